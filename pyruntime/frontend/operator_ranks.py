@@ -157,17 +157,24 @@ com.microsoft.MoE 2-3 2 3 2 3 2 3 2
 com.microsoft.MultiHeadAttention 3-5 3-5 3-4 1 1-3 4 4 4
 com.microsoft.NGramHashMapping 2 1 1 2 1 n 2
 com.microsoft.NGramRepeatBlock 2 2
+com.microsoft.NhwcConv 3+ 3+ 1 3+
+com.microsoft.NhwcFusedConv 3+ 3+ 1 3+
 com.microsoft.NhwcMaxPool 4
 com.microsoft.Pad * 1-2 n
 com.microsoft.QAttention 3 2 1 n 0-1 1-3 n 0-1 5
 com.microsoft.QEmbedLayerNormalization 2 2 2 2 2 1 1 2 n…
 com.microsoft.QGemm 2 n n 2 0-1 0-1 1-2 n n
+com.microsoft.QLinearAveragePool 3+
+com.microsoft.QLinearConv 3+ * * 3+ * * * * 1
+com.microsoft.QLinearGlobalAveragePool 3+
 com.microsoft.Range n n n
 com.microsoft.RotaryEmbedding 3-4 1-2 2 2
 com.microsoft.Sampling 2 n 1 1 1 2 2 * n
 com.microsoft.ScaledSiLU * 0
 com.microsoft.SkipLayerNormalization 2-3 2-3 1 1 1
 com.microsoft.SkipSimplifiedLayerNormalization 2-3 2-3 1 1
+com.microsoft.SparseToDenseMatMul 2 2
+com.microsoft.Tokenizer 1-2
 com.microsoft.Trilu 2+ n
 com.microsoft.Unique 1
 com.microsoft.VarlenNGramHashMapping 1 1 1 1 2 1 n 1 2 1

@@ -1,6 +1,5 @@
-"""Functions of `Host` kernels. Importing this package fills the table.
-
-But for those on strings (`pyruntime.host.text`): they come with their operators."""
+"""Functions of `Host` kernels. Importing this package registers all but those on strings (`pyruntime.host.text`), which
+are imported with their operators."""
 
 import pyruntime.host.image
 import pyruntime.host.reference  # noqa: F401  each registers its functions

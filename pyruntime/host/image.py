@@ -1,4 +1,4 @@
-"""Pictures, by Pillow where it is installed."""
+"""Decoding of images, by Pillow if it is installed."""
 
 from __future__ import annotations
 
@@ -12,19 +12,19 @@ from pyruntime.ir.reference import Array
 
 @host_function("decode_image")
 def decode_image(args: list[Array | None], attrs: dict[str, Any]) -> list[Array]:
-    """The bytes of a picture -> (height, width, channels), pixel_format RGB, BGR or Grayscale."""
+    """The bytes of an encoded image -> (height, width, channels); pixel_format is RGB, BGR or Grayscale."""
     try:
         from PIL import Image, UnidentifiedImageError  # pyright: ignore[reportMissingImports]
     except ImportError:
         raise ExecutionError("ImageDecoder needs Pillow", hint="install the package pillow") from None
     assert args[0] is not None
     try:
-        picture = Image.open(io.BytesIO(bytes(args[0][1])))
-        picture = picture.convert("L" if attrs["pixel_format"] == "Grayscale" else "RGB")
+        image = Image.open(io.BytesIO(bytes(args[0][1])))
+        image = image.convert("L" if attrs["pixel_format"] == "Grayscale" else "RGB")
     except (UnidentifiedImageError, OSError) as error:
-        raise ExecutionError(f"ImageDecoder cannot read this picture: {error}") from error
-    data = bytearray(picture.tobytes())
+        raise ExecutionError(f"ImageDecoder cannot read this image: {error}") from error
+    data = bytearray(image.tobytes())
     if attrs["pixel_format"] == "BGR":
         data[0::3], data[2::3] = data[2::3], data[0::3]
     channels = 1 if attrs["pixel_format"] == "Grayscale" else 3
-    return [((picture.height, picture.width, channels), list(data))]
+    return [((image.height, image.width, channels), list(data))]

@@ -1,4 +1,4 @@
-"""Any kernel by the reference evaluator: how what is not in linear memory (strings) is moved, compared, cast."""
+"""The slow evaluator as a host function. It moves, compares and casts strings, which have no place in linear memory."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from pyruntime.ir.reference import Array
 
 @host_function("reference")
 def run(args: list[Array | None], attrs: dict[str, Any]) -> list[Array]:
-    """attrs: "kernel" (a Map, Reduce, Alias, Loops or Call), and what the executor adds: "shapes" of the outputs as
-    ints and "symbols", the values of the symbols."""
+    """attrs: "kernel" (a Map, Reduce, Alias, Loops or Call); the executor adds "shapes", those of the outputs as ints,
+    and "symbols", the symbols' values."""
     kernel = attrs["kernel"]
     arrays = {x.uid: a for x, a in zip(kernel.inputs, args, strict=True) if a is not None}
     return reference.evaluate(kernel, arrays, attrs["shapes"], attrs["symbols"])

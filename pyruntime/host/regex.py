@@ -1,10 +1,8 @@
-"""Regular expressions. Whether a whole text matches takes time linear in the text, whatever the expression.
+"""Regular expressions in RE2's syntax. Whether a whole text matches takes time linear in the text, for any expression.
 
-An expression becomes a program of jumps, run on all its paths at once (Thompson's construction); sets of places that
-were met are remembered. It is read as RE2 reads it; of its syntax \\p, \\C, \\Q and case folding beyond ASCII are
-refused.
-Spec: https://github.com/google/re2/wiki/Syntax, https://swtch.com/~rsc/regexp/regexp2.html
-"""
+An expression is compiled to a program of jumps, all of whose paths run at once (Thompson's construction); transitions
+between sets of positions are memoised. \\p, \\C, \\Q and case folding beyond ASCII are refused.
+Spec: https://github.com/google/re2/wiki/Syntax, https://swtch.com/~rsc/regexp/regexp2.html"""
 
 from __future__ import annotations
 
@@ -13,11 +11,11 @@ from functools import lru_cache
 
 from pyruntime.host.regex_parse import EDGE, KINDS, LINE, OTHER, SPLIT, WORD, Step, has, parse
 
-_REMEMBERED = 10_000  # transitions
+_CACHE_SIZE = 10_000  # transitions
 
 
 class Pattern:
-    """A compiled expression. Errors: UnsupportedOp for one that is wrong, or too long."""
+    """A compiled expression. Errors: UnsupportedOp for an expression that is invalid, not supported or too long."""
 
     def __init__(self, expression: str) -> None:
         self.code: list[Step] = parse(expression)
@@ -32,7 +30,7 @@ class Pattern:
         return len(self.code) in self._reached(places, before, EDGE)
 
     def longest(self, text: str, start: int) -> int | None:
-        """The end of the longest match that begins at `start`."""
+        """The end of the longest match that begins at `start`, or None."""
         places, before = frozenset([0]), kind(text[start - 1]) if start else EDGE
         end = None
         for n in range(start, len(text) + 1):
@@ -45,8 +43,8 @@ class Pattern:
                 break
         return end
 
-    def found(self, text: str) -> Iterator[tuple[int, int]]:
-        """The matches that are not empty, each the longest at the first place after the one before."""
+    def find_all(self, text: str) -> Iterator[tuple[int, int]]:
+        """The non-empty matches that do not overlap: the leftmost, longest ones."""
         at = 0
         while at < len(text):
             end = self.longest(text, at)
@@ -57,30 +55,30 @@ class Pattern:
                 at += 1
 
     def _after(self, places: frozenset[int], before: int, c: str) -> frozenset[int]:
-        """`_step`, remembered."""
+        """`_step`, memoised."""
         key = (places, before, c)
-        found = self._next.get(key)
-        if found is None:
-            if len(self._next) >= _REMEMBERED:
+        after = self._next.get(key)
+        if after is None:
+            if len(self._next) >= _CACHE_SIZE:
                 self._next.clear()
-            found = self._next[key] = self._step(places, before, c)
-        return found
+            after = self._next[key] = self._step(places, before, c)
+        return after
 
     def _step(self, places: frozenset[int], before: int, c: str) -> frozenset[int]:
-        """Where the paths are after a character."""
-        here = self._reached(places, before, kind(c))
+        """The positions of the paths after the character c."""
+        reached = self._reached(places, before, kind(c))
         code, number = self.code, ord(c)
-        return frozenset(p + 1 for p in here if p < len(code) and code[p].ranges and has(code[p].ranges, number))
+        return frozenset(p + 1 for p in reached if p < len(code) and code[p].ranges and has(code[p].ranges, number))
 
     def _reached(self, places: Iterable[int], before: int, after: int) -> set[int]:
-        """All places that are reached without a character, between one of kind `before` and one of kind `after`."""
-        found: set[int] = set()
+        """All positions that are reached without a character, between characters of kinds `before` and `after`."""
+        reached: set[int] = set()
         todo = list(places)
         while todo:
             p = todo.pop()
-            if p in found:
+            if p in reached:
                 continue
-            found.add(p)
+            reached.add(p)
             step = self.code[p] if p < len(self.code) else None
             if step is None or step.ranges:
                 continue
@@ -88,11 +86,11 @@ class Pattern:
                 todo += [p + jump for jump in step.jumps]
             elif KINDS[step.op](before, after):
                 todo.append(p + 1)
-        return found
+        return reached
 
 
 def kind(c: str) -> int:
-    """What assertions ask of a character."""
+    """The kind of a character, which assertions test."""
     if c == "\n":
         return LINE
     return WORD if c.isascii() and (c.isalnum() or c == "_") else OTHER
@@ -100,7 +98,7 @@ def kind(c: str) -> int:
 
 @lru_cache(64)
 def compiled(expression: str) -> Pattern:
-    """The pattern of an expression, remembered."""
+    """The pattern of an expression, memoised."""
     return Pattern(expression)
 
 

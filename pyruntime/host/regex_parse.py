@@ -1,5 +1,5 @@
-"""The text of a regular expression → a program: a list of steps whose jumps are relative, so that parts are joined by
-joining lists. Nothing here recurses: open groups are on a stack."""
+"""Parses a regular expression to a program: a list of steps with relative jumps, so that programs are joined by joining
+lists. Nothing recurses: open groups are on a stack."""
 
 from __future__ import annotations
 
@@ -10,13 +10,14 @@ from typing import NamedTuple
 
 from pyruntime.errors import UnsupportedOp
 
-Ranges = tuple[tuple[int, int], ...]  # of code points, with both ends
+Ranges = tuple[tuple[int, int], ...]  # of code points, both ends inclusive
 
-EDGE, LINE, WORD, OTHER = range(4)  # what is beside a place: an end of the text, a line feed, a letter, anything else
+# Kinds of neighbours of a position: an end of the text, a line feed, a word character, another character.
+EDGE, LINE, WORD, OTHER = range(4)
 SPLIT = "split"
-# Assertions: what must be before and after.
+# Assertions about the kinds before and after a position.
 KINDS: dict[str, Callable[[int, int], bool]] = {
-    "": lambda before, after: False,  # of a set without characters
+    "": lambda before, after: False,  # an empty set of characters
     "text start": lambda before, after: before == EDGE,
     "text end": lambda before, after: after == EDGE,
     "line start": lambda before, after: before in (EDGE, LINE),
@@ -25,14 +26,15 @@ KINDS: dict[str, Callable[[int, int], bool]] = {
     "no boundary": lambda before, after: (before == WORD) == (after == WORD),
 }
 
-MOST_STEPS = 20_000
-MOST_REPEATS = 1000  # as RE2 has it
-MOST_GROUPS = 1000  # inside of each other
-LAST = 0x10FFFF
+MAX_STEPS = 20_000
+MAX_REPEATS = 1000  # RE2's limit
+MAX_DEPTH = 1000  # of nested groups
+LAST = 0x10FFFF  # the last code point
 
 
 class Step(NamedTuple):
-    """Take a character in `ranges`, go on at all `jumps` from here (SPLIT), or go on if an assertion of KINDS holds."""
+    """Consume a character in `ranges`, continue at all relative `jumps` (SPLIT), or continue if an assertion of KINDS
+    holds."""
 
     ranges: Ranges = ()
     op: str = ""
@@ -75,7 +77,7 @@ _GROUP = re.compile(r"\?(?:P?<[A-Za-z0-9_]+>|([imsU]*(?:-[imsU]+)?)([:)]))")
 
 @dataclass
 class _Open:
-    """A group whose end is to come: its branches so far, the parts of the last one, and the flags in force."""
+    """An open group: its branches so far, the parts of the last branch, and the flags in force."""
 
     flags: frozenset[str]
     branches: list[Code] = field(default_factory=list)
@@ -99,14 +101,14 @@ def _jump(*to: int) -> Step:
 
 
 def _repeated(code: Code, least: int, most: int | None) -> Code:
-    """`code` so many times, None: any number."""
+    """`code` repeated `least` to `most` times (None: no limit)."""
     n = len(code)
     if most is None:
-        again = [_jump(1, n + 2), *code, _jump(-n - 1)]
-        return [*code * least, *again] if least != 1 else [*code, _jump(-n, 1)]
+        loop = [_jump(1, n + 2), *code, _jump(-n - 1)]
+        return [*code * least, *loop] if least != 1 else [*code, _jump(-n, 1)]
     rest = most - least
-    maybe = [step for k in range(rest) for step in (_jump(1, (rest - k) * (n + 1)), *code)]
-    return code * least + maybe
+    optional = [step for k in range(rest) for step in (_jump(1, (rest - k) * (n + 1)), *code)]
+    return code * least + optional
 
 
 class _Parser:
@@ -115,12 +117,12 @@ class _Parser:
         self.at = 0
         self.open = [_Open(frozenset())]
 
-    def wrong(self, what: str) -> UnsupportedOp:
+    def error(self, what: str) -> UnsupportedOp:
         text = self.text if len(self.text) <= 80 else f"{self.text[:79]}…"
         return UnsupportedOp(f"pattern {text!r}: {what} at position {self.at}")
 
-    def unknown(self, what: str) -> UnsupportedOp:
-        return self.wrong(f"{what!r} is not supported")
+    def unsupported(self, what: str) -> UnsupportedOp:
+        return self.error(f"{what!r} is not supported")
 
     # ── parts ────────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -134,7 +136,7 @@ class _Parser:
                 self.group()
             elif c == ")":
                 if len(self.open) == 1:
-                    raise self.wrong("an unexpected )")
+                    raise self.error("an unexpected )")
                 self.at += 1
                 code = self.open.pop().close()
                 self.open[-1].parts.append(code)
@@ -144,47 +146,47 @@ class _Parser:
             else:
                 self.open[-1].parts.append([self.single(c)])
         if len(self.open) > 1:
-            raise self.wrong("a missing )")
+            raise self.error("a missing )")
         return self.open[0].close()
 
     def group(self) -> None:
-        """From ( to what is in the group; (?i) and its like change flags instead."""
+        """Enters a group at "("; (?i) and its like change flags instead."""
         if not self.text.startswith("(?", self.at):
             self.at += 1
             return self.enter(self.open[-1].flags)
-        found = _GROUP.match(self.text, self.at + 1)
-        if not found or found[0] == "?)":
-            raise self.unknown(self.text[self.at : self.at + 4])
-        self.at = found.end()
-        on, _, off = (found[1] or "").partition("-")
+        match = _GROUP.match(self.text, self.at + 1)
+        if not match or match[0] == "?)":
+            raise self.unsupported(self.text[self.at : self.at + 4])
+        self.at = match.end()
+        on, _, off = (match[1] or "").partition("-")
         flags = (self.open[-1].flags | set(on)) - set(off)
-        if found[2] != ")":
+        if match[2] != ")":
             return self.enter(flags)
         self.open[-1].flags = flags
         return None
 
     def enter(self, flags: frozenset[str]) -> None:
         self.open.append(_Open(flags))
-        if len(self.open) > MOST_GROUPS:
-            raise self.wrong(f"more than {MOST_GROUPS} groups inside of each other")
+        if len(self.open) > MAX_DEPTH:
+            raise self.error(f"groups nested more than {MAX_DEPTH} deep")
 
-    def repeat(self, found: re.Match[str]) -> None:
+    def repeat(self, match: re.Match[str]) -> None:
         parts = self.open[-1].parts
         if not parts:
-            raise self.wrong(f"{found[0]!r} repeats nothing")
-        least, most = {"*": (0, None), "+": (1, None), "?": (0, 1)}.get(found[1] or "", (0, 0))
-        if not found[1]:
-            least = int(found[2])
-            most = int(found[4]) if found[4] else None if found[3] else least
-        if max(least, most or 0) > MOST_REPEATS or most is not None and most < least:
-            raise self.wrong(f"bad repetition {found[0]!r}")
+            raise self.error(f"{match[0]!r} repeats nothing")
+        least, most = {"*": (0, None), "+": (1, None), "?": (0, 1)}.get(match[1] or "", (0, 0))
+        if not match[1]:
+            least = int(match[2])
+            most = int(match[4]) if match[4] else None if match[3] else least
+        if max(least, most or 0) > MAX_REPEATS or most is not None and most < least:
+            raise self.error(f"bad repetition {match[0]!r}")
         code = parts.pop()
-        if (len(code) + 1) * max(least + 1, most or 0) > MOST_STEPS:
-            raise self.wrong(f"a repetition of more than {MOST_STEPS} steps")
+        if (len(code) + 1) * max(least + 1, most or 0) > MAX_STEPS:
+            raise self.error(f"a repetition of more than {MAX_STEPS} steps")
         parts.append(_repeated(code, least, most))
-        self.at = found.end() + self.text.startswith("?", found.end())  # lazy: the same texts match
+        self.at = match.end() + self.text.startswith("?", match.end())  # a lazy repetition matches the same texts
         if _REPEAT.match(self.text, self.at):
-            raise self.wrong("a repetition of a repetition")
+            raise self.error("a repetition of a repetition")
 
     # ── single characters ────────────────────────────────────────────────────────────────────────────────────────
 
@@ -206,18 +208,18 @@ class _Parser:
         return Step(self.folded((ord(c), ord(c))))
 
     def folded(self, *ranges: tuple[int, int]) -> Ranges:
-        """With the other case of letters, if that flag is set."""
+        """ranges, with both cases of letters if flag i is set."""
         if "i" not in self.open[-1].flags:
             return ranges
         if any(high > 127 for _, high in ranges):
-            raise self.unknown("(?i) beyond ASCII")
+            raise self.unsupported("(?i) beyond ASCII")
         letters = [c for c in range(128) if has(ranges, c) and chr(c).isalpha()]
         more = {ord(chr(c).swapcase()) for c in letters}
         more |= {far for near, far in ((ord("k"), 0x212A), (ord("s"), 0x17F)) if near in more or near in letters}
         return (*ranges, *((c, c) for c in sorted(more)))
 
     def perl_class(self) -> Ranges:
-        """Of \\d, \\W and the like here, if there is one."""
+        """The ranges of \\d, \\W and the like if one starts here, else ()."""
         name = self.text[self.at + 1 : self.at + 2]
         if self.text[self.at] != "\\" or name.lower() not in _PERL:
             return ()
@@ -226,7 +228,7 @@ class _Parser:
         return ranges if name.islower() else complement(ranges)
 
     def escaped(self) -> int:
-        """The character that an escape stands for."""
+        """The code point that an escape sequence stands for."""
         rest = self.text[self.at + 1 :]
         if number := re.match(r"x([0-9A-Fa-f]{2})|x\{([0-9A-Fa-f]+)\}|(0[0-7]{0,2}|[1-7][0-7]{1,2})", rest):
             code = int(number[3], 8) if number[3] else int(number[1] or number[2], 16)
@@ -234,12 +236,12 @@ class _Parser:
                 self.at += 1 + number.end()
                 return code
         if not rest[:1].isascii() or not rest or rest[0].isalnum() and rest[0] not in _CONTROLS:
-            raise self.unknown("\\" + rest[:1])
+            raise self.unsupported("\\" + rest[:1])
         self.at += 2
         return _CONTROLS.get(rest[0], ord(rest[0]))
 
     def char_class(self) -> Ranges:
-        """From [ through ]."""
+        """A class from "[" through "]"."""
         start = self.at
         self.at += 1
         negated = self.text.startswith("^", self.at)
@@ -249,7 +251,7 @@ class _Parser:
         while self.at == first or not self.text.startswith("]", self.at):
             if self.at >= len(self.text):
                 self.at = start
-                raise self.wrong("a missing ]")
+                raise self.error("a missing ]")
             ranges += self.class_item()
         self.at += 1
         return complement(tuple(ranges)) if negated else tuple(ranges)
@@ -257,18 +259,18 @@ class _Parser:
     def class_item(self) -> Ranges:
         if name := re.compile(r"\[:(\^?)(\w+):\]").match(self.text, self.at):
             if name[2] not in _POSIX:
-                raise self.unknown(name[0])
+                raise self.unsupported(name[0])
             self.at = name.end()
-            found = self.folded(*_POSIX[name[2]])
-            return complement(found) if name[1] else found
-        if found := self.perl_class():
-            return found
+            match = self.folded(*_POSIX[name[2]])
+            return complement(match) if name[1] else match
+        if match := self.perl_class():
+            return match
         low = high = self.class_character()
         if self.text.startswith("-", self.at) and self.text[self.at + 1 : self.at + 2] not in ("]", ""):
             self.at += 1
             high = self.class_character()
         if high < low:
-            raise self.wrong("a range whose end is before its start")
+            raise self.error("a range whose end precedes its start")
         return self.folded((low, high))
 
     def class_character(self) -> int:
@@ -279,10 +281,10 @@ class _Parser:
 
 
 def parse(text: str) -> Code:
-    """The program of an expression. Errors: UnsupportedOp naming what is wrong or not supported, and where."""
+    """The program of an expression. Errors: UnsupportedOp with what is invalid or not supported, and where."""
     code = _Parser(text).code()
-    if len(code) > MOST_STEPS:
-        raise UnsupportedOp(f"a pattern of {len(code)} steps; the most is {MOST_STEPS}")
+    if len(code) > MAX_STEPS:
+        raise UnsupportedOp(f"a pattern of {len(code)} steps exceeds the limit of {MAX_STEPS}")
     return code
 
 

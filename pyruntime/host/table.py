@@ -1,7 +1,6 @@
-"""Functions of `Host` kernels: Python at run time, for what has no place in linear memory (strings).
+"""Functions of `Host` kernels: Python at run time, for strings, which have no place in linear memory.
 
-Each takes ([(shape, flat list) or None, …], attrs) and gives [(shape, flat list), …]. A string is a Python str.
-"""
+Each takes ([(shape, flat list) or None, …], attrs) and returns [(shape, flat list), …]. A string is a Python str."""
 
 from __future__ import annotations
 
@@ -29,14 +28,15 @@ def host_function(name: str) -> Callable[[Function], Function]:
 
 
 def call(step: Host, args: list[Array | None], symbols: Mapping[Symbol, int]) -> list[Array]:
-    """What a step gives. A function that runs a kernel (attrs["kernel"]) is told in attrs the "shapes" of the outputs
-    and the "symbols"' values. Errors: ExecutionError for results of other shapes; InternalError for what else fails."""
+    """The results of a step. A function that runs a kernel (attrs["kernel"]) also gets in attrs the "shapes" of the
+    outputs and the values of "symbols". Errors: ExecutionError for results of other shapes; InternalError for any other
+    failure."""
     if "kernel" not in step.attrs:
         with our_fault("running it", step.node):
             return FUNCTIONS[step.fn](args, step.attrs)
     shapes = [tuple(sh.evaluate(d, symbols) for d in t.shape) for t in step.outputs]
     with our_fault("running it", step.node):
         results = FUNCTIONS[step.fn](args, {**step.attrs, "shapes": shapes, "symbols": symbols})
-    if (made := [tuple(shape) for shape, _ in results]) != shapes:
-        raise ExecutionError(f'"{step.fn}" gave shapes {made}, not {shapes}', node=step.node)
+    if (actual := [tuple(shape) for shape, _ in results]) != shapes:
+        raise ExecutionError(f'"{step.fn}" gave shapes {actual}, not {shapes}', node=step.node)
     return results

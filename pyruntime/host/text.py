@@ -11,27 +11,28 @@ from pyruntime.ir.reference import Array
 
 @host_function("string_normalize")
 def normalize(args: list[Array | None], attrs: dict[str, Any]) -> list[Array]:
-    """Drop stop words (compared as they are, or in lower case), then change case. (C) -> (D), (1, C) -> (1, D); if
-    nothing is left, one empty string."""
+    """Drop stop words (compared exactly, or in lower case), then change case. (C) -> (D), (1, C) -> (1, D); if no word
+    is left, one empty string."""
     assert args[0] is not None
     shape, words = args[0]
     fold = (lambda w: w) if attrs["case_sensitive"] else str.lower
     stops = {fold(w) for w in attrs["stopwords"]}
-    kept = [w for w in words if fold(w) not in stops] or [""]
+    remaining = [w for w in words if fold(w) not in stops] or [""]
     change = {"LOWER": str.lower, "UPPER": str.upper}.get(attrs["action"])
-    kept = [change(w) for w in kept] if change else kept
-    return [((*shape[:-1], len(kept)), kept)]
+    remaining = [change(w) for w in remaining] if change else remaining
+    return [((*shape[:-1], len(remaining)), remaining)]
 
 
 @host_function("string_split")
 def split(args: list[Array | None], attrs: dict[str, Any]) -> list[Array]:
-    """Substrings along a new last axis, padded with "", and their numbers. No delimiter: runs of white space."""
+    """Substrings along a new last axis, padded with "", and their numbers. Without a delimiter, runs of white space
+    separate."""
     assert args[0] is not None
     shape, texts = args[0]
     parts = [text.split(attrs["delimiter"] or None, attrs["maxsplit"]) for text in texts]
     most = max(map(len, parts), default=0)
-    padded = [word for found in parts for word in [*found, *[""] * (most - len(found))]]
-    return [((*shape, most), padded), (shape, [len(found) for found in parts])]
+    padded = [word for words in parts for word in [*words, *[""] * (most - len(words))]]
+    return [((*shape, most), padded), (shape, [len(words) for words in parts])]
 
 
 @host_function("regex_full_match")
@@ -71,7 +72,7 @@ def _murmur(data: bytes, seed: int) -> int:
 
 @host_function("tokenize")
 def tokenize(args: list[Array | None], attrs: dict[str, Any]) -> list[Array]:
-    """Tokens along a new last axis, padded to the longest row; `mark` puts U+0002 before and U+0003 behind them."""
+    """Tokens along a new last axis, padded to the longest row; `mark` adds U+0002 before and U+0003 after each row."""
     assert args[0] is not None
     shape, texts = args[0]
     rows = [_tokens(text, attrs) for text in texts]
@@ -85,18 +86,18 @@ def _tokens(text: str, attrs: dict[str, Any]) -> list[str]:
     if attrs["tokens"] == "." or attrs["separators"] == ("",):
         return list(text)
     if attrs["tokens"] is not None:
-        parts = [text[a:b] for a, b in compiled(attrs["tokens"]).found(text)]
+        parts = [text[a:b] for a, b in compiled(attrs["tokens"]).find_all(text)]
         return [part for part in parts if len(part) >= attrs["least"]]
     parts = [text]
     for separator in attrs["separators"]:
         pattern = compiled(separator)
-        parts = [piece for part in parts for piece in _between(part, list(pattern.found(part)))]
+        parts = [piece for part in parts for piece in _between(part, list(pattern.find_all(part)))]
         parts = [part for part in parts if len(part) >= attrs["least"]]
     return parts
 
 
 def _between(text: str, matches: list[tuple[int, int]]) -> list[str]:
-    """What matches leave of a text."""
+    """The parts of a text between matches."""
     starts = [0, *(end for _, end in matches)]
     ends = [*(start for start, _ in matches), len(text)]
     return [text[a:b] for a, b in zip(starts, ends, strict=True)]
@@ -104,7 +105,7 @@ def _between(text: str, matches: list[tuple[int, int]]) -> list[str]:
 
 @host_function("find_keys")
 def find_keys(args: list[Array | None], attrs: dict[str, Any]) -> list[Array]:
-    """The place of each string among the keys (the last of equal ones), or -1."""
+    """The index of each string among the keys (the last of equal ones), or -1."""
     assert args[0] is not None
     shape, texts = args[0]
     places = {key: n for n, key in enumerate(attrs["keys"])}

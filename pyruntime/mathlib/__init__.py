@@ -40,8 +40,8 @@ _EXPANDED = {*BY_FORMAT[F64][1], *BINARY}
 
 
 def expand(e: Expr) -> Expr:
-    """The expression without transcendental nodes, pow, and rem and mod of floats; a subexpression used more than once
-    is one object. The result is a graph, not a tree: visit each object once (`Expr.key` does not)."""
+    """e without transcendental nodes, pow, and rem and mod of floats. A subexpression that is used more than once is
+    one object: the result is a graph, not a tree, so visit each object once (`Expr.key` does not)."""
     return rewrite(e, _visit) if any(x.op in _EXPANDED for x in walk(e)) else e
 
 

@@ -11,15 +11,14 @@ from pyruntime.mathlib.format import Format, poly
 def exp(f: Format, x: Expr, shift: int = 0) -> Expr:
     """e^x · 2^shift.
 
-    x = n·ln 2 + r with |r| <= ln 2 / 2, ln 2 in two parts of which the first times n is exact. The power of two is
-    applied as two factors, so that overflow and gradual underflow come out of the last multiplication.
-    """
+    x = n·ln 2 + r with |r| <= ln 2 / 2; ln 2 is split in two parts, so that n times the first part is exact. The power
+    of two is applied as two factors, so that the last multiplication yields overflow and gradual underflow."""
     low, high, to_base2 = f.table["EXP_RANGE"]
     ln2, ln2_rest = f.table["LN2"]
     x = clip(x, low, high)
     n = round_even(x * to_base2)
     r = x - n * ln2 - n * ln2_rest
-    power = f.bits(n + (f.whole + 2 * f.bias + shift))  # low bits: n + shift + the biases of both factors
+    power = f.bits(n + (f.whole + 2 * f.bias + shift))  # its low bits are n + shift + the biases of both factors
     half = power >> 1
     first, second = f.float(half << f.fraction), f.float((power - half) << f.fraction)
     return (r * poly(r, f.table["EXP"]) + 1.0) * first * second
@@ -34,15 +33,16 @@ def log(f: Format, x: Expr) -> Expr:
 
 
 def log1p(f: Format, u: Expr, more: Expr | None = None) -> Expr:
-    """log(1 + u) + more·ln 2 for finite u >= 0; what 1 + u loses to rounding is added to the small terms. The maximum
-    hides 1 + u: WGSL lets compilers take (u + 1) - 1 for u, which leaves no digits near 0, and lavapipe does."""
+    """log(1 + u) + more·ln 2 for finite u >= 0; the rounding error of 1 + u is added to the small terms. The maximum
+    hides 1 + u from compilers: WGSL permits u for (u + 1) - 1, which loses all digits near 0, and lavapipe does
+    that."""
     w = maximum(u + 1.0, 1.0)
     return _log(f, w, more, (u - (w - 1.0)) / w)
 
 
 def _log(f: Format, w: Expr, more: Expr | None, rest: Expr | None) -> Expr:
-    """log(w) + more·ln 2 + rest for normal w: w = 2^k·(1 + g) with 1 + g in √½ .. √2, and log(1 + g) from the series
-    in s = g / (2 + g); the large terms are added last."""
+    """log(w) + more·ln 2 + rest for normal w: w = 2^k·(1 + g) with 1 + g in √½ .. √2; log(1 + g) is a series in s = g /
+    (2 + g). The large terms are added last."""
     root_half, *_ = f.table["ROOT_HALF_BITS"]
     ln2, ln2_rest = f.table["LN2"]
     exponent = (f.bits(w) - int(root_half)) >> f.fraction

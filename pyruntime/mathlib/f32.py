@@ -1,4 +1,4 @@
-"""float32: coefficients, from scripts/derive_math.py unless a comment says else."""
+"""float32: coefficients, from scripts/derive_math.py unless a comment states otherwise."""
 
 from __future__ import annotations
 
@@ -6,30 +6,24 @@ from pyruntime.ir.dtype import F32, I32
 from pyruntime.mathlib.format import Format
 
 TABLE: dict[str, tuple[float, ...]] = {
-    "LN2": (0.693145751953125, 1.428606765330187e-06),  # 15 bits and the rest
+    "LN2": (0.693145751953125, 1.428606765330187e-06),  # 15 bits, and the rest
     "PI": (3.140625, 0.00096893310546875, -1.2814998626708984e-06, 1.979060471057892e-09, 5.126688136514179e-12),
     "INVERSE_PI": (0.31830987334251404,),
-    # least and greatest x worth distinguishing; 1 / ln 2
+    # x is clamped to this range, beyond which the result is 0 or infinity; 1 / ln 2
     "EXP_RANGE": (-104.0, 89.5, 1.4426950216293335),
     "EXP": (0.9999995231628418, 0.49999138712882996, 0.16668091714382172, 0.0418991781771183, 0.008266177028417587),
     "ROOT_HALF_BITS": (0x3F3504F3,),
     "LOG": (0.6666666865348816, 0.4000012278556824, 0.28550755977630615, 0.233321413397789),
-    "SIN": (
-        -0.1666666716337204,
-        0.00833333283662796,  # at π/2 the sum rounds to 1: cos 0 is 1
-        -0.00019840867025777698,
-        2.7525320547283627e-06,
+    "SIN": (  # the second one is chosen so that the sum at π/2 rounds to 1: cos 0 is 1
+        -0.1666666716337204, 0.00833333283662796, -0.00019840867025777698, 2.7525320547283627e-06,
         -2.3887748667816684e-08,
     ),
-    "FOLD": (1e5,),  # from here on whole turns are taken away
+    "FOLD": (1e5,),  # from here on multiples of 2π are subtracted first
     "ATAN_FROM": (0.4142135679721832, 2.4142136573791504),  # tan(π/8), tan(3π/8)
-    "ATAN_BASE": (
-        0.7853981852531433,
-        -2.1855694143368964e-08,
-        1.5707963705062866,
-        -4.371138828673793e-08,
-    ),  # π/4, π/2: each in two parts
-    "GREAT": (2.0**13,),  # from here on asinh and acosh are log(2x)
+    "ATAN_BASE": (  # π/4, π/2: each in two parts
+        0.7853981852531433, -2.1855694143368964e-08, 1.5707963705062866, -4.371138828673793e-08,
+    ),
+    "LARGE": (2.0**13,),  # above this asinh and acosh are log(2x)
     "COS": (0.04166664555668831, -0.0013887364184483886, 2.443809171381872e-05),
     "ATAN": (-0.3333294689655304, 0.19977650046348572, -0.1387697458267212, 0.08051280677318573),
     "ASIN": (0.16666752099990845, 0.07495297491550446, 0.04547037556767464, 0.02417951449751854, 0.04216630756855011),
@@ -38,19 +32,15 @@ TABLE: dict[str, tuple[float, ...]] = {
     "POW_EXP": (0.5, 0.16666516661643982, 0.04166620224714279, 0.008369073271751404, 0.0013950809370726347),
     "POW_SCALE": (0.9617967009544373, 0.9619140625, -0.00011736857413779944),
     "POW_LN2": (0.6931471824645996, 0.693115234375, 3.194618329871446e-05),
-    "POW_LIMIT": (2.0**32, 200.0),  # of the exponent; of y·log2(x)
-    "TANH_EDGE": (9.01200008392334,),  # here the formula gives at least 1
+    "POW_LIMIT": (2.0**32, 200.0),  # limits of the exponent and of y·log2(x)
+    "TANH_EDGE": (9.01200008392334,),  # the formula gives at least 1 here
     "TANH": (0.9047368168830872, 0.02691829390823841, 0.00010296315304003656),
     "TANH_BELOW": (1.8094736337661743, 0.20462597906589508, 0.0021792238112539053, 2.2071028524806025e-06),
-    "ERF_EDGE": (3.9202001094818115,),  # here the formula gives at least 1
+    "ERF_EDGE": (3.9202001094818115,),  # the formula gives at least 1 here
     "ERF": (0.4658833146095276, 0.12374036759138107, 0.013407121412456036, 0.0010617171647027135),
     "ERF_BELOW": (
-        0.8257566690444946,
-        0.23173075914382935,
-        0.040177229791879654,
-        0.005046376492828131,
-        8.274822903331369e-05,
+        0.8257566690444946, 0.23173075914382935, 0.040177229791879654, 0.005046376492828131, 8.274822903331369e-05,
     ),
-}
+}  # fmt: skip
 
 SINGLE = Format(F32, I32, 23, 127, TABLE)

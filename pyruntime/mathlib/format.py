@@ -1,4 +1,4 @@
-"""What the algorithms need to know of a float format, and the small pieces they share."""
+"""A float format as the algorithms see it, and small helpers."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from pyruntime.ir.expr import Expr, bitcast, const, unary
 
 @dataclass(frozen=True)
 class Format:
-    """floats, ints: the types of equal width; fraction: explicit bits of the significand; bias: of the exponent;
-    table: name -> coefficients or parts of a constant, each exact in the format."""
+    """floats, ints: types of equal width; fraction: explicit bits of the significand; bias: of the exponent; table:
+    name -> coefficients or parts of a constant, each exact in the format."""
 
     floats: DType
     ints: DType
@@ -41,7 +41,7 @@ class Format:
 
     @property
     def whole(self) -> builtins.float:
-        """1.5 · 2^fraction: adding it to a small whole number leaves that number in the low bits."""
+        """1.5 · 2^fraction: the sum with a small integer has that integer in its low bits."""
         return 1.5 * 2.0**self.fraction
 
 
@@ -54,7 +54,7 @@ def poly(z: Expr, coefficients: Sequence[float]) -> Expr:
 
 
 def signed(f: Format, magnitude: Expr, source: Expr) -> Expr:
-    """A magnitude (not negative) with the sign of `source`."""
+    """A non-negative magnitude with the sign of `source`."""
     return f.float(f.bits(magnitude) | (f.bits(source) & f.sign_mask))
 
 

@@ -10,10 +10,9 @@ from pyruntime.mathlib.format import Format, absolute, poly, signed
 
 
 def saturating(f: Format, x: Expr, name: str) -> Expr:
-    """tanh or erf, as 2s / (1 + s²) with s = x·p(x²) / q(x²), x clamped to where the function rounds to ±1.
+    """tanh or erf as 2s / (1 + s²) with s = x·p(x²) / q(x²); x is clamped to where the function rounds to ±1.
 
-    For tanh, s is tanh(x/2). The outer function is flat at s = 1, which damps the errors of p and q there.
-    """
+    For tanh, s is tanh(x/2). The outer function is flat at s = 1, which damps the errors of p and q there."""
     edge, *_ = f.table[name + "_EDGE"]
     x = clip(x, -edge, edge)
     z = x * x
@@ -22,7 +21,7 @@ def saturating(f: Format, x: Expr, name: str) -> Expr:
 
 
 def tanh(f: Format, x: Expr) -> Expr:
-    """Odd polynomial up to EDGE, 1 - 2 / (e^2a + 1) past it: exact enough where speed matters less."""
+    """An odd polynomial up to TANH_EDGE, 1 - 2 / (e^2a + 1) above it."""
     a = absolute(x)
     z = x * x
     far = 1.0 - 2.0 / (explog.exp(f, a + a) + 1.0)
@@ -30,7 +29,7 @@ def tanh(f: Format, x: Expr) -> Expr:
 
 
 def sinh(f: Format, x: Expr) -> Expr:
-    """Odd polynomial up to 1; past it ½e^a - ½e^-a, from ½e^a, which does not overflow before sinh does."""
+    """An odd polynomial up to 1; above it ½e^a - ½e^-a, computed from ½e^a, which overflows no earlier than sinh."""
     a = absolute(x)
     z = x * x
     half = explog.exp(f, a, shift=-1)
@@ -43,7 +42,7 @@ def cosh(f: Format, x: Expr) -> Expr:
 
 
 def asinh(f: Format, x: Expr) -> Expr:
-    """log(1 + (a + a² / (1 + √(1 + a²)))); for great a, log a + log 2."""
+    """log(1 + (a + a² / (1 + √(1 + a²)))); for large a, log a + log 2."""
     a = absolute(x)
     square = a * a
     u = a + square / (unary("sqrt", square + 1.0) + 1.0)
@@ -57,14 +56,14 @@ def acosh(f: Format, x: Expr) -> Expr:
 
 
 def _log_or_double(f: Format, a: Expr, u: Expr) -> Expr:
-    """log(1 + u), or log(2a) where a is great and u may have overflowed."""
-    great = a > f.table["GREAT"][0]
-    value = explog.log1p(f, select(great, a - 1.0, u), select(great, f.const(1.0), 0.0))
+    """log(1 + u), or log(2a) for large a, where u may have overflowed."""
+    is_large = a > f.table["LARGE"][0]
+    value = explog.log1p(f, select(is_large, a - 1.0, u), select(is_large, f.const(1.0), 0.0))
     return select(a < math.inf, value, a)
 
 
 def atanh(f: Format, x: Expr) -> Expr:
-    """½·log(1 + 2a / (1 - a)); ±1 gives ±infinity, past it NaN."""
+    """½·log(1 + 2a / (1 - a)); ±infinity for ±1, NaN beyond."""
     a = absolute(x)
     u = (a + a) / (1.0 - a)
     inside = explog.log1p(f, u) * 0.5
@@ -72,7 +71,7 @@ def atanh(f: Format, x: Expr) -> Expr:
 
 
 def erf(f: Format, x: Expr) -> Expr:
-    """Odd polynomial up to 1; past it 1 - e^-a²·w / (a + 2) with w a polynomial in 1 / (a + 2)."""
+    """An odd polynomial up to 1; above it 1 - e^-a²·w / (a + 2) with w a polynomial in 1 / (a + 2)."""
     a = clip(absolute(x), 0.0, 6.0)
     u = 1.0 / (a + 2.0)
     far = 1.0 - explog.exp(f, -(a * a)) * (u * poly(u * 9.6 - 2.2, f.table["ERFC"]))

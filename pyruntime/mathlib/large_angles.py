@@ -1,7 +1,8 @@
-"""Large angles less whole turns: of x = whole · 2^e, the product with 1/2π is wanted modulo 1, for which as many digits
-of 2^e/2π behind the point are needed as `whole` has, and some more (Payne and Hanek).
+"""Argument reduction of large angles modulo 2π (Payne and Hanek). x = whole · 2^e, and x/2π is needed modulo 1, so only
+digits of 2^e/2π after the point matter: as many as `whole` has, and some more.
 
-Their first 32 (64), rounded, are an integer, whose product with `whole` wraps as it should; the rest is a float."""
+The first 32 (64) of them, rounded, are an integer whose product with `whole` wraps modulo 1 turn; the rest is a
+float."""
 
 from __future__ import annotations
 
@@ -12,7 +13,7 @@ from pyruntime.ir.dtype import U64
 from pyruntime.ir.expr import Expr, bitcast, cast, round_even, select
 from pyruntime.mathlib.format import Format, absolute
 
-DIGITS = 1216  # binary ones
+DIGITS = 1216  # binary digits
 INVERSE_TURN = int(
     "28BE60DB9391054A7F09D5F47D4D377036D8A5664F10E4107F9458EAF7AEF1586DC91B8E909374B801924BBA82746487"
     "3F877AC72C4A69CFBA208D7D4BAED1213A671C09AD17DF904E64758E60D4CE7D272117E2EF7E4A0EC7FE25FFF7816603"
@@ -20,23 +21,23 @@ INVERSE_TURN = int(
     "1580CC11BF1EDAEA",
     16,
 )  # 2^DIGITS / 2π
-STEP = 8  # of exponents of float32: `whole` has up to 31 binary digits, the significand 24
+STEP = 8  # between exponents of float32: `whole` has up to 31 binary digits, the significand 24
 
 
-def less_turns(f: Format, x: Expr) -> Expr:
-    """x less a multiple of 2π, a number of -π .. π, with an absolute error of some units of the last place of 1;
-    infinity and NaN give NaN."""
+def reduce_turns(f: Format, x: Expr) -> Expr:
+    """x minus a multiple of 2π, in -π .. π, with an absolute error of a few units in the last place of 1. Infinity and
+    NaN give NaN."""
     return (_by_steps if f.ints.bits == 32 else _by_words)(f, x)
 
 
 def _digits(first: int, count: int) -> int:
-    """The binary digits of 1/2π behind the point from number `first` on, as a signed integer of so many bits."""
-    found = INVERSE_TURN >> (DIGITS - first - count) & (1 << count) - 1
-    return found - (found >> (count - 1) << count)
+    """The `count` binary digits of 1/2π after the point from number `first` on, as a signed integer."""
+    digits = INVERSE_TURN >> (DIGITS - first - count) & (1 << count) - 1
+    return digits - (digits >> (count - 1) << count)
 
 
 def _by_steps(f: Format, x: Expr) -> Expr:
-    """float32, all in 32-bit lanes: the digits for exponents 0, 8, 16, …, chosen by comparisons."""
+    """float32 in 32-bit lanes: comparisons choose the digits for exponents 0, 8, 16, …."""
     size = absolute(x)
     unit, (turn, lost) = f.const(1.0), _step(f, 0)
     for e in range(STEP, f.bias - 22, STEP):
@@ -54,7 +55,7 @@ def _step(f: Format, e: int) -> tuple[Expr, Expr]:
 
 
 def _by_words(f: Format, x: Expr) -> Expr:
-    """float64: three words of digits, shifted to where they are wanted."""
+    """float64: three words of digits, shifted by the exponent."""
     size = absolute(x)
     far = size >= 2.0**63
     bits = f.bits(size)

@@ -12,13 +12,13 @@ Pair = tuple[Expr, Expr]  # an unevaluated sum, the larger part first
 
 
 def power(f: Format, x: Expr, y: Expr) -> Expr:
-    """x^y as C's pow defines it, by 2^(y·log2|x|) with the logarithm and the product as sums of two floats."""
+    """x^y as C's pow defines it: 2^(y·log2|x|) with the logarithm and the product as sums of two floats."""
     small = _small_power(x, y)
     if small is not None:
         return small
     a = absolute(x)
     value = _exp2(f, _times(f, _log2(f, a), y))
-    edge = select(y < 0.0, 1.0 / a, select(y > 0.0, a, y))  # of 0, infinity and NaN
+    edge = select(y < 0.0, 1.0 / a, select(y > 0.0, a, y))  # for x of 0, infinity and NaN
     value = select((a > 0.0) & (a < math.inf), value, edge)
     half = y * 0.5
     odd = (y == round_even(y)) & (half != round_even(half))
@@ -28,7 +28,7 @@ def power(f: Format, x: Expr, y: Expr) -> Expr:
 
 
 def _small_power(x: Expr, y: Expr) -> Expr | None:
-    """Constant exponents that cost a few multiplications."""
+    """x^y for constant exponents that take a few multiplications, else None."""
     if y.op == "cast" and y.args[0].op == "const":
         y = y.args[0]
     if y.op != "const":
@@ -46,12 +46,12 @@ def _small_power(x: Expr, y: Expr) -> Expr | None:
 
 
 def upper(f: Format, x: Expr) -> Expr:
-    """x with the lower half of its significand cleared: products of two such are exact."""
+    """x with the lower half of its significand cleared: products of two such numbers are exact."""
     return f.float(f.bits(x) & -(1 << (f.fraction + 2) // 2))
 
 
 def _log2(f: Format, a: Expr) -> Pair:
-    """log2(a) for finite a > 0: k + (2 / 3 ln 2)·s·(3 + s² + …), s = g / (2 + g) with its rounding error."""
+    """log2(a) for finite a > 0: k + (2 / 3 ln 2)·s·(3 + s² + …) with s = g / (2 + g) and its rounding error."""
     root_half, *_ = f.table["ROOT_HALF_BITS"]
     tiny = a < 2.0 ** (1 - f.bias)
     a = select(tiny, a * 2.0 ** (f.fraction + 1), a)
@@ -74,7 +74,7 @@ def _log2(f: Format, a: Expr) -> Pair:
 
 
 def _half_tanh(f: Format, m: Expr) -> tuple[Expr, Expr, Expr]:
-    """s = (m - 1) / (m + 1), its upper half, and the rest beyond float precision."""
+    """s = (m - 1) / (m + 1), its upper half, and its rest beyond float precision."""
     g, w = m - 1.0, m + 1.0
     s = g / w
     s_high, w_high = upper(f, s), upper(f, w)
@@ -83,7 +83,8 @@ def _half_tanh(f: Format, m: Expr) -> tuple[Expr, Expr, Expr]:
 
 
 def _times(f: Format, log: Pair, y: Expr) -> Pair:
-    """log·y, clamped to what overflows or underflows; |y| over its limit does so for every base but 1."""
+    """log·y, clamped to where 2^ of it overflows or underflows. If |y| exceeds its limit, that holds for every base but
+    1."""
     high, low = log
     limit, most = f.table["POW_LIMIT"]
     y = clip(y, -limit, limit)
@@ -107,14 +108,13 @@ def _exp2(f: Format, exponent: Pair) -> Expr:
 
 
 def integer_power(x: Expr, n: Expr) -> Expr:
-    """x^n for integers, wrapping; 1 / x^-n truncated for negative n.
+    """x^n for integers, wrapping; for negative n 1 / x^-n, truncated.
 
-    Exact modulo 2^bits for n < 64; for greater n, exact for |x| <= 1 and even x, which are all whose power fits.
-    """
+    Exact modulo 2^bits for n < 64. For greater n exact for |x| <= 1 and even x; no other power fits."""
     one, zero = const(1, x.dtype), const(0, x.dtype)
     parity = n & 1
     count = absolute(n) if n.dtype.kind == "i" else n
-    count = select((count >= 0) & (count < 64), count, parity + 64)  # the least integer has no absolute value
+    count = select((count >= 0) & (count < 64), count, parity + 64)  # abs of the lowest integer is negative
     result, base = one, x
     for bit in range(7):
         result = select((count & (1 << bit)) != 0, result * base, result)

@@ -8,11 +8,11 @@ from pyruntime.ir.expr import Expr, cast, guard, select, trunc
 from pyruntime.mathlib.format import Format, absolute, signed
 from pyruntime.mathlib.power import upper
 
-STEPS = 4  # of the long division; each takes half a significand's digits of the quotient
+STEPS = 4  # of the long division; each yields half a significand of the quotient's digits
 
 
 def rem(f: Format, a: Expr, b: Expr) -> Expr:
-    """C's fmod: what is left of a after the whole multiples of b; NaN for b = 0 and infinite a."""
+    """C's fmod: a minus a whole multiple of b; NaN for b = 0 and infinite a."""
     x, d = absolute(a), absolute(b)
     near = x / d < 2.0 ** (STEPS * (f.fraction // 2))
     r = guard(near, _long_division(f, x, d), _by_powers(f, x, d))
@@ -20,7 +20,7 @@ def rem(f: Format, a: Expr, b: Expr) -> Expr:
 
 
 def mod(f: Format, a: Expr, b: Expr) -> Expr:
-    """Python's %: the remainder that has the sign of b."""
+    """Python's %: the remainder with the sign of b."""
     r = rem(f, a, b)
     return select((r < 0.0) ^ (b < 0.0), select(r == 0.0, r, r + b), r)
 
@@ -28,15 +28,15 @@ def mod(f: Format, a: Expr, b: Expr) -> Expr:
 def _long_division(f: Format, x: Expr, d: Expr) -> Expr:
     d_high = upper(f, d)
     d_low = d - d_high
-    for _ in range(STEPS):  # the quotient may be one too great; then x turns negative and the next takes it back
+    for _ in range(STEPS):  # q may be one too large; x is then negative, which the next step corrects
         q = trunc(upper(f, x / d))
         x = x - q * d_high - q * d_low
     return select(x < 0.0, x + d, x)
 
 
 def _by_powers(f: Format, x: Expr, d: Expr) -> Expr:
-    """x is a significand times a power of two, d likewise: with integers below 2^(fraction + 1) as significands,
-    x mod d is `x's · (2^k mod d's) mod d's`, where k is the difference of the exponents (at least 0)."""
+    """x mod d for any quotient. x and d are integers below 2^(fraction + 1), m and n, times powers of two. With k the
+    difference of the exponents (at least 0), m · (2^k mod n) mod n is the significand of x mod d."""
     (m, e), (n, unit) = _parts(f, x), _parts(f, d)
     k = e - unit
     power = f.integer(1)
@@ -49,7 +49,7 @@ def _by_powers(f: Format, x: Expr, d: Expr) -> Expr:
 
 
 def _parts(f: Format, x: Expr) -> tuple[Expr, Expr]:
-    """The significand as an integer, and the exponent with its bias; x is not negative."""
+    """The significand as an integer, and the biased exponent, of a non-negative x."""
     bits = f.bits(x)
     stored, digits = bits >> f.fraction, bits & (1 << f.fraction) - 1
     normal = stored != 0
@@ -57,8 +57,8 @@ def _parts(f: Format, x: Expr) -> tuple[Expr, Expr]:
 
 
 def _product(f: Format, a: Expr, b: Expr, n: Expr) -> Expr:
-    """a · b mod n for 0 <= a <= 2n, b <= 2n: the quotient as a float is some units off, and the difference of products,
-    which wrap, is small."""
+    """a · b mod n for 0 <= a <= 2n, b <= 2n. The quotient, computed as a float, may be a few units off; the products
+    wrap, but their difference is small."""
     divisor = cast(n, f.floats)
     q = cast(cast(a, f.floats) * cast(b, f.floats) / divisor, f.ints)
     r = a * b - q * n

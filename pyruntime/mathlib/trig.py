@@ -1,12 +1,13 @@
 """sin, cos, tan and their inverses.
 
-float32 sin and cos: 2.4 ULP up to |x| = 1e5, from there on 5e-7 absolute. float64: the same up to 1e6, then 1e-15."""
+float32 sin and cos: 2.4 ULP up to |x| = 1e5, above that an absolute error of 5e-7. float64: the same up to 1e6, then
+1e-15."""
 
 from __future__ import annotations
 
 from pyruntime.ir.expr import Expr, guard, round_even, select, unary
 from pyruntime.mathlib.format import Format, absolute, poly, signed
-from pyruntime.mathlib.large_angles import less_turns
+from pyruntime.mathlib.large_angles import reduce_turns
 
 
 def sin(f: Format, x: Expr) -> Expr:
@@ -16,20 +17,20 @@ def sin(f: Format, x: Expr) -> Expr:
 
 
 def cos(f: Format, x: Expr) -> Expr:
-    """sin(x + π/2): the multiples of π to take away are n + ½."""
+    """sin(x + π/2): subtracts (n + ½)·π."""
     y = _fold(f, x)
     n = round_even(y * f.table["INVERSE_PI"][0] - 0.5)
     return _sin_parity(f, _reduce(f, y, n + 0.5), f.bits(n + (f.whole + 1.0)))
 
 
 def _fold(f: Format, x: Expr) -> Expr:
-    """x, or where |x| is large or infinite, x less a multiple of 2π. A branch: large angles are rare."""
-    return guard(absolute(x) < f.table["FOLD"][0], x, less_turns(f, x))
+    """x, or if |x| is large or infinite, x minus a multiple of 2π. A branch, because large angles are rare."""
+    return guard(absolute(x) < f.table["FOLD"][0], x, reduce_turns(f, x))
 
 
 def _reduce(f: Format, x: Expr, n: Expr) -> Expr:
-    """x - n·π, with π in parts whose products with n are exact but for the last. Near a multiple of π all differences
-    are exact; elsewhere the rounding of the third is given back to the next."""
+    """x - n·π, with π in parts whose products with n, except the last, are exact. Near a multiple of π all differences
+    are exact; elsewhere the rounding error of the third is added to the fourth."""
     first, second, third, fourth, last = f.table["PI"]
     coarse = x - n * first - n * second
     step = n * third
@@ -38,14 +39,14 @@ def _reduce(f: Format, x: Expr, n: Expr) -> Expr:
 
 
 def _sin_parity(f: Format, r: Expr, n: Expr) -> Expr:
-    """(-1)^n · sin(r), |r| <= π/2; only the lowest bit of n counts."""
+    """(-1)^n · sin(r) for |r| <= π/2; only the lowest bit of n counts."""
     z = r * r
     y = r + r * (z * poly(z, f.table["SIN"]))
     return f.float(f.bits(y) ^ (n << (f.ints.bits - 1)))
 
 
 def tan(f: Format, x: Expr) -> Expr:
-    """With n the nearest multiple of π/2: sin r / cos r, and for odd n minus its inverse."""
+    """With n the nearest multiple of π/2: sin r / cos r, and for odd n its negative inverse."""
     y = _fold(f, x)
     n = round_even(y * f.table["INVERSE_PI"][0] * 2.0)
     r = _reduce(f, y, n * 0.5)
@@ -59,22 +60,23 @@ def tan(f: Format, x: Expr) -> Expr:
 
 
 def atan(f: Format, x: Expr) -> Expr:
-    """atan a = base + atan t with t = (a - 1) / (a + 1) and -1 / a for middle and great a, so that |t| <= tan(π/8)."""
-    middle, great = f.table["ATAN_FROM"]
+    """atan a = base + atan t with t = a, (a - 1) / (a + 1) or -1 / a for small, middle and large a, so that |t| <=
+    tan(π/8)."""
+    middle, large = f.table["ATAN_FROM"]
     quarter, quarter_rest, half, half_rest = f.table["ATAN_BASE"]
     a = absolute(x)
-    is_middle, is_great = a > middle, a > great
-    above = select(is_great, f.const(-1.0), select(is_middle, a - 1.0, a))
-    below = select(is_great, a, select(is_middle, a + 1.0, 1.0))
+    is_middle, is_large = a > middle, a > large
+    above = select(is_large, f.const(-1.0), select(is_middle, a - 1.0, a))
+    below = select(is_large, a, select(is_middle, a + 1.0, 1.0))
     t = above / below
     z = t * t
-    base = select(is_great, f.const(half), select(is_middle, f.const(quarter), 0.0))
-    rest = select(is_great, f.const(half_rest), select(is_middle, f.const(quarter_rest), 0.0))
+    base = select(is_large, f.const(half), select(is_middle, f.const(quarter), 0.0))
+    rest = select(is_large, f.const(half_rest), select(is_middle, f.const(quarter_rest), 0.0))
     return signed(f, base + (t + (t * (z * poly(z, f.table["ATAN"])) + rest)), x)
 
 
 def asin(f: Format, x: Expr) -> Expr:
-    """Past ½: π/2 - 2·asin √((1 - a) / 2)."""
+    """Above ½: π/2 - 2·asin √((1 - a) / 2)."""
     half_pi, half_pi_rest = f.table["ATAN_BASE"][2:]
     a = absolute(x)
     near, root, correction = _asin_core(f, a)
@@ -83,7 +85,7 @@ def asin(f: Format, x: Expr) -> Expr:
 
 
 def acos(f: Format, x: Expr) -> Expr:
-    """π/2 - asin x up to ½, 2·asin √((1 - x) / 2) past it, π less that below -½."""
+    """π/2 - asin x up to ½, 2·asin √((1 - x) / 2) above it, π minus that below -½."""
     half_pi, half_pi_rest = f.table["ATAN_BASE"][2:]
     near, root, correction = _asin_core(f, absolute(x))
     correction_x = select(x < 0.0, -correction, correction)
@@ -94,7 +96,7 @@ def acos(f: Format, x: Expr) -> Expr:
 
 
 def _asin_core(f: Format, a: Expr) -> tuple[Expr, Expr, Expr]:
-    """(a <= ½, t, asin t - t) with t = a, or √((1 - a) / 2) past ½ (NaN past 1)."""
+    """(a <= ½, t, asin t - t) with t = a, or √((1 - a) / 2) above ½ (NaN above 1)."""
     near = a <= 0.5
     z = select(near, a * a, (1.0 - a) * 0.5)
     t = select(near, a, unary("sqrt", z))

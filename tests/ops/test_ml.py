@@ -165,18 +165,18 @@ def test_votes_for_both_of_two_classes() -> None:
 @pytest.mark.parametrize(("op", "attrs", "x", "text"), [
     ("LinearRegressor", {**LINEAR3, "targets": 0}, np.zeros((2, 3)), "9 coefficients and 3 intercepts for 0 results"),
     ("LinearRegressor", {**LINEAR3, "targets": 2}, np.zeros((2, 4)), "9 coefficients"),
-    ("SVMRegressor", {"support_vectors": VECTORS, "n_supports": 4}, np.zeros((2, 3)), "15 numbers of 4"),
+    ("SVMRegressor", {"support_vectors": VECTORS, "n_supports": 4}, np.zeros((2, 3)), "15 numbers do not make 4"),
     ("SVMClassifier", {**SVC2, "kernel_type": "RBF"}, np.zeros((2, 9)), "columns and"),
     ("SVMClassifier", {**PROB3, "coefficients": [1.0]}, np.zeros((2, 3)), "coefficients has 1 entries, not 10"),
     ("SVMClassifier", {**SVC3, "rho": [0.1]}, np.zeros((2, 3)), "rho has 1 entries, not 3"),
     ("SVMClassifier", {**PROB3, "prob_a": [1.0], "prob_b": [1.0]}, np.zeros((2, 3)), "prob_a has 1 entries, not 3"),
-    ("SVMClassifier", {**SVC3, "vectors_per_class": [6, -1, 0]}, np.zeros((2, 3)), "of 3 classes"),
+    ("SVMClassifier", {**SVC3, "vectors_per_class": [6, -1, 0]}, np.zeros((2, 3)), "fit 3 classes"),
     ("SVMClassifier", {**SVC3, "vectors_per_class": [2, 3]}, np.zeros((2, 3)), "vectors_per_class has 2 entries"),
-    ("SVMClassifier", {**SVC2, "vectors_per_class": [5], "classlabels_ints": [3]}, np.zeros((2, 3)), "of 1 classes"),
+    ("SVMClassifier", {**SVC2, "vectors_per_class": [5], "classlabels_ints": [3]}, np.zeros((2, 3)), "fit 1 classes"),
     ("SVMRegressor", {"support_vectors": VECTORS, "n_supports": 5}, np.zeros((2, 3)), "coefficients has 0 entries"),
     ("SVMRegressor", {"support_vectors": VECTORS, "n_supports": 5}, np.zeros((2, 4)), "columns and"),
     ("FeatureVectorizer", {"inputdimensions": [3, 4]}, np.zeros((2, 3)), "2 inputdimensions for 1"),
-    ("OneHotEncoder", {"cats_strings": ["a"]}, np.zeros(2), "needs categories of its kind"),
+    ("OneHotEncoder", {"cats_strings": ["a"]}, np.zeros(2), "needs categories of its type"),
     ("Imputer", {"imputed_value_floats": [1.0], "imputed_value_int64s": [1]}, np.zeros(2), "imputed values of its"),
 ])  # fmt: skip
 def test_refused(op: str, attrs: dict[str, Any], x: Any, text: str) -> None:

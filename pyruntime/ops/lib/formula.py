@@ -14,7 +14,7 @@ from typing import Any
 
 from pyruntime.frontend.registry import Lowering, op
 from pyruntime.frontend.tracer import Tracer
-from pyruntime.ir.dtype import F32, F64, STRING, U8, DType
+from pyruntime.ir.dtype import BF16, F16, F32, F64, STRING, U8, DType
 from pyruntime.ir.expr import Expr, as_expr, bitcast, cast, const, exp, maximum
 from pyruntime.ir.kernel import Tensor
 from pyruntime.ops.lib.minifloat import MINIFLOATS, decode
@@ -87,6 +87,11 @@ def numeric(t: Tracer, x: Tensor) -> Tensor:
 def float_type(dtype: DType) -> DType:
     """The type in which floats are computed: float64 for float64, float32 for all others."""
     return F64 if dtype is F64 else F32
+
+
+def sum_type(dtype: DType) -> DType:
+    """The type in which values are summed: float32 for half floats."""
+    return F32 if dtype in (F16, BF16) else dtype
 
 
 def real(e: Expr) -> Expr:

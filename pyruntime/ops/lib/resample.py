@@ -126,12 +126,12 @@ def repeats(a: Axis, rule: Rule) -> bool:
 def repeat(t: Tracer, x: Tensor, axes: Sequence[Axis]) -> Tensor:
     """(…, H, …) -> (…, H, s, …) -> (…, H·s, …)"""
     factors = {a.number: int(a.scale.value or 1) for a in axes}
-    apart: list[AnyDim] = []
+    split: list[AnyDim] = []
     place: list[int] = []
     for n, d in enumerate(x.shape):
-        place.append(len(apart))
-        apart += [d, factors[n]] if n in factors else [d]
-    spread = t.compute(apart, lambda *i: x.at(*[i[p] for p in place]))
+        place.append(len(split))
+        split += [d, factors[n]] if n in factors else [d]
+    spread = t.compute(split, lambda *i: x.at(*[i[p] for p in place]))
     return t.reshape(spread, [d * factors.get(n, 1) for n, d in enumerate(x.shape)])
 
 

@@ -13,16 +13,16 @@ from pyruntime.ir.kernel import Tensor
 from pyruntime.ir.shape import AnyDim
 from pyruntime.ops.lib.formula import LOWEST
 from pyruntime.ops.microsoft import MICROSOFT
-from pyruntime.ops.microsoft.kv_cache import appended, from_beams
+from pyruntime.ops.microsoft.kv_cache import append_keys, from_beams
 from pyruntime.ops.microsoft.quant import matmul_integer_to_float
 from pyruntime.ops.standard.attention import (
     Bias,
     add_mask,
     attend,
     chain,
-    heads_of,
-    merged,
+    merge_heads,
     require_bias,
+    split_heads,
     window_biases,
 )
 from pyruntime.ops.standard.matmul import matmul
@@ -85,12 +85,12 @@ def _projections(
     if key.rank != value.rank:
         raise t.shape_error(f"key has rank {key.rank}, value {value.rank}")
     width = query.shape[2]
-    q = heads_of(t, _biased(t, query, bias, 0), heads)
+    q = split_heads(t, _biased(t, query, bias, 0), heads)
     if key.rank == 4:
         return q, key, value
     t.require_shape("the bias", bias, (width + key.shape[2] + value.shape[2],))
-    k = heads_of(t, _biased(t, key, bias, width), heads)
-    return q, k, heads_of(t, _biased(t, value, bias, width + width), heads)
+    k = split_heads(t, _biased(t, key, bias, width), heads)
+    return q, k, split_heads(t, _biased(t, value, bias, width + width), heads)
 
 
 @op("MultiHeadAttention", domain=MICROSOFT)
@@ -114,7 +114,7 @@ def multi_head_attention(
     biases = _biases(t, q, k, key_padding_mask, attention_bias, mask_filter_value, past, unidirectional == 1)
     done = attend(t, q, k, v, scale=scale or None, bias=chain(*biases))
     scores = t.map(maximum(X, LOWEST), done.biased) if unidirectional == 1 else done.biased
-    return merged(t, done.out), present[0], present[1], t.cast(scores, query.dtype)
+    return merge_heads(t, done.out), present[0], present[1], t.cast(scores, query.dtype)
 
 
 def _with_past(
@@ -132,7 +132,7 @@ def _with_past(
     past = t.ints(t.reshape(length, ()), 0)[0]
     total, places = past + k.shape[2], past_key.shape[2]
     t.require(sh.compare("le", total, places), f"{total} keys do not fit into a buffer of {places}")
-    key, value = (appended(t, *pair, lambda n: dim(past), places) for pair in ((past_key, k), (past_value, v)))
+    key, value = (append_keys(t, *pair, lambda n: dim(past), places) for pair in ((past_key, k), (past_value, v)))
     return past, t.slice(key, 2, 0, total), t.slice(value, 2, 0, total), key, value
 
 
@@ -209,7 +209,7 @@ def attend_joined(
     widths: list[AnyDim] = [*t.entries("qkv_hidden_sizes", sizes, 3)] if sizes else [third, third, third]
     t.require_equal(sum(widths), joined.shape[2], "the sizes of query, key and value do not add up to the features")
     starts: list[AnyDim] = [0, widths[0], widths[0] + widths[1]]
-    q, k, v = (heads_of(t, t.slice(joined, 2, s, n), heads) for s, n in zip(starts, widths, strict=True))
+    q, k, v = (split_heads(t, t.slice(joined, 2, s, n), heads) for s, n in zip(starts, widths, strict=True))
     if rotary is not None:
         before = 0 if past is None else past.shape[3] if length is None else t.ints(t.reshape(length, ()), 0)[0]
         q, k = (rotate_by_position(t, x, before, rotary or x.shape[3]) for x in (q, k))
@@ -217,7 +217,7 @@ def attend_joined(
     before, k, v, *new = _with_past(t, k, v, old_k, old_v, length)
     done = attend(t, q, k, v, scale=scale or None, bias=chain(*_biases(t, q, k, mask, added, value, before, causal)))
     present = t.concat([t.unsqueeze(x, [0]) for x in new], 0) if any(t.wanted[1:]) else new[0]
-    return merged(t, done.out), present
+    return merge_heads(t, done.out), present
 
 
 @op("QAttention", domain=MICROSOFT)

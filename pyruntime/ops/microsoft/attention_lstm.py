@@ -104,8 +104,8 @@ class _Direction:
 
         def step(n: Tensor, state: list[Tensor]) -> tuple[None, list[Tensor], list[Tensor]]:
             h, c = self._cell(cast(n.at(), I32), *state)
-            shown = t.compute(h.shape, lambda b, j: select(cast(n.at(), I32) < self._length(b), h.at(b, j), 0.0))
-            return None, [h, c, self._attended(keys, h)], [shown]
+            output = t.compute(h.shape, lambda b, j: select(cast(n.at(), I32) < self._length(b), h.at(b, j), 0.0))
+            return None, [h, c, self._attended(keys, h)], [output]
 
         h, c, _, stacked = iterate(t, None, None, [*start, attended], step, steps)
         if not self.reverse:
@@ -139,11 +139,11 @@ class _Direction:
 
         new = t.compute(c.shape, cell)
 
-        def shown(b: Expr, j: Expr) -> Expr:
+        def output(b: Expr, j: Expr) -> Expr:
             out = f[0](gate(b, j, 1, 1, new)) * f[2](new.at(b, j))
             return select(n < self._length(b), out, h.at(b, j))
 
-        return t.compute(h.shape, shown), new
+        return t.compute(h.shape, output), new
 
     def _attended(self, keys: Tensor, h: Tensor) -> Tensor:
         """The attention state for the next step, (B, A)."""

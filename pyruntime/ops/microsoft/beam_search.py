@@ -86,14 +86,15 @@ class Search:
     """The parameters of a search, and the bookkeeping of its beams."""
 
     def __init__(
-        self, t: Tracer, length: Tensor, beams: Tensor, kept: Tensor, items: AnyDim, decoder: Any, vocabulary: int,
+        self, t: Tracer, length: Tensor, beams: Tensor, returned: Tensor, items: AnyDim, decoder: Any, vocabulary: int,
         eos: int, pad: int, penalty: Tensor | None, early: bool,
     ) -> None:  # fmt: skip
         self.t, self.items, self.decoder, self.vocabulary = t, items, decoder, vocabulary
         self.eos, self.pad, self.penalty, self.early = eos, pad, penalty, early
-        self.places, self.beams, self.kept = (t.ints(t.reshape(x, ()), 1)[0] for x in (length, beams, kept))
+        self.places, self.beams, self.returned = (t.ints(t.reshape(x, ()), 1)[0] for x in (length, beams, returned))
         t.require(
-            sh.compare("le", self.kept, self.beams), f"num_return_sequences {self.kept} exceeds num_beams {self.beams}"
+            sh.compare("le", self.returned, self.beams),
+            f"num_return_sequences {self.returned} exceeds num_beams {self.beams}",
         )
         if any(t.wanted[3:]):
             raise t.unsupported("outputs after the third are not implemented", "ONNX Runtime has them on GPUs only")
@@ -124,8 +125,8 @@ class Search:
             scores, *ended = state
             ruled = rules.applied(t, _log_softmax(t, logits), sequences, count, is_first)
             total = t.compute(ruled.shape, lambda r, v: ruled.at(r, v) + scores.at(r))
-            scores, token, source, found = self._next_beams(total, sequences, count, Hypotheses(*ended))
-            return token, source, [scores, *found.parts()], [total] * returns_scores
+            scores, token, source, hypotheses = self._next_beams(total, sequences, count, Hypotheses(*ended))
+            return token, source, [scores, *hypotheses.parts()], [total] * returns_scores
 
         beams = dim(self.beams)
         scores = t.compute((rows,), lambda r: select(r - r / beams * beams == 0, const(0.0, F32), COPY_SCORE))
@@ -153,7 +154,7 @@ class Search:
         return Hypotheses(*[self.t.fill(shape, 0, dtype) for shape, dtype in kinds])
 
     def _next_beams(
-        self, total: Tensor, sequences: Tensor, count: Tensor, found: Hypotheses
+        self, total: Tensor, sequences: Tensor, count: Tensor, hypotheses: Hypotheses
     ) -> tuple[Tensor, Tensor, Tensor, Hypotheses]:
         """The beams of the next step, (R,) each: their scores, tokens, and the rows that they continue; and the
         hypotheses with those that end in this step."""
@@ -165,7 +166,7 @@ class Search:
         def body(k: Builder, score: Tensor, token: Tensor, source: Tensor, *parts: Tensor) -> None:
             now = Hypotheses(*parts)
             with k.parallel(dim(self.items)) as b:
-                self._copy(k, b, found, now)
+                self._copy(k, b, hypotheses, now)
                 with k.loop(dim(self.beams)) as w:
                     k.store(score, (b, w), const(0.0, F32))
                     k.store(token, (b, w), const(self.pad, I32))
@@ -173,9 +174,9 @@ class Search:
                 with k.when(now.done.at(b) == 0):
                     self._choose(k, b, (best, where), (score, token, source), sequences, count, now, width)
 
-        shapes = [(several, F32), (several, I32), (several, I32), *[(x.shape, x.dtype) for x in found.parts()]]
-        given = [best, where, sequences, count, *found.parts(), *([] if self.penalty is None else [self.penalty])]
-        score, token, source, *parts = t.loops("beams_chosen", given, shapes, body)
+        shapes = [(several, F32), (several, I32), (several, I32), *[(x.shape, x.dtype) for x in hypotheses.parts()]]
+        inputs = [best, where, sequences, count, *hypotheses.parts(), *([] if self.penalty is None else [self.penalty])]
+        score, token, source, *parts = t.loops("beams_chosen", inputs, shapes, body)
         rows = (self.items * self.beams,)
         return t.reshape(score, rows), t.reshape(token, rows), t.reshape(source, rows), Hypotheses(*parts)
 
@@ -204,7 +205,7 @@ class Search:
             over = const(1, I32) if self.early else cast(now.scores.at(b, dim(self.beams) - 1) >= best_left, I32)
             k.store(now.done, (b,), over)
 
-    def _finished(self, sequences: Tensor, scores: Tensor, found: Hypotheses) -> list[Tensor]:
+    def _finished(self, sequences: Tensor, scores: Tensor, hypotheses: Hypotheses) -> list[Tensor]:
         """The best sequences of each item and their scores. The beams of an item that is not done, which have L tokens,
         compete with its hypotheses."""
         t = self.t
@@ -212,15 +213,15 @@ class Search:
         def body(k: Builder, *parts: Tensor) -> None:
             now = Hypotheses(*parts)
             with k.parallel(dim(self.items)) as b:
-                self._copy(k, b, found, now)
+                self._copy(k, b, hypotheses, now)
                 with k.when(now.done.at(b) == 0):
                     with k.loop(dim(self.beams)) as w:
                         row = k.let(b * dim(self.beams) + w)
                         self._add(k, now, b, sequences, row, dim(self.places), k.let(scores.at(row)))
 
-        given = [sequences, scores, *found.parts(), *([] if self.penalty is None else [self.penalty])]
-        last = Hypotheses(*t.loops("beams_finished", given, [(x.shape, x.dtype) for x in found.parts()], body))
-        shape = (self.items, self.kept, self.places)
+        inputs = [sequences, scores, *hypotheses.parts(), *([] if self.penalty is None else [self.penalty])]
+        last = Hypotheses(*t.loops("beams_finished", inputs, [(x.shape, x.dtype) for x in hypotheses.parts()], body))
+        shape = (self.items, self.returned, self.places)
 
         def token(b: Expr, n: Expr, j: Expr) -> Expr:
             return select(j < last.lengths.at(b, n), last.tokens.at(b, n, j), self.pad)
@@ -232,14 +233,14 @@ class Search:
         size = cast(count, F32)
         return size if self.penalty is None else power(size, cast(self.penalty.at(0), F32))
 
-    def _copy(self, k: Builder, b: Expr, found: Hypotheses, now: Hypotheses) -> None:
+    def _copy(self, k: Builder, b: Expr, hypotheses: Hypotheses, now: Hypotheses) -> None:
         with k.loop(dim(self.beams)) as w:
             with k.loop(dim(self.places)) as j:
-                k.store(now.tokens, (b, w, j), found.tokens.at(b, w, j))
-            k.store(now.lengths, (b, w), found.lengths.at(b, w))
-            k.store(now.scores, (b, w), found.scores.at(b, w))
-        k.store(now.used, (b,), found.used.at(b))
-        k.store(now.done, (b,), found.done.at(b))
+                k.store(now.tokens, (b, w, j), hypotheses.tokens.at(b, w, j))
+            k.store(now.lengths, (b, w), hypotheses.lengths.at(b, w))
+            k.store(now.scores, (b, w), hypotheses.scores.at(b, w))
+        k.store(now.used, (b,), hypotheses.used.at(b))
+        k.store(now.done, (b,), hypotheses.done.at(b))
 
     def _add(
         self, k: Builder, now: Hypotheses, b: Expr, sequences: Tensor, row: Expr, length: Expr, total: Expr
@@ -252,11 +253,11 @@ class Search:
             at = k.var(select(used <= last, used, last), I32)
             k.store(now.used, (b,), select(used <= last, used + 1, used))
             with k.while_((at.get > 0) & (score > now.scores.at(b, self._place(maximum(at.get - 1, 0))))):
-                here, before = k.let(self._place(at.get)), k.let(self._place(maximum(at.get - 1, 0)))
+                lower, before = k.let(self._place(at.get)), k.let(self._place(maximum(at.get - 1, 0)))
                 with k.loop(dim(self.places)) as j:
-                    k.store(now.tokens, (b, here, j), now.tokens.at(b, before, j))
-                k.store(now.lengths, (b, here), now.lengths.at(b, before))
-                k.store(now.scores, (b, here), now.scores.at(b, before))
+                    k.store(now.tokens, (b, lower, j), now.tokens.at(b, before, j))
+                k.store(now.lengths, (b, lower), now.lengths.at(b, before))
+                k.store(now.scores, (b, lower), now.scores.at(b, before))
                 at.set(at.get - 1)
             place = k.let(self._place(at.get))
             with k.loop(dim(self.places)) as j:

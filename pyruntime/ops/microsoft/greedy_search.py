@@ -130,8 +130,8 @@ class _Draw:
         if seed is None:
             return t.fill((1,), 1, I64)
         t.require_equal(sh.size(seed.shape), 1, "seed must be one number")
-        given = cast(t.reshape(seed, ()).at(), I64)
-        state = given - given / _PRIME * _PRIME + cast(t.checked_index(cast(given < 0, I32), 1), I64)
+        value = cast(t.reshape(seed, ()).at(), I64)
+        state = value - value / _PRIME * _PRIME + cast(t.checked_index(cast(value < 0, I32), 1), I64)
         return t.compute((1,), lambda i: select(state == 0, const(1, I64), state))
 
     def token(self, scores: Tensor, state: Tensor) -> tuple[Tensor, Tensor]:
@@ -141,16 +141,16 @@ class _Draw:
         spread = t.map(exp(X - Y), ordered, t.reduce("max", scores, [1]))
         shares = t.map(X / Y, spread, t.reduce("sum", spread, [1]))
 
-        def body(k: Builder, token: Tensor, after: Tensor, kept: Tensor) -> None:
+        def body(k: Builder, token: Tensor, after: Tensor, filtered: Tensor) -> None:
             x = k.var(state.at(0), I64)
             with k.loop(dim(rows)) as r:
                 with k.loop(dim(width)) as v:
-                    k.store(kept, (v,), scores.at(r, v))
-                self._filter(k, r, shares, order, kept)
+                    k.store(filtered, (v,), scores.at(r, v))
+                self._filter(k, r, shares, order, filtered)
                 number = [self._next(k, x) for _ in range(2)]
                 size = float(_PRIME - 1)
                 u = k.let((cast(number[0], F64) + cast(number[1], F64) * size) / (size * size))
-                k.store(token, (r,), self._drawn(k, kept, u))
+                k.store(token, (r,), self._drawn(k, filtered, u))
             k.store(after, (0,), x.get)
 
         outputs, inner = [((rows,), I32), ((1,), I64)], [((width,), F32)]
@@ -163,7 +163,7 @@ class _Draw:
         x.set(product - product / _PRIME * _PRIME)
         return k.let(x.get - 1)
 
-    def _filter(self, k: Builder, r: Expr, shares: Tensor, order: Tensor, kept: Tensor) -> None:
+    def _filter(self, k: Builder, r: Expr, shares: Tensor, order: Tensor, filtered: Tensor) -> None:
         """Set the scores of tokens outside top_p to filter_value."""
         width = dim(order.shape[1])
         total = k.var(0.0, F32)
@@ -172,20 +172,20 @@ class _Draw:
             over = total.get > self.top_p if self.custom else total.get <= const(1 - self.top_p, F32)
             with k.when(over):
                 token = order.at(r, j + 1 if self.custom else j)
-                k.store(kept, (self.t.checked_index(token, order.shape[1]),), const(self.filter_value, F32))
+                k.store(filtered, (self.t.checked_index(token, order.shape[1]),), const(self.filter_value, F32))
 
-    def _drawn(self, k: Builder, kept: Tensor, u: Expr) -> Expr:
+    def _drawn(self, k: Builder, filtered: Tensor, u: Expr) -> Expr:
         """The first token at which the cumulative probability exceeds u. Scores that are not finite have no
         probability."""
-        width = dim(kept.shape[0])
+        width = dim(filtered.shape[0])
         peak, total, place = k.var(LOWEST, F32), k.var(0.0, F64), k.var(0, I32)
 
         def weight(v: Expr) -> Expr:
-            score = kept.at(v)
+            score = filtered.at(v)
             return select(abs(score) <= -LOWEST, exp(cast(score, F64) - cast(peak.get, F64)), const(0.0, F64))
 
         with k.loop(width) as v:
-            peak.set(select((kept.at(v) > peak.get) & (kept.at(v) <= -LOWEST), kept.at(v), peak.get))
+            peak.set(select((filtered.at(v) > peak.get) & (filtered.at(v) <= -LOWEST), filtered.at(v), peak.get))
         with k.loop(width) as v:
             total.set(total.get + weight(v))
         limit, sum_ = k.let(total.get * u), k.var(0.0, F64)

@@ -11,17 +11,17 @@ from pyruntime.ir.dtype import F8E4M3FN, I8, U8
 from pyruntime.ir.expr import Expr, X, const, dim, select
 from pyruntime.ir.kernel import Tensor
 from pyruntime.ops.microsoft import MICROSOFT
-from pyruntime.ops.microsoft.kv_cache import Codes, PerItem, Window, appended
+from pyruntime.ops.microsoft.kv_cache import Codes, PerItem, Window, append_keys
 from pyruntime.ops.standard.attention import (
-    NONE,
+    MASKED,
     Bias,
     add_mask,
     attend,
     chain,
-    heads_of,
     length_mask,
-    merged,
+    merge_heads,
     require_bias,
+    split_heads,
     window_mask,
 )  # fmt: skip
 from pyruntime.ops.standard.norm import root_mean_square, scaled
@@ -81,14 +81,14 @@ def group_query_attention(
 
     if sliding_window_cache:
         window = _window(t, past_key, local_window_size if causal else 0, start, end)
-        presents = [window.kept(t, old, new) for old, new in zip(olds, news, strict=True) if old is not None]
+        presents = [window.update(t, old, new) for old, new in zip(olds, news, strict=True) if old is not None]
         cached = [t.concat([old, new], 2) for old, new in zip(olds, news, strict=True) if old is not None]
         added = None if attention_bias is None else add_mask(t, attention_bias, (*q.shape[:3], total))
         bias: Bias | None = window.bias(added)
     else:
         most = rows if past_key is None else past_key.shape[2] + rows
         t.require(sh.compare("le", total, most), "total_sequence_length exceeds the past keys plus the new ones")
-        presents = [appended(t, old, new, start, total) for old, new in zip(olds, news, strict=True)]
+        presents = [append_keys(t, old, new, start, total) for old, new in zip(olds, news, strict=True)]
         cached = [t.slice(x, 2, 0, total) for x in presents]  # a cache may have unused places
         biases = [] if attention_bias is None else [add_mask(t, attention_bias, (*q.shape[:3], total))]
         left = local_window_size - 1 if local_window_size > 0 else -1
@@ -96,8 +96,8 @@ def group_query_attention(
     keys, values = (code.decoded(t, x, query.dtype) for code, x in zip(codes, cached, strict=True))
     sink = _sink(head_sink, smooth_softmax == 1)
     done = attend(t, q, keys, values, scale=scale or None, softcap=softcap, bias=bias, sink=sink)
-    scores = done.probabilities if qk_output == 2 else t.map(select(X == NONE, 0.0, X), done.biased)
-    return merged(t, done.out), *presents, t.cast(scores, query.dtype)
+    scores = done.probabilities if qk_output == 2 else t.map(select(X == MASKED, 0.0, X), done.biased)
+    return merge_heads(t, done.out), *presents, t.cast(scores, query.dtype)
 
 
 def _channels(t: Tracer, scale: Tensor | None, x: Tensor) -> Tensor | None:
@@ -154,8 +154,8 @@ def group_heads(
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Query (N, H, S, D), key and value (N, G, S, D), from separate or packed inputs."""
     if key is not None and value is not None:
-        return heads_of(t, query, heads), heads_of(t, key, groups), heads_of(t, value, groups)
-    every = heads_of(t, query, heads + 2 * groups)
+        return split_heads(t, query, heads), split_heads(t, key, groups), split_heads(t, value, groups)
+    every = split_heads(t, query, heads + 2 * groups)
     parts = ((0, heads), (heads, groups), (heads + groups, groups))
     q, k, v = (t.slice(every, 1, begin, count) for begin, count in parts)
     return q, k, v

@@ -14,7 +14,7 @@ from pyruntime.ir.expr import Expr, cast, clip, dim, guard, rem, round_even, sel
 from pyruntime.ir.kernel import Tensor
 from pyruntime.ir.shape import AnyDim
 from pyruntime.ops.lib.minifloat import decode, encode
-from pyruntime.ops.standard.attention import NONE, Bias
+from pyruntime.ops.standard.attention import MASKED, Bias
 
 PerItem = Callable[[Expr], Expr]  # batch item (or head) -> a number
 
@@ -80,7 +80,7 @@ class Codes:
 # ── caches that grow ──────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def appended(t: Tracer, old: Tensor | None, new: Tensor, start: PerItem, total: AnyDim) -> Tensor:
+def append_keys(t: Tracer, old: Tensor | None, new: Tensor, start: PerItem, total: AnyDim) -> Tensor:
     """The cache with new entries written after each item's past: (N, G, P, D), (N, G, S, D) -> (N, G, max(P, total),
     D)."""
     n_, g_, rows, d_ = new.shape
@@ -133,7 +133,7 @@ class Window:
         over = total - dim(self.places)
         return select(over <= 0, total, total - (over + group - 1) / group * group)
 
-    def kept(self, t: Tracer, old: Tensor, new: Tensor) -> Tensor:
+    def update(self, t: Tracer, old: Tensor, new: Tensor) -> Tensor:
         """The cache with the new keys; unused places hold 0."""
         t.require_shape("new keys or values", new, (*old.shape[:2], new.shape[2], old.shape[3]))
 
@@ -154,9 +154,9 @@ class Window:
             query = before + i
             key = select(is_new, before + j - dim(self.places), before - self.count(before) + j)
             visible = (is_new | (key < before)) & (key <= query) & (key > query - self.width)
-            return guard(visible, score if inner is None else inner(score, n, h, i, key), NONE)
+            return guard(visible, score if inner is None else inner(score, n, h, i, key), MASKED)
 
         return bias
 
 
-__all__ = ["Codes", "PerItem", "Window", "appended", "from_beams"]
+__all__ = ["Codes", "PerItem", "Window", "append_keys", "from_beams"]

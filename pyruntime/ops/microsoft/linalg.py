@@ -6,9 +6,10 @@ from math import prod
 
 from pyruntime.frontend.registry import op
 from pyruntime.frontend.tracer import Tracer
-from pyruntime.ir.dtype import BF16, F16, F32
+from pyruntime.ir.dtype import F32
 from pyruntime.ir.expr import Expr, X, const, dim, select, sqrt
 from pyruntime.ir.kernel import Builder, Tensor
+from pyruntime.ops.lib.formula import sum_type
 from pyruntime.ops.microsoft import MICROSOFT
 from pyruntime.ops.standard.cumulative import pivot_row
 from pyruntime.ops.standard.matmul import product
@@ -34,8 +35,6 @@ def sparse_to_dense_matmul(
     t: Tracer, a: Tensor, b: Tensor, *, alpha: float = 1.0, transA: int = 0, transB: int = 0
 ) -> Tensor:
     """alpha · a' · b'. The sparse a is fed as the dense matrix that it represents. Shapes: (M, K), (K, N) -> (M, N)"""
-    if a.rank != 2 or b.rank != 2:
-        raise t.shape_error(f"operands must be matrices, have ranks {a.rank} and {b.rank}")
     if alpha != 1.0 and a.dtype is not F32:
         raise t.unsupported(f"alpha {alpha} for {a.dtype} is not implemented", "ONNX Runtime reads it for float32 only")
     y = product(t, t.transpose(a, [1, 0]) if transA else a, t.transpose(b, [1, 0]) if transB else b)
@@ -47,7 +46,7 @@ def inverse(t: Tracer, x: Tensor) -> Tensor:
     """The inverse of each matrix, by Gauss-Jordan elimination with row exchanges. Shapes: (*B, n, n) -> the same"""
     n = x.shape[-1]
     t.require_equal(x.shape[-2], n, "an inverse needs square matrices")
-    wide = t.cast(x, F32) if x.dtype in (F16, BF16) else x
+    wide = t.cast(x, sum_type(x.dtype))
     matrices = t.reshape(wide, [prod(x.shape[:-2]), n, n])
 
     def body(k: Builder, out: Tensor, a: Tensor) -> None:

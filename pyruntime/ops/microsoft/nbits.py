@@ -6,10 +6,11 @@ from __future__ import annotations
 from pyruntime.frontend.registry import op
 from pyruntime.frontend.tracer import Tracer
 from pyruntime.ir import shape as sh
-from pyruntime.ir.dtype import BF16, F16, F32, I32, U8, U32, DType
+from pyruntime.ir.dtype import F32, I32, U8, U32, DType
 from pyruntime.ir.expr import Expr, X, Y, bitcast, cast, dim, index, minimum
 from pyruntime.ir.kernel import Leaf, Tensor
 from pyruntime.ir.packed_codes import code_at, packed_byte, unpacked
+from pyruntime.ops.lib.formula import sum_type
 from pyruntime.ops.lib.minifloat import MINIFLOATS, decode
 from pyruntime.ops.microsoft import MICROSOFT
 from pyruntime.ops.standard.matmul import matmul
@@ -46,7 +47,7 @@ def matmul_nbits(
     order = None if g_idx is None else _block_order(t, g_idx, K, block_size)
     if order is not None:
         (a, codes), g_idx = _reordered(t, a, codes, order, block_size, bits), None
-    dtype = F32 if a.dtype in (F16, BF16) else a.dtype
+    dtype = sum_type(a.dtype)
     rank = a.rank
 
     def weight(n: Expr, k: Expr) -> Expr:

@@ -10,8 +10,8 @@ from pyruntime.ir.expr import Expr, cast, const, dim, rem, select
 from pyruntime.ir.kernel import Builder, Tensor
 from pyruntime.ops.microsoft import MICROSOFT
 from pyruntime.ops.microsoft.group_attention import group_heads, rotate_by_caches
-from pyruntime.ops.microsoft.kv_cache import appended
-from pyruntime.ops.standard.attention import NONE, attend, merged
+from pyruntime.ops.microsoft.kv_cache import append_keys
+from pyruntime.ops.standard.attention import MASKED, attend, merge_heads
 
 
 @op("SparseAttention", domain=MICROSOFT)
@@ -41,18 +41,18 @@ def sparse_attention(
         raise t.shape_error("do_rotary needs cos_cache and sin_cache")
     if do_rotary == 1 and cos_cache is not None and sin_cache is not None:
         q, k = (rotate_by_caches(t, x, cos_cache, sin_cache, None, start, rotary_interleaved) for x in (q, k))
-    present = [appended(t, old, new, start, places) for old, new in ((past_key, k), (past_value, v))]
+    present = [append_keys(t, old, new, start, places) for old, new in ((past_key, k), (past_value, v))]
     layouts = _layouts(t, block_row_indices, block_col_indices)
     count, blocks, _ = layouts.shape
 
     def bias(score: Expr, n: Expr, h: Expr, i: Expr, j: Expr) -> Expr:
         place = i + start(n)
         row, column = (t.checked_index(x / sparse_block_size, blocks) for x in (place, j))
-        return select((j <= place) & (layouts.at(rem(h, dim(count)), row, column) != 0), score, NONE)
+        return select((j <= place) & (layouts.at(rem(h, dim(count)), row, column) != 0), score, MASKED)
 
     keys, values = (t.slice(x, 2, 0, total) for x in present)
     done = attend(t, q, keys, values, scale=scale or None, bias=bias)
-    return merged(t, done.out), present[0], present[1]
+    return merge_heads(t, done.out), present[0], present[1]
 
 
 def _layouts(t: Tracer, rows: Tensor, columns: Tensor) -> Tensor:

@@ -128,14 +128,14 @@ def _predicted(t: Tracer, source: Tensor, current: Tensor, previous: Tensor, pre
     t.require_equal(predicted.shape[0], left + 1, "pred_tokens must be one longer than the rest of the source")
 
     def body(k: Builder, count: Tensor) -> None:
-        kept, same = k.var(1, I32), k.var(1, I32)
+        accepted, same = k.var(1, I32), k.var(1, I32)
         with k.loop(dim(left)) as i:
             same.set(same.get & cast(predicted.at(i) == source.at(i + dim(start)), I32))
-            kept.set(kept.get + same.get)
-        k.store(count, (0,), cast(kept.get, I64))
+            accepted.set(accepted.get + same.get)
+        k.store(count, (0,), cast(accepted.get, I64))
 
-    kept = t.ints(t.loops("bifurcation", [source, predicted], [((1,), I64)], body)[0], lower=1)[0]
-    return t.concat([current, t.slice(predicted, 0, 0, kept)], 0)
+    accepted = t.ints(t.loops("bifurcation", [source, predicted], [((1,), I64)], body)[0], lower=1)[0]
+    return t.concat([current, t.slice(predicted, 0, 0, accepted)], 0)
 
 
 @op("DynamicTimeWarping", domain=MICROSOFT)
@@ -199,8 +199,6 @@ def tokenizer(
     """Splits strings into tokens along a new last axis, padded to the longest: the text between matches of separators,
     or the matches of tokenexp. An empty separator alone, or tokenexp ".", gives characters. Shapes: (C), (N, C) -> (…,
     D)"""
-    if x.rank not in (1, 2):
-        raise t.shape_error(f"input has rank {x.rank}, not 1 or 2")
     if bool(separators) == (tokenexp is not None):
         raise t.unsupported("exactly one of separators and tokenexp is needed")
     if "" in separators and len(separators) > 1:

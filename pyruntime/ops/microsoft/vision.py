@@ -13,7 +13,6 @@ from pyruntime.ir.kernel import Tensor
 from pyruntime.ops.lib.formula import LOWEST
 from pyruntime.ops.lib.window import padded_load, sliding
 from pyruntime.ops.microsoft import MICROSOFT
-from pyruntime.ops.standard.pool import spatial_dims
 
 
 @op("MaxpoolWithMask", domain=MICROSOFT)
@@ -26,7 +25,7 @@ def maxpool_with_mask(
     channel c of x reads the flattened mask from *element* (c · size of S) mod (mask channels) on, and with two or three
     spatial axes the first element of a channel always counts.
     Shapes: x (N, C, *S), mask (M, D, *S) int32 -> (N, C, *O)"""
-    spatial = spatial_dims(t, x)
+    spatial = x.shape[2:]
     t.require_shape("the mask", mask, (*mask.shape[:2], *spatial))
     some = sh.maximum(sh.compare("le", 1, mask.shape[0] * mask.shape[1]), sh.compare("eq", sh.size(x.shape), 0))
     t.require(some, "the mask has no channels")

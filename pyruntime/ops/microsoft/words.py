@@ -157,8 +157,8 @@ def varlen_ngram_hash_mapping(
 
     def state(b: Expr, n: Expr, j: Expr) -> Expr:
         assert capture_count is not None
-        kept = (n < capture_count.at(b)) & (n < start(b + 1) - start(b))
-        return select(kept, token(b, n + 1 - before + j), const(pad_id, input_ids.dtype))
+        exists = (n < capture_count.at(b)) & (n < start(b + 1) - start(b))
+        return select(exists, token(b, n + 1 - before + j), const(pad_id, input_ids.dtype))
 
     states = (batch, state_update_capacity, before)
     return [
@@ -176,9 +176,9 @@ def word_conv_embedding(
     those that are not 0; a word that begins with 0 gives 0. Shapes: words (N, L), w (F, 1, K, E), b (F), letters (C, E)
     -> (N, F)"""
     filters, _, window, size = w.shape
-    for given, found in ((char_embedding_size, size), (conv_window_size, window), (embedding_size, filters)):
-        if given is not None:
-            t.require_equal(given, found, "an attribute differs from the shape of the weights")
+    for attribute, dimension in ((char_embedding_size, size), (conv_window_size, window), (embedding_size, filters)):
+        if attribute is not None:
+            t.require_equal(attribute, dimension, "an attribute differs from the shape of the weights")
     t.require_shape("b", b, (filters,))
     t.require_equal(letters.shape[1], size, "embeddings of letters and filters differ in width")
     count, length = words.shape

@@ -1,3 +1,3 @@
-"""ai.onnx.ml's operators. Spec: https://onnx.ai/onnx/operators/#ai-onnx-ml"""
+"""Operators of ai.onnx.ml. Spec: https://onnx.ai/onnx/operators/#ai-onnx-ml"""
 
 DOMAIN = "ai.onnx.ml"

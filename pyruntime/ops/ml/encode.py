@@ -1,7 +1,6 @@
-"""ai.onnx.ml: encoders and what prepares features.
+"""Encoders and preparation of features.
 
-Spec: https://onnx.ai/onnx/operators/#ai-onnx-ml
-"""
+Spec: https://onnx.ai/onnx/operators/#ai-onnx-ml"""
 
 from __future__ import annotations
 
@@ -23,11 +22,10 @@ if TYPE_CHECKING:
 # ── tables ────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def places(t: Tracer, x: Tensor, keys: Sequence[Any]) -> Tensor:
-    """The place of each element among the keys, -1 if it is none of them; from opset 4 on NaN is
-    equal to NaN."""
+def positions(t: Tracer, x: Tensor, keys: Sequence[Any]) -> Tensor:
+    """The index of each element among the keys, -1 if it is not there; from opset 4 on NaN equals NaN."""
     if any(isinstance(key, str) is not (x.dtype is STRING) for key in keys):
-        raise t.shape_error(f"the keys are of another type than the input, which is {x.dtype}")
+        raise t.shape_error(f"the keys differ in type from the input, which is {x.dtype}")
     if x.dtype is STRING:
         return t.host("find_keys", [x], [(x.shape, I64)], keys=tuple(keys))[0]
     if not keys:
@@ -47,24 +45,24 @@ def places(t: Tracer, x: Tensor, keys: Sequence[Any]) -> Tensor:
 def look_up(t: Tracer, x: Tensor, keys: Sequence[Any], values: Sequence[Any], to: DType, default: Any) -> Tensor:
     """values[k] where x = keys[k], else the default. Of equal keys the first counts."""
     if len(keys) != len(values):
-        raise t.shape_error(f"{len(keys)} keys have {len(values)} values")
+        raise t.shape_error(f"{len(keys)} keys, but {len(values)} values")
     pairs: dict[Any, Any] = {}
     for k, v in zip(keys, values, strict=True):
         pairs.setdefault("nan" if k != k else k, (k, v))
-    at = places(t, x, [k for k, _ in pairs.values()])
+    at = positions(t, x, [k for k, _ in pairs.values()])
     table = t.constant([v for _, v in pairs.values()], to)
     return t.compute(x.shape, lambda *i: guard(at.at(*i) >= 0, table[at.at(*i)], as_expr(default, to)), to)
 
 
 def _list(t: Tracer, attrs: dict[str, Any], side: str) -> tuple[list[Any], DType]:
-    """keys_* or values_* of a LabelEncoder: the one that is given."""
+    """keys_* or values_* of a LabelEncoder: the one list that is present, and its type."""
     weight = attrs[f"{side}_tensor"]
-    found = [] if weight is None else [(decoded(t.elements(weight), weight.dtype), weight.dtype)]
+    lists = [] if weight is None else [(decoded(t.elements(weight), weight.dtype), weight.dtype)]
     kinds = (("int64s", I64), ("strings", STRING), ("floats", F32))
-    found += [(list(given), dtype) for kind, dtype in kinds if (given := attrs[f"{side}_{kind}"])]
-    if len(found) != 1:
-        raise t.unsupported(f"needs one list of {side}, has {len(found)}")
-    return found[0]
+    lists += [(list(values), dtype) for kind, dtype in kinds if (values := attrs[f"{side}_{kind}"])]
+    if len(lists) != 1:
+        raise t.unsupported(f"needs one list of {side}, has {len(lists)}")
+    return lists[0]
 
 
 @op("LabelEncoder", since=1, domain=DOMAIN)
@@ -76,7 +74,7 @@ def label_encoder_1(
     default_int64: int = -1,
     default_string: str = "_Unused",
 ) -> Tensor:
-    """Of equal classes the last counts, as in onnxruntime."""
+    """Classes to numbers or numbers to classes. Of equal classes the last counts, as in ONNX Runtime."""
     numbers = range(len(classes_strings))
     if x.dtype is STRING:
         return look_up(t, x, classes_strings[::-1], numbers[::-1], I64, default_int64)
@@ -106,7 +104,7 @@ def category_mapper(
     t: Tracer, x: Tensor, *, cats_int64s: Sequence[int], cats_strings: Sequence[str], default_int64: int = -1,
     default_string: str = "_Unused",
 ) -> Tensor:  # fmt: skip
-    """Of equal keys the last counts, as in onnxruntime."""
+    """Categories to numbers or numbers to categories. Of equal keys the last counts, as in ONNX Runtime."""
     texts, numbers = cats_strings[::-1], cats_int64s[::-1]
     if x.dtype is STRING:
         return look_up(t, x, texts, numbers, I64, default_int64)
@@ -117,11 +115,11 @@ def category_mapper(
 def one_hot_encoder(
     t: Tracer, x: Tensor, *, cats_int64s: Sequence[int] = (), cats_strings: Sequence[str] = (), zeros: int = 1
 ) -> Tensor:
-    """(…) -> float32 (…, categories); an unknown category gives zeros, or is an error without `zeros`."""
+    """(…) -> float32 (…, categories); an unknown category gives zeros, or an error if `zeros` is 0."""
     cats: Sequence[Any] = cats_strings if x.dtype is STRING else cats_int64s
     if not cats or cats_strings and cats_int64s:
-        raise t.unsupported(f"an input of {x.dtype} needs categories of its kind, and no others")
-    at = places(t, x if x.dtype is STRING else t.cast(x, I64), cats)
+        raise t.unsupported(f"an input of {x.dtype} needs categories of its type, and no others")
+    at = positions(t, x if x.dtype is STRING else t.cast(x, I64), cats)
 
     def element(*i: Expr) -> Expr:
         place = at.at(*i[:-1])
@@ -134,7 +132,7 @@ def one_hot_encoder(
 
 
 def _column(t: Tracer, values: Sequence[Any], x: Tensor, dtype: DType) -> Any:
-    """One value for all columns (the last axis), or one for each."""
+    """A function of coordinates: one value for all columns (the last axis), or one per column."""
     if len(values) == 1:
         return lambda *_: const(values[0], dtype)
     t.require_equal(x.shape[-1], len(values), "columns and values differ in number")
@@ -144,7 +142,7 @@ def _column(t: Tracer, values: Sequence[Any], x: Tensor, dtype: DType) -> Any:
 
 @op("Scaler", domain=DOMAIN)
 def scaler(t: Tracer, x: Tensor, *, offset: Sequence[float] = (), scale: Sequence[float] = ()) -> Tensor:
-    """(x - offset)·scale, by column."""
+    """(x - offset) · scale, by column."""
     low, factor = _column(t, offset or [0.0], x, F32), _column(t, scale or [1.0], x, F32)
     return t.compute(x.shape, lambda *i: (cast(x.at(*i), F32) - low(*i)) * factor(*i))
 
@@ -157,13 +155,13 @@ def imputer(
     old: Scalar = replaced_value_float if x.dtype.is_float else replaced_value_int64
     values: Sequence[Any] = imputed_value_floats if x.dtype.is_float else imputed_value_int64s
     if not values or imputed_value_floats and imputed_value_int64s:
-        raise t.unsupported(f"an input of {x.dtype} needs imputed values of its kind, and no others")
+        raise t.unsupported(f"an input of {x.dtype} needs imputed values of its type, and no others")
     new = _column(t, values, x, x.dtype)
 
     def element(*i: Expr) -> Expr:
         value = x.at(*i)
-        gone = isnan(value) if x.dtype.is_float and math.isnan(old) else value == old
-        return select(gone, new(*i), value)
+        is_old = isnan(value) if x.dtype.is_float and math.isnan(old) else value == old
+        return select(is_old, new(*i), value)
 
     return t.compute(x.shape, element)
 
@@ -172,7 +170,7 @@ def imputer(
 def binarizer(t: Tracer, x: Tensor, *, threshold: float = 0.0) -> Tensor:
     if not x.dtype.is_float:
         low, high = bounds(x.dtype)
-        if not low <= threshold <= high:  # all are above, or none, as of a NaN
+        if not low <= threshold <= high:  # all elements exceed it or, also if it is NaN, none
             return t.fill(x.shape, int(threshold < low), x.dtype)
     limit = as_expr(threshold if x.dtype.is_float else math.floor(threshold), x.dtype)
     return t.compute(x.shape, lambda *i: cast(x.at(*i) > limit, x.dtype))
@@ -180,8 +178,8 @@ def binarizer(t: Tracer, x: Tensor, *, threshold: float = 0.0) -> Tensor:
 
 @op("Normalizer", domain=DOMAIN)
 def normalizer(t: Tracer, x: Tensor, *, norm: str = "MAX") -> Tensor:
-    """Rows divided by their largest element, the sum of magnitudes, or the root of the sum of squares; a row whose
-    divisor is 0 stays."""
+    """Rows divided by their largest element, their sum of magnitudes, or their Euclidean norm. A divisor of 0 leaves
+    the row unchanged."""
     x = t.cast(x, F32)
     if norm == "MAX":
         by = t.reduce("max", x, [-1])
@@ -197,7 +195,7 @@ def normalizer(t: Tracer, x: Tensor, *, norm: str = "MAX") -> Tensor:
 
 @op("ArrayFeatureExtractor", domain=DOMAIN)
 def array_feature_extractor(t: Tracer, x: Tensor, y: Tensor) -> Tensor:
-    """Columns y of x: (…, C), (K) -> (…, K), (C), (K) -> (1, K)"""
+    """Columns y of x: (…, C), (K) -> (…, K), or (C), (K) -> (1, K)"""
     at = t.reshape(y, (math.prod(y.shape),))
     rows = t.unsqueeze(x, [0]) if x.rank == 1 else x
 
@@ -209,7 +207,8 @@ def array_feature_extractor(t: Tracer, x: Tensor, y: Tensor) -> Tensor:
 
 @op("FeatureVectorizer", domain=DOMAIN)
 def feature_vectorizer(t: Tracer, *xs: Tensor, inputdimensions: Sequence[int] = ()) -> Tensor:
-    """Inputs side by side, as float32: (N, c) each, or (c) for one row; cut or padded with 0 to inputdimensions."""
+    """Inputs concatenated as float32: (N, c) each, or (c) for one row; truncated or padded with 0 to
+    inputdimensions."""
     if len(inputdimensions) not in (0, len(xs)):
         raise t.shape_error(f"{len(inputdimensions)} inputdimensions for {len(xs)} inputs")
     parts: list[Tensor] = []
@@ -234,7 +233,7 @@ def _fitted(t: Tracer, x: Tensor, width: int) -> Tensor:
 def zip_map(
     t: Tracer, x: Tensor, *, classlabels_int64s: Sequence[int] = (), classlabels_strings: Sequence[str] = ()
 ) -> Tensor:
-    raise t.unsupported("its result is a sequence of maps", "export the model without it: its input has the scores")
+    raise t.unsupported("its result is a sequence of maps", "export the model without it: its input holds the scores")
 
 
 @op("DictVectorizer", domain=DOMAIN)

@@ -1,7 +1,6 @@
-"""ai.onnx.ml: linear models.
+"""Linear models.
 
-Spec: https://onnx.ai/onnx/operators/#ai-onnx-ml
-"""
+Spec: https://onnx.ai/onnx/operators/#ai-onnx-ml"""
 
 # N rows, F features, C classes
 
@@ -29,14 +28,12 @@ def affine(t: Tracer, x: Tensor, coefficients: Sequence[float], intercepts: Sequ
     if not features or features * count != len(coefficients) or len(intercepts) not in (0, count):
         raise t.shape_error(f"{len(coefficients)} coefficients and {len(intercepts)} intercepts for {count} results")
     t.require_equal(x.shape[1], features, "columns and coefficients differ in number")
-    w = t.constant(
-        [coefficients[c * features + f] for f in range(features) for c in range(count)], F32, (features, count)
-    )
-    y = product(t, x, w)
+    y = product(t, x, transposed(t, coefficients, count, features))
     return t.map(X + Y, y, t.constant(intercepts, F32)) if intercepts else y
 
 
 def transposed(t: Tracer, values: Sequence[float], rows: int, columns: int) -> Tensor:
+    """A row-major matrix, transposed to (columns, rows)."""
     return t.constant([values[r * columns + c] for c in range(columns) for r in range(rows)], F32, (columns, rows))
 
 
@@ -53,8 +50,8 @@ def linear_classifier(
     t: Tracer, x: Tensor, *, classlabels_ints: Sequence[int] = (), classlabels_strings: Sequence[str] = (),
     coefficients: Sequence[float], intercepts: Sequence[float] = (), multi_class: int = 0, post_transform: str = "NONE",
 ) -> tuple[Tensor, Tensor]:  # fmt: skip
-    """(N, F) -> labels (N), float32 scores (N, C). One row of coefficients for two labels, or for
-    none, which are 0 and 1: its sign decides."""
+    """(N, F) -> labels (N), float32 scores (N, C). With a single row of coefficients and two labels or none (then 0 and
+    1), the sign of the score decides."""
     names = classlabels_strings or classlabels_ints
     count = len(intercepts) or len(names)
     least = 2 if count == 1 else count

@@ -1,4 +1,4 @@
-"""ai.onnx.ml: from raw scores to labels and probabilities, as onnxruntime has it where the specification is silent."""
+"""From raw scores to labels and probabilities. Where the specification is silent, as in ONNX Runtime."""
 
 # N rows, C classes
 
@@ -17,7 +17,7 @@ TRANSFORMS = ("NONE", "SOFTMAX", "LOGISTIC", "SOFTMAX_ZERO", "PROBIT")
 
 
 def logistic(x: Expr) -> Expr:
-    """1 / (1 + exp(-x)), of the magnitude first, so that nothing overflows."""
+    """1 / (1 + exp(-x)), computed from |x|, so that nothing overflows."""
     v = 1.0 / (exp(-abs(x)) + 1.0)
     return select(x < 0.0, 1.0 - v, v)
 
@@ -32,7 +32,7 @@ def probit(x: Expr) -> Expr:
 
 
 def transformed(t: Tracer, scores: Tensor, how: str) -> Tensor:
-    """(N, C) -> (N, C)"""
+    """The scores after post_transform, (N, C) -> (N, C)"""
     if how not in TRANSFORMS:
         raise t.unsupported(f"post_transform {how!r} is not known")
     if how == "LOGISTIC":
@@ -42,13 +42,13 @@ def transformed(t: Tracer, scores: Tensor, how: str) -> Tensor:
     if how == "NONE":
         return scores
     e = t.map(exp(X - Y), scores, t.reduce("max", scores, [1]))
-    if how == "SOFTMAX_ZERO":  # scores of 0 stay 0
+    if how == "SOFTMAX_ZERO":  # scores of 0 remain 0
         e = t.map(select((Y < 1e-7) & (Y > -1e-7), 0.0, X), e, scores)
     return t.map(X / maximum(Y, 1e-30), e, t.reduce("sum", e, [1]))
 
 
 def labels(t: Tracer, places: Tensor, ints: Sequence[int], strings: Sequence[str]) -> Tensor:
-    """The labels at these places: int64 or strings; the places themselves without any."""
+    """The labels at these positions, int64 or strings; the positions themselves if the model has no labels."""
     if not ints and not strings:
         return t.cast(places, I64)
     names: Sequence[Any] = strings or ints
@@ -57,8 +57,8 @@ def labels(t: Tracer, places: Tensor, ints: Sequence[int], strings: Sequence[str
 
 
 def best(t: Tracer, scores: Tensor, voted: Tensor | None = None) -> Tensor:
-    """The place of the highest score of each row, or of those that were voted for (N, C). As in onnxruntime a NaN
-    counts as the highest where it is the first that counts, else as the lowest."""
+    """The position of the highest score in each row, among those with votes if `voted` (N, C) is given. As in ONNX
+    Runtime, a NaN counts as the highest score if it is the first that counts, else as the lowest."""
     if not scores.dtype.is_float:
         return t.reduce("argmax", scores, [1], keepdims=False)
     first = None if voted is None else t.reduce("argmax", voted, [1], keepdims=False)
@@ -73,7 +73,7 @@ def best(t: Tracer, scores: Tensor, voted: Tensor | None = None) -> Tensor:
 
 
 def two_classes(t: Tracer, score: Tensor, how: str, probability: bool) -> Tensor:
-    """(N, 1) -> (N, 2): the score of the second class makes that of the first, 1 - s of a probability, else -s."""
+    """(N, 1) -> (N, 2): the score s of the second class, and 1 - s for a probability, else -s, for the first."""
     if how not in TRANSFORMS:
         raise t.unsupported(f"post_transform {how!r} is not known")
 
@@ -91,7 +91,7 @@ def two_classes(t: Tracer, score: Tensor, how: str, probability: bool) -> Tensor
 
 
 def above(t: Tracer, score: Tensor, limit: float) -> Tensor:
-    """1 where the only score of a row is above the limit, else 0."""
+    """1 if the only score of a row exceeds the limit, else 0."""
     return t.compute((score.shape[0],), lambda n: cast(score[n, 0] > const(limit, score.dtype), I64))
 
 

@@ -1,7 +1,6 @@
-"""ai.onnx.ml: support vector machines.
+"""Support vector machines.
 
-Spec: https://onnx.ai/onnx/operators/onnx_aionnxml_SVMClassifier.html
-"""
+Spec: https://onnx.ai/onnx/operators/onnx_aionnxml_SVMClassifier.html"""
 
 # N rows, F features, C classes, S support vectors, P pairs of classes
 
@@ -15,7 +14,7 @@ from pyruntime.ir.dtype import F32, I32, I64
 from pyruntime.ir.expr import Expr, X, Y, cast, clip, const, exp, maximum, power, select, tanh
 from pyruntime.ir.kernel import Builder, Tensor, Var
 from pyruntime.ops.ml import DOMAIN
-from pyruntime.ops.ml.linear import affine, rows_of
+from pyruntime.ops.ml.linear import affine, rows_of, transposed
 from pyruntime.ops.ml.scores import best, labels, logistic, transformed, two_classes
 from pyruntime.ops.standard.matmul import product
 
@@ -24,12 +23,10 @@ def _kernel(t: Tracer, x: Tensor, vectors: Sequence[float], count: int, kind: st
     """K[n, s] = kernel(x[n], vector s); params are gamma, coef0, degree."""
     features = len(vectors) // count if count > 0 else 0
     if not features or features * count != len(vectors):
-        raise t.shape_error(f"{len(vectors)} numbers of {count} support vectors")
+        raise t.shape_error(f"{len(vectors)} numbers do not make {count} support vectors")
     t.require_equal(x.shape[1], features, "columns and elements of a support vector differ in number")
     gamma, coef0, degree = (*params, 0.0, 0.0, 0.0)[:3]
-    table = t.constant(
-        [vectors[s * features + f] for f in range(features) for s in range(count)], F32, (features, count)
-    )
+    table = transposed(t, vectors, count, features)
     if kind == "RBF":
         squares = t.reduce_compute(
             "sum", (x.shape[0], count), (features,), lambda n, s, f: (x[n, f] - table[f, s]) * (x[n, f] - table[f, s])
@@ -51,7 +48,7 @@ def svm_regressor(
     kernel_type: str = "LINEAR", n_supports: int = 0, one_class: int = 0, post_transform: str = "NONE",
     rho: Sequence[float] = (), support_vectors: Sequence[float] = (),
 ) -> Tensor:  # fmt: skip
-    """Σs coefficient[s] · K[n, s] + rho, (N, F) -> (N, 1); one_class gives its sign."""
+    """Σs coefficient[s] · K[n, s] + rho, (N, F) -> (N, 1); with one_class its sign."""
     rows = rows_of(t, x)
     if n_supports:
         values = _kernel(t, rows, support_vectors, n_supports, kernel_type, kernel_params)
@@ -72,8 +69,8 @@ def svm_classifier(
     post_transform: str = "NONE", prob_a: Sequence[float] = (), prob_b: Sequence[float] = (),
     rho: Sequence[float] = (), support_vectors: Sequence[float] = (), vectors_per_class: Sequence[int] = (),
 ) -> tuple[Tensor, Tensor]:  # fmt: skip
-    """One decision for each pair of classes, of which the class with the most votes wins; with prob_a and prob_b the
-    scores become probabilities of pairs, and these probabilities of classes.
+    """One decision per pair of classes; the class with the most votes wins. With prob_a and prob_b the scores become
+    probabilities of the pairs, and from these probabilities of the classes are computed.
 
     Shapes: (N, F) -> labels (N), float32 scores (N, P), (N, 2) with two classes, or (N, C) probabilities"""
     if len(prob_a) != len(prob_b):
@@ -86,7 +83,7 @@ def svm_classifier(
     count = sum(vectors_per_class)
     pairs = [(i, j) for i in range(classes) for j in range(i + 1, classes)]
     if classes < 2 or min(t.entries("vectors_per_class", vectors_per_class, classes)) < 0:
-        raise t.shape_error(f"vectors_per_class {list(vectors_per_class)} of {classes} classes")
+        raise t.shape_error(f"vectors_per_class {list(vectors_per_class)} does not fit {classes} classes")
     t.entries("coefficients", coefficients, (classes - 1) * count)
     t.entries("rho", rho, len(pairs))
     t.entries("prob_a", prob_a or rho, len(pairs))
@@ -107,7 +104,8 @@ def svm_classifier(
 def _pair_weights(
     coefficients: Sequence[float], sizes: Sequence[int], pairs: Sequence[tuple[int, int]]
 ) -> list[list[float]]:
-    """The weight of each support vector in each pair: those of class i by row j - 1, those of j by row i."""
+    """The weight of each support vector in each pair: for class i from row j - 1 of the coefficients, for class j from
+    row i."""
     count = sum(sizes)
     starts = [sum(sizes[:c]) for c in range(len(sizes))]
     out: list[list[float]] = []
@@ -121,7 +119,7 @@ def _pair_weights(
 
 
 def _votes(t: Tracer, scores: Tensor, pairs: Sequence[tuple[int, int]], classes: int) -> Tensor:
-    """How many pairs each class wins: the first of a pair with a score above 0, else the second."""
+    """The number of pairs that each class wins: the first of a pair wins if the score is above 0, else the second."""
 
     def element(n: Expr, c: Expr) -> Expr:
         total: Expr | None = None
@@ -140,7 +138,7 @@ def _votes(t: Tracer, scores: Tensor, pairs: Sequence[tuple[int, int]], classes:
 def _probabilities(
     t: Tracer, scores: Tensor, a: Sequence[float], b: Sequence[float], pairs: Sequence[tuple[int, int]], classes: int
 ) -> Tensor:
-    """Platt's sigmoids of the pair scores, coupled. (N, P) -> (N, C)"""
+    """Class probabilities from the pairs' scores by Platt's sigmoids and `_couple`. (N, P) -> (N, C)"""
     scaled = t.map(X * Y, scores, t.constant(a, F32))
     shifted = t.map(X + Y, scaled, t.constant(b, F32))
     pair = t.map(clip(1.0 - logistic(X), 1e-7, 1 - 1e-7), shifted)
@@ -157,8 +155,8 @@ def _probabilities(
 
 
 def _couple(t: Tracer, r: Tensor) -> Tensor:
-    """Class probabilities p that fit those of the pairs: minimises Σ(r[j,i]·p[i] - r[i,j]·p[j])² by libsvm's
-    iteration (Wu, Lin and Weng 2004, algorithm 2). r (N, C, C) -> (N, C)"""
+    """Class probabilities p that fit those of the pairs: minimises Σ(r[j,i]·p[i] - r[i,j]·p[j])² by libsvm's iteration
+    (Wu, Lin and Weng 2004, algorithm 2). r (N, C, C) -> (N, C)"""
     rows, classes = r.shape[0], r.shape[1]
 
     def body(k: Builder, p: Tensor, q: Tensor, qp: Tensor) -> None:
@@ -185,7 +183,7 @@ def _couple(t: Tracer, r: Tensor) -> Tensor:
 
 
 def _products(k: Builder, n: Expr, classes: int, p: Tensor, q: Tensor, qp: Tensor) -> Var:
-    """qp = q·p; gives p·q·p."""
+    """Stores qp = q·p, and returns p·q·p."""
     total = k.var(0.0, F32)
     with k.loop(classes) as i:
         line = k.var(0.0, F32)
@@ -197,6 +195,7 @@ def _products(k: Builder, n: Expr, classes: int, p: Tensor, q: Tensor, qp: Tenso
 
 
 def _update(k: Builder, n: Expr, classes: int, p: Tensor, q: Tensor, qp: Tensor, total: Var) -> None:
+    """One sweep of the iteration over all classes."""
     with k.loop(classes) as i:
         own = k.let(q[n, i, i])
         d = k.let((total.get - qp[n, i]) / own)

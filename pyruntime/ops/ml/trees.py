@@ -1,7 +1,6 @@
-"""ai.onnx.ml: tree ensembles. All versions become one flat table of nodes, which one procedure evaluates.
+"""Tree ensembles. All versions of the operators become one flat table of nodes, which one loop kernel evaluates.
 
-Spec: https://onnx.ai/onnx/operators/onnx_aionnxml_TreeEnsemble.html
-"""
+Spec: https://onnx.ai/onnx/operators/onnx_aionnxml_TreeEnsemble.html"""
 
 # N rows, F features, C targets or classes
 
@@ -24,7 +23,7 @@ from pyruntime.ir.kernel import Builder, Tensor
 from pyruntime.ir.shape import AnyDim
 from pyruntime.ops.lib.formula import float_type
 from pyruntime.ops.ml import DOMAIN
-from pyruntime.ops.ml.scores import above, best, labels, transformed, two_classes
+from pyruntime.ops.ml.scores import TRANSFORMS, above, best, labels, transformed, two_classes
 
 if TYPE_CHECKING:
     from pyruntime.onnx.graph import Weight
@@ -32,13 +31,12 @@ if TYPE_CHECKING:
 MODES = ["BRANCH_LEQ", "BRANCH_LT", "BRANCH_GTE", "BRANCH_GT", "BRANCH_EQ", "BRANCH_NEQ", "BRANCH_MEMBER", "LEAF"]
 MEMBER, LEAF = 6, 7
 AGGREGATES = ("AVERAGE", "SUM", "MIN", "MAX")
-POST = ("NONE", "SOFTMAX", "LOGISTIC", "SOFTMAX_ZERO", "PROBIT")
 
 
 @dataclass(slots=True)
 class Forest:
-    """Columns of the node table; yes and no are numbers of nodes. A leaf has the votes [first, last), a MEMBER node
-    the set members [first, last)."""
+    """Columns of the node table; yes and no are node indices. A leaf has the votes [first, last), a MEMBER node the set
+    members [first, last)."""
 
     modes: list[int] = field(default_factory=list)
     features: list[int] = field(default_factory=list)
@@ -54,7 +52,7 @@ class Forest:
     members: list[float] = field(default_factory=list)
 
     def node(self, *row: Any) -> None:
-        """Add one: mode, feature, split, yes, no, missing, first, last."""
+        """Add a node: mode, feature, split, yes, no, missing, first, last."""
         columns: tuple[list[Any], ...] = (
             self.modes, self.features, self.splits, self.yes, self.no, self.missing, self.first, self.last,
         )  # fmt: skip
@@ -63,12 +61,12 @@ class Forest:
 
 
 def check_forest(t: Tracer, forest: Forest, features: AnyDim, count: int) -> None:
-    """Refuses a forest whose walk would leave its tables, or never end."""
+    """Refuse a forest whose walk would leave its tables, or never end."""
     inner = [n for n, mode in enumerate(forest.modes) if mode != LEAF]
     used = [forest.features[n] for n in inner] or [0]
     for feature in (min(used), max(used)):
         if not 0 <= feature < 1 << 31:
-            raise t.shape_error(f"feature {feature} is no index of 31 bits")
+            raise t.shape_error(f"feature {feature} is not an index of 31 bits")
     t.require(
         sh.compare("lt", max(used), features) if inner else 1,
         f"feature {max(used)} is out of range for {features} features",
@@ -97,7 +95,7 @@ def walk(t: Tracer, forest: Forest, x: Tensor, count: int, aggregate: str, dtype
 def walk_and_mark(
     t: Tracer, forest: Forest, x: Tensor, count: int, aggregate: str, dtype: DType, marks: bool = False
 ) -> tuple[Tensor, ...]:
-    """The same, and with `marks` what has votes (1, else 0)."""
+    """The votes and, with `marks`, 1 for each target that has votes, else 0."""
     if aggregate not in AGGREGATES:
         raise t.unsupported(f"aggregate_function {aggregate!r} is not known")
     check_forest(t, forest, x.shape[1], count)
@@ -143,7 +141,7 @@ def walk_and_mark(
 
 
 def _holds(k: Builder, tables: dict[str, Tensor], node: Expr, value: Expr, kinds: set[int]) -> Expr:
-    """Whether the node's test holds; only the tests that occur are written."""
+    """Whether the node's test holds. Only the kinds of tests that occur are compiled."""
     split, mode = tables["splits"][node], tables["modes"][node]
     tests = {
         0: value <= split,
@@ -156,26 +154,26 @@ def _holds(k: Builder, tables: dict[str, Tensor], node: Expr, value: Expr, kinds
     out: Expr | None = None
     for kind in sorted(kinds, reverse=True):
         if kind == MEMBER:
-            found = k.var(0, I32)
+            is_member = k.var(0, I32)
             start = k.let(tables["first"][node])
             with k.loop(tables["last"][node] - start) as m:
-                found.set(select(tables["members"][start + m] == value, const(1, I32), found.get))
-            test = found.get > 0
+                is_member.set(select(tables["members"][start + m] == value, const(1, I32), is_member.get))
+            test = is_member.get > 0
         else:
             test = tests[kind]
         out = test if out is None else select(mode == kind, test, out)
     return value == value if out is None else out
 
 
-# ── reading ───────────────────────────────────────────────────────────────────────────────────────────────────────
+# ── from attributes to a Forest ───────────────────────────────────────────────────────────────────────────────────
 
 
-def _numbers(t: Tracer, given: Sequence[float], tensor: Any) -> list[float]:
-    return t.elements(tensor) if tensor is not None else list(given)
+def _numbers(t: Tracer, values: Sequence[float], tensor: Any) -> list[float]:
+    return t.elements(tensor) if tensor is not None else list(values)
 
 
 def _forest_3(t: Tracer, a: dict[str, Any], votes: str) -> Forest:
-    """From the attributes of versions 1 to 3, where nodes are named by (tree, node). `votes` is "class" or "target"."""
+    """The forest of versions 1 to 3, whose attributes name nodes by (tree, node). `votes` is "class" or "target"."""
     _check_lists(t, a, votes)
     if unknown := set(a["nodes_modes"]).difference(MODES):
         raise t.unsupported(f"the mode {min(unknown, key=repr)!r} of a node is not known")
@@ -189,10 +187,10 @@ def _forest_3(t: Tracer, a: dict[str, Any], votes: str) -> Forest:
     )
     places = [at.get(key, -1) for key in zip(a[f"{votes}_treeids"], a[f"{votes}_nodeids"], strict=True)]
     order = sorted([v for v, n in enumerate(places) if n >= 0 and modes[n] == LEAF], key=places.__getitem__)
-    many = [0] * count
+    votes_of = [0] * count
     for v in order:
-        many[places[v]] += 1
-    last = list(accumulate(many))
+        votes_of[places[v]] += 1
+    last = list(accumulate(votes_of))
     weights = _numbers(t, a[f"{votes}_weights"], a[f"{votes}_weights_as_tensor"])
     splits = _numbers(t, a["nodes_values"], a["nodes_values_as_tensor"]) or [0.0] * count
     return Forest(
@@ -204,22 +202,22 @@ def _forest_3(t: Tracer, a: dict[str, Any], votes: str) -> Forest:
 
 
 def _check_lists(t: Tracer, a: dict[str, Any], votes: str) -> None:
-    """Refuses lists that do not have one entry a node, or one a vote."""
+    """Refuse lists that lack one entry per node, or per vote."""
     nodes, count = len(a["nodes_treeids"]), len(a[f"{votes}_treeids"])
     for name in ("nodeids", "modes", "featureids", "truenodeids", "falsenodeids"):
         t.entries(f"nodes_{name}", a[f"nodes_{name}"], nodes)
-    for name, given in (
+    for name, values in (
         ("nodes_values", _numbers(t, a["nodes_values"], a["nodes_values_as_tensor"])),
         ("nodes_missing_value_tracks_true", a["nodes_missing_value_tracks_true"]),
     ):
-        t.entries(name, given or [0] * nodes, nodes)
+        t.entries(name, values or [0] * nodes, nodes)
     t.entries(f"{votes}_weights", _numbers(t, a[f"{votes}_weights"], a[f"{votes}_weights_as_tensor"]), count)
     t.entries(f"{votes}_nodeids", a[f"{votes}_nodeids"], count)
     t.entries(f"{votes}_ids", a[f"{votes}_ids"], count)
 
 
 def _forest_5(t: Tracer, a: dict[str, Any]) -> Forest:
-    """From the attributes of version 5: leaves are a table of their own, here behind the nodes."""
+    """The forest of version 5, whose leaves are a separate table; here they follow the nodes."""
     forest = Forest(roots=list(a["tree_roots"]))
     modes, splits = t.elements(a["nodes_modes"]), t.elements(a["nodes_splits"])
     sets = _sets(t, a["membership_values"])
@@ -245,7 +243,7 @@ def _forest_5(t: Tracer, a: dict[str, Any]) -> Forest:
 
 
 def _child(t: Tracer, a: dict[str, Any], side: str, n: int) -> int:
-    """The node, or leaf behind the nodes, on a side of node n."""
+    """The index of the child on a side of node n. Leaves follow the nodes."""
     child, leaf = a[f"nodes_{side}nodeids"][n], a[f"nodes_{side}leafs"][n]
     nodes, leaves = len(a[f"nodes_{side}nodeids"]), len(a["leaf_targetids"])
     most, kind = (leaves, "leaves") if leaf else (nodes, "nodes")
@@ -255,7 +253,7 @@ def _child(t: Tracer, a: dict[str, Any], side: str, n: int) -> int:
 
 
 def _sets(t: Tracer, values: Any) -> list[list[float]]:
-    """The sets of the MEMBER nodes, in order; NaN ends each."""
+    """The sets of the MEMBER nodes, in order; NaN ends a set."""
     sets: list[list[float]] = [[]]
     for v in t.elements(values) if values is not None else []:
         if math.isnan(v):
@@ -268,7 +266,7 @@ def _sets(t: Tracer, values: Any) -> list[list[float]]:
 # ── operators ─────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def _based(t: Tracer, scores: Tensor, base: Sequence[float]) -> Tensor:
+def _add_base(t: Tracer, scores: Tensor, base: Sequence[float]) -> Tensor:
     return t.map(X + Y, scores, t.constant(base, scores.dtype)) if base else scores
 
 
@@ -282,14 +280,14 @@ def tree_ensemble(
     tree_roots: Sequence[int],
 ) -> Tensor:  # fmt: skip
     """(N, F) -> (N, n_targets)"""
-    if not (0 <= aggregate_function < len(AGGREGATES) and 0 <= post_transform < len(POST)):
+    if not (0 <= aggregate_function < len(AGGREGATES) and 0 <= post_transform < len(TRANSFORMS)):
         raise t.unsupported(f"aggregate_function {aggregate_function}, post_transform {post_transform} are not known")
     for name, numbers in (("nodes_splits", nodes_splits), ("leaf_weights", leaf_weights)):
         if numbers.dtype is not x.dtype:
-            raise t.unsupported(f"{name} are {numbers.dtype.name}, the input is {x.dtype.name}: they must be alike")
+            raise t.unsupported(f"{name} must have the input's type {x.dtype.name}, is {numbers.dtype.name}")
     forest = _forest_5(t, dict(locals()))
     scores = walk(t, forest, x, n_targets, AGGREGATES[aggregate_function], float_type(x.dtype))
-    return t.cast(transformed(t, scores, POST[post_transform]), x.dtype)
+    return t.cast(transformed(t, scores, TRANSFORMS[post_transform]), x.dtype)
 
 
 @op("TreeEnsembleRegressor", domain=DOMAIN)
@@ -307,7 +305,7 @@ def tree_ensemble_regressor(
     """(N, F) -> float32 (N, n_targets)"""
     forest = _forest_3(t, dict(locals()), "target")
     scores = walk(t, forest, x, n_targets, aggregate_function, float_type(x.dtype))
-    scores = _based(t, scores, _numbers(t, base_values, base_values_as_tensor))
+    scores = _add_base(t, scores, _numbers(t, base_values, base_values_as_tensor))
     return t.cast(transformed(t, scores, post_transform), F32)
 
 
@@ -324,7 +322,7 @@ def tree_ensemble_classifier(
     nodes_nodeids: Sequence[int] = (), nodes_treeids: Sequence[int] = (), nodes_truenodeids: Sequence[int] = (),
     nodes_values: Sequence[float] = (), nodes_values_as_tensor: Weight | None = None, post_transform: str = "NONE",
 ) -> tuple[Tensor, Tensor]:  # fmt: skip
-    """(N, F) -> labels (N), float32 scores (N, C). With two classes and votes for one of them only, that score decides:
+    """(N, F) -> labels (N), float32 scores (N, C). With two classes and votes for only one of them, its score decides:
     above 0.5 if all votes are positive, else above 0."""
     forest = _forest_3(t, dict(locals()), "class")
     count = len(classlabels_strings or classlabels_int64s)
@@ -333,17 +331,17 @@ def tree_ensemble_classifier(
     if count == 2 and len(voted) == 1:
         forest.targets = [0] * len(forest.targets)
         positive = not any(w < 0 for w in forest.weights)
-        score = _based(t, walk(t, forest, x, 1, "SUM", float_type(x.dtype)), base[-1:])
+        score = _add_base(t, walk(t, forest, x, 1, "SUM", float_type(x.dtype)), base[-1:])
         place = above(t, score, 0.5 if positive else 0.0)
         if voted == {0}:
             scores = two_classes(t, score, post_transform, positive)
         else:
             scores = transformed(t, t.concat([t.fill(score.shape, 0.0, score.dtype), score], 1), post_transform)
     else:
-        # Of three classes and more those without votes are left out; a base value counts as one.
+        # With three or more classes, classes without votes are not candidates; a base value counts as a vote.
         marks = count > 2 and not base and not all(w > 0 for w in forest.weights)
         raw, seen = walk_and_mark(t, forest, x, count, "SUM", float_type(x.dtype), marks)
-        raw = _based(t, raw, base)
+        raw = _add_base(t, raw, base)
         place = best(t, raw, seen if marks else None)
         scores = transformed(t, raw, post_transform)
     return labels(t, place, classlabels_int64s, classlabels_strings), t.cast(scores, F32)

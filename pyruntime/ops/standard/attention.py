@@ -20,7 +20,7 @@ from pyruntime.ops.standard.cast import float_of
 from pyruntime.ops.standard.matmul import product
 
 Bias = Callable[[Expr, Expr, Expr, Expr, Expr], Expr]  # (score, n, h, s, t) -> masked score; -inf excludes a key
-NONE = -math.inf
+MASKED = -math.inf
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,7 +91,7 @@ def masked_softmax(t: Tracer, x: Tensor, sink: Callable[[Expr], Expr] | None = N
         extra = sink
         high = peak
         peak = t.compute(high.shape, lambda n, h, i, j: maximum(high.at(n, h, i, j), cast(extra(h), x.dtype)))
-    e = t.map(exp(X - select(Y == NONE, 0.0, Y)), x, peak)
+    e = t.map(exp(X - select(Y == MASKED, 0.0, Y)), x, peak)
     total = t.reduce("sum", e, [-1])
     if sink is not None:
         extra, sums, top = sink, total, peak
@@ -101,14 +101,14 @@ def masked_softmax(t: Tracer, x: Tensor, sink: Callable[[Expr], Expr] | None = N
     return t.map(X / select(Y == 0.0, 1.0, Y), e, total)
 
 
-def heads_of(t: Tracer, x: Tensor, heads: int) -> Tensor:
+def split_heads(t: Tracer, x: Tensor, heads: int) -> Tensor:
     """(N, S, H·D) -> (N, H, S, D)."""
     size = sh.floordiv(x.shape[2], heads)
     t.require(sh.compare("eq", size * heads, x.shape[2]), f"{x.shape[2]} features are not a multiple of {heads} heads")
     return t.transpose(t.reshape(x, (*x.shape[:2], heads, size)), [0, 2, 1, 3])
 
 
-def merged(t: Tracer, x: Tensor) -> Tensor:
+def merge_heads(t: Tracer, x: Tensor) -> Tensor:
     """(N, H, S, D) -> (N, S, H·D)."""
     n, h, s, d = x.shape
     return t.reshape(t.transpose(x, [0, 2, 1, 3]), (n, s, h * d))
@@ -134,10 +134,10 @@ def add_mask(t: Tracer, mask: Tensor, shape: sh.Shape) -> Bias:
     def bias(score: Expr, n: Expr, h: Expr, i: Expr, j: Expr) -> Expr:
         m = t.aligned(mask, (*shape[:-1], last), [n, h, i, j])
         if mask.dtype is BOOL:
-            return select(guard(j < dim(last), m, const(False, BOOL)) if padded else m, score, NONE)
+            return select(guard(j < dim(last), m, const(False, BOOL)) if padded else m, score, MASKED)
         m = cast(m, score.dtype)
-        m = guard(j < dim(last), m, NONE) if padded else m
-        return select(m == NONE, NONE, score + m)
+        m = guard(j < dim(last), m, MASKED) if padded else m
+        return select(m == MASKED, MASKED, score + m)
 
     return bias
 
@@ -148,15 +148,15 @@ def window_mask(offset: Callable[[Expr], Expr], left: int, right: int) -> Bias:
     def bias(score: Expr, n: Expr, h: Expr, i: Expr, j: Expr) -> Expr:
         place = i + offset(n)
         if right >= 0:
-            score = select(j <= place + right, score, NONE)
-        return select(j >= place - left, score, NONE) if left >= 0 else score
+            score = select(j <= place + right, score, MASKED)
+        return select(j >= place - left, score, MASKED) if left >= 0 else score
 
     return bias
 
 
 def length_mask(length: Callable[[Expr], Expr]) -> Bias:
     """Excludes all but the first length(n) keys."""
-    return lambda score, n, h, i, j: select(j < length(n), score, NONE)
+    return lambda score, n, h, i, j: select(j < length(n), score, MASKED)
 
 
 def chain(*biases: Bias) -> Bias | None:
@@ -202,7 +202,7 @@ def attention(
     if flat:
         if not (q_num_heads and kv_num_heads):
             raise t.unsupported("3-D inputs need q_num_heads and kv_num_heads")
-        q, k, v = heads_of(t, q, q_num_heads), heads_of(t, k, kv_num_heads), heads_of(t, v, kv_num_heads)
+        q, k, v = split_heads(t, q, q_num_heads), split_heads(t, k, kv_num_heads), split_heads(t, v, kv_num_heads)
     past: AnyDim = 0
     if past_key is not None and past_value is not None:
         past = past_key.shape[2]
@@ -227,8 +227,8 @@ def attention(
     precision = float_of(t, softmax_precision) if softmax_precision else None
     done = attend(t, q, k, v, scale=scale, softcap=softcap, bias=chain(*biases), precision=precision)
     stage = (done.raw, done.capped, done.biased, done.probabilities)[qk_matmul_output_mode]
-    return merged(t, done.out) if flat else done.out, k, v, t.cast(stage, q.dtype)
+    return merge_heads(t, done.out) if flat else done.out, k, v, t.cast(stage, q.dtype)
 
 
-__all__ = ["Bias", "add_mask", "attend", "chain", "default_scale", "heads_of", "length_mask", "merged", "require_bias",
-           "window_biases"]  # fmt: skip
+__all__ = ["Bias", "add_mask", "attend", "chain", "default_scale", "length_mask", "merge_heads", "require_bias",
+           "split_heads", "window_biases"]  # fmt: skip

@@ -11,10 +11,11 @@ from typing import Any
 from pyruntime.frontend.registry import op
 from pyruntime.frontend.tracer import Tracer
 from pyruntime.ir import shape as sh
-from pyruntime.ir.dtype import BF16, F16, F32, DType
+from pyruntime.ir.dtype import DType
 from pyruntime.ir.expr import Expr, X, cast, dim, guard, index, rem, sigmoid
 from pyruntime.ir.kernel import Leaf, Tensor
 from pyruntime.ir.shape import AnyDim
+from pyruntime.ops.lib.formula import sum_type
 from pyruntime.ops.lib.window import SAME, Window, sliding
 from pyruntime.ops.standard.quant import centred
 
@@ -31,7 +32,7 @@ def convolve(t: Tracer, x: Tensor, w: Tensor, window: Window, group: int = 1) ->
     t.require(sh.compare("eq", w.shape[0] % group, 0), f"{w.shape[0]} filters are not divisible by group {group}")
     t.settle(w.shape)
     rank = len(window.size)
-    dtype = _sum_type(x.dtype)
+    dtype = sum_type(x.dtype)
     per_group = sh.floordiv(w.shape[0], group)
 
     def body(n: Expr, m: Expr, *i: Expr) -> Expr:
@@ -46,10 +47,6 @@ def convolve(t: Tracer, x: Tensor, w: Tensor, window: Window, group: int = 1) ->
     return t.call("conv", (x, w), meaning, **attrs)
 
 
-def _sum_type(dtype: DType) -> DType:
-    return F32 if dtype in (F16, BF16) else dtype
-
-
 def bias_added(t: Tracer, y: Tensor, bias: Tensor | None, dtype: DType) -> Tensor:
     """y plus a bias per filter, as `dtype`."""
     if bias is not None:
@@ -59,16 +56,14 @@ def bias_added(t: Tracer, y: Tensor, bias: Tensor | None, dtype: DType) -> Tenso
     return t.cast(y, dtype)
 
 
-def check_kernel(t: Tracer, kernel_shape: Sequence[int] | None, w: Tensor) -> None:
+def check_weight(t: Tracer, x: Tensor, w: Tensor, kernel_shape: Sequence[int] | None) -> None:
+    """Refuse a weight that differs from x in rank, or from kernel_shape."""
+    if x.rank != w.rank:
+        raise t.shape_error(f"input has rank {x.rank}, weight {w.rank}")
     if kernel_shape is not None and tuple(kernel_shape) != w.shape[2:]:
         t.require(int(len(kernel_shape) == w.rank - 2), "kernel_shape and the weight's rank differ")
         for k, d in zip(kernel_shape, w.shape[2:], strict=True):
             t.require_equal(k, d, "kernel_shape and the weight's shape differ")
-
-
-def check_ranks(t: Tracer, x: Tensor, w: Tensor) -> None:
-    if x.rank < 3 or x.rank != w.rank:
-        raise t.shape_error(f"input has rank {x.rank} and weight {w.rank}; both need batch, channel and spatial axes")
 
 
 def _window(
@@ -93,8 +88,7 @@ def conv(
 ) -> Tensor:  # fmt: skip
     """See `convolve`, plus b. Shapes: x (N, C, *S), w (M, C/group, *K), b (M,) -> (N, M, *O).
     Spec: https://onnx.ai/onnx/operators/onnx__Conv.html"""
-    check_ranks(t, x, w)
-    check_kernel(t, kernel_shape, w)
+    check_weight(t, x, w, kernel_shape)
     window = _window(t, x, w, auto_pad, pads, strides, dilations)
     return bias_added(t, convolve(t, x, w, window, group), b, x.dtype)
 
@@ -114,8 +108,7 @@ def conv_transpose(
     Routine "conv_transpose": args (x, w), attrs as for "conv".
     Shapes: x (N, C, *S), w (C, M/group, *K), b (M,) -> (N, M, *O), O = stride·(S-1) + output_padding + reach - pads
     Spec: https://onnx.ai/onnx/operators/onnx__ConvTranspose.html"""
-    check_ranks(t, x, w)
-    check_kernel(t, kernel_shape, w)
+    check_weight(t, x, w, kernel_shape)
     window = _transposed_window(
         t, x.shape[2:], w.shape[2:], auto_pad, pads, strides, dilations, output_padding, output_shape
     )
@@ -136,7 +129,7 @@ def _transposed(t: Tracer, x: Tensor, w: Tensor, window: Window, group: int) -> 
 def _gathered(t: Tracer, x: Tensor, w: Tensor, window: Window, group: int) -> Tensor:
     """For each output, the sum over the elements of a filter."""
     rank = len(window.size)
-    dtype = _sum_type(x.dtype)
+    dtype = sum_type(x.dtype)
     per_group = t.divided(x.shape[1], group, "channels into groups")
 
     def body(n: Expr, m: Expr, *i: Expr) -> Expr:
@@ -277,7 +270,7 @@ def causal_conv(
     joined = t.concat([past, x], 2)
     group = x.shape[1] if x.shape[1] != 0 else 1
     y = convolve(t, joined, w, sliding(t, joined.shape[2:], w.shape[2:]), group)
-    y = t.cast(bias_added(t, y, b, y.dtype), _sum_type(x.dtype))
+    y = t.cast(bias_added(t, y, b, y.dtype), sum_type(x.dtype))
     if activation != "none":
         y = t.map(X * sigmoid(X), y)
     return t.cast(y, x.dtype), t.slice(joined, 2, x.shape[2], keep)
@@ -288,8 +281,7 @@ def convolve_integers(
     kernel_shape: Sequence[int] | None, **attrs: object,
 ) -> Tensor:  # fmt: skip
     """Σ (x - x_zero)·(w - w_zero) as int32; w_zero is one number, or one per filter."""
-    check_ranks(t, x, w)
-    check_kernel(t, kernel_shape, w)
+    check_weight(t, x, w, kernel_shape)
     zero = w_zero
     if zero is not None and zero.shape not in ((), (1,)):
         t.require_shape("the weight's zero point", zero, (w.shape[0],))
@@ -315,4 +307,4 @@ def conv_integer(
     )  # fmt: skip
 
 
-__all__ = ["bias_added", "check_kernel", "check_ranks", "convolve", "convolve_integers", "flat"]
+__all__ = ["bias_added", "check_weight", "convolve", "convolve_integers", "flat"]

@@ -7,9 +7,10 @@ from math import prod
 
 from pyruntime.frontend.registry import op
 from pyruntime.frontend.tracer import Tracer
-from pyruntime.ir.dtype import BF16, F16, F32, I32
+from pyruntime.ir.dtype import I32
 from pyruntime.ir.expr import Expr, const, dim, guard
 from pyruntime.ir.kernel import Builder, Tensor
+from pyruntime.ops.lib.formula import sum_type
 
 Combine = Callable[[Expr, Expr], Expr]
 
@@ -19,7 +20,7 @@ def _running(
 ) -> Tensor:
     """out[j] = x[0] ∘ … ∘ x[j] along an axis; exclusive: without x[j]; reverse: from the end."""
     n = t.axis(t.static(axis)[0], x.rank)
-    wide = t.cast(x, F32) if x.dtype in (F16, BF16) else x
+    wide = t.cast(x, sum_type(x.dtype))
     rows = t.reshape(wide, [prod(x.shape[:n]), x.shape[n], prod(x.shape[n + 1 :])])
     length, inner = dim(rows.shape[1]), dim(rows.shape[2])
 
@@ -54,7 +55,7 @@ def det(t: Tracer, x: Tensor) -> Tensor:
     """The determinant, by elimination with row exchanges. Shapes: (*B, n, n) -> (*B)."""
     n = x.shape[-1]
     t.require_equal(x.shape[-2], n, "a determinant needs square matrices")
-    wide = t.cast(x, F32) if x.dtype in (F16, BF16) else x
+    wide = t.cast(x, sum_type(x.dtype))
     batch = prod(x.shape[:-2])
     matrices = t.reshape(wide, [batch, n, n])
 

@@ -17,7 +17,7 @@ from pyruntime.ir.expr import Expr, cast, dim, floor, guard, index
 from pyruntime.ir.kernel import Tensor
 from pyruntime.ops.lib.formula import float_type
 from pyruntime.ops.lib.window import sliding
-from pyruntime.ops.standard.conv import bias_added, check_kernel, check_ranks, flat
+from pyruntime.ops.standard.conv import bias_added, check_weight, flat
 
 
 @op("DeformConv", since=19)
@@ -30,8 +30,7 @@ def deform_conv(
     linearly and 0 outside.
     Shapes: x (N, C, *S), w (M, C/group, *K), offset (N, F·ΠK·R, *O), b (M,), mask (N, F·ΠK, *O) -> (N, M, *O)
     Spec: https://onnx.ai/onnx/operators/onnx__DeformConv.html"""
-    check_ranks(t, x, w)
-    check_kernel(t, kernel_shape, w)
+    check_weight(t, x, w, kernel_shape)
     window = sliding(t, x.shape[2:], w.shape[2:], pads=pads, strides=strides, dilations=dilations)
     rank, moved = len(window.size), sh.size(window.kernel) * offset_group
     t.require_shape("offset", offset, (x.shape[0], moved * rank, *window.out))

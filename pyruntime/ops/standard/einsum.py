@@ -12,10 +12,10 @@ from pyruntime.frontend.registry import op
 from pyruntime.frontend.tracer import Tracer
 from pyruntime.ir import shape as sh
 from pyruntime.ir.broadcasting import broadcast_dim
-from pyruntime.ir.dtype import BF16, F16, F32, DType
 from pyruntime.ir.expr import Expr, cast
 from pyruntime.ir.kernel import Tensor
 from pyruntime.ir.shape import AnyDim
+from pyruntime.ops.lib.formula import sum_type
 from pyruntime.ops.standard.matmul import product
 
 Letters = list[str]
@@ -46,9 +46,9 @@ def einsum(t: Tracer, *xs: Tensor, equation: str) -> Tensor:
 def _sum_alone(t: Tracer, operands: list[Operand], result: Letters, extents: Extents) -> list[Operand]:
     """Operands summed over the letters that only they have, with repeated letters merged."""
     count = Counter(c for letters, _ in operands for c in {*letters})
-    kept = [[c for c in dict.fromkeys(letters) if count[c] > 1 or c in result] for letters, _ in operands]
+    remaining = [[c for c in dict.fromkeys(letters) if count[c] > 1 or c in result] for letters, _ in operands]
     return [(k, x if k == letters else _contract(t, [(letters, x)], k, extents))
-            for k, (letters, x) in zip(kept, operands, strict=True)]  # fmt: skip
+            for k, (letters, x) in zip(remaining, operands, strict=True)]  # fmt: skip
 
 
 def _contract_pairs(t: Tracer, operands: list[Operand], result: Letters, extents: Extents) -> list[Operand]:
@@ -102,10 +102,6 @@ def _parse(t: Tracer, equation: str, xs: tuple[Tensor, ...]) -> tuple[list[Lette
     return terms, [*map(str, range(wide)), *once]
 
 
-def _wide(x: Tensor) -> DType:
-    return F32 if x.dtype in (F16, BF16) else x.dtype
-
-
 def _contract(t: Tracer, operands: Sequence[Operand], result: Letters, extents: Extents) -> Tensor:
     """The product of the operands, summed over the letters that are not in the result; half floats give float32."""
     if len(operands) == 2:
@@ -120,7 +116,7 @@ def _contract(t: Tracer, operands: Sequence[Operand], result: Letters, extents: 
         out: Expr | None = None
         for letters, x in operands:
             full = tuple(extents[c] for c in letters)
-            value = cast(t.aligned(x, full, [place[c] for c in letters]), _wide(x))
+            value = cast(t.aligned(x, full, [place[c] for c in letters]), sum_type(x.dtype))
             out = value if out is None else out * value
         assert out is not None
         return out
@@ -133,7 +129,7 @@ def _matrix_product(t: Tracer, left: Operand, right: Operand, result: Letters, e
     """The contraction as (batch, m, k) · (batch, k, n); None if a letter repeats, is summed alone or broadcasts."""
     (a, _), (b, _) = left, right
     if left[1].dtype is not right[1].dtype:
-        left, right = (a, t.cast(left[1], _wide(left[1]))), (b, t.cast(right[1], _wide(right[1])))
+        left, right = (a, t.cast(left[1], sum_type(left[1].dtype))), (b, t.cast(right[1], sum_type(right[1].dtype)))
     for letters, x in (left, right):
         if len(set(letters)) < len(letters) or any(extents[c] != d for c, d in zip(letters, x.shape, strict=True)):
             return None

@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING, Any
 
 from pyruntime.frontend.registry import op
 from pyruntime.frontend.tracer import Tracer
-from pyruntime.ir.dtype import BF16, F16, F32
 from pyruntime.ir.expr import X
 from pyruntime.ir.kernel import Tensor
+from pyruntime.ops.lib.formula import sum_type
 from pyruntime.ops.standard.attention import default_scale, masked_softmax, require_values, shared_product
 from pyruntime.ops.standard.cast import float_of
 
@@ -26,7 +26,7 @@ def flex_attention(
     Shapes: q (N, H, S, D), k (N, G, T, D), v (N, G, T, Dv), G divides H -> (N, H, S, Dv)
     Errors: ShapeError if score_mod or prob_mod changes the shape of its input
     Spec:   https://onnx.ai/onnx/operators/onnx_aionnxpreview_FlexAttention.html"""
-    precision = float_of(t, softmax_precision) if softmax_precision else F32 if q.dtype in (F16, BF16) else q.dtype
+    precision = float_of(t, softmax_precision) if softmax_precision else sum_type(q.dtype)
     factor = default_scale(q.shape[3], q.dtype) if scale is None else scale
     require_values(t, k, v)
     scores = t.cast(t.map(X * factor, shared_product(t, q, t.transpose(k, [0, 1, 3, 2]))), precision)

@@ -8,11 +8,11 @@ from typing import Any
 from pyruntime.frontend.registry import op
 from pyruntime.frontend.tracer import Tracer
 from pyruntime.ir import shape as sh
-from pyruntime.ir.dtype import BF16, F16, F32, F64, I64, STRING
+from pyruntime.ir.dtype import F64, I64, STRING
 from pyruntime.ir.expr import Expr, cast, clip, const, dim, guard, maximum, select, unary
 from pyruntime.ir.kernel import Tensor
 from pyruntime.ir.shape import AnyDim
-from pyruntime.ops.lib.formula import zero
+from pyruntime.ops.lib.formula import sum_type, zero
 
 
 @op("Tile")
@@ -29,13 +29,13 @@ def tile(t: Tracer, x: Tensor, repeats: Tensor) -> Tensor:
 
 def _tile(t: Tracer, x: Tensor, repeats: Sequence[AnyDim]) -> Tensor:
     """Expands (1, A, 1, B) to (r, A, s, B) for an (A, B) with repeats (r, s), and merges the axes."""
-    apart: list[AnyDim] = []
+    split: list[AnyDim] = []
     full: list[AnyDim] = []
     for r, d in zip(repeats, x.shape, strict=True):
-        apart += [d] if r == 1 else [1, d]
+        split += [d] if r == 1 else [1, d]
         full += [d] if r == 1 else [r, d]
-    spread = t.reshape(x, apart)
-    ones = [n for n, (a, b) in enumerate(zip(apart, full, strict=True)) if a is not b]
+    spread = t.reshape(x, split)
+    ones = [n for n, (a, b) in enumerate(zip(split, full, strict=True)) if a is not b]
     copies = t.compute(full, lambda *i: spread.at(*[0 if n in ones else c for n, c in enumerate(i)])) if ones else x
     return t.reshape(copies, [r * d for r, d in zip(repeats, x.shape, strict=True)])
 
@@ -120,10 +120,10 @@ def pad(
     negative ones crop.
     Spec: https://onnx.ai/onnx/operators/onnx__Pad.html"""
     which = t.ordered_axes(range(x.rank) if axes is None else t.static(axes), x.rank)
-    given = t.entries("pads", t.ints(pads), 2 * len(which))
+    values = t.entries("pads", t.ints(pads), 2 * len(which))
     before, after = [0] * x.rank, [0] * x.rank
     for k, n in enumerate(which):
-        before[n], after[n] = given[k], given[k + len(which)]
+        before[n], after[n] = values[k], values[k + len(which)]
     return pad_tensor(t, x, before, after, mode, None if value is None else t.reshape(value, ()).at())
 
 
@@ -211,7 +211,7 @@ def reverse_sequence(t: Tracer, x: Tensor, lengths: Tensor, *, batch_axis: int =
 def range_(t: Tracer, start: Tensor, limit: Tensor, delta: Tensor, *, stash_type: int = 1) -> Tensor:
     """start, start + delta, … below limit (above it for a negative delta)."""
     dtype = start.dtype
-    wide = F32 if dtype in (F16, BF16) else dtype
+    wide = sum_type(dtype)
     first, last, step = (t.cast(t.reshape(v, ()), wide) for v in (start, limit, delta))
     count = _count(t, first, last, step)
     return t.compute((count,), lambda i: cast(first.at() + cast(i, wide) * step.at(), dtype))

@@ -9,9 +9,11 @@ from collections.abc import Callable
 from pyruntime.frontend.registry import op
 from pyruntime.frontend.tracer import Tracer
 from pyruntime.ir import shape as sh
-from pyruntime.ir.dtype import BF16, F16, F32, F64
-from pyruntime.ir.expr import Expr, Scalar, X, Y, cast, exp, guard, log
+from pyruntime.ir.dtype import F64
+from pyruntime.ir.expr import Expr, Scalar, X, Y, cast, guard
 from pyruntime.ir.kernel import Tensor
+from pyruntime.ops.lib.formula import sum_type
+from pyruntime.ops.standard.reduce import log_softmax_of
 
 
 @op("NegativeLogLikelihoodLoss", since=12)
@@ -23,7 +25,7 @@ def negative_log_likelihood_loss(
 
     Shapes: x (N, C, *S), target (N, *S), weight (C) -> (N, *S) or ()
     Spec:   https://onnx.ai/onnx/operators/onnx__NegativeLogLikelihoodLoss.html"""
-    work = F32 if x.dtype in (F16, BF16) else x.dtype
+    work = sum_type(x.dtype)
     if x.rank < 2 or target.rank != x.rank - 1:
         raise t.shape_error(f"input has rank {x.rank}, target rank {target.rank}: the classes are axis 1 of the input")
     for n, (have, want) in enumerate(zip(target.shape, (x.shape[0], *x.shape[2:]), strict=True)):
@@ -71,10 +73,8 @@ def softmax_cross_entropy_loss(
 ) -> tuple[Tensor, Tensor]:  # fmt: skip
     """The negative log-likelihood of log-softmax over axis 1, and that log-softmax.
     Spec: https://onnx.ai/onnx/operators/onnx__SoftmaxCrossEntropyLoss.html"""
-    work = F32 if scores.dtype in (F16, BF16) else scores.dtype
-    x = t.cast(scores, work)
-    shifted = t.map(X - Y, x, t.reduce("max", x, [1]))
-    logs = t.map(X - log(Y), shifted, t.reduce("sum", shifted, [1], of=exp(X)))
+    work = sum_type(scores.dtype)
+    logs = log_softmax_of(t, t.cast(scores, work), [1])
     w = None if weights is None else t.cast(weights, work)
     loss = negative_log_likelihood_loss(t, logs, labels, w, ignore_index=ignore_index, reduction=reduction)
     return t.cast(loss, scores.dtype), t.cast(logs, scores.dtype)

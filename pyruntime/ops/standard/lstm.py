@@ -29,7 +29,7 @@ def gru(
     Spec: https://onnx.ai/onnx/operators/onnx__GRU.html"""
     layer = Layer(t, 3, (x, w, r), direction, layout, hidden_size)
     sets = activation_sets(layer, activations, ["Sigmoid", "Tanh"], activation_alpha, activation_beta, clip)
-    xs = layer.project(b, apart=1 if linear_before_reset else 0)
+    xs = layer.project(b, without=1 if linear_before_reset else 0)
     start = layer.use(h0)
     rb = layer.use(t.slice(b, 1, 5 * layer.H, layer.H) if b is not None and linear_before_reset else None)
     step = _linear_step(layer, sets, xs, rb) if linear_before_reset else _reset_step(layer, sets, xs)

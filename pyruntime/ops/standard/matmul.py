@@ -8,9 +8,10 @@ from pyruntime.frontend.registry import op
 from pyruntime.frontend.tracer import Tracer
 from pyruntime.ir import shape as sh
 from pyruntime.ir.broadcasting import broadcast
-from pyruntime.ir.dtype import BF16, F16, F32, F64, DType
+from pyruntime.ir.dtype import F64, DType
 from pyruntime.ir.expr import Expr, X, Y, cast, index
 from pyruntime.ir.kernel import Tensor
+from pyruntime.ops.lib.formula import sum_type
 
 
 def product(t: Tracer, a: Tensor, b: Tensor, dtype: DType | None = None) -> Tensor:
@@ -26,7 +27,7 @@ def product(t: Tracer, a: Tensor, b: Tensor, dtype: DType | None = None) -> Tens
     lead = [index(n) for n in range(len(batch))]
     left = _row(t, a, batch, lead, index(rank - 2), r)
     right = _row(t, b, batch, lead, r, index(rank - 1))
-    dtype = dtype or (F32 if a.dtype in (F16, BF16) else a.dtype)
+    dtype = dtype or sum_type(a.dtype)
     meaning = t.reduce_compute("sum", shape, (a.shape[-1],), lambda *_: cast(left, dtype) * cast(right, dtype))
     return t.call("matmul", (a, b), meaning)
 

@@ -12,7 +12,7 @@ from operator import mul
 from pyruntime.frontend.registry import op
 from pyruntime.frontend.tracer import Tracer
 from pyruntime.ir import shape as sh
-from pyruntime.ir.dtype import BF16, F16, F32, I32, I64, DType, bounds
+from pyruntime.ir.dtype import I32, I64, DType, bounds
 from pyruntime.ir.expr import (
     Expr,
     X,
@@ -29,22 +29,12 @@ from pyruntime.ir.expr import (
     sqrt,
 )
 from pyruntime.ir.kernel import Tensor
+from pyruntime.ops.lib.formula import sum_type
 from pyruntime.ops.lib.window import Window, padded_load, sliding
-
-
-def spatial_dims(t: Tracer, x: Tensor) -> sh.Shape:
-    if x.rank < 3:
-        raise t.shape_error(f"input has rank {x.rank}; it needs batch, channel and spatial axes")
-    return x.shape[2:]
 
 
 def _lowest(dtype: DType) -> float:
     return -math.inf if dtype.is_float else bounds(dtype)[0]
-
-
-def sum_type(dtype: DType) -> DType:
-    """Sums of half floats are kept in float32."""
-    return F32 if dtype in (F16, BF16) else dtype
 
 
 # ── maximum ───────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -60,7 +50,7 @@ def max_pool(
     Shapes: x (N, C, *S) -> (N, C, *O), indices (N, C, *O) int64, flat in x; storage_order 1: column-major in S.
     Spec: https://onnx.ai/onnx/operators/onnx__MaxPool.html"""
     w = sliding(
-        t, spatial_dims(t, x), kernel_shape, auto_pad=auto_pad, pads=pads, strides=strides, dilations=dilations,
+        t, x.shape[2:], kernel_shape, auto_pad=auto_pad, pads=pads, strides=strides, dilations=dilations,
         ceil_mode=ceil_mode,
     )  # fmt: skip
     y = _largest(t, x, w)
@@ -124,9 +114,7 @@ def max_unpool(
     t.entries("kernel_shape", kernel_shape, x.rank - 2)
     strides = t.entries("strides", strides or [1] * rank, rank)
     pads = t.entries("pads", pads or [0] * 2 * rank, 2 * rank)
-    spatial = [
-        (d - 1) * strides[n] + kernel_shape[n] - pads[n] - pads[n + rank] for n, d in enumerate(spatial_dims(t, x))
-    ]
+    spatial = [(d - 1) * strides[n] + kernel_shape[n] - pads[n] - pads[n + rank] for n, d in enumerate(x.shape[2:])]
     shape = (*x.shape[:2], *spatial)
     values, places = (t.reshape(v, (sh.size(x.shape),)) for v in (x, indices))
 
@@ -161,7 +149,7 @@ def average_pool(
     """The mean of each window over its elements in x or, with count_include_pad, in x and its padding.
     Shapes: x (N, C, *S) -> (N, C, *O). Spec: https://onnx.ai/onnx/operators/onnx__AveragePool.html"""
     w = sliding(
-        t, spatial_dims(t, x), kernel_shape, auto_pad=auto_pad, pads=pads, strides=strides, dilations=dilations,
+        t, x.shape[2:], kernel_shape, auto_pad=auto_pad, pads=pads, strides=strides, dilations=dilations,
         ceil_mode=ceil_mode,
     )  # fmt: skip
     total = window_sum(t, x, w)
@@ -210,7 +198,7 @@ def lp_pool(
     """(Σ |x|^p)^(1/p) of each window. Shapes: x (N, C, *S) -> (N, C, *O).
     Spec: https://onnx.ai/onnx/operators/onnx__LpPool.html"""
     w = sliding(
-        t, spatial_dims(t, x), kernel_shape, auto_pad=auto_pad, pads=pads, strides=strides, dilations=dilations,
+        t, x.shape[2:], kernel_shape, auto_pad=auto_pad, pads=pads, strides=strides, dilations=dilations,
         ceil_mode=ceil_mode,
     )  # fmt: skip
     return t.cast(t.map(_root(t, p), window_sum(t, x, w, _power(p))), x.dtype)
@@ -232,7 +220,7 @@ def _root(t: Tracer, p: float) -> Expr:
 @op("GlobalAveragePool", since=1)
 def global_average_pool(t: Tracer, x: Tensor) -> Tensor:
     """The mean over all spatial axes. Shapes: x (N, C, *S) -> (N, C, 1, …)."""
-    size = sh.size(spatial_dims(t, x))
+    size = sh.size(x.shape[2:])
     dtype = sum_type(x.dtype)
     total = t.reduce("sum", x, range(2, x.rank), of=cast(X, dtype))
     return t.cast(t.map(X / cast(dim(size), dtype), total), x.dtype)
@@ -241,16 +229,14 @@ def global_average_pool(t: Tracer, x: Tensor) -> Tensor:
 @op("GlobalMaxPool", since=1)
 def global_max_pool(t: Tracer, x: Tensor) -> Tensor:
     """The largest element over all spatial axes. Shapes: x (N, C, *S) -> (N, C, 1, …)."""
-    spatial_dims(t, x)
     return t.reduce("max", x, range(2, x.rank))
 
 
 @op("GlobalLpPool", since=1)
 def global_lp_pool(t: Tracer, x: Tensor, *, p: int | float = 2) -> Tensor:
     """(Σ |x|^p)^(1/p) over all spatial axes. Shapes: x (N, C, *S) -> (N, C, 1, …)."""
-    spatial_dims(t, x)
     total = t.reduce("sum", t.cast(x, sum_type(x.dtype)), range(2, x.rank), of=_power(p))
     return t.cast(t.map(_root(t, p), total), x.dtype)
 
 
-__all__ = ["sum_type", "window_sum"]
+__all__ = ["window_sum"]

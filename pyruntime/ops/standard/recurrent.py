@@ -14,10 +14,11 @@ from dataclasses import dataclass
 from pyruntime.frontend.registry import op
 from pyruntime.frontend.tracer import Tracer
 from pyruntime.ir import shape as sh
-from pyruntime.ir.dtype import BF16, F16, F32, I32, DType
+from pyruntime.ir.dtype import I32, DType
 from pyruntime.ir.expr import Expr, Scalar, X, Y, const, dim, guard, select
 from pyruntime.ir.kernel import Accum, Builder, Tensor
 from pyruntime.ir.shape import AnyDim
+from pyruntime.ops.lib.formula import sum_type
 from pyruntime.ops.lib.recurrent_activations import Activation, activations
 from pyruntime.ops.standard.matmul import product
 
@@ -53,7 +54,7 @@ class Layer:
             raise t.unsupported(f"direction {direction!r} is not known")
         self.t, self.gates, self.direction, self.layout = t, gates, direction, layout
         self.out_type = x.dtype
-        self.dtype: DType = F32 if x.dtype in (F16, BF16) else x.dtype
+        self.dtype: DType = sum_type(x.dtype)
         self.x, self.w = t.cast(x, self.dtype), t.cast(w, self.dtype)
         self.D = DIRECTIONS[direction]
         self.T, self.B = (x.shape[1], x.shape[0]) if layout else (x.shape[0], x.shape[1])
@@ -72,9 +73,9 @@ class Layer:
         self.args.append(x)
         return x
 
-    def project(self, bias: Tensor | None, apart: int = 0) -> Tensor:
-        """x · Wᵀ + Wb + Rb for all steps at once, without the Rb of the last `apart` gates. Shape: (T, B, D, G, H), or
-        (B, T, …) with layout 1."""
+    def project(self, bias: Tensor | None, without: int = 0) -> Tensor:
+        """x · Wᵀ + Wb + Rb for all steps at once, without the Rb of the last `without` gates. Shape: (T, B, D, G, H),
+        or (B, T, …) with layout 1."""
         t, rows = self.t, self.gates * self.H
         x = t.reshape(self.x, (self.T * self.B, self.x.shape[2]))
         w = t.transpose(t.reshape(self.w, (self.D * rows, self.w.shape[2])), [1, 0])
@@ -82,7 +83,7 @@ class Layer:
         t.require_shape("B", bias, (self.D, 2 * rows))
         if bias is not None:
             b = t.cast(bias, self.dtype)
-            both = rows - apart * self.H
+            both = rows - without * self.H
             joined = t.compute(
                 (self.D, rows), lambda d, j: b[d, j] + guard(j < dim(both), b[d, j + dim(rows)], 0.0), self.dtype
             )
@@ -112,9 +113,9 @@ class Layer:
         wanted = (*t.wanted, False, False, False)
         lead = (self.B, self.D) if self.layout else (self.D, self.B)
         y_shape = (self.B, self.T, self.D, self.H) if self.layout else (self.T, self.D, self.B, self.H)
-        kept = [n for n in range(len(initial)) if wanted[1 + n]]
-        hidden = [n for n in range(len(initial)) if n not in kept]
-        shapes = [y_shape] * wanted[0] + [(*lead, self.H)] * len(kept)
+        requested = [n for n in range(len(initial)) if wanted[1 + n]]
+        hidden = [n for n in range(len(initial)) if n not in requested]
+        shapes = [y_shape] * wanted[0] + [(*lead, self.H)] * len(requested)
         t.require_shape("sequence_lens", lens, (self.B,))
         for x in initial:
             t.require_shape("an initial state", x, (*lead, self.H))
@@ -124,15 +125,15 @@ class Layer:
         def body(k: Builder, *tensors: Tensor) -> None:
             rest = list(tensors)
             y = rest.pop(0) if wanted[0] else None
-            states: dict[int, Tensor] = {n: rest.pop(0) for n in kept}
+            states: dict[int, Tensor] = {n: rest.pop(0) for n in requested}
             states.update({n: rest.pop(0) for n in hidden})
             run = Run(y, [states[n] for n in range(len(initial))], initial, lens, step, rest[0])
             self._blocks(k, run)
 
-        made = [(s, self.dtype) for s in shapes]
+        outputs = [(s, self.dtype) for s in shapes]
         units = sh.ceildiv(self.H, MAX_UNITS) * MAX_UNITS
         inside = [((*lead, self.H), self.dtype) for _ in hidden] + [((self.D, self.B, gates, units), self.dtype)]
-        results = [t.cast(x, self.out_type) for x in t.loops(name, self.args, made, body, inside)]
+        results = [t.cast(x, self.out_type) for x in t.loops(name, self.args, outputs, body, inside)]
         return [results.pop(0) if w else None for w in wanted[: 1 + len(initial)]]
 
     def _blocks(self, k: Builder, run: Run) -> None:

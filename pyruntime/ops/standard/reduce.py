@@ -8,17 +8,17 @@ from math import prod
 from pyruntime.frontend.registry import op
 from pyruntime.frontend.tracer import Tracer
 from pyruntime.ir import shape as sh
-from pyruntime.ir.dtype import BF16, BOOL, F16, F32, F64, I64, U64
+from pyruntime.ir.dtype import BOOL, F32, F64, I64, U64
 from pyruntime.ir.expr import Expr, X, Y, cast, const, dim, exp, isinf, log, rem, select, sqrt
 from pyruntime.ir.kernel import Tensor
-from pyruntime.ops.lib.formula import mapped
+from pyruntime.ops.lib.formula import mapped, sum_type
 
 Reduction = Callable[[Tracer, Tensor, list[int]], Tensor]  # reduced axes remain with extent 1
 
 
 def wide(t: Tracer, x: Tensor) -> Tensor:
     """x in the type that long sums use: float32 for half floats."""
-    return t.cast(x, F32) if x.dtype in (F16, BF16) else x
+    return t.cast(x, sum_type(x.dtype))
 
 
 def real(t: Tracer, x: Tensor) -> Tensor:
@@ -132,7 +132,7 @@ def softmax_of(t: Tracer, x: Tensor, axes: Sequence[int]) -> Tensor:
     return t.cast(t.map(X / Y, e, total(t, e, axes)), x.dtype)
 
 
-def _log_softmax(t: Tracer, x: Tensor, axes: Sequence[int]) -> Tensor:
+def log_softmax_of(t: Tracer, x: Tensor, axes: Sequence[int]) -> Tensor:
     y = wide(t, x)
     shifted = t.map(X - Y, y, t.reduce("max", y, axes))
     return t.cast(t.map(X - log(Y), shifted, total(t, shifted, axes, exp(X))), x.dtype)
@@ -161,7 +161,7 @@ def _register_softmax(name: str, reduction: Callable[[Tracer, Tensor, Sequence[i
 
 
 _register_softmax("Softmax", softmax_of)
-_register_softmax("LogSoftmax", _log_softmax)
+_register_softmax("LogSoftmax", log_softmax_of)
 _register_softmax("Hardmax", _hardmax)
 
 

@@ -12,7 +12,7 @@ from pyruntime.ir.dtype import F32
 from pyruntime.ir.expr import Expr, cast, cos, dim, exp, guard, rem, select, sin
 from pyruntime.ir.kernel import Tensor
 from pyruntime.ir.shape import AnyDim
-from pyruntime.ops.standard.attention import heads_of, merged
+from pyruntime.ops.standard.attention import merge_heads, split_heads
 
 Angle = Callable[[Expr, Expr, Expr], Expr]  # (batch, position in the sequence, pair) -> cos or sin
 
@@ -71,11 +71,11 @@ def embed(
     """`rotate` x (N, H, S, D) or (N, S, H·D) by tables of cosines and sines, which `angle` reads. size 0: all
     features."""
     flat = x.rank == 3
-    heads = heads_of(t, x, num_heads) if flat else x
+    heads = split_heads(t, x, num_heads) if flat else x
     size = size or heads.shape[3]
     require_caches(t, cos, sin, sh.floordiv(size, 2))
     y = rotate(t, heads, angle(cos), angle(sin), size, bool(interleaved))
-    return merged(t, y) if flat else y
+    return merge_heads(t, y) if flat else y
 
 
 @op("RotaryEmbedding", since=23)

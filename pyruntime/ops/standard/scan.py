@@ -45,13 +45,13 @@ def scan(
     return [*results[: len(states)], *stacked]
 
 
-def _each(t: Tracer, name: str, given: Sequence[int], values: Sequence[Tensor]) -> Sequence[int]:
+def _each(t: Tracer, name: str, entries: Sequence[int], values: Sequence[Tensor]) -> Sequence[int]:
     """An attribute with an entry per value; zeros if it is absent."""
-    if given and len(given) != len(values):
-        raise t.shape_error(f"{name} has {len(given)} entries, not {len(values)}")
-    if name.endswith("directions") and not set(given) <= {0, 1}:
-        raise t.shape_error(f"{name} is {list(given)}, must be 0 or 1 each")
-    return given or [0] * len(values)
+    if entries and len(entries) != len(values):
+        raise t.shape_error(f"{name} has {len(entries)} entries, not {len(values)}")
+    if name.endswith("directions") and not set(entries) <= {0, 1}:
+        raise t.shape_error(f"{name} is {list(entries)}, must be 0 or 1 each")
+    return entries or [0] * len(values)
 
 
 def _length(t: Tracer, scans: Sequence[Tensor], axes: Sequence[int]) -> AnyDim:

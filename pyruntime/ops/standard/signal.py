@@ -12,11 +12,11 @@ from collections.abc import Callable
 from pyruntime.frontend.registry import op
 from pyruntime.frontend.tracer import Tracer
 from pyruntime.ir import shape as sh
-from pyruntime.ir.dtype import BF16, F16, F32, F64, I32, I64, DType
+from pyruntime.ir.dtype import F64, I32, I64, DType
 from pyruntime.ir.expr import Expr, cast, const, cos, dim, select, sin
 from pyruntime.ir.kernel import Tensor
 from pyruntime.ir.shape import AnyDim
-from pyruntime.ops.lib.formula import float_type
+from pyruntime.ops.lib.formula import float_type, sum_type
 from pyruntime.ops.standard.cast import dtype_of
 from pyruntime.ops.standard.matmul import product
 
@@ -64,7 +64,7 @@ def transform(t: Tracer, x: Tensor, length: AnyDim, inverse: bool, onesided: boo
     bins = half if onesided and not inverse else length
     out_parts = 1 if real else 2
     # A real inverse is in float64, because its terms and their mirror images cancel.
-    dtype = F64 if real else F32 if x.dtype in (F16, BF16) else x.dtype
+    dtype = F64 if real else sum_type(x.dtype)
     basis = t.compute((n, parts, bins, out_parts), _basis(length, dtype, inverse, real), dtype)
     rows = t.cast(x if n == x.shape[-2] else t.slice(x, -2, 0, n), dtype)
     lead = x.shape[:-2]

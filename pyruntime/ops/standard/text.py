@@ -23,8 +23,6 @@ def string_normalizer(
 ) -> Tensor:  # fmt: skip
     """Words without stop words, in upper or lower case. Case mapping is Unicode's, for any locale.
     Shapes: (C) -> (D), (1, C) -> (1, D). Spec: https://onnx.ai/onnx/operators/onnx__StringNormalizer.html"""
-    if x.rank not in (1, 2):
-        raise t.shape_error(f"input has rank {x.rank}, not 1 or 2")
     if x.rank == 2:
         t.require_equal(x.shape[0], 1, "the first axis of a matrix must have 1 element")
     if case_change_action not in ("NONE", "LOWER", "UPPER"):
@@ -63,8 +61,6 @@ def tfidf_vectorizer(
     Spec:   https://onnx.ai/onnx/operators/onnx__TfIdfVectorizer.html"""
     if mode not in ("TF", "IDF", "TFIDF"):
         raise t.unsupported(f"mode {mode!r} is not known")
-    if x.rank not in (1, 2):
-        raise t.shape_error(f"input has rank {x.rank}, not 1 or 2")
     if bool(pool_strings) == bool(pool_int64s) or bool(pool_strings) != (x.dtype is STRING):
         raise t.unsupported(f"a pool of {'strings' if pool_strings else 'integers'} for an input of {x.dtype}")
     pool: Sequence[int] = pool_int64s

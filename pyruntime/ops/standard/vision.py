@@ -64,24 +64,24 @@ def _pick(t: Tracer, planes: Tensor, scores: Tensor, iou: Tensor, lowest: Tensor
         with k.parallel(batch * classes) as unit:
             b = k.let(_quotient(unit, classes))
             c = k.let(unit - b * dim(classes))
-            kept = k.var(0, I32)
+            picked = k.var(0, I32)
             with k.loop(count, "vector") as n:
                 score = scores[b, c, n]
                 k.store(left, (unit, n), select(score > lowest.at(), score, -math.inf))
             best = k.var(_best(k, left, unit, count), F32)
-            with k.while_((kept.get < dim(keep)) & (best.get > -math.inf)):
+            with k.while_((picked.get < dim(keep)) & (best.get > -math.inf)):
                 at = k.var(0, I32)
                 with k.while_(left[unit, at.get] != best.get):
                     at.set(at.get + 1)
-                k.store(picks, (b, c, kept.get), at.get)
-                kept.set(kept.get + 1)
+                k.store(picks, (b, c, picked.get), at.get)
+                picked.set(picked.get + 1)
                 k.store(left, (unit, at.get), -math.inf)
                 chosen = [k.let(planes[b, p, at.get]) for p in range(5)]
                 with k.loop(count, "vector") as n:
                     over = _overlaps(chosen, [planes[b, p, n] for p in range(5)], iou.at())
                     k.store(left, (unit, n), select(over, -math.inf, left[unit, n]))
                 best.set(_best(k, left, unit, count))
-            k.store(counts, (b, c), kept.get)
+            k.store(counts, (b, c), picked.get)
 
     args = [planes, scores, iou, lowest]
     outputs = [((batch, classes, keep), I32), ((batch, classes), I32)]
