@@ -172,7 +172,7 @@ class PageCompiler:
         names = known(self.options.get("executionProviders") or ["wasm"])
         compiled = compile_graph(
             graph, specs, elements, target(names, self._engines(names), cpu_only),
-            pipeline=self.pipeline, constants=constants, reveal=all_results, budget=self._budget(),
+            pipeline=self.pipeline, constants=constants, all_results=all_results, budget=self._budget(),
         )  # fmt: skip
         for text in compiled.remarks:
             if text not in self._warned:

@@ -68,14 +68,14 @@ def compile_graph(
     *,
     pipeline: Pipeline | None = None,
     constants: Mapping[str, TensorSpec] | None = None,
-    reveal: bool = False,
+    all_results: bool = False,
     budget: Budget | None = None,
 ) -> Compiled:
     """Compile a graph that `pipeline.graph` returned, for feeds of these specs.
 
     pipeline: None runs all passes
     constants: values inside the graph that are known, by name
-    reveal: the outputs are the results of all kernels (see `revealed`)
+    all_results: the outputs are the results of all kernels (see `revealed`)
     Errors: LimitExceeded beyond the budget."""
     watch = Stopwatch()
     budget = budget or Budget()
@@ -88,7 +88,7 @@ def compile_graph(
     with our_fault("optimising the kernels"), decided_by_feeds():
         (pipeline or Pipeline()).kernels(work, budget)
     watch.lap("passes")
-    if reveal:
+    if all_results:
         main.outputs = revealed(main.block)
     with our_fault("writing the program"), decided_by_feeds():
         target.place(main.block)

@@ -107,7 +107,9 @@ def test_device_lost_for_good(monkeypatch: pytest.MonkeyPatch) -> None:
         assert session.get_providers() == ["CPUExecutionProvider"]
         with pytest.raises(DeviceLost, match="none for this test"):
             run(program)
+        assert (session.state, program.state) == ("ready", "failed")
     assert run(program) == RIGHT, "there is a device again"
+    assert program.state == "ready"
 
 
 def test_no_adapter(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -57,7 +57,7 @@ class Compiler:
     ) -> Compiled:  # fmt: skip
         """all_results: the outputs are the results of all kernels"""
         return compile_graph(
-            graph, specs, elements, chosen, pipeline=self.pipeline, constants=constants, reveal=all_results,
+            graph, specs, elements, chosen, pipeline=self.pipeline, constants=constants, all_results=all_results,
             budget=Budget(self.options.compile_time_limit, self.options.code_size_limit),
         )  # fmt: skip
 

@@ -1,0 +1,57 @@
+"""The states of a session: one table in Python, JavaScript and the documentation, and what native sessions do."""
+
+from __future__ import annotations
+
+import re
+
+import numpy as np
+import onnx
+import pytest
+
+from kit.docs import ROOT
+from pyruntime.errors import InternalError, SessionFailed
+from pyruntime.native.sessions.session import Session
+from pyruntime.session.states import TRANSITIONS, SessionState, StateMachine
+
+TABLE = {str(old): {*map(str, new)} for old, new in TRANSITIONS.items()}
+
+
+def test_the_diagram_is_the_table() -> None:
+    text = (ROOT / "docs" / "design" / "sessions.md").read_text()
+    found: dict[str, set[str]] = {name: set() for name in TABLE}
+    for old, new in re.findall(r"^    (\w+) --> (\w+)", text, re.MULTILINE):
+        found[old].add(new)
+    assert found == TABLE
+
+
+def test_javascript_has_the_same_table() -> None:
+    text = (ROOT / "web" / "session" / "states.js").read_text()
+    rows = re.findall(r"^  (\w+): \[(.*)\],$", text, re.MULTILINE)
+    assert {old: {*re.findall(r"\w+", new)} for old, new in rows} == TABLE
+
+
+@pytest.mark.parametrize("old", SessionState)
+@pytest.mark.parametrize("new", SessionState)
+def test_transitions(old: SessionState, new: SessionState) -> None:
+    is_busy = old in (SessionState.RUNNING, SessionState.RECOVERING)
+    machine = StateMachine(lambda: is_busy)
+    machine._stored = old
+    assert machine.state is old
+    if new is old or new in TRANSITIONS[old]:
+        machine.enter(new)
+    else:
+        with pytest.raises((InternalError, SessionFailed), match="cannot go from|is released"):
+            machine.enter(new)
+
+
+def test_a_released_session_refuses_work() -> None:
+    model = onnx.parser.parse_model(
+        '<ir_version: 9, opset_import: ["" : 17]> g (float[n] x) => (float[n] y) { y = Neg (x) }'
+    )
+    session = Session(model.SerializeToString())
+    assert session.state == "ready" and session.run(None, {"x": np.float32([1])})[0].tolist() == [-1]
+    session.release()
+    assert session.state == "released" and not session.executors
+    with pytest.raises(SessionFailed, match="is released"):
+        session.run(None, {"x": np.float32([1])})
+    session.release()  # a second time does nothing
