@@ -117,7 +117,7 @@ def test_an_unknown_operator_is_named() -> None:
 
 def test_providers_that_are_not_here() -> None:
     for asked in (["CUDAExecutionProvider", "CPUExecutionProvider"], ["CUDAExecutionProvider"]):
-        with pytest.warns(UserWarning, match='"CUDAExecutionProvider" is not known and left out'):
+        with pytest.warns(UserWarning, match='"CUDAExecutionProvider" is unknown and skipped'):
             session = InferenceSession(ADD, providers=asked)
         assert session.get_providers() == ["CPUExecutionProvider"]
 

@@ -38,7 +38,7 @@ def asked(providers: Any, provider_options: Any = None) -> Asked:
         own = _OURS.get(name, name)
         if not is_available(own):
             are = ", ".join(get_available_providers())
-            warnings.warn(f'provider "{name}" is not known and left out (available are {are})', stacklevel=4)
+            warnings.warn(f'provider "{name}" is unknown and skipped (available are {are})', stacklevel=4)
         elif own in found:
             warnings.warn(f'provider "{name}" is listed twice', stacklevel=4)
         else:
