@@ -152,7 +152,7 @@ def test_what_init_freed_between_weights_stays_with_runs(monkeypatch: pytest.Mon
     """What strings become lies behind the weight that init packs, which it frees then."""
     session = opened(HOLED, w=WEIGHT, numbers=NUMBERS)
     want, executor = session.run(None, feeds(50)), session._native.latest()
-    ((hole, size), *_), *_ = executor.planner.root[0]
+    hole, size = executor.planner.root.linear.free[0]
     assert size >= WEIGHT.nbytes
     taken, real = executor.host.memory[hole : hole + size], os.pwrite
     monkeypatch.setattr(os, "pwrite", lambda *args: (real(*args), taken.fill(7))[0])  # a run goes on

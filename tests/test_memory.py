@@ -10,7 +10,7 @@ import pytest
 
 from pyruntime.errors import MemoryFault, OutOfMemory
 from pyruntime.native.memory.arena import ALIGN, Arena, Stats
-from pyruntime.native.memory.step_layout import Tenant
+from pyruntime.native.memory.step_layout import LiveRange
 
 
 def test_addresses_are_aligned_and_apart() -> None:
@@ -52,7 +52,7 @@ def test_over_the_limit_nothing_changes() -> None:
     arena = Arena(0, 256)
     arena.alloc(128)
     before = arena.snapshot()
-    with pytest.raises(OutOfMemory, match="the limit is 256"):
+    with pytest.raises(OutOfMemory, match="memory_limit is 256"):
         arena.alloc(192)
     assert arena.snapshot() == before
 
@@ -105,8 +105,8 @@ def test_requests_are_counted_along_the_way_to_a_state() -> None:
     for _ in range(3):
         arena.restore(root)
         for _ in range(4):
-            tenant = Tenant(64, 0, 1)
-            tenant.heirs = 1
+            tenant = LiveRange(64, 0, 1)
+            tenant.reuses = 1
             arena.lay_out([tenant], 2)
     assert arena.used == 0 and arena.end == 0
     assert arena.stats().requested == 8 * 64 and arena.stats().peak == 64 and arena.stats().reuse == 8
@@ -115,7 +115,7 @@ def test_requests_are_counted_along_the_way_to_a_state() -> None:
 def test_the_largest_is_placed_first() -> None:
     """In the order of the calls, 128 would go below 640 and leave a hole of it."""
     arena = Arena(0, 1 << 20)
-    small, large, last = Tenant(128, 0, 1), Tenant(640, 1, 2), Tenant(704, 3, 3)
+    small, large, last = LiveRange(128, 0, 1), LiveRange(640, 1, 2), LiveRange(704, 3, 3)
     arena.lay_out([small, large, last], 4)
     assert (large.address, small.address, last.address) == (0, 640, 0)
     assert arena.stats().top == 768 == arena.stats().peak and arena.stats().fragmentation == 0
@@ -124,35 +124,35 @@ def test_the_largest_is_placed_first() -> None:
 def test_what_was_there_makes_room_when_it_dies() -> None:
     arena = Arena(0, 1 << 20)
     old, wall = arena.alloc(256), arena.alloc(64)
-    stays = Tenant(256, 1, 2)
-    arena.lay_out([Tenant(256, 0, 0, old), stays], 2)
+    stays = LiveRange(256, 1, 2)
+    arena.lay_out([LiveRange(256, 0, 0, old), stays], 2)
     assert stays.address == old
     arena.free(stays.address)
     arena.free(wall)
     assert arena.used == 0 and arena.end == 0
     with pytest.raises(MemoryFault):
-        arena.lay_out([Tenant(256, 0, 0, old)], 1)
+        arena.lay_out([LiveRange(256, 0, 0, old)], 1)
 
 
 def test_a_step_over_the_limit_changes_nothing() -> None:
     arena = Arena(0, 256)
     arena.alloc(128)
     before = arena.snapshot()
-    with pytest.raises(OutOfMemory, match="320 bytes are needed, the limit is 256"):
-        arena.lay_out([Tenant(192, 0, 1)], 1)
+    with pytest.raises(OutOfMemory, match="320 bytes of memory are needed, memory_limit is 256"):
+        arena.lay_out([LiveRange(192, 0, 1)], 1)
     assert arena.snapshot() == before
 
 
 def test_random_steps_never_overlap_and_come_back() -> None:
     rng = random.Random(3)
     arena = Arena(0, 1 << 24)
-    kept: list[Tenant] = []
+    kept: list[LiveRange] = []
     for _ in range(60):
-        dying = [Tenant(t.size, 0, rng.randrange(30), t.address) for t in kept if rng.random() < 0.5]
+        dying = [LiveRange(t.size, 0, rng.randrange(30), t.address) for t in kept if rng.random() < 0.5]
         kept = [t for t in kept if t.address not in {d.address for d in dying}]
-        new = [Tenant(rng.randrange(1, 5000), b, min(30, b + rng.randrange(9))) for b in range(30)]
+        new = [LiveRange(rng.randrange(1, 5000), b, min(30, b + rng.randrange(9))) for b in range(30)]
         arena.lay_out([*dying, *new], 30)
-        lasting = [Tenant(t.size, 0, 30, t.address) for t in kept]
+        lasting = [LiveRange(t.size, 0, 30, t.address) for t in kept]
         those = sorted([*dying, *new, *lasting], key=lambda t: t.address)
         for n, a in enumerate(those):
             for b in those[n + 1 :]:
@@ -167,7 +167,7 @@ def test_random_steps_never_overlap_and_come_back() -> None:
 def test_planning_many_calls_is_cheap() -> None:
     """1,500 calls, some of whose tensors live to the end: no more than a few thousand looks at neighbours."""
     arena = Arena(0, 1 << 32)
-    those = [Tenant(64 * (n % 50 + 1), n, n + 2 if n % 15 else 1500) for n in range(1500)]
+    those = [LiveRange(64 * (n % 50 + 1), n, n + 2 if n % 15 else 1500) for n in range(1500)]
     start = time.process_time()
     arena.lay_out(those, 1500)
     assert time.process_time() - start < 1
@@ -199,7 +199,7 @@ def test_nothing_lies_over_a_border() -> None:
 def test_larger_than_a_buffer() -> None:
     arena = Arena(0, 1 << 40, 1024)
     assert arena.alloc(1024) == 0
-    for ask in (lambda: arena.alloc(1025), lambda: arena.lay_out([Tenant(1025, 0, 1)], 1)):
+    for ask in (lambda: arena.alloc(1025), lambda: arena.lay_out([LiveRange(1025, 0, 1)], 1)):
         with pytest.raises(OutOfMemory, match="1088 bytes, the largest buffer of the GPU has 1024"):
             ask()
     assert arena.end == 1024

@@ -22,7 +22,7 @@ from pyruntime import InferenceSession, SessionOptions, ShapeError
 from pyruntime.native.memory import arena as memory
 from pyruntime.native.memory.argument_blocks import Words
 from pyruntime.native.memory.planner import Planner
-from pyruntime.native.memory.step_layout import Tenant
+from pyruntime.native.memory.step_layout import LiveRange
 from tests.test_layouts import CHANGES, changing
 
 NODE = Path(__file__).parent / "web"
@@ -87,7 +87,7 @@ def compare(model: Path | bytes, runs: list[dict[str, np.ndarray]], folder: Path
     executor = session._native.latest()
     browser = node("record_plan.mjs", program, given)
     assert len(python.steps) > 1
-    assert shifted(browser["placed"], browser["begin"]) == shifted(python.steps, executor.planner.arena.base)
+    assert shifted(browser["placed"], browser["begin"]) == shifted(python.steps, executor.planner.arena.linear.base)
     return browser["outputs"]
 
 
@@ -188,7 +188,7 @@ def in_python(steps: list[Any]) -> list[Any]:
     answers = []
     for step in steps:
         arena = memory.Arena(GPU, GPU, step["chunk"])
-        those = [Tenant(size, born, dies, address) for size, born, dies, address in step["tenants"]]
+        those = [LiveRange(size, born, dies, address) for size, born, dies, address in step["tenants"]]
         arena._free, arena.end = [(a, n) for a, n in step["free"]], step["end"]
         arena._live = {t.address: t.size for t in those if t.address >= 0}
         arena.lay_out(those, step["calls"])

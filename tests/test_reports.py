@@ -91,7 +91,7 @@ def test_control_and_data_dependent_shapes_leak_nothing() -> None:
     for n in (4, 7):  # planned anew: what is alive in the end are the outputs
         executor.planner.restart()
         run(n)
-        assert len(executor.planner.arena.snapshot()[0][1]) == len(executor.header["outputs"])
+        assert len(executor.planner.arena.snapshot().linear.live) == len(executor.header["outputs"])
 
 
 def test_rounds_of_a_loop_are_planned_once() -> None:

@@ -17,7 +17,7 @@ from pyruntime.native.execution.control_flow import stacked
 from pyruntime.native.execution.guards import Guards
 from pyruntime.native.memory import arena
 from pyruntime.native.memory.arrays import unpack
-from pyruntime.native.memory.step_layout import Tenant
+from pyruntime.native.memory.step_layout import LiveRange
 from pyruntime.program.dims import compile_dim, compile_dims, symbols
 from pyruntime.program.explain import explain
 from pyruntime.providers.webgpu.wgpu_device import narrow, widen
@@ -63,7 +63,7 @@ def int64(case: Case) -> None:
 
 def layout(case: Case) -> None:
     place = arena.Arena(0, 1 << 30)
-    tenants = [Tenant(*given) for given in case["ranges"]]
+    tenants = [LiveRange(*given) for given in case["ranges"]]
     place._free, place.end = [(a, n) for a, n in case["free"]], case["end"]
     place._live = {t.address: t.size for t in tenants if t.address >= 0}
     place.lay_out(tenants, case["calls"])

@@ -142,7 +142,9 @@ class Executor:
         """Bind the symbols of the inputs. Returns (buffer, array) of the feeds to write to linear memory."""
         given = [(spec["buffer"], self._feed(spec, feeds)) for spec in self.header["inputs"]]
         for spec, (_, x) in zip(self.header["inputs"], given, strict=True):
-            run.env.update({d: n for d, n in zip(spec["dims"], x.shape, strict=True) if isinstance(d, str)})
+            for d, n in zip(spec["dims"], x.shape, strict=True):
+                if isinstance(d, str):
+                    run.env[d] = n
         in_place = self.residents.begin(run, dict(given))
         given = [(b, x.stored() if isinstance(x, ResidentTensor) else x) for b, x in given if b not in in_place]
         return self.transfers.begin(run, given, names, on_gpu)

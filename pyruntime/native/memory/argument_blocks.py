@@ -1,4 +1,4 @@
-"""What a step's calls are given, as it lies in memory: of each its buffers' addresses, its parameters, and its work."""
+"""Argument blocks, which a step's kernels read: for each call addresses of its buffers, its parameters, its work."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ Words = np.ndarray[tuple[int], np.dtype[np.int64]]
 
 
 class ArgumentBlocks:
-    """Of the calls of one step. A decoder's has thousands of words, few of which differ, and is made anew for each
-    token."""
+    """Those of one step. A decoder's step has thousands of words and writes them for each token, but few differ: each
+    distinct number is evaluated once."""
 
     def __init__(self, calls: Sequence[types.Call]) -> None:
         self.calls = calls
@@ -25,7 +25,7 @@ class ArgumentBlocks:
         self._buffers = list(dict.fromkeys([b for c in calls for b in c["buffers"]]))
 
     def words(self, addresses: Mapping[int, int], env: Mapping[str, int]) -> Words:
-        """Errors: ShapeError for a number that kernels cannot count to."""
+        """Errors: ShapeError for a number that does not fit int32."""
         numbers = self._numbers(env)
         for n, x in enumerate(numbers):
             if abs(x) > LARGEST:
@@ -34,13 +34,13 @@ class ArgumentBlocks:
         return words
 
     def _node(self, number: int) -> str:
-        """The first whose call has this number."""
+        """The first node with a call that has this number."""
         nodes = [c["node"] for c in self.calls for _ in (*c["params"], c["work"])]
         return nodes[self._places.index(number)]
 
     @cached_property
     def _order(self) -> Words:
-        """Of each word the place among the addresses, and behind those the numbers."""
+        """For each word its index in the distinct addresses followed by the distinct numbers."""
         place = {b: n for n, b in enumerate(self._buffers)}
         order: list[int] = []
         numbers = iter(self._places)

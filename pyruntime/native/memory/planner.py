@@ -1,8 +1,8 @@
-"""Memory plans: where each buffer lies after each step, made once for a way through the Program and found again.
+"""Plans where each buffer lies after each step, once for each path through the Program; later runs look plans up.
 
-web/run/plan.js is its mirror. `Plan` holds the addresses a step needs, and for a wasm step the argument blocks already
-written to memory, so a repeated run with the same shapes only calls code. Where shapes change, as the caches of a
-decoder grow with each token, a `Layout` has room for more, and only parameters are computed anew.
+web/run/plan.js is its twin. A `Plan` has the addresses of a step, and for a wasm step its argument blocks in memory,
+so a repeated run with the same shapes only calls code. For shapes that change, such as KV caches that grow with each
+token, a `Layout` has spare capacity, so that only parameters are computed again.
 """
 
 from __future__ import annotations
@@ -18,45 +18,44 @@ from pyruntime.codegen.linear_memory import RESERVED
 from pyruntime.errors import OutOfMemory
 from pyruntime.native.memory.arena import Arena, MemoryReport, spans_between
 from pyruntime.native.memory.argument_blocks import ArgumentBlocks, Words
-from pyruntime.native.memory.joint_arena import Memories
-from pyruntime.native.memory.step_layout import tenants
+from pyruntime.native.memory.joint_arena import JointArena, JointState
+from pyruntime.native.memory.step_layout import Span, live_ranges
 from pyruntime.program import types
 from pyruntime.program.dims import Evaluate, compile_dim, compile_dims
 from pyruntime.program.footprint import WHOLE
 
 PLANS = 64  # argument tables that fit the table region before all plans are forgotten
-STATES = 4096  # arena states kept before all are forgotten: new shapes in every run, or round of a loop, do not pile up
-
-ROUND = "round"  # the key of what begins one
-SMALL = 1 << 16  # bytes that a layout may always be made for
-LEAST = 1 << 12  # bytes more for a buffer that grows: short caches do so by more than a quarter in few steps
-VARIES = -1  # in place of the size of a buffer that had another one before, which it may keep for some tokens
+STATES = 4096  # arena states before all are forgotten: new shapes in every run, or round of a loop, do not pile up
 PARAMETERS = 4 << 20  # bytes of parameter blocks on the GPU, likewise
+
+ROUND = "round"  # key of the plan that begins a round of a loop
+SMALL = 1 << 16  # bytes that a layout may always be made for
+LEAST = 1 << 12  # spare bytes of a buffer that grows: a short cache soon grows by more than a quarter
+VARIES = -1  # marks buffers whose size has changed, in place of the size
 
 Env = dict[str, int]
 
 
 @dataclass(slots=True)
 class Layout:
-    """Where what a step makes lies, if no buffer has more bytes than there is `room` for it, and each of `heirs`
-    (output, input), which lies in its input's memory, has that one's size. spans: bytes on the GPU of all that a step
-    names, with their room; needed: bytes that it was made for; after: the arena state; seconds: of the step's last
-    run."""
+    """Addresses of the buffers that a step makes. It fits sizes up to `capacity`, if each output in `in_place` (output,
+    input) has the size of its input, whose memory it takes over. spans: bytes on the GPU of all buffers of the step,
+    with their capacity; needed: bytes that it was made for; after: the arena state; seconds: of the step's last run."""
 
     addresses: dict[int, int] = field(default_factory=dict)
-    room: dict[int, int] = field(default_factory=dict)
+    capacity: dict[int, int] = field(default_factory=dict)
     spans: dict[int, int] = field(default_factory=dict)
-    heirs: list[tuple[int, int]] = field(default_factory=list)
+    in_place: list[tuple[int, int]] = field(default_factory=list)
     needed: int = 0
     after: int = 0
     seconds: float = math.inf
 
-    def holds(self, sizes: Mapping[int, int]) -> bool:
-        """What was made for much more is too far apart: what lies close together stays in cache."""
-        if not all(0 <= sizes[b] <= most for b, most in self.room.items()):
+    def fits(self, sizes: Mapping[int, int]) -> bool:
+        """Rejects layouts made for over twice these sizes: spread buffers miss the cache."""
+        if not all(0 <= sizes[b] <= most for b, most in self.capacity.items()):
             return False
-        alike = all(sizes[output] == sizes[source] for output, source in self.heirs)
-        return alike and self.needed <= 2 * sum(sizes[b] for b in self.room) + SMALL
+        alike = all(sizes[output] == sizes[source] for output, source in self.in_place)
+        return alike and self.needed <= 2 * sum(sizes[b] for b in self.capacity) + SMALL
 
 
 @dataclass(slots=True)
@@ -73,17 +72,17 @@ S = TypeVar("S", bound=types.Step, covariant=True)
 
 @dataclass(slots=True)
 class Step(Generic[S]):
-    """A step with its dims compiled."""
+    """A step with its dims compiled. blocks: of its calls; sizes: of the buffers that it makes."""
 
     json: S
     symbols: tuple[str, ...] = ()
-    blocks: ArgumentBlocks | None = None  # of its calls
+    blocks: ArgumentBlocks | None = None
     uid: int = 0
-    sizes: Callable[[Env], tuple[int, ...]] | None = None  # of the buffers that it makes
+    sizes: Callable[[Env], tuple[int, ...]] | None = None
 
 
 def calls_of(step: types.Step) -> list[types.Call]:
-    """The calls of a segment; no other step has some."""
+    """Those of a wasm or GPU step; other steps have none."""
     return step["calls"] if "calls" in step else []
 
 
@@ -106,8 +105,8 @@ class Run:
 
 
 class Observer(Protocol):
-    """Is told while plans are made. `allocated` and `freed` come before the `advanced` of the step that they belong to;
-    what the calls of a step make and free is told by `laid_out`, after it."""
+    """The planner calls it while it makes plans: `allocated` and `freed` before the `advanced` of the step that they
+    belong to, `laid_out` after it, for the buffers that the step's calls make and free."""
 
     def allocated(self, address: int, size: int) -> None: ...
 
@@ -120,7 +119,10 @@ class Observer(Protocol):
 
 
 class Planner:
-    """Of one session: linear memory and the GPU's, the argument blocks, and the plans. limit: bytes that it may use."""
+    """Of one executor: its memories, argument blocks and plans. limit: bytes that it may use.
+
+    A state of the arena is a number, its index in `states`; 0 is that before a run. `plans` leads from a state, by the
+    key of a step, to the plan and so to the state after the step."""
 
     def __init__(self, header: types.Header, host: Any, gpu: Any, limit: int) -> None:
         self.header = header
@@ -130,30 +132,29 @@ class Planner:
         calls = [c for b in header["blocks"] for s in b["steps"] for c in calls_of(s)]
         words = sum(len(c["buffers"]) + len(c["params"]) + 1 for c in calls)
         self.tables = Arena(RESERVED, max(PLANS * words * 4, 1 << 16))
-        chunk = gpu.host.chunk if gpu is not None else 0
         self.further = sum(header.get("memories", ()))  # bytes of further memories, whose addresses the compiler gave
-        self.arena = Memories(RESERVED + self.tables.limit, 0, chunk)
+        self.arena = JointArena(RESERVED + self.tables.limit, 0, gpu.host.chunk if gpu is not None else 0)
         self.restrict(limit)
-        self.placed: set[int] = set()  # while starting: buffers that have their memory already
-        self.plans: dict[Any, Plan] = {}
-        self.root = self.arena.snapshot()
-        self.states: list[Any] = [self.root]
-        self._layouts: dict[Any, list[Layout]] = {}  # by the state before, and what is laid out
-        self._last: dict[Any, dict[int, int]] = {}  # sizes in layouts, from any state, by what is laid out
-        self._roomy = False  # whether some layout has more room than was needed
-        self._rounds: dict[Any, int] = {}  # states in which a round, or a run, began, by what is in them
+        self.placed: set[int] = set()  # while constants are loaded: buffers that have their memory already
         self.observer: Observer | None = None
+        self.plans: dict[Any, Plan] = {}
+        self._set_root()
+
+    def _set_root(self) -> None:
+        """Runs begin in the arena's present state. Forget all plans."""
+        self.root = self.arena.snapshot()
+        self.restart()
 
     def alloc(self, size: int, memory: str = "") -> int:
         """memory: "" for linear memory, else the GPU's. Errors: OutOfMemory."""
-        address = self.arena.alloc_gpu(size) if memory else self.arena.alloc(size)
-        self._reach()
+        address = self.arena.alloc(size, bool(memory))
+        self._grow_memory()
         if self.observer is not None:
             self.observer.allocated(address, size)
         return address
 
     def place(self, buffer: int, size: int) -> int:
-        """The address of what stays, or is there while starting, in its memory."""
+        """An address for a constant, or for what is made while constants are loaded."""
         found = self.header["buffers"][buffer]
         return found["further"][1] if "further" in found else self.alloc(size, found.get("memory", ""))
 
@@ -162,20 +163,21 @@ class Planner:
         if self.observer is not None:
             self.observer.freed(address)
 
-    def _reach(self) -> None:
-        """Memory for all that was planned."""
-        if self.arena.top + 64 > len(self.host.memory):
-            self.host.grow(self.arena.top + 64)
+    def _grow_memory(self) -> None:
+        """Up to the highest address planned."""
+        top = self.arena.linear.top + 64
+        if top > len(self.host.memory):
+            self.host.grow(top)
         if self.gpu is not None:
             self.gpu.reserve(self.arena.gpu.top)
 
     def note(self) -> int:
-        """Name the arena's present state."""
+        """A number for the arena's present state."""
         self.states.append(self.arena.snapshot())
         return len(self.states) - 1
 
     def known(self, run: Run, key: Any) -> Plan | None:
-        """The plan of this key from where a run is, if there is one; the run is behind it then."""
+        """The plan of this key in the run's state, if there is one; then the run advances by it."""
         plan = self.plans.get((run.state, key))
         if plan is not None:
             run.state = plan.layout.after
@@ -183,28 +185,28 @@ class Planner:
         return plan
 
     def advance(self, run: Run, key: Any, work: Callable[[], Plan]) -> Plan:
-        """What `work` plans for a state and key is planned once and found afterwards."""
+        """The plan of this key, made by `work` the first time; the run advances by it."""
         plan = self.known(run, key)
         if plan is not None:
             return plan
         if len(self.states) > STATES:
-            self._forget_but(run)
+            self._restart_in(run)
         self.plans[run.state, key] = plan = work()
         self.known(run, key)
         return plan
 
     def take(self, run: Run, where: Any, sizes: Mapping[int, int], memory: str = "") -> None:
-        """Memory for buffers with these bytes; where: what takes it."""
+        """Allocate buffers of these bytes; where: names the step."""
 
         def allocate(layout: Layout) -> None:
             for b in sizes:
-                layout.addresses[b] = self.alloc(layout.room[b], memory)
+                layout.addresses[b] = self.alloc(layout.capacity[b], memory)
 
         what = (where, *sizes)
         self.advance(run, (where, *sizes.items()), lambda: Plan(self._layout(run, what, sizes, sizes, allocate)))
 
     def give_back(self, run: Run, where: Any, addresses: Sequence[int]) -> None:
-        """The memory at these addresses; where: what gives it back."""
+        """Free the memory at these addresses; where: names the step."""
         key = (where, *addresses)
 
         def free(_: Layout) -> None:
@@ -216,107 +218,105 @@ class Planner:
     def _layout(
         self, run: Run, where: Any, sizes: Mapping[int, int], made: Iterable[int], allocate: Callable[[Layout], None]
     ) -> Layout:
-        """One that was made before for `where` and has room for these sizes; else one with as much room as buffers
-        take, and more for those that had another size in one before: behind a step that is laid out anew all states are
-        new."""
-        before = self._layouts.setdefault((run.state, where), [])
-        if self.observer is None and (found := next((x for x in before if x.holds(sizes)), None)):
+        """An earlier layout for `where` that fits these sizes, or a new one. In that, buffers whose size has changed
+        since the last one get spare capacity, because all states after a new layout are new."""
+        earlier = self._layouts.setdefault((run.state, where), [])
+        if self.observer is None and (found := next((x for x in earlier if x.fits(sizes)), None)):
             return found
         now = {b: sizes[b] for b in made}
-        last = self._last.get(where, now) if self.observer is None else now
-        room = {b: size if size == last.get(b) else size + size // 4 + LEAST for b, size in now.items()}
-        layout = Layout(room=room, needed=sum(now.values()))
-        self._last[where] = {b: size if size == last.get(b) else VARIES for b, size in now.items()}
-        self._roomy |= room != now
+        last = self._last_sizes.get(where, now) if self.observer is None else now
+        capacity = {b: size if size == last.get(b) else size + size // 4 + LEAST for b, size in now.items()}
+        layout = Layout(capacity=capacity, needed=sum(now.values()))
+        self._last_sizes[where] = {b: size if size == last.get(b) else VARIES for b, size in now.items()}
+        self._has_spare |= capacity != now
         self.arena.restore(self.states[run.state])
         allocate(layout)
         layout.after = self.note()
-        before.append(layout)
+        earlier.append(layout)
         if self.observer is not None:
             self.observer.advanced(layout.addresses)
         return layout
 
     def begin_round(self, run: Run) -> None:
-        """In a loop: where a run was in an earlier round, all that follows is planned already."""
+        """In a loop: if an earlier round began in an equal state, go on in that one, which has plans."""
         if self.known(run, ROUND) is not None:
             return
         self.arena.restore(self.states[run.state])
         content = (self.arena.content(), frozenset(run.addresses.items()), frozenset(run.env.items()))
-        number = self._rounds.setdefault(content, run.state)
+        number = self._by_content.setdefault(content, run.state)
         self.plans[run.state, ROUND] = Plan(Layout(after=number))
         run.state = number
 
-    def start_from(self, run: Run, snapshot: Any, there: Mapping[int, int]) -> None:
-        """A run begins with buffers that an earlier one left at these addresses; snapshot: the arena as it was then."""
+    def start_from(self, run: Run, snapshot: JointState, addresses: Mapping[int, int]) -> None:
+        """Begin a run with buffers of an earlier run at these addresses; snapshot: the arena after that run."""
         self.arena.restore(snapshot)
-        self.arena.keep(there.values())
-        run.addresses.update(there)
-        content = (self.arena.content(), frozenset(there.items()))
-        if content not in self._rounds:
-            self._rounds[content] = self.note()
-        run.state = self._rounds[content]
+        self.arena.linear.free_all_but(addresses.values())
+        run.addresses.update(addresses)
+        content = (self.arena.content(), frozenset(addresses.items()))
+        if content not in self._by_content:
+            self._by_content[content] = self.note()
+        run.state = self._by_content[content]
 
     def make_permanent(self, state: int) -> None:
-        """What lies there in this state stays for good: runs start from it."""
+        """Buffers in use in this state are constants: runs start from it."""
         self.arena.restore(self.states[state])
         self.arena.make_permanent()
         self.placed.clear()
-        self.root = self.arena.snapshot()
-        self.restart()
+        self._set_root()
 
     def twin(self, host: Any) -> Planner:
-        """For another linear memory with the same bytes in `permanent`; no plans are made yet."""
-        other = Planner(self.header, host, None, self.further + self.arena.base + self.arena.limit)
+        """For another linear memory with the same bytes in `permanent`. It has no plans yet."""
+        linear = self.arena.linear
+        other = Planner(self.header, host, None, self.further + linear.base + linear.limit)
         other.arena.restore(self.root)
         other.make_permanent(other.note())
         return other
 
     @property
-    def permanent(self) -> list[tuple[int, int]]:
-        """Where in linear memory what stays for good begins and ends. What `init` freed between, runs write."""
-        (free, _, end, *_), _ = self.root
-        return spans_between(free, self.arena.base, end)
+    def permanent(self) -> list[Span]:
+        """Where constants are in linear memory. Runs write to the gaps, which the init block freed."""
+        return spans_between(self.root.linear.free, self.arena.linear.base, self.root.linear.end)
 
     def restrict(self, limit: int) -> None:
-        """From now on so many bytes of linear memory may be used, of all memories together."""
+        """Limit the bytes of all linear memories together from now on."""
         if limit < WHOLE and limit < self.further:
             text = f"{self.further} bytes of memory are needed for weights, memory_limit is {limit}"
             raise OutOfMemory(text, hint="raise memory_limit")
         own = limit if limit >= WHOLE else limit - self.further
-        self.arena.limit = own - self.arena.base
+        self.arena.linear.limit = own - self.arena.linear.base
 
     def limit(self) -> None:
-        """Before a run: states and plans do not pile up without end."""
+        """Before a run: forget all plans if there are too many."""
         if len(self.states) > STATES or (self.gpu is not None and self.gpu.parameter_bytes > PARAMETERS):
             self.restart()
 
     def restart(self) -> None:
-        """The next run is planned anew."""
-        self.states = [self.root]
-        self._layouts = {}
-        self._last = {}
-        self._roomy = False
-        self._rounds = {}
+        """Forget all states and plans."""
+        self.states: list[JointState] = [self.root]
+        self._layouts: dict[Any, list[Layout]] = {}  # by the state before, and the step
+        self._last_sizes: dict[Any, dict[int, int]] = {}  # in layouts, by step
+        self._has_spare = False  # whether some layout has spare capacity
+        self._by_content: dict[Any, int] = {}  # states in which a round, or a run, began
         self.forget()
 
     def tighten(self) -> bool:
-        """After a run for which memory was short: the next one has no more room than it needs. Whether it had."""
-        roomy = self._roomy
+        """After a run that ran out of memory: plan the next one without spare capacity. False if there was none."""
+        had_spare = self._has_spare
         self.restart()
-        return roomy
+        return had_spare
 
     def forget(self) -> None:
-        """Drop all plans; those of a run in progress are made again as it meets them."""
+        """Drop all plans. A run that goes on makes those that it needs again."""
         self.plans.clear()
         if self.gpu is not None:
             self.gpu.forget()
         self.tables = Arena(self.tables.base, self.tables.limit)
 
-    def _forget_but(self, run: Run) -> None:
-        """Also what a long loop left behind, but for where the run is."""
-        here = self.states[run.state]
+    def _restart_in(self, run: Run) -> None:
+        """`restart` within a run: a long loop may make many states."""
+        state = self.states[run.state]
         self.restart()
-        self.states.append(here)
+        self.states.append(state)
         run.state = 1
 
     def memory(self) -> MemoryReport:
@@ -327,7 +327,7 @@ class Planner:
         return MemoryReport(found, self.host.size, tensors)
 
     def lay_out(self, step: Step[types.WasmStep | types.GpuStep], run: Run) -> Plan:
-        """Memory for what the calls make, what dies given back, and the argument blocks."""
+        """Addresses for the buffers that the calls make, and the argument blocks."""
         assert step.blocks is not None
         sizes, calls = Sizes(self.sizes, run.env), step.json["calls"]
         made = [b for c in calls for b in c["alloc"] if b not in self.placed]
@@ -336,14 +336,14 @@ class Planner:
         sizes.update(zip(made, step.sizes(run.env), strict=True))
 
         def allocate(layout: Layout) -> None:
-            away = {b for b in made if self.header["buffers"][b].get("memory")}
-            found = tenants(calls, sizes, layout, run.addresses, self.placed, away)
+            on_gpu = {b for b in made if self.header["buffers"][b].get("memory")}
+            found = live_ranges(calls, sizes, layout, run.addresses, self.placed, on_gpu)
             if step.json["op"] == "gpu":
-                there = {b for c in calls for b in c["buffers"]}.difference(made)
-                layout.spans = {b: self.arena.gpu.span(run.addresses[b], sizes[b]) for b in there}
+                others = {b for c in calls for b in c["buffers"]}.difference(made)
+                layout.spans = {b: self.arena.gpu.span(run.addresses[b], sizes[b]) for b in others}
             self.arena.lay_out(dict.fromkeys(found.values()), len(calls))
-            self._reach()
-            layout.spans |= {b: found[b].size for b in away}
+            self._grow_memory()
+            layout.spans |= {b: found[b].size for b in on_gpu}
             layout.addresses.update({b: found[b].address for b in made})
             if self.observer is not None:
                 self.observer.laid_out(calls, {**run.addresses, **layout.addresses}, sizes)
@@ -360,8 +360,8 @@ class Planner:
         except OutOfMemory:
             self.forget()
             address = self.tables.alloc(4 * len(words))
-        if self.arena.base > len(self.host.memory):
-            self.host.grow(self.arena.base + 64)
+        if self.tables.base + self.tables.limit > len(self.host.memory):
+            self.host.grow(self.tables.base + self.tables.limit + 64)
         self.host.memory[address : address + 4 * len(words)] = words.astype(np.int32).view(np.uint8)
         return address
 

@@ -1,6 +1,6 @@
-"""Where the tensors of one step lie: the largest first, each in the smallest gap among those alive at the same time.
+"""Addresses for the tensors of one step: best fit, the largest tensor first, by liveness.
 
-web/run/step_layout.js is its mirror.
+web/run/step_layout.js is its twin.
 """
 
 from __future__ import annotations
@@ -13,40 +13,40 @@ from pyruntime.errors import ShapeError
 Span = tuple[int, int]  # address, and the address behind it
 
 
-class Tenant:
-    """Memory for `size` bytes from call `born` through call `dies`. Those with an address from the start were there
-    before the step (`born` is 0); `dies` is the number of calls for those that outlive it. `heirs`: buffers that took
-    it over, in place."""
+class LiveRange:
+    """Memory for `size` bytes from call `born` through call `dies`, which is the number of calls for one that outlives
+    the step. One that has an address from the start was there before the step (`born` is 0). reuses: buffers that took
+    it over, in place; on_gpu: without an address, where it will be."""
 
-    __slots__ = ("address", "away", "born", "dies", "heirs", "size")
+    __slots__ = ("address", "born", "dies", "on_gpu", "reuses", "size")
 
-    def __init__(self, size: int, born: int, dies: int, address: int = -1, away: bool = False) -> None:
+    def __init__(self, size: int, born: int, dies: int, address: int = -1, on_gpu: bool = False) -> None:
         self.size = size
         self.born = born
         self.dies = dies
         self.address = address
-        self.away = away  # on the GPU
-        self.heirs = 0
+        self.on_gpu = on_gpu
+        self.reuses = 0
 
 
-class Roomy(Protocol):
-    """room: bytes by buffer that is made; heirs: pairs of an output and the input whose memory it takes over."""
+class Capacities(Protocol):
+    """capacity: bytes by buffer that is made; in_place: pairs of an output and the input whose memory it takes over."""
 
-    room: dict[int, int]
-    heirs: list[tuple[int, int]]
+    capacity: dict[int, int]
+    in_place: list[tuple[int, int]]
 
 
-def tenants(
-    calls: Sequence[Mapping[str, Any]], sizes: Mapping[int, int], layout: Roomy, addresses: Mapping[int, int],
-    placed: Iterable[int], away: Iterable[int],
-) -> dict[int, Tenant]:  # fmt: skip
-    """What each buffer made or freed by a step's calls lives in; an output in place shares that of its input, of which
-    the layout is told."""
-    found: dict[int, Tenant] = {}
+def live_ranges(
+    calls: Sequence[Mapping[str, Any]], sizes: Mapping[int, int], layout: Capacities, addresses: Mapping[int, int],
+    placed: Iterable[int], on_gpu: Iterable[int],
+) -> dict[int, LiveRange]:  # fmt: skip
+    """The ranges of the buffers that a step's calls make or free, but for those in `placed`. An output in place shares
+    its input's range, and is noted in `layout.in_place`."""
+    found: dict[int, LiveRange] = {}
 
-    def of(b: int) -> Tenant:
+    def of(b: int) -> LiveRange:
         if b not in found:
-            found[b] = Tenant(sizes[b], 0, len(calls), addresses[b])
+            found[b] = LiveRange(sizes[b], 0, len(calls), addresses[b])
         return found[b]
 
     for now, call in enumerate(calls):
@@ -56,20 +56,20 @@ def tenants(
                 continue
             if sizes[b] < 0:
                 raise ShapeError("an output would have a negative dim", node=call["node"])
-            source = _takeover(call, b, dying, sizes)
+            source = _input_to_reuse(call, b, dying, sizes)
             if source is None:
-                found[b] = Tenant(layout.room[b], now, len(calls), away=b in away)
+                found[b] = LiveRange(layout.capacity[b], now, len(calls), on_gpu=b in on_gpu)
                 continue
             found[b] = of(source)
-            layout.heirs.append((b, source))
-            found[b].heirs += 1
+            layout.in_place.append((b, source))
+            found[b].reuses += 1
             dying.discard(source)
         for b in dying:
             of(b).dies = now
     return found
 
 
-def _takeover(call: Mapping[str, Any], b: int, dying: set[int], sizes: Mapping[int, int]) -> int | None:
+def _input_to_reuse(call: Mapping[str, Any], b: int, dying: set[int], sizes: Mapping[int, int]) -> int | None:
     """A dying input whose memory output b may take over."""
     for output, source in call["inplace"]:
         if output == b and source in dying and sizes[source] == sizes[b]:
@@ -77,61 +77,61 @@ def _takeover(call: Mapping[str, Any], b: int, dying: set[int], sizes: Mapping[i
     return None
 
 
-def lay_out(those: Sequence[Tenant], walls: Sequence[Span], calls: int, base: int, chunk: int = 0) -> None:
-    """Gives addresses from `base` on to those that have none, between `walls`, which stay for the whole step; none lies
-    across a multiple of `chunk` from there, unless that is 0.
+def lay_out(ranges: Sequence[LiveRange], occupied: Sequence[Span], calls: int, base: int, chunk: int = 0) -> None:
+    """Give addresses from `base` on to the ranges without one, outside `occupied` spans. Unless `chunk` is 0, no range
+    crosses a multiple of `chunk` bytes from `base`.
 
-    The largest first is nearly always best; where the order of the calls reaches less far, that is taken.
+    The largest first is nearly always best. If call order needs less memory, it is used.
     """
-    new = [t for t in those if t.address < 0]
-    fixed = [t for t in those if t.address >= 0]
-    by_size = _assign(sorted(new, key=lambda t: (-t.size, t.born)), fixed, walls, calls, base, chunk)
-    by_call = _assign(new, fixed, walls, calls, base, chunk)
-    best = min(by_size, by_call, key=lambda found: max((a + t.size for t, a in found.items()), default=0))
-    for t, address in best.items():
-        t.address = address
+    new = [r for r in ranges if r.address < 0]
+    fixed = [r for r in ranges if r.address >= 0]
+    by_size = _best_fit(sorted(new, key=lambda r: (-r.size, r.born)), fixed, occupied, calls, base, chunk)
+    by_call = _best_fit(new, fixed, occupied, calls, base, chunk)
+    best = min(by_size, by_call, key=lambda found: max((a + r.size for r, a in found.items()), default=0))
+    for r, address in best.items():
+        r.address = address
 
 
-def _assign(
-    new: Sequence[Tenant], fixed: Sequence[Tenant], walls: Sequence[Span], calls: int, base: int, chunk: int
-) -> dict[Tenant, int]:
-    """Addresses for `new`, one after the other."""
+def _best_fit(
+    new: Sequence[LiveRange], fixed: Sequence[LiveRange], occupied: Sequence[Span], calls: int, base: int, chunk: int
+) -> dict[LiveRange, int]:
+    """Addresses for `new`, in this order, each in the smallest gap among the ranges alive at the same time."""
     alive: list[list[Span]] = [[] for _ in range(calls)]  # spans in use during each call
     begun: list[list[Span]] = [[] for _ in range(calls)]  # those of them that begin with it
 
-    def occupy(t: Tenant, address: int) -> None:
-        span = (address, address + t.size)
-        begun[t.born].append(span)
-        for now in range(t.born, min(t.dies + 1, calls)):
+    def occupy(r: LiveRange, address: int) -> None:
+        span = (address, address + r.size)
+        begun[r.born].append(span)
+        for now in range(r.born, min(r.dies + 1, calls)):
             alive[now].append(span)
 
-    for t in fixed:
-        occupy(t, t.address)
-    found: dict[Tenant, int] = {}
-    for t in new:
-        later = (span for now in range(t.born + 1, min(t.dies + 1, calls)) for span in begun[now])
-        found[t] = _gap(t.size, sorted((*walls, *alive[t.born], *later)), base, chunk)
-        occupy(t, found[t])
+    for r in fixed:
+        occupy(r, r.address)
+    found: dict[LiveRange, int] = {}
+    for r in new:
+        later = (span for now in range(r.born + 1, min(r.dies + 1, calls)) for span in begun[now])
+        found[r] = _gap(r.size, sorted((*occupied, *alive[r.born], *later)), base, chunk)
+        occupy(r, found[r])
     return found
 
 
-def _gap(size: int, taken: Iterable[Span], base: int, chunk: int) -> int:
-    """The start of the smallest gap that holds so much, or the first address behind all."""
-    best, room = -1, 0
+def _gap(size: int, spans: Iterable[Span], base: int, chunk: int) -> int:
+    """The start of the smallest gap between spans that holds `size` bytes, or the first address behind them all."""
+    best, smallest = -1, 0
     at = base
-    for start, end in taken:
-        if start - at >= size and (best < 0 or start - at < room):
-            first = clear(at, size, base, chunk)
+    for start, end in spans:
+        if start - at >= size and (best < 0 or start - at < smallest):
+            first = skip_border(at, size, base, chunk)
             if start - first >= size:
-                best, room = first, start - at
+                best, smallest = first, start - at
         at = max(at, end)
-    return clear(at, size, base, chunk) if best < 0 else best
+    return skip_border(at, size, base, chunk) if best < 0 else best
 
 
-def clear(at: int, size: int, base: int, chunk: int) -> int:
-    """The first address from `at` on where so much lies in one chunk."""
+def skip_border(at: int, size: int, base: int, chunk: int) -> int:
+    """The first address from `at` on where `size` bytes are in one chunk."""
     left = chunk - (at - base) % chunk if chunk else size
     return at + left if size > left else at
 
 
-__all__ = ["Span", "Tenant", "clear", "lay_out", "tenants"]
+__all__ = ["LiveRange", "Span", "lay_out", "live_ranges", "skip_border"]
