@@ -23,6 +23,7 @@ NOT_OURS = {".git", ".venv", "node_modules", "build", "dist", "__pycache__", ".c
 MAY_IMPORT = {
     "ort_errors": "",
     "errors": "ort_errors",
+    "options": "errors",
     "ir": "errors",
     "mathlib": "ir",
     "host": "errors ir",
@@ -36,14 +37,16 @@ MAY_IMPORT = {
     "placement": "errors ir codegen",
     "program": "errors ir",
     "emit": "ir onnx codegen frontend placement program",
-    "compiler": "errors ir onnx codegen frontend ops passes placement emit program",
+    "compiler": "errors options ir onnx codegen frontend ops passes placement emit program",
     "session": "errors ir onnx frontend passes compiler",
-    "browser": "errors ir host onnx codegen frontend placement compiler session providers.wasm providers.webgpu",
-    "native": "errors ir host onnx codegen frontend placement program compiler session providers.wasm providers.webgpu",
-    "api": "ort_errors errors ir onnx frontend placement native",
+    "browser": "errors options ir host onnx codegen frontend placement compiler session "
+    "providers.wasm providers.webgpu",
+    "native": "errors options ir host onnx codegen frontend placement program compiler session "
+    "providers.wasm providers.webgpu",
+    "api": "ort_errors errors options ir onnx frontend placement native",
     "onnxruntime": "api",
-    "pyodide": "errors ir onnx frontend placement compiler session browser",
-    "cli": "errors onnx frontend ops placement native pyruntime",
+    "pyodide": "errors options ir onnx frontend placement compiler session browser",
+    "cli": "errors options onnx frontend ops placement native pyruntime",
     "pyruntime": "errors frontend ops placement compiler native api pyodide",
 }
 

@@ -13,11 +13,10 @@ from contextlib import suppress
 from math import isfinite
 from typing import Any
 
-from pyruntime.codegen.choices import Choices, Chosen
+from pyruntime.codegen.choices import Chosen
 from pyruntime.compiler.compile import Compiled, Stopwatch, compile_graph
-from pyruntime.compiler.user_passes import Pipeline
+from pyruntime.compiler.settings import Settings
 from pyruntime.errors import InvalidModel, NeedsValue, PyRuntimeError, UnsupportedOp, our_fault
-from pyruntime.frontend import budget
 from pyruntime.frontend.maps import Border, Column, classes, without_maps
 from pyruntime.frontend.specialise import Given, GivenTensor
 from pyruntime.frontend.trace_graph import Spec, TensorSpec
@@ -27,12 +26,12 @@ from pyruntime.onnx import load
 from pyruntime.onnx.describe import describe
 from pyruntime.onnx.graph import Graph, OptionalType, SequenceType, TensorType, Type, Value
 from pyruntime.onnx.weight_values import elements
+from pyruntime.options import SessionOptions, from_javascript
 from pyruntime.placement.provider_list import effective, known, registered, target
-from pyruntime.session.prepare_graph import prepare_graph
 from pyruntime.session.specialisation import FOR_ALL, Specialiser
 
 SAFE = 2**53 - 1  # the largest integer that JavaScript's numbers count to
-# options that WebAssembly is written for
+# features of the host that WebAssembly is written for
 TARGET: dict[str, Any] = {"relaxed": False, "shared": False, "threads": 1, "dots": "", "memories": False}
 Read = Callable[..., Any]  # (offset, size, name="") -> a buffer; name "" is the model, else an external file
 
@@ -152,27 +151,28 @@ def _loaded(read: Read, size: int, external: Mapping[str, int], window: type[_Wi
 
 
 class PageCompiler:
-    """Compiles graphs by the options of a session in a page."""
+    """Compiles graphs by the options of a session in a page.
 
-    def __init__(self, options: dict[str, Any]) -> None:
-        self.options = options
-        self.pipeline = Pipeline(options.get("graphOptimizationLevel", "all"), options.get("disabledPasses") or ())
+    host: `executionProviders`, `gpu` (its adapter) and features of WebAssembly (see TARGET)
+    """
+
+    def __init__(self, options: SessionOptions, host: Mapping[str, Any]) -> None:
+        self.settings = Settings(options)
+        self.host = dict(host)
         self._warned: set[str] = set()
 
     def prepare(self, graph: Graph) -> Border:
-        options = self.options
-        sizes, logits = options.get("freeDimensionOverrides"), options.get("sampleFrom")
-        return without_maps(prepare_graph(graph, self.pipeline, sizes, logits))
+        return without_maps(self.settings.prepare(graph))
 
     def compile(
         self, graph: Graph, specs: Mapping[str, Spec], constants: Mapping[str, TensorSpec] | None,
         all_results: bool = False, cpu_only: bool = False,
     ) -> Compiled:  # fmt: skip
         """all_results: the outputs are the results of all kernels; cpu_only: no kernel runs on the GPU"""
-        names = known(self.options.get("executionProviders") or ["wasm"])
+        names = known(self.host.get("executionProviders") or ["wasm"])
         compiled = compile_graph(
-            graph, specs, elements, target(names, self._engines(names), cpu_only),
-            pipeline=self.pipeline, constants=constants, all_results=all_results, budget=self._budget(),
+            graph, specs, elements, target(names, self._engines(names), cpu_only), self.settings,
+            constants=constants, all_results=all_results,
         )  # fmt: skip
         for text in compiled.remarks:
             if text not in self._warned:
@@ -180,22 +180,18 @@ class PageCompiler:
                 warnings.warn(text, stacklevel=2)
         return compiled
 
-    def _budget(self) -> budget.Budget:
-        given = self.options
-        return budget.Budget(given.get("compileTimeLimit", budget.SECONDS), given.get("codeSizeLimit", budget.CODE))
-
     def _engines(self, names: Sequence[str]) -> list[Any]:
         """The providers that write code, as `target` takes them."""
         from pyruntime.providers.wasm import provider
 
-        choices = Choices(self.options.get("choices"))
-        options = {name: self.options.get(name, default) for name, default in TARGET.items()}
-        engines: list[Any] = [(provider, provider.code_writer(**options, choices=choices))]
-        if "webgpu" in effective(names) and self.options.get("gpu"):
+        choices = self.settings.choices
+        features = {name: self.host.get(name, default) for name, default in TARGET.items()}
+        engines: list[Any] = [(provider, provider.code_writer(**features, choices=choices))]
+        if "webgpu" in effective(names) and self.host.get("gpu"):
             from pyruntime.providers.webgpu.adapter import Adapter  # 20 ms of a start in a browser
             from pyruntime.providers.webgpu.code_writer import GpuProvider
 
-            gpu = GpuProvider(Adapter(**self.options["gpu"]))
+            gpu = GpuProvider(Adapter(**self.host["gpu"]))
             engines.append((gpu, gpu.code_writer(choices=choices)))
         return engines
 
@@ -225,7 +221,7 @@ class Model:
         """graph: as it was read before."""
         watch = Stopwatch()
         graph = graph or _loaded(read, size, options.get("external", {}))
-        self.compiler = PageCompiler(options)
+        self.compiler = PageCompiler(from_javascript(options), options)
         border = self.compiler.prepare(graph)
         self.columns = border.columns
         self.classes = {name: classes(node) for name, node in border.scores.items()}
@@ -247,7 +243,7 @@ class Model:
 
     def fall_back(self) -> None:
         """Compile again, without the GPU."""
-        self.compiler.options["gpu"] = None
+        self.compiler.host["gpu"] = None
         self.programs.forget()
         self.programs.prepare()
 
@@ -316,17 +312,17 @@ class Tuning:
 
         self._programs, self._for = programs, (specs, constants)
         self.default = self._compiled({})
-        gpu = ["webgpu"] if programs.compiler.options.get("gpu") else []
+        gpu = ["webgpu"] if programs.compiler.host.get("gpu") else []
         self._search = Search(self.default.program, [*gpu, "wasm"])
 
     def _compiled(self, chosen: Chosen) -> Compilation:
         compiler = self._programs.compiler
-        options = compiler.options
-        compiler.options = {**options, "choices": chosen}
+        settings = compiler.settings
+        compiler.settings = settings.with_choices(chosen)
         try:
             return self._programs.compile(*self._for)
         finally:
-            compiler.options = options
+            compiler.settings = settings
 
     def next(self) -> Compilation | None:
         """The next one to measure in turns with `default`."""

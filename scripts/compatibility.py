@@ -22,6 +22,8 @@ from onnxruntime.capi import onnxruntime_pybind11_state as extension
 from kit.house import ROOT, text_of
 from pyruntime.api import refused
 from pyruntime.api.names import ERRORS, NAMES
+from pyruntime.api.options import SessionOptions
+from pyruntime.options import declared
 
 PAGE = Path("docs/compatibility.md")
 BEGIN = "<!-- Python: scripts/compatibility.py -->\n"
@@ -39,15 +41,6 @@ RunOptions.add_run_config_entry: entries are kept
 RunOptions.log_verbosity_level: verbose messages are of one kind
 RunOptions.only_execute_path_to_fetches: results are the same
 SessionOptions.clear_ep_context_data_read_func: there is none
-SessionOptions.enable_cpu_mem_arena: each session plans its memory
-SessionOptions.enable_mem_pattern: each session plans its memory
-SessionOptions.enable_mem_reuse: each session plans its memory
-SessionOptions.execution_mode: kernels run one after the other, each on all threads
-SessionOptions.execution_order: the compiler chooses the order
-SessionOptions.inter_op_num_threads: kernels run one after the other
-SessionOptions.log_verbosity_level: verbose messages are of one kind
-SessionOptions.use_deterministic_compute: runs give the same bits anyway
-SessionOptions.use_per_session_threads: each session has threads of its own
 OrtArenaCfg: each session plans its memory
 create_and_register_allocator: each session plans its memory
 create_and_register_allocator_v2: each session plans its memory
@@ -132,8 +125,10 @@ def theirs() -> Iterator[tuple[str, Any]]:
 
 def rows() -> list[tuple[str, str]]:
     """(name, remark) of each member. Errors: LookupError naming those that nothing is known of."""
+    options = {f"SessionOptions.{name}": option.no_effect for name, option in declared(SessionOptions).items()}
+    no_effect = table(NO_EFFECT) | {name: text for name, text in options.items() if text}
     remarks = {
-        **{name: f"no effect: {text}" for name, text in table(NO_EFFECT).items()},
+        **{name: f"no effect: {text}" for name, text in no_effect.items()},
         **{name: text if text.startswith("refused") else f"differs: {text}" for name, text in table(DIFFERS).items()},
         **{name: f"differs: {text}" for name, text in table(BORROWED).items()},
         **{name: f"refused: {'; '.join(filter(None, reason))}" for name, reason in refused.REASONS.items()},

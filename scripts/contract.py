@@ -1,7 +1,7 @@
 """Writes what follows from pyruntime/program/schema.json: types for Python and JavaScript, the schema for the browser,
 the section in docs/architecture.md; and the fixed words of linear memory for JavaScript.
 
-Usage: python scripts/contract.py [--check]    --check: only tell which of them are not fresh
+Usage: python -m scripts.contract [--check]    --check: only print which of them are stale
 """
 
 from __future__ import annotations
@@ -12,6 +12,8 @@ import sys
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
+
+from scripts import option_table
 
 ROOT = Path(__file__).parent.parent
 SCHEMA = json.loads((ROOT / "pyruntime/program/schema.json").read_text())
@@ -265,6 +267,7 @@ WRITTEN = {
     "web/worker/programs/program_schema.js": javascript_schema,
     "pyruntime/program/types.py": python_types,
     "docs/architecture.md": architecture,
+    **option_table.WRITTEN,
 }
 
 
@@ -274,7 +277,7 @@ def main() -> int:
     ]
     if "--check" in sys.argv:
         if stale:
-            print("not fresh (python scripts/contract.py writes them):", *stale, sep="\n  ")
+            print("stale (python -m scripts.contract writes them):", *stale, sep="\n  ")
         return int(bool(stale))
     for name in stale:
         (ROOT / name).write_text(WRITTEN[name]())

@@ -241,7 +241,7 @@ def test_a_failure_leaves_the_session_as_it_was(monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setattr(tuning, "_turns", fails)
     with pytest.raises(KeyboardInterrupt):
         session.tune(X)
-    assert rows(session) == [4, 4, 4] and session._native.compiler.choices.chosen == {}
+    assert rows(session) == [4, 4, 4] and session._native.compiler.settings.choices.chosen == {}
     assert session.run(None, X)[0].shape == (1, 8, 64, 64)
 
 

@@ -25,7 +25,7 @@ import pyruntime
 from kit.docs import ROOT
 from pyruntime import InferenceSession, InvalidInput, NotSupported, ort_errors
 from pyruntime.api import names
-from pyruntime.compiler.pipeline import LEVELS
+from pyruntime.options import LEVELS
 from scripts import compatibility
 
 DIGITS = str(ROOT / "demo" / "digits" / "digits.onnx")

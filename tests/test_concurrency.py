@@ -22,7 +22,7 @@ from pyruntime import InferenceSession, OutOfMemory, RunOptions, SessionOptions,
 from pyruntime.errors import ExecutionError
 from pyruntime.host import FUNCTIONS
 from pyruntime.native.execution.executor import Executor
-from pyruntime.native.sessions import presets, run_queue
+from pyruntime.native.sessions import compiler, run_queue
 
 MEETING = """g (string[k] s, float[n, 64] x) => (bool[k] matched, float[n, 64] y) {
     a = MatMul (x, w)  matched = RegexFullMatch <pattern: string = "a"> (s)  y = MatMul (a, w) }"""
@@ -377,7 +377,7 @@ def test_run_async_tells_each_its_results() -> None:
     (None, 1, True), ("latency", 4, True), ("throughput", 1, True), ("power", 1, False),
 ])  # fmt: skip
 def test_presets(preset: str | None, threads: int, beside: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(presets, "cores", lambda: 4)
+    monkeypatch.setattr(compiler, "cores", lambda: 4)
     options = SessionOptions(preset=preset)
     session = InferenceSession(model(MEETING, w=WEIGHT), options)
     assert session._native.latest().host.threads == threads

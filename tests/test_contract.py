@@ -23,7 +23,7 @@ SOURCES = cache(corrupted.sources)
 
 
 def test_what_follows_from_the_schema_is_fresh() -> None:
-    command = [sys.executable, "scripts/contract.py", "--check"]
+    command = [sys.executable, "-m", "scripts.contract", "--check"]
     run = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
     assert run.returncode == 0, run.stdout
 

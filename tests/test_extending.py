@@ -34,7 +34,7 @@ from pyruntime import (
 from pyruntime.api.providers import their_names
 from pyruntime.cli import main as cli
 from pyruntime.compiler import user_passes
-from pyruntime.compiler.pipeline import LEVELS, PASSES, REQUIRED
+from pyruntime.compiler.pipeline import PASSES, REQUIRED
 from pyruntime.compiler.user_passes import Pipeline, known_passes
 from pyruntime.errors import ExecutionError, InternalError
 from pyruntime.frontend import registry
@@ -44,6 +44,7 @@ from pyruntime.ir.dtype import F32
 from pyruntime.ir.expr import X as X_
 from pyruntime.ir.expr import cast, index, tanh
 from pyruntime.ir.kernel import Loops, Map, Tensor
+from pyruntime.options import LEVELS
 from pyruntime.placement import provider_list
 
 ROOT = Path(__file__).parents[1]
@@ -167,7 +168,7 @@ def nothing(_: Any) -> None:
         (lambda: [rewrite_rule("r")(nothing), graph_pass("r")(nothing)], 'a pass "r" exists already.*remove_pass'),
         (lambda: remove_pass("map_fusion"), 'no pass with the name "map_fusion" was registered'),
         (lambda: session(disabled_passes=["map_fusio"]), 'no pass "map_fusio" to disable.*map_fusion'),
-        (lambda: session(disabled_passes="map_fusion"), "disabled passes cannot be 'map_fusion'.*a list of names"),
+        (lambda: session(disabled_passes="map_fusion"), "disabled_passes cannot be 'map_fusion'.*a list of names"),
         (lambda: session(disabled_passes=["legalise"]), '"legalise" is required and cannot be disabled'),
         (lambda: session(disabled_passes=["dead_code"]), '"dead_code" is required and cannot be disabled'),
     ],

@@ -8,7 +8,7 @@ import onnx
 import pytest
 
 from kit import small_models, static_caches, zoo
-from pyruntime.compiler.pipeline import LEVELS, PASSES, Fact, Pass, Work, mentioned_symbols
+from pyruntime.compiler.pipeline import PASSES, Fact, Pass, Work, mentioned_symbols
 from pyruntime.compiler.user_passes import Pipeline
 from pyruntime.frontend.specialise import required
 from pyruntime.frontend.trace_graph import declared_specs, trace_graph
@@ -18,6 +18,7 @@ from pyruntime.ir.kernel import Block, Call, Host, Read
 from pyruntime.ir.shape import decided_by_feeds
 from pyruntime.onnx import load
 from pyruntime.onnx.weight_values import elements
+from pyruntime.options import LEVELS
 from pyruntime.passes.cleanup.graph_pruning import prune
 from pyruntime.passes.constants.constant_hoisting import is_foldable, unpacks_bits
 from pyruntime.passes.loads import is_stored_constant

@@ -121,19 +121,28 @@ declare module 'onnxruntime-common' {
        * ask for this version, without asking the server.
        */
       cache?: boolean | string;
-      /** Names of passes to leave out (docs/extending.md). */
+      // Written by scripts/contract.py from pyruntime/options.py.
+      /** Names of passes that do not run. */
       disabledPasses?: readonly string[];
-      /** The output that is logits, in whose place the session gives a `token` (docs/api.md). */
+      /** The output of logits, in whose place the session returns a sampled `token` (decoders in docs/api.md). */
       sampleFrom?: string;
-      /** What `tune` gave for this model. */
+      /** The schedules that `tune` measured for this model on this machine. */
       choices?: Tuned['choices'];
-      /** Bytes of linear memory that the session may hold (4 GiB and weights beyond them); more is refused with `OutOfMemory`. */
-      memoryLimit?: number;
-      /** Seconds that compiling once may take (600), and bytes of code that it may give (256 MiB): `LimitExceeded`. */
-      compileTimeLimit?: number;
+      /** Bytes of code that one compilation may write. Beyond it `LimitExceeded` names the node or the pass. */
       codeSizeLimit?: number;
-      /** Threads, GPU and what a hidden page does, where no other option says (docs/api.md). */
+      /** Seconds that one compilation may take. Beyond it `LimitExceeded` names the node or the pass. */
+      compileTimeLimit?: number;
+      /**
+       * Bytes of linear memory that the session may hold. A run that needs more is refused with `OutOfMemory` before
+       * it allocates.
+       */
+      memoryLimit?: number;
+      /**
+       * `latency`, `throughput` or `power`: decides threads, the GPU and hidden pages where no other option does
+       * (presets in docs/api.md).
+       */
       preset?: 'latency' | 'throughput' | 'power';
+      // End of the generated part.
       /** Stops the creation: `create` rejects at once with `Terminated`. */
       signal?: AbortSignal;
     }

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 
+from pyruntime import options
 from pyruntime.api.enums import (
     ExecutionMode,
     ExecutionOrder,
@@ -17,8 +18,8 @@ from pyruntime.api.enums import (
 from pyruntime.api.ort_value import OrtValue
 from pyruntime.api.providers import CPU, WEBGPU
 from pyruntime.errors import InvalidInput, NotSupported
-from pyruntime.native.sessions import options as native
 from pyruntime.onnx.sources import flat
+from pyruntime.options import instance, option
 
 # Entries of the configuration that would change what a session does, and that this engine cannot: key -> reason.
 _REFUSED_ENTRIES = {
@@ -27,26 +28,37 @@ _REFUSED_ENTRIES = {
 }
 _FOLDER = "session.model_external_initializers_file_folder_path"
 
+PLANNED = "each session plans its memory"
+FLAG = instance(int, "True or False")
+NUMBER = instance(int, "an integer")
+TEXT = instance(str, "a text")
+
 
 @dataclass(slots=True)
-class SessionOptions(native.SessionOptions):
-    """Options of a session; an attribute that is not one is refused. Values are checked when a session is made."""
+class SessionOptions(options.SessionOptions):
+    """Options of a session; another attribute is an error. Values are checked when a session is created with them."""
 
     graph_optimization_level: str = GraphOptimizationLevel.ORT_ENABLE_ALL
-    execution_mode: ExecutionMode = ExecutionMode.ORT_SEQUENTIAL
-    execution_order: ExecutionOrder = ExecutionOrder.DEFAULT
-    inter_op_num_threads: int = 0
-    enable_cpu_mem_arena: bool = True
-    enable_mem_pattern: bool = True
-    enable_mem_reuse: bool = True
-    use_deterministic_compute: bool = False
-    use_per_session_threads: bool = True
-    enable_profiling: bool = False
-    profile_file_prefix: str = "onnxruntime_profile_"
+    execution_mode: ExecutionMode = option(
+        ExecutionMode.ORT_SEQUENTIAL, instance(ExecutionMode, "an ExecutionMode"),
+        no_effect="kernels run one after the other, each on all threads",
+    )  # fmt: skip
+    execution_order: ExecutionOrder = option(
+        ExecutionOrder.DEFAULT, instance(ExecutionOrder, "an ExecutionOrder"),
+        no_effect="the compiler chooses the order",
+    )  # fmt: skip
+    inter_op_num_threads: int = option(0, NUMBER, no_effect="kernels run one after the other")
+    enable_cpu_mem_arena: bool = option(True, FLAG, no_effect=PLANNED)
+    enable_mem_pattern: bool = option(True, FLAG, no_effect=PLANNED)
+    enable_mem_reuse: bool = option(True, FLAG, no_effect=PLANNED)
+    use_deterministic_compute: bool = option(False, FLAG, no_effect="runs give the same bits anyway")
+    use_per_session_threads: bool = option(True, FLAG, no_effect="each session has threads of its own")
+    enable_profiling: bool = option(False, FLAG)
+    profile_file_prefix: str = option("onnxruntime_profile_", TEXT)
     optimized_model_filepath: str = ""
-    logid: str = ""
-    log_severity_level: int = -1
-    log_verbosity_level: int = 0
+    logid: str = option("", TEXT)
+    log_severity_level: int = option(-1, NUMBER)
+    log_verbosity_level: int = option(0, NUMBER, no_effect="verbose messages are of one kind")
     denoted_dimensions: dict[str, int] = field(default_factory=dict)
     initializers: dict[str, OrtValue] = field(default_factory=dict)
     initializer_files: dict[str, Any] = field(default_factory=dict)
@@ -142,21 +154,8 @@ class SessionOptions(native.SessionOptions):
         """Does nothing: there is none."""
 
 
-_KINDS: dict[str, type[Any] | tuple[type[Any], ...]] = {
-    "execution_mode": ExecutionMode, "execution_order": ExecutionOrder, "logid": str, "profile_file_prefix": str,
-    "inter_op_num_threads": int, "log_severity_level": int, "log_verbosity_level": int,
-    "enable_cpu_mem_arena": (bool, int), "enable_mem_pattern": (bool, int), "enable_mem_reuse": (bool, int),
-    "use_deterministic_compute": (bool, int), "use_per_session_threads": (bool, int), "enable_profiling": (bool, int),
-}  # fmt: skip
-
-
 def check(options: SessionOptions) -> None:
-    """Errors: InvalidInput naming the option and its value, NotSupported for one that cannot be met. What the engine
-    reads it checks itself."""
-    for name in (f.name for f in fields(options)):
-        value = getattr(options, name)
-        if name in _KINDS and not isinstance(value, _KINDS[name]):
-            raise InvalidInput(f"{name} cannot be {value!r}")
+    """Errors: NotSupported for an option that this engine cannot honour. The session checks the values."""
     if options.optimized_model_filepath:
         hint = "session.export() gives the compiled Program, session.explain() tells what became of each node"
         raise NotSupported("an optimised model is no ONNX graph here, so it cannot be saved as one", hint=hint)

@@ -15,8 +15,8 @@ from pyruntime.cli.parser import Parser
 from pyruntime.cli.progress import doing
 from pyruntime.errors import InvalidInput, InvalidModel
 from pyruntime.frontend.feed_checks import NodeArg
-from pyruntime.native.sessions.options import SessionOptions
 from pyruntime.native.sessions.session import Session
+from pyruntime.options import SessionOptions
 from pyruntime.placement.provider_list import available
 
 TYPES = {"float": "float32", "double": "float64"}

@@ -9,17 +9,17 @@ from typing import Any
 
 import pyruntime.ops  # noqa: F401  fills the operator table
 from pyruntime.compiler.pipeline import Work
-from pyruntime.compiler.user_passes import Pipeline
+from pyruntime.compiler.settings import Settings
 from pyruntime.emit.emitter import emit
 from pyruntime.emit.explain_table import table
 from pyruntime.emit.node_report import NodeReport, reasons, revealed
 from pyruntime.errors import our_fault
-from pyruntime.frontend.budget import Budget
 from pyruntime.frontend.trace_graph import Spec, TensorSpec, made_outputs, trace_graph
 from pyruntime.ir.kernel import Block, Host
 from pyruntime.ir.shape import decided_by_feeds
 from pyruntime.ir.symbol import Symbol
 from pyruntime.onnx.graph import Graph, Value, Weight
+from pyruntime.options import SessionOptions
 from pyruntime.passes.cleanup.graph_pruning import prune
 from pyruntime.placement.target import Target
 from pyruntime.program.format import Program
@@ -65,20 +65,20 @@ def compile_graph(
     specs: Mapping[str, Spec],
     elements: Callable[[Weight], list[Any]],
     target: Target,
+    settings: Settings | None = None,
     *,
-    pipeline: Pipeline | None = None,
     constants: Mapping[str, TensorSpec] | None = None,
     all_results: bool = False,
-    budget: Budget | None = None,
 ) -> Compiled:
-    """Compile a graph that `pipeline.graph` returned, for feeds of these specs.
+    """Compile a graph that `settings.prepare` returned, for feeds of these specs.
 
-    pipeline: None runs all passes
+    settings: None runs all passes, within the default limits
     constants: values inside the graph that are known, by name
     all_results: the outputs are the results of all kernels (see `revealed`)
-    Errors: LimitExceeded beyond the budget."""
+    Errors: LimitExceeded beyond the limits."""
     watch = Stopwatch()
-    budget = budget or Budget()
+    settings = settings or Settings(SessionOptions())
+    budget = settings.budget()
     with our_fault("tracing the graph"):
         main = trace_graph(prune(graph), specs, elements, constants or {}, budget)
     outputs, remarks = made_outputs(graph, main)
@@ -86,7 +86,7 @@ def compile_graph(
     report = NodeReport(graph, main)
     work = Work(main, target.routines, target.rows, cpu_only=not target.memories)
     with our_fault("optimising the kernels"), decided_by_feeds():
-        (pipeline or Pipeline()).kernels(work, budget)
+        settings.pipeline.kernels(work, budget)
     watch.lap("passes")
     if all_results:
         main.outputs = revealed(main.block)

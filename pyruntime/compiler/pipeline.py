@@ -40,8 +40,6 @@ from pyruntime.passes.views.reshaped_views import read_repeated
 from pyruntime.passes.views.shared_operands import share_operands
 from pyruntime.passes.views.strided_operands import read_through
 
-LEVELS = ("disabled", "basic", "extended", "layout", "all")
-
 
 class Fact(Enum):
     """A property of the kernels that passes rely on. The value says what holds."""
@@ -259,4 +257,4 @@ PASSES = (
 )  # fmt: skip
 REQUIRED = frozenset(p.name for p in PASSES if p.level == "disabled")  # no Program can be made without these
 
-__all__ = ["LEVELS", "PASSES", "REQUIRED", "Fact", "Pass", "Work", "mentioned_symbols"]
+__all__ = ["PASSES", "REQUIRED", "Fact", "Pass", "Work", "mentioned_symbols"]

@@ -8,13 +8,14 @@ from contextlib import contextmanager
 from itertools import takewhile
 from typing import Any, TypeVar
 
-from pyruntime.compiler.pipeline import LEVELS, PASSES, REQUIRED, Pass, Work
+from pyruntime.compiler.pipeline import PASSES, REQUIRED, Pass, Work
 from pyruntime.errors import InvalidInput, InvalidModel, PyRuntimeError, SessionFailed
 from pyruntime.frontend.budget import Budget
 from pyruntime.ir.kernel import Kernel
 from pyruntime.ir.rewriting import Rule, check_kernels, computing, rewrite_kernels
 from pyruntime.onnx.graph import Graph, distinct
 from pyruntime.onnx.node_order import sort_nodes
+from pyruntime.options import LEVELS
 
 _registered: list[Pass] = []  # in the order of registration
 
@@ -140,14 +141,10 @@ def known_passes() -> list[str]:
 
 
 class Pipeline:
-    """The passes that one session runs. Errors: InvalidInput for an unknown level or name, and for a disabled pass that
-    is required."""
+    """The passes that one session runs. Errors: InvalidInput for an unknown name, and for a disabled pass that is
+    required."""
 
     def __init__(self, level: str = "all", disabled: Sequence[str] = ()) -> None:
-        if level not in LEVELS:
-            raise InvalidInput(f"optimisation level {level!r}", hint=f"one of {', '.join(LEVELS)}")
-        if isinstance(disabled, str) or not all(isinstance(name, str) for name in disabled):
-            raise InvalidInput(f"disabled passes cannot be {disabled!r}", hint="a list of names")
         for name in disabled:
             if name in REQUIRED:
                 raise InvalidInput(f'the pass "{name}" is required and cannot be disabled')
@@ -158,11 +155,6 @@ class Pipeline:
             [p for p in passes if LEVELS.index(p.level) <= LEVELS.index(level) and p.name not in disabled]
             for passes in (graph, kernels)
         )
-
-    @property
-    def names(self) -> list[str]:
-        """Names of the passes, in order."""
-        return [p.name for p in (*self._graph, *self._kernels)]
 
     def graph(self, graph: Graph) -> Graph:
         """The graph after the passes on graphs. To be called once for a model."""

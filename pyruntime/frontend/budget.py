@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
+import math
 import time
 
 from pyruntime.errors import LimitExceeded
 
-# Generous: the models of the zoo take seconds, and 30 to 70 KB.
-SECONDS = 600.0
-CODE = 256 << 20  # bytes
-
 
 class Budget:
-    """Of one compilation, which begins now. seconds, code: at most so many, of time and of bytes of generated code."""
+    """Limits of one compilation, which begins now: seconds of time, bytes of generated code."""
 
-    def __init__(self, seconds: float = SECONDS, code: int = CODE) -> None:
+    def __init__(self, seconds: float = math.inf, code: float = math.inf) -> None:
         self.seconds = seconds
         self.code = code
         self._end = time.monotonic() + seconds
@@ -30,4 +27,4 @@ class Budget:
         raise LimitExceeded(f"compiling {text}: it was {doing}", node=node, hint=hint)
 
 
-__all__ = ["CODE", "SECONDS", "Budget"]
+__all__ = ["Budget"]

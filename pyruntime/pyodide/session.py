@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import warnings
 from collections.abc import Hashable, Mapping, Sequence
-from dataclasses import dataclass, field
 from importlib.resources import files
 from typing import Any
 
@@ -19,24 +18,11 @@ from pyruntime.frontend.trace_graph import Spec, TensorSpec
 from pyruntime.ir.dtype import BY_NAME
 from pyruntime.onnx import load
 from pyruntime.onnx.graph import Graph, Source
+from pyruntime.options import PYODIDE, SessionOptions, check_options
 from pyruntime.placement.provider_list import known
 from pyruntime.pyodide.tensors import Tensor, presented, received
 from pyruntime.session.prepare_graph import check_model, weight_sources
 from pyruntime.session.specialisation import ProgramTable, Specialiser
-
-
-@dataclass(slots=True)
-class SessionOptions:
-    """graph_optimization_level: disabled, basic, extended, layout or all; memory_limit: bytes of memory a Program may
-    use; free_dimension_overrides: numbers for named dims of inputs."""
-
-    graph_optimization_level: str = "all"
-    memory_limit: int = 1 << 32
-    free_dimension_overrides: dict[str, int] = field(default_factory=dict)
-
-    def add_free_dimension_override_by_name(self, name: str, size: int) -> None:
-        """As onnxruntime spells it."""
-        self.free_dimension_overrides[name] = size
 
 
 class InferenceSession:
@@ -50,19 +36,17 @@ class InferenceSession:
     def __init__(
         self, path_or_bytes: Any, sess_options: SessionOptions | None = None, providers: Sequence[Any] | None = None
     ) -> None:
-        self._options = sess_options or SessionOptions()
+        options = sess_options or SessionOptions()
+        check_options(options, PYODIDE)
         if "webgpu" in known(providers or ["wasm"]):
             warnings.warn("Python in Pyodide cannot wait for the GPU; the session runs on WebAssembly", stacklevel=2)
         check_model(path_or_bytes)
         js = _executor()
         with our_fault("opening the model"):
-            compiler = PageCompiler({
-                "graphOptimizationLevel": self._options.graph_optimization_level,
-                "freeDimensionOverrides": self._options.free_dimension_overrides, **js.written().to_py(),
-            })  # fmt: skip
+            compiler = PageCompiler(options, js.codeFeatures().to_py())
             border = compiler.prepare(load(path_or_bytes))
             self._classes = {name: classes(node) for name, node in border.scores.items()}
-            self._programs = _Programs(border.graph, compiler, js, self._options.memory_limit)
+            self._programs = _Programs(border.graph, compiler, js, options.memory_limit)
             self._programs.prepare()
 
     def __del__(self) -> None:

@@ -1,15 +1,12 @@
-"""From a model to the graph that a session compiles."""
+"""What a session takes as a model, and the files of its weights."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
 from typing import Any
 
-from pyruntime.compiler.user_passes import Pipeline
 from pyruntime.errors import InvalidInput, InvalidModel, not_found
 from pyruntime.onnx.graph import Graph, Source
-from pyruntime.onnx.sampling import with_sampling
 
 
 def check_model(model: Any) -> None:
@@ -27,15 +24,6 @@ def check_model(model: Any) -> None:
         raise InvalidInput(f"a model is given by its path or its bytes, not as {type(model).__name__}")
 
 
-def prepare_graph(graph: Graph, pipeline: Pipeline, sizes: Mapping[str, int] | None, sample_from: str | None) -> Graph:
-    """The graph with fixed dims, with sampling, and after the pipeline's passes on graphs.
-
-    sizes: numbers for named dims; sample_from: the output that is logits, to be replaced by a sampled token
-    Errors: InvalidInput for a dim size or an output that does not fit the model
-    """
-    return pipeline.graph(with_sampling(graph.with_dims(sizes or {}), sample_from))
-
-
 def weight_sources(graph: Graph) -> dict[str, Source]:
     """The files (or bytes) that hold the weights, by the names that Programs have for them."""
     weights = [*graph.weights.values()]
@@ -51,4 +39,4 @@ def weight_sources(graph: Graph) -> dict[str, Source]:
     return {w.source.name: w.source for w in weights if w.source is not None}
 
 
-__all__ = ["check_model", "prepare_graph", "weight_sources"]
+__all__ = ["check_model", "weight_sources"]

@@ -22,7 +22,7 @@ const QUIET = {
 };
 
 test('what acts is not told of', () => {
-  const { options, limits, said, preferred } = sessionOptions(QUIET);
+  const { params: { options, limits, said }, preferred } = sessionOptions(QUIET);
   assert.deepEqual(options, { executionProviders: ['webgpu', 'cpu', 'wasm'], graphOptimizationLevel: 'layout', disabledPasses: [], freeDimensionOverrides: { batch: 1 } });
   assert.deepEqual([limits, said, preferred], [{ memoryLimit: 1 }, { least: 2, id: 'mine' }, { y: 'gpu-buffer' }]);
   assert.deepEqual(told, []);

@@ -5,7 +5,7 @@ import { afterEach, test } from 'node:test';
 import { env } from 'onnxruntime-common';
 import { Caller } from '../../web/common/protocol.js';
 import { Handler } from '../../web/page/sessions/handler.js';
-import { PRESETS } from '../../web/page/options/presets.js';
+import { PRESETS } from '../../web/page/options/engine_options.js';
 import { untilVisible } from '../../web/page/sessions/visibility.js';
 import { workerEnv } from '../../web/page/options/options.js';
 import { Cancellation } from '../../web/page/engine/cancellation.js';
@@ -24,8 +24,7 @@ const { signal } = new AbortController(); // of a session that stays
 afterEach(() => { delete globalThis.document; delete env.webgpu.powerPreference; });
 
 test('threads', () => {
-  const found = [1, 2, 8].map((processors) => ['latency', 'throughput', 'power'].map((name) => PRESETS[name].threads(processors)));
-  assert.deepEqual(found, [[1, 1, 1], [2, 2, 1], [4, 8, 1]]);
+  assert.deepEqual(['latency', 'throughput', 'power'].map((name) => PRESETS[name].threads), [4, Infinity, 1]);
 });
 
 test('the adapter that is asked for, unless env says which', () => {
@@ -67,7 +66,7 @@ test('one whose session is released rests no more', async () => {
 test('one whose worker is gone rests no more', async () => {
   globalThis.document = new Page();
   const caller = new Caller({});
-  const handler = new Handler(caller, { session: 1, inputs: [], outputs: [], compiled: null }, { given: { preset: 'power' }, limits: {} });
+  const handler = new Handler(caller, { session: 1, inputs: [], outputs: [], compiled: null }, { given: { preset: 'power' }, params: { limits: {} } });
   const run = handler.run({}, {}, null);
   caller.fail('it was shut down', '');
   await assert.rejects(run, { type: 'SessionFailed', message: 'the worker is gone: it was shut down' });

@@ -8,8 +8,8 @@ from onnx import helper as h
 
 from pyruntime.errors import ExecutionError
 from pyruntime.native.memory import planner
-from pyruntime.native.sessions.options import SessionOptions
 from pyruntime.native.sessions.session import Session
+from pyruntime.options import SessionOptions
 
 pytest.importorskip("wgpu")
 

@@ -34,13 +34,14 @@ import { Stop, StopWords } from './stop.js';
  * @property {Origin} model
  * @property {{ path: string, origin: Origin }[]} external
  * @property {number} threads how many may work on a run, the worker itself among them
- * @property {{ executionProviders?: string[], uncached?: boolean, fixedSimd?: boolean, [option: string]: unknown }} options what a Program depends on, under onnxruntime's names
+ * @property {{ executionProviders?: string[], uncached?: boolean, fixedSimd?: boolean, [option: string]: unknown }} options that a Program depends on
  * @property {Limits} limits
+ * @property {string[]} refusedForPrograms options that a compiled Program cannot honour
  * @property {import('./log.js').Said} [said] of messages of the session
  * @property {{ least: number, adapter: GPURequestAdapterOptions }} env
  * @property {Record<string, unknown>} [gpu] of the page: the session is compiled for it, and runs in the page
  */
-/** Session options that refuse what would be too large, under their names. @typedef {{ memoryLimit?: number, compileTimeLimit?: number, codeSizeLimit?: number }} Limits */
+/** Session options that limit time and memory. @typedef {{ memoryLimit?: number, [option: string]: unknown }} Limits */
 /**
  * threads: that its Program is for; gpu: whether it runs on one; compiled: of a session in the page.
  * @typedef {{ session: number, inputs: ValueInfo[], outputs: ValueInfo[], threads: number, gpu: boolean, timings: Timings, compiled: Compiled | null }} CreateResult

@@ -6,32 +6,29 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
-from pyruntime.codegen.choices import Choices
 from pyruntime.compiler.compile import Compiled, compile_graph
-from pyruntime.compiler.user_passes import Pipeline
-from pyruntime.frontend.budget import Budget
+from pyruntime.compiler.settings import Settings
 from pyruntime.frontend.trace_graph import Spec, TensorSpec
 from pyruntime.native.execution.executor import Executor
 from pyruntime.native.gpu.device import gpu_engine, open_gpu
-from pyruntime.native.sessions.options import SessionOptions
-from pyruntime.native.sessions.presets import PRESETS
 from pyruntime.native.sessions.program_cache import ready
+from pyruntime.native.sessions.run_queue import cores
 from pyruntime.native.sessions.shared_weights import executor
 from pyruntime.onnx.graph import Graph, Value
 from pyruntime.onnx.weight_values import elements
+from pyruntime.options import PRESETS, SessionOptions
 from pyruntime.placement.provider_list import effective, target
 from pyruntime.placement.target import Target
 from pyruntime.session.prepare_graph import weight_sources
 
 
 class Compiler:
-    """providers: names in order of preference; choices: of schedules, may be replaced between compilations"""
+    """providers: names in order of preference; settings: may be replaced between compilations"""
 
     def __init__(self, options: SessionOptions, providers: Sequence[str], warn: Callable[[str], None]) -> None:
         self.options = options
-        self.preset = PRESETS[options.preset]
-        self.choices = Choices(options.choices)
-        self.pipeline = Pipeline(options.graph_optimization_level, options.disabled_passes)
+        self.preset = PRESETS[options.preset or "throughput"]
+        self.settings = Settings(options)
         self.set_providers(providers)
         self.warn = warn
 
@@ -45,11 +42,12 @@ class Compiler:
         from pyruntime.providers.wasm import provider
         from pyruntime.providers.wasm.wasmtime_host import WasmHost
 
-        threads = self.options.intra_op_num_threads or self.preset.threads
+        threads = self.options.intra_op_num_threads or int(min(self.preset.native_threads, cores()))
         host = WasmHost(threads=threads, relaxed=self.options.relaxed_simd)
-        writer = provider.code_writer(**host.target | features, choices=self.choices)
-        gpu = open_gpu(self.preset.low_power) if self.uses_gpu else None
-        return host, gpu, [(provider, writer), *([] if gpu is None else [gpu_engine(gpu, self.choices)])]
+        choices = self.settings.choices
+        writer = provider.code_writer(**host.target | features, choices=choices)
+        gpu = open_gpu(self.preset.saves_power) if self.uses_gpu else None
+        return host, gpu, [(provider, writer), *([] if gpu is None else [gpu_engine(gpu, choices)])]
 
     def compile(
         self, graph: Graph, specs: Mapping[str, Spec], constants: Mapping[str, TensorSpec] | None, chosen: Target,
@@ -57,9 +55,8 @@ class Compiler:
     ) -> Compiled:  # fmt: skip
         """all_results: the outputs are the results of all kernels"""
         return compile_graph(
-            graph, specs, elements, chosen, pipeline=self.pipeline, constants=constants, all_results=all_results,
-            budget=Budget(self.options.compile_time_limit, self.options.code_size_limit),
-        )  # fmt: skip
+            graph, specs, elements, chosen, self.settings, constants=constants, all_results=all_results
+        )
 
     def compile_only(
         self, graph: Graph, specs: Mapping[str, Spec], constants: Mapping[str, TensorSpec] | None, **features: Any
@@ -82,7 +79,7 @@ class Compiler:
         cpu_only: no kernel runs on the GPU."""
         host, gpu, engines = self.open_hosts()
         chosen = target(self.providers, engines, cpu_only)
-        others = (specs, constants, self.pipeline.names, all_results, self.options.code_size_limit)
+        others = (specs, constants, self.settings.cache_key, all_results)
         work = partial(self.compile, graph, specs, constants, chosen, all_results)
         made = ready(self.options, graph, chosen, others, work)
         for text in made.remarks:

@@ -21,10 +21,10 @@ from pyruntime.compiler.user_passes import is_extended
 from pyruntime.errors import InvalidInput, InvalidModel
 from pyruntime.frontend import registry
 from pyruntime.native.execution.host_calls import HostCalls, StoredCalls
-from pyruntime.native.sessions.options import SessionOptions
 from pyruntime.onnx.describe import describe, described_type
 from pyruntime.onnx.graph import Graph, Value, Weight
 from pyruntime.onnx.sources import FileSource, MemorySource
+from pyruntime.options import SessionOptions
 from pyruntime.placement.provider_list import ENGINES
 from pyruntime.placement.target import Target
 from pyruntime.program.format import Program

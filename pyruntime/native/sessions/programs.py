@@ -138,7 +138,7 @@ class Programs(Specialiser[Executor]):
         """The same Program in a new memory. Closes the old one first: there may be no room for two."""
         old.close()
         host = type(old.host)(threads=old.host.threads, relaxed=old.host.relaxed)
-        gpu = open_gpu(self.compiler.preset.low_power) if old.gpu is not None else None
+        gpu = open_gpu(self.compiler.preset.saves_power) if old.gpu is not None else None
         return type(old).load(old.program, host, old.sources, old.host_call, self.memory_left(old), gpu)
 
 
@@ -160,7 +160,7 @@ class ExportedProgram(Programs):
         found, compiler = self._exported, self.compiler
         threads = found.program.header.get("threads", 1)
         host = WasmHost(threads=threads, relaxed=compiler.options.relaxed_simd)
-        gpu = open_gpu(compiler.preset.low_power) if compiler.uses_gpu else None
+        gpu = open_gpu(compiler.preset.saves_power) if compiler.uses_gpu else None
         limit = self.memory_left()
         self.table[FOR_ALL] = load_executor(found.program, host, found.sources, found.host_call, limit, gpu)
         self.is_prepared = True

@@ -22,17 +22,18 @@ from pyruntime.native.memory.arena import MemoryReport
 from pyruntime.native.sessions.compiler import Compiler
 from pyruntime.native.sessions.feeds import Feeds, stored
 from pyruntime.native.sessions.maps import Maps
-from pyruntime.native.sessions.options import RunOptions, SessionOptions, check_options, check_run_options
+from pyruntime.native.sessions.options import RunOptions, check_run_options
 from pyruntime.native.sessions.program_file import Exported, is_program, pack
 from pyruntime.native.sessions.programs import ExportedProgram, Programs
 from pyruntime.native.sessions.recovery import Recovery
 from pyruntime.native.sessions.run_queue import RunQueue
 from pyruntime.onnx import load
 from pyruntime.onnx.graph import Graph, Source
+from pyruntime.options import NATIVE, SessionOptions, check_options
 from pyruntime.placement.provider_list import effective, known
 from pyruntime.program.explain import explain
 from pyruntime.program.footprint import WHOLE
-from pyruntime.session.prepare_graph import check_model, prepare_graph
+from pyruntime.session.prepare_graph import check_model
 from pyruntime.session.specialisation import FOR_ALL, Requirements
 from pyruntime.session.states import SessionState, StateMachine
 
@@ -79,7 +80,7 @@ class Session:
         self.on_kernels = on_kernels
         check_model(model)
         is_exported = is_program(model)
-        check_options(self.options, is_exported)
+        check_options(self.options, NATIVE, is_exported)
         self._path = os.fspath(model) if isinstance(model, (str, os.PathLike)) else ""
         queue = RunQueue(self._after_fork)
         states = StateMachine(lambda: queue.is_busy)
@@ -91,10 +92,9 @@ class Session:
             border = without_maps(self._declared)
             self.programs: Programs = ExportedProgram(exported, border.graph, self.compiler, states)
         else:
-            pipeline, sizes = self.compiler.pipeline, self.options.free_dimension_overrides
-            self._declared = prepare_graph(read(model), pipeline, sizes, self.options.sample_from)
+            self._declared = self.compiler.settings.prepare(read(model))
             border = without_maps(self._declared)
-            self.compiler.set_providers(no_adapter(self.compiler.providers, self.compiler.preset.low_power))
+            self.compiler.set_providers(no_adapter(self.compiler.providers, self.compiler.preset.saves_power))
             self.programs = Programs(border.graph, self.compiler, states)
         self._maps = Maps(border)
         self.feeds = Feeds(border.graph)
@@ -263,7 +263,7 @@ class Session:
     def _runs_side_by_side(self) -> bool:
         """A GPU is one queue; a memory limit is for one run at a time."""
         compiler = self.compiler
-        if self.on_kernels is not None or not compiler.preset.side_by_side:
+        if self.on_kernels is not None or compiler.preset.saves_power:
             return False
         return self.options.memory_limit >= WHOLE and not compiler.uses_gpu
 
@@ -310,7 +310,7 @@ class Session:
         def work() -> None:
             if not self.programs.has_model:
                 raise InvalidInput("a compiled Program is for the providers that it was compiled for")
-            self.compiler.set_providers(no_adapter(known(names), self.compiler.preset.low_power))
+            self.compiler.set_providers(no_adapter(known(names), self.compiler.preset.saves_power))
             self.programs.restart()
             self._recovery.run(self.programs.prepare)
 

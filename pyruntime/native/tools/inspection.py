@@ -15,16 +15,16 @@ from pyruntime.frontend.specialise import required
 from pyruntime.frontend.trace_graph import declared_specs
 from pyruntime.native.gpu.device import no_adapter, warn
 from pyruntime.native.sessions.compiler import Compiler
-from pyruntime.native.sessions.options import SessionOptions, check_options
 from pyruntime.native.sessions.program_file import Exported, is_program
 from pyruntime.native.tools.url_source import UrlSource, is_url
 from pyruntime.native.tools.url_source import beside as url_beside
 from pyruntime.onnx import load
 from pyruntime.onnx.graph import Graph, Source
 from pyruntime.onnx.sources import FileSource, MemorySource, OpenExternal, beside
+from pyruntime.options import NATIVE, SessionOptions, check_options
 from pyruntime.placement.provider_list import known
 from pyruntime.program.footprint import WHOLE
-from pyruntime.session.prepare_graph import check_model, prepare_graph
+from pyruntime.session.prepare_graph import check_model
 
 
 @our_fault("inspecting the model")
@@ -39,7 +39,7 @@ def inspect(
     InvalidModel, ModelNotFound, LimitExceeded, InvalidInput.
     """
     options = sess_options or SessionOptions()
-    check_options(options)
+    check_options(options, NATIVE)
     if not is_url(model):
         check_model(model)
         if is_program(model):
@@ -75,8 +75,8 @@ def _of_program(model: Any, options: SessionOptions) -> Report:
 def _header(graph: Graph, options: SessionOptions, providers: Sequence[str] | None) -> Any:
     """The header of the Program for all feeds, which is compiled and not loaded; None if there is no such Program."""
     compiler = Compiler(options, known(providers or ["wasm"]), warn)
-    prepared = prepare_graph(graph, compiler.pipeline, options.free_dimension_overrides, options.sample_from)
-    compiler.set_providers(no_adapter(compiler.providers, compiler.preset.low_power))
+    prepared = compiler.settings.prepare(graph)
+    compiler.set_providers(no_adapter(compiler.providers, compiler.preset.saves_power))
     graph = without_maps(prepared).graph
     specs = declared_specs(required(graph))
     return None if specs is None else compiler.compile_only(graph, specs, None)[0].program.header

@@ -10,7 +10,7 @@ from contextlib import closing
 from dataclasses import dataclass
 from typing import Any
 
-from pyruntime.codegen.choices import Choices, Chosen
+from pyruntime.codegen.choices import Chosen
 from pyruntime.compiler.tuning import KernelGain, Search, Times
 from pyruntime.errors import InvalidInput
 from pyruntime.native.execution.executor import Executor
@@ -56,10 +56,10 @@ def _tuned(session: Session, feeds: Mapping[str, Any], seconds: float, clock: Cl
     start = time.perf_counter()
     programs, compiler = session.programs, session.compiler
     specs, constants, _ = programs.requirements_of(feeds)
-    arrays, choices = stored(feeds), compiler.choices
+    arrays, settings = stored(feeds), compiler.settings
 
     def load(chosen: Chosen) -> closing[Executor]:
-        compiler.choices = Choices(chosen)
+        compiler.settings = settings.with_choices(chosen)
         return closing(compiler.load(programs.graph, specs, constants, programs.memory_left())[0])
 
     try:
@@ -71,9 +71,9 @@ def _tuned(session: Session, feeds: Mapping[str, Any], seconds: float, clock: Cl
                         search.measured(*_turns(base, other, arrays, seconds, clock))
             if search.before == float("inf"):  # no kernel has a knob
                 search.measured(*_turns(base, base, arrays, 0, clock))
-        choices = Choices(search.choices)
+        settings = settings.with_choices(search.choices)
     finally:
-        compiler.choices = choices
+        compiler.settings = settings
     programs.restart()
     programs.prepare()
     return Tuned(search.choices, search.before, search.after, search.kernels, time.perf_counter() - start)

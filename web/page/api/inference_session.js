@@ -7,7 +7,7 @@ import { warnOnce } from '../../common/log.js';
 import { looksLikeProgram } from '../../common/program_mark.js';
 import { checkFetches, checkTargets } from '../tensors/check_feeds.js';
 import { Handler } from '../sessions/handler.js';
-import { checkOutputNames, checkProviders, logCreated, runOptions, sessionOptions, workerEnv } from '../options/options.js';
+import { checkOutputNames, checkProviders, logCreated, runOptions, sessionOptions } from '../options/options.js';
 import { hasPageGpu, noteAdapter, pageGpu } from '../gpu/page_gpu.js';
 import { byAddress, externalFile, origin, streamsOf } from '../sessions/model_origins.js';
 import { Cancellation } from '../engine/cancellation.js';
@@ -32,17 +32,14 @@ export const backend = {
     cancellation?.check();
     const start = performance.now();
     const settings = sessionOptions(options);
-    const { given, said, limits } = settings;
+    const { given, params: { said } } = settings;
     const gpu = await ownGpu(settings);
     const from = origin(model, undefined, given.cache);
     const params = {
       model: from,
       external: (given.externalData ?? []).map((/** @type {ExternalFile} */ file) => externalFile(file, from, given.cache)),
       threads: threadCount(given.intraOpNumThreads, given.preset, said),
-      options: settings.options,
-      limits,
-      said,
-      env: workerEnv(given.preset),
+      ...settings.params,
       gpu: gpu?.adapter,
     };
     const caller = attach(!looksLikeProgram(params.model));

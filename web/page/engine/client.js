@@ -13,7 +13,7 @@ import { spawn } from '../../common/spawn.js';
 import { prefetch } from './prefetch.js';
 import { DeferredWorker } from './deferred_worker.js';
 import { WorkerHost, workersHang } from './worker_host.js';
-import { PRESETS } from '../options/presets.js';
+import { PRESETS } from '../options/engine_options.js';
 import { SharedPool } from '../tensors/wire_tensors.js';
 
 /** @typedef {{ caller: Caller, threads: ThreadPool | null, lent: WorkerHost | null }} Connection threads: of Programs in the page; lent: those of the worker */
@@ -112,7 +112,7 @@ const isCount = (count) => Number.isInteger(count) && Number(count) >= 0;
  */
 export function threadCount(asked, preset, said) {
   const ambient = env.wasm.numThreads;
-  const common = PRESETS[preset ?? 'latency'].threads(place.processors());
+  const common = Math.min(PRESETS[preset ?? 'latency'].threads, place.processors());
   const wanted = asked || (isCount(ambient) ? ambient : 0); // onnxruntime passes over what it cannot use there
   if (hasSharedMemory()) return wanted || common;
   if (wanted > 1) {

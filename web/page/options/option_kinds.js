@@ -40,6 +40,19 @@ export const count = (most = Infinity) => ({
   takes: (value) => Number.isInteger(value) && value >= 0 && value <= most,
 });
 
+/** @type {Option} */
+export const sizes = {
+  wants: 'integers from 0 on, by names of dims',
+  takes: (value) => record.takes(value) && Object.values(value).every(count().takes),
+};
+
+const location = oneOf('cpu', 'gpu-buffer');
+/** @type {Option} */
+export const locations = {
+  wants: `${location.wants}, for all outputs or by name`,
+  takes: (value) => location.takes(value) || record.takes(value) && Object.values(value).every(location.takes),
+};
+
 /** An option without effect, whatever it is. @param {Option} kind @param {string} why @returns {Option} */
 export const idle = (kind, why) => ({ ...kind, idle: () => why });
 

@@ -5,8 +5,8 @@ import { env } from 'onnxruntime-common';
 import { InvalidInput } from '../../common/errors.js';
 import { log, logging, SEVERITIES, warnOnce } from '../../common/log.js';
 import { adapterOptions, isDevice } from './adapter.js';
-import { PRESETS } from './presets.js';
-import { anything, callable, check, count, flag, flatten, idle, list, oneOf, positive, record, text } from './option_kinds.js';
+import * as engine from './engine_options.js';
+import { anything, callable, check, count, flag, flatten, idle, list, oneOf, record, text } from './option_kinds.js';
 
 /** @typedef {import('onnxruntime-common').InferenceSession.SessionOptions} SessionOptions */
 /** @typedef {import('onnxruntime-common').InferenceSession.RunOptions} RunOptions */
@@ -27,7 +27,6 @@ const refusedOn = (why) => ({ ...text, refused: (value) => value !== '' && value
 
 const severity = count(4);
 const cache = idle(oneOf('disabled', 'lazyRelease', 'simple', 'bucket'), KEPT_BUFFERS);
-const location = oneOf('cpu', 'gpu-buffer');
 
 /** @type {Option} */
 const providers = {
@@ -35,25 +34,13 @@ const providers = {
   takes: (value) => Array.isArray(value) && value.every((item) => typeof (item?.name ?? item) === 'string'),
 };
 
-/** @type {Option} */
-const overrides = {
-  wants: 'integers from 0 on, by names of dims',
-  takes: (value) => record.takes(value) && Object.values(value).every(count().takes),
-};
-
-/** @type {Option} */
-const locations = {
-  wants: `${location.wants}, for all outputs or by name`,
-  takes: (value) => location.takes(value) || record.takes(value) && Object.values(value).every(location.takes),
-};
-
 /** @type {Table} */
 export const SESSION = {
+  ...engine.PROGRAM,
+  ...engine.LIMITS,
+  ...engine.SESSION,
   executionProviders: providers,
-  intraOpNumThreads: count(),
   interOpNumThreads: { ...count(), idle: (value) => value > 1 && IN_ORDER },
-  freeDimensionOverrides: overrides,
-  graphOptimizationLevel: oneOf('disabled', 'basic', 'extended', 'layout', 'all'),
   enableCpuMemArena: { ...flag, idle: (value) => !value && PLANNED },
   enableMemPattern: { ...flag, idle: (value) => !value && PLANNED },
   executionMode: { ...oneOf('sequential', 'parallel'), idle: (value) => value === 'parallel' && IN_ORDER },
@@ -63,19 +50,11 @@ export const SESSION = {
   logId: text,
   logSeverityLevel: severity,
   logVerbosityLevel: idleOn(count(4), 'verbose messages are of one kind'),
-  preferredOutputLocation: locations,
   enableGraphCapture: flag,
   extra: record,
   externalData: list,
   cache: { wants: 'true, false or a version of the model, as a text', takes: (value) => flag.takes(value) || text.takes(value) && value },
   onProgress: callable,
-  disabledPasses: list,
-  sampleFrom: text,
-  choices: record,
-  memoryLimit: positive('a number of bytes'),
-  compileTimeLimit: positive('a number of seconds'),
-  codeSizeLimit: positive('a number of bytes'),
-  preset: oneOf(...Object.keys(PRESETS)),
   signal: anything, // Cancellation refuses what is none
 };
 
@@ -162,20 +141,23 @@ export function sessionOptions(options) {
   checkEnv(said);
   const extra = flatten(given.extra ?? {});
   check(SESSION_ENTRIES, extra, 'session entry', said);
-  const uncached = extra['session.disable_program_cache'] === '1';
   return {
     given,
-    said,
     webgpu: names.slice(0, names.indexOf('wasm') >>> 0).includes('webgpu'),
     device: deviceOf(given.executionProviders ?? []),
     preferred: outputLocation(given, names),
-    options: picked({
-      executionProviders: names.length ? names : undefined,
-      ...pick(given, ['graphOptimizationLevel', 'disabledPasses', 'freeDimensionOverrides', 'sampleFrom', 'choices']),
-      uncached: uncached || undefined,
-      fixedSimd: env.wasm.simd === 'fixed' || undefined,
-    }),
-    limits: pick(given, ['memoryLimit', 'compileTimeLimit', 'codeSizeLimit']),
+    params: {
+      options: defined({
+        executionProviders: names.length ? names : undefined,
+        ...pick(given, engine.PROGRAM),
+        uncached: extra['session.disable_program_cache'] === '1' || undefined,
+        fixedSimd: env.wasm.simd === 'fixed' || undefined,
+      }),
+      limits: pick(given, engine.LIMITS),
+      refusedForPrograms: engine.REFUSED_FOR_PROGRAMS.filter((name) => given[name]),
+      said,
+      env: workerEnv(given.preset),
+    },
   };
 }
 
@@ -246,8 +228,8 @@ export function logCreated({ timings: { download, compile, init }, threads }, sa
 /** @param {number} time */
 export const ms = (time) => `${time.toFixed(1)} ms`;
 
-/** @param {Record<string, any>} options @param {string[]} names */
-const pick = (options, names) => picked(Object.fromEntries(names.map((name) => [name, options[name]])));
+/** The options that a table has. @param {Record<string, any>} options @param {Table} table */
+const pick = (options, table) => defined(Object.fromEntries(Object.keys(table).map((name) => [name, options[name]])));
 
-/** Without what says nothing. @template {Record<string, any>} T @param {T} options @returns {T} */
-const picked = (options) => /** @type {T} */ (Object.fromEntries(Object.entries(options).filter(([, value]) => value !== undefined)));
+/** Without entries that are undefined. @template {Record<string, any>} T @param {T} options @returns {T} */
+const defined = (options) => /** @type {T} */ (Object.fromEntries(Object.entries(options).filter(([, value]) => value !== undefined)));

@@ -6,7 +6,7 @@ import { differingDims } from '../../common/dim_names.js';
 import { Cancellation } from '../engine/cancellation.js';
 import { GpuPlacement } from '../gpu/gpu_placement.js';
 import { ms } from '../options/options.js';
-import { PRESETS } from '../options/presets.js';
+import { PRESETS } from '../options/engine_options.js';
 import { joinRows } from '../tensors/appended_rows.js';
 import { CachedOutput } from '../tensors/cached_outputs.js';
 import { checkFeeds, RAW } from '../tensors/check_feeds.js';
@@ -34,7 +34,7 @@ import { isCached, WorkerSession } from './worker_session.js';
 export class Handler {
   /** @param {import('../../common/protocol.js').Caller} caller @param {CreateResult} created @param {Settings} settings */
   constructor(caller, created, settings) {
-    const { said, limits, given } = settings;
+    const { given, params: { said, limits } } = settings;
     const { inputs, outputs } = created;
     this.caller = caller;
     this.hasGpu = created.gpu;
@@ -45,7 +45,7 @@ export class Handler {
     /** @type {Trace | null} of a session that is profiled */
     this.trace = null;
     this.lifetime = new AbortController();
-    this.pausesHidden = Boolean(given.preset && PRESETS[given.preset].pausesHidden);
+    this.pausesHidden = Boolean(given.preset && PRESETS[given.preset].savesPower);
     this.worker = new WorkerSession(caller, created.session);
     this.pageRunner = new PageRunner(() => this.worker.ask('program'), created.threads);
     this.pageRunner.isRefused = limits.memoryLimit !== undefined; // the limit counts memory in the worker

@@ -58,8 +58,7 @@ export async function openModel(params, progress, interpreter, pool, stop, other
     throw error;
   });
   mark('model fetched');
-  const { memoryLimit, ...limits } = params.limits;
-  const source = { start, origin: params.model, files, cache, gpu: params.gpu ?? gpu?.adapter ?? null, options: { ...options, ...limits }, stop, host: { shared, threads, pool, gpu, memoryLimit, said: params.said } };
+  const source = { start, origin: params.model, files, cache, gpu: params.gpu ?? gpu?.adapter ?? null, options: { ...options, ...params.limits }, stop, host: { shared, threads, pool, gpu, memoryLimit: params.limits.memoryLimit, said: params.said } };
   try {
     const open = interpreter.customised ? undefined : await sharedModel(source, others);
     if (!open) return await become(params, source, progress, interpreter);
@@ -198,7 +197,8 @@ function weightsIn(files) {
 
 /** An exported program. @param {CreateParams} params @param {Source} source @param {OnProgress} progress @returns {Promise<Opened>} */
 async function openProgram(params, { start, files, stop, host: { pool, memoryLimit } }, progress) {
-  if (params.options.sampleFrom) throw new InvalidInput('a compiled Program gives what it was compiled for, sampleFrom cannot change it');
+  const refused = params.refusedForPrograms.join(', ');
+  if (refused) throw new InvalidInput(`a compiled Program gives what it was compiled for, ${refused} cannot change it`);
   const own = ownOf(files);
   const program = new ExportedProgram(own.read(0, own.size));
   closeAll([own]); // it is in memory

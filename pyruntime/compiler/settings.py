@@ -1,0 +1,49 @@
+"""What the options of a session mean to the compiler."""
+
+from __future__ import annotations
+
+from copy import copy
+from dataclasses import replace
+from typing import Any
+
+from pyruntime.codegen.choices import Choices, Chosen
+from pyruntime.compiler.user_passes import Pipeline
+from pyruntime.frontend.budget import Budget
+from pyruntime.onnx.graph import Graph
+from pyruntime.onnx.sampling import with_sampling
+from pyruntime.options import SessionOptions, program_options
+
+
+class Settings:
+    """Passes, schedules and limits of all compilations of a session.
+
+    Errors: InvalidInput for a pass, a knob or a value of one that the compiler does not know."""
+
+    def __init__(self, options: SessionOptions) -> None:
+        self.options = options
+        self.pipeline = Pipeline(options.graph_optimization_level, options.disabled_passes)
+        self.choices = Choices(options.choices)
+
+    def prepare(self, graph: Graph) -> Graph:
+        """The graph of a model with sizes for its dims, with sampling, and after the passes on graphs. Errors:
+        InvalidInput for a size or an output that does not fit the model."""
+        sized = graph.with_dims(self.options.free_dimension_overrides)
+        return self.pipeline.graph(with_sampling(sized, self.options.sample_from))
+
+    def budget(self) -> Budget:
+        """Of a compilation that begins now."""
+        return Budget(self.options.compile_time_limit, self.options.code_size_limit)
+
+    @property
+    def cache_key(self) -> dict[str, Any]:
+        """The options that Programs differ by."""
+        return program_options(self.options)
+
+    def with_choices(self, chosen: Chosen) -> Settings:
+        """The same with other schedules."""
+        other = copy(self)
+        other.options, other.choices = replace(self.options, choices=chosen), Choices(chosen)
+        return other
+
+
+__all__ = ["Settings"]

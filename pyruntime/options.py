@@ -1,0 +1,218 @@
+"""The options of a session, each declared once for Python, JavaScript and Pyodide.
+
+JavaScript spells the names in camel case. `scripts/contract.py` writes the page's table of options, its types and the
+table in docs/api.md from the declarations in `SessionOptions`. The text below a field is its documentation; TypeScript
+gets the first paragraph.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, fields, is_dataclass
+from typing import Any, NamedTuple
+
+from pyruntime.errors import InvalidInput
+
+LEVELS = ("disabled", "basic", "extended", "layout", "all")
+NATIVE, PAGE, PYODIDE = "native", "page", "Pyodide"  # the places where sessions run
+PROGRAM, LIMIT, SESSION = "program", "limit", "session"  # what an option acts on
+
+
+class Preset(NamedTuple):
+    """What a preset decides where no other option does (docs/api.md has the table).
+
+    native_threads, page_threads: the most that a session uses, of as many as there are cores
+    saves_power: a low-power GPU; runs queue, and wait while the page is hidden
+    """
+
+    native_threads: float
+    page_threads: float
+    saves_power: bool = False
+
+
+PRESETS = {
+    "latency": Preset(math.inf, 4),  # more threads gain little, and the page has other work
+    "throughput": Preset(1, math.inf),
+    "power": Preset(1, 1, saves_power=True),
+}
+
+
+class Kind(NamedTuple):
+    """The values that an option takes: in words, as a test, and all of them if they are few."""
+
+    wants: str
+    takes: Callable[[Any], bool]
+    values: tuple[str, ...] = ()
+
+
+def one_of(*values: str) -> Kind:
+    wants = f"{', '.join(map(repr, values[:-1]))} or {values[-1]!r}"
+    return Kind(wants, lambda value: isinstance(value, str) and value in values, values)
+
+
+def instance(of: type | tuple[type, ...], wants: str) -> Kind:
+    return Kind(wants, lambda value: isinstance(value, of))
+
+
+def _integer(least: int) -> Callable[[Any], bool]:
+    return lambda value: isinstance(value, int) and not isinstance(value, bool) and value >= least
+
+
+def _is_names(value: Any) -> bool:
+    return isinstance(value, Sequence) and all(isinstance(name, str) for name in value) and not isinstance(value, str)
+
+
+def _is_duration(value: Any) -> bool:
+    return isinstance(value, (int, float)) and not isinstance(value, bool) and value > 0
+
+
+COUNT = Kind("an integer from 0 on", _integer(0))
+BYTES = Kind("a number of bytes", _integer(1))
+SECONDS = Kind("a number of seconds", _is_duration)
+FLAG = Kind("True or False", lambda value: value in (True, False))
+NAME = instance(str, "a name")
+NAMES = Kind("a list of names", _is_names)
+SIZES = instance(Mapping, "a dict of numbers by name")  # the graph checks the numbers
+CHOICES = instance(Mapping, "what `tune` gave")
+ENTRIES = instance(Mapping, "a dict of texts")
+LOCATIONS = instance((str, Mapping), "'cpu' or 'gpu-buffer', for all outputs or by name")  # the session checks them
+
+
+class Option(NamedTuple):
+    """A declaration besides name, type and default.
+
+    kind: the values; None is another where it is the default
+    acts_on: the Program, so that the compiler reads it and it is part of cache keys; a limit of time or memory; or the
+        session alone
+    places: where it can be set
+    refused_for_programs: the places where a compiled Program cannot honour it
+    no_effect: why it changes nothing
+    """
+
+    kind: Kind
+    acts_on: str = SESSION
+    places: tuple[str, ...] = (NATIVE, PAGE, PYODIDE)
+    refused_for_programs: tuple[str, ...] = ()
+    no_effect: str = ""
+
+
+def option(default: Any, kind: Kind, acts_on: str = SESSION, **declared: Any) -> Any:
+    """A field of `SessionOptions`. default: a value, or a function that makes one."""
+    metadata = {"option": Option(kind, acts_on, **declared)}
+    if callable(default):
+        return field(default_factory=default, metadata=metadata)
+    return field(default=default, metadata=metadata)
+
+
+@dataclass(slots=True)
+class SessionOptions:
+    """Options of a session. Values are checked when a session is created with them."""
+
+    graph_optimization_level: str = option("all", one_of(*LEVELS), PROGRAM)
+    """Which passes run: `disabled`, `basic` (constants) or `extended` (fusion, too); `layout` and `all` add nothing
+    yet."""
+
+    disabled_passes: Sequence[str] = option((), NAMES, PROGRAM)
+    """Names of [passes](extending.md) that do not run."""
+
+    free_dimension_overrides: dict[str, int] = option(dict, SIZES, PROGRAM)
+    """Sizes of named dims of inputs, by name: the model is compiled for these sizes alone. A name that no input has
+    gives a warning."""
+
+    sample_from: str | None = option(None, NAME, PROGRAM, refused_for_programs=(NATIVE, PAGE))
+    """The output of logits, in whose place the session returns a sampled `token` ([decoders](#decoders))."""
+
+    choices: Mapping[str, Mapping[str, int]] | None = option(None, CHOICES, PROGRAM, refused_for_programs=(NATIVE,))
+    """The schedules that `tune` measured for this model on this machine.
+
+    Store them (in `localStorage`, say); caches keep the Program that is compiled with them like any other."""
+
+    code_size_limit: int = option(256 << 20, BYTES, PROGRAM)
+    """Bytes of code that one compilation may write. Beyond it `LimitExceeded` names the node or the pass."""
+
+    compile_time_limit: float = option(600.0, SECONDS, LIMIT)
+    """Seconds that one compilation may take. Beyond it `LimitExceeded` names the node or the pass."""
+
+    memory_limit: int = option(1 << 32, BYTES, LIMIT)
+    """Bytes of linear memory that the session may hold. A run that needs more is refused with `OutOfMemory` before it
+    allocates.
+
+    Before that, the session frees the Programs of other feeds. From the default on there is no limit: each Program has
+    4 GiB, and [more memories](design/memory.md#weights-over-4-gib) if its weights need them. In a page a session that
+    has a limit runs in the worker."""
+
+    intra_op_num_threads: int = option(0, COUNT, places=(NATIVE, PAGE))
+    """Threads of a run; 0: as many as the [preset](#presets) says. In a page only if it is cross-origin isolated."""
+
+    preset: str | None = option(None, one_of(*PRESETS), places=(NATIVE, PAGE))
+    """`latency`, `throughput` or `power`: decides threads, the GPU and hidden pages where no other option does
+    ([presets](#presets))."""
+
+    preferred_output_location: str | Mapping[str, str] | None = option(None, LOCATIONS, places=(NATIVE, PAGE))
+    """`gpu-buffer`, for all outputs or by name, leaves outputs on the GPU: in buffers of [the page](#the-pages-gpu), in
+    Python as `GpuTensor`s."""
+
+    relaxed_simd: bool | None = option(None, FLAG, places=(NATIVE,))
+    """Whether kernels use relaxed SIMD. None: if the host has it."""
+
+    extra: dict[str, Any] = option(dict, ENTRIES, places=(NATIVE,))
+    """Entries of the configuration."""
+
+    def add_free_dimension_override_by_name(self, name: str, size: int) -> None:
+        """As onnxruntime spells it."""
+        self.free_dimension_overrides[name] = size
+
+
+def javascript_name(name: str) -> str:
+    first, *others = name.split("_")
+    return first + "".join(map(str.capitalize, others))
+
+
+def from_javascript(given: Mapping[str, Any]) -> SessionOptions:
+    """Options by their names in JavaScript; other entries are ignored."""
+    names = {javascript_name(name): name for name in declared(SessionOptions)}
+    return SessionOptions(**{names[key]: value for key, value in given.items() if key in names})
+
+
+def declared(options: type[SessionOptions]) -> dict[str, Option]:
+    """The declarations by name. A subclass may change a default."""
+    found: dict[str, Option] = {}
+    for base in reversed(options.__mro__):
+        if is_dataclass(base):
+            found |= {f.name: f.metadata["option"] for f in fields(base) if "option" in f.metadata}
+    return found
+
+
+def program_options(options: SessionOptions) -> dict[str, Any]:
+    """The options that Programs differ by, for cache keys."""
+    declarations = declared(SessionOptions)
+    return {name: _plain(x.kind, getattr(options, name)) for name, x in declarations.items() if x.acts_on == PROGRAM}
+
+
+def _plain(kind: Kind, value: Any) -> Any:
+    """The text in place of a member of an enumeration, which is equal to it."""
+    return kind.values[kind.values.index(value)] if kind.values else value
+
+
+def check_options(options: SessionOptions, place: str, of_program: bool = False) -> None:
+    """of_program: the session is created from a compiled Program. Errors: InvalidInput names the option."""
+    defaults = type(options)()
+    for name, (kind, _, places, refused, _) in declared(type(options)).items():
+        value, default = getattr(options, name), getattr(defaults, name)
+        is_valid = kind.takes(value) or (value is None and default is None)
+        hint = f"{kind.wants} or None" if default is None else kind.wants
+        if place not in places:
+            is_valid, hint = value == default, f"{default!r} in {place}"
+        elif of_program and value and place in refused:
+            is_valid, hint = False, f"{default!r} for a compiled Program"
+        if not is_valid:
+            raise InvalidInput(f"{name} cannot be {value!r}", hint=hint)
+
+
+__all__ = [
+    "BYTES", "CHOICES", "COUNT", "ENTRIES", "FLAG", "LEVELS", "LIMIT", "LOCATIONS", "NAME", "NAMES", "NATIVE", "PAGE",
+    "PRESETS", "PROGRAM", "PYODIDE", "SECONDS", "SESSION", "SIZES", "Kind", "Option", "Preset", "SessionOptions",
+    "check_options", "declared", "from_javascript", "instance", "javascript_name", "one_of", "option",
+    "program_options",
+]  # fmt: skip

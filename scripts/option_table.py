@@ -1,0 +1,151 @@
+"""What `scripts/contract.py` writes from the options in pyruntime/options.py: the page's table of them, their types in
+TypeScript, and the table in docs/api.md."""
+
+from __future__ import annotations
+
+import ast
+import json
+import math
+import re
+from collections.abc import Iterator
+from textwrap import wrap
+from typing import Any, NamedTuple
+
+from kit.house import ROOT
+from pyruntime import options
+from pyruntime.options import Kind, Option, SessionOptions, declared, javascript_name
+
+NOTE = "Written by scripts/contract.py from pyruntime/options.py."
+END = "End of the generated part."
+TABLE = "web/page/options/engine_options.js"
+TYPES = "web/index.d.ts"
+PAGE = "docs/api.md"
+WIDTH = 112
+
+# Of each kind its expression in web/page/options/option_kinds.js, and its type.
+KINDS = {
+    options.COUNT: ("count()", "number"),
+    options.BYTES: (f"positive('{options.BYTES.wants}')", "number"),
+    options.SECONDS: (f"positive('{options.SECONDS.wants}')", "number"),
+    options.FLAG: ("flag", "boolean"),
+    options.NAME: ("text", "string"),
+    options.NAMES: ("list", "readonly string[]"),
+    options.SIZES: ("sizes", "Readonly<Record<string, number>>"),
+    options.CHOICES: ("record", "Tuned['choices']"),
+    options.LOCATIONS: ("locations", ""),
+}
+# onnxruntime-common declares the types of these.
+OF_ONNXRUNTIME = {
+    "graph_optimization_level", "intra_op_num_threads", "free_dimension_overrides", "preferred_output_location",
+}  # fmt: skip
+
+
+class Row(NamedTuple):
+    """name: in Python; text: its paragraphs"""
+
+    name: str
+    option: Option
+    default: Any
+    text: list[str]
+
+    @property
+    def in_page(self) -> bool:
+        return options.PAGE in self.option.places
+
+
+def rows() -> Iterator[Row]:
+    defaults, texts = SessionOptions(), documentation()
+    for name, option in declared(SessionOptions).items():
+        yield Row(name, option, getattr(defaults, name), texts[name])
+
+
+def documentation() -> dict[str, list[str]]:
+    """The paragraphs below each field. Errors: KeyError for a field without any, when it is looked up."""
+    tree = ast.parse((ROOT / "pyruntime/options.py").read_text())
+    (body,) = [node.body for node in tree.body if isinstance(node, ast.ClassDef) and node.name == "SessionOptions"]
+    found = {}
+    for field, below in zip(body, body[1:], strict=False):
+        if isinstance(field, ast.AnnAssign) and isinstance(field.target, ast.Name) and isinstance(below, ast.Expr):
+            assert isinstance(below.value, ast.Constant)
+            found[field.target.id] = [" ".join(text.split()) for text in str(below.value.value).split("\n\n")]
+    return found
+
+
+def javascript() -> str:
+    groups = {"PROGRAM": options.PROGRAM, "LIMITS": options.LIMIT, "SESSION": options.SESSION}
+    lines = [f"// Options of the engine, and what presets decide. {NOTE}", ""]
+    used = sorted({expression(row.option.kind).partition("(")[0] for row in rows() if row.in_page})
+    lines.append(f"import {{ {', '.join(used)} }} from './option_kinds.js';")
+    for name, acts_on in groups.items():
+        lines += ["", "/** @type {import('./option_kinds.js').Table} */", f"export const {name} = {{"]
+        for row in rows():
+            if row.in_page and row.option.acts_on == acts_on:
+                lines.append(f"  {javascript_name(row.name)}: {expression(row.option.kind)},")
+        lines.append("};")
+    refused = [javascript_name(row.name) for row in rows() if options.PAGE in row.option.refused_for_programs]
+    lines += [
+        "",
+        "/** A compiled Program cannot honour them. */",
+        f"export const REFUSED_FOR_PROGRAMS = {quoted(refused)};",
+    ]
+    lines += [
+        "",
+        "/** @type {Record<string, { threads: number, savesPower?: boolean }>} */",
+        "export const PRESETS = {",
+    ]
+    for name, preset in options.PRESETS.items():
+        threads = "Infinity" if preset.page_threads == math.inf else preset.page_threads
+        saves = ", savesPower: true" if preset.saves_power else ""
+        lines.append(f"  {name}: {{ threads: {threads}{saves} }},")
+    return "\n".join([*lines, "};", ""])
+
+
+def expression(kind: Kind) -> str:
+    return f"oneOf({quoted(kind.values)[1:-1]})" if kind.values else KINDS[kind][0]
+
+
+def quoted(names: Any) -> str:
+    return str([*names])
+
+
+def typescript() -> str:
+    lines = []
+    for row in rows():
+        if row.in_page and row.name not in OF_ONNXRUNTIME:
+            kind = row.option.kind
+            text = re.sub(r"\[([^]]*)]\(#[^)]*\)", r"\1 in docs/api.md", row.text[0])
+            text = re.sub(r"\[([^]]*)]\([^)]*\)", r"\1", text)
+            comment = [" ".join(("/**", text, "*/"))]
+            if len(comment[0]) > WIDTH:
+                comment = ["/**", *(f" * {line}" for line in wrap(text, WIDTH - 3)), " */"]
+            values = " | ".join(map(repr, kind.values)) or KINDS[kind][1]
+            lines += [*comment, f"{javascript_name(row.name)}?: {values};"]
+    return between(TYPES, "      // {}\n", "".join(f"      {line}\n" for line in lines))
+
+
+def document() -> str:
+    lines = ["| option | in Python | default | |", "|---|---|---|---|"]
+    for row in rows():
+        ours = f"`{javascript_name(row.name)}`" if row.in_page else ""
+        lines.append(f"| {ours} | `{row.name}` | {default(row)} | {' '.join(row.text)} |")
+    refused = [f"`{row.name}`" for row in rows() if options.PYODIDE not in row.option.places]
+    lines += ["", f"[In Pyodide](#in-pyodide) sessions take all but {', '.join(refused)}."]
+    return between(PAGE, "<!-- {} -->\n", "\n".join(lines) + "\n")
+
+
+def default(row: Row) -> str:
+    if row.option.kind == options.BYTES:
+        return f"{row.default >> 30} GiB" if row.default >> 30 else f"{row.default >> 20} MiB"
+    if row.option.kind == options.SECONDS:
+        return f"{row.default:g} s"
+    return f"`{json.dumps(row.default)}`" if row.default else "0" if row.default == 0 else ""
+
+
+def between(name: str, comment: str, text: str) -> str:
+    """A file with this text between the two marks."""
+    begin, end = comment.format(NOTE), comment.format(END)
+    before, rest = (ROOT / name).read_text().split(begin)
+    return f"{before}{begin}{text}{end}{rest.split(end, 1)[1]}"
+
+
+WRITTEN = {TABLE: javascript, TYPES: typescript, PAGE: document}
