@@ -100,6 +100,3 @@ def kind(c: str) -> int:
 def compiled(expression: str) -> Pattern:
     """The pattern of an expression, memoised."""
     return Pattern(expression)
-
-
-__all__ = ["Pattern", "compiled"]

@@ -286,6 +286,3 @@ def parse(text: str) -> Code:
     if len(code) > MAX_STEPS:
         raise UnsupportedOp(f"a pattern of {len(code)} steps exceeds the limit of {MAX_STEPS}")
     return code
-
-
-__all__ = ["EDGE", "KINDS", "LINE", "OTHER", "SPLIT", "WORD", "Code", "Step", "has", "parse"]

@@ -127,6 +127,3 @@ def _encode_exponent(x: Expr, saturate: bool, round_mode: str) -> Expr:
         select((bits & 0x7FFFFF) == 0, const(0xFE, I32), 0xFF) if saturate else const(255, I32),
         finite,
     )
-
-
-__all__ = ["FORMATS", "MINIFLOATS", "decode", "encode"]

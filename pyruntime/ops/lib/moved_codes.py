@@ -74,6 +74,3 @@ class _CodesOf:
             return None
         zero_value = zero.value if zero.op == "const" else _number(self.t, zero.args[0].value)
         return code.args[0] if (_number(self.t, scale), zero_value) == self.scale_zero else None
-
-
-__all__ = ["moved_codes"]

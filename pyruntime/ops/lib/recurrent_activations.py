@@ -48,6 +48,3 @@ def _clipped(formula: Callable[..., Expr], values: Sequence[float], limit: float
     if limit is None or limit == 0.0:
         return lambda x: formula(x, *values)
     return lambda x: formula(clip(x, -limit, limit), *values)
-
-
-__all__ = ["Activation", "activations"]

@@ -122,6 +122,3 @@ def padded_load(x: Tensor, lead: Sequence[Scalar], window: Window, positions: Se
     """x[*lead, *positions], or `outside` where a position is outside x."""
     value = x.at(*lead, *positions)
     return guard(window.inside(positions), value, as_expr(outside, x.dtype))
-
-
-__all__ = ["SAME", "Window", "padded_load", "sliding"]

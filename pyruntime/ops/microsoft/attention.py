@@ -235,6 +235,3 @@ def qattention(
         t, joined, mask_index, past, None, None, num_heads, scale, mask_filter_value, unidirectional == 1,
         rotary=0 if do_rotary == 1 else None,
     )  # fmt: skip
-
-
-__all__ = ["attend_joined"]

@@ -167,6 +167,3 @@ class _Direction:
         shares = t.map(X / Y, shares, t.reduce("sum", shares, [1]))
         context = t.squeeze(product(t, t.unsqueeze(shares, [1]), self.memory), [1])
         return context if self.aw is None else product(t, t.concat([h, context], 1), self.aw)
-
-
-__all__ = ["attn_lstm"]

@@ -273,6 +273,3 @@ def _log_softmax(t: Tracer, x: Tensor) -> Tensor:
     peak = t.reduce("max", x, [1])
     total = t.reduce("sum", t.map(exp(X - Y), x, peak), [1])
     return t.map(X - Y, x, t.map(X + log(Y), peak, total))
-
-
-__all__ = ["Search", "beam_search"]

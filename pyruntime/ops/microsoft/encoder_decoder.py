@@ -116,6 +116,3 @@ def leading_padding_mask(t: Tracer, ids: Tensor, pad: int) -> Tensor:
 def per_beam(t: Tracer, x: Tensor, beams: AnyDim) -> Tensor:
     """(B, …) -> (B·W, …)."""
     return t.compute((x.shape[0] * beams, *x.shape[1:]), lambda r, *i: x.at(r / dim(beams), *i), x.dtype)
-
-
-__all__ = ["EncoderDecoderFeeds", "check_encoder", "encode", "leading_padding_mask", "per_beam", "start_tokens"]

@@ -220,6 +220,3 @@ def linear_attention_microsoft(
         t, query, key, value, past_state, decay, beta, kv_num_heads=kv_num_heads, q_num_heads=q_num_heads,
         scale=scale, update_rule=update_rule,
     )  # fmt: skip
-
-
-__all__ = ["activation_of"]

@@ -252,6 +252,3 @@ def _marks(t: Tracer, sequences: Tensor, count: Tensor, width: AnyDim, ngram: in
             k.store(out, (r, t.checked_index(sequences.at(r, start + (ngram - 1)), width)), const(3, I32))
 
     return t.loops("token_marks", [sequences, count], [((rows, width), I32)], body)[0]
-
-
-__all__ = ["Choose", "DecoderFeeds", "Rules", "call", "check_decoder", "generate", "last_logits", "prompt"]

@@ -193,6 +193,3 @@ class _Draw:
             sum_.set(sum_.get + weight(v))
             place.set(place.get + cast(sum_.get <= limit, I32))
         return minimum(place.get, width - 1)
-
-
-__all__ = ["greedy_search", "sampling"]

@@ -175,6 +175,3 @@ def rotate_by_caches(
 
     require_caches(t, cos, sin, cos.shape[1])
     return rotate(t, x, angle(cos), angle(sin), cos.shape[1] * 2, bool(interleaved))
-
-
-__all__ = ["group_heads", "group_query_attention", "rotate_by_caches"]

@@ -157,6 +157,3 @@ class Window:
             return guard(visible, score if inner is None else inner(score, n, h, i, key), MASKED)
 
         return bias
-
-
-__all__ = ["Codes", "PerItem", "Window", "append_keys", "from_beams"]

@@ -219,6 +219,3 @@ def _zero(zeros: Tensor | None, dtype: DType, place: list[Expr], bits: int, pack
     if not packed:
         return cast(zeros.at(*place), F32)
     return cast(unpacked(zeros.at(*place[:-1], place[-1] * bits / 8), place[-1], bits), F32)
-
-
-__all__ = ["matmul_nbits"]

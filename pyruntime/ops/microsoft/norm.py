@@ -97,6 +97,3 @@ def embed_layer_normalization(
     else:
         count = t.reduce("sum", mask, [1], keepdims=False, of=cast(X == 1, I32))
     return y, count, t.cast(total, gamma.dtype)
-
-
-__all__ = ["embed_layer_normalization"]

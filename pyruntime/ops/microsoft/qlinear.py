@@ -214,6 +214,3 @@ def qembed_layer_normalization(
         t, input_ids, segment_ids, tables[0], tables[1], of_segment, tables[2], tables[3], mask, epsilon=epsilon
     )
     return y, count
-
-
-__all__ = ["qlinear_concat"]

@@ -71,6 +71,3 @@ def _layouts(t: Tracer, rows: Tensor, columns: Tensor) -> Tensor:
                     k.store(out, (layout, row, t.checked_index(columns.at(layout, n), blocks)), const(1, I32))
 
     return t.loops("block_layouts", [rows, columns], [((count, blocks, blocks), I32)], body)[0]
-
-
-__all__ = ["sparse_attention"]

@@ -121,6 +121,3 @@ class _Timestamps(Rules):
         with k.when((total.get > 0.0) & (log(total.get) + peak.get > text.get)):
             with k.loop(self.begin) as v:
                 k.store(out, (r, v), const(LOWEST, F32))
-
-
-__all__ = ["whisper_beam_search"]

@@ -65,6 +65,3 @@ def linear_classifier(
         place = best(t, scores)
         scores = transformed(t, scores, post_transform)
     return labels(t, place, classlabels_ints, classlabels_strings), scores
-
-
-__all__ = ["affine", "rows_of", "transposed"]

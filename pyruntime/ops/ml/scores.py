@@ -93,6 +93,3 @@ def two_classes(t: Tracer, score: Tensor, how: str, probability: bool) -> Tensor
 def above(t: Tracer, score: Tensor, limit: float) -> Tensor:
     """1 if the only score of a row exceeds the limit, else 0."""
     return t.compute((score.shape[0],), lambda n: cast(score[n, 0] > const(limit, score.dtype), I64))
-
-
-__all__ = ["above", "best", "labels", "transformed", "two_classes"]

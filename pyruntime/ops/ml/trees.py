@@ -345,6 +345,3 @@ def tree_ensemble_classifier(
         place = best(t, raw, seen if marks else None)
         scores = transformed(t, raw, post_transform)
     return labels(t, place, classlabels_int64s, classlabels_strings), t.cast(scores, F32)
-
-
-__all__ = ["walk"]

@@ -124,6 +124,3 @@ def prelu_1(t: Tracer, x: Tensor, slope: Tensor) -> Tensor:
 def prelu(t: Tracer, x: Tensor, slope: Tensor) -> Tensor:
     """x · slope below 0, else x. The slope broadcasts to x."""
     return mapped(t, _prelu, x, slope)
-
-
-__all__ = ["gelu", "gelu_tanh", "swish"]

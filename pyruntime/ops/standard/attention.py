@@ -228,7 +228,3 @@ def attention(
     done = attend(t, q, k, v, scale=scale, softcap=softcap, bias=chain(*biases), precision=precision)
     stage = (done.raw, done.capped, done.biased, done.probabilities)[qk_matmul_output_mode]
     return merge_heads(t, done.out) if flat else done.out, k, v, t.cast(stage, q.dtype)
-
-
-__all__ = ["Bias", "add_mask", "attend", "chain", "default_scale", "length_mask", "merge_heads", "require_bias",
-           "split_heads", "window_biases"]  # fmt: skip

@@ -250,6 +250,3 @@ def _empty(t: Tracer, carried: list[Any], step: Step) -> list[Tensor]:
     del t.guards[guards:]
     inner = set(t.fresh[mark:])
     return [t.constant([], x.dtype, (0, *[0 if sh.symbols(d) & inner else d for d in x.shape])) for x in scanned]
-
-
-__all__ = ["fresh", "iterate"]

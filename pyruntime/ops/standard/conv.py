@@ -305,6 +305,3 @@ def conv_integer(
         t, x, x_zero_point, w, w_zero_point, group=group, kernel_shape=kernel_shape, auto_pad=auto_pad, pads=pads,
         strides=strides, dilations=dilations,
     )  # fmt: skip
-
-
-__all__ = ["bias_added", "check_weight", "convolve", "convolve_integers", "flat"]

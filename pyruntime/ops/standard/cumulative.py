@@ -94,6 +94,3 @@ def pivot_row(k: Builder, a: Tensor, b: Expr, c: Expr, size: Expr) -> Expr:
         with k.when(abs(a.at(b, row, c)) > abs(a.at(b, best.get, c))):
             best.set(row)
     return k.let(best.get)
-
-
-__all__ = ["pivot_row"]

@@ -69,6 +69,3 @@ def interpolated(x: Tensor, lead: Sequence[Expr], at: Sequence[Expr]) -> Expr:
         out = value if out is None else out + value
     assert out is not None
     return out
-
-
-__all__ = ["deform_conv"]

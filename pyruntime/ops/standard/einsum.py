@@ -151,6 +151,3 @@ def _matrix_product(t: Tracer, left: Operand, right: Operand, result: Letters, e
     order = [*batch, *rows, *columns]
     y = t.reshape(y, [extents[c] for c in order])
     return t.transpose(y, [order.index(c) for c in result])
-
-
-__all__ = ["einsum"]

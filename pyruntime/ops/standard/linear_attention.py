@@ -111,6 +111,3 @@ def _dot(k: Builder, extent: sh.AnyDim, term: Callable[[Expr], Expr]) -> Expr:
     with k.loop(extent) as r:
         total.set(total.get + term(r))
     return k.let(total.get)
-
-
-__all__ = ["linear_attention"]

@@ -155,6 +155,3 @@ def _round(k: Builder, layer: Layer, h: Tensor, gates: Tensor, d: Expr, b: Expr)
     with k.loop(layer.H, "vector") as j:
         code = clip(round_even(h.at(*layer.state(d, b, j)) / scale) + zero, 0.0, 255.0)
         k.store(gates, (d, b, 4, j), (code - zero) * scale)
-
-
-__all__ = ["lstm_of"]

@@ -83,6 +83,3 @@ def gemm_1(
 
 def constant_of(value: float, dtype: DType) -> Any:
     return value if dtype.is_float else int(value)
-
-
-__all__ = ["product"]

@@ -241,6 +241,3 @@ def mean_variance_normalization(t: Tracer, x: Tensor, *, axes: Sequence[int] = (
     full = t.cast(x, float_type(x.dtype))
     distance = t.map(X - Y, full, mean_of(t, full, axes))
     return t.cast(t.map(X / (sqrt(Y) + 1e-9), distance, mean_of(t, distance, axes, X * X)), x.dtype)
-
-
-__all__ = ["along_channels", "centre", "mean_of", "root_mean_square", "scaled", "stash"]

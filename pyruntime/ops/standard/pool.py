@@ -237,6 +237,3 @@ def global_lp_pool(t: Tracer, x: Tensor, *, p: int | float = 2) -> Tensor:
     """(Σ |x|^p)^(1/p) over all spatial axes. Shapes: x (N, C, *S) -> (N, C, 1, …)."""
     total = t.reduce("sum", t.cast(x, sum_type(x.dtype)), range(2, x.rank), of=_power(p))
     return t.cast(t.map(_root(t, p), total), x.dtype)
-
-
-__all__ = ["window_sum"]

@@ -101,6 +101,3 @@ def channels_first(t: Tracer, x: Tensor) -> Tensor:
 
 def channels_last_of(t: Tracer, x: Tensor) -> Tensor:
     return t.transpose(x, [0, *range(2, x.rank), 1])
-
-
-__all__ = ["along_filters", "product_of_codes", "requantised", "scalar_of"]

@@ -145,6 +145,3 @@ def dynamic_quantize_linear(t: Tracer, x: Tensor) -> tuple[Tensor, Tensor, Tenso
     scale = t.map(select(X == Y, 1.0, X - Y) / 255.0, high, low)
     zero = t.map(cast(round_even(clip(-X / Y, 0.0, 255.0)), U8), low, scale)
     return quantize_linear(t, x, scale, zero), scale, zero
-
-
-__all__ = ["centred", "dequantize_linear", "dynamic_quantize_linear", "parameter", "quantize_linear", "saturated"]

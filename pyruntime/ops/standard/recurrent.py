@@ -295,6 +295,3 @@ def rnn(
         layer.per_direction(k, d, sets, write)
 
     return layer.run("rnn", lens, [initial], 1, step)
-
-
-__all__ = ["Layer", "activation_sets", "lstm_activations"]

@@ -169,6 +169,3 @@ def _neighbours(k: Builder, place: Expr, extent: sh.AnyDim) -> list[tuple[Expr, 
     high = k.let(minimum(low + 1, last))
     part = k.let(inside - cast(low, place.dtype))
     return [(low, 1.0 - part), (high, part)]
-
-
-__all__ = ["roi_align"]

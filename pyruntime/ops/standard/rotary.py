@@ -98,6 +98,3 @@ def rotary_embedding(
         return lambda n, s, pair: cache.at(t.checked_index(ids.at(n, s), cache.shape[0]), pair)
 
     return embed(t, x, cos_cache, sin_cache, angle, rotary_embedding_dim, interleaved, num_heads)
-
-
-__all__ = ["rotate", "rotate_by_position"]
