@@ -159,7 +159,7 @@ def test_beam_search(feeds: dict[str, np.ndarray], attrs: dict[str, Any]) -> Non
 @pytest.mark.parametrize(
     ("attrs", "error", "message"),
     [
-        ({"decoder_start_token_id": -1}, ShapeError, "-1 is no token"),
+        ({"decoder_start_token_id": -1}, ShapeError, "-1 is not a token"),
         ({"encoder": ENCODER.replace("decoder_input_ids", "ids")}, UnsupportedOp, "this encoder is not implemented"),
         (
             {"decoder": DECODER.replace("past_key_self_0", "key_self")},

@@ -139,7 +139,7 @@ def nearest(t: Tracer, x: Tensor, axes: Sequence[Axis], rule: Rule) -> Tensor:
     if all(repeats(a, rule) for a in axes):
         return repeat(t, x, axes)
     if rule.nearest not in NEAREST:
-        raise t.unsupported(f"nearest_mode {rule.nearest}")
+        raise t.unsupported(f"nearest_mode {rule.nearest} is not known")
     pick = NEAREST[rule.nearest]
     where = {a.number: coordinates(t, a, rule.coordinates) for a in axes}
     index = {
@@ -234,7 +234,7 @@ def extrapolated(t: Tracer, x: Tensor, axes: Sequence[Axis], rule: Rule) -> Tens
 
 def resize_axes(t: Tracer, x: Tensor, axes: Sequence[Axis], rule: Rule) -> Tensor:
     if rule.mode not in ("nearest", "linear", "cubic"):
-        raise t.unsupported(f"mode {rule.mode}")
+        raise t.unsupported(f"mode {rule.mode} is not known")
     if not axes:
         return x
     for a in axes:

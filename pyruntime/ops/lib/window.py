@@ -82,7 +82,7 @@ def sliding(
     if len(kernel) != rank:
         raise t.shape_error(f"kernel_shape has {len(kernel)} entries, the input has {rank} spatial axes")
     for k in kernel:
-        t.require(sh.compare("le", 1, k), f"a window of {k} elements")
+        t.require(sh.compare("le", 1, k), f"kernel_shape has {k}, must be at least 1")
     reach = [(k - 1) * d + 1 for k, d in zip(kernel, dilations, strict=True)]
     begin: list[AnyDim]
     end: list[AnyDim]

@@ -100,7 +100,7 @@ def encode(
 def start_tokens(t: Tracer, items: AnyDim, start: int) -> Tensor:
     """(B, 1): the start token of the decoder."""
     if start < 0:
-        raise t.shape_error(f"decoder_start_token_id {start} is no token")
+        raise t.shape_error(f"decoder_start_token_id {start} is not a token")
     return t.fill((items, 1), start, I32)
 
 

@@ -24,7 +24,7 @@ def rotary_embedding(
     if scale != 1.0:
         raise t.unsupported(f"scale {scale} is not implemented")
     if not rotary_embedding_dim and x.rank == 4:
-        t.require_equal(x.shape[3], cos_cache.shape[1] * 2, "heads have twice as many features as caches have angles")
+        t.require_equal(x.shape[3], cos_cache.shape[1] * 2, "the head size must be twice the width of the caches")
     size = rotary_embedding_dim or cos_cache.shape[1] * 2
     if x.rank == 3 and not num_heads:
         head = cos_cache.shape[1] * 2
@@ -90,6 +90,6 @@ def multimodal_rotary_embedding(
     size = rotary_embedding_dim or cos_cache.shape[1] * 2
     if not rotary_embedding_dim:
         head = x.shape[3] if x.rank == 4 else sh.floordiv(x.shape[2], num_heads)
-        t.require_equal(head, size, "heads have twice as many features as caches have angles")
+        t.require_equal(head, size, "the head size must be twice the width of the caches")
     y = embed(t, x, cos_cache, sin_cache, angle, size, interleaved, num_heads)
     return y if scale == 1.0 else t.map(X * scale, y)

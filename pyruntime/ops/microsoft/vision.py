@@ -70,7 +70,7 @@ def crop_and_resize(
         raise t.unsupported(f'mode "{mode}" is not known')
     t.require_shape("crop_size", crop_size, (2,))
     t.require_shape("batch_indices", batch_indices, rois.shape[:1])
-    t.require_equal(rois.shape[1], 4, "boxes have four coordinates")
+    t.require_equal(rois.shape[1], 4, "a box must have four coordinates")
     size = t.ints(crop_size, lower=1)
     shape = (rois.shape[0], x.shape[1], *size)
     data = t.cast(x, F32)

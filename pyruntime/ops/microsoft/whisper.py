@@ -71,7 +71,7 @@ class _Timestamps(Rules):
         ruled = Rules.applied(self, t, scores, sequences, count, first)
         rows, width = scores.shape
         if self.begin < 1 or (isinstance(width, int) and self.begin >= width):
-            raise t.shape_error(f"beginning_timestamp_token_id {self.begin} is no token of {width}")
+            raise t.shape_error(f"beginning_timestamp_token_id {self.begin} is not one of {width} tokens")
 
         def body(k: Builder, out: Tensor) -> None:
             with k.parallel(dim(rows)) as r:

@@ -98,8 +98,8 @@ def pow_(t: Tracer, x: Tensor, y: Tensor) -> Tensor:
 
 @formula("Mod", since=10)
 def mod(a: Expr, b: Expr, *, fmod: int = 0) -> Expr:
-    """a - floor(a / b) * b, or with fmod a - trunc(a / b) * b.
-    An infinite divisor of the other sign gives the divisor, as IEEE remainders do."""
+    """a - floor(a / b) * b, or with fmod a - trunc(a / b) * b. If b is infinite and differs from a in sign, the result
+    is b, as in Python."""
     if fmod:
         return rem(a, b)
     if not a.dtype.is_float:

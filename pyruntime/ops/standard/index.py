@@ -130,9 +130,9 @@ _OF_BOOLS = {"add": "or", "mul": "and", "min": "and", "max": "or"}
 def _put(t: Tracer, data: Tensor, reduction: str) -> Callable[[Builder, Tensor, Sequence[Scalar], Expr], None]:
     """Writes, or combines, one element."""
     if reduction != "none" and reduction not in _REDUCTIONS:
-        raise t.unsupported(f"reduction {reduction}")
+        raise t.unsupported(f"reduction {reduction} is not known")
     if reduction == "mul" and data.dtype is STRING:
-        raise t.unsupported("a product of strings")
+        raise t.unsupported("reduction mul needs numbers, the input holds strings")
 
     def put(k: Builder, out: Tensor, at: Sequence[Scalar], value: Expr) -> None:
         if reduction != "none":
@@ -217,7 +217,7 @@ def tensor_scatter(
     positions wrap around.
     Shapes: past (B, …, M, …), update (B, …, S, …), write_indices (B,), default 0."""
     if mode not in ("linear", "circular"):
-        raise t.unsupported(f"mode {mode}")
+        raise t.unsupported(f"mode {mode} is not known")
     axis = t.axis(axis, past.rank)
     t.require_equal(update.rank, past.rank, "the update and the cache differ in rank")
     length, count = past.shape[axis], update.shape[axis]

@@ -65,7 +65,7 @@ def pad_tensor(
 ) -> Tensor:  # fmt: skip
     """x with elements added on each axis, or removed by negative pads. mode: constant, edge, reflect, wrap."""
     if mode not in ("constant", "edge", "reflect", "wrap"):
-        raise t.unsupported(f"mode {mode}")
+        raise t.unsupported(f"mode {mode} is not known")
     touched = [n for n in range(x.rank) if before[n] != 0 or after[n] != 0]
     if not touched:
         return x
@@ -156,7 +156,7 @@ def depth_to_space(t: Tracer, x: Tensor, *, blocksize: int, mode: str = "DCR") -
     elif mode == "CRD":
         blocks = t.transpose(t.reshape(x, [n, c, b, b, h, w]), [0, 1, 4, 2, 5, 3])
     else:
-        raise t.unsupported(f"mode {mode}")
+        raise t.unsupported(f"mode {mode} is not known")
     return t.reshape(blocks, [n, c, h * b, w * b])
 
 
@@ -169,7 +169,7 @@ def space_to_depth(t: Tracer, x: Tensor, *, blocksize: int, mode: str = "DCR") -
     t.require_equal(height - h * b, 0, "height is not a multiple of the block's size")
     t.require_equal(width - w * b, 0, "width is not a multiple of the block's size")
     if mode not in ("DCR", "CRD"):
-        raise t.unsupported(f"mode {mode}")
+        raise t.unsupported(f"mode {mode} is not known")
     perm = [0, 3, 5, 1, 2, 4] if mode == "DCR" else [0, 1, 3, 5, 2, 4]
     return t.reshape(t.transpose(t.reshape(x, [n, c, h, b, w, b]), perm), [n, c * b * b, h, w])
 

@@ -213,7 +213,7 @@ def rms_normalization(
     return scaled(t, root_mean_square(t, x, axis, epsilon)[0], scale, None, x.dtype)
 
 
-# ── others ────────────────────────────────────────────────────────────────────────────────────────────────────────
+# ── across channels, over given axes ──────────────────────────────────────────────────────────────────────────────
 
 
 @op("LRN", since=1)

@@ -46,7 +46,7 @@ def fitted(t: Tracer, x: Tensor, numbers: Sequence[int], sizes: Sequence[AnyDim]
     if policy == "stretch":
         return [Axis(n, d, s, Scale(s, d)) for n, d, s in zip(numbers, before, sizes, strict=True)]
     if policy not in ("not_larger", "not_smaller"):
-        raise t.unsupported(f"keep_aspect_ratio_policy {policy}")
+        raise t.unsupported(f"keep_aspect_ratio_policy {policy} is not known")
     top, bottom = sizes[0], before[0]
     for s, d in zip(sizes[1:], before[1:], strict=True):
         better = sh.compare("lt" if policy == "not_larger" else "gt", s * bottom, top * d)
