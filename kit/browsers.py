@@ -1,5 +1,5 @@
-"""Browsers by other drivers than Playwright: Firefox and WebKitGTK, where they are installed, and Chromium with tabs
-that can be hidden. Pages have as much of Playwright's as kit.chromium.Engine needs."""
+"""Browsers that Playwright does not drive: installed ones, Firefox and WebKitGTK, and Chromium with tabs that can be
+hidden. Their pages have the methods of Playwright's that kit.chromium.Engine calls."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from kit.chromium import ARGS, ROOT
 
 
 class Page(Protocol):
-    """version: of the browser. `evaluate` takes the text of a function, which may be async, and its argument."""
+    """version: of the browser. `evaluate` calls a JavaScript function, which may be async, with an argument."""
 
     version: str
 
@@ -31,14 +31,14 @@ def firefox_path() -> str | None:
 
 
 def webkit_path() -> Path | None:
-    """The browser that comes with WebKitGTK's driver."""
+    """The path of the browser that comes with WebKitGTK's driver."""
     if not shutil.which("WebKitWebDriver") or not shutil.which("Xvfb"):
         return None
     return next(iter(sorted(Path("/usr").glob("lib*/**/webkit2gtk-*/MiniBrowser"))), None)
 
 
 class PuppeteerPage:
-    """By Puppeteer, which speaks WebDriver BiDi with Firefox: no other driver is needed."""
+    """A page driven by Puppeteer, which speaks WebDriver BiDi with Firefox and needs no other driver."""
 
     def __init__(self, process: subprocess.Popen[str]) -> None:
         self.process = process
@@ -68,7 +68,7 @@ class PuppeteerPage:
         return self.ask("evaluate", function, arg)
 
     def hide(self) -> None:
-        """As when the user opens another tab."""
+        """Hides the page, as if the user opened another tab."""
         self.ask("hide")
 
 
@@ -94,12 +94,12 @@ def firefox() -> AbstractContextManager[PuppeteerPage]:
 
 
 def chromium(path: str) -> AbstractContextManager[PuppeteerPage]:
-    """Where pages can be hidden: Playwright's always are visible."""
+    """Chromium with pages that can be hidden; Playwright's are always visible."""
     return by_puppeteer("chrome", path, *ARGS)
 
 
 class WebkitPage:
-    """By Selenium. driver: selenium.webdriver.WebKitGTK."""
+    """A page driven by Selenium. driver: selenium.webdriver.WebKitGTK."""
 
     def __init__(self, driver: Any) -> None:
         self.driver = driver

@@ -1,4 +1,4 @@
-"""A model that is a chain of kernels no pass can fuse: for what must not grow with their number."""
+"""A chain of kernels that no pass can fuse, to measure costs for each kernel."""
 
 from __future__ import annotations
 

@@ -1,9 +1,9 @@
-"""Headless Chromium with the built package in it: what browser tests, conformance, demo and bench start it with.
+"""Headless Chromium with the built package, for browser tests, conformance, demo and bench.
 
-`Engine` gives a page onnxruntime's Python shape: `engine.open(model).run(None, feeds)`, NumPy in and out. Everything
-goes through the package's public JavaScript API (kit/pages/bridge.js). What that API has no name for (bfloat16,
-float8, two-bit integers …) it carries as raw bits of another type, sequences as arrays of tensors, an empty optional as
-null; here they get their own types back, by the types the model declares.
+`Engine` gives a page onnxruntime's Python API: `engine.open(model).run(None, feeds)`, with NumPy arrays. All calls go
+through the package's public JavaScript API (kit/pages/bridge.js). Element types that this API lacks (bfloat16, float8,
+two-bit integers …) cross as raw bits of another type, sequences as arrays of tensors, an empty optional as null; this
+module converts them back by the types that the model declares.
 """
 
 from __future__ import annotations
@@ -61,12 +61,12 @@ CARRIERS |= {kind.name: "uint8" for kind in dt.ALL if kind.is_float and kind.siz
 
 
 def build() -> None:
-    """dist/ and build/site/, from the working tree."""
+    """Builds dist/ and build/site/ from the working tree."""
     subprocess.run(["node", "scripts/build_web.mjs"], cwd=ROOT, check=True, stdout=subprocess.DEVNULL)
 
 
 def chromium_path() -> str | None:
-    """Where scripts/setup.sh found Chromium, else one on PATH; None: Playwright's own."""
+    """The Chromium that scripts/setup.sh found, else one on PATH; None for Playwright's own."""
     noted = ROOT / "build" / "chromium"
     if noted.exists():
         return noted.read_text().strip() or None
@@ -75,7 +75,7 @@ def chromium_path() -> str | None:
 
 @contextmanager
 def launch() -> Iterator[Browser]:
-    """A browser; each of its contexts is a profile without cache."""
+    """A browser; each of its contexts is a new profile with an empty cache."""
     with sync_playwright() as playwright:
         chromium = playwright.chromium.launch(executable_path=chromium_path(), args=ARGS)
         try:
@@ -86,7 +86,7 @@ def launch() -> Iterator[Browser]:
 
 @contextmanager
 def launch_profile() -> Iterator[BrowserContext]:
-    """A browser with one profile that lies on the disk, as a person's does."""
+    """A browser with one profile on disk, like a user's."""
     with sync_playwright() as playwright, tempfile.TemporaryDirectory() as folder:
         chromium = playwright.chromium.launch_persistent_context(folder, executable_path=chromium_path(), args=ARGS)
         try:
@@ -96,7 +96,7 @@ def launch_profile() -> Iterator[BrowserContext]:
 
 
 def url_of(path: Path) -> str:
-    """The address of a file on our servers."""
+    """The URL path of a file on the test server."""
     for prefix, folder in MOUNTS.items():
         if prefix != "/" and path.is_relative_to(folder):
             return prefix + path.relative_to(folder).as_posix()
@@ -104,7 +104,7 @@ def url_of(path: Path) -> str:
 
 
 class BrowserError(Exception):
-    """An error of the page; `kind` is its class there."""
+    """An error in the page; kind: the name of its JavaScript class."""
 
     def __init__(self, kind: str, message: str) -> None:
         super().__init__(f"{kind}: {message}")
@@ -112,8 +112,8 @@ class BrowserError(Exception):
 
 
 class Engine:
-    """The package in a page. limit: seconds an answer may take; then the worker is ended and the next call starts
-    another one. Errors: BrowserError, TimeoutError."""
+    """The package in a page. limit: seconds that an answer may take, after which the worker ends and the next call
+    starts another. Errors: BrowserError, TimeoutError."""
 
     def __init__(self, page: Page, origin: str, limit: float = 600.0) -> None:
         self.page, self.limit = page, limit
@@ -129,16 +129,16 @@ class Engine:
         raise BrowserError(answer["error"]["type"], answer["error"]["message"])
 
     def open(self, model: Path | bytes, **options: Any) -> Session:
-        """A session from served file or bytes; options: onnxruntime-web's session options."""
+        """A session of a served file or of bytes; options: onnxruntime-web's session options."""
         source = {"url": url_of(model)} if isinstance(model, Path) else {"base64": base64.b64encode(model).decode()}
         return Session(self, self.call("open", source, options))
 
     def python(self, code: str) -> Any:
-        """Runs code in the worker's interpreter; its last value."""
+        """Runs Python code in the worker. Returns the value of its last expression."""
         return self.call("python", code, None)
 
     def boot(self) -> float:
-        """Milliseconds to start the worker with the engine in it."""
+        """Starts the worker and the engine. Returns the milliseconds it took."""
         return self.call("boot")
 
 
@@ -159,7 +159,7 @@ class Session:
         return [from_json(value, self.dtypes[name]) for name, value in zip(names, answer["values"], strict=True)]
 
     def repeat(self, feeds: Mapping[str, Any], count: int) -> list[float]:
-        """Milliseconds of each of `count` runs, results left in the page."""
+        """The milliseconds of each of `count` runs, whose results stay in the page."""
         return self.engine.call("repeat", self.number, to_feeds(feeds), count)
 
     def explain(self) -> dict[str, Any]:
@@ -194,7 +194,7 @@ def to_json(value: Any) -> Any:
 
 
 def from_json(value: Any, declared: str | None) -> Any:
-    """An output; `declared`, the element type that the model names, tells what raw bits are."""
+    """An output; declared: the model's element type, by which raw bits are converted."""
     if value is None or isinstance(value, list):
         return value and [from_json(item, declared) for item in value]
     shape = tuple(value["dims"])

@@ -1,6 +1,6 @@
-"""Damaged Programs, as files: bits turned, ends cut off, entries of headers changed and the checksum made fresh.
+"""Damaged Program files: flipped bits, truncation, and changed header entries with a new checksum.
 
-python -m kit.corrupted --count 1500: opens and runs them natively and counts what is not one of our errors.
+python -m kit.corrupted --count 1500: opens and runs them natively and counts failures that are not typed errors.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from kit.probes import PROBES
 from pyruntime import InferenceSession, InvalidInput, PyRuntimeError, SessionOptions
 from pyruntime.program.format import Program
 
-Case = tuple[str, bytes, dict[str, Any]]  # what was done, the file, feeds
+Case = tuple[str, bytes, dict[str, Any]]  # the damage in words, the file, feeds
 SECONDS, BYTES = 10, 1 << 30
 ODD = [
     *[
@@ -54,21 +54,21 @@ ODD = [
 
 
 def sources() -> list[tuple[str, bytes, dict[str, Any]]]:
-    """Name, file and feeds of small Programs with all kinds of steps."""
+    """Name, file and feeds of small Programs that have every kind of step."""
     out = []
     for name, probe in PROBES.items():
         session = InferenceSession(probe.model)
         try:
             out.append((name, session.export(weights=True), probe.runs[0][0]))
         except InvalidInput:
-            continue  # no single Program, or steps that a file cannot hold
+            continue  # several Programs, or steps that a file cannot store
     for name in ("superres", "lstm_tagger"):
         out.append((name, InferenceSession(zoo.materialize(name)).export(weights=True), zoo.inputs(name)))
     return out
 
 
 def corrupted(program: bytes, draw: random.Random) -> tuple[str, bytes]:
-    """One way to damage a file, and the file."""
+    """Damages a file at random. Returns the damage in words, and the file."""
     kind = draw.choice(["bits", "cut", "header", "header", "header", "header"])
     if kind == "cut":
         size = draw.randrange(len(program))
@@ -86,7 +86,7 @@ def corrupted(program: bytes, draw: random.Random) -> tuple[str, bytes]:
 
 
 def _change(header: dict[str, Any], draw: random.Random) -> str:
-    """Change one entry somewhere, each depth as likely; gives what was done."""
+    """Changes one entry, of any depth with equal probability. Returns the change in words."""
     path: list[str | int] = []
     outer: Any = {"header": header}
     key: Any = "header"
@@ -112,7 +112,7 @@ def _change(header: dict[str, Any], draw: random.Random) -> str:
 
 
 def cases(found: list[tuple[str, bytes, dict[str, Any]]], seed: int, first: int, count: int) -> Iterator[Case]:
-    """Cases by number: each is drawn for itself, so that one can be had again."""
+    """Cases by number, each with its own random seed, so that one can be repeated."""
     for n in range(first, count):
         draw = random.Random(f"{seed} {n}")
         name, program, feeds = draw.choice(found)
@@ -121,7 +121,7 @@ def cases(found: list[tuple[str, bytes, dict[str, Any]]], seed: int, first: int,
 
 
 def outcome(data: bytes, feeds: dict[str, Any]) -> str:
-    """How opening and running a file ends: "ran", the name of one of our errors, or "untyped: …"."""
+    """The outcome of opening and running a file: "ran", the name of a typed error, or "untyped: …"."""
     try:
         session = InferenceSession(data, SessionOptions(memory_limit=BYTES // 4))
         session.run(None, feeds)
@@ -133,7 +133,7 @@ def outcome(data: bytes, feeds: dict[str, Any]) -> str:
 
 
 def watched(found: list[Any], seed: int, count: int) -> Iterator[tuple[str, str]]:
-    """What was done and how it ended, in a process of its own that is ended where it takes too long."""
+    """The damage and its outcome, from a subprocess that is ended if it takes too long."""
     with tempfile.TemporaryDirectory() as folder:
         place = Path(folder, "sources")
         place.write_bytes(pickle.dumps(found))
@@ -157,7 +157,7 @@ def watched(found: list[Any], seed: int, count: int) -> Iterator[tuple[str, str]
 
 
 def work(place: Path, seed: int, first: int, count: int) -> None:
-    """The process that `watched` looks at. One case has SECONDS of processor time before the system ends it."""
+    """The subprocess of `watched`. The system ends it after SECONDS of processor time for one case."""
     for told, data, feeds in cases(pickle.loads(place.read_bytes()), seed, first, count):
         print("begins", told.replace("\n", " "), sep="\t", flush=True)
         used = resource.getrusage(resource.RUSAGE_SELF)

@@ -1,6 +1,6 @@
-"""Decoders of random weights, as model builders write them: GroupQueryAttention, norms and gated products. Weights are
-float32, float16, or codes of 8 or 4 bits in blocks of 32 (MatMulNBits), with "a" for accuracy_level 4: activations may
-be quantised, too, as model builders allow for processors."""
+"""Decoders with random weights, as model builders export them: GroupQueryAttention, norms and gated MLPs. Weights are
+float32, float16, or 8- or 4-bit codes in blocks of 32 (MatMulNBits). "a" in the name is accuracy_level 4: the runtime
+may quantise activations, too."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ class Size(NamedTuple):
     width: int
     layers: int
     heads: int
-    kv: int  # heads of keys and values
-    inner: int  # width of the gated products
+    kv: int  # KV heads
+    inner: int  # width of the gated MLP
     words: int
 
 
@@ -31,7 +31,7 @@ SIZES = {
 
 
 class Decoder:
-    """empty: its weights are only counted."""
+    """empty: count the weights without allocating them."""
 
     def __init__(self, size: Size, kind: str, empty: bool) -> None:
         self.size, self.kind, self.empty = size, kind, empty
@@ -107,7 +107,7 @@ def _value(name: str, kind: int, shape: list[Any]) -> onnx.ValueInfoProto:
 
 
 def cache_bytes(size: Size, kind: str, length: int) -> int:
-    """Keys and values of so many tokens."""
+    """A KV cache of this many tokens."""
     return 2 * size.layers * size.kv * size.width // size.heads * length * (2 if kind == "fp16" else 4)
 
 

@@ -21,7 +21,7 @@ class Block(NamedTuple):
 
 
 def blocks(language: str) -> list[Block]:
-    """The fenced blocks of a language, in all files."""
+    """The fenced code blocks in a language, of all files."""
     found = []
     for file in FILES:
         text = (ROOT / file).read_text()

@@ -1,4 +1,4 @@
-"""What a decoder writes at temperature 0, by onnxruntime and without a cache."""
+"""Greedy decoding by onnxruntime, without a KV cache."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import onnxruntime
 
 
 def tokens_after(model: Path, ids: Sequence[int], count: int) -> list[int]:
-    """The likeliest ones; inputs and outputs are named as Hugging Face's exporters name them."""
+    """The most likely tokens that follow; inputs and outputs have the names of Hugging Face's exporters."""
     session = onnxruntime.InferenceSession(model, providers=["CPUExecutionProvider"])
     names = {x.name for x in session.get_inputs()}
     none = {

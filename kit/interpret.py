@@ -1,4 +1,4 @@
-"""Runs an ONNX model by the reference evaluator: no provider, any operator. Slow; for small cases only."""
+"""Runs an ONNX model in the reference evaluator, without a provider: any operator, but slow, so small cases only."""
 
 from __future__ import annotations
 
@@ -47,8 +47,8 @@ def storage(x: np.ndarray) -> list[Any]:
 
 
 def run(model: bytes, feeds: dict[str, Any], symbolic: bool = False) -> list[Any]:
-    """Outputs as numpy arrays (lists for sequences, None for empty optionals). With `symbolic` the program is traced
-    for feeds of any shape of that rank."""
+    """Outputs as NumPy arrays, lists for sequences, None for empty optionals. symbolic: trace for feeds of any shape of
+    the same rank."""
     graph = load(model)
     fixed: set[str] = set()
     dims: set[Symbol] = set()
@@ -92,7 +92,7 @@ def _settled(name: str, x: Any, spec: Any, dims: set[Symbol]) -> Any:
 
 
 def run_traced(traced: Any, feeds: dict[str, Any]) -> dict[str, Any]:
-    """Outputs by name as (shape, flat values), of what `trace_graph` gave."""
+    """Outputs by name as (shape, flat values). traced: from `trace_graph`."""
     flat: dict[Any, Any] = {}
     for name, x in feeds.items():
         for n, item in enumerate(x) if isinstance(x, list) else [(-1, x)]:

@@ -1,11 +1,11 @@
-"""Architectures from the onnx wheel whose weights are drawn here, since those they come with see next to nothing.
+"""Architectures from the onnx wheel with random weights, since their own weights hide nearly all errors.
 
-The wheel's nine light models (onnx/backend/test/data/light) hold almost no weights: every matrix and filter of a
-product but one of inception_v1, and most vectors, is made by ConstantOfShape, one number throughout. All channels are
-equal then, and each of the nine answers with one number a thousand times: swapped channels, rows or filters change
-nothing. So they are cases of the official suite only (kit/conformance), and here these five get weights like a
-trained model's; `test_light_models_are_constant` in tests/test_kit.py holds both statements. The other four would
-repeat: resnet50 is in the zoo, alexnet, vgg19 and zfnet512 are larger than 200 MB with the same kinds of layers.
+The wheel's nine light models (onnx/backend/test/data/light) store almost no weights: ConstantOfShape makes every matrix
+and filter but one of inception_v1, and most vectors, of one number. All channels are equal then, and each of the nine
+outputs has one number a thousand times: swapped channels, rows or filters change nothing. So they are cases of the
+official suite only (kit/conformance). Here five of them get random weights of a trained model's magnitudes;
+`test_light_models_are_constant` in tests/test_kit.py checks both statements. The other four would add nothing: resnet50
+is in the zoo; alexnet, vgg19 and zfnet512 are larger than 200 MB with the same kinds of layers.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ def light_path(name: str) -> Path:
 
 
 def constant_weights(model: onnx.ModelProto) -> dict[str, tuple[list[int], float]]:
-    """Shape and value of each tensor that a ConstantOfShape makes of a shape known beforehand."""
+    """Shape and value of each tensor that a ConstantOfShape makes of a constant shape."""
     stored = {tensor.name: tensor for tensor in model.graph.initializer}
     found = {}
     for node in model.graph.node:
@@ -41,12 +41,12 @@ def constant_weights(model: onnx.ModelProto) -> dict[str, tuple[list[int], float
 
 
 def materialize(name: str) -> Path:
-    """The path of the model with weights of its own, written on first use."""
+    """The path of the model with random weights, written on first use."""
     return zoo.cached(zoo.CACHE / f"{name}.onnx", [light_path(name), Path(__file__)], lambda path: _write(name, path))
 
 
 def inputs(name: str) -> zoo.Feeds:
-    """A picture of noise, the same on every machine."""
+    """A picture of random noise, the same on every machine."""
     graph = onnx.load(light_path(name)).graph
     stored = {tensor.name for tensor in graph.initializer}
     (info,) = [info for info in graph.input if info.name not in stored]
@@ -55,8 +55,8 @@ def inputs(name: str) -> zoo.Feeds:
 
 
 def _write(name: str, path: Path) -> None:
-    """All weights are drawn, the few stored ones too: trained statistics do not fit drawn filters. What the last
-    softmax reads is an output as well, since that hides differences of small numbers and of large ones."""
+    """All weights are random, also the few stored ones, since trained statistics do not fit random filters. The input
+    of the last softmax is an output as well, since a softmax hides differences."""
     model = onnx.load(light_path(name))
     graph = model.graph
     shapes = {key: shape for key, (shape, _) in constant_weights(model).items()}
@@ -77,12 +77,12 @@ def _write(name: str, path: Path) -> None:
     onnx.save(model, path)
 
 
-# Operands that scale what passes through: scale and variance of a normalisation, either side of a product
+# Inputs that scale activations: scale and variance of a normalisation, either operand of Mul
 FACTORS = {"BatchNormalization": (1, 4), "Mul": (0, 1)}
 
 
 def _weights(key: str, shape: list[int], factor: bool) -> np.ndarray:
-    """Filters and matrices that keep the size of what passes through them, factors around 1, sums around 0."""
+    """Filters and matrices that keep the magnitude of activations, factors around 1, biases around 0."""
     generator = _generator(key)
     if math.prod(shape) > max(shape, default=0):
         return generator.standard_normal(shape, dtype=np.float32) * np.float32(math.sqrt(2 / math.prod(shape[1:])))

@@ -1,6 +1,7 @@
-"""Real models with feeds and known outputs, as one table that native and browser tests share.
+"""Whole networks with feeds and known outputs, as one table that native and browser tests share.
 
-The light models of the onnx wheel are not among them: their weights are constant (kit/light_models.py says which).
+Most are exported architectures with random weights (kit/zoo, kit/light_models.py); the digit classifier of the demo and
+the voice detector Silero have trained weights.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ Outputs = list[np.ndarray]
 
 @dataclass(frozen=True)
 class Model:
-    """check(outputs) raises AssertionError where they differ from what is known."""
+    """check(outputs) raises AssertionError if they differ from the known ones."""
 
     name: str
     path: Callable[[], Path]
@@ -42,10 +43,9 @@ def assert_close(expected: Outputs, actual: Outputs, tolerance: float) -> None:
         assert_equal(right, left, rtol, float(tolerance * size), f"outputs[{i}]")
 
 
-# The default is far above float32 noise (1e-6 here between runs of onnxruntime with and without optimisation).
-# Quantised and fp16 models round activations, so noise of one unit in the last place moves an output by a whole step:
-# scaling the weights of each by 1 + 3e-7 N(0, 1) moves onnxruntime's own outputs by up to these fractions, or
-# its optimisation does.
+# The default is 100 times the float32 noise, 1e-6 between onnxruntime with and without optimisation. Quantised and fp16
+# models round activations, so that a last bit moves an output by a whole step: these are the fractions by which
+# onnxruntime's own outputs move if its weights are scaled by 1 + 3e-7 N(0, 1), or if it optimises.
 TOLERANCE = {
     "llama_mini.dyn": 0.03,
     "llama_mini.fp16": 1e-3,
@@ -63,7 +63,7 @@ def _zoo(name: str) -> Model:
 
 
 def _empty_past(name: str) -> Model:
-    """A decoder's first step: three tokens, nothing cached yet."""
+    """A decoder's first step: three tokens, an empty KV cache."""
 
     def feeds() -> zoo.Feeds:
         given = zoo.inputs(name)
@@ -79,7 +79,7 @@ def _empty_past(name: str) -> Model:
 
 
 def _with_outputs(name: str, more: list[str]) -> Path:
-    """The zoo's model with inner float tensors as further outputs."""
+    """The zoo's model with inner float tensors as additional outputs."""
     path = zoo.CACHE / f"{name}.more.onnx"
     source = zoo.materialize(name)
     if not path.exists() or path.stat().st_mtime < source.stat().st_mtime:
@@ -92,7 +92,7 @@ def _with_outputs(name: str, more: list[str]) -> Path:
 
 def _minilm_dyn() -> Model:
     """Chaotic: the weights times 1 + 3e-7 N(0, 1) move onnxruntime's own last output by 45 % of its largest value (the
-    first layer's by 1 %), so the first layer is compared and the rest only held to be finite."""
+    first layer's by 1 %), so the first layer is compared, and the others must be finite."""
     name = "minilm.dyn"
     path = partial(_with_outputs, name, ["layer_norm_2"])
 
@@ -107,7 +107,7 @@ def _minilm_dyn() -> Model:
 
 def _yolo_nms() -> Model:
     """Scores differ by less than float noise, so detections depend on the last bit (481 or 476 of them in onnxruntime).
-    Boxes and scores are compared with the oracle; what follows them with the oracle run on the same boxes and scores.
+    Boxes and scores are compared with the oracle; detections with the oracle's for the same boxes and scores.
     """
     name, cut = "yolo_nms", ["boxes", "scores"]
     path = partial(_with_outputs, name, cut)
@@ -134,7 +134,7 @@ def _drawn(name: str) -> Model:
 
 
 def _digits() -> Model:
-    """The demo's classifier on its twenty samples, each of which it reads right."""
+    """The demo's classifier, with trained weights, which must recognise its twenty samples."""
     path = ROOT / "demo" / "digits" / "digits.onnx"
     samples = json.loads(path.with_name("samples.json").read_text())
 
@@ -163,11 +163,11 @@ MODELS = {
 
 
 def silero_path(version: str = "v5") -> Path:
-    """The real voice detector, from the npm package of a client: v5, v6 or legacy."""
+    """The path of the voice detector Silero, with trained weights, in the npm package vad-web: v5, v6 or legacy."""
     return ROOT / "node_modules" / "@ricky0123" / "vad-web" / "dist" / f"silero_vad_{version}.onnx"
 
 
-# version -> samples a frame, samples of the frame before it in front (the client of v5 sends none)
+# version -> samples of a frame, samples of the previous frame before it (the client of v5 sends none)
 SILERO = {"v5": (512, 0), "v6": (512, 64), "legacy": (1536, 0)}
 
 
@@ -180,7 +180,7 @@ def silero_frames(version: str = "v5", count: int = 100) -> np.ndarray:
 
 
 def silero(session: Any, version: str = "v5", count: int = 100) -> np.ndarray:
-    """Speech probability of each frame, the state fed back; `session` has onnxruntime's `run`."""
+    """The speech probability of each frame, with the state fed back; session: with onnxruntime's `run`."""
     rate = np.array(16000, np.int64)
     shapes = {"h": (2, 1, 64), "c": (2, 1, 64)} if version == "legacy" else {"state": (2, 1, 128)}
     state = {name: np.zeros(shape, np.float32) for name, shape in shapes.items()}

@@ -1,4 +1,4 @@
-"""Models in ONNX Runtime's own format, as it writes them."""
+"""Models in ONNX Runtime's own format."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ LEVELS = ("DISABLE_ALL", "ENABLE_BASIC", "ENABLE_EXTENDED", "ENABLE_ALL")
 
 
 def saved(model: bytes, path: Path, level: str = "DISABLE_ALL") -> bytes:
-    """What ONNX Runtime saves of an ONNX model at a level of optimisation, in the file `path`."""
+    """Saves an ONNX model in the file `path`, optimised to a level. Returns the file's bytes."""
     import onnxruntime
 
     options = onnxruntime.SessionOptions()

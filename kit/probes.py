@@ -1,6 +1,6 @@
-"""Small models, each for one thing a runtime can get wrong, with outputs worked out by NumPy.
+"""Small models, each for one possible error of a runtime, with expected outputs from NumPy.
 
-One table for native and browser tests. Feeds and outputs have onnxruntime's Python shape.
+One table for native and browser tests. Feeds and outputs have the types of onnxruntime's Python API.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ Runs = list[tuple[dict[str, Any], list[Any]]]
 
 @dataclass(frozen=True)
 class Probe:
-    """runs: feeds and their outputs, all on one session."""
+    """runs: feeds and expected outputs, in order, on one session."""
 
     name: str
     model: bytes

@@ -27,8 +27,8 @@ _STOP = "import sys; sys.monitoring.free_tool_id(4); del sys.entered"
 
 @contextmanager
 def counting(engine: Engine) -> Iterator[Callable[[], list[str]]]:
-    """Yields `take`: the names of the functions entered since it was called before, those that taking itself enters
-    included (a `take` right after another gives just these)."""
+    """Yields `take`, which returns the names of the functions entered since its previous call, including those that
+    `take` enters itself (two calls in a row return just these)."""
     engine.python(_START)
     try:
         engine.python(_TAKE)

@@ -1,4 +1,4 @@
-"""A generated sound that a voice detector takes for speech: a gliding voice's vowels between faintly noisy pauses."""
+"""A generated sound that a voice detector classifies as speech: vowels of gliding pitch between pauses with noise."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def _noise(generator: np.random.Generator, seconds: float) -> np.ndarray:
 
 
 def _syllable(generator: np.random.Generator) -> np.ndarray:
-    """Pulses of gliding pitch and a little breath, through the resonances of two vowels, swelling and fading."""
+    """Pulses of gliding pitch with some noise, filtered by the formants of two vowels, with an envelope."""
     count = int(generator.uniform(0.18, 0.3) * RATE)
     low, high = generator.uniform(110, 170, 2)
     pitch = np.linspace(low, high, count) * (1 + 0.01 * generator.standard_normal())
@@ -47,7 +47,7 @@ def _syllable(generator: np.random.Generator) -> np.ndarray:
 
 
 def _resonate(sound: np.ndarray, frequency: np.ndarray, width: float) -> np.ndarray:
-    """Two-pole filter whose resonance moves: y[n] = x[n] + 2 r cos(w) y[n-1] - r^2 y[n-2]."""
+    """A two-pole filter with a moving resonance: y[n] = x[n] + 2 r cos(w) y[n-1] - r^2 y[n-2]."""
     radius = np.exp(-np.pi * width / RATE)
     first = (2 * radius * np.cos(2 * np.pi * frequency / RATE)).tolist()
     second = radius * radius

@@ -12,13 +12,13 @@ from onnx import TensorProto, helper
 from kit.small_models import model
 
 FLOAT, HALF, INT = TensorProto.FLOAT, TensorProto.FLOAT16, TensorProto.INT64
-B, H, S, D = 1, 2, 40, 8  # batch, heads, places, size
+B, H, S, D = 1, 2, 40, 8  # batch, heads, rows, head size
 HEADS = (B, H, S, D)
 KINDS = {FLOAT: "fp32", HALF: "fp16", TensorProto.INT8: "int8"}
 
 
 class Graph:
-    """Nodes as they come, and small constants."""
+    """A list of nodes, and small constants."""
 
     def __init__(self) -> None:
         self.nodes: list[onnx.NodeProto] = []
@@ -40,11 +40,11 @@ class Graph:
         return self("Reshape", x, [-1])
 
 
-Write = Callable[[Graph, str, str, str], str]  # past, new rows, output -> its name; places of the rows: "at"
+Write = Callable[[Graph, str, str, str], str]  # past, new rows, output -> its name; "at": the positions of the rows
 
 
 def by_all_coordinates(g: Graph, past: str, new: str, to: str) -> str:
-    """torch.onnx's index_put of today: a coordinate for each axis of each element."""
+    """index_put of the dynamo exporter: a coordinate for each axis of each element."""
     shape, axes = g("Shape", new), []
     for n in range(4):
         along = "at" if n == 2 else g("Range", 0, g("Gather", shape, n), 1)
@@ -54,7 +54,7 @@ def by_all_coordinates(g: Graph, past: str, new: str, to: str) -> str:
 
 
 def by_rows(g: Graph, past: str, new: str, to: str) -> str:
-    """TorchScript's index_put of past[:, :, at]: coordinates of batch, head and place."""
+    """TorchScript's index_put of past[:, :, at]: coordinates of batch, head and row."""
     rows = g("Slice", g("Shape", new), [0], [3], [0])
     axes = []
     for n in range(3):
@@ -65,7 +65,7 @@ def by_rows(g: Graph, past: str, new: str, to: str) -> str:
 
 
 def by_transposes(g: Graph, past: str, new: str, to: str) -> str:
-    """slice_scatter and index_copy with the places first."""
+    """slice_scatter and index_copy with the axis of rows first."""
     perm = [2, 1, 0, 3]
     turned = g("Transpose", past, perm=perm)
     done = g("ScatterND", turned, g("Unsqueeze", "at", [-1]), g("Transpose", new, perm=perm))
@@ -73,7 +73,7 @@ def by_transposes(g: Graph, past: str, new: str, to: str) -> str:
 
 
 def by_reshapes(g: Graph, past: str, new: str, to: str) -> str:
-    """Batch and heads are one axis while rows are written."""
+    """Batch and heads are merged into one axis while rows are written."""
     flat = g("Reshape", past, [B * H, S, D])
     rows = g("Expand", g("Reshape", "at", [1, -1, 1]), g("Shape", g("Reshape", new, [B * H, -1, D])))
     return g("Reshape", g("ScatterElements", flat, rows, g("Reshape", new, [B * H, -1, D]), axis=1), HEADS, to=to)
@@ -86,7 +86,7 @@ def by_elements(g: Graph, past: str, new: str, to: str) -> str:
 
 
 def mask(g: Graph, shape: list[int]) -> tuple[str, str]:
-    """Which places are written, and by which of the new rows."""
+    """A mask of the rows that are written, and the index of the new row for each."""
     first = g("ReduceMin", "at", keepdims=0)
     row = g("Sub", g("Range", 0, S, 1), first)
     rows = g("Size", "at")
@@ -95,7 +95,7 @@ def mask(g: Graph, shape: list[int]) -> tuple[str, str]:
 
 
 def by_mask(g: Graph, past: str, new: str, to: str) -> str:
-    """slice_scatter as PyTorch takes it apart."""
+    """slice_scatter as PyTorch decomposes it."""
     written, row = mask(g, [S, 1])
     return g("Where", written, g("Gather", new, row, axis=2), past, to=to)
 
@@ -107,21 +107,21 @@ def by_mask_of_kept(g: Graph, past: str, new: str, to: str) -> str:
 
 
 def by_two(g: Graph, past: str, new: str, to: str) -> str:
-    """Twice, where only the second is an output."""
+    """Written twice; only the second result is an output."""
     index = g("Expand", g("Reshape", "at", [1, 1, -1, 1]), g("Shape", new))
     first = g("ScatterElements", past, index, g("Neg", new), axis=2)
     return by_rows(g, first, new, to)
 
 
 def by_mask_of_elements(g: Graph, past: str, new: str, to: str) -> str:
-    """Not rows but elements are chosen."""
+    """The mask selects elements instead of rows."""
     written, row = mask(g, [1, 1, S, 1])
     each = g("And", written, g("Greater", g("Range", 0, D, 1), -1))
     return g("Where", each, g("Gather", new, row, axis=2), past, to=to)
 
 
 def by_numbers(g: Graph, past: str, new: str, to: str) -> str:
-    """past · (1 - mask) + new · mask: 0 times what is not finite is not 0."""
+    """past · (1 - mask) + new · mask, which differs from a selection: 0 times infinity is NaN."""
     written, row = mask(g, [1, 1, S, 1])
     kept = g("CastLike", g("Not", written), past)
     fresh = g("Mul", g("CastLike", written, past), g("Gather", new, row, axis=2))
@@ -129,13 +129,13 @@ def by_numbers(g: Graph, past: str, new: str, to: str) -> str:
 
 
 def after_reading(g: Graph, past: str, new: str, to: str) -> str:
-    """The past's largest element is part of what is new."""
+    """The new rows depend on the past's largest element."""
     most = g("ReduceMax", past, keepdims=0)
     return by_rows(g, past, g("Mul", new, g("Min", most, g("CastLike", 1, most))), to)
 
 
 def before_reading(g: Graph, past: str, new: str, to: str) -> str:
-    """The past is read behind what is made of it."""
+    """A node reads the past after its update."""
     index = g("Expand", g("Reshape", "at", [1, 1, -1, 1]), g("Shape", new))
     g("ScatterElements", past, index, new, to=to, axis=2)
     g("Neg", past, to=f"{to}_negated")
@@ -143,7 +143,7 @@ def before_reading(g: Graph, past: str, new: str, to: str) -> str:
 
 
 def by_window(g: Graph, past: str, new: str, to: str) -> str:
-    """The last S rows of the past and what is new."""
+    """The last S rows of the past and the new rows."""
     return g("Slice", g("Concat", past, new, axis=2), [-S], [np.iinfo(np.int64).max], [2], to=to)
 
 
@@ -159,8 +159,7 @@ COPIED = [by_mask_of_elements, by_numbers, after_reading, before_reading, by_win
 
 
 def decoder(write: Write, kind: int = FLOAT) -> onnx.ModelProto:
-    """Attention over all places up to each token's own; keys are written as values are. Of int8 caches keys and values
-    are quantised."""
+    """Causal attention over a cache; keys are written like values. Keys and values of int8 caches are quantised."""
     g = Graph()
     dtype = helper.tensor_dtype_to_np_dtype(HALF if kind == HALF else FLOAT)
     presents = []
@@ -188,7 +187,7 @@ def decoder(write: Write, kind: int = FLOAT) -> onnx.ModelProto:
 
 
 def steps(kind: int) -> list[dict[str, np.ndarray]]:
-    """A prompt of five tokens, then tokens one by one, then places over again."""
+    """A prompt of five tokens, then single tokens, then rows that overwrite earlier ones."""
     random, dtype = np.random.default_rng(0), np.float16 if kind == HALF else np.float32
     found = []
     for at in (np.arange(5), *[np.array([n]) for n in range(5, 27)], np.arange(2, 6)):

@@ -8,13 +8,13 @@ from pyruntime.codegen.linear_memory import POISON
 from pyruntime.providers.wasm import code_writer
 
 TRIGGER = 13.0
-LOOKS = 1 << 30  # a second or so: a test whose thread never comes fails, and does not hang
+LOOKS = 1 << 30  # about a second: if the thread never comes, the test fails and does not hang
 _print_kernel = code_writer.print_kernel
 
 
 def install(thread: int) -> None:
-    """From now on kernels write out of bounds on this thread when the first element of their first input is TRIGGER.
-    The others wait for that in their first chunks, so that this thread surely finds one to claim."""
+    """Makes kernels write out of bounds on this thread if the first element of their first input is TRIGGER. The other
+    threads wait for that in their first chunks, so that this thread finds a chunk to claim."""
 
     def trapping(module: Any, name: str, code: Any, *more: Any) -> Any:
         inner = _print_kernel(module, name + "_inner", code, *more)

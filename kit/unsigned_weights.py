@@ -1,6 +1,6 @@
-"""Products of codes that every processor computes alike: onnxruntime adds pairs of uint8 × int8 products in 16 bits,
-with saturation, where a processor has no better instruction (AVX2 without VNNI); uint8 × uint8 is exact everywhere.
-It has no int8 × uint8, so products of int8 activations stay as they are: give these weights of seven bits."""
+"""Makes integer products equal on every processor: on AVX2 without VNNI, onnxruntime adds pairs of uint8 × int8
+products in 16 bits, with saturation; uint8 × uint8 is exact everywhere. It has no int8 × uint8, so products of int8
+activations are left alone: their weights should have seven bits."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ SIGN = 128
 
 
 def unsigned_weights(data: bytes) -> bytes:
-    """The model with int8 initializers that enter products as uint8, each 128 more, and zero points likewise."""
+    """The model with the int8 weights of products, and their zero points, as uint8 with 128 added."""
     if b"Integer" not in data and b"QLinear" not in data:
         return data
     model = onnx.load_from_string(data)
@@ -24,7 +24,7 @@ def unsigned_weights(data: bytes) -> bytes:
         tensor = weights.get(node.input[weight]) if weight else None
         if tensor is None or (tensor.name not in moved and tensor.data_type != onnx.TensorProto.INT8):
             continue
-        own = weights.get(node.input[2]) if len(node.input) > 2 else None  # the zero point of what the weights meet
+        own = weights.get(node.input[2]) if len(node.input) > 2 else None  # the zero point of the activations
         if own is not None and own.data_type == onnx.TensorProto.INT8:
             continue
         if len(node.input) <= zero or not node.input[zero]:

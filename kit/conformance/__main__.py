@@ -1,4 +1,4 @@
-"""python -m kit.conformance: run the suite, report, compare with the list of what fails (failing.txt)."""
+"""python -m kit.conformance: runs the suite, reports, and compares with the list of failing cases (failing.txt)."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def parse() -> argparse.Namespace:
 
 
 def progress(total: int):
-    """A counter on a terminal, nothing elsewhere."""
+    """Shows a counter on a terminal, and nothing elsewhere."""
     done = 0
 
     def show(_: Result) -> None:

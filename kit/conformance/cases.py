@@ -1,7 +1,7 @@
 """The cases of the ONNX backend suite as plain data: model bytes, inputs, expected outputs, tolerances.
 
-The node cases are built by code of the onnx package (some from random numbers: the generator is seeded here), the
-others are files of its wheel. Building takes seconds, so the list is kept in build/conformance.
+Code of the onnx package builds the node cases, some from random numbers (this module seeds the generator); the others
+are files of its wheel. Building takes seconds, so the list is cached in build/conformance.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ from kit.zoo import replacing
 CACHE = Path(__file__).parents[2] / "build" / "conformance"
 CATEGORIES = ("node", "expanded", "simple", "pytorch-converted", "pytorch-operator", "real")
 
-# An array, a list of values (sequence), a dict (map), or None (an empty optional).
+# An array, a list (sequence), a dict (map), or None (an empty optional).
 Value = Any
 
 
 @dataclass(frozen=True)
 class Case:
-    """op: the operator a node case is about, also for its expansion into the operator's function; "" for models.
+    """op: the operator of a node case, also if it is expanded into the operator's function; "" for models.
     data: pairs of feeds and expected outputs."""
 
     name: str
@@ -90,7 +90,7 @@ def _named(model: Any, values: Any) -> dict[str, Value]:
 
 
 def _plain(value: Any) -> Value:
-    """TensorProtos and NumPy scalars as arrays, within lists too."""
+    """Converts TensorProtos and NumPy scalars to arrays, also inside lists."""
     import onnx
 
     if value is None or isinstance(value, dict):
@@ -126,7 +126,7 @@ def _parse(data: bytes, kind: Any) -> Value:
 
 
 def light_data(path: Path) -> tuple[dict[str, Value], list[Value]]:
-    """A light model's input rises from 0 to 1 over its elements; its outputs lie beside it."""
+    """Data of a light model: its input rises from 0 to 1 over its elements; a file beside it has the outputs."""
     import onnx
 
     graph = onnx.load(path).graph

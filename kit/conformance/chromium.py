@@ -1,9 +1,9 @@
 """The engine in a web worker of headless Chromium.
 
-One page for all cases, and one session a case. Cases go through the package's public JavaScript API, in the page. What
-onnxruntime's own API cannot carry goes as this package extends it: sequences as arrays of tensors, an empty optional as
-null, and element types it has no name for (bfloat16, float8, float4, two-bit integers) as raw bits of another one.
-A case that takes too long ends the worker, one that crashes the page ends the page; the next case has a new one.
+One page for all cases, and one session a case, through the package's public JavaScript API. That API extends
+onnxruntime-web's: sequences are arrays of tensors, an empty optional is null, and element types without a name there
+(bfloat16, float8, float4, two-bit integers) are raw bits of another type. A case that takes too long ends the worker,
+one that crashes the page ends the page; the next case gets a new one.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ from playwright.sync_api import Error
 from kit.chromium import ROOT, Engine, launch, serve
 from kit.conformance.runner import Feeds, wholly
 
-# seconds a model or a run may take: less than the harness allows, so that the page outlives the worker; a GPU that is
-# emulated compiles slowly
+# Seconds that a model or a run may take: less than the harness allows, so that the page outlives the worker. An
+# emulated GPU compiles slowly.
 LIMITS = {"wasm": 15.0, "webgpu": 190.0}
 
 
@@ -37,7 +37,7 @@ class Chromium:
         try:
             results, self.wholly = run(self.engine, self.provider, model, feeds)
             return results
-        except Error:  # of Playwright: the page is gone
+        except Error:  # Playwright's error: the page has crashed
             self.engine.page.close()
             self.engine = None
             raise
@@ -53,7 +53,7 @@ class Chromium:
 
 
 def run(engine: Engine, provider: str, model: bytes, feeds: Feeds) -> tuple[list[Any], bool]:
-    """All outputs, from a session of its own, and whether all ran on this provider."""
+    """All outputs, of a new session, and whether every kernel ran on this provider."""
     session = engine.open(model, executionProviders=[provider])
     try:
         return session.run(None, feeds), wholly(session.explain(), provider)

@@ -1,4 +1,4 @@
-"""The suite's own idea of equal outputs: same structure, shapes and element types, values within rtol and atol."""
+"""Compares outputs by the suite's rules: same structure, shapes and element types, values within rtol and atol."""
 
 from __future__ import annotations
 
@@ -6,11 +6,12 @@ from typing import Any
 
 import numpy as np
 
-BFLOAT16_RTOL = 2.0**-6  # the official runner allows two units in the last place
+# As the official runner (onnx/backend/test/runner): two units in the last place, each 2^-7 of the number.
+BFLOAT16_RTOL = 2.0**-6
 
 
 def assert_equal(expected: Any, actual: Any, rtol: float, atol: float, where: str = "outputs") -> None:
-    """AssertionError naming the first place where `actual` differs; NaN equals NaN, strings are compared exactly."""
+    """Raises AssertionError with the first difference. NaN equals NaN; strings must be equal."""
     if expected is None:
         assert actual is None, f"{where}: expected an empty optional, got {type(actual).__name__}"
     elif isinstance(expected, dict):
@@ -49,5 +50,5 @@ def _assert_tensor(expected: np.ndarray, actual: Any, rtol: float, atol: float, 
 
 
 def _plain(array: np.ndarray) -> np.ndarray:
-    """Element types that NumPy itself does not know (bfloat16, float8, int4 …) as float32, exactly."""
+    """Converts element types that NumPy lacks (bfloat16, float8, int4 …) to float32, exactly."""
     return array if array.dtype.type.__module__ == "numpy" else array.astype(np.float32)

@@ -1,9 +1,9 @@
-"""The cases of the suite that fail, each with its reason: failing.txt, one a line, sorted.
+"""The list of failing cases with their reasons: failing.txt, one case a line, sorted.
 
-    case: reason                            it fails on each provider, natively and in Chromium
-    case @ wasm.native webgpu.native: …     it fails there, and passes in the other places
+    case: reason                            fails on each provider, natively and in Chromium
+    case @ wasm.native webgpu.native: …     fails in these places, and passes in the others
 
-A run is as expected when what is listed for its place fails, and all else passes.
+A run is as expected if exactly the cases that are listed for its place fail.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from kit.conformance.pool import Result
 
 PATH = Path(__file__).with_name("failing.txt")
 PLACES = ("wasm.native", "wasm.chromium", "webgpu.native", "webgpu.chromium")
-UNKNOWN = "?"  # begins the reasons that `update` writes: what was seen, to be replaced by why
+UNKNOWN = "?"  # begins a reason that `update` writes, the message, until a person replaces it by the cause
 
 
 @dataclass(frozen=True)
@@ -27,7 +27,7 @@ class Failure:
 
 
 def read(text: str) -> dict[str, Failure]:
-    """The list by case. Errors: ValueError for a line that is not of this form, or a place that is none."""
+    """Parses the list. Errors: ValueError for a line of another form, or an unknown place."""
     found = {}
     for line in text.splitlines():
         head, colon, reason = line.partition(": ")
@@ -40,7 +40,7 @@ def read(text: str) -> dict[str, Failure]:
 
 
 def write(failures: dict[str, Failure]) -> str:
-    """The text that `read` reads."""
+    """The text that `read` parses."""
     lines = []
     for name, failure in sorted(failures.items()):
         places = "" if set(failure.places) == set(PLACES) else f" @ {' '.join(sorted(failure.places))}"
@@ -49,17 +49,17 @@ def write(failures: dict[str, Failure]) -> str:
 
 
 def failing(place: str) -> dict[str, str]:
-    """Case -> reason, of those that fail in a place; none for the peers, which are not held to anything."""
+    """Case -> reason, of the cases that are listed for a place; empty for peers, which may fail anything."""
     return {name: found.reason for name, found in read(PATH.read_text()).items() if place in found.places}
 
 
 def passing(place: str) -> list[str]:
-    """Names of the cases that pass in a place, sorted."""
+    """The sorted names of the cases that must pass in a place."""
     return sorted(load().keys() - failing(place))
 
 
 def surprises(results: Iterable[Result], place: str) -> list[str]:
-    """What is not as listed: a sentence each."""
+    """A sentence for each case that contradicts the list."""
     if place not in PLACES:
         return []
     listed = failing(place)
@@ -73,7 +73,7 @@ def surprises(results: Iterable[Result], place: str) -> list[str]:
 
 
 def update(failures: dict[str, Failure], results: Iterable[Result], place: str) -> dict[str, Failure]:
-    """The list as it is true of these results; reasons that are there stay."""
+    """The list changed to agree with these results; existing reasons stay."""
     out = dict(failures)
     for result in results:
         before = out.pop(result.name, None)

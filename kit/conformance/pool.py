@@ -1,4 +1,4 @@
-"""Cases spread over worker processes, each case with a time limit; a worker that hangs or dies is replaced."""
+"""Distributes cases over worker processes, with a time limit for each; replaces a worker that hangs or dies."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 ROOT = Path(__file__).parents[2]
-START_LIMIT = 180.0  # seconds; a browser boots in it
+START_LIMIT = 180.0  # seconds; includes the start of a browser
 
 
 @dataclass(frozen=True)
@@ -24,11 +24,11 @@ class Result:
     name: str
     error: str
     seconds: float
-    wholly: bool = False  # every kernel of the case ran on the provider, nothing elsewhere
+    wholly: bool = False  # every kernel of the case ran on the provider
 
 
 class Worker:
-    """One process of kit.conformance.worker, started when first asked."""
+    """One process of kit.conformance.worker, started on first use."""
 
     def __init__(self, where: str, provider: str) -> None:
         self.command = [sys.executable, "-m", "kit.conformance.worker", where, provider]
@@ -84,7 +84,7 @@ class Worker:
         return f"exit code {code}: {' | '.join(lines[-3:])}"
 
     def finish(self) -> None:
-        """Let the process end by itself, so that it can tidy up; then as `stop`."""
+        """Lets the process end by itself, so that it can clean up; then like `stop`."""
         if self.process is not None and self.process.stdin is not None:
             try:
                 self.process.stdin.close()
@@ -94,7 +94,7 @@ class Worker:
         self.stop()
 
     def stop(self) -> None:
-        """End the process and all it started."""
+        """Ends the process and its children."""
         if self.process is None:
             return
         try:
@@ -116,12 +116,12 @@ def _pump(stream: Any, answers: queue.Queue[dict[str, Any] | None]) -> None:
         for line in stream:
             answers.put(json.loads(line))
     except ValueError:
-        pass  # closed while reading, or half a line at the end
+        pass  # the pipe closed during a line
     answers.put(None)
 
 
 class Pool:
-    """Workers that stay for several calls of `run`; a context manager that ends them."""
+    """Workers for several calls of `run`; a context manager that ends them."""
 
     def __init__(self, where: str, provider: str, jobs: int = 2, limit: float = 20.0) -> None:
         self.workers = [Worker(where, provider) for _ in range(jobs)]
@@ -135,7 +135,7 @@ class Pool:
             worker.finish()
 
     def run(self, names: Iterable[str], on_result: Callable[[Result], None] | None = None) -> list[Result]:
-        """Results in the order of `names`; each worker takes the next name when it is free."""
+        """Results in the order of `names`; each free worker takes the next name."""
         order = list(names)
         waiting: queue.SimpleQueue[str] = queue.SimpleQueue()
         for name in order:

@@ -1,4 +1,4 @@
-"""What a conformance run tells: passes per category, failures per operator with their messages, and one last line."""
+"""The report of a conformance run: passes by category, and failures with their messages by operator."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from kit.conformance.pool import Result
 
 
 def failures(results: list[Result], cases: dict[str, Case]) -> str:
-    """Failing cases under their operator, the operators with most failures first."""
+    """Failing cases by operator; operators with the most failures come first."""
     by_op: dict[str, list[Result]] = defaultdict(list)
     for result in results:
         if result.error:

@@ -1,4 +1,4 @@
-"""What a runner is: it takes model bytes and feeds in onnxruntime's Python shape and returns all outputs.
+"""The protocol of a runner: it takes model bytes and feeds as in onnxruntime's Python API and returns all outputs.
 
 Feeds and outputs: NumPy arrays (ml_dtypes for the types NumPy lacks, objects of `str` for strings), lists for
 sequences, dicts for maps, None for an empty optional.
@@ -22,6 +22,6 @@ class Runner(Protocol):
 
 
 def wholly(told: dict[str, Any], provider: str) -> bool:
-    """Whether all that runs in every run is on this provider (and there is some). `told`: what explain gives."""
+    """Whether every kernel of a run is on this provider, and there is one. told: the result of `explain`."""
     places = {node["place"] for node in told["nodes"]}
     return provider in places and not places & {"wasm", "webgpu", "host", "control"} - {provider}

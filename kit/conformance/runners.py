@@ -1,4 +1,4 @@
-"""What a case can run on: this engine natively or in Chromium, and two peers."""
+"""The runners: this engine natively or in Chromium, and two peers."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class Native:
 
 
 class Reference:
-    """onnx's own evaluator: what the harness itself is checked with."""
+    """onnx's reference evaluator, with which the harness itself is tested."""
 
     wholly = False
 
@@ -48,7 +48,7 @@ class Reference:
 
 
 class OnnxRuntime:
-    """The peer, unoptimised. Its `run` refuses bfloat16, float8 and 4-bit feeds: 92 cases stop there."""
+    """onnxruntime without optimisation. Its `run` refuses bfloat16, float8 and 4-bit feeds, in 92 cases."""
 
     wholly = False
 

@@ -1,7 +1,7 @@
-"""A process that runs cases, so that one that hangs or crashes takes nothing else with it.
+"""A process that runs cases, so that a hang or a crash ends nothing else.
 
 usage: python -m kit.conformance.worker WHERE PROVIDER
-Reads one case name a line, answers one JSON object a line: {"error": "" if it passed, "seconds": …, "wholly": …}.
+Reads one case name a line, writes one JSON object a line: {"error": "" if it passed, "seconds": …, "wholly": …}.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from kit.conformance.runners import RUNNERS
 
 
 def run_case(runner: Runner, case: Case) -> tuple[str, bool]:
-    """The message of what went wrong, empty if nothing did; whether every kernel ran on the provider."""
+    """The error message, empty if the case passed; and whether every kernel ran on the provider."""
     wholly = True
     try:
         for feeds, expected in case.data:
@@ -33,7 +33,7 @@ def run_case(runner: Runner, case: Case) -> tuple[str, bool]:
 def main() -> None:
     warnings.simplefilter("ignore")
     answers = os.fdopen(os.dup(1), "w", buffering=1)
-    os.dup2(2, 1)  # whatever a runtime prints goes to stderr
+    os.dup2(2, 1)  # output of runtimes goes to stderr
     runner = RUNNERS[sys.argv[1]](sys.argv[2])
     cases = load()
     print(json.dumps({"ready": True}), file=answers)

@@ -23,7 +23,7 @@ HERE = Path(__file__).parent
 CACHE = HERE.parents[1] / "build" / "field"
 FAMILIES = pictures.FAMILIES | sequences.FAMILIES
 
-# family -> the schemes it is made in, at a batch if not 1
+# family -> its schemes, with @BATCH if the batch is not 1
 TABLE = {
     "residual": "f32 f32@4 f16 qdq qdq@4 qdq_tensor qdq_s8s8 qdq_u8u8 qop qop@8 qop_s8s8 qop_u8u8",
     "detector": "f32 f32@4 f16 qdq qdq@4 qdq_tensor qdq_s8s8 qdq_s8s8_shifted qdq_u8u8 qop qop_s8s8 qop_u8u8",
@@ -68,7 +68,7 @@ def build(name: str, small: bool = False) -> onnx.ModelProto:
 
 
 def materialize(name: str, small: bool = False) -> Path:
-    """The path of the model, written on first use; newer generators write it again."""
+    """The path of the model, written on first use, and again if the generators have changed."""
     path = CACHE / f"{name}{'.small' * small}.onnx"
     return zoo.cached(path, list(HERE.glob("*.py")), lambda part: onnx.save(build(name, small), part))
 
@@ -79,7 +79,7 @@ def inputs(name: str, small: bool = False) -> dict[str, np.ndarray]:
 
 
 def expected(name: str, small: bool = False) -> list[np.ndarray]:
-    """What onnxruntime, unoptimised, returns for them."""
+    """The outputs of onnxruntime without optimisation for `inputs`."""
     return zoo.expected_of(materialize(name, small), inputs(name, small))
 
 

@@ -1,4 +1,4 @@
-"""A graph under construction, with weights drawn from a generator that is seeded by the model's name."""
+"""Builds a graph with random weights from a generator that is seeded by the model's name."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ class Net:
         return name
 
     def weight(self, *shape: int, fan: int = 0, size: float = 1.0, offset: float = 0.0) -> str:
-        """Normal values that keep the size of what passes through; fan: how many products a sum has."""
+        """Normal values that keep the magnitude of activations; fan: the terms of a sum."""
         scale = size / math.sqrt(fan or math.prod(shape[1:]) or 1)
         return self.constant(offset + scale * self.random.standard_normal(shape), np.float32)
 
@@ -53,11 +53,11 @@ class Net:
         self, x: str, channels: int, filters: int, size: int | tuple[int, ...] = 1, stride: int = 1, group: int = 1,
         dilation: int = 1, act: str = "",
     ) -> str:  # fmt: skip
-        """Padded to the same extents over the stride; act: an activation after it."""
+        """A convolution padded to the input's extents over the stride; act: an activation after it."""
         window = size if isinstance(size, tuple) else (size, size)
         rank = len(window)
         pads = [dilation * (k - 1) // 2 for k in window]
-        gain = 1.4 if act else 1.0  # an activation takes half of the squares away
+        gain = 1.4 if act else 1.0  # an activation halves the sum of squares
         y = self(
             "Conv", x, self.weight(filters, channels // group, *window, size=gain), self.weight(filters, fan=100),
             kernel_shape=window, strides=[stride] * rank, pads=pads * 2, dilations=[dilation] * rank, group=group,
@@ -65,7 +65,7 @@ class Net:
         return self.act(y, act)
 
     def act(self, x: str, kind: str) -> str:
-        """Activations as exporters write them."""
+        """An activation as exporters write it."""
         if kind == "silu":
             return str(self("Mul", x, self("Sigmoid", x)))
         if kind == "hardswish":
@@ -79,7 +79,7 @@ class Net:
         return str(self(kind, x)) if kind else x
 
     def linear(self, x: str, width: int, out: int, act: str = "") -> str:
-        """A product with a matrix, and a bias."""
+        """A matrix product and a bias."""
         y = self("MatMul", x, self.weight(width, out, fan=width))
         return self.act(self("Add", y, self.weight(out, fan=100)), act)
 
@@ -98,12 +98,12 @@ class Net:
         return str(self("Slice", x, *[self.constant([n]) for n in (start, end, axis)]))
 
     def roll(self, x: str, axis: int, by: int) -> str:
-        """As exporters write torch.roll: the end in front of the beginning."""
+        """torch.roll as exporters write it: the end before the beginning."""
         parts = self.slice(x, axis, -by, 1 << 30), self.slice(x, axis, 0, -by)
         return str(self("Concat", *parts, axis=axis))
 
     def attention(self, x: str, batch: int, length: int, width: int, heads: int) -> str:
-        """Self attention of `heads` heads over (batch, length, width); 0 or -1 for what is not known."""
+        """Self attention of `heads` heads over (batch, length, width); 0 or -1 for unknown dims."""
         size = width // heads
         q, k, v = [self.reshape(self.linear(x, width, width), batch, length, heads, size) for _ in range(3)]
         scores = self("MatMul", self.transpose(q, 0, 2, 1, 3), self.transpose(k, 0, 2, 3, 1))

@@ -1,4 +1,4 @@
-"""Networks on pictures: classifiers, detectors, segmentation. Each takes a Net, the batch, and whether it is small."""
+"""Networks for images: classifiers, detectors, segmentation. Arguments: a Net, the batch, whether to build it small."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def residual(net: Net, batch: int, small: bool) -> ModelProto:
 
 
 def _split_block(net: Net, x: str, channels: int, out: int, depth: int, act: str) -> str:
-    """A split, bottlenecks on one half, all joined: C2f."""
+    """A split, bottlenecks on one half, a concatenation of all: C2f of YOLOv8."""
     half = out // 2
     both = net("Split", net.conv(x, channels, out, act=act), outputs=2, axis=1)
     for _ in range(depth):
@@ -51,7 +51,7 @@ def _upsampled(net: Net, x: str, mode: str = "nearest") -> str:
 
 
 def detector(net: Net, batch: int, small: bool) -> ModelProto:
-    """A detector of split blocks with SiLU, a pooled pyramid, a way up and a way down, and three heads."""
+    """A detector like YOLOv8: split blocks with SiLU, pyramid pooling, a top-down and a bottom-up path, three heads."""
     width, side, act, count = (8, 32, "silu", 2) if small else (16, 256, "silu", 4)
     x = net.conv(_picture(net, batch, side), 3, width, 3, 2, act=act)
     levels = []
@@ -82,7 +82,7 @@ def detector(net: Net, batch: int, small: bool) -> ModelProto:
 
 
 def light_detector(net: Net, batch: int, small: bool) -> ModelProto:
-    """Depthwise 3x3 and 5x5 with HardSwish, gates of pooled channels, and a pyramid by addition; larger pictures."""
+    """Depthwise 3x3 and 5x5 with HardSwish, squeeze and excitation, and an additive feature pyramid; larger images."""
     width, side = (8, 64) if small else (16, 416)
     x = net.conv(_picture(net, batch, side), 3, width, 3, 2, act="hardswish")
     levels, channels = [], width
@@ -106,13 +106,13 @@ def light_detector(net: Net, batch: int, small: bool) -> ModelProto:
 
 
 def _gated(net: Net, x: str, channels: int) -> str:
-    """Channels times what their means say: squeeze and excitation."""
+    """Squeeze and excitation: channels times a function of their means."""
     y = net.conv(net("GlobalAveragePool", x), channels, channels // 4, act="Relu")
     return str(net("Mul", x, net("HardSigmoid", net.conv(y, channels // 4, channels), alpha=1 / 6)))
 
 
 def shuffled(net: Net, batch: int, small: bool) -> ModelProto:
-    """Halves that go different ways and a shuffle of channels: ShuffleNet V2."""
+    """Two branches and a channel shuffle: ShuffleNet V2."""
     side, stages = (32, [(16, 1)]) if small else (224, [(64, 3), (128, 7), (256, 3)])
     channels = 8 if small else 24
     x = net.conv(_picture(net, batch, side), 3, channels, 3, 2, act="Relu")
@@ -141,7 +141,7 @@ def _shuffle(net: Net, left: str, right: str, batch: int, channels: int, extent:
 
 
 def ghosts(net: Net, batch: int, small: bool) -> ModelProto:
-    """Half of the channels by a product, half by a cheap depthwise filter of these: GhostNet."""
+    """Half of the channels by a convolution, half by a cheap depthwise filter of these: GhostNet."""
     side, stages = (32, [(16, 1)]) if small else (224, [(24, 3), (40, 3), (80, 5), (160, 5)])
     channels = 16
     x = net.conv(_picture(net, batch, side), 3, channels, 3, 2, act="Relu")
@@ -162,7 +162,7 @@ def _ghost(net: Net, x: str, channels: int, out: int, act: str) -> str:
 
 
 def wide_windows(net: Net, batch: int, small: bool) -> ModelProto:
-    """Depthwise 7x7, a normalisation over channels at the end, and two products with GELU between: ConvNeXt."""
+    """Depthwise 7x7, a normalisation over channels, and two products with GELU between: ConvNeXt."""
     side, stages = (32, [(16, 1)]) if small else (192, [(40, 2), (80, 2), (160, 3), (320, 1)])
     x, channels = _picture(net, batch, side), 3
     for n, (out, depth) in enumerate(stages):
@@ -193,7 +193,7 @@ def inverted(net: Net, batch: int, small: bool) -> ModelProto:
 
 
 def nested(net: Net, batch: int, small: bool) -> ModelProto:
-    """U-shaped blocks in a U with dilated ends, joined by Concat and linear Resize: U2-Net."""
+    """U-shaped blocks in a U with dilated ends, joined by Concat and linear Resize: U²-Net."""
     width, side = (8, 32) if small else (16, 160)
     x = _u_block(net, _picture(net, batch, side), 3, width, 2 if small else 4)
     low = _u_block(net, _halved(net, x), width, width * 2, 1 if small else 3)

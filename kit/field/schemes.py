@@ -1,4 +1,4 @@
-"""What is made of a float32 model: half floats, or a quantised one by onnxruntime's own tools."""
+"""Converts a float32 model to half floats, or quantises it, by onnxruntime's own tools."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ import onnx
 
 from kit.field.feeds import Feeds
 
-# Activations that the tool quantises only if asked to, as training with quantisation in mind does.
+# Activations that the tool quantises only on request, as quantisation-aware training does.
 MORE = ["HardSwish", "HardSigmoid", "Tanh", "Erf"]
 
 
 @dataclass(frozen=True)
 class Static:
     """Static quantisation. activation, weight: "u8" or "s8"; qdq: with pairs of QuantizeLinear and DequantizeLinear
-    around float operators, else with operators on codes; symmetric: zero points of activations are in the middle.
+    around float operators, else with operators on codes; symmetric: zero points of activations are 0.
     Weights have seven bits, as the tool advises for processors that add products in 16 bits."""
 
     activation: str
@@ -56,7 +56,7 @@ class Static:
 
 
 def dynamic(model: onnx.ModelProto, feeds: Feeds) -> onnx.ModelProto:
-    """Weights of products in seven bits, activations quantised while running."""
+    """Weights of products in seven bits, activations quantised at run time."""
     from onnxruntime.quantization import QuantType, quantize_dynamic
 
     return _written(lambda path: quantize_dynamic(model, path, weight_type=QuantType.QInt8, reduce_range=True))
@@ -66,13 +66,13 @@ def half(model: onnx.ModelProto, feeds: Feeds) -> onnx.ModelProto:
     """Weights and activations in half floats, inputs and outputs in float32."""
     from onnxruntime.transformers.float16 import convert_float_to_float16
 
-    with warnings.catch_warnings():  # of numbers that half floats cannot hold
+    with warnings.catch_warnings():  # about numbers that half floats cannot represent
         warnings.simplefilter("ignore")
         return convert_float_to_float16(model, keep_io_types=True)
 
 
 def _written(quantise: Callable[[str], None]) -> onnx.ModelProto:
-    """What the tool writes to a file; its advice on preprocessing is not for models made here."""
+    """The model that the tool writes to a file, without its warnings about preprocessing."""
     before = logging.root.manager.disable
     logging.disable(logging.WARNING)
     try:

@@ -1,4 +1,4 @@
-"""Networks on sequences: text, speech, windows of a picture, lines of writing. As in pictures.py."""
+"""Networks for sequences: text, speech, windows of an image, lines of writing. Arguments as in pictures.py."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from kit.field.builder import Net
 
 
 def encoder(net: Net, batch: int, small: bool) -> ModelProto:
-    """Token and place embeddings, then attention and GELU: BERT."""
+    """Token and position embeddings, then attention and GELU: BERT."""
     width, length, depth, heads = (16, 8, 1, 2) if small else (192, 64, 4, 4)
     ids = net.input("ids", [batch, length], TensorProto.INT64)
     x = net("Gather", net.weight(100, width, fan=1), ids)
@@ -22,7 +22,7 @@ def encoder(net: Net, batch: int, small: bool) -> ModelProto:
 
 
 def windows(net: Net, batch: int, small: bool) -> ModelProto:
-    """Attention in windows of a picture that roll by half a window in each second block: Swin."""
+    """Attention in windows of an image, shifted by half a window in every second block: Swin."""
     width, places, size, depth, heads = (16, 8, 4, 2, 2) if small else (96, 28, 7, 4, 3)
     x = net.input("x", [batch, 3, places * 4, places * 4])
     x = net("Conv", x, net.weight(width, 3, 4, 4), net.weight(width, fan=100), kernel_shape=[4, 4], strides=[4, 4])
@@ -45,7 +45,7 @@ def windows(net: Net, batch: int, small: bool) -> ModelProto:
 
 
 def conformer(net: Net, batch: int, small: bool) -> ModelProto:
-    """Halved frames, then blocks of products with SiLU, attention, and a gated 1-D convolution of 31 frames."""
+    """Subsampled frames, then MLPs with SiLU, attention, and a gated 1-D convolution of 31 frames: Conformer."""
     width, frames, depth, heads = (16, 16, 1, 2) if small else (144, 400, 3, 4)
     x = net.input("x", [batch, 40, frames])
     x = net.conv(net.conv(x, 40, width, (5,), 2, act="Relu"), width, width, (5,), 2, act="Relu")
@@ -92,7 +92,7 @@ def tagger(net: Net, batch: int, small: bool) -> ModelProto:
 
 
 def writing(net: Net, batch: int | str, small: bool) -> ModelProto:
-    """Lines of writing, of which no dim is known: convolutions, an LSTM over the columns, and letters: OCR."""
+    """Lines of writing with unknown dims: convolutions, an LSTM over the columns, and letters: OCR."""
     width = 8 if small else 32
     x = net.input("x", ["batch", 1, "height", "width"])
     x = net.conv(x, 1, width, 3, act="Relu")
@@ -115,7 +115,7 @@ def writing(net: Net, batch: int | str, small: bool) -> ModelProto:
 
 
 def text_finder(net: Net, batch: int | str, small: bool) -> ModelProto:
-    """A picture of any extents: a pyramid that is resized to shapes known only then, and a map of text: DBNet."""
+    """An image of any extents: a pyramid resized to shapes known at run time, and a map of text: DBNet."""
     width = 8 if small else 16
     x = net.conv(net.input("x", ["batch", 3, "height", "width"]), 3, width, 3, 2, act="hardswish")
     levels = []

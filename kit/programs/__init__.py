@@ -1,1 +1,1 @@
-"""Programs of others, in pages: run unmodified, with this package in place of onnxruntime-web and with that itself."""
+"""Published programs, unmodified, in pages: with this package in place of onnxruntime-web, and with onnxruntime-web."""

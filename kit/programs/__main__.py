@@ -1,7 +1,7 @@
-"""`python -m kit.programs [FILTER]`: transformers.js, each task on each provider in each precision, on this package and
-on onnxruntime-web with the same options. Prints a line a case: seconds of each, and whether they agree.
+"""`python -m kit.programs [FILTER]`: runs transformers.js, each task, provider and precision, with this package and
+with onnxruntime-web and the same options. Prints a line a case: the seconds of both, and whether they agree.
 
-FILTER: a part of the names, as generation-webgpu. Exit status 1 if some disagree. On a GPU that is a CPU it takes long.
+FILTER: a part of the names, such as generation-webgpu. Exit status 1 if some disagree. Slow on an emulated GPU.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What a program found with this engine against what it found with onnxruntime."""
+"""Compares a program's results on this engine with those on onnxruntime."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 
 
 def assert_same(found: Any, expected: Any, tolerance: float = 1e-4, where: str = "") -> None:
-    """Plain data: numbers that are not whole within the tolerance, relative and absolute, all else equal."""
+    """Compares plain data: floats within the tolerance, relative and absolute; everything else must be equal."""
     numbers = isinstance(expected, int | float) and not isinstance(expected, bool)
     if numbers and (isinstance(expected, float) or isinstance(found, float)):
         assert math.isclose(found, expected, rel_tol=tolerance, abs_tol=tolerance), f"{where}: {found}, not {expected}"

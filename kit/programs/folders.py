@@ -1,7 +1,7 @@
 """Folders of models as transformers.js reads them from a server: configurations, a tokenizer, models by precision.
 
-Architectures are exported ones of the zoo, made smaller, with its weights; what they say means nothing and is the same
-on every machine.
+Architectures are exported ones of the zoo, made smaller, with its random weights: their results mean nothing, and are
+the same on every machine.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from kit.programs import precisions
 FOLDERS = zoo.CACHE.parent / "program-models"
 Build = Callable[[onnx.ModelProto], onnx.ModelProto]
 Save = Callable[[onnx.ModelProto, Path], None]
-# -> the end of the file's name, and what writes it
+# precision -> the end of the file's name, and the function that writes it
 PRECISIONS: dict[str, tuple[str, Save]] = {
     "fp32": ("", onnx.save),
     "q8": ("_quantized", precisions.q8),
@@ -33,11 +33,11 @@ GENERATORS = {"fp32": "llama_mini", "q8": "llama_mini.dyn", "q4": "llama_mini.nb
 WORDS = "a and bird brown dog fox hill in jumps lazy light moon of old on over quick river sleeps stone sun the".split()
 MARKS = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
 LABELS = [f"kind {number}" for number in range(5)]
-PIXELS = 224  # of a picture's side
+PIXELS = 224  # of an image's side
 
 
 def write() -> Path:
-    """All of them, where their sources are newer. Returns where they are."""
+    """Writes all folders whose sources are newer. Returns their path."""
     for precision in PRECISIONS:
         _model("encoder", precision, "bert_tiny", _encoder)
         _model("classifier", precision, "bert_tiny", _classifier)
@@ -61,13 +61,13 @@ def _model(folder: str, precision: str, source: str, build: Build, save: Save | 
 
 
 def _encoder(model: onnx.ModelProto) -> onnx.ModelProto:
-    """BERT with two layers and few words."""
+    """BERT with two layers and a small vocabulary."""
     _keep_rows(model, "m.embeddings.word_embeddings.weight", len(_vocabulary()))
     return model
 
 
 def _classifier(model: onnx.ModelProto) -> onnx.ModelProto:
-    """The same and a linear layer on its first token."""
+    """`_bert` with a linear layer on its first token."""
     graph = _encoder(model).graph
     weight = np.random.default_rng(7).standard_normal((128, len(LABELS)), np.float32) / 4
     graph.initializer.extend([numpy_helper.from_array(weight, "head"), numpy_helper.from_array(np.array(0), "first")])
@@ -79,7 +79,7 @@ def _classifier(model: onnx.ModelProto) -> onnx.ModelProto:
 
 
 def _pictures(model: onnx.ModelProto) -> onnx.ModelProto:
-    """The first two of a ViT's twelve blocks."""
+    """A ViT with the first two of its twelve blocks."""
     graph = model.graph
     norms = [node for node in graph.node if node.op_type == "LayerNormalization"]
     norms[-1].input[0] = norms[4].input[0]
@@ -102,14 +102,14 @@ def _generator(model: onnx.ModelProto) -> onnx.ModelProto:
 def _keep_rows(model: onnx.ModelProto, name: str, count: int) -> None:
     weight = next(tensor for tensor in model.graph.initializer if tensor.name == name)
     weight.CopyFrom(numpy_helper.from_array(numpy_helper.to_array(weight)[:count], name))
-    del model.graph.value_info[:]  # they tell the old size
+    del model.graph.value_info[:]  # they have the old size
 
 
-# ── what stands beside them ───────────────────────────────────────────────────────────────────────────────────────
+# ── configurations and tokenizers ──
 
 
 def _configurations() -> dict[str, dict[str, Any]]:
-    """Folder -> file -> what it says."""
+    """Folder -> file -> its content."""
     labels = {"id2label": dict(enumerate(LABELS)), "label2id": {label: n for n, label in enumerate(LABELS)}}
     pieces = {
         "tokenizer.json": _pieces(),
@@ -151,7 +151,7 @@ def _vocabulary() -> list[str]:
 
 
 def _pieces() -> dict[str, Any]:
-    """A WordPiece tokenizer as BERT's."""
+    """A WordPiece tokenizer like BERT's."""
     marks = [_mark(number, mark) for number, mark in enumerate(MARKS)]
     one = [{"SpecialToken": {"id": "[CLS]", "type_id": 0}}, {"Sequence": {"id": "A", "type_id": 0}}]
     one.append({"SpecialToken": {"id": "[SEP]", "type_id": 0}})

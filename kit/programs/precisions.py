@@ -13,15 +13,15 @@ BLOCK = 32  # weights that share a scale
 
 
 def q8(model: onnx.ModelProto, path: Path) -> None:
-    """Writes it with weights of eight bits; activations are quantised as they come."""
+    """Writes the model with 8-bit weights and dynamic quantisation of activations."""
     from onnxruntime.quantization import QuantType, quantize_dynamic
 
-    logging.getLogger().setLevel(logging.ERROR)  # it advises to preprocess
+    logging.getLogger().setLevel(logging.ERROR)  # its warnings advise preprocessing
     quantize_dynamic(model, path, weight_type=QuantType.QUInt8)
 
 
 def q4(model: onnx.ModelProto, path: Path) -> None:
-    """Writes it with each constant second factor of a MatMul as blocks of four bits."""
+    """Writes the model with each constant second operand of a MatMul in blocks of 4-bit codes."""
     constants = {tensor.name: tensor for tensor in model.graph.initializer}
     for node in model.graph.node:
         if node.op_type == "MatMul" and node.input[1] in constants:
@@ -37,15 +37,15 @@ def q4(model: onnx.ModelProto, path: Path) -> None:
 
 
 def pruned(model: onnx.ModelProto) -> onnx.ModelProto:
-    """The same without nodes and weights that nothing needs."""
+    """The model without unused nodes and weights."""
     inputs, outputs = ([value.name for value in values] for values in (model.graph.input, model.graph.output))
     return onnx.utils.Extractor(model).extract_model(inputs, outputs)
 
 
 def _blocks(weight: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """(K, N) as codes uint8 (N, K / BLOCK, BLOCK / 2), the first of two in the low half, and scales (N * K / BLOCK).
+    """(K, N) as codes uint8 (N, K / BLOCK, BLOCK / 2), even ones in the low four bits, and scales (N * K / BLOCK).
 
-    A code stands for scale * (code - 8).
+    The value of a code is scale * (code - 8).
     """
     blocks = np.ascontiguousarray(weight.T, np.float32).reshape(weight.shape[1], -1, BLOCK)
     scales = np.abs(blocks).max(2, keepdims=True) / 7

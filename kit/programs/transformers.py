@@ -1,4 +1,4 @@
-"""transformers.js in two pages: one with this package in place of onnxruntime-web, one with that itself."""
+"""transformers.js in two pages: with this package in place of onnxruntime-web, and with onnxruntime-web."""
 
 from __future__ import annotations
 
@@ -14,26 +14,26 @@ TASKS = ["features", "texts", "pictures", "generation"]
 DEVICES = ["wasm", "webgpu"]
 MATRIX = list(product(TASKS, DEVICES, PRECISIONS))
 
-# Of scores and numbers. Eight bits: a rounding that falls the other way moves an activation by 1/255 of its range, and
-# on the GPU, whose sums are others, soon a text.
+# Of scores and numbers. With eight bits, a tie that is rounded to the other side moves an activation by 1/255 of its
+# range, and on the GPU, which adds in another order, soon changes a text.
 TOLERANCE = {"fp32": 1e-4, "q8": 5e-3, "q4": 1e-4}
 ROUNDED = 0.1
 
 
 def open_page(page: Page, origin: str, package: str) -> None:
-    """package: ours or theirs."""
+    """package: "ours" or "theirs"."""
     page.goto(f"{origin}/bridge/transformers.html?ort={package}")
     page.wait_for_function("globalThis.tasks")
 
 
 def result(page: Page, task: str, device: str, precision: str) -> Any:
-    """What kit/pages/transformers.js finds, as plain data."""
+    """The results of kit/pages/transformers.js, as plain data."""
     options = {"device": device, "dtype": precision}
     return page.evaluate("([task, options]) => tasks[task](options)", [task, options])
 
 
 def assert_as_original(task: str, device: str, precision: str, found: Any, expected: Any) -> None:
-    """The same, and not one answer to every question: else a wrong one could agree."""
+    """Checks that results agree, and that inputs have different results: a constant wrong result could agree."""
     if task == "generation":
         for (text,) in found["texts"]:
             assert len(set(text["generated_text"][-32:])) > 8, text

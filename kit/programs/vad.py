@@ -14,7 +14,7 @@ from kit.speech import RATE
 
 BUNDLES = ROOT / "build" / "pages"
 
-# By script tags the global `ort` is what is looked for.
+# With script tags the program looks for the global `ort`.
 SEGMENTS = """async () => {
   const file = await fetch('/built/speech.wav');
   const { audio, sampleRate } = await vad.utils.audioFileToArray(await file.blob());
@@ -26,8 +26,8 @@ SEGMENTS = """async () => {
   return found;
 }"""
 
-# Ours hears the microphone; then both are given the frames that it heard, one after the other. What is heard may differ
-# from that: the package never waits for a run (docs/api.md), and with a busy processor a frame comes before its end.
+# Our build listens to the microphone; then both builds process the recorded frames in order. Live results may differ:
+# the package never waits for a run (docs/api.md), and on a busy processor a frame arrives before the previous run ends.
 LISTEN = """async (count) => {
   const told = { heard: [], ours: [], theirs: [] };
   const frames = [];
@@ -55,7 +55,7 @@ LISTEN = """async (count) => {
 
 
 def bundle() -> None:
-    """vad.ours.js and vad.theirs.js, scripts that set vad_ours and vad_theirs: a bundler's alias is the difference."""
+    """Builds vad.ours.js and vad.theirs.js, which set vad_ours and vad_theirs; they differ by a bundler's alias."""
     for name, more in {"ours": ["--alias:onnxruntime-web=pyruntime"], "theirs": []}.items():
         entry = "node_modules/@ricky0123/vad-web/dist/index.js"
         command = ["node_modules/.bin/esbuild", entry, "--bundle", "--log-level=error", f"--global-name=vad_{name}"]
@@ -74,5 +74,5 @@ def record(sound: np.ndarray) -> Path:
 
 
 def microphone(sound: Path) -> list[str]:
-    """Chromium's arguments that make a recording the microphone."""
+    """Arguments of Chromium that replace the microphone by a recording."""
     return [f"--use-file-for-fake-audio-capture={sound}", "--autoplay-policy=no-user-gesture-required"]

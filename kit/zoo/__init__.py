@@ -1,8 +1,9 @@
-"""Real exported architectures without their weights, and the means to fill these in, the same on every machine.
+"""Exported architectures without their weights; random weights of the same distribution fill them in.
 
-`NAME.onnx` is a model whose large initializers hold no data; `NAME.json` says how each was distributed and which inputs
-the model takes. `materialize` draws both from generators seeded by their names; `expected` asks onnxruntime, with graph
-optimisation off (its default optimisation is wrong for some graphs), and keeps the answer. Files go to build/zoo.
+`NAME.onnx` is a model whose large initializers have no data; `NAME.json` has the distribution of each and the inputs of
+the model. `materialize` draws both from generators seeded by their names, so that they are the same on every machine.
+`expected` caches the outputs of onnxruntime with graph optimisation off (its default optimisation is wrong for some
+graphs). Files go to build/zoo.
 """
 
 from __future__ import annotations
@@ -55,12 +56,12 @@ def inputs(name: str) -> Feeds:
 
 
 def expected(name: str, feeds: Feeds | None = None, variant: str = "") -> list[np.ndarray]:
-    """What onnxruntime, unoptimised, returns for these feeds (default: `inputs(name)`); `variant` names other feeds."""
+    """The outputs of onnxruntime without optimisation (default feeds: `inputs(name)`); `variant` names other feeds."""
     return expected_of(materialize(name), inputs(name) if feeds is None else feeds, variant)
 
 
 def expected_of(model: Path, feeds: Feeds, variant: str = "") -> list[np.ndarray]:
-    """The same for a model in a file; the answer is kept beside it."""
+    """The same for a model in a file; the outputs are cached beside it."""
 
     def write(path: Path) -> None:
         np.savez(path, *oracle(model.read_bytes(), feeds))
@@ -111,7 +112,7 @@ def _input(generator: np.random.Generator, spec: dict[str, Any]) -> np.ndarray:
 
 
 def cached(path: Path, sources: list[Path], write: Callable[[Path], None]) -> Path:
-    """`path`, written by `write` unless it is newer than its sources; another process never sees half of it."""
+    """`path`, written by `write` unless it is newer than its sources; other processes never see a partial file."""
     if not path.exists() or path.stat().st_mtime < max(source.stat().st_mtime for source in sources):
         with replacing(path) as part:
             write(part)
@@ -120,7 +121,7 @@ def cached(path: Path, sources: list[Path], write: Callable[[Path], None]) -> Pa
 
 @contextmanager
 def replacing(path: Path) -> Iterator[Path]:
-    """A temporary path beside `path` (same suffix) that takes its place at the end."""
+    """A temporary path beside `path` (same suffix) that replaces it at the end."""
     path.parent.mkdir(parents=True, exist_ok=True)
     part = path.with_name(f".{os.getpid()}.{path.name}")
     try:
