@@ -149,8 +149,8 @@ def test_an_exported_program_is_of_its_choices() -> None:
         ({WINOGRAD_TILES: {"": 64}}, r"winograd_tiles cannot be 64 \(one of \(32, 128\)\)"),
         ({WINOGRAD_TILES: {"": True}}, "cannot be True"),
         ({WINOGRAD_TILES: {"": [32]}}, r"cannot be \[32\]"),
-        ({WINOGRAD_TILES: 32}, "chosen by node, not 32"),
-        ({WINOGRAD_TILES: {1: 32}}, "chosen by node"),
+        ({WINOGRAD_TILES: 32}, "takes values by node, not 32"),
+        ({WINOGRAD_TILES: {1: 32}}, "takes values by node"),
         ([32], r"choices cannot be \[32\]"),
     ],
 )
