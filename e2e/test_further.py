@@ -16,12 +16,12 @@ from kit.chromium import ROOT, BrowserError, Engine
 from kit.models import MODELS
 from kit.small_models import branches_and_rounds
 from pyruntime import InferenceSession, SessionOptions
-from pyruntime.emit import further
+from pyruntime.emit import further_memories as further
 
 NAMES = ["mobilenet_v2.qdq", "gpt2_tiny", "llama_mini.nb4", "lstm_tagger"]
-SET = "import pyruntime.emit.further as f; f.ROOM, f.SMALL, f.MOST = "
+SET = "import pyruntime.emit.further_memories as f; f.ROOM, f.SMALL, f.LARGEST = "
 TIGHT = f"{SET} 1 << 32, 0, 4 << 20"
-LOOSE = f"{SET} {further.ROOM}, {further.SMALL}, {further.MOST}"
+LOOSE = f"{SET} {further.ROOM}, {further.SMALL}, {further.LARGEST}"
 RUNS = 60  # threads join after half a second
 RUN = """
   const session = await ort.InferenceSession.create(arg.url, { intraOpNumThreads: arg.threads });

@@ -17,7 +17,7 @@ from kit.models import MODELS
 from kit.small_models import branches_and_rounds, products
 from pyruntime import InferenceSession, InvalidModel, OutOfMemory, SessionOptions, inspect
 from pyruntime.codegen.provider import Invocation
-from pyruntime.emit import further
+from pyruntime.emit import further_memories as further
 from pyruntime.program.format import Program
 from pyruntime.providers.wasm import wasmtime_host
 from pyruntime.providers.wasm.code_writer import WasmCodeWriter
@@ -35,7 +35,7 @@ def tight(monkeypatch: pytest.MonkeyPatch) -> pytest.MonkeyPatch:
     """The first memory has no room for weights, further ones have room for four megabytes each."""
     monkeypatch.setattr(further, "ROOM", 4 * GIB)
     monkeypatch.setattr(further, "SMALL", 0)
-    monkeypatch.setattr(further, "MOST", 4 << 20)
+    monkeypatch.setattr(further, "LARGEST", 4 << 20)
     return monkeypatch
 
 
@@ -83,7 +83,7 @@ def test_models(name: str, threads: int, tight: pytest.MonkeyPatch) -> None:
 def test_addresses_are_not_signed(first: int, threads: int, tight: pytest.MonkeyPatch) -> None:
     """What lies across 2 GiB, and up to 4 GiB: pages that nobody touches take no memory."""
     tight.setattr(further, "FIRST", first)
-    tight.setattr(further, "MOST", 11 << 20)
+    tight.setattr(further, "LARGEST", 11 << 20)
     for name in ("llama_mini.nb4", "mobilenet_v2"):
         model = MODELS[name]
         session = opened(model.path(), threads)
@@ -209,18 +209,18 @@ def test_where_the_engine_has_one_memory(tight: pytest.MonkeyPatch) -> None:
 
 def test_what_goes() -> None:
     """Nothing that fits; else the largest, each in one memory, beside each other."""
-    found = further.Further()
+    found = further.FurtherMemories()
     found.fill([(1, 2 * GIB), (2, GIB)], 3 * GIB)
     assert not found.places and not found.memories
     found.fill([(1, GIB), (2, 3 * GIB), (3, 1000), (4, 2 * GIB), (5, 5 * GIB)], 6 * GIB + 1000)
     assert set(found.places) == {2, 4}  # 5 fits nowhere
     assert found.places[2][0] != found.places[4][0]
-    assert all(size <= 4 * GIB - further.BEHIND for size in found.memories)
+    assert all(size <= 4 * GIB - further.PADDING for size in found.memories)
     found.fill([(6, GIB - 64), (7, GIB)], 0)
     sizes = {2: 3 * GIB, 4: 2 * GIB, 6: GIB - 64, 7: GIB}
     spans = [(memory, address, sizes[uid]) for uid, (memory, address) in found.places.items()]
     for memory, address, size in spans:
-        assert address % 64 == 0 and further.FIRST <= address <= found.memories[memory - 1] - size - further.BEHIND
+        assert address % 64 == 0 and further.FIRST <= address <= found.memories[memory - 1] - size - further.PADDING
         assert not any(m == memory and address < a < address + size for m, a, _ in spans)
 
 

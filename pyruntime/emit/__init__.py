@@ -1,1 +1,1 @@
-"""From kernels that have their places to a Program: steps, calls, buffers and their lifetimes."""
+"""Writes a Program from kernels with assigned providers: steps, calls, buffers and their lifetimes."""

@@ -1,5 +1,5 @@
-"""A block's kernels in order → its steps: runs of one provider's kernels become segments, with copies between memories
-before whoever reads there."""
+"""Turns the kernels of a block into steps: consecutive kernels of one provider become a segment, and copy steps move
+tensors to another memory before a kernel reads them there."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from pyruntime.emit.segments import Segments
 from pyruntime.ir.blocks import own_inputs
 from pyruntime.ir.kernel import Alias, Host, If, Kernel, Loop, Read, Tensor
 
-LONGEST = 1000  # kernels of a segment: planning its memory takes time and memory by the square of their number
+LONGEST = 1000  # kernels of a segment: planning takes time and memory proportional to the square of their number
 
 
 class BlockSteps:
-    """The steps of one block. prefix: of its segments' names; readers: how many kernels read a tensor, by uid."""
+    """The steps of one block. prefix: start of its segments' names; readers: number of readers of a tensor, by uid."""
 
     def __init__(self, segments: Segments, control: ControlSteps, prefix: str, readers: Counter[int]) -> None:
         self.segments = segments
@@ -26,7 +26,7 @@ class BlockSteps:
         self.prefix = prefix
         self.readers = readers
         self.steps: list[Step] = []
-        self.pending: list[Kernel] = []  # of one provider: the segment that is not written yet
+        self.pending: list[Kernel] = []  # of one provider, not yet written as a segment
 
     def add(self, kernel: Kernel) -> None:
         if isinstance(kernel, Alias):
@@ -35,25 +35,26 @@ class BlockSteps:
             self.flush()
             self.copy_missing(own_inputs(kernel), LINEAR)
             self.steps.append(self.control.step(kernel))
-            self.residency.made_at(kernel.outputs, LINEAR)
+            self.residency.mark_made(kernel.outputs, LINEAR)
             return
         provider = self.segments.target.provider
         if self.pending and (provider(kernel) is not provider(self.pending[0]) or len(self.pending) == LONGEST):
             self.flush()
         where = self.residency.where(kernel)
-        self.copy_missing(own_inputs(kernel), where)  # never made by a pending kernel: those are of the same provider
+        # pending kernels make none of these: they are of the same provider
+        self.copy_missing(own_inputs(kernel), where)
         self.pending.append(kernel)
-        self.residency.made_at(kernel.outputs, where)
+        self.residency.mark_made(kernel.outputs, where)
 
     def flush(self) -> None:
-        """Write the segment of the pending kernels."""
+        """Write the pending kernels as a segment."""
         if self.pending:
             name = f"{self.prefix}_{len(self.steps)}"
             self.steps.append(self.segments.step(name, self.pending, self._private()))
             self.pending = []
 
     def copy_missing(self, tensors: Sequence[Tensor], where: Memory) -> None:
-        """Copy to a memory those of the tensors that are not there."""
+        """Copy tensors to a memory, unless they are there already."""
         missing = self.residency.missing(tensors, where)
         if missing:
             copies = [self.residency.add_copy(t, where) for t in missing]
@@ -62,7 +63,7 @@ class BlockSteps:
             self.steps.append(Step({"op": "copy", "to": where.name, "pairs": pairs}, [*missing, *copies], copies))
 
     def _private(self) -> set[int]:
-        """What a pending kernel makes for one other of them, and nobody else."""
+        """Uids of tensors that a pending kernel makes and only one other pending kernel reads."""
         read = {t.uid for k in self.pending for t in k.inputs}
         made = {t.uid for k in self.pending for t in k.outputs}
         return {uid for uid in made & read if self.readers[uid] == 1}

@@ -1,11 +1,11 @@
-"""Buffers and constants of a Program: their numbers and sizes, and the bytes that it carries."""
+"""Numbers the buffers of a Program, and collects its constants and the bytes that it carries."""
 
 from __future__ import annotations
 
 from typing import Any
 
 from pyruntime.codegen.provider import LINEAR
-from pyruntime.emit.further import Further
+from pyruntime.emit.further_memories import FurtherMemories
 from pyruntime.emit.residency import Residency
 from pyruntime.emit.symbol_names import SymbolNames
 from pyruntime.ir import shape as sh
@@ -14,12 +14,15 @@ from pyruntime.ir.kernel import Leaf, Tensor, root
 from pyruntime.ir.storage import encode
 from pyruntime.onnx.graph import Weight
 
-MEMORY = ":memory:"  # a weight's source whose bytes are in no file: the program carries them
+MEMORY = ":memory:"  # the source of a weight whose bytes are in no file: the Program carries them
 
 
 class Buffers:
-    """buffers, constants: of the header; numbers: of buffers, by uid of the tensor in them; blob: what the Program
-    carries; further: what lies in further memories."""
+    """buffers, constants: lists of the Program's header
+    numbers: numbers of buffers by uid of the tensor in them
+    blob: bytes that the Program carries
+    further: placement of weights in further linear memories
+    """
 
     def __init__(self, residency: Residency, symbols: SymbolNames) -> None:
         self.residency = residency
@@ -28,10 +31,10 @@ class Buffers:
         self.constants: list[dict[str, Any]] = []
         self.numbers: dict[int, int] = {}
         self.blob = bytearray()
-        self.further = Further()
+        self.further = FurtherMemories()
 
     def number(self, t: Tensor) -> int:
-        """The number of the buffer that holds a tensor; aliases share one."""
+        """The number of the buffer that holds a tensor. Aliases share a buffer."""
         base = root(t)
         if base.uid not in self.numbers:
             number = self.numbers[base.uid] = len(self.buffers)
@@ -41,21 +44,21 @@ class Buffers:
         return self.numbers[base.uid]
 
     def tensor(self, t: Tensor) -> dict[str, Any]:
-        """A tensor where its kernel makes it."""
+        """A tensor in the memory in which its kernel makes it."""
         return self._tensor(t, t)
 
-    def tensor_at_home(self, t: Tensor) -> dict[str, Any]:
-        """A tensor, or its copy, in linear memory."""
+    def tensor_in_linear_memory(self, t: Tensor) -> dict[str, Any]:
+        """A tensor in linear memory, or its copy there."""
         return self._tensor(t, self.residency.at(t, LINEAR))
 
     def value(self, v: Any) -> Any:
         """A graph output in linear memory: a tensor, a sequence, or None for an empty optional."""
         if isinstance(v, Tensor):
-            return self.tensor_at_home(v)
+            return self.tensor_in_linear_memory(v)
         return {"items": [self.value(i) for i in v.items]} if hasattr(v, "items") else None
 
     def append(self, data: bytes) -> list[int]:
-        """Put data into the blob; gives its place there."""
+        """Append data to the blob. Returns offset and size."""
         self.blob += b"\0" * (-len(self.blob) % 16)
         place = [len(self.blob), len(data)]
         self.blob += data

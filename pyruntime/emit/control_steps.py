@@ -1,4 +1,4 @@
-"""Steps that the executor runs by itself: reads of dims from data, calls of Python, branches and loops."""
+"""Writes the steps that the executor runs itself: reads of symbols from data, calls of Python, branches and loops."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ Control = Read | Host | If | Loop
 
 
 class ControlSteps:
-    """`inner` writes a block and gives its number. host_kernels: those that Host steps refer to by number."""
+    """inner: writes a block and returns its number; host_kernels: the kernels to which Host steps refer by number."""
 
     def __init__(self, buffers: Buffers, inner: Callable[[Block], int]) -> None:
         self.buffers = buffers
@@ -34,15 +34,15 @@ class ControlSteps:
             case Loop():
                 json |= self._loop(kernel)
         residency = self.buffers.residency
-        inputs = [residency.at(t, where) for t in kernel.inputs for where in (LINEAR, *residency.away)]
+        inputs = [residency.at(t, where) for t in kernel.inputs for where in (LINEAR, *residency.device_memories)]
         return Step(json, [*inputs, *kernel.outputs], kernel.outputs)
 
     def _read(self, kernel: Read) -> dict[str, Any]:
-        source = self.buffers.tensor_at_home(kernel.source)
+        source = self.buffers.tensor_in_linear_memory(kernel.source)
         return {"value": source, "symbols": [self.symbols.name(s) for s in kernel.symbols]}
 
     def _host(self, kernel: Host) -> dict[str, Any]:
-        tensor = self.buffers.tensor_at_home
+        tensor = self.buffers.tensor_in_linear_memory
         self.host_kernels.append(kernel)
         return {
             "fn": kernel.fn,
@@ -54,7 +54,7 @@ class ControlSteps:
 
     def _branch(self, kernel: If) -> dict[str, Any]:
         return {
-            "condition": self.buffers.tensor_at_home(kernel.condition),
+            "condition": self.buffers.tensor_in_linear_memory(kernel.condition),
             "then": self.inner(kernel.then),
             "orelse": self.inner(kernel.orelse),
             "outputs": [self.buffers.number(t) for t in kernel.outputs],
@@ -62,7 +62,7 @@ class ControlSteps:
         }
 
     def _loop(self, kernel: Loop) -> dict[str, Any]:
-        tensor = self.buffers.tensor_at_home
+        tensor = self.buffers.tensor_in_linear_memory
         return {
             "trip": None if kernel.trip is None else tensor(kernel.trip),
             "condition": None if kernel.condition is None else tensor(kernel.condition),

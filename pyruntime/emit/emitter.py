@@ -1,4 +1,4 @@
-"""Blocks of kernels → Program: the header and the blob, and what stays from one block to the next."""
+"""Writes the header and the blob of a Program from blocks of kernels."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from pyruntime.codegen.provider import LINEAR, Memory
 from pyruntime.emit.block_steps import BlockSteps
 from pyruntime.emit.buffers import Buffers
 from pyruntime.emit.control_steps import ControlSteps
-from pyruntime.emit.further import choose
+from pyruntime.emit.further_memories import place_weights
 from pyruntime.emit.lifetimes import Step, write_lifetimes
 from pyruntime.emit.residency import Residency
 from pyruntime.emit.segments import Segments
@@ -32,8 +32,10 @@ INIT, MAIN = 0, 1  # numbers of the blocks that every Program has
 
 @dataclass(slots=True)
 class Emitted:
-    """host_kernels: those that the Program's Host steps refer to by number; symbols: what it calls its symbols; within:
-    id of a kernel that runs as part of another -> that one's node."""
+    """host_kernels: the kernels to which the Program's Host steps refer by number
+    symbols: the Program's names of its symbols
+    within: for kernels that run as part of another kernel, by id, the other kernel's node
+    """
 
     program: Program
     host_kernels: list[Host]
@@ -42,28 +44,28 @@ class Emitted:
 
 
 @dataclass(frozen=True, slots=True)
-class Ends:
-    """What a block must free besides what it makes, and where tensors must be when it ends.
+class Boundary:
+    """What a block takes over when it starts, and where tensors must be when it ends.
 
-    received: uids of what it is handed to free after the last use
-    at_home: tensors that must be in linear memory then, besides its outputs
-    away: tensors that must be in another memory then, and in which
+    received: uids of tensors that the block frees after their last use, besides those that it makes
+    in_linear_memory: tensors that must be in linear memory at the end, besides the block's outputs
+    on_device: tensors that must be in another memory at the end, and that memory
     """
 
     received: set[int]
-    at_home: Sequence[Tensor] = ()
-    away: Sequence[tuple[Tensor, Memory]] = ()
+    in_linear_memory: Sequence[Tensor] = ()
+    on_device: Sequence[tuple[Tensor, Memory]] = ()
 
 
 def emit(name: str, init: Block, main: TracedGraph, target: Target, budget: Budget) -> Emitted:
-    """The Program of a model: `init` runs once, the block of `main` at each run."""
+    """The Program of a model. `init` runs once, the block of `main` in each run."""
     emitter = _Emitter(target, budget)
     program = emitter.program(name, init, main)
     return Emitted(program, emitter.control.host_kernels, emitter.symbols.names, emitter.segments.within)
 
 
 class _Emitter:
-    """persistent: uids of constants and results of init that main uses, which no block frees."""
+    """persistent: uids of constants and results of init that main uses; no block frees them."""
 
     def __init__(self, target: Target, budget: Budget) -> None:
         self.target = target
@@ -95,34 +97,34 @@ class _Emitter:
 
     def _input(self, f: Feed) -> dict[str, Any]:
         name, *items = f.path
-        value = self._roomy(self.buffers.tensor_at_home(f.tensor), f.room)
+        value = self._with_capacity(self.buffers.tensor_in_linear_memory(f.tensor), f.room)
         return {"name": name, **({"item": items[0]} if items else {}), **value}
 
     def _output(self, v: Any, main: TracedGraph) -> Any:
         value = self.buffers.value(v)
-        return self._roomy(value, main.rooms.get(v.uid)) if isinstance(v, Tensor) else value
+        return self._with_capacity(value, main.rooms.get(v.uid)) if isinstance(v, Tensor) else value
 
-    def _roomy(self, value: dict[str, Any], room: Room | None) -> dict[str, Any]:
-        """A tensor as it is seen, of a buffer that has more places."""
+    def _with_capacity(self, value: dict[str, Any], room: Room | None) -> dict[str, Any]:
+        """A tensor's description with the capacity of its buffer, if that is larger."""
         if room is None:
             return value
         dim = self.symbols.dim
-        held = {"axis": room.axis, "places": dim(room.places)}
+        capacity = {"axis": room.axis, "places": dim(room.places)}
         if room.least is not None:
-            held["least"] = dim(room.least)
+            capacity["least"] = dim(room.least)
         if room.mixed is not None:
-            held["mixed"] = dim(room.mixed)
-        return {**value, "dims": [dim(d) for d in room.shape], "room": held}
+            capacity["mixed"] = dim(room.mixed)
+        return {**value, "dims": [dim(d) for d in room.shape], "room": capacity}
 
     def _guards(self, main: TracedGraph) -> list[Any]:
-        """Each condition once, as the first node tells it that states it."""
-        told: dict[Any, list[str]] = {}
+        """Deduplicated guards; the first node's message is kept."""
+        guards: dict[Any, list[str]] = {}
         for condition, *rest in [*main.guards, *self._extents(main)]:
-            told.setdefault(condition, rest)
-        return [[self.symbols.dim(condition), *rest] for condition, rest in told.items()]
+            guards.setdefault(condition, rest)
+        return [[self.symbols.dim(condition), *rest] for condition, rest in guards.items()]
 
     def _extents(self, main: TracedGraph) -> list[tuple[Any, str, str]]:
-        """Guards of the dims that a memory bounds."""
+        """Guards on dims of feeds that a memory bounds."""
         dims = sorted({s for f in main.feeds for d in f.tensor.shape for s in sh.symbols(d)})
         return [
             (
@@ -130,7 +132,7 @@ class _Emitter:
                 f'dim "{s}": a dim of {m.extent} or more is too large for {m.title}\'s integers',
                 "",
             )
-            for m in self.residency.away
+            for m in self.residency.device_memories
             if m.extent
             for s in dims
         ]
@@ -139,54 +141,55 @@ class _Emitter:
 
     def _blocks(self, init: Block, main: TracedGraph) -> None:
         outputs = [t for v in main.outputs.values() for t in tensors_of(v)]
-        used = {root(t).uid for t in (*self.residency.uses_at_home(main.block), *outputs)}
+        used = {root(t).uid for t in (*self.residency.read_in_linear_memory(main.block), *outputs)}
         results = {t.uid for k in init.kernels for t in k.outputs}
         constants = {root(t).uid for k in init.kernels for t in k.inputs if isinstance(root(t).kernel, Leaf)}
         self.persistent = used & (results | constants)
         constants_of_init_alone = constants - self.persistent
-        away = self.residency.constants(init, main.block)
+        on_device = self.residency.constants(init, main.block)
         self.persistent |= {t.uid for t in self.residency.copies.values()}
-        fixed = {root(t).uid for t in (*outputs, *[t for t, _ in away])}
-        self.buffers.further = choose(init, main.block, self.residency, self.target, fixed)
-        self._block(init, INIT, Ends(constants_of_init_alone, away=away))
-        self.persistent |= {self.residency.at(t, where).uid for t, where in away}
-        self._block(main.block, MAIN, Ends({f.tensor.uid for f in main.feeds}, at_home=outputs))
+        fixed = {root(t).uid for t in (*outputs, *[t for t, _ in on_device])}
+        self.buffers.further = place_weights(init, main.block, self.residency, self.target, fixed)
+        self._block(init, INIT, Boundary(constants_of_init_alone, on_device=on_device))
+        self.persistent |= {self.residency.at(t, where).uid for t, where in on_device}
+        self._block(main.block, MAIN, Boundary({f.tensor.uid for f in main.feeds}, in_linear_memory=outputs))
 
     def _inner(self, block: Block) -> int:
-        """A branch or a body; it sees what copies the blocks around it made, and they do not see its own."""
+        """The number of a new block for a branch or loop body. It uses copies made in enclosing blocks; they do not use
+        its copies."""
         number = len(self.blocks)
         self.blocks.append({})
         with self.residency.inner_block():
-            self._block(block, number, Ends({t.uid for t in block.inputs[2:]}))
+            self._block(block, number, Boundary({t.uid for t in block.inputs[2:]}))
         return number
 
-    def _block(self, block: Block, number: int, ends: Ends) -> None:
-        at_home = [*block.outputs, *ends.at_home]
-        steps = self._steps(block, number, at_home, ends.away)
-        returned = {root(self.residency.at(t, LINEAR)).uid for t in at_home}
-        returned |= {self.residency.at(t, where).uid for t, where in ends.away}
+    def _block(self, block: Block, number: int, boundary: Boundary) -> None:
+        in_linear_memory = [*block.outputs, *boundary.in_linear_memory]
+        steps = self._steps(block, number, in_linear_memory, boundary.on_device)
+        returned = {root(self.residency.at(t, LINEAR)).uid for t in in_linear_memory}
+        returned |= {self.residency.at(t, where).uid for t, where in boundary.on_device}
         numbers = self.buffers.numbers
-        unused = write_lifetimes(steps, ends.received, self.persistent | returned, numbers)
+        unused = write_lifetimes(steps, boundary.received, self.persistent | returned, numbers)
         self.blocks[number] = {
-            "inputs": [self.buffers.tensor_at_home(t) for t in block.inputs],
+            "inputs": [self.buffers.tensor_in_linear_memory(t) for t in block.inputs],
             "unused": [numbers[t.uid] for t in block.inputs if t.uid in unused],
             "steps": [step.json for step in steps],
-            "outputs": [self.buffers.tensor_at_home(t) for t in block.outputs],
+            "outputs": [self.buffers.tensor_in_linear_memory(t) for t in block.outputs],
         }
 
     def _steps(
-        self, block: Block, number: int, at_home: Sequence[Tensor], away: Sequence[tuple[Tensor, Memory]]
+        self, block: Block, number: int, in_linear_memory: Sequence[Tensor], on_device: Sequence[tuple[Tensor, Memory]]
     ) -> list[Step]:
-        readers = readers_of(block, [*at_home, *[t for t, _ in away]])
-        readers.update(self.persistent)  # others read them in a later block
+        readers = readers_of(block, [*in_linear_memory, *[t for t, _ in on_device]])
+        readers.update(self.persistent)  # a later block reads them, too
         steps = BlockSteps(self.segments, self.control, f"run_{number}", readers)
         for kernels in portions(block.kernels) if number == INIT else [block.kernels]:
             for kernel in kernels:
                 steps.add(kernel)
             steps.flush()
-        for where in self.residency.away:
-            steps.copy_missing([t for t, to in away if to is where], where)
-        steps.copy_missing(at_home, LINEAR)
+        for where in self.residency.device_memories:
+            steps.copy_missing([t for t, to in on_device if to is where], where)
+        steps.copy_missing(in_linear_memory, LINEAR)
         return steps.steps
 
 

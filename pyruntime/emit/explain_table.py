@@ -1,4 +1,4 @@
-"""The table of the Program's header that says what the compiler made of a model; its numbers are dims.
+"""Writes the table in the Program's header from which `explain` reports what became of each node; its numbers are dims.
 
 pyruntime/program/explain.py and web/run/explain.js evaluate it; docs/explain.md describes the result.
 """
@@ -17,9 +17,12 @@ PLACES = {"wasm": "wasm", "gpu": "webgpu", "host": "host"}  # of steps; the othe
 
 
 def table(header: Mapping[str, Any], nodes: Sequence[Any], why: Mapping[str, str], owners: Sequence[str] = ()) -> Json:
-    """nodes: of the graph, as `NodeReport.after` gives them; why: label -> why it is not on the provider asked for
-    first; owners: the providers whose steps host steps are, by number; "" if it is none's. A row leaves out what is as
-    in EMPTY."""
+    """The table. A row omits entries that equal those of EMPTY.
+
+    nodes: the graph's nodes, as `NodeReport.after` returns them
+    why: by label, why a node is not on the session's first provider
+    owners: by number of a host step, the provider in Python that it belongs to, or ""
+    """
     steps = [(number, s) for number, b in enumerate(header["blocks"]) for s in b["steps"]]
     rows = {label: _row(label, why.get(label, "")) for label in _labels(nodes, steps)}
     for item in nodes:
@@ -41,20 +44,20 @@ def table(header: Mapping[str, Any], nodes: Sequence[Any], why: Mapping[str, str
 
 
 def _labels(nodes: Sequence[Any], steps: Sequence[tuple[int, Json]]) -> list[str]:
-    """The nodes of the graph in order, then those of inner graphs and functions that have steps."""
+    """Labels of the graph's nodes in order, then of nodes in inner graphs and functions that have steps."""
     graph = [n if isinstance(n, str) else n[0] for n in nodes]
     return list(dict.fromkeys([*graph, *[c["node"] for _, s in steps for c in _calls(s) if c["node"]]]))
 
 
 def _calls(step: Json) -> list[Json]:
-    """The calls of a step; one of control or host counts as one, a copy is of no node."""
+    """The calls of a step. A control or host step counts as one call; a copy belongs to no node."""
     if step["op"] == "copy":
         return []
     return step["calls"] if "calls" in step else [{"node": step["node"], "kernel": "", "work": 0}]
 
 
 def _row(label: str, why: str) -> Json:
-    """As docs/explain.md describes it, its numbers as lists of what is added up."""
+    """A row as docs/explain.md describes it, with lists of summands in place of its numbers."""
     told = {"node": label, "op": operator_of(label)}
     return {**told, **EMPTY, "kernels": [], "fused": [], "work": [], "crossing": [], "why": why}
 
@@ -77,9 +80,9 @@ def _place(step: Json, owners: Sequence[str]) -> str:
 
 
 def _steps(steps: Sequence[tuple[int, Json]], rows: dict[str, Json], owners: Sequence[str]) -> list[tuple[str, str]]:
-    """Fill in what the calls tell; gives (place, kernel) of each."""
+    """Add the calls to the rows. Returns (place, kernel) of each call."""
     out: list[tuple[str, str]] = []
-    crossed: dict[int, Any] = {}  # buffer that a copy fills -> bytes, until a node reads it
+    crossed: dict[int, Any] = {}  # by buffer: bytes that a copy step moved, until a node reads the buffer
     for number, step in steps:
         if step["op"] == "copy":
             crossed |= {b["buffer"]: _bytes(b) for _, b in step["pairs"]}
@@ -92,7 +95,7 @@ def _steps(steps: Sequence[tuple[int, Json]], rows: dict[str, Json], owners: Seq
 
 
 def _count(row: Json, place: str, step: Json, call: Json, crossed: dict[int, Any]) -> None:
-    """Add a call to what is told of its node. What runs once, in init, is no part of a run's calls and work."""
+    """Add a call to its node's row. Calls of init, which run once, do not count as calls and work of a run."""
     if call["kernel"] and call["kernel"] not in row["kernels"]:
         row["kernels"].append(call["kernel"])
     row["place"] = place
@@ -106,7 +109,7 @@ def _count(row: Json, place: str, step: Json, call: Json, crossed: dict[int, Any
 
 
 def _buffers(value: Any) -> list[int]:
-    """The buffers that a step without calls mentions."""
+    """Numbers of the buffers that a step without calls mentions."""
     if isinstance(value, dict):
         return [value["buffer"]] if "buffer" in value else [b for v in value.values() for b in _buffers(v)]
     return [b for v in value for b in _buffers(v)] if isinstance(value, (list, tuple)) else []
@@ -119,7 +122,7 @@ def _bytes(value: Json) -> Any:
 
 
 def _operators(rows: Mapping[str, Json]) -> list[Json]:
-    """By count, each with the place where most of its nodes run."""
+    """The operators by number of nodes, each with the place where most of its nodes run."""
     places: dict[str, Counter[str]] = {}
     for row in rows.values():
         into = rows.get(row["into"])

@@ -1,4 +1,4 @@
-"""Lifetimes of buffers: before which call of a segment memory is taken, after which call or step it is given back."""
+"""Liveness of buffers: the call that allocates each buffer, and the call or step that frees it."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from pyruntime.ir.kernel import Tensor, root
 
 @dataclass(slots=True)
 class Call:
-    """A call of a segment: its JSON, and the tensors it reads and writes."""
+    """A call of a segment: its JSON, and the tensors that it reads and writes."""
 
     json: dict[str, Any]
     tensors: Sequence[Tensor]
@@ -19,8 +19,8 @@ class Call:
 
 @dataclass(slots=True)
 class Step(Call):
-    """A step of a block. makes: what is there only after it; calls: those of a segment, which take memory for what they
-    make (other steps do so by themselves, when they know the sizes)."""
+    """A step of a block. makes: tensors that exist only after it; calls: those of a segment, which allocate memory for
+    their results (other steps allocate when they know the sizes)."""
 
     makes: Sequence[Tensor] = ()
     calls: list[Call] = field(default_factory=list)
@@ -31,8 +31,10 @@ def write_lifetimes(
 ) -> set[int]:
     """Write `alloc` into calls, and `free` into calls and the steps that have none.
 
-    received: uids of what the block is handed and must free; outliving: of what it must not free; numbers: of buffers,
-    by uid. Gives the uids of what was to be freed and that nothing uses.
+    received: uids of tensors from outside that the block must free
+    outliving: uids of tensors that the block must not free
+    numbers: numbers of buffers by uid
+    Returns the received uids that nothing uses.
     """
     made = {t.uid for step in steps for t in step.makes}
     made_by_calls = {t.uid for step in steps if step.calls for t in step.makes}
@@ -42,10 +44,10 @@ def write_lifetimes(
 
 
 def _write_frees(steps: Sequence[Step], alive: set[int], numbers: Mapping[int, int]) -> set[int]:
-    """From the last step to the first: what is met for the first time is used for the last time."""
+    """Visits steps from the last to the first: the first visit of a tensor is its last use."""
     for step in reversed(steps):
         for user in reversed(step.calls or [step]):
-            dying = [uid for uid in _held(user) if uid in alive]
+            dying = [uid for uid in _buffers_of(user) if uid in alive]
             user.json["free"] = [numbers[uid] for uid in dying]
             alive.difference_update(dying)
     return alive
@@ -54,13 +56,13 @@ def _write_frees(steps: Sequence[Step], alive: set[int], numbers: Mapping[int, i
 def _write_allocs(steps: Sequence[Step], waiting: set[int], numbers: Mapping[int, int]) -> None:
     for step in steps:
         for call in step.calls:
-            fresh = [uid for uid in _held(call) if uid in waiting]
+            fresh = [uid for uid in _buffers_of(call) if uid in waiting]
             call.json["alloc"] = [numbers[uid] for uid in fresh]
             waiting.difference_update(fresh)
 
 
-def _held(user: Call) -> list[int]:
-    """The uids of the tensors whose buffers it uses, each once."""
+def _buffers_of(user: Call) -> list[int]:
+    """Uids of the tensors whose buffers a call or step uses, each once."""
     return list(dict.fromkeys(root(t).uid for t in user.tensors))
 
 

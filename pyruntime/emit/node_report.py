@@ -1,4 +1,4 @@
-"""What became of each node of the graph, for `explain`: the part of it that a Program cannot tell by its calls."""
+"""Records for `explain` what became of nodes that have no calls in the Program."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from pyruntime.onnx.graph import Graph, Node, enclosing, uses
 
 
 class NodeReport:
-    """Looks at a traced graph before the passes, and again after them."""
+    """Compares a traced graph before the passes with the kernels after them."""
 
     def __init__(self, graph: Graph, main: TracedGraph) -> None:
         self.graph = graph
@@ -23,11 +23,11 @@ class NodeReport:
         self.views = {k.out.uid for k in main.block.kernels if isinstance(k, Map) and is_view(k.expr)}
 
     def after(self, init: Block, within: Mapping[int, str]) -> list[Any]:
-        """For each node its label if it has steps of its own, else [label, what became of it] or [label, that,
-        label of the node whose kernel holds it]: plan (done while compiling), constant, view (free), fused, unused.
-        `within`: id of a kernel that runs as part of another -> that one's node."""
+        """For each node its label if it has steps, else [label, fate] or [label, fate, label of the node whose kernel
+        contains it]. Fates: plan (evaluated by the compiler), constant, view (free), fused, unused.
+        within: for kernels that run as part of another kernel, by id, the other kernel's node."""
         self.within = within
-        self.makers: dict[int, str] = {}  # uid of a tensor -> label of the node whose kernel makes it
+        self.makers: dict[int, str] = {}  # by uid of a tensor: the label of the node whose kernel makes it
         self.owners: set[str] = set()
         self._collect(init)
         self._collect(self.main.block)
@@ -53,7 +53,7 @@ class NodeReport:
                 self._collect(inner)
 
     def _became(self, node: Node, readers: list[Any]) -> list[str]:
-        """As in `after`, behind the label."""
+        """The entries of `after` that follow the label."""
         values = [self.main.values[o] for o in node.outputs if o in self.main.values]
         tensors = [t for v in values for t in tensors_of(v)]
         if not values:
@@ -74,19 +74,19 @@ class NodeReport:
 
 
 def reasons(block: Block, found: Mapping[Kernel, str]) -> dict[str, str]:
-    """Node -> why its kernels are not on the provider that was asked for first."""
+    """By node, why its kernels are not on the session's first provider."""
     return {k.node: found[k] for k in all_kernels(block) if k in found}
 
 
 def revealed(block: Block) -> dict[str, Tensor]:
-    """The results of the block's kernels in order, as "NUMBER.RESULT NODE": what `verify` compares."""
+    """The results of the block's kernels in order, named "NUMBER.RESULT NODE": `verify` compares them."""
     kernels = [k for k in block.kernels if isinstance(k, (Map, Reduce, Loops, Call))]
     made = [(f"{n}.{i} {k.node}", t) for n, k in enumerate(kernels) for i, t in enumerate(k.outputs)]
     return {name: t for name, t in made if t.dtype is not STRING}
 
 
 def _into(readers: list[Any]) -> str:
-    """The node whose kernel the first reader is part of."""
+    """The node whose kernel contains the first reader."""
     for r in readers:
         if isinstance(r, str) or len(r) > 2:
             return r if isinstance(r, str) else r[2]

@@ -1,4 +1,4 @@
-"""Tensors in several memories: where each is made, and its copy where a kernel of another memory reads it."""
+"""Tracks tensors in several memories: where each is made, and its copies for kernels that work in other memories."""
 
 from __future__ import annotations
 
@@ -11,12 +11,14 @@ from pyruntime.ir.kernel import Block, Host, If, Kernel, Leaf, Loop, Read, Tenso
 
 
 class Residency:
-    """`where(kernel)` is the memory in which a kernel works, `away` are those besides linear memory. Copies are known
-    in the block that made them and in its inner blocks; those of constants and of `init` everywhere."""
+    """where(kernel): the memory in which a kernel works; device_memories: the memories besides linear memory.
 
-    def __init__(self, where: Callable[[Kernel], Memory], away: Sequence[Memory]) -> None:
+    A copy is available in the block that made it and in its inner blocks; copies of constants and of results of `init`
+    are available everywhere."""
+
+    def __init__(self, where: Callable[[Kernel], Memory], device_memories: Sequence[Memory]) -> None:
         self.where = where
-        self.away = away
+        self.device_memories = device_memories
         self.made_in: dict[int, Memory] = {}
         self.copies: dict[tuple[int, Memory], Tensor] = {}
 
@@ -24,29 +26,29 @@ class Residency:
         return self.made_in.get(root(t).uid, LINEAR)
 
     def at(self, t: Tensor, where: Memory) -> Tensor:
-        """The tensor itself, or its copy in another memory if there is one."""
+        """The tensor's copy in another memory, if there is one; else the tensor itself."""
         base = root(t)
         return t if self.memory(base) is where else self.copies.get((base.uid, where), t)
 
     def missing(self, tensors: Sequence[Tensor], where: Memory) -> list[Tensor]:
-        """The roots of those that are not in this memory."""
+        """The roots of the tensors that are not in this memory."""
         roots = {root(t).uid: root(t) for t in tensors}
         return [t for t in roots.values() if self.memory(t) is not where and (t.uid, where) not in self.copies]
 
     def add_copy(self, t: Tensor, where: Memory) -> Tensor:
-        """A tensor in this memory, which a copy step fills."""
+        """A new tensor in this memory for a copy step to fill."""
         copy = Tensor(t.shape, t.dtype, Leaf("copy"), 0, t.name)
         self.made_in[copy.uid] = where
         self.copies[t.uid, where] = copy
         return copy
 
-    def made_at(self, tensors: Sequence[Tensor], where: Memory) -> None:
+    def mark_made(self, tensors: Sequence[Tensor], where: Memory) -> None:
         for t in tensors:
             self.made_in[t.uid] = where
 
     @contextmanager
     def inner_block(self) -> Iterator[None]:
-        """Copies made within are forgotten at the end: a branch may not run, a body runs anew."""
+        """Inside the block, copies are temporary: a branch may not run, and a loop body runs again."""
         outer = dict(self.copies)
         yield
         self.copies = outer
@@ -54,8 +56,8 @@ class Residency:
     # ── constants ────────────────────────────────────────────────────────────────────────────────────────────────
 
     def constants(self, init: Block, main: Block) -> list[tuple[Tensor, Memory]]:
-        """Give weights that kernels read elsewhere their own copies there, loaded directly; returns the results of
-        `init` that are to be copied when it has run, and where to."""
+        """Give weights that kernels read in device memories a copy there, which is loaded directly. Returns the results
+        of `init` to copy when it has run, each with its memory."""
         made = {t.uid for k in init.kernels for t in k.outputs}
         carried: dict[tuple[int, Memory], tuple[Tensor, Memory]] = {}
         for kernel in compute_kernels(main):
@@ -71,8 +73,8 @@ class Residency:
                     carried[t.uid, where] = (t, where)
         return list(carried.values())
 
-    def uses_at_home(self, block: Block) -> list[Tensor]:
-        """What kernels that work at home read, inner blocks included."""
+    def read_in_linear_memory(self, block: Block) -> list[Tensor]:
+        """The tensors that kernels in linear memory read, including those of inner blocks."""
         out = [t for k in compute_kernels(block) if self.where(k) is LINEAR for t in k.inputs]
         return out + [t for k in all_kernels(block) if isinstance(k, (Read, Host, If, Loop)) for t in own_inputs(k)]
 

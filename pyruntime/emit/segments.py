@@ -1,4 +1,4 @@
-"""Segments: runs of kernels of one provider, which its code writer makes into calls of functions."""
+"""Segments: consecutive kernels of one provider, which its code writer turns into calls of functions."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ from pyruntime.placement.target import Target
 
 
 class Segments:
-    """checked: nodes whose indices are checked, with their numbers from 1; within: id of a kernel that runs as part of
-    another -> that one's node."""
+    """checked: numbers, from 1, of nodes whose indices are checked; within: for kernels that run as part of another
+    kernel, by id, the other kernel's node."""
 
     def __init__(self, target: Target, residency: Residency, buffers: Buffers, budget: Budget) -> None:
         self.target = target
@@ -29,12 +29,12 @@ class Segments:
         self.within: dict[int, str] = {}
 
     def step(self, name: str, kernels: Sequence[Kernel], private: set[int]) -> Step:
-        """The segment of these kernels of one provider; `private` as in `CodeWriter.segment`."""
+        """The step of a segment with these kernels of one provider. private: see `CodeWriter.segment`."""
         by = self.target.provider(kernels[0])
         invocations = self.target.writers[by.name].segment(name, kernels, private, self._check)
         self._note_within(kernels, private - {t.uid for c in invocations for t in c.tensors})
         for c in invocations:
-            self.residency.made_at(c.scratch, by.memory)
+            self.residency.mark_made(c.scratch, by.memory)
             c.tensors = [self.residency.at(t, by.memory) for t in c.tensors]
         calls = [Call(self._call(c), c.tensors) for c in invocations]
         json: dict[str, Any] = {"op": by.op, "fn": name, "calls": [call.json for call in calls]}
@@ -45,7 +45,7 @@ class Segments:
         return Step(json, [], made, calls)
 
     def _check(self, node: str) -> None:
-        """Between two kernels."""
+        """Check the budget after a node's kernel is written."""
         self.budget.check("writing its code", node, sum(w.size for w in self.target.writers.values()))
 
     def _call(self, c: Invocation) -> dict[str, Any]:
@@ -60,11 +60,11 @@ class Segments:
         }
 
     def _param(self, p: Param) -> AnyDim:
-        """A node whose indices are checked becomes its number."""
+        """A parameter as a dim: a `Site` becomes the number of its node."""
         return self.checked.setdefault(p.node, len(self.checked) + 1) if isinstance(p, Site) else p
 
     def _note_within(self, kernels: Sequence[Kernel], absent: set[int]) -> None:
-        """`absent`: what no call reads or writes, since its maker runs as part of its reader."""
+        """absent: uids of tensors that no call reads or writes, because their makers run as part of their readers."""
         readers = {t.uid: k for k in kernels for t in k.inputs if t.uid in absent}
         for kernel in reversed(kernels):
             reader = readers.get(kernel.outputs[0].uid)

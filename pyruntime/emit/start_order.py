@@ -1,5 +1,6 @@
-"""The order of start-up: what becomes of one constant is made before the next ones are needed, in steps of some
-megabytes of constants, so that executors need not hold all of them at once (docs/design/memory.md#loading-weights)."""
+"""Orders the init block so that all kernels that process one constant run before the next constants are needed, in
+steps of a few megabytes of constants: executors need not hold all raw constants at once
+(docs/design/memory.md#loading-weights)."""
 
 from __future__ import annotations
 
@@ -8,11 +9,12 @@ from collections.abc import Iterator, Sequence
 from pyruntime.ir import shape as sh
 from pyruntime.ir.kernel import Kernel, Leaf, Tensor, root
 
-PORTION = 1 << 22  # bytes of constants that a step is the first to read, if there are several in it
+PORTION = 1 << 22  # bytes of constants that a step reads first, unless it reads a single larger one
 
 
 def portions(kernels: Sequence[Kernel]) -> Iterator[list[Kernel]]:
-    """The kernels of `init`, which have no symbols and no inner blocks, each behind those that make what it reads."""
+    """The kernels of `init` in groups, each kernel after those that make its inputs. They have no symbols and no inner
+    blocks."""
     makers = {t.uid: kernel for kernel in kernels for t in kernel.outputs}
     read = {t.uid for kernel in kernels for t in kernel.inputs}
     done: set[int] = set()
@@ -30,12 +32,12 @@ def portions(kernels: Sequence[Kernel]) -> Iterator[list[Kernel]]:
             portion, size = [], 0
         portion += before
         size += added
-        loaded.update(needed)  # |= with what is no set would copy all
+        loaded.update(needed)  # update, because |= with a non-set would copy the whole set
     yield portion
 
 
 def _before(last: Kernel, makers: dict[int, Kernel], done: set[int]) -> list[Kernel]:
-    """A kernel and what it needs that is not done, in order."""
+    """A kernel, after the kernels that it needs and that are not done yet."""
     order: list[Kernel] = []
     stack = [(last, False)]
     while stack:
@@ -50,7 +52,7 @@ def _before(last: Kernel, makers: dict[int, Kernel], done: set[int]) -> list[Ker
 
 
 def _constant(t: Tensor) -> tuple[int, int]:
-    """Its uid, and its bytes if it is a constant."""
+    """A tensor's uid, and its bytes if it is a constant, else 0."""
     base = root(t)
     count = sh.size(base.shape) if isinstance(base.kernel, Leaf) else 0
     assert isinstance(count, int)

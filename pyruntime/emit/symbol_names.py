@@ -1,4 +1,4 @@
-"""What the Program calls its symbols, and its dims in JSON."""
+"""Names of symbols in the Program, and dims as JSON."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ class SymbolNames:
 
     def __init__(self) -> None:
         self.names: dict[Symbol, str] = {}
-        self._dims: dict[Dim, Any] = {}  # a program mentions each some ten times
+        self._dims: dict[Dim, Any] = {}  # cached, because a Program mentions each dim about ten times
 
     def name(self, s: Symbol) -> str:
         return self.names.setdefault(s, f"s{len(self.names)}")

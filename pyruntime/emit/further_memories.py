@@ -1,8 +1,8 @@
-"""Weights that do not fit one linear memory lie in further ones, at addresses of the compiler
+"""Places weights that do not fit the first linear memory in further ones, at addresses that the compiler chooses
 (docs/design/memory.md#weights-over-4-gib).
 
-What a run makes, and all that an executor itself looks at, is in the first. In the others is only what stays for the
-session and what kernels of the CPU alone read.
+Results of runs, and everything that the executor itself reads, lie in the first memory. Further memories hold only
+constants that kernels of the CPU alone read.
 """
 
 from __future__ import annotations
@@ -19,40 +19,42 @@ from pyruntime.ir.kernel import Block, Host, If, Leaf, Loop, Read, Tensor, root
 from pyruntime.placement.target import Target
 from pyruntime.program.footprint import ALIGN, WHOLE
 
-ROOM = 1 << 30  # of the first, for what runs make; more where init brings a larger weight into another layout
-SMALL = 1 << 16  # bytes: less is not worth a kernel of its own
-FIRST = 1 << 16  # the first address in a further memory: kernels may count from in front of their operands
-BEHIND = 1 << 16  # bytes at its end, which kernels may read
-MOST = WHOLE - FIRST - 2 * BEHIND  # browsers give a page less than all
+ROOM = 1 << 30  # bytes of the first memory that are left for runs; more if init repacks a larger weight
+SMALL = 1 << 16  # bytes: smaller weights stay in the first memory, as their kernels would need variants
+FIRST = 1 << 16  # the first address in a further memory: kernels may compute addresses before their operands
+PADDING = 1 << 16  # bytes at its end that kernels may read
+LARGEST = WHOLE - FIRST - 2 * PADDING  # browsers allow a page less than 4 GiB
 
 
 @runtime_checkable
 class ManyMemories(Protocol):
-    """A code writer whose kernels may find operands elsewhere. further: memories of tensors, by uid."""
+    """A code writer whose kernels can read operands in further memories. further: numbers of memories by tensor's
+    uid."""
 
     memories: bool
     further: dict[int, int]
 
 
-class Further:
-    """places: memory (from 1) and address of what lies in further ones, by uid; ends: bytes of each."""
+class FurtherMemories:
+    """places: number (from 1) of the memory and address, by uid; ends: bytes in use of each memory."""
 
     def __init__(self) -> None:
         self.places: dict[int, tuple[int, int]] = {}
         self.ends: list[int] = []
 
     def fill(self, candidates: Iterable[tuple[int, int]], room: int) -> None:
-        """The largest go (uid, bytes), until the others fit into `room`. Few kinds of kernels have others then."""
+        """Move the largest of the candidates (uid, bytes) until the others fit into `room`: so few kernels need
+        variants."""
         left = sum(size for _, size in candidates)
         for uid, size in sorted(candidates, key=lambda c: -c[1]):
             if left <= room or size < SMALL:
                 return
-            if size <= MOST:
+            if size <= LARGEST:
                 self.places[uid] = self._place(size)
                 left -= size
 
     def _place(self, size: int) -> tuple[int, int]:
-        n = next((n for n, end in enumerate(self.ends) if end + size <= FIRST + MOST), len(self.ends))
+        n = next((n for n, end in enumerate(self.ends) if end + size <= FIRST + LARGEST), len(self.ends))
         if n == len(self.ends):
             self.ends.append(FIRST)
         address = self.ends[n]
@@ -61,13 +63,16 @@ class Further:
 
     @property
     def memories(self) -> list[int]:
-        """The bytes of each further memory."""
-        return [end + BEHIND for end in self.ends]
+        """Sizes of the further memories in bytes."""
+        return [end + PADDING for end in self.ends]
 
 
-def choose(init: Block, main: Block, residency: Residency, target: Target, elsewhere: set[int]) -> Further:
-    """What goes to further memories, told to the code writers; elsewhere: uids of what must be in the first one."""
-    found = Further()
+def place_weights(
+    init: Block, main: Block, residency: Residency, target: Target, elsewhere: set[int]
+) -> FurtherMemories:
+    """Choose the weights for further memories, and set the code writers' `further`. elsewhere: uids of tensors that
+    must be in the first memory."""
+    found = FurtherMemories()
     writers = [w for w in target.writers.values() if isinstance(w, ManyMemories) and w.memories]
     if not writers:
         return found
@@ -87,7 +92,7 @@ _STEPS = (Read, Host, If, Loop)
 
 
 def _weights(init: Block, main: Block, residency: Residency, target: Target) -> dict[int, int]:
-    """Bytes of constants, and of what init makes of them, that kernels of these writers read and nobody else."""
+    """By uid, bytes of constants and results of init that only kernels of these code writers read."""
     made = {t.uid for k in compute_kernels(init) for t in k.outputs}
     sizes: dict[int, int] = {}
     others: set[int] = set()
@@ -108,4 +113,4 @@ def _bytes(t: Tensor) -> int:
     return count * t.dtype.size if isinstance(count, int) else 0
 
 
-__all__ = ["Further", "choose"]
+__all__ = ["FurtherMemories", "place_weights"]
