@@ -1,7 +1,7 @@
-"""The engine as the web worker sees it: bytes in, Programs out. Values are passed as JSON; weights are not passed.
+"""The interface of the engine to the web worker: bytes in, Programs out. Values cross as JSON; weights do not cross.
 
-A feed is described as {"dtype", "dims", "data"}, a list of those for a sequence, or null for an empty optional. "data"
-(a flat list in storage layout, see `pyruntime.ir.dtype`) is needed only for the feeds that `Model.needs` names.
+A feed is {"dtype", "dims", "data"}, a list of those for a sequence, or null for an empty optional. "data" (a flat list
+in storage layout, see `pyruntime.ir.dtype`) is needed only for the feeds that `Model.needs` names.
 """
 
 from __future__ import annotations
@@ -30,18 +30,18 @@ from pyruntime.options import SessionOptions, from_javascript
 from pyruntime.placement.provider_list import effective, known, registered, target
 from pyruntime.session.specialisation import FOR_ALL, Specialiser
 
-SAFE = 2**53 - 1  # the largest integer that JavaScript's numbers count to
-# features of the host that WebAssembly is written for
+SAFE = 2**53 - 1  # Number.MAX_SAFE_INTEGER of JavaScript
+# features that the WebAssembly code may use
 TARGET: dict[str, Any] = {"relaxed": False, "shared": False, "threads": 1, "dots": "", "memories": False}
-Read = Callable[..., Any]  # (offset, size, name="") -> a buffer; name "" is the model, else an external file
+Read = Callable[..., Any]  # (offset, size, name="") -> a buffer; name: of an external file, "" for the model
 
 
 class _Missing(BaseException):
-    """Bytes that did not come yet, {"name", "offset", "size"} of a file: no error of the model."""
+    """The page has not fetched these bytes of a file yet: {"name", "offset", "size"}. Not an error of the model."""
 
 
-class _Window:
-    """A file on the JavaScript side."""
+class _PageFile:
+    """A file that JavaScript reads."""
 
     def __init__(self, read: Read, size: int, name: str = "") -> None:
         self.name = name
@@ -53,13 +53,14 @@ class _Window:
         return data.to_bytes() if hasattr(data, "to_bytes") else bytes(data)
 
 
-class _Parts(_Window):
-    """One of which parts are there."""
+class _PartialFile(_PageFile):
+    """A file of which JavaScript has fetched some parts."""
 
     def read(self, offset: int, size: int) -> bytes:
         return self.some(offset, size, size)
 
     def some(self, offset: int, least: int, most: int) -> bytes:
+        """Between `least` and `most` bytes. Errors: _Missing"""
         data = self._read(offset, least, self.name, most)
         if data is None:
             raise _Missing({"name": self.name, "offset": offset, "size": least})
@@ -67,7 +68,7 @@ class _Parts(_Window):
 
 
 class Compilation:
-    """A Program as JSON and bytes, the host functions its steps call, and the milliseconds of each phase as JSON."""
+    """A Program as JSON and bytes, the host functions of its steps, and the milliseconds of each phase as JSON."""
 
     def __init__(self, compiled: Compiled) -> None:
         watch = Stopwatch()
@@ -80,51 +81,54 @@ class Compilation:
         self._symbols = compiled.symbols
 
     def host(self, number: int, inputs: str, symbols: str = "{}") -> str:
-        """Run a Host step. inputs: JSON list of {"dims", "data"} or null; symbols: JSON of their values so far."""
+        """Run a Host step. inputs: JSON list of {"dims", "data"} or null; symbols: JSON of the values known so far."""
         kernel = self._kernels[number]
-        given = zip(json.loads(inputs), kernel.args, strict=True)
-        args = [None if a is None or t is None else (tuple(a["dims"]), _received(a["data"], t.dtype)) for a, t in given]
+        pairs = zip(json.loads(inputs), kernel.args, strict=True)
+        args = [
+            None if a is None or t is None else (tuple(a["dims"]), _from_json(a["data"], t.dtype)) for a, t in pairs
+        ]
         results = call(kernel, args, {self._symbols[name]: n for name, n in json.loads(symbols).items()})
-        return json.dumps([{"dims": list(shape), "data": _sent(data)} for shape, data in results])
+        return json.dumps([{"dims": list(shape), "data": _to_json(data)} for shape, data in results])
 
 
-def _received(data: list[Any], dtype: DType) -> list[Any]:
-    """Elements as web/common/elements.js sends them: numbers that JSON lacks are text."""
+def _from_json(data: list[Any], dtype: DType) -> list[Any]:
+    """Elements from web/common/elements.js. Numbers that JSON cannot represent are text."""
     if dtype is STRING:
         return data
     number = float if dtype.kind == "f" else int
     return [number(x) if isinstance(x, str) else x for x in data]
 
 
-def _sent(data: Sequence[Any]) -> list[Any]:
+def _to_json(data: Sequence[Any]) -> list[Any]:
     return [_text(x) if isinstance(x, (float, int)) and not -SAFE <= x <= SAFE else x for x in data]
 
 
 def _text(x: float) -> float | str:
-    """As JavaScript spells it."""
+    """The number as JavaScript writes it."""
     if isinstance(x, int):
         return str(x)
     return "NaN" if x != x else x if isfinite(x) else "Infinity" if x > 0 else "-Infinity"
 
 
-def _described(column: Column) -> dict[str, Any]:
-    """The map that an input is made of, for web/page/tensors/maps.js."""
+def _map_of(column: Column) -> dict[str, Any]:
+    """The map that the page converts to an input, for web/page/tensors/maps.js."""
     return {"input": column.source, "key": column.kind.key.name, "keys": column.keys, "length": column.length}
 
 
-def _described_feed(feed: Any, declared: Type | None) -> Given:
+def _given(feed: Any, declared: Type | None) -> Given:
     """A feed as `Needs` reads it. Types without an array in JavaScript arrive as raw bits of another type: the element
     type is the one that the model declares."""
     if isinstance(declared, (OptionalType, SequenceType)):
         declared = declared.elem
     if isinstance(feed, list):
-        return [_described_feed(item, declared) for item in feed]  # type: ignore[misc]
+        return [_given(item, declared) for item in feed]  # type: ignore[misc]
     dtype = declared.dtype if isinstance(declared, TensorType) else None
     return feed and GivenTensor(dtype or BY_NAME[feed["dtype"]], tuple(feed["dims"]), lambda: feed["data"])
 
 
-def _given_as(location: str, external: Mapping[str, int]) -> str | None:
-    """The path under which a page gives a file: its location, or one that ends so (an address, a bare name) alone."""
+def _path_of(location: str, external: Mapping[str, int]) -> str | None:
+    """The page's path for the file at this location: the location itself, or the only path with the same ending or the
+    same file name (the page may give addresses or bare names)."""
     plain = location.replace("\\", "/").removeprefix("./")
     for exact in (location, plain):
         if exact in external:
@@ -135,19 +139,19 @@ def _given_as(location: str, external: Mapping[str, int]) -> str | None:
     return found[0] if len(found) == 1 else None
 
 
-def _loaded(read: Read, size: int, external: Mapping[str, int], window: type[_Window] = _Window) -> Graph:
-    """external: sizes of the files beside the model, by path."""
-    taken: dict[str, str] = {}
+def _load(read: Read, size: int, external: Mapping[str, int], file_class: type[_PageFile] = _PageFile) -> Graph:
+    """The graph of the model that `read` reads. external: sizes of the files beside the model, by path"""
+    locations: dict[str, str] = {}  # by path
 
-    def open_external(location: str) -> _Window:
-        given = _given_as(location, external)
-        if given is None and window is _Parts:
+    def open_external(location: str) -> _PageFile:
+        path = _path_of(location, external)
+        if path is None and file_class is _PartialFile:
             raise _Missing({"name": location, "offset": 0, "size": 0})
-        if given is None or taken.setdefault(given, location) != location:
+        if path is None or locations.setdefault(path, location) != location:
             raise InvalidModel(f'external data "{location}" was not given', hint="list it in externalData")
-        return window(read, external[given], given)
+        return file_class(read, external[path], path)
 
-    return load(window(read, size), open_external=open_external)
+    return load(file_class(read, size), open_external=open_external)
 
 
 class PageCompiler:
@@ -211,16 +215,16 @@ class PagePrograms(Specialiser[Compilation]):
 
     def describe(self, feeds: Mapping[str, Any]) -> dict[str, Given]:
         types = {v.name: v.type for v in self.graph.inputs}
-        return {name: _described_feed(feed, types[name]) for name, feed in feeds.items()}
+        return {name: _given(feed, types[name]) for name, feed in feeds.items()}
 
 
 class Model:
     """A model and the Programs made from it."""
 
     def __init__(self, read: Read, size: int, options: dict[str, Any], graph: Graph | None = None) -> None:
-        """graph: as it was read before."""
+        """graph: of the model, if it is read already"""
         watch = Stopwatch()
-        graph = graph or _loaded(read, size, options.get("external", {}))
+        graph = graph or _load(read, size, options.get("external", {}))
         self.compiler = PageCompiler(from_javascript(options), options)
         border = self.compiler.prepare(graph)
         self.columns = border.columns
@@ -257,7 +261,7 @@ class Model:
 
     def _input(self, value: Value) -> dict[str, Any]:
         column = self.columns.get(value.name)
-        made = {} if column is None else {"map": _described(column)}
+        made = {} if column is None else {"map": _map_of(column)}
         return {"default": value.name in self.programs.graph.weights, **describe(value.type), **made}
 
     def _output(self, value: Value) -> dict[str, Any]:
@@ -292,7 +296,7 @@ class Model:
         return Compilation(self.compiler.compile(self.programs.graph, specs, constants, True, cpu_only))
 
     def tuning(self, feeds: str) -> Tuning:
-        """Of the kernels of the Program for these feeds, which was compiled before."""
+        """Tunes the kernels of the Program for these feeds, which was compiled before."""
         return Tuning(self.programs, *self.programs.requirements(json.loads(feeds))[:2])
 
 
@@ -303,19 +307,19 @@ def _check_map_keys(keys: Iterable[Sequence[Any]]) -> None:
 
 
 class Tuning:
-    """Programs with other schedules, for web/session/tune.js to measure (pyruntime/compiler/tuning.py)."""
+    """Compiles Programs with other schedules, which web/session/tune.js measures (pyruntime/compiler/tuning.py)."""
 
     def __init__(
         self, programs: PagePrograms, specs: Mapping[str, Spec], constants: Mapping[str, TensorSpec] | None
     ) -> None:
-        from pyruntime.compiler.tuning import Search  # few sessions are
+        from pyruntime.compiler.tuning import Search  # few sessions are tuned
 
         self._programs, self._for = programs, (specs, constants)
-        self.default = self._compiled({})
+        self.default = self._compile({})
         gpu = ["webgpu"] if programs.compiler.host.get("gpu") else []
         self._search = Search(self.default.program, [*gpu, "wasm"])
 
-    def _compiled(self, chosen: Chosen) -> Compilation:
+    def _compile(self, chosen: Chosen) -> Compilation:
         compiler = self._programs.compiler
         settings = compiler.settings
         compiler.settings = settings.with_choices(chosen)
@@ -325,15 +329,15 @@ class Tuning:
             compiler.settings = settings
 
     def next(self) -> Compilation | None:
-        """The next one to measure in turns with `default`."""
+        """The next Program to measure against `default`."""
         while (chosen := self._search.next()) is not None:
-            made = self._compiled(chosen)
-            if self._search.worth(made.program):
-                return made
+            compilation = self._compile(chosen)
+            if self._search.worth(compilation.program):
+                return compilation
         return None
 
     def measured(self, times: str) -> None:
-        """JSON of two {"run", "kernels"}, in milliseconds: of `default`, and of what was given last."""
+        """times: JSON of two {"run", "kernels"}, in milliseconds: of `default`, and of the last Program of `next`"""
         from pyruntime.compiler.tuning import Times
 
         self._search.measured(*[Times(t["run"], t["kernels"]) for t in json.loads(times)])
@@ -348,7 +352,7 @@ class Tuning:
 
 
 def providers() -> str:
-    """JSON list of the names of the providers that were registered."""
+    """JSON list of the names of registered providers."""
     return json.dumps(registered())
 
 
@@ -359,35 +363,36 @@ def create(read: Read, size: int, options: str) -> Model:
 
 
 def missing(read: Read, size: int, external: str) -> str:
-    """JSON: locations of a model's external data that are not among the given files, as far as it can be read."""
-    given, found = json.loads(external), dict[str, None]()
+    """JSON: locations of a model's external data that are not in `external` (sizes by path), as far as the model can be
+    read."""
+    sizes, missing_files = json.loads(external), dict[str, None]()
 
-    def open_external(location: str) -> _Window:
-        path = _given_as(location, given)
+    def open_external(location: str) -> _PageFile:
+        path = _path_of(location, sizes)
         if path is not None:
-            return _Window(read, given[path], path)
-        found[location] = None
-        return _Window(lambda offset, size, name: bytes(size), 1 << 62, location)
+            return _PageFile(read, sizes[path], path)
+        missing_files[location] = None
+        return _PageFile(lambda offset, size, name: bytes(size), 1 << 62, location)
 
     with suppress(PyRuntimeError), our_fault("reading the model"):
-        load(_Window(read, size), open_external=open_external)
-    return json.dumps([*found])
+        load(_PageFile(read, size), open_external=open_external)
+    return json.dumps([*missing_files])
 
 
 def inspect(read: Read, size: int, options: str) -> str:
-    """JSON: what a model is and will take (pyruntime/compiler/inspection.py), of which `read` has parts and gives None
-    for others; {"missing": …} tells what must come before it is asked again."""
+    """JSON of the report of pyruntime/compiler/inspection.py. `read` returns None for a part that is not fetched yet: then
+    the result is {"missing": …}, and the page calls again when it has that part."""
     from pyruntime.compiler.inspection import inspection
 
-    given = json.loads(options)
+    settings = json.loads(options)
 
     def header() -> Any:
-        main = Model(read, size, given, graph).main
+        main = Model(read, size, settings, graph).main
         return main and json.loads(main.json)
 
     try:
         with our_fault("inspecting the model"):
-            graph = _loaded(read, size, given["external"], _Parts)
+            graph = _load(read, size, settings["external"], _PartialFile)
             return json.dumps(inspection(graph, header))
     except _Missing as missing:
         return json.dumps({"missing": missing.args[0]})

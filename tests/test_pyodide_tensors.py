@@ -11,7 +11,7 @@ import pytest
 from pyruntime import InvalidInput
 from pyruntime.ir import dtype as dt
 from pyruntime.onnx.graph import OptionalType, SequenceType, TensorType
-from pyruntime.pyodide.tensors import Tensor, presented, received
+from pyruntime.pyodide.tensors import Tensor, to_output, to_tensor
 
 PLAIN = "float16 float32 float64 bool int8 int16 int32 int64 uint8 uint16 uint32 uint64".split()
 
@@ -24,35 +24,35 @@ def test_arrays_and_lists_come_back(name: str, shape: tuple[int, ...]) -> None:
     for given in (x, x.copy(order="F"), x.tolist()):
         if 0 in shape[:-1] and given is not x:
             continue  # what nested lists cannot say
-        tensor = received("x", given, wanted)
+        tensor = to_tensor("x", given, wanted)
         assert tensor.shape == shape and tensor.tolist() == x.tolist()
-        np.testing.assert_array_equal(presented(tensor), x, strict=True)
+        np.testing.assert_array_equal(to_output(tensor), x, strict=True)
 
 
 def test_parts_and_strings_of_numpy() -> None:
     x = np.arange(24, dtype=np.float32).reshape(4, 6)
-    np.testing.assert_array_equal(presented(received("x", x[::2, ::-3], None)), x[::2, ::-3], strict=True)
+    np.testing.assert_array_equal(to_output(to_tensor("x", x[::2, ::-3], None)), x[::2, ::-3], strict=True)
     words = np.array([["a", "b"]], object)
     for given in (words, words.astype("U"), [["a", "b"]]):
-        np.testing.assert_array_equal(presented(received("x", given, TensorType(dt.STRING, None))), words)
+        np.testing.assert_array_equal(to_output(to_tensor("x", given, TensorType(dt.STRING, None))), words)
 
 
 def test_small_types_come_as_their_bits() -> None:
     bits = array.array("H", [0x3F80, 0xC000])
-    tensor = received("x", bits, TensorType(dt.BF16, (2,)))
+    tensor = to_tensor("x", bits, TensorType(dt.BF16, (2,)))
     assert tensor.dtype is dt.BF16 and tensor.flat() == [1.0, -2.0]
-    assert received("x", [1.0, -2.0], TensorType(dt.BF16, (2,))).data == bits.tobytes()
+    assert to_tensor("x", [1.0, -2.0], TensorType(dt.BF16, (2,))).data == bits.tobytes()
 
 
 def test_values_take_the_type_of_their_input() -> None:
     tensor = TensorType(dt.F32, None)
-    assert received("x", [1, 2.5], tensor).flat() == [1.0, 2.5]
-    assert received("x", True, TensorType(dt.BOOL, ())).tolist() is True
-    assert received("x", [[7]], TensorType(dt.I64, ())).shape == ()
-    assert received("x", None, OptionalType(tensor)) is None
-    assert [t.shape for t in received("x", [[1.0], [1.0, 2.0]], SequenceType(tensor))] == [(1,), (2,)]
-    fed: Tensor = received("x", [1.0], None)
-    assert received("x", fed, tensor) is fed
+    assert to_tensor("x", [1, 2.5], tensor).flat() == [1.0, 2.5]
+    assert to_tensor("x", True, TensorType(dt.BOOL, ())).tolist() is True
+    assert to_tensor("x", [[7]], TensorType(dt.I64, ())).shape == ()
+    assert to_tensor("x", None, OptionalType(tensor)) is None
+    assert [t.shape for t in to_tensor("x", [[1.0], [1.0, 2.0]], SequenceType(tensor))] == [(1,), (2,)]
+    fed: Tensor = to_tensor("x", [1.0], None)
+    assert to_tensor("x", fed, tensor) is fed
 
 
 @pytest.mark.parametrize(
@@ -72,4 +72,4 @@ def test_values_take_the_type_of_their_input() -> None:
 )
 def test_what_does_not_fit_is_refused(given: Any, wanted: Any, text: str) -> None:
     with pytest.raises(InvalidInput, match=text):
-        received("x", given, TensorType(wanted, (None,)))
+        to_tensor("x", given, TensorType(wanted, (None,)))

@@ -1,1 +1,1 @@
-"""Sessions in a Pyodide that is not ours: the engine compiles there, and web/'s executor runs. NumPy is not needed."""
+"""Sessions for Python programs in any Pyodide: the engine compiles there, web/'s executor runs. NumPy is optional."""

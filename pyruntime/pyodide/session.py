@@ -1,4 +1,4 @@
-"""`InferenceSession` in a Pyodide: onnxruntime's, for a Python that cannot wait, on WebAssembly and one thread."""
+"""onnxruntime's `InferenceSession` for Python in Pyodide, which cannot wait: on WebAssembly, on one thread."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from pyruntime.onnx import load
 from pyruntime.onnx.graph import Graph, Source
 from pyruntime.options import PYODIDE, SessionOptions, check_options
 from pyruntime.placement.provider_list import known
-from pyruntime.pyodide.tensors import Tensor, presented, received
+from pyruntime.pyodide.tensors import Tensor, to_output, to_tensor
 from pyruntime.session.prepare_graph import check_model, weight_sources
 from pyruntime.session.specialisation import ProgramTable, Specialiser
 
@@ -75,24 +75,24 @@ class InferenceSession:
             if name not in names:
                 raise InvalidInput(f'output "{name}" does not exist', hint=f"outputs are {names}")
         names = list(output_names or names)
-        feeds = self._received(input_feed)
+        feeds = self._tensors(input_feed)
         with our_fault("running the model"):
             results = self._programs.program(feeds).run(feeds, names)
-        return [self._presented(name, result) for name, result in zip(names, results, strict=True)]
+        return [self._output(name, result) for name, result in zip(names, results, strict=True)]
 
-    def _received(self, given: Mapping[str, Any]) -> dict[str, Any]:
+    def _tensors(self, given: Mapping[str, Any]) -> dict[str, Any]:
         if not isinstance(given, Mapping):
             raise InvalidInput(f"feeds must be a dict of tensors by name, got {type(given).__name__}")
         graph = self._programs.graph
         types = {v.name: v.type for v in graph.inputs}
         check_names(given, types, [v.name for v in required(graph)])
-        return {name: received(name, x, types[name]) for name, x in given.items()}
+        return {name: to_tensor(name, x, types[name]) for name, x in given.items()}
 
-    def _presented(self, name: str, result: Any) -> Any:
+    def _output(self, name: str, result: Any) -> Any:
         """An output as the caller gets it: that of a ZipMap as a dict for each row, by class."""
         classes = self._classes.get(name)
         if classes is None:
-            return [presented(t) for t in result] if isinstance(result, list) else result and presented(result)
+            return [to_output(t) for t in result] if isinstance(result, list) else result and to_output(result)
         scores, columns = result.flat(), len(classes)
         if not result.shape or result.shape[-1] != columns:
             raise InvalidInput(f'output "{name}": {columns} classes do not fit scores of shape {result.shape}')
@@ -120,7 +120,7 @@ class _Programs(Specialiser["_Program"]):
             if not self.table:
                 raise
             self.forget()  # frees the memory of the Programs for other feeds
-            self.is_prepared = True
+            self.is_prepared = True  # do not compile the Program for all feeds again
             return _Program(self._js, compilation, self._sources, self._memory_limit)
 
     def drop(self, program: _Program) -> None:
@@ -182,7 +182,7 @@ class _Program:
         return [_result(found) for found in self._answer(self._js.run(self._executor, wire, to_js(names)))]
 
     def _step(self, number: int, inputs: str, symbols: str) -> str:
-        """A host step; what it raises waits until the executor has come back."""
+        """Run a host step. Its exception is raised when the executor has returned."""
         try:
             return self._compiled.host(number, inputs, symbols)
         except Exception as error:
@@ -202,7 +202,7 @@ class _Program:
         raise SessionFailed(f"{payload['type']}: {payload['message']}")
 
     def release(self) -> None:
-        """Gives its memory back. JavaScript holds what it calls in Python, so nothing else does."""
+        """Free the memory. Needed because JavaScript's references to Python functions keep the Program alive."""
         if self._executor is not None:
             self._js.release(self._executor)
         for proxy in self._proxies:
@@ -210,7 +210,7 @@ class _Program:
 
 
 def _wire(x: Any) -> Any:
-    """A feed for the executor."""
+    """A feed as the executor takes it."""
     if x is None or isinstance(x, list):
         return x and [_wire(item) for item in x]
     data = memoryview(x.data) if isinstance(x.data, bytes) else x.data
@@ -227,13 +227,13 @@ def _result(found: Any) -> Any:
 
 
 def _executor() -> Any:
-    """The executor's code, run in the page or program around. Errors: SessionFailed where that cannot be."""
+    """The executor, run in the surrounding page or program. Errors: SessionFailed if the wheel has no executor"""
     import js
 
     code = files("pyruntime.pyodide") / "executor.js"
     if not code.is_file():
         raise SessionFailed("this wheel was built without executor.js", hint="npm run build, then build the wheel")
-    name = f"__pyruntime_{pyruntime.__version__}"  # a page may install another wheel later
+    name = f"__pyruntime_{pyruntime.__version__}"  # by version, because a page may install another wheel later
     if not hasattr(js, name):
         setattr(js, name, js.Function.new(f"{code.read_text()};return executor")())
     return getattr(js, name)
