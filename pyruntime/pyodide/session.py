@@ -21,7 +21,7 @@ from pyruntime.onnx.graph import Graph, Source
 from pyruntime.options import PYODIDE, SessionOptions, check_options
 from pyruntime.placement.provider_list import known
 from pyruntime.pyodide.tensors import Tensor, to_output, to_tensor
-from pyruntime.session.prepare_graph import check_model, weight_sources
+from pyruntime.session.model_source import check_model, weight_sources
 from pyruntime.session.specialisation import ProgramTable, Specialiser
 
 

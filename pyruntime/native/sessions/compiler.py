@@ -19,7 +19,7 @@ from pyruntime.onnx.weight_values import elements
 from pyruntime.options import PRESETS, SessionOptions
 from pyruntime.placement.provider_list import effective, target
 from pyruntime.placement.target import Target
-from pyruntime.session.prepare_graph import weight_sources
+from pyruntime.session.model_source import weight_sources
 
 
 class Compiler:

@@ -33,7 +33,7 @@ from pyruntime.options import NATIVE, SessionOptions, check_options
 from pyruntime.placement.provider_list import effective, known
 from pyruntime.program.explain import explain
 from pyruntime.program.footprint import WHOLE
-from pyruntime.session.prepare_graph import check_model
+from pyruntime.session.model_source import check_model
 from pyruntime.session.specialisation import FOR_ALL, Requirements
 from pyruntime.session.states import SessionState, StateMachine
 

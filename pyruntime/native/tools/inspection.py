@@ -24,7 +24,7 @@ from pyruntime.onnx.sources import FileSource, MemorySource, OpenExternal, besid
 from pyruntime.options import NATIVE, SessionOptions, check_options
 from pyruntime.placement.provider_list import known
 from pyruntime.program.footprint import WHOLE
-from pyruntime.session.prepare_graph import check_model
+from pyruntime.session.model_source import check_model
 
 
 @our_fault("inspecting the model")
