@@ -380,8 +380,8 @@ def missing(read: Read, size: int, external: str) -> str:
 
 
 def inspect(read: Read, size: int, options: str) -> str:
-    """JSON of the report of pyruntime/compiler/inspection.py. `read` returns None for a part that is not fetched yet: then
-    the result is {"missing": …}, and the page calls again when it has that part."""
+    """JSON of the report of pyruntime/compiler/inspection.py. `read` returns None for a part that the page has not
+    fetched; then the result is {"missing": …}, and the page calls again when it has that part."""
     from pyruntime.compiler.inspection import inspection
 
     settings = json.loads(options)
