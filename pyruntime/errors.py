@@ -1,6 +1,6 @@
-"""The one exception tree. Every error names where it happened and, where it can, what to do about it.
+"""The exceptions of the engine. An error names the node at fault and, if possible, what to do about it.
 
-Besides the root each class has those of onnxruntime as bases that onnxruntime raises in such cases.
+Besides the root, each class has as bases the exceptions that onnxruntime raises in the same cases.
 """
 
 from __future__ import annotations
@@ -14,10 +14,10 @@ from pyruntime import ort_errors as ort
 
 
 class PyRuntimeError(Exception):
-    """Root of the tree.
+    """The root of all exceptions.
 
-    `node` is "Op "name"" of the ONNX node at fault, `hint` one sentence on what to do; both may be empty.
-    `payload()` is what crosses the worker boundary and is enough to rebuild the error there.
+    node: "Op "name"" of the ONNX node at fault; hint: one sentence on what to do; both may be empty.
+    `payload()` is the data from which the other side of the worker boundary rebuilds the error.
     """
 
     def __init__(self, message: str, *, node: str = "", hint: str = "") -> None:
@@ -27,7 +27,7 @@ class PyRuntimeError(Exception):
         self.hint = hint
 
     def at(self, node: str) -> PyRuntimeError:
-        """Name the node, unless an inner frame already did."""
+        """Set the node, unless an inner frame has set it."""
         self.node = self.node or node
         return self
 
@@ -44,7 +44,8 @@ class InvalidModel(PyRuntimeError, ort.InvalidProtobuf, ort.InvalidGraph, ort.Fa
 
 
 def unreadable(message: str, hint: str = "") -> InvalidModel:
-    """Of bytes that are no model at all. Programs look for onnxruntime's words to download a file again."""
+    """The error for bytes that are no model. It contains onnxruntime's words, by which programs decide to download
+    again."""
     words = "INVALID_PROTOBUF: Protobuf parsing failed"
     return InvalidModel(message, hint=f"{hint}; {words}" if hint else words)
 
@@ -54,7 +55,7 @@ class UnsupportedOp(PyRuntimeError, ort.NotImplemented, ort.InvalidGraph, ort.Fa
 
 
 class NotSupported(PyRuntimeError, ort.NotImplemented, RuntimeError):
-    """A part of onnxruntime's interface that has no meaning here; the hint says what there is in its place."""
+    """A part of onnxruntime's interface that this engine does not have. The hint names the alternative."""
 
 
 class ShapeError(PyRuntimeError, ort.InvalidGraph, ort.InvalidArgument, ort.RuntimeException, ort.Fail):
@@ -62,27 +63,27 @@ class ShapeError(PyRuntimeError, ort.InvalidGraph, ort.InvalidArgument, ort.Runt
 
 
 class InvalidInput(PyRuntimeError, ort.InvalidArgument, ValueError, RuntimeError, TypeError):
-    """A feed has a wrong name, element type, rank, dimension or value. The session stays usable. (For some of these
-    onnxruntime raises the built-in exceptions.)"""
+    """A feed has a wrong name, element type, rank, dimension or value. The session stays usable. (onnxruntime raises
+    built-in exceptions in some of these cases.)"""
 
 
 class OutOfMemory(PyRuntimeError, ort.RuntimeException):
-    """A memory limit would be exceeded; nothing was allocated. `gpu`: the device had no memory left, so that freeing
-    what is kept there may help."""
+    """A memory limit would be exceeded; nothing was allocated. gpu: the device had no memory left, so that freeing
+    cached memory there may help."""
 
     gpu = False
 
 
 class MemoryFault(PyRuntimeError, ort.RuntimeException):
-    """An allocator was misused: out of bounds, double free. Always a bug of ours."""
+    """Misuse of an allocator: out of bounds, double free. Always a bug of the engine."""
 
 
 class InternalError(PyRuntimeError, ort.EngineError, ort.RuntimeException):
-    """The engine failed where it should have worked or refused. Always a bug of ours."""
+    """An unexpected failure. Always a bug of the engine."""
 
 
 class ModelNotFound(InvalidModel, ort.NoSuchFile, FileNotFoundError):
-    """There is no file at the model's path."""
+    """No file exists at the model's path."""
 
 
 def not_found(model: str | os.PathLike[str]) -> ModelNotFound:
@@ -94,24 +95,24 @@ class DeviceLost(PyRuntimeError, ort.EPFail):
 
 
 class SessionFailed(PyRuntimeError, ort.Fail):
-    """The session cannot run any more; the message holds the cause."""
+    """The session cannot run any more. The message contains the cause."""
 
 
 class ExecutionError(PyRuntimeError, ort.InvalidArgument, ort.RuntimeException, ort.Fail):
-    """A kernel refused its data while running (an index out of range, say)."""
+    """A kernel found invalid data during a run, such as an index out of range."""
 
 
 class Terminated(PyRuntimeError, ort.Fail):
-    """A run was stopped on demand. The session stays usable."""
+    """The caller stopped a run. The session stays usable."""
 
 
 class LimitExceeded(PyRuntimeError, ort.Fail):
-    """Compiling would take more time, or give more code, than the session's options allow."""
+    """Compilation would take more time, or produce more code, than the session's options allow."""
 
 
 class NeedsValue(PyRuntimeError):
-    """Not an error for users: compilation needs the value of tensor `name`, or the values of the `symbols` that are
-    dims of inputs (see docs/architecture.md, specialisation)."""
+    """Internal: compilation needs the value of the tensor `name`, or the values of `symbols`, which are dims of inputs.
+    The session catches it and specialises the model (docs/architecture.md)."""
 
     def __init__(self, name: str, *, node: str = "", symbols: frozenset[Any] = frozenset()) -> None:
         what = f'the value of "{name}"' if name else f"the dims {sorted(map(str, symbols))}"
@@ -122,11 +123,11 @@ class NeedsValue(PyRuntimeError):
 
 @contextmanager
 def our_fault(doing: str, node: str = "") -> Iterator[None]:
-    """Turn exceptions that are not of this tree into InternalErrors: what `doing` names failed, for the node if there
-    is one. Running out of memory is an OutOfMemory."""
+    """Inside the block, other exceptions become InternalErrors, and MemoryError becomes OutOfMemory. doing: the action
+    that failed, for the message."""
     try:
         yield
-    except (PyRuntimeError, Warning):  # a warning is an exception where a program wants it so
+    except (PyRuntimeError, Warning):  # a program may turn warnings into exceptions
         raise
     except MemoryError as e:
         raise OutOfMemory(f"{doing} takes more memory than there is", node=node) from e

@@ -1,6 +1,6 @@
-"""onnxruntime's exception classes by their names: bases of ours, so that programs which catch them catch ours.
+"""onnxruntime's exception classes. The engine's exceptions derive from them, so that programs can catch either.
 
-`onnxruntime.capi.onnxruntime_pybind11_state` has them; there, too, each derives from Exception alone.
+They are those of `onnxruntime.capi.onnxruntime_pybind11_state`, where each derives from Exception alone, too.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ class InvalidArgument(Exception):
 
 
 class NoSuchFile(Exception):
-    """There is no file at the model's path."""
+    """No file exists at the model's path."""
 
 
 class NoModel(Exception):
@@ -27,7 +27,7 @@ class EngineError(Exception):
 
 
 class RuntimeException(Exception):
-    """Something failed while running."""
+    """A run failed."""
 
 
 class InvalidProtobuf(Exception):
@@ -39,15 +39,15 @@ class ModelLoaded(Exception):
 
 
 class NotImplemented(Exception):
-    """An operator, or a part of the interface, that is not there."""
+    """An operator, or a part of the interface, is not implemented."""
 
 
 class InvalidGraph(Exception):
-    """A graph contradicts itself or the operators' definitions."""
+    """A graph is inconsistent, or violates the operators' definitions."""
 
 
 class EPFail(Exception):
-    """A provider of execution failed, the GPU for instance."""
+    """An execution provider failed, such as the GPU."""
 
 
 class ModelLoadCanceled(Exception):
@@ -55,11 +55,11 @@ class ModelLoadCanceled(Exception):
 
 
 class ModelRequiresCompilation(Exception):
-    """A model needs a compiler that is not there. Never raised here."""
+    """A model needs a compiler that is missing. Never raised here."""
 
 
 class NotFound(Exception):
-    """Something named is not there. Never raised here."""
+    """A named object is missing. Never raised here."""
 
 
 class DeviceReset(Exception):

@@ -1,1 +1,1 @@
-"""The contract between compiler and executors: the Program, its schema, and what checks and reads it."""
+"""The contract between compiler and executors: the Program, its schema, its validation, and reports on it."""

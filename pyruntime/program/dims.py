@@ -1,4 +1,4 @@
-"""Serialised dims → functions of the symbols' values, made once per program."""
+"""Compiles serialised dims to functions of the symbols' values, once for each Program."""
 
 from __future__ import annotations
 
@@ -12,7 +12,8 @@ Evaluate = Callable[[Mapping[str, int]], int]
 
 
 def source(d: Any) -> str:
-    """A dim as a Python expression of the mapping `s`. Names are quoted, never pasted."""
+    """A dim as the source of a Python expression over the mapping `s`. Names are quoted, so that none can inject
+    code."""
     if isinstance(d, int):
         return str(d)
     if isinstance(d, str):
@@ -45,7 +46,7 @@ def _floordiv(a: int, b: int) -> int:
 
 
 def compile_dims(dims: Sequence[Any]) -> Callable[[Mapping[str, int]], tuple[int, ...]]:
-    """A function from symbol values to the values of all these dims; equal ones are computed once."""
+    """A function from the symbols' values to the values of all these dims. Equal dims are computed once."""
     found, places = distinct_dims(dims)
     if len(set(places)) == len(places):
         return found
@@ -54,7 +55,8 @@ def compile_dims(dims: Sequence[Any]) -> Callable[[Mapping[str, int]], tuple[int
 
 
 def distinct_dims(dims: Sequence[Any]) -> tuple[Callable[[Mapping[str, int]], tuple[int, ...]], list[int]]:
-    """A function from symbol values to the values of the dims that differ, and of each dim its place among those."""
+    """A function from the symbols' values to the values of the distinct dims, and the position of each dim among
+    these."""
     texts = [source(d) for d in dims]
     places = {text: n for n, text in enumerate(dict.fromkeys(texts))}
     found = eval(f"lambda s: ({''.join(f'{text},' for text in places)})", {"_floordiv": _floordiv})

@@ -1,6 +1,6 @@
-"""What the compiler made of a model: the table of the Program's header with its values in one run.
+"""Reports what became of each node of a model: evaluates the table in the Program's header for one run.
 
-web/run/explain.js evaluates the same table; pyruntime/emit/explain_table.py makes it; docs/explain.md describes the
+web/run/explain.js evaluates the same table; pyruntime/emit/explain_table.py writes it; docs/explain.md describes the
 result.
 """
 
@@ -12,14 +12,14 @@ from typing import Any
 from pyruntime.program.dims import compile_dim
 
 Json = dict[str, Any]
-# What a row of the table leaves out where it is so.
+# A row of the table omits entries with these values.
 EMPTY: Json = {
     "place": "", "kernels": [], "calls": 0, "fused": [], "into": "", "work": 0, "crossing": 0, "why": "",
 }  # fmt: skip
 
 
 def explain(header: Mapping[str, Any], env: Mapping[str, int] | None = None) -> Json:
-    """`env` gives the symbols their values, for the numbers of work and bytes; those it does not tell are None."""
+    """The report. env: values of symbols; numbers of work and bytes that depend on other symbols are None."""
     table = header["explain"]
     nodes = [{**EMPTY, **row} for row in table["nodes"]]
     for row in nodes:
@@ -28,7 +28,7 @@ def explain(header: Mapping[str, Any], env: Mapping[str, int] | None = None) -> 
 
 
 def evaluate(d: Any, env: Mapping[str, int]) -> int | None:
-    """The value of a serialised dim, or None where `env` lacks one of its symbols."""
+    """The value of a serialised dim, or None if `env` lacks one of its symbols."""
     try:
         return compile_dim(d)(env)
     except KeyError:

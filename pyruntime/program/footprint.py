@@ -1,4 +1,4 @@
-"""What a Program will hold in memory, told from its header before anything is loaded."""
+"""Estimates the memory that a Program needs from its header, before anything is loaded."""
 
 from __future__ import annotations
 
@@ -9,15 +9,20 @@ from typing import Any
 from pyruntime.program import types
 from pyruntime.program.dims import compile_dim
 
-ALIGN = 64  # as the arenas of both executors have it
-WHOLE = 1 << 32  # bytes that a linear memory can have
+ALIGN = 64  # bytes; the alignment of buffers in the arenas of both executors
+WHOLE = 1 << 32  # the largest size of a linear memory in bytes
 
 
 @dataclass(frozen=True, slots=True)
 class Footprint:
-    """Bytes, of linear memory and the GPU's. weights: what stays for the session; loading: the most that start-up has
-    at once; run: the most that tensors of a run hold at once, besides weights; linear: the peak of linear memories
-    alone, of which `further` bytes are not in the first; assumed: symbols that count as 1."""
+    """Bytes in linear memory and GPU memory together.
+
+    weights: constants that stay for the session
+    loading: the peak during start-up
+    run: the peak of a run's tensors, besides weights
+    linear: the peak in linear memories alone; `further` bytes of it are not in the first memory
+    assumed: names of symbols that were assumed to be 1
+    """
 
     weights: int
     loading: int
@@ -32,8 +37,8 @@ class Footprint:
 
 
 def footprint(header: types.Header) -> Footprint:
-    """By the lifetimes of the buffers: how they lie in memory may need a few percent more. Loops count as one round,
-    symbols that only feeds or a run tell as 1, and caches that grow as long as the first run needs them."""
+    """An estimate from the liveness of buffers; fragmentation may add a few percent. It assumes one iteration of each
+    loop, 1 for unknown symbols, and for KV caches that grow the capacity that the first run needs."""
     walk, linear = _Walk(header), _Walk(header, linear=True)
     weights, loading, run = _sizes(walk)
     alone = _sizes(linear)
@@ -42,7 +47,7 @@ def footprint(header: types.Header) -> Footprint:
 
 
 def _sizes(walk: _Walk) -> tuple[int, int, int]:
-    """Of weights, of loading and of a run."""
+    """Bytes of weights, of loading and of a run."""
     header = walk.header
     kept, loads = start_up(header)
     for b in kept:
@@ -56,7 +61,7 @@ def _sizes(walk: _Walk) -> tuple[int, int, int]:
     weights, loading = walk.alive, walk.peak
     walk.peak = weights
     for given in header["inputs"]:
-        if "room" in given:  # a symbol that no feed tells
+        if "room" in given:  # the capacity is a symbol that no feed determines
             walk.env[given["room"]["places"]] = walk.value(given["room"]["least"])
         walk.take(given["buffer"])
     walk.block(1)
@@ -64,8 +69,9 @@ def _sizes(walk: _Walk) -> tuple[int, int, int]:
 
 
 def start_up(header: types.Header) -> tuple[list[int], list[tuple[types.Step | None, list[types.Constant]]]]:
-    """How an executor starts: the buffers that the calls of `init` make and leave behind, which lie first; and the
-    steps of `init`, each with the constants to load before it. Before all (None) those that `init` does not free."""
+    """How an executor starts: the buffers that calls of `init` make and that stay, which it places first; and the steps
+    of `init`, each with the constants to load before it. The first entry (None) has the constants that `init` never
+    frees."""
     steps = header["blocks"][0]["steps"]
     calls = [c for s in steps for c in _calls(s)]
     spent = {b for s in (*steps, *calls) if "free" in s for b in s["free"]}
@@ -84,7 +90,7 @@ def _calls(step: types.Step) -> list[types.Call]:
 
 
 class _Values(dict[str, int]):
-    """Of symbols; 1 for those that are not known."""
+    """Values of symbols; 1 for unknown ones."""
 
     def __init__(self) -> None:
         self.assumed: set[str] = set()
@@ -95,14 +101,14 @@ class _Values(dict[str, int]):
 
 
 class _Walk:
-    """Through the blocks, as an executor goes; linear: other memories do not count."""
+    """Visits the blocks in the order of execution. linear: count linear memory only."""
 
     def __init__(self, header: types.Header, linear: bool = False) -> None:
         self.header = header
         self.linear = linear
         self.env = _Values()
         self.held: dict[int, int] = {}
-        self.placed: set[int] = set()  # buffers that have their memory already
+        self.placed: set[int] = set()  # buffers that have memory already
         self.alive = self.peak = 0
 
     def take(self, b: int) -> None:
@@ -155,7 +161,7 @@ class _Walk:
             self.drop(b)
 
     def branch(self, step: types.IfStep) -> None:
-        """On with what the branch leaves that leaves more."""
+        """Continue after the branch that keeps more memory."""
         before, ends = (self.held, self.alive), []
         for number in (step["then"], step["orelse"]):
             self.held, self.alive = dict(before[0]), before[1]
@@ -185,7 +191,7 @@ class _Walk:
             self.held[outer] = self.held.pop(made["buffer"])
 
     def bind(self, binds: types.Binds, values: Mapping[int, Any] | list[Any]) -> None:
-        """Symbols take the dims of these values, where they have them."""
+        """Set symbols to the dims of these values, if the values are known."""
         for position, axis, name in binds:
             dims = values[position]["dims"] if values[position] else []
             if axis < len(dims):

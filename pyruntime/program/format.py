@@ -1,4 +1,4 @@
-"""The Program: what the compiler hands to an executor. Plain data; schema.json describes the header."""
+"""The Program: plain data that the compiler passes to an executor. schema.json describes its header."""
 
 from __future__ import annotations
 
@@ -12,26 +12,26 @@ from pyruntime.errors import InvalidModel
 
 FORMAT = 3
 MAGIC = b"pyrt"
-HEAD = struct.Struct("<4sIII")  # magic, format, CRC-32 of what follows this head, bytes of the header
+HEAD = struct.Struct("<4sIII")  # magic, format, CRC-32 of the rest of the file, bytes of the header
 
 
 @dataclass(slots=True)
 class Program:
-    """header: JSON-able; blob: code and inline constants that the header points into."""
+    """header: JSON data; blob: code and constants to which the header refers by offset and size."""
 
     header: dict[str, Any]
     blob: bytes
 
     def to_bytes(self) -> bytes:
-        """As a file: the head, the header as JSON, the blob."""
+        """The file: the head, the header as JSON, the blob."""
         header = json.dumps(self.header, separators=(",", ":")).encode()
         return HEAD.pack(MAGIC, FORMAT, zlib.crc32(self.blob, zlib.crc32(header)), len(header)) + header + self.blob
 
     @staticmethod
     def from_bytes(data: bytes, trusted: bool = False) -> Program:
-        """trusted: it is what `to_bytes` wrote, of which somebody else has made sure.
+        """Read a file. trusted: the caller has verified that `to_bytes` wrote it, so that validation can be skipped.
 
-        Errors: InvalidModel for what `to_bytes` of this format did not write, or what no executor could run."""
+        Errors: InvalidModel for a file that `to_bytes` of this format did not write, or that no executor can run."""
         if data[:4] != MAGIC:
             raise InvalidModel("this is not a Program that pyruntime exported")
         if len(data) < HEAD.size:

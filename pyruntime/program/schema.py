@@ -1,6 +1,6 @@
-"""Checks plain data against schema.json: a small interpreter of the part of JSON Schema that it uses.
+"""Validates plain data against schema.json: a small interpreter of the part of JSON Schema that it uses.
 
-web/worker/programs/schema.js is its twin; tests/test_contract.py holds both to the same sentences.
+web/worker/programs/schema.js does the same; tests/test_contract.py checks that both give the same messages.
 Spec: https://json-schema.org/draft/2020-12
 """
 
@@ -22,7 +22,7 @@ _TYPES: dict[str, Callable[[Any], bool]] = {
     "boolean": lambda x: isinstance(x, bool),
     "null": lambda x: x is None,
 }
-_TOLD = {
+_TYPE_NAMES = {
     "object": "an object",
     "array": "a list",
     "string": "text",
@@ -39,8 +39,8 @@ def schema() -> dict[str, Any]:
 
 
 def refusal(header: Any, limits: Mapping[str, int]) -> str:
-    """What is wrong with a header, in a few words, or "". limits: how many bytes the "blob" has, and how many entries
-    each list that positions point into."""
+    """A short message on what is wrong with a header, or "". limits: the size of the "blob" in bytes, and the length of
+    each list that positions refer to."""
     try:
         return _whole()(header, limits)
     except RecursionError:
@@ -65,7 +65,7 @@ def _check(rule: Mapping[str, Any]) -> Check:
         return lambda x, _: "" if any(_same(x, v) for v in rule["enum"]) else f": {_quoted(x)} is not known"
     kind = rule["type"]
     inner = {"object": _object, "array": _array, "integer": _integer, "string": _string}.get(kind, _plain)(rule)
-    fits, told = _TYPES[kind], f": {_TOLD.get(kind, kind)} expected"
+    fits, told = _TYPES[kind], f": {_TYPE_NAMES.get(kind, kind)} expected"
     return lambda x, limits: inner(x, limits) if fits(x) else told
 
 
@@ -74,7 +74,7 @@ def _plain(rule: Mapping[str, Any]) -> Check:
 
 
 def _reference(name: str) -> Check:
-    """Looked up when it is needed: rules may mention themselves."""
+    """The check of a named rule, looked up when it first runs, because rules may be recursive."""
     return lambda x, limits: _named(name)(x, limits)
 
 
@@ -144,7 +144,7 @@ def _string(rule: Mapping[str, Any]) -> Check:
 
 
 def _any_of(rules: list[Mapping[str, Any]]) -> Check:
-    """The one alternative whose outer shape fits tells what is wrong inside."""
+    """Reports the error of the one alternative whose outline matches the data."""
     choices = [(_outline(r), _check(r)) for r in rules]
 
     def check(x: Any, limits: Mapping[str, int]) -> str:
@@ -157,7 +157,7 @@ def _any_of(rules: list[Mapping[str, Any]]) -> Check:
 
 
 def _outline(rule: Mapping[str, Any]) -> Callable[[Any], bool]:
-    """Whether data has the kind of this alternative: its type, its keys, its constants."""
+    """A predicate: whether data matches this alternative's type, keys and constants."""
     if "$ref" in rule:
         rule = schema()["$defs"][rule["$ref"].rpartition("/")[2]]
     if "enum" in rule:
@@ -177,12 +177,12 @@ def _outline(rule: Mapping[str, Any]) -> Callable[[Any], bool]:
 
 
 def _values(rule: Mapping[str, Any]) -> list[Any]:
-    """The words that tell one alternative from others."""
+    """The constants that distinguish one alternative from the others."""
     return [v for v in rule.get("enum", [rule.get("const")]) if isinstance(v, str)]
 
 
 def _nested(inner: Check, most: int) -> Check:
-    """Refuses lists in lists in lists, before `inner` descends into them."""
+    """Refuses lists that are nested too deeply, before `inner` descends into them."""
 
     def check(x: Any, limits: Mapping[str, int]) -> str:
         level, depth = [x], 0

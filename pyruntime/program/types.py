@@ -17,7 +17,7 @@ class Input(TypedDict):
 
 @final
 class InputRoom(TypedDict):
-    """The buffer has more along an axis: a symbol for its places, how many it needs, new rows that may mix with old."""
+    """Capacity along an axis: its symbol, the least that a run needs, new rows that may overwrite old ones."""
 
     axis: int
     places: str
@@ -27,7 +27,7 @@ class InputRoom(TypedDict):
 
 @final
 class Room(TypedDict):
-    """The tensor is the first part along an axis of a buffer that has so many places there."""
+    """The tensor is the start, along an axis, of a buffer with this capacity there."""
 
     axis: int
     places: Dim
@@ -119,7 +119,7 @@ class WasmStep(TypedDict):
 
 @final
 class GpuStep(TypedDict):
-    """One submit."""
+    """One queue submission."""
 
     op: Literal["gpu"]
     fn: str
@@ -128,7 +128,7 @@ class GpuStep(TypedDict):
 
 @final
 class CopyStep(TypedDict):
-    """Tensors into another memory: source, and target, which is made here."""
+    """Copies tensors to another memory: source, and target, which the step allocates."""
 
     op: Literal["copy"]
     to: str
@@ -138,7 +138,7 @@ class CopyStep(TypedDict):
 
 @final
 class ReadStep(TypedDict):
-    """Elements of an integer or bool tensor become symbols."""
+    """Sets symbols to the elements of an integer or bool tensor."""
 
     op: Literal["read"]
     node: str
@@ -149,7 +149,7 @@ class ReadStep(TypedDict):
 
 @final
 class HostStep(TypedDict):
-    """A function in Python."""
+    """Calls a Python function."""
 
     op: Literal["host"]
     node: str
@@ -189,7 +189,7 @@ class LoopStep(TypedDict):
 
 @final
 class Explained(TypedDict):
-    """What explain tells (explain.md)."""
+    """The table that explain evaluates (explain.md)."""
 
     operators: list[dict[str, Any]]
     placement: dict[str, int]
@@ -202,7 +202,7 @@ class Explained(TypedDict):
 
 @final
 class ExplainedNode(TypedDict):
-    """What is empty or 0 is left out."""
+    """Entries that are empty or 0 are omitted."""
 
     node: str
     op: str
@@ -218,7 +218,7 @@ class ExplainedNode(TypedDict):
 
 @final
 class Types(TypedDict):
-    """Of a file: inputs and outputs as the model declares them."""
+    """In a file: inputs and outputs as the model declares them."""
 
     inputs: list[Type]
     outputs: list[Type]
@@ -233,7 +233,7 @@ class HostCall(TypedDict):
 
 @final
 class ModelFile(TypedDict):
-    """Of a file whose weights are not in the blob: the model beside it."""
+    """In a file without weights in the blob: the model file beside it."""
 
     file: str
     size: int

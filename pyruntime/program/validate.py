@@ -1,10 +1,9 @@
-"""Whether a Program can be run at all: what schema.json says, and what it cannot say.
+"""Validates a Program: against schema.json, and by rules that a schema cannot express.
 
-Every buffer is made before it is used and freed once; symbols have values before dims mention them; blocks lead forward
-and belong to one step each, so that nothing goes round for ever; types and memories are those that a step works with.
-What its kernels do is not looked at: they are code (docs/architecture.md, "Programs from files").
-web/worker/programs/validate.js is its twin; tests/test_contract.py holds both to the same sentences.
-"""
+Buffers are allocated before use and freed once. Symbols have values before dims use them. A step runs only later
+blocks, and each block belongs to one step, so that no cycle exists. Types and memories suit the steps. Kernels are code
+and are not inspected (docs/architecture.md, "Programs from files"). web/worker/programs/validate.js does the same;
+tests/test_contract.py checks that both give the same messages."""
 
 from __future__ import annotations
 
@@ -18,12 +17,12 @@ from pyruntime.program.dims import symbols
 from pyruntime.program.schema import refusal
 
 Json = Mapping[str, Any]
-MEMORIES = {"wasm": "", "gpu": "webgpu"}  # where the buffers of a step's calls are
+MEMORIES = {"wasm": "", "gpu": "webgpu"}  # by kind of step: the memory of its calls' buffers
 READABLE = ("int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64", "bool")
 
 
 def validate(header: Any, blob: int) -> None:
-    """blob: its bytes. Errors: InvalidModel with what is wrong first."""
+    """Check a header. blob: size of the blob in bytes. Errors: InvalidModel with the first violation."""
     lists = header if isinstance(header, dict) else {}
     limits = {key: len(lists[key]) for key in ("buffers", "blocks") if isinstance(lists.get(key), list)}
     wrong = refusal(header, {**limits, "blob": blob})
@@ -37,7 +36,7 @@ def _refuse(what: str) -> NoReturn:
 
 
 class _Flow:
-    """Goes through a Program as an executor does, with what is bound and what holds a value at each point."""
+    """Visits a Program in the order of execution, and tracks which symbols and buffers have values."""
 
     def __init__(self, header: Json) -> None:
         self.header = header
@@ -97,7 +96,7 @@ class _Flow:
         if given != (-(-count * c["unpack"] // 8) if c["unpack"] else count * item):
             _refuse(f"{what} has {given} bytes, which do not fill it")
 
-    # ── what holds a value ───────────────────────────────────────────────────────────────────────────────────────
+    # ── values ───────────────────────────────────────────────────────────────────────────────────────────────────
 
     def _make(self, numbers: Iterable[int], what: str) -> None:
         for n in numbers:
@@ -118,7 +117,7 @@ class _Flow:
                 _refuse(f'{what} mentions "{name}" before it has a value')
 
     def _tensor(self, v: Json | None, what: str, memory: str = "", kinds: Sequence[str] = ()) -> None:
-        """That a value is there, in this memory, of one of these types, and no larger than its buffer."""
+        """Check that a tensor has a value, is in this memory, has one of these types, and fits its buffer."""
         if v is None:
             return
         buffer, dtype = self.buffers[v["buffer"]], BY_NAME[v["dtype"]]
@@ -139,7 +138,7 @@ class _Flow:
                 _refuse(f"{what} does not fit its buffer")
 
     def _one(self, v: Json | None, what: str, *kinds: str) -> None:
-        """That a value is there and is one element."""
+        """Check that a tensor has a value of one element."""
         self._tensor(v, what, kinds=kinds)
         if v is not None and any(d != 1 for d in v["dims"]):
             _refuse(f"{what} asks for one element, of a tensor of more")
@@ -153,7 +152,7 @@ class _Flow:
     # ── steps ────────────────────────────────────────────────────────────────────────────────────────────────────
 
     def _steps(self, number: int, mine: set[int]) -> None:
-        """mine: buffers that the block may free, besides those it makes."""
+        """Check a block's steps. mine: buffers that the block may free besides those it makes."""
         before = set(self.live)
         for n, step in enumerate(self.header["blocks"][number]["steps"]):
             what = f"step {n} of block {number}"
@@ -251,7 +250,7 @@ class _Flow:
         self._made(step["outputs"], what)
 
     def _inner(self, number: int, outer: int, mine: set[int], what: str) -> Sequence[Json]:
-        """The outputs of a block that a step of `outer` runs, after which only its outputs are left of it."""
+        """The outputs of a block that a step of block `outer` runs. Afterwards only these outputs have values."""
         if number <= outer or number in self.entered:
             _refuse(f"{what} runs block {number}, which is not its own")
         self.entered.add(number)
@@ -269,7 +268,7 @@ class _Flow:
 
 
 def _declared(inputs: Iterable[tuple[Json, str]], types: Iterable[Json]) -> None:
-    """That feeds of the types that a file declares are feeds of its Program."""
+    """Check that a file's declared inputs match its Program."""
     known = {v["name"]: v for v in types}
     for v, what in inputs:
         kind = known.get(v["name"])
@@ -283,7 +282,7 @@ def _declared(inputs: Iterable[tuple[Json, str]], types: Iterable[Json]) -> None
 
 
 def _carried_types(step: Json, body: Json, what: str) -> list[str]:
-    """The types of what a loop carries and stacks, where step and body agree on them."""
+    """The types of a loop's carried and stacked values. Step and body must agree on them."""
     kept, outputs = len(step["carried"]), step["outputs"]
     stacked = len(outputs) - kept
     if len(body["inputs"]) != kept + 2 or len(body["outputs"]) != 1 + kept + stacked or stacked < 0:

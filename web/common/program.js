@@ -6,14 +6,14 @@
 /**
  * @typedef {object} Input
  * @property {string} name
- * @property {number} [item] its number in the sequence that is the input
+ * @property {number} [item] its position, if the input is a sequence
  * @property {number} buffer
  * @property {string} dtype
  * @property {Dims} dims
  * @property {InputRoom} [room]
  */
 /**
- * The buffer has more along an axis: a symbol for its places, how many it needs, new rows that may mix with old.
+ * Capacity along an axis: its symbol, the least that a run needs, new rows that may overwrite old ones.
  * @typedef {object} InputRoom
  * @property {number} axis
  * @property {string} places
@@ -21,7 +21,7 @@
  * @property {Dim} [mixed]
  */
 /**
- * The tensor is the first part along an axis of a buffer that has so many places there.
+ * The tensor is the start, along an axis, of a buffer with this capacity there.
  * @typedef {object} Room
  * @property {number} axis
  * @property {Dim} places
@@ -35,10 +35,10 @@
  * @typedef {object} Buffer
  * @property {Dim} size bytes
  * @property {boolean} [host] strings, kept outside of linear memory
- * @property {string} [memory] of which provider; none: linear memory
- * @property {Further} [further] a weight that is not in the first linear memory
+ * @property {string} [memory] the provider whose memory it is in; none: linear memory
+ * @property {Further} [further] location of a weight outside of the first linear memory
  */
-/** Number of a further linear memory, from 1, and address there. @typedef {[number, number]} Further */
+/** Number of a further linear memory, from 1, and address in it. @typedef {[number, number]} Further */
 /**
  * @typedef {object} TensorValue
  * @property {number} buffer
@@ -50,7 +50,7 @@
  * @typedef {object} SequenceValue
  * @property {TensorValue[]} items
  */
-/** Null: an optional without a value. @typedef {TensorValue | SequenceValue | null} Value */
+/** Null: an empty optional. @typedef {TensorValue | SequenceValue | null} Value */
 /** @typedef {TensorValue | null} MaybeTensor */
 /**
  * Bytes of the model's file (source "") or of an external one.
@@ -60,7 +60,7 @@
  * @property {string} source
  * @property {number} offset
  * @property {number} size
- * @property {number} unpack bits of an element that becomes a byte; 0: bytes as they are
+ * @property {number} unpack bits of an element to unpack to a byte; 0: copy bytes unchanged
  * @property {boolean} signed
  */
 /**
@@ -78,15 +78,15 @@
  * @property {string[]} strings
  */
 /** @typedef {SourceConstant | BlobConstant | StringConstant} Constant */
-/** Refuse the shapes if the dim is 0: dim, message, node. @typedef {[Dim, string, string]} Guard */
+/** Dim, message, node: if the dim is 0, refuse the shapes with this message. @typedef {[Dim, string, string]} Guard */
 /**
  * @typedef {object} Block
- * @property {TensorValue[]} inputs of a loop's body: number of the iteration, condition, carried values, which it owns
- * @property {number[]} unused inputs that are freed as the block begins
+ * @property {TensorValue[]} inputs of a loop body: iteration number, condition, and carried values, which it owns
+ * @property {number[]} unused inputs to free when the block starts
  * @property {Step[]} steps
- * @property {TensorValue[]} outputs of a loop's body: condition, carried values, values to stack
+ * @property {TensorValue[]} outputs of a loop body: condition, carried values, values to stack
  */
-/** Position of a value, axis, symbol that takes its extent. @typedef {[number, number, string][]} Binds */
+/** Position of a value, axis, and the symbol to set to its extent. @typedef {[number, number, string][]} Binds */
 /** @typedef {number[]} Buffers */
 /**
  * @typedef {object} Call
@@ -95,26 +95,26 @@
  * @property {Buffers} buffers
  * @property {Dim[]} params
  * @property {Dim} work work units
- * @property {[number, number][]} inplace output that may take over the memory of this input
- * @property {Buffers} alloc made by it
- * @property {Buffers} free used by it last
+ * @property {[number, number][]} inplace output, and the input whose memory it may take over
+ * @property {Buffers} alloc buffers to allocate before the call
+ * @property {Buffers} free buffers to free after the call
  */
 /**
  * @typedef {object} WasmStep
  * @property {'wasm'} op
  * @property {string} fn
  * @property {Call[]} calls
- * @property {Dim} [fork] above 0: worth several threads
+ * @property {Dim} [fork] positive: worth several threads
  */
 /**
- * One submit.
+ * One queue submission.
  * @typedef {object} GpuStep
  * @property {'gpu'} op
  * @property {string} fn
  * @property {Call[]} calls
  */
 /**
- * Tensors into another memory: source, and target, which is made here.
+ * Copies tensors to another memory: source, and target, which the step allocates.
  * @typedef {object} CopyStep
  * @property {'copy'} op
  * @property {string} to
@@ -122,7 +122,7 @@
  * @property {Buffers} free
  */
 /**
- * Elements of an integer or bool tensor become symbols.
+ * Sets symbols to the elements of an integer or bool tensor.
  * @typedef {object} ReadStep
  * @property {'read'} op
  * @property {string} node
@@ -131,7 +131,7 @@
  * @property {Buffers} free
  */
 /**
- * A function in Python.
+ * Calls a Python function.
  * @typedef {object} HostStep
  * @property {'host'} op
  * @property {string} node
@@ -162,13 +162,13 @@
  * @property {TensorValue[]} carried
  * @property {number} body
  * @property {TensorValue[]} outputs carried values, then stacked ones
- * @property {Binds} enters of the body's inputs, each time round
+ * @property {Binds} enters symbols to set from the body's inputs in each iteration
  * @property {Binds} binds
  * @property {Buffers} free
  */
 /** @typedef {WasmStep | GpuStep | CopyStep | ReadStep | HostStep | IfStep | LoopStep} Step */
 /**
- * What explain tells (explain.md).
+ * The table that explain evaluates (explain.md).
  * @typedef {object} Explained
  * @property {{ op: string, nodes: number, place: string }[]} operators
  * @property {Record<string, number>} placement
@@ -179,7 +179,7 @@
  * @property {ExplainedNode[]} nodes
  */
 /**
- * What is empty or 0 is left out.
+ * Entries that are empty or 0 are omitted.
  * @typedef {object} ExplainedNode
  * @property {string} node
  * @property {string} op
@@ -194,7 +194,7 @@
  */
 /** @typedef {{ name?: string, default?: boolean, kind: 'tensor', dtype: string | null, dims: null | (number | string | null)[] } | { name?: string, default?: boolean, kind: string, of: Type } | { name?: string, default?: boolean, kind: 'unknown' } | { name?: string, kind: 'maps', classes: (number | string)[] }} Type */
 /**
- * Of a file: inputs and outputs as the model declares them.
+ * In a file: inputs and outputs as the model declares them.
  * @typedef {object} Types
  * @property {Type[]} inputs
  * @property {Type[]} outputs
@@ -206,7 +206,7 @@
  * @property {string[]} outputs
  */
 /**
- * Of a file whose weights are not in the blob: the model beside it.
+ * In a file without weights in the blob: the model file beside it.
  * @typedef {object} ModelFile
  * @property {string} file
  * @property {number} size
@@ -221,16 +221,16 @@
  * @property {Buffer[]} buffers a buffer's number is its position
  * @property {Constant[]} constants
  * @property {Guard[]} guards
- * @property {string[]} checked nodes whose indices are checked while running; calls name them by number, from 1
- * @property {Block[]} blocks 0: init (constants only), 1: main, then bodies, each behind the step that runs it
- * @property {Record<string, string>} symbols what messages call them
- * @property {number[]} [memories] bytes of each further linear memory
+ * @property {string[]} checked nodes whose indices are checked at run time; calls name them by number, from 1
+ * @property {Block[]} blocks 0: init (constants only), 1: main, then branches and loop bodies, each after the block that runs it
+ * @property {Record<string, string>} symbols names of symbols for messages
+ * @property {number[]} [memories] sizes of further linear memories in bytes
  * @property {Explained} explain
  * @property {Types} [types]
- * @property {number} [threads] of a file: how many it has scratch for
- * @property {HostCall[]} [host] of a file: what host steps need
+ * @property {number} [threads] in a file: the number of threads that it has scratch memory for
+ * @property {HostCall[]} [host] in a file: the data of host steps
  * @property {ModelFile} [model]
- * @property {ModelFile[]} [files] of a file: external data that its weights are in
+ * @property {ModelFile[]} [files] in a file: the files of external data that contain weights
  */
 /**
  * @typedef {object} ProgramData
