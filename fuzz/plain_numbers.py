@@ -15,13 +15,10 @@ from fuzz.compare import widen
 from fuzz.draw import is_float, is_int
 from fuzz.node import tensor
 
-LEAST = 2.0**-20  # least magnitude of floats, unless the type's least normal number is larger
-MOST = {
-    1: 64.0,
-    2: 64.0,
-    4: 1024.0,
-    8: 1024.0,
-}  # largest magnitude by bytes of the type, so that products and short sums stay in it
+# Magnitudes of plain floats: the least, unless the type's least normal number is larger, and the largest, by bytes of
+# the type. The limits are wide, so that little excuses a peer: products, and sums of them, neither overflow nor vanish.
+LEAST = 2.0**-60
+MOST = {1: 64.0, 2: 64.0, 4: 2.0**15, 8: 2.0**15}
 COUNT = {2: 1 << 10, 4: 1 << 15, 8: 1 << 15}  # largest magnitude of integers, by bytes of the type
 # Of int8: on processors without VNNI, onnxruntime adds two products of uint8 and int8 in 16 bits, which saturate.
 CODE = 64
