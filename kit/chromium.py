@@ -23,7 +23,7 @@ from playwright.sync_api import Browser, BrowserContext, Page, sync_playwright
 
 from pyruntime.cli.serve import Server
 from pyruntime.ir import dtype as dt
-from pyruntime.native.memory.arrays import NUMPY, dtype_of, presented, storage
+from pyruntime.native.memory.arrays import NUMPY, dtype_of, from_storage, to_storage
 
 ROOT = Path(__file__).resolve().parent.parent
 ARGS = [
@@ -181,7 +181,7 @@ def to_json(value: Any) -> Any:
     if value is None or isinstance(value, list | tuple):
         return value and [to_json(item) for item in value]
     array = np.asarray(value)
-    kind, data = dtype_of(array), storage(array)
+    kind, data = dtype_of(array), to_storage(array)
     if kind is dt.STRING:
         return {"type": "string", "dims": array.shape, "strings": data.ravel().tolist()}
     if kind in (dt.I4, dt.U4):
@@ -205,7 +205,7 @@ def from_json(value: Any, declared: str | None) -> Any:
     data = base64.b64decode(value["base64"])
     if kind in (dt.I4, dt.U4):
         data = _unpacked(data, int(np.prod(shape)), kind is dt.I4)
-    return presented(np.frombuffer(data, NUMPY[kind.name]).reshape(shape), kind)
+    return from_storage(np.frombuffer(data, NUMPY[kind.name]).reshape(shape), kind)
 
 
 def _packed(codes: np.ndarray) -> np.ndarray:

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from pyruntime.api.ort_value import OrtValue
 from pyruntime.errors import InvalidInput
-from pyruntime.native.memory.arrays import storage
+from pyruntime.native.memory.arrays import to_storage
 from pyruntime.onnx.graph import Graph, Weight
 from pyruntime.onnx.sources import MemorySource
 
@@ -28,7 +28,7 @@ def _weight(graph: Graph, name: str, value: OrtValue) -> Weight:
         raise InvalidInput(f'initializer "{name}" is {has}, what is given {value.data_type()} {list(shape)}')
     if old.dtype.bits < 8:
         raise InvalidInput(f'initializer "{name}" of {old.dtype} cannot be replaced: its elements are packed')
-    data = storage(value.numpy()).tobytes()
+    data = to_storage(value.numpy()).tobytes()
     return replace(old, source=MemorySource(data), offset=0, size=len(data))
 
 

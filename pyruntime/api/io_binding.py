@@ -14,7 +14,7 @@ from pyruntime.api.ort_value import OrtValue, OrtValueVector, element_dtype
 from pyruntime.errors import InvalidInput
 from pyruntime.frontend.feed_checks import NodeArg
 from pyruntime.native.execution.resident_outputs import ResidentTensor
-from pyruntime.native.memory.arrays import NUMPY, presented
+from pyruntime.native.memory.arrays import NUMPY, from_storage
 
 
 class Bindable(Protocol):
@@ -153,7 +153,7 @@ def at_address(element_type: Any, shape: Sequence[int], address: int) -> OrtValu
         raise InvalidInput(f"memory at address {address} cannot hold elements of {dtype}")
     size = int(np.prod(tuple(shape), dtype=np.int64)) * stored.itemsize
     memory = (ctypes.c_uint8 * size).from_address(address)
-    return OrtValue(presented(np.frombuffer(memoryview(memory), stored).reshape(tuple(shape)), dtype), dtype)
+    return OrtValue(from_storage(np.frombuffer(memoryview(memory), stored).reshape(tuple(shape)), dtype), dtype)
 
 
 def _value(name: str, value: Any) -> OrtValue:

@@ -14,7 +14,7 @@ from pyruntime.ir import dtype as dt
 from pyruntime.ir.dtype import DType
 from pyruntime.native.execution.resident_outputs import ResidentTensor
 from pyruntime.native.gpu.tensor import GpuTensor
-from pyruntime.native.memory.arrays import NUMPY, dtype_of, presented
+from pyruntime.native.memory.arrays import NUMPY, dtype_of, from_storage
 from pyruntime.onnx.graph import TensorType
 
 
@@ -47,7 +47,7 @@ class OrtValue:
         array, dtype = _contiguous(data), _of_onnx(onnx_element_type)
         if dtype.name not in NUMPY or array.dtype.itemsize != NUMPY[dtype.name].itemsize:
             raise InvalidInput(f"elements of {array.dtype} cannot be read as {dtype}: their sizes differ")
-        return cls(presented(array.view(NUMPY[dtype.name]), dtype), dtype)
+        return cls(from_storage(array.view(NUMPY[dtype.name]), dtype), dtype)
 
     @classmethod
     def ortvalue_from_shape_and_type(
@@ -61,7 +61,7 @@ class OrtValue:
         dtype = element_dtype(element_type)
         if dtype is dt.STRING:
             return cls(np.full(tuple(shape), "", object), dtype)
-        return cls(presented(np.zeros(tuple(shape), NUMPY[dtype.name]), dtype), dtype, unseen=True)
+        return cls(from_storage(np.zeros(tuple(shape), NUMPY[dtype.name]), dtype), dtype, unseen=True)
 
     @classmethod
     def ort_value_from_sparse_tensor(cls, sparse_tensor: Any) -> OrtValue:

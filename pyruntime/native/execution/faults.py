@@ -1,6 +1,6 @@
-"""Indices out of range, which kernels report by a record of 16 bytes: number of a node, extent (int32), index (int64).
+"""Indices out of range. Kernels report them by a record of 16 bytes: number of a node, extent (int32), index (int64).
 
-web/run/faults.js is its mirror.
+web/run/faults.js is its twin.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ _RECORD = struct.Struct("<iiq")
 
 
 def raise_fault(record: bytes, checked: Sequence[str]) -> None:
-    """`checked`: nodes whose indices are checked, by number from 1. Errors: ExecutionError."""
+    """checked: nodes whose indices are checked; their numbers begin at 1. Errors: ExecutionError."""
     node, extent, index = _RECORD.unpack(record)
     raise ExecutionError(out_of_range(index, extent), node=checked[node - 1] if 0 < node <= len(checked) else "")
 

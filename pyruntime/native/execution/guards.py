@@ -1,4 +1,4 @@
-"""Conditions on shapes that a Program states. web/run/guards.js is its mirror."""
+"""Checks a Program's conditions on shapes. web/run/guards.js is its twin."""
 
 from __future__ import annotations
 
@@ -10,17 +10,17 @@ from pyruntime.program.dims import compile_dim, symbols
 
 
 class Guards:
-    """Of one Program, by its header. `shown`: what messages call the symbols."""
+    """names: of symbols, for messages."""
 
     def __init__(self, header: types.Header) -> None:
-        self.shown: Mapping[str, str] = header.get("symbols", {})
-        self._all = [(compile_dim(c), symbols(c), *told) for c, *told in header["guards"]]
+        self.names: Mapping[str, str] = header.get("symbols", {})
+        self._all = [(compile_dim(c), symbols(c), *rest) for c, *rest in header["guards"]]
 
     def check(self, env: Mapping[str, int], fresh: Collection[str]) -> None:
-        """Look at those all of whose symbols have values, one of them just now. Errors: ShapeError if one is 0."""
-        for guard, names, text, node in self._all:
-            if names <= env.keys() and (not names or not names.isdisjoint(fresh)) and not guard(env):
-                hint = ", ".join(sorted(f"{self.shown.get(name, name)} = {env[name]}" for name in names))
+        """Evaluate the guards whose symbols are all bound, some of them `fresh`. Errors: ShapeError for 0."""
+        for guard, used, text, node in self._all:
+            if used <= env.keys() and (not used or not used.isdisjoint(fresh)) and not guard(env):
+                hint = ", ".join(sorted(f"{self.names.get(name, name)} = {env[name]}" for name in used))
                 raise ShapeError(text, node=node, hint=hint)
 
 

@@ -1,11 +1,11 @@
-"""Host steps natively: arrays to (shape, list), through a function of `pyruntime.host`, and back."""
+"""Runs host steps: converts arrays to (shape, list), calls a function of `pyruntime.host`, and converts its results."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-import pyruntime.host.text  # noqa: F401  of programs, whose operators nobody imports
+import pyruntime.host.text  # noqa: F401  for Programs from files, which import no operators
 from pyruntime.errors import InvalidInput, InvalidModel, our_fault
 from pyruntime.frontend.trace_graph import TensorSpec
 from pyruntime.host import FUNCTIONS, call
@@ -16,7 +16,7 @@ from pyruntime.native.memory.arrays import from_python, to_python
 
 
 class HostCalls:
-    """Runs the Host steps of a Program from the kernels that they name by number; `symbols` by the Program's names."""
+    """Host steps of a compiled Program. They name their kernels by number; symbols: by the Program's names."""
 
     def __init__(self, kernels: Sequence[Host], symbols: Mapping[str, Symbol]) -> None:
         self.kernels = kernels
@@ -29,7 +29,7 @@ class HostCalls:
         return [from_python(r, t.dtype) for r, t in zip(results, kernel.outputs, strict=True)]
 
     def to_json(self) -> list[dict[str, Any]]:
-        """What `StoredCalls` needs. Errors: InvalidInput if a step runs a kernel in Python."""
+        """For `StoredCalls`. Errors: InvalidInput if a step runs a kernel in Python."""
         for k in self.kernels:
             if "kernel" in k.attrs:
                 text = f"this node runs in Python ({k.provider or 'it works on strings'}), which a file cannot hold"
@@ -45,7 +45,7 @@ class HostCalls:
 
 
 class StoredCalls:
-    """Runs the Host steps of a Program read from a file."""
+    """Host steps of a Program from a file."""
 
     def __init__(self, steps: Sequence[Mapping[str, Any]]) -> None:
         self.steps = steps

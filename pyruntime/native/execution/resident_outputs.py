@@ -16,7 +16,7 @@ import numpy as np
 from pyruntime.errors import ExecutionError
 from pyruntime.ir import dtype as dt
 from pyruntime.native.execution.values import Values
-from pyruntime.native.memory.arrays import NUMPY, presented, storage
+from pyruntime.native.memory.arrays import NUMPY, from_storage, to_storage
 from pyruntime.native.memory.planner import Env, Run
 from pyruntime.program import types
 from pyruntime.program.dims import compile_dim
@@ -63,16 +63,16 @@ class ResidentTensor:
     def copy(self) -> np.ndarray[Any, Any]:
         owner = self._owner
         data = None if owner is None else owner.data(self)
-        return self.array().copy() if data is None else presented(data, dt.BY_NAME[self.dtype])
+        return self.array().copy() if data is None else from_storage(data, dt.BY_NAME[self.dtype])
 
     def stored(self) -> np.ndarray[Any, Any]:
         """The data in the engine's storage layout. Callers must not change them."""
-        return storage(self.array())
+        return to_storage(self.array())
 
     def detach(self, data: np.ndarray | None) -> None:
         """From now on `data`; None: the data are lost."""
         if data is not None:
-            self._array = presented(data, dt.BY_NAME[self.dtype])
+            self._array = from_storage(data, dt.BY_NAME[self.dtype])
         self._owner = None
 
 

@@ -1,4 +1,4 @@
-"""Times of the kernels of a run."""
+"""Times the kernels of runs."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ class Timing(NamedTuple):
 
 @contextmanager
 def timed(executor: Any) -> Iterator[list[tuple[str, float]]]:
-    """While this lasts the executor runs each kernel on its own; gives a list that it adds names and seconds to."""
+    """In this context the executor runs each kernel on its own, and appends its name and seconds to the list."""
     found: list[tuple[str, float]] = []
     parts = [executor] if executor.gpu is None else [executor, executor.gpu]
     for part in parts:

@@ -1,6 +1,6 @@
-"""Runs a model on the GPU and on WebAssembly, kernel by kernel, and finds the first one whose results differ.
+"""Runs a model on the GPU and on WebAssembly, and finds the first kernel whose results differ.
 
-web/session/verify.js is its mirror.
+web/session/verify.js is its twin.
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ import numpy as np
 
 @dataclass(frozen=True, slots=True)
 class Difference:
-    """Where the GPU goes wrong first: the node, its kernels there, the element that differs most, what WebAssembly and
-    the GPU give for it, and the error as a share of the tensor's largest value."""
+    """kernel: the node's kernels on the GPU; index: of the element that differs most; expected, actual: its values on
+    WebAssembly and on the GPU; error: as a share of the tensor's largest value."""
 
     node: str
     kernel: str
@@ -33,19 +33,18 @@ class Verdict:
     first: Difference | None
 
 
-def compare(away: Any, home: Any, feeds: Mapping[str, Any], tolerance: float) -> Verdict:
-    """`away` and `home` are executors of the same kernels, on the GPU and on WebAssembly, whose outputs are
-    what their kernels make.
+def compare(gpu: Any, cpu: Any, feeds: Mapping[str, Any], tolerance: float) -> Verdict:
+    """gpu, cpu: executors of the same kernels, whose outputs are the results of all kernels.
 
-    Results are compared in the order of the kernels, so the first that differs is at fault and not what follows it.
+    Results are compared in the order of the kernels, so the first one that differs is at fault.
     """
-    names = [o["name"] for o in away.header["outputs"]]
-    actual, expected = away.run(feeds), home.run(feeds)
+    names = [o["name"] for o in gpu.header["outputs"]]
+    actual, expected = gpu.run(feeds), cpu.run(feeds)
     for name in names:
         found = _difference(name, actual[name], expected[name], tolerance)
         if found is not None:
-            node = name.partition(" ")[2]  # before it: number of the kernel and of its result
-            return Verdict(False, tolerance, len(names), Difference(node, _kernels(away.header, node), *found))
+            node = name.partition(" ")[2]  # after the numbers of the kernel and of its result
+            return Verdict(False, tolerance, len(names), Difference(node, _kernels(gpu.header, node), *found))
     return Verdict(True, tolerance, len(names), None)
 
 

@@ -1,4 +1,4 @@
-"""A session's way to the native GPU, and what it does where there is none."""
+"""Opens the native GPU, or falls back to WebAssembly."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from pyruntime.placement.provider_list import effective
 
 
 def open_gpu(low_power: bool = False) -> Any:
-    """Memory and pipelines on the process's device, for one Program. Errors: DeviceLost if there is no device, which
-    means no device any more, as `no_adapter` looks for one first."""
+    """Memory and pipelines on the process's device, for one Program. Errors: DeviceLost if there is no device:
+    `no_adapter` found one before."""
     from pyruntime.providers.webgpu.adapter import NoAdapter
     from pyruntime.providers.webgpu.wgpu_host import GpuHost
     from pyruntime.providers.webgpu.wgpu_runner import GpuRunner
@@ -26,7 +26,7 @@ def open_gpu(low_power: bool = False) -> Any:
 
 
 def gpu_engine(gpu: Any, choices: Any) -> tuple[Any, Any]:
-    """The provider of this device, and what writes its code."""
+    """The provider of this device, and its code writer."""
     from pyruntime.providers.webgpu.code_writer import GpuProvider
 
     provider = GpuProvider(gpu.host.adapter)
@@ -34,8 +34,8 @@ def gpu_engine(gpu: Any, choices: Any) -> tuple[Any, Any]:
 
 
 def no_adapter(providers: Sequence[str], low_power: bool = False) -> list[str]:
-    """The providers without "webgpu" if the host has no adapter, with one warning a process. Errors: NoAdapter if only
-    the GPU was asked for."""
+    """The providers, without "webgpu" if the host has no adapter; warns once per process. Errors: NoAdapter if "webgpu"
+    is the only one."""
     from pyruntime.providers.webgpu.adapter import NoAdapter
 
     if "webgpu" not in effective(providers):

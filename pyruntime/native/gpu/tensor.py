@@ -9,7 +9,7 @@ import numpy as np
 
 from pyruntime.errors import DeviceLost, InvalidInput
 from pyruntime.ir import dtype as dt
-from pyruntime.native.memory.arrays import NUMPY, presented
+from pyruntime.native.memory.arrays import NUMPY, from_storage
 
 TYPES = {d.name for d in dt.ALL if d not in (dt.STRING, dt.F64)}  # that fit on the GPU
 
@@ -40,7 +40,7 @@ class GpuTensor:
 
     def get_data(self) -> np.ndarray[Any, Any]:
         """A copy as an array; waits for the work that makes it."""
-        return presented(self.stored(), dt.BY_NAME[self.dtype])
+        return from_storage(self.stored(), dt.BY_NAME[self.dtype])
 
     def dispose(self) -> None:
         """Free its memory now. A second call does nothing."""

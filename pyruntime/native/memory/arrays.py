@@ -1,4 +1,4 @@
-"""Arrays: NumPy's, and the engine's storage layout, in which executors hold elements."""
+"""Converts arrays between NumPy and the engine's storage layout."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from pyruntime.onnx.weight_values import decode
 NUMPY = {d.name: np.dtype(f"{d.kind}{d.size}") for d in dt.ALL if d.kind in "iu"}
 NUMPY |= {"float32": np.dtype("f4"), "float64": np.dtype("f8"), "float16": np.dtype("f2"), "bool": np.dtype("?")}
 NUMPY |= {d.name: np.dtype(f"u{d.size}") for d in dt.ALL if d.kind == "f" and d.name not in NUMPY}  # bit patterns
-_EXTENDED = {  # types that numpy has through ml_dtypes only
+_EXTENDED = {  # types that NumPy has only with ml_dtypes
     "bfloat16": dt.BF16, "float8_e4m3fn": dt.F8E4M3FN, "float8_e4m3fnuz": dt.F8E4M3FNUZ, "float8_e5m2": dt.F8E5M2,
     "float8_e5m2fnuz": dt.F8E5M2FNUZ, "float8_e8m0fnu": dt.F8E8M0, "int4": dt.I4, "uint4": dt.U4, "int2": dt.I2,
     "uint2": dt.U2, "float4_e2m1fn": dt.F4E2M1, "float6_e2m3fn": dt.F6E2M3, "float6_e3m2fn": dt.F6E3M2,
@@ -40,9 +40,9 @@ def _known(dtype: Any) -> DType:
     return found
 
 
-def storage(x: np.ndarray) -> np.ndarray:
-    """The array in the engine's storage layout: bit patterns for small floats, one byte for sub-byte integers, and
-    bools that are 0 or 1: a view of a mask of 255s is counted, compared and added up by kernels."""
+def to_storage(x: np.ndarray) -> np.ndarray:
+    """An array in the storage layout: bit patterns for small floats, one byte for sub-byte integers. Bools are
+    0 or 1, because kernels count, compare and add them; a view of a mask may have 255s."""
     x, d = np.asarray(x), dtype_of(x)  # a masked array's max takes no `initial`
     if not x.dtype.isnative:
         x = x.astype(x.dtype.newbyteorder("="))
@@ -59,8 +59,8 @@ def storage(x: np.ndarray) -> np.ndarray:
     return x.view(NUMPY[d.name])
 
 
-def presented(x: np.ndarray, d: DType) -> np.ndarray:
-    """Storage layout → what a user sees: ml_dtypes for small types where they are installed."""
+def from_storage(x: np.ndarray, d: DType) -> np.ndarray:
+    """The array for users: with small types of ml_dtypes if that is installed."""
     extended = next((n for n, v in _EXTENDED.items() if v is d), None)
     if extended is None:
         return x
@@ -89,7 +89,7 @@ def from_python(array: tuple[Sequence[int], list[Any]], d: DType) -> np.ndarray:
 
 
 def unpack(raw: np.ndarray, bits: int, signed: bool, count: int) -> np.ndarray:
-    """Sub-byte elements, low bits first, as one byte each."""
+    """Sub-byte elements, low bits first, to a byte each."""
     if 8 % bits:
         lanes = np.unpackbits(raw, count=count * bits, bitorder="little").reshape(count, bits)
         return np.packbits(lanes, axis=1, bitorder="little").reshape(-1)

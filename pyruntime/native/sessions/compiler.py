@@ -13,7 +13,7 @@ from pyruntime.native.execution.executor import Executor
 from pyruntime.native.gpu.device import gpu_engine, open_gpu
 from pyruntime.native.sessions.program_cache import ready
 from pyruntime.native.sessions.run_queue import cores
-from pyruntime.native.sessions.shared_weights import executor
+from pyruntime.native.sessions.shared_weights import load_executor
 from pyruntime.onnx.graph import Graph, Value
 from pyruntime.onnx.weight_values import elements
 from pyruntime.options import PRESETS, SessionOptions
@@ -84,7 +84,7 @@ class Compiler:
         made = ready(self.options, graph, chosen, others, work)
         for text in made.remarks:
             self.warn(text)
-        return executor(made.program, host, weight_sources(graph), made.host_call, memory_limit, gpu), made.outputs
+        return load_executor(made.program, host, weight_sources(graph), made.host_call, memory_limit, gpu), made.outputs
 
 
 __all__ = ["Compiler"]

@@ -15,7 +15,7 @@ from pyruntime.ir import dtype as dt
 from pyruntime.ir.dtype import DType
 from pyruntime.native.execution.resident_outputs import ResidentTensor
 from pyruntime.native.gpu.tensor import GpuTensor
-from pyruntime.native.memory.arrays import dtype_of, presented, storage, to_python
+from pyruntime.native.memory.arrays import dtype_of, from_storage, to_python, to_storage
 from pyruntime.onnx.graph import Graph, OptionalType, SequenceType, TensorType, Type
 
 _PLAIN = (dt.F32, dt.F64, dt.F16, dt.BOOL, dt.I8, dt.I16, dt.I32, dt.I64, dt.U8, dt.U16, dt.U32, dt.U64)
@@ -89,7 +89,7 @@ class Feeds:
             return result
         if isinstance(result, list):
             return [self._present(v, r) for v, r in zip(value["items"], result, strict=True)]
-        return presented(result, dt.BY_NAME[value["dtype"]])
+        return from_storage(result, dt.BY_NAME[value["dtype"]])
 
 
 def _array(name: str, x: Any, t: Type | None) -> np.ndarray:
@@ -118,7 +118,7 @@ def described(x: Any) -> Given:
     dtype = _dtype(x)
 
     def values() -> list[Any]:
-        return to_python(x.stored() if isinstance(x, IN_ENGINE) else storage(x), TensorSpec(dtype, x.shape))[1]
+        return to_python(x.stored() if isinstance(x, IN_ENGINE) else to_storage(x), TensorSpec(dtype, x.shape))[1]
 
     return GivenTensor(dtype, tuple(x.shape), values)
 
@@ -131,7 +131,7 @@ def stored(feeds: Mapping[str, Any]) -> dict[str, Any]:
 def _stored(x: Any) -> Any:
     if isinstance(x, list):
         return [_stored(item) for item in x]
-    return x if x is None or isinstance(x, IN_ENGINE) else storage(x)
+    return x if x is None or isinstance(x, IN_ENGINE) else to_storage(x)
 
 
 def constant_of(name: str, executor: Any, feeds: Mapping[str, Any]) -> TensorSpec:

@@ -1,5 +1,4 @@
-"""Programs in the user's cache directory: a model that was compiled once is not compiled again
-(docs/design/storage.md#native-program-cache)."""
+"""Caches compiled Programs on disk (docs/design/storage.md#native-program-cache)."""
 
 from __future__ import annotations
 
@@ -29,17 +28,17 @@ from pyruntime.placement.provider_list import ENGINES
 from pyruntime.placement.target import Target
 from pyruntime.program.format import Program
 
-OFF = "session.disable_program_cache"  # the entry of the configuration that pages know, too
+OFF = "session.disable_program_cache"  # a config entry; browsers have the same
 OFF_FOR_ALL = "PYRUNTIME_DISABLE_PROGRAM_CACHE"  # an environment variable
-WORTH = 0.05  # seconds of compiling
-MOST = 64  # Programs, the oldest out
-HASHED = 32 << 20  # bytes of weights in memory, a millisecond each MB: more would take longer than to compile
+WORTH = 0.05  # seconds: Programs that compile faster are not stored
+MOST = 64  # Programs; the least recently used are deleted
+HASHED = 32 << 20  # bytes of weights in memory: hashing takes 1 ms/MB, so more would take longer than to compile
 _DIGEST = 32  # bytes
-_IMPORTED = time.time_ns()  # files that changed later are not those that run: the package was updated meanwhile
+_IMPORTED = time.time_ns()  # engine files that change later are not the code that runs: the package was updated
 
 
 class Ready(NamedTuple):
-    """A Program, what runs its host steps, the graph's outputs with their shapes, and remarks on the model."""
+    """host_call: runs the host steps; outputs: of the graph, with shapes; remarks: on the model."""
 
     program: Program
     host_call: Any
@@ -47,31 +46,31 @@ class Ready(NamedTuple):
     remarks: tuple[str, ...]
 
 
-def ready(options: SessionOptions, graph: Graph, target: Target, asked: Any, compile_: Callable[[], Compiled]) -> Ready:
-    """What was kept for this graph and target, or what `compile_` gives, which is kept if that took long.
+def ready(options: SessionOptions, graph: Graph, target: Target, others: Any, work: Callable[[], Compiled]) -> Ready:
+    """The Program from the cache, or from `work`, which is stored if it took long.
 
-    asked: all else that decides what the Program is"""
-    kept = str(options.extra.get(OFF, "0")) != "1" and not os.environ.get(OFF_FOR_ALL)
-    name = _name(graph, target, asked) if kept else None
-    found = name and _read(name)
-    if found:
-        return found
+    others: all values that the Program depends on besides graph and target"""
+    is_on = str(options.extra.get(OFF, "0")) != "1" and not os.environ.get(OFF_FOR_ALL)
+    name = _key(graph, target, others) if is_on else None
+    cached = name and _read(name)
+    if cached:
+        return cached
     start = time.perf_counter()
-    compiled = compile_()
-    took = time.perf_counter() - start
+    compiled = work()
+    seconds = time.perf_counter() - start
     calls = HostCalls(compiled.host_kernels, compiled.symbols)
     made = Ready(compiled.program, calls, tuple(compiled.outputs), tuple(compiled.remarks))
-    if name and took >= WORTH:
-        with suppress(InvalidInput):  # a host step that is Python
+    if name and seconds >= WORTH:
+        with suppress(InvalidInput):  # a host step runs in Python
             _write(name, made)
     return made
 
 
-# ── names ────────────────────────────────────────────────────────────────────────────────────────────────────────────
+# ── keys ─────────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-class _Names(pickle.Pickler):
-    """Graphs as bytes, which are only compared: weights by the state of their file, or by what memory holds."""
+class _KeyPickler(pickle.Pickler):
+    """Graphs as bytes to hash: weights by the state of their file, or by a digest if they are in memory."""
 
     def reducer_override(self, x: Any) -> Any:
         if isinstance(x, FileSource):
@@ -81,21 +80,21 @@ class _Names(pickle.Pickler):
                 raise pickle.PicklingError("too many bytes")
             return str, (x.name + hashlib.sha256(x.read(0, x.size)).hexdigest(),)
         if isinstance(x, Weight) and not isinstance(x.source, (FileSource, MemorySource, NoneType)):
-            raise pickle.PicklingError("a source of a program's own may give other bytes another time")
+            raise pickle.PicklingError("a source of another class may return other bytes next time")
         return NotImplemented
 
 
-def _name(graph: Graph, target: Target, asked: Any) -> str | None:
-    """Of the Program in the cache; None where something decides that has no name: operators, passes, providers or
-    sources of a program's own, an engine that is not the one in the files any more."""
-    others = {provider.name for provider in target.providers} - set(ENGINES)
+def _key(graph: Graph, target: Target, others: Any) -> str | None:
+    """The cache key; None if compilation depends on what cannot be part of one: operators, passes, providers or sources
+    that the user registered, or engine files that have changed since they were imported."""
+    registered = {provider.name for provider in target.providers} - set(ENGINES)
     engine = _engine()
-    changed = max((state[-1] for state in engine), default=math.inf)  # in an archive they have no times
-    if others or registry.is_extended() or is_extended() or changed > _IMPORTED:
+    changed = max((state[-1] for state in engine), default=math.inf)  # files in an archive have no times
+    if registered or registry.is_extended() or is_extended() or changed > _IMPORTED:
         return None
     written = io.BytesIO()
     try:
-        _Names(written).dump((engine, graph, target, asked))
+        _KeyPickler(written).dump((engine, graph, target, others))
     except (pickle.PicklingError, TypeError, AttributeError, RecursionError):
         return None
     return hashlib.sha256(written.getbuffer()).hexdigest()
@@ -103,7 +102,7 @@ def _name(graph: Graph, target: Target, asked: Any) -> str | None:
 
 @cache
 def _engine() -> list[tuple[str, int, int, int]]:
-    """The files of this package as they are now: names, sizes, times of what is in them and of any change."""
+    """The files of this package: name, size, times of the last modification and of the last change of metadata."""
     found = []
     for folder, folders, files in os.walk(Path(__file__).parents[2], followlinks=True):
         folders[:] = sorted(set(folders) - {"__pycache__"})
@@ -123,8 +122,7 @@ def _path(name: str) -> Path:
 
 
 def _seal(name: str, data: bytes) -> bytes:
-    """Of these bytes under this name, so that what is damaged, or another's, counts as absent
-    (docs/design/storage.md#seals)."""
+    """A digest of bytes and name: files with another seal count as absent (docs/design/storage.md#seals)."""
     return hashlib.sha256(name.encode() + hashlib.sha256(data).digest()).digest()
 
 
@@ -140,20 +138,20 @@ def _read(name: str) -> Ready | None:
         return None
     try:
         program = Program.from_bytes(data, trusted=True)
-    except InvalidModel:  # of another format
+    except InvalidModel:  # another format version
         return None
-    kept = program.header.pop("kept")
-    outputs = tuple(Value(d["name"], described_type(d)) for d in kept["outputs"])
-    return Ready(program, StoredCalls(kept["host"]), outputs, tuple(kept["remarks"]))
+    cached = program.header.pop("cached")
+    outputs = tuple(Value(d["name"], described_type(d)) for d in cached["outputs"])
+    return Ready(program, StoredCalls(cached["host"]), outputs, tuple(cached["remarks"]))
 
 
 def _write(name: str, made: Ready) -> None:
-    """Errors: InvalidInput for a step that no file can hold."""
+    """Errors: InvalidInput if a host step runs in Python, which a file cannot hold."""
     from pyruntime.providers.wasm.wasmtime_host import write_in_one_step
 
     outputs = [{"name": v.name, **describe(v.type)} for v in made.outputs]
-    kept: Mapping[str, Any] = {"host": made.host_call.to_json(), "outputs": outputs, "remarks": made.remarks}
-    data = Program({**made.program.header, "kept": kept}, made.program.blob).to_bytes()
+    cached: Mapping[str, Any] = {"host": made.host_call.to_json(), "outputs": outputs, "remarks": made.remarks}
+    data = Program({**made.program.header, "cached": cached}, made.program.blob).to_bytes()
     path = _path(name)
     write_in_one_step(path, _seal(name, data) + data)
     with suppress(OSError):

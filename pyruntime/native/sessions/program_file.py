@@ -1,8 +1,8 @@
-"""A Program as a file: compiled once, run anywhere without compiling.
+"""A Program as a file, which runs without being compiled.
 
-The header of such a file says besides what docs/architecture.md describes: "types" of the inputs and outputs, "host"
-(what host steps need), and "model" and "files" (name, size and checksum of the model file whose weights it uses, which
-lies beside it, and of its external data), unless the weights are in the file itself.
+Besides the entries in docs/architecture.md, the header of such a file has "types" of the inputs and outputs, and "host"
+(attributes of the host steps). If the weights are not in the file itself, "model" and "files" have name, size and
+checksum of the model file beside it, and of its external data.
 """
 
 from __future__ import annotations
@@ -35,12 +35,12 @@ def is_program(model: object) -> bool:
 
 
 def pack(executor: Any, program: Program, host_call: Any, graph: Graph, model: str, weights: bool) -> bytes:
-    """The bytes of a Program with what it takes to run it.
+    """The bytes of such a file.
 
-    executor: runs it, or another of the same model
-    model: path of the model file, which must lie beside the Program (under its own name) when that is opened
+    executor: runs this Program, or another one of the same model
+    model: path of the model file; to open the Program, a file of that name must be beside it
     weights: put the weights into the Program instead
-    Errors: InvalidInput if it has steps that a file cannot hold, or if the weights are in no file and are left out
+    Errors: InvalidInput if a host step runs in Python, or if the weights are in neither file
     """
     sources = executor.sources
     header = {**program.header, "host": host_call.to_json()}
@@ -53,9 +53,8 @@ def pack(executor: Any, program: Program, host_call: Any, graph: Graph, model: s
         return _embedded(Program(header, program.blob), sources).to_bytes()
     if any("source" in c for c in header["constants"]):
         if not model:
-            raise InvalidInput(
-                "the model was given as bytes, so the Program has no file to read weights from", hint="weights=True"
-            )
+            text = "the model was given as bytes, so the Program has no file to read weights from"
+            raise InvalidInput(text, hint="weights=True")
         header["model"] = {"file": Path(model).name, **_checksum(FileSource(model))}
         header["files"] = [{"file": name, **_checksum(sources[name])} for name in _external(header)]
     return Program(header, program.blob).to_bytes()
@@ -75,7 +74,7 @@ def _embedded(program: Program, sources: Mapping[str, Source]) -> Program:
 
 
 def _external(header: Mapping[str, Any]) -> list[str]:
-    """Where its weights lie besides the model's own file."""
+    """Names of its files of external data."""
     return sorted({c["source"] for c in header["constants"] if c.get("source")})
 
 
@@ -87,9 +86,9 @@ def _checksum(source: Source) -> dict[str, int]:
 
 
 class Exported:
-    """A Program read back: itself, the graph's inputs and outputs, the sources of its weights, its host steps.
+    """Such a file, opened. graph: has inputs and outputs only.
 
-    Errors: InvalidModel if the file is damaged, of another format, or the model beside it is missing or has changed
+    Errors: InvalidModel if the file is damaged or of another format, or the model beside it is missing or has changed
     """
 
     def __init__(self, model: Any) -> None:
@@ -97,12 +96,10 @@ class Exported:
         self.program = Program.from_bytes(bytes(model) if path is None else path.read_bytes())
         header = self.program.header
         if "types" not in header or "host" not in header:
-            raise InvalidModel(
-                "this Program does not list its inputs and outputs", hint="write it with session.export()"
-            )
-        self.graph = Graph(
-            header["name"], _values(header["types"]["inputs"]), _values(header["types"]["outputs"]), nodes=()
-        )
+            text = "this Program does not list its inputs and outputs"
+            raise InvalidModel(text, hint="write it with session.export()")
+        inputs, outputs = (_values(header["types"][key]) for key in ("inputs", "outputs"))
+        self.graph = Graph(header["name"], inputs, outputs, nodes=())
         self.sources = self._weights(header, path)
         self.host_call = StoredCalls(header["host"])
 
@@ -110,20 +107,19 @@ class Exported:
     def _weights(header: Mapping[str, Any], path: Path | None) -> dict[str, Source]:
         if "model" not in header:
             return {}
-        name = header["model"]["file"]
+        text = f'the weights of this Program are in "{header["model"]["file"]}"'
         if path is None:
-            raise InvalidModel(
-                f'the weights of this Program are in "{name}"', hint="open the Program by its path, beside the model"
-            )
+            raise InvalidModel(text, hint="open the Program by its path, beside the model")
         try:
-            model = FileSource(path.parent / name)
+            model = FileSource(path.parent / header["model"]["file"])
         except OSError as error:
-            raise InvalidModel(f'the weights of this Program are in "{name}", which cannot be read: {error}') from error
+            raise InvalidModel(f"{text}, which cannot be read: {error}") from error
         external = External(beside(path))
         sources = {"": model, **{location: external.get(location) for location in _external(header)}}
-        for told, source in [(header["model"], model), *[(t, sources.get(t["file"])) for t in header.get("files", [])]]:
-            if source and _checksum(source) != {k: told[k] for k in ("size", "crc32")}:
-                raise InvalidModel(f'"{told["file"]}" is not what this Program was made from', hint="export it again")
+        for file in [header["model"], *header.get("files", [])]:
+            source = model if file is header["model"] else sources.get(file["file"])
+            if source and _checksum(source) != {k: file[k] for k in ("size", "crc32")}:
+                raise InvalidModel(f'"{file["file"]}" is not what this Program was made from', hint="export it again")
         return sources
 
 

@@ -13,7 +13,7 @@ from pyruntime.native.gpu.device import open_gpu
 from pyruntime.native.sessions.compiler import Compiler
 from pyruntime.native.sessions.feeds import constant_of, described
 from pyruntime.native.sessions.program_file import Exported
-from pyruntime.native.sessions.shared_weights import executor as load_executor
+from pyruntime.native.sessions.shared_weights import load_executor
 from pyruntime.onnx.graph import Graph
 from pyruntime.program.footprint import WHOLE
 from pyruntime.session.specialisation import FOR_ALL, ProgramTable, Requirements, Specialiser, text_of_differing_dims

@@ -1,8 +1,6 @@
-"""Executors of Programs that other sessions of this process have: weights are in RAM once
-(docs/design/sessions.md#shared-models).
+"""Sessions of this process with equal Programs share the memory of the weights (docs/design/sessions.md#shared-models).
 
-Programs are compiled all the same, so that whatever decides what a Program is has no part in this: those that came out
-equal, of the same weights, have the same bytes in memory.
+Each session compiles its Program, so that only the results have to be compared.
 """
 
 from __future__ import annotations
@@ -19,23 +17,23 @@ from pyruntime.onnx.sources import FileSource, MemorySource
 from pyruntime.program.footprint import WHOLE
 from pyruntime.program.format import Program
 
-LEAST = 4 << 20  # bytes of weights that are worth it
+LEAST = 4 << 20  # bytes of weights: smaller ones are not shared
 _open: weakref.WeakSet[Executor] = weakref.WeakSet()
 
 
-def executor(
+def load_executor(
     program: Program, host: Any, sources: Mapping[str, Any], host_call: Any, limit: int, gpu: Any
 ) -> Executor:  # fmt: skip
-    """See `Executor`; host: an empty one, which is closed if there is another whose weights are the same. With a limit,
-    or on the GPU, a session's memory is its own."""
+    """See `Executor.load`. If another session has the weights, the host is closed and replaced. Sessions on the GPU, or
+    with a memory limit, share nothing."""
     if gpu is not None or limit < WHOLE:
         return Executor.load(program, host, sources, host_call, limit, gpu)
     for other in list(_open):
         if _is_same(other, program, host, sources):
             with suppress(OutOfMemory):
-                found = other.sibling(host.threads, host_call)
+                sibling = other.sibling(host.threads, host_call)
                 host.close()
-                return found
+                return sibling
     made = Executor.load(program, host, sources, host_call, limit, gpu)
     if made.memory().weights >= LEAST:
         _open.add(made)
@@ -55,4 +53,4 @@ def _same_bytes(a: Source, b: Source) -> bool:
     return isinstance(a, (FileSource, MemorySource)) and a.is_same(b)
 
 
-__all__ = ["executor"]
+__all__ = ["load_executor"]

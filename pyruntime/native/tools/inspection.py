@@ -1,4 +1,4 @@
-"""`inspect`: what a model is and whether it fits here, before it is downloaded or loaded."""
+"""`inspect`: describes a model, and whether it fits into memory, before it is downloaded or loaded."""
 
 from __future__ import annotations
 
@@ -33,9 +33,9 @@ def inspect(
     sess_options: SessionOptions | None = None,
     providers: Sequence[str] | None = None,
 ) -> Report:
-    """What a model is, what is not supported of it, and the memory that it takes: docs/api.md lists the entries.
+    """A description of a model, its unsupported operators, and the memory that it needs: docs/api.md lists the entries.
 
-    model: a path, bytes, or an address (http, https), of which only parts are fetched, by range requests. Errors:
+    model: a path, bytes, or a URL (http, https), of which only parts are fetched, by range requests. Errors:
     InvalidModel, ModelNotFound, LimitExceeded, InvalidInput.
     """
     options = sess_options or SessionOptions()
@@ -83,10 +83,10 @@ def _header(graph: Graph, options: SessionOptions, providers: Sequence[str] | No
 
 
 def _fits(report: Report, options: SessionOptions) -> Report:
-    """Whether the memory is there: {"here": bool or None, "why": a sentence}."""
+    """Whether this machine has the memory: {"here": bool or None, "why": a sentence}."""
     if report["memory"] is None:
         return {"here": None, "why": "its memory is known when it is compiled for feeds"}
-    needed, free = report["memory"]["linear"], available_memory()  # how much a GPU has nobody tells
+    needed, free = report["memory"]["linear"], available_memory()  # no API reports how much a GPU has
     most = options.memory_limit if options.memory_limit < WHOLE else WHOLE + report["memory"]["further"]
     limit, text = most, f"it takes {needed} bytes of linear memory"
     if needed > limit:
@@ -97,7 +97,7 @@ def _fits(report: Report, options: SessionOptions) -> Report:
 
 
 def available_memory() -> int | None:
-    """Bytes that processes may still take without swapping; None where the system does not tell."""
+    """Bytes that processes may still allocate without swapping. None if the system does not report it."""
     try:
         lines = dict(line.split(":") for line in Path("/proc/meminfo").read_text().splitlines())
         return 1024 * int(lines["MemAvailable"].split()[0])

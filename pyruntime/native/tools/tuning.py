@@ -1,4 +1,4 @@
-"""`InferenceSession.tune`: schedules measured on this machine, kernel by kernel; web/session/tune.js is its mirror."""
+"""`InferenceSession.tune`: measures schedules on this machine, kernel by kernel. web/session/tune.js is its twin."""
 
 from __future__ import annotations
 
@@ -19,16 +19,16 @@ from pyruntime.native.sessions.feeds import stored
 from pyruntime.native.sessions.session import Session
 from pyruntime.placement.provider_list import effective
 
-TURNS = 4  # of two candidates, at least
+TURNS = 4  # of each of two candidates, at least
 
 Clock = Callable[[], float]
 
 
 @dataclass(frozen=True, slots=True)
 class Tuned:
-    """choices: for `SessionOptions.choices`, empty where the rules were right; before, after: seconds of a run;
-    took: seconds that it took to find out; kernels: those for which another value is better, the largest gain first,
-    whether or not the run gained enough."""
+    """choices: for `SessionOptions.choices`, empty if the default schedules are the fastest; before, after: seconds of
+    a run; took: seconds of tuning; kernels: those with a faster value, the largest gain first, even if the gain of the
+    run is too small for `choices`."""
 
     choices: Chosen
     before: float
@@ -38,7 +38,7 @@ class Tuned:
 
     @property
     def gain(self) -> float:
-        """How many times as fast a run is."""
+        """Speed-up of a run."""
         return self.before / self.after
 
 
@@ -80,8 +80,9 @@ def _tuned(session: Session, feeds: Mapping[str, Any], seconds: float, clock: Cl
 
 
 def _turns(a: Any, b: Any, feeds: Mapping[str, Any], seconds: float, clock: Clock) -> tuple[Times, Times]:
-    """Both run one after the other, each first in every other turn, whole and kernel by kernel. Of kernels the best
-    time counts; of runs the median of the turns' ratios, for turns share what else the machine does."""
+    """Times of both executors, of whole runs and kernel by kernel. They take turns, and each is first in every other
+    turn. The best time of a kernel counts. For runs the median ratio within a turn counts, because both runs of a turn
+    share the machine's other load."""
     own, its = Times(), Times()
     ratios: list[float] = []
     for executor in (a, b):
@@ -97,7 +98,7 @@ def _turns(a: Any, b: Any, feeds: Mapping[str, Any], seconds: float, clock: Cloc
 
 
 def _turn(executor: Any, feeds: Mapping[str, Any], best: Times, clock: Clock) -> float:
-    """Seconds of a run; then another with its kernels."""
+    """Seconds of a run. A second run times the kernels."""
     start = clock()
     executor.run(feeds)
     seconds = clock() - start

@@ -1,4 +1,4 @@
-"""Files on servers, of which only what is asked for is fetched.
+"""Files on servers, fetched in parts.
 
 Spec: https://www.rfc-editor.org/rfc/rfc9110.html#name-range-requests
 """
@@ -14,12 +14,12 @@ from urllib.request import Request, urlopen
 
 from pyruntime.errors import InvalidModel, LimitExceeded, ModelNotFound
 
-SMALL = 1 << 20  # bytes of a file that may come as a whole
-HEAD = 1 << 12  # bytes that come with a file's size
-MOST = 1 << 26  # bytes that are fetched of a file, whatever is asked for
-VERSION = ("ETag", "Last-Modified")  # headers that differ where a file has changed
-PATIENCE = 30.0  # seconds without a byte, and that a server may have us wait
-PAUSES = (0.0, 1.0, 2.0, 4.0)  # seconds before it is asked again
+SMALL = 1 << 20  # bytes of a file that may be fetched whole
+HEAD = 1 << 12  # bytes of the first request, which also finds the size
+MOST = 1 << 26  # bytes that are fetched of a file, at most
+VERSION = ("ETag", "Last-Modified")  # headers that differ if a file has changed
+PATIENCE = 30.0  # seconds without a byte, or that a server may ask to wait
+PAUSES = (0.0, 1.0, 2.0, 4.0)  # seconds before each retry
 BUSY = (408, 425, 429, 500, 502, 503, 504)
 HINT = "download the file, and inspect that"
 
@@ -29,8 +29,8 @@ def is_url(model: object) -> bool:
 
 
 class UrlSource:
-    """A `Source`; fetched: bytes that came so far. Errors: InvalidModel, where the server sends large files only as a
-    whole, with the size that would have to be fetched; LimitExceeded beyond `MOST`; ModelNotFound."""
+    """A `Source`. fetched: bytes so far. Errors: InvalidModel, with the file's size, if the server sends no parts of a
+    large file; LimitExceeded beyond `MOST`; ModelNotFound."""
 
     def __init__(self, url: str, name: str = "") -> None:
         self.url, self.name = url, name
@@ -57,11 +57,11 @@ class UrlSource:
                     part = self._body(response, offset, size)
                 break
             except HTTPError as error:
-                if error.code == 416 and not self.size:  # of an empty file there is no part
+                if error.code == 416 and not self.size:  # an empty file has no parts
                     return b""
                 if pause is None or not self._wait(error, pause):
                     raise self._refused(error) from error
-            except (OSError, HTTPException, ValueError) as error:  # ValueError: of an address or number that is none
+            except (OSError, HTTPException, ValueError) as error:  # ValueError: an invalid URL or number
                 if pause is None or not isinstance(error, (HTTPException, ConnectionError)):
                     raise InvalidModel(f"cannot fetch {self.url}: {error}") from error
                 time.sleep(pause)
@@ -70,12 +70,12 @@ class UrlSource:
         return part[:size]
 
     def _wait(self, error: HTTPError, pause: float) -> bool:
-        """Until a server that is busy may be asked again; False: never."""
-        told = error.headers.get("Retry-After", "")
-        asked = float(told) if told.isdecimal() else 0.0
-        if error.code not in BUSY or asked > PATIENCE:
+        """Wait until the server may be less busy. False: do not try again."""
+        header = error.headers.get("Retry-After", "")
+        seconds = float(header) if header.isdecimal() else 0.0
+        if error.code not in BUSY or seconds > PATIENCE:
             return False
-        time.sleep(max(asked, pause))
+        time.sleep(max(seconds, pause))
         return True
 
     def _refused(self, error: HTTPError) -> InvalidModel:
@@ -86,11 +86,11 @@ class UrlSource:
         return InvalidModel(text, hint=hint)
 
     def _body(self, response: HTTPResponse, offset: int, size: int) -> bytes:
-        told = re.fullmatch(r"bytes (\d+)-\d+/(\d+)", response.headers.get("Content-Range", ""))
+        content = re.fullmatch(r"bytes (\d+)-\d+/(\d+)", response.headers.get("Content-Range", ""))
         if response.status == 206:
-            if not told or int(told[1]) != offset:
+            if not content or int(content[1]) != offset:
                 raise InvalidModel(f"{self.url}: its server sends another part than was asked for", hint=HINT)
-            whole = int(told[2])
+            whole = int(content[2])
             version = {key: response.headers[key] for key in VERSION if key in response.headers}
             self._version = self._version or version
             same = all(version.get(key, text) == text for key, text in self._version.items())
@@ -107,7 +107,7 @@ class UrlSource:
 
 
 def _all(response: HTTPResponse, size: int) -> bytes:
-    """So many bytes: `read` gives fewer where a connection breaks."""
+    """`size` bytes. `read` returns fewer if the connection breaks."""
     data = response.read(size)
     if len(data) < size:
         raise IncompleteRead(data, size - len(data))
@@ -115,7 +115,7 @@ def _all(response: HTTPResponse, size: int) -> bytes:
 
 
 def beside(url: str, location: str) -> UrlSource:
-    """External data of the model at this address."""
+    """External data of the model at this URL."""
     return UrlSource(urljoin(url, quote(location.replace("\\", "/"))), location)
 
 
