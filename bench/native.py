@@ -71,33 +71,14 @@ def _speed_kernel() -> Any:
     from pyruntime.providers.wasm.printer.assembler import Module
     from pyruntime.providers.wasm.schedules import gemm
     from pyruntime.providers.wasm.schedules.arithmetic import Arithmetic
+    from pyruntime.providers.wasm.schedules.layouts import Packed
     from pyruntime.providers.wasm.wasmtime_host import WasmHost
 
     host, module = WasmHost(), Module()
-    gemm.matmul(module, "f", "panels", arithmetic=Arithmetic.of_floats(host.relaxed))
+    gemm.matmul(module, "f", Packed(), arithmetic=Arithmetic.of_floats(host.relaxed))
     host.grow(1 << 23)
-    words = [
-        1 << 16,
-        1 << 21,
-        1 << 22,
-        1 << 22,
-        0,
-        512,
-        512,
-        512,
-        1,
-        512,
-        512,
-        512,
-        0,
-        0,
-        0,
-        192,
-        256,
-        384,
-        1,
-        *[0] * 5,
-    ]
+    params = gemm.Params(512, 512, 512, 1, 512, 512, 512, 0, 0, 0, mc=192, nc=256, kc=384)
+    words = [1 << 16, 1 << 21, 1 << 22, 1 << 22, 0, *params]
     host.memory[1024 : 1024 + 4 * len(words)] = np.array(words, "<i4").view(np.uint8)
     f = host.load(module.to_bytes())["f"]
     return lambda: f(1024, 0, gemm.units(512, 512, 1, 192, 256), 0)

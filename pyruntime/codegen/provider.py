@@ -62,8 +62,8 @@ class Routine(Protocol):
     meaning."""
 
     def prepare(self, call: Call) -> list[Kernel]:
-        """Kernels to put before the call, which bring operands into types that the routine takes; they are its operands
-        then."""
+        """Kernels that replace the call: those that bring its operands into types that a routine takes, then what
+        computes its output, a call of this or another routine or a Map. None if the call stays as it is."""
         ...
 
     def claims(self, call: Call) -> bool:

@@ -60,6 +60,8 @@ def _added(call: Call) -> list[str]:
     ]
     if call.order is not None:
         lines.append(f"  order {call.order}")
+    if call.plan is not None:
+        lines.append(f"  plan {call.plan}")
     if call.epilogue is not None:
         lines.append(f"  epilogue {call.epilogue}")
     return [*lines, *["  means " + line.partition(" = ")[2] for line in kernel_lines(call.definition())[:1]]]

@@ -72,7 +72,7 @@ class Form:
         epilogue = None if k.epilogue is None else self._expression(k.epilogue)
         # repr distinguishes 0.0 from -0.0, and 1 from True
         attrs = tuple([(name, v, repr(v)) for name, v in k.attrs.items()])
-        return made, k.routine, args, attrs, views, k.order, epilogue
+        return made, k.routine, args, attrs, views, k.order, epilogue, k.packed, k.plan
 
     def _statements(self, body: list[Stmt]) -> Any:
         return tuple([self._statement(s) for s in body])

@@ -173,6 +173,10 @@ class Call(Kernel):
     strided: operand n is a `View` of the tensor in args
     order: axis n of the output is axis order[n] of the definition's output
     epilogue: an expression over the output's axes in which arg(0) is the routine's result
+    packed: operands that are in the routine's own layout
+
+    A routine may add:
+    plan: a hashable value that says how it computes the call
     """
 
     routine: str
@@ -182,6 +186,8 @@ class Call(Kernel):
     strided: dict[int, View] = field(default_factory=dict)
     order: tuple[int, ...] | None = None
     epilogue: Expr | None = None
+    packed: frozenset[int] = frozenset()
+    plan: Any = None
 
     @property
     def inputs(self) -> tuple[Tensor, ...]:

@@ -11,12 +11,14 @@ from pyruntime.native.memory import planner
 from pyruntime.providers.wasm.printer.assembler import Module
 from pyruntime.providers.wasm.schedules import gemm
 from pyruntime.providers.wasm.schedules.arithmetic import Arithmetic
+from pyruntime.providers.wasm.schedules.layouts import Dense, Packed
 from pyruntime.providers.wasm.schedules.register_tile import Epilogue
 from pyruntime.providers.wasm.wasmtime_host import WasmHost
 
 from .arena import Arena, share
 
-KINDS = ("panels", "rows", "cols", "rows16", "cols16")
+LAYOUTS = {x.name: x for x in (Packed(), Dense(), Dense(True), Dense(half=True), Dense(True, half=True))}
+KINDS = tuple(LAYOUTS)
 RELU6 = {"low": 0.0, "high": 6.0}
 
 
@@ -29,12 +31,12 @@ def setup(request):
     host = WasmHost(threads=threads, relaxed=relaxed)
     module = Module(shared=host.shared, cranelift=request.param == "cranelift")
     epilogues = {"": Epilogue(), "col": Epilogue("col", **RELU6), "row": Epilogue("row", low=0.0)}
-    for kind in KINDS:
+    for kind, layout in LAYOUTS.items():
         for name, epilogue in epilogues.items():
-            gemm.matmul(module, kind + name, kind, arithmetic=Arithmetic.of_floats(relaxed), epilogue=epilogue)
-        gemm.matmul(module, kind + "acc", kind, arithmetic=Arithmetic.of_floats(relaxed), accumulate=True)
+            gemm.matmul(module, kind + name, layout, arithmetic=Arithmetic.of_floats(relaxed), epilogue=epilogue)
+        gemm.matmul(module, kind + "acc", layout, arithmetic=Arithmetic.of_floats(relaxed), accumulate=True)
     for kind in ("rows", "cols"):
-        gemm.pack_b(module, "pack_" + kind, kind)
+        gemm.pack_b(module, "pack_" + kind, kind == "cols")
     yield host, host.load(module.to_bytes())
     host.close()
 
@@ -73,32 +75,15 @@ def check(setup, kind, a, b, *, variant="", gap=(0, 0, 0), blocks=None, split=Fa
     if kind == "panels":
         size = gemm.packed_floats(n, k)
         packed = arena.put(np.full((len(b), size), np.nan, np.float32))
-        args = arena.arguments(pb, packed, n, k, len(b), ldb, sb, size, max(len(b), 1), 0, 0)
+        args = arena.arguments(pb, packed, *gemm.PackParams(n, k, len(b), ldb, sb, size, max(len(b), 1)))
         kernels["pack_rows"](args, 0, gemm.pack_units(n, len(b)), 0)
         pb, sb = packed, size
     sb = sb if len(b) > 1 else 0
-    words = (
-        m,
-        n,
-        k,
-        batch,
-        k + gap[0],
-        ldb,
-        n + gap[2],
-        m * (k + gap[0]),
-        sb,
-        m * (n + gap[2]),
-        mc,
-        nc,
-        kc,
-        max(batch, 1),
-        0,
-        0,
-        0,
-        0,
-        0,
-    )
-    args = arena.arguments(pa, pb, pc, pbias, scratch, *words)
+    params = gemm.Params(
+        m=m, n=n, k=k, batch=batch, lda=k + gap[0], ldb=ldb, ldc=n + gap[2], stride_a=m * (k + gap[0]), stride_b=sb,
+        stride_c=m * (n + gap[2]), mc=mc, nc=nc, kc=kc, inner=max(batch, 1),
+    )  # fmt: skip
+    args = arena.arguments(pa, pb, pc, pbias, scratch, *params)
     units = gemm.units(m, n, batch, mc, nc)
     if split or host.threads == 2:
         share(host, kernels[kind + variant], args, units)
@@ -182,7 +167,7 @@ def test_packing(setup, kind):
         size = gemm.packed_floats(n, k)
         packed = arena.put(np.full((2, size), np.nan, np.float32))
         ld = stored.shape[2] + 1
-        args = arena.arguments(source, packed, n, k, 2, ld, stored.shape[1] * ld, size, 2, 0, 0)
+        args = arena.arguments(source, packed, *gemm.PackParams(n, k, 2, ld, stored.shape[1] * ld, size, 2))
         units = gemm.pack_units(n, 2)
         kernels["pack_" + kind](args, 0, units // 2, 0)
         kernels["pack_" + kind](args, units // 2, units, 1)
@@ -194,16 +179,15 @@ def test_packing(setup, kind):
 def test_two_threads_share_a_call():
     host = WasmHost(threads=2)
     module = Module(shared=True)
-    gemm.matmul(module, "f", "rows", arithmetic=Arithmetic.of_floats(host.relaxed))
+    gemm.matmul(module, "f", Dense(), arithmetic=Arithmetic.of_floats(host.relaxed))
     kernel = host.load(module.to_bytes())["f"]
     arena = Arena(host, 1 << 22)
     a, b = matrices(1, 200, 300, 64)
     mc, nc, kc = gemm.blocks(200, 300, 64, threads=2)
     scratch = np.zeros(2 * gemm.scratch_bytes(nc, kc), np.uint8)
     buffers = [arena.put(x) for x in (a, b, np.zeros((200, 300), np.float32))]
-    args = arena.arguments(
-        *buffers, 0, arena.put(scratch), 200, 300, 64, 1, 64, 300, 300, 0, 0, 0, mc, nc, kc, 1, 0, 0, 0, 0, 0
-    )
+    params = gemm.Params(200, 300, 64, 1, 64, 300, 300, 0, 0, 0, mc, nc, kc)
+    args = arena.arguments(*buffers, 0, arena.put(scratch), *params)
     units = gemm.units(200, 300, 1, mc, nc)
     assert units >= 4
     host.parallel([lambda t=t: kernel.calls[t](args, t * units // 2, (t + 1) * units // 2, t) for t in (0, 1)])

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from .base import WasmRoutine
 from .conv import Conv
-from .conv_transpose import ConvTranspose
+from .conv_transpose import ConvTranspose, PhaseInterleave
 from .matmul import Matmul, PackB
 from .matmul_nbits import MatmulNBits
 
@@ -16,6 +16,7 @@ def routines(dots: str) -> dict[str, WasmRoutine]:
         "pack_b": PackB(),
         "conv": Conv(dots),
         "conv_transpose": ConvTranspose(),
+        "phase_interleave": PhaseInterleave(),
         "matmul_nbits": MatmulNBits(),
     }
 

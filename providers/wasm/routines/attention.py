@@ -19,9 +19,11 @@ from pyruntime.ir.expr import Expr, walk
 from pyruntime.ir.kernel import Call, For, Kernel, Loops, Stmt, Store, Tensor, tensors_in
 
 from ..schedules import gemm
-from ..schedules.blockwise_attention import PARAMS, Member, blockwise, scratch_bytes
+from ..schedules.blockwise_attention import Member, Params, blockwise, scratch_bytes
+from ..schedules.layouts import Dense, Packed
 from ..schedules.right_operand import few_rows
 from .base import scratch
+from .gemm_calls import pack_call
 from .matmul import Product, described, invocation, offset
 
 # Floats of a block of scores, a quarter of a second-level cache of 1 MB; a matrix that is no larger stays one.
@@ -54,12 +56,10 @@ def _product(kernel: Kernel | None) -> bool:
     return (
         isinstance(kernel, Call)
         and kernel.routine == "matmul"
-        and kernel.attrs.keys().isdisjoint(_OTHERS)
+        and kernel.plan is None
+        and not kernel.packed
         and all(t.dtype is F32 for t in kernel.args if t is not None)
     )
-
-
-_OTHERS = ("sums", "packed1")
 
 
 def _ending(last: Any, makers: dict[int, Kernel]) -> Iterator[Chain]:
@@ -156,8 +156,8 @@ def emit(writer: Any, chain: Chain) -> list[Invocation]:
     f = writer.function(key, lambda name: blockwise(writer.module, name, members), "attention")
     tensors = [work if t in between else t for i in parts for t in i.tensors]
     blocks = sh.ceildiv(p.m, mc)
-    own = dict(zip(PARAMS, (p.m, p.n, mc, blocks, *columns, size), strict=True))
-    params = [*[d for i in parts for d in i.params], *own.values()]
+    own = Params(p.m, p.n, mc, blocks, columns[0], columns[1], size)
+    params = [*[d for i in parts for d in i.params], *own]
     batch = p.levels()[0].extent * p.levels()[1].extent
     more = [t for i in parts for t in i.scratch]
     return [*packs, Invocation(f.name, [*tensors, work], params, batch * blocks, chain.last.node, [work, *more])]
@@ -173,14 +173,16 @@ def _packed(writer: Any, call: Call, p: Product) -> tuple[Invocation, Product]:
     step = gemm.packed_floats(p.n, p.k)
     low, high = [axis.extent if axis.b != 0 else 1 for axis in (inner, outer)]
     packed = scratch(4 * step * low * high)
-    kind, source = p.kind or "", call.args[1]
-    assert source is not None
-    f = writer.function(("pack_b", kind), lambda name: gemm.pack_b(writer.module, name, kind), "pack_b")
-    words = [p.n, p.k, low * high, p.ldb, inner.b, step, low, outer.b, offset(call, 1)]
-    pack = Invocation(f.name, [source, packed], words, gemm.pack_units(p.n, low * high), call.node, [packed])
+    source = call.args[1]
+    assert source is not None and isinstance(p.layout, Dense)
+    params = gemm.PackParams(
+        n=p.n, k=p.k, batch=low * high, ld=p.ldb, stride_source=inner.b, stride_packed=step, inner=low,
+        outer_source=outer.b, offset=offset(call, 1),
+    )  # fmt: skip
+    pack = pack_call(writer, call, p.layout.transposed, gemm.PackBuffers(source, packed), params, [packed])
     strides = (step * low if high != 1 else 0, step if low != 1 else 0)
     batch = [replace(axis, b=b) for axis, b in zip((outer, inner), strides, strict=True)]
-    return pack, replace(p, kind="panels", batch=batch)
+    return pack, replace(p, layout=Packed(), batch=batch)
 
 
 __all__ = ["Chain", "emit", "find", "overwrites"]

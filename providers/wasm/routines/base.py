@@ -1,8 +1,9 @@
-"""What routines share: the default answers of a `Routine`, epilogues as code, scratch."""
+"""What routines share: the default answers of a `Routine`, fused epilogues, scratch memory."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from pyruntime.codegen.addressing import split
@@ -16,14 +17,16 @@ from pyruntime.ir.expr import Expr, cast, index
 from pyruntime.ir.kernel import Call, Kernel, Leaf, Map, Tensor, View
 from pyruntime.ir.shape import AnyDim, Shape
 
+from ..printer.assembler import Function
 from ..printer.loops import print_epilogue
+from ..schedules.arguments import ArgumentBlock
 from ..schedules.arithmetic import Arithmetic
 from ..schedules.register_tile import Epilogue
 
 
 class WasmRoutine:
-    """What this provider's routines begin from: float32, contiguous operands, nothing fused, nothing packed.
-    Subclasses write `emit` and override what they can do better."""
+    """A routine for float32 and contiguous operands that fuses and packs nothing. Subclasses write `emit` and override
+    what they can do better."""
 
     def prepare(self, call: Call) -> list[Kernel]:
         return []
@@ -41,30 +44,16 @@ class WasmRoutine:
         return None
 
     def emit(self, writer: Any, call: Call) -> list[Invocation]:
-        """The function, made once by `writer.function(key, …)` where the key says all that its code depends on, and
-        its calls: tensors and parameters in the order of the argument block's words, and the number of work units."""
+        """Write the function, once by `writer.function(key, …)` with a key of all that its code depends on, and return
+        its calls: tensors and parameters in the order of the argument block, and the number of work units."""
         raise NotImplementedError
 
 
-@dataclass(frozen=True, slots=True)
-class OwnWords:
-    """Of the argument block: the number of the result's buffer, how many buffers and parameters the routine has."""
-
-    result: int
-    buffers: int
-    params: int
-
-
-def own_words(schedule: Any, result: int, more: int = 0) -> OwnWords:
-    """Of a routine that a module with BUFFERS and PARAMS writes; more: buffers after those."""
-    return OwnWords(result, len(schedule.BUFFERS) + more, len(schedule.PARAMS))
-
-
 @dataclass(slots=True)
-class CallEpilogue:
-    """A call's epilogue as a routine takes it: what its tiles do, the bias they read, and the buffers and parameters of
-    the code for finished blocks, which follow the routine's own. `result` is what the routine writes where the output's
-    elements are narrower: as much memory as it needs, of which that code makes the output block by block."""
+class FusedEpilogue:
+    """A call's epilogue: what tiles do, the bias that they read, and the buffers and parameters of code for finished
+    blocks, which follow the routine's own in the argument block. `result`: scratch that the routine writes if elements
+    of the output are narrower; the code for finished blocks converts it to the output."""
 
     epilogue: Epilogue
     bias: Tensor | None = None
@@ -72,58 +61,72 @@ class CallEpilogue:
     params: list[Param] = field(default_factory=list)
     result: Tensor | None = None
 
-    def scratch(self) -> list[Tensor]:
-        return [] if self.result is None else [self.result]
+    def invocation(
+        self, writer: Any, call: Call, kernel: Callable[..., Function], key: tuple[Any, ...], label: str,
+        buffers: Sequence[Tensor], params: Sequence[Param], units: AnyDim, scratch: Sequence[Tensor] = (),
+    ) -> Invocation:  # fmt: skip
+        """The call of kernel(name, epilogue=, extra=), which is written once for the key. buffers, params: by the
+        schedule's `Buffers` and `Params`; scratch: those of the buffers that live for this call only"""
+        extra = len(self.tensors)
+        key = (*key, self.epilogue.block_key(), extra)
+        f = writer.function(key, lambda name: kernel(name, epilogue=self.epilogue, extra=extra), label)
+        own = [*scratch, *([] if self.result is None else [self.result])]
+        return Invocation(f.name, [*buffers, *self.tensors], [*params, *self.params], units, call.node, own)
 
 
-def call_epilogue(
-    writer: Any, call: Call, groups: Groups, words: OwnWords, made: DType = F32, registers: bool = True
-) -> CallEpilogue:
+def fused_epilogue(
+    writer: Any, call: Call, groups: Groups, arguments: ArgumentBlock, made: DType = F32, registers: bool = True
+) -> FusedEpilogue:
     """made: the type of the routine's elements; registers: its tiles can add a bias and clip."""
     if call.epilogue is None:
-        return CallEpilogue(Epilogue())
+        return FusedEpilogue(Epilogue())
     simple = _in_registers(call.out, call.epilogue, groups) if made is F32 and registers else None
-    return simple or _by_blocks(writer, call, groups, words, made)
+    return simple or _by_blocks(writer, call, groups, arguments, made)
 
 
-def _by_blocks(writer: Any, call: Call, groups: Groups, words: OwnWords, made: DType) -> CallEpilogue:
-    """Code for finished blocks: the first buffers of its loop form are the output and, of another type, the result."""
+def _by_blocks(writer: Any, call: Call, groups: Groups, arguments: ArgumentBlock, made: DType) -> FusedEpilogue:
+    """Code for finished blocks. The first buffers of its loop form are the output and, of another type, the result."""
     assert call.epilogue is not None
     lowered = lower_epilogue(call.out, call.epilogue, groups, made)
     narrow = call.out.dtype.size < made.size
-    own, first = [words.result], []
+    result, buffers = arguments.word(arguments.result), len(arguments.buffers)
+    own, first = [result], []
     if narrow:
-        own, first = [words.buffers, words.result], [call.out]
+        own, first = [buffers, result], [call.out]
     elif call.out.dtype is not made:
-        own = [words.result, words.result]
+        own = [result, result]
     tensors = [*first, *lowered.tensors[len(own) :]]
-    params = words.buffers + len(tensors) + words.params
-    places = [*own, *range(words.buffers + len(first), words.buffers + len(tensors))]
+    params = buffers + len(tensors) + len(arguments.params)
+    places = [*own, *range(buffers + len(first), buffers + len(tensors))]
     places += range(params, params + len(lowered.params))
     code = lowered.code
     key = (code.key(), tuple(places))
     f = writer.function(key, lambda name: print_epilogue(writer.module, name, code, places, writer.relaxed), "epilogue")
-    result = scratch(sh.size(call.out.shape) * made.size) if narrow else None
-    return CallEpilogue(Epilogue(block=f), None, tensors, lowered.params, result)
+    wide = scratch(sh.size(call.out.shape) * made.size) if narrow else None
+    return FusedEpilogue(Epilogue(block=f), None, tensors, lowered.params, wide)
 
 
-def made_type(call: Call) -> DType:
+def is_integer(call: Call) -> bool:
+    """Whether a product is of integer codes: the plan of such a call is its Arithmetic."""
+    return isinstance(call.plan, Arithmetic)
+
+
+def sum_type(call: Call) -> DType:
     """The type of a product's sums."""
-    return I32 if "sums" in call.attrs else F32
+    return I32 if is_integer(call) else F32
 
 
 def arithmetic(writer: Any, call: Call) -> Arithmetic:
-    """That of the attribute "sums", which products of codes have, else of floats."""
-    return Arithmetic[call.attrs["sums"]] if "sums" in call.attrs else Arithmetic.of_floats(writer.relaxed)
+    return call.plan if is_integer(call) else Arithmetic.of_floats(writer.relaxed)
 
 
 def fits(out: Tensor, made: DType) -> bool:
-    """Whether an epilogue can write this type in place of sums of type `made`."""
+    """Whether an epilogue can write elements of this type over sums of type `made`."""
     return out.dtype is made or out.dtype in (F32, I32, U8, I8, U16, I16)
 
 
-def _in_registers(out: Tensor, e: Expr, groups: Groups) -> CallEpilogue | None:
-    """bias and clip bounds, where that is all the epilogue is: tiles do these in registers."""
+def _in_registers(out: Tensor, e: Expr, groups: Groups) -> FusedEpilogue | None:
+    """The bias and the clip bounds if the epilogue has nothing else: tiles apply these in registers."""
     bounds: dict[str, float] = {}
     while e.op in ("max", "min") and e.op not in bounds and e.args[1].op == "const":
         bounds[e.op] = e.args[1].value
@@ -132,7 +135,7 @@ def _in_registers(out: Tensor, e: Expr, groups: Groups) -> CallEpilogue | None:
         e = e.args[0]
     low, high = bounds.get("max"), bounds.get("min")
     if e.op == "arg":
-        return CallEpilogue(Epilogue(low=low, high=high))
+        return FusedEpilogue(Epilogue(low=low, high=high))
     if e.op != "add":
         return None
     a, b = e.args if e.args[0].op == "arg" else e.args[::-1]
@@ -144,15 +147,16 @@ def _in_registers(out: Tensor, e: Expr, groups: Groups) -> CallEpilogue | None:
         return None
     (axis, step), row, col = *steps.items(), groups[2], groups[3]
     kind = "row" if axis in row else "col" if axis in col else ""
-    return CallEpilogue(Epilogue(kind, low, high), b.value) if kind and step == 1 else None
+    return FusedEpilogue(Epilogue(kind, low, high), b.value) if kind and step == 1 else None
 
 
-def widened(call: Call, operands: tuple[int, ...] = (0, 1)) -> list[Kernel]:
-    """Maps that make half floats among the operands float32, in whose places they are put. Of a transpose what is
-    transposed is converted, in the order of its memory, and then read through strides."""
+def widened(call: Call, operands: tuple[int, ...] = (0, 1)) -> tuple[list[Kernel], Call]:
+    """Maps that convert half floats among the operands to float32, and the call with these operands. The operand of a
+    transpose is converted, in memory order, and then read through strides."""
     made: list[Kernel] = []
+    args = list(call.args)
     for operand in operands:
-        t = call.args[operand]
+        t = args[operand]
         if t is None or t.dtype not in HALVES:
             continue
         source = t.kernel.expr.value if _is_transpose(t.kernel) else t  # type: ignore[attr-defined]
@@ -160,12 +164,19 @@ def widened(call: Call, operands: tuple[int, ...] = (0, 1)) -> list[Kernel]:
         made.append(wide)
         if source is not t:
             made.append(made_map(t.shape, wide.out.at(*t.kernel.expr.args), call.node))  # type: ignore[attr-defined]
-        call.args = (*call.args[:operand], made[-1].out, *call.args[operand + 1 :])
-    return made
+        args[operand] = made[-1].out
+    return made, changed(call, args=tuple(args)) if made else call
+
+
+def changed(call: Call, **fields: Any) -> Call:
+    """The call with other fields: it computes the same output."""
+    other = replace(call, **fields)
+    other.outputs, other.node = call.outputs, call.node
+    return other
 
 
 def _is_transpose(kernel: Kernel) -> bool:
-    """Whether axes change places; those of one element may come and go."""
+    """Whether a map only permutes axes; axes of one element may be added or dropped."""
     if not isinstance(kernel, Map) or kernel.expr.op != "at":
         return False
     from_, to = kernel.expr.value.shape, kernel.out.shape
@@ -175,7 +186,7 @@ def _is_transpose(kernel: Kernel) -> bool:
 
 
 def element(t: Tensor) -> Expr:
-    """At its own indices; what a map computes, where one makes it."""
+    """The expression of an element at index(0), index(1), …: of the map that makes the tensor, if one does."""
     return t.kernel.expr if isinstance(t.kernel, Map) else t.at(*[index(n) for n in range(t.rank)])
 
 
@@ -187,7 +198,7 @@ def made_map(shape: Shape, e: Expr, node: str) -> Map:
 
 
 def scratch(size: AnyDim) -> Tensor:
-    """Memory of one call, in bytes."""
+    """Memory of `size` bytes for one call."""
     kernel = Leaf("scratch")
     kernel.outputs = (Tensor((sh.ceildiv(size, 4),), F32, kernel),)
     return kernel.out

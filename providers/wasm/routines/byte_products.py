@@ -1,9 +1,10 @@
-"""Integer products by 8-bit dot products: four codes a word, where the host's relaxed dot product is exact for bytes.
+"""Integer products by 8-bit dot products: four codes a word, if the host's relaxed dot product is exact for bytes.
 
-Σ (x - z)·(w - v) = Σ x·w - z·Σ (w - v) - v·Σ x: zero points stay in, padding is z, and what that adds is taken off: one
-number a filter, and where weights have a zero point left that no signed byte has room for, one sum of codes a position.
+Σ (x - z)·(w - v) = Σ x·w - z·Σ (w - v) - v·Σ x: the product is of codes, padded by z. A correction is subtracted: one
+number a filter and, if weights have a zero point that does not fit into signed bytes, one sum of codes a position.
 
-`dots` tells what the host's dot product takes second without cutting any product: "unsigned" or "signed" bytes.
+`dots`: the signedness of the dot product's second operand for which no sum of two products saturates: "unsigned" or
+"signed".
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from pyruntime.ir.expr import Expr, cast, const, dim, guard, index, rewrite, wal
 from pyruntime.ir.kernel import Call, Kernel, Map, Reduce, Tensor
 from pyruntime.ir.shape import AnyDim
 
+from ..schedules.arithmetic import Arithmetic
 from ..schedules.register_tile import PANEL
 from .base import element, made_map
 from .intervals import interval
@@ -27,15 +29,15 @@ SIGNED = LOWEST["signed"]
 
 @dataclass(slots=True)
 class Bytes:
-    """int32 elements that fit a byte, at the indices of their tensor; with `zero` taken off they are the operand's."""
+    """int32 elements that fit a byte, at the indices of their tensor; minus `zero` they are the operand's."""
 
     value: Expr
     zero: Expr | None = None
 
 
 def as_bytes(e: Expr, lowest: int, axis: int | None = None) -> Bytes | None:
-    """An int32 expression as bytes from `lowest` on, if its type or its zero point tells that they suffice; the zero
-    point varies along no axis but this one."""
+    """An int32 expression as bytes from `lowest` on, if its type or its zero point shows that bytes suffice; the zero
+    point may vary along `axis` only."""
     found = interval(e)
     if found is not None and found[1] - found[0] < 256:
         if lowest <= found[0] and found[1] < lowest + 256:
@@ -50,7 +52,7 @@ def as_bytes(e: Expr, lowest: int, axis: int | None = None) -> Bytes | None:
 
 
 def operands(x: Tensor, w: Tensor, axis: int, dots: str) -> tuple[Bytes, Bytes] | None:
-    """Activations and weights, whose filters are along this axis, if bytes suffice."""
+    """Activations and weights as bytes, or None; axis: of the weights' filters."""
     if not dots:
         return None
     codes, weights = as_bytes(element(x), LOWEST[dots]), as_bytes(element(w), SIGNED, axis)
@@ -58,7 +60,7 @@ def operands(x: Tensor, w: Tensor, axis: int, dots: str) -> tuple[Bytes, Bytes] 
 
 
 def _four(codes: list[Expr]) -> Expr:
-    """Bytes of one word, the first lowest."""
+    """One word of four bytes, the first lowest."""
     word = codes[3] << 24
     for n in (2, 1, 0):
         word = word | ((codes[n] & 0xFF) << 8 * n if n else codes[n] & 0xFF)
@@ -79,19 +81,21 @@ def channel_quads(e: Expr, t: Tensor, groups: int, channels: AnyDim, node: str) 
     return made_map((t.shape[0], quads * groups, *t.shape[2:]), _four([at(n) for n in range(4)]), node)
 
 
-def _product(call: Call, sums: str, args: list[Tensor], attrs: dict[str, object]) -> Call:
-    inner = Call(call.routine, tuple(args), {**call.attrs, **attrs, "sums": sums}, call.meaning)
+def _product(call: Call, plan: Arithmetic, args: list[Tensor], packed: frozenset[int] = frozenset()) -> Call:
+    inner = Call(call.routine, tuple(args), call.attrs, call.meaning, packed=packed, plan=plan)
     inner.node = call.node
     inner.outputs = (Tensor(call.out.shape, I32, inner),)
     return inner
 
 
-def _instead(
+def _corrected(
     call: Call, inner: Call, zeros: tuple[Expr | None, Expr | None], sums: tuple[Reduce, list[Reduce]], axis: int
 ) -> list[Kernel]:
-    """The call becomes a map that takes off what zero points add. zeros: of the activations, and of the weights at
-    index(0) of the filters, which lie along this axis of the result; sums: of the weights, and of the activations, the
-    last of them as the result with one filter (or one a group)."""
+    """The inner product and a map that subtracts the zero points' part.
+
+    zeros: of the activations, and of the weights at index(0) of the filters; axis: of the filters in the result; sums:
+    of the weights, and of the activations, the last of them shaped like the result with one filter (or one a group)
+    """
     value = inner.out.at(*[index(n) for n in range(call.out.rank)])
     made: list[Kernel] = [inner]
     filters, codes = sums
@@ -105,8 +109,7 @@ def _instead(
             index(axis) / dim(sh.floordiv(call.out.shape[axis], shape[axis])) if shape[axis] != 1 else const(0, I32)
         )
         made, value = [zero, *codes, *made], value - zero.out.at(index(axis)) * codes[-1].out.at(*place)
-    call.args, call.meaning = (), Map(value)
-    return made
+    return [*made, Map(value)]
 
 
 def _sum(e: Expr, extents: sh.Shape, shape: sh.Shape, node: str) -> Reduce:
@@ -117,7 +120,7 @@ def _sum(e: Expr, extents: sh.Shape, shape: sh.Shape, node: str) -> Reduce:
 
 
 def _window_sums(call: Call, codes: Bytes, x: Tensor, w: Tensor) -> list[Reduce]:
-    """Σ x over channels, then over the window, one a group; around x is its zero point."""
+    """Σ x over channels, then over the window, for each group; x is padded by its zero point."""
     a, channels, rank = call.attrs, w.shape[1], x.rank
     channel = index(1) * dim(channels) + index(rank)
     e = rewrite(codes.value, lambda i: channel if i.op == "index" and i.value == 1 else None)
@@ -133,7 +136,7 @@ def _window_sums(call: Call, codes: Bytes, x: Tensor, w: Tensor) -> list[Reduce]
 
 
 def prepare_conv(call: Call, dots: str) -> list[Kernel]:
-    """An int32 convolution as one of bytes, if they suffice; the call becomes a map after it."""
+    """An int32 convolution as one of bytes and a map after it; empty if bytes do not suffice."""
     x, w = call.args[:2]
     assert x is not None
     assert w is not None
@@ -147,13 +150,13 @@ def prepare_conv(call: Call, dots: str) -> list[Kernel]:
     ]
     if codes.zero is not None:
         args.append(made_map((), _four([codes.zero] * 4), call.node))
-    inner = _product(call, "INT8", [m.out for m in args], {})
+    inner = _product(call, Arithmetic.INT8, [m.out for m in args])
     sums = _sum(element(w), w.shape[1:], w.shape[:1], call.node), _window_sums(call, codes, x, w)
-    return [*args, *_instead(call, inner, (codes.zero, weights.zero), sums, 1)]
+    return [*args, *_corrected(call, inner, (codes.zero, weights.zero), sums, 1)]
 
 
 def prepare_product(call: Call, dots: str) -> list[Kernel]:
-    """An int32 product by one matrix as one of bytes, if they suffice; the call becomes a map after it."""
+    """An int32 product by one matrix as one of bytes and a map after it; empty if bytes do not suffice."""
     a, b = call.args[:2]
     if a is None or b is None or any(d != 1 for d in b.shape[:-2]) or b.rank > a.rank:
         return []
@@ -168,18 +171,19 @@ def prepare_product(call: Call, dots: str) -> list[Kernel]:
         return rewrite(e, lambda x: place.get(x.value, const(0, I32)) if x.op == "index" else None)
 
     rows, panels = _rows(codes.value, a, dots, call.node), _panels(at, k, n, call.node)
-    inner = _product(call, "INT8_ROWS", [rows.out if isinstance(rows, Map) else rows, panels.out], {"packed1": True})
+    args = [rows.out if isinstance(rows, Map) else rows, panels.out]
+    inner = _product(call, Arithmetic.INT8_ROWS, args, frozenset({1}))
     rank = call.out.rank
     along = rewrite(codes.value, lambda x: index(rank) if x.op == "index" and x.value == rank - 1 else None)
     sums = _sum(at(index(1), index(0), element(b)), (k,), (n,), call.node)
     row_sums = _sum(along, (k,), (*a.shape[:-1], 1), call.node)
     zero = None if weights.zero is None else at(const(0, I32), index(0), weights.zero)
-    made = _instead(call, inner, (codes.zero, zero), (sums, [row_sums]), rank - 1)
+    made = _corrected(call, inner, (codes.zero, zero), (sums, [row_sums]), rank - 1)
     return [*([rows] if isinstance(rows, Map) else []), panels, *made]
 
 
 def _rows(e: Expr, a: Tensor, dots: str, node: str) -> Map | Tensor:
-    """Rows of bytes, padded to words; the tensor that is read, where they lie there so."""
+    """Rows of bytes, padded to words; the tensor itself if its rows are such."""
     k = a.shape[-1]
     words = sh.ceildiv(k, 4) * 4
     kind = U8 if dots == "unsigned" else I8

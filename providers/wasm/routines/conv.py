@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
 from pyruntime.codegen.block_epilogue import Groups, takes_epilogue
@@ -14,7 +16,9 @@ from pyruntime.ir.kernel import Call, Kernel, Tensor
 from pyruntime.ir.shape import AnyDim
 
 from ..schedules import conv, depthwise, gemm, winograd
-from .base import WasmRoutine, arithmetic, call_epilogue, fits, made_type, own_words, scratch, widened
+from ..schedules.layouts import Dense
+from .base import WasmRoutine, arithmetic, fits, fused_epilogue, is_integer, scratch, sum_type, widened
+from .gemm_calls import product_call
 from .integer_products import prepare_conv, prepare_dequantised_conv
 from .winograd import suits, transformed
 
@@ -33,15 +37,14 @@ class Conv(WasmRoutine):
             return prepare_conv(call, self.dots)
         if call.out.dtype is not F32:
             return []
-        return widened(call) or prepare_dequantised_conv(call, self.dots)
+        before, wide = widened(call)
+        return [*before, wide] if before else prepare_dequantised_conv(call, self.dots)
 
     def claims(self, call: Call) -> bool:
-        if not call.args:  # `prepare` put the product before it
-            return False
-        return ("sums" in call.attrs or super().claims(call)) and _runs(*_operands(call))
+        return (is_integer(call) or super().claims(call)) and _runs(*_operands(call))
 
     def fuses(self, call: Call, out: Tensor, order: tuple[int, ...], epilogue: Expr) -> bool:
-        if order != tuple(range(out.rank)) or not fits(out, made_type(call)):
+        if order != tuple(range(out.rank)) or not fits(out, sum_type(call)):
             return False
         return takes_epilogue(out, epilogue, conv_groups(out.rank))
 
@@ -50,15 +53,15 @@ class Conv(WasmRoutine):
         group = call.attrs["group"]
         if group == 1 and _pointwise(call, w):
             return [_product(writer, call)]
-        if call.attrs.get("packed1"):
+        if 1 in call.packed:
             return [_winograd(writer, call)]
-        alone = x.rank <= 4 and group == x.shape[1] and w.shape[1] == 1 and group != 1 and "sums" not in call.attrs
-        if alone and _reaches(call):
+        depthwise_ = x.rank <= 4 and group == x.shape[1] and w.shape[1] == 1 and group != 1 and not is_integer(call)
+        if depthwise_ and _reaches(call):
             return [_depthwise(writer, call)]
         return [_implicit(writer, call)]
 
     def packs(self, call: Call, operand: int) -> Kernel | None:
-        if operand != 1 or call.attrs.get("packed1") or not suits(call):
+        if operand != 1 or 1 in call.packed or not suits(call):
             return None
         return transformed(call)
 
@@ -79,30 +82,27 @@ def conv_groups(rank: int) -> Groups:
     return (), (0,), (1,), tuple(range(2, rank))
 
 
+def spatial(prefix: str, values: Sequence[AnyDim], missing: AnyDim, axes: str = "dhw") -> dict[str, AnyDim]:
+    """Parameters of a schedule by name, a prefix and an axis; `missing` for the first axes if values has fewer."""
+    padded = [missing] * (len(axes) - len(values)) + list(values)
+    return {prefix + axis: value for axis, value in zip(axes, padded, strict=True)}
+
+
 def _pointwise(call: Call, w: Tensor) -> bool:
     a = call.attrs
     return all(d == 1 for d in (*w.shape[2:], *a["strides"])) and all(p == 0 for p in a["pads"])
 
 
 def _product(writer: Any, call: Call) -> Invocation:
+    """A 1x1 convolution as a product: x is read in place."""
     x, w = _operands(call)
-    y = call.out
     m, k, n, batch = w.shape[0], x.shape[1], sh.size(x.shape[2:]), x.shape[0]
-    done = call_epilogue(writer, call, conv_groups(y.rank), own_words(gemm, 2), made_type(call))
-    sums = arithmetic(writer, call)
     mc, nc, kc = gemm.blocks(m, n, k, writer.threads)
-    own = scratch(gemm.scratch_bytes(nc, kc) * writer.threads)
-    words = [m, n, k, batch, k, n, n, 0, k * n, m * n, mc, nc, kc, batch, 0, 0, 0, 0, 0, *done.params]
-
-    def make(name: str) -> Any:
-        return gemm.matmul(
-            writer.module, name, "rows", arithmetic=sums, epilogue=done.epilogue, extra=len(done.tensors)
-        )
-
-    f = writer.function(("matmul", "rows", sums, done.epilogue.block_key(), len(done.tensors)), make, "conv_1x1")
-    y = done.result or y
-    tensors = [w, x, y, done.bias or y, own, *done.tensors]
-    return Invocation(f.name, tensors, words, gemm.units(m, n, batch, mc, nc), call.node, [own, *done.scratch()])
+    params = gemm.Params(
+        m=m, n=n, k=k, batch=batch, lda=k, ldb=n, ldc=n, stride_a=0, stride_b=k * n, stride_c=m * n,
+        mc=mc, nc=nc, kc=kc, inner=batch,
+    )  # fmt: skip
+    return product_call(writer, call, Dense(), conv_groups(call.out.rank), w, x, params, label="conv_1x1")
 
 
 def _winograd(writer: Any, call: Call) -> Invocation:
@@ -114,55 +114,40 @@ def _winograd(writer: Any, call: Call) -> Invocation:
     sums = arithmetic(writer, call)
     form = winograd.form_of(sums)
     th, quads = sh.ceildiv(oh, form.step), sh.maximum(sh.ceildiv(ow, 4 * form.step), 1)
-    done = call_epilogue(writer, call, conv_groups(4), own_words(winograd, 2), made_type(call))
-    chosen = writer.choices.of(WINOGRAD_TILES, call.node)
-    tr, mg = winograd.blocks(form, m, c, th, quads, writer.threads, chosen)
+    fused = fused_epilogue(writer, call, conv_groups(4), winograd.ARGUMENTS, sum_type(call))
+    tr, mg = winograd.blocks(form, m, c, th, quads, writer.threads, writer.choices.of(WINOGRAD_TILES, call.node))
     size = winograd.scratch_bytes(form, c, tr, quads)
-    own = scratch(size * writer.threads)
-    words = [batch, c, m, ih, iw, oh, ow, pads[0], pads[1], th, quads, tr, mg, size, *done.params]
-    extra = len(done.tensors)
-
-    def make(name: str) -> Any:
-        return winograd.winograd(writer.module, name, arithmetic=sums, epilogue=done.epilogue, extra=extra)
-
-    f = writer.function(("winograd", sums, done.epilogue.block_key(), extra), make, "winograd")
-    y = done.result or y
-    tensors = [x, u, y, done.bias or y, own, *done.tensors]
-    units = winograd.units(batch, m, th, tr, mg)
-    return Invocation(f.name, tensors, words, units, call.node, [own, *done.scratch()])
-
-
-def full_rank(values: Any, rank: int, fill: AnyDim) -> list[AnyDim]:
-    """Spatial values as three."""
-    return [fill] * (3 - rank) + list(values)
+    params = winograd.Params(
+        batch=batch, c=c, m=m, ih=ih, iw=iw, oh=oh, ow=ow, ph=pads[0], pw=pads[1], th=th, quads=quads, tr=tr, mg=mg,
+        bytes=size,
+    )  # fmt: skip
+    out, own = fused.result or y, scratch(size * writer.threads)
+    kernel = partial(winograd.winograd, writer.module, arithmetic=sums)
+    buffers, units = winograd.Buffers(x, u, out, fused.bias or out, own), winograd.units(batch, m, th, tr, mg)
+    return fused.invocation(writer, call, kernel, ("winograd", sums), "winograd", buffers, params, units, [own])
 
 
 def _implicit(writer: Any, call: Call) -> Invocation:
     x, w = _operands(call)
     y, a = call.out, call.attrs
-    rank = x.rank - 2
-    group = a["group"]
+    rank, group = x.rank - 2, a["group"]
     mg, cg = sh.floordiv(w.shape[0], group), w.shape[1]
     positions, taps = sh.size(y.shape[2:]), sh.size(w.shape[2:])
-    done = call_epilogue(writer, call, conv_groups(y.rank), own_words(conv, 2), made_type(call))
+    fused = fused_epilogue(writer, call, conv_groups(y.rank), conv.ARGUMENTS, sum_type(call))
     sums = arithmetic(writer, call)
     mc, nc, cc = conv.blocks(mg, cg, positions, taps, writer.threads)
-    own = scratch(conv.scratch_bytes(nc, cc, taps) * writer.threads)
-    words = [x.shape[0], group, mg, cg, *full_rank(x.shape[2:], rank, 1), *full_rank(y.shape[2:], rank, 1)]
-    words += [*full_rank(w.shape[2:], rank, 1), *full_rank(a["strides"], rank, 1), *full_rank(a["dilations"], rank, 1)]
-    words += [*full_rank(a["pads"][:rank], rank, 0), mc, nc, cc, *done.params]
-
+    params = conv.Params(
+        batch=x.shape[0], groups=group, mg=mg, cg=cg, **spatial("i", x.shape[2:], 1), **spatial("o", y.shape[2:], 1),
+        **spatial("k", w.shape[2:], 1), **spatial("s", a["strides"], 1), **spatial("d", a["dilations"], 1),
+        **spatial("p", a["pads"][:rank], 0), mc=mc, nc=nc, cc=cc,
+    )  # fmt: skip
     around = call.args[2] if len(call.args) > 2 else None
-    extra, filled = len(done.tensors), around is not None
-
-    def make(name: str) -> Any:
-        return conv.conv(writer.module, name, arithmetic=sums, epilogue=done.epilogue, extra=extra, filled=filled)
-
-    f = writer.function(("conv", sums, done.epilogue.block_key(), extra, filled), make, "conv")
-    y = done.result or y
-    tensors = [x, w, y, around or done.bias or y, own, *done.tensors]
+    out, own = fused.result or y, scratch(conv.scratch_bytes(nc, cc, taps) * writer.threads)
+    filled = around is not None
+    kernel = partial(conv.conv, writer.module, arithmetic=sums, filled=filled)
+    buffers = conv.Buffers(x, w, out, around or fused.bias or out, own)
     units = conv.units(x.shape[0], group, mg, positions, mc, nc)
-    return Invocation(f.name, tensors, words, units, call.node, [own, *done.scratch()])
+    return fused.invocation(writer, call, kernel, ("conv", sums, filled), "conv", buffers, params, units, [own])
 
 
 def _reaches(call: Call) -> bool:
@@ -172,27 +157,25 @@ def _reaches(call: Call) -> bool:
 
 
 def _depthwise(writer: Any, call: Call) -> Invocation:
-    (x, w), sums = _operands(call), arithmetic(writer, call)
-    y, a = call.out, call.attrs
-    rank = x.rank - 2
-    done = call_epilogue(writer, call, conv_groups(y.rank), own_words(depthwise, 2))
-    kernel, strides, dilations, pads = (
-        full_rank(v, rank, f)[1:]
-        for v, f in ((w.shape[2:], 1), (a["strides"], 1), (a["dilations"], 1), (a["pads"][:rank], 0))
-    )
-    c, mult, extra = x.shape[1], sh.floordiv(w.shape[0], x.shape[1]), len(done.tensors)
-    size, out = full_rank(x.shape[2:], rank, 1)[1:], full_rank(y.shape[2:], rank, 1)[1:]
-    rows, run = depthwise.copied(out, kernel, strides, dilations)
-    words = [x.shape[0], c, mult, *size, *out, *kernel, *strides, *dilations, *pads, rows, run, *done.params]
+    (x, w), y, a = _operands(call), call.out, call.attrs
+    of = {
+        prefix: spatial(prefix, values, missing, "hw")
+        for prefix, values, missing in (
+            ("i", x.shape[2:], 1), ("o", y.shape[2:], 1), ("k", w.shape[2:], 1), ("s", a["strides"], 1),
+            ("d", a["dilations"], 1), ("p", a["pads"][: x.rank - 2], 0),
+        )
+    }  # fmt: skip
+    size, kernel, strides, dilations = [list(of[prefix].values()) for prefix in "oksd"]
+    rows, run = depthwise.copied(size, kernel, strides, dilations)
+    c, mult = x.shape[1], sh.floordiv(w.shape[0], x.shape[1])
+    places = {name: value for named in of.values() for name, value in named.items()}
+    params = depthwise.Params(batch=x.shape[0], c=c, mult=mult, **places, rows=rows, run=run)
+    fused = fused_epilogue(writer, call, conv_groups(y.rank), depthwise.ARGUMENTS)
+    out = fused.result or y
     own = scratch(depthwise.scratch_bytes(rows, run, strides[1], sh.size(kernel)) * writer.threads)
-
-    def make(name: str) -> Any:
-        return depthwise.depthwise(writer.module, name, arithmetic=sums, epilogue=done.epilogue, extra=extra)
-
-    f = writer.function(("depthwise", done.epilogue.block_key(), extra), make, "depthwise")
-    y = done.result or y
-    tensors = [x, w, y, done.bias or y, own, *done.tensors]
-    return Invocation(f.name, tensors, words, depthwise.units(x.shape[0], c, mult), call.node, [own, *done.scratch()])
+    written = partial(depthwise.depthwise, writer.module, arithmetic=arithmetic(writer, call))
+    buffers, units = depthwise.Buffers(x, w, out, fused.bias or out, own), depthwise.units(x.shape[0], c, mult)
+    return fused.invocation(writer, call, written, ("depthwise",), "depthwise", buffers, params, units, [own])
 
 
-__all__ = ["Conv", "conv_groups", "full_rank"]
+__all__ = ["Conv", "conv_groups", "spatial"]

@@ -8,10 +8,10 @@ With a stride of 1 that convolution is all.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
 from pyruntime.codegen.block_epilogue import takes_epilogue
-from pyruntime.codegen.loop_ir import Param
 from pyruntime.codegen.provider import Invocation
 from pyruntime.ir import shape as sh
 from pyruntime.ir.dtype import F32, I32
@@ -20,8 +20,8 @@ from pyruntime.ir.kernel import Call, Kernel, Map, Reduce, Tensor
 from pyruntime.ir.shape import AnyDim
 
 from ..schedules import phase_interleave as interleave
-from .base import WasmRoutine, call_epilogue, fits, made_map, own_words, widened
-from .conv import MOST_TAPS, Conv, conv_groups, full_rank
+from .base import WasmRoutine, changed, fits, fused_epilogue, made_map, widened
+from .conv import MOST_TAPS, conv_groups, spatial
 
 
 class ConvTranspose(WasmRoutine):
@@ -29,21 +29,23 @@ class ConvTranspose(WasmRoutine):
         x, w = call.args[:2]
         if x is None or w is None or call.out.dtype is not F32 or not _suits(call, x, w):
             return []
-        made = widened(call)
+        before, call = widened(call)
         x, w = call.args[:2]
         assert x is not None and w is not None
         filters = _filters(call, w)
         product = _product(call, x, filters.out)
         if all(s == 1 for s in call.attrs["strides"]):
-            call.routine, call.args, call.attrs = "conv", product.args, product.attrs
-            return [*made, filters]
-        first = [_first(call, n) for n in range(len(call.attrs["strides"]))]
-        call.meaning = _interleaved(call, product.out, first)
-        call.args, call.attrs = (product.out,), {**call.attrs, "first": tuple(first)}
-        return [*made, filters, product]
+            return [*before, filters, changed(call, routine="conv", args=product.args, attrs=product.attrs)]
+        meaning = _interleaved(call, product.out)
+        interleaved = changed(call, routine="phase_interleave", args=(product.out,), meaning=meaning)
+        return [*before, filters, product, interleaved]
 
     def claims(self, call: Call) -> bool:
-        return Conv().claims(call) if call.routine == "conv" else "first" in call.attrs
+        return False  # `prepare` replaces those that this provider computes
+
+
+class PhaseInterleave(WasmRoutine):
+    """args: the convolution of all phases; attrs: those of "conv_transpose"."""
 
     def fuses(self, call: Call, out: Tensor, order: tuple[int, ...], epilogue: Expr) -> bool:
         if order != tuple(range(out.rank)) or not fits(out, F32):
@@ -54,23 +56,15 @@ class ConvTranspose(WasmRoutine):
         (z,), y, a = call.args, call.out, call.attrs
         assert z is not None
         rank = y.rank - 2
-        done = call_epilogue(writer, call, conv_groups(y.rank), own_words(interleave, 1), registers=False)
-        cut = [b % s for b, s in zip(a["pads"][:rank], a["strides"], strict=True)]
-        words: list[Param] = [
-            *full_rank(y.shape[2:], rank, 1),
-            *full_rank(z.shape[2:], rank, 1),
-            *full_rank(a["strides"], rank, 1),
-        ]
-        words += [*full_rank(cut, rank, 0), y.shape[1], *done.params]
-        extra = len(done.tensors)
-
-        def make(name: str) -> Any:
-            return interleave.interleave(writer.module, name, epilogue=done.epilogue, extra=extra)
-
-        f = writer.function(("interleave", done.epilogue.block_key(), extra), make, "interleave")
-        out = done.result or y
-        tensors = [z, out, *done.tensors]
-        return [Invocation(f.name, tensors, words, y.shape[0] * y.shape[1], call.node, done.scratch())]
+        dropped = [b % s for b, s in zip(a["pads"][:rank], a["strides"], strict=True)]
+        params = interleave.Params(
+            **spatial("o", y.shape[2:], 1), **spatial("u", z.shape[2:], 1), **spatial("s", a["strides"], 1),
+            **spatial("b", dropped, 0), filters=y.shape[1],
+        )  # fmt: skip
+        fused = fused_epilogue(writer, call, conv_groups(y.rank), interleave.ARGUMENTS, registers=False)
+        kernel, buffers = partial(interleave.interleave, writer.module), interleave.Buffers(z, fused.result or y)
+        units = y.shape[0] * y.shape[1]
+        return [fused.invocation(writer, call, kernel, ("interleave",), "interleave", buffers, params, units)]
 
 
 def _suits(call: Call, x: Tensor, w: Tensor) -> bool:
@@ -153,16 +147,16 @@ def _sum(x: Tensor, filters: Tensor, pads: Sequence[AnyDim], dilations: Sequence
     return Reduce("sum", (filters.shape[1], *filters.shape[2:]), value)
 
 
-def _interleaved(call: Call, z: Tensor, first: list[int]) -> Map:
+def _interleaved(call: Call, z: Tensor) -> Map:
     strides, pads = call.attrs["strides"], call.attrs["pads"]
     n, m, *o = [index(axis) for axis in range(z.rank)]
     phase: Expr = const(0, I32)
     place: list[Expr] = []
     for axis, s in enumerate(strides):
         q = o[axis] + pads[axis]
-        place.append(q / s - first[axis])
+        place.append(q / s - _first(call, axis))
         phase = phase * s + (q - q / s * s)
     return Map(z.at(n, m * sh.size(strides) + phase, *place))
 
 
-__all__ = ["ConvTranspose"]
+__all__ = ["ConvTranspose", "PhaseInterleave"]

@@ -1,4 +1,4 @@
-"""Products by weights that DequantizeLinear makes floats: their codes stay packed, as those of MatMulNBits."""
+"""Products by weights of DequantizeLinear: their codes stay packed, as those of MatMulNBits."""
 
 from __future__ import annotations
 
@@ -11,17 +11,17 @@ from pyruntime.ir.dtype import F32, I2, I4, I8, I32, U2, U4, U8, DType
 from pyruntime.ir.expr import Expr, cast, const, index, rewrite, walk
 from pyruntime.ir.kernel import Call, Kernel, Map, Tensor
 
-from ..schedules.weight_codes import GROUP, ROUND, FewBits
-from .base import element, widened
+from ..schedules.weight_codes import GROUP, ROUND, WeightCodes
+from .base import changed, element, widened
 from .matmul_nbits import LARGE, codes_in_panels, digits_of, steps_in_panels
 
-KEPT = {I2: (2, 0), U2: (2, 2), I4: (4, 0), U4: (4, 8), I8: (8, 0), U8: (8, 128)}  # by type: bits, and the middle
+PACKED = {I2: (2, 0), U2: (2, 2), I4: (4, 0), U4: (4, 8), I8: (8, 0), U8: (8, 128)}  # by type: bits, and the middle
 BLOCK = index(2)
 
 
 class Codes(NamedTuple):
-    """An element (index(0), index(1)) of a constant matrix is (code - zero) · scale: of a type in KEPT, int32 and
-    float32. zero and scale are of the block BLOCK, of `size` along the first axis."""
+    """An element (index(0), index(1)) of a constant matrix is (code - zero) · scale, of a type in PACKED, int32 and
+    float32. zero and scale depend on index(1) and on BLOCK, a block of `size` elements along the first axis."""
 
     code: Expr
     zero: Expr
@@ -30,7 +30,7 @@ class Codes(NamedTuple):
 
 
 def prepare_dequantised_weights(call: Call) -> list[Kernel]:
-    """A product by a large constant matrix of dequantised codes as one by codes of 2, 4 or 8 bits."""
+    """A product by a large constant matrix of dequantised codes as a product by codes of 2, 4 or 8 bits."""
     a, b = call.args
     if a is None or b is None or b.rank != 2 or not sh.is_static(b.shape) or sh.size(b.shape) < LARGE:
         return []
@@ -38,12 +38,12 @@ def prepare_dequantised_weights(call: Call) -> list[Kernel]:
     if codes is None:
         return []
     k, n = (int(d) for d in b.shape)
-    bits, middle = KEPT[codes.code.dtype]
+    bits, middle = PACKED[codes.code.dtype]
     same = codes.zero.op == "const" and codes.zero.value == middle
-    few = FewBits(bits, not same, digits_of(bits, codes.size))
+    layout = WeightCodes(bits, not same, digits_of(bits, codes.size))
 
     def code(row: Expr, column: Expr) -> Expr:
-        return cast(_at(codes.code, row, column), I32) + (few.middle - middle)
+        return cast(_at(codes.code, row, column), I32) + (layout.middle - middle)
 
     def scale(block: Expr, column: Expr) -> Expr:
         return _at(codes.scale, const(0, I32), column, block)
@@ -51,12 +51,11 @@ def prepare_dequantised_weights(call: Call) -> list[Kernel]:
     def added(block: Expr, column: Expr) -> Expr:
         return cast(middle - _at(codes.zero, const(0, I32), column, block), F32) * scale(block, column)
 
-    made = widened(call, (0,))
-    packed = codes_in_panels(few, k, n, code, call.node)
+    before, call = widened(call, (0,))
+    packed = codes_in_panels(layout, k, n, code, call.node)
     steps = steps_in_panels(-(-k // codes.size), n, scale, None if same else added, call.node)
-    call.routine, call.args = "matmul_nbits", (call.args[0], packed.out, steps.out)
-    call.attrs = {"block_size": codes.size, "K": k, "N": n, "ready": few}
-    return [*made, packed, steps]
+    args, attrs = (call.args[0], packed.out, steps.out), {"block_size": codes.size, "K": k, "N": n}
+    return [*before, packed, steps, changed(call, routine="matmul_nbits", args=args, attrs=attrs, plan=layout)]
 
 
 def _at(e: Expr, *place: Expr) -> Expr:
@@ -69,7 +68,7 @@ def _codes_of(b: Tensor) -> Codes | None:
         return None
     difference, scale = e.args[0].args[0], e.args[1]
     code, zero = difference.args if difference.op == "sub" else (difference, const(0, I32))
-    if code.op != "cast" or code.args[0].op != "at" or code.args[0].dtype not in KEPT:
+    if code.op != "cast" or code.args[0].op != "at" or code.args[0].dtype not in PACKED:
         return None
     if _is_rounded(types, scale) or not all(is_constant(t) for t in e.tensors()):
         return None
@@ -82,7 +81,7 @@ def _codes_of(b: Tensor) -> Codes | None:
 
 
 def _without_casts(b: Tensor) -> tuple[Expr, list[DType]]:
-    """What makes an element, without views and casts, and the types of these, the last one first."""
+    """The expression of an element without views and casts, and the types of these casts, the last one first."""
     e, types = element(b), []
     while e.op == "cast" or e.op == "at" and isinstance(e.value.kernel, Map):
         if e.op == "cast":
@@ -94,15 +93,15 @@ def _without_casts(b: Tensor) -> tuple[Expr, list[DType]]:
 
 
 def _is_rounded(types: list[DType], scale: Expr) -> bool:
-    """Whether casts say more than that weights are kept as halves, as DequantizeLinear makes them of such scales: then
-    it is a rounding that the model asks for."""
+    """Whether the model asks for a rounding, by casts besides the one to half floats that DequantizeLinear implies for
+    such scales."""
     own = scale.op == "cast" and types[-1:] == [scale.args[0].dtype]
     asked = types[:-1] if own else types
     return any(t in HALVES for t in asked[1:]) or not all(t.is_float and t.size > 1 for t in types)
 
 
 def _by_block(e: Expr, sizes: set[int]) -> Expr:
-    """With BLOCK in place of the first axis divided by a number, which is added to the sizes."""
+    """The expression with BLOCK instead of the first axis divided by a number, which is added to the sizes."""
 
     def visit(x: Expr) -> Expr | None:
         if x.op != "div" or x.args[0].op != "index" or x.args[0].value != 0 or x.args[1].op != "const":
@@ -114,7 +113,7 @@ def _by_block(e: Expr, sizes: set[int]) -> Expr:
 
 
 def _varies(e: Expr) -> bool:
-    """Whether it is another in each row."""
+    """Whether the value differs from row to row."""
     return any(x.op == "index" and x.value == 0 for x in walk(e))
 
 

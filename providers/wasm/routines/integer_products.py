@@ -1,7 +1,7 @@
 """Integer products: operands that fit int16 are multiplied in pairs along k (`i32x4.dot_i16x8_s`), exactly.
 
-An int8 product with a zero point has operands of nine bits, which no 8-bit instruction takes in full; int16 pairs do
-8 products an instruction, twice what float32 does. A product of dequantised codes is that of the codes, scaled.
+An int8 product with a zero point has operands of nine bits, too wide for 8-bit instructions; int16 pairs do 8 products
+an instruction, twice as many as float32. A product of dequantised codes is the product of the codes, scaled.
 """
 
 from __future__ import annotations
@@ -15,9 +15,10 @@ from pyruntime.ir.kernel import Call, Kernel, Leaf, Map, Reduce, Tensor
 from pyruntime.ir.rewriting import take_over
 from pyruntime.ir.shape import AnyDim, Shape
 
+from ..schedules.arithmetic import Arithmetic
 from ..schedules.register_tile import PANEL
 from . import byte_products
-from .base import element, made_map
+from .base import changed, element, made_map
 from .intervals import interval
 from .winograd import suits_pairs, transformed_pairs
 
@@ -53,16 +54,15 @@ def panels_of(t: Tensor, node: str) -> Map:
 
 
 def prepare_product(call: Call, dots: str) -> list[Kernel]:
-    """Both operands of an int32 product, if they fit; the call then has the attribute "sums" and k, n in it."""
+    """An int32 product of operands that fit bytes or int16, packed; empty if they do not fit."""
     if eight := byte_products.prepare_product(call, dots):
         return eight
     a, b = call.args[:2]
     if a is None or b is None or not (is_short(a) and is_short(b)) or any(d != 1 for d in b.shape[:-2]):
         return []
     rows, panels = pairs_of(a, call.node), panels_of(b, call.node)
-    call.args = (rows.out, panels.out)
-    call.attrs = {**call.attrs, "sums": "INT16", "packed1": True}
-    return [rows, panels]
+    args = (rows.out, panels.out)
+    return [rows, panels, changed(call, args=args, plan=Arithmetic.INT16, packed=frozenset({1}))]
 
 
 # ── convolutions ──────────────────────────────────────────────────────────────────────────────────────────────────
@@ -98,26 +98,24 @@ def column_pairs(t: Tensor, shift: int, node: str) -> Map:
     return made_map((*t.shape[:-1], half), (column(0) & 0xFFFF) | (column(1) << 16), node)
 
 
-def _by_columns(call: Call, x: Tensor, w: Tensor) -> list[Kernel]:
-    """Of a convolution whose stride along the last axis is 2, columns two by two, which it then reads one by one: no
-    more products where channels are few, and neighbours are neighbours in memory."""
+def _by_columns(call: Call, x: Tensor, w: Tensor) -> Call | None:
+    """A convolution with a stride of 2 along the last axis as one of pairs of columns with a stride of 1, if that takes
+    no more products than pairs of channels: neighbours are then adjacent in memory."""
     a, last = call.attrs, x.rank - 3
     begin, width = a["pads"][last], w.shape[-1]
     if a["strides"][last] != 2 or a["dilations"][last] != 1 or not isinstance(begin, int):
-        return []
+        return None
     if not sh.is_static(w.shape) or w.shape[1] * -(-(width + begin % 2) // 2) > -(-w.shape[1] // 2) * width:
-        return []
+        return None
     strides, pads = list(a["strides"]), list(a["pads"])
     strides[last], pads[last] = 1, (begin + 1) // 2
-    made: list[Kernel] = [column_pairs(x, 0, call.node), column_pairs(w, begin % 2, call.node)]
-    call.attrs = {**a, "strides": tuple(strides), "pads": tuple(pads)}
-    return made
+    args = (column_pairs(x, 0, call.node).out, column_pairs(w, begin % 2, call.node).out)
+    return changed(call, args=args, attrs={**a, "strides": tuple(strides), "pads": tuple(pads)})
 
 
 def prepare_conv(call: Call, dots: str) -> list[Kernel]:
-    """An int32 convolution of operands that fit: in bytes (byte_products.py), as pairs of channels or columns
-    (attribute "sums"), by Winograd's form of these ("packed1"), or a depthwise one in float32, whose sums are
-    exact up to 2^24."""
+    """An int32 convolution of operands that fit: in bytes (byte_products.py), as pairs of channels or columns, by
+    Winograd's form of these, or a depthwise one in float32, whose sums are exact up to 2^24; else empty."""
     x, w = call.args[:2]
     if x is None or w is None or not (is_short(x) and is_short(w)):
         return []
@@ -127,13 +125,14 @@ def prepare_conv(call: Call, dots: str) -> list[Kernel]:
     if eight := byte_products.prepare_conv(call, dots):
         return eight
     windows = are_weights(w) and suits_pairs(call, (_most(element(x)), _most(element(w))))
-    made = [] if windows else _by_columns(call, x, w)
-    if not made:
-        made.append(channel_pairs(x, group, w.shape[1], call.node))
-        made += transformed_pairs(call) if windows else [channel_pairs(w, 1, w.shape[1], call.node)]
-    call.args = (made[0].out, made[-1].out)
-    call.attrs = {**call.attrs, "sums": "INT16", "packed1": windows}
-    return made
+    columns = None if windows else _by_columns(call, x, w)
+    if columns is not None:
+        return [*[t.kernel for t in columns.inputs], changed(columns, plan=Arithmetic.INT16)]
+    pairs = channel_pairs(x, group, w.shape[1], call.node)
+    weights = transformed_pairs(call) if windows else (channel_pairs(w, 1, w.shape[1], call.node),)
+    packed = frozenset({1} if windows else ())
+    args = (pairs.out, weights[-1].out)
+    return [pairs, *weights, changed(call, args=args, plan=Arithmetic.INT16, packed=packed)]
 
 
 def _as_floats(call: Call, x: Tensor, w: Tensor) -> list[Kernel]:
@@ -142,8 +141,7 @@ def _as_floats(call: Call, x: Tensor, w: Tensor) -> list[Kernel]:
     assert isinstance(call.meaning, Reduce)
     own = [made_map(t.shape, cast(t.at(*[index(n) for n in range(t.rank)]), F32), call.node) for t in (x, w)]
     product = _instead(call, own, F32)
-    call.meaning = Map(cast(product, I32))
-    return [*own, product.value.kernel]
+    return [*own, product.value.kernel, Map(cast(product, I32))]
 
 
 def _most(e: Expr) -> int:
@@ -153,7 +151,7 @@ def _most(e: Expr) -> int:
 
 
 def _instead(call: Call, operands: list[Map], dtype: DType) -> Expr:
-    """An element of the same sums of other operands, of equal values; the call is to become a map."""
+    """An element of the same sums as a new call, of other operands with equal values."""
     assert isinstance(call.meaning, Reduce)
     now = {t.uid: m.out for t, m in zip(call.args, operands, strict=True) if t is not None}
 
@@ -164,7 +162,6 @@ def _instead(call: Call, operands: list[Map], dtype: DType) -> Expr:
     product = Call(call.routine, tuple([m.out for m in operands]), call.attrs, meaning)
     product.node = call.node
     product.outputs = (Tensor(call.out.shape, dtype, product),)
-    call.args = ()
     return product.out.at(*[index(n) for n in range(call.out.rank)])
 
 
@@ -172,9 +169,8 @@ def _instead(call: Call, operands: list[Map], dtype: DType) -> Expr:
 
 
 def dequantised(t: Tensor, axis: int | None) -> tuple[Expr, Expr] | None:
-    """(codes as int32, scale) of what DequantizeLinear makes, if the codes fit int16 and the scale varies along no axis
-    but this one."""
-    e = _seen_through(t)
+    """(codes as int32, scale) of a dequantised tensor if codes fit int16 and the scale varies along `axis` only."""
+    e = _without_views(t)
     if e.op != "mul" or e.dtype is not F32 or e.args[0].op != "cast":
         return None
     codes, scale = e.args[0].args[0], e.args[1]
@@ -184,8 +180,8 @@ def dequantised(t: Tensor, axis: int | None) -> tuple[Expr, Expr] | None:
     return codes, scale
 
 
-def _seen_through(t: Tensor) -> Expr:
-    """What makes an element, views left out."""
+def _without_views(t: Tensor) -> Expr:
+    """The expression of an element without views."""
     e = element(t)
     while e.op == "at" and isinstance(e.value.kernel, Map):
         coords = e.args
@@ -194,8 +190,8 @@ def _seen_through(t: Tensor) -> Expr:
 
 
 def prepare_dequantised_conv(call: Call, dots: str) -> list[Kernel]:
-    """A float32 convolution of dequantised codes as one of the codes, with a map that scales; not of depthwise ones,
-    which gain nothing."""
+    """A float32 convolution of dequantised codes as a convolution of the codes and a map that scales. Depthwise ones
+    gain nothing: empty."""
     x, w = call.args[:2]
     if x is None or w is None or call.attrs["group"] == x.shape[1] != 1:
         return []
@@ -203,7 +199,7 @@ def prepare_dequantised_conv(call: Call, dots: str) -> list[Kernel]:
 
 
 def prepare_dequantised_product(call: Call, dots: str) -> list[Kernel]:
-    """A float32 product of dequantised codes by one constant matrix of such, as `prepare_dequantised_conv`."""
+    """A float32 product of dequantised codes by one constant matrix of such: see `prepare_dequantised_conv`."""
     b = call.args[1]
     if b is None or any(d != 1 for d in b.shape[:-2]):
         return []
@@ -213,15 +209,15 @@ def prepare_dequantised_product(call: Call, dots: str) -> list[Kernel]:
 
 
 def are_weights(t: Tensor) -> bool:
-    """Whether all that makes an element but single numbers is constant."""
-    made_of = [x.kernel for x in _seen_through(t).tensors() if x.rank]
+    """Whether elements are computed of constants and single numbers only."""
+    made_of = [x.kernel for x in _without_views(t).tensors() if x.rank]
     return all(isinstance(k, Leaf) and k.kind == "weight" for k in made_of)
 
 
 def _scaled(
     call: Call, filters: tuple[int, int], summed: Shape, prepare: Callable[[Call], list[Kernel]]
 ) -> list[Kernel]:
-    """filters: their axis in the weights and in the result; summed: extents of each sum."""
+    """filters: their axis in the weights and in the result; summed: extents of each sum; prepare: for integers."""
     x, w = call.args[:2]
     assert x is not None
     assert w is not None
@@ -231,12 +227,11 @@ def _scaled(
     own = [made_map(t.shape, codes, call.node) for t, codes in ((x, left[0]), (w, right[0]))]
     product = _instead(call, own, I32)
     scales = rewrite(right[1], lambda e: index(filters[1]) if e.op == "index" else None)
-    call.meaning = Map(cast(product, F32) * left[1] * scales)  # the scales' product may be infinite, or 0
     inner = product.value.kernel
-    before = prepare(inner)
-    made = inner if inner.args else inner.definition()
+    *before, made = prepare(inner)
     take_over(made, inner)
-    return [*own, *before, made]
+    scaled = Map(cast(product, F32) * left[1] * scales)  # the scales' product may be infinite, or 0
+    return [*own, *before, made, scaled]
 
 
 def _sums_fit(x: Expr, w: Expr, summed: Shape) -> bool:

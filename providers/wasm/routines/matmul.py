@@ -1,4 +1,4 @@
-"""The routine "matmul": which kernel of gemm.py runs a product, and with what strides."""
+"""The routine "matmul": layouts and strides of a product for gemm.py."""
 
 from __future__ import annotations
 
@@ -14,10 +14,11 @@ from pyruntime.ir.kernel import Alias, Call, Kernel, Leaf, Loops, Map, Tensor, V
 from pyruntime.ir.shape import AnyDim
 
 from ..schedules import gemm
-from ..schedules.arithmetic import Arithmetic
+from ..schedules.layouts import Dense, Layout, Packed
 from ..schedules.register_tile import PANEL
-from .base import WasmRoutine, arithmetic, call_epilogue, fits, made_type, own_words, scratch, widened
+from .base import WasmRoutine, fits, is_integer, sum_type, widened
 from .dequantised_weights import prepare_dequantised_weights
+from .gemm_calls import pack_call, product_call
 from .integer_products import prepare_dequantised_product, prepare_product
 from .matmul_nbits import prepare_halves
 
@@ -37,9 +38,9 @@ class Axis:
 
 @dataclass(slots=True)
 class Product:
-    """A product as gemm.py sees it; kind as there, None if it cannot be."""
+    """A product as gemm.py computes it; layout: of B, None if gemm.py has none for it; rows: axes of m."""
 
-    kind: str | None
+    layout: Layout | None
     m: AnyDim
     n: AnyDim
     k: AnyDim
@@ -50,12 +51,12 @@ class Product:
     rows: tuple[int, ...]
 
     def levels(self) -> tuple[Axis, Axis]:
-        """Outer and inner batch."""
+        """The outer and the inner batch."""
         outer, inner = [*[Axis((), 1, 0, 0, 0)] * (2 - len(self.batch)), *self.batch]
         return outer, inner
 
     def groups(self, order: tuple[int, ...]) -> Groups:
-        """Axes of the output, given for each the axis of the product."""
+        """Axes of the output by group; order: the axis of the product for each axis of the output."""
         place = {axis: n for n, axis in enumerate(order)}
         rank = len(order)
         named = [tuple([place[x] for x in b.axes]) for b in self.batch]
@@ -71,18 +72,16 @@ def describe(call: Call, out: Tensor, order: tuple[int, ...], views: dict[int, V
     left = views[0].tensor if 0 in views else call.args[0]
     assert left is not None
     k: AnyDim = left.shape[-1]
-    if "sums" in call.attrs:
-        codes = Arithmetic[call.attrs["sums"]].codes
+    if is_integer(call):
+        codes = call.plan.codes
         k = sh.floordiv(k, codes)
         a = [*[sh.floordiv(s, codes) for s in a[:-1]], 1]
     axes = range(len(order) - 2)
     batch = [Axis((x,), shape[x], a[x], b[x], c[x]) for x in axes if shape[x] != 1]
     rows = _merged_rows(Axis((len(order) - 2,), shape[-2], a[-2], 0, c[-2]), batch)
-    kind = _kind(call, rows.extent, shape[-1], k, a, b) if c[-1] == 1 or shape[-1] == 1 else None
-    ldb = b[-2] if kind == "rows" else b[-1]
-    if kind and _base(call, 1).dtype is F16:
-        kind += "16"
-    return Product(kind, rows.extent, shape[-1], k, rows.a, ldb, rows.c, _merged(batch), rows.axes)
+    layout = _layout(call, shape[-1], k, a, b) if c[-1] == 1 or shape[-1] == 1 else None
+    ldb = b[-2] if isinstance(layout, Dense) and not layout.transposed else b[-1]
+    return Product(layout, rows.extent, shape[-1], k, rows.a, ldb, rows.c, _merged(batch), rows.axes)
 
 
 def _by_product_axes(out: Tensor, order: tuple[int, ...]) -> tuple[list[AnyDim], list[AnyDim]]:
@@ -105,14 +104,17 @@ def _merged_rows(rows: Axis, batch: list[Axis]) -> Axis:
     return rows
 
 
-def _kind(call: Call, m: AnyDim, n: AnyDim, k: AnyDim, a: list[AnyDim], b: list[AnyDim]) -> str | None:
+def _layout(call: Call, n: AnyDim, k: AnyDim, a: list[AnyDim], b: list[AnyDim]) -> Layout | None:
     if a[-1] != 1 and k != 1:
         return None
-    if call.attrs.get("packed1"):
-        return "panels"
+    if 1 in call.packed:
+        return Packed()
+    half = _base(call, 1).dtype is F16
     if b[-2] == 1 and n == 1:
-        return "cols"
-    return "rows" if b[-1] == 1 or n == 1 and b[-2] != 1 else "cols" if b[-2] == 1 or k == 1 else None
+        return Dense(True, half)
+    if b[-1] == 1 or (n == 1 and b[-2] != 1):
+        return Dense(False, half)
+    return Dense(True, half) if b[-2] == 1 or k == 1 else None
 
 
 def _strides(call: Call, operand: int, shape: list[AnyDim], views: dict[int, View]) -> list[AnyDim]:
@@ -123,7 +125,7 @@ def _strides(call: Call, operand: int, shape: list[AnyDim], views: dict[int, Vie
         own, strides = views[operand].tensor.shape, views[operand].strides
     else:
         own, strides = t.shape, sh.strides(t.shape)
-    if operand == 1 and call.attrs.get("packed1"):
+    if operand == 1 and 1 in call.packed:
         return [0] * len(shape)
     out: list[AnyDim] = [0] * (len(shape) - len(own))
     for n, (d, s) in enumerate(zip(own, strides, strict=True)):
@@ -146,8 +148,8 @@ def _merged(batch: list[Axis]) -> list[Axis]:
     return out
 
 
-def _lies_as_halves(t: Tensor | None) -> bool:
-    """Whether it is float16 in a feed, or in a cache that grows in place: what other kernels make becomes float32
+def _is_stored_half(t: Tensor | None) -> bool:
+    """Whether it is a float16 feed or a cache that grows in place: float16 results of other kernels become float32
     (passes/wide_halves.py)."""
     while t is not None and t.dtype is F16:
         kernel = t.kernel
@@ -170,26 +172,25 @@ class Matmul(WasmRoutine):
         if call.out.dtype is I32 and _base(call, 0).dtype is I32:
             return prepare_product(call, self.dots)
         if call.out.dtype is F32:
-            codes = prepare_dequantised_product(call, self.dots) or prepare_dequantised_weights(call)
-            return codes or prepare_halves(call) or widened(call, (0,) if _lies_as_halves(call.args[1]) else (0, 1))
+            quantised = prepare_dequantised_product(call, self.dots) or prepare_dequantised_weights(call)
+            operands = (0,) if _is_stored_half(call.args[1]) else (0, 1)
+            if found := quantised or prepare_halves(call):
+                return found
+            before, wide = widened(call, operands)
+            return [*before, wide]
         return []
 
     def claims(self, call: Call) -> bool:
-        if not call.args:  # `prepare` put the product before it
-            return False
-        if call.attrs.get("ready"):  # it became another routine
-            return True
         floats = all(t.dtype is F32 for t in (_base(call, 0), call.out)) and _base(call, 1).dtype in (F32, F16)
-        return ("sums" in call.attrs or floats) and self._runs(
-            call, call.out, tuple(range(call.out.rank)), call.strided
-        )
+        order = tuple(range(call.out.rank))
+        return (is_integer(call) or floats) and self._runs(call, call.out, order, call.strided)
 
     def _runs(self, call: Call, out: Tensor, order: tuple[int, ...], views: dict[int, View]) -> bool:
         p = describe(call, out, order, views)
-        return p.kind is not None and len(p.batch) <= 2
+        return p.layout is not None and len(p.batch) <= 2
 
     def reads(self, call: Call, operand: int, view: View) -> bool:
-        if "sums" in call.attrs:
+        if is_integer(call):
             return False
         order = call.order or tuple(range(call.out.rank))
         if operand == 1 and any(s == 0 for s in view.strides[-2:]):
@@ -198,13 +199,13 @@ class Matmul(WasmRoutine):
 
     def fuses(self, call: Call, out: Tensor, order: tuple[int, ...], epilogue: Expr) -> bool:
         p = describe(call, out, order, call.strided)
-        if p.kind is None or len(p.batch) > 2 or not fits(out, made_type(call)):
+        if p.layout is None or len(p.batch) > 2 or not fits(out, sum_type(call)):
             return False
         return takes_epilogue(out, epilogue, p.groups(order))
 
     def packs(self, call: Call, operand: int) -> Call | None:
         b = call.args[1]
-        if operand != 1 or b is None or call.attrs.get("packed1"):
+        if operand != 1 or b is None or 1 in call.packed:
             return None
         view = call.strided.get(1)
         source = view.tensor if view else b
@@ -229,28 +230,18 @@ def invocation(
 ) -> Invocation:
     """The call as a product with blocks of these sizes; `packed` takes the place of B, of which `p` knows where its
     panels are."""
-    kind = p.kind
-    assert kind is not None
+    assert p.layout is not None
     order = call.order or tuple(range(call.out.rank))
-    done = call_epilogue(writer, call, p.groups(order), own_words(gemm, 2), made_type(call))
-    sums = arithmetic(writer, call)
     mc, nc, kc = sizes
     outer, inner = p.levels()
-    batch = outer.extent * inner.extent
-    a, b = _base(call, 0), _base(call, 1) if packed is None else packed
-    own = [scratch(gemm.scratch_bytes(nc, kc) * writer.threads)] if kind != "panels" else []
-    words = [p.m, p.n, p.k, batch, p.lda, p.ldb, p.ldc, inner.a, inner.b, inner.c, mc, nc, kc, inner.extent]
-    words += [outer.a, outer.b, outer.c, offset(call, 0), 0 if packed is not None else offset(call, 1), *done.params]
-
-    def make(name: str) -> Any:
-        return gemm.matmul(writer.module, name, kind, arithmetic=sums, epilogue=done.epilogue, extra=len(done.tensors))
-
-    key = ("matmul", kind, sums, done.epilogue.block_key(), len(done.tensors))
-    f = writer.function(key, make, f"matmul_{kind}")
-    c = done.result or call.out
-    tensors = [a, b, c, done.bias or c, own[0] if own else c, *done.tensors]
-    units = gemm.units(p.m, p.n, batch, mc, nc)
-    return Invocation(f.name, tensors, words, units, call.node, [*own, *done.scratch()])
+    params = gemm.Params(
+        m=p.m, n=p.n, k=p.k, batch=outer.extent * inner.extent, lda=p.lda, ldb=p.ldb, ldc=p.ldc,
+        stride_a=inner.a, stride_b=inner.b, stride_c=inner.c, mc=mc, nc=nc, kc=kc, inner=inner.extent,
+        outer_a=outer.a, outer_b=outer.b, outer_c=outer.c,
+        offset_a=offset(call, 0), offset_b=0 if packed is not None else offset(call, 1),
+    )  # fmt: skip
+    b = _base(call, 1) if packed is None else packed
+    return product_call(writer, call, p.layout, p.groups(order), _base(call, 0), b, params)
 
 
 def offset(call: Call, operand: int) -> AnyDim:
@@ -279,10 +270,10 @@ class PackB(WasmRoutine):
     def emit(self, writer: Any, call: Call) -> list[Invocation]:
         k, n = call.attrs["k"], call.attrs["n"]
         strides = call.strided[0].strides[-2:] if 0 in call.strided else (n, 1)
-        kind, ld = ("rows", strides[0]) if strides[1] == 1 else ("cols", strides[1])
-        f = writer.function(("pack_b", kind), lambda name: gemm.pack_b(writer.module, name, kind), "pack_b")
-        words = [n, k, 1, ld, 0, gemm.packed_floats(n, k), 1, 0, 0]
-        return [Invocation(f.name, [_base(call, 0), call.out], words, gemm.pack_units(n), call.node)]
+        transposed = strides[1] != 1
+        ld, size = strides[1 if transposed else 0], gemm.packed_floats(n, k)
+        params = gemm.PackParams(n=n, k=k, batch=1, ld=ld, stride_source=0, stride_packed=size)
+        return [pack_call(writer, call, transposed, gemm.PackBuffers(_base(call, 0), call.out), params)]
 
 
 __all__ = ["Axis", "Matmul", "PackB", "Product", "describe", "described", "invocation", "offset", "packing"]

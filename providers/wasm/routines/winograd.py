@@ -1,4 +1,4 @@
-"""Which convolutions Winograd's forms run (schedules/winograd.py), and their transformed weights."""
+"""Chooses convolutions for Winograd's forms (schedules/winograd.py), and transforms their weights."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from pyruntime.ir.expr import const, dim, guard, index
 from pyruntime.ir.kernel import Call, Leaf, Map, Reduce, Tensor
 
 from ..schedules.winograd_forms import FLOATS, INTEGERS, Form
-from .base import made_map
+from .base import is_integer, made_map
 
-# Floats take a quarter of the products and four times the memory for weights. Time of the direct product / of
+# For floats: a quarter of the products and four times the memory for weights. Time of the direct product / of
 # Winograd, python -m bench.winograd (native, one thread, Zen 5): 64x56x56 1.8, 128x28x28 2.2, 256x14x14 1.7,
 # 16x112x112 2.1, 64x224x224 2.8, 32x12x12 1.4, 16x56x56 1.2, 512x7x7 1.3, 64x10x10 1.1, 8x56x56 1.0. With few filters
 # the direct product gathers patches for few sums; Chromium 156, Zen 4, channels to filters: 16 to 1 over 160x160 3.8,
@@ -20,13 +20,13 @@ PAIRS_CHANNELS, PAIRS_SIZE = 3, 6
 
 
 def suits(call: Call) -> bool:
-    """A convolution of floats, of channels enough."""
-    return "sums" not in call.attrs and _suits(call, WINOGRAD_CHANNELS, WINOGRAD_SIZE)
+    """Whether the form for floats is faster."""
+    return not is_integer(call) and _suits(call, WINOGRAD_CHANNELS, WINOGRAD_SIZE)
 
 
 def suits_pairs(call: Call, largest: tuple[int, int]) -> bool:
-    """One of codes of these sizes: sums of four elements of the input and of nine of the weights fit int16, four times
-    an output int32."""
+    """Whether the form for codes is faster and exact: sums of four elements of the input and of nine weights fit int16,
+    four times an output int32. largest: codes of x and w"""
     x, w = largest
     return (
         _suits(call, PAIRS_CHANNELS, PAIRS_SIZE)
@@ -51,12 +51,12 @@ def _weights(call: Call) -> Tensor:
 
 
 def transformed(call: Call) -> Reduce:
-    """U (points, M, C): a sum over the window with the constants of the transform."""
+    """U (points, M, C): the sum over the window, weighted by the constants of the transform."""
     return _transformed(_weights(call), FLOATS)
 
 
 def transformed_pairs(call: Call) -> tuple[Reduce, Map]:
-    """U of int32 codes, and the same as (points, M, ceil(C / 2)) pairs."""
+    """U of int32 codes, and its pairs of channels (points, M, ceil(C / 2))."""
     u = _transformed(_weights(call), INTEGERS)
     u.node = call.node
     points, m, c = u.out.shape

@@ -1,19 +1,40 @@
-"""Arguments of a routine as locals, and address arithmetic on them."""
+"""Argument blocks: a kernel's arguments as int32 words with names, and address arithmetic on them."""
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 from ..printer.assembler import Function
 
-KERNEL = ("i32", "i32", "i32", "i32")
+KERNEL = ("i32",) * 4  # parameters of a kernel: args, begin, end, tid
 
 
-def load_words(f: Function, names: tuple[str, ...], first: int = 0) -> dict[str, int]:
-    """A local for each word of the argument block (local 0)."""
-    words = {}
-    for i, name in enumerate(names, first):
-        words[name] = f.local("i32")
-        f.emit(0).mem("i32.load", 4 * i).set(words[name])
-    return words
+@dataclass(frozen=True, slots=True)
+class ArgumentBlock:
+    """The words of an argument block, in this order: the kernel's buffers, `extra` buffers of its epilogue, the
+    kernel's parameters, parameters of its epilogue.
+
+    Each schedule module declares `Buffers` and `Params`, NamedTuples that routines fill in by name; ARGUMENTS has the
+    names of their fields. result: the buffer that the kernel writes
+    """
+
+    buffers: tuple[str, ...]
+    params: tuple[str, ...]
+    result: str = ""
+
+    def word(self, name: str, extra: int = 0) -> int:
+        """The position of a buffer or parameter."""
+        if name in self.buffers:
+            return self.buffers.index(name)
+        return len(self.buffers) + extra + self.params.index(name)
+
+    def load(self, f: Function, extra: int = 0, buffers: tuple[str, ...] | None = None) -> dict[str, int]:
+        """A local for each word, by name; of the buffers these only."""
+        words = {}
+        for name in (*(self.buffers if buffers is None else buffers), *self.params):
+            words[name] = f.local("i32")
+            f.emit(0).mem("i32.load", 4 * self.word(name, extra)).set(words[name])
+        return words
 
 
 def ceil_div(f: Function, x: int, y: int) -> Function:
@@ -22,6 +43,7 @@ def ceil_div(f: Function, x: int, y: int) -> Function:
 
 
 def minimum(f: Function, to: int, x: int, y: int) -> None:
+    """to = min(x, y), unsigned."""
     f.emit(x, y, x, y, "i32.lt_u", "select").set(to)
 
 

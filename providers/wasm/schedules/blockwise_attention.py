@@ -5,29 +5,34 @@ matrix between them (scores [batch, m, n], which the procedure overwrites) left 
 called with its own work units of that block, and with the address that the whole matrix would have if the block at hand
 lay in the thread's scratch. So nothing of them is written twice, and nothing they compute depends on the blocks.
 
-Argument block: the buffers of the three, scratch; the parameters of the three, then PARAMS:
-    m n             rows of a matrix, their length
-    mc              rows of a block, also in both products
-    nr              blocks of rows of a matrix, ceil(m / mc)
-    n1 n2           blocks of columns of the first product and the second
-    size            bytes of scratch for each thread, from `scratch_bytes`
+Argument block: the buffers of the three, scratch; the parameters of the three, `Params`.
 
-Work units: batch * nr blocks of rows.
+Work units: batch * row_blocks.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from pyruntime.ir import shape as sh
 from pyruntime.ir.shape import AnyDim
 
 from ..printer.assembler import Function, Module
-from .arguments import KERNEL, load_words, minimum
+from .arguments import KERNEL, ArgumentBlock, minimum
 
-PARAMS = ("m", "n", "mc", "nr", "n1", "n2", "size")
 ALIGN = 64
+
+
+class Params(NamedTuple):
+    m: AnyDim  # rows of a matrix
+    n: AnyDim  # their length
+    mc: AnyDim  # rows of a block, also in both products
+    row_blocks: AnyDim  # of a matrix, ceil(m / mc)
+    columns1: AnyDim  # blocks of columns of the first product
+    columns2: AnyDim  # of the second
+    size: AnyDim  # bytes of scratch for each thread, from `scratch_bytes`
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,25 +63,26 @@ def blockwise(module: Module, name: str, members: Sequence[Member]) -> Function:
     """Emit the kernel (args, begin, end, tid)."""
     f = module.function(name, KERNEL)
     args, begin, end, tid = f.params
-    buffers = sum(m.buffers for m in members)
-    w = load_words(f, ("scratch",), buffers) | load_words(f, PARAMS, buffers + 1 + sum(m.params for m in members))
+    own = [str(n) for m in members for n in range(m.buffers)]
+    block = ArgumentBlock((*own, "scratch"), Params._fields)
+    w = block.load(f, sum(m.params for m in members), ("scratch",))
     matrix, row, rows, first = f.locals("i32", 4)
     f.emit(w["scratch"], tid, w["size"], "i32.mul", "i32.add").set(w["scratch"])
     places = _copy_arguments(f, members, args, w["scratch"])
     with f.until(begin, end):
-        f.emit(begin, w["nr"], "i32.rem_u", w["mc"], "i32.mul").set(row)
+        f.emit(begin, w["row_blocks"], "i32.rem_u", w["mc"], "i32.mul").set(row)
         f.emit(w["m"], row, "i32.sub").set(rows)
         minimum(f, rows, rows, w["mc"])
-        f.emit(begin, w["nr"], "i32.div_u", w["m"], "i32.mul", row, "i32.add").set(first)
+        f.emit(begin, w["row_blocks"], "i32.div_u", w["m"], "i32.mul", row, "i32.add").set(first)
         f.emit(w["scratch"]).i32(_arguments(members)).emit("i32.add", first, w["n"], "i32.mul").i32(2)
         f.emit("i32.shl", "i32.sub").set(matrix)
         for member, at in zip(members, places, strict=True):
             for n in member.open:
                 f.emit(w["scratch"], matrix).mem("i32.store", at + 4 * n)
-        _columns(f, members[0], places[0], w, begin, w["n1"])
+        _columns(f, members[0], places[0], w, begin, w["columns1"])
         f.emit(w["scratch"]).i32(places[1]).emit("i32.add", first, first, rows, "i32.add").i32(0)
         f.call(members[1].function)
-        _columns(f, members[2], places[2], w, begin, w["n2"])
+        _columns(f, members[2], places[2], w, begin, w["columns2"])
     return f
 
 
@@ -98,11 +104,12 @@ def _copy_arguments(f: Function, members: Sequence[Member], args: int, to: int) 
 def _columns(f: Function, member: Member, at: int, w: dict[str, int], unit: int, count: int) -> None:
     """Call a product for each of its blocks in these rows: in its units, rows vary fastest, then columns."""
     with f.scratch("i32", 2) as (q, column):
-        f.emit(unit, w["nr"], "i32.div_u", count, "i32.mul", w["nr"], "i32.mul", unit, w["nr"], "i32.rem_u", "i32.add")
-        f.set(q).i32(0).set(column)
+        row_blocks = w["row_blocks"]
+        f.emit(unit, row_blocks, "i32.div_u", count, "i32.mul", row_blocks, "i32.mul", unit, row_blocks, "i32.rem_u")
+        f.emit("i32.add").set(q).i32(0).set(column)
         with f.until(column, count):
             f.emit(w["scratch"]).i32(at).emit("i32.add", q, q).i32(1).emit("i32.add").i32(0).call(member.function)
-            f.emit(q, w["nr"], "i32.add").set(q)
+            f.emit(q, w["row_blocks"], "i32.add").set(q)
 
 
 __all__ = ["Member", "blockwise", "scratch_bytes"]

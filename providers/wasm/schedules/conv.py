@@ -7,11 +7,6 @@ table of offsets and lane masks made once per block of output positions. Fewer d
 A 1x1 convolution with stride 1, no padding and one group is `gemm.matmul(kind="rows", epilogue=Epilogue("row"))` with
 a = w, b = x, sa = 0, lda = C, ldb = ldc = H*W: x is read in place. Depthwise ones are in depthwise.py.
 
-Argument block (i32 words): buffers x w y bias scratch, then `extra` ones for the epilogue, then PARAMS:
-    batch groups mg cg                    samples, groups, filters and channels per group
-    id ih iw  od oh ow  kd kh kw          extents of input, output, kernel
-    sd sh sw  dd dh dw  pd ph pw          strides, dilations, pads at the beginning
-    mc nc cc                              block sizes from `blocks`: filters, positions (a multiple of 8), channels
 x, w, y are contiguous. The epilogue's bias is "row"; its row is the filter g*mg + m, its col the output position.
 With Arithmetic.INT16 or INT8 an element of x and w is two int16 or four bytes of channels that follow each other, and y
 is int32. `filled`: x has the word at `bias` around it instead of 0.
@@ -22,18 +17,56 @@ Work units: batch * groups * ceil(positions / nc) * ceil(mg / mc), `units`; filt
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 from pyruntime.ir import shape as sh
+from pyruntime.ir.kernel import Tensor
 from pyruntime.ir.shape import AnyDim
 
 from ..printer.assembler import Function, Module
-from .arguments import KERNEL, ceil_div, element, load_words, minimum
+from .arguments import KERNEL, ArgumentBlock, element, minimum
 from .arithmetic import Arithmetic
-from .gemm import row_block, set_flags
-from .register_tile import BLOCK, PANEL, Epilogue, call_block, panels_block
+from .gemm import row_block
+from .register_tile import BLOCK, PANEL, Epilogue, block_of_unit, call_block, call_units, panels_block, set_flags
 
-BUFFERS = ("x", "w", "y", "bias", "scratch")
-PARAMS = ("batch", "groups", "mg", "cg", "id", "ih", "iw", "od", "oh", "ow", "kd", "kh", "kw", "sd", "sh", "sw",
-          "dd", "dh", "dw", "pd", "ph", "pw", "mc", "nc", "cc")  # fmt: skip
+
+class Buffers(NamedTuple):
+    x: Tensor
+    w: Tensor
+    y: Tensor
+    bias: Tensor  # read by epilogues that have one; the word around x if the kernel is `filled`
+    scratch: Tensor
+
+
+class Params(NamedTuple):
+    batch: AnyDim
+    groups: AnyDim
+    mg: AnyDim  # filters of a group
+    cg: AnyDim  # channels of a group
+    id: AnyDim  # extents of the input: depth, height, width
+    ih: AnyDim
+    iw: AnyDim
+    od: AnyDim  # of the output
+    oh: AnyDim
+    ow: AnyDim
+    kd: AnyDim  # of the kernel
+    kh: AnyDim
+    kw: AnyDim
+    sd: AnyDim  # strides
+    sh: AnyDim
+    sw: AnyDim
+    dd: AnyDim  # dilations
+    dh: AnyDim
+    dw: AnyDim
+    pd: AnyDim  # pads at the beginning
+    ph: AnyDim
+    pw: AnyDim
+    mc: AnyDim  # block sizes, from `blocks`: filters, positions (a multiple of 8), channels
+    nc: AnyDim
+    cc: AnyDim
+
+
+ARGUMENTS = ArgumentBlock(Buffers._fields, Params._fields, "y")
 _CONTIGUOUS = -1  # stands in the fourth offset of an entry whose four positions are neighbours in x
 _NOWHERE = -(1 << 30)
 _ENTRY = 32  # four byte offsets, four lane masks
@@ -106,13 +139,13 @@ def _entry(f: Function, w: dict[str, int], corner: dict[str, int], tap: dict[str
     f.add(to, _ENTRY)
 
 
-def _table(module: Module, first: int) -> Function:
+def _table(module: Module, extra: int) -> Function:
     """(args, col, cols, to): entries [ceil(cols / 8) * 2][taps] for output positions col..col+cols."""
 
     def make() -> Function:
         f = module.function("conv_table", ["i32"] * 4, export=False)
         _, col, cols, to = f.params
-        w = load_words(f, PARAMS, first)
+        w = ARGUMENTS.load(f, extra, ())
         at, tap = ({axis: f.local("i32") for axis in "zyx"} for _ in range(2))
         corner = {axis: f.local("v128") for axis in "zyx"}
         same, end = f.locals("i32", 2)
@@ -134,7 +167,7 @@ def _table(module: Module, first: int) -> Function:
             f.br(again)
         return f
 
-    return module.once(("conv_table", first), make)
+    return module.once(("conv_table", extra), make)
 
 
 class _taps:
@@ -215,21 +248,6 @@ def _pack(module: Module, filled: bool) -> Function:
     return module.once(("conv_pack", filled), make)
 
 
-def _decode(f: Function, w: dict[str, int], unit: int, p: dict[str, int], group: int, positions: int) -> None:
-    """Corner and size of a unit's block; filter blocks fastest, then positions, then groups, then samples."""
-    with f.scratch("i32", 2) as (count, rest):
-        for at, size, extent, step, source in (
-            ("row", "rows", w["mg"], w["mc"], unit), ("col", "cols", positions, w["nc"], rest)
-        ):  # fmt: skip
-            ceil_div(f, extent, step).set(count)
-            f.emit(source, count, "i32.rem_u", step, "i32.mul").set(p[at])
-            f.emit(extent, p[at], "i32.sub").set(p[size])
-            minimum(f, p[size], p[size], step)
-            f.emit(source, count, "i32.div_u").set(rest)
-        f.emit(rest, w["groups"], "i32.rem_u").set(group).emit(rest, w["groups"], "i32.div_u").set(p["batch"])
-        f.emit(group, w["mg"], "i32.mul", p["row"], "i32.add").set(p["row"])
-
-
 def _product(f: Function, *factors: int) -> Function:
     f.emit(factors[0])
     for factor in factors[1:]:
@@ -237,17 +255,17 @@ def _product(f: Function, *factors: int) -> Function:
     return f
 
 
-def _unit(module: Module, arithmetic: Arithmetic, epilogue: Epilogue, first: int, filled: bool) -> Function:
+def _unit(module: Module, arithmetic: Arithmetic, epilogue: Epilogue, extra: int, filled: bool) -> Function:
     """(args, unit, scratch, reuse): one block of y; reuse: the table is that of this block already, and the panels
     too if one step takes all channels."""
     panels, table_function, pack = (
         panels_block(module, arithmetic, epilogue.tile()),
-        _table(module, first),
+        _table(module, extra),
         _pack(module, filled),
     )
     f = module.function("conv_unit", ["i32"] * 4, export=False)
     args, unit, scratch, reuse = f.params
-    w = load_words(f, BUFFERS) | load_words(f, PARAMS, first)
+    w = ARGUMENTS.load(f, extra)
     p = {name: f.local("i32") for name in BLOCK}
     group, positions, taps, plane, products, table, x, c0, channels = f.locals("i32", 9)
     f.emit(args).set(p["args"]).emit(w["bias"]).set(p["bias"])
@@ -255,7 +273,9 @@ def _unit(module: Module, arithmetic: Arithmetic, epilogue: Epilogue, first: int
     _product(f, w["kd"], w["kh"], w["kw"]).set(taps)
     _product(f, w["id"], w["ih"], w["iw"]).set(plane)
     _product(f, w["cg"], taps).tee(products).i32(2).emit("i32.shl").set(p["lda"])
-    _decode(f, w, unit, p, group, positions)
+    with block_of_unit(f, p, unit, (w["mg"], w["mc"]), (positions, w["nc"])) as rest:
+        f.emit(rest, w["groups"], "i32.rem_u").set(group).emit(rest, w["groups"], "i32.div_u").set(p["batch"])
+        f.emit(group, w["mg"], "i32.mul", p["row"], "i32.add").set(p["row"])
     element(f, w["w"], (p["row"], products)).set(p["a"])
     _product(f, w["groups"], w["mg"]).emit(p["batch"], "i32.mul", p["row"], "i32.add", positions, "i32.mul")
     f.emit(p["col"], "i32.add").i32(2).emit("i32.shl", w["y"], "i32.add").set(p["c"])
@@ -291,18 +311,12 @@ def conv(
     filled: bool = False,
 ) -> Function:  # fmt: skip
     """Emit the kernel (args, begin, end, tid); see the module's docstring for its argument block."""
-    epilogue, first = Epilogue() if epilogue is None else epilogue, len(BUFFERS) + extra
-    key = ("conv_unit", arithmetic, epilogue.block_key(), first, filled)
-    unit = module.once(key, lambda: _unit(module, arithmetic, epilogue, first, filled))
+    epilogue = Epilogue() if epilogue is None else epilogue
+    key = ("conv_unit", arithmetic, epilogue.block_key(), extra, filled)
+    unit = module.once(key, lambda: _unit(module, arithmetic, epilogue, extra, filled))
     f = module.function(name, KERNEL)
-    args, begin, end, tid = f.params
-    w = load_words(f, ("scratch",), BUFFERS.index("scratch")) | load_words(f, PARAMS, first)
-    block, previous = f.locals("i32", 2)
-    _product(f, w["kd"], w["kh"], w["kw"], w["nc"], tid)
+    w = ARGUMENTS.load(f, extra, ("scratch",))
+    _product(f, w["kd"], w["kh"], w["kw"], w["nc"], f.params[-1])
     f.emit(w["cc"]).i32(2).emit("i32.shl").i32(8).emit("i32.add", "i32.mul", w["scratch"], "i32.add").set(w["scratch"])
-    f.i32(-1).set(previous)
-    with f.until(begin, end):
-        f.emit(begin)
-        ceil_div(f, w["mg"], w["mc"]).emit("i32.div_u").set(block)
-        f.emit(args, begin, w["scratch"], block, previous, "i32.eq").call(unit).emit(block).set(previous)
+    call_units(f, unit, w["scratch"], (w["mg"], w["mc"]))
     return f

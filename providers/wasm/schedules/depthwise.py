@@ -7,11 +7,6 @@ A plane of x is copied with its pads, so that each tap of four outputs is a plai
 row, columns whose rest by `sw` is the same follow each other. Up to 32 outputs of a row are summed in registers, tap
 after tap, so that a weight is loaded once for all of them. A table says where each tap is, from the first output's.
 
-Argument block (i32 words): buffers x w y bias scratch, then `extra` ones for the epilogue, then PARAMS:
-    batch c mult              samples, channels, filters per channel
-    ih iw oh ow kh kw         extents of input, output, kernel (1-D: ih = oh = kh = 1)
-    sh sw dh dw ph pw         strides, dilations, pads at the beginning
-    rows run                  of the copy: its rows, which are sw runs of columns (`copied`)
 x, w, y are contiguous. The epilogue's row is the filter c * mult + j, its col is oy * ow + ox.
 Thread t has scratch + t * scratch_bytes. Reads up to 4 bytes past the end of x.
 
@@ -20,18 +15,17 @@ Work units: batch * c * mult planes of y.
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
 
 from pyruntime.ir import shape as sh
+from pyruntime.ir.kernel import Tensor
 from pyruntime.ir.shape import AnyDim
 
 from ..printer.assembler import Function, Module
-from .arguments import KERNEL, ceil_div, load_words
+from .arguments import KERNEL, ArgumentBlock, ceil_div
 from .arithmetic import Arithmetic
 from .register_tile import Epilogue, apply_epilogue, store_part
 
-BUFFERS = ("x", "w", "y", "bias", "scratch")
-PARAMS = ("batch", "c", "mult", "ih", "iw", "oh", "ow", "kh", "kw", "sh", "sw", "dh", "dw", "ph", "pw", "rows", "run")
 REACH = 1024  # rows and columns of a window: of wider ones, the copy may be pads for the most part
 _BEHIND = 32  # floats: what the last outputs of the last row may read past it
 _PLANE = ("args", "w", "y", "bias", "batch", "row", "rows", "col", "cols", "copy", "table")
@@ -40,6 +34,37 @@ _PLANE = ("args", "w", "y", "bias", "batch", "row", "rows", "col", "cols", "copy
 ROUNDS = ((8, 1, 16), (4, 2, 8), (2, 2, 0))
 # Fits the registers that Cranelift allocates: docs/design/cpu-kernels.md#code-for-cranelift
 CRANELIFT_ROUNDS = ((6, 1, 16), (4, 1, 8), (2, 2, 0))
+
+
+class Buffers(NamedTuple):
+    x: Tensor
+    w: Tensor
+    y: Tensor
+    bias: Tensor  # read by epilogues that have one
+    scratch: Tensor
+
+
+class Params(NamedTuple):
+    batch: AnyDim
+    c: AnyDim
+    mult: AnyDim  # filters of a channel
+    ih: AnyDim  # extents of the input (1-D: 1 row)
+    iw: AnyDim
+    oh: AnyDim  # of the output
+    ow: AnyDim
+    kh: AnyDim  # of the kernel
+    kw: AnyDim
+    sh: AnyDim  # strides
+    sw: AnyDim
+    dh: AnyDim  # dilations
+    dw: AnyDim
+    ph: AnyDim  # pads at the beginning
+    pw: AnyDim
+    rows: AnyDim  # of the copy, from `copied`
+    run: AnyDim  # columns of each of the sw runs of a row of the copy
+
+
+ARGUMENTS = ArgumentBlock(Buffers._fields, Params._fields, "y")
 
 
 def copied(size: list[AnyDim], kernel: list[Any], strides: list[Any], dilations: list[Any]) -> tuple[AnyDim, AnyDim]:
@@ -56,11 +81,11 @@ def scratch_bytes(rows: AnyDim, run: AnyDim, stride: AnyDim, taps: AnyDim) -> An
 class _Plane:
     """Emits the function of one plane of y, parameters _PLANE: w of the filter, plane of y, filter `row`, copy of x."""
 
-    def __init__(self, module: Module, arithmetic: Arithmetic, epilogue: Epilogue, first: int) -> None:
+    def __init__(self, module: Module, arithmetic: Arithmetic, epilogue: Epilogue, extra: int) -> None:
         self.arithmetic, self.epilogue, self.store = arithmetic, epilogue, store_part(module)
         self.f = f = module.function("depthwise_plane", ["i32"] * len(_PLANE), export=False)
         self.p = p = dict(zip(_PLANE, f.params, strict=True))
-        self.w = w = load_words(f, PARAMS, first)
+        self.w = w = ARGUMENTS.load(f, extra, ())
         self.left, self.start, self.taps, oy, line = f.locals("i32", 5)
         f.emit(w["kh"], w["kw"], "i32.mul").set(self.taps)
         f.emit(w["sh"], w["sw"], "i32.mul", w["run"], "i32.mul").i32(2).emit("i32.shl").set(line)
@@ -155,14 +180,14 @@ def _copy_run(module: Module) -> Function:
     return module.once("depthwise_copy", make)
 
 
-def _copy(module: Module, first: int) -> Function:
+def _copy(module: Module, extra: int) -> Function:
     """(args, x, to): a plane of x, run after run, to where its pads are zeros already."""
     run = _copy_run(module)
 
     def make() -> Function:
         f = module.function("depthwise_runs", ["i32"] * 3, export=False)
         _, x, to = f.params
-        w = load_words(f, PARAMS, first)
+        w = ARGUMENTS.load(f, extra, ())
         n, rows, place, column, count, most, line, pitch = f.locals("i32", 8)
         f.emit(w["iw"]).i32(2).emit("i32.shl").set(line)
         f.emit(w["run"], w["sw"], "i32.mul").i32(2).emit("i32.shl").tee(pitch)
@@ -181,16 +206,16 @@ def _copy(module: Module, first: int) -> Function:
             f.call(run)
         return f
 
-    return module.once(("depthwise_runs", first), make)
+    return module.once(("depthwise_runs", extra), make)
 
 
-def _start(module: Module, first: int) -> Function:
+def _start(module: Module, extra: int) -> Function:
     """(args, copy) -> the table: zeros in the copy, and behind it the table."""
 
     def make() -> Function:
         f = module.function("depthwise_start", ["i32"] * 2, ["i32"], export=False)
         _, at = f.params
-        w = load_words(f, PARAMS, first)
+        w = ARGUMENTS.load(f, extra, ())
         table, to, r, s, column, done, size = f.locals("i32", 7)
         f.emit(w["rows"], w["run"], "i32.mul", w["sw"], "i32.mul").i32(_BEHIND).emit("i32.add").tee(size)
         f.i32(2).emit("i32.shl", at, "i32.add").tee(table).set(to)
@@ -205,20 +230,20 @@ def _start(module: Module, first: int) -> Function:
                 f.mem("i32.store").add(to, 4)
         return f.emit(table)
 
-    return module.once(("depthwise_start", first), make)
+    return module.once(("depthwise_start", extra), make)
 
 
 def depthwise(
     module: Module, name: str, *, arithmetic: Arithmetic, epilogue: Epilogue | None = None, extra: int = 0
 ) -> Function:
     """Emit the kernel (args, begin, end, tid); see the module's docstring for its argument block."""
-    epilogue, first = Epilogue() if epilogue is None else epilogue, len(BUFFERS) + extra
-    key = ("depthwise", arithmetic, epilogue.block_key(), first)
-    plane = module.once(key, lambda: _Plane(module, arithmetic, epilogue, first).f)
-    copy, start = _copy(module, first), _start(module, first)
+    epilogue = Epilogue() if epilogue is None else epilogue
+    key = ("depthwise", arithmetic, epilogue.block_key(), extra)
+    plane = module.once(key, lambda: _Plane(module, arithmetic, epilogue, extra).f)
+    copy, start = _copy(module, extra), _start(module, extra)
     f = module.function(name, KERNEL)
     args, begin, end, tid = f.params
-    w = load_words(f, BUFFERS) | load_words(f, PARAMS, first)
+    w = ARGUMENTS.load(f, extra)
     filters, filter_, taps, four, size, table = f.locals("i32", 6)
     f.emit(w["c"], w["mult"], "i32.mul").set(filters).emit(w["kh"], w["kw"], "i32.mul").set(taps).i32(4).set(four)
     f.emit(w["rows"], w["run"], "i32.mul", w["sw"], "i32.mul", taps, "i32.add").i32(_BEHIND).emit("i32.add").set(size)

@@ -1,54 +1,103 @@
-"""The routine "matmul": C[b, m, n] (+)= A[b, m, k] * B[b, k, n] in f32.
+"""The routine "matmul": C[b, m, n] (+)= A[b, m, k] * B[b, k, n] in float32.
 
-A is rows with k contiguous. B is one of
-    "panels"  packed, [ceil(N/8)][K][8] (by `pack_b`, once, for weights)
-    "rows"    row-major, n contiguous
-    "cols"    transposed, [N][K] with k contiguous
-    "rows16", "cols16"  the same of float16, whose strides count those (float_loads.py)
-    "nbits4", "nbits8"  codes and, as first extra buffer, steps (weight_codes.py); ldb is the k of one step;
-              kc a multiple of 4. "nbits4z" with zero points; "nbits4q", "nbits4qq": few rows of A
-              become integers (gemv_integers.py), oa is 0
-    "nbits16" float16, as codes without steps
-"rows" and "cols" are packed block by block into scratch when there are enough rows to pay for it, and otherwise read as
-they lie (gemv_unpacked.py). NaN and infinities propagate; K = 0 gives zeros (and the epilogue).
+Rows of A are contiguous along k. layouts.py says how B may lie in memory. Dense matrices are packed block by block into
+scratch if there are enough rows to pay for it, and read in place otherwise (gemv_unpacked.py). NaN and infinities
+propagate; K = 0 gives zeros (and the epilogue).
 
-Argument block (i32 words; strides in floats): the buffers A B C bias scratch, then `extra` buffers for the epilogue,
-then the parameters PARAMS, then whatever the epilogue wants:
-    m n k batch     extents
-    lda ldb ldc     between rows of A, of B as stored ("panels": unused), of C
-    sa sb sc        between batches; 0 broadcasts
-    mc nc kc        block sizes, from `blocks` (nc a multiple of 8)
-    inner           batches come in groups of this many; within a group sa sb sc are the strides
-    ta tb tc        between groups
-    oa ob           where A and B start in their buffers
-With Arithmetic.INT16 or INT8_ROWS (not with few bits) an element of A is two int16 or four bytes along k, one of a
-panel as well, and C is int32: the same addresses, a half or a quarter of the k.
-bias is read only by epilogues that have one; scratch only for "rows" and "cols", `scratch_bytes` for each thread.
+With Arithmetic.INT16 or INT8_ROWS (not with quantised weights) an element of A is two int16 or four bytes along k, one
+of a panel as well, and C is int32: the same addresses, a half or a quarter of the k.
 
 Work units: batch * ceil(m / mc) * ceil(n / nc) blocks of C (`units`); row blocks vary fastest.
 """
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 from pyruntime.ir import shape as sh
+from pyruntime.ir.kernel import Tensor
 from pyruntime.ir.shape import AnyDim
 
 from ..printer.assembler import Function, Module
-from .arguments import KERNEL, ceil_div, element, load_words, minimum
+from .arguments import KERNEL, ArgumentBlock, element, minimum
 from .arithmetic import Arithmetic
 from .gemv_integers import quantise_rows
+from .layouts import Dense, Layout, WeightCodes
 from .pack_panels import pack_cols, pack_rows
-from .panel_order import FEW
-from .register_tile import BLOCK, FIRST, LAST, PANEL, Epilogue, call_block, panels_block
-from .right_operand import HALVES, Block, right_operand
-from .weight_codes import KINDS
+from .panel_order import GEMV_ROWS, StepWords
+from .register_tile import BLOCK, PANEL, Epilogue, block_of_unit, call_block, call_units, panels_block, set_flags
+from .right_operand import Block, right_operand
 
-BUFFERS = ("a", "b", "c", "bias", "scratch")
-PARAMS = ("m", "n", "k", "batch", "lda", "ldb", "ldc", "sa", "sb", "sc", "mc", "nc", "kc", "inner", "ta", "tb", "tc",
-          "oa", "ob")  # fmt: skip
-PACK_BUFFERS = ("source", "packed")
-PACK_PARAMS = ("n", "k", "batch", "ld", "s_source", "s_packed", "inner", "t_source", "offset")
 PACK_COLUMNS = 64
+
+
+class Buffers(NamedTuple):
+    a: Tensor
+    b: Tensor
+    c: Tensor
+    bias: Tensor  # read by epilogues that have one
+    scratch: Tensor  # read for dense and quantised B, `scratch_bytes` for each thread
+
+
+class QuantisedBuffers(NamedTuple):
+    a: Tensor
+    b: Tensor
+    c: Tensor
+    bias: Tensor
+    scratch: Tensor
+    steps: Tensor  # scales and zero points of weight_codes.py
+
+
+class Params(NamedTuple):
+    """Strides are in elements. Batches come in groups of `inner`."""
+
+    m: AnyDim
+    n: AnyDim
+    k: AnyDim
+    batch: AnyDim
+    lda: AnyDim  # between rows of A
+    ldb: AnyDim  # between rows of B as stored; unused for panels; the k of one step for quantised weights
+    ldc: AnyDim  # between rows of C
+    stride_a: AnyDim  # between batches of a group; 0 broadcasts
+    stride_b: AnyDim
+    stride_c: AnyDim
+    mc: AnyDim  # block sizes, from `blocks`; nc is a multiple of 8, kc of 4 for quantised weights
+    nc: AnyDim
+    kc: AnyDim
+    inner: AnyDim = 1
+    outer_a: AnyDim = 0  # between groups
+    outer_b: AnyDim = 0
+    outer_c: AnyDim = 0
+    offset_a: AnyDim = 0  # where A and B start in their buffers; 0 where rows of A are quantised
+    offset_b: AnyDim = 0
+
+
+class PackBuffers(NamedTuple):
+    source: Tensor
+    packed: Tensor
+
+
+class PackParams(NamedTuple):
+    """Strides are in elements. Batches come in groups of `inner`."""
+
+    n: AnyDim
+    k: AnyDim
+    batch: AnyDim
+    ld: AnyDim  # between rows of the source as stored
+    stride_source: AnyDim  # between batches of a group
+    stride_packed: AnyDim  # between packed matrices, usually `packed_floats(n, k)`
+    inner: AnyDim = 1
+    outer_source: AnyDim = 0  # between groups
+    offset: AnyDim = 0  # where the first matrix starts in the source
+
+
+ARGUMENTS = ArgumentBlock(Buffers._fields, Params._fields, "c")
+QUANTISED_ARGUMENTS = ArgumentBlock(QuantisedBuffers._fields, Params._fields, "c")
+PACK_ARGUMENTS = ArgumentBlock(PackBuffers._fields, PackParams._fields)
+
+
+def arguments_of(layout: Layout) -> ArgumentBlock:
+    return QUANTISED_ARGUMENTS if isinstance(layout, WeightCodes) else ARGUMENTS
 
 
 def blocks(m: AnyDim, n: AnyDim, k: AnyDim, threads: int = 1) -> tuple[AnyDim, AnyDim, AnyDim]:
@@ -95,54 +144,37 @@ def packed_floats(n: AnyDim, k: AnyDim) -> AnyDim:
     return sh.ceildiv(n, PANEL) * PANEL * k
 
 
-def set_flags(f: Function, to: int, k0: int, taken: int, k: int, accumulate: bool) -> None:
-    """FIRST on the first block of k (unless C is added to), LAST on the last."""
-    f.emit(k0, "i32.eqz").i32(0 if accumulate else FIRST).emit("i32.mul")
-    f.emit(k0, taken, "i32.add", k, "i32.ge_u").i32(LAST).emit("i32.mul", "i32.or").set(to)
-
-
-def _decode(f: Function, w: dict[str, int], unit: int, p: dict[str, int]) -> None:
-    """Corner and size of the block of a unit: row varies fastest, then col, then batch."""
-    with f.scratch("i32", 2) as (count, rest):
-        for at, size, extent, step, source in (("row", "rows", "m", "mc", unit), ("col", "cols", "n", "nc", rest)):
-            ceil_div(f, w[extent], w[step]).set(count)
-            f.emit(source, count, "i32.rem_u", w[step], "i32.mul").set(p[at])
-            f.emit(w[extent], p[at], "i32.sub").set(p[size])
-            minimum(f, p[size], p[size], w[step])
-            f.emit(source, count, "i32.div_u").set(rest)
-        f.emit(rest).set(p["batch"])
-
-
 def _addresses(f: Function, w: dict[str, int], p: dict[str, int]) -> None:
     f.emit(p["batch"], w["inner"], "i32.div_u").set(p["high"])
     f.emit(p["batch"], w["inner"], "i32.rem_u").set(p["low"])
-    element(f, w["a"], (p["high"], w["ta"]), (p["low"], w["sa"]), (p["row"], w["lda"])).set(p["a"])
-    element(f, w["c"], (p["high"], w["tc"]), (p["low"], w["sc"]), (p["row"], w["ldc"]))
+    element(f, w["a"], (p["high"], w["outer_a"]), (p["low"], w["stride_a"]), (p["row"], w["lda"])).set(p["a"])
+    element(f, w["c"], (p["high"], w["outer_c"]), (p["low"], w["stride_c"]), (p["row"], w["ldc"]))
     f.emit(p["col"]).i32(2).emit("i32.shl", "i32.add").set(p["c"])
     for name, source in (("lda", "lda"), ("ldc", "ldc")):
         f.emit(w[source]).i32(2).emit("i32.shl").set(p[name])
 
 
 def _unit(
-    module: Module, kind: str, arithmetic: Arithmetic, epilogue: Epilogue, accumulate: bool, first: int
+    module: Module, layout: Layout, arithmetic: Arithmetic, epilogue: Epilogue, accumulate: bool, extra: int
 ) -> Function:
     """(args, unit, scratch, reuse): one block of C; reuse: the scratch already holds its panels."""
-    panels = panels_block(module, arithmetic, epilogue.tile())
-    words = (len(BUFFERS), first + PARAMS.index("ldb"))
-    b = right_operand(module, kind, arithmetic, epilogue.tile(), words)
+    panels, arguments = panels_block(module, arithmetic, epilogue.tile()), arguments_of(layout)
+    words = StepWords(len(Buffers._fields), arguments.word("ldb", extra))
+    b = right_operand(module, layout, arithmetic, epilogue.tile(), words)
     f = module.function("matmul_unit", ["i32"] * 4, export=False)
     args, unit, scratch, reuse = f.params
-    w = load_words(f, BUFFERS) | load_words(f, PARAMS, first)
+    w = arguments.load(f, extra, Buffers._fields)
     p = {name: f.local("i32") for name in (*BLOCK, "high", "low")}
     k0 = f.local("i32")
     at = Block(f, w, p, k0, scratch, reuse)
     f.emit(args).set(p["args"]).emit(w["bias"]).set(p["bias"])
-    for name, size in (("a", 4), ("b", 2 if kind in HALVES else 4)):
-        f.emit(w[name], w["o" + name]).i32(size).emit("i32.mul", "i32.add").set(w[name])
-    _decode(f, w, unit, p)
+    for name, size in (("a", 4), ("b", layout.size if isinstance(layout, Dense) else 4)):
+        f.emit(w[name], w["offset_" + name]).i32(size).emit("i32.mul", "i32.add").set(w[name])
+    with block_of_unit(f, p, unit, (w["m"], w["mc"]), (w["n"], w["nc"])) as batch:
+        f.emit(batch).set(p["batch"])
     _addresses(f, w, p)
     with f.block() as done:
-        if b.few_rows is not None:
+        if b.gemv is not None:
             f.emit(w["m"]).i32(b.few).emit("i32.le_s")
             with f.if_():  # all of k at once
                 b.address(at).set(p["b"]).emit(w["k"]).set(p["k"])
@@ -163,11 +195,11 @@ def _unit(
 
 
 def _quantise(f: Function, w: dict[str, int], digits: int) -> None:
-    """Where rows are few, their records once for all units of this call."""
+    """If rows are few, quantise them once for all units of this call."""
     _, begin, end, _ = f.params
     with f.scratch("i32", 2) as (a, step):
-        f.emit(0).mem("i32.load", 4 * BUFFERS.index("a")).set(a).emit(w["lda"]).i32(2).emit("i32.shl").set(step)
-        f.emit(begin, end, "i32.lt_s", w["m"]).i32(FEW).emit("i32.le_s", "i32.and")
+        f.emit(0).mem("i32.load", 4 * ARGUMENTS.word("a")).set(a).emit(w["lda"]).i32(2).emit("i32.shl").set(step)
+        f.emit(begin, end, "i32.lt_s", w["m"]).i32(GEMV_ROWS).emit("i32.le_s", "i32.and")
         with f.if_():
             f.emit(a, step, w["m"], w["k"], w["ldb"], w["scratch"]).call(quantise_rows(f.module, digits))
 
@@ -175,50 +207,40 @@ def _quantise(f: Function, w: dict[str, int], digits: int) -> None:
 def matmul(
     module: Module,
     name: str,
-    kind: str,
+    layout: Layout,
     *,
     arithmetic: Arithmetic,
     epilogue: Epilogue | None = None,
     accumulate: bool = False,
     extra: int = 0,
 ) -> Function:
-    """Emit the kernel (args, begin, end, tid); see the module's docstring for its argument block.
+    """Emit the kernel (args, begin, end, tid), whose argument block is `arguments_of(layout)`.
 
-    kind: how B lies, as above; accumulate: add to C; extra: buffers of the epilogue's own, after `scratch`
+    layout: of B; accumulate: add to C; extra: number of buffers of the epilogue
     """
     epilogue = Epilogue() if epilogue is None else epilogue
-    first = len(BUFFERS) + extra
-    key = ("matmul_unit", kind, arithmetic, epilogue.block_key(), accumulate, first)
-    unit = module.once(key, lambda: _unit(module, kind, arithmetic, epilogue, accumulate, first))
+    key = ("matmul_unit", layout, arithmetic, epilogue.block_key(), accumulate, extra)
+    unit = module.once(key, lambda: _unit(module, layout, arithmetic, epilogue, accumulate, extra))
     f = module.function(name, KERNEL)
-    args, begin, end, tid = f.params
-    w = load_words(f, ("scratch",), BUFFERS.index("scratch")) | load_words(f, PARAMS, first)
-    block, previous = f.locals("i32", 2)
+    w = arguments_of(layout).load(f, extra, ("scratch",))
     f.emit(w["nc"]).i32(PANEL - 1).emit("i32.add").i32(-PANEL).emit("i32.and", w["kc"])
     f.i32(3).emit("i32.add").i32(-4).emit("i32.and", "i32.mul").i32(2)
-    f.emit("i32.shl", tid, "i32.mul", w["scratch"], "i32.add").set(w["scratch"])
-    f.i32(-1).set(previous)
-    if kind in KINDS and KINDS[kind].digits:
-        _quantise(f, w, KINDS[kind].digits)
-    with f.until(begin, end):
-        f.emit(begin)
-        ceil_div(f, w["m"], w["mc"]).emit("i32.div_u").set(block)
-        f.emit(args, begin, w["scratch"], block, previous, "i32.eq", w["k"], w["kc"], "i32.le_u", "i32.and").call(unit)
-        f.emit(block).set(previous)
+    f.emit("i32.shl", f.params[-1], "i32.mul", w["scratch"], "i32.add").set(w["scratch"])
+
+    def start() -> None:
+        if isinstance(layout, WeightCodes) and layout.digits:
+            _quantise(f, w, layout.digits)
+
+    call_units(f, unit, w["scratch"], (w["m"], w["mc"]), (w["k"], w["kc"], "i32.le_u", "i32.and"), start)
     return f
 
 
-def pack_b(module: Module, name: str, kind: str) -> Function:
-    """Emit a kernel that packs B ("rows" or "cols") into panels.
-
-    Argument block: buffers source, packed; parameters n k batch ld s_source s_packed inner t_source offset (strides in
-    floats; s_packed is usually `packed_floats(n, k)`; batches come in groups of `inner`, which are t_source apart; the
-    first is at `offset`). Work units: batch * ceil(n / 64).
-    """
-    packer = (pack_rows if kind == "rows" else pack_cols)(module)
+def pack_b(module: Module, name: str, transposed: bool) -> Function:
+    """Emit a kernel that packs a dense float32 B into panels. Work units: batch * ceil(n / 64)."""
+    packer = (pack_cols if transposed else pack_rows)(module)
     f = module.function(name, KERNEL)
     _, begin, end, _ = f.params
-    w = load_words(f, (*PACK_BUFFERS, *PACK_PARAMS))
+    w = PACK_ARGUMENTS.load(f)
     count, col, cols, step, batch, high, low = f.locals("i32", 7)
     f.emit(w["n"]).i32(PACK_COLUMNS - 1).emit("i32.add").i32(PACK_COLUMNS).emit("i32.div_u").set(count)
     f.emit(w["k"]).i32(5).emit("i32.shl").set(step)
@@ -231,10 +253,10 @@ def pack_b(module: Module, name: str, kind: str) -> Function:
         f.emit(begin, count, "i32.rem_u").i32(PACK_COLUMNS).emit("i32.mul").set(col)
         f.emit(w["n"], col, "i32.sub").set(cols)
         f.emit(cols).i32(PACK_COLUMNS).emit(cols).i32(PACK_COLUMNS).emit("i32.lt_u", "select").set(cols)
-        at = (col, one if kind == "rows" else w["ld"])
-        element(f, w["source"], (high, w["t_source"]), (low, w["s_source"]), at)
+        at = (col, w["ld"] if transposed else one)
+        element(f, w["source"], (high, w["outer_source"]), (low, w["stride_source"]), at)
         f.emit(w["ld"]).i32(2).emit("i32.shl", w["k"], cols)
-        element(f, w["packed"], (batch, w["s_packed"]), (col, w["k"])).emit(step).call(packer)
+        element(f, w["packed"], (batch, w["stride_packed"]), (col, w["k"])).emit(step).call(packer)
     return f
 
 

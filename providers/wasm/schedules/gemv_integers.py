@@ -1,14 +1,14 @@
-"""Few rows of A made integers by blocks, and their products with weights of 4 and 8 bits (weight_codes.py).
+"""GEMV in integers: rows of A are quantised by blocks and multiplied by weights of 4 and 8 bits (weight_codes.py).
 
-Codes have one digit, an int16 of at most 32767, where the model allows as much. Else they have two, of 30 bits, the
-step is a power of two, and elements are as they were, but for those of less than 2^-6 of the block's largest, which
-have a bit less for each halving. Blocks with some of less than TINY, with what is not finite, or of nearly subnormal
-numbers, stay floats: their step is 0, and the floats are in place of the codes; if one row's block does, all rows' do.
+An element becomes an int16 of at most 32767, one digit, if the model allows it by its accuracy level. Otherwise it
+becomes two digits, 30 bits, with a power of two as the step: exact, except that elements below 2^-6 of the block's
+largest lose a bit for each halving. Blocks with an element below TINY, with infinities or NaN, or of nearly subnormal
+numbers stay floats: their step is 0, and the floats replace the codes. If one row's block does, all rows' blocks do.
 
-A row becomes a record for each block of its k: 16 bytes, of which the first words are the step (a float), the step
-times the sum of the codes (a float) and, of each digit, the sum times -8 (an int32: what sums begin with where weights
-of 4 bits lie with their middle); then for each ROUND of k the codes, digit by digit, the low one first, 0 after the
-last. Weights become int16 as they are loaded, for `i32x4.dot_i16x8_s`.
+A row becomes a record for each block of its k. A record has a header of 16 bytes: the step (float), the step times the
+sum of the codes (float) and, for each digit, the sum times -8 (int32, the initial value of sums for weights of 4 bits,
+which are stored with their middle). The codes follow: for each ROUND of k all low digits, then all high ones, 0 after
+the last. Weights are converted to int16 as they are loaded, for `i32x4.dot_i16x8_s`.
 """
 
 from __future__ import annotations
@@ -19,34 +19,34 @@ from ..printer.assembler import Function, Module
 from .arguments import minimum
 from .arithmetic import Arithmetic
 from .dequantise import FloatBlock
-from .panel_order import Lying, ask_ahead, in_streams, part_function
+from .panel_order import PanelFormat, StepWords, in_panel_order, part_function, prefetch
 from .register_tile import PANEL, Epilogue, add_tile, finish_tile, row_pointers, store_part
-from .weight_codes import GROUP, ROUND, FewBits
+from .weight_codes import GROUP, ROUND, WeightCodes
 
 HEADER = 16
-MIDDLES = 8  # where a header has the sums times -8
+INITIAL_SUMS = 8  # offset in the header of the sums times -8
 LARGEST_BLOCK = 256  # 256 * 128 * 32768 is an int32
 CODE = 2  # bytes of a digit
 LANES = b"".join(n.to_bytes(4, "little") for n in range(4))
-LARGEST = 3.4028234663852886e38  # a float32: rows of subnormal numbers times infinity would be codes that wrap
-WIDE = 29  # the highest bit that codes of two digits have
-TINY = 2.0**10  # the least code of two digits: such an element has eleven of its bits
-HIGH = 65536.0  # what the second digit counts
+LARGEST = 3.4028234663852886e38  # of float32; with infinity, the codes of subnormal rows would wrap
+HIGHEST_BIT = 29  # of codes of two digits
+TINY = 2.0**10  # the smallest code of two digits, which keeps eleven bits of its element
+HIGH = 65536.0  # the weight of the second digit
 
 
 def row_bytes(f: Function, k: int, size: int, digits: int) -> Function:
-    """Push the bytes of a row's records."""
+    """Push the bytes of a row's records; size: the k of a block."""
     f.emit(k, size, "i32.add").i32(1).emit("i32.sub", size, "i32.div_u", size).i32(CODE * digits).emit("i32.mul")
     return f.i32(HEADER).emit("i32.add", "i32.mul")
 
 
 def largest_row(k: int, size: int, digits: int) -> int:
-    """The same where k and the block are known."""
+    """The bytes of a row's records for known sizes."""
     return -(-k // size) * (size * CODE * digits + HEADER)
 
 
 def quantise_rows(module: Module, digits: int) -> Function:
-    """(a, lda, rows, k, size, to): the records of each row; lda in bytes, size: k of a block."""
+    """(a, lda, rows, k, size, to): write the records of each row; lda in bytes, size: the k of a block."""
 
     def make() -> Function:
         block = _quantise_block(module, digits)
@@ -57,7 +57,7 @@ def quantise_rows(module: Module, digits: int) -> Function:
         f.i32(1).set(are_codes)
 
         def each_row(emit: Callable[[], object]) -> None:
-            """row, record: the floats and the record of each row at the block."""
+            """Emit code for each row, with `row` and `record` at the block's floats and record."""
             f.emit(a).set(row).emit(to).set(record).i32(0).set(n)
             with f.until(n, rows):
                 emit()
@@ -71,7 +71,7 @@ def quantise_rows(module: Module, digits: int) -> Function:
             if digits == 2:
                 f.emit(are_codes, "i32.eqz")
                 with f.if_():
-                    each_row(lambda: f.emit(row, taken, record).call(_keep_block(module)))
+                    each_row(lambda: f.emit(row, taken, record).call(_copy_block(module)))
                     f.i32(1).set(are_codes)
             f.emit(to, size).i32(CODE * digits).emit("i32.mul", "i32.add").i32(HEADER).emit("i32.add").set(to)
             f.emit(a, size).i32(2).emit("i32.shl", "i32.add").set(a)
@@ -81,11 +81,11 @@ def quantise_rows(module: Module, digits: int) -> Function:
     return module.once(("quantise_rows", digits), make)
 
 
-def _keep_block(module: Module) -> Function:
-    """(a, k, to): the floats themselves."""
+def _copy_block(module: Module) -> Function:
+    """(a, k, to): write a record of the floats themselves."""
 
     def make() -> Function:
-        f = module.function("keep_block", ["i32"] * 3, export=False)
+        f = module.function("copy_block", ["i32"] * 3, export=False)
         a, k, to = f.params
         x, lanes = f.locals("v128", 2)
         f.v128(LANES).set(lanes).emit(to).f32(0).mem("f32.store").add(to, HEADER)
@@ -95,17 +95,17 @@ def _keep_block(module: Module) -> Function:
             f.emit(k).i32(0).emit("i32.gt_s").br_if(again)
         return f
 
-    return module.once("keep_block", make)
+    return module.once("copy_block", make)
 
 
 def _fours(f: Function, at: int, left: int, lanes: int) -> Function:
-    """Push four, 0 after the last."""
+    """Push four floats, 0 after the last."""
     return f.emit(at).mem("v128.load").emit(left, "i32x4.splat", lanes, "i32x4.gt_s", "v128.and")
 
 
 def _quantise_block(module: Module, digits: int) -> Function:
-    """(a, k, to) -> whether all became codes. Of one digit all do: NaN and infinities make the step one, so that they
-    are not lost."""
+    """(a, k, to) -> 1 if all elements became codes, as they always do with one digit: the step is then NaN or infinite
+    if an element is."""
 
     def make() -> Function:
         f = module.function("quantise_block", ["i32"] * 3, ["i32"], export=False)
@@ -145,7 +145,7 @@ def _quantise_block(module: Module, digits: int) -> Function:
 
 
 def _fold(f: Function, x: int, op: str) -> None:
-    """All lanes become that of the four."""
+    """Combine the four lanes, in each of them."""
     for lanes in ((2, 3, 0, 1), (1, 0, 3, 2)):
         f.emit(x, x, x).shuffle32(*lanes).emit(op).set(x)
 
@@ -155,17 +155,18 @@ def _inverse(f: Function, most: int, inverse: int, _: int) -> None:
 
 
 def _power_of_two(f: Function, most: int, inverse: int, bad: int) -> None:
-    """What makes the largest one a number of WIDE + 1 bits; bad: it is not finite, or too small for that."""
-    least = WIDE + 1  # of exponents, for the step is one that is not subnormal
+    """inverse = the power of two that makes `most` a number of HIGHEST_BIT + 1 bits; bad = `most` is not finite, or too
+    small for that."""
+    least = HIGHEST_BIT + 1  # of exponents, so that the step is not subnormal
     with f.scratch("v128", 1) as (exponent,):
         f.emit(most).i32(23).emit("i32x4.shr_u").tee(exponent).i32x4(254).emit("i32x4.gt_s")
         f.emit(exponent).i32x4(least).emit("i32x4.lt_s", most).f32x4(0).emit("f32x4.ne", "v128.and", "v128.or").set(bad)
-        f.i32x4(2 * 127 + WIDE).emit(exponent).i32x4(least).emit("i32x4.max_s").i32x4(254).emit("i32x4.min_s")
+        f.i32x4(2 * 127 + HIGHEST_BIT).emit(exponent).i32x4(least).emit("i32x4.max_s").i32x4(254).emit("i32x4.min_s")
         f.emit("i32x4.sub").i32(23).emit("i32x4.shl").set(inverse)
 
 
 def _store_digits(f: Function, x: int, to: int, totals: list[int]) -> None:
-    """Four codes as digits, which are added to their sums; the high digits are ROUND codes behind the low ones."""
+    """Store the digits of four codes and add them to their sums; high digits are ROUND codes behind low ones."""
     with f.scratch("v128", 1) as (low,):
         f.emit(x)
         if len(totals) == 2:
@@ -179,7 +180,7 @@ def _store_digits(f: Function, x: int, to: int, totals: list[int]) -> None:
 
 
 def _next_code(f: Function, at: int, record: int, bytes_: int, digits: int) -> None:
-    """The address of the low digit so many bytes on, behind those of the high ones."""
+    """Advance the address of low digits, past the high digits at the end of a round."""
     f.add(at, bytes_)
     if digits == 2:
         f.emit(at, at, record, "i32.sub").i32(HEADER).emit("i32.sub").i32(ROUND * CODE - 1).emit("i32.and", "i32.eqz")
@@ -192,13 +193,14 @@ def _header(f: Function, to: int, inverse: int, totals: list[int]) -> None:
         f.emit(to, step).mem_lane("v128.store32_lane", 0)
         for digit, t in enumerate(totals):
             _fold(f, t, "i32x4.add")
-            f.emit(to, t).i32(3).emit("i32x4.shl", "i32x4.neg").mem_lane("v128.store32_lane", 0, MIDDLES + 4 * digit)
+            f.emit(to, t).i32(3).emit("i32x4.shl", "i32x4.neg")
+            f.mem_lane("v128.store32_lane", 0, INITIAL_SUMS + 4 * digit)
         _whole(f, totals, total)
         f.emit(to, step, total, "f32x4.mul").mem_lane("v128.store32_lane", 0, 4)
 
 
 def _whole(f: Function, digits: list[int], to: int) -> None:
-    """The sum, a float, by those of its digits."""
+    """to = the float32 sum of the digits' sums."""
     f.emit(digits[0], "f32x4.convert_i32x4_s")
     for high in digits[1:]:
         f.emit(high, "f32x4.convert_i32x4_s").f32x4(HIGH).emit("f32x4.mul", "f32x4.add")
@@ -208,66 +210,63 @@ def _whole(f: Function, digits: list[int], to: int) -> None:
 # ── products ──────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def quantised_rows(
-    module: Module, few: FewBits, arithmetic: Arithmetic, epilogue: Epilogue, words: tuple[int, int]
+def gemv_integers(
+    module: Module, layout: WeightCodes, arithmetic: Arithmetic, epilogue: Epilogue, words: StepWords
 ) -> Function:
-    """A block function over codes for few rows; a, lda: their records, bytes between those of two rows; b, ldb:
-    codes of weights, bytes between panels.
-
-    words: of the argument block, the steps and how many k one has
-    """
-
-    key = ("quantised_rows", few, arithmetic, epilogue.key(), words)
+    """A block function for up to GEMV_ROWS rows; a, lda: address of records, bytes between those of two rows; b, ldb:
+    address of codes, bytes between panels."""
+    key = ("gemv_integers", layout, arithmetic, epilogue.key(), words)
 
     def bytes_of(f: Function, k: int, size: int) -> Function:
-        return row_bytes(f, k, size, few.digits)
+        return row_bytes(f, k, size, layout.digits)
 
-    return in_streams(
-        module, key, Lying.of(few), words, bytes_of, lambda height: _part(module, height, few, arithmetic, epilogue)
-    )
+    def part(height: int) -> Function:
+        return _part(module, height, layout, arithmetic, epilogue)
+
+    return in_panel_order(module, key, PanelFormat.of(layout), words, bytes_of, part)
 
 
-def _part(module: Module, height: int, few: FewBits, arithmetic: Arithmetic, epilogue: Epilogue) -> Function:
+def _part(module: Module, height: int, layout: WeightCodes, arithmetic: Arithmetic, epilogue: Epilogue) -> Function:
     store_part(module)
-    f, p = part_function(module, f"quantised{height}_{few.bits}bits")
+    f, p = part_function(module, f"quantised{height}_{layout.bits}bits")
     a, c, rows = row_pointers(f, p, height)
-    sums = [[f.locals("v128", 2) for _ in range(few.digits)] for _ in a]
+    sums = [[f.locals("v128", 2) for _ in range(layout.digits)] for _ in a]
     totals = [f.locals("v128", 2) for _ in a]
     code, k, left, record, step = f.locals("i32", 5)
     lowest = f.local("v128")
     f.v128(b"\x0f" * 16).set(lowest).emit(p["b"]).set(code).emit(p["k"]).set(k)
-    f.emit(p["size"]).i32(few.bits).emit("i32.mul").set(step)
-    f.emit(p["size"]).i32(CODE * few.digits).emit("i32.mul").i32(HEADER).emit("i32.add").set(record)
+    f.emit(p["size"]).i32(layout.bits).emit("i32.mul").set(step)
+    f.emit(p["size"]).i32(CODE * layout.digits).emit("i32.mul").i32(HEADER).emit("i32.add").set(record)
     add_tile(f, p, c, totals, "")
     with f.block() as done, f.loop() as again:
         f.emit(k).i32(0).emit("i32.le_s").br_if(done)
         minimum(f, left, k, p["size"])
-        ask_ahead(f, p, few, code, k, step)
+        prefetch(f, p, layout, code, k, step)
         f.emit(k, p["size"], "i32.sub").set(k)
         with f.block() as added:
-            if few.digits == 2:
+            if layout.digits == 2:
                 f.emit(a[0]).mem("f32.load").f32(0).emit("f32.eq")
                 with f.if_():
-                    _add_floats(f, few, a, code, left, p["steps"], totals, arithmetic)
+                    _add_floats(f, layout, a, code, left, p["steps"], totals, arithmetic)
                     f.br(added)
-            _block(f, few, a, code, left, sums, lowest)
-            _add_scaled(f, few, a, p["steps"], sums, totals, arithmetic)
+            _block(f, layout, a, code, left, sums, lowest)
+            _add_scaled(f, layout, a, p["steps"], sums, totals, arithmetic)
         for pointer in a:
             f.emit(pointer, record, "i32.add").set(pointer)
-        f.add(p["steps"], few.steps).br(again)
+        f.add(p["steps"], layout.step_bytes).br(again)
     finish_tile(f, p, c, rows, totals, epilogue)
     return f
 
 
 def _add_floats(
-    f: Function, few: FewBits, a: list[int], code: int, left: int, steps: int, totals: list[list[int]],
+    f: Function, layout: WeightCodes, a: list[int], code: int, left: int, steps: int, totals: list[list[int]],
     arithmetic: Arithmetic,
 ) -> None:  # fmt: skip
-    """A block of rows that stayed floats, 0 up to a multiple of GROUP."""
+    """Add a block of rows that stayed floats, which are 0 up to a multiple of GROUP."""
     at = f.locals("i32", len(a))
     for pointer, x in zip(a, at, strict=True):
         f.emit(pointer).i32(HEADER).emit("i32.add").set(x)
-    block = FloatBlock(f, few, arithmetic, at)
+    block = FloatBlock(f, layout, arithmetic, at)
     block.clear()
     f.emit(left).i32(GROUP - 1).emit("i32.add").i32(-GROUP).emit("i32.and").set(left)
     block.groups(code, left, GROUP, {})
@@ -275,36 +274,38 @@ def _add_floats(
 
 
 def _block(
-    f: Function, few: FewBits, a: list[int], code: int, left: int, sums: list[list[list[int]]], lowest: int
+    f: Function, layout: WeightCodes, a: list[int], code: int, left: int, sums: list[list[list[int]]], lowest: int
 ) -> None:  # fmt: skip
-    """The integer sums of a block of k, by row, digit and half; lowest: a mask of the low halves of bytes."""
+    """sums[row][digit][half] = the integer sums of a block of k; lowest: a mask of the low halves of bytes."""
     at = f.locals("i32", len(a))
     for pointer, x, row in zip(a, at, sums, strict=True):
         f.emit(pointer).set(x)
         for digit, s in ((digit, s) for digit, pair in enumerate(row) for s in pair):
-            if few.middle:
-                f.emit(pointer).mem("v128.load32_splat", MIDDLES + 4 * digit).set(s)
+            if layout.middle:
+                f.emit(pointer).mem("v128.load32_splat", INITIAL_SUMS + 4 * digit).set(s)
             else:
                 f.i32x4(0).set(s)
     with f.loop() as again:
-        _sixteen(f, few, at, code, sums, lowest)
-        f.add(code, ROUND // 4 * few.group).add(left, -ROUND)
+        _round(f, layout, at, code, sums, lowest)
+        f.add(code, ROUND // 4 * layout.group_bytes).add(left, -ROUND)
         for x in at:
-            f.add(x, ROUND * CODE * few.digits)
+            f.add(x, ROUND * CODE * layout.digits)
         f.emit(left).i32(0).emit("i32.gt_s").br_if(again)
     f.release(*at)
 
 
-def _sixteen(f: Function, few: FewBits, at: list[int], code: int, sums: list[list[list[int]]], lowest: int) -> None:
-    """16 k, two at a time."""
+def _round(
+    f: Function, layout: WeightCodes, at: list[int], code: int, sums: list[list[list[int]]], lowest: int
+) -> None:
+    """Add ROUND k, two at a time."""
     rows = [(row, digit, s) for row, digits in zip(at, sums, strict=True) for digit, s in enumerate(digits)]
     fours = f.locals("v128", len(rows) if f.module.cranelift else 0)
     with f.scratch("v128", 4) as (low, high, x, both):
         for n in range(ROUND // 2):
-            (_two_of_bytes if few.bits == 8 else _two_of_halves)(f, code, n, (low, high), both, lowest)
+            (_load_two_bytes if layout.bits == 8 else _load_two_nibbles)(f, code, n, (low, high), both, lowest)
             for at_row, (row, digit, s) in enumerate(rows):
                 pair = HEADER + ROUND * CODE * digit + 4 * n
-                if f.module.cranelift:  # which makes three instructions of a splat that loads
+                if f.module.cranelift:  # a load with splat is three instructions in wasmtime
                     four = fours[at_row]
                     if n % 4 == 0:
                         f.emit(row).mem("v128.load", pair).set(four)
@@ -316,14 +317,14 @@ def _sixteen(f: Function, few: FewBits, at: list[int], code: int, sums: list[lis
     f.release(*fours)
 
 
-def _two_of_bytes(f: Function, code: int, n: int, to: tuple[int, int], *_: int) -> None:
-    """The n-th two k of eight columns, as int16."""
+def _load_two_bytes(f: Function, code: int, n: int, to: tuple[int, int], *_: int) -> None:
+    """Load the n-th two k of eight columns of 8 bits as int16."""
     for half, short in enumerate(to):
         f.emit(code).mem("v128.load8x8_s", 16 * n + 8 * half).set(short)
 
 
-def _two_of_halves(f: Function, code: int, n: int, to: tuple[int, int], both: int, lowest: int) -> None:
-    """The same of 4 bits, 0 to 15; both: their bytes, for the next two."""
+def _load_two_nibbles(f: Function, code: int, n: int, to: tuple[int, int], both: int, lowest: int) -> None:
+    """The same of 4 bits, 0 to 15; both: a local that keeps the bytes for the next call."""
     if n % 2 == 0:
         f.emit(code).mem("v128.load", 8 * n).tee(both).emit(lowest, "v128.and").set(to[0])
     else:
@@ -332,10 +333,10 @@ def _two_of_halves(f: Function, code: int, n: int, to: tuple[int, int], both: in
 
 
 def _add_scaled(
-    f: Function, few: FewBits, a: list[int], steps: int, sums: list[list[list[int]]], totals: list[list[int]],
+    f: Function, layout: WeightCodes, a: list[int], steps: int, sums: list[list[list[int]]], totals: list[list[int]],
     arithmetic: Arithmetic,
 ) -> None:  # fmt: skip
-    """totals += sums * step of the row * scales, and what zero points add."""
+    """totals += sums * step of the row * scales, and the zero points' part."""
     with f.scratch("v128", 2) as (x, y):
         for half in (0, 1):
             for pointer, row, total in zip(a, sums, totals, strict=True):
@@ -343,10 +344,10 @@ def _add_scaled(
                 f.emit(x, steps).mem("v128.load", 16 * half).emit("f32x4.mul").set(x)
                 f.emit(pointer).mem("v128.load32_splat").set(y)
                 arithmetic.multiply_add(f, total[half], x, y)
-                if few.zeros:
+                if layout.zeros:
                     f.emit(pointer).mem("v128.load32_splat", 4).set(x)
                     f.emit(steps).mem("v128.load", 4 * PANEL + 16 * half).set(y)
                     arithmetic.multiply_add(f, total[half], x, y)
 
 
-__all__ = ["LARGEST_BLOCK", "largest_row", "quantise_rows", "quantised_rows", "row_bytes"]
+__all__ = ["LARGEST_BLOCK", "gemv_integers", "largest_row", "quantise_rows", "row_bytes"]

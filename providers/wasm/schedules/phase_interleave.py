@@ -3,28 +3,50 @@
 y[n, m, o] = z[n, m * phases + r, u] with o + b = u * s + r along each of three axes; r, of several axes, is the
 row-major number of the phase. One to three spatial dims; fewer are 3-D with extents and strides of 1.
 
-Argument block (i32 words): buffers z y, then `extra` ones for the epilogue, then PARAMS:
-    od oh ow  ud uh uw     extents of y and z
-    sd sh sw  bd bh bw     strides, and what is cut off at the beginning (less than the stride)
-    filters                m's extent
 The epilogue has no more than a block; its row is m, its col the position in the plane. Work units: planes of y.
 """
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
+from pyruntime.ir.kernel import Tensor
+from pyruntime.ir.shape import AnyDim
+
 from ..printer.assembler import Function, Module
-from .arguments import KERNEL, load_words
+from .arguments import KERNEL, ArgumentBlock
 from .register_tile import Epilogue
 
-BUFFERS = ("z", "y")
-PARAMS = ("od", "oh", "ow", "ud", "uh", "uw", "sd", "sh", "sw", "bd", "bh", "bw", "filters")
+
+class Buffers(NamedTuple):
+    z: Tensor
+    y: Tensor
+
+
+class Params(NamedTuple):
+    od: AnyDim  # extents of y
+    oh: AnyDim
+    ow: AnyDim
+    ud: AnyDim  # of z
+    uh: AnyDim
+    uw: AnyDim
+    sd: AnyDim  # strides
+    sh: AnyDim
+    sw: AnyDim
+    bd: AnyDim  # elements to drop at the beginning, less than the stride
+    bh: AnyDim
+    bw: AnyDim
+    filters: AnyDim  # extent of m
+
+
+ARGUMENTS = ArgumentBlock(Buffers._fields, Params._fields, "y")
 
 
 def interleave(module: Module, name: str, *, epilogue: Epilogue, extra: int = 0) -> Function:
     """Emit the kernel (args, begin, end, tid); see the module's docstring for its argument block."""
     f = module.function(name, KERNEL)
     args, begin, end, _ = f.params
-    w = load_words(f, BUFFERS) | load_words(f, PARAMS, len(BUFFERS) + extra)
+    w = ARGUMENTS.load(f, extra)
     plane, phases, z, y, row = f.locals("i32", 5)
     o = {axis: f.local("i32") for axis in "dh"}
     f.emit(w["ud"], w["uh"], "i32.mul", w["uw"], "i32.mul").i32(2).emit("i32.shl").set(plane)
@@ -98,4 +120,4 @@ def _rest(
     f.release(first, last)
 
 
-__all__ = ["BUFFERS", "PARAMS", "interleave"]
+__all__ = ["ARGUMENTS", "Buffers", "Params", "interleave"]

@@ -21,10 +21,12 @@ speed.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 
 from ..printer.assembler import Function, Module
+from .arguments import ceil_div, minimum
 from .arithmetic import Arithmetic
 
 PANEL = 8
@@ -85,6 +87,46 @@ def block_function(module: Module, name: str) -> tuple[Function, dict[str, int]]
 def call_block(f: Function, target: Function, given: dict[str, int]) -> None:
     """Call a block function with locals by name."""
     f.emit(*[given[name] for name in BLOCK]).call(target)
+
+
+@contextmanager
+def block_of_unit(
+    f: Function, p: dict[str, int], unit: int, rows: tuple[int, int], cols: tuple[int, int]
+) -> Iterator[int]:
+    """Set row, rows, col and cols of p to the block of a work unit; row blocks vary fastest. rows, cols: locals of an
+    extent and of the size of its blocks. Yields a local with the rest of the unit's number."""
+    with f.scratch("i32", 2) as (count, rest):
+        for at, size, (extent, step), source in (("row", "rows", rows, unit), ("col", "cols", cols, rest)):
+            ceil_div(f, extent, step).set(count)
+            f.emit(source, count, "i32.rem_u", step, "i32.mul").set(p[at])
+            f.emit(extent, p[at], "i32.sub").set(p[size])
+            minimum(f, p[size], p[size], step)
+            f.emit(source, count, "i32.div_u").set(rest)
+        yield rest
+
+
+def set_flags(f: Function, to: int, k0: int, taken: int, k: int, accumulate: bool) -> None:
+    """to = FIRST on the first block of k (unless C is added to), LAST on the last."""
+    f.emit(k0, "i32.eqz").i32(0 if accumulate else FIRST).emit("i32.mul")
+    f.emit(k0, taken, "i32.add", k, "i32.ge_u").i32(LAST).emit("i32.mul", "i32.or").set(to)
+
+
+def call_units(
+    f: Function, unit: Function, scratch: int, rows: tuple[int, int], more: tuple[int | str, ...] = (),
+    start: Callable[[], None] = lambda: None,
+) -> None:  # fmt: skip
+    """Call `unit` (args, unit, scratch, reuse) for each work unit of a kernel. reuse: the unit before had the same
+    columns, so that scratch still has its panels; `more` may restrict that. rows: locals of the rows and of the size of
+    their blocks; start: emits code to run before the first unit."""
+    args, begin, end, _ = f.params
+    block, previous = f.locals("i32", 2)
+    f.i32(-1).set(previous)
+    start()
+    with f.until(begin, end):
+        f.emit(begin)
+        ceil_div(f, *rows).emit("i32.div_u").set(block)
+        f.emit(args, begin, scratch, block, previous, "i32.eq", *more).call(unit)
+        f.emit(block).set(previous)
 
 
 def store_part(module: Module) -> Function:

@@ -1,4 +1,4 @@
-"""The ways in which B of a product lies in memory (gemm.py), and how each becomes panels, a block of k at a time."""
+"""The right operand B of a product (layouts.py) for gemm.py: a block of k at a time as panels, or read in place."""
 
 from __future__ import annotations
 
@@ -7,22 +7,21 @@ from dataclasses import dataclass, replace
 from ..printer.assembler import Function, Module
 from .arguments import ceil_div, element
 from .arithmetic import Arithmetic
-from .dequantise import few_rows_nbits, pack_nbits
-from .gemv_integers import quantised_rows, row_bytes
-from .gemv_panels import few_panels
+from .dequantise import gemv_dequantised, pack_codes
+from .gemv_integers import gemv_integers, row_bytes
+from .gemv_panels import gemv_panels
 from .gemv_unpacked import cols_block, rows_block
+from .layouts import Dense, Layout, Packed
 from .pack_panels import pack_cols, pack_rows
-from .panel_order import FEW
+from .panel_order import GEMV_ROWS, StepWords
 from .register_tile import PANEL, Epilogue, call_block, pick_rows
-from .weight_codes import GROUP, KINDS, ROUND, FewBits
-
-HALVES = ("rows16", "cols16")
+from .weight_codes import GROUP, ROUND, WeightCodes
 
 
 @dataclass(frozen=True, slots=True)
 class Block:
     """The function being written and its locals: arguments by name, the block of C (BLOCK, and the batch as high and
-    low), the first k at hand, memory for panels, and whether that holds them already."""
+    low), the first k of the block, memory for panels, and whether that has them already."""
 
     f: Function
     arguments: dict[str, int]
@@ -32,27 +31,26 @@ class Block:
     reuse: int
 
 
-class Panels:
-    """Packed beforehand. `few_rows` is the block function that reads B as it lies, for up to `few` rows; None if none
-    can."""
+class PackedOperand:
+    """Panels. `gemv` is the block function that reads B in place, for up to `few` rows; None without one."""
 
-    def __init__(self, few_rows: Function | None, few: int) -> None:
-        self.few_rows, self.few = few_rows, few
+    def __init__(self, gemv: Function | None, few: int) -> None:
+        self.gemv, self.few = gemv, few
 
     def address(self, at: Block) -> Function:
-        """Push the address of B[batch][k0][col] as it lies."""
+        """Push the address of B[batch][k0][col] in place."""
         f = _matrix(at)  # col is a multiple of 8: panel col / 8 starts at col * K
         f.emit(at.block["col"], at.arguments["k"], "i32.mul", at.k0).i32(3).emit("i32.shl", "i32.add")
         return f.i32(2).emit("i32.shl", "i32.add")
 
     def stride(self, at: Block) -> Function:
-        """Push the bytes between panels, or between rows as they lie."""
+        """Push the bytes between panels, or between rows of a dense matrix."""
         return at.f.emit(at.arguments["k"]).i32(5).emit("i32.shl")
 
     def multiply_few(self, at: Block) -> None:
-        """By `few_rows`, all k."""
-        assert self.few_rows is not None
-        call_block(at.f, self.few_rows, at.block)
+        """Multiply all k by `gemv`."""
+        assert self.gemv is not None
+        call_block(at.f, self.gemv, at.block)
 
     def panels(self, at: Block) -> None:
         """Point the block's b and ldb to panels of its k and columns."""
@@ -60,11 +58,11 @@ class Panels:
         self.stride(at).set(at.block["ldb"])
 
 
-class Matrix(Panels):
-    """Row-major or transposed, of elements of so many bytes: packed into scratch."""
+class DenseOperand(PackedOperand):
+    """A matrix of elements of `size` bytes, packed into scratch by a pack function."""
 
-    def __init__(self, few_rows: Function | None, few: int, packer: Function, transposed: bool, size: int = 4) -> None:
-        super().__init__(few_rows, few)
+    def __init__(self, gemv: Function | None, few: int, packer: Function, transposed: bool, size: int = 4) -> None:
+        super().__init__(gemv, few)
         self.packer, self.transposed, self.size = packer, transposed, size
 
     def address(self, at: Block) -> Function:
@@ -88,12 +86,12 @@ class Matrix(Panels):
         self.stride(at).emit(at.block["k"], at.block["cols"], at.scratch, at.block["ldb"]).call(self.packer)
 
 
-class Codes(Matrix):
-    """Few bits: the steps are the first extra buffer, ldb is the k of one step (weight_codes.py)."""
+class QuantisedOperand(DenseOperand):
+    """Codes in panels. The argument ldb is the k of one step."""
 
-    def __init__(self, few_rows: Function, packer: Function, bits: FewBits, steps: int) -> None:
-        super().__init__(few_rows, FEW, packer, transposed=False)
-        self.bits, self.steps = bits, steps
+    def __init__(self, gemv: Function, packer: Function, layout: WeightCodes, steps: int) -> None:
+        super().__init__(gemv, GEMV_ROWS, packer, transposed=False)
+        self.layout, self.steps = layout, steps
 
     def address(self, at: Block) -> Function:
         at.f.emit(at.arguments["b"])
@@ -105,51 +103,51 @@ class Codes(Matrix):
     def column(self, at: Block) -> Function:
         """Push the bytes of a column."""
         f = at.f.emit(at.arguments["k"]).i32(ROUND - 1).emit("i32.add").i32(-ROUND).emit("i32.and")
-        return f.i32(self.bits.bits).emit("i32.mul").i32(3).emit("i32.shr_u")
+        return f.i32(self.layout.bits).emit("i32.mul").i32(3).emit("i32.shr_u")
 
     def multiply_few(self, at: Block) -> None:
-        if self.bits.digits:
+        if self.layout.digits:
             row = at.f.local("i32")
-            row_bytes(at.f, at.arguments["k"], at.arguments["ldb"], self.bits.digits).set(row)
+            row_bytes(at.f, at.arguments["k"], at.arguments["ldb"], self.layout.digits).set(row)
             at = replace(at, block=at.block | {"a": at.scratch, "lda": row})
         super().multiply_few(at)
 
     def pack(self, at: Block) -> None:
         f, w, p = at.f, at.arguments, at.block
         self.address(at).emit(p["args"]).mem("i32.load", 4 * self.steps)
-        ceil_div(f, w["k"], w["ldb"]).emit(p["col"], "i32.mul").i32(self.bits.steps // PANEL)
+        ceil_div(f, w["k"], w["ldb"]).emit(p["col"], "i32.mul").i32(self.layout.step_bytes // PANEL)
         f.emit("i32.mul", "i32.add")
         f.emit(at.k0, p["k"], w["k"], w["ldb"], p["cols"], at.scratch, p["ldb"]).call(self.packer)
 
 
-def right_operand(module: Module, kind: str, arithmetic: Arithmetic, tile: Epilogue, words: tuple[int, int]) -> Panels:
-    """What reads B of a kind that gemm.py names; words: of the argument block, the first extra buffer and ldb."""
+def right_operand(
+    module: Module, layout: Layout, arithmetic: Arithmetic, tile: Epilogue, words: StepWords
+) -> PackedOperand:
+    """words: of the argument block, for quantised weights"""
     few = few_rows(arithmetic)
-    if kind == "panels":
-        return Panels(few_panels(module, arithmetic, tile), few)
-    if kind in KINDS:
-        bits = KINDS[kind]
-        rows = (quantised_rows if bits.digits else few_rows_nbits)(module, bits, arithmetic, tile, words)
-        return Codes(rows, pack_nbits(module, bits, arithmetic), bits, words[0])
-    unpacked, pack = {"rows": (rows_block, pack_rows), "cols": (cols_block, pack_cols)}[kind[:4]]
-    half = kind in HALVES
-    block = unpacked(module, arithmetic, tile, half) if arithmetic.codes == 1 else None
-    return Matrix(block, few, pack(module, half), kind.startswith("cols"), 2 if half else 4)
+    if isinstance(layout, Packed):
+        return PackedOperand(gemv_panels(module, arithmetic, tile), few)
+    if isinstance(layout, Dense):
+        in_place, pack = (cols_block, pack_cols) if layout.transposed else (rows_block, pack_rows)
+        block = in_place(module, arithmetic, tile, layout.half) if arithmetic.codes == 1 else None
+        return DenseOperand(block, few, pack(module, layout.half), layout.transposed, layout.size)
+    gemv = (gemv_integers if layout.digits else gemv_dequantised)(module, layout, arithmetic, tile, words)
+    return QuantisedOperand(gemv, pack_codes(module, layout, arithmetic), layout, words.address)
 
 
 def few_rows(arithmetic: Arithmetic = Arithmetic.FUSED) -> int:
     """Up to this many rows, B is not packed.
 
-    Chromium 156, relaxed, "rows", K = N = 1024, GFLOP/s packed and not: 2 rows 13, 39; 4 rows 23, 39; 6 rows 33, 40;
+    Chromium 156, relaxed, row-major, K = N = 1024, GFLOP/s packed and not: 2 rows 13, 39; 4 rows 23, 39; 6 rows 33, 40;
     12 rows 44, 32; 24 rows 49, 36. With K = N = 256 they meet at 6 to 8 rows. One row: 30 to 35 (70 GB/s).
     """
     return pick_rows(arithmetic)
 
 
 def _matrix(at: Block, size: int = 4) -> Function:
-    """Push the address of the batch's matrix, of elements of so many bytes."""
+    """Push the address of the batch's matrix, of elements of `size` bytes."""
     w, p = at.arguments, at.block
-    return element(at.f, w["b"], (p["high"], w["tb"]), (p["low"], w["sb"]), size=size)
+    return element(at.f, w["b"], (p["high"], w["outer_b"]), (p["low"], w["stride_b"]), size=size)
 
 
-__all__ = ["HALVES", "Block", "Panels", "few_rows", "right_operand"]
+__all__ = ["Block", "PackedOperand", "few_rows", "right_operand"]

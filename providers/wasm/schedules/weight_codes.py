@@ -1,14 +1,14 @@
-"""Weights of few bits as they lie in memory, and how a group of them becomes floats in registers.
+"""The layout of quantised weights in memory, and the code that converts a group of them to floats in registers.
 
-Codes lie in panels of eight columns, [ceil(N / 8)][ceil(K / 16)] times four groups of four k:
-    2 bits: 8 bytes, of a column each, k in the lowest bits
-    4 bits: 16 bytes, of which the low halves are k and k + 1, the high halves k + 2 and k + 3, column by column
-    8 bits: 32 bytes, signed: k, k + 1, k + 2, k + 3 of eight columns each; where rows become integers
+Codes are in panels of eight columns, [ceil(N / 8)][ceil(K / 16)] times four groups of four k:
+    2 bits: 8 bytes, one for each column, k in the lowest bits
+    4 bits: 16 bytes, k and k + 1 in the low halves, k + 2 and k + 3 in the high halves, column by column
+    8 bits: 32 bytes, signed: k, k + 1, k + 2, k + 3 of eight columns each; if rows of A are quantised
             (gemv_integers.py) k and k + 1 column by column, then k + 2 and k + 3
     16 bits: 64 bytes, four k of eight columns; float16
-Steps: [ceil(N / 8)][blocks][8] floats, the scale of each column, or with zero points [..][2][8], also what is added:
-w = (code - middle) * scale + added. The middle is 2 of 2 bits, 8 of 4; codes of 8 bits lie without it. Half floats have
-no steps, but a byte that tells whether any of them is infinite or NaN.
+Steps: [ceil(N / 8)][blocks][8] floats, the scale of each column, or with zero points [..][2][8], the scale and the
+addend: w = (code - middle) * scale + addend. The middle is 2 for 2 bits, 8 for 4 bits, 0 for 8 bits (codes are stored
+signed). Half floats have no steps but a byte, 1 if any of them is infinite or NaN.
 """
 
 from __future__ import annotations
@@ -22,89 +22,78 @@ from .register_tile import PANEL
 
 GROUP = 4  # k at a time
 ROUND = 16  # k that panels are padded to
-Use = Callable[[int, int, int], None]  # of a row of a group, a half of its columns, and the local of these four
+Use = Callable[[int, int, int], None]  # (row of a group, half of its columns, local of these four floats)
 
 
 @dataclass(frozen=True, slots=True)
-class FewBits:
-    """zeros: codes have other zero points than the middle; digits, of 4 and 8 bits: few rows of A become integers of so
-    many int16 (gemv_integers.py)."""
+class WeightCodes:
+    """zeros: columns have zero points besides the middle; digits, of 4 and 8 bits: the int16 digits of an element of A
+    where one or two rows are quantised (gemv_integers.py), 0 if they stay float32."""
 
     bits: int
     zeros: bool = False
     digits: int = 0
 
     @property
-    def kind(self) -> str:
+    def name(self) -> str:
         return f"nbits{self.bits}{'z' * self.zeros}{'q' * self.digits}"
 
     @property
-    def group(self) -> int:
-        """Bytes of a group."""
+    def group_bytes(self) -> int:
         return GROUP * PANEL * self.bits // 8
 
     @property
-    def steps(self) -> int:
-        """Bytes of the steps of a block."""
+    def step_bytes(self) -> int:
+        """Bytes of the scales and zero points of a block."""
         return 0 if self.bits == 16 else 8 * PANEL if self.zeros else 4 * PANEL
 
     @property
-    def together(self) -> int:
-        """How many k of a column follow each other."""
-        return 2 if self.looked_up or self.digits else 1
+    def adjacent(self) -> int:
+        """How many k of a column are adjacent."""
+        return 2 if self.uses_tables or self.digits else 1
 
     @property
-    def looked_up(self) -> bool:
-        """Whether codes are found in tables."""
+    def uses_tables(self) -> bool:
+        """Whether codes become floats by a lookup table."""
         return self.bits <= 4
 
     @property
     def middle(self) -> int:
-        return 1 << (self.bits - 1) if self.looked_up else 0
+        return 1 << (self.bits - 1) if self.uses_tables else 0
 
 
-WIDTHS = ((2, 0), *[(bits, digits) for bits in (4, 8) for digits in (0, 1, 2)])
-KINDS = {
-    made.kind: made
-    for made in (
-        FewBits(16),
-        *[FewBits(bits, zeros, digits) for bits, digits in WIDTHS for zeros in (False, True)],
-    )
-}
+HALF_STEP = 2.0**112  # scale of the half floats that `values` makes: it only changes exponents
 
 
-HALF_STEP = 2.0**112  # what half floats are to be multiplied by: 1 / 2^112 rebiases exponents, and keeps digits
-
-
-def constants(f: Function, few: FewBits) -> list[int]:
-    """Locals of what `values` needs, set before the loop: V8 writes a constant anew at each use. Of half floats the
-    last is an i32 for callers to set, whether any is infinite or NaN."""
-    if few.bits == 16:  # sign and digits once they are shifted, an exponent that is special, what it lacks of a float's
+def value_constants(f: Function, layout: WeightCodes) -> list[int]:
+    """Locals for `values`, set before the loop because V8 materialises a constant at each use. Of half floats the last
+    is an i32 that callers set: whether any is infinite or NaN."""
+    if layout.bits == 16:  # masks of sign and digits, the exponent of infinities, the bits that a float's has besides
         words = [struct.pack("<H", 0x8FFF) * 8, *[struct.pack("<I", x) * 4 for x in (0x0F800000, 0x70000000)]]
-    elif few.looked_up:
-        mask = (1 << few.bits) - 1
-        halves = [struct.pack(">f", (code & mask) - few.middle)[:2] for code in range(16)]  # a float of so few digits
-        words = [bytes(half[n] for half in halves) for n in (0, 1)]  # is 0 below
+    elif layout.uses_tables:
+        mask = (1 << layout.bits) - 1
+        halves = [struct.pack(">f", (code & mask) - layout.middle)[:2] for code in range(16)]  # the lower bytes are 0
+        words = [bytes(half[n] for half in halves) for n in (0, 1)]
         words += [bytes([mask]) * 16, b"\0\0\xff\xff" * 4]
     else:
         words = []
     made = f.locals("v128", len(words))
     for to, word in zip(made, words, strict=True):
         f.v128(word).set(to)
-    return [*made, f.local("i32")] if few.bits == 16 else made
+    return [*made, f.local("i32")] if layout.bits == 16 else made
 
 
 def values(
-    f: Function, few: FewBits, code: int, kept: list[int], use: Use, relaxed: bool, rows: int = GROUP,
+    f: Function, layout: WeightCodes, code: int, constants: list[int], use: Use, relaxed: bool, rows: int = GROUP,
     careful: bool | None = None,
 ) -> None:  # fmt: skip
-    """The first rows of the group at an address, as floats: codes less their middle, or half floats / HALF_STEP.
-    careful: whether some of these may be infinite or NaN, if callers know."""
-    if few.bits == 16:
-        _half_floats(f, code, kept, use, rows, careful)
-    elif few.looked_up:
-        _looked_up(f, few.bits, code, kept, use, rows, "i8x16.relaxed_swizzle" if relaxed else "i8x16.swizzle")
-    elif few.together == 2:
+    """Emit `use` for the first rows of the group at an address, as floats: codes minus their middle, or half floats /
+    HALF_STEP. careful: whether these may be infinite or NaN, None if the caller does not know."""
+    if layout.bits == 16:
+        _half_floats(f, code, constants, use, rows, careful)
+    elif layout.uses_tables:
+        _by_tables(f, layout.bits, code, constants, use, rows, "i8x16.relaxed_swizzle" if relaxed else "i8x16.swizzle")
+    elif layout.adjacent == 2:
         _byte_pairs(f, code, use, rows)
     else:
         _bytes(f, code, use, rows)
@@ -133,9 +122,9 @@ def _byte_pairs(f: Function, code: int, use: Use, rows: int) -> None:
                     use(row + second, half, value)
 
 
-def _looked_up(f: Function, bits: int, code: int, kept: list[int], use: Use, rows: int, swizzle: str) -> None:
-    """By two tables: the first byte and the second of the float that each code is."""
-    first, second, mask, later = kept
+def _by_tables(f: Function, bits: int, code: int, constants: list[int], use: Use, rows: int, swizzle: str) -> None:
+    """Two tables have the first and the second byte of each code's float."""
+    first, second, mask, later = constants
     with f.scratch("v128", 4) as (both, one, two, value):
         for row in range(0, rows, 2):
             (_two_pairs if bits == 2 else _pairs)(f, code, row, one)
@@ -154,7 +143,7 @@ def _looked_up(f: Function, bits: int, code: int, kept: list[int], use: Use, row
 
 
 def _pairs(f: Function, code: int, row: int, to: int) -> None:
-    """Rows row and row + 1 of a group of 4 bits in the lowest bits of bytes, column by column; others above."""
+    """to = rows `row` and `row` + 1 of a group of 4 bits in the low bits of bytes, column by column."""
     f.emit(code).mem("v128.load")
     if row:
         f.i32(4).emit("i16x8.shr_u")
@@ -162,20 +151,20 @@ def _pairs(f: Function, code: int, row: int, to: int) -> None:
 
 
 def _two_pairs(f: Function, code: int, row: int, to: int) -> None:
-    """The same of 2 bits."""
+    """The same for 2 bits."""
     f.emit(code).mem("v128.load8x8_u").tee(to).i32(2 * row).emit("i16x8.shr_u")
     f.emit(to).i32(6 - 2 * row).emit("i16x8.shl", "v128.or").set(to)
 
 
-def _half_floats(f: Function, code: int, kept: list[int], use: Use, rows: int, careful: bool | None) -> None:
+def _half_floats(f: Function, code: int, constants: list[int], use: Use, rows: int, careful: bool | None) -> None:
     if careful is None:
-        f.emit(kept[-1])
+        f.emit(constants[-1])
         with f.if_():
-            _half_floats(f, code, kept, use, rows, careful=True)
+            _half_floats(f, code, constants, use, rows, careful=True)
             f.otherwise()
-            _half_floats(f, code, kept, use, rows, careful=False)
+            _half_floats(f, code, constants, use, rows, careful=False)
         return
-    digits, special, more, _ = kept
+    digits, special, more, _ = constants
     with f.scratch("v128", 3) as (low, high, value):
         for row in range(rows):
             f.emit(code).mem("v128.load", 16 * row).tee(low).i32(3).emit("i16x8.shr_s", digits, "v128.and")
@@ -189,4 +178,4 @@ def _half_floats(f: Function, code: int, kept: list[int], use: Use, rows: int, c
                 use(row, half, value)
 
 
-__all__ = ["GROUP", "HALF_STEP", "KINDS", "ROUND", "FewBits", "Use", "constants", "values"]
+__all__ = ["GROUP", "HALF_STEP", "ROUND", "Use", "WeightCodes", "value_constants", "values"]

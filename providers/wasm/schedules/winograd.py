@@ -8,10 +8,6 @@ product of U [M][C] with V [C][tiles], which register tiles do (register_tile.py
 Four tiles side by side are a *quad*, the four lanes of every transform. A work unit is a few whole rows of tiles, so
 that its outputs are whole rows of y, and a group of filters.
 
-Argument block: buffers x u y bias scratch, then extra ones for the epilogue, then PARAMS:
-    batch c m ih iw oh ow ph pw   extents; pads at the beginning
-    th quads                      rows of tiles, quads in one
-    tr mg bytes                   of a unit: rows of tiles, filters; scratch of a thread in bytes
 An element of x and u is a float or, of INT16, the codes of two channels; y is int32 then.
 Accuracy of floats: with these points the largest error is about 3e-6 of the largest output (256 channels), a quarter of
 that with the usual points 0, +-1, +-2, and six times that of the direct sum.
@@ -20,20 +16,58 @@ that with the usual points 0, +-1, +-2, and six times that of the direct sum.
 from __future__ import annotations
 
 import struct
+from typing import NamedTuple
 
 from pyruntime.ir import shape as sh
+from pyruntime.ir.kernel import Tensor
 from pyruntime.ir.shape import AnyDim
 
 from ..printer.assembler import Function, Module
-from .arguments import KERNEL, ceil_div, load_words, minimum
+from .arguments import KERNEL, ArgumentBlock, ceil_div, minimum
 from .arithmetic import Arithmetic
-from .register_tile import BLOCK, FIRST, LAST, Epilogue, apply_epilogue, call_block, panels_block, store_part
+from .register_tile import (
+    BLOCK,
+    FIRST,
+    LAST,
+    Epilogue,
+    apply_epilogue,
+    call_block,
+    call_units,
+    panels_block,
+    store_part,
+)  # fmt: skip
 from .winograd_forms import FLOATS, INTEGERS, Form
 
-BUFFERS = ("x", "u", "y", "bias", "scratch")
-PARAMS = ("batch", "c", "m", "ih", "iw", "oh", "ow", "ph", "pw", "th", "quads", "tr", "mg", "bytes")
 TILES = 64  # of 16 outputs, in a work unit
 CHUNK = 32  # filters whose products stand before they are transformed back
+
+
+class Buffers(NamedTuple):
+    x: Tensor
+    u: Tensor
+    y: Tensor
+    bias: Tensor  # read by epilogues that have one
+    scratch: Tensor
+
+
+class Params(NamedTuple):
+    batch: AnyDim
+    c: AnyDim  # channels
+    m: AnyDim  # filters
+    ih: AnyDim  # extents of the input
+    iw: AnyDim
+    oh: AnyDim  # of the output
+    ow: AnyDim
+    ph: AnyDim  # pads at the beginning
+    pw: AnyDim
+    th: AnyDim  # rows of tiles
+    quads: AnyDim  # of a row of tiles
+    tr: AnyDim  # rows of tiles of a unit
+    mg: AnyDim  # filters of a unit
+    bytes: AnyDim  # of a thread's scratch
+
+
+ARGUMENTS = ArgumentBlock(Buffers._fields, Params._fields, "y")
 
 
 def form_of(arithmetic: Arithmetic) -> Form:
@@ -90,13 +124,13 @@ def _row(f: Function, form: Form, base: int, masks: list[int], offsets: list[int
             f.emit(temp, x).mem("v128.store", 16 * (at + j))
 
 
-def _input(module: Module, form: Form, first: int) -> Function:
+def _input(module: Module, form: Form, extra: int) -> Function:
     """(args, x, ty, rows, v, temp, step): V of these rows of tiles; `step` bytes from one point to the next."""
 
     def make() -> Function:
         f = module.function("winograd_input", ["i32"] * 7, export=False)
         _, x, ty, rows, v, temp, step = f.params
-        w = load_words(f, PARAMS, first)
+        w = ARGUMENTS.load(f, extra, ())
         r, q, number, c, source, to, pointer, base, plane = f.locals("i32", 9)
         lines = f.locals("i32", form.side)
         offsets, masks = f.locals("i32", form.loads), f.locals("v128", form.loads)
@@ -127,7 +161,7 @@ def _input(module: Module, form: Form, first: int) -> Function:
                     f.emit(source, plane, "i32.add").set(source).add(to, 32)
         return f
 
-    return module.once(("winograd_input", form.step, first), make)
+    return module.once(("winograd_input", form.step, extra), make)
 
 
 def _down(f: Function, form: Form, temp: int, to: int, pointer: int, step: int) -> None:
@@ -148,7 +182,7 @@ def _down(f: Function, form: Form, temp: int, to: int, pointer: int, step: int) 
 # ── output ────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def _output(module: Module, form: Form, epilogue: Epilogue, first: int) -> Function:
+def _output(module: Module, form: Form, epilogue: Epilogue, extra: int) -> Function:
     """(args, products, step, ld, y, bias, row, rows, ty, trows, temp): outputs of `rows` filters from `row`. products:
     [points] `step` bytes apart of [rows] `ld` bytes apart; y: the plane of the first filter."""
 
@@ -157,7 +191,7 @@ def _output(module: Module, form: Form, epilogue: Epilogue, first: int) -> Funct
         f = module.function("winograd_output", ["i32"] * 11, export=False)
         names = ("args", "products", "step", "ld", "y", "bias", "row", "rows", "ty", "trows", "temp")
         p = dict(zip(names, f.params, strict=True))
-        w = load_words(f, PARAMS, first)
+        w = ARGUMENTS.load(f, extra, ())
         n, r, q, source, plane = f.locals("i32", 5)
         f.emit(w["oh"], w["ow"], "i32.mul").i32(2).emit("i32.shl").set(plane)
         with f.until(n, p["rows"]):
@@ -171,7 +205,7 @@ def _output(module: Module, form: Form, epilogue: Epilogue, first: int) -> Funct
             f.emit(p["y"], plane, "i32.add").set(p["y"]).add(p["row"], 1)
         return f
 
-    return module.once(("winograd_output", form.step, epilogue.key(), first), make)
+    return module.once(("winograd_output", form.step, epilogue.key(), extra), make)
 
 
 def _quad(
@@ -219,13 +253,13 @@ def _store(f: Function, p: dict[str, int], epilogue: Epilogue, values: list[int]
 # ── units ─────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def _unit(module: Module, arithmetic: Arithmetic, epilogue: Epilogue, first: int) -> Function:
+def _unit(module: Module, arithmetic: Arithmetic, epilogue: Epilogue, extra: int) -> Function:
     """(args, unit, scratch, reuse): reuse: scratch already holds the unit's V."""
     panels, form = panels_block(module, arithmetic, Epilogue()), form_of(arithmetic)
-    forward, backward = _input(module, form, first), _output(module, form, epilogue.tile(), first)
+    forward, backward = _input(module, form, extra), _output(module, form, epilogue.tile(), extra)
     f = module.function("winograd_unit", ["i32"] * 4, export=False)
     args, unit, scratch, reuse = f.params
-    w = load_words(f, BUFFERS) | load_words(f, PARAMS, first)
+    w = ARGUMENTS.load(f, extra)
     p = {name: f.local("i32") for name in BLOCK}
     count, ty, rows, end, columns, v_step, y_step, products, temp, point = f.locals("i32", 10)
     f.emit(args).set(p["args"])
@@ -283,16 +317,10 @@ def winograd(
 ) -> Function:
     """Emit the kernel (args, begin, end, tid); see the module's docstring for its argument block."""
     epilogue = Epilogue() if epilogue is None else epilogue
-    first = len(BUFFERS) + extra
-    key = ("winograd_unit", arithmetic, epilogue.block_key(), first)
-    unit = module.once(key, lambda: _unit(module, arithmetic, epilogue, first))
+    key = ("winograd_unit", arithmetic, epilogue.block_key(), extra)
+    unit = module.once(key, lambda: _unit(module, arithmetic, epilogue, extra))
     f = module.function(name, KERNEL)
-    args, begin, end, tid = f.params
-    w = load_words(f, ("scratch",), BUFFERS.index("scratch")) | load_words(f, PARAMS, first)
-    block, previous = f.locals("i32", 2)
-    f.emit(w["bytes"], tid, "i32.mul", w["scratch"], "i32.add").set(w["scratch"]).i32(-1).set(previous)
-    with f.until(begin, end):
-        f.emit(begin)
-        ceil_div(f, w["m"], w["mg"]).emit("i32.div_u").set(block)
-        f.emit(args, begin, w["scratch"], block, previous, "i32.eq").call(unit).emit(block).set(previous)
+    w = ARGUMENTS.load(f, extra, ("scratch",))
+    f.emit(w["bytes"], f.params[-1], "i32.mul", w["scratch"], "i32.add").set(w["scratch"])
+    call_units(f, unit, w["scratch"], (w["m"], w["mg"]))
     return f

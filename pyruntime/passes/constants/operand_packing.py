@@ -39,7 +39,7 @@ def _operand(call: Call, n: int, init: Block, routine: Routine, packed: dict[obj
         packing.node = call.node
         init.kernels.append(packing)
     call.args = (*call.args[:n], packed[key], *call.args[n + 1 :])
-    call.attrs = {**call.attrs, f"packed{n}": True}
+    call.packed |= {n}
 
 
 __all__ = ["pack"]

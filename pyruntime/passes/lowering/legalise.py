@@ -23,8 +23,10 @@ def legalise(block: Block, routines: Mapping[str, Routine]) -> None:
             raise UnsupportedOp(
                 f'no provider has a routine "{kernel.routine}"', node=kernel.node, hint=f"routines are {names}"
             )
-        before = routine.prepare(kernel)
-        return [*before, kernel if routine.claims(kernel) else kernel.definition()]
+        *before, last = routine.prepare(kernel) or [kernel]
+        if isinstance(last, Call) and not routines[last.routine].claims(last):
+            last = last.definition()
+        return [*before, last]
 
     rewrite_kernels(block, legal)
 

@@ -1,0 +1,43 @@
+"""Calls of the kernels of gemm.py."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import partial
+from typing import Any
+
+from pyruntime.codegen.block_epilogue import Groups
+from pyruntime.codegen.provider import Invocation
+from pyruntime.ir.kernel import Call, Tensor
+
+from ..schedules import gemm
+from ..schedules.layouts import Layout, Packed
+from .base import arithmetic, fused_epilogue, scratch, sum_type
+
+
+def product_call(
+    writer: Any, call: Call, layout: Layout, groups: Groups, a: Tensor, b: Tensor, params: gemm.Params,
+    steps: Sequence[Tensor] = (), label: str = "",
+) -> Invocation:  # fmt: skip
+    """A call of gemm.py; steps: one tensor, of quantised weights."""
+    fused = fused_epilogue(writer, call, groups, gemm.arguments_of(layout), sum_type(call))
+    own = [] if isinstance(layout, Packed) else [scratch(gemm.scratch_bytes(params.nc, params.kc) * writer.threads)]
+    c, sums = fused.result or call.out, arithmetic(writer, call)
+    kernel = partial(gemm.matmul, writer.module, layout=layout, arithmetic=sums)
+    buffers = (*gemm.Buffers(a, b, c, fused.bias or c, own[0] if own else c), *steps)
+    units, label = gemm.units(params.m, params.n, params.batch, params.mc, params.nc), label or f"matmul_{layout.name}"
+    return fused.invocation(writer, call, kernel, ("matmul", layout, sums), label, buffers, params, units, own)
+
+
+def pack_call(
+    writer: Any, call: Call, transposed: bool, buffers: gemm.PackBuffers, params: gemm.PackParams,
+    own: Sequence[Tensor] = (),
+) -> Invocation:  # fmt: skip
+    """A call of `gemm.pack_b`; own: tensors that live for this call only."""
+    key = ("pack_b", transposed)
+    f = writer.function(key, lambda name: gemm.pack_b(writer.module, name, transposed), "pack_b")
+    units = gemm.pack_units(params.n, params.batch)
+    return Invocation(f.name, list(buffers), list(params), units, call.node, list(own))
+
+
+__all__ = ["pack_call", "product_call"]

@@ -1,0 +1,37 @@
+"""How the right operand B of a product lies in memory. `name` is part of the names of functions."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from .weight_codes import WeightCodes
+
+
+@dataclass(frozen=True, slots=True)
+class Packed:
+    """Panels [ceil(N / 8)][K][8], written by `gemm.pack_b` once for weights."""
+
+    name: ClassVar[str] = "panels"
+
+
+@dataclass(frozen=True, slots=True)
+class Dense:
+    """A matrix [K][N] with n contiguous or, `transposed`, [N][K] with k contiguous; of float32 or, `half`, float16."""
+
+    transposed: bool = False
+    half: bool = False
+
+    @property
+    def name(self) -> str:
+        return ("cols" if self.transposed else "rows") + "16" * self.half
+
+    @property
+    def size(self) -> int:
+        """Bytes of an element."""
+        return 2 if self.half else 4
+
+
+Layout = Packed | Dense | WeightCodes
+
+__all__ = ["Dense", "Layout", "Packed", "WeightCodes"]
