@@ -1,9 +1,9 @@
-// Writes the JavaScript part of docs/compatibility.md: each public member of onnxruntime-common's types, and what it is
-// here. Those of onnxruntime-web are the same: its types export them all.
+// Writes the JavaScript part of docs/compatibility.md: each public member of onnxruntime-common's types, which
+// onnxruntime-web exports too, and how this package's differs.
 //
 // node scripts/compatibility.mjs [--check]
 //
-// A remark on a member that is none is an error, and so is an option that web/page/options/options.js has no entry for.
+// Errors: a remark on a name that is not a member; an option without an entry in web/page/options/options.js.
 
 import { readFile, writeFile } from 'node:fs/promises';
 import { dirname, join } from 'node:path';
@@ -16,75 +16,57 @@ const PAGE = join(ROOT, 'docs', 'compatibility.md');
 const TYPES = join(ROOT, 'node_modules', 'onnxruntime-common', 'dist', 'esm', 'index.d.ts');
 const [BEGIN, END] = ['<!-- JavaScript: scripts/compatibility.mjs -->\n', '\n<!-- end of JavaScript -->'];
 
-const ELSEWHERE = 'refused: it is no provider of the web here; names that nobody has registered are left out with a warning, and with no other name refused';
-const TOLD = 'no effect, with a warning: ';
+const ELSEWHERE = 'refused: it is no provider of pages; a name that nobody registered is left out with a warning, and refused if it is the only one';
+const NO_WEBGL = 'no effect, with a warning: there is no WebGL provider';
 const REFUSED_TENSOR = 'differs: such tensors are refused as feeds and fetches';
-const PLANNED = `${TOLD}false, as memory is planned by the compiler`;
+/** @param {string[]} names @param {string} remark */
+const all = (names, remark) => Object.fromEntries(names.map((name) => [name, remark]));
+
+/** Members that differ. `TABLES` knows the options that have no effect. */
 const REMARKS = {
-  'Env.debug': 'differs: true tells all messages, as `logLevel` "verbose" does',
-  'Env.logLevel': 'differs: it may change at any time',
+  'Env.debug': 'differs: true prints all messages, as `logLevel` "verbose" does',
+  'Env.logLevel': 'differs: may change at any time',
   'Env.versions': "differs: `web` is this package's version",
-  'Env.webgl': `${TOLD}there is no WebGL provider`,
-  'Env.WasmFilePaths': "differs: `mjs` of worker.mjs, `wasm` of pyodide.asm.wasm; others' are passed over with a warning",
-  'Env.WasmPathPrefix': "differs: a folder without this package's files is passed over with a warning",
-  'Env.WebAssemblyFlags.initTimeout': `${TOLD}give \`create\` a signal`,
+  'Env.webgl': NO_WEBGL,
+  'Env.WasmFilePaths': "differs: `mjs` is the address of worker.mjs, `wasm` that of pyodide.asm.wasm; files of other packages are ignored with a warning",
+  'Env.WasmPathPrefix': "differs: a folder without this package's files is ignored with a warning",
   'Env.WebAssemblyFlags.numThreads': 'differs: may change before each session; without it as many as there are processors, four at most',
   'Env.WebAssemblyFlags.proxy': 'differs: the engine is always in a worker; true keeps short runs there, too',
-  'Env.WebAssemblyFlags.simd': 'differs: relaxed SIMD is used where the browser has it, unless it is "fixed"; code without SIMD is not written',
-  'Env.WebAssemblyFlags.wasmBinary': `${TOLD}it is onnxruntime's`,
+  'Env.WebAssemblyFlags.simd': 'differs: kernels use relaxed SIMD if the browser has it, unless it is "fixed"; there is no code without SIMD',
   'Env.WebAssemblyFlags.trace': 'differs: `create` and `run` are traced',
-  'Env.WebAssemblyFlags.wasmPaths': "differs: of this package's files; others' are passed over with a warning",
-  'Env.WebGpuProfilingDataV1': "differs: of our kernels: `kernelName` is the node, `programName` the kernel; times in nanoseconds since the run's first kernel",
-  'Env.WebGpuProfilingDataV1TensorMetadata': "differs: one for all buffers of a kernel, in bytes",
+  'Env.WebAssemblyFlags.wasmPaths': "differs: addresses of this package's files; files of other packages are ignored with a warning",
+  'Env.WebGpuProfilingDataV1': "differs: describes our kernels: `kernelName` is the node, `programName` the kernel; times are nanoseconds after the run's first kernel",
+  'Env.WebGpuProfilingDataV1TensorMetadata': 'differs: one for all buffers of a kernel, in bytes',
   'Env.trace': 'differs: `create` and `run` are traced',
-  'Env.WebGLFlags': `${TOLD}there is no WebGL provider`,
-  'Env.WebGpuFlags.adapter': "differs: counts for sessions created after it is set, and again; reading gives the adapter after the first session on the GPU",
-  'Env.WebGpuFlags.device': "differs: counts for sessions created after it is set, at any time; what it reads is of the page, and sessions move there once they meet its buffers",
-  'Env.WebGpuFlags.powerPreference': 'differs: "high-performance" where nothing is said; counts before the first session on the GPU',
-  'Env.WebGpuFlags.validateInputContent': 'no effect: indices are always checked',
-  'InferenceSession.endProfiling': 'differs: prints the trace, for Chrome\'s viewer or Perfetto, and gives it as text; kernels of one run stand one after the other, each called on one thread',
-  'InferenceSession.release': 'differs: a second one does nothing',
+  'Env.WebGLFlags': NO_WEBGL,
+  'Env.WebGpuFlags.adapter': 'differs: acts on sessions created after it is set, and may be set again; reading gives the adapter after the first session on the GPU',
+  'Env.WebGpuFlags.device': "differs: acts on sessions created after it is set, at any time; reading gives the page's device, and sessions move there when they get its buffers",
+  'Env.WebGpuFlags.powerPreference': 'differs: "high-performance" by default; acts before the first session on the GPU',
+  'InferenceSession.endProfiling': "differs: prints the trace, for Chrome's viewer or Perfetto, and returns it as text; it shows the kernels of a run one after the other, each on one thread",
+  'InferenceSession.release': 'differs: a second call does nothing',
   'InferenceSession.run': 'differs: a feed may be an array of tensors (a sequence) or null (an absent optional); errors are [ours](api.md#errors)',
-  'InferenceSession.startProfiling': 'differs: begins a trace; without effect in onnxruntime-web',
-  'InferenceSession.RunOptions.extra': 'differs: `memory.enable_memory_arena_shrinkage` acts; others are told of',
-  'InferenceSession.RunOptions.logVerbosityLevel': `${TOLD}verbose messages are of one kind`,
+  'InferenceSession.startProfiling': 'differs: begins a trace; has no effect in onnxruntime-web',
+  'InferenceSession.RunOptions.extra': 'differs: `memory.enable_memory_arena_shrinkage` acts; other entries give a warning',
   'InferenceSession.RunOptions.tag': 'differs: names the run in messages',
-  'InferenceSession.RunOptions.terminate': 'differs: may be set while the run goes on: `Terminated`',
-  'InferenceSession.SessionOptions.enableCpuMemArena': PLANNED,
-  'InferenceSession.SessionOptions.enableMemPattern': PLANNED,
-  'InferenceSession.SessionOptions.enableGraphCapture': 'differs: outputs are left on the GPU; plans are kept for every session, feeds may lie anywhere',
-  'InferenceSession.SessionOptions.enableProfiling': 'differs: the trace has kernels, those on the GPU in a row of their own, timed by `timestamp-query` where the adapter has it',
-  'InferenceSession.SessionOptions.executionMode': `${TOLD}"parallel", as kernels run one after the other, each on all threads`,
-  'InferenceSession.SessionOptions.executionProviders': 'differs: "webgpu", "wasm", "cpu" and [those that you bring](extending.md#providers); without any, "wasm"',
-  'InferenceSession.SessionOptions.extra': 'differs: `session.disable_program_cache` acts; what asks for another engine is refused, others are told of',
-  'InferenceSession.SessionOptions.graphOptimizationLevel': 'differs: what a level does is told in [api.md](api.md)',
-  'InferenceSession.SessionOptions.interOpNumThreads': `${TOLD}more than one, as kernels run one after the other`,
-  'InferenceSession.SessionOptions.logVerbosityLevel': `${TOLD}verbose messages are of one kind`,
+  'InferenceSession.RunOptions.terminate': 'differs: may be set during the run: `Terminated`',
+  'InferenceSession.SessionOptions.enableGraphCapture': 'differs: outputs stay on the GPU; every session keeps its plans, and feeds may be anywhere',
+  'InferenceSession.SessionOptions.enableProfiling': 'differs: the trace has the kernels, those on the GPU in a row of their own, timed by `timestamp-query` if the adapter has it',
+  'InferenceSession.SessionOptions.executionProviders': 'differs: "webgpu", "wasm", "cpu" and [those that you bring](extending.md#providers); "wasm" by default',
+  'InferenceSession.SessionOptions.extra': 'differs: `session.disable_program_cache` acts; entries that ask for another engine are refused, others give a warning',
+  'InferenceSession.SessionOptions.graphOptimizationLevel': 'differs: [api.md](api.md#options) says what a level does',
   'InferenceSession.SessionOptions.optimizedModelFilePath': 'refused: an optimised model is no ONNX graph here; `pyruntime export` writes Programs',
   'InferenceSession.SessionOptions.preferredOutputLocation': 'differs: "cpu" and "gpu-buffer"; "gpu-buffer" is refused without the provider "webgpu", others always',
-  'InferenceSession.SessionOptions.profileFilePrefix': `${TOLD}a page cannot write files`,
-  'InferenceSession.CpuExecutionProviderOption.useArena': PLANNED,
-  ...Object.fromEntries(['storageBuffer', 'uniformBuffer', 'queryResolveBuffer', 'defaultBuffer']
-    .map((name) => [`InferenceSession.WebGpuExecutionProviderOption.${name}CacheMode`, `${TOLD}buffers are those of the plan`])),
-  'InferenceSession.WebGpuExecutionProviderOption.enableRobustness': `${TOLD}accesses are always within bounds`,
-  'InferenceSession.WebGpuExecutionProviderOption.forceCpuNodeNames': `${TOLD}nodes run on the GPU where it pays`,
-  'InferenceSession.WebGpuExecutionProviderOption.preferredLayout': `${TOLD}the compiler chooses it`,
-  'InferenceSession.WebGpuExecutionProviderOption.validationMode': `${TOLD}the browser validates all commands`,
-  ...Object.fromEntries(['CoreMLExecutionProviderOption', 'CudaExecutionProviderOption', 'DmlExecutionProviderOption', 'NnapiExecutionProviderOption',
+  ...all(['CoreMLExecutionProviderOption', 'CudaExecutionProviderOption', 'DmlExecutionProviderOption', 'NnapiExecutionProviderOption',
     'QnnExecutionProviderOption', 'TensorRtExecutionProviderOption', 'WebGLExecutionProviderOption', 'WebNNContextOptions', 'WebNNExecutionProviderName',
     'WebNNExecutionProviderOption', 'WebNNOptionsWebGpu', 'WebNNOptionsWithMLContext', 'WebNNOptionsWithoutMLContext', 'XnnpackExecutionProviderOption']
-    .map((name) => [`InferenceSession.${name}`, ELSEWHERE])),
-  ...Object.fromEntries(['coreml', 'cuda', 'dml', 'nnapi', 'qnn', 'tensorrt', 'webgl', 'webnn', 'xnnpack']
-    .map((name) => [`InferenceSession.ExecutionProviderOptionMap.${name}`, ELSEWHERE])),
-  'MLTensorConstructorParameters': REFUSED_TENSOR,
-  ...Object.fromEntries(['TensorConstructor', 'TensorFactory'].flatMap((name) => [
-    [`${name}.fromMLTensor`, REFUSED_TENSOR],
-    [`${name}.fromTexture`, REFUSED_TENSOR],
-  ])),
-  'TextureConstructorParameters': REFUSED_TENSOR,
+    .map((name) => `InferenceSession.${name}`), ELSEWHERE),
+  ...all(['coreml', 'cuda', 'dml', 'nnapi', 'qnn', 'tensorrt', 'webgl', 'webnn', 'xnnpack']
+    .map((name) => `InferenceSession.ExecutionProviderOptionMap.${name}`), ELSEWHERE),
+  ...all(['MLTensorConstructorParameters', 'TextureConstructorParameters'], REFUSED_TENSOR),
+  ...all(['TensorConstructor', 'TensorFactory'].flatMap((name) => [`${name}.fromMLTensor`, `${name}.fromTexture`]), REFUSED_TENSOR),
 };
 
-/** Options in the types, and the tables that must have an entry for each. */
+/** The interfaces of options in the types, and our tables, which must have an entry for each option. */
 const TABLES = {
   'InferenceSession.SessionOptions': SESSION,
   'InferenceSession.RunOptions': RUN,
@@ -96,7 +78,7 @@ const TABLES = {
   'Env.WebGpuFlags': ENV.webgpu,
 };
 
-/** Names of all that the types export: of declarations, and of the members of interfaces in them. @returns {string[]} */
+/** Names of all declarations that the types export, and of the members of interfaces. @returns {string[]} */
 function members() {
   const program = ts.createProgram([TYPES], { module: ts.ModuleKind.ESNext, moduleResolution: ts.ModuleResolutionKind.Bundler, target: ts.ScriptTarget.ESNext, types: [] });
   const checker = program.getTypeChecker();
@@ -126,17 +108,19 @@ function missing(names) {
   return [...unknown, ...options];
 }
 
-/** A remark on a type is one on its members. @param {string} name @returns {string} */
+/** What a member is here. A remark on a type holds for its members. @param {string} name @returns {string} */
 function remark(name) {
   const owner = ownerOf(name);
-  return /** @type {Record<string, string>} */ (REMARKS)[name] ?? (isType(owner) ? remark(owner) : 'same');
+  const option = /** @type {Record<string, import('../web/page/options/option_kinds.js').Table>} */ (TABLES)[owner]?.[name.slice(owner.length + 1)];
+  const noEffect = option?.noEffect && `no effect, with a warning: ${option.noEffect}`;
+  return /** @type {Record<string, string>} */ (REMARKS)[name] ?? noEffect ?? (isType(owner) ? remark(owner) : 'same');
 }
 
 /** @param {string} name */
 const ownerOf = (name) => name.slice(0, Math.max(0, name.lastIndexOf('.')));
-/** Env and InferenceSession are types and namespaces of others: their remarks, if any, would be on themselves. @param {string} name */
+/** Env and InferenceSession are namespaces, too: a remark on them does not hold for their members. @param {string} name */
 const isType = (name) => name !== '' && name !== 'Env' && name !== 'InferenceSession' && name !== 'Tensor';
-/** A member that is what its type is has no row. @param {string} name */
+/** A member has no row if its remark is that of its type. @param {string} name */
 const isListed = (name) => !isType(ownerOf(name)) || remark(name) !== remark(ownerOf(name));
 
 const names = members();

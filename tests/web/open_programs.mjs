@@ -1,4 +1,4 @@
-// Opens every program 0.pyrt, 1.pyrt, … of a folder and prints what is said of each: a JSON list, "" for one that is fine.
+// Opens every program 0.pyrt, 1.pyrt, … of a folder and prints the error of each: a JSON list, "" for one that is fine.
 // Usage: node open_programs.mjs FOLDER
 
 import { existsSync, readFileSync } from 'node:fs';

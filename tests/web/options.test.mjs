@@ -22,9 +22,9 @@ const QUIET = {
 };
 
 test('what acts is not told of', () => {
-  const { params: { options, limits, said }, preferred } = sessionOptions(QUIET);
+  const { params: { options, limits, logOptions }, preferred } = sessionOptions(QUIET);
   assert.deepEqual(options, { executionProviders: ['webgpu', 'cpu', 'wasm'], graphOptimizationLevel: 'layout', disabledPasses: [], freeDimensionOverrides: { batch: 1 } });
-  assert.deepEqual([limits, said, preferred], [{ memoryLimit: 1 }, { least: 2, id: 'mine' }, { y: 'gpu-buffer' }]);
+  assert.deepEqual([limits, logOptions, preferred], [{ memoryLimit: 1 }, { least: 2, id: 'mine' }, { y: 'gpu-buffer' }]);
   assert.deepEqual(told, []);
 });
 
@@ -125,7 +125,7 @@ test('env that cannot be', () => {
 
 test('run options', () => {
   const given = { logSeverityLevel: 0, tag: 'first', terminate: false, extra: { memory: { enable_memory_arena_shrinkage: 'cpu:0' } } };
-  assert.deepEqual(runOptions(given, { least: 3, id: 's' }), { given, said: { least: 0, id: 's first' }, shrinks: true });
+  assert.deepEqual(runOptions(given, { least: 3, id: 's' }), { given, logOptions: { least: 0, id: 's first' }, shrinks: true });
   assert.equal(runOptions(undefined), null);
   runOptions({ logVerbosityLevel: 1, terminated: true, extra: { gpu_graph_id: '1' } });
   assert.deepEqual(told.map((text) => text.match(/"[\w.]+"/)?.[0]), ['"logVerbosityLevel"', '"terminated"', '"gpu_graph_id"']);

@@ -1,4 +1,4 @@
-// A Program as a file: there and back, and what is said of damaged ones. (What its header may hold: tests/test_contract.py.)
+// A Program as a file: written and read back, and the errors of damaged ones. (What its header may hold: tests/test_contract.py.)
 
 import assert from 'node:assert/strict';
 import { test } from 'node:test';

@@ -1,47 +1,47 @@
-// Messages of the engine, by severity: all of the page, its worker and its threads go to the console through here.
+// Messages of the engine, by severity. The page, its worker and its threads print all of theirs here.
 
-/** The field's names, in onnxruntime's order: options name them by their numbers. */
+/** onnxruntime's names, in its order: options use their numbers. */
 export const SEVERITIES = /** @type {const} */ (['verbose', 'info', 'warning', 'error', 'fatal']);
 const PRINT = /** @type {const} */ (['debug', 'info', 'warn', 'error', 'error']);
 
-/** @typedef {{ least?: number, id?: string }} Said what a session or a run says of its messages: the least severity, a name */
+/** Of a session or a run: the least severity of messages to print, and a name to print with them. @typedef {{ least?: number, id?: string }} LogOptions */
 
-/** Of messages that nobody says anything of. In pages env.logLevel tells the severity. */
+/** Defaults of all messages. In pages env.logLevel decides `least`. */
 export const logging = {
   least: () => 2,
-  /** @type {Said} of what runs now (`during`) */
-  said: {},
+  /** @type {LogOptions} of the session for which code runs (`during`) */
+  options: {},
 };
 
 /**
- * Whether it was told. A function makes the message only if it is.
- * @param {typeof SEVERITIES[number]} severity @param {string | (() => string)} message @param {Said} [said]
+ * Prints a message if it is severe enough, and returns whether it is. A function makes the message on demand.
+ * @param {typeof SEVERITIES[number]} severity @param {string | (() => string)} message @param {LogOptions} [options]
  */
-export function log(severity, message, { least, id } = logging.said) {
+export function log(severity, message, { least, id } = logging.options) {
   const level = SEVERITIES.indexOf(severity);
   if (level < (least ?? logging.least())) return false;
   console[PRINT[level]](`pyruntime${id ? ` ${id}` : ''}: ${typeof message === 'string' ? message : message()}`);
   return true;
 }
 
-/** @param {string} message @param {Said} [said] */
-export const warn = (message, said) => log('warning', message, said);
+/** @param {string} message @param {LogOptions} [options] */
+export const warn = (message, options) => log('warning', message, options);
 
-/** @type {Set<string>} */
-const told = new Set();
+/** @type {Set<string>} keys of messages */
+const printed = new Set();
 
-/** @param {string} message @param {Said} [said] @param {string} [key] of messages that say the same */
-export function warnOnce(message, said, key = message) {
-  if (!told.has(key) && warn(message, said)) told.add(key);
+/** @param {string} message @param {LogOptions} [options] @param {string} [key] the same for messages of which one is enough */
+export function warnOnce(message, options, key = message) {
+  if (!printed.has(key) && warn(message, options)) printed.add(key);
 }
 
-/** What Python says meanwhile is of this session. @template T @param {Said | undefined} said @param {() => T} action @returns {T} */
-export function during(said, action) {
-  const before = logging.said;
-  logging.said = said ?? {};
+/** Messages that Python prints in the action belong to the session of these options. @template T @param {LogOptions | undefined} options @param {() => T} action @returns {T} */
+export function during(options, action) {
+  const before = logging.options;
+  logging.options = options ?? {};
   try {
     return action();
   } finally {
-    logging.said = before;
+    logging.options = before;
   }
 }

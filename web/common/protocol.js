@@ -37,7 +37,7 @@ import { Stop, StopWords } from './stop.js';
  * @property {{ executionProviders?: string[], uncached?: boolean, fixedSimd?: boolean, [option: string]: unknown }} options that a Program depends on
  * @property {Limits} limits
  * @property {string[]} refusedForPrograms options that a compiled Program cannot honour
- * @property {import('./log.js').Said} [said] of messages of the session
+ * @property {import('./log.js').LogOptions} [logOptions] of messages of the session
  * @property {{ least: number, adapter: GPURequestAdapterOptions }} env
  * @property {Record<string, unknown>} [gpu] of the page: the session is compiled for it, and runs in the page
  */

@@ -10,5 +10,5 @@
  * @typedef {object} HostSteps
  * @property {(program: any, step: import('../common/program.js').HostStep, inputs: (HostArray | null)[], env: import('./dims.js').Env, stop: import('../common/stop.js').Stop | null) => import('../common/maybe_promise.js').MaybePromise<HostArray[]>} host
  */
-/** shared: linear memory is; memoryLimit: bytes that it may have; said: of messages. @typedef {{ shared: boolean, said?: import('../common/log.js').Said, memoryLimit?: number, threads?: number, pool?: import('../threads/pool.js').ThreadPool | null, gpu?: import('../gpu/device.js').Gpu | null }} Host */
+/** shared: linear memory is; memoryLimit: bytes that it may have; logOptions: of messages. @typedef {{ shared: boolean, logOptions?: import('../common/log.js').LogOptions, memoryLimit?: number, threads?: number, pool?: import('../threads/pool.js').ThreadPool | null, gpu?: import('../gpu/device.js').Gpu | null }} Host */
 export {};

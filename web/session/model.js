@@ -31,7 +31,7 @@ export class Model {
     /** Milliseconds of the phases of reading and compiling. @type {Record<string, number>} */
     this.phases = JSON.parse(compiler.timings);
     this.state = new SessionState();
-    this.specialiser = new Specialiser(compiler, host.said);
+    this.specialiser = new Specialiser(compiler, host.logOptions);
     this.table = new ProgramTable();
     /** Called after a Program was added, while later sessions of the same model can use it. @type {() => void} */
     this.onNewProgram = () => {};
@@ -158,7 +158,7 @@ export class Model {
       `dims named "${dim}" have different sizes in the inputs ${inputs.map((name) => `"${name}"`).join(', ')}`));
     const { compiler } = this;
     if (!compiler.splitDims) throw new InvalidInput(texts[0], { hint: 'the Program takes them for one; open the model' });
-    for (const text of texts) warn(`${text}; from now on they are taken as different dims`, this.host.said);
+    for (const text of texts) warn(`${text}; from now on they are taken as different dims`, this.host.logOptions);
     this.inputs = withDimsApart(this.inputs, dims);
     await this.recompile(() => compiler.splitDims?.([...dims.keys()]));
   }

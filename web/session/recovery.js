@@ -64,7 +64,7 @@ async function recovering(model, work) {
 
 /** From now on the model runs without the GPU. @param {Model} model @param {string} reason */
 async function fallBackToWasm(model, reason) {
-  warn(`${reason}; the session continues on WebAssembly`, model.host.said);
+  warn(`${reason}; the session continues on WebAssembly`, model.host.logOptions);
   model.lostGpu = model.host.gpu?.lost ?? '';
   model.host = { ...model.host, gpu: null };
   await model.recompile(() => model.compiler.fallBackToWasm());

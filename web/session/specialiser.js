@@ -11,17 +11,17 @@ import { nameOf, StaleFeeds } from '../run/held.js';
 /** @typedef {Record<string, WireValue>} Feeds */
 
 export class Specialiser {
-  /** @param {import('./compiler.js').Compiler} compiler @param {import('../common/log.js').Said} [said] */
-  constructor(compiler, said) {
+  /** @param {import('./compiler.js').Compiler} compiler @param {import('../common/log.js').LogOptions} [logOptions] */
+  constructor(compiler, logOptions) {
     this.compiler = compiler;
-    this.said = said;
+    this.logOptions = logOptions;
     /** What a Program depends on; null: one Program serves all feeds. @type {Needs | null} */
     this.needs = null;
   }
 
   /** @returns {Promise<ProgramData | null>} the Program for all feeds; null if there must be one for each set of values */
   async compileMain() {
-    const program = await during(this.said, () => this.compiler.main());
+    const program = await during(this.logOptions, () => this.compiler.main());
     const needs = JSON.parse(this.compiler.needs);
     this.needs = needs.defaults?.length === 0 ? null : needs;
     return program;
@@ -31,7 +31,7 @@ export class Specialiser {
   async specialise(feeds, stop) {
     for (;;) {
       this.checkValues(feeds);
-      const program = await during(this.said, () => this.compiler.specialise(this.describe(feeds), stop));
+      const program = await during(this.logOptions, () => this.compiler.specialise(this.describe(feeds), stop));
       this.needs = /** @type {Needs} */ (JSON.parse(this.compiler.needs));
       if (program) return program;
     }

@@ -32,13 +32,13 @@ export const backend = {
     cancellation?.check();
     const start = performance.now();
     const settings = sessionOptions(options);
-    const { given, params: { said } } = settings;
+    const { given, params: { logOptions } } = settings;
     const gpu = await ownGpu(settings);
     const from = origin(model, undefined, given.cache);
     const params = {
       model: from,
       external: (given.externalData ?? []).map((/** @type {ExternalFile} */ file) => externalFile(file, from, given.cache)),
-      threads: threadCount(given.intraOpNumThreads, given.preset, said),
+      threads: threadCount(given.intraOpNumThreads, given.preset, logOptions),
       ...settings.params,
       gpu: gpu?.adapter,
     };
@@ -49,8 +49,8 @@ export const backend = {
     const handler = new Handler(caller, created, settings);
     if (gpu && created.compiled) await openOnGpu(handler, created, gpu, cancellation);
     else if (created.gpu) await noteAdapter();
-    checkOutputNames(settings.preferred, handler.outputNames, said);
-    logCreated(created, said);
+    checkOutputNames(settings.preferred, handler.outputNames, logOptions);
+    logCreated(created, logOptions);
     if (given.enableProfiling) {
       handler.trace = new Trace(start);
       handler.trace.session('session_initialization', start, created.timings);
@@ -94,20 +94,20 @@ export function offer(names) {
  * @param {unknown} fetches @param {unknown} options @param {Handler} handler
  * @returns {{ fetches: Record<string, Tensor | null>, settings: ReturnType<typeof runOptions> }}
  */
-function runArguments(fetches, options, { outputs, outputNames, said }) {
+function runArguments(fetches, options, { outputs, outputNames, logOptions }) {
   const all = Object.fromEntries(outputNames.map((name) => [name, null]));
-  if (fetches === undefined) return { fetches: all, settings: runOptions(options, said) };
+  if (fetches === undefined) return { fetches: all, settings: runOptions(options, logOptions) };
   if (typeof fetches !== 'object' || fetches === null || fetches instanceof Tensor) throw new InvalidInput('fetches must be names or an object of tensors by name');
   if (Array.isArray(fetches)) {
     if (!fetches.length) throw new InvalidInput('fetches must not be empty');
     checkFetches(fetches, outputs);
-    return { fetches: Object.fromEntries(fetches.map((name) => [name, null])), settings: runOptions(options, said) };
+    return { fetches: Object.fromEntries(fetches.map((name) => [name, null])), settings: runOptions(options, logOptions) };
   }
   const named = Object.entries(fetches).filter(([name]) => outputNames.includes(name));
-  if (!named.length) return { fetches: all, settings: runOptions(options ?? fetches, said) };
+  if (!named.length) return { fetches: all, settings: runOptions(options ?? fetches, logOptions) };
   checkTargets(named);
-  for (const name of Object.keys(fetches)) if (!outputNames.includes(name)) warnOnce(`fetches name "${name}", which is no output`, said);
-  return { fetches: Object.fromEntries(named), settings: runOptions(options, said) };
+  for (const name of Object.keys(fetches)) if (!outputNames.includes(name)) warnOnce(`fetches name "${name}", which is no output`, logOptions);
+  return { fetches: Object.fromEntries(named), settings: runOptions(options, logOptions) };
 }
 
 const Concrete = /** @type {any} */ (Base);

@@ -18,7 +18,7 @@ export async function inspect(model, options = {}) {
   const params = {
     model: from,
     external: (given.externalData ?? []).map((/** @type {import('../sessions/model_origins.js').ExternalFile} */ file) => externalFile(file, from)),
-    threads: threadCount(given.intraOpNumThreads, given.preset, settings.said),
+    threads: threadCount(given.intraOpNumThreads, given.preset, settings.logOptions),
     ...settings,
   };
   const sent = attach().call('inspect', params, { transfer: streamsOf(params), progress: given.onProgress, watch: cancellation?.watch });

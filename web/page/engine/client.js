@@ -108,9 +108,9 @@ const isCount = (count) => Number.isInteger(count) && Number(count) >= 0;
 /**
  * How many threads a session gets: as it asks, or env.wasm.numThreads, or its preset, or as many as there are processors,
  * four at most. One without shared memory.
- * @param {number} [asked] intraOpNumThreads @param {string} [preset] @param {import('../../common/log.js').Said} [said]
+ * @param {number} [asked] intraOpNumThreads @param {string} [preset] @param {import('../../common/log.js').LogOptions} [logOptions]
  */
-export function threadCount(asked, preset, said) {
+export function threadCount(asked, preset, logOptions) {
   const ambient = env.wasm.numThreads;
   const common = Math.min(PRESETS[preset ?? 'latency'].threads, place.processors());
   const wanted = asked || (isCount(ambient) ? ambient : 0); // onnxruntime passes over what it cannot use there
@@ -119,7 +119,7 @@ export function threadCount(asked, preset, said) {
     const why = globalThis.crossOriginIsolated ? 'this browser gives no SharedArrayBuffer.'
       : 'this page is not cross-origin isolated, so it has no shared memory. Serve it with the headers '
         + 'Cross-Origin-Opener-Policy: same-origin and Cross-Origin-Embedder-Policy: require-corp.';
-    warnOnce(`one thread instead of ${wanted}: ${why}`, said, 'one thread');
+    warnOnce(`one thread instead of ${wanted}: ${why}`, logOptions, 'one thread');
   }
   return 1;
 }

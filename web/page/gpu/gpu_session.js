@@ -36,9 +36,9 @@ export class GpuSession {
    * @param {Settings} settings
    * @param {import('../engine/cancellation.js').Cancellation | null} [cancellation] of the creation
    */
-  static async open(caller, { session, threads, compiled }, gpu, { params: { said, limits }, preferred }, cancellation = null) {
+  static async open(caller, { session, threads, compiled }, gpu, { params: { logOptions, limits }, preferred }, cancellation = null) {
     const compiler = new RemoteCompiler(caller, session, /** @type {import('../../common/protocol.js').Compiled} */ (compiled));
-    const host = { shared: hasSharedMemory(), threads, pool: pageThreads(), gpu, said, memoryLimit: limits.memoryLimit };
+    const host = { shared: hasSharedMemory(), threads, pool: pageThreads(), gpu, logOptions, memoryLimit: limits.memoryLimit };
     const model = new Model(compiler, (program) => compiler.weights(program), host);
     try {
       await stoppable(cancellation, (stop) => model.start(stop));

@@ -1,19 +1,21 @@
-// What options may be, and how a table of them is checked: what is not taken is refused, what has no effect is told once.
+// Kinds of options, and the check of options by a table. A wrong value is an error; an unknown option, or a value that has
+// no effect, gives a warning.
 
 import { InvalidInput } from '../../common/errors.js';
 import { warnOnce } from '../../common/log.js';
 
-/** @typedef {import('../../common/log.js').Said} Said */
+/** @typedef {import('../../common/log.js').LogOptions} LogOptions */
 /**
- * One option. `takes`: whether a value is one; `wants`: in words. `refused`: why a value that is one cannot be met, and
- * what to do; `idle`: why it has no effect. Both say nothing of values that ask for what is the case anyway.
+ * wants: the values that `takes` accepts, in words; refused: why the engine cannot honour a value; noEffect: why the
+ * values for which `warns` holds change nothing.
  * @typedef {object} Option
  * @property {string} wants
  * @property {(value: any) => boolean} takes
- * @property {(value: any) => string | false | undefined} [refused]
- * @property {(value: any) => string | false | undefined} [idle]
+ * @property {(value: any) => string | false} [refused]
+ * @property {string} [noEffect]
+ * @property {(value: any) => boolean} [warns]
  */
-/** @typedef {Readonly<Record<string, Option>>} Table */
+/** Options by name. @typedef {Readonly<Record<string, Option>>} Table */
 
 /** @type {Option} */
 export const anything = { wants: 'anything', takes: () => true };
@@ -53,30 +55,29 @@ export const locations = {
   takes: (value) => location.takes(value) || record.takes(value) && Object.values(value).every(location.takes),
 };
 
-/** An option without effect, whatever it is. @param {Option} kind @param {string} why @returns {Option} */
-export const idle = (kind, why) => ({ ...kind, idle: () => why });
+/** An option without effect. @param {Option} kind @param {string} why @param {(value: any) => boolean} [warns] @returns {Option} */
+export const noEffect = (kind, why, warns = () => true) => ({ ...kind, noEffect: why, warns });
 
 /**
- * Refuses what is wrong or cannot be met, and tells of what is unknown or has no effect. undefined and null say nothing.
- * @param {Table} table @param {object} options @param {string} where of what they are options @param {Said} [said]
+ * Options that are undefined or null count as absent.
+ * @param {Table} table @param {object} options @param {string} what they are, in messages @param {LogOptions} [log]
  */
-export function check(table, options, where, said) {
+export function check(table, options, what, log) {
   for (const [name, value] of Object.entries(options)) {
     if (value === undefined || value === null) continue;
     if (!Object.hasOwn(table, name)) {
-      warnOnce(`there is no ${where} "${name}", it has no effect`, said);
+      warnOnce(`there is no ${what} "${name}", it has no effect`, log);
       continue;
     }
     const option = table[name];
     if (!option.takes(value)) throw new InvalidInput(`${name} cannot be ${shown(value)}`, { hint: option.wants });
     const refused = option.refused?.(value);
     if (refused) throw new InvalidInput(`${name}: ${refused}`);
-    const without = option.idle?.(value);
-    if (without) warnOnce(`the ${where} "${name}" has no effect: ${without}`, said);
+    if (option.warns?.(value)) warnOnce(`the ${what} "${name}" has no effect: ${option.noEffect}`, log);
   }
 }
 
-/** @param {unknown} value */
+/** A value as messages show it. @param {unknown} value */
 function shown(value) {
   if (typeof value === 'function') return 'a function';
   if (typeof value !== 'object' || value === null) return String(value);
@@ -84,7 +85,7 @@ function shown(value) {
 }
 
 /**
- * Entries of `extra` under their dotted names, as texts: groups may be nested or written out.
+ * The entries of `extra`, nested or not, as texts by dotted names.
  * @param {object} extra @returns {Record<string, string>}
  */
 export function flatten(extra, prefix = '', above = /** @type {object[]} */ ([])) {

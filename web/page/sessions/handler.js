@@ -34,11 +34,11 @@ import { isCached, WorkerSession } from './worker_session.js';
 export class Handler {
   /** @param {import('../../common/protocol.js').Caller} caller @param {CreateResult} created @param {Settings} settings */
   constructor(caller, created, settings) {
-    const { given, params: { said, limits } } = settings;
+    const { given, params: { logOptions, limits } } = settings;
     const { inputs, outputs } = created;
     this.caller = caller;
     this.hasGpu = created.gpu;
-    this.said = said;
+    this.logOptions = logOptions;
     this.inputs = inputs;
     this.outputs = outputs;
     this.timings = created.timings;
@@ -87,7 +87,7 @@ export class Handler {
     const local = place === "page's GPU" ? await this.gpu.move() : null;
     const results = executor ? this.pageRunner.run(executor, feeds, fetches) : await this.send(local, feeds, fetches, cancellation, isTimed);
     if (executor) await cancellation?.afterwards();
-    log('verbose', () => `a run in the ${place} (${reason}): ${ms(performance.now() - start)}`, settings?.said ?? this.said);
+    log('verbose', () => `a run in the ${place} (${reason}): ${ms(performance.now() - start)}`, settings?.logOptions ?? this.logOptions);
     if (settings?.shrinks) await this.trim();
     const gpu = local?.gpu ?? null;
     return Object.fromEntries(Object.entries(results).map(([name, wire]) => [name, this.unpack(name, wire, fetches[name] ?? null, gpu)]));

@@ -58,7 +58,7 @@ export async function openModel(params, progress, interpreter, pool, stop, other
     throw error;
   });
   mark('model fetched');
-  const source = { start, origin: params.model, files, cache, gpu: params.gpu ?? gpu?.adapter ?? null, options: { ...options, ...params.limits }, stop, host: { shared, threads, pool, gpu, memoryLimit: params.limits.memoryLimit, said: params.said } };
+  const source = { start, origin: params.model, files, cache, gpu: params.gpu ?? gpu?.adapter ?? null, options: { ...options, ...params.limits }, stop, host: { shared, threads, pool, gpu, memoryLimit: params.limits.memoryLimit, logOptions: params.logOptions } };
   try {
     const open = interpreter.customised ? undefined : await sharedModel(source, others);
     if (!open) return await become(params, source, progress, interpreter);
@@ -89,20 +89,20 @@ export async function serve(source, interpreter, progress = () => {}) {
   progress({ phase: 'compile', loaded: 0, total: 1 });
   const open = () => openInPython(source, interpreter);
   const compiler = known ? new CachedCompiler(known, open) : await open();
-  const model = new PageCompiler(compiler, readerOf(files), host.said);
+  const model = new PageCompiler(compiler, readerOf(files), host.logOptions);
   if (!known) model.onMainProgram = (program) => keep(source, compiler, new Map([['', program]]), interpreter);
   progress({ phase: 'compile', loaded: 1, total: 1 });
   return { model, source, files: [...files.values()], timings: { download, compile: performance.now() - booted, init: 0 } };
 }
 
 /** The GPU, if the session asks for it before WebAssembly, which takes all that is left. @param {CreateParams} params */
-export async function gpuFor({ options: { executionProviders: asked = [] }, said }) {
+export async function gpuFor({ options: { executionProviders: asked = [] }, logOptions }) {
   if (!asked.slice(0, asked.indexOf('wasm') >>> 0).includes('webgpu')) return null;
   const gpu = await acquireGpu();
   if (gpu) return gpu;
   const reason = 'this browser gives no WebGPU adapter';
   if (!asked.includes('wasm')) throw new NoAdapter(reason, { hint: "ask for ['webgpu', 'wasm'] to run without one" });
-  warn(`${reason}; the session runs on WebAssembly`, said);
+  warn(`${reason}; the session runs on WebAssembly`, logOptions);
   return null;
 }
 
@@ -148,7 +148,7 @@ async function openInPython(source, interpreter, progress = () => {}) {
   for (let before = 0;; before = files.size) {
     const external = Object.fromEntries([...files].filter(([path]) => path).map(([path, file]) => [path, file.size]));
     try {
-      return during(host.said, () => python.open(read, ownOf(files).size, { ...options, gpu, external }, stop));
+      return during(host.logOptions, () => python.open(read, ownOf(files).size, { ...options, gpu, external }, stop));
     } catch (error) {
       const missing = error instanceof InvalidModel && 'url' in origin && files.size > before ? python.missing(read, ownOf(files).size, external) : [];
       if (!missing.length) throw error;
@@ -204,7 +204,7 @@ async function openProgram(params, { start, files, stop, host: { pool, memoryLim
   closeAll([own]); // it is in memory
   const weights = await weightsOf(program, params, files, progress, stop);
   const read = readerOf(weights);
-  const host = { shared: program.threads > 1, threads: pool ? Math.min(program.threads, params.threads) : 1, pool, gpu: null, memoryLimit, said: params.said };
+  const host = { shared: program.threads > 1, threads: pool ? Math.min(program.threads, params.threads) : 1, pool, gpu: null, memoryLimit, logOptions: params.logOptions };
   const download = performance.now() - start;
   try {
     const ready = await started(new Model(program, () => read, host), progress, { download, compile: 0 }, stop);

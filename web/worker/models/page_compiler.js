@@ -12,11 +12,11 @@ import { valuesOf } from '../../session/value_info.js';
 /** @typedef {import('../../session/compiler.js').Compiler} Compiler */
 
 export class PageCompiler {
-  /** @param {Compiler} compiler @param {ReadFile} read @param {import('../../common/log.js').Said} [said] */
-  constructor(compiler, read, said) {
+  /** @param {Compiler} compiler @param {ReadFile} read @param {import('../../common/log.js').LogOptions} [logOptions] */
+  constructor(compiler, read, logOptions) {
     this.compiler = compiler;
     this.read = read;
-    this.said = said;
+    this.logOptions = logOptions;
     /** What Python has of the Programs in the page, by number. @type {Map<number, any>} */
     this.programs = new Map();
     this.next = 1;
@@ -36,7 +36,7 @@ export class PageCompiler {
   /** @param {How} how @param {any} given @param {Stop | null} stop */
   async compile(how, given, stop) {
     const compiler = /** @type {any} */ (this.compiler);
-    const result = await during(this.said, () => compiler[how](given, stop));
+    const result = await during(this.logOptions, () => compiler[how](given, stop));
     const made = /** @type {(ProgramData | null)[]} */ (how === 'allResults' ? result : [result]);
     if (how === 'main' && made[0]) this.onMainProgram(made[0]);
     if (how === 'fallBackToWasm' || how === 'splitDims') this.onMainProgram = () => {}; // later Programs are for this session alone

@@ -12,7 +12,7 @@ const LEAST = 4 * 2 ** 20; // bytes of files: what is smaller is not worth shari
 const sizes = (files) => [...files].map(([path, { size }]) => [path, size]).sort();
 
 /** All that a model depends on but the content of its files. @param {Source} source */
-const named = ({ files, options, host: { threads, shared, memoryLimit, said } }) => JSON.stringify([sizes(files), options, threads, shared, memoryLimit, said]);
+const named = ({ files, options, host: { threads, shared, memoryLimit, logOptions } }) => JSON.stringify([sizes(files), options, threads, shared, memoryLimit, logOptions]);
 
 /** Whether the files hold the same bytes. @param {Files} a @param {Files} b */
 async function equal(a, b) {
