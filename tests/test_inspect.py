@@ -330,13 +330,13 @@ def test_programs() -> None:
 def test_the_command_takes_addresses(url: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["inspect", f"{url}/inside.onnx", "--dim", "n=7"]) == 0
     text = capsys.readouterr().out
-    assert "32.0 MiB float32" in text and "[n, 1024]" in text and "bytes, 0." in text and "count as 1" not in text
+    assert "32.0 MiB float32" in text and "[n, 1024]" in text and "bytes, 0." in text and " are 1" not in text
     assert main(["inspect", f"{url}/inside.onnx", "--json"]) == 0
     report = json.loads(capsys.readouterr().out)
     assert report | {"fits": 0} == inspect(f"{url}/inside.onnx") | {"fits": 0}
     for argv, told in (
         ([f"{url}/nowhere.onnx"], "HTTP 404"),
-        ([f"{url}/affine.onnx", "--code"], "would be fetched as a whole"),
+        ([f"{url}/affine.onnx", "--code"], "needs the whole model"),
     ):
         assert main(["inspect", *argv]) == 2
         assert told in capsys.readouterr().err

@@ -1,6 +1,6 @@
-"""The command line: `pyruntime COMMAND MODEL …`. Each command is a file of its own with a `main(argv)`.
+"""The command line: `pyruntime COMMAND MODEL …`. Each command is a module with a `main(argv)`.
 
-A command prints to standard output; what it refuses goes to standard error as one sentence, with exit status 2.
+A command prints its results to standard output, and an error as one sentence to standard error, with exit status 2.
 """
 
 from __future__ import annotations
@@ -11,13 +11,13 @@ from importlib import import_module
 
 COMMANDS = {
     "run": "run a model and print its outputs",
-    "inspect": "inputs, outputs, operators, kernels, weights, and what is not supported",
-    "bench": "time to compile, first and median run",
-    "profile": "time of each kernel, as a table and a Chrome trace",
-    "tune": "measure other schedules of a model's kernels on this machine",
-    "memory": "the memory plan, as numbers and a picture",
+    "inspect": "inputs, outputs, operators, kernels and weights of a model, and operators that are not supported",
+    "bench": "measure compilation, the first run and the median run",
+    "profile": "measure each kernel; prints a table, saves a Chrome trace",
+    "tune": "measure other schedules of the kernels on this machine, and choose the fastest",
+    "memory": "print and draw the memory plan of a run",
     "export": "compile a model into a file that runs without compiling",
-    "serve": "a static server for pages that use pyruntime",
+    "serve": "serve pages that use pyruntime",
 }
 WITHOUT_EXTRAS = ("serve",)
 
@@ -30,7 +30,7 @@ def usage() -> str:
 
 
 def main(argv: list[str] | None = None) -> int:
-    """Entry point of the `pyruntime` command. Gives the exit status: 0, 1 for stopped, 2 for refused."""
+    """Entry point of the `pyruntime` command. Returns the exit status: 0, 1 if it was stopped, 2 for an error."""
     from pyruntime import __version__
     from pyruntime.errors import PyRuntimeError
 
@@ -43,15 +43,15 @@ def main(argv: list[str] | None = None) -> int:
         return 0
     name, *rest = argv
     if name not in COMMANDS:
-        print(f'pyruntime: there is no command "{name}" (one of {", ".join(COMMANDS)})', file=sys.stderr)
+        print(f'pyruntime: unknown command "{name}" (one of {", ".join(COMMANDS)})', file=sys.stderr)
         return 2
     try:
         if name not in WITHOUT_EXTRAS:
-            import pyruntime.native  # noqa: F401  says what is missing
+            import pyruntime.native  # noqa: F401  its error names packages that are not installed
         status = int(import_module(f"pyruntime.cli.{name}").main(rest) or 0)
         sys.stdout.flush()
         return status
-    except BrokenPipeError:  # of `pyruntime … | head`: nobody reads on
+    except BrokenPipeError:  # the reader has ended, as in `pyruntime … | head`
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 1
     except (PyRuntimeError, OSError, ModuleNotFoundError) as error:

@@ -1,4 +1,4 @@
-"""`pyruntime bench MODEL`: how long a model takes to compile, to run first, and to run again."""
+"""`pyruntime bench MODEL`: times of compilation, of the first run, and of later runs."""
 
 from __future__ import annotations
 
@@ -10,21 +10,21 @@ from pyruntime.cli import common
 from pyruntime.cli.progress import counted
 
 EXAMPLES = {
-    "model.onnx": "random inputs, free dims 1",
+    "model.onnx": "random inputs; 1 for named dims",
     "model.onnx --threads 4 --runs 100": "on four threads",
-    "model.onnx --json": "for a program to read",
+    "model.onnx --json": "machine-readable",
 }
 
 
 def main(argv: list[str]) -> int:
-    parser = common.parser("bench", "Time to compile, first and median run.", EXAMPLES)
+    parser = common.parser("bench", "Measure compilation, the first run and the median run.", EXAMPLES)
     common.add_feeds(parser)
     parser.add_argument("--runs", type=int, default=20, metavar="N", help="runs after the first (default 20)")
     parser.add_argument("--json", action="store_true", help="print seconds and bytes as JSON")
     args = parser.parse_args(argv)
     start = time.perf_counter()
     session = common.session(args)
-    ready = time.perf_counter()
+    compiled = time.perf_counter()
     feeds = common.feeds(args, session.get_inputs())
     times = []
     for _ in counted("run", range(1 + max(args.runs, 1))):
@@ -34,7 +34,7 @@ def main(argv: list[str]) -> int:
     first, *warm = times
     memory = session.memory()
     found = {
-        "compile": ready - start, "first": first, "median": statistics.median(warm), "fastest": min(warm),
+        "compile": compiled - start, "first": first, "median": statistics.median(warm), "fastest": min(warm),
         "slowest": max(warm), "runs": len(warm), "weights": memory.weights, "peak": memory.peak,
     }  # fmt: skip
     if args.json:

@@ -1,4 +1,4 @@
-"""What the commands share: options, sessions, feeds, and how numbers and tables are printed."""
+"""Shared by the commands: options, sessions, feeds, and the printing of numbers and tables."""
 
 from __future__ import annotations
 
@@ -25,28 +25,33 @@ TYPES = {"float": "float32", "double": "float64"}
 def parser(
     name: str, description: str, examples: dict[str, str], model: Callable[[str], Path | str] = Path
 ) -> argparse.ArgumentParser:
-    """With the options of every command that compiles a model. model: what its argument becomes."""
+    """A parser with the options of all commands that compile a model. model: converts the argument MODEL"""
     out = Parser(name, description, examples)
-    out.add_argument("model", type=model, metavar="MODEL", help="an ONNX model, or a Program that `export` wrote")
+    out.add_argument("model", type=model, metavar="MODEL", help="an ONNX model, or a Program written by `export`")
     out.add_argument(
-        "--provider", default="wasm", metavar="NAME", help="runs what it can: wasm (default), webgpu, or one installed"
+        "--provider",
+        default="wasm",
+        metavar="NAME",
+        help="preferred provider: wasm (default), webgpu, or an installed one; wasm runs the rest",
     )
-    out.add_argument("--threads", type=int, default=0, metavar="N")
-    out.add_argument("--level", default="all", help="disabled, basic, extended, layout or all (default)")
-    out.add_argument("--choices", type=Path, metavar="C.json", help="schedules that `tune` measured for the model")
+    out.add_argument("--threads", type=int, default=0, metavar="N", help="threads of a kernel (default 1)")
+    out.add_argument("--level", default="all", help="optimisation: disabled, basic, extended, layout or all (default)")
+    out.add_argument("--choices", type=Path, metavar="C.json", help="schedules from `tune --save`")
     return out
 
 
 def add_feeds(out: argparse.ArgumentParser) -> None:
-    out.add_argument("--inputs", type=Path, metavar="X.npz", help="an array for each input, by its name")
-    out.add_argument("--random", action="store_true", help="random inputs, the same in every run")
-    out.add_argument("--dim", action="append", default=[], metavar="NAME=N", help="size of a free dim (default 1)")
+    out.add_argument("--inputs", type=Path, metavar="X.npz", help="arrays by input name")
+    out.add_argument("--random", action="store_true", help="random inputs with a fixed seed")
+    out.add_argument("--dim", action="append", default=[], metavar="NAME=N", help="size of a named dim (default 1)")
 
 
 def session(args: argparse.Namespace) -> Session:
     options, providers = choices(args)
     if not isinstance(args.model, Path):
-        raise InvalidInput(f"{args.model} would be fetched as a whole", hint="download it, or inspect it without that")
+        raise InvalidInput(
+            f"{args.model} is an address, and this needs the whole model", hint="download the model first"
+        )
     try:
         with doing(f"compiling {args.model.name}"):
             return Session(args.model, options, providers)
@@ -55,7 +60,7 @@ def session(args: argparse.Namespace) -> Session:
 
 
 def choices(args: argparse.Namespace) -> tuple[SessionOptions, list[str]]:
-    """Options and providers of a session for the model."""
+    """Options and providers of a session for the model. Errors: InvalidInput"""
     if isinstance(args.model, Path) and not args.model.is_file():
         raise InvalidInput(f"{args.model} is not a file", hint="the path of an .onnx model is expected")
     if args.provider not in available():
@@ -73,11 +78,12 @@ def _read(path: Path) -> Any:
 
 
 def feeds(args: argparse.Namespace, inputs: Sequence[NodeArg], default_random: bool = True) -> dict[str, Any]:
-    """From the file, or random. Errors: InvalidInput if neither is asked for and there are inputs."""
+    """Arrays from the file of `--inputs`, or random ones. Errors: InvalidInput if the model has inputs, and neither
+    `--inputs` nor `--random` (or `default_random`) is given"""
     if args.inputs is not None:
         try:
             file = np.load(args.inputs)
-        except (ValueError, EOFError, BadZipFile):  # NumPy's text is about pickles, whatever the file is
+        except (ValueError, EOFError, BadZipFile):  # NumPy's message is always about pickles
             file = None
         if not isinstance(file, np.lib.npyio.NpzFile):
             raise InvalidInput(f"{args.inputs} is not an .npz file", hint="numpy.savez(path, name=array) writes one")
@@ -99,12 +105,12 @@ def dims(args: argparse.Namespace) -> dict[str, int]:
 def _dim(text: str) -> tuple[str, int]:
     name, _, value = text.partition("=")
     if not value.isdigit():
-        raise InvalidInput(f'"{text}" is not a dim with its size', hint="write --dim NAME=N")
+        raise InvalidInput(f'--dim "{text}" is not of the form NAME=N', hint="for example --dim batch=8")
     return name, int(value)
 
 
 def random_array(argument: NodeArg, dims: Mapping[str, int]) -> np.ndarray:
-    """Normal floats; 0 and 1 for integers and bools, which may be indices; strings "a"."""
+    """Normally distributed floats; 0 and 1 for integers (they may be indices) and bools; strings "a"."""
     shape = [d if isinstance(d, int) else dims.get(d or "", 1) for d in argument.shape]
     kind = argument.type.removeprefix("tensor(").removesuffix(")")
     name = TYPES.get(kind, kind)
@@ -122,7 +128,7 @@ def random_array(argument: NodeArg, dims: Mapping[str, int]) -> np.ndarray:
 
 
 def table(rows: Sequence[Sequence[object]], align: str = "") -> str:
-    """Columns side by side; `align` has a letter a column, r for right. The last column is not padded."""
+    """Rows as aligned columns. align: a letter for each column, r for right. The last column is not padded."""
     texts = [[str(c) for c in row] for row in rows]
     widths = [max(map(len, column)) for column in zip(*texts, strict=True)]
     right = align.ljust(len(widths), "l")
@@ -135,7 +141,7 @@ def table(rows: Sequence[Sequence[object]], align: str = "") -> str:
 
 
 def size(count: float) -> str:
-    """Bytes, readable."""
+    """A number of bytes with a unit."""
     for unit in ("B", "KiB", "MiB"):
         if count < 1024:
             return f"{count:.0f} {unit}" if unit == "B" else f"{count:.1f} {unit}"
@@ -154,6 +160,6 @@ def shape(dims: Sequence[object]) -> str:
 
 
 def short(label: str, limit: int = 60) -> str:
-    """A node's label without its opset, cut to fit."""
+    """A node's label without its opset, cut to `limit` characters."""
     text = label.rpartition(" (opset")[0] or label
     return text if len(text) <= limit else text[: limit - 1] + "…"

@@ -1,4 +1,4 @@
-"""`pyruntime export MODEL OUT`: compile once, into a file that `run` and `InferenceSession` open without compiling."""
+"""`pyruntime export MODEL OUT`: compiles a model into a file that sessions open without compiling."""
 
 from __future__ import annotations
 
@@ -9,20 +9,20 @@ from pyruntime.errors import InvalidInput
 from pyruntime.native.sessions.program_file import is_program
 
 EXAMPLES = {
-    "model.onnx model.pyrt --weights": "all in one file",
-    "model.onnx model.pyrt": "a small one, for a page that has the model, too",
+    "model.onnx model.pyrt --weights": "a file that needs no model",
+    "model.onnx model.pyrt": "a small file, which reads the weights from the model",
 }
 
 
 def main(argv: list[str]) -> int:
-    parser = common.parser("export", "Compile a model into a file that runs without compiling.", EXAMPLES)
+    parser = common.parser("export", "Compile a model into a file that opens without compiling.", EXAMPLES)
     parser.add_argument("out", type=Path, metavar="OUT")
-    parser.add_argument("--weights", action="store_true", help="put the weights into the file: no model needed")
+    parser.add_argument("--weights", action="store_true", help="put the weights into the file; it then needs no model")
     args = parser.parse_args(argv)
     if is_program(args.model):
-        raise InvalidInput(f"{args.model} is a Program already", hint="give the ONNX model that it was made from")
+        raise InvalidInput(f"{args.model} is already a Program", hint="export the ONNX model")
     data = common.session(args).export(args.weights)
     args.out.write_bytes(data)
-    rest = "" if args.weights else f"; it reads weights from {args.model.name}, which must lie beside it"
+    rest = "" if args.weights else f"; it reads weights from {args.model.name}, which must be in the same folder"
     print(f"{args.out}: {common.size(len(data))}{rest}")
     return 0

@@ -1,4 +1,4 @@
-"""`pyruntime inspect MODEL`: what a model is, and what the compiler makes of it."""
+"""`pyruntime inspect MODEL`: describes a model and its compiled Program."""
 
 from __future__ import annotations
 
@@ -15,22 +15,26 @@ from pyruntime.native.tools.inspection import inspect
 from pyruntime.native.tools.url_source import is_url
 
 EXAMPLES = {
-    "model.onnx": "what it is and what becomes of it",
-    "model.onnx --json": "for a program to read",
-    "model.onnx --kernels": "its kernels and their loops",
-    "model.onnx --code --node MatMul": "the WebAssembly of one operator",
+    "model.onnx": "the model, its Program and its memory",
+    "model.onnx --json": "machine-readable",
+    "model.onnx --kernels": "kernels and their loops",
+    "model.onnx --code --node MatMul": "the WebAssembly of an operator",
 }
 
 
 def main(argv: list[str]) -> int:
-    about = "What a model is, what becomes of it, what is not supported, and whether it fits. Of a model at an address \
-(https://…) only parts are fetched."
+    about = "Describe a model: inputs, operators, memory, compiled Program, and operators that are not supported. Of a \
+model at an address (https://…) only parts are fetched."
     parser = common.parser("inspect", about, EXAMPLES, model=lambda text: text if is_url(text) else Path(text))
-    parser.add_argument("--kernels", action="store_true", help="only its kernels after the passes, and their loops")
-    parser.add_argument("--code", action="store_true", help="the same, with their WebAssembly or WGSL")
-    parser.add_argument("--node", default="", metavar="NAME", help="only those of a node, by its name or operator")
     parser.add_argument(
-        "--json", action="store_true", help="print all that `inspect` in Python tells, in bytes, as JSON"
+        "--kernels", action="store_true", help="print only the kernels after all passes, and their loops"
+    )
+    parser.add_argument("--code", action="store_true", help="like --kernels, with WebAssembly or WGSL")
+    parser.add_argument(
+        "--node", default="", metavar="NAME", help="only the kernels of a node, given by its name or operator"
+    )
+    parser.add_argument(
+        "--json", action="store_true", help="print the whole report of `pyruntime.inspect` as JSON, sizes in bytes"
     )
     common.add_feeds(parser)
     args = parser.parse_args(argv)
@@ -60,14 +64,13 @@ def _kernels(args: argparse.Namespace) -> int:
         text = session.listing(common.feeds(args, session.get_inputs()), args.node, args.code)
     if not text:
         raise InvalidInput(
-            f'no kernel is of a node "{args.node}"', hint="what is fused bears the name of its last node"
+            f'no kernel belongs to a node "{args.node}"', hint="a fused kernel has the name of its last node"
         )
     print(text)
     return 0
 
 
 def _print(report: dict[str, Any]) -> None:
-    """Of a model."""
     weights, memory = report["weights"], report["memory"]
     types = ", ".join(f"{common.size(size)} {name}" for name, size in weights["types"].items())
     facts = [
@@ -88,7 +91,7 @@ def _print(report: dict[str, Any]) -> None:
     if report["unsupported"]:
         print("not supported\n" + "\n".join(f"  {text}" for text in report["unsupported"]))
     if memory is not None:
-        print("memory" + (f", where {', '.join(memory['assumed'])} count as 1" if memory["assumed"] else ""))
+        print("memory" + (f", if {', '.join(memory['assumed'])} are 1" if memory["assumed"] else ""))
         rows = ("weights", "loading", "run", "peak")
         print(common.table([(key, common.size(memory[key])) for key in rows] + [("fits", report["fits"]["why"])]))
     if report["program"] is not None:
@@ -100,11 +103,11 @@ def _values(title: str, values: list[NodeArg]) -> None:
     print(common.table([(v.name, v.type, common.shape(v.shape)) for v in values]) if values else "  none")
 
 
-def _program(told: dict[str, Any]) -> None:
+def _program(report: dict[str, Any]) -> None:
     print("program")
     print(common.table([
-        ("kernel calls", ", ".join(f"{count} on {place}" for place, count in sorted(told["calls"].items())) or "none"),
-        ("functions", f"{told['functions']} distinct, {common.size(told['code'])} of code"),
-        ("steps", told["steps"]),
-        ("nodes", ", ".join(f"{count} {place}" for place, count in told["nodes"].items())),
+        ("kernel calls", ", ".join(f"{n} on {place}" for place, n in sorted(report["calls"].items())) or "none"),
+        ("functions", f"{report['functions']} distinct, {common.size(report['code'])} of code"),
+        ("steps", report["steps"]),
+        ("nodes", ", ".join(f"{count} {place}" for place, count in report["nodes"].items())),
     ]))  # fmt: skip

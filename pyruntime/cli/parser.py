@@ -1,4 +1,4 @@
-"""Arguments of a command: help with examples, and errors as one sentence."""
+"""The argument parser of a command: with examples in its help, and errors of one sentence."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pyruntime.errors import InvalidInput
 
 
 class Parser(argparse.ArgumentParser):
-    """Of the command `name`. examples: its arguments and what they do, for `--help`."""
+    """The parser of the command `name`. examples: arguments and their effects, for `--help`"""
 
     def __init__(self, name: str, description: str, examples: dict[str, str]) -> None:
         lines = [f"  pyruntime {name} {text}  # {does}" for text, does in examples.items()]

@@ -1,4 +1,4 @@
-"""`pyruntime profile MODEL`: where the time of a run goes."""
+"""`pyruntime profile MODEL`: the time of each kernel of a run."""
 
 from __future__ import annotations
 
@@ -12,18 +12,22 @@ from pyruntime.native.execution.timing import Timing
 from pyruntime.onnx.graph import operator_of
 
 EXAMPLES = {
-    "model.onnx --top 5": "the five slowest",
+    "model.onnx --top 5": "the five slowest kernels",
     "model.onnx --trace t.json": "for chrome://tracing or Perfetto",
 }
 
 
 def main(argv: list[str]) -> int:
-    parser = common.parser("profile", "Time of each kernel, called one by one.", EXAMPLES)
+    parser = common.parser("profile", "Measure each kernel, run on its own.", EXAMPLES)
     common.add_feeds(parser)
     parser.add_argument(
-        "--runs", type=int, default=10, metavar="N", help="the best time of each call counts (default 10)"
+        "--runs",
+        type=int,
+        default=10,
+        metavar="N",
+        help="runs; the best time of each call counts (default 10)",
     )
-    parser.add_argument("--top", type=int, default=20, metavar="N", help="kernels to list (default 20)")
+    parser.add_argument("--top", type=int, default=20, metavar="N", help="number of kernels to list (default 20)")
     parser.add_argument("--trace", type=Path, metavar="T.json", help="save a Chrome trace (chrome://tracing, Perfetto)")
     args = parser.parse_args(argv)
     session = common.session(args)
@@ -43,12 +47,12 @@ def main(argv: list[str]) -> int:
     print(common.table([(*share(c.seconds, total), c.kernel, common.short(c.node)) for c in slowest], "rr"))
     if args.trace is not None:
         args.trace.write_text(json.dumps(trace(calls)))
-        print(f"trace in {args.trace}")
+        print(f"trace saved to {args.trace}")
     return 0
 
 
 def best(runs: list[list[Timing]]) -> list[Timing]:
-    """The best time of each call; only of the last run if runs differ in their calls (conditions, loops)."""
+    """The best time of each call, of the runs that have the same calls as the last one: conditions may differ."""
     names = [(c.node, c.kernel) for c in runs[-1]]
     same = [run for run in runs if [(c.node, c.kernel) for c in run] == names]
     return [min(calls, key=lambda c: c.seconds) for calls in zip(*same, strict=True)]
@@ -59,7 +63,7 @@ def share(seconds: float, total: float) -> tuple[str, str]:
 
 
 def trace(calls: list[Timing]) -> dict[str, object]:
-    """Chrome's trace event format: the calls one after the other, in microseconds."""
+    """The calls one after the other, in microseconds, in Chrome's trace event format."""
     events, now = [], 0.0
     for c in calls:
         name = common.short(c.node, 200)

@@ -1,4 +1,4 @@
-"""What a command is at, on standard error, once that takes over a second."""
+"""Progress on standard error, for work that takes over a second."""
 
 from __future__ import annotations
 
@@ -14,19 +14,19 @@ SECOND = 1.0
 
 
 class _Line:
-    """On a terminal one line that is written over each second; else a line when the first second is over."""
+    """On a terminal, a line that is rewritten each second; otherwise one line after the first second."""
 
     def __init__(self, text: str) -> None:
         self.text = text
         self.count = ""
         self.start = time.perf_counter()
-        self._over = threading.Event()
-        self._thread = threading.Thread(target=self._tell, daemon=True)
+        self._ended = threading.Event()
+        self._thread = threading.Thread(target=self._print, daemon=True)
         self._thread.start()
 
-    def _tell(self) -> None:
+    def _print(self) -> None:
         written = 0
-        while not self._over.wait(SECOND):
+        while not self._ended.wait(SECOND):
             line = f"{self.text}{self.count}: {time.perf_counter() - self.start:.0f} s"
             if sys.stderr.isatty():
                 print(f"\r{line.ljust(written)}", end="", file=sys.stderr, flush=True)
@@ -38,13 +38,13 @@ class _Line:
             print(f"\r{' ' * written}\r", end="", file=sys.stderr, flush=True)
 
     def end(self) -> None:
-        self._over.set()
+        self._ended.set()
         self._thread.join()
 
 
 @contextmanager
 def doing(text: str) -> Iterator[_Line]:
-    """While this lasts, `text` is told with the seconds that have gone by."""
+    """Shows `text` and the seconds that have passed, during the block."""
     line = _Line(text)
     try:
         yield line
@@ -53,7 +53,7 @@ def doing(text: str) -> Iterator[_Line]:
 
 
 def counted(text: str, items: Sequence[T]) -> Iterable[T]:
-    """The items, one after the other, told with how many are done."""
+    """The items, one after the other; shows `text` and the number of the item."""
     with doing(text) as line:
         for n, item in enumerate(items):
             line.count = f" {n + 1} of {len(items)}"

@@ -1,4 +1,4 @@
-"""`pyruntime run MODEL`: run a model once and print, or save, its outputs."""
+"""`pyruntime run MODEL`: runs a model once, and prints or saves its outputs."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from pyruntime.cli import common
 from pyruntime.cli.progress import doing
 
 EXAMPLES = {
-    "model.onnx --random": "made-up inputs",
-    "model.onnx --inputs x.npz --out y.npz": "arrays from NumPy, and back",
-    "model.onnx --random --dim batch=8 --provider webgpu": "on the GPU, eight at once",
+    "model.onnx --random": "random inputs",
+    "model.onnx --inputs x.npz --out y.npz": "inputs and outputs as NumPy files",
+    "model.onnx --random --dim batch=8 --provider webgpu": "on the GPU, with a batch of eight",
 }
 
 
@@ -30,12 +30,12 @@ def main(argv: list[str]) -> int:
     if args.out is not None:
         tensors = {name: value for name, value in outputs.items() if isinstance(value, np.ndarray)}
         np.savez(args.out, **tensors)  # type: ignore[arg-type]
-        print(f"{len(tensors)} of {len(outputs)} outputs in {args.out}")
+        print(f"{len(tensors)} of {len(outputs)} outputs saved to {args.out}")
     return 0
 
 
 def summary(value: Any) -> tuple[str, str]:
-    """Type and shape; then a few elements, or range and mean."""
+    """Type and shape; and the elements if they are few, otherwise their range and mean."""
     if value is None:
         return "nothing", ""
     if isinstance(value, list):

@@ -1,7 +1,7 @@
 """`pyruntime serve [FOLDER]`: a static server for pages that use pyruntime.
 
-It says the right types (.mjs, .wasm, .onnx), compresses, and makes pages cross-origin isolated, which is what allows
-shared memory and threads; `--no-isolation` leaves the two headers out, as most plain servers do.
+It sends the right content types (.mjs, .wasm, .onnx), compresses, and makes pages cross-origin isolated, so that they
+get shared memory and threads. `--no-isolation` leaves out those headers, like most servers.
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ from pyruntime.cli.parser import Parser
 SITE = Path("build/site")
 EXAMPLES = {
     "": "the demo site, after `npm run build`",
-    "public --port 9000": "a folder of your own",
-    "public --mount /models=../models": "with another one beside it",
+    "public --port 9000": "another folder",
+    "public --mount /models=../models": "and a second folder",
 }
 TYPES = {
     ".css": "text/css",
@@ -49,14 +49,14 @@ ISOLATION = {
     "Cross-Origin-Embedder-Policy": "require-corp",
     "Cross-Origin-Resource-Policy": "same-origin",
 }
-# What compresses, as in scripts/list_files.mjs, which does so ahead.
+# File types to compress, as in scripts/list_files.mjs, which compresses at build time.
 COMPRESSED = {".css", ".html", ".js", ".json", ".mjs", ".svg", ".wasm", ".webmanifest", ".zip"}
 RANGE = re.compile(r"bytes=(?=.*\d)(\d{0,18})-(\d{0,18})")
-SMALLEST = 1024  # bytes that are worth it
+SMALLEST = 1024  # bytes; smaller files are not compressed
 
 
 def _encoders() -> dict[str, Callable[[bytes], bytes]]:
-    """What compresses while pages wait, the better first: brotli where it is installed."""
+    """Compressors that are fast enough to run on request, the better one first: brotli if it is installed."""
     found: dict[str, Callable[[bytes], bytes]] = {}
     with suppress(ImportError):
         brotli = import_module("brotli")
@@ -69,12 +69,12 @@ ENCODERS = _encoders()
 
 @lru_cache(maxsize=128)
 def compressed(path: Path, modified: int, encoding: str) -> bytes:
-    """A file's bytes in that coding; `modified` tells one state of it from the next."""
+    """A file's bytes in a content coding, memoised until the file is modified."""
     return ENCODERS[encoding](path.read_bytes())
 
 
 class Part:
-    """The next `size` bytes of an open file, to be read in pieces."""
+    """Reads the next `size` bytes of an open file, in pieces."""
 
     def __init__(self, file: BinaryIO, size: int) -> None:
         self.file, self.left, self.close = file, size, file.close
@@ -86,7 +86,7 @@ class Part:
 
 
 class Handler(http.server.SimpleHTTPRequestHandler):
-    """Serves `mounts` (URL prefix to folder, longest prefix first) with `headers` on every answer."""
+    """Serves `mounts` (folders by URL prefix; the longest prefix wins), with `headers` in every response."""
 
     protocol_version = "HTTP/1.1"
     extensions_map = {**http.server.SimpleHTTPRequestHandler.extensions_map, **TYPES}
@@ -107,7 +107,7 @@ class Handler(http.server.SimpleHTTPRequestHandler):
         return "/nonexistent"
 
     def send_head(self) -> Any:
-        """As the base class, with the file as it is or compressed: as it lies beside it, or by `compressed`."""
+        """Like the base class, but sends ranges, and files in a content coding that the browser accepts."""
         try:
             path = Path(self.translate_path(self.path))
         except ValueError:  # a name that no file can have
@@ -134,14 +134,14 @@ class Handler(http.server.SimpleHTTPRequestHandler):
         return io.BytesIO(b"" if unchanged else body)
 
     def asked(self) -> re.Match[str] | None:
-        """The part that is asked for: of a GET, without a condition, and such as may be."""
+        """The range that a GET request asks for, if it is valid and unconditional."""
         if self.command != "GET" or "If-Range" in self.headers:
             return None
         found = RANGE.fullmatch(self.headers.get("Range", ""))
         return None if found and all(found.groups()) and int(found[1]) > int(found[2]) else found
 
     def part(self, path: Path, asked: re.Match[str]) -> Part:
-        """The bytes that were asked for: from a first to a last one, or so many last ones."""
+        """Sends the headers of a range response: from a first to a last byte, or a number of last bytes."""
         size = path.stat().st_size
         first = int(asked[1]) if asked[1] else max(size - int(asked[2]), 0)
         last = min(int(asked[2]), size - 1) if asked[1] and asked[2] else size - 1
@@ -157,7 +157,7 @@ class Handler(http.server.SimpleHTTPRequestHandler):
         return Part(file, max(last - first + 1, 0))
 
     def encoded(self, path: Path) -> tuple[str, bytes] | None:
-        """The coding and bytes to send, of those that the browser takes."""
+        """The content coding and the bytes to send: from a compressed file in the same folder, or by `compressed`."""
         asked = [name.replace(" ", "").partition(";") for name in self.headers.get("Accept-Encoding", "").split(",")]
         taken = {name for name, _, weight in asked if weight not in ("q=0", "q=0.0")}
         for encoding, ending in (("br", ".br"), ("gzip", ".gz")):
@@ -183,7 +183,7 @@ class Handler(http.server.SimpleHTTPRequestHandler):
 
 
 class Server(http.server.ThreadingHTTPServer):
-    """A server in a thread of its own: `with Server({"/": folder}) as server: server.url`."""
+    """A server on a thread: `with Server({"/": folder}) as server: server.url`."""
 
     daemon_threads = True
     handler = Handler
@@ -214,7 +214,7 @@ class Server(http.server.ThreadingHTTPServer):
         super().shutdown_request(request)
 
     def handle_error(self, request: object, client_address: object) -> None:
-        """A browser that hangs up in the middle of a file is no error."""
+        """Ignores connections that the browser closes in the middle of a file."""
         if not isinstance(sys.exception(), ConnectionError):
             super().handle_error(request, client_address)  # type: ignore[arg-type]
 
@@ -223,7 +223,7 @@ class Server(http.server.ThreadingHTTPServer):
         return self
 
     def __exit__(self, *_: object) -> None:
-        """Browsers keep connections open; they are cut."""
+        """Closes all connections, because browsers keep them open."""
         self.shutdown()
         for connection in list(self.connections):
             with suppress(OSError):
@@ -233,11 +233,11 @@ class Server(http.server.ThreadingHTTPServer):
 
 def main(argv: list[str] | None = None) -> int:
     parser = Parser("serve", "Serve pages that use pyruntime.", EXAMPLES)
-    parser.add_argument("folder", nargs="?", type=Path, default=SITE, help=f"what to serve (default {SITE})")
+    parser.add_argument("folder", nargs="?", type=Path, default=SITE, help=f"folder to serve (default {SITE})")
     parser.add_argument("--port", type=int, default=8000)
-    parser.add_argument("--no-isolation", action="store_true", help="leave out the headers that allow shared memory")
+    parser.add_argument("--no-isolation", action="store_true", help="do not send the headers that allow shared memory")
     parser.add_argument(
-        "--mount", action="append", default=[], metavar="/PREFIX=FOLDER", help="serve FOLDER at /PREFIX, too"
+        "--mount", action="append", default=[], metavar="/PREFIX=FOLDER", help="also serve FOLDER at /PREFIX"
     )
     args = parser.parse_args(argv)
     if not args.folder.is_dir():

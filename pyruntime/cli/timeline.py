@@ -1,4 +1,4 @@
-"""The timeline of a run's memory: which buffer lay where, from which call to which; and a picture of it."""
+"""The timeline of a run's memory: the address and the lifetime of each buffer; and a drawing of it."""
 
 from __future__ import annotations
 
@@ -26,13 +26,13 @@ class Span:
 
 
 class _Watch(Observer):
-    """Observes a planner while one run is planned anew."""
+    """Records the buffers of one run while the planner plans it."""
 
     def __init__(self, inputs: Iterable[Mapping[str, Any]]) -> None:
         self.clock = 0
         self.alive: dict[int, Span] = {}
         self.done: list[Span] = []
-        self.events: list[tuple[int, int]] = []  # address, and size or -1 where it is freed
+        self.events: list[tuple[int, int]] = []  # address; size, or -1 when it is freed
         self.names = {i["buffer"]: i["name"] for i in inputs}
 
     def spans(self) -> list[Span]:
@@ -47,7 +47,7 @@ class _Watch(Observer):
     def laid_out(
         self, calls: Sequence[Mapping[str, Any]], addresses: Mapping[int, int], sizes: Mapping[int, int]
     ) -> None:
-        """One call after the other: what it makes begins, what dies after it ends."""
+        """For each call: begins the spans of the buffers that it makes, and ends those that it uses last."""
         for call in calls:
             passed = {addresses[b] for b in call["alloc"]} & self.alive.keys()  # in place
             for b in call["alloc"]:
@@ -59,7 +59,7 @@ class _Watch(Observer):
                     self._end(addresses[b])
 
     def advanced(self, made: Mapping[int, int]) -> None:
-        """Inputs, copies, and what control steps make."""
+        """Names the buffers of inputs, copies and control steps."""
         names = {address: self.names.get(b, "copy or control") for b, address in made.items()}
         for address, size in self.events:
             if size >= 0:
@@ -78,7 +78,7 @@ class _Watch(Observer):
 
 
 def record(session: Session, feeds: Mapping[str, Any]) -> list[Span]:
-    """The spans of one run, planned anew. The session must have run these feeds before."""
+    """The spans of one run, which the planner plans again. The session must have run these feeds before."""
     executor = session.latest()
     planner = executor.planner
     planner.restart()
@@ -91,10 +91,10 @@ def record(session: Session, feeds: Mapping[str, Any]) -> list[Span]:
     return sorted(spans, key=lambda s: (s.start, s.address))
 
 
-# ── the picture ───────────────────────────────────────────────────────────────────────────────────────────────────
+# ── the drawing ───────────────────────────────────────────────────────────────────────────────────────────────────
 
-WIDTH, HEIGHT, LEFT, TOP, BELOW = 1200, 640, 76, 34, 110  # BELOW: for calls, weights and the legend
-KINDS = 8  # of nodes in the legend
+WIDTH, HEIGHT, LEFT, TOP, BELOW = 1200, 640, 76, 34, 110  # BELOW: height of the call numbers, weights and legend
+KINDS = 8  # operators in the legend
 STYLE = """text{font:11px system-ui,sans-serif;fill:#888}rect{stroke:#fff;stroke-width:.5}
 .t{font-size:14px}.n{fill:#222}.l{font-size:12px}"""
 
@@ -102,11 +102,11 @@ STYLE = """text{font:11px system-ui,sans-serif;fill:#888}rect{stroke:#fff;stroke
 def draw(spans: list[Span], title: str, weights: Mapping[str, int] | None = None) -> str:
     """SVG: calls from left to right, addresses from bottom to top; a panel for each memory, and below it its weights.
 
-    weights: bytes, by provider, that lie there between runs
+    weights: bytes that stay in memory between runs, by provider
     """
-    held = weights or {}
+    sizes = weights or {}
     memories = [("wasm", [s for s in spans if s.address < GPU]), ("webgpu", [s for s in spans if s.address >= GPU])]
-    panels = [(p, held.get(name, 0)) for name, p in memories if p]
+    panels = [(p, sizes.get(name, 0)) for name, p in memories if p]
     parts = [_panel(p, TOP + n * (HEIGHT + BELOW), title, size) for n, (p, size) in enumerate(panels)]
     height = TOP + len(parts) * (HEIGHT + BELOW)
     head = f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {LEFT + WIDTH + 36} {height}"><style>{STYLE}</style>'
@@ -123,9 +123,9 @@ def _panel(spans: list[Span], top: int, title: str, weights: int) -> str:
     place = _places(spans)
     total = max(place(s.address) + s.size for s in spans)
     end = max(s.end for s in spans)
-    held = max(sum(s.size for s in spans if s.start <= t < s.end) for t in range(end))
+    peak = max(sum(s.size for s in spans if s.start <= t < s.end) for t in range(end))
     memory = "GPU memory" if spans[0].address >= GPU else "linear memory"
-    sizes = f"{common.size(held)} at the peak, {common.size(weights)} of weights"
+    sizes = f"{common.size(peak)} at the peak, {common.size(weights)} of weights"
     caption = f"{title}: {memory}, {len(spans)} buffers, {sizes}"
     parts = [f'<text class="t" x="{LEFT}" y="{top - 12}">{escape(caption)}</text>']
     for k in range(5):
@@ -139,15 +139,15 @@ def _panel(spans: list[Span], top: int, title: str, weights: int) -> str:
 
 
 def _weights(size: int, y: int) -> list[str]:
-    """A bar from the first call to the last, not to scale: weights may be a thousand times what a run takes."""
+    """A bar from the first call to the last. Not to scale: weights may be a thousand times the memory of a run."""
     if not size:
         return []
     bar = f'<rect x="{LEFT}" y="{y}" width="{WIDTH}" height="22" fill="#8884"/>'
-    return [bar, f'<text class="l" x="{LEFT + 6}" y="{y + 15}">weights: {common.size(size)}, held all the time</text>']
+    return [bar, f'<text class="l" x="{LEFT + 6}" y="{y + 15}">weights: {common.size(size)}, all the time</text>']
 
 
 def _legend(spans: list[Span], y: int) -> list[str]:
-    """Kinds of nodes by their colours, those that hold most first."""
+    """Operators and their colours, in the order of their bytes times calls."""
     bytes_of: dict[str, int] = {}
     for s in spans:
         bytes_of[_kind(s)] = bytes_of.get(_kind(s), 0) + s.size * (s.end - s.start)
@@ -168,7 +168,7 @@ def _colour(kind: str) -> str:
 
 
 def _places(spans: list[Span]) -> Callable[[int], int]:
-    """Addresses without the parts that no span uses (where weights lie)."""
+    """Maps addresses to positions in the drawing, which leaves out memory that no span uses (weights)."""
     used: list[list[int]] = []
     for a, b in sorted((s.address, s.address + s.size) for s in spans):
         if used and a <= used[-1][1]:

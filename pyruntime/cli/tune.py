@@ -1,4 +1,4 @@
-"""`pyruntime tune MODEL`: which schedules of its kernels are fastest on this machine."""
+"""`pyruntime tune MODEL`: finds the schedules of its kernels that are the fastest on this machine."""
 
 from __future__ import annotations
 
@@ -11,20 +11,20 @@ from pyruntime.errors import InvalidInput
 from pyruntime.native.tools.tuning import tune
 
 EXAMPLES = {
-    "model.onnx": "what it would gain",
+    "model.onnx": "print what other schedules gain",
     "model.onnx --save c.json": "then `pyruntime export model.onnx model.pyrt --choices c.json`",
-    "model.onnx --provider webgpu": "of this GPU",
+    "model.onnx --provider webgpu": "tune for this GPU",
 }
 
 
 def main(argv: list[str]) -> int:
     parser = common.parser("tune", "Measure other schedules of the kernels, and choose the fastest.", EXAMPLES)
     common.add_feeds(parser)
-    parser.add_argument("--seconds", type=float, default=2.0, help="of turns for each candidate (default 2)")
-    parser.add_argument("--save", type=Path, metavar="C.json", help="write what was chosen")
+    parser.add_argument("--seconds", type=float, default=2.0, help="time for each candidate (default 2)")
+    parser.add_argument("--save", type=Path, metavar="C.json", help="save the chosen schedules")
     args = parser.parse_args(argv)
     if args.choices is not None:
-        raise InvalidInput("tuning begins without choices", hint="leave --choices out")
+        raise InvalidInput("`tune` takes no --choices: it finds them")
     session = common.session(args)
     feeds = common.feeds(args, session.get_inputs())
     with doing(f"measuring {args.model.name}"):
@@ -34,8 +34,8 @@ def main(argv: list[str]) -> int:
         more = f" and {len(kernel.nodes) - 1} equal" if len(kernel.nodes) > 1 else ""
         print(f"  {kernel.before / kernel.after:.2f} x  {values}  {common.short(kernel.nodes[0])}{more}")
     before, after = common.duration(tuned.before), common.duration(tuned.after)
-    print(f"a run: {before} by default, {after} chosen, {tuned.gain:.2f} times as fast; took {tuned.took:.1f} s")
+    print(f"run {before} by default, {after} tuned: {tuned.gain:.2f} times as fast; tuning took {tuned.took:.1f} s")
     if args.save is not None:
         args.save.write_text(json.dumps(tuned.choices, indent=1) + "\n")
-        print(f"choices in {args.save}")
+        print(f"choices saved to {args.save}")
     return 0
