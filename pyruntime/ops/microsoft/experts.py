@@ -4,7 +4,6 @@ Letters: R rows (tokens), D features of the model, I features inside an expert, 
 
 from __future__ import annotations
 
-import math
 import operator
 from collections.abc import Callable
 from functools import reduce
@@ -14,10 +13,11 @@ from pyruntime.frontend.registry import op
 from pyruntime.frontend.tracer import Tracer
 from pyruntime.ir import shape as sh
 from pyruntime.ir.dtype import F32, I32
-from pyruntime.ir.expr import Expr, X, Y, cast, clip, const, dim, maximum, minimum, sigmoid, tanh
+from pyruntime.ir.expr import Expr, X, Y, cast, clip, const, dim, maximum, minimum, sigmoid
 from pyruntime.ir.kernel import Builder, Tensor
 from pyruntime.ir.packed_codes import unpacked
 from pyruntime.ops.microsoft import MICROSOFT
+from pyruntime.ops.standard.activation import gelu_tanh, swish
 from pyruntime.ops.standard.reduce import softmax_of
 from pyruntime.ops.standard.sort import topk_1
 
@@ -153,7 +153,7 @@ def _mix(
     rows = t.reshape(t.cast(x, F32), (sh.size(x.shape[:-1]), x.shape[-1]))
     t.require_equal(rows.shape[0], share.shape[0], "numbers of rows of the input and of the router differ")
     t.require_equal(rows.shape[1], fc1.ins, "the first layer's weights do not fit the input")
-    inner = _activated(t, act, *(_apply(t, f, t.unsqueeze(rows, [1]), experts) for f in (fc1, fc3) if f))
+    inner = _activate(t, act, *(_apply(t, f, t.unsqueeze(rows, [1]), experts) for f in (fc1, fc3) if f))
     t.require_equal(inner.shape[2], fc2.ins, "the second layer's weights do not fit the first's")
     outs = _apply(t, fc2, inner, experts)
     total = t.reduce("sum", t.map(X * Y, outs, t.unsqueeze(share, [2])), [1], keepdims=False)
@@ -195,13 +195,13 @@ def _by_codes(t: Tracer, x: Tensor) -> Tensor:
     return t.loops("by_codes", [x], [((*rows, blocks, codes, size), x.dtype)], body)[0]
 
 
-def _activated(t: Tracer, act: Activation, y: Tensor, other: Tensor | None = None) -> Tensor:
+def _activate(t: Tracer, act: Activation, y: Tensor, other: Tensor | None = None) -> Tensor:
     if act.name == "swiglu":
         return _swiglu(t, act, y, other)
     forms = {
         "relu": lambda: maximum(X, 0.0),
-        "gelu": lambda: X * 0.5 * (tanh((X + X * X * X * 0.044715) * math.sqrt(2 / math.pi)) + 1.0),
-        "silu": lambda: X * sigmoid(X),
+        "gelu": lambda: gelu_tanh(X),
+        "silu": lambda: swish(X),
         "identity": lambda: X,
     }
     if act.name not in forms:

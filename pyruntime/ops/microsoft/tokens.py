@@ -15,6 +15,7 @@ from pyruntime.ir.dtype import BOOL, F32, I32, I64, STRING, U32
 from pyruntime.ir.expr import Expr, bitcast, cast, const, dim, maximum, select
 from pyruntime.ir.kernel import Builder, Tensor
 from pyruntime.ops.microsoft import MICROSOFT
+from pyruntime.ops.standard.random import mix_bits
 
 # ── MurmurHash3 ───────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -28,10 +29,7 @@ def _murmur(words: Sequence[Expr], seed: int) -> Expr:
     h: Expr = const(seed, U32)
     for word in words:
         h = _rotate_left(h ^ (_rotate_left(word * 0xCC9E2D51, 15) * 0x1B873593), 13) * 5 + 0xE6546B64
-    h = h ^ const(4 * len(words), U32)
-    h = (h ^ (h >> 16)) * 0x85EBCA6B
-    h = (h ^ (h >> 13)) * 0xC2B2AE35
-    return h ^ (h >> 16)
+    return mix_bits(h ^ const(4 * len(words), U32))
 
 
 @op("MurmurHash3", domain=MICROSOFT)
@@ -89,8 +87,8 @@ def bifurcation_detector(
     *, max_ngram_size: int = 3, min_ngram_size: int = 1,
 ) -> tuple[Tensor, Tensor]:  # fmt: skip
     """Appends to the current tokens the predicted ones that equal the source from `previous` on, and the first that
-    differs. Then finds where the source continues the result: for the largest n whose last n tokens occur exactly once
-    in the source, the index after them; -1 if there is none.
+    differs. Then finds where the source continues the result: for the largest n such that the last n tokens occur in
+    the source, the index after them; -1 if they occur more than once, or no n is possible.
     Shapes: source (S), current (C), previous (1), predicted (S + 1 - previous) -> (C + 1 and more), (1)"""
     if not 0 < min_ngram_size <= max_ngram_size:
         raise t.shape_error(f"min_ngram_size {min_ngram_size} and max_ngram_size {max_ngram_size} are not a range")

@@ -105,26 +105,26 @@ def _or_own(d: AnyDim, own: Sequence[AnyDim], n: int) -> AnyDim:
     return sh.select(sh.compare("eq", d, 0), own[n], d) if n < len(own) else d
 
 
-def _target(t: Tracer, x: Tensor, wanted: Sequence[AnyDim], allowzero: int) -> list[AnyDim]:
+def _target(t: Tracer, x: Tensor, requested: Sequence[AnyDim], allowzero: int) -> list[AnyDim]:
     """The dims that Reshape's second operand stands for."""
     dims: list[AnyDim] = []
-    if any(isinstance(d, int) and d < -1 for d in wanted):
-        raise t.shape_error(f"shape {list(wanted)} has a dim below -1")
+    if any(isinstance(d, int) and d < -1 for d in requested):
+        raise t.shape_error(f"shape {list(requested)} has a dim below -1")
     if allowzero:
-        zeros, rests = ([sh.compare("eq", d, mark) for d in wanted] for mark in (0, -1))
-        t.require(sh.compare("eq", sum(zeros) * sum(rests), 0), f"shape {list(wanted)} has both 0 and -1")
-    for n, d in enumerate(wanted):
+        zeros, rests = ([sh.compare("eq", d, mark) for d in requested] for mark in (0, -1))
+        t.require(sh.compare("eq", sum(zeros) * sum(rests), 0), f"shape {list(requested)} has both 0 and -1")
+    for n, d in enumerate(requested):
         own = x.shape[n] if n < x.rank and not allowzero else 0
         if isinstance(d, int) and d == 0:
             d = own
         elif read_at_run_time(d):  # may be 0 or -1
-            others = [_or_own(w, x.shape, m) for m, w in enumerate(wanted) if m != n]
+            others = [_or_own(w, x.shape, m) for m, w in enumerate(requested) if m != n]
             rest = _quotient(x.shape, others)
             d = sh.select(sh.compare("lt", d, 0), rest, sh.select(sh.compare("eq", d, 0), own, d))
         dims.append(d)
     unknown = [n for n, d in enumerate(dims) if isinstance(d, int) and d == -1]
     if len(unknown) > 1:
-        raise t.shape_error(f"shape {list(wanted)} has more than one -1")
+        raise t.shape_error(f"shape {list(requested)} has more than one -1")
     for n in unknown:
         dims[n] = _quotient(x.shape, [d for m, d in enumerate(dims) if m != n])
     return dims

@@ -25,7 +25,7 @@ def _seed(t: Tracer, seed: float | None) -> int:
     return zlib.crc32(t.node.encode() if seed is None else struct.pack("<f", seed))
 
 
-def _hash(x: Expr) -> Expr:
+def mix_bits(x: Expr) -> Expr:
     """A bijection of 32 bits where every output bit depends on every input bit (the finaliser of MurmurHash3)."""
     x = (x ^ (x >> 16)) * 0x85EBCA6B
     x = (x ^ (x >> 13)) * 0xC2B2AE35
@@ -39,7 +39,7 @@ def bits(seed: int, shape: Sequence[AnyDim], at: Sequence[Expr], stream: int = 0
     for c, step in zip(at, sh.strides(shape), strict=True):
         number = number + c * dim(step)
     start = zlib.crc32(struct.pack("<II", seed, stream))
-    return _hash(cast(number, U32) * 0x9E3779B9 + const(start, U32))
+    return mix_bits(cast(number, U32) * 0x9E3779B9 + const(start, U32))
 
 
 def uniform(seed: int, shape: Sequence[AnyDim], at: Sequence[Expr], stream: int = 0) -> Expr:
