@@ -1,9 +1,8 @@
-"""The ranks that operators' inputs may have, where the standard restricts them; it says so in prose, so this table is
-written by hand.
+"""The ranks that an operator's inputs may have, where the standard restricts them. The standard states them in prose,
+so this table is written by hand.
 
-A line each: operator, then a word for each of its inputs. 3: that rank; 2-4, 1+: a range; *: any; n: one number, of
-rank 0 or 1; a last word with … stands for all inputs from there on.
-"""
+One line per operator: its name, then a word for each input. 3: that rank; 2-4, 1+: a range; *: any; n: one number, of
+rank 0 or 1. A last word with … applies to all further inputs."""
 
 from __future__ import annotations
 
@@ -189,8 +188,8 @@ def _table() -> dict[str, list[str]]:
 
 
 def check_ranks(operator: str, names: Sequence[str], args: Sequence[Any], node: str) -> None:
-    """Refuse inputs (`args`, None where absent, called `names`) of ranks that the operator (with its domain, unless it
-    is ai.onnx) has no meaning for. Errors: ShapeError naming the input, its rank and those allowed."""
+    """Refuse inputs (`args`, None where absent; `names` are their names) with ranks that the operator does not accept.
+    `operator` includes the domain, except ai.onnx. Errors: ShapeError with the input, its rank and the allowed ones."""
     words = _table().get(operator, [])
     for n, x in enumerate(args):
         word = words[n] if n < len(words) else words[-1] if words and words[-1].endswith("…") else "*"
