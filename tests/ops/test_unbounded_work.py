@@ -49,7 +49,7 @@ def test_repeats_longer_than_any_sequence(size: int) -> None:
 
 
 def test_samples_without_end() -> None:
-    with pytest.raises(UnsupportedOp, match='RoiAlign "y0".*2147483647 takes 4611686014132420609 samples'):
+    with pytest.raises(UnsupportedOp, match='RoiAlign "y0".*2147483647 means 4611686014132420609 samples'):
         by_session(*in_regions([0, 0, 3, 3], sampling_ratio=MOST))
 
 
