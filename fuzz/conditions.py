@@ -28,7 +28,7 @@ def cast_out_of_range(a: NodeValues) -> bool:
 
 
 def bias_out_of_range(a: NodeValues) -> bool:
-    """Whether an integer and a float are a sum that the integer's type does not hold."""
+    """Whether an integer plus a float may be out of the integer type's range."""
     for x in a.at(0):
         if is_int(x.dtype) and x.size:
             (low, high), bias = int_range(x.dtype), abs(a.attribute("bias", 0.0))
@@ -38,7 +38,7 @@ def bias_out_of_range(a: NodeValues) -> bool:
 
 
 def power_without_value(a: NodeValues) -> bool:
-    """Whether integers may be raised to what gives no number: negative ones to a fraction, 0 to less than 0."""
+    """Whether powers of integers may be NaN or infinite: of negative ones by a fraction, of 0 by a negative number."""
     bases, exponents = [x for x in a.at(0) if is_int(x.dtype)], [widen(x) for x in a.at(1)]
     fraction = any((x != np.trunc(x)).any() for x in exponents)
     below = any((x < 0).any() for x in exponents)
@@ -47,7 +47,9 @@ def power_without_value(a: NodeValues) -> bool:
 
 def power_out_of_range(a: NodeValues) -> bool:
     """Whether a power may exceed its integer type."""
-    floats = ([widen(x).astype(float) for x in a.at(n) if x.size] for n in (0, 1))  # the magnitude of -2³¹ is no int32
+    floats = (
+        [widen(x).astype(float) for x in a.at(n) if x.size] for n in (0, 1)
+    )  # as floats, since int32 cannot represent |-2³¹|
     base, exponent = (max((float(np.abs(x).max()) for x in found), default=1.0) for found in floats)
     widths = [8 * x.itemsize - 1 for x in a.at(0) if is_int(x.dtype)]
     return bool(widths) and not exponent * np.log2(max(base, 1.0)) < min(widths)
@@ -59,7 +61,7 @@ def computed_exponent_of_negative(a: NodeValues) -> bool:
 
 
 def near_zero(a: NodeValues) -> bool:
-    """Whether another node gives a number of which rounding may have taken, or left, all there is."""
+    """Whether another node computes a number so small that it may be a rounding error of 0."""
     found = [np.abs(widen(x)) for x in a.floats(0)] if a.is_computed(0) else []
     return any((x <= 1e-5 * x[np.isfinite(x)].max(initial=0)).any() for x in found)
 
@@ -73,7 +75,7 @@ def e8m0_unspecified(a: NodeValues) -> bool:
 
 
 def near_zero_times_infinity(a: NodeValues) -> bool:
-    """Whether an infinity is multiplied by what another node has brought near 0, or to it."""
+    """Whether infinity is multiplied by a computed number near 0, or 0."""
     pairs = [(a.at(n), a.floats(1 - n)) for n in (0, 1) if a.is_computed(n)]
     small = any((np.abs(widen(x)) < NEAR_ZERO).any() for near, _ in pairs for x in near)
     return small and any(np.isinf(widen(x)).any() for _, far in pairs for x in far)
@@ -114,13 +116,13 @@ def large_integer_mask(a: NodeValues) -> bool:
 
 
 def returns_masked_scores(a: NodeValues) -> bool:
-    """Whether scores are an output, after the mask and before the softmax."""
+    """Whether the masked scores, before the softmax, are an output."""
     masked = a.attribute("is_causal", 0) or len(a.node.input) > 3 and a.node.input[3]
     return len(a.node.output) > 3 and a.attribute("qk_matmul_output_mode", 0) in (1, 2) and bool(masked)
 
 
 def constant_channel(a: NodeValues) -> bool:
-    """Whether a channel varies by no more than rounding."""
+    """Whether a channel varies by no more than rounding errors."""
     for x in a.floats(0):
         axes = tuple(n for n in a.attribute("axes", (0, 2, 3)) if -x.ndim <= n < x.ndim)
         if (np.ptp(widen(x), axis=axes) <= 1e-3 * np.abs(widen(x)).max(axis=axes)).any():
@@ -129,7 +131,7 @@ def constant_channel(a: NodeValues) -> bool:
 
 
 def constant_row(a: NodeValues) -> bool:
-    """The same of what a layer's or an instance's norm takes together, a residual added."""
+    """Whether a row that is normalised together, with the residual added, varies by no more than rounding errors."""
     added = [widen(x) for n in ((0, 1, 4) if a.node.op_type.startswith("Skip") else (0,)) for x in a.floats(n)[:1]]
     if not added or added[0].ndim < 2:
         return False
@@ -140,8 +142,8 @@ def constant_row(a: NodeValues) -> bool:
 
 
 def mean_dominates_deviation(a: NodeValues) -> bool:
-    """Whether a group varies so little beside its mean that E[x²] - mean², as the operator's function takes the
-    variance, has few digits."""
+    """Whether a group varies so little beside its mean that E[x²] - mean², the variance in the operator's function,
+    has few correct digits."""
     count = a.attribute("num_groups", 1)
     grouped = [widen(x).reshape(len(x) * count, -1) for x in a.floats(0) if x.ndim > 1 and not x.shape[1] % count]
     return any((np.abs(x.mean(-1)) > 5 * x.std(-1)).any() for x in grouped)
@@ -212,18 +214,18 @@ def nan_attribute(a: NodeValues) -> bool:
 
 
 def tied_scores(a: NodeValues) -> bool:
-    """Of the classes, which the last output has."""
+    """Whether the two highest scores of a row, in the last output, are nearly equal."""
     found = [np.sort(widen(x)) for x in a.outputs(1) if x.ndim == 2 and x.shape[1] > 1]
     return any((x[:, -1] - x[:, -2] < 1e-5 * np.abs(x).max(1, initial=0)).any() for x in found)
 
 
 def no_range(a: NodeValues) -> bool:
-    """Whether nothing arrives, or what another node gives and one runtime has as 0, one as the least floats."""
+    """Whether the input is empty, or computed and so small that some runtimes flush it to 0."""
     return any(not x.size for x in a.at(0)) or a.is_computed(0) and a.largest(0) < 1e-36
 
 
 def cache_has_free_rows(a: NodeValues) -> bool:
-    """Whether a cache has more places than there are keys of an item."""
+    """Whether a cache has more rows than an item has keys."""
     totals = [int(x.min()) + 1 for x in a.at(5) if is_int(x.dtype) and x.size]
     return any(x.ndim == 4 and x.shape[2] > total for x in a.at(3) for total in totals)
 
@@ -235,19 +237,19 @@ def padded_prompt(a: NodeValues) -> bool:
 
 
 def tables_have_constant_rows(a: NodeValues) -> bool:
-    """Whether all tables have a row of one value."""
+    """Whether all tables have a row of equal values."""
     return all((np.ptp(widen(x), axis=-1) == 0).any() for x in a.at(2, 3, 4) if x.size)
 
 
 def tied_experts(a: NodeValues) -> bool:
-    """Whether the last expert that is picked has the same share as the first that is not."""
+    """Whether the last expert in the top k has the same score as the first one outside."""
     count = a.attribute("k", 1)
     ordered = [-np.sort(-widen(x), axis=-1) for x in a.floats(1) if x.ndim == 2 and x.shape[1] > count]
     return any((x[:, count - 1] - x[:, count] < 1e-5).any() for x in ordered)
 
 
 def extreme_scales(a: NodeValues) -> bool:
-    """Whether a product of two codes by scales over another may be no int32; at least, whether scales are far off."""
+    """Whether a requantised product of two codes may be out of int32's range, or scales are extreme."""
     scales = [widen(x).astype(np.float64) for x in a.floats()]
     if any(not ((x > 1e-9) & (x < 1e9)).all() for x in scales):
         return True
@@ -256,20 +258,20 @@ def extreme_scales(a: NodeValues) -> bool:
 
 
 def nearly_singular(a: NodeValues) -> bool:
-    """Whether a matrix has no inverse, or one of few digits."""
+    """Whether a matrix has no inverse, or one with few correct digits."""
     found = [widen(x) for x in a.floats(0) if x.ndim > 1 and x.shape[-1] == x.shape[-2]]
     return any(not np.isfinite(x).all() or (np.linalg.cond(x) > 1e4).any() for x in found)
 
 
 def quotient_out_of_range(a: NodeValues) -> bool:
-    """Whether what is divided by a scale may not be an int32."""
+    """Whether a number over its scale may be out of int32's range."""
     largest = max((float(np.abs(widen(x)).max()) for x in a.at(0) if x.size), default=0.0)
     least = min((float(np.abs(widen(x)).min()) for x in a.floats(1)), default=1.0)
     return not largest < 2.0**31 * min(least, 1.0)
 
 
 def recurrence_amplifies(a: NodeValues) -> bool:
-    """Whether the recurrent weights are so large that no digit is left after some steps."""
+    """Whether the recurrent weights are so large that rounding errors dominate after some steps."""
     return any(np.abs(widen(x)).sum(-1).max(initial=0) > 64 for x in a.floats(2))
 
 
@@ -292,7 +294,7 @@ def integer_sum_overflows(a: NodeValues) -> bool:
 
 
 def scaled_integers_overflow(a: NodeValues) -> bool:
-    """Whether alpha · a·b or beta · c may leave the type."""
+    """Whether alpha · a·b or beta · c may be out of the type's range."""
     signed = [a.attribute(name, 1.0) for name in ("alpha", "beta")]
     alpha, beta = map(abs, signed)
     found = [x for x in a.at() if is_int(x.dtype) and x.size]
@@ -305,7 +307,7 @@ def scaled_integers_overflow(a: NodeValues) -> bool:
 
 
 def integer_squares_overflow(a: NodeValues) -> bool:
-    """Whether squares leave 64 bits; for their root, the type: the reference has it of what wrapped."""
+    """Whether squares may exceed 64 bits; for ReduceL2 the type, since the reference takes the root of wrapped sums."""
     root = a.node.op_type == "ReduceL2"
     return any(
         (widen(x).astype(np.float64) ** 2).sum() >= (np.iinfo(widen(x).dtype).max if root else 2.0**63)

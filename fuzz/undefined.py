@@ -48,11 +48,11 @@ from fuzz.sums import overflows, square_sum_overflows
 
 
 class Cause(Enum):
-    """Why answers may differ, which decides whether our own twins may.
+    """Why runtimes may answer differently, which decides whether our own twins may.
 
     RANDOM: results are random. LAST_DIGIT: rounding decides a discrete result, so that twins, which add in other
-    orders, may differ. OVERFLOW: an intermediate value may overflow or not: twins may differ only where a value of the
-    run is not finite. MEANING: runtimes give the operator another meaning; twins are one runtime and must agree."""
+    orders, may differ. OVERFLOW: an intermediate value may overflow or not; twins may differ only if a value of the run
+    is not finite. MEANING: runtimes interpret the operator differently; twins are one runtime and must agree."""
 
     RANDOM = "random"
     LAST_DIGIT = "last digit"
@@ -62,7 +62,7 @@ class Cause(Enum):
 
 @dataclass(frozen=True)
 class Rule:
-    """compares_shapes: shapes and types are the same all the same."""
+    """compares_shapes: the standard specifies shapes and types, which are compared."""
 
     operators: frozenset[str]
     holds: c.Condition
@@ -77,18 +77,18 @@ def _always(a: NodeValues) -> bool:
 
 RANDOM, DIGIT, OVERFLOW, MEANING = Cause.RANDOM, Cause.LAST_DIGIT, Cause.OVERFLOW, Cause.MEANING
 
-SIZES = "sizes of what no iteration stacks"
-NO_AXIS = "nothing to reduce, axes that count from the end: onnxruntime gives the input's shape"
-NO_STEP = "steps that are not finite: one element, or none"
-PADDING = "windows of padding alone"
-RATE = "the reference takes the rate's type for results"
-SAME = "which computed floats are the same"
-GAPS = "a window smaller than its stride, SAME: onnxruntime leaves out what the stride adds, and pads less than nothing"
-COORDINATES = "coordinates become integers"
-OVERFLOWING_SUMS = "sums that overflow depend on their order, Winograd's on more"
-HALVES_STORED = "halves that overflow where they are stored, and not where nodes are fused"
-NOT_FINITE_TIMES_0 = "0 times what is not finite"
-CONSTANT = "values that are all the same: what is left of them is rounding"
+SIZES = "sizes of stacked outputs without an iteration"
+NO_AXIS = "an empty reduction along negative axes: onnxruntime returns the input's shape"
+NO_STEP = "a step that is not finite: one element, or none"
+PADDING = "windows that contain padding only"
+RATE = "the reference gives results the type of the learning rate"
+SAME = "which computed floats are equal"
+GAPS = "a window smaller than its stride, auto_pad SAME: onnxruntime drops elements, and has negative padding"
+COORDINATES = "large coordinates, whose fractions are rounded away"
+OVERFLOWING_SUMS = "sums that overflow or not, by the order of their terms, or in Winograd's transform"
+HALVES_STORED = "halves that overflow if they are stored, and not if nodes are fused"
+NOT_FINITE_TIMES_0 = "0 times infinity or NaN"
+CONSTANT = "constant values: their normalised difference is rounding error"
 
 
 def _one(*names: str) -> frozenset[str]:
@@ -104,24 +104,24 @@ RULES = [
     ),
     Rule(operators("Dropout", "BiasDropout"), lambda a: len(a.node.input) > 2, RANDOM, "results are random"),
     # Numbers without a specified result.
-    Rule(_one("Cast", "CastLike"), c.cast_out_of_range, MEANING, "floats that an integer type does not hold"),
-    Rule(_one("Cast", "CastLike"), c.e8m0_unspecified, MEANING, "float8e8m0 of numbers that it has no code for"),
-    Rule(_one("Shrink"), c.bias_out_of_range, MEANING, "floats that an integer type does not hold"),
+    Rule(_one("Cast", "CastLike"), c.cast_out_of_range, MEANING, "floats out of the integer type's range"),
+    Rule(_one("Cast", "CastLike"), c.e8m0_unspecified, MEANING, "float8e8m0 of numbers without a code"),
+    Rule(_one("Shrink"), c.bias_out_of_range, MEANING, "floats out of the integer type's range"),
     Rule(_one("Pow"), c.power_without_value, MEANING, "NaN or infinity as an integer"),
-    Rule(_one("Pow"), c.power_out_of_range, MEANING, "powers that an integer type does not hold"),
-    Rule(_one("Gemm"), c.scaled_integers_overflow, MEANING, "integers times a float that leave the type"),
+    Rule(_one("Pow"), c.power_out_of_range, MEANING, "powers out of the integer type's range"),
+    Rule(_one("Gemm"), c.scaled_integers_overflow, MEANING, "integers times a float, out of the type's range"),
     Rule(_one("ReduceSum", "ReduceSumSquare"), c.integer_sum_overflows, MEANING, "sums of integers that overflow"),
     Rule(_one("ReduceL2", "ReduceSumSquare"), c.integer_squares_overflow, MEANING, "squares of integers that overflow"),
     Rule(_one("BatchNormalization"), c.negative_variance, MEANING, "roots of negative variances"),
     Rule(MOE | CLASSIFIERS | REGRESSORS, c.nan_attribute, MEANING, "NaN as a weight or a limit"),
-    Rule(_one("TopK"), c.has_nan(0), MEANING, "where NaN is in order"),
-    Rule(MEANS, c.is_empty(0), MEANING, "the mean of nothing: 0 / 0, or 0"),
+    Rule(_one("TopK"), c.has_nan(0), MEANING, "the rank of NaN"),
+    Rule(MEANS, c.is_empty(0), MEANING, "the mean of no elements: 0 / 0, or 0"),
     Rule(REDUCTIONS, c.empty_with_negative_axes, MEANING, NO_AXIS, False),
     Rule(
         operators(microsoft="FusedMatMul TransposeMatMul"),
         c.is_empty(0),
         MEANING,
-        "a transposed product of nothing: onnxruntime leaves what was there",
+        "an empty transposed product: onnxruntime does not write its output",
     ),
     Rule(_one("Loop"), c.has_zero(0, 1), MEANING, SIZES, False),
     Rule(_one("Scan"), c.is_empty(), MEANING, SIZES, False),
@@ -130,13 +130,13 @@ RULES = [
         operators("Range", "Range"),
         lambda a: any(x.size > 64 for x in a.outputs(0)),
         MEANING,
-        "steps that are added up, or NumPy's first difference",
+        "steps added up, or multiples of NumPy's first difference",
     ),
     Rule(
         _one("BlackmanWindow", "HannWindow", "HammingWindow"),
         c.window_of_integers,
         DIGIT,
-        "integers of numbers that are nearly whole",
+        "integers truncated from nearly whole numbers",
     ),
     Rule(TRAINING, c.mixed_float_types, MEANING, RATE, False),
     Rule(
@@ -147,14 +147,19 @@ RULES = [
     ),
     # A last digit decides.
     Rule(_one("Pow"), c.computed_exponent_of_negative, DIGIT, "powers of negative numbers with computed exponents"),
-    Rule(_one("Sign"), c.near_zero, DIGIT, "signs of what is 0 but for rounding"),
-    Rule(CLASSIFIERS, c.tied_scores, DIGIT, "which of two classes is picked whose scores differ in the last digits"),
-    Rule(RECURRENT, c.recurrence_amplifies, DIGIT, "steps that amplify the last digit"),
-    Rule(MOE, c.tied_experts, DIGIT, "which of equal experts is picked"),
-    Rule(operators(microsoft="Inverse"), c.nearly_singular, DIGIT, "what has no inverse"),
+    Rule(_one("Sign"), c.near_zero, DIGIT, "signs of rounding errors"),
+    Rule(CLASSIFIERS, c.tied_scores, DIGIT, "the class, if two scores differ in the last digits"),
+    Rule(RECURRENT, c.recurrence_amplifies, DIGIT, "a recurrence that amplifies the last digit"),
+    Rule(MOE, c.tied_experts, DIGIT, "the choice among equal experts"),
+    Rule(operators(microsoft="Inverse"), c.nearly_singular, DIGIT, "the inverse of a nearly singular matrix"),
     Rule(operators("Unique", "Unique"), lambda a: a.is_computed(0) and bool(a.floats(0)), DIGIT, SAME, False),
-    Rule(_one("NonMaxSuppression"), c.overlap_at_threshold, DIGIT, "boxes whose overlap is the threshold"),
-    Rule(_one("GroupNormalization"), c.mean_dominates_deviation, DIGIT, "variances that are what is left of squares"),
+    Rule(_one("NonMaxSuppression"), c.overlap_at_threshold, DIGIT, "boxes whose overlap equals the threshold"),
+    Rule(
+        _one("GroupNormalization"),
+        c.mean_dominates_deviation,
+        DIGIT,
+        "variances computed as a difference of large squares",
+    ),
     Rule(_one("MeanVarianceNormalization"), c.constant_channel, DIGIT, CONSTANT),
     Rule(LAYER_NORMS | _one("InstanceNormalization"), c.constant_row, DIGIT, CONSTANT),
     Rule(
@@ -167,53 +172,60 @@ RULES = [
     Rule(_one("DeformConv"), c.larger_than(1e4, 2), DIGIT, COORDINATES),
     Rule(_one("AffineGrid"), c.larger_than(1e4, 0), DIGIT, COORDINATES),
     Rule(operators("Resize", "CropAndResize"), c.larger_than(1e4, 1, 2), DIGIT, COORDINATES),
-    Rule(_one("Mul"), c.near_zero_times_infinity, DIGIT, "infinity times 0, or times what is not quite 0"),
+    Rule(_one("Mul"), c.near_zero_times_infinity, DIGIT, "infinity times 0, or times a number near 0"),
     # Quantisation.
-    Rule(DYNAMIC, c.no_range, DIGIT, "a scale for no range: 1 or 1 / 255"),
+    Rule(DYNAMIC, c.no_range, DIGIT, "the scale of an empty range: 1 or 1 / 255"),
     Rule(DYNAMIC, c.larger_than(1e30, 0), OVERFLOW, "a scale that overflows, or NaN as an integer"),
     Rule(QUANTIZE, c.has_zero(1), MEANING, "a scale of 0"),
     Rule(
         QUANTIZE | operators("DequantizeLinear", "DequantizeLinear"),
         lambda a: a.largest(2) > 0,
         MEANING,
-        "a zero point of a float type, which peers leave out",
+        "a zero point of a float type, which peers ignore",
     ),
     Rule(QUANTIZE, c.not_finite(0, 1), MEANING, "NaN as an integer"),
     Rule(QUANTIZE, c.quotient_out_of_range, MEANING, "the reference casts through int32"),
-    Rule(ON_CODES, c.extreme_scales, MEANING, "quotients that an integer does not hold"),
-    Rule(GQA, c.has_zero(12, 13), MEANING, "codes of a scale of 0"),
+    Rule(ON_CODES, c.extreme_scales, MEANING, "quotients out of the integer type's range"),
+    Rule(GQA, c.has_zero(12, 13), MEANING, "codes with a scale of 0"),
     # Attention and recurrences.
     Rule(
         GQA,
         c.padded_prompt,
         MEANING,
-        "queries that are padding: onnxruntime hides keys that are, and has other sinks and windows for some",
+        "padded queries: onnxruntime masks padded keys, and has other sinks and windows for some",
     ),
-    Rule(GQA, c.cache_has_free_rows, MEANING, "what lies behind the keys in a cache"),
-    Rule(RECURRENT, c.has_zero(4), MEANING, "the state after no step"),
-    Rule(ATTENTION, c.is_empty(0, 1), MEANING, "scores of no keys, or of no features, whose scale is infinite"),
-    Rule(ATTENTION, lambda a: a.attribute("scale", 0.0) < 0, MEANING, "roots of negative scales"),
-    Rule(ATTENTION, c.short_integer_mask, MEANING, "a mask of integers, which the reference lengthens by -inf"),
-    Rule(ATTENTION, c.large_integer_mask, DIGIT, "scores without digits beside a mask"),
-    Rule(ATTENTION, c.returns_masked_scores, MEANING, "scores that are masked: -inf, or the least number"),
-    Rule(ATTENTION, c.row_fully_masked, DIGIT, "scores near -10,000, where float32 has three digits behind the point"),
+    Rule(GQA, c.cache_has_free_rows, MEANING, "the free rows of a cache"),
+    Rule(RECURRENT, c.has_zero(4), MEANING, "the state of a sequence of length 0"),
+    Rule(
+        ATTENTION,
+        c.is_empty(0, 1),
+        MEANING,
+        "attention without keys, or with a head size of 0, whose scale is infinite",
+    ),
+    Rule(ATTENTION, lambda a: a.attribute("scale", 0.0) < 0, MEANING, "the root of a negative scale"),
+    Rule(ATTENTION, c.short_integer_mask, MEANING, "a short integer mask, which the reference extends by -inf"),
+    Rule(ATTENTION, c.large_integer_mask, DIGIT, "scores that lose their digits beside a large mask"),
+    Rule(ATTENTION, c.returns_masked_scores, MEANING, "masked scores as an output: -inf, or the least number"),
+    Rule(
+        ATTENTION, c.row_fully_masked, DIGIT, "fully masked rows: scores near -10,000, where float32 has three decimals"
+    ),
     Rule(ATTENTION, c.not_finite(), OVERFLOW, "a softmax of infinities"),
     Rule(ATTENTION, overflows, OVERFLOW, "a softmax of sums that overflow"),
     # Overflow, and what is not finite.
-    Rule(SUMMING_REDUCTIONS, c.computed_not_finite, OVERFLOW, "overflow, or not where products are added at once"),
+    Rule(SUMMING_REDUCTIONS, c.computed_not_finite, OVERFLOW, "an overflowed input, which fused nodes need not store"),
     Rule(
         ATTENTION | ROTARY | MATRIX_PRODUCTS | _one("LRN"),
         c.factor_too_large,
         OVERFLOW,
-        "sums times infinity, or of what was times infinity",
+        "sums scaled by infinity, before or after adding",
     ),
     Rule(SAMPLING | operators("DeformConv Resize", "CropAndResize"), c.not_finite(0), OVERFLOW, NOT_FINITE_TIMES_0),
     Rule(NORMS | ROTARY | OTHER_GATES, c.not_finite(), OVERFLOW, NOT_FINITE_TIMES_0),
     Rule(_one("DFT", "STFT"), c.not_finite(), OVERFLOW, NOT_FINITE_TIMES_0),
-    Rule(NORMS, square_sum_overflows, OVERFLOW, "squares that overflow, or not in a wider type"),
+    Rule(NORMS, square_sum_overflows, OVERFLOW, "squares that overflow, unless computed in a wider type"),
     Rule(SUMS_OF_PRODUCTS, overflows, OVERFLOW, OVERFLOWING_SUMS),
     # Windows.
-    Rule(AVERAGES, c.not_finite(), MEANING, "the reference takes NaN for padding"),
+    Rule(AVERAGES, c.not_finite(), MEANING, "the reference treats NaN as padding"),
     Rule(WINDOWS | _one("MaxRoiPool"), c.window_of_padding, MEANING, PADDING, False),
     Rule(
         WINDOWS | CONVOLUTIONS | operators("ConvInteger QLinearConv", "QLinearConv"),
@@ -226,7 +238,7 @@ RULES = [
         operators("MaxPool GlobalMaxPool MaxRoiPool", "NhwcMaxPool"),
         c.not_finite(),
         MEANING,
-        "peers drop NaN or not, by its place in the window",
+        "peers drop NaN or not, by its position in the window",
     ),
     Rule(_one("Resize"), c.nearest_excludes_outside, MEANING, "exclude_outside without weights: the reference gives 0"),
 ]
