@@ -1,4 +1,4 @@
-"""What peers are known to get wrong: they are not asked about it."""
+"""Known bugs of peers, which are not asked about these cases, and operands that only our engine accepts."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ INTEGERS = NARROW | {onnx.TensorProto.INT64, onnx.TensorProto.UINT64}
 HALVES = {onnx.TensorProto.FLOAT16, onnx.TensorProto.BFLOAT16}
 UNLIKE_FLOAT = {*HALVES, onnx.TensorProto.DOUBLE}
 
-Arrived = Callable[[], Sequence[Mapping[str, Any]]]  # the values of all runs by name
-Rule = Callable[[Any, int, set[int], Arrived], bool]  # of a node, its opset, types that are fed, and what arrives
+Arrived = Callable[[], Sequence[Mapping[str, Any]]]  # the values of each run by name
+Rule = Callable[[Any, int, set[int], Arrived], bool]  # a node, its opset, the types of inputs and weights, the values
 
 
 def _given(name: str, value: float) -> Callable[..., bool]:
-    """Whether a node has this attribute."""
+    """A rule: an attribute has this value."""
     return lambda node, *_: any(onnx.helper.get_attribute_value(a) == value for a in node.attribute if a.name == name)
 
 
@@ -32,7 +32,7 @@ def _with(name: str) -> Callable[..., bool]:
 
 
 def _negative(name: str) -> Callable[..., bool]:
-    """Whether an attribute is, or has a number, below 0."""
+    """A rule: an attribute is, or contains, a number below 0."""
     given = onnx.helper.get_attribute_value
     return lambda node, *_: any(np.min(given(a), initial=0) < 0 for a in node.attribute if a.name == name)
 
@@ -52,14 +52,14 @@ def _one_label(node: Any, *_: Any) -> bool:
 
 
 def _couples_classes(node: Any, *_: Any) -> bool:
-    """Whether probabilities of three classes and more are asked for."""
+    """Whether the node computes probabilities of three or more classes."""
     given = {a.name: onnx.helper.get_attribute_value(a) for a in node.attribute}
     labels = given.get("classlabels_strings") or given.get("classlabels_ints", ())
     return len(labels) > 2 and "prob_a" in given
 
 
 def _one_row_of_mask(node: Any, opset: int, types: set[int], arrived: Arrived) -> bool:
-    """Whether a mask that is the same for all queries meets is_causal."""
+    """Whether is_causal is set, and the mask has one row for all queries."""
     given = {a.name: onnx.helper.get_attribute_value(a) for a in node.attribute}
     if not given.get("is_causal") or len(node.input) < 4 or any(name.endswith("window_size") for name in given):
         return False
@@ -73,7 +73,7 @@ def _flat_mask(node: Any, opset: int, types: set[int], arrived: Arrived) -> bool
 
 
 def _one_number_in_two_shapes(node: Any, opset: int, types: set[int], arrived: Arrived) -> bool:
-    """Whether b's scale is () and its zero point (1,), or the other way round."""
+    """Whether one of b's scale and zero point has the shape (), the other (1,)."""
     pairs = [{np.shape(run.get(name, 0)) for name in node.input[4:6]} for run in arrived()]
     return {(), (1,)} in pairs
 
@@ -83,7 +83,7 @@ def _not_of_rank(rank: int) -> Rule:
 
 
 def _fractions(node: Any, opset: int, types: set[int], arrived: Arrived) -> bool:
-    """Whether a float that is no whole number arrives first."""
+    """Whether the first input contains a float that is not whole."""
     first = [run.get(node.input[0]) for run in arrived()]
     floats = [widen(x) for x in first if isinstance(x, np.ndarray) and is_float(x.dtype)]
     return any((x != np.trunc(x)).any() for x in floats)
@@ -104,7 +104,7 @@ def _empty(node: Any, opset: int, types: set[int], arrived: Arrived) -> bool:
 
 
 def _words_of_nothing(node: Any, opset: int, types: set[int], arrived: Arrived) -> bool:
-    """Whether rows arrive first that begin with no letter."""
+    """Whether the first input has rows that begin without a letter."""
     first = [run.get(node.input[0]) for run in arrived()]
     return any((x[..., :1] <= 0).any() for x in first if isinstance(x, np.ndarray))
 
@@ -114,7 +114,7 @@ def _halves(node: Any, opset: int, types: set[int], arrived: Arrived) -> bool:
 
 
 def _beyond_a_byte(node: Any, opset: int, types: set[int], arrived: Arrived) -> bool:
-    """Whether a probability is 256 or more of what one step of the codes is, to their digits."""
+    """Whether a probability may be 256 or more steps of the codes."""
     axis = next((a.i for a in node.attribute if a.name == "axis"), -1)
     for run in arrived():
         x, scale, step = (run.get(node.input[n]) for n in (0, 1, 3))
@@ -140,7 +140,7 @@ def _nan(node: Any, opset: int, types: set[int], arrived: Arrived) -> bool:
 
 
 def _far_apart(node: Any, opset: int, types: set[int], arrived: Arrived) -> bool:
-    """Whether e to the power of a difference of what arrives first may be 0, as float16."""
+    """Whether the exponential of a difference within the first input may be 0 in float16."""
     first = [run.get(node.input[0]) for run in arrived()]
     first = [widen(x) for x in first if isinstance(x, np.ndarray) and is_float(x.dtype)]
     finite = [x[np.isfinite(x)] for x in first]
@@ -148,7 +148,7 @@ def _far_apart(node: Any, opset: int, types: set[int], arrived: Arrived) -> bool
 
 
 def _integers_sum_to(limit: int) -> Rule:
-    """Whether integers arrive first whose sum may reach the limit."""
+    """A rule: the sum of the integers in the first input may reach the limit."""
 
     def holds(node: Any, opset: int, types: set[int], arrived: Arrived) -> bool:
         first = [run.get(node.input[0]) for run in arrived()]
@@ -159,7 +159,7 @@ def _integers_sum_to(limit: int) -> Rule:
 
 
 def _beyond_float32(node: Any, opset: int, types: set[int], arrived: Arrived) -> bool:
-    """Whether an integer arrives first of which a quarter is lost in a float32."""
+    """Whether a quarter of an integer in the first input is not exact in float32."""
     first = [run.get(node.input[0]) for run in arrived()]
     whole = [widen(x) for x in first if isinstance(x, np.ndarray) and is_int(x.dtype) and x.size]
     return any(int(x.max()) > 2**22 or int(x.min()) < -(2**22) for x in whole)
@@ -173,7 +173,7 @@ def _squares_leave_their_type(node: Any, opset: int, types: set[int], arrived: A
 
 
 def _beyond_doubles(node: Any, opset: int, types: set[int], arrived: Arrived) -> bool:
-    """Whether a·b + c of integers may be none that a float64 holds."""
+    """Whether a·b + c of integers may not be exact in float64."""
     for run in arrived():
         found = [x for name in node.input if isinstance(x := run.get(name), np.ndarray) and is_int(x.dtype)]
         a, b, *c = [*(max(int(x.max(initial=0)), -int(x.min(initial=0))) for x in found), 0, 0]
@@ -182,89 +182,96 @@ def _beyond_doubles(node: Any, opset: int, types: set[int], arrived: Arrived) ->
     return False
 
 
-# Operators, and how.
+# Operator -> its bug.
 FAULTS = {
     "reference": {
-        "ai.onnx.ml.LinearRegressor": "gives its input's type",
-        "ai.onnx.ml.SVMRegressor": "gives its input's type",
-        "Loop": "stacked outputs of scalars have an axis more",
-        "Erf": "has eight digits",
-        "Gelu": "has its Erf",
-        "OneHot": "takes a depth of 0.3 for 1",
-        "LRN": "divides alpha by the size in float32, and fills as many channels as there are items",
-        "STFT": "takes a signal of rank 2 for windows",
-        "ai.onnx.preview.training.Adam": "gives doubles for scalars",
+        "ai.onnx.ml.LinearRegressor": "returns its input's type",
+        "ai.onnx.ml.SVMRegressor": "returns its input's type",
+        "Loop": "adds an axis to stacked scalars",
+        "Erf": "has eight correct digits only",
+        "Gelu": "uses its Erf",
+        "OneHot": "reads a depth of 0.3 as 1",
+        "LRN": "divides alpha by the size in float32, and fills as many channels as the batch has items",
+        "STFT": "reads a signal of rank 2 as windows",
+        "ai.onnx.preview.training.Adam": "returns float64 for scalars",
         "GridSample": "interpolates integers in their own type",
-        "StringNormalizer": "takes accents away",
+        "StringNormalizer": "removes accents",
     },
 }
-# The same, of some nodes only.
+# The same for the nodes that a rule describes: operator, rule, bug.
 PARTLY: dict[str, list[tuple[str, Rule, str]]] = {
     "onnxruntime": [
         (
             "com.microsoft.GroupQueryAttention",
             lambda node, *_: len(node.output) < 3,
-            "reads what it never wrote if no present is wanted",
+            "reads uninitialised memory without the outputs for the cache",
         ),
         (
             "com.microsoft.GroupQueryAttention",
             lambda node, *_: len(node.output) > 3 and not _over("qk_output", 0)(node),
-            "leaves what was there in scores that are not to be put out",
+            "does not write the output for scores unless qk_output asks for it",
         ),
-        ("TfIdfVectorizer", _over("max_skip_count", 2**31), "adds 1 to the number, which wraps"),
-        ("Dropout", lambda node, opset, *_: len(node.output) > 1 and opset < 10, "has a mask of zeros where all stays"),
+        ("TfIdfVectorizer", _over("max_skip_count", 2**31), "adds 1 to the number, which overflows"),
+        (
+            "Dropout",
+            lambda node, opset, *_: len(node.output) > 1 and opset < 10,
+            "returns a mask of zeros if all elements stay",
+        ),
         ("com.microsoft.MultiHeadAttention", _given("unidirectional", 1), "lets the last query see all keys"),
-        ("MaxUnpool", lambda node, *_: len(node.input) > 2, "takes indices for those of output_shape"),
-        ("com.microsoft.MoE", _halves, "is far from what it gives in float32"),
+        ("MaxUnpool", lambda node, *_: len(node.input) > 2, "interprets indices by output_shape"),
+        ("com.microsoft.MoE", _halves, "is far from its own float32 result"),
         *[
-            (op, _empty, "leaves what was there")
+            (op, _empty, "does not write its output")
             for op in ("com.microsoft.MatMulIntegerToFloat", "com.microsoft.QAttention", "com.microsoft.QGemm")
         ],
-        *[("com.microsoft.WordConvEmbedding", rule, "leaves what was there") for rule in (_empty, _words_of_nothing)],
+        *[
+            ("com.microsoft.WordConvEmbedding", rule, "does not write its output")
+            for rule in (_empty, _words_of_nothing)
+        ],
         ("com.microsoft.QAttention", _given("do_rotary", 1), "does not rotate"),
-        ("ai.onnx.ml.TreeEnsembleRegressor", _with("base_values"), "leaves them out where no tree has a result"),
-        ("Resize", _aspect_from_the_end, "keeps the aspect ratio of axes that count from the front only"),
-        ("ai.onnx.ml.TreeEnsembleClassifier", _one_label, "gives 1 for the only label, and raw scores"),
-        *[(op, _nan, "tells NaN from itself, or not, by its place") for op in ("Unique", "com.microsoft.Unique")],
+        ("ai.onnx.ml.TreeEnsembleRegressor", _with("base_values"), "ignores them if no tree has a result"),
+        ("Resize", _aspect_from_the_end, "keeps the aspect ratio of non-negative axes only"),
+        ("ai.onnx.ml.TreeEnsembleClassifier", _one_label, "returns 1 for the only label, and raw scores"),
+        *[(op, _nan, "NaN equals itself or not, by its position") for op in ("Unique", "com.microsoft.Unique")],
         ("com.microsoft.Tokenizer", _empty, "loses an axis"),
-        ("com.microsoft.QLinearSoftmax", _beyond_a_byte, "gives 0 for 256"),
-        ("com.microsoft.MatMulNBits", _given("accuracy_level", 4), "rounds what it multiplies to 8 bits"),
+        ("com.microsoft.QLinearSoftmax", _beyond_a_byte, "returns 0 for 256"),
+        ("com.microsoft.MatMulNBits", _given("accuracy_level", 4), "quantises activations to 8 bits"),
         *[(op, _same_and_dilated, "pads for windows without dilations") for op in ("AveragePool", "LpPool", "MaxPool")],
-        *[(op, _nan, "drops NaN or not, by its place") for op in ("ReduceMax", "ReduceMin", "Hardmax")],
+        *[(op, _nan, "drops NaN or not, by its position") for op in ("ReduceMax", "ReduceMin", "Hardmax")],
         ("ReduceMean", _integers_sum_to(2**53), "adds them up as float64"),
         ("ai.onnx.ml.Normalizer", _squares_leave_their_type, "squares integers in their own type"),
-        ("CastLike", _halves_as_text, "writes halves with the digits of floats"),
-        ("OneHot", _fractions, 'has no place for 1.5, which counts as 1: "casted to int64 before use"'),
+        ("CastLike", _halves_as_text, "writes halves with the digits of float32"),
+        ("OneHot", _fractions, 'ignores the index 1.5, which the standard casts to 1: "casted to int64 before use"'),
     ],
     "reference": [
-        ("Attention", _negative("scale"), "takes its root"),
-        ("Attention", _one_row_of_mask, "lets all queries see what the first may, where a mask has one row for all"),
+        ("Attention", _negative("scale"), "takes the root of the scale"),
+        ("Attention", _one_row_of_mask, "applies the causal mask of the first query to all, if the mask has one row"),
         *[(op, _strings, "fills strings with the number 0") for op in ("Trilu", "CenterCropPad")],
         ("ReduceMean", _integers_sum_to(2**31), "adds them up in their type, or as float64"),
-        ("Gemm", _beyond_doubles, "multiplies integers by 1.0"),
-        ("Gemm", lambda node, opset, *_: opset < 7 and not _given("broadcast", 1)(node), "forgets beta"),
-        ("Resize", _beyond_float32, "interpolates integers as float64, and so what it takes as it is"),
+        ("Gemm", _beyond_doubles, "computes integers in float64"),
+        ("Gemm", lambda node, opset, *_: opset < 7 and not _given("broadcast", 1)(node), "ignores beta"),
+        ("Resize", _beyond_float32, "computes integers in float64, even those that it copies"),
         ("AveragePool", lambda node, opset, *_: opset < 7, "counts padding"),
         *[(op, _same_and_dilated, "pads for windows without dilations") for op in ("AveragePool", "LpPool")],
-        ("QLinearMatMul", lambda node, _, types, *more: bool(types & FLOAT8), "takes float8 for whole numbers"),
+        ("QLinearMatMul", lambda node, _, types, *more: bool(types & FLOAT8), "reads float8 as integers"),
         (
             "DequantizeLinear",
             lambda node, _, types, *more: len(node.input) > 2 and bool(types & FLOAT8),
-            "takes zero points of float8 for whole numbers",
+            "reads float8 zero points as integers",
         ),
-        ("MaxPool", _given("storage_order", 1), "does not know it"),
+        ("MaxPool", _given("storage_order", 1), "ignores it"),
         ("MaxPool", _given("ceil_mode", 1), "pads twice"),
-        ("ai.onnx.ml.Normalizer", _integers_sum_to(0), "gives doubles for integers"),
-        ("Attention", _with("softcap"), "gives scores that are capped where the raw ones are asked for"),
+        ("ai.onnx.ml.Normalizer", _integers_sum_to(0), "returns float64 for integers"),
+        ("Attention", _with("softcap"), "returns capped scores instead of raw ones"),
         ("Unique", _with("axis"), "puts the axis first if unsorted"),
-        ("ai.onnx.ml.SVMClassifier", _not_of_rank(2), "takes each number of a row for a row"),
+        ("ai.onnx.ml.SVMClassifier", _not_of_rank(2), "treats each number of a row as a row"),
         (
             "ai.onnx.ml.SVMClassifier",
             lambda node, _, types, *more: bool(types & INTEGERS),
-            "gives scores of integers as integers",
+            "returns scores of integers as integers",
         ),
         ("ai.onnx.ml.TreeEnsembleClassifier", _negative("class_weights"), "counts 0 for classes without votes"),
-        ("ai.onnx.ml.TreeEnsembleClassifier", _votes_for_one_of_two, "does not decide by the one score there is"),
+        ("ai.onnx.ml.TreeEnsembleClassifier", _votes_for_one_of_two, "does not decide by the only score"),
         *[
             (
                 "ai.onnx.ml.TreeEnsembleRegressor",
@@ -273,35 +280,43 @@ PARTLY: dict[str, list[tuple[str, Rule, str]]] = {
             )
             for way in (b"MIN", b"MAX")
         ],
-        ("ai.onnx.ml.SVMClassifier", _couples_classes, "has other probabilities of three classes and more"),
-        ("MaxPool", _empty, "takes the input's shape for the output's"),
-        ("MaxPool", lambda node, _, types, *more: onnx.TensorProto.BFLOAT16 in types, "misses bfloat16's places"),
+        ("ai.onnx.ml.SVMClassifier", _couples_classes, "computes other probabilities of three or more classes"),
+        ("MaxPool", _empty, "returns the input's shape"),
+        (
+            "MaxPool",
+            lambda node, _, types, *more: onnx.TensorProto.BFLOAT16 in types,
+            "returns wrong indices of bfloat16",
+        ),
         ("Compress", _empty, "counts conditions beyond the end"),
         ("GlobalMaxPool", _not_of_rank(4), "counts spatial axes as if there were two"),
-        *[(op, _with("clip"), "does not know it") for op in ("LSTM", "GRU", "RNN")],
+        *[(op, _with("clip"), "ignores it") for op in ("LSTM", "GRU", "RNN")],
         (
             "ai.onnx.ml.LinearClassifier",
             lambda node, *_: all(a.name != "intercepts" for a in node.attribute),
             "needs intercepts",
         ),
         ("LpNormalization", _given("p", 1), "keeps signs"),
-        ("LogSoftmax", _far_apart, "takes the logarithm of a probability that became 0"),
+        ("LogSoftmax", _far_apart, "takes the logarithm of a probability that is 0 in its type"),
         ("NegativeLogLikelihoodLoss", lambda node, _, types, *more: bool(types & HALVES), "sums halves as such"),
         ("SoftmaxCrossEntropyLoss", lambda node, _, types, *more: bool(types & HALVES), "sums halves as such"),
         ("Dropout", lambda node, opset, *_: len(node.output) > 1 and opset < 10, "has a mask of bools"),
-        ("Hardmax", lambda node, opset, *_: opset < 13, "knows one axis where older ones take all from there on"),
+        (
+            "Hardmax",
+            lambda node, opset, *_: opset < 13,
+            "reduces one axis, where older opsets flatten all axes from there on",
+        ),
         *[
             (
                 op,
                 lambda node, _, types, *more: len(node.output) > 1 and bool(types & UNLIKE_FLOAT),
-                "gives the mean in the input's type",
+                "returns the mean in the input's type",
             )
             for op in ("LayerNormalization", "BatchNormalization")
         ],
     ],
 }
 
-# What we take and peers do not, with the meaning that suggests itself.
+# Operands that our engine accepts and peers refuse, with the only plausible meaning.
 CODED = "Add AveragePool Concat GlobalAveragePool LeakyRelu Mul Sigmoid Softmax Where".split()
 MORE = {
     **{f"com.microsoft.QLinear{name}": "scales of shape (1,)" for name in CODED},
@@ -322,7 +337,7 @@ MORE = {
     "Squeeze": "one axis as a scalar",
     "TopK": "k as a scalar",
 }
-# The same, of some nodes only.
+# The same for the nodes that a rule describes: operator, rule, bug.
 MORE_PARTLY: list[tuple[str, Rule, str]] = [
     ("Attention", _one_row_of_mask, "a mask of one row for all queries, as it broadcasts"),
     ("Attention", _flat_mask, "a mask of one dim, as it broadcasts"),
@@ -333,7 +348,7 @@ MORE_PARTLY: list[tuple[str, Rule, str]] = [
     ),
 ]
 
-# Operators that may read a part of what they are given.
+# Operators that may read only a part of their inputs.
 READ_PARTS = operators(
     """Slice Split SplitToSequence Gather GatherElements GatherND Scatter ScatterElements ScatterND Compress Pad
     CenterCropPad Resize Upsample Shape Size Where""",
@@ -342,8 +357,8 @@ READ_PARTS = operators(
 
 
 def is_unread(model: onnx.ModelProto, node_name: str) -> bool:
-    """Whether a part of what a node gives may be left out: what no output reads need not be computed, nor its indices
-    checked."""
+    """Whether a part of a node's result may be unused: elements that no output needs are not computed, and their
+    indices not checked."""
     reached: set[str] = set()
     for node in nodes(model.graph):
         if node_name in (node.name, *node.output):
@@ -360,7 +375,7 @@ def accepts_more(model: onnx.ModelProto, arrived: Arrived) -> bool:
 
 
 def is_trusted(peer: str, model: onnx.ModelProto, arrived: Arrived) -> bool:
-    """Whether a peer is right about operators like these."""
+    """Whether no known bug of the peer concerns the model."""
     known = FAULTS.get(peer, {})
     return not (any(full_name(node) in known for node in nodes(model.graph)) or _any_of(PARTLY[peer], model, arrived))
 
