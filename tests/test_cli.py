@@ -239,7 +239,7 @@ REFUSED: dict[str, tuple[list[Any], str]] = {
     "number": (["bench", DIGITS, "--runs", "many"], "argument --runs: invalid int value: 'many'"),
     "option": (["inspect", DIGITS, "--colour"], "unrecognized arguments: --colour (pyruntime inspect --help)"),
     "no folder": (["serve", "nowhere"], "nowhere does not exist"),
-    "command": (["blend"], 'no command "blend"'),
+    "command": (["blend"], 'unknown command "blend"'),
     "no file": (["run", "nowhere.onnx"], "nowhere.onnx is not a file"),
     "no model": (["inspect", __file__], "test_cli.py: "),
     "no inputs": (["run", DIGITS], "the model has inputs: image"),
