@@ -134,5 +134,5 @@ def test_what_is_fed_elsewhere_needs_no_place() -> None:
     planner = InferenceSession(changing().SerializeToString())._native.latest().planner
     for sizes in ({0: 64, 1: 64}, {0: 64}, {0: 128, 1: 64}, {1: 64}):
         run = Run({}, {})
-        planner.take(run, "enter", sizes)
+        planner.allocate(run, "enter", sizes)
         assert run.addresses.keys() == sizes.keys()

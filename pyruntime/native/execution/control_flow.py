@@ -67,12 +67,12 @@ def _pass_on(values: Values, step: LoopStep, body: types.Block, run: Run, carrie
     outputs = body["outputs"]
     values.free(run, ("over", step.uid), [v["buffer"] for v in (outputs[0], *outputs[1 + carried :])])
     buffers = [v["buffer"] for v in outputs[1 : 1 + carried]]
-    moved = [(run.addresses.get(b), run.host.get(b)) for b in buffers]  # all first: a round may swap values
+    moved = [(run.addresses.get(b), run.strings.get(b)) for b in buffers]  # all first: a round may swap values
     for (address, strings), target in zip(moved, body["inputs"][2:], strict=True):
         if address is not None:
             run.addresses[target["buffer"]] = address
         else:
-            run.host[target["buffer"]] = strings
+            run.strings[target["buffer"]] = strings
 
 
 def _leave(

@@ -85,7 +85,7 @@ class Executor:
         host = self.host.twin(self.planner.permanent, threads)
         return Executor(self.loaded, host, host_call, self.planner.twin(host), orders=deepcopy(self.orders))
 
-    def helped_by(self, others: int) -> None:
+    def share_cores(self, others: int) -> None:
         """While `others` runs are under way, the next run has that many threads less."""
         self._threads = max(self.host.threads - others, 1)
 
@@ -94,7 +94,7 @@ class Executor:
         return self.planner.memory().with_twins([t.planner.memory() for t in self.twins])
 
     @property
-    def grown(self) -> bool:
+    def has_grown(self) -> bool:
         """Whether runs may have taken memory that a new executor would not have."""
         return self.gpu is not None or len(self.host.memory) > self._bytes_at_start or bool(self.twins)
 
@@ -163,8 +163,8 @@ class Executor:
         strings = {b: x for b, x in arrays if self.header["buffers"][b].get("host")}
         numbers = [(b, x) for b, x in arrays if b not in strings]
         sizes = {b: self.values.size(b, run.env) if b in self.growing else x.nbytes for b, x in numbers}
-        self.planner.take(run, "enter", sizes)
-        run.host.update(strings)
+        self.planner.allocate(run, "enter", sizes)
+        run.strings.update(strings)
         for b, x in numbers:
             if b in self.growing:
                 self.values.view(self.growing[b], run)[...] = x
@@ -203,7 +203,7 @@ class Executor:
             key = (step.uid, *[run.env[s] for s in step.symbols])
         except KeyError as e:
             raise ExecutionError(f"symbol {e} is not bound", node=step.json["calls"][0]["node"]) from None
-        plan = self.planner.known(run, key)
+        plan = self.planner.look_up(run, key)
         if plan is None:
             plan = self.planner.advance(run, key, lambda: self.planner.lay_out(step, run))
             plan.fork = self.host.threads > 1 and compile_dim(step.json.get("fork", 0))(run.env) > 0

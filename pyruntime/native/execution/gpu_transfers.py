@@ -115,7 +115,7 @@ class Transfers:
 
     def _allocate(self, step: CopyStep, run: Run, targets: list[types.TensorValue], memory: str = "") -> None:
         sizes = {t["buffer"]: self.values.size(t["buffer"], run.env) for t in targets}
-        self.values.planner.take(run, ("copy", step.uid), sizes, memory)
+        self.values.planner.allocate(run, ("copy", step.uid), sizes, memory)
 
     def _user(self, pairs: list[list[types.TensorValue]]) -> str:
         """The first node that makes or reads the tensors of a copy."""

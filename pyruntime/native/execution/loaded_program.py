@@ -63,16 +63,16 @@ class LoadedProgram:
         for (_, constants), step in zip(loads, [None, *self.blocks[0]], strict=True):
             for c in constants:
                 if "strings" in c:
-                    run.host[c["buffer"]] = c["strings"]
+                    run.strings[c["buffer"]] = c["strings"]
                 else:
                     run.addresses[c["buffer"]] = self._load(c, values, gpu)
-            run.state = planner.note()
+            run.state = planner.add_state()
             if step is not None:
                 run_step(step, run)
         if gpu is not None:
             gpu.host.flush()
         planner.make_permanent(run.state)
-        self.constants = Constants(run.addresses, run.host)
+        self.constants = Constants(run.addresses, run.strings)
         return self.constants
 
     def _load(self, c: types.SourceConstant | types.BlobConstant, values: Values, gpu: Any) -> int:

@@ -69,8 +69,8 @@ class Values:
         if "items" in value:
             return [self.fetch(v, run) for v in value["items"]]
         shape = self.shape(value, run.env)
-        if value["buffer"] in run.host:
-            return np.array(run.host[value["buffer"]], dtype=object).reshape(shape)
+        if value["buffer"] in run.strings:
+            return np.array(run.strings[value["buffer"]], dtype=object).reshape(shape)
         if "room" in value:
             return self.view(value, run).copy()
         dtype = NUMPY[value["dtype"]]
@@ -81,15 +81,15 @@ class Values:
     def make(self, step: Step[types.Step], run: Run, arrays: list[tuple[int, np.ndarray]]) -> None:
         """Allocate buffers for arrays and fill them; strings stay outside memory."""
         plain = [(b, a) for b, a in arrays if a.dtype != object]
-        run.host.update({b: a for b, a in arrays if a.dtype == object})
-        self.planner.take(run, ("make", step.uid), {b: a.nbytes for b, a in plain})
+        run.strings.update({b: a for b, a in arrays if a.dtype == object})
+        self.planner.allocate(run, ("make", step.uid), {b: a.nbytes for b, a in plain})
         for b, a in plain:
             self.write(run.addresses[b], a)
 
     def free(self, run: Run, key: tuple[Any, ...], buffers: list[int]) -> None:
         """Give back the memory of buffers, where they have some; key: names what frees them."""
         if addresses := [run.addresses[b] for b in buffers if b in run.addresses]:
-            self.planner.give_back(run, key, addresses)
+            self.planner.release(run, key, addresses)
 
     def release(self, step: Step[Releasing], run: Run) -> None:
         self.free(run, ("free", step.uid), step.json["free"])
@@ -99,7 +99,7 @@ class Values:
         if source in run.addresses:
             run.addresses[target] = run.addresses[source]
         else:
-            run.host[target] = run.host[source]
+            run.strings[target] = run.strings[source]
 
 
 __all__ = ["Values"]

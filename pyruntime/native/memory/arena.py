@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from bisect import bisect_left, insort
 from collections.abc import Hashable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import NamedTuple
 
 from pyruntime.errors import MemoryFault, OutOfMemory
@@ -35,14 +35,19 @@ class Stats:
 
 
 @dataclass(frozen=True, slots=True)
-class MemoryReport:
-    """Bytes of a session. providers: by name ("wasm": linear memory, "webgpu": GPU memory); properties sum over them.
-    arena: allocated from the system, with argument blocks and growth in steps. tensors: of all GPU tensors on the
-    session's device, even those of other sessions."""
+class MemoryReport(Stats):
+    """All memories of a session; providers: each memory ("wasm": linear, "webgpu": GPU); arena: bytes from the
+    system, with argument blocks and growth in steps; tensors: bytes of all GPU tensors on the session's device, even
+    those of other sessions."""
 
     providers: dict[str, Stats]
     arena: int
     tensors: int = 0
+
+    @classmethod
+    def of(cls, providers: dict[str, Stats], arena: int, tensors: int = 0) -> MemoryReport:
+        sums = {f.name: sum(getattr(s, f.name) for s in providers.values()) for f in fields(Stats)}
+        return cls(**sums, providers=providers, arena=arena, tensors=tensors)
 
     def with_twins(self, others: Sequence[MemoryReport]) -> MemoryReport:
         """Of several linear memories that share their weights."""
@@ -52,28 +57,7 @@ class MemoryReport:
         peak, requested = (sum(getattr(s, name) for s in (mine, *theirs)) for name in ("peak", "requested"))
         wasm = Stats(mine.weights, peak, requested, mine.top + sum(s.top - mine.weights for s in theirs))
         arena = self.arena + sum(r.arena - mine.weights for r in others)
-        return MemoryReport({**self.providers, "wasm": wasm}, arena, self.tensors)
-
-    @property
-    def weights(self) -> int:
-        return sum(s.weights for s in self.providers.values())
-
-    @property
-    def peak(self) -> int:
-        return sum(s.peak for s in self.providers.values())
-
-    @property
-    def requested(self) -> int:
-        return sum(s.requested for s in self.providers.values())
-
-    @property
-    def reuse(self) -> float:
-        return self.requested / self.peak if self.peak else 0.0
-
-    @property
-    def fragmentation(self) -> float:
-        reach = sum(s.top for s in self.providers.values()) - self.weights
-        return 1 - self.peak / reach if reach > 0 else 0.0
+        return MemoryReport.of({**self.providers, "wasm": wasm}, arena, self.tensors)
 
 
 class ArenaState(NamedTuple):

@@ -87,16 +87,16 @@ def calls_of(step: types.Step) -> list[types.Call]:
 
 
 class Run:
-    """The state of one run: values of symbols, addresses of buffers, strings by buffer (`host`), the arena state. For
+    """The state of one run: values of symbols, addresses of buffers, strings by buffer, the arena state. For
     `Transfers`: feeds on the GPU by buffer, names of the outputs to return and of those that stay on the GPU, and the
     tensors of the latter."""
 
-    __slots__ = ("addresses", "env", "gpu_feeds", "gpu_results", "host", "names", "on_gpu", "state")
+    __slots__ = ("addresses", "env", "gpu_feeds", "gpu_results", "names", "on_gpu", "state", "strings")
 
-    def __init__(self, addresses: dict[int, int], host: dict[int, Any]) -> None:
+    def __init__(self, addresses: dict[int, int], strings: dict[int, Any]) -> None:
         self.env: Env = {}
         self.addresses = addresses
-        self.host = host
+        self.strings = strings
         self.state = 0
         self.gpu_feeds: dict[int, Any] = {}
         self.names: set[str] = set()
@@ -171,12 +171,12 @@ class Planner:
         if self.gpu is not None:
             self.gpu.reserve(self.arena.gpu.top)
 
-    def note(self) -> int:
+    def add_state(self) -> int:
         """A number for the arena's present state."""
         self.states.append(self.arena.snapshot())
         return len(self.states) - 1
 
-    def known(self, run: Run, key: Any) -> Plan | None:
+    def look_up(self, run: Run, key: Any) -> Plan | None:
         """The plan of this key in the run's state, if there is one; then the run advances by it."""
         plan = self.plans.get((run.state, key))
         if plan is not None:
@@ -186,16 +186,16 @@ class Planner:
 
     def advance(self, run: Run, key: Any, work: Callable[[], Plan]) -> Plan:
         """The plan of this key, made by `work` the first time; the run advances by it."""
-        plan = self.known(run, key)
+        plan = self.look_up(run, key)
         if plan is not None:
             return plan
         if len(self.states) > STATES:
             self._restart_in(run)
         self.plans[run.state, key] = plan = work()
-        self.known(run, key)
+        self.look_up(run, key)
         return plan
 
-    def take(self, run: Run, where: Any, sizes: Mapping[int, int], memory: str = "") -> None:
+    def allocate(self, run: Run, where: Any, sizes: Mapping[int, int], memory: str = "") -> None:
         """Allocate buffers of these bytes; where: names the step."""
 
         def allocate(layout: Layout) -> None:
@@ -205,7 +205,7 @@ class Planner:
         what = (where, *sizes)
         self.advance(run, (where, *sizes.items()), lambda: Plan(self._layout(run, what, sizes, sizes, allocate)))
 
-    def give_back(self, run: Run, where: Any, addresses: Sequence[int]) -> None:
+    def release(self, run: Run, where: Any, addresses: Sequence[int]) -> None:
         """Free the memory at these addresses; where: names the step."""
         key = (where, *addresses)
 
@@ -231,7 +231,7 @@ class Planner:
         self._has_spare |= capacity != now
         self.arena.restore(self.states[run.state])
         allocate(layout)
-        layout.after = self.note()
+        layout.after = self.add_state()
         earlier.append(layout)
         if self.observer is not None:
             self.observer.advanced(layout.addresses)
@@ -239,7 +239,7 @@ class Planner:
 
     def begin_round(self, run: Run) -> None:
         """In a loop: if an earlier round began in an equal state, go on in that one, which has plans."""
-        if self.known(run, ROUND) is not None:
+        if self.look_up(run, ROUND) is not None:
             return
         self.arena.restore(self.states[run.state])
         content = (self.arena.content(), frozenset(run.addresses.items()), frozenset(run.env.items()))
@@ -254,7 +254,7 @@ class Planner:
         run.addresses.update(addresses)
         content = (self.arena.content(), frozenset(addresses.items()))
         if content not in self._by_content:
-            self._by_content[content] = self.note()
+            self._by_content[content] = self.add_state()
         run.state = self._by_content[content]
 
     def make_permanent(self, state: int) -> None:
@@ -269,7 +269,7 @@ class Planner:
         linear = self.arena.linear
         other = Planner(self.header, host, None, self.further + linear.base + linear.limit)
         other.arena.restore(self.root)
-        other.make_permanent(other.note())
+        other.make_permanent(other.add_state())
         return other
 
     @property
@@ -324,7 +324,7 @@ class Planner:
         found = self.arena.by_provider(self.gpu is not None)
         wasm = found["wasm"]
         found["wasm"] = replace(wasm, weights=wasm.weights + self.further, top=wasm.top + self.further)
-        return MemoryReport(found, self.host.size, tensors)
+        return MemoryReport.of(found, self.host.size, tensors)
 
     def lay_out(self, step: Step[types.WasmStep | types.GpuStep], run: Run) -> Plan:
         """Addresses for the buffers that the calls make, and the argument blocks."""

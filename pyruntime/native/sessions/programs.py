@@ -128,7 +128,7 @@ class Programs(Specialiser[Executor]):
         self._parts.clear()
         try:
             for key, executor in self.table.items():
-                if executor.grown:
+                if executor.has_grown:
                     self.table[key] = self._reload(executor)
         except BaseException:
             self.close_others([])

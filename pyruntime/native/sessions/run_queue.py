@@ -68,7 +68,7 @@ class RunQueue:
                 with self._door:
                     self._wait(self._limit - 1)
                     executor = self._free(find(), preferred)
-                    executor.helped_by(len(self._running))
+                    executor.share_cores(len(self._running))
                     self._runs.append((mine, executor))
                 return work(executor)
         finally:

@@ -293,7 +293,7 @@ class Session:
         executor = self.programs.program(run.feeds)
         running[:] = [executor]
         executor.stopped = run.is_stopped
-        executor.helped_by(0)
+        executor.share_cores(0)
         executor.planner.restrict(self.programs.memory_left(executor))
         if self.on_kernels is None:
             return executor.header, executor.run(stored(run.feeds), run.names, run.gpu_outputs, run.resident)
