@@ -22,7 +22,7 @@ from pyruntime.program.format import Program
 from pyruntime.providers.wasm import wasmtime_host
 from pyruntime.providers.wasm.code_writer import WasmCodeWriter
 from pyruntime.providers.wasm.printer.assembler import Module
-from pyruntime.providers.wasm.printer.memory_variants import BLOCK, NUMBER, Lost, Variants
+from pyruntime.providers.wasm.printer.memory_variants import BLOCK, NUMBER, Untraceable, Variants
 
 GIB = 1 << 30
 GIVEN = (BLOCK, NUMBER, NUMBER, NUMBER)  # to a kernel
@@ -55,8 +55,8 @@ def test_every_address_is_told(name: str, monkeypatch: pytest.MonkeyPatch) -> No
     def probe(writer: WasmCodeWriter, calls: Sequence[Invocation]) -> None:
         for c in calls:
             f = next(f for f in writer.module.functions if f.name == c.function)
-            found = Variants(writer.module).found(f, GIVEN, tuple(range(1, len(c.tensors) + 1)))
-            told[c.function] = len(found.accesses) + len(found.calls)
+            trace = Variants(writer.module).trace(f, GIVEN, tuple(range(1, len(c.tensors) + 1)))
+            told[c.function] = len(trace.accesses) + len(trace.calls)
 
     monkeypatch.setattr(WasmCodeWriter, "_move", probe)
     assert not inspect(MODELS[name].path())["refused"]
@@ -249,7 +249,7 @@ def test_what_cannot_be_told_is_refused(write: object) -> None:
     module = Module()
     f, a, b = kernel(module)
     write(f, a, b)
-    with pytest.raises(Lost):
+    with pytest.raises(Untraceable):
         Variants(module).kernel(f, [1, 0])
 
 
@@ -258,7 +258,7 @@ def test_a_pointer_that_changes_its_memory_in_a_loop() -> None:
     f, a, b = kernel(module)
     with f.until(1, 2):
         f.emit(a).mem("f32.load").emit("drop").emit(b).set(a)
-    with pytest.raises(Lost):
+    with pytest.raises(Untraceable):
         Variants(module).kernel(f, [1, 2])
     same = Variants(module).kernel(f, [2, 2])
     assert bytes(same.code).count(b"\x2a\x42\x02\x00") == 1  # f32.load of memory 2

@@ -7,7 +7,17 @@ import pytest
 import wasmtime
 
 from pyruntime.providers.wasm.printer.assembler import Module
-from pyruntime.providers.wasm.printer.opcodes import ATOMIC, LANE, LANE_MEMORY, MEMORY, PLAIN, RELAXED, leb_s, leb_u
+from pyruntime.providers.wasm.printer.opcodes import (
+    ATOMIC,
+    LANE,
+    LANE_MEMORY,
+    MEMORY,
+    OPERANDS,
+    PLAIN,
+    RELAXED,
+    leb_s,
+    leb_u,
+)  # fmt: skip
 
 CONTROL = {"unreachable", "nop", "else", "end", "return", "drop", "select", "atomic.fence"}
 VECTORS = {
@@ -67,6 +77,7 @@ def signature(name):
 )
 def test_plain(engine, name):
     operands, result = signature(name)
+    assert len(operands) == OPERANDS[name]
     module = Module()
     f = module.function("f", operands, [result])
     f.emit(*f.params, name)
@@ -79,6 +90,7 @@ def test_lane(engine, name):
     replace = what == "replace_lane"
     module = Module()
     f = module.function("f", ["v128"] + [VECTORS[kind]] * replace, ["v128" if replace else VECTORS[kind]])
+    assert len(f.params) == OPERANDS[name]
     f.emit(*f.params).lane(name, 1)
     validate(engine, module.to_bytes())
 
@@ -89,6 +101,7 @@ def test_memory(engine, name):
     store = what.startswith("store")
     module = Module()
     f = module.function("f", ["i32"] + [kind] * store, [] if store else [kind])
+    assert len(f.params) == OPERANDS[name]
     f.emit(*f.params).mem(name, 300)
     validate(engine, module.to_bytes())
 
@@ -97,6 +110,7 @@ def test_memory(engine, name):
 def test_memory_lane(engine, name):
     module = Module()
     f = module.function("f", ["i32", "v128"], [] if "store" in name else ["v128"])
+    assert len(f.params) == OPERANDS[name]
     f.emit(*f.params).mem_lane(name, 1, 5000)
     validate(engine, module.to_bytes())
 

@@ -1,10 +1,10 @@
-"""A function whose operands lie in further memories, made from the one that finds them in the first
+"""Variants of a function for operands in other linear memories than the first
 (docs/design/memory.md#weights-over-4-gib).
 
-Where a load goes is an immediate, so each combination of memories is a function of its own. Schedules know nothing of
-it: which values are addresses of which operand follows from the code, since addresses come from the argument block and
-are only added to, split over lanes and compared. `Variants` goes through a function until nothing new is found, and
-writes it once more with other immediates. What cannot be told is an error, never a guess.
+The memory of an access is an immediate, so that each combination of memories needs a function of its own. Schedules do
+not deal with it. `Variants` follows values through the finished code: addresses come from the argument block and are
+only added to, splat, extracted and compared, so that each access has the memory of one operand. It then copies the
+function with other immediates. If it cannot determine a memory it raises `Untraceable`.
 """
 
 from __future__ import annotations
@@ -14,52 +14,33 @@ from dataclasses import dataclass, field
 
 from .assembler import Function, Module
 from .disassembler import INSTRUCTIONS, Reader
-from .opcodes import LANE, LANE_MEMORY, MEMORY, PLAIN, leb_u
+from .opcodes import LANE_MEMORY, MEMORY, OPERANDS, leb_u
 
-# What a value is: a number, or an address in the first memory; the address of the argument block; what cannot be told.
+# What a value is: a number or an address in the first memory; the address of the argument block; or not known.
 # k > 0: an address in memory k.
 NUMBER, BLOCK, UNKNOWN = 0, -1, -2
 
 _SUM = ("i32.add", "i32x4.add")
 _DIFFERENCE = ("i32.sub", "i32x4.sub")
-_KEPT = ("i32x4.splat", "i32x4.extract_lane", "select", "i32x4.replace_lane")
+_MOVES = ("i32x4.splat", "i32x4.extract_lane", "select", "i32x4.replace_lane")
 _UNSIGNED = tuple(f"i32.{op}" for op in ("eqz", "eq", "ne", "lt_u", "gt_u", "le_u", "ge_u"))
 _SIGNED = tuple(f"i32.{op}_s" for op in ("lt", "gt", "le", "ge"))
-_ONE = """eqz clz ctz popcnt abs neg ceil floor trunc nearest sqrt not any_true all_true bitmask splat wrap convert
-    demote promote reinterpret extend extend8 extend16 extend32""".split()
-_THREE = "bitselect relaxed_madd relaxed_nmadd relaxed_laneselect select".split()
-
-
-def _operands(name: str) -> int:
-    """How many an instruction without control takes."""
-    what = name.partition(".")[2] or name
-    if what == "relaxed_dot_i8x16_i7x16_add_s" or what in _THREE:
-        return 3
-    if what.endswith("_lane") and ("load" in what or "store" in what):
-        return 2
-    one = what in _ONE or what.partition("_")[0] in _ONE
-    return 1 if one or what.startswith(("load", "extadd", "relaxed_trunc", "extract_lane")) else 2
-
-
-ACCESSES = {name: "store" in name for name in (*MEMORY, *LANE_MEMORY) if ".atomic" not in name}  # whether it stores
-_PUSHES = {"i32.const", "i64.const", "f32.const", "f64.const", "v128.const"}
-_TAKES = {n: _operands(n) for n in (*PLAIN, *LANE, *ACCESSES, "i8x16.shuffle") if "." in n or n == "select"}
-for _name in ("memory.size", "memory.grow", "memory.copy", "memory.fill", "atomic.fence"):  # kernels have none
-    del _TAKES[_name]
+ACCESSES = {name: "store" in name for name in (*MEMORY, *LANE_MEMORY) if name in OPERANDS}  # whether it stores
+_CONSTANTS = {"i32.const", "i64.const", "f32.const", "f64.const", "v128.const"}
 _BYTES = {"lane": 1, "zero": 1, "f32": 4, "f64": 8, "v128": 16, "lanes": 16}
 
 
 @dataclass(slots=True)
 class Instruction:
-    """number: of a local, function or label, or the offset of an access; head: bytes before the immediates."""
+    """number: of a local, function or label, or the offset of an access; head: bytes before the immediates"""
 
     name: str
     code: bytes
     head: int
     number: int
 
-    def moved(self, memory: int) -> bytes:
-        """The same access of another memory."""
+    def in_memory(self, memory: int) -> bytes:
+        """The bytes of the same access in another memory."""
         if not memory:
             return self.code
         head, alignment = self.code[: self.head], self.code[self.head]
@@ -84,14 +65,14 @@ def decode(f: Function) -> Iterator[Instruction]:
         yield Instruction(name, reader.code[start : reader.at], head, number)
 
 
-class Lost(Exception):
-    """Why it cannot be told which memory an instruction means."""
+class Untraceable(Exception):
+    """The memory of an access is not known."""
 
 
 @dataclass(slots=True)
-class _Found:
-    """By position of the instruction: memories that it reads or writes besides the first, what functions are called
-    with; and what the function gives."""
+class _Trace:
+    """By position of an instruction: memories of accesses except the first, and arguments of calls except numbers.
+    result: what the function returns"""
 
     accesses: dict[int, int] = field(default_factory=dict)
     calls: dict[int, tuple[int, ...]] = field(default_factory=dict)
@@ -100,7 +81,7 @@ class _Found:
 
 @dataclass(slots=True)
 class _Frame:
-    """A block that is open. entry: the locals where an `if` began; exit: locals and result where it is left."""
+    """An open block. entry: the locals at the start of an `if`; exit: locals and result at its end."""
 
     name: str
     at: int
@@ -115,16 +96,16 @@ def _join(a: list[int], b: list[int]) -> list[int]:
 
 
 class Variants:
-    """Of the functions of one module."""
+    """Makes variants of the functions of one module."""
 
     def __init__(self, module: Module) -> None:
         self.module = module
-        self._found: dict[object, _Found] = {}
+        self._traces: dict[object, _Trace] = {}
         self._made: dict[object, Function] = {}
         self._code: dict[int, list[Instruction]] = {}
 
     def kernel(self, f: Function, memories: Sequence[int]) -> Function:
-        """The kernel `f` for operands in these memories, by words of the argument block. Errors: Lost."""
+        """The variant of kernel `f` for these memories of the argument block's words. Errors: Untraceable."""
         words = tuple(memories)
         return self._variant(f, (BLOCK, NUMBER, NUMBER, NUMBER), words, f"{f.name}_m{'_'.join(map(str, words))}")
 
@@ -133,23 +114,23 @@ class Variants:
             self._code[f.index] = list(decode(f))
         return self._code[f.index]
 
-    def found(self, f: Function, given: tuple[int, ...], words: tuple[int, ...]) -> _Found:
-        key = (f.index, given, words)
-        if key not in self._found:
-            self._found[key] = _Walk(self, f, given, words).found()
-        return self._found[key]
+    def trace(self, f: Function, arguments: tuple[int, ...], words: tuple[int, ...]) -> _Trace:
+        key = (f.index, arguments, words)
+        if key not in self._traces:
+            self._traces[key] = _Walk(self, f, arguments, words).trace()
+        return self._traces[key]
 
-    def _variant(self, f: Function, given: tuple[int, ...], words: tuple[int, ...], name: str = "") -> Function:
-        key = (f.index, given, words)
+    def _variant(self, f: Function, arguments: tuple[int, ...], words: tuple[int, ...], name: str = "") -> Function:
+        key = (f.index, arguments, words)
         if key not in self._made:
-            found = self.found(f, given, words)
+            trace = self.trace(f, arguments, words)
             code = bytearray()
             for n, instruction in enumerate(self.code(f)):
-                if n in found.calls:
-                    called = self._variant(self.module.functions[instruction.number], found.calls[n], words)
+                if n in trace.calls:
+                    called = self._variant(self.module.functions[instruction.number], trace.calls[n], words)
                     code += b"\x10" + leb_u(called.index)
                 else:
-                    code += instruction.moved(found.accesses.get(n, 0))
+                    code += instruction.in_memory(trace.accesses.get(n, 0))
             made = self.module.function(name or f.name, f.types[: len(f.params)], f.results, export=bool(name))
             made.types, made.code = list(f.types), code
             self._made[key] = made
@@ -157,30 +138,30 @@ class Variants:
 
 
 class _Walk:
-    """Through one function, in order, again while what is known at the heads of its loops changes."""
+    """An abstract interpretation of one function, repeated until the locals at the heads of its loops are stable."""
 
-    def __init__(self, variants: Variants, f: Function, given: tuple[int, ...], words: tuple[int, ...]) -> None:
+    def __init__(self, variants: Variants, f: Function, arguments: tuple[int, ...], words: tuple[int, ...]) -> None:
         self.variants = variants
         self.f = f
         self.words = words
-        self.entry = [*given, *[NUMBER] * (len(f.types) - len(given))]
+        self.entry = [*arguments, *[NUMBER] * (len(f.types) - len(arguments))]
         self.heads: dict[int, list[int]] = {}  # locals at the heads of loops, by position
         self.changed = True
         self.frames: list[_Frame] = []
         self.stack: list[int] = []
-        self.locals: list[int] | None = None  # None: nothing comes here
+        self.locals: list[int] | None = None  # None: unreachable
 
-    def found(self) -> _Found:
+    def trace(self) -> _Trace:
         while self.changed:
             self.changed = False
-            self.told = _Found()
+            self.recorded = _Trace()
             self.locals, self.stack = list(self.entry), []
             self.frames = [_Frame("function", -1, 0, bool(self.f.results))]
             for n, i in enumerate(self.variants.code(self.f)):
                 self._instruction(n, i)
             self._end()
-            self.told.result = self.stack[0] if self.stack else NUMBER
-        return self.told
+            self.recorded.result = self.stack[0] if self.stack else NUMBER
+        return self.recorded
 
     def _instruction(self, n: int, i: Instruction) -> None:
         if i.name in ("block", "loop", "if"):
@@ -193,9 +174,9 @@ class _Walk:
         elif i.name == "end":
             self._end()
         elif self.locals is not None:
-            self._reached(n, i, self.locals)
+            self._execute(n, i, self.locals)
 
-    def _reached(self, n: int, i: Instruction, locals_: list[int]) -> None:
+    def _execute(self, n: int, i: Instruction, locals_: list[int]) -> None:
         name, stack = i.name, self.stack
         if name in ("br", "br_if", "return", "unreachable"):
             self._branch(i)
@@ -203,18 +184,18 @@ class _Walk:
             stack.append(locals_[i.number])
         elif name in ("local.set", "local.tee"):
             locals_[i.number] = stack[-1] if name == "local.tee" else stack.pop()
-        elif name in _PUSHES:
+        elif name in _CONSTANTS:
             stack.append(NUMBER)
         elif name == "call":
             self._call(n, self.variants.module.functions[i.number])
         elif name == "drop":
             stack.pop()
         elif name in ACCESSES:
-            self._access(n, i, self._pop(_TAKES[name]))
-        elif name in _TAKES:
-            stack.append(self._value(name, self._pop(_TAKES[name])))
+            self._access(n, i, self._pop(OPERANDS[name]))
+        elif name in OPERANDS:
+            stack.append(self._value(name, self._pop(OPERANDS[name])))
         elif name != "nop":
-            raise Lost(f"{name} in {self.f.name}")
+            raise Untraceable(f"{name} in {self.f.name}")
 
     def _pop(self, count: int) -> list[int]:
         taken = self.stack[len(self.stack) - count :]
@@ -235,7 +216,7 @@ class _Walk:
         self.frames.append(frame)
 
     def _head(self, n: int) -> None:
-        """What is known here is so at the head of a loop, too."""
+        """Join the locals into those at the head of a loop."""
         assert self.locals is not None
         joined = _join(self.heads.get(n, self.locals), self.locals)
         self.changed |= joined != self.heads.get(n, joined)
@@ -265,7 +246,7 @@ class _Walk:
     def _end(self) -> None:
         frame = self.frames.pop()
         if self.locals is not None and len(self.stack) != frame.height + frame.result:
-            raise Lost(f"a block of {self.f.name}")
+            raise Untraceable(f"a block of {self.f.name}")
         if frame.name == "loop" and self.locals is not None:
             return
         self._leave(frame)
@@ -278,47 +259,48 @@ class _Walk:
     # ── values ───────────────────────────────────────────────────────────────────────────────────────────────────
 
     def _call(self, n: int, f: Function) -> None:
-        given = tuple(self._pop(len(f.params)))
+        arguments = tuple(self._pop(len(f.params)))
         result = NUMBER
-        if any(given):
-            self.told.calls[n] = given
-            result = self.variants.found(f, given, self.words).result
+        if any(arguments):
+            self.recorded.calls[n] = arguments
+            result = self.variants.trace(f, arguments, self.words).result
         self.stack += [result] * len(f.results)
 
-    def _access(self, n: int, i: Instruction, taken: list[int]) -> None:
-        address, *values = taken
+    def _access(self, n: int, i: Instruction, operands: list[int]) -> None:
+        address, *values = operands
         if address == UNKNOWN or any(values):
-            raise Lost(f"{i.name} in {self.f.name}")
+            raise Untraceable(f"{i.name} in {self.f.name}")
         if address > 0:
-            self.told.accesses[n] = address
+            self.recorded.accesses[n] = address
         if not ACCESSES[i.name]:
             self.stack.append(self._word(i) if address == BLOCK else NUMBER)
 
     def _word(self, i: Instruction) -> int:
-        """What a load from the argument block gives."""
+        """What a load from the argument block pushes."""
         word, rest = divmod(i.number, 4)
         if i.name != "i32.load" or rest:
             if any(self.words[word : word + 5]):  # it covers four, or parts of five
-                raise Lost(f"{i.name} of an address in {self.f.name}")
+                raise Untraceable(f"{i.name} of an address in {self.f.name}")
             return NUMBER
         return self.words[word] if word < len(self.words) else NUMBER
 
-    def _value(self, name: str, taken: list[int]) -> int:
-        """What an instruction makes of such values."""
-        if not any(taken) or name in _UNSIGNED:
+    def _value(self, name: str, operands: list[int]) -> int:
+        """What an instruction pushes."""
+        if not any(operands) or name in _UNSIGNED:
             return NUMBER
         if name in _SIGNED:
-            raise Lost(f"an address from 2 GiB on is negative: {name} in {self.f.name}")
-        if name in _SUM and NUMBER in taken and BLOCK not in taken:
-            return sum(taken)
+            raise Untraceable(f"an address from 2 GiB on is negative: {name} in {self.f.name}")
+        if name in _SUM and NUMBER in operands and BLOCK not in operands:
+            return sum(operands)
         if name in _DIFFERENCE:
-            return taken[0] if taken[1] == NUMBER else NUMBER if taken[0] == taken[1] != UNKNOWN else UNKNOWN
-        kept = taken[:2] if name in _KEPT else [UNKNOWN]
-        return kept[0] if all(x == kept[0] for x in kept) else UNKNOWN
+            a, b = operands
+            return a if b == NUMBER else NUMBER if a == b != UNKNOWN else UNKNOWN
+        moved = operands[:2] if name in _MOVES else [UNKNOWN]
+        return moved[0] if all(x == moved[0] for x in moved) else UNKNOWN
 
 
-def _copy(of: list[int] | None) -> list[int] | None:
-    return None if of is None else list(of)
+def _copy(locals_: list[int] | None) -> list[int] | None:
+    return None if locals_ is None else list(locals_)
 
 
-__all__ = ["ACCESSES", "Lost", "Variants"]
+__all__ = ["ACCESSES", "Untraceable", "Variants"]

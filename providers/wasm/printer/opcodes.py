@@ -4,7 +4,9 @@ PLAIN   instructions without an immediate: the whole encoding (zero immediates s
 MEMORY  instructions with a memory argument: opcode and the natural alignment; the offset follows
 LANE    instructions with one lane index: opcode; the index byte follows
 LANE_MEMORY  memory argument and then a lane index: opcode and the natural alignment
+OPERANDS  how many values an instruction pops, without those of control, of threads and of whole memories
 
+In the strings below "name:n" pops n values, other names as many as `_run` is told (two).
 Covered: the MVP, sign extension, saturating float-to-int, bulk memory (copy, fill), SIMD128, relaxed SIMD, threads.
 Spec: https://webassembly.github.io/spec/core/binary/instructions.html
 """
@@ -34,11 +36,19 @@ def leb_s(n: int) -> bytes:
     return bytes(out)
 
 
-def _run(start: int, names: str, prefix: int = 0) -> dict[str, bytes]:
+OPERANDS: dict[str, int] = {"select": 3, "i8x16.shuffle": 2}
+
+
+def _run(start: int, names: str, prefix: int = 0, operands: int = 2) -> dict[str, bytes]:
     """Consecutive opcodes from `start`; "-" skips one."""
     head = bytes([prefix]) if prefix else b""
-    pairs = enumerate(names.split(), start)
-    return {name: head + (leb_u(code) if prefix else bytes([code])) for code, name in pairs if name != "-"}
+    table = {}
+    for code, word in enumerate(names.split(), start):
+        name, _, count = word.partition(":")
+        if name != "-":
+            OPERANDS[name] = int(count or operands)
+            table[name] = head + (leb_u(code) if prefix else bytes([code]))
+    return table
 
 
 def _each(kinds: str, names: str) -> str:
@@ -47,8 +57,8 @@ def _each(kinds: str, names: str) -> str:
 
 _ICMP = "eq ne lt_s lt_u gt_s gt_u le_s le_u ge_s ge_u"
 _FCMP = "eq ne lt gt le ge"
-_IARITH = "clz ctz popcnt add sub mul div_s div_u rem_s rem_u and or xor shl shr_s shr_u rotl rotr"
-_FARITH = "abs neg ceil floor trunc nearest sqrt add sub mul div min max copysign"
+_IARITH = "clz:1 ctz:1 popcnt:1 add sub mul div_s div_u rem_s rem_u and or xor shl shr_s shr_u rotl rotr"
+_FARITH = "abs:1 neg:1 ceil:1 floor:1 trunc:1 nearest:1 sqrt:1 add sub mul div min max copysign"
 _TRUNC = "_f32_s _f32_u _f64_s _f64_u"
 _CONVERSIONS = """i32.wrap_i64 i32.trunc_f32_s i32.trunc_f32_u i32.trunc_f64_s i32.trunc_f64_u i64.extend_i32_s
  i64.extend_i32_u i64.trunc_f32_s i64.trunc_f32_u i64.trunc_f64_s i64.trunc_f64_u f32.convert_i32_s f32.convert_i32_u
@@ -65,58 +75,61 @@ def _simd_plain() -> dict[str, bytes]:
     def simd(start: int, names: str) -> dict[str, bytes]:
         return _run(start, names, 0xFD)
 
-    def wide(to: str, what: str, source: str, signs: str) -> str:
-        return " ".join(f"{to}.{what}_{part}_{source}_{s}" for s in signs.split() for part in ("low", "high"))
+    def wide(to: str, what: str, source: str, operands: int) -> str:
+        return " ".join(f"{to}.{what}_{part}_{source}_{s}:{operands}" for s in "su" for part in ("low", "high"))
 
-    table = simd(0x0E, "i8x16.swizzle " + _each("i8x16 i16x8 i32x4 i64x2 f32x4 f64x2", "splat"))
+    table = simd(0x0E, "i8x16.swizzle " + _each("i8x16 i16x8 i32x4 i64x2 f32x4 f64x2", "splat:1"))
     table |= simd(0x23, _each("i8x16 i16x8 i32x4", _ICMP) + " " + _each("f32x4 f64x2", _FCMP))
-    table |= simd(0x4D, _each("v128", "not and andnot or xor bitselect any_true"))
-    table |= simd(0x5E, "f32x4.demote_f64x2_zero f64x2.promote_low_f32x4")
-    table |= simd(0x60, _each("i8x16", "abs neg popcnt all_true bitmask narrow_i16x8_s narrow_i16x8_u"))
-    table |= simd(0x67, _each("f32x4", "ceil floor trunc nearest"))
+    table |= simd(0x4D, _each("v128", "not:1 and andnot or xor bitselect:3 any_true:1"))
+    table |= simd(0x5E, "f32x4.demote_f64x2_zero:1 f64x2.promote_low_f32x4:1")
+    table |= simd(0x60, _each("i8x16", "abs:1 neg:1 popcnt:1 all_true:1 bitmask:1 narrow_i16x8_s narrow_i16x8_u"))
+    table |= simd(0x67, _each("f32x4", "ceil:1 floor:1 trunc:1 nearest:1"))
     sums = "shl shr_s shr_u add add_sat_s add_sat_u sub sub_sat_s sub_sat_u"
-    table |= simd(0x6B, _each("i8x16", sums) + " f64x2.ceil f64x2.floor")
-    table |= simd(0x76, _each("i8x16", "min_s min_u max_s max_u") + " f64x2.trunc i8x16.avgr_u")
-    table |= simd(0x7C, _each("i16x8", "extadd_pairwise_i8x16_s extadd_pairwise_i8x16_u"))
-    table |= simd(0x7E, _each("i32x4", "extadd_pairwise_i16x8_s extadd_pairwise_i16x8_u"))
-    table |= simd(0x80, _each("i16x8", "abs neg q15mulr_sat_s all_true bitmask narrow_i32x4_s narrow_i32x4_u"))
-    table |= simd(0x87, wide("i16x8", "extend", "i8x16", "s u") + " " + _each("i16x8", sums))
-    table |= simd(0x94, "f64x2.nearest " + _each("i16x8", "mul min_s min_u max_s max_u") + " - i16x8.avgr_u")
-    table |= simd(0x9C, wide("i16x8", "extmul", "i8x16", "s u"))
+    table |= simd(0x6B, _each("i8x16", sums) + " f64x2.ceil:1 f64x2.floor:1")
+    table |= simd(0x76, _each("i8x16", "min_s min_u max_s max_u") + " f64x2.trunc:1 i8x16.avgr_u")
+    table |= simd(0x7C, _each("i16x8", "extadd_pairwise_i8x16_s:1 extadd_pairwise_i8x16_u:1"))
+    table |= simd(0x7E, _each("i32x4", "extadd_pairwise_i16x8_s:1 extadd_pairwise_i16x8_u:1"))
+    table |= simd(0x80, _each("i16x8", "abs:1 neg:1 q15mulr_sat_s all_true:1 bitmask:1 narrow_i32x4_s narrow_i32x4_u"))
+    table |= simd(0x87, wide("i16x8", "extend", "i8x16", 1) + " " + _each("i16x8", sums))
+    table |= simd(0x94, "f64x2.nearest:1 " + _each("i16x8", "mul min_s min_u max_s max_u") + " - i16x8.avgr_u")
+    table |= simd(0x9C, wide("i16x8", "extmul", "i8x16", 2))
     for start, kind, half in ((0xA0, "i32x4", "i16x8"), (0xC0, "i64x2", "i32x4")):
-        table |= simd(start, f"{kind}.abs {kind}.neg - {kind}.all_true {kind}.bitmask")
-        table |= simd(start + 7, wide(kind, "extend", half, "s u"))
+        table |= simd(start, f"{kind}.abs:1 {kind}.neg:1 - {kind}.all_true:1 {kind}.bitmask:1")
+        table |= simd(start + 7, wide(kind, "extend", half, 1))
         table |= simd(start + 11, _each(kind, "shl shr_s shr_u add") + f" - - {kind}.sub - - - {kind}.mul")
-        table |= simd(start + 28, wide(kind, "extmul", half, "s u"))
+        table |= simd(start + 28, wide(kind, "extmul", half, 2))
     table |= simd(0xB6, _each("i32x4", "min_s min_u max_s max_u dot_i16x8_s"))
     table |= simd(0xD6, _each("i64x2", "eq ne lt_s gt_s le_s ge_s"))
     for start, kind in ((0xE0, "f32x4"), (0xEC, "f64x2")):
-        table |= simd(start, f"{kind}.abs {kind}.neg - " + _each(kind, "sqrt add sub mul div min max pmin pmax"))
-    table |= simd(0xF8, "i32x4.trunc_sat_f32x4_s i32x4.trunc_sat_f32x4_u f32x4.convert_i32x4_s f32x4.convert_i32x4_u")
-    table |= simd(0xFC, "i32x4.trunc_sat_f64x2_s_zero i32x4.trunc_sat_f64x2_u_zero")
-    return table | simd(0xFE, "f64x2.convert_low_i32x4_s f64x2.convert_low_i32x4_u")
+        table |= simd(start, f"{kind}.abs:1 {kind}.neg:1 - " + _each(kind, "sqrt:1 add sub mul div min max pmin pmax"))
+    conversions = """i32x4.trunc_sat_f32x4_s i32x4.trunc_sat_f32x4_u f32x4.convert_i32x4_s f32x4.convert_i32x4_u
+        i32x4.trunc_sat_f64x2_s_zero i32x4.trunc_sat_f64x2_u_zero f64x2.convert_low_i32x4_s f64x2.convert_low_i32x4_u"""
+    return table | _run(0xF8, conversions, 0xFD, operands=1)
 
 
-RELAXED = _run(0x100, """i8x16.relaxed_swizzle i32x4.relaxed_trunc_f32x4_s i32x4.relaxed_trunc_f32x4_u
- i32x4.relaxed_trunc_f64x2_s_zero i32x4.relaxed_trunc_f64x2_u_zero f32x4.relaxed_madd f32x4.relaxed_nmadd
- f64x2.relaxed_madd f64x2.relaxed_nmadd i8x16.relaxed_laneselect i16x8.relaxed_laneselect i32x4.relaxed_laneselect
- i64x2.relaxed_laneselect f32x4.relaxed_min f32x4.relaxed_max f64x2.relaxed_min f64x2.relaxed_max
- i16x8.relaxed_q15mulr_s i16x8.relaxed_dot_i8x16_i7x16_s i32x4.relaxed_dot_i8x16_i7x16_add_s""", 0xFD)  # fmt: skip
+RELAXED = _run(0x100, """i8x16.relaxed_swizzle i32x4.relaxed_trunc_f32x4_s:1 i32x4.relaxed_trunc_f32x4_u:1
+ i32x4.relaxed_trunc_f64x2_s_zero:1 i32x4.relaxed_trunc_f64x2_u_zero:1 f32x4.relaxed_madd:3 f32x4.relaxed_nmadd:3
+ f64x2.relaxed_madd:3 f64x2.relaxed_nmadd:3 i8x16.relaxed_laneselect:3 i16x8.relaxed_laneselect:3
+ i32x4.relaxed_laneselect:3 i64x2.relaxed_laneselect:3 f32x4.relaxed_min f32x4.relaxed_max f64x2.relaxed_min
+ f64x2.relaxed_max i16x8.relaxed_q15mulr_s i16x8.relaxed_dot_i8x16_i7x16_s
+ i32x4.relaxed_dot_i8x16_i7x16_add_s:3""", 0xFD)  # fmt: skip
 
 PLAIN: dict[str, bytes] = (
     {"unreachable": b"\x00", "nop": b"\x01", "else": b"\x05", "end": b"\x0b", "return": b"\x0f"}
     | {"drop": b"\x1a", "select": b"\x1b", "memory.size": b"\x3f\0", "memory.grow": b"\x40\0"}
     | {"memory.copy": b"\xfc\x0a\0\0", "memory.fill": b"\xfc\x0b\0", "atomic.fence": b"\xfe\x03\0"}
-    | _run(0x45, f"i32.eqz {_each('i32', _ICMP)} i64.eqz {_each('i64', _ICMP)} {_each('f32 f64', _FCMP)}")
-    | _run(0x67, f"{_each('i32 i64', _IARITH)} {_each('f32 f64', _FARITH)} {_CONVERSIONS}")
-    | _run(0, _saturating(), 0xFC)
+    | _run(0x45, f"i32.eqz:1 {_each('i32', _ICMP)} i64.eqz:1 {_each('i64', _ICMP)} {_each('f32 f64', _FCMP)}")
+    | _run(0x67, f"{_each('i32 i64', _IARITH)} {_each('f32 f64', _FARITH)}")
+    | _run(0xA7, _CONVERSIONS, operands=1)
+    | _run(0, _saturating(), 0xFC, operands=1)
     | _simd_plain()
     | RELAXED
 )
 
-LANE: dict[str, bytes] = _run(0x15, """i8x16.extract_lane_s i8x16.extract_lane_u i8x16.replace_lane i16x8.extract_lane_s
- i16x8.extract_lane_u i16x8.replace_lane i32x4.extract_lane i32x4.replace_lane i64x2.extract_lane i64x2.replace_lane
- f32x4.extract_lane f32x4.replace_lane f64x2.extract_lane f64x2.replace_lane""", 0xFD)  # fmt: skip
+_LANES = """i8x16.extract_lane_s i8x16.extract_lane_u i8x16.replace_lane:2 i16x8.extract_lane_s
+ i16x8.extract_lane_u i16x8.replace_lane:2 i32x4.extract_lane i32x4.replace_lane:2 i64x2.extract_lane
+ i64x2.replace_lane:2 f32x4.extract_lane f32x4.replace_lane:2 f64x2.extract_lane f64x2.replace_lane:2"""
+LANE: dict[str, bytes] = _run(0x15, _LANES, 0xFD, operands=1)
 
 
 def _aligned(table: dict[str, bytes], aligns: str) -> dict[str, bytes]:
@@ -144,14 +157,14 @@ def _atomics() -> dict[str, bytes]:
 
 ATOMIC = _atomics()
 _SCALAR_ACCESS = """i32.load i64.load f32.load f64.load i32.load8_s i32.load8_u i32.load16_s i32.load16_u i64.load8_s
- i64.load8_u i64.load16_s i64.load16_u i64.load32_s i64.load32_u i32.store i64.store f32.store f64.store i32.store8
- i32.store16 i64.store8 i64.store16 i64.store32"""
+ i64.load8_u i64.load16_s i64.load16_u i64.load32_s i64.load32_u i32.store:2 i64.store:2 f32.store:2 f64.store:2
+ i32.store8:2 i32.store16:2 i64.store8:2 i64.store16:2 i64.store32:2"""
 _VECTOR_ACCESS = """v128.load v128.load8x8_s v128.load8x8_u v128.load16x4_s v128.load16x4_u v128.load32x2_s
- v128.load32x2_u v128.load8_splat v128.load16_splat v128.load32_splat v128.load64_splat v128.store"""
+ v128.load32x2_u v128.load8_splat v128.load16_splat v128.load32_splat v128.load64_splat v128.store:2"""
 MEMORY: dict[str, bytes] = (
-    _aligned(_run(0x28, _SCALAR_ACCESS), "23230011001122232301012")
-    | _aligned(_run(0, _VECTOR_ACCESS, 0xFD), "433333301234")
-    | _aligned(_run(0x5C, "v128.load32_zero v128.load64_zero", 0xFD), "23")
+    _aligned(_run(0x28, _SCALAR_ACCESS, operands=1), "23230011001122232301012")
+    | _aligned(_run(0, _VECTOR_ACCESS, 0xFD, 1), "433333301234")
+    | _aligned(_run(0x5C, "v128.load32_zero v128.load64_zero", 0xFD, 1), "23")
     | ATOMIC
 )
 _LANE_ACCESS = """v128.load8_lane v128.load16_lane v128.load32_lane v128.load64_lane v128.store8_lane
