@@ -4,31 +4,22 @@ import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import { runPath } from '../../web/page/sessions/run_path.js';
 
-const FACTS = ['isOnPageGpu', 'hasGpu', 'hasGpuTensors', 'isTimed', 'hasDifferingDims', 'hasPageProgram'];
+const FACTS = ['hasMoved', 'hasGpu', 'hasGpuTensors', 'isTimed', 'dimsDiffer', 'program'];
 
 /** The path of a run of which these facts hold. */
-function pathOf(...facts) {
-  const run = Object.fromEntries(FACTS.map((name) => [name, facts.includes(name)]));
-  return runPath({ ...run, hasPageProgram: () => run.hasPageProgram });
-}
+const pathOf = (...facts) => runPath(Object.fromEntries(FACTS.map((name) => [name, facts.includes(name)])));
 
 for (const [place, reason, ...facts] of [
-  ["page's GPU", 'the session is there', 'isOnPageGpu', 'hasGpu'],
+  ["page's GPU", 'the session is there', 'hasMoved', 'hasGpu'],
   ["page's GPU", 'the session is there', ...FACTS],
-  ["page's GPU", 'its tensors are there', 'hasGpu', 'hasGpuTensors', 'isTimed', 'hasPageProgram'],
+  ["page's GPU", 'its tensors are there', 'hasGpu', 'hasGpuTensors', 'isTimed', 'program'],
   ['worker', 'the default', 'hasGpuTensors'], // without a GPU their data are downloaded
-  ['worker', 'kernels are timed', 'isTimed', 'hasDifferingDims', 'hasPageProgram'],
-  ['worker', 'dims differ', 'hasDifferingDims', 'hasPageProgram'],
-  ['page', 'runs are short', 'hasPageProgram'],
-  ['page', 'runs are short', 'hasGpu', 'hasPageProgram'],
+  ['worker', 'kernels are timed', 'isTimed', 'dimsDiffer', 'program'],
+  ['worker', 'dims differ', 'dimsDiffer', 'program'],
+  ['page', 'runs are short', 'program'],
+  ['page', 'runs are short', 'hasGpu', 'program'],
   ['worker', 'the default', 'hasGpu'],
   ['worker', 'the default'],
 ]) {
   test(`${facts.join(', ') || 'no fact'}: ${place}, ${reason}`, () => assert.deepEqual(pathOf(...facts), { place, reason }));
 }
-
-test('the page looks for a Program only if nothing else decides', () => {
-  const hasPageProgram = () => assert.fail('it looked');
-  const run = { isOnPageGpu: false, hasGpu: false, hasGpuTensors: false, isTimed: true, hasDifferingDims: false, hasPageProgram };
-  assert.equal(runPath(run).place, 'worker');
-});

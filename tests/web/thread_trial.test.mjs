@@ -2,7 +2,7 @@
 
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
-import { ThreadTrial } from '../../web/threads/thread_trial.js';
+import { ThreadTrial } from '../../web/run/thread_trial.js';
 
 /**
  * Which runs were shared. shared: milliseconds of a shared run in equal spans of the runs; slow: runs that take 12 ms;
@@ -10,14 +10,14 @@ import { ThreadTrial } from '../../web/threads/thread_trial.js';
  */
 function play(alone, shared, runs, slow = [], cold = alone) {
   const trial = new ThreadTrial();
-  trial.began(cold);
+  trial.tookCold(cold);
   const ways = [];
   for (let n = 0; n < runs; n++) {
-    ways.push(Number(trial.shared));
-    const time = trial.shared ? shared[Math.floor(n * shared.length / runs)] : alone;
+    ways.push(trial.current);
+    const time = trial.current ? shared[Math.floor(n * shared.length / runs)] : alone;
     trial.took(slow.includes(n) ? 12 : time);
   }
-  return { ways, long: trial.long };
+  return { ways, long: trial.isLong };
 }
 
 const share = (ways) => ways.reduce((sum, way) => sum + way, 0) / ways.length;

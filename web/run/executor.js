@@ -1,7 +1,7 @@
 // Runs a Program in the browser, without Python but for host steps. Mirrors pyruntime/native/execution/executor.py.
 
 import { bindDims, checkDims, feedOf } from './input_dims.js';
-import { ThreadTrial } from '../threads/thread_trial.js';
+import { SHARED, ThreadTrial } from './thread_trial.js';
 import { runIf, runLoop } from './control.js';
 import { evaluate, evaluateAll } from './dims.js';
 import { exactNumbers, fromNumbers, load, numbers, store } from '../common/elements.js';
@@ -133,15 +133,15 @@ export class Executor {
     const cold = this.warm < WARM;
     const { orders, team, trial } = this;
     const { best } = orders;
-    const counts = !cold && !(team && trial.trial); // one trial at a time
+    const counts = !cold && (!team || trial.settled); // one trial at a time
     const order = counts ? orders.order : best;
     this.word(PANEL_ORDER)[0] = order;
     this.word(CODES_READ)[0] = 0;
     const start = performance.now();
     return andThen(this.runOnce(feeds, fetches), (results) => {
       const taken = performance.now() - start;
-      if (counts) orders.took(this.word(CODES_READ)[0], taken, team !== null && trial.shared);
-      if (team && cold) trial.began(taken);
+      if (counts) orders.took(this.word(CODES_READ)[0], taken, team !== null && trial.current === SHARED);
+      if (team && cold) trial.tookCold(taken);
       else if (team && order === best) trial.took(taken);
       return results;
     });
@@ -311,13 +311,13 @@ export class Executor {
   together(team, { fn }, plan) {
     if (this.stop && plan.layout.milliseconds >= TICK) this.stop.arm(team.sync);
     const start = performance.now();
-    team.run(fn, plan.table, this.trial.long);
+    team.run(fn, plan.table, this.trial.isLong);
     plan.layout.milliseconds = performance.now() - start;
   }
 
   /** Whether a step is worth several threads, they pay, and V8 needs the other core no more. @param {import('../common/program.js').WasmStep} step @param {State} state */
   shares({ fork }, { env }) {
-    return this.warm >= WARM && this.trial.shared && fork !== undefined && Number(evaluate(fork, env)) > 0;
+    return this.warm >= WARM && this.trial.current === SHARED && fork !== undefined && Number(evaluate(fork, env)) > 0;
   }
 
   /** @param {import('../common/program.js').ReadStep} step @param {State} state @param {string} key @returns {State} */

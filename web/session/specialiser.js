@@ -2,6 +2,7 @@
 
 import { describeFeed, programKey } from '../common/flat_feeds.js';
 import { during } from '../common/log.js';
+import { mapValues } from '../common/records.js';
 import { nameOf, StaleFeeds } from '../run/held.js';
 
 /** @typedef {import('../common/program.js').ProgramData} ProgramData */
@@ -50,6 +51,6 @@ export class Specialiser {
   /** The feeds as Python gets them: types and dims, and the values that it needs. @param {Feeds} feeds */
   describe(feeds) {
     const values = this.needs?.values ?? [];
-    return Object.fromEntries(Object.entries(feeds).map(([name, feed]) => [name, describeFeed(feed, values.includes(name), false)]));
+    return mapValues(feeds, (feed, name) => describeFeed(feed, values.includes(name), false));
   }
 }

@@ -1,7 +1,7 @@
 // onnxruntime's backend and session, over the worker.
 
 import { InferenceSession as Base, registerBackend, Tensor, TRACE_EVENT_BEGIN, TRACE_EVENT_END } from 'onnxruntime-common';
-import { attach, checkPlatform, threadCount } from '../engine/client.js';
+import { attach, checkPlatform } from '../engine/client.js';
 import { InvalidInput, NoAdapter } from '../../common/errors.js';
 import { warnOnce } from '../../common/log.js';
 import { looksLikeProgram } from '../../common/program_mark.js';
@@ -9,14 +9,13 @@ import { checkFetches, checkTargets } from '../tensors/check_feeds.js';
 import { Handler } from '../sessions/handler.js';
 import { checkOutputNames, checkProviders, logCreated, runOptions, sessionOptions } from '../options/options.js';
 import { hasPageGpu, noteAdapter, pageGpu } from '../gpu/page_gpu.js';
-import { byAddress, externalFile, origin, streamsOf } from '../sessions/model_origins.js';
-import { Cancellation } from '../engine/cancellation.js';
+import { modelParams, streamsOf, withAddress } from '../sessions/model_origins.js';
+import { Cancellation, race } from '../engine/cancellation.js';
 import { Trace } from '../sessions/trace.js';
 
 /** @typedef {import('onnxruntime-common').InferenceSession.SessionOptions} SessionOptions */
 /** @typedef {import('../../common/protocol.js').CreateResult} CreateResult */
 /** @typedef {(p: import('../../common/protocol.js').Progress) => void} OnProgress */
-/** @typedef {import('../sessions/model_origins.js').ExternalFile} ExternalFile */
 
 /** The backend that onnxruntime-common calls. */
 export const backend = {
@@ -28,24 +27,16 @@ export const backend = {
    */
   async createInferenceSessionHandler(model, options = {}) {
     checkPlatform();
-    const cancellation = options.signal ? new Cancellation({ signal: options.signal }, 'the creation of the session') : null;
-    cancellation?.check();
+    const cancellation = Cancellation.of(options.signal, 'the creation of the session');
     const start = performance.now();
     const settings = sessionOptions(options);
     const { given, params: { logOptions } } = settings;
     const gpu = await ownGpu(settings);
-    const from = origin(model, undefined, given.cache);
-    const params = {
-      model: from,
-      external: (given.externalData ?? []).map((/** @type {ExternalFile} */ file) => externalFile(file, from, given.cache)),
-      threads: threadCount(given.intraOpNumThreads, given.preset, logOptions),
-      ...settings.params,
-      gpu: gpu?.adapter,
-    };
+    const params = { ...modelParams(model, settings, given.cache), gpu: gpu?.adapter };
     const caller = attach(!looksLikeProgram(params.model));
     const sent = caller.call('create', params, { transfer: streamsOf(params), progress: given.onProgress, watch: cancellation?.watch });
     const release = (/** @type {CreateResult} */ { session }) => void caller.call('release', { session }).catch(() => {});
-    const created = await (cancellation ? cancellation.race(sent, release) : sent);
+    const created = await race(cancellation, sent, release);
     const handler = new Handler(caller, created, settings);
     if (gpu && created.compiled) await openOnGpu(handler, created, gpu, cancellation);
     else if (created.gpu) await noteAdapter();
@@ -95,16 +86,16 @@ export function offer(names) {
  * @returns {{ fetches: Record<string, Tensor | null>, settings: ReturnType<typeof runOptions> }}
  */
 function runArguments(fetches, options, { outputs, outputNames, logOptions }) {
-  const all = Object.fromEntries(outputNames.map((name) => [name, null]));
-  if (fetches === undefined) return { fetches: all, settings: runOptions(options, logOptions) };
+  const every = (/** @type {string[]} */ names) => Object.fromEntries(names.map((name) => [name, null]));
+  if (fetches === undefined) return { fetches: every(outputNames), settings: runOptions(options, logOptions) };
   if (typeof fetches !== 'object' || fetches === null || fetches instanceof Tensor) throw new InvalidInput('fetches must be names or an object of tensors by name');
   if (Array.isArray(fetches)) {
     if (!fetches.length) throw new InvalidInput('fetches must not be empty');
     checkFetches(fetches, outputs);
-    return { fetches: Object.fromEntries(fetches.map((name) => [name, null])), settings: runOptions(options, logOptions) };
+    return { fetches: every(fetches), settings: runOptions(options, logOptions) };
   }
   const named = Object.entries(fetches).filter(([name]) => outputNames.includes(name));
-  if (!named.length) return { fetches: all, settings: runOptions(options ?? fetches, logOptions) };
+  if (!named.length) return { fetches: every(outputNames), settings: runOptions(options ?? fetches, logOptions) };
   checkTargets(named);
   for (const name of Object.keys(fetches)) if (!outputNames.includes(name)) warnOnce(`fetches name "${name}", which is no output`, logOptions);
   return { fetches: Object.fromEntries(named), settings: runOptions(options, logOptions) };
@@ -133,7 +124,7 @@ export class InferenceSession extends Concrete {
   static async create(model, ...args) {
     register();
     checkProviders(args);
-    const session = await byAddress(model, (known) => Concrete.create(known, ...args)).catch(unavailable);
+    const session = await withAddress(model, (known) => Concrete.create(known, ...args)).catch(unavailable);
     return session.handler instanceof Handler ? new InferenceSession(session.handler) : session; // of a backend of others
   }
 

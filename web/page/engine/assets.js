@@ -5,6 +5,7 @@
 import { InvalidInput } from '../../common/errors.js';
 import { warn } from '../../common/log.js';
 import { place } from '../../common/place.js';
+import { mapValues } from '../../common/records.js';
 
 /** @typedef {{ worker: string, asm: string, wasm: string, rest: string, image: string, stdlib: string, stdlibRest: string, engine: string, gpu: string }} AssetUrls */
 
@@ -35,7 +36,7 @@ export function ownUrls() {
 /** Of those files in a folder. @param {string} folder @returns {AssetUrls} */
 function urlsIn(folder) {
   const base = addressOf(folder.endsWith('/') ? folder : `${folder}/`);
-  return /** @type {AssetUrls} */ (Object.fromEntries(Object.entries(NAMES).map(([key, name]) => [key, new URL(name, base).href])));
+  return /** @type {AssetUrls} */ (mapValues(NAMES, (name) => new URL(name, base).href));
 }
 
 /** @param {string} text */

@@ -1,4 +1,4 @@
-// What a page stops a call with: an AbortSignal, or `terminate` of run options.
+// Cancels calls of a page: by an AbortSignal, or by `terminate` of run options.
 
 import { InvalidInput, Terminated } from '../../common/errors.js';
 import { TICK } from '../../common/stop.js';
@@ -6,16 +6,25 @@ import { TICK } from '../../common/stop.js';
 /** @typedef {{ signal?: AbortSignal | null, terminate?: boolean }} StopOptions of run options */
 
 export class Cancellation {
-  /** @param {StopOptions} options @param {string} what is stopped, for the error */
+  /** @param {StopOptions} options @param {string} what the call does, for the error */
   constructor(options, what) {
     const { signal } = options;
-    if (signal && typeof signal.addEventListener !== 'function') throw new InvalidInput('signal must be an AbortSignal', { hint: 'new AbortController().signal' });
+    if (signal && typeof signal.addEventListener !== 'function') {
+      throw new InvalidInput('signal must be an AbortSignal', { hint: 'new AbortController().signal' });
+    }
     this.signal = signal ?? null;
     this.options = options;
     this.what = what;
   }
 
-  get stopped() {
+  /** Throws if the signal is aborted already. @param {AbortSignal | undefined} signal @param {string} what @returns {Cancellation | null} null without a signal */
+  static of(signal, what) {
+    const made = signal ? new Cancellation({ signal }, what) : null;
+    made?.check();
+    return made;
+  }
+
+  get isCancelled() {
     return this.signal?.aborted || this.options.terminate === true;
   }
 
@@ -25,18 +34,20 @@ export class Cancellation {
     return new Terminated(`${this.what} was stopped: ${why}`, { cause });
   }
 
-  /** Throws if the call is not wanted. */
   check() {
-    if (this.stopped) throw this.error;
+    if (this.isCancelled) throw this.error;
   }
 
-  /** Whoever asked for what took no time may stop it all the same, in the lines behind. */
-  async afterwards() {
+  /** Checks once more after work that did not wait: the caller may have cancelled it in the lines after the call. */
+  async checkLater() {
     await null;
     this.check();
   }
 
-  /** Calls `stop` once the call is wanted no more; gives what ends that. `terminate` may be set at any time: nothing tells of it. @type {import('../../common/protocol.js').Watch} */
+  /**
+   * Calls `stop` when the call is cancelled. It polls `terminate`, because a page may set it at any time and no event tells.
+   * @type {import('../../common/protocol.js').Watch} returns what ends that
+   */
   watch = (stop) => {
     const timer = setInterval(() => this.options.terminate === true && stop(), TICK);
     this.signal?.addEventListener('abort', stop, { once: true });
@@ -47,28 +58,29 @@ export class Cancellation {
   };
 
   /**
-   * The call's result; what comes after it was stopped is dropped.
+   * The call's result; drops it if the call was cancelled meanwhile.
    * @template T @param {Promise<T>} call @param {(late: T) => void} drop @returns {Promise<T>}
    */
   async result(call, drop) {
     try {
       const found = await call;
-      if (!this.stopped) return found;
+      if (!this.isCancelled) return found;
       drop(found);
     } catch (error) {
       if (!(error instanceof Terminated)) throw error;
     }
     throw this.error;
   }
-
-  /** The same, without waiting for a call that is wanted no more. @template T @param {Promise<T>} call @param {(late: T) => void} drop @returns {Promise<T>} */
-  race(call, drop) {
-    return new Promise((resolve, reject) => {
-      const end = this.watch(() => {
-        end(); // the call may never come to an end
-        reject(this.error);
-      });
-      this.result(call, drop).then(resolve, reject).finally(end);
-    });
-  }
 }
+
+/**
+ * The call's result; rejects without waiting for it when it is cancelled, and drops its result.
+ * @template T @param {Cancellation | null} cancellation @param {Promise<T>} call @param {(late: T) => void} drop @returns {Promise<T>}
+ */
+export const race = (cancellation, call, drop) => (!cancellation ? call : new Promise((resolve, reject) => {
+  const end = cancellation.watch(() => {
+    end(); // the call may never end
+    reject(cancellation.error);
+  });
+  cancellation.result(call, drop).then(resolve, reject).finally(end);
+}));

@@ -1,33 +1,29 @@
 // A worker whose file is not chosen yet: messages wait for it.
 
 /** @typedef {Pick<Worker, 'postMessage' | 'terminate' | 'onmessage' | 'onerror' | 'onmessageerror'>} WorkerLike */
-/** @typedef {Worker & { ref?: () => void, unref?: () => void }} PlaceWorker one of Node.js may keep the program from ending */
+/** @typedef {Worker & { ref?: () => void, unref?: () => void }} PlaceWorker one of Node.js may keep the program running */
 
 /** @implements {WorkerLike} */
 export class DeferredWorker {
-  constructor() {
-    /** @type {PlaceWorker | null} */
-    this.worker = null;
-    this.awaited = false;
-    this.ended = false;
-    /** @type {[unknown, Transferable[]][]} */
-    this.waiting = [];
-    /** @type {any} */
-    this.onmessage = null;
-    /** @type {any} */
-    this.onerror = null;
-    /** @type {any} */
-    this.onmessageerror = null;
-  }
+  /** @type {PlaceWorker | null} */
+  worker = null;
+  hasRef = false;
+  hasEnded = false;
+  /** @type {[unknown, Transferable[]][]} */
+  waiting = [];
+  /** @type {any} */
+  onmessage = null;
+  /** @type {any} */
+  onerror = null;
+  /** @type {any} */
+  onmessageerror = null;
 
-  /** @param {PlaceWorker} worker @param {() => void} first sends what goes before all that waits */
+  /** @param {PlaceWorker} worker gets the listeners @param {() => void} first sends the message that precedes all that wait */
   use(worker, first) {
-    if (this.ended) return worker.terminate();
-    this.worker = worker;
-    worker.onmessage = (event) => this.onmessage?.(event);
-    worker.onerror = (event) => this.onerror?.(event);
-    worker.onmessageerror = (event) => this.onmessageerror?.(event);
-    if (this.awaited) worker.ref?.();
+    if (this.hasEnded) return worker.terminate();
+    const { onmessage, onerror, onmessageerror } = this;
+    this.worker = Object.assign(worker, { onmessage, onerror, onmessageerror });
+    if (this.hasRef) worker.ref?.();
     first();
     for (const [message, transfer] of this.waiting.splice(0)) worker.postMessage(message, transfer);
   }
@@ -38,19 +34,19 @@ export class DeferredWorker {
     else this.waiting.push([message, transfer]);
   }
 
-  /** Somebody waits for an answer: a program in Node.js must not end. */
+  /** A caller waits for an answer: a program in Node.js must not end. */
   ref() {
-    this.awaited = true;
+    this.hasRef = true;
     this.worker?.ref?.();
   }
 
   unref() {
-    this.awaited = false;
+    this.hasRef = false;
     this.worker?.unref?.();
   }
 
   terminate() {
-    this.ended = true;
+    this.hasEnded = true;
     this.worker?.terminate();
   }
 }

@@ -1,5 +1,6 @@
 // Whether a session runs on the page's GPU: it is created there, or moves there from the worker.
 
+import { race } from '../engine/cancellation.js';
 import { gpuCode } from './load_code.js';
 import { pageGpu } from './page_gpu.js';
 
@@ -26,7 +27,7 @@ export class GpuPlacement {
   async open(created, gpu, cancellation) {
     const open = async () => (await gpuCode()).GpuSession.open(this.worker.caller, created, gpu, this.settings, cancellation);
     this.session = open();
-    await (cancellation ? cancellation.race(this.session, (session) => void session.release()) : this.session);
+    await race(cancellation, this.session, (session) => void session.release());
   }
 
   /** Moves the session to the page's GPU, unless it is there. */

@@ -3,6 +3,7 @@
 import { pageThreads } from '../engine/client.js';
 import { SessionFailed } from '../../common/errors.js';
 import { gpuBuffer } from '../../common/protocol.js';
+import { mapTensors, mapValues } from '../../common/records.js';
 import { hasSharedMemory } from '../../common/shared_memory.js';
 import { Stop } from '../../common/stop.js';
 import { explain } from '../../run/explain.js';
@@ -66,7 +67,7 @@ export class GpuSession {
    * @returns {Promise<RunResult>}
    */
   run(feeds, fetches, cancellation, isTimed) {
-    const targets = Object.fromEntries(Object.entries(fetches).map(([name, into]) => [name, into ? target(into) : this.location(name)]));
+    const targets = mapValues(fetches, (into, name) => (into ? target(into) : this.location(name)));
     const given = wires(feeds);
     return this.enqueue(() => stoppable(cancellation, async (stop) => {
       const start = performance.now();
@@ -146,7 +147,7 @@ async function stoppable(cancellation, action) {
 }
 
 /** @param {Feeds} feeds copies: runs may wait @returns {Record<string, WireValue>} */
-const wires = (feeds) => Object.fromEntries(Object.entries(feeds).map(([name, feed]) => [name, Array.isArray(feed) ? feed.map(wire) : feed && wire(feed)]));
+const wires = (feeds) => mapTensors(feeds, wire);
 
 /** @param {Tensor} tensor @returns {WireTensor} */
 function wire(tensor) {

@@ -10,6 +10,7 @@ import * as errors from '../../common/errors.js';
 import * as flatFeeds from '../../common/flat_feeds.js';
 import * as log from '../../common/log.js';
 import * as protocol from '../../common/protocol.js';
+import * as records from '../../common/records.js';
 import * as sharedMemory from '../../common/shared_memory.js';
 import * as stop from '../../common/stop.js';
 import * as setting from '../../gpu/setting.js';
@@ -24,7 +25,7 @@ import * as gpuTensors from '../tensors/gpu_tensors.js';
 /** By their files. @type {Record<string, object>} */
 export const SHARED = {
   'common/dim_names.js': dimNames, 'common/elements.js': elements, 'common/errors.js': errors, 'common/flat_feeds.js': flatFeeds,
-  'common/log.js': log, 'common/protocol.js': protocol, 'common/shared_memory.js': sharedMemory, 'common/stop.js': stop,
+  'common/log.js': log, 'common/protocol.js': protocol, 'common/records.js': records, 'common/shared_memory.js': sharedMemory, 'common/stop.js': stop,
   'gpu/setting.js': setting, 'page/engine/client.js': client, 'page/tensors/gpu_tensors.js': gpuTensors, 'run/arena.js': arena,
   'run/dims.js': dims, 'run/executor.js': executor, 'run/input_dims.js': inputDims, 'run/portions.js': portions,
   'run/room.js': room,

@@ -2,8 +2,9 @@
 
 import { InvalidInput, SessionFailed } from '../../common/errors.js';
 import { log } from '../../common/log.js';
+import { mapValues } from '../../common/records.js';
 import { differingDims } from '../../common/dim_names.js';
-import { Cancellation } from '../engine/cancellation.js';
+import { Cancellation, race } from '../engine/cancellation.js';
 import { GpuPlacement } from '../gpu/gpu_placement.js';
 import { ms } from '../options/options.js';
 import { PRESETS } from '../options/engine_options.js';
@@ -77,20 +78,17 @@ export class Handler {
     if (hasGpuTensors && !this.hasGpu) feeds = await withoutBuffers(feeds, fetches);
     checkFetches(this.maps, fetches);
     const isTimed = Boolean(this.trace) || this.hasGpu && isProfiling();
-    /** @type {ReturnType<PageRunner['find']>} */
-    let executor = null;
-    const { place, reason } = runPath({
-      isOnPageGpu: this.gpu.hasMoved, hasGpu: this.hasGpu, hasGpuTensors, isTimed,
-      hasDifferingDims: differingDims(this.inputs, feeds).size > 0,
-      hasPageProgram: () => (executor = this.pageRunner.find(feeds, fetches)) !== null,
-    });
+    const program = this.pageRunner.find(feeds, fetches);
+    const dimsDiffer = differingDims(this.inputs, feeds).size > 0;
+    const { place, reason } = runPath({ hasMoved: this.gpu.hasMoved, hasGpu: this.hasGpu, hasGpuTensors, isTimed, dimsDiffer, program });
     const local = place === "page's GPU" ? await this.gpu.move() : null;
+    const executor = place === 'page' ? program : null;
     const results = executor ? this.pageRunner.run(executor, feeds, fetches) : await this.send(local, feeds, fetches, cancellation, isTimed);
-    if (executor) await cancellation?.afterwards();
+    if (executor) await cancellation?.checkLater();
     log('verbose', () => `a run in the ${place} (${reason}): ${ms(performance.now() - start)}`, settings?.logOptions ?? this.logOptions);
     if (settings?.shrinks) await this.trim();
     const gpu = local?.gpu ?? null;
-    return Object.fromEntries(Object.entries(results).map(([name, wire]) => [name, this.unpack(name, wire, fetches[name] ?? null, gpu)]));
+    return mapValues(results, (wire, name) => this.unpack(name, wire, fetches[name] ?? null, gpu));
   }
 
   /** Checks feeds; rows take the place of maps. @param {Feeds} feeds */
@@ -107,8 +105,8 @@ export class Handler {
     const sent = (local ?? this.worker).run(feeds, fetches, cancellation, isTimed);
     const dropLate = (/** @type {import('../../common/protocol.js').RunResult} */ { outputs }) => local?.drop(outputs, fetches);
     const writesTargets = local || Object.values(fetches).some(Boolean); // until the run has ended
-    const { outputs, milliseconds, kernels } = await (!cancellation ? sent
-      : writesTargets ? cancellation.result(sent, dropLate) : cancellation.race(sent, dropLate));
+    const { outputs, milliseconds, kernels } = await (
+      cancellation && writesTargets ? cancellation.result(sent, dropLate) : race(cancellation, sent, dropLate));
     this.trace?.kernels(kernels, start);
     this.trace?.session('model_run', start);
     if (isTimed && isProfiling()) report(kernels);

@@ -2,53 +2,65 @@
 
 import { InvalidInput } from '../../common/errors.js';
 import { place } from '../../common/place.js';
+import { threadCount } from '../engine/client.js';
 import { isShared } from '../tensors/wire_tensors.js';
 
 /** @typedef {import('../../common/protocol.js').Origin} Origin */
+/** @typedef {string | URL | BufferSource | SharedArrayBuffer | Blob | Response | ReadableStream | FileSystemFileHandle} Source */
+/** @typedef {string | { path: string, data: Source }} ExternalFile */
 
-/** @typedef {string | URL | BufferSource | SharedArrayBuffer | Blob | Response | ReadableStream | FileSystemFileHandle} Given */
-
-/** Those that go through onnxruntime-common, which takes addresses and bytes alone, by addresses that they have here. @type {Map<unknown, Given>} */
-const addressed = new Map();
+/** Sources on their way through onnxruntime-common, which takes only addresses and bytes, by stand-in address. @type {Map<unknown, Source>} */
+const sources = new Map();
 let next = 1;
 
-/** What `use` gives for an address of it, or for what onnxruntime-common knows as it is. @template T @param {any} model @param {(model: unknown) => Promise<T>} use */
-export async function byAddress(model, use) {
+/**
+ * Calls `use` with a model that onnxruntime-common accepts: itself, or a stand-in address.
+ * @template T @param {any} model @param {(model: unknown) => Promise<T>} use
+ */
+export async function withAddress(model, use) {
   if (!(model instanceof Blob || model instanceof URL || model?.getFile || model?.getReader || model?.body)) return use(model);
   const url = `blob:pyruntime/${next++}`;
-  addressed.set(url, model);
+  sources.set(url, model);
   try {
     return await use(url);
   } finally {
-    addressed.delete(url);
+    sources.delete(url);
   }
 }
 
-/** @param {any} source a `Given` @param {string} [base] @param {boolean | string} [keep] what has an address @returns {Origin} */
-export function origin(source, base, keep) {
-  const given = addressed.get(source) ?? source;
-  if (typeof given === 'string' || given instanceof URL) return { url: place.address(String(given), base), keep };
-  if (given instanceof Blob) return { blob: given };
-  if (given?.getFile) return { handle: given };
-  const stream = given?.body ?? given;
-  if (stream?.getReader && !stream.locked && !given.bodyUsed && given.ok !== false) return { stream };
-  if (!(given?.byteLength >= 0)) throw new InvalidInput('models and external data are addresses, bytes, Blobs, handles of files, streams that nobody reads, or responses that are ok');
-  const bytes = ArrayBuffer.isView(given) ? new Uint8Array(given.buffer, given.byteOffset, given.byteLength) : new Uint8Array(given);
+/** @param {any} given a `Source` @param {string} [base] of its address @param {boolean | string} [keep] the option `cache` @returns {Origin} */
+function origin(given, base, keep) {
+  const source = sources.get(given) ?? given;
+  if (typeof source === 'string' || source instanceof URL) return { url: place.address(String(source), base), keep };
+  if (source instanceof Blob) return { blob: source };
+  if (source?.getFile) return { handle: source };
+  const stream = source?.body ?? source;
+  if (stream?.getReader && !stream.locked && !source.bodyUsed && source.ok !== false) return { stream };
+  if (!(source?.byteLength >= 0)) {
+    throw new InvalidInput('models and external data are addresses, bytes, Blobs, handles of files, streams that nobody reads, '
+      + 'or responses that are ok');
+  }
+  const bytes = ArrayBuffer.isView(source) ? new Uint8Array(source.buffer, source.byteOffset, source.byteLength) : new Uint8Array(source);
   return { bytes: bytes.length === bytes.buffer.byteLength || isShared(bytes) ? bytes : bytes.slice() };
 }
 
-/** What moves to the worker. @param {{ model: Origin, external: { origin: Origin }[] }} params */
-export const streamsOf = ({ model, external }) => [model, ...external.map((file) => file.origin)].flatMap((from) => ('stream' in from ? from.stream : []));
+/** Streams move to the worker. @param {{ model: Origin, external: { origin: Origin }[] }} params */
+export const streamsOf = ({ model, external }) => (
+  [model, ...external.map((file) => file.origin)].flatMap((from) => ('stream' in from ? from.stream : [])));
 
-/** @typedef {string | { path: string, data: Given }} ExternalFile */
-
-/**
- * @param {ExternalFile} file
- * @param {Origin} model
- * @param {boolean | string} [keep]
- */
-export function externalFile(file, model, keep) {
+/** @param {ExternalFile} file @param {Origin} model @param {boolean | string} [keep] */
+function externalFile(file, model, keep) {
   if (typeof file === 'string') return { path: file, origin: origin(file, 'url' in model ? model.url : undefined, keep) };
   if (typeof file?.path !== 'string') throw new InvalidInput('externalData has names, and { path, data }');
   return { path: file.path, origin: origin(file.data, undefined, keep) };
+}
+
+/**
+ * What the worker needs to read and compile a model.
+ * @param {any} source a `Source` @param {ReturnType<typeof import('../options/options.js').sessionOptions>} settings @param {boolean | string} [keep]
+ */
+export function modelParams(source, { given, params }, keep) {
+  const model = origin(source, undefined, keep);
+  const external = (given.externalData ?? []).map((/** @type {ExternalFile} */ file) => externalFile(file, model, keep));
+  return { model, external, threads: threadCount(given.intraOpNumThreads, given.preset, params.logOptions), ...params };
 }

@@ -1,19 +1,23 @@
 // Where a run goes.
 
 /**
- * isOnPageGpu: the session runs on the page's GPU; hasGpu: it has a GPU, in the page or in the worker; hasGpuTensors: feeds or
- * tensors to fill are GPUBuffers of the page; isTimed: the run times its kernels; hasDifferingDims: dims of one name have several
- * sizes; hasPageProgram: whether a short Program in the page serves these feeds.
- * @typedef {{ isOnPageGpu: boolean, hasGpu: boolean, hasGpuTensors: boolean, isTimed: boolean, hasDifferingDims: boolean, hasPageProgram: () => boolean }} Run
+ * hasMoved: the session runs on the page's GPU; hasGpu: it has a GPU, in the page or in the worker; hasGpuTensors: feeds or tensors to
+ * fill are GPUBuffers of the page, which cannot be sent to the worker; isTimed: the run times its kernels; dimsDiffer: dims of one
+ * name have several sizes, so the worker compiles anew; program: a short Program in the page serves these feeds.
+ * @typedef {{ hasMoved: boolean, hasGpu: boolean, hasGpuTensors: boolean, isTimed: boolean, dimsDiffer: boolean, program: unknown }} Run
  */
+/** @typedef {'page' | 'worker' | "page's GPU"} Place */
 
-/** @param {Run} run @returns {{ place: 'page' | "page's GPU" | 'worker', reason: string }} the first rule that applies */
-export function runPath({ isOnPageGpu, hasGpu, hasGpuTensors, isTimed, hasDifferingDims, hasPageProgram }) {
-  const gpu = "page's GPU";
-  if (isOnPageGpu) return { place: gpu, reason: 'the session is there' };
-  if (hasGpu && hasGpuTensors) return { place: gpu, reason: 'its tensors are there' }; // a GPUBuffer cannot be sent to the worker
-  if (isTimed) return { place: 'worker', reason: 'kernels are timed' };
-  if (hasDifferingDims) return { place: 'worker', reason: 'dims differ' }; // the worker compiles anew, and warns
-  if (hasPageProgram()) return { place: 'page', reason: 'runs are short' };
-  return { place: 'worker', reason: 'the default' };
+/** @param {Run} run @returns {{ place: Place, reason: string }} of the first rule that applies */
+export function runPath({ hasMoved, hasGpu, hasGpuTensors, isTimed, dimsDiffer, program }) {
+  const rules = /** @type {[unknown, Place, string][]} */ ([
+    [hasMoved, "page's GPU", 'the session is there'],
+    [hasGpu && hasGpuTensors, "page's GPU", 'its tensors are there'],
+    [isTimed, 'worker', 'kernels are timed'],
+    [dimsDiffer, 'worker', 'dims differ'],
+    [program, 'page', 'runs are short'],
+    [true, 'worker', 'the default'],
+  ]);
+  const [[, place, reason]] = rules.filter(([applies]) => applies);
+  return { place, reason };
 }

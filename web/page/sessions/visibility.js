@@ -1,5 +1,7 @@
 // Runs of sessions that save power wait while the page is hidden.
 
+import { race } from '../engine/cancellation.js';
+
 /** @typedef {import('../engine/cancellation.js').Cancellation} Cancellation */
 
 /**
@@ -14,5 +16,5 @@ export async function untilVisible(cancellation, ...ends) {
     document.addEventListener('visibilitychange', resolve, { signal: listening.signal });
     for (const end of ends) end.addEventListener('abort', resolve, { signal: listening.signal });
   });
-  await (cancellation ? cancellation.race(waiting, () => {}) : waiting).finally(() => listening.abort());
+  await race(cancellation, waiting, () => {}).finally(() => listening.abort());
 }

@@ -1,5 +1,6 @@
 // A session as the worker runs it: packs feeds, calls the worker, and notes which outputs it keeps.
 
+import { mapValues } from '../../common/records.js';
 import { pool } from '../engine/client.js';
 import { Leases } from '../tensors/cached_outputs.js';
 import { Packer, packTarget } from '../tensors/wire_tensors.js';
@@ -23,7 +24,7 @@ export class WorkerSession {
    * @returns {Promise<import('../../common/protocol.js').RunResult>}
    */
   async run(feeds, fetches, cancellation, isTimed) {
-    const targets = Object.fromEntries(Object.entries(fetches).map(([name, into]) => [name, into && packTarget(into)]));
+    const targets = mapValues(fetches, (into) => into && packTarget(into));
     const leases = new Leases(Object.values(feeds), this);
     try {
       const result = await this.send('run', feeds, { fetches: targets, profile: isTimed }, cancellation?.watch, leases);

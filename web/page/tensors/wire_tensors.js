@@ -6,6 +6,7 @@ import { onGpu } from './gpu_tensors.js';
 import { RAW } from './check_feeds.js';
 import { joinRows } from './appended_rows.js';
 import { hasSharedMemory } from '../../common/shared_memory.js';
+import { mapTensors, mapValues } from '../../common/records.js';
 
 /** @typedef {import('../../common/protocol.js').WireTensor} WireTensor */
 /** @typedef {import('../../common/protocol.js').NumericData} NumericData */
@@ -35,11 +36,10 @@ export class SharedPool {
 }
 
 /**
- * Feeds as they are now, for a run that waits: those on the CPU are copied.
+ * Copies of feeds on the CPU, for a run that waits.
  * @template {Record<string, Tensor | Tensor[] | null>} F @param {F} feeds @returns {F}
  */
-export const snapshot = (feeds) => /** @type {any} */ (Object.fromEntries(Object.entries(feeds).map(([name, feed]) => (
-  [name, Array.isArray(feed) ? feed.map(copied) : feed && copied(feed)]))));
+export const snapshot = (feeds) => /** @type {F} */ (mapTensors(feeds, copied));
 
 /** @param {Tensor} tensor */
 function copied(tensor) {
@@ -64,26 +64,20 @@ export class Packer {
 
   /** @param {Record<string, Tensor | Tensor[] | null>} feeds @returns {Record<string, import('../../common/protocol.js').WireValue>} */
   packAll(feeds) {
-    return Object.fromEntries(Object.entries(feeds).map(([name, value]) => [name, this.packValue(value)]));
-  }
-
-  /** @param {Tensor | Tensor[] | null} value @returns {import('../../common/protocol.js').WireValue} */
-  packValue(value) {
-    if (!value) return null;
-    return Array.isArray(value) ? value.map((item) => this.pack(item)) : this.pack(value);
+    return mapTensors(feeds, (tensor) => this.pack(tensor));
   }
 
   /**
-   * What was packed, with all data: as they were then, for the caller may have changed its tensors.
-   * @template {Record<string, import('../../common/protocol.js').WireValue>} W @param {W} wire @returns {W}
+   * The packed feeds with all data, as they were when they were packed: the caller may have changed its tensors.
+   * @param {Record<string, import('../../common/protocol.js').WireValue>} wire
    */
   withData(wire) {
-    return /** @type {W} */ (Object.fromEntries(Object.entries(wire).map(([name, value]) => {
-      const known = value && 'held' in value && this.leases?.byId.get(Number(value.held));
-      if (!known) return [name, value];
-      const data = joinRows(known.rows);
-      return [name, { type: value.type, dims: value.dims, data: hasSharedMemory() ? this.share(data) : data }];
-    })));
+    return mapValues(wire, (value) => {
+      const entry = value && 'held' in value && this.leases?.byId.get(Number(value.held));
+      if (!entry) return value;
+      const data = joinRows(entry.rows);
+      return { type: value.type, dims: value.dims, data: hasSharedMemory() ? this.share(data) : data };
+    });
   }
 
   /**
@@ -106,8 +100,8 @@ export class Packer {
   share(data) {
     const buffer = this.pool.take(data.byteLength);
     this.borrowed.push(buffer);
-    const view = viewLike(data, buffer, data.length);
-    /** @type {any} */ (view).set(data);
+    const view = new (classOf(data))(buffer, 0, data.length);
+    view.set(data);
     return view;
   }
 
@@ -128,14 +122,6 @@ export function packTarget({ type, dims, data }) {
 /** @param {NumericData} data @returns {boolean} */
 export function isShared(data) {
   return typeof SharedArrayBuffer !== 'undefined' && data.buffer instanceof SharedArrayBuffer;
-}
-
-/**
- * A view of the same element type.
- * @param {NumericData} like @param {ArrayBufferLike} buffer @param {number} length @returns {NumericData}
- */
-function viewLike(like, buffer, length) {
-  return new (classOf(like))(buffer, 0, length);
 }
 
 /** Its typed array, of which a Buffer of Node.js is a kind. @param {NumericData} data @returns {any} */

@@ -1,0 +1,100 @@
+// Times runs to choose between one thread and several.
+
+import { Trial } from './trial.js';
+
+/** The candidates: one thread, several threads. */
+export const [ALONE, SHARED] = [0, 1];
+
+const TURN = 100; // ms of a turn on several threads, at least two runs: a scheduler needs some to spread sleeping threads over cores
+const TURN_ALONE = 30; // ms of a turn on one thread, at least two runs: there is nothing to spread
+const SECOND_TURN = 300; // ms of another turn of threads that seem to lose: the other core may soon be free again
+const WORSE = 2; // times as slow as one thread: such threads get no second turn
+const RECENT = 9; // runs whose median counts: one that lost its core for 12 ms says nothing
+const PERIOD = 1000; // ms, and ten runs, until the other candidate is tried again; doubles up to LONGEST while the winner stays
+const BUDGET = 0.02; // share of the time that may be lost by trying one slower thread: the period is longer then
+const UNSURE = 4000; // ms of a period, while one thread is known by a single run, from before the code was warm
+const EARLY = 250; // ms, after a first decision against threads: when a page starts, the browser compiles other code on the other core
+const LONGEST = 8_000;
+const LONG = 4; // ms of a run
+const PRICE = 1.1; // of a shared run, for the core that it takes from others: the browser has threads of its own
+
+/**
+ * The cost model says which steps are worth sharing if each thread has a core; whether it has, no API says. On a virtual machine
+ * that packs two threads onto one core BERT-tiny took 1.8 ms on two threads and 1.0 ms on one.
+ * The trial compares whole runs, not steps, because data that another core wrote must be fetched from it: gpt2_tiny's step
+ * took 0.11 ms shared and 0.15 alone, its run 0.36 and 0.20.
+ */
+export class ThreadTrial extends Trial {
+  spent = 0; // ms since the turn began, or since the decision
+  turn = TURN; // ms, at least
+  period = EARLY / 2; // ms after the decision until the other candidate has a turn
+  hadSecondTurn = false; // of threads, since they last won
+
+  constructor() {
+    super(2, 1 / PRICE);
+    this.current = SHARED;
+  }
+
+  /** A run on one thread, before the others may join. @param {number} milliseconds */
+  tookCold(milliseconds) {
+    this.times[ALONE] = [milliseconds];
+  }
+
+  /** @override @param {number} milliseconds of a run of `current` */
+  took(milliseconds) {
+    const { current, times } = this;
+    const before = !this.settled && this.runs === 0 ? [] : times[current];
+    times[current] = [milliseconds, ...before].slice(0, RECENT);
+    this.runs++;
+    this.spent += milliseconds;
+    if (!this.settled) {
+      if (this.spent >= this.turn && this.runs >= 2) this.decide();
+    } else if (this.spent >= this.period && this.runs >= 10 || this.winner() !== current) this.begin(1 - current);
+  }
+
+  /** Ends a turn of `current`. */
+  decide() {
+    const { current, times } = this;
+    if (!times[1 - current].length) return this.begin(1 - current);
+    const winner = this.winner();
+    if (winner === ALONE && !this.hadSecondTurn && this.median(SHARED) < WORSE * this.median(ALONE)) {
+      this.hadSecondTurn = true;
+      return this.begin(SHARED, SECOND_TURN);
+    }
+    this.period = winner === current ? PERIOD : Math.min(2 * this.period, LONGEST);
+    if (winner === SHARED) {
+      this.hadSecondTurn = false;
+      this.period = Math.max(this.period, this.leastPeriod());
+    }
+    this.settle(winner);
+  }
+
+  /** Milliseconds after which a turn on one thread loses no more than BUDGET. */
+  leastPeriod() {
+    const [alone, shared] = [this.median(ALONE), this.median(SHARED)];
+    const loss = Math.max(TURN_ALONE + alone, 2 * alone) * (1 - shared / alone);
+    return Math.min(loss / BUDGET, this.times[ALONE].length > 1 ? Infinity : UNSURE);
+  }
+
+  /** Whether runs take long compared with the time that threads need to wake up. */
+  get isLong() {
+    return Math.min(this.median(ALONE), this.median(SHARED)) > LONG;
+  }
+
+  /** Of recent runs. @param {number} candidate */
+  median(candidate) {
+    return this.cost(this.times[candidate]);
+  }
+
+  /** @override @param {number[]} times @returns {number} their median */
+  cost(times) {
+    return [...times].sort((a, b) => a - b)[times.length >> 1] ?? Infinity;
+  }
+
+  /** @override @param {number} candidate @param {number} [turn] ms */
+  begin(candidate, turn = candidate === SHARED ? TURN : TURN_ALONE) {
+    super.begin(candidate);
+    this.turn = turn;
+    this.spent = 0;
+  }
+}
