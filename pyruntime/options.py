@@ -121,7 +121,7 @@ class SessionOptions:
     gives a warning."""
 
     sample_from: str | None = option(None, NAME, PROGRAM, refused_for_programs=(NATIVE, PAGE))
-    """The output of logits, in whose place the session returns a sampled `token` ([decoders](#decoders))."""
+    """The output of logits, in whose place the session returns a sampled `token` ([decoders](api.md#decoders))."""
 
     choices: Mapping[str, Mapping[str, int]] | None = option(None, CHOICES, PROGRAM, refused_for_programs=(NATIVE,))
     """The schedules that `tune` measured for this model on this machine.
@@ -143,14 +143,16 @@ class SessionOptions:
     has a limit runs in the worker."""
 
     intra_op_num_threads: int = option(0, COUNT, places=(NATIVE, PAGE))
-    """Threads of a run; 0: as many as the [preset](#presets) says. In a page only if it is cross-origin isolated."""
+    """Threads of a run; 0: as many as the [preset](api.md#presets) says. In a page only if it is cross-origin
+    isolated."""
 
     preset: str | None = option(None, one_of(*PRESETS), places=(NATIVE, PAGE))
     """`latency`, `throughput` or `power`: decides threads, the GPU and hidden pages where no other option does
-    ([presets](#presets))."""
+    ([presets](api.md#presets))."""
 
     preferred_output_location: str | Mapping[str, str] | None = option(None, LOCATIONS, places=(NATIVE, PAGE))
-    """`gpu-buffer`, for all outputs or by name, leaves outputs on the GPU: in buffers of [the page](#the-pages-gpu), in
+    """`gpu-buffer`, for all outputs or by name, leaves outputs on the GPU: in buffers of [the
+    page](api.md#the-pages-gpu), in
     Python as `GpuTensor`s."""
 
     relaxed_simd: bool | None = option(None, FLAG, places=(NATIVE,))

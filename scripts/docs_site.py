@@ -24,7 +24,7 @@ LINKS = {
     r"\.\./\.\./CONTRIBUTING\.md(?P<rest>[^)]*)": r"../contributing.md\g<rest>",
     r"(?:\.\./)?CONTRIBUTING\.md(?P<rest>[^)]*)": r"contributing.md\g<rest>",
     r"examples": "examples.md",
-    r"(?:tests/programs|LICENSE)": "",
+    r"(?:tests/programs|kit/\w+|LICENSE)": "",
 }
 LANGUAGES = {".cjs": "js", ".mjs": "js", ".webmanifest": "json"}
 
@@ -67,11 +67,10 @@ def lay_out() -> None:
     """All pages, in build/docs-pages."""
     shutil.rmtree(PAGES, ignore_errors=True)
     shutil.copytree(ROOT / "docs", PAGES)
-    (PAGES / "reference").mkdir()
     kin = {"README": "index", "CONTRIBUTING": "contributing", "CHANGELOG": "changelog"}
     made = {f"{page}.md": (ROOT / f"{name}.md").read_text() for name, page in kin.items()}
     made |= {"examples.md": examples()}
-    made |= {"reference/python.md": python_reference(), "reference/javascript.md": javascript_reference()}
+    made |= {"python.md": python_reference(), "javascript.md": javascript_reference()}
     for name, text in made.items():
         (PAGES / name).write_text(text)
     for path in PAGES.rglob("*.md"):

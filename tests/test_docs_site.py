@@ -22,9 +22,9 @@ def test_the_site_builds(capfd: pytest.CaptureFixture[str]) -> None:
     assert not [name for name, text in pages.items() if ASKED.search(text)]
     styles = "".join(path.read_text() for path in SITE.rglob("*.css"))
     assert not re.search(r"url\([\"']?https?:|@import", styles)
-    reference = pages["reference/python.html"]
+    reference = pages["python.html"]
     missing = [name for name in pyruntime.__all__ if f'.{name}"' not in reference]
     assert not missing, "each name has an entry"
     assert "get_inputs" in reference and "executionProviders" in pages["api.html"]
-    assert "interface Progress" in re.sub("<[^>]*>", "", pages["reference/javascript.html"])
+    assert "interface Progress" in re.sub("<[^>]*>", "", pages["javascript.html"])
     assert all((SITE / f"adr/{path.stem}.html").exists() for path in ROOT.glob("docs/adr/[0-9]*.md"))
