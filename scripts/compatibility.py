@@ -1,9 +1,9 @@
-"""Writes the Python part of docs/compatibility.md: each public member of onnxruntime's module, and what it is here.
+"""Writes the Python part of docs/compatibility.md: each public member of onnxruntime's module, and how ours differs.
 
 python -m scripts.compatibility
 
-The names are those of the onnxruntime that is installed; what differs, has no effect or is refused is told in the
-tables below. A name that is not here and not told of is an error, and so is a remark on a name that is none.
+The names are those of the installed onnxruntime. Errors: a name that is neither here nor in the tables below; a remark
+on a name that does not exist.
 """
 
 from __future__ import annotations
@@ -33,74 +33,79 @@ NO_EFFECT = """
 InferenceSession.get_tuning_results: nothing is tuned, the list is empty
 InferenceSession.release_captured_graph: no graph is captured
 InferenceSession.set_tuning_results: an empty list is taken, others are refused
-IOBinding.synchronize_inputs: a run waits for what it needs
-IOBinding.synchronize_outputs: what a run gave is there
-SessionIOBinding.synchronize_inputs: a run waits for what it needs
-SessionIOBinding.synchronize_outputs: what a run gave is there
-RunOptions.add_run_config_entry: entries are kept
+IOBinding.synchronize_inputs: a run waits for its inputs
+IOBinding.synchronize_outputs: outputs are complete when a run returns
+SessionIOBinding.synchronize_inputs: a run waits for its inputs
+SessionIOBinding.synchronize_outputs: outputs are complete when a run returns
+RunOptions.add_run_config_entry: entries can be read back
 RunOptions.log_verbosity_level: verbose messages are of one kind
 RunOptions.only_execute_path_to_fetches: results are the same
-SessionOptions.clear_ep_context_data_read_func: there is none
+SessionOptions.clear_ep_context_data_read_func: there is no such function
 OrtArenaCfg: each session plans its memory
 create_and_register_allocator: each session plans its memory
 create_and_register_allocator_v2: each session plans its memory
-disable_telemetry_events: nothing is sent, ever
-enable_telemetry_events: nothing is sent, ever
+disable_telemetry_events: this package sends nothing
+enable_telemetry_events: this package sends nothing
 preload_dlls: there are no libraries to load
 set_default_logger_verbosity: verbose messages are of one kind
-set_global_thread_pool_sizes: each session has the threads that its options say
-set_seed: a random operator without a seed takes one from its node's name: each run gives the same numbers
+set_global_thread_pool_sizes: the options of a session decide its threads
+set_seed: a random operator without a seed derives one from the name of its node: runs give equal numbers
 """
 
 DIFFERS = """
-InferenceSession: takes bytearrays and exported Programs, too; `disabled_optimizers` is refused
-InferenceSession.create_ortvalue_from_shape_and_type: on the CPU; zeros, where onnxruntime's memory is not initialised
-InferenceSession.end_profiling: kernels of one run stand one after the other, each called on one thread
-InferenceSession.get_modelmeta: of a Program that `export` wrote it is empty
-InferenceSession.get_provider_options: what was given; options of providers have no effect
-InferenceSession.run: numbers of lists that the input's type does not hold are refused, not cut off
-InferenceSession.run_async: on a thread of its own; needs no second intra-op thread
-InferenceSession.set_ep_dynamic_options: refused: providers have no options that change while a session lives
-InferenceSession.set_providers: a Program that `export` wrote stays on its own
+InferenceSession: also takes bytearrays and exported Programs; `disabled_optimizers` is refused
+InferenceSession.create_ortvalue_from_shape_and_type: on the CPU; zeros, while onnxruntime leaves memory uninitialised
+InferenceSession.end_profiling: the trace shows the kernels of a run one after the other, each on one thread
+InferenceSession.get_modelmeta: empty for a Program that `export` wrote
+InferenceSession.get_provider_options: the options that the program passed; they have no effect
+InferenceSession.run: refuses numbers in lists that the input's type cannot represent, and does not truncate them
+InferenceSession.run_async: runs on a thread of its own, and needs no second intra-op thread
+InferenceSession.set_ep_dynamic_options: refused: options of providers cannot change during a session
+InferenceSession.set_providers: does not change the providers of a Program that `export` wrote
 IOBinding.bind_input: on the CPU
 IOBinding.bind_output: names are checked at once; "webgpu" leaves the output on the GPU
-OrtDevice: made by names: `make`, or the class with the same arguments
+OrtDevice: `make`, or the class with the same arguments, takes names
 OrtEpDevice.create_sync_stream: refused: there are no streams
-OrtEpDevice.memory_info: of the CPU; memory of the GPU is refused
+OrtEpDevice.memory_info: that of the CPU; memory of the GPU is refused
 OrtValue.as_sparse_tensor: refused: sparse tensors are not supported
-OrtValue.numpy: of bfloat16 and the small floats too, as ml_dtypes' arrays
+OrtValue.numpy: bfloat16 and the small floats, too, as arrays of ml_dtypes' types
 OrtValue.ort_value_from_sparse_tensor: refused: sparse tensors are not supported
-OrtValue.ortvalue_from_numpy: of strings, too; on the CPU
-OrtValue.ortvalue_from_shape_and_type: on the CPU; zeros, where onnxruntime's memory is not initialised
-OrtValue.update_inplace: another element type is refused, where onnxruntime copies its bytes
+OrtValue.ortvalue_from_numpy: strings, too; on the CPU
+OrtValue.ortvalue_from_shape_and_type: on the CPU; zeros, while onnxruntime leaves memory uninitialised
+OrtValue.update_inplace: another element type is refused, while onnxruntime copies its bytes
 RunOptions.add_active_adapter: refused: LoRA adapters cannot be read
-SessionOptions: values are checked when a session is made
-SessionOptions.add_free_dimension_override_by_name: a name that no input has is warned of
-SessionOptions.add_initializer: elements are copied; a name that is no initializer's is refused
-SessionOptions.add_session_config_entry: the folder of external data acts, what asks for another engine is refused
-SessionOptions.graph_optimization_level: what a level does is told in [api.md](api.md); texts are taken, too
+SessionOptions: values are checked when a session is created
+SessionOptions.add_free_dimension_override_by_name: a name that no input has gives a warning
+SessionOptions.add_initializer: elements are copied; a name that no initializer has is refused
+SessionOptions.add_session_config_entry: the folder of external data acts; entries for other engines are refused
+SessionOptions.graph_optimization_level: [api.md](api.md#options) says what a level does; texts are values, too
 SessionOptions.optimized_model_filepath: refused when set: an optimised model is no ONNX graph here; `session.export()`
 SessionOptions.register_custom_ops_library: refused: operators are [added in Python](extending.md)
 SessionOptions.set_ep_context_data_read_func: refused: there are no models with contexts of providers
 SessionOptions.set_load_cancellation_flag: True is refused; Ctrl-C ends opening a session
 SessionOptions.set_provider_selection_policy: PREFER_GPU and MAX_PERFORMANCE: the GPU where it pays
 SessionOptions.set_provider_selection_policy_delegate: refused: name providers
-GraphOptimizationLevel: members are equal to the texts that they stand for; `GraphOptimizationLevel(99)` works
-get_available_providers: the CPU's first, so that programs which ask for all run there
-get_build_info: of this package
-get_device: always "CPU": where sessions run that ask for no provider
+GraphOptimizationLevel: members are equal to their texts; `GraphOptimizationLevel(99)` works
+get_available_providers: the CPU comes first, so that programs that ask for all providers run there
+get_build_info: describes this package
+get_device: always "CPU", where sessions without providers run
 get_ep_devices: the vendor is this package
 set_default_logger_severity: messages go to Python's logger "pyruntime"
 """
 
 BORROWED = """
-backend: that of an installed onnxruntime, on this engine; without one there is none
-datasets: that of an installed onnxruntime; without one there is none
-quantization: that of an installed onnxruntime, which calibrates on this engine; without one there is none
-tools: those of an installed onnxruntime; without one there are none
-transformers: those of an installed onnxruntime; models that its optimizer has sessions write are refused
+backend: that of an installed onnxruntime, on this engine; absent without one
+datasets: that of an installed onnxruntime; absent without one
+quantization: that of an installed onnxruntime, which calibrates on this engine; absent without one
+tools: those of an installed onnxruntime; absent without one
+transformers: those of an installed onnxruntime; its optimizer cannot let sessions write models
 """
-NOT_MEANT = {"capi", "contextlib", "import_capi_exception", "onnxruntime_validation"}  # imports of the module's own
+PRIVATE = {
+    "capi",
+    "contextlib",
+    "import_capi_exception",
+    "onnxruntime_validation",
+}  # the module imports them for itself
 
 
 def table(text: str) -> dict[str, str]:
@@ -108,23 +113,23 @@ def table(text: str) -> dict[str, str]:
 
 
 def public(thing: Any) -> list[str]:
-    """Members of a class: of its own and of its bases, members of an enumeration too."""
+    """Public members of a class, inherited ones and those of an enumeration included."""
     found = [name for name in dir(thing) if not name.startswith("_")]
     return sorted(set(found) - {"name", "value"} if hasattr(thing, "__members__") else found)
 
 
 def theirs() -> Iterator[tuple[str, Any]]:
-    """Names of the module and of its packages, and what each is there."""
+    """Names in the module and of its packages, and their values."""
     for name in dir(onnxruntime):
-        if not name.startswith("_") and name not in NOT_MEANT and not isinstance(vars(onnxruntime)[name], ModuleType):
+        if not name.startswith("_") and name not in PRIVATE and not isinstance(vars(onnxruntime)[name], ModuleType):
             yield name, vars(onnxruntime)[name]
     for module in pkgutil.iter_modules(onnxruntime.__path__):
-        if module.name not in NOT_MEANT:
+        if module.name not in PRIVATE:
             yield module.name, None
 
 
 def rows() -> list[tuple[str, str]]:
-    """(name, remark) of each member. Errors: LookupError naming those that nothing is known of."""
+    """(name, remark) of each member. Errors: LookupError for members without a remark, and remarks without a member."""
     options = {f"SessionOptions.{name}": option.no_effect for name, option in declared(SessionOptions).items()}
     no_effect = table(NO_EFFECT) | {name: text for name, text in options.items() if text}
     remarks = {
@@ -147,7 +152,7 @@ def rows() -> list[tuple[str, str]]:
                 found.append((full, remarks.pop(full, "same")))
     missing += [f"{name} of capi" for name, kind in vars(extension).items() if is_error(kind) and name not in ERRORS]
     if missing or remarks:
-        raise LookupError(f"nothing is known of {missing}; these are no names: {[*remarks]}")
+        raise LookupError(f"no remark on {missing}; no member {[*remarks]}")
     return found
 
 
@@ -156,12 +161,12 @@ def is_error(kind: Any) -> bool:
 
 
 def ours() -> Any:
-    """Names that `pyruntime.onnxruntime` has itself: it cannot be imported beside the real one."""
+    """The names that `pyruntime.onnxruntime` itself defines. It cannot be imported beside the real onnxruntime."""
     return type("ours", (), {"package_name": "", "version": "", "cuda_version": ""})
 
 
 def written() -> str:
-    """The page with the Python part made anew."""
+    """The page with a fresh Python part."""
     lines = ["| | |", "|---|---|"]
     for name, remark in rows():
         there = getattr(onnxruntime, name.partition(".")[0], None)
