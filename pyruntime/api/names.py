@@ -19,7 +19,7 @@ from pyruntime.api import (
     session,
 )  # fmt: skip
 from pyruntime.frontend.feed_checks import NodeArg
-from pyruntime.native.sessions.options import RunOptions
+from pyruntime.native.sessions.run_options import RunOptions
 
 _OF: dict[Any, str] = {
     devices: "OrtArenaCfg OrtDevice OrtEpDevice OrtHardwareDevice OrtMemoryInfo get_ep_devices",

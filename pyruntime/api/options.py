@@ -1,4 +1,4 @@
-"""`SessionOptions` with every field and method of onnxruntime's; docs/compatibility.md tells which have no effect."""
+"""`SessionOptions` with every field and method of onnxruntime's. docs/compatibility.md lists those without effect."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from pyruntime.errors import InvalidInput, NotSupported
 from pyruntime.onnx.sources import flat
 from pyruntime.options import instance, option
 
-# Entries of the configuration that would change what a session does, and that this engine cannot: key -> reason.
+# Entries of the configuration that this engine cannot honour, and why.
 _REFUSED_ENTRIES = {
     "session.disable_cpu_ep_fallback": "WebAssembly takes what no other provider does",
     "ep.context_enable": "models are compiled into Programs; session.export() writes one",
@@ -67,17 +67,17 @@ class SessionOptions(options.SessionOptions):
     # ── dims ──
 
     def add_free_dimension_override_by_denotation(self, denotation: str, size: int) -> None:
-        """A number for the dims of inputs that a model gives this meaning ("DATA_BATCH", …)."""
+        """A size for the dims of inputs that have this meaning in the model ("DATA_BATCH", …)."""
         self.denoted_dimensions[denotation] = size
 
     # ── entries ──
 
     def add_session_config_entry(self, key: str, value: str) -> None:
-        """Errors: InvalidInput for what is no text, NotSupported for an entry that cannot be met."""
+        """Errors: InvalidInput for a key or value that is not a text, NotSupported for an entry of another engine."""
         if not isinstance(key, str) or not isinstance(value, str):
-            raise InvalidInput(f"an entry of the configuration is a text for a text, not {value!r} for {key!r}")
+            raise InvalidInput(f"key and value of an entry are texts, not {key!r} and {value!r}")
         if key in _REFUSED_ENTRIES and value not in ("", "0"):
-            raise NotSupported(f'the entry "{key}" cannot be met', hint=_REFUSED_ENTRIES[key])
+            raise NotSupported(f'the entry "{key}" is not supported', hint=_REFUSED_ENTRIES[key])
         self.extra[key] = value
 
     def get_session_config_entry(self, key: str) -> str:
@@ -88,19 +88,19 @@ class SessionOptions(options.SessionOptions):
 
     @property
     def external_folder(self) -> str:
-        """Where the external data of models that are given as bytes lies; "" if nothing was said."""
+        """The folder of the external data of models that are bytes; "" if there is no such entry."""
         return str(self.extra.get(_FOLDER, ""))
 
     # ── weights ──
 
     def add_initializer(self, name: str, ort_value: OrtValue) -> None:
-        """Elements in place of a model's initializer of this name. Errors: InvalidInput for what is no tensor."""
+        """Replace the elements of an initializer. Errors: InvalidInput for a value that is not a tensor."""
         if not isinstance(ort_value, OrtValue) or not ort_value.is_tensor() or ort_value.numpy().dtype == np.object_:
-            raise InvalidInput(f'initializer "{name}" is given by an OrtValue that holds a tensor of numbers')
+            raise InvalidInput(f'initializer "{name}" must be an OrtValue with a tensor of numbers')
         self.initializers[str(name)] = ort_value
 
     def add_external_initializers(self, names: Sequence[str], values: Sequence[OrtValue]) -> None:
-        """Elements in place of those that a model keeps in files beside it."""
+        """Replace the elements of initializers that the model stores in files beside it."""
         if len(names) != len(values):
             raise InvalidInput(f"{len(names)} names do not fit {len(values)} values")
         for name, value in zip(names, values, strict=True):
@@ -109,7 +109,7 @@ class SessionOptions(options.SessionOptions):
     def add_external_initializers_from_files_in_memory(
         self, names: Sequence[str], buffers: Sequence[Any], lengths: Sequence[int]
     ) -> None:
-        """Contents of the files in which a model keeps initializers, by the names that it gives them."""
+        """The contents of files in which the model stores initializers, by their names in the model."""
         if not len(names) == len(buffers) == len(lengths):
             raise InvalidInput(f"{len(names)} names, {len(buffers)} buffers and {len(lengths)} lengths do not fit")
         for name, buffer, length in zip(names, buffers, lengths, strict=True):
@@ -118,7 +118,7 @@ class SessionOptions(options.SessionOptions):
     # ── providers ──
 
     def add_provider(self, name: str, options: Mapping[str, str]) -> None:
-        """One more provider, for sessions that are not given providers themselves."""
+        """Add a provider for sessions whose constructor gets no providers."""
         self.providers.append((name, {str(key): str(value) for key, value in options.items()}))
 
     def add_provider_for_devices(self, ep_devices: Sequence[Any], options: Mapping[str, str]) -> None:
@@ -126,32 +126,34 @@ class SessionOptions(options.SessionOptions):
             self.add_provider(name, options)
 
     def set_provider_selection_policy(self, policy: OrtExecutionProviderDevicePolicy) -> None:
-        """Choose providers by what counts: the GPU where speed does, else the CPU."""
-        wish = OrtExecutionProviderDevicePolicy
-        names = [WEBGPU, CPU] if policy in (wish.PREFER_GPU, wish.MAX_PERFORMANCE) else [CPU]
+        """The GPU and the CPU for PREFER_GPU and MAX_PERFORMANCE, else the CPU."""
+        kind = OrtExecutionProviderDevicePolicy
+        names = [WEBGPU, CPU] if policy in (kind.PREFER_GPU, kind.MAX_PERFORMANCE) else [CPU]
         self.providers[:] = [(name, {}) for name in names]
 
     def has_providers(self) -> bool:
         return bool(self.providers)
 
-    # ── what has no meaning here ──
+    # ── not supported ──
 
     def register_custom_ops_library(self, path: str) -> None:
         hint = "write them in Python: pyruntime.op, pyruntime.elementwise (docs/extending.md)"
         raise NotSupported(f'a library of operators ("{path}") is machine code for another runtime', hint=hint)
 
     def set_provider_selection_policy_delegate(self, delegate: Any) -> None:
-        raise NotSupported("no function is asked for providers", hint="name them: add_provider, or providers=")
+        raise NotSupported(
+            "no function chooses providers here", hint="name them: add_provider, or providers="
+        )
 
     def set_load_cancellation_flag(self, cancel: bool) -> None:
         if cancel:
-            raise NotSupported("opening a session cannot be cancelled by a flag", hint="Ctrl-C does so")
+            raise NotSupported("a flag cannot cancel the opening of a session", hint="Ctrl-C does")
 
     def set_ep_context_data_read_func(self, function: Any) -> None:
-        raise NotSupported("there are no models with contexts of providers", hint="session.export() writes Programs")
+        raise NotSupported("providers have no contexts in models", hint="session.export() writes Programs")
 
     def clear_ep_context_data_read_func(self) -> None:
-        """Does nothing: there is none."""
+        """Does nothing: there is no such function."""
 
 
 def check(options: SessionOptions) -> None:

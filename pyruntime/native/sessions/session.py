@@ -22,10 +22,10 @@ from pyruntime.native.memory.arena import MemoryReport
 from pyruntime.native.sessions.compiler import Compiler
 from pyruntime.native.sessions.feeds import Feeds, stored
 from pyruntime.native.sessions.maps import Maps
-from pyruntime.native.sessions.options import RunOptions, check_run_options
 from pyruntime.native.sessions.program_file import Exported, is_program, pack
 from pyruntime.native.sessions.programs import ExportedProgram, Programs
 from pyruntime.native.sessions.recovery import Recovery
+from pyruntime.native.sessions.run_options import RunOptions, check_run_options
 from pyruntime.native.sessions.run_queue import RunQueue
 from pyruntime.onnx import load
 from pyruntime.onnx.graph import Graph, Source

@@ -1,4 +1,4 @@
-"""Options of runs."""
+"""Options of a run, and their check."""
 
 from __future__ import annotations
 
@@ -8,11 +8,13 @@ from pyruntime.errors import InvalidInput, NotSupported
 
 
 class RunOptions:
-    """The third argument of `run`. `logid` and `log_severity_level` name and filter its messages. Without effect:
-    `log_verbosity_level`, config entries, and `only_execute_path_to_fetches` (results are the same).
+    """Options of a run, the third argument of `run`.
 
-    `terminate`, set to True by another thread, ends the runs that were given these options, within a kernel, with
-    Terminated; and further ones, until it is set to False."""
+    logid, log_severity_level: the name of its messages, and the least severity of those that are logged
+    terminate: another thread sets it to True to end the runs with these options, within a kernel, by Terminated. Later
+        runs end, too, until it is False.
+    Without effect: `log_verbosity_level`, config entries, `only_execute_path_to_fetches` (results are the same)
+    """
 
     __slots__ = (
         "_entries", "log_severity_level", "log_verbosity_level", "logid", "only_execute_path_to_fetches", "terminate",
