@@ -8,22 +8,22 @@ gets the first paragraph.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, fields, is_dataclass
 from typing import Any, NamedTuple
 
 from pyruntime.errors import InvalidInput
 
 LEVELS = ("disabled", "basic", "extended", "layout", "all")
-NATIVE, PAGE, PYODIDE = "native", "page", "Pyodide"  # the places where sessions run
-PROGRAM, LIMIT, SESSION = "program", "limit", "session"  # what an option acts on
+NATIVE, PAGE, PYODIDE = "native", "page", "Pyodide"  # where sessions run
+PROGRAM, LIMIT, SESSION = "program", "limit", "session"  # what options act on
 
 
 class Preset(NamedTuple):
     """What a preset decides where no other option does (docs/api.md has the table).
 
-    native_threads, page_threads: the most that a session uses, of as many as there are cores
-    saves_power: a low-power GPU; runs queue, and wait while the page is hidden
+    native_threads, page_threads: the most threads of a session, which never has more than there are cores
+    saves_power: the session uses a low-power GPU; its runs queue, and wait while the page is hidden
     """
 
     native_threads: float
@@ -39,7 +39,7 @@ PRESETS = {
 
 
 class Kind(NamedTuple):
-    """The values that an option takes: in words, as a test, and all of them if they are few."""
+    """The values that an option takes: in words, as a predicate, and one by one if they are few."""
 
     wants: str
     takes: Callable[[Any], bool]
@@ -60,7 +60,7 @@ def _integer(least: int) -> Callable[[Any], bool]:
 
 
 def _is_names(value: Any) -> bool:
-    return isinstance(value, Sequence) and all(isinstance(name, str) for name in value) and not isinstance(value, str)
+    return isinstance(value, Collection) and all(isinstance(name, str) for name in value) and not isinstance(value, str)
 
 
 def _is_duration(value: Any) -> bool:
@@ -80,13 +80,13 @@ LOCATIONS = instance((str, Mapping), "'cpu' or 'gpu-buffer', for all outputs or 
 
 
 class Option(NamedTuple):
-    """A declaration besides name, type and default.
+    """The declaration of an option, besides the name, type and default of its field.
 
-    kind: the values; None is another where it is the default
-    acts_on: the Program, so that the compiler reads it and it is part of cache keys; a limit of time or memory; or the
-        session alone
+    kind: the values; if the default is None, None is a value, too
+    acts_on: PROGRAM if the compiler reads it and writes other Programs by it, so that it is part of cache keys; LIMIT
+        if it limits time or memory; SESSION otherwise
     places: where it can be set
-    refused_for_programs: the places where a compiled Program cannot honour it
+    refused_for_programs: where it is an error in a session of a compiled Program, which cannot honour it
     no_effect: why it changes nothing
     """
 
@@ -187,13 +187,13 @@ def declared(options: type[SessionOptions]) -> dict[str, Option]:
 
 
 def program_options(options: SessionOptions) -> dict[str, Any]:
-    """The options that Programs differ by, for cache keys."""
+    """The options that decide what a Program is, for cache keys."""
     declarations = declared(SessionOptions)
     return {name: _plain(x.kind, getattr(options, name)) for name, x in declarations.items() if x.acts_on == PROGRAM}
 
 
 def _plain(kind: Kind, value: Any) -> Any:
-    """The text in place of a member of an enumeration, which is equal to it."""
+    """Without enumerations: their members are equal to texts, but have other bytes in a cache key."""
     return kind.values[kind.values.index(value)] if kind.values else value
 
 

@@ -141,9 +141,7 @@ class SessionOptions(options.SessionOptions):
         raise NotSupported(f'a library of operators ("{path}") is machine code for another runtime', hint=hint)
 
     def set_provider_selection_policy_delegate(self, delegate: Any) -> None:
-        raise NotSupported(
-            "no function chooses providers here", hint="name them: add_provider, or providers="
-        )
+        raise NotSupported("no function chooses providers here", hint="name them: add_provider, or providers=")
 
     def set_load_cancellation_flag(self, cancel: bool) -> None:
         if cancel:

@@ -36,7 +36,7 @@ class Settings:
 
     @property
     def cache_key(self) -> dict[str, Any]:
-        """The options that Programs differ by."""
+        """The options that decide what a Program is."""
         return program_options(self.options)
 
     def with_choices(self, chosen: Chosen) -> Settings:
