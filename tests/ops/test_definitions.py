@@ -1,4 +1,4 @@
-"""Operators are defined once: a second meaning of a name says that it replaces the first, or is refused."""
+"""Operators are defined once: a second meaning must state replaces=True. Domains import each other one way."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ import numpy as np
 import onnx
 import pytest
 
+from kit import house
 from pyruntime import InferenceSession, InvalidInput, elementwise, op
 from pyruntime.frontend import registry
 from pyruntime.ir.expr import X
@@ -146,3 +147,11 @@ registry.find("ai.onnx.ml", "TreeEnsembleClassifier", 3)
 @pytest.mark.parametrize("code", FRESH.values(), ids=FRESH)
 def test_rare_families_come_when_one_is(code: str) -> None:
     subprocess.run([sys.executable, "-c", code], check=True)
+
+
+@pytest.mark.parametrize(("domain", "known"), [("lib", ()), ("standard", ("lib",)), ("microsoft", ("lib", "standard")),
+                                               ("ml", ("lib", "standard"))])  # fmt: skip
+def test_domains_import_one_way(domain: str, known: tuple[str, ...]) -> None:
+    names = [name for name in house.modules() if name.startswith(f"pyruntime.ops.{domain}.")]
+    imported = {i.module for name in names for i in house.imports(name) if i.module.startswith("pyruntime.ops.")}
+    assert names and {module.split(".")[2] for module in imported} <= {domain, *known}
