@@ -219,7 +219,7 @@ def interpolate(t: Tracer, x: Tensor, a: Axis, rule: Rule) -> Tensor:
     return t.reduce_compute("sum", shape, (reach * 2,), lambda *i: tap(i[:-1], i[-1]))
 
 
-def extrapolated(t: Tracer, x: Tensor, axes: Sequence[Axis], rule: Rule) -> Tensor:
+def extrapolate(t: Tracer, x: Tensor, axes: Sequence[Axis], rule: Rule) -> Tensor:
     """x, with rule.extrapolation where the coordinate on any axis is outside the input."""
     places = [(a, coordinates(t, a, rule.coordinates)) for a in axes]
 
@@ -249,7 +249,7 @@ def resize_axes(t: Tracer, x: Tensor, axes: Sequence[Axis], rule: Rule) -> Tenso
     for a in reversed(axes):  # the last axis first, so that the passes over the other axes read whole rows
         x = interpolate(t, x, a, rule)
     if rule.coordinates == "tf_crop_and_resize":
-        x = extrapolated(t, x, axes, rule)
+        x = extrapolate(t, x, axes, rule)
     if dtype.is_int and (rule.antialias or rule.mode == "cubic"):  # as in ONNX Runtime, which truncates linear ones
         x = t.map(round_even(X), x)
     return t.cast(x, dtype)

@@ -111,11 +111,11 @@ class _Direction:
         if not self.reverse:
             return stacked, h, c
 
-        def turned(s: Expr, b: Expr, j: Expr) -> Expr:
+        def unreversed(s: Expr, b: Expr, j: Expr) -> Expr:
             left = self._length(b) - 1 - s
             return guard(left >= 0, stacked.at(left, b, j), 0.0)
 
-        return t.compute(stacked.shape, turned), h, c
+        return t.compute(stacked.shape, unreversed), h, c
 
     def _length(self, b: Expr) -> Expr:
         """The number of steps of a batch row."""

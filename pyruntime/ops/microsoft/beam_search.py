@@ -123,7 +123,7 @@ class Search:
             logits: Tensor, sequences: Tensor, count: Tensor, is_first: bool, state: list[Tensor]
         ) -> tuple[Tensor, Tensor, list[Tensor], list[Tensor]]:
             scores, *ended = state
-            ruled = rules.applied(t, _log_softmax(t, logits), sequences, count, is_first)
+            ruled = rules.apply(t, _log_softmax(t, logits), sequences, count, is_first)
             total = t.compute(ruled.shape, lambda r, v: ruled.at(r, v) + scores.at(r))
             scores, token, source, hypotheses = self._next_beams(total, sequences, count, Hypotheses(*ended))
             return token, source, [scores, *hypotheses.parts()], [total] * returns_scores

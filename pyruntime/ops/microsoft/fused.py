@@ -18,7 +18,7 @@ from pyruntime.ops.standard.linear_attention import linear_attention
 from pyruntime.ops.standard.matmul import gemm
 from pyruntime.ops.standard.norm import group_normalization
 from pyruntime.ops.standard.pool import max_pool
-from pyruntime.ops.standard.qlinear import channels_first, channels_last_of
+from pyruntime.ops.standard.qlinear import to_channels_first, to_channels_last
 from pyruntime.ops.standard.reduce import softmax_of
 
 
@@ -71,11 +71,11 @@ def nhwc_conv(
 ) -> Tensor:  # fmt: skip
     """FusedConv with channels last; the weight is (M, C/group, *K) as in Conv."""
     y = fused_conv(
-        t, channels_first(t, x), w, b, None if z is None else channels_first(t, z), activation=activation,
+        t, to_channels_first(t, x), w, b, None if z is None else to_channels_first(t, z), activation=activation,
         activation_params=activation_params, auto_pad=auto_pad, dilations=dilations, group=group,
         kernel_shape=kernel_shape, pads=pads, strides=strides,
     )  # fmt: skip
-    return channels_last_of(t, y)
+    return to_channels_last(t, y)
 
 
 @op("NhwcMaxPool", domain=MICROSOFT)
@@ -85,10 +85,10 @@ def nhwc_max_pool(
 ) -> Tensor:  # fmt: skip
     """MaxPool with channels last."""
     y, _ = max_pool(
-        t, channels_first(t, x), auto_pad=auto_pad, ceil_mode=ceil_mode, dilations=dilations,
+        t, to_channels_first(t, x), auto_pad=auto_pad, ceil_mode=ceil_mode, dilations=dilations,
         kernel_shape=kernel_shape, pads=pads, strides=strides,
     )  # fmt: skip
-    return channels_last_of(t, y)
+    return to_channels_last(t, y)
 
 
 @op("FusedGemm", domain=MICROSOFT)
@@ -174,10 +174,10 @@ def group_norm(
     epsilon: float = 1e-5, groups: int,
 ) -> Tensor:  # fmt: skip
     """GroupNormalization, then SiLU if `activation` is 1. Channels are last by default."""
-    y = channels_first(t, x) if channels_last else x
+    y = to_channels_first(t, x) if channels_last else x
     y = group_normalization(t, y, gamma, beta, epsilon=epsilon, num_groups=groups)
     y = t.map(X * sigmoid(X), y) if activation else y
-    return channels_last_of(t, y) if channels_last else y
+    return to_channels_last(t, y) if channels_last else y
 
 
 @op("SkipGroupNorm", domain=MICROSOFT)

@@ -15,7 +15,7 @@ from pyruntime.ops.lib.formula import softplus
 from pyruntime.ops.microsoft import MICROSOFT
 from pyruntime.ops.standard.attention import default_scale
 from pyruntime.ops.standard.matmul import product
-from pyruntime.ops.standard.norm import root_mean_square, scaled
+from pyruntime.ops.standard.norm import root_mean_square, scale_and_shift
 
 
 def _branches(t: Tracer, x: Tensor, count: sh.AnyDim) -> Tensor:
@@ -51,7 +51,7 @@ def gated_rms_norm(
     t.require_shape("gate", gate, x.shape)
     groups = (*x.shape[:-1], sh.floordiv(x.shape[-1], scale.shape[0]), scale.shape[0])
     t.require_equal(groups[-2] * groups[-1], x.shape[-1], "the last axis must be a multiple of the scale's length")
-    y = scaled(t, root_mean_square(t, t.reshape(t.cast(x, F32), groups), -1, epsilon)[0], scale, None, F32)
+    y = scale_and_shift(t, root_mean_square(t, t.reshape(t.cast(x, F32), groups), -1, epsilon)[0], scale, None, F32)
     factor = sigmoid(Y) if activation == "sigmoid" else Y * sigmoid(Y)
     return t.cast(t.map(X * factor, t.reshape(y, x.shape), t.cast(gate, F32)), x.dtype)
 
@@ -66,7 +66,7 @@ def branchwise_rms_norm(
         scale = _branches(t, scale, grouped.shape[-2])
     if scale is not None:
         t.require_shape("scale", scale, grouped.shape[-scale.rank :])
-    y = scaled(t, root_mean_square(t, grouped, -1, epsilon)[0], scale, None, x.dtype)
+    y = scale_and_shift(t, root_mean_square(t, grouped, -1, epsilon)[0], scale, None, x.dtype)
     return t.reshape(y, x.shape)
 
 
@@ -136,7 +136,7 @@ def engram_gate(
     for name, scale in (("key", key_norm_scale), ("query", query_norm_scale), ("conv", conv_norm_scale)):
         t.require_shape(f"{name}_norm_scale", scale, key.shape[2:])
     k, q = (
-        scaled(t, root_mean_square(t, t.cast(x, F32), -1, epsilon)[0], s, None, F32)
+        scale_and_shift(t, root_mean_square(t, t.cast(x, F32), -1, epsilon)[0], s, None, F32)
         for x, s in ((key, key_norm_scale), (query, query_norm_scale))
     )
     score = t.map(X * default_scale(key.shape[-1], F32), t.reduce("sum", t.map(X * Y, k, q), [-1]))
@@ -145,5 +145,5 @@ def engram_gate(
     gated = t.map(X * Y, gate, t.unsqueeze(t.cast(value, F32), [-2]))
     normed = None
     if conv_norm_scale is not None:
-        normed = scaled(t, root_mean_square(t, gated, -1, epsilon)[0], conv_norm_scale, None, key.dtype)
+        normed = scale_and_shift(t, root_mean_square(t, gated, -1, epsilon)[0], conv_norm_scale, None, key.dtype)
     return t.cast(gated, key.dtype), normed

@@ -189,7 +189,7 @@ class Rules:
     present: Tensor | None = None
     penalty: float = 0.0
 
-    def applied(self, t: Tracer, scores: Tensor, sequences: Tensor, count: Tensor, first: bool) -> Tensor:
+    def apply(self, t: Tracer, scores: Tensor, sequences: Tensor, count: Tensor, first: bool) -> Tensor:
         """The changed scores (R, V). The first `count` places of sequences (R, L) are tokens."""
         marks = _marks(t, sequences, count, scores.shape[1], self.ngram)
         if self.prefix is not None:

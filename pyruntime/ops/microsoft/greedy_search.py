@@ -99,7 +99,7 @@ def _sequences(
         logits: Tensor, sequences: Tensor, count: Tensor, is_first: bool, values: list[Tensor]
     ) -> tuple[Tensor, None, list[Tensor], list[Tensor]]:
         ended, state = values
-        best, state = chooser(rules.applied(t, logits, sequences, count, is_first), state)
+        best, state = chooser(rules.apply(t, logits, sequences, count, is_first), state)
         over = t.compute(rows, lambda r: ended.at(r) | cast(best.at(r) == rules.eos, I32))
         token = t.compute(rows, lambda r: select(over.at(r) != 0, pad, cast(best.at(r), I32)))
         return token, None, [over, state], []

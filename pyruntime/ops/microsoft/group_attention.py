@@ -24,7 +24,7 @@ from pyruntime.ops.standard.attention import (
     split_heads,
     window_mask,
 )  # fmt: skip
-from pyruntime.ops.standard.norm import root_mean_square, scaled
+from pyruntime.ops.standard.norm import root_mean_square, scale_and_shift
 from pyruntime.ops.standard.rotary import Angle, require_caches, rotate
 
 
@@ -50,7 +50,7 @@ def group_query_attention(
     q, k, v = group_heads(t, query, key, value, num_heads, kv_num_heads)
     if q_norm_weight is not None and k_norm_weight is not None:
         q, k = (
-            scaled(t, root_mean_square(t, x, -1, qk_norm_epsilon)[0], w, None, x.dtype)
+            scale_and_shift(t, root_mean_square(t, x, -1, qk_norm_epsilon)[0], w, None, x.dtype)
             for x, w in ((q, q_norm_weight), (k, k_norm_weight))
         )
     rows = q.shape[2]
@@ -77,7 +77,7 @@ def group_query_attention(
         raise t.shape_error("do_rotary needs cos_cache and sin_cache")
     scales = [_channels(t, scale, x) for scale, x in ((k_scale, k), (v_scale, v))]
     codes = _codes(t, past_key, scales, (k_quant_type, v_quant_type), kv_cache_bit_width)
-    olds, news = (past_key, past_value), [code.encoded(t, x) for code, x in zip(codes, (k, v), strict=True)]
+    olds, news = (past_key, past_value), [code.encode(t, x) for code, x in zip(codes, (k, v), strict=True)]
 
     if sliding_window_cache:
         window = _window(t, past_key, local_window_size if causal else 0, start, end)
@@ -93,7 +93,7 @@ def group_query_attention(
         biases = [] if attention_bias is None else [add_mask(t, attention_bias, (*q.shape[:3], total))]
         left = local_window_size - 1 if local_window_size > 0 else -1
         bias = chain(*biases, window_mask(start, left, 0) if causal else length_mask(end))
-    keys, values = (code.decoded(t, x, query.dtype) for code, x in zip(codes, cached, strict=True))
+    keys, values = (code.decode(t, x, query.dtype) for code, x in zip(codes, cached, strict=True))
     sink = _sink(head_sink, smooth_softmax == 1)
     done = attend(t, q, keys, values, scale=scale or None, softcap=softcap, bias=bias, sink=sink)
     scores = done.probabilities if qk_output == 2 else t.map(select(X == MASKED, 0.0, X), done.biased)

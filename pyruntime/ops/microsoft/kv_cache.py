@@ -30,7 +30,7 @@ class Codes:
     scale: Tensor | None
     dtype: DType
 
-    def encoded(self, t: Tracer, x: Tensor) -> Tensor:
+    def encode(self, t: Tracer, x: Tensor) -> Tensor:
         """The codes of numbers (N, G, S, D); 4-bit codes halve the last axis."""
         if self.scale is None:
             return x
@@ -56,7 +56,7 @@ class Codes:
 
         return t.compute((n_, g_, s_, half), pair)
 
-    def decoded(self, t: Tracer, x: Tensor, dtype: DType) -> Tensor:
+    def decode(self, t: Tracer, x: Tensor, dtype: DType) -> Tensor:
         """The numbers of codes."""
         if self.scale is None:
             return x

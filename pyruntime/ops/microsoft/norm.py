@@ -9,7 +9,7 @@ from pyruntime.ir.expr import Expr, X, Y, cast, const
 from pyruntime.ir.kernel import Tensor
 from pyruntime.ops.lib.formula import float_type
 from pyruntime.ops.microsoft import MICROSOFT
-from pyruntime.ops.standard.norm import centre, root_mean_square, scaled, stash
+from pyruntime.ops.standard.norm import centre, root_mean_square, scale_and_shift, stash_dtype
 
 
 @op("SimplifiedLayerNormalization")
@@ -19,7 +19,7 @@ def simplified_layer_normalization(
 ) -> tuple[Tensor, Tensor]:
     """x / sqrt(mean(x²) + epsilon) · scale over the axes from `axis` on, and 1 / sqrt(mean(x²) + epsilon)."""
     y, inverse = root_mean_square(t, x, axis, epsilon)
-    return scaled(t, y, scale, None, scale.dtype), t.cast(inverse, stash(t, stash_type))
+    return scale_and_shift(t, y, scale, None, scale.dtype), t.cast(inverse, stash_dtype(t, stash_type))
 
 
 def _sum(
@@ -44,7 +44,7 @@ def skip_layer_normalization(
     Shapes: x (N, S, D), skip (N, S, D), (1, S, D) or (S, D), others (D,)."""
     total = _sum(t, x, skip, gamma, beta, bias)
     y, mean, inverse = centre(t, total, [-1], epsilon)
-    return scaled(t, y, gamma, beta, x.dtype), t.cast(mean, F32), t.cast(inverse, F32), t.cast(total, x.dtype)
+    return scale_and_shift(t, y, gamma, beta, x.dtype), t.cast(mean, F32), t.cast(inverse, F32), t.cast(total, x.dtype)
 
 
 @op("SkipSimplifiedLayerNormalization", domain=MICROSOFT)
@@ -56,7 +56,7 @@ def skip_simplified_layer_normalization(
         raise t.unsupported("the second output, mean, is not supported: this norm has no mean")
     total = _sum(t, x, skip, gamma, None, bias)
     y, inverse = root_mean_square(t, total, -1, epsilon)
-    return scaled(t, y, gamma, None, x.dtype), None, t.cast(inverse, F32), t.cast(total, x.dtype)
+    return scale_and_shift(t, y, gamma, None, x.dtype), None, t.cast(inverse, F32), t.cast(total, x.dtype)
 
 
 @op("EmbedLayerNormalization", domain=MICROSOFT)
@@ -91,7 +91,7 @@ def embed_layer_normalization(
         return total
 
     total = t.compute(shape, body)
-    y = scaled(t, centre(t, total, [-1], epsilon)[0], gamma, beta, gamma.dtype)
+    y = scale_and_shift(t, centre(t, total, [-1], epsilon)[0], gamma, beta, gamma.dtype)
     if mask is None:
         count = t.fill((input_ids.shape[0],), 0, I32)
     else:

@@ -14,8 +14,14 @@ from pyruntime.ops.microsoft.norm import embed_layer_normalization
 from pyruntime.ops.standard.lstm import lstm_of
 from pyruntime.ops.standard.norm import mean_of
 from pyruntime.ops.standard.pool import average_pool, global_average_pool
-from pyruntime.ops.standard.qlinear import channels_first, channels_last_of, scalar_of
-from pyruntime.ops.standard.quant import centred, dequantize_linear, dynamic_quantize_linear, quantize_linear, saturated
+from pyruntime.ops.standard.qlinear import scalar_of, to_channels_first, to_channels_last
+from pyruntime.ops.standard.quant import (
+    dequantize_linear,
+    dynamic_quantize_linear,
+    quantize_linear,
+    saturated,
+    subtract_zero,
+)
 from pyruntime.ops.standard.recurrent import Layer, lstm_activations
 from pyruntime.ops.standard.reduce import softmax_of
 
@@ -65,7 +71,7 @@ def qlinear_mul(
 ) -> Tensor:  # fmt: skip
     """Mul of codes: an exact integer product times one factor."""
     factor = t.map(X * Y / Z, *[scalar_of(t, s) for s in (a_scale, b_scale, y_scale)])
-    left, right = [centred(t, v, scalar_of(t, z) if z else None) for v, z in ((a, a_zero), (b, b_zero))]
+    left, right = [subtract_zero(t, v, scalar_of(t, z) if z else None) for v, z in ((a, a_zero), (b, b_zero))]
     product = t.map(cast(X * Y, F32), left, right)
     return _rounded(t, t.map(X * Y, product, factor), y_zero, a)
 
@@ -93,8 +99,8 @@ def _pooled(
     channels_last: int, pool: Callable[[Tensor], Tensor],
 ) -> Tensor:  # fmt: skip
     real = _dequantised(t, x, x_scale, x_zero)
-    real = pool(channels_first(t, real) if channels_last else real)
-    return _quantised(t, channels_last_of(t, real) if channels_last else real, y_scale, y_zero, x)
+    real = pool(to_channels_first(t, real) if channels_last else real)
+    return _quantised(t, to_channels_last(t, real) if channels_last else real, y_scale, y_zero, x)
 
 
 @op("QLinearAveragePool", domain=MICROSOFT)

@@ -9,8 +9,8 @@ from pyruntime.ir.expr import X, Y, Z, cast
 from pyruntime.ir.kernel import Tensor
 from pyruntime.ops.microsoft import MICROSOFT
 from pyruntime.ops.standard.matmul import matmul
-from pyruntime.ops.standard.qlinear import per_row, product_of_codes, qlinear_conv, requantised, scalar_of
-from pyruntime.ops.standard.quant import centred, dequantize_linear, dynamic_quantize_linear, require_pair
+from pyruntime.ops.standard.qlinear import per_row, product_of_codes, qlinear_conv, requantise, scalar_of
+from pyruntime.ops.standard.quant import dequantize_linear, dynamic_quantize_linear, require_pair, subtract_zero
 
 op("DequantizeLinear", domain=MICROSOFT)(dequantize_linear)
 op("QLinearConv", domain=MICROSOFT)(qlinear_conv)
@@ -47,15 +47,15 @@ def qgemm(
     """alpha · a_scale · b_scale · (a'·b' + c) / y_scale, quantised if y_zero_point is given, as in ONNX Runtime.
     Shapes: (M, K) × (K, N) -> (M, N)."""
     require_pair(t, b_scale, b_zero_point)
-    left = centred(t, a, scalar_of(t, a_zero_point))
+    left = subtract_zero(t, a, scalar_of(t, a_zero_point))
     b_zero = b_zero_point
     if b_zero is not None and b_zero.rank == 1 and transB and b_zero.shape[0] != 1:
         b_zero = t.reshape(b_zero, (b_zero.shape[0], 1))
-    right = centred(t, b, b_zero)
+    right = subtract_zero(t, b, b_zero)
     codes = matmul(t, t.transpose(left, [1, 0]) if transA else left, t.transpose(right, [1, 0]) if transB else right)
     codes = codes if c is None else t.map_onto(X + Y, codes, c)
     factor = t.map(X * Y * alpha, scalar_of(t, a_scale), b_scale)
     factor = factor if y_scale is None else t.map(X / Y, factor, y_scale)
     if y_zero_point is None:
         return t.map(cast(X, F32) * Y, codes, factor)
-    return requantised(t, codes, factor, y_zero_point)
+    return requantise(t, codes, factor, y_zero_point)

@@ -67,8 +67,8 @@ class _Timestamps(Rules):
     never: tuple[int, ...] = ()
     once: tuple[int, ...] = ()
 
-    def applied(self, t: Tracer, scores: Tensor, sequences: Tensor, count: Tensor, first: bool) -> Tensor:
-        ruled = Rules.applied(self, t, scores, sequences, count, first)
+    def apply(self, t: Tracer, scores: Tensor, sequences: Tensor, count: Tensor, first: bool) -> Tensor:
+        ruled = Rules.apply(self, t, scores, sequences, count, first)
         rows, width = scores.shape
         if self.begin < 1 or (isinstance(width, int) and self.begin >= width):
             raise t.shape_error(f"beginning_timestamp_token_id {self.begin} is not one of {width} tokens")

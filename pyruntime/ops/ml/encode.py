@@ -216,11 +216,11 @@ def feature_vectorizer(t: Tracer, *xs: Tensor, inputdimensions: Sequence[int] = 
         x = t.unsqueeze(x, [0]) if x.rank == 1 else x
         width = inputdimensions[n] if inputdimensions else math.prod(x.shape[1:])
         flat = t.reshape(x, (x.shape[0], math.prod(x.shape[1:])))
-        parts.append(_fitted(t, t.cast(flat, F32), width))
+        parts.append(_fit_width(t, t.cast(flat, F32), width))
     return t.concat(parts, 1)
 
 
-def _fitted(t: Tracer, x: Tensor, width: int) -> Tensor:
+def _fit_width(t: Tracer, x: Tensor, width: int) -> Tensor:
     if x.shape[1] == width:
         return x
     return t.compute((x.shape[0], width), lambda i, j: guard(j < dim(x.shape[1]), x[i, j], 0.0))

@@ -14,7 +14,7 @@ from pyruntime.ir.dtype import F32
 from pyruntime.ir.expr import X, Y
 from pyruntime.ir.kernel import Tensor
 from pyruntime.ops.ml import DOMAIN
-from pyruntime.ops.ml.scores import above, best, labels, transformed, two_classes
+from pyruntime.ops.ml.scores import above, apply_transform, best, labels, two_classes
 from pyruntime.ops.standard.matmul import product
 
 
@@ -42,7 +42,7 @@ def linear_regressor(
     t: Tracer, x: Tensor, *, coefficients: Sequence[float] = (), intercepts: Sequence[float] = (),
     post_transform: str = "NONE", targets: int = 1,
 ) -> Tensor:  # fmt: skip
-    return transformed(t, affine(t, rows_of(t, x), coefficients, intercepts, targets), post_transform)
+    return apply_transform(t, affine(t, rows_of(t, x), coefficients, intercepts, targets), post_transform)
 
 
 @op("LinearClassifier", domain=DOMAIN)
@@ -60,8 +60,8 @@ def linear_classifier(
     scores = affine(t, rows_of(t, x), coefficients, intercepts, count)
     if count == 1 and len(names) in (0, 2):
         place = above(t, scores, 0.0)
-        scores = two_classes(t, scores, post_transform, True) if names else transformed(t, scores, post_transform)
+        scores = two_classes(t, scores, post_transform, True) if names else apply_transform(t, scores, post_transform)
     else:
         place = best(t, scores)
-        scores = transformed(t, scores, post_transform)
+        scores = apply_transform(t, scores, post_transform)
     return labels(t, place, classlabels_ints, classlabels_strings), scores

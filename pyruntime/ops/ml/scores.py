@@ -31,7 +31,7 @@ def probit(x: Expr) -> Expr:
     return select(y < 0.0, -root, root) * math.sqrt(2)
 
 
-def transformed(t: Tracer, scores: Tensor, how: str) -> Tensor:
+def apply_transform(t: Tracer, scores: Tensor, how: str) -> Tensor:
     """The scores after post_transform, (N, C) -> (N, C)"""
     if how not in TRANSFORMS:
         raise t.unsupported(f"post_transform {how!r} is not known")

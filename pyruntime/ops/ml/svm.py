@@ -15,7 +15,7 @@ from pyruntime.ir.expr import Expr, X, Y, cast, clip, const, exp, maximum, power
 from pyruntime.ir.kernel import Builder, Tensor, Var
 from pyruntime.ops.ml import DOMAIN
 from pyruntime.ops.ml.linear import affine, rows_of, transposed
-from pyruntime.ops.ml.scores import best, labels, logistic, transformed, two_classes
+from pyruntime.ops.ml.scores import apply_transform, best, labels, logistic, two_classes
 from pyruntime.ops.standard.matmul import product
 
 
@@ -59,7 +59,7 @@ def svm_regressor(
     scores = t.map(X + (rho[0] if rho else 0.0), scores)
     if one_class:
         return t.map(select(X > 0.0, const(1.0, F32), const(-1.0, F32)), scores)
-    return transformed(t, scores, post_transform)
+    return apply_transform(t, scores, post_transform)
 
 
 @op("SVMClassifier", domain=DOMAIN)
@@ -79,7 +79,7 @@ def svm_classifier(
     if not vectors_per_class:  # a linear model
         scores = t.map(X + Y, affine(t, rows, coefficients, [], classes), t.constant(rho[:1] or [0.0], F32))
         place = best(t, scores)
-        return labels(t, place, classlabels_ints, classlabels_strings), transformed(t, scores, post_transform)
+        return labels(t, place, classlabels_ints, classlabels_strings), apply_transform(t, scores, post_transform)
     count = sum(vectors_per_class)
     pairs = [(i, j) for i in range(classes) for j in range(i + 1, classes)]
     if classes < 2 or min(t.entries("vectors_per_class", vectors_per_class, classes)) < 0:
@@ -93,11 +93,11 @@ def svm_classifier(
     scores = t.map(X + Y, product(t, values, table), t.constant(rho, F32))
     place = best(t, _votes(t, scores, pairs, classes))
     if prob_a:
-        scores = transformed(t, _probabilities(t, scores, prob_a, prob_b, pairs, classes), post_transform)
+        scores = apply_transform(t, _probabilities(t, scores, prob_a, prob_b, pairs, classes), post_transform)
     elif classes == 2:
         scores = two_classes(t, scores, post_transform, False)
     else:
-        scores = transformed(t, scores, post_transform)
+        scores = apply_transform(t, scores, post_transform)
     return labels(t, place, classlabels_ints, classlabels_strings), scores
 
 

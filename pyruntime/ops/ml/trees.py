@@ -23,7 +23,7 @@ from pyruntime.ir.kernel import Builder, Tensor
 from pyruntime.ir.shape import AnyDim
 from pyruntime.ops.lib.formula import float_type
 from pyruntime.ops.ml import DOMAIN
-from pyruntime.ops.ml.scores import TRANSFORMS, above, best, labels, transformed, two_classes
+from pyruntime.ops.ml.scores import TRANSFORMS, above, apply_transform, best, labels, two_classes
 
 if TYPE_CHECKING:
     from pyruntime.onnx.graph import Weight
@@ -287,7 +287,7 @@ def tree_ensemble(
             raise t.unsupported(f"{name} must have the input's type {x.dtype.name}, is {numbers.dtype.name}")
     forest = _forest_5(t, dict(locals()))
     scores = walk(t, forest, x, n_targets, AGGREGATES[aggregate_function], float_type(x.dtype))
-    return t.cast(transformed(t, scores, TRANSFORMS[post_transform]), x.dtype)
+    return t.cast(apply_transform(t, scores, TRANSFORMS[post_transform]), x.dtype)
 
 
 @op("TreeEnsembleRegressor", domain=DOMAIN)
@@ -306,7 +306,7 @@ def tree_ensemble_regressor(
     forest = _forest_3(t, dict(locals()), "target")
     scores = walk(t, forest, x, n_targets, aggregate_function, float_type(x.dtype))
     scores = _add_base(t, scores, _numbers(t, base_values, base_values_as_tensor))
-    return t.cast(transformed(t, scores, post_transform), F32)
+    return t.cast(apply_transform(t, scores, post_transform), F32)
 
 
 @op("TreeEnsembleClassifier", domain=DOMAIN)
@@ -336,12 +336,12 @@ def tree_ensemble_classifier(
         if voted == {0}:
             scores = two_classes(t, score, post_transform, positive)
         else:
-            scores = transformed(t, t.concat([t.fill(score.shape, 0.0, score.dtype), score], 1), post_transform)
+            scores = apply_transform(t, t.concat([t.fill(score.shape, 0.0, score.dtype), score], 1), post_transform)
     else:
         # With three or more classes, classes without votes are not candidates; a base value counts as a vote.
         marks = count > 2 and not base and not all(w > 0 for w in forest.weights)
         raw, seen = walk_and_mark(t, forest, x, count, "SUM", float_type(x.dtype), marks)
         raw = _add_base(t, raw, base)
         place = best(t, raw, seen if marks else None)
-        scores = transformed(t, raw, post_transform)
+        scores = apply_transform(t, raw, post_transform)
     return labels(t, place, classlabels_int64s, classlabels_strings), t.cast(scores, F32)

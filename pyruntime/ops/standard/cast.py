@@ -42,17 +42,17 @@ def dtype_of(t: Tracer, code: int | str | None, default: DType = F32) -> DType:
     return dtype
 
 
-def converted(t: Tracer, x: Tensor, to: DType, saturate: bool = True, round_mode: str = "up") -> Tensor:
+def convert(t: Tracer, x: Tensor, to: DType, saturate: bool = True, round_mode: str = "up") -> Tensor:
     """x as elements of type `to`."""
     if x.dtype is to:
         return x
     if to is STRING:
         if x.dtype in MINIFLOATS:
-            x = converted(t, x, F32)
+            x = convert(t, x, F32)
         return t.host("format_numbers", [x], [(x.shape, STRING)], source=x.dtype.name)[0]
     if x.dtype is STRING:
         if to in MINIFLOATS:
-            return converted(t, converted(t, x, F32), to, saturate, round_mode)
+            return convert(t, convert(t, x, F32), to, saturate, round_mode)
         return t.host("parse_numbers", [x], [(x.shape, to)], to=to.name)[0]
 
     def element(*i: Expr) -> Expr:
@@ -68,17 +68,17 @@ def converted(t: Tracer, x: Tensor, to: DType, saturate: bool = True, round_mode
 
 @op("Cast", since=1)
 def cast_1(t: Tracer, x: Tensor, *, to: str | int) -> Tensor:
-    return converted(t, x, dtype_of(t, to))
+    return convert(t, x, dtype_of(t, to))
 
 
 @op("Cast", since=6)
 def cast_6(t: Tracer, x: Tensor, *, to: int, saturate: int = 1, round_mode: str = "up") -> Tensor:
-    return converted(t, x, dtype_of(t, to), bool(saturate), round_mode)
+    return convert(t, x, dtype_of(t, to), bool(saturate), round_mode)
 
 
 @op("CastLike", since=15)
 def cast_like(t: Tracer, x: Tensor, like: Tensor, *, saturate: int = 1, round_mode: str = "up") -> Tensor:
-    return converted(t, x, like.dtype, bool(saturate), round_mode)
+    return convert(t, x, like.dtype, bool(saturate), round_mode)
 
 
 @op("BitCast", since=26)

@@ -49,7 +49,7 @@ def if_(t: Tracer, cond: Tensor, *, then_branch: Graph, else_branch: Graph) -> S
     if not all(_alike(x, y) for x, y in zip(a, b, strict=True)):
         t.static(cond)
         raise t.shape_error("the branches give values of different types")
-    then.outputs, orelse.outputs = fresh(t, then, a), fresh(t, orelse, b)
+    then.outputs, orelse.outputs = block_outputs(t, then, a), block_outputs(t, orelse, b)
     inner = set(t.fresh[mark:])
     shapes, binds = _merge(t, [x.shape for x in a], [y.shape for y in b], inner)
     return t.add(If(cond, then, orelse, binds), [(s, x.dtype) for s, x in zip(shapes, a, strict=True)])
@@ -89,7 +89,7 @@ def _merge(t: Tracer, first: list[Any], second: list[Any], inner: set[Symbol]) -
     return shapes, tuple(binds)
 
 
-def fresh(t: Tracer, block: Block, values: Sequence[Tensor]) -> tuple[Tensor, ...]:
+def block_outputs(t: Tracer, block: Block, values: Sequence[Tensor]) -> tuple[Tensor, ...]:
     """The values as outputs of a block: each computed in the block, in memory of its own. Other values are copied."""
     made = {id(k) for k in block.kernels}
     seen: set[int] = set()
@@ -137,9 +137,9 @@ def iterate(
         times = 0
     if not all(isinstance(x, Tensor) for x in carried):
         times = t.static(trip)[0] if trip is not None and times != 0 else times
-        return unrolled(t, times if isinstance(times, int) else None, cond, carried, step)
+        return unroll(t, times if isinstance(times, int) else None, cond, carried, step)
     if isinstance(times, int) and times <= 1:
-        return unrolled(t, times, cond, carried, step)
+        return unroll(t, times, cond, carried, step)
     if count is not None:
         trip = t.reshape(t.dims([count]), ())
     guards, mark = len(t.guards), len(t.fresh)
@@ -151,7 +151,7 @@ def iterate(
         body, enters, endless = None, (), False  # the body needs a constant that depends on the iteration
     if body is None or (enters and endless and start is True and isinstance(times, int) and times <= UNROLL):
         del t.guards[guards:]
-        return unrolled(t, t.static(trip)[0] if trip is not None else None, cond, carried, step)
+        return unroll(t, t.static(trip)[0] if trip is not None else None, cond, carried, step)
     known_count = times if endless and start is True else None
     return _record(t, trip, None if start is True else cond, carried, body, enters, known_count, set(t.fresh[mark:]))
 
@@ -190,7 +190,7 @@ def _body(t: Tracer, carried: list[Tensor], step: Step, guards: int) -> tuple[Bl
                     changed = True
         if not changed:
             block.inputs = (n, going, *inputs)
-            block.outputs = fresh(t, block, [condition, *results, *scanned])
+            block.outputs = block_outputs(t, block, [condition, *results, *scanned])
             return block, tuple(enters), endless
 
 
@@ -213,7 +213,7 @@ def _record(
     return list(t.add(kernel, [(s, x.dtype) for s, x in zip(shapes, results, strict=True)]))
 
 
-def unrolled(t: Tracer, times: int | None, cond: Tensor | None, carried: list[Any], step: Step) -> list[Any]:
+def unroll(t: Tracer, times: int | None, cond: Tensor | None, carried: list[Any], step: Step) -> list[Any]:
     """The iterations one after the other. The condition must be known before each."""
     going = bool(t.static(cond)[0]) if cond is not None and times != 0 else True
     stacks: list[list[Tensor]] = []

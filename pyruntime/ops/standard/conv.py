@@ -17,7 +17,7 @@ from pyruntime.ir.kernel import Leaf, Tensor
 from pyruntime.ir.shape import AnyDim
 from pyruntime.ops.lib.formula import sum_type
 from pyruntime.ops.lib.window import SAME, Window, sliding
-from pyruntime.ops.standard.quant import centred
+from pyruntime.ops.standard.quant import subtract_zero
 
 LARGE = 1024  # smaller filters are never exchanged with their input, see `_is_larger`
 
@@ -47,7 +47,7 @@ def convolve(t: Tracer, x: Tensor, w: Tensor, window: Window, group: int = 1) ->
     return t.call("conv", (x, w), meaning, **attrs)
 
 
-def bias_added(t: Tracer, y: Tensor, bias: Tensor | None, dtype: DType) -> Tensor:
+def add_bias(t: Tracer, y: Tensor, bias: Tensor | None, dtype: DType) -> Tensor:
     """y plus a bias per filter, as `dtype`."""
     if bias is not None:
         t.require_shape("the bias", bias, (y.shape[1],))
@@ -90,7 +90,7 @@ def conv(
     Spec: https://onnx.ai/onnx/operators/onnx__Conv.html"""
     check_weight(t, x, w, kernel_shape)
     window = _window(t, x, w, auto_pad, pads, strides, dilations)
-    return bias_added(t, convolve(t, x, w, window, group), b, x.dtype)
+    return add_bias(t, convolve(t, x, w, window, group), b, x.dtype)
 
 
 # ── transposed ────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -112,7 +112,7 @@ def conv_transpose(
     window = _transposed_window(
         t, x.shape[2:], w.shape[2:], auto_pad, pads, strides, dilations, output_padding, output_shape
     )
-    return bias_added(t, _transposed(t, x, w, window, group), b, x.dtype)
+    return add_bias(t, _transposed(t, x, w, window, group), b, x.dtype)
 
 
 def _transposed(t: Tracer, x: Tensor, w: Tensor, window: Window, group: int) -> Tensor:
@@ -270,7 +270,7 @@ def causal_conv(
     joined = t.concat([past, x], 2)
     group = x.shape[1] if x.shape[1] != 0 else 1
     y = convolve(t, joined, w, sliding(t, joined.shape[2:], w.shape[2:]), group)
-    y = t.cast(bias_added(t, y, b, y.dtype), sum_type(x.dtype))
+    y = t.cast(add_bias(t, y, b, y.dtype), sum_type(x.dtype))
     if activation != "none":
         y = t.map(X * sigmoid(X), y)
     return t.cast(y, x.dtype), t.slice(joined, 2, x.shape[2], keep)
@@ -289,7 +289,7 @@ def convolve_integers(
     if x_zero is not None and x_zero.rank:
         x_zero = t.reshape(x_zero, ())
     window = _window(t, x, w, **attrs)  # type: ignore[arg-type]
-    return convolve(t, centred(t, x, x_zero), centred(t, w, zero), window, group)
+    return convolve(t, subtract_zero(t, x, x_zero), subtract_zero(t, w, zero), window, group)
 
 
 @op("ConvInteger", since=10)

@@ -17,7 +17,7 @@ from pyruntime.ir.expr import Expr, cast, dim, floor, guard, index
 from pyruntime.ir.kernel import Tensor
 from pyruntime.ops.lib.formula import float_type
 from pyruntime.ops.lib.window import sliding
-from pyruntime.ops.standard.conv import bias_added, check_weight, flat
+from pyruntime.ops.standard.conv import add_bias, check_weight, flat
 
 
 @op("DeformConv", since=19)
@@ -53,7 +53,7 @@ def deform_conv(
 
     shape = (x.shape[0], w.shape[0], *window.out)
     y = t.reduce_compute("sum", shape, (w.shape[1], *window.kernel), body)
-    return bias_added(t, y, b, x.dtype)
+    return add_bias(t, y, b, x.dtype)
 
 
 def interpolated(x: Tensor, lead: Sequence[Expr], at: Sequence[Expr]) -> Expr:

@@ -30,12 +30,12 @@ def flex_attention(
     factor = default_scale(q.shape[3], q.dtype) if scale is None else scale
     require_values(t, k, v)
     scores = t.cast(t.map(X * factor, shared_product(t, q, t.transpose(k, [0, 1, 3, 2]))), precision)
-    probabilities = masked_softmax(t, _modified(t, score_mod, scores))
-    weights = t.cast(_modified(t, prob_mod, probabilities), v.dtype)
+    probabilities = masked_softmax(t, _modify(t, score_mod, scores))
+    weights = t.cast(_modify(t, prob_mod, probabilities), v.dtype)
     return t.cast(shared_product(t, weights, v), q.dtype)
 
 
-def _modified(t: Tracer, graph: Any, x: Tensor) -> Tensor:
+def _modify(t: Tracer, graph: Any, x: Tensor) -> Tensor:
     """The result of a subgraph with one input and one output; x itself if there is no subgraph."""
     if graph is None:
         return x

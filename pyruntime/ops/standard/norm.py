@@ -32,7 +32,7 @@ def centre(t: Tracer, x: Tensor, axes: Sequence[int], epsilon: float) -> tuple[T
     return t.map(X * Y, distance, inverse), mean, inverse
 
 
-def scaled(t: Tracer, x: Tensor, scale: Tensor | None, bias: Tensor | None, dtype: DType) -> Tensor:
+def scale_and_shift(t: Tracer, x: Tensor, scale: Tensor | None, bias: Tensor | None, dtype: DType) -> Tensor:
     """x · scale + bias, computed in x's type, as `dtype`."""
     if scale is not None:
         x = t.map_onto(X * cast(Y, x.dtype), x, scale)
@@ -145,7 +145,7 @@ def instance_normalization(
     """scale · (x - mean) / sqrt(variance + epsilon) + b with statistics per instance and channel.
     Shapes: x (N, C, *S), scale and b (C,). Spec: https://onnx.ai/onnx/operators/onnx__InstanceNormalization.html"""
     y = centre(t, x, range(2, x.rank), epsilon)[0]
-    return scaled(t, y, along_channels(t, scale, x), along_channels(t, b, x), x.dtype)
+    return scale_and_shift(t, y, along_channels(t, scale, x), along_channels(t, b, x), x.dtype)
 
 
 def _grouped(t: Tracer, x: Tensor, groups: int, epsilon: float) -> Tensor:
@@ -162,7 +162,7 @@ def group_normalization(
     """As InstanceNormalization with statistics over a group of channels. Shapes: x (N, C, *S), scale and bias (C,).
     Spec: https://onnx.ai/onnx/operators/onnx__GroupNormalization.html"""
     y = t.reshape(_grouped(t, x, num_groups, epsilon), x.shape)
-    return scaled(t, y, along_channels(t, scale, x), along_channels(t, bias, x), x.dtype)
+    return scale_and_shift(t, y, along_channels(t, scale, x), along_channels(t, bias, x), x.dtype)
 
 
 @op("GroupNormalization", since=18)
@@ -171,10 +171,10 @@ def group_normalization_18(
 ) -> Tensor:
     """Opset 18 to 20: scale and bias have one number per group (G,)."""
     y = _grouped(t, x, num_groups, epsilon)
-    return t.reshape(scaled(t, y, along_channels(t, scale, y), along_channels(t, bias, y), x.dtype), x.shape)
+    return t.reshape(scale_and_shift(t, y, along_channels(t, scale, y), along_channels(t, bias, y), x.dtype), x.shape)
 
 
-def stash(t: Tracer, stash_type: int) -> DType:
+def stash_dtype(t: Tracer, stash_type: int) -> DType:
     """The type of the statistics among the outputs."""
     dtype = BY_CODE.get(stash_type)
     if dtype is None or not dtype.is_float or dtype.bits < 16:
@@ -191,9 +191,9 @@ def layer_normalization(
     mean and 1 / sqrt(variance + epsilon). Registered for every opset, as in ONNX Runtime.
     Shapes: x (*A, *B), scale and b broadcast to x -> x's, (*A, 1, …), (*A, 1, …).
     Spec: https://onnx.ai/onnx/operators/onnx__LayerNormalization.html"""
-    kind = stash(t, stash_type)
+    kind = stash_dtype(t, stash_type)
     y, mean, inverse = centre(t, x, range(t.axis(axis, x.rank), x.rank), epsilon)
-    return scaled(t, y, scale, b, x.dtype), t.cast(mean, kind), t.cast(inverse, kind)
+    return scale_and_shift(t, y, scale, b, x.dtype), t.cast(mean, kind), t.cast(inverse, kind)
 
 
 def root_mean_square(t: Tracer, x: Tensor, axis: int, epsilon: float) -> tuple[Tensor, Tensor]:
@@ -209,8 +209,8 @@ def rms_normalization(
 ) -> Tensor:
     """x / sqrt(mean(x²) + epsilon) · scale over the axes from `axis` on.
     Spec: https://onnx.ai/onnx/operators/onnx__RMSNormalization.html"""
-    stash(t, stash_type)
-    return scaled(t, root_mean_square(t, x, axis, epsilon)[0], scale, None, x.dtype)
+    stash_dtype(t, stash_type)
+    return scale_and_shift(t, root_mean_square(t, x, axis, epsilon)[0], scale, None, x.dtype)
 
 
 # ── across channels, over given axes ──────────────────────────────────────────────────────────────────────────────

@@ -12,7 +12,7 @@ from pyruntime.ir.expr import X, Y, Z, cast
 from pyruntime.ir.kernel import Tensor
 from pyruntime.ops.standard.conv import convolve_integers
 from pyruntime.ops.standard.matmul import matmul
-from pyruntime.ops.standard.quant import centred, require_pair, saturated
+from pyruntime.ops.standard.quant import require_pair, saturated, subtract_zero
 
 
 def per_row(t: Tracer, v: Tensor, of: Tensor) -> Tensor:
@@ -26,10 +26,10 @@ def product_of_codes(t: Tracer, a: Tensor, a_zero: Tensor | None, b: Tensor, b_z
     """Σ (a - a_zero)(b - b_zero) in int32. Zero points are scalars, vectors (per row of a, per column of b) or of full
     shape."""
     zero = None if a_zero is None else per_row(t, a_zero, a)
-    return matmul(t, centred(t, a, zero), centred(t, b, b_zero))
+    return matmul(t, subtract_zero(t, a, zero), subtract_zero(t, b, b_zero))
 
 
-def requantised(t: Tracer, codes: Tensor, factor: Tensor, zero: Tensor) -> Tensor:
+def requantise(t: Tracer, codes: Tensor, factor: Tensor, zero: Tensor) -> Tensor:
     """codes · factor + zero, rounded and saturated to the zero point's type."""
     if not zero.dtype.is_int:
         raise t.unsupported(f"quantised {zero.dtype} is not implemented, only integers")
@@ -59,7 +59,7 @@ def qlinear_matmul(
     codes = product_of_codes(t, a, a_zero_point, b, b_zero_point)
     left, out, zero = (per_row(t, v, a) for v in (a_scale, y_scale, y_zero_point))
     factor = t.map(cast(X, F32) * cast(Y, F32) / cast(Z, F32), left, b_scale, out)
-    return requantised(t, codes, factor, zero)
+    return requantise(t, codes, factor, zero)
 
 
 @op("QLinearConv", since=10)
@@ -74,15 +74,15 @@ def qlinear_conv(
     filter.
     Spec: https://onnx.ai/onnx/operators/onnx__QLinearConv.html"""
     codes = convolve_integers(
-        t, channels_first(t, x) if channels_last else x, x_zero_point, w, w_zero_point, group=group,
+        t, to_channels_first(t, x) if channels_last else x, x_zero_point, w, w_zero_point, group=group,
         kernel_shape=kernel_shape, auto_pad=auto_pad, pads=pads, strides=strides, dilations=dilations,
     )  # fmt: skip
     if b is not None:
         t.require_shape("B", b, (w.shape[0],))
         codes = t.map(X + Y, codes, along_filters(t, b, codes))
     factor = t.map(X * Y / Z, scalar_of(t, x_scale), along_filters(t, w_scale, codes), scalar_of(t, y_scale))
-    y = requantised(t, codes, factor, scalar_of(t, y_zero_point))
-    return channels_last_of(t, y) if channels_last else y
+    y = requantise(t, codes, factor, scalar_of(t, y_zero_point))
+    return to_channels_last(t, y) if channels_last else y
 
 
 def scalar_of(t: Tracer, v: Tensor) -> Tensor:
@@ -95,9 +95,9 @@ def along_filters(t: Tracer, v: Tensor, codes: Tensor) -> Tensor:
     return t.reshape(v, [codes.shape[1], *[1] * (codes.rank - 2)])
 
 
-def channels_first(t: Tracer, x: Tensor) -> Tensor:
+def to_channels_first(t: Tracer, x: Tensor) -> Tensor:
     return t.transpose(x, [0, x.rank - 1, *range(1, x.rank - 1)])
 
 
-def channels_last_of(t: Tracer, x: Tensor) -> Tensor:
+def to_channels_last(t: Tracer, x: Tensor) -> Tensor:
     return t.transpose(x, [0, *range(2, x.rank), 1])

@@ -55,7 +55,7 @@ def constant_zero(t: Tracer, zero: Tensor, of: Tensor) -> int | None:
     return values[0] if values[0] == 0 or isinstance(of.kernel, Leaf) and of.kernel.kind == "weight" else None
 
 
-def centred(t: Tracer, x: Tensor, zero: Tensor | None) -> Tensor:
+def subtract_zero(t: Tracer, x: Tensor, zero: Tensor | None) -> Tensor:
     """x - zero point, as int32."""
     if not x.dtype.is_int:
         raise t.unsupported(f"quantised {x.dtype} is not implemented, only integers")

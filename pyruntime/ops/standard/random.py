@@ -18,7 +18,7 @@ from pyruntime.ir.expr import Expr, X, Y, cast, const, cos, dim, log, select, sq
 from pyruntime.ir.kernel import Tensor
 from pyruntime.ir.shape import AnyDim
 from pyruntime.ops.lib.formula import float_type, numeric
-from pyruntime.ops.standard.cast import converted, dtype_of
+from pyruntime.ops.standard.cast import convert, dtype_of
 
 
 def _seed(t: Tracer, seed: float | None) -> int:
@@ -126,18 +126,18 @@ def _unchanged(t: Tracer, x: Tensor, mask: DType) -> tuple[Tensor, Tensor | None
     return x, t.fill(x.shape, const(1, mask), mask) if len(t.wanted) > 1 and t.wanted[1] else None
 
 
-def _dropped(t: Tracer, x: Tensor, ratio: Expr, seed: float | None, mask: DType) -> tuple[Tensor, Tensor]:
+def _drop(t: Tracer, x: Tensor, ratio: Expr, seed: float | None, mask: DType) -> tuple[Tensor, Tensor]:
     """Training: each element is kept with probability 1 - ratio, and divided by it."""
     s, wide = _seed(t, seed), float_type(x.dtype)
     keep = t.compute(x.shape, lambda *i: uniform(s, x.shape, i) >= ratio)
     scale = cast(1.0 - ratio, wide)
     y = t.map(select(Y, cast(X, wide) / scale, const(0, wide)), numeric(t, x), keep)
-    return converted(t, y, x.dtype), t.cast(keep, mask)
+    return convert(t, y, x.dtype), t.cast(keep, mask)
 
 
 @op("Dropout")
 def dropout_1(t: Tracer, x: Tensor, *, ratio: float = 0.5, is_test: int = 0) -> tuple[Tensor, Tensor | None]:
-    return _unchanged(t, x, x.dtype) if is_test else _dropped(t, x, const(ratio, F32), None, x.dtype)
+    return _unchanged(t, x, x.dtype) if is_test else _drop(t, x, const(ratio, F32), None, x.dtype)
 
 
 @op("Dropout", since=7)
@@ -158,4 +158,4 @@ def dropout(
     if training_mode is None or not t.static(t.reshape(training_mode, ()))[0]:
         return _unchanged(t, x, BOOL)
     share = const(0.5, F32) if ratio is None else cast(numeric(t, t.reshape(ratio, ())).at(), F32)
-    return _dropped(t, x, share, seed, BOOL)
+    return _drop(t, x, share, seed, BOOL)

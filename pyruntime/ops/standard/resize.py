@@ -19,7 +19,7 @@ from pyruntime.ir.shape import AnyDim
 from pyruntime.ops.lib.resample import Axis, Rule, Scale, resize_axes
 
 
-def scaled(t: Tracer, x: Tensor, numbers: Sequence[int], scales: Sequence[float]) -> list[Axis]:
+def axes_by_scales(t: Tracer, x: Tensor, numbers: Sequence[int], scales: Sequence[float]) -> list[Axis]:
     if not all(0 < s < math.inf for s in t.entries("scales", scales, len(numbers))):
         raise t.shape_error(f"scales {list(scales)} must be positive")
     return [Axis(n, x.shape[n], _times(x.shape[n], s), _scale(s)) for n, s in zip(numbers, scales, strict=True)]
@@ -40,7 +40,7 @@ def _times(d: AnyDim, s: float) -> AnyDim:
     return d * exact.numerator // exact.denominator
 
 
-def fitted(t: Tracer, x: Tensor, numbers: Sequence[int], sizes: Sequence[AnyDim], policy: str) -> list[Axis]:
+def axes_by_sizes(t: Tracer, x: Tensor, numbers: Sequence[int], sizes: Sequence[AnyDim], policy: str) -> list[Axis]:
     """Axes for given sizes; not_larger and not_smaller keep the aspect ratio."""
     before = [x.shape[n] for n in numbers]
     if policy == "stretch":
@@ -87,10 +87,10 @@ def resize(
     numbers = t.ordered_axes(range(x.rank) if axes is None else axes, x.rank)
     scales, sizes = _or_none(scales), _or_none(sizes)
     if scales is not None:
-        resized = scaled(t, x, numbers, t.static(scales))
+        resized = axes_by_scales(t, x, numbers, t.static(scales))
     elif sizes is not None:
         extents = t.entries("sizes", t.ints(sizes, lower=0), len(numbers))
-        resized = fitted(t, x, numbers, extents, keep_aspect_ratio_policy)
+        resized = axes_by_sizes(t, x, numbers, extents, keep_aspect_ratio_policy)
     else:
         raise t.shape_error("neither scales nor sizes are given")
     crop = coordinate_transformation_mode == "tf_crop_and_resize"
@@ -111,7 +111,7 @@ def resize_10(t: Tracer, x: Tensor, scales: Tensor, *, mode: str = "nearest") ->
 
 def _simple(t: Tracer, x: Tensor, scales: Sequence[float], mode: str) -> Tensor:
     mode = "linear" if mode == "bilinear" else mode
-    axes = _changed(t, scaled(t, x, list(range(x.rank)), scales), None)
+    axes = _changed(t, axes_by_scales(t, x, list(range(x.rank)), scales), None)
     down = [a for a in axes if (a.scale.value or 1) < 1]
     up = [a for a in axes if a not in down]
     x = resize_axes(t, x, up, Rule(mode, "asymmetric", "floor"))
