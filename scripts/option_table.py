@@ -113,7 +113,7 @@ def typescript() -> str:
     for row in rows():
         if row.in_page and row.name not in OF_ONNXRUNTIME:
             kind = row.option.kind
-            text = re.sub(r"\[([^]]*)]\(#[^)]*\)", r"\1 in docs/api.md", row.text[0])
+            text = re.sub(r"\[([^]]*)]\(api\.md#[^)]*\)", r"\1 in docs/api.md", row.text[0])
             text = re.sub(r"\[([^]]*)]\([^)]*\)", r"\1", text)
             comment = [" ".join(("/**", text, "*/"))]
             if len(comment[0]) > WIDTH:

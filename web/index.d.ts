@@ -124,7 +124,7 @@ declare module 'onnxruntime-common' {
       // Written by scripts/contract.py from pyruntime/options.py.
       /** Names of passes that do not run. */
       disabledPasses?: readonly string[];
-      /** The output of logits, in whose place the session returns a sampled `token` (decoders). */
+      /** The output of logits, in whose place the session returns a sampled `token` (decoders in docs/api.md). */
       sampleFrom?: string;
       /** The schedules that `tune` measured for this model on this machine. */
       choices?: Tuned['choices'];
@@ -139,7 +139,7 @@ declare module 'onnxruntime-common' {
       memoryLimit?: number;
       /**
        * `latency`, `throughput` or `power`: decides threads, the GPU and hidden pages where no other option does
-       * (presets).
+       * (presets in docs/api.md).
        */
       preset?: 'latency' | 'throughput' | 'power';
       // End of the generated part.
