@@ -266,7 +266,7 @@ def test_bindings_of_the_wrong_kind_are_refused() -> None:
     binding.bind_cpu_input("x", X)
     memory = (ctypes.c_float * 4)()
     binding.bind_output("y", "cpu", 0, np.float32, [2, 2], ctypes.addressof(memory))
-    with pytest.raises(InvalidInput, match=r"bound to memory for tensor\(float\) \[2, 2\], the run made"):
+    with pytest.raises(InvalidInput, match=r"bound to memory for tensor\(float\) \[2, 2\], but is"):
         session.run_with_iobinding(binding)
 
 

@@ -1,5 +1,5 @@
-"""Where tensors lie and what runs models, as onnxruntime describes it. Here tensors of the API lie in the process's own
-memory or, as outputs that were left there, on the GPU."""
+"""onnxruntime's classes for devices and memory. Tensors of this API are in the process's memory; outputs can also stay
+on the GPU."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _TYPES = {"cpu": 0, "cuda": 1, "gpu": 1, "webgpu": 1, "dml": 1, "cann": 3, "npu"
 
 
 class OrtDevice:
-    """A kind of device, its number, and its maker."""
+    """A device: its kind, its number and its vendor."""
 
     __slots__ = ("_id", "_name", "_vendor")
 
@@ -53,8 +53,8 @@ class OrtDevice:
         return 0
 
 
-def check_here(device_type: Any, device_id: int = 0, gpu: bool = False) -> str:
-    """The device's name. Errors: NotSupported if tensors cannot be made there; with `gpu` the GPU is allowed."""
+def check_device(device_type: Any, device_id: int = 0, gpu: bool = False) -> str:
+    """The device's name. Errors: NotSupported unless it is the CPU, or, with `gpu`, the GPU"""
     name = OrtDevice(device_type, device_id).name
     if name == "cpu" or gpu and name in ("webgpu", "gpu"):
         return name
@@ -79,7 +79,7 @@ class OrtMemoryInfo:
         name: str, device_type: OrtMemoryInfoDeviceType, vendor_id: int, device_id: int,
         mem_type: OrtDeviceMemoryType, alignment: int, allocator_type: OrtAllocatorType,
     ) -> OrtMemoryInfo:  # fmt: skip
-        """onnxruntime's newer constructor; the alignment is always that of a cache line here."""
+        """onnxruntime's newer constructor. The alignment is ignored: tensors are aligned to cache lines."""
         return OrtMemoryInfo(name, allocator_type, device_id, OrtMemType.DEFAULT, device_type, mem_type, vendor_id)
 
 
@@ -87,8 +87,8 @@ CPU_MEMORY = OrtMemoryInfo("Cpu", OrtAllocatorType.ORT_DEVICE_ALLOCATOR, 0, OrtM
 
 
 class OrtArenaCfg:
-    """Takes what onnxruntime's takes: its fields in a dict, or the first four. Without effect: each session plans its
-    memory."""
+    """onnxruntime's arguments: a dict of the fields, or the first four fields. Without effect: each session plans its
+    own memory."""
 
     max_mem = 0
     arena_extend_strategy = initial_chunk_size_bytes = max_dead_bytes_per_chunk = -1
@@ -111,7 +111,7 @@ class OrtHardwareDevice:
 
 @dataclass(frozen=True)
 class OrtEpDevice:
-    """A provider and the device that it runs on; for `SessionOptions.add_provider_for_devices`."""
+    """A provider and its device, for `SessionOptions.add_provider_for_devices`."""
 
     ep_name: str
     ep_vendor: str
@@ -122,14 +122,16 @@ class OrtEpDevice:
     def memory_info(self, memory_type: OrtDeviceMemoryType = OrtDeviceMemoryType.DEFAULT) -> OrtMemoryInfo:
         if self.ep_name == CPU:
             return CPU_MEMORY
-        raise NotSupported("memory of the GPU is not allocated by programs", hint="leave outputs there and feed them")
+        raise NotSupported(
+            "programs cannot allocate memory on the GPU", hint="bind_output(name, 'webgpu'), and feed that"
+        )
 
     def create_sync_stream(self, options: Any = None) -> None:
         raise NotSupported("there are no streams", hint="runs of a session follow one another")
 
 
 def get_ep_devices() -> Sequence[OrtEpDevice]:
-    """The CPU and, where wgpu is installed, a GPU; whether there is one turns out when a session asks for it."""
+    """The CPU, and a GPU if wgpu is installed. Whether the host has a GPU is only known when a session opens it."""
     kinds = {WEBGPU: OrtHardwareDeviceType.GPU, CPU: OrtHardwareDeviceType.CPU}
     names = [name for name in get_available_providers() if name in kinds]
     return [OrtEpDevice(name, "pyruntime", OrtHardwareDevice(kinds[name])) for name in names]
@@ -137,5 +139,5 @@ def get_ep_devices() -> Sequence[OrtEpDevice]:
 
 __all__ = [
     "CPU_MEMORY", "OrtArenaCfg", "OrtDevice", "OrtDeviceVendorId", "OrtEpDevice", "OrtHardwareDevice", "OrtMemoryInfo",
-    "check_here", "get_ep_devices",
+    "check_device", "get_ep_devices",
 ]  # fmt: skip

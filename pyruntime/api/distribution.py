@@ -1,4 +1,4 @@
-"""An installed onnxruntime, as importlib.metadata tells of it: programs ask for its version there, too."""
+"""Makes importlib.metadata find an onnxruntime, because programs read its version there."""
 
 from __future__ import annotations
 
@@ -18,20 +18,20 @@ class _Peer(Distribution):
         return f"Metadata-Version: 2.1\nName: {NAME}\nVersion: {PEER_VERSION}\n" if filename == "METADATA" else None
 
     def locate_file(self, path: str | os.PathLike[str]) -> Any:
-        raise FileNotFoundError(f"{path}: this {NAME} is pyruntime, which has no files of it")
+        raise FileNotFoundError(f"{path}: this {NAME} is pyruntime, and has no such file")
 
 
 class _Finder(DistributionFinder):
     def find_spec(self, *_: Any) -> None:
         return None
 
-    def find_distributions(self, context: DistributionFinder.Context = DistributionFinder.Context()) -> Iterator[Any]:  # noqa: B008  as importlib has it
+    def find_distributions(self, context: DistributionFinder.Context = DistributionFinder.Context()) -> Iterator[Any]:  # noqa: B008  importlib's signature
         if context.name == NAME:
             yield _Peer()
 
 
 def install() -> None:
-    """Behind all others, so that a real one is found first."""
+    """Append the finder, so that an installed onnxruntime is found first."""
     sys.meta_path.append(_Finder())
 
 

@@ -1,4 +1,4 @@
-"""onnxruntime's enumerations, member by member. What each has an effect on, docs/compatibility.md tells."""
+"""onnxruntime's enumerations. docs/compatibility.md says which members have an effect."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from enum import Enum, IntEnum, IntFlag, StrEnum
 
 
 class GraphOptimizationLevel(StrEnum):
-    """For `SessionOptions.graph_optimization_level`; each is equal to the text that it stands for."""
+    """For `SessionOptions.graph_optimization_level`; each equals the text that the option takes."""
 
     ORT_DISABLE_ALL = "disabled"
     ORT_ENABLE_BASIC = "basic"
@@ -16,7 +16,7 @@ class GraphOptimizationLevel(StrEnum):
 
     @classmethod
     def _missing_(cls, value: object) -> GraphOptimizationLevel | None:
-        """By onnxruntime's number."""
+        """From onnxruntime's number."""
         numbers = dict(zip((0, 1, 2, 3, 99), cls, strict=True))
         return numbers.get(value) if isinstance(value, int) else None
 
@@ -29,7 +29,7 @@ class ExecutionMode(Enum):
 
 
 class ExecutionOrder(Enum):
-    """For `SessionOptions.execution_order`, without effect: the planner of memory chooses the order."""
+    """For `SessionOptions.execution_order`, without effect: the memory planner chooses the order."""
 
     DEFAULT = 0
     PRIORITY_BASED = 1
@@ -49,12 +49,12 @@ class OrtMemType(Enum):
 
     CPU_INPUT = -2
     CPU_OUTPUT = -1
-    CPU = -1  # noqa: PIE796  an alias, as there
+    CPU = -1  # noqa: PIE796  an alias, as in onnxruntime
     DEFAULT = 0
 
 
 class OrtMemoryInfoDeviceType(Enum):
-    """What `OrtMemoryInfo.device_type` may be."""
+    """For `OrtMemoryInfo.device_type`."""
 
     CPU = 0
     GPU = 1
@@ -63,14 +63,14 @@ class OrtMemoryInfoDeviceType(Enum):
 
 
 class OrtDeviceMemoryType(Enum):
-    """What `OrtMemoryInfo.device_mem_type` may be."""
+    """For `OrtMemoryInfo.device_mem_type`."""
 
     DEFAULT = 0
     HOST_ACCESSIBLE = 5
 
 
 class OrtHardwareDeviceType(Enum):
-    """What `OrtHardwareDevice.type` may be."""
+    """For `OrtHardwareDevice.type`."""
 
     CPU = 0
     GPU = 1
@@ -107,7 +107,7 @@ class OrtCompileApiFlags(IntFlag):
 
 
 class OrtDeviceVendorId(IntEnum):
-    """PCI numbers of makers of devices."""
+    """PCI vendor IDs."""
 
     NONE = 0x0000
     AMD = 0x1002

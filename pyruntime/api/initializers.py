@@ -1,4 +1,4 @@
-"""Weights that a program gives in place of a model's own."""
+"""Replaces weights of a model."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from pyruntime.onnx.sources import MemorySource
 
 
 def with_initializers(graph: Graph, given: Mapping[str, OrtValue]) -> Graph:
-    """The graph with these elements in place of its initializers'. Errors: InvalidInput for a name that is none, or
-    elements of another type or shape."""
+    """The graph with these tensors in place of its initializers. Errors: InvalidInput for an unknown name, or a tensor
+    of another type or shape"""
     return replace(graph, weights={**graph.weights, **{n: _weight(graph, n, v) for n, v in given.items()}})
 
 
@@ -25,7 +25,7 @@ def _weight(graph: Graph, name: str, value: OrtValue) -> Weight:
     shape = tuple(value.shape())
     if (value.element_type(), shape) != (old.dtype.code, old.shape):
         has = f"{old.dtype} {list(old.shape)}"
-        raise InvalidInput(f'initializer "{name}" is {has}, what is given {value.data_type()} {list(shape)}')
+        raise InvalidInput(f'initializer "{name}" is {has}, its replacement {value.data_type()} {list(shape)}')
     if old.dtype.bits < 8:
         raise InvalidInput(f'initializer "{name}" of {old.dtype} cannot be replaced: its elements are packed')
     data = to_storage(value.numpy()).tobytes()

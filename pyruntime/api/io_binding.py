@@ -1,4 +1,4 @@
-"""onnxruntime's `IOBinding`: what a session reads and where it writes, bound by name and used by any number of runs."""
+"""onnxruntime's `IOBinding`: inputs and outputs, bound by name, for any number of runs."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from pyruntime.api.devices import check_here
+from pyruntime.api.devices import check_device
 from pyruntime.api.ort_value import OrtValue, OrtValueVector, element_dtype
 from pyruntime.errors import InvalidInput
 from pyruntime.frontend.feed_checks import NodeArg
@@ -18,7 +18,7 @@ from pyruntime.native.memory.arrays import NUMPY, from_storage
 
 
 class Bindable(Protocol):
-    """What a binding needs of a session."""
+    """The part of a session that a binding needs."""
 
     def get_inputs(self) -> list[NodeArg]: ...
     def get_overridable_initializers(self) -> list[NodeArg]: ...
@@ -26,13 +26,13 @@ class Bindable(Protocol):
 
 
 class IOBinding:
-    """Inputs and outputs of one session. Nothing is copied before a run: an array that is bound is read, or written, as
-    it is then."""
+    """Inputs and outputs of one session. Binding copies nothing: a run reads the current elements of a bound array, and
+    writes into it."""
 
     def __init__(self, session: Bindable) -> None:
         self.session = session
         self.inputs: dict[str, OrtValue] = {}
-        self.outputs: dict[str, OrtValue | str] = {}  # a value to write into, or the device to leave it on
+        self.outputs: dict[str, OrtValue | str] = {}  # a value to write into, or the device that keeps the output
         self.results = OrtValueVector()
         self._inputs = [a.name for a in (*session.get_inputs(), *session.get_overridable_initializers())]
         self._outputs = [a.name for a in session.get_outputs()]
@@ -40,14 +40,14 @@ class IOBinding:
     # ── inputs ───────────────────────────────────────────────────────────────────────────────────────────────────
 
     def bind_cpu_input(self, name: str, arr_on_cpu: Any) -> None:
-        """Errors: InvalidInput for a name that is none, or for what is no array."""
+        """Errors: InvalidInput for an unknown name, or an object that is not an array"""
         self.bind_ortvalue_input(name, OrtValue.ortvalue_from_numpy(arr_on_cpu))
 
     def bind_input(
         self, name: str, device_type: str, device_id: int, element_type: Any, shape: Sequence[int], buffer_ptr: int
     ) -> None:
-        """The memory at an address; the caller keeps it. element_type: a NumPy type or a TensorProto.DataType."""
-        check_here(device_type, device_id)
+        """Bind the memory at an address, which the caller owns. element_type: a NumPy type or a TensorProto.DataType"""
+        check_device(device_type, device_id)
         self.bind_ortvalue_input(name, at_address(element_type, shape, buffer_ptr))
 
     def bind_ortvalue_input(self, name: str, ortvalue: OrtValue) -> None:
@@ -56,7 +56,7 @@ class IOBinding:
         self.inputs[name] = _value(name, ortvalue)
 
     def synchronize_inputs(self) -> None:
-        """Does nothing: a run waits for what it needs."""
+        """Does nothing: a run waits for its inputs."""
 
     def clear_binding_inputs(self) -> None:
         self.inputs.clear()
@@ -67,14 +67,14 @@ class IOBinding:
         self, name: str, device_type: str = "cpu", device_id: int = 0, element_type: Any = None,
         shape: Sequence[int] | None = None, buffer_ptr: int | None = None,
     ) -> None:  # fmt: skip
-        """Where an output goes: to memory at an address, or (without one) to a value that each run makes, on "cpu" or
-        left on "webgpu"."""
+        """Bind an output to the memory at an address, or, without one, to a new value for each run, on "cpu" or
+        "webgpu"."""
         self._check_output(name)
-        device = check_here(device_type, device_id, gpu=buffer_ptr is None)
+        device = check_device(device_type, device_id, gpu=buffer_ptr is None)
         if buffer_ptr is None:
             self.outputs[name] = device
         elif element_type is None or shape is None:
-            raise InvalidInput("memory at an address needs its element_type and shape, too")
+            raise InvalidInput("memory at an address also needs its element_type and shape")
         else:
             self.outputs[name] = at_address(element_type, shape, buffer_ptr)
 
@@ -83,14 +83,14 @@ class IOBinding:
         self.outputs[name] = _value(name, ortvalue)
 
     def synchronize_outputs(self) -> None:
-        """Does nothing: what a run gave is there."""
+        """Does nothing: outputs are complete when a run returns."""
 
     def clear_binding_outputs(self) -> None:
         self.outputs.clear()
         self.results = OrtValueVector()
 
     def get_outputs(self) -> list[OrtValue]:
-        """What the last run gave, in the order of binding."""
+        """The outputs of the last run, in the order of binding."""
         return list(self.results)
 
     def get_outputs_as_ortvaluevector(self) -> OrtValueVector:
@@ -112,13 +112,13 @@ class IOBinding:
 
     @property
     def unbound(self) -> list[str]:
-        """The outputs that no memory is bound for, or such as nobody has seen."""
+        """The outputs without bound memory, or whose bound memory no program has a reference to."""
         return [name for name, place in self.outputs.items() if not isinstance(place, OrtValue) or place.takes_over]
 
     @contextmanager
     def replacing(self) -> Iterator[None]:
-        """While a run is under way that is to write over what it is fed: caches in buffers of their largest size, of
-        which nothing is kept. A run that fails may have written some of them."""
+        """During the run, marks inputs that are also bound as outputs (KV caches in buffers of their largest size): the
+        run overwrites them in place, without a copy. A run that fails may have overwritten some of them."""
         places = {id(place) for place in self.outputs.values()}
         fed = [x.value for x in self.inputs.values() if id(x) in places and isinstance(x.value, ResidentTensor)]
         for x in fed:
@@ -129,31 +129,31 @@ class IOBinding:
             for x in fed:
                 x.replaced = False
 
-    def keep(self, results: Sequence[OrtValue]) -> None:
-        """Take a run's outputs; those that are bound to memory are copied there. Errors: InvalidInput if the memory is
-        of another type or shape."""
-        kept = []
+    def store(self, results: Sequence[OrtValue]) -> None:
+        """Store a run's outputs, and copy those that are bound to memory into it. Errors: InvalidInput if the memory
+        has another type or shape"""
+        stored = []
         for (name, place), result in zip(self.outputs.items(), results, strict=True):
             if isinstance(place, OrtValue):
                 if (place.data_type(), place.shape()) != (result.data_type(), result.shape()):
-                    what = f"{place.data_type()} {place.shape()}, the run made {result.data_type()} {result.shape()}"
-                    raise InvalidInput(f'output "{name}" is bound to memory for {what}')
+                    types = f"{place.data_type()} {place.shape()}, but is {result.data_type()} {result.shape()}"
+                    raise InvalidInput(f'output "{name}" is bound to memory for {types}')
                 if not place.take_over(result):
                     place.update_inplace(result)
                 result = place
-            kept.append(result)
-        self.results = OrtValueVector(kept)
+            stored.append(result)
+        self.results = OrtValueVector(stored)
 
 
 def at_address(element_type: Any, shape: Sequence[int], address: int) -> OrtValue:
-    """A tensor of memory that somebody else keeps. Errors: InvalidInput for strings, or no address."""
+    """A tensor in memory that the caller owns. Errors: InvalidInput for strings, or without an address"""
     dtype = element_dtype(element_type)
-    stored = NUMPY.get(dtype.name)
-    if stored is None or not address:
+    storage = NUMPY.get(dtype.name)
+    if storage is None or not address:
         raise InvalidInput(f"memory at address {address} cannot hold elements of {dtype}")
-    size = int(np.prod(tuple(shape), dtype=np.int64)) * stored.itemsize
+    size = int(np.prod(tuple(shape), dtype=np.int64)) * storage.itemsize
     memory = (ctypes.c_uint8 * size).from_address(address)
-    return OrtValue(from_storage(np.frombuffer(memoryview(memory), stored).reshape(tuple(shape)), dtype), dtype)
+    return OrtValue(from_storage(np.frombuffer(memoryview(memory), storage).reshape(tuple(shape)), dtype), dtype)
 
 
 def _value(name: str, value: Any) -> OrtValue:

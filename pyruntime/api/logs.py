@@ -1,4 +1,4 @@
-"""Messages of sessions, by Python's logging: the logger is "pyruntime", or "pyruntime.LOGID".
+"""Log messages of sessions, through Python's logging: the logger is "pyruntime", or "pyruntime.LOGID".
 
 Severities are onnxruntime's: 0 verbose, 1 info, 2 warning (the default), 3 error, 4 fatal.
 """
@@ -15,14 +15,14 @@ _default = {"severity": WARNING, "verbosity": 0}
 
 
 def set_default_logger_severity(level: int) -> None:
-    """The least severity of messages of sessions and runs that do not say. Errors: InvalidInput unless from 0 to 4."""
+    """Set the lowest severity to log, for sessions and runs without one. Errors: InvalidInput unless it is 0 to 4"""
     if level not in range(len(_LEVELS)):
-        raise InvalidInput(f"severity {level!r}", hint="0 verbose, 1 info, 2 warning, 3 error, 4 fatal")
+        raise InvalidInput(f"unknown severity {level!r}", hint="0 verbose, 1 info, 2 warning, 3 error, 4 fatal")
     _default["severity"] = level
 
 
 def set_default_logger_verbosity(level: int) -> None:
-    """Kept; verbose messages are of one kind."""
+    """Without effect: there is one kind of verbose messages."""
     _default["verbosity"] = level
 
 
@@ -32,8 +32,8 @@ def least(severity: int) -> int:
 
 
 def log(severity: int, message: str, *, least: int, logid: str = "") -> None:
-    """A message, if its severity is `least` or more. Where the program configured no logging, what it asked for by a
-    lower severity goes to standard error."""
+    """Log a message if its severity is at least `least`. If the program has not configured logging, messages below
+    warnings go to standard error, because Python drops them."""
     if severity < least:
         return
     logger = logging.getLogger(f"pyruntime.{logid}" if logid else "pyruntime")

@@ -6,12 +6,12 @@ from dataclasses import dataclass, field
 
 from pyruntime.onnx.graph import Graph
 
-NO_VERSION = (1 << 63) - 1  # what onnxruntime gives for a model without
+NO_VERSION = (1 << 63) - 1  # onnxruntime's value for a model without a version
 
 
 @dataclass(frozen=True)
 class ModelMetadata:
-    """What the author of a model wrote into it; texts are "" where nothing was."""
+    """Metadata from the author of a model; absent texts are ""."""
 
     producer_name: str = ""
     graph_name: str = ""
@@ -23,9 +23,9 @@ class ModelMetadata:
 
 
 def metadata_of(graph: Graph) -> ModelMetadata:
-    said = graph.metadata
-    texts = {key: said.get(key, "") for key in ("producer_name", "domain", "description", "graph_description")}
-    version = int(said.get("model_version", NO_VERSION))
+    found = graph.metadata
+    texts = {key: found.get(key, "") for key in ("producer_name", "domain", "description", "graph_description")}
+    version = int(found.get("model_version", NO_VERSION))
     return ModelMetadata(graph_name=graph.name, version=version, custom_metadata_map=dict(graph.props), **texts)
 
 

@@ -1,4 +1,4 @@
-"""All names of onnxruntime's modules: what there is here, what is refused, and the exceptions."""
+"""All names of onnxruntime's modules: those that work, those that are refused, and the exceptions."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from pyruntime.api import (
 from pyruntime.frontend.feed_checks import NodeArg
 from pyruntime.native.sessions.run_options import RunOptions
 
-_OF: dict[Any, str] = {
+_BY_MODULE: dict[Any, str] = {
     devices: "OrtArenaCfg OrtDevice OrtEpDevice OrtHardwareDevice OrtMemoryInfo get_ep_devices",
     enums: """ExecutionMode ExecutionOrder GraphOptimizationLevel OrtAllocatorType OrtCompileApiFlags
         OrtDeviceMemoryType OrtDeviceVendorId OrtExecutionProviderDevicePolicy OrtHardwareDeviceType OrtMemType
@@ -38,7 +38,7 @@ _OF: dict[Any, str] = {
     session: "InferenceSession OrtEpAssignedNode OrtEpAssignedSubgraph",
 }
 
-NAMES: dict[str, Any] = {name: getattr(module, name) for module, names in _OF.items() for name in names.split()}
+NAMES: dict[str, Any] = {name: getattr(module, name) for module, names in _BY_MODULE.items() for name in names.split()}
 NAMES |= {"NodeArg": NodeArg, "RunOptions": RunOptions, **refused.NAMES}
 ERRORS: dict[str, Any] = {name: getattr(ort_errors, name) for name in ort_errors.__all__}
 

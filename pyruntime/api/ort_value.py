@@ -1,4 +1,4 @@
-"""onnxruntime's `OrtValue`: one input or output, whatever it holds."""
+"""onnxruntime's `OrtValue`: one input or output of any type."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from pyruntime.api.devices import OrtMemoryInfo, check_here
+from pyruntime.api.devices import OrtMemoryInfo, check_device
 from pyruntime.errors import InvalidInput, NotSupported
 from pyruntime.frontend.feed_checks import type_name
 from pyruntime.ir import dtype as dt
@@ -21,24 +21,25 @@ from pyruntime.onnx.graph import TensorType
 class OrtValue:
     """A tensor in the process's memory or on the GPU, a sequence (a list), a map (a dict), or an empty optional (None).
 
-    A tensor made from an array shares the array's memory, if that is contiguous.
+    A tensor made from a contiguous array shares its memory.
     """
 
     __slots__ = ("__weakref__", "_dtype", "_unseen", "_value")
 
     def __init__(self, value: Any, dtype: DType | None = None, unseen: bool = False) -> None:
         self._value = value
-        self._unseen = unseen  # nobody else has its memory
+        self._unseen = unseen  # no program has a reference to its memory
         self._dtype = dtype or (dtype_of(value) if isinstance(value, np.ndarray) else None)
 
-    # ── making ───────────────────────────────────────────────────────────────────────────────────────────────────
+    # ── creation ─────────────────────────────────────────────────────────────────────────────────────────────────
 
     @classmethod
     def ortvalue_from_numpy(
         cls, numpy_obj: Any, /, device_type: str = "cpu", device_id: int = 0, vendor_id: int = -1
     ) -> OrtValue:
-        """Errors: InvalidInput for element types that no tensor has, NotSupported for other places than the CPU."""
-        check_here(device_type, device_id)
+        """Errors: InvalidInput for element types that tensors cannot have, NotSupported for devices other than the
+        CPU"""
+        check_device(device_type, device_id)
         return cls(_contiguous(numpy_obj))
 
     @classmethod
@@ -55,9 +56,9 @@ class OrtValue:
         vendor_id: int = -1, memory_info: OrtMemoryInfo | None = None,
     ) -> OrtValue:  # fmt: skip
         """A tensor of zeros. element_type: a NumPy type, or a TensorProto.DataType."""
-        check_here(device_type, device_id)
+        check_device(device_type, device_id)
         if memory_info is not None and memory_info.name != "Cpu":
-            raise NotSupported(f'memory "{memory_info.name}" is not allocated by programs')
+            raise NotSupported(f'memory "{memory_info.name}" cannot be allocated by programs')
         dtype = element_dtype(element_type)
         if dtype is dt.STRING:
             return cls(np.full(tuple(shape), "", object), dtype)
@@ -69,11 +70,11 @@ class OrtValue:
 
     @classmethod
     def from_dlpack(cls, data: Any, is_bool_tensor: bool = False, /) -> OrtValue:
-        """From what has `__dlpack__`, or a capsule that it gave, sharing its memory, which is the CPU's.
-        is_bool_tensor, of onnxruntime's inner value: bytes are truth values."""
+        """From an object with `__dlpack__` or a DLPack capsule, whose memory (of the CPU) it shares. is_bool_tensor (a
+        parameter of onnxruntime's inner value): bytes are bools"""
         if not hasattr(data, "__dlpack__"):
             if type(data).__name__ != "PyCapsule":
-                raise InvalidInput(f"a value of DLPack is expected, not {type(data).__name__}")
+                raise InvalidInput(f"a DLPack object is expected, not {type(data).__name__}")
             data = _Capsule(data)
         array = np.from_dlpack(data)
         return cls(array.view(np.bool_) if is_bool_tensor and array.dtype == np.uint8 else array)
@@ -119,7 +120,7 @@ class OrtValue:
     # ── values ───────────────────────────────────────────────────────────────────────────────────────────────────
 
     def numpy(self) -> np.ndarray[Any, Any]:
-        """The tensor as an array: what is in the process's memory is shared, what is on the GPU read."""
+        """The tensor as an array: shares the process's memory; reads a tensor on the GPU."""
         tensor = self._tensor("numpy")
         return tensor.get_data() if isinstance(tensor, GpuTensor) else self._array("numpy")
 
@@ -133,7 +134,7 @@ class OrtValue:
         return self._array("__dlpack_device__").__dlpack_device__()
 
     def to_dlpack(self) -> Any:
-        """The capsule; of onnxruntime's inner value, which programs reach as `_ortvalue`."""
+        """A DLPack capsule. A method of onnxruntime's inner value, which programs reach as `_ortvalue`."""
         return self.__dlpack__()
 
     @property
@@ -141,33 +142,34 @@ class OrtValue:
         return self
 
     def update_inplace(self, data: Any) -> None:
-        """Write other elements, of the same type and shape. Errors: InvalidInput if they differ."""
+        """Overwrite the elements. Errors: InvalidInput for another type or size"""
         new, own = data.numpy() if isinstance(data, OrtValue) else data, self._array("update_inplace")
         if not isinstance(new, np.ndarray) or new.dtype != own.dtype or new.size != own.size:
             raise InvalidInput(f"an array of {own.dtype} with {own.size} elements is expected to update this value")
         np.copyto(own, new.reshape(own.shape))
 
     def as_sparse_tensor(self) -> None:
-        raise NotSupported("this value is no sparse tensor")
+        raise NotSupported("this value is not a sparse tensor")
 
     # ── for sessions ─────────────────────────────────────────────────────────────────────────────────────────────
 
     @property
     def value(self) -> Any:
-        """What `run` takes and gives."""
+        """The value as `run` takes and returns it."""
         return self._value
 
     def copied(self) -> np.ndarray[Any, Any]:
-        """The tensor as an array that nobody else has."""
+        """The tensor as an array with memory of its own."""
         return self._value.copy() if isinstance(self._value, ResidentTensor) else self.numpy().copy()
 
     @property
     def takes_over(self) -> bool:
-        """Whether it can become what a run left in place of a copy: nobody has seen the memory that it has now."""
+        """Whether a run's output can replace the tensor without a copy: no program has a reference to its memory."""
         return self._unseen or isinstance(self._value, ResidentTensor)
 
     def take_over(self, other: OrtValue) -> bool:
-        """Become another value that a run left where it lies, of the same type and shape."""
+        """Replace the tensor by an output of the same type and shape, without a copy; returns whether that is
+        possible."""
         if not self.takes_over or not isinstance(other.value, ResidentTensor):
             return False
         self._value = other.value
@@ -175,7 +177,7 @@ class OrtValue:
 
     def _tensor(self, what: str) -> Any:
         if not self.is_tensor():
-            raise InvalidInput(f"this value is no tensor, so it has no {what}")
+            raise InvalidInput(f"this value is not a tensor, so it has no {what}")
         return self._value
 
     def _array(self, what: str) -> np.ndarray[Any, Any]:
@@ -183,7 +185,7 @@ class OrtValue:
         if isinstance(self._value, ResidentTensor):
             self._value = self._value.array()
         if not isinstance(self._value, np.ndarray):
-            raise InvalidInput(f"this value is no tensor in the process's memory, so it has no {what}")
+            raise InvalidInput(f"this value is not a tensor in the process's memory, so it has no {what}")
         return self._value
 
     def _element(self, what: str) -> DType:
@@ -194,8 +196,8 @@ class OrtValue:
 
 
 class _Capsule:
-    """What NumPy reads a bare DLPack capsule from. The capsule does not tell where its tensor is; NumPy refuses what is
-    not on the CPU."""
+    """Gives NumPy a bare DLPack capsule. The capsule does not name its device, but NumPy refuses tensors that are not
+    on the CPU."""
 
     def __init__(self, capsule: Any) -> None:
         self._capsule = capsule
@@ -220,7 +222,7 @@ class OrtValueVector(list[OrtValue]):
 
 
 def copy_tensors(src: Iterable[OrtValue], dst: Iterable[OrtValue], stream: Any = None) -> None:
-    """Copy elements from each source to the destination at its place."""
+    """Copy the elements of each source to the destination with the same index."""
     for source, target in zip(src, dst, strict=True):
         target.update_inplace(source)
 
@@ -232,12 +234,12 @@ def element_dtype(element_type: Any) -> DType:
     try:
         return dtype_of(np.empty(0, np.dtype(element_type)))
     except TypeError:
-        raise InvalidInput(f"{element_type!r} is no element type") from None
+        raise InvalidInput(f"{element_type!r} is not an element type") from None
 
 
 def _of_onnx(code: int) -> DType:
     if code not in dt.BY_CODE:
-        raise InvalidInput(f"{code} is no TensorProto.DataType that tensors can have")
+        raise InvalidInput(f"{code} is not a TensorProto.DataType that tensors can have")
     return dt.BY_CODE[code]
 
 

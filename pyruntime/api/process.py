@@ -1,4 +1,4 @@
-"""onnxruntime's functions on the whole process. Those without effect say so; docs/compatibility.md lists them."""
+"""onnxruntime's functions for the whole process. docs/compatibility.md lists those without effect."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 from pyruntime.api.options import SessionOptions
 
 PEER_VERSION = "1.31.1"
-"""The release of onnxruntime whose interface this is; programs compare it with what they need."""
+"""The release of onnxruntime with this interface; programs check it."""
 
 
 def get_version_string() -> str:
@@ -37,12 +37,12 @@ def disable_telemetry_events() -> None:
 
 
 def set_seed(seed: int) -> None:
-    """Without effect: a random operator without a seed of its own takes one from its node's name, so that a program
-    gives the same numbers in every run."""
+    """Without effect: a random operator without a seed derives one from its node's name, so a program gets the same
+    numbers in every run."""
 
 
 def set_global_thread_pool_sizes(intra_op_num_threads: int, inter_op_num_threads: int) -> None:
-    """Without effect: each session has the threads that its options say."""
+    """Without effect: the options of a session set its threads."""
 
 
 def create_and_register_allocator(mem_info: Any, arena_cfg: Any) -> None:

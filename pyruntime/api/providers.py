@@ -1,4 +1,4 @@
-"""Providers by onnxruntime's names and by ours, with options, as sessions are given them."""
+"""The providers of a session, by onnxruntime's names or this engine's, with options."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ CPU, WEBGPU = "CPUExecutionProvider", "WebGpuExecutionProvider"
 _THEIRS = {"wasm": CPU, "webgpu": WEBGPU}
 _OURS = {CPU: "wasm", "cpu": "wasm", WEBGPU: "webgpu"}
 
-# All that a build of onnxruntime may have, in its order.
+# All providers that a build of onnxruntime may have, in its order.
 ALL = [
     f"{name}ExecutionProvider"
     for name in """NvTensorRTRTX Tensorrt CUDA MIGraphX OpenVINO Dnnl VitisAI QNN Nnapi VSINPU Js CoreML ACL Dml Rknpu
@@ -22,16 +22,16 @@ ALL = [
 ]
 
 
-class Asked(NamedTuple):
-    """names: as the engine spells them, in order; options: of each, by the same names."""
+class Chosen(NamedTuple):
+    """names: the engine's, in order of preference; options: by the same names"""
 
     names: list[str]
     options: dict[str, dict[str, str]]
 
 
-def asked(providers: Any, provider_options: Any = None) -> Asked:
-    """Checks the two arguments of a session. Errors: InvalidInput for what is no list of names or (name, options), for
-    options that do not match. Providers that are not here are left out with a warning; without any it is the CPU."""
+def choose(providers: Any, provider_options: Any = None) -> Chosen:
+    """The providers from the two arguments of a session; without any, the CPU. Unknown providers are left out with a
+    warning. Errors: InvalidInput unless they are names or pairs of a name and options, or if options do not match"""
     given = _pairs(providers, provider_options)
     found: dict[str, dict[str, str]] = {}
     for name, options in given:
@@ -43,7 +43,7 @@ def asked(providers: Any, provider_options: Any = None) -> Asked:
             warnings.warn(f'provider "{name}" is listed twice', stacklevel=4)
         else:
             found[own] = {str(key): str(value) for key, value in options.items()}
-    return Asked(list(found) or [BASE], found or {BASE: {}})
+    return Chosen(list(found) or [BASE], found or {BASE: {}})
 
 
 def _pairs(providers: Any, provider_options: Any) -> list[tuple[str, Mapping[Any, Any]]]:
@@ -56,39 +56,39 @@ def _pairs(providers: Any, provider_options: Any) -> list[tuple[str, Mapping[Any
         if not isinstance(provider_options, Sequence) or len(provider_options) != len(providers):
             raise InvalidInput("provider_options are a list of dicts, one for each of the providers")
         if not all(isinstance(name, str) for name in providers):
-            raise InvalidInput("options stand in providers or in provider_options, not in both")
+            raise InvalidInput("options are in providers or in provider_options, not in both")
         providers = list(zip(providers, provider_options, strict=True))
     found: list[tuple[str, Mapping[Any, Any]]] = []
     for entry in providers:
         pair = (entry, {}) if isinstance(entry, str) else tuple(entry) if isinstance(entry, (tuple, list)) else ()
         if len(pair) != 2 or not isinstance(pair[0], str) or not isinstance(pair[1], Mapping):
-            raise InvalidInput(f"{entry!r} is no provider", hint=hint)
+            raise InvalidInput(f"{entry!r} is not a provider", hint=hint)
         found.append((pair[0], pair[1]))
     return found
 
 
 def their_names(names: Sequence[str]) -> list[str]:
-    """Names as onnxruntime spells them; the CPU is last, as it takes what no other does."""
+    """onnxruntime's names. The CPU is last, because it runs the kernels that no other provider supports."""
     found = [_THEIRS.get(name, name) for name in names]
     return found if CPU in found else [*found, CPU]
 
 
 def get_available_providers() -> list[str]:
-    """Names for `providers`, as `get_providers()` spells them: the CPU's, then the GPU's if wgpu is installed and those
-    that others bring. The CPU is first, as many programs ask for all there are: the others are used where they are
-    named. Whether there is a GPU turns out when a session asks for it."""
+    """Names for `providers`: the CPU, then the GPU if wgpu is installed, and those of other packages. The CPU is first
+    because many programs pass the whole list on: so others run only where a program names them. Whether the host has a
+    GPU is only known when a session opens it."""
     others = [_THEIRS.get(name, name) for name in available() if name != "webgpu" or find_spec("wgpu")]
     return [CPU, *(name for name in others if name != CPU)]
 
 
 def get_all_providers() -> list[str]:
-    """The names of all providers that onnxruntime knows, here or not."""
+    """The names of all providers of onnxruntime."""
     return list(ALL)
 
 
 def get_device() -> str:
-    """Always "CPU": where sessions run that ask for no provider."""
+    """Always "CPU": the device of sessions without `providers`."""
     return "CPU"
 
 
-__all__ = ["CPU", "WEBGPU", "asked", "get_all_providers", "get_available_providers", "get_device", "their_names"]
+__all__ = ["CPU", "WEBGPU", "choose", "get_all_providers", "get_available_providers", "get_device", "their_names"]

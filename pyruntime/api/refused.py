@@ -1,4 +1,4 @@
-"""Names of onnxruntime's module without a meaning here: importing them works, using them is refused with a reason."""
+"""Names of onnxruntime that are not supported: importing them works, using them raises NotSupported with a reason."""
 
 from __future__ import annotations
 
@@ -16,14 +16,15 @@ REASONS = {
     "OrtSyncStream": ("there are no streams", "runs of a session follow one another"),
     "SparseTensor": ("sparse tensors are not supported", "feed dense ones"),
     "register_execution_provider_library": (
-        "a library of a provider is machine code for another runtime", "pyruntime.register_provider takes Python's",
+        "a library of a provider is machine code for another runtime",
+        "pyruntime.register_provider takes one in Python",
     ),
     "unregister_execution_provider_library": ("libraries of providers are not loaded", ""),
 }  # fmt: skip
 
 
 class _Refused(type):
-    """A class whose use is refused, by whatever method."""
+    """A class whose constructor and methods raise NotSupported."""
 
     def __getattr__(cls, name: str) -> Any:
         if name.startswith("_"):

@@ -19,7 +19,7 @@ from pyruntime.api.io_binding import IOBinding
 from pyruntime.api.model_metadata import ModelMetadata, metadata_of
 from pyruntime.api.options import SessionOptions, check
 from pyruntime.api.ort_value import OrtValue
-from pyruntime.api.providers import CPU, asked, their_names
+from pyruntime.api.providers import CPU, choose, their_names
 from pyruntime.api.trace import Trace
 from pyruntime.errors import InvalidInput, NotSupported, PyRuntimeError
 from pyruntime.native.execution.timing import Timing
@@ -71,7 +71,7 @@ class InferenceSession:
         self._messages = _Messages(options)
         if providers is None and options.has_providers():
             providers = options.providers
-        names, self._provider_options = asked(providers, provider_options)
+        names, self._provider_options = choose(providers, provider_options)
         start = time.perf_counter()
         with self._event("session_initialization"):
             self._native = Session(
@@ -168,7 +168,7 @@ class InferenceSession:
         self, providers: Sequence[Any] | None = None, provider_options: Sequence[Mapping[Any, Any]] | None = None
     ) -> None:
         """Compile the model again for these. Errors: InvalidInput for a Program that was compiled before."""
-        names, given = asked(providers, provider_options)
+        names, given = choose(providers, provider_options)
         self._native.set_providers(names)
         self._provider_options = given
 
@@ -252,7 +252,7 @@ class InferenceSession:
             raise InvalidInput("no output is bound", hint="bind_output(name)")
         with iobinding.replacing():
             results = self._run([*places], iobinding.inputs, run_options, places, iobinding.unbound)
-        iobinding.keep([OrtValue(result) for result in results])
+        iobinding.store([OrtValue(result) for result in results])
 
     def run_with_ortvaluevector(
         self, run_options: RunOptions | None, feed_names: Sequence[str], feeds: Sequence[OrtValue],
@@ -327,7 +327,7 @@ class InferenceSession:
         raise NotSupported("providers have no options that change while a session lives")
 
     def get_tuning_results(self) -> list[Any]:
-        """Always empty: nothing is tuned."""
+        """Always empty: tuning results are `tune(…).choices`."""
         return []
 
     def set_tuning_results(self, results: Sequence[Any], *, error_on_invalid: bool = False) -> None:

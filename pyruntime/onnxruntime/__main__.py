@@ -1,4 +1,4 @@
-"""`python -m pyruntime.onnxruntime PROGRAM.py ARGUMENT…` or `… -m MODULE ARGUMENT…`: a program on this engine."""
+"""`python -m pyruntime.onnxruntime PROGRAM.py ARGUMENT…` or `… -m MODULE ARGUMENT…`: runs a program on this engine."""
 
 from __future__ import annotations
 

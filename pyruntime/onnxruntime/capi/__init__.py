@@ -1,1 +1,1 @@
-"""The modules that onnxruntime has below `capi`, for programs that import from them."""
+"""onnxruntime's modules below `capi`, for programs that import from them."""

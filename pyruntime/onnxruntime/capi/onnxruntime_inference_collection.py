@@ -1,4 +1,4 @@
-"""onnxruntime's classes, where its Python part has them."""
+"""onnxruntime's classes, as in its Python module."""
 
 from __future__ import annotations
 
@@ -7,4 +7,4 @@ from pyruntime.api.names import NAMES
 _CLASSES = "AdapterFormat IOBinding InferenceSession ModelCompiler OrtDevice OrtDeviceVendorId OrtValue SparseTensor"
 
 globals().update({name: NAMES[name] for name in [*_CLASSES.split(), "copy_tensors"]})
-Session = NAMES["InferenceSession"]  # there its base
+Session = NAMES["InferenceSession"]  # in onnxruntime its base class

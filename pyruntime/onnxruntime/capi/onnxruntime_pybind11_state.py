@@ -1,4 +1,4 @@
-"""onnxruntime's names and exceptions, where its extension module has them."""
+"""onnxruntime's names and exceptions, as in its extension module."""
 
 from __future__ import annotations
 
@@ -6,4 +6,4 @@ from pyruntime.api.names import ERRORS, NAMES
 
 globals().update(NAMES | ERRORS)
 
-__all__ = [*NAMES, *ERRORS]  # noqa: PLE0604  names of what is there
+__all__ = [*NAMES, *ERRORS]  # noqa: PLE0604  all are strings
