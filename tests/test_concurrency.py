@@ -1,4 +1,4 @@
-"""Runs of one session at the same time: each right, whatever becomes of the others; natively, side by side."""
+"""Concurrent runs of one session: each is right, even if others fail, stop or fork."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def opened(text: str, threads: int = 1, **weights: np.ndarray) -> InferenceSessi
 
 
 def at_once(*jobs: Callable[[], Any]) -> list[Any]:
-    """What each gives or raises, on a thread of its own."""
+    """The result or the error of each job, on a thread of its own."""
     found: list[Any] = [None] * len(jobs)
 
     def work(n: int) -> None:
@@ -61,13 +61,14 @@ def at_once(*jobs: Callable[[], Any]) -> list[Any]:
 
 @pytest.fixture(autouse=True)
 def _cores(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Of a machine with one, too."""
+    """Also on a machine with one core."""
     monkeypatch.setattr(run_queue, "cores", lambda: 4)
 
 
 @contextmanager
 def meeting(monkeypatch: pytest.MonkeyPatch, runs: int, seconds: float = 30) -> Iterator[list[int]]:
-    """While this lasts a run of MEETING goes on once so many are inside; gives how many were, one number a meeting."""
+    """In this context each run of MEETING waits until `runs` of them are at the host step. Yields a list with a number
+    for each meeting."""
     met: list[int] = []
     barrier = threading.Barrier(runs, action=lambda: met.append(runs), timeout=seconds)
     real = FUNCTIONS["regex_full_match"]
@@ -87,7 +88,7 @@ def feeds(n: int) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("threads", [1, 2])
-def test_runs_of_different_shapes_are_side_by_side(threads: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_runs_of_different_shapes_are_concurrent(threads: int, monkeypatch: pytest.MonkeyPatch) -> None:
     session = opened(MEETING, threads, w=WEIGHT)
     sizes = (1, 300, 7, 1000)
     expected = [session.run(None, feeds(n)) for n in sizes]
@@ -100,7 +101,7 @@ def test_runs_of_different_shapes_are_side_by_side(threads: int, monkeypatch: py
     assert session.state == "ready"
 
 
-def test_no_more_than_there_are_cores(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_no_more_runs_than_cores(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(run_queue, "cores", lambda: 2)
     session, inside, most = opened(MEETING, w=WEIGHT), [0], [0]
     real, lock = FUNCTIONS["regex_full_match"], threading.Lock()
@@ -120,13 +121,13 @@ def test_no_more_than_there_are_cores(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def pss() -> int:
-    """Bytes of RAM of this process; of pages in several memories its share."""
+    """Bytes of RAM of this process; its share of shared pages."""
     text = Path("/proc/self/smaps_rollup").read_text()
     return 1024 * int(re.search(r"^Pss: +(\d+)", text, re.M)[1])  # type: ignore[index]
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="counts in /proc")
-def test_weights_are_there_once(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_concurrent_runs_share_the_weights(monkeypatch: pytest.MonkeyPatch) -> None:
     big = np.random.default_rng(0).standard_normal((64, 300_000), np.float32)
     text = MEETING.replace("y = MatMul (a, w)", "y = MatMul (a, w)  z = MatMul (a, big)")
     session = opened(text.replace("64] y)", "64] y, float[n, 300000] z)"), w=WEIGHT, big=big)
@@ -148,14 +149,14 @@ HOLED = """g (string[k] s, float[n, 64] x) => (bool[k] matched, float[n, 64] y) 
     matched = RegexFullMatch <pattern: string = "a"> (s)  y = MatMul (b, w) }"""
 
 
-def test_what_init_freed_between_weights_stays_with_runs(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What strings become lies behind the weight that init packs, which it frees then."""
+def test_gaps_between_weights_are_not_shared(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A constant made of strings comes after the weight that init packs and then frees."""
     session = opened(HOLED, w=WEIGHT, numbers=NUMBERS)
     want, executor = session.run(None, feeds(50)), session._native.latest()
     hole, size = executor.planner.root.linear.free[0]
     assert size >= WEIGHT.nbytes
     taken, real = executor.host.memory[hole : hole + size], os.pwrite
-    monkeypatch.setattr(os, "pwrite", lambda *args: (real(*args), taken.fill(7))[0])  # a run goes on
+    monkeypatch.setattr(os, "pwrite", lambda *args: (real(*args), taken.fill(7))[0])  # as a concurrent run might
     executor.twin()
     assert (taken == 7).all()
     with meeting(monkeypatch, 2):
@@ -164,8 +165,8 @@ def test_what_init_freed_between_weights_stays_with_runs(monkeypatch: pytest.Mon
 
 
 @pytest.mark.parametrize("room", [1 << 20, 1])
-def test_files_that_take_little_at_once(room: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    """At last, without room, nothing: then runs queue."""
+def test_partial_writes_to_the_shared_file(room: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """If nothing can be written any more, runs queue."""
     session, real, left = opened(MEETING, w=WEIGHT), os.pwrite, [room]
     want = session.run(None, feeds(50))
 
@@ -184,7 +185,7 @@ def test_files_that_take_little_at_once(room: int, monkeypatch: pytest.MonkeyPat
     assert left[0] < room and bool(session._native.latest().twins) == (room > 1)
 
 
-def test_one_fails_and_others_go_on() -> None:
+def test_one_run_fails_and_others_continue() -> None:
     text = "g (float[n, 64] x, int64[k] i) => (float[k, 64] y) { a = MatMul (x, w)  y = Gather (a, i) }"
     session, x = opened(text, 2, w=WEIGHT), feeds(200)["x"]
     good, bad = np.arange(100), np.array([0, 200])
@@ -204,7 +205,7 @@ def test_one_fails_and_others_go_on() -> None:
     assert all("200" in str(error) for error in wrongs)
 
 
-def test_random_numbers_are_those_of_a_run_alone() -> None:
+def test_random_numbers_do_not_depend_on_other_runs() -> None:
     session = opened("g (float[n] x) => (float[n] y) { r = RandomNormalLike (x)  y = Add (x, r) }")
     x = np.zeros(1000, np.float32)
     (want,) = session.run(None, {"x": x})
@@ -213,13 +214,13 @@ def test_random_numbers_are_those_of_a_run_alone() -> None:
 
 
 @pytest.mark.parametrize("threads", [1, 2])
-def test_one_is_stopped_and_others_go_on(threads: int) -> None:
+def test_one_run_is_stopped_and_others_continue(threads: int) -> None:
     session = opened("g (float[n, n] x) => (float[n, n] y) { a = MatMul (x, x)  y = MatMul (a, x) }", threads)
     small = np.full((4, 4), 0.25, np.float32)
     endless, options = np.full((5000, 5000), 1 / 5000, np.float32), RunOptions()
 
     def others() -> bool:
-        time.sleep(0.2)  # the endless run has begun
+        time.sleep(0.2)  # the endless run is under way
         before = [session.run(None, {"x": small})[0] for _ in range(50)]
         options.terminate = True
         return all((y == small).all() for y in [*before, *[session.run(None, {"x": small})[0] for _ in range(50)]])
@@ -230,7 +231,7 @@ def test_one_is_stopped_and_others_go_on(threads: int) -> None:
     assert (session.run(None, {"x": small})[0] == small).all()
 
 
-def test_trim_and_what_else_changes_a_session_wait(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_changes_of_a_session_wait_for_its_runs(monkeypatch: pytest.MonkeyPatch) -> None:
     session = opened(MEETING, w=WEIGHT)
     want = session.run(None, feeds(50))
 
@@ -247,7 +248,7 @@ def test_trim_and_what_else_changes_a_session_wait(monkeypatch: pytest.MonkeyPat
     assert at_once(runs, changes, runs) == [True, None, True]
 
 
-def test_with_a_limit_of_memory_runs_queue() -> None:
+def test_runs_queue_with_a_memory_limit() -> None:
     options = SessionOptions()
     options.memory_limit = 8 << 20
     text = "g (float[n] x) => (float[n] y) { a = CumSum (x, zero)  y = CumSum (a, zero) }"
@@ -259,7 +260,7 @@ def test_with_a_limit_of_memory_runs_queue() -> None:
     assert session.memory().arena <= options.memory_limit
 
 
-def test_without_memory_for_another_run_they_queue(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_runs_queue_without_memory_for_another_executor(monkeypatch: pytest.MonkeyPatch) -> None:
     def full(executor: Executor) -> Executor:
         raise OutOfMemory("none left")
 
@@ -270,7 +271,7 @@ def test_without_memory_for_another_run_they_queue(monkeypatch: pytest.MonkeyPat
         assert all((a == b).all() for a, b in zip(found, want, strict=True))
 
 
-def test_a_child_forked_during_a_run_runs_too(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_child_forked_during_a_run_can_run(monkeypatch: pytest.MonkeyPatch) -> None:
     session = opened(MEETING, w=WEIGHT)
     want = session.run(None, feeds(2))
     codes: list[int] = []
@@ -294,7 +295,7 @@ def test_a_child_forked_during_a_run_runs_too(monkeypatch: pytest.MonkeyPatch) -
 
 
 @pytest.mark.parametrize("runs", [1, 2])
-def test_a_child_forked_while_others_are_in_kernels_runs_too(runs: int) -> None:
+def test_a_child_forked_while_threads_are_in_kernels_can_run(runs: int) -> None:
     session, options = (
         opened("g (float[n, n] x) => (float[n, n] y) { a = MatMul (x, x)  y = MatMul (a, x) }"),
         RunOptions(),
@@ -304,7 +305,7 @@ def test_a_child_forked_while_others_are_in_kernels_runs_too(runs: int) -> None:
     code: list[int] = []
 
     def fork() -> None:
-        time.sleep(0.5)  # the others are in their kernels
+        time.sleep(0.5)  # the other threads are in kernels
         child = os.fork()
         if child == 0:
             signal.signal(signal.SIGALRM, signal.SIG_DFL)
@@ -324,9 +325,9 @@ def test_a_child_forked_while_others_are_in_kernels_runs_too(runs: int) -> None:
     assert (session.run(None, {"x": small})[0] == small).all()
 
 
-@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")  # where Ctrl-C meets a destructor
-def test_ctrl_c_anywhere_leaves_no_run_behind() -> None:
-    """The errors that it raises are kept, as a prompt keeps the last one: they hold on to what was interrupted."""
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")  # Ctrl-C in a destructor
+def test_ctrl_c_anywhere_leaves_the_session_ready() -> None:
+    """The test stores the errors, as a prompt does with the last one: their tracebacks hold the interrupted frames."""
     session, x, armed = opened("g (float[n] x) => (float[n] y) { y = Sin (x) }"), np.ones(4, np.float32), [False]
     (want,) = session.run(None, {"x": x})
 
@@ -357,7 +358,7 @@ def test_ctrl_c_anywhere_leaves_no_run_behind() -> None:
     assert (session.run(None, {"x": x})[0] == want).all()
 
 
-def test_run_async_tells_each_its_results() -> None:
+def test_run_async_gives_each_callback_its_results() -> None:
     session = opened(MEETING, w=WEIGHT)
     told: dict[int, Any] = {}
     done = threading.Semaphore(0)
@@ -387,5 +388,5 @@ def test_presets(preset: str | None, threads: int, beside: bool, monkeypatch: py
     with meeting(monkeypatch, 2, seconds=0.5) as met:
         at_once(*[lambda: session.run(None, feeds(50))] * 2)
     assert bool(met) == beside
-    options.intra_op_num_threads = 2  # goes before it
+    options.intra_op_num_threads = 2  # overrides the preset
     assert InferenceSession(model(MEETING, w=WEIGHT), options)._native.latest().host.threads == 2

@@ -1,4 +1,4 @@
-"""Feeds that an output makes longer: they lie where the output wants them, and results are those of onnxruntime."""
+"""Outputs that append rows to a feed, in its buffer: results are those of onnxruntime."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ def node(op: str, inputs: str, outputs: str, **attributes: Any) -> onnx.NodeProt
 
 
 def rooms(session: InferenceSession) -> list[str]:
-    """The inputs that lie in buffers with room for more."""
+    """The inputs in buffers with spare places."""
     return [i["name"] for i in session._native.latest().header["inputs"] if "room" in i]
 
 
 def attention() -> onnx.ModelProto:
-    """A step of a decoder as exporters write it: softmax(q kᵀ) v with past keys and values before new ones."""
+    """Attention of a decoder as exporters write it: softmax(q kᵀ) v, with past keys and values before new ones."""
     nodes = [
         node("Concat", "past new", "present", axis=2), node("Concat", "past_v new", "present_v", axis=-2),
         node("Transpose", "present", "kt", perm=[0, 1, 3, 2]), node("MatMul", "q kt", "scores"),
@@ -81,7 +81,7 @@ def along_the_last_axis() -> onnx.ModelProto:
 
 
 def stacked(early: bool = False) -> onnx.ModelProto:
-    """Keys and values in one tensor. early: values are made of what keys became."""
+    """Keys and values in one tensor. early: values are computed from the new keys."""
     at = [helper.make_node("Constant", [], [f"at{n}"], value_int=n) for n in (0, 1)]
     read = [node("ReduceSum", "k", "sum", keepdims=0), node("Mul", "new sum", "turned")]
     nodes = [
@@ -112,7 +112,7 @@ def attention_of_microsoft() -> onnx.ModelProto:
 
 
 def turned_in_part() -> onnx.ModelProto:
-    """As long as the feed, with some of its features written over, which are made of its others."""
+    """As long as the feed. Some of its features are computed from the others, and overwritten."""
     made = helper.make_node("RotaryEmbedding", ["x", "cos", "sin"], ["y"], rotary_embedding_dim=4)
     inputs = [("x", FLOAT, ["b", 2, "p", 8]), *[(name, FLOAT, ["b", "p", 2]) for name in ("cos", "sin")]]
     built = model([made], inputs, [("y", FLOAT, None)])
@@ -156,7 +156,7 @@ def test_against_onnxruntime(build: Any, expected: list[str] | None, threads: in
 
 @pytest.mark.parametrize("kind", ["fp32", "fp16"])
 def test_group_query_attention(kind: str) -> None:
-    """Items of a batch whose pasts end at different places; a cache with more places than there are keys."""
+    """Items of a batch whose pasts have different lengths, and a cache with more places than keys."""
     data = Decoder(TINY, kind, empty=False).model().SerializeToString()
     ours, theirs = InferenceSession(data), onnxruntime.InferenceSession(data, providers=["CPUExecutionProvider"])
     assert len(rooms(ours)) == 2 * TINY.layers
@@ -173,12 +173,12 @@ def test_group_query_attention(kind: str) -> None:
         np.testing.assert_allclose(logits, wanted, rtol=near, atol=near)
         for got, want in zip(caches, others, strict=True):
             assert got.shape == want.shape
-            for n, end in enumerate(last):  # what lies behind an item's keys nobody reads
+            for n, end in enumerate(last):  # nothing reads places after an item's keys
                 np.testing.assert_allclose(got[n, :, : end + 1], want[n, :, : end + 1], rtol=near, atol=near)
 
 
-def test_caches_of_half_floats_are_read_as_they_lie() -> None:
-    """The kernels of float32, and two that make halves of new keys and values: none copies a cache, or widens it."""
+def test_kernels_read_half_float_caches_directly() -> None:
+    """The kernels are those of float32, and two that convert new keys and values: none copies or widens a cache."""
     kernels = {}
     for kind in ("fp32", "fp16"):
         session = InferenceSession(Decoder(TINY, kind, empty=False).model().SerializeToString())
@@ -191,8 +191,8 @@ def test_caches_of_half_floats_are_read_as_they_lie() -> None:
     assert kernels["fp16"] - kernels["fp32"] == Counter(map=2 * TINY.layers)
 
 
-def test_a_past_that_is_read_elsewhere_is_not_written() -> None:
-    """The second item has fewer keys than there are places: its new one lies among those of its past."""
+def test_a_past_with_other_readers_is_not_overwritten() -> None:
+    """The second item has fewer keys than places, so its new key is among those of its past."""
     made = Decoder(TINY, "fp32", empty=False).model()
     made.graph.node.append(node("Neg", "past.0.key", "negated"))
     made.graph.output.append(helper.make_tensor_value_info("negated", FLOAT, None))
@@ -208,7 +208,7 @@ def test_a_past_that_is_read_elsewhere_is_not_written() -> None:
 
 
 def test_a_cache_of_a_fixed_size() -> None:
-    """One token at a time, written into its place."""
+    """One token at a time, written to its place."""
     made = Decoder(TINY, "fp32", empty=False).model()
     sizes = {"batch": 1, "tokens": 1, "past": 24}
     for v in made.graph.input:
@@ -235,8 +235,8 @@ WRITTEN = [
 
 @pytest.mark.parametrize(("attributes", "shape", "starts", "kind"), WRITTEN, ids=str)
 @pytest.mark.parametrize("held", [False, True])
-def test_rows_that_are_written_over(attributes: Any, shape: Any, starts: Any, kind: int, held: bool) -> None:
-    """The cache that was fed stays as it was, also where it is an OrtValue that the run before has left."""
+def test_overwritten_rows(attributes: Any, shape: Any, starts: Any, kind: int, held: bool) -> None:
+    """The cache that was fed does not change, even if it is an OrtValue from the last run."""
     names = ["past", "new", *(["at"] if starts else [])]
     axis = attributes.get("axis", len(shape) - 2)
     fresh = [*shape[:axis], "s", *shape[axis + 1 :]]

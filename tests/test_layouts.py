@@ -1,4 +1,4 @@
-"""Runs of growing and changing shapes: what they give, and how much of it is planned anew."""
+"""Runs with growing and changing shapes: their results, and how often they are planned again."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def peer(made: onnx.ModelProto) -> Any:
 
 
 def decode(session: Any, lengths: Iterable[int]) -> list[np.ndarray]:
-    """The logits of tokens one after another, of a prompt of the first length and then of each."""
+    """Logits of a prompt of the first length, and of one token after another."""
     names = [o.name for o in session.get_outputs()]
     found, given = [], feeds(TINY, "int4", 5, 0)
     for length in lengths:
@@ -37,7 +37,7 @@ def decode(session: Any, lengths: Iterable[int]) -> list[np.ndarray]:
 
 
 def test_caches_that_grow() -> None:
-    """As a decoder's, over many tokens; few are planned anew."""
+    """Caches of a decoder. Few tokens are planned again."""
     made = Decoder(TINY, "int4", empty=False).model()
     ours, lengths = InferenceSession(made.SerializeToString()), range(5, 165)
     for got, want in zip(decode(ours, lengths), decode(peer(made), lengths), strict=True):
@@ -47,7 +47,7 @@ def test_caches_that_grow() -> None:
 
 
 def test_many_small_buffers_that_grow() -> None:
-    """More room for each is not too much for all."""
+    """The spare capacity of all is not too much."""
     nodes = [helper.make_node(op, [f"x{n}"], [f"x{n + 1}"]) for n, op in enumerate(["Softmax", "CumSum"] * 30)]
     for node in nodes[1::2]:
         node.input.append("axis")
@@ -59,7 +59,7 @@ def test_many_small_buffers_that_grow() -> None:
 
 
 def changing() -> onnx.ModelProto:
-    """y = exp(a) + a relu of b's, which broadcasts: sizes that are equal in one run differ in the next."""
+    """y = exp(a) + relu(b), which broadcasts: sizes that are equal in one run differ in the next."""
     nodes = [
         helper.make_node("Exp", ["a"], ["e"]), helper.make_node("Relu", ["b"], ["r"]),
         helper.make_node("Softmax", ["r"], ["s"], axis=-1), helper.make_node("Add", ["e", "s"], ["y"]),
@@ -84,7 +84,7 @@ def test_sizes_that_change() -> None:
             np.testing.assert_allclose(got, want, rtol=1e-4, atol=1e-5)
 
 
-def test_a_size_that_cannot_be_is_refused_in_a_layout_with_room() -> None:
+def test_a_negative_size_is_an_error_in_a_layout_with_spare_capacity() -> None:
     nodes = [helper.make_node("Relu", ["x"], ["r"]), helper.make_node("Pad", ["r", "pads"], ["p"]),
              helper.make_node("Exp", ["p"], ["y"])]  # fmt: skip
     made = model(nodes, [("x", FLOAT, ["n"])], [("y", FLOAT, None)], {"pads": np.array([-4, 0])})
@@ -96,8 +96,8 @@ def test_a_size_that_cannot_be_is_refused_in_a_layout_with_room() -> None:
     assert session.run(None, {"x": np.ones(9, np.float32)})[0].shape == (5,)
 
 
-def test_large_shapes_and_small_ones_in_turn() -> None:
-    """A small run does not lie as far apart as a large one."""
+def test_large_and_small_shapes_alternate() -> None:
+    """A small run does not use the layout of a large one."""
     session = InferenceSession(changing().SerializeToString())
     for m in (2000, 3, 2000, 3):
         shapes = {"a": (m, 64), "b": (m, 64), "c": (64, 8)}
@@ -112,8 +112,8 @@ def chain() -> onnx.ModelProto:
     return model(nodes, [("x", FLOAT, ["n"])], [("y", FLOAT, None)])
 
 
-def test_the_limit_of_memory_is_that_of_one_run() -> None:
-    """What fits into memory alone fits after runs of other shapes: room for more is given up for it."""
+def test_the_memory_limit_applies_to_one_run() -> None:
+    """A run that fits into memory alone also fits after runs of other shapes, without spare capacity."""
     made, first, last = chain().SerializeToString(), 1 << 18, 1 << 19
 
     def fits(limit: int, *lengths: int) -> bool:
@@ -129,8 +129,8 @@ def test_the_limit_of_memory_is_that_of_one_run() -> None:
     assert not fits(least, first, first + 4096, last + (1 << 16))
 
 
-def test_what_is_fed_elsewhere_needs_no_place() -> None:
-    """As runs feed one tensor on the GPU or not."""
+def test_feeds_on_the_gpu_need_no_linear_memory() -> None:
+    """A tensor is on the GPU in some runs."""
     planner = InferenceSession(changing().SerializeToString())._native.latest().planner
     for sizes in ({0: 64, 1: 64}, {0: 64}, {0: 128, 1: 64}, {1: 64}):
         run = Run({}, {})

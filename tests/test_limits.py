@@ -1,4 +1,4 @@
-"""What a session may take: time and code of compiling; memory, which is freed before it is refused, and trimmed."""
+"""Limits of a session: compile time, code size and memory; `trim`."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ def parsed(text: str) -> bytes:
 
 
 def by_rank() -> bytes:
-    """A model that is compiled once for each rank of its input."""
+    """A model that is compiled for each rank of its input."""
     x, y = (onnx.helper.make_tensor_value_info(name, onnx.TensorProto.FLOAT, None) for name in "xy")
     graph = onnx.helper.make_graph([onnx.helper.make_node("Softmax", ["x"], ["y"])], "g", [x], [y])
     return onnx.helper.make_model(graph, opset_imports=[onnx.helper.make_opsetid("", 20)]).SerializeToString()
 
 
 class Clock:
-    """Seconds that go on by one each time they are asked for."""
+    """Advances by one second with each call."""
 
     def __init__(self) -> None:
         self.now = 0.0
@@ -40,7 +40,7 @@ class Clock:
         return self.now
 
 
-def test_time_names_where_it_ended(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_error_of_the_time_limit_names_the_stage(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("pyruntime.frontend.budget.time.monotonic", Clock())
     told: list[str] = []
     for n in range(100):
@@ -55,26 +55,26 @@ def test_time_names_where_it_ended(monkeypatch: pytest.MonkeyPatch) -> None:
     assert re.fullmatch(r"MatMul .* compiling takes longer than N s: it was writing its code", told[-1])
 
 
-def test_code_names_the_node() -> None:
+def test_the_error_of_the_code_limit_names_the_node() -> None:
     with pytest.raises(LimitExceeded, match=r"MatMul .* compiling gives over 100 bytes of code") as caught:
         InferenceSession(parsed(SQUARES), SessionOptions(code_size_limit=100))
     assert caught.value.node and "raise the code size limit" in caught.value.hint
 
 
 def test_the_defaults_are_generous() -> None:
-    """Of the largest limits nothing is seen."""
+    """Compilation with the largest limits is the same."""
     options = SessionOptions()
     assert options.compile_time_limit >= 300 and options.code_size_limit >= 64 * MIB
     InferenceSession(parsed(SQUARES), options)
 
 
 def resident() -> int:
-    """Bytes of this process in memory."""
+    """Resident bytes of this process."""
     return 4096 * int(Path("/proc/self/statm").read_text().split()[1])
 
 
 @pytest.mark.parametrize("threads", [1, 2])
-def test_trim_gives_memory_back(threads: int) -> None:
+def test_trim_frees_memory(threads: int) -> None:
     session = InferenceSession(parsed(ROWS), SessionOptions(intra_op_num_threads=threads))
     small = np.full((8, 8), 1 / 8, np.float32)
     first = session.run(None, {"x": small})[0]
@@ -98,8 +98,8 @@ def test_trim_of_an_exported_program() -> None:
     assert session.run(None, {"x": np.eye(3, dtype=np.float32)})[0].shape == (3, 3)
 
 
-def test_a_full_memory_first_frees_what_other_feeds_need() -> None:
-    """Programs for other ranks: with them the session would have more than its limit."""
+def test_a_full_memory_first_frees_programs_for_other_feeds() -> None:
+    """With the Programs for other ranks, the session would exceed its limit."""
     session = InferenceSession(by_rank(), SessionOptions(memory_limit=30 * MIB))
     for rank in (1, 2, 3, 2, 1):
         x = np.zeros((2 * MIB, *[1] * (rank - 1)), np.float32)  # 8 MiB, as the output

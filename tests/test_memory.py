@@ -1,4 +1,4 @@
-"""The arena: best fit, coalescing, states as values, and misuse as errors."""
+"""The arena: best fit, coalescing, snapshots, errors of misuse; the layout of steps."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from pyruntime.native.memory.arena import ALIGN, Arena, Stats
 from pyruntime.native.memory.step_layout import LiveRange
 
 
-def test_addresses_are_aligned_and_apart() -> None:
+def test_addresses_are_aligned_and_do_not_overlap() -> None:
     arena = Arena(128, 1 << 20)
     spans = sorted((arena.alloc(size), size) for size in (0, 1, 63, 64, 65, 1000))
     assert all(address % ALIGN == 0 for address, _ in spans)
     assert all(a + max(n, 1) <= b for (a, n), (b, _) in zip(spans, spans[1:], strict=False))
 
 
-def test_freed_neighbours_join_and_the_end_falls_back() -> None:
+def test_freed_neighbours_coalesce_and_the_end_moves_back() -> None:
     arena = Arena(0, 1 << 20)
     a, b, c, d = (arena.alloc(64) for _ in range(4))
     arena.free(a)
@@ -32,7 +32,7 @@ def test_freed_neighbours_join_and_the_end_falls_back() -> None:
     assert arena.end == 0
 
 
-def test_best_fit_takes_the_smallest_hole() -> None:
+def test_best_fit_takes_the_smallest_gap() -> None:
     arena = Arena(0, 1 << 20)
     big, _, small, _ = arena.alloc(512), arena.alloc(64), arena.alloc(128), arena.alloc(64)
     arena.free(big)
@@ -41,14 +41,14 @@ def test_best_fit_takes_the_smallest_hole() -> None:
 
 
 @pytest.mark.parametrize("address", [0, 7, 64, 1 << 30])
-def test_freeing_what_is_not_allocated_is_a_fault(address: int) -> None:
+def test_freeing_an_address_that_is_not_allocated_is_an_error(address: int) -> None:
     arena = Arena(0, 1 << 20)
     arena.free(arena.alloc(64))
     with pytest.raises(MemoryFault):
         arena.free(address)
 
 
-def test_over_the_limit_nothing_changes() -> None:
+def test_an_allocation_over_the_limit_changes_nothing() -> None:
     arena = Arena(0, 256)
     arena.alloc(128)
     before = arena.snapshot()
@@ -67,7 +67,7 @@ def test_a_restored_state_gives_the_same_addresses() -> None:
     assert [arena.alloc(n) for n in (10, 100, 1000)] == first
 
 
-def test_random_use_never_overlaps() -> None:
+def test_random_allocations_never_overlap() -> None:
     rng = random.Random(7)
     arena = Arena(0, 1 << 24)
     live: dict[int, int] = {}
@@ -87,7 +87,7 @@ def test_random_use_never_overlaps() -> None:
     assert arena.used == 0 and arena.end == 0 and 0 <= stats.fragmentation < 0.5
 
 
-def test_what_is_settled_stays() -> None:
+def test_permanent_memory_cannot_be_freed() -> None:
     arena = Arena(0, 1 << 20)
     weight, hole, last = arena.alloc(640), arena.alloc(128), arena.alloc(64)
     arena.free(hole)
@@ -99,7 +99,7 @@ def test_what_is_settled_stays() -> None:
     assert arena.stats().reuse == 1 and arena.stats().fragmentation == 0
 
 
-def test_requests_are_counted_along_the_way_to_a_state() -> None:
+def test_requested_bytes_belong_to_the_path_to_a_state() -> None:
     arena = Arena(0, 1 << 20)
     root = arena.snapshot()
     for _ in range(3):
@@ -112,8 +112,8 @@ def test_requests_are_counted_along_the_way_to_a_state() -> None:
     assert arena.stats().requested == 8 * 64 and arena.stats().peak == 64 and arena.stats().reuse == 8
 
 
-def test_the_largest_is_placed_first() -> None:
-    """In the order of the calls, 128 would go below 640 and leave a hole of it."""
+def test_the_largest_range_gets_the_first_address() -> None:
+    """In call order, 128 bytes would be below the 640 and leave a gap."""
     arena = Arena(0, 1 << 20)
     small, large, last = LiveRange(128, 0, 1), LiveRange(640, 1, 2), LiveRange(704, 3, 3)
     arena.lay_out([small, large, last], 4)
@@ -121,7 +121,7 @@ def test_the_largest_is_placed_first() -> None:
     assert arena.stats().top == 768 == arena.stats().peak and arena.stats().fragmentation == 0
 
 
-def test_what_was_there_makes_room_when_it_dies() -> None:
+def test_an_older_range_is_reused_when_it_dies() -> None:
     arena = Arena(0, 1 << 20)
     old, wall = arena.alloc(256), arena.alloc(64)
     stays = LiveRange(256, 1, 2)
@@ -143,7 +143,7 @@ def test_a_step_over_the_limit_changes_nothing() -> None:
     assert arena.snapshot() == before
 
 
-def test_random_steps_never_overlap_and_come_back() -> None:
+def test_random_steps_never_overlap_and_free_all() -> None:
     rng = random.Random(3)
     arena = Arena(0, 1 << 24)
     kept: list[LiveRange] = []
@@ -164,8 +164,8 @@ def test_random_steps_never_overlap_and_come_back() -> None:
     assert arena.used == 0 and arena.end == 0
 
 
-def test_planning_many_calls_is_cheap() -> None:
-    """1,500 calls, some of whose tensors live to the end: no more than a few thousand looks at neighbours."""
+def test_planning_many_calls_is_fast() -> None:
+    """1,500 calls; some of their tensors live to the end."""
     arena = Arena(0, 1 << 32)
     those = [LiveRange(64 * (n % 50 + 1), n, n + 2 if n % 15 else 1500) for n in range(1500)]
     start = time.process_time()
@@ -173,8 +173,8 @@ def test_planning_many_calls_is_cheap() -> None:
     assert time.process_time() - start < 1
 
 
-def test_nothing_lies_over_a_border() -> None:
-    """Random use of an arena over buffers of 16 lines: what is allocated and what is free lies in one of them each."""
+def test_nothing_crosses_a_border() -> None:
+    """Random use of an arena over buffers of 16 cache lines: each allocation and each gap is within one buffer."""
     chunk = 16 * ALIGN
     arena, draw = Arena(1 << 40, 1 << 40, chunk), random.Random(1)
     live: dict[int, int] = {}
@@ -196,7 +196,7 @@ def test_nothing_lies_over_a_border() -> None:
     assert arena.alloc(chunk) == 1 << 40, "all is free again"
 
 
-def test_larger_than_a_buffer() -> None:
+def test_an_allocation_larger_than_a_buffer() -> None:
     arena = Arena(0, 1 << 40, 1024)
     assert arena.alloc(1024) == 0
     for ask in (lambda: arena.alloc(1025), lambda: arena.lay_out([LiveRange(1025, 0, 1)], 1)):

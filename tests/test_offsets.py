@@ -1,4 +1,4 @@
-"""The planner in JavaScript (web/run/step_layout.js, plan.js), run by Node.js, against its twin and what must hold."""
+"""The planner in JavaScript (web/run/step_layout.js, plan.js), run by Node.js, compared with its twin in Python."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from tests.test_layouts import CHANGES, changing
 
 NODE = Path(__file__).parent / "web"
 GPU = 2**40  # addresses of the GPU begin here
-ALIGN = 256  # there
+ALIGN = 256  # of GPU addresses
 
 
 def node(script: str, *args: Path, stdin: str = "") -> Any:
@@ -36,7 +36,7 @@ def node(script: str, *args: Path, stdin: str = "") -> Any:
 
 
 class Planned:
-    """Every step that the Python executor plans: of each call the addresses of its buffers, then its numbers."""
+    """The steps that the Python executor plans: for each call the addresses of its buffers, then its numbers."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.steps: list[list[list[list[int]]]] = []
@@ -60,8 +60,8 @@ class Planned:
 
 
 def shifted(steps: list[Any], begin: int) -> list[str]:
-    """Addresses from where the arena begins behind the argument blocks, for which the two leave different room. Each
-    once: a step to which the shapes that changed mean nothing is planned again in JavaScript."""
+    """Addresses relative to the arena, which begins at different addresses. Deduplicated: JavaScript plans a step again
+    even if the changed shapes do not affect it."""
     found = ([[[a - begin for a in addresses], numbers] for addresses, numbers in calls] for calls in steps)
     return list(dict.fromkeys(map(json.dumps, found)))
 
@@ -70,12 +70,12 @@ def shifted(steps: list[Any], begin: int) -> list[str]:
     "name", ["bert_tiny", "gpt2_tiny", "llama_mini", "lstm_tagger", "unet_resize", "wav2vec2_mini", "yolo_nms"]
 )
 def test_both_planners_give_the_same_addresses(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Constants, start-up and two runs, call by call: branches, loops, values read, memory taken over."""
+    """Constants, start-up and two runs, call by call: branches, loops, Read steps, outputs in place."""
     compare(zoo.materialize(name), [zoo.inputs(name)] * 2, tmp_path, monkeypatch)
 
 
 def compare(model: Path | bytes, runs: list[dict[str, np.ndarray]], folder: Path, patch: pytest.MonkeyPatch) -> Any:
-    """What the planner in JavaScript gives in these runs must be what ours gives. Gives the outputs there."""
+    """Check that both planners give the same addresses in these runs. Returns the outputs of JavaScript."""
     program, given = folder / "model.pyrt", folder / "feeds.json"
     options = SessionOptions(relaxed_simd=False)  # Node.js 20 has it behind a flag
     program.write_bytes(InferenceSession(model, options).export(weights=True))
@@ -131,7 +131,7 @@ def test_both_planners_give_the_same_addresses_as_sizes_change(tmp_path: Path, m
         agree(ours, theirs.run(None, feeds))
 
 
-def test_both_planners_refuse_counts_of_over_32_bits(tmp_path: Path) -> None:
+def test_both_planners_reject_counts_of_over_32_bits(tmp_path: Path) -> None:
     model = onnx.parser.parse_model("""<ir_version: 10, opset_import: ["": 20]>
         g (float[n] x, float[1] v) => (float[] y) <int64[1] many = {100000}> {
             s = Shape (x)  d = Concat<axis=0> (s, many)  e = Expand (v, d)  y = ReduceSum<keepdims=0> (e)
@@ -157,7 +157,7 @@ def overlaps(a: tuple[int, int], b: tuple[int, int]) -> bool:
 
 
 def check(step: dict[str, Any], answer: dict[str, Any]) -> None:
-    """No tensor over a border or over another that is alive with it; what is free afterwards is what nobody holds."""
+    """Check that no tensor crosses a border or overlaps another live one, and that the rest is free afterwards."""
     chunk, calls = step["chunk"], step["calls"]
     spans = [(a, a + t[0]) for a, t in zip(answer["addresses"], step["tenants"], strict=True)]
     for (start, end), (_, born, dies, before) in zip(spans, step["tenants"], strict=True):
@@ -176,7 +176,7 @@ def check(step: dict[str, Any], answer: dict[str, Any]) -> None:
         assert not any(overlaps((start, end), span) for span in kept)
     held = sum(end - start for start, end in (*kept, *free))
     old = {t[3]: t[0] for t in step["tenants"] if t[3] >= 0}
-    used = step["end"] - GPU - sum(n for _, n in step["free"]) - sum(old.values())  # by what has no part in the step
+    used = step["end"] - GPU - sum(n for _, n in step["free"]) - sum(old.values())  # by tensors outside the step
     assert held + used == answer["end"] - GPU
 
 
@@ -184,7 +184,7 @@ CHUNK = 8 * ALIGN
 
 
 def in_python(steps: list[Any]) -> list[Any]:
-    """As lay_out_steps.mjs. The end of this arena falls back to what is in use."""
+    """Like lay_out_steps.mjs. The end of this arena moves back to the last byte in use."""
     answers = []
     for step in steps:
         arena = memory.Arena(GPU, GPU, step["chunk"])
@@ -199,7 +199,7 @@ def in_python(steps: list[Any]) -> list[Any]:
 
 
 def pieces(start: int, end: int, chunk: int) -> list[tuple[int, int]]:
-    """What lies between, cut at borders."""
+    """The range, cut at borders."""
     borders = [b for b in range(GPU, end, chunk) if start < b]
     return [(a, b - a) for a, b in itertools.pairwise([start, *borders, end]) if b > a]
 
@@ -216,7 +216,7 @@ PLANNERS = pytest.mark.parametrize("planner", [in_python, in_javascript])
 @pytest.mark.parametrize("size", [CHUNK - ALIGN, CHUNK])
 @pytest.mark.parametrize("first", [0, ALIGN, CHUNK - ALIGN, CHUNK])
 def test_tensors_at_a_border(first: int, size: int, planner: Any) -> None:
-    """One that ends at it, begins at it, or would lie across it."""
+    """One that ends at it, begins at it, or would cross it."""
     tenants = [[n, 0, 1, -1] for n in (first, size, size) if n]
     step = {"chunk": CHUNK, "end": GPU, "free": [], "calls": 1, "tenants": tenants}
     (answer,) = planner([step])

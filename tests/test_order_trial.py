@@ -1,4 +1,4 @@
-"""In which order weights are read: what is chosen on machines made up, and that results are the same on this one."""
+"""The trial of read orders: its choices on simulated machines; results are the same in all orders."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ PLAIN, TURNS, ASKED = ORDERS
 
 
 def play(trial: OrderTrial, took: dict[int, float], reads: list[int]) -> list[int]:
-    """The orders of runs that take so long by order, and read so many KiB."""
+    """The orders of runs. took: seconds, by order; reads: KiB of each run."""
     orders = []
     for read in reads:
         orders.append(trial.order)
@@ -32,7 +32,7 @@ def play(trial: OrderTrial, took: dict[int, float], reads: list[int]) -> list[in
         ({PLAIN: 1.0, TURNS: 0.98, ASKED: 0.99}, PLAIN),  # within noise
     ],
 )
-def test_the_fastest_stays(took: dict[int, float], best: int) -> None:
+def test_the_fastest_order_wins(took: dict[int, float], best: int) -> None:
     orders = play(OrderTrial(), took, [LEAST] * (SETTLED + 9))
     assert orders[1:SETTLED] == list(ORDERS) * 4
     assert orders[SETTLED:] == [best] * 9
@@ -41,13 +41,13 @@ def test_the_fastest_stays(took: dict[int, float], best: int) -> None:
 def test_which_runs_count() -> None:
     took, trial = {PLAIN: 1.0, TURNS: 0.5, ASKED: 1.0}, OrderTrial()
     assert play(trial, took, [0, LEAST - 1] * 40) == [PLAIN] * 80
-    assert play(trial, took, [LEAST, 4 * LEAST] * 40) == [PLAIN] * 80  # none as the one before
+    assert play(trial, took, [LEAST, 4 * LEAST] * 40) == [PLAIN] * 80  # no two runs in a row are comparable
     assert play(trial, took, [LEAST] * (SETTLED + 1))[-1] == TURNS
     assert play(trial, took, [0, LEAST, LEAST // 8] * 5) == [TURNS] * 15
-    assert play(trial, took, [2 * LEAST] * SETTLED)[:3] == [TURNS, PLAIN, TURNS]  # more: tried anew
+    assert play(trial, took, [2 * LEAST] * SETTLED)[:3] == [TURNS, PLAIN, TURNS]  # more: a new trial
 
 
-def test_what_misled_it_passes() -> None:
+def test_a_later_trial_corrects_a_wrong_choice() -> None:
     trial = OrderTrial()
     assert play(trial, {PLAIN: 3.0, TURNS: 2.0, ASKED: 3.0}, [LEAST] * (SETTLED + 1))[-1] == TURNS
     later = play(trial, {PLAIN: 1.0, TURNS: 1.4, ASKED: 1.3}, [LEAST] * (RETRY_AFTER + SETTLED))
@@ -57,7 +57,7 @@ def test_what_misled_it_passes() -> None:
 
 @pytest.mark.parametrize("threads", [1, 2])
 @pytest.mark.parametrize("kind", ["floats", "halves", "codes"])
-def test_all_orders_give_the_same(kind: str, threads: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_all_orders_give_the_same_results(kind: str, threads: int, monkeypatch: pytest.MonkeyPatch) -> None:
     tried, reads = [], []
     took = OrderTrial.took
 
@@ -83,7 +83,7 @@ def test_all_orders_give_the_same(kind: str, threads: int, monkeypatch: pytest.M
         assert set(tried) == set(ORDERS)
 
 
-def test_a_run_that_failed_does_not_count(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_failed_run_does_not_count(monkeypatch: pytest.MonkeyPatch) -> None:
     reads = []
     monkeypatch.setattr(OrderTrial, "took", lambda self, read, seconds: reads.append(read))
     session = InferenceSession(one_row("codes").SerializeToString())

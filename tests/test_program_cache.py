@@ -1,4 +1,4 @@
-"""Programs that are kept in the user's cache directory: the right one, or none."""
+"""The cache of compiled Programs: it returns the right Program or none."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def model(weight: float = 1, text: str = TEXT) -> onnx.ModelProto:
 
 @pytest.fixture(autouse=True)
 def compiled(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[list[Any]]:
-    """What was compiled, of Programs that are all worth keeping, in a cache of the test's own."""
+    """The compilations, with an empty cache that stores all Programs."""
     monkeypatch.delenv(program_cache.OFF_FOR_ALL, raising=False)
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     monkeypatch.setattr(program_cache, "WORTH", 0)
@@ -72,7 +72,7 @@ def expected(model: Any, x: np.ndarray = X) -> np.ndarray:
 
 
 @pytest.mark.parametrize("given", [Path, lambda path: path.read_bytes()], ids=["path", "bytes"])
-def test_what_was_compiled_is_not_compiled_again(
+def test_a_model_is_compiled_once(
     given: Callable[[Path], Any], path: Path, compiled: list[Any], tmp_path: Path
 ) -> None:
     first, second = InferenceSession(given(path)), InferenceSession(given(path))
@@ -99,12 +99,12 @@ def changed_weight(path: Path) -> None:
 
 
 def changed_scale(path: Path) -> None:
-    """Of the same size, and a constant that kernels have in their code."""
+    """The same size, and a constant that kernels have in their code."""
     onnx.save(model(text=TEXT.replace("{2}", "{3}")), path)
 
 
 @pytest.mark.parametrize("change", [changed_weight, changed_scale])
-def test_a_model_that_changed_is_another(change: Callable[[Path], None], path: Path, compiled: list[Any]) -> None:
+def test_a_changed_model_is_compiled_again(change: Callable[[Path], None], path: Path, compiled: list[Any]) -> None:
     before, size = run(path), path.stat().st_size
     change(path)
     assert path.stat().st_size == size
@@ -130,7 +130,7 @@ def other_weight() -> SessionOptions:
         options(choices={"winograd_tiles": {"": 32}}), other_weight,
     ],
 )  # fmt: skip
-def test_other_options_make_another(other: Callable[[], SessionOptions], path: Path, compiled: list[Any]) -> None:
+def test_other_options_have_another_key(other: Callable[[], SessionOptions], path: Path, compiled: list[Any]) -> None:
     run(path)
     first, second = run(path, other()), run(path, other())
     assert len(compiled) == 2
@@ -138,7 +138,7 @@ def test_other_options_make_another(other: Callable[[], SessionOptions], path: P
     np.testing.assert_array_equal(first, expected(path) + (4 if other is other_weight else 0))
 
 
-def test_values_make_another(tmp_path: Path, compiled: list[Any]) -> None:
+def test_values_have_another_key(tmp_path: Path, compiled: list[Any]) -> None:
     text = """<ir_version: 10, opset_import: ["" : 20]>
       g (float[n, 3] x, int64[k] s) => (float[a, b] y) { y = Reshape (x, s) }"""
     onnx.save(onnx.parser.parse_model(text), tmp_path / "m.onnx")
@@ -150,7 +150,7 @@ def test_values_make_another(tmp_path: Path, compiled: list[Any]) -> None:
     assert len(compiled) == 2
 
 
-def test_host_steps_are_kept(tmp_path: Path, compiled: list[Any]) -> None:
+def test_host_steps_are_cached(tmp_path: Path, compiled: list[Any]) -> None:
     text = """<ir_version: 10, opset_import: ["" : 20]>
       g (string[n] x) => (string[m] y) { y = StringNormalizer <case_change_action = "UPPER"> (x) }"""
     onnx.save(onnx.parser.parse_model(text), tmp_path / "m.onnx")
@@ -160,7 +160,7 @@ def test_host_steps_are_kept(tmp_path: Path, compiled: list[Any]) -> None:
     assert len(compiled) == 1
 
 
-def test_remarks_are_made_again(tmp_path: Path, compiled: list[Any], caplog: pytest.LogCaptureFixture) -> None:
+def test_remarks_are_repeated(tmp_path: Path, compiled: list[Any], caplog: pytest.LogCaptureFixture) -> None:
     onnx.save(model(text=TEXT.replace("float[m, 3] y", "float[m, 7] y")), tmp_path / "m.onnx")
     for _ in range(2):
         InferenceSession(tmp_path / "m.onnx")
@@ -175,7 +175,7 @@ def damage(path: Path) -> None:
 
 
 @pytest.mark.parametrize("harm", [damage, lambda path: path.write_bytes(b""), lambda path: path.write_bytes(b"x" * 99)])
-def test_what_is_damaged_counts_as_absent(
+def test_a_damaged_file_counts_as_absent(
     harm: Callable[[Path], None], path: Path, compiled: list[Any], tmp_path: Path
 ) -> None:
     run(path)
@@ -185,7 +185,7 @@ def test_what_is_damaged_counts_as_absent(
     assert len(compiled) == 2
 
 
-def test_one_under_the_name_of_another_counts_as_absent(path: Path, compiled: list[Any], tmp_path: Path) -> None:
+def test_a_file_under_another_name_counts_as_absent(path: Path, compiled: list[Any], tmp_path: Path) -> None:
     run(path)
     (first,) = kept(tmp_path)
     changed_scale(path)
@@ -226,7 +226,7 @@ def by_operator(monkeypatch: pytest.MonkeyPatch) -> SessionOptions:
 
 
 @pytest.mark.parametrize("off", [by_environment, by_entry, by_size, by_pass, by_operator])
-def test_none_is_kept(
+def test_not_cached(
     off: Callable[[pytest.MonkeyPatch], SessionOptions],
     path: Path, compiled: list[Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
 ) -> None:  # fmt: skip
@@ -240,7 +240,7 @@ def test_none_is_kept(
 
 
 class Own:
-    """A source of a program's own: nobody knows when it gives other bytes."""
+    """A source class of the user: it may return other bytes next time."""
 
     name = ""
 
@@ -251,7 +251,7 @@ class Own:
         return self.path.read_bytes()[offset : offset + size]
 
 
-def test_sources_of_a_program_are_not_taken_for_each_other(path: Path, compiled: list[Any], tmp_path: Path) -> None:
+def test_user_sources_have_no_key(path: Path, compiled: list[Any], tmp_path: Path) -> None:
     text = """<ir_version: 10, opset_import: ["" : 20]>
       g (float[n, 3] x) => (float[a, b] y) { y = Reshape (x, s) }"""
     for shape in ([3, 2], [1, 6]):
@@ -262,7 +262,7 @@ def test_sources_of_a_program_are_not_taken_for_each_other(path: Path, compiled:
     assert len(compiled) == 2 and not kept(tmp_path)
 
 
-def test_an_engine_that_was_replaced_meanwhile_keeps_nothing(
+def test_an_engine_that_was_updated_stores_nothing(
     path: Path, compiled: list[Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     first = max(state[-1] for state in program_cache._engine())
@@ -272,20 +272,20 @@ def test_an_engine_that_was_replaced_meanwhile_keeps_nothing(
         assert len(kept(tmp_path)) == count
 
 
-def test_a_limit_of_code_holds_for_what_is_kept(path: Path, compiled: list[Any]) -> None:
+def test_the_code_limit_applies_to_cached_programs(path: Path, compiled: list[Any]) -> None:
     run(path)
     with pytest.raises(LimitExceeded):
         run(path, SessionOptions(code_size_limit=1))
 
 
-def test_rare_operators_are_the_engines(path: Path, compiled: list[Any]) -> None:
+def test_rare_operators_are_not_user_operators(path: Path, compiled: list[Any]) -> None:
     registry.complete()
     assert not registry.is_extended()
     run(path), run(path)
     assert len(compiled) == 1
 
 
-def test_the_oldest_go(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_oldest_programs_are_deleted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(program_cache, "MOST", 3)
     for n in range(5):
         run(model(weight=n).SerializeToString())
@@ -294,7 +294,7 @@ def test_the_oldest_go(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert len(kept(tmp_path)) == 3
 
 
-def test_a_cache_that_cannot_be_written_is_no_error(path: Path, compiled: list[Any], tmp_path: Path) -> None:
+def test_a_read_only_cache_is_not_an_error(path: Path, compiled: list[Any], tmp_path: Path) -> None:
     (tmp_path / "cache").write_text("a file where the folder should be")
     for _ in range(2):
         np.testing.assert_array_equal(run(path), expected(path))

@@ -1,5 +1,5 @@
-"""Outputs that stay where they are for the next run: caches by IO binding and by OrtValues, against onnxruntime and
-runs that are fed arrays."""
+"""Outputs that stay in linear memory for the next run (KV caches, by IO binding and by OrtValues), compared with
+onnxruntime and with runs that are fed arrays."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ Values = dict[str, Any]
 
 
 def concat() -> onnx.ModelProto:
-    """y = x times the caches; each of the two is longer by x."""
+    """y = x times the caches. Each of the two outputs is a cache with x appended."""
     nodes = [
         helper.make_node("Concat", ["past", "x"], ["present"], axis=2),
         helper.make_node("Concat", ["past_v", "x"], ["present_v"], axis=2),
@@ -44,7 +44,7 @@ CONCAT, DECODER = concat().SerializeToString(), Decoder(TINY, "fp32", empty=Fals
 
 @pytest.fixture
 def copies(monkeypatch: pytest.MonkeyPatch) -> list[ResidentTensor]:
-    """The tensors whose data leave the memory of their run."""
+    """The tensors whose data are copied out."""
     found: list[ResidentTensor] = []
     data = ResidentOutputs.data
 
@@ -62,7 +62,7 @@ def past_of(name: str) -> str:
 
 
 def step(session: Any, given: Mapping[str, Any], package: Any = None) -> Values:
-    """A run by OrtValues."""
+    """A run with OrtValues."""
     of = OrtValue if package is None else package.OrtValue
     values = {n: x if isinstance(x, of) else of.ortvalue_from_numpy(x) for n, x in given.items()}
     found = session.run_with_ort_values([o.name for o in session.get_outputs()], values)
@@ -97,7 +97,7 @@ def first(x: np.ndarray) -> Values:
 
 
 def token(n: int, past: int, items: int = 1) -> Values:
-    """Token n, behind a past of that length, whose caches are left out."""
+    """Feeds for token n after a past of this length, without the caches."""
     given = {k: v for k, v in feeds(TINY, "fp32", 1, past).items() if not k.startswith("past")}
     return {**given, "ids": np.full((items, 1), n % 50), "last": np.full(items, past, np.int32)}
 
@@ -108,7 +108,7 @@ def peer(data: bytes) -> Any:
 
 @pytest.mark.parametrize("threads", [1, 2])
 def test_a_decoder_by_io_binding(copies: list[ResidentTensor], threads: int) -> None:
-    """The loop that onnxruntime's programs have; only what outgrows its buffer is copied."""
+    """The loop that programs for onnxruntime have. Only caches that outgrow their buffers are copied."""
     options = SessionOptions()
     options.intra_op_num_threads = threads
     found = []
@@ -136,8 +136,8 @@ def test_a_decoder_by_io_binding(copies: list[ResidentTensor], threads: int) -> 
 
 
 @pytest.mark.parametrize("items", [1, 3])
-def test_a_history_that_is_kept(items: int, copies: list[ResidentTensor]) -> None:
-    """All presents of all runs are read at the end; each is still what its run made."""
+def test_a_stored_history(items: int, copies: list[ResidentTensor]) -> None:
+    """All presents of all runs are read at the end. Each has the values of its run."""
     session, other = InferenceSession(CONCAT), InferenceSession(CONCAT)
     outputs, wanted = step(session, first(row(0, 3, items))), by_arrays(other, first(row(0, 3, items)))
     history = [(outputs, wanted)]
@@ -151,8 +151,8 @@ def test_a_history_that_is_kept(items: int, copies: list[ResidentTensor]) -> Non
         near(got, want)
 
 
-def test_a_run_that_goes_back() -> None:
-    """An earlier present is fed once more; what came behind it stays what it was."""
+def test_an_earlier_present_is_fed_again() -> None:
+    """Later presents stay as they were."""
     session, other = InferenceSession(CONCAT), InferenceSession(CONCAT)
     root = step(session, first(row(0, 9)))
     root = step(session, {**caches(root), "x": row(1)})
@@ -168,7 +168,7 @@ def test_a_run_that_goes_back() -> None:
         near(got, want)
 
 
-def test_data_that_were_changed() -> None:
+def test_changed_data() -> None:
     session, other = InferenceSession(CONCAT), InferenceSession(CONCAT)
     outputs = step(session, first(row(0, 3)))
     outputs["present"].numpy()[0, 1, 2] = 7
@@ -178,7 +178,7 @@ def test_data_that_were_changed() -> None:
     near(step(session, {**caches(outputs), "x": row(1)}), wanted)
 
 
-def test_caches_in_each_others_place() -> None:
+def test_swapped_caches() -> None:
     session, other = InferenceSession(CONCAT), InferenceSession(CONCAT)
     outputs = step(session, first(row(0, 3)))
     outputs = step(session, {**caches(outputs), "x": row(1)})
@@ -200,7 +200,7 @@ OUTSIDE: dict[str, Callable[[InferenceSession], Any]] = {
 
 
 @pytest.mark.parametrize("between", OUTSIDE)
-def test_what_comes_between(between: str) -> None:
+def test_other_work_between_two_runs(between: str) -> None:
     session, other = InferenceSession(CONCAT), InferenceSession(CONCAT)
     outputs, wanted = step(session, first(row(0, 3))), by_arrays(other, first(row(0, 3)))
     outputs = step(session, {**caches(outputs), "x": row(1)})
@@ -210,7 +210,7 @@ def test_what_comes_between(between: str) -> None:
     near(outputs, wanted)
 
 
-def test_another_session_and_none() -> None:
+def test_another_session_and_a_closed_one() -> None:
     session, other = InferenceSession(CONCAT), InferenceSession(CONCAT)
     outputs, wanted = step(session, first(row(0, 3))), by_arrays(other, first(row(0, 3)))
     more = step(other, {**caches(outputs), "x": row(1)})
@@ -221,7 +221,7 @@ def test_another_session_and_none() -> None:
     near(outputs, wanted)
 
 
-def test_a_run_that_is_stopped_leaves_its_feeds() -> None:
+def test_a_stopped_run_does_not_change_its_feeds() -> None:
     session, other, stop = InferenceSession(CONCAT), InferenceSession(CONCAT), RunOptions()
     outputs, wanted = step(session, first(row(0, 3))), by_arrays(other, first(row(0, 3)))
     outputs = step(session, {**caches(outputs), "x": row(1)})
@@ -254,7 +254,7 @@ def test_threads_with_a_cache_each() -> None:
         near(outputs, wanted)
 
 
-# ── new keys that lie among those of the past ────────────────────────────────────────────────────────────────────────
+# ── new keys among those of the past ─────────────────────────────────────────────────────────────────────────────────
 
 
 def prompt(items: int, past: int) -> Values:
@@ -264,8 +264,8 @@ def prompt(items: int, past: int) -> Values:
 
 
 @pytest.mark.parametrize("lasts", [[5, 5], [5, 3], [4, 4], [3]], ids=str)
-def test_a_past_that_is_written_into(lasts: list[int]) -> None:
-    """Items of different lengths, and caches that are longer than their keys: the past of 5 is still as it was."""
+def test_a_past_that_the_run_overwrites(lasts: list[int]) -> None:
+    """Items of different lengths, and caches with more places than keys: the past of 5 keys does not change."""
     session, other = InferenceSession(DECODER), InferenceSession(DECODER)
     items = len(lasts)
     outputs, wanted = step(session, prompt(items, 4)), by_arrays(other, prompt(items, 4))
@@ -278,9 +278,9 @@ def test_a_past_that_is_written_into(lasts: list[int]) -> None:
     near(outputs, wanted)
 
 
-def test_new_keys_that_are_not_the_last(copies: list[ResidentTensor]) -> None:
-    """seqlens_k says 3 where total_sequence_length says 6: who asks for the past that was written over is told, and
-    later ones are copied before."""
+def test_new_keys_that_are_not_last(copies: list[ResidentTensor]) -> None:
+    """seqlens_k is 3 and total_sequence_length 6: reading the overwritten past is an error, and later ones are copied
+    before the run."""
     session, other = InferenceSession(DECODER), InferenceSession(DECODER)
     outputs = step(session, {**caches(step(session, prompt(1, 4))), **token(1, 4)})
     wanted = by_arrays(other, {**caches(by_arrays(other, prompt(1, 4))), **token(1, 4)})
@@ -295,11 +295,12 @@ def test_new_keys_that_are_not_the_last(copies: list[ResidentTensor]) -> None:
     near(outputs, wanted)
 
 
-# ── caches in buffers of their largest size ──────────────────────────────────────────────────────────────────────────
+# ── preallocated caches ──────────────────────────────────────────────────────────────────────────────────────────────
 
 
 def decoded(session: Any, package: Any, change: int) -> tuple[list[np.ndarray], Values]:
-    """Tokens by a binding whose presents are its pasts, of 24 places; a key is changed after token `change`."""
+    """Tokens by a binding with the same buffers of 24 places as pasts and presents. The program changes a key after
+    token `change`."""
     places = feeds(TINY, "fp32", 1, 24)["past.0.key"].shape
     names = [o.name for o in session.get_outputs()]
     buffers = {
@@ -326,8 +327,8 @@ def decoded(session: Any, package: Any, change: int) -> tuple[list[np.ndarray], 
 
 
 @pytest.mark.parametrize("change", [-1, 0, 5])
-def test_presents_that_are_pasts(change: int, copies: list[ResidentTensor]) -> None:
-    """Nothing leaves the run's memory but what is looked at."""
+def test_a_binding_with_the_same_pasts_and_presents(change: int, copies: list[ResidentTensor]) -> None:
+    """Only data that the program reads are copied out."""
     (logits, caches_), (wanted, others) = (
         decoded(InferenceSession(DECODER), pyruntime, change),
         decoded(peer(DECODER), onnxruntime, change),
@@ -337,16 +338,16 @@ def test_presents_that_are_pasts(change: int, copies: list[ResidentTensor]) -> N
     assert len(copies) == 2 * TINY.layers
 
 
-def test_presents_that_are_pasts_twice() -> None:
-    """In one session, one behind the other."""
+def test_two_bindings_with_the_same_pasts_and_presents() -> None:
+    """In one session, one after the other."""
     session = InferenceSession(DECODER)
     (logits, caches_), (again, others) = (decoded(session, pyruntime, -1) for _ in range(2))
     np.testing.assert_array_equal(logits, again)
     near(caches_, others)
 
 
-def test_a_value_that_was_seen_is_written_to() -> None:
-    """An array that somebody has is the memory of the value, also after runs."""
+def test_a_value_with_an_array_is_written_to() -> None:
+    """The array of an OrtValue is its memory, also after runs."""
     session = InferenceSession(DECODER)
     seen = OrtValue.ortvalue_from_shape_and_type(feeds(TINY, "fp32", 1, 24)["past.0.key"].shape, np.float32)
     array, binding = seen.numpy(), session.io_binding()

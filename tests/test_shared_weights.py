@@ -1,4 +1,4 @@
-"""Sessions of one model in one process: weights are in RAM once, and each session is its own all the same."""
+"""Sessions of one model in one process share the memory of the weights and nothing else."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def made(weight: np.ndarray, op: str = "Relu") -> onnx.ModelProto:
 
 @pytest.fixture
 def siblings(monkeypatch: pytest.MonkeyPatch) -> list[Executor]:
-    """Executors that were made of others."""
+    """Executors that share the weights of others."""
     found: list[Executor] = []
     real = Executor.sibling
 
@@ -63,7 +63,7 @@ def path(tmp_path: Path) -> Path:
 
 
 @pytest.mark.parametrize("way", ["path", "bytes", "external", "program"])
-def test_the_second_session_takes_the_weights(way: str, path: Path, siblings: list[Executor]) -> None:
+def test_the_second_session_shares_the_weights(way: str, path: Path, siblings: list[Executor]) -> None:
     model: Any = path
     if way == "bytes":
         model = path.read_bytes()
@@ -84,7 +84,7 @@ def test_the_second_session_takes_the_weights(way: str, path: Path, siblings: li
     right(third, weights(0))
 
 
-def test_what_is_not_the_same(path: Path, siblings: list[Executor]) -> None:
+def test_different_models_share_nothing(path: Path, siblings: list[Executor]) -> None:
     first = InferenceSession(path)
     options = [SessionOptions() for _ in range(3)]
     options[0].intra_op_num_threads, options[1].memory_limit = 2, 1 << 29
@@ -111,8 +111,8 @@ def test_a_file_that_changed(path: Path, siblings: list[Executor]) -> None:
     right(first, weights(0))
 
 
-def test_a_file_that_was_written_into(path: Path, siblings: list[Executor]) -> None:
-    """Whoever restores its time of change, as copying tools do."""
+def test_a_file_changed_in_place(path: Path, siblings: list[Executor]) -> None:
+    """Even if its modification time is restored, as copying tools do."""
     first, when = InferenceSession(path), path.stat()
     with open(path, "r+b") as file:
         file.write(made(weights(5)).SerializeToString())
@@ -121,7 +121,7 @@ def test_a_file_that_was_written_into(path: Path, siblings: list[Executor]) -> N
     assert not siblings and first
 
 
-def test_a_buffer_that_was_written_into(path: Path, siblings: list[Executor]) -> None:
+def test_a_buffer_changed_in_place(path: Path, siblings: list[Executor]) -> None:
     model = bytearray(path.read_bytes())
     first = InferenceSession(model)
     model[:] = made(weights(5)).SerializeToString()
@@ -130,8 +130,8 @@ def test_a_buffer_that_was_written_into(path: Path, siblings: list[Executor]) ->
     assert not siblings and first
 
 
-def test_each_is_its_own(path: Path, siblings: list[Executor]) -> None:
-    """What one trims, holds or closes is not the other's."""
+def test_sessions_are_independent(path: Path, siblings: list[Executor]) -> None:
+    """Trimming or closing one, or its outputs in memory, do not affect the other."""
     first, second = InferenceSession(path), InferenceSession(path)
     assert len(siblings) == 1
     large = np.ones((5000, WIDTH), np.float32)
@@ -171,7 +171,7 @@ print(*found)
 
 @pytest.mark.skipif(not Path("/proc/self/smaps_rollup").exists(), reason="the system does not tell")
 def test_memory_of_one(tmp_path: Path) -> None:
-    """Three sessions of 100 MB of weights: those of one, and little else."""
+    """Three sessions with 100 MB of weights take little more than one."""
     onnx.save(made(weights(0, 5000)), tmp_path / "large.onnx")
     done = subprocess.run([sys.executable, "-c", MEASURED, tmp_path / "large.onnx"], capture_output=True, text=True)
     assert done.returncode == 0, done.stderr

@@ -1,4 +1,4 @@
-"""Runs that are stopped, natively, inside a kernel: by Ctrl-C and by RunOptions.terminate; sessions after os.fork()."""
+"""Native runs that are stopped inside a kernel, by Ctrl-C and by RunOptions.terminate; sessions after os.fork()."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ import pytest
 
 from pyruntime import InferenceSession, RunOptions, SessionOptions, Terminated
 
-SOON = 2.0  # seconds: some 0.03 are seen on a quiet machine; the kernels take ten and more
+SOON = 2.0  # seconds: 0.03 on a quiet machine; the kernels take over ten
 ENDLESS = np.full((5000, 5000), 1 / 5000, np.float32)  # three products of 250 GFLOP
 MODELS = {
     "a product": (
@@ -39,8 +39,8 @@ MODELS = {
 
 @pytest.fixture(autouse=True)
 def _ctrl_c() -> Iterator[None]:
-    """What runs in the background of a shell ignores SIGINT, and so does Python then. And what Python raises while it
-    finalizes garbage, as other tests leave, is lost: https://docs.python.org/3/reference/datamodel.html#object.__del__"""
+    """Background jobs of a shell ignore SIGINT, and so does Python in one. Garbage of other tests is collected first:
+    errors in finalizers are lost, see https://docs.python.org/3/reference/datamodel.html#object.__del__"""
     gc.collect()
     before = signal.signal(signal.SIGINT, signal.default_int_handler)
     yield
@@ -84,14 +84,14 @@ def test_ctrl_c_and_terminate(name: str, threads: int) -> None:
         (lambda: os.kill(os.getpid(), signal.SIGINT), KeyboardInterrupt),
         (lambda: setattr(options, "terminate", True), Terminated),
     ]
-    for _ in range(2):  # a session that was stopped can be stopped again
+    for _ in range(2):  # a stopped session can be stopped again
         for stop, error in ways:
             options.terminate = False
             assert seconds_to_stop(session, x, stop, error, options) < SOON
     assert session.state == "ready"
 
 
-def test_the_session_goes_on() -> None:
+def test_the_session_continues() -> None:
     session = opened("a product", 2)
     small = np.full((4, 4), 0.25, np.float32)
     before = session.memory().peak
@@ -115,7 +115,7 @@ ON_GPU = {
 
 @pytest.mark.parametrize("name", ON_GPU)
 def test_runs_on_the_gpu(name: str) -> None:
-    """Between steps, and between the submissions of one; GPU and session go on."""
+    """They stop between steps, and between the submissions of one. GPU and session continue."""
     session, options = InferenceSession(parsed(ON_GPU[name]), providers=["webgpu"]), RunOptions()
     assert session.explain()["placement"]["webgpu"] > 0
     x = np.full((512, 512), 1 / 512, np.float32)
@@ -129,7 +129,7 @@ def test_runs_on_the_gpu(name: str) -> None:
     for stop, error in ways * 2:
         options.terminate = False
         assert seconds_to_stop(session, x, stop, error, options) < 2 * SOON
-    assert session.explain()["placement"]["webgpu"] > 0  # still
+    assert session.explain()["placement"]["webgpu"] > 0  # the GPU is still in use
     if name == "a step":
         assert session.run(None, {"x": small})[0].shape == (4, 4)
 
