@@ -151,7 +151,7 @@ def test_inspect_names_all_that_is_not_supported(tmp_path: Path, capsys: pytest.
     path.write_bytes(model(nodes, [info("x", [1])], [info("y", [1])]))
     assert main(["inspect", str(path)]) == 2
     out = capsys.readouterr()
-    assert 'Frobnicate "f" (opset 20): operator Frobnicate is not known' in out.out
+    assert 'Frobnicate "f" (opset 20): operator Frobnicate is unknown' in out.out
     assert 'Relu "r" (opset 20): attribute speed is not supported' in out.out and '"n"' not in out.out
     assert out.err.count("\n") == 1
 

@@ -310,7 +310,7 @@ def test_what_the_compiler_refuses_is_told() -> None:
     value = (TensorProto.FLOAT, [2])
     found = inspect(small_models.model(nodes, [("x", *value)], [("y", *value)]).SerializeToString())
     (text,) = found["unsupported"]
-    assert text.startswith('Frobnicate "f" (opset 17): operator Frobnicate is not known')
+    assert text.startswith('Frobnicate "f" (opset 17): operator Frobnicate is unknown')
     assert found["memory"] is None and found["fits"]["here"] is None
     wrong = [helper.make_node("Reshape", ["x", "shape"], ["y"])]
     bad = small_models.model(wrong, [("x", *value)], [("y", *value)], {"shape": np.array([3], np.int64)})

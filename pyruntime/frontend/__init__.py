@@ -1,1 +1,1 @@
-"""From a graph to kernels: operators are traced; sequences and optionals exist at compile time only."""
+"""Lowers a graph to kernels by tracing its operators. Sequences and optionals exist at compile time only."""

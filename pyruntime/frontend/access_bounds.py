@@ -1,4 +1,4 @@
-"""Whether kernels stay inside what they read and write: an operand may be smaller than an operator takes it to be
+"""Bounds checks of affine accesses: an operand may be smaller than its operator assumes
 (docs/design/security-and-limits.md#bounds-of-affine-accesses)."""
 
 from __future__ import annotations
@@ -12,13 +12,13 @@ from pyruntime.ir.expr import Expr, affine, rewrite, walk
 from pyruntime.ir.kernel import Accum, For, Kernel, Let, Loops, Map, Reduce, Set, Stmt, Store, Tensor
 from pyruntime.ir.shape import AnyDim
 
-Extents = dict[Any, AnyDim]  # of indices and of variables that count iterations, by their keys in `affine`
-Finding = tuple[AnyDim, str]  # what must not be 0, for an access to stay inside of its tensor; what to say if it is
+Extents = dict[Any, AnyDim]  # extents of indices and loop variables, by their keys in `affine`
+Check = tuple[AnyDim, str]  # a dim that is 0 if an access is out of bounds, and the message for that case
 
 
-def accesses_to_check(kernel: Kernel) -> Iterator[Finding]:
-    """What must hold for the kernel's loads and stores at affine coordinates. Coordinates that the condition of a
-    `guard` looks at, it keeps inside, as `When` and `While` keep all in them; an index from data is `checked`."""
+def accesses_to_check(kernel: Kernel) -> Iterator[Check]:
+    """The checks of a kernel's loads and stores at affine coordinates. Coordinates in the condition of a `guard`, and
+    all accesses inside `When` and `While`, are taken to be in bounds; an index from data is `checked` at run time."""
     if isinstance(kernel, Loops):
         yield from _statements(kernel.body, {}, {})
     elif isinstance(kernel, (Map, Reduce)):
@@ -26,7 +26,7 @@ def accesses_to_check(kernel: Kernel) -> Iterator[Finding]:
         yield from _loads(kernel.expr, {("index", n): d for n, d in enumerate(extents)}, {}, set())
 
 
-def _statements(body: Sequence[Stmt], extents: Extents, lets: dict[int, Expr]) -> Iterator[Finding]:
+def _statements(body: Sequence[Stmt], extents: Extents, lets: dict[int, Expr]) -> Iterator[Check]:
     seen: set[Any] = set()
     for s in body:
         if isinstance(s, (Let, Set, Accum, Store)):
@@ -39,7 +39,7 @@ def _statements(body: Sequence[Stmt], extents: Extents, lets: dict[int, Expr]) -
             yield from _statements(s.body, {**extents, ("var", s.var): s.extent.value}, lets)
 
 
-def _loads(e: Expr, extents: Extents, lets: dict[int, Expr], seen: set[Any]) -> Iterator[Finding]:
+def _loads(e: Expr, extents: Extents, lets: dict[int, Expr], seen: set[Any]) -> Iterator[Check]:
     todo = [(e, extents)]
     while todo:
         e, free = todo.pop()
@@ -61,7 +61,7 @@ def _loads(e: Expr, extents: Extents, lets: dict[int, Expr], seen: set[Any]) -> 
 
 
 def _follows(at: Expr, free: Extents) -> bool:
-    """Whether the coordinates are indices that run over just as many elements, as most are."""
+    """Whether each coordinate is an index with the extent of its axis, as most are."""
     for c, d in zip(at.args, at.value.shape, strict=True):
         if c.op != "index" or free.get(("index", c.value)) != d:
             return False
@@ -70,8 +70,8 @@ def _follows(at: Expr, free: Extents) -> bool:
 
 def _access(
     t: Tensor, coords: Sequence[Expr], free: Extents, lets: dict[int, Expr], extents: Extents
-) -> Iterator[Finding]:
-    """free: the extents of those variables that no condition narrows."""
+) -> Iterator[Check]:
+    """The checks of one access. free: extents of the variables that no condition restricts."""
     narrowed = len(free) < len(extents)
     for axis, (c, d) in enumerate(zip(coords, t.shape, strict=True)):
         if c.op == "index" and free.get(("index", c.value)) == d or narrowed and c.op == "const":
@@ -92,7 +92,8 @@ def _access(
 def _inside(
     base: AnyDim, terms: tuple[tuple[AnyDim, AnyDim], ...], size: AnyDim, extents: tuple[AnyDim, ...]
 ) -> AnyDim:
-    """Whether base + Σ coefficient · i lies in [0, size) for all i in its extent, or an extent is 0: 0, 1, or a Dim."""
+    """Whether base + Σ coefficient · i is in [0, size) for all i in their extents, or an extent is 0: 0, 1, or a
+    Dim."""
     low = high = base
     for coefficient, extent in terms:
         end = coefficient * (extent - 1)

@@ -1,4 +1,4 @@
-"""What a compilation may take, looked at between nodes, between passes and between kernels."""
+"""Limits of time and code size of a compilation, checked between nodes, passes and kernels."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pyruntime.errors import LimitExceeded
 
 
 class Budget:
-    """Limits of one compilation, which begins now: seconds of time, bytes of generated code."""
+    """Limits of one compilation, which starts now. seconds: time; code: bytes of generated code."""
 
     def __init__(self, seconds: float = math.inf, code: float = math.inf) -> None:
         self.seconds = seconds
@@ -17,7 +17,8 @@ class Budget:
         self._end = time.monotonic() + seconds
 
     def check(self, doing: str, node: str = "", code: int = 0) -> None:
-        """code: bytes so far. Errors: LimitExceeded, with what it was `doing`, for which node."""
+        """Errors: LimitExceeded if a limit is passed. doing, node: the current activity, for the message; code: bytes
+        of code so far."""
         if time.monotonic() > self._end:
             text, hint = f"takes longer than {self.seconds:g} s", "raise the compile time limit, or use a smaller model"
         elif code > self.code:

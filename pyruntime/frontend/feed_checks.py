@@ -1,4 +1,4 @@
-"""What a program sees of a model's inputs and outputs, and whether feeds fit them, whatever holds their elements."""
+"""Describes a model's inputs and outputs to its users, and checks names, types and shapes of feeds."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def _shape(t: Type | None) -> list[int | str | None]:
 
 
 def check_names(given: Iterable[str], types: Mapping[str, Type | None], required: Sequence[str]) -> None:
-    """Errors: InvalidInput for a feed that the model has no input for, or an input that is missing."""
+    """Errors: InvalidInput for a feed that is no input of the model, or a missing input."""
     for name in given:
         if name not in types:
             raise InvalidInput(f'input "{name}" does not exist', hint=f"inputs are {list(required)}")
@@ -54,8 +54,8 @@ def check_names(given: Iterable[str], types: Mapping[str, Type | None], required
 
 
 def check_tensor(name: str, dtype: DType, shape: Sequence[int], t: TensorType) -> None:
-    """Errors: InvalidInput for another element type, rank or extent than the input has. Hints are in onnxruntime's
-    words, as programs look for them: openwakeword-js learns from "Got: 24 Expected: 25" what to feed."""
+    """Errors: InvalidInput if element type, rank or extent differ from the input's. Hints use onnxruntime's words,
+    which some programs parse: openwakeword-js finds its feed's shape in "Got: 24 Expected: 25"."""
     if t.dtype is not None and dtype is not t.dtype:
         hint = f"Actual: ({type_name(TensorType(dtype, None))}) , expected: ({type_name(t)})"
         raise InvalidInput(f'input "{name}" has element type {dtype}, expected {t.dtype}', hint=hint)
@@ -72,7 +72,8 @@ def check_tensor(name: str, dtype: DType, shape: Sequence[int], t: TensorType) -
 
 
 def differing_dims(types: Mapping[str, Type | None], feeds: Mapping[str, Any]) -> dict[str, list[str]]:
-    """Names that dims of several inputs bear whose sizes differ, and the inputs. feeds: anything with a shape."""
+    """Dim names that several inputs share although their sizes differ, each with these inputs. feeds: values with a
+    `shape`."""
     sizes: dict[str, dict[int, str]] = {}
     for name, x in feeds.items():
         t = types[name]

@@ -1,4 +1,5 @@
-"""Runs a traced block with the reference evaluator: slow, obvious, needs no provider. For tests and debugging."""
+"""Runs a traced block with the reference evaluator, without any provider. Slow; for tests, debugging and
+specialisation."""
 
 from __future__ import annotations
 
@@ -20,8 +21,8 @@ Symbols = dict[Symbol, int]
 
 
 class Interpreter:
-    """`weights(leaf)` gives the elements of a weight. Symbols are bound as the run meets them; `guards` as the tracer
-    has them. Errors: ShapeError of a guard as soon as its symbols are bound."""
+    """weights(leaf): the elements of a weight; guards: the tracer's guards. Symbols get their values during the run.
+    Errors: ShapeError of a guard, as soon as its symbols have values."""
 
     def __init__(self, weights: Any, guards: Sequence[tuple[sh.AnyDim, str, str]]) -> None:
         self.weights = weights
@@ -33,7 +34,7 @@ class Interpreter:
         return tuple(sh.evaluate(d, self.symbols) for d in t.shape)
 
     def feed(self, t: Tensor, array: Array) -> None:
-        """Set a feed and bind the symbols that are its dims."""
+        """Set a feed, and the symbols of its dims."""
         for d, n in zip(t.shape, array[0], strict=True):
             self.bind(d, n)
         self.arrays[t.uid] = array

@@ -1,6 +1,7 @@
-"""Maps at the border of a graph: the Program takes and gives tensors; whoever runs it makes them of maps, or maps of
-them. The operators of ai.onnx.ml that take or make maps stand there, where converters of scikit-learn pipelines put
-them; each becomes an Identity. Elsewhere their definitions refuse them.
+"""Maps as inputs and outputs of a graph: the Program has tensors in their place, and the session converts.
+
+Converters of scikit-learn pipelines put operators of ai.onnx.ml that take or make maps at the inputs and outputs of a
+graph. Each becomes an Identity here. Anywhere else in a graph they are unsupported.
 
 Spec: ZipMap, DictVectorizer and CastMap of https://onnx.ai/onnx/operators/#ai-onnx-ml
 """
@@ -20,15 +21,15 @@ _CASTS: dict[str, DType] = {"TO_FLOAT": F32, "TO_INT64": I64, "TO_STRING": STRIN
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """An input in the place of a map, of which `node` makes it: a row of the values of some keys."""
+    """A tensor input in place of a map input. `node` converts the map to a row with the values of some keys."""
 
-    source: str  # the graph's input
+    source: str  # the graph's map input
     kind: MapType
     node: Node
 
     @property
     def keys(self) -> Sequence[Any] | None:
-        """Of the row's places; None for a CastMap, which takes all."""
+        """The key of each column; None for a CastMap, which takes all keys."""
         if self.node.op == "CastMap":
             return None
         found = self.node.attrs.get("string_vocabulary") or self.node.attrs.get("int64_vocabulary") or ()
@@ -37,7 +38,7 @@ class Column:
 
     @property
     def length(self) -> int | None:
-        """Of a CastMap's row, if keys are places in it; None where they are only sorted."""
+        """Length of a CastMap's row if keys are column numbers; None if keys are only sorted."""
         if self.node.op != "CastMap" or self.node.attrs.get("map_form", "DENSE") == "DENSE":
             return None
         found = self.node.attrs.get("max_map", 1)
@@ -58,7 +59,8 @@ class Column:
 
 @dataclass(frozen=True, slots=True)
 class Border:
-    """graph: with tensors in the place of maps; columns: of its inputs; scores: of its outputs, with their ZipMaps."""
+    """graph: with tensors in place of maps; columns: by input, how to make its tensor from a map; scores: by output,
+    the ZipMap that makes maps of its tensor."""
 
     graph: Graph
     columns: dict[str, Column]
@@ -66,14 +68,14 @@ class Border:
 
 
 def classes(node: Node) -> Classes:
-    """What the columns of a ZipMap's scores are called."""
+    """The class labels of a ZipMap's columns."""
     found = node.attrs.get("classlabels_int64s") or node.attrs.get("classlabels_strings") or ()
     assert isinstance(found, (tuple, list))
     return tuple(found)
 
 
 def without_maps(graph: Graph) -> Border:
-    """The graph with tensors in the place of the maps that are its inputs and outputs."""
+    """The graph with tensors in place of the maps among its inputs and outputs."""
     scores, columns = _zip_maps(graph), dict[str, Column]()
     maps = {v.name: v.type for v in graph.inputs if isinstance(v.type, MapType)}
     nodes = []
@@ -96,7 +98,7 @@ def without_maps(graph: Graph) -> Border:
 
 
 def _zip_maps(graph: Graph) -> dict[str, Node]:
-    """The ZipMaps whose results are outputs of the graph and nothing else, by those."""
+    """By output, the ZipMaps whose results are only outputs of the graph."""
     used = {name for node in graph.nodes for name in uses(node)}
     given = {value.name for value in graph.outputs} - used
     found = [node for node in graph.nodes if node.domain == "ai.onnx.ml" and node.op == "ZipMap"]
@@ -104,7 +106,7 @@ def _zip_maps(graph: Graph) -> dict[str, Node]:
 
 
 def _identity(node: Node, source: str) -> Node:
-    """An Identity of `source` in the node's place."""
+    """An Identity of `source` that replaces a node."""
     return replace(node, op="Identity", domain="", opset=13, inputs=(source,), attrs={})
 
 

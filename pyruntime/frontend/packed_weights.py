@@ -1,4 +1,4 @@
-"""Large weights of which several elements share a byte stay as they are: elements are taken out where they are read."""
+"""Large weights whose elements share bytes stay packed: kernels extract elements where they read them."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ PACKED = (I2, U2, I4, U4)
 
 
 def weight_leaf(t: Tracer, weight: Weight, name: str = "") -> Tensor:
-    """The tensor of a weight, of bytes if it is to stay packed."""
+    """The tensor of a weight; a tensor of bytes if it stays packed."""
     if weight.dtype in PACKED and prod(weight.shape) >= LARGE:
         weight = replace(weight, dtype=U8, shape=(weight.size,))
     return t.leaf("weight", weight.shape, weight.dtype, weight, name)
 
 
 def elements_of(t: Tracer, leaf: Tensor, weight: Weight) -> Tensor:
-    """The weight's elements, of its type and shape."""
+    """A tensor with the weight's type and shape, whose elements are extracted from the leaf."""
     if leaf.dtype is weight.dtype:
         return leaf
     node, t.node = t.node, t.node or f'Unpack "{weight.name}"'

@@ -1,8 +1,8 @@
 """The operator table: (domain, name, since) → lowering. The lowering's signature is the operator's schema.
 
-Positional parameters are the inputs (a default of None makes one optional, *xs makes them variadic); keyword-only
-parameters are the attributes, under their ONNX names, required where they have no default, and of the type of their
-annotation or else of their default: a node that gives another one is refused, as the standard has it.
+Positional parameters are the inputs (a default of None makes one optional, *xs makes them variadic). Keyword-only
+parameters are the attributes under their ONNX names; those without a default are required. An attribute must have the
+type of its annotation, or else of its default, as the standard demands.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from __future__ import annotations
 import inspect
 import reprlib
 import sys
-from _thread import RLock  # `threading` would be one more module of a page's start
+from _thread import RLock  # instead of `threading`, which would be one more module to load at a page's start
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
@@ -25,11 +25,11 @@ from pyruntime.onnx.graph import Graph, Weight
 
 Lowering = Callable[..., Any]
 
-# What signatures say of attributes, as the reader gives them, and as errors call them.
+# By annotation of an attribute: the Python types that the reader returns, and the name in errors.
 _KINDS: dict[str, tuple[tuple[type, ...], str]] = {
     "int": ((int,), "an int"),
     "float": ((float,), "a float"),
-    "str": ((str, bytes), "a string"),  # bytes where it is not UTF-8
+    "str": ((str, bytes), "a string"),  # bytes if it is not UTF-8
     "Sequence[int]": ((int,), "ints"),
     "Sequence[float]": ((float,), "floats"),
     "Sequence[str]": ((str, bytes), "strings"),
@@ -40,15 +40,16 @@ _KINDS: dict[str, tuple[tuple[type, ...], str]] = {
 
 @dataclass(frozen=True, slots=True)
 class Schema:
-    """What a lowering's signature says."""
+    """The schema that follows from a lowering's signature."""
 
     attributes: frozenset[str]
     required: frozenset[str]
     min_inputs: int
-    named_inputs: int  # those before a variadic list
+    named_inputs: int  # inputs before the variadic ones
     max_inputs: int | None  # None: variadic
-    kinds: Mapping[str, tuple[str, ...]]  # of attributes: of _KINDS; () is any
-    floats: Mapping[str, float]  # defaults as ONNX has them, in 32 bits: it shows where doubles are computed with
+    kinds: Mapping[str, tuple[str, ...]]  # by attribute: keys of _KINDS; (): any type
+    # defaults of attributes, rounded to 32 bits as in ONNX: float64 arithmetic would show the difference
+    floats: Mapping[str, float]
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,21 +71,21 @@ _HOW = (
 )
 
 _TABLE: dict[tuple[str, str], list[Operator]] = {}
-_LATER: list[str] = []
-_OURS: set[Operator] = set()
-_LOCK = RLock()  # held while families are imported: none sees the half of an operator's versions
+_LAZY_MODULES: list[str] = []
+_BUILT_IN: set[Operator] = set()
+_LOCK = RLock()  # held during imports, so that no thread sees only some of an operator's versions
 
 
-def later(module: str) -> None:
-    """A module that registers operators of its own, imported when one is asked for that is not known. The engine's that
-    are not in such a module are registered."""
-    _LATER.append(module)
-    _OURS.update(_all())
+def register_lazily(module: str) -> None:
+    """Register a module of operators that is imported when an unknown operator is looked up. Call this after all
+    modules that are not lazy are imported: their operators then count as built in."""
+    _LAZY_MODULES.append(module)
+    _BUILT_IN.update(_all())
 
 
 def is_extended() -> bool:
-    """Whether there are operators that are not the engine's."""
-    return not _OURS.issuperset(_all())
+    """Whether users have registered operators."""
+    return not _BUILT_IN.issuperset(_all())
 
 
 def _all() -> set[Operator]:
@@ -92,11 +93,11 @@ def _all() -> set[Operator]:
 
 
 def complete() -> None:
-    """Import what was put off; all of it or, where that fails or is interrupted, nothing."""
+    """Import all lazy modules, or none if an import fails or is interrupted."""
     with _LOCK:
-        for module in _LATER:
+        for module in _LAZY_MODULES:
             _import(module)
-        _LATER.clear()
+        _LAZY_MODULES.clear()
 
 
 def _import(module: str) -> None:
@@ -105,7 +106,7 @@ def _import(module: str) -> None:
         ours = not is_extended()
         import_module(module)
         if ours:
-            _OURS.update(_all())
+            _BUILT_IN.update(_all())
     except BaseException:
         _TABLE.clear()
         _TABLE.update(before)
@@ -119,12 +120,12 @@ def _import(module: str) -> None:
 
 
 def op(name: str, *, since: int = 1, domain: str = "", replaces: bool = False) -> Callable[[Lowering], Lowering]:
-    """Register a lowering as the meaning of an operator from opset `since` on.
+    """Register a lowering as the definition of an operator from opset `since` on.
 
-    It is called as lowering(t, *inputs, **attributes) with a Tracer and Tensors (None for an absent optional input)
-    and returns a Tensor, or a tuple of them (None for an output that is not wanted).
-    `replaces`: it takes the place of the meaning that is registered from this very opset on.
-    Errors: InvalidInput for a second meaning that does not say so, and for one that says so and is the first."""
+    The compiler calls lowering(t, *inputs, **attributes) with a Tracer and Tensors (None for an absent optional input).
+    It returns a Tensor, or a tuple of Tensors (None for an output that the graph does not use).
+    replaces: replace the definition that is registered from the same opset on
+    Errors: InvalidInput for a second definition without `replaces`, or for `replaces` without a first one."""
 
     def register(fn: Lowering) -> Lowering:
         _add(Operator(name, domain, since, fn), replaces)
@@ -139,9 +140,9 @@ def _add(operator: Operator, replaces: bool) -> None:
     others = [v for v in versions if v.since != operator.since]
     what = f"operator {_spelled(operator.domain, operator.name)} from opset {operator.since} on"
     if len(others) < len(versions) and not replaces:
-        raise InvalidInput(f"{what} is defined already", hint="say replaces=True to put this meaning in its place")
+        raise InvalidInput(f"{what} is defined already", hint="pass replaces=True to replace this definition")
     if len(others) == len(versions) and replaces:
-        raise InvalidInput(f"{what} is not defined, so nothing is replaced", hint="say since= as the first one does")
+        raise InvalidInput(f"{what} is not defined, so nothing is replaced", hint="pass its since=")
     _TABLE[operator.domain, operator.name] = sorted([*others, operator], key=lambda v: v.since)
 
 
@@ -155,7 +156,8 @@ def _spelled(domain: str, name: str) -> str:
 
 @cache
 def _schema(fn: Lowering) -> Schema:
-    """Read when an operator is first met: for all 320 it would be some 40 ms of a start in a browser."""
+    """The schema of a lowering, computed when its operator is first used: for all 320 operators it would add 40 ms to a
+    start in a browser."""
     parameters = list(inspect.signature(fn).parameters.values())[1:]
     inputs = [p for p in parameters if p.kind is p.POSITIONAL_OR_KEYWORD]
     attributes = [p for p in parameters if p.kind is p.KEYWORD_ONLY]
@@ -172,7 +174,7 @@ def _schema(fn: Lowering) -> Schema:
 
 
 def _kinds(attribute: inspect.Parameter) -> tuple[str, ...]:
-    """What an attribute may be; nothing where the signature does not say."""
+    """Keys of _KINDS for an attribute; () if the signature does not tell its type."""
     said = attribute.annotation
     if said is attribute.empty:
         said = type(attribute.default)
@@ -188,7 +190,7 @@ def _fits(value: object, kind: str) -> bool:
 
 
 def elementwise(name: str, *, since: int = 1, domain: str = "", expr: Expr, replaces: bool = False) -> None:
-    """An operator that is one broadcasting expression of X, Y, Z, W; otherwise as `op`."""
+    """Register an operator that is one broadcasting expression of X, Y, Z, W. Otherwise like `op`."""
     arity = 1 + max(e.value for e in walk(expr) if e.op == "arg")
     names = ("x", "y", "z", "w")[:arity]
 
@@ -202,8 +204,8 @@ def elementwise(name: str, *, since: int = 1, domain: str = "", expr: Expr, repl
 
 
 def find(domain: str, name: str, opset: int, node: str = "") -> Operator:
-    """The meaning in force at an opset. An opset newer than the last change of an operator falls through to it;
-    those that are newer than all we know were refused by the reader (`NEWEST_OPSETS`)."""
+    """The definition of an operator at an opset: the newest one that is not newer than the opset. The reader has
+    refused opsets beyond `NEWEST_OPSETS`."""
     domain = _plain(domain)
     with _LOCK:
         if (domain, name) not in _TABLE:
@@ -211,7 +213,7 @@ def find(domain: str, name: str, opset: int, node: str = "") -> Operator:
         versions = _TABLE.get((domain, name))
     where = _spelled(domain, name)
     if not versions:
-        raise UnsupportedOp(f"operator {where} is not known", node=node, hint=_HOW)
+        raise UnsupportedOp(f"operator {where} is unknown", node=node, hint=_HOW)
     found = [v for v in versions if v.since <= opset]
     if not found:
         raise UnsupportedOp(f"operator {where} exists from opset {versions[0].since} on", node=node)
@@ -219,7 +221,7 @@ def find(domain: str, name: str, opset: int, node: str = "") -> Operator:
 
 
 def check(operator: Operator, args: Sequence[object], attrs: Mapping[str, object], node: str) -> None:
-    """Refuse attributes and inputs that the schema does not have. args: None where absent."""
+    """Check a node's attributes and inputs (None if absent) against the schema. Errors: UnsupportedOp, InvalidModel."""
     schema = operator.schema
     names, count = attrs.keys(), len(args)
     if not names <= schema.attributes:
@@ -229,11 +231,11 @@ def check(operator: Operator, args: Sequence[object], attrs: Mapping[str, object
     if count < schema.min_inputs or schema.max_inputs is not None and count > schema.max_inputs:
         raise UnsupportedOp(f"takes {schema.min_inputs} to {schema.max_inputs} inputs, has {count}", node=node)
     if any(x is None for x in args[schema.named_inputs :]):
-        raise InvalidModel("an input in the midst of a list of them is absent", node=node)
+        raise InvalidModel("an input inside a variadic list is absent", node=node)
 
 
 def check_kinds(operator: Operator, attrs: Mapping[str, object], node: str) -> None:
-    """Refuse attributes of another type than the signature says: a float where it has an int would be cut off."""
+    """Check the types of attributes: an int parameter would truncate a float. Errors: InvalidModel."""
     allowed = operator.schema.kinds
     for name, value in attrs.items():
         kinds = allowed[name]
@@ -243,6 +245,6 @@ def check_kinds(operator: Operator, attrs: Mapping[str, object], node: str) -> N
 
 
 def table() -> Mapping[tuple[str, str], list[Operator]]:
-    """All of them."""
+    """The definitions of all operators, by (domain, name)."""
     complete()
     return _TABLE

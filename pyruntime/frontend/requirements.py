@@ -1,5 +1,4 @@
-"""What operators require of their operands: refused when they are traced, or, where dims are open, when these are
-bound."""
+"""Requirements of operators on their operands: checked during tracing, or at run time if they depend on symbols."""
 
 from __future__ import annotations
 
@@ -14,28 +13,28 @@ from pyruntime.ir.shape import AnyDim, Dim
 
 
 class Requirements:
-    """The part of the Tracer that refuses. Every method may raise a ShapeError that names the node."""
+    """The part of the Tracer that checks operands. Every method may raise a ShapeError with the node."""
 
     def __init__(self) -> None:
-        # (dim that must not be 0, message, node): checked when shapes are bound
+        # (dim that must not be 0, message, node): the executor checks it when symbols have values
         self.guards: list[tuple[AnyDim, str, str]] = []
         self.node = ""
 
     def require_broadcasts(self, d: AnyDim, full: AnyDim) -> None:
-        """Refuse a dim that broadcasting does not make `full`."""
+        """Require that broadcasting turns d into `full`."""
         if d != full:
             fits = sh.maximum(sh.compare("eq", d, 1), sh.compare("eq", d, full))
             self.require(fits, f"dims {d} and {full} do not broadcast")
 
     def require(self, condition: AnyDim, message: str) -> None:
-        """Refuse shapes for which `condition` is 0: now if it is known, else when they are bound."""
+        """Refuse shapes for which `condition` is 0: now if it is known, else at run time."""
         if isinstance(condition, Dim):
             self.guards.append((condition, message, self.node))
         elif not condition:
             raise ShapeError(message, node=self.node)
 
     def divided(self, d: AnyDim, by: AnyDim, what: str) -> AnyDim:
-        """How often `by` goes into d; refused unless that is whole. what: for people, "channels into groups"."""
+        """d / by, which must be an integer. what: for the message, such as "channels into groups"."""
         out = sh.floordiv(d, by)
         self.require_equal(out * by, d, f"{by} do not divide {d} {what}")
         return out
@@ -45,7 +44,7 @@ class Requirements:
             self.require(sh.compare("eq", a, b), f"{message}: {a} and {b}")
 
     def require_shape(self, name: str, x: Tensor | None, shape: Sequence[AnyDim]) -> None:
-        """Refuse an operand of another shape; an absent one has any."""
+        """Require a shape of an operand, unless it is absent."""
         if x is None:
             return
         wanted = f"({', '.join(map(str, shape))})"
@@ -54,11 +53,10 @@ class Requirements:
             self.require_equal(d, want, f"{name} must have the shape {wanted}")
 
     def checked_index(self, i: Expr, extent: AnyDim, from_end: bool = False) -> Expr:
-        """An index that comes from data, as an int32 that lies in [0, extent); `from_end`: -1 is the last.
+        """An index from data (of any integer type) as an int32 in [0, extent). from_end: -1 means the last element.
 
-        Every load or store at such an index goes through here, for an integer of any type, whatever its value. An index
-        out of range ends the run with an ExecutionError; where it is not used (the side of a `guard`, no iteration) it
-        is not looked at, but both sides of a `select` are."""
+        Every load or store at such an index must use this. An index out of range ends the run with an ExecutionError.
+        An index in a side of a `guard` that is not evaluated is not checked; in a `select` both sides are."""
         some = sh.compare("lt", 0, extent)
         for t in tensors_in(i):
             some = sh.maximum(some, sh.compare("eq", sh.size(t.shape), 0))
@@ -71,18 +69,18 @@ class Requirements:
         return axis + rank if axis < 0 else axis
 
     def axes(self, axes: Sequence[int], rank: int) -> list[int]:
-        """Normalised and sorted; none may repeat."""
+        """The axes as non-negative numbers, sorted. None may repeat."""
         return sorted(self.ordered_axes(axes, rank))
 
     def ordered_axes(self, axes: Sequence[int], rank: int) -> list[int]:
-        """Normalised; none may repeat."""
+        """The axes as non-negative numbers. None may repeat."""
         out = [self.axis(int(a), rank) for a in axes]
         if len(set(out)) != len(out):
             raise ShapeError(f"axes {list(axes)} repeat", node=self.node)
         return out
 
     def entries(self, name: str, values: Sequence[Any], count: int) -> Sequence[Any]:
-        """The values, of which there must be `count`."""
+        """The values. Their number must be `count`."""
         if len(values) != count:
             raise ShapeError(f"{name} has {len(values)} entries, not {count}", node=self.node)
         return values

@@ -1,4 +1,4 @@
-"""Values at compile time that are not tensors: sequences, and optionals that hold nothing."""
+"""Compile-time values that are not tensors: sequences and empty optionals."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from pyruntime.ir.kernel import Tensor
 
 @dataclass(frozen=True, slots=True)
 class SequenceValue:
-    """A sequence at compile time: its length is known, its items are values. An optional is its item, or `NOTHING`."""
+    """A sequence of values of known length. An optional is represented by its item, or by `NOTHING`."""
 
     items: tuple[Any, ...]
     dtype: DType | None = None
@@ -28,7 +28,7 @@ NOTHING = Nothing()
 
 
 def tensors_of(value: Any) -> list[Tensor]:
-    """The tensors of a value in order."""
+    """The tensors in a value, in order."""
     if isinstance(value, Tensor):
         return [value]
     return [t for i in value.items for t in tensors_of(i)] if isinstance(value, SequenceValue) else []

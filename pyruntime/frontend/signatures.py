@@ -1,5 +1,5 @@
-"""What the standard, and onnxruntime of its own operators, say of a node's inputs and outputs (how many, of which
-types, which are of one type), checked before a lowering runs. Of users' own operators nothing is known."""
+"""Checks a node's inputs and outputs (their number, their types, and which types must be equal) against the schemas of
+the standard and of onnxruntime before its lowering runs. Operators of users are not checked."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ _NAMES = {letter: d.name for d, letter in _LETTERS.items()} | {"s": "a sequence"
 
 @dataclass(frozen=True, slots=True)
 class Parameter:
-    """One input: the type variable that it shares with others ("" if with none), letters of the types that it may
-    have, and whether it may be absent."""
+    """An input. variable: the type variable that it shares with other inputs, or ""; types: letters of the allowed
+    types; optional: whether it may be absent."""
 
     variable: str
     types: str
@@ -31,8 +31,10 @@ class Parameter:
 
 @dataclass(frozen=True, slots=True)
 class Signature:
-    """Numbers of inputs and outputs (None: any), and the inputs; the last stands for all that follow it. result:
-    letters of the types among which an attribute chooses that of the first output; "" if none does."""
+    """least, most, outputs: numbers of inputs and outputs (None: any)
+    parameters: the inputs; the last one applies to all further inputs
+    result: letters of the types that an attribute may choose for the first output; "" if none does
+    """
 
     least: int
     most: int | None
@@ -49,7 +51,7 @@ def _table() -> dict[tuple[str, str], str]:
 
 @cache
 def signature(domain: str, name: str, opset: int) -> Signature | None:
-    """The signature in force at an opset; None for operators that are neither the standard's nor onnxruntime's."""
+    """The signature at an opset; None for operators that are neither the standard's nor onnxruntime's."""
     versions = [v.split(":") for v in _table().get((domain, name), "").split()]
     found = [v for v in versions if int(v[0]) <= opset]
     if not found:
@@ -68,9 +70,9 @@ def signature(domain: str, name: str, opset: int) -> Signature | None:
 
 
 def check_inputs(found: Signature, names: Sequence[str], args: Sequence[Any], outputs: int, node: str) -> None:
-    """Refuse a node whose inputs (`args`, None where absent, called `names`) do not fit its operator's signature.
+    """Check a node's inputs (args: None if absent; names: their names) against its operator's signature.
 
-    Errors: InvalidModel naming the input, its type and those that are allowed."""
+    Errors: InvalidModel with the input, its type and the allowed ones."""
     if len(names) < found.least or found.most is not None and len(args) > found.most:
         most = "or more" if found.most is None else f"to {found.most}"
         count = f"{found.least}" if found.least == found.most else f"{found.least} {most}"
@@ -93,12 +95,12 @@ def check_inputs(found: Signature, names: Sequence[str], args: Sequence[Any], ou
 
 
 def check_result(found: Signature, x: Any, node: str) -> None:
-    """Refuse a result of a type that an attribute may not choose: windows of strings, say. Errors: InvalidModel."""
+    """Check a result type that an attribute chooses, such as that of a window. Errors: InvalidModel."""
     if found.result and isinstance(x, Tensor) and _LETTERS[x.dtype] not in found.result:
         raise InvalidModel(f"cannot give {x.dtype}, allowed is {_listed(found.result)}", node=node)
 
 
-# The least that integer attributes of these names may be, whatever operator has them.
+# The least values of integer attributes with these names, in all operators.
 _LEAST = dict.fromkeys(
     """block_size_K blocksize dilations group groups hidden_size kernel_shape max_gram_length min_gram_length num_groups
     num_heads num_outputs num_scan_inputs offset_group output_height output_width pooled_shape q_num_heads size
@@ -106,7 +108,7 @@ _LEAST = dict.fromkeys(
 ) | dict.fromkeys(["block_size", "kv_num_heads", "max_skip_count", "sampling_ratio", "sample_size"], 0)  # fmt: skip
 
 
-# 0 or 1: of other numbers runtimes take some for the one, some for the other.
+# Attributes that must be 0 or 1: runtimes differ in how they read other numbers.
 _FLAGS = set(
     """align_corners allowzero antialias broadcast causal ceil_mode center_point_box count_include_pad custom
     detect_negative detect_positive do_rotary early_stopping exclude_outside exclusive fmod input_forget interleaved
@@ -118,7 +120,7 @@ _FLAGS = set(
 
 
 def check_attributes(attrs: Mapping[str, object], node: str) -> None:
-    """Refuse numbers that no operator has a meaning for: a stride of 0, say. Errors: ShapeError."""
+    """Check values of integer attributes, such as strides, which must be positive. Errors: ShapeError."""
     for name in attrs.keys() & _FLAGS:
         if attrs[name] not in (0, 1):
             raise ShapeError(f"{name} is {attrs[name]}, must be 0 or 1", node=node)
@@ -131,7 +133,7 @@ def check_attributes(attrs: Mapping[str, object], node: str) -> None:
 
 
 def _check_type(p: Parameter, name: str, x: Any, node: str) -> None:
-    if "o" in p.types:  # an optional, which at compile time is what it holds
+    if "o" in p.types:  # an optional, which is represented by its item
         return
     is_ = "an empty optional" if isinstance(x, Nothing) else "a sequence" if isinstance(x, SequenceValue) else ""
     letter = "s" if isinstance(x, SequenceValue) else _LETTERS[x.dtype] if isinstance(x, Tensor) else "?"

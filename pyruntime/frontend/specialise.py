@@ -1,4 +1,5 @@
-"""What a program must be compiled for when a value decides structure: see docs/architecture.md, specialisation."""
+"""Specialisation: which values and dims of feeds a Program must be compiled for (docs/architecture.md,
+specialisation)."""
 
 from __future__ import annotations
 
@@ -12,13 +13,13 @@ from pyruntime.ir.dtype import DType
 from pyruntime.ir.symbol import Symbol
 from pyruntime.onnx.graph import Graph, OptionalType, TensorType, Type, Value, uses
 
-# (a graph of one output, what is known of the values inside) -> the output
+# (a graph of one output, known values inside of it) -> the output
 Compute = Callable[[Graph, Mapping[str, TensorSpec]], TensorSpec]
 
 
 @dataclass(frozen=True, slots=True)
 class GivenTensor:
-    """What compiling may ask of a feed; `values` gives its elements in storage layout."""
+    """A feed as compilation sees it. values(): its elements in storage layout."""
 
     dtype: DType
     shape: tuple[int, ...]
@@ -29,14 +30,18 @@ Given = GivenTensor | list[GivenTensor] | None  # a sequence, an empty optional
 
 
 def required(graph: Graph) -> list[Value]:
-    """The inputs that have no value of their own."""
+    """The inputs without a default."""
     return [v for v in graph.inputs if v.name not in graph.weights]
 
 
 @dataclass(slots=True)
 class Needs:
-    """inputs: graph inputs whose values are fixed; inner: other values, computed before compiling; dims: input
-    dims that are fixed."""
+    """What compilation needs to know.
+
+    inputs: names of graph inputs whose values are fixed
+    inner: names of other values, which are computed before compilation
+    dims: dims of inputs that are fixed
+    """
 
     inputs: set[str] = field(default_factory=set)
     inner: set[str] = field(default_factory=set)
@@ -46,7 +51,7 @@ class Needs:
         return bool(self.inputs or self.inner or self.dims)
 
     def add(self, graph: Graph, e: NeedsValue) -> None:
-        """Remember a need. Errors: PyRuntimeError if it was remembered before, so that it cannot be met."""
+        """Add a need. Errors: PyRuntimeError if it was added before, because then knowing the value did not help."""
         before = (len(self.inputs), len(self.inner), len(self.dims))
         names = {v.name for v in graph.inputs}
         if not e.name:
@@ -63,7 +68,7 @@ class Needs:
             raise PyRuntimeError(e.message, node=e.node, hint="this value must be a constant")
 
     def specs(self, graph: Graph, feeds: Mapping[str, Given]) -> dict[str, Spec]:
-        """Specs of these feeds, with the values and dims that are needed."""
+        """Specs of these feeds, with the needed values and dims."""
         types = {v.name: v.type for v in graph.inputs}
         absent = {v.name: None for v in required(graph) if v.name not in feeds}
         return {name: self._spec(name, types[name], feed) for name, feed in feeds.items()} | absent
@@ -82,7 +87,7 @@ class Needs:
         return fix_dims((name,), spec, feed.shape, self.dims)
 
     def inner_values(self, graph: Graph, compute: Compute) -> dict[str, TensorSpec]:
-        """The values inside the graph that are needed, each from the part of the graph before it."""
+        """The needed values inside the graph, each computed from the part of the graph before it."""
         found: dict[str, TensorSpec] = {}
         for name in sorted(self.inner):
             found[name] = compute(replace(graph, outputs=(Value(name, None),)), found)
@@ -90,8 +95,8 @@ class Needs:
 
 
 def small_sources(graph: Graph, name: str) -> set[str]:
-    """The inputs that a value of the main graph follows from, if all are integers or bools of rank 0 or 1 (a sample
-    rate, a flag): then it pays to fix those instead. Else nothing."""
+    """The inputs on which a value of the main graph depends, if all are integers or bools of rank 0 or 1 (a sample
+    rate, a flag), because then fixing them is cheaper than computing the value; else nothing."""
     needed = {name}
     for node in reversed(graph.nodes):
         if not needed.isdisjoint(node.outputs):

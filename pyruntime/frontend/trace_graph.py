@@ -1,4 +1,4 @@
-"""Graph → kernels: takes the nodes in order and lets each operator's lowering record itself on the Tracer."""
+"""Lowers a graph to kernels: calls the lowering of each node's operator, in order, on a Tracer."""
 
 from __future__ import annotations
 
@@ -37,8 +37,8 @@ from pyruntime.onnx.graph import (
 
 @dataclass(frozen=True, slots=True)
 class TensorSpec:
-    """What a feed is: dims may be names that the model gives or None (a symbol of its own). `value` fixes a feed's
-    elements, so that the program is compiled for them."""
+    """A tensor feed. dims: ints, names of dims, or None (a symbol of its own); value: elements for which the Program is
+    compiled, or None."""
 
     dtype: DType
     dims: tuple[int | str | None, ...]
@@ -54,12 +54,12 @@ class SequenceSpec:
 Spec = TensorSpec | SequenceSpec | None  # None: an empty optional
 
 
-Path = tuple[str, *tuple[int, ...]]  # an input's name, and in a sequence the item's number
+Path = tuple[str, *tuple[int, ...]]  # an input's name, and the item's number if it is a sequence
 
 
 @dataclass(slots=True)
 class Feed:
-    """One tensor that `run` passes in; `tensor` is the buffer where that has room for more."""
+    """One tensor that a run passes in. tensor: the whole buffer if that has capacity for more (room)."""
 
     path: Path
     tensor: Tensor
@@ -69,9 +69,13 @@ class Feed:
 
 @dataclass(slots=True)
 class TracedGraph:
-    """What tracing gives: the block, its feeds, and the value of each graph output (Tensor, SequenceValue or NOTHING);
-    `values` are all of the main graph by name, `known` the uids of tensors whose elements are known at compile time;
-    `rooms`: of outputs that are a part of their buffer, by uid."""
+    """The result of tracing.
+
+    outputs: the value of each graph output (Tensor, SequenceValue or NOTHING)
+    values: all values of the main graph by name
+    known: uids of tensors whose elements are known at compile time
+    rooms: by uid, outputs whose buffers have capacity for more
+    """
 
     block: Block
     feeds: list[Feed]
@@ -83,7 +87,7 @@ class TracedGraph:
 
 
 def declared_specs(inputs: Sequence[Value]) -> dict[str, Spec] | None:
-    """What inputs are compiled for by their types alone; None where one does not say its rank or length."""
+    """The specs that follow from inputs' types; None if the rank or length of an input is unknown."""
     specs: dict[str, Spec] = {}
     for v in inputs:
         if not (isinstance(v.type, TensorType) and v.type.dtype is not None and v.type.shape is not None):
@@ -99,7 +103,7 @@ def trace_graph(
     constants: Mapping[str, TensorSpec],
     budget: Budget | None = None,
 ) -> TracedGraph:
-    """Trace a graph for feeds of these specs. `constants` gives inner values that the session already computed."""
+    """Trace a graph for feeds of these specs. constants: inner values that the session has computed."""
     t = Tracer(elements)
     feeds: list[Feed] = []
     env: dict[str, Any] = {}
@@ -120,8 +124,8 @@ def trace_graph(
 
 
 def made_outputs(graph: Graph, traced: TracedGraph) -> tuple[tuple[Value, ...], list[str]]:
-    """The graph's outputs with the shapes that nodes make, where the model says less, and where what it says cannot be,
-    as onnxruntime has it; a sentence for each of the latter."""
+    """The graph's outputs with inferred shapes where the model declares less, or declares something impossible (as
+    onnxruntime does); and a sentence for each impossible declaration."""
     shapes = [v.type.shape for v in graph.inputs if isinstance(v.type, TensorType)]
     names = {d for shape in shapes for d in shape or () if isinstance(d, str)}
     outputs: list[Value] = []
@@ -147,7 +151,7 @@ def _may_be(said: Sequence[int | str | None], made: Tensor) -> bool:
 
 
 def symbolic_dims(path: Path, spec: TensorSpec) -> list[int | Symbol]:
-    """The dims of a feed, a symbol for every unknown one."""
+    """The dims of a feed, with a symbol for each unknown one."""
     name, *items = path
     return [
         d if isinstance(d, int) else Symbol(DIM, d) if d else Symbol(AXIS, name, (*items, axis))
@@ -156,7 +160,7 @@ def symbolic_dims(path: Path, spec: TensorSpec) -> list[int | Symbol]:
 
 
 def fix_dims(path: Path, spec: TensorSpec, shape: Sequence[int], fixed: set[Symbol]) -> TensorSpec:
-    """The spec with the dims that are in `fixed` replaced by those of a shape."""
+    """The spec, in which the dims that are in `fixed` have the extents of a shape."""
     dims = zip(symbolic_dims(path, spec), spec.dims, shape, strict=True)
     return replace(spec, dims=tuple(n if symbol in fixed else d for symbol, d, n in dims))
 
@@ -179,7 +183,7 @@ def _feed(t: Tracer, path: Path, spec: Spec, feeds: list[Feed], type_: Type | No
 
 
 def _element_type(type_: Type | None) -> DType | None:
-    """The element type inside of sequences and optionals, if it is known."""
+    """The element type inside sequences and optionals; None if unknown."""
     while isinstance(type_, (SequenceType, OptionalType)):
         type_ = type_.elem
     return type_.dtype if isinstance(type_, TensorType) else None
@@ -192,10 +196,10 @@ class _GraphTracer:
         self.constants = constants
         self.budget = budget
         self.scopes: list[dict[str, Any]] = []
-        self.weights: dict[int, Tensor] = {}  # a graph that is traced twice has one leaf for a weight
+        self.weights: dict[int, Tensor] = {}  # so that a graph that is traced twice has one leaf for each weight
 
     def subgraph(self, graph: Graph, args: Sequence[Any]) -> list[Any]:
-        """Record a nested graph into the current block; outer names stay visible."""
+        """Record a nested graph into the current block. It sees outer names."""
         return self.graph(graph, dict(zip([v.name for v in graph.inputs], args, strict=False)))
 
     def graph(self, graph: Graph, env: dict[str, Any]) -> list[Any]:
@@ -219,7 +223,7 @@ class _GraphTracer:
         if not name:
             return None
         for scope in reversed(self.scopes):
-            if scope is _WALL:
+            if scope is _SCOPE_BARRIER:
                 break
             if name in scope:
                 return scope[name]
@@ -259,7 +263,7 @@ class _GraphTracer:
         operator = registry.find(node.domain, node.op, node.opset, label)
         imported = self.root.opsets.get(node.domain, node.opset)
         if imported != node.opset and registry.find(node.domain, node.op, imported, label) is not operator:
-            # of a function: the standard refuses it, onnxruntime takes the model's meaning
+            # in a function; the standard forbids it, onnxruntime uses the model's opset
             raise InvalidModel(f"means something else by the model's opset {imported}", node=label)
         while args and args[-1] is None:
             args.pop()
@@ -281,7 +285,8 @@ class _GraphTracer:
                 raise NeedsValue("", node=label, symbols=e.symbols) from None
             raise self.t.unsupported(e.message, "write the lowering with select") from e
         except MixedTypes as e:
-            if found is not None and node.domain != "com.microsoft":  # whose schemas tie few: else a bug
+            # its schemas leave many types independent, so that the model may be valid
+            if found is not None and node.domain != "com.microsoft":
                 raise
             raise InvalidModel(f"inputs of types that do not go together: {e}", node=label) from None
         results = results if isinstance(results, (tuple, list)) else (results,)
@@ -293,7 +298,7 @@ class _GraphTracer:
         attrs = {**function.defaults, **node.attrs}
         nodes = [_bind(n, attrs) for n in function.nodes]
         padded = [*args, *[None] * (len(function.inputs) - len(args))]
-        outer, self.scopes = self.scopes, [_WALL]
+        outer, self.scopes = self.scopes, [_SCOPE_BARRIER]
         try:
             return self._run(nodes, dict(zip(function.inputs, padded, strict=False)), function.outputs)
         finally:
@@ -301,17 +306,17 @@ class _GraphTracer:
 
 
 def _shapes(node: Node, args: Sequence[Any]) -> str:
-    """What the errors about shapes show: `x [2, 3], w [N, 5]`. Nothing where dims are expressions too long to help."""
+    """Operands for messages about shapes: `x [2, 3], w [N, 5]`; "" if dims are expressions too long to help."""
     named = [(n, a) for n, a in zip(node.inputs, args, strict=False) if isinstance(a, Tensor)]
     text = ", ".join(f"{name} [{', '.join(map(str, x.shape))}]" for name, x in named)
     return text if len(text) <= 200 else ""
 
 
-_WALL: dict[str, Any] = {}  # a function's body does not see its caller's names
+_SCOPE_BARRIER: dict[str, Any] = {}  # a function's body does not see its caller's names
 
 
 def _bind(node: Node, attrs: Mapping[str, object]) -> Node:
-    """Replace attribute references by the caller's values; a reference to an absent attribute disappears."""
+    """Replace references to attributes by the caller's values. A reference to an absent attribute is removed."""
     bound: dict[str, object] = {}
     for name, v in node.attrs.items():
         if isinstance(v, AttrRef):

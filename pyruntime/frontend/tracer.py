@@ -1,4 +1,4 @@
-"""The Tracer: what a lowering calls to say what an operator means. It records kernels and knows shapes."""
+"""The Tracer: the interface through which lowerings define operators. It records kernels and knows shapes."""
 
 from __future__ import annotations
 
@@ -46,29 +46,30 @@ from pyruntime.ir.symbol import VALUE, Symbol
 
 KNOWN_LIMIT = 4096  # elements; larger tensors are data, not shape arithmetic
 MOST_AXES = 64
-MOST_JOINED = 64  # tensors that one kernel reads to join them
-LARGEST_DIM = 2**31 - 1  # kernels count in int32
+MOST_JOINED = 64  # tensors that a single kernel concatenates
+LARGEST_DIM = 2**31 - 1  # kernels use int32 indices
 
 
 class Tracer(Requirements):
-    """Records the kernels of one program. Dims of shapes are ints or Dims; axes may be negative everywhere.
+    """Records the kernels of one Program. Dims of shapes are ints or Dims. Axes may be negative everywhere.
 
-    `elements(weight)` decodes a weight to Python numbers (given by the front end). `wanted` tells which outputs of
-    the current node are used; `opset` is its opset.
+    elements(weight): decodes a weight to Python numbers
+    wanted: which outputs of the current node the graph uses
+    opset: the opset of the current node
     """
 
     def __init__(self, elements: Callable[[Any], list[Any]]) -> None:
         super().__init__()
         self.block = Block()
-        self.names: dict[int, str] = {}  # of the values of the main graph, by uid
+        self.names: dict[int, str] = {}  # names of values of the main graph, by uid
         self.opset = 0
         self.wanted: tuple[bool, ...] = ()
         self.elements = elements
-        self.subgraph: Callable[[Any, Sequence[Any]], list[Any]] = _no_subgraphs  # set by whoever walks the graph
-        self.depth = 0  # of run-time blocks around the current one
+        self.subgraph: Callable[[Any, Sequence[Any]], list[Any]] = _no_subgraphs  # set by trace_graph
+        self.depth = 0  # number of blocks around the current one
         self._known: dict[int, list[Any] | None] = {}
-        self.fresh: list[Symbol] = []  # symbols that kernels of this program bind
-        self._read: dict[Symbol, Tensor] = {}  # those that are elements of a tensor
+        self.fresh: list[Symbol] = []  # symbols that kernels of this Program bind
+        self._read: dict[Symbol, Tensor] = {}  # for symbols that are elements of a tensor: that tensor
 
     # ── recording ────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -82,7 +83,7 @@ class Tracer(Requirements):
         return kernel.outputs
 
     def _check_shape(self, shape: Sequence[AnyDim]) -> None:
-        """Refuse what no tensor can have. Dims that are known only when shapes are bound the executors check."""
+        """Refuse impossible shapes. Executors check dims that are symbolic here."""
         if len(shape) > MOST_AXES:
             raise UnsupportedOp(f"a tensor of rank {len(shape)}; up to {MOST_AXES} are supported", node=self.node)
         for d in shape:
@@ -90,13 +91,14 @@ class Tracer(Requirements):
                 raise ShapeError(f"a tensor cannot have the shape {list(shape)}", node=self.node)
 
     def _check_accesses(self, kernel: Kernel) -> None:
-        """Refuse shapes for which a kernel would leave the tensors that it reads and writes."""
+        """Require that the kernel's accesses are in bounds."""
         for inside, message in accesses_to_check(kernel):
             self.require(inside, message)
 
     @contextmanager
     def sub_block(self) -> Iterator[Block]:
-        """Record into a block of its own. What is read inside is not known outside: the block may not have run."""
+        """Record into an inner block. Symbols that are read inside are unknown outside, because the block may not
+        run."""
         outer, known = self.block, self._known
         self.block, self._known = Block(), dict(known)
         self.depth += 1
@@ -116,7 +118,7 @@ class Tracer(Requirements):
         return kernel.out
 
     def constant(self, values: Sequence[Any], dtype: DType, shape: Sequence[int] | None = None) -> Tensor:
-        """A constant from Python numbers, row-major; 1-D unless a shape is given."""
+        """A constant from Python numbers, row-major; 1-D without a shape."""
         values = list(values)
         return self.leaf("constant", (len(values),) if shape is None else shape, dtype, values)
 
@@ -124,26 +126,26 @@ class Tracer(Requirements):
         return self.constant([value], dtype, ())
 
     def symbol(self, lower: int | None = 0) -> Symbol:
-        """A fresh symbol, to be bound by a Read, Host or control kernel."""
+        """A new symbol for a Read, Host or control kernel to bind."""
         self.fresh.append(Symbol(VALUE, place=(len(self.fresh) + 1,), lower=lower))
         return self.fresh[-1]
 
     # ── maps and views ───────────────────────────────────────────────────────────────────────────────────────────
 
     def compute(self, shape: Sequence[AnyDim], fn: Callable[..., Scalar], dtype: DType | None = None) -> Tensor:
-        """out[i, j, …] = fn(i, j, …), an expression of the indices."""
+        """out[i, j, …] = fn(i, j, …), an expression over the indices."""
         e = as_expr(fn(*[index(n) for n in range(len(shape))]), dtype)
         return self.add(Map(e), [(shape, dtype or e.dtype)])[0]
 
     def map(self, template: Expr, *xs: Tensor) -> Tensor:
-        """Elementwise with ONNX broadcasting; X, Y, Z, W of the template are the arguments."""
+        """Elementwise with ONNX broadcasting. X, Y, Z, W in the template are the arguments."""
         shape = self.broadcast(*xs)
         return self.add(*self._map(shape, instantiate(template, [self.aligned(x, shape) for x in xs])))[0]
 
     def map_onto(self, template: Expr, x: Tensor, *xs: Tensor) -> Tensor:
-        """`map` whose result has the shape of x: the others may not widen it."""
+        """`map` with a result of x's shape: broadcasting must not enlarge it."""
         y = self.map(template, x, *xs)
-        self.require_shape("what the operands give", y, x.shape)
+        self.require_shape("the result", y, x.shape)
         return y
 
     @staticmethod
@@ -154,7 +156,7 @@ class Tracer(Requirements):
         return broadcast(*[x.shape for x in xs])
 
     def aligned(self, x: Tensor, shape: sh.Shape, axes: Sequence[Expr] | None = None) -> Expr:
-        """x read at the indices of a larger shape, as broadcasting aligns them."""
+        """x, broadcast to a larger shape, at that shape's indices."""
         skip = len(shape) - x.rank
         axes = axes or [index(n) for n in range(len(shape))]
         coords: list[Scalar] = []
@@ -237,7 +239,7 @@ class Tracer(Requirements):
         return self.compute((*xs[0].shape[:axis], ends[-1], *xs[0].shape[axis + 1 :]), body)
 
     def reshape(self, x: Tensor, shape: Sequence[AnyDim]) -> Tensor:
-        """The same elements under another shape; free."""
+        """The same elements with another shape, at no cost."""
         shape = tuple(shape)
         if shape == x.shape:
             return x
@@ -246,7 +248,7 @@ class Tracer(Requirements):
         if same == 1:
             return self._reshaped(x, shape)
         text = f"cannot reshape {list(x.shape)} to {list(shape)}: {sizes[0]} and {sizes[1]}"
-        if len(text) > 160:  # dims that values decide are long expressions; the error tells the values of their symbols
+        if len(text) > 160:  # dims can be long expressions; the error also shows the values of their symbols
             text = f"cannot reshape {list(x.shape)} to a shape of another size"
         self.require(same, text)
         return self._reshaped(x, shape)
@@ -269,7 +271,7 @@ class Tracer(Requirements):
     # ── reductions ───────────────────────────────────────────────────────────────────────────────────────────────
 
     def reduce(self, op: str, x: Tensor, axes: Sequence[int], keepdims: bool = True, of: Expr | None = None) -> Tensor:
-        """Reduce over axes; `of` is a template applied to each element first. See `kernel.Reduce` for op."""
+        """Reduce over axes. of: a template that is applied to each element first; op: see `kernel.Reduce`."""
         gone = self.axes(axes, x.rank)
         kept = [n for n in range(x.rank) if n not in gone]
 
@@ -299,7 +301,7 @@ class Tracer(Requirements):
         body: Callable[..., None],
         scratch: Sequence[tuple[Sequence[AnyDim], DType]] = (),
     ) -> tuple[Tensor, ...]:
-        """A procedure: `body(k, *outputs, *scratch)` writes it on the Builder k."""
+        """A procedure. body(k, *outputs, *scratch) builds its statements with the Builder k."""
         kernel = Loops(name, tuple(args), tuple([self.leaf("scratch", s, d) for s, d in scratch]), [])
         outs = self.add(kernel, outputs)
         k = Builder()
@@ -309,9 +311,11 @@ class Tracer(Requirements):
         return outs
 
     def call(self, routine: str, args: Sequence[Tensor | None], meaning: Tensor, **attrs: Any) -> Tensor:
-        """Name a contraction: `meaning` is the Reduce, Map or Loops just recorded that computes it. A provider that
-        claims the call schedules it by hand from `args` and `attrs`; any other runs the meaning. A name that no
-        provider has is refused when the model is compiled."""
+        """Replace the kernel that was just recorded by a call of a routine.
+
+        meaning: the result of that Reduce, Map or Loops, which defines what the routine computes. A provider that
+        claims the call schedules it by hand from `args` and `attrs`; any other provider runs the definition. The
+        compiler refuses a name that no provider has."""
         kernel = meaning.kernel
         assert self.block.kernels[-1] is kernel and isinstance(kernel, (Map, Reduce, Loops))
         self.block.kernels.pop()
@@ -330,7 +334,7 @@ class Tracer(Requirements):
         outputs: Sequence[tuple[Sequence[AnyDim | None], DType]],
         **attrs: Any,
     ) -> tuple[Tensor, ...]:
-        """Python at run time on whole arrays; a dim None is known only then."""
+        """Call a Python function on whole arrays at run time. A dim None is known only then."""
         binds: list[tuple[int, int, Symbol]] = []
         shapes: list[tuple[Sequence[AnyDim], DType]] = []
         for o, (shape, dtype) in enumerate(outputs):
@@ -347,10 +351,10 @@ class Tracer(Requirements):
     # ── compile-time values ─────────────────────────────────────────────────────────────────────────────────────────
 
     def known(self, x: Tensor) -> list[Any] | None:
-        """The elements of x if they follow from constants and dims: ints (or Dims), floats, bools; else None."""
+        """The elements of x if they depend only on constants and dims: ints (or Dims), floats, bools; else None."""
         todo = [x]
-        while todo:  # a chain may be longer than Python's calls may be deep
-            operand = None if todo[-1].uid in self._known else self._asked_first(todo[-1])
+        while todo:  # iterative, because a chain may exceed Python's recursion limit
+            operand = None if todo[-1].uid in self._known else self._unevaluated_operand(todo[-1])
             if operand is not None:
                 todo.append(operand)
                 continue
@@ -359,8 +363,8 @@ class Tracer(Requirements):
                 self._known[t.uid] = self._evaluate(t)
         return self._known[x.uid]
 
-    def _asked_first(self, x: Tensor) -> Tensor | None:
-        """An operand that x follows from if its elements are known, which was not looked at yet."""
+    def _unevaluated_operand(self, x: Tensor) -> Tensor | None:
+        """An operand of x that must be evaluated before x, and was not yet."""
         if not isinstance(x.kernel, (Map, Reduce, Alias, Loops)) or not _is_small(x):
             return None
         for t in x.kernel.inputs:
@@ -371,7 +375,7 @@ class Tracer(Requirements):
         return None
 
     def known_tensors(self) -> set[int]:
-        """The uids of tensors whose elements were asked for and known."""
+        """Uids of tensors whose elements a lowering asked for and got."""
         return {uid for uid, values in self._known.items() if values is not None}
 
     def _evaluate(self, x: Tensor) -> list[Any] | None:
@@ -397,8 +401,9 @@ class Tracer(Requirements):
 
     def ints(self, x: Tensor, lower: int | None = None, refusal: str = "") -> list[Any]:
         """The elements of an integer tensor of known size, as ints, Dims, or symbols that are read at run time.
-        `lower` is a bound that the elements must keep: 0 for counts. Values below it are refused with the message
-        `refusal`, now or when they are read."""
+
+        lower: the least allowed value, such as 0 for counts; smaller values are refused with the message `refusal`, now
+            or at run time"""
         what = f'"{x.name}"' if x.name else "a value"
         values = self.known(x)
         if values is not None:
@@ -421,7 +426,7 @@ class Tracer(Requirements):
         return list(self._known[x.uid] or ())
 
     def static(self, x: Tensor) -> list[Any]:
-        """The elements of x as plain numbers; a value known only at run time makes the session specialise on it."""
+        """The elements of x as plain numbers. If they are known only at run time, the session specialises on them."""
         values = self.known(x)
         symbols = frozenset().union(*[sh.symbols(v) for v in values or () if isinstance(v, Dim)])
         if symbols and all(s.is_extent for s in symbols):
@@ -431,15 +436,15 @@ class Tracer(Requirements):
         return values
 
     def settle(self, shape: sh.Shape) -> None:
-        """Dims that a quick kernel must know: the session specialises on those that the shapes of inputs decide."""
+        """Require static dims: the session specialises on symbols that are dims of inputs."""
         symbols = frozenset().union(*map(sh.symbols, shape))
         if symbols and all(s.is_extent for s in symbols):
             raise NeedsValue("", node=self.node, symbols=symbols)
 
     def needs(self, x: Tensor) -> NeedsValue:
-        """What to raise where the value of x must be known: it asks for x itself or, inside of a nested graph or a
-        function, for the first value of the main graph that x follows from; for "" if x depends on the iteration of a
-        run-time loop, which must then be written out."""
+        """The exception to raise if the value of x must be known. It names x or, inside a nested graph or function, the
+        first value of the main graph on which x depends; "" if x depends on the iteration of a loop, which must then be
+        unrolled."""
         asked, seen, todo = "", {x.uid}, [x]
         while todo:
             y = todo.pop(0)
@@ -457,7 +462,8 @@ class Tracer(Requirements):
         return NeedsValue(asked, node=self.node)
 
     def _follows_from(self, x: Tensor) -> Sequence[Tensor]:
-        """What a value is computed from; of one that is known as dims, what these are read from at run time."""
+        """The tensors from which a value is computed; for a value that is known as dims, those from which the dims are
+        read."""
         values = self._known.get(x.uid)
         symbols = [s for v in values or () if isinstance(v, Dim) for s in sh.symbols(v)]
         read = [self._read[s] for s in symbols if s in self._read]
@@ -465,7 +471,7 @@ class Tracer(Requirements):
 
 
 def decoded(values: list[Any], dtype: DType) -> list[Any]:
-    """Elements of a weight as the engine has them: strings are read as bytes, and are str from here on."""
+    """Elements of a weight in the engine's representation: str for strings, which the reader returns as bytes."""
     return [v.decode(errors="replace") for v in values] if dtype is STRING else values
 
 

@@ -39,4 +39,4 @@ from pyruntime.ops.standard import (  # noqa: F401
     vision,
 )
 
-registry.later("pyruntime.ops.rare")
+registry.register_lazily("pyruntime.ops.rare")
