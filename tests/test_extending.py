@@ -210,7 +210,7 @@ def fails(_: Any) -> Any:
 @pytest.mark.parametrize(
     ("register", "fn", "error", "match"),
     [
-        (graph_pass, graph_without_nodes, InvalidModel, 'Neg "b".*pass "bad": input "a" is defined nowhere'),
+        (graph_pass, graph_without_nodes, InvalidModel, 'Neg "b".*pass "bad": input "a" is not defined'),
         (graph_pass, other_outputs, InvalidModel, 'pass "bad": changed the inputs or outputs'),
         (graph_pass, nothing, InvalidModel, 'pass "bad": returned NoneType, not a Graph'),
         (graph_pass, fails, SessionFailed, "pass \"bad\" failed: KeyError: 'oops'"),

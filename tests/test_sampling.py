@@ -164,8 +164,8 @@ def test_what_is_refused() -> None:
     head = '<ir_version: 10, opset_import: ["" : 17]> g '
     taken = [onnx.parser.parse_model(head + text).SerializeToString() for text in values]
     for model, name, message in [
-        (passed("n, v"), "other", 'no output "other" to sample from'), (passed("v"), "logits", "no logits"),
-        (passed("n, v", "int64"), "logits", "no logits"),
+        (passed("n, v"), "other", 'output "other" does not exist'), (passed("v"), "logits", "cannot be logits"),
+        (passed("n, v", "int64"), "logits", "cannot be logits"),
         *[(model, "y", "'top_p' cannot be sampled") for model in taken],
     ]:  # fmt: skip
         with pytest.raises(InvalidInput, match=message):

@@ -1,4 +1,4 @@
-"""Types as JSON: what a page and a Program's file are told of inputs and outputs."""
+"""Types of inputs and outputs as JSON, for pages and for files of Programs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a file is that is not an ONNX model, told by how it begins."""
+"""Recognises common files that are not ONNX models by their first bytes, for error messages."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ _CONVERT = "convert it to ONNX first"
 _TORCH = "export it with torch.onnx.export"
 _HEAD = 512
 
-# offset, bytes there, what the file is, what to do
+# (offset, bytes at it, kind of file, what to do)
 _KINDS = (
     (0, b"version https://git-lfs", "a Git LFS pointer", "fetch the file itself with git lfs pull"),
     (0, b"pyrt", "a Program that pyruntime exported", "open it as a session or with `pyruntime run`"),
@@ -35,14 +35,14 @@ _KINDS = (
 
 
 def is_ort_format(source: Source) -> bool:
-    """Whether it is a model in ONNX Runtime's own format: its name lies behind the root's offset."""
+    """Whether a file is in ONNX Runtime's format: its identifier follows the offset of the root table."""
     return source.size >= 8 and bytes(source.read(4, 4)) == b"ORTM"
 
 
 def not_onnx(source: Source, first_bytes: frozenset[int]) -> InvalidModel | None:
-    """The error for a file that does not begin as an ONNX model does; None where it may be a damaged one.
+    """The error for a file that does not start like an ONNX model; None if it may be a damaged model.
 
-    first_bytes: with which a model may begin
+    first_bytes: the possible first bytes of a model
     """
     head = source.read(0, min(source.size, _HEAD))
     if not head:
@@ -56,14 +56,14 @@ def not_onnx(source: Source, first_bytes: frozenset[int]) -> InvalidModel | None
 
 
 def _kind(head: bytes, text: str) -> tuple[str, str]:
-    """What the file is, and what to do; empty where that is not known."""
+    """The kind of a file, and what to do; empty texts if unknown."""
     if head.startswith(b"PK") and b"data.pkl" in head:
         return "a PyTorch checkpoint", _TORCH
     for offset, magic, kind, hint in _KINDS:
         if head.startswith(magic, offset):
             return kind, hint
     if text.startswith("<"):
-        return "a web page or XML", "check the address: many servers send a page where a file is missing"
+        return "a web page or XML", "check the address: many servers send a web page if a file is missing"
     return ("a text file" if text else ""), ""
 
 
@@ -71,7 +71,8 @@ def _text(head: bytes) -> str:
     """The head as text; empty if it is not text."""
     encoding = "utf-16" if head[:2] in (b"\xff\xfe", b"\xfe\xff") else "utf-8"
     try:
-        text = getincrementaldecoder(encoding)().decode(head.removeprefix(BOM_UTF8))  # the last letter may be cut
+        # the last character may be incomplete
+        text = getincrementaldecoder(encoding)().decode(head.removeprefix(BOM_UTF8))
     except UnicodeDecodeError:
         return ""
     return text if all(c.isprintable() or c.isspace() for c in text) else ""

@@ -1,6 +1,6 @@
-"""FlatBuffers over windowed reads: tables whose fields are found through their vtables, nothing copied unasked.
+"""Reads FlatBuffers from a `Source` in pages: finds the fields of tables by their vtables, and copies only these.
 
-Every place is checked: a damaged buffer is an InvalidModel with the byte at fault.
+Every offset is checked: a damaged buffer is an InvalidModel with the byte at fault.
 
 Spec: https://flatbuffers.dev/internals/
 """
@@ -16,14 +16,14 @@ _PAGE = 1 << 14
 
 
 class Buffer:
-    """The bytes of one buffer, read in pages that are kept: tables lie near each other, weights are not touched."""
+    """The bytes of one buffer, read in cached pages: tables lie near each other, and weights are not read."""
 
     __slots__ = ("_left", "_pages", "source")
 
     def __init__(self, source: Source) -> None:
         self.source = source
         self._pages: dict[int, bytes] = {}
-        self._left = 2 * source.size  # bytes of tables and vectors that may still be read: few are named twice
+        self._left = 2 * source.size  # bytes of tables and vectors that may still be read: few are referenced twice
 
     def root(self) -> Table:
         return self.table(self.place(0))
@@ -33,22 +33,22 @@ class Buffer:
         return Table(self, at)
 
     def spend(self, size: int, at: int) -> None:
-        """Counts what is read, for a small file may name a large part of itself again and again."""
+        """Count bytes that are read, because a damaged file may reference the same large part many times."""
         self._left -= size
         if self._left < 0:
-            raise InvalidModel(f"the model is damaged: what it names again and again is too much at byte {at}")
+            raise InvalidModel(f"the model is damaged: byte {at} references parts of the file too often")
 
     def place(self, at: int) -> int:
-        """Where the offset at a place leads to."""
+        """The target of the offset at `at`."""
         return at + self.number(at, "I")
 
     def number(self, at: int, kind: str) -> int:
-        """An integer of this letter of `struct`."""
+        """An integer with this format letter of `struct`."""
         return int(struct.unpack("<" + kind, self.bytes(at, struct.calcsize("<" + kind)))[0])
 
     def bytes(self, at: int, size: int) -> bytes:
         if at < 0 or at + size > self.source.size:
-            raise InvalidModel(f"the model is damaged or cut off: byte {at} leads out of it")
+            raise InvalidModel(f"the model is damaged or cut off: byte {at} points outside of the file")
         page = at // _PAGE
         if (at + size - 1) // _PAGE != page:
             return bytes(self.source.read(at, size))
@@ -58,15 +58,15 @@ class Buffer:
         return self._pages[page][start : start + size]
 
     def span(self, at: int, width: int) -> tuple[int, int]:
-        """First byte and number of elements of the vector at a place; elements are `width` bytes wide."""
+        """Offset of the first element and number of elements of the vector at `at`. width: bytes of an element."""
         count = self.number(at, "I")
         if at + 4 + count * width > self.source.size:
-            raise InvalidModel(f"the model is damaged or cut off: the vector at byte {at} leads out of it")
+            raise InvalidModel(f"the model is damaged or cut off: the vector at byte {at} points outside of the file")
         return at + 4, count
 
 
 class Table:
-    """One table. Fields are named by their number; one that is absent gives 0, nothing, or None."""
+    """One table. Fields are identified by number. An absent field reads as 0, empty, or None."""
 
     __slots__ = ("_fields", "at", "buffer")
 
@@ -89,7 +89,7 @@ class Table:
         return float(struct.unpack("<f", self.buffer.bytes(at, 4))[0]) if at else 0.0
 
     def raw(self, field: int) -> bytes:
-        """A string, as bytes."""
+        """A string as bytes."""
         at = self._at(field)
         return self._string(self.buffer.place(at)) if at else b""
 
@@ -102,7 +102,7 @@ class Table:
         return self.buffer.table(self.buffer.place(at)) if at else None
 
     def span(self, field: int, width: int) -> tuple[int, int]:
-        """First byte and number of elements of a vector."""
+        """Offset of the first element and number of elements of a vector."""
         at = self._at(field)
         return self.buffer.span(self.buffer.place(at), width) if at else (self.at, 0)
 
@@ -127,7 +127,7 @@ class Table:
         return [self.buffer.place(at + 4 * n) for n in range(count)]
 
     def _at(self, field: int) -> int:
-        """Where a field lies; 0 if it is absent."""
+        """Offset of a field; 0 if it is absent."""
         offset = self._fields[field] if field < len(self._fields) else 0
         return self.at + offset if offset else 0
 

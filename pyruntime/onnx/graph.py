@@ -1,4 +1,4 @@
-"""The graph: plain frozen data, as read from a model, and which names its parts use.
+"""The graph: plain immutable data as read from a model, and queries about the names that its parts use.
 
 Spec: https://github.com/onnx/onnx/blob/main/docs/IR.md
 """
@@ -17,7 +17,7 @@ from pyruntime.ir.dtype import DType
 
 
 class Source(Protocol):
-    """Bytes that are read where they lie: a model file or an external data file."""
+    """Random access to the bytes of a model file or an external data file."""
 
     name: str  # "" for the model file itself, else the external location as written in the model
     size: int
@@ -27,8 +27,9 @@ class Source(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class TensorType:
-    """shape None: unknown rank. A dim is an int, a name (dim_param), or None for unknown. meanings: what a model says
-    of each dim ("DATA_BATCH", …; its denotation), if of any."""
+    """shape: None for unknown rank; a dim is an int, a name (dim_param), or None for unknown
+    meanings: the denotation of each dim ("DATA_BATCH", …), if the model has any
+    """
 
     dtype: DType | None
     shape: tuple[int | str | None, ...] | None
@@ -62,10 +63,10 @@ class Value:
 
 @dataclass(frozen=True, slots=True)
 class Weight:
-    """A constant tensor, located and not copied.
+    """A constant tensor: the location of its elements, without a copy.
 
-    The elements lie at source[offset : offset+size], little-endian, row-major, sub-byte types packed as ONNX packs
-    them (low bits first). `strings` holds the elements of a string tensor instead.
+    The elements are source[offset : offset + size], little-endian, row-major; sub-byte types are packed as in ONNX (low
+    bits first). A string tensor has `strings` instead.
     """
 
     name: str
@@ -85,19 +86,21 @@ _LABEL_END = re.compile(r'" \(opset -?\d+\)(?= > |$)')
 
 
 def enclosing(label: str) -> list[str]:
-    """The labels of the nodes that call the functions around a node, outermost first, and its own."""
+    """The labels of the nodes that call the functions around a node, outermost first, and the node's own label."""
     return [label[: end.end()] for end in _LABEL_END.finditer(label)] or [label]
 
 
 def operator_of(label: str) -> str:
-    """The operator of a node, with its domain, by the node's label."""
+    """The operator of a node, with its domain, from the node's label."""
     *_, outer, own = ["", *enclosing(label)]
     return own[len(outer) :].removeprefix(" > ").partition(' "')[0]
 
 
 @dataclass(frozen=True, slots=True)
 class Node:
-    """inputs and outputs name values; "" is an absent optional one. `opset` is the version of `domain` in force."""
+    """inputs, outputs: names of values; "" is an absent optional one
+    opset: the version of `domain` that the model imports
+    """
 
     op: str
     domain: str
@@ -110,7 +113,7 @@ class Node:
 
     @property
     def label(self) -> str:
-        """What messages call the node. Its name has no quotes there, so that `enclosing` can tell where it ends."""
+        """The node in messages. Quotes are removed from its name, so that `enclosing` finds the end."""
         domain = f"{self.domain}." if self.domain else ""
         return f'{domain}{self.op} "{self.shown}" (opset {self.opset})'
 
@@ -120,7 +123,8 @@ class Node:
 
 
 def distinct(node: Node, labels: Counter[str]) -> Node:
-    """The node; if others of `labels`, which counts it, have its label, with a number behind its name."""
+    """The node with a unique label: a number is appended to its name if `labels` contains the label. Counts the
+    label."""
     labels[node.label] += 1
     count = labels[node.label]
     return node if count == 1 else distinct(replace(node, name=f"{node.shown} #{count}"), labels)
@@ -128,7 +132,8 @@ def distinct(node: Node, labels: Counter[str]) -> Node:
 
 @dataclass(frozen=True, slots=True)
 class Function:
-    """A model-local function. `attrs` are required attribute names, `defaults` those with a default."""
+    """A model-local function. attrs: names of required attributes; defaults: the other attributes with their
+    defaults."""
 
     name: str
     domain: str
@@ -143,14 +148,14 @@ class Function:
 
 @dataclass(frozen=True, slots=True)
 class AttrRef:
-    """An attribute of a function's node that takes its value from the function's own attribute `name`."""
+    """The value of a node's attribute inside a function: that of the function's attribute `name`."""
 
     name: str
 
 
 @dataclass(frozen=True, slots=True)
 class Graph:
-    """`weights` are the initializers by name; an input that is also a weight is overridable (IR >= 4)."""
+    """weights: the initializers by name; an input that is also a weight is overridable (IR >= 4)."""
 
     name: str
     inputs: tuple[Value, ...]
@@ -162,28 +167,29 @@ class Graph:
     opsets: Mapping[str, int] = field(default_factory=dict)
     # ir_version, producer_name, producer_version, domain, model_version, description, graph_description
     metadata: Mapping[str, str] = field(default_factory=dict)
-    props: Mapping[str, str] = field(default_factory=dict)  # metadata_props: what the author wrote
+    props: Mapping[str, str] = field(default_factory=dict)  # metadata_props
 
     def with_nodes(self, nodes: tuple[Node, ...]) -> Graph:
         return replace(self, nodes=nodes)
 
     def with_meanings(self, sizes: Mapping[str, int]) -> Graph:
-        """With numbers for the dims of inputs that the model gives these meanings, and have no number of their own."""
+        """The graph with these sizes for dims of inputs with these denotations, unless a dim is an int already."""
         return replace(self, inputs=tuple(_meant(v, sizes) for v in self.inputs))
 
     def with_dims(self, sizes: Mapping[str, int]) -> Graph:
-        """With numbers for named dims of inputs and outputs; names that no input has are warned of, and say nothing."""
+        """The graph with these sizes for named dims of inputs and outputs. Warns of names that no input has, and
+        ignores them."""
         named = {d for v in self.inputs if isinstance(v.type, TensorType) for d in v.type.shape or ()}
         for name, size in sizes.items():
             if name not in named:
                 known = ", ".join(sorted(d for d in named if isinstance(d, str))) or "none"
-                warnings.warn(f'no input has the free dimension "{name}" (named are: {known})', stacklevel=2)
+                warnings.warn(f'no input has the free dimension "{name}" (named dimensions: {known})', stacklevel=2)
             elif not isinstance(size, int) or isinstance(size, bool) or size < 0:
                 raise InvalidInput(f'the free dimension "{name}" cannot be {size!r}', hint="give an integer from 0 on")
         return self._renamed(sizes)
 
     def with_dims_apart(self, names: Iterable[str]) -> Graph:
-        """With dims of these names taken as different ones, each unknown."""
+        """The graph in which dims with these names are unrelated and unknown."""
         return self._renamed(dict.fromkeys(names))
 
     def _renamed(self, sizes: Mapping[str, int | None]) -> Graph:
@@ -216,7 +222,7 @@ def subgraphs(node: Node) -> Iterator[Graph]:
 
 
 def captures(graph: Graph) -> set[str]:
-    """The names a graph takes from the scopes around it."""
+    """The names that a graph uses from the scopes around it."""
     free = {value.name for value in graph.outputs}
     own = {value.name for value in graph.inputs}
     own.update(graph.weights)
@@ -227,7 +233,7 @@ def captures(graph: Graph) -> set[str]:
 
 
 def uses(node: Node) -> set[str]:
-    """The names a node needs: its inputs, and what its subgraphs capture."""
+    """The names that a node uses: its inputs, and what its subgraphs capture."""
     needed = set(node.inputs)
     needed.discard("")
     for graph in subgraphs(node):

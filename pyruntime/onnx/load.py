@@ -1,4 +1,4 @@
-"""Model -> Graph: the entry of the model reader, for ONNX's own format and ONNX Runtime's.
+"""The entry point of the model reader, for ONNX's format and ONNX Runtime's.
 
 Spec: https://github.com/onnx/onnx/blob/main/docs/IR.md
 """
@@ -26,10 +26,11 @@ ModelData = bytes | bytearray | memoryview | str | os.PathLike[str] | Source
 
 
 def load(data: ModelData, *, open_external: OpenExternal | None = None, require_data: bool = True) -> Graph:
-    """The graph of a model: given as its bytes, its path, or a `Source` that is read in windows.
+    """Read a model from its bytes, its path, or a `Source` that is read in windows.
 
-    open_external: gives the Source of an external data file by the location the model writes; for a path the default
-    is to look beside it. require_data=False: a tensor without data (a model skeleton) becomes a Weight without source.
+    open_external: returns the Source of an external data file by its location in the model; the default for a path is
+        to look in the model's folder
+    require_data: if False, a tensor without data becomes a Weight without source
 
     Errors: InvalidModel with the byte offset or the node at fault; OSError if the path cannot be read; TypeError
     """
@@ -41,7 +42,7 @@ def load(data: ModelData, *, open_external: OpenExternal | None = None, require_
     elif hasattr(data, "read"):
         source = data
     else:
-        raise TypeError(f"a model is given by its path or its bytes, not as {type(data).__name__}")
+        raise TypeError(f"a model must be a path or bytes, not {type(data).__name__}")
     if is_ort_format(source):
         # Imported here to keep it out of a page's first download (docs/design/startup.md#rare-operators).
         from pyruntime.onnx.ort_format import read_ort_format

@@ -1,4 +1,4 @@
-"""Names of a graph: each is made once, each reference is known, nodes stand in an order that can be run.
+"""Checks the names of a graph (each defined once, each reference defined), and sorts its nodes topologically.
 
 Spec: https://github.com/onnx/onnx/blob/main/docs/IR.md#graphs, "Names Within a Graph"
 """
@@ -13,9 +13,9 @@ from pyruntime.onnx.graph import Node, uses
 
 
 def sort_nodes(nodes: Sequence[Node], known: set[str], outputs: Sequence[str], where: str, nested: bool) -> list[Node]:
-    """The nodes in topological order, stable: a model that is in order keeps it.
+    """The nodes in topological order; nodes that are in order already keep it.
 
-    known: names of inputs and weights; nested: other names may come from the scope around.
+    known: names of inputs and weights; nested: other names may come from the enclosing scope.
     """
     maker: dict[str, int] = {}
     for i, node in enumerate(nodes):
@@ -33,11 +33,11 @@ def sort_nodes(nodes: Sequence[Node], known: set[str], outputs: Sequence[str], w
                 if name in maker:
                     in_order = False
                 elif not nested:
-                    raise InvalidModel(f'input "{name}" is defined nowhere in {where}', node=node.label)
+                    raise InvalidModel(f'input "{name}" is not defined in {where}', node=node.label)
         ready.update(node.outputs)
     for name in outputs:
         if name not in ready and not nested:
-            raise InvalidModel(f'output "{name}" of {where} is made by no node')
+            raise InvalidModel(f'no node makes output "{name}" of {where}')
     if in_order:
         return list(nodes)
     order = topological([{maker[name] for name in needed if name in maker} for needed in needs])
@@ -48,7 +48,7 @@ def sort_nodes(nodes: Sequence[Node], known: set[str], outputs: Sequence[str], w
 
 
 def topological(needs: Sequence[set[int]]) -> list[int]:
-    """Indices so that each comes after those it needs, else by index; those in or behind a cycle are left out."""
+    """Indices in an order in which each follows those that it needs, ties by index. Omits those in or after a cycle."""
     users: list[list[int]] = [[] for _ in needs]
     missing = [len(needed) for needed in needs]
     for i, needed in enumerate(needs):

@@ -1,6 +1,6 @@
-"""ONNX Runtime's own file format (.ort) -> Graph: a model as FlatBuffers, after the optimisations it was saved with.
+"""Reads ONNX Runtime's file format (.ort): an optimised model as FlatBuffers.
 
-Fields are named by their numbers in the schema.
+Fields are identified by their numbers in the schema.
 Spec: https://github.com/microsoft/onnxruntime/blob/main/onnxruntime/core/flatbuffers/schema/ort.fbs
 """
 
@@ -22,7 +22,7 @@ from pyruntime.onnx.protobuf import check_depth
 from pyruntime.onnx.sources import MemorySource
 from pyruntime.onnx.weight_values import elements
 
-# numbers of fields: of the session, then of its parts
+# numbers of fields: of the session, then of its tables
 _MODEL = 1
 _IR, _OPSETS, _MODEL_VERSION, _GRAPH, _GRAPH_DOC, _PROPS = 0, 1, 5, 7, 8, 9
 _METADATA = {2: "producer_name", 3: "producer_version", 4: "domain", 6: "description"}
@@ -51,7 +51,7 @@ def read_ort_format(source: Source) -> Graph:
 
 
 class _Reader:
-    """Reads the graphs of one model, which has no functions: they are written out where they were called."""
+    """Reads the graphs of one model. It has no functions, because ONNX Runtime has inlined them."""
 
     def __init__(self, opsets: Mapping[str, int], ir: int) -> None:
         self.opsets = opsets
@@ -78,7 +78,7 @@ class _Reader:
         weights: dict[str, Weight] = {}
         for weight in [*map(_weight, table.tables(_WEIGHTS)), *map(_sparse, table.tables(_SPARSE))]:
             if not weight.name or weight.name in weights:
-                raise InvalidModel(f'initializer "{weight.name}" has no name or one that is taken')
+                raise InvalidModel(f'initializer "{weight.name}" has no name or a name that is in use')
             weights[weight.name] = weight
         types = {t.text(0): _type(t.table(2), 0) for t in table.tables(_VALUES)}
         inputs, outputs = table.texts(_INPUTS), table.texts(_OUTPUTS)
@@ -145,7 +145,7 @@ def _sparse(table: Table) -> Weight:
 
 
 def _wide(indices: Weight, what: str) -> Weight:
-    """As int64: ONNX Runtime writes indices in the shortest type that holds them."""
+    """The indices as int64: ONNX Runtime writes them in the shortest type."""
     if indices.dtype not in (I8, I16, I32, I64):
         raise InvalidModel(f"{what}: indices are {indices.dtype}")
     places = [int(n.real) for n in elements(indices) if not isinstance(n, bytes)]
@@ -161,7 +161,7 @@ def _dims(table: Table, field: int, what: str) -> tuple[int, ...]:
 
 
 def _type(table: Table | None, depth: int) -> Type | None:
-    """None where nothing is said. A type: what it is of (0), a tag (1) that tells which table the value (2) is."""
+    """None if unknown. A type has a denotation (0), a tag (1) and a value (2), whose table depends on the tag."""
     value = table and table.table(2)
     if table is None or value is None:
         return None
@@ -173,7 +173,7 @@ def _type(table: Table | None, depth: int) -> Type | None:
         return None
     inner = _type(value.table(0 if tag == 2 else 1), depth + 1)
     if inner is None:
-        raise InvalidModel(f"a sequence or map type does not say of what, at byte {value.at}")
+        raise InvalidModel(f"a sequence or map type has no element type, at byte {value.at}")
     return SequenceType(inner) if tag == 2 else MapType(dtype_of(value.number(0), "the key of a map type"), inner)
 
 

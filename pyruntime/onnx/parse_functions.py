@@ -1,4 +1,4 @@
-"""Model-local functions: FunctionProto -> Function.
+"""Reads model-local functions: FunctionProto -> Function.
 
 Spec: https://github.com/onnx/onnx/blob/main/docs/IR.md#functions
 """
@@ -15,21 +15,21 @@ from pyruntime.onnx.parse_graph import BodyReader, FunctionKey, Scope, normal_do
 from pyruntime.onnx.protobuf import Field, tags
 
 _FUNCTION = tags(length="1 4 5 6 7 8 9 10 11 12 13 14")
-MOST_NODES = 1 << 16  # that the calls of a model may stand for
-DEEPEST = 100  # calls inside of calls
+MOST_NODES = 1 << 16  # of a graph after all functions are inlined
+DEEPEST = 100  # nesting of calls
 
 
 class Expansion(NamedTuple):
-    """What a graph or a function becomes when the functions it calls are written out."""
+    """The size of a graph or function after inlining. depth: nesting of calls."""
 
     nodes: int
-    depth: int  # calls inside of calls
+    depth: int
 
 
 def read_functions(
     body: BodyReader, spans: list[Field], opsets: Mapping[str, int], functions: dict[FunctionKey, Function]
 ) -> dict[FunctionKey, Expansion]:
-    """Fill `functions`, and give what each stands for; none may call itself, directly or through others."""
+    """Fill `functions`, and return the expansion of each. None may call itself, directly or through others."""
     for _, a, b in spans:
         function = _function(body, a, b, opsets)
         key = (function.domain, function.name, function.overload)
@@ -50,16 +50,17 @@ def read_functions(
 
 
 def check_expansion(graph: Graph, functions: Mapping[FunctionKey, Expansion]) -> None:
-    """Errors: UnsupportedOp if the functions that a graph calls are too many nodes, or too deep, when written out."""
+    """Errors: UnsupportedOp if inlining all functions of a graph gives too many nodes, or calls are nested too
+    deeply."""
     nodes, depth = expansion(graph, functions)
     if depth and nodes > MOST_NODES:
-        raise UnsupportedOp(f"its functions, written out, make {nodes} nodes; up to {MOST_NODES} are supported")
+        raise UnsupportedOp(f"its functions, inlined, have {nodes} nodes; up to {MOST_NODES} are supported")
     if depth > DEEPEST:
-        raise UnsupportedOp(f"its functions call each other {depth} deep; up to {DEEPEST} is supported")
+        raise UnsupportedOp(f"its function calls are nested {depth} deep; up to {DEEPEST} is supported")
 
 
 def expansion(caller: Function | Graph, functions: Mapping[FunctionKey, Expansion]) -> Expansion:
-    """Of a caller, given those of the functions that it calls, also inside of subgraphs."""
+    """The expansion of a caller, from those of the functions that it calls, also inside subgraphs."""
     nodes, depth = 0, 0
     for node in caller.nodes:
         inner = [functions[key]] if (key := (node.domain, node.op, node.overload)) in functions else []
@@ -70,7 +71,7 @@ def expansion(caller: Function | Graph, functions: Mapping[FunctionKey, Expansio
 
 
 def _function(body: BodyReader, start: int, end: int, opsets: Mapping[str, int]) -> Function:
-    """`opsets` are the model's: they hold for domains that the function does not import itself."""
+    """opsets: the model's, which apply to domains that the function does not import itself."""
     wire = body.wire
     found = wire.gather(start, end, _FUNCTION)
     inputs, outputs, attrs = (tuple(wire.text(a, b) for _, a, b in found.get(n, ())) for n in (4, 5, 6))
@@ -89,7 +90,7 @@ def _function(body: BodyReader, start: int, end: int, opsets: Mapping[str, int])
 
 
 def _calls(caller: Function | Graph) -> set[FunctionKey]:
-    """The operators that a function's nodes name, also inside of their subgraphs."""
+    """The operators of a function's or graph's nodes, also inside subgraphs."""
     calls: set[FunctionKey] = set()
     for node in caller.nodes:
         calls.add((node.domain, node.op, node.overload))

@@ -18,14 +18,14 @@ from pyruntime.onnx.protobuf import Field, Fields, Wire, check_depth, signed, ta
 
 FunctionKey = tuple[str, str, str]
 
-# A newer opset may give an operator we know another meaning. Domains that are not listed are their owners' business.
+# A newer opset may redefine a known operator. Other domains have no limit.
 NEWEST_OPSETS = {"": 28, "ai.onnx.ml": 5, "ai.onnx.preview": 1, "ai.onnx.preview.training": 1, "com.microsoft": 1}
 
 _OPSET = tags(varint="2", length="1")
 _GRAPH = tags(length="1 2 5 10 11 12 13 14 15 16")
 _NODE = tags(length="1 2 3 4 5 6 7 8 9 10")
 _ATTRIBUTE = tags(varint="3 8 20", length="1 4 5 6 7 8 9 10 11 13 14 15 21 22 23", fixed32="2 7")
-# AttributeProto.type -> the field with the value; the single ones, then the lists
+# AttributeProto.type -> the field with the value: single values, then lists
 _SINGLE = {1: 2, 2: 3, 3: 4, 4: 5, 5: 6, 11: 22, 13: 14}
 _LISTS = {6: 7, 7: 8, 8: 9, 9: 10, 10: 11, 12: 23, 14: 15}
 _KIND_OF = {number: kind for table in (_SINGLE, _LISTS) for kind, number in table.items()}
@@ -36,8 +36,8 @@ _ABSENT: dict[int, object] = {1: 0.0, 2: 0, 3: ""}
 
 @dataclass(frozen=True, slots=True)
 class Scope:
-    """What nodes inherit. refs: the attributes of the function around them; None outside of functions; labels:
-    how many nodes have this one so far."""
+    """What nodes inherit. refs: names of the enclosing function's attributes; None outside of functions; labels: number
+    of nodes with each label so far."""
 
     opsets: Mapping[str, int]
     refs: frozenset[str] | None = None
@@ -46,7 +46,7 @@ class Scope:
 
 @dataclass(slots=True)
 class _Parts:
-    """A graph while its fields come in."""
+    """A graph while its fields are read."""
 
     name: str = ""
     doc: str = ""
@@ -63,7 +63,7 @@ def normal_domain(domain: str) -> str:
 
 
 def read_opsets(wire: Wire, found: list[Field]) -> dict[str, int]:
-    """OperatorSetIdProto, by domain."""
+    """The imported opsets by domain (OperatorSetIdProto)."""
     opsets: dict[str, int] = {}
     for _, a, b in found:
         inner = wire.gather(a, b, _OPSET)
@@ -98,7 +98,7 @@ class BodyReader:
         self._functions = functions
 
     def graph(self, start: int, end: int, scope: Scope, depth: int = 0) -> tuple[Graph, str]:
-        """The graph and its doc string. Before IR 4 an initializer is listed as an input as well, but is constant."""
+        """The graph and its doc string. Before IR 4 an initializer is also listed as an input, but is constant."""
         check_depth(depth, start)
         parts = _Parts()
         for tag, a, b in self.wire.fields(start, end):
@@ -107,7 +107,7 @@ class BodyReader:
             elif tag == 0x2A or tag == 0x7A:  # initializer, sparse_initializer
                 weight = self._tensors.tensor(a, b) if tag == 0x2A else self._tensors.sparse(a, b)
                 if not weight.name or weight.name in parts.weights:
-                    raise InvalidModel(f'initializer "{weight.name}" at byte {a} has no name or one that is taken')
+                    raise InvalidModel(f'initializer "{weight.name}" at byte {a} has no name or a name that is in use')
                 parts.weights[weight.name] = weight
             elif tag in (0x5A, 0x62, 0x6A):  # input, output, value_info
                 self._value(parts, tag, a, b)
@@ -127,7 +127,7 @@ class BodyReader:
         elif tag == 0x62:
             parts.outputs.append(Value(name, kind))
         elif not name or name in parts.inputs:
-            raise InvalidModel(f'graph input "{name}" at byte {start} has no name or one that is taken')
+            raise InvalidModel(f'graph input "{name}" at byte {start} has no name or a name that is in use')
         else:
             parts.inputs[name] = Value(name, kind)
 
@@ -161,14 +161,14 @@ class BodyReader:
             for _, a, b in found.get(5, ()):
                 key, value = self.attribute(a, b, scope, depth)
                 if not key or key in attrs:
-                    raise InvalidModel(f'attribute "{key}" at byte {a} has no name or one that is taken')
+                    raise InvalidModel(f'attribute "{key}" at byte {a} has no name or a name that is in use')
                 attrs[key] = value
         except InvalidModel as error:
             raise error.at(node.label) from error.__cause__
         return node
 
     def attribute(self, start: int, end: int, scope: Scope, depth: int) -> tuple[str, object]:
-        """Short attributes of numbers and strings repeat all over a model: each is read once."""
+        """Name and value of an attribute. Short ones repeat throughout a model, so that each is read once."""
         key = self.wire.bytes(start, end) if end - start <= _SHORT else b""
         if key in self._plain:
             return self._plain[key]
@@ -179,7 +179,7 @@ class BodyReader:
                 raise InvalidModel(f'attribute "{name}" refers to "{ref}", no attribute of a function around it')
             return name, AttrRef(ref)
         kind = found[20][-1][1] if 20 in found else 0
-        if not kind:  # before IR 2 the type was not written
+        if not kind:  # before IR 2 there was no type
             kind = next((_KIND_OF[number] for number in found if number in _KIND_OF), 0)
         number = _SINGLE.get(kind) or _LISTS.get(kind, 0)
         values = found.get(number, [])
@@ -204,7 +204,7 @@ class BodyReader:
             return tuple(wire.floats(found))
         if kind in (3, 8):
             parts = wire.parts(found)
-            text = {part: str_or_bytes(part) for part in set(parts)}  # of a forest's nodes there are two
+            text = {part: str_or_bytes(part) for part in set(parts)}  # a tree ensemble has thousands of equal strings
             return tuple([text[part] for part in parts])
         if kind in (4, 9):
             return tuple([self._tensors.tensor(a, b) for _, a, b in found])
@@ -216,7 +216,7 @@ class BodyReader:
 
 
 def str_or_bytes(data: bytes) -> str | bytes:
-    """A string attribute: bytes where it is not UTF-8."""
+    """A string attribute; bytes if it is not UTF-8."""
     try:
         return data.decode()
     except UnicodeDecodeError:

@@ -1,4 +1,5 @@
-"""TensorProto and SparseTensorProto -> Weight: elements are located, and decoded only where they lie as varints.
+"""Reads tensors: TensorProto and SparseTensorProto -> Weight. Elements are located, and decoded only if stored as
+varints.
 
 Spec: TensorProto and SparseTensorProto of https://github.com/onnx/onnx/blob/main/onnx/onnx.proto
 """
@@ -25,7 +26,7 @@ DIMS, DATA_TYPE, SEGMENT, FLOATS, INT32S, STRINGS, INT64S, NAME, RAW, DOUBLES, U
 _TENSOR = tags(varint="1 2 5 7 11 14", length="1 3 4 5 6 7 8 9 10 11 12 13 16", fixed32="4", fixed64="10")
 _SPARSE = tags(varint="3", length="1 2 3")
 _ENTRY = tags(length="1 2")
-# the field with the elements of a type; all others are in int32_data
+# the field with the elements of a type; other types use int32_data
 _FIELD = {F32: FLOATS, C64: FLOATS, F64: DOUBLES, C128: DOUBLES, I64: INT64S, U32: UINT64S, U64: UINT64S}
 _WORD = {1: "B", 2: "H", 4: "I", 8: "Q"}
 
@@ -45,7 +46,7 @@ def entry(wire: Wire, start: int, end: int) -> tuple[str, str]:
 
 
 class TensorReader:
-    """Tensors of one model. `require_data`: refuse a tensor whose data is absent, else give it no source."""
+    """Reads the tensors of one model. require_data: refuse a tensor without data; else its Weight has no source."""
 
     __slots__ = ("_external", "_require_data", "_wire")
 
@@ -77,7 +78,7 @@ class TensorReader:
         return true_is_one(weight)
 
     def sparse(self, start: int, end: int) -> Weight:
-        """A dense Weight: its bytes are laid out when they are first read."""
+        """A dense Weight, whose bytes are computed when they are first read."""
         wire = self._wire
         found = wire.gather(start, end, _SPARSE)
         if 1 not in found or 2 not in found:
@@ -136,7 +137,7 @@ class TensorReader:
 
 
 def true_is_one(weight: Weight) -> Weight:
-    """Of bools, each byte but 0 is true, as in ONNX Runtime; kernels know 0 and 1."""
+    """The weight with 1 for true: ONNX Runtime reads every non-zero byte as true, but kernels expect 0 and 1."""
     if weight.dtype is not BOOL or weight.source is None:
         return weight
     data = weight.source.read(weight.offset, weight.size)
@@ -146,10 +147,10 @@ def true_is_one(weight: Weight) -> Weight:
 
 
 def _words(runs: Iterable[Sequence[int]], dtype: DType) -> bytes:
-    """Integers of int32_data, int64_data or uint64_data as the bytes that raw_data would have."""
+    """Integers of int32_data, int64_data or uint64_data as bytes in the layout of raw_data."""
     if dtype.bits == 6:
         return pack(b"".join(bytes(value & 63 for value in values) for values in runs), dtype)
-    if dtype is BOOL:  # 256 is true, as in ONNX Runtime
+    if dtype is BOOL:  # not truncated to a byte first: 256 is true, as in ONNX Runtime
         return b"".join(bytes(value != 0 for value in values) for values in runs)
     mask, word = (1 << 8 * dtype.size) - 1, _WORD[dtype.size]
     return b"".join(struct.pack(f"<{len(values)}{word}", *[value & mask for value in values]) for values in runs)
@@ -171,7 +172,7 @@ def densified(values: Weight, indices: Weight, shape: tuple[int, ...], what: str
 
 
 def _places(values: Weight, indices: Weight, shape: tuple[int, ...], what: str) -> list[int]:
-    """The linear index of each value; the model gives them linear, (nnz,), or by axis, (nnz, rank)."""
+    """The linear index of each value. Indices are linear, (nnz,), or by axis, (nnz, rank)."""
     number, rank = math.prod(values.shape), len(shape)
     linear = indices.shape == (number,)
     if indices.dtype is not I64 or len(values.shape) != 1 or not (linear or indices.shape == (number, rank)):

@@ -1,4 +1,4 @@
-"""TypeProto and ValueInfoProto -> Type.
+"""Reads types: TypeProto and ValueInfoProto -> Type.
 
 Spec: TypeProto of https://github.com/onnx/onnx/blob/main/onnx/onnx.proto
 """
@@ -21,7 +21,7 @@ _VALUE = tags(length="1 2 3 4")
 
 
 class TypeReader:
-    """Types of one model. Equal types are equal bytes, and a model has few of them: each is read once."""
+    """Reads the types of one model. A model has few distinct types, which have equal bytes: each is read once."""
 
     __slots__ = ("_seen", "_wire")
 
@@ -44,7 +44,7 @@ class TypeReader:
 
 
 def _type(wire: Wire, start: int, end: int, depth: int) -> Type | None:
-    """None if nothing is said, or if it is an opaque type. A sparse tensor reads as a tensor."""
+    """None for an unknown or opaque type. A sparse tensor reads as a tensor."""
     check_depth(depth, start)
     found = wire.gather(start, end, _TYPE)
     for number in (TENSOR, SPARSE):
@@ -67,7 +67,7 @@ def _type(wire: Wire, start: int, end: int, depth: int) -> Type | None:
 
 def _known(elem: Type | None, at: int) -> Type:
     if elem is None:
-        raise InvalidModel(f"a sequence, optional or map type does not say of what, at byte {at}")
+        raise InvalidModel(f"a sequence, optional or map type has no element type, at byte {at}")
     return elem
 
 
@@ -84,7 +84,7 @@ def _tensor(wire: Wire, start: int, end: int) -> TensorType:
 
 
 def _dim(wire: Wire, found: Fields) -> int | str | None:
-    """Some exporters write -1, an empty name, or "?" (for all of them) for a dimension that is not known."""
+    """A dim. Some exporters write -1, an empty name, or "?" (for all of them) for unknown dims."""
     if 1 in found:
         value = signed(found[1][-1][1])
         return value if value >= 0 else None

@@ -1,8 +1,8 @@
-"""Protobuf wire format over windowed reads: finds fields, never copies what it is not asked for.
+"""Reads the Protobuf wire format in windows: finds fields, and copies only those that callers ask for.
 
 A message is a span [start, end) of absolute offsets in a `Source`. Small messages are scanned whole inside a window;
-large ones are streamed, so that skipping a weight of a gigabyte is an addition. After a jump the window is 4 KiB
-(one tensor header), and it doubles while the reads follow each other.
+large ones are streamed, so that skipping a weight of a gigabyte is one addition. After a jump the window is 4 KiB (one
+tensor header); it doubles while reads are consecutive.
 
 Spec: https://protobuf.dev/programming-guides/encoding/
 """
@@ -25,22 +25,23 @@ Fields = dict[int, list[Field]]
 """Field number -> its occurrences."""
 
 VARINT, FIXED64, LENGTH, FIXED32 = 0, 1, 2, 5
-VARINTS, FIXED32S = 3, 4  # ours: [a, b) are many elements of one field, each behind its tag; groups have these numbers
+VARINTS, FIXED32S = 3, 4  # not of Protobuf: a span [a, b) of many elements of one field, each after its tag
 MAX_DEPTH = 100  # nested messages, as protobuf's own default
 
 _WHOLE = 1 << 14  # messages up to this size are scanned in one go
 _FIRST, _LARGEST = 1 << 12, 1 << 20  # window sizes
 _HEADER = 20  # a tag and a length, each at most 10 bytes
 _LARGEST_TAG = (1 << 32) - 1
-# 256 elements, each behind the same tag of one byte. Runs are found so many at a time: possessive repetition, which
-# remembers none, ends in the middle of an element in Python 3.11.2, and greedy repetition remembers all.
+# 256 elements, each after the same tag of one byte. Longer runs are matched in pieces of this size: possessive
+# repetition is wrong in Python 3.11.2 (it ends inside an element), and greedy repetition keeps a state for each
+# element.
 _MANY = {
     VARINT: re.compile(rb"([\x08-\x78])[\x80-\xff]{0,9}[\0-\x7f](?:\1[\x80-\xff]{0,9}[\0-\x7f]){255}"),
     FIXED32: re.compile(rb"([\x0d-\x7d]).{4}(?:\1.{4}){255}", re.DOTALL),
 }
 _BEHIND_TAGS = re.compile(rb"[\0-\x7f]([\x80-\xff]*[\0-\x7f])")
 _VARINT = re.compile(rb"[\x80-\xff]*[\0-\x7f]")
-_PIECE = 1 << 16  # bytes of varints whose values are made at once
+_PIECE = 1 << 16  # bytes of varints that are decoded at once
 _RUNS = {VARINT: VARINTS, FIXED32: FIXED32S}
 _ELEMENTS = {run: element for element, run in _RUNS.items()}
 
@@ -52,7 +53,7 @@ def tags(varint: str = "", length: str = "", fixed32: str = "", fixed64: str = "
 
 
 def signed(value: int) -> int:
-    """The int64 that a varint holds."""
+    """The int64 that a varint encodes."""
     return value - (1 << 64) if value >> 63 else value
 
 
@@ -84,7 +85,7 @@ class Wire:
     __slots__ = ("_base", "_buf", "_end", "_step", "source")
 
     def __init__(self, source: Source, whole: bytes | None = None) -> None:
-        """`whole`: all the bytes of the source, where they are at hand."""
+        """whole: all bytes of the source, if they are in memory."""
         self.source = source
         self._base = self._end = 0
         self._buf = b""
@@ -95,7 +96,7 @@ class Wire:
             self._need(0, min(source.size, 1))
 
     def fields(self, start: int, end: int) -> Iterable[Field]:
-        """The fields of the message [start, end), in their order."""
+        """The fields of the message [start, end), in order."""
         if end - start <= _WHOLE:
             if start < self._base or self._end < end:
                 self._need(start, end)
@@ -103,8 +104,8 @@ class Wire:
         return self._stream(start, end)
 
     def gather(self, start: int, end: int, known: frozenset[int], runs: bool = False) -> Fields:
-        """The fields of a message by number; those not in `known` are skipped, if their number is not known either.
-        runs: many elements of a field may be one, of the wire types VARINTS and FIXED32S"""
+        """The fields of a message by number. Fields with unknown numbers are skipped. known: the message's tags; runs:
+        return many elements of a field as one entry with the wire type VARINTS or FIXED32S."""
         found: Fields = {}
         for field in self._stream(start, end, runs) if runs else self.fields(start, end):
             tag = field[0]
@@ -119,7 +120,8 @@ class Wire:
         return found
 
     def skip(self, tag: int, known: frozenset[int], at: int) -> None:
-        """Refuse a known field in a wrong wire type; unknown fields are from a later version of the format."""
+        """Skip an unknown field, which a later version of the format may have. Errors: InvalidModel for a known field
+        with another wire type."""
         if any(tag >> 3 == other >> 3 for other in known):
             raise unreadable(f"field {tag >> 3} has wire type {tag & 7}, which it cannot have, before byte {at}")
 
@@ -136,7 +138,7 @@ class Wire:
             raise unreadable(f"a name is not UTF-8 at byte {start}") from None
 
     def parts(self, found: list[Field]) -> list[builtins.bytes]:
-        """The payloads of a field's occurrences, which follow each other."""
+        """The payloads of a field's consecutive occurrences."""
         if not found:
             return []
         start = found[0][1]
@@ -167,7 +169,7 @@ class Wire:
         return list(chain.from_iterable(self.int_runs(found)))
 
     def int_runs(self, found: Iterable[Field]) -> Iterator[Sequence[int]]:
-        """The same, some ten thousand at a time: as objects they take many times their bytes."""
+        """The same in groups of some ten thousand: as Python objects they take many times their bytes."""
         for tag, a, b in found:
             if tag & 7 == VARINT:
                 yield (a,)
@@ -193,7 +195,7 @@ class Wire:
         return data
 
     def _need(self, start: int, end: int) -> None:
-        """Bring [start, end) into the window."""
+        """Load [start, end) into the window."""
         if self._base <= start and end <= self._end:
             return
         follows = self._base <= start <= self._end
@@ -201,7 +203,7 @@ class Wire:
         size = min(max(end - start, self._step), self.source.size - start)
         if size < end - start:
             raise unreadable(f"the file is cut off at byte {self.source.size}, in a message that ends at byte {end}")
-        some = getattr(self.source, "some", None)  # of a source of parts: what is there, if it is enough
+        some = getattr(self.source, "some", None)  # an incomplete source returns what it has, if that suffices
         self._buf = some(start, end - start, size) if some else self._read(start, size)
         self._base, self._end = start, start + len(self._buf)
 
@@ -217,7 +219,7 @@ class Wire:
             yield from found
 
     def _run(self, start: int, end: int) -> Field | None:
-        """Many elements of one field from here on."""
+        """Many elements of one field, starting at the current position."""
         buf, at, stop = self._buf, start - self._base, end - self._base
         tag = buf[at]
         if tag & 7 not in _MANY:
@@ -228,7 +230,7 @@ class Wire:
         return (tag & ~7 | _RUNS[tag & 7], start, self._base + found) if found > at else None
 
     def _scan(self, start: int, end: int, limit: int) -> tuple[list[Field], int]:
-        """Fields that begin before `limit`, and where the next one begins."""
+        """Fields that start before `limit`, and the start of the next one."""
         buf, base, found = self._buf, self._base, list[Field]()
         pos, stop, limit = start - base, end - base, limit - base
         at = pos
@@ -265,7 +267,7 @@ class Wire:
 
 
 def _pieces(data: bytes) -> Iterator[tuple[int, int]]:
-    """Of packed varints, each with whole ones."""
+    """Pieces of packed varints that end between varints."""
     end = 0
     while end < len(data):
         at, end = end, min(end + _PIECE, len(data))
@@ -275,11 +277,12 @@ def _pieces(data: bytes) -> Iterator[tuple[int, int]]:
 
 
 def _values(parts: list[bytes], data: bytes, start: int, known: dict[bytes, int]) -> list[int]:
-    """The values of varints of the data that lie at `start`; known: those of before, which trees and weights repeat."""
+    """The values of varints. start: offset of the data, for errors; known: a cache, because trees and weights repeat
+    values."""
     if len(known) > _PIECE:
         known.clear()
     for part in {*parts}.difference(known):
-        # where it is matters to those that raise: of more than 64 bits, by their tenth byte
+        # the offset matters only for errors: a varint of more than 64 bits raises at its tenth byte
         known[part] = _varint(part, 0, start + (data.index(part) if part[9:] > b"\1" else 0))[0]
     return [known[part] for part in parts]
 

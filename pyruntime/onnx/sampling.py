@@ -1,4 +1,4 @@
-"""A choice of the next token behind a decoder's logits, so that not they leave but one number."""
+"""Appends sampling of the next token to a decoder's graph, so that a run returns a token instead of logits."""
 
 from __future__ import annotations
 
@@ -18,16 +18,16 @@ _STEPS: tuple[tuple[str, str, str, Mapping[str, object]], ...] = (
     ("cold", "Constant", "", {"value_float": 0.0}), ("tiny", "Constant", "", {"value_float": 1e-6}),
     ("scores", "Cast", "row", {"to": F32.code}),
     ("heat", "Max", "temperature tiny", {}), ("scaled", "Div", "scores heat", {}),
-    # the top_k likeliest, in order
+    # the top_k most likely tokens, in order
     ("size", "Shape", "row", {"start": 1}), ("all", "LessOrEqual", "top_k zero", {}),
-    ("asked", "Where", "all size top_k", {}), ("fewer", "Min", "asked size", {}),
+    ("requested", "Where", "all size top_k", {}), ("fewer", "Min", "requested size", {}),
     ("count", "Reshape", "fewer flat", {}),
     ("best which", "TopK", "scaled count", {"axis": 1}), ("share", "Softmax", "best", {"axis": 1}),
-    # the first of them whose shares are top_p
+    # the first of them whose probabilities sum to top_p
     ("before", "CumSum", "share one", {"exclusive": 1}), ("most", "Max", "top_p tiny", {}),
     ("inside", "Less", "before most", {}), ("kept", "Where", "inside share cold", {}),
     ("number", "Cast", "inside", {"to": I64.code}), ("numbers", "ReduceSum", "number axis", {"keepdims": 1}),
-    # one of them by a number from 0 to 1
+    # one of them, by a random number from 0 to 1
     ("sums", "CumSum", "kept one", {}), ("total", "ReduceSum", "kept axis", {"keepdims": 1}),
     ("column", "Unsqueeze", "random axis", {}), ("drawn", "Mul", "total column", {}),
     ("passed", "LessOrEqual", "sums drawn", {}), ("pass", "Cast", "passed", {"to": I64.code}),
@@ -39,10 +39,12 @@ _STEPS: tuple[tuple[str, str, str, Mapping[str, object]], ...] = (
 
 
 def with_sampling(graph: Graph, logits: str | None) -> Graph:
-    """With the output `token` in place of these logits, (N, V) or (N, S, V), of which the last count, and the inputs
-    `temperature` (0: the likeliest), `top_k` (0: all), `top_p` and `random` (N, each from 0 to 1). None: as it is.
+    """The graph with the output `token` in place of the output `logits`, and new inputs; the graph itself if logits is
+    None.
 
-    Errors: InvalidInput for an output that is none, or no logits; for a model that has values of these names."""
+    logits: (N, V) or (N, S, V), of which the last position counts
+    new inputs: `temperature` (0: greedy), `top_k` (0: off), `top_p`, and `random` (N, each from 0 to 1)
+    Errors: InvalidInput if the output does not exist or has another shape or type, or if the model uses these names."""
     if logits is None:
         return graph
     dims = _dims(graph, logits)
@@ -70,17 +72,17 @@ def with_sampling(graph: Graph, logits: str | None) -> Graph:
 
 
 def _names(graph: Graph) -> set[str]:
-    """Of all its values, branches' and loops' aside: those see the new ones where they have none of that name."""
+    """Names of all values of the main graph. Names in branches and loops do not matter: they hide outer ones."""
     made = {name for node in graph.nodes for name in node.outputs}
     return {v.name for v in (*graph.inputs, *graph.outputs)} | graph.weights.keys() | made
 
 
 def _of_last_rows(graph: Graph, logits: str) -> tuple[Node, ...]:
-    """The nodes; a product by weights that nobody but the logits read takes the last position alone: of a prompt it is
-    most of the work."""
+    """The nodes, in which the product that makes the logits is computed for the last position only, if nothing else
+    reads it: for a prompt it is most of the work."""
     makers = {name: node for node in graph.nodes for name in node.outputs}
     reads = Counter(name for node in graph.nodes for name in uses(node)) + Counter(v.name for v in graph.outputs)
-    name, own = logits, 0  # reads on the way
+    name, own = logits, 0  # reads in between
     while name in makers and makers[name].op == "Cast" and reads[name] == own:
         name, own = makers[name].inputs[0], 1
     product = makers.get(name)
@@ -101,11 +103,11 @@ def _dims(graph: Graph, logits: str) -> tuple[int | str | None, ...]:
     found = next((v.type for v in graph.outputs if v.name == logits), None)
     if found is None:
         names = ", ".join(v.name for v in graph.outputs)
-        raise InvalidInput(f'there is no output "{logits}" to sample from', hint=f"outputs are {names}")
+        raise InvalidInput(f'output "{logits}" does not exist', hint=f"outputs are {names}")
     if isinstance(found, TensorType) and found.dtype is not None and found.dtype.is_float:
         if found.shape is not None and len(found.shape) in (2, 3):
             return found.shape
-    raise InvalidInput(f'output "{logits}" is no logits', hint="floats of shape (N, V) or (N, S, V) are")
+    raise InvalidInput(f'output "{logits}" cannot be logits', hint="logits are floats of shape (N, V) or (N, S, V)")
 
 
 __all__ = ["with_sampling"]

@@ -1,4 +1,4 @@
-"""Where bytes lie: in memory, in a file, in external data files beside a model.
+"""Sources of bytes: memory, files, and external data files beside a model.
 
 Spec: https://github.com/onnx/onnx/blob/main/docs/ExternalData.md
 """
@@ -17,11 +17,11 @@ from pyruntime.onnx.graph import Source
 OpenExternal = Callable[[str], Source]
 _LARGE = 1 << 20  # bytes
 MEMORY = ":memory:"
-"""Name of the sources the reader makes itself (decoded typed data, densified sparse tensors): they are in no file."""
+"""Name of sources that the reader makes (decoded typed data, densified sparse tensors): they are in no file."""
 
 
 def flat(data: bytes | bytearray | memoryview) -> bytes | memoryview:
-    """Its bytes one after the other; a copy only of those that do not lie so."""
+    """The data as contiguous bytes; a copy only if they are not contiguous."""
     if isinstance(data, bytes):
         return data
     view = memoryview(data)
@@ -29,7 +29,7 @@ def flat(data: bytes | bytearray | memoryview) -> bytes | memoryview:
 
 
 class MemorySource:
-    """Bytes at hand; a bytearray or memoryview is not copied and must not change while it is in use."""
+    """Bytes in memory. A bytearray or memoryview is not copied, and must not change while it is in use."""
 
     __slots__ = ("_data", "name", "size")
 
@@ -40,22 +40,24 @@ class MemorySource:
 
     @property
     def whole(self) -> bytes | None:
-        """All the bytes, if that costs no copy."""
+        """All bytes; None if that needs a copy."""
         return self._data if isinstance(self._data, bytes) else None
 
     def read(self, offset: int, size: int) -> bytes:
         return bytes(self._data[offset : offset + size])
 
     def is_same(self, other: object) -> bool:
-        """Whether it has the same bytes as the other had from the beginning: a bytearray may have changed since."""
+        """Whether both certainly have equal bytes. Mutable data may have changed, so that it never counts as equal."""
         if not isinstance(other, MemorySource) or not isinstance(getattr(other._data, "obj", other._data), bytes):
             return False
         return bool(self._data == other._data)
 
 
 class FileSource:
-    """A file, mapped where the system can, else opened for each read. One that has changed is refused: weights are read
-    again when there is more memory to fill, and what a mapping has lost to `truncate` ends the process."""
+    """A file, memory-mapped if possible, else opened for each read.
+
+    A file that has changed is refused: weights may be read again later, and reading a mapping beyond a truncated file's
+    end would kill the process."""
 
     __slots__ = ("_file", "_map", "_path", "name", "size", "state")
 
@@ -73,7 +75,7 @@ class FileSource:
             self._file.close()
 
     def __del__(self) -> None:
-        with suppress(AttributeError):  # there is none
+        with suppress(AttributeError):  # no mapping
             self._file.close()
 
     def read(self, offset: int, size: int) -> bytes:
@@ -82,7 +84,8 @@ class FileSource:
             data = self._map[offset : offset + size]
             first = -(-offset // mmap.PAGESIZE) * mmap.PAGESIZE
             used = offset + len(data) - first
-            if size >= _LARGE and used > 0 and hasattr(self._map, "madvise"):  # a weight: not to be held twice
+            # a weight, which the caller copies: its pages are not needed any more
+            if size >= _LARGE and used > 0 and hasattr(self._map, "madvise"):
                 self._map.madvise(mmap.MADV_DONTNEED, first, used)
             return data
         try:
@@ -94,18 +97,18 @@ class FileSource:
             raise InvalidModel(f'"{self._path}" cannot be read: {error}') from error
 
     def _check(self, file: IO[bytes]) -> None:
-        """By size and time of change: an inode that only got or lost a name is as it was."""
+        """Refuse a changed file, by its size and modification time; renaming or linking it is no change."""
         found = os.fstat(file.fileno())
         if (found.st_size, found.st_mtime_ns) != self.state[2:4]:
             raise InvalidModel(f'"{self._path}" has changed since it was opened', hint="create the session again")
 
     def is_same(self, other: object) -> bool:
-        """Whether it is the same file, not changed between."""
+        """Whether both are the same unchanged file."""
         return isinstance(other, FileSource) and self.state == other.state and bool(self.state[1])
 
 
 def check_location(location: str) -> None:
-    """Refuse a location that could leave the model's folder. Symbolic links inside it are the user's own."""
+    """Refuse a location outside of the model's folder. Symbolic links inside it are allowed."""
     parts = location.replace("\\", "/").split("/")
     if not location or ".." in parts or parts[0] == "" or ":" in parts[0] or "\0" in location:
         raise InvalidModel(f'external data location "{location}" is not a relative path inside the model\'s folder')
@@ -113,13 +116,13 @@ def check_location(location: str) -> None:
 
 def beside(path: str | os.PathLike[str]) -> OpenExternal:
     """Opens external data files in the folder of the model at `path`."""
-    # Not pathlib, which a page would import for this line alone (docs/design/startup.md#rare-operators).
+    # without pathlib, which a page would import for this line alone (docs/design/startup.md#rare-operators).
     folder = os.path.dirname(os.fspath(path))
     return lambda location: FileSource(os.path.join(folder, location), location)
 
 
 class External:
-    """The external data of one model, each file opened once."""
+    """The external data of one model. Each file is opened once."""
 
     __slots__ = ("_open", "_opened")
 
@@ -131,7 +134,7 @@ class External:
         if location not in self._opened:
             check_location(location)
             if self._open is None:
-                hint = "load the model by its path, or give open_external"
+                hint = "load the model by its path, or pass open_external"
                 raise InvalidModel(f'the model needs the external data file "{location}"', hint=hint)
             try:
                 self._opened[location] = self._open(location)

@@ -1,4 +1,4 @@
-"""Weight elements in Python: decode small tensors, unpack sub-byte types to the engine's layout and pack them again.
+"""Elements of weights in Python: decodes small tensors, and unpacks and packs sub-byte types.
 
 Spec: TensorProto.raw_data of https://github.com/onnx/onnx/blob/main/onnx/onnx.proto
       https://onnx.ai/onnx/technical/float8.html, OCP Microscaling Formats v1.0
@@ -21,7 +21,7 @@ _STRUCT = {
     dt.F32: "f", dt.F64: "d", dt.F16: "e", dt.I8: "b", dt.I16: "h", dt.I32: "i", dt.I64: "q",
     dt.U8: "B", dt.U16: "H", dt.U32: "I", dt.U64: "Q",
 }  # fmt: skip
-# exponent bits, mantissa bits, exponent bias; the codes that are not numbers are mended in `small_floats`
+# exponent bits, mantissa bits, exponent bias; `small_floats` handles codes that are infinities or NaN
 _SMALL = {
     F8E4M3FN: (4, 3, 7), F8E4M3FNUZ: (4, 3, 8), F8E5M2: (5, 2, 15), F8E5M2FNUZ: (5, 2, 16),
     dt.F6E2M3: (2, 3, 1), dt.F6E3M2: (3, 2, 3), dt.F4E2M1: (2, 1, 1),
@@ -29,8 +29,7 @@ _SMALL = {
 
 
 def elements(weight: Weight) -> list[Element]:
-    """The elements in row-major order, as kernels have them: int, float, bool, complex, bytes for strings, and small
-    floats by their codes."""
+    """The elements in row-major order: int, float, bool, complex, bytes for strings, and codes for small floats."""
     if weight.dtype is STRING:
         return list(weight.strings or ())
     data = unpack(weight)
@@ -38,7 +37,8 @@ def elements(weight: Weight) -> list[Element]:
 
 
 def unpack(weight: Weight) -> bytes:
-    """The bytes in the engine's layout: sub-byte elements one a byte (sign-extended if signed), others as they lie."""
+    """The bytes in the engine's layout: one byte for each sub-byte element (sign-extended if signed), others
+    unchanged."""
     if weight.dtype is STRING:
         raise UnsupportedOp(f'string tensor "{weight.name}" cannot be stored in WebAssembly memory')
     if weight.source is None:
@@ -53,7 +53,7 @@ def unpack(weight: Weight) -> bytes:
 
 
 def decode(data: bytes, dtype: DType) -> list[Element]:
-    """Elements from bytes in the engine's layout."""
+    """Decode elements from bytes in the engine's layout."""
     if dtype is BOOL:
         return [byte != 0 for byte in data]
     if dtype in _SMALL or dtype is F8E8M0:
@@ -71,7 +71,7 @@ def decode(data: bytes, dtype: DType) -> list[Element]:
 
 
 def widen(data: bytes, dtype: DType, count: int) -> bytes:
-    """Packed sub-byte elements -> one a byte; other types are returned as they are."""
+    """Packed sub-byte elements -> one byte each; other types are returned unchanged."""
     if dtype.bits >= 8 or not count:
         return data
     if dtype.bits == 6:
@@ -84,15 +84,15 @@ def widen(data: bytes, dtype: DType, count: int) -> bytes:
 
 
 def pack(data: bytes, dtype: DType) -> bytes:
-    """The inverse of `widen`: one element a byte -> packed as in a model file."""
+    """The inverse of `widen`: one byte each -> packed as in a model file."""
     if dtype.bits >= 8 or not data:
         return data
     fold = 4 if dtype.bits == 6 else 8 // dtype.bits
     mask = (1 << dtype.bits) - 1
     data = data.translate(bytes(byte & mask for byte in range(256)))
-    group = dtype.bits * fold // 8  # bytes that hold `fold` elements
+    group = dtype.bits * fold // 8  # bytes of `fold` elements
     words = 0
-    for i in range(fold):  # every lane as one large integer: linear, and no loop over elements
+    for i in range(fold):  # all elements of a lane as one large integer, without a loop over elements
         lane = data[i::fold]
         spread = bytearray(group * len(lane))
         spread[0::group] = lane
@@ -101,7 +101,7 @@ def pack(data: bytes, dtype: DType) -> bytes:
 
 
 def _widen6(data: bytes, count: int) -> bytes:
-    """Four 6-bit elements lie in three bytes, low bits first."""
+    """Unpack 6-bit elements, four in three bytes, low bits first."""
     data += bytes(-len(data) % 3)
     low, middle, high = data[0::3], data[1::3], data[2::3]
     out = bytearray(len(low) * 4)
@@ -118,7 +118,7 @@ def _either(a: bytes, b: bytes) -> bytes:
 
 @cache
 def _extract(bits: int, shift: int, sign: bool) -> bytes:
-    """The table byte -> its `bits` bits from `shift`, sign-extended or not."""
+    """A table of 256 bytes: for each byte its `bits` bits from `shift` on, sign-extended or not."""
     values = [byte >> shift & (1 << bits) - 1 for byte in range(256)]
     return bytes((v | -(v >> bits - 1 << bits)) & 255 if sign else v for v in values)
 

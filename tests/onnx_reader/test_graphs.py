@@ -45,14 +45,14 @@ def test_what_a_subgraph_captures_is_needed_before_its_node() -> None:
 
 
 @pytest.mark.parametrize(("message", "node", "text"), [
-    ('input "q" is defined nowhere', 'Neg "y"', "g (float x) => (float y) { y = Neg(q) }"),
-    ('output "z" of graph "g" is made by no node', "", "g (float x) => (float z) { y = Neg(x) }"),
+    ('input "q" is not defined', 'Neg "y"', "g (float x) => (float y) { y = Neg(q) }"),
+    ('no node makes output "z" of graph "g"', "", "g (float x) => (float z) { y = Neg(x) }"),
     ('"y" is already defined', 'Abs "y"', "g (float x) => (float y) { y = Neg(x) y = Abs(x) }"),
     ('"x" is already defined', 'Abs "x"', "g (float x) => (float x) { x = Abs(x) }"),
     ("form a cycle", 'Add "a"', "g (float x) => (float y) { a = Add(x, b) b = Neg(a) y = Abs(x) }"),
     ('imports no opset for domain "far"', 'far.Op "y"', "g (float x) => (float y) { y = far.Op(x) }"),
     ('graph input "x"', "", "g (float x, float x) => (float y) { y = Neg(x) }"),
-    ('input "q" is defined nowhere', 'If "y"', "g (bool x) => (float y) { y = If(x) <then_branch = t () => (float r) "
+    ('input "q" is not defined', 'If "y"', "g (bool x) => (float y) { y = If(x) <then_branch = t () => (float r) "
      "{ r = Neg(q) }, else_branch = e () => (float r) { r = Neg(x) }> }"),
 ])  # fmt: skip
 def test_refused(message: str, node: str, text: str) -> None:
@@ -133,7 +133,7 @@ def test_functions() -> None:
     ("calls itself", '<domain: "local", opset_import: ["local" : 1]> F (a) => (b) { b = local.F(a) }'),
     ("calls itself", '<domain: "local", opset_import: ["local" : 1]> F (a) => (b) { b = local.G(a) }'
                      '<domain: "local", opset_import: ["local" : 1]> G (a) => (b) { b = local.F(a) }'),
-    ("defined nowhere", '<domain: "local", opset_import: ["" : 13]> F (a) => (b) { b = Neg(c) }'),
+    ("is not defined", '<domain: "local", opset_import: ["" : 13]> F (a) => (b) { b = Neg(c) }'),
     ("made by no node", '<domain: "local", opset_import: ["" : 13]> F (a) => (b) { c = Neg(a) }'),
     ('refers to "q"', '<domain: "local", opset_import: ["" : 13]> F (a) => (b) { b = Cast <to: int = @q> (a) }'),
 ])  # fmt: skip
