@@ -199,7 +199,7 @@ def test_other_files_are_told(told: str, data: bytes) -> None:
 
 
 def test_models_that_are_neither_path_nor_bytes() -> None:
-    with pytest.raises(TypeError, match="path or its bytes, not as int"):
+    with pytest.raises(TypeError, match="path or bytes, not int"):
         load(3)  # type: ignore[arg-type]
 
 

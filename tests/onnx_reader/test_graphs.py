@@ -134,7 +134,7 @@ def test_functions() -> None:
     ("calls itself", '<domain: "local", opset_import: ["local" : 1]> F (a) => (b) { b = local.G(a) }'
                      '<domain: "local", opset_import: ["local" : 1]> G (a) => (b) { b = local.F(a) }'),
     ("is not defined", '<domain: "local", opset_import: ["" : 13]> F (a) => (b) { b = Neg(c) }'),
-    ("made by no node", '<domain: "local", opset_import: ["" : 13]> F (a) => (b) { c = Neg(a) }'),
+    ("no node makes output", '<domain: "local", opset_import: ["" : 13]> F (a) => (b) { c = Neg(a) }'),
     ('refers to "q"', '<domain: "local", opset_import: ["" : 13]> F (a) => (b) { b = Cast <to: int = @q> (a) }'),
 ])  # fmt: skip
 def test_function_refused(message: str, functions: str) -> None:
