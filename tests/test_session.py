@@ -311,7 +311,8 @@ def test_free_dimensions_are_overridden_by_name() -> None:
     options = SessionOptions()
     options.add_free_dimension_override_by_name("batch", 2)
     options.add_free_dimension_override_by_name("elsewhere", 7)  # onnxruntime passes over such names
-    with pytest.warns(UserWarning, match=r'no input has the free dimension "elsewhere" \(named dimensions: batch\)') as caught:
+    text = r'no input has the free dimension "elsewhere" \(named dimensions: batch\)'
+    with pytest.warns(UserWarning, match=text) as caught:
         session = InferenceSession(made, options)
     assert len(caught) == 1
     assert [session.get_inputs()[0].shape, session.get_outputs()[0].shape] == [[2, 3], [2, 3]]
