@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,7 @@ import pytest
 
 from pyruntime import InferenceSession, InvalidInput, InvalidModel, PyRuntimeError, SessionOptions
 from pyruntime.errors import InternalError, our_fault
+from pyruntime.options import PYODIDE, check_options
 
 TEXT = """<ir_version: 10, opset_import: ["" : 20]> g (float[N, 3] x) => (float[N, 3] y) { y = Relu (x) }"""
 MODEL = onnx.parser.parse_model(TEXT).SerializeToString()
@@ -119,6 +121,17 @@ def test_session_options(name: str, value: Any) -> None:
     setattr(options, name, value)
     with pytest.raises(InvalidInput):
         InferenceSession(MODEL, options)
+
+
+@pytest.mark.parametrize(("options", "refused"), [
+    ({"preset": "power"}, "preset"), ({"relaxed_simd": False}, "relaxed_simd"),
+    ({"intra_op_num_threads": 2}, "intra_op_num_threads"),
+    ({"sample_from": "logits", "code_size_limit": 1, "disabled_passes": ("unit_axes",)}, ""),
+])  # fmt: skip
+def test_options_in_pyodide(options: dict[str, Any], refused: str) -> None:
+    """Sessions there take the options of the compiler, but not those of threads, of the GPU and of other hosts."""
+    with pytest.raises(InvalidInput, match=rf"{refused}.* cannot be .* in Pyodide") if refused else nullcontext():
+        check_options(SessionOptions(**options), PYODIDE)
 
 
 @pytest.mark.parametrize("options", [{}, 5, "all"])

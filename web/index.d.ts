@@ -1,8 +1,8 @@
-// The public types: onnxruntime-common's, and what this package adds. ort.d.ts adds the default export.
+// The public types: those of onnxruntime-common, and additions of this package. ort.d.ts adds the default export.
 
 export * from 'onnxruntime-common';
 
-/** `total` is 0 where it is not known. */
+/** Bytes or steps of a phase; `total` is 0 if it is unknown. */
 export interface Progress {
   readonly phase: 'boot' | 'download' | 'compile' | 'init';
   readonly loaded: number;
@@ -16,33 +16,33 @@ export interface Timings {
   readonly init: number;
 }
 
-/** What became of a node of the model. */
+/** A node of the model, and the kernels that compute it. */
 export interface ExplainedNode {
   /** `Conv "conv1" (opset 11)`; `F "f" (opset 1) > Add "a" (opset 13)` inside a model-local function. */
   readonly node: string;
   readonly op: string;
   /** wasm, webgpu, host or control if it has steps in a run; init, plan, constant, view, fused or unused if not. */
   readonly place: string;
-  /** Generated functions, and how often a run calls them. */
+  /** Its generated functions, and how often a run calls them. */
   readonly kernels: readonly string[];
   readonly calls: number;
-  /** Nodes that are part of this one's kernels; the node that this one is part of. */
+  /** The nodes that its kernels also compute; the node whose kernels compute it. */
   readonly fused: readonly string[];
   readonly into: string;
-  /** Work units, and bytes copied from the other provider's memory, of the last run; null before it if they depend on shapes. */
+  /** Work units of the last run, and bytes that it copied from the other provider's memory; null before a run if shapes decide. */
   readonly work: number | null;
   readonly crossing: number | null;
-  /** Why it is not on the provider that was asked for first. */
+  /** Why it is not on the first provider of the session. */
   readonly why: string;
 }
 
-/** What the compiler made of a model. */
+/** A compiled model. */
 export interface Explanation {
-  /** Operators by count, with the place most of them run at. */
+  /** Operators by count, and the place where most of their nodes run. */
   readonly operators: readonly { readonly op: string; readonly nodes: number; readonly place: string }[];
   /** Kernel calls by place: wasm, webgpu, host, control. */
   readonly placement: Readonly<Record<string, number>>;
-  /** Kernel calls in all blocks, and distinct functions behind them. */
+  /** Kernel calls in all blocks, and the distinct functions that they call. */
   readonly kernels: number;
   readonly functions: number;
   readonly steps: number;
@@ -53,13 +53,13 @@ export interface Explanation {
   readonly nodes: readonly ExplainedNode[];
 }
 
-/** What `verify` found. */
+/** The result of `verify`. */
 export interface Verification {
   readonly ok: boolean;
   readonly tolerance: number;
-  /** Results of kernels that were compared. */
+  /** Number of kernel results that were compared. */
   readonly compared: number;
-  /** The first kernel whose results differ; at `index` they differ most, by `error` of the tensor's largest value. */
+  /** The first kernel whose results differ. They differ most at `index`, by `error` times the tensor's largest value. */
   readonly first: null | {
     readonly node: string; readonly kernel: string; readonly index: number; readonly expected: number; readonly actual: number;
     readonly error: number;
@@ -70,43 +70,43 @@ export interface Verification {
 export interface MemoryReport {
   /** Constants, packed ones included. */
   readonly weights: number;
-  /** Most that runs so far held at once, besides weights; what they asked for in all. */
+  /** The most that runs held at once, besides weights; the sum of all that they requested. */
   readonly peak: number;
   readonly requested: number;
-  /** How many times each byte was used in a run: requested / peak. */
+  /** How often a run used each byte: requested / peak. */
   readonly reuse: number;
-  /** Share of the arena's reach, besides weights, that was not in use at the peak. */
+  /** The unused share of the arena at the peak, without weights. */
   readonly fragmentation: number;
   /** Linear memory of the session. */
   readonly arena: number;
-  /** Memory of the session on the GPU, and of all tensors that runs left there. */
+  /** GPU memory of the session; GPU memory of all tensors that runs left there. */
   readonly gpu: number;
   readonly tensors: number;
-  /** Linear memory in the page, of Programs so short that they run there. */
+  /** Linear memory in the page, for Programs that are short enough to run there. */
   readonly page: number;
 }
 
 /** One kernel call of a run. */
 export interface KernelTiming {
-  /** Label of its node, name of its function. */
+  /** The label of its node, the name of its function. */
   readonly node: string;
   readonly kernel: string;
   readonly place: 'wasm' | 'webgpu';
   readonly milliseconds: number;
-  /** Milliseconds after the run's first kernel on the GPU, by its clock, if it has one that can be read. */
+  /** Milliseconds after the run's first kernel on the GPU, if the GPU's clock can be read. */
   readonly start?: number;
-  /** Sizes of the buffers that it reads and writes; 0 where they are not known. */
+  /** Bytes of the buffers that it reads and writes; 0 if unknown. */
   readonly bytes: number;
 }
 
-/** What was measured; times in milliseconds. */
+/** The result of `tune`; times in milliseconds. */
 export interface Tuned {
-  /** For the option `choices` of later sessions of this model; empty where nothing is to be gained. */
+  /** For the option `choices` of later sessions of this model; empty if the default schedules are fastest. */
   readonly choices: Readonly<Record<string, Readonly<Record<string, number>>>>;
-  /** A run by default, and with these choices. */
+  /** A run with the default schedules, and with these choices. */
   readonly before: number;
   readonly after: number;
-  /** Kernels for which another schedule is better, the largest gain first, whether or not the run gained enough. */
+  /** Kernels that another schedule makes faster, the largest gain first, even if the run did not gain enough. */
   readonly kernels: readonly { readonly nodes: readonly string[]; readonly chosen: Readonly<Record<string, number>>; readonly before: number; readonly after: number }[];
   readonly took: number;
 }
@@ -114,11 +114,11 @@ export interface Tuned {
 declare module 'onnxruntime-common' {
   namespace InferenceSession {
     interface SessionOptions {
-      /** Told while the engine starts and the model is fetched, compiled and initialised. */
+      /** Called while the engine starts, and while the model is fetched, compiled and initialised. */
       onProgress?: (progress: Progress) => void;
       /**
-       * Keeps the model's files for later visits. true: as long as the server has no other; a text: as long as pages
-       * ask for this version, without asking the server.
+       * Caches the model's files for later visits. true: until the server has another version; a text: until pages ask
+       * for another version than this, without a request to the server.
        */
       cache?: boolean | string;
       // Written by scripts/contract.py from pyruntime/options.py.
@@ -143,32 +143,32 @@ declare module 'onnxruntime-common' {
        */
       preset?: 'latency' | 'throughput' | 'power';
       // End of the generated part.
-      /** Stops the creation: `create` rejects at once with `Terminated`. */
+      /** Stops the creation; `create` rejects at once with `Terminated`. */
       signal?: AbortSignal;
     }
     interface RunOptions {
-      /** Stops the run: `run` rejects with `Terminated` once it has ended, some milliseconds later. */
+      /** Stops the run; `run` rejects with `Terminated` when it has ended, some milliseconds later. */
       signal?: AbortSignal;
     }
   }
   interface InferenceSessionFactory {
-    /** Of a file that a person has chosen: a large one is read where it lies. */
+    /** A large file that a user has chosen is read in place. */
     create(model: URL | Blob | Response | ReadableStream<Uint8Array> | FileSystemFileHandle, options?: InferenceSession.SessionOptions): Promise<InferenceSession>;
   }
   interface InferenceSession {
-    /** Ends `enableProfiling` or `startProfiling()`: prints a trace for Chrome's viewer or Perfetto, and gives it; "" without one. */
+    /** Ends `enableProfiling` or `startProfiling()`: prints a trace for Chrome's viewer or Perfetto and returns it; "" without one. */
     endProfiling(): string;
-    /** The memory plan: peak, arena, weights, in bytes. */
+    /** Bytes of weights, of the peak and of memories. */
     memory(): Promise<MemoryReport>;
-    /** What the compiler did: operators, kernels, placement. */
+    /** Operators, kernels and their placement. */
     explain(): Promise<Explanation>;
-    /** Runs on the GPU and on WebAssembly; names the first kernel whose results differ by more than `tolerance` (1e-3). */
+    /** Runs the model on the GPU and on WebAssembly, and names the first kernel whose results differ by more than `tolerance` (1e-3). */
     verify(feeds: InferenceSession.FeedsType, options?: { tolerance?: number }): Promise<Verification>;
-    /** Measures other schedules of the kernels on this machine, some `seconds` (2) each; the session stays as it is. */
+    /** Measures other schedules of the kernels on this machine, about `seconds` (2) each. The session does not change. */
     tune(feeds: InferenceSession.FeedsType, options?: { seconds?: number }): Promise<Tuned>;
-    /** Gives back memory that an earlier, larger run took: the next run starts from constants alone. */
+    /** Frees memory that an earlier, larger run took. */
     trim(): Promise<void>;
-    /** Runs once, each kernel on its own, on one thread or on the GPU; their times in the order they ran. */
+    /** Runs the model once, kernel by kernel, on one thread or on the GPU; the times in the order of the kernels. */
     profile(feeds: InferenceSession.OnnxValueMapType): Promise<KernelTiming[]>;
     readonly timings: Timings;
   }
@@ -188,23 +188,23 @@ export class ShapeError extends PyRuntimeError {}
 export class InvalidInput extends PyRuntimeError {}
 export class OutOfMemory extends PyRuntimeError {}
 export class MemoryFault extends PyRuntimeError {}
-/** The engine failed where it should have worked or refused: always a bug of ours. */
+/** A bug of the engine. */
 export class InternalError extends PyRuntimeError {}
 export class DeviceLost extends PyRuntimeError {}
 export class NoAdapter extends PyRuntimeError {}
 export class SessionFailed extends PyRuntimeError {}
 export class ExecutionError extends PyRuntimeError {}
 export class LimitExceeded extends PyRuntimeError {}
-/** The browser has no room for what was to be kept: bytes. */
+/** The browser's storage is too small; in bytes. */
 export class QuotaExceeded extends PyRuntimeError {
   readonly needed: number;
   readonly usage: number;
   readonly quota: number;
 }
-/** Stopped by a signal (`cause`: its reason; `name`: the reason's, as `fetch` has it) or by `terminate`. The session stays usable. */
+/** A signal (`cause`: its reason; `name`: the reason's name, as with `fetch`) or `terminate` stopped the call. The session stays usable. */
 export class Terminated extends PyRuntimeError {}
 
-/** A model, or a file of one, that pages on this origin keep (`cache`): its size in bytes, and when it was kept, in milliseconds since 1970. */
+/** A model, or a file of a model, in the cache of this origin (option `cache`): its size in bytes, and the time when it was stored, in milliseconds since 1970. */
 export interface KeptModel {
   readonly url: string;
   readonly version: string;
@@ -212,23 +212,23 @@ export interface KeptModel {
   readonly kept: number;
 }
 
-/** Models that are kept, the oldest first. The browser may evict them, unless `navigator.storage.persist()` was granted. */
+/** The cached models, the oldest first. The browser may evict them unless it granted `navigator.storage.persist()`. */
 export const models: {
   list(): Promise<KeptModel[]>;
-  /** Whether there was one. */
+  /** Resolves to whether the model was cached. */
   delete(url: string): Promise<boolean>;
-  /** Bytes of this origin's storage, and whether the browser may evict it. */
+  /** Bytes of this origin's storage, and whether it is safe from eviction. */
   room(): Promise<{ usage: number; quota: number; persisted: boolean }>;
 };
 
-/** An input or output as a model declares it: `tensor(float)`, and dims that are numbers, names or null. */
+/** An input or output as the model declares it: a type such as `tensor(float)`, and dims that are numbers, names or null. */
 export interface DeclaredValue {
   readonly name: string;
   readonly type: string;
   readonly shape: readonly (number | string | null)[];
 }
 
-/** What a model is and what it will take (docs/api.md, "Know before you load"). */
+/** A description of a model and the memory that it needs (docs/api.md, "Know before you load"). */
 export interface Inspection {
   readonly name: string;
   readonly producer: string;
@@ -238,11 +238,11 @@ export interface Inspection {
   readonly outputs: readonly DeclaredValue[];
   /** Nodes by operator. */
   readonly operators: Readonly<Record<string, number>>;
-  /** A sentence for each operator or attribute that is not supported; what else the compiler refuses, or "". */
+  /** A sentence for each unsupported operator or attribute; another reason why the compiler refuses the model, or "". */
   readonly unsupported: readonly string[];
   readonly refused: string;
   readonly weights: { readonly tensors: number; readonly bytes: number; readonly types: Readonly<Record<string, number>> };
-  /** Bytes; linear: without what is on the GPU; further: of it, weights beyond the first 4 GiB; assumed: dims that count as 1. null for a model that is compiled for feeds. */
+  /** Bytes. linear: the peak without GPU memory; further: the part of it that is weights beyond the first 4 GiB; assumed: dims that count as 1. null if only feeds decide the Program. */
   readonly memory: null | {
     readonly weights: number; readonly loading: number; readonly run: number; readonly peak: number;
     readonly linear: number; readonly further: number; readonly assumed: readonly string[];
@@ -252,29 +252,29 @@ export interface Inspection {
     readonly calls: Readonly<Record<string, number>>; readonly nodes: Readonly<Record<string, number>>;
     readonly functions: number; readonly code: number; readonly steps: number;
   };
-  /** Bytes of the model's files, and of what was fetched of them. */
+  /** Bytes of the model's files, and the bytes of them that were fetched. */
   readonly size: number;
   readonly fetched: number;
-  /** Whether the memory is there, null if it is not known. */
+  /** Whether there is enough memory; null if unknown. */
   readonly fits: { readonly here: boolean | null; readonly why: string };
 }
 
-/** Tells what a model is, what of it is not supported and the memory it takes, by parts of its file; options as of a session. */
+/** Describes a model, its unsupported operators and the memory that it needs, from parts of its file. The options are those of a session. */
 export function inspect(model: string | URL | Uint8Array | ArrayBufferLike | Blob | FileSystemFileHandle, options?: import('onnxruntime-common').InferenceSession.SessionOptions): Promise<Inspection>;
 
-/** Starts the engine ahead of the first session. */
+/** Starts the engine before the first session needs it. */
 export function boot(onProgress?: (progress: Progress) => void): Promise<void>;
-/** Ends the worker with every session in it; the next session starts a new one. */
+/** Ends the worker and its sessions. The next session starts a new worker. */
 export function shutdown(): void;
-/** What the worker holds. */
+/** Memory and threads of the worker. */
 export interface Stats {
-  /** Bytes of Python's heap, 0 if it was not needed; of the sessions' linear memory. */
+  /** Bytes of Python's heap (0 if Python has not started); bytes of the sessions' linear memories. */
   readonly heap: number;
   readonly arenas: number;
   readonly sessions: number;
-  /** Tensors that runs left on the page's GPU. */
+  /** Number of tensors that runs left on the page's GPU. */
   readonly tensors: number;
-  /** Threads besides the worker, and programs that they have code of. */
+  /** Number of threads besides the worker, and of Programs whose code they have loaded. */
   readonly threads: number;
   readonly teams: number;
 }

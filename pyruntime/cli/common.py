@@ -47,7 +47,7 @@ def add_feeds(out: argparse.ArgumentParser) -> None:
 
 
 def session(args: argparse.Namespace) -> Session:
-    options, providers = choices(args)
+    options, providers = session_options(args)
     if not isinstance(args.model, Path):
         raise InvalidInput(
             f"{args.model} is an address, and this needs the whole model", hint="download the model first"
@@ -59,7 +59,7 @@ def session(args: argparse.Namespace) -> Session:
         raise error.at(str(args.model)) from None
 
 
-def choices(args: argparse.Namespace) -> tuple[SessionOptions, list[str]]:
+def session_options(args: argparse.Namespace) -> tuple[SessionOptions, list[str]]:
     """Options and providers of a session for the model. Errors: InvalidInput"""
     if isinstance(args.model, Path) and not args.model.is_file():
         raise InvalidInput(f"{args.model} is not a file", hint="the path of an .onnx model is expected")

@@ -40,7 +40,7 @@ model at an address (https://…) only parts are fetched."
     args = parser.parse_args(argv)
     if args.kernels or args.code:
         return _kernels(args)
-    options, providers = common.choices(args)
+    options, providers = common.session_options(args)
     options.free_dimension_overrides = common.dims(args)
     try:
         with doing(f"inspecting {args.model}"):
