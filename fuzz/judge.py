@@ -89,7 +89,7 @@ class _Case:
         self.fed = [{**weights, **feeds} for feeds in runs]
         self.values = cache(self._values)
         self.tolerance = cache(self._tolerance)
-        self.excuses = cache(self._excuses)
+        self.rules = cache(self._rules)
         self.types = cache(partial(output_types, self.model))
         self.standing, self.why = "alone", ""
 
@@ -115,7 +115,7 @@ class _Case:
     def _tolerance(self, n: int) -> Tolerance:
         return tolerance(self.model, self.values(n), self.fed[n])
 
-    def _excuses(self, n: int) -> list[tuple[Rule, ...]]:
+    def _rules(self, n: int) -> list[tuple[Rule, ...]]:
         return open_outputs(self.model, self.values(n), self.fed[n])
 
     def _all_values(self) -> list[dict[str, Any]]:
@@ -132,9 +132,9 @@ class _Case:
             return f"{len(got)} outputs for {len(other)}"
         self.standing = "open"
         noise = None
-        for k, rules in enumerate(self.excuses(n)):
-            excuses = [rule for rule in rules if not twin or self._excuses_twins(rule, n, got, other)]
+        for k, rules in enumerate(self.rules(n)):
             a, b = got[k], other[k]
+            excuses = [rule for rule in rules if self._excuses(rule, n, a, b, twin)]
             self.why = "; ".join(rule.reason for rule in excuses) or self.why or "it moves as much in its last bits"
             if excuses and not all(rule.compares_shapes for rule in excuses):
                 continue
@@ -145,12 +145,14 @@ class _Case:
                     return what
         return ""
 
-    def _excuses_twins(self, rule: Rule, n: int, got: Any, other: Any) -> bool:
-        """Whether a rule lets our own engine give two answers: results are random, a last digit decides a discrete
-        result, or something has overflowed. If all values are finite, nothing has."""
-        if rule.cause is Cause.OVERFLOW:
-            return not self._is_finite(n) or not _all_finite(other)
-        return rule.cause in (Cause.RANDOM, Cause.LAST_DIGIT)
+    def _excuses(self, rule: Rule, n: int, a: Any, b: Any, twin: bool) -> bool:
+        """Whether a rule allows two answers, a and b, for an output. If both are finite, only an inner value can have
+        overflowed. Our own engine may differ only by randomness, a discrete result that a last digit decides, or an
+        overflow."""
+        if rule.cause is Cause.INFINITE or rule.cause is Cause.OVERFLOW and twin:
+            inner = [value for name, value in self.values(n).items() if name not in self.fed[n]]
+            return not _all_finite([*inner, a, b])
+        return not twin or rule.cause in (Cause.RANDOM, Cause.LAST_DIGIT)
 
     def by_twins(self, draw: Draw, twins: Sequence[Twin]) -> Verdict | None:
         """Compares with two twins, and with one in a page for a share of the cases."""

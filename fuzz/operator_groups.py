@@ -29,6 +29,10 @@ SUMS_OF_PRODUCTS = (
         "CDist HyperConnectionPostMix HyperConnectionPreMix MoE QMoE",
     )
 )
+# Sums of products without a function behind them.
+LINEAR = (MATRIX_PRODUCTS | CONVOLUTIONS | operators("Einsum DFT STFT")) - operators(
+    microsoft="FusedGemm FusedConv NhwcFusedConv WordConvEmbedding"
+)
 LAYER_NORMS = operators("LayerNormalization", "SkipLayerNormalization SkipSimplifiedLayerNormalization")
 NORMS = LAYER_NORMS | operators(
     """BatchNormalization InstanceNormalization GroupNormalization RMSNormalization SimplifiedLayerNormalization

@@ -27,6 +27,7 @@ from fuzz.operator_groups import (
     DYNAMIC,
     GQA,
     LAYER_NORMS,
+    LINEAR,
     MATRIX_PRODUCTS,
     MEANS,
     MOE,
@@ -51,12 +52,15 @@ class Cause(Enum):
     """Why runtimes may answer differently, which decides whether our own twins may.
 
     RANDOM: results are random. LAST_DIGIT: rounding decides a discrete result, so that twins, which add in other
-    orders, may differ. OVERFLOW: an intermediate value may overflow or not; twins may differ only if a value of the run
-    is not finite. MEANING: runtimes interpret the operator differently; twins are one runtime and must agree."""
+    orders, may differ. OVERFLOW: an intermediate value may overflow or not; twins may differ only if an inner value or
+    an answer is not finite. INFINITE: the same, but nothing in the operator hides an overflow, so that peers, too, may
+    differ only then. MEANING: runtimes interpret the operator differently; twins are one runtime and must
+    agree."""
 
     RANDOM = "random"
     LAST_DIGIT = "last digit"
     OVERFLOW = "overflow"
+    INFINITE = "infinite"
     MEANING = "meaning"
 
 
@@ -223,7 +227,8 @@ RULES = [
     Rule(NORMS | ROTARY | OTHER_GATES, c.not_finite(), OVERFLOW, NOT_FINITE_TIMES_0),
     Rule(_one("DFT", "STFT"), c.not_finite(), OVERFLOW, NOT_FINITE_TIMES_0),
     Rule(NORMS, square_sum_overflows, OVERFLOW, "squares that overflow, unless computed in a wider type"),
-    Rule(SUMS_OF_PRODUCTS, overflows, OVERFLOW, OVERFLOWING_SUMS),
+    Rule(LINEAR, overflows, Cause.INFINITE, OVERFLOWING_SUMS),
+    Rule(SUMS_OF_PRODUCTS - LINEAR, overflows, OVERFLOW, OVERFLOWING_SUMS),
     # Windows.
     Rule(AVERAGES, c.not_finite(), MEANING, "the reference treats NaN as padding"),
     Rule(WINDOWS | _one("MaxRoiPool"), c.window_of_padding, MEANING, PADDING, False),

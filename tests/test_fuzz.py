@@ -154,7 +154,7 @@ def test_strings_of_what_is_open_are_open() -> None:
 
 
 def test_twins_of_finite_answers_have_no_excuse(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A sum of halves that could overflow, and does not: peers may differ, twins may not."""
+    """A sum of halves that could overflow, and does not."""
     x = np.full((1, 64), 60, H) * np.where(np.arange(64) % 2, H(-1), H(1))
     case = Case("operators", parsed(PRODUCT).SerializeToString(), ({"x": x, "w": np.full((64, 1), 60, H)},))
     assert open_outputs(onnx.load_from_string(case.model), case.runs[0], case.runs[0])[0]
