@@ -54,7 +54,7 @@ def test_passes_in_a_page(extended: Engine, options: dict[str, Any], gone: bool,
 
 
 def test_a_name_that_is_no_pass(engine: Engine) -> None:
-    with pytest.raises(Exception, match='no pass "map_fusio" to leave out.*map_fusion'):
+    with pytest.raises(Exception, match='no pass "map_fusio" to disable.*map_fusion'):
         engine.open(MODEL, disabledPasses=["map_fusio"])
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from functools import partial
 from typing import Any, Generic, NamedTuple, TypeVar
 
 from pyruntime.errors import NeedsValue, SessionFailed
@@ -111,7 +112,10 @@ class Specialiser(ABC, Generic[P]):
         while True:
             try:
                 specs, constants, key = self.requirements(feeds)
-                return self.table.find(key, lambda: self.compile(specs, constants), self.drop)  # noqa: B023
+                program = self.table.get(key)
+                if program is None:
+                    program = self.table.find(key, partial(self.compile, specs, constants), self.drop)
+                return program
             except NeedsValue as e:
                 self.needs.add(self.graph, e)
 
@@ -121,9 +125,10 @@ class Specialiser(ABC, Generic[P]):
             return self.requirements_for_all()
         specs = self.needs.specs(self.graph, self.describe(feeds))
         key = tuple((name, _spec_key(spec)) for name, spec in specs.items())
-        constants = self.needs.inner_values(
-            self.graph, lambda part, known: self.evaluate(part, specs, key, known, feeds)
-        )
+        constants: dict[str, TensorSpec] = {}
+        if self.needs.inner:
+            compute = lambda part, known: self.evaluate(part, specs, key, known, feeds)  # noqa: E731
+            constants = self.needs.inner_values(self.graph, compute)
         return Requirements(specs, constants, (key, tuple(constants.items())))
 
     def requirements_for_all(self) -> Requirements:
