@@ -4,15 +4,13 @@ from __future__ import annotations
 
 import re
 import shlex
-import subprocess
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
 
 import pyruntime.ops  # noqa: F401  what examples add to
-from kit.docs import FILES, ROOT, Block, blocks
+from kit.docs import ROOT, Block, blocks
 from pyruntime.cli import main
 from pyruntime.compiler import user_passes
 from pyruntime.frontend import registry
@@ -55,35 +53,6 @@ def test_commands_run(line: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest
     (ROOT / "build").mkdir(exist_ok=True)
     assert main(shlex.split(line)[1:]) == 0
     assert capsys.readouterr().out
-
-
-def anchors(file: Path) -> set[str]:
-    """The names by which links address the headings of a page."""
-    headings = re.findall(r"^#+ (.*)$", file.read_text(), re.MULTILINE)
-    return {re.sub(r"\s+", "-", re.sub(r"[^\w\s-]", "", heading.lower()).strip()) for heading in headings}
-
-
-def is_dead(folder: Path, link: str) -> bool:
-    path, _, anchor = link.partition("#")
-    page = folder / path
-    return not page.exists() or bool(anchor and page.suffix == ".md" and anchor not in anchors(page))
-
-
-@pytest.mark.parametrize("file", FILES)
-def test_links_and_files_exist(file: str) -> None:
-    text = (ROOT / file).read_text()
-    links = re.findall(r"\]\((?!https?:|#)([^)\s]+)", text)
-    assert not [link for link in links if is_dead((ROOT / file).parent, link)]
-    named = re.findall(r"`((?:pyruntime|providers|web|tests|e2e|scripts|docs)/[\w/.-]+\.\w+)`", text)
-    assert not [name for name in named if not (ROOT / name).exists()]
-
-
-def test_references_to_design_pages_exist() -> None:
-    """Those in comments and docstrings, with their anchors."""
-    listed = subprocess.run(["git", "ls-files", "*.py", "*.js", "*.mjs", "CHANGELOG.md"], cwd=ROOT, capture_output=True)
-    files = [ROOT / name for name in listed.stdout.decode().split()]
-    named = [(f, ref) for f in files if f.is_file() for ref in re.findall(r"\bdesign/[\w-]+\.md[#\w-]*", f.read_text())]
-    assert named and not [(str(f), ref) for f, ref in named if is_dead(ROOT / "docs", ref)]
 
 
 def test_decisions_are_short_and_listed() -> None:

@@ -1,4 +1,5 @@
-"""The rules of the house: imports one way, sizes, exported names, nothing that belongs to one machine."""
+"""The rules of the house: imports one way, sizes, exported names, docs that name what exists, nothing that belongs to
+one machine."""
 
 from __future__ import annotations
 
@@ -13,6 +14,7 @@ from pathlib import Path
 
 import pytest
 
+from kit.docs import FILES
 from kit.house import (
     FOLDER_CIRCLES,
     INSTALLED_IN,
@@ -251,5 +253,34 @@ def test_the_commands_in_the_docs_exist() -> None:
         text = path.read_text()
         named = set(re.findall(r"^make ([a-z]+)", text, re.MULTILINE)) | set(re.findall(r"`make ([a-z]+)", text))
         assert named <= targets, path.name
-        links = re.findall(r"\]\((?!https?:)([^)#]+)", text)
-        assert not [link for link in links if not (ROOT / link).exists()], path.name
+
+
+def anchors(file: Path) -> set[str]:
+    """The names by which links address the headings of a page."""
+    headings = re.findall(r"^#+ (.*)$", file.read_text(), re.MULTILINE)
+    return {re.sub(r"\s+", "-", re.sub(r"[^\w\s-]", "", heading.lower()).strip()) for heading in headings}
+
+
+def is_dead(page: Path, link: str) -> bool:
+    """link: a relative path, an anchor, or both, on this page."""
+    path, _, anchor = link.partition("#")
+    target = page.parent / path if path else page
+    return not target.exists() or bool(anchor and target.suffix == ".md" and anchor not in anchors(target))
+
+
+@pytest.mark.parametrize("file", FILES)
+def test_links_and_files_exist(file: str) -> None:
+    page = ROOT / file
+    text = page.read_text()
+    assert not [link for link in re.findall(r"\]\((?!https?:)([^)\s]+)", text) if is_dead(page, link)]
+    folders = "pyruntime|providers|web|tests|e2e|bench|kit|fuzz|scripts|demo|examples|docs"
+    named = re.findall(rf"`((?:{folders})/[\w/.-]+\.\w+)`", text)
+    assert not [name for name in named if not (ROOT / name).exists()]
+
+
+def test_references_to_design_pages_exist() -> None:
+    """Those in comments and docstrings, with their anchors."""
+    listed = subprocess.run(["git", "ls-files", "*.py", "*.js", "*.mjs", "CHANGELOG.md"], cwd=ROOT, capture_output=True)
+    files = [ROOT / name for name in listed.stdout.decode().split()]
+    named = [(f, ref) for f in files if f.is_file() for ref in re.findall(r"\bdesign/[\w-]+\.md[#\w-]*", f.read_text())]
+    assert named and not [(str(f), ref) for f, ref in named if is_dead(ROOT / "docs/README.md", ref)]
