@@ -1,4 +1,4 @@
-"""A fixed part of what `make fuzz ARGS=--pages` runs: each case in Chromium, too."""
+"""A fixed part of `make fuzz ARGS=--pages`: every case runs in Chromium, too."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ CASES = {"operators": 40, "rare": 40, "graphs": 40, "sequences": 20, "models": 2
 
 
 @pytest.fixture(scope="module")
-def asked(built: None) -> Iterator[tuple[Peers, Pages]]:
+def runtimes(built: None) -> Iterator[tuple[Peers, Pages]]:
     peers, pages = Peers(), Pages()
     yield peers, pages
     peers.stop()
@@ -27,9 +27,9 @@ def asked(built: None) -> Iterator[tuple[Peers, Pages]]:
 
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize("target", CASES)
-def test_cases(asked: tuple[Peers, Pages], target: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_cases(runtimes: tuple[Peers, Pages], target: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(judge, "IN_A_PAGE", 1.0)
-    peers, pages = asked
+    peers, pages = runtimes
     failed = []
     for index in range(CASES[target]):
         if case := make(target, SEED, index):

@@ -1,4 +1,4 @@
-"""Models that are made here: families of networks in schemes of quantisation, in their small forms, on WebAssembly."""
+"""Networks of kit/field in their schemes of quantisation, in their small forms, on WebAssembly."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from kit import field
 from kit.models import assert_close
 from tests.conftest import Open
 
-# Every family as it is and in one scheme of codes; one family in every scheme.
+# Every family in float32 and in one quantised scheme; one family in every scheme.
 CHOSEN = [
     name
     for name in field.names()
@@ -26,8 +26,8 @@ def test_small_form(name: str, open_session: Open) -> None:
     assert_close(field.expected(name, small=True), outputs, field.tolerance(name, small=True))
 
 
-def test_schemes_are_what_they_say() -> None:
-    """Each leaves operators of its own in the graph, and weights are not drawn anew for it."""
+def test_schemes_have_their_operators_and_the_same_weights() -> None:
+    """Each scheme puts its own operators into the graph, and the weights are those of float32."""
     wanted = {"qdq": "DequantizeLinear", "qop": "QLinearConv", "f16": "Conv"}
     for scheme, operator in wanted.items():
         model = onnx.load(field.materialize(f"residual.{scheme}", small=True))

@@ -1,4 +1,4 @@
-"""A fixed part of what `make fuzz` runs, and the fuzzer's own judgement: it must see what is wrong."""
+"""A fixed part of `make fuzz`, and tests of the judge, which must find planted errors."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ from tests.test_fuzz_rules import PRODUCT, H, parsed
 
 SEED = 7
 LOOSE = Tolerance(4)
-# Of a target: together a minute of one core.
+# Number of cases by target: together a minute of one core.
 CASES = {"operators": 60, "rare": 50, "forbidden": 100, "graphs": 60, "sequences": 50, "values": 10, "models": 60,
          "feeds": 60, "hostile": 40, "programs": 60}  # fmt: skip
 
@@ -91,7 +91,7 @@ def test_differences(got: object, want: object, seen: bool) -> None:
     assert bool(difference(got, want, LOOSE)) is seen
 
 
-def test_what_moves_by_itself_is_no_difference() -> None:
+def test_movement_by_last_bits_is_no_difference() -> None:
     base, moved = [F([1.0, 5.0])], [[F([1.0, 5.1])], [F([1.0, 4.9])]]
     noise = largest_changes(moved, base)
     assert difference([F([1.0, 5.2])], base, LOOSE) and not difference([F([1.0, 5.2])], base, LOOSE, noise)
@@ -100,27 +100,27 @@ def test_what_moves_by_itself_is_no_difference() -> None:
     by_zero = largest_changes([[F([-2e5, 1.00001e5])]], near_zero)
     assert not difference([F([np.inf, 1e5])], near_zero, LOOSE, by_zero)
     assert difference([F([1e5, np.inf])], near_zero, LOOSE, by_zero)
-    root = [F([np.nan, 1.0])]  # of what rounding left
+    root = [F([np.nan, 1.0])]  # of a rounding error
     assert not difference([F([0.01, 1.0])], root, LOOSE, largest_changes([[F([0.02, 1.0])]], root))
     assert difference([F([0.01, 1.0])], root, LOOSE, largest_changes([root], root))
 
 
-class Liar(Peers):
-    """Answers as onnxruntime does, but for one part in a thousand."""
+class ScaledPeer(Peers):
+    """Answers like onnxruntime, off by one part in a thousand."""
 
     def ask(self, peer: str, model: bytes, runs: Any) -> list[Any]:
         return [[y * F(1.001) for y in onnxruntime_session(model)(feeds)] for feeds in runs]
 
 
-class Late(Peers):
-    """Answers a little beside onnxruntime."""
+class OffsetPeer(Peers):
+    """Answers like onnxruntime, off by 0.1."""
 
     def ask(self, peer: str, model: bytes, runs: Any) -> list[Any]:
         return [[y + F(0.1) for y in onnxruntime_session(model)(feeds)] for feeds in runs]
 
 
-class Scribe(Peers):
-    """Answers as onnxruntime does, but for texts."""
+class OtherTextsPeer(Peers):
+    """Answers like onnxruntime, with other texts."""
 
     def ask(self, peer: str, model: bytes, runs: Any) -> list[Any]:
         answers = [onnxruntime_session(model)(feeds) for feeds in runs]
@@ -146,11 +146,11 @@ def test_types_come_from_inference_or_the_schema(node: str, code: int) -> None:
     assert output_types(onnx.parser.parse_model(text)) == [code]
 
 
-def test_strings_of_what_is_open_are_open() -> None:
-    """Codes of NaN, as text: each runtime has others."""
+def test_strings_of_open_values_are_open() -> None:
+    """Codes of NaN, as text, differ between runtimes."""
     text = "(float[2] x) => (y) { q, s, z = DynamicQuantizeLinear(x) y = Cast<to = 8>(q) }"
     case = Case("graphs", parsed(text).SerializeToString(), ({"x": F([np.nan, 1])},))
-    assert judge(case, Draw("a"), Scribe(), lambda *_: None).outcome == "open"
+    assert judge(case, Draw("a"), OtherTextsPeer(), lambda *_: None).outcome == "open"
 
 
 def test_twins_of_finite_answers_have_no_excuse(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -183,10 +183,10 @@ def test_a_crash_of_the_slow_evaluator_is_a_finding(monkeypatch: pytest.MonkeyPa
     assert judge(SMOOTH, Draw("0"), Peers(), lambda *_: None, []).outcome == "right"
 
 
-def test_what_no_noise_explains_is_wrong() -> None:
+def test_differences_beyond_noise_are_wrong() -> None:
     case = SMOOTH
     assert judge(case, Draw("a"), Peers(), lambda *_: None).outcome == "right"
-    assert judge(case, Draw("a"), Liar(), lambda *_: None).outcome == "wrong"
+    assert judge(case, Draw("a"), ScaledPeer(), lambda *_: None).outcome == "wrong"
 
 
 @pytest.mark.parametrize(("text", "x", "off", "seen"), [
@@ -195,24 +195,26 @@ def test_what_no_noise_explains_is_wrong() -> None:
     ("(int32 x) => (float[1] y) { y = BlackmanWindow(x) }", np.array(1, np.int32), 3e-8, False),  # 0.42 - 0.5 + 0.08
     ("(int32 x) => (float[1] y) { y = BlackmanWindow(x) }", np.array(1, np.int32), 3e-5, True),
 ])  # fmt: skip
-def test_what_numbers_near_one_leave_has_their_digits(text: str, x: Any, off: float, seen: bool) -> None:
+def test_errors_of_numbers_near_one_are_absolute(text: str, x: Any, off: float, seen: bool) -> None:
     model = onnx.parser.parse_model(f'<ir_version: 8, opset_import: ["" : 20]> g {text}')
     want = onnxruntime_session(model.SerializeToString())({"x": x})
     assert bool(difference([want[0] + F(off)], want, tolerance(model, {}, {"x": x}))) is seen
 
 
 def test_large_terms_that_cancel_are_moved_apart() -> None:
-    """Beside 2^24 and -2^24 a sum has no digit behind the point; without them it has."""
+    """Beside 2^24 and -2^24 a sum has no decimals; without them it has."""
     for seed in range(8):
         large = F(np.random.default_rng(seed).permutation([2.0**24, -(2.0**24), 0.7, 0.3]).reshape(1, 1, 4))
         text = "(float[1, 1, 4] x) => (float[1, 1, 1] y) { y = GlobalAveragePool(x) }"
         case = Case("operators", parsed(text).SerializeToString(), ({"x": large},))
         for x, outcome in ((large, "open"), (np.clip(large, -1, 1), "wrong")):
-            assert judge(replace(case, runs=({"x": x},)), Draw("a"), Late(), lambda *_: None, ()).outcome == outcome
+            assert (
+                judge(replace(case, runs=({"x": x},)), Draw("a"), OffsetPeer(), lambda *_: None, ()).outcome == outcome
+            )
 
 
-class Wary(Peers):
-    """Only onnxruntime answers, and with other numbers from a limit on."""
+class LonePeer(Peers):
+    """Only onnxruntime answers, with twice the numbers if a feed exceeds a limit."""
 
     def __init__(self, limit: float) -> None:
         super().__init__()
@@ -230,11 +232,11 @@ class Wary(Peers):
 def test_one_peer_alone_must_disagree_on_plain_numbers(limit: float, outcome: str) -> None:
     model = parsed("(float[3] x) => (float[3] y) { y = Abs(x) }").SerializeToString()
     case = Case("operators", model, ({"x": F([0.5, 1e30, 2])},))
-    assert judge(case, Draw("a"), Wary(limit), lambda *_: None).outcome == outcome
+    assert judge(case, Draw("a"), LonePeer(limit), lambda *_: None).outcome == outcome
 
 
-class Pair(Peers):
-    """Both answer something else, one twice and one so many times as much, from a limit on."""
+class TwoPeers(Peers):
+    """If a feed exceeds a limit, onnxruntime answers twice the numbers, and the reference a multiple of its own."""
 
     def __init__(self, limit: float, factor: float) -> None:
         super().__init__()
@@ -253,11 +255,11 @@ class Pair(Peers):
 def test_two_peers_that_do_not_agree_must_disagree_on_plain_numbers(limit: float, factor: float, outcome: str) -> None:
     model = parsed("(float[3] x) => (float[3] y) { y = Abs(x) }").SerializeToString()
     case = Case("operators", model, ({"x": F([0.5, 1e30, 2])},))
-    assert judge(case, Draw("a"), Pair(limit, factor), lambda *_: None).outcome == outcome
+    assert judge(case, Draw("a"), TwoPeers(limit, factor), lambda *_: None).outcome == outcome
 
 
 def test_pairs_of_plain_bytes_stay_in_16_bits() -> None:
-    """Two products of a uint8 and an int8 are what onnxruntime adds up in 16 bits without VNNI."""
+    """Without VNNI onnxruntime adds two products of a uint8 and an int8 in 16 bits."""
     codes = {"x": np.array([[255, 255]], np.uint8), "w": np.array([[127], [127]], np.int8)}
     text = "(uint8[1, 2] x, int8[2, 1] w) => (int32[1, 1] y) { y = MatMulInteger(x, w) }"
     plain = with_plain_numbers(Case("operators", parsed(text).SerializeToString(), (codes,)))
@@ -279,7 +281,7 @@ def test_plain_numbers_are_left_alone(kind: str) -> None:
     ("WebGPU", 1.0, True), ("WebGPU", np.inf, False), ("level basic", np.inf, True), ("slow evaluator", 1.0, True),
 ])  # fmt: skip
 def test_a_twin_that_differs_is_wrong(liar: str, first: float, seen: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    """By as little: what moves is the twin's answer, not the session's. WebGPU may take all numbers for finite."""
+    """By one part in a thousand. WebGPU may assume that all numbers are finite."""
     case = replace(SMOOTH, runs=({"x": F([first, 1, 2])},))
     answers, evaluated = engine.answers, engine.evaluated
 
@@ -295,13 +297,13 @@ def test_a_twin_that_differs_is_wrong(liar: str, first: float, seen: bool, monke
     assert any(kind.startswith(liar) for kind in found) is seen
 
 
-def test_the_twin_on_the_gpu_is_there() -> None:
+def test_the_twin_on_the_gpu_runs_there() -> None:
     session = engine.TwinSession(SMOOTH.model, engine.WEBGPU, {}).session
     assert set(session.explain()["placement"]) == {"webgpu"}
 
 
-def test_no_finalizer_takes_the_alarm() -> None:
-    """What is raised in one is lost."""
+def test_no_finalizer_swallows_the_alarm() -> None:
+    """An exception raised in a finalizer is lost."""
     slept: list[None] = []
 
     class Slow:
@@ -331,8 +333,8 @@ time.sleep(60)
 """
 
 
-def test_workers_end_with_who_started_them() -> None:
-    """Also one that reads nothing: it stands still, as in a kernel that comes to no end."""
+def test_workers_end_with_their_parent() -> None:
+    """Also a stopped worker, which reads nothing, like one in an endless kernel."""
     with subprocess.Popen([sys.executable, "-c", STARTS], stdout=subprocess.PIPE, text=True) as parent:
         assert parent.stdout
         pid = int(parent.stdout.readline())
@@ -343,11 +345,11 @@ def test_workers_end_with_who_started_them() -> None:
             return
         time.sleep(0.1)
     os.kill(pid, signal.SIGKILL)
-    pytest.fail("a worker outlives who started it")
+    pytest.fail("a worker outlives its parent")
 
 
 def alive(pid: int) -> bool:
-    """A process that has ended counts as none, though nobody has asked how it ended."""
+    """Whether a process runs; a zombie does not."""
     try:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(") ")[2][0] not in "ZX"
     except FileNotFoundError:

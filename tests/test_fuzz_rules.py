@@ -1,4 +1,4 @@
-"""The fuzzer's rules: what the standard leaves open, what peers get wrong, and how exact answers must be."""
+"""The fuzzer's rules: results that the standard leaves open, bugs of peers, and tolerances."""
 
 from __future__ import annotations
 
@@ -12,8 +12,9 @@ import pytest
 from fuzz.compare import Tolerance, difference
 from fuzz.operator_groups import SUMS
 from fuzz.peer_bugs import FAULTS, MORE, PARTLY, READ_PARTS, accepts_more, is_trusted, is_unread
-from fuzz.peers import onnxruntime_session
-from fuzz.perturb import perturbed, with_inner_outputs
+from fuzz.peers import SOFTMAX, onnxruntime_session
+from fuzz.perturb import COORDINATES, NEAR_ONE, perturbed, with_inner_outputs
+from fuzz.sums import ALONG_AN_AXIS, BY_ROWS, FILTERS
 from fuzz.tolerance import APPROXIMATE, QUANTISED
 from fuzz.undefined import NO_AXIS, RULES, SIZES, Cause, open_outputs
 from pyruntime.frontend import registry
@@ -94,7 +95,7 @@ GROUPS = "(float[1, 2, 1] x, float[1] s) => (float[1, 2, 1] y) { y = GroupNormal
     (POWER, {"x": np.array([2, 0]), "e": F([3, -2])}, "as an integer"),
     (POWER, {"x": np.array([-(1 << 63), 0]), "e": F([3, 2])}, "out of the integer"),
 ])  # fmt: skip
-def test_what_is_open_depends_on_what_arrives(text: str, feeds: dict[str, Any], open_: str) -> None:
+def test_open_outputs_depend_on_the_values(text: str, feeds: dict[str, Any], open_: str) -> None:
     model = parsed(text)
     reasons = {rule.reason for rules in open_outputs(model, inside(model, feeds), feeds) for rule in rules}
     assert any(open_ in why for why in reasons) if open_ else not reasons
@@ -124,6 +125,7 @@ def test_rules_name_operators_exactly() -> None:
     known |= {s.name if not s.domain else f"{s.domain}.{s.name}" for s in onnx.defs.get_all_schemas_with_history()}
     named = {name for rule in RULES for name in rule.operators} | SUMS | APPROXIMATE | QUANTISED | READ_PARTS
     named |= {row[0] for rows in PARTLY.values() for row in rows} | {*FAULTS["reference"], *MORE}
+    named |= NEAR_ONE | {*COORDINATES} | {*FILTERS} | ALONG_AN_AXIS | BY_ROWS | SOFTMAX
     assert not named - known
     product = parsed("(float[1] x, float[1] w) => (float[1] y) { z = Neg(x) y = MatMul(z, w) }")
     feeds = {"x": F([0]), "w": F([np.inf])}
@@ -140,8 +142,8 @@ def test_long_sums_of_halves_are_as_exact_as_their_format(kind: Any, off: float,
     assert bool(difference((want.astype(F) + off).astype(kind), want, Tolerance(1000))) is seen
 
 
-def test_inner_values_are_shaken() -> None:
-    """x⁴ - x² at 1, where no digit of the feed is lost: what is left are the last digits of the products."""
+def test_inner_values_are_perturbed() -> None:
+    """x⁴ - x² at 1: the result is the rounding error of the products, which moving the feed alone would not show."""
     model = parsed("(float[1] x) => (float[1] y) { z = Mul(x, x) w = Mul(z, z) y = Sub(w, z) }")
     feeds = {"x": F([1])}
     data = [perturbed(model, inside(model, feeds), np.random.default_rng(n), 1) for n in range(4)]
@@ -149,8 +151,8 @@ def test_inner_values_are_shaken() -> None:
     assert any(moved) and max(map(abs, moved)) < 1e-6
 
 
-def test_coordinates_near_zero_are_shaken_by_units_of_one() -> None:
-    """Between pixels whose sum is 0: what is left of them are the last digits of 1 + the coordinate."""
+def test_coordinates_near_zero_are_perturbed_by_units_of_one() -> None:
+    """Between pixels whose sum is 0 the result is the rounding error of 1 + the coordinate."""
     model = parsed("(float[1, 1, 1, 2] x, float[1, 1, 1, 2] g) => (float[1, 1, 1, 1] y) { y = GridSample(x, g) }")
     feeds = {"x": F([-1e7, 1e7]).reshape(1, 1, 1, 2), "g": F([1e-4, 0]).reshape(1, 1, 1, 2)}
     data = [perturbed(model, inside(model, feeds), np.random.default_rng(n), 1) for n in range(4)]
@@ -159,7 +161,7 @@ def test_coordinates_near_zero_are_shaken_by_units_of_one() -> None:
 
 
 @pytest.mark.parametrize(("after", "unread"), [("Slice(r, i, j)", True), ("Relu(r)", False), ("Slice(x, i, j)", False)])
-def test_indices_of_rows_that_none_reads(after: str, unread: bool) -> None:
+def test_indices_of_unused_rows(after: str, unread: bool) -> None:
     model = parsed(f"(float[4] x, int64[1] i, int64[1] j) => (float[n] y) {{g = Gather(x, i) r = Neg(g) y = {after}}}")
     assert is_unread(model, "g") is unread
 
@@ -216,7 +218,7 @@ WHOLE = "(int64[a, b] x, int64[b, c] w) => (int64[a, c] y) { y = Gemm (x, w) }"
     ("reference", TWICE, {"x": np.array([[-(1 << 22) - 1, 0]]), "s": F([1, 2])}, False),
     ("reference", WHOLE, {"x": np.array([[-1 << 25]]), "w": np.array([[(1 << 28) + 1]])}, False),
 ])  # fmt: skip
-def test_faults_of_peers_depend_on_what_arrives(peer: str, text: str, feeds: dict[str, Any], right: bool) -> None:
+def test_bugs_of_peers_depend_on_the_values(peer: str, text: str, feeds: dict[str, Any], right: bool) -> None:
     model = parsed(text)
     arrived = [feeds | {"z": np.abs(feeds["x"])}] if text == HOT else [feeds]
     assert is_trusted(peer, model, lambda: arrived) is right
