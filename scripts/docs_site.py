@@ -1,7 +1,7 @@
-"""The documentation as a site in build/docs, by MkDocs: `make docs`, or python -m scripts.docs_site.
+"""Builds the documentation's site in build/docs with MkDocs: `make docs`, or python -m scripts.docs_site.
 
-Pages are docs/, the README and its kin, the examples, and a reference from the types of web/ and the docstrings of what
-`import pyruntime` offers. A link or an anchor that leads nowhere is an error.
+The pages are docs/, the README, CONTRIBUTING, the changelog, the examples, and references from the types of web/ and
+the docstrings of `import pyruntime`. A dead link or anchor is an error.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ import pyruntime
 
 ROOT = Path(__file__).parents[1]
 PAGES = ROOT / "build/docs-pages"
-# Links between files of the tree, as links between pages; the empty ones lead to what is no page.
+# Links to files of the repository and the page that each becomes; empty if the site has no such page.
 LINKS = {
     r"docs/(?P<folder>adr|design)": r"\g<folder>/README.md",
     r"docs/(?P<rest>[^)]+)": r"\g<rest>",
@@ -36,13 +36,13 @@ def with_links(text: str) -> str:
 
 
 def fenced(path: Path) -> str:
-    """A file as a block of code."""
+    """The file as a fenced code block."""
     language = LANGUAGES.get(path.suffix, path.suffix[1:])
     return f"```{language}\n{path.read_text().rstrip()}\n```\n"
 
 
 def examples() -> str:
-    """Every file of every example, after the table of them."""
+    """The table of examples, then every file of each."""
     text = re.sub(r"\]\(([\w-]+)[^)]*\)", r"](#\1)", (ROOT / "examples/README.md").read_text())
     for folder in sorted(path for path in (ROOT / "examples").iterdir() if path.is_dir()):
         text += f"\n## {folder.name}\n"
@@ -53,25 +53,24 @@ def examples() -> str:
 
 def python_reference() -> str:
     names = [f"::: {getattr(pyruntime, name).__module__}.{name}" for name in pyruntime.__all__]
-    return "# Python\n\nWhat `import pyruntime` offers.\n\n" + "\n\n".join(names)
+    return "# Python\n\nThe names that `import pyruntime` exports.\n\n" + "\n\n".join(names)
 
 
 def javascript_reference() -> str:
     parts = {"pyruntime": "index", "pyruntime/offline": "offline", "pyruntime/offline/service-worker": "offline.sw"}
     texts = [f"## {name}\n\n{fenced(ROOT / f'web/{file}.d.ts')}" for name, file in parts.items()]
-    head = "# JavaScript\n\nThe types of the package; what they take over is onnxruntime-common's.\n\n"
+    head = "# JavaScript\n\nThe types of the package. Re-exported types are onnxruntime-common's.\n\n"
     return head + "\n".join(texts)
 
 
 def lay_out() -> None:
-    """All pages, in build/docs-pages."""
+    """Writes all pages to build/docs-pages."""
     shutil.rmtree(PAGES, ignore_errors=True)
     shutil.copytree(ROOT / "docs", PAGES)
-    kin = {"README": "index", "CONTRIBUTING": "contributing", "CHANGELOG": "changelog"}
-    made = {f"{page}.md": (ROOT / f"{name}.md").read_text() for name, page in kin.items()}
-    made |= {"examples.md": examples()}
-    made |= {"python.md": python_reference(), "javascript.md": javascript_reference()}
-    for name, text in made.items():
+    renamed = {"README": "index", "CONTRIBUTING": "contributing", "CHANGELOG": "changelog"}
+    pages = {f"{page}.md": (ROOT / f"{name}.md").read_text() for name, page in renamed.items()}
+    pages |= {"examples.md": examples(), "python.md": python_reference(), "javascript.md": javascript_reference()}
+    for name, text in pages.items():
         (PAGES / name).write_text(text)
     for path in PAGES.rglob("*.md"):
         path.write_text(with_links(path.read_text()))

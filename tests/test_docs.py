@@ -16,7 +16,7 @@ from pyruntime.compiler import user_passes
 from pyruntime.frontend import registry
 from pyruntime.placement import provider_list
 
-# Excerpts that show operators as the project has them: without imports, and the first to define them.
+# Code before a page's examples that show the project's own operators: imports, and a table without these operators.
 EXCERPTS = {
     "docs/operators.md": "from pyruntime import elementwise, op\nfrom pyruntime.frontend import registry\n"
     "from pyruntime.ir.expr import X, Y, exp\nregistry.table().clear()\n"
@@ -25,7 +25,7 @@ EXCERPTS = {
 
 @pytest.fixture(autouse=True)
 def registered_before(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """Operators, passes and providers that an example registers are gone after it."""
+    """Removes the operators, passes and providers that an example registers."""
     table: Any = registry.table()
     before = {key: list(versions) for key, versions in table.items()}
     monkeypatch.setattr(user_passes, "_registered", [])
