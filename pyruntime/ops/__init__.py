@@ -1,11 +1,9 @@
 """The operators, by domain, one file a family. Importing this package registers the common families; the rare ones
 are imported when a model has an operator that is not registered."""
 
-import pyruntime.ops.microsoft.activation
 import pyruntime.ops.microsoft.attention
 import pyruntime.ops.microsoft.fused
 import pyruntime.ops.microsoft.group_attention
-import pyruntime.ops.microsoft.matmul
 import pyruntime.ops.microsoft.nbits
 import pyruntime.ops.microsoft.norm
 import pyruntime.ops.microsoft.quant

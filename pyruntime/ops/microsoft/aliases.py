@@ -9,7 +9,7 @@ from pyruntime.frontend.tracer import Tracer
 from pyruntime.ir.dtype import I32
 from pyruntime.ir.kernel import Tensor
 from pyruntime.ops.microsoft import MICROSOFT
-from pyruntime.ops.microsoft.matmul import fused_matmul
+from pyruntime.ops.microsoft.fused import fused_matmul
 from pyruntime.ops.standard.conv import conv_transpose
 from pyruntime.ops.standard.grid import grid_sample
 from pyruntime.ops.standard.index import gather_nd

@@ -11,13 +11,14 @@ from dataclasses import dataclass
 from pyruntime.frontend.registry import op
 from pyruntime.frontend.tracer import Tracer
 from pyruntime.ir.dtype import I32
-from pyruntime.ir.expr import Expr, X, Y, cast, const, dim, exp, guard, maximum, select, tanh
+from pyruntime.ir.expr import Expr, X, Y, cast, const, dim, guard, maximum, select, tanh
 from pyruntime.ir.kernel import Tensor
 from pyruntime.ops.lib.recurrent_activations import Activation
 from pyruntime.ops.microsoft import MICROSOFT
 from pyruntime.ops.standard.control import iterate
 from pyruntime.ops.standard.matmul import product
 from pyruntime.ops.standard.recurrent import Layer, lstm_activations
+from pyruntime.ops.standard.reduce import softmax_of
 
 
 @op("AttnLSTM", domain=MICROSOFT)
@@ -163,7 +164,6 @@ class _Direction:
                 return select(inside, total.at(b, m), const(float("-inf"), total.dtype))
 
             scores = t.compute(total.shape, masked)
-        shares = t.map(exp(X - Y), scores, t.reduce("max", scores, [1]))
-        shares = t.map(X / Y, shares, t.reduce("sum", shares, [1]))
+        shares = softmax_of(t, scores, [1])
         context = t.squeeze(product(t, t.unsqueeze(shares, [1]), self.memory), [1])
         return context if self.aw is None else product(t, t.concat([h, context], 1), self.aw)

@@ -10,12 +10,13 @@ from pyruntime.frontend.registry import op
 from pyruntime.frontend.tracer import Tracer
 from pyruntime.ir import shape as sh
 from pyruntime.ir.dtype import F32, I32
-from pyruntime.ir.expr import Expr, X, Y, cast, const, dim, exp, guard, log, maximum, power, select
+from pyruntime.ir.expr import Expr, cast, const, dim, guard, maximum, power, select
 from pyruntime.ir.kernel import Builder, Tensor
 from pyruntime.ir.shape import AnyDim
 from pyruntime.ops.microsoft import MICROSOFT
 from pyruntime.ops.microsoft.encoder_decoder import check_encoder, encode, leading_padding_mask, per_beam, start_tokens
 from pyruntime.ops.microsoft.generation import Rules, call, check_decoder, generate, prompt
+from pyruntime.ops.standard.reduce import log_softmax_of
 from pyruntime.ops.standard.sort import top_k
 
 if TYPE_CHECKING:
@@ -123,7 +124,7 @@ class Search:
             logits: Tensor, sequences: Tensor, count: Tensor, is_first: bool, state: list[Tensor]
         ) -> tuple[Tensor, Tensor, list[Tensor], list[Tensor]]:
             scores, *ended = state
-            ruled = rules.apply(t, _log_softmax(t, logits), sequences, count, is_first)
+            ruled = rules.apply(t, log_softmax_of(t, logits, [1]), sequences, count, is_first)
             total = t.compute(ruled.shape, lambda r, v: ruled.at(r, v) + scores.at(r))
             scores, token, source, hypotheses = self._next_beams(total, sequences, count, Hypotheses(*ended))
             return token, source, [scores, *hypotheses.parts()], [total] * returns_scores
@@ -267,9 +268,3 @@ class Search:
 
     def _place(self, at: Expr) -> Expr:
         return self.t.checked_index(at, self.beams)
-
-
-def _log_softmax(t: Tracer, x: Tensor) -> Tensor:
-    peak = t.reduce("max", x, [1])
-    total = t.reduce("sum", t.map(exp(X - Y), x, peak), [1])
-    return t.map(X - Y, x, t.map(X + log(Y), peak, total))

@@ -10,12 +10,12 @@ from pyruntime.frontend.tracer import Tracer
 from pyruntime.ir.dtype import BOOL, F32, I32
 from pyruntime.ir.expr import Expr, X, Y, Z, cast, clip, const, log, maximum, minimum, select, sigmoid, tanh
 from pyruntime.ir.kernel import Tensor
-from pyruntime.ops.lib.formula import float_type
+from pyruntime.ops.lib.formula import float_type, formula, mapped
 from pyruntime.ops.microsoft import MICROSOFT
-from pyruntime.ops.standard.activation import gelu
+from pyruntime.ops.standard.activation import gelu, gelu_tanh, swish
 from pyruntime.ops.standard.conv import causal_conv, conv
 from pyruntime.ops.standard.linear_attention import linear_attention
-from pyruntime.ops.standard.matmul import gemm
+from pyruntime.ops.standard.matmul import constant_of, gemm, matmul
 from pyruntime.ops.standard.norm import group_normalization
 from pyruntime.ops.standard.pool import max_pool
 from pyruntime.ops.standard.qlinear import to_channels_first, to_channels_last
@@ -100,6 +100,50 @@ def fused_gemm(
     """activation(Gemm(a, b, c))."""
     y = gemm(t, a, b, c, alpha=alpha, beta=beta, transA=transA, transB=transB)
     return _activated(t, y, activation, (activation_alpha, activation_beta))
+
+
+@op("FusedMatMul", domain=MICROSOFT)
+def fused_matmul(
+    t: Tracer, a: Tensor, b: Tensor, *, alpha: float = 1.0, transA: int = 0, transB: int = 0, transBatchA: int = 0,
+    transBatchB: int = 0,
+) -> Tensor:  # fmt: skip
+    """alpha · a' · b'. trans swaps the last two axes; transBatch moves axis 0 after the other batch axes."""
+    a, b = _arranged(t, a, transA, transBatchA), _arranged(t, b, transB, transBatchB)
+    y = matmul(t, a, b)
+    return y if alpha == 1.0 else t.map(X * constant_of(alpha, y.dtype), y)
+
+
+def _arranged(t: Tracer, x: Tensor, trans: int, batch: int) -> Tensor:
+    if x.rank < 2:
+        return x
+    order = list(range(x.rank))
+    if batch and x.rank > 2:
+        order = [*order[1:-1], 0, order[-1]]
+    if trans:
+        order[-2:] = [order[-1], order[-2]]
+    return t.transpose(x, order)
+
+
+# ── biases and activations ────────────────────────────────────────────────────────────────────────────────────────
+
+formula("Gelu", domain=MICROSOFT)(gelu)
+
+
+@formula("QuickGelu", domain=MICROSOFT)
+def quick_gelu(x: Expr, *, alpha: float = 1.702) -> Expr:
+    return swish(x, alpha=alpha)
+
+
+@op("FastGelu", domain=MICROSOFT)
+def fast_gelu(t: Tracer, x: Tensor, bias: Tensor | None = None) -> Tensor:
+    t.require_shape("bias", bias, x.shape[-1:])
+    return mapped(t, gelu_tanh, x if bias is None else t.map(X + Y, x, bias))
+
+
+@op("BiasGelu", domain=MICROSOFT)
+def bias_gelu(t: Tracer, x: Tensor, bias: Tensor) -> Tensor:
+    t.require_shape("bias", bias, x.shape[-1:])
+    return mapped(t, gelu, t.map(X + Y, x, bias))
 
 
 @op("BiasAdd", domain=MICROSOFT)

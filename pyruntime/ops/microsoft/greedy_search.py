@@ -10,11 +10,12 @@ from pyruntime.frontend.registry import op
 from pyruntime.frontend.tracer import Tracer
 from pyruntime.ir import shape as sh
 from pyruntime.ir.dtype import F32, F64, I32, I64
-from pyruntime.ir.expr import Expr, X, Y, cast, const, dim, exp, maximum, minimum, select
+from pyruntime.ir.expr import Expr, cast, const, dim, exp, maximum, minimum, select
 from pyruntime.ir.kernel import Builder, Tensor
 from pyruntime.ops.lib.formula import LOWEST
 from pyruntime.ops.microsoft import MICROSOFT
 from pyruntime.ops.microsoft.generation import Rules, call, check_decoder, generate, prompt
+from pyruntime.ops.standard.reduce import softmax_of
 from pyruntime.ops.standard.sort import top_k
 
 if TYPE_CHECKING:
@@ -138,8 +139,7 @@ class _Draw:
         """Tokens (R,), and the generator's state after two numbers per row."""
         t, (rows, width) = self.t, scores.shape
         ordered, order = top_k(t, scores, width, 1, self.custom)
-        spread = t.map(exp(X - Y), ordered, t.reduce("max", scores, [1]))
-        shares = t.map(X / Y, spread, t.reduce("sum", spread, [1]))
+        shares = softmax_of(t, ordered, [1])
 
         def body(k: Builder, token: Tensor, after: Tensor, filtered: Tensor) -> None:
             x = k.var(state.at(0), I64)
