@@ -1,4 +1,4 @@
-"""python -m demo: real models natively and in a web worker of headless Chromium, on every provider there is.
+"""python -m demo: MobileNet (random weights) and digits (trained), natively and in a worker of headless Chromium.
 
 Prints what ran, how far the results are from the expected ones, and the times; each row in Chromium starts from a
 browser profile that never saw a page. Exit status: 1 if a result was wrong or a row could not run, else 0.
