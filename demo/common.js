@@ -101,7 +101,7 @@ export function onFiles(label, take) {
 }
 
 /** @param {import('pyruntime').Timings} timings */
-export const readyText = (timings) => `Compiled in ${milliseconds(timings.compile)}, prepared in ${milliseconds(timings.init)}`;
+export const readyText = (timings) => `Compile ${milliseconds(timings.compile)}, load weights ${milliseconds(timings.init)}`;
 
 /** @param {number} value @returns {string} */
 export function milliseconds(value) {

@@ -27,7 +27,7 @@ async function open(model, name, externalData = [], choices) {
     const start = performance.now();
     const options = { onProgress: status.progress, externalData, executionProviders: provider.value.split(','), choices };
     current = await ort.InferenceSession.create(/** @type {any} */ (model), options);
-    status.done(`${name}: ${readyText(current.timings)}, ready after ${milliseconds(performance.now() - start)}`);
+    status.done(`${name}: ${readyText(current.timings)}, total ${milliseconds(performance.now() - start)}`);
     await show(current);
   } catch (error) {
     status.failed(error);

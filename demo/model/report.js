@@ -37,7 +37,7 @@ export function operators({ operators }) {
   const most = Math.max(1, ...operators.map(({ nodes }) => nodes));
   const rows = operators.map(({ op, nodes, place }) => make('div', { class: 'share', title: `${op}: ${nodes}, on ${place}` },
     make('span', {}, op), make('i', { style: `--share: ${nodes / most}` }), make('span', {}, String(nodes))));
-  return scroll('Operators and how often they occur', ...rows);
+  return scroll('Operators and their number', ...rows);
 }
 
 const PLACES = /** @type {Record<string, string>} */ ({ wasm: 'On WebAssembly', webgpu: 'On the GPU', host: 'In Python' });
@@ -45,16 +45,16 @@ const PLACES = /** @type {Record<string, string>} */ ({ wasm: 'On WebAssembly', 
 /** @param {Explanation} explanation */
 export function placement({ placement, functions, code }) {
   const where = Object.entries(placement).map(([place, count]) => /** @type {[string, string]} */ ([PLACES[place] ?? place, `${count} calls`]));
-  return stats([...where, ['Functions written', String(functions)], ['Their code', bytes(code)]]);
+  return stats([...where, ['Distinct functions', String(functions)], ['Code', bytes(code)]]);
 }
 
-/** What became of each node, and why it is not on the GPU, where that was asked for. @param {Explanation} explanation */
+/** The place and the kernels of each node, and the reason if it is not on the GPU. @param {Explanation} explanation */
 export function nodes({ nodes: all }) {
   const reasons = all.some(({ why }) => why);
   const rows = all.map(({ node, place, into, kernels, why }) => make('tr', {}, make('td', { class: 'mono' }, node),
     make('td', {}, into ? `${place}, ${into.split(' ').slice(0, 2).join(' ')}` : place), make('td', { class: 'mono' }, kernels.join(', ')),
     ...(reasons ? [make('td', { class: 'soft' }, why)] : [])));
-  const made = scroll('Nodes and what became of them', table(['Node', 'Where', 'Kernels', ...(reasons ? ['Why not on the GPU'] : [])], rows));
+  const made = scroll('Nodes, their places and kernels', table(['Node', 'Where', 'Kernels', ...(reasons ? ['Why not on the GPU'] : [])], rows));
   made.id = 'nodes';
   const words = 'fused: part of another node’s kernel; view: no work of its own; init: once, before the first run; plan: only shapes';
   return make('div', {}, made, make('p', { class: 'soft small', style: 'margin: 0.7rem 0 0' }, words));
@@ -69,8 +69,8 @@ export function verification({ ok, compared, first, tolerance }) {
 
 /** @param {import('pyruntime').Tuned} tuned */
 export function tuning({ choices, before, after, took }) {
-  const seconds = `it took ${(took / 1000).toFixed(0)} s to find out`;
-  if (!Object.keys(choices).length) return `The rules are right here: nothing else gains; ${seconds}.`;
+  const seconds = `tuning took ${(took / 1000).toFixed(0)} s`;
+  if (!Object.keys(choices).length) return `The default schedules are the fastest; ${seconds}.`;
   const kernels = Object.values(choices).reduce((sum, nodes) => sum + Object.keys(nodes).length, 0);
   return `${(before / after).toFixed(2)} times as fast with other schedules for ${kernels} kernels; ${seconds}.`;
 }

@@ -60,6 +60,8 @@ class Session:
     read: reads the graph of a model; warn: gets the warnings of compilation; has_fallback: see `set_fallback`
     on_kernels: gets the times of the kernels of each run, and the providers; such runs do not go side by side
     Errors: InvalidModel, UnsupportedOp, ShapeError name the node at fault.
+
+    `InferenceSession` documents the methods that it passes on.
     """
 
     @our_fault("opening the session")
@@ -82,9 +84,7 @@ class Session:
         is_exported = is_program(model)
         check_options(self.options, NATIVE, is_exported)
         self._path = os.fspath(model) if isinstance(model, (str, os.PathLike)) else ""
-        queue = RunQueue(self._after_fork)
-        states = StateMachine(lambda: queue.is_busy)
-        self._queue, self._states = queue, states
+        states = self._states = StateMachine(lambda: queue.is_busy)
         self.compiler = Compiler(self.options, known(providers or ["wasm"]), warn)
         if is_exported:
             exported = Exported(model)
@@ -100,6 +100,7 @@ class Session:
         self.feeds = Feeds(border.graph)
         self._gpu_outputs = self.feeds.gpu_outputs(self.options.preferred_output_location)
         self._recovery = Recovery(self.programs, has_fallback)
+        queue = self._queue = RunQueue(self.programs.after_fork)
         queue.exclusive(lambda: self._recovery.run(self.programs.prepare))
 
     @property
@@ -119,26 +120,21 @@ class Session:
     # ── description ──────────────────────────────────────────────────────────────────────────────────────────────
 
     def get_inputs(self) -> list[NodeArg]:
-        """Name, type ("tensor(float)", …) and shape (ints, names, None) of each input."""
         return arguments(required(self._declared))
 
     def get_overridable_initializers(self) -> list[NodeArg]:
-        """Inputs that have a default. A run that feeds one has a Program of its own."""
         return arguments([v for v in self.graph.inputs if v.name in self.graph.weights])
 
     def get_outputs(self) -> list[NodeArg]:
-        """Name, type and shape of each output."""
         return arguments(self._maps.outputs(self._declared.outputs, self.programs.outputs))
 
     def get_providers(self) -> list[str]:
         return list(self.compiler.providers)
 
     def memory(self) -> MemoryReport:
-        """Weights, peak, reuse and fragmentation, in all and by provider, and the memory of GPU tensors."""
         return self.latest().memory()
 
     def explain(self) -> dict[str, Any]:
-        """For each node of the model: its provider, its kernels, the nodes fused with it (docs/explain.md)."""
         executor = self.latest()
         return explain(executor.header, executor.env)
 
@@ -151,8 +147,6 @@ class Session:
     # ── inspection of kernels ────────────────────────────────────────────────────────────────────────────────────
 
     def verify(self, input_feed: Mapping[str, Any], tolerance: float = 1e-3) -> Verdict:
-        """Run the model on the GPU and on WebAssembly and name the first kernel whose results differ by more than
-        `tolerance`, a share of the tensor's largest value. Errors: InvalidInput for a session without the GPU."""
         self.programs.require_model("verify", hint="open the model")
         self._require_several_providers()
         feeds = self.check_feeds(input_feed)
@@ -175,9 +169,6 @@ class Session:
         return self.compiler.load(self.graph, specs, constants, limit, all_results=True, cpu_only=cpu_only)[0]
 
     def listing(self, input_feed: Mapping[str, Any] | None = None, node: str = "", code: bool = False) -> str:
-        """The kernels of the model as text: what they compute, their loops, with `code` also their WebAssembly or WGSL
-        (docs/schedules.md). node: selects kernels by a node's name, operator or label; input_feed: for a model that is
-        compiled for feeds."""
         self.programs.require_model("list kernels of", hint="open the model")
         feeds = None if input_feed is None else self.feeds.check(input_feed)
 
@@ -188,7 +179,6 @@ class Session:
         return self._queue.exclusive(work)
 
     def profile(self, input_feed: Mapping[str, Any]) -> list[Timing]:
-        """Run once, each kernel on its own. Returns their times in the order they ran."""
         feeds = self.check_feeds(input_feed)
 
         def work() -> list[Timing]:
@@ -200,7 +190,6 @@ class Session:
         return self.run_alone(work, feeds)
 
     def export(self, weights: bool = False) -> bytes:
-        """The Program as a file that `InferenceSession` opens without compiling; see `program_file.pack`."""
         if FOR_ALL not in self.executors:
             text = "this model is compiled for some feeds when it runs, so there is no Program for all"
             dims = ", ".join(sorted(map(str, self.programs.needs.dims)))
@@ -224,14 +213,8 @@ class Session:
         run_options: RunOptions | None = None, *, preferred_output_location: str | Mapping[str, str] | None = None,
         resident: Collection[str] = (),
     ) -> list[Any]:  # fmt: skip
-        """The outputs (all if `output_names` is None) as numpy arrays, lists for sequences, None for empty optionals,
-        GpuTensors where the preferred location (here or in the options) is "gpu-buffer" and the session has a GPU.
-
-        Feeds are arrays or GpuTensors. resident: outputs that are to stay in the executor's memory, as ResidentTensors,
-        if later runs can be fed them without a copy. Thread-safe; runs on the CPU go side by side.
-        Errors: InvalidInput for a feed with a wrong name, type, rank or dim, before anything runs; Terminated if
-        `run_options` say so. The session stays usable.
-        """
+        """resident: outputs that stay in the executor's memory, as ResidentTensors, if later runs can use them in
+        place"""
         check_run_options(run_options)
         names = self.feeds.outputs(output_names)
         location = preferred_output_location
@@ -321,8 +304,6 @@ class Session:
         self._recovery.is_enabled = is_enabled
 
     def trim(self) -> None:
-        """Give back memory that larger runs took, which cannot shrink in place: each Program whose memory has grown
-        gets a new one, with its constants."""
         self._queue.exclusive(lambda: self._recovery.run(self.programs.trim))
 
     def release(self) -> None:
@@ -333,9 +314,6 @@ class Session:
             self._states.enter(SessionState.RELEASED)
 
         self._queue.exclusive(work)
-
-    def _after_fork(self, busy: Sequence[Executor] | None) -> None:
-        self.programs.after_fork(busy)
 
 
 __all__ = ["Session"]
