@@ -55,24 +55,19 @@ def instance(of: type | tuple[type, ...], wants: str) -> Kind:
     return Kind(wants, lambda value: isinstance(value, of))
 
 
-def _integer(least: int) -> Callable[[Any], bool]:
-    return lambda value: isinstance(value, int) and not isinstance(value, bool) and value >= least
+def _is_integer(value: Any) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool)
 
 
-def _is_names(value: Any) -> bool:
-    return isinstance(value, Collection) and all(isinstance(name, str) for name in value) and not isinstance(value, str)
-
-
-def _is_duration(value: Any) -> bool:
-    return isinstance(value, (int, float)) and not isinstance(value, bool) and value > 0
-
-
-COUNT = Kind("an integer from 0 on", _integer(0))
-BYTES = Kind("a number of bytes", _integer(1))
-SECONDS = Kind("a number of seconds", _is_duration)
-FLAG = Kind("True or False", lambda value: value in (True, False))
+COUNT = Kind("an integer from 0 on", lambda x: _is_integer(x) and x >= 0)
+BYTES = Kind("a number of bytes", lambda x: _is_integer(x) and x > 0)
+SECONDS = Kind("a number of seconds", lambda x: (_is_integer(x) or isinstance(x, float)) and x > 0)
+FLAG = Kind("True or False", lambda x: x in (True, False))
 NAME = instance(str, "a name")
-NAMES = Kind("a list of names", _is_names)
+NAMES = Kind(
+    "a list of names",
+    lambda x: isinstance(x, Collection) and not isinstance(x, str) and all(isinstance(name, str) for name in x),
+)
 SIZES = instance(Mapping, "a dict of numbers by name")  # the graph checks the numbers
 CHOICES = instance(Mapping, "what `tune` gave")
 ENTRIES = instance(Mapping, "a dict of texts")
@@ -99,10 +94,8 @@ class Option(NamedTuple):
 
 def option(default: Any, kind: Kind, acts_on: str = SESSION, **declared: Any) -> Any:
     """A field of `SessionOptions`. default: a value, or a function that makes one."""
-    metadata = {"option": Option(kind, acts_on, **declared)}
-    if callable(default):
-        return field(default_factory=default, metadata=metadata)
-    return field(default=default, metadata=metadata)
+    given = {"default_factory" if callable(default) else "default": default}
+    return field(**given, metadata={"option": Option(kind, acts_on, **declared)})
 
 
 @dataclass(slots=True)
@@ -187,14 +180,10 @@ def declared(options: type[SessionOptions]) -> dict[str, Option]:
 
 
 def program_options(options: SessionOptions) -> dict[str, Any]:
-    """The options that decide what a Program is, for cache keys."""
-    declarations = declared(SessionOptions)
-    return {name: _plain(x.kind, getattr(options, name)) for name, x in declarations.items() if x.acts_on == PROGRAM}
-
-
-def _plain(kind: Kind, value: Any) -> Any:
-    """Without enumerations: their members are equal to texts, but have other bytes in a cache key."""
-    return kind.values[kind.values.index(value)] if kind.values else value
+    """The options that decide what a Program is, for cache keys. Members of enumerations become texts."""
+    chosen = {name: x.kind for name, x in declared(SessionOptions).items() if x.acts_on == PROGRAM}
+    values = {name: getattr(options, name) for name in chosen}
+    return {name: str(values[name]) if kind.values else values[name] for name, kind in chosen.items()}
 
 
 def check_options(options: SessionOptions, place: str, of_program: bool = False) -> None:

@@ -1,5 +1,8 @@
-"""Writes what follows from pyruntime/program/schema.json: types for Python and JavaScript, the schema for the browser,
-the section in docs/architecture.md; and the fixed words of linear memory for JavaScript.
+"""Writes files that follow from one source each:
+
+pyruntime/program/schema.json: types for Python and JavaScript, a schema for the browser, docs/architecture.md
+pyruntime/options.py: the page's table of options, their TypeScript types, a table in docs/api.md
+pyruntime/codegen/linear_memory.py: the same constants for JavaScript
 
 Usage: python -m scripts.contract [--check]    --check: only print which of them are stale
 """
@@ -26,12 +29,12 @@ Rule = Mapping[str, Any]
 
 
 def plain(rule: Rule) -> bool:
-    """Whether a definition has no name in the types: it is a number, a text or one of many words."""
+    """Whether the types have no name for a definition: it is a number, a text or an enumeration."""
     return rule.get("type") in ("integer", "string") or "enum" in rule
 
 
 class Language:
-    """How the types of one language are written."""
+    """Writes the types of one language."""
 
     names = {"integer": "number", "string": "string", "boolean": "boolean", "null": "null"}
     either = " | "
@@ -118,10 +121,10 @@ class Python(Language):
 
 
 class Words(JavaScript):
-    """For people."""
+    """Types as docs/architecture.md shows them."""
 
     def type(self, rule: Rule) -> str:
-        """Positions say in which list: "buffer", "block"."""
+        """An index into a list is named by an item of the list: "buffer", "block"."""
         target = DEFINITIONS[rule["$ref"].rpartition("/")[2]] if "$ref" in rule else {}
         return target["indexOf"].removesuffix("s") if "indexOf" in target else super().type(rule)
 
@@ -164,11 +167,11 @@ def javascript_types() -> str:
     lines = [f"// Types of the Program, the seam between compiler and executors. {NOTE}", ""]
     language = JavaScript()
     for name, rule in named():
-        told = f"{sentence(rule)} " if "description" in rule else ""
+        text = f"{sentence(rule)} " if "description" in rule else ""
         if "properties" not in rule:
-            lines.append(f"/** {told}@typedef {{{language.type(rule)}}} {name} */")
+            lines.append(f"/** {text}@typedef {{{language.type(rule)}}} {name} */")
             continue
-        lines += ["/**", *([f" * {told}"] if told else []), f" * @typedef {{object}} {name}"]
+        lines += ["/**", *([f" * {text}"] if text else []), f" * @typedef {{object}} {name}"]
         for key, inner in rule["properties"].items():
             entry = key if key in rule["required"] else f"[{key}]"
             lines.append(f" * @property {{{language.type(inner)}}} {entry} {inner.get('description', '')}".rstrip())
@@ -185,7 +188,7 @@ def javascript_types() -> str:
 def python_types() -> str:
     lines = [f'"""Types of a Program\'s header. {NOTE}"""', "", "from __future__ import annotations", ""]
     lines += ["from typing import Any, Literal, NotRequired, TypedDict, final", ""]
-    aliases, language = [], Python()  # the aliases name classes: they stand behind them
+    aliases, language = [], Python()  # aliases follow the classes that they name
     for name, rule in named():
         if "properties" not in rule:
             aliases.append(f"{name} = {language.type(rule)}")
@@ -202,12 +205,12 @@ def document() -> str:
     language = Words()
     lines: list[str] = []
     for name, rule in [("Header", DEFINITIONS["Header"]), *[x for x in named() if x[0] != "Header"]]:
-        told = rule.get("description", "")
+        text = rule.get("description", "")
         if "properties" not in rule:
-            lines += filled(f"{name} =", f"{language.type(rule)}{told and f' — {told}'}", " " * 6)
+            lines += filled(f"{name} =", f"{language.type(rule)}{text and f' — {text}'}", " " * 6)
             continue
-        lines += filled(name, told and f"— {told}", " " * 6)
-        short: list[str] = []  # entries that speak for themselves share a line
+        lines += filled(name, text and f"— {text}", " " * 6)
+        short: list[str] = []  # entries without a description share a line
         for key, inner in rule["properties"].items():
             entry = f"{key}{'' if key in rule['required'] else '?'}: {language.type(inner)}"
             if "description" in inner:
@@ -223,7 +226,7 @@ def document() -> str:
 
 
 def slim(rule: Any) -> Any:
-    """Without what only people read."""
+    """Without descriptions."""
     if isinstance(rule, dict):
         return {k: slim(v) for k, v in rule.items() if not (k == "description" and isinstance(v, str))}
     return [slim(v) for v in rule] if isinstance(rule, list) else rule

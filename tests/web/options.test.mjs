@@ -1,4 +1,4 @@
-// Options of sessions and runs: what acts, what is refused, what is told of, once.
+// Options of sessions and runs: those that act, are refused, or give one warning.
 
 import assert from 'node:assert/strict';
 import { afterEach, beforeEach, test } from 'node:test';
@@ -9,8 +9,8 @@ import { runOptions, sessionOptions } from '../../web/page/options/options.js';
 
 const { warn } = console;
 /** @type {string[]} */
-let told = [];
-beforeEach(() => { told = []; console.warn = (text) => told.push(text); });
+let warnings = [];
+beforeEach(() => { warnings = []; console.warn = (text) => warnings.push(text); });
 afterEach(() => { console.warn = warn; });
 
 const QUIET = {
@@ -21,11 +21,11 @@ const QUIET = {
   externalData: [], disabledPasses: [], preset: 'power', memoryLimit: 1, compileTimeLimit: undefined, codeSizeLimit: null,
 };
 
-test('what acts is not told of', () => {
+test('options that act give no warning', () => {
   const { params: { options, limits, logOptions }, preferred } = sessionOptions(QUIET);
   assert.deepEqual(options, { executionProviders: ['webgpu', 'cpu', 'wasm'], graphOptimizationLevel: 'layout', disabledPasses: [], freeDimensionOverrides: { batch: 1 } });
   assert.deepEqual([limits, logOptions, preferred], [{ memoryLimit: 1 }, { least: 2, id: 'mine' }, { y: 'gpu-buffer' }]);
-  assert.deepEqual(told, []);
+  assert.deepEqual(warnings, []);
 });
 
 const webgpu = (options) => ({ executionProviders: [{ name: 'webgpu', ...options }] });
@@ -77,26 +77,26 @@ for (const [options, message] of [
   [webgpu({ forceCpuNodeNames: ['a'] }), '"forceCpuNodeNames" has no effect'],
   [{ executionProviders: [{ name: 'mine', level: 3 }] }, 'there is no option of the provider "mine" "level"'],
 ]) {
-  test(`told once: ${message}`, () => {
+  test(`one warning: ${message}`, () => {
     sessionOptions(options);
     sessionOptions(options);
-    assert.equal(told.length, 1);
-    assert.ok(told[0].startsWith('pyruntime: ') && told[0].includes(message), told[0]);
+    assert.equal(warnings.length, 1);
+    assert.ok(warnings[0].startsWith('pyruntime: ') && warnings[0].includes(message), warnings[0]);
   });
 }
 
-test('a severity silences, and another session is told', () => {
+test('a severity silences the warnings of its session', () => {
   sessionOptions({ unheard: 1, logSeverityLevel: 3 });
-  assert.deepEqual(told, []);
+  assert.deepEqual(warnings, []);
   sessionOptions({ unheard: 1, logId: 'b' });
-  assert.deepEqual(told, ['pyruntime b: there is no session option "unheard", it has no effect']);
+  assert.deepEqual(warnings, ['pyruntime b: there is no session option "unheard", it has no effect']);
 });
 
 test('env.logLevel silences', () => {
   env.logLevel = 'error';
   sessionOptions({ muted: 1 });
   env.logLevel = 'warning';
-  assert.deepEqual(told, []);
+  assert.deepEqual(warnings, []);
 });
 
 test('captured graphs leave outputs on the GPU', () => {
@@ -107,17 +107,17 @@ for (const [room, name, value] of [
   ['wasm', 'initTimeout', 100], ['wasm', 'wasmBinary', new Uint8Array(1)], ['wasm', 'simd', false], ['wasm', 'numThreads', 'two'],
   ['webgl', 'pack', true], ['webgpu', 'validateInputContent', false],
 ]) {
-  test(`told once: env.${room}.${name}`, () => {
+  test(`one warning: env.${room}.${name}`, () => {
     env[room][name] = value;
     sessionOptions({});
     sessionOptions({});
     delete env[room][name];
-    assert.equal(told.length, 1);
-    assert.ok(told[0].includes(`"${name}" has no effect`), told[0]);
+    assert.equal(warnings.length, 1);
+    assert.ok(warnings[0].includes(`"${name}" has no effect`), warnings[0]);
   });
 }
 
-test('env that cannot be', () => {
+test('a wrong flag in env is refused', () => {
   env.webgpu.powerPreference = 'most';
   assert.throws(() => sessionOptions({}), /powerPreference cannot be most/);
   delete env.webgpu.powerPreference;
@@ -128,7 +128,7 @@ test('run options', () => {
   assert.deepEqual(runOptions(given, { least: 3, id: 's' }), { given, logOptions: { least: 0, id: 's first' }, shrinks: true });
   assert.equal(runOptions(undefined), null);
   runOptions({ logVerbosityLevel: 1, terminated: true, extra: { gpu_graph_id: '1' } });
-  assert.deepEqual(told.map((text) => text.match(/"[\w.]+"/)?.[0]), ['"logVerbosityLevel"', '"terminated"', '"gpu_graph_id"']);
+  assert.deepEqual(warnings.map((text) => text.match(/"[\w.]+"/)?.[0]), ['"logVerbosityLevel"', '"terminated"', '"gpu_graph_id"']);
 });
 
 for (const [options, message] of [
@@ -139,7 +139,7 @@ for (const [options, message] of [
   test(`refused run options: ${JSON.stringify(options)}`, () => assert.throws(() => runOptions(options), (error) => error instanceof InvalidInput && error.message.includes(message)));
 }
 
-test('entries are dotted texts', () => {
+test('entries of extra become texts by dotted names', () => {
   const deep = { a: { b: 1, c: { d: true } }, 'e.f': 'x' };
   assert.deepEqual(flatten(deep), { 'a.b': '1', 'a.c.d': '1', 'e.f': 'x' });
   assert.throws(() => flatten({ a: null }), /extra.a cannot be null/);
