@@ -1,5 +1,7 @@
-"""python -m scripts.operator_coverage: how many of the operators that ONNX Runtime's CPU provider registers are known
-here, by domain, and which are not. Prints the table and writes it into docs/operator-coverage.md; a test holds it."""
+"""Counts, by domain, the operators of ONNX Runtime's CPU provider that the engine supports, and lists the others.
+
+python -m scripts.operator_coverage prints the table and writes it into docs/operator-coverage.md; a test compares it.
+"""
 
 from __future__ import annotations
 
@@ -7,16 +9,16 @@ from pathlib import Path
 
 from onnxruntime.capi import onnxruntime_pybind11_state as ort
 
-import pyruntime.ops  # noqa: F401  fills the table
+import pyruntime.ops  # noqa: F401  registers the operators
 from pyruntime.frontend import registry
 
 TARGET = Path(__file__).parents[1] / "docs/operator-coverage.md"
 START, END = "<!-- table: scripts/operator_coverage.py -->\n", "<!-- end of the table -->\n"
 
 _BETWEEN_DEVICES = "inserted by ONNX Runtime when it runs a model, never in a file"
-_REORDERED = "in models that ONNX Runtime has optimised for one processor; open the original"
+_REORDERED = "only in models that ONNX Runtime has optimised for one processor; open the original model"
 
-# Why an operator is not known. A test fails for one that is neither known nor here, and for one that is both.
+# Why an operator is not supported. A test fails unless these are exactly the unsupported ones.
 REASONS = {
     "MemcpyFromHost": _BETWEEN_DEVICES,
     "MemcpyToHost": _BETWEEN_DEVICES,
@@ -33,18 +35,18 @@ def registered() -> dict[str, set[str]]:
 
 
 def missing() -> dict[str, list[str]]:
-    """Domain -> operators of `registered` that are not known here."""
+    """Domain -> operators of `registered` that the engine does not support."""
     known = registry.table()
     return {domain: sorted(n for n in names if (domain, n) not in known) for domain, names in registered().items()}
 
 
 def render() -> str:
-    lines = ["| domain | ONNX Runtime | of them here | here in all |", "|---|---|---|---|"]
-    known, lacking = registry.table(), missing()
+    lines = ["| domain | in ONNX Runtime | of these supported | supported in all |", "|---|---|---|---|"]
+    supported, lacking = registry.table(), missing()
     for domain, names in sorted(registered().items()):
-        here = sum(d == domain for d, _ in known)
-        lines.append(f"| `{domain or 'ai.onnx'}` | {len(names)} | {len(names) - len(lacking[domain])} | {here} |")
-    lines += ["", "| not here | why |", "|---|---|"]
+        total = sum(d == domain for d, _ in supported)
+        lines.append(f"| `{domain or 'ai.onnx'}` | {len(names)} | {len(names) - len(lacking[domain])} | {total} |")
+    lines += ["", "| not supported | reason |", "|---|---|"]
     for domain, names in sorted(lacking.items()):
         if domain == "com.microsoft.nchwc":
             lines.append(f"| all of `{domain}` | {_REORDERED} |")
