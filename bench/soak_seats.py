@@ -94,7 +94,7 @@ class Native:
         if self.gpu:
             from pyruntime.providers.webgpu.wgpu_device import shared_device
 
-            found["tensors", growth.MEGABYTES] = shared_device().bytes_held / 1e6
+            found["tensors", growth.MEGABYTES] = shared_device().tensor_bytes / 1e6
         return found
 
 

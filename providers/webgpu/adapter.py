@@ -1,4 +1,4 @@
-"""What the compiler must know of a GPU adapter, native or in the browser."""
+"""The facts about a GPU adapter that compilation depends on, natively and in browsers."""
 
 from __future__ import annotations
 
@@ -6,20 +6,20 @@ from dataclasses import dataclass
 
 from pyruntime.errors import PyRuntimeError
 
-ALIGN = 256  # of buffer offsets: the greatest minStorageBufferOffsetAlignment an adapter may ask for
+ALIGN = 256  # of buffer offsets: the largest minStorageBufferOffsetAlignment that adapters may have
 
 
 class NoAdapter(PyRuntimeError):
-    """The host has no WebGPU adapter, or it gives no device."""
+    """The host has no WebGPU adapter, or the adapter has no device."""
 
 
 @dataclass(frozen=True, slots=True)
 class Adapter:
-    """Features and limits; the defaults are those that every WebGPU adapter has.
+    """Features and limits. The defaults are those of every WebGPU adapter.
     Spec: https://www.w3.org/TR/webgpu/#limits"""
 
     name: str = ""
-    software: bool = False  # runs on the CPU: workgroup memory costs more than it gives
+    software: bool = False  # runs on the CPU: workgroup memory costs more than it gains
     f16: bool = False
     subgroups: bool = False  # with subgroup_id
     timestamps: bool = False
@@ -28,13 +28,13 @@ class Adapter:
     buffer_bytes: int = 256 << 20
     workgroups: int = 65535
     shared_bytes: int = 16384
-    tile: int = 0  # of contractions, that was chosen for a kernel (codegen/choices.py); 0: none
+    tile: int = 0  # of contractions, chosen for a kernel (codegen/choices.py); 0: none
     iterations: int = 0  # of all loops of one invocation; 0: no limit. Mesa's llvmpipe leaves loops after 65535
 
     @property
     def specialises(self) -> bool:
-        """Whether the driver writes the numbers that loops and conditions compare with into a kernel, and compiles it
-        anew for others: Mesa's lavapipe, which is llvmpipe for Vulkan."""
+        """Whether the driver compiles a kernel again for other numbers that its loops and conditions compare with.
+        Mesa's lavapipe (llvmpipe for Vulkan) does."""
         return self.iterations > 0
 
 

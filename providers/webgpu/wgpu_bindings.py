@@ -1,8 +1,7 @@
-"""What dispatches bind: the parameter blocks of a session, in one buffer at dynamic offsets, and bind groups, which are
-kept, since from one token of a decoder to the next only the numbers in the blocks change
-(docs/design/gpu.md#bind-group-cache).
+"""Parameter blocks at dynamic offsets of one buffer, and cached bind groups: from one token of a decoder to the next
+only the numbers in the blocks change (docs/design/gpu.md#bind-group-cache).
 
-web/gpu/bindings.js is its mirror.
+web/gpu/bindings.js is its twin.
 """
 
 from __future__ import annotations
@@ -12,16 +11,16 @@ from typing import Any
 
 import wgpu
 
-SLOT = 256  # parameter blocks are aligned to this
+SLOT = 256  # bytes that parameter blocks are aligned to
 LEAST = 1 << 16  # bytes of the buffer of parameter blocks
-MOST = 1 << 23  # a larger one is not kept for the plans to come
-GROUPS = 1 << 14  # kept
+MOST = 1 << 23  # a larger buffer is freed when plans are dropped
+GROUPS = 1 << 14  # cached
 
 _USAGE = wgpu.BufferUsage.UNIFORM | wgpu.BufferUsage.COPY_SRC | wgpu.BufferUsage.COPY_DST
 
 
 class Parameters:
-    """host: the `GpuHost` on whose device they are; `top`: bytes in use."""
+    """Parameter blocks of a session, in one buffer. top: bytes in use."""
 
     def __init__(self, host: Any) -> None:
         self.host = host
@@ -29,7 +28,7 @@ class Parameters:
         self.top = 0
 
     def put(self, blocks: Sequence[bytes]) -> list[int]:
-        """Their offsets."""
+        """Write blocks. Returns their offsets."""
         data, offsets = bytearray(), []
         for block in blocks:
             offsets.append(self.top + len(data))
@@ -41,7 +40,7 @@ class Parameters:
         return offsets
 
     def _reserve(self, size: int) -> None:
-        """Blocks that are there stay."""
+        """Grow to `size` bytes, and keep the blocks."""
         old = self.buffer
         if old is not None and old.size >= size:
             return
@@ -55,7 +54,7 @@ class Parameters:
         self.host.generation += 1
 
     def forget(self) -> None:
-        """Plans were dropped, and what uses blocks is submitted."""
+        """The planner has dropped its plans, and all work that uses blocks is submitted."""
         self.top = 0
         if self.buffer is not None and self.buffer.size > MOST:
             self.close()
@@ -68,20 +67,20 @@ class Parameters:
 
 
 class BindGroups:
-    """Of a session's memory as it is, by what they bind there."""
+    """A cache of a session's bind groups, for one generation of its memory."""
 
     def __init__(self) -> None:
-        self._kept: dict[Any, Any] = {}
+        self._cache: dict[Any, Any] = {}
         self._generation = -1
 
     def get(self, generation: int, key: Any, make: Callable[[], Any]) -> Any:
-        """generation: of the memory."""
-        if generation != self._generation or len(self._kept) > GROUPS:
-            self._kept.clear()
+        """The bind group of this key, from `make` the first time."""
+        if generation != self._generation or len(self._cache) > GROUPS:
+            self._cache.clear()
             self._generation = generation
-        found = self._kept.get(key)
+        found = self._cache.get(key)
         if found is None:
-            found = self._kept[key] = make()
+            found = self._cache[key] = make()
         return found
 
 

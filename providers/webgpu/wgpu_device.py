@@ -1,4 +1,4 @@
-"""The native WebGPU device through wgpu-py: what all sessions of a process share.
+"""The native WebGPU device, through wgpu-py. All sessions of a process share it.
 
 Spec: https://www.w3.org/TR/webgpu/ and https://wgpu-py.readthedocs.io/
 """
@@ -28,11 +28,10 @@ Place = tuple[Any, int]  # a buffer, and an offset in it
 
 
 class Device:
-    """A device with its pipelines, by the hash of their source; `bytes_read` and `bytes_held` count what came back from
-    it and what GPU tensors hold."""
+    """pipelines: by the hash of their source; bytes_read: from the device; tensor_bytes: of all GPU tensors."""
 
     def __init__(self, low_power: bool = False) -> None:
-        os.environ.setdefault("XDG_RUNTIME_DIR", "/tmp")  # or the Vulkan loader complains on servers
+        os.environ.setdefault("XDG_RUNTIME_DIR", "/tmp")  # without it the Vulkan loader prints warnings on servers
         try:
             adapter = wgpu.gpu.request_adapter_sync(power_preference="low-power" if low_power else "high-performance")
             self.adapter = _describe(adapter)
@@ -41,19 +40,19 @@ class Device:
             self.wgpu = adapter.request_device_sync(required_features=features, required_limits=limits)
         except RuntimeError as e:
             raise NoAdapter(f"no WebGPU adapter: {e}") from None
-        self.lost = False  # once some call has found out
+        self.lost = False  # a call sets it
         self.layouts: dict[int, tuple[Any, Any]] = {}
         self.pipelines: dict[bytes, Any] = {}
         self.bytes_read = 0
-        self.bytes_held = 0
+        self.tensor_bytes = 0
 
     def checked(self, label: str, fn: Callable[[], T]) -> T:
-        """Run, with wgpu's errors as ours. label: node and kernel, or in one word what is made or done."""
+        """Call `fn`, with errors of wgpu converted to ours. label: node and kernel, or one word for the action."""
         node, _, what = label.rpartition(" ")
         try:
             return fn()
         except (wgpu.GPUError, RuntimeError, ValueError) as e:
-            if re.search(r"device (is )?lost", str(e), re.IGNORECASE):  # told as a validation error
+            if re.search(r"device (is )?lost", str(e), re.IGNORECASE):  # reported as a validation error
                 self.lost = True
                 raise DeviceLost("the GPU device is lost") from None
             if isinstance(e, wgpu.GPUOutOfMemoryError) or "not enough memory" in str(e).lower():
@@ -68,11 +67,11 @@ class Device:
     # ── buffers ──────────────────────────────────────────────────────────────────────────────────────────────────
 
     def buffer(self, size: int, label: str) -> Any:
-        """A buffer that kernels and copies may use."""
+        """A new buffer for kernels and copies."""
         return self.checked(label, lambda: self.wgpu.create_buffer(size=size, usage=_USAGE, label=label))
 
     def read(self, places: Sequence[tuple[Place, int]]) -> list[memoryview]:
-        """Bytes at places, after all submitted work, in one transfer; waits."""
+        """Wait for all submitted work and read the bytes at places in one transfer."""
         sizes = [-(-size // 4) * 4 for _, size in places]
         total = sum(sizes)
         if not total:
@@ -83,11 +82,11 @@ class Device:
         return [data[start : start + size] for start, (_, size) in zip(starts, places, strict=True)]
 
     def wait(self, place: Place) -> None:
-        """Until all submitted work is done: by reading four bytes, for wgpu-py 0.32's own wait raises TypeError."""
+        """Wait for all submitted work, by reading four bytes: the wait of wgpu-py 0.32 raises TypeError."""
         self.checked("wait", lambda: self._read([place], [4], 4))
 
     def _read(self, places: Sequence[Place], sizes: Sequence[int], total: int) -> memoryview:
-        """One place is read as it is; several are gathered: a wait costs more than copies."""
+        """Several places are first copied together, because each read waits, which costs more than copies."""
         buffer, at = places[0]
         if len(places) > 1:
             buffer, at = self.buffer(total, "gather"), 0
@@ -101,19 +100,19 @@ class Device:
         return found
 
     def write(self, place: Place, data: Any) -> None:
-        """Put bytes (a multiple of 4 of them) at a place."""
+        """Write bytes (a multiple of 4) to a place."""
         self.checked("write", lambda: self.wgpu.queue.write_buffer(*place, data))
 
 
-class Held:
-    """Memory on a device that no session owns: what is in a GPU tensor. `size`: its bytes as kernels store them."""
+class TensorMemory:
+    """The memory of a GPU tensor, which no session owns. size: bytes of the elements as kernels store them."""
 
     def __init__(self, device: Device, size: int) -> None:
         self.device = device
         self.size = size
         self.bytes = max(-(-size // 4) * 4, 4)
         self.buffer = device.buffer(self.bytes, "tensor")
-        device.bytes_held += self.bytes
+        device.tensor_bytes += self.bytes
 
     def read(self, dtype: np.dtype[Any], count: int) -> np.ndarray[Any, Any]:
         """Elements in linear memory's layout."""
@@ -125,30 +124,29 @@ class Held:
 
     def release(self) -> None:
         if self.buffer is not None:
-            self.buffer = None  # not destroyed: wgpu ends the process if a command of another thread still names it
-            self.device.bytes_held -= self.bytes
+            self.buffer = None  # not destroyed: wgpu aborts the process if a command of another thread still uses it
+            self.device.tensor_bytes -= self.bytes
 
 
-# ── 64-bit integers are 32-bit ones there ────────────────────────────────────────────────────────────────────────────
+# ── 64-bit integers are 32-bit on the GPU ────────────────────────────────────────────────────────────────────────────
 
 
 def narrow(x: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
-    """The bytes that the GPU stores, in whole words. Errors: ExecutionError for integers over 32 bits."""
+    """The bytes that the GPU stores, padded to words. Errors: ExecutionError for integers over 32 bits."""
     if x.dtype.itemsize == 8:
         to = np.int32 if x.dtype.kind == "i" else np.uint32
         low, high = np.iinfo(to).min, np.iinfo(to).max
         if x.size and (int(x.min()) < low or int(x.max()) > high):
             wide = x[(x < low) | (x > high)].ravel()[0]
-            raise ExecutionError(
-                f"{x.dtype} value {wide} does not fit the GPU's 32-bit integers", hint='use the provider "wasm"'
-            )
+            text = f"{x.dtype} value {wide} does not fit the GPU's 32-bit integers"
+            raise ExecutionError(text, hint='use the provider "wasm"')
         x = x.astype(to)
     data = np.ascontiguousarray(x).reshape(-1).view(np.uint8)
     return np.concatenate([data, np.zeros(-len(data) % 4, np.uint8)]) if len(data) % 4 else data
 
 
 def stored(dtype: np.dtype[Any]) -> np.dtype[Any]:
-    """The type that holds elements there."""
+    """The type of elements on the GPU."""
     return np.dtype(f"{dtype.kind}4") if dtype.itemsize == 8 else dtype
 
 
@@ -162,7 +160,7 @@ _device: Device | None = None
 
 
 def shared_device(low_power: bool = False) -> Device:
-    """The process's device; a lost one is replaced. low_power: of which adapter, if there is none yet."""
+    """The process's device. A lost one is replaced. low_power: which adapter a new device is of."""
     global _device
     if _device is None or _device.lost:
         _device = None
@@ -187,4 +185,4 @@ def _describe(adapter: Any) -> Adapter:
     )
 
 
-__all__ = ["Device", "Held", "Place", "narrow", "shared_device", "stored", "widen"]
+__all__ = ["Device", "Place", "TensorMemory", "narrow", "shared_device", "stored", "widen"]

@@ -1,4 +1,4 @@
-"""The native host: a session's memory on the WebGPU device, its pipelines and submissions."""
+"""The memory of a session on the native WebGPU device, its pipelines and its submissions."""
 
 from __future__ import annotations
 
@@ -17,17 +17,17 @@ from .printer.loops import SUBGROUPS, Shader
 from .wgpu_bindings import BindGroups, Parameters
 from .wgpu_device import Place, shared_device
 
-PIPELINES = 4096  # kept for sessions to come; a session keeps those that it runs
-QUERIES = 4096  # the most that a query set holds: https://www.w3.org/TR/webgpu/#dom-gpudevice-createqueryset
-EMPTY = 16  # bytes bound of a tensor without elements: a shader may read it by fours, as vec4
-FAULT_BYTES = 16  # number of a node, extent, index (int32), and a word to spare
-STEP = 256 << 20  # a buffer grows by no more than this beyond what is needed
+PIPELINES = 4096  # cached for later sessions; a session references those that it runs
+QUERIES = 4096  # the largest query set: https://www.w3.org/TR/webgpu/#dom-gpudevice-createqueryset
+EMPTY = 16  # bytes bound for a tensor without elements: a shader may read it as vec4
+FAULT_BYTES = 16  # number of a node, extent, index (int32), and an unused word
+STEP = 256 << 20  # bytes that a buffer grows by beyond the need, at most
 
 
 @dataclass(slots=True)
 class Dispatch:
-    """One kernel call: pipeline, bind group, offset of its parameter block, workgroups; `label` names kernel and
-    node."""
+    """One kernel call. group: bind group; params: offset of its parameter block; x, y: workgroups; label: node and
+    kernel."""
 
     pipeline: Any
     group: Any
@@ -38,8 +38,8 @@ class Dispatch:
 
 
 class GpuHost:
-    """Memory on a device, and what runs there. The memory is one range of bytes over buffers of `chunk` bytes, the
-    largest that can be bound, each grown by copying; `generation` changes when one is replaced."""
+    """The memory is one range of bytes over buffers of `chunk` bytes, the largest size that can be bound. They grow by
+    copying. `generation` changes when one is replaced."""
 
     def __init__(self, low_power: bool = False) -> None:
         self.own = shared_device(low_power)
@@ -55,14 +55,14 @@ class GpuHost:
         self._groups = BindGroups()
         self.checks = False  # whether kernels check indices
         self._faults: Any = None
-        self._fault = bytes(FAULT_BYTES)  # what the last read found
-        self._encoder: Any = None  # of commands not yet submitted
-        self._encoded: list[Dispatch] = []  # in it
+        self._fault = bytes(FAULT_BYTES)  # the record that the last read found
+        self._encoder: Any = None  # has the commands that are not submitted yet
+        self._encoded: list[Dispatch] = []  # in the encoder
 
     # ── memory ───────────────────────────────────────────────────────────────────────────────────────────────────
 
     def grow(self, size: int) -> None:
-        """At least `size` bytes of memory; what was in it stays."""
+        """Grow to at least `size` bytes, and keep the contents."""
         for n in range(-(-size // self.chunk)):
             needed = min(self.chunk, size - n * self.chunk)
             if n == len(self.buffers):
@@ -71,7 +71,7 @@ class GpuHost:
                 self._replace(n, self._larger(self.buffers[n].size, needed))
 
     def _larger(self, old: int, needed: int) -> Any:
-        """A buffer that is at most twice as large as the old one, and at most STEP larger than needed."""
+        """A new buffer, at most twice as large as the old one and STEP larger than needed."""
         size = min(max(needed, min(2 * old, needed + STEP)), self.chunk)
         self.generation += 1
         return self.own.buffer(-(-size // ALIGN) * ALIGN, "arena")
@@ -84,17 +84,17 @@ class GpuHost:
         self.buffers[n] = new
 
     def place(self, offset: int) -> Place:
-        """The buffer and the offset in it."""
+        """The buffer at this offset of the arena, and the offset in the buffer."""
         n, at = divmod(offset, self.chunk)
         return self.buffers[n], at
 
     def write(self, offset: int, data: Any) -> None:
-        """Put bytes (a multiple of 4 of them) at an offset of the arena."""
+        """Write bytes (a multiple of 4) to an offset of the arena."""
         self.flush()
         self.own.write(self.place(offset), data)
 
     def read(self, offset: int, size: int) -> memoryview:
-        """Bytes of the arena, after all work; waits."""
+        """Wait for all work and read bytes of the arena."""
         return self.read_all([(offset, size)])[0]
 
     def read_all(self, spans: Sequence[tuple[int, int]]) -> list[memoryview]:
@@ -109,31 +109,31 @@ class GpuHost:
 
     @property
     def faults(self) -> Any:
-        """The buffer of the record of faults."""
+        """The buffer of the fault record."""
         if self._faults is None:
             self._faults = self.own.buffer(FAULT_BYTES, "faults")
         return self._faults
 
     def take_fault(self) -> bytes:
-        """The record that the last read found, which is then no more."""
+        """The record that the last read found. Resets it."""
         fault, self._fault = self._fault, bytes(FAULT_BYTES)
         if any(fault):
             self.own.write((self.faults, 0), bytes(FAULT_BYTES))
         return fault
 
     def copy(self, moves: Sequence[tuple[Place, Place, int]]) -> None:
-        """Sources, targets and bytes (multiples of 4)."""
+        """moves: source, target and bytes (a multiple of 4) of each."""
 
-        def go() -> None:
+        def encode() -> None:
             for (source, at), (target, to), size in moves:
                 self.commands().copy_buffer_to_buffer(source, at, target, to, size)
 
-        self._checked("copy", go)
+        self._checked("copy", encode)
 
     # ── pipelines ────────────────────────────────────────────────────────────────────────────────────────────────
 
     def pipeline(self, shader: Shader, label: str = "") -> Any:
-        """The compute pipeline of a shader; equal sources are compiled once, as long as PIPELINES reach."""
+        """The compute pipeline of a shader, from a cache of PIPELINES by source."""
         key = hashlib.sha256(shader.source.encode()).digest()
         found = self._pipelines.get(key)
         if found is None:
@@ -143,7 +143,7 @@ class GpuHost:
         return found
 
     def _compile(self, shader: Shader, label: str) -> Any:
-        source = shader.source.replace(SUBGROUPS, "")  # wgpu has them without, and refuses the line
+        source = shader.source.replace(SUBGROUPS, "")  # wgpu has subgroups without this line, and rejects it
         module = self.device.create_shader_module(code=source, label=label)
         _, layout = self._layout(shader.buffers)
         return self.device.create_compute_pipeline(
@@ -168,7 +168,7 @@ class GpuHost:
     def dispatch(
         self, shader: Shader, places: Sequence[tuple[int, int]], params: int, work: int, label: str = ""
     ) -> Dispatch:
-        """A call of a shader: `places` are (offset, bytes) of its buffers; params: where its block is."""
+        """A call of a shader. places: (offset, bytes) of its buffers; params: offset of its parameter block."""
         pipeline = self.pipeline(shader, label)
         x, y = fold_groups(-(-work // shader.span), self.adapter.workgroups)
         key = (shader.buffers, shader.faults, shader.params // 4, *places)
@@ -190,55 +190,55 @@ class GpuHost:
     # ── running ──────────────────────────────────────────────────────────────────────────────────────────────────
 
     def commands(self) -> Any:
-        """The encoder of the next submission: each costs milliseconds where work is under way, so few are made."""
+        """The encoder of the next submission. There are few, because one costs milliseconds while work is under way."""
         if self._encoder is None:
             self._encoder = self._checked("commands", self.device.create_command_encoder)
         return self._encoder
 
     def encode(self, dispatches: Sequence[Dispatch]) -> None:
-        """Dispatches in order."""
+        """Encode dispatches, to run in order."""
         self._encoded += dispatches
         self._checked("commands", lambda: _one_pass(self.commands(), dispatches))
 
     def flush(self) -> None:
-        """Submit what was encoded."""
+        """Submit all encoded commands."""
         encoder, encoded = self._encoder, self._encoded
         self.abandon()
         if encoder is not None:
             self._submit(encoder, encoded)
 
     def finish(self) -> None:
-        """Submit what was encoded, and wait for its end."""
+        """Submit all encoded commands and wait for their end."""
         self.flush()
         self.own.wait((self.faults, 0))
 
     def _submit(self, encoder: Any, dispatches: Sequence[Dispatch]) -> None:
         try:
             self._checked("commands", lambda: self.device.queue.submit([encoder.finish()]))
-        except ExecutionError:  # wgpu tells neither pass nor pipeline: each alone, as far as the first that is refused
-            self._check(dispatches)
+        except ExecutionError:  # it names no pass: encode each alone to find the first that fails
+            self._find_fault(dispatches)
             raise
 
-    def _check(self, dispatches: Sequence[Dispatch]) -> None:
-        """Encode each alone, so that what is refused is named."""
+    def _find_fault(self, dispatches: Sequence[Dispatch]) -> None:
+        """Encode each dispatch alone. Errors name the one that fails."""
         for d in dispatches:
-            self._checked(d.label, partial(self._alone, d))
+            self._checked(d.label, partial(self._encode_alone, d))
 
-    def _alone(self, dispatch: Dispatch) -> None:
+    def _encode_alone(self, dispatch: Dispatch) -> None:
         _one_pass(self.device.create_command_encoder(), [dispatch]).finish()
 
     def abandon(self) -> None:
-        """Forget what was encoded: the run failed."""
+        """Forget all encoded commands, of a run that failed."""
         self._encoder, self._encoded = None, []
 
     def timed(self, dispatches: Sequence[Dispatch]) -> list[int]:
-        """Runs dispatches; gives the nanoseconds of each. Needs the adapter's timestamp-query."""
+        """Run dispatches. Returns the nanoseconds of each. The adapter must have timestamp-query."""
         self.flush()
         parts = [dispatches[n : n + QUERIES // 2] for n in range(0, len(dispatches), QUERIES // 2)]
         return [t for part in parts for t in self._timed(part)]
 
     def _timed(self, dispatches: Sequence[Dispatch]) -> list[int]:
-        self._check(dispatches)  # wgpu-hal 29 keeps the query of a pass that fails, and ends a later pass with it
+        self._find_fault(dispatches)  # first: wgpu-hal 29 ends a later pass with the query of one that failed
         count = 2 * len(dispatches)
         queries = self._checked("queries", lambda: self.device.create_query_set(type="timestamp", count=count))
         encoder = self._checked("commands", self.device.create_command_encoder)
@@ -268,7 +268,7 @@ class GpuHost:
 
 
 def _one_pass(encoder: Any, dispatches: Sequence[Dispatch], **options: Any) -> Any:
-    """Encode dispatches; gives the encoder."""
+    """Encode dispatches in one pass. Returns the encoder."""
     run = encoder.begin_compute_pass(**options)
     for d in dispatches:
         run.set_pipeline(d.pipeline)

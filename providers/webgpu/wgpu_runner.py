@@ -1,4 +1,4 @@
-"""Runs a Program's GPU steps natively: its shaders, prepared steps, and copies between the memories."""
+"""Runs the GPU steps of a Program natively, and copies between linear memory and the GPU."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ from typing import Any
 import numpy as np
 
 from .printer.loops import Shader
-from .wgpu_device import Held, Place, narrow, stored, widen
+from .wgpu_device import Place, TensorMemory, narrow, stored, widen
 from .wgpu_host import Dispatch, GpuHost
 
-SHORT = 0.02  # seconds: steps that took less are submitted as a whole, and not waited for
-PORTION, GROWTH = 0.01, 4  # seconds of a submission of others, and how many times larger the next one may be
+SHORT = 0.02  # seconds: shorter steps are submitted whole, without a wait
+PORTION, GROWTH = 0.01, 4  # of longer steps: seconds of a submission, and the largest ratio of one to the last
 
 
 class _Prepared:
-    """A step with its shapes bound: what is needed to make its bind groups, and they, for one arena generation."""
+    """A step with bound shapes, and its dispatches for one generation of the arena."""
 
     def __init__(self, calls: Sequence[dict[str, Any]], sizes: list[list[int]], words: Sequence[int]) -> None:
         self.calls = calls
@@ -34,7 +34,7 @@ class _Prepared:
 
 
 class GpuRunner:
-    """host: the device; base: address at which the GPU's memory starts."""
+    """host: memory on the device; base: address where GPU memory begins."""
 
     def __init__(self, host: GpuHost, base: int) -> None:
         self.host = host
@@ -44,17 +44,17 @@ class GpuRunner:
         self.timings: list[tuple[str, float]] | None = None
 
     def load(self, data: bytes) -> None:
-        """The shaders of a program, as its code writer wrote them."""
+        """data: a Program's shaders, from its code writer."""
         self.shaders = [Shader(**s) for s in json.loads(data)]
         self.host.checks = any(s.faults for s in self.shaders)
 
     def reserve(self, end: int) -> None:
-        """Memory up to this address."""
+        """Allocate memory up to this address."""
         self.host.grow(end - self.base)
 
     @property
     def parameter_bytes(self) -> int:
-        """Of parameter blocks, since plans were last dropped."""
+        """Of parameter blocks, since the planner last dropped its plans."""
         return self.host.parameters.top
 
     def forget(self) -> None:
@@ -65,13 +65,12 @@ class GpuRunner:
     # ── steps ────────────────────────────────────────────────────────────────────────────────────────────────────
 
     def prepare(self, calls: Sequence[dict[str, Any]], sizes: Any, words: Sequence[int]) -> int:
-        """Keep a step's argument words (addresses, parameters and work of each call) and the bytes that its buffers
-        have there, with the room to grow; gives its number."""
+        """A number for a step. sizes: bytes of its buffers, with spare capacity; words: its argument blocks."""
         self.prepared.append(_Prepared(calls, [[sizes[b] for b in c["buffers"]] for c in calls], words))
         return len(self.prepared) - 1
 
     def run(self, number: int, check: Callable[[], None]) -> None:
-        """check: raises what ends the run; asked between the submissions of a step that takes long."""
+        """check: called between the submissions of a long step; raises an error to end the run."""
         step = self.prepared[number]
         if step.generation != self.host.generation:
             self._bind(step)
@@ -83,10 +82,10 @@ class GpuRunner:
         elif step.seconds < SHORT:
             self.host.encode(step.dispatches)
         else:
-            self._in_portions(step, check)
+            self._submit_in_parts(step, check)
 
-    def _in_portions(self, step: _Prepared, check: Callable[[], None]) -> None:
-        """web/run/portions.js does the same."""
+    def _submit_in_parts(self, step: _Prepared, check: Callable[[], None]) -> None:
+        """web/run/portions.js is its twin."""
         start = last = time.perf_counter()
         at = 0
         while at < len(step.dispatches):
@@ -100,7 +99,7 @@ class GpuRunner:
         step.seconds = last - start
 
     def _bind(self, step: _Prepared) -> None:
-        """Parameter blocks and bind groups for the arena as it is."""
+        """Make parameter blocks and bind groups for the present buffers of the arena."""
         blocks, plans, at = [], [], 0
         for call, sizes in zip(step.calls, step.sizes, strict=True):
             count, params = len(call["buffers"]), len(call["params"]) + 1
@@ -111,7 +110,7 @@ class GpuRunner:
                 plans.append((call, addresses, sizes, words[-1]))
                 blocks.append(struct.pack(f"<{params}i", *words))
         step.dispatches = []
-        if step.offsets is None:  # steps are dropped with their blocks
+        if step.offsets is None:  # blocks are dropped only together with their steps
             step.offsets = self.host.parameters.put(blocks)
         for (call, addresses, sizes, work), offset in zip(plans, step.offsets, strict=True):
             label = f"{call['node']} {call['kernel']}".strip()
@@ -119,36 +118,34 @@ class GpuRunner:
             step.dispatches.append(self.host.dispatch(self.shaders[int(call["kernel"])], places, offset, work, label))
         step.generation = self.host.generation
 
-    # ── crossings ────────────────────────────────────────────────────────────────────────────────────────────────
+    # ── copies ───────────────────────────────────────────────────────────────────────────────────────────────────
 
     def write(self, address: int, x: np.ndarray[Any, Any]) -> None:
-        """Elements in linear memory's layout to the GPU; 64-bit integers become 32-bit ones."""
+        """Write elements in the layout of linear memory. 64-bit integers become 32-bit ones."""
         if x.size:
             self.host.write(address - self.base, narrow(x))
 
     def read(self, those: Sequence[tuple[int, np.dtype[Any], int]]) -> list[np.ndarray[Any, Any]]:
-        """Elements (address, type, count) in linear memory's layout; waits for the work that makes them."""
+        """Wait for elements (address, type, count), and read them in the layout of linear memory."""
         found = self.host.read_all([(at - self.base, count * stored(dtype).itemsize) for at, dtype, count in those])
         return [widen(data, dtype, count) for data, (_, dtype, count) in zip(found, those, strict=True)]
 
     def take_fault(self) -> bytes:
-        """The record of a fault that the last read found, as linear memory has it; empty if there was none."""
+        """The fault record that the last read found, in the layout of linear memory. Empty without a fault."""
         node, extent, index, _ = struct.unpack("<4i", self.host.take_fault())
         return struct.pack("<iiq", node, extent, index) if node else b""
 
-    def hold(self, dtype: np.dtype[Any], count: int) -> Held:
-        """Memory of its own for so many elements."""
-        return Held(self.host.own, count * stored(dtype).itemsize)
+    def tensor_memory(self, dtype: np.dtype[Any], count: int) -> TensorMemory:
+        """Memory for a GPU tensor."""
+        return TensorMemory(self.host.own, count * stored(dtype).itemsize)
 
-    def fetch_held(self, those: Sequence[tuple[int, Held]]) -> None:
-        """Copies what is held elsewhere to addresses."""
-        own = [(held, self._place(at)) for at, held in those if held.size]
-        self.host.copy([((held.buffer, 0), place, held.bytes) for held, place in own])
+    def copy_from_tensors(self, tensors: Sequence[tuple[int, TensorMemory]]) -> None:
+        """Copy tensors to addresses."""
+        self.host.copy([((t.buffer, 0), self._place(at), t.bytes) for at, t in tensors if t.size])
 
-    def fill_held(self, those: Sequence[tuple[int, Held]]) -> None:
-        """Copies what is at addresses to where it is held."""
-        own = [(held, self._place(at)) for at, held in those if held.size]
-        self.host.copy([(place, (held.buffer, 0), held.bytes) for held, place in own])
+    def copy_to_tensors(self, tensors: Sequence[tuple[int, TensorMemory]]) -> None:
+        """Copy from addresses to tensors."""
+        self.host.copy([(self._place(at), (t.buffer, 0), t.bytes) for at, t in tensors if t.size])
 
     def _place(self, address: int) -> Place:
         return self.host.place(address - self.base)

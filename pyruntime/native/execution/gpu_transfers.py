@@ -86,7 +86,7 @@ class Transfers:
                 from_tensors.append((address, run.gpu_feeds[source["buffer"]]))
             else:
                 self.gpu.write(address, self.values.fetch(source, run))
-        self.gpu.fetch_held(from_tensors)
+        self.gpu.copy_from_tensors(from_tensors)
 
     def _to_linear(self, step: CopyStep, run: Run) -> None:
         pairs = step.json["pairs"]
@@ -105,9 +105,9 @@ class Transfers:
         """Copy an output that stays on the GPU to a tensor, because the next run uses the session's memory again."""
         for name in run.on_gpu.intersection(self.outputs.get(target["buffer"], ())):
             dtype = source["dtype"]
-            memory = self.gpu.hold(NUMPY[dtype], self._count(source, run))
+            memory = self.gpu.tensor_memory(NUMPY[dtype], self._count(source, run))
             run.gpu_results[name] = GpuTensor(memory, dtype, self.values.shape(self.can_stay[name], run.env))
-            self.gpu.fill_held([(run.addresses[source["buffer"]], memory)])
+            self.gpu.copy_to_tensors([(run.addresses[source["buffer"]], memory)])
 
     def _is_needed(self, buffer: int, run: Run) -> bool:
         names = self.outputs.get(buffer)
@@ -133,7 +133,7 @@ class Transfers:
         x = self.values.fetch(value, run)
         if name not in run.on_gpu:
             return x
-        memory = self.gpu.hold(x.dtype, x.size)
+        memory = self.gpu.tensor_memory(x.dtype, x.size)
         tensor = GpuTensor(memory, self.can_stay[name]["dtype"], x.shape)
         memory.write(x)
         return tensor

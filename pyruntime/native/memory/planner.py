@@ -320,7 +320,7 @@ class Planner:
         run.state = 1
 
     def memory(self) -> MemoryReport:
-        tensors = self.gpu.host.own.bytes_held if self.gpu is not None else 0
+        tensors = self.gpu.host.own.tensor_bytes if self.gpu is not None else 0
         found = self.arena.by_provider(self.gpu is not None)
         wasm = found["wasm"]
         found["wasm"] = replace(wasm, weights=wasm.weights + self.further, top=wasm.top + self.further)
