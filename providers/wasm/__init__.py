@@ -1,4 +1,4 @@
-"""The WebAssembly provider: kernels become one module, a function a distinct kernel."""
+"""The WebAssembly provider: writes one module, with a function for each distinct kernel."""
 
 from .code_writer import WasmProvider
 

@@ -1,4 +1,4 @@
-"""Kernels → a WebAssembly module: equal kernels share a function, each segment gets a `run` function."""
+"""Writes a WebAssembly module for kernels: equal kernels share a function, each segment has a `run` function."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from .printer.loops import print_kernel
 from .routines import attention, routines
 from .threads import spmd
 
-MAX_PAGES = 65536  # 4 GiB: the module accepts any memory
+MAX_PAGES = 65536  # 4 GiB, so that the module accepts any memory
 
 
 class WasmProvider:
@@ -45,11 +45,14 @@ class WasmProvider:
 
 
 class WasmCodeWriter:
-    """relaxed: the host has relaxed SIMD; shared: its memory is shared between threads; threads: at most so many;
-    dots: what the second operand of the host's relaxed dot product is if no product of bytes is cut: "unsigned",
-    "signed", or "" where some are; memories: whether its modules may have several; choices: what was measured;
-    cranelift: whether that compiles what is written;
-    further: numbers of further memories, by uid of the tensors in them."""
+    """relaxed: the host has relaxed SIMD
+    shared, threads: whether threads share the memory, and their largest number
+    dots: signedness of the second operand for which the host's relaxed dot product does not saturate, "" if it does
+    memories: modules may have several memories
+    choices: results of tuning
+    cranelift: Cranelift compiles the module
+    further: numbers of further memories, by uid of the tensors in them
+    """
 
     def __init__(
         self, relaxed: bool, shared: bool, threads: int, dots: str, memories: bool, choices: Choices,
@@ -67,7 +70,7 @@ class WasmCodeWriter:
         self.functions: dict[Any, Function] = {}
         self.repeats = Repeats()
         self.made: set[int] = set()
-        self._counted = self._size = 0  # functions whose bytes are counted, and these
+        self._counted = self._size = 0  # number of functions in `_size`, and their bytes
 
     @property
     def size(self) -> int:
@@ -89,7 +92,7 @@ class WasmCodeWriter:
             chain = chains.get(id(kernel))
             with our_fault("writing its WebAssembly", kernel.node):
                 new = self._chain(chain) if chain else self._kernel(kernel)
-                self._move(new)
+                self._use_memories(new)
             written(kernel.node)
             calls += new
             if self.threads > 1:
@@ -100,12 +103,12 @@ class WasmCodeWriter:
             self._run(name, calls)
         return calls
 
-    def _move(self, calls: Sequence[Invocation]) -> None:
-        """Calls of kernels whose operands are in further memories are of functions that find them there."""
+    def _use_memories(self, calls: Sequence[Invocation]) -> None:
+        """Replace functions of calls whose operands are in further memories by their variants for these."""
         for c in calls if self.further else ():
             memories = [self.further.get(root(t).uid, 0) for t in c.tensors]
             if any(memories):
-                from .printer.memory_variants import Variants  # few models are so large
+                from .printer.memory_variants import Variants  # imported for few models
 
                 self._variants = self._variants or Variants(self.module)
                 f = next(f for f in self.module.functions if f.name == c.function)
@@ -119,8 +122,8 @@ class WasmCodeWriter:
         return None if isinstance(kernel, Call) else lower(kernel).code
 
     def text(self, function: str) -> str:
-        """With the functions that it calls."""
-        from .printer.disassembler import called, disassemble  # for people alone
+        """The text of a function and of those that it calls."""
+        from .printer.disassembler import called, disassemble  # imported for listings only
 
         shown = [next(f for f in self.module.functions if f.name == function)]
         for f in shown:
@@ -128,7 +131,7 @@ class WasmCodeWriter:
         return "\n".join(map(disassemble, shown))
 
     def function(self, key: Any, make: Any, label: str = "k") -> Function:
-        """The function for a structural key, made on first use."""
+        """The function for a structural key, written on first use."""
         if key not in self.functions:
             self.functions[key] = make(f"{label}_{len(self.functions)}")
         return self.functions[key]
@@ -154,7 +157,7 @@ class WasmCodeWriter:
         return Invocation(f.name, lowered.tensors, lowered.params, lowered.work, kernel.node, scratch, inplace)
 
     def _run(self, name: str, calls: Sequence[Invocation]) -> None:
-        """run(table, tid, threads, epoch) on one thread: each call's argument block follows the one before."""
+        """Write run(table, tid, threads, epoch) for one thread: the table has the calls' argument blocks in order."""
         f = self.module.function(name, ["i32"] * 4)
         table, tid, _, _ = f.params
         names = {g.name: g for g in self.module.functions}
@@ -167,7 +170,7 @@ class WasmCodeWriter:
 
 
 def _overwritten(kernel: Kernel, lowered: Lowered) -> list[Tensor]:
-    """Tensors in whose memory the result of a kernel may lie."""
+    """Tensors that the result of a kernel may overwrite."""
     if isinstance(kernel, Map):
         return [lowered.tensors[n] for n in _inplace(lowered.code)]
     if isinstance(kernel, Loops) and kernel.unit_is_row and len(kernel.outputs) == 1:
@@ -196,6 +199,3 @@ def _inplace(code: LoopCode) -> list[int]:
     own = {stores[0].coords[0].key()}
     size = code.buffers[0][0].size
     return [n for n, at in loads.items() if at == own and code.buffers[n][0].size == size]
-
-
-__all__ = ["WasmCodeWriter", "WasmProvider"]

@@ -1,8 +1,8 @@
-"""Python threads that run one job at a time, and what stops a job that is inside a WebAssembly kernel.
+"""Python threads that run one job at a time, and a way to stop a job inside of a WebAssembly kernel.
 
-A kernel looks at no flag: a check in each loop (wasmtime's epochs) took 2 to 8 % of a run of MiniLM, Llama and
-MobileNet. Instead the pages of the memory are made inaccessible for a moment: the next load or store traps, as one out
-of bounds does, wherever the kernel is. What was in the memory stays.
+Kernels poll no flag: a check in each loop (wasmtime's epochs) took 2 to 8 % of a run of MiniLM, Llama and MobileNet.
+Instead the pages of the memory become inaccessible for a moment: the kernel's next load or store traps, like one out of
+bounds. The contents of the memory stay.
 """
 
 from __future__ import annotations
@@ -14,11 +14,9 @@ from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, suppress
 from typing import Any
 
-TICK = 0.02  # seconds between two looks at whether a job is to stop
-AWAY, MOST_AWAY = (
-    0.001,
-    0.032,
-)  # seconds that the memory is gone, longer each time: a thread that has no core traps later
+TICK = 0.02  # seconds between two polls whether to stop a job
+# Seconds that the memory is inaccessible, longer each time: a thread without a core traps later
+SHORTEST, LONGEST = 0.001, 0.032
 
 _NONE, _READ_WRITE = 0, 3  # PROT_* of mmap(2)
 _mprotect: Any = None
@@ -32,8 +30,8 @@ except (AttributeError, OSError, TypeError):  # Windows: a job ends with its ker
 class HostThread:
     """A thread that runs one job at a time.
 
-    Ctrl-C may come after a lock was taken and before the next line, so `finished` says whether the job has ended; the
-    lock only wakes who waits."""
+    Ctrl-C may come between taking a lock and the next line, so `finished` says whether the job has ended; the lock only
+    wakes a waiter."""
 
     def __init__(self) -> None:
         self.finished = True
@@ -53,39 +51,41 @@ class HostThread:
             except BaseException as error:
                 self._error = error
             self.finished = True
-            with suppress(RuntimeError):  # nobody has waited since the last job
+            with suppress(RuntimeError):  # no thread has waited since the last job
                 self._woken.release()
 
     def start(self, job: Callable[[], object] | None) -> None:
-        """Begins a job; None ends the thread."""
+        """Start a job; None ends the thread."""
         self._job = job
         self.finished = False
         self._woken.acquire(blocking=False)
         self._go.release()
 
-    def ended(self, seconds: float) -> bool:
-        """Waits for the job's end, at most about so long."""
+    def has_ended(self, timeout: float) -> bool:
+        """Wait for the job's end, at most about `timeout` seconds."""
         if not self.finished:
-            self._woken.acquire(timeout=seconds)
+            self._woken.acquire(timeout=timeout)
         return self.finished
 
     def wait(self) -> BaseException | None:
-        """What the job raised, after its end."""
+        """Wait for the job's end; returns what it raised."""
         while not self.finished:
             self._woken.acquire()
         error, self._error, self._job = self._error, None, None
         return error
 
 
-def stop(thread: HostThread, memory_gone: Callable[[], AbstractContextManager[None]]) -> None:
-    """Ends the job of a thread that runs WebAssembly and waits for it, through any number of Ctrl-C."""
+def stop(thread: HostThread, inaccessible: Callable[[], AbstractContextManager[None]]) -> None:
+    """Stop the job of a thread that runs WebAssembly and wait for its end, despite any number of Ctrl-C.
 
-    def work() -> None:  # on a thread of its own, for Ctrl-C is raised on the main one, wherever that is
-        away = AWAY
-        while not thread.ended(away):
-            with memory_gone():
-                time.sleep(away)
-            away = min(2 * away, MOST_AWAY)
+    inaccessible: a context in which the job's memory traps"""
+
+    def work() -> None:  # on its own thread, because Ctrl-C is raised on the main one at any line
+        seconds = SHORTEST
+        while not thread.has_ended(seconds):
+            with inaccessible():
+                time.sleep(seconds)
+            seconds = min(2 * seconds, LONGEST)
 
     worker = threading.Thread(target=work, name="pyruntime-stop")
     while not worker.ident or worker.is_alive():
@@ -97,8 +97,8 @@ def stop(thread: HostThread, memory_gone: Callable[[], AbstractContextManager[No
 
 
 @contextmanager
-def without(address: int, size: int) -> Iterator[None]:
-    """Inside, nobody can touch these pages; WebAssembly that does traps, Python that does ends the process."""
+def inaccessible_pages(address: int, size: int) -> Iterator[None]:
+    """A context in which these pages are inaccessible: WebAssembly that touches them traps, Python ends the process."""
     if _mprotect is None:
         yield
         return
@@ -107,6 +107,3 @@ def without(address: int, size: int) -> Iterator[None]:
         yield
     finally:
         _mprotect(address, size, _READ_WRITE)
-
-
-__all__ = ["AWAY", "TICK", "HostThread", "stop", "without"]

@@ -1,7 +1,7 @@
-"""Pages of one linear memory that others have too, so that weights are in RAM once for all who run on them.
+"""Pages that several linear memories share, so that weights are in RAM once.
 
-The pages move into a file without a name. Each memory maps it at the same addresses, copy on write: nobody sees what
-another one writes.
+The pages move into an unnamed file. Each memory maps it at the same addresses, copy on write, so that writes stay
+private.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from typing import Any
 
 from pyruntime.errors import OutOfMemory
 
-PIECE = 64 << 20  # bytes that are there twice while they move
+PIECE = 64 << 20  # bytes that move at a time and are in RAM twice meanwhile
 
 _READ_WRITE, _PRIVATE, _FIXED = 3, 2, 0x10  # of mmap(2), on Linux and macOS
 _mmap: Any = None
@@ -29,10 +29,10 @@ if sys.platform in ("linux", "darwin") and sys.maxsize > 1 << 32:  # else memori
 
 
 class SharedPages:
-    """What memory, an array of bytes that begins with a page, has in some spans (begin, end), and never changes. What
-    lies between them, runs write: no page that has some of it is touched.
+    """Constant spans (begin, end) of a memory, an array of bytes that begins with a page. Runs write between the spans:
+    pages that are only partly in a span are not shared.
 
-    Errors: OutOfMemory, also where the system cannot do this. The memory is then as it was."""
+    Errors: OutOfMemory, also if the system does not support this. The memory is then unchanged."""
 
     def __init__(self, memory: Any, spans: Sequence[tuple[int, int]]) -> None:
         if _mmap is None:
@@ -47,8 +47,8 @@ class SharedPages:
                 _write(self._file, memory[at : at + size], at)
                 self._map(memory, at, size)
 
-    def appear_in(self, memory: Any) -> None:
-        """Another memory, at least as long as the last span's end, has the same bytes at the same addresses."""
+    def map_into(self, memory: Any) -> None:
+        """Give another memory, at least as long as the last span's end, the same bytes at the same addresses."""
         for begin, end in self.spans:
             first, last = _whole_pages((begin, end))
             if last > first:
@@ -56,29 +56,29 @@ class SharedPages:
             for b, e in ((begin, min(first, end)), (max(last, begin), end)):
                 memory[b:e] = self._source[b:e]
 
-    def seen_from(self, memory: Any) -> SharedPages:
-        """The same pages, of a memory that has them and may outlive the first."""
+    def owned_by(self, memory: Any) -> SharedPages:
+        """The same pages for a memory that has mapped them and may outlive this one."""
         other = copy(self)
         other._source, other._file = memory, os.dup(self._file)
         weakref.finalize(other, os.close, other._file)
         return other
 
     def _map(self, memory: Any, at: int, size: int) -> None:
-        """In one step: who reads there meanwhile finds the same bytes."""
+        """Replace pages atomically: concurrent readers find the same bytes."""
         place = memory.ctypes.data + at
         if _mmap(place, size, _READ_WRITE, _PRIVATE | _FIXED, self._file, at) != place:
             raise OutOfMemory(f"no memory for weights that runs share: {os.strerror(ctypes.get_errno())}")
 
 
 def _whole_pages(span: tuple[int, int]) -> tuple[int, int]:
-    """Where those in a span begin and end. If it has none they end where they begin."""
+    """Begin and end of the whole pages in a span; equal without any."""
     page = mmap.PAGESIZE
     first = -(-span[0] // page) * page
     return first, max(span[1] // page * page, first)
 
 
 def _write(file: int, data: Any, at: int) -> None:
-    """All of it, however little the system takes at once. Errors: OutOfMemory."""
+    """Write all data, in several calls if necessary. Errors: OutOfMemory."""
     done = 0
     try:
         while done < len(data):
@@ -91,11 +91,8 @@ def _write(file: int, data: Any, at: int) -> None:
 
 
 def _unnamed_file() -> int:
-    """Its descriptor. Where it can be, it lies in RAM alone."""
+    """The descriptor of a new file, in RAM if the system supports that."""
     if hasattr(os, "memfd_create"):
         return os.memfd_create("pyruntime weights", os.MFD_CLOEXEC)
     with tempfile.TemporaryFile() as file:
         return os.dup(file.fileno())
-
-
-__all__ = ["SharedPages"]

@@ -1,4 +1,4 @@
-"""The native host: wasmtime runs the same bytes a browser would, over a memory that NumPy sees without a copy.
+"""The native host: wasmtime runs the same bytes as a browser, with a memory that NumPy reads without a copy.
 
     host = WasmHost(threads=2)
     kernels = host.load(module.to_bytes())
@@ -7,8 +7,8 @@
     kernels["k"](args, begin, end, 0)     # on this thread
     kernels["run_1_0"].spmd(table)        # run(table, tid, threads, epoch) on every thread at once
 
-With more than one thread the memory is shared and each thread has a store and instances of its own, because a store
-belongs to one thread. Compiled code is kept in the user's cache directory.
+With more than one thread the memory is shared, and each thread has its own store and instances, because a store belongs
+to one thread. Compiled code is cached in the user's cache directory.
 """
 
 from __future__ import annotations
@@ -36,14 +36,14 @@ from pyruntime.codegen.linear_memory import EPOCH, FAULT, FAULT_BYTES, POISON
 from pyruntime.errors import ExecutionError, OutOfMemory
 
 from . import huge_pages
-from .host_threads import AWAY, TICK, HostThread, stop, without
+from .host_threads import SHORTEST, TICK, HostThread, inaccessible_pages, stop
 from .printer.assembler import Module
 from .shared_pages import SharedPages
 
 PAGE = 65536
 _DIGEST = 32
 
-# A prototype of our own: the bindings' one checks pointer types, which costs more than the call.
+# Not the bindings' prototype: it checks pointer types, which takes longer than the call.
 _call_unchecked = ffi.dll["wasmtime_func_call_unchecked"]
 _call_unchecked.restype = ctypes.c_void_p
 _call_unchecked.argtypes = [ctypes.c_void_p, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_size_t, ctypes.c_void_p]
@@ -53,7 +53,7 @@ _RESULT = {"i32": "<i", "i64": "<q", "f32": "<f", "f64": "<d"}
 
 
 class _SharedMemory(wasmtime.SharedMemory):
-    """wasmtime 50.0.1 passes a pointer too many when a shared memory is imported."""
+    """wasmtime 50.0.1 passes one pointer too many when a shared memory is imported."""
 
     def _as_extern(self) -> ffi.wasmtime_extern_t:
         union = ffi.wasmtime_extern_union(sharedmemory=self.ptr())
@@ -61,7 +61,7 @@ class _SharedMemory(wasmtime.SharedMemory):
 
 
 def cache_directory() -> Path:
-    """Where compiled modules and Programs are kept: `$XDG_CACHE_HOME/pyruntime`, by default `~/.cache/pyruntime`."""
+    """The cache of compiled modules and Programs: `$XDG_CACHE_HOME/pyruntime`, by default `~/.cache/pyruntime`."""
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "pyruntime"
 
 
@@ -69,7 +69,7 @@ def _engine(relaxed: bool) -> wasmtime.Engine:
     config = wasmtime.Config()
     config.wasm_relaxed_simd = relaxed
     config.shared_memory = True
-    config.parallel_compilation = not _in_fork  # its threads do not come along into a forked process
+    config.parallel_compilation = not _in_fork  # its threads do not exist in a forked process
     return wasmtime.Engine(config)
 
 
@@ -96,7 +96,7 @@ def _has_memories() -> bool:
 
 
 def _fail(name: str, error: int | None, trap: Any) -> None:
-    """Raise what a call left behind. Traps lose their stack of WebAssembly frames but keep the reason."""
+    """Raise the error or trap of a call. Traps lose their stack of WebAssembly frames but keep the reason."""
     if error:
         raise ExecutionError(f"{name}: {wasmtime.WasmtimeError._from_ptr(ctypes.cast(error, _ERROR))}")
     message = wasmtime.Trap._from_ptr(ctypes.cast(trap, _TRAP)).message
@@ -112,7 +112,7 @@ _TRAP = ctypes.POINTER(ffi.wasm_trap_t)
 def _bind(name: str, store: wasmtime.Store, func: wasmtime.Func) -> Callable[..., Any]:
     """A Python function that calls `func`, for one thread at a time. About 0.5 us.
 
-    Integers may be given signed or unsigned. Errors: ExecutionError on a trap.
+    Integers may be signed or unsigned. Errors: ExecutionError on a trap.
     """
     kind = func.type(store)
     params = [str(p) for p in kind.params]
@@ -148,7 +148,7 @@ def _bind(name: str, store: wasmtime.Store, func: wasmtime.Func) -> Callable[...
 
 
 class Kernel:
-    """An exported function. Calling it runs it on thread 0; `calls[t]`, a plain function, does so on thread t."""
+    """An exported function. A call runs it on thread 0; `calls[t]` is a plain function that runs it on thread t."""
 
     def __init__(self, host: WasmHost, calls: Sequence[Callable[..., Any]], poison: Kernel | None = None) -> None:
         self._host = host
@@ -159,7 +159,7 @@ class Kernel:
         return self.calls[0](*args)
 
     def spmd(self, *args: Any, threads: int = 0) -> None:
-        """`f(*args, tid, threads, epoch)` on every thread at once, or on so many; returns when all are done.
+        """Run `f(*args, tid, threads, epoch)` on all threads, or on `threads` of them; returns when all are done.
 
         Errors: the first thread's that trapped (see spmd.py).
         """
@@ -183,14 +183,14 @@ class Kernel:
             raise
 
     def _fail(self, poison: Callable[..., Any], t: int) -> None:
-        """Tells the other threads; again where the memory was gone (`watched`)."""
+        """Tell the other threads; repeat if the memory was inaccessible (`watched`)."""
         while True:
             try:
                 return poison(t)
             except ExecutionError:
                 if not self._host.stopping:
                     raise
-                time.sleep(AWAY)
+                time.sleep(SHORTEST)
 
 
 _in_fork = False
@@ -198,7 +198,7 @@ _hosts: weakref.WeakSet[WasmHost] = weakref.WeakSet()
 
 
 def _after_fork() -> None:
-    """In the child: its threads have to be made anew."""
+    """In the child process: restart the threads."""
     global _in_fork
     _in_fork = True
     for host in _hosts:
@@ -210,14 +210,14 @@ if hasattr(os, "register_at_fork"):
 
 
 class WasmHost:
-    """wasmtime with a memory, and further ones where a Program has weights that it has no room for (`add_memories`).
+    """wasmtime with a linear memory, and further ones for weights that do not fit into it (`add_memories`).
 
-    threads:   how many Python threads `parallel` and `Kernel.spmd` use; above 1 the memory is shared, and modules must
+    threads:   number of Python threads of `parallel` and `Kernel.spmd`; above 1 the memory is shared, and modules must
                be assembled with shared=True
     max_pages: the memory's limit in 64 KiB pages; modules must declare at least as many
-    relaxed:   allow relaxed SIMD; None means where the engine has it. `host.relaxed` tells
-    cache:     directory of compiled modules, None for none
-    like:      a host whose engine, kind of memory and compiled modules it takes
+    relaxed:   allow relaxed SIMD; None: if the engine has it
+    cache:     directory of compiled modules or None
+    like:      a host whose engine, kind of memory and compiled modules to share
     """
 
     def __init__(
@@ -248,7 +248,7 @@ class WasmHost:
 
     def restart_threads(self) -> None:
         self.stopping = False
-        self.memory_lock = threading.Lock()  # held by Python that touches the memory while kernels run
+        self.memory_lock = threading.Lock()  # guards accesses by Python while kernels run
         self._watched: HostThread | None = None
         self._workers = [HostThread() for _ in range(self.threads - 1)]
         self._end = weakref.finalize(self, _stop, self._workers)
@@ -258,19 +258,19 @@ class WasmHost:
         return _SharedMemory(self._engine, limits) if self.shared else wasmtime.Memory(self._stores[0], limits)
 
     def add_memories(self, sizes: Sequence[int]) -> None:
-        """Before `load` of a module that imports so many more: memories of these bytes, which stay as they are, as
-        `further`. Errors: OutOfMemory."""
+        """Make further memories of these sizes in bytes, which do not grow, for `load` of a module that imports them.
+        Errors: OutOfMemory."""
         try:
             self._others = [self._new_memory(-(-size // PAGE)) for size in sizes]
         except wasmtime.WasmtimeError as error:
             raise OutOfMemory(f"no further memories of {list(sizes)} bytes: {error}") from None
         self.further = [self._bytes(memory) for memory in self._others]
         for memory in self.further:
-            huge_pages.ask_for(memory, 0)
+            huge_pages.request(memory, 0)
 
     @property
     def target(self) -> dict[str, Any]:
-        """What code for it is written for."""
+        """Options of the code writer for this host."""
         return {"cranelift": True} | {key: getattr(self, key) for key in ("relaxed", "shared", "threads", "memories")}
 
     @property
@@ -287,9 +287,9 @@ class WasmHost:
         return np.ctypeslib.as_array(data, shape=(size,))
 
     def twin(self, spans: Sequence[tuple[int, int]], threads: int = 1) -> WasmHost:
-        """A host whose memory has the same bytes in these spans (begin, end), which nobody changes from now on, and
-        whose further memories are the same; RAM has them once. Kernels may run here meanwhile. Errors: OutOfMemory,
-        also if this one is closed."""
+        """A host whose memory has the same bytes in these spans (begin, end), which are constant from now on, and the
+        same further memories; RAM has them once. Kernels may run here meanwhile. Errors: OutOfMemory, also if this host
+        is closed."""
         with self.memory_lock:
             if not self._stores:
                 raise OutOfMemory("this memory is closed")
@@ -300,8 +300,8 @@ class WasmHost:
             other.grow(max((end for _, end in spans), default=0))
             other.add_memories([len(memory) for memory in self.further])
             for pages, memory in zip(self._pages, [other.memory, *other.further], strict=True):
-                pages.appear_in(memory)
-                other._pages.append(pages.seen_from(memory))
+                pages.map_into(memory)
+                other._pages.append(pages.owned_by(memory))
         return other
 
     def grow(self, size: int) -> None:
@@ -321,7 +321,7 @@ class WasmHost:
         except wasmtime.WasmtimeError as error:
             raise OutOfMemory(f"memory cannot grow to {size} bytes (limit {self.max_pages * PAGE}): {error}") from None
         self._view()
-        huge_pages.ask_for(self.memory, before)
+        huge_pages.request(self.memory, before)
 
     def load(self, wasm: bytes) -> dict[str, Kernel]:
         """Compile (or take from the cache) and instantiate a module; its exported functions by name.
@@ -348,11 +348,11 @@ class WasmHost:
         config = f"{version('wasmtime')} relaxed={self.relaxed} {ffi.machine}".encode()
         name = hashlib.sha256(config + wasm).hexdigest()
         if name not in self._modules:
-            self._modules[name] = self._kept(wasm, name)
+            self._modules[name] = self._cached(wasm, name)
         return self._modules[name]
 
-    def _kept(self, wasm: bytes, name: str) -> wasmtime.Module:
-        """From the cache, or compiled and put there."""
+    def _cached(self, wasm: bytes, name: str) -> wasmtime.Module:
+        """The module from the cache, or compiled and added to it."""
         if self._cache is None:
             return wasmtime.Module(self._engine, wasm)
         path = self._cache / f"{name}.cwasm"
@@ -376,7 +376,7 @@ class WasmHost:
             raise error
 
     def errors(self, jobs: Sequence[Callable[[], object]]) -> list[BaseException | None]:
-        """As `parallel`, but gives each job's error. There may be fewer jobs than threads."""
+        """Like `parallel`, but returns each job's error. There may be fewer jobs than threads."""
         for worker, job in zip(self._workers, jobs[1:], strict=False):
             worker.start(job)
         mine: BaseException | None = None
@@ -387,8 +387,8 @@ class WasmHost:
         return [mine, *[worker.wait() for worker in self._workers[: len(jobs) - 1]]]
 
     def watched(self, job: Callable[[], object], stopped: Callable[[], bool]) -> bool:
-        """Runs a job that only calls kernels, and may take long, on a thread of its own. Ctrl-C, or `stopped`, which is
-        asked all TICK seconds, ends it within a kernel; gives False if `stopped` did. The memory is usable afterwards.
+        """Run a long job that only calls kernels on its own thread. Ctrl-C, or `stopped`, which is called every TICK
+        seconds, ends it inside of a kernel; returns False if `stopped` did. The memory stays usable.
 
         Errors: the job's.
         """
@@ -398,7 +398,7 @@ class WasmHost:
         thread = self._watched
         try:
             thread.start(job)
-            while not thread.ended(TICK):
+            while not thread.has_ended(TICK):
                 if stopped():
                     self._stop(thread)
                     return False
@@ -412,12 +412,12 @@ class WasmHost:
 
     def _stop(self, thread: HostThread) -> None:
         self.stopping = True
-        stop(thread, self._memory_gone)
+        stop(thread, self._inaccessible)
         self.stopping = False
 
     @contextmanager
-    def _memory_gone(self) -> Iterator[None]:
-        with self.memory_lock, without(self.memory.ctypes.data, len(self.memory)):
+    def _inaccessible(self) -> Iterator[None]:
+        with self.memory_lock, inaccessible_pages(self.memory.ctypes.data, len(self.memory)):
             yield
 
     def take_fault(self) -> bytes:
@@ -429,7 +429,7 @@ class WasmHost:
         return record
 
     def close(self) -> None:
-        """Ends the threads and frees the memory. Kernels and views must not be used afterwards."""
+        """End the threads and free the memory. Kernels and views must not be used afterwards."""
         self._end()
         with self.memory_lock:
             self._workers = []
@@ -450,7 +450,7 @@ def _stop(workers: list[HostThread]) -> None:
 
 
 def write_in_one_step(path: Path, data: bytes) -> None:
-    """Put a file in the cache in one step; a cache that cannot be written is not an error."""
+    """Write a file of the cache atomically; a cache that cannot be written is not an error."""
     try:
         path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
         with tempfile.NamedTemporaryFile(dir=path.parent, delete=False) as file:

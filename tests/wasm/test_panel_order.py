@@ -14,9 +14,9 @@ from pyruntime.providers.wasm.schedules import gemm
 from pyruntime.providers.wasm.schedules.arithmetic import Arithmetic
 from pyruntime.providers.wasm.schedules.gemv_integers import largest_row
 from pyruntime.providers.wasm.schedules.gemv_panels import IN_CACHE
-from pyruntime.providers.wasm.schedules.layouts import Packed, WeightCodes
+from pyruntime.providers.wasm.schedules.layouts import Packed
 from pyruntime.providers.wasm.schedules.register_tile import PANEL, Epilogue
-from pyruntime.providers.wasm.schedules.weight_codes import ROUND
+from pyruntime.providers.wasm.schedules.weight_codes import ROUND, WeightCodes
 from pyruntime.providers.wasm.wasmtime_host import WasmHost
 
 from .arena import Arena, share

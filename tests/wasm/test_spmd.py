@@ -159,11 +159,11 @@ def products() -> tuple[Any, ...]:
 def test_the_leader_does_not_wait_for_a_helper_that_failed(claimed: int, tmp_path: Path) -> None:
     """In a chunk, or before it had claimed any."""
     module = Module(shared=True)
-    module.once("poison", lambda: claims.poison(module))
+    claims.poison(module)
     module.function("lead").i32(1).i32(0).call(claims.open_group(module))
     help_ = module.function("help", [], ["i32"])
     help_.i32(1).i32(1).i32(2).call(claims.claim(module))
-    claims.stop_if_poisoned(module.function("finish").call(claims.join(module)))
+    claims.trap_if_poisoned(module.function("finish").call(claims.join(module)))
     host = WasmHost(2, cache=tmp_path)
     k = host.load(module.to_bytes())
     k["lead"]()

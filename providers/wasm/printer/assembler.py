@@ -8,10 +8,10 @@
     wasm = module.to_bytes()
 
 `emit` takes locals (integers: `local.get`) and names of instructions without immediates; instructions with an
-immediate have a method. Every method returns the function, so a line reads like the text format. Nothing is checked
-here beyond names: engines validate, and the tests do so for every instruction.
+immediate have a method. Every method returns the function, so a line reads like the text format. Only names are
+checked here: engines validate, and the tests do so for every instruction.
 
-Emission is a dictionary look-up and an append per instruction, since in the browser this runs at half native speed.
+Emission is a dictionary look-up and an append per instruction, because in the browser this runs at half native speed.
 """
 
 from __future__ import annotations
@@ -19,6 +19,8 @@ from __future__ import annotations
 import struct
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from functools import wraps
+from typing import Concatenate, ParamSpec
 
 from .opcodes import LANE, LANE_MEMORY, MEMORY, PLAIN, VALUE_TYPES, leb_s, leb_u
 
@@ -71,7 +73,7 @@ class Function:
     # locals
 
     def local(self, kind: str) -> int:
-        """A local of this type: a released one, whose value is whatever it last held, or a new one (zero)."""
+        """A local of this type: a released one, with its last value, or a new one (zero)."""
         free = self._free.get(kind)
         if free:
             return free.pop()
@@ -102,7 +104,7 @@ class Function:
         return self
 
     def raw(self, body: bytes) -> Function:
-        """Bytes made before, such as a repeated fragment. Branches in it must stay inside it."""
+        """Append bytes, such as a repeated fragment, whose branches must stay inside of it."""
         self.code += body
         return self
 
@@ -115,7 +117,7 @@ class Function:
         return self
 
     def i32(self, value: int) -> Function:
-        """Constant; 2**31..2**32-1 is taken as its two's complement."""
+        """Push a constant; 2**31..2**32-1 become negative."""
         self.code += b"\x41" + leb_s(value - (1 << 32) if value >= 1 << 31 else value)
         return self
 
@@ -132,21 +134,21 @@ class Function:
         return self
 
     def v128(self, value: bytes) -> Function:
-        """Constant of 16 bytes, little-endian lanes."""
+        """Push a constant of 16 bytes, little-endian lanes."""
         if len(value) != 16:
             raise ValueError(f"a v128 constant has 16 bytes, not {len(value)}")
         self.code += b"\xfd\x0c" + value
         return self
 
     def f32x4(self, value: float) -> Function:
-        """The same f32 in four lanes."""
+        """Push four equal lanes."""
         return self.v128(pack_f32(value) * 4)
 
     def i32x4(self, value: int) -> Function:
         return self.v128(struct.pack("<I", value & 0xFFFFFFFF) * 4)
 
     def mem(self, name: str, offset: int = 0) -> Function:
-        """A load, store or atomic at its natural alignment (a promise for atomics only), at address + offset bytes."""
+        """A load, store or atomic at its natural alignment (required of atomics only), at address + offset bytes."""
         self.code += MEMORY[name]
         self.code += _u(offset)
         return self
@@ -181,7 +183,7 @@ class Function:
         return self
 
     def call_indirect(self, *params: str) -> Function:
-        """Calls the function with these parameters and no result whose `index` is on top of the stack."""
+        """Call the function whose index is on top of the stack, with these parameters and no result."""
         self.code += b"\x11" + _u(self.module.type_index(params)) + b"\0"
         self.module.indirect = True
         return self
@@ -199,19 +201,19 @@ class Function:
 
     @contextmanager
     def block(self, result: str | None = None) -> Iterator[int]:
-        """Its label leaves the block."""
+        """A block; its label leaves it."""
         yield self._open(b"\x02", result)
         self._close()
 
     @contextmanager
     def loop(self, result: str | None = None) -> Iterator[int]:
-        """Its label starts the next round; falling off the end leaves."""
+        """A loop; its label starts the next round, and the end of the body leaves it."""
         yield self._open(b"\x03", result)
         self._close()
 
     @contextmanager
     def if_(self, result: str | None = None) -> Iterator[int]:
-        """Takes an i32 condition; use `otherwise()` inside for the else branch."""
+        """Pops an i32 condition; `otherwise()` inside starts the else branch."""
         yield self._open(b"\x04", result)
         self._close()
 
@@ -229,18 +231,24 @@ class Function:
 
     @contextmanager
     def until(self, counter: int, end: int, step: int = 1) -> Iterator[int]:
-        """`for (; counter < end; counter += step)` on i32 locals, signed; the test stands at the bottom.
-
-        The label yielded leaves the loop.
-        """
+        """`for (; counter < end; counter += step)` on i32 locals, signed, with the test at the bottom. The label
+        yielded leaves the loop."""
         with self.block() as out:
             self.emit(counter, end, "i32.ge_s").br_if(out)
             with self.loop() as again:
                 yield out
                 self.emit(counter).i32(step).emit("i32.add").tee(counter).emit(end, "i32.lt_s").br_if(again)
 
+    @contextmanager
+    def countdown(self, counter: int, step: int) -> Iterator[int]:
+        """`for (; counter >= step; counter -= step)` on an i32 local, signed. The label yielded leaves the loop."""
+        with self.block() as out, self.loop() as again:
+            self.emit(counter).i32(step).emit("i32.lt_s").br_if(out)
+            yield out
+            self.add(counter, -step).br(again)
+
     def body(self) -> bytes:
-        """Size, local declarations, code and `end`, as the code section wants them."""
+        """Size, local declarations, code and `end`, for the code section."""
         groups: list[list[int]] = []
         for kind in self.types[len(self.params) :]:
             code = VALUE_TYPES[kind]
@@ -253,6 +261,24 @@ class Function:
 
     def type_index(self) -> int:
         return self.module.type_index(self.types[: len(self.params)], self.results)
+
+
+Arguments = ParamSpec("Arguments")
+Write = Callable[Concatenate["Module", Arguments], Function]
+
+
+def once(write: Write[Arguments]) -> Write[Arguments]:
+    """Memoises what writes a helper function: a module has one for equal arguments, which are hashable."""
+
+    @wraps(write)
+    def memoised(module: Module, /, *args: Arguments.args, **named: Arguments.kwargs) -> Function:
+        key = (write, args, *named.items())
+        made = module.memo.get(key)
+        if made is None:
+            made = module.memo[key] = write(module, *args, **named)
+        return made
+
+    return memoised
 
 
 def _signature(params: Sequence[str], results: Sequence[str]) -> bytes:
@@ -277,7 +303,7 @@ class Module:
     memories: how many
     cranelift: for a compiler that computes a value where it is used first
     (docs/design/cpu-kernels.md#code-for-cranelift)
-    memo: helper functions that routines share, under keys of their own (see `once`)
+    memo: helper functions that routines share (see `once`)
     """
 
     def __init__(
@@ -287,7 +313,7 @@ class Module:
         self.cranelift = cranelift
         self.functions: list[Function] = []
         self.memo: dict[object, Function] = {}
-        self.indirect = False  # whether functions are called by their index
+        self.indirect = False  # whether there are indirect calls
         self.memories = 1
         self._types: dict[bytes, int] = {}
         self._exports: list[tuple[str, int]] = []
@@ -296,18 +322,11 @@ class Module:
     def function(
         self, name: str, params: Sequence[str] = (), results: Sequence[str] = (), *, export: bool = True
     ) -> Function:
-        """A new function, callable from others at once, exported under its name unless told otherwise."""
+        """A new function, which others may call before it is written; by default exported under its name."""
         made = Function(self, len(self.functions), name, params, results)
         self.functions.append(made)
         if export:
             self._exports.append((name, made.index))
-        return made
-
-    def once(self, key: object, make: Callable[[], Function]) -> Function:
-        """The function made for `key`, made now if this is the first time."""
-        made = self.memo.get(key)
-        if made is None:
-            made = self.memo[key] = make()
         return made
 
     def type_index(self, params: Sequence[str], results: Sequence[str] = ()) -> int:

@@ -1,4 +1,4 @@
-"""WebAssembly instructions as text: what `Function.code` holds, in the text format, one instruction a line.
+"""WebAssembly instructions of `Function.code` in the text format, one instruction a line.
 
 Spec: https://webassembly.github.io/spec/core/text/instructions.html
 """
@@ -17,7 +17,7 @@ _PREFIXES = (0xFC, 0xFD, 0xFE)
 
 
 def disassemble(f: Function) -> str:
-    """The function in the text format, with numbers of functions, as calls have them, and their names as comments."""
+    """The function in the text format; calls have numbers of functions, with names as comments."""
     lines = [f"(func ${f.name} (;{f.index};){_typed('param', f.types[: len(f.params)])}{_typed('result', f.results)}"]
     if len(f.types) > len(f.params):
         lines.append(" " + _typed("local", f.types[len(f.params) :]))
@@ -32,12 +32,12 @@ def disassemble(f: Function) -> str:
 
 
 def called(f: Function) -> list[int]:
-    """The numbers of the functions that it calls, each once."""
+    """The numbers of the functions that it calls, without duplicates."""
     return list(dict.fromkeys(int(words[1]) for words in _instructions_of(f) if words[0] == "call"))
 
 
 def _instructions_of(f: Function) -> Iterator[list[str]]:
-    """Names, each with its immediates."""
+    """Each instruction's name and immediates."""
     reader = Reader(bytes(f.code))
     while reader.at < len(f.code):
         name, immediates = INSTRUCTIONS[reader.opcode()]
@@ -49,7 +49,7 @@ def _typed(what: str, types: list[str]) -> str:
 
 
 class Reader:
-    """Of code, from its beginning."""
+    """Reads code from its beginning."""
 
     def __init__(self, code: bytes) -> None:
         self.code = code
@@ -75,11 +75,11 @@ class Reader:
         return self.code[start : self.at]
 
 
-# ── immediates: what they are in `INSTRUCTIONS`, and their text ──────────────────────────────────────────────────────
+# ── kinds of immediates in `INSTRUCTIONS`, and their text ─────────────────────────────────────────────────────────────
 
 
 def _memory(r: Reader) -> str:
-    (alignment,) = r.take(1)  # the natural one; 64 more where the number of a memory follows
+    (alignment,) = r.take(1)  # the natural one; plus 64 if the number of a memory follows
     memory = f"{r.leb()}" if alignment & 64 else ""
     offset = r.leb()
     return " ".join(filter(None, [memory, f"offset={offset}" if offset else ""]))
@@ -139,5 +139,3 @@ def _instructions() -> dict[bytes, tuple[str, tuple[str, ...]]]:
 
 
 INSTRUCTIONS = _instructions()
-
-__all__ = ["INSTRUCTIONS", "Reader", "called", "disassemble"]

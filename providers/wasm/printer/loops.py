@@ -1,7 +1,7 @@
-"""The loop form → one WebAssembly function per kernel (docs/architecture.md has the calling convention).
+"""Prints the loop form, one WebAssembly function per kernel (docs/architecture.md has the calling convention).
 
-A "vector" loop runs four lanes at a time where every expression in it can (vector.py), its rest and all other loops as
-scalars (scalar.py).
+A "vector" loop runs four lanes at a time if every expression in it can (vector.py); its remainder and all other loops
+are scalar (scalar.py).
 """
 
 from __future__ import annotations
@@ -20,24 +20,24 @@ from pyruntime.ir.reference import COMBINE, NEUTRAL
 from pyruntime.mathlib import expand
 
 from .assembler import Function, Module
-from .loop_invariants import assigned, uniform
+from .loop_invariants import assigned, invariants
 from .scalar import Scalar, kind, store_name
 from .vector import LANES, ZERO, Lanes, Vector, growth, has_lanes, is_narrow, slope, store
 
-# Accumulators that take turns in a reduction, which hides the latency of an addition. Native, 256 rows of 1024, us with
+# Alternating accumulators of a reduction, which hide the latency of an addition. Native, 256 rows of 1024, us with
 # 1, 2, 4, 8: softmax 714 612 538 548, layer normalisation 137 102 108 133, sum 47 24 23 21, sum of squares 79 45 29 30
 BANKS = 4
 
 
 def print_kernel(module: Module, name: str, code: LoopCode, relaxed: bool = False) -> Function:
-    """Add the kernel to a module. Its buffers come first in the argument block, then its parameters."""
+    """Add a kernel to a module. Its argument block has its buffers, then its parameters."""
     f = module.function(name, ["i32", "i32", "i32", "i32"])
     return _Printer(f, code, range(len(code.buffers) + code.params), relaxed).kernel()
 
 
 def print_epilogue(module: Module, name: str, code: LoopCode, words: Sequence[int], relaxed: bool = False) -> Function:
-    """Add a routine's epilogue (codegen/block_epilogue.py) to a module: (args, *INPUTS). `words` are the places of its
-    buffers and parameters in the routine's argument block."""
+    """Add a routine's epilogue (codegen/block_epilogue.py) to a module: (args, *INPUTS). words: positions of its
+    buffers and parameters in the routine's argument block"""
     f = module.function(name, ["i32"] * (1 + len(INPUTS)), export=False)
     return _Printer(f, code, words, relaxed).epilogue()
 
@@ -133,7 +133,7 @@ class _Printer:
     # ── lanes ────────────────────────────────────────────────────────────────────────────────────────────────────
 
     def _lanes(self, s: For, counter: int, end: int) -> None:
-        """The four-lane part of a vector loop, if it has one; leaves the counter where the scalar rest starts."""
+        """The four-lane part of a vector loop, if any; leaves the counter at the start of the scalar remainder."""
         plan = _Plan(s, self.code)
         if not plan.ok:
             return
@@ -142,7 +142,7 @@ class _Printer:
         banks = self._banks(plan.sums, BANKS if flat else 1)
         inner = {var: f.local("v128") for var in plan.lanes.varying}
         vector = Vector(self.scalar, plan.lanes, inner, self.relaxed)
-        with self._uniform_of(s, vector):
+        with self._hoisted(s, vector):
             if flat:
                 self._rounds(s, vector, banks, counter, end)
             self._rounds(s, vector, banks[:1], counter, end)
@@ -155,20 +155,20 @@ class _Printer:
         f.release(*[v for bank in banks for v in bank.values()], *inner.values())
 
     @contextmanager
-    def _uniform_of(self, s: For, vector: Vector) -> Iterator[None]:
-        """What all lanes share is splat before the loop."""
+    def _hoisted(self, s: For, vector: Vector) -> Iterator[None]:
+        """Splat loop invariants before the loop."""
         made: dict[Any, int] = {}
-        for key, e in uniform(s.body, vector.lanes).items():
+        for key, e in invariants(s.body, vector.lanes).items():
             vector.splat(e)
             made[key] = self.f.local("v128")
             self.f.set(made[key])
-        vector.uniform = made
+        vector.invariants = made
         yield
-        vector.uniform = {}
+        vector.invariants = {}
         self.f.release(*made.values())
 
     def _banks(self, sums: dict[int, tuple[str, DType]], count: int) -> list[dict[int, int]]:
-        """Sets of accumulators, each holding the neutral elements."""
+        """Sets of accumulators, initialised with neutral elements."""
         f = self.f
         banks = [{var: f.local("v128") for var in sums} for _ in range(count)]
         for bank in banks:
@@ -178,7 +178,7 @@ class _Printer:
         return banks
 
     def _rounds(self, s: For, vector: Vector, banks: list[dict[int, int]], counter: int, end: int) -> None:
-        """The loop by as many times four lanes as there are banks, each of which takes its turn."""
+        """The loop, unrolled by the number of banks, four lanes for each bank."""
         f, inner = self.f, vector.locals
         with f.scratch("i32", 1) as (stop,):
             f.emit(end).i32(-LANES).emit("i32.and").set(stop)
@@ -230,8 +230,8 @@ class _Printer:
 
     @contextmanager
     def _pointers_of(self, s: For, vector: Vector) -> Iterator[list[tuple[int, int]]]:
-        """Pointers for the loads of an inner loop that move by a fixed step: one addition a round, where the address
-        is a product and sums. Yields pointers and steps; the loop's counter is 0 on entry."""
+        """Pointers for the loads of an inner loop whose address grows by a fixed step: one addition a round instead of
+        a product and sums. Yields pointers and steps; the loop's counter is 0 on entry."""
         f, outer = self.f, vector.pointers
         inside = assigned(s.body)
         steps: dict[Any, int] = {}
@@ -258,7 +258,7 @@ class _Printer:
         vector.pointers = outer
 
     def _combine(self, op: str, dtype: DType) -> None:
-        """(sum so far, value) -> the new sum."""
+        """(sum, value) -> the new sum."""
         f = self.f
         if dtype is BOOL:
             f.emit("v128.or" if op == "any" else "v128.and")
@@ -266,8 +266,8 @@ class _Printer:
             f.emit(f"i32x4.{COMBINE[op]}" + ("_s" if op in ("max", "min") else ""))
         elif op not in ("max", "min"):
             f.emit(f"f32x4.{COMBINE[op]}")
-        else:  # x.pmax(y) is x < y ? y : x, where x is the value: its NaN comes in, and one that is there stays; of
-            # two zeros either is taken, by their order, as in onnxruntime: else max would be two instructions more
+        else:  # x.pmax(y) is x < y ? y : x, with the value as x: a NaN of either is the result. Which of two zeros is
+            # the result depends on their order, as in onnxruntime; otherwise max would take two more instructions
             with f.scratch("v128", 2) as (x, y):
                 f.set(x).tee(y).emit(x, y, f"f32x4.p{op}", y, y, "f32x4.ne")
                 f.emit("i32x4.relaxed_laneselect" if self.relaxed else "v128.bitselect")
@@ -300,13 +300,13 @@ def _changes(offset: Expr, variables: set[int]) -> bool:
 
 
 def _is_product(s: Accum) -> bool:
-    """Whether a sum of products of simple things: a fused multiply-add then rounds once instead of twice."""
+    """Whether a sum of products of loads, variables or constants: a fused multiply-add rounds once instead of twice."""
     e = s.value
     return s.op == "sum" and e.op == "mul" and e.dtype is F32 and all(x.op in ("load", "var", "const") for x in e.args)
 
 
 class _Plan:
-    """Whether a vector loop fits four lanes, which variables differ by lane, and which it accumulates into."""
+    """Whether a vector loop fits four lanes, its variables that differ by lane, and its accumulators."""
 
     def __init__(self, loop: For, code: LoopCode) -> None:
         self.code = code
@@ -334,7 +334,7 @@ class _Plan:
             unit = slope(s.coords[0], lanes.var) == 1
             return unit and has_lanes(dtype) and lanes.fits(s.value) and s.value.dtype is dtype
         if isinstance(s, For):
-            for b in s.body:  # a number for all lanes is splat once, where it is named
+            for b in s.body:  # a scalar is splat once, at its Let
                 if isinstance(b, Let) and b.value.op == "load" and b.value.dtype is F32:
                     lanes.varying.add(b.var)
             return not lanes.depends(s.extent) and all([self._fits(b) for b in s.body])
@@ -347,6 +347,3 @@ def _neutral(f: Function, op: str, dtype: DType) -> None:
         f.f32x4(value)
     else:
         f.i32x4(-int(value) if dtype is BOOL else int(value))
-
-
-__all__ = ["print_kernel"]

@@ -301,6 +301,3 @@ class _Walk:
 
 def _copy(locals_: list[int] | None) -> list[int] | None:
     return None if locals_ is None else list(locals_)
-
-
-__all__ = ["ACCESSES", "Untraceable", "Variants"]

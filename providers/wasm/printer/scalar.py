@@ -1,4 +1,5 @@
-"""Expressions → scalar WebAssembly: values in i32 (integers up to 32 bits, normalised; bool 0 or 1), i64, f32, f64."""
+"""Prints expressions as scalar WebAssembly: values in i32 (integers up to 32 bits, normalised; bool 0 or 1), i64, f32,
+f64."""
 
 from __future__ import annotations
 
@@ -38,8 +39,8 @@ def store_name(dtype: DType) -> str:
 
 
 class Scalar:
-    """Prints expressions on the stack. A shared node is computed once, into a local, where it is first met; what a
-    guard's branch computed is forgotten after it."""
+    """Prints expressions that leave values on the stack. A shared node is computed once, into a local, at its first
+    use; locals of a guard's branch are dropped after it."""
 
     def __init__(self, f: Function, variables: dict[int, int], buffers: list[int], params: list[int]) -> None:
         self.f = f
@@ -50,14 +51,14 @@ class Scalar:
         self.ready: list[dict[int, int]] = [{}]
 
     def root(self, *exprs: Expr) -> None:
-        """Print expressions that share nodes with each other only; their values are left on the stack in order."""
+        """Print expressions that share nodes only with each other; leaves their values on the stack in order."""
         self.begin(*exprs)
         for e in exprs:
             self.value(e)
         self.end()
 
     def begin(self, *exprs: Expr) -> None:
-        """Find what these expressions share; then use `value` and `address` until `end`."""
+        """Find nodes that these expressions share, for `value` and `address` until `end`."""
         seen: set[int] = set()
         walked: set[int] = set()
         self.shared = set()
@@ -99,7 +100,7 @@ class Scalar:
         self.ready[-1][id(e)] = local
 
     def _constant(self, e: Expr) -> None:
-        code = e.dtype.is_float and kind(e.dtype) == "i32"  # float8 and the like: only 0, which fills caches, is made
+        code = e.dtype.is_float and kind(e.dtype) == "i32"  # of float8 and similar types only 0 occurs, to fill caches
         getattr(self.f, kind(e.dtype))(int(e.value) if code else e.value)
 
     def compute(self, e: Expr) -> None:
@@ -147,7 +148,7 @@ class Scalar:
             self._scoped(b)
 
     def _checked(self, e: Expr) -> None:
-        """The index if it is in range, else 0 and a fault: one comparison, as a clamp takes."""
+        """Push the index if it is in range, else 0 and record a fault: one comparison, like a clamp."""
         f, (i, extent, site) = self.f, e.args
         k = kind(i.dtype)
         with f.scratch(k, 2) as (given, at), f.scratch("i32", 1) as (count,):
@@ -248,7 +249,7 @@ class Scalar:
                     normalize(f, e.dtype)
 
     def _shift(self, e: Expr, k: str, signed: str) -> None:
-        """WebAssembly takes the count modulo the width; a count of the width or more gives 0 (or the sign)."""
+        """A count of the width or more gives 0 (or the sign); WebAssembly takes the count modulo the width."""
         f, (a, b) = self.f, e.args
         bits = 64 if k == "i64" else 32
         self.value(a)
@@ -259,12 +260,12 @@ class Scalar:
         if b.op == "const" and 0 <= b.value < bits:
             f.emit(f"{k}.{op}")
         else:
-            self._far(k, op, bits)
+            self._shift_by_any(k, op, bits)
         if e.op == "shl":
             normalize(f, e.dtype)
 
-    def _far(self, k: str, op: str, bits: int) -> None:
-        """A shift by any count: of a signed number to the right by at most the width - 1, which leaves the sign."""
+    def _shift_by_any(self, k: str, op: str, bits: int) -> None:
+        """Shift by any count; a signed number to the right by at most the width - 1, which leaves the sign."""
         f, const = self.f, getattr(self.f, k)
         with f.scratch(k, 1) as (n,):
             f.tee(n)
@@ -277,7 +278,7 @@ class Scalar:
                 const(bits).emit(f"{k}.lt_u", "select")
 
     def _divide(self, e: Expr, k: str, signed: str) -> None:
-        """Division by zero gives 0 and the smallest number divided by -1 wraps: neither may trap."""
+        """Division by zero gives 0, the smallest number divided by -1 wraps: neither traps."""
         f, (a, b) = self.f, e.args
         const = getattr(f, k)
         if b.op == "param" or (b.op == "const" and b.value > 0):
@@ -315,7 +316,7 @@ class Scalar:
         normalize(f, e.dtype)
 
     def _floor(self, k: str, r: int, d: int) -> None:
-        """Push r, or r + d where the remainder r and the divisor d have different signs."""
+        """Push r, or r + d if the remainder r and the divisor d have different signs."""
         f = self.f
         f.emit(r, d, f"{k}.add", r, r, d, f"{k}.xor")
         getattr(f, k)(0).emit(f"{k}.lt_s", r)
@@ -339,7 +340,7 @@ class Scalar:
 
 
 def normalize(f: Function, dtype: DType) -> None:
-    """Bring an i32 into the range of a narrow integer type (wraps)."""
+    """Wrap an i32 to the range of a narrow integer type."""
     if dtype is I8:
         f.emit("i32.extend8_s")
     elif dtype is I16:

@@ -1,4 +1,4 @@
-"""Expressions → four 32-bit lanes of SIMD. A bool is a mask; integers under 32 bits are widened, kept normalised."""
+"""Prints expressions as four 32-bit lanes of SIMD. A bool is a mask; narrow integers are widened and normalised."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def has_lanes(dtype: DType) -> bool:
 
 
 def slope(offset: Expr, var: int) -> int | None:
-    """How much an element offset grows with a variable: 0, 1, or None where it is another or not a constant."""
+    """How much an element offset grows with a variable: 0, 1, or None for other amounts."""
     if offset.op == "var":
         return int(offset.value == var)
     if not offset.args:
@@ -45,7 +45,7 @@ def slope(offset: Expr, var: int) -> int | None:
 
 
 def growth(offset: Expr, var: int) -> Expr | None:
-    """How much an element offset grows with a variable, if by the same amount each time."""
+    """How much an element offset grows with a variable; None if the amount is not constant."""
     rates: dict[int, Expr | None] = {}
     for e in walk(offset):  # operands first, shared ones once
         rates[id(e)] = ONE if e.op == "var" and e.value == var else _rate(e, [rates[id(a)] for a in e.args])
@@ -53,7 +53,7 @@ def growth(offset: Expr, var: int) -> Expr | None:
 
 
 def _rate(e: Expr, rates: list[Expr | None]) -> Expr | None:
-    """How much an operation grows, from the rates of its operands."""
+    """How much an operation grows, by the rates of its operands."""
     if all(rate is ZERO for rate in rates):
         return ZERO
     if e.op not in ("add", "sub", "mul"):
@@ -67,7 +67,7 @@ def _rate(e: Expr, rates: list[Expr | None]) -> Expr | None:
 
 
 class Lanes:
-    """Which expressions can be printed as lanes of a loop over `var`. `varying` are variables that differ by lane."""
+    """Which expressions can be printed as lanes of a loop over `var`. varying: variables that differ by lane"""
 
     def __init__(self, var: int, varying: set[int]) -> None:
         self.var = var
@@ -109,11 +109,11 @@ class Lanes:
         return self._operation(e)
 
     def _guards(self, e: Expr) -> bool:
-        """Whether lanes may differ in which side of a guard they take: where sides load, each can be computed alone."""
+        """Whether lanes may take different sides of a guard: sides that load can be computed for single lanes."""
         return not any(map(_loads, e.args[1:])) or (e.dtype is not BOOL and not self._lane_variable(e))
 
     def step(self, load: Expr) -> int:
-        """How many elements lanes are apart, of one behind the other (1) or of each second (2); else 0."""
+        """The distance of lanes in elements if it is 1 or 2, else 0."""
         (offset,) = load.args
         if self._lane_variable(offset):
             return 0
@@ -122,7 +122,7 @@ class Lanes:
         return found if found == 1 or (found == 2 and load.dtype is not BOOL) else 0
 
     def _gathers(self, load: Expr) -> bool:
-        """Whether each lane is taken from a place of its own that data decide: a lookup in a table."""
+        """Whether each lane has its own, data-dependent offset: a table lookup."""
         (offset,) = load.args
         decided = self._lane_variable(offset) or any(x.op == "load" for x in walk(offset))
         return load.dtype in NATURAL and decided and self.fits(offset)
@@ -148,7 +148,8 @@ class Lanes:
 
 
 class Vector:
-    """Prints lane expressions on the stack; what all lanes share is printed as a scalar and splat."""
+    """Prints lane expressions that leave values on the stack; expressions equal for all lanes are scalars that are
+    splat."""
 
     def __init__(self, scalar: Scalar, lanes: Lanes, locals_: dict[int, int], relaxed: bool) -> None:
         self.relaxed = relaxed
@@ -157,7 +158,7 @@ class Vector:
         self.lanes = lanes
         self.locals = locals_  # v128 locals of lane variables
         self.pointers: dict[Any, int] = {}  # locals with addresses by buffer and offset
-        self.uniform: dict[Any, int] = {}  # v128 locals of what all lanes share, by key
+        self.invariants: dict[Any, int] = {}  # v128 locals of loop invariants by key
         self.ready: list[dict[int, int]] = [{}]
         self.shared: set[int] = set()
 
@@ -209,7 +210,7 @@ class Vector:
             self.value(e.args[1])
             self.value(e.args[2])
             self.value(e.args[0])
-            # of masks the same: V8 takes one instruction, and three
+            # equal for masks: one instruction in V8 instead of three
             f.emit("i32x4.relaxed_laneselect" if self.relaxed else "v128.bitselect")
         elif e.op == "cast":
             self._cast(e)
@@ -234,12 +235,12 @@ class Vector:
             convert(self.f, e.args[0].dtype, e.dtype, clipped=_inside(e.args[0], e.dtype))
 
     def _cuts(self, e: Expr) -> bool:
-        """Whether a cast may leave NaN to the host: 0 or -2^31, whose low bytes are 0 as well. One instruction on x86,
-        where saturation takes five."""
+        """Whether NaN may become 0 or -2^31, as the host does, whose low bytes are 0 as well: one instruction on x86
+        instead of five for saturation."""
         return self.relaxed and _inside(e.args[0], e.dtype)
 
     def stored(self, e: Expr) -> None:
-        """`root` of what a store cuts to its low bytes."""
+        """`root` for a store that truncates to low bytes."""
         if e.op == "cast" and self._cuts(e) and self.lanes.depends(e):
             self.root(e.args[0])
             self.f.emit("i32x4.relaxed_trunc_f32x4_s")
@@ -274,8 +275,8 @@ class Vector:
         self.scalar.address(buffer, offset, dtype)
 
     def _splat(self, e: Expr) -> None:
-        if self.uniform and e.key() in self.uniform:
-            self.f.emit(self.uniform[e.key()])
+        if self.invariants and e.key() in self.invariants:
+            self.f.emit(self.invariants[e.key()])
         else:
             self.splat(e)
 
@@ -309,8 +310,8 @@ class Vector:
             self._scoped(b)
 
     def _guard_by_lane(self, c: Expr, a: Expr, b: Expr) -> None:
-        """Sides that load are computed by all lanes where all take the first, else lane by lane. Otherwise the second
-        side is computed where a lane takes it; as it loads nothing, the others may compute it, too."""
+        """Sides that load are computed in lanes if all lanes take the first, else lane by lane. Otherwise the second
+        side is computed in lanes if any lane takes it: it loads nothing, so other lanes may compute it, too."""
         if _loads(a) or _loads(b):
             self._guard_alone(c, a, b)
             return
@@ -354,7 +355,7 @@ class Vector:
         if op in ("shl", "shr"):
             self._shift(e, "shl" if op == "shl" else "shr_s" if source.kind == "i" else "shr_u")
         elif op in ("min", "max") and source is F32 and _number(e.args[1]):
-            # x.pmin(y) is y < x ? y : x, so NaN stays: one instruction on x86, where min takes seven
+            # x.pmin(y) is y < x ? y : x, so NaN stays: one instruction on x86 instead of seven
             self.value(e.args[0])
             self.value(e.args[1])
             f.emit(f"f32x4.p{op}")
@@ -366,7 +367,7 @@ class Vector:
             normalize(f, e.dtype)
 
     def _shift(self, e: Expr, op: str) -> None:
-        """WebAssembly takes the count modulo the width; a count of the width or more gives 0 (or the sign)."""
+        """A count of the width or more gives 0 (or the sign); WebAssembly takes the count modulo the width."""
         f, (a, b) = self.f, e.args
         self.value(a)
         self.scalar.root(b)
@@ -377,17 +378,17 @@ class Vector:
             f.tee(n)
             if op == "shr_s":
                 f.i32(31).emit(n).i32(32).emit("i32.lt_u", "select", "i32x4.shr_s")
-            else:  # all ones where the count fits
+            else:  # all ones if the count fits
                 f.emit(f"i32x4.{op}").i32(0).emit(n).i32(32).emit("i32.lt_u", "i32.sub", "i32x4.splat", "v128.and")
 
 
 def _loads(e: Expr) -> bool:
-    """Whether an expression does what only the side of a guard that is taken may do."""
+    """Whether an expression has operations that only the side taken by a guard may execute."""
     return any(x.op in ("load", "checked") for x in walk(e))
 
 
 def _inside(e: Expr, dtype: DType) -> bool:
-    """Whether a float is clipped to what an integer type holds (or NaN)."""
+    """Whether a float is clipped to the range of an integer type (or NaN)."""
     bounds: dict[str, float] = {}
     while e.op in ("min", "max") and e.dtype is F32 and _number(e.args[1]):
         bounds.setdefault(e.op, e.args[1].value)
@@ -401,7 +402,7 @@ def _fits(low: float, high: float, dtype: DType) -> bool:
 
 
 def _number(e: Expr) -> bool:
-    """Whether a constant that is not NaN."""
+    """Whether the expression is a constant other than NaN."""
     return e.op == "const" and e.value == e.value
 
 
@@ -419,7 +420,7 @@ def _instruction(op: str, source: DType) -> str:
 
 
 def load(f: Function, dtype: DType) -> None:
-    """Four elements from the address on the stack."""
+    """Load four elements from the address on the stack."""
     if dtype in NATURAL:
         f.mem("v128.load")
         return
@@ -433,7 +434,7 @@ def load(f: Function, dtype: DType) -> None:
 
 
 def load_each_second(f: Function, dtype: DType) -> None:
-    """Four elements, of which each second one is left out, from the address on the stack; at most one more is read."""
+    """Load four elements, every second one from the address on the stack; reads at most one more."""
     with f.scratch("i32", 1) as (at,):
         f.set(at)
         if dtype in NATURAL:
@@ -454,7 +455,7 @@ def store(f: Function, dtype: DType) -> None:
         return
     if dtype is BOOL:
         f.i32x4(1).emit("v128.and")
-    # lanes hold values in range; pick their low bytes
+    # lanes are in range: pick their low bytes
     picks = [4 * lane + byte for lane in range(4) for byte in range(dtype.size)]
     with f.scratch("v128", 1) as (v,):
         f.tee(v).emit(v).shuffle(picks + [0] * (16 - len(picks)))
@@ -470,7 +471,7 @@ def normalize(f: Function, dtype: DType) -> None:
 
 
 def convert(f: Function, source: DType, to: DType, clipped: bool = False) -> None:
-    """clipped: floats are known to fit the integer type, or NaN."""
+    """clipped: floats are known to fit the integer type or be NaN"""
     if to is BOOL:
         if source is F32:
             f.f32x4(0.0).emit("f32x4.ne")
@@ -482,7 +483,7 @@ def convert(f: Function, source: DType, to: DType, clipped: bool = False) -> Non
         else:
             f.i32x4(1).emit("v128.and")
     elif source is F32:
-        # narrow types by way of int32: V8 needs five instructions for it, and about twelve for uint32
+        # narrow types through int32: five instructions in V8, about twelve through uint32
         f.emit(f"i32x4.trunc_sat_f32x4_{'u' if to is U32 else 's'}")
         if is_narrow(to) and not clipped:
             _clamp(f, to)
@@ -495,6 +496,3 @@ def convert(f: Function, source: DType, to: DType, clipped: bool = False) -> Non
 def _clamp(f: Function, dtype: DType) -> None:
     low, high = limits(dtype)
     f.i32x4(high).emit("i32x4.min_s").i32x4(low).emit("i32x4.max_s")
-
-
-__all__ = ["LANES", "ZERO", "Lanes", "Vector", "growth", "has_lanes", "slope", "store"]

@@ -1,4 +1,4 @@
-"""Hand-scheduled routines by name: each a `codegen.provider.Routine` with `emit(writer, call)` for invocations."""
+"""Hand-scheduled routines by name. Each is a `codegen.provider.Routine` with `emit(writer, call)`."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from .matmul_nbits import MatmulNBits
 
 
 def routines(dots: str) -> dict[str, WasmRoutine]:
-    """For a host with these 8-bit dot products (byte_products.py), or without any ("")."""
+    """dots: the host's 8-bit dot products (byte_products.py), "" without."""
     return {
         "matmul": Matmul(dots),
         "pack_b": PackB(),

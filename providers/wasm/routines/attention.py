@@ -1,7 +1,7 @@
-"""Attention without the whole matrix of scores: which kernels of a segment run as one, by blocks of rows.
+"""Attention without the whole matrix of scores: finds the kernels of a segment that run as one, by blocks of rows.
 
-Found are a product, a procedure over the rows of its result (passes/row_fusion.py: softmax, with scale and mask there
-or in the product's epilogue) and a product of what that makes, where nobody else reads what lies between.
+These are a product, a procedure over the rows of its result (passes/row_fusion.py: softmax, with scale and mask there
+or in the product's epilogue) and a product of its result, if no other kernel reads the intermediate results.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from .base import scratch
 from .gemm_calls import pack_call
 from .matmul import Product, described, invocation, offset
 
-# Floats of a block of scores, a quarter of a second-level cache of 1 MB; a matrix that is no larger stays one.
+# Floats of a block of scores, a quarter of a second-level cache of 1 MB; smaller matrices are not split.
 # Whisper's encoder (1500 x 1500) takes 0.98 of the time without blocks with 32 Ki or 64 Ki, 1.0 with 128 Ki; ViT-tiny's
 # matrices (197 x 197) would gain less than the noise.
 BLOCK = 1 << 16
@@ -34,7 +34,7 @@ BLOCK = 1 << 16
 
 @dataclass(slots=True)
 class Chain:
-    """The three kernels, and both products as gemm.py sees them."""
+    """The three kernels, and both products for gemm.py."""
 
     scores: Call
     rows: Loops
@@ -43,11 +43,11 @@ class Chain:
     second: Product
 
 
-# ── what is found ─────────────────────────────────────────────────────────────────────────────────────────────────
+# ── finding ───────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
 def find(kernels: Sequence[Kernel], private: Collection[int]) -> list[Chain]:
-    """The chains among the kernels of a segment; `private` as in `provider.CodeWriter.segment`."""
+    """The chains among the kernels of a segment; private: see `provider.CodeWriter.segment`."""
     makers = {t.uid: k for k in kernels for t in k.outputs if t.uid in private}
     return [chain for k in kernels if _product(k) for chain in _ending(k, makers)]
 
@@ -80,7 +80,7 @@ def _ending(last: Any, makers: dict[int, Kernel]) -> Iterator[Chain]:
 
 
 def _fits(chain: Chain) -> bool:
-    """Whether the matrix in between is dense, [batch, m, n] for all three, and large."""
+    """Whether the intermediate matrix is dense, [batch, m, n] for all three, and large."""
     t, p, q = chain.scores.out, chain.first, chain.second
     m, n = p.m, p.n
     if not isinstance(m, int) or not isinstance(n, int) or m * n <= BLOCK or min(m, n) <= few_rows():
@@ -97,8 +97,8 @@ def _fits(chain: Chain) -> bool:
 
 
 def overwrites(rows: Loops, source: Tensor) -> bool:
-    """Whether the result may lie where `source` does: work units are rows of both, an element is read where it is
-    written or before, and none is read after."""
+    """Whether the result may overwrite `source`: work units are rows of both, and an element is not read after the
+    statement that writes it."""
     out = rows.out
     unit = rows.body[0]
     if source.shape != out.shape or source.dtype is not out.dtype or not isinstance(unit, For):
@@ -131,11 +131,11 @@ def _uses(s: Stmt, out: Tensor, source: Tensor) -> tuple[list[Any], list[Any]]:
     return stores, loads
 
 
-# ── what is made of it ────────────────────────────────────────────────────────────────────────────────────────────
+# ── writing ──────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
 def emit(writer: Any, chain: Chain) -> list[Invocation]:
-    """Packs both right operands, once, and runs the chain."""
+    """Write calls that pack both right operands, once, and run the chain."""
     p, q = chain.first, chain.second
     mc = sh.clamp(sh.floordiv(BLOCK, p.n * 12) * 12, 12, 192)
     packs, parts, columns = [], [], []
@@ -168,7 +168,7 @@ def _places(call: Invocation, between: Sequence[Tensor]) -> list[int]:
 
 
 def _packed(writer: Any, call: Call, p: Product) -> tuple[Invocation, Product]:
-    """What packs the right operands of a product, each matrix once, and the product with them in its place."""
+    """The call that packs the right operands of a product, each matrix once, and the product with packed operands."""
     outer, inner = p.levels()
     step = gemm.packed_floats(p.n, p.k)
     low, high = [axis.extent if axis.b != 0 else 1 for axis in (inner, outer)]
@@ -183,6 +183,3 @@ def _packed(writer: Any, call: Call, p: Product) -> tuple[Invocation, Product]:
     strides = (step * low if high != 1 else 0, step if low != 1 else 0)
     batch = [replace(axis, b=b) for axis, b in zip((outer, inner), strides, strict=True)]
     return pack, replace(p, layout=Packed(), batch=batch)
-
-
-__all__ = ["Chain", "emit", "find", "overwrites"]

@@ -205,6 +205,3 @@ def _panels(at: Callable[[Expr, Expr], Expr], k: AnyDim, n: AnyDim, node: str) -
     inside = (row < dim(k)) & (column < dim(n))
     e = guard(inside, cast(at(row, column), I8), const(0, I8))
     return made_map((sh.ceildiv(n, PANEL), sh.ceildiv(k, 4), PANEL, 4), e, node)
-
-
-__all__ = ["prepare_conv", "prepare_product"]

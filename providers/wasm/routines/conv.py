@@ -1,4 +1,4 @@
-"""The routine "conv": 1x1 as a product, depthwise ones by depthwise.py, the rest as an implicit product by conv.py."""
+"""The routine "conv": 1x1 as a product, depthwise by depthwise.py, others as an implicit product by conv.py."""
 
 from __future__ import annotations
 
@@ -176,6 +176,3 @@ def _depthwise(writer: Any, call: Call) -> Invocation:
     written = partial(depthwise.depthwise, writer.module, arithmetic=arithmetic(writer, call))
     buffers, units = depthwise.Buffers(x, w, out, fused.bias or out, own), depthwise.units(x.shape[0], c, mult)
     return fused.invocation(writer, call, written, ("depthwise",), "depthwise", buffers, params, units, [own])
-
-
-__all__ = ["Conv", "conv_groups", "spatial"]

@@ -157,6 +157,3 @@ def _interleaved(call: Call, z: Tensor) -> Map:
         place.append(q / s - _first(call, axis))
         phase = phase * s + (q - q / s * s)
     return Map(z.at(n, m * sh.size(strides) + phase, *place))
-
-
-__all__ = ["ConvTranspose", "PhaseInterleave"]

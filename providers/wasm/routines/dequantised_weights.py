@@ -115,6 +115,3 @@ def _by_block(e: Expr, sizes: set[int]) -> Expr:
 def _varies(e: Expr) -> bool:
     """Whether the value differs from row to row."""
     return any(x.op == "index" and x.value == 0 for x in walk(e))
-
-
-__all__ = ["prepare_dequantised_weights"]

@@ -38,6 +38,3 @@ def pack_call(
     f = writer.function(key, lambda name: gemm.pack_b(writer.module, name, transposed), "pack_b")
     units = gemm.pack_units(params.n, params.batch)
     return Invocation(f.name, list(buffers), list(params), units, call.node, list(own))
-
-
-__all__ = ["pack_call", "product_call"]

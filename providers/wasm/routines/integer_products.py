@@ -237,9 +237,3 @@ def _scaled(
 def _sums_fit(x: Expr, w: Expr, summed: Shape) -> bool:
     """Whether int32 holds each sum of products."""
     return sh.is_static(summed) and _most(x) * _most(w) * int(sh.size(summed)) < 1 << 31
-
-
-__all__ = [
-    "channel_pairs", "column_pairs", "dequantised", "is_short", "panels_of", "prepare_conv", "prepare_dequantised_conv",
-    "prepare_dequantised_product", "prepare_product",
-]  # fmt: skip

@@ -1,4 +1,4 @@
-"""What integer expressions can be, as far as types and constants tell."""
+"""The range of integer expressions, by types and constants."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pyruntime.ir.kernel import Map
 
 
 def interval(e: Expr) -> tuple[int, int] | None:
-    """The least and the greatest value of an integer expression, if they are known."""
+    """The least and the greatest value of an integer expression, None if not known."""
     if e.op == "const" and e.dtype.is_int:
         return e.value, e.value
     if e.op == "cast" and e.dtype is I32:
@@ -23,6 +23,3 @@ def interval(e: Expr) -> tuple[int, int] | None:
     if e.dtype is BOOL:
         return 0, 1
     return bounds(e.dtype) if e.dtype is not None and e.dtype.is_int and e.dtype.bits <= 16 else None
-
-
-__all__ = ["interval"]

@@ -22,7 +22,7 @@ from .gemm_calls import pack_call, product_call
 from .integer_products import prepare_dequantised_product, prepare_product
 from .matmul_nbits import prepare_halves
 
-PACK_FROM = 5  # columns: below, a panel of 8 would be mostly padding
+PACK_FROM = 5  # columns; with fewer, a panel of 8 would be mostly padding
 
 
 @dataclass(slots=True)
@@ -85,7 +85,7 @@ def describe(call: Call, out: Tensor, order: tuple[int, ...], views: dict[int, V
 
 
 def _by_product_axes(out: Tensor, order: tuple[int, ...]) -> tuple[list[AnyDim], list[AnyDim]]:
-    """Extents and strides of the output along the axes of the product."""
+    """Extents and strides of the output by the axes of the product."""
     shape: list[AnyDim] = [0] * out.rank
     strides: list[AnyDim] = [0] * out.rank
     for axis, extent, stride in zip(order, out.shape, sh.strides(out.shape), strict=True):
@@ -94,7 +94,8 @@ def _by_product_axes(out: Tensor, order: tuple[int, ...]) -> tuple[list[AnyDim],
 
 
 def _merged_rows(rows: Axis, batch: list[Axis]) -> Axis:
-    """The rows with the last batch axes, taken from `batch`, along which B is the same and rows follow each other."""
+    """The rows merged with the last batch axes along which B is the same and rows are equidistant; removes these from
+    `batch`."""
     if rows.extent == 1 and batch and batch[-1].b == 0:
         last = batch.pop()
         rows = replace(last, axes=(*last.axes, *rows.axes))
@@ -118,7 +119,7 @@ def _layout(call: Call, n: AnyDim, k: AnyDim, a: list[AnyDim], b: list[AnyDim]) 
 
 
 def _strides(call: Call, operand: int, shape: list[AnyDim], views: dict[int, View]) -> list[AnyDim]:
-    """Strides of an operand along the axes of the product (its own last two at the end); 0 where it is broadcast."""
+    """Strides of an operand along the axes of the product, its own two at the end; 0 for broadcasting."""
     t = call.args[operand]
     assert t is not None
     if operand in views:
@@ -228,8 +229,7 @@ def described(call: Call) -> Product:
 def invocation(
     writer: Any, call: Call, p: Product, sizes: tuple[AnyDim, AnyDim, AnyDim], packed: Tensor | None = None
 ) -> Invocation:
-    """The call as a product with blocks of these sizes; `packed` takes the place of B, of which `p` knows where its
-    panels are."""
+    """The call as a product with blocks of these sizes; `packed` replaces B, with the strides of `p`."""
     assert p.layout is not None
     order = call.order or tuple(range(call.out.rank))
     mc, nc, kc = sizes
@@ -274,6 +274,3 @@ class PackB(WasmRoutine):
         ld, size = strides[1 if transposed else 0], gemm.packed_floats(n, k)
         params = gemm.PackParams(n=n, k=k, batch=1, ld=ld, stride_source=0, stride_packed=size)
         return [pack_call(writer, call, transposed, gemm.PackBuffers(_base(call, 0), call.out), params)]
-
-
-__all__ = ["Axis", "Matmul", "PackB", "Product", "describe", "described", "invocation", "offset", "packing"]

@@ -166,6 +166,3 @@ def steps_in_panels(blocks: AnyDim, n: int, scale: At, added: At | None, node: s
         e = guard(index(2) < 1, e, added(block, column))
         shape = (*shape[:2], 2, PANEL)
     return made_map(shape, guard(column < dim(n), e, const(0.0)), node)
-
-
-__all__ = ["LARGE", "MatmulNBits", "codes_in_panels", "prepare_halves", "steps_in_panels"]

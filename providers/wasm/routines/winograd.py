@@ -73,6 +73,3 @@ def _transformed(w: Tensor, form: Form) -> Reduce:
     kernel = Reduce("sum", (3, 3), table.out.at(p, r, s) * w.at(m, c, r, s))
     kernel.outputs = (Tensor((form.points, *w.shape[:2]), w.dtype, kernel),)
     return kernel
-
-
-__all__ = ["suits", "suits_pairs", "transformed", "transformed_pairs"]

@@ -1,4 +1,4 @@
-"""How the sums of products in register tiles are made, four lanes at a time."""
+"""The multiply-add of register tiles, four lanes at a time."""
 
 from __future__ import annotations
 
@@ -9,19 +9,19 @@ from ..printer.assembler import Function
 
 class Arithmetic(Enum):
     FLOAT = "float32: the product is rounded, then the sum"
-    FUSED = "float32 with relaxed SIMD: rounded once, where the machine can"
+    FUSED = "float32 with relaxed SIMD: rounded once if the processor can"
     INT16 = "int32 sums; a step of k is a pair of int16 of each operand"
-    INT8 = "int32 sums; a step of k is four bytes of each operand, the panels' second in the relaxed dot product"
-    INT8_ROWS = "the same, the rows' second"
+    INT8 = "int32 sums; a step of k is four bytes; panels are the second operand of the relaxed dot product"
+    INT8_ROWS = "the same; rows are the second operand"
 
     @staticmethod
     def of_floats(relaxed: bool) -> Arithmetic:
-        """The arithmetic of float32 on a host with relaxed SIMD or without."""
+        """The arithmetic of float32, for a host with relaxed SIMD or without."""
         return Arithmetic.FUSED if relaxed else Arithmetic.FLOAT
 
     @property
     def codes(self) -> int:
-        """How many codes of k a word holds; 1: it is a float."""
+        """Codes of k in a word; 1: it is a float."""
         return {Arithmetic.INT16: 2, Arithmetic.INT8: 4, Arithmetic.INT8_ROWS: 4}.get(self, 1)
 
     def multiply_add(self, f: Function, total: int, x: int, y: int) -> None:

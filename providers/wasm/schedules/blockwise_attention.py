@@ -1,9 +1,10 @@
-"""A product, a procedure over its rows and a product of what that makes, block of rows by block of rows.
+"""Blockwise attention: a product, a procedure over its rows and a second product, one block of rows after the other.
 
-The three kernels are those that would run one after the other; their argument blocks lie in this kernel's, with the
-matrix between them (scores [batch, m, n], which the procedure overwrites) left open. For each block of rows each is
-called with its own work units of that block, and with the address that the whole matrix would have if the block at hand
-lay in the thread's scratch. So nothing of them is written twice, and nothing they compute depends on the blocks.
+The three members are the kernels that would otherwise run one after the other. This kernel's argument block has theirs,
+without the address of the matrix between them (scores [batch, m, n], which the procedure overwrites). For each block of
+rows, each member is called with its work units of that block, and with the address that the whole matrix would have if
+this block were in the thread's scratch. So members need no code of their own for blocks, and results do not depend on
+blocks.
 
 Argument block: the buffers of the three, scratch; the parameters of the three, `Params`.
 
@@ -37,7 +38,7 @@ class Params(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Member:
-    """function; its numbers of buffers and parameters; which of the buffers are the matrix in between."""
+    """A kernel; open: which of its buffers are the matrix between the products."""
 
     function: Function
     buffers: int
@@ -55,7 +56,7 @@ def _arguments(members: Sequence[Member]) -> int:
 
 
 def scratch_bytes(members: Sequence[Member], mc: AnyDim, n: AnyDim) -> AnyDim:
-    """Arguments of the three and a block of rows; 16 bytes after it are read by nobody who uses them."""
+    """Arguments of the three, a block of rows, and 16 bytes that may be read but not used."""
     return _arguments(members) + sh.ceildiv(4 * mc * n + 16, ALIGN) * ALIGN
 
 
@@ -87,7 +88,7 @@ def blockwise(module: Module, name: str, members: Sequence[Member]) -> Function:
 
 
 def _copy_arguments(f: Function, members: Sequence[Member], args: int, to: int) -> list[int]:
-    """The members' argument blocks, one after the other; gives where each lies."""
+    """Copy the members' argument blocks, one after the other; returns the place of each."""
     places = []
     at, buffer, param = 0, 0, 4 * (sum(m.buffers for m in members) + 1)
     for m in members:
@@ -102,7 +103,7 @@ def _copy_arguments(f: Function, members: Sequence[Member], args: int, to: int) 
 
 
 def _columns(f: Function, member: Member, at: int, w: dict[str, int], unit: int, count: int) -> None:
-    """Call a product for each of its blocks in these rows: in its units, rows vary fastest, then columns."""
+    """Call a product for each of its blocks in these rows: of its units, rows vary fastest, then columns."""
     with f.scratch("i32", 2) as (q, column):
         row_blocks = w["row_blocks"]
         f.emit(unit, row_blocks, "i32.div_u", count, "i32.mul", row_blocks, "i32.mul", unit, row_blocks, "i32.rem_u")
@@ -110,6 +111,3 @@ def _columns(f: Function, member: Member, at: int, w: dict[str, int], unit: int,
         with f.until(column, count):
             f.emit(w["scratch"]).i32(at).emit("i32.add", q, q).i32(1).emit("i32.add").i32(0).call(member.function)
             f.emit(q, w["row_blocks"], "i32.add").set(q)
-
-
-__all__ = ["Member", "blockwise", "scratch_bytes"]

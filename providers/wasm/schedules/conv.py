@@ -2,14 +2,14 @@
 
 y[n, g*mg + m, out] = sum over k = (c, tap) of w[g*mg + m, k] * x[n, g*cg + c, out * stride - pad + tap * dilation]
 
-The weights are the rows as stored; the columns are gathered from x into panels in scratch, a block at a time, through a
-table of offsets and lane masks made once per block of output positions. Fewer dims are 3-D with extents of 1.
-A 1x1 convolution with stride 1, no padding and one group is `gemm.matmul(kind="rows", epilogue=Epilogue("row"))` with
-a = w, b = x, sa = 0, lda = C, ldb = ldc = H*W: x is read in place. Depthwise ones are in depthwise.py.
+The weights are the rows, as stored. The columns are gathered from x into panels in scratch, a block at a time, through
+a table of offsets and lane masks, one for each block of output positions. Fewer dims are 3-D with extents of 1.
+A 1x1 convolution with stride 1, no padding and one group is a product (gemm.py) that reads x in place. Depthwise
+convolutions are in depthwise.py.
 
 x, w, y are contiguous. The epilogue's bias is "row"; its row is the filter g*mg + m, its col the output position.
-With Arithmetic.INT16 or INT8 an element of x and w is two int16 or four bytes of channels that follow each other, and y
-is int32. `filled`: x has the word at `bias` around it instead of 0.
+With Arithmetic.INT16 or INT8 an element of x and w is two int16 or four bytes of adjacent channels, and y is int32.
+`filled`: the padding is the word at `bias` instead of 0.
 Reads up to 12 bytes before x and past its end (masked). `scratch_bytes` of scratch for each thread.
 
 Work units: batch * groups * ceil(positions / nc) * ceil(mg / mc), `units`; filter blocks vary fastest.
@@ -23,7 +23,7 @@ from pyruntime.ir import shape as sh
 from pyruntime.ir.kernel import Tensor
 from pyruntime.ir.shape import AnyDim
 
-from ..printer.assembler import Function, Module
+from ..printer.assembler import Function, Module, once
 from .arguments import KERNEL, ArgumentBlock, element, minimum
 from .arithmetic import Arithmetic
 from .gemm import row_block
@@ -67,8 +67,8 @@ class Params(NamedTuple):
 
 
 ARGUMENTS = ArgumentBlock(Buffers._fields, Params._fields, "y")
-_CONTIGUOUS = -1  # stands in the fourth offset of an entry whose four positions are neighbours in x
-_NOWHERE = -(1 << 30)
+_CONTIGUOUS = -1  # the fourth offset of an entry whose four positions are adjacent in x
+_NOWHERE = -(1 << 30)  # a coordinate outside of x
 _ENTRY = 32  # four byte offsets, four lane masks
 
 
@@ -100,7 +100,7 @@ def scratch_bytes(nc: AnyDim, cc: AnyDim, taps: AnyDim) -> AnyDim:
 
 
 def _next_position(f: Function, w: dict[str, int], at: dict[str, int]) -> None:
-    """(z, y, x) of the next output position."""
+    """Advance (z, y, x) to the next output position."""
     f.add(at["x"], 1).emit(at["x"], w["ow"], "i32.eq")
     with f.if_():
         f.i32(0).set(at["x"]).add(at["y"], 1).emit(at["y"], w["oh"], "i32.eq")
@@ -109,7 +109,7 @@ def _next_position(f: Function, w: dict[str, int], at: dict[str, int]) -> None:
 
 
 def _corners(f: Function, w: dict[str, int], at: dict[str, int], left: int, corner: dict[str, int]) -> None:
-    """Input corners (before taps) of four output positions; `left` counts the positions of the block down."""
+    """Input corners (without taps) of four output positions; counts `left`, the positions of the block, down."""
     for lane in range(4):
         f.emit(left).i32(0).emit("i32.gt_s")
         with f.if_():
@@ -123,7 +123,7 @@ def _corners(f: Function, w: dict[str, int], at: dict[str, int], left: int, corn
 
 
 def _entry(f: Function, w: dict[str, int], corner: dict[str, int], tap: dict[str, int], to: int, same: int) -> None:
-    """One table entry: where the four positions read for this tap, and which of them read at all."""
+    """One table entry: the offsets that four positions read for this tap, and a mask of those inside of x."""
     with f.scratch("v128", 2) as (mask, offset), f.scratch("v128", 3) as inputs:
         f.v128(b"\xff" * 16).set(mask).f32x4(0).set(offset)
         for v, axis, size in zip(inputs, "zyx", "dhw", strict=True):
@@ -139,35 +139,32 @@ def _entry(f: Function, w: dict[str, int], corner: dict[str, int], tap: dict[str
     f.add(to, _ENTRY)
 
 
+@once
 def _table(module: Module, extra: int) -> Function:
-    """(args, col, cols, to): entries [ceil(cols / 8) * 2][taps] for output positions col..col+cols."""
-
-    def make() -> Function:
-        f = module.function("conv_table", ["i32"] * 4, export=False)
-        _, col, cols, to = f.params
-        w = ARGUMENTS.load(f, extra, ())
-        at, tap = ({axis: f.local("i32") for axis in "zyx"} for _ in range(2))
-        corner = {axis: f.local("v128") for axis in "zyx"}
-        same, end = f.locals("i32", 2)
-        rest = at["y"]
-        f.emit(col, w["ow"], "i32.rem_u").set(at["x"]).emit(col, w["ow"], "i32.div_u").tee(rest)
-        f.emit(w["oh"], "i32.div_u").set(at["z"]).emit(rest, w["oh"], "i32.rem_u").set(at["y"])
-        f.i32(0).emit(cols).i32(PANEL - 1).emit("i32.add").i32(-PANEL).emit("i32.and", "i32.sub").emit(cols, "i32.add")
-        f.set(end)  # cols - ceil8(cols): where the countdown ends
-        ends = {axis: f.local("i32") for axis in "zyx"}
-        for axis, size in zip("zyx", "dhw", strict=True):
-            f.emit(w["k" + size], w["d" + size], "i32.mul").set(ends[axis])
-        with f.block() as out, f.loop() as again:
-            f.emit(cols, end, "i32.le_s").br_if(out)
-            f.emit(at["x"]).i32(3).emit("i32.add", w["ow"], "i32.lt_s").emit(w["sw"]).i32(1).emit("i32.eq", "i32.and")
-            f.emit(cols).i32(4).emit("i32.ge_s", "i32.and").set(same)
-            _corners(f, w, at, cols, corner)
-            with _taps(f, w, tap, ends):
-                _entry(f, w, corner, tap, to, same)
-            f.br(again)
-        return f
-
-    return module.once(("conv_table", extra), make)
+    """(args, col, cols, to): write the entries [ceil(cols / 8) * 2][taps] for output positions col..col+cols."""
+    f = module.function("conv_table", ["i32"] * 4, export=False)
+    _, col, cols, to = f.params
+    w = ARGUMENTS.load(f, extra, ())
+    at, tap = ({axis: f.local("i32") for axis in "zyx"} for _ in range(2))
+    corner = {axis: f.local("v128") for axis in "zyx"}
+    same, end = f.locals("i32", 2)
+    rest = at["y"]
+    f.emit(col, w["ow"], "i32.rem_u").set(at["x"]).emit(col, w["ow"], "i32.div_u").tee(rest)
+    f.emit(w["oh"], "i32.div_u").set(at["z"]).emit(rest, w["oh"], "i32.rem_u").set(at["y"])
+    f.i32(0).emit(cols).i32(PANEL - 1).emit("i32.add").i32(-PANEL).emit("i32.and", "i32.sub").emit(cols, "i32.add")
+    f.set(end)  # cols - ceil8(cols), the end of the countdown
+    ends = {axis: f.local("i32") for axis in "zyx"}
+    for axis, size in zip("zyx", "dhw", strict=True):
+        f.emit(w["k" + size], w["d" + size], "i32.mul").set(ends[axis])
+    with f.block() as out, f.loop() as again:
+        f.emit(cols, end, "i32.le_s").br_if(out)
+        f.emit(at["x"]).i32(3).emit("i32.add", w["ow"], "i32.lt_s").emit(w["sw"]).i32(1).emit("i32.eq", "i32.and")
+        f.emit(cols).i32(4).emit("i32.ge_s", "i32.and").set(same)
+        _corners(f, w, at, cols, corner)
+        with _taps(f, w, tap, ends):
+            _entry(f, w, corner, tap, to, same)
+        f.br(again)
+    return f
 
 
 class _taps:
@@ -191,8 +188,8 @@ class _taps:
 
 
 def _gather(f: Function, table: int, x: int, to: int, channels: int, plane: int, jump: int, around: list[int]) -> None:
-    """One entry, all channels: the panel's half row `to`, `to` + jump, ... from x, x + plane, ...; around: the vector
-    outside of x, if it is not 0."""
+    """One entry, all channels: the panel's half row `to`, `to` + jump, ... from x, x + plane, ...; around: a local with
+    the vector of the padding, empty for 0."""
 
     def masked(mask: int) -> None:
         if around:
@@ -224,40 +221,39 @@ def _gather(f: Function, table: int, x: int, to: int, channels: int, plane: int,
                 f.emit(q, jump, "i32.add").set(q).add(n, -1).emit(n).br_if(again)
 
 
+@once
 def _pack(module: Module, filled: bool) -> Function:
-    """(x, plane, channels, taps, table, cols, to): panels of a block from the channels at x, `plane` bytes apart; with
-    `filled` a vector follows, which is around x."""
-
-    def make() -> Function:
-        f = module.function("conv_pack", ["i32"] * 7 + ["v128"] * filled, export=False)
-        x, plane, channels, taps, table, cols, to, *around = f.params
-        half, tap, q, jump, size = f.locals("i32", 5)
-        f.emit(taps).i32(5).emit("i32.shl").tee(jump).emit(channels, "i32.mul").set(size)
-        f.emit(channels)
-        with f.if_(), f.loop() as panels:
-            f.i32(0).set(half)
-            with f.loop() as halves:
-                f.emit(to, half, "i32.add").set(q).i32(0).set(tap)
-                with f.until(tap, taps):
-                    _gather(f, table, x, q, channels, plane, jump, around)
-                    f.add(table, _ENTRY).add(q, 4 * PANEL)
-                f.add(half, 16).emit(half).i32(16).emit("i32.eq").br_if(halves)
-            f.emit(to, size, "i32.add").set(to).add(cols, -PANEL).emit(cols).i32(0).emit("i32.gt_s").br_if(panels)
-        return f
-
-    return module.once(("conv_pack", filled), make)
+    """(x, plane, channels, taps, table, cols, to): write panels of a block from the channels at x, `plane` bytes apart;
+    with `filled` the vector of the padding follows."""
+    f = module.function("conv_pack", ["i32"] * 7 + ["v128"] * filled, export=False)
+    x, plane, channels, taps, table, cols, to, *around = f.params
+    half, tap, q, jump, size = f.locals("i32", 5)
+    f.emit(taps).i32(5).emit("i32.shl").tee(jump).emit(channels, "i32.mul").set(size)
+    f.emit(channels)
+    with f.if_(), f.loop() as panels:
+        f.i32(0).set(half)
+        with f.loop() as halves:
+            f.emit(to, half, "i32.add").set(q).i32(0).set(tap)
+            with f.until(tap, taps):
+                _gather(f, table, x, q, channels, plane, jump, around)
+                f.add(table, _ENTRY).add(q, 4 * PANEL)
+            f.add(half, 16).emit(half).i32(16).emit("i32.eq").br_if(halves)
+        f.emit(to, size, "i32.add").set(to).add(cols, -PANEL).emit(cols).i32(0).emit("i32.gt_s").br_if(panels)
+    return f
 
 
 def _product(f: Function, *factors: int) -> Function:
+    """Push the product of locals."""
     f.emit(factors[0])
     for factor in factors[1:]:
         f.emit(factor, "i32.mul")
     return f
 
 
+@once
 def _unit(module: Module, arithmetic: Arithmetic, epilogue: Epilogue, extra: int, filled: bool) -> Function:
-    """(args, unit, scratch, reuse): one block of y; reuse: the table is that of this block already, and the panels
-    too if one step takes all channels."""
+    """(args, unit, scratch, reuse): one block of y; reuse: scratch has the table of this block, and the panels if one
+    step takes all channels."""
     panels, table_function, pack = (
         panels_block(module, arithmetic, epilogue.tile()),
         _table(module, extra),
@@ -310,10 +306,9 @@ def conv(
     module: Module, name: str, *, arithmetic: Arithmetic, epilogue: Epilogue | None = None, extra: int = 0,
     filled: bool = False,
 ) -> Function:  # fmt: skip
-    """Emit the kernel (args, begin, end, tid); see the module's docstring for its argument block."""
+    """Emit the kernel (args, begin, end, tid)."""
     epilogue = Epilogue() if epilogue is None else epilogue
-    key = ("conv_unit", arithmetic, epilogue.block_key(), extra, filled)
-    unit = module.once(key, lambda: _unit(module, arithmetic, epilogue, extra, filled))
+    unit = _unit(module, arithmetic, epilogue, extra, filled)
     f = module.function(name, KERNEL)
     w = ARGUMENTS.load(f, extra, ("scratch",))
     _product(f, w["kd"], w["kh"], w["kw"], w["nc"], f.params[-1])

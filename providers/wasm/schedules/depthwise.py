@@ -3,9 +3,10 @@
 y[n, c * mult + j, oy, ox] =
     sum over (r, s) of w[c * mult + j, r, s] * x[n, c, oy * sh - ph + r * dh, ox * sw - pw + s * dw]
 
-A plane of x is copied with its pads, so that each tap of four outputs is a plain load, also where rows are short; of a
-row, columns whose rest by `sw` is the same follow each other. Up to 32 outputs of a row are summed in registers, tap
-after tap, so that a weight is loaded once for all of them. A table says where each tap is, from the first output's.
+A plane of x is copied with its pads, so that each tap of four outputs is a plain load, also at the ends of rows. In a
+row of the copy, columns with the same remainder by `sw` are adjacent. Up to 32 outputs of a row are summed in
+registers, tap by tap, so that a weight is loaded once for all of them. A table has the offset of each tap from the
+first output's.
 
 x, w, y are contiguous. The epilogue's row is the filter c * mult + j, its col is oy * ow + ox.
 Thread t has scratch + t * scratch_bytes. Reads up to 4 bytes past the end of x.
@@ -21,16 +22,16 @@ from pyruntime.ir import shape as sh
 from pyruntime.ir.kernel import Tensor
 from pyruntime.ir.shape import AnyDim
 
-from ..printer.assembler import Function, Module
+from ..printer.assembler import Function, Module, once
 from .arguments import KERNEL, ArgumentBlock, ceil_div
 from .arithmetic import Arithmetic
 from .register_tile import Epilogue, apply_epilogue, store_part
 
-REACH = 1024  # rows and columns of a window: of wider ones, the copy may be pads for the most part
-_BEHIND = 32  # floats: what the last outputs of the last row may read past it
+REACH = 1024  # rows and columns of a window: for wider windows most of the copy may be pads
+_BEHIND = 32  # floats that the last outputs of the last row may read past it
 _PLANE = ("args", "w", "y", "bias", "batch", "row", "rows", "col", "cols", "copy", "table")
-# vectors of outputs of a round, and taps side by side, as a sum waits four cycles for the one before; taken while more
-# outputs of the row are left
+# (vectors of outputs of a round, taps in parallel, which hide the latency of a sum, four cycles; the round is used
+# while more outputs than this are left in the row)
 ROUNDS = ((8, 1, 16), (4, 2, 8), (2, 2, 0))
 # Fits the registers that Cranelift allocates: docs/design/cpu-kernels.md#code-for-cranelift
 CRANELIFT_ROUNDS = ((6, 1, 16), (4, 1, 8), (2, 2, 0))
@@ -68,18 +69,18 @@ ARGUMENTS = ArgumentBlock(Buffers._fields, Params._fields, "y")
 
 
 def copied(size: list[AnyDim], kernel: list[Any], strides: list[Any], dilations: list[Any]) -> tuple[AnyDim, AnyDim]:
-    """Rows of the copy, and columns of a run; size: of a plane of y."""
+    """Rows of the copy and columns of a run; size: of a plane of y."""
     rows = (size[0] - 1) * strides[0] + (kernel[0] - 1) * dilations[0] + 1
     return rows, size[1] - 1 + sh.ceildiv((kernel[1] - 1) * dilations[1] + 1, strides[1])
 
 
 def scratch_bytes(rows: AnyDim, run: AnyDim, stride: AnyDim, taps: AnyDim) -> AnyDim:
-    """Of a thread: the copy, then the table."""
+    """Bytes of a thread: of the copy and of the table."""
     return 16 * sh.ceildiv(rows * run * stride + _BEHIND + taps, 4)
 
 
 class _Plane:
-    """Emits the function of one plane of y, parameters _PLANE: w of the filter, plane of y, filter `row`, copy of x."""
+    """Emits the function of one plane of y with the parameters _PLANE; w: of the filter `row`; copy: of x."""
 
     def __init__(self, module: Module, arithmetic: Arithmetic, epilogue: Epilogue, extra: int) -> None:
         self.arithmetic, self.epilogue, self.store = arithmetic, epilogue, store_part(module)
@@ -94,7 +95,7 @@ class _Plane:
             with f.loop() as again:
                 self.rounds()
                 f.emit(self.left).i32(0).emit("i32.gt_s").br_if(again)
-            # the last vectors may have had fewer outputs, or none: left is what they lacked, negative
+            # the last vectors may have fewer outputs or none: `left` is then negative
             f.emit(p["y"], self.left).i32(2).emit("i32.shl", "i32.add").set(p["y"])
             f.emit(p["col"], self.left, "i32.add").set(p["col"]).emit(p["copy"], line, "i32.add").set(p["copy"])
         f.i32(1).set(p["rows"]).emit(p["col"]).set(p["cols"]).i32(0).set(p["col"])
@@ -110,7 +111,7 @@ class _Plane:
                     f.br(done)
 
     def round(self, vectors: int, chains: int) -> None:
-        """4 * vectors outputs, whose first tap is at `start`."""
+        """Compute 4 * vectors outputs whose first tap is at `start`."""
         f = self.f
         with f.scratch("v128", vectors * chains) as flat, f.scratch("i32", 3) as (weight, place, taps):
             sums = [flat[n * vectors : (n + 1) * vectors] for n in range(chains)]
@@ -118,11 +119,10 @@ class _Plane:
                 f.f32x4(0).set(total)
             f.emit(self.p["w"]).set(weight).emit(self.p["table"]).set(place).emit(self.taps).set(taps)
             for each in sorted({3 if chains == 1 and not f.module.cranelift else chains, 1}, reverse=True):
-                with f.block() as out, f.loop() as again:
-                    f.emit(taps).i32(each).emit("i32.lt_s").br_if(out)
+                with f.countdown(taps, each):
                     for n in range(each):
                         self.tap(sums[n % chains], weight, place, 4 * n)
-                    f.add(weight, 4 * each).add(place, 4 * each).add(taps, -each).br(again)
+                    f.add(weight, 4 * each).add(place, 4 * each)
             for other in sums[1:]:
                 for total, more in zip(sums[0], other, strict=True):
                     f.emit(total, more, "f32x4.add").set(total)
@@ -140,7 +140,7 @@ class _Plane:
                 self.arithmetic.multiply_add(f, total, factor, x)
 
     def finish(self, total: int) -> None:
-        """Store four outputs, or the rest of the row, and go on to the next."""
+        """Store four outputs or the rest of the row, and advance."""
         f, p, tile = self.f, self.p, self.epilogue.tile()
         f.emit(self.left).i32(4).emit("i32.ge_s")
         with f.if_():
@@ -152,94 +152,89 @@ class _Plane:
         f.add(p["y"], 16).add(self.left, -4).add(p["col"], 4)
 
 
+@once
+def _plane(module: Module, arithmetic: Arithmetic, epilogue: Epilogue, extra: int) -> Function:
+    return _Plane(module, arithmetic, epilogue, extra).f
+
+
+@once
 def _copy_run(module: Module) -> Function:
-    """(x, line, rows, columns, to, pitch, step): of so many rows, `line` bytes apart, each step-th column from x on, to
-    `to`; rows are `pitch` bytes apart there."""
-
-    def make() -> Function:
-        f = module.function("depthwise_copy", ["i32"] * 7, export=False)
-        x, line, rows, columns, to, pitch, step = f.params
-        row, a, b, left, apart = f.locals("i32", 5)
-        f.emit(step).i32(2).emit("i32.shl").set(apart)
-        with f.until(row, rows):
-            f.emit(x).set(a).emit(to).set(b).emit(columns).set(left)
-            for stride in (1, 2):
-                with f.block() as out, f.loop() as again:
-                    f.emit(step).i32(stride).emit("i32.ne", left).i32(4).emit("i32.lt_s", "i32.or").br_if(out)
-                    f.emit(b, a).mem("v128.load")
-                    if stride == 2:
-                        f.emit(a).mem("v128.load", 16).shuffle32(0, 2, 4, 6)
-                    f.mem("v128.store").add(a, 16 * stride).add(b, 16).add(left, -4).br(again)
+    """(x, line, rows, columns, to, pitch, step): copy each step-th column of rows that are `line` bytes apart to rows
+    that are `pitch` bytes apart."""
+    f = module.function("depthwise_copy", ["i32"] * 7, export=False)
+    x, line, rows, columns, to, pitch, step = f.params
+    row, a, b, left, apart = f.locals("i32", 5)
+    f.emit(step).i32(2).emit("i32.shl").set(apart)
+    with f.until(row, rows):
+        f.emit(x).set(a).emit(to).set(b).emit(columns).set(left)
+        for stride in (1, 2):
             with f.block() as out, f.loop() as again:
-                f.emit(left).i32(0).emit("i32.le_s").br_if(out)
-                f.emit(b, a).mem("i32.load").mem("i32.store")
-                f.emit(a, apart, "i32.add").set(a).add(b, 4).add(left, -1).br(again)
-            f.emit(x, line, "i32.add").set(x).emit(to, pitch, "i32.add").set(to)
-        return f
+                f.emit(step).i32(stride).emit("i32.ne", left).i32(4).emit("i32.lt_s", "i32.or").br_if(out)
+                f.emit(b, a).mem("v128.load")
+                if stride == 2:
+                    f.emit(a).mem("v128.load", 16).shuffle32(0, 2, 4, 6)
+                f.mem("v128.store").add(a, 16 * stride).add(b, 16).add(left, -4).br(again)
+        with f.block() as out, f.loop() as again:
+            f.emit(left).i32(0).emit("i32.le_s").br_if(out)
+            f.emit(b, a).mem("i32.load").mem("i32.store")
+            f.emit(a, apart, "i32.add").set(a).add(b, 4).add(left, -1).br(again)
+        f.emit(x, line, "i32.add").set(x).emit(to, pitch, "i32.add").set(to)
+    return f
 
-    return module.once("depthwise_copy", make)
 
-
+@once
 def _copy(module: Module, extra: int) -> Function:
-    """(args, x, to): a plane of x, run after run, to where its pads are zeros already."""
+    """(args, x, to): copy a plane of x, run after run, between pads that are zeros already."""
     run = _copy_run(module)
-
-    def make() -> Function:
-        f = module.function("depthwise_runs", ["i32"] * 3, export=False)
-        _, x, to = f.params
-        w = ARGUMENTS.load(f, extra, ())
-        n, rows, place, column, count, most, line, pitch = f.locals("i32", 8)
-        f.emit(w["iw"]).i32(2).emit("i32.shl").set(line)
-        f.emit(w["run"], w["sw"], "i32.mul").i32(2).emit("i32.shl").tee(pitch)
-        f.emit(w["ph"], "i32.mul", to, "i32.add").set(to).emit(w["rows"], w["ph"], "i32.sub").tee(rows)
-        f.emit(w["ih"], rows, w["ih"], "i32.lt_s", "select").set(rows)
-        with f.until(n, w["sw"]):
-            # the first place of this run that is not in the pads, and the column of x there
-            f.emit(w["pw"], n, "i32.sub").i32(0).emit(w["pw"], n, "i32.gt_s", "select", w["sw"], "i32.add")
-            f.i32(1).emit("i32.sub", w["sw"], "i32.div_s").tee(place)
-            f.emit(w["sw"], "i32.mul", n, "i32.add", w["pw"], "i32.sub").set(column)
-            f.emit(w["iw"], column, "i32.sub", w["sw"], "i32.add").i32(1).emit("i32.sub", w["sw"], "i32.div_s")
-            f.set(count).emit(w["run"], place, "i32.sub").set(most)
-            f.emit(x, column).i32(2).emit("i32.shl", "i32.add", line, rows)
-            f.emit(count, most, count, most, "i32.lt_s", "select")
-            f.emit(to, n, w["run"], "i32.mul", place, "i32.add").i32(2).emit("i32.shl", "i32.add", pitch, w["sw"])
-            f.call(run)
-        return f
-
-    return module.once(("depthwise_runs", extra), make)
+    f = module.function("depthwise_runs", ["i32"] * 3, export=False)
+    _, x, to = f.params
+    w = ARGUMENTS.load(f, extra, ())
+    n, rows, place, column, count, most, line, pitch = f.locals("i32", 8)
+    f.emit(w["iw"]).i32(2).emit("i32.shl").set(line)
+    f.emit(w["run"], w["sw"], "i32.mul").i32(2).emit("i32.shl").tee(pitch)
+    f.emit(w["ph"], "i32.mul", to, "i32.add").set(to).emit(w["rows"], w["ph"], "i32.sub").tee(rows)
+    f.emit(w["ih"], rows, w["ih"], "i32.lt_s", "select").set(rows)
+    with f.until(n, w["sw"]):
+        # the first place of this run after the pads, and its column of x
+        f.emit(w["pw"], n, "i32.sub").i32(0).emit(w["pw"], n, "i32.gt_s", "select", w["sw"], "i32.add")
+        f.i32(1).emit("i32.sub", w["sw"], "i32.div_s").tee(place)
+        f.emit(w["sw"], "i32.mul", n, "i32.add", w["pw"], "i32.sub").set(column)
+        f.emit(w["iw"], column, "i32.sub", w["sw"], "i32.add").i32(1).emit("i32.sub", w["sw"], "i32.div_s")
+        f.set(count).emit(w["run"], place, "i32.sub").set(most)
+        f.emit(x, column).i32(2).emit("i32.shl", "i32.add", line, rows)
+        f.emit(count, most, count, most, "i32.lt_s", "select")
+        f.emit(to, n, w["run"], "i32.mul", place, "i32.add").i32(2).emit("i32.shl", "i32.add", pitch, w["sw"])
+        f.call(run)
+    return f
 
 
+@once
 def _start(module: Module, extra: int) -> Function:
-    """(args, copy) -> the table: zeros in the copy, and behind it the table."""
-
-    def make() -> Function:
-        f = module.function("depthwise_start", ["i32"] * 2, ["i32"], export=False)
-        _, at = f.params
-        w = ARGUMENTS.load(f, extra, ())
-        table, to, r, s, column, done, size = f.locals("i32", 7)
-        f.emit(w["rows"], w["run"], "i32.mul", w["sw"], "i32.mul").i32(_BEHIND).emit("i32.add").tee(size)
-        f.i32(2).emit("i32.shl", at, "i32.add").tee(table).set(to)
-        with f.until(done, size, 4):
-            f.emit(at).f32x4(0).mem("v128.store").add(at, 16)
-        with f.until(r, w["kh"]):
-            f.i32(0).set(s)
-            with f.until(s, w["kw"]):
-                f.emit(s, w["dw"], "i32.mul").set(column)
-                f.emit(to, r, w["dh"], "i32.mul", w["sw"], "i32.mul", column, w["sw"], "i32.rem_u", "i32.add")
-                f.emit(w["run"], "i32.mul", column, w["sw"], "i32.div_u", "i32.add").i32(2).emit("i32.shl")
-                f.mem("i32.store").add(to, 4)
-        return f.emit(table)
-
-    return module.once(("depthwise_start", extra), make)
+    """(args, copy) -> the table: clear the copy and write the table after it."""
+    f = module.function("depthwise_start", ["i32"] * 2, ["i32"], export=False)
+    _, at = f.params
+    w = ARGUMENTS.load(f, extra, ())
+    table, to, r, s, column, done, size = f.locals("i32", 7)
+    f.emit(w["rows"], w["run"], "i32.mul", w["sw"], "i32.mul").i32(_BEHIND).emit("i32.add").tee(size)
+    f.i32(2).emit("i32.shl", at, "i32.add").tee(table).set(to)
+    with f.until(done, size, 4):
+        f.emit(at).f32x4(0).mem("v128.store").add(at, 16)
+    with f.until(r, w["kh"]):
+        f.i32(0).set(s)
+        with f.until(s, w["kw"]):
+            f.emit(s, w["dw"], "i32.mul").set(column)
+            f.emit(to, r, w["dh"], "i32.mul", w["sw"], "i32.mul", column, w["sw"], "i32.rem_u", "i32.add")
+            f.emit(w["run"], "i32.mul", column, w["sw"], "i32.div_u", "i32.add").i32(2).emit("i32.shl")
+            f.mem("i32.store").add(to, 4)
+    return f.emit(table)
 
 
 def depthwise(
     module: Module, name: str, *, arithmetic: Arithmetic, epilogue: Epilogue | None = None, extra: int = 0
 ) -> Function:
-    """Emit the kernel (args, begin, end, tid); see the module's docstring for its argument block."""
+    """Emit the kernel (args, begin, end, tid)."""
     epilogue = Epilogue() if epilogue is None else epilogue
-    key = ("depthwise", arithmetic, epilogue.block_key(), extra)
-    plane = module.once(key, lambda: _Plane(module, arithmetic, epilogue, extra).f)
+    plane = _plane(module, arithmetic, epilogue, extra)
     copy, start = _copy(module, extra), _start(module, extra)
     f = module.function(name, KERNEL)
     args, begin, end, tid = f.params

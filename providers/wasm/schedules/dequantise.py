@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ..printer.assembler import Function, Module
+from ..printer.assembler import Function, Module, once
 from .arguments import minimum
 from .arithmetic import Arithmetic
 from .panel_order import PanelFormat, StepWords, float_bytes, in_panel_order, part_function, prefetch
@@ -14,44 +14,41 @@ from .weight_codes import GROUP, HALF_STEP, ROUND, WeightCodes, value_constants,
 PACK = ("codes", "steps", "k0", "k", "all", "size", "cols", "to", "step")
 
 
+@once
 def pack_codes(module: Module, layout: WeightCodes, arithmetic: Arithmetic) -> Function:
     """A function of signature PACK. It writes whole groups: up to three rows past k."""
-
-    def make() -> Function:
-        f = module.function(f"pack_{layout.bits}bits", ["i32"] * len(PACK), export=False)
-        p = dict(zip(PACK, f.params, strict=True))
-        code, steps, to, left, in_block, codes_step, steps_step = f.locals("i32", 7)
-        scale, added = f.locals("v128", 2), f.locals("v128", 2)
-        constants = value_constants(f, layout)
-        if layout.bits == 16:
-            f.emit(p["steps"]).mem("i32.load8_u").set(constants[-1])
-        f.emit(p["all"]).i32(ROUND - 1).emit("i32.add").i32(-ROUND).emit("i32.and").i32(layout.group_bytes // GROUP)
-        f.emit("i32.mul").set(codes_step)
-        f.emit(p["all"], p["size"], "i32.add").i32(1).emit("i32.sub", p["size"], "i32.div_u").i32(layout.step_bytes)
-        f.emit("i32.mul").set(steps_step)
-        with f.loop() as panels:
-            f.emit(p["codes"], p["k0"]).i32(2).emit("i32.shr_u").i32(layout.group_bytes).emit("i32.mul", "i32.add")
-            f.set(code).emit(p["steps"], p["k0"], p["size"], "i32.div_u").i32(layout.step_bytes)
-            f.emit("i32.mul", "i32.add").set(steps)
-            f.emit(p["to"]).set(to).emit(p["k"]).set(left)
-            f.emit(p["size"], p["k0"], p["size"], "i32.rem_u", "i32.sub").set(in_block)
-            _load_steps(f, layout, steps, scale, added)
-            with f.block() as done, f.loop() as again:
-                f.emit(left).i32(0).emit("i32.le_s").br_if(done)
-                f.emit(in_block, "i32.eqz")
-                with f.if_():
-                    f.add(steps, layout.step_bytes).emit(p["size"]).set(in_block)
-                    _load_steps(f, layout, steps, scale, added)
-                _pack_group(f, layout, code, constants, (scale, added), to, arithmetic)
-                f.add(code, layout.group_bytes).add(to, 4 * PANEL * GROUP).add(in_block, -GROUP).add(left, -GROUP)
-                f.br(again)
-            f.emit(p["codes"], codes_step, "i32.add").set(p["codes"])
-            f.emit(p["steps"], steps_step, "i32.add").set(p["steps"])
-            f.emit(p["to"], p["step"], "i32.add").set(p["to"])
-            f.add(p["cols"], -PANEL).emit(p["cols"]).i32(0).emit("i32.gt_s").br_if(panels)
-        return f
-
-    return module.once(("pack_codes", layout, arithmetic), make)
+    f = module.function(f"pack_{layout.bits}bits", ["i32"] * len(PACK), export=False)
+    p = dict(zip(PACK, f.params, strict=True))
+    code, steps, to, left, in_block, codes_step, steps_step = f.locals("i32", 7)
+    scale, added = f.locals("v128", 2), f.locals("v128", 2)
+    constants = value_constants(f, layout)
+    if layout.bits == 16:
+        f.emit(p["steps"]).mem("i32.load8_u").set(constants[-1])
+    f.emit(p["all"]).i32(ROUND - 1).emit("i32.add").i32(-ROUND).emit("i32.and").i32(layout.group_bytes // GROUP)
+    f.emit("i32.mul").set(codes_step)
+    f.emit(p["all"], p["size"], "i32.add").i32(1).emit("i32.sub", p["size"], "i32.div_u").i32(layout.step_bytes)
+    f.emit("i32.mul").set(steps_step)
+    with f.loop() as panels:
+        f.emit(p["codes"], p["k0"]).i32(2).emit("i32.shr_u").i32(layout.group_bytes).emit("i32.mul", "i32.add")
+        f.set(code).emit(p["steps"], p["k0"], p["size"], "i32.div_u").i32(layout.step_bytes)
+        f.emit("i32.mul", "i32.add").set(steps)
+        f.emit(p["to"]).set(to).emit(p["k"]).set(left)
+        f.emit(p["size"], p["k0"], p["size"], "i32.rem_u", "i32.sub").set(in_block)
+        _load_steps(f, layout, steps, scale, added)
+        with f.block() as done, f.loop() as again:
+            f.emit(left).i32(0).emit("i32.le_s").br_if(done)
+            f.emit(in_block, "i32.eqz")
+            with f.if_():
+                f.add(steps, layout.step_bytes).emit(p["size"]).set(in_block)
+                _load_steps(f, layout, steps, scale, added)
+            _pack_group(f, layout, code, constants, (scale, added), to, arithmetic)
+            f.add(code, layout.group_bytes).add(to, 4 * PANEL * GROUP).add(in_block, -GROUP).add(left, -GROUP)
+            f.br(again)
+        f.emit(p["codes"], codes_step, "i32.add").set(p["codes"])
+        f.emit(p["steps"], steps_step, "i32.add").set(p["steps"])
+        f.emit(p["to"], p["step"], "i32.add").set(p["to"])
+        f.add(p["cols"], -PANEL).emit(p["cols"]).i32(0).emit("i32.gt_s").br_if(panels)
+    return f
 
 
 def _pack_group(
@@ -86,16 +83,16 @@ def _load_steps(f: Function, layout: WeightCodes, steps: int, scale: list[int], 
 # ── GEMV ──────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
+@once
 def gemv_dequantised(
     module: Module, layout: WeightCodes, arithmetic: Arithmetic, epilogue: Epilogue, words: StepWords
 ) -> Function:
     """A block function for up to GEMV_ROWS rows; b, ldb: address of codes, bytes between panels."""
-    key = ("gemv_dequantised", layout, arithmetic, epilogue.key(), words)
 
     def part(height: int) -> Function:
         return _part(module, height, layout, arithmetic, epilogue)
 
-    return in_panel_order(module, key, PanelFormat.of(layout), words, float_bytes, part)
+    return in_panel_order(module, "gemv_dequantised", PanelFormat.of(layout), words, float_bytes, part)
 
 
 class FloatBlock:
@@ -227,6 +224,3 @@ def _part(module: Module, height: int, layout: WeightCodes, arithmetic: Arithmet
         f.add(p["steps"], layout.step_bytes).br(again)
     finish_tile(f, p, c, rows, totals, epilogue)
     return f
-
-
-__all__ = ["PACK", "FloatBlock", "gemv_dequantised", "pack_codes"]

@@ -1,4 +1,4 @@
-"""Elements of B where few rows read it, or where it is packed: float32, or half floats that become so when loaded."""
+"""Loads of float32, or of half floats that are converted to float32."""
 
 from __future__ import annotations
 
@@ -6,29 +6,30 @@ import struct
 
 from ..printer.assembler import Function
 
-HALF_WORDS = (0x8FFFFFFF, 0x0F800000, 0x70000000)  # sign and digits, a special exponent, what that lacks of a float's
+# masks of sign and digits, the exponent of infinities and NaN, the bits that a float's has besides
+HALF_WORDS = (0x8FFFFFFF, 0x0F800000, 0x70000000)
 REBIAS = 2.0**112
 
 
-class Elements:
-    """Those that a function reads; made before its loops, for V8 writes constants anew at each use."""
+class FloatLoads:
+    """Emits loads in one function. Constructed before its loops, because V8 materialises a constant at each use."""
 
     def __init__(self, f: Function, half: bool) -> None:
         self.f, self.half, self.size = f, half, 2 if half else 4
-        self._kept = f.locals("v128", len(HALF_WORDS) + 2 if half else 0)
+        self._constants = f.locals("v128", len(HALF_WORDS) + 2 if half else 0)
         if half:
-            for to, word in zip(self._kept, HALF_WORDS, strict=False):
+            for to, word in zip(self._constants, HALF_WORDS, strict=False):
                 f.v128(struct.pack("<I", word) * 4).set(to)
-            f.f32x4(REBIAS).set(self._kept[-2])
+            f.f32x4(REBIAS).set(self._constants[-2])
 
     def four(self, at: int, n: int = 0) -> Function:
-        """Push four, from the n-th on."""
+        """Push four elements, from the n-th on."""
         if self.half:
             return self._floats(self.f.emit(at).mem("v128.load16x4_s", 2 * n))
         return self.f.emit(at).mem("v128.load", 4 * n)
 
     def one(self, at: int) -> Function:
-        """Push the first, and three zeros."""
+        """Push the first element and three zeros."""
         f = self.f
         if not self.half:
             return f.emit(at).mem("v128.load32_zero")
@@ -36,11 +37,8 @@ class Elements:
         return self._floats(f.emit("i32x4.extend_low_i16x8_s"))
 
     def _floats(self, f: Function) -> Function:
-        """Of four int32 that are the bits of half floats: an exponent of all ones stays one."""
-        digits, special, more, rebias, x = self._kept
+        """Convert four int32 with the bits of half floats; infinities and NaN stay."""
+        digits, special, more, rebias, x = self._constants
         f.i32(13).emit("i32x4.shl", digits, "v128.and").tee(x)
         f.emit(x, special, "v128.and", special, "i32x4.eq", more, "v128.and", "v128.or")
         return f.emit(rebias, "f32x4.mul")
-
-
-__all__ = ["Elements"]

@@ -18,15 +18,16 @@ from pyruntime.ir import shape as sh
 from pyruntime.ir.kernel import Tensor
 from pyruntime.ir.shape import AnyDim
 
-from ..printer.assembler import Function, Module
+from ..printer.assembler import Function, Module, once
 from .arguments import KERNEL, ArgumentBlock, element, minimum
 from .arithmetic import Arithmetic
 from .gemv_integers import quantise_rows
-from .layouts import Dense, Layout, WeightCodes
+from .layouts import Dense, Layout
 from .pack_panels import pack_cols, pack_rows
 from .panel_order import GEMV_ROWS, StepWords
 from .register_tile import BLOCK, PANEL, Epilogue, block_of_unit, call_block, call_units, panels_block, set_flags
 from .right_operand import Block, right_operand
+from .weight_codes import WeightCodes
 
 PACK_COLUMNS = 64
 
@@ -154,6 +155,7 @@ def _addresses(f: Function, w: dict[str, int], p: dict[str, int]) -> None:
         f.emit(w[source]).i32(2).emit("i32.shl").set(p[name])
 
 
+@once
 def _unit(
     module: Module, layout: Layout, arithmetic: Arithmetic, epilogue: Epilogue, accumulate: bool, extra: int
 ) -> Function:
@@ -219,8 +221,7 @@ def matmul(
     layout: of B; accumulate: add to C; extra: number of buffers of the epilogue
     """
     epilogue = Epilogue() if epilogue is None else epilogue
-    key = ("matmul_unit", layout, arithmetic, epilogue.block_key(), accumulate, extra)
-    unit = module.once(key, lambda: _unit(module, layout, arithmetic, epilogue, accumulate, extra))
+    unit = _unit(module, layout, arithmetic, epilogue, accumulate, extra)
     f = module.function(name, KERNEL)
     w = arguments_of(layout).load(f, extra, ("scratch",))
     f.emit(w["nc"]).i32(PANEL - 1).emit("i32.add").i32(-PANEL).emit("i32.and", w["kc"])
@@ -237,7 +238,7 @@ def matmul(
 
 def pack_b(module: Module, name: str, transposed: bool) -> Function:
     """Emit a kernel that packs a dense float32 B into panels. Work units: batch * ceil(n / 64)."""
-    packer = (pack_cols if transposed else pack_rows)(module)
+    packer = (pack_cols if transposed else pack_rows)(module, False)
     f = module.function(name, KERNEL)
     _, begin, end, _ = f.params
     w = PACK_ARGUMENTS.load(f)

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from ..printer.assembler import Function, Module
+from ..printer.assembler import Function, Module, once
 from .arguments import minimum
 from .arithmetic import Arithmetic
 from .dequantise import FloatBlock
@@ -45,57 +45,51 @@ def largest_row(k: int, size: int, digits: int) -> int:
     return -(-k // size) * (size * CODE * digits + HEADER)
 
 
+@once
 def quantise_rows(module: Module, digits: int) -> Function:
     """(a, lda, rows, k, size, to): write the records of each row; lda in bytes, size: the k of a block."""
+    block = _quantise_block(module, digits)
+    f = module.function("quantise_rows", ["i32"] * 6, export=False)
+    a, lda, rows, k, size, to = f.params
+    row, record, n, are_codes, record_row = f.locals("i32", 5)
+    row_bytes(f, k, size, digits).set(record_row)
+    f.i32(1).set(are_codes)
 
-    def make() -> Function:
-        block = _quantise_block(module, digits)
-        f = module.function("quantise_rows", ["i32"] * 6, export=False)
-        a, lda, rows, k, size, to = f.params
-        row, record, n, are_codes, record_row = f.locals("i32", 5)
-        row_bytes(f, k, size, digits).set(record_row)
-        f.i32(1).set(are_codes)
+    def each_row(emit: Callable[[], object]) -> None:
+        """Emit code for each row, with `row` and `record` at the block's floats and record."""
+        f.emit(a).set(row).emit(to).set(record).i32(0).set(n)
+        with f.until(n, rows):
+            emit()
+            f.emit(row, lda, "i32.add").set(row).emit(record, record_row, "i32.add").set(record)
 
-        def each_row(emit: Callable[[], object]) -> None:
-            """Emit code for each row, with `row` and `record` at the block's floats and record."""
-            f.emit(a).set(row).emit(to).set(record).i32(0).set(n)
-            with f.until(n, rows):
-                emit()
-                f.emit(row, lda, "i32.add").set(row).emit(record, record_row, "i32.add").set(record)
-
-        with f.block() as done, f.loop() as blocks:
-            f.emit(k).i32(0).emit("i32.le_s").br_if(done)
-            taken = f.local("i32")
-            minimum(f, taken, k, size)
-            each_row(lambda: f.emit(row, taken, record).call(block).emit(are_codes, "i32.and").set(are_codes))
-            if digits == 2:
-                f.emit(are_codes, "i32.eqz")
-                with f.if_():
-                    each_row(lambda: f.emit(row, taken, record).call(_copy_block(module)))
-                    f.i32(1).set(are_codes)
-            f.emit(to, size).i32(CODE * digits).emit("i32.mul", "i32.add").i32(HEADER).emit("i32.add").set(to)
-            f.emit(a, size).i32(2).emit("i32.shl", "i32.add").set(a)
-            f.emit(k, size, "i32.sub").set(k).br(blocks)
-        return f
-
-    return module.once(("quantise_rows", digits), make)
+    with f.block() as done, f.loop() as blocks:
+        f.emit(k).i32(0).emit("i32.le_s").br_if(done)
+        taken = f.local("i32")
+        minimum(f, taken, k, size)
+        each_row(lambda: f.emit(row, taken, record).call(block).emit(are_codes, "i32.and").set(are_codes))
+        if digits == 2:
+            f.emit(are_codes, "i32.eqz")
+            with f.if_():
+                each_row(lambda: f.emit(row, taken, record).call(_copy_block(module)))
+                f.i32(1).set(are_codes)
+        f.emit(to, size).i32(CODE * digits).emit("i32.mul", "i32.add").i32(HEADER).emit("i32.add").set(to)
+        f.emit(a, size).i32(2).emit("i32.shl", "i32.add").set(a)
+        f.emit(k, size, "i32.sub").set(k).br(blocks)
+    return f
 
 
+@once
 def _copy_block(module: Module) -> Function:
     """(a, k, to): write a record of the floats themselves."""
-
-    def make() -> Function:
-        f = module.function("copy_block", ["i32"] * 3, export=False)
-        a, k, to = f.params
-        x, lanes = f.locals("v128", 2)
-        f.v128(LANES).set(lanes).emit(to).f32(0).mem("f32.store").add(to, HEADER)
-        with f.loop() as again:
-            _fours(f, a, k, lanes)
-            f.set(x).emit(to, x).mem("v128.store").add(to, 16).add(a, 16).add(k, -4)
-            f.emit(k).i32(0).emit("i32.gt_s").br_if(again)
-        return f
-
-    return module.once("copy_block", make)
+    f = module.function("copy_block", ["i32"] * 3, export=False)
+    a, k, to = f.params
+    x, lanes = f.locals("v128", 2)
+    f.v128(LANES).set(lanes).emit(to).f32(0).mem("f32.store").add(to, HEADER)
+    with f.loop() as again:
+        _fours(f, a, k, lanes)
+        f.set(x).emit(to, x).mem("v128.store").add(to, 16).add(a, 16).add(k, -4)
+        f.emit(k).i32(0).emit("i32.gt_s").br_if(again)
+    return f
 
 
 def _fours(f: Function, at: int, left: int, lanes: int) -> Function:
@@ -103,45 +97,42 @@ def _fours(f: Function, at: int, left: int, lanes: int) -> Function:
     return f.emit(at).mem("v128.load").emit(left, "i32x4.splat", lanes, "i32x4.gt_s", "v128.and")
 
 
+@once
 def _quantise_block(module: Module, digits: int) -> Function:
     """(a, k, to) -> 1 if all elements became codes, as they always do with one digit: the step is then NaN or infinite
     if an element is."""
-
-    def make() -> Function:
-        f = module.function("quantise_block", ["i32"] * 3, ["i32"], export=False)
-        a, k, to = f.params
-        x, given, most, inverse, lanes, bad = f.locals("v128", 6)
-        totals = f.locals("v128", digits)
-        at, left = f.locals("i32", 2)
-        f.v128(LANES).set(lanes)
-        f.emit(a).set(at).emit(k).set(left)
-        with f.loop() as again:
-            _fours(f, at, left, lanes)
-            f.emit("f32x4.abs", most, "f32x4.max").set(most)
-            f.add(at, 16).add(left, -4).emit(left).i32(0).emit("i32.gt_s").br_if(again)
-        _fold(f, most, "f32x4.max")
-        (_inverse if digits == 1 else _power_of_two)(f, most, inverse, bad)
-        f.emit(a).set(at).emit(k).set(left).emit(to).i32(HEADER).emit("i32.add").set(a)
-        with f.loop() as again:
-            _fours(f, at, left, lanes).tee(given).emit(inverse, "f32x4.mul").set(x)
-            if digits == 2:
-                f.emit(x, "f32x4.abs").f32x4(TINY).emit("f32x4.lt", given).f32x4(0).emit("f32x4.ne", "v128.and")
-                f.emit(bad, "v128.or").set(bad)
-            f.emit(x, "f32x4.nearest", "i32x4.trunc_sat_f32x4_s").set(x)
-            _store_digits(f, x, a, totals)
-            _next_code(f, a, to, 4 * CODE, digits)
-            f.add(at, 16).add(left, -4).emit(left).i32(0).emit("i32.gt_s").br_if(again)
-        with f.block() as done, f.loop() as again:
-            f.emit(a, to, "i32.sub").i32(HEADER).emit("i32.sub").i32(ROUND * CODE - 1).emit("i32.and", "i32.eqz")
-            f.br_if(done)
-            for digit in range(digits):
-                f.emit(a).i32(0).mem("i32.store", ROUND * CODE * digit)
-            _next_code(f, a, to, 4, digits)
-            f.br(again)
-        _header(f, to, inverse, totals)
-        return f.emit(bad, "v128.any_true", "i32.eqz")
-
-    return module.once(("quantise_block", digits), make)
+    f = module.function("quantise_block", ["i32"] * 3, ["i32"], export=False)
+    a, k, to = f.params
+    x, given, most, inverse, lanes, bad = f.locals("v128", 6)
+    totals = f.locals("v128", digits)
+    at, left = f.locals("i32", 2)
+    f.v128(LANES).set(lanes)
+    f.emit(a).set(at).emit(k).set(left)
+    with f.loop() as again:
+        _fours(f, at, left, lanes)
+        f.emit("f32x4.abs", most, "f32x4.max").set(most)
+        f.add(at, 16).add(left, -4).emit(left).i32(0).emit("i32.gt_s").br_if(again)
+    _fold(f, most, "f32x4.max")
+    (_inverse if digits == 1 else _power_of_two)(f, most, inverse, bad)
+    f.emit(a).set(at).emit(k).set(left).emit(to).i32(HEADER).emit("i32.add").set(a)
+    with f.loop() as again:
+        _fours(f, at, left, lanes).tee(given).emit(inverse, "f32x4.mul").set(x)
+        if digits == 2:
+            f.emit(x, "f32x4.abs").f32x4(TINY).emit("f32x4.lt", given).f32x4(0).emit("f32x4.ne", "v128.and")
+            f.emit(bad, "v128.or").set(bad)
+        f.emit(x, "f32x4.nearest", "i32x4.trunc_sat_f32x4_s").set(x)
+        _store_digits(f, x, a, totals)
+        _next_code(f, a, to, 4 * CODE, digits)
+        f.add(at, 16).add(left, -4).emit(left).i32(0).emit("i32.gt_s").br_if(again)
+    with f.block() as done, f.loop() as again:
+        f.emit(a, to, "i32.sub").i32(HEADER).emit("i32.sub").i32(ROUND * CODE - 1).emit("i32.and", "i32.eqz")
+        f.br_if(done)
+        for digit in range(digits):
+            f.emit(a).i32(0).mem("i32.store", ROUND * CODE * digit)
+        _next_code(f, a, to, 4, digits)
+        f.br(again)
+    _header(f, to, inverse, totals)
+    return f.emit(bad, "v128.any_true", "i32.eqz")
 
 
 def _fold(f: Function, x: int, op: str) -> None:
@@ -210,12 +201,12 @@ def _whole(f: Function, digits: list[int], to: int) -> None:
 # ── products ──────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
+@once
 def gemv_integers(
     module: Module, layout: WeightCodes, arithmetic: Arithmetic, epilogue: Epilogue, words: StepWords
 ) -> Function:
     """A block function for up to GEMV_ROWS rows; a, lda: address of records, bytes between those of two rows; b, ldb:
     address of codes, bytes between panels."""
-    key = ("gemv_integers", layout, arithmetic, epilogue.key(), words)
 
     def bytes_of(f: Function, k: int, size: int) -> Function:
         return row_bytes(f, k, size, layout.digits)
@@ -223,7 +214,7 @@ def gemv_integers(
     def part(height: int) -> Function:
         return _part(module, height, layout, arithmetic, epilogue)
 
-    return in_panel_order(module, key, PanelFormat.of(layout), words, bytes_of, part)
+    return in_panel_order(module, "gemv_integers", PanelFormat.of(layout), words, bytes_of, part)
 
 
 def _part(module: Module, height: int, layout: WeightCodes, arithmetic: Arithmetic, epilogue: Epilogue) -> Function:
@@ -348,6 +339,3 @@ def _add_scaled(
                     f.emit(pointer).mem("v128.load32_splat", 4).set(x)
                     f.emit(steps).mem("v128.load", 4 * PANEL + 16 * half).set(y)
                     arithmetic.multiply_add(f, total[half], x, y)
-
-
-__all__ = ["LARGEST_BLOCK", "gemv_integers", "largest_row", "quantise_rows", "row_bytes"]

@@ -3,7 +3,7 @@ which stay in a cache, panel by panel."""
 
 from __future__ import annotations
 
-from ..printer.assembler import Function, Module
+from ..printer.assembler import Function, Module, once
 from .arithmetic import Arithmetic
 from .panel_order import PanelFormat, float_bytes, in_panel_order
 from .register_tile import BLOCK, Epilogue, block_function, call_block, first_panel, panels_block
@@ -12,25 +12,18 @@ FLOATS = PanelFormat(bits=32, turn_bytes=2048, takes=BLOCK)
 IN_CACHE = 1 << 18  # elements of a block that a cache may still contain from the last run
 
 
+@once
 def gemv_panels(module: Module, arithmetic: Arithmetic, epilogue: Epilogue) -> Function:
     """The block function. Several rows compute with a panel for longer than the next one takes to load."""
     block = panels_block(module, arithmetic, epilogue)
     if module.cranelift:
         return block
-
-    def make() -> Function:
-        key = ("panels_in_order", arithmetic, epilogue.key())
-        part = first_panel(module, arithmetic, epilogue)
-        large = in_panel_order(module, key, FLOATS, None, float_bytes, lambda _: part)
-        f, p = block_function(module, "gemv_panels")
-        f.emit(p["cols"], p["k"], "i32.mul").i32(IN_CACHE).emit("i32.gt_u", p["rows"]).i32(1).emit("i32.eq", "i32.and")
-        with f.if_():
-            call_block(f, large, p)
-            f.otherwise()
-            call_block(f, block, p)
-        return f
-
-    return module.once(("gemv_panels", arithmetic, epilogue.key()), make)
-
-
-__all__ = ["gemv_panels"]
+    part = first_panel(module, arithmetic, epilogue)
+    large = in_panel_order(module, "panels_in_order", FLOATS, None, float_bytes, lambda _: part)
+    f, p = block_function(module, "gemv_panels")
+    f.emit(p["cols"], p["k"], "i32.mul").i32(IN_CACHE).emit("i32.gt_u", p["rows"]).i32(1).emit("i32.eq", "i32.and")
+    with f.if_():
+        call_block(f, large, p)
+        f.otherwise()
+        call_block(f, block, p)
+    return f

@@ -1,124 +1,114 @@
-"""Few rows times B as it lies in memory: block functions (register_tile.py) bound by memory bandwidth, without packing.
+"""GEMV and products of few rows with B in place, without packing: block functions (register_tile.py) bound by memory
+bandwidth.
 
-`rows_block`: B row-major, `ldb` bytes between its rows; C += a[k] * B[k, :] for eight k at a time, so that eight
-streams of B are read in order and C is touched once for all of them. Few columns, as a step of attention multiplies
-values, have their sums in registers where one or two rows of A share B: one row, 36 heads of 1,024 x 48 in cache 34 ->
-47 GB/s, of 4,096 from memory 15 -> 27, where a search for a byte has 27 (wasmtime, in turns, by hand). Those of three
-rows do not fit beside what is multiplied: there three rows of B are read in order (110 -> 88 us, below).
-`cols_block`: B given transposed [N][K], `ldb` bytes between its rows; dot products of four of them at a time, of two
-with three rows of A, so that V8 spills no sum (122 -> 100 us; wasmtime 114 -> 120).
-Both read each part of B from memory once for all rows of A, and into registers once for up to three, as heads are that
+`rows_block`: B is row-major, `ldb` bytes between its rows. C += a[k] * B[k, :] for eight k at a time, so that eight
+streams of B are read in order and C is touched once for all of them. Few columns, as of values in attention, are summed
+in registers if one or two rows of A share B: one row, 36 heads of 1,024 x 48 in cache 34 -> 47 GB/s, of 4,096 from
+memory 15 -> 27, where a search for a byte has 27 (wasmtime, in alternation, by hand). Sums of three rows do not fit
+beside the factors: three rows of B are then read in order (110 -> 88 us, below).
+`cols_block`: B is transposed [N][K], `ldb` bytes between its rows. Dot products of four of them at a time, of two with
+three rows of A, so that V8 spills no sum (122 -> 100 us; wasmtime 114 -> 120).
+Both read each part of B from memory once for all rows of A, and into registers once for up to three, such as heads that
 share keys and values: groups of 2 to 6 by 1,040 x 64 or 128 take 0.64 to 0.81 of the time (q · keys) and 0.76 to 0.83
-(weights · values; wasmtime, in turns, by hand). Times are of three rows by 1,040 x 64 in each of three heads, out of
-memory, in V8 14.6 on an EPYC of 2017 (by hand). B may be half floats: half the bytes, and more to compute; there the
-products of those times take 114 and 116 us, of float32 117 and 103.
+(weights · values; wasmtime, in alternation, by hand). Times are of three rows by 1,040 x 64 in each of three heads, out
+of memory, in V8 14.6 on an EPYC of 2017 (by hand). B may be half floats, half the bytes with more computation: these
+products take 114 and 116 us, of float32 117 and 103.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
 
-from ..printer.assembler import Function, Module
+from ..printer.assembler import Function, Module, once
 from .arguments import minimum
 from .arithmetic import Arithmetic
-from .float_loads import Elements
+from .float_loads import FloatLoads
 from .pack_panels import transpose4
-from .register_tile import FIRST, LAST, Epilogue, apply_epilogue, block_function, call_block, store_part
+from .register_tile import FIRST, LAST, Epilogue, apply_epilogue, block_function, call_block, store_four, store_part
 
 HEIGHTS = (3, 2, 1)  # rows at a time
 STREAMS = {1: 8, 3: 3}  # rows of B that are read together, by height
 NARROW = {1: (6, 4, 2, 1), 2: (6, 4, 2, 1)}  # vectors of columns that are summed in registers, by height
-ROWS, WIDE = 36, 256
+NARROW_ROWS, NARROW_COLUMNS = 36, 256  # of B: at most so many columns, by blocks of so many rows, which stay in a cache
 FIRST_LEVEL = 1 << 14  # bytes of B, less than a first-level cache
 
 
+@once
 def _axpy(module: Module, height: int, streams: int, arithmetic: Arithmetic, half: bool) -> Function:
-    """(a, lda, b, ldb, c, ldc, cols): c[m, 0:cols] += sum over so many k of a[m, k] * b[k, 0:cols]; cols by fours for
-    more rows than one."""
+    """(a, lda, b, ldb, c, ldc, cols): c[m, 0:cols] += sum over `streams` k of a[m, k] * b[k, 0:cols] for `height` rows
+    m; of several rows cols is a multiple of four."""
+    store = store_part(module)
+    f = module.function(f"axpy{height}_{streams}", ["i32"] * 7, export=False)
+    a, lda, b, ldb, c, ldc, cols = f.params
+    elements = FloatLoads(f, half)
+    of, to = _rows_from(f, b, ldb, streams), _rows_from(f, c, ldc, height)
+    splats = [f.locals("v128", streams) for _ in to]
+    for pointer, row in zip(_rows_from(f, a, lda, height), splats, strict=True):
+        for k, splat in enumerate(row):
+            f.emit(pointer).mem("v128.load32_splat", 4 * k).set(splat)
+    total, xs = f.local("v128"), f.locals("v128", streams if height > 1 else 1)
 
-    def make() -> Function:
-        store = store_part(module)
-        f = module.function(f"axpy{height}_{streams}", ["i32"] * 7, export=False)
-        a, lda, b, ldb, c, ldc, cols = f.params
-        elements = Elements(f, half)
-        of, to = _rows_from(f, b, ldb, streams), _rows_from(f, c, ldc, height)
-        splats = [f.locals("v128", streams) for _ in to]
-        for pointer, row in zip(_rows_from(f, a, lda, height), splats, strict=True):
-            for k, splat in enumerate(row):
-                f.emit(pointer).mem("v128.load32_splat", 4 * k).set(splat)
-        total, xs = f.local("v128"), f.locals("v128", streams if height > 1 else 1)
+    def load(j: int, first: int, count: int) -> None:
+        for pointer, x in zip(of[first : first + count], xs, strict=False):
+            elements.four(pointer, 4 * j).set(x)
 
-        def load(j: int, first: int, count: int) -> None:
-            for pointer, x in zip(of[first : first + count], xs, strict=False):
-                elements.four(pointer, 4 * j).set(x)
+    def sums(pointer: int, row: list[int], j: int) -> None:
+        f.emit(pointer).mem("v128.load", 16 * j).set(total)
+        for k, splat in enumerate(row):
+            if height == 1:  # beside eight splats there are no registers for eight of B
+                load(j, k, 1)
+            arithmetic.multiply_add(f, total, splat, xs[0 if height == 1 else k])
 
-        def sums(pointer: int, row: list[int], j: int) -> None:
-            f.emit(pointer).mem("v128.load", 16 * j).set(total)
-            for k, splat in enumerate(row):
-                if height == 1:  # beside eight splats there are no registers for eight of B
-                    load(j, k, 1)
-                arithmetic.multiply_add(f, total, splat, xs[0 if height == 1 else k])
-
-        for vectors in (4, 1):
-            with f.block() as out, f.loop() as again:
-                f.emit(cols).i32(4 * vectors).emit("i32.lt_s").br_if(out)
-                for j in range(vectors):
-                    if height > 1:
-                        load(j, 0, streams)
-                    for pointer, row in zip(to, splats, strict=True):
-                        sums(pointer, row, j)
-                        f.emit(pointer, total).mem("v128.store", 16 * j)
-                for pointers, size in ((of, elements.size), (to, 4)):
-                    for pointer in pointers:
-                        f.add(pointer, 4 * size * vectors)
-                f.add(cols, -4 * vectors).br(again)
-        if height == 1:  # more rows have columns by fours
-            f.emit(cols)
-            with f.if_():
-                sums(c, splats[0], 0)
-                f.emit(c, total, total, cols).call(store)
-        return f
-
-    return module.once(("axpy", height, streams, arithmetic, half), make)
+    for vectors in (4, 1):
+        with f.countdown(cols, 4 * vectors):
+            for j in range(vectors):
+                if height > 1:
+                    load(j, 0, streams)
+                for pointer, row in zip(to, splats, strict=True):
+                    sums(pointer, row, j)
+                    f.emit(pointer, total).mem("v128.store", 16 * j)
+            for pointers, size in ((of, elements.size), (to, 4)):
+                for pointer in pointers:
+                    f.add(pointer, 4 * size * vectors)
+    if height == 1:
+        f.emit(cols)
+        with f.if_():
+            sums(c, splats[0], 0)
+            f.emit(c, total, total, cols).call(store)
+    return f
 
 
 def _zero(f: Function, p: dict[str, int]) -> None:
-    """C = 0 where the block starts from zero."""
+    """C = 0 if the block starts from zero."""
     f.emit(p["flags"]).i32(FIRST).emit("i32.and")
     with f.if_(), f.scratch("i32", 2) as (m, c):
         f.i32(0).set(m).emit(p["c"]).set(c)
         with f.until(m, p["rows"]):
-            with f.scratch("i32", 2) as (at, n):  # memory.fill leaves WebAssembly, where a run cannot be stopped
+            with f.scratch("i32", 2) as (at, n):  # not memory.fill: a run cannot be stopped inside of it
                 f.emit(c).set(at).i32(0).set(n)
                 with f.until(n, p["cols"]):
                     f.emit(at).i32(0).mem("i32.store").add(at, 4)
             f.emit(c, p["ldc"], "i32.add").set(c)
 
 
+@once
 def _finish(module: Module, epilogue: Epilogue) -> Function:
     """A block function that only applies the epilogue to C."""
-
-    def make() -> Function:
-        store = store_part(module)
-        f, p = block_function(module, "finish")
-        c, left, col = f.locals("i32", 3)
-        v = f.local("v128")
-        end = f.local("i32")
-        f.emit(p["row"], p["rows"], "i32.add").set(end)
-        with f.until(p["row"], end):
-            f.emit(p["c"]).set(c).emit(p["cols"]).set(left).emit(p["col"]).set(col)
-            with f.loop() as again:
-                f.emit(c).mem("v128.load").set(v)
-                apply_epilogue(f, epilogue, p, p["row"], col, v)
-                f.emit(left).i32(4).emit("i32.ge_s")
-                with f.if_():
-                    f.emit(c, v).mem("v128.store")
-                    f.otherwise().emit(c, v, v, left).call(store)
-                f.add(c, 16).add(col, 4).add(left, -4).emit(left).i32(0).emit("i32.gt_s").br_if(again)
-            f.emit(p["c"], p["ldc"], "i32.add").set(p["c"])
-        return f
-
-    return module.once(("finish", epilogue.key()), make)
+    store_part(module)
+    f, p = block_function(module, "finish")
+    c, left, col = f.locals("i32", 3)
+    v = f.local("v128")
+    end = f.local("i32")
+    f.emit(p["row"], p["rows"], "i32.add").set(end)
+    with f.until(p["row"], end):
+        f.emit(p["c"]).set(c).emit(p["cols"]).set(left).emit(p["col"]).set(col)
+        with f.loop() as again:
+            f.emit(c).mem("v128.load").set(v)
+            apply_epilogue(f, epilogue, p, p["row"], col, v)
+            store_four(f, c, v, left)
+            f.add(c, 16).add(col, 4).add(left, -4).emit(left).i32(0).emit("i32.gt_s").br_if(again)
+        f.emit(p["c"], p["ldc"], "i32.add").set(p["c"])
+    return f
 
 
 def _finish_call(f: Function, p: dict[str, int], epilogue: Epilogue) -> None:
@@ -129,45 +119,42 @@ def _finish_call(f: Function, p: dict[str, int], epilogue: Epilogue) -> None:
             call_block(f, finish, p)
 
 
+@once
 def _narrow(module: Module, height: int, vectors: int, arithmetic: Arithmetic, half: bool) -> Function:
-    """(a, lda, b, ldb, c, ldc, k): c[m, 0:4 vectors] += sum over k of a[m, k] * b[k, 0:4 vectors] for so many rows m,
-    all in registers."""
-
-    def make() -> Function:
-        f = module.function(f"narrow{height}_{vectors}", ["i32"] * 7, export=False)
-        a, lda, b, ldb, c, ldc, k = f.params
-        elements = Elements(f, half)
-        at, to = _rows_from(f, a, lda, height), _rows_from(f, c, ldc, height)
-        totals, xs, y = [f.locals("v128", vectors) for _ in at], f.locals("v128", height), f.local("v128")
-        for pointer, total in zip(to, totals, strict=True):
-            for j, t in enumerate(total):
-                f.emit(pointer).mem("v128.load", 16 * j).set(t)
-        with f.block() as out, f.loop() as again:
-            f.emit(k, "i32.eqz").br_if(out)
-            for pointer, x in zip(at, xs, strict=True):
-                f.emit(pointer).mem("v128.load32_splat").set(x).add(pointer, 4)
-            for j in range(vectors):
-                elements.four(b, 4 * j).set(y)
-                for x, total in zip(xs, totals, strict=True):
-                    arithmetic.multiply_add(f, total[j], x, y)
-            f.emit(b, ldb, "i32.add").set(b).add(k, -1).br(again)
-        for pointer, total in zip(to, totals, strict=True):
-            for j, t in enumerate(total):
-                f.emit(pointer, t).mem("v128.store", 16 * j)
-        return f
-
-    return module.once(("narrow", height, vectors, arithmetic, half), make)
+    """(a, lda, b, ldb, c, ldc, k): c[m, 0:4 vectors] += sum over k of a[m, k] * b[k, 0:4 vectors] for `height` rows m,
+    in registers."""
+    f = module.function(f"narrow{height}_{vectors}", ["i32"] * 7, export=False)
+    a, lda, b, ldb, c, ldc, k = f.params
+    elements = FloatLoads(f, half)
+    at, to = _rows_from(f, a, lda, height), _rows_from(f, c, ldc, height)
+    totals, xs, y = [f.locals("v128", vectors) for _ in at], f.locals("v128", height), f.local("v128")
+    for pointer, total in zip(to, totals, strict=True):
+        for j, t in enumerate(total):
+            f.emit(pointer).mem("v128.load", 16 * j).set(t)
+    with f.block() as out, f.loop() as again:
+        f.emit(k, "i32.eqz").br_if(out)
+        for pointer, x in zip(at, xs, strict=True):
+            f.emit(pointer).mem("v128.load32_splat").set(x).add(pointer, 4)
+        for j in range(vectors):
+            elements.four(b, 4 * j).set(y)
+            for x, total in zip(xs, totals, strict=True):
+                arithmetic.multiply_add(f, total[j], x, y)
+        f.emit(b, ldb, "i32.add").set(b).add(k, -1).br(again)
+    for pointer, total in zip(to, totals, strict=True):
+        for j, t in enumerate(total):
+            f.emit(pointer, t).mem("v128.store", 16 * j)
+    return f
 
 
 def _rows_from(f: Function, first: int, step: int, count: int) -> list[int]:
-    """Locals of so many addresses."""
+    """Locals with `count` addresses, `step` bytes apart."""
     rows = [first, *f.locals("i32", count - 1)]
     _steps(f, first, step, rows)
     return rows
 
 
 def _by_heights(f: Function, rows: int, each: Callable[[int], None]) -> None:
-    """Take so many rows by threes and twos, never one alone beside three."""
+    """Split rows into threes and twos; four become two and two, so that a single row only remains of one."""
     with f.scratch("i32", 1) as (left,):
         f.emit(rows).set(left)
         for height in HEIGHTS:
@@ -181,18 +168,17 @@ def _by_heights(f: Function, rows: int, each: Callable[[int], None]) -> None:
 
 
 def _narrow_block(f: Function, p: dict[str, int], arithmetic: Arithmetic, half: bool) -> None:
-    """Few columns: so many rows of B that they stay in a cache while rows of A take turns. Sums of one or two rows of A
-    stay in registers; those of three do not fit beside what is multiplied, so there rows of B are read in order."""
+    """Few columns, by blocks of rows of B that stay in a cache for all rows of A. Sums of one or two rows of A are in
+    registers; those of three do not fit beside the factors, so rows of B are read in order."""
     a, row, pa, pc, b, c, cols, k, left = f.locals("i32", 9)
 
     def in_registers(height: int) -> None:
         f.emit(row).set(b).emit(pc).set(c).emit(p["cols"]).set(cols)
         for vectors in NARROW[height]:
-            with f.block() as out, f.loop() as again:
-                f.emit(cols).i32(4 * vectors).emit("i32.lt_s").br_if(out)
+            with f.countdown(cols, 4 * vectors):
                 narrow = _narrow(f.module, height, vectors, arithmetic, half)
                 f.emit(pa, p["lda"], b, p["ldb"], c, p["ldc"], k).call(narrow)
-                f.add(b, (8 if half else 16) * vectors).add(c, 16 * vectors).add(cols, -4 * vectors).br(again)
+                f.add(b, (8 if half else 16) * vectors).add(c, 16 * vectors)
 
     def rows(height: int) -> None:
         if height in NARROW:
@@ -204,7 +190,7 @@ def _narrow_block(f: Function, p: dict[str, int], arithmetic: Arithmetic, half: 
     f.emit(p["a"]).set(a).emit(p["b"]).set(row).emit(p["k"]).set(left)
     with f.block() as done, f.loop() as blocks:
         f.emit(left, "i32.eqz").br_if(done)
-        f.i32(ROWS).set(k)
+        f.i32(NARROW_ROWS).set(k)
         minimum(f, k, k, left)
         f.emit(a).set(pa).emit(p["c"]).set(pc)
         _by_heights(f, p["rows"], rows)
@@ -216,18 +202,16 @@ def _narrow_block(f: Function, p: dict[str, int], arithmetic: Arithmetic, half: 
 def _streamed(
     f: Function, p: dict[str, int], height: int, at: tuple[int, int, int, int], arithmetic: Arithmetic, half: bool
 ) -> None:
-    """c[m] += a[m] * b for so many rows m of A; at: the locals a, b, c and how many k."""
+    """c[m] += a[m] * b for `height` rows m of A; at: the locals a, b, c, and the number of k."""
     a, b, k = f.locals("i32", 3)
     c = at[2]
     for to, value in zip((a, b, k), (at[0], at[1], at[3]), strict=True):
         f.emit(value).set(to)
     for streams in (STREAMS[height], 1):
-        with f.block() as out, f.loop() as again:
-            f.emit(k).i32(streams).emit("i32.lt_s").br_if(out)
+        with f.countdown(k, streams):
             axpy = _axpy(f.module, height, streams, arithmetic, half)
             f.emit(a, p["lda"], b, p["ldb"], c, p["ldc"], p["cols"]).call(axpy)
             f.add(a, 4 * streams).emit(b, p["ldb"]).i32(streams).emit("i32.mul", "i32.add").set(b)
-            f.add(k, -streams).br(again)
     f.release(a, b, k)
 
 
@@ -236,50 +220,46 @@ def _next_rows(f: Function, p: dict[str, int], height: int, a: int, c: int) -> N
         f.emit(pointer, step).i32(height).emit("i32.mul", "i32.add").set(pointer)
 
 
-def rows_block(module: Module, arithmetic: Arithmetic, epilogue: Epilogue, half: bool = False) -> Function:
-    """Block function over row-major B, of half floats or of float32."""
-
-    def make() -> Function:
-        kernels = {n: _axpy(module, 1, n, arithmetic, half) for n in (STREAMS[1], 1)}
-        for height in HEIGHTS:
-            for vectors in NARROW.get(height, ()):
-                _narrow(module, height, vectors, arithmetic, half)
-        for streams in (STREAMS[3], 1):
-            _axpy(module, 3, streams, arithmetic, half)
-        f, p = block_function(module, "rows_block")
-        a, b, left, m, pa, pc = f.locals("i32", 6)
-        _zero(f, p)
-        f.emit(p["a"]).set(a).emit(p["b"]).set(b).emit(p["k"]).set(left)
-        f.emit(p["cols"]).i32(3).emit("i32.and", "i32.eqz", p["cols"]).i32(WIDE).emit("i32.le_s", "i32.and")
-        with f.if_():
-            _narrow_block(f, p, arithmetic, half)
-            f.i32(0).set(left)
-        for streams, kernel in kernels.items():
-            with f.block() as out, f.loop() as again:
-                f.emit(left).i32(streams).emit("i32.lt_s").br_if(out)
-                f.emit(a).set(pa).emit(p["c"]).set(pc).i32(0).set(m)
-                with f.until(m, p["rows"]):
-                    f.emit(pa, p["lda"], b, p["ldb"], pc, p["ldc"], p["cols"]).call(kernel)
-                    f.emit(pa, p["lda"], "i32.add").set(pa).emit(pc, p["ldc"], "i32.add").set(pc)
-                f.add(a, 4 * streams).emit(b, p["ldb"]).i32(streams).emit("i32.mul", "i32.add").set(b)
-                f.add(left, -streams).br(again)
-        _finish_call(f, p, epilogue)
-        return f
-
-    return module.once(("rows_block", arithmetic, epilogue.key(), half), make)
+@once
+def rows_block(module: Module, arithmetic: Arithmetic, epilogue: Epilogue, half: bool) -> Function:
+    """A block function over row-major B, of float32 or half floats."""
+    kernels = {n: _axpy(module, 1, n, arithmetic, half) for n in (STREAMS[1], 1)}
+    for height in HEIGHTS:
+        for vectors in NARROW.get(height, ()):
+            _narrow(module, height, vectors, arithmetic, half)
+    for streams in (STREAMS[3], 1):
+        _axpy(module, 3, streams, arithmetic, half)
+    f, p = block_function(module, "rows_block")
+    a, b, left, m, pa, pc = f.locals("i32", 6)
+    _zero(f, p)
+    f.emit(p["a"]).set(a).emit(p["b"]).set(b).emit(p["k"]).set(left)
+    f.emit(p["cols"]).i32(3).emit("i32.and", "i32.eqz", p["cols"]).i32(NARROW_COLUMNS).emit("i32.le_s", "i32.and")
+    with f.if_():
+        _narrow_block(f, p, arithmetic, half)
+        f.i32(0).set(left)
+    for streams, kernel in kernels.items():
+        with f.countdown(left, streams):
+            f.emit(a).set(pa).emit(p["c"]).set(pc).i32(0).set(m)
+            with f.until(m, p["rows"]):
+                f.emit(pa, p["lda"], b, p["ldb"], pc, p["ldc"], p["cols"]).call(kernel)
+                f.emit(pa, p["lda"], "i32.add").set(pa).emit(pc, p["ldc"], "i32.add").set(pc)
+            f.add(a, 4 * streams).emit(b, p["ldb"]).i32(streams).emit("i32.mul", "i32.add").set(b)
+    _finish_call(f, p, epilogue)
+    return f
 
 
 class _Dots:
-    """(a, lda, b, ldb, c, ldc, cols, k): c[m, n] += dot product of a[m] and b[n] for so many rows m, by four n."""
+    """(a, lda, b, ldb, c, ldc, cols, k): c[m, n] += dot product of a[m] and b[n] for `height` rows m, four n at a
+    time."""
 
     def __init__(self, module: Module, height: int, arithmetic: Arithmetic, half: bool) -> None:
-        store = store_part(module)
+        store_part(module)
         self.f = f = module.function(f"dots{height}", ["i32"] * 8, export=False)
-        self.arithmetic, self.elements = arithmetic, Elements(f, half)
+        self.arithmetic, self.elements = arithmetic, FloatLoads(f, half)
         self.a, self.lda, b, ldb, c, ldc, cols, self.k = f.params
         self.at, of, self.left = f.locals("i32", height), f.locals("i32", 4), f.local("i32")
-        few = 2 if height == 3 else 4  # n at a time: with four V8 has no registers for all
-        turns = 1 if height == 2 or half and height == 3 else 2  # they hide latency, and take registers
+        few = 2 if height == 3 else 4  # n at a time: V8 has no registers for four
+        turns = 1 if height == 2 or half and height == 3 else 2  # alternating sums hide latency but take registers
         self.turns = [[f.locals("v128", few) for _ in self.at] for _ in range(turns)]
         self.xs, self.y = f.locals("v128", height), f.local("v128")
         parts = [f.locals("v128", 4) for _ in self.at]
@@ -290,27 +270,25 @@ class _Dots:
             with f.scratch("i32", 1) as (to,):
                 f.emit(c).set(to)
                 for part in parts:
-                    _add_dots(f, part, to, cols, store)
+                    _add_dots(f, part, to, cols)
                     f.emit(to, ldc, "i32.add").set(to)
             f.emit(b, ldb).i32(4).emit("i32.mul", "i32.add").set(b).add(c, 16)
             f.add(cols, -4).emit(cols).i32(0).emit("i32.gt_s").br_if(again)
 
     def products(self, of: list[int], to: list[list[int]]) -> None:
-        """The sums, in lanes, of all rows with these of B, whose addresses move on."""
+        """to[m][n] = the products of all rows of A with these rows of B, summed by lanes; advances their addresses."""
         f = self.f
         _steps(f, self.a, self.lda, self.at)
         f.emit(self.k).set(self.left)
         for total in (s for turn in self.turns for row in turn for s in row):
             f.f32x4(0).set(total)
         for count, loads in ((16, 4), (4, 1), (1, 1)):
-            with f.block() as out, f.loop() as again:
-                f.emit(self.left).i32(count).emit("i32.lt_s").br_if(out)
+            with f.countdown(self.left, count):
                 for u in range(loads):
                     self.step(of, u, count == 1)
                 for pointers, size in ((self.at, 4), (of, self.elements.size)):
                     for pointer in pointers:
                         f.add(pointer, size * count)
-                f.add(self.left, -count).br(again)
         for row, sums in enumerate(to):
             for n, s in enumerate(sums):
                 f.emit(self.turns[0][row][n])
@@ -319,7 +297,7 @@ class _Dots:
                 f.set(s)
 
     def step(self, of: list[int], u: int, alone: bool) -> None:
-        """The u-th four k, or one."""
+        """Multiply the u-th four k, or a single k."""
         f = self.f
         for pointer, x in zip(self.at, self.xs, strict=True):
             f.emit(pointer).mem("v128.load32_zero" if alone else "v128.load", 16 * u).set(x)
@@ -329,12 +307,13 @@ class _Dots:
                 self.arithmetic.multiply_add(f, total[n], x, self.y)
 
 
+@once
 def _dots(module: Module, height: int, arithmetic: Arithmetic, half: bool) -> Function:
-    return module.once(("dots", height, arithmetic, half), lambda: _Dots(module, height, arithmetic, half).f)
+    return _Dots(module, height, arithmetic, half).f
 
 
 def _four_of(f: Function, b: int, ldb: int, left: int, to: list[int]) -> None:
-    """Addresses of four rows of B; those past the end are the last one again."""
+    """Addresses of four rows of B; past the end, the last row repeats."""
     with f.scratch("i32", 1) as (step,):
         f.emit(b).set(to[0])
         for n in range(1, 4):
@@ -343,48 +322,42 @@ def _four_of(f: Function, b: int, ldb: int, left: int, to: list[int]) -> None:
 
 
 def _steps(f: Function, first: int, step: int, to: list[int]) -> None:
-    """Addresses so far from each other."""
+    """Addresses from `first` on, `step` bytes apart."""
     if to[0] != first:
         f.emit(first).set(to[0])
     for before, after in zip(to, to[1:], strict=False):
         f.emit(before, step, "i32.add").set(after)
 
 
-def _add_dots(f: Function, parts: list[int], c: int, left: int, store: Function) -> None:
-    """c[0:left] += the sums of these four vectors."""
+def _add_dots(f: Function, parts: list[int], c: int, left: int) -> None:
+    """c[0:left] += the lane sums of four vectors."""
     transpose4(f, parts)
     s0, s1, s2, s3 = parts
     f.emit(c).mem("v128.load").emit(s0, s1, "f32x4.add", s2, s3, "f32x4.add", "f32x4.add", "f32x4.add").set(s0)
-    f.emit(left).i32(4).emit("i32.ge_s")
-    with f.if_():
-        f.emit(c, s0).mem("v128.store")
-        f.otherwise().emit(c, s0, s0, left).call(store)
+    store_four(f, c, s0, left)
 
 
-def cols_block(module: Module, arithmetic: Arithmetic, epilogue: Epilogue, half: bool = False) -> Function:
-    """Block function over B transposed, by so many of its rows that they stay in the first-level cache."""
+@once
+def cols_block(module: Module, arithmetic: Arithmetic, epilogue: Epilogue, half: bool) -> Function:
+    """A block function over transposed B, by blocks of its rows that stay in the first-level cache."""
+    dots = {height: _dots(module, height, arithmetic, half) for height in HEIGHTS}
+    f, p = block_function(module, "cols_block")
+    a, b, c, left, some, pc = f.locals("i32", 6)
 
-    def make() -> Function:
-        dots = {height: _dots(module, height, arithmetic, half) for height in HEIGHTS}
-        f, p = block_function(module, "cols_block")
-        a, b, c, left, some, pc = f.locals("i32", 6)
+    def rows(height: int) -> None:
+        f.emit(a, p["lda"], b, p["ldb"], pc, p["ldc"], some, p["k"]).call(dots[height])
+        _next_rows(f, p, height, a, pc)
 
-        def rows(height: int) -> None:
-            f.emit(a, p["lda"], b, p["ldb"], pc, p["ldc"], some, p["k"]).call(dots[height])
-            _next_rows(f, p, height, a, pc)
-
-        _zero(f, p)
-        f.emit(p["b"]).set(b).emit(p["c"]).set(c).emit(p["cols"]).set(left)
-        with f.loop() as again:
-            f.i32(FIRST_LEVEL // 4).emit(p["k"]).i32(1).emit("i32.or", "i32.div_u")  # k may be 0
-            f.i32(-4).emit("i32.and").i32(4).emit("i32.add").set(some)
-            minimum(f, some, some, left)
-            f.emit(p["a"]).set(a).emit(c).set(pc)
-            _by_heights(f, p["rows"], rows)
-            f.emit(b, p["ldb"], some, "i32.mul", "i32.add").set(b)
-            f.emit(c, some).i32(2).emit("i32.shl", "i32.add").set(c)
-            f.emit(left, some, "i32.sub").tee(left).i32(0).emit("i32.gt_s").br_if(again)
-        _finish_call(f, p, epilogue)
-        return f
-
-    return module.once(("cols_block", arithmetic, epilogue.key(), half), make)
+    _zero(f, p)
+    f.emit(p["b"]).set(b).emit(p["c"]).set(c).emit(p["cols"]).set(left)
+    with f.loop() as again:
+        f.i32(FIRST_LEVEL // 4).emit(p["k"]).i32(1).emit("i32.or", "i32.div_u")  # k may be 0
+        f.i32(-4).emit("i32.and").i32(4).emit("i32.add").set(some)
+        minimum(f, some, some, left)
+        f.emit(p["a"]).set(a).emit(c).set(pc)
+        _by_heights(f, p["rows"], rows)
+        f.emit(b, p["ldb"], some, "i32.mul", "i32.add").set(b)
+        f.emit(c, some).i32(2).emit("i32.shl", "i32.add").set(c)
+        f.emit(left, some, "i32.sub").tee(left).i32(0).emit("i32.gt_s").br_if(again)
+    _finish_call(f, p, epilogue)
+    return f

@@ -33,5 +33,3 @@ class Dense:
 
 
 Layout = Packed | Dense | WeightCodes
-
-__all__ = ["Dense", "Layout", "Packed", "WeightCodes"]

@@ -1,4 +1,4 @@
-"""Packing a block of B into panels [ceil(cols/8)][k][8], zero padded: from rows [K][N] or from columns [N][K].
+"""Packs a block of B into panels [ceil(cols/8)][k][8], zero padded: from rows [K][N] or from columns [N][K].
 
 A *pack function* has the signature (source, ld, k, cols, to, step): ld bytes between rows of the source, `step` bytes
 between panels of the target. It reads at most 12 bytes past the source's last row.
@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import struct
 
-from ..printer.assembler import Function, Module
-from .float_loads import Elements
+from ..printer.assembler import Function, Module, once
+from .float_loads import FloatLoads
 from .register_tile import PANEL
 
 PACK = ("source", "ld", "k", "cols", "to", "step")
@@ -21,12 +21,12 @@ def _function(module: Module, name: str) -> tuple[Function, dict[str, int]]:
 
 
 def _lane_mask(f: Function, cols: int, half: int, to: int) -> None:
-    """to = all ones in the lanes of this half of a panel that are columns (cols: how many are left)."""
+    """to = all ones in the lanes of this half of a panel that have columns; cols: the number of columns left."""
     f.v128(struct.pack("<4i", *range(4 * half, 4 * half + 4))).emit(cols, "i32x4.splat", "i32x4.lt_s").set(to)
 
 
-def _copy_rows(elements: Elements, source: int, ld: int, to: int, count: int, mask: list[int]) -> None:
-    """`count` rows of one panel, from pointers; with masks (low, high) only their lanes."""
+def _copy_rows(elements: FloatLoads, source: int, ld: int, to: int, count: int, mask: list[int]) -> None:
+    """Copy `count` rows of one panel; mask: empty, or masks of the lanes of its halves to copy."""
     f = elements.f
     with f.scratch("i32", 1) as (p,):
         f.emit(source).set(p)
@@ -42,50 +42,47 @@ def _copy_rows(elements: Elements, source: int, ld: int, to: int, count: int, ma
             f.emit(p, ld, "i32.add").set(p)
 
 
-def pack_rows(module: Module, half: bool = False) -> Function:
-    """From row-major B: four rows at a time, so that reads run along rows and writes fill whole cache lines."""
+@once
+def pack_rows(module: Module, half: bool) -> Function:
+    """From row-major B: four rows at a time, so that reads are sequential and writes fill whole cache lines."""
+    f, p = _function(module, "pack_rows")
+    source, ld, k, cols, to, step = f.params
+    elements = FloatLoads(f, half)
+    s, t, left = f.locals("i32", 3)
+    low, high = f.locals("v128", 2)
 
-    def make() -> Function:
-        f, p = _function(module, "pack_rows")
-        source, ld, k, cols, to, step = f.params
-        elements = Elements(f, half)
-        s, t, left = f.locals("i32", 3)
-        low, high = f.locals("v128", 2)
-
-        def group(count: int) -> None:
-            f.emit(source).set(s).emit(to).set(t).emit(cols).set(left)
-            with f.block() as out:
-                with f.loop() as again:
-                    f.emit(left).i32(PANEL).emit("i32.lt_s").br_if(out)
-                    _copy_rows(elements, s, ld, t, count, [])
-                    f.add(s, PANEL * elements.size).emit(t, step, "i32.add").set(t).emit(left).i32(PANEL).emit(
-                        "i32.sub"
-                    ).set(left)
-                    f.br(again)
-            f.emit(left)
-            with f.if_():
-                _lane_mask(f, left, 0, low)
-                _lane_mask(f, left, 1, high)
-                f.emit(left).i32(4).emit("i32.gt_s")
-                with f.if_():
-                    _copy_rows(elements, s, ld, t, count, [low, high])
-                    f.otherwise()
-                    _copy_rows(elements, s, ld, t, count, [low])
-            f.emit(source, ld).i32(count).emit("i32.mul", "i32.add").set(source).add(to, 32 * count)
-            f.emit(k).i32(count).emit("i32.sub").set(k)
-
-        for count in (4, 1):
-            with f.block() as out, f.loop() as again:
-                f.emit(k).i32(count).emit("i32.lt_s").br_if(out)
-                group(count)
+    def group(count: int) -> None:
+        f.emit(source).set(s).emit(to).set(t).emit(cols).set(left)
+        with f.block() as out:
+            with f.loop() as again:
+                f.emit(left).i32(PANEL).emit("i32.lt_s").br_if(out)
+                _copy_rows(elements, s, ld, t, count, [])
+                f.add(s, PANEL * elements.size).emit(t, step, "i32.add").set(t).emit(left).i32(PANEL).emit(
+                    "i32.sub"
+                ).set(left)
                 f.br(again)
-        return f
+        f.emit(left)
+        with f.if_():
+            _lane_mask(f, left, 0, low)
+            _lane_mask(f, left, 1, high)
+            f.emit(left).i32(4).emit("i32.gt_s")
+            with f.if_():
+                _copy_rows(elements, s, ld, t, count, [low, high])
+                f.otherwise()
+                _copy_rows(elements, s, ld, t, count, [low])
+        f.emit(source, ld).i32(count).emit("i32.mul", "i32.add").set(source).add(to, 32 * count)
+        f.emit(k).i32(count).emit("i32.sub").set(k)
 
-    return module.once(("pack_rows", half), make)
+    for count in (4, 1):
+        with f.block() as out, f.loop() as again:
+            f.emit(k).i32(count).emit("i32.lt_s").br_if(out)
+            group(count)
+            f.br(again)
+    return f
 
 
 def transpose4(f: Function, r: list[int]) -> None:
-    """Four v128 locals as rows of a 4x4 matrix, transposed in place."""
+    """Transpose four v128 locals, the rows of a 4x4 matrix, in place."""
     with f.scratch("v128", 4) as t:
         for i, (x, y, lanes) in enumerate(
             ((0, 1, (0, 4, 1, 5)), (0, 1, (2, 6, 3, 7)), (2, 3, (0, 4, 1, 5)), (2, 3, (2, 6, 3, 7)))
@@ -97,53 +94,50 @@ def transpose4(f: Function, r: list[int]) -> None:
             f.emit(t[x], t[y]).shuffle32(*lanes).set(r[i])
 
 
-def pack_cols(module: Module, half: bool = False) -> Function:
-    """From B given transposed, [N][K]: eight of its rows at a time, 4x4 transposes. `ld` is between those rows."""
-
-    def make() -> Function:
-        f, p = _function(module, "pack_cols")
-        source, ld, k, cols, to, step = f.params
-        elements = Elements(f, half)
-        rows, last, n, t = f.locals("i32", PANEL), f.local("i32"), f.local("i32"), f.local("i32")
-        masks, v = f.locals("v128", 2), f.locals("v128", 4)
-        with f.block() as none:
-            f.emit(cols).i32(0).emit("i32.le_s").br_if(none)
-            with f.loop() as again:
-                f.emit(source, cols).i32(1).emit("i32.sub", ld, "i32.mul", "i32.add").set(last)
-                for i, row in enumerate(rows):  # rows past the end read the last row and are masked
-                    f.emit(source, ld).i32(i).emit("i32.mul", "i32.add", last).i32(i).emit(
-                        cols, "i32.lt_s", "select"
-                    ).set(row)
+@once
+def pack_cols(module: Module, half: bool) -> Function:
+    """From transposed B [N][K]: eight of its rows at a time, by 4x4 transposes. `ld` is between these rows."""
+    f, p = _function(module, "pack_cols")
+    source, ld, k, cols, to, step = f.params
+    elements = FloatLoads(f, half)
+    rows, last, n, t = f.locals("i32", PANEL), f.local("i32"), f.local("i32"), f.local("i32")
+    masks, v = f.locals("v128", 2), f.locals("v128", 4)
+    with f.block() as none:
+        f.emit(cols).i32(0).emit("i32.le_s").br_if(none)
+        with f.loop() as again:
+            f.emit(source, cols).i32(1).emit("i32.sub", ld, "i32.mul", "i32.add").set(last)
+            for i, row in enumerate(rows):  # rows past the end read the last row and are masked
+                f.emit(source, ld).i32(i).emit("i32.mul", "i32.add", last).i32(i).emit(cols, "i32.lt_s", "select").set(
+                    row
+                )
+            for part in (0, 1):
+                _lane_mask(f, cols, part, masks[part])
+            f.emit(to).set(t).emit(k).i32(2).emit("i32.shr_u").tee(n)
+            with f.if_(), f.loop() as next4:
                 for part in (0, 1):
-                    _lane_mask(f, cols, part, masks[part])
-                f.emit(to).set(t).emit(k).i32(2).emit("i32.shr_u").tee(n)
-                with f.if_(), f.loop() as next4:
-                    for part in (0, 1):
-                        for i in range(4):
-                            elements.four(rows[4 * part + i]).set(v[i])
-                        transpose4(f, v)
-                        for i in range(4):
-                            f.emit(t, v[i], masks[part], "v128.and").mem("v128.store", 32 * i + 16 * part)
-                    _advance(elements, rows, t, n, 4)
-                    f.emit(n).br_if(next4)
-                f.emit(k).i32(3).emit("i32.and").tee(n)
-                with f.if_(), f.loop() as next1:
-                    for part in (0, 1):
-                        for i in range(4):
-                            elements.one(rows[4 * part + i]).set(v[i])
-                        transpose4(f, v)
-                        f.emit(t, v[0], masks[part], "v128.and").mem("v128.store", 16 * part)
-                    _advance(elements, rows, t, n, 1)
-                    f.emit(n).br_if(next1)
-                f.emit(source, ld).i32(PANEL).emit("i32.mul", "i32.add").set(source)
-                f.emit(to, step, "i32.add").set(to)
-                f.emit(cols).i32(PANEL).emit("i32.sub").tee(cols).i32(0).emit("i32.gt_s").br_if(again)
-        return f
-
-    return module.once(("pack_cols", half), make)
+                    for i in range(4):
+                        elements.four(rows[4 * part + i]).set(v[i])
+                    transpose4(f, v)
+                    for i in range(4):
+                        f.emit(t, v[i], masks[part], "v128.and").mem("v128.store", 32 * i + 16 * part)
+                _advance(elements, rows, t, n, 4)
+                f.emit(n).br_if(next4)
+            f.emit(k).i32(3).emit("i32.and").tee(n)
+            with f.if_(), f.loop() as next1:
+                for part in (0, 1):
+                    for i in range(4):
+                        elements.one(rows[4 * part + i]).set(v[i])
+                    transpose4(f, v)
+                    f.emit(t, v[0], masks[part], "v128.and").mem("v128.store", 16 * part)
+                _advance(elements, rows, t, n, 1)
+                f.emit(n).br_if(next1)
+            f.emit(source, ld).i32(PANEL).emit("i32.mul", "i32.add").set(source)
+            f.emit(to, step, "i32.add").set(to)
+            f.emit(cols).i32(PANEL).emit("i32.sub").tee(cols).i32(0).emit("i32.gt_s").br_if(again)
+    return f
 
 
-def _advance(elements: Elements, rows: list[int], to: int, count: int, k: int) -> None:
+def _advance(elements: FloatLoads, rows: list[int], to: int, count: int, k: int) -> None:
     f = elements.f
     for row in rows:
         f.add(row, elements.size * k)

@@ -12,7 +12,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
 
 from pyruntime.codegen.linear_memory import CODES_READ, IN_TURNS, PANEL_ORDER, PREFETCH
 
@@ -78,26 +77,22 @@ def part_function(module: Module, name: str) -> tuple[Function, dict[str, int]]:
 
 
 def in_panel_order(
-    module: Module, key: tuple[Any, ...], panels: PanelFormat, words: StepWords | None, row_bytes: RowBytes,
+    module: Module, name: str, panels: PanelFormat, words: StepWords | None, row_bytes: RowBytes,
     part: Callable[[int], Function],
 ) -> Function:  # fmt: skip
     """A block function that calls part functions for the panels in their order.
 
-    key: begins with the function's name; words: None without steps; part(n) makes the part function of up to n rows
+    words: None without steps; part(n) makes the part function of up to n rows
     """
-
-    def make() -> Function:
-        parts = [part(1), part(GEMV_ROWS)]
-        f, p = block_function(module, key[0])
-        turns = _Turns(f, p, panels, words, row_bytes)
-        f.emit(p["rows"]).i32(1).emit("i32.eq")
-        with f.if_():
-            turns.call(parts[0])
-            f.otherwise()
-            turns.call(parts[1])
-        return f
-
-    return module.once(key, make)
+    parts = [part(1), part(GEMV_ROWS)]
+    f, p = block_function(module, name)
+    turns = _Turns(f, p, panels, words, row_bytes)
+    f.emit(p["rows"]).i32(1).emit("i32.eq")
+    with f.if_():
+        turns.call(parts[0])
+        f.otherwise()
+        turns.call(parts[1])
+    return f
 
 
 class _Turns:
@@ -221,6 +216,3 @@ def prefetch(f: Function, p: dict[str, int], layout: WeightCodes, code: int, k: 
             f.emit(p["next"], code, p["b"], "i32.sub", "i32.add").set(ahead)
             for line in range(0, PREFETCHED, LINE):
                 f.emit(ahead).mem("i32.load8_u", line).emit("drop")
-
-
-__all__ = ["GEMV_ROWS", "PanelFormat", "StepWords", "float_bytes", "in_panel_order", "part_function", "prefetch"]

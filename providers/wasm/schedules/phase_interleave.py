@@ -1,9 +1,9 @@
-"""Puts together what a transposed convolution is made of: one convolution for each phase of the stride, f32.
+"""Interleaves the phases of a transposed convolution, one convolution for each phase of the stride, in float32.
 
-y[n, m, o] = z[n, m * phases + r, u] with o + b = u * s + r along each of three axes; r, of several axes, is the
-row-major number of the phase. One to three spatial dims; fewer are 3-D with extents and strides of 1.
+y[n, m, o] = z[n, m * phases + r, u] with o + b = u * s + r along each of three axes; the r of the axes form the
+row-major number of the phase. Fewer than three spatial dims are 3-D with extents and strides of 1.
 
-The epilogue has no more than a block; its row is m, its col the position in the plane. Work units: planes of y.
+The epilogue is a block function only; its row is m, its col the position in the plane. Work units: planes of y.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ ARGUMENTS = ArgumentBlock(Buffers._fields, Params._fields, "y")
 
 
 def interleave(module: Module, name: str, *, epilogue: Epilogue, extra: int = 0) -> Function:
-    """Emit the kernel (args, begin, end, tid); see the module's docstring for its argument block."""
+    """Emit the kernel (args, begin, end, tid)."""
     f = module.function(name, KERNEL)
     args, begin, end, _ = f.params
     w = ARGUMENTS.load(f, extra)
@@ -70,7 +70,7 @@ def interleave(module: Module, name: str, *, epilogue: Epilogue, extra: int = 0)
 
 
 def _source(f: Function, w: dict[str, int], o: dict[str, int], z: int, plane: int, row: int) -> None:
-    """row = address of the first of the `sw` rows that make row (d, h) of y."""
+    """row = address of the first of the `sw` rows that are interleaved to row (d, h) of y."""
     with f.scratch("i32", 2) as (phase, line):
         f.i32(0).set(phase).i32(0).set(line)
         for axis in "dh":
@@ -82,12 +82,12 @@ def _source(f: Function, w: dict[str, int], o: dict[str, int], z: int, plane: in
 
 
 def _row(f: Function, w: dict[str, int], row: int, plane: int, y: int) -> None:
-    """One row of y: each phase's elements, a stride apart; eight at a time from two rows for a stride of 2."""
+    """One row of y: elements of a phase are a stride apart; for a stride of 2, eight at a time from two rows."""
     with f.scratch("i32", 5) as (x, phase, source, to, step), f.scratch("v128", 2) as (even, odd):
         f.i32(0).set(x)
         f.emit(w["sw"]).i32(2).emit("i32.eq")
         with f.if_():
-            # x counts elements; what follows an element cut off at the beginning starts with the odd row
+            # x counts elements; if an element is dropped at the beginning, the odd row comes first
             f.emit(row).set(source).emit(row, plane, "i32.add").set(to).emit(w["bw"])
             with f.if_():
                 f.emit(source).i32(4).emit("i32.add", to).set(source).set(to)
@@ -103,12 +103,12 @@ def _row(f: Function, w: dict[str, int], row: int, plane: int, y: int) -> None:
 def _rest(
     f: Function, w: dict[str, int], row: int, plane: int, y: int, x: int, phase: int, source: int, to: int, step: int
 ) -> None:
-    """From element x on, a multiple of the stride, phase by phase."""
+    """The elements from x on, a multiple of the stride, phase by phase."""
     first, last = f.locals("i32", 2)
     f.emit(w["sw"]).i32(2).emit("i32.shl").set(step).i32(0).set(phase)
     f.emit(y, w["ow"]).i32(2).emit("i32.shl", "i32.add").set(last)
     with f.until(phase, w["sw"]):
-        f.emit(x, w["bw"], "i32.add", w["sw"], "i32.div_u")  # u of the first element that is not cut off
+        f.emit(x, w["bw"], "i32.add", w["sw"], "i32.div_u")  # u of the first element that is not dropped
         f.emit(phase, w["bw"], "i32.lt_u", "i32.add").set(first)
         f.emit(row, phase, plane, "i32.mul", "i32.add", first).i32(2).emit("i32.shl", "i32.add").set(source)
         f.emit(first, w["sw"], "i32.mul", phase, "i32.add", w["bw"], "i32.sub").i32(2).emit("i32.shl", y, "i32.add")
@@ -118,6 +118,3 @@ def _rest(
             f.emit(to, source).mem("f32.load").mem("f32.store").add(source, 4).emit(to, step, "i32.add").set(to)
             f.br(again)
     f.release(first, last)
-
-
-__all__ = ["ARGUMENTS", "Buffers", "Params", "interleave"]

@@ -1,7 +1,7 @@
 """Register tiles: rows of A times packed panels of B, the inner kernels of matmul and conv.
 
 A *panel* is [K][8] floats: eight columns of B, zero padded. A *block function* has the signature BLOCK and computes
-C[rows, cols] (+)= A[rows, k] * B[k, cols] for one block that the caller chose to fit the caches:
+C[rows, cols] (+)= A[rows, k] * B[k, cols] for one block, which the caller chooses to fit the caches:
 
     a, lda      address of the first row, bytes between rows (k is contiguous)
     b, ldb      address of the first panel, bytes between panels
@@ -9,14 +9,14 @@ C[rows, cols] (+)= A[rows, k] * B[k, cols] for one block that the caller chose t
     c, ldc      address of the block, bytes between rows
     cols, rows  size of the block, both at least 1
     flags       FIRST: start from zero instead of from C;  LAST: apply the epilogue
-    bias, args, batch, row, col   what the epilogue may ask for; row and col are those of the block's corner
+    bias, args, batch, row, col   for the epilogue; row and col are those of the block's corner
 
-Rows past the end are computed on the last row again: they load, compute and store the same values, so they
-need no code of their own. Columns past the end are computed on the padding and not stored.
+Rows past the end repeat the last row: they load, compute and store the same values and need no other code. Columns past
+the end are computed from the padding and not stored.
 
-V8 allocates 16 vector registers: 6x8 with a fused multiply-add or a dot product that adds keeps 12 sums, 2
-panel vectors and 1 splat; without it the product needs one more, so 4x8. Tiles that need more spill and run at half the
-speed.
+V8 allocates 16 vector registers. A 6x8 tile with a fused multiply-add or a dot product that adds needs 12 for sums, 2
+for the panel and 1 for a splat; without it the product needs another one, so the tile is 4x8. Larger tiles spill and
+run at half the speed.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 
-from ..printer.assembler import Function, Module
+from ..printer.assembler import Function, Module, once
 from .arguments import ceil_div, minimum
 from .arithmetic import Arithmetic
 
@@ -46,12 +46,12 @@ def pick_rows(arithmetic: Arithmetic, cranelift: bool = False) -> int:
 
 @dataclass(frozen=True)
 class Epilogue:
-    """What happens to finished sums before they are stored: + bias, then clip.
+    """Operations on finished sums before they are stored: + bias, then clip.
 
     bias:      "" none, "row" bias[row] (conv), "col" bias[col] (matmul), read up to 12 bytes past the row's end
-    low, high: clip bounds, None for none; NaN passes through. (0, None) is relu
-    block:     a function of the same module that a routine calls for each finished block, which is then in cache:
-               (args, batch, row, rows, col, cols); it changes C in place. Tiles know nothing of it
+    low, high: clip bounds or None; NaN passes through. (0, None) is relu
+    block:     a function of the same module that a routine calls for each finished block while it is in cache:
+               (args, batch, row, rows, col, cols); it changes C in place. Tiles do not call it
     """
 
     bias: str = ""
@@ -72,10 +72,10 @@ class Epilogue:
     def block_key(self) -> object:
         return (self.key(), self.block and self.block.index)
 
-    def finish(self, f: Function, given: dict[str, int]) -> None:
-        """Call `block`, if there is one, with locals by name."""
+    def finish(self, f: Function, p: dict[str, int]) -> None:
+        """Call `block`, if any, with locals by name."""
         if self.block:
-            f.emit(*[given[name] for name in FINISH]).call(self.block)
+            f.emit(*[p[name] for name in FINISH]).call(self.block)
 
 
 def block_function(module: Module, name: str) -> tuple[Function, dict[str, int]]:
@@ -84,9 +84,9 @@ def block_function(module: Module, name: str) -> tuple[Function, dict[str, int]]
     return f, dict(zip(BLOCK, f.params, strict=True))
 
 
-def call_block(f: Function, target: Function, given: dict[str, int]) -> None:
+def call_block(f: Function, target: Function, p: dict[str, int]) -> None:
     """Call a block function with locals by name."""
-    f.emit(*[given[name] for name in BLOCK]).call(target)
+    f.emit(*[p[name] for name in BLOCK]).call(target)
 
 
 @contextmanager
@@ -129,26 +129,31 @@ def call_units(
         f.emit(block).set(previous)
 
 
+def store_four(f: Function, address: int, value: int, left: int) -> None:
+    """Store four floats, or the first `left` of them."""
+    f.emit(left).i32(4).emit("i32.ge_s")
+    with f.if_():
+        f.emit(address, value).mem("v128.store")
+        f.otherwise().emit(address, value, value, left).call(store_part(f.module))
+
+
+@once
 def store_part(module: Module) -> Function:
-    """(address, low v128, high v128, count 1..7): store `count` floats and not a byte more."""
-
-    def make() -> Function:
-        f = module.function("store_part", ["i32", "v128", "v128", "i32"], export=False)
-        address, low, high, count = f.params
-        with f.block():
-            f.emit(count).i32(4).emit("i32.and")
-            with f.if_():
-                f.emit(address, low).mem("v128.store").add(address, 16).emit(high).set(low)
-            f.emit(count).i32(2).emit("i32.and")
-            with f.if_():
-                f.emit(address, low).mem_lane("v128.store64_lane", 0).add(address, 8)
-                f.emit(low, low).shuffle32(2, 3, 2, 3).set(low)
-            f.emit(count).i32(1).emit("i32.and")
-            with f.if_():
-                f.emit(address, low).mem_lane("v128.store32_lane", 0)
-        return f
-
-    return module.once("store_part", make)
+    """(address, low v128, high v128, count 1..7): store exactly `count` floats."""
+    f = module.function("store_part", ["i32", "v128", "v128", "i32"], export=False)
+    address, low, high, count = f.params
+    with f.block():
+        f.emit(count).i32(4).emit("i32.and")
+        with f.if_():
+            f.emit(address, low).mem("v128.store").add(address, 16).emit(high).set(low)
+        f.emit(count).i32(2).emit("i32.and")
+        with f.if_():
+            f.emit(address, low).mem_lane("v128.store64_lane", 0).add(address, 8)
+            f.emit(low, low).shuffle32(2, 3, 2, 3).set(low)
+        f.emit(count).i32(1).emit("i32.and")
+        with f.if_():
+            f.emit(address, low).mem_lane("v128.store32_lane", 0)
+    return f
 
 
 def apply_epilogue(f: Function, epilogue: Epilogue, p: dict[str, int], row: int, col: int, value: int) -> None:
@@ -165,7 +170,7 @@ def apply_epilogue(f: Function, epilogue: Epilogue, p: dict[str, int], row: int,
 
 
 def _step(f: Function, rows: list[int], panel: int, sums: list[list[int]], u: int, arithmetic: Arithmetic) -> None:
-    """One k: sums += A[rows, k] * panel[k], u steps after the pointers."""
+    """sums += A[rows, k] * panel[k] for the u-th k after the pointers."""
     with f.scratch("v128", 3) as (x, low, high):
         f.emit(panel).mem("v128.load", 32 * u).set(low)
         f.emit(panel).mem("v128.load", 32 * u + 16).set(high)
@@ -176,8 +181,8 @@ def _step(f: Function, rows: list[int], panel: int, sums: list[list[int]], u: in
 
 
 def _two_steps(f: Function, rows: list[int], panel: int, groups: list[list[list[int]]], arithmetic: Arithmetic) -> None:
-    """Two k, whose elements of A are loaded together. Cranelift does all loads first, wherever they stand: this is what
-    its registers hold (docs/design/cpu-kernels.md#code-for-cranelift)."""
+    """The same for two k, with one load for their elements of A. Cranelift moves all loads to the beginning: its
+    registers have room for these (docs/design/cpu-kernels.md#code-for-cranelift)."""
     with f.scratch("v128", len(rows)) as pairs, f.scratch("v128", 3) as (x, low, high):
         for pointer, pair in zip(rows, pairs, strict=True):
             f.emit(pointer).mem("v128.load64_zero").set(pair)
@@ -192,7 +197,7 @@ def _two_steps(f: Function, rows: list[int], panel: int, groups: list[list[list[
 def _k_loop(
     f: Function, p: dict[str, int], a: list[int], groups: list[list[list[int]]], arithmetic: Arithmetic
 ) -> None:
-    """All k for one panel: sums[row][half] in each of the groups that take turns (to hide latency in low tiles)."""
+    """All k for one panel: sums[row][half] in each of the alternating groups, which hide latency in low tiles."""
     pointers, n = f.locals("i32", len(a)), f.local("i32")
     panel = f.local("i32")
     for pointer, base in zip(pointers, a, strict=True):
@@ -216,7 +221,7 @@ def _k_loop(
 
 
 def row_pointers(f: Function, p: dict[str, int], height: int) -> tuple[list[int], list[int], list[int]]:
-    """Addresses of a block's first rows in A and in C, and their numbers; past the last row it is the last again."""
+    """Addresses of a block's first rows in A and in C, and their numbers; past the end, the last row repeats."""
     a, c, rows = f.locals("i32", height), f.locals("i32", height), f.locals("i32", height)
     with f.scratch("i32", 1) as (i,):
         for r in range(height):
@@ -228,7 +233,7 @@ def row_pointers(f: Function, p: dict[str, int], height: int) -> tuple[list[int]
 
 
 def _each_half(f: Function, p: dict[str, int], action: Callable[[int], None]) -> None:
-    """For the halves of a panel that have columns."""
+    """Emit `action` for the halves of a panel that have columns."""
     action(0)
     f.emit(p["cols"]).i32(4).emit("i32.gt_s")
     with f.if_():
@@ -236,7 +241,7 @@ def _each_half(f: Function, p: dict[str, int], action: Callable[[int], None]) ->
 
 
 def add_tile(f: Function, p: dict[str, int], c: list[int], sums: list[list[int]], add: str) -> None:
-    """Add what C has of the sums. Without `add` they are nothing yet."""
+    """Add C to the sums, unless the block starts from zero. Without `add` the sums are set to C."""
 
     def load(j: int) -> None:
         for address, s in zip(c, sums, strict=True):
@@ -253,7 +258,7 @@ def add_tile(f: Function, p: dict[str, int], c: list[int], sums: list[list[int]]
 def finish_tile(
     f: Function, p: dict[str, int], c: list[int], rows: list[int], sums: list[list[int]], epilogue: Epilogue
 ) -> None:
-    """Apply the epilogue, store; the second half of a panel only where it has columns."""
+    """Apply the epilogue and store; the second half of a panel only if it has columns."""
 
     def apply(j: int) -> None:
         with f.scratch("i32", 1) as (col,):
@@ -275,7 +280,7 @@ def finish_tile(
 
 
 def _strip(module: Module, height: int, arithmetic: Arithmetic, epilogue: Epilogue, alone: bool = False) -> Function:
-    """A block function for 1..height rows: all panels of the block, one register tile each; alone: only the first."""
+    """A block function for 1..height rows: one register tile for each panel of the block; alone: for the first only."""
     store_part(module)
     f, p = block_function(module, f"strip{height}")
     a, c, rows = row_pointers(f, p, height)
@@ -306,31 +311,28 @@ def _strip(module: Module, height: int, arithmetic: Arithmetic, epilogue: Epilog
     return f
 
 
+@once
 def first_panel(module: Module, arithmetic: Arithmetic, epilogue: Epilogue) -> Function:
-    """A block function of one row and of the first panel alone."""
-    key = ("first_panel", arithmetic, epilogue.key())
-    return module.once(key, lambda: _strip(module, 1, arithmetic, epilogue, alone=True))
+    """A block function for one row and the first panel."""
+    return _strip(module, 1, arithmetic, epilogue, alone=True)
 
 
+@once
 def panels_block(module: Module, arithmetic: Arithmetic, epilogue: Epilogue) -> Function:
-    """The block function over packed panels: full tiles, then a half, single or overhanging one for the last rows."""
-
-    def make() -> Function:
-        full = pick_rows(arithmetic, module.cranelift)
-        strips = {h: _strip(module, h, arithmetic, epilogue) for h in (full, full // 2, 1)}
-        f, p = block_function(module, "panels_block")
-        with f.loop() as again:
-            with f.block() as done:
-                for limit, height in ((1, 1), (full // 2, full // 2)):
-                    f.emit(p["rows"]).i32(limit).emit("i32.le_s")
-                    with f.if_():
-                        call_block(f, strips[height], p)
-                        f.br(done)
-                call_block(f, strips[full], p)
-            f.emit(p["a"], p["lda"]).i32(full).emit("i32.mul", "i32.add").set(p["a"])
-            f.emit(p["c"], p["ldc"]).i32(full).emit("i32.mul", "i32.add").set(p["c"])
-            f.add(p["row"], full).emit(p["rows"]).i32(full).emit("i32.sub").tee(p["rows"])
-            f.i32(0).emit("i32.gt_s").br_if(again)
-        return f
-
-    return module.once(("panels_block", arithmetic, epilogue.key()), make)
+    """The block function over packed panels: full tiles, then a half, single or overlapping one for the last rows."""
+    full = pick_rows(arithmetic, module.cranelift)
+    strips = {h: _strip(module, h, arithmetic, epilogue) for h in (full, full // 2, 1)}
+    f, p = block_function(module, "panels_block")
+    with f.loop() as again:
+        with f.block() as done:
+            for limit, height in ((1, 1), (full // 2, full // 2)):
+                f.emit(p["rows"]).i32(limit).emit("i32.le_s")
+                with f.if_():
+                    call_block(f, strips[height], p)
+                    f.br(done)
+            call_block(f, strips[full], p)
+        f.emit(p["a"], p["lda"]).i32(full).emit("i32.mul", "i32.add").set(p["a"])
+        f.emit(p["c"], p["ldc"]).i32(full).emit("i32.mul", "i32.add").set(p["c"])
+        f.add(p["row"], full).emit(p["rows"]).i32(full).emit("i32.sub").tee(p["rows"])
+        f.i32(0).emit("i32.gt_s").br_if(again)
+    return f

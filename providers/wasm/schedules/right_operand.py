@@ -148,6 +148,3 @@ def _matrix(at: Block, size: int = 4) -> Function:
     """Push the address of the batch's matrix, of elements of `size` bytes."""
     w, p = at.arguments, at.block
     return element(at.f, w["b"], (p["high"], w["outer_b"]), (p["low"], w["stride_b"]), size=size)
-
-
-__all__ = ["Block", "PackedOperand", "few_rows", "right_operand"]

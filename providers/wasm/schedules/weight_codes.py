@@ -176,6 +176,3 @@ def _half_floats(f: Function, code: int, constants: list[int], use: Use, rows: i
                     f.emit(value, value, special, "v128.and", special, "i32x4.eq", more, "v128.and", "v128.or")
                     f.set(value)
                 use(row, half, value)
-
-
-__all__ = ["GROUP", "HALF_STEP", "ROUND", "Use", "WeightCodes", "value_constants", "values"]

@@ -5,8 +5,8 @@ A patch d of the input (patches overlap by two) becomes V = Bt d B, a kernel g b
 block), and the outputs are At (sum over channels of U V) A. For each point of a patch that sum is a matrix
 product of U [M][C] with V [C][tiles], which register tiles do (register_tile.py); V is written in their panel layout.
 
-Four tiles side by side are a *quad*, the four lanes of every transform. A work unit is a few whole rows of tiles, so
-that its outputs are whole rows of y, and a group of filters.
+Four adjacent tiles are a *quad*, the four lanes of every transform. A work unit is a few whole rows of tiles, so that
+its outputs are whole rows of y, and a group of filters.
 
 An element of x and u is a float or, of INT16, the codes of two channels; y is int32 then.
 Accuracy of floats: with these points the largest error is about 3e-6 of the largest output (256 channels), a quarter of
@@ -22,7 +22,7 @@ from pyruntime.ir import shape as sh
 from pyruntime.ir.kernel import Tensor
 from pyruntime.ir.shape import AnyDim
 
-from ..printer.assembler import Function, Module
+from ..printer.assembler import Function, Module, once
 from .arguments import KERNEL, ArgumentBlock, ceil_div, minimum
 from .arithmetic import Arithmetic
 from .register_tile import (
@@ -39,7 +39,7 @@ from .register_tile import (
 from .winograd_forms import FLOATS, INTEGERS, Form
 
 TILES = 64  # of 16 outputs, in a work unit
-CHUNK = 32  # filters whose products stand before they are transformed back
+CHUNK = 32  # filters whose products are stored before they are transformed back
 
 
 class Buffers(NamedTuple):
@@ -75,7 +75,7 @@ def form_of(arithmetic: Arithmetic) -> Form:
 
 
 def tiles(rows: AnyDim, quads: AnyDim) -> AnyDim:
-    """Columns of the products: tiles of these rows, in whole panels of eight."""
+    """Columns of the products: the tiles of these rows, in whole panels of eight."""
     return sh.ceildiv(rows * quads, 2) * 8
 
 
@@ -83,7 +83,7 @@ def blocks(
     form: Form, m: int, c: int, th: AnyDim, quads: AnyDim, threads: int, chosen: int | None = None
 ) -> tuple[AnyDim, int]:
     """(tr, mg): about 64 tiles, and V of a unit (points * c * tiles floats) at most 2 MiB. U is read once for each unit
-    (256x28x28: 15.6 ms with 1 MiB, 10.7 with 2 or 4). `chosen`: tiles by a measurement, and V in proportion."""
+    (256x28x28: 15.6 ms with 1 MiB, 10.7 with 2 or 4). `chosen`: tiles chosen by tuning, with V in proportion."""
     count = chosen or TILES
     most = max(1, min(16 * count // form.step**2, (count << 15) // (form.points * 4 * c)))
     tr = sh.clamp(sh.floordiv(most, quads * 4), 1, th)
@@ -105,7 +105,7 @@ def scratch_bytes(form: Form, c: int, tr: AnyDim, quads: AnyDim) -> AnyDim:
 
 
 def _columns(f: Function, form: Form, w: dict[str, int], q: int, masks: list[int], offsets: list[int]) -> None:
-    """Which input columns of a quad exist, and where to load each four from (the row's start if none do)."""
+    """Masks of the input columns of a quad, and offsets to load each four from (the row's start without any)."""
     with f.scratch("i32", 1) as (x,), f.scratch("v128", 1) as (lanes,):
         for n, (mask, offset) in enumerate(zip(masks, offsets, strict=True)):
             f.emit(q).i32(4 * form.step).emit("i32.mul").i32(4 * n).emit("i32.add", w["pw"], "i32.sub").tee(x)
@@ -115,7 +115,7 @@ def _columns(f: Function, form: Form, w: dict[str, int], q: int, masks: list[int
 
 
 def _row(f: Function, form: Form, base: int, masks: list[int], offsets: list[int], temp: int, at: int) -> None:
-    """The columns of four tiles from one input row, transformed, to temp."""
+    """Load the columns of four tiles from one input row, transform them and store them to temp."""
     with f.scratch("v128", form.loads + 1) as v, f.scratch("v128", form.side) as to:
         for x, mask, offset in zip(v, masks, offsets, strict=False):
             f.emit(base, offset, "i32.add").mem("v128.load").emit(mask, "v128.and").set(x)
@@ -124,48 +124,43 @@ def _row(f: Function, form: Form, base: int, masks: list[int], offsets: list[int
             f.emit(temp, x).mem("v128.store", 16 * (at + j))
 
 
+@once
 def _input(module: Module, form: Form, extra: int) -> Function:
-    """(args, x, ty, rows, v, temp, step): V of these rows of tiles; `step` bytes from one point to the next."""
-
-    def make() -> Function:
-        f = module.function("winograd_input", ["i32"] * 7, export=False)
-        _, x, ty, rows, v, temp, step = f.params
-        w = ARGUMENTS.load(f, extra, ())
-        r, q, number, c, source, to, pointer, base, plane = f.locals("i32", 9)
-        lines = f.locals("i32", form.side)
-        offsets, masks = f.locals("i32", form.loads), f.locals("v128", form.loads)
-        f.emit(w["ih"], w["iw"], "i32.mul").i32(2).emit("i32.shl").set(plane)
-        with f.until(r, rows):
-            for n, line in enumerate(lines):
-                f.emit(ty, r, "i32.add").i32(form.step).emit("i32.mul").i32(n).emit("i32.add", w["ph"], "i32.sub").tee(
-                    line
-                )
-                f.emit(w["iw"], "i32.mul").i32(2).emit("i32.shl").i32(-1).emit(line, w["ih"], "i32.lt_u", "select")
-                f.set(line)
-            f.i32(0).set(q)
-            with f.until(q, w["quads"]):
-                _columns(f, form, w, q, masks, offsets)
-                f.emit(number).i32(1).emit("i32.shr_u", w["c"], "i32.mul").i32(5).emit("i32.shl", v, "i32.add")
-                f.emit(number).i32(1).emit("i32.and").i32(4).emit("i32.shl", "i32.add").set(to)
-                f.add(number, 1).emit(x).set(source).i32(0).set(c)
-                with f.until(c, w["c"]):
-                    for n, line in enumerate(lines):
-                        f.emit(line).i32(0).emit("i32.ge_s")
-                        with f.if_():
-                            f.emit(source, line, "i32.add").set(base)
-                            _row(f, form, base, masks, offsets, temp, form.side * n)
-                            f.otherwise()
-                            for j in range(form.side):
-                                f.emit(temp).f32x4(0).mem("v128.store", 16 * (form.side * n + j))
-                    _down(f, form, temp, to, pointer, step)
-                    f.emit(source, plane, "i32.add").set(source).add(to, 32)
-        return f
-
-    return module.once(("winograd_input", form.step, extra), make)
+    """(args, x, ty, rows, v, temp, step): write V of these rows of tiles; `step` bytes between points."""
+    f = module.function("winograd_input", ["i32"] * 7, export=False)
+    _, x, ty, rows, v, temp, step = f.params
+    w = ARGUMENTS.load(f, extra, ())
+    r, q, number, c, source, to, pointer, base, plane = f.locals("i32", 9)
+    lines = f.locals("i32", form.side)
+    offsets, masks = f.locals("i32", form.loads), f.locals("v128", form.loads)
+    f.emit(w["ih"], w["iw"], "i32.mul").i32(2).emit("i32.shl").set(plane)
+    with f.until(r, rows):
+        for n, line in enumerate(lines):
+            f.emit(ty, r, "i32.add").i32(form.step).emit("i32.mul").i32(n).emit("i32.add", w["ph"], "i32.sub").tee(line)
+            f.emit(w["iw"], "i32.mul").i32(2).emit("i32.shl").i32(-1).emit(line, w["ih"], "i32.lt_u", "select")
+            f.set(line)
+        f.i32(0).set(q)
+        with f.until(q, w["quads"]):
+            _columns(f, form, w, q, masks, offsets)
+            f.emit(number).i32(1).emit("i32.shr_u", w["c"], "i32.mul").i32(5).emit("i32.shl", v, "i32.add")
+            f.emit(number).i32(1).emit("i32.and").i32(4).emit("i32.shl", "i32.add").set(to)
+            f.add(number, 1).emit(x).set(source).i32(0).set(c)
+            with f.until(c, w["c"]):
+                for n, line in enumerate(lines):
+                    f.emit(line).i32(0).emit("i32.ge_s")
+                    with f.if_():
+                        f.emit(source, line, "i32.add").set(base)
+                        _row(f, form, base, masks, offsets, temp, form.side * n)
+                        f.otherwise()
+                        for j in range(form.side):
+                            f.emit(temp).f32x4(0).mem("v128.store", 16 * (form.side * n + j))
+                _down(f, form, temp, to, pointer, step)
+                f.emit(source, plane, "i32.add").set(source).add(to, 32)
+    return f
 
 
 def _down(f: Function, form: Form, temp: int, to: int, pointer: int, step: int) -> None:
-    """The columns of temp transformed; point (i, j) goes to `to` + (side * i + j) * step."""
+    """Transform the columns of temp; point (i, j) goes to `to` + (side * i + j) * step."""
     side = form.side
     with f.scratch("v128", side) as d, f.scratch("v128", side) as t:
         for j in range(side):
@@ -182,36 +177,33 @@ def _down(f: Function, form: Form, temp: int, to: int, pointer: int, step: int) 
 # ── output ────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
+@once
 def _output(module: Module, form: Form, epilogue: Epilogue, extra: int) -> Function:
-    """(args, products, step, ld, y, bias, row, rows, ty, trows, temp): outputs of `rows` filters from `row`. products:
-    [points] `step` bytes apart of [rows] `ld` bytes apart; y: the plane of the first filter."""
-
-    def make() -> Function:
-        store_part(module)
-        f = module.function("winograd_output", ["i32"] * 11, export=False)
-        names = ("args", "products", "step", "ld", "y", "bias", "row", "rows", "ty", "trows", "temp")
-        p = dict(zip(names, f.params, strict=True))
-        w = ARGUMENTS.load(f, extra, ())
-        n, r, q, source, plane = f.locals("i32", 5)
-        f.emit(w["oh"], w["ow"], "i32.mul").i32(2).emit("i32.shl").set(plane)
-        with f.until(n, p["rows"]):
-            f.emit(p["products"]).set(source).i32(0).set(r)
-            with f.until(r, p["trows"]):
-                f.i32(0).set(q)
-                with f.until(q, w["quads"]):
-                    _quad(f, form, p, w, epilogue, source, r, q)
-                    f.add(source, 16)
-            f.emit(p["products"], p["ld"], "i32.add").set(p["products"])
-            f.emit(p["y"], plane, "i32.add").set(p["y"]).add(p["row"], 1)
-        return f
-
-    return module.once(("winograd_output", form.step, epilogue.key(), extra), make)
+    """(args, products, step, ld, y, bias, row, rows, ty, trows, temp): write outputs of `rows` filters from `row` on.
+    products: [points] `step` bytes apart of [rows] `ld` bytes apart; y: the plane of the first filter"""
+    store_part(module)
+    f = module.function("winograd_output", ["i32"] * 11, export=False)
+    names = ("args", "products", "step", "ld", "y", "bias", "row", "rows", "ty", "trows", "temp")
+    p = dict(zip(names, f.params, strict=True))
+    w = ARGUMENTS.load(f, extra, ())
+    n, r, q, source, plane = f.locals("i32", 5)
+    f.emit(w["oh"], w["ow"], "i32.mul").i32(2).emit("i32.shl").set(plane)
+    with f.until(n, p["rows"]):
+        f.emit(p["products"]).set(source).i32(0).set(r)
+        with f.until(r, p["trows"]):
+            f.i32(0).set(q)
+            with f.until(q, w["quads"]):
+                _quad(f, form, p, w, epilogue, source, r, q)
+                f.add(source, 16)
+        f.emit(p["products"], p["ld"], "i32.add").set(p["products"])
+        f.emit(p["y"], plane, "i32.add").set(p["y"]).add(p["row"], 1)
+    return f
 
 
 def _quad(
     f: Function, form: Form, p: dict[str, int], w: dict[str, int], epilogue: Epilogue, source: int, r: int, q: int
 ) -> None:
-    """The outputs of four tiles side by side, of one filter."""
+    """The outputs of a quad and a filter."""
     side, step = form.side, form.step
     with f.scratch("v128", side) as m, f.scratch("v128", step) as to, f.scratch("i32", 4) as (pointer, oy, at, left):
         for j in range(side):
@@ -238,7 +230,7 @@ def _quad(
 
 
 def _store(f: Function, p: dict[str, int], epilogue: Epilogue, values: list[int], at: int, left: int) -> None:
-    """Four vectors of an output row, of which `left` elements exist."""
+    """Store the vectors of an output row, of which `left` elements exist."""
     store = store_part(f.module)
     for n, x in enumerate(values):
         f.emit(left).i32(4 * n).emit("i32.gt_s")
@@ -253,8 +245,9 @@ def _store(f: Function, p: dict[str, int], epilogue: Epilogue, values: list[int]
 # ── units ─────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
+@once
 def _unit(module: Module, arithmetic: Arithmetic, epilogue: Epilogue, extra: int) -> Function:
-    """(args, unit, scratch, reuse): reuse: scratch already holds the unit's V."""
+    """(args, unit, scratch, reuse): one unit; reuse: scratch has its V already."""
     panels, form = panels_block(module, arithmetic, Epilogue()), form_of(arithmetic)
     forward, backward = _input(module, form, extra), _output(module, form, epilogue.tile(), extra)
     f = module.function("winograd_unit", ["i32"] * 4, export=False)
@@ -303,7 +296,7 @@ def _unit(module: Module, arithmetic: Arithmetic, epilogue: Epilogue, extra: int
 def _finish(
     f: Function, form: Form, epilogue: Epilogue, p: dict[str, int], w: dict[str, int], ty: int, rows: int
 ) -> None:
-    """The block's epilogue: whole rows of y."""
+    """Call the block's epilogue, for whole rows of y."""
     if epilogue.block:
         f.emit(ty, rows, "i32.add").i32(form.step).emit("i32.mul").set(p["cols"])
         minimum(f, p["cols"], p["cols"], w["oh"])
@@ -315,10 +308,9 @@ def _finish(
 def winograd(
     module: Module, name: str, *, arithmetic: Arithmetic, epilogue: Epilogue | None = None, extra: int = 0
 ) -> Function:
-    """Emit the kernel (args, begin, end, tid); see the module's docstring for its argument block."""
+    """Emit the kernel (args, begin, end, tid)."""
     epilogue = Epilogue() if epilogue is None else epilogue
-    key = ("winograd_unit", arithmetic, epilogue.block_key(), extra)
-    unit = module.once(key, lambda: _unit(module, arithmetic, epilogue, extra))
+    unit = _unit(module, arithmetic, epilogue, extra)
     f = module.function(name, KERNEL)
     w = ARGUMENTS.load(f, extra, ("scratch",))
     f.emit(w["bytes"], f.params[-1], "i32.mul", w["scratch"], "i32.add").set(w["scratch"])

@@ -1,4 +1,4 @@
-"""Winograd's forms: how patches of the input, kernels and sums of products are transformed, four tiles at a time.
+"""Winograd's forms: transforms of input patches, kernels and sums of products, four tiles at a time.
 
 Of a form F(step x step, 3x3), V = Bt d B for a patch d of side x side inputs, U = G g Gt for a kernel g, and the
 outputs are At (sum over channels of U V) A.
@@ -29,7 +29,7 @@ class Form:
 
     @property
     def loads(self) -> int:
-        """Vectors of a row that four tiles side by side read."""
+        """Vectors of a row that four adjacent tiles read."""
         return (4 * self.step + 5) // 4
 
     def kernel_transform(self) -> list[float]:
@@ -38,7 +38,7 @@ class Form:
         return [self.g[i][r] * self.g[j][s] for i in n for j in n for r in range(3) for s in range(3)]
 
     def columns(self, f: Function, v: Sequence[int]) -> list[int]:
-        """Of `loads` vectors of a row, the columns of the patches: `side` vectors with a lane for each tile."""
+        """The columns of the patches, `side` vectors with a lane for each tile, from `loads` vectors of a row."""
         raise NotImplementedError
 
     def forward(self, f: Function, d: Sequence[int], to: Sequence[int]) -> None:
@@ -50,7 +50,7 @@ class Form:
         raise NotImplementedError
 
     def outputs(self, f: Function, to: Sequence[int]) -> None:
-        """`step` vectors with a lane for each tile, after both passes, as columns of a row, in place."""
+        """Convert `step` vectors with a lane for each tile to columns of a row, in place, after both passes."""
         raise NotImplementedError
 
 
@@ -74,7 +74,7 @@ class Floats(Form):
     ]
 
     def columns(self, f: Function, v: Sequence[int]) -> list[int]:
-        """The last two vectors become the columns behind the first four; `v` has one local more."""
+        """The last two vectors become the columns after the first four; `v` has one more local."""
         with f.scratch("v128", 2) as last:
             f.emit(v[1], v[2]).shuffle32(0, 4, 1, 5).set(last[0]).emit(v[3], v[4]).shuffle32(0, 4, 1, 5).set(last[1])
             f.emit(last[0], last[1]).shuffle32(0, 1, 4, 5).set(v[4])
@@ -111,16 +111,16 @@ class Floats(Form):
 class Integers(Form):
     """F(2x2, 3x3) of pairs of int16, exactly: 16 products for 4 outputs instead of 36.
 
-    G has no halves: the rows of the points 1 and -1 are twice what they are in the books. At makes up for it with twice
-    the other points, and gives four times the outputs. An element of V has at most 4, one of U 9 times the largest
-    code, and four times an output must fit int32; what passes in between may wrap.
+    G has no halves: the rows of the points 1 and -1 are twice those of the literature. At compensates with twice the
+    other points, and gives four times the outputs. An element of V is at most 4, one of U 9 times the largest code, and
+    four times an output must fit int32; intermediate values may wrap.
     """
 
     step, side = 2, 4
     g = [[1, 0, 0], [1, 1, 1], [1, -1, 1], [0, 0, 1]]
 
     def columns(self, f: Function, v: Sequence[int]) -> list[int]:
-        """`v` has one local more."""
+        """`v` has one more local."""
         a, b, c, odd = v
         f.emit(a, b).shuffle32(1, 3, 5, 7).set(odd).emit(a, b).shuffle32(0, 2, 4, 6).set(a)
         f.emit(a, c).shuffle32(1, 2, 3, 4).set(b).emit(odd, c).shuffle32(1, 2, 3, 5).set(c)
@@ -143,5 +143,3 @@ class Integers(Form):
 
 
 FLOATS, INTEGERS = Floats(), Integers()
-
-__all__ = ["FLOATS", "INTEGERS", "Form"]

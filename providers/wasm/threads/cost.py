@@ -1,4 +1,4 @@
-"""What a kernel costs, roughly: enough to tell calls that are worth a second thread from those that are not."""
+"""An estimate of the cost of kernels, to decide which calls are worth a second thread."""
 
 from __future__ import annotations
 
@@ -10,25 +10,24 @@ from pyruntime.ir.expr import Expr, walk
 from pyruntime.ir.kernel import Call, For, Kernel, Loops, Map, Reduce, Stmt, When, While
 from pyruntime.ir.shape import AnyDim
 
-# Operations in a nanosecond, measured on Zen 5: four lanes; scalars; a register tile's multiply-adds.
+# Operations per nanosecond, measured on Zen 5: in four lanes; scalar; multiply-adds of a register tile.
 LANES, SCALAR, TILE = 4, 1, 20
-SPLIT = 4000  # nanoseconds from which two threads gain more than the two waits around a call cost (0.3 us each)
-WAKE = 50_000  # nanoseconds from which it pays to wake a thread that sleeps
-UNKNOWN = 8  # iterations of a loop whose extent only the run knows
+SPLIT = 4000  # nanoseconds from which a second thread gains more than two waits cost (0.3 us each)
+WAKE = 50_000  # nanoseconds from which waking a sleeping thread pays
+UNKNOWN = 8  # assumed iterations of a loop whose extent is not known
 _FREE = frozenset(("const", "index", "dim", "arg", "var"))
 _LONG = frozenset("exp log sin cos tan tanh erf pow sinh cosh asin acos atan asinh acosh atanh".split())
 
 
 def pays(kernel: Kernel, work: AnyDim) -> AnyDim:
-    """Whether a call of the kernel, of this many work units, is worth sharing: 0 no, 1 with threads that are awake, 3
-    with all."""
+    """Whether to share a call of the kernel with `work` units: 0 no, 1 with threads that are awake, 3 with all."""
     operations, speed = amount(kernel)
     shared = sh.compare("le", 2, work) * sh.compare("le", SPLIT * speed, operations)
     return shared * (1 + 2 * sh.compare("le", WAKE * speed, operations))
 
 
 def amount(kernel: Kernel) -> tuple[AnyDim, int]:
-    """Operations, and how many of them a nanosecond does."""
+    """Operations, and their number per nanosecond."""
     meaning = kernel.meaning if isinstance(kernel, Call) else kernel
     if isinstance(meaning, Map):
         return sh.size(kernel.outputs[0].shape) * weight(meaning.expr), LANES
@@ -44,7 +43,7 @@ def weight(*roots: Expr) -> int:
 
 
 def statements(body: Sequence[Stmt]) -> AnyDim:
-    """Operations of statements, both branches of conditions counted."""
+    """Operations of statements; conditions count both branches."""
     total: AnyDim = 0
     for s in body:
         if isinstance(s, For):
@@ -57,6 +56,3 @@ def statements(body: Sequence[Stmt]) -> AnyDim:
         else:
             total = total + weight(*expressions(s))
     return total
-
-
-__all__ = ["pays"]

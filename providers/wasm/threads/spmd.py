@@ -1,21 +1,21 @@
 """SPMD: thread 0 leads, others help: each runs the same `run_<block>_<step>(table, tid, threads, epoch)`.
 
-A call has one more parameter than its kernel, the last: whether it pays to share it (cost.py), which the shapes decide.
-The calls of a segment are cut into groups within which no call reads, writes or reuses the memory of another
-(`regroup`). The leader does calls that are not shared alone. The others it opens, a group at a time: they are cut into
-chunks, which the leader claims from the front and helpers from the back, and a group is over when every chunk that was
-claimed is done.
+A call has one more parameter than its kernel, the last: whether to share it (cost.py), which depends on the shapes. The
+calls of a segment are divided into groups within which no call reads, writes or reuses the memory of another
+(`regroup`). The leader runs calls that are not shared alone. It opens the others, a group at a time, divided into
+chunks: the leader claims chunks from the front, helpers from the back, and a group ends when all claimed chunks are
+done.
 
-So nobody waits for a thread that is not there: a helper that comes late, or whose core has other work, finds the chunks
-gone and goes on to a later group. Groups are numbered (epochs), run after run, in one word with the counts of claims
-from the front and from the back; a helper left over from an earlier run claims nothing, since its epochs are past.
+So no thread waits for an absent one: a helper that arrives late, or whose core has other work, finds no chunks and goes
+on to a later group. Groups are numbered (epochs) across runs, in one word with the counts of claims from the front and
+from the back; a helper of an earlier run claims nothing because its epochs are past.
 
-These words lie in the reserved bytes at address 0, which last as long as the memory. A waiting thread spins, then
-sleeps; the leader does not if the host has set AWAKE: a page's main thread must not. When a thread traps in a chunk,
-its host calls `poison(tid)`: the leader traps at the end of the group, and the word POISON tells which was first.
+These words are in the reserved bytes of linear memory (codegen/linear_memory.py). A waiting thread spins, then sleeps;
+the leader does not sleep if the host has set AWAKE: a page's main thread must not. If a thread traps in a chunk, its
+host calls `poison(tid)`: the leader traps at the end of the group, and the word POISON names the first such thread.
 
-A host that may have to stop a run makes the word STOP positive: chunks are then done in portions. Negative, it tells
-all threads to do no more than the portion they are at; the leader traps, as after a poison
+A host that may have to stop a run makes the word STOP positive: chunks then run in portions. A negative STOP makes all
+threads end after their current portion; the leader traps, as after a poison
 (docs/design/sessions.md#stopping-in-browsers).
 """
 
@@ -29,15 +29,15 @@ from pyruntime.ir.kernel import Call, Kernel, Leaf, Loops, Map, Reduce, Tensor, 
 
 from ..printer.assembler import Function, Module
 from .cost import pays
-from .work_claims import await_group, chunks, claim, join, open_group, piece, poison, solo, stop_if_poisoned, whole
+from .work_claims import await_group, chunks, claim, join, open_group, piece, poison, solo, trap_if_poisoned, whole
 
-CALLS = 64  # in a group, at most
+CALLS = 64  # of a group at most
 INIT = "run_0_"
 
 
 @dataclass(slots=True)
 class Part:
-    """A call with what it touches (roots by uid). first: it starts a group."""
+    """A call and the memory that it accesses, as uids of root tensors. first: it starts a group"""
 
     call: Invocation
     reads: set[int]
@@ -46,7 +46,7 @@ class Part:
 
 
 def parts(kernel: Kernel, calls: Sequence[Invocation]) -> list[Part]:
-    """The calls of one kernel; gives each its last parameter."""
+    """The calls of one kernel, to each of which the last parameter is appended."""
     out = []
     outputs = {root(t).uid for t in kernel.outputs}
     for c in calls:
@@ -59,13 +59,15 @@ def parts(kernel: Kernel, calls: Sequence[Invocation]) -> list[Part]:
     return out
 
 
-def regroup(segment: Sequence[Part], kept: set[int]) -> None:
-    """Cut a segment into groups of calls that may run in any order. `kept`: buffers as long-lived as the session."""
+def regroup(segment: Sequence[Part], lasting: set[int]) -> None:
+    """Divide a segment into groups of calls that may run in any order. lasting: buffers that live as long as the
+    session"""
     last = {uid: n for n, part in enumerate(segment) for uid in part.reads | part.writes}
     start = 0
     for n, part in enumerate(segment):
         group = segment[start:n]
-        part.first = any(_conflict(part, other) for other in group) or _ends(group, last, n, kept) or _passed(part)
+        conflict = any(_conflict(part, other) for other in group)
+        part.first = conflict or _ends(group, last, n, lasting) or _overwrites_input(part)
         if part.first or len(group) == CALLS:
             part.first, start = True, n
 
@@ -74,9 +76,9 @@ def _conflict(a: Part, b: Part) -> bool:
     return bool(a.writes & (b.reads | b.writes) or b.writes & a.reads)
 
 
-def _ends(group: Sequence[Part], last: Mapping[int, int], n: int, kept: set[int]) -> bool:
-    """Whether a buffer may have been freed by these calls: call n could be given its memory."""
-    return any(last[uid] < n and uid not in kept for part in group for uid in part.reads | part.writes)
+def _ends(group: Sequence[Part], last: Mapping[int, int], n: int, lasting: set[int]) -> bool:
+    """Whether a buffer may be freed after these calls, so that call n may reuse its memory."""
+    return any(last[uid] < n and uid not in lasting for part in group for uid in part.reads | part.writes)
 
 
 def _constant(t: Tensor) -> int:
@@ -85,8 +87,8 @@ def _constant(t: Tensor) -> int:
     return base.uid if isinstance(base.kernel, Leaf) and base.kernel.kind in ("weight", "constant") else -1
 
 
-def _passed(part: Part) -> bool:
-    """Whether it may overwrite memory that was passed to it from elsewhere, perhaps under two names."""
+def _overwrites_input(part: Part) -> bool:
+    """Whether it may overwrite memory that comes from outside of the segment, perhaps under two names."""
     return any(not isinstance(root(t).kernel, (Map, Reduce, Loops, Call)) for _, t in part.call.inplace)
 
 
@@ -94,14 +96,14 @@ def _passed(part: Part) -> bool:
 
 
 def run(module: Module, name: str, segment: Sequence[Part], made: set[int]) -> None:
-    """run(table, tid, threads, epoch) for calls whose kernels are in the module. `made` collects what the init block
-    makes."""
+    """Write run(table, tid, threads, epoch) for calls whose kernels are in the module. made: collects the buffers that
+    the init block writes"""
     if name.startswith(INIT):
         regroup(segment, set())
         made.update(*[part.writes for part in segment])
     else:
         regroup(segment, made | {uid for part in segment for uid in map(_constant, part.call.tensors)})
-    module.once("poison", lambda: poison(module))
+    poison(module)
     code = _Run(module, name)
     for group in _groups(segment):
         code.group(group)
@@ -118,8 +120,8 @@ def _groups(segment: Sequence[Part]) -> list[list[Part]]:
 
 
 class _Run:
-    """Code that makes calls refers to `kernel` functions by index, so that little of it need be printed for each call:
-    with all of it in line MiniLM took 640 ms to print in Pyodide, and 90 for one thread."""
+    """Calls pass indices of kernel functions to shared helpers, so that little code is written for each call: inlined,
+    MiniLM took 640 ms to write in Pyodide, for one thread 90."""
 
     def __init__(self, module: Module, name: str) -> None:
         self.module = module
@@ -145,18 +147,19 @@ class _Run:
         self.number += bool(shared)
 
     def end(self) -> None:
-        """The leader sends home who has not seen the end."""
+        """The leader opens the epoch after the last, so that waiting helpers return."""
         f = self.f
         f.emit(self.threads).i32(1).emit("i32.gt_u", self.tid, "i32.eqz", "i32.and")
         with f.if_():
             self._epoch().i32(1).call(open_group(self.module))
 
     def _epoch(self) -> Function:
-        """The number of the group."""
+        """Push the number of the group."""
         return self.f.emit(self.epoch).i32(self.number).emit("i32.add")
 
     def _call(self, part: Part, at: int, *more: int) -> Function:
-        """Arguments of `solo`, `whole`, `piece`: the call's block, where in it its work units are, its kernel."""
+        """Push arguments of `solo`, `whole` or `piece`: addresses of the call's block and of its work units, its
+        kernel."""
         words = len(part.call.tensors) + len(part.call.params)
         f = self.f.emit(self.table).i32(at).emit("i32.add", self.table).i32(at + 4 * words).emit("i32.add")
         return f.i32(self.kernels[part.call.function].index).emit(*more)
@@ -169,7 +172,7 @@ class _Run:
                 self._call(*place, self.threads).call(whole(self.module))
 
     def _several(self, places: Sequence[tuple[Part, int]], shared: Sequence[tuple[Part, int]]) -> None:
-        """The leader opens the group, does the calls that are not shared, and then chunks like everybody else."""
+        """The leader opens the group, runs the calls that are not shared, and then claims chunks like all threads."""
         f, module = self.f, self.module
         with f.scratch("i32", len(shared)) as counts:
             f.i32(0).tee(self.total).set(self.wake)
@@ -205,7 +208,4 @@ class _Run:
         f.emit(self.tid, "i32.eqz")
         with f.if_():
             f.call(join(module))
-            stop_if_poisoned(f)
-
-
-__all__ = ["Part", "parts", "run"]
+            trap_if_poisoned(f)

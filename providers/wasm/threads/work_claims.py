@@ -1,237 +1,206 @@
-"""What threads share in a run, and the functions that a module has for it: see spmd.py.
-
-Each is made when a module first asks for it.
-"""
+"""Functions of a module by which threads share the work of a run: see spmd.py. Their words:
+codegen/linear_memory.py."""
 
 from __future__ import annotations
 
 from pyruntime.codegen.linear_memory import AWAKE, DONE, EPOCH, POISON, SLEEPERS, STOP, TICKET, WAITING
 
-from ..printer.assembler import Function, Module
+from ..printer.assembler import Function, Module, once
 
 GROUPS = 1 << 16  # fewer in a run
-# Looks before sleeping, about 0.2 ms. With 0.05 threads sleep at uneven groups: MiniLM on two took 12.9 ms instead of
-# 8.1 (one thread: 15.0). With 1 a helper on the leader's core takes too much of it: BERT-tiny took 2.1 ms, not 1.8.
+# Polls before sleeping, about 0.2 ms. With 0.05 ms threads sleep at uneven groups: MiniLM on two took 12.9 ms instead
+# of 8.1 (one thread: 15.0). With 1 ms a helper on the leader's core takes too much of it: BERT-tiny took 2.1 ms, not
+# 1.8.
 SPIN = 200_000
 KERNEL = ("i32",) * 4  # (args, begin, end, tid)
-CHUNKS = 8  # of a call, for each thread
-PORTIONS = 16  # of a chunk, between which a run that may be stopped looks at STOP
+CHUNKS = 8  # of a call for each thread
+PORTIONS = 16  # of a chunk; a run that may be stopped polls STOP between them
 
 
+@once
 def solo(module: Module) -> Function:
     """(args, work, kernel, tid, threads, epoch): a group of one call."""
-
-    def make() -> Function:
-        f = module.function("solo", ["i32"] * 6, export=False)
-        args, work, kernel, tid, threads, epoch = f.params
-        total, chunk = f.locals("i32", 2)
-        f.emit(work, threads).call(chunks(module)).tee(total)
+    f = module.function("solo", ["i32"] * 6, export=False)
+    args, work, kernel, tid, threads, epoch = f.params
+    total, chunk = f.locals("i32", 2)
+    f.emit(work, threads).call(chunks(module)).tee(total)
+    with f.if_():
+        f.emit(tid)
         with f.if_():
-            f.emit(tid)
-            with f.if_():
-                f.emit(epoch).call(await_group(module))
-                f.otherwise().emit(epoch, work).i32(4).emit("i32.sub").mem("i32.load").i32(1).emit("i32.shr_u")
-                f.call(open_group(module))
-            with f.block() as out, f.loop() as again:
-                f.emit(tid, epoch, total).call(claim(module)).tee(chunk).i32(0).emit("i32.lt_s").br_if(out)
-                f.emit(args, work, kernel, tid, threads, chunk).call(piece(module)).br(again)
-            f.emit(tid, "i32.eqz")
-            with f.if_():
-                f.call(join(module))
-                stop_if_poisoned(f)
-            f.otherwise().emit(tid, "i32.eqz")
-            with f.if_():
-                f.emit(args, work, kernel, threads).call(whole(module))
-        return f
-
-    return module.once("solo", make)
+            f.emit(epoch).call(await_group(module))
+            f.otherwise().emit(epoch, work).i32(4).emit("i32.sub").mem("i32.load").i32(1).emit("i32.shr_u")
+            f.call(open_group(module))
+        with f.block() as out, f.loop() as again:
+            f.emit(tid, epoch, total).call(claim(module)).tee(chunk).i32(0).emit("i32.lt_s").br_if(out)
+            f.emit(args, work, kernel, tid, threads, chunk).call(piece(module)).br(again)
+        f.emit(tid, "i32.eqz")
+        with f.if_():
+            f.call(join(module))
+            trap_if_poisoned(f)
+        f.otherwise().emit(tid, "i32.eqz")
+        with f.if_():
+            f.emit(args, work, kernel, threads).call(whole(module))
+    return f
 
 
+@once
 def whole(module: Module) -> Function:
-    """(args, work, kernel, threads): all of a call, by the leader, unless it is shared."""
-
-    def make() -> Function:
-        f = module.function("whole", ["i32"] * 4, export=False)
-        args, work, kernel, threads = f.params
-        f.emit(work, threads).call(chunks(module)).emit("i32.eqz")
-        with f.if_():
-            stop_if_told(f)
-            f.emit(args).i32(0).emit(work).mem("i32.load").i32(0).emit(kernel).call(portions(module))
-        return f
-
-    return module.once("whole", make)
+    """(args, work, kernel, threads): all of a call, by the leader, unless the call is shared."""
+    f = module.function("whole", ["i32"] * 4, export=False)
+    args, work, kernel, threads = f.params
+    f.emit(work, threads).call(chunks(module)).emit("i32.eqz")
+    with f.if_():
+        trap_if_stopped(f)
+        f.emit(args).i32(0).emit(work).mem("i32.load").i32(0).emit(kernel).call(portions(module))
+    return f
 
 
+@once
 def portions(module: Module) -> Function:
-    """(args, begin, end, tid, kernel): work units of a call, in portions where the run may be stopped."""
-
-    def make() -> Function:
-        f = module.function("portions", ["i32"] * 5, export=False)
-        args, begin, end, tid, kernel = f.params
-        units, until = f.locals("i32", 2)
-        f.emit(end, begin, "i32.sub").tee(units).i32(PORTIONS).emit("i32.div_u").i32(1).emit("i32.add", units)
-        f.i32(STOP).mem("i32.atomic.load").emit("select").set(units)
-        with f.loop() as again:
-            f.emit(begin, units, "i32.add").tee(until).emit(end, until, end, "i32.lt_u", "select").set(until)
-            f.emit(args, begin, until, tid, kernel).call_indirect(*KERNEL).emit(until).tee(begin)
-            f.emit(end, "i32.lt_u").i32(STOP).mem("i32.atomic.load").i32(0).emit("i32.ge_s", "i32.and").br_if(again)
-        return f
-
-    return module.once("portions", make)
+    """(args, begin, end, tid, kernel): work units of a call, in portions if the run may be stopped."""
+    f = module.function("portions", ["i32"] * 5, export=False)
+    args, begin, end, tid, kernel = f.params
+    units, until = f.locals("i32", 2)
+    f.emit(end, begin, "i32.sub").tee(units).i32(PORTIONS).emit("i32.div_u").i32(1).emit("i32.add", units)
+    f.i32(STOP).mem("i32.atomic.load").emit("select").set(units)
+    with f.loop() as again:
+        f.emit(begin, units, "i32.add").tee(until).emit(end, until, end, "i32.lt_u", "select").set(until)
+        f.emit(args, begin, until, tid, kernel).call_indirect(*KERNEL).emit(until).tee(begin)
+        f.emit(end, "i32.lt_u").i32(STOP).mem("i32.atomic.load").i32(0).emit("i32.ge_s", "i32.and").br_if(again)
+    return f
 
 
+@once
 def chunks(module: Module) -> Function:
-    """(work, threads) -> in how many chunks a call is shared, ceil(work / units); 0 if it is not."""
-
-    def make() -> Function:
-        f = module.function("chunks", ["i32"] * 2, ["i32"], export=False)
-        work, threads = f.params
-        f.emit(threads).i32(1).emit("i32.gt_u", work).i32(4).emit("i32.sub").mem("i32.load").emit("i32.and", "i32.eqz")
-        with f.if_():
-            f.i32(0).emit("return")
-        f.emit(work).mem("i32.load").i32(1).emit("i32.sub")
-        return chunk_units(f, work, threads).emit("i32.div_u").i32(1).emit("i32.add")
-
-    return module.once("chunks", make)
+    """(work, threads) -> the number of chunks of a call, ceil(work / units); 0 if it is not shared."""
+    f = module.function("chunks", ["i32"] * 2, ["i32"], export=False)
+    work, threads = f.params
+    f.emit(threads).i32(1).emit("i32.gt_u", work).i32(4).emit("i32.sub").mem("i32.load").emit("i32.and", "i32.eqz")
+    with f.if_():
+        f.i32(0).emit("return")
+    f.emit(work).mem("i32.load").i32(1).emit("i32.sub")
+    return chunk_units(f, work, threads).emit("i32.div_u").i32(1).emit("i32.add")
 
 
 def chunk_units(f: Function, work: int, threads: int) -> Function:
-    """Work units of a chunk."""
+    """Push the work units of a chunk."""
     f.emit(work).mem("i32.load").emit(threads).i32(CHUNKS).emit("i32.mul", "i32.div_u")
     return f.i32(1).emit("i32.add")
 
 
+@once
 def piece(module: Module) -> Function:
     """(args, work, kernel, tid, threads, chunk): a chunk of a call."""
-
-    def make() -> Function:
-        f = module.function("piece", ["i32"] * 6, export=False)
-        args, work, kernel, tid, threads, begin = f.params
-        units, end = f.locals("i32", 2)
-        chunk_units(f, work, threads).tee(units).emit(begin, "i32.mul").tee(begin).emit(units, "i32.add").set(end)
-        f.emit(args, begin, end, work).mem("i32.load").emit(end, work).mem("i32.load").emit("i32.lt_u", "select")
-        f.emit(tid, kernel).call(portions(module)).emit(tid)
-        with f.if_():
-            f.call(finished(module))
-        return f
-
-    return module.once("piece", make)
+    f = module.function("piece", ["i32"] * 6, export=False)
+    args, work, kernel, tid, threads, begin = f.params
+    units, end = f.locals("i32", 2)
+    chunk_units(f, work, threads).tee(units).emit(begin, "i32.mul").tee(begin).emit(units, "i32.add").set(end)
+    f.emit(args, begin, end, work).mem("i32.load").emit(end, work).mem("i32.load").emit("i32.lt_u", "select")
+    f.emit(tid, kernel).call(portions(module)).emit(tid)
+    with f.if_():
+        f.call(finished(module))
+    return f
 
 
+@once
 def open_group(module: Module) -> Function:
-    """(epoch, wake): the leader's; chunks of this group may be claimed from now on, and none of those before."""
-
-    def make() -> Function:
-        f = module.function("open", ["i32"] * 2, export=False)
-        f.i32(DONE).i32(0).mem("i32.atomic.store")
-        f.i32(TICKET).emit(0, "i64.extend_i32_u").i64(32).emit("i64.shl").mem("i64.atomic.store")
-        f.emit(1).i32(SLEEPERS).mem("i32.atomic.load").i32(0).emit("i32.ne", "i32.and")
-        with f.if_():
-            f.i32(EPOCH).i32(-1).mem("memory.atomic.notify").emit("drop")
-        return f
-
-    return module.once("open", make)
+    """(epoch, wake): the leader opens a group: its chunks may be claimed, those of earlier groups no more."""
+    f = module.function("open", ["i32"] * 2, export=False)
+    f.i32(DONE).i32(0).mem("i32.atomic.store")
+    f.i32(TICKET).emit(0, "i64.extend_i32_u").i64(32).emit("i64.shl").mem("i64.atomic.store")
+    f.emit(1).i32(SLEEPERS).mem("i32.atomic.load").i32(0).emit("i32.ne", "i32.and")
+    with f.if_():
+        f.i32(EPOCH).i32(-1).mem("memory.atomic.notify").emit("drop")
+    return f
 
 
+@once
 def await_group(module: Module) -> Function:
-    """(epoch): a helper's; returns when that group is open or past."""
-
-    def make() -> Function:
-        f = module.function("await", ["i32"], export=False)
-        (epoch,) = f.params
-        looks, seen = f.locals("i32", 2)
-        with f.block() as out:
-            with f.loop() as again:
-                f.i32(EPOCH).mem("i32.atomic.load").tee(seen).emit(epoch, "i32.sub").i32(0).emit("i32.ge_s").br_if(out)
-                f.emit(looks).i32(1).emit("i32.add").tee(looks).i32(SPIN).emit("i32.lt_u").br_if(again)
-                f.i32(SLEEPERS).i32(1).mem("i32.atomic.rmw.add").emit("drop")
-                f.i32(EPOCH).emit(seen).i64(-1).mem("memory.atomic.wait32").emit("drop")
-                f.i32(SLEEPERS).i32(1).mem("i32.atomic.rmw.sub").emit("drop").br(again)
-        return f
-
-    return module.once("await", make)
+    """(epoch): a helper waits until that group is open or past."""
+    f = module.function("await", ["i32"], export=False)
+    (epoch,) = f.params
+    looks, seen = f.locals("i32", 2)
+    with f.block() as out:
+        with f.loop() as again:
+            f.i32(EPOCH).mem("i32.atomic.load").tee(seen).emit(epoch, "i32.sub").i32(0).emit("i32.ge_s").br_if(out)
+            f.emit(looks).i32(1).emit("i32.add").tee(looks).i32(SPIN).emit("i32.lt_u").br_if(again)
+            f.i32(SLEEPERS).i32(1).mem("i32.atomic.rmw.add").emit("drop")
+            f.i32(EPOCH).emit(seen).i64(-1).mem("memory.atomic.wait32").emit("drop")
+            f.i32(SLEEPERS).i32(1).mem("i32.atomic.rmw.sub").emit("drop").br(again)
+    return f
 
 
+@once
 def claim(module: Module) -> Function:
-    """(tid, epoch, total) -> number of a chunk that nobody else gets, -1 if there is none left in that group or the run
-    is to stop. The leader takes the first, helpers take the last, so that a thread meets the same rows in call after
-    call."""
-
-    def make() -> Function:
-        f = module.function("claim", ["i32"] * 3, ["i32"], export=False)
-        tid, epoch, total = f.params
-        ticket, low, front, back = f.local("i64"), *f.locals("i32", 3)
-        f.i32(STOP).mem("i32.atomic.load").i32(0).emit("i32.lt_s")
+    """(tid, epoch, total) -> the number of a chunk, claimed for this thread; -1 if the group has none left or the run
+    is to stop. The leader takes the first, helpers the last, so that a thread has the same rows in call after call."""
+    f = module.function("claim", ["i32"] * 3, ["i32"], export=False)
+    tid, epoch, total = f.params
+    ticket, low, front, back = f.local("i64"), *f.locals("i32", 3)
+    f.i32(STOP).mem("i32.atomic.load").i32(0).emit("i32.lt_s")
+    with f.if_():
+        f.i32(-1).emit("return")
+    with f.loop() as again:
+        f.i32(TICKET).mem("i64.atomic.load").tee(ticket).i64(32).emit("i64.shr_u", "i32.wrap_i64", epoch, "i32.ne")
+        f.emit(ticket, "i32.wrap_i64").tee(low).i32(0xFFFF).emit("i32.and").tee(front)
+        f.emit(low).i32(16).emit("i32.shr_u").tee(back).emit("i32.add", total, "i32.ge_u", "i32.or")
         with f.if_():
             f.i32(-1).emit("return")
-        with f.loop() as again:
-            f.i32(TICKET).mem("i64.atomic.load").tee(ticket).i64(32).emit("i64.shr_u", "i32.wrap_i64", epoch, "i32.ne")
-            f.emit(ticket, "i32.wrap_i64").tee(low).i32(0xFFFF).emit("i32.and").tee(front)
-            f.emit(low).i32(16).emit("i32.shr_u").tee(back).emit("i32.add", total, "i32.ge_u", "i32.or")
-            with f.if_():
-                f.i32(-1).emit("return")
-            f.i32(TICKET).emit(ticket, ticket).i64(1 << 16).i64(1).emit(tid, "select", "i64.add")
-            f.mem("i64.atomic.rmw.cmpxchg").emit(ticket, "i64.ne").br_if(again)
-        return f.emit(total, back, "i32.sub").i32(1).emit("i32.sub", front, tid, "select")
-
-    return module.once("claim", make)
+        f.i32(TICKET).emit(ticket, ticket).i64(1 << 16).i64(1).emit(tid, "select", "i64.add")
+        f.mem("i64.atomic.rmw.cmpxchg").emit(ticket, "i64.ne").br_if(again)
+    return f.emit(total, back, "i32.sub").i32(1).emit("i32.sub", front, tid, "select")
 
 
+@once
 def finished(module: Module) -> Function:
-    """(): a helper's chunk is done."""
-
-    def make() -> Function:
-        f = module.function("finished", [], export=False)
-        f.i32(DONE).i32(1).mem("i32.atomic.rmw.add").emit("drop")
-        f.i32(WAITING).mem("i32.atomic.load")
-        with f.if_():
-            f.i32(DONE).i32(-1).mem("memory.atomic.notify").emit("drop")
-        return f
-
-    return module.once("finished", make)
+    """(): a helper counts a chunk as done."""
+    f = module.function("finished", [], export=False)
+    f.i32(DONE).i32(1).mem("i32.atomic.rmw.add").emit("drop")
+    f.i32(WAITING).mem("i32.atomic.load")
+    with f.if_():
+        f.i32(DONE).i32(-1).mem("memory.atomic.notify").emit("drop")
+    return f
 
 
+@once
 def join(module: Module) -> Function:
-    """(): the leader's; returns when the chunks that helpers have claimed are done. More may be, by the count: poison
-    counts one for a thread that failed, in a chunk or before."""
-
-    def make() -> Function:
-        f = module.function("join", [], export=False)
-        looks, claimed, seen = f.locals("i32", 3)
-        f.i32(TICKET).mem("i32.atomic.load").i32(16).emit("i32.shr_u").set(claimed)
-        with f.block() as out, f.loop() as again:
-            f.i32(DONE).mem("i32.atomic.load").tee(seen).emit(claimed, "i32.ge_u").br_if(out)
-            f.emit(looks).i32(1).emit("i32.add").tee(looks).i32(SPIN).emit("i32.lt_u")
-            f.i32(AWAKE).mem("i32.load").emit("i32.or").br_if(again)
-            f.i32(WAITING).i32(1).mem("i32.atomic.store")
-            f.i32(DONE).emit(seen).i64(-1).mem("memory.atomic.wait32").emit("drop")
-            f.i32(WAITING).i32(0).mem("i32.atomic.store").br(again)
-        return f
-
-    return module.once("join", make)
+    """(): the leader waits until the chunks that helpers have claimed are done. The count may be higher: `poison` adds
+    one for a thread that failed, in a chunk or before."""
+    f = module.function("join", [], export=False)
+    looks, claimed, seen = f.locals("i32", 3)
+    f.i32(TICKET).mem("i32.atomic.load").i32(16).emit("i32.shr_u").set(claimed)
+    with f.block() as out, f.loop() as again:
+        f.i32(DONE).mem("i32.atomic.load").tee(seen).emit(claimed, "i32.ge_u").br_if(out)
+        f.emit(looks).i32(1).emit("i32.add").tee(looks).i32(SPIN).emit("i32.lt_u")
+        f.i32(AWAKE).mem("i32.load").emit("i32.or").br_if(again)
+        f.i32(WAITING).i32(1).mem("i32.atomic.store")
+        f.i32(DONE).emit(seen).i64(-1).mem("memory.atomic.wait32").emit("drop")
+        f.i32(WAITING).i32(0).mem("i32.atomic.store").br(again)
+    return f
 
 
-def stop_if_poisoned(f: Function) -> None:
-    stop_if_told(f)
+def trap_if_poisoned(f: Function) -> None:
+    trap_if_stopped(f)
     f.i32(POISON).mem("i32.atomic.load")
     with f.if_():
         f.emit("unreachable")
 
 
-def stop_if_told(f: Function) -> None:
-    """The leader's: traps if whoever asked for the run wants it no more."""
+def trap_if_stopped(f: Function) -> None:
+    """The leader traps if the host has stopped the run."""
     f.i32(STOP).mem("i32.atomic.load").i32(0).emit("i32.lt_s")
     with f.if_():
         f.emit("unreachable")
 
 
+@once
 def poison(module: Module) -> Function:
-    """poison(tid): thread tid has failed. The leader waits for the chunks of others, then ends the run."""
+    """poison(tid): record that thread tid has failed. The leader waits for the chunks of others, then ends the run."""
     f = module.function("poison", ["i32"])
     (tid,) = f.params
     f.i32(POISON).i32(0).emit(tid).i32(1).emit("i32.add").mem("i32.atomic.rmw.cmpxchg").emit("drop", tid)
     with f.if_():
         f.call(finished(module)).emit("return")
-    f.i32(TICKET).i32(-1).mem("i32.atomic.rmw16.or_u").emit("drop")  # nothing is left to claim
+    f.i32(TICKET).i32(-1).mem("i32.atomic.rmw16.or_u").emit("drop")  # so that nothing is left to claim
     f.call(join(module))
     return f.i32(EPOCH).mem("i32.atomic.load").i32(GROUPS).emit("i32.add").i32(1).call(open_group(module))
