@@ -26,8 +26,8 @@ import { Stop, StopWords } from './stop.js';
  * @typedef {{ input: string, key: 'string' | 'int64', keys: (string | number)[] | null, length: number | null }} MapInfo
  */
 /** @typedef {{ asm: string, wasm: string, rest: string, image: string, stdlib: string, stdlibRest: string, engine: string }} Assets addresses of the engine's files */
-/** @typedef {{ assets: Assets, early: boolean, least: number, threads?: MessagePort }} OpenParams early: whether `early` will be called; least: severity of messages; threads: the page starts them */
-/** Of the interpreter; null if it cannot be had, or is not wanted yet. @typedef {{ module: WebAssembly.Module | null } | { image: ArrayBuffer | null }} Early */
+/** @typedef {{ assets: Assets, prefetches: boolean, least: number, threads?: MessagePort }} OpenParams prefetches: whether `prefetched` will be called; least: severity of messages; threads: port for a page that starts threads */
+/** A file of the interpreter that the page fetched; null if it did not. @typedef {{ module: WebAssembly.Module | null } | { image: ArrayBuffer | null }} Prefetched */
 /** @typedef {{ download: number, compile: number, init: number }} Timings milliseconds */
 /**
  * @typedef {object} CreateParams
@@ -93,9 +93,9 @@ import { Stop, StopWords } from './stop.js';
 /**
  * The calls: name to parameters and result.
  * @typedef {object} Calls
- * @property {{ params: Early, result: null }} early once with each
+ * @property {{ params: Prefetched, result: null }} prefetched one call for each
  * @property {{ params: OpenParams, result: null }} open the first; answered when Python could not be started, before all who wait for it, and never else
- * @property {{ params: { lock: string }, result: boolean }} hold a lock as long as the worker lives; whether it could
+ * @property {{ params: { lock: string }, result: boolean }} hold holds a lock for as long as the worker lives, if it can
  * @property {{ params: null, result: { python: string, milliseconds: number } }} boot starts Python
  * @property {{ params: CreateParams, result: CreateResult }} create
  * @property {{ params: CreateParams, result: Inspection }} inspect
@@ -108,7 +108,7 @@ import { Stop, StopWords } from './stop.js';
  * @property {{ params: { session: number }, result: Record<string, unknown> }} explain
  * @property {{ params: { session: number, feeds: Record<string, WireValue>, tolerance: number }, result: Record<string, unknown> }} verify
  * @property {{ params: { session: number, feeds: Record<string, WireValue>, seconds: number }, result: Tuned }} tune
- * @property {{ params: { session: number, gpu: Record<string, unknown> }, result: CreateResult }} settle another session, of the same model, for the page and its GPU
+ * @property {{ params: { session: number, gpu: Record<string, unknown> }, result: CreateResult }} moveToPage opens another session of the model, for the GPU of the page
  * @property {{ params: { session: number, how: How, given: unknown }, result: { programs: (CompiledProgram | null)[], compiled: Compiled } }} compile
  * @property {{ params: { session: number, places: [source: string, offset: number, size: number][] }, result: Uint8Array[] }} weights
  * @property {{ params: HostParams, result: { dims: number[], data: (string | number)[] }[] }} host

@@ -30,7 +30,10 @@ export class OrderTrial {
     return ORDERS[this.trial.best];
   }
 
-  /** A run read so many KiB of weights in this time. @param {number} read @param {number} milliseconds @param {boolean} [isShared] */
+  /**
+   * A run read so many KiB of weights in this time.
+   * @param {number} read @param {number} milliseconds @param {boolean} [isShared]
+   */
   took(read, milliseconds, isShared = false) {
     if (read < LEAST) return;
     const isOther = !this.trial.settled && (isShared !== this.isShared || Math.abs(read - this.read) > this.read / 8);

@@ -22,7 +22,10 @@ import { valuesOf } from './value_info.js';
 /** @typedef {Record<string, Fetch>} Fetches */
 
 export class Model {
-  /** @param {import('./compiler.js').Compiler} compiler @param {import('./compiler.js').WeightsOf} weights @param {import('../run/environment.js').Host} host */
+  /**
+   * @param {import('./compiler.js').Compiler} compiler @param {import('./compiler.js').WeightsOf} weights
+   * @param {import('../run/environment.js').Host} host
+   */
   constructor(compiler, weights, host) {
     this.compiler = compiler;
     this.weights = weights;
@@ -100,7 +103,10 @@ export class Model {
     });
   }
 
-  /** If memory is full, tries again without the executors and the spare room of other feeds. @param {Feeds} feeds @param {Fetches} fetches @returns {Promise<Feeds>} */
+  /**
+   * If memory is full, tries again without the executors and the spare room of other feeds.
+   * @param {Feeds} feeds @param {Fetches} fetches @returns {Promise<Feeds>}
+   */
   async attempt(feeds, fetches) {
     try {
       return await this.runOnce(feeds, fetches);
@@ -203,7 +209,11 @@ export class Model {
     return this.kernels;
   }
 
-  /** Compiles for these feeds. @param {Feeds} feeds @returns {Promise<{ feeds: Feeds, described: object }>} they on the CPU, and as the compiler gets them */
+  /**
+   * Compiles for these feeds.
+   * @param {Feeds} feeds
+   * @returns {Promise<{ feeds: Feeds, described: object }>} they on the CPU, and as the compiler gets them
+   */
   compileFor(feeds) {
     return this.state.during(async () => {
       this.stop = null;

@@ -35,7 +35,10 @@ export async function runWithRecovery(model, work, checkRetry) {
   }
 }
 
-/** Prepares another try, if that can help: on a new device, or with memory freed. @param {Model} model @param {unknown} error @returns {Promise<boolean>} */
+/**
+ * Prepares another try, if that can help: on a new device, or with memory freed.
+ * @param {Model} model @param {unknown} error @returns {Promise<boolean>}
+ */
 async function recover(model, error) {
   const gpu = /** @type {import('../gpu/device.js').Gpu} */ (model.host.gpu);
   if (!gpu.lost && !isGpuFull(error)) return false;

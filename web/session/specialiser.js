@@ -28,7 +28,10 @@ export class Specialiser {
     return program;
   }
 
-  /** Compiles for these feeds, again for as long as the compiler needs more values. @param {Feeds} feeds @param {Stop | null} stop @returns {Promise<ProgramData>} */
+  /**
+   * Compiles for these feeds, again for as long as the compiler needs more values.
+   * @param {Feeds} feeds @param {Stop | null} stop @returns {Promise<ProgramData>}
+   */
   async specialise(feeds, stop) {
     for (;;) {
       this.checkValues(feeds);

@@ -1,7 +1,9 @@
 // What a model declares about its inputs and outputs.
 
 /** @typedef {import('../common/protocol.js').ValueInfo} ValueInfo */
-/** @typedef {{ kind: string, dtype?: string | null, dims?: (number | string | null)[] | null, of?: Type, classes?: (string | number)[] }} Type */
+/**
+ * @typedef {{ kind: string, dtype?: string | null, dims?: (number | string | null)[] | null, of?: Type, classes?: (string | number)[] }} Type
+ */
 
 /** @param {string} info JSON, as a `Compiler` has it @returns {{ inputs: ValueInfo[], outputs: ValueInfo[] }} */
 export function valuesOf(info) {

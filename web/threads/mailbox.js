@@ -32,5 +32,7 @@ export const EPOCH = address.EPOCH / 4;
 
 /** @typedef {Record<string, (...args: number[]) => void>} Code exports of a Program's module */
 /** @typedef {{ control: SharedArrayBuffer, tid: number }} Hire the first message to a thread */
-/** @typedef {{ program: number, module: WebAssembly.Module, imports: Record<string, WebAssembly.Memory>, entries: string[] }} Load */
+/**
+ * @typedef {{ program: number, module: WebAssembly.Module, imports: Record<string, WebAssembly.Memory>, entries: string[] }} Load
+ */
 /** @typedef {{ unload: number }} Unload */

@@ -78,7 +78,10 @@ export class ThreadPool {
     return tids.filter((_, i) => done[i]);
   }
 
-  /** Whether the thread did as it was told. One that fails, or does not answer, is left out. @param {number} tid @param {object} message */
+  /**
+   * Whether the thread did as it was told. One that fails, or does not answer, is left out.
+   * @param {number} tid @param {object} message
+   */
   async send(tid, message) {
     const worker = this.workers.get(tid);
     if (!worker) return false;
@@ -89,7 +92,10 @@ export class ThreadPool {
     return !failure;
   }
 
-  /** Programs need not have all their threads: the one that asks waits for none that has not come. @param {number} tid @param {string} reason */
+  /**
+   * Programs need not have all their threads: the one that asks waits for none that has not come.
+   * @param {number} tid @param {string} reason
+   */
   leaveOut(tid, reason) {
     if (!this.leftOut.size) warn(`fewer threads than asked for: ${reason}`);
     this.leftOut.add(tid);
@@ -133,7 +139,11 @@ export class ThreadPool {
   }
 }
 
-/** What went wrong, "" if nothing did. @param {Worker} worker @param {object} message @param {string} url of its code @returns {Promise<string>} */
+/**
+ * What went wrong, "" if nothing did.
+ * @param {Worker} worker @param {object} message @param {string} url of its code
+ * @returns {Promise<string>}
+ */
 function ask(worker, message, url) {
   return new Promise((resolve) => {
     const timer = setTimeout(resolve, ANSWER_LIMIT, `a thread did not answer within ${ANSWER_LIMIT / 1000} s`);

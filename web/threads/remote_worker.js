@@ -1,7 +1,10 @@
 // In the engine's worker: what stands for a Worker that the page has started (web/page/engine/worker_host.js). Messages go to it
 // directly, through a port of its own.
 
-/** To the page: start a worker, or, without a port, end it. @typedef {{ id: number, url?: string, name?: string, port?: MessagePort }} Wish */
+/**
+ * To the page: start a worker, or, without a port, end it.
+ * @typedef {{ id: number, url?: string, name?: string, port?: MessagePort }} Wish
+ */
 
 /** @param {MessagePort} page @returns {typeof Worker} */
 export function remoteWorkerClass(page) {

@@ -13,14 +13,19 @@ const programs = new Map();
 /** @type {Int32Array} */
 let control;
 let tid = 0;
-/** Who tells it what to do, and is answered: the worker that started it, or the port of the one that the page started it for. @type {{ postMessage(message: string): void }} */
+/**
+ * Who tells it what to do, and is answered: the worker that started it, or the port of the one that the page started it for.
+ * @type {{ postMessage(message: string): void }}
+ */
 let asker = globalThis;
 
 export function startThread() {
   globalThis.onmessage = receive;
 }
 
-/** @param {MessageEvent<Partial<import('./mailbox.js').Hire & { port: MessagePort } & import('./mailbox.js').Load & import('./mailbox.js').Unload>>} event */
+/**
+ * @param {MessageEvent<Partial<import('./mailbox.js').Hire & { port: MessagePort } & import('./mailbox.js').Load & import('./mailbox.js').Unload>>} event
+ */
 function receive({ data }) {
   if (data.port) {
     asker = data.port;

@@ -1,4 +1,4 @@
-// The engine in its worker: answers the calls of protocol.js. Compiles in Python, runs without it.
+// The engine's worker: answers the calls of common/protocol.js. It compiles in Python and runs without it.
 
 import { SessionFailed } from '../common/errors.js';
 import { explain } from '../run/explain.js';
@@ -21,16 +21,19 @@ import { verify } from '../session/verify.js';
 import { inspectModel } from './models/inspect_model.js';
 import { lastRun } from './models/model_file.js';
 import { closeAll } from './models/model_files.js';
-import { openModel, serve } from './models/open_model.js';
+import { openForPage, openModel } from './models/open_model.js';
 import { PageCompiler } from './models/page_compiler.js';
 import { programForPage } from './programs/page_program.js';
 
 /** @typedef {import('../common/stop.js').Stop} Stop */
 /** @typedef {import('./models/open_model.js').Opened} Opened */
-/** Runs of a session, or of several of one model, follow one another; it runs here, or a PageCompiler compiles for the page. @typedef {{ opened: Opened, queue: Promise<unknown> }} Session */
+/**
+ * A model, or the compiler of one that runs in the page. Several sessions may share it; its runs follow one another.
+ * @typedef {{ opened: Opened, queue: Promise<unknown> }} Session
+ */
 
 const interpreter = new Interpreter();
-/** Threads need memory that they can share. @type {ThreadPool | null} */
+/** Null without shared memory. @type {ThreadPool | null} */
 let pool = null;
 /** @type {Map<number, Session>} */
 const sessions = new Map();
@@ -43,14 +46,14 @@ function find(id) {
   return session;
 }
 
-/** A session that runs here. @param {Session} session @returns {Model} */
-function running({ opened: { model } }) {
+/** The model of a session that runs in the worker. @param {Session} session @returns {Model} */
+function modelOf({ opened: { model } }) {
   if (!(model instanceof Model)) throw new SessionFailed('the session runs in the page');
   return model;
 }
 
-/** What compiles for one in the page. @param {number} id @returns {PageCompiler} */
-function service(id) {
+/** The compiler of a session that runs in the page. @param {number} id @returns {PageCompiler} */
+function compilerOf(id) {
   const { model } = find(id).opened;
   if (!(model instanceof PageCompiler)) throw new SessionFailed('the session runs in the worker');
   return model;
@@ -65,10 +68,10 @@ function described(session, { model, source, timings }) {
   return { session, ...model.values, threads: source?.host.threads ?? 1, gpu: true, timings, compiled: model.compiled };
 }
 
-/** The files of a session that was released, but those that another one reads. @param {Session} session */
-function giveUp({ opened: { files } }) {
-  const read = new Set([...sessions.values()].flatMap(({ opened }) => opened.files));
-  closeAll(files.filter((file) => !read.has(file)));
+/** Closes the files of a released session that no other session reads. @param {Session} session */
+function closeFiles({ opened: { files } }) {
+  const inUse = new Set([...sessions.values()].flatMap(({ opened }) => opened.files));
+  closeAll(files.filter((file) => !inUse.has(file)));
 }
 
 /** @template T @param {Session} session @param {() => Promise<T> | T} action @param {Stop | null} [stop] @returns {Promise<T>} */
@@ -81,8 +84,11 @@ function enqueue(session, action, stop = null) {
   return done;
 }
 
-/** @param {Model} model @param {import('../common/protocol.js').RunParams} params @param {Stop | null} stop @returns {Promise<import('../common/protocol.js').RunResult>} */
-async function timed(model, { feeds, fetches, profile }, stop) {
+/**
+ * @param {Model} model @param {import('../common/protocol.js').RunParams} params @param {Stop | null} stop
+ * @returns {Promise<import('../common/protocol.js').RunResult>}
+ */
+async function timedRun(model, { feeds, fetches, profile }, stop) {
   const start = performance.now();
   try {
     const outputs = await model.run(feeds, fetches, stop, profile);
@@ -103,17 +109,17 @@ function threadStats() {
 const handlers = {
   open(params) {
     interpreter.assets = params.assets;
-    if (params.early) interpreter.early = new PrefetchedFiles(params.assets.asm);
+    if (params.prefetches) interpreter.prefetched = new PrefetchedFiles(params.assets.asm);
     logging.least = () => params.least;
-    sweepScratch().catch(() => {}); // storage is forbidden here
-    const borrowed = params.threads && remoteWorkerClass(params.threads);
-    if (borrowed) place.worker = () => borrowed;
+    sweepScratch().catch(() => {}); // storage may be forbidden
+    const RemoteWorker = params.threads && remoteWorkerClass(params.threads);
+    if (RemoteWorker) place.worker = () => RemoteWorker;
     if (hasSharedMemory() && place.worker()) pool = new ThreadPool(globalThis.location.href);
     return new Promise((_, reject) => { interpreter.fail = reject; });
   },
 
-  early(params) {
-    interpreter.early?.take(params);
+  prefetched(params) {
+    interpreter.prefetched?.take(params);
     return { result: null };
   },
 
@@ -143,7 +149,7 @@ const handlers = {
 
   async run(params, _, stop) {
     const found = find(params.session);
-    const result = await enqueue(found, () => timed(running(found), params, stop), stop);
+    const result = await enqueue(found, () => timedRun(modelOf(found), params, stop), stop);
     const tensors = Object.values(result.outputs).flat();
     const buffers = tensors.map((tensor) => (tensor && 'buffer' in tensor.data ? tensor.data.buffer : null));
     const transfer = buffers.filter((buffer) => buffer instanceof ArrayBuffer);
@@ -152,12 +158,12 @@ const handlers = {
 
   async program({ session }) {
     const found = find(session);
-    return { result: await enqueue(found, () => programForPage(running(found))) };
+    return { result: await enqueue(found, () => programForPage(modelOf(found))) };
   },
 
   async profile({ session, feeds }) {
     const found = find(session);
-    return { result: await enqueue(found, () => running(found).profile(feeds)) };
+    return { result: await enqueue(found, () => modelOf(found).profile(feeds)) };
   },
 
   async release({ session }) {
@@ -165,40 +171,40 @@ const handlers = {
     sessions.delete(session);
     if ([...sessions.values()].includes(found)) return { result: null };
     await enqueue(found, () => found.opened.model.release());
-    found.opened.source?.cache?.written.then(() => giveUp(found)) ?? giveUp(found);
+    found.opened.source?.cache?.written.then(() => closeFiles(found)) ?? closeFiles(found);
     return { result: null };
   },
 
   async trim({ session }) {
     const found = find(session);
-    await enqueue(found, () => running(found).trim());
+    await enqueue(found, () => modelOf(found).trim());
     return { result: null };
   },
 
-  memory: ({ session }) => ({ result: running(find(session)).latest.memoryReport() }),
+  memory: ({ session }) => ({ result: modelOf(find(session)).latest.memoryReport() }),
   explain({ session }) {
-    const model = running(find(session));
+    const model = modelOf(find(session));
     const { header, env } = model.latest;
     return { result: { ...explain(header, env), phases: model.phases } };
   },
 
   async verify({ session, feeds, tolerance }) {
     const found = find(session);
-    return { result: await enqueue(found, () => verify(running(found), feeds, tolerance)) };
+    return { result: await enqueue(found, () => verify(modelOf(found), feeds, tolerance)) };
   },
 
   async tune({ session, feeds, seconds }) {
     const found = find(session);
-    return { result: await enqueue(found, () => tune(running(found), feeds, seconds)) };
+    return { result: await enqueue(found, () => tune(modelOf(found), feeds, seconds)) };
   },
 
-  async settle({ session, gpu }) {
+  async moveToPage({ session, gpu }) {
     const found = find(session);
     const { source } = found.opened;
     if (!source) throw new SessionFailed('a Program from a file runs in the worker');
     const opened = await enqueue(found, async () => {
-      const model = running(found);
-      const served = await serve({ ...source, gpu, cache: null, stop: null, start: performance.now() }, interpreter);
+      const model = modelOf(found);
+      const served = await openForPage({ ...source, gpu, cache: null, stop: null, start: performance.now() }, interpreter);
       model.table.releaseExecutors(); // the page needs the memory; the session stays until it runs there
       return served;
     });
@@ -208,24 +214,25 @@ const handlers = {
   },
 
   async compile({ session, how, given }, _, stop) {
-    const result = await enqueue(find(session), () => service(session).compile(how, given, stop), stop);
+    const result = await enqueue(find(session), () => compilerOf(session).compile(how, given, stop), stop);
     return { result, transfer: result.programs.flatMap((program) => (program ? [program.blob.buffer] : [])) };
   },
 
   weights({ session, places }) {
-    const result = service(session).weights(places);
+    const result = compilerOf(session).weights(places);
     return { result, transfer: result.map(({ buffer }) => buffer) };
   },
 
-  host: async (params, _, stop) => ({ result: await service(params.session).host(params, stop) }),
+  host: async (params, _, stop) => ({ result: await compilerOf(params.session).host(params, stop) }),
 
   forget({ session, program }) {
-    service(session).forget(program);
+    compilerOf(session).forget(program);
     return { result: null };
   },
 
   async stats() {
-    const arenas = [...new Set(sessions.values())].reduce((sum, { opened: { model } }) => sum + ('arenaBytes' in model ? model.arenaBytes() : 0), 0);
+    const models = [...new Set(sessions.values())].map(({ opened: { model } }) => model);
+    const arenas = models.reduce((sum, model) => sum + ('arenaBytes' in model ? model.arenaBytes() : 0), 0);
     return { result: { heap: await interpreter.heap(), arenas, sessions: sessions.size, ...threadStats() } };
   },
 
@@ -237,7 +244,7 @@ const handlers = {
   },
 };
 
-/** @param {any} [port] whose messages are the calls: a MessagePort, or the worker itself */
+/** @param {any} [port] that receives the calls: a MessagePort, or the worker itself */
 export function startEngine(port = globalThis) {
   mark('worker started');
   answer(port, handlers);

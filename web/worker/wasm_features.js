@@ -1,4 +1,4 @@
-// What the browser's WebAssembly can do.
+// Features of the browser's WebAssembly.
 
 /** (func (param v128 v128 v128) (result v128) local.get 0 local.get 1 local.get 2 f32x4.relaxed_madd) */
 const RELAXED = [
@@ -17,23 +17,26 @@ const DOT = [
   10, 22, 1, 20, 0, 0x20, 0, 0xfd, 0x0f, 0x20, 1, 0xfd, 0x0f, 0x41, 0, 0xfd, 0x11, 0xfd, 0x93, 0x02, 0xfd, 0x1b, 0, 0x0b, // code
 ];
 
-/** Imports of two memories. */
+/** (import of two memories) */
 const MEMORIES = [
   0x00, 0x61, 0x73, 0x6d, 1, 0, 0, 0, // magic, version
   2, 15, 2, 1, 0x65, 1, 0x6d, 2, 0, 1, 1, 0x65, 1, 0x6e, 2, 0, 1, // import
 ];
 
-/** @returns {boolean} whether a module may have several */
+/** @returns {boolean} whether a module may have several memories */
 export const hasMemories = () => WebAssembly.validate(Uint8Array.from(MEMORIES));
 
 /** The features that generated code may use. @param {unknown} [fixed] whether to leave out relaxed SIMD */
-export const codeFeatures = (fixed) => ({ memories: hasMemories(), ...(fixed ? { relaxed: false } : { relaxed: hasRelaxedSimd(), dots: exactDots() }) });
+export const codeFeatures = (fixed) => ({
+  memories: hasMemories(),
+  ...(fixed ? { relaxed: false } : { relaxed: hasRelaxedSimd(), dots: exactDots() }),
+});
 
 /** @returns {boolean} */
 export const hasRelaxedSimd = () => WebAssembly.validate(Uint8Array.from(RELAXED));
 
 /**
- * What the relaxed dot product takes second, if it cuts no product of bytes: the processor decides
+ * Signedness of the relaxed dot product's second operand, "" if products of bytes may saturate: the processor decides
  * (docs/design/quantisation.md#8-bit-dot-products).
  * @returns {'' | 'signed' | 'unsigned'}
  */

@@ -63,7 +63,10 @@ async function ownGpu({ webgpu, device, preferred, given }) {
   return gpu;
 }
 
-/** @param {Handler} handler @param {CreateResult} created @param {import('../../gpu/device.js').Gpu} gpu @param {Cancellation | null} cancellation */
+/**
+ * @param {Handler} handler @param {CreateResult} created @param {import('../../gpu/device.js').Gpu} gpu
+ * @param {Cancellation | null} cancellation
+ */
 async function openOnGpu(handler, created, gpu, cancellation) {
   const start = performance.now();
   await handler.gpu.open(created, gpu, cancellation);

@@ -7,7 +7,9 @@ import { warn } from '../../common/log.js';
 import { place } from '../../common/place.js';
 import { mapValues } from '../../common/records.js';
 
-/** @typedef {{ worker: string, asm: string, wasm: string, rest: string, image: string, stdlib: string, stdlibRest: string, engine: string, gpu: string }} AssetUrls */
+/**
+ * @typedef {{ worker: string, asm: string, wasm: string, rest: string, image: string, stdlib: string, stdlibRest: string, engine: string, gpu: string }} AssetUrls
+ */
 
 /** Their names in dist/. @type {Record<keyof AssetUrls, string>} */
 export const NAMES = {
@@ -42,7 +44,10 @@ function urlsIn(folder) {
 /** @param {string} text */
 const addressOf = (text) => place.address(text, globalThis.location?.href);
 
-/** Whether an address is where programs say onnxruntime-web's files are, on CDNs: nobody asks there for ours. @param {string} text */
+/**
+ * Whether an address is where programs say onnxruntime-web's files are, on CDNs: nobody asks there for ours.
+ * @param {string} text
+ */
 const ofAnother = (text) => /\/(?:onnxruntime-web|transformers)@\d/.test(new URL(addressOf(text)).pathname);
 
 /**

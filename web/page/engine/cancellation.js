@@ -17,7 +17,11 @@ export class Cancellation {
     this.what = what;
   }
 
-  /** Throws if the signal is aborted already. @param {AbortSignal | undefined} signal @param {string} what @returns {Cancellation | null} null without a signal */
+  /**
+   * Throws if the signal is aborted already.
+   * @param {AbortSignal | undefined} signal @param {string} what
+   * @returns {Cancellation | null} null without a signal
+   */
   static of(signal, what) {
     const made = signal ? new Cancellation({ signal }, what) : null;
     made?.check();

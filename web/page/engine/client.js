@@ -16,7 +16,9 @@ import { WorkerHost, workersHang } from './worker_host.js';
 import { PRESETS } from '../options/engine_options.js';
 import { SharedPool } from '../tensors/wire_tensors.js';
 
-/** @typedef {{ caller: Caller, threads: ThreadPool | null, lent: WorkerHost | null }} Connection threads: of Programs in the page; lent: those of the worker */
+/**
+ * @typedef {{ caller: Caller, threads: ThreadPool | null, lent: WorkerHost | null }} Connection threads: of Programs in the page; lent: those of the worker
+ */
 
 /** @type {Connection | null} */
 let connection = null;
@@ -26,7 +28,11 @@ export const pool = new SharedPool();
 /** Whether the worker is beside this place, as in pages, and not in it, as in service workers; Node.js has files at hand. */
 const ownThread = () => !place.toldOfEnds && !('ServiceWorkerGlobalScope' in globalThis);
 
-/** The worker, which starts Python when it needs it. @param {boolean} [early] whether the first that it does will most likely need it @returns {Caller} */
+/**
+ * The worker, which starts Python when it needs it.
+ * @param {boolean} [early] whether the first that it does will most likely need it
+ * @returns {Caller}
+ */
 export function attach(early = false) {
   connection ??= start(early && ownThread());
   return connection.caller;
@@ -68,10 +74,10 @@ function launch(started, late, urls, early) {
     else lost(caller, `${address} could not be started${message ? `: ${message}` : ''}`, HINT);
   };
   late.use(spawn(address, 'pyruntime'), () => {
-    const params = { assets, early, least: logging.least(), ...lent && { threads: lent.port } };
+    const params = { assets, prefetches: early, least: logging.least(), ...lent && { threads: lent.port } };
     caller.call('open', params, { transfer: lent ? [lent.port] : [] }).catch((error) => lost(caller, error.detail, error.hint || undefined, error));
   });
-  if (early) prefetch(urls, (found, transfer) => void caller.call('early', found, { transfer }).catch(() => {})); // the worker is gone, which others are told
+  if (early) prefetch(urls, (found, transfer) => void caller.call('prefetched', found, { transfer }).catch(() => {})); // the worker is gone, which others are told
   if (hasSharedMemory()) started.threads = new ThreadPool(address, false);
 }
 

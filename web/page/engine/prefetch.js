@@ -3,22 +3,22 @@
 import { PROGRAMS } from '../../storage/names.js';
 import { cacheStorage } from '../../storage/sealed_cache.js';
 
-/** @typedef {import('../../common/protocol.js').Early} Early */
+/** @typedef {import('../../common/protocol.js').Prefetched} Prefetched */
 
 /**
- * Not where an earlier page left Programs, which may do without. What cannot be had is null: the worker fetches it then,
- * and tells what is wrong with it.
- * @param {import('./assets.js').AssetUrls} urls @param {(early: Early, transfer?: Transferable[]) => void} give
+ * Fetches nothing if an earlier page cached Programs, because the worker may not need Python. A file that cannot be fetched is
+ * null: the worker fetches it again and reports the error.
+ * @param {import('./assets.js').AssetUrls} urls @param {(file: Prefetched, transfer?: Transferable[]) => void} send
  */
-export async function prefetch({ wasm, image }, give) {
-  const known = async () => cacheStorage()?.has(PROGRAMS);
-  const visited = await known().catch(() => false); // storage is forbidden here
-  const compiled = async () => WebAssembly.compileStreaming(fetch(wasm));
-  const fetched = async () => {
+export async function prefetch({ wasm, image }, send) {
+  const hasPrograms = async () => cacheStorage()?.has(PROGRAMS);
+  const visited = await hasPrograms().catch(() => false); // storage is forbidden here
+  const compile = async () => WebAssembly.compileStreaming(fetch(wasm));
+  const download = async () => {
     const response = await fetch(image);
     return response.ok ? response.arrayBuffer() : null;
   };
-  const unless = async (/** @type {() => Promise<any>} */ get) => (visited ? null : get().catch(() => null));
-  unless(compiled).then((module) => give({ module }));
-  unless(fetched).then((bytes) => give({ image: bytes }, bytes ? [bytes] : []));
+  const orNull = async (/** @type {() => Promise<any>} */ get) => (visited ? null : get().catch(() => null));
+  orNull(compile).then((module) => send({ module }));
+  orNull(download).then((bytes) => send({ image: bytes }, bytes ? [bytes] : []));
 }

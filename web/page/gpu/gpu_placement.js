@@ -23,7 +23,10 @@ export class GpuPlacement {
     this.session = null;
   }
 
-  /** Opens a session that was created for the page's GPU. @param {CreateResult} created @param {import('../../gpu/device.js').Gpu} gpu @param {Cancellation | null} cancellation */
+  /**
+   * Opens a session that was created for the page's GPU.
+   * @param {CreateResult} created @param {import('../../gpu/device.js').Gpu} gpu @param {Cancellation | null} cancellation
+   */
   async open(created, gpu, cancellation) {
     const open = async () => (await gpuCode()).GpuSession.open(this.worker.caller, created, gpu, this.settings, cancellation);
     this.session = open();

@@ -83,7 +83,10 @@ export class GpuSession {
     return where === 'gpu-buffer' ? 'gpu' : null;
   }
 
-  /** Frees outputs on the GPU that the caller does not get; tensors to fill are the page's. @param {Record<string, WireValue>} outputs @param {Record<string, unknown>} fetches */
+  /**
+   * Frees outputs on the GPU that the caller does not get; tensors to fill are the page's.
+   * @param {Record<string, WireValue>} outputs @param {Record<string, unknown>} fetches
+   */
   drop(outputs, fetches) {
     for (const tensor of Object.entries(outputs).filter(([name]) => !fetches[name]).flatMap(([, value]) => value)) {
       const buffer = gpuBuffer(tensor?.data);
@@ -125,7 +128,7 @@ export class GpuSession {
  * @returns {Promise<GpuSession>}
  */
 export async function moveToGpu(worker, settings, gpu) {
-  const created = await worker.caller.call('settle', { session: worker.session, gpu: gpu.adapter });
+  const created = await worker.caller.call('moveToPage', { session: worker.session, gpu: gpu.adapter });
   const release = (/** @type {number} */ session) => void worker.caller.call('release', { session }).catch(() => {});
   const moved = await GpuSession.open(worker.caller, created, gpu, settings).catch((cause) => {
     release(created.session);
@@ -137,7 +140,10 @@ export async function moveToGpu(worker, settings, gpu) {
   return moved;
 }
 
-/** @template T @param {import('../engine/cancellation.js').Cancellation | null} cancellation @param {(stop: Stop | null) => Promise<T>} action */
+/**
+ * @template T @param {import('../engine/cancellation.js').Cancellation | null} cancellation
+ * @param {(stop: Stop | null) => Promise<T>} action
+ */
 async function stoppable(cancellation, action) {
   if (!cancellation) return action(null);
   cancellation.check();

@@ -173,7 +173,11 @@ export function checkProviders(args) {
   check({ executionProviders: providers }, { executionProviders: options?.executionProviders }, 'session option');
 }
 
-/** Where outputs stay; a captured graph leaves them on the GPU. @param {SessionOptions} options @param {string[]} names of providers @returns {SessionOptions['preferredOutputLocation']} */
+/**
+ * Where outputs stay; a captured graph leaves them on the GPU.
+ * @param {SessionOptions} options @param {string[]} names of providers
+ * @returns {SessionOptions['preferredOutputLocation']}
+ */
 function outputLocation({ preferredOutputLocation, enableGraphCapture }, names) {
   const preferred = preferredOutputLocation ?? (enableGraphCapture ? 'gpu-buffer' : undefined);
   const wanted = typeof preferred === 'string' ? [preferred] : Object.values(preferred ?? {});
@@ -215,7 +219,10 @@ export function workerEnv(preset) {
   return { least: logging.least(), adapter: adapterOptions(preset) };
 }
 
-/** Warns of names that no output has. @param {SessionOptions['preferredOutputLocation']} preferred @param {string[]} outputs @param {LogOptions} [logOptions] */
+/**
+ * Warns of names that no output has.
+ * @param {SessionOptions['preferredOutputLocation']} preferred @param {string[]} outputs @param {LogOptions} [logOptions]
+ */
 export function checkOutputNames(preferred, outputs, logOptions) {
   if (typeof preferred !== 'object') return;
   for (const name of Object.keys(preferred)) {

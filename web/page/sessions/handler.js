@@ -114,7 +114,9 @@ export class Handler {
     return outputs;
   }
 
-  /** @param {string} name @param {WireValue} wire @param {Tensor | null} into @param {import('../../gpu/device.js').Gpu | null} gpu */
+  /**
+   * @param {string} name @param {WireValue} wire @param {Tensor | null} into @param {import('../../gpu/device.js').Gpu | null} gpu
+   */
   unpack(name, wire, into, gpu) {
     if (isCached(wire) && wire.rows) {
       if (into) return unpackValue(name, { ...wire, data: joinRows(wire.rows) }, into, null);

@@ -9,7 +9,10 @@ import { isShared } from '../tensors/wire_tensors.js';
 /** @typedef {string | URL | BufferSource | SharedArrayBuffer | Blob | Response | ReadableStream | FileSystemFileHandle} Source */
 /** @typedef {string | { path: string, data: Source }} ExternalFile */
 
-/** Sources on their way through onnxruntime-common, which takes only addresses and bytes, by stand-in address. @type {Map<unknown, Source>} */
+/**
+ * Sources on their way through onnxruntime-common, which takes only addresses and bytes, by stand-in address.
+ * @type {Map<unknown, Source>}
+ */
 const sources = new Map();
 let next = 1;
 
@@ -28,7 +31,10 @@ export async function withAddress(model, use) {
   }
 }
 
-/** @param {any} given a `Source` @param {string} [base] of its address @param {boolean | string} [keep] the option `cache` @returns {Origin} */
+/**
+ * @param {any} given a `Source` @param {string} [base] of its address @param {boolean | string} [keep] the option `cache`
+ * @returns {Origin}
+ */
 function origin(given, base, keep) {
   const source = sources.get(given) ?? given;
   if (typeof source === 'string' || source instanceof URL) return { url: place.address(String(source), base), keep };

@@ -46,7 +46,9 @@ export class PageRunner {
     this.enough = threads > 1 ? WARM : RUNS;
   }
 
-  /** @param {Feeds} feeds of a run in the worker @param {number} milliseconds of the run @param {number} trip of run and messages */
+  /**
+   * @param {Feeds} feeds of a run in the worker @param {number} milliseconds of the run @param {number} trip of run and messages
+   */
   countWorkerRun(feeds, milliseconds, trip) {
     this.note(WORKER, trip);
     if (milliseconds > SHORT) return void (this.short = Math.max(0, this.short - LAPSE));
@@ -81,7 +83,10 @@ export class PageRunner {
     return true;
   }
 
-  /** @param {Feeds} feeds @param {Record<string, Tensor | null>} fetches @returns {Executor | null} of a Program in the page that serves them */
+  /**
+   * @param {Feeds} feeds @param {Record<string, Tensor | null>} fetches
+   * @returns {Executor | null} of a Program in the page that serves them
+   */
   find(feeds, fetches) {
     if (!this.entries.length || env.wasm.proxy || elementsOf(feeds) > GROWTH * this.elements) return null;
     const tensors = [...Object.values(feeds).flat(), ...Object.values(fetches)];

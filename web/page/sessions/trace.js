@@ -17,7 +17,10 @@ export class Trace {
     this.rows = null;
   }
 
-  /** Something that the session did from `start` until now. @param {string} name @param {number} start @param {Record<string, unknown>} [args] */
+  /**
+   * Something that the session did from `start` until now.
+   * @param {string} name @param {number} start @param {Record<string, unknown>} [args]
+   */
   session(name, start, args = {}) {
     this.add('Session', name, start, performance.now() - start, args);
   }
@@ -39,7 +42,11 @@ export class Trace {
     if (home.length < calls.length && !this.rows) this.rows = [[1, 'session'], [GPU, 'GPU']].map(([tid, name]) => ({ ph: 'M', pid: 1, tid, name: 'thread_name', args: { name } }));
   }
 
-  /** Times are in microseconds. @param {string} cat @param {string} name @param {number} start @param {number} duration @param {Record<string, unknown>} args @param {number} [tid] row */
+  /**
+   * Times are in microseconds.
+   * @param {string} cat @param {string} name @param {number} start @param {number} duration @param {Record<string, unknown>} args
+   * @param {number} [tid] row
+   */
   add(cat, name, start, duration, args, tid = 1) {
     const [ts, dur] = [Math.max(0, start - this.start), duration].map((time) => Math.round(1e6 * time) / 1e3);
     this.events.push({ cat, pid: 1, tid, ts, dur, ph: 'X', name, args });

@@ -10,7 +10,9 @@ import { Packer, packTarget } from '../tensors/wire_tensors.js';
 /** @typedef {import('../../common/protocol.js').WireValue} WireValue */
 /** @typedef {import('../engine/cancellation.js').Cancellation} Cancellation */
 /** @typedef {import('./page_runner.js').Feeds} Feeds */
-/** @typedef {import('../../common/protocol.js').WireTensor & { held: number, rows?: import('../tensors/appended_rows.js').Rows }} CachedWire an output that the worker keeps */
+/**
+ * @typedef {import('../../common/protocol.js').WireTensor & { held: number, rows?: import('../tensors/appended_rows.js').Rows }} CachedWire an output that the worker keeps
+ */
 
 export class WorkerSession {
   /** @param {import('../../common/protocol.js').Caller} caller @param {number} session its number in the worker */

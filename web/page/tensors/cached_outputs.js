@@ -7,7 +7,10 @@ import { allRows, joinRows } from './appended_rows.js';
 /** @typedef {import('../../common/protocol.js').NumericData} NumericData */
 /** @typedef {import('../../common/protocol.js').WireTensor} WireTensor */
 /** @typedef {import('./appended_rows.js').Rows} Rows */
-/** owner: its session; id: in the worker; leases: of runs in progress that feed it. @typedef {{ owner: object, id: number, rows: Rows, leases: number }} Entry */
+/**
+ * owner: its session; id: in the worker; leases: of runs in progress that feed it.
+ * @typedef {{ owner: object, id: number, rows: Rows, leases: number }} Entry
+ */
 
 const Base = /** @type {any} */ (Tensor);
 
@@ -43,7 +46,10 @@ export class CachedOutput extends Base {
     super.dispose();
   }
 
-  /** The entry of an output whose data nobody has read and whose dims nobody has changed. @param {any} tensor @returns {Entry | null} */
+  /**
+   * The entry of an output whose data nobody has read and whose dims nobody has changed.
+   * @param {any} tensor @returns {Entry | null}
+   */
   static unread(tensor) {
     const entry = #entry in tensor ? tensor.#entry : null;
     return entry && entry.rows.dims.join() === tensor.dims.join() ? entry : null;

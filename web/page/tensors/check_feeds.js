@@ -59,7 +59,10 @@ function checkTensor({ name, dtype, shape }, tensor) {
   if (tensor.location !== 'gpu-buffer' && !CachedOutput.unread(tensor)) checkLength(name, tensor);
 }
 
-/** Messages end in onnxruntime's words: programs learn from them what to feed (openwakeword-js). @param {string} name @param {NonNullable<ValueInfo['shape']>} shape @param {Tensor} tensor */
+/**
+ * Messages end in onnxruntime's words: programs learn from them what to feed (openwakeword-js).
+ * @param {string} name @param {NonNullable<ValueInfo['shape']>} shape @param {Tensor} tensor
+ */
 function checkDims(name, shape, { dims, size, location }) {
   /** @param {string} what @param {unknown} got @param {unknown} wanted */
   const refuse = (what, got, wanted) => {

@@ -7,7 +7,10 @@ import { InvalidInput } from '../../common/errors.js';
 /** @typedef {import('../../common/protocol.js').ValueInfo} ValueInfo */
 /** @typedef {Map<string | number, number>} Scores by class, in the order of the classes */
 
-/** Feeds with rows in the place of maps. @template {Record<string, any>} T @param {T} feeds @param {ValueInfo[]} inputs @returns {T} */
+/**
+ * Feeds with rows in the place of maps.
+ * @template {Record<string, any>} T @param {T} feeds @param {ValueInfo[]} inputs @returns {T}
+ */
 export function rowsOfMaps(feeds, inputs) {
   const made = inputs.filter(({ map }) => map);
   if (!made.length || typeof feeds !== 'object' || feeds === null) return feeds;
@@ -60,7 +63,10 @@ function element(input, value, dtype, asItIs) {
 /** Those of a session's outputs that are maps: their classes, by name. @param {ValueInfo[]} outputs */
 export const mapsAmong = (outputs) => new Map(outputs.flatMap(({ name, classes }) => (classes ? [[name, classes]] : [])));
 
-/** Refuses tensors to fill for outputs that are maps. @param {Map<string, unknown>} maps @param {Record<string, Tensor | null>} fetches */
+/**
+ * Refuses tensors to fill for outputs that are maps.
+ * @param {Map<string, unknown>} maps @param {Record<string, Tensor | null>} fetches
+ */
 export function checkFetches(maps, fetches) {
   for (const [name, into] of Object.entries(fetches)) {
     if (into && maps.has(name)) throw new InvalidInput(`output "${name}" is a sequence of maps, which no tensor holds`, { hint: 'fetch it by name' });

@@ -62,7 +62,10 @@ export class Packer {
     this.borrowed = [];
   }
 
-  /** @param {Record<string, Tensor | Tensor[] | null>} feeds @returns {Record<string, import('../../common/protocol.js').WireValue>} */
+  /**
+   * @param {Record<string, Tensor | Tensor[] | null>} feeds
+   * @returns {Record<string, import('../../common/protocol.js').WireValue>}
+   */
   packAll(feeds) {
     return mapTensors(feeds, (tensor) => this.pack(tensor));
   }

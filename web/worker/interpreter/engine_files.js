@@ -1,15 +1,16 @@
-// The engine's own files: what cannot be had fails by name. Pyodide only logs it, and then waits for ever.
+// Downloads the engine's files. A failure names the file; Pyodide itself would log it and wait for ever.
 
 import { SessionFailed } from '../../common/errors.js';
 import { warn } from '../../common/log.js';
 import { mark } from '../../common/marks.js';
 import { place } from '../../common/place.js';
-import { joined, warmUp } from './split_wasm.js';
+import { joinOnDemand, warmUp } from './split_wasm.js';
 
 const HINT = 'serve all files of dist/ unchanged, from one folder';
 
 /** @param {string} url @param {unknown} cause */
-export const failure = (url, cause) => new SessionFailed(`cannot load ${url}: ${/** @type {Error} */ (cause).message}`, { hint: HINT, cause });
+export const failure = (url, cause) => (
+  new SessionFailed(`cannot load ${url}: ${/** @type {Error} */ (cause).message}`, { hint: HINT, cause }));
 
 /** @param {Response} response */
 function checkStatus(response) {
@@ -17,7 +18,7 @@ function checkStatus(response) {
   return response;
 }
 
-/** A ZIP file of the engine. @param {string} url @returns {Promise<Uint8Array<ArrayBuffer>>} */
+/** Downloads a ZIP file. @param {string} url @returns {Promise<Uint8Array<ArrayBuffer>>} */
 export async function download(url) {
   try {
     const bytes = new Uint8Array(await checkStatus(await fetch(url)).arrayBuffer());
@@ -33,13 +34,16 @@ export async function downloadImage(url) {
   return new Uint8Array(await checkStatus(await fetch(url)).arrayBuffer());
 }
 
-/** Whether the record that ends a ZIP file without a comment is there: 22 bytes, of which the first four are a signature. @param {Uint8Array} bytes */
+/**
+ * Whether a ZIP file ends with its end record, which without a comment has 22 bytes and begins with a signature.
+ * @param {Uint8Array} bytes
+ */
 const isWholeZip = ({ buffer, length }) => length >= 22 && new DataView(buffer).getUint32(length - 22, true) === 0x06054b50;
 
 /** @param {string} url @returns {Promise<any>} the module */
 export async function importModule(url) {
   try {
-    // not in place.js, which pages have too: bundlers warn of addresses that they cannot follow
+    // not in place.js, which pages import too: bundlers warn of addresses that they cannot resolve
     return await (place.module ? place.module(url) : import(/* @vite-ignore */ /* webpackIgnore: true */ url));
   } catch (cause) {
     throw failure(url, cause);
@@ -47,10 +51,11 @@ export async function importModule(url) {
 }
 
 /**
- * Runs `start`, which makes Pyodide fetch its .wasm and the standard library; rejects when one of them cannot be had.
- * @template T @param {{ wasm: string, rest: string, stdlib: string }} urls @param {{ library: Promise<Uint8Array<ArrayBuffer>>, compiled: Promise<WebAssembly.Module | null> | null }} early
- * library: its content; compiled: the .wasm, if somebody else compiles it, or null if he could not
- * @param {(error: Error) => void} broken told when a running Pyodide cannot get the rest of itself
+ * Runs `start`, which makes Pyodide fetch its .wasm and the standard library; rejects when one of them cannot be loaded.
+ * @template T @param {{ wasm: string, rest: string, stdlib: string }} urls
+ * @param {{ library: Promise<Uint8Array<ArrayBuffer>>, compiled: Promise<WebAssembly.Module | null> | null }} files
+ * library: content of the standard library; compiled: the .wasm, if the page compiles it, or null if that failed
+ * @param {(error: Error) => void} broken called when a running Pyodide cannot load its second half
  * @param {() => Promise<T>} start @returns {Promise<T>}
  */
 export async function watchDownloads({ wasm, rest, stdlib }, { library, compiled }, broken, start) {
@@ -63,7 +68,7 @@ export async function watchDownloads({ wasm, rest, stdlib }, { library, compiled
   globalThis.fetch = async (resource, options) => {
     if (String(resource) === stdlib) return new Response(await library);
     const module = String(resource).startsWith(wasm) ? await compiled : null;
-    return module ? Response.json(null) : fetch(resource, options); // nobody reads it
+    return module ? Response.json(null) : fetch(resource, options); // Pyodide passes the response to instantiateStreaming only
   };
   WebAssembly.instantiateStreaming = async (source, imports) => {
     try {
@@ -72,7 +77,7 @@ export async function watchDownloads({ wasm, rest, stdlib }, { library, compiled
         : await instantiate(checkStatus(await source), imports, instantiateStreaming);
       if (!module) warmUp(made.module);
       mark('interpreter instantiated');
-      return joined(made, imports ?? {}, () => place.now(rest), (cause) => {
+      return joinOnDemand(made, imports ?? {}, () => place.now(rest), (cause) => {
         const error = failure(rest, cause);
         broken(error);
         return error;
@@ -91,7 +96,10 @@ export async function watchDownloads({ wasm, rest, stdlib }, { library, compiled
   }
 }
 
-/** Without streaming where the server gives another type. @param {Response} response @param {any} imports @param {typeof WebAssembly.instantiateStreaming} streaming */
+/**
+ * Streaming needs the right Content-Type.
+ * @param {Response} response @param {any} imports @param {typeof WebAssembly.instantiateStreaming} streaming
+ */
 async function instantiate(response, imports, streaming) {
   const type = response.headers.get('content-type') ?? '';
   if (/^application\/wasm\b/i.test(type)) return streaming(response, imports);

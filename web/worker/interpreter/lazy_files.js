@@ -1,4 +1,4 @@
-// Files that Python finds where they should be, and that are fetched when it first reads them.
+// Files in Python's file system that are fetched when Python first reads them.
 
 import { place } from '../../common/place.js';
 import { crc32 } from '../crc32.js';
@@ -7,12 +7,12 @@ import { failure } from './engine_files.js';
 const EIO = 29; // of Emscripten
 
 /** @type {Error | null} */
-let lost = null;
+let readError = null;
 
-/** Why a file could not be had, since this was last asked. */
+/** Why a file could not be fetched, since the last call. */
 export function takeReadError() {
-  const error = lost;
-  lost = null;
+  const error = readError;
+  readError = null;
   return error;
 }
 
@@ -24,9 +24,9 @@ export function addLazyFile(FS, path, url, sum) {
   let bytes = null;
   const read = () => {
     try {
-      return (bytes ??= whole(new Uint8Array(place.now(url)), sum));
+      return (bytes ??= checked(new Uint8Array(place.now(url)), sum));
     } catch (error) {
-      lost = failure(url, error);
+      readError = failure(url, error);
       throw new FS.ErrnoError(EIO);
     }
   };
@@ -34,7 +34,7 @@ export function addLazyFile(FS, path, url, sum) {
 }
 
 /** @param {Uint8Array} bytes @param {number} sum */
-function whole(bytes, sum) {
+function checked(bytes, sum) {
   if (crc32(bytes) !== sum) throw new Error('it is not the one that this page started with: load the page again');
   return bytes;
 }

@@ -1,37 +1,37 @@
 // The interpreter's memory after its start, as a file of the package: scripts/memory_image.mjs writes it
 // (docs/design/startup.md#memory-image).
 //
-// Static memory is kept as differences from what the WebAssembly has in itself, without zeros. The heap's chunks are parted
-// by the type of the object in them, for like things compress together; what follows from the rest is left out: hashes of
-// strings, the tables of dicts and the links of Python's garbage collector. With it comes the code that puts it back, which
+// It has static memory as differences from the data segments of the WebAssembly, without zeros. The heap's chunks are grouped by
+// the type of the object in them, because similar objects compress better together. It leaves out what can be computed: hashes of
+// strings, the tables of dicts and the links of Python's garbage collector. It includes the code that restores it, which
 // scripts/restore_wasm.py writes.
 
 import { BUILD } from '../build.js';
 
 /**
- * What it begins with: a WebAssembly module, for hosts compress those, in which there is nothing but a section of another
- * kind (its size is at SECTION_AT, in five bytes of seven bits). So the words behind lie at a multiple of four.
+ * The file is a WebAssembly module with one custom section, because hosts compress such files. The section's size is at SECTION_AT,
+ * in five bytes of seven bits, so that the words after HEAD are aligned to four bytes.
  */
 export const HEAD = Uint8Array.from('\0asm\x01\0\0\0\0\0\0\0\0\0\x05image', (byte) => byte.charCodeAt(0));
 export const SECTION_AT = 9;
 /**
- * Its first words, unsigned numbers of 32 bits as all of them. build: of the name of the build; stdlib, engine: checksums of
- * the archives whose tables of contents are in memory.
+ * The first words; all words are unsigned and have 32 bits. build: number of the build; stdlib, engine: checksums of the archives
+ * whose tables of contents are in memory.
  */
 export const FIELDS = [
   'magic', 'sum', 'build', 'codeSum', 'code', 'stdlib', 'engine', 'state', 'memory', 'statics', 'runs', 'initial', 'own', 'heap', 'end',
   'collected', 'text', 'chunks', 'fourths', 'parts',
 ];
 export const MAGIC = 0x32696d70;
-/** Bytes that what Pyodide says of a memory has in a file. */
+/** Bytes of Pyodide's own description of the memory. */
 export const STATE = 1024;
-/** Bytes that the code wants for a table of its own. */
+/** Bytes of a table that the restoring code needs. */
 const CURSORS = 8 * 4096;
 
 /** @param {number} sum @param {number} word */
 const added = (sum, word) => Math.imul(sum ^ word, 0x9e3779b1) ^ (sum >>> 15);
 
-/** Four sums, for each has to wait for its last step. @param {ArrayLike<number>} words */
+/** Four interleaved sums, because each step depends on the one before. @param {ArrayLike<number>} words */
 export function checksum(words) {
   const sums = [0, 1, 2, 3];
   const fours = words.length & ~3;
@@ -39,16 +39,19 @@ export function checksum(words) {
   return sums.slice(1).reduce(added, sums[0]) >>> 0;
 }
 
-/** Of memory before Python runs: words that are each start's own count as zeros. @param {Uint32Array} words @param {ArrayLike<number>} own @param {() => number} sum */
+/**
+ * The checksum of memory before Python runs. Words that differ between starts count as zeros.
+ * @param {Uint32Array} words @param {ArrayLike<number>} own indices of those words @param {() => number} sum
+ */
 export function sumBefore(words, own, sum) {
-  const kept = Array.from(own, (n) => words[n]);
+  const saved = Array.from(own, (n) => words[n]);
   for (let n = 0; n < own.length; n++) words[own[n]] = 0;
   const found = sum();
-  for (let n = 0; n < own.length; n++) words[own[n]] = kept[n];
+  for (let n = 0; n < own.length; n++) words[own[n]] = saved[n];
   return found >>> 0;
 }
 
-/** @param {string} name of a build, a hash in hexadecimal digits */
+/** @param {string} name of a build: a hash in hexadecimal digits */
 export const buildNumber = (name) => Number.parseInt(name.slice(0, 8), 16);
 
 /** @param {Uint8Array<ArrayBuffer>} bytes */
@@ -65,7 +68,11 @@ export function readImage({ buffer }, build = BUILD) {
   return { fields, sums: { stdlib: fields.stdlib, engine: fields.engine }, words, code, state, own };
 }
 
-/** Puts the memory back as it was. @param {any} module Pyodide's, in which Python has not run @param {ReturnType<typeof readImage>} image @returns {Uint8Array} what Pyodide says of it */
+/**
+ * Restores the memory.
+ * @param {any} module Pyodide's, before Python runs @param {ReturnType<typeof readImage>} image
+ * @returns {Uint8Array} Pyodide's description of it
+ */
 export function restore(module, { fields, words: image, code, state, own }) {
   const places = placesOf(fields, image.length);
   const size = Math.max(fields.memory, places.top);
@@ -84,7 +91,10 @@ export function restore(module, { fields, words: image, code, state, own }) {
   return new Uint8Array(state.slice().buffer);
 }
 
-/** Where the image lies while it is read, behind the heap, and what it is parted into. @param {Record<string, number>} fields @param {number} length in words */
+/**
+ * Addresses of the image, which lies after the heap while it is read, and of its parts.
+ * @param {Record<string, number>} fields @param {number} length in words
+ */
 function placesOf({ code, state, own, runs, chunks, fourths, parts, end: heapEnd }, length) {
   const image = (heapEnd + 7) & ~7;
   const [end, list] = [image + 4 * length, 4 * (chunks + 1)];

@@ -1,10 +1,10 @@
-// What the page fetches of the interpreter while the worker starts (web/page/engine/prefetch.js).
+// Files of the interpreter that the page fetches while the worker starts (page/engine/prefetch.js).
 
 import { importModule } from './engine_files.js';
 import { warmUp } from './split_wasm.js';
 
-/** @typedef {import('../../common/protocol.js').Early} Early */
-/** @template T @typedef {(value: T) => void} Give */
+/** @typedef {import('../../common/protocol.js').Prefetched} Prefetched */
+/** @template T @typedef {(value: T | null) => void} Resolve */
 
 export class PrefetchedFiles {
   /** @param {string} asm address of Pyodide's JavaScript */
@@ -12,22 +12,21 @@ export class PrefetchedFiles {
     this.asm = asm;
   }
 
-  /** @type {Give<WebAssembly.Module | null>} */
-  #giveModule = () => {};
-  /** @type {Give<ArrayBuffer | null>} */
-  #giveImage = () => {};
+  /** @type {Resolve<WebAssembly.Module>} */
+  #resolveModule = () => {};
+  /** @type {Resolve<ArrayBuffer>} */
+  #resolveImage = () => {};
 
-  module = new Promise((/** @type {Give<WebAssembly.Module | null>} */ give) => { this.#giveModule = give; });
-  image = new Promise((/** @type {Give<ArrayBuffer | null>} */ give) => { this.#giveImage = give; });
+  module = new Promise((/** @type {Resolve<WebAssembly.Module>} */ resolve) => { this.#resolveModule = resolve; });
+  image = new Promise((/** @type {Resolve<ArrayBuffer>} */ resolve) => { this.#resolveImage = resolve; });
 
-  /** @param {Early} early */
-  take(early) {
-    if ('module' in early) {
-      if (early.module) {
-        importModule(this.asm).catch(() => {}); // told where it is awaited
-        warmUp(early.module); // while its JavaScript and the image come
-      }
-      this.#giveModule(early.module);
-    } else this.#giveImage(early.image);
+  /** @param {Prefetched} file */
+  take(file) {
+    if ('image' in file) return this.#resolveImage(file.image);
+    if (file.module) {
+      importModule(this.asm).catch(() => {}); // its error is handled where it is awaited
+      warmUp(file.module); // while its JavaScript and the image are downloaded
+    }
+    this.#resolveModule(file.module);
   }
 }

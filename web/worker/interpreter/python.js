@@ -1,4 +1,4 @@
-// Pyodide with the engine in it. Python compiles models here; it takes no part in a run.
+// Pyodide with the engine. Python compiles models here; runs do not need it.
 
 import { loadPyodide } from 'pyodide';
 import { fromPayload, SessionFailed, Terminated } from '../../common/errors.js';
@@ -15,18 +15,21 @@ import { PythonModel } from './python_model.js';
 /** @typedef {import('pyodide/ffi').PyProxy} PyProxy */
 /** @typedef {import('../../run/environment.js').ReadFile} ReadFile */
 /** @typedef {import('../../common/stop.js').Stop} Stop */
-/** Pyodide's JavaScript; its WebAssembly, if the page compiles it. @typedef {{ module: Promise<any>, compiled: Promise<WebAssembly.Module | null> | null }} Parts */
+/**
+ * Pyodide's JavaScript; its WebAssembly, if the page compiles it.
+ * @typedef {{ module: Promise<any>, compiled: Promise<WebAssembly.Module | null> | null }} Parts
+ */
 
 export const ENGINE = '/lib/engine.zip';
 const LIBRARY = '/lib/python314.zip'; // where Pyodide puts its standard library
-const OURS = 'pyruntime: ';
+const PREFIX = 'pyruntime: ';
 
-/** Of the image and of pages that restore it: memory begins with it. Hashes of strings are the same in all of them. */
+/** The environment is part of the memory image, so it is the same in all pages; so are hashes of strings. */
 export const ENV = { PYTHONHASHSEED: '0', LANG: 'C.UTF-8', _: './this.program' };
 
 /**
- * What every session needs, so that it is in the image: a start runs no source, for the parser's code is cold. Warnings, which
- * go to the console, without places in a file of ours.
+ * What every session needs. It is part of the image, because Python's parser is slow when its code is cold. Warnings go to the
+ * console, so they name no line of the engine.
  */
 export const STARTED = `
 import sys, warnings, _rest_of_stdlib
@@ -35,7 +38,7 @@ sys.path.insert(0, "${ENGINE}")
 import pyruntime.browser, pyruntime.providers.wasm
 
 def restored(zones):
-    """What differs between pages: random numbers and the time zone."""
+    """Seed random numbers and set the time zone: they differ between pages."""
     if "random" in sys.modules:
         sys.modules["random"].seed()
     import time
@@ -44,15 +47,15 @@ def restored(zones):
     time.tzname = tuple(names)
 
 def payload():
-    """The last error; forgets it, for its traceback would keep the model alive."""
+    """The last error; forget it, because its traceback would keep the model alive."""
     import json
     error = sys.last_exc
     sys.last_exc = sys.last_value = sys.last_traceback = None
-    known = getattr(error, "payload", None)
-    text = known() if known else {"type": type(error).__name__, "message": str(error), "node": "", "hint": ""}
+    own = getattr(error, "payload", None)
+    text = own() if own else {"type": type(error).__name__, "message": str(error), "node": "", "hint": ""}
     return json.dumps(text)
 `;
-/** What differs between pages: or all would be where the image was made. Seconds and names, of winter and of summer. */
+/** This page's time zone: seconds and names, in winter and in summer. The image has that of the machine that made it. */
 function zones() {
   const east = [0, 6].map((month) => -60 * new Date(new Date().getFullYear(), month).getTimezoneOffset());
   const digits = (/** @type {number} */ n) => String(Math.trunc(n)).padStart(2, '0');
@@ -61,10 +64,10 @@ function zones() {
   return [-winter, -summer, name(winter), name(summer)].join(' ');
 }
 
-/** Words of code that may wait for a promise, for which asyncio has to be there: it is in the rest of the library. */
-const WAITS = /\b(await|async\w*|run_sync)\b/;
+/** Words in code that may await: it needs asyncio, which is in the second half of the library. */
+const AWAITS = /\b(await|async\w*|run_sync)\b/;
 
-/** Errors of Python that a file which is not to be had may be the cause of. */
+/** Errors of Python that a file which cannot be fetched may cause. */
 const WANTS_FILE = /OSError|Import(Error)?|EOFError/;
 
 /** One interpreter. */
@@ -72,41 +75,44 @@ export class Python {
   /** @param {PyodideAPI} pyodide */
   constructor(pyodide) {
     this.pyodide = pyodide;
-    pyodide.setStderr({ batched: (line) => void (line.startsWith(OURS) ? warn(line.slice(OURS.length)) : console.warn(line)) });
+    pyodide.setStderr({ batched: (line) => void (line.startsWith(PREFIX) ? warn(line.slice(PREFIX.length)) : console.warn(line)) });
     this.lastError = pyodide.globals.get('payload');
     this.engine = this.guard(() => pyodide.pyimport('pyruntime.browser'));
   }
 
   /**
-   * From the image of its memory; where that cannot be had or restored, as any Python starts.
-   * @param {Assets} assets @param {import('./prefetched_files.js').PrefetchedFiles | null} early
+   * Starts from the image of its memory, or without it if it cannot be fetched or restored.
+   * @param {Assets} assets @param {import('./prefetched_files.js').PrefetchedFiles | null} prefetched
    * @param {(done: number, steps: number) => void} progress
-   * @param {(error: Error) => void} broken told when it can no longer be used
+   * @param {(error: Error) => void} broken called when it can no longer be used
    * @returns {Promise<Python>}
    */
-  static async boot(assets, early, progress, broken) {
+  static async boot(assets, prefetched, progress, broken) {
     progress(0, 3);
     const module = importModule(assets.asm);
-    const image = Promise.resolve(early?.image).then((bytes) => (bytes ? new Uint8Array(bytes) : downloadImage(assets.image)));
-    const compiled = early?.module ?? null;
-    for (const file of [module, image]) file.catch(() => {}); // what fails is told where it is awaited
+    const image = Promise.resolve(prefetched?.image).then((bytes) => (bytes ? new Uint8Array(bytes) : downloadImage(assets.image)));
+    const compiled = prefetched?.module ?? null;
+    for (const file of [module, image]) file.catch(() => {}); // its error is handled where it is awaited
     try {
       return await Python.restored(assets, { module, compiled, image }, progress, broken);
     } catch (error) {
-      if (error instanceof SessionFailed) throw error; // not of the image
+      if (error instanceof SessionFailed) throw error; // another file failed
       warn(`Python starts without the image of its memory, which takes longer: ${error}`);
     }
     return Python.started(assets, { module, compiled }, progress, broken);
   }
 
-  /** @param {Assets} assets @param {Parts & { image: Promise<Uint8Array<ArrayBuffer>> }} parts @param {(done: number, steps: number) => void} progress @param {(error: Error) => void} broken */
+  /**
+   * @param {Assets} assets @param {Parts & { image: Promise<Uint8Array<ArrayBuffer>> }} parts
+   * @param {(done: number, steps: number) => void} progress @param {(error: Error) => void} broken
+   */
   static async restored(assets, { module, compiled, image }, progress, broken) {
     await place.ahead(assets.rest, assets.stdlibRest, assets.stdlib, assets.engine);
     const state = new Uint8Array(STATE);
     let sums = { stdlib: 0, engine: 0 };
     const pyodide = await loaded(assets, Promise.resolve(new Uint8Array()), compiled, broken, {
       createPyodideModule: async (/** @type {unknown} */ settings) => {
-        const made = await (await module).default(settings); // the .wasm comes meanwhile
+        const made = await (await module).default(settings); // downloads the .wasm, too
         const read = readImage(await image);
         sums = read.sums;
         state.set(restore(made, read));
@@ -122,7 +128,10 @@ export class Python {
     return Python.ready(pyodide, assets, progress);
   }
 
-  /** @param {Assets} assets @param {Parts} parts @param {(done: number, steps: number) => void} progress @param {(error: Error) => void} broken */
+  /**
+   * @param {Assets} assets @param {Parts} parts
+   * @param {(done: number, steps: number) => void} progress @param {(error: Error) => void} broken
+   */
   static async started(assets, { module, compiled }, progress, broken) {
     await place.ahead(assets.rest, assets.stdlibRest);
     const engine = download(assets.engine);
@@ -155,16 +164,19 @@ export class Python {
     return new PythonModel(this, this.stoppable(stop, () => this.engine.create(read, size, JSON.stringify(options))));
   }
 
-  /** Locations of its external data that were not given. @param {import('../../run/environment.js').ReadFile} read @param {number} size @param {Record<string, number>} given sizes by path @returns {string[]} */
+  /**
+   * Paths of external data that the caller did not list.
+   * @param {ReadFile} read @param {number} size @param {Record<string, number>} given sizes by path @returns {string[]}
+   */
   missing(read, size, given) {
     return JSON.parse(this.engine.missing(read, size, JSON.stringify(given)));
   }
 
-  /** Runs the user's code; its last value, awaited, comes back as plain data. @param {string} code @param {unknown} args */
+  /** Runs the page's code and returns its last value, awaited, as plain data. @param {string} code @param {unknown} args */
   async exec(code, args) {
     const globals = this.pyodide.toPy({ args });
     try {
-      const value = await (WAITS.test(code) ? this.pyodide.runPythonAsync(code, { globals }) : this.pyodide.runPython(code, { globals }));
+      const value = await (AWAITS.test(code) ? this.pyodide.runPythonAsync(code, { globals }) : this.pyodide.runPython(code, { globals }));
       return plain(value);
     } catch (error) {
       throw this.translate(error);
@@ -173,7 +185,7 @@ export class Python {
     }
   }
 
-  /** @returns {string[]} names of the providers that the user's code has registered */
+  /** @returns {string[]} names of the providers that the page's code has registered */
   providers() {
     return this.guard(() => JSON.parse(this.engine.providers()));
   }
@@ -183,7 +195,10 @@ export class Python {
     return /** @type {any} */ (this.pyodide)._module.HEAPU8.length;
   }
 
-  /** What may be stopped while Python works, where memory is shared. @template T @param {Stop | null} stop @param {() => T} action @returns {T} */
+  /**
+   * Calls Python so that `stop` interrupts it, if memory is shared.
+   * @template T @param {Stop | null} stop @param {() => T} action @returns {T}
+   */
   stoppable(stop, action) {
     if (!stop?.interrupt) return this.guard(action);
     this.pyodide.setInterruptBuffer(stop.interrupt);
@@ -196,7 +211,7 @@ export class Python {
 
   /** @template T @param {() => T} action @returns {T} */
   guard(action) {
-    takeReadError(); // of which Python made something else
+    takeReadError(); // of an earlier call that handled it
     try {
       return action();
     } catch (error) {
@@ -204,7 +219,7 @@ export class Python {
     }
   }
 
-  /** A Python exception becomes the error of our tree it stands for. @param {unknown} error */
+  /** The error for a Python exception. @param {unknown} error */
   translate(error) {
     if (!(error instanceof this.pyodide.ffi.PythonError)) return error;
     const payload = JSON.parse(this.lastError());
@@ -216,7 +231,7 @@ export class Python {
   }
 }
 
-/** Pyodide's index of packages: none, nothing is ever loaded from elsewhere. */
+/** Pyodide's index of packages is empty: the engine loads none. */
 export const NO_PACKAGES = {
   info: { abi_version: '2026_0', arch: 'wasm32', platform: 'emscripten_5_0_3', python: '3.14.2', version: '0' },
   packages: {},
@@ -228,7 +243,7 @@ export const NO_PACKAGES = {
  * @returns {Promise<PyodideAPI>}
  */
 const loaded = (assets, library, compiled, broken, more) => watchDownloads(assets, { library, compiled }, broken, () => loadPyodide(/** @type {any} */ ({
-  // Pyodide asks for `${indexURL}pyodide.asm.wasm`; behind a "#" its own name does not count, so the file may have any.
+  // Pyodide fetches `${indexURL}pyodide.asm.wasm`: after a "#" that name has no effect, so the file may have any name.
   indexURL: `${assets.wasm}#/`,
   packageBaseUrl: new URL('.', assets.wasm).href,
   stdLibURL: assets.stdlib,

@@ -1,10 +1,12 @@
-// The interpreter's WebAssembly comes in two halves: the functions that the engine uses, and the rest, which is fetched
-// and joined when one of them is first called (scripts/split_wasm.py,
-// docs/design/startup.md#splitting-the-interpreter).
+// The interpreter's WebAssembly is split: the first half has the functions that the engine uses. The second half is fetched and
+// joined when one of its functions is first called (scripts/split_wasm.py, docs/design/startup.md#split-interpreter).
 
-const SHARED = 'split '; // how the names of the exports begin that are for the second half
+const SHARED = 'split '; // prefix of the first half's exports that the second half imports
 const WARM_UP = `${SHARED}warm up`;
-/** Takes a function and exports it as `load`, as tables want it, and beside it `nothing`, which does nothing. */
+/**
+ * Imports a function and exports it as `load`, because tables take only WebAssembly functions, beside `nothing`, which does
+ * nothing.
+ */
 const LOADER = Uint8Array.of(
   0, 97, 115, 109, 1, 0, 0, 0, // "\0asm", version 1
   1, 4, 1, 96, 0, 0, // types: () → ()
@@ -15,13 +17,13 @@ const LOADER = Uint8Array.of(
 );
 
 /**
- * The first half as what its JavaScript expects: without the exports that are for the second, which it loads itself.
+ * The first half without the exports for the second half, which it loads itself on demand.
  * @param {{ instance: WebAssembly.Instance, module: WebAssembly.Module }} made
  * @param {WebAssembly.Imports} imports
- * @param {() => BufferSource} second gives the bytes of the second half
- * @param {(cause: unknown) => Error} broken told why it cannot be had: what called into it is then of no more use
+ * @param {() => BufferSource} second fetches the bytes of the second half
+ * @param {(cause: unknown) => Error} broken makes the error if it cannot be loaded: the interpreter is useless then
  */
-export function joined({ instance, module }, imports, second, broken) {
+export function joinOnDemand({ instance, module }, imports, second, broken) {
   const shared = Object.entries(instance.exports).filter(([name]) => name.startsWith(SHARED));
   const own = Object.entries(instance.exports).filter(([name]) => !name.startsWith(SHARED));
   const slots = /** @type {WebAssembly.Table} */ (shared.map(([, value]) => value).findLast((value) => value instanceof WebAssembly.Table));

@@ -1,4 +1,4 @@
-// Files of models and their external data, with progress.
+// Opens files of models and their external data, with progress.
 
 import { InvalidModel } from '../../common/errors.js';
 import { eachChunk, readBody, sizeOf } from '../../common/read_body.js';
@@ -14,22 +14,26 @@ import { FileInMemory, FileOnDisk, LARGE, fileOf } from './model_file.js';
 
 /**
  * @param {Origin} origin @param {OnBytes} progress
- * @param {AbortSignal} [signal] that it is wanted no more
+ * @param {AbortSignal} [signal] cancels it
  * @returns {Promise<ModelFile>}
  */
 export async function fetchFile(origin, progress, signal) {
-  if ('bytes' in origin) return inPlace(origin.bytes);
+  if ('bytes' in origin) return store(origin.bytes);
   if ('blob' in origin) return fileOf(origin.blob);
-  if ('handle' in origin) return fileOf(await origin.handle.getFile().catch((cause) => { throw new InvalidModel(`cannot read ${origin.handle.name}: ${cause.message}`, { cause }); }));
-  if ('stream' in origin) return ofStream(origin.stream, progress, signal);
+  if ('handle' in origin) {
+    return fileOf(await origin.handle.getFile().catch((cause) => {
+      throw new InvalidModel(`cannot read ${origin.handle.name}: ${cause.message}`, { cause });
+    }));
+  }
+  if ('stream' in origin) return readStream(origin.stream, progress, signal);
   const { url, keep } = origin;
-  const there = onlyRead(url);
-  if (there) return there;
+  const onDisk = openOnDisk(url);
+  if (onDisk) return onDisk;
   const get = (/** @type {RequestInit} */ init) => resumableFetch(url, init, signal);
-  const whole = async () => (keep ? inPlace((await fetchAndKeep(url, keep, progress, get)).bytes) : received(await get({}), progress));
+  const download = async () => (keep ? store((await fetchAndKeep(url, keep, progress, get)).bytes) : receive(await get({}), progress));
   for (let restarts = 0;; restarts++) {
     try {
-      return await whole();
+      return await download();
     } catch (cause) {
       if (cause instanceof InvalidModel) throw cause;
       if (cause instanceof Restart && restarts < patience.pauses.length) continue;
@@ -38,8 +42,8 @@ export async function fetchFile(origin, progress, signal) {
   }
 }
 
-/** A large file of a place that reads its parts where it lies: Node.js. @param {string} url */
-function onlyRead(url) {
+/** A large file that Node.js reads in parts. @param {string} url */
+function openOnDisk(url) {
   const { openFile } = /** @type {any} */ (globalThis);
   if (!openFile || !url.startsWith('file:')) return null;
   try {
@@ -53,27 +57,35 @@ function onlyRead(url) {
       }
     }, close);
   } catch {
-    return null; // fetch tells why
+    return null; // fetch reports the error
   }
 }
 
-/** @param {ReadableStream<Uint8Array>} stream @param {OnBytes} progress @param {AbortSignal} [signal] @returns {Promise<ModelFile>} */
-async function ofStream(stream, progress, signal) {
+/**
+ * @param {ReadableStream<Uint8Array>} stream @param {OnBytes} progress @param {AbortSignal} [signal]
+ * @returns {Promise<ModelFile>}
+ */
+async function readStream(stream, progress, signal) {
   const response = new Response(stream.pipeThrough(new TransformStream(), { signal }));
-  return received(response, progress).catch((cause) => { throw new InvalidModel(`cannot read the stream: ${cause.message}`, { cause }); });
+  return receive(response, progress).catch((cause) => {
+    throw new InvalidModel(`cannot read the stream: ${cause.message}`, { cause });
+  });
 }
 
-/** Bytes that are in memory go to the disk, if they are many and find room. @param {Uint8Array} bytes @returns {Promise<ModelFile>} */
-async function inPlace(bytes) {
+/** Moves a large file from memory to disk, if there is room. @param {Uint8Array} bytes @returns {Promise<ModelFile>} */
+async function store(bytes) {
   const scratch = bytes.length < LARGE ? null : await scratchFor(bytes.length);
   if (!scratch) return new FileInMemory(bytes);
   if (!scratch.fit(bytes).length) return onDisk(scratch);
-  await scratch.remove().catch(() => {}); // swept later
+  await scratch.remove().catch(() => {}); // a later worker deletes it
   return new FileInMemory(bytes);
 }
 
-/** What is large, or may be, goes to the disk, into memory what finds no room there. @param {Response} response @param {OnBytes} progress @returns {Promise<ModelFile>} */
-async function received(response, progress) {
+/**
+ * Reads a response to disk if it is large or of unknown size. Without room on the disk, the file is in memory.
+ * @param {Response} response @param {OnBytes} progress @returns {Promise<ModelFile>}
+ */
+async function receive(response, progress) {
   const size = sizeOf(response);
   const scratch = size && size < LARGE || !response.body ? null : await scratchFor(size);
   if (!scratch) return new FileInMemory(await readBody(response, progress));
@@ -94,7 +106,7 @@ async function received(response, progress) {
   }
 }
 
-/** @param {ScratchFile} scratch @param {Uint8Array[]} rest what comes behind */
+/** @param {ScratchFile} scratch the first bytes @param {Uint8Array[]} rest */
 function joined(scratch, rest) {
   let at = scratch.size;
   const bytes = new Uint8Array(rest.reduce((sum, { length }) => sum + length, at));
@@ -106,7 +118,7 @@ function joined(scratch, rest) {
   return bytes;
 }
 
-/** Null where there is no place for one, or less than it takes. @param {number} size bytes, 0 where nobody tells */
+/** Null without a file system, or without room. @param {number} size bytes, 0 if unknown */
 async function scratchFor(size) {
   const { usage, quota } = await room().catch(() => ({ usage: 0, quota: 0 }));
   return size < quota - usage ? ScratchFile.make().catch(() => null) : null;

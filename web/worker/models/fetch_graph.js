@@ -1,9 +1,9 @@
-// Fetches what a model says besides its weights, so that the reader in Python, which cannot wait, finds it. It checks nothing:
-// where something is odd it stops, and the reader says what.
+// Fetches the parts of a model besides its weights, so that Python's reader, which cannot wait, finds them. It stops at errors:
+// the reader reports them.
 //
 // Spec: https://github.com/onnx/onnx/blob/main/onnx/onnx.proto
 
-/** Messages by the numbers of the fields that they are in. @typedef {{ [number: number]: Kind }} Kind */
+/** Kinds of inner messages, by number of the field. @typedef {{ [number: number]: Kind }} Kind */
 /** @typedef {import('./partial_file.js').PartialFile} PartialFile */
 
 const TENSOR = {};
@@ -13,11 +13,11 @@ const GRAPH = { 5: TENSOR, 15: SPARSE };
 const NODE = GRAPH[1] = { 5: { 5: TENSOR, 6: GRAPH, 10: TENSOR, 11: GRAPH, 22: SPARSE, 23: SPARSE } };
 const MODEL = { 7: GRAPH, 25: { 7: NODE } };
 
-const SMALL = 1 << 14; // bytes that are fetched whole, whatever they are
+const SMALL = 1 << 14; // bytes of a field that is fetched, whatever it is
 const HEADER = 20; // a tag and a length, each at most 10 bytes
 const VARINT = 0, FIXED64 = 1, LENGTH = 2, FIXED32 = 5;
 
-/** @param {PartialFile} file @param {number} [start] @param {number} [end] @param {Kind} [kind] of the message that lies there */
+/** @param {PartialFile} file @param {number} [start] @param {number} [end] @param {Kind} [kind] of the message at that place */
 export async function fetchGraph(file, start = 0, end = file.size, kind = MODEL) {
   for (let at = start; at < end;) {
     const size = Math.min(HEADER, end - at);

@@ -1,20 +1,19 @@
-// A file of a model: in memory or, a large one, on the disk, so that it does not lie there beside its weights
-// (docs/design/storage.md#model-files-on-disk).
+// A file of a model: in memory, or a large one on disk, so that it is not in memory beside its weights
+// (docs/design/storage.md#files-on-disk).
 
 import { InvalidModel } from '../../common/errors.js';
 import { digest, hashed } from '../../storage/digest.js';
 
-/** A file that is at least so large is not kept in memory. */
-export const LARGE = 32 * 2 ** 20;
-const NEAR = 2 ** 16; // bytes that are read with what is smaller
+export const LARGE = 32 * 2 ** 20; // bytes of a file that is on disk
+const READ_AHEAD = 2 ** 16; // bytes that are read at least
 export const PIECE = 2 ** 22; // bytes that are in memory at once
-const BUSY = 6; // pauses
+const BUSY = 6; // pauses while runs follow each other
 
-/** Of this worker's sessions, in milliseconds. */
+/** When the latest run of this worker's sessions ended, in milliseconds. */
 export const lastRun = { ended: -Infinity };
 
 /** @typedef {FileInMemory | FileOnDisk} ModelFile */
-/** By path, the model's own under "". @typedef {ReadonlyMap<string, ModelFile>} Files */
+/** By path; "" is the model's own file. @typedef {ReadonlyMap<string, ModelFile>} Files */
 
 export class FileInMemory {
   /** @param {Uint8Array} bytes */
@@ -33,7 +32,7 @@ export class FileInMemory {
     into.set(this.read(offset, into.length));
   }
 
-  /** @param {number} [_pause] for which there is no need: another thread computes it */
+  /** @param {number} [_pause] not needed: another thread computes it */
   hash(_pause) {
     return digest(this.bytes);
   }
@@ -41,8 +40,8 @@ export class FileInMemory {
   async close() {}
 }
 
-/** Bytes on their way; one for all files, for what the garbage collector has not taken yet is memory, too. @type {Uint8Array | null} */
-let passing = null;
+/** A buffer for all files, because garbage that is not collected yet is memory, too. @type {Uint8Array | null} */
+let buffer = null;
 
 export class FileOnDisk {
   /**
@@ -53,11 +52,11 @@ export class FileOnDisk {
     this.size = size;
     this.readInto = read;
     this.close = close;
-    /** What was read last of what is small. */
-    this.near = { from: 0, bytes: new Uint8Array() };
+    /** The latest small read, with the bytes after it. */
+    this.ahead = { from: 0, bytes: new Uint8Array() };
     /** @type {Promise<string> | null} */
     this.hashed = null;
-    /** Milliseconds between pieces that are hashed. */
+    /** Milliseconds between hashed pieces. */
     this.pause = Infinity;
   }
 
@@ -70,27 +69,28 @@ export class FileOnDisk {
 
   /** @param {number} offset @param {number} size */
   read(offset, size) {
-    if (size > NEAR) return this.part(offset, size);
-    const { near } = this;
-    if (offset < near.from || offset + size > near.from + near.bytes.length) {
-      this.near = { from: offset, bytes: this.part(offset, Math.min(NEAR, this.size - offset)) };
+    if (size > READ_AHEAD) return this.part(offset, size);
+    const { ahead } = this;
+    if (offset < ahead.from || offset + size > ahead.from + ahead.bytes.length) {
+      this.ahead = { from: offset, bytes: this.part(offset, Math.min(READ_AHEAD, this.size - offset)) };
     }
-    return this.near.bytes.subarray(offset - this.near.from, offset - this.near.from + size);
+    const begin = offset - this.ahead.from;
+    return this.ahead.bytes.subarray(begin, begin + size);
   }
 
   /** @param {Uint8Array} into @param {number} offset */
   fill(into, offset) {
-    passing ??= new Uint8Array(PIECE);
+    buffer ??= new Uint8Array(PIECE);
     for (const [from, size] of pieces(into.length)) {
-      this.readInto(passing.subarray(0, size), offset + from);
-      into.set(passing.subarray(0, size), from);
+      this.readInto(buffer.subarray(0, size), offset + from);
+      into.set(buffer.subarray(0, size), from);
     }
   }
 
   /**
-   * Of the hashes of its pieces, for a hash takes all bytes at once. Without pauses nothing else runs until it is known:
-   * behind 142 MB a token waited for 640 ms.
-   * @param {number} [pause] milliseconds between pieces, while nobody asks for less
+   * Hashes the hashes of its pieces, because a hash function takes all bytes at once. Without pauses nothing else runs meanwhile: a
+   * token waited 640 ms for 142 MB.
+   * @param {number} [pause] milliseconds between pieces; the smallest of all calls counts
    */
   hash(pause = 0) {
     this.pause = Math.min(this.pause, pause);
@@ -107,7 +107,7 @@ export class FileOnDisk {
     return this.hashed;
   }
 
-  /** A pause, and a longer one while runs follow each other: tokens took 24 ms in place of 20 for as long as a file was hashed. */
+  /** Pauses, longer while runs follow each other: during hashing tokens took 24 ms instead of 20. */
   async rest() {
     if (!this.pause) return;
     await wait(this.pause);
@@ -123,7 +123,7 @@ function pieces(size) {
   return Array.from({ length: Math.ceil(size / PIECE) }, (_, n) => [n * PIECE, Math.min(PIECE, size - n * PIECE)]);
 }
 
-/** A Blob's, which only workers read as they go. @param {Blob} blob @returns {Promise<ModelFile>} */
+/** Only workers can read a Blob in parts, synchronously. @param {Blob} blob @returns {Promise<ModelFile>} */
 export async function fileOf(blob) {
   const { FileReaderSync } = /** @type {any} */ (globalThis);
   if (blob.size < LARGE || !FileReaderSync) return new FileInMemory(new Uint8Array(await blob.arrayBuffer()));

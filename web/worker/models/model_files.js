@@ -1,4 +1,4 @@
-// The files of a model: its own, its external data, and those that the weights of an exported program are in.
+// The files of a model: its own, its external data, and the files with the weights of an exported Program.
 
 import { InvalidModel } from '../../common/errors.js';
 import { fetchFile } from './download.js';
@@ -10,45 +10,46 @@ import { fetchFile } from './download.js';
 /** @typedef {import('./model_file.js').ModelFile} ModelFile */
 
 /**
- * Files side by side; when one fails, or the call is stopped, the others are left.
+ * Opens files in parallel. When one fails, or the call is stopped, the other downloads end.
  * @param {CreateParams['external']} given
  * @param {OnProgress} progress
  * @param {Stop | null} [stop]
  * @returns {Promise<Map<string, ModelFile>>} by path
  */
-export async function downloads(given, progress, stop) {
-  const files = [...new Map(given.map(({ path, origin }) => [plain(path), origin]))].map(([path, origin]) => ({ path, origin })); // the last one of a path
+export async function openFiles(given, progress, stop) {
+  const byPath = new Map(given.map(({ path, origin }) => [plain(path), origin])); // the last of each path
+  const files = [...byPath].map(([path, origin]) => ({ path, origin }));
   const counts = files.map(() => ({ loaded: 0, total: 0 }));
-  const leave = new AbortController();
-  stop?.controller.signal.addEventListener('abort', () => leave.abort());
-  const coming = files.map(({ origin }, i) => fetchFile(origin, (loaded, total) => {
+  const abort = new AbortController();
+  stop?.controller.signal.addEventListener('abort', () => abort.abort());
+  const opening = files.map(({ origin }, i) => fetchFile(origin, (loaded, total) => {
     counts[i] = { loaded, total };
     const sum = (/** @type {'loaded'|'total'} */ key) => counts.reduce((all, count) => all + count[key], 0);
     progress({ phase: 'download', loaded: sum('loaded'), total: counts.every((count) => count.total) ? sum('total') : 0 });
-  }, leave.signal));
+  }, abort.signal));
   try {
-    const done = await Promise.all(coming);
-    return new Map(files.map(({ path }, i) => [path, done[i]]));
+    const opened = await Promise.all(opening);
+    return new Map(files.map(({ path }, i) => [path, opened[i]]));
   } catch (error) {
-    leave.abort();
-    for (const file of coming) file.then((came) => closeAll([came]), () => {}); // for nothing
+    abort.abort();
+    for (const file of opening) file.then((opened) => closeAll([opened]), () => {});
     stop?.check();
     throw error;
   }
 }
 
-/** Files that nobody reads any more. @param {Iterable<ModelFile>} files */
+/** @param {Iterable<ModelFile>} files */
 export function closeAll(files) {
-  for (const file of files) file.close().catch(() => {}); // swept later
+  for (const file of files) file.close().catch(() => {}); // a later worker deletes it
 }
 
-/** As models name files. @param {string} path */
+/** A path as models write it. @param {string} path */
 export const plain = (path) => path.replaceAll('\\', '/').replace(/^(\.\/)+/, '');
 
-/** A file by its path in the model or by that path's last part. @param {Files} files @param {string} name */
+/** Finds a file by its path in the model, or by its name alone. @param {Files} files @param {string} name */
 const lookUp = (files, name) => files.get(name) ?? files.get(name.slice(name.lastIndexOf('/') + 1));
 
-/** Reads parts of the model and of its files. @param {Files} files @returns {import('../../run/environment.js').ReadFile} */
+/** A function that reads parts of a model's files. @param {Files} files @returns {import('../../run/environment.js').ReadFile} */
 export function readerOf(files) {
   const fileWith = (/** @type {number} */ end, /** @type {string} */ name) => {
     const file = lookUp(files, name);
@@ -63,20 +64,20 @@ export function readerOf(files) {
 }
 
 /**
- * The files that a program's weights are in, checked: given, or beside it.
+ * Opens and checks the files with the weights of an exported Program: those that the caller listed, others from beside it.
  * @param {import('../programs/program_file.js').ExportedProgram} program @param {CreateParams} params @param {Files} files @param {OnProgress} progress
  * @param {Stop | null} [stop]
- * @returns {Promise<Map<string, ModelFile>>} by their names in the Program
+ * @returns {Promise<Map<string, ModelFile>>} by name in the Program
  */
 export async function weightsOf(program, { model }, files, progress, stop) {
   const all = new Map();
   const missing = [];
   for (const [name, file] of program.files) {
-    const given = lookUp(files, file);
-    if (given) all.set(name, given);
+    const listed = lookUp(files, file);
+    if (listed) all.set(name, listed);
     else missing.push({ path: name, origin: beside(model, file) });
   }
-  for (const [name, file] of await downloads(missing, progress, stop)) all.set(name, file);
+  for (const [name, file] of await openFiles(missing, progress, stop)) all.set(name, file);
   try {
     for (const [name, file] of all) program.check(name, file);
   } catch (error) {
@@ -87,11 +88,15 @@ export async function weightsOf(program, { model }, files, progress, stop) {
 }
 
 /**
- * A file beside the model, by the address that was asked for: where that leads to may be a store that has no folders.
+ * The origin of a file beside the model. It depends on the address before redirects, because these may lead to a store without
+ * folders.
  * @param {import('../../common/protocol.js').Origin} model @param {string} file
  */
 export function beside(model, file) {
-  if (!('url' in model)) throw new InvalidModel(`the weights of this program are in "${file}"`, { hint: 'list it in the externalData option, or export with weights' });
+  if (!('url' in model)) {
+    const hint = 'list it in the externalData option, or export with weights';
+    throw new InvalidModel(`the weights of this program are in "${file}"`, { hint });
+  }
   const path = plain(file).split('/').map(encodeURIComponent).join('/');
   return { url: new URL(`./${path}`, model.url).href, keep: model.keep };
 }

@@ -1,4 +1,4 @@
-// A model becomes one that runs: its Program is a file, or one that an earlier page compiled, or compiled by Python now.
+// Opens a model: its Program is in a file, or in the cache of an earlier page, or Python compiles it.
 
 import { InvalidInput, InvalidModel, NoAdapter } from '../../common/errors.js';
 import { acquireGpu } from '../../gpu/device.js';
@@ -6,7 +6,7 @@ import { during, warn } from '../../common/log.js';
 import { mark } from '../../common/marks.js';
 import { isProgram, looksLikeProgram } from '../../common/program_mark.js';
 import { Model } from '../../session/model.js';
-import { beside, closeAll, downloads, readerOf, weightsOf } from './model_files.js';
+import { beside, closeAll, openFiles, readerOf, weightsOf } from './model_files.js';
 import { CachedCompiler } from '../programs/cached_compiler.js';
 import { sharedModel } from './shared_models.js';
 import { cachedPrograms } from '../programs/program_cache.js';
@@ -23,28 +23,27 @@ import { codeFeatures } from '../wasm_features.js';
 /** @typedef {import('./model_file.js').Files} Files */
 /** @typedef {import('./model_file.js').ModelFile} ModelFile */
 /**
- * source: to compile it once more, none of a Program from a file; files: that it reads until it is released
+ * source: to compile it once more, absent of a Program from a file; files: that it reads until it is released
  * @typedef {{ model: Model | PageCompiler, timings: Timings, source?: Source, files: ModelFile[] }} Opened
  */
 /**
- * A model whose files are there; start: when the call came, in milliseconds; gpu: what it is compiled for; options: for
- * Python; stop: of the call.
+ * A model whose files are open.
  * @typedef {object} Source
- * @property {number} start
- * @property {import('../../common/protocol.js').Origin} origin of the model
+ * @property {number} start of the call, in milliseconds
+ * @property {import('../../common/protocol.js').Origin} origin
  * @property {Map<string, ModelFile>} files
  * @property {Awaited<ReturnType<typeof cachedPrograms>>} cache
  * @property {import('../../run/environment.js').Host} host
- * @property {Record<string, unknown> | null} gpu
- * @property {Record<string, unknown>} options
- * @property {Stop | null} stop
+ * @property {Record<string, unknown> | null} gpu that the compiler writes code for
+ * @property {Record<string, unknown>} options of the compiler
+ * @property {Stop | null} stop of the call
  */
 
 /**
  * @param {CreateParams} params @param {OnProgress} progress
  * @param {Interpreter} interpreter @param {ThreadPool | null} pool threads of the worker @param {Stop | null} stop
- * @param {() => Opened[]} others that are open
- * @returns {Promise<Opened>} perhaps one of them, with times of its own
+ * @param {() => Opened[]} others open models
+ * @returns {Promise<Opened>} perhaps one of them, with times of this call
  */
 export async function openModel(params, progress, interpreter, pool, stop, others) {
   const start = performance.now();
@@ -52,16 +51,21 @@ export async function openModel(params, progress, interpreter, pool, stop, other
   const threads = shared ? params.threads : 1;
   const options = { ...params.options, threads, shared, ...codeFeatures(params.options.fixedSimd) };
   const device = params.gpu ? Promise.resolve(null) : gpuFor(params);
-  const coming = downloads([{ path: '', origin: params.model }, ...params.external], progress, stop);
-  const [files, gpu, cache] = await Promise.all([coming, device, prepare(params, options, device, interpreter, progress)]).catch((error) => {
-    coming.then((came) => closeAll(came.values()), () => {});
+  const opening = openFiles([{ path: '', origin: params.model }, ...params.external], progress, stop);
+  const preparing = prepare(params, options, device, interpreter, progress);
+  const [files, gpu, cache] = await Promise.all([opening, device, preparing]).catch((error) => {
+    opening.then((opened) => closeAll(opened.values()), () => {});
     throw error;
   });
   mark('model fetched');
-  const source = { start, origin: params.model, files, cache, gpu: params.gpu ?? gpu?.adapter ?? null, options: { ...options, ...params.limits }, stop, host: { shared, threads, pool, gpu, memoryLimit: params.limits.memoryLimit, logOptions: params.logOptions } };
+  const { limits: { memoryLimit }, logOptions } = params;
+  const source = {
+    start, origin: params.model, files, cache, gpu: params.gpu ?? gpu?.adapter ?? null, options: { ...options, ...params.limits }, stop,
+    host: { shared, threads, pool, gpu, memoryLimit, logOptions },
+  };
   try {
     const open = interpreter.customised ? undefined : await sharedModel(source, others);
-    if (!open) return await become(params, source, progress, interpreter);
+    if (!open) return await openSource(params, source, progress, interpreter);
     closeAll(files.values());
     return { ...open, timings: { download: performance.now() - start, compile: 0, init: 0 } };
   } catch (error) {
@@ -70,17 +74,23 @@ export async function openModel(params, progress, interpreter, pool, stop, other
   }
 }
 
-/** @param {CreateParams} params @param {Source} source @param {OnProgress} progress @param {Interpreter} interpreter @returns {Promise<Opened>} */
-async function become(params, source, progress, interpreter) {
+/**
+ * @param {CreateParams} params @param {Source} source @param {OnProgress} progress @param {Interpreter} interpreter
+ * @returns {Promise<Opened>}
+ */
+async function openSource(params, source, progress, interpreter) {
   const own = ownOf(source.files);
   if (isProgram(own.read(0, Math.min(4, own.size)))) return openProgram(params, source, progress);
-  if (params.gpu) return serve(source, interpreter, progress);
+  if (params.gpu) return openForPage(source, interpreter, progress);
   const cached = interpreter.customised ? null : await openCached(source, progress, interpreter);
   return cached ?? compile(source, interpreter, progress);
 }
 
-/** A session in the page has its model compiled here. @param {Source} source @param {Interpreter} interpreter @param {OnProgress} [progress] @returns {Promise<Opened>} */
-export async function serve(source, interpreter, progress = () => {}) {
+/**
+ * Opens a compiler in the worker for a session that runs in the page.
+ * @param {Source} source @param {Interpreter} interpreter @param {OnProgress} [progress] @returns {Promise<Opened>}
+ */
+export async function openForPage(source, interpreter, progress = () => {}) {
   const { cache, files, host, start } = source;
   const known = interpreter.customised ? null : await cache?.find(files);
   const download = performance.now() - start;
@@ -95,7 +105,7 @@ export async function serve(source, interpreter, progress = () => {}) {
   return { model, source, files: [...files.values()], timings: { download, compile: performance.now() - booted, init: 0 } };
 }
 
-/** The GPU, if the session asks for it before WebAssembly, which takes all that is left. @param {CreateParams} params */
+/** The GPU, if the session names it before WebAssembly, which can run all kernels. @param {CreateParams} params */
 export async function gpuFor({ options: { executionProviders: asked = [] }, logOptions }) {
   if (!asked.slice(0, asked.indexOf('wasm') >>> 0).includes('webgpu')) return null;
   const gpu = await acquireGpu();
@@ -107,21 +117,24 @@ export async function gpuFor({ options: { executionProviders: asked = [] }, logO
 }
 
 /**
- * Where an earlier page may have left the Program. If none did, Python starts beside the download.
+ * Opens the cache of Programs. If it has none for the model, Python starts during the download.
  * @param {CreateParams} params @param {Record<string, unknown>} options for Python @param {ReturnType<typeof gpuFor>} device
  * @param {Interpreter} interpreter @param {OnProgress} progress
  */
 async function prepare({ model, external, gpu: pages }, options, device, interpreter, progress) {
   const { assets, customised } = interpreter;
-  const told = device.then((gpu) => pages ?? gpu?.adapter ?? null, () => null); // why there is none is told where it is awaited
+  const adapter = device.then((gpu) => pages ?? gpu?.adapter ?? null, () => null); // its error is handled where it is awaited
   const origins = [model, ...external.map(({ origin }) => origin)];
-  const cache = assets && !customised ? await cachedPrograms(assets.engine, origins, options, told) : null;
-  if (!cache?.known && !looksLikeProgram(model)) interpreter.start(progress).catch(() => {}); // told where it is awaited
+  const cache = assets && !customised ? await cachedPrograms(assets.engine, origins, options, adapter) : null;
+  if (!cache?.hasEntries && !looksLikeProgram(model)) interpreter.start(progress).catch(() => {}); // as above
   device.then(async (gpu) => gpu && (await cache?.guess())?.programs.forEach((program) => gpu.warm(program))).catch(() => {}); // as above
   return cache;
 }
 
-/** What an earlier page compiled, if it runs here. @param {Source} source @param {OnProgress} progress @param {Interpreter} interpreter @returns {Promise<Opened | null>} */
+/**
+ * Opens the Programs of an earlier page, if there are any and they run here.
+ * @param {Source} source @param {OnProgress} progress @param {Interpreter} interpreter @returns {Promise<Opened | null>}
+ */
 async function openCached(source, progress, interpreter) {
   const { start, files, cache, host, stop } = source;
   const known = await cache?.find(files);
@@ -135,12 +148,15 @@ async function openCached(source, progress, interpreter) {
     return { ...await started(model, progress, { download, compile: 0 }, stop), source, files: [...files.values()] };
   } catch {
     stop?.check();
-    await cache.remove(files); // what else may be wrong shows when it is compiled
+    await cache.remove(files); // if the cause is another, compiling shows it
     return null;
   }
 }
 
-/** Python, and its model; external data that was not named comes from beside it. @param {Source} source @param {Interpreter} interpreter @param {OnProgress} [progress] */
+/**
+ * Reads a model in Python; downloads external data that the caller did not list from addresses beside the model.
+ * @param {Source} source @param {Interpreter} interpreter @param {OnProgress} [progress]
+ */
 async function openInPython(source, interpreter, progress = () => {}) {
   const { files, host, gpu, options, stop, origin } = source;
   const python = await interpreter.start();
@@ -150,11 +166,12 @@ async function openInPython(source, interpreter, progress = () => {}) {
     try {
       return during(host.logOptions, () => python.open(read, ownOf(files).size, { ...options, gpu, external }, stop));
     } catch (error) {
-      const missing = error instanceof InvalidModel && 'url' in origin && files.size > before ? python.missing(read, ownOf(files).size, external) : [];
+      const canDownload = error instanceof InvalidModel && 'url' in origin && files.size > before;
+      const missing = canDownload ? python.missing(read, ownOf(files).size, external) : [];
       if (!missing.length) throw error;
-      source.cache = null; // its names are of the files that were named
-      const came = await downloads(missing.map((path) => ({ path, origin: beside(origin, path) })), progress, stop);
-      for (const [path, file] of came) files.set(path, file);
+      source.cache = null; // its keys are of the listed files
+      const more = await openFiles(missing.map((path) => ({ path, origin: beside(origin, path) })), progress, stop);
+      for (const [path, file] of more) files.set(path, file);
     }
   }
 }
@@ -186,7 +203,7 @@ function keep({ cache, files }, { info, needs }, programs, interpreter) {
   if (!interpreter.customised) cache?.save(files, { info, needs, programs });
 }
 
-/** The model's. @param {Files} files */
+/** The model's own file. @param {Files} files */
 const ownOf = (files) => /** @type {ModelFile} */ (files.get(''));
 
 /** @param {Files} files @returns {import('../../session/compiler.js').WeightsOf} */
@@ -195,16 +212,21 @@ function weightsIn(files) {
   return () => read;
 }
 
-/** An exported program. @param {CreateParams} params @param {Source} source @param {OnProgress} progress @returns {Promise<Opened>} */
+/**
+ * Opens an exported Program.
+ * @param {CreateParams} params @param {Source} source @param {OnProgress} progress
+ * @returns {Promise<Opened>}
+ */
 async function openProgram(params, { start, files, stop, host: { pool, memoryLimit } }, progress) {
   const refused = params.refusedForPrograms.join(', ');
   if (refused) throw new InvalidInput(`a compiled Program gives what it was compiled for, ${refused} cannot change it`);
   const own = ownOf(files);
   const program = new ExportedProgram(own.read(0, own.size));
-  closeAll([own]); // it is in memory
+  closeAll([own]); // its content is in memory
   const weights = await weightsOf(program, params, files, progress, stop);
   const read = readerOf(weights);
-  const host = { shared: program.threads > 1, threads: pool ? Math.min(program.threads, params.threads) : 1, pool, gpu: null, memoryLimit, logOptions: params.logOptions };
+  const threads = pool ? Math.min(program.threads, params.threads) : 1;
+  const host = { shared: program.threads > 1, threads, pool, gpu: null, memoryLimit, logOptions: params.logOptions };
   const download = performance.now() - start;
   try {
     const ready = await started(new Model(program, () => read, host), progress, { download, compile: 0 }, stop);
@@ -216,7 +238,10 @@ async function openProgram(params, { start, files, stop, host: { pool, memoryLim
   }
 }
 
-/** @param {Model} model @param {OnProgress} progress @param {Omit<Timings, 'init'>} times @param {Stop | null} stop @returns {Promise<Pick<Opened, 'model' | 'timings'>>} */
+/**
+ * @param {Model} model @param {OnProgress} progress @param {Omit<Timings, 'init'>} times @param {Stop | null} stop
+ * @returns {Promise<Pick<Opened, 'model' | 'timings'>>}
+ */
 async function started(model, progress, times, stop) {
   const start = performance.now();
   progress({ phase: 'init', loaded: 0, total: 1 });

@@ -44,7 +44,7 @@ export class PageCompiler {
     return { programs, compiled: this.compiled };
   }
 
-  /** Its code crosses as a copy, for the original may be kept for later pages. @param {ProgramData} program @returns {CompiledProgram} */
+  /** Sends a copy of its code, because the cache may store the original. @param {ProgramData} program @returns {CompiledProgram} */
   keep({ header, blob, python }) {
     const number = this.next++;
     this.programs.set(number, python);
@@ -58,7 +58,8 @@ export class PageCompiler {
 
   /** @param {import('../../common/protocol.js').HostParams} step @param {Stop | null} stop */
   host({ program, id, inputs, symbols }, stop) {
-    return this.compiler.host(this.programs.get(program), /** @type {any} */ ({ id }), /** @type {any[]} */ (inputs), new Map(symbols), stop);
+    const step = /** @type {any} */ ({ id });
+    return this.compiler.host(this.programs.get(program), step, /** @type {any[]} */ (inputs), new Map(symbols), stop);
   }
 
   /** @param {number} number of a Program */

@@ -1,46 +1,54 @@
-// A file of which parts are read where it lies: of an address by range requests (RFC 9110, section 14).
+// Reads parts of a file, of an address by range requests (RFC 9110, section 14).
 
 import { InvalidModel, LimitExceeded, PyRuntimeError } from '../../common/errors.js';
-import { answered, sameVersion } from './resumable_fetch.js';
+import { request, sameVersion } from './resumable_fetch.js';
 
 /** @typedef {import('../../common/protocol.js').Origin} Origin */
 /** @typedef {(offset: number, size: number) => Promise<Uint8Array>} Fetch */
 
-const FIRST = 1 << 12, LARGEST = 1 << 20; // bytes of a request: the first after a jump, and where they follow each other
-const SMALL = 1 << 20; // bytes of a file that may come as a whole
-const MOST = 1 << 26; // bytes that are fetched of a file, whatever is asked for
+const FIRST = 1 << 12, LARGEST = 1 << 20; // bytes of a request: after a jump; sequential requests double up to the largest
+const SMALL = 1 << 20; // bytes of a file that may be downloaded whole
+const MAX_FETCHED = 1 << 26; // bytes of a file
 const HINT = 'download the file, and inspect that';
 
 export class PartialFile {
-  /** @param {number} size of the file @param {Fetch} fetch @param {{ offset: number, bytes: Uint8Array }[]} [parts] that are there */
+  /**
+   * @param {number} size of the file @param {Fetch} fetch @param {{ offset: number, bytes: Uint8Array }[]} [parts] that were read
+   */
   constructor(size, fetch, parts = []) {
     this.size = size;
     this.fetch = fetch;
     this.parts = parts;
     this.step = FIRST;
     this.end = 0;
-    /** Bytes that came. */
+    /** Bytes. */
     this.fetched = parts.reduce((sum, { bytes }) => sum + bytes.length, 0);
   }
 
-  /** Bytes from there on, at least and at most so many, if they came. @param {number} offset @param {number} least @param {number} [most] @returns {Uint8Array | undefined} */
-  peek(offset, least, most = least) {
-    const found = this.parts.findLast((part) => part.offset <= offset && offset + least <= part.offset + part.bytes.length);
-    return found?.bytes.subarray(offset - found.offset, offset - found.offset + most);
+  /**
+   * Bytes that were read: from min to max of them.
+   * @param {number} offset @param {number} min @param {number} [max]
+   * @returns {Uint8Array | undefined}
+   */
+  peek(offset, min, max = min) {
+    const found = this.parts.findLast((part) => part.offset <= offset && offset + min <= part.offset + part.bytes.length);
+    return found?.bytes.subarray(offset - found.offset, offset - found.offset + max);
   }
 
-  /** The same, fetched if need be, with what is behind them. @param {number} offset @param {number} size */
+  /** Bytes, fetched if needed, together with the following ones. @param {number} offset @param {number} size */
   async get(offset, size) {
     const found = this.peek(offset, size);
     if (found) return found;
     if (offset + size > this.size) throw new InvalidModel(`the model is cut off at byte ${this.size}`);
     this.step = offset === this.end ? Math.min(2 * this.step, LARGEST) : FIRST;
-    const wanted = Math.min(Math.max(size, this.step), this.size - offset);
-    if (this.fetched + wanted > MOST) throw new LimitExceeded(`${wanted} bytes more than the ${this.fetched} that came would have to be fetched`, { hint: HINT });
-    const bytes = await this.fetch(offset, wanted);
+    const length = Math.min(Math.max(size, this.step), this.size - offset);
+    if (this.fetched + length > MAX_FETCHED) {
+      throw new LimitExceeded(`${length} bytes more than the ${this.fetched} that came would have to be fetched`, { hint: HINT });
+    }
+    const bytes = await this.fetch(offset, length);
     this.parts.push({ offset, bytes });
     this.fetched += bytes.length;
-    this.end = offset + wanted;
+    this.end = offset + length;
     return bytes.subarray(0, size);
   }
 }
@@ -49,25 +57,29 @@ export class PartialFile {
 export async function openPartialFile(origin, signal) {
   if ('url' in origin) return ofAddress(origin.url, signal);
   const whole = 'bytes' in origin ? origin.bytes : null;
-  if ('stream' in origin) throw new InvalidModel('a stream cannot be read in parts', { hint: 'inspect its address, or `await new Response(stream).blob()`' });
+  if ('stream' in origin) {
+    throw new InvalidModel('a stream cannot be read in parts', { hint: 'inspect its address, or `await new Response(stream).blob()`' });
+  }
   const blob = 'blob' in origin ? origin.blob : 'handle' in origin ? await origin.handle.getFile() : new Blob();
-  const read = async (/** @type {number} */ offset, /** @type {number} */ size) => new Uint8Array(await blob.slice(offset, offset + size).arrayBuffer());
-  const made = new PartialFile(whole?.length ?? blob.size, read, whole ? [{ offset: 0, bytes: whole }] : []);
-  made.fetched = 0;
-  return made;
+  const read = async (/** @type {number} */ offset, /** @type {number} */ size) => (
+    new Uint8Array(await blob.slice(offset, offset + size).arrayBuffer()));
+  const file = new PartialFile(whole?.length ?? blob.size, read, whole ? [{ offset: 0, bytes: whole }] : []);
+  file.fetched = 0;
+  return file;
 }
 
 /** @param {string} url @param {AbortSignal} [signal] */
 async function ofAddress(url, signal) {
   /** @template T @param {number} offset @param {number} size @param {(response: Response) => Promise<T>} take */
   const ask = async (offset, size, take) => {
-    const once = async () => take(await partOf(url, offset, size, signal));
-    return once().catch((error) => (error instanceof PyRuntimeError || signal?.aborted ? Promise.reject(error) : once())).catch((cause) => {
+    const once = async () => take(await requestPart(url, offset, size, signal));
+    const retry = (/** @type {Error} */ error) => (error instanceof PyRuntimeError || signal?.aborted ? Promise.reject(error) : once());
+    return once().catch(retry).catch((cause) => {
       throw cause instanceof PyRuntimeError ? cause : new InvalidModel(`cannot fetch ${url}: ${cause.message}`, { cause });
     });
   };
   return ask(0, FIRST, async (first) => {
-    if (first.status === 416) return new PartialFile(0, async () => new Uint8Array()); // of an empty file there is no part
+    if (first.status === 416) return new PartialFile(0, async () => new Uint8Array()); // an empty file has no parts
     const size = await sizeOf(url, first, signal);
     if (first.status !== 206 && !(size <= SMALL)) {
       first.body?.cancel().catch(() => {});
@@ -75,32 +87,41 @@ async function ofAddress(url, signal) {
       throw new InvalidModel(`${url}: its server sends no parts, ${text} would have to be fetched`, { hint: HINT });
     }
     const bytes = new Uint8Array(await first.arrayBuffer());
-    return new PartialFile(size, (offset, wanted) => ask(offset, wanted, async (response) => {
+    const read = (/** @type {number} */ offset, /** @type {number} */ length) => ask(offset, length, async (response) => {
       const part = new Uint8Array(await (response.status === 206 ? response.arrayBuffer() : new ArrayBuffer(0)));
-      if (part.length !== wanted || whole(response) !== whole(first) || !sameVersion(response, first)) throw new InvalidModel(`${url} has changed while it was read`);
+      const isSame = part.length === length && rangeTotal(response) === rangeTotal(first) && sameVersion(response, first);
+      if (!isSame) throw new InvalidModel(`${url} has changed while it was read`);
       return part;
-    }), [{ offset: 0, bytes }]);
+    });
+    return new PartialFile(size, read, [{ offset: 0, bytes }]);
   });
 }
 
-/** The answer of a server that is asked for a part. @param {string} url @param {number} offset @param {number} size @param {AbortSignal} [signal] */
-async function partOf(url, offset, size, signal) {
-  const response = await answered(url, { headers: { range: `bytes=${offset}-${offset + size - 1}` } }, signal);
-  const start = /^bytes (\d+)-/.exec(response.headers.get('content-range') ?? '')?.[1]; // if pages of this origin are told
-  if (response.status === 206 && Number(start ?? offset) !== offset) throw new InvalidModel(`${url}: its server sends another part than was asked for`, { hint: HINT });
+/** @param {string} url @param {number} offset @param {number} size @param {AbortSignal} [signal] */
+async function requestPart(url, offset, size, signal) {
+  const response = await request(url, { headers: { range: `bytes=${offset}-${offset + size - 1}` } }, signal);
+  const start = /^bytes (\d+)-/.exec(response.headers.get('content-range') ?? '')?.[1]; // other origins may hide the header
+  if (response.status === 206 && Number(start ?? offset) !== offset) {
+    throw new InvalidModel(`${url}: its server sends another part than was asked for`, { hint: HINT });
+  }
   if (response.status === 416 && offset) throw new InvalidModel(`${url} has changed while it was read`);
   return response;
 }
 
-/** The size that a part tells of its file, if pages of this origin are told. @param {Response} response */
-const whole = ({ headers }) => /\/(\d+)$/.exec(headers.get('content-range') ?? '')?.[1];
+/** The size of the file according to a part; undefined if the server hides it. @param {Response} response */
+const rangeTotal = ({ headers }) => /\/(\d+)$/.exec(headers.get('content-range') ?? '')?.[1];
 
-/** Of the file; Infinity if nobody tells, where it comes as a whole. @param {string} url @param {Response} first @param {AbortSignal} [signal] */
+/**
+ * The file's size; Infinity if unknown, which is an error for parts.
+ * @param {string} url @param {Response} first @param {AbortSignal} [signal]
+ */
 async function sizeOf(url, first, signal) {
-  const told = whole(first);
-  if (told) return Number(told);
+  const total = rangeTotal(first);
+  if (total) return Number(total);
   const { ok, headers } = first.status === 206 ? await fetch(url, { method: 'HEAD', signal }).catch(() => Response.error()) : first;
   const length = headers.get('content-encoding') ? null : headers.get('content-length');
-  if (first.status === 206 && (!ok || length === null)) throw new InvalidModel(`${url}: its server does not tell the file's size`, { hint: HINT });
+  if (first.status === 206 && (!ok || length === null)) {
+    throw new InvalidModel(`${url}: its server does not tell the file's size`, { hint: HINT });
+  }
   return length === null ? Infinity : Number(length);
 }

@@ -3,30 +3,36 @@
 
 import { InvalidModel } from '../../common/errors.js';
 
-/** Milliseconds. silence: without a byte of any file; pauses: before a file is asked for again, while nothing of it comes; longest: that a server may have us wait. */
+/**
+ * Milliseconds. silence: without a byte of any file; pauses: before each retry, reset when bytes arrive; longest: the longest wait that a
+ * server may ask for.
+ */
 export const patience = { silence: 30_000, pauses: [0, 1000, 2000, 4000], longest: 60_000 };
 
 const BUSY = [408, 425, 429, 500, 502, 503, 504];
 const VERSION = ['etag', 'last-modified'];
-const LOOKS = 30; // at whether something came, in a silence: what holds up the event loop is none
+const CHECKS = 30; // in a silence: a blocked event loop does not count as one
 
-/** What came of the file cannot be gone on with: it is to be fetched from its beginning. */
+/** The download cannot be resumed: it must begin again. */
 export class Restart extends Error {}
 
 /**
- * The answer of a server, whose status is good; its body goes on where a connection breaks, or ends with a `Restart`.
+ * A successful response, whose body resumes after broken connections, or fails with a `Restart`.
  * Errors besides those of `fetch`: InvalidModel, which names the address.
- * @param {string} url @param {RequestInit} init @param {AbortSignal} [signal] that it is wanted no more
+ * @param {string} url @param {RequestInit} init @param {AbortSignal} [signal] cancels it
  */
 export async function resumableFetch(url, init, signal) {
-  const first = await answered(url, init, signal);
-  return first.body ? new Response(lasting(url, first, first.body, signal), { headers: first.headers }) : first;
+  const first = await request(url, init, signal);
+  return first.body ? new Response(resumingBody(url, first, first.body, signal), { headers: first.headers }) : first;
 }
 
-/** The answer of a server, which is asked again while it is busy; that a range is empty is one. @param {string} url @param {RequestInit} init @param {AbortSignal} [signal] */
-export async function answered(url, init, signal) {
+/**
+ * The response of a server; retries while the server is busy. 416 (an empty range) is a response.
+ * @param {string} url @param {RequestInit} init @param {AbortSignal} [signal]
+ */
+export async function request(url, init, signal) {
   for (let tries = 0;; tries++) {
-    const response = await patiently(fetch(url, { signal, ...init }));
+    const response = await unlessSilent(fetch(url, { signal, ...init }));
     const { ok, status, statusText } = response;
     if (ok || status === 416) return response;
     const pause = pauseOf(response, tries);
@@ -37,33 +43,36 @@ export async function answered(url, init, signal) {
   }
 }
 
-/** Milliseconds until a server may be asked again; undefined: never. @param {Response} response @param {number} tries before */
+/** Milliseconds until a retry; undefined: no retry. @param {Response} response @param {number} tries before */
 function pauseOf({ status, headers }, tries) {
-  const asked = 1000 * (Number(headers.get('retry-after')) || 0); // a date is passed over
+  const asked = 1000 * (Number(headers.get('retry-after')) || 0); // a date is ignored
   const own = patience.pauses[tries];
   return BUSY.includes(status) && own !== undefined && asked <= patience.longest ? Math.max(asked, own) : undefined;
 }
 
-/** @param {string} url @param {Response} first @param {ReadableStream<Uint8Array>} body of it @param {AbortSignal} [signal] @returns {ReadableStream<Uint8Array>} */
-function lasting(url, first, body, signal) {
+/**
+ * @param {string} url @param {Response} first @param {ReadableStream<Uint8Array>} body of it @param {AbortSignal} [signal]
+ * @returns {ReadableStream<Uint8Array>}
+ */
+function resumingBody(url, first, body, signal) {
   let reader = body.getReader();
   let loaded = 0;
   let tries = 0;
-  /** @param {any} error why there is nothing more @returns {Promise<typeof reader>} what there is behind */
+  /** @param {any} error of the connection @returns {Promise<typeof reader>} of the remaining bytes */
   const reconnected = async (error) => {
     reader.cancel().catch(() => {});
     const pause = patience.pauses[tries++];
     const why = `${error.message}, after ${loaded} bytes`;
     if (signal?.aborted || pause === undefined) throw new Error(why, { cause: error });
     await wait(pause, signal);
-    return behind(url, first, loaded, signal).catch((cause) => {
+    return requestRest(url, first, loaded, signal).catch((cause) => {
       if (cause instanceof InvalidModel) throw cause;
       if (cause instanceof Restart) throw new Restart(why, { cause: error });
       return reconnected(cause);
     });
   };
   /** @returns {Promise<Uint8Array | undefined>} */
-  const next = () => patiently(reader.read()).then(({ value }) => value, async (error) => {
+  const next = () => unlessSilent(reader.read()).then(({ value }) => value, async (error) => {
     reader = await reconnected(error);
     return next();
   });
@@ -79,12 +88,16 @@ function lasting(url, first, body, signal) {
   }, { highWaterMark: 0 });
 }
 
-/** What a server has behind the first bytes, if it is of the same version. @param {string} url @param {Response} first @param {number} loaded @param {AbortSignal} [signal] */
-async function behind(url, first, loaded, signal) {
-  const told = !first.headers.has('content-encoding') && VERSION.some((name) => first.headers.has(name));
-  if (!told) throw new Restart();
-  const response = await answered(url, { headers: { range: `bytes=${loaded}-` }, cache: 'no-store' }, signal);
-  const [, start = loaded, size] = /^bytes (\d+)-\d+\/(\d+)$/.exec(response.headers.get('content-range') ?? '') ?? []; // if pages of this origin are told
+/**
+ * The bytes of a file after the first ones, if it is of the same version.
+ * @param {string} url @param {Response} first @param {number} loaded @param {AbortSignal} [signal]
+ */
+async function requestRest(url, first, loaded, signal) {
+  const hasVersion = !first.headers.has('content-encoding') && VERSION.some((name) => first.headers.has(name));
+  if (!hasVersion) throw new Restart();
+  const response = await request(url, { headers: { range: `bytes=${loaded}-` }, cache: 'no-store' }, signal);
+  const range = response.headers.get('content-range') ?? ''; // other origins may hide it
+  const [, start = loaded, size] = /^bytes (\d+)-\d+\/(\d+)$/.exec(range) ?? [];
   const length = first.headers.get('content-length');
   const changed = response.status === 416 || !sameVersion(response, first) || length && size && size !== length;
   if (!changed && response.body && response.status === 206 && Number(start) === loaded) return response.body.getReader();
@@ -93,30 +106,33 @@ async function behind(url, first, loaded, signal) {
   throw new Restart();
 }
 
-/** Whether the headers that tell a file's version agree, where both have them. @param {Response} a @param {Response} b */
-export const sameVersion = (a, b) => VERSION.every((name) => (a.headers.get(name) ?? b.headers.get(name)) === (b.headers.get(name) ?? a.headers.get(name)));
+/** Whether the headers of a file's version agree, as far as both have them. @param {Response} a @param {Response} b */
+export const sameVersion = (a, b) => VERSION.every((name) => {
+  const [one, other] = [a.headers.get(name), b.headers.get(name)];
+  return (one ?? other) === (other ?? one);
+});
 
-/** Answers and pieces that came, of all files: those that wait for a connection do so while others come. */
-let heard = 0;
+/** Responses and pieces that arrived, of all files: a file that waits for a connection is not silent while others arrive. */
+let arrived = 0;
 
-/** What comes, or an error after a silence. @template T @param {Promise<T>} coming @returns {Promise<T>} */
-async function patiently(coming) {
-  let before = heard;
-  let looks = 0;
+/** The promise's value, or an error after a silence. @template T @param {Promise<T>} coming @returns {Promise<T>} */
+async function unlessSilent(coming) {
+  let before = arrived;
+  let checks = 0;
   /** @type {ReturnType<typeof setInterval> | undefined} */
   let timer;
   /** @type {Promise<never>} */
   const silence = new Promise((_, reject) => {
     timer = setInterval(() => {
-      looks = before === heard ? looks + 1 : 0;
-      before = heard;
-      if (looks >= LOOKS) reject(new Error(`nothing came for ${patience.silence / 1000} s`));
-    }, patience.silence / LOOKS);
+      checks = before === arrived ? checks + 1 : 0;
+      before = arrived;
+      if (checks >= CHECKS) reject(new Error(`nothing came for ${patience.silence / 1000} s`));
+    }, patience.silence / CHECKS);
   });
   try {
-    const came = await Promise.race([coming, silence]);
-    heard++;
-    return came;
+    const value = await Promise.race([coming, silence]);
+    arrived++;
+    return value;
   } finally {
     clearInterval(timer);
   }

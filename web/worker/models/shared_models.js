@@ -1,4 +1,4 @@
-// Sessions of one model share it: its weights are in memory once, and it is compiled once.
+// Sessions of one model share its weights in memory and its Programs.
 
 import { Model } from '../../session/model.js';
 
@@ -6,13 +6,14 @@ import { Model } from '../../session/model.js';
 /** @typedef {import('./open_model.js').Source} Source */
 /** @typedef {import('./model_file.js').Files} Files */
 
-const LEAST = 4 * 2 ** 20; // bytes of files: what is smaller is not worth sharing the memory that runs need
+const LEAST = 4 * 2 ** 20; // bytes of files: smaller models are not shared, so that their sessions have an arena each
 
 /** @param {Files} files */
 const sizes = (files) => [...files].map(([path, { size }]) => [path, size]).sort();
 
-/** All that a model depends on but the content of its files. @param {Source} source */
-const named = ({ files, options, host: { threads, shared, memoryLimit, logOptions } }) => JSON.stringify([sizes(files), options, threads, shared, memoryLimit, logOptions]);
+/** All that a model depends on, except for the content of its files. @param {Source} source */
+const settingsOf = ({ files, options, host: { threads, shared, memoryLimit, logOptions } }) => (
+  JSON.stringify([sizes(files), options, threads, shared, memoryLimit, logOptions]));
 
 /** Whether the files hold the same bytes. @param {Files} a @param {Files} b */
 async function equal(a, b) {
@@ -21,13 +22,18 @@ async function equal(a, b) {
   return one.join() === other.join();
 }
 
-/** One of those that are open that runs the same in linear memory, if there is one. @param {Source} source @param {() => Opened[]} others */
+/**
+ * An open model with the same files and settings, if it runs on WebAssembly.
+ * @param {Source} source @param {() => Opened[]} others open models
+ */
 export async function sharedModel(source, others) {
   const bytes = [...source.files.values()].reduce((sum, { size }) => sum + size, 0);
   if (bytes < LEAST || source.gpu) return undefined;
-  const alike = others().filter((open) => open.source && !open.source.gpu && open.model instanceof Model && named(open.source) === named(source));
+  const settings = settingsOf(source);
+  const alike = others().filter(({ model, source: other }) => (
+    other && !other.gpu && model instanceof Model && settingsOf(other) === settings));
   for (const open of alike) {
-    const same = await equal(/** @type {Source} */ (open.source).files, source.files).catch(() => false); // released meanwhile
+    const same = await equal(/** @type {Source} */ (open.source).files, source.files).catch(() => false); // it was released meanwhile
     if (same && others().includes(open)) return open;
   }
   return undefined;

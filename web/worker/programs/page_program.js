@@ -13,9 +13,10 @@ export async function programForPage(model) {
   const program = model.table.programs.get(model.table.latestKey);
   if (!program || model.host.gpu || hostStep(program.header)) return null;
   const { header, blob, module } = program;
-  const apart = header.constants.filter((constant) => 'source' in constant);
-  if (apart.reduce((sum, { size }) => sum + size, blob.length) > LARGEST) return null;
+  const weights = header.constants.filter((constant) => 'source' in constant);
+  if (weights.reduce((sum, { size }) => sum + size, blob.length) > LARGEST) return null;
   const read = await model.weights(program);
-  const weights = new Map(apart.map(({ source, offset, size }) => [`${source}:${offset}`, read(offset, size, source).slice()]));
-  return { key: model.table.latestKey, needs: model.specialiser.needs, program: { header, blob, module }, weights, shared: model.host.shared };
+  const copies = new Map(weights.map(({ source, offset, size }) => [`${source}:${offset}`, read(offset, size, source).slice()]));
+  const { table: { latestKey: key }, specialiser: { needs }, host: { shared } } = model;
+  return { key, needs, program: { header, blob, module }, weights: copies, shared };
 }

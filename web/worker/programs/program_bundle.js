@@ -3,7 +3,10 @@
 import { parse, toBytes } from './program_file.js';
 
 /** @typedef {import('../../common/program.js').ProgramData} ProgramData */
-/** info, needs: JSON, as a `Compiler` has them; programs: by cache key. @typedef {{ info: string, needs: string, programs: Map<string, ProgramData> }} Bundle */
+/**
+ * info, needs: JSON, as a `Compiler` has them; programs: by cache key.
+ * @typedef {{ info: string, needs: string, programs: Map<string, ProgramData> }} Bundle
+ */
 
 const WORD = 4; // bytes of the length of the head, which is JSON: { info, needs, keys, sizes }
 

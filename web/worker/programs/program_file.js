@@ -1,4 +1,4 @@
-// A Program as a file (pyruntime/native/sessions/program_file.py): runs without Python and without being compiled.
+// A Program as a file (pyruntime/native/sessions/program_file.py): it runs without Python and without compilation.
 
 import { InvalidInput, InvalidModel, UnsupportedOp } from '../../common/errors.js';
 import { MAGIC } from '../../common/program_mark.js';
@@ -19,14 +19,17 @@ const word = (bytes, at) => new DataView(bytes.buffer, bytes.byteOffset).getUint
 export function parse(bytes) {
   if (bytes.length < HEAD) throw new InvalidModel('the program is cut off');
   const [format, checksum, size] = [4, 8, 12].map((at) => word(bytes, at));
-  if (format !== FORMAT) throw new InvalidModel(`the program has format ${format}, this version reads ${FORMAT}`, { hint: 'export it again' });
-  if (crc32(bytes.subarray(HEAD)) !== checksum) throw new InvalidModel('the program is damaged or cut off: its checksum does not match', { hint: 'export it again' });
+  const hint = 'export it again';
+  if (format !== FORMAT) throw new InvalidModel(`the program has format ${format}, this version reads ${FORMAT}`, { hint });
+  if (crc32(bytes.subarray(HEAD)) !== checksum) {
+    throw new InvalidModel('the program is damaged or cut off: its checksum does not match', { hint });
+  }
   const [header, blob] = [headerOf(bytes.slice(HEAD, HEAD + size)), bytes.subarray(HEAD + size)];
   validate(header, blob.length);
   return { header, blob };
 }
 
-/** @param {Uint8Array} text @returns {any} not checked */
+/** @param {Uint8Array} text @returns {any} not validated */
 function headerOf(text) {
   try {
     return JSON.parse(new TextDecoder('utf-8', { fatal: true }).decode(text));
@@ -52,12 +55,14 @@ function checksum(file) {
   return crc;
 }
 
-/** A step that runs in Python, if there is one. @param {Header} header */
+/** A step that runs in Python, if the Program has one. @param {Header} header */
 export const hostStep = ({ blocks }) => blocks.flatMap(({ steps }) => steps).find((step) => step.op === 'host');
 
-/** Refuses what only Python, or another machine, can run. @param {Header} header */
+/** Refuses Programs that need Python or the GPU of another machine. @param {Header} header */
 function refuse(header) {
-  if (header.modules.webgpu) throw new UnsupportedOp('this program was compiled for the GPU of one machine', { hint: 'export it for the provider "wasm"' });
+  if (header.modules.webgpu) {
+    throw new UnsupportedOp('this program was compiled for the GPU of one machine', { hint: 'export it for the provider "wasm"' });
+  }
   const host = hostStep(header);
   if (host) throw new UnsupportedOp('this step runs in Python', { node: host.node, hint: 'open the ONNX model itself' });
 }
@@ -81,12 +86,12 @@ export class ExportedProgram {
     this.info = JSON.stringify(types);
   }
 
-  /** How many threads its scratch is for, at most; memory is shared above 1. */
+  /** How many threads it has scratch memory for; above 1 its memory is shared. */
   get threads() {
     return this.header.threads ?? 1;
   }
 
-  /** The files its weights are in, by the name that they have in the Program. @returns {Map<string, string>} */
+  /** The files with its weights, by name in the Program. @returns {Map<string, string>} */
   get files() {
     const { model, constants } = this.header;
     const files = new Map(model ? [['', model.file]] : []);
@@ -94,12 +99,15 @@ export class ExportedProgram {
     return files;
   }
 
-  /** That a file is the one it was made of. @param {string} name in the Program @param {import('../models/model_file.js').ModelFile} file */
+  /**
+   * Checks that a file is the one of the export.
+   * @param {string} name in the Program @param {import('../models/model_file.js').ModelFile} file
+   */
   check(name, file) {
     const { model, files } = this.header;
-    const told = name ? files?.find((known) => known.file === name) : model;
-    if (!told || file.size === told.size && checksum(file) === told.crc32) return;
-    throw new InvalidModel(`"${told.file}" is not what this program was made from`, { hint: 'export it again' });
+    const exported = name ? files?.find((known) => known.file === name) : model;
+    if (!exported || file.size === exported.size && checksum(file) === exported.crc32) return;
+    throw new InvalidModel(`"${exported.file}" is not what this program was made from`, { hint: 'export it again' });
   }
 
   /** @returns {ProgramData} */

@@ -1,12 +1,11 @@
-// Checks plain data against a schema: an interpreter of the part of JSON Schema (draft 2020-12) that
-// pyruntime/program/schema.json uses. Twin of pyruntime/program/schema.py; tests/test_contract.py holds both to the same
-// sentences.
+// Checks data against a schema: interprets the part of JSON Schema (draft 2020-12) that pyruntime/program/schema.json uses.
+// pyruntime/program/schema.py is its twin; tests/test_contract.py checks that both give the same messages.
 
 import { SCHEMA } from './program_schema.js';
 
 /** @typedef {Record<string, any>} Rule */
-/** How many bytes the "blob" has, and how many entries each list that positions point into. @typedef {Record<string, number>} Limits */
-/** "", or where and what is wrong. @typedef {(data: any, limits: Limits) => string} Check */
+/** Bytes of the "blob", and lengths of the lists that indices point into. @typedef {Record<string, number>} Limits */
+/** Returns "", or the place and the error. @typedef {(data: any, limits: Limits) => string} Check */
 
 /** @type {Record<string, (data: any) => boolean>} */
 const TYPES = {
@@ -18,12 +17,12 @@ const TYPES = {
   null: (data) => data === null,
 };
 /** @type {Record<string, string>} */
-const TOLD = { object: 'an object', array: 'a list', string: 'text', integer: 'an integer', boolean: 'true or false', null: 'null' };
+const NAMES = { object: 'an object', array: 'a list', string: 'text', integer: 'an integer', boolean: 'true or false', null: 'null' };
 
 /** @type {Map<string, Check>} */
 const definitions = new Map();
 
-/** What is wrong with a header, in a few words, or "". @param {any} header @param {Limits} limits */
+/** The first error of a header, in a few words, or "". @param {any} header @param {Limits} limits */
 export const refusal = (header, limits) => definition('')(header, limits);
 
 /** @param {string} name "" for the whole @returns {Check} */
@@ -38,12 +37,12 @@ const nameOf = (reference) => reference.slice(reference.lastIndexOf('/') + 1);
 
 /** A function that checks data against a rule. @param {Rule} rule @returns {Check} */
 function checkOf(rule) {
-  if ('$ref' in rule) return (data, limits) => definition(nameOf(rule.$ref))(data, limits); // when it is needed: rules may mention themselves
+  if ('$ref' in rule) return (data, limits) => definition(nameOf(rule.$ref))(data, limits); // lazily: rules may be recursive
   if ('anyOf' in rule) return rule.nesting ? nested(anyOf(rule.anyOf), rule.nesting) : anyOf(rule.anyOf);
   if ('const' in rule) return (data) => (data === rule.const ? '' : `: ${quoted(rule.const)} expected`);
   if ('enum' in rule) return (data) => (rule.enum.includes(data) ? '' : `: ${quoted(data)} is not known`);
   const inner = MORE[rule.type]?.(rule) ?? (() => '');
-  return (data, limits) => (TYPES[rule.type](data) ? inner(data, limits) : `: ${TOLD[rule.type]} expected`);
+  return (data, limits) => (TYPES[rule.type](data) ? inner(data, limits) : `: ${NAMES[rule.type]} expected`);
 }
 
 /** @param {Rule} rule @returns {Check} */
@@ -73,7 +72,8 @@ function arrayOf({ prefixItems = [], items, minItems = 0, maxItems = Infinity, w
       const wrong = (first[n] ?? rest)?.(data[n], limits);
       if (wrong) return `[${n}]${wrong}`;
     }
-    if (within && data[0] + data[1] > limits[within]) return `: it ends at ${data[0] + data[1]}, the ${within} at ${limits[within]}`;
+    const end = data[0] + data[1];
+    if (within && end > limits[within]) return `: it ends at ${end}, the ${within} at ${limits[within]}`;
     return '';
   };
 }
@@ -91,23 +91,27 @@ function stringOf({ minLength = 0 }) {
   return (data) => (data.length >= minLength ? '' : ': it is empty');
 }
 
-/** The one alternative whose outer shape fits tells what is wrong inside. @param {Rule[]} rules @returns {Check} */
+/** The error comes from the alternative whose outer shape fits. @param {Rule[]} rules @returns {Check} */
 function anyOf(rules) {
-  const choices = rules.map((rule) => ({ fits: outline(rule), inner: checkOf(rule) }));
+  const choices = rules.map((rule) => ({ fits: hasKind(rule), inner: checkOf(rule) }));
   return (data, limits) => {
     const choice = choices.find(({ fits }) => fits(data));
     return choice ? choice.inner(data, limits) : ': it has none of the forms that it may have';
   };
 }
 
-/** Whether data has the kind of this alternative: its type, its keys, its constants. @param {Rule} rule @returns {(data: any) => boolean} */
-function outline(rule) {
-  if ('$ref' in rule) return outline(SCHEMA.$defs[nameOf(rule.$ref)]);
+/**
+ * Whether data are of the kind of an alternative: its type, its keys, its constants.
+ * @param {Rule} rule @returns {(data: any) => boolean}
+ */
+function hasKind(rule) {
+  if ('$ref' in rule) return hasKind(SCHEMA.$defs[nameOf(rule.$ref)]);
   if ('enum' in rule) return (data) => data !== null;
   const fits = TYPES[rule.type];
   if (rule.type === 'object') {
-    const marks = Object.entries(/** @type {Record<string, Rule>} */ (rule.properties)).map(([key, inner]) => ({ key, values: words(inner) })).filter(({ values }) => values.length);
-    if (marks.length) return (data) => fits(data) && marks.every(({ key, values }) => Object.hasOwn(data, key) && values.includes(data[key]));
+    const properties = Object.entries(/** @type {Record<string, Rule>} */ (rule.properties));
+    const tags = properties.map(([key, inner]) => ({ key, values: words(inner) })).filter(({ values }) => values.length);
+    if (tags.length) return (data) => fits(data) && tags.every(({ key, values }) => Object.hasOwn(data, key) && values.includes(data[key]));
     return (data) => fits(data) && rule.required.every((/** @type {string} */ key) => Object.hasOwn(data, key));
   }
   if (!rule.prefixItems) return fits;
@@ -115,13 +119,13 @@ function outline(rule) {
   return (data) => fits(data) && values.includes(data[0]);
 }
 
-/** What a rule says besides the type. @type {Record<string, (rule: Rule) => Check>} */
+/** Checks besides the type. @type {Record<string, (rule: Rule) => Check>} */
 const MORE = { object: objectOf, array: arrayOf, integer: integerOf, string: stringOf };
 
-/** The words that tell one alternative from others. @param {Rule} rule @returns {any[]} */
+/** The words that distinguish an alternative. @param {Rule} rule @returns {any[]} */
 const words = (rule) => (rule.enum ?? [rule.const]).filter((/** @type {any} */ value) => typeof value === 'string');
 
-/** Refuses lists in lists in lists, before `inner` descends into them. @param {Check} inner @param {number} most @returns {Check} */
+/** Refuses lists that are nested too deeply, before `inner` recurses. @param {Check} inner @param {number} most @returns {Check} */
 function nested(inner, most) {
   return (data, limits) => {
     let level = [data];

@@ -1,5 +1,5 @@
-// Whether a Program can be run at all: what the schema says, and what it cannot say. Twin of pyruntime/program/validate.py,
-// which describes it; tests/test_contract.py holds both to the same sentences.
+// Validates a Program: against the schema, and by rules that a schema cannot express. pyruntime/program/validate.py is its twin and
+// describes the rules; tests/test_contract.py checks that both give the same messages.
 
 import { InvalidModel } from '../../common/errors.js';
 import { elementSize } from '../../common/elements.js';
@@ -13,7 +13,7 @@ import { refusal } from './schema.js';
 
 const READABLE = ['int8', 'int16', 'int32', 'int64', 'uint8', 'uint16', 'uint32', 'uint64', 'bool'];
 
-/** Bytes of an element in linear memory; 0: it is not there. @param {string} dtype */
+/** Bytes of an element in linear memory; 0 for strings, which are not in it. @param {string} dtype */
 const storedSize = (dtype) => (dtype === 'string' ? 0 : elementSize(dtype));
 
 /** @param {any} header @param {number} blob its bytes */
@@ -29,7 +29,7 @@ function refuse(what) {
   throw new InvalidModel(`the program is damaged: ${what}`, { hint: 'export it again' });
 }
 
-/** Goes through a Program as an executor does, with what is bound and what holds a value at each point. */
+/** Walks through a Program as an executor does, and tracks which symbols and buffers have values. */
 class Flow {
   /** @param {Header} header */
   constructor(header) {
@@ -55,7 +55,8 @@ class Flow {
     for (const { name, room } of header.inputs) if (room) this.take(room, `input "${name}"`);
     for (const { name, buffer } of header.inputs) this.make([buffer], `input "${name}"`);
     for (const value of header.inputs) this.tensor(value, `input "${value.name}"`);
-    if (new Set(header.inputs.map(({ name, item }) => JSON.stringify([name, item]))).size < header.inputs.length) refuse('two inputs have one name');
+    const names = new Set(header.inputs.map(({ name, item }) => JSON.stringify([name, item])));
+    if (names.size < header.inputs.length) refuse('two inputs have one name');
     if (header.types) declared(header.inputs, header.types.inputs);
     this.steps(1, new Set(header.inputs.map(({ buffer }) => buffer)));
     for (const { name, value } of header.outputs) for (const v of tensors(value)) this.tensor(v, `output "${name}"`);
@@ -67,7 +68,10 @@ class Flow {
     this.known.add(places);
   }
 
-  /** @param {import('../../common/program.js').Buffer} buffer @param {number} n @param {import('../../common/program.js').Further} further */
+  /**
+   * @param {import('../../common/program.js').Buffer} buffer @param {number} n
+   * @param {import('../../common/program.js').Further} further
+   */
   further({ size, host, memory: provider }, n, [memory, address]) {
     const bytes = this.header.memories?.[memory - 1];
     if (bytes === undefined || typeof size !== 'number' || address + size > bytes) refuse(`buffer ${n} does not fit its memory`);
@@ -87,7 +91,7 @@ class Flow {
     if (given !== (unpack ? Math.ceil((count * unpack) / 8) : count * item)) refuse(`${what} has ${given} bytes, which do not fill it`);
   }
 
-  // ── what holds a value ──
+  // ── buffers and symbols ──
 
   /** @param {Iterable<number>} numbers @param {string} what */
   make(numbers, what) {
@@ -114,7 +118,10 @@ class Flow {
     }
   }
 
-  /** That a value is there, in this memory, of one of these types, and no larger than its buffer. @param {TensorValue | null} value @param {string} what @param {string} [memory] @param {string[]} [kinds] */
+  /**
+   * Checks that a value exists in this memory, has one of these types, and fits its buffer.
+   * @param {TensorValue | null} value @param {string} what @param {string} [memory] @param {string[]} [kinds]
+   */
   tensor(value, what, memory = '', kinds = []) {
     if (!value) return;
     const { buffer: number, dtype, dims, room } = value;
@@ -131,7 +138,7 @@ class Flow {
     if (/** @type {number[]} */ (dims).some((d) => d < 0) || (item && bytes > Number(buffer.size))) refuse(`${what} does not fit its buffer`);
   }
 
-  /** That a value is there and is one element. @param {TensorValue | null} value @param {string} what @param {string} kind */
+  /** Checks that a value exists and has one element. @param {TensorValue | null} value @param {string} what @param {string} kind */
   one(value, what, kind) {
     this.tensor(value, what, '', [kind]);
     if (value?.dims.some((d) => d !== 1)) refuse(`${what} asks for one element, of a tensor of more`);
@@ -163,7 +170,10 @@ class Flow {
     });
   }
 
-  /** @param {import('../../common/program.js').WasmStep | import('../../common/program.js').GpuStep} step @param {Set<number>} mine @param {string} what */
+  /**
+   * @param {import('../../common/program.js').WasmStep | import('../../common/program.js').GpuStep} step
+   * @param {Set<number>} mine @param {string} what
+   */
   code(step, mine, what) {
     const memory = step.op === 'gpu' ? 'webgpu' : '';
     if (!this.header.modules[memory || 'wasm']) refuse(`${what} has no code for ${memory || 'wasm'}`);
@@ -177,7 +187,8 @@ class Flow {
     for (const b of alloc) mine.add(b);
     for (const b of buffers) {
       if (!this.live.has(b)) refuse(`${what} uses buffer ${b}, which holds nothing there`);
-      if (this.buffers[b].host || (this.buffers[b].memory ?? '') !== memory) refuse(`${what} uses buffer ${b}, which is in another memory`);
+      const { host, memory: provider = '' } = this.buffers[b];
+      if (host || provider !== memory) refuse(`${what} uses buffer ${b}, which is in another memory`);
     }
     this.bound([...params, work], what);
     if (Number(work) < 0) refuse(`${what} has ${work} units of work`);
@@ -192,7 +203,8 @@ class Flow {
       this.tensor(source, what, this.buffers[source.buffer].memory);
       this.make([target.buffer], what);
       this.tensor(target, what, to === 'wasm' ? '' : to);
-      if (source.dtype !== target.dtype || JSON.stringify(source.dims) !== JSON.stringify(target.dims)) refuse(`${what} copies a tensor to one of another shape`);
+      const same = source.dtype === target.dtype && JSON.stringify(source.dims) === JSON.stringify(target.dims);
+      if (!same) refuse(`${what} copies a tensor to one of another shape`);
     }
   }
 
@@ -211,8 +223,9 @@ class Flow {
     this.bind(binds, outputs, what);
     this.made(outputs, what);
     if (!this.header.host) return;
-    const told = this.header.host[id];
-    const same = told && JSON.stringify([inputs.map((v) => v && v.dtype), outputs.map((v) => v.dtype)]) === JSON.stringify([told.inputs, told.outputs]);
+    const call = this.header.host[id];
+    const types = [inputs.map((v) => v && v.dtype), outputs.map((v) => v.dtype)];
+    const same = call && JSON.stringify(types) === JSON.stringify([call.inputs, call.outputs]);
     if (!same) refuse(`${what} is not the host function that it says`);
   }
 
@@ -256,7 +269,7 @@ class Flow {
   }
 
   /**
-   * The outputs of a block that a step of `outer` runs, after which only its outputs are left of it.
+   * The outputs of a block that a step of `outer` runs; its other buffers have no values afterwards.
    * @param {number} number @param {number} outer @param {Set<number>} mine @param {string} what
    */
   inner(number, outer, mine, what) {
@@ -274,7 +287,10 @@ class Flow {
   }
 }
 
-/** That feeds of the types that a file declares are feeds of its Program. @param {import('../../common/program.js').Input[]} inputs @param {any[]} types */
+/**
+ * Checks that feeds of the declared types suit the Program.
+ * @param {import('../../common/program.js').Input[]} inputs @param {any[]} types
+ */
 function declared(inputs, types) {
   const known = new Map(types.map((type) => [type.name, type]));
   for (const { name, dtype, dims } of inputs) {
@@ -286,7 +302,7 @@ function declared(inputs, types) {
 }
 
 /**
- * The types of what a loop carries and stacks, where step and body agree on them.
+ * The types of the values that a loop carries and stacks, on which step and body must agree.
  * @param {TensorValue[]} carried @param {TensorValue[]} outputs @param {import('../../common/program.js').Block} body @param {string} what
  */
 function carriedTypes(carried, outputs, body, what) {
