@@ -3,7 +3,7 @@
 import { env } from 'onnxruntime-common';
 import { attach, shutdown } from './page/engine/client.js';
 import { pageTensors } from './page/gpu/page_gpu.js';
-import { offer } from './page/api/inference_session.js';
+import { registerProviders } from './page/api/inference_session.js';
 import * as ort from './index.js';
 
 export * from 'onnxruntime-common';
@@ -38,7 +38,7 @@ export async function stats() {
  */
 export async function python(code, args = null) {
   const { value, providers } = await attach().call('python', { code, args });
-  offer(providers);
+  registerProviders(providers);
   return value;
 }
 

@@ -13,9 +13,11 @@
  * @property {string} needs JSON: `Needs`, which grow while Programs are compiled
  * @property {string} timings JSON: milliseconds of phases
  * @property {() => MaybePromise<ProgramData | null>} main the Program for all feeds, if there is one
- * @property {(feeds: Record<string, unknown>, stop: Stop | null) => MaybePromise<ProgramData | null>} specialise the Program for these feeds; null if `needs` has grown
+ * @property {(feeds: object, stop: Stop | null) => MaybePromise<ProgramData | null>} specialise the Program for these feeds; null if
+ *   `needs` has grown
  * @property {() => MaybePromise<void>} fallBackToWasm compiles without the GPU from now on
- * @property {(feeds: object) => MaybePromise<ProgramData[]>} allResults Programs with the GPU and without, every kernel's result is an output
+ * @property {(feeds: object) => MaybePromise<ProgramData[]>} allResults Programs with the GPU and without it, whose outputs are the
+ *   results of all kernels
  * @property {(feeds: object) => MaybePromise<Tuning>} [tuning] Programs with other schedules
  * @property {(names: string[]) => MaybePromise<void>} [splitDims] treats dims of one of these names as separate dims
  * @property {import('../run/environment.js').HostSteps['host']} host

@@ -1,4 +1,4 @@
-// Feeds that lie on the GPU where the CPU needs them.
+// Downloads feeds that are on the GPU but needed on the CPU.
 
 import { InvalidInput } from '../common/errors.js';
 import { gpuBuffer } from '../common/protocol.js';
@@ -7,11 +7,11 @@ import { gpuBuffer } from '../common/protocol.js';
 /** @typedef {import('../common/protocol.js').WireValue} WireValue */
 /** @typedef {import('../gpu/device.js').Gpu} Gpu */
 
-/** Whether any feed, or tensor to fill, lies there. @param {Record<string, WireValue | 'gpu'>} values @returns {boolean} */
+/** Whether a feed or a tensor to fill is on the GPU. @param {Record<string, WireValue | 'gpu'>} values @returns {boolean} */
 export const hasGpuTensors = (values) => Object.values(values).flat().some((value) => value && value !== 'gpu' && gpuBuffer(value.data));
 
 /**
- * Tensors of the GPU on the CPU, but for those that may stay where they are.
+ * Feeds on the CPU, except for those that may stay on the GPU.
  * @param {Gpu | null | undefined} gpu @param {Record<string, WireValue>} feeds
  * @param {(name: string, item?: number) => boolean} stays by the input's name and, in a sequence, the item's number
  * @returns {Promise<Record<string, WireValue>>}
@@ -27,7 +27,10 @@ export async function downloadFeeds(gpu, feeds, stays) {
 /** @param {Gpu | null | undefined} gpu @param {string} name @param {WireTensor} feed @returns {Promise<WireTensor>} */
 async function onCpu(gpu, name, feed) {
   if (!gpuBuffer(feed.data)) return feed;
-  if (!gpu) throw new InvalidInput(`"${name}" lies in a GPUBuffer, and the session has no GPU`, { hint: "feed its data, or create the session with executionProviders: ['webgpu']" });
+  if (!gpu) {
+    const hint = "feed its data, or create the session with executionProviders: ['webgpu']";
+    throw new InvalidInput(`"${name}" lies in a GPUBuffer, and the session has no GPU`, { hint });
+  }
   await gpu.tensors.check([[`input "${name}"`, feed]], 'download');
   return gpu.tensors.download(feed);
 }

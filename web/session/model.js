@@ -97,7 +97,8 @@ export class Model {
     return this.state.during(() => {
       Object.assign(this, { stop, isTimed, kernels: [] });
       const checkRetry = (/** @type {string} */ lost) => {
-        if (lost && hasGpuTensors({ ...feeds, ...fetches })) throw new DeviceLost(`tensors of this run are gone with their GPU device: ${lost}`);
+        if (!lost || !hasGpuTensors({ ...feeds, ...fetches })) return;
+        throw new DeviceLost(`tensors of this run are gone with their GPU device: ${lost}`);
       };
       return runWithRecovery(this, () => this.attempt(feeds, fetches), checkRetry);
     });

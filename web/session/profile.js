@@ -1,4 +1,4 @@
-// A run whose kernel calls are timed one by one. The mirror of InferenceSession.profile in Python.
+// Times the kernel calls of a run one by one, as InferenceSession.profile in Python does.
 
 import { evaluate } from '../run/dims.js';
 
@@ -7,12 +7,12 @@ import { evaluate } from '../run/dims.js';
 /** @typedef {import('../common/protocol.js').KernelTiming} KernelTiming */
 
 /** @typedef {import('../gpu/timer.js').Timed} Timed */
+/** @typedef {(table: number, begin: number, end: number, tid: number) => void} Kernel */
 
 /**
- * Runs with each kernel called on its own: on this thread in place of the generated code that calls them all, on the GPU
- * in a pass of its own.
- * @template T @param {Executor} executor @param {() => T} run @param {KernelTiming[]} kernels gets them, in the order they ran
- * @returns {Promise<Awaited<T>>} what the run gives
+ * Calls each kernel separately: on this thread instead of the generated code that calls all, on the GPU in a pass of its own.
+ * @template T @param {Executor} executor @param {() => T} run @param {KernelTiming[]} kernels gets the times, in the order of the calls
+ * @returns {Promise<Awaited<T>>} result of the run
  */
 export async function profile(executor, run, kernels) {
   const { code, team, gpu } = executor;
@@ -21,10 +21,12 @@ export async function profile(executor, run, kernels) {
   Object.assign(executor, { code: timed(executor, found), team: null });
   gpu?.beginTiming(found);
   try {
-    const given = await run();
+    const result = await run();
     await gpu?.timer?.read();
-    kernels.push(...found.map(({ call, ...times }) => ({ node: call.node, kernel: call.kernel, ...times, bytes: bytesOf(executor, call) })));
-    return given;
+    for (const { call, ...times } of found) {
+      kernels.push({ node: call.node, kernel: call.kernel, ...times, bytes: bytesOf(executor, call) });
+    }
+    return result;
   } finally {
     Object.assign(executor, { code, team });
     gpu?.endTiming();
@@ -32,11 +34,11 @@ export async function profile(executor, run, kernels) {
 }
 
 /**
- * The code with other functions for whole steps.
+ * The code with functions for whole steps that time each kernel.
  * @param {Executor} executor @param {Timed[]} found
  */
 function timed({ header, code, plan }, found) {
-  const kernels = /** @type {Record<string, (args: number, begin: number, end: number, tid: number) => void>} */ (/** @type {unknown} */ (code));
+  const kernels = /** @type {Record<string, Kernel>} */ (/** @type {unknown} */ (code));
   const steps = header.blocks.flatMap((block) => block.steps);
   const replaced = steps.flatMap((step) => (step.op !== 'wasm' ? [] : [[step.fn, (/** @type {number} */ table) => {
     for (const call of step.calls) {
@@ -51,7 +53,7 @@ function timed({ header, code, plan }, found) {
   return { ...code, ...Object.fromEntries(replaced) };
 }
 
-/** What a call reads and writes; 0 where a size is not known any more. @param {Executor} executor @param {Call} call */
+/** Bytes that a call reads and writes; 0 if a size is no longer known. @param {Executor} executor @param {Call} call */
 function bytesOf({ header, env }, call) {
   try {
     return [...new Set(call.buffers)].reduce((sum, buffer) => sum + evaluate(header.buffers[buffer].size, env), 0);

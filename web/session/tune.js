@@ -1,4 +1,4 @@
-// Schedules measured on this machine, kernel by kernel. The mirror of pyruntime/native/tools/tuning.py.
+// Measures schedules on this machine, kernel by kernel. Twin of pyruntime/native/tools/tuning.py.
 
 import { Executor } from '../run/executor.js';
 import { InvalidInput } from '../common/errors.js';
@@ -10,24 +10,26 @@ import { profile } from './profile.js';
 /** @typedef {Record<string, import('../common/protocol.js').WireValue>} Feeds */
 
 const TURNS = 4; // of two Programs, at least
-const COLD = 3; // runs of each that do not count: the browser optimises code while it runs
+const COLD = 3; // runs of each that do not count: the browser optimises their code meanwhile
 
 /**
- * Measures for these feeds, some seconds for each candidate. The session stays as it is.
+ * Measures candidates for these feeds, some seconds each. The session does not change.
  * @param {Model} model @param {Feeds} feeds @param {number} seconds @returns {Promise<import('../common/protocol.js').Tuned>}
  */
 export async function tune(model, feeds, seconds) {
   if (!(seconds >= 0 && seconds < Infinity)) throw new InvalidInput(`seconds cannot be ${seconds}`, { hint: 'a number from 0 on' });
-  if (!model.compiler.tuning) throw new InvalidInput('an exported program holds no model to tune', { hint: 'tune it before it is exported' });
+  if (!model.compiler.tuning) {
+    throw new InvalidInput('an exported program holds no model to tune', { hint: 'tune it before it is exported' });
+  }
   const start = performance.now();
-  const { feeds: here, described } = await model.compileFor(feeds);
+  const { feeds: onCpu, described } = await model.compileFor(feeds);
   const tuning = await model.compiler.tuning(described);
   try {
-    await using(model, tuning.standard, async (standard) => {
+    await withExecutor(model, tuning.standard, async (standard) => {
       for (let program; (program = tuning.next());) {
-        await using(model, program, async (other) => tuning.measured(await turns(standard, other, here, seconds)));
+        await withExecutor(model, program, async (other) => tuning.measured(await turns(standard, other, onCpu, seconds)));
       }
-      if (tuning.result().before === null) tuning.measured(await turns(standard, standard, here, 0)); // no kernel has a knob
+      if (tuning.result().before === null) tuning.measured(await turns(standard, standard, onCpu, 0)); // no kernel has a knob
     });
     return { ...tuning.result(), took: performance.now() - start };
   } finally {
@@ -36,7 +38,7 @@ export async function tune(model, feeds, seconds) {
 }
 
 /** @param {Model} model @param {ProgramData} program @param {(executor: Executor) => Promise<void>} work */
-async function using(model, program, work) {
+async function withExecutor(model, program, work) {
   try {
     const executor = await Executor.create(program, await model.weights(program), model.compiler, model.host);
     try {
@@ -50,8 +52,8 @@ async function using(model, program, work) {
 }
 
 /**
- * Both run one after the other, each first in every other turn, whole and kernel by kernel. Of kernels the best time counts;
- * of runs the median of the turns' ratios, for turns share what else the machine does. Between turns others have the worker.
+ * Runs both Programs in turns, whole and kernel by kernel; each is first in every other turn. For kernels the best time counts, for runs
+ * the median of the turns' ratios, because both runs of a turn share the machine's other load. Between turns the worker handles calls.
  * @param {Executor} a @param {Executor} b @param {Feeds} feeds @param {number} seconds @returns {Promise<[Times, Times]>}
  */
 async function turns(a, b, feeds, seconds) {
@@ -73,7 +75,7 @@ async function turns(a, b, feeds, seconds) {
   return [own, its];
 }
 
-/** Outputs are read: of a GPU that waits until they are there. @param {Executor} executor @param {Feeds} feeds */
+/** A run that reads all outputs, so that it waits for the GPU. @param {Executor} executor @param {Feeds} feeds */
 const whole = (executor, feeds) => executor.run(feeds, Object.fromEntries(executor.header.outputs.map(({ name }) => [name, null])));
 
 /** Milliseconds of a run; then another with its kernels. @param {Executor} executor @param {Feeds} feeds @param {Times} best */

@@ -2,7 +2,8 @@
 
 /** @typedef {import('../common/protocol.js').ValueInfo} ValueInfo */
 /**
- * @typedef {{ kind: string, dtype?: string | null, dims?: (number | string | null)[] | null, of?: Type, classes?: (string | number)[] }} Type
+ * @typedef {{ kind: string, dtype?: string | null, dims?: (number | string | null)[] | null, of?: Type,
+ *   classes?: (string | number)[] }} Type
  */
 
 /** @param {string} info JSON, as a `Compiler` has it @returns {{ inputs: ValueInfo[], outputs: ValueInfo[] }} */

@@ -1,4 +1,4 @@
-// Runs a model on both providers, kernel by kernel, and finds the first one whose results differ.
+// Runs a model on both providers and finds the first kernel whose results differ.
 
 import { Executor } from '../run/executor.js';
 import { InvalidInput } from '../common/errors.js';
@@ -8,7 +8,7 @@ import { numbers } from '../common/elements.js';
 /** @typedef {import('../common/program.js').Header} Header */
 /** @typedef {import('../common/protocol.js').WireTensor} WireTensor */
 /**
- * @typedef {object} Difference where the GPU goes wrong first
+ * @typedef {object} Difference of the first wrong kernel
  * @property {string} node
  * @property {string} kernel
  * @property {number} index of the element that differs most
@@ -18,30 +18,31 @@ import { numbers } from '../common/elements.js';
  */
 
 /**
- * Results are compared in the order of the kernels, so the first that differs is at fault and not what follows it.
+ * Compares results in the order of the kernels, so that the first difference is the fault and not its consequence.
  * @param {Model} model @param {Record<string, import('../common/protocol.js').WireValue>} feeds @param {number} tolerance
  */
 export async function verify(model, feeds, tolerance) {
   const { gpu } = model.host;
   if (!gpu) throw new InvalidInput('this session runs on WebAssembly alone', { hint: "create it with executionProviders: ['webgpu']" });
-  const { feeds: here, described } = await model.compileFor(feeds);
-  const [away, home] = await model.compiler.allResults(described);
-  const names = away.header.outputs.map(({ name }) => name);
+  const { feeds: onCpu, described } = await model.compileFor(feeds);
+  const [gpuProgram, cpuProgram] = await model.compiler.allResults(described);
+  const names = gpuProgram.header.outputs.map(({ name }) => name);
   let [actual, expected] = [/** @type {Record<string, any>} */ ({}), /** @type {Record<string, any>} */ ({})];
   try {
-    actual = await results(model, away, here, names, gpu);
-    expected = await results(model, home, here, names, null);
+    actual = await results(model, gpuProgram, onCpu, names, gpu);
+    expected = await results(model, cpuProgram, onCpu, names, null);
   } finally {
-    for (const { python } of [away, home]) python?.destroy();
+    for (const { python } of [gpuProgram, cpuProgram]) python?.destroy();
   }
   const found = names.map((name) => difference(name, actual[name], expected[name], tolerance)).find(Boolean);
-  const first = found ? { ...found, kernel: kernelsOf(away.header, found.node) } : null;
+  const first = found ? { ...found, kernel: kernelsOf(gpuProgram.header, found.node) } : null;
   return { ok: !first, tolerance, compared: names.length, first };
 }
 
 /**
  * @param {Model} model @param {import('../common/program.js').ProgramData} program
- * @param {Record<string, import('../common/protocol.js').WireValue>} feeds @param {string[]} names @param {import('../gpu/device.js').Gpu | null} gpu
+ * @param {Record<string, import('../common/protocol.js').WireValue>} feeds @param {string[]} names
+ * @param {import('../gpu/device.js').Gpu | null} gpu
  */
 async function results(model, program, feeds, names, gpu) {
   const executor = await Executor.create(program, await model.weights(program), model.compiler, { ...model.host, threads: 1, gpu });
@@ -63,7 +64,7 @@ function kernelsOf({ blocks }, label) {
  * @returns {Omit<Difference, 'kernel'> | null}
  */
 function difference(name, actual, expected, tolerance) {
-  const node = name.slice(name.indexOf(' ') + 1); // before it: number of the kernel and of its result
+  const node = name.slice(name.indexOf(' ') + 1); // after the numbers of the kernel and of its result
   const left = values(actual);
   const right = values(expected);
   if (left.length !== right.length) return { node, index: 0, expected: right.length, actual: left.length, error: Infinity };

@@ -1,23 +1,23 @@
-// What the engine's worker and its threads agree on: the words of the control buffer, in Int32 units, and the messages.
+// The protocol between the engine's worker and its threads: words of the control buffer, in Int32 units, and messages.
 //
-// A command is fields and a bit in the mailbox of each thread that may help. Nobody waits for it: one that comes when
-// the run is over finds nothing to do (providers/wasm/threads/spmd.py), or sees the next command in place of this one.
-// A thread looks at its mailbox for a while after a run and then sleeps on it.
+// A command is fields and a bit in the mailbox of each thread that may help. The leader does not wait for the threads: one that arrives
+// after the run finds no work (providers/wasm/threads/spmd.py), or the next command. After a run a thread polls its mailbox for a while,
+// and then sleeps on it.
 
 import * as address from '../common/linear_memory.js';
 
 export const SEQUENCE = 0; // odd while the fields of the command are written
-export const ARRIVED = 1; // threads that have taken up the command
+export const ARRIVED = 1; // threads that have read the command
 export const COMMAND = 16; // fields of the command RUN: program, entry, table, threads, epoch
 export const FIELDS = 5;
-export const MAILBOXES = 32; // of thread t at MAILBOXES + LINE * t
+export const MAILBOXES = 32; // thread t has the one at MAILBOXES + LINE * t
 export const LINE = 16; // words of a cache line
 export const MAX_THREADS = 32;
-export const REASON = MAILBOXES + LINE * MAX_THREADS; // text of what stopped a thread: its length in bytes, then the bytes
+export const REASON = MAILBOXES + LINE * MAX_THREADS; // why a thread stopped: length of a text in bytes, then the bytes
 export const REASON_BYTES = 508;
 export const CONTROL_BYTES = 4 * (REASON + 1) + REASON_BYTES;
 
-/** How the names of threads begin. */
+/** Prefix of the names of threads. */
 export const THREAD = 'pyruntime thread';
 
 /** Bits of a mailbox. LISTEN: a message waits in the event loop. */

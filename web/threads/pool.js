@@ -1,4 +1,4 @@
-// The engine's threads: started when a session first wants them, shared by all sessions, asleep when nothing runs.
+// The engine's threads: they start when a session first needs them, serve all sessions, and sleep between runs.
 
 import {
   ARRIVED, AWAKE, COMMAND, CONTROL_BYTES, EPOCH, LINE, LISTEN, MAILBOXES, MAX_THREADS, POISON, REASON, RUN, SEQUENCE, SYNC_WORDS, THREAD,
@@ -8,30 +8,29 @@ import { spawn } from '../common/spawn.js';
 
 /** @typedef {import('./mailbox.js').Code} Code */
 
-const LOOKS = 2000; // at the count of arrivals before sleeping, some 10 us
-const PATIENCE = 1; // ms
-/** Milliseconds in which a thread must answer: it takes some 100. */
-const ANSWER_LIMIT = 5000;
+const POLLS = 2000; // of the count of arrivals before sleeping, some 10 us
+const MAX_SLEEP = 1; // ms
+const ANSWER_LIMIT = 5000; // ms: a thread takes some 100 to start
 
 export class ThreadPool {
-  /** @param {string} url of the worker's file @param {boolean} [sleeps] whether the thread that asks may sleep: a page's may not */
+  /** @param {string} url of the worker's file @param {boolean} [sleeps] whether the leading thread may sleep: a page may not */
   constructor(url, sleeps = true) {
     this.url = url;
     this.sleeps = sleeps;
     /** By number, from 1. @type {Map<number, Worker>} */
     this.workers = new Map();
-    /** Threads that failed or did not answer; they are not tried again. @type {Set<number>} */
-    this.leftOut = new Set();
+    /** Threads that failed or did not answer; the pool does not try them again. @type {Set<number>} */
+    this.failed = new Set();
     this.control = new Int32Array(new SharedArrayBuffer(CONTROL_BYTES));
     this.programs = 0;
     this.teams = 0;
-    /** Messages go out one at a time: each takes all threads to their event loops and back. @type {Promise<unknown>} */
+    /** Sends one message at a time, because each takes all threads to their event loops and back. @type {Promise<unknown>} */
     this.last = Promise.resolve();
   }
 
   /**
-   * A Program's code on so many threads, the asking one among them; null where no other can be had.
-   * @param {number} threads @param {WebAssembly.Module} module @param {Record<string, WebAssembly.Memory>} imports @param {Code} code
+   * A Program's code on several threads; null if there are no helpers.
+   * @param {number} threads with the leader @param {WebAssembly.Module} module @param {Record<string, WebAssembly.Memory>} imports @param {Code} code
    * @returns {Promise<ThreadTeam | null>}
    */
   async team(threads, module, imports, code) {
@@ -61,26 +60,26 @@ export class ThreadPool {
     return done;
   }
 
-  /** Starts a thread, unless it is there or was left out. @param {number} tid */
+  /** Starts a thread, unless it runs or failed. @param {number} tid */
   async start(tid) {
-    if (this.workers.has(tid) || this.leftOut.has(tid)) return;
+    if (this.workers.has(tid) || this.failed.has(tid)) return;
     try {
       this.workers.set(tid, spawn(this.url, `${THREAD} ${tid}`));
     } catch (error) {
-      return this.leaveOut(tid, /** @type {Error} */ (error).message);
+      return this.exclude(tid, /** @type {Error} */ (error).message);
     }
     await this.send(tid, { control: this.control.buffer, tid });
   }
 
-  /** The threads that did as they were told. @param {number[]} tids @param {object} message @returns {Promise<number[]>} */
+  /** @param {number[]} tids @param {object} message @returns {Promise<number[]>} threads that handled it */
   async sendAll(tids, message) {
     const done = await Promise.all(tids.map((tid) => this.send(tid, message)));
     return tids.filter((_, i) => done[i]);
   }
 
   /**
-   * Whether the thread did as it was told. One that fails, or does not answer, is left out.
-   * @param {number} tid @param {object} message
+   * Sends a message; excludes a thread that fails or does not answer.
+   * @param {number} tid @param {object} message @returns {Promise<boolean>} whether the thread handled it
    */
   async send(tid, message) {
     const worker = this.workers.get(tid);
@@ -88,17 +87,17 @@ export class ThreadPool {
     const answered = ask(worker, message, this.url);
     if (!('control' in message)) this.mail(tid, LISTEN);
     const failure = await answered;
-    if (failure) this.leaveOut(tid, failure);
+    if (failure) this.exclude(tid, failure);
     return !failure;
   }
 
   /**
-   * Programs need not have all their threads: the one that asks waits for none that has not come.
+   * Excludes a thread. Runs need not have all threads, because the leader waits only for those that arrived.
    * @param {number} tid @param {string} reason
    */
-  leaveOut(tid, reason) {
-    if (!this.leftOut.size) warn(`fewer threads than asked for: ${reason}`);
-    this.leftOut.add(tid);
+  exclude(tid, reason) {
+    if (!this.failed.size) warn(`fewer threads than asked for: ${reason}`);
+    this.failed.add(tid);
     this.workers.get(tid)?.terminate();
     this.workers.delete(tid);
   }
@@ -115,22 +114,22 @@ export class ThreadPool {
   }
 
   /**
-   * Sleeps until so many threads have come, for a moment at most. A scheduler puts a thread that wakes up beside its waker
-   * and looks for another core when the waker wakes in its turn: ResNet-50 after a pause took 138 ms on two threads without
-   * this, 80 with it. @param {number} threads
+   * Sleeps until so many threads have arrived, for a moment at most. A scheduler puts a thread that wakes up on the core of its waker, and
+   * looks for another core when the waker wakes up in turn: after a pause ResNet-50 took 138 ms on two threads without this, 80 with it.
+   * @param {number} threads
    */
   gather(threads) {
     const { control } = this;
-    for (let looks = 0; looks < LOOKS; looks++) if (Atomics.load(control, ARRIVED) >= threads) return;
-    const end = performance.now() + PATIENCE;
-    for (let left = PATIENCE; left > 0; left = end - performance.now()) {
+    for (let polls = 0; polls < POLLS; polls++) if (Atomics.load(control, ARRIVED) >= threads) return;
+    const end = performance.now() + MAX_SLEEP;
+    for (let left = MAX_SLEEP; left > 0; left = end - performance.now()) {
       const arrived = Atomics.load(control, ARRIVED);
       if (arrived >= threads) return;
       Atomics.wait(control, ARRIVED, arrived, left);
     }
   }
 
-  /** What threads do that take RUN out of their mailboxes from now on. @param {number[]} fields */
+  /** Writes the command of threads that find RUN in their mailboxes. @param {number[]} fields */
   command(fields) {
     Atomics.add(this.control, SEQUENCE, 1);
     Atomics.store(this.control, ARRIVED, 0);
@@ -140,7 +139,7 @@ export class ThreadPool {
 }
 
 /**
- * What went wrong, "" if nothing did.
+ * The error of a thread, or "".
  * @param {Worker} worker @param {object} message @param {string} url of its code
  * @returns {Promise<string>}
  */
@@ -160,7 +159,7 @@ function ask(worker, message, url) {
 /** A Program's code on several threads. */
 export class ThreadTeam {
   /**
-   * @param {ThreadPool} pool @param {number} program @param {number} count as the code is told @param {number[]} helpers that are there
+   * @param {ThreadPool} pool @param {number} program @param {number} count of threads, an argument of the code @param {number[]} helpers
    * @param {WebAssembly.Memory} memory @param {Code} code @param {string[]} entries
    */
   constructor(pool, program, count, helpers, memory, code, entries) {
@@ -174,17 +173,17 @@ export class ThreadTeam {
   }
 
   /**
-   * Runs `name(table, tid, threads, epoch)` with the help of all threads; throws what stopped the first that stopped.
-   * @param {string} name @param {number} table @param {boolean} long whether it pays to see threads arrive
+   * Runs `name(table, tid, threads, epoch)` on all threads; throws the error of the first that stopped.
+   * @param {string} name @param {number} table @param {boolean} isLong whether it pays to wait until threads arrive
    */
-  run(name, table, long) {
+  run(name, table, isLong) {
     const { pool, sync, count, helpers } = this;
     const epoch = (Atomics.load(sync, EPOCH) + 1) | 0;
     sync[POISON] = 0;
     sync[AWAKE] = Number(!pool.sleeps);
     pool.command([this.program, this.entries.get(name) ?? -1, table, count, epoch]);
     for (const tid of helpers) pool.mail(tid, RUN);
-    if (long && pool.sleeps) pool.gather(helpers.length);
+    if (isLong && pool.sleeps) pool.gather(helpers.length);
     try {
       this.code[name](table, 0, count, epoch);
     } catch (error) {

@@ -1,9 +1,8 @@
-// In the engine's worker: what stands for a Worker that the page has started (web/page/engine/worker_host.js). Messages go to it
-// directly, through a port of its own.
+// Stands for a Worker that the page starts for the engine's worker (web/page/engine/worker_host.js). Each has a port of its own.
 
 /**
- * To the page: start a worker, or, without a port, end it.
- * @typedef {{ id: number, url?: string, name?: string, port?: MessagePort }} Wish
+ * Asks the page to start a worker, or without a port to end it.
+ * @typedef {{ id: number, url?: string, name?: string, port?: MessagePort }} Request
  */
 
 /** @param {MessagePort} page @returns {typeof Worker} */

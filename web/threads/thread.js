@@ -1,12 +1,12 @@
-// A kernel thread: the code of each Program on the same memory as the engine's worker, run when the mailbox says so.
+// A kernel thread: has each Program's code on the memory of the engine's worker, and runs it by commands in its mailbox.
 
 import { reportGarbage } from '../common/garbage.js';
 import { ARRIVED, COMMAND, FIELDS, LINE, LISTEN, MAILBOXES, POISON, REASON, REASON_BYTES, RUN, SEQUENCE } from './mailbox.js';
 
-// ms to look for the next command after a run. A thread that sleeps at once looks idle to the scheduler, which then puts it
-// beside its waker: with 40 ms between runs MiniLM took 16 ms on two threads after 0.05 ms of looking, 11 ms after 3.
+// ms of polling for the next command after a run. A thread that sleeps at once looks idle to the scheduler, which then puts it on its
+// waker's core: with 40 ms between runs MiniLM took 16 ms on two threads after 0.05 ms of polling, 11 ms after 3.
 const SPIN = 3;
-const LOOKS = 100; // between two looks at the clock
+const POLLS = 100; // between two reads of the clock
 
 /** @type {Map<number, { code: import('./mailbox.js').Code, entries: string[], imports: Record<string, WebAssembly.Memory> }>} */
 const programs = new Map();
@@ -17,7 +17,7 @@ let tid = 0;
  * Who tells it what to do, and is answered: the worker that started it, or the port of the one that the page started it for.
  * @type {{ postMessage(message: string): void }}
  */
-let asker = globalThis;
+let leader = globalThis;
 
 export function startThread() {
   globalThis.onmessage = receive;
@@ -28,7 +28,7 @@ export function startThread() {
  */
 function receive({ data }) {
   if (data.port) {
-    asker = data.port;
+    leader = data.port;
     data.port.onmessage = receive;
     return;
   }
@@ -45,7 +45,7 @@ function receive({ data }) {
   } catch (reason) {
     error = String(reason);
   }
-  asker.postMessage(error);
+  leader.postMessage(error);
   serve();
 }
 
@@ -55,7 +55,7 @@ function unload(program) {
   programs.delete(program);
 }
 
-/** Runs what is asked for, until there is a message to read. */
+/** Runs commands until there is a message to read. */
 function serve() {
   for (let mail = 0; !(mail & LISTEN);) {
     mail = take(mail !== 0);
@@ -63,18 +63,18 @@ function serve() {
   }
 }
 
-/** What is in the mailbox, as soon as there is something. @param {boolean} recent whether to expect it at once */
+/** Waits for bits in the mailbox, and takes them. @param {boolean} recent whether they are likely to come soon */
 function take(recent) {
   const mailbox = MAILBOXES + LINE * tid;
   const until = recent ? performance.now() + SPIN : 0;
-  for (let looks = 1; Atomics.load(control, mailbox) === 0; looks++) {
-    if (recent && (looks % LOOKS || performance.now() < until)) continue;
+  for (let polls = 1; Atomics.load(control, mailbox) === 0; polls++) {
+    if (recent && (polls % POLLS || performance.now() < until)) continue;
     Atomics.wait(control, mailbox, 0);
   }
   return Atomics.exchange(control, mailbox, 0);
 }
 
-/** The newest command. */
+/** The latest command. */
 function command() {
   for (;;) {
     const sequence = Atomics.load(control, SEQUENCE);
@@ -88,7 +88,7 @@ function run() {
   const program = programs.get(number);
   Atomics.add(control, ARRIVED, 1);
   Atomics.notify(control, ARRIVED);
-  if (!program) return; // the command is newer than the mail, and not for this thread
+  if (!program) return; // a later command than the one of the mailbox, not for this thread
   try {
     program.code[program.entries[entry]](table, tid, threads, epoch);
   } catch (error) {

@@ -1,4 +1,4 @@
-// onnxruntime's backend and session, over the worker.
+// onnxruntime's backend and session.
 
 import { InferenceSession as Base, registerBackend, Tensor, TRACE_EVENT_BEGIN, TRACE_EVENT_END } from 'onnxruntime-common';
 import { attach, checkPlatform } from '../engine/client.js';
@@ -56,7 +56,7 @@ async function ownGpu({ webgpu, device, preferred, given }) {
   if (!webgpu || !device && !buffers && !hasPageGpu()) return null;
   const asked = given.executionProviders.map((/** @type {any} */ item) => item.name ?? item);
   const gpu = await pageGpu(device, given.preset).catch((error) => {
-    if (error instanceof NoAdapter && asked.includes('wasm')) return null; // the worker has none, either, and says so
+    if (error instanceof NoAdapter && asked.includes('wasm')) return null; // the worker has none either, and warns
     throw error;
   });
   gpu?.alive();
@@ -73,25 +73,27 @@ async function openOnGpu(handler, created, gpu, cancellation) {
   created.timings.init = performance.now() - start;
 }
 
-/** The names under which pages ask for an execution provider; all of them are this engine. */
+/** Registers this engine under all names of execution providers. */
 export function register() {
   for (const name of ['webgpu', 'wasm', 'cpu']) registerBackend(name, /** @type {any} */ (backend), name === 'wasm' ? 10 : 5);
 }
 
-/** Providers that the page has brought. @param {string[]} names */
-export function offer(names) {
+/** Registers providers of the page's own. @param {string[]} names */
+export function registerProviders(names) {
   for (const name of names) registerBackend(name, /** @type {any} */ (backend), -1); // never by default
 }
 
 /**
- * Outputs by name, with the tensors to fill, and run options: an object that names no output is those, as in onnxruntime.
+ * The tensors to fill by name of the output, and the run options. As in onnxruntime, an object that names no output is the options.
  * @param {unknown} fetches @param {unknown} options @param {Handler} handler
  * @returns {{ fetches: Record<string, Tensor | null>, settings: ReturnType<typeof runOptions> }}
  */
 function runArguments(fetches, options, { outputs, outputNames, logOptions }) {
   const every = (/** @type {string[]} */ names) => Object.fromEntries(names.map((name) => [name, null]));
   if (fetches === undefined) return { fetches: every(outputNames), settings: runOptions(options, logOptions) };
-  if (typeof fetches !== 'object' || fetches === null || fetches instanceof Tensor) throw new InvalidInput('fetches must be names or an object of tensors by name');
+  if (typeof fetches !== 'object' || fetches === null || fetches instanceof Tensor) {
+    throw new InvalidInput('fetches must be names or an object of tensors by name');
+  }
   if (Array.isArray(fetches)) {
     if (!fetches.length) throw new InvalidInput('fetches must not be empty');
     checkFetches(fetches, outputs);
@@ -100,19 +102,22 @@ function runArguments(fetches, options, { outputs, outputNames, logOptions }) {
   const named = Object.entries(fetches).filter(([name]) => outputNames.includes(name));
   if (!named.length) return { fetches: every(outputNames), settings: runOptions(options ?? fetches, logOptions) };
   checkTargets(named);
-  for (const name of Object.keys(fetches)) if (!outputNames.includes(name)) warnOnce(`fetches name "${name}", which is no output`, logOptions);
+  for (const name of Object.keys(fetches)) {
+    if (!outputNames.includes(name)) warnOnce(`fetches name "${name}", which is no output`, logOptions);
+  }
   return { fetches: Object.fromEntries(named), settings: runOptions(options, logOptions) };
 }
 
 const Concrete = /** @type {any} */ (Base);
 
-/** onnxruntime-common's error for providers that nobody has. @param {Error} error @returns {never} */
-function unavailable(error) {
-  if (!error.message.startsWith('no available backend')) throw error;
-  throw new InvalidInput('none of the executionProviders is available', { hint: "'webgpu', 'wasm' or the page's own; no available backend found", cause: error });
+/** Replaces onnxruntime-common's error for unknown providers. @param {Error} cause @returns {never} */
+function unavailable(cause) {
+  if (!cause.message.startsWith('no available backend')) throw cause;
+  const hint = "'webgpu', 'wasm' or the page's own; no available backend found";
+  throw new InvalidInput('none of the executionProviders is available', { hint, cause });
 }
 
-/** onnxruntime's session, with errors of our tree and what only this engine can tell. */
+/** onnxruntime's session, with this engine's errors and additional methods. */
 export class InferenceSession extends Concrete {
   /** @param {Handler} handler */
   constructor(handler) {
@@ -121,18 +126,18 @@ export class InferenceSession extends Concrete {
 
   /**
    * @param {any} model as onnxruntime's, a URL, a Blob, a stream, a Response, or a handle of a file
-   * @param {any[]} args where it is an ArrayBuffer offset and length, then options
+   * @param {any[]} args for an ArrayBuffer offset and length; then options
    * @returns {Promise<InferenceSession>}
    */
   static async create(model, ...args) {
     register();
     checkProviders(args);
-    const session = await withAddress(model, (known) => Concrete.create(known, ...args)).catch(unavailable);
-    return session.handler instanceof Handler ? new InferenceSession(session.handler) : session; // of a backend of others
+    const session = await withAddress(model, (accepted) => Concrete.create(accepted, ...args)).catch(unavailable);
+    return session.handler instanceof Handler ? new InferenceSession(session.handler) : session; // of another backend
   }
 
   /**
-   * As onnxruntime's; besides tensors a feed may be an array of tensors (a sequence) or null (an absent optional).
+   * As onnxruntime's; a feed may also be an array of tensors (a sequence) or null (an absent optional).
    * @param {any} feeds
    * @param {string[] | Record<string, Tensor | null>} [fetches] or the options
    * @param {import('onnxruntime-common').InferenceSession.RunOptions & import('../engine/cancellation.js').StopOptions} [options]
@@ -141,33 +146,33 @@ export class InferenceSession extends Concrete {
   async run(feeds, fetches, options) {
     const handler = /** @type {Handler} */ (this.handler);
     handler.checkUsable();
-    const wanted = runArguments(fetches, options, handler);
+    const args = runArguments(fetches, options, handler);
     TRACE_EVENT_BEGIN('InferenceSession.run');
     try {
-      return await handler.run(feeds, wanted.fetches, wanted.settings);
+      return await handler.run(feeds, args.fetches, args.settings);
     } finally {
       TRACE_EVENT_END('InferenceSession.run');
     }
   }
 
-  /** Ends `enableProfiling` or `startProfiling()`: prints the trace of all runs in between, and gives it. @returns {string} */
+  /** Ends `enableProfiling` or `startProfiling()`: prints and returns the trace of all runs since. @returns {string} */
   endProfiling() {
     return this.handler.endProfiling();
   }
 
-  /** The plan: bytes at peak, of the arena, of weights. */
+  /** The memory plan: bytes at peak, of the arena, of weights. */
   memory() {
-    return this.handler.tell('memory');
+    return this.handler.report('memory');
   }
 
-  /** Gives back memory that an earlier, larger run took. */
+  /** Frees memory that larger runs took. */
   trim() {
     return /** @type {Handler} */ (this.handler).trim();
   }
 
   /** What the compiler did: operators, kernels, placement. */
   explain() {
-    return this.handler.tell('explain');
+    return this.handler.report('explain');
   }
 
   /**
@@ -187,12 +192,12 @@ export class InferenceSession extends Concrete {
     return /** @type {Handler} */ (this.handler).tune(feeds, seconds);
   }
 
-  /** Runs once, each kernel on its own; gives their times in the order they ran. @param {Record<string, any>} feeds */
+  /** Runs once and times each kernel; returns the times in the order of the kernels. @param {Record<string, any>} feeds */
   profile(feeds) {
     return /** @type {Handler} */ (this.handler).profile(feeds);
   }
 
-  /** Milliseconds that download, compilation and start-up took. */
+  /** Milliseconds of download, compilation and start-up. */
   get timings() {
     return this.handler.timings;
   }

@@ -1,4 +1,4 @@
-// Models that pages keep (the option `cache`), for pages to see and delete.
+// Lists and deletes models that pages store by the option `cache`.
 
 import { place } from '../../common/place.js';
 import { deleteModel, listModels } from '../../storage/kept_models.js';

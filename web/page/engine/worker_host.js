@@ -1,29 +1,28 @@
-// Workers that the page starts for the engine's worker (docs/design/sessions.md#failures-and-timeouts).
+// Starts workers in the page for the engine's worker (docs/design/sessions.md#failures-and-timeouts).
 
 import { spawn } from '../../common/spawn.js';
 
 /**
- * Whether a worker that starts a worker may wait for ever: in Firefox (153) its constructor waits for the page's thread, and
- * one time in some 200 it never comes back.
+ * Whether a worker that starts a worker may hang: in Firefox (153) the constructor waits for the page's thread, and in one of some 200
+ * cases for ever.
  */
 export const workersHang = () => 'document' in globalThis && /\bGecko\/\d/.test(globalThis.navigator?.userAgent ?? '');
 
-/** @typedef {import('../../threads/remote_worker.js').Wish} Wish */
+/** @typedef {import('../../threads/remote_worker.js').Request} Request */
 
-/** Those of one engine. */
 export class WorkerHost {
   constructor() {
     const { port1, port2 } = new MessageChannel();
-    /** Through which the engine asks. */
+    /** Of the engine's worker. */
     this.port = port2;
     this.own = port1;
     /** @type {Map<number, Worker>} */
     this.workers = new Map();
-    port1.onmessage = ({ data }) => this.take(data);
+    port1.onmessage = ({ data }) => this.handle(data);
   }
 
-  /** @param {Wish} wish */
-  take({ id, url, name, port }) {
+  /** @param {Request} request */
+  handle({ id, url, name, port }) {
     if (!url || !port) {
       this.workers.get(id)?.terminate();
       return void this.workers.delete(id);

@@ -1,4 +1,4 @@
-// A session on the GPU of the page: the model that the worker compiles, run here (docs/design/gpu.md#gpu-of-the-page).
+// A session on the page's GPU: the worker compiles its model, the page runs it (docs/design/gpu.md#gpu-of-the-page).
 
 import { pageThreads } from '../engine/client.js';
 import { SessionFailed } from '../../common/errors.js';
@@ -147,12 +147,12 @@ export async function moveToGpu(worker, settings, gpu) {
 async function stoppable(cancellation, action) {
   if (!cancellation) return action(null);
   cancellation.check();
-  const stop = new Stop(1, null, () => {}); // nobody can put a word into the memory while this thread runs kernels
+  const stop = new Stop(1, null, () => {}); // no other thread can write to its memory while this one runs kernels
   const end = cancellation.watch(() => stop.controller.abort());
   return action(stop).finally(end);
 }
 
-/** @param {Feeds} feeds copies: runs may wait @returns {Record<string, WireValue>} */
+/** @param {Feeds} feeds that nobody changes while the run waits @returns {Record<string, WireValue>} */
 const wires = (feeds) => mapTensors(feeds, wire);
 
 /** @param {Tensor} tensor @returns {WireTensor} */
@@ -162,5 +162,5 @@ function wire(tensor) {
   return { type, dims: [...dims], data: /** @type {import('../../common/protocol.js').NumericData | string[]} */ (data) };
 }
 
-/** @param {Tensor} into @returns {WireTensor | null} those on the CPU are filled after the run */
+/** @param {Tensor} into @returns {WireTensor | null} null for a tensor on the CPU, which is filled after the run */
 const target = (into) => (into.location === 'gpu-buffer' ? wireOf(into) : null);

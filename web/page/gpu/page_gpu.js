@@ -1,5 +1,5 @@
-// The page's GPU: `env.webgpu.device` and `env.webgpu.adapter`, which pages read and give. A session runs on it where the
-// page has it, or has its outputs left in buffers; the others use the worker's (docs/design/gpu.md#gpu-of-the-page).
+// The page's GPU: `env.webgpu.device` and `env.webgpu.adapter`, which pages read and set. A session runs on it if the page uses it, or
+// wants outputs in its buffers; other sessions use the worker's GPU (docs/design/gpu.md#gpu-of-the-page).
 
 import { env } from 'onnxruntime-common';
 import { InvalidInput, NoAdapter } from '../../common/errors.js';
@@ -9,11 +9,11 @@ import { adapterOptions, isDevice } from '../options/adapter.js';
 
 /** @typedef {import('../../gpu/device.js').Gpu} Gpu */
 
-setting.alone = false; // the page's code may use the device, too
+setting.alone = false; // the page's own code may use the device, too
 
-/** Whether the page has asked for the device, or given it. */
-let wanted = false;
-/** For who reads it: of the device, or of sessions in the worker. @type {GPUAdapter | null} */
+/** Whether the page has a device. */
+let hasDevice = false;
+/** For pages that read it: of the page's device, or like that of the worker. @type {GPUAdapter | null} */
 let adapter = null;
 
 Object.defineProperties(env.webgpu, {
@@ -30,15 +30,17 @@ Object.defineProperties(env.webgpu, {
     configurable: true,
     enumerable: true,
     get: () => setting.adapter ?? adapter ?? undefined,
-    set(given) {
-      if (given && typeof given.requestDevice !== 'function') throw new InvalidInput('env.webgpu.adapter cannot be set to this', { hint: 'a GPUAdapter' });
-      setting.adapter = given ?? null;
+    set(value) {
+      if (value && typeof value.requestDevice !== 'function') {
+        throw new InvalidInput('env.webgpu.adapter cannot be set to this', { hint: 'a GPUAdapter' });
+      }
+      setting.adapter = value ?? null;
     },
   },
 });
 
-/** Whether sessions on the GPU are to run in the page. */
-export const hasPageGpu = () => wanted || Boolean(setting.device ?? setting.adapter);
+/** Whether sessions with a GPU run in the page. */
+export const hasPageGpu = () => hasDevice || Boolean(setting.device ?? setting.adapter);
 
 /** @param {GPUDevice} [device] of a session @param {string} [preset] of it @returns {Promise<Gpu>} */
 export async function pageGpu(device, preset) {
@@ -47,18 +49,18 @@ export async function pageGpu(device, preset) {
   Object.assign(setting.wishes, adapterOptions(preset));
   const gpu = await acquireGpu();
   if (!gpu) throw new NoAdapter('this browser gives no WebGPU adapter', { hint: "ask for ['webgpu', 'wasm'] to run without one" });
-  wanted = true;
+  hasDevice = true;
   adapter = gpu.source;
   return gpu;
 }
 
-/** Tensors that sessions left on it. */
+/** How many tensors of sessions are on it. */
 export async function pageTensors() {
   const gpu = await (await loadedGpuCode())?.currentGpu();
   return gpu?.tensors.live.size ?? 0;
 }
 
-/** For who reads `env.webgpu.adapter` after a session was created in the worker. */
+/** Sets `env.webgpu.adapter` for pages that read it after a session was created in the worker. */
 export async function noteAdapter() {
   adapter ??= (await navigator.gpu?.requestAdapter({ ...setting.wishes, ...adapterOptions() }).catch(() => null)) ?? null;
 }

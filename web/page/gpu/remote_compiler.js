@@ -1,5 +1,5 @@
-// What compiles for a session in the page: the worker, where Python is. Programs, their weights and the results of steps
-// that Python runs cross; each is asked for when it is needed, and kept once.
+// Compiles for a session in the page by calls of the worker, which has Python. Programs, their weights and the results of host steps
+// are requested when they are needed.
 
 /** @typedef {import('../../common/program.js').ProgramData} ProgramData */
 /** @typedef {import('../../common/protocol.js').Caller} Caller */
@@ -29,28 +29,28 @@ export class RemoteCompiler {
   async ask(how, given, stop) {
     const { programs, compiled } = await this.caller.call('compile', { session: this.session, how, given }, { watch: watched(stop) });
     Object.assign(this, compiled);
-    return programs.map((program) => program && this.received(program));
+    return programs.map((program) => program && this.receive(program));
   }
 
   /** @param {CompiledProgram} program @returns {ProgramData} */
-  received({ number, header, blob, timings }) {
-    return { header, blob, python: { number, timings, destroy: () => this.tell('forget', { program: number }) } };
+  receive({ number, header, blob, timings }) {
+    return { header, blob, python: { number, timings, destroy: () => this.notify('forget', { program: number }) } };
   }
 
-  /** Does not wait, and need not succeed. @param {'release' | 'forget'} call @param {object} params */
-  tell(call, params) {
+  /** Does not wait, and may fail. @param {'release' | 'forget'} call @param {object} params */
+  notify(call, params) {
     this.caller.call(call, /** @type {any} */ ({ session: this.session, ...params })).catch(() => {});
   }
 
   destroy() {
-    this.tell('release', {});
+    this.notify('release', {});
   }
 
   async main() {
     return (await this.ask('main', null, null))[0];
   }
 
-  /** @param {Record<string, unknown>} feeds @param {Stop | null} stop */
+  /** @param {object} feeds @param {Stop | null} stop */
   async specialise(feeds, stop) {
     return (await this.ask('specialise', feeds, stop))[0];
   }
@@ -76,8 +76,8 @@ export class RemoteCompiler {
 
   /** @param {ProgramData} program @returns {Promise<ReadFile>} */
   async weights({ header }) {
-    const apart = header.constants.flatMap((constant) => ('source' in constant ? [constant] : []));
-    const places = apart.map(({ source, offset, size }) => /** @type {[string, number, number]} */ ([source, offset, size]));
+    const weights = header.constants.flatMap((constant) => ('source' in constant ? [constant] : []));
+    const places = weights.map(({ source, offset, size }) => /** @type {[string, number, number]} */ ([source, offset, size]));
     const found = places.length ? await this.caller.call('weights', { session: this.session, places }) : [];
     const windows = new Map(places.map((place, n) => [place.join(), found[n]]));
     return (offset, size, source = '') => /** @type {Uint8Array} */ (windows.get([source, offset, size].join()));

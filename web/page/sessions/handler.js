@@ -14,7 +14,7 @@ import { checkFeeds, RAW } from '../tensors/check_feeds.js';
 import { hasBuffers, withoutBuffers } from '../tensors/gpu_tensors.js';
 import { checkFetches, mapsAmong, rowsOfMaps, toMaps } from '../tensors/maps.js';
 import { snapshot, unpackValue } from '../tensors/wire_tensors.js';
-import { isProfiling, report } from './gpu_profiling.js';
+import { isProfiling, reportKernels } from './gpu_profiling.js';
 import { PageRunner } from './page_runner.js';
 import { runPath } from './run_path.js';
 import { Trace } from './trace.js';
@@ -83,7 +83,8 @@ export class Handler {
     const { place, reason } = runPath({ hasMoved: this.gpu.hasMoved, hasGpu: this.hasGpu, hasGpuTensors, isTimed, dimsDiffer, program });
     const local = place === "page's GPU" ? await this.gpu.move() : null;
     const executor = place === 'page' ? program : null;
-    const results = executor ? this.pageRunner.run(executor, feeds, fetches) : await this.send(local, feeds, fetches, cancellation, isTimed);
+    const results = executor ? this.pageRunner.run(executor, feeds, fetches)
+      : await this.send(local, feeds, fetches, cancellation, isTimed);
     if (executor) await cancellation?.checkLater();
     log('verbose', () => `a run in the ${place} (${reason}): ${ms(performance.now() - start)}`, settings?.logOptions ?? this.logOptions);
     if (settings?.shrinks) await this.trim();
@@ -98,7 +99,8 @@ export class Handler {
 
   /**
    * A run that waits for its turn, on the page's GPU or in the worker.
-   * @param {GpuSession | null} local @param {Feeds} feeds @param {Fetches} fetches @param {Cancellation | null} cancellation @param {boolean} isTimed
+   * @param {GpuSession | null} local @param {Feeds} feeds @param {Fetches} fetches
+   * @param {Cancellation | null} cancellation @param {boolean} isTimed
    */
   async send(local, feeds, fetches, cancellation, isTimed) {
     const start = performance.now();
@@ -109,7 +111,7 @@ export class Handler {
       cancellation && writesTargets ? cancellation.result(sent, dropLate) : race(cancellation, sent, dropLate));
     this.trace?.kernels(kernels, start);
     this.trace?.session('model_run', start);
-    if (isTimed && isProfiling()) report(kernels);
+    if (isTimed && isProfiling()) reportKernels(kernels);
     if (!isTimed && !local) this.pageRunner.countWorkerRun(feeds, milliseconds, performance.now() - start);
     return outputs;
   }
@@ -147,7 +149,9 @@ export class Handler {
   async tune(feeds, seconds) {
     this.checkUsable();
     const checked = snapshot(this.checked(feeds));
-    if (this.gpu.hasMoved) throw new InvalidInput("a session on the page's GPU cannot be tuned", { hint: 'tune one whose tensors are on the CPU' });
+    if (this.gpu.hasMoved) {
+      throw new InvalidInput("a session on the page's GPU cannot be tuned", { hint: 'tune one whose tensors are on the CPU' });
+    }
     return this.worker.tune(checked, seconds);
   }
 
@@ -158,10 +162,10 @@ export class Handler {
   }
 
   /** @param {'memory' | 'explain'} what */
-  async tell(what) {
+  async report(what) {
     this.checkUsable();
-    const report = await (await this.gpu.current()).ask(what);
-    return what === 'memory' ? { ...report, page: this.pageRunner.bytes() } : report;
+    const found = await (await this.gpu.current()).ask(what);
+    return what === 'memory' ? { ...found, page: this.pageRunner.bytes() } : found;
   }
 
   startProfiling() {

@@ -73,7 +73,8 @@ export class PageRunner {
 
   /** @param {Portable} portable @returns {Promise<boolean>} whether it is used */
   async add({ key, needs, program, weights, shared }) {
-    const read = (/** @type {number} */ offset, /** @type {number} */ _size, source = '') => /** @type {Uint8Array} */ (weights.get(`${source}:${offset}`));
+    const read = (/** @type {number} */ offset, /** @type {number} */ _size, source = '') => (
+      /** @type {Uint8Array} */ (weights.get(`${source}:${offset}`)));
     const host = { shared, threads: this.threads, pool: pageThreads() };
     const executor = await Executor.create({ ...program, python: null }, read, null, host);
     executor.warm = Infinity; // V8 shares optimised code with the worker

@@ -1,10 +1,9 @@
-// What enableProfiling gathers: Chrome's trace events, which Chrome's viewer and Perfetto open. The mirror of
-// pyruntime/api/trace.py. Events have the fields and names of onnxruntime's.
+// Traces of enableProfiling: Chrome's trace events, which Chrome's viewer and Perfetto open. Twin of pyruntime/api/trace.py. Events have the fields and names of onnxruntime's.
 // Spec: https://docs.google.com/document/d/1CvAClvFfyA5R-PhYUmn5OOQtYMH4h6I0nSsKchNAySU (Trace Event Format)
 
 /** @typedef {import('../../common/protocol.js').KernelTiming} KernelTiming */
 
-const GPU = 2; // its row
+const GPU = 2; // row of its kernels
 
 /** Events of one session. */
 export class Trace {
@@ -13,7 +12,7 @@ export class Trace {
     this.start = start;
     /** @type {object[]} */
     this.events = [];
-    /** Names of the rows, where there is more than one. @type {object[] | null} */
+    /** Names of the rows, if there are several. @type {object[] | null} */
     this.rows = null;
   }
 
@@ -26,20 +25,22 @@ export class Trace {
   }
 
   /**
-   * The kernels of a run that just ended, each with its own time: those on the CPU one after the other, those on the GPU
-   * in a row of their own, as far apart as its clock says.
+   * Adds the kernels of a run that just ended: those on the CPU one after the other, those on the GPU in a row of their own, at the times
+   * of its clock.
    * @param {readonly KernelTiming[]} calls @param {number} begun when the run began
    */
   kernels(calls, begun) {
-    const home = calls.filter(({ place }) => place === 'wasm');
-    const ends = { wasm: performance.now() - home.reduce((sum, { milliseconds }) => sum + milliseconds, 0), webgpu: begun };
+    const onCpu = calls.filter(({ place }) => place === 'wasm');
+    const ends = { wasm: performance.now() - onCpu.reduce((sum, { milliseconds }) => sum + milliseconds, 0), webgpu: begun };
     for (const [number, { node, kernel, place, milliseconds, start, bytes }] of calls.entries()) {
       const at = start === undefined ? ends[place] : begun + start;
       ends[place] = at + milliseconds;
       const args = { op_name: operatorOf(node), node_index: String(number), node, kernel, bytes, provider: place };
       this.add('Node', `${node}_kernel_time`, at, milliseconds, args, place === 'webgpu' ? GPU : 1);
     }
-    if (home.length < calls.length && !this.rows) this.rows = [[1, 'session'], [GPU, 'GPU']].map(([tid, name]) => ({ ph: 'M', pid: 1, tid, name: 'thread_name', args: { name } }));
+    if (onCpu.length < calls.length) {
+      this.rows ??= [[1, 'session'], [GPU, 'GPU']].map(([tid, name]) => ({ ph: 'M', pid: 1, tid, name: 'thread_name', args: { name } }));
+    }
   }
 
   /**
@@ -58,5 +59,5 @@ export class Trace {
   }
 }
 
-/** The operator of a node, by its label: `If "a" (opset 17) > Add "b" (opset 17)`. @param {string} label */
+/** The operator in a node's label: `If "a" (opset 17) > Add "b" (opset 17)`. @param {string} label */
 export const operatorOf = (label) => /** @type {string} */ (label.split(/" \(opset \d+\) > /).pop()).split(' ')[0];

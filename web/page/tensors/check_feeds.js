@@ -1,4 +1,4 @@
-// Refuses wrong feeds before anything is sent. The session stays usable.
+// Refuses wrong feeds before they are sent. The session stays usable.
 
 import { Tensor } from 'onnxruntime-common';
 import { InvalidInput } from '../../common/errors.js';
@@ -6,14 +6,14 @@ import { CachedOutput } from './cached_outputs.js';
 
 /** @typedef {import('../../common/protocol.js').ValueInfo} ValueInfo */
 
-/** Element types without a name in onnxruntime's API travel as raw bits of this one. @type {Record<string, string>} */
+/** Element types that onnxruntime's API does not name -> the type of their raw bits. @type {Record<string, string>} */
 export const RAW = {
   bfloat16: 'uint16', float8e4m3fn: 'uint8', float8e4m3fnuz: 'uint8', float8e5m2: 'uint8', float8e5m2fnuz: 'uint8',
   float8e8m0: 'uint8', float4e2m1: 'uint8', uint2: 'uint8', int2: 'int8', float6e2m3: 'uint8', float6e3m2: 'uint8',
 };
 
 /**
- * Gives the feeds, one number in any rank as the scalar that its input is (so does onnxruntime).
+ * Returns the feeds. As in onnxruntime, an input that is a scalar takes one number of any rank.
  * @template {Record<string, any>} T
  * @param {T} feeds
  * @param {ValueInfo[]} inputs
@@ -34,8 +34,8 @@ export function checkFeeds(feeds, inputs) {
     if (info.sequence) checkSequence(info, tensor);
     else checkTensor(info, tensor);
   }
-  const numbers = inputs.filter(({ name, shape, sequence }) => !sequence && shape?.length === 0 && feeds[name]?.dims.length);
-  return numbers.length ? { ...feeds, ...Object.fromEntries(numbers.map(({ name }) => [name, feeds[name].reshape([])])) } : feeds;
+  const scalars = inputs.filter(({ name, shape, sequence }) => !sequence && shape?.length === 0 && feeds[name]?.dims.length);
+  return scalars.length ? { ...feeds, ...Object.fromEntries(scalars.map(({ name }) => [name, feeds[name].reshape([])])) } : feeds;
 }
 
 /** @param {ValueInfo} info @param {unknown} items */
@@ -49,9 +49,11 @@ function checkSequence(info, items) {
  * @param {unknown} tensor
  */
 function checkTensor({ name, dtype, shape }, tensor) {
-  if (!isTensor(tensor)) throw new InvalidInput(`input "${name}" is not a tensor`, { hint: 'make it with new ort.Tensor(type, data, dims)' });
+  if (!isTensor(tensor)) {
+    throw new InvalidInput(`input "${name}" is not a tensor`, { hint: 'make it with new ort.Tensor(type, data, dims)' });
+  }
   const { type, dims } = tensor;
-  checkPlace(`input "${name}"`, tensor);
+  checkLocation(`input "${name}"`, tensor);
   if (dtype !== null && type !== dtype && type !== RAW[dtype]) {
     throw new InvalidInput(`input "${name}" must be ${dtype}, it is ${type}`);
   }
@@ -60,7 +62,7 @@ function checkTensor({ name, dtype, shape }, tensor) {
 }
 
 /**
- * Messages end in onnxruntime's words: programs learn from them what to feed (openwakeword-js).
+ * Messages end in onnxruntime's words, because programs parse them (openwakeword-js).
  * @param {string} name @param {NonNullable<ValueInfo['shape']>} shape @param {Tensor} tensor
  */
 function checkDims(name, shape, { dims, size, location }) {
@@ -77,22 +79,23 @@ function checkDims(name, shape, { dims, size, location }) {
 }
 
 /** @param {string} what @param {Tensor} tensor */
-function checkPlace(what, { location }) {
+function checkLocation(what, { location }) {
   if (location === 'none') throw new InvalidInput(`${what} was disposed of`);
   if (location === 'cpu' || location === 'cpu-pinned' || location === 'gpu-buffer') return;
-  throw new InvalidInput(`${what} lies in a ${location}, which this engine cannot read or write`, { hint: 'give a tensor whose data is on the CPU' });
+  const hint = 'give a tensor whose data is on the CPU';
+  throw new InvalidInput(`${what} lies in a ${location}, which this engine cannot read or write`, { hint });
 }
 
-/** Tensors to fill, by names of outputs; null for a new one. @param {[string, unknown][]} fetches */
+/** @param {[string, unknown][]} fetches name of an output and the tensor to fill, or null for a new one */
 export function checkTargets(fetches) {
   for (const [name, into] of fetches) {
     if (into === null) continue;
     if (!isTensor(into)) throw new InvalidInput(`the output "${name}" can be fetched into a tensor or null`);
-    checkPlace(`the tensor to fill for "${name}"`, into);
+    checkLocation(`the tensor to fill for "${name}"`, into);
   }
 }
 
-/** Dims can be changed after a tensor was made. @param {string} name @param {Tensor} tensor */
+/** Programs may change dims after a tensor was created. @param {string} name @param {Tensor} tensor */
 function checkLength(name, { type, dims, data }) {
   const size = dims.reduce((product, dim) => product * dim, 1);
   const length = /** @type {{ length: number }} */ (data).length;
@@ -114,7 +117,7 @@ export function checkFetches(names, outputs) {
   }
 }
 
-/** A tensor of this or of another copy of onnxruntime-common. @param {unknown} value @returns {value is Tensor} */
+/** Whether it is a tensor, of this or of another copy of onnxruntime-common. @param {unknown} value @returns {value is Tensor} */
 function isTensor(value) {
   if (value instanceof Tensor) return true;
   const like = /** @type {Partial<Tensor> | null} */ (typeof value === 'object' ? value : null);

@@ -1,4 +1,4 @@
-// Tensors in buffers of the page's GPU, as onnxruntime-common dresses them.
+// Tensors of onnxruntime-common in buffers of the page's GPU.
 
 import { Tensor } from 'onnxruntime-common';
 import { InvalidInput } from '../../common/errors.js';
@@ -6,18 +6,18 @@ import { InvalidInput } from '../../common/errors.js';
 /** @typedef {import('../../common/protocol.js').WireTensor} WireTensor */
 /** @typedef {import('../../gpu/device.js').Gpu} Gpu */
 
-/** Buffers that runs left, and where. @type {WeakMap<GPUBuffer, Gpu>} */
-const left = new WeakMap();
+/** Buffers of outputs. @type {WeakMap<GPUBuffer, Gpu>} */
+const outputs = new WeakMap();
 
-/** What a run left on the GPU. @param {WireTensor} made @param {GPUBuffer} buffer @param {Gpu} gpu @returns {Tensor} */
-export function onGpu(made, buffer, gpu) {
+/** The tensor of an output on the GPU. @param {WireTensor} wire @param {GPUBuffer} buffer @param {Gpu} gpu @returns {Tensor} */
+export function onGpu(wire, buffer, gpu) {
   const options = {
-    dataType: made.type,
-    dims: made.dims,
-    download: async () => (await gpu.tensors.download(made)).data,
+    dataType: wire.type,
+    dims: wire.dims,
+    download: async () => (await gpu.tensors.download(wire)).data,
     dispose: () => gpu.tensors.dispose(buffer),
   };
-  left.set(buffer, gpu);
+  outputs.set(buffer, gpu);
   return Tensor.fromGpuBuffer(buffer, /** @type {any} */ (options));
 }
 
@@ -27,11 +27,11 @@ export const wireOf = ({ type, dims, gpuBuffer }) => ({ type, dims, data: { gpu:
 /** @param {unknown} value a feed, or a tensor to fill */
 const inBuffer = (value) => /** @type {Tensor | null} */ (value)?.location === 'gpu-buffer';
 
-/** Whether a run takes or fills tensors in the page's buffers. @param {Record<string, unknown>} values */
+/** Whether a run reads or fills tensors in buffers of the page's GPU. @param {Record<string, unknown>} values */
 export const hasBuffers = (values) => Object.values(values).flat().some(inBuffer);
 
 /**
- * For a session without a GPU: the data of feeds that other sessions left there. A buffer of the page itself has none.
+ * For a session without a GPU: downloads feeds that are outputs of other sessions. A buffer of the page itself is an error.
  * @template {Record<string, any>} T @param {T} feeds @param {Record<string, Tensor | null>} fetches @returns {Promise<T>}
  */
 export async function withoutBuffers(feeds, fetches) {
@@ -45,10 +45,12 @@ export async function withoutBuffers(feeds, fetches) {
   return Object.fromEntries(await Promise.all(entries));
 }
 
-/** A tensor of its own: the feed stays where it is. @param {string} name @param {Tensor} tensor @param {string} hint */
+/** A new tensor: the feed stays on the GPU. @param {string} name @param {Tensor} tensor @param {string} hint */
 async function downloaded(name, tensor, hint) {
-  const made = left.get(/** @type {GPUBuffer} */ (tensor.gpuBuffer));
-  if (!made) throw new InvalidInput(`input "${name}" lies in a GPUBuffer, and the session has no GPU`, { hint: `feed its data, or ${hint}` });
-  const { data } = await made.tensors.download(wireOf(tensor));
+  const gpu = outputs.get(/** @type {GPUBuffer} */ (tensor.gpuBuffer));
+  if (!gpu) {
+    throw new InvalidInput(`input "${name}" lies in a GPUBuffer, and the session has no GPU`, { hint: `feed its data, or ${hint}` });
+  }
+  const { data } = await gpu.tensors.download(wireOf(tensor));
   return new Tensor(/** @type {any} */ (tensor.type), /** @type {any} */ (data), tensor.dims);
 }

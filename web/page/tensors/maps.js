@@ -1,32 +1,34 @@
-// Maps at a session's border (docs/design/onnxruntime.md#maps): what runs takes a row for each map, and gives scores
-// where programs get maps.
+// Converts maps (docs/design/onnxruntime.md#maps): Programs take a row for each map that a caller feeds, and return scores for each map
+// that a caller gets.
 
 import { Tensor } from 'onnxruntime-common';
 import { InvalidInput } from '../../common/errors.js';
 
 /** @typedef {import('../../common/protocol.js').ValueInfo} ValueInfo */
-/** @typedef {Map<string | number, number>} Scores by class, in the order of the classes */
+/** @typedef {Map<string | number, number>} Scores by class, sorted */
 
 /**
  * Feeds with rows in the place of maps.
  * @template {Record<string, any>} T @param {T} feeds @param {ValueInfo[]} inputs @returns {T}
  */
 export function rowsOfMaps(feeds, inputs) {
-  const made = inputs.filter(({ map }) => map);
-  if (!made.length || typeof feeds !== 'object' || feeds === null) return feeds;
-  const maps = new Set(made.map(({ map }) => map?.input));
+  const rows = inputs.filter(({ map }) => map);
+  if (!rows.length || typeof feeds !== 'object' || feeds === null) return feeds;
+  const maps = new Set(rows.map(({ map }) => map?.input));
   const others = Object.entries(feeds).filter(([name]) => !maps.has(name));
-  return /** @type {T} */ (Object.fromEntries([...others, ...made.map((info) => [info.name, row(info, feeds)])]));
+  return /** @type {T} */ (Object.fromEntries([...others, ...rows.map((info) => [info.name, row(info, feeds)])]));
 }
 
 /** @param {ValueInfo} info @param {Record<string, any>} feeds */
 function row({ map, dtype }, feeds) {
   const { input, key, keys, length } = /** @type {import('../../common/protocol.js').MapInfo} */ (map);
-  const given = feeds[input];
-  if (given === undefined) throw new InvalidInput(`input "${input}" is missing`);
+  const feed = feeds[input];
+  if (feed === undefined) throw new InvalidInput(`input "${input}" is missing`);
   const hint = `a Map with keys of ${key}, or an object`;
-  if (typeof given !== 'object' || given === null || given instanceof Tensor || Array.isArray(given)) throw new InvalidInput(`input "${input}" is a map`, { hint });
-  const entries = given instanceof Map ? [...given] : Object.entries(given);
+  if (typeof feed !== 'object' || feed === null || feed instanceof Tensor || Array.isArray(feed)) {
+    throw new InvalidInput(`input "${input}" is a map`, { hint });
+  }
+  const entries = feed instanceof Map ? [...feed] : Object.entries(feed);
   const named = new Map(entries.map(([name, value]) => [key === 'string' ? name : Number(name), value]));
   const fits = key === 'string' ? (/** @type {unknown} */ name) => typeof name === 'string' : Number.isSafeInteger;
   if (![...named.keys()].every(fits)) throw new InvalidInput(`input "${input}" has a key that is no ${key}`, { hint });
@@ -44,23 +46,24 @@ function placed(named, length, input) {
   const values = new Array(length).fill(undefined);
   for (const [place, value] of named) {
     if (place < 0) throw new InvalidInput(`input "${input}": key ${place} is negative`);
-    if (place < length) values[place] = value; // onnxruntime, too, leaves out what is beyond
+    if (place < length) values[place] = value; // as in onnxruntime, larger keys are ignored
   }
   return values;
 }
 
-/** @param {string} input @param {any} value @param {string} dtype @param {boolean} asItIs no CastMap converts it */
-function element(input, value, dtype, asItIs) {
+/** @param {string} input @param {any} value @param {string} dtype @param {boolean} isExact no CastMap converts it */
+function element(input, value, dtype, isExact) {
   const text = typeof value === 'string';
-  const number = text && !asItIs && value.trim() ? Number(value) : value;
+  const number = text && !isExact && value.trim() ? Number(value) : value;
   const counts = typeof number === 'number' && !(text && Number.isNaN(number)) || typeof number === 'bigint';
-  if (dtype === 'string' && (text || !asItIs && counts)) return text ? value : Number(value).toFixed(6);
-  if (dtype === 'int64' && counts && (typeof number === 'bigint' || Number.isFinite(number))) return BigInt(typeof number === 'bigint' ? number : Math.trunc(number));
+  if (dtype === 'string' && (text || !isExact && counts)) return text ? value : Number(value).toFixed(6);
+  if (dtype === 'int64' && typeof number === 'bigint') return number;
+  if (dtype === 'int64' && counts && Number.isFinite(number)) return BigInt(Math.trunc(Number(number)));
   if (dtype.startsWith('float') && counts) return Number(number);
   throw new InvalidInput(`input "${input}" has a value of another type: ${String(value)}`);
 }
 
-/** Those of a session's outputs that are maps: their classes, by name. @param {ValueInfo[]} outputs */
+/** Classes of the outputs that are maps, by name. @param {ValueInfo[]} outputs */
 export const mapsAmong = (outputs) => new Map(outputs.flatMap(({ name, classes }) => (classes ? [[name, classes]] : [])));
 
 /**
@@ -69,7 +72,8 @@ export const mapsAmong = (outputs) => new Map(outputs.flatMap(({ name, classes }
  */
 export function checkFetches(maps, fetches) {
   for (const [name, into] of Object.entries(fetches)) {
-    if (into && maps.has(name)) throw new InvalidInput(`output "${name}" is a sequence of maps, which no tensor holds`, { hint: 'fetch it by name' });
+    if (!into || !maps.has(name)) continue;
+    throw new InvalidInput(`output "${name}" is a sequence of maps, which no tensor holds`, { hint: 'fetch it by name' });
   }
 }
 

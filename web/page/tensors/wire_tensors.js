@@ -1,4 +1,4 @@
-// Tensors to the wire and back.
+// Converts tensors to messages for the worker, and back.
 
 import { Tensor } from 'onnxruntime-common';
 import { InvalidInput } from '../../common/errors.js';
@@ -11,10 +11,10 @@ import { mapTensors, mapValues } from '../../common/records.js';
 /** @typedef {import('../../common/protocol.js').WireTensor} WireTensor */
 /** @typedef {import('../../common/protocol.js').NumericData} NumericData */
 
-const NOTHING = new Uint8Array(0); // one for all: each is cloned
+const NO_DATA = new Uint8Array(0);
 
 /**
- * Shared buffers that carry feeds to the worker, used again run after run. Empty when the page is not isolated.
+ * Shared buffers for feeds, which runs use again. It stays empty without shared memory.
  */
 export class SharedPool {
   constructor() {
@@ -22,7 +22,7 @@ export class SharedPool {
     this.free = [];
   }
 
-  /** A new one has room for feeds that grow. @param {number} size @returns {SharedArrayBuffer} */
+  /** A new buffer has room for feeds that grow. @param {number} size @returns {SharedArrayBuffer} */
   take(size) {
     const fit = this.free.findIndex((buffer) => buffer.byteLength >= size && buffer.byteLength <= 4 * size + 4096);
     return fit < 0 ? new SharedArrayBuffer(Math.max(64, size + Math.floor(size / 8))) : this.free.splice(fit, 1)[0];
@@ -45,11 +45,12 @@ export const snapshot = (feeds) => /** @type {F} */ (mapTensors(feeds, copied));
 function copied(tensor) {
   if (tensor.location !== 'cpu') return tensor;
   const { type, dims, data } = tensor;
-  return new Tensor(/** @type {any} */ (type), Array.isArray(data) ? [...data] : /** @type {any} */ (copyOf(/** @type {NumericData} */ (data))), [...dims]);
+  const copy = Array.isArray(data) ? [...data] : copyOf(/** @type {NumericData} */ (data));
+  return new Tensor(/** @type {any} */ (type), /** @type {any} */ (copy), [...dims]);
 }
 
 /**
- * What a run sends: the tensors, buffers that move, and pool buffers to give back after it.
+ * Packs the feeds of a run: messages, buffers to transfer, and buffers of the pool to return after the run.
  */
 export class Packer {
   /** @param {SharedPool} pool @param {import('./cached_outputs.js').Leases | null} [leases] feeds to send by id, without data */
@@ -84,7 +85,7 @@ export class Packer {
   }
 
   /**
-   * The caller's buffer is never detached: shared data goes as it is, other data as one copy.
+   * Never detaches the caller's buffer: it sends shared data themselves, and one copy of other data.
    * @param {Tensor} tensor
    * @returns {WireTensor}
    */
@@ -92,7 +93,7 @@ export class Packer {
     const { type } = tensor;
     const dims = [...tensor.dims];
     const known = this.leases?.byTensor.get(tensor);
-    if (known) return { type, dims, data: NOTHING, held: known.id };
+    if (known) return { type, dims, data: NO_DATA, held: known.id };
     const data = /** @type {NumericData | string[]} */ (tensor.data);
     if (Array.isArray(data)) return { type, dims, data: [...data] };
     if (isShared(data)) return { type, dims, data };
@@ -108,7 +109,7 @@ export class Packer {
     return view;
   }
 
-  /** What may be sent once more stays here. @param {NumericData} data @returns {NumericData} */
+  /** Does not transfer data that may be sent again. @param {NumericData} data @returns {NumericData} */
   copy(data) {
     const copy = copyOf(data);
     if (!this.leases) this.transfer.push(/** @type {ArrayBuffer} */ (copy.buffer));
@@ -116,7 +117,7 @@ export class Packer {
   }
 }
 
-/** A preallocated output crosses only where the worker can write into it. @param {Tensor} tensor @returns {WireTensor | null} */
+/** Sends a tensor to fill only if the worker can write to it. @param {Tensor} tensor @returns {WireTensor | null} */
 export function packTarget({ type, dims, data }) {
   const numeric = /** @type {NumericData} */ (data);
   return !Array.isArray(data) && isShared(numeric) ? { type, dims, data: numeric } : null;
@@ -127,17 +128,17 @@ export function isShared(data) {
   return typeof SharedArrayBuffer !== 'undefined' && data.buffer instanceof SharedArrayBuffer;
 }
 
-/** Its typed array, of which a Buffer of Node.js is a kind. @param {NumericData} data @returns {any} */
+/** Its typed array class; a Buffer of Node.js is a Uint8Array. @param {NumericData} data @returns {any} */
 const classOf = (data) => /** @type {any} */ (globalThis)[data[Symbol.toStringTag]];
 
-/** Not by .slice(), which gives a view of a Buffer of Node.js. @param {NumericData} data @returns {NumericData} */
+/** .slice() of a Buffer of Node.js would be a view. @param {NumericData} data @returns {NumericData} */
 export const copyOf = (data) => new (classOf(data))(data);
 
 /**
  * @param {string} name
  * @param {import('../../common/protocol.js').WireValue} wire
  * @param {Tensor | null} into
- * @param {import('../../gpu/device.js').Gpu | null} gpu of the page, where the session runs on it
+ * @param {import('../../gpu/device.js').Gpu | null} gpu of the page, if the session runs on it
  * @returns {Tensor | Tensor[] | null}
  */
 export function unpackValue(name, wire, into, gpu) {
@@ -146,14 +147,14 @@ export function unpackValue(name, wire, into, gpu) {
   return Array.isArray(wire) ? wire.map((item) => unpack(item, null, gpu)) : unpack(wire, into, gpu);
 }
 
-/** Dims of outputs are known after the run. @param {string} name @param {WireTensor} wire @param {Tensor} into */
+/** Dims of outputs are known only after the run. @param {string} name @param {WireTensor} wire @param {Tensor} into */
 function checkTarget(name, { type, dims }, into) {
-  const [made, given] = [`${RAW[type] ?? type} [${dims.join(', ')}]`, `${into.type} [${into.dims.join(', ')}]`];
-  if (made !== given) throw new InvalidInput(`output "${name}" is ${made}, the tensor to fill is ${given}`);
+  const [output, target] = [`${RAW[type] ?? type} [${dims.join(', ')}]`, `${into.type} [${into.dims.join(', ')}]`];
+  if (output !== target) throw new InvalidInput(`output "${name}" is ${output}, the tensor to fill is ${target}`);
 }
 
 /**
- * The result tensor; a preallocated one is filled and returned itself.
+ * The output: a new tensor, or the one to fill.
  * @param {WireTensor} wire
  * @param {Tensor | null} into
  * @param {import('../../gpu/device.js').Gpu | null} gpu
@@ -161,7 +162,10 @@ function checkTarget(name, { type, dims }, into) {
  */
 function unpack({ type, dims, data }, into, gpu) {
   if ('gpu' in data) return into ?? onGpu({ type, dims, data }, data.gpu, /** @type {import('../../gpu/device.js').Gpu} */ (gpu));
-  if (into?.location === 'gpu-buffer') throw new InvalidInput(`a tensor on the GPU cannot hold this output of type ${type}`, { hint: 'the session runs on WebAssembly, or the GPU has no such type' });
+  if (into?.location === 'gpu-buffer') {
+    const hint = 'the session runs on WebAssembly, or the GPU has no such type';
+    throw new InvalidInput(`a tensor on the GPU cannot hold this output of type ${type}`, { hint });
+  }
   if (!into) return new Tensor(/** @type {any} */ (RAW[type] ?? type), /** @type {any} */ (data), dims);
   const target = /** @type {any} */ (into.data);
   if (target === data || (!Array.isArray(data) && isShared(/** @type {NumericData} */ (target)))) return into;

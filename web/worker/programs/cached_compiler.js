@@ -40,7 +40,7 @@ export class CachedCompiler {
     return this.python ? this.python.main() : this.bundle.programs.get('') ?? null;
   }
 
-  /** @param {Record<string, unknown>} feeds @param {Stop | null} stop */
+  /** @param {object} feeds @param {Stop | null} stop */
   async specialise(feeds, stop) {
     return (await this.start()).specialise(feeds, stop);
   }
