@@ -1,5 +1,5 @@
 // The interpreter's WebAssembly is split: the first half has the functions that the engine uses. The second half is fetched and
-// joined when one of its functions is first called (scripts/split_wasm.py, docs/design/startup.md#split-interpreter).
+// joined when one of its functions is first called (scripts/split_wasm.py, docs/design/startup.md#splitting-the-interpreter).
 
 const SHARED = 'split '; // prefix of the first half's exports that the second half imports
 const WARM_UP = `${SHARED}warm up`;

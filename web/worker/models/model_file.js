@@ -1,5 +1,5 @@
 // A file of a model: in memory, or a large one on disk, so that it is not in memory beside its weights
-// (docs/design/storage.md#files-on-disk).
+// (docs/design/storage.md#model-files-on-disk).
 
 import { InvalidModel } from '../../common/errors.js';
 import { digest, hashed } from '../../storage/digest.js';
