@@ -127,7 +127,7 @@ def other_weight() -> SessionOptions:
     [
         options(intra_op_num_threads=2), options(graph_optimization_level="disabled"), options(relaxed_simd=False),
         options(free_dimension_overrides={"n": 2}), options(disabled_passes=["map_fusion"]),
-        options(choices={"winograd_tiles": {"": 32}}), other_weight,
+        options(choices={"winograd_tiles": {"": 32}}), options(code_size_limit=1 << 20), other_weight,
     ],
 )  # fmt: skip
 def test_other_options_have_another_key(other: Callable[[], SessionOptions], path: Path, compiled: list[Any]) -> None:
