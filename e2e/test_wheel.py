@@ -96,7 +96,7 @@ def check(found: Any, models: Path) -> None:
         'InvalidInput: input "x" has 3 elements along axis 1, expected 4',
         'InvalidInput: input "x" has rows of different lengths',
         'InvalidInput: input "x" has element type float64, expected float32',
-        'InvalidInput: input "x" is no tensor: object (lists, memoryviews and arrays of numbers are)',
+        'InvalidInput: input "x" is not a tensor: object (give a list, a memoryview or an array)',
         "InvalidInput: output \"z\" does not exist (outputs are ['y'])",
         "InvalidInput: input \"y\" does not exist (inputs are ['x'])",
         "InvalidInput: a run in Pyodide has no options",

@@ -65,7 +65,7 @@ InferenceSession.set_providers: does not change the providers of a Program that 
 IOBinding.bind_input: on the CPU
 IOBinding.bind_output: names are checked at once; "webgpu" leaves the output on the GPU
 OrtDevice: `make`, or the class with the same arguments, takes names
-OrtEpDevice.create_sync_stream: refused: there are no streams
+OrtEpDevice.create_sync_stream: refused: streams are not supported
 OrtEpDevice.memory_info: that of the CPU; memory of the GPU is refused
 OrtValue.as_sparse_tensor: refused: sparse tensors are not supported
 OrtValue.numpy: bfloat16 and the small floats, too, as arrays of ml_dtypes' types
@@ -81,7 +81,7 @@ SessionOptions.add_session_config_entry: the folder of external data acts; entri
 SessionOptions.graph_optimization_level: [api.md](api.md#options) says what a level does; texts are values, too
 SessionOptions.optimized_model_filepath: refused when set: an optimised model is no ONNX graph here; `session.export()`
 SessionOptions.register_custom_ops_library: refused: operators are [added in Python](extending.md)
-SessionOptions.set_ep_context_data_read_func: refused: there are no models with contexts of providers
+SessionOptions.set_ep_context_data_read_func: refused: models with EP contexts (code of a provider) are not supported
 SessionOptions.set_load_cancellation_flag: True is refused; Ctrl-C ends opening a session
 SessionOptions.set_provider_selection_policy: PREFER_GPU and MAX_PERFORMANCE: the GPU where it pays
 SessionOptions.set_provider_selection_policy_delegate: refused: name providers

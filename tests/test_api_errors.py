@@ -33,7 +33,7 @@ def session() -> InferenceSession:
     ({}, 'input "x" is missing'),
     ({"x": {}}, 'input "x" must be a tensor, got dict'),
     ({"x": None}, 'input "x" must be a tensor, got NoneType'),
-    ({"x": [[1, 2], [3]]}, 'input "x" is no tensor: .*inhomogeneous'),
+    ({"x": [[1, 2], [3]]}, 'input "x" is not a tensor: .*inhomogeneous'),
     ({"x": [["a", "b", "c"]]}, 'input "x" has element type string, expected float32'),
     ({"x": np.ones((1, 3), complex)}, 'input "x" has element type complex128'),
     ({"x": np.ones((1, 3), "M8[s]")}, r"arrays of datetime64\[s\] are not supported"),

@@ -60,13 +60,13 @@ def test_values_take_the_type_of_their_input() -> None:
     [
         ([1.5], dt.I64, "element type float32, expected int64"),
         ([300], dt.U8, "has a value that uint8 does not hold"),
-        ([1, "a"], None, "elements that no tensor holds together: int, str"),
+        ([1, "a"], None, "elements of types that do not fit into one tensor: int, str"),
         ([[1], 2], None, "rows of different lengths"),
         (["a"], dt.F32, "element type string, expected float32"),
         ([None], None, "NoneType"),
-        (np.zeros(2, ">f4"), dt.F32, "is no tensor"),
-        (np.zeros(2, "M8[s]"), dt.F32, "is no tensor"),
-        ({}, dt.F32, "is no tensor: dict"),
+        (np.zeros(2, ">f4"), dt.F32, "is not a tensor"),
+        (np.zeros(2, "M8[s]"), dt.F32, "is not a tensor"),
+        ({}, dt.F32, "is not a tensor: dict"),
         (3, dt.F32, "has rank 0, expected 1"),
     ],
 )

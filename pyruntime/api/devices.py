@@ -127,7 +127,7 @@ class OrtEpDevice:
         )
 
     def create_sync_stream(self, options: Any = None) -> None:
-        raise NotSupported("there are no streams", hint="runs of a session follow one another")
+        raise NotSupported("streams are not supported", hint="run returns when the outputs are complete")
 
 
 def get_ep_devices() -> Sequence[OrtEpDevice]:

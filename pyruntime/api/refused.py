@@ -10,10 +10,10 @@ REASONS = {
     "AdapterFormat": ("LoRA adapters cannot be read or written", "give their weights with add_initializer"),
     "LoraAdapter": ("LoRA adapters cannot be read", "give their weights with add_initializer"),
     "ModelCompiler": ("models are not compiled into ONNX models", "session.export() writes a Program"),
-    "OrtEpContextData": ("there are no models with contexts of providers", ""),
-    "OrtEpContextDataBuffer": ("there are no models with contexts of providers", ""),
+    "OrtEpContextData": ("models with EP contexts (code of a provider) are not supported", ""),
+    "OrtEpContextDataBuffer": ("models with EP contexts (code of a provider) are not supported", ""),
     "OrtExternalInitializerInfo": ("models are not written", ""),
-    "OrtSyncStream": ("there are no streams", "runs of a session follow one another"),
+    "OrtSyncStream": ("streams are not supported", "run returns when the outputs are complete"),
     "SparseTensor": ("sparse tensors are not supported", "feed dense ones"),
     "register_execution_provider_library": (
         "a library of a provider is machine code for another runtime",

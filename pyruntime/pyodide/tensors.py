@@ -86,7 +86,7 @@ def _tensor(name: str, x: Any, expected: DType | None) -> Tensor:
     if expected in (dt.STRING, None) and hasattr(x, "tolist"):  # NumPy's strings
         return _of_values(name, x.tolist(), expected)
     what = getattr(x, "dtype", type(x).__name__)
-    raise InvalidInput(f'input "{name}" is no tensor: {what}', hint="lists, memoryviews and arrays of numbers are")
+    raise InvalidInput(f'input "{name}" is not a tensor: {what}', hint="give a list, a memoryview or an array")
 
 
 def _of_buffer(view: memoryview, expected: DType | None) -> Tensor | None:
@@ -113,7 +113,7 @@ def _of_values(name: str, x: Any, expected: DType | None) -> Tensor:
         (d for kind, d in reversed(_NATURAL.items()) if any(type(v) is kind for v in flat)), expected or dt.F32
     )
     if {type(v) for v in flat} - {*_NATURAL} or (natural is dt.STRING and not all(isinstance(v, str) for v in flat)):
-        raise InvalidInput(f'input "{name}" has elements that no tensor holds together: {_kinds(flat)}')
+        raise InvalidInput(f'input "{name}" has elements of types that do not fit into one tensor: {_kinds(flat)}')
     d = expected or natural
     if (d is dt.STRING) != (natural is dt.STRING) or natural.is_float and not d.is_float:
         raise InvalidInput(f'input "{name}" has element type {natural}, expected {d}')

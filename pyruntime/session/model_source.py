@@ -10,7 +10,7 @@ from pyruntime.onnx.graph import Graph, Source
 
 
 def check_model(model: Any) -> None:
-    """Errors: ModelNotFound, InvalidModel for a path that cannot be read; InvalidInput for what is no model at all"""
+    """Errors: ModelNotFound, InvalidModel for a path that cannot be read; InvalidInput for another object"""
     if isinstance(model, (str, os.PathLike)):
         try:
             with open(model, "rb"):

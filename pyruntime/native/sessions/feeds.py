@@ -48,7 +48,7 @@ class Feeds:
         self.outputs(list(by_name))
         for place in by_name.values():
             if place not in (None, "cpu", "gpu-buffer"):
-                raise InvalidInput(f"output location {place!r}", hint='"cpu" and "gpu-buffer" are known')
+                raise InvalidInput(f"unknown output location {place!r}", hint='"cpu" or "gpu-buffer"')
         return {name for name, place in by_name.items() if place == "gpu-buffer"}
 
     def check(self, feeds: Mapping[str, Any]) -> dict[str, Any]:
@@ -82,29 +82,29 @@ class Feeds:
     def output(self, header: Mapping[str, Any], name: str, result: Any) -> Any:
         """A result of an executor as the caller of `run` gets it."""
         value = next(o["value"] for o in header["outputs"] if o["name"] == name)
-        return self._present(value, result)
+        return self._from_storage(value, result)
 
-    def _present(self, value: Any, result: Any) -> Any:
+    def _from_storage(self, value: Any, result: Any) -> Any:
         if result is None or isinstance(result, IN_ENGINE):
             return result
         if isinstance(result, list):
-            return [self._present(v, r) for v, r in zip(value["items"], result, strict=True)]
+            return [self._from_storage(v, r) for v, r in zip(value["items"], result, strict=True)]
         return from_storage(result, dt.BY_NAME[value["dtype"]])
 
 
 def _array(name: str, x: Any, t: Type | None) -> np.ndarray:
     """Python numbers (or anything like an array) as an array. Numbers get the input's type if it can represent them."""
     try:
-        found = np.asarray(x)
-        wanted = np.dtype(t.dtype.name) if isinstance(t, TensorType) and t.dtype in _PLAIN else found.dtype
-        numbers = isinstance(x, (list, tuple, int, float)) and found.dtype.kind in "biuf"
-        if numbers and isinstance(t, TensorType) and t.dtype is dt.STRING:
+        array = np.asarray(x)
+        declared = np.dtype(t.dtype.name) if isinstance(t, TensorType) and t.dtype in _PLAIN else array.dtype
+        are_numbers = isinstance(x, (list, tuple, int, float)) and array.dtype.kind in "biuf"
+        if are_numbers and isinstance(t, TensorType) and t.dtype is dt.STRING:
             return np.asarray(x, object)
-        fits = np.can_cast(found.dtype, wanted, "same_kind") or found.dtype.kind + wanted.kind == "iu"
-        fits = fits or wanted.kind == "b" and bool(np.isin(found, (0, 1)).all())
-        return np.asarray(x, wanted) if numbers and (fits or not found.size) else found
+        fits = np.can_cast(array.dtype, declared, "same_kind") or array.dtype.kind + declared.kind == "iu"
+        fits = fits or declared.kind == "b" and bool(np.isin(array, (0, 1)).all())
+        return np.asarray(x, declared) if are_numbers and (fits or not array.size) else array
     except (ValueError, TypeError, OverflowError) as e:
-        raise InvalidInput(f'input "{name}" is no tensor: {e}') from None
+        raise InvalidInput(f'input "{name}" is not a tensor: {e}') from None
 
 
 def _dtype(x: np.ndarray | GpuTensor | ResidentTensor) -> DType:
