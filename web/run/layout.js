@@ -1,6 +1,6 @@
 // Where what a step makes lies, for all shapes that it has room for: as the caches of a decoder grow with each token, only
 // parameters are computed anew (docs/design/memory.md#layouts-for-growing-shapes). Mirrors `Layout` of
-// pyruntime/native/memory/planner.py.
+// pyruntime/native/memory/step_layout.py.
 
 /** @typedef {import('./plan_state.js').Place} Place */
 /** @typedef {(buffer: number) => number} Sizes bytes */

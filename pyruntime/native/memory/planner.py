@@ -7,9 +7,8 @@ token, a `Layout` has spare capacity, so that only parameters are computed again
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Any, Generic, Protocol, TypeVar
 
 import numpy as np
@@ -19,7 +18,7 @@ from pyruntime.errors import OutOfMemory
 from pyruntime.native.memory.arena import Arena, MemoryReport, spans_between
 from pyruntime.native.memory.argument_blocks import ArgumentBlocks, Words
 from pyruntime.native.memory.joint_arena import JointArena, JointState
-from pyruntime.native.memory.step_layout import Span, live_ranges
+from pyruntime.native.memory.step_layout import Layout, Span, live_ranges
 from pyruntime.program import types
 from pyruntime.program.dims import Evaluate, compile_dim, compile_dims
 from pyruntime.program.footprint import WHOLE
@@ -29,33 +28,10 @@ STATES = 4096  # arena states before all are forgotten: new shapes in every run,
 PARAMETERS = 4 << 20  # bytes of parameter blocks on the GPU, likewise
 
 ROUND = "round"  # key of the plan that begins a round of a loop
-SMALL = 1 << 16  # bytes that a layout may always be made for
 LEAST = 1 << 12  # spare bytes of a buffer that grows: a short cache soon grows by more than a quarter
 VARIES = -1  # marks buffers whose size has changed, in place of the size
 
 Env = dict[str, int]
-
-
-@dataclass(slots=True)
-class Layout:
-    """Addresses of the buffers that a step makes. It fits sizes up to `capacity`, if each output in `in_place` (output,
-    input) has the size of its input, whose memory it takes over. spans: bytes on the GPU of all buffers of the step,
-    with their capacity; needed: bytes that it was made for; after: the arena state; seconds: of the step's last run."""
-
-    addresses: dict[int, int] = field(default_factory=dict)
-    capacity: dict[int, int] = field(default_factory=dict)
-    spans: dict[int, int] = field(default_factory=dict)
-    in_place: list[tuple[int, int]] = field(default_factory=list)
-    needed: int = 0
-    after: int = 0
-    seconds: float = math.inf
-
-    def fits(self, sizes: Mapping[int, int]) -> bool:
-        """Rejects layouts made for over twice these sizes: spread buffers miss the cache."""
-        if not all(0 <= sizes[b] <= most for b, most in self.capacity.items()):
-            return False
-        alike = all(sizes[output] == sizes[source] for output, source in self.in_place)
-        return alike and self.needed <= 2 * sum(sizes[b] for b in self.capacity) + SMALL
 
 
 @dataclass(slots=True)

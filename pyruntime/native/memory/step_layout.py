@@ -5,18 +5,21 @@ web/run/step_layout.js is its twin.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, Protocol
+from dataclasses import dataclass, field
+from typing import Any
 
 from pyruntime.errors import ShapeError
 
 Span = tuple[int, int]  # address, and the address behind it
+SMALL = 1 << 16  # bytes that a layout may always be made for
 
 
 class LiveRange:
     """Memory for `size` bytes from call `born` through call `dies`, which is the number of calls for one that outlives
     the step. One that has an address from the start was there before the step (`born` is 0). reuses: buffers that took
-    it over, in place; on_gpu: without an address, where it will be."""
+    it over, in place; on_gpu: of one without an address."""
 
     __slots__ = ("address", "born", "dies", "on_gpu", "reuses", "size")
 
@@ -29,15 +32,30 @@ class LiveRange:
         self.reuses = 0
 
 
-class Capacities(Protocol):
-    """capacity: bytes by buffer that is made; in_place: pairs of an output and the input whose memory it takes over."""
+@dataclass(slots=True)
+class Layout:
+    """Addresses of the buffers that a step makes. It fits sizes up to `capacity`, if each output in `in_place` (output,
+    input) has the size of its input, whose memory it takes over. spans: bytes on the GPU of all buffers of the step,
+    with their capacity; needed: bytes that it was made for; after: the arena state; seconds: of the step's last run."""
 
-    capacity: dict[int, int]
-    in_place: list[tuple[int, int]]
+    addresses: dict[int, int] = field(default_factory=dict)
+    capacity: dict[int, int] = field(default_factory=dict)
+    spans: dict[int, int] = field(default_factory=dict)
+    in_place: list[tuple[int, int]] = field(default_factory=list)
+    needed: int = 0
+    after: int = 0
+    seconds: float = math.inf
+
+    def fits(self, sizes: Mapping[int, int]) -> bool:
+        """Rejects layouts made for over twice these sizes: spread buffers miss the cache."""
+        if not all(0 <= sizes[b] <= most for b, most in self.capacity.items()):
+            return False
+        alike = all(sizes[output] == sizes[source] for output, source in self.in_place)
+        return alike and self.needed <= 2 * sum(sizes[b] for b in self.capacity) + SMALL
 
 
 def live_ranges(
-    calls: Sequence[Mapping[str, Any]], sizes: Mapping[int, int], layout: Capacities, addresses: Mapping[int, int],
+    calls: Sequence[Mapping[str, Any]], sizes: Mapping[int, int], layout: Layout, addresses: Mapping[int, int],
     placed: Iterable[int], on_gpu: Iterable[int],
 ) -> dict[int, LiveRange]:  # fmt: skip
     """The ranges of the buffers that a step's calls make or free, but for those in `placed`. An output in place shares
@@ -134,4 +152,4 @@ def skip_border(at: int, size: int, base: int, chunk: int) -> int:
     return at + left if size > left else at
 
 
-__all__ = ["LiveRange", "Span", "lay_out", "live_ranges", "skip_border"]
+__all__ = ["Layout", "LiveRange", "Span", "lay_out", "live_ranges", "skip_border"]
