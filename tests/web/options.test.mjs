@@ -124,8 +124,8 @@ test('a wrong flag in env is refused', () => {
 });
 
 test('run options', () => {
-  const given = { logSeverityLevel: 0, tag: 'first', terminate: false, extra: { memory: { enable_memory_arena_shrinkage: 'cpu:0' } } };
-  assert.deepEqual(runOptions(given, { least: 3, id: 's' }), { given, logOptions: { least: 0, id: 's first' }, shrinks: true });
+  const options = { logSeverityLevel: 0, tag: 'first', terminate: false, extra: { memory: { enable_memory_arena_shrinkage: 'cpu:0' } } };
+  assert.deepEqual(runOptions(options, { least: 3, id: 's' }), { options, logOptions: { least: 0, id: 's first' }, shrinks: true });
   assert.equal(runOptions(undefined), null);
   runOptions({ logVerbosityLevel: 1, terminated: true, extra: { gpu_graph_id: '1' } });
   assert.deepEqual(warnings.map((text) => text.match(/"[\w.]+"/)?.[0]), ['"logVerbosityLevel"', '"terminated"', '"gpu_graph_id"']);

@@ -30,11 +30,11 @@ export const backend = {
     const cancellation = Cancellation.of(options.signal, 'the creation of the session');
     const start = performance.now();
     const settings = sessionOptions(options);
-    const { given, params: { logOptions } } = settings;
+    const { params: { logOptions } } = settings;
     const gpu = await ownGpu(settings);
-    const params = { ...modelParams(model, settings, given.cache), gpu: gpu?.adapter };
+    const params = { ...modelParams(model, settings, settings.options.cache), gpu: gpu?.adapter };
     const caller = attach(!looksLikeProgram(params.model));
-    const sent = caller.call('create', params, { transfer: streamsOf(params), progress: given.onProgress, watch: cancellation?.watch });
+    const sent = caller.call('create', params, { transfer: streamsOf(params), progress: settings.options.onProgress, watch: cancellation?.watch });
     const release = (/** @type {CreateResult} */ { session }) => void caller.call('release', { session }).catch(() => {});
     const created = await race(cancellation, sent, release);
     const handler = new Handler(caller, created, settings);
@@ -42,7 +42,7 @@ export const backend = {
     else if (created.gpu) await noteAdapter();
     checkOutputNames(settings.preferred, handler.outputNames, logOptions);
     logCreated(created, logOptions);
-    if (given.enableProfiling) {
+    if (settings.options.enableProfiling) {
       handler.trace = new Trace(start);
       handler.trace.session('session_initialization', start, created.timings);
     }
@@ -51,11 +51,11 @@ export const backend = {
 };
 
 /** The page's GPU, if the session is to run there. @param {ReturnType<typeof sessionOptions>} settings */
-async function ownGpu({ webgpu, device, preferred, given }) {
+async function ownGpu({ webgpu, device, preferred, options }) {
   const buffers = [preferred].flatMap((where) => (typeof where === 'object' ? Object.values(where) : where)).includes('gpu-buffer');
   if (!webgpu || !device && !buffers && !hasPageGpu()) return null;
-  const asked = given.executionProviders.map((/** @type {any} */ item) => item.name ?? item);
-  const gpu = await pageGpu(device, given.preset).catch((error) => {
+  const asked = options.executionProviders.map((/** @type {any} */ item) => item.name ?? item);
+  const gpu = await pageGpu(device, options.preset).catch((error) => {
     if (error instanceof NoAdapter && asked.includes('wasm')) return null; // the worker has none either, and warns
     throw error;
   });

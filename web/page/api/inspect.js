@@ -14,7 +14,7 @@ export async function inspect(model, options = {}) {
   const cancellation = Cancellation.of(options.signal, 'the inspection');
   const settings = sessionOptions(options);
   const params = modelParams(model, settings);
-  const progress = settings.given.onProgress;
+  const progress = settings.options.onProgress;
   const sent = attach().call('inspect', params, { transfer: streamsOf(params), progress, watch: cancellation?.watch });
   return race(cancellation, sent, () => {});
 }

@@ -44,7 +44,7 @@ export class GpuPlacement {
 
   async moveOnce() {
     const { worker, settings } = this;
-    const gpu = await pageGpu(settings.device, settings.given.preset);
+    const gpu = await pageGpu(settings.device, settings.options.preset);
     const session = await (await gpuCode()).moveToGpu(worker, settings, gpu);
     this.hasMoved = true;
     this.onMove();

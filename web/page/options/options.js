@@ -129,37 +129,37 @@ export const ENV = {
 };
 
 /**
- * Checks the options of a session.
- * @param {SessionOptions & Record<string, any>} options
+ * Checks the options of a session. Those that are null count as absent.
+ * @param {SessionOptions & Record<string, any>} input
  */
-export function sessionOptions(options) {
-  const given = Object.fromEntries(Object.keys(options).map((name) => [name, options[name] ?? undefined]));
+export function sessionOptions(input) {
+  const options = Object.fromEntries(Object.keys(input).map((name) => [name, input[name] ?? undefined]));
   const logOptions = severity.takes(options.logSeverityLevel) || options.logId ? { least: options.logSeverityLevel, id: options.logId } : undefined;
-  check(SESSION, given, 'session option', logOptions);
-  const names = (given.executionProviders ?? []).map((/** @type {any} */ item) => {
+  check(SESSION, options, 'session option', logOptions);
+  const names = (options.executionProviders ?? []).map((/** @type {any} */ item) => {
     if (typeof item !== 'string') check(PROVIDERS[item.name] ?? { name: text }, item, `option of the provider "${item.name}"`, logOptions);
     return item.name ?? item;
   });
   checkEnv(logOptions);
-  const extra = flatten(given.extra ?? {});
+  const extra = flatten(options.extra ?? {});
   check(SESSION_ENTRIES, extra, 'session entry', logOptions);
   return {
-    given,
+    options,
     webgpu: names.slice(0, names.indexOf('wasm') >>> 0).includes('webgpu'),
-    device: deviceOf(given.executionProviders ?? []),
-    preferred: outputLocation(given, names),
+    device: deviceOf(options.executionProviders ?? []),
+    preferred: outputLocation(options, names),
     /** For the worker. */
     params: {
       options: defined({
         executionProviders: names.length ? names : undefined,
-        ...pick(given, engine.PROGRAM),
+        ...pick(options, engine.PROGRAM),
         uncached: extra['session.disable_program_cache'] === '1' || undefined,
         fixedSimd: env.wasm.simd === 'fixed' || undefined,
       }),
-      limits: pick(given, engine.LIMITS),
-      refusedForPrograms: engine.REFUSED_FOR_PROGRAMS.filter((name) => given[name]),
+      limits: pick(options, engine.LIMITS),
+      refusedForPrograms: engine.REFUSED_FOR_PROGRAMS.filter((name) => options[name]),
       logOptions,
-      env: workerEnv(given.preset),
+      env: workerEnv(options.preset),
     },
   };
 }
@@ -190,19 +190,19 @@ function outputLocation({ preferredOutputLocation, enableGraphCapture }, names) 
   return preferred;
 }
 
-/** Checks the options of a run. @param {unknown} options @param {LogOptions} [logOptions] of the session */
-export function runOptions(options, logOptions) {
-  if (options === undefined) return null;
-  if (!record.takes(options) || typeof /** @type {any} */ (options).dims === 'object') {
+/** Checks the options of a run. @param {unknown} input @param {LogOptions} [logOptions] of the session */
+export function runOptions(input, logOptions) {
+  if (input === undefined) return null;
+  if (!record.takes(input) || typeof /** @type {any} */ (input).dims === 'object') {
     throw new InvalidInput('run options must be an object', { hint: '{ signal } or { terminate }' });
   }
-  const given = /** @type {RunOptions & { signal?: AbortSignal }} */ (options);
-  const name = [logOptions?.id, given.tag].filter(Boolean).join(' ');
-  const ofRun = { least: severity.takes(given.logSeverityLevel) ? given.logSeverityLevel : logOptions?.least, id: typeof given.tag === 'string' ? name : logOptions?.id };
-  check(RUN, given, 'run option', ofRun);
-  const extra = flatten(given.extra ?? {});
+  const options = /** @type {RunOptions & { signal?: AbortSignal }} */ (input);
+  const name = [logOptions?.id, options.tag].filter(Boolean).join(' ');
+  const ofRun = { least: severity.takes(options.logSeverityLevel) ? options.logSeverityLevel : logOptions?.least, id: typeof options.tag === 'string' ? name : logOptions?.id };
+  check(RUN, options, 'run option', ofRun);
+  const extra = flatten(options.extra ?? {});
   check(RUN_ENTRIES, extra, 'run entry', ofRun);
-  return { given, logOptions: ofRun, shrinks: Boolean(extra[SHRINK]) };
+  return { options, logOptions: ofRun, shrinks: Boolean(extra[SHRINK]) };
 }
 
 /** Checks the flags in env. @param {LogOptions} [logOptions] */

@@ -35,7 +35,7 @@ import { isCached, WorkerSession } from './worker_session.js';
 export class Handler {
   /** @param {import('../../common/protocol.js').Caller} caller @param {CreateResult} created @param {Settings} settings */
   constructor(caller, created, settings) {
-    const { given, params: { logOptions, limits } } = settings;
+    const { options, params: { logOptions, limits } } = settings;
     const { inputs, outputs } = created;
     this.caller = caller;
     this.hasGpu = created.gpu;
@@ -46,7 +46,7 @@ export class Handler {
     /** @type {Trace | null} of a session that is profiled */
     this.trace = null;
     this.lifetime = new AbortController();
-    this.pausesHidden = Boolean(given.preset && PRESETS[given.preset].savesPower);
+    this.pausesHidden = Boolean(options.preset && PRESETS[options.preset].savesPower);
     this.worker = new WorkerSession(caller, created.session);
     this.pageRunner = new PageRunner(() => this.worker.ask('program'), created.threads);
     this.pageRunner.isRefused = limits.memoryLimit !== undefined; // the limit counts memory in the worker
@@ -66,7 +66,7 @@ export class Handler {
   async run(feeds, fetches, settings) {
     this.checkUsable();
     const start = performance.now();
-    const cancellation = settings && new Cancellation(settings.given, 'the run');
+    const cancellation = settings && new Cancellation(settings.options, 'the run');
     feeds = this.checked(feeds);
     cancellation?.check();
     if (this.pausesHidden) {

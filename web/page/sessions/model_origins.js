@@ -65,8 +65,8 @@ function externalFile(file, model, keep) {
  * What the worker needs to read and compile a model.
  * @param {any} source a `Source` @param {ReturnType<typeof import('../options/options.js').sessionOptions>} settings @param {boolean | string} [keep]
  */
-export function modelParams(source, { given, params }, keep) {
+export function modelParams(source, { options, params }, keep) {
   const model = origin(source, undefined, keep);
-  const external = (given.externalData ?? []).map((/** @type {ExternalFile} */ file) => externalFile(file, model, keep));
-  return { model, external, threads: threadCount(given.intraOpNumThreads, given.preset, params.logOptions), ...params };
+  const external = (options.externalData ?? []).map((/** @type {ExternalFile} */ file) => externalFile(file, model, keep));
+  return { model, external, threads: threadCount(options.intraOpNumThreads, options.preset, params.logOptions), ...params };
 }
