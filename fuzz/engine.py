@@ -130,12 +130,12 @@ def rounds(model: bytes, runs: Sequence[Any]) -> list[int]:
     """The number of rounds that each outer loop asks for, if the nodes before it can compute it."""
     made = onnx.load_from_string(model)
     names = [node.input[0] for node in made.graph.node if full_name(node) == "Loop" and node.input[0]]
-    given = {w.name: onnx.numpy_helper.to_array(w) for w in made.graph.initializer}
-    found = [{**given, **feeds}[n] for feeds in runs for n in names if n in given or n in feeds]
+    weights = {w.name: onnx.numpy_helper.to_array(w) for w in made.graph.initializer}
+    found = [{**weights, **feeds}[n] for feeds in runs for n in names if n in weights or n in feeds]
     for name in names:
         before = pruned(made, [name]).SerializeToString()
-        wanted = {i.name for i in onnx.load_from_string(before).graph.input}
-        fed = [{k: v for k, v in feeds.items() if k in wanted} for feeds in runs]
+        needed = {i.name for i in onnx.load_from_string(before).graph.input}
+        fed = [{k: v for k, v in feeds.items() if k in needed} for feeds in runs]
         found += [a[0] for a in answers(before, fed, PLAIN, {}) if not isinstance(a, Failed)]
     return [int(np.ravel(x)[0]) for x in found]
 

@@ -97,16 +97,16 @@ def pruned(model: onnx.ModelProto, outputs: list[str]) -> onnx.ModelProto:
     """The part of the model that computes these outputs."""
     made = _copy(model)
     known = {v.name: v for v in [*made.graph.output, *made.graph.value_info]}
-    wanted, kept = set(outputs), []
+    needed, chosen = set(outputs), []
     for node in reversed(made.graph.node):
-        if wanted & set(node.output):
-            kept.append(node)
-            wanted |= {*node.input, *inner_names(node)}
-    nodes = [onnx.NodeProto.FromString(n.SerializeToString()) for n in reversed(kept)]
+        if needed & set(node.output):
+            chosen.append(node)
+            needed |= {*node.input, *inner_names(node)}
+    nodes = [onnx.NodeProto.FromString(n.SerializeToString()) for n in reversed(chosen)]
     values = [known.get(name, onnx.ValueInfoProto(name=name)) for name in outputs]
     values = [onnx.ValueInfoProto.FromString(v.SerializeToString()) for v in values]
-    inputs = [i for i in made.graph.input if i.name in wanted]
-    weights = [t for t in made.graph.initializer if t.name in wanted]
+    inputs = [i for i in made.graph.input if i.name in needed]
+    weights = [t for t in made.graph.initializer if t.name in needed]
     for group, items in (("node", nodes), ("output", values), ("input", inputs), ("initializer", weights)):
         items = [type(i).FromString(i.SerializeToString()) for i in items]
         made.graph.ClearField(group)

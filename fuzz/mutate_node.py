@@ -225,12 +225,12 @@ def change_arity(draw: Draw, node: Node) -> None:
         n = draw.pick(optional)
         node.inputs[n] = None
         node.types.pop(n, None)
-    elif how == 1 and len(node.wanted) > 1:
-        node.wanted[draw.below(len(node.wanted))] = False
-        if not any(node.wanted):
-            node.wanted[0] = True
-    elif signature and len(node.wanted) < len(signature.outputs):
-        node.wanted.append(True)
+    elif how == 1 and len(node.has_output) > 1:
+        node.has_output[draw.below(len(node.has_output))] = False
+        if not any(node.has_output):
+            node.has_output[0] = True
+    elif signature and len(node.has_output) < len(signature.outputs):
+        node.has_output.append(True)
 
 
 def change_opset(draw: Draw, node: Node) -> None:

@@ -17,22 +17,22 @@ IR = 10
 
 @dataclass
 class Node:
-    """inputs: an array each; a list for a sequence; None for an absent one. wanted: for each output, whether the node
-    gives it. types: declared types of inputs that are not arrays, by index."""
+    """inputs: an array each; a list for a sequence; None for an absent one. has_output: for each output, whether it has
+    a name. types: declared types of inputs that are not arrays, by index."""
 
     op: str
     domain: str
     opset: int
     attributes: dict[str, Any]
     inputs: list[Any]
-    wanted: list[bool]
+    has_output: list[bool]
     types: dict[int, onnx.TypeProto] = field(default_factory=dict)
 
     def proto(self) -> onnx.NodeProto:
         inputs = ["" if x is None and n not in self.types else f"x{n}" for n, x in enumerate(self.inputs)]
         while inputs and not inputs[-1]:
             inputs.pop()
-        outputs = [f"y{n}" if wanted else "" for n, wanted in enumerate(self.wanted)]
+        outputs = [f"y{n}" if named else "" for n, named in enumerate(self.has_output)]
         return helper.make_node(self.op, inputs, outputs, domain=self.domain, **self.attributes)
 
 

@@ -35,7 +35,7 @@ def _type_of_input(model: onnx.ModelProto, node: onnx.NodeProto, signature: Sign
     """The type of the first input with the output's type variable, if it is fed or a weight; else 0."""
     if of.option == "Variadic":
         return 0  # each output may have its own type
-    given = {v.name: v.type.tensor_type.elem_type for v in model.graph.input}
-    given |= {w.name: w.data_type for w in model.graph.initializer}
+    known_types = {v.name: v.type.tensor_type.elem_type for v in model.graph.input}
+    known_types |= {w.name: w.data_type for w in model.graph.initializer}
     alike = [x for n, x in enumerate(node.input) if (p := signature.parameter(n)) and p.kind == of.kind]
-    return given.get(alike[0], 0) if alike else 0
+    return known_types.get(alike[0], 0) if alike else 0

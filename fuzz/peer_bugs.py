@@ -33,8 +33,8 @@ def _with(name: str) -> Callable[..., bool]:
 
 def _negative(name: str) -> Callable[..., bool]:
     """A rule: an attribute is, or contains, a number below 0."""
-    given = onnx.helper.get_attribute_value
-    return lambda node, *_: any(np.min(given(a), initial=0) < 0 for a in node.attribute if a.name == name)
+    value = onnx.helper.get_attribute_value
+    return lambda node, *_: any(np.min(value(a), initial=0) < 0 for a in node.attribute if a.name == name)
 
 
 def _over(name: str, limit: float) -> Callable[..., bool]:
@@ -42,9 +42,9 @@ def _over(name: str, limit: float) -> Callable[..., bool]:
 
 
 def _votes_for_one_of_two(node: Any, *_: Any) -> bool:
-    given = {a.name: onnx.helper.get_attribute_value(a) for a in node.attribute}
-    labels = given.get("classlabels_strings") or given.get("classlabels_int64s", ())
-    return len(labels) == 2 and len(set(given.get("class_ids", ()))) == 1
+    attributes = {a.name: onnx.helper.get_attribute_value(a) for a in node.attribute}
+    labels = attributes.get("classlabels_strings") or attributes.get("classlabels_int64s", ())
+    return len(labels) == 2 and len(set(attributes.get("class_ids", ()))) == 1
 
 
 def _one_label(node: Any, *_: Any) -> bool:
@@ -53,15 +53,19 @@ def _one_label(node: Any, *_: Any) -> bool:
 
 def _couples_classes(node: Any, *_: Any) -> bool:
     """Whether the node computes probabilities of three or more classes."""
-    given = {a.name: onnx.helper.get_attribute_value(a) for a in node.attribute}
-    labels = given.get("classlabels_strings") or given.get("classlabels_ints", ())
-    return len(labels) > 2 and "prob_a" in given
+    attributes = {a.name: onnx.helper.get_attribute_value(a) for a in node.attribute}
+    labels = attributes.get("classlabels_strings") or attributes.get("classlabels_ints", ())
+    return len(labels) > 2 and "prob_a" in attributes
 
 
 def _one_row_of_mask(node: Any, opset: int, types: set[int], arrived: Arrived) -> bool:
     """Whether is_causal is set, and the mask has one row for all queries."""
-    given = {a.name: onnx.helper.get_attribute_value(a) for a in node.attribute}
-    if not given.get("is_causal") or len(node.input) < 4 or any(name.endswith("window_size") for name in given):
+    attributes = {a.name: onnx.helper.get_attribute_value(a) for a in node.attribute}
+    if (
+        not attributes.get("is_causal")
+        or len(node.input) < 4
+        or any(name.endswith("window_size") for name in attributes)
+    ):
         return False
     pairs = [(run.get(node.input[0]), run.get(node.input[3])) for run in arrived()]
     known = [(np.shape(q), np.shape(mask)) for q, mask in pairs if q is not None and mask is not None]
@@ -90,13 +94,16 @@ def _fractions(node: Any, opset: int, types: set[int], arrived: Arrived) -> bool
 
 
 def _same_and_dilated(node: Any, opset: int, types: set[int], arrived: Arrived) -> bool:
-    given = {a.name: onnx.helper.get_attribute_value(a) for a in node.attribute}
-    return given.get("auto_pad", b"").startswith(b"SAME") and any(d != 1 for d in given.get("dilations", ()))
+    attributes = {a.name: onnx.helper.get_attribute_value(a) for a in node.attribute}
+    return attributes.get("auto_pad", b"").startswith(b"SAME") and any(d != 1 for d in attributes.get("dilations", ()))
 
 
 def _aspect_from_the_end(node: Any, opset: int, types: set[int], arrived: Arrived) -> bool:
-    given = {a.name: onnx.helper.get_attribute_value(a) for a in node.attribute}
-    return given.get("keep_aspect_ratio_policy", b"stretch") != b"stretch" and min(given.get("axes", ()), default=0) < 0
+    attributes = {a.name: onnx.helper.get_attribute_value(a) for a in node.attribute}
+    return (
+        attributes.get("keep_aspect_ratio_policy", b"stretch") != b"stretch"
+        and min(attributes.get("axes", ()), default=0) < 0
+    )
 
 
 def _empty(node: Any, opset: int, types: set[int], arrived: Arrived) -> bool:

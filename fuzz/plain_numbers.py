@@ -44,20 +44,20 @@ def _simplify_graph(graph: Any) -> None:
             _simplify_attribute(attribute)
 
 
-def _simplify_attribute(given: Any) -> None:
+def _simplify_attribute(attribute: Any) -> None:
     kinds = onnx.AttributeProto
-    if given.type == kinds.FLOAT:
-        given.f = float(_plain(np.float32(given.f)))
-    elif given.type == kinds.INT:
-        given.i = int(_plain(np.int64(given.i)))
-    elif given.type == kinds.FLOATS:
-        given.floats[:] = _plain(np.array(given.floats, np.float32)).tolist()
-    elif given.type == kinds.INTS:
-        given.ints[:] = _plain(np.array(given.ints, np.int64)).tolist()
-    elif given.type == kinds.TENSOR:
-        _simplify_tensor(given.t)
-    elif given.type == kinds.GRAPH:
-        _simplify_graph(given.g)
+    if attribute.type == kinds.FLOAT:
+        attribute.f = float(_plain(np.float32(attribute.f)))
+    elif attribute.type == kinds.INT:
+        attribute.i = int(_plain(np.int64(attribute.i)))
+    elif attribute.type == kinds.FLOATS:
+        attribute.floats[:] = _plain(np.array(attribute.floats, np.float32)).tolist()
+    elif attribute.type == kinds.INTS:
+        attribute.ints[:] = _plain(np.array(attribute.ints, np.int64)).tolist()
+    elif attribute.type == kinds.TENSOR:
+        _simplify_tensor(attribute.t)
+    elif attribute.type == kinds.GRAPH:
+        _simplify_graph(attribute.g)
 
 
 def _simplify_tensor(weight: Any) -> None:

@@ -21,7 +21,7 @@ COPY = CACHE / "nodes.pickle"
 def random_node(draw: Draw) -> Node:
     """A fresh node of one of these operators."""
     node = draw.pick(draw.pick(tables()))
-    return replace(node, attributes=dict(node.attributes), inputs=[*node.inputs], wanted=[*node.wanted])
+    return replace(node, attributes=dict(node.attributes), inputs=[*node.inputs], has_output=[*node.has_output])
 
 
 @cache
