@@ -14,7 +14,7 @@ const programs = new Map();
 let control;
 let tid = 0;
 /**
- * Who tells it what to do, and is answered: the worker that started it, or the port of the one that the page started it for.
+ * Sends messages and gets answers: the worker that started the thread, or, if the page started it, the port of the engine's worker.
  * @type {{ postMessage(message: string): void }}
  */
 let leader = globalThis;
@@ -24,7 +24,8 @@ export function startThread() {
 }
 
 /**
- * @param {MessageEvent<Partial<import('./mailbox.js').Hire & { port: MessagePort } & import('./mailbox.js').Load & import('./mailbox.js').Unload>>} event
+ * @typedef {import('./mailbox.js').Hire & import('./mailbox.js').Load & import('./mailbox.js').Unload & { port: MessagePort }} Message
+ * @param {MessageEvent<Partial<Message>>} event
  */
 function receive({ data }) {
   if (data.port) {

@@ -1,4 +1,4 @@
-// What this build is called: the hash of the engine's sources, of the standard library and of the
-// interpreter's halves. scripts/build_web.mjs puts it in.
+// The name of this build: a hash of the engine's sources, of the standard library and of the split interpreter.
+// scripts/build_web.mjs inserts it.
 
 export const BUILD = '';

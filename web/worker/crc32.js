@@ -1,4 +1,4 @@
-// The checksum of programs and of the models that they were made of, as zlib's.
+// The checksum of Programs and of the models of their export: zlib's CRC-32.
 
 /** TABLES[k][b]: what byte b, followed by k zeros, adds. Eight bytes at a time are four times as fast as one. */
 const TABLES = tables();
@@ -13,7 +13,7 @@ function tables() {
   return all;
 }
 
-/** @param {Uint8Array} bytes @param {number} [before] the checksum of what lies before them */
+/** @param {Uint8Array} bytes @param {number} [before] checksum of the preceding bytes */
 export function crc32(bytes, before = 0) {
   const [t0, t1, t2, t3, t4, t5, t6, t7] = TABLES;
   const whole = bytes.length & ~7;

@@ -85,6 +85,16 @@ function enqueue(session, action, stop = null) {
 }
 
 /**
+ * The answer of a call that waits for its turn.
+ * @template T @param {number} id of a session @param {(model: Model) => Promise<T> | T} action
+ * @returns {Promise<{ result: T }>}
+ */
+async function inTurn(id, action) {
+  const session = find(id);
+  return { result: await enqueue(session, () => action(modelOf(session))) };
+}
+
+/**
  * @param {Model} model @param {import('../common/protocol.js').RunParams} params @param {Stop | null} stop
  * @returns {Promise<import('../common/protocol.js').RunResult>}
  */
@@ -156,15 +166,11 @@ const handlers = {
     return { result, transfer: [...new Set(transfer)] };
   },
 
-  async program({ session }) {
-    const found = find(session);
-    return { result: await enqueue(found, () => programForPage(modelOf(found))) };
-  },
-
-  async profile({ session, feeds }) {
-    const found = find(session);
-    return { result: await enqueue(found, () => modelOf(found).profile(feeds)) };
-  },
+  program: ({ session }) => inTurn(session, programForPage),
+  profile: ({ session, feeds }) => inTurn(session, (model) => model.profile(feeds)),
+  verify: ({ session, feeds, tolerance }) => inTurn(session, (model) => verify(model, feeds, tolerance)),
+  tune: ({ session, feeds, seconds }) => inTurn(session, (model) => tune(model, feeds, seconds)),
+  trim: ({ session }) => inTurn(session, (model) => model.trim().then(() => null)),
 
   async release({ session }) {
     const found = find(session);
@@ -175,27 +181,11 @@ const handlers = {
     return { result: null };
   },
 
-  async trim({ session }) {
-    const found = find(session);
-    await enqueue(found, () => modelOf(found).trim());
-    return { result: null };
-  },
-
   memory: ({ session }) => ({ result: modelOf(find(session)).latest.memoryReport() }),
   explain({ session }) {
     const model = modelOf(find(session));
     const { header, env } = model.latest;
     return { result: { ...explain(header, env), phases: model.phases } };
-  },
-
-  async verify({ session, feeds, tolerance }) {
-    const found = find(session);
-    return { result: await enqueue(found, () => verify(modelOf(found), feeds, tolerance)) };
-  },
-
-  async tune({ session, feeds, seconds }) {
-    const found = find(session);
-    return { result: await enqueue(found, () => tune(modelOf(found), feeds, seconds)) };
   },
 
   async moveToPage({ session, gpu }) {

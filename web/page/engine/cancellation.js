@@ -49,7 +49,7 @@ export class Cancellation {
   }
 
   /**
-   * Calls `stop` when the call is cancelled. It polls `terminate`, because a page may set it at any time and no event tells.
+   * Calls `stop` when the call is cancelled. It polls `terminate`, because setting it fires no event.
    * @type {import('../../common/protocol.js').Watch} returns what ends that
    */
   watch = (stop) => {

@@ -68,10 +68,10 @@ export class GpuSession {
    */
   run(feeds, fetches, cancellation, isTimed) {
     const targets = mapValues(fetches, (into, name) => (into ? target(into) : this.location(name)));
-    const given = wires(feeds);
+    const copies = wires(feeds);
     return this.enqueue(() => stoppable(cancellation, async (stop) => {
       const start = performance.now();
-      const outputs = await this.model.run(given, targets, stop, isTimed);
+      const outputs = await this.model.run(copies, targets, stop, isTimed);
       return { outputs, milliseconds: performance.now() - start, kernels: this.model.kernels };
     }));
   }
@@ -96,14 +96,14 @@ export class GpuSession {
 
   /** @param {Feeds} feeds @param {number} tolerance */
   verify(feeds, tolerance) {
-    const given = wires(feeds);
-    return this.enqueue(() => verify(this.model, given, tolerance));
+    const copies = wires(feeds);
+    return this.enqueue(() => verify(this.model, copies, tolerance));
   }
 
   /** @param {Feeds} feeds */
   profile(feeds) {
-    const given = wires(feeds);
-    return this.enqueue(() => this.model.profile(given));
+    const copies = wires(feeds);
+    return this.enqueue(() => this.model.profile(copies));
   }
 
   trim() {

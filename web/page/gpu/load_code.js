@@ -1,6 +1,5 @@
-// The code of sessions on the page's GPU is a file of its own, fetched when the first is made
-// (docs/design/gpu.md#gpu-of-the-page). It shares
-// modules with this one: scripts/build_web.mjs makes it a function of them.
+// Loads the code of sessions on the page's GPU, a file of its own, when the first session needs it (docs/design/gpu.md#gpu-of-the-page).
+// It shares modules with the page: scripts/build_web.mjs makes it a function of them.
 
 import { HINT } from '../engine/assets.js';
 import * as client from '../engine/client.js';
@@ -22,13 +21,13 @@ import * as portions from '../../run/portions.js';
 import * as room from '../../run/room.js';
 import * as gpuTensors from '../tensors/gpu_tensors.js';
 
-/** By their files. @type {Record<string, object>} */
+/** By file. @type {Record<string, object>} */
 export const SHARED = {
   'common/dim_names.js': dimNames, 'common/elements.js': elements, 'common/errors.js': errors, 'common/flat_feeds.js': flatFeeds,
-  'common/log.js': log, 'common/protocol.js': protocol, 'common/records.js': records, 'common/shared_memory.js': sharedMemory, 'common/stop.js': stop,
-  'gpu/setting.js': setting, 'page/engine/client.js': client, 'page/tensors/gpu_tensors.js': gpuTensors, 'run/arena.js': arena,
-  'run/dims.js': dims, 'run/executor.js': executor, 'run/input_dims.js': inputDims, 'run/portions.js': portions,
-  'run/room.js': room,
+  'common/log.js': log, 'common/protocol.js': protocol, 'common/records.js': records, 'common/shared_memory.js': sharedMemory,
+  'common/stop.js': stop, 'gpu/setting.js': setting, 'page/engine/client.js': client, 'page/tensors/gpu_tensors.js': gpuTensors,
+  'run/arena.js': arena, 'run/dims.js': dims, 'run/executor.js': executor, 'run/input_dims.js': inputDims,
+  'run/portions.js': portions, 'run/room.js': room,
 };
 
 /** @typedef {typeof import('./entry.js')} GpuCode */
@@ -45,12 +44,12 @@ export function gpuCode() {
   return code;
 }
 
-/** The code if it was fetched before. @returns {Promise<GpuCode | null>} */
+/** The code, if it is loaded. @returns {Promise<GpuCode | null>} */
 export const loadedGpuCode = async () => code;
 
 async function load() {
   const { gpu } = await client.engineFiles();
-  // Of an address that they know bundlers would make a chunk, which rollup's scripts of one file cannot have.
+  // With a constant address bundlers would make a chunk, which rollup's single-file scripts cannot have.
   const built = await import(/* webpackIgnore: true */ /* @vite-ignore */ gpu).catch((cause) => {
     throw new errors.SessionFailed(`the code for the page's GPU could not be loaded: ${cause.message}`, { hint: HINT, cause });
   });

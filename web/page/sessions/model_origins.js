@@ -63,7 +63,8 @@ function externalFile(file, model, keep) {
 
 /**
  * What the worker needs to read and compile a model.
- * @param {any} source a `Source` @param {ReturnType<typeof import('../options/options.js').sessionOptions>} settings @param {boolean | string} [keep]
+ * @param {any} source a `Source` @param {ReturnType<typeof import('../options/options.js').sessionOptions>} settings
+ * @param {boolean | string} [keep] the option `cache`
  */
 export function modelParams(source, { options, params }, keep) {
   const model = origin(source, undefined, keep);

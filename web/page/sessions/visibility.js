@@ -5,7 +5,7 @@ import { race } from '../engine/cancellation.js';
 /** @typedef {import('../engine/cancellation.js').Cancellation} Cancellation */
 
 /**
- * Resolves when the page is visible (at once where there is no document), or when one of the signals aborts.
+ * Resolves when the page is visible (at once without a document), or when one of the signals aborts.
  * @param {Cancellation | null} cancellation of the run that waits @param {AbortSignal[]} ends of the session and of its worker
  */
 export async function untilVisible(cancellation, ...ends) {

@@ -11,7 +11,8 @@ import { Packer, packTarget } from '../tensors/wire_tensors.js';
 /** @typedef {import('../engine/cancellation.js').Cancellation} Cancellation */
 /** @typedef {import('./page_runner.js').Feeds} Feeds */
 /**
- * @typedef {import('../../common/protocol.js').WireTensor & { held: number, rows?: import('../tensors/appended_rows.js').Rows }} CachedWire an output that the worker keeps
+ * An output that the worker keeps.
+ * @typedef {import('../../common/protocol.js').WireTensor & { held: number, rows?: import('../tensors/appended_rows.js').Rows }} CachedWire
  */
 
 export class WorkerSession {
@@ -41,7 +42,7 @@ export class WorkerSession {
    * Calls the worker with feeds; if it no longer has one that was sent by id, once more with all data. Buffers of the pool return
    * to it in any case.
    * @template {'run' | 'verify' | 'profile' | 'tune'} K @param {K} call @param {Feeds} feeds @param {object} more parameters
-   * @param {import('../../common/protocol.js').Watch} [watch] tells when to stop it @param {Leases | null} [leases]
+   * @param {import('../../common/protocol.js').Watch} [watch] cancels it @param {Leases | null} [leases]
    * @returns {Promise<Calls[K]['result']>}
    */
   async send(call, feeds, more, watch, leases = null) {

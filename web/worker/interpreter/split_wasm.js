@@ -43,9 +43,8 @@ export function joinOnDemand({ instance, module }, imports, second, broken) {
 }
 
 /**
- * Has the browser optimise the first half's hot functions before Python runs (scripts/warm_wasm.py,
- * docs/design/startup.md#warming-up-the-interpreter): code is the
- * module's, so an instance does it that is used for nothing else. Where there is no room for one it stays undone.
+ * Makes the browser optimise the first half's hot functions before Python runs (scripts/warm_wasm.py,
+ * docs/design/startup.md#warming-up-the-interpreter). Optimised code belongs to the module, so another instance can run them.
  * @param {WebAssembly.Module} module
  */
 export function warmUp(module) {
@@ -58,6 +57,6 @@ export function warmUp(module) {
   try {
     /** @type {any} */ (new WebAssembly.Instance(module, imports).exports[WARM_UP])();
   } catch {
-    // then it comes later, function by function
+    // without memory for another instance the browser optimises them later
   }
 }

@@ -65,7 +65,8 @@ export function readerOf(files) {
 
 /**
  * Opens and checks the files with the weights of an exported Program: those that the caller listed, others from beside it.
- * @param {import('../programs/program_file.js').ExportedProgram} program @param {CreateParams} params @param {Files} files @param {OnProgress} progress
+ * @param {import('../programs/program_file.js').ExportedProgram} program @param {CreateParams} params @param {Files} files
+ * @param {OnProgress} progress
  * @param {Stop | null} [stop]
  * @returns {Promise<Map<string, ModelFile>>} by name in the Program
  */

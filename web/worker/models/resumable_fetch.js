@@ -1,5 +1,5 @@
-// Files over networks and from servers that falter: one that is busy is asked again; where a connection breaks, or nothing
-// comes any more, the next one goes on behind the bytes that came (RFC 9110, section 14).
+// Downloads from unreliable networks and servers: retries while a server is busy, and resumes after a broken connection or a silence
+// behind the bytes that arrived (RFC 9110, section 14; docs/design/storage.md#resumable-downloads).
 
 import { InvalidModel } from '../../common/errors.js';
 

@@ -120,7 +120,7 @@ class CachedPrograms {
     await this.name(files).then((name) => this.cache.delete(name)).catch(() => {});
   }
 
-  /** Stores the Programs that run without Python. @param {Files} files @param {Bundle} kept */
+  /** Stores the Programs that run without Python. @param {Files} files @param {Bundle} bundle */
   save(files, { info, needs, programs }) {
     const portable = new Map([...programs].filter(([, { header }]) => !hostStep(header)));
     const size = [...portable.values()].reduce((sum, { blob }) => sum + blob.length, 0);
