@@ -37,11 +37,8 @@ class WasmProvider:
                 return f"{t.dtype} tensors cannot be stored in WebAssembly memory"
         return ""
 
-    def code_writer(
-        self, *, relaxed: bool, shared: bool, threads: int = 1, dots: str = "", memories: bool = False,
-        choices: Choices | None = None, cranelift: bool = False,
-    ) -> WasmCodeWriter:  # fmt: skip
-        return WasmCodeWriter(relaxed, shared, threads, dots, memories, choices or Choices(), cranelift)
+    def code_writer(self, **target: Any) -> WasmCodeWriter:
+        return WasmCodeWriter(**target)
 
 
 class WasmCodeWriter:
@@ -55,11 +52,11 @@ class WasmCodeWriter:
     """
 
     def __init__(
-        self, relaxed: bool, shared: bool, threads: int, dots: str, memories: bool, choices: Choices,
-        cranelift: bool = False,
+        self, *, relaxed: bool, shared: bool, threads: int = 1, dots: str = "", memories: bool = False,
+        choices: Choices | None = None, cranelift: bool = False,
     ) -> None:  # fmt: skip
         self.memories = memories
-        self.choices = choices
+        self.choices = choices or Choices()
         self.further: dict[int, int] = {}
         self._variants: Any = None
         self.routines = routines(dots if relaxed else "")

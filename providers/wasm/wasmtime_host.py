@@ -73,26 +73,26 @@ def _engine(relaxed: bool) -> wasmtime.Engine:
     return wasmtime.Engine(config)
 
 
+def _is_valid(module: Module, relaxed: bool) -> bool:
+    try:
+        wasmtime.Module.validate(_engine(relaxed), module.to_bytes())
+    except wasmtime.WasmtimeError:
+        return False
+    return True
+
+
 def _has_relaxed_simd() -> bool:
     probe = Module()
     f = probe.function("f", ["v128"], ["v128"])
     f.emit(0, 0, 0, "f32x4.relaxed_madd")
-    try:
-        wasmtime.Module.validate(_engine(True), probe.to_bytes())
-    except wasmtime.WasmtimeError:
-        return False
-    return True
+    return _is_valid(probe, True)
 
 
 def _has_memories() -> bool:
     """Whether a module may have several."""
     probe = Module()
     probe.memories = 2
-    try:
-        wasmtime.Module.validate(_engine(False), probe.to_bytes())
-    except wasmtime.WasmtimeError:
-        return False
-    return True
+    return _is_valid(probe, False)
 
 
 def _fail(name: str, error: int | None, trap: Any) -> None:

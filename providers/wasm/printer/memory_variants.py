@@ -209,7 +209,7 @@ class _Walk:
             self.stack.pop()
         frame = _Frame(i.name, n, len(self.stack), bool(i.number != 0x40))
         if i.name == "if":
-            frame.entry = _copy(self.locals)
+            frame.entry = None if self.locals is None else list(self.locals)
         elif i.name == "loop" and self.locals is not None:
             self._head(n)
             self.locals = list(self.heads[n])
@@ -297,7 +297,3 @@ class _Walk:
             return a if b == NUMBER else NUMBER if a == b != UNKNOWN else UNKNOWN
         moved = operands[:2] if name in _MOVES else [UNKNOWN]
         return moved[0] if all(x == moved[0] for x in moved) else UNKNOWN
-
-
-def _copy(locals_: list[int] | None) -> list[int] | None:
-    return None if locals_ is None else list(locals_)

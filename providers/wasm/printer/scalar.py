@@ -3,9 +3,7 @@ f64."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
-from pyruntime.ir.dtype import BOOL, F32, F64, I8, I16, I32, I64, U8, U16, U32, U64, DType
+from pyruntime.ir.dtype import BOOL, F32, F64, I8, I16, I32, I64, U8, U16, U32, U64, DType, bounds
 from pyruntime.ir.expr import Expr, walk
 
 from .assembler import Function
@@ -185,8 +183,9 @@ class Scalar:
             self.value(x)
             f.emit("i32.eqz")
         elif e.op == "isnan":
-            self._twice(x)
-            f.emit(f"{k}.ne")
+            self.value(x)
+            with f.scratch(k, 1) as (v,):
+                f.tee(v).emit(v, f"{k}.ne")
         elif k in ("f32", "f64"):
             self.value(x)
             f.emit(f"{k}.{_FLOAT_UNARY[e.op]}")
@@ -209,11 +208,6 @@ class Scalar:
             f.emit(f"{k}.popcnt")
         else:  # floor, ceil, … of integers
             self.value(x)
-
-    def _twice(self, x: Expr) -> None:
-        self.value(x)
-        with self.f.scratch(kind(x.dtype), 1) as (v,):
-            self.f.tee(v).emit(v)
 
     def _abs(self, x: Expr, k: str) -> None:
         f = self.f
@@ -352,11 +346,6 @@ def normalize(f: Function, dtype: DType) -> None:
             f.i32(32 - dtype.bits).emit("i32.shl").i32(32 - dtype.bits).emit("i32.shr_s")
 
 
-_LIMITS: Callable[[DType], tuple[int, int]] = lambda d: (  # noqa: E731
-    (0, (1 << d.bits) - 1) if d.kind == "u" else (-(1 << (d.bits - 1)), (1 << (d.bits - 1)) - 1)
-)
-
-
 def convert(f: Function, source: DType, to: DType) -> None:
     """Cast the value on the stack."""
     a, b = kind(source), kind(to)
@@ -381,7 +370,7 @@ def convert(f: Function, source: DType, to: DType) -> None:
 
 
 def _clamp(f: Function, dtype: DType) -> None:
-    low, high = _LIMITS(dtype)
+    low, high = bounds(dtype)
     order = "u" if dtype.kind == "u" else "s"
     with f.scratch("i32", 1) as (v,):
         f.set(v).emit(v).i32(high).emit(v).i32(high).emit(f"i32.lt_{order}", "select").set(v)

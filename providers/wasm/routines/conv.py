@@ -16,6 +16,7 @@ from pyruntime.ir.kernel import Call, Kernel, Tensor
 from pyruntime.ir.shape import AnyDim
 
 from ..schedules import conv, depthwise, gemm, winograd
+from ..schedules.arguments import ConvBuffers
 from ..schedules.layouts import Dense
 from .base import WasmRoutine, arithmetic, fits, fused_epilogue, is_integer, scratch, sum_type, widened
 from .gemm_calls import product_call
@@ -123,7 +124,7 @@ def _winograd(writer: Any, call: Call) -> Invocation:
     )  # fmt: skip
     out, own = fused.result or y, scratch(size * writer.threads)
     kernel = partial(winograd.winograd, writer.module, arithmetic=sums)
-    buffers, units = winograd.Buffers(x, u, out, fused.bias or out, own), winograd.units(batch, m, th, tr, mg)
+    buffers, units = ConvBuffers(x, u, out, fused.bias or out, own), winograd.units(batch, m, th, tr, mg)
     return fused.invocation(writer, call, kernel, ("winograd", sums), "winograd", buffers, params, units, [own])
 
 
@@ -145,7 +146,7 @@ def _implicit(writer: Any, call: Call) -> Invocation:
     out, own = fused.result or y, scratch(conv.scratch_bytes(nc, cc, taps) * writer.threads)
     filled = around is not None
     kernel = partial(conv.conv, writer.module, arithmetic=sums, filled=filled)
-    buffers = conv.Buffers(x, w, out, around or fused.bias or out, own)
+    buffers = ConvBuffers(x, w, out, around or fused.bias or out, own)
     units = conv.units(x.shape[0], group, mg, positions, mc, nc)
     return fused.invocation(writer, call, kernel, ("conv", sums, filled), "conv", buffers, params, units, [own])
 
@@ -174,5 +175,5 @@ def _depthwise(writer: Any, call: Call) -> Invocation:
     out = fused.result or y
     own = scratch(depthwise.scratch_bytes(rows, run, strides[1], sh.size(kernel)) * writer.threads)
     written = partial(depthwise.depthwise, writer.module, arithmetic=arithmetic(writer, call))
-    buffers, units = depthwise.Buffers(x, w, out, fused.bias or out, own), depthwise.units(x.shape[0], c, mult)
+    buffers, units = ConvBuffers(x, w, out, fused.bias or out, own), depthwise.units(x.shape[0], c, mult)
     return fused.invocation(writer, call, written, ("depthwise",), "depthwise", buffers, params, units, [own])

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import NamedTuple
+
+from pyruntime.ir.kernel import Tensor
 
 from ..printer.assembler import Function
 
@@ -35,6 +38,16 @@ class ArgumentBlock:
             words[name] = f.local("i32")
             f.emit(0).mem("i32.load", 4 * self.word(name, extra)).set(words[name])
         return words
+
+
+class ConvBuffers(NamedTuple):
+    """Buffers of convolutions."""
+
+    x: Tensor
+    w: Tensor
+    y: Tensor
+    bias: Tensor  # read by epilogues that have one; in conv.py the padding, if the kernel is `filled`
+    scratch: Tensor
 
 
 def ceil_div(f: Function, x: int, y: int) -> Function:

@@ -17,25 +17,18 @@ Work units: batch * groups * ceil(positions / nc) * ceil(mg / mc), `units`; filt
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
 from typing import NamedTuple
 
 from pyruntime.ir import shape as sh
-from pyruntime.ir.kernel import Tensor
 from pyruntime.ir.shape import AnyDim
 
 from ..printer.assembler import Function, Module, once
-from .arguments import KERNEL, ArgumentBlock, element, minimum
+from .arguments import KERNEL, ArgumentBlock, ConvBuffers, element, minimum
 from .arithmetic import Arithmetic
 from .gemm import row_block
 from .register_tile import BLOCK, PANEL, Epilogue, block_of_unit, call_block, call_units, panels_block, set_flags
-
-
-class Buffers(NamedTuple):
-    x: Tensor
-    w: Tensor
-    y: Tensor
-    bias: Tensor  # read by epilogues that have one; the word around x if the kernel is `filled`
-    scratch: Tensor
 
 
 class Params(NamedTuple):
@@ -66,7 +59,7 @@ class Params(NamedTuple):
     cc: AnyDim
 
 
-ARGUMENTS = ArgumentBlock(Buffers._fields, Params._fields, "y")
+ARGUMENTS = ArgumentBlock(ConvBuffers._fields, Params._fields, "y")
 _CONTIGUOUS = -1  # the fourth offset of an entry whose four positions are adjacent in x
 _NOWHERE = -(1 << 30)  # a coordinate outside of x
 _ENTRY = 32  # four byte offsets, four lane masks
@@ -161,30 +154,21 @@ def _table(module: Module, extra: int) -> Function:
         f.emit(at["x"]).i32(3).emit("i32.add", w["ow"], "i32.lt_s").emit(w["sw"]).i32(1).emit("i32.eq", "i32.and")
         f.emit(cols).i32(4).emit("i32.ge_s", "i32.and").set(same)
         _corners(f, w, at, cols, corner)
-        with _taps(f, w, tap, ends):
+        with ExitStack() as loops:
+            for axis, size in zip("zyx", "dhw", strict=True):
+                loops.enter_context(_taps(f, tap[axis], w["d" + size], ends[axis]))
             _entry(f, w, corner, tap, to, same)
         f.br(again)
     return f
 
 
-class _taps:
-    """Three nested loops over the taps, as dilated offsets."""
-
-    def __init__(self, f: Function, w: dict[str, int], tap: dict[str, int], ends: dict[str, int]) -> None:
-        self.f, self.w, self.tap, self.ends = f, w, tap, ends
-
-    def __enter__(self) -> None:
-        self.labels = []
-        for axis in "zyx":
-            self.f.i32(0).set(self.tap[axis])
-            loop = self.f.loop()
-            self.labels.append((axis, loop, loop.__enter__()))
-
-    def __exit__(self, *_: object) -> None:
-        for (axis, loop, label), size in zip(reversed(self.labels), "whd", strict=True):
-            tap = self.tap[axis]
-            self.f.emit(tap, self.w["d" + size], "i32.add").tee(tap).emit(self.ends[axis], "i32.lt_s").br_if(label)
-            loop.__exit__(None, None, None)
+@contextmanager
+def _taps(f: Function, tap: int, dilation: int, end: int) -> Iterator[None]:
+    """A loop over the taps of an axis, as dilated offsets."""
+    f.i32(0).set(tap)
+    with f.loop() as again:
+        yield
+        f.emit(tap, dilation, "i32.add").tee(tap).emit(end, "i32.lt_s").br_if(again)
 
 
 def _gather(f: Function, table: int, x: int, to: int, channels: int, plane: int, jump: int, around: list[int]) -> None:
@@ -254,11 +238,8 @@ def _product(f: Function, *factors: int) -> Function:
 def _unit(module: Module, arithmetic: Arithmetic, epilogue: Epilogue, extra: int, filled: bool) -> Function:
     """(args, unit, scratch, reuse): one block of y; reuse: scratch has the table of this block, and the panels if one
     step takes all channels."""
-    panels, table_function, pack = (
-        panels_block(module, arithmetic, epilogue.tile()),
-        _table(module, extra),
-        _pack(module, filled),
-    )
+    panels = panels_block(module, arithmetic, epilogue.tile())
+    table_function, pack = _table(module, extra), _pack(module, filled)
     f = module.function("conv_unit", ["i32"] * 4, export=False)
     args, unit, scratch, reuse = f.params
     w = ARGUMENTS.load(f, extra)

@@ -19,11 +19,10 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 from pyruntime.ir import shape as sh
-from pyruntime.ir.kernel import Tensor
 from pyruntime.ir.shape import AnyDim
 
 from ..printer.assembler import Function, Module, once
-from .arguments import KERNEL, ArgumentBlock, ceil_div
+from .arguments import KERNEL, ArgumentBlock, ConvBuffers, ceil_div
 from .arithmetic import Arithmetic
 from .register_tile import Epilogue, apply_epilogue, store_part
 
@@ -35,14 +34,6 @@ _PLANE = ("args", "w", "y", "bias", "batch", "row", "rows", "col", "cols", "copy
 ROUNDS = ((8, 1, 16), (4, 2, 8), (2, 2, 0))
 # Fits the registers that Cranelift allocates: docs/design/cpu-kernels.md#code-for-cranelift
 CRANELIFT_ROUNDS = ((6, 1, 16), (4, 1, 8), (2, 2, 0))
-
-
-class Buffers(NamedTuple):
-    x: Tensor
-    w: Tensor
-    y: Tensor
-    bias: Tensor  # read by epilogues that have one
-    scratch: Tensor
 
 
 class Params(NamedTuple):
@@ -65,7 +56,7 @@ class Params(NamedTuple):
     run: AnyDim  # columns of each of the sw runs of a row of the copy
 
 
-ARGUMENTS = ArgumentBlock(Buffers._fields, Params._fields, "y")
+ARGUMENTS = ArgumentBlock(ConvBuffers._fields, Params._fields, "y")
 
 
 def copied(size: list[AnyDim], kernel: list[Any], strides: list[Any], dilations: list[Any]) -> tuple[AnyDim, AnyDim]:

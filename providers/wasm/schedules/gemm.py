@@ -40,15 +40,6 @@ class Buffers(NamedTuple):
     scratch: Tensor  # read for dense and quantised B, `scratch_bytes` for each thread
 
 
-class QuantisedBuffers(NamedTuple):
-    a: Tensor
-    b: Tensor
-    c: Tensor
-    bias: Tensor
-    scratch: Tensor
-    steps: Tensor  # scales and zero points of weight_codes.py
-
-
 class Params(NamedTuple):
     """Strides are in elements. Batches come in groups of `inner`."""
 
@@ -93,7 +84,8 @@ class PackParams(NamedTuple):
 
 
 ARGUMENTS = ArgumentBlock(Buffers._fields, Params._fields, "c")
-QUANTISED_ARGUMENTS = ArgumentBlock(QuantisedBuffers._fields, Params._fields, "c")
+# steps: scales and zero points of quantised weights (weight_codes.py)
+QUANTISED_ARGUMENTS = ArgumentBlock((*Buffers._fields, "steps"), Params._fields, "c")
 PACK_ARGUMENTS = ArgumentBlock(PackBuffers._fields, PackParams._fields)
 
 
@@ -207,15 +199,9 @@ def _quantise(f: Function, w: dict[str, int], digits: int) -> None:
 
 
 def matmul(
-    module: Module,
-    name: str,
-    layout: Layout,
-    *,
-    arithmetic: Arithmetic,
-    epilogue: Epilogue | None = None,
-    accumulate: bool = False,
-    extra: int = 0,
-) -> Function:
+    module: Module, name: str, layout: Layout, *, arithmetic: Arithmetic, epilogue: Epilogue | None = None,
+    accumulate: bool = False, extra: int = 0,
+) -> Function:  # fmt: skip
     """Emit the kernel (args, begin, end, tid), whose argument block is `arguments_of(layout)`.
 
     layout: of B; accumulate: add to C; extra: number of buffers of the epilogue

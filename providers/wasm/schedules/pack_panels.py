@@ -57,9 +57,8 @@ def pack_rows(module: Module, half: bool) -> Function:
             with f.loop() as again:
                 f.emit(left).i32(PANEL).emit("i32.lt_s").br_if(out)
                 _copy_rows(elements, s, ld, t, count, [])
-                f.add(s, PANEL * elements.size).emit(t, step, "i32.add").set(t).emit(left).i32(PANEL).emit(
-                    "i32.sub"
-                ).set(left)
+                f.add(s, PANEL * elements.size).emit(t, step, "i32.add").set(t)
+                f.emit(left).i32(PANEL).emit("i32.sub").set(left)
                 f.br(again)
         f.emit(left)
         with f.if_():
@@ -107,9 +106,8 @@ def pack_cols(module: Module, half: bool) -> Function:
         with f.loop() as again:
             f.emit(source, cols).i32(1).emit("i32.sub", ld, "i32.mul", "i32.add").set(last)
             for i, row in enumerate(rows):  # rows past the end read the last row and are masked
-                f.emit(source, ld).i32(i).emit("i32.mul", "i32.add", last).i32(i).emit(cols, "i32.lt_s", "select").set(
-                    row
-                )
+                f.emit(source, ld).i32(i).emit("i32.mul", "i32.add", last)
+                f.i32(i).emit(cols, "i32.lt_s", "select").set(row)
             for part in (0, 1):
                 _lane_mask(f, cols, part, masks[part])
             f.emit(to).set(t).emit(k).i32(2).emit("i32.shr_u").tee(n)

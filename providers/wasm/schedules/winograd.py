@@ -19,11 +19,10 @@ import struct
 from typing import NamedTuple
 
 from pyruntime.ir import shape as sh
-from pyruntime.ir.kernel import Tensor
 from pyruntime.ir.shape import AnyDim
 
 from ..printer.assembler import Function, Module, once
-from .arguments import KERNEL, ArgumentBlock, ceil_div, minimum
+from .arguments import KERNEL, ArgumentBlock, ConvBuffers, ceil_div, minimum
 from .arithmetic import Arithmetic
 from .register_tile import (
     BLOCK,
@@ -40,14 +39,6 @@ from .winograd_forms import FLOATS, INTEGERS, Form
 
 TILES = 64  # of 16 outputs, in a work unit
 CHUNK = 32  # filters whose products are stored before they are transformed back
-
-
-class Buffers(NamedTuple):
-    x: Tensor
-    u: Tensor
-    y: Tensor
-    bias: Tensor  # read by epilogues that have one
-    scratch: Tensor
 
 
 class Params(NamedTuple):
@@ -67,7 +58,7 @@ class Params(NamedTuple):
     bytes: AnyDim  # of a thread's scratch
 
 
-ARGUMENTS = ArgumentBlock(Buffers._fields, Params._fields, "y")
+ARGUMENTS = ArgumentBlock(ConvBuffers._fields, Params._fields, "y")
 
 
 def form_of(arithmetic: Arithmetic) -> Form:
@@ -169,9 +160,8 @@ def _down(f: Function, form: Form, temp: int, to: int, pointer: int, step: int) 
             form.forward(f, d, t)
             f.emit(to, step).i32(j).emit("i32.mul", "i32.add").set(pointer)
             for x in t:
-                f.emit(pointer, x).mem("v128.store").emit(pointer, step).i32(side).emit("i32.mul", "i32.add").set(
-                    pointer
-                )
+                f.emit(pointer, x).mem("v128.store").emit(pointer, step).i32(side)
+                f.emit("i32.mul", "i32.add").set(pointer)
 
 
 # ── output ────────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -278,7 +268,7 @@ def _unit(module: Module, arithmetic: Arithmetic, epilogue: Epilogue, extra: int
     with f.loop() as again:
         f.emit(end, p["row"], "i32.sub").set(p["rows"]).i32(CHUNK).set(point)
         minimum(f, p["rows"], p["rows"], point)
-        f.emit(w["u"], p["row"], p["lda"], "i32.mul", "i32.add").set(p["a"])
+        f.emit(w["w"], p["row"], p["lda"], "i32.mul", "i32.add").set(p["a"])
         f.emit(scratch).set(p["b"]).emit(products).set(p["c"]).emit(columns).set(p["cols"]).i32(0).set(point)
         with f.loop() as points:
             call_block(f, panels, p)
