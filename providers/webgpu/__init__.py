@@ -1,1 +1,1 @@
-"""The WebGPU provider: kernels become WGSL compute shaders. `code_writer.GpuProvider` is made for an adapter."""
+"""The WebGPU provider: kernels become WGSL compute shaders. `code_writer.GpuProvider` writes them for one adapter."""

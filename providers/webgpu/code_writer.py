@@ -1,4 +1,4 @@
-"""Kernels → WGSL shaders: equal kernels share one; calls name their shader by its number."""
+"""Writes WGSL shaders for kernels. Equal kernels share a shader; calls refer to shaders by number."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ from .limits.support import reason
 from .printer.loops import Shader, generic
 from .schedules import Meaning, Scheduled, scheduled
 
-# A copy costs a submission and a wait, some 100 microseconds.
-LONG_ROW = 8192  # elements: longer rows are reductions and a map, which more than a workgroup does
+# A copy costs a submission and a wait of about 100 microseconds.
+LONG_ROW = 8192  # elements: longer rows stay separate reductions and maps, which use several workgroups
 MEMORY = Memory("webgpu", "the GPU", widest=4, extent=EXTENT, copy_cost=200_000, byte_cost=2)
 
 
@@ -42,16 +42,16 @@ class GpuProvider:
 
 
 class WgslCodeWriter:
-    """Collects the shaders of one program."""
+    """Collects the shaders of one Program."""
 
-    routines: dict[str, Any] = {}  # contractions are a schedule of their meaning (schedules/register_tile.py)
+    routines: dict[str, Any] = {}  # contractions are scheduled from their definitions (schedules/register_tile.py)
 
     def __init__(self, adapter: Adapter, choices: Choices) -> None:
         self.adapter = adapter
-        self.rows = RowLimits(adapter.storage_buffers - 1, LONG_ROW)  # one less: the record of faults
+        self.rows = RowLimits(adapter.storage_buffers - 1, LONG_ROW)  # one binding is for the fault record
         self.choices = choices
         self.shaders: list[Shader] = []
-        self.size = 0  # of their sources
+        self.size = 0  # bytes of the shaders' sources
         self.numbers: dict[Any, int] = {}
 
     def segment(
@@ -100,8 +100,8 @@ def _meaning(kernel: Kernel) -> Meaning:
 
 
 def one_binding_each(lowered: Lowered) -> Lowered:
-    """Tensors that share a buffer (reshapes of each other) bound once: WebGPU refuses to bind a
-    buffer twice for writing."""
+    """The kernel with one binding for tensors that share a buffer (reshapes of each other): WebGPU does not allow a
+    buffer to be bound twice for writing."""
     places: dict[int, int] = {}
     tensors: list[Tensor] = []
     numbers = []

@@ -1,1 +1,1 @@
-"""What a GPU cannot run, and why."""
+"""Which kernels a GPU cannot run, and why."""

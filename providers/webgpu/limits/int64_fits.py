@@ -1,4 +1,4 @@
-"""Reasons against 64-bit integers on the GPU: what does not provably fit the 32 bits that it has for them."""
+"""Checks that 64-bit integers of a kernel provably fit the 32 bits that the GPU has for them."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _LEAVES = {"const", "at", "var", "arg"}
 
 
 def reason(kernel: Map | Reduce | Loops, ranges: Ranges) -> str:
-    """Empty if every 64-bit value of the kernel fits, else a sentence."""
+    """ "" if every 64-bit value of the kernel fits, else the reason as a sentence."""
     for t in map(root, kernel.inputs):
         if t.dtype.is_int and t.dtype.size == 8 and isinstance(t.kernel, Leaf):
             if not within(constant(t.kernel, t), of_type(t.dtype)):
@@ -84,7 +84,8 @@ def _procedure(kernel: Loops, ranges: Ranges) -> str:
 
 
 def each(body: list[Stmt], bounds: ExpressionRanges, check: Callable[[Stmt], str]) -> str:
-    """The first reason that `check` has against a statement, with the bounds of immutable variables known by then."""
+    """The first reason that `check` returns for a statement. Bounds of immutable variables are known when it is
+    called."""
     for s in body:
         why = check(s)
         if why:
@@ -98,7 +99,7 @@ def each(body: list[Stmt], bounds: ExpressionRanges, check: Callable[[Stmt], str
 
 
 def learn(s: Stmt, bounds: ExpressionRanges) -> None:
-    """Bounds of the variable that a statement declares."""
+    """Record the bounds of the variable that a statement declares."""
     if isinstance(s, For):
         bounds.variables[s.var] = Range(0, max(bounds.of(s.extent).high - 1, 0))
     elif isinstance(s, Let) and not s.mutable:

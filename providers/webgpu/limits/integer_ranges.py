@@ -1,7 +1,7 @@
-"""Bounds of integer expressions: whether 64-bit arithmetic keeps within the 32 bits that a GPU has for it.
+"""Interval analysis of integer expressions: whether 64-bit arithmetic stays within 32 bits on the GPU.
 
-A tensor of 64-bit integers on the GPU holds what fits 32 bits: what crosses to it is checked, and what is computed
-there is bounded here, from shapes, constants and the bounds of operands.
+On the GPU, tensors of 64-bit integers hold 32-bit values. Values that are copied there are checked; values that are
+computed there are bounded by this analysis, from shapes, constants and the bounds of operands.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ from pyruntime.ir.symbol import Symbol
 
 from ..printer.storage import gpu_bounds
 
-SMALL = 4096  # elements of a constant that is looked into
-DIM = (1 << 31) - 1  # no dim is larger: kernels get them as 32-bit parameters
-DEEP = 200  # kernels looked through
+SMALL = 4096  # elements: the analysis reads constants up to this size
+DIM = (1 << 31) - 1  # the largest dim: kernels get dims as 32-bit parameters
+DEEP = 200  # length of the longest chain of kernels that is analysed
 _FORMATS: dict[DType, Any] = {F32: "f", I8: "b", U8: "B", I16: "h", U16: "H", I32: "i", U32: "I", I64: "q", U64: "Q"}
 
 
@@ -36,7 +36,7 @@ TRUTH = Range(0, 1)
 
 
 def of_type(dtype: DType) -> Range:
-    """What a value of this type can be on the GPU."""
+    """The values of this type on the GPU."""
     if dtype is BOOL:
         return TRUTH
     return Range(*map(float, gpu_bounds(dtype))) if dtype.is_int else ANY
@@ -74,7 +74,7 @@ def within(inner: Range, outer: Range) -> bool:
 
 
 class Ranges:
-    """Bounds of tensors, found once each."""
+    """Bounds of tensors, memoised."""
 
     def __init__(self) -> None:
         self.known: dict[int, tuple[Tensor, Range]] = {}
@@ -104,7 +104,7 @@ class Ranges:
 
 
 def constant(kernel: Leaf, t: Tensor) -> Range:
-    """Of a small constant: of its elements, which may be more than the GPU can hold."""
+    """Bounds of a constant: for small ones those of the elements, which may exceed the GPU's."""
     count = sh.size(t.shape)
     if kernel.kind not in ("weight", "constant") or not isinstance(count, int) or not 0 < count <= SMALL:
         return of_type(t.dtype)
@@ -115,12 +115,12 @@ def constant(kernel: Leaf, t: Tensor) -> Range:
 
 
 def _elements(data: bytes, dtype: DType) -> list[Any]:
-    """Those of a weight, none of types that Python has no format for."""
+    """Elements of a weight; none for types without a `struct` format."""
     return memoryview(data).cast(_FORMATS[dtype]).tolist() if dtype in _FORMATS else []
 
 
 class ExpressionRanges:
-    """Bounds of the expressions of one kernel. `dims`: of an extent."""
+    """Bounds of the expressions of one kernel. dims: bounds of an extent."""
 
     def __init__(self, ranges: Ranges, kernel: Any, dims: Callable[[AnyDim], Range] = of_dim) -> None:
         self.ranges = ranges
@@ -133,7 +133,7 @@ class ExpressionRanges:
         self.reduced: Range | None = None
 
     def result(self) -> Range:
-        """Of the kernel's output: a Map or Reduce."""
+        """Bounds of the output of a Map or Reduce."""
         kernel = self.kernel
         if isinstance(kernel, Map):
             return self.of(kernel.expr)
@@ -144,7 +144,7 @@ class ExpressionRanges:
         return self.of(kernel.epilogue)
 
     def total(self) -> Range:
-        """What a reduction gives before its epilogue."""
+        """Bounds of a reduction's result before its epilogue."""
         kernel = self.kernel
         count = self.dims(sh.size(kernel.extents)).high
         if kernel.op.startswith("arg"):
@@ -205,7 +205,7 @@ def _apply(e: Expr, args: list[Range]) -> Range:
 def _cast(e: Expr, x: Range) -> Range:
     if e.dtype.is_int and e.args[0].dtype.is_float:
         return Range(_truncated(min(x.low, 0)), _truncated(max(x.high, 0)))  # NaN becomes 0
-    if e.dtype.is_float:  # rounds: bfloat16 by a 256th
+    if e.dtype.is_float:  # rounding changes a bfloat16 by up to 1/256
         return Range(x.low - abs(x.low) / 128, x.high + abs(x.high) / 128)
     return x
 
@@ -224,7 +224,8 @@ def _product(x: Range, y: Range) -> Range:
 
 
 def _quotient(x: Range, y: Range) -> Range:
-    """Of integers: no quotient is larger than its dividend, and only -1 changes the sign of the largest."""
+    """Bounds of an integer quotient: its magnitude is at most the dividend's, and the sign changes only for negative
+    divisors."""
     most = max(abs(x.low), abs(x.high))
     return Range(0 if x.low >= 0 and y.low >= 0 else -most, most if x.high > 0 or y.low < 0 else 0)
 

@@ -1,6 +1,6 @@
-"""Whether a kernel can run on a GPU, and if not, why not.
+"""Decides whether a kernel can run on a GPU, and if not, why.
 
-int64 and uint64 are computed in 32 bits: what may need more is refused (int64_fits.py).
+int64 and uint64 are computed in 32 bits: kernels that may need more are refused (int64_fits.py).
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from .integer_ranges import ExpressionRanges, Range, Ranges, of_type
 
 
 def reason(kernel: Kernel, adapter: Adapter, ranges: Ranges | None = None) -> str:
-    """Empty if the kernel can run, else a sentence."""
+    """ "" if the kernel can run, else the reason as a sentence."""
     if not isinstance(kernel, (Map, Reduce, Loops, Call)):
         return f"{type(kernel).__name__} runs on the host"
     kernel = kernel.definition() if isinstance(kernel, Call) else kernel
@@ -55,7 +55,7 @@ def reason(kernel: Kernel, adapter: Adapter, ranges: Ranges | None = None) -> st
 
 
 def _checks(kernel: Map | Reduce | Loops) -> bool:
-    """Whether it checks indices, and so needs the record of faults."""
+    """Whether a kernel checks indices, so that it needs the fault record."""
     seen: set[int] = set()
     return any(x.op == "checked" for e in _expressions(kernel) for x in walk(e, seen))
 
@@ -70,7 +70,7 @@ def _tensor(t: Tensor, adapter: Adapter) -> str:
 
 
 def _iterations(kernel: Map | Reduce | Loops, ranges: Ranges, adapter: Adapter) -> float:
-    """Iterations of all loops of one invocation, symbols taken at their hint; infinity where that cannot be said."""
+    """Loop iterations of one invocation, with an estimate for symbols; infinity if unknown."""
     if isinstance(kernel, Loops):
         body, bounds = kernel.body, ExpressionRanges(ranges, kernel, lambda d: Range(sh.estimate(d), sh.estimate(d)))
         if len(body) == 1 and isinstance(body[0], For) and body[0].kind == "parallel":
@@ -104,7 +104,7 @@ def _rounds(body: list[Stmt], bounds: ExpressionRanges, together: bool) -> float
 
 
 def _extent(s: For, bounds: ExpressionRanges) -> float:
-    """At most; what is not bounded at all is a whole range of integers."""
+    """An upper bound of a loop's extent; the largest integer if there is none."""
     high = bounds.of(s.extent).high
     return math.inf if high >= of_type(I32).high else max(high, 0)
 

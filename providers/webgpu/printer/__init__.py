@@ -1,1 +1,1 @@
-"""Loop form to WGSL text."""
+"""Prints the loop form as WGSL."""

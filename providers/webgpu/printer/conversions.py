@@ -1,4 +1,4 @@
-"""Constants and conversions between element types, as WGSL text."""
+"""Prints constants and conversions between element types as WGSL."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from .storage import gpu_bounds, is_pattern, register
 
 
 class Conversions:
-    """`f16`: the adapter has shader-f16. `helpers` collects the functions of wgsl_functions.py that the text calls."""
+    """f16: the adapter has shader-f16; helpers: names of the functions of wgsl_functions.py that the text calls."""
 
     def __init__(self, f16: bool) -> None:
         self.f16 = f16
@@ -44,7 +44,7 @@ class Conversions:
         return f"{value!r}f" if value >= 0 else f"f32({value!r})"
 
     def of_pattern(self, raw: str, dtype: DType) -> str:
-        """The register value of an element's bits."""
+        """The register value of an element with these bits."""
         if dtype is BOOL:
             return f"({raw} != 0u)"
         if dtype is F16 or dtype is BF16:
@@ -52,7 +52,7 @@ class Conversions:
         return raw
 
     def to_pattern(self, value: str, dtype: DType) -> str:
-        """The bits, as u32, of a register value; bits above the element's width are rubbish."""
+        """The bits of a register value as u32. Bits above the element's width are undefined."""
         if dtype is BOOL:
             return f"select(0u, 1u, {value})"
         if dtype is F16 or dtype is BF16:
@@ -117,7 +117,7 @@ class Conversions:
 
 
 def narrowed(text: str, dtype: DType) -> str:
-    """32 bits brought into the range of a narrow type (wraps)."""
+    """32 bits wrapped to the range of a narrow type."""
     if dtype.kind == "u":
         return f"({text} & {(1 << dtype.bits) - 1:#x}u)"
     shift = 32 - dtype.bits

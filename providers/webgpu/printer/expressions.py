@@ -1,4 +1,4 @@
-"""Expressions → WGSL text. A shared node becomes a `let` where it is first met, a guard an `if`."""
+"""Prints expressions as WGSL. A shared node becomes a `let` at its first use; a guard becomes an `if`."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from pyruntime.ir.expr import BINARY, COMPARE, UNARY, Expr, const, walk
 from .conversions import Conversions, narrowed
 from .storage import is_packed, is_pattern, register
 
-LONG = 160  # characters from which an operand is named: keeps lines readable and nesting shallow
+LONG = 160  # characters: longer operands become variables, which keeps lines readable and nesting shallow
 _SIGNS = {"add": "+", "sub": "-", "mul": "*", "and": "&", "or": "|", "xor": "^",
           "eq": "==", "ne": "!=", "lt": "<", "le": "<=", "gt": ">", "ge": ">="}  # fmt: skip
 _SAME = {"abs", "sqrt", "floor", "ceil", "trunc", "round", "exp", "log", "sin", "cos", "tan", "asin", "acos", "atan",
@@ -41,7 +41,7 @@ class Lines:
 
 
 def fold(e: Expr) -> Expr | None:
-    """Operations on constants: WGSL evaluates them at compile time and refuses overflow, inf and NaN there."""
+    """Fold an operation on constants, because WGSL's compile-time evaluation refuses overflow, inf and NaN."""
     if (
         not e.args
         or e.op in ("load", "load4", "checked")
@@ -57,22 +57,22 @@ def fold(e: Expr) -> Expr | None:
 
 
 def _plain_load(e: Expr) -> bool:
-    """A load at an address that is reckoned without another one."""
+    """Whether e is a load whose address depends on no other load."""
     return e.op == "load" and all(x.op not in ("load", "guard", "checked") for x in walk(e.args[0]))
 
 
 class Values(Conversions):
-    """Prints expressions into `lines`, the statements that they need before them."""
+    """Prints expressions. Statements that they need go to `lines` before them."""
 
     def __init__(self, lines: Lines, f16: bool, atomic: set[int], vec4_buffers: set[int]) -> None:
         super().__init__(f16)
         self.lines = lines
         self.atomic = atomic  # buffers whose words are atomic
         self.vec4_buffers = vec4_buffers  # buffers that are arrays of vec4
-        self.names: dict[int, str] = {}  # variables that are not called v<number>
-        self.replaced: dict[int, str] = {}  # loads of these buffers are this value instead
+        self.names: dict[int, str] = {}  # names of variables other than v<number>
+        self.replaced: dict[int, str] = {}  # by buffer: the text that replaces its loads
         self.count = 0
-        self.faults = False  # whether indices are checked
+        self.faults = False  # whether the kernel checks indices
         self._shared: set[int] = set()
         self._ready: list[dict[int, str]] = [{}]
 
@@ -81,7 +81,7 @@ class Values(Conversions):
         return f"t{self.count}"
 
     def root(self, *exprs: Expr) -> list[str]:
-        """The texts of expressions that share nodes with each other only; what they need is printed before."""
+        """The texts of expressions that share nodes only with each other; prints the statements that they need."""
         uses: set[int] = set()
         seen: set[int] = set()
         self._shared = set()
@@ -131,8 +131,9 @@ class Values(Conversions):
         return name
 
     def _guarded_load(self, condition: str, e: Expr, otherwise: str) -> str:
-        """Without a branch, by element 0 where it is outside: invocations are lanes of a vector and take both sides
-        anyway. Seen faster for 3x3 convolutions, but kernels without guards varied as much: to be measured idle."""
+        """A guarded load without a branch, which loads element 0 if the condition is false: SIMT lanes take both sides
+        anyway. 3x3 convolutions were faster, but within the noise of kernels without guards: measure again on an idle
+        machine."""
         at = self.named(f"select(0, {self.value(e.args[0])}, {condition})")
         return self.named(f"select({otherwise}, {self.element(e.value, at, e.dtype)}, {condition})")
 
@@ -176,12 +177,12 @@ class Values(Conversions):
     def load(self, buffer: int | str, offset: Expr, dtype: DType) -> str:
         if buffer in self.replaced:
             return self.replaced[buffer]
-        if isinstance(buffer, str):  # in workgroup memory
+        if isinstance(buffer, str):  # the name of an array in workgroup memory
             return f"{buffer}[{self.value(offset)}]"
         return self.element(buffer, self.value(offset), dtype)
 
     def element(self, buffer: int, at: str, dtype: DType) -> str:
-        """The element with this number, as a register value."""
+        """The element with this number as a register value."""
         if not is_packed(dtype, self.f16):
             place = at
             if buffer in self.vec4_buffers:
@@ -225,7 +226,7 @@ class Values(Conversions):
             return ("!" if op == "eq" else "") + self.call("is_nan", self.value(a))
         if kind == "bool" and op not in ("and", "or", "eq", "ne"):
             return self._truth(op, self.value(a), self.value(b))
-        if kind == "f32" and op == "ne":  # some compilers take != as ordered: false for NaN
+        if kind == "f32" and op == "ne":  # some compilers treat != as an ordered comparison, false for NaN
             return f"(!({self.value(a)} == {self.value(b)}))"
         if op in _SIGNS:
             return self._normal(f"({self.value(a)} {_SIGNS[op]} {self.value(b)})", e)
@@ -244,13 +245,13 @@ class Values(Conversions):
             return f"({x} / {y})"
         if op == "pow":
             return self.call("pow_" + letter, x, y if register(b.dtype) == kind else f"{kind}({y})")
-        plain = b.op == "param" or (b.op == "const" and b.value > 0)  # extents: 0 only where nothing runs
+        plain = b.op == "param" or (b.op == "const" and b.value > 0)  # an extent, which is 0 only if no iteration runs
         if kind != "f32" and plain and (op != "mod" or kind == "u32"):
             return f"({x} {'/' if op == 'div' else '%'} {y})"
         return self.call(("rem_u" if op == "mod" and kind == "u32" else f"{op}_{letter}"), x, y)
 
     def _pick(self, op: str, a: Expr, b: Expr, x: str, y: str) -> str:
-        """min and max, with NaN passed on: a comparison with NaN is false, which picks the side that may be NaN."""
+        """min and max that propagate NaN: a comparison with NaN is false, which selects the operand that may be NaN."""
         if register(a.dtype) != "f32":
             return f"{op}({x}, {y})"
         sign = "<" if op == "min" else ">"
@@ -274,7 +275,7 @@ class Values(Conversions):
         return forms[op]
 
     def _normal(self, text: str, e: Expr) -> str:
-        """Back into the range of a narrow integer type (wraps)."""
+        """Wrap a value to the range of its narrow integer type."""
         if e.op not in _WRAPPING or not e.dtype.is_int or e.dtype.bits >= 32:
             return text
         return narrowed(text, e.dtype)

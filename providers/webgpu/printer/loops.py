@@ -1,9 +1,9 @@
-"""The loop form → one WGSL compute shader per kernel: each work unit is one invocation.
+"""Prints the loop form of a kernel as a WGSL compute shader, in which each work unit is one invocation.
 
-Group 0 holds a kernel's buffers as bindings 0 … n-1, all read_write (buffers of a kernel may lie in one GPUBuffer), and
-its integer parameters as the uniform block n, followed there by the number of work units. Workgroups are folded into
-two dimensions past the limit of one. Elements of types under 32 bits share words: a kernel whose work unit u stores
-element u alone (`linear`) does the units of a word in one invocation; any other stores with atomics.
+Group 0 has a kernel's buffers as bindings 0 … n-1, all read_write (several may be in one GPUBuffer), and its integer
+parameters, followed by the number of work units, as the uniform block n. Dispatches beyond the limit of one dimension
+use two. Elements of less than 32 bits share words: if work unit u stores only element u (`linear`), one invocation does
+all units of a word; any other kernel stores with atomics.
 
 Spec: https://www.w3.org/TR/WGSL/
 """
@@ -31,8 +31,11 @@ SUBGROUPS = "enable subgroups;\n"
 
 @dataclass(frozen=True, slots=True)
 class Shader:
-    """source: WGSL with the entry point "main"; buffers and params: how many; span: work units of one workgroup;
-    faults: whether the last buffer is the record of faults (wgsl_functions.CHECKED)."""
+    """source: WGSL with the entry point "main"
+    buffers, params: their numbers
+    span: work units of one workgroup
+    faults: whether the last buffer is the fault record (wgsl_functions.CHECKED)
+    """
 
     source: str
     buffers: int
@@ -43,7 +46,7 @@ class Shader:
 
 @dataclass(frozen=True, slots=True)
 class Array:
-    """For buffers that the loop form names by text. space: workgroup, or private to an invocation."""
+    """An array that the loop form refers to by name. space: "workgroup" or "private"."""
 
     name: str
     dtype: DType
@@ -55,24 +58,25 @@ class Array:
 
 
 def print_workgroup_tile(code: LoopCode, shared: Sequence[Array], f16: bool) -> Shader:
-    """The shader of a kernel whose work unit is a workgroup's."""
+    """The shader of a kernel in which a workgroup does a work unit."""
     return Printer(prepared(code), False, f16).together("".join([x.declared() for x in shared]))
 
 
 def print_kernel(code: LoopCode, linear: bool = False, f16: bool = False, arrays: Sequence[Array] = ()) -> Shader:
-    """The shader of a kernel. `f16`: the adapter has shader-f16."""
+    """The shader of a kernel. f16: the adapter has shader-f16."""
     return Printer(prepared(code), linear, f16).shader("".join([x.declared() for x in arrays]))
 
 
 def prepared(code: LoopCode) -> LoopCode:
-    """Without transcendental functions, operations on constants and halves between loads and stores."""
+    """The loop form without transcendental functions, operations on constants, and half floats between loads and
+    stores."""
     return map_expressions(in_float32(code), lambda e: rewrite(expand(e), fold))
 
 
 def declare(
     buffers: Sequence[DType], params: int, f16: bool, atomic: set[int], vec4_buffers: set[int], faults: bool
 ) -> str:
-    """Bindings, and p0 … as constants of the parameter block."""
+    """Declarations of the bindings and the parameter block."""
     out = ["enable f16;"] if f16 else []
     for n, dtype in enumerate(buffers):
         kind = "atomic<u32>" if n in atomic else stored_type(dtype, f16)
@@ -91,13 +95,13 @@ def word(n: int) -> str:
 
 
 def generic(shader: Shader) -> Shader:
-    """The shader with parameters that no driver writes into its code (adapter.py): their place depends on `at.z`, which
-    is 0, but only the program knows. With docs/design/gpu.md#lavapipe."""
+    """The shader with parameters that no driver specialises on (see `Adapter.specialises`): their index depends on
+    `at.z`, which is always 0, but the driver cannot know (docs/design/gpu.md#lavapipe)."""
     return replace(shader, source=shader.source.replace("params.words[", "params.words[at.z + "))
 
 
 class Printer:
-    """Statements as WGSL. Subclasses and routines print a part of a kernel with `block`."""
+    """Prints statements as WGSL. Subclasses print a part of a kernel with `block`."""
 
     def __init__(self, code: LoopCode, linear: bool, f16: bool) -> None:
         (outer,) = code.body
@@ -113,7 +117,8 @@ class Printer:
         self.values = Values(self.lines, f16, self.atomic, _vec4_buffers(code.body))
 
     def shader(self, memory: str = "") -> Shader:
-        """Each invocation does a work unit, or the units of a word; `memory`: declarations of what it has."""
+        """A shader in which an invocation does a work unit, or the units of a word. memory: declarations of its
+        arrays."""
         per = 4 // self.dtypes[0].size if self.linear else 1
         if self.linear:
             self._words(per)
@@ -123,20 +128,20 @@ class Printer:
         return self.finish(GROUP * per, memory)
 
     def together(self, memory: str) -> Shader:
-        """A workgroup does a work unit; `memory`: declarations of what it shares."""
+        """A shader in which a workgroup does a work unit. memory: declarations of what it shares."""
         self.begin("i32(first)")
         self.block(self.outer.body)
         return self.finish(1, memory)
 
     def begin(self, unit: str, builtins: Sequence[str] = ()) -> None:
-        """The head of main, as far as work units that there are."""
+        """Print the head of main, which ends for work units that do not exist."""
         self.entry(builtins)
         self.lines.add(f"let v{self.outer.var} = {unit};")
         self.lines.add(f"if (v{self.outer.var} >= {word(self.code.params)}) {{ return; }}")
 
     def entry(self, builtins: Sequence[str] = ()) -> None:
-        """main: `first` is the number of the workgroup, `lane` of the invocation in it; `builtins`: more of type u32,
-        under their own names."""
+        """Print the start of main. `first` is the number of the workgroup, `lane` that of the invocation in it.
+        builtins: names of further built-in values of type u32."""
         more = "".join(f", @builtin({name}) {name}: u32" for name in builtins)
         self.lines.text.append(
             f"@compute @workgroup_size({GROUP})\n"
@@ -148,7 +153,7 @@ class Printer:
             self.lines.add(f"let p{n} = {word(n)};")
 
     def finish(self, span: int, more: str = "", subgroups: bool = False) -> Shader:
-        """Ends main. more: declarations; span: see Shader."""
+        """End main, and return the shader. more: declarations; span: see Shader."""
         self.lines.text.append("}")
         faults = self.values.faults
         head = declare(self.dtypes, self.code.params, self.f16, self.atomic, self.values.vec4_buffers, faults)
@@ -243,7 +248,7 @@ class Printer:
         self.store(s.target, at, value, self.dtypes[s.target])
 
     def store(self, buffer: int, at: str, value: str, dtype: DType) -> None:
-        """Print the store of a register value at an element number."""
+        """Print the store of a register value to an element."""
         lines = self.lines
         if not is_packed(dtype, self.f16):
             if buffer in self.values.vec4_buffers:
@@ -265,7 +270,7 @@ class Printer:
 
 
 def _vec4_buffers(body: list[Stmt]) -> set[int]:
-    """Buffers that are read or written four elements at once."""
+    """Buffers of which four elements are read or written at once."""
     out: set[int] = set()
     for s in body:
         out |= {x.value for e in expressions(s) for x in walk(e) if x.op == "load4"}

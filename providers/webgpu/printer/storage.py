@@ -1,8 +1,8 @@
-"""How element types live on the GPU: in registers, and in storage buffers.
+"""How element types are represented on the GPU: in registers, and in storage buffers.
 
-Registers are f32, i32, u32 and bool: half floats compute as f32, 64-bit integers as 32 bits, narrow integers are kept
-in range in 32 bits, float8 and the like are bit patterns in u32. Storage is words of 32 bits: one element each for wide
-types, packed little-endian for types of one and two bytes; float16 is stored as f16 where the adapter has it.
+Registers are f32, i32, u32 and bool. Half floats compute as f32, 64-bit integers in 32 bits, narrow integers in range
+in 32 bits; float8 and similar types are bit patterns in u32. Storage consists of 32-bit words: one element each for
+wide types, packed little-endian for types of one and two bytes; float16 is stored as f16 if the adapter has shader-f16.
 
 Spec: https://www.w3.org/TR/WGSL/#memory-layouts
 """
@@ -13,7 +13,7 @@ from pyruntime.ir.dtype import BF16, BOOL, F16, F32, DType, bounds
 
 
 def register(dtype: DType) -> str:
-    """The WGSL type that holds a value."""
+    """The WGSL type of a value in a register."""
     if dtype in (F32, F16, BF16):
         return "f32"
     if dtype is BOOL:
@@ -27,12 +27,12 @@ def element_bytes(dtype: DType) -> int:
 
 
 def storable(dtype: DType) -> bool:
-    """Whether tensors of this type can be on the GPU at all."""
+    """Whether the GPU can store tensors of this type."""
     return dtype.size > 0 and dtype.kind in "fiub" and not (dtype.is_float and dtype.size == 8)
 
 
 def is_pattern(dtype: DType) -> bool:
-    """float8, float6 and float4: bit patterns without arithmetic."""
+    """Whether a type is float8, float6 or float4: a bit pattern without arithmetic."""
     return dtype.is_float and dtype.size == 1
 
 
@@ -50,7 +50,7 @@ def is_packed(dtype: DType, f16: bool) -> bool:
 
 
 def gpu_bounds(dtype: DType) -> tuple[int, int]:
-    """Smallest and largest value of an integer type as it is on the GPU."""
+    """Smallest and largest value of an integer type on the GPU."""
     low, high = bounds(dtype)
     if dtype.size == 8:
         return (-(1 << 31), (1 << 31) - 1) if dtype.kind == "i" else (0, (1 << 32) - 1)

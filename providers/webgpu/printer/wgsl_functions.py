@@ -1,7 +1,7 @@
-"""WGSL functions that printed kernels may call; a shader holds only those it uses.
+"""WGSL functions that printed kernels call. A shader contains only those it uses.
 
-WGSL lets implementations assume that floats are finite, so NaN is told by its bits and infinity is made from bits that
-the shader compiler cannot see through. Integer division by 0 gives 0; shifts past the width give 0 (or the sign).
+WGSL implementations may assume that floats are finite. So NaN is recognised by its bits, and infinity is made from bits
+that the shader compiler cannot evaluate. Integer division by 0 gives 0; shifts past the width give 0 (or the sign).
 
 Spec: https://www.w3.org/TR/WGSL/#floating-point-evaluation
 """
@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import re
 
-# The record of faults: number of the node, extent, index; the first stays.
+# The fault record: number of the node, extent, index. Only the first fault is recorded.
 CHECKED = """
 fn checked(at: i32, extent: i32, given: i32, node: i32) -> i32 {
   if (u32(at) < u32(extent)) { return at; }
@@ -117,7 +117,8 @@ fn to_f16(x: f32) -> u32 {
 }
 """
 
-FUNCTIONS = {re.match(r"fn (\w+)", text).group(1): text for text in re.split(r"\n(?=fn )", _TEXT.strip())}  # type: ignore[union-attr]
+# type: ignore[union-attr]
+FUNCTIONS = {re.match(r"fn (\w+)", text).group(1): text for text in re.split(r"\n(?=fn )", _TEXT.strip())}
 _USES = {
     name: [other for other in FUNCTIONS if other != name and re.search(rf"\b{other}\(", text)]
     for name, text in FUNCTIONS.items()
@@ -125,7 +126,7 @@ _USES = {
 
 
 def text_of(names: set[str]) -> str:
-    """The functions with these names and those that they call."""
+    """The text of these functions and of those that they call."""
     wanted = set(names)
     todo = list(names)
     while todo:

@@ -1,4 +1,4 @@
-"""How kernels are cut into work for the GPU: a table of schedules, each in a file of its own."""
+"""Schedules for the GPU: a table in which each schedule is a file."""
 
 from __future__ import annotations
 
@@ -19,26 +19,26 @@ from .workgroup_reduction import cooperates, print_reduction
 
 
 class Scheduled(NamedTuple):
-    """A kernel's loop form, the name of the schedule that made it, and what prints it."""
+    """A kernel's loop form, the name of its schedule, and the function that prints it."""
 
     lowered: Lowered
     name: str
     printed: Callable[[LoopCode], Shader]
 
 
-Meaning = Map | Reduce | Loops  # what a kernel or a call computes
+Meaning = Map | Reduce | Loops  # the definition of a kernel or call
 Schedule = Callable[[Meaning, Adapter], Scheduled | None]
 
 
 def _rows(kernel: Meaning, adapter: Adapter) -> Scheduled | None:
-    """A procedure of rows, each by a whole workgroup."""
+    """A procedure of rows, with a workgroup for each row."""
     if not (isinstance(kernel, Loops) and kernel.unit_is_row and workgroup_rows.cooperates(kernel, adapter)):
         return None
     return Scheduled(lower(kernel, "gpu"), "rows", partial(workgroup_rows.print_rows, adapter=adapter))
 
 
 def _procedure(kernel: Meaning, adapter: Adapter) -> Scheduled | None:
-    """A procedure, whose loops the invocations of a workgroup share where they can."""
+    """A procedure with a workgroup for each work unit, whose invocations share independent loops."""
     if not isinstance(kernel, Loops):
         return None
     shares = workgroup_procedure.cooperates(kernel)
@@ -47,7 +47,7 @@ def _procedure(kernel: Meaning, adapter: Adapter) -> Scheduled | None:
 
 
 def _workgroup_tile(kernel: Meaning, adapter: Adapter) -> Scheduled | None:
-    """A sum of products whose panels a workgroup keeps in its memory."""
+    """A sum of products with panels in workgroup memory."""
     panels = workgroup_tiled(kernel, adapter) if _sums(kernel) else None
     if panels is None:
         return None
@@ -55,7 +55,7 @@ def _workgroup_tile(kernel: Meaning, adapter: Adapter) -> Scheduled | None:
 
 
 def _register_tile(kernel: Meaning, adapter: Adapter) -> Scheduled | None:
-    """A sum of products of which an invocation keeps a tile in registers."""
+    """A sum of products with a tile in the registers of each invocation."""
     tiles = tiled(kernel, adapter) if _sums(kernel) else None
     if tiles is None:
         return None
@@ -67,7 +67,7 @@ def _sums(kernel: Meaning) -> TypeGuard[Reduce]:
 
 
 def _workgroup_reduction(kernel: Meaning, adapter: Adapter) -> Scheduled | None:
-    """A reduction to few elements, each by a whole workgroup."""
+    """A reduction to few elements, with a workgroup for each element."""
     if not (isinstance(kernel, Reduce) and cooperates(kernel, adapter)):
         return None
     alone = _elementwise(kernel, adapter)
@@ -75,7 +75,7 @@ def _workgroup_reduction(kernel: Meaning, adapter: Adapter) -> Scheduled | None:
 
 
 def _elementwise(kernel: Meaning, adapter: Adapter) -> Scheduled:
-    """Each element on its own, four at once where they lie side by side."""
+    """An invocation for each element, or for four contiguous elements."""
     assert isinstance(kernel, (Map, Reduce))
     vec4 = vectorized(kernel, adapter)
     printed = partial(print_kernel, linear=vec4 is None, f16=adapter.f16)
@@ -93,7 +93,7 @@ SCHEDULES: tuple[Schedule, ...] = (
 
 
 def scheduled(kernel: Meaning, adapter: Adapter) -> Scheduled:
-    """By the first schedule of the table that applies; the last does to all that is left."""
+    """The kernel by the first schedule that applies. The last one always applies."""
     return next(found for schedule in SCHEDULES if (found := schedule(kernel, adapter)) is not None)
 
 

@@ -1,9 +1,8 @@
-"""Register tiles for contractions: a sum of products a(i, r) · b(j, r), where one factor does not depend on output axis
-j and the other not on i, computes a block of i × j outputs per work unit, and loads each factor once for the block.
+"""Register tiles for contractions: sums of products a(i, r) · b(j, r), in which one factor does not depend on output
+axis j and the other not on i. A work unit computes a block of i × j outputs, and loads each factor once for the block.
 
-Matrix products and convolutions of all kinds are such sums; so are grouped and transposed ones, with whatever casts,
-guards or gathers the factors hold. What comes out is an ordinary loop form.
-"""
+Matrix products and all convolutions are such sums, also grouped and transposed ones, with any casts, guards or gathers
+in the factors. The result is an ordinary loop form."""
 
 from __future__ import annotations
 
@@ -31,9 +30,12 @@ LONG_EPILOGUE = 24  # nodes of an epilogue
 
 @dataclass(slots=True)
 class _Side:
-    """One factor, the group of output axes that it alone walks (if any), and how many of its values a unit takes.
-    vec4: what one holds: values of neighbouring indices ("lanes"), of neighbouring steps of the sum ("steps"), or
-    "" where values are loaded one by one."""
+    """factor: one factor of the product
+    group: the output axes on which only this factor depends, if any
+    size: number of its values in a work unit
+    vec4: a vec4 contains values of neighbouring indices ("lanes") or of neighbouring steps of the sum ("steps"); "":
+        values are loaded one by one
+    """
 
     factor: Expr
     group: Group | None
@@ -42,7 +44,7 @@ class _Side:
 
 
 def tiled(kernel: Reduce, adapter: Adapter) -> tuple[Lowered, list[Array]] | None:
-    """The loop form of a contraction by register tiles, and its arrays; or None."""
+    """The loop form of a contraction by register tiles, and its arrays; None if it does not apply."""
     found = _contraction(kernel, pick_tile(kernel, adapter))
     if found is None or all(s.size == 1 for s in found[1]):
         return None
@@ -53,7 +55,7 @@ def tiled(kernel: Reduce, adapter: Adapter) -> tuple[Lowered, list[Array]] | Non
 
 
 def workgroup_tiled(kernel: Reduce, adapter: Adapter) -> tuple[Lowered, list[Array]] | None:
-    """The same through workgroup memory, where both factors have an axis of their own and it pays."""
+    """The same through workgroup memory, if each factor has an axis of its own and it pays."""
     found = _contraction(kernel, 1)
     if found is None:
         return None
@@ -64,7 +66,7 @@ def workgroup_tiled(kernel: Reduce, adapter: Adapter) -> tuple[Lowered, list[Arr
         return None
     made = _Tile(nest, kernel, sides, False)
     for side in sides:
-        side.size = BLOCK  # its values have places
+        side.size = BLOCK  # the length of its array in workgroup memory
     pairs = list(zip([s.factor for s in sides], groups, strict=True))
     return WorkgroupTile(nest, pairs, made.dtype, made._finish).lowered()
 
@@ -98,14 +100,14 @@ def _vec4_of(nest: Nest, side: _Side, f16: bool) -> str:
 
 
 def pick_tile(kernel: Reduce, adapter: Adapter) -> int:
-    """Values of each factor per work unit.
+    """Number of values of each factor in a work unit.
 
     llvmpipe, GFLOP per second of processor time, 4x4 / 8x4 / 4x8 / 8x8 / 16x4: matmul 512 1.1 1.7 2.4 3.4 2.9, matmul
     197x768x768 1.8 2.4 1.9 4.2 2.1, conv 3x3 64 of 56x56 1.8 2.1 2.1 3.6 2.3, conv 3x3 512 of 7x7 2.8 3.0 2.4 3.5 3.0.
     SwiftShader, GFLOP/s, 2x2 / 4x4 / 8x8: matmul 256 1.1 1.0 2.3, conv 1x1 256 of 14x14 0.6 1.5 2.3.
     On GPUs a tile of 64 sums needs enough outputs to fill the machine; not measured yet. The epilogue is printed once
-    for each sum, so a long one takes the small tile; so does an output whose elements share words, each with its own
-    atomic store: the half-float llama_mini opens in 7.4 s instead of 54 on SwiftShader, and runs as fast.
+    for each sum, so that a long one uses the small tile. So does an output whose elements share words, because each
+    has its own atomic store: the half-float llama_mini opens in 7.4 s instead of 54 on SwiftShader, at the same speed.
     """
     epilogue = len(walk(kernel.epilogue)) if kernel.epilogue is not None else 0
     long = epilogue > LONG_EPILOGUE or is_packed(kernel.out.dtype, adapter.f16)
@@ -116,7 +118,7 @@ def pick_tile(kernel: Reduce, adapter: Adapter) -> int:
 
 
 def _members(nest: Nest, group: Group) -> set[int]:
-    """The output axes merged into a group."""
+    """The output axes of a group."""
     before = [g.axis for g in nest.outer if g.axis < group.axis]
     first = max(before) + 1 if before else 0
     return set(range(first, group.axis + 1))
@@ -127,7 +129,7 @@ def _large(extent: AnyDim) -> int:
 
 
 class _Tile:
-    """short: sums are stored by a loop."""
+    """Builds the loop form. short: a loop stores the sums."""
 
     def __init__(self, nest: Nest, kernel: Reduce, sides: list[_Side], short: bool) -> None:
         self.short = short
@@ -161,9 +163,10 @@ class _Tile:
     def _stored_by_a_loop(
         self, lanes: list[list[Expr | None]], sums: dict[tuple[int, int], Expr], body: list[Stmt]
     ) -> list[Array]:
-        """Through arrays of the invocation, so that the epilogue is there once and not for each of 64 sums: SwiftShader
-        takes 4.0 s of processor time for creation and first run of mobilenet_v2, not 8.5, and 1.07 s a run, not 0.95;
-        bert_tiny 1.2 and 2.1 s, a run the same. On GPUs an array that is indexed would leave the registers."""
+        """Store the sums by a loop over private arrays, so that the epilogue is printed once and not 64 times. On
+        SwiftShader creation and first run of mobilenet_v2 take 4.0 s of processor time instead of 8.5, and a run 1.07 s
+        instead of 0.95; of bert_tiny 1.2 s instead of 2.1, and a run the same. On GPUs an indexed array would leave the
+        registers."""
         work, kept = self.work, {"sums": [*sums.values()]}
         for n, places in enumerate(lanes):
             kept |= {f"places{n}": found} if (found := [p for p in places if p is not None]) else {}
@@ -185,8 +188,8 @@ class _Tile:
         return v
 
     def _lanes(self, side: _Side, blocks: list[Group], body: list[Stmt]) -> list[Expr | None]:
-        """The index along the side's axis of each value; neighbouring units take neighbouring values or vec4s. Past
-        the end the last index is taken again: its sum is computed and stored twice, both times the same."""
+        """The index of each value along the side's axis. Neighbouring units take neighbouring values or vec4s. Past the
+        end the last index is repeated: its sum is computed and stored twice, with the same value."""
         if side.group is None or side.size == 1:
             return [None]
         work, axis = self.work, side.group.axis
@@ -234,7 +237,7 @@ class _Tile:
         return inner
 
     def _ahead(self, side: _Side, places: list[Any], begin: Expr, body: list[Stmt]) -> list[Expr]:
-        """The vec4s of the next steps, one for each value."""
+        """The vec4s of the next four steps, one for each value."""
         if side.vec4 != "steps":
             return []
         self.nest.index_of[self.nest.inner[-1].axis] = [begin]
@@ -258,7 +261,7 @@ class _Tile:
         return v
 
     def _at(self, places: list[Expr | None], sides: list[_Side], e: Expr) -> Expr:
-        """An expression with the sides' axes at these indices."""
+        """The expression with these indices of the sides' axes."""
         self._move(places, sides)
         return self.nest.load(e)
 

@@ -1,7 +1,7 @@
-"""Maps and reductions in vec4s: a work unit computes four neighbouring elements, or a step of the loop takes four.
+"""Maps and reductions with vec4: a work unit computes four neighbouring elements, or a loop step reads four.
 
-Every access that runs along the innermost axis loads a vec4; what does not change along it is loaded once. The
-arithmetic is that of single elements, four times.
+An access along the innermost axis loads a vec4; an access that does not depend on that axis loads once. Arithmetic is
+printed four times for single elements.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ from ..adapter import Adapter
 from ..printer.storage import is_packed
 from .vec4_access import WIDTH, aligned, lane, load4_of
 
-LONG = 48  # nodes of an expression that is not printed four times
+LONG = 48  # nodes: longer expressions are not printed four times
 
 
 def vectorized(kernel: Map | Reduce, adapter: Adapter) -> Lowered | None:
-    """The loop form in vec4s, or None where it does not apply."""
+    """The loop form with vec4; None if it does not apply."""
     nest = Nest(Lowering(kernel), kernel, "gpu")
     nodes = walk(nest.expr)
     if len(nodes) > LONG or any(x.op == "guard" for x in nodes):
@@ -87,14 +87,14 @@ class _Vectorized:
         return self.work.finish([For(unit.value, self.work.number(count), body, "parallel")], count)
 
     def _along(self, inner: Group, copies: bool) -> bool:
-        """Whether some access loads a vec4; with `copies` whatever the accesses do."""
+        """Whether some access loads a vec4, or `copies`."""
         return copies or any(x.op == "at" and self._aligned(x, inner) for x in walk(self.nest.expr))
 
     def _aligned(self, at: Expr, inner: Group) -> bool:
         return aligned(at, [*self.nest.outer, *self.nest.inner], inner.axis, self.f16)
 
     def _values(self, inner: Group, first: Expr, body: list[Stmt]) -> list[Expr]:
-        """The expression at four neighbouring indices; the loads that they share go to the body."""
+        """The expression at four neighbouring indices. Loads that they share are added to the body."""
         nest = self.nest
         nest.index_of[inner.axis] = [first]
         vectors: dict[int, Expr] = {}
@@ -111,14 +111,14 @@ class _Vectorized:
         out = []
         for n in range(WIDTH):
             nest.index_of[inner.axis] = [first, const(n, I32)] if n else [first]
-            held = {i: lane(v, n) for i, v in vectors.items()} | single
-            out.append(nest.load(_replaced(nest.expr, held)))
+            replacements = {i: lane(v, n) for i, v in vectors.items()} | single
+            out.append(nest.load(_replaced(nest.expr, replacements)))
         return out
 
 
-def _replaced(e: Expr, held: dict[int, Expr]) -> Expr:
+def _replaced(e: Expr, replacements: dict[int, Expr]) -> Expr:
     """The expression with these nodes replaced."""
-    memo = dict(held)
+    memo = dict(replacements)
     return rewrite(e, lambda _: None, memo)
 
 

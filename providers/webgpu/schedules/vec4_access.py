@@ -1,7 +1,7 @@
-"""Four elements at once: loads and stores of vec4 where elements lie side by side at an offset divisible by 4.
+"""Loads and stores of vec4: four contiguous elements at an offset divisible by 4.
 
-In the loop form `load4` (value: buffer, args: element offset) is four elements, `lane` (value: 0 … 3) one of these,
-and a store of `vec` (args: four values) writes four.
+In the loop form `load4` (value: buffer, args: element offset) loads four elements, `lane` (value: 0 … 3) selects one of
+them, and a store of `vec` (args: four values) writes four.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ WIDTH = 4
 
 
 def divisible(d: AnyDim) -> bool:
-    """Whether a dim is divisible by 4 whatever its symbols are."""
+    """Whether a dim is divisible by 4 for all values of its symbols."""
     return d % WIDTH == 0 if isinstance(d, int) else all(c % WIDTH == 0 for _, c in d.terms)
 
 
 def aligned(at: Expr, groups: Iterable[Group], axis: int, f16: bool) -> bool:
-    """Whether an access reads whole vec4s while the index of the group with this axis runs through four values from a
-    multiple of 4."""
+    """Whether an access reads an aligned vec4 when the index of the group with this axis takes four consecutive values
+    from a multiple of 4."""
     t = at.value
     base, coefficients, opaque = split(t, at.args)
     if is_packed(t.dtype, f16) or not divisible(base) or not divisible(sh.size(root(t).shape)):
@@ -42,12 +42,12 @@ def aligned(at: Expr, groups: Iterable[Group], axis: int, f16: bool) -> bool:
 
 
 def _is_fixed(coordinate: Expr, axis: int) -> bool:
-    """Whether it is the same along an axis, and loads nothing."""
+    """Whether a coordinate does not depend on an axis, and loads nothing."""
     return not any(x.op == "at" or x.op == "index" and x.value == axis for x in walk(coordinate))
 
 
 def load4_of(e: Expr) -> Expr:
-    """A lowered expression of one load, with the vec4 that begins there instead of the element."""
+    """A lowered expression of one load, with a load of the vec4 that starts there."""
     return rewrite(e, lambda x: Expr("load4", x.args, x.dtype, x.value) if x.op == "load" else None)
 
 

@@ -1,9 +1,8 @@
-"""Procedures with one workgroup per work unit: its invocations share the loops whose iterations are independent.
+"""Procedures with one workgroup for each work unit: its invocations share loops with independent iterations.
 
-Everything else all of them do alike, so that they agree on every variable; one of them stores. Barriers stand after
-what stores, and before it where values were read that it may change. Control flow around barriers must be uniform to
-WGSL, which takes what comes from a storage buffer as different for each invocation: such a bound goes through
-workgroup memory.
+All invocations execute everything else in the same way, so that their variables agree; one of them stores. A barrier
+follows each store, and precedes it if values were read that it may change. WGSL requires uniform control flow around
+barriers, and treats loads from storage buffers as non-uniform: such loop bounds go through workgroup memory.
 
 Spec: https://www.w3.org/TR/WGSL/#uniformity
 """
@@ -21,13 +20,14 @@ from pyruntime.ir.kernel import Accum, For, Let, Loops, Set, Stmt, Store, When, 
 
 from ..printer.loops import GROUP, Printer, Shader, prepared
 
-FEW = 64  # work units: more fill the machine by themselves
-LONG = 16  # iterations of an independent loop that are worth sharing
+FEW = 64  # work units: more of them fill the machine without sharing
+LONG = 16  # iterations: shorter loops are not shared
 
 
 @dataclass(slots=True)
 class Share:
-    """Nested independent loops as one, whose iterations are dealt out: `lets` are computed in each."""
+    """Nested independent loops, flattened into one whose iterations the invocations share. Each iteration computes
+    `lets`."""
 
     loops: list[For]
     lets: list[Let]
@@ -35,7 +35,7 @@ class Share:
 
 
 def cooperates(kernel: Loops) -> bool:
-    """Whether a workgroup does a work unit: few units, with long independent loops."""
+    """Whether workgroups should share work units: there are few units, with long independent loops."""
     body, units, first = kernel.body, 1.0, kernel.body[0]
     if len(body) == 1 and isinstance(first, For) and first.kind == "parallel":
         body, units = first.body, sh.estimate(first.extent.value)
@@ -52,8 +52,8 @@ def _count(share: Share) -> float:
 
 
 def shares(s: For, written: set[int]) -> list[Share]:
-    """How a loop is shared, empty if its iterations are not independent. Loops in an independent one are shared with
-    it where it holds nothing else; each is then a loop of its own. `written`: buffers that the kernel stores to."""
+    """How a loop is shared; empty if its iterations are not independent. An independent loop that contains only loops
+    is flattened with each of them separately. written: buffers that the kernel stores to."""
     if not _independent(s):
         return []
     out: list[Share] = []
@@ -77,7 +77,7 @@ def _names(e: Expr) -> set[int]:
 
 
 def _changes(body: list[Stmt], own: set[int]) -> bool:
-    """Whether statements change a variable that is not their own."""
+    """Whether statements change a variable that they do not declare."""
     own = own | {s.var for s in body if isinstance(s, Let)}
     for s in body:
         if isinstance(s, (Set, Accum)) and s.var not in own:
@@ -110,8 +110,8 @@ class _ProcedurePrinter(Printer):
     def __init__(self, code: LoopCode, linear: bool, f16: bool) -> None:
         super().__init__(code, linear, f16)
         self.written = {n for n, (_, w) in enumerate(code.buffers) if w}
-        self.alone = False  # in a shared iteration: as in any other kernel
-        self.read = False  # whether values that a store may change were read since the last barrier
+        self.alone = False  # whether in a shared iteration, which is printed as in any other kernel
+        self.read = False  # whether values that a store may change were read after the last barrier
 
     def statement(self, s: Stmt) -> None:
         if self.alone or not (isinstance(s, Store) or any(_stores(inner) for inner in children(s))):
@@ -154,7 +154,7 @@ class _ProcedurePrinter(Printer):
         self.block(body)
 
     def _together(self, s: For) -> None:
-        """A loop whose iterations follow one another, all invocations in the same one."""
+        """A sequential loop, in which all invocations execute the same iteration."""
         (extent,) = self.values.root(s.extent)
         end = self._agreed(extent) if any(x.op in ("var", "load") for x in walk(s.extent)) else extent
         end = self.values.named(end)
@@ -183,7 +183,7 @@ class _ProcedurePrinter(Printer):
         self.alone = False
 
     def _agreed(self, text: str) -> str:
-        """A number that all invocations have alike, as WGSL sees it too."""
+        """A value that WGSL recognises as uniform."""
         self.lines.add(f"if (lane == 0u) {{ agreed = {text}; }}")
         name = self.values.fresh()
         self.lines.add(f"let {name} = workgroupUniformLoad(&agreed);")

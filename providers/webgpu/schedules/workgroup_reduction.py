@@ -1,7 +1,7 @@
-"""Reductions with one workgroup per output: each invocation reduces a share, then they combine.
+"""Reductions with one workgroup for each output: each invocation reduces a share, then the shares are combined.
 
-Where the adapter has subgroups, each combines by itself, and one invocation what they found; else pairs of shares are
-combined in workgroup memory. max and min of a subgroup may leave NaN out, so it is looked for.
+With subgroups, each subgroup combines its shares, and one invocation combines their results. Otherwise pairs of shares
+are combined in workgroup memory. Subgroup max and min may ignore NaN, so that NaN is tested separately.
 
 Spec: https://www.w3.org/TR/WGSL/#subgroup-builtin-functions
 """
@@ -24,13 +24,12 @@ _BUILTINS = ("subgroup_id", "num_subgroups", "subgroup_invocation_id")
 
 
 def cooperates(kernel: Reduce, adapter: Adapter) -> bool:
-    """Whether a workgroup shares an output: many elements for few outputs.
+    """Whether a workgroup should share an output: there are many elements for few outputs.
 
-    On software adapters a share costs more than it gives while one invocation may do it all (float32 sums; one
-    invocation, a workgroup by halves, by subgroups): 1 x 32768 in 100, 76 and 73 us on llvmpipe, 8 x 4096 in 82, 137
-    and 113, 64 x 16384 in 1.5, 3.6 and 3.5 ms, 4096 x 256 in 2.0, 7.2 and 2.8; SwiftShader takes 0.8, 31 and 17 ms for
-    1024 x 256. On GPUs the invocations are what fills the machine; not measured yet.
-    """
+    On software adapters sharing costs more than it saves, as long as one invocation may do all iterations (float32
+    sums; one invocation, a workgroup by halves, by subgroups): 1 x 32768 in 100, 76 and 73 us on llvmpipe, 8 x 4096 in
+    82, 137 and 113, 64 x 16384 in 1.5, 3.6 and 3.5 ms, 4096 x 256 in 2.0, 7.2 and 2.8; SwiftShader takes 0.8, 31 and 17
+    ms for 1024 x 256. On GPUs more invocations fill the machine; not measured yet."""
     if kernel.op.startswith("arg"):
         return False
     count, outputs = sh.estimate(sh.size(kernel.extents)), sh.estimate(sh.size(kernel.out.shape))
@@ -45,14 +44,14 @@ def print_reduction(code: LoopCode, adapter: Adapter) -> Shader | None:
 
 
 class Combining(Printer):
-    """Prints loops whose iterations the invocations share, and how they combine what each accumulated."""
+    """Prints loops whose iterations the invocations share, and the combination of their accumulators."""
 
     def __init__(self, code: LoopCode, adapter: Adapter) -> None:
         super().__init__(code, False, adapter.f16)
         self.builtins = _BUILTINS if adapter.subgroups else ()
 
     def shared(self, loops: list[For], inner: list[Stmt]) -> None:
-        """Iterations of all these loops."""
+        """Print the loop over the iterations of all these loops, of which each invocation does a share."""
         lines = self.lines
         total: Expr = const(1, I32)
         for s in loops:
@@ -64,14 +63,14 @@ class Combining(Printer):
         lines.close()
 
     def combined(self, accum: Accum) -> None:
-        """Opens a block of one invocation, with the result in the accumulator."""
+        """Print the combination, and open a block for one invocation with the result in the accumulator."""
         if self.builtins:
             self._by_subgroups(accum)
         else:
             self._by_halves(accum)
 
     def memory(self, accum: Accum) -> str:
-        """The declaration of what `combined` needs."""
+        """The declarations that `combined` needs."""
         return f"var<workgroup> shares: array<{register(accum.value.dtype)}, {GROUP}>;\n"
 
     def _by_halves(self, accum: Accum) -> None:
@@ -88,7 +87,7 @@ class Combining(Printer):
         lines.add(f"{acc} = shares[0];")
 
     def _by_subgroups(self, accum: Accum) -> None:
-        """Subgroups of any size."""
+        """Combine by subgroups of any size."""
         lines, acc = self.lines, f"v{accum.var}"
         lines.add(f"let whole = subgroup{_OF_SUBGROUP[accum.op]}({acc});")
         found = "whole"
@@ -146,7 +145,7 @@ class _Reduction(Combining):
 
 
 def flat(nest: For) -> tuple[list[For], list[Stmt]]:
-    """The loops of a nest, and what one iteration of all does."""
+    """The loops of a perfect nest, and the body of the innermost one."""
     loops, inner = [nest], []
     body = nest.body
     while body and isinstance(body[-1], For):
