@@ -1,4 +1,4 @@
-// Linear memory and who has which part of it.
+// Linear memory, and the allocator of its parts.
 
 import { MemoryFault, OutOfMemory } from '../common/errors.js';
 import { reportGarbage } from '../common/garbage.js';
@@ -6,43 +6,43 @@ import { RESERVED } from '../common/linear_memory.js';
 
 const PAGE = 65536;
 const MOST = 2 ** 32 - PAGE; // bytes of any memory
-const LEAST = 1024; // pages that a memory must be able to grow to
+const LEAST = 1024; // pages: the least maximum size of a memory
 const ALIGN = 64;
 const GPU_ALIGN = 256; // of bind group offsets
 
 /** Addresses from here on are bytes of the GPU's memory. */
 export const GPU = 2 ** 40;
 
-const KEPT = 4; // memories of released sessions kept for the next ones
-const KEPT_BYTES = 4 * 2 ** 20; // larger ones are not
+const SPARES = 4; // memories of released sessions that are kept for later sessions
+const SPARE_BYTES = 4 * 2 ** 20; // larger memories are not kept
 
 /** @typedef {{ address: number, size: number, memory?: number }} Span size rounded as it was taken; memory: number of a further one */
 
 /**
- * Small memories without a session. Each memory takes 8 GiB and more of the addresses, of which a page has a terabyte, and
- * the browser finds out late which are garbage: a thread that sleeps collects none.
+ * Small memories for reuse. Each memory reserves 8 GiB or more of the terabyte of addresses that a page has, and browsers
+ * collect unused ones late: a sleeping thread collects no garbage.
  * @type {Memory[]}
  */
 const spare = [];
 
-/** Forgets them. Whether there were any. */
+/** Discards the spare memories. Returns whether there were any. */
 export const freeSpare = () => spare.splice(0).length > 0;
 
-/** The memory of a session. `bytes` is a fresh view after each growth. */
+/** The memory of a session. `bytes` is a new view after each growth. */
 export class Memory {
   /** @param {boolean} shared */
   constructor(shared) {
-    /** Bytes that it may have. */
+    /** Largest size in bytes. */
     this.limit = Infinity;
     this.memory = reserve(shared);
     this.bytes = new Uint8Array(this.memory.buffer);
-    /** Further ones. @type {WebAssembly.Memory[]} */
+    /** Further linear memories. @type {WebAssembly.Memory[]} */
     this.others = [];
-    /** Their bytes. */
+    /** Bytes of the further memories. */
     this.apart = 0;
   }
 
-  /** What a module imports. @returns {Record<string, WebAssembly.Memory>} */
+  /** The imports of a module. @returns {Record<string, WebAssembly.Memory>} */
   get imports() {
     return Object.fromEntries([this.memory, ...this.others].map((memory, n) => [`memory${n || ''}`, memory]));
   }
@@ -60,7 +60,7 @@ export class Memory {
     }
   }
 
-  /** A new memory or one that another session gave back. @param {boolean} shared @param {number} [limit] bytes */
+  /** A new memory, or a spare one. @param {boolean} shared @param {number} [limit] bytes */
   static take(shared, limit = Infinity) {
     const { buffer } = spare.at(-1)?.bytes ?? {};
     const fits = buffer && shared === !(buffer instanceof ArrayBuffer) && buffer.byteLength <= limit;
@@ -69,10 +69,10 @@ export class Memory {
     return memory;
   }
 
-  /** Not to be used by its session any more. */
+  /** Ends its use by a session; keeps it as a spare if it is small. */
   giveBack() {
     for (const { buffer } of this.others) reportGarbage(buffer);
-    if (this.apart || spare.length === KEPT || this.bytes.length > KEPT_BYTES) return reportGarbage(this.bytes.buffer);
+    if (this.apart || spare.length === SPARES || this.bytes.length > SPARE_BYTES) return reportGarbage(this.bytes.buffer);
     this.bytes.fill(0, RESERVED);
     spare.push(this);
   }
@@ -85,7 +85,7 @@ export class Memory {
     this.bytes = new Uint8Array(this.memory.buffer);
   }
 
-  /** That so much may be had beside further memories. @param {number} size */
+  /** Throws OutOfMemory if this size, with the further memories, exceeds the limit. @param {number} size */
   check(size) {
     const { apart, limit } = this;
     if (size <= Math.min(limit - apart, MOST)) return;
@@ -104,26 +104,26 @@ function granted(size, take) {
   try {
     return take();
   } catch (cause) {
-    throw new OutOfMemory(`the browser gives no ${size} bytes of memory`, { cause });
+    throw new OutOfMemory(`the browser cannot provide ${size} bytes of memory`, { cause });
   }
 }
 
-/** Some browsers give no 4 GiB of addresses: then with a smaller reach. @param {boolean} shared */
+/** Reserves addresses; a smaller range where a browser refuses 4 GiB. @param {boolean} shared */
 function reserve(shared) {
   for (let maximum = 65536; ; maximum /= 2) {
     try {
       return new WebAssembly.Memory({ initial: 1, maximum, shared });
     } catch (cause) {
-      if (maximum <= LEAST) throw new OutOfMemory('the browser gives no memory to WebAssembly', { hint: 'release sessions or close other tabs', cause });
+      if (maximum <= LEAST) throw new OutOfMemory('the browser cannot provide memory for WebAssembly', { hint: 'release sessions or close other tabs', cause });
     }
   }
 }
 
-/** Which parts are free: best fit, neighbours merged. Cheap to copy, so that plans can start from any point of a run. */
+/** A best-fit allocator with merging of free neighbours. It is cheap to copy, so that plans can start from any point of a run. */
 export class Arena {
   /**
-   * @param {Span[]} free by address @param {number} end everything from here on is free
-   * @param {number} chunk bytes of the GPU's buffers, none of which a span may leave; 0 for linear memory
+   * @param {Span[]} free sorted by address @param {number} end all memory from here on is free
+   * @param {number} chunk size of the GPU's buffers, whose borders no span may cross; 0 for linear memory
    */
   constructor(free = [], end = RESERVED, chunk = 0) {
     this.free = free;
@@ -162,7 +162,7 @@ export class Arena {
     return { address, size: wanted };
   }
 
-  /** At the end, together with what is free right before it. @param {number} wanted @returns {Span} */
+  /** Allocates at the end, including free memory right before it. @param {number} wanted @returns {Span} */
   extend(wanted) {
     const last = this.free[this.free.length - 1];
     const joins = last && last.address + last.size === this.end && !this.border(this.end);
@@ -179,13 +179,13 @@ export class Arena {
     return { address: start, size: wanted };
   }
 
-  /** The first address from `at` on where so much lies in one buffer. @param {number} at @param {number} size */
+  /** The first address from `at` on at which `size` bytes fit into one buffer. @param {number} at @param {number} size */
   clear(at, size) {
     const left = this.chunk ? this.chunk - ((at - GPU) % this.chunk) : Infinity;
     return size > left ? at + left : at;
   }
 
-  /** The free list from what is in use, up to `top`. @param {{ address: number, end: number }[]} taken @param {number} top */
+  /** Computes the free list from the spans in use, up to `top`. @param {{ address: number, end: number }[]} taken @param {number} top */
   rebuild(taken, top) {
     this.free = [];
     this.end = Math.max(this.end, top);
@@ -200,7 +200,7 @@ export class Arena {
     }
   }
 
-  /** Whether one buffer ends and the next begins here. @param {number} address */
+  /** Whether a buffer starts at this address. @param {number} address */
   border(address) {
     return this.chunk > 0 && (address - GPU) % this.chunk === 0;
   }

@@ -1,4 +1,4 @@
-// What the calls of a step are given: of each the addresses of its buffers, its parameters, and its work.
+// Argument blocks of the calls of a step: the addresses of buffers, the parameters, and the work of each call.
 
 import { evaluate } from './dims.js';
 import { ShapeError } from '../common/errors.js';
@@ -6,17 +6,17 @@ import { ShapeError } from '../common/errors.js';
 /** @typedef {import('../common/program.js').Call} Call */
 /** @typedef {import('../common/program.js').Dim} Dim */
 
-const LARGEST = 2 ** 31 - 1; // of parameters and work: kernels count in int32
+const LARGEST = 2 ** 31 - 1; // the largest parameter or work: kernels use int32
 
-/** Of one step. Dims that several calls have are computed once for all. */
+/** The argument blocks of one step. Dims that several calls share are computed once. */
 export class ArgumentBlocks {
   /** @param {Call[]} calls */
   constructor(calls) {
-    /** Buffers that the calls make. */
+    /** Buffers that the calls allocate. */
     this.made = calls.flatMap(({ alloc }) => alloc);
-    /** Buffers, by the positions of their addresses. @type {[number, number][]} */
+    /** Pairs of buffer and position of its address. @type {[number, number][]} */
     this.buffers = [];
-    /** Dims, with the node that first has them, and their positions. @type {{ dim: Dim, node: string, at: number[] }[]} */
+    /** Distinct dims, each with the first node that has it and its positions. @type {{ dim: Dim, node: string, at: number[] }[]} */
     this.dims = [];
     this.length = 0;
     /** @type {Map<string, number[]>} */
@@ -38,18 +38,18 @@ export class ArgumentBlocks {
     at.push(this.length++);
   }
 
-  /** All words but the numbers. @param {(buffer: number) => number} address */
+  /** The words with addresses, without parameters and work. @param {(buffer: number) => number} address */
   addresses(address) {
     const words = new Float64Array(this.length);
     for (const [at, buffer] of this.buffers) words[at] = address(buffer);
     return words;
   }
 
-  /** @param {Float64Array} words that get the numbers @param {import('./dims.js').Env} env */
+  /** @param {Float64Array} words to complete with parameters and work @param {import('./dims.js').Env} env */
   fill(words, env) {
     for (const { dim, node, at } of this.dims) {
       const number = evaluate(dim, env);
-      if (Math.abs(number) > LARGEST) throw new ShapeError(`a kernel would count to ${number}, the most is ${LARGEST}`, { node });
+      if (Math.abs(number) > LARGEST) throw new ShapeError(`a kernel would need the number ${number}, the largest is ${LARGEST}`, { node });
       for (const position of at) words[position] = number;
     }
     return words;

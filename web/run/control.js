@@ -1,4 +1,4 @@
-// If and Loop at run time.
+// Runs If and Loop steps.
 
 import { evaluateAll } from './dims.js';
 import { ExecutionError } from '../common/errors.js';
@@ -30,8 +30,8 @@ export function runIf(executor, step, state, key) {
 }
 
 /**
- * Body inputs: number of the iteration, condition, carried values; body outputs: condition, carried values, and those
- * that are stacked.
+ * Inputs of the body: iteration number, condition, carried values. Outputs of the body: condition, carried values, values
+ * to stack.
  * @param {Executor} executor @param {LoopStep} step @param {State} state @param {string} key
  * @returns {MaybeState}
  */
@@ -58,7 +58,7 @@ export function runLoop(executor, step, state, key) {
   return go(loop.enter(state));
 }
 
-/** What a loop in progress remembers. Its carried values lie in the body's input buffers between iterations. */
+/** The state of a loop. Its carried values are in the body's input buffers between iterations. */
 class Loop {
   /** @param {Executor} executor @param {LoopStep} step @param {string} key */
   constructor(executor, step, key) {
@@ -72,18 +72,18 @@ class Loop {
     this.condition = condition;
     this.made = made;
     this.carried = step.carried.length;
-    /** Iterations of the stacked values, one list each: bytes or strings. @type {any[][]} */
+    /** For each stacked value the values of all iterations: bytes or strings. @type {any[][]} */
     this.stacks = made.slice(this.carried).map(() => []);
-    /** Their dims in each iteration. @type {number[][][]} */
+    /** For each stacked value its dims in each iteration. @type {number[][][]} */
     this.stackDims = made.slice(this.carried).map(() => []);
   }
 
-  /** Binds of body inputs as binds of carried values. @returns {Binds} */
+  /** The symbols to set from the body's inputs, as positions of carried values. @returns {Binds} */
   get enters() {
     return this.step.enters.map(([input, axis, symbol]) => [input - 2, axis, symbol]);
   }
 
-  /** The body owns what it carries, so it gets copies. @param {State} state @returns {State} */
+  /** Copies the carried values, because the body owns them. @param {State} state @returns {State} */
   enter(state) {
     const { executor, step } = this;
     const after = executor.plan.advance(state, `${this.key}:enter`, (next) => {
@@ -113,7 +113,7 @@ class Loop {
     return this.unused.length ? executor.plan.advance(after, `${this.key}:unused`, (next) => next.drop(this.unused)) : after;
   }
 
-  /** Copies what is stacked; tells whether to go on. @param {State} state @returns {boolean} */
+  /** Copies the values to stack. Returns the condition. @param {State} state @returns {boolean} */
   collect(state) {
     const { executor } = this;
     const scanned = this.made.slice(this.carried);
@@ -124,7 +124,7 @@ class Loop {
     return Boolean(executor.readNumbers(state, this.condition)[0]);
   }
 
-  /** What the body made becomes what it carries. @param {State} state @returns {State} */
+  /** The body's results become the carried values. @param {State} state @returns {State} */
   end(state) {
     const { executor, made, inputs } = this;
     made.slice(0, this.carried).forEach(({ buffer }, i) => passHost(executor, buffer, inputs[i + 2].buffer));
@@ -172,8 +172,8 @@ class Loop {
 }
 
 /**
- * The dims of values of these dims on top of each other, of so many axes; those that only an iteration would tell are 0
- * without one. @param {number[][]} all @param {number} rank @param {string} [node] @returns {number[]}
+ * The dims of a stack of values with these dims. rank: number of axes of the stack; dims that are unknown without an
+ * iteration are 0. @param {number[][]} all @param {number} rank @param {string} [node] @returns {number[]}
  */
 export function stackedDims(all, rank, node = '') {
   const [first = new Array(rank - 1).fill(0)] = all;
@@ -186,7 +186,7 @@ export function stackedDims(all, rank, node = '') {
   return [all.length, ...first];
 }
 
-/** Strings change hands like memory does. @param {Executor} executor @param {number} from @param {number} to */
+/** Moves strings from one buffer to another. @param {Executor} executor @param {number} from @param {number} to */
 function passHost(executor, from, to) {
   const host = executor.hosts.get(from);
   if (host) executor.hosts.set(to, host);
@@ -195,7 +195,7 @@ function passHost(executor, from, to) {
 /** @param {import('../common/program.js').Value[]} values @returns {TensorValue[]} */
 function tensors(values) {
   return values.map((value) => {
-    if (!value || 'items' in value) throw new Error('a block gives no tensor');
+    if (!value || 'items' in value) throw new Error('an output of a block is no tensor');
     return value;
   });
 }

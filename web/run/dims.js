@@ -1,4 +1,4 @@
-// Dims of a Program: integers, symbols, and expressions of them (to_json and evaluate of pyruntime/ir/shape.py).
+// Evaluates the dims of a Program: integers, symbols, and expressions (to_json and evaluate of pyruntime/ir/shape.py).
 
 /** @typedef {import('../common/program.js').Dim} Dim */
 /** @typedef {Map<string, number>} Env values of symbols */
@@ -29,7 +29,7 @@ export function evaluate(dim, env) {
   const [op, a, b = 0, c = 0] = dim;
   if (op !== '+' && op !== '*') return OPERATIONS[op](evaluate(a, env), evaluate(b, env), evaluate(c, env));
   let found = Number(op === '*');
-  for (let n = 1; n < dim.length; n++) { // thousands a token: no arrays between
+  for (let n = 1; n < dim.length; n++) { // no temporary arrays, because a token of a decoder evaluates thousands of dims
     const value = evaluate(dim[n], env);
     found = op === '+' ? found + value : found * value;
   }

@@ -1,4 +1,4 @@
-// Runs a Program in the browser, without Python but for host steps. Mirrors pyruntime/native/execution/executor.py.
+// Runs a Program in the browser, without Python except for host steps. Mirrors pyruntime/native/execution/executor.py.
 
 import { bindDims, checkDims, feedOf } from './input_dims.js';
 import { SHARED, ThreadTrial } from './thread_trial.js';
@@ -19,9 +19,9 @@ import { runInPortions } from './portions.js';
 import { bindRooms, gather, runsOf, scatter } from './room.js';
 
 /**
- * Milliseconds of code on one thread before others join: V8's optimising compiler runs beside it and wants the other core.
- * With two threads on two cores from the start, ResNet-50 took 293 ms a run for seconds, then 90.
- * Fifty calls are enough for short ones.
+ * Milliseconds that code runs on one thread before others join, because V8's optimising compiler needs the other core:
+ * with two threads on two cores from the start, ResNet-50 took 293 ms a run for seconds, then 90. Short code needs fifty
+ * calls.
  */
 const WARM = 400;
 
@@ -52,24 +52,24 @@ export class Executor {
     this.warm = 0;
     this.plan = new Planner(program.header, memory, gpu);
     this.transfers = gpu && gpu.transfers(this);
-    /** Strings, of constants and of the run in progress. @type {Map<number, (string | number)[]>} */
+    /** Strings of constants and of the current run, by buffer. @type {Map<number, (string | number)[]>} */
     this.hostConstants = new Map();
     /** @type {Map<number, (string | number)[]>} */
     this.hosts = new Map();
-    /** Of the last run. @type {import('./dims.js').Env} */
+    /** Values of symbols in the last run. @type {import('./dims.js').Env} */
     this.env = new Map();
     this.peak = 0;
     this.requested = 0;
     this.top = 0;
-    /** The code on several threads. @type {import('../threads/pool.js').ThreadTeam | null} */
+    /** Runs code on several threads. @type {import('../threads/pool.js').ThreadTeam | null} */
     this.team = null;
     this.trial = new ThreadTrial();
     this.orders = new OrderTrial();
     /** Bytes of linear memory before the first run. */
     this.begun = 0;
-    /** What may stop the run in progress. @type {Stop | null} */
+    /** Can stop the current run. @type {Stop | null} */
     this.stop = null;
-    /** Where later runs may be fed what earlier ones left. @type {import('./held.js').HeldOutputs | null} */
+    /** Outputs of earlier runs that later runs may be fed in place. @type {import('./held.js').HeldOutputs | null} */
     this.held = null;
   }
 
@@ -103,9 +103,9 @@ export class Executor {
   }
 
   /**
-   * The same for who cannot wait: one thread, no GPU.
+   * The same without promises, for Pyodide: one thread, no GPU.
    * @param {import('../common/program.js').ProgramData} program @param {import('./environment.js').ReadFile} read
-   * @param {import('./environment.js').HostSteps} python whose host steps wait for nothing @param {number} memoryLimit
+   * @param {import('./environment.js').HostSteps} python whose host steps are synchronous @param {number} memoryLimit
    */
   static createNow(program, read, python, memoryLimit) {
     const { memory, code } = loadNow(program, memoryLimit);
@@ -119,10 +119,10 @@ export class Executor {
     }
   }
 
-  // ── a run ──
+  // ── runs ──
 
   /**
-   * Synchronous unless it has to wait for the GPU.
+   * Runs the Program. Synchronous unless it must wait for the GPU.
    * @param {Record<string, WireValue>} feeds
    * @param {Record<string, Fetch>} fetches
    * @param {Stop | null} [stop]
@@ -133,7 +133,7 @@ export class Executor {
     const cold = this.warm < WARM;
     const { orders, team, trial } = this;
     const { best } = orders;
-    const counts = !cold && (!team || trial.settled); // one trial at a time
+    const counts = !cold && (!team || trial.settled); // only one trial at a time
     const order = counts ? orders.order : best;
     this.word(PANEL_ORDER)[0] = order;
     this.word(CODES_READ)[0] = 0;
@@ -147,7 +147,7 @@ export class Executor {
     });
   }
 
-  /** Of linear memory. @param {number} address */
+  /** A word of linear memory. @param {number} address */
   word(address) {
     return new Int32Array(this.plan.memory.bytes.buffer, address, 1);
   }
@@ -167,7 +167,7 @@ export class Executor {
     return andThen(this.runBlock(1, state), (last) => this.results(last, fetches));
   }
 
-  /** The results. @param {State} state @param {Record<string, Fetch>} fetches @returns {MaybePromise<Record<string, WireTensor | WireTensor[] | null>>} */
+  /** Collects the results. @param {State} state @param {Record<string, Fetch>} fetches @returns {MaybePromise<Record<string, WireTensor | WireTensor[] | null>>} */
   results(state, fetches) {
     this.env = state.env;
     const { peak, requested, arena, gpu } = state.place;
@@ -182,7 +182,7 @@ export class Executor {
     return this.gpu?.memory.waits ? this.gpu.memory.throwErrors().then(() => results) : results;
   }
 
-  /** Input dims become the values of symbols, inputs get memory. @param {import('./held.js').Begin} run */
+  /** Sets symbols from the inputs' dims, and allocates the inputs. @param {import('./held.js').Begin} run */
   bindInputs({ root, feeds, places, there }) {
     const { inputs, symbols } = this.header;
     const given = inputs.map((input) => feedOf(feeds, input)?.dims);
@@ -224,7 +224,7 @@ export class Executor {
 
   // ── steps ──
 
-  /** @param {number} number @param {State} state @param {number} [from] step to begin with @returns {MaybePromise<State>} */
+  /** @param {number} number @param {State} state @param {number} [from] the first step @returns {MaybePromise<State>} */
   runBlock(number, state, from = 0) {
     const { steps } = this.header.blocks[number];
     for (let i = from; i < steps.length; i++) {
@@ -290,14 +290,14 @@ export class Executor {
     return after;
   }
 
-  /** On this thread, with the time it takes while the code is new. @param {string} fn @param {number} table */
+  /** Runs code on this thread, and measures its time while the code is new. @param {string} fn @param {number} table */
   alone(fn, table) {
     const start = this.warm < WARM ? performance.now() : 0;
     this.code[fn](table, 0, 1, 0);
     if (start) this.warm += Math.max(performance.now() - start, WARM / 50);
   }
 
-  /** The same, so that it can be stopped. @param {import('../common/program.js').WasmStep} step @param {import('./plan_state.js').Transition} plan @param {Stop} stop */
+  /** The same in portions, so that it can be stopped. @param {import('../common/program.js').WasmStep} step @param {import('./plan_state.js').Transition} plan @param {Stop} stop */
   async stoppable(step, plan, stop) {
     const start = performance.now();
     await runInPortions(this, step, plan, stop);
@@ -305,7 +305,7 @@ export class Executor {
   }
 
   /**
-   * On all threads. One that may take long looks whether it is to stop.
+   * Runs code on all threads. A long step checks whether to stop.
    * @param {import('../threads/pool.js').ThreadTeam} team @param {import('../common/program.js').WasmStep} step @param {import('./plan_state.js').Transition} plan
    */
   together(team, { fn }, plan) {
@@ -315,7 +315,7 @@ export class Executor {
     plan.layout.milliseconds = performance.now() - start;
   }
 
-  /** Whether a step is worth several threads, they pay, and V8 needs the other core no more. @param {import('../common/program.js').WasmStep} step @param {State} state */
+  /** Whether a step is worth several threads, the trial chose them, and V8 needs the other core no more. @param {import('../common/program.js').WasmStep} step @param {State} state */
   shares({ fork }, { env }) {
     return this.warm >= WARM && this.trial.current === SHARED && fork !== undefined && Number(evaluate(fork, env)) > 0;
   }
@@ -351,7 +351,7 @@ export class Executor {
     return this.plan.advance(after, `${key}:free`, (next) => next.drop(step.free));
   }
 
-  /** A value as Python sees it. @param {State} state @param {Value} value @returns {HostArray | null} */
+  /** A value for Python. @param {State} state @param {Value} value @returns {HostArray | null} */
   hostValue(state, value) {
     if (!value || 'items' in value) return null;
     const host = this.hosts.get(value.buffer);
@@ -367,12 +367,12 @@ export class Executor {
 
   // ── reports ──
 
-  /** Bytes of linear memory, further ones too. */
+  /** Bytes of all linear memories. */
   arenaBytes() {
     return this.plan.memory.bytes.length + this.plan.memory.apart;
   }
 
-  /** Whether runs may have taken memory that a fresh executor has not. */
+  /** Whether runs may have taken memory that a new executor does not have. */
   get grown() {
     return this.gpu !== null || this.arenaBytes() > this.begun;
   }

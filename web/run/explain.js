@@ -1,5 +1,5 @@
-// What the compiler made of a model: the table in the Program's header with the values of one run
-// (pyruntime/emit/explain_table.py makes it, docs/explain.md describes it).
+// Reports what became of each node of a model: evaluates the table in the Program's header for one run
+// (pyruntime/emit/explain_table.py writes it, docs/explain.md describes the result).
 
 import { evaluate } from './dims.js';
 

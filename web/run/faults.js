@@ -1,11 +1,11 @@
-// Indices out of range, which kernels report by a record of 16 bytes: number of a node and extent (int32), index (int64).
+// Indices out of range: kernels write a record of 16 bytes, with node number and extent (int32), and index (int64).
 // Mirrors pyruntime/native/execution/faults.py.
 
 import { outOfRange } from '../common/errors.js';
 import { FAULT, FAULT_BYTES } from '../common/linear_memory.js';
 
 /**
- * Refuses what kernels made of an index out of range. The record is cleared: the next run starts without.
+ * Throws ExecutionError if a kernel found an index out of range, and clears the record for the next run.
  * @param {Uint8Array} memory @param {string[]} checked nodes whose indices are checked, by number from 1
  */
 export function checkFaults(memory, checked) {

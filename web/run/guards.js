@@ -1,4 +1,4 @@
-// Conditions on shapes that a Program states. Mirrors pyruntime/native/execution/guards.py.
+// Checks the conditions on shapes in a Program's header. Mirrors pyruntime/native/execution/guards.py.
 
 import { evaluate, symbolsOf } from './dims.js';
 import { ShapeError } from '../common/errors.js';
@@ -10,7 +10,10 @@ export class Guards {
     this.all = guards.map(([dim, message, node]) => ({ dim, message, node, names: [...symbolsOf(dim)] }));
   }
 
-  /** Refuses values of symbols by those all of whose symbols have values, one of them just now. @param {import('./dims.js').Env} env @param {Set<string>} fresh */
+  /**
+   * Checks guards whose symbols all have values, and at least one of them a new one.
+   * @param {import('./dims.js').Env} env @param {Set<string>} fresh symbols with new values
+   */
   check(env, fresh) {
     for (const { dim, message, node, names } of this.all) {
       if (!names.every((name) => env.has(name)) || (names.length && !names.some((name) => fresh.has(name)))) continue;

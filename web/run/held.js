@@ -1,6 +1,5 @@
-// Outputs that a run leaves where they are, for the next to be fed: caches that grow
-// (docs/design/kv-caches.md#growing-in-place). They stay until the
-// next run begins; what it is fed of them stays on.
+// Outputs that stay in linear memory for the next run: KV caches (docs/design/kv-caches.md#growing-in-place). When the next
+// run starts, only those stay that it is fed. Mirrors pyruntime/native/execution/resident_outputs.py.
 
 import { bindDims, feedOf } from './input_dims.js';
 import { evaluate } from './dims.js';
@@ -19,26 +18,27 @@ import { elementSize, load, viewOf } from '../common/elements.js';
 /** @typedef {import('./room.js').Runs} Runs */
 /** @typedef {import('../common/protocol.js').After} After */
 /** @typedef {import('../common/program.js').TensorValue} TensorValue */
-/** @typedef {{ buffer: number, places: number, dims: string }} Entry places: that its buffer has along the axis */
+/** @typedef {{ buffer: number, places: number, dims: string }} Entry places: capacity of its buffer along the axis */
 /**
- * A run as it begins: places of inputs with room that are not as few as they need, and which inputs lie there already.
+ * The start of a run. places: capacities of inputs that are larger than the least ones; there: buffers that already hold
+ * their inputs.
  * @typedef {{ root: State, feeds: Record<string, WireValue>, places: Map<number, number>, there: Set<number> }} Begin
  */
 
-/** A feed is named that is not held, or not here: its data have to be sent. */
+/** The page named a cached tensor that the worker no longer has: the page must send its data. */
 export class StaleFeeds extends Error {}
 
-const LEAST = 1 << 16; // bytes that a buffer becomes longer by: with each everything is laid out anew
+const GROWTH = 1 << 16; // bytes that a buffer grows by, at least: each growth lays out all memory anew
 
 /** @param {Input} input with room @param {readonly number[]} dims */
 function bytesOfRow({ dtype, room }, dims) {
   const { axis } = /** @type {InputRoom} */ (room);
-  return dims.reduce((size, dim, n) => (n === axis ? size : size * dim), elementSize(dtype)) || LEAST;
+  return dims.reduce((size, dim, n) => (n === axis ? size : size * dim), elementSize(dtype)) || GROWTH;
 }
 
 /**
- * Whether the last row was written in all runs of bytes. New rows of one item alone are the last, unless what tells their
- * places is not as its operator defines it: then the last row is none of an item's, 0.
+ * Whether the last row of all byte ranges was written (is not 0). The new rows of a single item come last, unless its input of
+ * positions violates the operator's definition: then the last row is unwritten.
  * @param {Uint8Array} bytes @param {Runs} runs @param {number} row bytes
  */
 function endsInNew(bytes, { count, length, stride }, row) {
@@ -46,9 +46,9 @@ function endsInNew(bytes, { count, length, stride }, row) {
   return true;
 }
 
-const MOST = 1 << 18; // bytes: a buffer goes to the page whole, whatever of it is used
+const MOST = 1 << 18; // bytes: a buffer is sent to the page whole, also if little of it is used
 
-/** Memory for the new rows of a run: one buffer, where they are no more than in the last. */
+/** Memory for the new rows of a run: one buffer, if they need no more than in the last run. */
 class NewRows {
   constructor() {
     this.taken = 0;
@@ -58,41 +58,41 @@ class NewRows {
   /** @param {number} size bytes */
   take(size) {
     const at = this.taken;
-    this.taken += Math.ceil(size / 8) * 8; // of any type
+    this.taken += Math.ceil(size / 8) * 8; // aligned for any element type
     return this.taken <= this.all.length ? this.all.subarray(at, at + size) : new Uint8Array(size);
   }
 
-  /** The run's are its own from here on. */
+  /** The run has ended: its buffer is handed over. */
   end() {
     this.all = new Uint8Array(this.taken <= MOST ? this.taken : 0);
     this.taken = 0;
   }
 }
 
-let next = 1; // every output has a name of its own
+let next = 1; // the number of the next resident output
 
-/** @param {WireValue} feed @returns {number} 0: it comes with its data */
-export const nameOf = (feed) => (feed && 'held' in feed && feed.held) || 0;
+/** @param {WireValue} feed @returns {number} the number of a resident output; 0: the feed has data */
+export const residentId = (feed) => (feed && 'held' in feed && feed.held) || 0;
 
-export class HeldOutputs {
+export class ResidentOutputs {
   /** @param {Planner} plan */
   constructor(plan) {
     this.plan = plan;
-    /** Those with room. @type {Map<string, Input>} */
+    /** Inputs with a capacity. @type {Map<string, Input>} */
     this.inputs = new Map(plan.header.inputs.filter(({ room }) => room).map((input) => [input.name, input]));
-    /** Of the last run, by name. @type {Map<number, Entry>} */
+    /** Resident outputs of the last run, by number. @type {Map<number, Entry>} */
     this.entries = new Map();
-    /** Where they lie. @type {Place | null} */
+    /** The place in which they have memory. @type {Place | null} */
     this.place = null;
-    /** What the run in progress was fed by name, by buffer. @type {Map<number, { input: Input, feed: WireTensor }>} */
+    /** Resident feeds of the current run, by buffer. @type {Map<number, { input: Input, feed: WireTensor }>} */
     this.fed = new Map();
     this.rows = new NewRows();
   }
 
-  /** From here on nothing is held but what the feeds name. @param {Record<string, WireValue>} feeds @returns {Begin} */
+  /** Starts a run: only the outputs that it is fed stay resident. @param {Record<string, WireValue>} feeds @returns {Begin} */
   begin(feeds) {
     const { entries, place, plan } = this;
-    const named = Object.entries(feeds).filter(([, feed]) => nameOf(feed)).map(([name, feed]) => this.found(name, /** @type {WireTensor} */ (feed)));
+    const named = Object.entries(feeds).filter(([, feed]) => residentId(feed)).map(([name, feed]) => this.found(name, /** @type {WireTensor} */ (feed)));
     this.entries = new Map();
     this.place = null;
     this.fed = new Map(named.map(({ input, feed }) => [input.buffer, { input, feed }]));
@@ -104,24 +104,24 @@ export class HeldOutputs {
       if (needed <= entry.places) {
         run.there.add(entry.buffer);
         run.places.set(entry.buffer, entry.places);
-      } else { // it grew before, so it does again
+      } else { // it grew before, so it will grow again
         run.feeds[input.name] = { ...feed, data: this.data(input, feed.dims, entry, /** @type {Place} */ (place)) };
-        run.places.set(entry.buffer, needed + Math.max(Math.ceil(needed / 4), Math.ceil(LEAST / bytesOfRow(input, feed.dims))));
+        run.places.set(entry.buffer, needed + Math.max(Math.ceil(needed / 4), Math.ceil(GROWTH / bytesOfRow(input, feed.dims))));
       }
     }
     if (place && run.there.size) run.root = plan.startFrom(place, run.there);
     return run;
   }
 
-  /** What a feed names. @param {string} name @param {WireTensor} feed */
+  /** The resident output of a feed. Throws StaleFeeds if it is gone. @param {string} name @param {WireTensor} feed */
   found(name, feed) {
-    const entry = this.entries.get(nameOf(feed));
+    const entry = this.entries.get(residentId(feed));
     const input = this.inputs.get(name);
     if (!input || entry?.buffer !== input.buffer || entry.dims !== feed.dims.join()) throw new StaleFeeds(name);
     return { input, feed, entry };
   }
 
-  /** Of the run, by which the places are told that inputs need. @param {Record<string, WireValue>} feeds @returns {Env} */
+  /** Values of symbols that follow from the feeds' dims. @param {Record<string, WireValue>} feeds @returns {Env} */
   dims(feeds) {
     const env = new Map();
     for (const input of this.plan.header.inputs) bindDims(input.name, input.dims, feedOf(feeds, input)?.dims, env);
@@ -137,8 +137,8 @@ export class HeldOutputs {
   }
 
   /**
-   * An output for the page, which has what it fed: rows behind those are enough.
-   * @param {TensorValue} value with room @param {number[]} dims @param {Uint8Array} bytes of the buffer @param {Env} env @returns {WireTensor}
+   * An output for the page. The page has the rows that it fed, so that new rows suffice.
+   * @param {TensorValue} value with a capacity @param {number[]} dims @param {Uint8Array} bytes of the buffer @param {Env} env @returns {WireTensor}
    */
   output(value, dims, bytes, env) {
     const runs = runsOf(value, env);
@@ -146,24 +146,28 @@ export class HeldOutputs {
     if (!after) return load(gather(bytes, runs), value.dtype, dims, null, true);
     const known = after.rows * (runs.length / dims[after.axis]);
     const rows = gather(bytes, runs, known, this.rows.take(runs.count * (runs.length - known)));
-    return { type: value.dtype, dims, data: viewOf(rows, value.dtype), after }; // rooms have no types of four bits
+    return { type: value.dtype, dims, data: viewOf(rows, value.dtype), after }; // tensors with a capacity have no types of four bits
   }
 
-  /** The rows of a feed that an output begins with, where that is sure. @param {TensorValue} value @param {number[]} dims @param {Uint8Array} bytes @param {Runs} runs @param {Env} env @returns {After | null} */
+  /**
+   * The rows of a feed with which an output certainly starts; null if unknown.
+   * @param {TensorValue} value @param {number[]} dims @param {Uint8Array} bytes @param {Runs} runs @param {Env} env
+   * @returns {After | null}
+   */
   after({ buffer }, dims, bytes, runs, env) {
     const fed = this.fed.get(buffer);
     if (!fed) return null;
     const { axis, mixed } = /** @type {InputRoom} */ (fed.input.room);
     const rows = fed.feed.dims[axis];
     const total = dims[axis];
-    if (mixed === undefined) return { held: nameOf(fed.feed), axis, rows };
+    if (mixed === undefined) return { held: residentId(fed.feed), axis, rows };
     const first = Math.min(rows, total - evaluate(mixed, env));
     const sure = dims[0] === 1 && total > rows && first > 0 && endsInNew(bytes, runs, runs.length / total);
-    return sure ? { held: nameOf(fed.feed), axis, rows: first } : null;
+    return sure ? { held: residentId(fed.feed), axis, rows: first } : null;
   }
 
   /**
-   * What a run has made stays: its tensors go with their names, but not those of the caller.
+   * Ends a run: its outputs stay resident, except those that the caller provided.
    * @param {State} state @param {Record<string, WireValue>} results @param {Record<string, unknown>} fetches
    */
   leave({ place, env }, results, fetches) {

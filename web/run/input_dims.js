@@ -1,4 +1,4 @@
-// The dims of feeds become the values of symbols, or are refused.
+// Sets symbols from the dims of feeds, and checks those dims.
 
 import { evaluate } from './dims.js';
 import { InvalidInput } from '../common/errors.js';
@@ -10,14 +10,14 @@ import { InvalidInput } from '../common/errors.js';
 /** @typedef {import('../common/protocol.js').WireTensor} WireTensor */
 /** @typedef {import('../common/protocol.js').WireValue} WireValue */
 
-/** The tensor fed to one of the Program's inputs. @param {Record<string, WireValue>} feeds @param {Input} input @returns {WireTensor | undefined} */
+/** The feed of one of the Program's inputs. @param {Record<string, WireValue>} feeds @param {Input} input @returns {WireTensor | undefined} */
 export function feedOf(feeds, { name, item }) {
   const feed = Object.hasOwn(feeds, name) ? feeds[name] : null;
   return (Array.isArray(feed) ? feed[item ?? -1] : feed) ?? undefined;
 }
 
 /**
- * Plain symbols among the dims take the feed's values.
+ * Sets the symbols among an input's dims to the feed's extents.
  * @param {string} name @param {Dim[]} dims @param {readonly number[] | undefined} given @param {Env} env
  */
 export function bindDims(name, dims, given, env) {
@@ -31,9 +31,9 @@ export function bindDims(name, dims, given, env) {
 }
 
 /**
- * Every dim must come out as given, now that all symbols are known.
+ * Checks all dims of a feed, once all symbols have values.
  * @param {string} name @param {Dim[]} dims @param {readonly number[]} given @param {Env} env
- * @param {Record<string, string>} [shown] what messages call the symbols
+ * @param {Record<string, string>} [shown] names of the symbols for messages
  */
 export function checkDims(name, dims, given, env, shown = {}) {
   dims.forEach((dim, axis) => {

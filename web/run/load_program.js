@@ -1,4 +1,4 @@
-// From a Program's bytes to code and constants in memory.
+// Loads a Program: compiles its code, and loads its constants into memory.
 
 import { unpackBits } from '../common/elements.js';
 import { mark } from '../common/marks.js';
@@ -12,16 +12,16 @@ import { Place, State } from './plan_state.js';
 /** @template T @typedef {import('../common/maybe_promise.js').MaybePromise<T>} MaybePromise */
 
 /**
- * Code for both providers, compiled side by side.
+ * Compiles the code for both providers concurrently.
  * @param {import('../common/program.js').ProgramData} program
  * @param {import('./environment.js').Host} host
  */
 export async function loadProgram(program, host) {
   const { gpu } = host;
-  const shaders = gpu && program.header.modules.webgpu ? gpu.load(program) : null; // the page, which has no GPU, goes without the code for one
+  const shaders = gpu && program.header.modules.webgpu ? gpu.load(program) : null; // a page without a GPU does not load the code for it
   const [code, runner] = await Promise.allSettled([loadWasm(program, host), shaders]);
   if (code.status === 'fulfilled' && runner.status === 'fulfilled') return { ...code.value, gpu: runner.value };
-  if (code.status === 'fulfilled') releaseWasm(code.value); // what did load has nobody to release it
+  if (code.status === 'fulfilled') releaseWasm(code.value); // nothing else would release the part that did load
   if (runner.status === 'fulfilled') runner.value?.release();
   throw [code, runner].find((one) => one.status === 'rejected')?.reason;
 }
@@ -49,7 +49,7 @@ async function loadWasm(program, { shared, threads = 1, pool = null, memoryLimit
   }
 }
 
-/** The same for who cannot wait: one thread, no GPU. @param {import('../common/program.js').ProgramData} program @param {number} memoryLimit */
+/** The same without promises: one thread, no GPU. @param {import('../common/program.js').ProgramData} program @param {number} memoryLimit */
 export function loadNow({ header, blob }, memoryLimit) {
   const memory = Memory.take(false, memoryLimit);
   try {
@@ -74,8 +74,8 @@ async function start(module, memory, threads, pool) {
 }
 
 /**
- * Runs `init`: tables first, then what stays, so that no holes remain; what a step of `init` makes into something else is
- * loaded just before it, for it is gone behind it.
+ * Runs the init block. Buffers that stay are placed first, so that no holes remain. A constant that only a step of init reads
+ * is loaded before that step and freed after it.
  * @param {Executor} executor @param {Read} read
  * @returns {MaybePromise<void>}
  */
@@ -106,14 +106,14 @@ export function runInit(executor, read) {
   return from(0, plan.root);
 }
 
-/** Those of the constants that a step may read. @param {import('../common/program.js').Step} step @param {Set<Constant>} pending */
+/** The pending constants that a step may read. @param {import('../common/program.js').Step} step @param {Set<Constant>} pending */
 function readBy(step, pending) {
   if (!('calls' in step)) return [...pending];
   const read = new Set(step.calls.flatMap(({ buffers }) => buffers));
   return [...pending].filter(({ buffer }) => read.has(buffer));
 }
 
-/** @param {Executor} executor @param {Read} read @param {State} state that they are there in @param {Constant[]} constants */
+/** @param {Executor} executor @param {Read} read @param {State} state in which they have memory @param {Constant[]} constants */
 function loadConstants(executor, read, state, constants) {
   const { plan } = executor;
   for (const constant of constants) {
@@ -126,7 +126,7 @@ function loadConstants(executor, read, state, constants) {
 }
 
 /**
- * The buffers that the init block's calls make and leave behind, and those it frees.
+ * The buffers that calls of the init block allocate and that stay, and the buffers that it frees.
  * @param {import('../common/program.js').Header} header
  */
 function leftByInit({ blocks: [{ steps }] }) {

@@ -1,4 +1,4 @@
-// Memory plans: which buffer lies where after each step, made once for a way through the Program and found again.
+// Memory plans: the address of each buffer after each step, planned once for a path through the Program and memoised.
 
 import { ShapeError } from '../common/errors.js';
 import { ArgumentBlocks } from './argument_blocks.js';
@@ -16,9 +16,9 @@ import { Change, Place, State } from './plan_state.js';
 /** @typedef {import('./layout.js').Sizes} Sizes */
 /** @typedef {import('./plan_state.js').Transition} Transition */
 
-const MEMO = 20_000; // transitions kept before they are forgotten
-const LAYOUTS = 4096; // likewise, also of one long run
-const PARAMETERS = 4 << 20; // bytes of parameter blocks on the GPU, likewise
+const MEMO = 20_000; // transitions: the memo is cleared beyond this size
+const LAYOUTS = 4096; // likewise layouts, also within one long run
+const PARAMETERS = 4 << 20; // likewise bytes of parameter blocks on the GPU
 
 export class Planner {
   /** @param {Header} header @param {import('./arena.js').Memory} memory @param {import('../gpu/runner.js').GpuRunner | null} gpu */
@@ -26,12 +26,12 @@ export class Planner {
     this.header = header;
     this.memory = memory;
     this.gpu = gpu;
-    /** Constants; those in further memories from the beginning, at addresses of the compiler. @type {Map<number, Span>} */
+    /** Constants. Those in further memories have addresses that the compiler chose. @type {Map<number, Span>} */
     this.constants = new Map();
     header.buffers.forEach(({ further, size }, buffer) => {
       if (further) this.constants.set(buffer, { memory: further[0], address: further[1], size: Number(size) });
     });
-    /** While starting: buffers that have their memory already. @type {Set<number>} */
+    /** During start-up: buffers that have memory already. @type {Set<number>} */
     this.preallocated = new Set();
     this.root = new State(new Place(new Arena(), new Arena([], GPU, gpu?.memory.chunk ?? 1)), new Map());
     this.tables = { base: 0, size: 0, top: 0, generation: 0 };
@@ -39,24 +39,24 @@ export class Planner {
     this.interned = new Map();
     this.transitions = 0;
     this.layouts = 0;
-    /** Bytes of buffers in layouts, wherever they began, by what was laid out. @type {Map<string, import('./layout.js').Bytes>} */
+    /** By step, the sizes of its buffers in the last layout, from any place. @type {Map<string, import('./layout.js').Bytes>} */
     this.sizesBefore = new Map();
-    /** Whether a layout may have more room than was needed. */
-    this.roomy = false;
-    /** Of steps, by their keys. @type {Map<string, ArgumentBlocks>} */
+    /** Whether some layout has spare capacity. */
+    this.hasSpareCapacity = false;
+    /** Argument blocks by the steps' keys. @type {Map<string, ArgumentBlocks>} */
     this.blocks = new Map();
     this.guards = new Guards(header);
-    /** Of each buffer the first whose size is the same dim. */
+    /** For each buffer the first buffer with the same dim as size. */
     this.alike = firsts(header.buffers.map(({ size }) => JSON.stringify(size)));
   }
 
-  /** Before a run that finds these buffers where another one ended. @param {Place} place @param {Set<number>} buffers @returns {State} */
+  /** The initial state of a run that reuses these buffers of an earlier run's end. @param {Place} place @param {Set<number>} buffers @returns {State} */
   startFrom(place, buffers) {
     return this.intern(new State(place.leaving(buffers), new Map()));
   }
 
   /**
-   * The state after a step, planned unless it was before.
+   * The state after a change, planned on first use.
    * @param {State} state @param {string} key @param {(next: Change) => void} change
    * @returns {State}
    */
@@ -80,8 +80,8 @@ export class Planner {
   }
 
   /**
-   * One that was made before for `what` from this place on, if it has room for these sizes. Else a new one, with more room
-   * for what had another size in one before, from any place: behind a step that is laid out anew all places are new.
+   * A memoised layout for `what` from this place on, if these sizes fit. Else a new one, with spare capacity for buffers whose
+   * size differs from an earlier layout's, from any place: after a new layout all later places are new.
    * @param {Place} place @param {string} what @param {number[]} made buffers @param {Sizes} size @param {(fresh: Layout) => void} fill
    */
   layout(place, what, made, size, fill) {
@@ -92,7 +92,7 @@ export class Planner {
     const sizes = new Map(made.map((buffer) => [buffer, size(buffer)]));
     const known = this.sizesBefore.get(what);
     const fresh = new Layout(place.copy(), roomFor(sizes, known), sizes);
-    this.roomy ||= known !== undefined;
+    this.hasSpareCapacity ||= known !== undefined;
     this.sizesBefore.set(what, sizesKnown(sizes, known));
     fill(fresh);
     this.ensure(fresh.after);
@@ -100,14 +100,14 @@ export class Planner {
     return fresh;
   }
 
-  /** Memory for all that lies there. @param {Place} place */
+  /** Grows the memories to contain a place. @param {Place} place */
   ensure(place) {
     this.memory.ensure(place.arena.end + 64);
     this.gpu?.memory.ensure(place.gpu.end);
   }
 
   /**
-   * Gives the buffers of calls their addresses and writes the argument blocks.
+   * Plans a step on the CPU: assigns addresses to buffers, and writes the argument blocks.
    * @param {Call[]} calls @param {State} state @param {string} key
    * @returns {Transition}
    */
@@ -118,7 +118,7 @@ export class Planner {
   }
 
   /**
-   * The same for a step of the GPU.
+   * Plans a step on the GPU.
    * @param {Call[]} calls @param {State} state @param {string} key
    * @returns {Transition}
    */
@@ -130,7 +130,7 @@ export class Planner {
   }
 
   /**
-   * Where the buffers of calls lie, and addresses, parameters and work of each, one after the other.
+   * The layout of the calls' buffers, and the words of all argument blocks.
    * @param {Call[]} calls @param {State} state @param {string} key
    */
   layOutCalls(calls, state, key) {
@@ -153,8 +153,8 @@ export class Planner {
   }
 
   /**
-   * What each buffer that the calls make or free lives in. An output may take over the memory of an input which ends there.
-   * @param {Call[]} calls @param {Place} place @param {Sizes} size @param {Layout} layout is told of those
+   * The live ranges of buffers that the calls allocate or free. An output may take over the memory of an input that dies.
+   * @param {Call[]} calls @param {Place} place @param {Sizes} size @param {Layout} layout receives the pairs of such buffers
    * @returns {Map<number, LiveRange>}
    */
   liveRanges(calls, place, size, { room, heirs }) {
@@ -199,12 +199,12 @@ export class Planner {
     return address;
   }
 
-  /** Before a run: not without end. */
+  /** Before a run: bounds the size of the memo. */
   limit() {
     if (this.transitions > MEMO || (this.gpu?.parameterBytes ?? 0) > PARAMETERS) this.clear();
   }
 
-  /** Drops all plans; those of a run in progress are made again as it meets them. */
+  /** Drops all plans. A run in progress plans again what it needs. */
   clear() {
     this.tables.top = 0;
     this.tables.generation++;
@@ -214,18 +214,18 @@ export class Planner {
     this.transitions = 0;
   }
 
-  /** Layouts are made anew, with no more room than is needed. Whether they had more. */
+  /** Drops all layouts, so that new ones have no spare capacity. Returns whether some had any. */
   tighten() {
-    const { roomy } = this;
+    const { hasSpareCapacity } = this;
     this.root.place.layouts.clear();
     this.sizesBefore.clear();
     this.layouts = 0;
-    this.roomy = false;
+    this.hasSpareCapacity = false;
     this.clear();
-    return roomy;
+    return hasSpareCapacity;
   }
 
-  /** The one state of this content. @param {State} state @returns {State} */
+  /** The canonical state with this content. @param {State} state @returns {State} */
   intern(state) {
     const content = state.content();
     const known = this.interned.get(content);
@@ -238,7 +238,7 @@ export class Planner {
     return evaluate(this.header.buffers[buffer].size, state.env);
   }
 
-  /** The same for all, each computed once for those alike. @param {State} state @returns {Sizes} */
+  /** The same as a function, which computes equal dims once. @param {State} state @returns {Sizes} */
   sizes(state) {
     /** @type {Map<number, number>} */
     const known = new Map();
@@ -255,7 +255,7 @@ export class Planner {
     if (!this.header.buffers[buffer].host) next.take(buffer, this.size(next, buffer), this.isOnGpu(buffer));
   }
 
-  /** Of the state itself, while starting. @param {State} state @param {number} buffer */
+  /** Allocates a buffer in the state itself, during start-up. @param {State} state @param {number} buffer */
   place(state, buffer) {
     if (!this.constants.has(buffer)) state.place.take(buffer, this.size(state, buffer), this.isOnGpu(buffer));
   }
@@ -277,14 +277,14 @@ export class Planner {
     return this.memory.view(this.span(state, buffer), this.size(state, buffer));
   }
 
-  /** Symbols take the dims that values turned out to have. @param {Change} next @param {import('../common/program.js').Binds} binds @param {number[][]} dims */
+  /** Sets symbols to dims of values, and checks guards. @param {Change} next @param {import('../common/program.js').Binds} binds @param {number[][]} dims */
   bind(next, binds, dims) {
     for (const [value, axis, symbol] of binds) next.env.set(symbol, dims[value]?.[axis] ?? 0);
     this.guards.check(next.env, new Set(binds.map(([, , symbol]) => symbol)));
   }
 }
 
-/** Where each of these stands first. @param {string[]} names */
+/** For each name the position of its first occurrence. @param {string[]} names */
 function firsts(names) {
   /** @type {Map<string, number>} */
   const found = new Map();

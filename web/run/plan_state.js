@@ -1,5 +1,5 @@
-// Where everything lies at one point of a run. States form a tree: a step leads from one to the next, and what was
-// planned once is found again by its key, so a second run with the same shapes plans nothing.
+// The memory state at one point of a run. States form a tree: a step leads from one state to the next, and transitions are
+// memoised by key, so that a second run with the same shapes plans nothing.
 
 import { GPU } from './arena.js';
 import { layOut } from './step_layout.js';
@@ -15,7 +15,7 @@ import { layOut } from './step_layout.js';
  */
 
 /**
- * Both memories: what is free, and what lies where. Once a layout leads to it it is changed no more, and states of
+ * The allocators of both memories, and the span of each buffer. Immutable once a layout leads to it, so that states with
  * different shapes share it.
  */
 export class Place {
@@ -24,20 +24,20 @@ export class Place {
     this.arena = arena;
     this.gpu = gpu;
     this.spans = spans;
-    /** What was laid out from here on, by what took it. @type {Map<string, Layout[]>} */
+    /** Layouts that start from this place, by step. @type {Map<string, Layout[]>} */
     this.layouts = new Map();
     this.held = 0;
     this.peak = 0;
     this.requested = 0;
   }
 
-  /** A copy to plan on. */
+  /** A mutable copy. */
   copy() {
     const copy = new Place(this.arena.copy(), this.gpu.copy(), new Map(this.spans));
     return Object.assign(copy, { held: this.held, peak: this.peak, requested: this.requested });
   }
 
-  /** A copy where nothing lies but these. @param {Set<number>} buffers */
+  /** A copy with only these buffers. @param {Set<number>} buffers */
   leaving(buffers) {
     const copy = this.copy();
     for (const buffer of this.spans.keys()) if (!buffers.has(buffer)) copy.drop(buffer);
@@ -53,7 +53,7 @@ export class Place {
     this.peak = Math.max(this.peak, this.held);
   }
 
-  /** Nothing where the buffer holds no memory. @param {number} buffer */
+  /** Frees a buffer's memory, if it has any. @param {number} buffer */
   drop(buffer) {
     const span = this.spans.get(buffer);
     if (!span) return;
@@ -63,11 +63,11 @@ export class Place {
   }
 
   /**
-   * Memory for the ranges of a step with so many calls, by the names they go under; the place is then that after it.
+   * Allocates the live ranges of a step, and becomes the place after it.
    * @param {Map<number, LiveRange>} found @param {number} calls
    */
   layOutStep(found, calls) {
-    const last = new Map([...found].map(([buffer, range]) => [range, buffer])); // in place: the last name stays
+    const last = new Map([...found].map(([buffer, range]) => [range, buffer])); // of buffers that share a range in place, the last one
     const those = [...last.keys()];
     const isOnGpu = (/** @type {LiveRange} */ { onGpu, address }) => onGpu || address >= GPU;
     this.count(those, calls);
@@ -77,7 +77,7 @@ export class Place {
     for (const [{ address, size, dies }, buffer] of last) if (dies >= calls) this.spans.set(buffer, { address, size });
   }
 
-  /** What a step adds to the figures. @param {LiveRange[]} ranges @param {number} calls */
+  /** Updates the statistics for a step. @param {LiveRange[]} ranges @param {number} calls */
   count(ranges, calls) {
     const change = new Array(calls + 1).fill(0);
     for (const { size, born, dies, address, reuses } of ranges) {
@@ -91,7 +91,7 @@ export class Place {
     }
   }
 
-  /** The memory of one buffer becomes another's. @param {number} from @param {number} to */
+  /** Moves the memory of one buffer to another. @param {number} from @param {number} to */
   pass(from, to) {
     const span = this.spans.get(from);
     if (!span || from === to) return;
@@ -109,7 +109,7 @@ export class State {
     this.next = new Map();
   }
 
-  /** Equal for states from which everything goes on alike. */
+  /** A cache key: equal for states whose further plans are equal. */
   content() {
     const { arena, gpu, spans } = this.place;
     const all = [...spans].sort(([a], [b]) => a - b).map(([buffer, { address, size }]) => [buffer, address, size]);
@@ -117,17 +117,17 @@ export class State {
   }
 }
 
-/** What leads to the next state besides calls: values of symbols, buffers that take memory, lose it or pass it on. */
+/** A transition without calls: new values of symbols, and buffers that are allocated, freed or moved. */
 export class Change {
   /** @param {Env} env */
   constructor(env) {
     /** @type {Env} */
     this.env = new Map(env);
-    /** Bytes of those that take it. @type {Map<number, number>} */
+    /** Sizes of the buffers to allocate. @type {Map<number, number>} */
     this.sizes = new Map();
     /** @type {((place: Place, room: Map<number, number>) => void)[]} */
     this.moves = [];
-    /** Equal for those that do the same with the same buffers. */
+    /** A key of the changes to buffers. */
     this.name = '';
   }
 

@@ -1,19 +1,19 @@
-// A step of a run that may be stopped: in portions of some milliseconds, between which the run is looked at.
+// Runs a step in portions of a few milliseconds, and checks between them whether to stop.
 
 import { TICK } from '../common/stop.js';
 
 /** @typedef {import('../common/stop.js').Stop} Stop */
 /** @typedef {(args: number, begin: number, end: number, tid: number) => void} Kernel */
 
-const GROWTH = 4; // at most, from one portion to the next; the first of a call that was not seen before is one unit
+const GROWTH = 4; // largest ratio of consecutive portions; the first portion of a new call is one unit
 
-/** The next portion. @param {number} units of the last @param {number} milliseconds that it took */
+/** The size of the next portion. @param {number} units of the last one @param {number} milliseconds duration of the last one */
 export const nextUnits = (units, milliseconds) => Math.max(1, Math.floor(units * Math.min(GROWTH, TICK / 2 / Math.max(milliseconds, 0.001))));
 
 /**
  * Runs the calls of a step one by one on this thread, as its `run_…` function would.
  * @param {import('./executor.js').Executor} executor @param {import('../common/program.js').WasmStep} step
- * @param {import('./plan_state.js').Transition} plan whose layout keeps the units of each call's portions @param {Stop} stop
+ * @param {import('./plan_state.js').Transition} plan its layout keeps the size of each call's portions @param {Stop} stop
  */
 export async function runInPortions({ code, plan: { memory } }, { calls }, plan, stop) {
   const kernels = /** @type {Record<string, Kernel>} */ (/** @type {unknown} */ (code));
@@ -35,11 +35,11 @@ export async function runInPortions({ code, plan: { memory } }, { calls }, plan,
   }
 }
 
-/** @typedef {{ sent: () => Promise<unknown>, encode: (begin: number, end: number) => void }} Queue sent: once all that was submitted is done */
+/** @typedef {{ sent: () => Promise<unknown>, encode: (begin: number, end: number) => void }} Queue sent: resolves when all submitted work is done */
 
 /**
- * Dispatches of a step on the GPU, so many at a time that each submission takes some milliseconds.
- * @param {{ portion: number }} step that keeps their number @param {number} count @param {Queue} queue @param {Stop} stop
+ * Submits the dispatches of a GPU step in portions of a few milliseconds.
+ * @param {{ portion: number }} step keeps the size of portions @param {number} count @param {Queue} queue @param {Stop} stop
  */
 export async function submitInPortions(step, count, { sent, encode }, stop) {
   for (let begin = 0; begin < count;) {

@@ -1,4 +1,4 @@
-// Tensors that are the first part, along an axis, of a buffer with more places there.
+// Tensors in buffers with capacity for more along an axis: KV caches that grow in place.
 
 import { elementSize } from '../common/elements.js';
 import { ShapeError } from '../common/errors.js';
@@ -8,7 +8,7 @@ import { evaluate, evaluateAll } from './dims.js';
 /** @typedef {{ count: number, length: number, stride: number }} Runs of bytes, `stride` apart */
 
 /**
- * Rooms of inputs take as many places as they need, unless they have them.
+ * Sets the symbols of inputs' capacities: to the existing capacity, or else to the least one.
  * @param {import('../common/program.js').Input[]} inputs @param {Env} env @param {Map<number, number>} places by buffer
  */
 export function bindRooms(inputs, env, places) {
@@ -16,26 +16,30 @@ export function bindRooms(inputs, env, places) {
 }
 
 /**
- * Where a part lies in its buffer.
- * @param {import('../common/program.js').TensorValue | import('../common/program.js').Input} value one with room @param {Env} env
+ * The byte ranges of a tensor in its buffer.
+ * @param {import('../common/program.js').TensorValue | import('../common/program.js').Input} value with a capacity @param {Env} env
  * @returns {Runs}
  */
 export function runsOf({ dtype, dims, room }, env) {
   const { axis, places } = /** @type {import('../common/program.js').Room} */ (room);
   const shape = evaluateAll(dims, env);
-  const there = evaluate(places, env);
-  if (shape[axis] > there) throw new ShapeError(`${shape[axis]} places along axis ${axis} are more than there is room for, ${there}`);
+  const capacity = evaluate(places, env);
+  if (shape[axis] > capacity) throw new ShapeError(`${shape[axis]} rows along axis ${axis} exceed the capacity of ${capacity}`);
   const size = (/** @type {number[]} */ extents) => extents.reduce((product, n) => product * n, 1);
   const inner = size(shape.slice(axis + 1)) * elementSize(dtype);
-  return { count: size(shape.slice(0, axis)), length: shape[axis] * inner, stride: there * inner };
+  return { count: size(shape.slice(0, axis)), length: shape[axis] * inner, stride: capacity * inner };
 }
 
-/** Writes a part. @param {ArrayBufferView} data @param {Uint8Array} buffer @param {Runs} runs */
+/** Writes a tensor into its buffer. @param {ArrayBufferView} data @param {Uint8Array} buffer @param {Runs} runs */
 export function scatter(data, buffer, { count, length, stride }) {
   for (let n = 0; n < count; n++) buffer.set(new Uint8Array(data.buffer, data.byteOffset + n * length, length), n * stride);
 }
 
-/** The bytes of a part, without so many at the begin of each run. @param {Uint8Array} buffer @param {Runs} runs @param {number} [known] @param {Uint8Array} [bytes] where they go */
+/**
+ * The bytes of a tensor in its buffer.
+ * @param {Uint8Array} buffer @param {Runs} runs @param {number} [known] bytes to skip at the start of each range
+ * @param {Uint8Array} [bytes] the target
+ */
 export function gather(buffer, { count, length, stride }, known = 0, bytes = new Uint8Array(count * (length - known))) {
   const size = length - known;
   for (let n = 0; n < count; n++) bytes.set(buffer.subarray(n * stride + known, n * stride + length), n * size);

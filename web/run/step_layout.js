@@ -1,19 +1,19 @@
-// Where the tensors of one step lie: the largest first, each in the smallest gap among those alive at the same time.
-// pyruntime/native/memory/step_layout.py is its twin.
+// Assigns addresses to the buffers of one step: largest first, each in the smallest gap among those alive at the same time
+// (best fit). Mirrors pyruntime/native/memory/step_layout.py.
 
 /** @typedef {import('./arena.js').Span} Span */
 /** @typedef {import('./arena.js').Arena} Arena */
 
-/** Memory from call `born` through call `dies`, which is the number of calls if it outlives the step. */
+/** Memory that is in use from call `born` through call `dies`; `dies` is the number of calls if it outlives the step. */
 export class LiveRange {
-  /** @param {number} size as the arena rounds it @param {number} born @param {number} dies @param {number} [address] -1: to be found @param {boolean} [onGpu] on the GPU */
+  /** @param {number} size rounded by the arena @param {number} born @param {number} dies @param {number} [address] -1: not assigned @param {boolean} [onGpu] on the GPU */
   constructor(size, born, dies, address = -1, onGpu = false) {
     this.size = size;
     this.born = born;
     this.dies = dies;
     this.address = address;
     this.onGpu = onGpu;
-    this.reuses = 0; // buffers that took it over, in place
+    this.reuses = 0; // number of buffers that took it over in place
   }
 
   get end() {
@@ -22,7 +22,7 @@ export class LiveRange {
 }
 
 /**
- * Gives addresses to the ranges that have none; the arena is then as it is after the step.
+ * Assigns addresses to ranges without one, and updates the arena to the state after the step.
  * @param {Arena} arena @param {LiveRange[]} ranges of this arena @param {number} calls
  */
 export function layOut(arena, ranges, calls) {
@@ -32,7 +32,7 @@ export function layOut(arena, ranges, calls) {
   arena.rebuild([...occupied, ...ranges.filter(({ dies }) => dies >= calls)], ranges.reduce((top, { end }) => Math.max(top, end), 0));
 }
 
-/** What stays in use for the whole step; neighbours are one. @param {Arena} arena @param {LiveRange[]} moving */
+/** The spans that stay in use for the whole step, merged with their neighbours. @param {Arena} arena @param {LiveRange[]} moving */
 function occupiedSpans({ base, free, end }, moving) {
   /** @type {{ address: number, end: number }[]} */
   const spans = [];
@@ -45,7 +45,7 @@ function occupiedSpans({ base, free, end }, moving) {
 }
 
 /**
- * The largest first is nearly always best; where the order of the calls reaches less far, that is taken.
+ * Largest first is nearly always best. If call order needs less memory, use it.
  * @param {Arena} arena @param {LiveRange[]} ranges @param {{ address: number, end: number }[]} occupied @param {number} calls
  */
 function chooseAddresses(arena, ranges, occupied, calls) {
@@ -57,11 +57,11 @@ function chooseAddresses(arena, ranges, occupied, calls) {
 }
 
 /**
- * Addresses for `fresh`, one after the other.
+ * Assigns addresses to the ranges of `fresh` in their order.
  * @param {Arena} arena @param {LiveRange[]} fresh @param {LiveRange[]} rest @param {{ address: number, end: number }[]} occupied @param {number} calls
  */
 function bestFit(arena, fresh, rest, occupied, calls) {
-  const [alive, begun] = [0, 1].map(() => Array.from({ length: calls }, () => /** @type {{ address: number, end: number }[]} */ ([]))); // in each call, with it
+  const [alive, begun] = [0, 1].map(() => Array.from({ length: calls }, () => /** @type {{ address: number, end: number }[]} */ ([]))); // by call: spans that are alive in it, and that start with it
   const occupy = (/** @type {LiveRange} */ { size, born, dies }, /** @type {number} */ address) => {
     const span = { address, end: address + size };
     begun[born].push(span);
@@ -82,7 +82,7 @@ function bestFit(arena, fresh, rest, occupied, calls) {
 }
 
 /**
- * The start of the smallest gap that holds so much, or the first address behind all.
+ * The start of the smallest gap of at least this size, or the first address after all spans.
  * @param {Arena} arena @param {number} size @param {{ address: number, end: number }[]} taken
  */
 function smallestGap(arena, size, taken) {
