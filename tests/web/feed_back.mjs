@@ -5,14 +5,14 @@
 
 import { readFile } from 'node:fs/promises';
 import { Executor } from '../../web/run/executor.js';
-import { HeldOutputs } from '../../web/run/held.js';
+import { ResidentOutputs } from '../../web/run/resident_outputs.js';
 import { parse } from '../../web/worker/programs/program_file.js';
 
 const [file, feedsFile] = process.argv.slice(2);
 const { header, blob } = parse(new Uint8Array(await readFile(file)));
 const read = () => { throw new Error('the weights are in the program'); };
 const executor = await Executor.create({ header, blob, python: null }, read, null, { shared: false });
-executor.held = new HeldOutputs(executor.plan);
+executor.held = new ResidentOutputs(executor.plan);
 
 const ARRAYS = { float32: Float32Array, int64: BigInt64Array, float16: Uint16Array, int8: Int8Array };
 const names = Object.fromEntries(header.outputs.map(({ name }) => [name, null]));

@@ -145,7 +145,7 @@ test('a run for which memory is short is tried again without room', async () => 
   model.table.executors.set('', { plan });
   model.runOnce = async () => {
     model.runs++;
-    if (plan.roomy) throw new OutOfMemory('no room');
+    if (plan.hasSpareCapacity) throw new OutOfMemory('no room');
     return { n: model.runs };
   };
   for (const n of [500, 510, 530]) run(plan, n, 9);

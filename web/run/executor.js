@@ -69,7 +69,7 @@ export class Executor {
     this.begun = 0;
     /** Can stop the current run. @type {Stop | null} */
     this.stop = null;
-    /** Outputs of earlier runs that later runs may be fed in place. @type {import('./held.js').HeldOutputs | null} */
+    /** Outputs of earlier runs that later runs may be fed in place. @type {import('./resident_outputs.js').ResidentOutputs | null} */
     this.held = null;
   }
 
@@ -182,7 +182,7 @@ export class Executor {
     return this.gpu?.memory.waits ? this.gpu.memory.throwErrors().then(() => results) : results;
   }
 
-  /** Sets symbols from the inputs' dims, and allocates the inputs. @param {import('./held.js').Begin} run */
+  /** Sets symbols from the inputs' dims, and allocates the inputs. @param {import('./resident_outputs.js').Begin} run */
   bindInputs({ root, feeds, places, there }) {
     const { inputs, symbols } = this.header;
     const given = inputs.map((input) => feedOf(feeds, input)?.dims);

@@ -4,7 +4,7 @@ import { differingDims, withDimsApart } from '../common/dim_names.js';
 import { DeviceLost, InvalidInput, OutOfMemory, SessionFailed } from '../common/errors.js';
 import { warn } from '../common/log.js';
 import { Executor } from '../run/executor.js';
-import { HeldOutputs } from '../run/held.js';
+import { ResidentOutputs } from '../run/resident_outputs.js';
 import { downloadFeeds, hasGpuTensors } from './gpu_feeds.js';
 import { profile } from './profile.js';
 import { ProgramTable } from './program_table.js';
@@ -82,7 +82,7 @@ export class Model {
     Object.assign(this.phases, JSON.parse(program.python.timings));
     const host = { ...this.host, memoryLimit: this.memoryLeft() };
     const executor = await Executor.create(program, await this.weights(program), this.compiler, host, this.stop);
-    executor.held = new HeldOutputs(executor.plan);
+    executor.held = new ResidentOutputs(executor.plan);
     this.table.executors.set(key, executor);
     return executor;
   }

@@ -3,7 +3,7 @@
 import { describeFeed, programKey } from '../common/flat_feeds.js';
 import { during } from '../common/log.js';
 import { mapValues } from '../common/records.js';
-import { nameOf, StaleFeeds } from '../run/held.js';
+import { residentId, StaleFeeds } from '../run/resident_outputs.js';
 
 /** @typedef {import('../common/program.js').ProgramData} ProgramData */
 /** @typedef {import('../common/protocol.js').Needs} Needs */
@@ -43,7 +43,7 @@ export class Specialiser {
 
   /** Refuses feeds whose needed values the page did not send. @param {Feeds} feeds */
   checkValues(feeds) {
-    for (const name of this.needs?.values ?? []) if (nameOf(feeds[name] ?? null)) throw new StaleFeeds(name);
+    for (const name of this.needs?.values ?? []) if (residentId(feeds[name] ?? null)) throw new StaleFeeds(name);
   }
 
   /** @param {Feeds} feeds */

@@ -2,7 +2,7 @@
 
 import { SessionFailed } from '../common/errors.js';
 import { explain } from '../run/explain.js';
-import { StaleFeeds } from '../run/held.js';
+import { StaleFeeds } from '../run/resident_outputs.js';
 import { setting } from '../gpu/setting.js';
 import { remoteWorkerClass } from '../threads/remote_worker.js';
 import { ThreadPool } from '../threads/pool.js';

@@ -1,6 +1,6 @@
 """Outputs that stay in linear memory for later runs: KV caches (docs/design/kv-caches.md#caches-in-native-sessions).
 
-web/run/held.js is its twin. There the page has a copy of the data; here there is no copy until the caller asks for the
+web/run/resident_outputs.js is its twin. There the page has a copy of the data; here there is no copy until the caller asks for the
 data or a run is about to overwrite them.
 """
 

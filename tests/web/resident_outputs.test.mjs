@@ -2,7 +2,7 @@
 
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
-import { HeldOutputs } from '../../web/run/held.js';
+import { ResidentOutputs } from '../../web/run/resident_outputs.js';
 
 const PLACES = 8;
 const COLUMNS = 2;
@@ -10,7 +10,7 @@ const COLUMNS = 2;
 /** An output of so many rows behind a feed of three, of which `mixed` may be new. */
 function output(rows, mixed, last = 1) {
   const input = { name: 'past', buffer: 0, dtype: 'float32', dims: [], room: { axis: 1, places: 'p', least: 0, mixed } };
-  const held = new HeldOutputs(/** @type {any} */ ({ header: { inputs: [input] } }));
+  const held = new ResidentOutputs(/** @type {any} */ ({ header: { inputs: [input] } }));
   held.fed.set(0, /** @type {any} */ ({ input, feed: { held: 7, dims: [1, 3, COLUMNS] } }));
   const all = Float32Array.from({ length: PLACES * COLUMNS }, (_, i) => i + 1);
   all.fill(last, (rows - 1) * COLUMNS, rows * COLUMNS);
