@@ -117,8 +117,7 @@ fn to_f16(x: f32) -> u32 {
 }
 """
 
-# type: ignore[union-attr]
-FUNCTIONS = {re.match(r"fn (\w+)", text).group(1): text for text in re.split(r"\n(?=fn )", _TEXT.strip())}
+FUNCTIONS = {text[3 : text.index("(")]: text for text in re.split(r"\n(?=fn )", _TEXT.strip())}
 _USES = {
     name: [other for other in FUNCTIONS if other != name and re.search(rf"\b{other}\(", text)]
     for name, text in FUNCTIONS.items()
