@@ -18,7 +18,6 @@ from pyruntime.compiler.compile import Compiled, Stopwatch, compile_graph
 from pyruntime.compiler.settings import Settings
 from pyruntime.errors import InvalidModel, NeedsValue, PyRuntimeError, UnsupportedOp, our_fault
 from pyruntime.frontend.maps import Border, Column, classes, without_maps
-from pyruntime.frontend.specialise import Given, GivenTensor
 from pyruntime.frontend.trace_graph import Spec, TensorSpec
 from pyruntime.host import call
 from pyruntime.ir.dtype import BY_NAME, STRING, DType
@@ -28,6 +27,7 @@ from pyruntime.onnx.graph import Graph, OptionalType, SequenceType, TensorType, 
 from pyruntime.onnx.weight_values import elements
 from pyruntime.options import SessionOptions, from_javascript
 from pyruntime.placement.provider_list import effective, known, registered, target
+from pyruntime.session.needs import Given, GivenTensor
 from pyruntime.session.specialisation import FOR_ALL, Specialiser
 
 SAFE = 2**53 - 1  # Number.MAX_SAFE_INTEGER of JavaScript

@@ -10,7 +10,7 @@ import pytest
 from kit import small_models, static_caches, zoo
 from pyruntime.compiler.pipeline import PASSES, Fact, Pass, Work, mentioned_symbols
 from pyruntime.compiler.user_passes import Pipeline
-from pyruntime.frontend.specialise import required
+from pyruntime.frontend.feed_checks import required_inputs
 from pyruntime.frontend.trace_graph import declared_specs, trace_graph
 from pyruntime.ir.blocks import all_kernels
 from pyruntime.ir.dtype import STRING
@@ -77,7 +77,7 @@ def test_every_fact_has_a_pass_and_a_check() -> None:
 @pytest.mark.parametrize("name", MODELS)
 def test_facts_hold(name: str, level: str, make: Callable[[], Target]) -> None:
     graph, chosen = Pipeline(level).graph(load(MODELS[name]())), make()
-    specs = declared_specs(required(graph))
+    specs = declared_specs(required_inputs(graph))
     assert specs is not None
     with decided_by_feeds():
         traced = trace_graph(prune(graph), specs, elements, {})

@@ -10,8 +10,7 @@ from typing import Any
 import pyruntime.ops  # noqa: F401  fills the operator table
 from pyruntime.errors import InvalidModel, NeedsValue, PyRuntimeError, UnsupportedOp
 from pyruntime.frontend import registry
-from pyruntime.frontend.feed_checks import arguments
-from pyruntime.frontend.specialise import required
+from pyruntime.frontend.feed_checks import arguments, required_inputs
 from pyruntime.onnx.graph import Graph, Node, Weight, subgraphs
 from pyruntime.program.explain import explain
 from pyruntime.program.footprint import footprint
@@ -28,7 +27,7 @@ def inspection(graph: Graph, header: Callable[[], Any]) -> Report:
         "producer": " ".join(graph.metadata.get(k, "") for k in ("producer_name", "producer_version")).strip(),
         "ir": int(graph.metadata.get("ir_version", 0)),
         "opsets": dict(sorted(graph.opsets.items())),
-        "inputs": [asdict(a) for a in arguments(required(graph))],
+        "inputs": [asdict(a) for a in arguments(required_inputs(graph))],
         "outputs": [asdict(a) for a in arguments(graph.outputs)],
         "operators": dict(Counter(f"{n.domain}.{n.op}" if n.domain else n.op for n in nodes).most_common()),
         "unsupported": _unsupported(graph, nodes),

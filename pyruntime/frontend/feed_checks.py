@@ -8,7 +8,7 @@ from typing import Any
 
 from pyruntime.errors import InvalidInput
 from pyruntime.ir.dtype import DType
-from pyruntime.onnx.graph import MapType, OptionalType, SequenceType, TensorType, Type, Value
+from pyruntime.onnx.graph import Graph, MapType, OptionalType, SequenceType, TensorType, Type, Value
 
 _ORT_NAMES = {"float32": "float", "float64": "double"}
 
@@ -41,6 +41,11 @@ def type_name(t: Type | None) -> str:
 
 def _shape(t: Type | None) -> list[int | str | None]:
     return list(t.shape) if isinstance(t, TensorType) and t.shape is not None else []
+
+
+def required_inputs(graph: Graph) -> list[Value]:
+    """The inputs without a default."""
+    return [v for v in graph.inputs if v.name not in graph.weights]
 
 
 def check_names(given: Iterable[str], types: Mapping[str, Type | None], required: Sequence[str]) -> None:
@@ -84,4 +89,4 @@ def differing_dims(types: Mapping[str, Type | None], feeds: Mapping[str, Any]) -
     return {dim: list(found.values()) for dim, found in sizes.items() if len(found) > 1}
 
 
-__all__ = ["NodeArg", "arguments", "check_names", "check_tensor", "differing_dims", "type_name"]
+__all__ = ["NodeArg", "arguments", "check_names", "check_tensor", "differing_dims", "required_inputs", "type_name"]

@@ -11,9 +11,8 @@ from typing import Any
 import pyruntime.errors
 from pyruntime.browser import Compilation, PageCompiler
 from pyruntime.errors import InvalidInput, OutOfMemory, PyRuntimeError, SessionFailed, our_fault
-from pyruntime.frontend.feed_checks import NodeArg, arguments, check_names
+from pyruntime.frontend.feed_checks import NodeArg, arguments, check_names, required_inputs
 from pyruntime.frontend.maps import classes
-from pyruntime.frontend.specialise import Given, GivenTensor, required
 from pyruntime.frontend.trace_graph import Spec, TensorSpec
 from pyruntime.ir.dtype import BY_NAME
 from pyruntime.onnx import load
@@ -22,6 +21,7 @@ from pyruntime.options import PYODIDE, SessionOptions, check_options
 from pyruntime.placement.provider_list import known
 from pyruntime.pyodide.tensors import Tensor, to_output, to_tensor
 from pyruntime.session.model_source import check_model, weight_sources
+from pyruntime.session.needs import Given, GivenTensor
 from pyruntime.session.specialisation import ProgramTable, Specialiser
 
 
@@ -55,7 +55,7 @@ class InferenceSession:
 
     def get_inputs(self) -> list[NodeArg]:
         """Name, type ("tensor(float)", …) and shape (ints, names, None) of each input."""
-        return arguments(required(self._programs.graph))
+        return arguments(required_inputs(self._programs.graph))
 
     def get_outputs(self) -> list[NodeArg]:
         return arguments(self._programs.outputs)
@@ -85,7 +85,7 @@ class InferenceSession:
             raise InvalidInput(f"feeds must be a dict of tensors by name, got {type(given).__name__}")
         graph = self._programs.graph
         types = {v.name: v.type for v in graph.inputs}
-        check_names(given, types, [v.name for v in required(graph)])
+        check_names(given, types, [v.name for v in required_inputs(graph)])
         return {name: to_tensor(name, x, types[name]) for name, x in given.items()}
 
     def _output(self, name: str, result: Any) -> Any:

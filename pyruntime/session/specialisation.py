@@ -14,13 +14,13 @@ from typing import Any, Generic, NamedTuple, TypeVar
 
 from pyruntime.errors import NeedsValue, SessionFailed
 from pyruntime.frontend import interpreter
-from pyruntime.frontend.feed_checks import differing_dims
-from pyruntime.frontend.specialise import Given, Needs, required
+from pyruntime.frontend.feed_checks import differing_dims, required_inputs
 from pyruntime.frontend.trace_graph import Path, SequenceSpec, Spec, TensorSpec, declared_specs, trace_graph
 from pyruntime.ir.kernel import Tensor
 from pyruntime.onnx.graph import Graph
 from pyruntime.onnx.weight_values import elements
 from pyruntime.passes.cleanup.graph_pruning import prune
+from pyruntime.session.needs import Given, Needs
 
 P = TypeVar("P")
 
@@ -92,7 +92,7 @@ class Specialiser(ABC, Generic[P]):
 
     def prepare(self) -> None:
         """Compile the Program for all feeds, if there can be one; otherwise the first run compiles a Program."""
-        specs = declared_specs(required(self.graph))
+        specs = declared_specs(required_inputs(self.graph))
         try:
             if specs is not None:
                 self.table[FOR_ALL] = self.compile(specs, None)
@@ -133,7 +133,7 @@ class Specialiser(ABC, Generic[P]):
 
     def requirements_for_all(self) -> Requirements:
         """What the Program for all feeds is compiled for. Errors: SessionFailed if there is no such Program."""
-        specs = declared_specs(required(self.graph)) if FOR_ALL in self.table else None
+        specs = declared_specs(required_inputs(self.graph)) if FOR_ALL in self.table else None
         if specs is None:
             raise SessionFailed("this model is compiled when it first runs", hint="give the feeds of a run")
         return Requirements(specs, None, FOR_ALL)

@@ -8,8 +8,7 @@ from typing import Any
 import numpy as np
 
 from pyruntime.errors import InvalidInput
-from pyruntime.frontend.feed_checks import check_names, check_tensor
-from pyruntime.frontend.specialise import Given, GivenTensor, required
+from pyruntime.frontend.feed_checks import check_names, check_tensor, required_inputs
 from pyruntime.frontend.trace_graph import TensorSpec
 from pyruntime.ir import dtype as dt
 from pyruntime.ir.dtype import DType
@@ -17,6 +16,7 @@ from pyruntime.native.execution.resident_outputs import ResidentTensor
 from pyruntime.native.gpu.tensor import GpuTensor
 from pyruntime.native.memory.arrays import dtype_of, from_storage, to_python, to_storage
 from pyruntime.onnx.graph import Graph, OptionalType, SequenceType, TensorType, Type
+from pyruntime.session.needs import Given, GivenTensor
 
 _PLAIN = (dt.F32, dt.F64, dt.F16, dt.BOOL, dt.I8, dt.I16, dt.I32, dt.I64, dt.U8, dt.U16, dt.U32, dt.U64)
 IN_ENGINE = (GpuTensor, ResidentTensor)  # tensors in memory of the engine
@@ -27,7 +27,7 @@ class Feeds:
 
     def __init__(self, graph: Graph) -> None:
         self.types = {v.name: v.type for v in graph.inputs}
-        self.required = [v.name for v in required(graph)]
+        self.required = [v.name for v in required_inputs(graph)]
         self.output_names = [v.name for v in graph.outputs]
 
     # ── checks ──

@@ -6,7 +6,6 @@ from collections.abc import Collection, Hashable, Mapping, Sequence
 from typing import Any
 
 from pyruntime.errors import InvalidInput
-from pyruntime.frontend.specialise import Given
 from pyruntime.frontend.trace_graph import Spec, TensorSpec
 from pyruntime.native.execution.executor import Executor
 from pyruntime.native.gpu.device import open_gpu
@@ -16,6 +15,7 @@ from pyruntime.native.sessions.program_file import Exported
 from pyruntime.native.sessions.shared_weights import load_executor
 from pyruntime.onnx.graph import Graph
 from pyruntime.program.footprint import WHOLE
+from pyruntime.session.needs import Given
 from pyruntime.session.specialisation import FOR_ALL, ProgramTable, Requirements, Specialiser, text_of_differing_dims
 from pyruntime.session.states import SessionState, StateMachine
 

@@ -10,9 +10,8 @@ from typing import Any, NamedTuple, TypeVar
 
 from pyruntime.compiler.listing import listing
 from pyruntime.errors import InvalidInput, OutOfMemory, SessionFailed, our_fault
-from pyruntime.frontend.feed_checks import NodeArg, arguments
+from pyruntime.frontend.feed_checks import NodeArg, arguments, required_inputs
 from pyruntime.frontend.maps import without_maps
-from pyruntime.frontend.specialise import required
 from pyruntime.native.execution.executor import Executor
 from pyruntime.native.execution.host_calls import HostCalls
 from pyruntime.native.execution.timing import Timing, timed, timings
@@ -120,7 +119,7 @@ class Session:
     # ── description ──────────────────────────────────────────────────────────────────────────────────────────────
 
     def get_inputs(self) -> list[NodeArg]:
-        return arguments(required(self._declared))
+        return arguments(required_inputs(self._declared))
 
     def get_overridable_initializers(self) -> list[NodeArg]:
         return arguments([v for v in self.graph.inputs if v.name in self.graph.weights])

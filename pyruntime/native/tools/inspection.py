@@ -10,8 +10,8 @@ from typing import Any
 
 from pyruntime.compiler.inspection import Report, constants, inspection
 from pyruntime.errors import our_fault
+from pyruntime.frontend.feed_checks import required_inputs
 from pyruntime.frontend.maps import without_maps
-from pyruntime.frontend.specialise import required
 from pyruntime.frontend.trace_graph import declared_specs
 from pyruntime.native.gpu.device import no_adapter, warn
 from pyruntime.native.sessions.compiler import Compiler
@@ -78,7 +78,7 @@ def _header(graph: Graph, options: SessionOptions, providers: Sequence[str] | No
     prepared = compiler.settings.prepare(graph)
     compiler.set_providers(no_adapter(compiler.providers, compiler.preset.saves_power))
     graph = without_maps(prepared).graph
-    specs = declared_specs(required(graph))
+    specs = declared_specs(required_inputs(graph))
     return None if specs is None else compiler.compile_only(graph, specs, None)[0].program.header
 
 

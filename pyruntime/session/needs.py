@@ -1,5 +1,4 @@
-"""Specialisation: which values and dims of feeds a Program must be compiled for (docs/architecture.md,
-specialisation)."""
+"""Which values and dims of feeds a Program must be compiled for (docs/adr/0003-specialisation.md)."""
 
 from __future__ import annotations
 
@@ -8,6 +7,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from pyruntime.errors import NeedsValue, PyRuntimeError
+from pyruntime.frontend.feed_checks import required_inputs
 from pyruntime.frontend.trace_graph import SequenceSpec, Spec, TensorSpec, fix_dims
 from pyruntime.ir.dtype import DType
 from pyruntime.ir.symbol import Symbol
@@ -27,11 +27,6 @@ class GivenTensor:
 
 
 Given = GivenTensor | list[GivenTensor] | None  # a sequence, an empty optional
-
-
-def required(graph: Graph) -> list[Value]:
-    """The inputs without a default."""
-    return [v for v in graph.inputs if v.name not in graph.weights]
 
 
 @dataclass(slots=True)
@@ -70,7 +65,7 @@ class Needs:
     def specs(self, graph: Graph, feeds: Mapping[str, Given]) -> dict[str, Spec]:
         """Specs of these feeds, with the needed values and dims."""
         types = {v.name: v.type for v in graph.inputs}
-        absent = {v.name: None for v in required(graph) if v.name not in feeds}
+        absent = {v.name: None for v in required_inputs(graph) if v.name not in feeds}
         return {name: self._spec(name, types[name], feed) for name, feed in feeds.items()} | absent
 
     def _spec(self, name: str, declared: Type | None, feed: Given) -> Spec:
