@@ -1,6 +1,6 @@
 // The entry for Node.js, Deno and Bun.
 
-import { useNode } from './node/place.js';
+import { useNode } from './node/platform.js';
 
 useNode();
 

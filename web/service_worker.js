@@ -3,23 +3,23 @@
 
 // @ts-expect-error no types, as for what is imported by an address
 import * as glue from 'pyodide/pyodide.asm.mjs';
-import { place } from './common/place.js';
+import { platform } from './common/platform.js';
 import { startEngine } from './worker/engine.js';
 
 /** By address. @type {Map<string, ArrayBuffer>} */
 const files = new Map();
 
-Object.assign(place, /** @type {Partial<typeof place>} */ ({
+Object.assign(platform, /** @type {Partial<typeof platform>} */ ({
   worker: () => null, // no threads
   module: async () => glue,
 
-  now(url) {
+  readNow(url) {
     const found = files.get(url);
     if (!found) throw new Error(`${url} did not come`);
     return found;
   },
 
-  async ahead(...urls) {
+  async prefetch(...urls) {
     await Promise.all(urls.map(async (url) => {
       const response = await fetch(url).catch(() => null); // what is missing is told when it is wanted
       if (response?.ok) files.set(url, await response.arrayBuffer());

@@ -3,10 +3,10 @@
 import assert from 'node:assert/strict';
 import { afterEach, beforeEach, test } from 'node:test';
 
-import { place } from '../../web/common/place.js';
+import { platform } from '../../web/common/platform.js';
 import { assetUrls, ownUrls } from '../../web/page/engine/assets.js';
 
-const { exists, address } = place;
+const { exists, address } = platform;
 const { warn } = console;
 let asked = [];
 let told = [];
@@ -14,11 +14,11 @@ let told = [];
 beforeEach(() => {
   asked = [];
   told = [];
-  place.exists = async (url) => asked.push(url) > 0 && url.includes('here');
-  place.address = (text) => new URL(text, 'https://page.example/').href;
+  platform.exists = async (url) => asked.push(url) > 0 && url.includes('here');
+  platform.address = (text) => new URL(text, 'https://page.example/').href;
   console.warn = (text) => told.push(text);
 });
-afterEach(() => Object.assign(place, { exists, address }) && Object.assign(console, { warn }));
+afterEach(() => Object.assign(platform, { exists, address }) && Object.assign(console, { warn }));
 
 for (const folder of ['/here', '/here/', 'https://cdn.example/npm/pyruntime@0.1.0/dist/here/', 'https://me@1.example/here/', '/@2026/here/', '/gh/me/site@1.2.0/here/', '/npm/my-app@2.0.0/node_modules/pyruntime@0.1.0/here/']) {
   test(`files in ${folder}`, async () => {

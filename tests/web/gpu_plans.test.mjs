@@ -98,15 +98,15 @@ test('kept plans do not keep buffers of the page, and those of our tensors are b
   gpu.tensors.live.add(buffers.ours);
   const step = runner.prepare(BLOCK, [[256]], [GPU, 1]);
   const bound = (name) => {
-    if (name) runner.memory.apart.set(7, { buffer: buffers[name], size: 6 });
+    if (name) runner.memory.ownBuffers.set(7, { buffer: buffers[name], size: 6 });
     runner.ready(step);
-    runner.giveBack();
+    runner.releaseBorrowed();
     return found.groups.splice(0).map(({ buffer, size }) => `${buffer.name} ${size}`);
   };
   const names = ['a', 'a', '', '', 'b', '', 'ours', '', 'ours'];
   assert.deepEqual(names.map(bound), [['a 8'], ['a 8'], ['arena 256'], [], ['b 8'], [], ['ours 512'], [], []]);
   bound('b');
-  assert.deepEqual([step.groups, step.bound[0].apart, runner.memory.apart.size], [[null], [null], 0]);
+  assert.deepEqual([step.groups, step.bound[0].ownBuffers, runner.memory.ownBuffers.size], [[null], [null], 0]);
 });
 
 test('after a run that failed all is bound anew, and the buffer of parameter blocks, which may be invalid, made anew', () => {

@@ -75,9 +75,9 @@ function model(gpu, faults) {
   return made;
 }
 
-const device = (ours) => ({
-  lost: '', ours, freePools() {}, settle() {},
-  alive() { if (this.lost) throw new DeviceLost(this.lost); },
+const device = (replaceable) => ({
+  lost: '', replaceable, freePools() {}, settle() {},
+  throwIfLost() { if (this.lost) throw new DeviceLost(this.lost); },
 });
 const lose = (gpu) => {
   gpu.lost = 'gone';

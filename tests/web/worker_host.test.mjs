@@ -1,10 +1,10 @@
 import assert from 'node:assert/strict';
 import { afterEach, test } from 'node:test';
-import { place } from '../../web/common/place.js';
+import { platform } from '../../web/common/platform.js';
 import { WorkerHost, workersHang } from '../../web/page/engine/worker_host.js';
 import { remoteWorkerClass } from '../../web/threads/remote_worker.js';
 
-const { worker: usual } = place;
+const { worker: usual } = platform
 /** @type {any[]} */
 let started = [];
 
@@ -28,7 +28,7 @@ class Fake {
 }
 
 function lent() {
-  place.worker = () => /** @type {any} */ (Fake);
+  platform.worker = () => /** @type {any} */ (Fake);
   const page = new WorkerHost();
   return { page, Borrowed: remoteWorkerClass(page.port) };
 }
@@ -37,7 +37,7 @@ function lent() {
 const next = (worker, event) => new Promise((resolve) => { worker[event] = resolve; });
 
 afterEach(() => {
-  place.worker = usual;
+  platform.worker = usual;
   started = [];
 });
 

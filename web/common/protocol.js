@@ -13,7 +13,7 @@ import { Stop, StopWords } from './stop.js';
 /** Rows along an axis of the tensor that was fed by this name. @typedef {{ held: number, axis: number, rows: number }} After */
 /** @typedef {WireTensor | 'gpu' | null} Fetch an output: the tensor to fill, a new one on the GPU, a new one on the CPU */
 /** @typedef {WireTensor | WireTensor[] | null} WireValue a sequence is a list, an absent optional is null */
-/** @typedef {{ url: string, keep?: boolean | string } | { bytes: Uint8Array } | { blob: Blob } | { handle: FileSystemFileHandle } | { stream: ReadableStream<Uint8Array> }} Origin where bytes come from; keep: kept_models.js */
+/** @typedef {{ url: string, keep?: boolean | string } | { bytes: Uint8Array } | { blob: Blob } | { handle: FileSystemFileHandle } | { stream: ReadableStream<Uint8Array> }} Origin where bytes come from; keep: stored_models.js */
 /** @typedef {{ phase: 'boot'|'download'|'compile'|'init', loaded: number, total: number }} Progress total 0: unknown */
 /**
  * An input or an output; `dtype` null is any type, `shape` null any rank, a dim null or a name a free one;

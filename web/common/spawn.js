@@ -1,6 +1,6 @@
 // Starts workers, also from files of another origin.
 
-import { place } from './place.js';
+import { platform } from './platform.js';
 
 /**
  * A module worker. Browsers start none from another origin, whatever its headers: there a module of this origin imports
@@ -8,7 +8,7 @@ import { place } from './place.js';
  * @param {string} url @param {string} name @returns {Worker}
  */
 export function spawn(url, name) {
-  const Worker = /** @type {typeof globalThis.Worker} */ (place.worker());
+  const Worker = /** @type {typeof globalThis.Worker} */ (platform.worker());
   return new Worker(isOurs(url) ? url : importing(url), { type: 'module', name });
 }
 

@@ -27,9 +27,9 @@ const PIPELINES = 4096; // kept for sessions to come; a session keeps those that
 let current = null;
 
 /** Adapters that gave their device. @type {WeakSet<GPUAdapter>} */
-const spent = new WeakSet();
+const usedAdapters = new WeakSet();
 /** Of devices that the page gave. @type {WeakMap<GPUDevice, Gpu>} */
-const given = new WeakMap();
+const pageGpus = new WeakMap();
 
 /** The GPU, or null where there is none. @returns {Promise<Gpu | null>} */
 export async function acquireGpu() {
@@ -47,20 +47,20 @@ export const currentGpu = async () => (setting.device ? gpuOf(setting.device) : 
 
 /** @param {GPUDevice} device of the page @returns {Gpu} */
 export function gpuOf(device) {
-  const known = given.get(device);
+  const known = pageGpus.get(device);
   if (known) return known;
   const made = new Gpu(device, describe(device), null);
-  given.set(device, made);
+  pageGpus.set(device, made);
   return made;
 }
 
 /** @returns {Promise<Gpu | null>} */
 async function open() {
   try {
-    const chosen = setting.adapter && !spent.has(setting.adapter) ? setting.adapter : null;
-    const adapter = chosen ?? await navigator.gpu?.requestAdapter(setting.wishes);
+    const chosen = setting.adapter && !usedAdapters.has(setting.adapter) ? setting.adapter : null;
+    const adapter = chosen ?? await navigator.gpu?.requestAdapter(setting.adapterOptions);
     if (!adapter) return null;
-    spent.add(adapter);
+    usedAdapters.add(adapter);
     const device = await adapter.requestDevice({
       requiredFeatures: FEATURES.filter((name) => adapter.features.has(name)),
       requiredLimits: Object.fromEntries(LIMITS.map((name) => [name, adapter.limits[name]])),
@@ -96,7 +96,7 @@ export class Gpu {
     this.device = device;
     this.adapter = adapter;
     this.source = source;
-    this.alone = setting.alone && source !== null;
+    this.exclusive = setting.exclusive && source !== null;
     this.lost = '';
     /** By source. @type {Map<string, Promise<GPUComputePipeline>>} */
     this.pipelines = new Map();
@@ -111,14 +111,14 @@ export class Gpu {
     device.lost.then(({ reason, message }) => {
       this.lost = message || reason || 'unknown';
     });
-    if (this.alone) device.addEventListener('uncapturederror', (event) => {
+    if (this.exclusive) device.addEventListener('uncapturederror', (event) => {
       const { error } = /** @type {GPUUncapturedErrorEvent} */ (event);
       this.pending.push(Promise.resolve(new ExecutionError(`WebGPU: ${error.message}`)));
     });
   }
 
   /** Whether it can be replaced. */
-  get ours() {
+  get replaceable() {
     return this.source !== null;
   }
 
@@ -157,7 +157,7 @@ export class Gpu {
   async throwErrors(pending = []) {
     const all = [...pending.splice(0), ...this.pending.splice(0)];
     const caught = (await Promise.all(all)).filter((error) => error !== null);
-    this.alive();
+    this.throwIfLost();
     if (caught.length) throw caught.find((error) => error instanceof OutOfMemory) ?? caught[0];
   }
 
@@ -169,16 +169,16 @@ export class Gpu {
     this.pending.push(...caught.filter((error) => error instanceof OutOfMemory).map((error) => Promise.resolve(error)));
   }
 
-  alive() {
+  throwIfLost() {
     if (!this.lost) return;
-    const hint = this.ours ? '' : 'create the session again, on another GPUDevice';
+    const hint = this.replaceable ? '' : 'create the session again, on another GPUDevice';
     throw new DeviceLost(`the GPU device is lost: ${this.lost}`, { hint });
   }
 
   /** What the page does to its buffers meanwhile shows here. @param {GPUCommandEncoder} encoder @param {Caught[]} [pending] */
   submit(encoder, pending = this.pending) {
     const submit = () => this.device.queue.submit([encoder.finish()]);
-    if (this.alone) submit();
+    if (this.exclusive) submit();
     else this.catchErrors(submit, pending);
   }
 
@@ -215,7 +215,7 @@ export class Gpu {
       return await device.createComputePipelineAsync({ layout: this.layout(buffers).pipeline, compute, label });
     } catch (cause) {
       const error = await scope.catch(() => null);
-      this.alive();
+      this.throwIfLost();
       throw refusal((error ?? /** @type {Error} */ (cause)).message, label, cause);
     }
   }
@@ -235,7 +235,7 @@ export class Gpu {
   // ── reading ──
 
   /**
-   * Bytes that `copy` has put into the buffer it is given; waits for the GPU.
+   * Bytes that `copy` has put into the buffer it is pageGpus; waits for the GPU.
    * @param {number} size @param {(staging: GPUBuffer) => void} copy encodes and submits
    * @param {(bytes: ArrayBuffer) => void} use @param {Caught[]} [pending] what error scopes caught of who asks
    */

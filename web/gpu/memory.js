@@ -5,7 +5,7 @@ import { GPU } from '../run/arena.js';
 import { toGpuStorage } from './storage.js';
 
 /** @typedef {import('./device.js').Gpu} Gpu */
-/** @typedef {{ buffer: GPUBuffer, size: number }} Apart a tensor in a buffer of its own, and its bytes */
+/** @typedef {{ buffer: GPUBuffer, size: number }} OwnBuffer a tensor in a buffer of its own, and its bytes */
 
 /** Of the record of faults: number of a node whose indices are checked, extent, index (int32), and a word that web/gpu/moves.js writes. */
 export const FAULT_BYTES = 16;
@@ -21,8 +21,8 @@ export class GpuMemory {
     this.chunk = Math.floor(Math.min(buffer_bytes, binding_bytes, 2 ** 31) / 256) * 256;
     /** @type {GPUBuffer[]} */
     this.buffers = [];
-    /** Tensors of the run in progress that lie in a GPUBuffer of their own and not at their address, by their number. @type {Map<number, Apart>} */
-    this.apart = new Map();
+    /** Tensors of the run in progress that lie in a GPUBuffer of their own and not at their address, by their number. @type {Map<number, OwnBuffer>} */
+    this.ownBuffers = new Map();
     /** Counts the times that a buffer was replaced: bind groups made before are stale. */
     this.generation = 0;
     /** Commands not yet submitted. @type {GPUCommandEncoder | null} */
@@ -45,7 +45,7 @@ export class GpuMemory {
     return this.gpu.throwErrors(this.pending);
   }
 
-  get waits() {
+  get hasPendingErrors() {
     return this.pending.length + this.gpu.pending.length > 0;
   }
 
@@ -83,18 +83,18 @@ export class GpuMemory {
 
   /** The same for a tensor, wherever it lies. @param {number} number @param {number} address @param {number} size */
   find(number, address, size) {
-    const apart = this.apart.get(number);
-    return apart ? { buffer: apart.buffer, offset: 0, size: Math.ceil(size / 4) * 4 } : this.locate(address, size);
+    const own = this.ownBuffers.get(number);
+    return own ? { buffer: own.buffer, offset: 0, size: Math.ceil(size / 4) * 4 } : this.locate(address, size);
   }
 
   /**
    * For a binding. Of a tensor's buffer that is ours the whole, which others of its size have, too.
-   * @param {Apart | null | undefined} apart @param {number} address @param {number} size
+   * @param {OwnBuffer | null | undefined} own @param {number} address @param {number} size
    */
-  bound(apart, address, size) {
-    if (!apart) return this.locate(address, size);
-    const whole = this.gpu.tensors.live.has(apart.buffer) ? Math.min(apart.buffer.size, this.chunk) : Math.ceil(apart.size / 4) * 4;
-    return { buffer: apart.buffer, offset: 0, size: whole };
+  bound(own, address, size) {
+    if (!own) return this.locate(address, size);
+    const whole = this.gpu.tensors.live.has(own.buffer) ? Math.min(own.buffer.size, this.chunk) : Math.ceil(own.size / 4) * 4;
+    return { buffer: own.buffer, offset: 0, size: whole };
   }
 
   // ── commands ──
@@ -142,7 +142,7 @@ export class GpuMemory {
 
   release() {
     this.encoder = null;
-    this.apart.clear();
+    this.ownBuffers.clear();
     for (const buffer of this.buffers.splice(0)) buffer.destroy();
     this.faultRecord?.destroy();
     this.faultRecord = null;

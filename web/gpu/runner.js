@@ -10,8 +10,8 @@ import { FAULT_BYTES, GpuMemory } from './memory.js';
 /** @typedef {import('./device.js').Shader} Shader */
 /** @typedef {import('../common/program.js').Call} Call */
 
-/** @typedef {import('./memory.js').Apart} Apart */
-/** @typedef {{ call: Call, addresses: number[], sizes: number[], apart: (Apart | null | undefined)[] }} Bound sizes: of what lies there, with the room to grow; apart: tensors that are not in the session's memory; null: it has to be made anew */
+/** @typedef {import('./memory.js').OwnBuffer} OwnBuffer */
+/** @typedef {{ call: Call, addresses: number[], sizes: number[], ownBuffers: (OwnBuffer | null | undefined)[] }} Bound sizes: of what lies there, with the room to grow; apart: tensors that are not in the session's memory; null: it has to be made anew */
 
 /**
  * A step with its shapes bound: its words (addresses, parameters and work of each call) and the bytes that its buffers
@@ -133,15 +133,15 @@ export class GpuRunner {
   /** Its bind groups are for the memory as it is. @param {Prepared} step */
   ready(step) {
     if (step.generation !== this.memory.generation || step.epoch !== this.params.epoch) return this.bind(step);
-    const { apart } = this.memory;
-    this.regroup(step, [...step.bound.keys()].filter((n) => step.bound[n].call.buffers.some((buffer, i) => apart.get(buffer) !== step.bound[n].apart[i])));
+    const { ownBuffers } = this.memory;
+    this.regroup(step, [...step.bound.keys()].filter((n) => step.bound[n].call.buffers.some((buffer, i) => ownBuffers.get(buffer) !== step.bound[n].ownBuffers[i])));
   }
 
   /** Parameter blocks and bind groups for the memory as it is. @param {Prepared} step */
   bind(step) {
     const calls = this.unpack(step).filter(({ params }) => params[params.length - 1] > 0);
     const widest = this.gpu.adapter.workgroups;
-    step.bound = calls.map(({ call, addresses, sizes }) => ({ call, addresses, sizes, apart: [] }));
+    step.bound = calls.map(({ call, addresses, sizes }) => ({ call, addresses, sizes, ownBuffers: [] }));
     step.dispatched = calls.map(({ call }) => call);
     step.pipelines = calls.map(({ call }) => this.pipelines[Number(call.kernel)]);
     step.counts = calls.flatMap(({ call, params }) => fold(Math.ceil(params[params.length - 1] / this.shaders[Number(call.kernel)].span), widest));
@@ -187,22 +187,22 @@ export class GpuRunner {
     const bound = step.bound[n];
     const { call, addresses, sizes } = bound;
     const shader = this.shaders[Number(call.kernel)];
-    bound.apart = call.buffers.map((buffer) => memory.apart.get(buffer));
-    const apart = bound.apart.flatMap((one) => one ?? []);
-    if (apart.length) this.borrowed.push({ step, n });
-    const ranges = call.buffers.map((_, i) => memory.bound(bound.apart[i], addresses[i], sizes[i]));
+    bound.ownBuffers = call.buffers.map((buffer) => memory.ownBuffers.get(buffer));
+    const own = bound.ownBuffers.flatMap((one) => one ?? []);
+    if (own.length) this.borrowed.push({ step, n });
+    const ranges = call.buffers.map((_, i) => memory.bound(bound.ownBuffers[i], addresses[i], sizes[i]));
     if (shader.faults) ranges.push({ buffer: memory.faults, offset: 0, size: FAULT_BYTES });
     ranges.push({ buffer: /** @type {GPUBuffer} */ (this.params.buffer), offset: 0, size: (Math.floor(shader.params / 4) + 1) * 16 });
-    return { shader, ranges, key: apart.every(({ buffer }) => tensors.live.has(buffer)) ? this.groups.key(`${shader.buffers}`, ranges) : '' };
+    return { shader, ranges, key: own.every(({ buffer }) => tensors.live.has(buffer)) ? this.groups.key(`${shader.buffers}`, ranges) : '' };
   }
 
   /** After a run: plans are kept, and would keep what is the page's. */
-  giveBack() {
-    this.memory.apart.clear();
+  releaseBorrowed() {
+    this.memory.ownBuffers.clear();
     for (const { step, n } of this.borrowed.splice(0)) {
       if (!step.bound[n]) continue; // it was bound anew, with fewer dispatches
       step.groups[n] = /** @type {GPUBindGroup} */ (/** @type {unknown} */ (null));
-      step.bound[n].apart = step.bound[n].apart.map(() => null);
+      step.bound[n].ownBuffers = step.bound[n].ownBuffers.map(() => null);
     }
   }
 

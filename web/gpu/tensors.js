@@ -72,7 +72,7 @@ export class GpuTensors {
     else encoder.copyBufferToBuffer(scratch, 0, buffer, 0, 0);
     device.queue.submit([encoder.finish()]);
     const error = await device.popErrorScope().catch(() => null);
-    this.gpu.alive();
+    this.gpu.throwIfLost();
     if (!error) return;
     if (/destroyed/.test(error.message)) throw new InvalidInput(`${name} lies in a GPUBuffer that was destroyed`);
     const hint = "make it on the session's: await ort.env.webgpu.device, or the one that you gave";

@@ -95,7 +95,7 @@ export class Transfers {
   abandon() {
     this.gpu.memory.encoder = null;
     this.gpu.params.release(); // its buffer or a bind group of this run may be what failed: that is told late
-    this.gpu.giveBack();
+    this.gpu.releaseBorrowed();
     for (const { data } of this.made) this.gpu.gpu.tensors.dispose(data.gpu);
     this.gpu.gpu.tensors.freePool(); // a page may have destroyed one of its buffers: nothing tells of that
   }
@@ -112,7 +112,7 @@ export class Transfers {
       const { address } = plan.span(after, target.buffer);
       const remote = this.remote.get(buffer);
       const size = remote ? plan.size(after, target.buffer) : 0;
-      if (remote && this.staysApart(remote, size)) this.gpu.memory.apart.set(target.buffer, { buffer: remote.data.gpu, size });
+      if (remote && this.canBind(remote, size)) this.gpu.memory.ownBuffers.set(target.buffer, { buffer: remote.data.gpu, size });
       else if (remote) this.narrowed = this.gpu.gpu.moves.in(this.gpu.memory, address, remote) || this.narrowed;
       else this.gpu.memory.write(address, plan.bytes(state, buffer), dtype);
     }
@@ -152,7 +152,7 @@ export class Transfers {
    * Whether kernels may read or write a tensor of the page where it lies: with this many bytes, if nothing else of the run
    * lies there, for shaders bind all buffers for writing. @param {GpuTensor} tensor @param {number} size
    */
-  staysApart({ type, dims, data: { gpu: buffer } }, size) {
+  canBind({ type, dims, data: { gpu: buffer } }, size) {
     const all = [...this.remote.values(), ...Object.values(this.fetches).filter(onGpu), ...this.made];
     const usage = USAGE.STORAGE | USAGE.COPY_SRC;
     const usable = !isWide(type) && (buffer.usage & usage) === usage && size > 0 && bytesOf(type, dims) === size;
@@ -160,14 +160,14 @@ export class Transfers {
   }
 
   /** Outputs that stay on the GPU get their tensors before the step that makes them. @param {import('../common/program.js').GpuStep} step @param {State} after */
-  makeRoom({ calls }, after) {
+  createOutputs({ calls }, after) {
     const made = this.sources.size ? calls.flatMap(({ alloc }) => alloc.filter((buffer) => this.sources.has(buffer))) : [];
     for (const buffer of made) {
       const { name, value } = /** @type {{ name: string, value: TensorValue }} */ (this.sources.get(buffer));
       const known = value.dims.every((dim) => [...symbolsOf(dim)].every((symbol) => after.env.has(symbol)));
       const kept = known && Object.hasOwn(this.fetches, name) && this.keep(name, value.dtype, evaluateAll(value.dims, after.env));
       const size = this.executor.plan.size(after, buffer);
-      if (kept && this.staysApart(kept, size)) this.gpu.memory.apart.set(buffer, { buffer: kept.data.gpu, size });
+      if (kept && this.canBind(kept, size)) this.gpu.memory.ownBuffers.set(buffer, { buffer: kept.data.gpu, size });
     }
   }
 
@@ -186,7 +186,7 @@ export class Transfers {
     for (const name of names.filter((each) => Object.hasOwn(this.fetches, each))) {
       const kept = this.kept.get(name) ?? this.keep(name, source.dtype, evaluateAll(target.dims, state.env));
       if (!kept) onCpu = true;
-      else if (kept.data.gpu !== this.gpu.memory.apart.get(source.buffer)?.buffer) this.gpu.gpu.moves.out(this.gpu.memory, this.place([source], state), kept);
+      else if (kept.data.gpu !== this.gpu.memory.ownBuffers.get(source.buffer)?.buffer) this.gpu.gpu.moves.out(this.gpu.memory, this.place([source], state), kept);
     }
     return onCpu;
   }

@@ -2,13 +2,13 @@
 // (service_worker.js) answers from them.
 
 import { SessionFailed } from '../common/errors.js';
-import { place } from '../common/place.js';
+import { platform } from '../common/platform.js';
 import { readBody } from '../common/read_body.js';
 import { digest } from '../storage/digest.js';
-import { deleteModel, fetchAndKeep, listModels } from '../storage/kept_models.js';
+import { deleteModel, fetchAndKeep, listModels } from '../storage/stored_models.js';
 import { checkRoom, room } from '../storage/quota.js';
 import { nameFor, Versions } from './versions.js';
-import { expectedFiles, wantedOf } from './wanted_files.js';
+import { expectedFiles, wantedOf } from './version_files.js';
 
 export { PyRuntimeError, InvalidInput, QuotaExceeded, SessionFailed } from '../common/errors.js';
 
@@ -92,22 +92,22 @@ export async function remove(options = {}) {
 
 /** @param {{ scope?: string }} options */
 async function opened({ scope: asked }) {
-  platform();
-  const registration = await navigator.serviceWorker.getRegistration(asked && place.address(asked));
-  const scope = registration?.scope ?? place.address(asked ?? './');
+  requireServiceWorker();
+  const registration = await navigator.serviceWorker.getRegistration(asked && platform.address(asked));
+  const scope = registration?.scope ?? platform.address(asked ?? './');
   const store = await Versions.open(scope);
   return { registration, scope, store, book: await store.read() };
 }
 
-function platform() {
+function requireServiceWorker() {
   if (navigator.serviceWorker && globalThis.caches) return;
   throw new SessionFailed('this page has no service workers', { hint: 'serve it by https, or from localhost' });
 }
 
 /** The service worker, once it runs. @param {{ worker?: string, type?: WorkerType, scope?: string, isolation?: string }} options */
 async function started({ worker = './offline.sw.js', type, scope, isolation }) {
-  platform();
-  const address = new URL(place.address(worker));
+  requireServiceWorker();
+  const address = new URL(platform.address(worker));
   if (isolation) address.searchParams.set('isolation', isolation);
   try {
     const registration = await navigator.serviceWorker.register(address, { type, scope, updateViaCache: 'none' });

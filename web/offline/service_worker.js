@@ -2,7 +2,7 @@
 // the one that was newest when it was opened, and so do its workers.
 
 import { digest } from '../storage/digest.js';
-import { readKept, withoutHash } from '../storage/kept_models.js';
+import { readKept, withoutHash } from '../storage/stored_models.js';
 import { Versions, versionOf } from './versions.js';
 
 /** @typedef {import('./versions.js').Version} Version */

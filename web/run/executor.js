@@ -178,8 +178,8 @@ export class Executor {
     const results = Object.fromEntries(wanted.map(({ name, value }) => [name, this.output(state, value, name, fetches[name])]));
     this.held?.leave(state, results, fetches);
     this.gpu?.memory.flush();
-    this.gpu?.giveBack();
-    return this.gpu?.memory.waits ? this.gpu.memory.throwErrors().then(() => results) : results;
+    this.gpu?.releaseBorrowed();
+    return this.gpu?.memory.hasPendingErrors ? this.gpu.memory.throwErrors().then(() => results) : results;
   }
 
   /** Sets symbols from the inputs' dims, and allocates the inputs. @param {import('./resident_outputs.js').Begin} run */
@@ -283,7 +283,7 @@ export class Executor {
     if (!found?.prepared) found = this.plan.planDispatches(step.calls, state, key);
     const { state: after } = found;
     const prepared = /** @type {import('../gpu/runner.js').Prepared} */ (found.prepared);
-    this.transfers?.makeRoom(step, after);
+    this.transfers?.createOutputs(step, after);
     if (gpu.timer) return gpu.timer.run(prepared, this.stop).then(() => after);
     if (this.stop) return gpu.runInPortions(prepared, this.stop).then(() => after);
     gpu.run(prepared);

@@ -19,7 +19,7 @@ export async function runWithRecovery(model, work, checkRetry) {
     return work();
   }
   try {
-    gpu.alive();
+    gpu.throwIfLost();
     return await work();
   } catch (error) {
     if (!(await recover(model, error))) throw error;
@@ -43,7 +43,7 @@ async function recover(model, error) {
   const gpu = /** @type {import('../gpu/device.js').Gpu} */ (model.host.gpu);
   if (!gpu.lost && !isGpuFull(error)) return false;
   return recovering(model, async () => {
-    if (gpu.lost && !gpu.ours) return model.state.enter('failed');
+    if (gpu.lost && !gpu.replaceable) return model.state.enter('failed');
     await freeGpu(model);
     const next = gpu.lost ? await acquireGpu() : gpu;
     if (next) model.host = { ...model.host, gpu: next };

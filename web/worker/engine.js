@@ -9,7 +9,7 @@ import { ThreadPool } from '../threads/pool.js';
 import { holdLifeline } from '../common/lifeline.js';
 import { logging } from '../common/log.js';
 import { mark } from '../common/marks.js';
-import { place } from '../common/place.js';
+import { platform } from '../common/platform.js';
 import { answer } from '../common/protocol.js';
 import { hasSharedMemory } from '../common/shared_memory.js';
 import { sweepScratch } from '../storage/scratch_file.js';
@@ -123,8 +123,8 @@ const handlers = {
     logging.least = () => params.least;
     sweepScratch().catch(() => {}); // storage may be forbidden
     const RemoteWorker = params.threads && remoteWorkerClass(params.threads);
-    if (RemoteWorker) place.worker = () => RemoteWorker;
-    if (hasSharedMemory() && place.worker()) pool = new ThreadPool(globalThis.location.href);
+    if (RemoteWorker) platform.worker = () => RemoteWorker;
+    if (hasSharedMemory() && platform.worker()) pool = new ThreadPool(globalThis.location.href);
     return new Promise((_, reject) => { interpreter.fail = reject; });
   },
 
@@ -143,7 +143,7 @@ const handlers = {
 
   async create(params, progress, stop) {
     logging.least = () => params.env.least;
-    Object.assign(setting.wishes, params.env.adapter);
+    Object.assign(setting.adapterOptions, params.env.adapter);
     const others = () => [...sessions.values()].map(({ opened }) => opened);
     const opened = await openModel(params, progress, interpreter, pool, stop, others);
     const session = nextSession++;

@@ -59,7 +59,7 @@ async function ownGpu({ webgpu, device, preferred, options }) {
     if (error instanceof NoAdapter && asked.includes('wasm')) return null; // the worker has none either, and warns
     throw error;
   });
-  gpu?.alive();
+  gpu?.throwIfLost();
   return gpu;
 }
 

@@ -3,7 +3,7 @@
 
 import { InvalidInput } from '../../common/errors.js';
 import { warn } from '../../common/log.js';
-import { place } from '../../common/place.js';
+import { platform } from '../../common/platform.js';
 import { mapValues } from '../../common/records.js';
 
 /**
@@ -42,7 +42,7 @@ function urlsIn(folder) {
 }
 
 /** @param {string} text */
-const addressOf = (text) => place.address(text, globalThis.location?.href);
+const addressOf = (text) => platform.address(text, globalThis.location?.href);
 
 /** Whether an address is of onnxruntime-web or transformers.js on a CDN, which has not our files. @param {string} text */
 const isForeign = (text) => /\/(?:onnxruntime-web|transformers)@\d/.test(new URL(addressOf(text)).pathname);
@@ -57,7 +57,7 @@ export async function assetUrls(paths) {
   const folder = typeof paths === 'string' && paths;
   if (folder && !isForeign(folder)) {
     const urls = urlsIn(folder);
-    if (await place.exists(urls.worker)) return urls;
+    if (await platform.exists(urls.worker)) return urls;
   }
   const own = builtUrls();
   if (folder) warnIgnored(folder, own);

@@ -6,7 +6,7 @@ import { SessionFailed } from '../../common/errors.js';
 import { ThreadPool } from '../../threads/pool.js';
 import { lifelineEnds } from '../../common/lifeline.js';
 import { logging, warnOnce } from '../../common/log.js';
-import { place } from '../../common/place.js';
+import { platform } from '../../common/platform.js';
 import { Caller } from '../../common/protocol.js';
 import { hasSharedMemory } from '../../common/shared_memory.js';
 import { spawn } from '../../common/spawn.js';
@@ -30,7 +30,7 @@ export const pool = new SharedPool();
  * Whether prefetching pays: the worker is another thread than the page, unlike in service workers, and files are remote, unlike in
  * Node.js.
  */
-const canPrefetch = () => !place.toldOfEnds && !('ServiceWorkerGlobalScope' in globalThis);
+const canPrefetch = () => !platform.reportsWorkerExit && !('ServiceWorkerGlobalScope' in globalThis);
 
 /**
  * The worker, started if needed.
@@ -44,7 +44,7 @@ export function attach(needsPython = false) {
 
 /** Throws in places without workers. */
 export function checkPlatform() {
-  if (place.worker()) return;
+  if (platform.worker()) return;
   const hint = 'import engine.sw.js before, which runs it in a service worker, or create sessions in a page or a dedicated worker';
   throw new SessionFailed('the engine needs a Worker, which this place does not give', { hint });
 }
@@ -63,7 +63,7 @@ function start(prefetches) {
   const workers = hasSharedMemory() && workersHang() ? new WorkerHost() : null;
   const started = { caller, threads: /** @type {ThreadPool | null} */ (null), workers };
   worker.onmessageerror = () => end(caller, 'a message could not be read');
-  if (!place.toldOfEnds) watch(caller).catch(() => {}); // without locks the page cannot notice that
+  if (!platform.reportsWorkerExit) watch(caller).catch(() => {}); // without locks the page cannot notice that
   files = assetUrls(env.wasm.wasmPaths);
   files.then((urls) => launch(started, worker, urls, prefetches)).catch((error) => end(caller, error.message));
   return started;
@@ -132,7 +132,7 @@ const isCount = (count) => Number.isInteger(count) && Number(count) >= 0;
  */
 export function threadCount(asked, preset, logOptions) {
   const ambient = env.wasm.numThreads;
-  const common = Math.min(PRESETS[preset ?? 'latency'].threads, place.processors());
+  const common = Math.min(PRESETS[preset ?? 'latency'].threads, platform.processors());
   const wanted = asked || (isCount(ambient) ? ambient : 0); // onnxruntime ignores other values there
   if (hasSharedMemory()) return wanted || common;
   if (wanted > 1) {

@@ -9,7 +9,7 @@ import { adapterOptions, isDevice } from '../options/adapter.js';
 
 /** @typedef {import('../../gpu/device.js').Gpu} Gpu */
 
-setting.alone = false; // the page's own code may use the device, too
+setting.exclusive = false; // the page's own code may use the device, too
 
 /** Whether the page has a device. */
 let hasDevice = false;
@@ -46,7 +46,7 @@ export const hasPageGpu = () => hasDevice || Boolean(setting.device ?? setting.a
 export async function pageGpu(device, preset) {
   const { acquireGpu, gpuOf } = await gpuCode();
   if (device) return gpuOf(device);
-  Object.assign(setting.wishes, adapterOptions(preset));
+  Object.assign(setting.adapterOptions, adapterOptions(preset));
   const gpu = await acquireGpu();
   if (!gpu) throw new NoAdapter('this browser gives no WebGPU adapter', { hint: "ask for ['webgpu', 'wasm'] to run without one" });
   hasDevice = true;
@@ -62,5 +62,5 @@ export async function pageTensors() {
 
 /** Sets `env.webgpu.adapter` for pages that read it after a session was created in the worker. */
 export async function noteAdapter() {
-  adapter ??= (await navigator.gpu?.requestAdapter({ ...setting.wishes, ...adapterOptions() }).catch(() => null)) ?? null;
+  adapter ??= (await navigator.gpu?.requestAdapter({ ...setting.adapterOptions, ...adapterOptions() }).catch(() => null)) ?? null;
 }

@@ -1,7 +1,7 @@
 // Where the bytes of models and of their external data come from.
 
 import { InvalidInput } from '../../common/errors.js';
-import { place } from '../../common/place.js';
+import { platform } from '../../common/platform.js';
 import { threadCount } from '../engine/client.js';
 import { isShared } from '../tensors/wire_tensors.js';
 
@@ -37,7 +37,7 @@ export async function withAddress(model, use) {
  */
 function origin(given, base, keep) {
   const source = sources.get(given) ?? given;
-  if (typeof source === 'string' || source instanceof URL) return { url: place.address(String(source), base), keep };
+  if (typeof source === 'string' || source instanceof URL) return { url: platform.address(String(source), base), keep };
   if (source instanceof Blob) return { blob: source };
   if (source?.getFile) return { handle: source };
   const stream = source?.body ?? source;

@@ -3,7 +3,7 @@
 import { SessionFailed } from '../../common/errors.js';
 import { warn } from '../../common/log.js';
 import { mark } from '../../common/marks.js';
-import { place } from '../../common/place.js';
+import { platform } from '../../common/platform.js';
 import { joinOnDemand, warmUp } from './split_wasm.js';
 
 const HINT = 'serve all files of dist/ unchanged, from one folder';
@@ -43,8 +43,8 @@ const isWholeZip = ({ buffer, length }) => length >= 22 && new DataView(buffer).
 /** @param {string} url @returns {Promise<any>} the module */
 export async function importModule(url) {
   try {
-    // not in place.js, which pages import too: bundlers warn of addresses that they cannot resolve
-    return await (place.module ? place.module(url) : import(/* @vite-ignore */ /* webpackIgnore: true */ url));
+    // not in platform.js, which pages import too: bundlers warn of addresses that they cannot resolve
+    return await (platform.module ? platform.module(url) : import(/* @vite-ignore */ /* webpackIgnore: true */ url));
   } catch (cause) {
     throw failure(url, cause);
   }
@@ -77,7 +77,7 @@ export async function watchDownloads({ wasm, rest, stdlib }, { library, compiled
         : await instantiate(checkStatus(await source), imports, instantiateStreaming);
       if (!module) warmUp(made.module);
       mark('interpreter instantiated');
-      return joinOnDemand(made, imports ?? {}, () => place.now(rest), (cause) => {
+      return joinOnDemand(made, imports ?? {}, () => platform.readNow(rest), (cause) => {
         const error = failure(rest, cause);
         broken(error);
         return error;

@@ -1,6 +1,6 @@
 // Files in Python's file system that are fetched when Python first reads them.
 
-import { place } from '../../common/place.js';
+import { platform } from '../../common/platform.js';
 import { crc32 } from '../crc32.js';
 import { failure } from './engine_files.js';
 
@@ -24,7 +24,7 @@ export function addLazyFile(FS, path, url, sum) {
   let bytes = null;
   const read = () => {
     try {
-      return (bytes ??= checked(new Uint8Array(place.now(url)), sum));
+      return (bytes ??= checked(new Uint8Array(platform.readNow(url)), sum));
     } catch (error) {
       readError = failure(url, error);
       throw new FS.ErrnoError(EIO);

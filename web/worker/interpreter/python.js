@@ -4,7 +4,7 @@ import { loadPyodide } from 'pyodide';
 import { fromPayload, SessionFailed, Terminated } from '../../common/errors.js';
 import { warn } from '../../common/log.js';
 import { mark } from '../../common/marks.js';
-import { place } from '../../common/place.js';
+import { platform } from '../../common/platform.js';
 import { download, downloadImage, importModule, watchDownloads } from './engine_files.js';
 import { addLazyFile, takeReadError } from './lazy_files.js';
 import { readImage, restore, STATE } from './memory_image.js';
@@ -107,7 +107,7 @@ export class Python {
    * @param {(done: number, steps: number) => void} progress @param {(error: Error) => void} broken
    */
   static async restored(assets, { module, compiled, image }, progress, broken) {
-    await place.ahead(assets.rest, assets.stdlibRest, assets.stdlib, assets.engine);
+    await platform.prefetch(assets.rest, assets.stdlibRest, assets.stdlib, assets.engine);
     const state = new Uint8Array(STATE);
     let sums = { stdlib: 0, engine: 0 };
     const pyodide = await loaded(assets, Promise.resolve(new Uint8Array()), compiled, broken, {
@@ -133,7 +133,7 @@ export class Python {
    * @param {(done: number, steps: number) => void} progress @param {(error: Error) => void} broken
    */
   static async started(assets, { module, compiled }, progress, broken) {
-    await place.ahead(assets.rest, assets.stdlibRest);
+    await platform.prefetch(assets.rest, assets.stdlibRest);
     const engine = download(assets.engine);
     engine.catch(() => {});
     const pyodide = await loaded(assets, download(assets.stdlib), compiled, broken, {
@@ -150,7 +150,7 @@ export class Python {
   static ready(pyodide, assets, progress) {
     mark('engine imported');
     progress(2, 3);
-    pyodide.registerJsModule('pyruntime_host', { rest_of_stdlib: () => place.now(assets.stdlibRest) });
+    pyodide.registerJsModule('pyruntime_host', { rest_of_stdlib: () => platform.readNow(assets.stdlibRest) });
     const python = new Python(pyodide);
     progress(3, 3);
     return python;

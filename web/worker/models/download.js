@@ -2,7 +2,7 @@
 
 import { InvalidModel } from '../../common/errors.js';
 import { eachChunk, readBody, sizeOf } from '../../common/read_body.js';
-import { fetchAndKeep } from '../../storage/kept_models.js';
+import { fetchAndKeep } from '../../storage/stored_models.js';
 import { room } from '../../storage/quota.js';
 import { ScratchFile } from '../../storage/scratch_file.js';
 import { resumableFetch, patience, Restart } from './resumable_fetch.js';

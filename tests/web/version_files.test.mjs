@@ -2,7 +2,7 @@
 
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
-import { expectedFiles } from '../../web/offline/wanted_files.js';
+import { expectedFiles } from '../../web/offline/version_files.js';
 
 /** What is expected where the server has these lists. @param {Record<string, unknown>} served */
 async function expected(served) {

@@ -1,4 +1,4 @@
-"""Models that pages ask to keep, by the option `cache`: web/storage/kept_models.js."""
+"""Models that pages ask to keep, by the option `cache`: web/storage/stored_models.js."""
 
 from __future__ import annotations
 

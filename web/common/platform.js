@@ -1,6 +1,6 @@
-// What differs between the places that this package runs in: here as in browsers; in Node.js web/node/place.js changes it.
+// What differs between the places that this package runs in: here as in browsers; in Node.js web/node/platform.js changes it.
 
-export const place = {
+export const platform = {
   /** Null where there is none, as in service workers. @returns {typeof Worker | null} */
   worker: () => globalThis.Worker ?? null,
 
@@ -8,7 +8,7 @@ export const place = {
   module: null,
 
   /** A file that code which cannot wait needs at once. @param {string} url @returns {ArrayBuffer} */
-  now(url) {
+  readNow(url) {
     const request = new XMLHttpRequest();
     request.open('GET', url, false);
     request.responseType = 'arraybuffer';
@@ -18,10 +18,10 @@ export const place = {
   },
 
   /** What `now` may be asked for, where it has to be there before. @param {string[]} _ addresses */
-  ahead: async (..._) => {},
+  prefetch: async (..._) => {},
 
   /** Whether its workers tell how they ended: those of browsers do not. */
-  toldOfEnds: false,
+  reportsWorkerExit: false,
 
   processors: () => globalThis.navigator?.hardwareConcurrency || 1,
 

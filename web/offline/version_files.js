@@ -1,9 +1,9 @@
 // Which files a version has: of the engine and of lists, whose hashes are known, and of the page itself.
 
 import { InvalidInput, SessionFailed } from '../common/errors.js';
-import { place } from '../common/place.js';
+import { platform } from '../common/platform.js';
 import { HINT, NAMES, ownUrls } from '../page/engine/assets.js';
-import { unchanged, validators } from '../storage/kept_models.js';
+import { unchanged, validators } from '../storage/stored_models.js';
 
 /** @typedef {import('./versions.js').OfflineFile} OfflineFile */
 /** @typedef {import('./versions.js').Wanted} Wanted */
@@ -67,7 +67,7 @@ export function wantedOf({ engine = '', lists = [], files = [], models = [] }) {
   for (const [name, value] of Object.entries({ lists, files, models })) {
     if (!Array.isArray(value)) throw new InvalidInput(`${name} cannot be ${value}`, { hint: 'an array of addresses' });
   }
-  const whole = (/** @type {string} */ text) => place.address(text).replace(/#.*/, '');
+  const whole = (/** @type {string} */ text) => platform.address(text).replace(/#.*/, '');
   return {
     engine: engine && whole(engine.endsWith('/') ? engine : `${engine}/`),
     lists: lists.map(whole),

@@ -4,15 +4,15 @@ import { availableParallelism } from 'node:os';
 import { stat } from 'node:fs/promises';
 import { resolve } from 'node:path';
 import { fileURLToPath, pathToFileURL } from 'node:url';
-import { place } from '../common/place.js';
+import { platform } from '../common/platform.js';
 import { NodeWorker } from './node_worker.js';
 
-const { exists } = place;
+const { exists } = platform;
 
-/** @type {Partial<typeof place>} */
+/** @type {Partial<typeof platform>} */
 const here = {
   worker: () => /** @type {any} */ (NodeWorker),
-  toldOfEnds: true,
+  reportsWorkerExit: true,
   processors: availableParallelism,
 
   /** Of a file's path, too: from the folder of `base`, or where the program runs. */
@@ -28,4 +28,4 @@ const here = {
 };
 
 /** From now on the package runs as in Node.js. */
-export const useNode = () => void Object.assign(place, here);
+export const useNode = () => void Object.assign(platform, here);
