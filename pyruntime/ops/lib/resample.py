@@ -68,7 +68,8 @@ class Rule:
     extrapolation: float = 0.0
 
 
-def real(x: AnyDim | float, dtype: DType = F32) -> Expr:
+def as_float(x: AnyDim | float, dtype: DType = F32) -> Expr:
+    """A dim or number as a float expression."""
     return cast(dim(x), dtype) if isinstance(x, sh.Dim) else const(float(x), dtype)
 
 
@@ -77,16 +78,16 @@ def real(x: AnyDim | float, dtype: DType = F32) -> Expr:
 
 def source(t: Tracer, a: Axis, how: str, i: Expr) -> Expr:
     """The input coordinate of output position i, as float32."""
-    x, size = cast(i, F32), real(a.size)
-    width = size * real(a.scale.top) / real(a.scale.bottom)  # may be fractional
+    x, size = cast(i, F32), as_float(a.size)
+    width = size * as_float(a.scale.top) / as_float(a.scale.bottom)  # may be fractional
     if how in ("half_pixel", "pytorch_half_pixel", "half_pixel_symmetric"):
-        at = (x + 0.5) * real(a.scale.bottom) / real(a.scale.top)
+        at = (x + 0.5) * as_float(a.scale.bottom) / as_float(a.scale.top)
         if how == "half_pixel_symmetric":
-            return size * 0.5 * (1.0 - real(a.out) / width) + at - 0.5  # this order keeps integers exact
+            return size * 0.5 * (1.0 - as_float(a.out) / width) + at - 0.5  # this order keeps integers exact
         at = at - 0.5
-        return at if how == "half_pixel" else select(real(a.out) > 1.0, at, 0.0)
+        return at if how == "half_pixel" else select(as_float(a.out) > 1.0, at, 0.0)
     if how == "asymmetric":
-        return x * real(a.scale.bottom) / real(a.scale.top)
+        return x * as_float(a.scale.bottom) / as_float(a.scale.top)
     last = size - 1.0
     step = last / select(width == 1.0, 1.0, width - 1.0)
     if how == "align_corners":
@@ -158,7 +159,7 @@ def nearest(t: Tracer, x: Tensor, axes: Sequence[Axis], rule: Rule) -> Tensor:
 
 
 def outside(at: Expr, a: Axis) -> Expr:
-    return (at < 0.0) | (at > real(a.size - 1))
+    return (at < 0.0) | (at > as_float(a.size - 1))
 
 
 def resized(x: Tensor, axes: Sequence[Axis]) -> list[AnyDim]:
@@ -195,7 +196,7 @@ def interpolate(t: Tracer, x: Tensor, a: Axis, rule: Rule) -> Tensor:
         reach = min(reach, 2 * half * max(a.size, 1))  # exceeded only if the output is empty: scale · size rounds to 0
     where = coordinates(t, a, rule.coordinates)
     first = table(t, (a.out,), lambda i: cast(floor(where.at(i)), I32) + dim(1 - reach))
-    stretch = minimum(real(a.scale.top) / real(a.scale.bottom), 1.0) if rule.antialias else const(1.0, F32)
+    stretch = minimum(as_float(a.scale.top) / as_float(a.scale.bottom), 1.0) if rule.antialias else const(1.0, F32)
 
     def weight(i: Expr, k: Expr) -> Expr:
         at = first.at(i) + k

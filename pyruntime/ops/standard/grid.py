@@ -13,7 +13,7 @@ from pyruntime.ir.expr import Expr, cast, clip, const, dim, floor, guard, maximu
 from pyruntime.ir.kernel import Tensor
 from pyruntime.ir.shape import AnyDim
 from pyruntime.ops.lib.formula import float_type
-from pyruntime.ops.lib.resample import cubic_weight, linear_weight, real
+from pyruntime.ops.lib.resample import as_float, cubic_weight, linear_weight
 
 CUBIC = -0.75  # the coefficient of the cubic convolution, as in PyTorch
 
@@ -21,9 +21,9 @@ CUBIC = -0.75  # the coefficient of the cubic convolution, as in PyTorch
 def _reflected(x: Expr, d: AnyDim, align: bool) -> Expr:
     """A float coordinate reflected into the axis, at the centres (align) or the edges of its end pixels."""
     low = const(0.0 if align else -0.5, x.dtype)
-    span = maximum(real(d - 1 if align else d, x.dtype), 1.0)
+    span = maximum(as_float(d - 1 if align else d, x.dtype), 1.0)
     r = rem(abs(x - low), span * 2.0)
-    return minimum(maximum(low + minimum(r, span * 2.0 - r), low), real(d, x.dtype) - (1.0 if align else 0.5))
+    return minimum(maximum(low + minimum(r, span * 2.0 - r), low), as_float(d, x.dtype) - (1.0 if align else 0.5))
 
 
 def _fold(i: Expr, d: AnyDim, align: bool) -> Expr:
@@ -41,7 +41,7 @@ def _position(t: Tracer, grid: Tensor, axis: int, d: AnyDim, mode: str, padding:
 
     def element(*i: Expr) -> Expr:
         n = cast(grid.at(*i, dim(last - 1 - axis)), wide)
-        size, end = real(d, wide), real(d - 1, wide)
+        size, end = as_float(d, wide), as_float(d - 1, wide)
         x = (n + 1.0) * 0.5 * end if align else ((n + 1.0) * size - 1.0) * 0.5
         if mode == "nearest":
             x = round_even(x)
@@ -134,8 +134,8 @@ def affine_grid(t: Tracer, theta: Tensor, size: Tensor, *, align_corners: int = 
 
     def coordinate(i: Expr, d: AnyDim) -> Expr:
         if align_corners:
-            return cast(i, wide) * 2.0 / maximum(real(d - 1, wide), 1.0) - 1.0
-        return (cast(i, wide) * 2.0 + 1.0) / real(d, wide) - 1.0
+            return cast(i, wide) * 2.0 / maximum(as_float(d - 1, wide), 1.0) - 1.0
+        return (cast(i, wide) * 2.0 + 1.0) / as_float(d, wide) - 1.0
 
     def element(n: Expr, *i: Expr) -> Expr:
         row = i[-1]
