@@ -30,7 +30,8 @@ export class ThreadPool {
 
   /**
    * A Program's code on several threads; null if there are no helpers.
-   * @param {number} threads with the leader @param {WebAssembly.Module} module @param {Record<string, WebAssembly.Memory>} imports @param {Code} code
+   * @param {number} threads with the leader @param {WebAssembly.Module} module
+   * @param {Record<string, WebAssembly.Memory>} imports @param {Code} code
    * @returns {Promise<ThreadTeam | null>}
    */
   async team(threads, module, imports, code) {

@@ -1,4 +1,5 @@
-// Traces of enableProfiling: Chrome's trace events, which Chrome's viewer and Perfetto open. Twin of pyruntime/api/trace.py. Events have the fields and names of onnxruntime's.
+// Traces of enableProfiling: Chrome's trace events, which Chrome's viewer and Perfetto open, with onnxruntime's names and fields.
+// Twin of pyruntime/api/trace.py.
 // Spec: https://docs.google.com/document/d/1CvAClvFfyA5R-PhYUmn5OOQtYMH4h6I0nSsKchNAySU (Trace Event Format)
 
 /** @typedef {import('../../common/protocol.js').KernelTiming} KernelTiming */

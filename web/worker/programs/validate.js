@@ -135,7 +135,8 @@ class Flow {
     if (room && room.axis >= dims.length) refuse(`${what} has room along axis ${room.axis}, which is not there`);
     if (![...dims, buffer.size].every((d) => typeof d === 'number')) return;
     const bytes = /** @type {number[]} */ (dims).reduce((product, d) => product * d, memory ? Math.min(item, 4) : item);
-    if (/** @type {number[]} */ (dims).some((d) => d < 0) || (item && bytes > Number(buffer.size))) refuse(`${what} does not fit its buffer`);
+    const fits = /** @type {number[]} */ (dims).every((d) => d >= 0) && (!item || bytes <= Number(buffer.size));
+    if (!fits) refuse(`${what} does not fit its buffer`);
   }
 
   /** Checks that a value exists and has one element. @param {TensorValue | null} value @param {string} what @param {string} kind */
@@ -193,7 +194,8 @@ class Flow {
     this.bound([...params, work], what);
     if (Number(work) < 0) refuse(`${what} has ${work} units of work`);
     if (![...alloc, ...free].every((b) => buffers.includes(b))) refuse(`${what} makes or frees what it does not use`);
-    if (!inplace.every(([made, given]) => alloc.includes(made) && buffers.includes(given))) refuse(`${what} takes over what it does not use`);
+    const usesAll = inplace.every(([made, given]) => alloc.includes(made) && buffers.includes(given));
+    if (!usesAll) refuse(`${what} takes over what it does not use`);
     this.drop(free, mine, what);
   }
 
@@ -213,7 +215,8 @@ class Flow {
     this.tensor(value, what, '', READABLE);
     const { dims } = value;
     const count = /** @type {number[]} */ (dims).reduce((product, d) => product * d, 1);
-    if (!dims.every((d) => typeof d === 'number') || count !== symbols.length) refuse(`${what} reads another number of elements than it has symbols`);
+    const isRead = dims.every((d) => typeof d === 'number') && count === symbols.length;
+    if (!isRead) refuse(`${what} reads another number of elements than it has symbols`);
     for (const symbol of symbols) this.known.add(symbol);
   }
 
@@ -297,7 +300,8 @@ function declared(inputs, types) {
     let kind = known.get(name);
     if (!kind) refuse(`input "${name}" is not declared`);
     while ('of' in kind) kind = kind.of;
-    if ((kind.dtype ?? dtype) !== dtype || (kind.dims && kind.dims.length !== dims.length)) refuse(`input "${name}" is declared as something else`);
+    const agrees = (kind.dtype ?? dtype) === dtype && (!kind.dims || kind.dims.length === dims.length);
+    if (!agrees) refuse(`input "${name}" is declared as something else`);
   }
 }
 
