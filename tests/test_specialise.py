@@ -11,6 +11,7 @@ import onnxruntime
 import pytest
 
 from pyruntime import InferenceSession, InvalidInput, SessionOptions, browser
+from pyruntime.session.specialisation import MAX_PROGRAMS
 
 # Two values that decide ranks, the second computed with the first: axes of Unsqueeze.
 MODEL = onnx.parser.parse_model("""<ir_version: 10, opset_import: ["" : 20]>
@@ -121,3 +122,18 @@ def test_how_many_there_are_decides_on_ranks() -> None:
         (got,), (expected,) = session.run(None, feeds), peer.run(None, feeds)
         assert got.shape == expected.shape
         np.testing.assert_array_equal(got, expected)
+
+
+def test_a_full_table_forgets_the_oldest_program() -> None:
+    model = onnx.parser.parse_model("""<ir_version: 10, opset_import: ["" : 20]>
+        g (float[N] x, int64[R] shape) => (float y) { y = Reshape (x, shape) }""")
+    model.graph.output[0].ClearField("type")
+    session = InferenceSession(model.SerializeToString())
+    executors, keys = session._native.executors, []
+    for n in range(1, MAX_PROGRAMS + 2):
+        feeds = {"x": np.arange(n, dtype=np.float32), "shape": np.array([1, n])}
+        assert session.run(None, feeds)[0].shape == (1, n)
+        keys.append(list(executors)[-1])
+    assert list(executors) == keys[1:]
+    assert session.run(None, {"x": np.float32([5]), "shape": np.array([1, 1])})[0].tolist() == [[5]]
+    assert list(executors) == [*keys[2:], keys[0]]
