@@ -1,4 +1,4 @@
-"""Servers and networks that falter while a model comes (web/worker/models/resumable_fetch.js), to a real browser."""
+"""Servers and networks that falter while a model comes (web/worker/files/resumable_fetch.js), to a real browser."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Files of models that are large: on the disk while a session has them (web/worker/models/model_file.js)."""
+"""Files of models that are large: on the disk while a session has them (web/worker/files/model_file.js)."""
 
 from __future__ import annotations
 

@@ -78,9 +78,6 @@ session/recovery
 worker/interpreter/python worker/interpreter/python_model worker/models/open_model worker/models/shared_models
 """
 
-# Sub-folders that import each other. None may be added.
-FOLDER_CIRCLES = {Path("web/worker"): {"models", "programs"}}
-
 # What each folder beside the engine may import of the others. All of them may import the engine.
 TOOLS = {
     "kit": "",

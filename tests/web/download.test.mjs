@@ -3,8 +3,8 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import { InvalidModel } from '../../web/common/errors.js';
-import { fetchFile } from '../../web/worker/models/download.js';
-import { patience } from '../../web/worker/models/resumable_fetch.js';
+import { fetchFile } from '../../web/worker/files/download.js';
+import { patience } from '../../web/worker/files/resumable_fetch.js';
 
 Object.assign(patience, { silence: 90, pauses: [0, 1, 2] });
 

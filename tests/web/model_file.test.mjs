@@ -2,7 +2,7 @@
 
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
-import { FileOnDisk, lastRun } from '../../web/worker/models/model_file.js';
+import { FileOnDisk, lastRun } from '../../web/worker/files/model_file.js';
 
 const NEAR = 2 ** 16, PIECE = 2 ** 22;
 const SIZE = 2 * PIECE + 5;

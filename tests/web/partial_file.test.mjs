@@ -2,7 +2,7 @@
 
 import assert from 'node:assert/strict';
 import { afterEach, test } from 'node:test';
-import { openPartialFile } from '../../web/worker/models/partial_file.js';
+import { openPartialFile } from '../../web/worker/files/partial_file.js';
 
 const SIZE = 1 << 14, { fetch } = globalThis;
 

@@ -19,7 +19,7 @@ import { Model } from '../session/model.js';
 import { tune } from '../session/tune.js';
 import { verify } from '../session/verify.js';
 import { inspectModel } from './models/inspect_model.js';
-import { lastRun } from './models/model_file.js';
+import { lastRun } from './files/model_file.js';
 import { closeAll } from './models/model_files.js';
 import { openForPage, openModel } from './models/open_model.js';
 import { PageCompiler } from './models/page_compiler.js';

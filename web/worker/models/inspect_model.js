@@ -4,8 +4,8 @@ import { InvalidModel } from '../../common/errors.js';
 import { gpuFor } from './open_model.js';
 import { beside, plain } from './model_files.js';
 import { fetchGraph } from './fetch_graph.js';
-import { LARGE } from './model_file.js';
-import { PartialFile, openPartialFile } from './partial_file.js';
+import { LARGE } from '../files/model_file.js';
+import { PartialFile, openPartialFile } from '../files/partial_file.js';
 import { codeFeatures } from '../wasm_features.js';
 
 /** @typedef {import('../../common/protocol.js').CreateParams} CreateParams */

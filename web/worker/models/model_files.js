@@ -1,13 +1,13 @@
 // The files of a model: its own, its external data, and the files with the weights of an exported Program.
 
 import { InvalidModel } from '../../common/errors.js';
-import { fetchFile } from './download.js';
+import { fetchFile } from '../files/download.js';
 
 /** @typedef {import('../../common/protocol.js').CreateParams} CreateParams */
 /** @typedef {(p: import('../../common/protocol.js').Progress) => void} OnProgress */
 /** @typedef {import('../../common/stop.js').Stop} Stop */
-/** @typedef {import('./model_file.js').Files} Files */
-/** @typedef {import('./model_file.js').ModelFile} ModelFile */
+/** @typedef {import('../files/model_file.js').Files} Files */
+/** @typedef {import('../files/model_file.js').ModelFile} ModelFile */
 
 /**
  * Opens files in parallel. When one fails, or the call is stopped, the other downloads end.

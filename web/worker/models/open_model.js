@@ -20,8 +20,8 @@ import { codeFeatures } from '../wasm_features.js';
 /** @typedef {import('../interpreter/interpreter.js').Interpreter} Interpreter */
 /** @typedef {import('./model_files.js').OnProgress} OnProgress */
 /** @typedef {import('../../common/stop.js').Stop} Stop */
-/** @typedef {import('./model_file.js').Files} Files */
-/** @typedef {import('./model_file.js').ModelFile} ModelFile */
+/** @typedef {import('../files/model_file.js').Files} Files */
+/** @typedef {import('../files/model_file.js').ModelFile} ModelFile */
 /**
  * source: to compile it once more, absent of a Program from a file; files: that it reads until it is released
  * @typedef {{ model: Model | PageCompiler, timings: Timings, source?: Source, files: ModelFile[] }} Opened

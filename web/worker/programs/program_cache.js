@@ -10,7 +10,7 @@ import { cacheStorage, keep, unseal } from '../../storage/sealed_cache.js';
 
 /** @typedef {import('../../common/protocol.js').Origin} Origin */
 /** @typedef {import('./program_bundle.js').Bundle} Bundle */
-/** @typedef {import('../models/model_file.js').Files} Files */
+/** @typedef {import('../files/model_file.js').Files} Files */
 
 const MAX_ENTRIES = 16; // models of an origin, the newest
 const LARGEST = 4 * 2 ** 20; // bytes of a model's Programs: most take 60 to 260 KB, shaders up to 2 MB

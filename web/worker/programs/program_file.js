@@ -3,7 +3,7 @@
 import { InvalidInput, InvalidModel, UnsupportedOp } from '../../common/errors.js';
 import { MAGIC } from '../../common/program_mark.js';
 import { crc32 } from '../crc32.js';
-import { PIECE } from '../models/model_file.js';
+import { PIECE } from '../files/model_file.js';
 import { validate } from './validate.js';
 
 /** @typedef {import('../../common/program.js').ProgramData} ProgramData */
@@ -48,7 +48,7 @@ export function toBytes(header, blob) {
   return bytes;
 }
 
-/** @param {import('../models/model_file.js').ModelFile} file */
+/** @param {import('../files/model_file.js').ModelFile} file */
 function checksum(file) {
   let crc = 0;
   for (let at = 0; at < file.size; at += PIECE) crc = crc32(file.read(at, Math.min(PIECE, file.size - at)), crc);
@@ -101,7 +101,7 @@ export class ExportedProgram {
 
   /**
    * Checks that a file is the one of the export.
-   * @param {string} name in the Program @param {import('../models/model_file.js').ModelFile} file
+   * @param {string} name in the Program @param {import('../files/model_file.js').ModelFile} file
    */
   check(name, file) {
     const { model, files } = this.header;
