@@ -58,7 +58,7 @@ def test_every_address_is_told(name: str, monkeypatch: pytest.MonkeyPatch) -> No
             trace = Variants(writer.module).trace(f, GIVEN, tuple(range(1, len(c.tensors) + 1)))
             told[c.function] = len(trace.accesses) + len(trace.calls)
 
-    monkeypatch.setattr(WasmCodeWriter, "_move", probe)
+    monkeypatch.setattr(WasmCodeWriter, "_use_memories", probe)
     assert not inspect(MODELS[name].path())["refused"]
     assert len(told) > 5 and all(told.values())
 
