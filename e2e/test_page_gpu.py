@@ -302,7 +302,7 @@ def test_buffers_that_cannot_be_used(page: Tab) -> None:
     )
     assert isinstance(found, list)
     parts = {
-        "small": "needs 24 bytes, its GPUBuffer has 20", "usage": "without the usage", "destroyed": "was destroyed",
+        "small": "needs 24 bytes, its GPUBuffer has 20", "usage": "lacks the usage", "destroyed": "was destroyed",
         "mapped": "is mapped", "device": "another GPUDevice", "bound": "another GPUDevice", "kind": "not a GPUBuffer",
         "dims": "index: 0", "rank": "rank Got: 1 Expected: 2", "type": "must be float32", "disposed": "disposed",
         "into": 'to fill for "c"', "shape": "[6]", "read": "COPY_DST", "plain": "no GPU", "fill": "no GPU",

@@ -55,9 +55,9 @@ test('parameter blocks of new shapes do not pile up', () => {
 test('a runner that is released leaves none', () => {
   const { runner } = planned();
   runner.ready(runner.prepare(BLOCK, [[256]], [GPU, 1]));
-  assert.deepEqual([Buffer.held, runner.groups.kept.size], [2 ** 16, 1]);
+  assert.deepEqual([Buffer.held, runner.groups.cache.size], [2 ** 16, 1]);
   runner.release();
-  assert.deepEqual([Buffer.held, runner.groups.kept.size], [0, 0]);
+  assert.deepEqual([Buffer.held, runner.groups.cache.size], [0, 0]);
 });
 
 test('parameter blocks have places of their own until plans are dropped; then old places are bound no more', () => {

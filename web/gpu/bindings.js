@@ -1,16 +1,15 @@
-// What dispatches bind: the parameter blocks of a session, in one buffer at dynamic offsets, and bind groups, which are
-// kept, since from one token of a decoder to the next only the numbers in the blocks change
-// (docs/design/gpu.md#bind-group-cache).
+// Parameter blocks at dynamic offsets of one buffer, and cached bind groups: from one token of a decoder to the next
+// only the numbers in the blocks change (docs/design/gpu.md#bind-group-cache). Mirrors providers/webgpu/wgpu_bindings.py.
 
 import { USAGE } from './flags.js';
 
 /** @typedef {import('./memory.js').GpuMemory} GpuMemory */
 /** @typedef {{ buffer: GPUBuffer, offset: number, size: number }} Range */
 
-const SLOT = 256; // parameter blocks are aligned to this
+const SLOT = 256; // bytes that parameter blocks are aligned to
 const LEAST = 1 << 16; // bytes of the buffer of parameter blocks
-const MOST = 1 << 23; // larger ones are not kept for the plans to come
-const GROUPS = 1 << 14; // kept
+const MOST = 1 << 23; // a larger buffer is freed when plans are dropped
+const GROUPS = 1 << 14; // cached
 
 export class Parameters {
   /** @param {GpuMemory} memory */
@@ -20,11 +19,11 @@ export class Parameters {
     this.buffer = null;
     /** Bytes in use. */
     this.top = 0;
-    /** Counts the times that all were dropped: offsets from before are stale. */
+    /** Changes when all blocks are dropped: earlier offsets are then invalid. */
     this.epoch = 0;
   }
 
-  /** Their offsets. @param {number[][]} blocks words of each */
+  /** Writes blocks. Returns their offsets. @param {number[][]} blocks words of each */
   put(blocks) {
     const size = blocks.reduce((sum, { length }) => sum + Math.ceil((4 * length) / SLOT) * SLOT, 0);
     const words = new Int32Array(size / 4);
@@ -41,24 +40,26 @@ export class Parameters {
     return offsets;
   }
 
-  /** The buffer, with so many bytes; blocks in it stay. @param {number} size @returns {GPUBuffer} */
+  /** The buffer, grown to at least `size` bytes; keeps the blocks. @param {number} size @returns {GPUBuffer} */
   reserve(size) {
     const { buffer: old, memory } = this;
     if (old && old.size >= size) return old;
     const usage = USAGE.UNIFORM | USAGE.COPY_SRC | USAGE.COPY_DST;
     const enough = Math.max(size, LEAST, 2 * (old?.size ?? 0));
-    const made = memory.gpu.catchErrors(() => memory.gpu.device.createBuffer({ size: enough, usage, label: 'parameters' }), memory.pending);
+    const { device } = memory.gpu;
+    const create = () => device.createBuffer({ size: enough, usage, label: 'parameters' });
+    const buffer = memory.gpu.catchErrors(create, memory.pending);
     if (old) {
-      memory.commands().copyBufferToBuffer(old, 0, made, 0, old.size);
+      memory.commands().copyBufferToBuffer(old, 0, buffer, 0, old.size);
       memory.flush();
       old.destroy();
     }
     memory.generation++;
-    this.buffer = made;
-    return made;
+    this.buffer = buffer;
+    return buffer;
   }
 
-  /** Plans were dropped, and what uses blocks is submitted. */
+  /** The planner has dropped its plans, and all work that uses blocks is submitted. */
   forget() {
     if (this.buffer && this.buffer.size > MOST) return this.release();
     this.top = 0;
@@ -74,36 +75,36 @@ export class Parameters {
   }
 }
 
-/** Bind groups of a session's memory as it is, by what they bind. */
+/** A cache of a session's bind groups, for one generation of its memory. */
 export class BindGroups {
   /** @param {GpuMemory} memory */
   constructor(memory) {
     this.memory = memory;
     this.generation = -1;
     /** @type {Map<string, GPUBindGroup>} */
-    this.kept = new Map();
-    /** Names of tensors' buffers. @type {WeakMap<GPUBuffer, number>} */
-    this.names = new WeakMap();
-    this.named = 0;
+    this.cache = new Map();
+    /** A number for each buffer, for cache keys. @type {WeakMap<GPUBuffer, number>} */
+    this.numbers = new WeakMap();
+    this.count = 0;
   }
 
-  /** What a group is kept under. @param {string} kind layout and parameters @param {Range[]} ranges */
+  /** The cache key of a bind group. @param {string} kind layout @param {Range[]} ranges */
   key(kind, ranges) {
-    return `${kind}|${ranges.map(({ buffer, offset, size }) => `${this.name(buffer)}+${offset}:${size}`).join()}`;
+    return `${kind}|${ranges.map(({ buffer, offset, size }) => `${this.numberOf(buffer)}+${offset}:${size}`).join()}`;
   }
 
   /** @param {GPUBuffer} buffer */
-  name(buffer) {
-    const known = this.names.get(buffer);
+  numberOf(buffer) {
+    const known = this.numbers.get(buffer);
     if (known !== undefined) return known;
-    this.names.set(buffer, ++this.named);
-    return this.named;
+    this.numbers.set(buffer, ++this.count);
+    return this.count;
   }
 
   /** @param {string} key @returns {GPUBindGroup | undefined} */
   get(key) {
-    if (this.generation !== this.memory.generation || this.kept.size > GROUPS) this.kept.clear();
+    if (this.generation !== this.memory.generation || this.cache.size > GROUPS) this.cache.clear();
     this.generation = this.memory.generation;
-    return this.kept.get(key);
+    return this.cache.get(key);
   }
 }

@@ -1,5 +1,5 @@
-// The GPU of the worker or of the page: adapter, device, compiled pipelines, error scopes. One for all sessions there,
-// unless the page gives devices of its own; a lost one is replaced, if it is ours.
+// The GPU of the worker or of the page: adapter, device, compiled pipelines, error scopes. All sessions of a thread
+// share it, unless the page sets its own GPUDevice. A lost device is replaced if the engine created it.
 
 import { DeviceLost, ExecutionError, OutOfMemory } from '../common/errors.js';
 import { COMPUTE, READ, USAGE } from './flags.js';
@@ -9,10 +9,12 @@ import { setting } from './setting.js';
 import { sizeClass } from './sizes.js';
 import { GpuTensors } from './tensors.js';
 
-/** @typedef {{ source: string, buffers: number, params: number, span: number, faults?: boolean }} Shader providers/webgpu/printer/loops.py */
+/**
+ * @typedef {{ source: string, buffers: number, params: number, span: number, faults?: boolean }} Shader providers/webgpu/printer/loops.py
+ */
 /** @typedef {Promise<Error | null>} Caught */
 /**
- * What a Program is compiled for.
+ * Properties of the adapter that a Program is compiled for.
  * @typedef {{ name: string, software: boolean, f16: boolean, subgroups: boolean, timestamps: boolean, storage_buffers: number,
  *   binding_bytes: number, buffer_bytes: number, workgroups: number, shared_bytes: number, iterations: number }} Description
  */
@@ -21,17 +23,17 @@ const FEATURES = /** @type {GPUFeatureName[]} */ (['shader-f16', 'subgroups', 't
 const LIMITS = /** @type {const} */ (['maxBufferSize', 'maxStorageBufferBindingSize', 'maxStorageBuffersPerShaderStage',
   'maxComputeWorkgroupStorageSize', 'maxComputeInvocationsPerWorkgroup', 'maxComputeWorkgroupSizeX', 'maxUniformBufferBindingSize']);
 
-const PIPELINES = 4096; // kept for sessions to come; a session keeps those that it runs
+const PIPELINES = 4096; // cached for later sessions; a session references those that it runs
 
 /** @type {Promise<Gpu | null> | null} */
 let current = null;
 
-/** Adapters that gave their device. @type {WeakSet<GPUAdapter>} */
+/** Adapters that cannot give another device. @type {WeakSet<GPUAdapter>} */
 const usedAdapters = new WeakSet();
-/** Of devices that the page gave. @type {WeakMap<GPUDevice, Gpu>} */
+/** Those of the page's own devices. @type {WeakMap<GPUDevice, Gpu>} */
 const pageGpus = new WeakMap();
 
-/** The GPU, or null where there is none. @returns {Promise<Gpu | null>} */
+/** The GPU; null without an adapter or a device. @returns {Promise<Gpu | null>} */
 export async function acquireGpu() {
   if (setting.device) return gpuOf(setting.device);
   current ??= open();
@@ -42,16 +44,16 @@ export async function acquireGpu() {
   return acquireGpu();
 }
 
-/** The GPU if one was acquired before. @returns {Promise<Gpu | null>} */
+/** The GPU if it was acquired before. @returns {Promise<Gpu | null>} */
 export const currentGpu = async () => (setting.device ? gpuOf(setting.device) : current);
 
 /** @param {GPUDevice} device of the page @returns {Gpu} */
 export function gpuOf(device) {
   const known = pageGpus.get(device);
   if (known) return known;
-  const made = new Gpu(device, describe(device), null);
-  pageGpus.set(device, made);
-  return made;
+  const gpu = new Gpu(device, describe(device), null);
+  pageGpus.set(device, gpu);
+  return gpu;
 }
 
 /** @returns {Promise<Gpu | null>} */
@@ -71,7 +73,7 @@ async function open() {
   }
 }
 
-/** Under the names of providers/webgpu/adapter.py. @param {GPUDevice} device @param {GPUAdapterInfo} [info] @returns {Description} */
+/** Named as in providers/webgpu/adapter.py. @param {GPUDevice} device @param {GPUAdapterInfo} [info] @returns {Description} */
 function describe(device, info = device.adapterInfo) {
   const { limits, features } = device;
   const name = [info?.vendor, info?.architecture, info?.device, info?.description].filter(Boolean).join(' ');
@@ -91,20 +93,20 @@ function describe(device, info = device.adapterInfo) {
 }
 
 export class Gpu {
-  /** @param {GPUDevice} device @param {Description} adapter @param {GPUAdapter | null} source what gave it; null: the page */
+  /** @param {GPUDevice} device @param {Description} adapter @param {GPUAdapter | null} source null: the device is the page's own */
   constructor(device, adapter, source) {
     this.device = device;
     this.adapter = adapter;
     this.source = source;
     this.exclusive = setting.exclusive && source !== null;
     this.lost = '';
-    /** By source. @type {Map<string, Promise<GPUComputePipeline>>} */
+    /** By WGSL source. @type {Map<string, Promise<GPUComputePipeline>>} */
     this.pipelines = new Map();
     /** By number of buffers. @type {Map<number, { group: GPUBindGroupLayout, pipeline: GPUPipelineLayout }>} */
     this.layouts = new Map();
-    /** What error scopes will have caught, about memory that no session owns. @type {Caught[]} */
+    /** Results of error scopes, for memory that no session owns. @type {Caught[]} */
     this.pending = [];
-    /** Buffers that are read from, while no run uses them. @type {GPUBuffer[]} */
+    /** Unused buffers for readback. @type {GPUBuffer[]} */
     this.staging = [];
     this.tensors = new GpuTensors(this);
     this.moves = new Moves(this);
@@ -117,7 +119,7 @@ export class Gpu {
     });
   }
 
-  /** Whether it can be replaced. */
+  /** Whether a lost device can be replaced: the engine created it. */
   get replaceable() {
     return this.source !== null;
   }
@@ -127,33 +129,40 @@ export class Gpu {
     return GpuRunner.create(this, program);
   }
 
-  /** Begins to compile the shaders of a Program that is likely to be loaded. @param {import('../common/program.js').ProgramData} program */
+  /**
+   * Begins to compile the shaders of a Program that is likely to be loaded.
+   * @param {import('../common/program.js').ProgramData} program
+   */
   warm(program) {
     if (!program.header.modules.webgpu) return;
     const { shaders, labels } = shadersOf(program);
-    this.compile(shaders, labels).catch(() => {}); // told where it is loaded
+    this.compile(shaders, labels).catch(() => {}); // `load` throws it
   }
 
   // ── errors ──
 
   /**
-   * What goes wrong in `action` is thrown by the next `throwErrors` of the same list.
+   * Runs an action in error scopes. The next `throwErrors` of the same list throws its errors.
    * @template T @param {() => T} action @param {Caught[]} [pending]
-   * @param {string[]} [labels] of what it makes: an error tells the one it is about @returns {T}
+   * @param {string[]} [labels] of the objects that it creates: an error names the one that failed @returns {T}
    */
   catchErrors(action, pending = this.pending, labels = []) {
     const { device } = this;
     device.pushErrorScope('out-of-memory');
     device.pushErrorScope('validation');
-    const made = action();
+    const result = action();
     const refused = device.popErrorScope().catch(() => null);
     const full = device.popErrorScope().catch(() => null);
-    pending.push(refused.then((error) => error && refusal(error.message, labels.find((label) => error.message.includes(label)))));
+    const labelIn = (/** @type {string} */ message) => labels.find((label) => message.includes(label));
+    pending.push(refused.then((error) => error && refusal(error.message, labelIn(error.message))));
     pending.push(full.then((error) => error && outOfMemory(error.message)));
-    return made;
+    return result;
   }
 
-  /** Throws what error scopes have caught, memory first: the rest often follows from it. @param {Caught[]} [pending] a session's own */
+  /**
+   * Waits for error scopes and throws what they caught; a lack of memory first, because it often causes the others.
+   * @param {Caught[]} [pending] a session's
+   */
   async throwErrors(pending = []) {
     const all = [...pending.splice(0), ...this.pending.splice(0)];
     const caught = (await Promise.all(all)).filter((error) => error !== null);
@@ -161,12 +170,13 @@ export class Gpu {
     if (caught.length) throw caught.find((error) => error instanceof OutOfMemory) ?? caught[0];
   }
 
-  /** Waits for all that was asked of the device, and forgets what went wrong in it but that its memory was full. */
+  /** Waits for all submitted work. Discards its errors, except those of full memory. */
   async settle() {
     if (this.lost) return;
     await this.device.queue.onSubmittedWorkDone().catch(() => {});
     const caught = await Promise.all(this.pending.splice(0));
-    this.pending.push(...caught.filter((error) => error instanceof OutOfMemory).map((error) => Promise.resolve(error)));
+    const full = caught.filter((error) => error instanceof OutOfMemory);
+    this.pending.push(...full.map((error) => Promise.resolve(error)));
   }
 
   throwIfLost() {
@@ -175,7 +185,7 @@ export class Gpu {
     throw new DeviceLost(`the GPU device is lost: ${this.lost}`, { hint });
   }
 
-  /** What the page does to its buffers meanwhile shows here. @param {GPUCommandEncoder} encoder @param {Caught[]} [pending] */
+  /** Errors appear here if the page has, say, destroyed its buffers. @param {GPUCommandEncoder} encoder @param {Caught[]} [pending] */
   submit(encoder, pending = this.pending) {
     const submit = () => this.device.queue.submit([encoder.finish()]);
     if (this.exclusive) submit();
@@ -185,7 +195,7 @@ export class Gpu {
   // ── pipelines ──
 
   /**
-   * Compiled in parallel; equal sources once, as long as PIPELINES reach.
+   * Compiles shaders in parallel; from a cache of PIPELINES by source.
    * @param {Shader[]} shaders @param {string[]} labels node and kernel of each
    * @returns {Promise<GPUComputePipeline[]>}
    */
@@ -193,11 +203,11 @@ export class Gpu {
     const all = shaders.map((shader, n) => {
       const known = this.pipelines.get(shader.source);
       if (known) return known;
-      const made = this.pipeline(shader, labels[n]);
-      this.pipelines.set(shader.source, made);
+      const pipeline = this.pipeline(shader, labels[n]);
+      this.pipelines.set(shader.source, pipeline);
       if (this.pipelines.size > PIPELINES) this.pipelines.delete([...this.pipelines.keys()][0]);
-      made.catch(() => this.pipelines.delete(shader.source));
-      return made;
+      pipeline.catch(() => this.pipelines.delete(shader.source));
+      return pipeline;
     });
     const failed = (await Promise.allSettled(all)).find((result) => result.status === 'rejected');
     if (failed) throw failed.reason;
@@ -220,24 +230,25 @@ export class Gpu {
     }
   }
 
-  /** Storage buffers, then the parameter block. @param {number} buffers */
+  /** The layout of storage buffers and, last, the parameter block. @param {number} buffers */
   layout(buffers) {
     const known = this.layouts.get(buffers);
     if (known) return known;
     const types = /** @type {GPUBufferBindingType[]} */ ([...new Array(buffers).fill('storage'), 'uniform']);
-    const entries = types.map((type, binding) => ({ binding, visibility: COMPUTE, buffer: { type, hasDynamicOffset: type === 'uniform' } }));
+    const entries = types.map((type, binding) => (
+      { binding, visibility: COMPUTE, buffer: { type, hasDynamicOffset: type === 'uniform' } }));
     const group = this.device.createBindGroupLayout({ entries });
-    const made = { group, pipeline: this.device.createPipelineLayout({ bindGroupLayouts: [group] }) };
-    this.layouts.set(buffers, made);
-    return made;
+    const layout = { group, pipeline: this.device.createPipelineLayout({ bindGroupLayouts: [group] }) };
+    this.layouts.set(buffers, layout);
+    return layout;
   }
 
   // ── reading ──
 
   /**
-   * Bytes that `copy` has put into the buffer it is pageGpus; waits for the GPU.
-   * @param {number} size @param {(staging: GPUBuffer) => void} copy encodes and submits
-   * @param {(bytes: ArrayBuffer) => void} use @param {Caught[]} [pending] what error scopes caught of who asks
+   * Reads bytes through a staging buffer; waits for the GPU.
+   * @param {number} size @param {(staging: GPUBuffer) => void} copy encodes and submits the copy to it
+   * @param {(bytes: ArrayBuffer) => void} use @param {Caught[]} [pending] the caller's error scopes
    */
   async read(size, copy, use, pending = this.pending) {
     const staging = this.takeStaging(size);
@@ -247,7 +258,7 @@ export class Gpu {
     } catch (cause) {
       await Promise.race([this.device.lost, new Promise((resolve) => setTimeout(resolve, 1000))]);
       await this.throwErrors(pending);
-      throw new DeviceLost(`the GPU gave no results: ${/** @type {Error} */ (cause).message}`, { cause });
+      throw new DeviceLost(`cannot read results from the GPU: ${/** @type {Error} */ (cause).message}`, { cause });
     }
     try {
       if (pending.length || this.pending.length) await this.throwErrors(pending); // the copy may have failed
@@ -266,7 +277,7 @@ export class Gpu {
     return this.catchErrors(() => this.device.createBuffer({ size: sizeClass(size), usage, label: 'readback' }));
   }
 
-  /** Gives up what is only kept for later. */
+  /** Frees pooled buffers. */
   freePools() {
     for (const buffer of this.staging.splice(0)) buffer.destroy();
     this.tensors.freePool();
@@ -278,6 +289,7 @@ const refusal = (message, node = '', cause = undefined) => new ExecutionError(`W
 
 /** @param {string} message @returns {OutOfMemory} */
 export function outOfMemory(message) {
-  const error = new OutOfMemory(`the GPU has no memory left: ${message}`, { hint: 'release sessions, use smaller inputs or the provider "wasm"' });
+  const hint = 'release sessions, use smaller inputs or the provider "wasm"';
+  const error = new OutOfMemory(`the GPU has no memory left: ${message}`, { hint });
   return Object.assign(error, { gpu: true });
 }

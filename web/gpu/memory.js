@@ -1,46 +1,47 @@
-// A session's memory on the GPU: one range of addresses over a few large buffers, and what moves in and out of it.
+// A session's memory on the GPU: one range of addresses over a few large buffers, and copies into and out of it.
 
 import { USAGE } from './flags.js';
 import { GPU } from '../run/arena.js';
 import { toGpuStorage } from './storage.js';
 
 /** @typedef {import('./device.js').Gpu} Gpu */
-/** @typedef {{ buffer: GPUBuffer, size: number }} OwnBuffer a tensor in a buffer of its own, and its bytes */
+/** @typedef {{ buffer: GPUBuffer, size: number }} OwnBuffer the GPUBuffer of one tensor, and the tensor's bytes */
 
-/** Of the record of faults: number of a node whose indices are checked, extent, index (int32), and a word that web/gpu/moves.js writes. */
+/** The fault record: number of a node whose indices are checked, extent, index (int32), and a word that web/gpu/moves.js writes. */
 export const FAULT_BYTES = 16;
 
-const STEP = 256 << 20; // a buffer at most doubles, and grows by no more than this beyond what is needed
+const STEP = 256 << 20; // bytes that a buffer grows by beyond the need, at most
 
 export class GpuMemory {
   /** @param {Gpu} gpu */
   constructor(gpu) {
     this.gpu = gpu;
     const { buffer_bytes, binding_bytes } = gpu.adapter;
-    /** Bytes of a buffer; no tensor lies across two. */
+    /** Bytes of a buffer. No tensor spans two. */
     this.chunk = Math.floor(Math.min(buffer_bytes, binding_bytes, 2 ** 31) / 256) * 256;
     /** @type {GPUBuffer[]} */
     this.buffers = [];
-    /** Tensors of the run in progress that lie in a GPUBuffer of their own and not at their address, by their number. @type {Map<number, OwnBuffer>} */
+    /** Tensors of this run that have their own GPUBuffer and no address in this memory, by their number. @type {Map<number, OwnBuffer>} */
     this.ownBuffers = new Map();
-    /** Counts the times that a buffer was replaced: bind groups made before are stale. */
+    /** Changes when a buffer is replaced: earlier bind groups are then invalid. */
     this.generation = 0;
-    /** Commands not yet submitted. @type {GPUCommandEncoder | null} */
+    /** Has the commands that are not submitted yet. @type {GPUCommandEncoder | null} */
     this.encoder = null;
-    /** What error scopes will have caught. @type {import('./device.js').Caught[]} */
+    /** Results of error scopes. @type {import('./device.js').Caught[]} */
     this.pending = [];
     /** @type {GPUBuffer | null} */
     this.faultRecord = null;
   }
 
-  /** The buffer of the record of faults. */
+  /** The buffer of the fault record. */
   get faults() {
     const usage = USAGE.STORAGE | USAGE.COPY_SRC | USAGE.COPY_DST;
-    this.faultRecord ??= this.gpu.catchErrors(() => this.gpu.device.createBuffer({ size: FAULT_BYTES, usage, label: 'faults' }), this.pending);
+    const create = () => this.gpu.device.createBuffer({ size: FAULT_BYTES, usage, label: 'faults' });
+    this.faultRecord ??= this.gpu.catchErrors(create, this.pending);
     return this.faultRecord;
   }
 
-  /** Throws what went wrong since. */
+  /** Waits for the errors of earlier commands and throws them. */
   throwErrors() {
     return this.gpu.throwErrors(this.pending);
   }
@@ -49,7 +50,7 @@ export class GpuMemory {
     return this.pending.length + this.gpu.pending.length > 0;
   }
 
-  /** Makes addresses up to `end` usable. @param {number} end */
+  /** Allocates memory up to this address. @param {number} end */
   ensure(end) {
     const size = end - GPU;
     for (let n = 0; n * this.chunk < size; n++) {
@@ -58,37 +59,41 @@ export class GpuMemory {
     }
   }
 
-  /** What was in the buffer stays. @param {number} n @param {number} needed */
+  /** Grows a buffer and keeps its contents. @param {number} n @param {number} needed bytes */
   grow(n, needed) {
     const old = /** @type {GPUBuffer | undefined} */ (this.buffers[n]);
     const size = Math.min(Math.max(needed, Math.min(2 * (old?.size ?? 0), needed + STEP)), this.chunk);
     const usage = USAGE.STORAGE | USAGE.COPY_SRC | USAGE.COPY_DST;
     const rounded = Math.ceil(size / 256) * 256;
-    const fresh = this.gpu.catchErrors(() => this.gpu.device.createBuffer({ size: rounded, usage, label: 'arena' }), this.pending);
+    const create = () => this.gpu.device.createBuffer({ size: rounded, usage, label: 'arena' });
+    const larger = this.gpu.catchErrors(create, this.pending);
     if (old) {
-      this.commands().copyBufferToBuffer(old, 0, fresh, 0, old.size);
+      this.commands().copyBufferToBuffer(old, 0, larger, 0, old.size);
       this.flush();
       old.destroy();
     }
-    this.buffers[n] = fresh;
+    this.buffers[n] = larger;
     this.generation++;
   }
 
-  /** @param {number} address @param {number} size @returns {{ buffer: GPUBuffer, offset: number, size: number }} for a binding or a copy */
+  /**
+   * For a binding or a copy.
+   * @param {number} address @param {number} size @returns {{ buffer: GPUBuffer, offset: number, size: number }}
+   */
   locate(address, size) {
     const n = Math.floor((address - GPU) / this.chunk);
     const offset = address - GPU - n * this.chunk;
     return { buffer: this.buffers[n], offset, size: Math.ceil(size / 4) * 4 };
   }
 
-  /** The same for a tensor, wherever it lies. @param {number} number @param {number} address @param {number} size */
+  /** The same for a tensor, which may have its own buffer. @param {number} number @param {number} address @param {number} size */
   find(number, address, size) {
     const own = this.ownBuffers.get(number);
     return own ? { buffer: own.buffer, offset: 0, size: Math.ceil(size / 4) * 4 } : this.locate(address, size);
   }
 
   /**
-   * For a binding. Of a tensor's buffer that is ours the whole, which others of its size have, too.
+   * For a binding. A buffer that the engine created is bound whole: buffers of its size class then share bind group keys.
    * @param {OwnBuffer | null | undefined} own @param {number} address @param {number} size
    */
   bound(own, address, size) {
@@ -114,7 +119,7 @@ export class GpuMemory {
 
   // ── data ──
 
-  /** Elements as linear memory holds them. @param {number} address @param {Uint8Array} bytes @param {string} dtype */
+  /** Writes elements in the layout of linear memory. @param {number} address @param {Uint8Array} bytes @param {string} dtype */
   write(address, bytes, dtype) {
     if (!bytes.length) return;
     const data = padToWords(toGpuStorage(bytes, dtype));
@@ -150,7 +155,7 @@ export class GpuMemory {
   }
 }
 
-/** Copies are of words. @param {Uint8Array} bytes @returns {Uint8Array} */
+/** Pads bytes for copies, which are of words of 4 bytes. @param {Uint8Array} bytes @returns {Uint8Array} */
 export function padToWords(bytes) {
   if (bytes.length % 4 === 0) return bytes;
   const padded = new Uint8Array(Math.ceil(bytes.length / 4) * 4);

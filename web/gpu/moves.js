@@ -1,5 +1,5 @@
-// Between a session's memory and a tensor's buffer: a copy, where both have the same elements; else a shader, since
-// integers of 64 bits have 32 in the memory (storage.js), and for buffers that may be bound but not copied.
+// Moves tensors between a session's memory and their own buffers: by a copy if both store elements alike, else by a
+// shader: for 64-bit integers, which have 32 bits in the memory (storage.js), and for buffers without a COPY usage.
 
 import { COMPUTE, USAGE } from './flags.js';
 import { isWide } from './storage.js';
@@ -13,77 +13,93 @@ import { storedSize, wholeSize } from './sizes.js';
 const WIDTH = 64; // invocations of a workgroup
 const ROW = 32768; // workgroups along x
 
-/** What an invocation does, by name; `i` counts elements. The last word of the record of faults tells of those that do not fit. @type {Record<string, string>} */
+/**
+ * Shader bodies by kind; `i` counts elements. The last word of the fault record is set if an integer does not fit.
+ * @type {Record<string, string>}
+ */
 const KINDS = {
-  copy: 'if (i < arrayLength(&made)) { made[i] = given[i]; }',
+  copy: 'if (i < arrayLength(&target)) { target[i] = source[i]; }',
   ...Object.fromEntries([['int64', 'bitcast<u32>(bitcast<i32>(low) >> 31u)'], ['uint64', '0u']].flatMap(([type, high]) => [
-    [`narrow ${type}`, `if (i < arrayLength(&made)) { let low = given[2u * i]; made[i] = low; if (given[2u * i + 1u] != ${high}) { faults[3] = 1u; } }`],
-    [`widen ${type}`, `if (i < arrayLength(&given)) { let low = given[i]; made[2u * i] = low; made[2u * i + 1u] = ${high}; }`],
+    [`narrow ${type}`, `if (i < arrayLength(&target)) { let low = source[2u * i]; target[i] = low; if (source[2u * i + 1u] != ${high}) { faults[3] = 1u; } }`],
+    [`widen ${type}`, `if (i < arrayLength(&source)) { let low = source[i]; target[2u * i] = low; target[2u * i + 1u] = ${high}; }`],
   ])),
 };
 
 /** @param {string} body */
 const shader = (body) => `
-@group(0) @binding(0) var<storage, read_write> given: array<u32>;
-@group(0) @binding(1) var<storage, read_write> made: array<u32>;
+@group(0) @binding(0) var<storage, read_write> source: array<u32>;
+@group(0) @binding(1) var<storage, read_write> target: array<u32>;
 @group(0) @binding(2) var<storage, read_write> faults: array<u32, 4>;
 @compute @workgroup_size(${WIDTH}) fn main(@builtin(global_invocation_id) at: vec3<u32>) {
   let i = at.y * ${ROW * WIDTH}u + at.x;
   ${body}
 }`;
 
-/** Of a device. */
+/** The shaders of a device. */
 export class Moves {
   /** @param {import('./device.js').Gpu} gpu */
   constructor(gpu) {
     this.gpu = gpu;
     /** By kind. @type {Map<string, Promise<GPUComputePipeline>>} */
     this.pipelines = new Map();
-    /** Those that are there. @type {Map<string, GPUComputePipeline>} */
+    /** Those whose compilation has ended. @type {Map<string, GPUComputePipeline>} */
     this.ready = new Map();
     /** @type {GPUBindGroupLayout | null} */
     this.layout = null;
   }
 
-  /** Makes ready for tensors that come in, or go out. @param {GpuTensor[]} feeds @param {GpuTensor[]} fills @param {string[]} types of new ones */
+  /**
+   * Compiles the shaders that tensors need.
+   * @param {GpuTensor[]} feeds @param {GpuTensor[]} fills @param {string[]} types of new outputs
+   */
   async prepare(feeds, fills, types) {
-    const kinds = [...feeds.map((tensor) => kindOf(tensor, 'narrow')), ...fills.map((tensor) => kindOf(tensor, 'widen')), ...types.filter(isWide).map((type) => `widen ${type}`)];
+    const kinds = [
+      ...feeds.map((tensor) => kindOf(tensor, 'narrow')), ...fills.map((tensor) => kindOf(tensor, 'widen')),
+      ...types.filter(isWide).map((type) => `widen ${type}`),
+    ];
     await Promise.all([...new Set(kinds)].map((kind) => kind && !this.ready.has(kind) && this.compile(kind)));
   }
 
   /** @param {string} kind */
   async compile(kind) {
-    const made = this.pipelines.get(kind) ?? this.pipeline(kind);
-    this.pipelines.set(kind, made);
-    made.catch(() => this.pipelines.delete(kind));
-    this.ready.set(kind, await made);
+    const pipeline = this.pipelines.get(kind) ?? this.pipeline(kind);
+    this.pipelines.set(kind, pipeline);
+    pipeline.catch(() => this.pipelines.delete(kind));
+    this.ready.set(kind, await pipeline);
   }
 
   /** @param {string} kind */
   pipeline(kind) {
     const { device } = this.gpu;
     const module = device.createShaderModule({ code: shader(KINDS[kind]), label: kind });
-    const layout = device.createPipelineLayout({ bindGroupLayouts: [this.groups()] });
+    const layout = device.createPipelineLayout({ bindGroupLayouts: [this.groupLayout()] });
     return device.createComputePipelineAsync({ layout, compute: { module, entryPoint: 'main' }, label: kind });
   }
 
-  groups() {
-    const entries = [0, 1, 2].map((binding) => ({ binding, visibility: COMPUTE, buffer: { type: /** @type {const} */ ('storage') } }));
+  groupLayout() {
+    const buffer = { type: /** @type {const} */ ('storage') };
+    const entries = [0, 1, 2].map((binding) => ({ binding, visibility: COMPUTE, buffer }));
     this.layout ??= this.gpu.device.createBindGroupLayout({ entries });
     return this.layout;
   }
 
-  /** A tensor into the memory; whether its elements had to fit. @param {GpuMemory} memory @param {number} address @param {GpuTensor} tensor */
+  /**
+   * Moves a tensor into the memory. Returns whether 64-bit integers were narrowed.
+   * @param {GpuMemory} memory @param {number} address @param {GpuTensor} tensor
+   */
   in(memory, address, tensor) {
     const kind = kindOf(tensor, 'narrow');
     const size = storedSize(tensor.type, tensor.dims);
     const { gpu: buffer } = tensor.data;
     if (!kind) memory.copyIn(address, buffer, size);
-    else if (size) this.dispatch(memory, kind, { buffer, offset: 0, size: wholeSize(tensor.type, tensor.dims) }, memory.locate(address, size));
+    else if (size) {
+      const from = { buffer, offset: 0, size: wholeSize(tensor.type, tensor.dims) };
+      this.dispatch(memory, kind, from, memory.locate(address, size));
+    }
     return kind.startsWith('narrow');
   }
 
-  /** Into a tensor. @param {GpuMemory} memory @param {Range} from @param {GpuTensor} tensor */
+  /** Moves elements into a tensor. @param {GpuMemory} memory @param {Range} from @param {GpuTensor} tensor */
   out(memory, from, tensor) {
     const kind = kindOf(tensor, 'widen');
     const size = storedSize(tensor.type, tensor.dims);
@@ -105,20 +121,25 @@ export class Moves {
 
   /** @param {Range[]} ranges */
   group(ranges) {
-    return this.gpu.device.createBindGroup({ layout: this.groups(), entries: ranges.map((resource, binding) => ({ binding, resource })) });
+    const entries = ranges.map((resource, binding) => ({ binding, resource }));
+    return this.gpu.device.createBindGroup({ layout: this.groupLayout(), entries });
   }
 
-  /** Uses a buffer that may only be bound. @param {GPUCommandEncoder} encoder @param {GPUBuffer} buffer @param {GPUBuffer} scratch */
+  /**
+   * Reads the first word of a buffer that can be bound but not copied, to see whether it is valid.
+   * @param {GPUCommandEncoder} encoder @param {GPUBuffer} buffer @param {GPUBuffer} scratch
+   */
   touch(encoder, buffer, scratch) {
     const pass = encoder.beginComputePass();
     pass.setPipeline(/** @type {GPUComputePipeline} */ (this.ready.get('copy')));
-    pass.setBindGroup(0, this.group([{ buffer, offset: 0, size: 4 }, { buffer: scratch, offset: 0, size: 4 }, { buffer: scratch, offset: 256, size: FAULT_BYTES }]));
-    pass.dispatchWorkgroups(1); // its first word into what nobody reads
+    const target = { buffer: scratch, offset: 0, size: 4 };
+    pass.setBindGroup(0, this.group([{ buffer, offset: 0, size: 4 }, target, { buffer: scratch, offset: 256, size: FAULT_BYTES }]));
+    pass.dispatchWorkgroups(1);
     pass.end();
   }
 }
 
-/** The shader that a tensor takes, "" where a copy does. @param {GpuTensor} tensor @param {'narrow' | 'widen'} wide */
+/** The kind of shader that a tensor needs, "" if a copy is enough. @param {GpuTensor} tensor @param {'narrow' | 'widen'} wide */
 function kindOf({ type, data: { gpu: { usage } } }, wide) {
   if (isWide(type)) return `${wide} ${type}`;
   return usage & (wide === 'narrow' ? USAGE.COPY_SRC : USAGE.COPY_DST) ? '' : 'copy';

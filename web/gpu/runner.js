@@ -1,4 +1,4 @@
-// Runs a Program's GPU steps: shaders, prepared steps, replay. Mirrors providers/webgpu/wgpu_runner.py.
+// Runs the GPU steps of a Program. Mirrors providers/webgpu/wgpu_runner.py.
 
 import { submitInPortions } from '../run/portions.js';
 import { KernelTimer } from './timer.js';
@@ -11,11 +11,15 @@ import { FAULT_BYTES, GpuMemory } from './memory.js';
 /** @typedef {import('../common/program.js').Call} Call */
 
 /** @typedef {import('./memory.js').OwnBuffer} OwnBuffer */
-/** @typedef {{ call: Call, addresses: number[], sizes: number[], ownBuffers: (OwnBuffer | null | undefined)[] }} Bound sizes: of what lies there, with the room to grow; apart: tensors that are not in the session's memory; null: it has to be made anew */
+/**
+ * The bindings of a dispatch. sizes: bytes with spare capacity; ownBuffers: of tensors outside the session's memory, null
+ * if the bind group must be created again.
+ * @typedef {{ call: Call, addresses: number[], sizes: number[], ownBuffers: (OwnBuffer | null | undefined)[] }} Bound
+ */
 
 /**
- * A step with its shapes bound: its words (addresses, parameters and work of each call) and the bytes that its buffers
- * have there, and what was made of them for one generation of the memory.
+ * A step with bound shapes, and its dispatches for one generation of the memory. words: its argument blocks (addresses,
+ * parameters and work of each call); sizes: bytes of each call's buffers.
  */
 export class Prepared {
   /** @param {Call[]} calls @param {number[][]} sizes @param {number[]} words */
@@ -31,18 +35,18 @@ export class Prepared {
     this.groups = [];
     /** Workgroups: x and y of each dispatch. @type {number[]} */
     this.counts = [];
-    /** Of the parameter blocks. */
+    /** Of parameter blocks. */
     this.offsets = new Uint32Array();
-    /** What each dispatch is. @type {Call[]} */
+    /** The call of each dispatch. @type {Call[]} */
     this.dispatched = [];
-    /** What each bind group is made of. @type {Bound[]} */
+    /** The bindings of each bind group. @type {Bound[]} */
     this.bound = [];
-    /** Dispatches of a submission, in a run that may be stopped. */
+    /** Dispatches of a submission, in a run that can be stopped. */
     this.portion = 1;
   }
 }
 
-/** A Program's shaders, and what errors call them. @param {import('../common/program.js').ProgramData} program */
+/** A Program's shaders, and their labels in errors. @param {import('../common/program.js').ProgramData} program */
 export function shadersOf({ header, blob }) {
   const [at, size] = header.modules.webgpu;
   /** @type {Shader[]} */
@@ -54,7 +58,6 @@ export function shadersOf({ header, blob }) {
   return { shaders, labels };
 }
 
-/** Of one Program. */
 export class GpuRunner {
   /** @param {Gpu} gpu @param {Shader[]} shaders @param {GPUComputePipeline[]} pipelines */
   constructor(gpu, shaders, pipelines) {
@@ -66,9 +69,9 @@ export class GpuRunner {
     this.groups = new BindGroups(this.memory);
     /** Whether kernels check indices. */
     this.checks = shaders.some(({ faults }) => faults);
-    /** Bind groups of the run in progress with buffers that are not the session's. @type {{ step: Prepared, n: number }[]} */
+    /** Dispatches of this run that bind buffers of other owners. @type {{ step: Prepared, n: number }[]} */
     this.borrowed = [];
-    /** Of a run whose kernels are timed. @type {KernelTimer | null} */
+    /** While kernels are timed. @type {KernelTimer | null} */
     this.timer = null;
   }
 
@@ -88,7 +91,7 @@ export class GpuRunner {
     return new Prepared(calls, sizes, words);
   }
 
-  /** Of parameter blocks since plans were last dropped. */
+  /** Of parameter blocks, since the planner last dropped its plans. */
   get parameterBytes() {
     return this.params.top;
   }
@@ -99,7 +102,10 @@ export class GpuRunner {
     if (step.groups.length) this.encode(step, 0, step.groups.length);
   }
 
-  /** Submits them in portions, between which the run may be stopped. @param {Prepared} step @param {import('../common/stop.js').Stop} stop */
+  /**
+   * Submits the dispatches in portions, between which the run can be stopped.
+   * @param {Prepared} step @param {import('../common/stop.js').Stop} stop
+   */
   async runInPortions(step, stop) {
     this.ready(step);
     const encode = (/** @type {number} */ begin, /** @type {number} */ end) => {
@@ -109,7 +115,7 @@ export class GpuRunner {
     await submitInPortions(step, step.groups.length, { encode, sent: () => this.gpu.device.queue.onSubmittedWorkDone() }, stop);
   }
 
-  /** From now on kernels are timed. @param {import('./timer.js').Timed[]} found gets them */
+  /** Times kernels from now on. @param {import('./timer.js').Timed[]} found receives the times */
   beginTiming(found) {
     this.timer = new KernelTimer(this, found);
   }
@@ -130,21 +136,24 @@ export class GpuRunner {
     pass.end();
   }
 
-  /** Its bind groups are for the memory as it is. @param {Prepared} step */
+  /** Updates the step's bind groups for the present buffers. @param {Prepared} step */
   ready(step) {
     if (step.generation !== this.memory.generation || step.epoch !== this.params.epoch) return this.bind(step);
     const { ownBuffers } = this.memory;
-    this.regroup(step, [...step.bound.keys()].filter((n) => step.bound[n].call.buffers.some((buffer, i) => ownBuffers.get(buffer) !== step.bound[n].ownBuffers[i])));
+    const hasChanged = (/** @type {Bound} */ bound) => (
+      bound.call.buffers.some((buffer, i) => ownBuffers.get(buffer) !== bound.ownBuffers[i]));
+    this.regroup(step, [...step.bound.keys()].filter((n) => hasChanged(step.bound[n])));
   }
 
-  /** Parameter blocks and bind groups for the memory as it is. @param {Prepared} step */
+  /** Makes parameter blocks and bind groups for the present buffers. @param {Prepared} step */
   bind(step) {
     const calls = this.unpack(step).filter(({ params }) => params[params.length - 1] > 0);
     const widest = this.gpu.adapter.workgroups;
     step.bound = calls.map(({ call, addresses, sizes }) => ({ call, addresses, sizes, ownBuffers: [] }));
     step.dispatched = calls.map(({ call }) => call);
     step.pipelines = calls.map(({ call }) => this.pipelines[Number(call.kernel)]);
-    step.counts = calls.flatMap(({ call, params }) => fold(Math.ceil(params[params.length - 1] / this.shaders[Number(call.kernel)].span), widest));
+    const span = (/** @type {Call} */ call) => this.shaders[Number(call.kernel)].span;
+    step.counts = calls.flatMap(({ call, params }) => fold(Math.ceil(params[params.length - 1] / span(call)), widest));
     step.groups = [];
     if (calls.length && step.epoch !== this.params.epoch) step.offsets = this.params.put(calls.map(({ params }) => params));
     step.generation = this.memory.generation;
@@ -152,7 +161,7 @@ export class GpuRunner {
     this.regroup(step, [...calls.keys()]);
   }
 
-  /** The words of a step, call by call. @param {Prepared} step */
+  /** Splits the words of a step by call. @param {Prepared} step */
   unpack({ calls, sizes, words }) {
     let at = 0;
     return calls.map((call, n) => {
@@ -164,7 +173,7 @@ export class GpuRunner {
     });
   }
 
-  /** Bind groups of these dispatches: those of before, where they bind the same. @param {Prepared} step @param {number[]} those */
+  /** Sets the bind groups of dispatches, from the cache if it has them. @param {Prepared} step @param {number[]} those */
   regroup(step, those) {
     const missing = those.flatMap((n) => {
       const { key, shader, ranges } = this.ranges(step, n);
@@ -173,40 +182,45 @@ export class GpuRunner {
       return known ? [] : [{ n, key, shader, ranges }];
     });
     if (!missing.length) return;
-    const make = () => missing.forEach(({ n, key, shader, ranges }) => {
+    const create = () => missing.forEach(({ n, key, shader, ranges }) => {
       const entries = ranges.map((resource, binding) => ({ binding, resource }));
-      step.groups[n] = this.gpu.device.createBindGroup({ layout: this.gpu.layout(shader.buffers).group, entries, label: labelOf(step.dispatched[n]) });
-      if (key) this.groups.kept.set(key, step.groups[n]);
+      const layout = this.gpu.layout(shader.buffers).group;
+      step.groups[n] = this.gpu.device.createBindGroup({ layout, entries, label: labelOf(step.dispatched[n]) });
+      if (key) this.groups.cache.set(key, step.groups[n]);
     });
-    this.gpu.catchErrors(make, this.memory.pending, missing.map(({ n }) => labelOf(step.dispatched[n])));
+    this.gpu.catchErrors(create, this.memory.pending, missing.map(({ n }) => labelOf(step.dispatched[n])));
   }
 
-  /** What a dispatch binds, and the key to keep its group under: none where a buffer is the page's own. @param {Prepared} step @param {number} n */
+  /**
+   * The buffers of a dispatch, and the cache key of its bind group: "" (not cached) with a buffer of the page.
+   * @param {Prepared} step @param {number} n
+   */
   ranges(step, n) {
     const { memory, gpu: { tensors } } = this;
     const bound = step.bound[n];
     const { call, addresses, sizes } = bound;
     const shader = this.shaders[Number(call.kernel)];
     bound.ownBuffers = call.buffers.map((buffer) => memory.ownBuffers.get(buffer));
-    const own = bound.ownBuffers.flatMap((one) => one ?? []);
+    const own = bound.ownBuffers.flatMap((each) => each ?? []);
     if (own.length) this.borrowed.push({ step, n });
     const ranges = call.buffers.map((_, i) => memory.bound(bound.ownBuffers[i], addresses[i], sizes[i]));
     if (shader.faults) ranges.push({ buffer: memory.faults, offset: 0, size: FAULT_BYTES });
     ranges.push({ buffer: /** @type {GPUBuffer} */ (this.params.buffer), offset: 0, size: (Math.floor(shader.params / 4) + 1) * 16 });
-    return { shader, ranges, key: own.every(({ buffer }) => tensors.live.has(buffer)) ? this.groups.key(`${shader.buffers}`, ranges) : '' };
+    const cacheable = own.every(({ buffer }) => tensors.live.has(buffer));
+    return { shader, ranges, key: cacheable ? this.groups.key(`${shader.buffers}`, ranges) : '' };
   }
 
-  /** After a run: plans are kept, and would keep what is the page's. */
+  /** After a run: drops references to the page's buffers, because plans outlive the run. */
   releaseBorrowed() {
     this.memory.ownBuffers.clear();
     for (const { step, n } of this.borrowed.splice(0)) {
-      if (!step.bound[n]) continue; // it was bound anew, with fewer dispatches
+      if (!step.bound[n]) continue; // the step was bound again, with fewer dispatches
       step.groups[n] = /** @type {GPUBindGroup} */ (/** @type {unknown} */ (null));
       step.bound[n].ownBuffers = step.bound[n].ownBuffers.map(() => null);
     }
   }
 
-  /** Plans were dropped. */
+  /** The planner has dropped its plans. */
   forget() {
     this.memory.flush();
     this.params.forget();
@@ -214,12 +228,12 @@ export class GpuRunner {
 
   release() {
     this.params.release();
-    this.groups.kept.clear();
+    this.groups.cache.clear();
     this.memory.release();
   }
 }
 
-/** Workgroups along x and y. @param {number} groups @param {number} most along one */
+/** Workgroups along x and y. @param {number} groups @param {number} most along one axis */
 function fold(groups, most) {
   const rows = Math.ceil(groups / most);
   return [Math.ceil(groups / rows), rows];

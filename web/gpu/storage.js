@@ -1,4 +1,4 @@
-// 64-bit integers become 32-bit ones on the way to the GPU, and come back wide (providers/webgpu/wgpu_runner.py).
+// 64-bit integers are 32-bit on the GPU (mirrors providers/webgpu/wgpu_device.py).
 
 import { ExecutionError } from '../common/errors.js';
 
@@ -6,7 +6,7 @@ import { ExecutionError } from '../common/errors.js';
 export const isWide = (dtype) => dtype === 'int64' || dtype === 'uint64';
 
 /**
- * Elements as they are stored on the GPU; refuses those that do not fit.
+ * The bytes that the GPU stores. Errors: ExecutionError for integers over 32 bits.
  * @param {Uint8Array} bytes @param {string} dtype @returns {Uint8Array}
  */
 export function toGpuStorage(bytes, dtype) {
@@ -30,7 +30,7 @@ function tooWide(words, i, dtype) {
 }
 
 /**
- * Elements from the GPU into linear memory's layout.
+ * Writes elements from the GPU in the layout of linear memory.
  * @param {Uint8Array} stored @param {string} dtype @param {Uint8Array} into
  */
 export function fromGpuStorage(stored, dtype, into) {

@@ -1,4 +1,4 @@
-// Tensors on the GPU, as sessions take and leave them: a GPUBuffer each, with elements as they are in linear memory.
+// GPU tensors that sessions read and return: one GPUBuffer each, with elements in the layout of linear memory.
 
 import { load } from '../common/elements.js';
 import { InvalidInput } from '../common/errors.js';
@@ -10,29 +10,29 @@ import { isWide } from './storage.js';
 /** @typedef {'feed' | 'fill' | 'download'} Use */
 /** @typedef {WireTensor & { data: { gpu: GPUBuffer } }} GpuTensor */
 
-const POOL = 64 << 20; // bytes of disposed tensors kept for new ones
+const POOL = 64 << 20; // bytes of disposed tensors' buffers that are reused
 
-/** Element types that onnxruntime's tensors of a GPU may have, without those of four bits, which are not packed here. */
+/** Element types that onnxruntime allows for GPU tensors, except 4-bit types, which are not packed here. */
 export const GPU_TYPES = new Set(['float32', 'float16', 'int32', 'int64', 'uint32', 'uint8', 'bool']);
 
-/** Usages, one of which a buffer must have. @type {Record<Use, (keyof typeof USAGE)[]>} */
+/** Usages of which a buffer must have one. @type {Record<Use, (keyof typeof USAGE)[]>} */
 const USES = { feed: ['COPY_SRC', 'STORAGE'], fill: ['COPY_DST', 'STORAGE'], download: ['COPY_SRC'] };
 const WIDE_USES = { feed: USES.feed.slice(1), fill: USES.fill.slice(1), download: USES.download };
 
-/** Those of a device. */
+/** The tensors of a device. */
 export class GpuTensors {
   /** @param {import('./device.js').Gpu} gpu */
   constructor(gpu) {
     this.gpu = gpu;
-    /** Made here, and not disposed of. @type {Set<GPUBuffer>} */
+    /** Buffers of tensors that `create` made and nobody disposed of. @type {Set<GPUBuffer>} */
     this.live = new Set();
     /** @type {GPUBuffer[]} */
     this.pool = [];
-    /** What probes copy from and to. @type {GPUBuffer | null} */
+    /** Source and target of the copies of `probe`. @type {GPUBuffer | null} */
     this.scratch = null;
   }
 
-  /** A new one. @param {string} type @param {number[]} dims @returns {GpuTensor} */
+  /** A new tensor. @param {string} type @param {number[]} dims @returns {GpuTensor} */
   create(type, dims) {
     const needed = sizeClass(bytesOf(type, dims));
     const fit = this.pool.findIndex(({ size }) => size === needed);
@@ -48,8 +48,8 @@ export class GpuTensors {
   }
 
   /**
-   * Refuses tensors in buffers that cannot be used so: by what they say of themselves, and those of the page by a command
-   * that does nothing, for nothing else tells that a buffer was destroyed or is another device's.
+   * Refuses tensors whose buffers cannot be used so. The page's buffers are tried with an empty command, because no
+   * property tells that a buffer was destroyed or belongs to another device.
    * @param {[string, GpuTensor | WireTensor][]} named @param {Use} use
    */
   async check(named, use) {
@@ -63,23 +63,23 @@ export class GpuTensors {
     const { device } = this.gpu;
     this.scratch ??= this.buffer(512);
     const { scratch } = this;
-    const bound = !(buffer.usage & (USAGE.COPY_SRC | USAGE.COPY_DST));
-    if (bound) await this.gpu.moves.compile('copy');
+    const bindOnly = !(buffer.usage & (USAGE.COPY_SRC | USAGE.COPY_DST));
+    if (bindOnly) await this.gpu.moves.compile('copy');
     device.pushErrorScope('validation');
     const encoder = device.createCommandEncoder();
-    if (bound) this.gpu.moves.touch(encoder, buffer, scratch);
+    if (bindOnly) this.gpu.moves.touch(encoder, buffer, scratch);
     else if (buffer.usage & USAGE.COPY_SRC) encoder.copyBufferToBuffer(buffer, 0, scratch, 0, 0);
     else encoder.copyBufferToBuffer(scratch, 0, buffer, 0, 0);
     device.queue.submit([encoder.finish()]);
     const error = await device.popErrorScope().catch(() => null);
     this.gpu.throwIfLost();
     if (!error) return;
-    if (/destroyed/.test(error.message)) throw new InvalidInput(`${name} lies in a GPUBuffer that was destroyed`);
-    const hint = "make it on the session's: await ort.env.webgpu.device, or the one that you gave";
-    throw new InvalidInput(`${name} lies in a GPUBuffer of another GPUDevice, or in one that is not valid: ${error.message}`, { hint });
+    if (/destroyed/.test(error.message)) throw new InvalidInput(`the GPUBuffer of ${name} was destroyed`);
+    const hint = "create it on the session's device: await ort.env.webgpu.device, or the GPUDevice that you set";
+    throw new InvalidInput(`the GPUBuffer of ${name} belongs to another GPUDevice or is not valid: ${error.message}`, { hint });
   }
 
-  /** A tensor on the CPU; waits for the GPU. @param {GpuTensor | WireTensor} tensor @returns {Promise<WireTensor>} */
+  /** Waits for the GPU and copies a tensor to the CPU. @param {GpuTensor | WireTensor} tensor @returns {Promise<WireTensor>} */
   async download({ type, dims, data }) {
     const { gpu: buffer } = /** @type {GpuTensor['data']} */ (data);
     const size = bytesOf(type, dims);
@@ -94,7 +94,7 @@ export class GpuTensors {
     return load(found, type, [...dims], null);
   }
 
-  /** Nothing for one that is gone. @param {GPUBuffer} buffer */
+  /** Puts the buffer of a live tensor into the pool. @param {GPUBuffer} buffer */
   dispose(buffer) {
     if (!this.live.delete(buffer)) return;
     this.pool.push(buffer);
@@ -103,10 +103,10 @@ export class GpuTensors {
 
   freePool() {
     for (const buffer of this.pool.splice(0)) buffer.destroy();
-    this.scratch = null; // it may be invalid, if memory was full
+    this.scratch = null; // it may be invalid if memory was full
   }
 
-  /** Bytes of the tensors that are alive. */
+  /** Bytes of live tensors. */
   get size() {
     return [...this.live].reduce((sum, { size }) => sum + size, 0);
   }
@@ -114,14 +114,23 @@ export class GpuTensors {
 
 /** @param {string} name @param {GpuTensor} tensor @param {Use} use */
 function refuseShape(name, { type, dims, data: { gpu: buffer } }, use) {
-  if (typeof GPUBuffer === 'undefined' || !(buffer instanceof GPUBuffer)) throw new InvalidInput(`the gpuBuffer of ${name} is not a GPUBuffer`);
-  if (!GPU_TYPES.has(type)) throw new InvalidInput(`${name} of type ${type} cannot lie in a GPUBuffer`, { hint: `its data on the CPU, or one of ${[...GPU_TYPES].join(', ')}` });
+  if (typeof GPUBuffer === 'undefined' || !(buffer instanceof GPUBuffer)) {
+    throw new InvalidInput(`the gpuBuffer of ${name} is not a GPUBuffer`);
+  }
+  if (!GPU_TYPES.has(type)) {
+    const hint = `pass its data on the CPU, or use one of ${[...GPU_TYPES].join(', ')}`;
+    throw new InvalidInput(`${name} of type ${type} cannot be in a GPUBuffer`, { hint });
+  }
   const needed = wholeSize(type, dims);
   if (buffer.size < needed) {
-    throw new InvalidInput(`${name}, ${type} [${dims.join(', ')}], needs ${needed} bytes, its GPUBuffer has ${buffer.size}`, { hint: 'sizes are of whole words of four bytes' });
+    const hint = 'round its size up to a multiple of 4 bytes';
+    throw new InvalidInput(`${name}, ${type} [${dims.join(', ')}], needs ${needed} bytes, its GPUBuffer has ${buffer.size}`, { hint });
   }
-  if (buffer.mapState !== 'unmapped') throw new InvalidInput(`${name} lies in a GPUBuffer that is mapped`, { hint: 'unmap() it before the run' });
+  if (buffer.mapState !== 'unmapped') {
+    throw new InvalidInput(`the GPUBuffer of ${name} is mapped`, { hint: 'unmap() it before the run' });
+  }
   const usages = (isWide(type) ? WIDE_USES : USES)[use];
   if (usages.some((usage) => buffer.usage & USAGE[usage])) return;
-  throw new InvalidInput(`${name} lies in a GPUBuffer without the usage ${usages.join(' or ')}`, { hint: 'GPUBufferUsage.STORAGE | GPUBufferUsage.COPY_SRC | GPUBufferUsage.COPY_DST' });
+  const hint = 'GPUBufferUsage.STORAGE | GPUBufferUsage.COPY_SRC | GPUBufferUsage.COPY_DST';
+  throw new InvalidInput(`the GPUBuffer of ${name} lacks the usage ${usages.join(' or ')}`, { hint });
 }

@@ -1,5 +1,5 @@
-// Times of kernels on the GPU, each in a compute pass of its own: by the GPU's clock, where the device has it
-// (`timestamp-query`); else from its submission until the queue is done, so the way there and back is counted, too.
+// Times kernels on the GPU, each in its own compute pass: by the GPU's clock if the device has `timestamp-query`, else
+// from submission until the queue is done, which includes the latency of both.
 
 import { submitInPortions } from '../run/portions.js';
 import { USAGE } from './flags.js';
@@ -7,19 +7,22 @@ import { USAGE } from './flags.js';
 /** @typedef {import('./runner.js').GpuRunner} GpuRunner */
 /** @typedef {import('../common/stop.js').Stop} Stop */
 /** @typedef {import('./runner.js').Prepared} Prepared */
-/** @typedef {{ call: import('../common/program.js').Call, place: 'wasm' | 'webgpu', milliseconds: number, start?: number }} Timed start: after the first kernel of the run, by the GPU's clock */
+/**
+ * start: milliseconds after the run's first kernel, by the GPU's clock.
+ * @typedef {{ call: import('../common/program.js').Call, place: 'wasm' | 'webgpu', milliseconds: number, start?: number }} Timed
+ */
 
-const PAIRS = 2048; // of a query set, which has room for 4096 times
-const NS = 1e6; // of a millisecond
+const PAIRS = 2048; // in a query set, which holds 4096 timestamps
+const NS = 1e6; // in a millisecond
 
-/** Of one run. */
+/** The timer of one run. */
 export class KernelTimer {
-  /** @param {GpuRunner} runner @param {Timed[]} found gets the kernels, in the order they ran */
+  /** @param {GpuRunner} runner @param {Timed[]} found receives the kernels in the order of their calls */
   constructor(runner, found) {
     this.runner = runner;
     this.gpu = runner.gpu;
     this.found = found;
-    /** Kernels whose times the query sets will have. @type {Timed[]} */
+    /** Kernels whose timestamps are in the query sets. @type {Timed[]} */
     this.waiting = [];
     /** @type {GPUQuerySet[]} */
     this.sets = [];
@@ -32,7 +35,9 @@ export class KernelTimer {
     runner.ready(step);
     if (!features.has('timestamp-query')) return this.runOneByOne(step, stop);
     const encode = (/** @type {number} */ begin, /** @type {number} */ end) => {
-      for (let n = begin; n < end; n++) runner.encode(step, n, n + 1, { timestampWrites: this.writes(this.begin(step, n)) });
+      for (let n = begin; n < end; n++) {
+        runner.encode(step, n, n + 1, { timestampWrites: this.timestampWrites(this.begin(step, n)) });
+      }
       runner.memory.flush();
     };
     const count = step.dispatched.length;
@@ -40,7 +45,7 @@ export class KernelTimer {
     else encode(0, count);
   }
 
-  /** By the queue. @param {Prepared} step @param {Stop | null} stop */
+  /** Without timestamps: waits for the queue after each kernel. @param {Prepared} step @param {Stop | null} stop */
   async runOneByOne(step, stop) {
     const { runner } = this;
     runner.memory.flush();
@@ -55,22 +60,25 @@ export class KernelTimer {
     }
   }
 
-  /** @param {Prepared} step @param {number} n dispatch */
+  /** A record for a dispatch. @param {Prepared} step @param {number} n dispatch */
   begin({ dispatched }, n) {
     const timed = { call: dispatched[n], place: /** @type {const} */ ('webgpu'), milliseconds: 0 };
     this.found.push(timed);
     return timed;
   }
 
-  /** Where a pass leaves its times. @param {Timed} timed @returns {GPUComputePassTimestampWrites} */
-  writes(timed) {
+  /** Where a pass writes its timestamps. @param {Timed} timed @returns {GPUComputePassTimestampWrites} */
+  timestampWrites(timed) {
     const n = this.waiting.push(timed) - 1;
-    if (n % PAIRS === 0) this.sets.push(this.gpu.catchErrors(() => this.gpu.device.createQuerySet({ type: 'timestamp', count: 2 * PAIRS, label: 'times' })));
+    if (n % PAIRS === 0) {
+      const create = () => this.gpu.device.createQuerySet({ type: 'timestamp', count: 2 * PAIRS, label: 'times' });
+      this.sets.push(this.gpu.catchErrors(create));
+    }
     const [querySet, at] = [this.sets[this.sets.length - 1], 2 * (n % PAIRS)];
     return { querySet, beginningOfPassWriteIndex: at, endOfPassWriteIndex: at + 1 };
   }
 
-  /** Waits for the times. */
+  /** Waits for the timestamps and reads them. */
   async read() {
     if (!this.sets.length) return;
     const { memory } = this.runner;
@@ -79,7 +87,9 @@ export class KernelTimer {
     const resolved = this.gpu.catchErrors(() => this.gpu.device.createBuffer({ size, usage, label: 'times' }));
     const copy = (/** @type {GPUBuffer} */ staging) => {
       const encoder = memory.commands();
-      this.sets.forEach((set, n) => encoder.resolveQuerySet(set, 0, 2 * Math.min(PAIRS, this.waiting.length - n * PAIRS), resolved, 16 * PAIRS * n));
+      this.sets.forEach((set, n) => {
+        encoder.resolveQuerySet(set, 0, 2 * Math.min(PAIRS, this.waiting.length - n * PAIRS), resolved, 16 * PAIRS * n);
+      });
       encoder.copyBufferToBuffer(resolved, 0, staging, 0, size);
       memory.flush();
     };
@@ -91,7 +101,7 @@ export class KernelTimer {
     for (const set of this.sets) set.destroy();
   }
 
-  /** A clock that was set back in between gives 0. @param {BigUint64Array} times nanoseconds */
+  /** Sets the times; 0 if the clock was set back in between. @param {BigUint64Array} times nanoseconds */
   fill(times) {
     const first = times[0];
     this.waiting.forEach((timed, n) => {

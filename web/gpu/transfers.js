@@ -1,4 +1,4 @@
-// What moves between linear memory and the GPU in a run, and what need not: GPU tensors that come in or go out.
+// Copies between linear memory and the GPU in a run, and GPU tensors among feeds and outputs, which need none.
 
 import { ExecutionError, InvalidInput, outOfRange } from '../common/errors.js';
 import { gpuBuffer } from '../common/protocol.js';
@@ -32,40 +32,44 @@ export class Transfers {
     const copies = header.blocks[1].steps.filter((step) => step.op === 'copy' && step.to === 'wasm');
     const arriving = new Set(copies.flatMap((step) => /** @type {CopyStep} */ (step).pairs.map(([, { buffer }]) => buffer)));
     const leaving = new Set(outputs.flatMap(buffersOf));
-    /** Inputs that only the GPU reads. */
+    /** Inputs that only kernels on the GPU read. */
     this.inputs = header.inputs.filter(({ buffer }) => !read.has(buffer) && !leaving.has(buffer));
-    /** Outputs whose buffers are filled for the page alone, by buffer. @type {Map<number, string[]>} */
+    /** Names of outputs whose buffers in linear memory only the page reads, by buffer. @type {Map<number, string[]>} */
     this.outputs = new Map();
     for (const { name, value } of header.outputs) {
       for (const buffer of buffersOf(value)) {
         if (arriving.has(buffer) && !read.has(buffer)) this.outputs.set(buffer, [...(this.outputs.get(buffer) ?? []), name]);
       }
     }
-    /** Outputs by the buffer on the GPU that kernels of the main block write. @type {Map<number, { name: string, value: TensorValue }>} */
+    /** Outputs that kernels of the main block write on the GPU, by buffer. @type {Map<number, { name: string, value: TensorValue }>} */
     this.sources = new Map();
-    const written = new Set(header.blocks[1].steps.flatMap((step) => (step.op === 'gpu' ? step.calls.flatMap(({ alloc }) => alloc) : [])));
+    const calls = header.blocks[1].steps.flatMap((step) => (step.op === 'gpu' ? step.calls : []));
+    const written = new Set(calls.flatMap(({ alloc }) => alloc));
     for (const [{ buffer }, target] of copies.flatMap((step) => /** @type {CopyStep} */ (step).pairs)) {
       const [name] = this.outputs.get(target.buffer) ?? [];
       if (name !== undefined && written.has(buffer)) this.sources.set(buffer, { name, value: target });
     }
-    /** Feeds of the run in progress that are on the GPU, by buffer. @type {Map<number, GpuTensor>} */
+    /** GPU tensors among this run's feeds, by buffer. @type {Map<number, GpuTensor>} */
     this.remote = new Map();
     /** @type {Record<string, Fetch>} */
     this.fetches = {};
-    /** Outputs that stay on the GPU, and those among them that this run has made. @type {Map<string, GpuTensor>} */
-    this.kept = new Map();
+    /** This run's outputs that stay on the GPU, and those among them that are new tensors. @type {Map<string, GpuTensor>} */
+    this.gpuOutputs = new Map();
     /** @type {GpuTensor[]} */
-    this.made = [];
-    /** Whether integers of 64 bits came from a buffer in this run. */
+    this.created = [];
+    /** Whether this run narrowed 64-bit integers of a feed. */
     this.narrowed = false;
   }
 
-  /** Whether a feed on the GPU may stay there. @param {string} name @param {number} [item] in a sequence */
+  /** Whether a feed can stay on the GPU. @param {string} name @param {number} [item] in a sequence */
   keepsInput(name, item) {
     return this.inputs.some((input) => input.name === name && input.item === item);
   }
 
-  /** Refuses buffers that cannot be used, and makes ready for the others. @param {Record<string, WireValue>} feeds @param {Record<string, Fetch>} fetches */
+  /**
+   * Refuses buffers that cannot be used, and compiles shaders that move the others.
+   * @param {Record<string, WireValue>} feeds @param {Record<string, Fetch>} fetches
+   */
   async prepare(feeds, fetches) {
     const { tensors, moves } = this.gpu.gpu;
     const ins = named(feeds, (name, item) => `input "${name}"${item}`);
@@ -81,8 +85,8 @@ export class Transfers {
   /** @param {Record<string, WireValue>} feeds @param {Record<string, Fetch>} fetches */
   beginRun(feeds, fetches) {
     this.fetches = fetches;
-    this.kept.clear();
-    this.made = [];
+    this.gpuOutputs.clear();
+    this.created = [];
     this.narrowed = false;
     this.remote.clear();
     for (const input of this.executor.header.inputs) {
@@ -91,16 +95,16 @@ export class Transfers {
     }
   }
 
-  /** The run failed: nobody will get what it made. */
+  /** The run failed: disposes of the tensors that it created. */
   abandon() {
     this.gpu.memory.encoder = null;
-    this.gpu.params.release(); // its buffer or a bind group of this run may be what failed: that is told late
+    this.gpu.params.release(); // its buffer or a bind group may be invalid: errors arrive late
     this.gpu.releaseBorrowed();
-    for (const { data } of this.made) this.gpu.gpu.tensors.dispose(data.gpu);
-    this.gpu.gpu.tensors.freePool(); // a page may have destroyed one of its buffers: nothing tells of that
+    for (const { data } of this.created) this.gpu.gpu.tensors.dispose(data.gpu);
+    this.gpu.gpu.tensors.freePool(); // the page may have destroyed a buffer in it, unnoticed
   }
 
-  /** Brings tensors into the other memory. @param {CopyStep} step @param {State} state @param {string} key @returns {State | Promise<State>} */
+  /** Runs a copy step. @param {CopyStep} step @param {State} state @param {string} key @returns {State | Promise<State>} */
   run(step, state, key) {
     const { plan } = this.executor;
     const after = plan.advance(state, key, (next) => {
@@ -112,127 +116,158 @@ export class Transfers {
       const { address } = plan.span(after, target.buffer);
       const remote = this.remote.get(buffer);
       const size = remote ? plan.size(after, target.buffer) : 0;
-      if (remote && this.canBind(remote, size)) this.gpu.memory.ownBuffers.set(target.buffer, { buffer: remote.data.gpu, size });
-      else if (remote) this.narrowed = this.gpu.gpu.moves.in(this.gpu.memory, address, remote) || this.narrowed;
-      else this.gpu.memory.write(address, plan.bytes(state, buffer), dtype);
+      if (remote && this.canBind(remote, size)) {
+        this.gpu.memory.ownBuffers.set(target.buffer, { buffer: remote.data.gpu, size });
+      } else if (remote) {
+        this.narrowed = this.gpu.gpu.moves.in(this.gpu.memory, address, remote) || this.narrowed;
+      } else this.gpu.memory.write(address, plan.bytes(state, buffer), dtype);
     }
     return after;
   }
 
-  /** From the GPU, in one transfer. @param {CopyStep} step @param {State} state @param {State} after @returns {State | Promise<State>} */
+  /**
+   * Copies tensors from the GPU, in one transfer.
+   * @param {CopyStep} step @param {State} state @param {State} after @returns {State | Promise<State>}
+   */
   fetch(step, state, after) {
     const { plan } = this.executor;
-    const wanted = step.pairs.filter((pair) => this.neededOnCpu(pair, state));
-    const sizes = wanted.map(([{ buffer }]) => plan.size(state, buffer));
+    const needed = step.pairs.filter((pair) => this.neededOnCpu(pair, state));
+    const sizes = needed.map(([{ buffer }]) => plan.size(state, buffer));
     const starts = sizes.map((_, n) => sizes.slice(0, n).reduce((sum, size) => sum + Math.ceil(size / 8) * 8, 0));
     const total = sizes.reduce((sum, size) => sum + Math.ceil(size / 8) * 8, 0);
     const record = this.gpu.checks || this.narrowed ? FAULT_BYTES : 0;
     if (!total && !record) return after;
     const copy = (/** @type {GPUBuffer} */ staging) => {
       if (record) this.gpu.memory.commands().copyBufferToBuffer(this.gpu.memory.faults, 0, staging, total, record);
-      wanted.forEach((pair, n) => sizes[n] && this.gpu.memory.copyOut(this.place(pair, state), staging, starts[n]));
+      needed.forEach((pair, n) => sizes[n] && this.gpu.memory.copyOut(this.place(pair, state), staging, starts[n]));
       this.gpu.memory.flush();
     };
     return this.gpu.gpu.read(total + record, copy, (found) => {
       if (record) this.checkFaults(new DataView(found, total, record));
-      wanted.forEach(([, { buffer, dtype }], n) => fromGpuStorage(new Uint8Array(found, starts[n], sizes[n]), dtype, plan.bytes(after, buffer)));
+      needed.forEach(([, { buffer, dtype }], n) => {
+        fromGpuStorage(new Uint8Array(found, starts[n], sizes[n]), dtype, plan.bytes(after, buffer));
+      });
     }, this.gpu.memory.pending).then(() => after);
   }
 
-  /** Refuses what kernels made of an index out of range. The record is cleared for the next run. @param {DataView} record */
+  /** Throws the error that the fault record has, and clears it for the next run. @param {DataView} record */
   checkFaults(record) {
     const [node, extent, index, wide] = [0, 4, 8, 12].map((at) => record.getInt32(at, true));
     if (!node && !wide) return;
     this.gpu.gpu.device.queue.writeBuffer(this.gpu.memory.faults, 0, new Uint8Array(FAULT_BYTES));
-    if (wide) throw new ExecutionError("an integer of 64 bits fed on the GPU does not fit the GPU's 32-bit integers", { hint: 'use the provider "wasm"' });
+    if (wide) {
+      const text = "a 64-bit integer of a GPU tensor does not fit the GPU's 32-bit integers";
+      throw new ExecutionError(text, { hint: 'use the provider "wasm"' });
+    }
     throw outOfRange(this.executor.header.checked[node - 1], index, extent);
   }
 
   /**
-   * Whether kernels may read or write a tensor of the page where it lies: with this many bytes, if nothing else of the run
-   * lies there, for shaders bind all buffers for writing. @param {GpuTensor} tensor @param {number} size
+   * Whether kernels can bind the buffer of a tensor. No other tensor of the run may use it, because shaders bind all
+   * buffers for writing. @param {GpuTensor} tensor @param {number} size bytes of the tensor in the session's memory
    */
   canBind({ type, dims, data: { gpu: buffer } }, size) {
-    const all = [...this.remote.values(), ...Object.values(this.fetches).filter(onGpu), ...this.made];
+    const all = [...this.remote.values(), ...Object.values(this.fetches).filter(onGpu), ...this.created];
     const usage = USAGE.STORAGE | USAGE.COPY_SRC;
     const usable = !isWide(type) && (buffer.usage & usage) === usage && size > 0 && bytesOf(type, dims) === size;
     return usable && all.filter(({ data }) => data.gpu === buffer).length === 1;
   }
 
-  /** Outputs that stay on the GPU get their tensors before the step that makes them. @param {import('../common/program.js').GpuStep} step @param {State} after */
+  /**
+   * Before a step: creates the tensors of its outputs that stay on the GPU, so that its kernels write them directly.
+   * @param {import('../common/program.js').GpuStep} step @param {State} after
+   */
   createOutputs({ calls }, after) {
-    const made = this.sources.size ? calls.flatMap(({ alloc }) => alloc.filter((buffer) => this.sources.has(buffer))) : [];
-    for (const buffer of made) {
+    if (!this.sources.size) return;
+    for (const buffer of calls.flatMap(({ alloc }) => alloc.filter((each) => this.sources.has(each)))) {
       const { name, value } = /** @type {{ name: string, value: TensorValue }} */ (this.sources.get(buffer));
       const known = value.dims.every((dim) => [...symbolsOf(dim)].every((symbol) => after.env.has(symbol)));
-      const kept = known && Object.hasOwn(this.fetches, name) && this.keep(name, value.dtype, evaluateAll(value.dims, after.env));
+      const isFetched = known && Object.hasOwn(this.fetches, name);
+      const tensor = isFetched && this.gpuOutput(name, value.dtype, evaluateAll(value.dims, after.env));
       const size = this.executor.plan.size(after, buffer);
-      if (kept && this.canBind(kept, size)) this.gpu.memory.ownBuffers.set(buffer, { buffer: kept.data.gpu, size });
+      if (tensor && this.canBind(tensor, size)) this.gpu.memory.ownBuffers.set(buffer, { buffer: tensor.data.gpu, size });
     }
   }
 
-  /** Where a tensor lies. @param {TensorValue[]} pair the first one @param {State} state */
+  /** The place of a tensor on the GPU. @param {TensorValue[]} pair the first one @param {State} state */
   place([{ buffer }], state) {
     const { plan } = this.executor;
     return this.gpu.memory.find(buffer, plan.span(state, buffer).address, plan.size(state, buffer));
   }
 
-  /** What stays on the GPU is copied there; tells whether the CPU needs it too. @param {[TensorValue, TensorValue]} pair @param {State} state */
+  /**
+   * Copies an output that stays on the GPU. Returns whether the CPU needs it too.
+   * @param {[TensorValue, TensorValue]} pair @param {State} state
+   */
   neededOnCpu([source, target], state) {
     const names = this.outputs.get(target.buffer);
     if (!names) return true;
     const { plan } = this.executor;
     let onCpu = false;
     for (const name of names.filter((each) => Object.hasOwn(this.fetches, each))) {
-      const kept = this.kept.get(name) ?? this.keep(name, source.dtype, evaluateAll(target.dims, state.env));
-      if (!kept) onCpu = true;
-      else if (kept.data.gpu !== this.gpu.memory.ownBuffers.get(source.buffer)?.buffer) this.gpu.gpu.moves.out(this.gpu.memory, this.place([source], state), kept);
+      const tensor = this.gpuOutputs.get(name) ?? this.gpuOutput(name, source.dtype, evaluateAll(target.dims, state.env));
+      const own = this.gpu.memory.ownBuffers.get(source.buffer);
+      if (!tensor) onCpu = true;
+      else if (tensor.data.gpu !== own?.buffer) this.gpu.gpu.moves.out(this.gpu.memory, this.place([source], state), tensor);
     }
     return onCpu;
   }
 
-  /** The tensor on the GPU that an output goes to, null where it goes to the CPU. @param {string} name @param {string} dtype @param {number[]} dims */
-  keep(name, dtype, dims) {
+  /** The GPU tensor for an output; null if the output goes to the CPU. @param {string} name @param {string} dtype @param {number[]} dims */
+  gpuOutput(name, dtype, dims) {
     const fetch = this.fetches[name];
     const into = onGpu(fetch) ? fetch : null;
     if (!into && (fetch !== 'gpu' || !GPU_TYPES.has(dtype))) return null;
     if (into && (into.type !== dtype || into.dims.join() !== dims.join())) {
-      throw new InvalidInput(`the output "${name}" is ${dtype} [${dims.join(', ')}], the tensor given for it ${into.type} [${into.dims.join(', ')}]`);
+      const [actual, expected] = [`${dtype} [${dims.join(', ')}]`, `${into.type} [${into.dims.join(', ')}]`];
+      throw new InvalidInput(`the output "${name}" is ${actual}, the tensor to fill is ${expected}`);
     }
     const tensor = into ?? this.gpu.gpu.tensors.create(dtype, dims);
-    if (!into) this.made.push(tensor);
-    this.kept.set(name, tensor);
+    if (!into) this.created.push(tensor);
+    this.gpuOutputs.set(name, tensor);
     return tensor;
   }
 
-  /** An output that stays on the GPU, wherever it was made. @param {string} name @param {TensorValue} value @param {State} state @returns {WireTensor | null} */
+  /**
+   * An output that stays on the GPU, even if the CPU computed it. Null if it goes to the CPU.
+   * @param {string} name @param {TensorValue} value @param {State} state @returns {WireTensor | null}
+   */
   output(name, value, state) {
-    const kept = this.kept.get(name);
-    if (kept) return kept;
-    const made = this.keep(name, value.dtype, evaluateAll(value.dims, state.env));
-    if (!made) return null;
-    const { gpu: buffer } = made.data;
-    if (!(buffer.usage & USAGE.COPY_DST)) throw new InvalidInput(`the output "${name}" is made on the CPU: its GPUBuffer needs the usage COPY_DST`);
+    const known = this.gpuOutputs.get(name);
+    if (known) return known;
+    const tensor = this.gpuOutput(name, value.dtype, evaluateAll(value.dims, state.env));
+    if (!tensor) return null;
+    const { gpu: buffer } = tensor.data;
+    if (!(buffer.usage & USAGE.COPY_DST)) {
+      throw new InvalidInput(`the output "${name}" is computed on the CPU: its GPUBuffer needs the usage COPY_DST`);
+    }
     const data = padToWords(this.executor.plan.bytes(state, value.buffer));
     this.gpu.gpu.device.queue.writeBuffer(buffer, 0, /** @type {Uint8Array<ArrayBuffer>} */ (data));
-    return made;
+    return tensor;
   }
 }
 
 /** @param {WireValue | Fetch | undefined} value @returns {value is GpuTensor} */
 const onGpu = (value) => Boolean(value && typeof value === 'object' && !Array.isArray(value) && gpuBuffer(value.data));
 
-/** Tensors on the GPU, with what errors call them. @param {Record<string, WireValue | Fetch>} values @param {(name: string, item: string) => string} call @returns {[string, GpuTensor][]} */
+/**
+ * The GPU tensors among values, with their names in errors.
+ * @param {Record<string, WireValue | Fetch>} values @param {(name: string, item: string) => string} call
+ * @returns {[string, GpuTensor][]}
+ */
 function named(values, call) {
-  const items = Object.entries(values).flatMap(([name, value]) => (Array.isArray(value) ? value.map((item, n) => ({ name: call(name, `[${n}]`), item })) : [{ name: call(name, ''), item: value }]));
+  const items = Object.entries(values).flatMap(([name, value]) => (
+    Array.isArray(value) ? value.map((item, n) => ({ name: call(name, `[${n}]`), item })) : [{ name: call(name, ''), item: value }]));
   return items.flatMap(({ name, item }) => (onGpu(item) ? [/** @type {[string, GpuTensor]} */ ([name, item])] : []));
 }
 
-/** Buffers in linear memory that something other than a copy to the GPU reads. @param {Header} header @returns {Set<number>} */
+/** Buffers in linear memory that any step but a copy to the GPU reads. @param {Header} header @returns {Set<number>} */
 function readOnCpu({ blocks }) {
   /** @type {Set<number>} */
   const read = new Set();
-  const note = (/** @type {import('../common/program.js').Value[]} */ values) => values.flatMap(buffersOf).forEach((buffer) => read.add(buffer));
+  const note = (/** @type {import('../common/program.js').Value[]} */ values) => {
+    for (const buffer of values.flatMap(buffersOf)) read.add(buffer);
+  };
   blocks.forEach(({ steps, outputs }, number) => {
     if (number > 1) note(outputs);
     for (const step of steps) {
