@@ -1,12 +1,17 @@
-// Types of the compiler of one model: Python (worker/interpreter/python_model.js), Programs that an earlier page compiled
-// (worker/programs/cached_compiler.js), an exported Program (worker/programs/program_file.js) or, for a session in the page,
-// the worker (page/gpu/remote_compiler.js).
+// Types of what the worker or the page provides to a session: its host, and the compiler of its model. The compiler is Python
+// (worker/interpreter/python_model.js), Programs that an earlier page compiled (worker/programs/cached_compiler.js), an
+// exported Program (worker/programs/program_file.js) or, for a session in the page, the worker (page/gpu/remote_compiler.js).
 
 /** @template T @typedef {import('../common/maybe_promise.js').MaybePromise<T>} MaybePromise */
 /** @typedef {import('../common/program.js').ProgramData} ProgramData */
 /** @typedef {import('../common/stop.js').Stop} Stop */
 /** @typedef {import('../run/environment.js').ReadFile} ReadFile */
 
+/**
+ * What a session runs on. logOptions: of its messages.
+ * @typedef {import('../run/environment.js').Host
+ *   & { gpu?: import('../gpu/device.js').Gpu | null, logOptions?: import('../common/log.js').LogOptions }} SessionHost
+ */
 /**
  * @typedef {object} Compiler
  * @property {string} info JSON: types of inputs and outputs

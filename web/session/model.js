@@ -24,7 +24,7 @@ import { valuesOf } from './value_info.js';
 export class Model {
   /**
    * @param {import('./compiler.js').Compiler} compiler @param {import('./compiler.js').WeightsOf} weights
-   * @param {import('../run/environment.js').Host} host
+   * @param {import('./compiler.js').SessionHost} host
    */
   constructor(compiler, weights, host) {
     this.compiler = compiler;

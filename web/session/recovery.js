@@ -4,11 +4,20 @@ import { OutOfMemory } from '../common/errors.js';
 import { warn } from '../common/log.js';
 import { acquireGpu } from '../gpu/device.js';
 
-/** @typedef {import('./model.js').Model} Model */
+/**
+ * What recovery uses of a session's model.
+ * @typedef {object} RecoverableModel
+ * @property {import('./compiler.js').Compiler} compiler
+ * @property {import('./compiler.js').SessionHost} host
+ * @property {string} lostGpu why the GPU was lost, if the model fell back to WebAssembly
+ * @property {import('./states.js').SessionState} state
+ * @property {import('./program_table.js').ProgramTable} table
+ * @property {(change: () => unknown) => Promise<void>} recompile compiles anew after a change that makes earlier Programs useless
+ */
 
 /**
  * The result of `work`, which is tried again after a fault of the GPU.
- * @template T @param {Model} model @param {() => Promise<T>} work
+ * @template T @param {RecoverableModel} model @param {() => Promise<T>} work
  * @param {(lost: string) => void} checkRetry refuses work that needs the lost device; lost: why it is, "" if it is not
  * @returns {Promise<T>}
  */
@@ -37,7 +46,7 @@ export async function runWithRecovery(model, work, checkRetry) {
 
 /**
  * Prepares another try, if that can help: on a new device, or with memory freed.
- * @param {Model} model @param {unknown} error @returns {Promise<boolean>}
+ * @param {RecoverableModel} model @param {unknown} error @returns {Promise<boolean>}
  */
 async function recover(model, error) {
   const gpu = /** @type {import('../gpu/device.js').Gpu} */ (model.host.gpu);
@@ -51,7 +60,7 @@ async function recover(model, error) {
   });
 }
 
-/** @param {Model} model @param {() => Promise<void>} work @returns {Promise<boolean>} whether the session goes on */
+/** @param {RecoverableModel} model @param {() => Promise<void>} work @returns {Promise<boolean>} whether the session goes on */
 async function recovering(model, work) {
   model.state.enter('recovering');
   try {
@@ -65,7 +74,7 @@ async function recovering(model, work) {
   return true;
 }
 
-/** From now on the model runs without the GPU. @param {Model} model @param {string} reason */
+/** From now on the model runs without the GPU. @param {RecoverableModel} model @param {string} reason */
 async function fallBackToWasm(model, reason) {
   warn(`${reason}; the session continues on WebAssembly`, model.host.logOptions);
   model.lostGpu = model.host.gpu?.lost ?? '';
@@ -73,7 +82,7 @@ async function fallBackToWasm(model, reason) {
   await model.recompile(() => model.compiler.fallBackToWasm());
 }
 
-/** Frees the GPU's memory; errors of invalid buffers that follow from the fault are dropped. @param {Model} model */
+/** Frees the GPU's memory; errors of invalid buffers that follow from the fault are dropped. @param {RecoverableModel} model */
 async function freeGpu({ table, host: { gpu } }) {
   table.releaseExecutors();
   gpu?.freePools();

@@ -26,7 +26,7 @@ import { PageCompiler } from './models/page_compiler.js';
 import { programForPage } from './programs/page_program.js';
 
 /** @typedef {import('../common/stop.js').Stop} Stop */
-/** @typedef {import('./models/open_model.js').Opened} Opened */
+/** @typedef {import('./models/types.js').Opened} Opened */
 /**
  * A model, or the compiler of one that runs in the page. Several sessions may share it; its runs follow one another.
  * @typedef {{ opened: Opened, queue: Promise<unknown> }} Session

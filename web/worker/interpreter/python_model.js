@@ -10,9 +10,16 @@
  *   destroy: () => void }} ModelProxy
  */
 
+/**
+ * What a model uses of the interpreter: functions that call Python and translate its errors.
+ * @typedef {object} Python
+ * @property {<T>(action: () => T) => T} guard
+ * @property {<T>(stop: Stop | null, action: () => T) => T} stoppable the same, so that `stop` interrupts Python
+ */
+
 /** @implements {Compiler} */
 export class PythonModel {
-  /** @param {import('./python.js').Python} python @param {ModelProxy} proxy */
+  /** @param {Python} python @param {ModelProxy} proxy */
   constructor(python, proxy) {
     this.python = python;
     this.proxy = proxy;

@@ -22,22 +22,8 @@ import { codeFeatures } from '../wasm_features.js';
 /** @typedef {import('../../common/stop.js').Stop} Stop */
 /** @typedef {import('../files/model_file.js').Files} Files */
 /** @typedef {import('../files/model_file.js').ModelFile} ModelFile */
-/**
- * source: to compile it once more, absent of a Program from a file; files: that it reads until it is released
- * @typedef {{ model: Model | PageCompiler, timings: Timings, source?: Source, files: ModelFile[] }} Opened
- */
-/**
- * A model whose files are open.
- * @typedef {object} Source
- * @property {number} start of the call, in milliseconds
- * @property {import('../../common/protocol.js').Origin} origin
- * @property {Map<string, ModelFile>} files
- * @property {Awaited<ReturnType<typeof cachedPrograms>>} cache
- * @property {import('../../run/environment.js').Host} host
- * @property {Record<string, unknown> | null} gpu that the compiler writes code for
- * @property {Record<string, unknown>} options of the compiler
- * @property {Stop | null} stop of the call
- */
+/** @typedef {import('./types.js').Opened} Opened */
+/** @typedef {import('./types.js').Source} Source */
 
 /**
  * @param {CreateParams} params @param {OnProgress} progress

@@ -2,8 +2,8 @@
 
 import { Model } from '../../session/model.js';
 
-/** @typedef {import('./open_model.js').Opened} Opened */
-/** @typedef {import('./open_model.js').Source} Source */
+/** @typedef {import('./types.js').Opened} Opened */
+/** @typedef {import('./types.js').Source} Source */
 /** @typedef {import('../files/model_file.js').Files} Files */
 
 const LEAST = 4 * 2 ** 20; // bytes of files: smaller models are not shared, so that their sessions have an arena each

@@ -1,0 +1,24 @@
+// Types of the models that the worker has open.
+
+/** @typedef {import('../files/model_file.js').ModelFile} ModelFile */
+/**
+ * A model that is ready for runs, or a compiler for a session in the page.
+ * @typedef {object} Opened
+ * @property {import('../../session/model.js').Model | import('./page_compiler.js').PageCompiler} model
+ * @property {import('../../common/protocol.js').Timings} timings
+ * @property {Source} [source] what compiles the model again; a Program from a file has none
+ * @property {ModelFile[]} files which the model reads until it is released
+ */
+/**
+ * A model whose files are open.
+ * @typedef {object} Source
+ * @property {number} start of the call, in milliseconds
+ * @property {import('../../common/protocol.js').Origin} origin
+ * @property {Map<string, ModelFile>} files
+ * @property {Awaited<ReturnType<typeof import('../programs/program_cache.js').cachedPrograms>>} cache
+ * @property {import('../../session/compiler.js').SessionHost} host
+ * @property {Record<string, unknown> | null} gpu that the compiler writes code for
+ * @property {Record<string, unknown>} options of the compiler
+ * @property {import('../../common/stop.js').Stop | null} stop of the call
+ */
+export {};
