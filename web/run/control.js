@@ -4,7 +4,7 @@ import { evaluateAll } from './dims.js';
 import { ExecutionError } from '../common/errors.js';
 import { andThen } from '../common/maybe_promise.js';
 
-/** @typedef {import('./executor.js').Executor} Executor */
+/** @typedef {import('./types.js').Executor} Executor */
 /** @typedef {import('../common/program.js').LoopStep} LoopStep */
 /** @typedef {import('../common/program.js').TensorValue} TensorValue */
 /** @typedef {import('../common/program.js').Binds} Binds */

@@ -10,5 +10,9 @@
  * @typedef {object} HostSteps
  * @property {(program: any, step: import('../common/program.js').HostStep, inputs: (HostArray | null)[], env: import('./dims.js').Env, stop: import('../common/stop.js').Stop | null) => import('../common/maybe_promise.js').MaybePromise<HostArray[]>} host
  */
-/** shared: linear memory is; memoryLimit: bytes that it may have; logOptions: of messages. @typedef {{ shared: boolean, logOptions?: import('../common/log.js').LogOptions, memoryLimit?: number, threads?: number, pool?: import('../threads/pool.js').ThreadPool | null, gpu?: import('../gpu/device.js').Gpu | null }} Host */
+/**
+ * What a Program is loaded for. shared: linear memory is; memoryLimit: bytes that it may have.
+ * @typedef {{ shared: boolean, memoryLimit?: number, threads?: number, pool?: import('../threads/pool.js').ThreadPool | null,
+ *   gpu?: { load(program: import('../common/program.js').ProgramData): Promise<import('./types.js').GpuRunner> } | null }} Host
+ */
 export {};

@@ -41,7 +41,7 @@ export class Executor {
    * @param {import('./environment.js').HostSteps | null} python for host steps
    * @param {import('./arena.js').Memory} memory
    * @param {Record<string, (table: number, tid: number, threads: number, epoch: number) => void>} code
-   * @param {import('../gpu/runner.js').GpuRunner | null} gpu
+   * @param {import('./types.js').GpuRunner | null} gpu
    */
   constructor(program, python, memory, code, gpu = null) {
     this.program = program;
@@ -245,7 +245,7 @@ export class Executor {
   takeStep(step, state, key) {
     if (step.op === 'wasm') return this.runWasm(step, state, key);
     if (step.op === 'gpu') return this.runGpu(step, state, key);
-    if (step.op === 'copy') return /** @type {import('../gpu/transfers.js').Transfers} */ (this.transfers).run(step, state, key);
+    if (step.op === 'copy') return /** @type {import('./types.js').Transfers} */ (this.transfers).run(step, state, key);
     if (step.op === 'read') return this.runRead(step, state, key);
     if (step.op === 'host') return this.runHost(step, state, key);
     return step.op === 'if' ? runIf(this, step, state, key) : runLoop(this, step, state, key);
@@ -278,11 +278,11 @@ export class Executor {
 
   /** @param {import('../common/program.js').GpuStep} step @param {State} state @param {string} key @returns {MaybePromise<State>} */
   runGpu(step, state, key) {
-    const gpu = /** @type {import('../gpu/runner.js').GpuRunner} */ (this.gpu);
+    const gpu = /** @type {import('./types.js').GpuRunner} */ (this.gpu);
     let found = state.next.get(key);
     if (!found?.prepared) found = this.plan.planDispatches(step.calls, state, key);
     const { state: after } = found;
-    const prepared = /** @type {import('../gpu/runner.js').Prepared} */ (found.prepared);
+    const prepared = /** @type {import('./plan_state.js').PreparedStep} */ (found.prepared);
     this.transfers?.createOutputs(step, after);
     if (gpu.timer) return gpu.timer.run(prepared, this.stop).then(() => after);
     if (this.stop) return gpu.runInPortions(prepared, this.stop).then(() => after);

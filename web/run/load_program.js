@@ -5,7 +5,7 @@ import { mark } from '../common/marks.js';
 import { Memory } from './arena.js';
 import { Place, State } from './plan_state.js';
 
-/** @typedef {import('./executor.js').Executor} Executor */
+/** @typedef {import('./types.js').Executor} Executor */
 /** @typedef {import('../common/program.js').Constant} Constant */
 /** @typedef {Exclude<Constant, import('../common/program.js').StringConstant>} Numbers */
 /** @typedef {import('./environment.js').ReadFile} Read */

@@ -5,23 +5,27 @@ import { ArgumentBlocks } from './argument_blocks.js';
 import { evaluate } from './dims.js';
 import { Guards } from './guards.js';
 import { Arena, GPU } from './arena.js';
-import { Layout, roomFor, sizesKnown } from './layout.js';
 import { LiveRange } from './step_layout.js';
-import { Change, Place, State } from './plan_state.js';
+import { Change, Layout, Place, roomFor, sizesKnown, State } from './plan_state.js';
 
 /** @typedef {import('./dims.js').Env} Env */
 /** @typedef {import('./arena.js').Span} Span */
 /** @typedef {import('../common/program.js').Call} Call */
 /** @typedef {import('../common/program.js').Header} Header */
-/** @typedef {import('./layout.js').Sizes} Sizes */
+/** @typedef {import('./plan_state.js').Sizes} Sizes */
 /** @typedef {import('./plan_state.js').Transition} Transition */
+/**
+ * What a planner uses of the GPU. forget: drops what belongs to plans.
+ * @typedef {{ memory: { chunk: number, ensure(end: number): void }, parameterBytes: number, forget(): void,
+ *   prepare(calls: Call[], sizes: number[][], words: number[]): import('./plan_state.js').PreparedStep }} PlannerGpu
+ */
 
 const MEMO = 20_000; // transitions: the memo is cleared beyond this size
 const LAYOUTS = 4096; // likewise layouts, also within one long run
 const PARAMETERS = 4 << 20; // likewise bytes of parameter blocks on the GPU
 
 export class Planner {
-  /** @param {Header} header @param {import('./arena.js').Memory} memory @param {import('../gpu/runner.js').GpuRunner | null} gpu */
+  /** @param {Header} header @param {import('./arena.js').Memory} memory @param {PlannerGpu | null} gpu */
   constructor(header, memory, gpu = null) {
     this.header = header;
     this.memory = memory;
@@ -39,7 +43,7 @@ export class Planner {
     this.interned = new Map();
     this.transitions = 0;
     this.layouts = 0;
-    /** By step, the sizes of its buffers in the last layout, from any place. @type {Map<string, import('./layout.js').Bytes>} */
+    /** By step, the sizes of its buffers in the last layout, from any place. @type {Map<string, import('./plan_state.js').Bytes>} */
     this.sizesBefore = new Map();
     /** Whether some layout has spare capacity. */
     this.hasSpareCapacity = false;

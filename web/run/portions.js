@@ -12,7 +12,7 @@ export const nextUnits = (units, milliseconds) => Math.max(1, Math.floor(units *
 
 /**
  * Runs the calls of a step one by one on this thread, as its `run_…` function would.
- * @param {import('./executor.js').Executor} executor @param {import('../common/program.js').WasmStep} step
+ * @param {Pick<import('./types.js').Executor, 'code' | 'plan'>} executor @param {import('../common/program.js').WasmStep} step
  * @param {import('./plan_state.js').Transition} plan its layout keeps the size of each call's portions @param {Stop} stop
  */
 export async function runInPortions({ code, plan: { memory } }, { calls }, plan, stop) {

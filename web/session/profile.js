@@ -6,7 +6,7 @@ import { evaluate } from '../run/dims.js';
 /** @typedef {import('../common/program.js').Call} Call */
 /** @typedef {import('../common/protocol.js').KernelTiming} KernelTiming */
 
-/** @typedef {import('../gpu/timer.js').Timed} Timed */
+/** @typedef {import('../run/types.js').Timed} Timed */
 /** @typedef {(table: number, begin: number, end: number, tid: number) => void} Kernel */
 
 /**

@@ -1,0 +1,57 @@
+// Types of the executor as its parts use it, and of the GPU as the executor uses it, which web/gpu implements.
+
+/** @typedef {import('../common/program.js').TensorValue} TensorValue */
+/** @typedef {import('../common/protocol.js').Fetch} Fetch */
+/** @typedef {import('../common/protocol.js').WireTensor} WireTensor */
+/** @typedef {import('../common/protocol.js').WireValue} WireValue */
+/** @typedef {import('../common/stop.js').Stop} Stop */
+/** @typedef {import('./plan_state.js').PreparedStep} PreparedStep */
+/** @typedef {import('./plan_state.js').State} State */
+/** @template T @typedef {import('../common/maybe_promise.js').MaybePromise<T>} MaybePromise */
+
+/**
+ * Runs a Program (executor.js). hosts: strings of the current run by buffer; hostConstants: those of constants.
+ * @typedef {object} Executor
+ * @property {import('../common/program.js').ProgramData} program
+ * @property {import('../common/program.js').Header} header
+ * @property {import('./plan.js').Planner} plan
+ * @property {import('../threads/mailbox.js').Code} code
+ * @property {GpuRunner | null} gpu
+ * @property {Map<number, (string | number)[]>} hosts
+ * @property {Map<number, (string | number)[]>} hostConstants
+ * @property {(state: State, value: TensorValue) => number[]} readNumbers
+ * @property {(number: number, state: State) => MaybePromise<State>} runBlock
+ * @property {(step: import('../common/program.js').Step, state: State, key: string) => MaybePromise<State>} runStep
+ */
+/**
+ * Runs the GPU steps of one Program.
+ * @typedef {import('./plan.js').PlannerGpu & {
+ *   gpu: { tensors: { size: number } },
+ *   memory: { size: number, hasPendingErrors: boolean, flush(): void, throwErrors(): Promise<void>,
+ *     write(address: number, bytes: Uint8Array, dtype: string): void },
+ *   timer: { run(step: PreparedStep, stop: Stop | null): Promise<void>, read(): Promise<void> } | null,
+ *   transfers(executor: Executor): Transfers,
+ *   run(step: PreparedStep): void,
+ *   runInPortions(step: PreparedStep, stop: Stop): Promise<void>,
+ *   beginTiming(found: Timed[]): void,
+ *   endTiming(): void,
+ *   releaseBorrowed(): void,
+ *   release(): void,
+ * }} GpuRunner
+ */
+/**
+ * Copies tensors between linear memory and the GPU, and passes GPU tensors in and out of runs.
+ * @typedef {object} Transfers
+ * @property {(name: string, item?: number) => boolean} keepsInput
+ * @property {(feeds: Record<string, WireValue>, fetches: Record<string, Fetch>) => Promise<void>} prepare
+ * @property {(feeds: Record<string, WireValue>, fetches: Record<string, Fetch>) => void} beginRun
+ * @property {(step: import('../common/program.js').CopyStep, state: State, key: string) => MaybePromise<State>} run
+ * @property {(step: import('../common/program.js').GpuStep, after: State) => void} createOutputs
+ * @property {(name: string, value: TensorValue, state: State) => WireTensor | null} output
+ * @property {() => void} abandon
+ */
+/**
+ * The time of a kernel call. start: after the first kernel of the run, by the GPU's clock.
+ * @typedef {{ call: import('../common/program.js').Call, place: 'wasm' | 'webgpu', milliseconds: number, start?: number }} Timed
+ */
+export {};
