@@ -1,6 +1,6 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
-import { differingDims, withDimsApart } from '../../web/common/dim_names.js';
+import { differingDims, withUnknownDims } from '../../web/common/dim_names.js';
 
 const inputs = [
   { name: 'a', dtype: 'float32', shape: ['n', 3, null] }, { name: 'b', dtype: 'float32', shape: ['n', 'm', 'm'] },
@@ -16,6 +16,6 @@ test('names of dims whose sizes differ, with the inputs', () => {
 });
 
 test('dims apart are unknown ones', () => {
-  const apart = withDimsApart(inputs, new Map([['n', []]]));
+  const apart = withUnknownDims(inputs, new Map([['n', []]]));
   assert.deepEqual(apart.map(({ shape }) => shape), [[null, 3, null], [null, 'm', 'm'], null, [null]]);
 });

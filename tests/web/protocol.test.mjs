@@ -70,7 +70,7 @@ test('a call that the worker does not know is answered', async () => {
 
 test('what cannot be sent is told at once', async () => {
   const caller = joined({});
-  await assert.rejects(caller.call('run', { feeds: () => {} }), { name: 'InvalidInput', message: /cannot be sent to the worker/ });
+  await assert.rejects(caller.call('run', { feeds: () => {} }), { name: 'InvalidInput', message: /cannot send the call to the worker/ });
   assert.equal(caller.pending.size, 0);
 });
 

@@ -77,7 +77,7 @@ test('a word in shared memory stops the call with its number, and no other', () 
   mine.stop(); // before it knows where: told as soon as it does
   mine.take(sync.buffer);
   assert.equal(sync[STOP], -5);
-  assert.throws(() => stop.turn(), Terminated);
+  assert.throws(() => stop.yieldIfDue(), Terminated);
   stop.disarm();
   assert.equal(sync[STOP], 0);
   mine.stop(); // too late for the next run
@@ -86,13 +86,13 @@ test('a word in shared memory stops the call with its number, and no other', () 
 
 test('messages are seen at the event loop', async () => {
   const stop = new Stop(1, null, () => {});
-  assert.equal(stop.turn(), null);
+  assert.equal(stop.yieldIfDue(), null);
   const told = new MessageChannel();
   told.port1.onmessage = () => stop.controller.abort();
   told.port2.postMessage('stop');
   const end = performance.now() + 2 * TICK;
   while (performance.now() < end);
-  await assert.rejects(stop.turn(), Terminated);
+  await assert.rejects(stop.yieldIfDue(), Terminated);
   told.port1.close();
 });
 

@@ -1,14 +1,14 @@
-// Names of dims are hints: onnxruntime runs feeds where dims of one name differ, and so do sessions.
+// Dim names are hints: sessions run feeds in which dims of the same name differ, as onnxruntime does.
 
 /** @typedef {import('./protocol.js').ValueInfo} ValueInfo */
 
 /**
- * The names that dims of several inputs bear whose sizes differ in these feeds, and those inputs.
+ * The dim names whose sizes differ in these feeds, and an input for each size.
  * @param {ValueInfo[]} inputs @param {Record<string, { dims: readonly number[] } | unknown>} feeds
  * @returns {Map<string, string[]>}
  */
 export function differingDims(inputs, feeds) {
-  /** @type {Map<string, Map<number, string>>} by name: by size, an input */
+  /** By name, then by size: an input. @type {Map<string, Map<number, string>>} */
   const sizes = new Map();
   for (const { name, shape, sequence } of inputs) {
     const feed = Object.hasOwn(feeds, name) ? /** @type {{ dims: readonly number[] } | null | undefined} */ (feeds[name]) : null;
@@ -23,7 +23,8 @@ export function differingDims(inputs, feeds) {
   return new Map(differing.map(([dim, found]) => [dim, [...found.values()]]));
 }
 
-/** The inputs with these dims as unknown ones. @param {ValueInfo[]} inputs @param {Map<string, unknown>} dims @returns {ValueInfo[]} */
-export function withDimsApart(inputs, dims) {
-  return inputs.map((info) => ({ ...info, shape: info.shape && info.shape.map((dim) => (typeof dim === 'string' && dims.has(dim) ? null : dim)) }));
+/** The inputs with these named dims made unknown. @param {ValueInfo[]} inputs @param {Map<string, unknown>} dims @returns {ValueInfo[]} */
+export function withUnknownDims(inputs, dims) {
+  const unnamed = (/** @type {number | string | null} */ dim) => (typeof dim === 'string' && dims.has(dim) ? null : dim);
+  return inputs.map((info) => ({ ...info, shape: info.shape && info.shape.map(unnamed) }));
 }

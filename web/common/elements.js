@@ -1,4 +1,4 @@
-// Element types: how the engine stores each and how onnxruntime's tensors hold it.
+// Element types: the engine's storage of each, and that of onnxruntime's tensors.
 
 /** @typedef {import('./protocol.js').NumericData} NumericData */
 /** @typedef {import('./protocol.js').WireTensor} WireTensor */
@@ -11,13 +11,13 @@ const VIEWS = {
   float16: /** @type {any} */ (globalThis).Float16Array ?? Uint16Array, bfloat16: Uint16Array, int4: Int8Array, int2: Int8Array,
 };
 
-/** @param {string} dtype @returns {View} anything else is bytes */
+/** Bytes for a type that VIEWS lacks. @param {string} dtype @returns {View} */
 const classOf = (dtype) => VIEWS[dtype] ?? Uint8Array;
 
-/** Bytes as elements of a type. @param {Uint8Array} bytes aligned @param {string} dtype @returns {NumericData} */
+/** A view of bytes as elements of a type. @param {Uint8Array} bytes aligned @param {string} dtype @returns {NumericData} */
 export const viewOf = ({ buffer, byteOffset, length }, dtype) => new (classOf(dtype))(buffer, byteOffset, length / elementSize(dtype));
 
-/** Types that hold two elements a byte at the API and one inside. @param {string} dtype */
+/** Whether tensors of the API pack two elements into a byte. The engine stores one a byte. @param {string} dtype */
 const isPacked = (dtype) => dtype === 'int4' || dtype === 'uint4';
 
 /** @param {string} dtype */
@@ -27,7 +27,7 @@ export function elementSize(dtype) {
 }
 
 /**
- * Elements of a feed into memory; bools become 0 or 1, of which kernels count, compare and add up the bytes.
+ * Writes a feed's elements into memory. Bools become 0 or 1, because kernels compare and add their bytes.
  * @param {NumericData} data @param {string} dtype @param {Uint8Array} into
  */
 export function store(data, dtype, into) {
@@ -38,9 +38,9 @@ export function store(data, dtype, into) {
 }
 
 /**
- * A tensor for the page, with memory of its own; written into `target` where one is given.
+ * A tensor for the page, with its own memory or that of `target`.
  * @param {Uint8Array} bytes @param {string} dtype @param {number[]} dims @param {WireTensor | null | undefined} target
- * @param {boolean} [fresh] whether the bytes are nobody else's
+ * @param {boolean} [fresh] whether the tensor can own the bytes, without a copy
  * @returns {WireTensor}
  */
 export function load(bytes, dtype, dims, target, fresh = false) {
@@ -55,7 +55,7 @@ export function load(bytes, dtype, dims, target, fresh = false) {
   return { type: dtype, dims, data: new view(own.buffer, 0, own.byteLength / (isPacked(dtype) ? 1 : elementSize(dtype))) };
 }
 
-/** @param {Uint8Array} bytes one element each @returns {Uint8Array} */
+/** @param {Uint8Array} bytes with an element each @returns {Uint8Array} */
 function packNibbles(bytes) {
   const packed = new Uint8Array(Math.ceil(bytes.length / 2));
   bytes.forEach((value, i) => {
@@ -65,7 +65,7 @@ function packNibbles(bytes) {
 }
 
 /**
- * Elements of `bits` bits, low bits first, to one a byte.
+ * Unpacks elements of `bits` bits, low bits first, to one a byte.
  * @param {Uint8Array} packed @param {number} bits @param {boolean} signed @param {Uint8Array} into
  */
 export function unpackBits(packed, bits, signed, into) {
@@ -79,10 +79,13 @@ export function unpackBits(packed, bits, signed, into) {
   }
 }
 
-/** Elements as plain numbers: what becomes symbols. @param {Uint8Array} bytes @param {string} dtype @returns {number[]} */
+/** Elements as numbers, for symbols. @param {Uint8Array} bytes @param {string} dtype @returns {number[]} */
 export const numbers = (bytes, dtype) => Array.from(elements(bytes, dtype), Number);
 
-/** Elements for Python: text where JSON has no such number. @param {Uint8Array} bytes @param {string} dtype @returns {(number | string)[]} */
+/**
+ * Elements for Python: as text if JSON or a double cannot represent one.
+ * @param {Uint8Array} bytes @param {string} dtype @returns {(number | string)[]}
+ */
 export function exactNumbers(bytes, dtype) {
   return Array.from(elements(bytes, dtype), (x) => {
     const number = Number(x);

@@ -1,11 +1,11 @@
-// The exception tree of pyruntime/errors.py, in JavaScript: an error raised in Python reaches the page whole.
+// The exceptions of pyruntime/errors.py, in JavaScript: an error raised in Python reaches the page with all its parts.
 
 /**
- * What crosses the worker boundary; `message` is without node and hint.
+ * An error on its way from the worker to the page. `message` excludes node and hint.
  * @typedef {{ type: string, message: string, node: string, hint: string }} ErrorPayload
  */
 
-/** Root of the tree. `message` reads "node: detail (hint)", the parts are fields of their own. */
+/** The base class. `message` is "node: detail (hint)"; each part is also a field. */
 export class PyRuntimeError extends Error {
   /**
    * @param {string} detail
@@ -18,7 +18,7 @@ export class PyRuntimeError extends Error {
     this.hint = hint;
   }
 
-  /** The class name, the same as in Python and unharmed by minifiers. */
+  /** The name of the class in Python. Minifiers do not change it. */
   get type() {
     return Object.keys(errors).find((name) => errors[name] === this.constructor) ?? 'PyRuntimeError';
   }
@@ -29,36 +29,36 @@ export class PyRuntimeError extends Error {
   }
 }
 
-/** The bytes are not a valid ONNX model, or could not be fetched. */
+/** The bytes are not a valid ONNX model, or cannot be fetched. */
 export class InvalidModel extends PyRuntimeError {}
-/** An operator, a meaning of it, an attribute or a type that is not implemented. */
+/** An operator, one of its versions, an attribute or a type is not implemented. */
 export class UnsupportedOp extends PyRuntimeError {}
 /** Shapes or attributes of a node contradict each other. */
 export class ShapeError extends PyRuntimeError {}
 /** A feed has a wrong name, element type, rank, dimension or value. The session stays usable. */
 export class InvalidInput extends PyRuntimeError {}
-/** A memory limit would be exceeded; nothing was allocated. */
+/** A memory limit would be exceeded. Nothing was allocated. */
 export class OutOfMemory extends PyRuntimeError {}
-/** An allocator was misused: always a bug of ours. */
+/** An allocator was misused: always a bug of this package. */
 export class MemoryFault extends PyRuntimeError {}
-/** The engine failed where it should have worked or refused: always a bug of ours. */
+/** An unexpected failure of the engine: always a bug of this package. */
 export class InternalError extends PyRuntimeError {}
-/** The GPU device is gone and could not be rebuilt. */
+/** The GPU device is lost and cannot be replaced. */
 export class DeviceLost extends PyRuntimeError {}
 /** The browser gives no WebGPU adapter or device. */
 export class NoAdapter extends PyRuntimeError {}
 /** The session cannot run any more. */
 export class SessionFailed extends PyRuntimeError {}
-/** A kernel refused its data while running. */
+/** A kernel refused its data during a run. */
 export class ExecutionError extends PyRuntimeError {}
 
-/** Compiling would take more time, or give more code, than the session's options allow. */
+/** Compilation would take more time or emit more code than the session's options allow. */
 export class LimitExceeded extends PyRuntimeError {}
-/** The browser's storage has no room for what a page wants to keep: `needed`, `usage` and `quota` are bytes. */
+/** The browser's storage lacks space for a file: `needed`, `usage` and `quota` are bytes. */
 export class QuotaExceeded extends PyRuntimeError {}
 /**
- * It was stopped on demand. By a signal: `cause` is the signal's reason and `name` the reason's, "AbortError" if the page
- * gave none, so that what is written for `fetch` works. A session whose run was stopped stays usable.
+ * The caller stopped the call. With an AbortSignal, `cause` is its reason and `name` the reason's name, or "AbortError", so
+ * that code written for `fetch` works. A session whose run was stopped stays usable.
  */
 export class Terminated extends PyRuntimeError {
   /** @override */
@@ -88,7 +88,7 @@ export function toPayload(error) {
 }
 
 /**
- * A class of the tree where `type` names one; any other type (a bug of ours) keeps its name in the text.
+ * The error of a payload. An unknown type (a bug of this package) becomes part of the text.
  * @param {ErrorPayload} payload
  * @returns {PyRuntimeError}
  */
@@ -97,7 +97,7 @@ export function fromPayload({ type, message, node, hint }) {
   return known ? new known(message, { node, hint }) : new PyRuntimeError(`${type}: ${message}`, { node, hint });
 }
 
-/** What an executor says of an index that data gave. @param {string} node @param {number | bigint} index @param {number} extent */
+/** The error for an index in data that is out of range. @param {string} node @param {number | bigint} index @param {number} extent */
 export function outOfRange(node, index, extent) {
   return new ExecutionError(`index ${index} is out of range for ${extent} element${extent === 1 ? '' : 's'}`, { node });
 }

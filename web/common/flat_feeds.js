@@ -1,9 +1,12 @@
-// Feeds as the compiler sees them: described by what a Program depends on.
+// Descriptions of feeds for the compiler, and keys of the Programs that can run them.
 
 /** @typedef {import('./protocol.js').WireValue} WireValue */
 /** @typedef {import('./protocol.js').Needs} Needs */
 
-/** @param {WireValue} feed @param {boolean} values @param {boolean} ranks a rank instead of dims, where values do not matter @returns {unknown} */
+/**
+ * @param {WireValue} feed @param {boolean} values whether a Program depends on its values
+ * @param {boolean} ranks its rank instead of its dims @returns {unknown}
+ */
 export function describeFeed(feed, values, ranks) {
   if (feed === null) return null;
   if (Array.isArray(feed)) return feed.map((item) => describeFeed(item, values, ranks));
@@ -12,9 +15,13 @@ export function describeFeed(feed, values, ranks) {
   return { dtype: type, dims, data: Array.from(/** @type {ArrayLike<any>} */ (feed.data), (x) => (typeof x === 'bigint' ? Number(x) : x)) };
 }
 
-/** What a Program depends on: equal keys, one Program. @param {Record<string, WireValue>} feeds @param {Needs | null} needs null: one for all */
+/**
+ * Feeds with equal keys run the same Program.
+ * @param {Record<string, WireValue>} feeds @param {Needs | null} needs null: one Program for all feeds
+ */
 export function programKey(feeds, needs) {
   if (!needs || needs.defaults?.every((name) => !Object.hasOwn(feeds, name))) return '';
   const { values, dims } = needs;
-  return JSON.stringify(Object.entries(feeds).map(([name, feed]) => [name, describeFeed(feed, values.includes(name), !dims.includes(name))]));
+  const entries = Object.entries(feeds);
+  return JSON.stringify(entries.map(([name, feed]) => [name, describeFeed(feed, values.includes(name), !dims.includes(name))]));
 }

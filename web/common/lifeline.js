@@ -1,10 +1,10 @@
-// How the page learns that its worker is gone, however it ended: no event tells of a worker that crashed or was terminated.
-// The worker holds a lock for as long as it lives (Web Locks), and the page waits for the same lock.
+// Lets the page notice the end of its worker: no event reports that a worker crashed or was terminated. The worker holds a
+// lock (Web Locks) until it ends, and the page waits for the same lock.
 
 /**
- * In the worker: holds the lock from now on.
+ * In the worker: takes the lock and never releases it.
  * @param {string} name
- * @returns {Promise<boolean>} once it is held; false where there are no locks (no secure context, or storage is forbidden)
+ * @returns {Promise<boolean>} whether it has the lock; false without Web Locks (no secure context, or storage is forbidden)
  */
 export function holdLifeline(name) {
   return new Promise((resolve) => {
@@ -12,13 +12,13 @@ export function holdLifeline(name) {
       resolve(true);
       return new Promise(() => {});
     };
-    const asked = globalThis.navigator?.locks?.request(name, hold);
-    if (asked) asked.catch(() => resolve(false));
+    const request = globalThis.navigator?.locks?.request(name, hold);
+    if (request) request.catch(() => resolve(false));
     else resolve(false);
   });
 }
 
-/** In the page, once the worker holds the lock: settles when the worker is gone. @param {string} name @returns {Promise<void>} */
+/** In the page, once the worker has the lock: resolves when the worker has ended. @param {string} name @returns {Promise<void>} */
 export async function lifelineEnds(name) {
   await navigator.locks.request(name, () => {});
 }

@@ -4,17 +4,20 @@
 export const SEVERITIES = /** @type {const} */ (['verbose', 'info', 'warning', 'error', 'fatal']);
 const PRINT = /** @type {const} */ (['debug', 'info', 'warn', 'error', 'error']);
 
-/** Of a session or a run: the least severity of messages to print, and a name to print with them. @typedef {{ least?: number, id?: string }} LogOptions */
+/**
+ * Of a session or a run. least: the lowest severity to print; id: a name to print with messages.
+ * @typedef {{ least?: number, id?: string }} LogOptions
+ */
 
 /** Defaults of all messages. In pages env.logLevel decides `least`. */
 export const logging = {
   least: () => 2,
-  /** @type {LogOptions} of the session for which code runs (`during`) */
+  /** Of the session for which code runs (`during`). @type {LogOptions} */
   options: {},
 };
 
 /**
- * Prints a message if it is severe enough, and returns whether it is. A function makes the message on demand.
+ * Prints a message if it is severe enough, and returns whether it is. A message can be a function that makes it.
  * @param {typeof SEVERITIES[number]} severity @param {string | (() => string)} message @param {LogOptions} [options]
  */
 export function log(severity, message, { least, id } = logging.options) {
@@ -30,12 +33,15 @@ export const warn = (message, options) => log('warning', message, options);
 /** @type {Set<string>} keys of messages */
 const printed = new Set();
 
-/** @param {string} message @param {LogOptions} [options] @param {string} [key] the same for messages of which one is enough */
+/** @param {string} message @param {LogOptions} [options] @param {string} [key] only the first message of a key is printed */
 export function warnOnce(message, options, key = message) {
   if (!printed.has(key) && warn(message, options)) printed.add(key);
 }
 
-/** Messages that Python prints in the action belong to the session of these options. @template T @param {LogOptions | undefined} options @param {() => T} action @returns {T} */
+/**
+ * Runs an action whose messages, Python's among them, use the options of a session.
+ * @template T @param {LogOptions | undefined} options @param {() => T} action @returns {T}
+ */
 export function during(options, action) {
   const before = logging.options;
   logging.options = options ?? {};

@@ -1,5 +1,5 @@
-// What a start has done so far, as marks that every browser's developer tools show on their time line, each in the thread
-// that made it. `python -m bench start` reads them.
+// Performance marks of the start: browsers' developer tools show them on the time line of each thread, and
+// `python -m bench start` reads them.
 
-/** @param {string} done */
-export const mark = (done) => void performance.mark(`pyruntime ${done}`);
+/** @param {string} step that has ended */
+export const mark = (step) => void performance.mark(`pyruntime ${step}`);

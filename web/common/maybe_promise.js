@@ -1,4 +1,4 @@
-// Values that may be promises: what needs no waiting stays synchronous.
+// Values that may be promises, so that work without waiting stays synchronous.
 
 /** @template T @typedef {T | Promise<T>} MaybePromise */
 

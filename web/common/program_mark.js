@@ -1,9 +1,10 @@
-// By what an exported Program is known.
+// Recognises exported Programs.
 
 export const MAGIC = 0x74727970; // "pyrt"
 
-/** @param {Uint8Array} bytes of a file, from its begin */
+/** @param {Uint8Array} bytes of a file, from its start */
 export const isProgram = (bytes) => bytes.length >= 4 && new DataView(bytes.buffer, bytes.byteOffset).getUint32(0, true) === MAGIC;
 
-/** Whether it is one, as far as one can tell without fetching it. @param {import('./protocol.js').Origin} model */
-export const looksLikeProgram = (model) => ('url' in model ? /\.pyrt(?:[?#]|$)/.test(model.url) : 'bytes' in model && isProgram(model.bytes));
+/** Guesses by its name or its first bytes, without a download. @param {import('./protocol.js').Origin} model */
+export const looksLikeProgram = (model) => (
+  'url' in model ? /\.pyrt(?:[?#]|$)/.test(model.url) : 'bytes' in model && isProgram(model.bytes));

@@ -1,90 +1,130 @@
-// The worker boundary: a closed list of calls, answered by id. Nothing else passes it.
+// The messages between page and worker: a closed list of calls, answered by id.
 
 import { fromPayload, InvalidInput, SessionFailed, toPayload } from './errors.js';
 import { Stop, StopWords } from './stop.js';
 
-/** @typedef {Float32Array|Float64Array|Int8Array|Uint8Array|Int16Array|Uint16Array|Int32Array|Uint32Array|BigInt64Array|BigUint64Array} NumericData */
 /**
- * A tensor on the wire. Data in a SharedArrayBuffer is shared, any other is transferred; that on the GPU cannot leave the
- * place that it is in. held: what the worker calls an output that it still has, and that a later run may be fed; without
- * data then. after: the data are those behind the first rows of what a run was fed.
+ * @typedef {Float32Array|Float64Array|Int8Array|Uint8Array|Int16Array|Uint16Array|Int32Array|Uint32Array|BigInt64Array
+ *   |BigUint64Array} NumericData
+ */
+/**
+ * A tensor in a message. Data in a SharedArrayBuffer is shared, other data is transferred; a GPU tensor cannot leave its
+ * thread. held: the number of a resident output, which a later run can be fed; its data is then absent. after: the data
+ * follows the first rows of a tensor that the run was fed.
  * @typedef {{ type: string, dims: readonly number[], data: NumericData | string[] | { gpu: GPUBuffer }, held?: number, after?: After }} WireTensor
  */
-/** Rows along an axis of the tensor that was fed by this name. @typedef {{ held: number, axis: number, rows: number }} After */
-/** @typedef {WireTensor | 'gpu' | null} Fetch an output: the tensor to fill, a new one on the GPU, a new one on the CPU */
-/** @typedef {WireTensor | WireTensor[] | null} WireValue a sequence is a list, an absent optional is null */
-/** @typedef {{ url: string, keep?: boolean | string } | { bytes: Uint8Array } | { blob: Blob } | { handle: FileSystemFileHandle } | { stream: ReadableStream<Uint8Array> }} Origin where bytes come from; keep: stored_models.js */
-/** @typedef {{ phase: 'boot'|'download'|'compile'|'init', loaded: number, total: number }} Progress total 0: unknown */
+/** The first rows, along an axis, of a resident output. @typedef {{ held: number, axis: number, rows: number }} After */
 /**
- * An input or an output; `dtype` null is any type, `shape` null any rank, a dim null or a name a free one;
- * both are of the items where it is a sequence. classes: of an output whose rows become maps; map: of which the input is a row.
- * @typedef {{ name: string, dtype: string | null, shape: (number|string|null)[] | null, optional?: boolean, sequence?: boolean, hasDefault?: boolean, classes?: (string|number)[], map?: MapInfo }} ValueInfo
+ * For an output: the tensor to fill, 'gpu' for a new GPU tensor, null for a new one on the CPU.
+ * @typedef {WireTensor | 'gpu' | null} Fetch
+ */
+/** A list is a sequence; null is an absent optional. @typedef {WireTensor | WireTensor[] | null} WireValue */
+/**
+ * The source of a file's bytes. keep: see storage/stored_models.js.
+ * @typedef {{ url: string, keep?: boolean | string } | { bytes: Uint8Array } | { blob: Blob } | { handle: FileSystemFileHandle }
+ *   | { stream: ReadableStream<Uint8Array> }} Origin
+ */
+/** total: 0 if unknown. @typedef {{ phase: 'boot'|'download'|'compile'|'init', loaded: number, total: number }} Progress */
+/**
+ * An input or an output. dtype: null for any type; shape: null for any rank, a name or null for a free dim; both describe
+ * the items of a sequence. classes: the map keys for an output whose rows become maps; map: for an input whose row is a map.
+ * @typedef {{ name: string, dtype: string | null, shape: (number|string|null)[] | null, optional?: boolean, sequence?: boolean,
+ *   hasDefault?: boolean, classes?: (string|number)[], map?: MapInfo }} ValueInfo
  */
 /**
- * input: its name; key: type of its keys; keys: of the row's places, or null, where all values come: sorted by their keys, or
- * at the places that their keys tell in a row of this length.
+ * input: name of the map; key: type of its keys; keys: one for each element of the row. With null all values go into the row:
+ * sorted by key, or with each key as the index in a row of this length.
  * @typedef {{ input: string, key: 'string' | 'int64', keys: (string | number)[] | null, length: number | null }} MapInfo
  */
-/** @typedef {{ asm: string, wasm: string, rest: string, image: string, stdlib: string, stdlibRest: string, engine: string }} Assets addresses of the engine's files */
-/** @typedef {{ assets: Assets, prefetches: boolean, least: number, threads?: MessagePort }} OpenParams prefetches: whether `prefetched` will be called; least: severity of messages; threads: port for a page that starts threads */
-/** A file of the interpreter that the page fetched; null if it did not. @typedef {{ module: WebAssembly.Module | null } | { image: ArrayBuffer | null }} Prefetched */
-/** @typedef {{ download: number, compile: number, init: number }} Timings milliseconds */
+/**
+ * Addresses of the engine's files.
+ * @typedef {{ asm: string, wasm: string, rest: string, image: string, stdlib: string, stdlibRest: string, engine: string }} Assets
+ */
+/**
+ * prefetches: whether the page will call `prefetched`; least: severity of messages; threads: port of a page that starts threads.
+ * @typedef {{ assets: Assets, prefetches: boolean, least: number, threads?: MessagePort }} OpenParams
+ */
+/**
+ * A file of the interpreter that the page fetched; null if it failed.
+ * @typedef {{ module: WebAssembly.Module | null } | { image: ArrayBuffer | null }} Prefetched
+ */
+/** Milliseconds. @typedef {{ download: number, compile: number, init: number }} Timings */
 /**
  * @typedef {object} CreateParams
  * @property {Origin} model
  * @property {{ path: string, origin: Origin }[]} external
- * @property {number} threads how many may work on a run, the worker itself among them
+ * @property {number} threads for a run, at most, including the worker itself
  * @property {{ executionProviders?: string[], uncached?: boolean, fixedSimd?: boolean, [option: string]: unknown }} options that a Program depends on
  * @property {Limits} limits
- * @property {string[]} refusedForPrograms options that a compiled Program cannot honour
+ * @property {string[]} refusedForPrograms options that cannot apply to a compiled Program
  * @property {import('./log.js').LogOptions} [logOptions] of messages of the session
  * @property {{ least: number, adapter: GPURequestAdapterOptions }} env
- * @property {Record<string, unknown>} [gpu] of the page: the session is compiled for it, and runs in the page
+ * @property {Record<string, unknown>} [gpu] the page's: the session is compiled for it and runs in the page
  */
 /** Session options that limit time and memory. @typedef {{ memoryLimit?: number, [option: string]: unknown }} Limits */
 /**
- * threads: that its Program is for; gpu: whether it runs on one; compiled: of a session in the page.
- * @typedef {{ session: number, inputs: ValueInfo[], outputs: ValueInfo[], threads: number, gpu: boolean, timings: Timings, compiled: Compiled | null }} CreateResult
+ * threads: for which its Program is compiled; gpu: whether it runs on a GPU; compiled: for a session in the page.
+ * @typedef {{ session: number, inputs: ValueInfo[], outputs: ValueInfo[], threads: number, gpu: boolean, timings: Timings,
+ *   compiled: Compiled | null }} CreateResult
  */
-/** What a compiler knows of a model, as JSON (web/session/compiler.js). @typedef {{ info: string, needs: string, timings: string }} Compiled */
-/** What is told of a model before it is downloaded (pyruntime/compiler/inspection.py). @typedef {{ memory: { linear: number } | null, size: number, fetched: number, fits: { here: boolean | null, why: string }, [entry: string]: unknown }} Inspection */
-/** How a session in the page has its model compiled. @typedef {'main' | 'specialise' | 'fallBackToWasm' | 'allResults' | 'splitDims'} How */
-/** number: its name in `host` and `forget`; timings: JSON. @typedef {{ number: number, header: import('./program.js').Header, blob: Uint8Array, timings: string }} CompiledProgram */
-/** A step that Python runs, of a Program in the page. @typedef {{ session: number, program: number, id: number, inputs: unknown[], symbols: [string, number][] }} HostParams */
-/** @typedef {{ session: number, feeds: Record<string, WireValue>, fetches: Record<string, Fetch>, profile?: boolean }} RunParams profile: kernels are timed */
 /**
- * milliseconds: of the run, without waiting for its turn; stale: there was none, for it was fed what is not held any more.
+ * A compiler's information about a model, as JSON (web/session/compiler.js).
+ * @typedef {{ info: string, needs: string, timings: string }} Compiled
+ */
+/**
+ * The report on a model before its download (pyruntime/compiler/inspection.py).
+ * @typedef {{ memory: { linear: number } | null, size: number, fetched: number, fits: { here: boolean | null, why: string },
+ *   [entry: string]: unknown }} Inspection
+ */
+/**
+ * The kinds of compilation that a session in the page requests.
+ * @typedef {'main' | 'specialise' | 'fallBackToWasm' | 'allResults' | 'splitDims'} How
+ */
+/**
+ * number: names it in the calls `host` and `forget`; timings: JSON.
+ * @typedef {{ number: number, header: import('./program.js').Header, blob: Uint8Array, timings: string }} CompiledProgram
+ */
+/**
+ * A step of a Program in the page that Python runs.
+ * @typedef {{ session: number, program: number, id: number, inputs: unknown[], symbols: [string, number][] }} HostParams
+ */
+/**
+ * profile: whether to time kernels.
+ * @typedef {{ session: number, feeds: Record<string, WireValue>, fetches: Record<string, Fetch>, profile?: boolean }} RunParams
+ */
+/**
+ * milliseconds: of the run, without the wait before it; stale: it did not run, because a feed is no longer a resident output.
  * @typedef {{ outputs: Record<string, WireValue>, milliseconds: number, kernels: KernelTiming[], stale?: boolean }} RunResult
  */
 /**
- * What Programs are compiled for besides ranks: the values, and the dims, of the inputs of these names. One is for all
- * feeds that leave out the inputs `defaults`, unless that is null.
+ * What Programs depend on besides ranks: the values and the dims of these inputs. Unless `defaults` is null, feeds without
+ * these inputs share one Program.
  * @typedef {{ values: string[], dims: string[], defaults: string[] | null }} Needs
  */
 
 /**
- * A Program for the page; weights: what it reads of files, by `source:offset`.
+ * A Program for the page. weights: the parts of files that it reads, by `source:offset`.
  * @typedef {object} Portable
- * @property {string} key of the feeds it is for (values.js), made with needs
+ * @property {string} key of the feeds that it can run (programKey in flat_feeds.js)
  * @property {Needs | null} needs
  * @property {Omit<import('./program.js').ProgramData, 'python'>} program
  * @property {Map<string, Uint8Array>} weights
- * @property {boolean} shared whether its code wants shared memory
+ * @property {boolean} shared whether its code needs shared memory
  */
 /**
- * Bytes and counts in the worker; threads: besides the worker, teams: programs that they have code of.
+ * Bytes and counts in the worker. threads: without the worker itself; teams: Programs that they have instantiated.
  * @typedef {{ heap: number, arenas: number, sessions: number, threads: number, teams: number }} WorkerStats
  */
 /**
- * One call; bytes: sizes of its buffers, 0 unknown; start: milliseconds after the run's first kernel on the GPU, by its clock.
+ * One call. bytes: of its buffers, 0 if unknown; start: milliseconds after the run's first kernel on the GPU, by its clock.
  * @typedef {{ node: string, kernel: string, place: 'wasm' | 'webgpu', milliseconds: number, start?: number, bytes: number }} KernelTiming
  */
 
 /**
- * What was measured; times in milliseconds. choices: an option of later sessions.
+ * Measurements in milliseconds. choices: an option for later sessions.
  * @typedef {object} Tuned
  * @property {Record<string, Record<string, number>>} choices
- * @property {number | null} before of a run by default, null before any was measured
+ * @property {number | null} before of a run with default schedules, null if not measured
  * @property {number | null} after
  * @property {{ nodes: string[], chosen: Record<string, number>, before: number, after: number }[]} kernels
  * @property {number} took
@@ -93,17 +133,17 @@ import { Stop, StopWords } from './stop.js';
 /**
  * The calls: name to parameters and result.
  * @typedef {object} Calls
- * @property {{ params: Prefetched, result: null }} prefetched one call for each
- * @property {{ params: OpenParams, result: null }} open the first; answered when Python could not be started, before all who wait for it, and never else
- * @property {{ params: { lock: string }, result: boolean }} hold holds a lock for as long as the worker lives, if it can
+ * @property {{ params: Prefetched, result: null }} prefetched one call for each file
+ * @property {{ params: OpenParams, result: null }} open the first call; answered only if Python failed to start, before the calls that wait for Python
+ * @property {{ params: { lock: string }, result: boolean }} hold takes a lock until the worker ends; whether it could
  * @property {{ params: null, result: { python: string, milliseconds: number } }} boot starts Python
  * @property {{ params: CreateParams, result: CreateResult }} create
  * @property {{ params: CreateParams, result: Inspection }} inspect
  * @property {{ params: RunParams, result: RunResult }} run
- * @property {{ params: { session: number }, result: Portable | null }} program the one that ran last
+ * @property {{ params: { session: number }, result: Portable | null }} program the Program that ran last
  * @property {{ params: { session: number, feeds: Record<string, WireValue> }, result: KernelTiming[] }} profile
  * @property {{ params: { session: number }, result: null }} release
- * @property {{ params: { session: number }, result: null }} trim gives back memory that larger runs took
+ * @property {{ params: { session: number }, result: null }} trim frees memory that larger runs needed
  * @property {{ params: { session: number }, result: Record<string, unknown> }} memory
  * @property {{ params: { session: number }, result: Record<string, unknown> }} explain
  * @property {{ params: { session: number, feeds: Record<string, WireValue>, tolerance: number }, result: Record<string, unknown> }} verify
@@ -118,19 +158,21 @@ import { Stop, StopWords } from './stop.js';
  */
 
 /**
- * stop: the call may be stopped; Python looks at `interrupt`, if there is shared memory.
+ * stop: the call can be stopped; interrupt: Python's interrupt buffer, with shared memory.
  * @typedef {{ id: number, call: keyof Calls, params: any, stop?: { interrupt: Uint8Array | null } }} Request
  */
-/** @typedef {Request | { stop: number }} Message stop: that call is wanted no more */
+/** stop: the call to stop. @typedef {Request | { stop: number }} Message */
 /** @typedef {{ id: number, result: unknown } | { id: number, error: import('./errors.js').ErrorPayload }} Outcome */
-/** @typedef {Outcome | { id: number, progress: Progress } | { id: number, memory: SharedArrayBuffer }} Reply memory: where to find STOP */
-/** @typedef {{ resolve: (r: any) => void, reject: (e: Error) => void, progress?: (p: Progress) => void, words: StopWords | null }} Pending */
-/** Calls its argument when a call is wanted no more; gives what ends that. @typedef {(stop: () => void) => () => void} Watch */
+/** memory: has the word STOP. @typedef {Outcome | { id: number, progress: Progress } | { id: number, memory: SharedArrayBuffer }} Reply */
+/**
+ * @typedef {{ resolve: (r: any) => void, reject: (e: Error) => void, progress?: (p: Progress) => void, words: StopWords | null }} Pending
+ */
+/** Calls `stop` when the caller stops a call. Returns a function that ends the watch. @typedef {(stop: () => void) => () => void} Watch */
 
-/** @param {WireTensor['data'] | undefined} data @returns {GPUBuffer | null} of a tensor on the GPU */
+/** The buffer of a GPU tensor. @param {WireTensor['data'] | undefined} data @returns {GPUBuffer | null} */
 export const gpuBuffer = (data) => (data && 'gpu' in data ? data.gpu : null);
 
-/** The page's end: sends calls, and answers or fails their promises. */
+/** The page's end: sends calls and settles their promises. */
 export class Caller {
   /** @param {Pick<Worker, 'postMessage' | 'terminate' | 'onmessage'> & { ref?: () => void, unref?: () => void }} worker */
   constructor(worker) {
@@ -138,13 +180,13 @@ export class Caller {
     this.next = 1;
     /** @type {Map<number, Pending>} */
     this.pending = new Map();
-    /** Number of the call that is answered in the end, if ever. */
+    /** Number of the call `open`, which is answered only on failure. */
     this.opening = 0;
-    /** Why the worker is gone, and what to do; whether it ever answered. */
+    /** The reason why the worker has ended, and a hint. */
     this.gone = '';
     this.hint = '';
-    this.heard = false;
-    this.end = new AbortController(); // once it is gone
+    this.hasAnswered = false;
+    this.end = new AbortController(); // aborts when the worker has ended
     worker.onmessage = (event) => this.receive(/** @type {Reply} */ (event.data));
   }
 
@@ -152,7 +194,7 @@ export class Caller {
    * @template {keyof Calls} K
    * @param {K} call
    * @param {Calls[K]['params']} params
-   * @param {{ transfer?: Transferable[], progress?: (p: Progress) => void, watch?: Watch | null }} [how] watch: it may be stopped
+   * @param {{ transfer?: Transferable[], progress?: (p: Progress) => void, watch?: Watch | null }} [how] watch: the call can be stopped
    * @returns {Promise<Calls[K]['result']>}
    */
   call(call, params, { transfer = [], progress, watch } = {}) {
@@ -168,13 +210,13 @@ export class Caller {
         this.worker.postMessage({ id, call, params, stop }, transfer);
       } catch (error) {
         this.pending.delete(id);
-        reject(new InvalidInput(`it cannot be sent to the worker: ${/** @type {Error} */ (error).message}`, { cause: error }));
+        reject(new InvalidInput(`cannot send the call to the worker: ${/** @type {Error} */ (error).message}`, { cause: error }));
       }
     });
     return watch ? answer.finally(watch(() => this.stop(id))) : answer;
   }
 
-  /** The answer of a call is wanted no more. @param {number} id */
+  /** Stops a call. @param {number} id */
   stop(id) {
     const waiting = this.pending.get(id);
     if (!waiting?.words || waiting.words.stopped) return;
@@ -184,7 +226,7 @@ export class Caller {
 
   /** @param {Reply} reply */
   receive(reply) {
-    this.heard = true;
+    this.hasAnswered = true;
     const waiting = this.pending.get(reply.id);
     if (!waiting) return;
     if ('progress' in reply) return waiting.progress?.(reply.progress);
@@ -196,8 +238,8 @@ export class Caller {
   }
 
   /**
-   * The worker is gone: what is in flight and what comes fails with the reason.
-   * @param {string} reason @param {string} hint @param {Error} [error] in place of it, for what is in flight
+   * The worker has ended: pending and later calls fail.
+   * @param {string} reason @param {string} hint @param {Error} [error] for pending calls, instead of the reason
    */
   fail(reason, hint, error) {
     this.gone = reason;
@@ -207,18 +249,21 @@ export class Caller {
     this.end.abort();
   }
 
-  /** What every call gets once the worker is gone. */
+  /** The error of calls after the worker's end. */
   failure() {
     return new SessionFailed(`the worker is gone: ${this.gone}`, { hint: this.hint });
   }
 }
 
 /**
- * What a handler answers; `transfer` lists buffers that move to the page.
+ * A handler's answer. transfer: buffers that move to the page.
  * @template {keyof Calls} K
  * @typedef {{ result: Calls[K]['result'], transfer?: Transferable[] }} Answer
  */
-/** @typedef {{ [K in keyof Calls]: (params: Calls[K]['params'], progress: (p: Progress) => void, stop: Stop | null) => Promise<Answer<K>> | Answer<K> }} Handlers */
+/**
+ * @typedef {{ [K in keyof Calls]:
+ *   (params: Calls[K]['params'], progress: (p: Progress) => void, stop: Stop | null) => Promise<Answer<K>> | Answer<K> }} Handlers
+ */
 
 /**
  * The worker's end: answers every request with a result or an error.
@@ -227,7 +272,7 @@ export class Caller {
  */
 export function answer(port, handlers) {
   const worker = /** @type {Worker} */ (port);
-  /** Of calls in progress that may be stopped. @type {Map<number, Stop>} */
+  /** Of running calls that can be stopped. @type {Map<number, Stop>} */
   const stops = new Map();
   worker.onmessage = async (event) => {
     const message = /** @type {Message} */ (event.data);

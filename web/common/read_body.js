@@ -1,11 +1,11 @@
-// The body of an answer, with progress.
+// Reads the body of a response and reports progress.
 
-/** @typedef {(loaded: number, total: number) => void} OnBytes total 0 where the server does not tell */
+/** total: 0 if unknown. @typedef {(loaded: number, total: number) => void} OnBytes */
 
 /** @param {Response} response @param {OnBytes} progress @returns {Promise<Uint8Array<ArrayBuffer>>} */
 export async function readBody(response, progress) {
   if (!response.body) return new Uint8Array(await response.arrayBuffer());
-  let bytes = new Uint8Array(sizeOf(response) || 1 << 16); // a wrong announcement only costs a copy
+  let bytes = new Uint8Array(sizeOf(response) || 1 << 16); // a wrong size only costs a copy
   let loaded = 0;
   await eachChunk(response, progress, (chunk) => {
     if (loaded + chunk.length > bytes.length) {
@@ -19,11 +19,14 @@ export async function readBody(response, progress) {
   return bytes.subarray(0, loaded);
 }
 
-/** As it comes. @param {Response} response that has a body @param {OnBytes} progress @param {(bytes: Uint8Array) => void} take */
+/**
+ * Takes the body in chunks as they arrive.
+ * @param {Response} response with a body @param {OnBytes} progress @param {(bytes: Uint8Array) => void} take
+ */
 export async function eachChunk(response, progress, take) {
   const reader = /** @type {ReadableStream<Uint8Array>} */ (response.body).getReader();
   const total = sizeOf(response);
-  const tell = throttle(progress);
+  const report = throttle(progress);
   let loaded = 0;
   try {
     for (;;) {
@@ -31,21 +34,21 @@ export async function eachChunk(response, progress, take) {
       if (done) break;
       take(value);
       loaded += value.length;
-      tell(loaded, total);
+      report(loaded, total);
     }
   } catch (error) {
-    reader.cancel().catch(() => {}); // what cannot be taken is not fetched on
+    reader.cancel().catch(() => {}); // ends the download
     throw error;
   }
-  tell(loaded, loaded);
+  report(loaded, loaded);
 }
 
-/** That the server tells; 0 if it does not, or of what is compressed. @param {Response} response */
+/** The size that the server reports; 0 if it reports none or the body is compressed. @param {Response} response */
 export function sizeOf({ headers }) {
   return headers.get('content-encoding') ? 0 : Number(headers.get('content-length') ?? 0);
 }
 
-/** At most some thirty calls a second, and always the last one. @param {OnBytes} progress @returns {OnBytes} */
+/** Calls back at most 30 times a second, and always at the end. @param {OnBytes} progress @returns {OnBytes} */
 function throttle(progress) {
   let last = 0;
   return (loaded, total) => {

@@ -1,2 +1,5 @@
-/** Whether memory can be shared with workers: not by pages that are not isolated, and some browsers can be told not to. Node.js has no isolation. */
+/**
+ * Whether memory can be shared with workers. Pages must be cross-origin isolated, and users of some browsers can forbid it.
+ * Node.js has no isolation.
+ */
 export const hasSharedMemory = () => globalThis.crossOriginIsolated !== false && typeof SharedArrayBuffer === 'function';

@@ -1,35 +1,35 @@
-// Starts workers, also from files of another origin.
+// Starts workers, even from files of another origin.
 
 import { platform } from './platform.js';
 
 /**
- * A module worker. Browsers start none from another origin, whatever its headers: there a module of this origin imports
- * it, which takes CORS and, under a Content-Security-Policy, `worker-src blob:`.
+ * Starts a module worker. Browsers refuse workers from another origin, whatever its headers. A module of this origin then
+ * imports the file, which needs CORS and, under a Content-Security-Policy, `worker-src blob:`.
  * @param {string} url @param {string} name @returns {Worker}
  */
 export function spawn(url, name) {
   const Worker = /** @type {typeof globalThis.Worker} */ (platform.worker());
-  return new Worker(isOurs(url) ? url : importing(url), { type: 'module', name });
+  return new Worker(isSameOrigin(url) ? url : importing(url), { type: 'module', name });
 }
 
-/** Whether a worker can be started from it. @param {string} url */
-function isOurs(url) {
+/** Whether a worker can start from this file. @param {string} url */
+function isSameOrigin(url) {
   const { protocol, origin } = new URL(url, globalThis.location?.href);
   return ['blob:', 'data:', 'file:'].includes(protocol) || origin === globalThis.origin;
 }
 
-/** @type {Map<string, string>} by the address imported; kept as long as the page, for browsers read them late */
+/** Addresses of modules, by the address that they import. Never revoked, because browsers read them late. @type {Map<string, string>} */
 const modules = new Map();
 
 /** @param {string} url */
 function importing(url) {
-  let made = modules.get(url);
-  if (!made) {
+  let module = modules.get(url);
+  if (!module) {
     const code = `import ${JSON.stringify(url)};`;
-    // A page of no origin (a sandboxed frame) gets no module worker from a blob in Chromium, and loses nothing by data:.
-    made = globalThis.origin === 'null' ? `data:text/javascript,${encodeURIComponent(code)}`
+    // In a sandboxed frame (origin null) Chromium starts no module worker from a blob. data: works as well there.
+    module = globalThis.origin === 'null' ? `data:text/javascript,${encodeURIComponent(code)}`
       : URL.createObjectURL(new Blob([code], { type: 'text/javascript' }));
-    modules.set(url, made);
+    modules.set(url, module);
   }
-  return made;
+  return module;
 }

@@ -1,7 +1,6 @@
-// How the worker is told that a call is wanted no more (docs/design/sessions.md#stopping-in-browsers): by a message,
-// which it sees when it comes to its
-// event loop; by a word of a Program's memory, which kernels on several threads look at; by Python's interrupt buffer.
-// The latter two take memory that page and worker share.
+// Stops a call in the worker (docs/design/sessions.md#stopping-in-browsers): by a message, which the worker sees when it
+// yields to its event loop; by a word of a Program's memory, which kernels on several threads poll; by Python's interrupt
+// buffer. The last two need memory that page and worker share.
 
 import { Terminated } from './errors.js';
 import * as address from './linear_memory.js';
@@ -9,66 +8,66 @@ import { hasSharedMemory } from './shared_memory.js';
 
 /** The word STOP of a Program's memory, in Int32 units. */
 export const STOP = address.STOP / 4;
-/** Milliseconds between two looks at whether to stop. */
+/** Milliseconds between two checks for messages. */
 export const TICK = 20;
 const SIGINT = 2;
 
-/** In the worker: whether one call is to be stopped. */
+/** In the worker: whether to stop a call. */
 export class Stop {
   /**
    * @param {number} id of the call
-   * @param {Uint8Array | null} interrupt what Python looks at
-   * @param {(memory: SharedArrayBuffer) => void} lend tells the page in which memory it finds STOP
+   * @param {Uint8Array | null} interrupt Python's interrupt buffer
+   * @param {(memory: SharedArrayBuffer) => void} sendMemory to the page, which writes STOP there
    */
-  constructor(id, interrupt, lend) {
+  constructor(id, interrupt, sendMemory) {
     this.id = id;
     this.interrupt = interrupt;
-    this.lend = lend;
+    this.sendMemory = sendMemory;
     this.controller = new AbortController();
-    /** Of the Program that runs on several threads. @type {Int32Array | null} */
+    /** The memory of the Program that runs on several threads. @type {Int32Array | null} */
     this.words = null;
-    this.looked = performance.now();
+    this.checkedAt = performance.now();
   }
 
   get stopped() {
     return this.controller.signal.aborted || (this.words !== null && Atomics.load(this.words, STOP) < 0);
   }
 
-  /** Throws if it is. */
+  /** Throws if the call is stopped. */
   check() {
     if (this.stopped) throw new Terminated('it was stopped');
   }
 
-  /** Between two steps: throws, or goes to the event loop if it is time. @returns {Promise<void> | null} null: go on at once */
-  turn() {
+  /** Between two steps: throws, or yields to the event loop after TICK. @returns {Promise<void> | null} null: continue at once */
+  yieldIfDue() {
     this.check();
-    return performance.now() - this.looked < TICK ? null : this.look();
+    return performance.now() - this.checkedAt < TICK ? null : this.yieldToEventLoop();
   }
 
-  /** Sees what messages have come. */
-  async look() {
+  /** Lets pending messages be handled. */
+  async yieldToEventLoop() {
     await eventLoop();
-    this.looked = performance.now();
+    this.checkedAt = performance.now();
     this.check();
   }
 
-  /** From now on kernels of this memory can be stopped. @param {Int32Array} words that it begins with */
+  /** Lets the page stop kernels of this memory. @param {Int32Array} words at its start */
   arm(words) {
     if (this.words?.buffer === words.buffer) return;
     this.disarm();
     this.words = words;
     Atomics.store(words, STOP, this.id);
-    this.lend(/** @type {SharedArrayBuffer} */ (words.buffer));
+    this.sendMemory(/** @type {SharedArrayBuffer} */ (words.buffer));
   }
 
-  /** The run is over. */
+  /** The run has ended. */
   disarm() {
     if (this.words) Atomics.store(this.words, STOP, 0);
     this.words = null;
   }
 }
 
-/** In the page: what it stops a call with, besides the message. */
+/** In the page: the shared words that stop a call, besides the message. */
 export class StopWords {
   /** @param {number} id of the call */
   constructor(id) {
@@ -80,13 +79,13 @@ export class StopWords {
     this.stopped = false;
   }
 
-  /** What the worker lent. @param {SharedArrayBuffer} memory */
+  /** Takes the memory that the worker sent. @param {SharedArrayBuffer} memory */
   take(memory) {
     this.words = new Int32Array(memory, 0, STOP + 1);
     if (this.stopped) this.stop();
   }
 
-  /** Nothing is stopped but this call: the word has its number, and nobody else looks at the interrupt buffer. */
+  /** Stops this call only: STOP has its number, and no other call uses its interrupt buffer. */
   stop() {
     this.stopped = true;
     if (this.interrupt) Atomics.store(this.interrupt, 0, SIGINT);
@@ -94,7 +93,7 @@ export class StopWords {
   }
 }
 
-/** After the messages that have come by now. A timer would take 4 ms. @returns {Promise<void>} */
+/** Resolves after pending messages. A timer would take 4 ms. @returns {Promise<void>} */
 function eventLoop() {
   const { port1, port2 } = new MessageChannel();
   return new Promise((resolve) => {

@@ -56,7 +56,7 @@ export class KernelTimer {
       runner.memory.flush();
       await this.gpu.device.queue.onSubmittedWorkDone();
       timed.milliseconds = performance.now() - start;
-      await stop?.look();
+      await stop?.yieldToEventLoop();
     }
   }
 

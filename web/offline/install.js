@@ -5,8 +5,8 @@ import { SessionFailed } from '../common/errors.js';
 import { platform } from '../common/platform.js';
 import { readBody } from '../common/read_body.js';
 import { digest } from '../storage/digest.js';
-import { deleteModel, fetchAndKeep, listModels } from '../storage/stored_models.js';
-import { checkRoom, room } from '../storage/quota.js';
+import { deleteModel, fetchAndStore, listModels } from '../storage/stored_models.js';
+import { checkQuota, storageEstimate } from '../storage/quota.js';
 import { nameFor, Versions } from './versions.js';
 import { expectedFiles, wantedOf } from './version_files.js';
 
@@ -68,7 +68,7 @@ export async function status(options = {}) {
     models: await listModels(),
     isolated: Boolean(globalThis.crossOriginIsolated),
     reload: Boolean(options.isolation && registration?.active) && reloads(),
-    ...await room(),
+    ...await storageEstimate(),
   };
 }
 
@@ -131,7 +131,7 @@ async function bring(store, wanted, before, onProgress) {
   const there = await Promise.all(expected.map(async (file) => Boolean(file.hash && await store.find(file))));
   const missing = expected.filter((_, i) => !there[i]);
   const needed = missing.reduce((sum, { size }) => sum + size, 0);
-  await checkRoom('what the page needs without a network', needed);
+  await checkQuota('what the page needs without a network', needed);
   /** @type {Map<string, number>} */
   const loaded = new Map();
   const tell = (/** @type {string} */ file, /** @type {number} */ bytes) => {
@@ -170,7 +170,7 @@ async function get(url, init) {
 async function keepModel({ url, version }, tell) {
   /** @type {Error | null} */
   let failure = null;
-  const { written } = await fetchAndKeep(url, version || true, tell, (init) => get(url, init), (error) => { failure = error; });
+  const { written } = await fetchAndStore(url, version || true, tell, (init) => get(url, init), (error) => { failure = error; });
   await written;
   if (failure) throw failure;
 }

@@ -2,7 +2,7 @@
 // the one that was newest when it was opened, and so do its workers.
 
 import { digest } from '../storage/digest.js';
-import { readKept, withoutHash } from '../storage/stored_models.js';
+import { readStored, withoutHash } from '../storage/stored_models.js';
 import { Versions, versionOf } from './versions.js';
 
 /** @typedef {import('./versions.js').Version} Version */
@@ -47,7 +47,7 @@ async function answer(event) {
 
 /** @param {string} url @returns {Promise<Response | null>} */
 async function keptModel(url) {
-  const model = await readKept(url);
+  const model = await readStored(url);
   return model && new Response(model, { headers: { 'content-type': 'application/octet-stream' } });
 }
 

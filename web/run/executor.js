@@ -237,7 +237,7 @@ export class Executor {
 
   /** @param {import('../common/program.js').Step} step @param {State} state @param {string} key @returns {MaybePromise<State>} */
   runStep(step, state, key) {
-    const turn = this.stop?.turn();
+    const turn = this.stop?.yieldIfDue();
     return turn ? turn.then(() => this.takeStep(step, state, key)) : this.takeStep(step, state, key);
   }
 

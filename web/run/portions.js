@@ -28,7 +28,7 @@ export async function runInPortions({ code, plan: { memory } }, { calls }, plan,
       kernels[kernel](args, begin, end, 0);
       known[n] = nextUnits(end - begin, performance.now() - start);
       begin = end;
-      const wait = stop.turn();
+      const wait = stop.yieldIfDue();
       if (wait) await wait;
     }
     args += 4 * (words + 1);
@@ -48,7 +48,7 @@ export async function submitInPortions(step, count, { sent, encode }, stop) {
     encode(begin, end);
     await sent();
     step.portion = nextUnits(end - begin, performance.now() - start);
-    await stop.look();
+    await stop.yieldToEventLoop();
     begin = end;
   }
 }

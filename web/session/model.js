@@ -1,6 +1,6 @@
 // A model where it runs, in the worker or in the page.
 
-import { differingDims, withDimsApart } from '../common/dim_names.js';
+import { differingDims, withUnknownDims } from '../common/dim_names.js';
 import { DeviceLost, InvalidInput, OutOfMemory, SessionFailed } from '../common/errors.js';
 import { warn } from '../common/log.js';
 import { Executor } from '../run/executor.js';
@@ -166,7 +166,7 @@ export class Model {
     const { compiler } = this;
     if (!compiler.splitDims) throw new InvalidInput(texts[0], { hint: 'the Program takes them for one; open the model' });
     for (const text of texts) warn(`${text}; from now on they are taken as different dims`, this.host.logOptions);
-    this.inputs = withDimsApart(this.inputs, dims);
+    this.inputs = withUnknownDims(this.inputs, dims);
     await this.recompile(() => compiler.splitDims?.([...dims.keys()]));
   }
 

@@ -3,15 +3,15 @@
 import { QuotaExceeded } from '../common/errors.js';
 
 /** Bytes; zeros where the browser does not tell. persisted: whether it may not be evicted. */
-export async function room() {
+export async function storageEstimate() {
   const { storage } = navigator;
   const { usage = 0, quota = 0 } = await storage?.estimate?.() ?? {};
   return { usage, quota, persisted: await storage?.persisted?.() ?? false };
 }
 
 /** @param {string} what @param {number} needed bytes */
-export async function checkRoom(what, needed) {
-  const { usage, quota } = await room();
+export async function checkQuota(what, needed) {
+  const { usage, quota } = await storageEstimate();
   if (quota && needed > quota - usage) throw full(what, needed, { usage, quota });
 }
 
@@ -27,6 +27,6 @@ export async function withinQuota(what, needed, write) {
     return await write();
   } catch (cause) {
     if (!(cause instanceof DOMException) || cause.name !== 'QuotaExceededError') throw cause;
-    throw full(what, needed, await room(), cause);
+    throw full(what, needed, await storageEstimate(), cause);
   }
 }

@@ -3,7 +3,7 @@
 
 import { warn } from '../common/log.js';
 import { readBody } from '../common/read_body.js';
-import { checkRoom, withinQuota } from './quota.js';
+import { checkQuota, withinQuota } from './quota.js';
 import { cacheStorage, seal, unseal } from './sealed_cache.js';
 
 /** version: given by the page, "" where it asks the server; etag, modified: what the server tells of its file. */
@@ -50,11 +50,11 @@ async function find(url, keep) {
   if (!found) return { bytes: null, other: false };
   const notes = notesOf(found);
   const valid = typeof keep === 'string' ? notes.version === keep : await unchanged(url, notes);
-  return { bytes: valid ? await readKept(url) : null, other: !valid };
+  return { bytes: valid ? await readStored(url) : null, other: !valid };
 }
 
 /** Those kept under this address, whatever the version. @param {string} url @returns {Promise<Uint8Array<ArrayBuffer> | null>} */
-export async function readKept(url) {
+export async function readStored(url) {
   const cache = await open();
   const name = withoutHash(url);
   const found = await cache.match(name);
@@ -70,7 +70,7 @@ export async function readKept(url) {
  * @param {(error: Error) => void} [failed]
  * @returns {Promise<{ bytes: Uint8Array<ArrayBuffer>, written: Promise<void> }>}
  */
-export async function fetchAndKeep(url, keep, progress, get, failed = ({ message }) => warn(`${url} is not kept: ${message}`)) {
+export async function fetchAndStore(url, keep, progress, get, failed = ({ message }) => warn(`${url} is not kept: ${message}`)) {
   const found = await find(url, keep).catch(() => ({ bytes: null, other: false }));
   if (found.bytes) {
     progress(found.bytes.length, found.bytes.length);
@@ -85,7 +85,7 @@ export async function fetchAndKeep(url, keep, progress, get, failed = ({ message
 async function write(url, keep, bytes, headers) {
   const cache = await open();
   const name = withoutHash(url);
-  await checkRoom(url, bytes.length);
+  await checkQuota(url, bytes.length);
   /** @type {Notes} */
   const notes = { version: typeof keep === 'string' ? keep : '', size: bytes.length, kept: Date.now(), ...validators(headers) };
   const body = new Response(bytes, { headers: { etag: await seal(name, bytes), [NOTES]: encodeURIComponent(JSON.stringify(notes)) } });

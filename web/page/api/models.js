@@ -2,11 +2,11 @@
 
 import { platform } from '../../common/platform.js';
 import { deleteModel, listModels } from '../../storage/stored_models.js';
-import { room } from '../../storage/quota.js';
+import { storageEstimate } from '../../storage/quota.js';
 
 export const models = {
   list: listModels,
   /** @param {string} url */
   delete: (url) => deleteModel(platform.address(url)),
-  room,
+  room: storageEstimate,
 };

@@ -77,7 +77,7 @@ function launch(started, worker, urls, prefetches) {
   const { worker: address, ...assets } = urls;
   const { caller, workers } = started;
   worker.onerror = (/** @type {ErrorEvent} */ { message }) => {
-    if (caller.heard) end(caller, message);
+    if (caller.hasAnswered) end(caller, message);
     else end(caller, `${address} could not be started${message ? `: ${message}` : ''}`, HINT);
   };
   worker.use(spawn(address, 'pyruntime'), () => {

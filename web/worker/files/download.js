@@ -2,8 +2,8 @@
 
 import { InvalidModel } from '../../common/errors.js';
 import { eachChunk, readBody, sizeOf } from '../../common/read_body.js';
-import { fetchAndKeep } from '../../storage/stored_models.js';
-import { room } from '../../storage/quota.js';
+import { fetchAndStore } from '../../storage/stored_models.js';
+import { storageEstimate } from '../../storage/quota.js';
 import { ScratchFile } from '../../storage/scratch_file.js';
 import { resumableFetch, patience, Restart } from './resumable_fetch.js';
 import { FileInMemory, FileOnDisk, LARGE, fileOf } from './model_file.js';
@@ -30,7 +30,7 @@ export async function fetchFile(origin, progress, signal) {
   const onDisk = openOnDisk(url);
   if (onDisk) return onDisk;
   const get = (/** @type {RequestInit} */ init) => resumableFetch(url, init, signal);
-  const download = async () => (keep ? store((await fetchAndKeep(url, keep, progress, get)).bytes) : receive(await get({}), progress));
+  const download = async () => (keep ? store((await fetchAndStore(url, keep, progress, get)).bytes) : receive(await get({}), progress));
   for (let restarts = 0;; restarts++) {
     try {
       return await download();
@@ -120,7 +120,7 @@ function joined(scratch, rest) {
 
 /** Null without a file system, or without room. @param {number} size bytes, 0 if unknown */
 async function scratchFor(size) {
-  const { usage, quota } = await room().catch(() => ({ usage: 0, quota: 0 }));
+  const { usage, quota } = await storageEstimate().catch(() => ({ usage: 0, quota: 0 }));
   return size < quota - usage ? ScratchFile.make().catch(() => null) : null;
 }
 

@@ -167,7 +167,7 @@ async function compile(source, interpreter, progress) {
   const { start, files, host, stop } = source;
   const download = performance.now() - start;
   await interpreter.start(progress);
-  await stop?.look();
+  await stop?.yieldToEventLoop();
   const booted = performance.now();
   progress({ phase: 'compile', loaded: 0, total: 1 });
   const compiler = await openInPython(source, interpreter, progress);
@@ -232,9 +232,9 @@ async function started(model, progress, times, stop) {
   const start = performance.now();
   progress({ phase: 'init', loaded: 0, total: 1 });
   try {
-    await stop?.look();
+    await stop?.yieldToEventLoop();
     await model.start(stop);
-    await stop?.look();
+    await stop?.yieldToEventLoop();
   } catch (error) {
     model.release();
     throw error;
