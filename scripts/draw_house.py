@@ -19,29 +19,30 @@ WIDTH = 118
 ENGINE = {
     "compiler": "", "onnx": "read", "ir": "", "frontend": "trace", "ops": "trace", "passes": "optimise",
     "placement": "place", "codegen": "lower", "mathlib": "lower", "emit": "emit", "program": "", "host": "run",
-    "session": "", "native": "run", "api": "", "onnxruntime": "", "cli": "",
+    "session": "", "native": "run", "api": "", "onnxruntime": "", "pyodide": "", "cli": "",
 }  # fmt: skip
+MODULES = ("browser", "options", "errors", "ort_errors")  # beside the rooms
 PROVIDERS = {"wasm": "print, run", "webgpu": "print, run"}
 WEB = {
-    "page": ("", "The API as the page has it: sessions, feeds, tensors; short Programs run here."),
-    "worker": ("compile", "The engine's worker: Python, models, the Programs that browsers keep."),
-    "offline": ("", "What pages keep for visits without a network, and the service worker that answers from it."),
-    "storage": ("", "What browsers keep: sealed entries, models, and the room for them."),
-    "session": ("run", "A model where it runs, in the worker or in the page: its Programs, and their executors."),
+    "page": ("", "The JavaScript API: sessions, feeds, tensors. Short Programs run in the page."),
+    "worker": ("compile", "The engine's worker: Python, downloads of models, cached Programs."),
+    "offline": ("", "Visits without a network: stored files, and the service worker that serves them."),
+    "storage": ("", "Browser storage: sealed cache entries, models, quota."),
+    "session": ("run", "The session core, in the worker or in the page: a model's Programs and their executors."),
     "run": ("run", "The executor of Programs: steps, plans, memory."),
-    "gpu": ("run", "The device, its memory, and what moves in and out."),
-    "threads": ("run", "Workers that help with a step."),
-    "node": ("", "Node.js, Deno and Bun as places that the package runs in."),
-    "common": ("", "What page and worker agree on: messages, errors, element types, the Program's types."),
+    "gpu": ("run", "The executor's GPU: device, memory, transfers."),
+    "threads": ("run", "Worker threads that share a step."),
+    "node": ("", "What Node.js, Deno and Bun need in place of browser APIs."),
+    "common": ("", "Code for page and worker: messages, errors, element types, the Program's types."),
 }
 BESIDE = {
-    "kit": "what tests, e2e, bench and demo share: Chromium, models, the official suite",
-    "tests": "pytest, natively, and Node's runner for web/",
-    "e2e": "pytest with Playwright, in Chromium",
-    "fuzz": "generators and oracles",
-    "bench": "side by side with peers, as ratios",
-    "demo": "the site",
-    "scripts": "set-up, build, what is generated",
+    "kit": "shared by tests, e2e, bench and demo: Chromium, models, the official suite",
+    "tests": "native tests (pytest), and tests of web/ in Node.js (tests/web)",
+    "e2e": "browser tests (pytest with Playwright)",
+    "fuzz": "the fuzzer: generators of cases, and judges",
+    "bench": "benchmarks beside other runtimes, as ratios",
+    "demo": "the demo site",
+    "scripts": "set-up, build, generators of files and docs",
 }
 
 
@@ -59,6 +60,7 @@ def _tree() -> str:
     lines = ["pyruntime/                     the engine; in the browser it needs the standard library alone"]
     for room, stage in ENGINE.items():
         lines += _room(room, stage, _docstring(Path("pyruntime", room)), Path("pyruntime", room), ".py")
+    lines += [line for name in MODULES for line in _module(name)]
     lines += ["providers/                     code for one target each; installed as pyruntime.providers"]
     for room, stage in PROVIDERS.items():
         lines += _room(room, stage, _docstring(Path("providers", room)), Path("providers", room), ".py")
@@ -79,6 +81,12 @@ def _room(room: str, stage: str, what: str, folder: Path, suffix: str) -> list[s
     for names in filter(None, groups):
         lines += textwrap.wrap(", ".join(names), WIDTH, initial_indent=indent, subsequent_indent=indent)
     return lines
+
+
+def _module(name: str) -> list[str]:
+    """A line for a module of pyruntime/, with the first sentence of its docstring."""
+    text = " ".join((ast.get_docstring(tree(Path("pyruntime", f"{name}.py"))) or "").split())
+    return textwrap.wrap(f"  {name + '.py':<29}{text.split('. ')[0].rstrip('.')}.", WIDTH, subsequent_indent=" " * 31)
 
 
 def _docstring(folder: Path) -> str:
