@@ -89,23 +89,25 @@ export function registerProviders(names) {
  * @returns {{ fetches: Record<string, Tensor | null>, settings: ReturnType<typeof runOptions> }}
  */
 function runArguments(fetches, options, { outputs, outputNames, logOptions }) {
-  const every = (/** @type {string[]} */ names) => Object.fromEntries(names.map((name) => [name, null]));
-  if (fetches === undefined) return { fetches: every(outputNames), settings: runOptions(options, logOptions) };
+  const result = (/** @type {Iterable<[string, Tensor | null]>} */ targets, /** @type {unknown} */ given = options) => (
+    { fetches: Object.fromEntries(targets), settings: runOptions(given, logOptions) });
+  const every = (/** @type {string[]} */ names) => names.map((name) => /** @type {[string, null]} */ ([name, null]));
+  if (fetches === undefined) return result(every(outputNames));
   if (typeof fetches !== 'object' || fetches === null || fetches instanceof Tensor) {
     throw new InvalidInput('fetches must be names or an object of tensors by name');
   }
   if (Array.isArray(fetches)) {
     if (!fetches.length) throw new InvalidInput('fetches must not be empty');
     checkFetches(fetches, outputs);
-    return { fetches: every(fetches), settings: runOptions(options, logOptions) };
+    return result(every(fetches));
   }
   const named = Object.entries(fetches).filter(([name]) => outputNames.includes(name));
-  if (!named.length) return { fetches: every(outputNames), settings: runOptions(options ?? fetches, logOptions) };
+  if (!named.length) return result(every(outputNames), options ?? fetches);
   checkTargets(named);
   for (const name of Object.keys(fetches)) {
     if (!outputNames.includes(name)) warnOnce(`fetches name "${name}", which is no output`, logOptions);
   }
-  return { fetches: Object.fromEntries(named), settings: runOptions(options, logOptions) };
+  return result(named);
 }
 
 const Concrete = /** @type {any} */ (Base);

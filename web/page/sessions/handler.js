@@ -131,28 +131,31 @@ export class Handler {
 
   // ── other work ──
 
+  /** Checked feeds that the caller cannot change while the work waits. @param {Feeds} feeds */
+  copies(feeds) {
+    this.checkUsable();
+    return snapshot(this.checked(feeds));
+  }
+
   /** @param {Feeds} feeds @param {number} tolerance */
   async verify(feeds, tolerance) {
-    this.checkUsable();
-    const checked = snapshot(this.checked(feeds));
-    return (await this.gpu.current()).verify(checked, tolerance);
+    const copies = this.copies(feeds);
+    return (await this.gpu.current()).verify(copies, tolerance);
   }
 
   /** @param {Feeds} feeds */
   async profile(feeds) {
-    this.checkUsable();
-    const checked = snapshot(this.checked(feeds));
-    return (await this.gpu.current()).profile(checked);
+    const copies = this.copies(feeds);
+    return (await this.gpu.current()).profile(copies);
   }
 
   /** @param {Feeds} feeds @param {number} seconds */
   async tune(feeds, seconds) {
-    this.checkUsable();
-    const checked = snapshot(this.checked(feeds));
+    const copies = this.copies(feeds);
     if (this.gpu.hasMoved) {
       throw new InvalidInput("a session on the page's GPU cannot be tuned", { hint: 'tune one whose tensors are on the CPU' });
     }
-    return this.worker.tune(checked, seconds);
+    return this.worker.tune(copies, seconds);
   }
 
   async trim() {
