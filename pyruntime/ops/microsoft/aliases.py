@@ -1,4 +1,4 @@
-"""Operators that ONNX Runtime had before the standard did, or has in addition to it."""
+"""Operators that ONNX Runtime had before the standard, and its variants of standard operators."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def conv_transpose_with_dynamic_pads(
 
 @op("SampleOp", domain=MICROSOFT)
 def sample_op(t: Tracer, x: Tensor) -> Tensor:
-    """x. ONNX Runtime has it as an example for authors of operators."""
+    """Returns x. In ONNX Runtime, an example for authors of operators."""
     return t.reshape(x, x.shape)
 
 

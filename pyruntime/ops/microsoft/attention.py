@@ -30,8 +30,8 @@ from pyruntime.ops.standard.rotary import rotate_by_position
 
 
 def padding_bias(t: Tracer, mask: Tensor, value: float, keys: AnyDim, batch: AnyDim) -> Bias:
-    """Adds `value` to the scores of keys that a padding mask excludes. The mask is 0 or 1 of shape (N, T), (N, S, T) or
-    (N, 1, S, T), the number of keys (N,), or ends then starts of the keys (2N,)."""
+    """Adds `value` to the scores of keys that a padding mask excludes. The mask holds 0 or 1 per key, with shape
+    (N, T), (N, S, T) or (N, 1, S, T); or the number of keys (N,); or N ends of the keys, then N starts (2N,)."""
     if mask.rank == 1:
         bounds = mask.shape[0] == batch * 2 and batch != 0
 
@@ -120,8 +120,8 @@ def multi_head_attention(
 def _with_past(
     t: Tracer, k: Tensor, v: Tensor, past_key: Tensor | None, past_value: Tensor | None, length: Tensor | None
 ) -> tuple[AnyDim, Tensor, Tensor, Tensor, Tensor]:
-    """The number of past keys, all keys and values, and the present ones. With `length`, the past is the front of a
-    buffer."""
+    """The number of past keys, all keys, all values, the present key, the present value. With `length`, the past is the
+    front of a buffer."""
     if past_key is None or past_value is None:
         return 0, k, v, k, v
     for name, old, new in (("past_key", past_key, k), ("past_value", past_value, v)):
@@ -203,8 +203,8 @@ def attend_joined(
     """Attention of query, key and value that are concatenated along the last axis: joined (N, S, 3·M) -> (N, S, M),
     present.
 
-    length: the past's, if it is the front of a buffer. rotary: the number of features to rotate (0: all; None: no
-    rotary embedding)."""
+    length: number of past keys, if the past is the front of a buffer. rotary: the number of features to rotate (0: all;
+    None: no rotary embedding)."""
     third = sh.floordiv(joined.shape[2], 3)
     widths: list[AnyDim] = [*t.entries("qkv_hidden_sizes", sizes, 3)] if sizes else [third, third, third]
     t.require_equal(sum(widths), joined.shape[2], "the sizes of query, key and value do not add up to the features")

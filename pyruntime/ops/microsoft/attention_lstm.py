@@ -30,8 +30,8 @@ def attn_lstm(
     activation_alpha: Sequence[float] = (), activation_beta: Sequence[float] = (), clip: float | None = None,
     direction: str = "forward", hidden_size: int | None = None, input_forget: int = 0,
 ) -> list[Tensor]:  # fmt: skip
-    """LSTM of x concatenated with the attention state of the previous step: softmax(v · tanh(memory · mw + h · qw)) ·
-    memory =: c, or (h, c) · aw if aw is at_or_none.
+    """LSTM of x concatenated with the attention state of the previous step. This state is c = softmax(v ·
+    tanh(memory · mw + h · qw)) · memory or, with aw, (h, c) · aw.
     Shapes: x (T, B, I), w (D, 4H, I + A), r (D, 4H, H), b (D, 8H), p (D, 3H), qw (D, H, K), mw (D, E, K), v (D, K),
     memory (B, M, E), aw (D, H + E, A) -> (T, D, B, H), (D, B, H), (D, B, H)"""
     if qw is None or mw is None or v is None or memory is None:
@@ -124,7 +124,7 @@ class _Direction:
         return dim(steps) if self.lens is None else self.t.checked_index(self.lens.at(b), steps + 1)
 
     def _cell(self, n: Expr, h: Tensor, c: Tensor, attended: Tensor) -> tuple[Tensor, Tensor]:
-        """h and c after step n. Rows that have ended keep theirs."""
+        """h and c after step n. Rows that have ended keep their h and c."""
         t, f, hidden, p = self.t, self.f, dim(self.xs.shape[4]), self.p
         rows = t.map(X + Y, *[product(t, x, t.transpose(w, [1, 0])) for x, w in ((h, self.r), (attended, self.wa))])
 

@@ -157,8 +157,8 @@ class Search:
     def _next_beams(
         self, total: Tensor, sequences: Tensor, count: Tensor, hypotheses: Hypotheses
     ) -> tuple[Tensor, Tensor, Tensor, Hypotheses]:
-        """The beams of the next step, (R,) each: their scores, tokens, and the rows that they continue; and the
-        hypotheses with those that end in this step."""
+        """The scores, the tokens and the continued rows of the next step's beams, (R,) each; and the hypotheses, with
+        the sequences that end in this step."""
         t, width = self.t, total.shape[1]
         flat = t.reshape(total, (self.items, self.beams * width))
         best, where = top_k(t, flat, self.beams * 2, 1, True)

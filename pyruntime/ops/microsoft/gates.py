@@ -1,5 +1,5 @@
-"""Fused gates: of linear attention, of hyper-connections, and their norms. All compute in float32 and return the type
-of their input.
+"""Fused gates of linear attention and hyper-connections, and their norms. All compute in float32 and return the type of
+their input.
 
 Letters: A leading axes, C branches, D features."""
 
@@ -19,7 +19,7 @@ from pyruntime.ops.standard.norm import root_mean_square, scale_and_shift
 
 
 def _branches(t: Tracer, x: Tensor, count: sh.AnyDim) -> Tensor:
-    """x as (*A, C, D): x itself if count is 0, else (*A, C·D) with C = count split."""
+    """x as (*A, C, D): x itself if count is 0; else x is (*A, C·D) and is split into C = count branches."""
     return t.reshape(x, (*x.shape[:-1], count, sh.floordiv(x.shape[-1], count))) if count else x
 
 

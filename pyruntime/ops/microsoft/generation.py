@@ -1,5 +1,5 @@
-"""What GreedySearch, Sampling and BeamSearch share: the loop that calls a decoder once per token, the feeds of a
-decoder-only model like GPT-2, and the rules that change scores before a token is chosen.
+"""The common part of GreedySearch, Sampling and BeamSearch: the loop that calls a decoder once per token, the feeds of
+a decoder-only model like GPT-2, and the rules that change scores before a token is chosen.
 
 Letters: R rows (items of the batch, or the beams of each), S tokens of the prompt, T tokens so far, L places of a
 sequence, V vocabulary."""
@@ -35,8 +35,8 @@ def generate(
     """Grow sequences from `ids` (R, S) to `places` tokens, or until state[done] is nonzero in every element.
 
     `first` and `result` are the feeds and the result of the first call, which the caller makes; the decoder makes the
-    others. Returns what `choose` stacks in the first call, and the loop's results: sequences (R, L), the state, the
-    last feeds, and what `choose` stacks in the other calls."""
+    others. Returns the values that `choose` stacks in the first call, and the loop's results: sequences (R, L), the
+    state, the last feeds, and the values that `choose` stacks in the other calls."""
     rows, tokens = ids.shape
     t.require(sh.compare("lt", tokens, places), f"max_length {places} must be more than the prompt's {tokens} tokens")
 
@@ -175,8 +175,8 @@ class Rules:
 
     eos: the token that ends a sequence. repetition: divides the scores of repeated tokens. ngram: length of the n-grams
     that must not repeat (0: off). vocabulary (V,): 0 for tokens that are never chosen. prefix (items, V): 0 for tokens
-    that do not come first. shortest: the sequence length before which eos is not chosen. beams: rows of an item.
-    present (R, V): tokens that lose `penalty`."""
+    that must not come first. shortest: the sequence length before which eos is not chosen. beams: number of rows per
+    item. present (R, V): tokens that lose `penalty`."""
 
     eos: int
     repetition: Tensor | None

@@ -34,7 +34,7 @@ def greedy_search(
     init_decoder: Graph | None = None, model_type: int = 0, no_repeat_ngram_size: int = 0, pad_token_id: int,
     vocab_size: int = -1,
 ) -> Tensor:  # fmt: skip
-    """Appends the likeliest token until a sequence has L = max_length tokens. The end token and what follows it are
+    """Appends the likeliest token until a sequence has L = max_length tokens. From the end token on, a sequence is
     padding, as in ONNX Runtime.
     Shapes: input_ids and attention_mask (R, S) int32, min_length (1,), repetition_penalty (1,), vocab_mask (V,),
     prefix_vocab_mask (R, V) for the first token -> (R, L)"""
@@ -90,8 +90,8 @@ def _sequences(
     t: Tracer, ids: Tensor, length: Tensor, mask: Tensor | None, rules: Rules, chooser: Chooser, state: Tensor,
     decoders: tuple[Any, Any], pad: int, vocabulary: int,
 ) -> Tensor:  # fmt: skip
-    """(R, L): the prompts, then the tokens that `chooser` returns. decoders: for the first call (None: the second), and
-    for all others."""
+    """(R, L): the prompts, then the tokens that `chooser` returns. decoders: one for the first call
+    (None: the same as later), one for later calls."""
     first_decoder, decoder = decoders
     places = t.ints(t.reshape(length, ()), 1)[0]
     rows = (ids.shape[0],)
@@ -116,7 +116,8 @@ _PRIME = 2**31 - 1
 
 @dataclass(frozen=True, slots=True)
 class _Draw:
-    """How Sampling draws. The generator is C++'s minstd_rand0; generate_canonical makes one number in [0, 1) of two.
+    """Draws the tokens of Sampling. The generator is C++'s minstd_rand0; generate_canonical makes a number in [0, 1)
+    from two numbers.
     Source: https://en.cppreference.com/w/cpp/numeric/random"""
 
     t: Tracer
@@ -158,7 +159,7 @@ class _Draw:
         return token, after
 
     def _next(self, k: Builder, x: Any) -> Expr:
-        """The next number of the generator, from 0 on."""
+        """The next number of the generator, less 1, so that the smallest is 0."""
         product = k.let(x.get * 16807)
         x.set(product - product / _PRIME * _PRIME)
         return k.let(x.get - 1)

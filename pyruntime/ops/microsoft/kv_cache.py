@@ -1,6 +1,6 @@
-"""KV caches of GroupQueryAttention: quantised ones, and ones that keep a sliding window only.
+"""KV caches of GroupQueryAttention: quantised caches and sliding-window caches.
 
-With the letters of `standard.attention`, and C the places of a cache."""
+Letters: as in `standard.attention`; C: places of a cache."""
 
 from __future__ import annotations
 
@@ -117,8 +117,8 @@ def from_beams(t: Tracer, x: Tensor, source: Tensor, past: AnyDim) -> Tensor:
 @dataclass(frozen=True, slots=True)
 class Window:
     """A cache of `places` rows for a window of `width` keys. Of an item's T keys it holds the last L: row i is the key
-    at position T - L + i. L = T while T <= places; else L is T minus the fewest groups of places - width + 1 keys that
-    make it fit.
+    at position T - L + i. L = T while T <= places; else L is T minus the smallest multiple of places - width + 1 that
+    makes L <= places.
 
     start(n), end(n): the number of keys of item n before and after the new ones."""
 
@@ -128,7 +128,7 @@ class Window:
     end: PerItem
 
     def count(self, total: Expr) -> Expr:
-        """L, the number of cached keys, of T keys."""
+        """L, the number of cached keys, for T = total keys."""
         group = dim(self.places - (self.width - 1))
         over = total - dim(self.places)
         return select(over <= 0, total, total - (over + group - 1) / group * group)

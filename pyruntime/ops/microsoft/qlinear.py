@@ -31,7 +31,7 @@ def _dequantised(t: Tracer, x: Tensor, scale: Tensor, zero: Tensor | None) -> Te
 
 
 def _quantised(t: Tracer, x: Tensor, scale: Tensor, zero: Tensor | None, like: Tensor) -> Tensor:
-    """Codes of x; without a zero point it is 0 of like's type."""
+    """Codes of x; a missing zero point is 0 of like's type."""
     if zero is None:
         zero = t.scalar(0, like.dtype)
     return t.map(saturated(X / Y, cast(Z, F32), zero.dtype), x, scalar_of(t, scale), scalar_of(t, zero))
@@ -57,8 +57,8 @@ def qlinear_add(
     t: Tracer, a: Tensor, a_scale: Tensor, a_zero: Tensor | None, b: Tensor, b_scale: Tensor, b_zero: Tensor | None,
     y_scale: Tensor, y_zero: Tensor | None = None,
 ) -> Tensor:  # fmt: skip
-    """Add of codes. Each term is brought to the result's scale first, as in ONNX Runtime: if both scales agree, a tie
-    in rounding remains one."""
+    """Add of codes. Each term is converted to the result's scale first, as in ONNX Runtime, so that with equal scales a
+    tie in rounding remains a tie."""
     out = scalar_of(t, y_scale)
     left, right = [t.map(X / Y, scalar_of(t, s), out) for s in (a_scale, b_scale)]
     return _rounded(t, t.map(X + Y, _dequantised(t, a, left, a_zero), _dequantised(t, b, right, b_zero)), y_zero, a)
@@ -152,7 +152,7 @@ def qlinear_softmax(
     t: Tracer, x: Tensor, x_scale: Tensor, x_zero: Tensor | None, y_scale: Tensor, y_zero: Tensor, *, axis: int = -1,
     opset: int,
 ) -> Tensor:  # fmt: skip
-    """Softmax of codes, with the meaning of `axis` in that opset: before 13 all axes from it on."""
+    """Softmax of codes over `axis` or, before opset 13, over all axes from `axis` on."""
     start = t.axis(axis, x.rank)
     if not 0 < opset < 1 << 31:
         raise t.unsupported(f"opset {opset} does not exist")
@@ -165,7 +165,7 @@ def qlinear_reduce_mean(
     t: Tracer, x: Tensor, x_scale: Tensor, x_zero: Tensor | None, y_scale: Tensor, y_zero: Tensor | None = None, *,
     axes: Sequence[int] | None = None, keepdims: int = 1,
 ) -> Tensor:  # fmt: skip
-    """ReduceMean of codes; without axes over all of them."""
+    """ReduceMean of codes, over all axes by default."""
     real = _dequantised(t, x, x_scale, x_zero)
     where = range(x.rank) if axes is None else t.axes(axes, x.rank)
     mean = mean_of(t, real, where)
@@ -180,9 +180,9 @@ def dynamic_quantize_lstm(
     activation_beta: Sequence[float] = (), clip: float | None = None, direction: str = "forward",
     hidden_size: int | None = None, input_forget: int = 0,
 ) -> list[Tensor | None]:  # fmt: skip
-    """LSTM with 8-bit weights, which are dequantised once. The other factors of products are rounded to 8 bits: x by
-    its range, each row of h by its own. ONNX Runtime takes one range for all rows of h that one of its threads
-    computes: results agree without a batch, and depend on its number of threads with one.
+    """LSTM with 8-bit weights, which are dequantised once. x and h are rounded to 8 bits, with one range for x and one
+    for each row of h. ONNX Runtime uses one range for all rows of h that the same thread computes: for a batch of 1
+    results agree, for others its results depend on its number of threads.
 
     Shapes: w (D, I, 4H), r (D, H, 4H), scales and zero points (D,) or (D, 4H); others as LSTM's"""
 

@@ -65,9 +65,10 @@ def multimodal_rotary_embedding(
     is_packed_batching: int = 0, mrope_layout: int = 0, mrope_section: Sequence[int], num_heads: int = 0,
     rotary_embedding_dim: int = 0, scale: float = 1.0,
 ) -> Tensor:  # fmt: skip
-    """See `rotate`. Each token has three positions (time, row, column), and each pair uses one of them: sections of
-    mrope_section pairs, or with mrope_layout 1 interleaved, where every third pair uses the row and the next the column
-    as far as their sections reach, and all others the time. The result is multiplied by `scale`.
+    """See `rotate`. Each token has three positions (time, row, column), and each pair uses one of them. With
+    mrope_layout 0 three consecutive sections, of mrope_section pairs, use them in this order. With 1 they are
+    interleaved: pair 3n + 1 uses the row and pair 3n + 2 the column, while n is below the size of their section; all
+    other pairs use the time. The result is multiplied by `scale`.
     Shapes: position_ids (3, N, S), others as RotaryEmbedding's."""
     if mrope_layout not in (0, 1):
         raise t.unsupported(f"mrope_layout {mrope_layout} is not 0 or 1")

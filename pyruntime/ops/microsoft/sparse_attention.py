@@ -22,8 +22,8 @@ def sparse_attention(
     do_rotary: int = 0, kv_num_heads: int, num_heads: int, rotary_interleaved: int = 0, scale: float = 0.0,
     sparse_block_size: int,
 ) -> tuple[Tensor, Tensor, Tensor]:  # fmt: skip
-    """Causal attention where a query sees the key blocks that its own block's row lists. Each layout is a compressed
-    sparse row matrix of blocks; heads use the layouts in turn.
+    """Causal attention where a query sees the key blocks listed in the row of the query's block. Each layout is a
+    compressed sparse row matrix of blocks; heads use the layouts in turn.
 
     Shapes: query (N, S, H·D), key and value (N, S, G·D), or query alone (N, S, (H + 2·G)·D), past (N, G, M, D),
     block_row_indices (L, blocks + 1), block_col_indices (L, entries), key_total_sequence_lengths (N,)

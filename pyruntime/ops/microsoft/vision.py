@@ -20,10 +20,10 @@ def maxpool_with_mask(
     t: Tracer, x: Tensor, mask: Tensor, *, auto_pad: str = "NOTSET", kernel_shape: Sequence[int],
     pads: Sequence[int] | None = None, storage_order: int = 0, strides: Sequence[int] | None = None,
 ) -> Tensor:  # fmt: skip
-    """The largest element of each window; in a row (along the last axis), elements from the first one with mask 0 on do
-    not count. Without an element that counts the result is float32's lowest number. Two properties are ONNX Runtime's:
-    channel c of x reads the flattened mask from *element* (c · size of S) mod (mask channels) on, and with two or three
-    spatial axes the first element of a channel always counts.
+    """The largest element of each window; in each row (along the last axis), the first element with mask 0 and all
+    elements after it do not count. If no element counts, the result is float32's lowest number. Two properties are ONNX
+    Runtime's: channel c of x reads the flattened mask from *element* (c · size of S) mod (mask channels) on, and with
+    two or three spatial axes the first element of a channel always counts.
     Shapes: x (N, C, *S), mask (M, D, *S) int32 -> (N, C, *O)"""
     spatial = x.shape[2:]
     t.require_shape("the mask", mask, (*mask.shape[:2], *spatial))

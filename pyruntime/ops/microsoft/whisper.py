@@ -18,7 +18,7 @@ from pyruntime.ops.microsoft.generation import Rules
 if TYPE_CHECKING:
     from pyruntime.onnx.graph import Graph
 
-LATEST_FIRST = 50  # the first timestamp is at most this many steps after the start, here and in ONNX Runtime
+LATEST_FIRST = 50  # the first timestamp is at most this many steps after the start, as in ONNX Runtime
 
 
 @op("WhisperBeamSearch", domain=MICROSOFT)
@@ -59,8 +59,8 @@ def whisper_beam_search(
 
 @dataclass(frozen=True, slots=True)
 class _Timestamps(Rules):
-    """Also Whisper's rules: timestamps are the tokens from `begin` on, come in pairs except for the first, and do not
-    decrease. never: tokens that are never chosen; once: tokens that are not chosen after the first timestamp.
+    """`Rules`, and Whisper's rules: timestamps are the tokens from `begin` on, come in pairs except for the first, and
+    do not decrease. never: tokens that are never chosen; once: tokens that are not chosen after the first timestamp.
     Source: https://arxiv.org/abs/2212.04356, section 4.5"""
 
     begin: int = -1

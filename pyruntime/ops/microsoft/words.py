@@ -66,7 +66,7 @@ class _Heads:
     each: int
 
     def check(self, t: Tracer) -> int:
-        """Refuse parameters that do not fit; returns the number of tokens before its own that an n-gram may have."""
+        """Refuse parameters that do not fit. Returns the largest number of past tokens in an n-gram."""
         if self.most < 2 or self.each < 1:
             raise t.shape_error(f"max_ngram_size {self.most} is below 2, or n_head_per_ngram {self.each} below 1")
         if self.most > LONGEST:
@@ -101,8 +101,8 @@ def varlen_ngram_hash_mapping(
     *, max_ngram_size: int, n_head_per_ngram: int, pad_id: int, reset_on_eos: int = 0, state_update_capacity: int = 0,
 ) -> list[Tensor | None]:  # fmt: skip
     """NGramHashMapping of concatenated sequences: sequence b is from ends[b] to ends[b + 1]. Also returns the last
-    tokens and segments of each with its past, and (N = state_update_capacity) the same tokens after each of its first
-    capture_count tokens.
+    tokens and the last segments of each sequence with its past and, for N = state_update_capacity, the last tokens
+    after each of the first capture_count tokens of a sequence.
     Shapes: input_ids and segment_ids (T), ends (B + 1) int32, past_ids and past_segment_ids (B, n - 1), capture_count
     (B) -> (T, H), (B, n - 1), (B, n - 1), (B, N, n - 1)"""
     heads = _Heads(multipliers, vocab_sizes, head_offsets, max_ngram_size, n_head_per_ngram)
@@ -172,8 +172,9 @@ def word_conv_embedding(
     t: Tracer, words: Tensor, w: Tensor, b: Tensor, letters: Tensor,
     *, char_embedding_size: int | None = None, conv_window_size: int | None = None, embedding_size: int | None = None,
 ) -> Tensor:  # fmt: skip
-    """max over windows of tanh(w · embeddings of the window's letters + b). Windows end within the word's letters,
-    those that are not 0; a word that begins with 0 gives 0. Shapes: words (N, L), w (F, 1, K, E), b (F), letters (C, E)
+    """max over windows of tanh(w · embeddings of the window's letters + b). Letters are the nonzero entries of a word,
+    and windows end within them; a word that begins with 0 gives 0. Shapes: words (N, L), w (F, 1, K, E), b (F), letters
+    (C, E)
     -> (N, F)"""
     filters, _, window, size = w.shape
     for attribute, dimension in ((char_embedding_size, size), (conv_window_size, window), (embedding_size, filters)):

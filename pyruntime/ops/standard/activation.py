@@ -44,8 +44,8 @@ def selu(x: Expr, *, alpha: float = 1.67326319217681884765625, gamma: float = 1.
 
 @formula("Celu", since=12)
 def celu(x: Expr, *, alpha: float = 1.0) -> Expr:
-    """max(x, 0) + min(alpha · (e^(x / alpha) - 1), 0). With a large alpha, e^z - 1 near z = 0 loses all digits and the
-    error would be as large as x, so a series computes (e^z - 1) / z there. An infinite alpha gives 0 · ∞ = NaN, as
+    """max(x, 0) + min(alpha · (e^(x / alpha) - 1), 0). Near z = x / alpha = 0, e^z - 1 cancels, and a large alpha would
+    make its error as large as x; there a series computes (e^z - 1) / z. An infinite alpha gives 0 · ∞ = NaN, as
     defined."""
     z = x / alpha
     series: Expr | float = 1.0
@@ -75,7 +75,7 @@ def softsign(x: Expr) -> Expr:
 
 @formula("Mish", since=18)
 def mish(x: Expr) -> Expr:
-    """x · tanh(ln(1 + e^x)), as a fraction without cancellation; from 20 on the result is x."""
+    """x · tanh(ln(1 + e^x)), as a fraction without cancellation; x itself for x >= 20."""
     power = exp(minimum(x, 20.0))
     top = power * (power + 2.0)
     return x * (top / (top + 2.0))

@@ -1,6 +1,6 @@
 """Scaled dot-product attention as products, maps and reductions.
 
-Letters: N batch, H heads, G heads of the keys (each serves H / G), S queries, P past keys, T keys, D head size."""
+Letters: N batch, H heads, G key heads (each serves H / G query heads), S queries, P past keys, T keys, D head size."""
 
 from __future__ import annotations
 
@@ -160,7 +160,7 @@ def length_mask(length: Callable[[Expr], Expr]) -> Bias:
 
 
 def chain(*biases: Bias) -> Bias | None:
-    """All biases in turn; None if there are none."""
+    """Applies all biases in turn; None without any."""
     if not biases:
         return None
 
@@ -192,7 +192,8 @@ def attention(
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:  # fmt: skip
     """softmax(mask(softcap(q·kᵀ·scale)))·v over past and present keys.
     Shapes: q (N, H, S, D) or (N, S, H·D); k, v (N, G, T, D) or (N, T, G·D); past (N, G, P, D)
-    -> y as q, present_key and present_value (N, G, P+T, D), scores (N, H, S, P+T) at the stage of the mode
+    -> y as q, present_key and present_value (N, G, P+T, D), scores (N, H, S, P+T) at the stage that
+    qk_matmul_output_mode selects
     Spec: https://onnx.ai/onnx/operators/onnx__Attention.html"""
     if (past_key is None) != (past_value is None):
         raise t.shape_error("past_key and past_value must both be given, or neither")

@@ -76,7 +76,7 @@ def _alike(x: Any, y: Any) -> bool:
 
 
 def _merge(t: Tracer, first: list[Any], second: list[Any], inner: set[Symbol]) -> tuple[list[list[AnyDim]], Binds]:
-    """Equal dims that have a meaning outside remain; others become symbols that are bound when the values exist."""
+    """Keeps dims that are equal and defined outside the block; others become symbols, bound when the values exist."""
     binds: list[tuple[int, int, Symbol]] = []
     shapes: list[list[AnyDim]] = []
     for n, (one, two) in enumerate(zip(first, second, strict=True)):
@@ -90,7 +90,7 @@ def _merge(t: Tracer, first: list[Any], second: list[Any], inner: set[Symbol]) -
 
 
 def block_outputs(t: Tracer, block: Block, values: Sequence[Tensor]) -> tuple[Tensor, ...]:
-    """The values as outputs of a block: each computed in the block, in memory of its own. Other values are copied."""
+    """The outputs of a block. Each must be computed in the block and have its own memory; other values are copied."""
     made = {id(k) for k in block.kernels}
     seen: set[int] = set()
     out: list[Tensor] = []
@@ -198,7 +198,7 @@ def _record(
     t: Tracer, trip: Tensor | None, cond: Tensor | None, carried: list[Tensor], body: Block, enters: Binds,
     count: AnyDim | None, inner: set[Symbol],
 ) -> list[Any]:  # fmt: skip
-    """The Loop kernel. Dims made inside have no meaning outside, so the results bind them anew."""
+    """The Loop kernel. Dims that the body defines are undefined outside it, so the results bind new symbols."""
     results = body.outputs[1:]
     first = [list(x.shape) for x in carried]
     last = [list(x.shape) for x in results[: len(carried)]]
@@ -214,7 +214,7 @@ def _record(
 
 
 def unroll(t: Tracer, times: int | None, cond: Tensor | None, carried: list[Any], step: Step) -> list[Any]:
-    """The iterations one after the other. The condition must be known before each."""
+    """Traces the iterations one by one. Before each, the condition must be known at compile time."""
     going = bool(t.static(cond)[0]) if cond is not None and times != 0 else True
     stacks: list[list[Tensor]] = []
     n = 0
@@ -243,7 +243,7 @@ def _decided(t: Tracer, condition: Tensor) -> bool:
 
 
 def _empty(t: Tracer, carried: list[Any], step: Step) -> list[Tensor]:
-    """Stacks of no iterations; the body is traced for its shapes only."""
+    """Empty stacks, for a loop without iterations; the body is traced for its shapes only."""
     guards, mark = len(t.guards), len(t.fresh)
     with t.sub_block():
         _, _, scanned = step(t.leaf("block", (), I64), carried)

@@ -86,7 +86,7 @@ def conv(
     dilations: Sequence[int] | None = None, group: int = 1, kernel_shape: Sequence[int] | None = None,
     pads: Sequence[int] | None = None, strides: Sequence[int] | None = None,
 ) -> Tensor:  # fmt: skip
-    """See `convolve`, plus b. Shapes: x (N, C, *S), w (M, C/group, *K), b (M,) -> (N, M, *O).
+    """`convolve`, plus b. Shapes: x (N, C, *S), w (M, C/group, *K), b (M,) -> (N, M, *O).
     Spec: https://onnx.ai/onnx/operators/onnx__Conv.html"""
     check_weight(t, x, w, kernel_shape)
     window = _window(t, x, w, auto_pad, pads, strides, dilations)
@@ -146,8 +146,8 @@ def _gathered(t: Tracer, x: Tensor, w: Tensor, window: Window, group: int) -> Te
 
 
 def _is_larger(t: Tracer, x: Tensor, w: Tensor, window: Window, group: int) -> bool:
-    """Whether the filters are larger than the input and both may be exchanged, as in any full convolution. Each output
-    sums over all elements of a filter, most of which would meet no input."""
+    """Whether to exchange filters and input, which a full convolution permits, because the filters are larger. Each
+    output sums over all elements of a filter, and most elements of a larger filter meet no input."""
     fixed = group != 1 or any(n != 1 for n in (*window.strides, *window.dilations))
     if fixed or not sh.is_static(w.shape) or sh.size(w.shape[2:]) <= LARGE:
         return False
@@ -193,7 +193,7 @@ def _transposed_window(
         if output_shape and len(output_shape) not in (rank, rank + 2):
             raise t.shape_error(f"output_shape has {len(output_shape)} entries, not {rank}")
         out = list(output_shape[-rank:]) if output_shape else [size[n] * strides[n] for n in range(rank)]
-        for n in range(rank):  # a Conv of an output that is one stride longer would need more input
+        for n in range(rank):  # Conv maps an output that is a stride longer to more elements than x has
             fits = sh.compare("lt", out[n] - full[n] + extra[n], strides[n])
             text = f"the last window ends at {full[n] - extra[n]}, at least a stride of {strides[n]} before {out[n]}"
             t.require(fits, text)
@@ -257,7 +257,7 @@ def flat(coords: Sequence[Expr], shape: sh.Shape) -> Expr:
 def causal_conv(
     t: Tracer, x: Tensor, w: Tensor, b: Tensor | None = None, past: Tensor | None = None, *, activation: str = "none"
 ) -> tuple[Tensor, Tensor]:
-    """Depthwise 1-D convolution of past ++ x; the state is its last K-1 elements.
+    """Depthwise 1-D convolution of past ++ x; the state is the last K-1 elements of past ++ x.
     Shapes: x (N, C, L), w (C, 1, K), b (C,), past (N, C, K-1) -> (N, C, L), (N, C, K-1)
     Spec: https://onnx.ai/onnx/operators/onnx__CausalConvWithState.html"""
     if activation not in ("none", "silu", "swish"):

@@ -1,5 +1,5 @@
-"""Einsum. First, each operand is summed over the letters that neither another operand nor the result has. Then operands
-are contracted pairwise, as matrix products if possible. Without any sum, all operands are multiplied in one kernel."""
+"""Einsum. First, each operand is summed over the letters that only this operand has. Then operands are contracted
+pairwise, as matrix products if possible. Without any sum, all operands are multiplied in one kernel."""
 
 from __future__ import annotations
 

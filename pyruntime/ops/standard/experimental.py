@@ -49,8 +49,8 @@ def image_scaler(t: Tracer, x: Tensor, *, bias: Sequence[float] = (), scale: flo
 
 @op("Crop")
 def crop(t: Tracer, x: Tensor, *, border: Sequence[int], scale: Sequence[int] = ()) -> Tensor:
-    """x without its borders (left, top, right, bottom); with `scale` (height, width), that extent from left and top
-    on."""
+    """x without its borders (left, top, right, bottom); with `scale` (height, width), the region of this size from left
+    and top on."""
     left, top, right, bottom = t.entries("border", border, 4)
     height, width = x.shape[2] - top - bottom, x.shape[3] - left - right
     if scale:

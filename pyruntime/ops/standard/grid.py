@@ -45,7 +45,7 @@ def _position(t: Tracer, grid: Tensor, axis: int, d: AnyDim, mode: str, padding:
         x = (n + 1.0) * 0.5 * end if align else ((n + 1.0) * size - 1.0) * 0.5
         if mode == "nearest":
             x = round_even(x)
-        if padding == "border":  # cubic weighs the border with positions beyond it, as PyTorch does
+        if padding == "border":  # cubic weights depend on positions outside too, as in PyTorch
             return clip(x, -4.0, size + 4.0) if mode == "cubic" else clip(x, 0.0, end)
         inside = (x >= (0.0 if align else -0.5)) & (x <= size - (1.0 if align else 0.5))
         return select(inside, x, _reflected(x, d, align)) if padding == "reflection" else x

@@ -177,7 +177,7 @@ def space_to_depth(t: Tracer, x: Tensor, *, blocksize: int, mode: str = "DCR") -
 @op("Trilu", since=14)
 def trilu(t: Tracer, x: Tensor, k: Tensor | None = None, *, upper: int = 1) -> Tensor:
     """The upper (or lower) triangle of the last two axes from the k-th diagonal on; 0 elsewhere."""
-    # Python moves strings, which needs k at compile time.
+    # Strings are moved by Python, which needs k at compile time.
     number = 0 if k is None else t.static(k)[0] if x.dtype is STRING else t.ints(k)[0]
     offset = dim(sh.clamp(number, -x.shape[-2], x.shape[-1]))
     empty = zero(x.dtype)

@@ -1,6 +1,6 @@
 """LinearAttention: a recurrence over a state matrix, compiled to one loop kernel.
 
-Letters: N batch, H heads, G heads of the state (each serves H / G), T steps, D key size, M value size."""
+Letters: N batch, H heads, G state heads (each serves H / G query heads), T steps, D key size, M value size."""
 
 from __future__ import annotations
 

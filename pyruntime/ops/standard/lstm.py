@@ -107,7 +107,7 @@ def lstm_of(
     layer: Layer, sets: list[list[Activation]], b: Tensor | None, lens: Tensor | None,
     start: tuple[Tensor | None, Tensor | None], peepholes: Tensor | None, input_forget: int, rounded: bool = False,
 ) -> list[Tensor | None]:  # fmt: skip
-    """The outputs of LSTM. rounded: R is multiplied by h rounded to 8 bits, each row by its own range."""
+    """The outputs of LSTM. rounded: R is multiplied by h rounded to 8 bits, with one range per row of h."""
     t, xs = layer.t, layer.project(b)
     initial = [layer.use(x) for x in start]
     peep = layer.use(None if peepholes is None else t.reshape(peepholes, (layer.D, 3, layer.H)))

@@ -63,7 +63,7 @@ def eye_like(t: Tracer, x: Tensor, *, dtype: int | None = None, k: int = 0) -> T
 
 @op("Identity")
 def identity(t: Tracer, x: Any) -> Any:
-    """Its operand, which may be of any kind."""
+    """Returns its operand, which may be a tensor, a sequence or an optional."""
     return x
 
 
@@ -153,7 +153,8 @@ def squeeze_1(t: Tracer, x: Tensor, *, axes: Sequence[int] | None = None) -> Ten
 
 
 def _is_one(t: Tracer, axis: int, d: AnyDim) -> bool:
-    """Whether an axis has one element. A dim of the feeds is specialised on; a dim computed in a run must not be 1."""
+    """Whether an axis has one element. The session specialises on a dim of the feeds; a dim computed in a run must not
+    be 1."""
     one = sh.compare("eq", d, 1)
     if isinstance(one, int):
         return bool(one)
@@ -261,7 +262,7 @@ def slice_(
 
 
 def _bounds(t: Tracer, x: Tensor, axes: Sequence[int] | None) -> list[AnyDim]:
-    """One bound per axis, even if the length of x is known only in a run, as that of places[:1]."""
+    """One bound per axis, even if the length of x is known only in a run (x = places[:1])."""
     return t.ints(x if axes is None or sh.is_static(x.shape) else t.reshape(x, [len(axes)]))
 
 

@@ -74,7 +74,7 @@ def batch_norm(
 
 
 def batch_statistics(t: Tracer, x: Tensor, spatial: bool = True) -> tuple[Tensor, Tensor]:
-    """Mean and variance over all axes but the channels', or over the batch only if not spatial."""
+    """Mean and variance over all axes except the channels; if not spatial, over the batch only."""
     if x.rank < 2:
         raise t.shape_error(f"input has rank {x.rank}; training needs a batch and channels")
     axes = [n for n in range(x.rank) if n != 1] if spatial else [0]
@@ -112,7 +112,7 @@ def batch_normalization_7(
     t: Tracer, x: Tensor, scale: Tensor, b: Tensor, mean: Tensor, var: Tensor, *, epsilon: float = 1e-5,
     momentum: float = 0.9, spatial: int = 1,
 ) -> tuple[Tensor, ...]:  # fmt: skip
-    """Opset 7 to 13: training if outputs other than y are used: the running mean and variance, then the batch's own."""
+    """Opset 7 to 13. Trains if other outputs than y are used: running mean and variance, then the batch's."""
     if not any(t.wanted[1:]):
         return (batch_norm(t, x, scale, b, mean, var, epsilon, bool(spatial)),)
     own = batch_statistics(t, x, bool(spatial))
@@ -159,7 +159,7 @@ def _grouped(t: Tracer, x: Tensor, groups: int, epsilon: float) -> Tensor:
 def group_normalization(
     t: Tracer, x: Tensor, scale: Tensor, bias: Tensor, *, epsilon: float = 1e-5, num_groups: int, stash_type: int = 1
 ) -> Tensor:
-    """As InstanceNormalization with statistics over a group of channels. Shapes: x (N, C, *S), scale and bias (C,).
+    """InstanceNormalization with statistics over groups of channels. Shapes: x (N, C, *S), scale and bias (C,).
     Spec: https://onnx.ai/onnx/operators/onnx__GroupNormalization.html"""
     y = t.reshape(_grouped(t, x, num_groups, epsilon), x.shape)
     return scale_and_shift(t, y, along_channels(t, scale, x), along_channels(t, bias, x), x.dtype)
@@ -218,7 +218,7 @@ def rms_normalization(
 
 @op("LRN", since=1)
 def lrn(t: Tracer, x: Tensor, *, alpha: float = 1e-4, beta: float = 0.75, bias: float = 1.0, size: int) -> Tensor:
-    """x / (bias + alpha/size · Σ x²)^beta, where the sum is over the `size` channels around each one.
+    """x / (bias + alpha/size · Σ x²)^beta, where the sum is over a window of `size` channels.
     Spec: https://onnx.ai/onnx/operators/onnx__LRN.html"""
     others = sh.maximum(x.shape[1] - 1, 0)
     before, after = (sh.minimum(n, others) for n in ((size - 1) // 2, size // 2))

@@ -70,8 +70,8 @@ def _in_windows(x: Tensor, w: Window) -> Callable[..., Expr]:
 
 
 def _largest(t: Tracer, x: Tensor, w: Window) -> Tensor:
-    """The maximum of each window. Two passes, one per axis with the last axis first, if they compare no more often than
-    one."""
+    """The maximum of each window. One pass per axis, the last axis first, unless a single pass needs fewer
+    comparisons."""
     passes = [w]
     if len(w.kernel) == 2 and min(w.kernel) > 1 and w.kernel[1] * w.strides[0] + w.kernel[0] <= sh.size(w.kernel):
         last = w.along(1, w.size)
@@ -173,8 +173,8 @@ def window_sum(t: Tracer, x: Tensor, w: Window, of: Expr = X) -> Tensor:
 
 
 def _count(w: Window, o: Sequence[Expr], padded: bool) -> Expr:
-    """The number of window elements at outputs o that are in the input (or with `padded` in its padding too): a product
-    over axes."""
+    """The number of elements of the windows at outputs o that are in the input (with `padded`, also in its padding), as
+    a product over axes."""
     counts = []
     for n, place in enumerate(o):
         axis = Window(*[(field[n],) for field in (w.size, w.kernel, w.strides, w.dilations, w.begin, w.end, w.out)])

@@ -48,7 +48,7 @@ def parameter(t: Tracer, v: Tensor, x: Tensor, axis: int, block: int, i: Sequenc
 
 
 def constant_zero(t: Tracer, zero: Tensor, of: Tensor) -> int | None:
-    """The zero point of the codes `of` if it can be inlined: 0 for any codes, another one for weights only."""
+    """The zero point of the codes `of` if it can be inlined: 0 for any codes, other values for weights only."""
     values = t.known(zero) if zero.dtype.is_int else None
     if not values or not isinstance(values[0], int) or any(v != values[0] for v in values):
         return None

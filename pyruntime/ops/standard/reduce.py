@@ -85,7 +85,7 @@ def _reduced(t: Tracer, x: Tensor, axes: list[int], keepdims: int, reduction: Re
 
 
 def _register(name: str, reduction: Reduction) -> None:
-    """The axes are an attribute, and from opset 18 on (13 for ReduceSum) an input."""
+    """The axes are an attribute before opset 18 (13 for ReduceSum), then an input."""
 
     @op(f"Reduce{name}")
     def by_attribute(t: Tracer, x: Tensor, *, axes: Sequence[int] | None = None, keepdims: int = 1) -> Tensor:
@@ -108,7 +108,7 @@ for _name, _reduction in _REDUCTIONS.items():
 def _register_arg(name: str, op_: str) -> None:
     @op(name)
     def lower(t: Tracer, x: Tensor, *, axis: int = 0, keepdims: int = 1, select_last_index: int = 0) -> Tensor:
-        """The index (int64) of the first, or last, extreme along an axis."""
+        """The index (int64) of the first or last extremum along an axis."""
         axis = t.axis(axis, x.rank)
         if x.rank == 0:
             return t.fill((), 0, I64)

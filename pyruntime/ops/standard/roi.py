@@ -24,8 +24,8 @@ def _split(k: Builder, i: Expr, shape: Sequence[sh.AnyDim]) -> list[Expr]:
     return out
 
 
-MAX_SAMPLES = 1024  # of sampling_ratio, per axis of a bin; models use 2 or 4
-MAX_ADAPTIVE = 2.0**30  # samples that follow from a region's size; samples outside the image are skipped
+MAX_SAMPLES = 1024  # limit of sampling_ratio, per axis; models use 2 or 4
+MAX_ADAPTIVE = 2.0**30  # samples per axis, if a region's size gives them; those outside the image are skipped
 LOWEST = {F32: -3.4028234663852886e38, F64: -1.7976931348623157e308}
 
 
@@ -131,7 +131,7 @@ def roi_align_10(
     t: Tracer, x: Tensor, rois: Tensor, batch_indices: Tensor, *, mode: str = "avg", output_height: int = 1,
     output_width: int = 1, sampling_ratio: int = 0, spatial_scale: float = 1.0,
 ) -> Tensor:  # fmt: skip
-    """As from opset 16 on, without the shift by half a pixel."""
+    """RoiAlign of opset 16, without the shift by half a pixel."""
     return roi_align(
         t, x, rois, batch_indices, coordinate_transformation_mode="output_half_pixel", mode=mode,
         output_height=output_height, output_width=output_width, sampling_ratio=sampling_ratio,
@@ -140,8 +140,8 @@ def roi_align_10(
 
 
 def _near(k: Builder, start: Expr, width: Expr, samples: Expr, extent: sh.AnyDim) -> tuple[Expr, Expr]:
-    """The first and the number of a bin's samples along an axis that may be nonzero; samples over a pixel outside are
-    0."""
+    """The first sample of a bin that may be nonzero along an axis, and the number of such samples. A sample more than a
+    pixel outside the image is 0."""
     count = k.let(cast(samples, start.dtype))
     ends = const(-1.0, start.dtype), cast(dim(extent), start.dtype)
     edges = [k.let((end - start) * count / width) for end in ends]

@@ -25,7 +25,8 @@ def scan(
 ) -> list[Tensor]:  # fmt: skip
     """*state, *outs = body(*state, *[x[n] for x in scan inputs]) for each n; the outs are stacked.
 
-    Directions: 1 scans (or stacks) backwards. Axes: those that are scanned in the inputs, and stacked in the outputs.
+    A direction of 1 scans (or stacks) backwards. The axes are the scanned axes of the inputs and the stacked axes of
+    the outputs.
     Spec: https://onnx.ai/onnx/operators/onnx__Scan.html"""
     states, scans = list(inputs[: len(inputs) - num_scan_inputs]), list(inputs[len(inputs) - num_scan_inputs :])
     axes = [t.axis(a, x.rank) for a, x in zip(_each(t, "scan_input_axes", scan_input_axes, scans), scans, strict=True)]

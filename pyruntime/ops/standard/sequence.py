@@ -75,8 +75,8 @@ def sequence_length(t: Tracer, sequence: Any) -> Tensor:
 def split_to_sequence(
     t: Tracer, x: Tensor, split: Tensor | None = None, *, axis: int = 0, keepdims: int = 1
 ) -> SequenceValue:
-    """Parts along an axis: of the sizes in a 1-D `split`, or of one size, where the last part may be smaller. Without
-    `split` the parts have one element, and keepdims 0 removes the axis."""
+    """Parts along an axis. A 1-D `split` lists their sizes; a scalar `split` is the size of all but the last, which may
+    be smaller. Without `split` the parts have one element, and keepdims 0 removes the axis."""
     axis = t.axis(axis, x.rank)
     if split is not None and split.rank == 1:
         sizes = t.ints(split, lower=0)

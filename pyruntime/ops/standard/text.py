@@ -54,8 +54,8 @@ def tfidf_vectorizer(
     ngram_counts: Sequence[int], ngram_indexes: Sequence[int], pool_int64s: Sequence[int] = (),
     pool_strings: Sequence[str] = (), weights: Sequence[float] = (),
 ) -> Tensor:  # fmt: skip
-    """How often each n-gram of the pool occurs in a row, with up to max_skip_count items between its items. TF: the
-    counts, IDF: the weight if it occurs, TFIDF: counts x weights.
+    """How often each n-gram of the pool occurs in a row, with up to max_skip_count items between its items. Mode TF
+    gives the counts, IDF the weight of each n-gram that occurs, TFIDF counts x weights.
 
     Shapes: (C) -> (size), (B, C) -> (B, size), size = max(ngram_indexes) + 1
     Spec:   https://onnx.ai/onnx/operators/onnx__TfIdfVectorizer.html"""

@@ -48,8 +48,8 @@ def adam(
     t: Tracer, r: Tensor, steps: Tensor, *tensors: Tensor, alpha: float = 0.9, beta: float = 0.999,
     epsilon: float = 1e-6, norm_coefficient: float = 0.0, norm_coefficient_post: float = 0.0,
 ) -> list[Tensor]:  # fmt: skip
-    """v' = α·v + (1-α)·g, h' = β·h + (1-β)·g², x' = (1-post)·(x - rate·v' / (√h' + ε)); after the first step rate =
-    R·√(1-βᵀ) / (1-αᵀ), before it R."""
+    """v' = α·v + (1-α)·g, h' = β·h + (1-β)·g², x' = (1-post)·(x - rate·v' / (√h' + ε)); rate = R·√(1-βᵀ) / (1-αᵀ), but
+    R if T is 0."""
     results: list[tuple[Tensor, Tensor, Tensor]] = []
     count = cast(Y, r.dtype)
     corrected = X * sqrt(1.0 - power(const(beta, r.dtype), count)) / (1.0 - power(const(alpha, r.dtype), count))

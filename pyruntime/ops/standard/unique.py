@@ -1,4 +1,4 @@
-"""Unique, NonZero, Compress: operators whose numbers of results are known only at run time."""
+"""Unique, NonZero, Compress: operators whose number of results is known only at run time."""
 
 from __future__ import annotations
 
@@ -112,8 +112,8 @@ def _row_before(rows: Tensor) -> Before:
 
 @op("Unique", since=11)
 def unique(t: Tracer, x: Tensor, *, axis: int | None = None, sorted: int = 1) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """The distinct elements (or slices along an axis), the index of each one's first occurrence, each input's index
-    among them, and counts.
+    """The distinct elements (or slices along an axis), the index of the first occurrence of each, for each input its
+    index among them, and their counts.
     Spec: https://onnx.ai/onnx/operators/onnx__Unique.html"""
     if axis is None:
         rows = t.reshape(x, [sh.size(x.shape), 1])
