@@ -50,7 +50,7 @@ MAY_IMPORT = {
     "pyruntime": "errors frontend ops placement compiler native api pyodide",
 }
 
-# The same for the rooms of web/ and its entry files.
+# The same for the rooms of web/ and its entry files. Types that JSDoc names count as imports.
 WEB_MAY_IMPORT = {
     "common": "",
     "storage": "common",
@@ -68,12 +68,6 @@ WEB_MAY_IMPORT = {
     "node.js": "node index.js",
     "pyodide.js": "common run worker",
 }
-WEB_ENDS = {"page", "worker"}  # other rooms must not even name types of these in JSDoc
-
-# Files of web/ in import circles, counting types that JSDoc names. No file may be added.
-WEB_CIRCLES = """
-gpu/bindings gpu/device gpu/memory gpu/moves gpu/runner gpu/tensors gpu/timer gpu/transfers
-"""
 
 # What each folder beside the engine may import of the others. All of them may import the engine.
 TOOLS = {

@@ -4,7 +4,7 @@
 import { USAGE } from './flags.js';
 
 /** @typedef {import('./memory.js').GpuMemory} GpuMemory */
-/** @typedef {{ buffer: GPUBuffer, offset: number, size: number }} Range */
+/** @typedef {import('./types.js').Range} Range */
 
 const SLOT = 256; // bytes that parameter blocks are aligned to
 const LEAST = 1 << 16; // bytes of the buffer of parameter blocks

@@ -9,15 +9,10 @@ import { setting } from './setting.js';
 import { sizeClass } from './sizes.js';
 import { GpuTensors } from './tensors.js';
 
-/**
- * @typedef {{ source: string, buffers: number, params: number, span: number, faults?: boolean }} Shader providers/webgpu/printer/loops.py
- */
-/** @typedef {Promise<Error | null>} Caught */
-/**
- * Properties of the adapter that a Program is compiled for.
- * @typedef {{ name: string, software: boolean, f16: boolean, subgroups: boolean, timestamps: boolean, storage_buffers: number,
- *   binding_bytes: number, buffer_bytes: number, workgroups: number, shared_bytes: number, iterations: number }} Description
- */
+/** @typedef {import('./types.js').Caught} Caught */
+/** @typedef {import('./types.js').Description} Description */
+/** @typedef {import('./types.js').Device} Device */
+/** @typedef {import('./types.js').Shader} Shader */
 
 const FEATURES = /** @type {GPUFeatureName[]} */ (['shader-f16', 'subgroups', 'timestamp-query']);
 const LIMITS = /** @type {const} */ (['maxBufferSize', 'maxStorageBufferBindingSize', 'maxStorageBuffersPerShaderStage',
@@ -92,6 +87,7 @@ function describe(device, info = device.adapterInfo) {
   };
 }
 
+/** @implements {Device} */
 export class Gpu {
   /** @param {GPUDevice} device @param {Description} adapter @param {GPUAdapter | null} source null: the device is the page's own */
   constructor(device, adapter, source) {

@@ -4,7 +4,7 @@ import { USAGE } from './flags.js';
 import { GPU } from '../run/arena.js';
 import { toGpuStorage } from './storage.js';
 
-/** @typedef {import('./device.js').Gpu} Gpu */
+/** @typedef {import('./types.js').Device} Device */
 /** @typedef {{ buffer: GPUBuffer, size: number }} OwnBuffer the GPUBuffer of one tensor, and the tensor's bytes */
 
 /** The fault record: number of a node whose indices are checked, extent, index (int32), and a word that web/gpu/moves.js writes. */
@@ -13,7 +13,7 @@ export const FAULT_BYTES = 16;
 const STEP = 256 << 20; // bytes that a buffer grows by beyond the need, at most
 
 export class GpuMemory {
-  /** @param {Gpu} gpu */
+  /** @param {Device} gpu */
   constructor(gpu) {
     this.gpu = gpu;
     const { buffer_bytes, binding_bytes } = gpu.adapter;
@@ -27,7 +27,7 @@ export class GpuMemory {
     this.generation = 0;
     /** Has the commands that are not submitted yet. @type {GPUCommandEncoder | null} */
     this.encoder = null;
-    /** Results of error scopes. @type {import('./device.js').Caught[]} */
+    /** Results of error scopes. @type {import('./types.js').Caught[]} */
     this.pending = [];
     /** @type {GPUBuffer | null} */
     this.faultRecord = null;

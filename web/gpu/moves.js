@@ -6,9 +6,9 @@ import { isWide } from './storage.js';
 import { FAULT_BYTES } from './memory.js';
 import { storedSize, wholeSize } from './sizes.js';
 
-/** @typedef {import('./tensors.js').GpuTensor} GpuTensor */
 /** @typedef {import('./memory.js').GpuMemory} GpuMemory */
-/** @typedef {{ buffer: GPUBuffer, offset: number, size: number }} Range */
+/** @typedef {import('./types.js').GpuTensor} GpuTensor */
+/** @typedef {import('./types.js').Range} Range */
 
 const WIDTH = 64; // invocations of a workgroup
 const ROW = 32768; // workgroups along x
@@ -37,7 +37,7 @@ const shader = (body) => `
 
 /** The shaders of a device. */
 export class Moves {
-  /** @param {import('./device.js').Gpu} gpu */
+  /** @param {import('./types.js').Device} gpu */
   constructor(gpu) {
     this.gpu = gpu;
     /** By kind. @type {Map<string, Promise<GPUComputePipeline>>} */

@@ -5,46 +5,13 @@ import { KernelTimer } from './timer.js';
 import { Transfers } from './transfers.js';
 import { BindGroups, Parameters } from './bindings.js';
 import { FAULT_BYTES, GpuMemory } from './memory.js';
+import { Prepared } from './prepared.js';
 
-/** @typedef {import('./device.js').Gpu} Gpu */
-/** @typedef {import('./device.js').Shader} Shader */
+/** @typedef {import('./transfers.js').Gpu} Gpu */
+/** @typedef {import('./prepared.js').Bound} Bound */
+/** @typedef {import('./types.js').Shader} Shader */
+/** @typedef {import('../run/types.js').GpuRunner} Contract */
 /** @typedef {import('../common/program.js').Call} Call */
-
-/** @typedef {import('./memory.js').OwnBuffer} OwnBuffer */
-/**
- * The bindings of a dispatch. sizes: bytes with spare capacity; ownBuffers: of tensors outside the session's memory, null
- * if the bind group must be created again.
- * @typedef {{ call: Call, addresses: number[], sizes: number[], ownBuffers: (OwnBuffer | null | undefined)[] }} Bound
- */
-
-/**
- * A step with bound shapes, and its dispatches for one generation of the memory. words: its argument blocks (addresses,
- * parameters and work of each call); sizes: bytes of each call's buffers.
- */
-export class Prepared {
-  /** @param {Call[]} calls @param {number[][]} sizes @param {number[]} words */
-  constructor(calls, sizes, words) {
-    this.calls = calls;
-    this.sizes = sizes;
-    this.words = words;
-    this.generation = -1;
-    this.epoch = -1; // of the parameter blocks
-    /** @type {GPUComputePipeline[]} */
-    this.pipelines = [];
-    /** @type {GPUBindGroup[]} */
-    this.groups = [];
-    /** Workgroups: x and y of each dispatch. @type {number[]} */
-    this.counts = [];
-    /** Of parameter blocks. */
-    this.offsets = new Uint32Array();
-    /** The call of each dispatch. @type {Call[]} */
-    this.dispatched = [];
-    /** The bindings of each bind group. @type {Bound[]} */
-    this.bound = [];
-    /** Dispatches of a submission, in a run that can be stopped. */
-    this.portion = 1;
-  }
-}
 
 /** A Program's shaders, and their labels in errors. @param {import('../common/program.js').ProgramData} program */
 export function shadersOf({ header, blob }) {
@@ -58,6 +25,7 @@ export function shadersOf({ header, blob }) {
   return { shaders, labels };
 }
 
+/** @implements {Contract} */
 export class GpuRunner {
   /** @param {Gpu} gpu @param {Shader[]} shaders @param {GPUComputePipeline[]} pipelines */
   constructor(gpu, shaders, pipelines) {
@@ -115,7 +83,7 @@ export class GpuRunner {
     await submitInPortions(step, step.groups.length, { encode, sent: () => this.gpu.device.queue.onSubmittedWorkDone() }, stop);
   }
 
-  /** Times kernels from now on. @param {import('./timer.js').Timed[]} found receives the times */
+  /** Times kernels from now on. @param {import('../run/types.js').Timed[]} found receives the times */
   beginTiming(found) {
     this.timer = new KernelTimer(this, found);
   }

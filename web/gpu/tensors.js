@@ -8,7 +8,7 @@ import { isWide } from './storage.js';
 
 /** @typedef {import('../common/protocol.js').WireTensor} WireTensor */
 /** @typedef {'feed' | 'fill' | 'download'} Use */
-/** @typedef {WireTensor & { data: { gpu: GPUBuffer } }} GpuTensor */
+/** @typedef {import('./types.js').GpuTensor} GpuTensor */
 
 const POOL = 64 << 20; // bytes of disposed tensors' buffers that are reused
 
@@ -21,7 +21,7 @@ const WIDE_USES = { feed: USES.feed.slice(1), fill: USES.fill.slice(1), download
 
 /** The tensors of a device. */
 export class GpuTensors {
-  /** @param {import('./device.js').Gpu} gpu */
+  /** @param {import('./types.js').Device & { moves: import('./moves.js').Moves }} gpu */
   constructor(gpu) {
     this.gpu = gpu;
     /** Buffers of tensors that `create` made and nobody disposed of. @type {Set<GPUBuffer>} */

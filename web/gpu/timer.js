@@ -4,12 +4,13 @@
 import { submitInPortions } from '../run/portions.js';
 import { USAGE } from './flags.js';
 
-/** @typedef {import('./runner.js').GpuRunner} GpuRunner */
 /** @typedef {import('../common/stop.js').Stop} Stop */
-/** @typedef {import('./runner.js').Prepared} Prepared */
+/** @typedef {import('../run/types.js').Timed} Timed */
+/** @typedef {import('./prepared.js').Prepared} Prepared */
 /**
- * start: milliseconds after the run's first kernel, by the GPU's clock.
- * @typedef {{ call: import('../common/program.js').Call, place: 'wasm' | 'webgpu', milliseconds: number, start?: number }} Timed
+ * What a timer uses of a GPU runner.
+ * @typedef {{ gpu: import('./types.js').Device, memory: import('./memory.js').GpuMemory, ready(step: Prepared): void,
+ *   encode(step: Prepared, begin: number, end: number, how?: GPUComputePassDescriptor): void }} GpuRunner
  */
 
 const PAIRS = 2048; // in a query set, which holds 4096 timestamps

@@ -10,9 +10,8 @@ import { bytesOf } from './sizes.js';
 import { fromGpuStorage, isWide } from './storage.js';
 import { GPU_TYPES } from './tensors.js';
 
-/** @typedef {import('../run/executor.js').Executor} Executor */
-/** @typedef {import('./runner.js').GpuRunner} GpuRunner */
-/** @typedef {import('./tensors.js').GpuTensor} GpuTensor */
+/** @typedef {import('../run/types.js').Executor} Executor */
+/** @typedef {import('./types.js').GpuTensor} GpuTensor */
 /** @typedef {import('../common/program.js').CopyStep} CopyStep */
 /** @typedef {import('../common/program.js').Header} Header */
 /** @typedef {import('../common/program.js').TensorValue} TensorValue */
@@ -20,7 +19,15 @@ import { GPU_TYPES } from './tensors.js';
 /** @typedef {import('../common/protocol.js').WireTensor} WireTensor */
 /** @typedef {import('../common/protocol.js').WireValue} WireValue */
 /** @typedef {import('../run/plan_state.js').State} State */
+/** @typedef {import('../run/types.js').Transfers} Contract */
+/** @typedef {import('./types.js').Device & { tensors: import('./tensors.js').GpuTensors, moves: import('./moves.js').Moves }} Gpu */
+/**
+ * What transfers use of a GPU runner. checks: whether kernels check indices.
+ * @typedef {{ gpu: Gpu, memory: import('./memory.js').GpuMemory, params: import('./bindings.js').Parameters, checks: boolean,
+ *   releaseBorrowed(): void }} GpuRunner
+ */
 
+/** @implements {Contract} */
 export class Transfers {
   /** @param {Executor} executor @param {GpuRunner} gpu */
   constructor(executor, gpu) {

@@ -51,7 +51,7 @@
  * @property {() => void} abandon
  */
 /**
- * The time of a kernel call. start: after the first kernel of the run, by the GPU's clock.
+ * The time of a kernel call. start: milliseconds after the run's first kernel, by the GPU's clock.
  * @typedef {{ call: import('../common/program.js').Call, place: 'wasm' | 'webgpu', milliseconds: number, start?: number }} Timed
  */
 export {};

@@ -1,0 +1,27 @@
+// Types of a GPU and of what it stores. The parts of web/gpu name these and not device.js, because device.js imports them.
+
+/** providers/webgpu/printer/loops.py. @typedef {{ source: string, buffers: number, params: number, span: number, faults?: boolean }} Shader */
+/** The result of an error scope. @typedef {Promise<Error | null>} Caught */
+/**
+ * Properties of the adapter that a Program is compiled for.
+ * @typedef {{ name: string, software: boolean, f16: boolean, subgroups: boolean, timestamps: boolean, storage_buffers: number,
+ *   binding_bytes: number, buffer_bytes: number, workgroups: number, shared_bytes: number, iterations: number }} Description
+ */
+/** Part of a buffer. @typedef {{ buffer: GPUBuffer, offset: number, size: number }} Range */
+/** @typedef {import('../common/protocol.js').WireTensor & { data: { gpu: GPUBuffer } }} GpuTensor */
+/**
+ * A GPU (device.js). pending: results of error scopes; tensors.live: buffers of tensors that nobody disposed of.
+ * @typedef {object} Device
+ * @property {GPUDevice} device
+ * @property {Description} adapter
+ * @property {Caught[]} pending
+ * @property {{ live: Set<GPUBuffer>, size: number }} tensors
+ * @property {<T>(action: () => T, pending?: Caught[], labels?: string[]) => T} catchErrors
+ * @property {(pending?: Caught[]) => Promise<void>} throwErrors
+ * @property {() => void} throwIfLost
+ * @property {(encoder: GPUCommandEncoder, pending?: Caught[]) => void} submit
+ * @property {(shaders: Shader[], labels: string[]) => Promise<GPUComputePipeline[]>} compile
+ * @property {(buffers: number) => { group: GPUBindGroupLayout, pipeline: GPUPipelineLayout }} layout
+ * @property {(size: number, copy: (staging: GPUBuffer) => void, use: (bytes: ArrayBuffer) => void, pending?: Caught[]) => Promise<void>} read
+ */
+export {};
