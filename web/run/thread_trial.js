@@ -64,16 +64,12 @@ export class ThreadTrial extends Trial {
     this.period = winner === current ? PERIOD : Math.min(2 * this.period, LONGEST);
     if (winner === SHARED) {
       this.hadSecondTurn = false;
-      this.period = Math.max(this.period, this.leastPeriod());
+      const [alone, shared] = [this.median(ALONE), this.median(SHARED)];
+      const loss = Math.max(TURN_ALONE + alone, 2 * alone) * (1 - shared / alone); // of a turn on one thread
+      const least = Math.min(loss / BUDGET, times[ALONE].length > 1 ? Infinity : UNSURE);
+      this.period = Math.max(this.period, least);
     }
     this.settle(winner);
-  }
-
-  /** Milliseconds after which a turn on one thread loses no more than BUDGET. */
-  leastPeriod() {
-    const [alone, shared] = [this.median(ALONE), this.median(SHARED)];
-    const loss = Math.max(TURN_ALONE + alone, 2 * alone) * (1 - shared / alone);
-    return Math.min(loss / BUDGET, this.times[ALONE].length > 1 ? Infinity : UNSURE);
   }
 
   /** Whether runs take long compared with the time that threads need to wake up. */

@@ -80,12 +80,12 @@ export class WorkerSession {
     return this.caller.call(call, /** @type {any} */ ({ session: this.session }));
   }
 
-  async trim() {
-    await this.ask('trim');
+  trim() {
+    return this.ask('trim');
   }
 
-  async release() {
-    await this.ask('release');
+  release() {
+    return this.ask('release');
   }
 }
 

@@ -23,14 +23,15 @@ export function checkFeeds(feeds, inputs) {
   if (typeof feeds !== 'object' || feeds === null || feeds instanceof Tensor || Array.isArray(feeds)) {
     throw new InvalidInput('feeds must be an object of tensors by input name');
   }
-  const known = new Map(inputs.map((info) => [info.name, info]));
+  const known = new Set(inputs.map(({ name }) => name));
+  const refuse = (/** @type {string} */ message) => { throw new InvalidInput(message, { hint: `inputs: ${list(inputs)}` }); };
   for (const name of Object.keys(feeds)) {
-    if (!known.has(name)) throw new InvalidInput(`there is no input "${name}"`, { hint: `inputs: ${list(inputs)}` });
+    if (!known.has(name)) refuse(`there is no input "${name}"`);
   }
   for (const info of inputs) {
     const tensor = Object.hasOwn(feeds, info.name) ? feeds[info.name] : undefined;
     if ((tensor === undefined || tensor === null) && info.optional || tensor === undefined && info.hasDefault) continue;
-    if (tensor === undefined) throw new InvalidInput(`input "${info.name}" is missing`, { hint: `inputs: ${list(inputs)}` });
+    if (tensor === undefined) refuse(`input "${info.name}" is missing`);
     if (info.sequence) checkSequence(info, tensor);
     else checkTensor(info, tensor);
   }
