@@ -103,6 +103,6 @@ def test_what_is_damaged_or_finds_no_room(asked: Asked, site: Site) -> None:
         devtools.send("Storage.overrideQuotaForOrigin", {"origin": site.url.rstrip("/"), "quotaSize": 1})
         assert asked.run(kept=0, cache=True) == ["GET affine.onnx"]
         asked.page.wait_for_timeout(500)
-        assert [text for text in told if "affine.onnx is not kept" in text and "takes 230 bytes" in text], told
+        assert [text for text in told if "cannot store" in text and "takes 230 bytes" in text], told
         room = asked.page.evaluate("async () => ort.models.room()")
         assert set(room) == {"usage", "quota", "persisted"}

@@ -1,3 +1,3 @@
-// Types of pyruntime/service-worker, which puts the engine into the thread of a service worker.
+// Types of pyruntime/service-worker, which runs the engine in the thread of a service worker.
 
 export {};

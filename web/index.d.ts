@@ -174,7 +174,7 @@ declare module 'onnxruntime-common' {
   }
 }
 
-/** Root of the errors; `message` reads "node: detail (hint)". */
+/** The base class of errors; `message` is "node: detail (hint)". */
 export class PyRuntimeError extends Error {
   constructor(detail: string, where?: { node?: string; hint?: string; cause?: unknown });
   readonly type: string;

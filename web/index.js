@@ -1,4 +1,4 @@
-// The public API: reads like onnxruntime-web. Importing it starts nothing; the first session starts the worker.
+// The public API, that of onnxruntime-web. An import starts nothing; the first session starts the worker.
 
 import { env } from 'onnxruntime-common';
 import { attach, shutdown } from './page/engine/client.js';
@@ -15,24 +15,24 @@ export { InferenceSession } from './page/api/inference_session.js';
 export { inspect } from './page/api/inspect.js';
 export { models } from './page/api/models.js';
 
-Object.defineProperty(env.versions, 'web', { value: '0.1.0', enumerable: true, configurable: true }); // of this package
-// Programs for onnxruntime-web put the address of its files on a CDN here where there is nothing (transformers.js does).
+Object.defineProperty(env.versions, 'web', { value: '0.1.0', enumerable: true, configurable: true }); // this package's
+// Libraries for onnxruntime-web, such as transformers.js, set the address of its files on a CDN if this is unset.
 env.wasm.wasmPaths ??= {};
 
-/** Starts the engine ahead of the first session. @param {(p: import('./common/protocol.js').Progress) => void} [onProgress] */
+/** Starts the engine before the first session needs it. @param {(p: import('./common/protocol.js').Progress) => void} [onProgress] */
 export async function boot(onProgress) {
   await attach().call('boot', null, { progress: onProgress });
 }
 
-/** Bytes and sessions in the worker, tensors on the page's GPU. */
+/** Bytes and sessions in the worker, and tensors on the page's GPU. */
 export async function stats() {
-  const [told, tensors] = await Promise.all([attach().call('stats', null), pageTensors()]);
-  return { ...told, tensors };
+  const [worker, tensors] = await Promise.all([attach().call('stats', null), pageTensors()]);
+  return { ...worker, tensors };
 }
 
 /**
  * Runs Python in the engine's interpreter, to add operators, passes and providers; `args` is in scope under that name.
- * The value of the last expression comes back as plain data.
+ * Resolves to the value of the last expression, as plain data.
  * @param {string} code
  * @param {unknown} [args]
  */
@@ -44,5 +44,5 @@ export async function python(code, args = null) {
 
 export { shutdown };
 
-/** onnxruntime-web has one too: `import ort from …`. */
+/** A default export, as onnxruntime-web has: `import ort from …`. */
 export default ort;

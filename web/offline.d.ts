@@ -1,55 +1,55 @@
-// Types of pyruntime/offline: what a page keeps for visits without a network (docs/hosting.md).
+// Types of pyruntime/offline: a page's store for offline visits (docs/hosting.md).
 
 import type { KeptModel } from './index.js';
 
 export interface Options {
-  /** Address of the service worker, a copy of dist/offline.sw.js or one that imports it; "./offline.sw.js", from the page. */
+  /** Address of the service worker: a copy of dist/offline.sw.js or one that imports it. Default: "./offline.sw.js", relative to the page. */
   worker?: string;
-  /** 'module' for a service worker that is one. */
+  /** 'module' if the service worker is a module. */
   type?: WorkerType;
-  /** Addresses that it answers for; the folder that it lies in. */
+  /** The addresses that it controls. Default: its folder. */
   scope?: string;
-  /** Adds the headers that make pages cross-origin isolated, with this Embedder-Policy, for hosts that cannot. */
+  /** Makes pages cross-origin isolated if the host cannot: adds the headers, with this Embedder-Policy. */
   isolation?: 'require-corp' | 'credentialless';
   /** Folder of the engine's files, if they are not beside this one. */
   engine?: string;
-  /** Lists of files with hashes, as dist/assets.json is one: `{ files: { 'app.js': { size, hash } } }`, by paths from there. */
+  /** Lists of files with hashes, like dist/assets.json: `{ files: { 'app.js': { size, hash } } }`, with paths relative to the list. */
   lists?: readonly string[];
-  /** Addresses of further files of the page. */
+  /** Addresses of other files of the page. */
   files?: readonly string[];
-  /** Models and their files; one with a version is fetched again when the page names another version. */
+  /** Models and their files. One with a version is fetched again if the page names another version. */
   models?: readonly (string | { url: string; version?: string })[];
-  /** Bytes of all files that are fetched; total 0 where it is not known. */
+  /** Bytes of all files to fetch; total: 0 if unknown. */
   onProgress?: (progress: { file: string; loaded: number; total: number }) => void;
-  /** Told when something new was fetched, for pages that are opened from now on. */
+  /** Called when a new version is stored, for pages opened later. */
   onUpdate?: (status: Status) => void;
-  /** Told why what is new could not be fetched on a later visit: no network, or `QuotaExceeded`. */
+  /** Called if the update on a later visit fails: no network, or `QuotaExceeded`. */
   onError?: (error: Error) => void;
 }
 
 export interface Status {
   /** Whether the service worker answers this page's requests. */
   readonly controlled: boolean;
-  /** What is kept, the newest last: older ones as long as a page is open that was opened with them. */
+  /** Stored versions, newest last. Older ones stay as long as an open page uses them. */
   readonly versions: readonly { readonly name: string; readonly build: string; readonly files: number; readonly size: number }[];
-  /** All that the origin keeps, whoever asked. */
+  /** All models that the origin stores. */
   readonly models: readonly KeptModel[];
   readonly isolated: boolean;
-  /** Whether a reload would isolate the page; told once. */
+  /** Whether a reload may isolate the page. True only once. */
   readonly reload: boolean;
-  /** Bytes of the origin's storage; whether the browser may not evict it. */
+  /** Bytes of the origin's storage; whether it is safe from eviction. */
   readonly usage: number;
   readonly quota: number;
   readonly persisted: boolean;
 }
 
-/** Keeps what is asked for and starts the service worker; on later visits it looks for what is new behind the page's back. */
+/** Stores what the options name and starts the service worker. On later visits it fetches changes in the background. */
 export function install(options?: Options): Promise<Status>;
-/** What is kept, and whether it is in use. */
+/** What is stored, and whether this page uses it. */
 export function status(options?: Pick<Options, 'scope'>): Promise<Status>;
-/** Fetches what is new, for pages that are opened from now on, and what is damaged. Whether there was anything new. */
+/** Fetches changed and damaged files, for pages opened later. Resolves to whether there were changes. */
 export function update(options?: Pick<Options, 'scope' | 'onProgress'>): Promise<boolean>;
-/** Removes all that install() made, the models that it kept and the service worker too. */
+/** Removes all that install() stored, models too, and the service worker. */
 export function remove(options?: Pick<Options, 'scope'>): Promise<void>;
 
 export { InvalidInput, PyRuntimeError, QuotaExceeded, SessionFailed } from './index.js';

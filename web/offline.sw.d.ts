@@ -1,4 +1,4 @@
 // Types of pyruntime/offline/service-worker, for a page's own service worker.
 
-/** Answers requests from what `install` of pyruntime/offline has kept; isolation: the Cross-Origin-Embedder-Policy to add. */
+/** Answers requests from the files that `install` of pyruntime/offline stored. isolation: the Cross-Origin-Embedder-Policy to add. */
 export function listen(options?: { isolation?: 'require-corp' | 'credentialless' | null }): void;

@@ -1,5 +1,5 @@
-// The package's types: web/index.d.ts, and all of it once more as the default export, as onnxruntime-web has it. A file
-// that exports a namespace of itself would be circular.
+// The package's types: those of web/index.d.ts, also as the default export, as in onnxruntime-web. In web/index.d.ts
+// itself that export would be circular.
 
 import * as ort from './index.js';
 

@@ -1,5 +1,5 @@
-// What a Pyodide that is not ours runs Programs with (pyruntime/pyodide/session.py): the executor for Python that cannot
-// wait. All that crosses is plain data and bytes; what is thrown here comes back as the payload of an error.
+// The executor for a page's own Pyodide (pyruntime/pyodide/session.py), where Python cannot wait for promises. Arguments
+// and results are plain data and bytes; errors are returned as payloads.
 
 import { unpackBits } from './common/elements.js';
 import { toPayload } from './common/errors.js';
@@ -8,11 +8,11 @@ import { codeFeatures } from './worker/wasm_features.js';
 
 /** @typedef {import('./common/protocol.js').WireTensor} WireTensor */
 /** @typedef {import('./common/protocol.js').WireValue} WireValue */
-/** @typedef {{ type: string, dims: number[], data: Uint8Array | string[] }} Stored a tensor in the engine's storage layout */
-/** @typedef {(id: number, inputs: string, symbols: string) => string} RunStep runs a host step, JSON in and out; "": Python failed */
+/** A tensor in the engine's storage layout. @typedef {{ type: string, dims: number[], data: Uint8Array | string[] }} Stored */
+/** Runs a host step, with JSON in and out; "": Python failed. @typedef {(id: number, inputs: string, symbols: string) => string} RunStep */
 
-/** @template T @param {() => T} action */
-function answered(action) {
+/** The value of an action, or its error as JSON. @template T @param {() => T} action */
+function attempt(action) {
   try {
     return { value: action() };
   } catch (error) {
@@ -20,19 +20,24 @@ function answered(action) {
   }
 }
 
-/** @param {string} header @param {Uint8Array} blob @param {import('./run/environment.js').ReadFile} read @param {RunStep} step @param {number} memoryLimit from 4 GiB on none */
+/**
+ * @param {string} header @param {Uint8Array} blob @param {import('./run/environment.js').ReadFile} read @param {RunStep} step
+ * @param {number} memoryLimit 4 GiB or more: no limit
+ */
 export function open(header, blob, read, step, memoryLimit) {
   /** @type {import('./run/environment.js').HostSteps} */
   const python = {
     host: (_, { id }, inputs, env) => JSON.parse(step(id, JSON.stringify(inputs), JSON.stringify(Object.fromEntries(env)))),
   };
-  return answered(() => Executor.createNow({ header: JSON.parse(header), blob, python: null }, read, python, memoryLimit >= 2 ** 32 ? Infinity : memoryLimit));
+  const limit = memoryLimit >= 2 ** 32 ? Infinity : memoryLimit;
+  return attempt(() => Executor.createNow({ header: JSON.parse(header), blob, python: null }, read, python, limit));
 }
 
 /** @param {Executor} executor @param {Record<string, WireValue>} feeds @param {string[]} names of outputs */
 export function run(executor, feeds, names) {
-  return answered(() => {
-    const found = /** @type {Record<string, WireTensor | WireTensor[] | null>} */ (executor.run(feeds, Object.fromEntries(names.map((name) => [name, null]))));
+  return attempt(() => {
+    const fetches = Object.fromEntries(names.map((name) => [name, null]));
+    const found = /** @type {Record<string, WireTensor | WireTensor[] | null>} */ (executor.run(feeds, fetches));
     return names.map((name) => (Array.isArray(found[name]) ? found[name].map(stored) : found[name] && stored(found[name])));
   });
 }

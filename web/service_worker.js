@@ -1,7 +1,7 @@
-// The engine inside a service worker, which has neither `Worker` nor `import()`: what takes this file in, before or after the
-// package, has a `Worker` that runs the engine in its own thread (docs/design/platforms.md#service-workers).
+// The engine in a service worker, which has neither `Worker` nor `import()`. A script that includes this file gets a
+// `Worker` that runs the engine in the script's own thread (docs/design/platforms.md#service-workers).
 
-// @ts-expect-error no types, as for what is imported by an address
+// @ts-expect-error it has no types
 import * as glue from 'pyodide/pyodide.asm.mjs';
 import { platform } from './common/platform.js';
 import { startEngine } from './worker/engine.js';
@@ -15,29 +15,29 @@ Object.assign(platform, /** @type {Partial<typeof platform>} */ ({
 
   readNow(url) {
     const found = files.get(url);
-    if (!found) throw new Error(`${url} did not come`);
+    if (!found) throw new Error(`${url} was not prefetched`);
     return found;
   },
 
   async prefetch(...urls) {
     await Promise.all(urls.map(async (url) => {
-      const response = await fetch(url).catch(() => null); // what is missing is told when it is wanted
+      const response = await fetch(url).catch(() => null); // `readNow` reports it
       if (response?.ok) files.set(url, await response.arrayBuffer());
     }));
   },
 }));
 
-/** As much of a Worker as the package uses. There is one engine, whatever address it is asked for. */
-class EngineHere {
+/** The part of a Worker that the package uses. The address is ignored: there is one engine. */
+class LocalEngine {
   constructor() {
     const { port1, port2 } = new MessageChannel();
     this.port = port1;
     startEngine(port2);
   }
 
-  /** @param {((event: MessageEvent) => void) | null} told */
-  set onmessage(told) {
-    this.port.onmessage = told;
+  /** @param {((event: MessageEvent) => void) | null} listener */
+  set onmessage(listener) {
+    this.port.onmessage = listener;
   }
 
   /** @param {unknown} message @param {Transferable[]} transfer */
@@ -50,4 +50,4 @@ class EngineHere {
   }
 }
 
-/** @type {any} */ (globalThis).Worker ??= EngineHere;
+/** @type {any} */ (globalThis).Worker ??= LocalEngine;

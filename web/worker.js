@@ -1,5 +1,5 @@
-// The worker's entry: the engine, or one of its threads. One file, for bundlers turn small ones into data: URLs, whose
-// workers have no shared memory.
+// The worker's entry: the engine, or one of its threads. They share a file because bundlers turn small files into data:
+// URLs, whose workers have no shared memory.
 
 import { startEngine } from './worker/engine.js';
 import { startThread } from './threads/thread.js';

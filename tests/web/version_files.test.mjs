@@ -23,5 +23,5 @@ test('names are paths, whatever they hold', async () => {
 });
 
 test('what is no list is told', async () => {
-  for (const files of [null, 'a', undefined]) await assert.rejects(expected({ 'http://a/dist/assets.json': { files: {} }, 'http://a/site/list.json': { files } }), { type: 'SessionFailed', message: /no list/ });
+  for (const files of [null, 'a', undefined]) await assert.rejects(expected({ 'http://a/dist/assets.json': { files: {} }, 'http://a/site/list.json': { files } }), { type: 'SessionFailed', message: /not a list/ });
 });

@@ -1,4 +1,4 @@
-// What this folder uses of Node.js's modules.
+// Types of Node.js's modules, as far as this folder uses them.
 
 declare module 'node:worker_threads' {
   export const workerData: { url: string, name: string };

@@ -1,4 +1,4 @@
-// A worker thread of Node.js, as browsers have workers.
+// A worker thread of Node.js with the interface of a browser's worker.
 
 import { Worker as Thread } from 'node:worker_threads';
 
@@ -15,8 +15,8 @@ export class NodeWorker {
     this.thread.on('message', (data) => this.onmessage?.({ data }));
     this.thread.on('messageerror', (data) => this.onmessageerror?.({ data }));
     this.thread.on('error', (error) => this.onerror?.({ message: error.message }));
-    this.thread.on('exit', (code) => this.onerror?.({ message: `it ended with code ${code}` }));
-    this.thread.unref(); // programs end though it is idle; a listener keeps them from it again
+    this.thread.on('exit', (code) => this.onerror?.({ message: `the thread ended with code ${code}` }));
+    this.thread.unref(); // after `on`, which refs it: an idle thread must not keep the program running
   }
 
   /** @param {unknown} message @param {any[]} [transfer] */
@@ -29,7 +29,7 @@ export class NodeWorker {
     this.thread.terminate();
   }
 
-  /** Keeps the program from ending. */
+  /** Keeps the program running. */
   ref() {
     this.thread.ref();
   }

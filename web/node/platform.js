@@ -1,4 +1,4 @@
-// Node.js as a place that the package runs in; Deno and Bun, which have its modules, too.
+// The platform Node.js, and Deno and Bun, which have its modules.
 
 import { availableParallelism } from 'node:os';
 import { stat } from 'node:fs/promises';
@@ -10,14 +10,14 @@ import { NodeWorker } from './node_worker.js';
 const { exists } = platform;
 
 /** @type {Partial<typeof platform>} */
-const here = {
+const node = {
   worker: () => /** @type {any} */ (NodeWorker),
   reportsWorkerExit: true,
   processors: availableParallelism,
 
-  /** Of a file's path, too: from the folder of `base`, or where the program runs. */
+  /** Paths of files are relative to the folder of `base`, or to the working directory. */
   address(text, base) {
-    if (/^[a-z][a-z\d+.-]+:/i.test(text)) return text; // two letters or more: one is a drive
+    if (/^[a-z][a-z\d+.-]+:/i.test(text)) return text; // a scheme has two letters or more: one letter is a drive
     if (base && !base.startsWith('file:')) return new URL(text, base).href;
     return pathToFileURL(resolve(base ? fileURLToPath(new URL('.', base)) : '.', text)).href;
   },
@@ -27,5 +27,5 @@ const here = {
   },
 };
 
-/** From now on the package runs as in Node.js. */
-export const useNode = () => void Object.assign(platform, here);
+/** Makes Node.js the platform. */
+export const useNode = () => void Object.assign(platform, node);

@@ -1,5 +1,5 @@
-// What a worker thread of Node.js begins with: it is made to look like a worker of a browser, so that worker.mjs, Pyodide
-// in it, and the engine run here as they do there (docs/design/platforms.md#nodejs).
+// The first module of a worker thread of Node.js: gives it a browser worker's globals, so that worker.mjs, Pyodide and the
+// engine run unchanged (docs/design/platforms.md#nodejs).
 
 import { setMaxListeners } from 'node:events';
 import { closeSync, createReadStream, fstatSync, openSync, readFileSync, readSync } from 'node:fs';
@@ -10,7 +10,7 @@ import { NodeWorker } from './node_worker.js';
 
 const { fetch } = globalThis;
 
-/** What every worker is one of. */
+/** The class of every worker's global. */
 class WorkerGlobalScope {
   /** @param {unknown} value */
   static [Symbol.hasInstance](value) {
@@ -18,10 +18,10 @@ class WorkerGlobalScope {
   }
 }
 
-/** `fetch`, of files, too. @type {typeof fetch} */
+/** `fetch`, for files too. @type {typeof fetch} */
 async function fetchFile(resource, options) {
   const url = String(resource instanceof Request ? resource.url : resource);
-  if (options?.signal) setMaxListeners(0, options.signal); // of all files of a model
+  if (options?.signal) setMaxListeners(0, options.signal); // all files of a model share it
   if (!url.startsWith('file:')) return fetch(resource, options);
   const file = new URL(url);
   const { size } = await stat(file);
@@ -36,7 +36,7 @@ async function fetchFile(resource, options) {
   return new Response(/** @type {any} */ (Readable.toWeb(createReadStream(file, { signal: options?.signal }))), { headers });
 }
 
-/** A file whose parts are read as they are needed; throws once it has changed. @param {string} url */
+/** Opens a file for reads of parts, which throw if it has changed. @param {string} url */
 function openFile(url) {
   const file = openSync(new URL(url), 'r');
   const { size, mtimeMs } = fstatSync(file);
@@ -45,15 +45,15 @@ function openFile(url) {
     const now = fstatSync(file);
     if (now.size !== size || now.mtimeMs !== mtimeMs) throw changed();
     for (let done = 0; done < into.length;) {
-      const came = readSync(file, into, done, into.length - done, offset + done);
-      if (!came) throw changed();
-      done += came;
+      const count = readSync(file, into, done, into.length - done, offset + done);
+      if (!count) throw changed();
+      done += count;
     }
   };
   return { size, read, close: async () => closeSync(file) };
 }
 
-/** As much of it as reads a file while the caller waits. */
+/** Just enough to read a file synchronously. */
 class XMLHttpRequest {
   status = 0;
 
@@ -69,11 +69,11 @@ class XMLHttpRequest {
   }
 }
 
-const browsers = {
+const globals = {
   name: workerData.name, location: new URL(workerData.url), origin: 'null', self: globalThis, WorkerGlobalScope,
   Worker: NodeWorker, XMLHttpRequest, fetch: fetchFile, openFile, postMessage: parentPort.postMessage.bind(parentPort), onmessage: null,
 };
-for (const [name, value] of Object.entries(browsers)) Object.defineProperty(globalThis, name, { value, writable: true, configurable: true });
+for (const [name, value] of Object.entries(globals)) Object.defineProperty(globalThis, name, { value, writable: true, configurable: true });
 
 await import(workerData.url);
 parentPort.on('message', (data) => /** @type {any} */ (globalThis).onmessage?.({ data }));

@@ -1,4 +1,4 @@
-// A whole service worker, or what one of a page's own takes by importScripts: options are in its address.
+// A classic service worker, or a script that the page's own imports by importScripts. Options are in its address.
 
 import { listen } from './service_worker.js';
 

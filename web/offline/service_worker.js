@@ -1,5 +1,5 @@
-// The part of a service worker that answers from what the page keeps (install.js). Each page gets the files of one version,
-// the one that was newest when it was opened, and so do its workers.
+// The part of a service worker that answers from stored files (install.js). A page and its workers get the files of one
+// version: the newest when the page was opened.
 
 import { digest } from '../storage/digest.js';
 import { readStored, withoutHash } from '../storage/stored_models.js';
@@ -7,28 +7,37 @@ import { Versions, versionOf } from './versions.js';
 
 /** @typedef {import('./versions.js').Version} Version */
 /** @typedef {import('./versions.js').OfflineFile} OfflineFile */
-/** isolation: the Cross-Origin-Embedder-Policy to add, with its Opener-Policy. @typedef {{ isolation?: 'require-corp' | 'credentialless' | null }} Options */
-/** What TypeScript knows of service workers only without the DOM. @typedef {{ request: Request, clientId: string, resultingClientId: string, respondWith: (answer: Promise<Response>) => void, waitUntil: (work: Promise<unknown>) => void }} FetchEvent */
+/**
+ * isolation: the Cross-Origin-Embedder-Policy to add, with an Opener-Policy.
+ * @typedef {{ isolation?: 'require-corp' | 'credentialless' | null }} Options
+ */
+/**
+ * TypeScript has this type only without the DOM.
+ * @typedef {{ request: Request, clientId: string, resultingClientId: string,
+ *   respondWith: (answer: Promise<Response>) => void, waitUntil: (work: Promise<unknown>) => void }} FetchEvent
+ */
 
 const scope = /** @type {any} */ (globalThis);
-const PLACES = ['document', 'iframe', 'frame', 'worker', 'sharedworker']; // what isolation is a property of
-const FRESH = ['reload', 'no-cache']; // what asks for the server's model, not for a kept one
+const ISOLATED = ['document', 'iframe', 'frame', 'worker', 'sharedworker']; // destinations that isolation applies to
+const FROM_SERVER = ['reload', 'no-cache']; // cache modes that request the server's model
 
-/** Listens. Before or after listeners of one's own: the first that answers a request does. @param {Options} [options] */
+/** Adds event listeners. The page's own may come before or after; the first one that answers a request wins. @param {Options} [options] */
 export function listen({ isolation = null } = {}) {
   scope.addEventListener('install', () => scope.skipWaiting());
   scope.addEventListener('activate', (/** @type {FetchEvent} */ event) => event.waitUntil(scope.clients.claim()));
-  scope.addEventListener('message', (/** @type {any} */ event) => event.data?.pyruntime === 'tidy' && event.waitUntil(tidy(event.data.loose)));
+  scope.addEventListener('message', (/** @type {any} */ event) => {
+    if (event.data?.pyruntime === 'tidy') event.waitUntil(tidy(event.data.loose));
+  });
   scope.addEventListener('fetch', (/** @type {FetchEvent} */ event) => {
     const { method, cache, mode, headers } = event.request;
     if (method !== 'GET' || headers.has('range') || cache === 'no-store' && mode !== 'navigate') return;
-    event.respondWith(answer(event).then((response) => isolated(response, event.request, isolation)));
+    event.respondWith(answer(event).then((response) => withIsolation(response, event.request, isolation)));
   });
 }
 
 const versions = () => Versions.open(scope.registration.scope);
 
-/** @param {boolean} loose files of no version, too */
+/** Removes unused files. @param {boolean} loose files of no version, too */
 async function tidy(loose) {
   const clients = await scope.clients.matchAll({ type: 'all', includeUncontrolled: true });
   await (await versions()).tidy(clients.map((/** @type {{ id: string }} */ { id }) => id), loose);
@@ -37,35 +46,40 @@ async function tidy(loose) {
 /** @param {FetchEvent} event @returns {Promise<Response>} */
 async function answer(event) {
   const { request } = event;
-  const found = await kept(event).catch(() => null);
+  const found = await storedFile(event).catch(() => null);
   return found ?? fetch(request).catch(async (cause) => {
-    const model = await keptModel(request.url).catch(() => null);
+    const model = await storedModel(request.url).catch(() => null);
     if (model) return model;
     throw cause;
   });
 }
 
 /** @param {string} url @returns {Promise<Response | null>} */
-async function keptModel(url) {
+async function storedModel(url) {
   const model = await readStored(url);
   return model && new Response(model, { headers: { 'content-type': 'application/octet-stream' } });
 }
 
 /** @param {FetchEvent} event @returns {Promise<Response | null>} */
-async function kept(event) {
+async function storedFile(event) {
   const { request, clientId, resultingClientId } = event;
   const store = await versions();
   const book = await store.read();
   const opens = request.mode === 'navigate';
   const version = opens ? book.versions.at(-1) : versionOf(clientId, book);
-  if (version && resultingClientId) await store.change(({ pages }) => { pages[resultingClientId] = { name: version.name, since: Date.now() }; });
+  if (version && resultingClientId) {
+    await store.change(({ pages }) => { pages[resultingClientId] = { name: version.name, since: Date.now() }; });
+  }
   const file = version?.files.find(({ url }) => addresses(request.url, opens).includes(url));
-  if (file && version) return await store.find(file) ?? mended(store, version, file);
-  const wanted = book.wanted?.models.some(({ url }) => url === withoutHash(request.url));
-  return wanted && !FRESH.includes(request.cache) ? keptModel(request.url) : null;
+  if (file && version) return await store.find(file) ?? refetch(store, version, file);
+  const isModel = book.wanted?.models.some(({ url }) => url === withoutHash(request.url));
+  return isModel && !FROM_SERVER.includes(request.cache) ? storedModel(request.url) : null;
 }
 
-/** Where a file may be listed: a page by its folder too, and whatever its query says. @param {string} url @param {boolean} opens a page */
+/**
+ * Addresses under which a file may be listed. A page's query is ignored, and index.html may be left out.
+ * @param {string} url @param {boolean} opens a page
+ */
 function addresses(url, opens) {
   const address = new URL(url);
   address.hash = '';
@@ -76,22 +90,27 @@ function addresses(url, opens) {
 }
 
 /**
- * A file that is damaged or gone, fetched again. If the server has another one by now, its version cannot be mended: it
- * is given up with those before it, and pages come from the network until they have kept the next one.
+ * Fetches a damaged or missing file again. If the server now has another one, drops this version and older ones: pages then
+ * come from the network until they have stored the next version.
  * @param {Versions} store @param {Version} version @param {OfflineFile} file
  */
-async function mended(store, version, file) {
+async function refetch(store, version, file) {
   const response = await fetch(file.url, { cache: 'no-store' });
   if (!response.ok) return response;
   const bytes = new Uint8Array(await response.clone().arrayBuffer());
-  if (await digest(bytes) === file.hash) await store.keep(file, bytes, response.headers).catch(() => {}); // no room: next time again
-  else await store.change((book) => { book.versions.splice(0, book.versions.findIndex(({ name }) => name === version.name) + 1); });
+  if (await digest(bytes) === file.hash) {
+    await store.put(file, bytes, response.headers).catch(() => {}); // out of space: fetched again next time
+  } else {
+    await store.change((book) => {
+      book.versions.splice(0, book.versions.findIndex(({ name }) => name === version.name) + 1);
+    });
+  }
   return response;
 }
 
 /** @param {Response} response @param {Request} request @param {Options['isolation']} policy */
-function isolated(response, { destination, mode }, policy) {
-  if (!policy || response.status === 0 || !PLACES.includes(destination) && mode !== 'navigate') return response;
+function withIsolation(response, { destination, mode }, policy) {
+  if (!policy || response.status === 0 || !ISOLATED.includes(destination) && mode !== 'navigate') return response;
   const headers = new Headers(response.headers);
   headers.set('Cross-Origin-Embedder-Policy', policy);
   headers.set('Cross-Origin-Opener-Policy', 'same-origin');

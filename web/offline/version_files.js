@@ -1,27 +1,35 @@
-// Which files a version has: of the engine and of lists, whose hashes are known, and of the page itself.
+// Lists the files of a version: the engine's and those of lists, with known hashes, and the page's own.
 
 import { InvalidInput, SessionFailed } from '../common/errors.js';
 import { platform } from '../common/platform.js';
 import { HINT, NAMES, ownUrls } from '../page/engine/assets.js';
-import { unchanged, validators } from '../storage/stored_models.js';
+import { isUnchanged, validators } from '../storage/stored_models.js';
 
 /** @typedef {import('./versions.js').OfflineFile} OfflineFile */
 /** @typedef {import('./versions.js').Wanted} Wanted */
-/** A list of files, by their paths from there; page: whether pages use it. @typedef {{ build?: string, files: Record<string, { size: number, hash: string, page?: boolean }> }} List */
-/** A file before it is fetched: hash "" where nobody tells. @typedef {OfflineFile} Expected */
+/**
+ * Files by their paths relative to the list. page: whether pages use it.
+ * @typedef {{ build?: string, files: Record<string, { size: number, hash: string, page?: boolean }> }} List
+ */
+/** A file before its download. hash: "" if unknown. @typedef {OfflineFile} Expected */
 
 const LIST = 'assets.json';
 
-/** Of the files beside this one. A bundler puts the address here that it gives the list. */
+/** The list beside this file. Bundlers rewrite this address. */
 const ownList = () => new URL('./assets.json', import.meta.url).href;
 
-/** Whether this file lies beside its list, as in dist/; in a bundle each file is where the bundler put it. */
-const unbundled = () => new URL('offline.mjs', ownList()).href === import.meta.url;
+/** Whether this file is beside its list, as in dist/. In a bundle files may be elsewhere. */
+const isUnbundled = () => new URL('offline.mjs', ownList()).href === import.meta.url;
 
-/** @param {Wanted} wanted @param {import('./versions.js').Versions} store @param {import('./versions.js').Version | undefined} newest @returns {Promise<{ build: string, files: Expected[] }>} */
+/**
+ * @param {Wanted} wanted @param {import('./versions.js').Versions} store @param {import('./versions.js').Version | undefined} newest
+ * @returns {Promise<{ build: string, files: Expected[] }>}
+ */
 export async function expectedFiles({ engine, lists, files }, store, newest) {
   const [own, ...others] = await Promise.all([engine ? new URL(LIST, engine).href : ownList(), ...lists].map(read));
-  const listed = [...engineFiles(own, engine), ...others.flatMap(({ url, list }) => Object.entries(list.files).map(([name, file]) => at(addressIn(url, name), file)))];
+  const filesOf = (/** @type {{ url: string, list: List }} */ { url, list }) => (
+    Object.entries(list.files).map(([name, file]) => at(addressIn(url, name), file)));
+  const listed = [...engineFiles(own, engine), ...others.flatMap(filesOf)];
   const plain = await Promise.all(files.map((url) => plainFile(url, store, newest)));
   return { build: own.list.build ?? '', files: [...new Map([...plain, ...listed].map((file) => [file.url, file])).values()] };
 }
@@ -29,7 +37,7 @@ export async function expectedFiles({ engine, lists, files }, store, newest) {
 /** @param {string} url @param {{ size: number, hash: string }} file @returns {Expected} */
 const at = (url, { size, hash }) => ({ url, size, hash });
 
-/** @param {string} list its address @param {string} name a path from there */
+/** @param {string} list its address @param {string} name a path relative to it */
 const addressIn = (list, name) => new URL(name.replace(/[?#]/g, encodeURIComponent), list).href;
 
 /** @param {string} url @returns {Promise<{ url: string, list: List }>} */
@@ -38,40 +46,50 @@ async function read(url) {
     const response = await fetch(url, { cache: 'no-store' });
     if (!response.ok) throw new Error(`HTTP ${response.status}`);
     const list = await response.json();
-    if (!(list?.files instanceof Object)) throw new Error('it is no list of files');
+    if (!(list?.files instanceof Object)) throw new Error('it is not a list of files');
     return { url, list };
   } catch (cause) {
     throw new SessionFailed(`cannot load ${url}: ${/** @type {Error} */ (cause).message}`, { hint: HINT, cause });
   }
 }
 
-/** Those that pages use. @param {{ url: string, list: List }} own @param {string} folder of the engine, "" the own one @returns {Expected[]} */
+/**
+ * The files that pages use.
+ * @param {{ url: string, list: List }} own @param {string} folder of the engine, "": this one @returns {Expected[]}
+ */
 function engineFiles({ url, list }, folder) {
   const used = Object.entries(list.files).filter(([, { page }]) => page);
-  if (folder || unbundled()) return used.map(([name, file]) => at(addressIn(url, name), file));
+  if (folder || isUnbundled()) return used.map(([name, file]) => at(addressIn(url, name), file));
   return Object.entries(ownUrls()).flatMap(([key, address]) => {
     const name = NAMES[/** @type {keyof typeof NAMES} */ (key)];
     return list.files[name] ? [at(address, list.files[name])] : [];
   });
 }
 
-/** One that no list tells of is the kept one, if the server still has that. @param {string} url @param {import('./versions.js').Versions} store @param {import('./versions.js').Version | undefined} newest @returns {Promise<Expected>} */
+/**
+ * A file in no list: the stored one if the server still has the same.
+ * @param {string} url @param {import('./versions.js').Versions} store @param {import('./versions.js').Version | undefined} newest
+ * @returns {Promise<Expected>}
+ */
 async function plainFile(url, store, newest) {
-  const kept = newest?.files.find((file) => file.url === url);
-  if (kept && await unchanged(url, validators(await store.headers(kept)))) return kept;
+  const stored = newest?.files.find((file) => file.url === url);
+  if (stored && await isUnchanged(url, validators(await store.headers(stored)))) return stored;
   return { url, size: 0, hash: '' };
 }
 
-/** What a page asks for, with whole addresses. @param {Record<string, any>} options @returns {Wanted} */
+/** The page's options, with absolute addresses. @param {Record<string, any>} options @returns {Wanted} */
 export function wantedOf({ engine = '', lists = [], files = [], models = [] }) {
   for (const [name, value] of Object.entries({ lists, files, models })) {
     if (!Array.isArray(value)) throw new InvalidInput(`${name} cannot be ${value}`, { hint: 'an array of addresses' });
   }
-  const whole = (/** @type {string} */ text) => platform.address(text).replace(/#.*/, '');
+  const absolute = (/** @type {string} */ text) => platform.address(text).replace(/#.*/, '');
   return {
-    engine: engine && whole(engine.endsWith('/') ? engine : `${engine}/`),
-    lists: lists.map(whole),
-    files: files.map(whole),
-    models: models.map((/** @type {string | { url: string, version?: string }} */ model) => (typeof model === 'string' ? { url: whole(model), version: '' } : { url: whole(model.url), version: model.version ?? '' })),
+    engine: engine && absolute(engine.endsWith('/') ? engine : `${engine}/`),
+    lists: lists.map(absolute),
+    files: files.map(absolute),
+    models: models.map((/** @type {string | { url: string, version?: string }} */ model) => {
+      const { url, version = '' } = typeof model === 'string' ? { url: model } : model;
+      return { url: absolute(url), version };
+    }),
   };
 }

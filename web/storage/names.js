@@ -1,3 +1,3 @@
-// What the browser calls what it keeps, where more than one asks for it.
+// Names in the browser's storage that several modules use.
 
 export const PROGRAMS = 'pyruntime-programs';

@@ -1,12 +1,14 @@
-// Files on the disk that one worker writes and reads, and nobody after it: in the origin private file system
-// (https://fs.spec.whatwg.org/), where dedicated workers read as they go. Those of workers that ended are swept away.
+// Temporary files of one worker in the origin private file system (https://fs.spec.whatwg.org/), which dedicated workers
+// read synchronously. `sweepScratch` removes files of workers that have ended.
 
 const FOLDER = 'pyruntime-scratch';
 
-/** @typedef {{ read(into: Uint8Array, where: { at: number }): number, write(bytes: Uint8Array, where: { at: number }): number, close(): void }} Access */
+/**
+ * @typedef {{ read(into: Uint8Array, where: { at: number }): number, write(bytes: Uint8Array, where: { at: number }): number, close(): void }} Access
+ */
 
 export class ScratchFile {
-  /** @param {FileSystemDirectoryHandle} folder @param {string} name @param {Access} access which others have not meanwhile */
+  /** @param {FileSystemDirectoryHandle} folder @param {string} name @param {Access} access exclusive */
   constructor(folder, name, access) {
     this.folder = folder;
     this.name = name;
@@ -14,7 +16,7 @@ export class ScratchFile {
     this.size = 0;
   }
 
-  /** An empty one. Throws where there can be none: https://developer.mozilla.org/docs/Web/API/StorageManager/getDirectory */
+  /** A new file. Throws without such a file system: https://developer.mozilla.org/docs/Web/API/StorageManager/getDirectory */
   static async make() {
     const root = await navigator.storage.getDirectory();
     const folder = await root.getDirectoryHandle(FOLDER, { create: true });
@@ -23,23 +25,23 @@ export class ScratchFile {
     return new ScratchFile(folder, name, await file.createSyncAccessHandle());
   }
 
-  /** Throws if the disk, or what the browser gives of it, is full. @param {Uint8Array} bytes */
+  /** Throws if the disk or the origin's share of it is full. @param {Uint8Array} bytes */
   append(bytes) {
     for (let done = 0; done < bytes.length;) {
-      const written = moved(this.access.write(bytes.subarray(done), { at: this.size }), bytes.length - done);
+      const written = countOf(this.access.write(bytes.subarray(done), { at: this.size }), bytes.length - done);
       if (!written) throw new DOMException('the disk is full', 'QuotaExceededError');
       done += written;
       this.size += written;
     }
   }
 
-  /** Appends bytes, as long as that can be; gives those for which it could not. @param {Uint8Array} bytes */
-  fit(bytes) {
+  /** Appends bytes until the disk is full. Returns the rest. @param {Uint8Array} bytes */
+  appendUntilFull(bytes) {
     const before = this.size;
     try {
       this.append(bytes);
     } catch {
-      // as the size tells
+      // `size` has the count of bytes written
     }
     return bytes.subarray(this.size - before);
   }
@@ -47,9 +49,9 @@ export class ScratchFile {
   /** @param {Uint8Array} into not in shared memory @param {number} offset */
   read(into, offset) {
     for (let done = 0; done < into.length;) {
-      const came = moved(this.access.read(into.subarray(done), { at: offset + done }), into.length - done);
-      if (!came) throw new DOMException('what was written is gone', 'NotReadableError');
-      done += came;
+      const count = countOf(this.access.read(into.subarray(done), { at: offset + done }), into.length - done);
+      if (!count) throw new DOMException('the scratch file is shorter than expected', 'NotReadableError');
+      done += count;
     }
   }
 
@@ -59,12 +61,15 @@ export class ScratchFile {
   }
 }
 
-/** Chromium 156 returns the code of an error as if it were bytes: 2 ** 32 - 8 where the disk is full. @param {number} bytes @param {number} most */
-const moved = (bytes, most) => (bytes > most ? 0 : bytes);
+/**
+ * 0 on an error: Chromium 156 then returns an error code as the count, 2 ** 32 - 8 if the disk is full.
+ * @param {number} bytes @param {number} most
+ */
+const countOf = (bytes, most) => (bytes > most ? 0 : bytes);
 
-/** Removes what workers left that could not: a file that one has open stays. */
+/** Removes files of workers that have ended; open files cannot be removed. */
 export async function sweepScratch() {
   const root = await navigator.storage?.getDirectory?.();
-  const folder = /** @type {any} */ (await root?.getDirectoryHandle(FOLDER).catch(() => null)); // there is none
+  const folder = /** @type {any} */ (await root?.getDirectoryHandle(FOLDER).catch(() => null)); // null: no such folder
   for await (const name of folder?.keys() ?? []) await folder.removeEntry(name).catch(() => {}); // in use
 }

@@ -1,15 +1,17 @@
-// Models, and their files, that pages asked to keep: in Cache Storage under their addresses, sealed like all that is
-// kept. A page lists and deletes them; the browser may evict them.
+// Models and their files that pages store by the option `cache`: in Cache Storage under their addresses, each with a seal.
+// Pages list and delete them; the browser may evict them.
 
 import { warn } from '../common/log.js';
 import { readBody } from '../common/read_body.js';
 import { checkQuota, withinQuota } from './quota.js';
 import { cacheStorage, seal, unseal } from './sealed_cache.js';
 
-/** version: given by the page, "" where it asks the server; etag, modified: what the server tells of its file. */
-/** @typedef {{ version: string, size: number, kept: number, etag: string, modified: string }} Notes kept: milliseconds since 1970 */
-/** @typedef {boolean | string} Keep true: as long as the server has no other; a text: as long as the page asks for this version */
-/** @typedef {{ url: string, version: string, size: number, kept: number }} KeptModel size: bytes */
+/**
+ * version: the page's, "" if the server decides; etag, modified: headers of the server; kept: milliseconds since 1970.
+ * @typedef {{ version: string, size: number, kept: number, etag: string, modified: string }} Notes
+ */
+/** true: valid until the server has another file; a text: valid for this version only. @typedef {boolean | string} Keep */
+/** size: bytes. @typedef {{ url: string, version: string, size: number, kept: number }} KeptModel */
 
 const CACHE = 'pyruntime-models';
 const NOTES = 'pyruntime-notes';
@@ -26,34 +28,37 @@ export const withoutHash = (url) => url.replace(/#.*/, '');
 /** @param {Response} found @returns {Notes} */
 const notesOf = (found) => JSON.parse(decodeURIComponent(found.headers.get(NOTES) ?? '%7B%7D'));
 
-/** What the server tells of a file, by which another one is known. @param {Headers} headers */
+/** The headers that change with a file. @param {Headers} headers */
 export const validators = (headers) => ({ etag: headers.get('etag') ?? '', modified: headers.get('last-modified') ?? '' });
 
-/** Whether the server has still this one; what cannot be asked counts as that. @param {string} url @param {{ etag: string, modified: string }} kept */
-export async function unchanged(url, kept) {
+/**
+ * Whether the server still has the same file. True if the server cannot be reached.
+ * @param {string} url @param {{ etag: string, modified: string }} stored
+ */
+export async function isUnchanged(url, stored) {
   try {
-    const answer = await fetch(url, { method: 'HEAD', cache: 'no-store' });
-    if (!answer.ok) return false;
-    const { etag, modified } = validators(answer.headers);
-    return etag || kept.etag ? etag === kept.etag : Boolean(modified) && modified === kept.modified;
+    const response = await fetch(url, { method: 'HEAD', cache: 'no-store' });
+    if (!response.ok) return false;
+    const { etag, modified } = validators(response.headers);
+    return etag || stored.etag ? etag === stored.etag : Boolean(modified) && modified === stored.modified;
   } catch {
     return true; // offline
   }
 }
 
 /**
- * The bytes that are kept, if they are what is asked for; damaged ones go.
- * @param {string} url @param {Keep} keep @returns {Promise<{ bytes: Uint8Array<ArrayBuffer> | null, other: boolean }>} other: whether another one is kept
+ * The stored bytes if they are valid. Deletes damaged ones. other: whether another version is stored.
+ * @param {string} url @param {Keep} keep @returns {Promise<{ bytes: Uint8Array<ArrayBuffer> | null, other: boolean }>}
  */
 async function find(url, keep) {
   const found = await (await open()).match(withoutHash(url));
   if (!found) return { bytes: null, other: false };
   const notes = notesOf(found);
-  const valid = typeof keep === 'string' ? notes.version === keep : await unchanged(url, notes);
+  const valid = typeof keep === 'string' ? notes.version === keep : await isUnchanged(url, notes);
   return { bytes: valid ? await readStored(url) : null, other: !valid };
 }
 
-/** Those kept under this address, whatever the version. @param {string} url @returns {Promise<Uint8Array<ArrayBuffer> | null>} */
+/** The stored bytes of any version. @param {string} url @returns {Promise<Uint8Array<ArrayBuffer> | null>} */
 export async function readStored(url) {
   const cache = await open();
   const name = withoutHash(url);
@@ -64,19 +69,20 @@ export async function readStored(url) {
 }
 
 /**
- * A file that is kept, or else fetched and then kept. Where it cannot be kept, `failed` is told why.
+ * A stored file; if there is none, fetches and stores it. `failed` receives the error if it cannot be stored.
  * @param {string} url @param {Keep} keep @param {import('../common/read_body.js').OnBytes} progress
- * @param {(init: RequestInit) => Promise<Response>} get asks for it; throws where it cannot be had
+ * @param {(init: RequestInit) => Promise<Response>} get fetches it or throws
  * @param {(error: Error) => void} [failed]
  * @returns {Promise<{ bytes: Uint8Array<ArrayBuffer>, written: Promise<void> }>}
  */
-export async function fetchAndStore(url, keep, progress, get, failed = ({ message }) => warn(`${url} is not kept: ${message}`)) {
+export async function fetchAndStore(url, keep, progress, get, failed = ({ message }) => warn(`cannot store ${url}: ${message}`)) {
   const found = await find(url, keep).catch(() => ({ bytes: null, other: false }));
   if (found.bytes) {
     progress(found.bytes.length, found.bytes.length);
     return { bytes: found.bytes, written: Promise.resolve() };
   }
-  const response = await get({ cache: found.other ? 'no-store' : 'no-cache' }); // past a service worker that has the other one
+  // 'no-store' bypasses a service worker that has the other version.
+  const response = await get({ cache: found.other ? 'no-store' : 'no-cache' });
   const bytes = await readBody(response, progress);
   return { bytes, written: write(url, keep, bytes, response.headers).catch(failed) };
 }
@@ -92,7 +98,7 @@ async function write(url, keep, bytes, headers) {
   await withinQuota(url, bytes.length, () => cache.put(name, body));
 }
 
-/** The models and files of models that this origin keeps, the oldest first. @returns {Promise<KeptModel[]>} */
+/** The models and their files that this origin stores, oldest first. @returns {Promise<KeptModel[]>} */
 export async function listModels() {
   if (!cacheStorage()) return [];
   const cache = await open();
@@ -104,5 +110,5 @@ export async function listModels() {
   });
 }
 
-/** Whether there was one. @param {string} url a whole address @returns {Promise<boolean>} */
+/** Returns whether it was stored. @param {string} url absolute @returns {Promise<boolean>} */
 export const deleteModel = async (url) => cacheStorage() !== null && (await open()).delete(withoutHash(url));

@@ -76,7 +76,7 @@ async function readStream(stream, progress, signal) {
 async function store(bytes) {
   const scratch = bytes.length < LARGE ? null : await scratchFor(bytes.length);
   if (!scratch) return new FileInMemory(bytes);
-  if (!scratch.fit(bytes).length) return onDisk(scratch);
+  if (!scratch.appendUntilFull(bytes).length) return onDisk(scratch);
   await scratch.remove().catch(() => {}); // a later worker deletes it
   return new FileInMemory(bytes);
 }
@@ -93,7 +93,7 @@ async function receive(response, progress) {
   const rest = [];
   try {
     await eachChunk(response, progress, (bytes) => {
-      const left = rest.length ? bytes : scratch.fit(bytes);
+      const left = rest.length ? bytes : scratch.appendUntilFull(bytes);
       if (left.length) rest.push(left);
     });
     if (!rest.length && scratch.size >= LARGE) return onDisk(scratch);

@@ -2,7 +2,7 @@
 // (docs/design/storage.md#model-files-on-disk).
 
 import { InvalidModel } from '../../common/errors.js';
-import { digest, hashed } from '../../storage/digest.js';
+import { digest, sha256 } from '../../storage/digest.js';
 
 export const LARGE = 32 * 2 ** 20; // bytes of a file that is on disk
 const READ_AHEAD = 2 ** 16; // bytes that are read at least
@@ -99,10 +99,10 @@ export class FileOnDisk {
       const hashes = [];
       for (const [from, size] of pieces(this.size)) {
         this.readInto(piece.subarray(0, size), from);
-        hashes.push(await hashed(piece.subarray(0, size)));
+        hashes.push(await sha256(piece.subarray(0, size)));
         await this.rest();
       }
-      return hashed(new TextEncoder().encode(hashes.join()));
+      return sha256(new TextEncoder().encode(hashes.join()));
     })();
     return this.hashed;
   }

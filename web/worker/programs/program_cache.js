@@ -6,7 +6,7 @@ import { pack, unpack } from './program_bundle.js';
 import { hostStep } from './program_file.js';
 import { digest } from '../../storage/digest.js';
 import { PROGRAMS } from '../../storage/names.js';
-import { cacheStorage, keep, unseal } from '../../storage/sealed_cache.js';
+import { cacheStorage, store, unseal } from '../../storage/sealed_cache.js';
 
 /** @typedef {import('../../common/protocol.js').Origin} Origin */
 /** @typedef {import('./program_bundle.js').Bundle} Bundle */
@@ -126,7 +126,7 @@ class CachedPrograms {
     const size = [...portable.values()].reduce((sum, { blob }) => sum + blob.length, 0);
     if (!portable.size || size > LARGEST) return;
     clearTimeout(this.timer); // replaces a write that waits
-    const write = async () => keep(this.cache, await this.name(files, PAUSE), pack({ info, needs, programs: portable }), MAX_ENTRIES);
+    const write = async () => store(this.cache, await this.name(files, PAUSE), pack({ info, needs, programs: portable }), MAX_ENTRIES);
     this.written = new Promise((done) => {
       this.timer = setTimeout(() => write().then(done, () => done()), WRITE_DELAY); // without room, or if forbidden, the next page compiles
     });
