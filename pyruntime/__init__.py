@@ -26,6 +26,7 @@ from pyruntime.errors import (
 __version__ = "0.1.0"
 __all__ = [
     "ExecutionMode",
+    "GpuTensor",
     "GraphOptimizationLevel",
     "IOBinding",
     "InferenceSession",
@@ -68,6 +69,10 @@ def __getattr__(name: str) -> Any:
         from pyruntime.api.names import NAMES
 
         return NAMES[name]
+    if name == "GpuTensor":
+        from pyruntime.native.gpu.tensor import GpuTensor
+
+        return GpuTensor
     if name == "inspect":
         from pyruntime.native.tools.inspection import inspect
 

@@ -43,8 +43,8 @@ NATIVE_ONLY = re.compile(
 
 # What `import pyruntime` offers; a change here is a change for users.
 EXPORTED = """
-ExecutionMode GraphOptimizationLevel IOBinding InferenceSession InvalidInput InvalidModel LimitExceeded NotSupported
-OrtValue OutOfMemory PyRuntimeError RunOptions SessionFailed SessionOptions ShapeError Terminated
+ExecutionMode GpuTensor GraphOptimizationLevel IOBinding InferenceSession InvalidInput InvalidModel LimitExceeded
+NotSupported OrtValue OutOfMemory PyRuntimeError RunOptions SessionFailed SessionOptions ShapeError Terminated
 UnsupportedOp elementwise get_available_providers get_device graph_pass inspect op register_provider remove_pass
 rewrite_rule
 """.split()

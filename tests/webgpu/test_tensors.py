@@ -11,9 +11,8 @@ import onnx
 import pytest
 
 from kit import zoo
-from pyruntime import InferenceSession, InvalidInput, OrtValue, SessionOptions
+from pyruntime import GpuTensor, InferenceSession, InvalidInput, OrtValue, SessionOptions
 from pyruntime.errors import DeviceLost, ExecutionError
-from pyruntime.native.gpu.tensor import GpuTensor
 
 pytest.importorskip("wgpu")
 
