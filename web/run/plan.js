@@ -5,14 +5,15 @@ import { ArgumentBlocks } from './argument_blocks.js';
 import { evaluate } from './dims.js';
 import { Guards } from './guards.js';
 import { Arena, GPU } from './arena.js';
+import { Layout, roomFor, sizesKnown } from './layout.js';
 import { LiveRange } from './step_layout.js';
-import { Change, Layout, Place, roomFor, sizesKnown, State } from './plan_state.js';
+import { Change, Place, State } from './plan_state.js';
 
 /** @typedef {import('./dims.js').Env} Env */
 /** @typedef {import('./arena.js').Span} Span */
 /** @typedef {import('../common/program.js').Call} Call */
 /** @typedef {import('../common/program.js').Header} Header */
-/** @typedef {import('./plan_state.js').Sizes} Sizes */
+/** @typedef {import('./layout.js').Sizes} Sizes */
 /** @typedef {import('./plan_state.js').Transition} Transition */
 /**
  * What a planner uses of the GPU. forget: drops what belongs to plans.
@@ -43,7 +44,7 @@ export class Planner {
     this.interned = new Map();
     this.transitions = 0;
     this.layouts = 0;
-    /** By step, the sizes of its buffers in the last layout, from any place. @type {Map<string, import('./plan_state.js').Bytes>} */
+    /** By step, the sizes of its buffers in the last layout, from any place. @type {Map<string, import('./layout.js').Bytes>} */
     this.sizesBefore = new Map();
     /** Whether some layout has spare capacity. */
     this.hasSpareCapacity = false;
@@ -86,7 +87,7 @@ export class Planner {
   /**
    * A memoised layout for `what` from this place on, if these sizes fit. Else a new one, with spare capacity for buffers whose
    * size differs from an earlier layout's, from any place: after a new layout all later places are new.
-   * @param {Place} place @param {string} what @param {number[]} made buffers @param {Sizes} size @param {(fresh: Layout) => void} fill
+   * @param {Place} place @param {string} what @param {number[]} made buffers @param {Sizes} size @param {(fresh: Layout<Place>) => void} fill
    */
   layout(place, what, made, size, fill) {
     const before = place.layouts.get(what) ?? [];
@@ -158,7 +159,7 @@ export class Planner {
 
   /**
    * The live ranges of buffers that the calls allocate or free. An output may take over the memory of an input that dies.
-   * @param {Call[]} calls @param {Place} place @param {Sizes} size @param {Layout} layout receives the pairs of such buffers
+   * @param {Call[]} calls @param {Place} place @param {Sizes} size @param {Layout<Place>} layout receives the pairs of such buffers
    * @returns {Map<number, LiveRange>}
    */
   liveRanges(calls, place, size, { room, heirs }) {
