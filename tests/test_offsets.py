@@ -140,7 +140,7 @@ def test_both_planners_reject_counts_of_over_32_bits(tmp_path: Path) -> None:
     options = SessionOptions(relaxed_simd=False)
     program.write_bytes(InferenceSession(model.SerializeToString(), options).export(weights=True))
     x, v = np.zeros(30_000, np.float32), np.ones(1, np.float32)
-    text = "a kernel would count to 3000000000, the most is 2147483647"
+    text = "a kernel would need the number 3000000000, the largest is 2147483647"
     with pytest.raises(ShapeError, match=text):
         InferenceSession(program).run(None, {"x": x, "v": v})
     given.write_text(json.dumps([{"x": wire(x), "v": wire(v)}]))

@@ -29,7 +29,7 @@ class ArgumentBlocks:
         numbers = self._numbers(env)
         for n, x in enumerate(numbers):
             if abs(x) > LARGEST:
-                raise ShapeError(f"a kernel would count to {x}, the most is {LARGEST}", node=self._node(n))
+                raise ShapeError(f"a kernel would need the number {x}, the largest is {LARGEST}", node=self._node(n))
         words: Words = np.array([*[addresses[b] for b in self._buffers], *numbers], np.int64)[self._order]
         return words
 
