@@ -193,7 +193,7 @@ class _Case:
         """Whether one twin may refuse what another answers: memory or time is short, there is no GPU, the GPU has no
         type for a number, kernels of the same node count to other numbers, or an index out of range need not be
         checked since nothing, or no output, is read by it."""
-        limits = ("fit the GPU's 32-bit integers", "a kernel would count to")
+        limits = ("fit the GPU's 32-bit integers", "a kernel would need the number")
         if failed.kind.startswith(("OutOfMemory", "NoAdapter", "Terminated")) or any(
             words in failed.message for words in limits
         ):
