@@ -42,7 +42,7 @@ class Lowering:
         return Expr("var", (), dtype, self.variables - 1)
 
     def number(self, d: AnyDim) -> Expr:
-        """A dim: a constant of the code if it is in BAKED, else a parameter."""
+        """A dim as a constant in the code if it is in BAKED, else as a parameter."""
         if isinstance(d, int) and d in BAKED:
             return const(d, I32)
         return self.parameter(d)

@@ -29,9 +29,9 @@ def takes_epilogue(out: Tensor, epilogue: Expr, groups: Groups) -> bool:
 
 
 def lower_epilogue(out: Tensor, epilogue: Expr, groups: Groups, dtype: DType = F32) -> Lowered:
-    """The code of an epilogue that `takes_epilogue`. Its buffers and parameters follow those of the routine. dtype: the
-    type of the routine's result, of the same size as the output's type; if the types differ, buffer 1 is the output in
-    the memory of the result."""
+    """The code of an epilogue that `takes_epilogue` accepts. Its buffers and parameters follow those of the routine.
+    dtype: the type of the routine's result, of the same size as the output's type; if the types differ, buffer 1 is the
+    output, in the same memory as the result."""
     expr = _without_units(out, epilogue)
     axes = [tuple([n for n in group if out.shape[n] != 1]) for group in groups]
     result = out if dtype is out.dtype else Tensor(out.shape, dtype, Leaf("scratch"))

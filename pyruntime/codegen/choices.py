@@ -42,8 +42,8 @@ class Choices:
 
 
 def trials(providers: Collection[str]) -> list[Chosen]:
-    """Choices that together contain each value of each knob of these providers. No kernel has two knobs, so that one
-    choice sets a value of every knob."""
+    """Choices that together contain each value of each knob of these providers. No kernel has two knobs, so one
+    choice can set a value of every knob."""
     knobs = {name: knob.values for name, knob in KNOBS.items() if knob.provider in providers}
     most = max(map(len, knobs.values()), default=0)
     return [{name: {OTHERS: values[n]} for name, values in knobs.items() if n < len(values)} for n in range(most)]

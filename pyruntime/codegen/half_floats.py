@@ -74,8 +74,9 @@ def legalize(code: LoopCode) -> LoopCode:
 
 
 def in_float32(code: LoopCode) -> LoopCode:
-    """The same for printers that load and store half floats themselves. Values in between are float32, and only casts
-    round them. Constants and results of functions are not rounded: e^12 overflows float16, but x / e^12 does not."""
+    """Like `legalize`, for printers that load and store half floats themselves. Values in between are float32, and only
+    casts round them. Constants and results of functions are not rounded: e^12 overflows float16, but x / e^12 does
+    not."""
     halves = any(d in HALVES for d, _ in code.buffers) or _mentions(code.body)
     return map_expressions(code, _in_float32) if halves else code
 

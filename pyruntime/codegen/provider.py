@@ -58,24 +58,23 @@ LINEAR = Memory("wasm", "linear memory")
 
 
 class Routine(Protocol):
-    """What a provider's hand-scheduled routine can do. Calls of routines that a provider does not claim run as their
-    meaning."""
+    """What a provider's hand-scheduled routine can do. A call that the routine does not claim runs as its `meaning`."""
 
     def prepare(self, call: Call) -> list[Kernel]:
-        """Kernels that replace the call: those that bring its operands into types that a routine takes, then what
-        computes its output, a call of this or another routine or a Map. None if the call stays as it is."""
+        """Kernels that replace the call: conversions of its operands to types that a routine takes, then the kernel
+        that computes its output: a call of this or another routine, or a Map. None if the call stays as it is."""
         ...
 
     def claims(self, call: Call) -> bool:
-        """Whether it runs this call as it stands."""
+        """Whether the routine runs this call unchanged."""
         ...
 
     def reads(self, call: Call, operand: int, view: View) -> bool:
-        """Whether it could read an operand through this view."""
+        """Whether the routine can read an operand through this view."""
         ...
 
     def fuses(self, call: Call, out: Tensor, order: tuple[int, ...], epilogue: Expr) -> bool:
-        """Whether it could apply this epilogue and write to `out`, of which axis n is the call's axis order[n]."""
+        """Whether the routine can apply this epilogue and write to `out`, whose axis n is the call's axis order[n]."""
         ...
 
     def packs(self, call: Call, operand: int) -> Kernel | None:

@@ -20,8 +20,8 @@ class Repeats:
     def calls(
         self, kernels: Sequence[Kernel], write: Callable[[], list[Invocation]], chosen: object = ()
     ) -> list[Invocation]:
-        """The calls that run these kernels, all for the last one's node. Calls `write`, or, if kernels with the same
-        key and the same tuning `chosen` were written before, reuses their calls with these tensors."""
+        """The calls that run these kernels, all labelled with the last kernel's node. If kernels with the same key
+        and tuning (`chosen`) were written before, reuses their calls with these tensors; else calls `write`."""
         form = Form(kernels)
         key = (form.key(), chosen)
         if key not in self.written:

@@ -136,7 +136,7 @@ class Nest(Indexing):
         return self._parallel(unit, work, [*before, *self._pieces(inner, low, high)])
 
     def _rows_of_few(self, unit: Expr, groups: list[Group]) -> Lowered:
-        """A work unit of several innermost axes, if that axis is short: decoding the unit's number takes divisions."""
+        """If the innermost axis is short, a work unit also loops over the next axis: decoding its number takes divisions."""
         body = self.decode(groups[:-2], unit)
         row, inner, zero = self.work.new(), groups[-1], const(0, I32)
         self.index_of[groups[-2].axis] = [row]
@@ -310,8 +310,8 @@ def _change_points(conditions: Sequence[Expr], axis: int) -> list[Expr] | None:
 
 
 def _is_stepwise(x: Expr, axis: int) -> bool:
-    """Whether a part of a condition changes only where comparisons do: it is a comparison, joins some, is an int32, or
-    a load that does not depend on the axis."""
+    """Whether a part of a condition changes only where comparisons do: it is a comparison, a combination of
+    comparisons, an int32, or a load that does not depend on the axis."""
     if x.op == "at":
         return not _uses(x, axis)
     return x.op in ("and", "or", "not") or x.op in _STEPS or x.dtype is I32

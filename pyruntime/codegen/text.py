@@ -25,8 +25,8 @@ from pyruntime.ir.kernel import (
 
 
 def kernel_lines(kernel: Kernel) -> list[str]:
-    """What a kernel computes. %7 is a tensor; i0 … are indices of the output, then of the reduction; arg(0) in an
-    epilogue is the value to which it is applied."""
+    """The computation of a kernel as text. %7 is a tensor; i0 … are indices of the output, then of the reduction;
+    arg(0) in an epilogue is the value to which it is applied."""
     made = ", ".join(map(repr, kernel.outputs))
     if isinstance(kernel, Map):
         return [f"{made} = map {kernel.expr}"]
@@ -53,7 +53,7 @@ def _several(tensors: Sequence[object]) -> str:
 
 
 def _added(call: Call) -> list[str]:
-    """What passes added to a call, and its definition."""
+    """The properties that passes added to a call, and its definition."""
     lines = [
         f"  operand {n} is {v.tensor!r} from {v.offset} by strides [{', '.join(map(str, v.strides))}]"
         for n, v in call.strided.items()

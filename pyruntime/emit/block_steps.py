@@ -26,7 +26,7 @@ class BlockSteps:
         self.prefix = prefix
         self.readers = readers
         self.steps: list[Step] = []
-        self.pending: list[Kernel] = []  # of one provider, not yet written as a segment
+        self.pending: list[Kernel] = []  # kernels of one provider, not yet written as a segment
 
     def add(self, kernel: Kernel) -> None:
         if isinstance(kernel, Alias):
@@ -41,7 +41,7 @@ class BlockSteps:
         if self.pending and (provider(kernel) is not provider(self.pending[0]) or len(self.pending) == LONGEST):
             self.flush()
         where = self.residency.where(kernel)
-        # pending kernels make none of these: they are of the same provider
+        # no pending kernel makes a missing tensor, because all work in this kernel's memory
         self.copy_missing(own_inputs(kernel), where)
         self.pending.append(kernel)
         self.residency.mark_made(kernel.outputs, where)

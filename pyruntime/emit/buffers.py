@@ -19,7 +19,7 @@ MEMORY = ":memory:"  # the source of a weight whose bytes are in no file: the Pr
 
 class Buffers:
     """buffers, constants: lists of the Program's header
-    numbers: numbers of buffers by uid of the tensor in them
+    numbers: the buffer number of each tensor, by uid
     blob: bytes that the Program carries
     further: placement of weights in further linear memories
     """

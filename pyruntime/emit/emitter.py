@@ -155,8 +155,8 @@ class _Emitter:
         self._block(main.block, MAIN, Boundary({f.tensor.uid for f in main.feeds}, in_linear_memory=outputs))
 
     def _inner(self, block: Block) -> int:
-        """The number of a new block for a branch or loop body. It uses copies made in enclosing blocks; they do not use
-        its copies."""
+        """The number of a new block for a branch or loop body. It uses copies of enclosing
+        blocks; enclosing blocks do not use its copies."""
         number = len(self.blocks)
         self.blocks.append({})
         with self.residency.inner_block():

@@ -13,7 +13,7 @@ from pyruntime.ir.dtype import BY_NAME
 from pyruntime.onnx.graph import operator_of
 from pyruntime.program.explain import EMPTY, Json
 
-PLACES = {"wasm": "wasm", "gpu": "webgpu", "host": "host"}  # of steps; the others are control
+PLACES = {"wasm": "wasm", "gpu": "webgpu", "host": "host"}  # place by kind of step; all others are control
 
 
 def table(header: Mapping[str, Any], nodes: Sequence[Any], why: Mapping[str, str], owners: Sequence[str] = ()) -> Json:

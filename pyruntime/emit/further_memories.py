@@ -22,7 +22,7 @@ from pyruntime.program.footprint import ALIGN, WHOLE
 ROOM = 1 << 30  # bytes of the first memory that are left for runs; more if init repacks a larger weight
 SMALL = 1 << 16  # bytes: smaller weights stay in the first memory, as their kernels would need variants
 FIRST = 1 << 16  # the first address in a further memory: kernels may compute addresses before their operands
-PADDING = 1 << 16  # bytes at its end that kernels may read
+PADDING = 1 << 16  # bytes at the end of a further memory that kernels may read
 LARGEST = WHOLE - FIRST - 2 * PADDING  # browsers allow a page less than 4 GiB
 
 
@@ -43,7 +43,7 @@ class FurtherMemories:
         self.ends: list[int] = []
 
     def fill(self, candidates: Iterable[tuple[int, int]], room: int) -> None:
-        """Move the largest of the candidates (uid, bytes) until the others fit into `room`: so few kernels need
+        """Move candidates (uid, bytes), the largest first, until the rest fit into `room`. So few kernels need
         variants."""
         left = sum(size for _, size in candidates)
         for uid, size in sorted(candidates, key=lambda c: -c[1]):

@@ -37,7 +37,7 @@ def portions(kernels: Sequence[Kernel]) -> Iterator[list[Kernel]]:
 
 
 def _before(last: Kernel, makers: dict[int, Kernel], done: set[int]) -> list[Kernel]:
-    """A kernel, after the kernels that it needs and that are not done yet."""
+    """A kernel, preceded by the kernels that it needs and that are not done yet."""
     order: list[Kernel] = []
     stack = [(last, False)]
     while stack:

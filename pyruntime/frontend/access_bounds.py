@@ -61,7 +61,7 @@ def _loads(e: Expr, extents: Extents, lets: dict[int, Expr], seen: set[Any]) -> 
 
 
 def _follows(at: Expr, free: Extents) -> bool:
-    """Whether each coordinate is an index with the extent of its axis, as most are."""
+    """Whether each coordinate is an index with the extent of its axis, as in most loads."""
     for c, d in zip(at.args, at.value.shape, strict=True):
         if c.op != "index" or free.get(("index", c.value)) != d:
             return False
@@ -92,8 +92,8 @@ def _access(
 def _inside(
     base: AnyDim, terms: tuple[tuple[AnyDim, AnyDim], ...], size: AnyDim, extents: tuple[AnyDim, ...]
 ) -> AnyDim:
-    """Whether base + Σ coefficient · i is in [0, size) for all i in their extents, or an extent is 0: 0, 1, or a
-    Dim."""
+    """1 if base + Σ coefficient · i is in [0, size) for all i in their extents, or if an extent is 0; else 0. A Dim if
+    that depends on symbols."""
     low = high = base
     for coefficient, extent in terms:
         end = coefficient * (extent - 1)

@@ -9,7 +9,8 @@ from pyruntime.errors import LimitExceeded
 
 
 class Budget:
-    """Limits of one compilation, which starts now. seconds: time; code: bytes of generated code."""
+    """Limits of one compilation, whose time starts when this object is made. seconds: time; code: bytes of generated
+    code."""
 
     def __init__(self, seconds: float = math.inf, code: float = math.inf) -> None:
         self.seconds = seconds

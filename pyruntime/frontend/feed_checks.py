@@ -77,7 +77,7 @@ def check_tensor(name: str, dtype: DType, shape: Sequence[int], t: TensorType) -
 
 
 def differing_dims(types: Mapping[str, Type | None], feeds: Mapping[str, Any]) -> dict[str, list[str]]:
-    """Dim names that several inputs share although their sizes differ, each with these inputs. feeds: values with a
+    """Names of dims that have different sizes in several inputs, each with these inputs. feeds: values with a
     `shape`."""
     sizes: dict[str, dict[int, str]] = {}
     for name, x in feeds.items():

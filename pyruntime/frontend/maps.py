@@ -59,8 +59,8 @@ class Column:
 
 @dataclass(frozen=True, slots=True)
 class Border:
-    """graph: with tensors in place of maps; columns: by input, how to make its tensor from a map; scores: by output,
-    the ZipMap that makes maps of its tensor."""
+    """graph: with tensors in place of maps; columns: by tensor input, its conversion from a map; scores: by output,
+    the ZipMap that converts its tensor to maps."""
 
     graph: Graph
     columns: dict[str, Column]
@@ -98,7 +98,7 @@ def without_maps(graph: Graph) -> Border:
 
 
 def _zip_maps(graph: Graph) -> dict[str, Node]:
-    """By output, the ZipMaps whose results are only outputs of the graph."""
+    """The ZipMaps whose results no node reads, by the graph's output that each makes."""
     used = {name for node in graph.nodes for name in uses(node)}
     given = {value.name for value in graph.outputs} - used
     found = [node for node in graph.nodes if node.domain == "ai.onnx.ml" and node.op == "ZipMap"]

@@ -25,7 +25,7 @@ from pyruntime.onnx.graph import Graph, Weight
 
 Lowering = Callable[..., Any]
 
-# By annotation of an attribute: the Python types that the reader returns, and the name in errors.
+# The Python types that the reader returns for an attribute, and the type's name in errors, by annotation.
 _KINDS: dict[str, tuple[tuple[type, ...], str]] = {
     "int": ((int,), "an int"),
     "float": ((float,), "a float"),
@@ -124,7 +124,7 @@ def op(name: str, *, since: int = 1, domain: str = "", replaces: bool = False) -
 
     The compiler calls lowering(t, *inputs, **attributes) with a Tracer and Tensors (None for an absent optional input).
     It returns a Tensor, or a tuple of Tensors (None for an output that the graph does not use).
-    replaces: replace the definition that is registered from the same opset on
+    replaces: replace the definition that is registered with the same `since`
     Errors: InvalidInput for a second definition without `replaces`, or for `replaces` without a first one."""
 
     def register(fn: Lowering) -> Lowering:

@@ -59,7 +59,7 @@ Path = tuple[str, *tuple[int, ...]]  # an input's name, and the item's number if
 
 @dataclass(slots=True)
 class Feed:
-    """One tensor that a run passes in. tensor: the whole buffer if that has capacity for more (room)."""
+    """One tensor that a run passes in. tensor: the whole buffer if the buffer has capacity for more (room)."""
 
     path: Path
     tensor: Tensor
@@ -160,7 +160,7 @@ def symbolic_dims(path: Path, spec: TensorSpec) -> list[int | Symbol]:
 
 
 def fix_dims(path: Path, spec: TensorSpec, shape: Sequence[int], fixed: set[Symbol]) -> TensorSpec:
-    """The spec, in which the dims that are in `fixed` have the extents of a shape."""
+    """The spec with the extents of `shape` for the dims in `fixed`."""
     dims = zip(symbolic_dims(path, spec), spec.dims, shape, strict=True)
     return replace(spec, dims=tuple(n if symbol in fixed else d for symbol, d, n in dims))
 
@@ -263,7 +263,7 @@ class _GraphTracer:
         operator = registry.find(node.domain, node.op, node.opset, label)
         imported = self.root.opsets.get(node.domain, node.opset)
         if imported != node.opset and registry.find(node.domain, node.op, imported, label) is not operator:
-            # in a function; the standard forbids it, onnxruntime uses the model's opset
+            # a function imports another opset: the standard forbids it, onnxruntime uses the model's opset
             raise InvalidModel(f"means something else by the model's opset {imported}", node=label)
         while args and args[-1] is None:
             args.pop()
@@ -285,7 +285,7 @@ class _GraphTracer:
                 raise NeedsValue("", node=label, symbols=e.symbols) from None
             raise self.t.unsupported(e.message, "write the lowering with select") from e
         except MixedTypes as e:
-            # its schemas leave many types independent, so that the model may be valid
+            # onnxruntime's schemas leave many types independent, so the model may be valid
             if found is not None and node.domain != "com.microsoft":
                 raise
             raise InvalidModel(f"inputs of types that do not go together: {e}", node=label) from None

@@ -69,7 +69,7 @@ class Tracer(Requirements):
         self.depth = 0  # number of blocks around the current one
         self._known: dict[int, list[Any] | None] = {}
         self.fresh: list[Symbol] = []  # symbols that kernels of this Program bind
-        self._read: dict[Symbol, Tensor] = {}  # for symbols that are elements of a tensor: that tensor
+        self._read: dict[Symbol, Tensor] = {}  # the tensor of which a symbol is an element
 
     # ── recording ────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -156,7 +156,7 @@ class Tracer(Requirements):
         return broadcast(*[x.shape for x in xs])
 
     def aligned(self, x: Tensor, shape: sh.Shape, axes: Sequence[Expr] | None = None) -> Expr:
-        """x, broadcast to a larger shape, at that shape's indices."""
+        """The element of x, broadcast to a larger shape, at that shape's indices (or at `axes`)."""
         skip = len(shape) - x.rank
         axes = axes or [index(n) for n in range(len(shape))]
         coords: list[Scalar] = []
@@ -334,7 +334,7 @@ class Tracer(Requirements):
         outputs: Sequence[tuple[Sequence[AnyDim | None], DType]],
         **attrs: Any,
     ) -> tuple[Tensor, ...]:
-        """Call a Python function on whole arrays at run time. A dim None is known only then."""
+        """Call a Python function on whole arrays at run time. A dim of None is known only at run time."""
         binds: list[tuple[int, int, Symbol]] = []
         shapes: list[tuple[Sequence[AnyDim], DType]] = []
         for o, (shape, dtype) in enumerate(outputs):

@@ -1,4 +1,4 @@
-"""Broadcasting of shapes whose dims may be symbolic, so that it may be unknown which of two dims is 1."""
+"""Broadcasting of shapes. Dims may be symbolic, so the compiler may not know which of two dims is 1."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def broadcast_dim(a: AnyDim, b: AnyDim) -> AnyDim:
         return a
     if _within(b, a) or _joined(b, a):
         return b
-    if isinstance(a, int) and a != 0:  # the symbolic one must be 1 or equal: the executor's guards check it
+    if isinstance(a, int) and a != 0:  # the executor's guards check that the symbolic dim is 1 or equal to this one
         return a
     if isinstance(b, int) and b != 0:
         return b
@@ -33,17 +33,17 @@ def broadcast_dim(a: AnyDim, b: AnyDim) -> AnyDim:
 
 
 def caps(a: AnyDim, b: AnyDim) -> bool:
-    """Whether b is min(a, k) for an integer k > 1, such as the extent of a slice [:a] of k elements. If a and b
-    broadcast, they are then equal."""
+    """Whether b is min(a, k) for an integer k > 1, such as the extent of a slice [:a] of k elements. If such
+    dims broadcast, they are equal."""
     op, *args = _only_atom(b)
     return op == "min" and a in args and any(isinstance(x, int) and x > 1 for x in args)
 
 
 def _within(a: AnyDim, b: AnyDim) -> bool:
-    """Whether b is at most a: min(a, …), as the extent of a slice [start : start + a], or the same unless a is 0, as of
-    [-a:].
+    """Whether b is a or min(a, …), such as the extent of a slice [start : start + a]; or one of them if a > 0, such as
+    the extent of a slice [-a:].
 
-    The two then broadcast to a. (If a is 1 and the slice starts past the end, the result would be 0: a guard refuses
+    Then a and b broadcast to a. (If a is 1 and the slice starts past the end, the result would be 0: a guard refuses
     that.) Decoders slice their position tables like this; without this rule, dims would grow with each layer."""
     op, *args = _only_atom(b)
     if op == "select" and args[0] == compare("lt", 0, a):

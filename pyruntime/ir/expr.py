@@ -25,12 +25,12 @@ COMPARE = frozenset("eq ne lt le gt ge".split())
 
 
 class MixedTypes(TypeError):
-    """Operands have different types where they must have the same."""
+    """Operands that must have the same type have different types."""
 
 
 class Expr:
-    """op: the operation; args: its operands; value: the content of a leaf; dtype: of the result (None in templates
-    only).
+    """op: the operation; args: its operands; value: the content of a leaf; dtype: type of the result (None only in
+    templates).
 
     Leaves: const (a number), dim (a Dim, int32), index (axis number of the enclosing map or reduce), var (a variable
     of a loop kernel), arg (the n-th placeholder of a template), at (value = the tensor, args = its coordinates).
@@ -60,7 +60,7 @@ class Expr:
         return str(self.value) if self.op == "const" and self.value == 0 else self.value
 
     def tensors(self) -> tuple[Any, ...]:
-        """The tensors that it loads from, in order of first use."""
+        """The tensors that the expression loads from, in order of first use."""
         if self._tensors is None:
             found = [t for a in self.args if a.args or a.op == "at" for t in a.tensors()]
             if self.op == "at":
@@ -300,8 +300,8 @@ def isinf(x: Expr) -> Expr:
 
 def rewrite(x: Expr, visit: Callable[[Expr], Expr | None], memo: dict[int, Expr] | None = None) -> Expr:
     """Rebuild an expression bottom-up. `visit` gets each node with its new operands, and returns its replacement, or
-    None to keep it. Shared subtrees stay shared. Nodes are folded again, but a leaf that folding returns is not visited
-    a second time: if 0 + i folds to an i that is itself a replacement, i would be replaced again."""
+    None to keep it. Shared subtrees stay shared. Nodes are folded again, but `visit` does not get a leaf that
+    folding returns: if 0 + i folds to i, and i is itself a replacement, `visit` would replace it again."""
     done = {} if memo is None else memo
 
     def go(x: Expr) -> Expr:
@@ -348,7 +348,7 @@ def rebuild(x: Expr, args: Sequence[Expr]) -> Expr:
 
 
 def _retype(x: Expr, dtype: DType | None) -> Expr:
-    """A template's untyped number with a type."""
+    """Give a template's untyped number a type."""
     if x.dtype is None and x.op == "const" and dtype is not None:
         return const(x.value, dtype)
     return x

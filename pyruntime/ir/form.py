@@ -33,8 +33,8 @@ class Form:
     def __init__(self, kernels: Iterable[Kernel]) -> None:
         self.tensors: list[Tensor] = []
         self._numbers: dict[int, int] = {}  # position of a tensor, by uid
-        self._nodes: list[Any] = []  # of expressions, operands first
-        self._places: dict[int, int] = {}  # in `_nodes`, by id of an expression
+        self._nodes: list[Any] = []  # nodes of expressions, operands first
+        self._places: dict[int, int] = {}  # position in `_nodes`, by id of an expression
         self._parts = [self._kernel(k) for k in kernels]
 
     def key(self) -> Any:

@@ -1,4 +1,4 @@
-"""The kernel vocabulary: what operators are lowered to, and what providers must run.
+"""The kernel vocabulary: operators are lowered to these kernels, and providers run them.
 
 `Tensor`s are SSA values; each is made by one `Kernel`:
 
@@ -30,7 +30,7 @@ from pyruntime.ir.shape import AnyDim, Shape
 from pyruntime.ir.symbol import Symbol
 
 _ids = count()
-Binds = tuple[tuple[int, int, Symbol], ...]  # (output, axis, the symbol that this dim of it becomes)
+Binds = tuple[tuple[int, int, Symbol], ...]  # (output, axis, symbol for that dim)
 
 
 class Tensor:
@@ -52,7 +52,7 @@ class Tensor:
 
     def at(self, *coords: Scalar) -> Expr:
         """The element at these coordinates (int32 expressions, dims or ints), one for each axis. Errors: ShapeError
-        for another number of coordinates, as when an operator gets a tensor of an unexpected rank."""
+        if their number is not the tensor's rank, for example when an operator gets a tensor of an unexpected rank."""
         if len(coords) != len(self.shape):
             shape = ", ".join(map(str, self.shape))
             raise ShapeError(f'"{self.name}" of shape [{shape}] is read as if it had rank {len(coords)}')
@@ -76,11 +76,12 @@ def _coordinate(c: Scalar) -> Expr:
 
 @dataclass(eq=False, slots=True)
 class Kernel:
-    """Common part. `node` is the label of the ONNX node it comes from, for messages and profiles."""
+    """The common part of kernels. `node` is the label of the ONNX node that the kernel comes from, for messages and
+    profiles."""
 
     outputs: tuple[Tensor, ...] = field(default=(), init=False)
     node: str = field(default="", init=False)
-    blocks: ClassVar[tuple[Block, ...]] = ()  # inside of it
+    blocks: ClassVar[tuple[Block, ...]] = ()  # inner blocks
 
     @property
     def inputs(self) -> tuple[Tensor, ...]:
@@ -129,7 +130,7 @@ class Reduce(Kernel):
 
 @dataclass(eq=False, slots=True)
 class Alias(Kernel):
-    """Reshape: costs nothing; both share one buffer."""
+    """A reshape, at no cost: its base and its output share one buffer."""
 
     base: Tensor
 
@@ -149,8 +150,8 @@ def root(t: Tensor) -> Tensor:
 class Loops(Kernel):
     """A procedure. Its body addresses `args`, `outputs` and `scratch` tensors by coordinates. Scratch is memory of
     the call (its Leaf kind is "scratch"); `name` is for profiles. unit_is_row: iteration u of the outermost loop makes
-    row u of the one output, rows counted in order over all axes but those that the loops inside walk. base: an argument
-    whose memory the one output takes: what is not stored is as it was."""
+    row u of the one output; rows are numbered row-major over all axes except those of the inner loops. base: an
+    argument whose memory the one output takes over; elements that the body does not store keep their values."""
 
     name: str
     args: tuple[Tensor, ...]
@@ -176,7 +177,7 @@ class Call(Kernel):
     packed: operands that are in the routine's own layout
 
     A routine may add:
-    plan: a hashable value that says how it computes the call
+    plan: a hashable value that states how the routine computes the call
     """
 
     routine: str
@@ -379,7 +380,7 @@ class When:
 
 @dataclass(eq=False, slots=True)
 class Accum:
-    """var = op(var, value), op in sum prod max min any all: may be reassociated in a vector loop."""
+    """var = op(var, value), op in sum prod max min any all. A vector loop may reassociate it."""
 
     var: int
     op: str
@@ -390,7 +391,7 @@ Stmt = Let | Set | Store | For | While | When | Accum
 
 
 class Var:
-    """A mutable variable of a loop kernel. `v.get` is its value now; `v.set(e)` assigns."""
+    """A mutable variable of a loop kernel. `v.get` is its current value; `v.set(e)` assigns."""
 
     __slots__ = ("_builder", "get")
 
@@ -462,7 +463,7 @@ class Builder:
 
     @contextmanager
     def otherwise(self) -> Iterator[None]:
-        """The else branch of the `when` before it."""
+        """The else branch of the preceding `when`."""
         last = self._stack[-1][-1]
         assert isinstance(last, When)
         self._stack.append([])

@@ -14,7 +14,7 @@ LARGE = 1 << 16  # elements; in smaller tensors codes take a byte each, and are 
 
 
 def unpacked(byte: Expr, place: Expr, bits: int) -> Expr:
-    """Element `place` of packed elements, as int32. byte: byte number place · bits / 8."""
+    """Element `place` of packed elements, as int32. byte: the byte at index place · bits / 8."""
     byte = cast(byte, I32)
     if bits == 8:
         return byte
@@ -36,7 +36,7 @@ def packed_byte(code: Callable[[Expr], Expr], i: Expr, bits: int) -> Expr:
     """Byte i of packed codes. `code` returns a code as int32; it is also called for neighbours that share no bit with
     the byte, even past the last code."""
     first = i * 8 / bits
-    shift = first * bits - i * 8  # of the first code's bits, to the left; 0 or negative
+    shift = first * bits - i * 8  # left shift of the first code's bits: 0 or negative
     count = 8 // bits if 8 % bits == 0 else 7 // bits + 2  # codes that may share a byte
     parts = [(code(first + n) << (shift + (n * bits + 8))) >> 8 for n in range(count)]
     return cast(reduce(operator.or_, parts) & 255, U8)

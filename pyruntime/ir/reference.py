@@ -109,7 +109,7 @@ def _bitcast(x: Any, source: DType, to: DType) -> Any:
 
 
 def _partial(fn: Callable[..., float]) -> Callable[..., float]:
-    """A function that returns inf or NaN as IEEE 754 does, where Python's raises."""
+    """The function with the inf or NaN of IEEE 754 where Python's function raises."""
 
     def safe(*args: float) -> float:
         try:

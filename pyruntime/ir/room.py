@@ -9,7 +9,7 @@ from pyruntime.ir.shape import AnyDim, Shape
 
 @dataclass(frozen=True, slots=True)
 class Room:
-    """A tensor of this shape is the start, along `axis`, of a buffer with a capacity of `places` there.
+    """A tensor of this shape is the start of a buffer that has a capacity of `places` along `axis`.
 
     least: the capacity that a feed needs, computed from dims that are known before a run
     mixed: the number of contiguous new rows that may overwrite the feed's rows; None if new rows only follow them

@@ -116,7 +116,7 @@ def dim_of(symbol: Symbol) -> Dim:
 
 
 def symbol(name: str) -> Dim:
-    """The dim to which a model gives this name."""
+    """The dim that has this name in the model."""
     return dim_of(Symbol(DIM, name))
 
 
@@ -198,7 +198,7 @@ def ceildiv(a: AnyDim, b: AnyDim) -> AnyDim:
 
 
 def truncdiv(a: AnyDim, b: AnyDim) -> AnyDim:
-    """Division of C and of ONNX integers: rounds towards zero."""
+    """Integer division as in C and ONNX, which rounds towards zero."""
     if isinstance(a, int) and isinstance(b, int):
         q = abs(a) // abs(b) if b else 0
         return q if (a < 0) == (b < 0) else -q
@@ -221,9 +221,9 @@ def _atom(op: str, *args: AnyDim) -> Dim:
 
 
 MOST_PARTS = 256
-"""Largest number of operations in a dim; published models have up to 19. A dim in which another occurs twice, and so
-on, is a tree that doubles each time: nine Splits in a row took 12 s. A model with larger dims is compiled for the dims
-of its feeds."""
+"""Largest number of operations in a dim; published models have up to 19. If each dim contains the previous one twice,
+the tree doubles each time: nine Splits in a row took 12 s. A model with larger dims is compiled for the dims of its
+feeds."""
 
 
 @lru_cache(maxsize=4096)
@@ -407,7 +407,7 @@ def evaluate(x: AnyDim, env: Mapping[Symbol, int]) -> int:
 
 
 def estimate(x: AnyDim, hint: int = 64) -> int:
-    """The value of a dim if every symbol were `hint`: an estimate of what is large."""
+    """The value of a dim if every symbol were `hint`: enough to decide which dims are large."""
     return x if isinstance(x, int) else evaluate(x, dict.fromkeys(symbols(x), hint))
 
 

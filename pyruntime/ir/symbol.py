@@ -11,8 +11,8 @@ VALUE = "value"  # known only during a run: read from a tensor, or the extent of
 
 
 class Symbol(NamedTuple):
-    """name: of the dim (DIM) or of the input (AXIS, ROOM)
-    place: the axis, after the item's number in a sequence (AXIS, ROOM), or a unique number (VALUE)
+    """name: the name of the dim (DIM) or of the input (AXIS, ROOM)
+    place: the axis, preceded by the item's number if the input is a sequence (AXIS, ROOM); a unique number (VALUE)
     lower: the least value, None for any integer
     """
 
@@ -23,7 +23,7 @@ class Symbol(NamedTuple):
 
     @property
     def is_extent(self) -> bool:
-        """Whether it is a dim of an input, which is known and bounded before a run."""
+        """Whether it is a dim or a capacity of an input, known and bounded before a run."""
         return self.origin != VALUE
 
     def __str__(self) -> str:

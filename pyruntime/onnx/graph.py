@@ -98,7 +98,7 @@ def operator_of(label: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Node:
-    """inputs, outputs: names of values; "" is an absent optional one
+    """inputs, outputs: names of values; "" stands for an absent optional value
     opset: the version of `domain` that the model imports
     """
 
@@ -148,7 +148,7 @@ class Function:
 
 @dataclass(frozen=True, slots=True)
 class AttrRef:
-    """The value of a node's attribute inside a function: that of the function's attribute `name`."""
+    """A reference of a node's attribute, inside a function, to the function's attribute `name`."""
 
     name: str
 

@@ -13,7 +13,7 @@ from pyruntime.onnx.graph import Node, uses
 
 
 def sort_nodes(nodes: Sequence[Node], known: set[str], outputs: Sequence[str], where: str, nested: bool) -> list[Node]:
-    """The nodes in topological order; nodes that are in order already keep it.
+    """The nodes in topological order; sorted nodes keep their order.
 
     known: names of inputs and weights; nested: other names may come from the enclosing scope.
     """
@@ -48,7 +48,8 @@ def sort_nodes(nodes: Sequence[Node], known: set[str], outputs: Sequence[str], w
 
 
 def topological(needs: Sequence[set[int]]) -> list[int]:
-    """Indices in an order in which each follows those that it needs, ties by index. Omits those in or after a cycle."""
+    """Indices sorted so that each follows the indices that it needs, ties by index. Omits indices in or after a
+    cycle."""
     users: list[list[int]] = [[] for _ in needs]
     missing = [len(needed) for needed in needs]
     for i, needed in enumerate(needs):

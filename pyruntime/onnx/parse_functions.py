@@ -15,7 +15,7 @@ from pyruntime.onnx.parse_graph import BodyReader, FunctionKey, Scope, normal_do
 from pyruntime.onnx.protobuf import Field, tags
 
 _FUNCTION = tags(length="1 4 5 6 7 8 9 10 11 12 13 14")
-MOST_NODES = 1 << 16  # of a graph after all functions are inlined
+MOST_NODES = 1 << 16  # nodes of a graph after all functions are inlined
 DEEPEST = 100  # nesting of calls
 
 
@@ -29,7 +29,7 @@ class Expansion(NamedTuple):
 def read_functions(
     body: BodyReader, spans: list[Field], opsets: Mapping[str, int], functions: dict[FunctionKey, Function]
 ) -> dict[FunctionKey, Expansion]:
-    """Fill `functions`, and return the expansion of each. None may call itself, directly or through others."""
+    """Fill `functions`, and return the expansion of each. No function may call itself, directly or through others."""
     for _, a, b in spans:
         function = _function(body, a, b, opsets)
         key = (function.domain, function.name, function.overload)

@@ -58,7 +58,7 @@ class _Parts:
 
 
 def normal_domain(domain: str) -> str:
-    """ "ai.onnx" is the long name of the default domain."""
+    """The domain, with "" for "ai.onnx", the long name of the default domain."""
     return "" if domain == "ai.onnx" else domain
 
 
@@ -168,7 +168,7 @@ class BodyReader:
         return node
 
     def attribute(self, start: int, end: int, scope: Scope, depth: int) -> tuple[str, object]:
-        """Name and value of an attribute. Short ones repeat throughout a model, so that each is read once."""
+        """Name and value of an attribute. Short attributes repeat in a model, so equal ones are read once."""
         key = self.wire.bytes(start, end) if end - start <= _SHORT else b""
         if key in self._plain:
             return self._plain[key]

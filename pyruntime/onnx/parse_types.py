@@ -21,7 +21,8 @@ _VALUE = tags(length="1 2 3 4")
 
 
 class TypeReader:
-    """Reads the types of one model. A model has few distinct types, which have equal bytes: each is read once."""
+    """Reads the types of one model. A model has few distinct types, each of which is read once: equal bytes are equal
+    types."""
 
     __slots__ = ("_seen", "_wire")
 

@@ -25,7 +25,7 @@ Fields = dict[int, list[Field]]
 """Field number -> its occurrences."""
 
 VARINT, FIXED64, LENGTH, FIXED32 = 0, 1, 2, 5
-VARINTS, FIXED32S = 3, 4  # not of Protobuf: a span [a, b) of many elements of one field, each after its tag
+VARINTS, FIXED32S = 3, 4  # our own wire types: a span [a, b) of many elements of one field, each after its tag
 MAX_DEPTH = 100  # nested messages, as protobuf's own default
 
 _WHOLE = 1 << 14  # messages up to this size are scanned in one go
@@ -169,7 +169,8 @@ class Wire:
         return list(chain.from_iterable(self.int_runs(found)))
 
     def int_runs(self, found: Iterable[Field]) -> Iterator[Sequence[int]]:
-        """The same in groups of some ten thousand: as Python objects they take many times their bytes."""
+        """The values of `ints` in groups of about ten thousand, because as Python objects they take many times their
+        bytes."""
         for tag, a, b in found:
             if tag & 7 == VARINT:
                 yield (a,)

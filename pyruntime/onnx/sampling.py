@@ -78,11 +78,11 @@ def _names(graph: Graph) -> set[str]:
 
 
 def _of_last_rows(graph: Graph, logits: str) -> tuple[Node, ...]:
-    """The nodes, in which the product that makes the logits is computed for the last position only, if nothing else
-    reads it: for a prompt it is most of the work."""
+    """The nodes, with the product that makes the logits computed for the last position only, if nothing else reads
+    that product, which is most of the work for a prompt."""
     makers = {name: node for node in graph.nodes for name in node.outputs}
     reads = Counter(name for node in graph.nodes for name in uses(node)) + Counter(v.name for v in graph.outputs)
-    name, own = logits, 0  # reads in between
+    name, own = logits, 0  # reads of `name` by nodes that this loop has passed
     while name in makers and makers[name].op == "Cast" and reads[name] == own:
         name, own = makers[name].inputs[0], 1
     product = makers.get(name)
