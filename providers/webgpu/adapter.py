@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from pyruntime.errors import PyRuntimeError
 
-ALIGN = 256  # of buffer offsets: the largest minStorageBufferOffsetAlignment that adapters may have
+ALIGN = 256  # alignment of buffer offsets: the largest minStorageBufferOffsetAlignment that adapters may have
 
 
 class NoAdapter(PyRuntimeError):
@@ -28,12 +28,13 @@ class Adapter:
     buffer_bytes: int = 256 << 20
     workgroups: int = 65535
     shared_bytes: int = 16384
-    tile: int = 0  # of contractions, chosen for a kernel (codegen/choices.py); 0: none
-    iterations: int = 0  # of all loops of one invocation; 0: no limit. Mesa's llvmpipe leaves loops after 65535
+    tile: int = 0  # tile of contractions, chosen for a kernel (codegen/choices.py); 0: not chosen
+    # most iterations of all loops of one invocation; 0: no limit. Mesa's llvmpipe leaves loops after 65535
+    iterations: int = 0
 
     @property
     def specialises(self) -> bool:
-        """Whether the driver compiles a kernel again for other numbers that its loops and conditions compare with.
+        """Whether the driver compiles a kernel again when numbers change that its loops and conditions compare with, as
         Mesa's lavapipe (llvmpipe for Vulkan) does."""
         return self.iterations > 0
 

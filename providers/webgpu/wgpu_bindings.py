@@ -1,5 +1,5 @@
-"""Parameter blocks at dynamic offsets of one buffer, and cached bind groups: from one token of a decoder to the next
-only the numbers in the blocks change (docs/design/gpu.md#bind-group-cache).
+"""Parameter blocks at dynamic offsets of one buffer, and cached bind groups: between the tokens of a decoder only the
+numbers in the blocks change (docs/design/gpu.md#bind-group-cache).
 
 web/gpu/bindings.js is its twin.
 """
@@ -11,10 +11,10 @@ from typing import Any
 
 import wgpu
 
-SLOT = 256  # bytes that parameter blocks are aligned to
-LEAST = 1 << 16  # bytes of the buffer of parameter blocks
+SLOT = 256  # alignment of parameter blocks in bytes
+LEAST = 1 << 16  # least bytes of the buffer of parameter blocks
 MOST = 1 << 23  # a larger buffer is freed when plans are dropped
-GROUPS = 1 << 14  # cached
+GROUPS = 1 << 14  # most cached bind groups
 
 _USAGE = wgpu.BufferUsage.UNIFORM | wgpu.BufferUsage.COPY_SRC | wgpu.BufferUsage.COPY_DST
 

@@ -28,7 +28,8 @@ Place = tuple[Any, int]  # a buffer, and an offset in it
 
 
 class Device:
-    """pipelines: by the hash of their source; bytes_read: from the device; tensor_bytes: of all GPU tensors."""
+    """pipelines: the cached pipelines, by the hash of their source; bytes_read: bytes read from the device;
+    tensor_bytes: bytes of all GPU tensors."""
 
     def __init__(self, low_power: bool = False) -> None:
         os.environ.setdefault("XDG_RUNTIME_DIR", "/tmp")  # without it the Vulkan loader prints warnings on servers
@@ -40,7 +41,7 @@ class Device:
             self.wgpu = adapter.request_device_sync(required_features=features, required_limits=limits)
         except RuntimeError as e:
             raise NoAdapter(f"no WebGPU adapter: {e}") from None
-        self.lost = False  # a call sets it
+        self.lost = False  # set by the call that finds the loss
         self.layouts: dict[int, tuple[Any, Any]] = {}
         self.pipelines: dict[bytes, Any] = {}
         self.bytes_read = 0
@@ -160,7 +161,7 @@ _device: Device | None = None
 
 
 def shared_device(low_power: bool = False) -> Device:
-    """The process's device. A lost one is replaced. low_power: which adapter a new device is of."""
+    """The process's device. A lost device is replaced. low_power: open a new device on the adapter that saves power."""
     global _device
     if _device is None or _device.lost:
         _device = None

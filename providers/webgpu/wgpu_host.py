@@ -17,11 +17,11 @@ from .printer.loops import SUBGROUPS, Shader
 from .wgpu_bindings import BindGroups, Parameters
 from .wgpu_device import Place, shared_device
 
-PIPELINES = 4096  # cached for later sessions; a session references those that it runs
+PIPELINES = 4096  # most pipelines cached for later sessions; a session references the pipelines that it runs
 QUERIES = 4096  # the largest query set: https://www.w3.org/TR/webgpu/#dom-gpudevice-createqueryset
 EMPTY = 16  # bytes bound for a tensor without elements: a shader may read it as vec4
 FAULT_BYTES = 16  # number of a node, extent, index (int32), and an unused word
-STEP = 256 << 20  # bytes that a buffer grows by beyond the need, at most
+STEP = 256 << 20  # most bytes by which a buffer grows beyond the need
 
 
 @dataclass(slots=True)
@@ -56,8 +56,8 @@ class GpuHost:
         self.checks = False  # whether kernels check indices
         self._faults: Any = None
         self._fault = bytes(FAULT_BYTES)  # the record that the last read found
-        self._encoder: Any = None  # has the commands that are not submitted yet
-        self._encoded: list[Dispatch] = []  # in the encoder
+        self._encoder: Any = None  # contains the commands that are not submitted yet
+        self._encoded: list[Dispatch] = []  # the dispatches in the encoder
 
     # ── memory ───────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -115,14 +115,14 @@ class GpuHost:
         return self._faults
 
     def take_fault(self) -> bytes:
-        """The record that the last read found. Resets it."""
+        """The fault record that the last read found. Resets it."""
         fault, self._fault = self._fault, bytes(FAULT_BYTES)
         if any(fault):
             self.own.write((self.faults, 0), bytes(FAULT_BYTES))
         return fault
 
     def copy(self, moves: Sequence[tuple[Place, Place, int]]) -> None:
-        """moves: source, target and bytes (a multiple of 4) of each."""
+        """Copy bytes between places. moves: source, target and bytes (a multiple of 4) of each copy."""
 
         def encode() -> None:
             for (source, at), (target, to), size in moves:
@@ -190,7 +190,8 @@ class GpuHost:
     # ── running ──────────────────────────────────────────────────────────────────────────────────────────────────
 
     def commands(self) -> Any:
-        """The encoder of the next submission. There are few, because one costs milliseconds while work is under way."""
+        """The encoder of the next submission. There are few submissions, because each costs milliseconds while work is
+        under way."""
         if self._encoder is None:
             self._encoder = self._checked("commands", self.device.create_command_encoder)
         return self._encoder
@@ -215,12 +216,12 @@ class GpuHost:
     def _submit(self, encoder: Any, dispatches: Sequence[Dispatch]) -> None:
         try:
             self._checked("commands", lambda: self.device.queue.submit([encoder.finish()]))
-        except ExecutionError:  # it names no pass: encode each alone to find the first that fails
+        except ExecutionError:  # the error names no pass: encode each dispatch alone to find the first that fails
             self._find_fault(dispatches)
             raise
 
     def _find_fault(self, dispatches: Sequence[Dispatch]) -> None:
-        """Encode each dispatch alone. Errors name the one that fails."""
+        """Encode each dispatch alone. An error names the dispatch that fails."""
         for d in dispatches:
             self._checked(d.label, partial(self._encode_alone, d))
 
@@ -228,7 +229,7 @@ class GpuHost:
         _one_pass(self.device.create_command_encoder(), [dispatch]).finish()
 
     def abandon(self) -> None:
-        """Forget all encoded commands, of a run that failed."""
+        """Forget all encoded commands after a run that failed."""
         self._encoder, self._encoded = None, []
 
     def timed(self, dispatches: Sequence[Dispatch]) -> list[int]:
@@ -238,7 +239,8 @@ class GpuHost:
         return [t for part in parts for t in self._timed(part)]
 
     def _timed(self, dispatches: Sequence[Dispatch]) -> list[int]:
-        self._find_fault(dispatches)  # first: wgpu-hal 29 ends a later pass with the query of one that failed
+        # before timing: wgpu-hal 29 ends a later pass with the query of a pass that failed
+        self._find_fault(dispatches)
         count = 2 * len(dispatches)
         queries = self._checked("queries", lambda: self.device.create_query_set(type="timestamp", count=count))
         encoder = self._checked("commands", self.device.create_command_encoder)

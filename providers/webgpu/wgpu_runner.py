@@ -16,7 +16,8 @@ from .wgpu_device import Place, TensorMemory, narrow, stored, widen
 from .wgpu_host import Dispatch, GpuHost
 
 SHORT = 0.02  # seconds: shorter steps are submitted whole, without a wait
-PORTION, GROWTH = 0.01, 4  # of longer steps: seconds of a submission, and the largest ratio of one to the last
+# for longer steps: seconds of a submission, and the largest ratio of a submission to the one before
+PORTION, GROWTH = 0.01, 4
 
 
 class _Prepared:
@@ -27,10 +28,10 @@ class _Prepared:
         self.words = list(words)
         self.sizes = sizes
         self.generation = -1
-        self.offsets: list[int] | None = None  # of the parameter blocks
+        self.offsets: list[int] | None = None  # offsets of the parameter blocks
         self.dispatches: list[Dispatch] = []
-        self.seconds = math.inf  # of the last run
-        self.portion = 1  # dispatches of a submission
+        self.seconds = math.inf  # time of the last run
+        self.portion = 1  # dispatches per submission
 
 
 class GpuRunner:
@@ -44,7 +45,7 @@ class GpuRunner:
         self.timings: list[tuple[str, float]] | None = None
 
     def load(self, data: bytes) -> None:
-        """data: a Program's shaders, from its code writer."""
+        """Load a Program's shaders (data: the output of its code writer)."""
         self.shaders = [Shader(**s) for s in json.loads(data)]
         self.host.checks = any(s.faults for s in self.shaders)
 
@@ -54,7 +55,7 @@ class GpuRunner:
 
     @property
     def parameter_bytes(self) -> int:
-        """Of parameter blocks, since the planner last dropped its plans."""
+        """Bytes of parameter blocks written since the planner last dropped its plans."""
         return self.host.parameters.top
 
     def forget(self) -> None:
@@ -65,12 +66,13 @@ class GpuRunner:
     # ── steps ────────────────────────────────────────────────────────────────────────────────────────────────────
 
     def prepare(self, calls: Sequence[dict[str, Any]], sizes: Any, words: Sequence[int]) -> int:
-        """A number for a step. sizes: bytes of its buffers, with spare capacity; words: its argument blocks."""
+        """Prepare a step, and return its number. sizes: bytes of its buffers, with spare capacity; words: its argument
+        blocks."""
         self.prepared.append(_Prepared(calls, [[sizes[b] for b in c["buffers"]] for c in calls], words))
         return len(self.prepared) - 1
 
     def run(self, number: int, check: Callable[[], None]) -> None:
-        """check: called between the submissions of a long step; raises an error to end the run."""
+        """Run a prepared step. check: called between the submissions of a long step; raises an error to end the run."""
         step = self.prepared[number]
         if step.generation != self.host.generation:
             self._bind(step)
@@ -85,7 +87,7 @@ class GpuRunner:
             self._submit_in_parts(step, check)
 
     def _submit_in_parts(self, step: _Prepared, check: Callable[[], None]) -> None:
-        """web/run/portions.js is its twin."""
+        """Submit the step in portions. web/run/portions.js is its twin."""
         start = last = time.perf_counter()
         at = 0
         while at < len(step.dispatches):
@@ -99,7 +101,7 @@ class GpuRunner:
         step.seconds = last - start
 
     def _bind(self, step: _Prepared) -> None:
-        """Make parameter blocks and bind groups for the present buffers of the arena."""
+        """Make parameter blocks and bind groups for the current buffers of the arena."""
         blocks, plans, at = [], [], 0
         for call, sizes in zip(step.calls, step.sizes, strict=True):
             count, params = len(call["buffers"]), len(call["params"]) + 1

@@ -136,7 +136,8 @@ class Nest(Indexing):
         return self._parallel(unit, work, [*before, *self._pieces(inner, low, high)])
 
     def _rows_of_few(self, unit: Expr, groups: list[Group]) -> Lowered:
-        """If the innermost axis is short, a work unit also loops over the next axis: decoding its number takes divisions."""
+        """If the innermost axis is short, a work unit also loops over the next axis: decoding its number takes
+        divisions."""
         body = self.decode(groups[:-2], unit)
         row, inner, zero = self.work.new(), groups[-1], const(0, I32)
         self.index_of[groups[-2].axis] = [row]

@@ -57,11 +57,11 @@ class Fact(Enum):
 
 @dataclass(slots=True)
 class Work:
-    """What passes on kernels work on.
+    """The kernels that passes work on, and the facts about the session that they use.
 
     main, init: the blocks that run in each run, and once before the first run
     outputs: the tensors that leave the Program
-    routines, rows: what the providers can do
+    routines, rows: the routines of the providers, and their limits of row fusion
     cpu_only: no provider of the session has a memory of its own, so that all kernels work in linear memory
     """
 
@@ -101,7 +101,7 @@ class Pass:
     on: "graph" or "kernels"
     applies: whether the pass runs for this work
     needs, establishes, breaks: facts that must hold before, hold afterwards, and may no longer hold
-    before, after: of a user's pass, the row beside which it stands
+    before, after: the row before or after which a user's pass runs
     """
 
     name: str
@@ -142,8 +142,8 @@ def _remove_unread(w: Work) -> None:
 
 
 def mentioned_symbols(w: Work) -> set[Symbol]:
-    """The symbols that kernels, outputs or guards mention; an empty set if no kernel is a Read, for then it does not
-    matter."""
+    """The symbols that kernels, outputs or guards mention; an empty set if no kernel is a Read, because then
+    nothing uses the set."""
     if not any(isinstance(k, Read) for k in all_kernels(w.main)):
         return set()
     symbols = symbols_in(w.main)
@@ -193,8 +193,8 @@ PASSES = (
         needs=(F.NO_STRINGS, F.DENSE_OPERANDS),  # a Call's definition reads dense operands
         establishes=(F.CLAIMED_CALLS,), breaks=(F.NO_DEAD_KERNELS,),
     ),
-    # After legalise, which may turn products into Reduces. Before constants are hoisted: what is inlined here is not
-    # computed once and kept as float32.
+    # After legalise, which may turn products into Reduces. Before constants are hoisted, so that
+    # dequantisation that is inlined here is not computed once and kept as float32.
     Pass(
         "gathered_constants", "extended", lambda w: dequantise_at_reads(w.main, products=not w.cpu_only),
         needs=(F.NO_STRINGS,), breaks=(F.NO_DEAD_KERNELS,),
@@ -222,8 +222,8 @@ PASSES = (
         needs=(F.NO_STRINGS,), establishes=(F.HOISTED_CONSTANTS,),
     ),
     Pass("dead_code", "extended", **_DEAD_CODE),
-    # unit_axes removes reshapes between a kernel and its reader, and epilogues take what they can before map_fusion
-    # inlines it elsewhere. Both run again, because map_fusion leaves kernels with a single reader that had several.
+    # unit_axes removes reshapes between a kernel and its reader, and epilogues absorb maps before map_fusion inlines
+    # these elsewhere. Both run again, because map_fusion leaves kernels with a single reader that had several.
     Pass("unit_axes", "extended", **_UNIT_AXES),
     Pass("epilogues", "extended", **_EPILOGUES),
     Pass("init_fusion", "extended", _fuse_init, needs=(F.HOISTED_CONSTANTS,)),
@@ -234,8 +234,8 @@ PASSES = (
     Pass("dead_code", "extended", **_DEAD_CODE),
     Pass("unit_axes", "extended", **_UNIT_AXES),
     Pass("epilogues", "extended", **_EPILOGUES),
-    # After fusion, when one expression holds all that a code of eight bits decides. On a GPU arithmetic costs less than
-    # a lookup.
+    # After fusion, when one expression contains all operations that depend on one eight-bit code. On a GPU arithmetic
+    # costs less than a lookup.
     Pass(
         "byte_tables", "extended", lambda w: tabulate(w.main, w.init), applies=_cpu,
         needs=(F.NO_STRINGS, F.HOISTED_CONSTANTS),
@@ -244,7 +244,8 @@ PASSES = (
         "row_fusion", "extended", lambda w: fuse_rows(w.main, w.outputs, w.rows),
         needs=(F.NO_STRINGS, F.NO_DEAD_KERNELS),
     ),
-    # After strided_operands and hoisting: the layout depends on the strides, and packs what the init block makes.
+    # After strided_operands and hoisting: the layout depends on the strides, and results of the init block are packed,
+    # too.
     Pass(
         "operand_packing", "extended", lambda w: pack(w.main, w.init, w.routines),
         needs=(F.CLAIMED_CALLS, F.HOISTED_CONSTANTS), establishes=(F.PACKED_OPERANDS,),

@@ -1,4 +1,4 @@
-"""What the options of a session mean to the compiler."""
+"""The options of a session, checked and converted for the compiler."""
 
 from __future__ import annotations
 
@@ -31,16 +31,16 @@ class Settings:
         return self.pipeline.graph(with_sampling(sized, self.options.sample_from))
 
     def budget(self) -> Budget:
-        """Of a compilation that begins now."""
+        """The budget of a compilation that begins now."""
         return Budget(self.options.compile_time_limit, self.options.code_size_limit)
 
     @property
     def cache_key(self) -> dict[str, Any]:
-        """The options that decide what a Program is."""
+        """The options on which a Program depends."""
         return program_options(self.options)
 
     def with_choices(self, chosen: Chosen) -> Settings:
-        """The same with other schedules."""
+        """The same settings with other schedules."""
         other = copy(self)
         other.options, other.choices = replace(self.options, choices=chosen), Choices(chosen)
         return other

@@ -19,7 +19,7 @@ def substitute(e: Expr, coords: tuple[Expr, ...]) -> Expr:
 
 
 def through_views(load: Expr) -> Expr:
-    """The load in the tensor that is no view and no reshape of another."""
+    """The load from the tensor that remains after looking through all views and reshapes."""
     joined = Joined()
     while load.op == "at":
         kernel = load.value.kernel
@@ -33,7 +33,7 @@ def through_views(load: Expr) -> Expr:
 
 def in_base(load: Expr, joined: Joined) -> Expr | None:
     """A load of a reshaped tensor as a load of the tensor that was reshaped. None if the tensor is no reshape, or if
-    its indices cannot be computed from the others. joined: filled and read by calls that follow one load."""
+    the indices cannot be computed. joined: filled and read by calls that follow one load."""
     t = load.value
     if not isinstance(t.kernel, Alias):
         return None

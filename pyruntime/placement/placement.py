@@ -3,8 +3,8 @@
 Every kernel first goes to the first provider of the session's list that supports it. Then kernels that do not pay there
 move to the first provider in linear memory that supports them: kernels whose values the executor must read before it
 can go on (reads, conditions, host functions), and islands of kernels whose work is small against the bytes that are
-copied for them. If the session names no provider in linear memory, none move; the last provider of the list runs what
-no other can."""
+copied for them. If the session names no provider in linear memory, no kernels move; the last provider of the list runs
+kernels that no other provider supports."""
 
 from __future__ import annotations
 
@@ -50,8 +50,8 @@ class Placement:
 
 
 def place(block: Block, providers: Sequence[Provider], requested: int) -> Placement:
-    """Assign the kernels of a block and its inner blocks. requested: how many of the providers, from the first on, the
-    session names; the others run what these cannot. The last one works in linear memory."""
+    """Assign the kernels of a block and its inner blocks. requested: the number of providers that the session names, at
+    the start of the list; the others run kernels that these do not support. The last one works in linear memory."""
     out = Placement(providers)
     _assign(block, out)
     if any(memory_of(p) is LINEAR for p in providers[:requested]):

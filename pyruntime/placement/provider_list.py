@@ -97,7 +97,7 @@ def target(names: Sequence[str], engines: Sequence[tuple[CodeProvider, CodeWrite
     """The compilation target for providers of these names.
 
     engines: the available providers that write code, with their code writers; the first one supports every kernel, and
-        runs what no other does; names of engines that are not in this list are ignored
+        runs kernels that no other supports; names of engines that are not in this list are ignored
     cpu_only: see `CpuOnly`
     """
     base = engines[0][0]

@@ -25,7 +25,7 @@ from pyruntime.placement.placement import Placement, place
 class Target:
     """providers: in order of preference; the last one works in linear memory
     writers: the code writers by provider's name
-    requested: how many of the providers, from the first on, the session names; the others run what these cannot
+    requested: the number of providers that the session names, at the start; the others run what these do not support
     `place` must be called before the first segment.
     """
 

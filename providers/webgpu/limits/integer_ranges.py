@@ -104,7 +104,7 @@ class Ranges:
 
 
 def constant(kernel: Leaf, t: Tensor) -> Range:
-    """Bounds of a constant: for small ones those of the elements, which may exceed the GPU's."""
+    """Bounds of a constant: if it is small, those of its elements, which may exceed the range of the GPU's integers."""
     count = sh.size(t.shape)
     if kernel.kind not in ("weight", "constant") or not isinstance(count, int) or not 0 < count <= SMALL:
         return of_type(t.dtype)

@@ -132,8 +132,8 @@ class Values(Conversions):
 
     def _guarded_load(self, condition: str, e: Expr, otherwise: str) -> str:
         """A guarded load without a branch, which loads element 0 if the condition is false: SIMT lanes take both sides
-        anyway. 3x3 convolutions were faster, but within the noise of kernels without guards: measure again on an idle
-        machine."""
+        anyway. 3x3 convolutions were faster, but by no more than the noise of kernels without guards: measure again on
+        an idle machine."""
         at = self.named(f"select(0, {self.value(e.args[0])}, {condition})")
         return self.named(f"select({otherwise}, {self.element(e.value, at, e.dtype)}, {condition})")
 
@@ -245,7 +245,8 @@ class Values(Conversions):
             return f"({x} / {y})"
         if op == "pow":
             return self.call("pow_" + letter, x, y if register(b.dtype) == kind else f"{kind}({y})")
-        plain = b.op == "param" or (b.op == "const" and b.value > 0)  # an extent, which is 0 only if no iteration runs
+        # a parameter is an extent, which is 0 only if no iteration runs
+        plain = b.op == "param" or (b.op == "const" and b.value > 0)
         if kind != "f32" and plain and (op != "mod" or kind == "u32"):
             return f"({x} {'/' if op == 'div' else '%'} {y})"
         return self.call(("rem_u" if op == "mod" and kind == "u32" else f"{op}_{letter}"), x, y)

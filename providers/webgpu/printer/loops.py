@@ -2,7 +2,7 @@
 
 Group 0 has a kernel's buffers as bindings 0 … n-1, all read_write (several may be in one GPUBuffer), and its integer
 parameters, followed by the number of work units, as the uniform block n. Dispatches beyond the limit of one dimension
-use two. Elements of less than 32 bits share words: if work unit u stores only element u (`linear`), one invocation does
+use two. Elements of less than 32 bits share words: if work unit u stores only element u (`linear`), one invocation runs
 all units of a word; any other kernel stores with atomics.
 
 Spec: https://www.w3.org/TR/WGSL/
@@ -32,7 +32,7 @@ SUBGROUPS = "enable subgroups;\n"
 @dataclass(frozen=True, slots=True)
 class Shader:
     """source: WGSL with the entry point "main"
-    buffers, params: their numbers
+    buffers, params: the numbers of buffers and parameters
     span: work units of one workgroup
     faults: whether the last buffer is the fault record (wgsl_functions.CHECKED)
     """
@@ -58,7 +58,7 @@ class Array:
 
 
 def print_workgroup_tile(code: LoopCode, shared: Sequence[Array], f16: bool) -> Shader:
-    """The shader of a kernel in which a workgroup does a work unit."""
+    """The shader of a kernel in which each workgroup runs one work unit."""
     return Printer(prepared(code), False, f16).together("".join([x.declared() for x in shared]))
 
 
@@ -117,8 +117,8 @@ class Printer:
         self.values = Values(self.lines, f16, self.atomic, _vec4_buffers(code.body))
 
     def shader(self, memory: str = "") -> Shader:
-        """A shader in which an invocation does a work unit, or the units of a word. memory: declarations of its
-        arrays."""
+        """A shader in which each invocation runs one work unit, or all units of a word. memory: declarations of
+        its arrays."""
         per = 4 // self.dtypes[0].size if self.linear else 1
         if self.linear:
             self._words(per)
@@ -128,7 +128,7 @@ class Printer:
         return self.finish(GROUP * per, memory)
 
     def together(self, memory: str) -> Shader:
-        """A shader in which a workgroup does a work unit. memory: declarations of what it shares."""
+        """A shader in which each workgroup runs one work unit. memory: declarations of the memory that it shares."""
         self.begin("i32(first)")
         self.block(self.outer.body)
         return self.finish(1, memory)
@@ -140,8 +140,8 @@ class Printer:
         self.lines.add(f"if (v{self.outer.var} >= {word(self.code.params)}) {{ return; }}")
 
     def entry(self, builtins: Sequence[str] = ()) -> None:
-        """Print the start of main. `first` is the number of the workgroup, `lane` that of the invocation in it.
-        builtins: names of further built-in values of type u32."""
+        """Print the start of main. `first` is the number of the workgroup, `lane` the number of the invocation in the
+        workgroup. builtins: names of further built-in values of type u32."""
         more = "".join(f", @builtin({name}) {name}: u32" for name in builtins)
         self.lines.text.append(
             f"@compute @workgroup_size({GROUP})\n"

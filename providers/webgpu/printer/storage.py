@@ -1,8 +1,9 @@
 """How element types are represented on the GPU: in registers, and in storage buffers.
 
-Registers are f32, i32, u32 and bool. Half floats compute as f32, 64-bit integers in 32 bits, narrow integers in range
-in 32 bits; float8 and similar types are bit patterns in u32. Storage consists of 32-bit words: one element each for
-wide types, packed little-endian for types of one and two bytes; float16 is stored as f16 if the adapter has shader-f16.
+Registers are f32, i32, u32 and bool. Half floats compute as f32, 64-bit integers in 32 bits, narrow integers in 32
+bits, wrapped to their range; float8 and similar types are bit patterns in u32. Storage consists of 32-bit words: one
+element each for wide types, packed little-endian for types of one and two bytes; float16 is stored as f16 if the
+adapter has shader-f16.
 
 Spec: https://www.w3.org/TR/WGSL/#memory-layouts
 """

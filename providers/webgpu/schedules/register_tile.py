@@ -1,5 +1,6 @@
 """Register tiles for contractions: sums of products a(i, r) · b(j, r), in which one factor does not depend on output
-axis j and the other not on i. A work unit computes a block of i × j outputs, and loads each factor once for the block.
+axis j, and the other does not depend on i. A work unit computes a block of i × j outputs, and loads each factor once
+for the block.
 
 Matrix products and all convolutions are such sums, also grouped and transposed ones, with any casts, guards or gathers
 in the factors. The result is an ordinary loop form."""
@@ -55,7 +56,7 @@ def tiled(kernel: Reduce, adapter: Adapter) -> tuple[Lowered, list[Array]] | Non
 
 
 def workgroup_tiled(kernel: Reduce, adapter: Adapter) -> tuple[Lowered, list[Array]] | None:
-    """The same through workgroup memory, if each factor has an axis of its own and it pays."""
+    """The loop form through workgroup memory, if each factor has an axis of its own and this pays."""
     found = _contraction(kernel, 1)
     if found is None:
         return None
@@ -104,11 +105,10 @@ def pick_tile(kernel: Reduce, adapter: Adapter) -> int:
 
     llvmpipe, GFLOP per second of processor time, 4x4 / 8x4 / 4x8 / 8x8 / 16x4: matmul 512 1.1 1.7 2.4 3.4 2.9, matmul
     197x768x768 1.8 2.4 1.9 4.2 2.1, conv 3x3 64 of 56x56 1.8 2.1 2.1 3.6 2.3, conv 3x3 512 of 7x7 2.8 3.0 2.4 3.5 3.0.
-    SwiftShader, GFLOP/s, 2x2 / 4x4 / 8x8: matmul 256 1.1 1.0 2.3, conv 1x1 256 of 14x14 0.6 1.5 2.3.
-    On GPUs a tile of 64 sums needs enough outputs to fill the machine; not measured yet. The epilogue is printed once
-    for each sum, so that a long one uses the small tile. So does an output whose elements share words, because each
-    has its own atomic store: the half-float llama_mini opens in 7.4 s instead of 54 on SwiftShader, at the same speed.
-    """
+    SwiftShader, GFLOP/s, 2x2 / 4x4 / 8x8: matmul 256 1.1 1.0 2.3, conv 1x1 256 of 14x14 0.6 1.5 2.3. On GPUs a tile of
+    64 sums needs enough outputs to fill the machine; not measured yet. The epilogue is printed once for each sum, so a
+    long epilogue uses the small tile. So does an output whose elements share words, because each element has its own
+    atomic store: the half-float llama_mini opens in 7.4 s instead of 54 on SwiftShader, at the same speed."""
     epilogue = len(walk(kernel.epilogue)) if kernel.epilogue is not None else 0
     long = epilogue > LONG_EPILOGUE or is_packed(kernel.out.dtype, adapter.f16)
     if not long and 0 < adapter.tile < BLOCK:
@@ -189,7 +189,7 @@ class _Tile:
 
     def _lanes(self, side: _Side, blocks: list[Group], body: list[Stmt]) -> list[Expr | None]:
         """The index of each value along the side's axis. Neighbouring units take neighbouring values or vec4s. Past the
-        end the last index is repeated: its sum is computed and stored twice, with the same value."""
+        end, units repeat the last index: its sum is computed and stored several times, with the same value."""
         if side.group is None or side.size == 1:
             return [None]
         work, axis = self.work, side.group.axis

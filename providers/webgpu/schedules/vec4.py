@@ -20,7 +20,7 @@ from ..adapter import Adapter
 from ..printer.storage import is_packed
 from .vec4_access import WIDTH, aligned, lane, load4_of
 
-LONG = 48  # nodes: longer expressions are not printed four times
+LONG = 48  # nodes; larger expressions are not printed four times
 
 
 def vectorized(kernel: Map | Reduce, adapter: Adapter) -> Lowered | None:

@@ -1,7 +1,7 @@
 """Procedures with one workgroup for each work unit: its invocations share loops with independent iterations.
 
-All invocations execute everything else in the same way, so that their variables agree; one of them stores. A barrier
-follows each store, and precedes it if values were read that it may change. WGSL requires uniform control flow around
+All invocations execute the other statements alike, so that their variables agree; one of them stores. A barrier follows
+each store, and precedes a store that may change values that were read. WGSL requires uniform control flow around
 barriers, and treats loads from storage buffers as non-uniform: such loop bounds go through workgroup memory.
 
 Spec: https://www.w3.org/TR/WGSL/#uniformity
@@ -20,8 +20,8 @@ from pyruntime.ir.kernel import Accum, For, Let, Loops, Set, Stmt, Store, When, 
 
 from ..printer.loops import GROUP, Printer, Shader, prepared
 
-FEW = 64  # work units: more of them fill the machine without sharing
-LONG = 16  # iterations: shorter loops are not shared
+FEW = 64  # work units; more units fill the machine without sharing
+LONG = 16  # iterations; shorter loops are not shared
 
 
 @dataclass(slots=True)

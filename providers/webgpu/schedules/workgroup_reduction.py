@@ -51,7 +51,7 @@ class Combining(Printer):
         self.builtins = _BUILTINS if adapter.subgroups else ()
 
     def shared(self, loops: list[For], inner: list[Stmt]) -> None:
-        """Print the loop over the iterations of all these loops, of which each invocation does a share."""
+        """Print one loop over the iterations of all these loops; each invocation executes a share of them."""
         lines = self.lines
         total: Expr = const(1, I32)
         for s in loops:

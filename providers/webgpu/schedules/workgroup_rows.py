@@ -15,11 +15,12 @@ from ..adapter import Adapter
 from ..printer.loops import Shader, prepared
 from .workgroup_reduction import Combining, flat
 
-SHORT = 32  # elements of a row that one invocation does; not measured on a GPU yet
+SHORT = 32  # elements; one invocation runs a shorter row; not measured on a GPU yet
 
 
 def cooperates(kernel: Loops, adapter: Adapter) -> bool:
-    """Whether a workgroup does a row. On software adapters as for reductions (workgroup_reduction.py)."""
+    """Whether a workgroup shares a row. On software adapters the rule is that of reductions
+    (workgroup_reduction.py)."""
     (rows,) = kernel.body
     assert isinstance(rows, For)
     length = max(_length(s) for s in rows.body if isinstance(s, For))
@@ -44,7 +45,7 @@ class _Rows(Combining):
         return self.finish(1, self.memory(accum), bool(self.builtins))
 
     def statement(self, s: Stmt) -> None:
-        """What is not a pass over the row all invocations do alike."""
+        """Invocations share passes over the row. All of them execute the other statements alike."""
         if not isinstance(s, For):
             super().statement(s)
             return

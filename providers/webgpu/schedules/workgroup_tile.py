@@ -1,9 +1,8 @@
 """Contractions through workgroup memory: a workgroup computes 32 x 32 sums, and loads each factor once for all.
 
-In turns of DEPTH steps of the sum, the 64 invocations bring a panel of each factor into workgroup memory, then each
-adds its 4 x 4 products. In the loop form, buffers that are named by text lie in workgroup memory, `invocation` is the
-number of the invocation in its workgroup, and `barrier` waits for all of them.
-"""
+In each turn, for DEPTH steps of the sum, the 64 invocations load a panel of each factor into workgroup memory; then
+each invocation adds its 4 x 4 products. In the loop form, buffers that are named by text lie in workgroup memory,
+`invocation` is the number of the invocation in its workgroup, and `barrier` waits for all of them. """
 
 from __future__ import annotations
 
@@ -32,17 +31,17 @@ BYTES = 2 * BLOCK * DEPTH * 4
 
 
 def pays(extents: list[float], steps: float, adapter: Adapter) -> bool:
-    """Whether both sides fill a block and the sum a few turns, on a GPU. Where the processor is the GPU, workgroup
-    memory is memory like any other (register tiles -> this, ms): llvmpipe
+    """Whether both sides fill a block and the sum fills a few turns, on a GPU. On software adapters workgroup memory is
+    memory like any other (register tiles -> this, ms): llvmpipe
     matmul 512 20 -> 151, conv 3x3 64 of 28x28 10 -> 17;
-    SwiftShader 77 -> 230, 47 -> 53. On GPUs it is what hides the latency of memory; not measured on one yet.
-    A tile that was chosen decides: BLOCK is this one."""
+    SwiftShader 77 -> 230, 47 -> 53. On GPUs workgroup memory hides the latency of memory; not measured on a GPU yet.
+    If a tile was chosen (see `Adapter.tile`), it decides: BLOCK means this schedule."""
     wanted = adapter.tile == BLOCK if adapter.tile else not adapter.software
     return wanted and adapter.shared_bytes >= BYTES and min(extents) >= BLOCK and steps >= DEPTH
 
 
 class WorkgroupTile:
-    """sides: pairs of a factor and the group of output axes that it alone walks."""
+    """sides: pairs of a factor and the group of output axes on which only this factor depends."""
 
     def __init__(
         self, nest: Nest, sides: list[tuple[Expr, Group]], dtype: DType, finish: Callable[[list[Any], Expr], Stmt]
@@ -93,12 +92,12 @@ class WorkgroupTile:
         return binary("add", part, const(EDGE * n, I32))
 
     def _inside(self, side: int, place: Expr, body: list[Stmt]) -> Expr:
-        """Past the end the last index is taken again: its sum is stored several times, each time the same."""
+        """Past the end, invocations repeat the last index: its sum is stored several times, with the same value."""
         last = binary("sub", self.work.number(self.sides[side][1].extent), const(1, I32))
         return self._named(binary("min", place, last), body)
 
     def _load_panel(self, side: int, begin: Expr, lane: Expr, turn: Expr, steps: AnyDim) -> list[Stmt]:
-        """The panel of a factor; neighbouring invocations load neighbouring elements of its tensor."""
+        """Load the panel of a factor; neighbouring invocations load neighbouring elements of its tensor."""
         nest, work = self.nest, self.work
         factor, group = self.sides[side]
         across = self._contiguous(factor, group)

@@ -31,13 +31,13 @@ class _Scatter:
 
 @dataclass(slots=True)
 class _Cache:
-    """An output that is a feed after some procedures.
+    """An output that procedures make by writing elements of a feed.
 
     scatters: the procedures, the last one first
     views: kernels between the feed and the tensors that the procedures write
-    transposed: of a single procedure, the tensors with the feed's elements in another order (its result, and the
-        result before the output is transposed back), each with a load of its element from the feed
-    """
+    transposed: if a single procedure works on a transposed feed, the tensors with the feed's elements in another order
+        (its result, and the result before the output is transposed back), each with a load of its element from the feed
+        """
 
     feed: Feed
     out: Tensor
@@ -60,7 +60,7 @@ def scatter_in_place(traced: Traced, outputs: Sequence[Tensor]) -> None:
 
 
 class _Reads:
-    """Which tensors have a single reader, and which feeds may lie in the buffer of an output."""
+    """Finds the tensors that have a single reader, and the feeds that may lie in the buffer of an output."""
 
     def __init__(self, traced: Traced, outputs: Sequence[Tensor]) -> None:
         self.readers = readers_of(traced.block, outputs)

@@ -1,1 +1,1 @@
-"""Passes on what depends on constants alone."""
+"""Passes on constants and on values computed from them."""

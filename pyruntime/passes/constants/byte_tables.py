@@ -13,7 +13,7 @@ from pyruntime.ir.kernel import Block, Call, Map, Reduce, Tensor
 from pyruntime.passes.loads import is_stored_constant
 
 CODES = (I8, U8)
-# A table pays from this many operations on: a lookup takes about as long as 12, a mathlib function as 16 or more.
+# A table pays from this many operations on: a lookup takes as long as about 12, a mathlib function as 16 or more.
 LEAST_COST = 14
 COSTLY = frozenset("exp log sin cos tan tanh sinh cosh erf pow atan asinh acosh atanh".split())
 
@@ -78,7 +78,7 @@ class _Rewriting:
         return self.rewritten[id(e)]
 
     def _only_code(self, e: Expr) -> Expr | None:
-        """The code that alone determines e; None if more does, or if e is that code."""
+        """The only code on which e depends; None if e depends on anything else, or is that code itself."""
         sources = self._sources(e)
         return sources[0] if len(sources) == 1 and sources[0].dtype in CODES and sources[0] is not e else None
 
@@ -103,7 +103,7 @@ class _Rewriting:
 
 
 def _distinct(sources: Iterable[Expr]) -> tuple[Expr, ...]:
-    """The first two that differ from each other."""
+    """The first two distinct nodes."""
     return tuple({s.key(): s for s in sources}.values())[:2]
 
 

@@ -7,7 +7,7 @@ from pyruntime.ir.rewriting import rewrite_kernels
 
 
 def merge_equal(init: Block) -> None:
-    """Replace every map but the first of those that are equal by an Alias of the first one's result."""
+    """Replace each map that equals an earlier one by an Alias of the earlier map's result."""
     first_result: dict[object, Tensor] = {}
 
     def merged(kernel: Kernel) -> Kernel | None:

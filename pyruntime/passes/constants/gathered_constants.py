@@ -1,6 +1,6 @@
-"""Gathered rows of quantised tables are dequantised when they are read, so that an embedding table stays codes.
+"""Dequantises gathered rows of quantised tables at each read, so that an embedding table stays quantised in memory.
 
-For GPUs the same holds for weights of matrix products: no routine dequantises weights there.
+For GPUs it treats weights of matrix products in the same way, because no routine dequantises them there.
 """
 
 from __future__ import annotations
@@ -13,7 +13,8 @@ from pyruntime.ir.kernel import Block, Map, Reduce, Tensor
 from pyruntime.ir.packed_codes import LARGE
 from pyruntime.passes.loads import substitute
 
-CHEAP = frozenset("at cast sub mul add div and shr xor const index dim".split())  # not a table of sines
+# cheap to repeat, unlike a table of sines
+CHEAP = frozenset("at cast sub mul add div and shr xor const index dim".split())
 
 
 def dequantise_at_reads(block: Block, products: bool = False) -> None:
@@ -44,7 +45,7 @@ def _inline_in_gather(e: Expr) -> Expr | None:
 
 
 def _enlarges(t: Tensor) -> bool:
-    """Whether a cheap map of constants alone makes this large tensor, which takes more bytes than they."""
+    """Whether this large tensor is a cheap map of constants, and takes more bytes than these constants."""
     if not isinstance(t.kernel, Map) or not sh.is_static(t.shape) or sh.size(t.shape) < LARGE or not is_constant(t):
         return False
     read = sum(sh.size(x.shape) * x.dtype.size for x in t.kernel.inputs)

@@ -1,4 +1,4 @@
-"""Makes elementwise work after a routine or reduction its epilogue: bias, activation, residual sum, transpose.
+"""Turns elementwise work after a routine or reduction into its epilogue: bias, activation, residual sum, transpose.
 
 A map that is the only reader of a result moves into the kernel that makes the result (`Call.epilogue`,
 `Reduce.epilogue`), and that kernel takes the map's place in the block. A chain of maps is absorbed one by one.

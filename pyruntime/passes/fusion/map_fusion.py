@@ -18,7 +18,7 @@ from pyruntime.ir.kernel import Block, Call, Kernel, Loops, Map, Reduce, Stmt, T
 from pyruntime.ir.shape import Shape
 from pyruntime.passes.loads import substitute
 
-MAX_NODES = 96  # of a fused expression: larger ones spill registers and repeat shared work
+MAX_NODES = 96  # nodes of a fused expression; larger ones spill registers and repeat shared work
 
 
 def fuse(block: Block, outputs: Iterable[Tensor], routines: Mapping[str, Routine] | None = None) -> None:
@@ -96,7 +96,7 @@ _DEQUANTISING = frozenset("mul sub cast at const index dim add".split())  # addi
 
 
 def _dequantises(e: Expr) -> bool:
-    """Whether e is (code - zero point) · scale of an 8-bit code: recomputing that is cheaper than to store float32."""
+    """Whether e is (code - zero point) · scale of an 8-bit code: recomputing it is cheaper than storing float32."""
     nodes = walk(e)
     loads = [x for x in nodes if x.op == "at"]
     codes = [x for x in loads if x.args]

@@ -125,7 +125,7 @@ class _Group:
 
 
 class _Bounds(NamedTuple):
-    """What limits groups. readers: number of readers by uid of a tensor; done: ids of kernels in other groups."""
+    """The limits of groups. readers: number of readers by uid of a tensor; done: ids of kernels in other groups."""
 
     readers: Counter[int]
     done: set[int]

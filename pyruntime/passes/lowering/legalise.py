@@ -1,4 +1,4 @@
-"""Replaces calls that no routine of a provider claims by their definitions, which the other passes can optimise."""
+"""Replaces calls that no provider's routine claims by their definitions, which the other passes can optimise."""
 
 from __future__ import annotations
 

@@ -49,7 +49,7 @@ def _fixed_types(kernels: list[Kernel], outputs: Iterable[Tensor]) -> set[int]:
 
 
 def _wide(kernels: list[Kernel], fixed: set[int]) -> tuple[list[Kernel], set[int]]:
-    """The kernels that compute, and uids of those of their results that become float32."""
+    """The kernels that compute, and the uids of the results that become float32."""
     computing: list[Kernel] = []
     wide: set[int] = set()
     for k in kernels:

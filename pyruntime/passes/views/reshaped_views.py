@@ -1,4 +1,4 @@
-"""Kernels read repeated tensors through reshapes, so that heads that share keys and values have no copies of them.
+"""Makes kernels read repeated tensors through reshapes, so that heads share keys and values without copies.
 
 An Alias (reshape) needs its tensor in memory, so an Expand before it (`[batch, shared, heads, …]` to
 `[batch, shared · heads, …]`) would be a copy. This pass reads the tensor before the Expand instead, and splits the
@@ -15,7 +15,8 @@ from pyruntime.passes.loads import Joined, in_base, substitute
 
 
 def read_repeated(block: Block) -> None:
-    """Rewrite loads in this block and its inner blocks. Readers come before what they read, which is still a view."""
+    """Rewrite loads in this block and its inner blocks. Visits readers before the maps that they read, so that these
+    are still views."""
     for kernel in reversed(list(all_kernels(block))):
         if isinstance(kernel, (Map, Reduce)):
             kernel.expr = rewrite(kernel.expr, lambda e: _before_repetition(e, {}))

@@ -1,4 +1,4 @@
-"""Attention products read keys and values from the cache: once for all heads that share them, and unscaled.
+"""Makes attention products read keys and values from the cache: once for all heads that share them, and unscaled.
 
 Exporters write attention as separate nodes: they repeat keys and values for the heads that share them (Unsqueeze,
 Expand, Reshape), and scale keys before the product, as they scale queries. Both would copy the whole cache in each run.

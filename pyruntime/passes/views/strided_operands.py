@@ -1,4 +1,5 @@
-"""Routines read their operands through strides, so that transposes, slices and reshapes before them cost no copy."""
+"""Makes routines read their operands through strides, so that transposes, slices and reshapes before them cost no
+copy."""
 
 from __future__ import annotations
 
@@ -54,7 +55,7 @@ def _sources(t: Tensor) -> Iterator[Expr]:
 
 def _merge_split_indices(coefficients: dict[Any, sh.AnyDim], opaque: list[tuple[Expr, sh.AnyDim]]) -> bool:
     """Turns pairs of i / k and i % k into a stride along i where their strides allow it: rows that follow each other in
-    memory. Adds these strides to `coefficients`; false if any other term remains."""
+    memory. Adds these strides to `coefficients`; returns False if any other term remains."""
     rest = {(x.op, x.args[0].key(), x.args[1].key()): (x, stride) for x, stride in opaque if x.op in ("div", "rem")}
     if len(rest) != len(opaque):
         return False
