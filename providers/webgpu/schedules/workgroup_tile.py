@@ -2,7 +2,7 @@
 
 In each turn, for DEPTH steps of the sum, the 64 invocations load a panel of each factor into workgroup memory; then
 each invocation adds its 4 x 4 products. In the loop form, buffers that are named by text lie in workgroup memory,
-`invocation` is the number of the invocation in its workgroup, and `barrier` waits for all of them. """
+`invocation` is the number of the invocation in its workgroup, and `barrier` waits for all of them."""
 
 from __future__ import annotations
 

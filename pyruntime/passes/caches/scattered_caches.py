@@ -37,7 +37,7 @@ class _Cache:
     views: kernels between the feed and the tensors that the procedures write
     transposed: if a single procedure works on a transposed feed, the tensors with the feed's elements in another order
         (its result, and the result before the output is transposed back), each with a load of its element from the feed
-        """
+    """
 
     feed: Feed
     out: Tensor
