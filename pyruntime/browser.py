@@ -222,7 +222,7 @@ class Model:
     """A model and the Programs made from it."""
 
     def __init__(self, read: Read, size: int, options: dict[str, Any], graph: Graph | None = None) -> None:
-        """graph: of the model, if it is read already"""
+        """graph: the model's graph, if it is already read"""
         watch = Stopwatch()
         graph = graph or _load(read, size, options.get("external", {}))
         self.compiler = PageCompiler(from_javascript(options), options)
@@ -270,9 +270,9 @@ class Model:
 
     @property
     def needs(self) -> str:
-        """JSON {"values", "dims", "defaults"}: names of the feeds whose values, and of those whose dims, a Program is
-        compiled for; of the others only the rank counts. `main` runs all feeds without the defaults (null: there is no
-        `main`)."""
+        """JSON {"values", "dims", "defaults"}: names of inputs. A Program is compiled for the values of the inputs in
+        "values" and the dims of those in "dims"; of others only the rank counts. `main` runs all feeds that omit the
+        inputs in "defaults" (null: there is no `main`)."""
         graph, needs = self.programs.graph, self.programs.needs
         names = [v.name for v in graph.inputs]
         values = [n for n in names if needs.inner or n in needs.inputs]
@@ -280,7 +280,8 @@ class Model:
         return json.dumps({"values": values, "dims": names if needs.dims else [], "defaults": defaults})
 
     def specialise(self, feeds: str) -> Compilation | None:
-        """The Program for these feeds (JSON by name), or None if compilation needs more of them: `needs` has grown."""
+        """The Program for these feeds (JSON by name), or None if compilation needs more values or dims; `needs` then
+        names them."""
         given = json.loads(feeds)
         try:
             with our_fault("compiling for these feeds"):
@@ -290,8 +291,8 @@ class Model:
             return None
 
     def with_all_results(self, feeds: str, cpu_only: bool) -> Compilation:
-        """The Program for these feeds, for which one was compiled before, with the results of all kernels among its
-        outputs. cpu_only: the same kernels, none of them on the GPU."""
+        """A Program whose outputs include the results of all kernels, for feeds that were compiled before. cpu_only:
+        the same kernels, none of them on the GPU."""
         specs, constants, _ = self.programs.requirements(json.loads(feeds))
         return Compilation(self.compiler.compile(self.programs.graph, specs, constants, True, cpu_only))
 
@@ -337,14 +338,15 @@ class Tuning:
         return None
 
     def measured(self, times: str) -> None:
-        """times: JSON of two {"run", "kernels"}, in milliseconds: of `default`, and of the last Program of `next`"""
+        """times: JSON of two {"run", "kernels"}, in milliseconds: of `default`, and of the Program that `next` returned
+        last"""
         from pyruntime.compiler.tuning import Times
 
         self._search.measured(*[Times(t["run"], t["kernels"]) for t in json.loads(times)])
 
     @property
     def result(self) -> str:
-        """JSON of what web/common/protocol.js calls Tuned, without the time it took."""
+        """JSON of a `Tuned` (web/common/protocol.js), without the time that tuning took."""
         found = self._search
         kernels = [{"nodes": k.nodes, "chosen": k.chosen, "before": k.before, "after": k.after} for k in found.kernels]
         before, after = (t if isfinite(t) else None for t in (found.before, found.after))
@@ -357,7 +359,7 @@ def providers() -> str:
 
 
 def create(read: Read, size: int, options: str) -> Model:
-    """Read a model and compile it if its input types say enough (else `Model.main` is None until `specialise`)."""
+    """Read a model and compile it if its input types suffice (else `Model.main` is None until `specialise`)."""
     with our_fault("opening the model"):
         return Model(read, size, json.loads(options))
 

@@ -1,3 +1,3 @@
-"""onnxruntime's Python API on native sessions: `pyruntime` and `pyruntime.onnxruntime` give these names."""
+"""onnxruntime's Python API on native sessions: `pyruntime` and `pyruntime.onnxruntime` export its names."""
 
-import pyruntime.native  # noqa: F401  before anything that needs its packages: says what is missing
+import pyruntime.native  # noqa: F401  first, because its error names missing packages

@@ -15,14 +15,14 @@ _default = {"severity": WARNING, "verbosity": 0}
 
 
 def set_default_logger_severity(level: int) -> None:
-    """Set the lowest severity to log, for sessions and runs without one. Errors: InvalidInput unless it is 0 to 4"""
+    """Set the lowest severity to log, for sessions and runs that set none. Errors: InvalidInput unless it is 0 to 4"""
     if level not in range(len(_LEVELS)):
         raise InvalidInput(f"unknown severity {level!r}", hint="0 verbose, 1 info, 2 warning, 3 error, 4 fatal")
     _default["severity"] = level
 
 
 def set_default_logger_verbosity(level: int) -> None:
-    """Without effect: there is one kind of verbose messages."""
+    """Without effect: verbose messages have no levels."""
     _default["verbosity"] = level
 
 

@@ -126,7 +126,7 @@ class SessionOptions(options.SessionOptions):
             self.add_provider(name, options)
 
     def set_provider_selection_policy(self, policy: OrtExecutionProviderDevicePolicy) -> None:
-        """The GPU and the CPU for PREFER_GPU and MAX_PERFORMANCE, else the CPU."""
+        """Use the GPU and the CPU for PREFER_GPU and MAX_PERFORMANCE, else only the CPU."""
         kind = OrtExecutionProviderDevicePolicy
         names = [WEBGPU, CPU] if policy in (kind.PREFER_GPU, kind.MAX_PERFORMANCE) else [CPU]
         self.providers[:] = [(name, {}) for name in names]

@@ -70,8 +70,8 @@ class OrtValue:
 
     @classmethod
     def from_dlpack(cls, data: Any, is_bool_tensor: bool = False, /) -> OrtValue:
-        """From an object with `__dlpack__` or a DLPack capsule, whose memory (of the CPU) it shares. is_bool_tensor (a
-        parameter of onnxruntime's inner value): bytes are bools"""
+        """A tensor that shares the CPU memory of a DLPack capsule, or of an object with `__dlpack__`. is_bool_tensor (a
+        parameter of onnxruntime's inner value): read bytes as bools"""
         if not hasattr(data, "__dlpack__"):
             if type(data).__name__ != "PyCapsule":
                 raise InvalidInput(f"a DLPack object is expected, not {type(data).__name__}")
@@ -120,7 +120,7 @@ class OrtValue:
     # ── values ───────────────────────────────────────────────────────────────────────────────────────────────────
 
     def numpy(self) -> np.ndarray[Any, Any]:
-        """The tensor as an array: shares the process's memory; reads a tensor on the GPU."""
+        """The tensor as an array: a view of the process's memory, or a copy read from the GPU."""
         tensor = self._tensor("numpy")
         return tensor.get_data() if isinstance(tensor, GpuTensor) else self._array("numpy")
 

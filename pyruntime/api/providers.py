@@ -75,8 +75,8 @@ def their_names(names: Sequence[str]) -> list[str]:
 
 def get_available_providers() -> list[str]:
     """Names for `providers`: the CPU, then the GPU if wgpu is installed, and those of other packages. The CPU is first
-    because many programs pass the whole list on: so others run only where a program names them. Whether the host has a
-    GPU is only known when a session opens it."""
+    because many programs pass on the whole list, and other providers are to run only if a program names them. Whether
+    the host has a GPU is only known when a session opens it."""
     others = [_THEIRS.get(name, name) for name in available() if name != "webgpu" or find_spec("wgpu")]
     return [CPU, *(name for name in others if name != CPU)]
 

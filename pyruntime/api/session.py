@@ -106,11 +106,12 @@ class InferenceSession:
         return self._native.get_outputs()
 
     def get_modelmeta(self) -> ModelMetadata:
-        """Who made the model, and what they wrote into it."""
+        """The metadata that the author of the model stored in it."""
         return metadata_of(self._native.graph)
 
     def get_providers(self) -> list[str]:
-        """In onnxruntime's names. The CPU is last, because it runs the kernels that no other provider supports."""
+        """The providers, by onnxruntime's names. The CPU is last, because it runs the kernels that no other provider
+        supports."""
         return their_names(effective(self._native.get_providers()))
 
     def get_provider_options(self) -> dict[str, dict[str, str]]:
@@ -167,13 +168,13 @@ class InferenceSession:
     def set_providers(
         self, providers: Sequence[Any] | None = None, provider_options: Sequence[Mapping[Any, Any]] | None = None
     ) -> None:
-        """Compile the model again for these. Errors: InvalidInput for a Program that was compiled before."""
+        """Compile the model again for these providers. Errors: InvalidInput for a Program that was compiled before."""
         names, given = choose(providers, provider_options)
         self._native.set_providers(names)
         self._provider_options = given
 
     def disable_fallback(self) -> None:
-        """Let runs fail when the GPU does; otherwise they run again, at last on WebAssembly."""
+        """Let a run fail if the GPU fails. Otherwise it is repeated, in the end on WebAssembly."""
         self._native.set_fallback(False)
 
     def enable_fallback(self) -> None:
@@ -181,19 +182,19 @@ class InferenceSession:
 
     def tune(self, input_feed: Mapping[str, Any], seconds: float = 2.0) -> Tuned:
         """Measure other schedules of the kernels for these feeds, some `seconds` each, and continue with the fastest;
-        meanwhile no other run is under way. `SessionOptions(choices=….choices)` gives later sessions of the model, and
-        the Programs that they export, the same. Errors: InvalidInput for a Program that was compiled before."""
+        meanwhile other runs wait. `SessionOptions(choices=….choices)` gives later sessions of the model, and the
+        Programs that they export, the same schedules. Errors: InvalidInput for a Program that was compiled before."""
         from pyruntime.native.tools.tuning import tune  # few sessions are tuned
 
         return tune(self._native, input_feed, seconds)
 
     def export(self, weights: bool = False) -> bytes:
         """The Program as a file that `InferenceSession` opens without compiling. weights: put the weights into it, too;
-        otherwise it reads them from the model's file beside it."""
+        otherwise it reads them from the model's file in the same folder."""
         return self._native.export(weights)
 
     def trim(self) -> None:
-        """Give back memory that larger runs took, which cannot shrink in place: each Program whose memory has grown
+        """Free memory that larger runs took. A memory cannot shrink in place, so each Program whose memory has grown
         gets a new one, with its constants."""
         self._native.trim()
 
@@ -207,9 +208,9 @@ class InferenceSession:
         empty optionals, GpuTensors where the preferred location (here or in the options) is "gpu-buffer" and the
         session has a GPU.
 
-        Feeds are arrays, lists of numbers, OrtValues or GpuTensors. Thread-safe; runs on the CPU go side by side.
+        Feeds are arrays, lists of numbers, OrtValues or GpuTensors. Thread-safe; runs on the CPU execute concurrently.
         Errors: InvalidInput for a feed with a wrong name, type, rank or dim, before anything runs; Terminated if
-        `run_options` say so. The session stays usable."""
+        `run_options` request it. The session stays usable."""
         return self._run(output_names, input_feed, run_options, preferred_output_location)
 
     def _run(
@@ -237,8 +238,8 @@ class InferenceSession:
         self, output_names: Sequence[str] | None, input_dict_ort_values: Mapping[str, OrtValue],
         run_options: RunOptions | None = None,
     ) -> list[OrtValue]:  # fmt: skip
-        """`run` with OrtValues in and out. Those that later runs can extend in place, such as the KV caches of a
-        decoder, are copied only when somebody reads them, or before a run overwrites them."""
+        """`run` with OrtValues in and out. Outputs that later runs can extend in place, such as the KV caches of a
+        decoder, are copied only when the program reads them, or before a run overwrites them."""
         resident = self._native.feeds.output_names
         results = self._run(output_names, input_dict_ort_values, run_options, resident=resident)
         return [OrtValue(result) for result in results]
@@ -298,7 +299,7 @@ class InferenceSession:
         return trace.write() if trace is not None else ""
 
     def get_profiling_start_time_ns(self) -> int:
-        """When the trace begins, by `time.monotonic_ns()`; 0 without one."""
+        """The start of the trace, by `time.monotonic_ns()`; 0 without a trace."""
         return self._trace.start_ns if self._trace is not None else 0
 
     def _event(self, name: str) -> AbstractContextManager[None]:
@@ -336,8 +337,8 @@ class InferenceSession:
 
 
 class _Messages:
-    """The messages of one session. It does not refer to the session, so that this is freed without the garbage
-    collector."""
+    """The messages of one session. It has no reference to the session, so that reference counting alone frees the
+    session."""
 
     def __init__(self, options: SessionOptions) -> None:
         self._options = options
@@ -356,7 +357,7 @@ class _Messages:
 
 
 def _read(options: SessionOptions, model: Any) -> Graph:
-    """The graph of a model file, with what the options replace: external data, dims by their meaning, initializers."""
+    """The graph of a model file. The options may replace external data, dims by their meaning, and initializers."""
     external = beside(Path(options.external_folder) / "model") if options.external_folder else None
     if options.initializer_files:
         files = options.initializer_files

@@ -1,6 +1,7 @@
-"""What `SessionOptions.enable_profiling` writes: Chrome's trace events, which Chrome and Perfetto open.
+"""Writes the trace of `SessionOptions.enable_profiling`: Chrome's trace events, which Chrome and Perfetto open.
 
-Events have the fields and names of onnxruntime's: sessions' as "Session", kernels' as "Node", in microseconds.
+Events have onnxruntime's fields and names: the category is "Session" or, for kernels, "Node"; times are in
+microseconds.
 
 Spec: https://docs.google.com/document/d/1CvAClvFfyA5R-PhYUmn5OOQtYMH4h6I0nSsKchNAySU (Trace Event Format)
 """
@@ -50,7 +51,7 @@ class Trace:
             start += 1e6 * call.seconds
 
     def write(self) -> str:
-        """The file's path."""
+        """Writes the file and returns its path."""
         with open(self.path, "w") as file:
             json.dump(self._events, file)
         return self.path

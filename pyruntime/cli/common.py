@@ -1,4 +1,4 @@
-"""Shared by the commands: options, sessions, feeds, and the printing of numbers and tables."""
+"""Common parts of the commands: options, sessions, feeds, and the printing of numbers and tables."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The argument parser of a command: with examples in its help, and errors of one sentence."""
+"""The argument parser of a command, with examples in its help and errors of one sentence."""
 
 from __future__ import annotations
 

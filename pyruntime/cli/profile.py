@@ -52,7 +52,7 @@ def main(argv: list[str]) -> int:
 
 
 def best(runs: list[list[Timing]]) -> list[Timing]:
-    """The best time of each call, of the runs that have the same calls as the last one: conditions may differ."""
+    """The best time of each call, over the runs with the same calls as the last run: If and Loop may run others."""
     names = [(c.node, c.kernel) for c in runs[-1]]
     same = [run for run in runs if [(c.node, c.kernel) for c in run] == names]
     return [min(calls, key=lambda c: c.seconds) for calls in zip(*same, strict=True)]

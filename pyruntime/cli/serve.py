@@ -1,8 +1,7 @@
 """`pyruntime serve [FOLDER]`: a static server for pages that use pyruntime.
 
 It sends the right content types (.mjs, .wasm, .onnx), compresses, and makes pages cross-origin isolated, so that they
-get shared memory and threads. `--no-isolation` leaves out those headers, like most servers.
-"""
+get shared memory and threads. `--no-isolation` omits the headers for isolation, as most servers do. """
 
 from __future__ import annotations
 
@@ -141,7 +140,7 @@ class Handler(http.server.SimpleHTTPRequestHandler):
         return None if found and all(found.groups()) and int(found[1]) > int(found[2]) else found
 
     def part(self, path: Path, asked: re.Match[str]) -> Part:
-        """Sends the headers of a range response: from a first to a last byte, or a number of last bytes."""
+        """Sends the headers of a response with a range of bytes: from a first to a last, or the last N."""
         size = path.stat().st_size
         first = int(asked[1]) if asked[1] else max(size - int(asked[2]), 0)
         last = min(int(asked[2]), size - 1) if asked[1] and asked[2] else size - 1

@@ -32,7 +32,7 @@ class _Watch(Observer):
         self.clock = 0
         self.alive: dict[int, Span] = {}
         self.done: list[Span] = []
-        self.events: list[tuple[int, int]] = []  # address; size, or -1 when it is freed
+        self.events: list[tuple[int, int]] = []  # address, and size or, when it is freed, -1
         self.names = {i["buffer"]: i["name"] for i in inputs}
 
     def spans(self) -> list[Span]:
@@ -47,7 +47,8 @@ class _Watch(Observer):
     def laid_out(
         self, calls: Sequence[Mapping[str, Any]], addresses: Mapping[int, int], sizes: Mapping[int, int]
     ) -> None:
-        """For each call: begins the spans of the buffers that it makes, and ends those that it uses last."""
+        """For each call, begins the spans of the buffers that it allocates and ends those of the buffers that it
+        frees."""
         for call in calls:
             passed = {addresses[b] for b in call["alloc"]} & self.alive.keys()  # in place
             for b in call["alloc"]:
@@ -78,7 +79,7 @@ class _Watch(Observer):
 
 
 def record(session: Session, feeds: Mapping[str, Any]) -> list[Span]:
-    """The spans of one run, which the planner plans again. The session must have run these feeds before."""
+    """The spans of one run, recorded while the planner plans it again. The session must have run these feeds before."""
     executor = session.latest()
     planner = executor.planner
     planner.restart()

@@ -1,4 +1,4 @@
-"""`pyruntime tune MODEL`: finds the schedules of its kernels that are the fastest on this machine."""
+"""`pyruntime tune MODEL`: finds the fastest schedules of its kernels on this machine."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Regular expressions in RE2's syntax. Whether a whole text matches takes time linear in the text, for any expression.
+"""Regular expressions in RE2's syntax. Matching a whole text takes time linear in its length, for any expression.
 
 An expression is compiled to a program of jumps, all of whose paths run at once (Thompson's construction); transitions
 between sets of positions are memoised. \\p, \\C, \\Q and case folding beyond ASCII are refused.
@@ -71,7 +71,8 @@ class Pattern:
         return frozenset(p + 1 for p in reached if p < len(code) and code[p].ranges and has(code[p].ranges, number))
 
     def _reached(self, places: Iterable[int], before: int, after: int) -> set[int]:
-        """All positions that are reached without a character, between characters of kinds `before` and `after`."""
+        """All positions that can be reached without consuming a character, between characters of kinds `before` and
+        `after`."""
         reached: set[int] = set()
         todo = list(places)
         while todo:

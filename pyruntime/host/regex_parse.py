@@ -150,7 +150,7 @@ class _Parser:
         return self.open[0].close()
 
     def group(self) -> None:
-        """Enters a group at "("; (?i) and its like change flags instead."""
+        """Enters a group at "("; (?i) and similar groups change flags instead."""
         if not self.text.startswith("(?", self.at):
             self.at += 1
             return self.enter(self.open[-1].flags)
@@ -281,7 +281,7 @@ class _Parser:
 
 
 def parse(text: str) -> Code:
-    """The program of an expression. Errors: UnsupportedOp with what is invalid or not supported, and where."""
+    """The program of an expression. Errors: UnsupportedOp names an invalid or unsupported part and its position."""
     code = _Parser(text).code()
     if len(code) > MAX_STEPS:
         raise UnsupportedOp(f"a pattern of {len(code)} steps exceeds the limit of {MAX_STEPS}")

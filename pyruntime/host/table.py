@@ -1,4 +1,4 @@
-"""Functions of `Host` kernels: Python at run time, for strings, which have no place in linear memory.
+"""Functions of `Host` kernels: Python code that a run calls, for strings, which linear memory cannot hold.
 
 Each takes ([(shape, flat list) or None, …], attrs) and returns [(shape, flat list), …]. A string is a Python str."""
 

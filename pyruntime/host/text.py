@@ -25,8 +25,8 @@ def normalize(args: list[Array | None], attrs: dict[str, Any]) -> list[Array]:
 
 @host_function("string_split")
 def split(args: list[Array | None], attrs: dict[str, Any]) -> list[Array]:
-    """Substrings along a new last axis, padded with "", and their numbers. Without a delimiter, runs of white space
-    separate."""
+    """Substrings along a new last axis, padded with "", and their counts. Without a delimiter, runs of white space
+    separate substrings."""
     assert args[0] is not None
     shape, texts = args[0]
     parts = [text.split(attrs["delimiter"] or None, attrs["maxsplit"]) for text in texts]
@@ -105,7 +105,7 @@ def _between(text: str, matches: list[tuple[int, int]]) -> list[str]:
 
 @host_function("find_keys")
 def find_keys(args: list[Array | None], attrs: dict[str, Any]) -> list[Array]:
-    """The index of each string among the keys (the last of equal ones), or -1."""
+    """The index of each string among the keys (the last of equal keys), or -1."""
     assert args[0] is not None
     shape, texts = args[0]
     places = {key: n for n, key in enumerate(attrs["keys"])}

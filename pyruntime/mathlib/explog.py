@@ -34,8 +34,8 @@ def log(f: Format, x: Expr) -> Expr:
 
 def log1p(f: Format, u: Expr, more: Expr | None = None) -> Expr:
     """log(1 + u) + more·ln 2 for finite u >= 0; the rounding error of 1 + u is added to the small terms. The maximum
-    hides 1 + u from compilers: WGSL permits u for (u + 1) - 1, which loses all digits near 0, and lavapipe does
-    that."""
+    hides 1 + u from compilers: WGSL permits them to replace (u + 1) - 1 by u, which loses all digits near 0, and
+    lavapipe does so."""
     w = maximum(u + 1.0, 1.0)
     return _log(f, w, more, (u - (w - 1.0)) / w)
 

@@ -1,8 +1,8 @@
 """Argument reduction of large angles modulo 2π (Payne and Hanek). x = whole · 2^e, and x/2π is needed modulo 1, so only
-digits of 2^e/2π after the point matter: as many as `whole` has, and some more.
+digits of 2^e/2π after the point matter: as many as `whole` has, and a few guard digits.
 
-The first 32 (64) of them, rounded, are an integer whose product with `whole` wraps modulo 1 turn; the rest is a
-float."""
+The first 32 of them (64 for float64), rounded, form an integer whose product with `whole` wraps modulo one turn; a
+float holds the remaining digits."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def reduce_turns(f: Format, x: Expr) -> Expr:
 
 
 def _digits(first: int, count: int) -> int:
-    """The `count` binary digits of 1/2π after the point from number `first` on, as a signed integer."""
+    """`count` binary digits of 1/2π, from digit `first` after the point on, as a signed integer."""
     digits = INVERSE_TURN >> (DIGITS - first - count) & (1 << count) - 1
     return digits - (digits >> (count - 1) << count)
 

@@ -83,8 +83,8 @@ def _half_tanh(f: Format, m: Expr) -> tuple[Expr, Expr, Expr]:
 
 
 def _times(f: Format, log: Pair, y: Expr) -> Pair:
-    """log·y, clamped to where 2^ of it overflows or underflows. If |y| exceeds its limit, that holds for every base but
-    1."""
+    """log·y, clamped to limits at which 2^(log·y) overflows or underflows. If |y| exceeds its own limit, it does so for
+    every base but 1."""
     high, low = log
     limit, most = f.table["POW_LIMIT"]
     y = clip(y, -limit, limit)
@@ -110,7 +110,7 @@ def _exp2(f: Format, exponent: Pair) -> Expr:
 def integer_power(x: Expr, n: Expr) -> Expr:
     """x^n for integers, wrapping; for negative n 1 / x^-n, truncated.
 
-    Exact modulo 2^bits for n < 64. For greater n exact for |x| <= 1 and even x; no other power fits."""
+    Exact modulo 2^bits for n < 64. For larger n, exact for |x| <= 1 and even x; all other powers are out of range."""
     one, zero = const(1, x.dtype), const(0, x.dtype)
     parity = n & 1
     count = absolute(n) if n.dtype.kind == "i" else n

@@ -35,8 +35,8 @@ def _long_division(f: Format, x: Expr, d: Expr) -> Expr:
 
 
 def _by_powers(f: Format, x: Expr, d: Expr) -> Expr:
-    """x mod d for any quotient. x and d are integers below 2^(fraction + 1), m and n, times powers of two. With k the
-    difference of the exponents (at least 0), m · (2^k mod n) mod n is the significand of x mod d."""
+    """x mod d for any quotient. x = m · 2^a and d = n · 2^b with integers m and n below 2^(fraction + 1). With k = a -
+    b (at least 0), m · (2^k mod n) mod n is the significand of x mod d."""
     (m, e), (n, unit) = _parts(f, x), _parts(f, d)
     k = e - unit
     power = f.integer(1)

@@ -46,7 +46,7 @@ def _sin_parity(f: Format, r: Expr, n: Expr) -> Expr:
 
 
 def tan(f: Format, x: Expr) -> Expr:
-    """With n the nearest multiple of π/2: sin r / cos r, and for odd n its negative inverse."""
+    """sin r / cos r with r = x - n·π/2 and n the nearest integer; for odd n, -cos r / sin r."""
     y = _fold(f, x)
     n = round_even(y * f.table["INVERSE_PI"][0] * 2.0)
     r = _reduce(f, y, n * 0.5)
@@ -85,7 +85,7 @@ def asin(f: Format, x: Expr) -> Expr:
 
 
 def acos(f: Format, x: Expr) -> Expr:
-    """π/2 - asin x up to ½, 2·asin √((1 - x) / 2) above it, π minus that below -½."""
+    """π/2 - asin x for |x| <= ½, 2·asin √((1 - x) / 2) above ½, π - acos(-x) below -½."""
     half_pi, half_pi_rest = f.table["ATAN_BASE"][2:]
     near, root, correction = _asin_core(f, absolute(x))
     correction_x = select(x < 0.0, -correction, correction)

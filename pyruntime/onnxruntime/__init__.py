@@ -1,8 +1,8 @@
-"""onnxruntime's module: importing it installs it under that name, for programs that import onnxruntime.
+"""Replaces the module onnxruntime: importing this module installs it under that name, for programs that import it.
 
     import pyruntime.onnxruntime
 
-`python -m pyruntime.onnxruntime PROGRAM.py ARGUMENT…` runs a program without a change. Errors: ImportError if the real
+`python -m pyruntime.onnxruntime PROGRAM.py ARGUMENT…` runs an unchanged program. Errors: ImportError if the real
 onnxruntime is already imported, because modules may hold its classes.
 """
 

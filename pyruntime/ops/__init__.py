@@ -1,5 +1,5 @@
-"""The operators, by domain, one file a family. Importing this package registers the common families; the rare ones
-are imported when a model has an operator that is not registered."""
+"""The operators, by domain, one file per family. Importing this package registers the common families; the rare
+families are imported when a model has an operator that is not registered."""
 
 import pyruntime.ops.microsoft.attention
 import pyruntime.ops.microsoft.fused

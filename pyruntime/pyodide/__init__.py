@@ -1,1 +1,2 @@
-"""Sessions for Python programs in any Pyodide: the engine compiles there, web/'s executor runs. NumPy is optional."""
+"""Sessions for Python programs in any Pyodide: the engine compiles in Pyodide, the executor of web/ runs. NumPy is
+optional."""

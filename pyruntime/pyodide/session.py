@@ -1,4 +1,4 @@
-"""onnxruntime's `InferenceSession` for Python in Pyodide, which cannot wait: on WebAssembly, on one thread."""
+"""onnxruntime's `InferenceSession` for Pyodide. Python cannot wait there, so it uses WebAssembly on one thread."""
 
 from __future__ import annotations
 
@@ -28,8 +28,8 @@ from pyruntime.session.specialisation import ProgramTable, Specialiser
 class InferenceSession:
     """A model ready to run: its path (in Pyodide's file system) or its bytes.
 
-    Feeds are NumPy's arrays, nested lists, or anything with a buffer (memoryview, array.array); outputs NumPy's arrays
-    where NumPy is installed, else `Tensor`s, with `shape`, `tolist()` and a buffer.
+    Feeds are NumPy's arrays, nested lists, or anything with a buffer (memoryview, array.array); outputs are NumPy's
+    arrays if NumPy is installed, else `Tensor`s, with `shape`, `tolist()` and a buffer.
     Errors: InvalidModel, UnsupportedOp, ShapeError name the node at fault.
     """
 
@@ -66,8 +66,8 @@ class InferenceSession:
     def run(
         self, output_names: Sequence[str] | None, input_feed: Mapping[str, Any], run_options: Any = None
     ) -> list[Any]:
-        """The outputs of these names, all of them for None. Errors: InvalidInput names the feed at fault; the session
-        stays usable."""
+        """The outputs with these names, or all outputs for None. Errors: InvalidInput names the feed at fault; the
+        session stays usable."""
         if run_options is not None:
             raise InvalidInput("a run in Pyodide has no options", hint="run_options=None")
         names = [o.name for o in self.get_outputs()]
@@ -89,7 +89,7 @@ class InferenceSession:
         return {name: to_tensor(name, x, types[name]) for name, x in given.items()}
 
     def _output(self, name: str, result: Any) -> Any:
-        """An output as the caller gets it: that of a ZipMap as a dict for each row, by class."""
+        """An output as the caller gets it: for a ZipMap, a dict by class for each row."""
         classes = self._classes.get(name)
         if classes is None:
             return [to_output(t) for t in result] if isinstance(result, list) else result and to_output(result)

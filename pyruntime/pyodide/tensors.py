@@ -1,4 +1,4 @@
-"""Feeds and outputs without NumPy: nested lists, buffers (memoryview, array.array); with it also NumPy's arrays."""
+"""Feeds and outputs: nested lists, buffers (memoryview, array.array) and, if NumPy is installed, its arrays."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _NATURAL: dict[type, DType] = {bool: dt.BOOL, int: dt.I64, float: dt.F32, str: d
 class Tensor:
     """An output where NumPy is not installed. It can be fed, and memoryview(tensor) is a view of its elements.
 
-    data: elements in the engine's storage layout (`pyruntime.ir.dtype`), row by row; of strings a flat list"""
+    data: elements in the engine's storage layout (`pyruntime.ir.dtype`), row by row; for strings, a flat list"""
 
     dtype: DType
     shape: tuple[int, ...]
@@ -79,7 +79,7 @@ def _tensor(name: str, x: Any, expected: DType | None) -> Tensor:
     try:
         view = memoryview(x)
         found = _of_buffer(view, expected)
-    except (TypeError, ValueError, BufferError):  # no buffer, or of elements that memoryview does not know
+    except (TypeError, ValueError, BufferError):  # no buffer, or elements that memoryview does not know
         found = None
     if found is not None:
         return found
@@ -97,7 +97,7 @@ def _of_buffer(view: memoryview, expected: DType | None) -> Tensor | None:
     if found is None:
         return None
     if expected is not None and _format(expected) == _format(found):
-        found = expected  # small floats and integers are fed as the type they are stored as
+        found = expected  # small floats and integers are fed in the type that stores them
     return Tensor(found, tuple(view.shape or ()), view.tobytes())
 
 

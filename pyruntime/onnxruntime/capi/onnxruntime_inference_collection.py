@@ -7,4 +7,4 @@ from pyruntime.api.names import NAMES
 _CLASSES = "AdapterFormat IOBinding InferenceSession ModelCompiler OrtDevice OrtDeviceVendorId OrtValue SparseTensor"
 
 globals().update({name: NAMES[name] for name in [*_CLASSES.split(), "copy_tensors"]})
-Session = NAMES["InferenceSession"]  # in onnxruntime its base class
+Session = NAMES["InferenceSession"]  # in onnxruntime, the base class of InferenceSession

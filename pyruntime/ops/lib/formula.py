@@ -21,7 +21,7 @@ from pyruntime.ops.lib.minifloat import MINIFLOATS, decode
 
 Formula = Callable[..., Expr]
 LOWEST = -3.4028234663852886e38  # the lowest finite float32
-MAX_OPERANDS = 32  # of one expression; a variadic operator with more takes several
+MAX_OPERANDS = 32  # of one expression; a variadic operator with more uses several expressions
 
 
 def mapped(t: Tracer, fn: Formula, *xs: Tensor) -> Tensor:
@@ -118,7 +118,7 @@ def softplus(x: Expr) -> Expr:
 
 
 def zero(dtype: DType) -> Expr:
-    """0, False or "" of any type. float8 and smaller floats have it as the bit pattern 0."""
+    """0, False or "" of any type. For float8 and smaller floats it is the bit pattern 0."""
     if dtype in MINIFLOATS:
         return bitcast(const(0, U8), dtype)
     return const(0, dtype) if dtype is not STRING else Expr("const", (), dtype, "")

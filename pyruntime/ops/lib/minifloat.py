@@ -28,8 +28,9 @@ from pyruntime.ir.expr import Expr, bitcast, cast, const, minimum, round_even, s
 
 @dataclass(frozen=True, slots=True)
 class Format:
-    """bits: of the whole code; mantissa: its bits; bias: of the exponent; most: the code of the largest finite
-    magnitude; inf, nan: codes, None if the format lacks them; negative_zero: whether the format has -0."""
+    """bits: width of the code; mantissa: width of the mantissa; bias: bias of the exponent; most: the code of the
+    largest finite magnitude; inf, nan: codes, None if the format lacks them; negative_zero: whether the format has
+    -0."""
 
     bits: int
     mantissa: int

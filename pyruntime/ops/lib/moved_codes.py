@@ -2,7 +2,7 @@
 QuantizeLinear with the same scale and zero point becomes moves of the codes.
 
 QuantizeLinear works element by element, so it may run before the moves. It then returns the code that DequantizeLinear
-read: with scale s, (a·s)/s is within 2⁻²²·|a| of a, an integer of at most nine bits."""
+read, because with scale s, (a·s)/s is within 2⁻²²·|a| of a, and a is an integer of at most nine bits."""
 
 from __future__ import annotations
 

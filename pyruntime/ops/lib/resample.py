@@ -251,6 +251,6 @@ def resize_axes(t: Tracer, x: Tensor, axes: Sequence[Axis], rule: Rule) -> Tenso
         x = interpolate(t, x, a, rule)
     if rule.coordinates == "tf_crop_and_resize":
         x = extrapolate(t, x, axes, rule)
-    if dtype.is_int and (rule.antialias or rule.mode == "cubic"):  # as in ONNX Runtime, which truncates linear ones
+    if dtype.is_int and (rule.antialias or rule.mode == "cubic"):  # as in ONNX Runtime, which truncates linear results
         x = t.map(round_even(X), x)
     return t.cast(x, dtype)

@@ -103,8 +103,8 @@ def sliding(
 
 def _extent(t: Tracer, size: AnyDim, begin: AnyDim, end: AnyDim, reach: AnyDim, stride: int, ceil: bool) -> AnyDim:
     """The number of windows. With `ceil` the last window may reach beyond the padded input but must start inside the
-    input or before it; the smaller of both limits counts. The expression mentions `size` once: with more, each pooling
-    of a chain would double its length."""
+    input or before it; the smaller of both limits counts. The expression mentions `size` only once, because otherwise
+    each pooling of a chain would double its length."""
     room = size + begin + end - reach
     if not ceil:
         t.require(sh.compare("ge", room, 0), f"a window of {reach} does not fit in {size} + pads {begin} and {end}")

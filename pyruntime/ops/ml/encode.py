@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 def positions(t: Tracer, x: Tensor, keys: Sequence[Any]) -> Tensor:
-    """The index of each element among the keys, -1 if it is not there; from opset 4 on NaN equals NaN."""
+    """The index of each element among the keys, or -1; from opset 4 on NaN equals NaN."""
     if any(isinstance(key, str) is not (x.dtype is STRING) for key in keys):
         raise t.shape_error(f"the keys differ in type from the input, which is {x.dtype}")
     if x.dtype is STRING:
@@ -170,7 +170,7 @@ def imputer(
 def binarizer(t: Tracer, x: Tensor, *, threshold: float = 0.0) -> Tensor:
     if not x.dtype.is_float:
         low, high = bounds(x.dtype)
-        if not low <= threshold <= high:  # all elements exceed it or, also if it is NaN, none
+        if not low <= threshold <= high:  # all elements exceed it, or none does (as for NaN)
             return t.fill(x.shape, int(threshold < low), x.dtype)
     limit = as_expr(threshold if x.dtype.is_float else math.floor(threshold), x.dtype)
     return t.compute(x.shape, lambda *i: cast(x.at(*i) > limit, x.dtype))

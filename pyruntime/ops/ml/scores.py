@@ -1,4 +1,4 @@
-"""From raw scores to labels and probabilities. Where the specification is silent, as in ONNX Runtime."""
+"""Converts raw scores to labels and probabilities. Follows ONNX Runtime where the specification is silent."""
 
 # N rows, C classes
 
@@ -58,7 +58,7 @@ def labels(t: Tracer, places: Tensor, ints: Sequence[int], strings: Sequence[str
 
 def best(t: Tracer, scores: Tensor, voted: Tensor | None = None) -> Tensor:
     """The position of the highest score in each row, among those with votes if `voted` (N, C) is given. As in ONNX
-    Runtime, a NaN counts as the highest score if it is the first that counts, else as the lowest."""
+    Runtime, a NaN counts as the highest score if it is the row's first candidate, else as the lowest."""
     if not scores.dtype.is_float:
         return t.reduce("argmax", scores, [1], keepdims=False)
     first = None if voted is None else t.reduce("argmax", voted, [1], keepdims=False)

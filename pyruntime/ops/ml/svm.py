@@ -70,7 +70,7 @@ def svm_classifier(
     rho: Sequence[float] = (), support_vectors: Sequence[float] = (), vectors_per_class: Sequence[int] = (),
 ) -> tuple[Tensor, Tensor]:  # fmt: skip
     """One decision per pair of classes; the class with the most votes wins. With prob_a and prob_b the scores become
-    probabilities of the pairs, and from these probabilities of the classes are computed.
+    probabilities of the pairs, which give the probabilities of the classes.
 
     Shapes: (N, F) -> labels (N), float32 scores (N, P), (N, 2) with two classes, or (N, C) probabilities"""
     if len(prob_a) != len(prob_b):
@@ -104,8 +104,8 @@ def svm_classifier(
 def _pair_weights(
     coefficients: Sequence[float], sizes: Sequence[int], pairs: Sequence[tuple[int, int]]
 ) -> list[list[float]]:
-    """The weight of each support vector in each pair: for class i from row j - 1 of the coefficients, for class j from
-    row i."""
+    """The weight of each support vector in each pair (i, j): vectors of class i have row j - 1 of the coefficients,
+    vectors of class j have row i."""
     count = sum(sizes)
     starts = [sum(sizes[:c]) for c in range(len(sizes))]
     out: list[list[float]] = []

@@ -202,7 +202,7 @@ def _forest_3(t: Tracer, a: dict[str, Any], votes: str) -> Forest:
 
 
 def _check_lists(t: Tracer, a: dict[str, Any], votes: str) -> None:
-    """Refuse lists that lack one entry per node, or per vote."""
+    """Refuse lists that do not have one entry per node, or per vote."""
     nodes, count = len(a["nodes_treeids"]), len(a[f"{votes}_treeids"])
     for name in ("nodeids", "modes", "featureids", "truenodeids", "falsenodeids"):
         t.entries(f"nodes_{name}", a[f"nodes_{name}"], nodes)
