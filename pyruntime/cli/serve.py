@@ -1,7 +1,7 @@
 """`pyruntime serve [FOLDER]`: a static server for pages that use pyruntime.
 
 It sends the right content types (.mjs, .wasm, .onnx), compresses, and makes pages cross-origin isolated, so that they
-get shared memory and threads. `--no-isolation` omits the headers for isolation, as most servers do. """
+get shared memory and threads. `--no-isolation` omits the headers for isolation, as most servers do."""
 
 from __future__ import annotations
 
