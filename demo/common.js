@@ -1,4 +1,4 @@
-// What every page of the site uses: the theme switch, the status line, a few numbers.
+// Shared by all pages of the site: the theme switch, the status line and number formats.
 
 import './offline.js';
 
@@ -7,7 +7,7 @@ import './offline.js';
 /** @template {Element} [T=HTMLElement] @param {string} selector @returns {T} */
 export function $(selector) {
   const found = document.querySelector(selector);
-  if (!found) throw new Error(`no ${selector} in this page`);
+  if (!found) throw new Error(`this page has no ${selector}`);
   return /** @type {T} */ (found);
 }
 
@@ -24,9 +24,9 @@ export function make(tag, attributes = {}, ...children) {
   return node;
 }
 
-const PHASES = { boot: 'Starting Python', download: 'Fetching the model', compile: 'Compiling the model', init: 'Preparing weights' };
+const PHASES = { boot: 'Starting Python', download: 'Downloading the model', compile: 'Compiling the model', init: 'Loading weights' };
 
-/** The line that tells what the engine does: `progress` goes into the session options. */
+/** The status line. `progress` is for the session option `onProgress`. */
 export class Status {
   /** @param {Element} node */
   constructor(node) {
@@ -41,7 +41,7 @@ export class Status {
     this.progress = this.progress.bind(this);
   }
 
-  /** A phase that tells no share of its work has a bar that moves, and seconds that count. @param {Progress} progress */
+  /** Without a known total the bar is animated. @param {Progress} progress */
   progress({ phase, loaded, total }) {
     if (phase !== this.phase) this.begin(phase);
     const share = total ? loaded / total : 0;
@@ -59,11 +59,11 @@ export class Status {
     this.timer = setInterval(() => { this.seconds.textContent = `${Math.round((performance.now() - start) / 1000)} s`; }, 1000);
   }
 
-  /** @param {string} how */
-  end(how) {
+  /** @param {string} result a class of the line */
+  end(result) {
     clearInterval(this.timer);
     this.phase = this.seconds.textContent = '';
-    this.node.className = `status ${how}`;
+    this.node.className = `status ${result}`;
   }
 
   /** @param {string} text */
@@ -80,19 +80,19 @@ export class Status {
 }
 
 /**
- * Calls back with files that are chosen by the label's input, or dropped anywhere in the page.
+ * Calls back with files that the user selects by the label's input or drops anywhere on the page.
  * @param {Element} label @param {(files: File[]) => unknown} take
  */
 export function onFiles(label, take) {
   const input = /** @type {HTMLInputElement} */ (label.querySelector('input'));
   input.addEventListener('change', () => {
     const files = [...input.files ?? []];
-    input.value = ''; // the same ones may be chosen again
+    input.value = ''; // so that the same files can be selected again
     if (files.length) take(files);
   });
   for (const kind of /** @type {const} */ (['dragover', 'dragleave', 'drop'])) {
     document.addEventListener(kind, (event) => {
-      if (!event.dataTransfer?.types.includes('Files')) return; // text goes where it is dropped
+      if (!event.dataTransfer?.types.includes('Files')) return; // dropped text is not handled here
       event.preventDefault();
       label.classList.toggle('over', kind === 'dragover');
       if (kind === 'drop') take([...event.dataTransfer.files]);
@@ -101,7 +101,7 @@ export function onFiles(label, take) {
 }
 
 /** @param {import('pyruntime').Timings} timings */
-export const readyText = (timings) => `Compile ${milliseconds(timings.compile)}, load weights ${milliseconds(timings.init)}`;
+export const readyText = (timings) => `Compile ${milliseconds(timings.compile)} · load weights ${milliseconds(timings.init)}`;
 
 /** @param {number} value @returns {string} */
 export function milliseconds(value) {
@@ -130,7 +130,7 @@ export function softmax(scores) {
   return powers.map((power) => power / sum);
 }
 
-/** The value of a colour of the sheet, for canvases. @param {string} name */
+/** The value of a colour in the style sheet, for canvases. @param {string} name */
 export function colour(name) {
   const probe = make('i', { style: `color: var(--${name}); display: none` });
   document.body.append(probe);
@@ -139,7 +139,7 @@ export function colour(name) {
   return value;
 }
 
-/** Light or dark: as the system says until the button says otherwise. */
+/** Light or dark: the system's theme until the user chooses one. */
 function theme() {
   const button = document.querySelector('#theme');
   const stored = localStorage.getItem('theme');

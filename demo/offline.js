@@ -1,6 +1,6 @@
-// Keeps the site for visits without a network, once the page has what it needs for itself; so it can be installed, too.
+// Stores the site for offline visits after the page has loaded, which also makes it installable.
 
-const AFTER = 3000; // ms
+const DELAY = 3000; // ms
 
 /** @param {string} text */
 const say = (text) => document.querySelector('footer')?.append(` ${text}`);
@@ -8,17 +8,17 @@ const say = (text) => document.querySelector('footer')?.append(` ${text}`);
 /** @param {string} path from the root of the site */
 const at = (path) => new URL(path, import.meta.url).href;
 
-async function keep() {
+async function store() {
   /** @type {{ install: typeof import('../web/offline/install.js').install }} */
   const { install } = await import(at('dist/offline.mjs'));
   const { versions } = await install({
     worker: at('offline.sw.js'), lists: [at('site.json')], isolation: 'require-corp',
-    onUpdate: () => say('A new version is there when you open it again.'),
+    onUpdate: () => say('Reload to use the new version.'),
   });
-  if (versions.length) say('It works without a network.');
+  if (versions.length) say('Available offline.');
 }
 
-const start = () => setTimeout(() => keep().catch((error) => console.warn(error)), AFTER);
+const start = () => setTimeout(() => store().catch((error) => console.warn(error)), DELAY);
 if (navigator.serviceWorker) {
   if (document.readyState === 'complete') start();
   else addEventListener('load', start);

@@ -106,7 +106,7 @@ def test_speech_without_an_audio_device(tab: Callable[..., Tab]) -> None:
     page = made.open("/site/vad/index.html")
     page.click("#voice:enabled")
     page.wait_for_function("document.querySelector('#verdict').textContent === 'Speech'")
-    page.wait_for_function("document.querySelector('#sound').textContent.includes('not heard')")
+    page.wait_for_function("document.querySelector('#sound').textContent.includes('Not audible')")
     page.click("#microphone")
     page.wait_for_selector("#status.failed")
     assert "No sound arrives" in page.inner_text("#status")
@@ -117,7 +117,7 @@ OURS = ROOT / "demo/text/decoder.onnx", ROOT / "demo/text/tokenizer.json"
 
 
 def test_text(tab: Callable[..., Tab]) -> None:
-    """Meanwhile speed and memory are told."""
+    """The page shows speed and memory meanwhile."""
     page = tab().open("/site/text/index.html")
     expected = likeliest(*OURS, 300)
     page.fill("#prompt", PROMPT)
@@ -200,14 +200,14 @@ def test_bring_your_own(tab: Callable[..., Tab]) -> None:
     page.set_input_files("#file", "build/models/affine.onnx")
     page.wait_for_selector("#time")
     before = page.inner_text("#report")
-    assert "known after the first" in before and "Peak" not in before and "Why not on the GPU" not in before
+    assert "known after the first run" in before and "Peak" not in before and "Why not on the GPU" not in before
     assert not faults(page)
     page.fill("#runs", "3000000")
     page.click("#time")
     page.wait_for_selector("#latency svg")
     text = page.inner_text("#report")
     assert "MatMul" in text and "batch stands for" in text and "Median" in text and "Peak" in text
-    assert "of 3000000" in text and "Five seconds had passed" in text and "float32 [1, " in text
+    assert "of 3000000" in text and "Stopped after five seconds" in text and "float32 [1, " in text
     assert not faults(page)
     page.set_input_files("#file", "README.md")
     page.wait_for_selector("#status.failed")

@@ -1,5 +1,5 @@
-// A digit before the camera, or in a generated picture, is read on the page's own GPU: texture, tensor and network stay
-// there, ten probabilities come back. What crosses is counted.
+// Classifies a digit in the camera's or a generated picture on the page's own GPU: texture, tensor and network stay there,
+// and ten probabilities are read back. Counts the bytes that cross.
 
 import * as ort from 'pyruntime';
 import { $, readyText, Status } from '../common.js';
@@ -7,22 +7,22 @@ import { showBars } from '../digits/bars.js';
 import { PictureTensor } from './picture.js';
 
 const STORAGE = 0x80; // GPUBufferUsage.STORAGE
-const SIDE = 280; // of a generated picture
+const SIDE = 280; // pixels of a generated picture
 
-/** pixels: 28 x 28, from 0 to 255. @typedef {{ label: number, pixels: number[] }} Sample */
+/** pixels: 28 x 28, 0 to 255. @typedef {{ label: number, pixels: number[] }} Sample */
 
-/** Bytes of this page's GPU buffers that scripts, the engine among them, read and wrote; not the numbers that kernels are given once. */
-const crossed = { read: 0, written: 0 };
+/** Bytes that scripts, including the engine, read from and wrote to storage buffers. Kernel parameters are not counted. */
+const traffic = { read: 0, written: 0 };
 
 function count() {
   const { mapAsync } = GPUBuffer.prototype;
   GPUBuffer.prototype.mapAsync = /** @this {GPUBuffer} */ function (mode, offset = 0, size = this.size - offset) {
-    crossed.read += size;
+    traffic.read += size;
     return mapAsync.call(this, mode, offset, size);
   };
   const { writeBuffer } = GPUQueue.prototype;
   GPUQueue.prototype.writeBuffer = function (buffer, at, data, ...rest) {
-    if (buffer.usage & STORAGE) crossed.written += data.byteLength;
+    if (buffer.usage & STORAGE) traffic.written += data.byteLength;
     return writeBuffer.call(this, buffer, at, data, ...rest);
   };
 }
@@ -37,11 +37,11 @@ class Reader {
 
   /** @param {HTMLCanvasElement | ImageBitmap} source @param {number} width @param {number} height */
   async read(source, width, height) {
-    Object.assign(crossed, { read: 0, written: 0 });
+    Object.assign(traffic, { read: 0, written: 0 });
     const { probabilities } = await this.session.run({ image: this.picture.take(source, width, height) });
     showBars(/** @type {Float32Array} */ (await probabilities.getData(true)));
-    $('#read').textContent = `${crossed.read}`;
-    $('#written').textContent = `${crossed.written}`;
+    $('#read').textContent = `${traffic.read}`;
+    $('#written').textContent = `${traffic.written}`;
     $('#count').textContent = `${++this.count}`;
   }
 }
@@ -51,7 +51,7 @@ function paint(canvas, { pixels, label }) {
   const context = /** @type {CanvasRenderingContext2D} */ (canvas.getContext('2d'));
   context.fillStyle = '#f1ead8';
   context.fillRect(0, 0, SIDE, SIDE);
-  const middle = (/** @type {number} */ cell) => Math.floor(3 + ((cell + 0.5) * 22) / 8); // of it in the sample's 28 x 28
+  const middle = (/** @type {number} */ cell) => Math.floor(3 + ((cell + 0.5) * 22) / 8); // pixel in the sample's 28 x 28
   const [start, step] = [(3 / 28) * SIDE, ((22 / 28) * SIDE) / 8];
   for (let cell = 0; cell < 64; cell++) {
     const [x, y] = [cell % 8, Math.floor(cell / 8)];
@@ -74,7 +74,7 @@ async function watch(reader, status) {
   $('#picture').hidden = true;
   const frame = async () => {
     if (video.hidden) return;
-    const picture = await createImageBitmap(video); // browsers without a GPU process copy no video into a texture
+    const picture = await createImageBitmap(video); // browsers without a GPU process cannot copy video into a texture
     await reader.read(picture, picture.width, picture.height);
     picture.close();
     video.requestVideoFrameCallback(next);

@@ -1,15 +1,15 @@
-// From a picture to the model's input without leaving the GPU: a texture, a shader, the buffer that the tensor lies in.
+// Turns a picture into the model's input on the GPU: a texture, a shader, the tensor's buffer.
 
 import { Tensor } from 'pyruntime';
 
-const SIDE = 28; // of the model's input
+const SIDE = 28; // pixels of the model's input
 const BYTES = 4 * SIDE * SIDE;
 
 // https://www.w3.org/TR/webgpu/#namespacedef-gpubufferusage and gputextureusage
 const USAGE = { COPY_SRC: 4, STORAGE: 128 };
 const TEXTURE_USAGE = { COPY_DST: 2, TEXTURE_BINDING: 4, RENDER_ATTACHMENT: 16 };
 
-/** Dark ink on light paper, as the model learned it: 8 x 8 cells, magnified to 22 of 28 pixels. */
+/** Prepares dark ink on light paper as in training: 8 x 8 cells, scaled to 22 of 28 pixels. */
 const SHADER = `
 @group(0) @binding(0) var picture: texture_2d<f32>;
 @group(0) @binding(1) var<storage, read_write> image: array<f32, ${SIDE * SIDE}>;
@@ -49,7 +49,7 @@ fn ink(x: i32, y: i32, darkest: f32, paper: f32) -> f32 {
   }
 }`;
 
-/** The model's input on a device, made of one picture after the other. */
+/** The model's input on a device, reused for each picture. */
 export class PictureTensor {
   /** @param {GPUDevice} device */
   constructor(device) {
@@ -62,7 +62,10 @@ export class PictureTensor {
     this.texture = null;
   }
 
-  /** The middle of a picture. @param {HTMLCanvasElement | ImageBitmap} source @param {number} width @param {number} height */
+  /**
+   * Sets the tensor to the central square of a picture.
+   * @param {HTMLCanvasElement | ImageBitmap} source @param {number} width @param {number} height
+   */
   take(source, width, height) {
     const side = Math.min(width, height);
     const texture = this.textureOf(side);
@@ -83,7 +86,7 @@ export class PictureTensor {
   textureOf(side) {
     if (this.texture?.width === side) return this.texture;
     this.texture?.destroy();
-    const usage = TEXTURE_USAGE.COPY_DST | TEXTURE_USAGE.TEXTURE_BINDING | TEXTURE_USAGE.RENDER_ATTACHMENT; // as copies of pictures want
+    const usage = TEXTURE_USAGE.COPY_DST | TEXTURE_USAGE.TEXTURE_BINDING | TEXTURE_USAGE.RENDER_ATTACHMENT; // required for copies of pictures
     this.texture = this.device.createTexture({ size: [side, side], format: 'rgba8unorm', usage });
     return this.texture;
   }

@@ -1,8 +1,8 @@
-// Ten probabilities as bars, and the digit that is likeliest.
+// Ten probabilities as bars, and the most probable digit.
 
 import { $, make } from '../common.js';
 
-/** @param {ArrayLike<number> | null} shares null: nothing was read yet */
+/** @param {ArrayLike<number> | null} shares null: no result yet */
 export function showBars(shares) {
   const all = Array.from(shares ?? new Array(10).fill(0));
   const best = shares ? all.indexOf(Math.max(...all)) : -1;

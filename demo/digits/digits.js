@@ -1,16 +1,19 @@
-// A digit is classified again with each movement of the pen.
+// Classifies the drawing again with each movement of the pen.
 
 import * as ort from 'pyruntime';
 import { $, colour, milliseconds, readyText, Status } from '../common.js';
 import { showBars } from './bars.js';
 import { Pad, trace } from './pad.js';
 
-const SIZE = 28; // the model's side
-const INK = 22; // of which the digit takes this much, as in its training
+const SIZE = 28; // side of the model's input
+const INK = 22; // side of the digit in it, as in training
 
-/** pixels: 28 x 28, from 0 to 255. @typedef {{ label: number, pixels: number[] }} Sample */
+/** pixels: 28 x 28, 0 to 255. @typedef {{ label: number, pixels: number[] }} Sample */
 
-/** Ink as the model learned it: the digit's box, brought to 8 x 8, magnified to 22 of 28. @param {[number, number][][]} strokes */
+/**
+ * Prepares a drawing as in training: scales the digit's bounding box to 8 x 8, then to 22 of 28 pixels.
+ * @param {[number, number][][]} strokes
+ */
 function preprocess(strokes) {
   const points = strokes.flat();
   const [xs, ys] = [points.map(([x]) => x), points.map(([, y]) => y)];
@@ -53,7 +56,7 @@ function showNothing() {
   showSeen(new Float32Array(SIZE * SIZE));
 }
 
-/** Runs of the model, one at a time; of what is drawn meanwhile only the last counts. */
+/** Runs the model for one drawing at a time, and after a run only for the latest. */
 class Classifier {
   /** @param {ort.InferenceSession} session */
   constructor(session) {
@@ -61,20 +64,20 @@ class Classifier {
     /** @type {Float32Array | null} */
     this.next = null;
     this.busy = false;
-    /** Whether what is read is still to be seen. */
-    this.wanted = false;
+    /** Whether to show the results of pending runs. */
+    this.shows = false;
   }
 
   /** The pad was cleared. */
   forget() {
     this.next = null;
-    this.wanted = false;
+    this.shows = false;
   }
 
   /** @param {Float32Array} pixels */
   async show(pixels) {
     this.next = pixels;
-    this.wanted = true;
+    this.shows = true;
     if (this.busy) return;
     this.busy = true;
     try {
@@ -90,8 +93,8 @@ class Classifier {
       this.next = null;
       const start = performance.now();
       const { probabilities } = await this.session.run({ image: new ort.Tensor('float32', image, [1, 1, SIZE, SIZE]) });
-      if (!this.wanted) continue;
-      $('#time').textContent = `One run took ${milliseconds(performance.now() - start)}, there and back.`;
+      if (!this.shows) continue;
+      $('#time').textContent = `Run: ${milliseconds(performance.now() - start)}, including messages to the worker and back.`;
       showSeen(image);
       showBars(/** @type {Float32Array} */ (probabilities.data));
     }
@@ -122,7 +125,7 @@ async function main() {
   }
 }
 
-/** The button that shows images of the data set. @param {Classifier} classifier @param {Pad} pad */
+/** Enables the button that shows images of the data set. @param {Classifier} classifier @param {Pad} pad */
 async function samples(classifier, pad) {
   const all = /** @type {Sample[]} */ (await (await fetch('samples.json')).json());
   const button = /** @type {HTMLButtonElement} */ ($('#sample'));

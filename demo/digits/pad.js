@@ -1,10 +1,10 @@
-// A pad to draw on, with a pointer or with keys.
+// A drawing area for pointer and keys.
 
 import { colour } from '../common.js';
 
-const SIDE = 300; // of the canvas
-const STEP = 12; // of an arrow key
-const PEN = 26; // its width
+const SIDE = 300; // pixels of the canvas
+const STEP = 12; // pixels of an arrow key
+const PEN = 26; // pixels of the pen's width
 /** @type {Record<string, [number, number]>} */
 const ARROWS = { ArrowLeft: [-STEP, 0], ArrowRight: [STEP, 0], ArrowUp: [0, -STEP], ArrowDown: [0, STEP] };
 
@@ -17,7 +17,7 @@ export class Pad {
     this.changed = changed;
     /** @type {[number, number][][]} */
     this.strokes = [];
-    /** Of the keys: where the pen is, once they are used, and whether it draws. @type {[number, number] | null} */
+    /** The pen's position while keys are used, and whether it draws. @type {[number, number] | null} */
     this.pen = null;
     this.draws = false;
     canvas.addEventListener('pointerdown', (event) => this.down(event));
@@ -48,7 +48,7 @@ export class Pad {
     this.changed();
   }
 
-  /** Arrows move the pen, space sets it down and lifts it, Escape clears. @param {KeyboardEvent} event */
+  /** Arrows move the pen, space lowers or lifts it, Escape clears. @param {KeyboardEvent} event */
   key(event) {
     const arrow = ARROWS[event.key];
     if (!arrow && event.key !== ' ' && event.key !== 'Escape') return;
@@ -71,7 +71,7 @@ export class Pad {
     this.changed();
   }
 
-  /** The pen of the keys is put away. */
+  /** Ends the use of keys. */
   lift() {
     this.pen = null;
     this.draws = false;

@@ -1,4 +1,4 @@
-// Feeds for a model one knows nothing about: free dims from fields, numbers at random.
+// Feeds for an unknown model: free dims from fields, random numbers.
 
 import * as ort from 'pyruntime';
 import { make } from '../common.js';
@@ -12,13 +12,13 @@ export class Dims {
     this.inputs = session.inputMetadata.filter((value) => value.isTensor);
     /** @type {Map<string, HTMLInputElement>} */
     this.fields = new Map();
-    /** What each is the size of. @type {Map<string, string>} */
+    /** By name: the dim's axis and input. @type {Map<string, string>} */
     this.labels = new Map();
-    for (const { name, shape } of this.inputs) shape.forEach((dim, axis) => this.ask(name, dim, axis));
+    for (const { name, shape } of this.inputs) shape.forEach((dim, axis) => this.addField(name, dim, axis));
   }
 
   /** @param {string} input @param {number | string} dim @param {number} axis */
-  ask(input, dim, axis) {
+  addField(input, dim, axis) {
     const key = this.key(input, dim, axis);
     if (typeof dim === 'number' || this.fields.has(key)) return;
     this.labels.set(key, `${dim ? `${dim}: ` : ''}axis ${axis} of ${input}`);
@@ -53,7 +53,7 @@ export class Dims {
   }
 }
 
-/** A first size for a free dim. @param {string} name @param {string} input */
+/** A default size for a free dim. @param {string} name @param {string} input */
 function guess(name, input) {
   if (/past|cache/i.test(name)) return 0;
   if (/seq|len|time|tokens/i.test(name)) return 16;
@@ -70,7 +70,7 @@ function empty(type, size) {
   return /** @type {any} */ (new Array(size).fill(0));
 }
 
-/** A number that suits the type: a mask is 1, a sampling rate 16000, an index small. @param {string} type @param {string} name */
+/** A plausible element: 1 for a mask, 16000 for a sampling rate, a small index. @param {string} type @param {string} name */
 function value(type, name) {
   if (type === 'int64' || type === 'uint64') return name === 'sr' ? 16000n : BigInt(/mask/.test(name) ? 1 : /type/.test(name) ? 0 : Math.floor(64 * Math.random()));
   if (type === 'bool') return 1;

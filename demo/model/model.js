@@ -1,4 +1,4 @@
-// Bring your own model: what it is, where it runs, how long it takes.
+// Bring your own model: shows its structure, placement and latency.
 
 import * as ort from 'pyruntime';
 import { $, bytes, make, milliseconds, onFiles, readyText, Status } from '../common.js';
@@ -7,27 +7,27 @@ import * as report from './report.js';
 import { latency, outputs, summary } from './results.js';
 
 const status = new Status($('#status'));
-status.done('Python starts with the first model');
+status.done('Python starts when you open a model');
 /** @type {ort.InferenceSession | null} */
 let current = null;
-/** Opens the model again, on another provider or with other schedules. @type {((choices?: ort.Tuned['choices']) => Promise<void>) | null} */
-let again = null;
+/** Opens the model again with another provider or other schedules. @type {((choices?: ort.Tuned['choices']) => Promise<void>) | null} */
+let reopen = null;
 const provider = /** @type {HTMLSelectElement} */ ($('#provider'));
 
 /**
  * @param {string | Uint8Array} model @param {string} name @param {{ path: string, data: Uint8Array }[]} externalData
- * @param {ort.Tuned['choices']} [choices] what tuning gave
+ * @param {ort.Tuned['choices']} [choices] of `tune`
  */
 async function open(model, name, externalData = [], choices) {
   $('#report').hidden = true;
-  again = (chosen) => open(model, name, externalData, chosen);
+  reopen = (chosen) => open(model, name, externalData, chosen);
   try {
     await current?.release();
     current = null;
     const start = performance.now();
     const options = { onProgress: status.progress, externalData, executionProviders: provider.value.split(','), choices };
     current = await ort.InferenceSession.create(/** @type {any} */ (model), options);
-    status.done(`${name}: ${readyText(current.timings)}, total ${milliseconds(performance.now() - start)}`);
+    status.done(`${name}: ${readyText(current.timings)} · total ${milliseconds(performance.now() - start)}`);
     await show(current);
   } catch (error) {
     status.failed(error);
@@ -40,7 +40,7 @@ const pair = (...cards) => make('div', { class: 'pair' }, ...cards);
 /** @param {ort.InferenceSession} session */
 async function show(session) {
   const details = make('div');
-  const refresh = async () => details.replaceChildren(await inside(session));
+  const refresh = async () => details.replaceChildren(await compiledCards(session));
   await refresh();
   const dims = new Dims(session);
   $('#report').replaceChildren(
@@ -53,44 +53,50 @@ async function show(session) {
   $('#report').hidden = false;
 }
 
-/** What the compiler made of it. Some models are compiled only when they first run. @param {ort.InferenceSession} session */
-async function inside(session) {
+/** Cards about the compiled model. Some models are compiled only when they first run. @param {ort.InferenceSession} session */
+async function compiledCards(session) {
   try {
     const [explanation, memory] = await Promise.all([session.explain(), session.memory()]);
     const right = make('div', { style: 'display: grid; gap: 1.1rem' },
-      report.card('Where it runs', report.placement(explanation)), report.card('Memory', report.memory(memory)));
-    const nodes = report.card('Node by node', report.nodes(explanation));
+      report.card('Placement', report.placement(explanation)), report.card('Memory', report.memory(memory)));
+    const nodes = report.card('Nodes', report.nodes(explanation));
     return make('div', { style: 'display: grid; gap: 1.1rem' }, pair(report.card('Operators', report.operators(explanation)), right), nodes);
   } catch (error) {
     if (!(error instanceof ort.SessionFailed)) throw error;
-    return report.card('Operators', make('p', { class: 'soft' }, 'This model is compiled for its inputs when it first runs.'));
+    return report.card('Operators', make('p', { class: 'soft' }, 'This model is compiled at its first run, because its Program depends on the inputs.'));
   }
 }
 
-/** The card that compares the providers, kernel by kernel. @param {ort.InferenceSession} session @param {Dims} dims */
+/** The card that compares the results of the providers for each kernel. @param {ort.InferenceSession} session @param {Dims} dims */
 function checker(session, dims) {
-  const told = { title: 'Is it right?', name: 'Verify', does: 'compares each kernel on the GPU with the same on WebAssembly', meanwhile: 'Every kernel runs on both …' };
-  return asked('verify', told, async () => [report.verification(await session.verify(dims.feeds()))]);
+  const texts = {
+    title: 'Verify the GPU', name: 'Verify', does: 'compares the results of each kernel on the GPU and on WebAssembly',
+    meanwhile: 'Running each kernel on both …',
+  };
+  return actionCard('verify', texts, async () => [report.verification(await session.verify(dims.feeds()))]);
 }
 
 /** The card that measures other schedules. @param {ort.InferenceSession} session @param {Dims} dims */
 function tuner(session, dims) {
-  const told = { title: 'Is it as fast as it can be?', name: 'Tune', does: 'measures other schedules of the kernels on this machine', meanwhile: 'Some seconds for each candidate …' };
-  return asked('tune', told, async () => {
+  const texts = {
+    title: 'Tune the kernels', name: 'Tune', does: 'measures other schedules of the kernels on this device',
+    meanwhile: 'Measuring, some seconds for each schedule …',
+  };
+  return actionCard('tune', texts, async () => {
     const tuned = await session.tune(dims.feeds());
     const found = make('p', {}, report.tuning(tuned));
     if (!Object.keys(tuned.choices).length) return [found];
-    const button = make('button', { id: 'chosen' }, 'Open it so');
-    button.addEventListener('click', () => again?.(tuned.choices));
+    const button = make('button', { id: 'chosen' }, 'Reopen with these schedules');
+    button.addEventListener('click', () => reopen?.(tuned.choices));
     return [found, button];
   });
 }
 
 /**
- * A card with a button, and what comes of it.
- * @param {string} id @param {{ title: string, name: string, does: string, meanwhile: string }} told @param {() => Promise<HTMLElement[]>} work
+ * A card with a button and the result of its action.
+ * @param {string} id @param {{ title: string, name: string, does: string, meanwhile: string }} texts @param {() => Promise<HTMLElement[]>} work
  */
-function asked(id, { title, name, does, meanwhile }, work) {
+function actionCard(id, { title, name, does, meanwhile }, work) {
   const button = /** @type {HTMLButtonElement} */ (make('button', { id }, name));
   const result = make('div', { id: `${id}-result`, class: 'small' });
   button.addEventListener('click', async () => {
@@ -103,32 +109,34 @@ function asked(id, { title, name, does, meanwhile }, work) {
     }
     button.disabled = false;
   });
-  return report.card(title, make('div', { class: 'row', style: 'margin-bottom: 0.6rem' }, button, make('span', { class: 'small soft' }, does)), result);
+  const row = make('div', { class: 'row', style: 'margin-bottom: 0.6rem' }, button, make('span', { class: 'small soft' }, does));
+  return report.card(title, row, result);
 }
 
 /** The card that runs the model. @param {ort.InferenceSession} session @param {Dims} dims @param {() => Promise<unknown>} after */
 function timer(session, dims, after) {
   const runs = /** @type {HTMLInputElement} */ (make('input', { type: 'number', id: 'runs', min: 1, value: 50 }));
-  const button = /** @type {HTMLButtonElement} */ (make('button', { class: 'main', id: 'time' }, 'Time it'));
+  const button = /** @type {HTMLButtonElement} */ (make('button', { class: 'main', id: 'time' }, 'Measure'));
   const result = make('div', { id: 'latency' });
   button.addEventListener('click', async () => {
     button.disabled = true;
     try {
-      const asked = Math.max(1, Number(runs.value));
-      const { times, results } = await measure(session, dims.feeds(), asked, result);
-      result.replaceChildren(summary(times, asked), latency(times.slice(1)), make('h2', { style: 'margin-top: 1.2rem' }, 'What the last run gave'), outputs(results));
+      const count = Math.max(1, Number(runs.value));
+      const { times, results } = await measure(session, dims.feeds(), count, result);
+      const title = make('h2', { style: 'margin-top: 1.2rem' }, 'Outputs of the last run');
+      result.replaceChildren(summary(times, count), latency(times.slice(1)), title, outputs(results));
       await after();
     } catch (error) {
       result.replaceChildren(make('p', { style: 'color: var(--bad)' }, error instanceof Error ? error.message : String(error)));
     }
     button.disabled = false;
   });
-  const row = make('div', { class: 'row', style: 'margin-bottom: 1rem' }, button, make('label', { class: 'small soft' }, runs, ' runs on random numbers'));
+  const row = make('div', { class: 'row', style: 'margin-bottom: 1rem' }, button, make('label', { class: 'small soft' }, runs, ' runs with random inputs'));
   return report.card('Latency', row, dims.form(), result);
 }
 
 /**
- * The first run is the first number; others follow until there are enough or five seconds have passed.
+ * Times the first run, then `runs` others or those of five seconds.
  * @param {ort.InferenceSession} session @param {Record<string, ort.Tensor>} feeds @param {number} runs @param {Element} result
  */
 async function measure(session, feeds, runs, result) {
@@ -148,13 +156,13 @@ async function measure(session, feeds, runs, result) {
 /** @param {File[]} files */
 async function take(files) {
   const all = await Promise.all(files.map(async (file) => ({ path: file.name, data: new Uint8Array(await file.arrayBuffer()) })));
-  const ending = (/** @type {string} */ end) => all.find(({ path }) => path.endsWith(end));
-  const model = ending('.pyrt') ?? ending('.onnx') ?? all[0]; // a Program may come with the model that has its weights
+  const withSuffix = (/** @type {string} */ end) => all.find(({ path }) => path.endsWith(end));
+  const model = withSuffix('.pyrt') ?? withSuffix('.onnx') ?? all[0]; // a Program can come with the model that has its weights
   if (!model) return;
   await open(model.data, `${model.path}, ${bytes(model.data.length)}`, all.filter((file) => file !== model));
 }
 
-provider.addEventListener('change', () => again?.());
+provider.addEventListener('change', () => reopen?.());
 onFiles($('#drop'), take);
 for (const button of document.querySelectorAll('[data-example]')) {
   button.addEventListener('click', () => open(button.getAttribute('data-example') ?? '', button.textContent ?? ''));

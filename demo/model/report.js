@@ -1,4 +1,4 @@
-// The parts of the report, as plain DOM.
+// The parts of the report.
 
 import { bytes, make } from '../common.js';
 
@@ -22,11 +22,11 @@ export function signature(title, values) {
     make('td', {}, value.isTensor ? value.type : 'not a tensor'),
     make('td', { class: 'mono' }, value.isTensor ? `[${value.shape.map((dim) => dim || '?').join(', ')}]` : '')));
   const free = values.flatMap((value) => (value.isTensor ? value.shape : [])).find((dim) => typeof dim === 'string');
-  const note = free === undefined ? [] : [make('p', { class: 'soft small', style: 'margin: 0.7rem 0 0' }, `${free || '?'} stands for a size that each run chooses.`)];
+  const note = free === undefined ? [] : [make('p', { class: 'soft small', style: 'margin: 0.7rem 0 0' }, `${free || '?'} stands for a size that can differ between runs.`)];
   return card(title, scroll(title, table(['Name', 'Type', 'Shape'], rows)), ...note);
 }
 
-/** With the keyboard it is scrolled, too. @param {string} label @param {...Node} children */
+/** A region that keys can scroll. @param {string} label @param {...Node} children */
 export const scroll = (label, ...children) => make('div', { class: 'scroll', tabindex: 0, role: 'region', 'aria-label': label }, ...children);
 
 /** @param {string[]} names @param {HTMLElement[]} rows */
@@ -56,14 +56,14 @@ export function nodes({ nodes: all }) {
     ...(reasons ? [make('td', { class: 'soft' }, why)] : [])));
   const made = scroll('Nodes, their places and kernels', table(['Node', 'Where', 'Kernels', ...(reasons ? ['Why not on the GPU'] : [])], rows));
   made.id = 'nodes';
-  const words = 'fused: part of another node’s kernel; view: no work of its own; init: once, before the first run; plan: only shapes';
+  const words = 'fused: computed by another node’s kernel; view: shares another tensor’s memory; init: computed once, before the first run; plan: computes only shapes';
   return make('div', {}, made, make('p', { class: 'soft small', style: 'margin: 0.7rem 0 0' }, words));
 }
 
 /** @param {Verification} verification */
 export function verification({ ok, compared, first, tolerance }) {
-  if (ok || !first) return make('p', {}, `${compared} results compared: all agree to ${tolerance} of their largest value.`);
-  return make('p', { style: 'color: var(--bad)' }, `The first kernel that differs is ${first.node}: element ${first.index} is ${first.actual} on the GPU `
+  if (ok || !first) return make('p', {}, `${compared} results compared: all agree within ${tolerance} of their largest value.`);
+  return make('p', { style: 'color: var(--bad)' }, `The first kernel with different results is ${first.node}: element ${first.index} is ${first.actual} on the GPU `
     + `and ${first.expected} on WebAssembly, ${(100 * first.error).toPrecision(2)} % of the largest value.`);
 }
 
@@ -77,7 +77,7 @@ export function tuning({ choices, before, after, took }) {
 
 /** @param {MemoryReport} memory */
 export function memory({ weights, peak, arena, requested, gpu }) {
-  const held = /** @type {[string, string][]} */ ([['Weights', bytes(weights)], ['Memory held', bytes(arena)], ...(gpu ? [['On the GPU', bytes(gpu)]] : [])]);
-  if (!peak) return make('div', {}, stats(held), make('p', { class: 'soft small', style: 'margin: 0.8rem 0 0' }, 'What a run takes is known after the first.'));
-  return stats([...held, ['Peak of a run', bytes(peak)], ['Without reuse', bytes(requested)], ['Reuse', `${(requested / peak).toFixed(1)}×`]]);
+  const entries = /** @type {[string, string][]} */ ([['Weights', bytes(weights)], ['Linear memory', bytes(arena)], ...(gpu ? [['On the GPU', bytes(gpu)]] : [])]);
+  if (!peak) return make('div', {}, stats(entries), make('p', { class: 'soft small', style: 'margin: 0.8rem 0 0' }, 'The memory of a run is known after the first run.'));
+  return stats([...entries, ['Peak of a run', bytes(peak)], ['Without reuse', bytes(requested)], ['Reuse', `${(requested / peak).toFixed(1)}×`]]);
 }

@@ -1,15 +1,15 @@
-// What runs gave: outputs, and how long each took.
+// Results of runs: outputs and latency.
 
 import { make, milliseconds, quantile } from '../common.js';
 import { scroll, stats, table } from './report.js';
 
 const SHOWN = 6; // values of an output
-const DOTS = 400; // of a picture, at most
-const [WIDTH, HEIGHT, LEFT, RIGHT, BOTTOM] = [720, 210, 62, 112, 24]; // of the picture; on a small screen it is narrower
+const DOTS = 400; // in a plot, at most
+const [WIDTH, HEIGHT, LEFT, RIGHT, BOTTOM] = [720, 210, 62, 112, 24]; // pixels of the plot; narrower on small screens
 
 /** @typedef {import('pyruntime').Tensor} Tensor */
 
-/** The first values of each output, and the range of numbers. @param {Record<string, unknown>} results */
+/** The first values of each output, and the range of its numbers. @param {Record<string, unknown>} results */
 export function outputs(results) {
   const rows = Object.entries(results).map(([name, value]) => make('tr', {}, make('td', { class: 'mono' }, name),
     ...described(value).map((text) => make('td', { class: 'mono' }, text))));
@@ -18,8 +18,11 @@ export function outputs(results) {
 
 /** Type and shape, values, range. @param {unknown} value @returns {string[]} */
 function described(value) {
-  if (Array.isArray(value)) return [`${value.length} items`, value.slice(0, 2).map((item) => item instanceof Map ? `{${brief([...item].flat())}}` : described(item)[1]).join('; '), ''];
-  const { type, dims, data } = /** @type {Tensor} */ (value ?? { type: 'nothing', dims: [], data: [] });
+  if (Array.isArray(value)) {
+    const texts = value.slice(0, 2).map((item) => (item instanceof Map ? `{${brief([...item].flat())}}` : described(item)[1]));
+    return [`${value.length} items`, texts.join('; '), ''];
+  }
+  const { type, dims, data } = /** @type {Tensor} */ (value ?? { type: 'none', dims: [], data: [] });
   const numbers = type === 'string' ? [] : Array.from(/** @type {ArrayLike<number | bigint>} */ (data), Number);
   const [low, high] = numbers.reduce(([a, b], x) => [Math.min(a, x), Math.max(b, x)], [Infinity, -Infinity]);
   return [`${type} [${dims.join(', ')}]`, brief([.../** @type {any[]} */ (data).slice(0, SHOWN + 1)]), numbers.length ? `${short(low)} to ${short(high)}` : ''];
@@ -31,15 +34,15 @@ const brief = (values) => values.slice(0, SHOWN).map(short).join(', ') + (values
 /** @param {unknown} value */
 const short = (value) => (typeof value === 'number' && !Number.isInteger(value) ? String(Number(value.toPrecision(4))) : String(value));
 
-/** @param {number[]} times the first run's, then the others' @param {number} asked how many others */
-export function summary([first, ...rest], asked) {
-  const runs = rest.length < asked ? `${rest.length} of ${asked}` : String(rest.length);
-  const why = rest.length < asked ? [make('p', { class: 'soft small', style: 'margin: 0.8rem 0 0' }, 'Five seconds had passed.')] : [];
+/** @param {number[]} times of the first run, then of others @param {number} count of others, unless time ran out */
+export function summary([first, ...rest], count) {
+  const runs = rest.length < count ? `${rest.length} of ${count}` : String(rest.length);
+  const why = rest.length < count ? [make('p', { class: 'soft small', style: 'margin: 0.8rem 0 0' }, 'Stopped after five seconds.')] : [];
   return make('div', { style: 'margin-top: 1rem' }, stats([['First run', milliseconds(first)], ['Median', milliseconds(quantile(rest, 0.5))],
     ['95th percentile', milliseconds(quantile(rest, 0.95))], ['Fastest', milliseconds(quantile(rest, 0))], ['Runs', runs]]), ...why);
 }
 
-/** Runs as dots over their numbers, the median as a line. @param {number[]} times */
+/** A plot of times by run, with a line at the median. @param {number[]} times */
 export function latency(times) {
   const width = Math.min(WIDTH, innerWidth - 80);
   const [right, middle] = [width - RIGHT, quantile(times, 0.5)];

@@ -1,5 +1,5 @@
-// A decoder with its caches: what a run gives as present keys and values goes into the next as past ones, and as nobody
-// reads them they stay where they are.
+// A decoder with KV cache: the present keys and values of a run are the past ones of the next. They are never read, so they
+// stay in the worker's memory.
 
 import { Tensor } from 'pyruntime';
 
@@ -14,8 +14,8 @@ const float32 = (value, dims = []) => new Tensor('float32', [value], dims);
 
 const PAST = 'past_key_values';
 
-/** What exported decoders ask for besides caches: of the new tokens, and how many were there before.
- * @type {Record<string, (ids: number[], past: number, how: Sampling) => AnyTensor>} */
+/** The inputs of exported decoders besides the KV cache. ids: the new tokens; past: the number of earlier ones.
+ * @type {Record<string, (ids: number[], past: number, sampling: Sampling) => AnyTensor>} */
 const FEEDS = {
   input_ids: (ids) => int64(ids),
   attention_mask: (ids, past) => int64(new Array(past + ids.length).fill(1)),
@@ -29,8 +29,8 @@ const FEEDS = {
 };
 
 export class Decoder {
-  /** @param {InferenceSession} session that samples from its logits; its other inputs and outputs as Hugging Face's
-   * exporters name them. Throws where it has an input that is not known, or no caches. */
+  /** @param {InferenceSession} session that samples from its logits; other inputs and outputs have the names of Hugging
+   * Face's exporters. Throws on an unknown input or without a KV cache. */
   constructor(session) {
     this.session = session;
     this.length = 0;
@@ -38,12 +38,12 @@ export class Decoder {
     this.pasts = {};
     this.names = session.inputNames.filter((name) => !name.startsWith(PAST));
     const unknown = this.names.filter((name) => !(name in FEEDS));
-    if (unknown.length) throw new Error(`no decoder that this page knows has the input ${unknown.join(', ')}`);
-    if (this.names.length === session.inputNames.length) throw new Error(`this model has no input ${PAST}…: export it with a cache`);
+    if (unknown.length) throw new Error(`this page cannot feed the input ${unknown.join(', ')} of this model`);
+    if (this.names.length === session.inputNames.length) throw new Error(`this model has no input ${PAST}…: export it with a KV cache`);
     this.restart();
   }
 
-  /** A new text. */
+  /** Starts a new text. */
   restart() {
     this.length = 0;
     this.pasts = {};
@@ -55,10 +55,10 @@ export class Decoder {
     }
   }
 
-  /** The token that follows. @param {number[]} ids @param {Sampling} how */
-  async step(ids, how) {
-    const given = Object.fromEntries(this.names.map((name) => [name, FEEDS[name](ids, this.length, how)]));
-    const { token, ...presents } = await this.session.run({ ...given, ...this.pasts });
+  /** The next token. @param {number[]} ids @param {Sampling} sampling */
+  async step(ids, sampling) {
+    const feeds = Object.fromEntries(this.names.map((name) => [name, FEEDS[name](ids, this.length, sampling)]));
+    const { token, ...presents } = await this.session.run({ ...feeds, ...this.pasts });
     for (const [name, tensor] of Object.entries(presents)) {
       const past = name.replace('present', PAST);
       if (past in this.pasts) this.pasts[past] = tensor;

@@ -1,39 +1,42 @@
-// Text, written on token by token by a small decoder, or by one of the visitor's.
+// Generates text token by token, with a small decoder or one that the visitor drops.
 
 import { Tokenizer } from '@huggingface/tokenizers';
 import * as ort from 'pyruntime';
 import { $, bytes, milliseconds, onFiles, readyText, Status } from '../common.js';
 import { Decoder } from './decoder.js';
 
-const LENGTH = 300; // tokens a text
+const LENGTH = 300; // tokens of a text
 
 const status = new Status($('#status'));
 const button = /** @type {HTMLButtonElement} */ ($('#write'));
 const prompt = /** @type {HTMLTextAreaElement} */ ($('#prompt'));
 /** @type {{ decoder: Decoder, tokenizer: Tokenizer } | null} */
 let current = null;
-/** The text that is being written. @type {Promise<void> | null} */
+/** Pending while a text is written. @type {Promise<void> | null} */
 let writing = null;
 let stopped = false;
 /** Decoders are opened one after another. @type {Promise<void>} */
 let opening = Promise.resolve();
 let waiting = 0;
 
-/** What the page's controls say. */
+/** The values of the page's controls. */
 function settings() {
   const value = (/** @type {string} */ id) => Number(/** @type {HTMLInputElement} */ ($(id)).value);
   return { temperature: value('#temperature'), topK: value('#top-k'), topP: value('#top-p') };
 }
 
-/** Characters that no token has are left out: they have no number. @param {Tokenizer} tokenizer @param {string} text */
+/**
+ * Leaves out characters that the vocabulary lacks: the tokenizer gives undefined for them.
+ * @param {Tokenizer} tokenizer @param {string} text
+ */
 const encode = (tokenizer, text) => tokenizer.encode(text).ids.filter((id) => id !== undefined);
 
 /** @param {Decoder} decoder @param {Tokenizer} tokenizer */
 async function write(decoder, tokenizer) {
-  const given = encode(tokenizer, prompt.value);
-  const all = given.length ? given : encode(tokenizer, '\n'); // a paragraph begins
+  const ids = encode(tokenizer, prompt.value);
+  const all = ids.length ? ids : encode(tokenizer, '\n'); // starts a paragraph
   const text = () => tokenizer.decode(all, { skip_special_tokens: true });
-  const prefix = text().length; // tokens together: one may be a part of a character
+  const prefix = text().length; // all tokens are decoded together, because one may be a part of a character
   const more = document.createTextNode('');
   $('#text').replaceChildren(Object.assign(document.createElement('b'), { textContent: prompt.value }), more);
   decoder.restart();
@@ -45,20 +48,20 @@ async function write(decoder, tokenizer) {
     all.push(fresh[0]);
     more.data = text().slice(prefix);
     if (!n) first = performance.now();
-    else if (n % 8 === 0 || n === LENGTH - 1 || end) await told(decoder, n, first - begin, performance.now() - first);
+    else if (n % 8 === 0 || n === LENGTH - 1 || end) await showNumbers(decoder, n, first - begin, performance.now() - first);
     if (end) return;
   }
 }
 
 /** @param {Decoder} decoder @param {number} count @param {number} first @param {number} taken milliseconds */
-async function told(decoder, count, first, taken) {
+async function showNumbers(decoder, count, first, taken) {
   $('#speed').textContent = ((1000 * count) / taken).toFixed(taken > 100 * count ? 1 : 0);
   $('#first').textContent = milliseconds(first);
   $('#cached').textContent = `${decoder.length}`;
   $('#memory').textContent = bytes((await decoder.session.memory()).arena);
 }
 
-/** What the button does now: a text that is stopped ends with its step. */
+/** Updates the button. A stopped text ends with the current step. */
 function showButton() {
   button.textContent = writing ? 'Stop' : 'Write';
   button.disabled = !current || waiting > 0 || (writing !== null && stopped);
@@ -85,7 +88,7 @@ function pressed() {
 
 /**
  * @param {string | File} model @param {string | Blob} table tokenizer.json @param {{ path: string, data: File }[]} [externalData]
- * @param {string} [about] what the page then says
+ * @param {string} [about] the prompt's label
  */
 function open(model, table, externalData, about) {
   waiting++;
@@ -94,7 +97,7 @@ function open(model, table, externalData, about) {
   opening = opening.then(async () => {
     try {
       await writing;
-      await opened(model, table, externalData);
+      await replaceDecoder(model, table, externalData);
       if (about) $('#about').textContent = about;
     } catch (error) {
       status.failed(error);
@@ -104,10 +107,13 @@ function open(model, table, externalData, about) {
   });
 }
 
-/** The decoder before stays where this one fails. @param {string | File} model @param {string | Blob} table @param {{ path: string, data: File }[]} [externalData] */
-async function opened(model, table, externalData = []) {
+/**
+ * Replaces the decoder, unless this one fails.
+ * @param {string | File} model @param {string | Blob} table @param {{ path: string, data: File }[]} [externalData]
+ */
+async function replaceDecoder(model, table, externalData = []) {
   const json = await (typeof table === 'string' ? await fetch(table) : new Response(table)).json();
-  const tokenizer = new Tokenizer(json, { clean_up_tokenization_spaces: false }); // it would take spaces from the text
+  const tokenizer = new Tokenizer(json, { clean_up_tokenization_spaces: false }); // true removes spaces from the text
   const options = { onProgress: status.progress, sampleFrom: 'logits', externalData };
   const session = await ort.InferenceSession.create(/** @type {any} */ (model), options);
   try {
@@ -125,9 +131,9 @@ async function opened(model, table, externalData = []) {
 function take(files) {
   const table = files.find(({ name }) => name === 'tokenizer.json');
   const model = files.find(({ name }) => name.endsWith('.onnx'));
-  if (!model || !table) return status.failed('A decoder is its .onnx file, the files with its weights if it has any, and tokenizer.json: choose them together');
+  if (!model || !table) return status.failed('Choose all files of a decoder together: its .onnx file, its external data files, if any, and tokenizer.json');
   const others = files.filter((file) => file !== model && file !== table).map((data) => ({ path: data.name, data }));
-  open(model, table, others, `${model.name} writes on.`);
+  open(model, table, others, `Prompt for ${model.name}`);
 }
 
 for (const control of document.querySelectorAll('input[type=range]')) {

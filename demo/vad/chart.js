@@ -1,4 +1,4 @@
-// The last seconds: loudness as a band, probability of speech as a line, speech shaded.
+// Draws the last seconds: the waveform's range, the probability of speech as a line, speech shaded.
 
 import { colour } from '../common.js';
 
@@ -15,9 +15,9 @@ export class Chart {
     /** @type {Column[]} */
     this.columns = [];
     this.waiting = false;
-    const later = () => this.later();
-    new ResizeObserver(later).observe(canvas);
-    document.addEventListener('themechange', later);
+    const requestDraw = () => this.requestDraw();
+    new ResizeObserver(requestDraw).observe(canvas);
+    document.addEventListener('themechange', requestDraw);
   }
 
   /** @param {number} probability @param {Float32Array} frame */
@@ -26,16 +26,16 @@ export class Chart {
     for (const value of frame) [low, high] = [Math.min(low, value), Math.max(high, value)];
     this.columns.push({ low, high, probability });
     if (this.columns.length > FRAMES) this.columns.shift();
-    this.later();
+    this.requestDraw();
   }
 
   clear() {
     this.columns = [];
-    this.later();
+    this.requestDraw();
   }
 
-  /** Draws once before the next picture, however many frames came. */
-  later() {
+  /** Draws once before the next repaint, however many frames arrive. */
+  requestDraw() {
     if (this.waiting) return;
     this.waiting = true;
     requestAnimationFrame(() => {

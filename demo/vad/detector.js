@@ -1,24 +1,24 @@
-// Silero VAD, frame by frame, its state fed back.
+// Runs Silero VAD frame by frame and feeds its state back.
 
 import * as ort from 'pyruntime';
 
 export const RATE = 16000;
 export const FRAME = 512;
-const CONTEXT = 64; // samples of the frame before, which the model wants in front
+const CONTEXT = 64; // samples of the previous frame that the model needs before each frame
 
-/** @returns {ort.Tensor} the state before any sound */
+/** The initial state. @returns {ort.Tensor} */
 const silence = () => new ort.Tensor('float32', new Float32Array(2 * 128), [2, 1, 128]);
 
-/** Cuts a stream of samples into frames and tells each one's probability of speech. */
+/** Splits a stream of samples into frames and reports the probability of speech in each. */
 export class Detector {
   /**
    * @param {ort.InferenceSession} session
-   * @param {(probability: number, frame: Float32Array, took: number) => void} heard
+   * @param {(probability: number, frame: Float32Array, took: number) => void} onFrame
    * @param {(error: unknown) => void} failed
    */
-  constructor(session, heard, failed) {
+  constructor(session, onFrame, failed) {
     this.session = session;
-    this.heard = heard;
+    this.onFrame = onFrame;
     this.failed = failed;
     this.rate = new ort.Tensor('int64', [BigInt(RATE)], []);
     this.queue = Promise.resolve();
@@ -58,6 +58,6 @@ export class Detector {
     const feeds = { input: new ort.Tensor('float32', input, [1, input.length]), state: this.state, sr: this.rate };
     const { output, stateN } = await this.session.run(feeds);
     this.state = stateN;
-    this.heard(Number(output.data[0]), input.subarray(CONTEXT), performance.now() - start);
+    this.onFrame(Number(output.data[0]), input.subarray(CONTEXT), performance.now() - start);
   }
 }

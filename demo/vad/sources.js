@@ -1,36 +1,36 @@
-// Where samples come from: the microphone, or a generated voice.
+// Sources of samples: the microphone, or a generated voice.
 
 import { RATE, FRAME } from './detector.js';
 import { voice } from './voice.js';
 
-const PATIENCE = 3000; // milliseconds
+const TIMEOUT = 3000; // milliseconds
 
 /** Takes samples. @typedef {(samples: Float32Array) => void} Push */
-/** What is to be said of a source, and whether it is over with it. @typedef {(text: string, over?: boolean) => void} Say */
+/** Shows a message about a source. over: the source has failed. @typedef {(text: string, over?: boolean) => void} Say */
 
-/** Samples as they are heard. @param {Push} push @param {Say} say @returns {Promise<() => void>} ends it */
+/** @param {Push} push @param {Say} say @returns {Promise<() => void>} stops the source */
 export async function microphone(push, say) {
   const stream = await navigator.mediaDevices.getUserMedia({ audio: { channelCount: 1, echoCancellation: true } });
   const context = new AudioContext({ sampleRate: RATE });
-  const late = setTimeout(() => say('No sound arrives: this machine has no audio device that works', true), PATIENCE);
+  const timeout = setTimeout(() => say('No sound arrives: this device has no working audio input', true), TIMEOUT);
   await context.audioWorklet.addModule('tap.js');
   const tap = new AudioWorkletNode(context, 'tap');
   tap.port.onmessage = ({ data }) => {
-    clearTimeout(late);
+    clearTimeout(timeout);
     push(data);
   };
   context.createMediaStreamSource(stream).connect(tap);
   return () => {
-    clearTimeout(late);
+    clearTimeout(timeout);
     for (const track of stream.getTracks()) track.stop();
     context.close();
   };
 }
 
-/** At the pace of time, whether it can be heard or not. @type {typeof microphone} */
+/** In real time, even if it is not audible. @type {typeof microphone} */
 export async function generated(push, say) {
   const samples = voice(16, RATE); // whole frames
-  const hush = play(samples, say);
+  const stopPlayback = play(samples, say);
   const begin = performance.now();
   let at = 0;
   const timer = setInterval(() => {
@@ -39,7 +39,7 @@ export async function generated(push, say) {
   }, (1000 * FRAME) / RATE);
   return () => {
     clearInterval(timer);
-    hush();
+    stopPlayback();
   };
 }
 
@@ -51,9 +51,9 @@ function play(samples, say) {
   const source = new AudioBufferSourceNode(context, { buffer, loop: true });
   source.connect(context.destination);
   source.start();
-  const late = setTimeout(() => context.currentTime || say('Shown, not heard: this machine has no audio device that works'), PATIENCE);
+  const timeout = setTimeout(() => context.currentTime || say('Not audible: this device has no working audio output'), TIMEOUT);
   return () => {
-    clearTimeout(late);
+    clearTimeout(timeout);
     context.close();
   };
 }

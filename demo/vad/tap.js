@@ -1,4 +1,4 @@
-// Runs in the audio thread: passes blocks of samples on.
+// In the audio thread: sends blocks of samples to the page.
 
 /** @typedef {{ port: MessagePort }} Processor */
 const Base = /** @type {new () => Processor} */ (/** @type {any} */ (globalThis).AudioWorkletProcessor);

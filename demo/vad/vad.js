@@ -1,4 +1,4 @@
-// Listens to the microphone or to a generated voice and draws the probability of speech.
+// Draws the probability of speech in the microphone's sound or a generated voice.
 
 import * as ort from 'pyruntime';
 import { $, milliseconds, quantile, readyText, Status } from '../common.js';
@@ -12,7 +12,7 @@ const times = [];
 let frames = 0;
 
 /** @param {number} probability @param {Float32Array} frame @param {number} took */
-function heard(probability, frame, took) {
+function showFrame(probability, frame, took) {
   chart.add(probability, frame);
   times.push(took);
   if (times.length > 100) times.shift();
@@ -25,7 +25,7 @@ function heard(probability, frame, took) {
   $('#verdict').textContent = probability > 0.5 ? 'Speech' : 'No speech';
 }
 
-/** One source of sound at a time. */
+/** Connects one source of sound at a time. */
 class Listener {
   /** @param {Detector} detector @param {(error: unknown) => void} failed */
   constructor(detector, failed) {
@@ -63,7 +63,7 @@ async function main() {
       listener.stop();
       status.failed(error);
     };
-    const listener = new Listener(new Detector(session, heard, failed), failed);
+    const listener = new Listener(new Detector(session, showFrame, failed), failed);
     const start = (/** @type {typeof microphone} */ source) => {
       status.done(readyText(session.timings));
       listener.start(source);

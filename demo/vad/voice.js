@@ -1,4 +1,4 @@
-// A sound that a voice detector takes for speech: pulses of gliding pitch through the resonances of vowels, and pauses.
+// Generates sound that a voice detector classifies as speech: pulses of gliding pitch through vowel formants, and pauses.
 
 const VOWELS = [[730, 1090, 2440], [270, 2290, 3010], [530, 1840, 2480], [570, 840, 2410], [300, 870, 2240]];
 const BANDWIDTHS = [80, 100, 140];
@@ -31,7 +31,7 @@ export function voice(seconds, rate) {
 }
 
 /**
- * Adds a syllable and tells its length.
+ * Adds a syllable. Returns its length in samples.
  * @param {Float32Array} samples @param {number} at @param {number} rate @param {() => number} random
  */
 function syllable(samples, at, rate, random) {
