@@ -1,9 +1,9 @@
 """Generates text token by token. `pip install pyruntime[native] tokenizers`, then
 `python generate.py model.onnx tokenizer.json "The executor" --temperature 0.8 --top-k 40 --top-p 0.95`.
 
-The model is a decoder as Hugging Face's exporters write it: inputs are `input_ids` and past keys and values, outputs are
-`logits` and present ones. The present keys and values of a run are fed to the next without being read, so the KV cache
-stays in place and a step writes only the new rows. The session samples the tokens, so logits are not read either.
+The model is a decoder as Hugging Face's exporters write it: inputs are `input_ids` and past keys and values, outputs
+are `logits` and present ones. The present keys and values of a run are fed to the next without being read, so the KV
+cache stays in place and a step writes only the new rows. The session samples the tokens, so logits are not read either.
 """
 
 import argparse
