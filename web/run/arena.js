@@ -1,12 +1,12 @@
-// Linear memory, and the allocator of its parts.
+// Linear memory, and the allocator of linear and GPU memory.
 
 import { MemoryFault, OutOfMemory } from '../common/errors.js';
 import { reportGarbage } from '../common/garbage.js';
 import { RESERVED } from '../common/linear_memory.js';
 
 const PAGE = 65536;
-const MOST = 2 ** 32 - PAGE; // bytes of any memory
-const LEAST = 1024; // pages: the least maximum size of a memory
+const MOST = 2 ** 32 - PAGE; // bytes of a linear memory, at most
+const LEAST = 1024; // pages: where a browser refuses even this maximum size, the session fails
 const ALIGN = 64;
 const GPU_ALIGN = 256; // of bind group offsets
 
@@ -16,7 +16,7 @@ export const GPU = 2 ** 40;
 const SPARES = 4; // memories of released sessions that are kept for later sessions
 const SPARE_BYTES = 4 * 2 ** 20; // larger memories are not kept
 
-/** @typedef {{ address: number, size: number, memory?: number }} Span size rounded as it was taken; memory: number of a further one */
+/** @typedef {{ address: number, size: number, memory?: number }} Span size: rounded by the arena; memory: number of the further memory that it is in */
 
 /**
  * Small memories for reuse. Each memory reserves 8 GiB or more of the terabyte of addresses that a page has, and browsers

@@ -6,7 +6,7 @@ import { ShapeError } from '../common/errors.js';
 /** @typedef {import('../common/program.js').Call} Call */
 /** @typedef {import('../common/program.js').Dim} Dim */
 
-const LARGEST = 2 ** 31 - 1; // the largest parameter or work: kernels use int32
+const LARGEST = 2 ** 31 - 1; // of parameters and work units, because kernels use int32
 
 /** The argument blocks of one step. Dims that several calls share are computed once. */
 export class ArgumentBlocks {
@@ -14,7 +14,7 @@ export class ArgumentBlocks {
   constructor(calls) {
     /** Buffers that the calls allocate. */
     this.made = calls.flatMap(({ alloc }) => alloc);
-    /** Pairs of buffer and position of its address. @type {[number, number][]} */
+    /** Each buffer with the position of its address in the block. @type {[number, number][]} */
     this.buffers = [];
     /** Distinct dims, each with the first node that has it and its positions. @type {{ dim: Dim, node: string, at: number[] }[]} */
     this.dims = [];

@@ -78,7 +78,7 @@ class Loop {
     this.stackDims = made.slice(this.carried).map(() => []);
   }
 
-  /** The symbols to set from the body's inputs, as positions of carried values. @returns {Binds} */
+  /** The symbols that the body's inputs set; inputs are numbered by their position among the carried values. @returns {Binds} */
   get enters() {
     return this.step.enters.map(([input, axis, symbol]) => [input - 2, axis, symbol]);
   }
@@ -172,8 +172,9 @@ class Loop {
 }
 
 /**
- * The dims of a stack of values with these dims. rank: number of axes of the stack; dims that are unknown without an
- * iteration are 0. @param {number[][]} all @param {number} rank @param {string} [node] @returns {number[]}
+ * The dims of values that are stacked along a new first axis.
+ * @param {number[][]} all dims of each value; without values their dims are 0 @param {number} rank of the stack
+ * @param {string} [node] @returns {number[]}
  */
 export function stackedDims(all, rank, node = '') {
   const [first = new Array(rank - 1).fill(0)] = all;

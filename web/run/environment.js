@@ -1,7 +1,7 @@
 // Types of what the worker or the page provides to an executor.
 
 /**
- * Reads a part of the model's file (""), or of an external one; into: writes it to `target`, which takes less memory.
+ * Reads a part of a file: the model's own (""), or one of its external data. into: reads to `target`, which takes less memory.
  * @typedef {((offset: number, size: number, name?: string) => Uint8Array) & { into?: (target: Uint8Array, offset: number, name?: string) => void }} ReadFile
  */
 /** A value outside linear memory. @typedef {{ dims: number[], data: (string | number)[] }} HostArray */
@@ -11,7 +11,7 @@
  * @property {(program: any, step: import('../common/program.js').HostStep, inputs: (HostArray | null)[], env: import('./dims.js').Env, stop: import('../common/stop.js').Stop | null) => import('../common/maybe_promise.js').MaybePromise<HostArray[]>} host
  */
 /**
- * What a Program is loaded for. shared: linear memory is; memoryLimit: bytes that it may have.
+ * The environment that a Program is loaded for. shared: whether linear memory is shared; memoryLimit: its size in bytes, at most.
  * @typedef {{ shared: boolean, memoryLimit?: number, threads?: number, pool?: import('../threads/pool.js').ThreadPool | null,
  *   gpu?: { load(program: import('../common/program.js').ProgramData): Promise<import('./types.js').GpuRunner> } | null }} Host
  */

@@ -20,8 +20,8 @@ import { bindRooms, gather, runsOf, scatter } from './room.js';
 
 /**
  * Milliseconds that code runs on one thread before others join, because V8's optimising compiler needs the other core:
- * with two threads on two cores from the start, ResNet-50 took 293 ms a run for seconds, then 90. Short code needs fifty
- * calls.
+ * with two threads on two cores from the start, ResNet-50 took 293 ms a run for seconds, then 90. Fifty calls
+ * suffice, too.
  */
 const WARM = 400;
 
@@ -69,7 +69,7 @@ export class Executor {
     this.begun = 0;
     /** Can stop the current run. @type {Stop | null} */
     this.stop = null;
-    /** Outputs of earlier runs that later runs may be fed in place. @type {import('./resident_outputs.js').ResidentOutputs | null} */
+    /** Outputs of earlier runs, which later runs may take as feeds in place. @type {import('./resident_outputs.js').ResidentOutputs | null} */
     this.held = null;
   }
 
@@ -103,7 +103,7 @@ export class Executor {
   }
 
   /**
-   * The same without promises, for Pyodide: one thread, no GPU.
+   * A synchronous `create`, for Pyodide: one thread, no GPU.
    * @param {import('../common/program.js').ProgramData} program @param {import('./environment.js').ReadFile} read
    * @param {import('./environment.js').HostSteps} python whose host steps are synchronous @param {number} memoryLimit
    */
@@ -297,7 +297,7 @@ export class Executor {
     if (start) this.warm += Math.max(performance.now() - start, WARM / 50);
   }
 
-  /** The same in portions, so that it can be stopped. @param {import('../common/program.js').WasmStep} step @param {import('./plan_state.js').Transition} plan @param {Stop} stop */
+  /** Runs code on this thread in portions, so that it can be stopped. @param {import('../common/program.js').WasmStep} step @param {import('./plan_state.js').Transition} plan @param {Stop} stop */
   async stoppable(step, plan, stop) {
     const start = performance.now();
     await runInPortions(this, step, plan, stop);
@@ -315,7 +315,7 @@ export class Executor {
     plan.layout.milliseconds = performance.now() - start;
   }
 
-  /** Whether a step is worth several threads, the trial chose them, and V8 needs the other core no more. @param {import('../common/program.js').WasmStep} step @param {State} state */
+  /** Whether to share a step: it is worth several threads, the trial chose them, and V8 no longer needs the other core. @param {import('../common/program.js').WasmStep} step @param {State} state */
   shares({ fork }, { env }) {
     return this.warm >= WARM && this.trial.current === SHARED && fork !== undefined && Number(evaluate(fork, env)) > 0;
   }
@@ -372,7 +372,7 @@ export class Executor {
     return this.plan.memory.bytes.length + this.plan.memory.apart;
   }
 
-  /** Whether runs may have taken memory that a new executor does not have. */
+  /** Whether runs may have taken memory that a new executor would not take. */
   get grown() {
     return this.gpu !== null || this.arenaBytes() > this.begun;
   }

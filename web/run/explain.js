@@ -1,4 +1,4 @@
-// Reports what became of each node of a model: evaluates the table in the Program's header for one run
+// Reports how each node of a model was compiled: evaluates the table in the Program's header for one run
 // (pyruntime/emit/explain_table.py writes it, docs/explain.md describes the result).
 
 import { evaluate } from './dims.js';
@@ -17,7 +17,7 @@ export function explain({ explain: table }, env = new Map()) {
   return { ...table, nodes };
 }
 
-/** Null if a symbol has no value. @param {import('./dims.js').Dim} dim @param {Env} env @returns {number | null} */
+/** The dim's value; null if a symbol has none. @param {import('./dims.js').Dim} dim @param {Env} env @returns {number | null} */
 function value(dim, env) {
   try {
     return evaluate(dim, env);

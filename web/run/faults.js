@@ -1,4 +1,4 @@
-// Indices out of range: kernels write a record of 16 bytes, with node number and extent (int32), and index (int64).
+// Reports indices out of range. Kernels write a record of 16 bytes: node number and extent (int32), and index (int64).
 // Mirrors pyruntime/native/execution/faults.py.
 
 import { outOfRange } from '../common/errors.js';

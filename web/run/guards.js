@@ -11,7 +11,7 @@ export class Guards {
   }
 
   /**
-   * Checks guards whose symbols all have values, and at least one of them a new one.
+   * Checks guards whose symbols all have values, at least one of which is new.
    * @param {import('./dims.js').Env} env @param {Set<string>} fresh symbols with new values
    */
   check(env, fresh) {

@@ -49,7 +49,7 @@ async function loadWasm(program, { shared, threads = 1, pool = null, memoryLimit
   }
 }
 
-/** The same without promises: one thread, no GPU. @param {import('../common/program.js').ProgramData} program @param {number} memoryLimit */
+/** A synchronous `loadProgram`: one thread, no GPU. @param {import('../common/program.js').ProgramData} program @param {number} memoryLimit */
 export function loadNow({ header, blob }, memoryLimit) {
   const memory = Memory.take(false, memoryLimit);
   try {
@@ -74,7 +74,7 @@ async function start(module, memory, threads, pool) {
 }
 
 /**
- * Runs the init block. Buffers that stay are placed first, so that no holes remain. A constant that only a step of init reads
+ * Runs the init block. Buffers that outlive it are placed first, so that no holes remain. A constant that only a step of init reads
  * is loaded before that step and freed after it.
  * @param {Executor} executor @param {Read} read
  * @returns {MaybePromise<void>}
@@ -113,7 +113,7 @@ function readBy(step, pending) {
   return [...pending].filter(({ buffer }) => read.has(buffer));
 }
 
-/** @param {Executor} executor @param {Read} read @param {State} state in which they have memory @param {Constant[]} constants */
+/** @param {Executor} executor @param {Read} read @param {State} state in which the constants get memory @param {Constant[]} constants */
 function loadConstants(executor, read, state, constants) {
   const { plan } = executor;
   for (const constant of constants) {
@@ -126,7 +126,7 @@ function loadConstants(executor, read, state, constants) {
 }
 
 /**
- * The buffers that calls of the init block allocate and that stay, and the buffers that it frees.
+ * kept: buffers that calls of the init block allocate and that outlive it; spent: buffers that it frees.
  * @param {import('../common/program.js').Header} header
  */
 function leftByInit({ blocks: [{ steps }] }) {
@@ -157,7 +157,7 @@ function unpacked(bytes, { unpack, signed }, size) {
   return into;
 }
 
-/** After `init`: what is left is constant, runs start from here. @param {Executor} executor @param {State} state */
+/** Ends `init`: the remaining buffers are constants, and runs start from this state. @param {Executor} executor @param {State} state */
 function finishInit(executor, state) {
   const { plan } = executor;
   executor.hostConstants = executor.hosts;
@@ -167,7 +167,7 @@ function finishInit(executor, state) {
   plan.root = new State(new Place(state.place.arena.copy(), state.place.gpu.copy()), new Map());
 }
 
-/** Room for the argument blocks of some eight different shapes. @param {import('../common/program.js').Header} header */
+/** Bytes for the argument blocks of about eight different shapes. @param {import('../common/program.js').Header} header */
 function tableBytes(header) {
   const steps = header.blocks.flatMap((block) => block.steps.filter((step) => step.op === 'wasm'));
   const words = steps.map(({ calls }) => calls.reduce((sum, call) => sum + call.buffers.length + call.params.length + 1, 16));

@@ -14,25 +14,25 @@ const LEAST = 8192; // KiB that a run reads: less may stay in caches from run to
 export class OrderTrial {
   constructor() {
     this.trial = new Trial(ORDERS.length, 0.97, 4, 1000);
-    /** KiB of a run in this trial. */
+    /** KiB of weights that a run of this trial reads. */
     this.read = 0;
-    /** Whether its runs are on several threads. */
+    /** Whether runs of this trial use several threads. */
     this.isShared = false;
   }
 
-  /** Of the next run. */
+  /** The order of the next run. */
   get order() {
     return ORDERS[this.trial.current];
   }
 
-  /** Of a run that does not count for the trial: the fastest known. */
+  /** The order of a run that does not count for the trial: the fastest known. */
   get best() {
     return ORDERS[this.trial.best];
   }
 
   /**
-   * A run read so many KiB of weights in this time.
-   * @param {number} read @param {number} milliseconds @param {boolean} [isShared]
+   * Counts a run.
+   * @param {number} read KiB of weights @param {number} milliseconds @param {boolean} [isShared]
    */
   took(read, milliseconds, isShared = false) {
     if (read < LEAST) return;

@@ -22,8 +22,8 @@ import { Change, Place, State } from './plan_state.js';
  */
 
 const MEMO = 20_000; // transitions: the memo is cleared beyond this size
-const LAYOUTS = 4096; // likewise layouts, also within one long run
-const PARAMETERS = 4 << 20; // likewise bytes of parameter blocks on the GPU
+const LAYOUTS = 4096; // layouts: all are dropped beyond this number, also within one long run
+const PARAMETERS = 4 << 20; // bytes of parameter blocks on the GPU: the memo is cleared beyond this size
 
 export class Planner {
   /** @param {Header} header @param {import('./arena.js').Memory} memory @param {PlannerGpu | null} gpu */
@@ -44,18 +44,22 @@ export class Planner {
     this.interned = new Map();
     this.transitions = 0;
     this.layouts = 0;
+<<<<<<< HEAD
     /** By step, the sizes of its buffers in the last layout, from any place. @type {Map<string, import('./layout.js').Bytes>} */
+=======
+    /** By step, the sizes of its buffers in its latest layout, whatever place that starts from. @type {Map<string, import('./plan_state.js').Bytes>} */
+>>>>>>> 1651b0d (web/run, web/page, web/session, web/threads: comments that name their subject)
     this.sizesBefore = new Map();
     /** Whether some layout has spare capacity. */
     this.hasSpareCapacity = false;
     /** Argument blocks by the steps' keys. @type {Map<string, ArgumentBlocks>} */
     this.blocks = new Map();
     this.guards = new Guards(header);
-    /** For each buffer the first buffer with the same dim as size. */
+    /** For each buffer, the first buffer whose size is the same dim. */
     this.alike = firsts(header.buffers.map(({ size }) => JSON.stringify(size)));
   }
 
-  /** The initial state of a run that reuses these buffers of an earlier run's end. @param {Place} place @param {Set<number>} buffers @returns {State} */
+  /** The initial state of a run that reuses these buffers of an earlier run. @param {Place} place at the end of that run @param {Set<number>} buffers @returns {State} */
   startFrom(place, buffers) {
     return this.intern(new State(place.leaving(buffers), new Map()));
   }
@@ -85,9 +89,15 @@ export class Planner {
   }
 
   /**
+<<<<<<< HEAD
    * A memoised layout for `what` from this place on, if these sizes fit. Else a new one, with spare capacity for buffers whose
    * size differs from an earlier layout's, from any place: after a new layout all later places are new.
    * @param {Place} place @param {string} what @param {number[]} made buffers @param {Sizes} size @param {(fresh: Layout<Place>) => void} fill
+=======
+   * The memoised layout for `what` from this place if these sizes fit, else a new one. Buffers whose size differs from the
+   * latest layout's get spare capacity. That layout may start from another place, because a new layout makes all later places new.
+   * @param {Place} place @param {string} what @param {number[]} made buffers @param {Sizes} size @param {(fresh: Layout) => void} fill
+>>>>>>> 1651b0d (web/run, web/page, web/session, web/threads: comments that name their subject)
    */
   layout(place, what, made, size, fill) {
     const before = place.layouts.get(what) ?? [];
@@ -204,7 +214,7 @@ export class Planner {
     return address;
   }
 
-  /** Before a run: bounds the size of the memo. */
+  /** Bounds the size of the memo, before a run. */
   limit() {
     if (this.transitions > MEMO || (this.gpu?.parameterBytes ?? 0) > PARAMETERS) this.clear();
   }
@@ -243,7 +253,7 @@ export class Planner {
     return evaluate(this.header.buffers[buffer].size, state.env);
   }
 
-  /** The same as a function, which computes equal dims once. @param {State} state @returns {Sizes} */
+  /** `size` as a function that computes equal dims once. @param {State} state @returns {Sizes} */
   sizes(state) {
     /** @type {Map<number, number>} */
     const known = new Map();

@@ -1,5 +1,5 @@
 // Outputs that stay in linear memory for the next run: KV caches (docs/design/kv-caches.md#growing-in-place). When the next
-// run starts, only those stay that it is fed. Mirrors pyruntime/native/execution/resident_outputs.py.
+// run starts, those that it is not fed are dropped. Mirrors pyruntime/native/execution/resident_outputs.py.
 
 import { bindDims, feedOf } from './input_dims.js';
 import { evaluate } from './dims.js';
@@ -20,8 +20,8 @@ import { elementSize, load, viewOf } from '../common/elements.js';
 /** @typedef {import('../common/program.js').TensorValue} TensorValue */
 /** @typedef {{ buffer: number, places: number, dims: string }} Entry places: capacity of its buffer along the axis */
 /**
- * The start of a run. places: capacities of inputs that are larger than the least ones; there: buffers that already hold
- * their inputs.
+ * The start of a run. places: capacities of inputs that exceed the least, by buffer; there: buffers that already hold their
+ * inputs.
  * @typedef {{ root: State, feeds: Record<string, WireValue>, places: Map<number, number>, there: Set<number> }} Begin
  */
 
@@ -37,8 +37,8 @@ function bytesOfRow({ dtype, room }, dims) {
 }
 
 /**
- * Whether the last row of all byte ranges was written (is not 0). The new rows of a single item come last, unless its input of
- * positions violates the operator's definition: then the last row is unwritten.
+ * Whether the last row of all byte ranges was written (is not 0). The new rows of a batch of one come last, unless its positions
+ * violate the operator's definition: then the last row is unwritten.
  * @param {Uint8Array} bytes @param {Runs} runs @param {number} row bytes
  */
 function endsInNew(bytes, { count, length, stride }, row) {
@@ -62,7 +62,7 @@ class NewRows {
     return this.taken <= this.all.length ? this.all.subarray(at, at + size) : new Uint8Array(size);
   }
 
-  /** The run has ended: its buffer is handed over. */
+  /** Ends a run: its outputs own its buffer, so the next run gets a new one. */
   end() {
     this.all = new Uint8Array(this.taken <= MOST ? this.taken : 0);
     this.taken = 0;
@@ -82,7 +82,7 @@ export class ResidentOutputs {
     this.inputs = new Map(plan.header.inputs.filter(({ room }) => room).map((input) => [input.name, input]));
     /** Resident outputs of the last run, by number. @type {Map<number, Entry>} */
     this.entries = new Map();
-    /** The place in which they have memory. @type {Place | null} */
+    /** The place in which these outputs have memory. @type {Place | null} */
     this.place = null;
     /** Resident feeds of the current run, by buffer. @type {Map<number, { input: Input, feed: WireTensor }>} */
     this.fed = new Map();
@@ -137,7 +137,7 @@ export class ResidentOutputs {
   }
 
   /**
-   * An output for the page. The page has the rows that it fed, so that new rows suffice.
+   * An output for the page: only its new rows, if it starts with rows that the page fed.
    * @param {TensorValue} value with a capacity @param {number[]} dims @param {Uint8Array} bytes of the buffer @param {Env} env @returns {WireTensor}
    */
   output(value, dims, bytes, env) {
@@ -167,7 +167,7 @@ export class ResidentOutputs {
   }
 
   /**
-   * Ends a run: its outputs stay resident, except those that the caller provided.
+   * Ends a run: its outputs stay resident, except those for which the caller provided tensors.
    * @param {State} state @param {Record<string, WireValue>} results @param {Record<string, unknown>} fetches
    */
   leave({ place, env }, results, fetches) {

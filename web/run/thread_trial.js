@@ -5,37 +5,37 @@ import { Trial } from './trial.js';
 /** The candidates: one thread, several threads. */
 export const [ALONE, SHARED] = [0, 1];
 
-const TURN = 100; // ms of a turn on several threads, at least two runs: a scheduler needs some to spread sleeping threads over cores
+const TURN = 100; // ms of a turn on several threads, at least two runs: a scheduler needs time to spread sleeping threads over cores
 const TURN_ALONE = 30; // ms of a turn on one thread, at least two runs: there is nothing to spread
-const SECOND_TURN = 300; // ms of another turn of threads that seem to lose: the other core may soon be free again
-const WORSE = 2; // times as slow as one thread: such threads get no second turn
-const RECENT = 9; // runs whose median counts: one that lost its core for 12 ms says nothing
+const SECOND_TURN = 300; // ms of a second turn on several threads, if they seem to lose: the other core may soon be free again
+const WORSE = 2; // threads that take this many times as long as one thread get no second turn
+const RECENT = 9; // runs whose median counts, because one run may lose its core for 12 ms
 const PERIOD = 1000; // ms, and ten runs, until the other candidate is tried again; doubles up to LONGEST while the winner stays
-const BUDGET = 0.02; // share of the time that may be lost by trying one slower thread: the period is longer then
-const UNSURE = 4000; // ms of a period, while one thread is known by a single run, from before the code was warm
-const EARLY = 250; // ms, after a first decision against threads: when a page starts, the browser compiles other code on the other core
+const BUDGET = 0.02; // share of the time that turns on a slower single thread may cost: the period is long enough for that
+const UNSURE = 4000; // ms: the longest such period while only one run on one thread was timed, before the code was warm
+const EARLY = 250; // ms of the period after a first decision against threads: at a page's start the browser compiles code on the other core
 const LONGEST = 8_000;
-const LONG = 4; // ms of a run
-const PRICE = 1.1; // of a shared run, for the core that it takes from others: the browser has threads of its own
+const LONG = 4; // ms: longer runs count as long
+const PRICE = 1.1; // factor on the time of a shared run, because it takes a core from the browser's own threads
 
 /**
- * The cost model says which steps are worth sharing if each thread has a core; whether it has, no API says. On a virtual machine
+ * The cost model says which steps are worth sharing if each thread has a core, but no API says whether it has one. On a virtual machine
  * that packs two threads onto one core BERT-tiny took 1.8 ms on two threads and 1.0 ms on one.
- * The trial compares whole runs, not steps, because data that another core wrote must be fetched from it: gpt2_tiny's step
- * took 0.11 ms shared and 0.15 alone, its run 0.36 and 0.20.
+ * The trial compares whole runs, not steps, because data that another core wrote must be fetched from it: a step of
+ * gpt2_tiny took 0.11 ms shared and 0.15 alone, but a run 0.36 and 0.20.
  */
 export class ThreadTrial extends Trial {
   spent = 0; // ms since the turn began, or since the decision
   turn = TURN; // ms, at least
   period = EARLY / 2; // ms after the decision until the other candidate has a turn
-  hadSecondTurn = false; // of threads, since they last won
+  hadSecondTurn = false; // whether several threads had a second turn since they last won
 
   constructor() {
     super(2, 1 / PRICE);
     this.current = SHARED;
   }
 
-  /** A run on one thread, before the others may join. @param {number} milliseconds */
+  /** Counts a run on one thread, before others may join. @param {number} milliseconds */
   tookCold(milliseconds) {
     this.times[ALONE] = [milliseconds];
   }
@@ -77,7 +77,7 @@ export class ThreadTrial extends Trial {
     return Math.min(this.median(ALONE), this.median(SHARED)) > LONG;
   }
 
-  /** Of recent runs. @param {number} candidate */
+  /** The median time of recent runs. @param {number} candidate */
   median(candidate) {
     return this.cost(this.times[candidate]);
   }

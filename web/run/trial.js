@@ -11,7 +11,7 @@ export function fastest(costs, gain) {
 }
 
 /**
- * Candidates take turns, `rounds` runs each. Then the one with the shortest run settles. After `retryAfter` more runs a new
+ * Candidates take turns, `rounds` runs each. Then the candidate with the shortest run wins. After `retryAfter` more runs a new
  * trial begins, because other programs may have disturbed this one. Its callers time the runs.
  */
 export class Trial {
@@ -25,7 +25,7 @@ export class Trial {
     this.gain = gain;
     this.rounds = rounds;
     this.retryAfter = retryAfter;
-    /** Of each candidate's runs in this trial. @type {number[][]} */
+    /** Times of each candidate's runs in this trial. @type {number[][]} */
     this.times = Array.from({ length: candidates }, () => []);
   }
 
@@ -42,7 +42,7 @@ export class Trial {
     this.runs = 0;
   }
 
-  /** The run of `current` took this long, in any unit. @param {number} time */
+  /** Counts a run of `current`. @param {number} time in any unit */
   took(time) {
     const { times } = this;
     this.runs++;

@@ -8,7 +8,7 @@
 /** @typedef {import('../run/environment.js').ReadFile} ReadFile */
 
 /**
- * What a session runs on. logOptions: of its messages.
+ * What a session runs on. logOptions: for its messages.
  * @typedef {import('../run/environment.js').Host
  *   & { gpu?: import('../gpu/device.js').Gpu | null, logOptions?: import('../common/log.js').LogOptions }} SessionHost
  */
@@ -29,8 +29,8 @@
  * @property {() => void} destroy
  */
 /**
- * Measures Programs against the standard Program: `next` gives them until it is null, `measured` takes the best milliseconds of a run
- * and of the kernels of each node (pyruntime/compiler/tuning.py).
+ * Measures Programs against the standard Program: `next` returns the next Program or null, `measured` takes the best milliseconds of
+ * a run and of each node's kernels (pyruntime/compiler/tuning.py).
  * @typedef {{ run: number, kernels: Record<string, number> }} Times
  * @typedef {object} Tuning
  * @property {ProgramData} standard

@@ -11,9 +11,9 @@ import { gpuBuffer } from '../common/protocol.js';
 export const hasGpuTensors = (values) => Object.values(values).flat().some((value) => value && value !== 'gpu' && gpuBuffer(value.data));
 
 /**
- * Feeds on the CPU, except for those that may stay on the GPU.
+ * The feeds, downloaded to the CPU except for those that may stay on the GPU.
  * @param {Gpu | null | undefined} gpu @param {Record<string, WireValue>} feeds
- * @param {(name: string, item?: number) => boolean} stays by the input's name and, in a sequence, the item's number
+ * @param {(name: string, item?: number) => boolean} stays whether a feed may, by the input's name and, in a sequence, the item's number
  * @returns {Promise<Record<string, WireValue>>}
  */
 export async function downloadFeeds(gpu, feeds, stays) {

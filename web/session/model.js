@@ -1,4 +1,4 @@
-// A model where it runs, in the worker or in the page.
+// A model in the thread that runs it: the worker or the page.
 
 import { differingDims, withUnknownDims } from '../common/dim_names.js';
 import { DeviceLost, InvalidInput, OutOfMemory, SessionFailed } from '../common/errors.js';
@@ -38,7 +38,7 @@ export class Model {
     this.table = new ProgramTable();
     /** Called after a Program was added, while later sessions of the same model can use it. @type {() => void} */
     this.onNewProgram = () => {};
-    /** Of the run in progress, or of the start. @type {Stop | null} */
+    /** Stops the run in progress, or the start. @type {Stop | null} */
     this.stop = null;
     /** Whether the run in progress times its kernels. */
     this.isTimed = false;
@@ -53,10 +53,10 @@ export class Model {
   /** @type {ValueInfo[]} */
   outputs = [];
 
-  /** Opens the session: afterwards it runs. @param {Stop | null} [stop] */
+  /** Opens the session: afterwards it accepts runs. @param {Stop | null} [stop] */
   start(stop = null) {
     this.stop = stop;
-    const prepare = async () => { // a fallback to WebAssembly has prepared it
+    const prepare = async () => { // unless a fallback to WebAssembly has done it
       if (!this.table.executors.size && !this.specialiser.needs) await this.prepare();
     };
     return this.state.finish(() => runWithRecovery(this, prepare, () => {}));
@@ -105,7 +105,7 @@ export class Model {
   }
 
   /**
-   * If memory is full, tries again without the executors and the spare room of other feeds.
+   * If memory is full, frees the other executors and the spare capacity of layouts, and tries again.
    * @param {Feeds} feeds @param {Fetches} fetches @returns {Promise<Feeds>}
    */
   async attempt(feeds, fetches) {
@@ -172,7 +172,7 @@ export class Model {
 
   // ── memory ──
 
-  /** Bytes of linear memory that a new executor, or this one, may have. @param {Executor} [executor] */
+  /** Bytes of linear memory that `executor`, or a new one, may have. @param {Executor} [executor] */
   memoryLeft(executor) {
     const { memoryLimit } = this.host;
     return memoryLimit ? memoryLimit - this.arenaBytes() + (executor?.arenaBytes() ?? 0) : Infinity;
@@ -182,7 +182,7 @@ export class Model {
     return this.table.arenaBytes();
   }
 
-  /** Frees memory. A linear memory cannot shrink, so the latest Program is loaded again; others are when they run. */
+  /** Frees memory. A linear memory cannot shrink, so the latest Program is loaded again; others are loaded when they next run. */
   trim() {
     return this.state.during(async () => {
       this.stop = null;
@@ -213,7 +213,7 @@ export class Model {
   /**
    * Compiles for these feeds.
    * @param {Feeds} feeds
-   * @returns {Promise<{ feeds: Feeds, described: object }>} they on the CPU, and as the compiler gets them
+   * @returns {Promise<{ feeds: Feeds, described: object }>} feeds: on the CPU; described: the feeds as the compiler gets them
    */
   compileFor(feeds) {
     return this.state.during(async () => {

@@ -10,7 +10,7 @@ import { evaluate } from '../run/dims.js';
 /** @typedef {(table: number, begin: number, end: number, tid: number) => void} Kernel */
 
 /**
- * Calls each kernel separately: on this thread instead of the generated code that calls all, on the GPU in a pass of its own.
+ * Calls each kernel separately: on the CPU from this thread, not from generated code; on the GPU in a pass of its own.
  * @template T @param {Executor} executor @param {() => T} run @param {KernelTiming[]} kernels gets the times, in the order of the calls
  * @returns {Promise<Awaited<T>>} result of the run
  */
@@ -34,7 +34,7 @@ export async function profile(executor, run, kernels) {
 }
 
 /**
- * The code with functions for whole steps that time each kernel.
+ * The code, with the functions of steps replaced by ones that time each kernel.
  * @param {Executor} executor @param {Timed[]} found
  */
 function timed({ header, code, plan }, found) {

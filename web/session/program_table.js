@@ -5,7 +5,7 @@ import { freeSpare } from '../run/arena.js';
 /** @typedef {import('../common/program.js').ProgramData} ProgramData */
 /** @typedef {import('../run/executor.js').Executor} Executor */
 
-export const MAX_PROGRAMS = 16; // compiled for different values, before the oldest is forgotten
+export const MAX_PROGRAMS = 16; // for different values: beyond this number the oldest is dropped
 
 export class ProgramTable {
   /** By cache key. @type {Map<string, ProgramData>} */
@@ -15,7 +15,7 @@ export class ProgramTable {
   /** Cache key of the latest run. */
   latestKey = '';
 
-  /** Adds a Program; a full table forgets its oldest. @param {string} key @param {ProgramData} program */
+  /** Adds a Program; drops the oldest if the table is full. @param {string} key @param {ProgramData} program */
   add(key, program) {
     const [oldest] = this.programs.keys();
     if (this.programs.size >= MAX_PROGRAMS && !this.programs.has(key)) this.forget(oldest);
@@ -43,14 +43,14 @@ export class ProgramTable {
     for (const key of [...this.executors.keys()]) this.releaseExecutor(key);
   }
 
-  /** Frees all memory but that of the latest Program's executor. @returns {boolean} whether there was any */
+  /** Frees all memory but that of the latest Program's executor. @returns {boolean} whether it freed any */
   freeOthers() {
     const others = [...this.executors.keys()].filter((key) => key !== this.latestKey);
     for (const key of others) this.releaseExecutor(key);
     return freeSpare() || others.length > 0;
   }
 
-  /** Of the latest run, or of any Program. @returns {Executor | undefined} */
+  /** The executor of the latest run, or of any Program. @returns {Executor | undefined} */
   get latestExecutor() {
     return this.executors.get(this.latestKey) ?? [...this.executors.values()].pop();
   }

@@ -1,11 +1,11 @@
-// Faults of the GPU: a model runs again on a new device, or with the GPU's memory freed, and at last on WebAssembly.
+// Recovers from GPU faults: a model runs again on a new device or after freeing the GPU's memory, and at last on WebAssembly.
 
 import { OutOfMemory } from '../common/errors.js';
 import { warn } from '../common/log.js';
 import { acquireGpu } from '../gpu/device.js';
 
 /**
- * What recovery uses of a session's model.
+ * The part of a session's model that recovery uses.
  * @typedef {object} RecoverableModel
  * @property {import('./compiler.js').Compiler} compiler
  * @property {import('./compiler.js').SessionHost} host
@@ -18,7 +18,7 @@ import { acquireGpu } from '../gpu/device.js';
 /**
  * The result of `work`, which is tried again after a fault of the GPU.
  * @template T @param {RecoverableModel} model @param {() => Promise<T>} work
- * @param {(lost: string) => void} checkRetry refuses work that needs the lost device; lost: why it is, "" if it is not
+ * @param {(lost: string) => void} checkRetry refuses work that needs the lost device; lost: why the device is lost, "" if it is not
  * @returns {Promise<T>}
  */
 export async function runWithRecovery(model, work, checkRetry) {
@@ -45,7 +45,7 @@ export async function runWithRecovery(model, work, checkRetry) {
 }
 
 /**
- * Prepares another try, if that can help: on a new device, or with memory freed.
+ * Prepares another try, if that can help: acquires a new device, or frees memory.
  * @param {RecoverableModel} model @param {unknown} error @returns {Promise<boolean>}
  */
 async function recover(model, error) {

@@ -29,7 +29,7 @@ export class Specialiser {
   }
 
   /**
-   * Compiles for these feeds, again for as long as the compiler needs more values.
+   * Compiles for these feeds, and again while the compiler needs more values.
    * @param {Feeds} feeds @param {Stop | null} stop @returns {Promise<ProgramData>}
    */
   async specialise(feeds, stop) {

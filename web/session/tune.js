@@ -9,11 +9,11 @@ import { profile } from './profile.js';
 /** @typedef {import('../common/program.js').ProgramData} ProgramData */
 /** @typedef {Record<string, import('../common/protocol.js').WireValue>} Feeds */
 
-const TURNS = 4; // of two Programs, at least
+const TURNS = 4; // turns of the two Programs, at least
 const COLD = 3; // runs of each that do not count: the browser optimises their code meanwhile
 
 /**
- * Measures candidates for these feeds, some seconds each. The session does not change.
+ * Measures candidates for these feeds, `seconds` each. The session does not change.
  * @param {Model} model @param {Feeds} feeds @param {number} seconds @returns {Promise<import('../common/protocol.js').Tuned>}
  */
 export async function tune(model, feeds, seconds) {
@@ -29,7 +29,7 @@ export async function tune(model, feeds, seconds) {
       for (let program; (program = tuning.next());) {
         await withExecutor(model, program, async (other) => tuning.measured(await turns(standard, other, onCpu, seconds)));
       }
-      if (tuning.result().before === null) tuning.measured(await turns(standard, standard, onCpu, 0)); // no kernel has a knob
+      if (tuning.result().before === null) tuning.measured(await turns(standard, standard, onCpu, 0)); // there was no candidate
     });
     return { ...tuning.result(), took: performance.now() - start };
   } finally {
@@ -78,7 +78,7 @@ async function turns(a, b, feeds, seconds) {
 /** A run that reads all outputs, so that it waits for the GPU. @param {Executor} executor @param {Feeds} feeds */
 const whole = (executor, feeds) => executor.run(feeds, Object.fromEntries(executor.header.outputs.map(({ name }) => [name, null])));
 
-/** Milliseconds of a run; then another with its kernels. @param {Executor} executor @param {Feeds} feeds @param {Times} best */
+/** Returns the milliseconds of a run; then times the kernels of a second run. @param {Executor} executor @param {Feeds} feeds @param {Times} best */
 async function turn(executor, feeds, best) {
   const start = performance.now();
   await whole(executor, feeds);

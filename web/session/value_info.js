@@ -6,7 +6,7 @@
  *   classes?: (string | number)[] }} Type
  */
 
-/** @param {string} info JSON, as a `Compiler` has it @returns {{ inputs: ValueInfo[], outputs: ValueInfo[] }} */
+/** @param {string} info of a `Compiler` @returns {{ inputs: ValueInfo[], outputs: ValueInfo[] }} */
 export function valuesOf(info) {
   const { inputs, outputs } = JSON.parse(info);
   return { inputs: inputs.map(valueInfo), outputs: outputs.map(valueInfo) };

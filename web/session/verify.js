@@ -12,8 +12,8 @@ import { numbers } from '../common/elements.js';
  * @property {string} node
  * @property {string} kernel
  * @property {number} index of the element that differs most
- * @property {number} expected there, on WebAssembly
- * @property {number} actual there, on the GPU
+ * @property {number} expected its value on WebAssembly
+ * @property {number} actual its value on the GPU
  * @property {number} error as a share of the tensor's largest value
  */
 

@@ -1,8 +1,8 @@
 // The protocol between the engine's worker and its threads: words of the control buffer, in Int32 units, and messages.
 //
-// A command is fields and a bit in the mailbox of each thread that may help. The leader does not wait for the threads: one that arrives
-// after the run finds no work (providers/wasm/threads/spmd.py), or the next command. After a run a thread polls its mailbox for a while,
-// and then sleeps on it.
+// A command consists of fields, and a bit in the mailbox of each thread that may help. The leader does not wait for threads: a
+// thread that arrives after the run finds no work (providers/wasm/threads/spmd.py), or the next command. After a run a thread
+// polls its mailbox for a while, and then sleeps on it.
 
 import * as address from '../common/linear_memory.js';
 
@@ -10,7 +10,7 @@ export const SEQUENCE = 0; // odd while the fields of the command are written
 export const ARRIVED = 1; // threads that have read the command
 export const COMMAND = 16; // fields of the command RUN: program, entry, table, threads, epoch
 export const FIELDS = 5;
-export const MAILBOXES = 32; // thread t has the one at MAILBOXES + LINE * t
+export const MAILBOXES = 32; // the mailbox of thread t is at MAILBOXES + LINE * t
 export const LINE = 16; // words of a cache line
 export const MAX_THREADS = 32;
 export const REASON = MAILBOXES + LINE * MAX_THREADS; // why a thread stopped: length of a text in bytes, then the bytes

@@ -8,7 +8,7 @@ import { spawn } from '../common/spawn.js';
 
 /** @typedef {import('./mailbox.js').Code} Code */
 
-const POLLS = 2000; // of the count of arrivals before sleeping, some 10 us
+const POLLS = 2000; // reads of the count of arrivals before the leader sleeps, some 10 us in all
 const MAX_SLEEP = 1; // ms
 const ANSWER_LIMIT = 5000; // ms: a thread takes some 100 to start
 
@@ -93,7 +93,7 @@ export class ThreadPool {
   }
 
   /**
-   * Excludes a thread. Runs need not have all threads, because the leader waits only for those that arrived.
+   * Excludes a thread. Runs do not need all threads, because the leader waits only for those that arrived.
    * @param {number} tid @param {string} reason
    */
   exclude(tid, reason) {
@@ -115,8 +115,9 @@ export class ThreadPool {
   }
 
   /**
-   * Sleeps until so many threads have arrived, for a moment at most. A scheduler puts a thread that wakes up on the core of its waker, and
-   * looks for another core when the waker wakes up in turn: after a pause ResNet-50 took 138 ms on two threads without this, 80 with it.
+   * Sleeps until `threads` threads have arrived, for MAX_SLEEP at most. A scheduler puts a thread that wakes up on the core of its
+   * waker, and looks for another core when the waker wakes up in turn: after a pause ResNet-50 took 138 ms on two threads without
+   * this, 80 with it.
    * @param {number} threads
    */
   gather(threads) {
@@ -130,7 +131,7 @@ export class ThreadPool {
     }
   }
 
-  /** Writes the command of threads that find RUN in their mailboxes. @param {number[]} fields */
+  /** Writes the command for threads that find RUN in their mailboxes. @param {number[]} fields */
   command(fields) {
     Atomics.add(this.control, SEQUENCE, 1);
     Atomics.store(this.control, ARRIVED, 0);
@@ -140,7 +141,7 @@ export class ThreadPool {
 }
 
 /**
- * The error of a thread, or "".
+ * Sends a message to a thread; resolves to the thread's error, or "".
  * @param {Worker} worker @param {object} message @param {string} url of its code
  * @returns {Promise<string>}
  */
@@ -174,7 +175,7 @@ export class ThreadTeam {
   }
 
   /**
-   * Runs `name(table, tid, threads, epoch)` on all threads; throws the error of the first that stopped.
+   * Runs `name(table, tid, threads, epoch)` on all threads; throws the error of the first thread that failed.
    * @param {string} name @param {number} table @param {boolean} isLong whether it pays to wait until threads arrive
    */
   run(name, table, isLong) {

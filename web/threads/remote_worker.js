@@ -1,7 +1,7 @@
-// Stands for a Worker that the page starts for the engine's worker (web/page/engine/worker_host.js). Each has a port of its own.
+// A class like `Worker` for the engine's worker: the page starts each worker (web/page/engine/worker_host.js); messages use a port.
 
 /**
- * Asks the page to start a worker, or without a port to end it.
+ * Asks the page to start a worker; without a port, to end it.
  * @typedef {{ id: number, url?: string, name?: string, port?: MessagePort }} Request
  */
 

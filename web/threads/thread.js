@@ -14,7 +14,8 @@ const programs = new Map();
 let control;
 let tid = 0;
 /**
- * Sends messages and gets answers: the worker that started the thread, or, if the page started it, the port of the engine's worker.
+ * The sender of messages, which gets the answers: the worker that started the thread, or, if the page started it, the port of the
+ * engine's worker.
  * @type {{ postMessage(message: string): void }}
  */
 let leader = globalThis;
@@ -89,7 +90,7 @@ function run() {
   const program = programs.get(number);
   Atomics.add(control, ARRIVED, 1);
   Atomics.notify(control, ARRIVED);
-  if (!program) return; // a later command than the one of the mailbox, not for this thread
+  if (!program) return; // a later command, which is not for this thread, replaced the mailbox's
   try {
     program.code[program.entries[entry]](table, tid, threads, epoch);
   } catch (error) {

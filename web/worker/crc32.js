@@ -1,6 +1,6 @@
-// The checksum of Programs and of the models of their export: zlib's CRC-32.
+// The checksum of Programs and of the models from which they were exported: zlib's CRC-32.
 
-/** TABLES[k][b]: what byte b, followed by k zeros, adds. Eight bytes at a time are four times as fast as one. */
+/** TABLES[k][b]: the contribution of byte b, followed by k zeros. Eight bytes at a time are four times as fast as one. */
 const TABLES = tables();
 
 function tables() {

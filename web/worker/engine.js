@@ -28,7 +28,7 @@ import { programForPage } from './programs/page_program.js';
 /** @typedef {import('../common/stop.js').Stop} Stop */
 /** @typedef {import('./models/types.js').Opened} Opened */
 /**
- * A model, or the compiler of one that runs in the page. Several sessions may share it; its runs follow one another.
+ * A model, or the compiler of a model that runs in the page. Several sessions may share it; its runs follow one another.
  * @typedef {{ opened: Opened, queue: Promise<unknown> }} Session
  */
 
@@ -85,7 +85,7 @@ function enqueue(session, action, stop = null) {
 }
 
 /**
- * The answer of a call that waits for its turn.
+ * The answer to a call, which waits for its turn.
  * @template T @param {number} id of a session @param {(model: Model) => Promise<T> | T} action
  * @returns {Promise<{ result: T }>}
  */

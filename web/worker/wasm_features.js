@@ -36,7 +36,7 @@ export const codeFeatures = (fixed) => ({
 export const hasRelaxedSimd = () => WebAssembly.validate(Uint8Array.from(RELAXED));
 
 /**
- * Signedness of the relaxed dot product's second operand, "" if products of bytes may saturate: the processor decides
+ * Signedness of the relaxed dot product's second operand; "" if sums of byte products may saturate. The processor decides this
  * (docs/design/quantisation.md#8-bit-dot-products).
  * @returns {'' | 'signed' | 'unsigned'}
  */

@@ -78,13 +78,13 @@ export function register() {
   for (const name of ['webgpu', 'wasm', 'cpu']) registerBackend(name, /** @type {any} */ (backend), name === 'wasm' ? 10 : 5);
 }
 
-/** Registers providers of the page's own. @param {string[]} names */
+/** Registers execution providers that the page defines. @param {string[]} names */
 export function registerProviders(names) {
   for (const name of names) registerBackend(name, /** @type {any} */ (backend), -1); // never by default
 }
 
 /**
- * The tensors to fill by name of the output, and the run options. As in onnxruntime, an object that names no output is the options.
+ * The tensors to fill, by name of the output, and the run options. As in onnxruntime, an object that names no output is the run options.
  * @param {unknown} fetches @param {unknown} options @param {Handler} handler
  * @returns {{ fetches: Record<string, Tensor | null>, settings: ReturnType<typeof runOptions> }}
  */
@@ -127,7 +127,7 @@ export class InferenceSession extends Concrete {
   }
 
   /**
-   * @param {any} model as onnxruntime's, a URL, a Blob, a stream, a Response, or a handle of a file
+   * @param {any} model as onnxruntime takes it, a URL, a Blob, a stream, a Response, or a handle of a file
    * @param {any[]} args for an ArrayBuffer offset and length; then options
    * @returns {Promise<InferenceSession>}
    */
@@ -139,7 +139,7 @@ export class InferenceSession extends Concrete {
   }
 
   /**
-   * As onnxruntime's; a feed may also be an array of tensors (a sequence) or null (an absent optional).
+   * As in onnxruntime; a feed may also be an array of tensors (a sequence) or null (an absent optional).
    * @param {any} feeds
    * @param {string[] | Record<string, Tensor | null>} [fetches] or the options
    * @param {import('onnxruntime-common').InferenceSession.RunOptions & import('../engine/cancellation.js').StopOptions} [options]

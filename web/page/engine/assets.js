@@ -17,7 +17,7 @@ export const NAMES = {
   stdlib: 'python_stdlib.zip', stdlibRest: 'python_rest.zip', engine: 'engine.zip', gpu: 'gpu.mjs',
 };
 
-/** Of errors: what the server must do. */
+/** Hint of errors: what the server must do. */
 export const HINT = 'serve all files of dist/ unchanged, from one folder';
 
 /** The files of this build. @returns {AssetUrls} */
@@ -44,7 +44,7 @@ function urlsIn(folder) {
 /** @param {string} text */
 const addressOf = (text) => platform.address(text, globalThis.location?.href);
 
-/** Whether an address is of onnxruntime-web or transformers.js on a CDN, which has not our files. @param {string} text */
+/** Whether an address belongs to onnxruntime-web or transformers.js on a CDN, which lacks our files. @param {string} text */
 const isForeign = (text) => /\/(?:onnxruntime-web|transformers)@\d/.test(new URL(addressOf(text)).pathname);
 
 /**

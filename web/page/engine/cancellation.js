@@ -32,7 +32,7 @@ export class Cancellation {
     return this.signal?.aborted || this.options.terminate === true;
   }
 
-  /** What the call rejects with. */
+  /** The error with which the call rejects. */
   get error() {
     const [why, cause] = this.signal?.aborted ? ['its signal is aborted', this.signal.reason] : ['terminate is set', undefined];
     return new Terminated(`${this.what} was stopped: ${why}`, { cause });
@@ -42,7 +42,7 @@ export class Cancellation {
     if (this.isCancelled) throw this.error;
   }
 
-  /** Checks once more after work that did not wait: the caller may have cancelled it in the lines after the call. */
+  /** Checks again after synchronous work: the caller may have cancelled it in the lines after the call. */
   async checkLater() {
     await null;
     this.check();
@@ -50,7 +50,7 @@ export class Cancellation {
 
   /**
    * Calls `stop` when the call is cancelled. It polls `terminate`, because setting it fires no event.
-   * @type {import('../../common/protocol.js').Watch} returns what ends that
+   * @type {import('../../common/protocol.js').Watch} returns a function that ends this
    */
   watch = (stop) => {
     const timer = setInterval(() => this.options.terminate === true && stop(), TICK);
@@ -78,7 +78,7 @@ export class Cancellation {
 }
 
 /**
- * The call's result; rejects without waiting for it when it is cancelled, and drops its result.
+ * The call's result. If the call is cancelled, rejects at once, and drops a later result.
  * @template T @param {Cancellation | null} cancellation @param {Promise<T>} call @param {(late: T) => void} drop @returns {Promise<T>}
  */
 export const race = (cancellation, call, drop) => (!cancellation ? call : new Promise((resolve, reject) => {

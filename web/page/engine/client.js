@@ -17,7 +17,7 @@ import { PRESETS } from '../options/engine_options.js';
 import { SharedPool } from '../tensors/wire_tensors.js';
 
 /**
- * threads: for Programs in the page; workers: that the page starts for the engine.
+ * threads: run Programs in the page; workers: those that the page starts for the engine's worker.
  * @typedef {{ caller: Caller, threads: ThreadPool | null, workers: WorkerHost | null }} Connection
  */
 
@@ -42,7 +42,7 @@ export function attach(needsPython = false) {
   return connection.caller;
 }
 
-/** Throws in places without workers. */
+/** Throws in environments without workers. */
 export function checkPlatform() {
   if (platform.worker()) return;
   const hint = 'import engine.sw.js before, which runs it in a service worker, or create sessions in a page or a dedicated worker';
@@ -126,8 +126,8 @@ export function shutdown() {
 const isCount = (count) => Number.isInteger(count) && Number(count) >= 0;
 
 /**
- * Threads of a session: the option, or env.wasm.numThreads, or those of its preset, at most one for each processor. One without shared
- * memory.
+ * The number of a session's threads: the option, or env.wasm.numThreads, or that of its preset, at most one for each processor; 1
+ * without shared memory.
  * @param {number} [asked] intraOpNumThreads @param {string} [preset] @param {import('../../common/log.js').LogOptions} [logOptions]
  */
 export function threadCount(asked, preset, logOptions) {

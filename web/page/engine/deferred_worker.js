@@ -18,7 +18,7 @@ export class DeferredWorker {
   /** @type {any} */
   onmessageerror = null;
 
-  /** @param {PlaceWorker} worker gets the listeners @param {() => void} first sends the message that precedes all that wait */
+  /** @param {PlaceWorker} worker gets the listeners @param {() => void} first sends the message that must precede the waiting ones */
   use(worker, first) {
     if (this.hasEnded) return worker.terminate();
     const { onmessage, onerror, onmessageerror } = this;
@@ -34,7 +34,7 @@ export class DeferredWorker {
     else this.waiting.push([message, transfer]);
   }
 
-  /** A caller waits for an answer: a program in Node.js must not end. */
+  /** Keeps a program in Node.js running while a caller waits for an answer. */
   ref() {
     this.hasRef = true;
     this.worker?.ref?.();

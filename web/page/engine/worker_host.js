@@ -3,8 +3,8 @@
 import { spawn } from '../../common/spawn.js';
 
 /**
- * Whether a worker that starts a worker may hang: in Firefox (153) the constructor waits for the page's thread, and in one of some 200
- * cases for ever.
+ * Whether a worker that starts a worker may hang: in Firefox (153) the constructor waits for the page's thread, in about one of
+ * 200 cases forever.
  */
 export const workersHang = () => 'document' in globalThis && /\bGecko\/\d/.test(globalThis.navigator?.userAgent ?? '');
 
@@ -13,7 +13,7 @@ export const workersHang = () => 'document' in globalThis && /\bGecko\/\d/.test(
 export class WorkerHost {
   constructor() {
     const { port1, port2 } = new MessageChannel();
-    /** Of the engine's worker. */
+    /** The port for the engine's worker. */
     this.port = port2;
     this.own = port1;
     /** @type {Map<number, Worker>} */

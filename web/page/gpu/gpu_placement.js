@@ -1,4 +1,4 @@
-// Whether a session runs on the page's GPU: it is created there, or moves there from the worker.
+// Places a session on the page's GPU: opens it there, or moves it there from the worker.
 
 import { race } from '../engine/cancellation.js';
 import { gpuCode } from './load_code.js';
@@ -33,7 +33,7 @@ export class GpuPlacement {
     await race(cancellation, this.session, (session) => void session.release());
   }
 
-  /** Moves the session to the page's GPU, unless it is there. */
+  /** Moves the session to the page's GPU, if it is not there yet. */
   move() {
     this.session ??= this.moveOnce().catch((error) => {
       this.session = null;
@@ -51,7 +51,7 @@ export class GpuPlacement {
     return session;
   }
 
-  /** The session where it runs now. */
+  /** The session on the page's GPU, or else the one in the worker. */
   async current() {
     return await this.session?.catch(() => null) ?? this.worker;
   }

@@ -23,7 +23,7 @@ import { wireOf } from '../tensors/gpu_tensors.js';
 /** @typedef {Record<string, Tensor | Tensor[] | null>} Feeds */
 
 export class GpuSession {
-  /** @param {Model} model @param {Settings['preferred']} preferred where outputs are left */
+  /** @param {Model} model @param {Settings['preferred']} preferred where outputs stay */
   constructor(model, preferred) {
     this.model = model;
     this.preferred = preferred;
@@ -32,7 +32,7 @@ export class GpuSession {
   }
 
   /**
-   * Ready to run.
+   * Opens a session; it is ready to run.
    * @param {import('../../common/protocol.js').Caller} caller @param {CreateResult} created @param {import('../../gpu/device.js').Gpu} gpu
    * @param {Settings} settings
    * @param {import('../engine/cancellation.js').Cancellation | null} [cancellation] of the creation
@@ -84,7 +84,7 @@ export class GpuSession {
   }
 
   /**
-   * Frees outputs on the GPU that the caller does not get; tensors to fill are the page's.
+   * Frees outputs on the GPU that the caller does not get, except tensors to fill, which belong to the page.
    * @param {Record<string, WireValue>} outputs @param {Record<string, unknown>} fetches
    */
   drop(outputs, fetches) {

@@ -1,5 +1,5 @@
-// Loads the code of sessions on the page's GPU, a file of its own, when the first session needs it (docs/design/gpu.md#gpu-of-the-page).
-// It shares modules with the page: scripts/build_web.mjs makes it a function of them.
+// Loads the code of sessions on the page's GPU, a separate file, when the first session needs it (docs/design/gpu.md#gpu-of-the-page).
+// It shares modules with the page: scripts/build_web.mjs builds it as a function that takes them.
 
 import { HINT } from '../engine/assets.js';
 import * as client from '../engine/client.js';
@@ -21,7 +21,7 @@ import * as portions from '../../run/portions.js';
 import * as room from '../../run/room.js';
 import * as gpuTensors from '../tensors/gpu_tensors.js';
 
-/** By file. @type {Record<string, object>} */
+/** The shared modules by file. @type {Record<string, object>} */
 export const SHARED = {
   'common/dim_names.js': dimNames, 'common/elements.js': elements, 'common/errors.js': errors, 'common/flat_feeds.js': flatFeeds,
   'common/log.js': log, 'common/protocol.js': protocol, 'common/records.js': records, 'common/shared_memory.js': sharedMemory,

@@ -13,7 +13,7 @@ setting.exclusive = false; // the page's own code may use the device, too
 
 /** Whether the page has a device. */
 let hasDevice = false;
-/** For pages that read it: of the page's device, or like that of the worker. @type {GPUAdapter | null} */
+/** The adapter that pages read: of the page's device, or one like the worker's. @type {GPUAdapter | null} */
 let adapter = null;
 
 Object.defineProperties(env.webgpu, {
@@ -54,7 +54,7 @@ export async function pageGpu(device, preset) {
   return gpu;
 }
 
-/** How many tensors of sessions are on it. */
+/** The number of sessions' tensors on the page's GPU. */
 export async function pageTensors() {
   const gpu = await (await loadedGpuCode())?.currentGpu();
   return gpu?.tensors.live.size ?? 0;

@@ -1,4 +1,4 @@
-// Compiles for a session in the page by calls of the worker, which has Python. Programs, their weights and the results of host steps
+// Compiles for a session in the page by calling the worker, which has Python. Programs, their weights and the results of host steps
 // are requested when they are needed.
 
 /** @typedef {import('../../common/program.js').ProgramData} ProgramData */
@@ -37,7 +37,7 @@ export class RemoteCompiler {
     return { header, blob, python: { number, timings, destroy: () => this.notify('forget', { program: number }) } };
   }
 
-  /** Does not wait, and may fail. @param {'release' | 'forget'} call @param {object} params */
+  /** Sends a call without waiting for it; ignores its failure. @param {'release' | 'forget'} call @param {object} params */
   notify(call, params) {
     this.caller.call(call, /** @type {any} */ ({ session: this.session, ...params })).catch(() => {});
   }

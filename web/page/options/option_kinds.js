@@ -60,7 +60,7 @@ export const noEffect = (kind, why, warns = () => true) => ({ ...kind, noEffect:
 
 /**
  * Options that are undefined or null count as absent.
- * @param {Table} table @param {object} options @param {string} what they are, in messages @param {LogOptions} [log]
+ * @param {Table} table @param {object} options @param {string} what the options are, in messages @param {LogOptions} [log]
  */
 export function check(table, options, what, log) {
   for (const [name, value] of Object.entries(options)) {

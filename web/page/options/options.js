@@ -1,4 +1,4 @@
-// The options that a program written for onnxruntime-web may pass. Each acts, is an error, or gives one warning.
+// The options that a program written for onnxruntime-web may pass. Each has an effect, is an error, or gives one warning.
 // scripts/compatibility.mjs writes their rows in docs/compatibility.md.
 
 import { env } from 'onnxruntime-common';
@@ -214,7 +214,7 @@ function checkEnv(logOptions) {
   }
 }
 
-/** What the worker gets of env. @param {string} [preset] of the session */
+/** The settings in env that the worker gets. @param {string} [preset] of the session */
 export function workerEnv(preset) {
   return { least: logging.least(), adapter: adapterOptions(preset) };
 }
@@ -241,5 +241,5 @@ export const ms = (time) => `${time.toFixed(1)} ms`;
 /** The options that a table has. @param {Record<string, any>} options @param {Table} table */
 const pick = (options, table) => defined(Object.fromEntries(Object.keys(table).map((name) => [name, options[name]])));
 
-/** Without entries that are undefined. @template {Record<string, any>} T @param {T} options @returns {T} */
+/** The options that are not undefined. @template {Record<string, any>} T @param {T} options @returns {T} */
 const defined = (options) => /** @type {T} */ (Object.fromEntries(Object.entries(options).filter(([, value]) => value !== undefined)));

@@ -5,7 +5,7 @@ import { operatorOf } from './trace.js';
 
 /** @typedef {import('../../common/protocol.js').KernelTiming} KernelTiming */
 
-/** Programs set its fields without a check that it exists. */
+/** Pages set its fields without checking that it exists. */
 env.webgpu.profiling ??= {};
 
 /** Whether runs on the GPU are timed. */

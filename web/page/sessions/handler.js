@@ -92,7 +92,7 @@ export class Handler {
     return mapValues(results, (wire, name) => this.unpack(name, wire, fetches[name] ?? null, gpu));
   }
 
-  /** Checks feeds; rows take the place of maps. @param {Feeds} feeds */
+  /** Checks feeds, and replaces maps by rows. @param {Feeds} feeds */
   checked(feeds) {
     return checkFeeds(rowsOfMaps(feeds, this.inputs), this.inputs);
   }
@@ -106,7 +106,7 @@ export class Handler {
     const start = performance.now();
     const sent = (local ?? this.worker).run(feeds, fetches, cancellation, isTimed);
     const dropLate = (/** @type {import('../../common/protocol.js').RunResult} */ { outputs }) => local?.drop(outputs, fetches);
-    const writesTargets = local || Object.values(fetches).some(Boolean); // until the run has ended
+    const writesTargets = local || Object.values(fetches).some(Boolean); // the run may write to them until it ends
     const { outputs, milliseconds, kernels } = await (
       cancellation && writesTargets ? cancellation.result(sent, dropLate) : race(cancellation, sent, dropLate));
     this.trace?.kernels(kernels, start);

@@ -10,7 +10,7 @@ import { isShared } from '../tensors/wire_tensors.js';
 /** @typedef {string | { path: string, data: Source }} ExternalFile */
 
 /**
- * Sources on their way through onnxruntime-common, which takes only addresses and bytes, by stand-in address.
+ * Sources by stand-in address, while a call passes through onnxruntime-common, which takes only addresses and bytes.
  * @type {Map<unknown, Source>}
  */
 const sources = new Map();
@@ -50,7 +50,7 @@ function origin(given, base, keep) {
   return { bytes: bytes.length === bytes.buffer.byteLength || isShared(bytes) ? bytes : bytes.slice() };
 }
 
-/** Streams move to the worker. @param {{ model: Origin, external: { origin: Origin }[] }} params */
+/** The streams to transfer to the worker. @param {{ model: Origin, external: { origin: Origin }[] }} params */
 export const streamsOf = ({ model, external }) => (
   [model, ...external.map((file) => file.origin)].flatMap((from) => ('stream' in from ? from.stream : [])));
 
@@ -62,7 +62,7 @@ function externalFile(file, model, keep) {
 }
 
 /**
- * What the worker needs to read and compile a model.
+ * The parameters by which the worker reads and compiles a model.
  * @param {any} source a `Source` @param {ReturnType<typeof import('../options/options.js').sessionOptions>} settings
  * @param {boolean | string} [keep] the option `cache`
  */

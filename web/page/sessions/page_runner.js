@@ -1,4 +1,4 @@
-// Runs short Programs in the page itself, where two messages would take longer (docs/design/sessions.md#runs-in-the-page).
+// Runs short Programs in the page itself, because two messages would take longer (docs/design/sessions.md#runs-in-the-page).
 
 import { env } from 'onnxruntime-common';
 import { programKey } from '../../common/flat_feeds.js';
@@ -15,20 +15,20 @@ import { pageThreads } from '../engine/client.js';
 
 const SHORT = 3; // ms of a run in the worker: a message each way takes 0.3 ms and more, a frame at 60 Hz has 16.7 ms
 const LONG = 8; // ms of a run in the page
-const RUNS = 3; // that decide
-const WARM = 60; // instead, if threads may join: they need fifty (run/executor.js)
-const LAPSE = 5; // short runs that a longer one cancels: a run may lose its core for some milliseconds
+const RUNS = 3; // short runs in the worker before the page gets the Program, long ones in the page before runs return to the worker
+const WARM = 60; // the short ones, if threads may join: these need fifty (run/executor.js)
+const LAPSE = 5; // a longer run takes back this many short ones, not all: it may have lost its core for some milliseconds
 const TRIAL = 32; // runs in the page before their mean is compared with that of runs in the worker
 const RECENT = 0.25; // weight of the latest run in a mean
 const GROWTH = 2; // feeds larger than known short ones by this factor go to the worker first
-const MAX_ENTRIES = 4; // Programs, before the oldest is forgotten
+const MAX_ENTRIES = 4; // Programs: beyond this number the oldest is dropped
 const [PAGE, WORKER] = [0, 1];
 
 /** The Programs of one session in the page. */
 export class PageRunner {
   /** @type {Entry[]} */
   entries = [];
-  /** Runs that decide: short ones in the worker, long ones in the page one after the other. */
+  /** Counts of short runs in the worker, and of consecutive long runs in the page. */
   short = 0;
   long = 0;
   /** Elements of the largest feeds of a short run. */
@@ -47,7 +47,7 @@ export class PageRunner {
   }
 
   /**
-   * @param {Feeds} feeds of a run in the worker @param {number} milliseconds of the run @param {number} trip of run and messages
+   * @param {Feeds} feeds of a run in the worker @param {number} milliseconds of the run @param {number} trip milliseconds of run and messages
    */
   countWorkerRun(feeds, milliseconds, trip) {
     this.note(WORKER, trip);

@@ -1,4 +1,4 @@
-// Where a run goes.
+// Decides where a run executes.
 
 /**
  * hasMoved: the session runs on the page's GPU; hasGpu: it has a GPU, in the page or in the worker; hasGpuTensors: feeds or tensors to

@@ -18,7 +18,7 @@ export class Trace {
   }
 
   /**
-   * Something that the session did from `start` until now.
+   * Adds an event of the session, from `start` until now.
    * @param {string} name @param {number} start @param {Record<string, unknown>} [args]
    */
   session(name, start, args = {}) {
@@ -27,7 +27,7 @@ export class Trace {
 
   /**
    * Adds the kernels of a run that just ended: those on the CPU one after the other, those on the GPU in a row of their own, at the times
-   * of its clock.
+   * of the GPU's clock.
    * @param {readonly KernelTiming[]} calls @param {number} begun when the run began
    */
   kernels(calls, begun) {
@@ -54,7 +54,7 @@ export class Trace {
     this.events.push({ cat, pid: 1, tid, ts, dur, ph: 'X', name, args });
   }
 
-  /** The trace as a file's text. */
+  /** The text of the trace's file. */
   text() {
     return JSON.stringify([...(this.rows ?? []), ...this.events]);
   }

@@ -6,7 +6,7 @@ import { race } from '../engine/cancellation.js';
 
 /**
  * Resolves when the page is visible (at once without a document), or when one of the signals aborts.
- * @param {Cancellation | null} cancellation of the run that waits @param {AbortSignal[]} ends of the session and of its worker
+ * @param {Cancellation | null} cancellation of the run that waits @param {AbortSignal[]} ends signals that the session or its worker has ended
  */
 export async function untilVisible(cancellation, ...ends) {
   const { document } = globalThis;

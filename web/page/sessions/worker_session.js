@@ -1,4 +1,4 @@
-// A session as the worker runs it: packs feeds, calls the worker, and notes which outputs it keeps.
+// A session that runs in the worker: packs feeds, calls the worker, and notes which outputs the worker keeps.
 
 import { mapValues } from '../../common/records.js';
 import { pool } from '../engine/client.js';
@@ -39,8 +39,8 @@ export class WorkerSession {
   }
 
   /**
-   * Calls the worker with feeds; if it no longer has one that was sent by id, once more with all data. Buffers of the pool return
-   * to it in any case.
+   * Calls the worker with feeds. If the worker no longer has an output that was fed by id, calls again with all data. In any case
+   * returns the pool's buffers.
    * @template {'run' | 'verify' | 'profile' | 'tune'} K @param {K} call @param {Feeds} feeds @param {object} more parameters
    * @param {import('../../common/protocol.js').Watch} [watch] cancels it @param {Leases | null} [leases]
    * @returns {Promise<Calls[K]['result']>}

@@ -2,8 +2,8 @@
 
 /** @typedef {import('../../common/protocol.js').NumericData} NumericData */
 /**
- * A tensor of these dims. data: its rows along the axis from `from` on; before: a tensor whose first rows are the others;
- * shared: another tensor begins with these rows, so nobody may change them.
+ * A tensor of these dims. data: its rows along the axis from `from` on; before: a tensor that begins with its earlier rows;
+ * shared: another tensor begins with these rows, so they must not change.
  * @typedef {{ data: NumericData, dims: readonly number[], axis: number, from: number, before: Rows | null, shared: boolean }} Rows
  */
 

@@ -1,5 +1,5 @@
-// Outputs that the worker keeps for the next run. Until the page reads their data, it feeds them by id, without data. Of an
-// output that begins with rows of a feed the worker sends the new rows alone, and reading the data joins them.
+// Outputs that the worker keeps for the next run. Until the page reads their data, it feeds them by id, without data. If an
+// output begins with rows of a feed, the worker sends only the new rows; reading the data joins them.
 
 import { Tensor } from 'onnxruntime-common';
 import { allRows, joinRows } from './appended_rows.js';
@@ -8,7 +8,7 @@ import { allRows, joinRows } from './appended_rows.js';
 /** @typedef {import('../../common/protocol.js').WireTensor} WireTensor */
 /** @typedef {import('./appended_rows.js').Rows} Rows */
 /**
- * owner: its session; id: in the worker; leases: of runs in progress that feed it.
+ * owner: its session; id: in the worker; leases: number of runs in progress that feed it.
  * @typedef {{ owner: object, id: number, rows: Rows, leases: number }} Entry
  */
 
@@ -35,7 +35,7 @@ export class CachedOutput extends Base {
       this.#entry = null;
       if (leases || rows.before || rows.shared) {
         const { buffer, byteOffset, length } = joinRows(rows);
-        this.#data = new super.data.constructor(buffer, byteOffset, length); // of another class: Float16Array, for one
+        this.#data = new super.data.constructor(buffer, byteOffset, length); // joined data may have another class, such as Float16Array
       }
     }
     return this.#data ?? super.data;

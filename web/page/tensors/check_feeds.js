@@ -13,7 +13,7 @@ export const RAW = {
 };
 
 /**
- * Returns the feeds. As in onnxruntime, an input that is a scalar takes one number of any rank.
+ * Returns the feeds. As in onnxruntime, a scalar input takes a tensor of any rank with one element.
  * @template {Record<string, any>} T
  * @param {T} feeds
  * @param {ValueInfo[]} inputs
@@ -118,7 +118,7 @@ export function checkFetches(names, outputs) {
   }
 }
 
-/** Whether it is a tensor, of this or of another copy of onnxruntime-common. @param {unknown} value @returns {value is Tensor} */
+/** Whether a value is a tensor, of this or of another copy of onnxruntime-common. @param {unknown} value @returns {value is Tensor} */
 function isTensor(value) {
   if (value instanceof Tensor) return true;
   const like = /** @type {Partial<Tensor> | null} */ (typeof value === 'object' ? value : null);

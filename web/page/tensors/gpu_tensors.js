@@ -6,7 +6,7 @@ import { InvalidInput } from '../../common/errors.js';
 /** @typedef {import('../../common/protocol.js').WireTensor} WireTensor */
 /** @typedef {import('../../gpu/device.js').Gpu} Gpu */
 
-/** Buffers of outputs. @type {WeakMap<GPUBuffer, Gpu>} */
+/** The GPU of each output's buffer. @type {WeakMap<GPUBuffer, Gpu>} */
 const outputs = new WeakMap();
 
 /** The tensor of an output on the GPU. @param {WireTensor} wire @param {GPUBuffer} buffer @param {Gpu} gpu @returns {Tensor} */
@@ -45,7 +45,7 @@ export async function withoutBuffers(feeds, fetches) {
   return Object.fromEntries(await Promise.all(entries));
 }
 
-/** A new tensor: the feed stays on the GPU. @param {string} name @param {Tensor} tensor @param {string} hint */
+/** Downloads a feed to a new tensor; the feed itself stays on the GPU. @param {string} name @param {Tensor} tensor @param {string} hint */
 async function downloaded(name, tensor, hint) {
   const gpu = outputs.get(/** @type {GPUBuffer} */ (tensor.gpuBuffer));
   if (!gpu) {

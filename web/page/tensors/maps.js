@@ -51,7 +51,7 @@ function placed(named, length, input) {
   return values;
 }
 
-/** @param {string} input @param {any} value @param {string} dtype @param {boolean} isExact no CastMap converts it */
+/** @param {string} input @param {any} value @param {string} dtype @param {boolean} isExact whether no CastMap converts it */
 function element(input, value, dtype, isExact) {
   const text = typeof value === 'string';
   const number = text && !isExact && value.trim() ? Number(value) : value;

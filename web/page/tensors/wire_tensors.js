@@ -14,7 +14,7 @@ import { mapTensors, mapValues } from '../../common/records.js';
 const NO_DATA = new Uint8Array(0);
 
 /**
- * Shared buffers for feeds, which runs use again. It stays empty without shared memory.
+ * A pool of shared buffers for feeds. It stays empty without shared memory.
  */
 export class SharedPool {
   constructor() {
@@ -85,7 +85,7 @@ export class Packer {
   }
 
   /**
-   * Never detaches the caller's buffer: it sends shared data themselves, and one copy of other data.
+   * Never detaches the caller's buffer: sends shared data without a copy, and a copy of other data.
    * @param {Tensor} tensor
    * @returns {WireTensor}
    */
@@ -128,7 +128,7 @@ export function isShared(data) {
   return typeof SharedArrayBuffer !== 'undefined' && data.buffer instanceof SharedArrayBuffer;
 }
 
-/** Its typed array class; a Buffer of Node.js is a Uint8Array. @param {NumericData} data @returns {any} */
+/** The typed array class of data; a Buffer of Node.js is a Uint8Array. @param {NumericData} data @returns {any} */
 const classOf = (data) => /** @type {any} */ (globalThis)[data[Symbol.toStringTag]];
 
 /** .slice() of a Buffer of Node.js would be a view. @param {NumericData} data @returns {NumericData} */

@@ -42,7 +42,7 @@ export async function fetchFile(origin, progress, signal) {
   }
 }
 
-/** A large file that Node.js reads in parts. @param {string} url */
+/** A large file that Node.js reads in parts; null for other files. @param {string} url */
 function openOnDisk(url) {
   const { openFile } = /** @type {any} */ (globalThis);
   if (!openFile || !url.startsWith('file:')) return null;
@@ -118,7 +118,7 @@ function joined(scratch, rest) {
   return bytes;
 }
 
-/** Null without a file system, or without room. @param {number} size bytes, 0 if unknown */
+/** A scratch file; null without a file system, or without room. @param {number} size bytes, 0 if unknown */
 async function scratchFor(size) {
   const { usage, quota } = await storageEstimate().catch(() => ({ usage: 0, quota: 0 }));
   return size < quota - usage ? ScratchFile.make().catch(() => null) : null;

@@ -1,13 +1,13 @@
-// A file of a model: in memory, or a large one on disk, so that it is not in memory beside its weights
+// A file of a model: in memory, or on disk if it is large, so that memory does not have it in addition to its weights
 // (docs/design/storage.md#model-files-on-disk).
 
 import { InvalidModel } from '../../common/errors.js';
 import { digest, sha256 } from '../../storage/digest.js';
 
-export const LARGE = 32 * 2 ** 20; // bytes of a file that is on disk
-const READ_AHEAD = 2 ** 16; // bytes that are read at least
+export const LARGE = 32 * 2 ** 20; // bytes: files of this size or larger are on disk
+const READ_AHEAD = 2 ** 16; // bytes of a read, at least
 export const PIECE = 2 ** 22; // bytes that are in memory at once
-const BUSY = 6; // pauses while runs follow each other
+const BUSY = 6; // factor on pauses while runs follow each other
 
 /** When the latest run of this worker's sessions ended, in milliseconds. */
 export const lastRun = { ended: -Infinity };
@@ -32,7 +32,7 @@ export class FileInMemory {
     into.set(this.read(offset, into.length));
   }
 
-  /** @param {number} [_pause] not needed: another thread computes it */
+  /** @param {number} [_pause] not needed, because another thread computes the hash */
   hash(_pause) {
     return digest(this.bytes);
   }
@@ -40,7 +40,7 @@ export class FileInMemory {
   async close() {}
 }
 
-/** A buffer for all files, because garbage that is not collected yet is memory, too. @type {Uint8Array | null} */
+/** One buffer for all files, because uncollected garbage takes memory, too. @type {Uint8Array | null} */
 let buffer = null;
 
 export class FileOnDisk {
@@ -88,8 +88,8 @@ export class FileOnDisk {
   }
 
   /**
-   * Hashes the hashes of its pieces, because a hash function takes all bytes at once. Without pauses nothing else runs meanwhile: a
-   * token waited 640 ms for 142 MB.
+   * Hashes the hashes of the file's pieces, because a hash function takes all its bytes at once. Without pauses nothing else runs
+   * meanwhile: a token waited 640 ms for 142 MB.
    * @param {number} [pause] milliseconds between pieces; the smallest of all calls counts
    */
   hash(pause = 0) {

@@ -1,4 +1,4 @@
-// Reads parts of a file, of an address by range requests (RFC 9110, section 14).
+// Reads parts of a file; at an address, by range requests (RFC 9110, section 14).
 
 import { InvalidModel, LimitExceeded, PyRuntimeError } from '../../common/errors.js';
 import { request, sameVersion } from './resumable_fetch.js';
@@ -6,9 +6,9 @@ import { request, sameVersion } from './resumable_fetch.js';
 /** @typedef {import('../../common/protocol.js').Origin} Origin */
 /** @typedef {(offset: number, size: number) => Promise<Uint8Array>} Fetch */
 
-const FIRST = 1 << 12, LARGEST = 1 << 20; // bytes of a request: after a jump; sequential requests double up to the largest
+const FIRST = 1 << 12, LARGEST = 1 << 20; // bytes of a request after a jump; sequential requests double it up to LARGEST
 const SMALL = 1 << 20; // bytes of a file that may be downloaded whole
-const MAX_FETCHED = 1 << 26; // bytes of a file
+const MAX_FETCHED = 1 << 26; // bytes that are fetched of a file, at most
 const HINT = 'download the file, and inspect that';
 
 export class PartialFile {
@@ -26,7 +26,7 @@ export class PartialFile {
   }
 
   /**
-   * Bytes that were read: from min to max of them.
+   * Between `min` and `max` bytes from `offset`, if these were read.
    * @param {number} offset @param {number} min @param {number} [max]
    * @returns {Uint8Array | undefined}
    */
@@ -35,7 +35,7 @@ export class PartialFile {
     return found?.bytes.subarray(offset - found.offset, offset - found.offset + max);
   }
 
-  /** Bytes, fetched if needed, together with the following ones. @param {number} offset @param {number} size */
+  /** The bytes from `offset`; fetches them, and some that follow, if they were not read. @param {number} offset @param {number} size */
   async get(offset, size) {
     const found = this.peek(offset, size);
     if (found) return found;
@@ -108,11 +108,11 @@ async function requestPart(url, offset, size, signal) {
   return response;
 }
 
-/** The size of the file according to a part; undefined if the server hides it. @param {Response} response */
+/** The size of the file according to a response with a part; undefined if the server hides it. @param {Response} response */
 const rangeTotal = ({ headers }) => /\/(\d+)$/.exec(headers.get('content-range') ?? '')?.[1];
 
 /**
- * The file's size; Infinity if unknown, which is an error for parts.
+ * The file's size. If it is unknown: Infinity, or an error if the server sends parts.
  * @param {string} url @param {Response} first @param {AbortSignal} [signal]
  */
 async function sizeOf(url, first, signal) {

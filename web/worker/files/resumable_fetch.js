@@ -1,17 +1,17 @@
-// Downloads from unreliable networks and servers: retries while a server is busy, and resumes after a broken connection or a silence
-// behind the bytes that arrived (RFC 9110, section 14; docs/design/storage.md#resumable-downloads).
+// Downloads from unreliable networks and servers: retries while a server is busy; after a broken connection or a silence,
+// resumes behind the bytes that arrived (RFC 9110, section 14; docs/design/storage.md#resumable-downloads).
 
 import { InvalidModel } from '../../common/errors.js';
 
 /**
- * Milliseconds. silence: without a byte of any file; pauses: before each retry, reset when bytes arrive; longest: the longest wait that a
+ * Milliseconds. silence: time without a byte of any file that ends a connection; pauses: before each retry, reset when bytes arrive; longest: the longest wait that a
  * server may ask for.
  */
 export const patience = { silence: 30_000, pauses: [0, 1000, 2000, 4000], longest: 60_000 };
 
 const BUSY = [408, 425, 429, 500, 502, 503, 504];
 const VERSION = ['etag', 'last-modified'];
-const CHECKS = 30; // in a silence: a blocked event loop does not count as one
+const CHECKS = 30; // checks in a silence, because a blocked event loop is no silence
 
 /** The download cannot be resumed: it must begin again. */
 export class Restart extends Error {}
@@ -89,7 +89,7 @@ function resumingBody(url, first, body, signal) {
 }
 
 /**
- * The bytes of a file after the first ones, if it is of the same version.
+ * A reader of the file's remaining bytes. Throws if they cannot be read, or are of another version.
  * @param {string} url @param {Response} first @param {number} loaded @param {AbortSignal} [signal]
  */
 async function requestRest(url, first, loaded, signal) {
@@ -106,13 +106,13 @@ async function requestRest(url, first, loaded, signal) {
   throw new Restart();
 }
 
-/** Whether the headers of a file's version agree, as far as both have them. @param {Response} a @param {Response} b */
+/** Whether the version headers that both responses have are equal. @param {Response} a @param {Response} b */
 export const sameVersion = (a, b) => VERSION.every((name) => {
   const [one, other] = [a.headers.get(name), b.headers.get(name)];
   return (one ?? other) === (other ?? one);
 });
 
-/** Responses and pieces that arrived, of all files: a file that waits for a connection is not silent while others arrive. */
+/** Number of responses and pieces that arrived, of all files: a file that waits for a connection is not silent while others arrive. */
 let arrived = 0;
 
 /** The promise's value, or an error after a silence. @template T @param {Promise<T>} coming @returns {Promise<T>} */

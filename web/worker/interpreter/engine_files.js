@@ -97,7 +97,7 @@ export async function watchDownloads({ wasm, rest, stdlib }, { library, compiled
 }
 
 /**
- * Streaming needs the right Content-Type.
+ * Instantiates while the file arrives, which needs the right Content-Type; otherwise afterwards, with a warning.
  * @param {Response} response @param {any} imports @param {typeof WebAssembly.instantiateStreaming} streaming
  */
 async function instantiate(response, imports, streaming) {

@@ -14,7 +14,7 @@ export class Interpreter {
   python = null;
   /** Listeners of the start in progress. @type {Set<OnProgress>} */
   listeners = new Set();
-  /** Whether the page ran Python of its own: then other pages have other operators. */
+  /** Whether the page ran its own Python code: then its operators may differ from those of other pages. */
   customised = false;
 
   /** Reports to the page that Python cannot start: another worker may try again. @type {(error: Error) => void} */
@@ -40,7 +40,7 @@ export class Interpreter {
     try {
       return await Python.boot(this.assets, this.prefetched, progress, (error) => this.fail(error));
     } catch (error) {
-      this.fail(/** @type {Error} */ (error)); // before its callers: their next calls are for another worker
+      this.fail(/** @type {Error} */ (error)); // before its callers learn of it, so that their next calls go to another worker
       await new Promise((done) => setTimeout(done, 0));
       throw error;
     } finally {

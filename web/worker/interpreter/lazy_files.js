@@ -4,12 +4,12 @@ import { platform } from '../../common/platform.js';
 import { crc32 } from '../crc32.js';
 import { failure } from './engine_files.js';
 
-const EIO = 29; // of Emscripten
+const EIO = 29; // Emscripten's number for an I/O error
 
 /** @type {Error | null} */
 let readError = null;
 
-/** Why a file could not be fetched, since the last call. */
+/** Returns and clears the error of a file that could not be fetched. */
 export function takeReadError() {
   const error = readError;
   readError = null;

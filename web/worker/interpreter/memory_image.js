@@ -1,7 +1,7 @@
 // The interpreter's memory after its start, as a file of the package: scripts/memory_image.mjs writes it
 // (docs/design/startup.md#memory-image).
 //
-// It has static memory as differences from the data segments of the WebAssembly, without zeros. The heap's chunks are grouped by
+// It stores static memory as differences from the data segments of the WebAssembly, without zeros. The heap's chunks are grouped by
 // the type of the object in them, because similar objects compress better together. It leaves out what can be computed: hashes of
 // strings, the tables of dicts and the links of Python's garbage collector. It includes the code that restores it, which
 // scripts/restore_wasm.py writes.

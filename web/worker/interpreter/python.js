@@ -16,7 +16,7 @@ import { PythonModel } from './python_model.js';
 /** @typedef {import('../../run/environment.js').ReadFile} ReadFile */
 /** @typedef {import('../../common/stop.js').Stop} Stop */
 /**
- * Pyodide's JavaScript; its WebAssembly, if the page compiles it.
+ * module: Pyodide's JavaScript; compiled: its WebAssembly, if the page compiles it.
  * @typedef {{ module: Promise<any>, compiled: Promise<WebAssembly.Module | null> | null }} Parts
  */
 
@@ -28,8 +28,8 @@ const PREFIX = 'pyruntime: ';
 export const ENV = { PYTHONHASHSEED: '0', LANG: 'C.UTF-8', _: './this.program' };
 
 /**
- * What every session needs. It is part of the image, because Python's parser is slow when its code is cold. Warnings go to the
- * console, so they name no line of the engine.
+ * Python code that every session needs. The image includes its effects, because Python's parser is slow when its code is cold.
+ * Warnings go to the console, so they name no line of the engine.
  */
 export const STARTED = `
 import sys, warnings, _rest_of_stdlib
@@ -55,7 +55,7 @@ def payload():
     text = own() if own else {"type": type(error).__name__, "message": str(error), "node": "", "hint": ""}
     return json.dumps(text)
 `;
-/** This page's time zone: seconds and names, in winter and in summer. The image has that of the machine that made it. */
+/** This page's time zone: seconds and names, in winter and in summer. The image has the zone of the machine that made it. */
 function zones() {
   const east = [0, 6].map((month) => -60 * new Date(new Date().getFullYear(), month).getTimezoneOffset());
   const digits = (/** @type {number} */ n) => String(Math.trunc(n)).padStart(2, '0');
@@ -64,10 +64,10 @@ function zones() {
   return [-winter, -summer, name(winter), name(summer)].join(' ');
 }
 
-/** Words in code that may await: it needs asyncio, which is in the second half of the library. */
+/** Words by which code may await. Such code needs asyncio, which is in the second half of the library. */
 const AWAITS = /\b(await|async\w*|run_sync)\b/;
 
-/** Errors of Python that a file which cannot be fetched may cause. */
+/** Python errors that may come from a file that could not be fetched. */
 const WANTS_FILE = /OSError|Import(Error)?|EOFError/;
 
 /** One interpreter. */
@@ -81,10 +81,10 @@ export class Python {
   }
 
   /**
-   * Starts from the image of its memory, or without it if it cannot be fetched or restored.
+   * Starts from the image of its memory, or without the image if that cannot be fetched or restored.
    * @param {Assets} assets @param {import('./prefetched_files.js').PrefetchedFiles | null} prefetched
    * @param {(done: number, steps: number) => void} progress
-   * @param {(error: Error) => void} broken called when it can no longer be used
+   * @param {(error: Error) => void} broken called when the interpreter can no longer be used
    * @returns {Promise<Python>}
    */
   static async boot(assets, prefetched, progress, broken) {
@@ -211,7 +211,7 @@ export class Python {
 
   /** @template T @param {() => T} action @returns {T} */
   guard(action) {
-    takeReadError(); // of an earlier call that handled it
+    takeReadError(); // drops the error of an earlier call, which has handled it
     try {
       return action();
     } catch (error) {

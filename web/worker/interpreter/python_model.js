@@ -1,4 +1,4 @@
-// A model in Python that compiles Programs for it: the calls of `pyruntime.browser.Model`. Values cross as JSON.
+// Compiles a model by calling Python's `pyruntime.browser.Model`. Values cross as JSON.
 
 /** @typedef {import('../../common/program.js').ProgramData} ProgramData */
 /** @typedef {import('../../common/stop.js').Stop} Stop */
@@ -11,7 +11,7 @@
  */
 
 /**
- * What a model uses of the interpreter: functions that call Python and translate its errors.
+ * The part of the interpreter that a model uses: functions that call Python and translate its errors.
  * @typedef {object} Python
  * @property {<T>(action: () => T) => T} guard
  * @property {<T>(stop: Stop | null, action: () => T) => T} stoppable the same, so that `stop` interrupts Python

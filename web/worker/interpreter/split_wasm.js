@@ -4,8 +4,8 @@
 const SHARED = 'split '; // prefix of the first half's exports that the second half imports
 const WARM_UP = `${SHARED}warm up`;
 /**
- * Imports a function and exports it as `load`, because tables take only WebAssembly functions, beside `nothing`, which does
- * nothing.
+ * A module that exports its imported function as `load`, because tables take only WebAssembly functions, and an empty function as
+ * `nothing`.
  */
 const LOADER = Uint8Array.of(
   0, 97, 115, 109, 1, 0, 0, 0, // "\0asm", version 1
@@ -17,17 +17,17 @@ const LOADER = Uint8Array.of(
 );
 
 /**
- * The first half without the exports for the second half, which it loads itself on demand.
+ * The first half without its exports for the second half. It loads the second half on demand.
  * @param {{ instance: WebAssembly.Instance, module: WebAssembly.Module }} made
  * @param {WebAssembly.Imports} imports
  * @param {() => BufferSource} second fetches the bytes of the second half
- * @param {(cause: unknown) => Error} broken makes the error if it cannot be loaded: the interpreter is useless then
+ * @param {(cause: unknown) => Error} broken makes the error if the second half cannot be loaded: the interpreter is useless then
  */
 export function joinOnDemand({ instance, module }, imports, second, broken) {
   const shared = Object.entries(instance.exports).filter(([name]) => name.startsWith(SHARED));
   const own = Object.entries(instance.exports).filter(([name]) => !name.startsWith(SHARED));
   const slots = /** @type {WebAssembly.Table} */ (shared.map(([, value]) => value).findLast((value) => value instanceof WebAssembly.Table));
-  if (!slots) return { instance, module }; // Pyodide's own, whole
+  if (!slots) return { instance, module }; // Pyodide's own file, which is not split
   const join = () => {
     try {
       new WebAssembly.Instance(new WebAssembly.Module(second()), { ...imports, split: Object.fromEntries(shared) });
@@ -44,7 +44,7 @@ export function joinOnDemand({ instance, module }, imports, second, broken) {
 
 /**
  * Makes the browser optimise the first half's hot functions before Python runs (scripts/warm_wasm.py,
- * docs/design/startup.md#warming-up-the-interpreter). Optimised code belongs to the module, so another instance can run them.
+ * docs/design/startup.md#warming-up-the-interpreter). Optimised code belongs to the module, so another instance of it runs that code, too.
  * @param {WebAssembly.Module} module
  */
 export function warmUp(module) {

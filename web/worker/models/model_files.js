@@ -64,7 +64,7 @@ export function readerOf(files) {
 }
 
 /**
- * Opens and checks the files with the weights of an exported Program: those that the caller listed, others from beside it.
+ * Opens and checks the files with the weights of an exported Program: those that the caller listed, the others from addresses beside it.
  * @param {import('../programs/program_file.js').ExportedProgram} program @param {CreateParams} params @param {Files} files
  * @param {OnProgress} progress
  * @param {Stop | null} [stop]

@@ -29,7 +29,7 @@ import { codeFeatures } from '../wasm_features.js';
  * @param {CreateParams} params @param {OnProgress} progress
  * @param {Interpreter} interpreter @param {ThreadPool | null} pool threads of the worker @param {Stop | null} stop
  * @param {() => Opened[]} others open models
- * @returns {Promise<Opened>} perhaps one of them, with times of this call
+ * @returns {Promise<Opened>} perhaps one of `others`, with the times of this call
  */
 export async function openModel(params, progress, interpreter, pool, stop, others) {
   const start = performance.now();
@@ -155,7 +155,7 @@ async function openInPython(source, interpreter, progress = () => {}) {
       const canDownload = error instanceof InvalidModel && 'url' in origin && files.size > before;
       const missing = canDownload ? python.missing(read, ownOf(files).size, external) : [];
       if (!missing.length) throw error;
-      source.cache = null; // its keys are of the listed files
+      source.cache = null; // its keys cover only the listed files
       const more = await openFiles(missing.map((path) => ({ path, origin: beside(origin, path) })), progress, stop);
       for (const [path, file] of more) files.set(path, file);
     }

@@ -17,7 +17,7 @@ export class PageCompiler {
     this.compiler = compiler;
     this.read = read;
     this.logOptions = logOptions;
-    /** What Python has of the Programs in the page, by number. @type {Map<number, any>} */
+    /** Python's objects for the Programs in the page, by number. @type {Map<number, any>} */
     this.programs = new Map();
     this.next = 1;
     /** Takes the Program for all feeds. @type {(program: ProgramData) => void} */
@@ -44,7 +44,7 @@ export class PageCompiler {
     return { programs, compiled: this.compiled };
   }
 
-  /** Sends a copy of its code, because the cache may store the original. @param {ProgramData} program @returns {CompiledProgram} */
+  /** Packs a Program for the page, with a copy of its code, because the cache may store the original. @param {ProgramData} program @returns {CompiledProgram} */
   keep({ header, blob, python }) {
     const number = this.next++;
     this.programs.set(number, python);

@@ -6,8 +6,8 @@
  * @typedef {object} Opened
  * @property {import('../../session/model.js').Model | import('./page_compiler.js').PageCompiler} model
  * @property {import('../../common/protocol.js').Timings} timings
- * @property {Source} [source] what compiles the model again; a Program from a file has none
- * @property {ModelFile[]} files which the model reads until it is released
+ * @property {Source} [source] from which the model can be compiled again; a Program from a file has none
+ * @property {ModelFile[]} files that the model reads until it is released
  */
 /**
  * A model whose files are open.

@@ -1,4 +1,4 @@
-// Compiles with the Programs of an earlier page. Python starts when something else is needed, and then does all.
+// Provides the Programs that an earlier page compiled. When a session needs anything else, Python starts and takes over.
 
 /** @typedef {import('../../common/stop.js').Stop} Stop */
 /** @typedef {import('../../session/compiler.js').Compiler} Compiler */

@@ -12,9 +12,9 @@ import { cacheStorage, store, unseal } from '../../storage/sealed_cache.js';
 /** @typedef {import('./program_bundle.js').Bundle} Bundle */
 /** @typedef {import('../files/model_file.js').Files} Files */
 
-const MAX_ENTRIES = 16; // models of an origin, the newest
+const MAX_ENTRIES = 16; // models of an origin: the cache keeps the newest
 const LARGEST = 4 * 2 ** 20; // bytes of a model's Programs: most take 60 to 260 KB, shaders up to 2 MB
-const WRITE_DELAY = 2000; // ms: not while the first session starts
+const WRITE_DELAY = 2000; // ms, so that the cache does not write while the first session starts
 const PAUSE = 50; // ms between hashed pieces of files: a piece of 4 MiB takes some 20, and runs wait for it
 
 const text = new TextEncoder();
@@ -27,7 +27,7 @@ const hash = (value) => digest(text.encode(JSON.stringify(value)));
  * @param {string} engine address of the engine
  * @param {Origin[]} origins of the model and of its files
  * @param {Record<string, any>} options of the compiler
- * @param {Promise<Record<string, unknown> | null>} gpu that it writes code for
+ * @param {Promise<Record<string, unknown> | null>} gpu that the compiler writes code for
  * @returns {Promise<CachedPrograms | null>}
  */
 export async function cachedPrograms(engine, origins, options, gpu) {
@@ -45,7 +45,7 @@ export async function cachedPrograms(engine, origins, options, gpu) {
   }
 }
 
-/** What identifies a model before it is downloaded: nothing, if its address is of this page alone (blob:). @param {Origin} model */
+/** Identifies a model before it is downloaded: false if its address is valid only in this page (blob:). @param {Origin} model */
 function source(model) {
   if ('url' in model) return /^http/.test(model.url) && model.url;
   if ('handle' in model) return model.handle.name;
@@ -68,7 +68,7 @@ class CachedPrograms {
     this.read = new Map();
     /** @type {ReturnType<typeof setTimeout> | undefined} */
     this.timer = undefined;
-    /** Resolves when all is written: until then files are read. @type {Promise<void>} */
+    /** Resolves when the entry is written: until then the cache reads the model's files. @type {Promise<void>} */
     this.written = Promise.resolve();
   }
 

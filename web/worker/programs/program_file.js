@@ -10,7 +10,7 @@ import { validate } from './validate.js';
 /** @typedef {import('../../common/program.js').Header} Header */
 /** @typedef {import('../../session/compiler.js').Compiler} Compiler */
 const FORMAT = 3;
-const HEAD = 16; // bytes: magic, format, CRC-32 of what follows this head, bytes of the header
+const HEAD = 16; // bytes: magic, format, CRC-32 of the bytes after this head, size of the header
 
 /** @param {Uint8Array} bytes @param {number} at */
 const word = (bytes, at) => new DataView(bytes.buffer, bytes.byteOffset).getUint32(at, true);
@@ -86,7 +86,7 @@ export class ExportedProgram {
     this.info = JSON.stringify(types);
   }
 
-  /** How many threads it has scratch memory for; above 1 its memory is shared. */
+  /** The number of threads that it has scratch memory for; above 1 its memory is shared. */
   get threads() {
     return this.header.threads ?? 1;
   }
@@ -100,7 +100,7 @@ export class ExportedProgram {
   }
 
   /**
-   * Checks that a file is the one of the export.
+   * Checks that a file is the one from which the Program was exported.
    * @param {string} name in the Program @param {import('../files/model_file.js').ModelFile} file
    */
   check(name, file) {
@@ -117,7 +117,7 @@ export class ExportedProgram {
 
   destroy() {}
 
-  /** Needs Python. @returns {never} */
+  /** Throws: compiling needs Python. @returns {never} */
   allResults() {
     throw new InvalidInput('an exported program cannot be compiled in another way', { hint: 'verify the ONNX model itself' });
   }

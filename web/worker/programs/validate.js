@@ -39,7 +39,7 @@ class Flow {
     this.known = new Set();
     /** Buffers with a value. @type {Set<number>} */
     this.live = new Set();
-    /** Blocks that a step runs. @type {Set<number>} */
+    /** Blocks that some step runs. @type {Set<number>} */
     this.entered = new Set();
   }
 
