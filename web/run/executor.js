@@ -20,8 +20,8 @@ import { bindRooms, gather, runsOf, scatter } from './room.js';
 
 /**
  * Milliseconds that code runs on one thread before others join, because V8's optimising compiler needs the other core:
- * with two threads on two cores from the start, ResNet-50 took 293 ms a run for seconds, then 90. Fifty calls
- * suffice, too.
+ * with two threads on two cores from the start, ResNet-50 took 293 ms a run for seconds, then 90. Fifty short
+ * calls suffice, too.
  */
 const WARM = 400;
 

@@ -16,7 +16,7 @@ import { Change, Place, State } from './plan_state.js';
 /** @typedef {import('./layout.js').Sizes} Sizes */
 /** @typedef {import('./plan_state.js').Transition} Transition */
 /**
- * What a planner uses of the GPU. forget: drops what belongs to plans.
+ * The part of the GPU that a planner uses. forget: drops all that belongs to plans.
  * @typedef {{ memory: { chunk: number, ensure(end: number): void }, parameterBytes: number, forget(): void,
  *   prepare(calls: Call[], sizes: number[][], words: number[]): import('./plan_state.js').PreparedStep }} PlannerGpu
  */

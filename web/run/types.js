@@ -1,4 +1,4 @@
-// Types of the executor as its parts use it, and of the GPU as the executor uses it, which web/gpu implements.
+// Types of the executor, as its parts use it, and of the GPU, as the executor uses it (web/gpu implements them).
 
 /** @typedef {import('../common/program.js').TensorValue} TensorValue */
 /** @typedef {import('../common/protocol.js').Fetch} Fetch */
@@ -10,7 +10,7 @@
 /** @template T @typedef {import('../common/maybe_promise.js').MaybePromise<T>} MaybePromise */
 
 /**
- * Runs a Program (executor.js). hosts: strings of the current run by buffer; hostConstants: those of constants.
+ * Runs a Program (executor.js). hosts: strings of the current run by buffer; hostConstants: strings of constants by buffer.
  * @typedef {object} Executor
  * @property {import('../common/program.js').ProgramData} program
  * @property {import('../common/program.js').Header} header
