@@ -44,11 +44,7 @@ export class Planner {
     this.interned = new Map();
     this.transitions = 0;
     this.layouts = 0;
-<<<<<<< HEAD
     /** By step, the sizes of its buffers in the last layout, from any place. @type {Map<string, import('./layout.js').Bytes>} */
-=======
-    /** By step, the sizes of its buffers in its latest layout, whatever place that starts from. @type {Map<string, import('./plan_state.js').Bytes>} */
->>>>>>> 1651b0d (web/run, web/page, web/session, web/threads: comments that name their subject)
     this.sizesBefore = new Map();
     /** Whether some layout has spare capacity. */
     this.hasSpareCapacity = false;
@@ -89,15 +85,9 @@ export class Planner {
   }
 
   /**
-<<<<<<< HEAD
    * A memoised layout for `what` from this place on, if these sizes fit. Else a new one, with spare capacity for buffers whose
    * size differs from an earlier layout's, from any place: after a new layout all later places are new.
    * @param {Place} place @param {string} what @param {number[]} made buffers @param {Sizes} size @param {(fresh: Layout<Place>) => void} fill
-=======
-   * The memoised layout for `what` from this place if these sizes fit, else a new one. Buffers whose size differs from the
-   * latest layout's get spare capacity. That layout may start from another place, because a new layout makes all later places new.
-   * @param {Place} place @param {string} what @param {number[]} made buffers @param {Sizes} size @param {(fresh: Layout) => void} fill
->>>>>>> 1651b0d (web/run, web/page, web/session, web/threads: comments that name their subject)
    */
   layout(place, what, made, size, fill) {
     const before = place.layouts.get(what) ?? [];

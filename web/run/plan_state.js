@@ -105,44 +105,6 @@ export class Place {
   }
 }
 
-<<<<<<< HEAD
-=======
-/**
- * Addresses of the buffers of a step, with spare capacity: while the KV caches of a decoder grow with each token, the layout
- * stays and only parameters change (docs/design/memory.md#layouts-for-growing-shapes). Mirrors `Layout` of
- * pyruntime/native/memory/step_layout.py.
- */
-export class Layout {
-  /** @param {Place} after @param {Bytes} room capacities of the buffers @param {Bytes} sizes their sizes when the layout was made */
-  constructor(after, room, sizes) {
-    this.after = after;
-    this.room = room;
-    this.needed = [...sizes.values()].reduce((sum, size) => sum + size, 0);
-    /** Pairs of an output and the input of the same size whose memory it takes over. @type {[number, number][]} */
-    this.heirs = [];
-    /** Live ranges of the buffers that the step's calls allocate or free. @type {Map<number, LiveRange>} */
-    this.spans = new Map();
-    /** The step's argument blocks with addresses, also on the GPU, but without parameters and work. @type {Float64Array | null} */
-    this.words = null;
-    /** Duration of the step's last run on several threads. */
-    this.milliseconds = Infinity;
-    /** Work units of each call's next portion; the run checks between portions whether to stop. @type {number[] | null} */
-    this.portions = null;
-  }
-
-  /** Whether these sizes fit. Rejects layouts made for over twice these sizes: they miss the cache. @param {Sizes} size */
-  holds(size) {
-    let needed = 0;
-    for (const [buffer, most] of this.room) {
-      const bytes = size(buffer);
-      if (bytes < 0 || bytes > most) return false;
-      needed += bytes;
-    }
-    return this.needed <= 2 * needed + SMALL && this.heirs.every(([output, input]) => size(output) === size(input));
-  }
-}
-
->>>>>>> 1651b0d (web/run, web/page, web/session, web/threads: comments that name their subject)
 export class State {
   /** @param {Place} place @param {Env} env */
   constructor(place, env) {
@@ -195,15 +157,3 @@ export class Change {
     this.name += `>${from},${to}`;
   }
 }
-<<<<<<< HEAD
-=======
-
-/** Capacities: each buffer's size, plus a quarter and LEAST if it has changed. @param {Bytes} sizes @param {Bytes} [before] */
-export const roomFor = (sizes, before = sizes) => map(sizes, before, (size) => Math.floor(size * 5 / 4) + LEAST);
-
-/** The sizes for the next comparison, VARIES for those that have changed. @param {Bytes} sizes @param {Bytes} [before] */
-export const sizesKnown = (sizes, before = sizes) => map(sizes, before, () => VARIES);
-
-/** Sizes, with `varied` applied to those that have changed. @param {Bytes} sizes @param {Bytes} before @param {(size: number) => number} varied */
-const map = (sizes, before, varied) => new Map([...sizes].map(([buffer, size]) => [buffer, before.get(buffer) === size ? size : varied(size)]));
->>>>>>> 1651b0d (web/run, web/page, web/session, web/threads: comments that name their subject)
