@@ -101,11 +101,11 @@ class WasmCodeWriter:
         return calls
 
     def _use_memories(self, calls: Sequence[Invocation]) -> None:
-        """Replace functions of calls whose operands are in further memories by their variants for these."""
+        """If operands of calls are in further memories, replace the functions by their variants for these memories."""
         for c in calls if self.further else ():
             memories = [self.further.get(root(t).uid, 0) for t in c.tensors]
             if any(memories):
-                from .printer.memory_variants import Variants  # imported for few models
+                from .printer.memory_variants import Variants  # imported here because few models need it
 
                 self._variants = self._variants or Variants(self.module)
                 f = next(f for f in self.module.functions if f.name == c.function)
@@ -119,8 +119,8 @@ class WasmCodeWriter:
         return None if isinstance(kernel, Call) else lower(kernel).code
 
     def text(self, function: str) -> str:
-        """The text of a function and of those that it calls."""
-        from .printer.disassembler import called, disassemble  # imported for listings only
+        """Return the text of a function and of the functions that it calls."""
+        from .printer.disassembler import called, disassemble  # imported here because only listings need it
 
         shown = [next(f for f in self.module.functions if f.name == function)]
         for f in shown:

@@ -15,7 +15,7 @@ from contextlib import AbstractContextManager, contextmanager, suppress
 from typing import Any
 
 TICK = 0.02  # seconds between two polls whether to stop a job
-# Seconds that the memory is inaccessible, longer each time: a thread without a core traps later
+# Seconds that the memory is inaccessible. They grow because a thread that waits for a core traps later
 SHORTEST, LONGEST = 0.001, 0.032
 
 _NONE, _READ_WRITE = 0, 3  # PROT_* of mmap(2)
@@ -68,7 +68,7 @@ class HostThread:
         return self.finished
 
     def wait(self) -> BaseException | None:
-        """Wait for the job's end; returns what it raised."""
+        """Wait for the job's end; return the exception that it raised, if any."""
         while not self.finished:
             self._woken.acquire()
         error, self._error, self._job = self._error, None, None

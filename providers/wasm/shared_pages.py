@@ -57,7 +57,7 @@ class SharedPages:
                 memory[b:e] = self._source[b:e]
 
     def owned_by(self, memory: Any) -> SharedPages:
-        """The same pages for a memory that has mapped them and may outlive this one."""
+        """Return the same pages for a memory that has mapped them and may outlive this one."""
         other = copy(self)
         other._source, other._file = memory, os.dup(self._file)
         weakref.finalize(other, os.close, other._file)
@@ -71,7 +71,7 @@ class SharedPages:
 
 
 def _whole_pages(span: tuple[int, int]) -> tuple[int, int]:
-    """Begin and end of the whole pages in a span; equal without any."""
+    """Return begin and end of the whole pages in a span; both are equal if it has none."""
     page = mmap.PAGESIZE
     first = -(-span[0] // page) * page
     return first, max(span[1] // page * page, first)
@@ -91,7 +91,7 @@ def _write(file: int, data: Any, at: int) -> None:
 
 
 def _unnamed_file() -> int:
-    """The descriptor of a new file, in RAM if the system supports that."""
+    """Return the descriptor of a new file, in RAM if the system supports that."""
     if hasattr(os, "memfd_create"):
         return os.memfd_create("pyruntime weights", os.MFD_CLOEXEC)
     with tempfile.TemporaryFile() as file:

@@ -43,7 +43,7 @@ from .shared_pages import SharedPages
 PAGE = 65536
 _DIGEST = 32
 
-# Not the bindings' prototype: it checks pointer types, which takes longer than the call.
+# Untyped, unlike the bindings' prototype, which checks pointer types and takes longer than the call
 _call_unchecked = ffi.dll["wasmtime_func_call_unchecked"]
 _call_unchecked.restype = ctypes.c_void_p
 _call_unchecked.argtypes = [ctypes.c_void_p, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_size_t, ctypes.c_void_p]
@@ -96,7 +96,8 @@ def _has_memories() -> bool:
 
 
 def _fail(name: str, error: int | None, trap: Any) -> None:
-    """Raise the error or trap of a call. Traps lose their stack of WebAssembly frames but keep the reason."""
+    """Raise the error or trap of a call. The message of a trap has the reason, without the stack of WebAssembly
+    frames."""
     if error:
         raise ExecutionError(f"{name}: {wasmtime.WasmtimeError._from_ptr(ctypes.cast(error, _ERROR))}")
     message = wasmtime.Trap._from_ptr(ctypes.cast(trap, _TRAP)).message
@@ -110,7 +111,7 @@ _TRAP = ctypes.POINTER(ffi.wasm_trap_t)
 
 
 def _bind(name: str, store: wasmtime.Store, func: wasmtime.Func) -> Callable[..., Any]:
-    """A Python function that calls `func`, for one thread at a time. About 0.5 us.
+    """Return a Python function that calls `func`, for one thread at a time, in about 0.5 us.
 
     Integers may be signed or unsigned. Errors: ExecutionError on a trap.
     """
@@ -161,7 +162,7 @@ class Kernel:
     def spmd(self, *args: Any, threads: int = 0) -> None:
         """Run `f(*args, tid, threads, epoch)` on all threads, or on `threads` of them; returns when all are done.
 
-        Errors: the first thread's that trapped (see spmd.py).
+        Errors: that of the thread that trapped first (see spmd.py).
         """
         n = threads or len(self.calls)
         words = self._host.memory[: EPOCH + 4].view("<i4")
@@ -183,7 +184,7 @@ class Kernel:
             raise
 
     def _fail(self, poison: Callable[..., Any], t: int) -> None:
-        """Tell the other threads; repeat if the memory was inaccessible (`watched`)."""
+        """Call `poison` for the other threads; repeat if the memory was inaccessible (`watched`)."""
         while True:
             try:
                 return poison(t)
@@ -215,7 +216,7 @@ class WasmHost:
     threads:   number of Python threads of `parallel` and `Kernel.spmd`; above 1 the memory is shared, and modules must
                be assembled with shared=True
     max_pages: the memory's limit in 64 KiB pages; modules must declare at least as many
-    relaxed:   allow relaxed SIMD; None: if the engine has it
+    relaxed: allow relaxed SIMD; None: if the engine supports it
     cache:     directory of compiled modules or None
     like:      a host whose engine, kind of memory and compiled modules to share
     """
@@ -287,8 +288,8 @@ class WasmHost:
         return np.ctypeslib.as_array(data, shape=(size,))
 
     def twin(self, spans: Sequence[tuple[int, int]], threads: int = 1) -> WasmHost:
-        """A host whose memory has the same bytes in these spans (begin, end), which are constant from now on, and the
-        same further memories; RAM has them once. Kernels may run here meanwhile. Errors: OutOfMemory, also if this host
+        """Return a host that shares RAM with this one: these spans (begin, end) of the memory, which are constant from
+        now on, and all further memories. Kernels may run here meanwhile. Errors: OutOfMemory, also if this host
         is closed."""
         with self.memory_lock:
             if not self._stores:
@@ -307,7 +308,7 @@ class WasmHost:
     def grow(self, size: int) -> None:
         """Make the memory at least `size` bytes long. `memory` is a new view afterwards.
 
-        Errors: OutOfMemory above `max_pages`, or when the system has none.
+        Errors: OutOfMemory above `max_pages`, or if the system has no memory left.
         """
         before = len(self.memory)
         pages = -(-size // PAGE) - before // PAGE
@@ -352,7 +353,7 @@ class WasmHost:
         return self._modules[name]
 
     def _cached(self, wasm: bytes, name: str) -> wasmtime.Module:
-        """The module from the cache, or compiled and added to it."""
+        """Return the module from the cache, or compile it and add it to the cache."""
         if self._cache is None:
             return wasmtime.Module(self._engine, wasm)
         path = self._cache / f"{name}.cwasm"
@@ -421,7 +422,7 @@ class WasmHost:
             yield
 
     def take_fault(self) -> bytes:
-        """The record of a fault, which is cleared; empty without one."""
+        """Return the record of a fault and clear it; empty if there was no fault."""
         if _WORD.unpack_from(cast(Any, self.memory), FAULT)[0] == 0:
             return b""
         record = self.memory[FAULT : FAULT + FAULT_BYTES].tobytes()

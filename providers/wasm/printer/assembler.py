@@ -54,7 +54,7 @@ def _type(name: str) -> bytes:
 class Function:
     """One function under construction.
 
-    index: what `call` takes; params: the locals of the parameters; types: of all locals; code: the body so far, without
+    index: the operand of `call`; params: the parameters' locals; types: of all locals; code: the body so far, without
     its final `end`.
     A label is the nesting depth at which its block was opened; `br` turns it into a relative depth.
     """
@@ -73,7 +73,7 @@ class Function:
     # locals
 
     def local(self, kind: str) -> int:
-        """A local of this type: a released one, with its last value, or a new one (zero)."""
+        """Return a local of this type: a released one, which has its last value, or a new one, which is zero."""
         free = self._free.get(kind)
         if free:
             return free.pop()
@@ -89,7 +89,7 @@ class Function:
 
     @contextmanager
     def scratch(self, kind: str, count: int) -> Iterator[list[int]]:
-        """Locals released at the end of the block."""
+        """A context that yields locals and releases them at its end."""
         taken = self.locals(kind, count)
         yield taken
         self.release(*taken)
@@ -97,14 +97,14 @@ class Function:
     # instructions
 
     def emit(self, *items: int | str) -> Function:
-        """An integer is `local.get`, a string an instruction without immediates ("f32x4.add")."""
+        """Append `local.get` for each integer, and the instruction for each name without immediates ("f32x4.add")."""
         code = self.code
         for item in items:
             code += _EMIT[item]
         return self
 
     def raw(self, body: bytes) -> Function:
-        """Append bytes, such as a repeated fragment, whose branches must stay inside of it."""
+        """Append bytes, such as a repeated fragment. Their branches must not leave them."""
         self.code += body
         return self
 
@@ -148,7 +148,8 @@ class Function:
         return self.v128(struct.pack("<I", value & 0xFFFFFFFF) * 4)
 
     def mem(self, name: str, offset: int = 0) -> Function:
-        """A load, store or atomic at its natural alignment (required of atomics only), at address + offset bytes."""
+        """Append a load, store or atomic at address + offset bytes with its natural alignment (which only atomics
+        require)."""
         self.code += MEMORY[name]
         self.code += _u(offset)
         return self
@@ -201,13 +202,13 @@ class Function:
 
     @contextmanager
     def block(self, result: str | None = None) -> Iterator[int]:
-        """A block; its label leaves it."""
+        """Open a block; a branch to its label leaves it."""
         yield self._open(b"\x02", result)
         self._close()
 
     @contextmanager
     def loop(self, result: str | None = None) -> Iterator[int]:
-        """A loop; its label starts the next round, and the end of the body leaves it."""
+        """Open a loop; a branch to its label starts the next iteration, and the end of the body leaves it."""
         yield self._open(b"\x03", result)
         self._close()
 
@@ -268,7 +269,7 @@ Write = Callable[Concatenate["Module", Arguments], Function]
 
 
 def once(write: Write[Arguments]) -> Write[Arguments]:
-    """Memoises what writes a helper function: a module has one for equal arguments, which are hashable."""
+    """Memoises a function that writes a helper: a module has one helper for equal arguments, which are hashable."""
 
     @wraps(write)
     def memoised(module: Module, /, *args: Arguments.args, **named: Arguments.kwargs) -> Function:
@@ -300,7 +301,7 @@ class Module:
 
     shared: the memory is shared between threads (needs `max_pages`, and an importer whose memory has at most that)
     min_pages, max_pages: limits in pages of 64 KiB, of each memory
-    memories: how many
+    memories: their number
     cranelift: for a compiler that computes a value where it is used first
     (docs/design/cpu-kernels.md#code-for-cranelift)
     memo: helper functions that routines share (see `once`)
@@ -322,7 +323,7 @@ class Module:
     def function(
         self, name: str, params: Sequence[str] = (), results: Sequence[str] = (), *, export: bool = True
     ) -> Function:
-        """A new function, which others may call before it is written; by default exported under its name."""
+        """Return a new function, exported under its name by default. Others may call it before its body is written."""
         made = Function(self, len(self.functions), name, params, results)
         self.functions.append(made)
         if export:

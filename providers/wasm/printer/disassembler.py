@@ -17,7 +17,7 @@ _PREFIXES = (0xFC, 0xFD, 0xFE)
 
 
 def disassemble(f: Function) -> str:
-    """The function in the text format; calls have numbers of functions, with names as comments."""
+    """Return the function in the text format. Calls name functions by number, with the name in a comment."""
     lines = [f"(func ${f.name} (;{f.index};){_typed('param', f.types[: len(f.params)])}{_typed('result', f.results)}"]
     if len(f.types) > len(f.params):
         lines.append(" " + _typed("local", f.types[len(f.params) :]))
@@ -32,12 +32,12 @@ def disassemble(f: Function) -> str:
 
 
 def called(f: Function) -> list[int]:
-    """The numbers of the functions that it calls, without duplicates."""
+    """Return the numbers of the functions that `code` calls, without duplicates."""
     return list(dict.fromkeys(int(words[1]) for words in _instructions_of(f) if words[0] == "call"))
 
 
 def _instructions_of(f: Function) -> Iterator[list[str]]:
-    """Each instruction's name and immediates."""
+    """Yield each instruction's name and immediates."""
     reader = Reader(bytes(f.code))
     while reader.at < len(f.code):
         name, immediates = INSTRUCTIONS[reader.opcode()]

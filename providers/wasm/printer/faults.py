@@ -1,4 +1,4 @@
-"""Faults: when data contain an index out of range, kernels write a record at FAULT. The first one of a step stays."""
+"""Faults: when data contain an index out of range, kernels write a record at FAULT. A step keeps its first record."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ def fault(module: Module) -> Function:
     f = module.function("fault", ["i32", "i32", "i64"], export=False)
     node, extent, index = f.params
     f.i32(FAULT)
-    if module.shared:  # threads may fail at once
+    if module.shared:  # several threads may fail at the same time
         f.i32(0).emit(node).mem("i32.atomic.rmw.cmpxchg")
     else:
         f.mem("i32.load")

@@ -19,14 +19,14 @@ _NOT_HOISTED = ("load", "guard", "checked")
 
 
 def invariants(body: list[Stmt], lanes: Lanes) -> dict[Any, Expr]:
-    """Lane expressions of these statements that do not change in the loop, by key."""
+    """Return the lane expressions of these statements that do not change in the loop, by key."""
     found: dict[Any, Expr] = {}
     _collect(body, lanes, assigned(body) | {lanes.var} | lanes.varying, found)
     return found
 
 
 def assigned(body: list[Stmt]) -> set[int]:
-    """Variables that statements assign."""
+    """Return the variables that statements assign."""
     found = {s.var for s in body if isinstance(s, (Let, Set, Accum, For))}
     return found.union(*[assigned(inner) for s in body for inner in children(s)])
 
@@ -52,5 +52,5 @@ def _find(e: Expr, lanes: Lanes, changing: set[int], found: dict[Any, Expr], see
 
 
 def _is_cheap(e: Expr) -> bool:
-    """Whether one instruction makes it: zeros."""
+    """Whether one instruction makes the constant, as for zeros."""
     return e.op == "const" and e.value == 0 and not (e.dtype is F32 and math.copysign(1, e.value) < 0)

@@ -36,8 +36,8 @@ def print_kernel(module: Module, name: str, code: LoopCode, relaxed: bool = Fals
 
 
 def print_epilogue(module: Module, name: str, code: LoopCode, words: Sequence[int], relaxed: bool = False) -> Function:
-    """Add a routine's epilogue (codegen/block_epilogue.py) to a module: (args, *INPUTS). words: positions of its
-    buffers and parameters in the routine's argument block"""
+    """Add a routine's epilogue (codegen/block_epilogue.py) to a module: (args, *INPUTS). words: positions of the
+    epilogue's buffers and parameters in the routine's argument block"""
     f = module.function(name, ["i32"] * (1 + len(INPUTS)), export=False)
     return _Printer(f, code, words, relaxed).epilogue()
 
@@ -72,7 +72,7 @@ class _Printer:
         return self.f
 
     def variable(self, var: int, dtype: DType) -> int:
-        """The local of a variable."""
+        """Return the local of a variable."""
         if var not in self.variables:
             self.variables[var] = self.f.local(kind(dtype))
         return self.variables[var]
@@ -133,7 +133,8 @@ class _Printer:
     # ── lanes ────────────────────────────────────────────────────────────────────────────────────────────────────
 
     def _lanes(self, s: For, counter: int, end: int) -> None:
-        """The four-lane part of a vector loop, if any; leaves the counter at the start of the scalar remainder."""
+        """Emit the four-lane part of a vector loop, if it has one. The counter ends at the start of the scalar
+        remainder."""
         plan = _Plan(s, self.code)
         if not plan.ok:
             return
@@ -168,7 +169,7 @@ class _Printer:
         self.f.release(*made.values())
 
     def _banks(self, sums: dict[int, tuple[str, DType]], count: int) -> list[dict[int, int]]:
-        """Sets of accumulators, initialised with neutral elements."""
+        """Return sets of accumulators, initialised with neutral elements."""
         f = self.f
         banks = [{var: f.local("v128") for var in sums} for _ in range(count)]
         for bank in banks:
@@ -178,7 +179,7 @@ class _Printer:
         return banks
 
     def _rounds(self, s: For, vector: Vector, banks: list[dict[int, int]], counter: int, end: int) -> None:
-        """The loop, unrolled by the number of banks, four lanes for each bank."""
+        """Emit the loop, unrolled by the number of banks, with four lanes for each bank."""
         f, inner = self.f, vector.locals
         with f.scratch("i32", 1) as (stop,):
             f.emit(end).i32(-LANES).emit("i32.and").set(stop)
@@ -230,8 +231,8 @@ class _Printer:
 
     @contextmanager
     def _pointers_of(self, s: For, vector: Vector) -> Iterator[list[tuple[int, int]]]:
-        """Pointers for the loads of an inner loop whose address grows by a fixed step: one addition a round instead of
-        a product and sums. Yields pointers and steps; the loop's counter is 0 on entry."""
+        """Yield pointers and steps for the loads of an inner loop whose address grows by a fixed step: one addition per
+        iteration replaces a product and sums. The loop's counter is 0 on entry."""
         f, outer = self.f, vector.pointers
         inside = assigned(s.body)
         steps: dict[Any, int] = {}
@@ -300,7 +301,8 @@ def _changes(offset: Expr, variables: set[int]) -> bool:
 
 
 def _is_product(s: Accum) -> bool:
-    """Whether a sum of products of loads, variables or constants: a fused multiply-add rounds once instead of twice."""
+    """Whether the reduction sums products of loads, variables or constants: a fused multiply-add rounds once, not
+    twice."""
     e = s.value
     return s.op == "sum" and e.op == "mul" and e.dtype is F32 and all(x.op in ("load", "var", "const") for x in e.args)
 

@@ -1,8 +1,9 @@
 """Variants of a function for operands in other linear memories than the first
 (docs/design/memory.md#weights-over-4-gib).
 
-The memory of an access is an immediate, so that each combination of memories needs a function of its own. Schedules do
-not deal with it. `Variants` follows values through the finished code: addresses come from the argument block and are
+The memory of an access is an immediate, so that each combination of memories needs a function of its own. Schedules
+write functions for the first memory only. `Variants` follows values through the finished code: addresses come from the
+argument block and are
 only added to, splat, extracted and compared, so that each access has the memory of one operand. It then copies the
 function with other immediates. If it cannot determine a memory it raises `Untraceable`.
 """
@@ -16,7 +17,7 @@ from .assembler import Function, Module
 from .disassembler import INSTRUCTIONS, Reader
 from .opcodes import LANE_MEMORY, MEMORY, OPERANDS, leb_u
 
-# What a value is: a number or an address in the first memory; the address of the argument block; or not known.
+# Kinds of values: a number or an address in the first memory; the address of the argument block; unknown.
 # k > 0: an address in memory k.
 NUMBER, BLOCK, UNKNOWN = 0, -1, -2
 
@@ -40,7 +41,7 @@ class Instruction:
     number: int
 
     def in_memory(self, memory: int) -> bytes:
-        """The bytes of the same access in another memory."""
+        """Return the bytes of the same access in another memory."""
         if not memory:
             return self.code
         head, alignment = self.code[: self.head], self.code[self.head]
@@ -105,7 +106,7 @@ class Variants:
         self._code: dict[int, list[Instruction]] = {}
 
     def kernel(self, f: Function, memories: Sequence[int]) -> Function:
-        """The variant of kernel `f` for these memories of the argument block's words. Errors: Untraceable."""
+        """Return the variant of kernel `f` for these memories of the argument block's words. Errors: Untraceable."""
         words = tuple(memories)
         return self._variant(f, (BLOCK, NUMBER, NUMBER, NUMBER), words, f"{f.name}_m{'_'.join(map(str, words))}")
 
@@ -276,16 +277,16 @@ class _Walk:
             self.stack.append(self._word(i) if address == BLOCK else NUMBER)
 
     def _word(self, i: Instruction) -> int:
-        """What a load from the argument block pushes."""
+        """Return the kind of the value that a load from the argument block pushes."""
         word, rest = divmod(i.number, 4)
         if i.name != "i32.load" or rest:
-            if any(self.words[word : word + 5]):  # it covers four, or parts of five
+            if any(self.words[word : word + 5]):  # the load covers four words, or parts of five
                 raise Untraceable(f"{i.name} of an address in {self.f.name}")
             return NUMBER
         return self.words[word] if word < len(self.words) else NUMBER
 
     def _value(self, name: str, operands: list[int]) -> int:
-        """What an instruction pushes."""
+        """Return the kind of the value that an instruction pushes."""
         if not any(operands) or name in _UNSIGNED:
             return NUMBER
         if name in _SIGNED:

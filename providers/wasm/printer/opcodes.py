@@ -4,9 +4,9 @@ PLAIN   instructions without an immediate: the whole encoding (zero immediates s
 MEMORY  instructions with a memory argument: opcode and the natural alignment; the offset follows
 LANE    instructions with one lane index: opcode; the index byte follows
 LANE_MEMORY  memory argument and then a lane index: opcode and the natural alignment
-OPERANDS  how many values an instruction pops, without those of control, of threads and of whole memories
+OPERANDS the number of values an instruction pops, without those of control, of threads and of whole memories
 
-In the strings below "name:n" pops n values, other names as many as `_run` is told (two).
+In the strings below "name:n" pops n values, other names pop the number that `_run` gets (two by default).
 Covered: the MVP, sign extension, saturating float-to-int, bulk memory (copy, fill), SIMD128, relaxed SIMD, threads.
 Spec: https://webassembly.github.io/spec/core/binary/instructions.html
 """

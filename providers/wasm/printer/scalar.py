@@ -56,7 +56,7 @@ class Scalar:
         self.end()
 
     def begin(self, *exprs: Expr) -> None:
-        """Find nodes that these expressions share, for `value` and `address` until `end`."""
+        """Find the nodes that these expressions share; `value` and `address` use them until `end`."""
         seen: set[int] = set()
         walked: set[int] = set()
         self.shared = set()
@@ -98,7 +98,7 @@ class Scalar:
         self.ready[-1][id(e)] = local
 
     def _constant(self, e: Expr) -> None:
-        code = e.dtype.is_float and kind(e.dtype) == "i32"  # of float8 and similar types only 0 occurs, to fill caches
+        code = e.dtype.is_float and kind(e.dtype) == "i32"  # of float8 and the like: 0, which fills caches
         getattr(self.f, kind(e.dtype))(int(e.value) if code else e.value)
 
     def compute(self, e: Expr) -> None:
@@ -146,7 +146,7 @@ class Scalar:
             self._scoped(b)
 
     def _checked(self, e: Expr) -> None:
-        """Push the index if it is in range, else 0 and record a fault: one comparison, like a clamp."""
+        """Push the index if it is in range; else record a fault and push 0. This takes one comparison, like a clamp."""
         f, (i, extent, site) = self.f, e.args
         k = kind(i.dtype)
         with f.scratch(k, 2) as (given, at), f.scratch("i32", 1) as (count,):
@@ -243,7 +243,8 @@ class Scalar:
                     normalize(f, e.dtype)
 
     def _shift(self, e: Expr, k: str, signed: str) -> None:
-        """A count of the width or more gives 0 (or the sign); WebAssembly takes the count modulo the width."""
+        """Shift. ONNX defines a count of the width or more to give 0 (or the sign); WebAssembly takes it modulo the
+        width."""
         f, (a, b) = self.f, e.args
         bits = 64 if k == "i64" else 32
         self.value(a)
@@ -259,7 +260,8 @@ class Scalar:
             normalize(f, e.dtype)
 
     def _shift_by_any(self, k: str, op: str, bits: int) -> None:
-        """Shift by any count; a signed number to the right by at most the width - 1, which leaves the sign."""
+        """Shift by any count. The count of a signed shift to the right is clamped to width - 1, which leaves the
+        sign."""
         f, const = self.f, getattr(self.f, k)
         with f.scratch(k, 1) as (n,):
             f.tee(n)

@@ -30,7 +30,7 @@ def has_lanes(dtype: DType) -> bool:
 
 
 def slope(offset: Expr, var: int) -> int | None:
-    """How much an element offset grows with a variable: 0, 1, or None for other amounts."""
+    """Return the growth of an element offset with a variable: 0, 1, or None for other amounts."""
     if offset.op == "var":
         return int(offset.value == var)
     if not offset.args:
@@ -45,15 +45,15 @@ def slope(offset: Expr, var: int) -> int | None:
 
 
 def growth(offset: Expr, var: int) -> Expr | None:
-    """How much an element offset grows with a variable; None if the amount is not constant."""
+    """Return the growth of an element offset with a variable; None if it is not constant."""
     rates: dict[int, Expr | None] = {}
-    for e in walk(offset):  # operands first, shared ones once
+    for e in walk(offset):  # operands before their users, and shared ones once
         rates[id(e)] = ONE if e.op == "var" and e.value == var else _rate(e, [rates[id(a)] for a in e.args])
     return rates[id(offset)]
 
 
 def _rate(e: Expr, rates: list[Expr | None]) -> Expr | None:
-    """How much an operation grows, by the rates of its operands."""
+    """Return the growth of an operation, given the growth of its operands."""
     if all(rate is ZERO for rate in rates):
         return ZERO
     if e.op not in ("add", "sub", "mul"):
@@ -109,11 +109,11 @@ class Lanes:
         return self._operation(e)
 
     def _guards(self, e: Expr) -> bool:
-        """Whether lanes may take different sides of a guard: sides that load can be computed for single lanes."""
+        """Whether lanes may take different sides of a guard: a side that loads can then be computed lane by lane."""
         return not any(map(_loads, e.args[1:])) or (e.dtype is not BOOL and not self._lane_variable(e))
 
     def step(self, load: Expr) -> int:
-        """The distance of lanes in elements if it is 1 or 2, else 0."""
+        """Return the distance of lanes in elements if it is 1 or 2, else 0."""
         (offset,) = load.args
         if self._lane_variable(offset):
             return 0
@@ -235,12 +235,12 @@ class Vector:
             convert(self.f, e.args[0].dtype, e.dtype, clipped=_inside(e.args[0], e.dtype))
 
     def _cuts(self, e: Expr) -> bool:
-        """Whether NaN may become 0 or -2^31, as the host does, whose low bytes are 0 as well: one instruction on x86
-        instead of five for saturation."""
+        """Whether NaN may become either 0 or -2^31, depending on the host; the low bytes of both are 0. This takes one
+        instruction on x86 instead of five for saturation."""
         return self.relaxed and _inside(e.args[0], e.dtype)
 
     def stored(self, e: Expr) -> None:
-        """`root` for a store that truncates to low bytes."""
+        """Print a value, as `root` does, for a store that keeps only its low bytes."""
         if e.op == "cast" and self._cuts(e) and self.lanes.depends(e):
             self.root(e.args[0])
             self.f.emit("i32x4.relaxed_trunc_f32x4_s")
@@ -310,8 +310,8 @@ class Vector:
             self._scoped(b)
 
     def _guard_by_lane(self, c: Expr, a: Expr, b: Expr) -> None:
-        """Sides that load are computed in lanes if all lanes take the first, else lane by lane. Otherwise the second
-        side is computed in lanes if any lane takes it: it loads nothing, so other lanes may compute it, too."""
+        """Print a guard. If a side loads, it is computed in lanes if all lanes take the first side, else lane by lane.
+        Otherwise the second side is computed in all lanes if any lane takes it."""
         if _loads(a) or _loads(b):
             self._guard_alone(c, a, b)
             return
@@ -434,7 +434,7 @@ def load(f: Function, dtype: DType) -> None:
 
 
 def load_each_second(f: Function, dtype: DType) -> None:
-    """Load four elements, every second one from the address on the stack; reads at most one more."""
+    """Load every second element from the address on the stack on, four in all; reads at most one element past them."""
     with f.scratch("i32", 1) as (at,):
         f.set(at)
         if dtype in NATURAL:

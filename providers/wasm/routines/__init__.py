@@ -10,7 +10,7 @@ from .matmul_nbits import MatmulNBits
 
 
 def routines(dots: str) -> dict[str, WasmRoutine]:
-    """dots: the host's 8-bit dot products (byte_products.py), "" without."""
+    """dots: the kind of the host's 8-bit dot products (byte_products.py), "" if it has none."""
     return {
         "matmul": Matmul(dots),
         "pack_b": PackB(),

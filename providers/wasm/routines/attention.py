@@ -1,4 +1,4 @@
-"""Attention without the whole matrix of scores: finds the kernels of a segment that run as one, by blocks of rows.
+"""Attention without the whole matrix of scores: finds kernels of a segment that run as one, by blocks of rows.
 
 These are a product, a procedure over the rows of its result (passes/row_fusion.py: softmax, with scale and mask there
 or in the product's epilogue) and a product of its result, if no other kernel reads the intermediate results.
@@ -34,7 +34,7 @@ BLOCK = 1 << 16
 
 @dataclass(slots=True)
 class Chain:
-    """The three kernels, and both products for gemm.py."""
+    """A chain: its three kernels, and both products as gemm.py computes them."""
 
     scores: Call
     rows: Loops
@@ -63,7 +63,7 @@ def _product(kernel: Kernel | None) -> bool:
 
 
 def _ending(last: Any, makers: dict[int, Kernel]) -> Iterator[Chain]:
-    """The chain that ends with this product, if any."""
+    """Yield the chain that ends with this product, if any."""
     middle = last.args[0]
     rows = makers.get(middle.uid)
     if not isinstance(rows, Loops) or not rows.unit_is_row or 0 in last.strided or middle is last.args[1]:
@@ -121,7 +121,7 @@ def overwrites(rows: Loops, source: Tensor) -> bool:
 
 
 def _uses(s: Stmt, out: Tensor, source: Tensor) -> tuple[list[Any], list[Any]]:
-    """Coordinates at which a statement writes `out` and reads `source`."""
+    """Return the coordinates at which a statement writes `out` and reads `source`."""
     stores = [s.coords] if isinstance(s, Store) and s.target is out else []
     loads = [x.args for e in expressions(s) for x in walk(e) if x.op == "at" and x.value is source]
     for inner in children(s):
@@ -135,7 +135,7 @@ def _uses(s: Stmt, out: Tensor, source: Tensor) -> tuple[list[Any], list[Any]]:
 
 
 def emit(writer: Any, chain: Chain) -> list[Invocation]:
-    """Write calls that pack both right operands, once, and run the chain."""
+    """Write a call that packs the right operands of each product, and a call that runs the chain."""
     p, q = chain.first, chain.second
     mc = sh.clamp(sh.floordiv(BLOCK, p.n * 12) * 12, 12, 192)
     packs, parts, columns = [], [], []
@@ -168,7 +168,7 @@ def _places(call: Invocation, between: Sequence[Tensor]) -> list[int]:
 
 
 def _packed(writer: Any, call: Call, p: Product) -> tuple[Invocation, Product]:
-    """The call that packs the right operands of a product, each matrix once, and the product with packed operands."""
+    """Return the call that packs each right operand of a product once, and the product with packed operands."""
     outer, inner = p.levels()
     step = gemm.packed_floats(p.n, p.k)
     low, high = [axis.extent if axis.b != 0 else 1 for axis in (inner, outer)]

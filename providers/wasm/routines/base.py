@@ -1,4 +1,4 @@
-"""What routines share: the default answers of a `Routine`, fused epilogues, scratch memory."""
+"""Code that routines share: defaults of `Routine`'s methods, fused epilogues, scratch memory."""
 
 from __future__ import annotations
 
@@ -44,15 +44,17 @@ class WasmRoutine:
         return None
 
     def emit(self, writer: Any, call: Call) -> list[Invocation]:
-        """Write the function, once by `writer.function(key, …)` with a key of all that its code depends on, and return
-        its calls: tensors and parameters in the order of the argument block, and the number of work units."""
+        """Write the function and return its calls. `writer.function(key, …)` writes it once for a key that has
+        everything on which its code depends. A call has tensors and parameters in the order of the argument block, and
+        the number of work units."""
         raise NotImplementedError
 
 
 @dataclass(slots=True)
 class FusedEpilogue:
-    """A call's epilogue: what tiles do, the bias that they read, and the buffers and parameters of code for finished
-    blocks, which follow the routine's own in the argument block. `result`: scratch that the routine writes if elements
+    """Return a call's epilogue: the operations of the tiles, the bias that they read, and the buffers and parameters of
+    the code for finished blocks, which follow the routine's own in the argument block. `result`: scratch that the
+    routine writes if elements
     of the output are narrower; the code for finished blocks converts it to the output."""
 
     epilogue: Epilogue
@@ -65,8 +67,9 @@ class FusedEpilogue:
         self, writer: Any, call: Call, kernel: Callable[..., Function], key: tuple[Any, ...], label: str,
         buffers: Sequence[Tensor], params: Sequence[Param], units: AnyDim, scratch: Sequence[Tensor] = (),
     ) -> Invocation:  # fmt: skip
-        """The call of kernel(name, epilogue=, extra=), which is written once for the key. buffers, params: by the
-        schedule's `Buffers` and `Params`; scratch: those of the buffers that live for this call only"""
+        """Return the call of kernel(name, epilogue=, extra=), which is written once for the key. buffers, params: by
+        the
+        schedule's `Buffers` and `Params`; scratch: buffers among these that live for this call only"""
         extra = len(self.tensors)
         key = (*key, self.epilogue.block_key(), extra)
         f = writer.function(key, lambda name: kernel(name, epilogue=self.epilogue, extra=extra), label)
@@ -77,7 +80,8 @@ class FusedEpilogue:
 def fused_epilogue(
     writer: Any, call: Call, groups: Groups, arguments: ArgumentBlock, made: DType = F32, registers: bool = True
 ) -> FusedEpilogue:
-    """made: the type of the routine's elements; registers: its tiles can add a bias and clip."""
+    """made: the type of the elements that the routine computes; registers: whether its tiles can add a bias and
+    clip."""
     if call.epilogue is None:
         return FusedEpilogue(Epilogue())
     simple = _in_registers(call.out, call.epilogue, groups) if made is F32 and registers else None
@@ -85,7 +89,8 @@ def fused_epilogue(
 
 
 def _by_blocks(writer: Any, call: Call, groups: Groups, arguments: ArgumentBlock, made: DType) -> FusedEpilogue:
-    """Code for finished blocks. The first buffers of its loop form are the output and, of another type, the result."""
+    """Return the code for finished blocks. The first buffers of its loop form are the output and, if its type differs,
+    the result."""
     assert call.epilogue is not None
     lowered = lower_epilogue(call.out, call.epilogue, groups, made)
     narrow = call.out.dtype.size < made.size
@@ -107,12 +112,12 @@ def _by_blocks(writer: Any, call: Call, groups: Groups, arguments: ArgumentBlock
 
 
 def is_integer(call: Call) -> bool:
-    """Whether a product is of integer codes: the plan of such a call is its Arithmetic."""
+    """Whether a product is of integer codes. The call then has an Arithmetic as its plan."""
     return isinstance(call.plan, Arithmetic)
 
 
 def sum_type(call: Call) -> DType:
-    """The type of a product's sums."""
+    """Return the type of a product's sums."""
     return I32 if is_integer(call) else F32
 
 
@@ -169,7 +174,7 @@ def widened(call: Call, operands: tuple[int, ...] = (0, 1)) -> tuple[list[Kernel
 
 
 def changed(call: Call, **fields: Any) -> Call:
-    """The call with other fields: it computes the same output."""
+    """Return the call with other fields; it computes the same output."""
     other = replace(call, **fields)
     other.outputs, other.node = call.outputs, call.node
     return other
@@ -186,7 +191,8 @@ def _is_transpose(kernel: Kernel) -> bool:
 
 
 def element(t: Tensor) -> Expr:
-    """The expression of an element at index(0), index(1), …: of the map that makes the tensor, if one does."""
+    """Return the expression of an element at index(0), index(1), …: that of the map that makes the tensor, if a map
+    does."""
     return t.kernel.expr if isinstance(t.kernel, Map) else t.at(*[index(n) for n in range(t.rank)])
 
 
@@ -198,7 +204,7 @@ def made_map(shape: Shape, e: Expr, node: str) -> Map:
 
 
 def scratch(size: AnyDim) -> Tensor:
-    """Memory of `size` bytes for one call."""
+    """Return scratch memory of `size` bytes for one call."""
     kernel = Leaf("scratch")
     kernel.outputs = (Tensor((sh.ceildiv(size, 4),), F32, kernel),)
     return kernel.out

@@ -1,7 +1,8 @@
 """Integer products by 8-bit dot products: four codes a word, if the host's relaxed dot product is exact for bytes.
 
-Σ (x - z)·(w - v) = Σ x·w - z·Σ (w - v) - v·Σ x: the product is of codes, padded by z. A correction is subtracted: one
-number a filter and, if weights have a zero point that does not fit into signed bytes, one sum of codes a position.
+Σ (x - z)·(w - v) = Σ x·w - z·Σ (w - v) - v·Σ x: the kernel multiplies the codes, padded by z, and a correction is
+subtracted: one number per filter and, if weights have a zero point that does not fit into signed bytes, one sum of
+codes per position.
 
 `dots`: the signedness of the dot product's second operand for which no sum of two products saturates: "unsigned" or
 "signed".
@@ -29,15 +30,16 @@ SIGNED = LOWEST["signed"]
 
 @dataclass(slots=True)
 class Bytes:
-    """int32 elements that fit a byte, at the indices of their tensor; minus `zero` they are the operand's."""
+    """int32 elements that fit a byte, by the indices of their tensor. An element of the operand is this one minus
+    `zero`."""
 
     value: Expr
     zero: Expr | None = None
 
 
 def as_bytes(e: Expr, lowest: int, axis: int | None = None) -> Bytes | None:
-    """An int32 expression as bytes from `lowest` on, if its type or its zero point shows that bytes suffice; the zero
-    point may vary along `axis` only."""
+    """Return an int32 expression as bytes from `lowest` on, or None unless its type or its zero point shows that bytes
+    suffice. The zero point may vary along `axis` only."""
     found = interval(e)
     if found is not None and found[1] - found[0] < 256:
         if lowest <= found[0] and found[1] < lowest + 256:
@@ -52,7 +54,7 @@ def as_bytes(e: Expr, lowest: int, axis: int | None = None) -> Bytes | None:
 
 
 def operands(x: Tensor, w: Tensor, axis: int, dots: str) -> tuple[Bytes, Bytes] | None:
-    """Activations and weights as bytes, or None; axis: of the weights' filters."""
+    """Return activations and weights as bytes, or None. axis: the axis of filters in the weights."""
     if not dots:
         return None
     codes, weights = as_bytes(element(x), LOWEST[dots]), as_bytes(element(w), SIGNED, axis)
@@ -60,7 +62,7 @@ def operands(x: Tensor, w: Tensor, axis: int, dots: str) -> tuple[Bytes, Bytes] 
 
 
 def _four(codes: list[Expr]) -> Expr:
-    """One word of four bytes, the first lowest."""
+    """Return a word of four bytes, the first in the lowest bits."""
     word = codes[3] << 24
     for n in (2, 1, 0):
         word = word | ((codes[n] & 0xFF) << 8 * n if n else codes[n] & 0xFF)
@@ -93,8 +95,9 @@ def _corrected(
 ) -> list[Kernel]:
     """The inner product and a map that subtracts the zero points' part.
 
-    zeros: of the activations, and of the weights at index(0) of the filters; axis: of the filters in the result; sums:
-    of the weights, and of the activations, the last of them shaped like the result with one filter (or one a group)
+    zeros: the zero point of the activations, and that of the weights by filter index(0); axis: the axis of filters in
+    the result; sums: sums of the weights, and sums of the activations (shaped like the result with one filter, or one
+    per group)
     """
     value = inner.out.at(*[index(n) for n in range(call.out.rank)])
     made: list[Kernel] = [inner]
@@ -136,7 +139,7 @@ def _window_sums(call: Call, codes: Bytes, x: Tensor, w: Tensor) -> list[Reduce]
 
 
 def prepare_conv(call: Call, dots: str) -> list[Kernel]:
-    """An int32 convolution as one of bytes and a map after it; empty if bytes do not suffice."""
+    """Replace an int32 convolution by one of bytes and a map after it; empty if bytes do not suffice."""
     x, w = call.args[:2]
     assert x is not None
     assert w is not None
@@ -156,7 +159,8 @@ def prepare_conv(call: Call, dots: str) -> list[Kernel]:
 
 
 def prepare_product(call: Call, dots: str) -> list[Kernel]:
-    """An int32 product by one matrix as one of bytes and a map after it; empty if bytes do not suffice."""
+    """Replace an int32 product by one matrix by a product of bytes and a map after it; empty if bytes do not
+    suffice."""
     a, b = call.args[:2]
     if a is None or b is None or any(d != 1 for d in b.shape[:-2]) or b.rank > a.rank:
         return []
@@ -183,7 +187,7 @@ def prepare_product(call: Call, dots: str) -> list[Kernel]:
 
 
 def _rows(e: Expr, a: Tensor, dots: str, node: str) -> Map | Tensor:
-    """Rows of bytes, padded to words; the tensor itself if its rows are such."""
+    """Return rows of bytes, padded to words: the tensor itself if its rows have this form."""
     k = a.shape[-1]
     words = sh.ceildiv(k, 4) * 4
     kind = U8 if dots == "unsigned" else I8

@@ -23,7 +23,7 @@ from .gemm_calls import product_call
 from .integer_products import prepare_conv, prepare_dequantised_conv
 from .winograd import suits, transformed
 
-MOST_TAPS = 1 << 16  # a thread's panels and table are then 25 MB
+MOST_TAPS = 1 << 16  # at this size a thread's panels and table have 25 MB
 
 
 class Conv(WasmRoutine):
@@ -84,7 +84,8 @@ def conv_groups(rank: int) -> Groups:
 
 
 def spatial(prefix: str, values: Sequence[AnyDim], missing: AnyDim, axes: str = "dhw") -> dict[str, AnyDim]:
-    """Parameters of a schedule by name, a prefix and an axis; `missing` for the first axes if values has fewer."""
+    """Return parameters of a schedule, named by a prefix and an axis. `missing` stands for the first axes if `values`
+    has fewer."""
     padded = [missing] * (len(axes) - len(values)) + list(values)
     return {prefix + axis: value for axis, value in zip(axes, padded, strict=True)}
 
@@ -95,7 +96,7 @@ def _pointwise(call: Call, w: Tensor) -> bool:
 
 
 def _product(writer: Any, call: Call) -> Invocation:
-    """A 1x1 convolution as a product: x is read in place."""
+    """Return a 1x1 convolution as a product that reads x in place."""
     x, w = _operands(call)
     m, k, n, batch = w.shape[0], x.shape[1], sh.size(x.shape[2:]), x.shape[0]
     mc, nc, kc = gemm.blocks(m, n, k, writer.threads)

@@ -1,8 +1,9 @@
 """The routine "conv_transpose": a convolution with a filter for each phase of the stride, then phase_interleave.py.
 
-With stride s let q = o + begin = s·u + r. Output o takes the taps k = r + s·j at the inputs i = u - j: the same
-inputs for all phases r, so that one convolution over u computes them as s filters each (taps past the window are 0).
-With a stride of 1 that convolution is all.
+With stride s let q = o + begin = s·u + r. Output o takes the taps k = r + s·j at the inputs i = u - j: the same inputs
+for all phases r. So one convolution over u computes all phases: it has s filters for each filter (taps past the window
+are 0).
+With a stride of 1 that convolution is the result.
 """
 
 from __future__ import annotations
@@ -41,11 +42,11 @@ class ConvTranspose(WasmRoutine):
         return [*before, filters, product, interleaved]
 
     def claims(self, call: Call) -> bool:
-        return False  # `prepare` replaces those that this provider computes
+        return False  # `prepare` replaces the calls that this provider computes
 
 
 class PhaseInterleave(WasmRoutine):
-    """args: the convolution of all phases; attrs: those of "conv_transpose"."""
+    """args: the result of the convolution that computes all phases; attrs: the attributes of "conv_transpose"."""
 
     def fuses(self, call: Call, out: Tensor, order: tuple[int, ...], epilogue: Expr) -> bool:
         if order != tuple(range(out.rank)) or not fits(out, F32):
@@ -78,7 +79,7 @@ def _suits(call: Call, x: Tensor, w: Tensor) -> bool:
 
 
 def _taps(call: Call, w: Tensor) -> tuple[int, ...]:
-    """Of the convolution of one phase."""
+    """Parameters of the convolution of one phase."""
     return tuple([-(-int(k) // s) for k, s in zip(w.shape[2:], call.attrs["strides"], strict=True)])
 
 
@@ -115,7 +116,7 @@ def _filters(call: Call, w: Tensor) -> Map:
 
 
 def _product(call: Call, x: Tensor, filters: Tensor) -> Call:
-    """The convolution over u of all phases."""
+    """Return the convolution over u that computes all phases."""
     a, w = call.attrs, call.args[1]
     assert w is not None
     rank, taps = x.rank - 2, filters.shape[2:]

@@ -1,4 +1,4 @@
-"""Products by weights of DequantizeLinear: their codes stay packed, as those of MatMulNBits."""
+"""Products by weights that DequantizeLinear computes. The codes stay packed, like those of MatMulNBits."""
 
 from __future__ import annotations
 
@@ -15,13 +15,14 @@ from ..schedules.weight_codes import GROUP, ROUND, WeightCodes
 from .base import changed, element, widened
 from .matmul_nbits import LARGE, codes_in_panels, digits_of, steps_in_panels
 
-PACKED = {I2: (2, 0), U2: (2, 2), I4: (4, 0), U4: (4, 8), I8: (8, 0), U8: (8, 128)}  # by type: bits, and the middle
+PACKED = {I2: (2, 0), U2: (2, 2), I4: (4, 0), U4: (4, 8), I8: (8, 0), U8: (8, 128)}  # by type: bits, and code of 0
 BLOCK = index(2)
 
 
 class Codes(NamedTuple):
-    """An element (index(0), index(1)) of a constant matrix is (code - zero) · scale, of a type in PACKED, int32 and
-    float32. zero and scale depend on index(1) and on BLOCK, a block of `size` elements along the first axis."""
+    """A constant matrix whose elements (index(0), index(1)) are (code - zero) · scale. code has a type in PACKED, zero
+    is int32 and scale float32. zero and scale depend on index(1) and on BLOCK, a block of `size` elements along the
+    first axis."""
 
     code: Expr
     zero: Expr
@@ -30,7 +31,7 @@ class Codes(NamedTuple):
 
 
 def prepare_dequantised_weights(call: Call) -> list[Kernel]:
-    """A product by a large constant matrix of dequantised codes as a product by codes of 2, 4 or 8 bits."""
+    """Replace a product by a large constant matrix of dequantised codes by a product by codes of 2, 4 or 8 bits."""
     a, b = call.args
     if a is None or b is None or b.rank != 2 or not sh.is_static(b.shape) or sh.size(b.shape) < LARGE:
         return []
@@ -81,7 +82,7 @@ def _codes_of(b: Tensor) -> Codes | None:
 
 
 def _without_casts(b: Tensor) -> tuple[Expr, list[DType]]:
-    """The expression of an element without views and casts, and the types of these casts, the last one first."""
+    """Return the expression of an element without views and casts, and the types of these casts, the last one first."""
     e, types = element(b), []
     while e.op == "cast" or e.op == "at" and isinstance(e.value.kernel, Map):
         if e.op == "cast":
@@ -93,15 +94,15 @@ def _without_casts(b: Tensor) -> tuple[Expr, list[DType]]:
 
 
 def _is_rounded(types: list[DType], scale: Expr) -> bool:
-    """Whether the model asks for a rounding, by casts besides the one to half floats that DequantizeLinear implies for
-    such scales."""
+    """Whether the model rounds elements by casts, other than the cast to half floats that DequantizeLinear implies for
+    half float scales."""
     own = scale.op == "cast" and types[-1:] == [scale.args[0].dtype]
     asked = types[:-1] if own else types
     return any(t in HALVES for t in asked[1:]) or not all(t.is_float and t.size > 1 for t in types)
 
 
 def _by_block(e: Expr, sizes: set[int]) -> Expr:
-    """The expression with BLOCK instead of the first axis divided by a number, which is added to the sizes."""
+    """Return the expression with BLOCK instead of the first axis divided by a number; add this number to `sizes`."""
 
     def visit(x: Expr) -> Expr | None:
         if x.op != "div" or x.args[0].op != "index" or x.args[0].value != 0 or x.args[1].op != "const":

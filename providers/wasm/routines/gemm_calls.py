@@ -19,7 +19,7 @@ def product_call(
     writer: Any, call: Call, layout: Layout, groups: Groups, a: Tensor, b: Tensor, params: gemm.Params,
     steps: Sequence[Tensor] = (), label: str = "",
 ) -> Invocation:  # fmt: skip
-    """A call of gemm.py; steps: one tensor, of quantised weights."""
+    """Return a call of gemm.py; steps: one tensor with quantised weights, else none."""
     fused = fused_epilogue(writer, call, groups, gemm.arguments_of(layout), sum_type(call))
     own = [] if isinstance(layout, Packed) else [scratch(gemm.scratch_bytes(params.nc, params.kc) * writer.threads)]
     c, sums = fused.result or call.out, arithmetic(writer, call)
@@ -33,7 +33,7 @@ def pack_call(
     writer: Any, call: Call, transposed: bool, buffers: gemm.PackBuffers, params: gemm.PackParams,
     own: Sequence[Tensor] = (),
 ) -> Invocation:  # fmt: skip
-    """A call of `gemm.pack_b`; own: tensors that live for this call only."""
+    """Return a call of `gemm.pack_b`; own: tensors that live for this call only."""
     key = ("pack_b", transposed)
     f = writer.function(key, lambda name: gemm.pack_b(writer.module, name, transposed), "pack_b")
     units = gemm.pack_units(params.n, params.batch)

@@ -24,7 +24,7 @@ from .winograd import suits_pairs, transformed_pairs
 
 
 def is_short(t: Tensor) -> bool:
-    """Whether all elements are known to fit int16."""
+    """Whether all elements provably fit int16."""
     return _short(t.at(*[const(0, I32)] * t.rank))
 
 
@@ -54,7 +54,7 @@ def panels_of(t: Tensor, node: str) -> Map:
 
 
 def prepare_product(call: Call, dots: str) -> list[Kernel]:
-    """An int32 product of operands that fit bytes or int16, packed; empty if they do not fit."""
+    """Return kernels for an int32 product of operands that fit bytes or int16, packed; empty if they do not fit."""
     if eight := byte_products.prepare_product(call, dots):
         return eight
     a, b = call.args[:2]
@@ -99,8 +99,8 @@ def column_pairs(t: Tensor, shift: int, node: str) -> Map:
 
 
 def _by_columns(call: Call, x: Tensor, w: Tensor) -> Call | None:
-    """A convolution with a stride of 2 along the last axis as one of pairs of columns with a stride of 1, if that takes
-    no more products than pairs of channels: neighbours are then adjacent in memory."""
+    """Replace a convolution with a stride of 2 along the last axis by one of pairs of columns with a stride of 1, whose
+    neighbours are adjacent in memory, if it takes no more products than pairs of channels."""
     a, last = call.attrs, x.rank - 3
     begin, width = a["pads"][last], w.shape[-1]
     if a["strides"][last] != 2 or a["dilations"][last] != 1 or not isinstance(begin, int):
@@ -114,8 +114,9 @@ def _by_columns(call: Call, x: Tensor, w: Tensor) -> Call | None:
 
 
 def prepare_conv(call: Call, dots: str) -> list[Kernel]:
-    """An int32 convolution of operands that fit: in bytes (byte_products.py), as pairs of channels or columns, by
-    Winograd's form of these, or a depthwise one in float32, whose sums are exact up to 2^24; else empty."""
+    """Return kernels for an int32 convolution of operands that fit: in bytes (byte_products.py), as pairs of channels
+    or columns, by Winograd's form of such pairs, or for a depthwise one in float32, whose sums are exact up to 2^24;
+    else empty."""
     x, w = call.args[:2]
     if x is None or w is None or not (is_short(x) and is_short(w)):
         return []
@@ -151,7 +152,7 @@ def _most(e: Expr) -> int:
 
 
 def _instead(call: Call, operands: list[Map], dtype: DType) -> Expr:
-    """An element of the same sums as a new call, of other operands with equal values."""
+    """Return an element of the same sums in a new call, whose operands have equal values."""
     assert isinstance(call.meaning, Reduce)
     now = {t.uid: m.out for t, m in zip(call.args, operands, strict=True) if t is not None}
 
@@ -181,7 +182,7 @@ def dequantised(t: Tensor, axis: int | None) -> tuple[Expr, Expr] | None:
 
 
 def _without_views(t: Tensor) -> Expr:
-    """The expression of an element without views."""
+    """Return the expression of an element without views."""
     e = element(t)
     while e.op == "at" and isinstance(e.value.kernel, Map):
         coords = e.args
@@ -190,8 +191,8 @@ def _without_views(t: Tensor) -> Expr:
 
 
 def prepare_dequantised_conv(call: Call, dots: str) -> list[Kernel]:
-    """A float32 convolution of dequantised codes as a convolution of the codes and a map that scales. Depthwise ones
-    gain nothing: empty."""
+    """Replace a float32 convolution of dequantised codes by a convolution of the codes and a map that scales. Empty for
+    depthwise convolutions, which gain nothing."""
     x, w = call.args[:2]
     if x is None or w is None or call.attrs["group"] == x.shape[1] != 1:
         return []
@@ -199,7 +200,8 @@ def prepare_dequantised_conv(call: Call, dots: str) -> list[Kernel]:
 
 
 def prepare_dequantised_product(call: Call, dots: str) -> list[Kernel]:
-    """A float32 product of dequantised codes by one constant matrix of such: see `prepare_dequantised_conv`."""
+    """Replace a float32 product of dequantised codes by one constant matrix of dequantised codes: see
+    `prepare_dequantised_conv`."""
     b = call.args[1]
     if b is None or any(d != 1 for d in b.shape[:-2]):
         return []
@@ -209,7 +211,7 @@ def prepare_dequantised_product(call: Call, dots: str) -> list[Kernel]:
 
 
 def are_weights(t: Tensor) -> bool:
-    """Whether elements are computed of constants and single numbers only."""
+    """Whether elements are computed from constants and single numbers only."""
     made_of = [x.kernel for x in _without_views(t).tensors() if x.rank]
     return all(isinstance(k, Leaf) and k.kind == "weight" for k in made_of)
 
@@ -217,7 +219,8 @@ def are_weights(t: Tensor) -> bool:
 def _scaled(
     call: Call, filters: tuple[int, int], summed: Shape, prepare: Callable[[Call], list[Kernel]]
 ) -> list[Kernel]:
-    """filters: their axis in the weights and in the result; summed: extents of each sum; prepare: for integers."""
+    """filters: the axis of filters in the weights and in the result; summed: extents of each sum; prepare: makes the
+    kernels of the integer call."""
     x, w = call.args[:2]
     assert x is not None
     assert w is not None
@@ -235,5 +238,5 @@ def _scaled(
 
 
 def _sums_fit(x: Expr, w: Expr, summed: Shape) -> bool:
-    """Whether int32 holds each sum of products."""
+    """Whether each sum of products fits int32."""
     return sh.is_static(summed) and _most(x) * _most(w) * int(sh.size(summed)) < 1 << 31

@@ -8,7 +8,7 @@ from pyruntime.ir.kernel import Map
 
 
 def interval(e: Expr) -> tuple[int, int] | None:
-    """The least and the greatest value of an integer expression, None if not known."""
+    """Return the least and the greatest value of an integer expression, None if unknown."""
     if e.op == "const" and e.dtype.is_int:
         return e.value, e.value
     if e.op == "cast" and e.dtype is I32:

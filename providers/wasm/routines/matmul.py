@@ -38,7 +38,7 @@ class Axis:
 
 @dataclass(slots=True)
 class Product:
-    """A product as gemm.py computes it; layout: of B, None if gemm.py has none for it; rows: axes of m."""
+    """A product as gemm.py computes it; layout: the layout of B, None if gemm.py supports none; rows: axes of m."""
 
     layout: Layout | None
     m: AnyDim
@@ -51,7 +51,7 @@ class Product:
     rows: tuple[int, ...]
 
     def levels(self) -> tuple[Axis, Axis]:
-        """The outer and the inner batch."""
+        """Return the outer and the inner batch axis."""
         outer, inner = [*[Axis((), 1, 0, 0, 0)] * (2 - len(self.batch)), *self.batch]
         return outer, inner
 
@@ -66,7 +66,7 @@ class Product:
 
 
 def describe(call: Call, out: Tensor, order: tuple[int, ...], views: dict[int, View]) -> Product:
-    """The product with its batch axes merged as far as strides allow."""
+    """Merge the product's batch axes as far as strides allow."""
     shape, c = _by_product_axes(out, order)
     a, b = _strides(call, 0, shape, views), _strides(call, 1, shape, views)
     left = views[0].tensor if 0 in views else call.args[0]
@@ -85,7 +85,7 @@ def describe(call: Call, out: Tensor, order: tuple[int, ...], views: dict[int, V
 
 
 def _by_product_axes(out: Tensor, order: tuple[int, ...]) -> tuple[list[AnyDim], list[AnyDim]]:
-    """Extents and strides of the output by the axes of the product."""
+    """Return extents and strides of the output by the axes of the product."""
     shape: list[AnyDim] = [0] * out.rank
     strides: list[AnyDim] = [0] * out.rank
     for axis, extent, stride in zip(order, out.shape, sh.strides(out.shape), strict=True):
@@ -94,8 +94,8 @@ def _by_product_axes(out: Tensor, order: tuple[int, ...]) -> tuple[list[AnyDim],
 
 
 def _merged_rows(rows: Axis, batch: list[Axis]) -> Axis:
-    """The rows merged with the last batch axes along which B is the same and rows are equidistant; removes these from
-    `batch`."""
+    """Merge the rows with the last batch axes along which B is the same and rows are equidistant; remove these axes
+    from `batch`."""
     if rows.extent == 1 and batch and batch[-1].b == 0:
         last = batch.pop()
         rows = replace(last, axes=(*last.axes, *rows.axes))
@@ -150,8 +150,8 @@ def _merged(batch: list[Axis]) -> list[Axis]:
 
 
 def _is_stored_half(t: Tensor | None) -> bool:
-    """Whether it is a float16 feed or a cache that grows in place: float16 results of other kernels become float32
-    (passes/wide_halves.py)."""
+    """Whether the tensor is a float16 feed or a cache that grows in place; float16 results of other kernels become
+    float32 (passes/lowering/wide_halves.py)."""
     while t is not None and t.dtype is F16:
         kernel = t.kernel
         if isinstance(kernel, Alias):
@@ -229,7 +229,7 @@ def described(call: Call) -> Product:
 def invocation(
     writer: Any, call: Call, p: Product, sizes: tuple[AnyDim, AnyDim, AnyDim], packed: Tensor | None = None
 ) -> Invocation:
-    """The call as a product with blocks of these sizes; `packed` replaces B, with the strides of `p`."""
+    """Return the call as a product with blocks of these sizes; `packed` replaces B and has the strides of `p`."""
     assert p.layout is not None
     order = call.order or tuple(range(call.out.rank))
     mc, nc, kc = sizes

@@ -25,16 +25,16 @@ from .base import WasmRoutine, changed, made_map, widened
 from .gemm_calls import product_call
 from .integer_products import are_weights
 
-STORED = {bits: next(width for width in (2, 4, 8) if width >= bits) for bits in range(2, 9)}  # bits by those of a code
+STORED = {bits: next(width for width in (2, 4, 8) if width >= bits) for bits in range(2, 9)}  # of a code -> in memory
 LARGE = 1 << 16  # elements; smaller matrices become float32
 At = Callable[[Expr, Expr], Expr]
-COLUMNS = 128  # of a block: its panels (128 x 384 floats, 192 kB) are written and read once per block of rows
-GEMV_PANELS = 32  # of a block for few rows, approximately
+COLUMNS = 128  # columns of a block, whose panels (128 x 384 floats, 192 kB) are written and read once per block of rows
+GEMV_PANELS = 32  # panels of a block for few rows, approximately
 
 
 def digits_of(bits: int, size: int, level: int = 0) -> int:
     """The int16 digits of an element of A in gemv_integers.py: one if the model allows it (accuracy_level 4), else two;
-    0 if A stays float32. size: the k of a block."""
+    0 if A stays float32. size: number of k of a block."""
     if STORED[bits] == 2 or size > LARGEST_BLOCK or size % ROUND:
         return 0
     return 1 if level == 4 else 2
@@ -78,8 +78,8 @@ class MatmulNBits(WasmRoutine):
 
 
 def _blocks(m: AnyDim, n: int, k: int, size: int, digits: int, threads: int) -> tuple[AnyDim, AnyDim, AnyDim]:
-    """(mc, nc, kc) as of `gemm.blocks`. Few rows have the same number of blocks for each thread, and scratch, which
-    then has no panels, has room for their records (gemv_integers.py)."""
+    """Return (mc, nc, kc), like `gemm.blocks`. If rows are few, each thread has the same number of blocks, and scratch,
+    which then has no panels, has room for the rows' records (gemv_integers.py)."""
     kc = min(-(-k // GROUP) * GROUP, 384)
     panels = -(-n // PANEL)
     few = PANEL * -(-panels // (threads * max(1, panels // (GEMV_PANELS * threads))))
@@ -89,7 +89,7 @@ def _blocks(m: AnyDim, n: int, k: int, size: int, digits: int, threads: int) -> 
 
 
 def prepare_halves(call: Call) -> list[Kernel]:
-    """A product by a large constant matrix of float16 as one by codes of 16 bits, which take half the memory of
+    """Replace a product by a large constant matrix of float16 by one by codes of 16 bits, which take half the memory of
     float32."""
     a, b = call.args
     if a is None or b is None or b.dtype is not F16 or b.rank != 2 or not are_weights(b):

@@ -1,4 +1,4 @@
-"""Chooses convolutions for Winograd's forms (schedules/winograd.py), and transforms their weights."""
+"""Chooses which convolutions use Winograd's forms (schedules/winograd.py), and transforms their weights."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def suits(call: Call) -> bool:
 
 def suits_pairs(call: Call, largest: tuple[int, int]) -> bool:
     """Whether the form for codes is faster and exact: sums of four elements of the input and of nine weights fit int16,
-    four times an output int32. largest: codes of x and w"""
+    and four times an output fits int32. largest: the largest codes of x and w"""
     x, w = largest
     return (
         _suits(call, PAIRS_CHANNELS, PAIRS_SIZE)
@@ -56,7 +56,7 @@ def transformed(call: Call) -> Reduce:
 
 
 def transformed_pairs(call: Call) -> tuple[Reduce, Map]:
-    """U of int32 codes, and its pairs of channels (points, M, ceil(C / 2))."""
+    """Return U of int32 codes, and U in pairs of channels (points, M, ceil(C / 2))."""
     u = _transformed(_weights(call), INTEGERS)
     u.node = call.node
     points, m, c = u.out.shape

@@ -26,13 +26,13 @@ class ArgumentBlock:
     result: str = ""
 
     def word(self, name: str, extra: int = 0) -> int:
-        """The position of a buffer or parameter."""
+        """Return the position of a buffer or parameter."""
         if name in self.buffers:
             return self.buffers.index(name)
         return len(self.buffers) + extra + self.params.index(name)
 
     def load(self, f: Function, extra: int = 0, buffers: tuple[str, ...] | None = None) -> dict[str, int]:
-        """A local for each word, by name; of the buffers these only."""
+        """Return a local for each parameter and for each of these buffers, by name."""
         words = {}
         for name in (*(self.buffers if buffers is None else buffers), *self.params):
             words[name] = f.local("i32")
@@ -46,7 +46,7 @@ class ConvBuffers(NamedTuple):
     x: Tensor
     w: Tensor
     y: Tensor
-    bias: Tensor  # read by epilogues that have one; in conv.py the padding, if the kernel is `filled`
+    bias: Tensor  # read by epilogues that add a bias; in conv.py the value of the padding, if the kernel is `filled`
     scratch: Tensor
 
 

@@ -12,16 +12,16 @@ class Arithmetic(Enum):
     FUSED = "float32 with relaxed SIMD: rounded once if the processor can"
     INT16 = "int32 sums; a step of k is a pair of int16 of each operand"
     INT8 = "int32 sums; a step of k is four bytes; panels are the second operand of the relaxed dot product"
-    INT8_ROWS = "the same; rows are the second operand"
+    INT8_ROWS = "like INT8, but rows are the second operand"
 
     @staticmethod
     def of_floats(relaxed: bool) -> Arithmetic:
-        """The arithmetic of float32, for a host with relaxed SIMD or without."""
+        """Return the arithmetic of float32, for a host with or without relaxed SIMD."""
         return Arithmetic.FUSED if relaxed else Arithmetic.FLOAT
 
     @property
     def codes(self) -> int:
-        """Codes of k in a word; 1: it is a float."""
+        """Number of k in a word; 1 for floats."""
         return {Arithmetic.INT16: 2, Arithmetic.INT8: 4, Arithmetic.INT8_ROWS: 4}.get(self, 1)
 
     def multiply_add(self, f: Function, total: int, x: int, y: int) -> None:

@@ -1,7 +1,8 @@
 """Blockwise attention: a product, a procedure over its rows and a second product, one block of rows after the other.
 
-The three members are the kernels that would otherwise run one after the other. This kernel's argument block has theirs,
-without the address of the matrix between them (scores [batch, m, n], which the procedure overwrites). For each block of
+The three members are the kernels that would otherwise run one after the other. This kernel's argument block contains
+theirs, without the address of the matrix between them (scores [batch, m, n], which the procedure overwrites). For each
+block of
 rows, each member is called with its work units of that block, and with the address that the whole matrix would have if
 this block were in the thread's scratch. So members need no code of their own for blocks, and results do not depend on
 blocks.
@@ -29,7 +30,7 @@ ALIGN = 64
 class Params(NamedTuple):
     m: AnyDim  # rows of a matrix
     n: AnyDim  # their length
-    mc: AnyDim  # rows of a block, also in both products
+    mc: AnyDim  # rows of a block, here and in both products
     row_blocks: AnyDim  # of a matrix, ceil(m / mc)
     columns1: AnyDim  # blocks of columns of the first product
     columns2: AnyDim  # of the second
@@ -38,7 +39,7 @@ class Params(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Member:
-    """A kernel; open: which of its buffers are the matrix between the products."""
+    """A kernel of the chain; open: its buffers that are the matrix between the products."""
 
     function: Function
     buffers: int
@@ -56,7 +57,7 @@ def _arguments(members: Sequence[Member]) -> int:
 
 
 def scratch_bytes(members: Sequence[Member], mc: AnyDim, n: AnyDim) -> AnyDim:
-    """Arguments of the three, a block of rows, and 16 bytes that may be read but not used."""
+    """Bytes for the arguments of the three members, a block of rows, and 16 bytes that may be read but are not used."""
     return _arguments(members) + sh.ceildiv(4 * mc * n + 16, ALIGN) * ALIGN
 
 
@@ -88,7 +89,7 @@ def blockwise(module: Module, name: str, members: Sequence[Member]) -> Function:
 
 
 def _copy_arguments(f: Function, members: Sequence[Member], args: int, to: int) -> list[int]:
-    """Copy the members' argument blocks, one after the other; returns the place of each."""
+    """Copy the members' argument blocks, one after the other; returns their addresses."""
     places = []
     at, buffer, param = 0, 0, 4 * (sum(m.buffers for m in members) + 1)
     for m in members:

@@ -60,13 +60,13 @@ class Params(NamedTuple):
 
 
 ARGUMENTS = ArgumentBlock(ConvBuffers._fields, Params._fields, "y")
-_CONTIGUOUS = -1  # the fourth offset of an entry whose four positions are adjacent in x
-_NOWHERE = -(1 << 30)  # a coordinate outside of x
+_CONTIGUOUS = -1  # marks an entry whose four positions are adjacent in x: its fourth offset
+_NOWHERE = -(1 << 30)  # marks a coordinate outside of x
 _ENTRY = 32  # four byte offsets, four lane masks
 
 
 def blocks(mg: AnyDim, cg: AnyDim, positions: AnyDim, taps: int, threads: int = 1) -> tuple[AnyDim, int, AnyDim]:
-    """(mc, nc, cc): like `gemm.blocks`, with cc * taps products at a time.
+    """Return (mc, nc, cc), like `gemm.blocks`; a step sums cc * taps products.
 
     Chromium 156, Zen 5, relaxed, one thread, GFLOP/s of 61: 64x56x56 3x3 53, 256x14x14 3x3 53, 512x7x7 3x3 46,
     3x224x224 7x7/2 48, 16x56x56 3x3 44.
@@ -102,7 +102,8 @@ def _next_position(f: Function, w: dict[str, int], at: dict[str, int]) -> None:
 
 
 def _corners(f: Function, w: dict[str, int], at: dict[str, int], left: int, corner: dict[str, int]) -> None:
-    """Input corners (without taps) of four output positions; counts `left`, the positions of the block, down."""
+    """Set the first input coordinates (tap 0) of four output positions; counts down `left`, the positions left in the
+    block."""
     for lane in range(4):
         f.emit(left).i32(0).emit("i32.gt_s")
         with f.if_():
@@ -116,7 +117,8 @@ def _corners(f: Function, w: dict[str, int], at: dict[str, int], left: int, corn
 
 
 def _entry(f: Function, w: dict[str, int], corner: dict[str, int], tap: dict[str, int], to: int, same: int) -> None:
-    """One table entry: the offsets that four positions read for this tap, and a mask of those inside of x."""
+    """Write a table entry: the offsets that four positions read for this tap, and a mask of the positions inside of
+    x."""
     with f.scratch("v128", 2) as (mask, offset), f.scratch("v128", 3) as inputs:
         f.v128(b"\xff" * 16).set(mask).f32x4(0).set(offset)
         for v, axis, size in zip(inputs, "zyx", "dhw", strict=True):
@@ -164,7 +166,7 @@ def _table(module: Module, extra: int) -> Function:
 
 @contextmanager
 def _taps(f: Function, tap: int, dilation: int, end: int) -> Iterator[None]:
-    """A loop over the taps of an axis, as dilated offsets."""
+    """Loop over the taps of an axis, as dilated offsets."""
     f.i32(0).set(tap)
     with f.loop() as again:
         yield
@@ -172,8 +174,8 @@ def _taps(f: Function, tap: int, dilation: int, end: int) -> Iterator[None]:
 
 
 def _gather(f: Function, table: int, x: int, to: int, channels: int, plane: int, jump: int, around: list[int]) -> None:
-    """One entry, all channels: the panel's half row `to`, `to` + jump, ... from x, x + plane, ...; around: a local with
-    the vector of the padding, empty for 0."""
+    """Gather one entry for all channels: half rows of the panel at `to`, `to` + jump, ... from x, x + plane, ...;
+    around: a local with four copies of the padding, empty if it is 0."""
 
     def masked(mask: int) -> None:
         if around:
@@ -207,8 +209,8 @@ def _gather(f: Function, table: int, x: int, to: int, channels: int, plane: int,
 
 @once
 def _pack(module: Module, filled: bool) -> Function:
-    """(x, plane, channels, taps, table, cols, to): write panels of a block from the channels at x, `plane` bytes apart;
-    with `filled` the vector of the padding follows."""
+    """(x, plane, channels, taps, table, cols, to): write panels of a block from the channels at x, `plane` bytes apart.
+    With `filled` another parameter is four copies of the padding."""
     f = module.function("conv_pack", ["i32"] * 7 + ["v128"] * filled, export=False)
     x, plane, channels, taps, table, cols, to, *around = f.params
     half, tap, q, jump, size = f.locals("i32", 5)

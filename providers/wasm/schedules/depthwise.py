@@ -53,25 +53,26 @@ class Params(NamedTuple):
     ph: AnyDim  # pads at the beginning
     pw: AnyDim
     rows: AnyDim  # of the copy, from `copied`
-    run: AnyDim  # columns of each of the sw runs of a row of the copy
+    run: AnyDim  # columns of a run; a row of the copy has sw runs
 
 
 ARGUMENTS = ArgumentBlock(ConvBuffers._fields, Params._fields, "y")
 
 
 def copied(size: list[AnyDim], kernel: list[Any], strides: list[Any], dilations: list[Any]) -> tuple[AnyDim, AnyDim]:
-    """Rows of the copy and columns of a run; size: of a plane of y."""
+    """Return the rows of the copy and the columns of a run; size: extents of a plane of y."""
     rows = (size[0] - 1) * strides[0] + (kernel[0] - 1) * dilations[0] + 1
     return rows, size[1] - 1 + sh.ceildiv((kernel[1] - 1) * dilations[1] + 1, strides[1])
 
 
 def scratch_bytes(rows: AnyDim, run: AnyDim, stride: AnyDim, taps: AnyDim) -> AnyDim:
-    """Bytes of a thread: of the copy and of the table."""
+    """Return the bytes of a thread's scratch: for the copy and for the table."""
     return 16 * sh.ceildiv(rows * run * stride + _BEHIND + taps, 4)
 
 
 class _Plane:
-    """Emits the function of one plane of y with the parameters _PLANE; w: of the filter `row`; copy: of x."""
+    """Emits the function, with the parameters _PLANE, of one plane of y; w: weights of the filter `row`; copy: the copy
+    of x."""
 
     def __init__(self, module: Module, arithmetic: Arithmetic, epilogue: Epilogue, extra: int) -> None:
         self.arithmetic, self.epilogue, self.store = arithmetic, epilogue, store_part(module)
@@ -102,7 +103,7 @@ class _Plane:
                     f.br(done)
 
     def round(self, vectors: int, chains: int) -> None:
-        """Compute 4 * vectors outputs whose first tap is at `start`."""
+        """Compute 4 * vectors outputs; `start` is the address of the first tap."""
         f = self.f
         with f.scratch("v128", vectors * chains) as flat, f.scratch("i32", 3) as (weight, place, taps):
             sums = [flat[n * vectors : (n + 1) * vectors] for n in range(chains)]
@@ -186,7 +187,7 @@ def _copy(module: Module, extra: int) -> Function:
     f.emit(w["ph"], "i32.mul", to, "i32.add").set(to).emit(w["rows"], w["ph"], "i32.sub").tee(rows)
     f.emit(w["ih"], rows, w["ih"], "i32.lt_s", "select").set(rows)
     with f.until(n, w["sw"]):
-        # the first place of this run after the pads, and its column of x
+        # address of the run's first element after the pads, and its column of x
         f.emit(w["pw"], n, "i32.sub").i32(0).emit(w["pw"], n, "i32.gt_s", "select", w["sw"], "i32.add")
         f.i32(1).emit("i32.sub", w["sw"], "i32.div_s").tee(place)
         f.emit(w["sw"], "i32.mul", n, "i32.add", w["pw"], "i32.sub").set(column)

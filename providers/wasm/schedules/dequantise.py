@@ -9,14 +9,14 @@ from .panel_order import PanelFormat, StepWords, float_bytes, in_panel_order, pa
 from .register_tile import PANEL, Epilogue, add_tile, finish_tile, row_pointers, store_part
 from .weight_codes import GROUP, HALF_STEP, ROUND, WeightCodes, value_constants, values
 
-# codes, steps: addresses of those of the first panel; k0, k: the k to write, of `all` in a panel; size: the k that
+# codes, steps: their addresses in the first panel; k0, k: first k to write and count, of `all` in a panel; size: k that
 # share a scale; cols: columns left; to, step: address of the panels, bytes between them
 PACK = ("codes", "steps", "k0", "k", "all", "size", "cols", "to", "step")
 
 
 @once
 def pack_codes(module: Module, layout: WeightCodes, arithmetic: Arithmetic) -> Function:
-    """A function of signature PACK. It writes whole groups: up to three rows past k."""
+    """Return a function of signature PACK. It writes whole groups: up to three rows past k."""
     f = module.function(f"pack_{layout.bits}bits", ["i32"] * len(PACK), export=False)
     p = dict(zip(PACK, f.params, strict=True))
     code, steps, to, left, in_block, codes_step, steps_step = f.locals("i32", 7)
@@ -87,7 +87,7 @@ def _load_steps(f: Function, layout: WeightCodes, steps: int, scale: list[int], 
 def gemv_dequantised(
     module: Module, layout: WeightCodes, arithmetic: Arithmetic, epilogue: Epilogue, words: StepWords
 ) -> Function:
-    """A block function for up to GEMV_ROWS rows; b, ldb: address of codes, bytes between panels."""
+    """Return a block function for up to GEMV_ROWS rows; b, ldb: address of codes, bytes between panels."""
 
     def part(height: int) -> Function:
         return _part(module, height, layout, arithmetic, epilogue)
@@ -96,7 +96,7 @@ def gemv_dequantised(
 
 
 class FloatBlock:
-    """The sums of one block of k, unscaled, and the sums of A if codes have zero points.
+    """Sum one block of k, unscaled, and the elements of A if codes have zero points.
 
     One row alternates between two sets of sums, which hides latency. With tables that takes too many registers: each
     group is summed separately, and only one addition depends on the group before (wasmtime: 1.6 ms became 1.35, by
@@ -108,7 +108,7 @@ class FloatBlock:
         self.sums_groups = layout.uses_tables
         self.sums = [self.pairs() for _ in range(2 if len(a) == 1 and not self.sums_groups else 1)]
         self.of_a = f.locals("v128", len(a)) if layout.zeros else []
-        self.root = f.local("v128")  # A and the sums of half floats are multiplied by it, for nothing may overflow
+        self.root = f.local("v128")  # A and the sums of half floats are multiplied by it, lest they overflow
         f.f32x4(HALF_STEP**0.5).set(self.root)
 
     def pairs(self) -> list[list[int]]:
@@ -119,7 +119,7 @@ class FloatBlock:
             self.f.f32x4(0).set(total)
 
     def groups(self, code: int, left: int, count: int, p: dict[str, int]) -> None:
-        """Multiply `count` k of each group while as many are left. Half floats have a second loop for infinities and
+        """Multiply `count` k of each group until fewer are left. Half floats have a second loop for infinities and
         NaN: with the condition inside the loop wasmtime spilled sums (3.5 weights a nanosecond became 3.9, by hand)."""
         if self.layout.bits < 16 or count < GROUP:
             self._loop(code, left, count, p)

@@ -6,7 +6,7 @@ import struct
 
 from ..printer.assembler import Function
 
-# masks of sign and digits, the exponent of infinities and NaN, the bits that a float's has besides
+# masks of sign and digits, the exponent of infinities and NaN, and the bits that this exponent has only in a float
 HALF_WORDS = (0x8FFFFFFF, 0x0F800000, 0x70000000)
 REBIAS = 2.0**112
 

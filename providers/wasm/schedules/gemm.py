@@ -4,8 +4,8 @@ Rows of A are contiguous along k. layouts.py says how B may lie in memory. Dense
 scratch if there are enough rows to pay for it, and read in place otherwise (gemv_unpacked.py). NaN and infinities
 propagate; K = 0 gives zeros (and the epilogue).
 
-With Arithmetic.INT16 or INT8_ROWS (not with quantised weights) an element of A is two int16 or four bytes along k, one
-of a panel as well, and C is int32: the same addresses, a half or a quarter of the k.
+With Arithmetic.INT16 or INT8_ROWS (not with quantised weights) an element of A or of a panel is two int16 or four bytes
+along k, and C is int32: addresses stay the same, and k is a half or a quarter.
 
 Work units: batch * ceil(m / mc) * ceil(n / nc) blocks of C (`units`); row blocks vary fastest.
 """
@@ -36,7 +36,7 @@ class Buffers(NamedTuple):
     a: Tensor
     b: Tensor
     c: Tensor
-    bias: Tensor  # read by epilogues that have one
+    bias: Tensor  # read by epilogues that add a bias
     scratch: Tensor  # read for dense and quantised B, `scratch_bytes` for each thread
 
 
@@ -96,9 +96,10 @@ def arguments_of(layout: Layout) -> ArgumentBlock:
 def blocks(m: AnyDim, n: AnyDim, k: AnyDim, threads: int = 1) -> tuple[AnyDim, AnyDim, AnyDim]:
     """(mc, nc, kc): the panel block (kc * nc floats) stays in the second-level cache, a tile's rows of A in the first.
 
-    Any positive values are right. Chromium, 512^3: from (96, 64, 256) to (512, 256, 512) all within 5 %. For more
-    threads there are two blocks for each at least, as equal as they can be; where the run decides on m or n the rule is
-    simpler, since it is printed, sent and evaluated for each product (MiniLM: 600 ms instead of 90 in Pyodide).
+    Any positive values give correct results. Chromium, 512^3: from (96, 64, 256) to (512, 256, 512) all within 5 %.
+    With several threads, each gets at least two blocks, of nearly equal size. If m or n is a symbol, a simpler rule
+    applies, because the expression is printed, sent and evaluated for each product (MiniLM: 600 ms instead of 90 in
+    Pyodide).
     """
     nc: AnyDim = 256
     kc = sh.clamp(k, 1, 384)
@@ -117,7 +118,8 @@ def blocks(m: AnyDim, n: AnyDim, k: AnyDim, threads: int = 1) -> tuple[AnyDim, A
 
 
 def row_block(m: AnyDim, columns: AnyDim, threads: int) -> AnyDim:
-    """mc for so many column blocks: a multiple of 12 rows, which every tile divides; as many blocks for each thread."""
+    """Return mc, given the number of column blocks: a multiple of 12 rows, which every tile height divides, such that
+    each thread gets the same number of blocks."""
     rows = sh.maximum(sh.ceildiv(m, 192), sh.ceildiv(2 * threads, sh.maximum(columns, 1)))
     rows = sh.ceildiv(rows, threads) * threads
     return sh.clamp(sh.ceildiv(sh.ceildiv(m, rows), 12) * 12, 24, 192)
@@ -128,7 +130,7 @@ def units(m: AnyDim, n: AnyDim, batch: AnyDim, mc: AnyDim, nc: AnyDim) -> AnyDim
 
 
 def scratch_bytes(nc: AnyDim, kc: AnyDim) -> AnyDim:
-    """Per thread; thread t uses scratch + t * scratch_bytes."""
+    """Return the scratch bytes of a thread; thread t uses scratch + t * scratch_bytes."""
     return sh.ceildiv(nc, PANEL) * PANEL * (sh.ceildiv(kc, 4) * 4) * 4
 
 
@@ -189,7 +191,7 @@ def _unit(
 
 
 def _quantise(f: Function, w: dict[str, int], digits: int) -> None:
-    """If rows are few, quantise them once for all units of this call."""
+    """If rows are few, quantise them once before the units of this call."""
     _, begin, end, _ = f.params
     with f.scratch("i32", 2) as (a, step):
         f.emit(0).mem("i32.load", 4 * ARGUMENTS.word("a")).set(a).emit(w["lda"]).i32(2).emit("i32.shl").set(step)
@@ -204,7 +206,7 @@ def matmul(
 ) -> Function:  # fmt: skip
     """Emit the kernel (args, begin, end, tid), whose argument block is `arguments_of(layout)`.
 
-    layout: of B; accumulate: add to C; extra: number of buffers of the epilogue
+    layout: the layout of B; accumulate: whether to add to C; extra: number of buffers of the epilogue
     """
     epilogue = Epilogue() if epilogue is None else epilogue
     unit = _unit(module, layout, arithmetic, epilogue, accumulate, extra)

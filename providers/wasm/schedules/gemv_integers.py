@@ -3,7 +3,8 @@
 An element becomes an int16 of at most 32767, one digit, if the model allows it by its accuracy level. Otherwise it
 becomes two digits, 30 bits, with a power of two as the step: exact, except that elements below 2^-6 of the block's
 largest lose a bit for each halving. Blocks with an element below TINY, with infinities or NaN, or of nearly subnormal
-numbers stay floats: their step is 0, and the floats replace the codes. If one row's block does, all rows' blocks do.
+numbers stay floats: their step is 0, and the floats replace the codes. If a block of one row stays floats, that block
+of all rows does.
 
 A row becomes a record for each block of its k. A record has a header of 16 bytes: the step (float), the step times the
 sum of the codes (float) and, for each digit, the sum times -8 (int32, the initial value of sums for weights of 4 bits,
@@ -25,7 +26,7 @@ from .weight_codes import GROUP, ROUND, WeightCodes
 
 HEADER = 16
 INITIAL_SUMS = 8  # offset in the header of the sums times -8
-LARGEST_BLOCK = 256  # 256 * 128 * 32768 is an int32
+LARGEST_BLOCK = 256  # 256 * 128 * 32768 fits int32
 CODE = 2  # bytes of a digit
 LANES = b"".join(n.to_bytes(4, "little") for n in range(4))
 LARGEST = 3.4028234663852886e38  # of float32; with infinity, the codes of subnormal rows would wrap
@@ -35,13 +36,13 @@ HIGH = 65536.0  # the weight of the second digit
 
 
 def row_bytes(f: Function, k: int, size: int, digits: int) -> Function:
-    """Push the bytes of a row's records; size: the k of a block."""
+    """Push the number of bytes of a row's records; size: number of k of a block."""
     f.emit(k, size, "i32.add").i32(1).emit("i32.sub", size, "i32.div_u", size).i32(CODE * digits).emit("i32.mul")
     return f.i32(HEADER).emit("i32.add", "i32.mul")
 
 
 def largest_row(k: int, size: int, digits: int) -> int:
-    """The bytes of a row's records for known sizes."""
+    """Return the number of bytes of a row's records if sizes are constant."""
     return -(-k // size) * (size * CODE * digits + HEADER)
 
 
@@ -56,7 +57,7 @@ def quantise_rows(module: Module, digits: int) -> Function:
     f.i32(1).set(are_codes)
 
     def each_row(emit: Callable[[], object]) -> None:
-        """Emit code for each row, with `row` and `record` at the block's floats and record."""
+        """Emit code for each row; `row` and `record` are the addresses of the block's floats and record."""
         f.emit(a).set(row).emit(to).set(record).i32(0).set(n)
         with f.until(n, rows):
             emit()
@@ -80,7 +81,7 @@ def quantise_rows(module: Module, digits: int) -> Function:
 
 @once
 def _copy_block(module: Module) -> Function:
-    """(a, k, to): write a record of the floats themselves."""
+    """(a, k, to): write a record that contains the floats."""
     f = module.function("copy_block", ["i32"] * 3, export=False)
     a, k, to = f.params
     x, lanes = f.locals("v128", 2)
@@ -99,8 +100,8 @@ def _fours(f: Function, at: int, left: int, lanes: int) -> Function:
 
 @once
 def _quantise_block(module: Module, digits: int) -> Function:
-    """(a, k, to) -> 1 if all elements became codes, as they always do with one digit: the step is then NaN or infinite
-    if an element is."""
+    """(a, k, to) -> 1 if all elements became codes. With one digit they always do; the step is NaN or infinite if an
+    element is."""
     f = module.function("quantise_block", ["i32"] * 3, ["i32"], export=False)
     a, k, to = f.params
     x, given, most, inverse, lanes, bad = f.locals("v128", 6)
@@ -136,7 +137,7 @@ def _quantise_block(module: Module, digits: int) -> Function:
 
 
 def _fold(f: Function, x: int, op: str) -> None:
-    """Combine the four lanes, in each of them."""
+    """Combine the four lanes; all lanes get the result."""
     for lanes in ((2, 3, 0, 1), (1, 0, 3, 2)):
         f.emit(x, x, x).shuffle32(*lanes).emit(op).set(x)
 
@@ -146,8 +147,8 @@ def _inverse(f: Function, most: int, inverse: int, _: int) -> None:
 
 
 def _power_of_two(f: Function, most: int, inverse: int, bad: int) -> None:
-    """inverse = the power of two that makes `most` a number of HIGHEST_BIT + 1 bits; bad = `most` is not finite, or too
-    small for that."""
+    """inverse = the power of two that scales `most` to HIGHEST_BIT + 1 bits; bad = whether `most` is not finite, or is
+    too small."""
     least = HIGHEST_BIT + 1  # of exponents, so that the step is not subnormal
     with f.scratch("v128", 1) as (exponent,):
         f.emit(most).i32(23).emit("i32x4.shr_u").tee(exponent).i32x4(254).emit("i32x4.gt_s")
@@ -171,7 +172,7 @@ def _store_digits(f: Function, x: int, to: int, totals: list[int]) -> None:
 
 
 def _next_code(f: Function, at: int, record: int, bytes_: int, digits: int) -> None:
-    """Advance the address of low digits, past the high digits at the end of a round."""
+    """Advance the address of low digits; at the end of a round, skip the high digits."""
     f.add(at, bytes_)
     if digits == 2:
         f.emit(at, at, record, "i32.sub").i32(HEADER).emit("i32.sub").i32(ROUND * CODE - 1).emit("i32.and", "i32.eqz")
@@ -253,7 +254,7 @@ def _add_floats(
     f: Function, layout: WeightCodes, a: list[int], code: int, left: int, steps: int, totals: list[list[int]],
     arithmetic: Arithmetic,
 ) -> None:  # fmt: skip
-    """Add a block of rows that stayed floats, which are 0 up to a multiple of GROUP."""
+    """Add a block of rows that stayed floats, zero padded to a multiple of GROUP."""
     at = f.locals("i32", len(a))
     for pointer, x in zip(a, at, strict=True):
         f.emit(pointer).i32(HEADER).emit("i32.add").set(x)
@@ -315,8 +316,8 @@ def _load_two_bytes(f: Function, code: int, n: int, to: tuple[int, int], *_: int
 
 
 def _load_two_nibbles(f: Function, code: int, n: int, to: tuple[int, int], both: int, lowest: int) -> None:
-    """The same of 4 bits, 0 to 15; both: a local that keeps the bytes for the next call."""
-    if n % 2 == 0:
+    """Like `_load_two_bytes`, for codes of 4 bits, 0 to 15; both: a local that keeps the bytes for the next call.""" if
+    n % 2 == 0:
         f.emit(code).mem("v128.load", 8 * n).tee(both).emit(lowest, "v128.and").set(to[0])
     else:
         f.emit(both).i32(4).emit("i16x8.shr_u", lowest, "v128.and").set(to[0])
@@ -327,7 +328,7 @@ def _add_scaled(
     f: Function, layout: WeightCodes, a: list[int], steps: int, sums: list[list[list[int]]], totals: list[list[int]],
     arithmetic: Arithmetic,
 ) -> None:  # fmt: skip
-    """totals += sums * step of the row * scales, and the zero points' part."""
+    """totals += sums * step of the row * scales, plus the part of the zero points."""
     with f.scratch("v128", 2) as (x, y):
         for half in (0, 1):
             for pointer, row, total in zip(a, sums, totals, strict=True):

@@ -14,7 +14,7 @@ IN_CACHE = 1 << 18  # elements of a block that a cache may still contain from th
 
 @once
 def gemv_panels(module: Module, arithmetic: Arithmetic, epilogue: Epilogue) -> Function:
-    """The block function. Several rows compute with a panel for longer than the next one takes to load."""
+    """Return the block function. With several rows, computing with a panel takes longer than loading the next one."""
     block = panels_block(module, arithmetic, epilogue)
     if module.cranelift:
         return block

@@ -2,12 +2,13 @@
 bandwidth.
 
 `rows_block`: B is row-major, `ldb` bytes between its rows. C += a[k] * B[k, :] for eight k at a time, so that eight
-streams of B are read in order and C is touched once for all of them. Few columns, as of values in attention, are summed
-in registers if one or two rows of A share B: one row, 36 heads of 1,024 x 48 in cache 34 -> 47 GB/s, of 4,096 from
-memory 15 -> 27, where a search for a byte has 27 (wasmtime, in alternation, by hand). Sums of three rows do not fit
-beside the factors: three rows of B are then read in order (110 -> 88 us, below).
-`cols_block`: B is transposed [N][K], `ldb` bytes between its rows. Dot products of four of them at a time, of two with
-three rows of A, so that V8 spills no sum (122 -> 100 us; wasmtime 114 -> 120).
+streams of B are read in order and C is touched once for all of them. If B has few columns, as values in attention, and
+one or two rows of A share it, sums stay in registers: with one row and 36 heads, 34 -> 47 GB/s for 1,024 x 48 in cache,
+and 15 -> 27 for 4,096 x 48 from memory, the rate of a search for a byte (wasmtime, both variants in turns, timed by
+hand). Sums of three rows do not fit beside the factors: three rows of B are then read in order (110 -> 88 us,
+conditions below).
+`cols_block`: B is transposed [N][K], `ldb` bytes between its rows. Computes dot products of four of its rows at a time,
+of two with three rows of A, so that V8 spills no sum (122 -> 100 us; wasmtime 114 -> 120).
 Both read each part of B from memory once for all rows of A, and into registers once for up to three, such as heads that
 share keys and values: groups of 2 to 6 by 1,040 x 64 or 128 take 0.64 to 0.81 of the time (q · keys) and 0.76 to 0.83
 (weights · values; wasmtime, in alternation, by hand). Times are of three rows by 1,040 x 64 in each of three heads, out
@@ -27,9 +28,9 @@ from .pack_panels import transpose4
 from .register_tile import FIRST, LAST, Epilogue, apply_epilogue, block_function, call_block, store_four, store_part
 
 HEIGHTS = (3, 2, 1)  # rows at a time
-STREAMS = {1: 8, 3: 3}  # rows of B that are read together, by height
-NARROW = {1: (6, 4, 2, 1), 2: (6, 4, 2, 1)}  # vectors of columns that are summed in registers, by height
-NARROW_ROWS, NARROW_COLUMNS = 36, 256  # of B: at most so many columns, by blocks of so many rows, which stay in a cache
+STREAMS = {1: 8, 3: 3}  # rows of B that are read together, by number of rows of A
+NARROW = {1: (6, 4, 2, 1), 2: (6, 4, 2, 1)}  # vectors of columns that are summed in registers, by number of rows of A
+NARROW_ROWS, NARROW_COLUMNS = 36, 256  # of B: rows of a block, which stays in a cache, and the most columns
 FIRST_LEVEL = 1 << 14  # bytes of B, less than a first-level cache
 
 
@@ -147,14 +148,14 @@ def _narrow(module: Module, height: int, vectors: int, arithmetic: Arithmetic, h
 
 
 def _rows_from(f: Function, first: int, step: int, count: int) -> list[int]:
-    """Locals with `count` addresses, `step` bytes apart."""
+    """Return locals with `count` addresses, `step` bytes apart."""
     rows = [first, *f.locals("i32", count - 1)]
     _steps(f, first, step, rows)
     return rows
 
 
 def _by_heights(f: Function, rows: int, each: Callable[[int], None]) -> None:
-    """Split rows into threes and twos; four become two and two, so that a single row only remains of one."""
+    """Split rows into threes and twos; four become two and two, so that only one row is computed alone."""
     with f.scratch("i32", 1) as (left,):
         f.emit(rows).set(left)
         for height in HEIGHTS:
@@ -168,7 +169,8 @@ def _by_heights(f: Function, rows: int, each: Callable[[int], None]) -> None:
 
 
 def _narrow_block(f: Function, p: dict[str, int], arithmetic: Arithmetic, half: bool) -> None:
-    """Few columns, by blocks of rows of B that stay in a cache for all rows of A. Sums of one or two rows of A are in
+    """Multiply by a B of few columns, in blocks of its rows that stay in a cache for all rows of A. Sums of one or two
+    rows of A are in
     registers; those of three do not fit beside the factors, so rows of B are read in order."""
     a, row, pa, pc, b, c, cols, k, left = f.locals("i32", 9)
 
@@ -313,7 +315,7 @@ def _dots(module: Module, height: int, arithmetic: Arithmetic, half: bool) -> Fu
 
 
 def _four_of(f: Function, b: int, ldb: int, left: int, to: list[int]) -> None:
-    """Addresses of four rows of B; past the end, the last row repeats."""
+    """Set the addresses of four rows of B; past the end, the last row repeats."""
     with f.scratch("i32", 1) as (step,):
         f.emit(b).set(to[0])
         for n in range(1, 4):

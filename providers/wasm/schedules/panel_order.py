@@ -1,6 +1,7 @@
 """The order in which GEMV kernels (one or two rows of A) read the panels of B.
 
-Panels are read one after the other, or in turns: a panel of each third of the columns, a KiB or two at a time.
+Kernels read panels either one after the other or in turns: from a panel of each third of the columns, one or two KiB at
+a time.
 Processors prefetch within a page of 4 KiB, so each page may begin with a stall; the pages of three streams begin
 together (docs/design/weight-bandwidth.md#three-streams). Float32 is read in turns, except natively, where memories
 consist of huge pages. Quantised weights cost more computation, and turns are slower on processors that prefetch
@@ -20,7 +21,7 @@ from .arguments import minimum
 from .register_tile import BLOCK, FIRST, LAST, PANEL, block_function
 from .weight_codes import WeightCodes
 
-GEMV_ROWS = 2  # up to this many rows, weights are read in panel order
+GEMV_ROWS = 2  # largest number of rows for which kernels read weights in panel order
 STREAMS, TURN_BYTES = 3, 1024
 SUMMED = 128  # k of half floats, 2 KiB, that are summed before they are added to C
 LINE, PREFETCHED = 64, 512  # bytes of a cache line, and of those that are prefetched together
@@ -30,10 +31,11 @@ TURN_ARGUMENTS = ("a", "b", "c", "cols", "flags", "col", "steps", "next")  # arg
 
 @dataclass(frozen=True, slots=True)
 class PanelFormat:
-    """What panels consist of.
+    """The format of panels.
 
-    bits: of an element; step_bytes: of a block's steps; whole_blocks: turns end where blocks of k end, because records
-    of quantised rows are of whole blocks; block: its k without steps; takes: the parameters of part functions
+    bits: bits of an element; step_bytes: bytes of a block's steps; whole_blocks: turns end where blocks of k end,
+    because records of quantised rows contain whole blocks; block: number of k of a block without steps; takes: the
+    parameters of part functions
     """
 
     bits: int
@@ -50,7 +52,7 @@ class PanelFormat:
 
 @dataclass(frozen=True, slots=True)
 class StepWords:
-    """Positions in the argument block: the address of the steps, and how many k one step has."""
+    """Positions in the argument block: of the steps' address, and of the number of k that share a step."""
 
     address: int
     block: int
@@ -65,10 +67,10 @@ def float_bytes(f: Function, k: int, _: int) -> Function:
 
 
 def part_function(module: Module, name: str) -> tuple[Function, dict[str, int]]:
-    """A new function and its parameters by name: a block function of the first panel only.
+    """Return a new function and its parameters by name: a block function of the first panel only.
 
-    steps: the address of those of its first block; size: the k of a block; next: the address of the codes of the next
-    turn, in the last turn its own; prefetches, a local: whether it prefetches them
+    steps: address of the steps of the first block; size: number of k of a block; next: address of the codes of the next
+    turn, in the last turn of its own codes; prefetches: a local, whether the function prefetches these
     """
     f = module.function(name, ["i32"] * len(PART), export=False)
     prefetches = f.local("i32")
@@ -80,7 +82,7 @@ def in_panel_order(
     module: Module, name: str, panels: PanelFormat, words: StepWords | None, row_bytes: RowBytes,
     part: Callable[[int], Function],
 ) -> Function:  # fmt: skip
-    """A block function that calls part functions for the panels in their order.
+    """Return a block function that calls part functions for the panels in their order.
 
     words: None without steps; part(n) makes the part function of up to n rows
     """
@@ -96,7 +98,7 @@ def in_panel_order(
 
 
 class _Turns:
-    """Calls of a part function from within a block function over panels."""
+    """Emits a block function's calls of a part function."""
 
     def __init__(
         self, f: Function, p: dict[str, int], panels: PanelFormat, words: StepWords | None, row_bytes: RowBytes
@@ -142,8 +144,9 @@ class _Turns:
                     f.emit(self.k0, self.k, "i32.add").tee(self.k0).emit(k, "i32.lt_s").br_if(again)
 
     def _turn_k(self, to: int) -> None:
-        """to = the k of a turn: whole blocks (in one stream, all of them), or part of the only block unless turns end
-        where blocks end. Such parts are the same in each order, so that results do not depend on the order."""
+        """to = the number of k of a turn: whole blocks (in one stream, all of them), or part of the only block unless
+        turns must end with blocks. Such parts are the same in each order, so that results do not depend on the
+        order."""
         f, size, k = self.f, self.size, self.p["k"]
         f.i32(self.panels.turn_bytes // self.panels.bits).set(to)
         f.i32(int(self.panels.whole_blocks)).emit(size, k, "i32.lt_s", "i32.or")
@@ -177,12 +180,13 @@ class _Turns:
                 self._is_panel(panel).br_if(again)
 
     def _codes(self, panel: int, k: int) -> Function:
-        """Push the address of the codes of a panel from this k on."""
+        """Push the address of a panel's codes, from this k on."""
         f, p = self.f, self.p
         return f.emit(p["b"], panel, p["ldb"], "i32.mul", "i32.add", k).i32(self.panels.bits).emit("i32.mul", "i32.add")
 
     def _next(self, first: int, after: int, now: int, to: int) -> None:
-        """to = the codes of the next turn: the same k of the panel `after`, or what follows in the first stream."""
+        """to = the address of the codes of the next turn: the same k of the panel `after`, or the next k in the first
+        stream."""
         f = self.f
         with f.scratch("i32", 1) as (next_,):
             self._is_panel(after)
@@ -199,15 +203,15 @@ class _Turns:
 
 
 def order_has(f: Function, bit: int) -> Function:
-    """Push the bit of PANEL_ORDER."""
+    """Push the bit of PANEL_ORDER for these kernels."""
     return f.i32(PANEL_ORDER).mem("i32.load").i32(bit).emit("i32.and")
 
 
 def prefetch(f: Function, p: dict[str, int], layout: WeightCodes, code: int, k: int, step: int) -> None:
     """Prefetch codes of the next turn: at each step of `step` bytes that enters another 512 bytes of a turn, load from
-    eight cache lines at the same place in the next turn, which arrive together
-    (docs/design/weight-bandwidth.md#prefetch). k: how many are left from `code` on; an element of k has as many bytes
-    in a panel as a code has bits."""
+    eight cache lines at the same place in the next turn, which memory delivers together
+    (docs/design/weight-bandwidth.md#prefetch). k: number left from `code` on; the bytes of one k in a panel (eight
+    columns) equal the bits of a code."""
     with f.block() as done:
         f.emit(p["prefetches"], "i32.eqz").br_if(done)
         f.emit(code, p["b"], "i32.sub").i32(PREFETCHED - 1).emit("i32.and", step, "i32.ge_u").br_if(done)

@@ -3,7 +3,7 @@
 y[n, m, o] = z[n, m * phases + r, u] with o + b = u * s + r along each of three axes; the r of the axes form the
 row-major number of the phase. Fewer than three spatial dims are 3-D with extents and strides of 1.
 
-The epilogue is a block function only; its row is m, its col the position in the plane. Work units: planes of y.
+The epilogue has a block function only; its row is m, its col the position in the plane. Work units: planes of y.
 """
 
 from __future__ import annotations
@@ -82,7 +82,8 @@ def _source(f: Function, w: dict[str, int], o: dict[str, int], z: int, plane: in
 
 
 def _row(f: Function, w: dict[str, int], row: int, plane: int, y: int) -> None:
-    """One row of y: elements of a phase are a stride apart; for a stride of 2, eight at a time from two rows."""
+    """Write one row of y. Elements of a phase are a stride apart; a stride of 2 writes eight at a time from two
+    rows."""
     with f.scratch("i32", 5) as (x, phase, source, to, step), f.scratch("v128", 2) as (even, odd):
         f.i32(0).set(x)
         f.emit(w["sw"]).i32(2).emit("i32.eq")
@@ -103,7 +104,7 @@ def _row(f: Function, w: dict[str, int], row: int, plane: int, y: int) -> None:
 def _rest(
     f: Function, w: dict[str, int], row: int, plane: int, y: int, x: int, phase: int, source: int, to: int, step: int
 ) -> None:
-    """The elements from x on, a multiple of the stride, phase by phase."""
+    """Write the elements from x on, whose number is a multiple of the stride, phase by phase."""
     first, last = f.locals("i32", 2)
     f.emit(w["sw"]).i32(2).emit("i32.shl").set(step).i32(0).set(phase)
     f.emit(y, w["ow"]).i32(2).emit("i32.shl", "i32.add").set(last)

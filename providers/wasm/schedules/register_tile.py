@@ -38,7 +38,7 @@ FINISH = ("args", "batch", "row", "rows", "col", "cols")
 def pick_rows(arithmetic: Arithmetic, cranelift: bool = False) -> int:
     """Rows of the register tile.
 
-    Chromium 156, Zen 5, one thread, GFLOP/s where a loop of fused multiply-adds alone reaches 59: 512x512x512 57
+    Chromium 156, Zen 5, one thread, GFLOP/s (a loop of nothing but fused multiply-adds reaches 59): 512x512x512 57
     relaxed, 52 plain; 1024x1024x1024 55 and 50; 128x384x384 57 and 54.
     """
     return 4 if cranelift or arithmetic in (Arithmetic.FLOAT, Arithmetic.INT16) else 6
@@ -66,7 +66,7 @@ class Epilogue:
         return (self.bias, self.low, self.high)
 
     def tile(self) -> Epilogue:
-        """The part that register tiles apply."""
+        """Return the part that register tiles apply."""
         return replace(self, block=None) if self.block else self
 
     def block_key(self) -> object:
@@ -93,8 +93,9 @@ def call_block(f: Function, target: Function, p: dict[str, int]) -> None:
 def block_of_unit(
     f: Function, p: dict[str, int], unit: int, rows: tuple[int, int], cols: tuple[int, int]
 ) -> Iterator[int]:
-    """Set row, rows, col and cols of p to the block of a work unit; row blocks vary fastest. rows, cols: locals of an
-    extent and of the size of its blocks. Yields a local with the rest of the unit's number."""
+    """Set row, rows, col and cols of p to the block of a work unit; row blocks vary fastest. rows, cols: pairs of
+    locals, an extent and the size of its blocks. Yields a local with the quotient: the unit's number divided by the
+    number of blocks."""
     with f.scratch("i32", 2) as (count, rest):
         for at, size, (extent, step), source in (("row", "rows", rows, unit), ("col", "cols", cols, rest)):
             ceil_div(f, extent, step).set(count)
@@ -106,7 +107,7 @@ def block_of_unit(
 
 
 def set_flags(f: Function, to: int, k0: int, taken: int, k: int, accumulate: bool) -> None:
-    """to = FIRST on the first block of k (unless C is added to), LAST on the last."""
+    """to = FIRST on the first block of k (unless the kernel adds to C), LAST on the last."""
     f.emit(k0, "i32.eqz").i32(0 if accumulate else FIRST).emit("i32.mul")
     f.emit(k0, taken, "i32.add", k, "i32.ge_u").i32(LAST).emit("i32.mul", "i32.or").set(to)
 
@@ -115,9 +116,9 @@ def call_units(
     f: Function, unit: Function, scratch: int, rows: tuple[int, int], more: tuple[int | str, ...] = (),
     start: Callable[[], None] = lambda: None,
 ) -> None:  # fmt: skip
-    """Call `unit` (args, unit, scratch, reuse) for each work unit of a kernel. reuse: the unit before had the same
-    columns, so that scratch still has its panels; `more` may restrict that. rows: locals of the rows and of the size of
-    their blocks; start: emits code to run before the first unit."""
+    """Call `unit` (args, unit, scratch, reuse) for each work unit of a kernel. reuse: whether the previous unit had the
+    same columns, so that scratch still has the panels; `more` may add a condition. rows: locals of the number of rows
+    and the size of their blocks; start: emits code to run before the first unit."""
     args, begin, end, _ = f.params
     block, previous = f.locals("i32", 2)
     f.i32(-1).set(previous)
@@ -181,8 +182,8 @@ def _step(f: Function, rows: list[int], panel: int, sums: list[list[int]], u: in
 
 
 def _two_steps(f: Function, rows: list[int], panel: int, groups: list[list[list[int]]], arithmetic: Arithmetic) -> None:
-    """The same for two k, with one load for their elements of A. Cranelift moves all loads to the beginning: its
-    registers have room for these (docs/design/cpu-kernels.md#code-for-cranelift)."""
+    """Like `_step`, for two k, with one load for their elements of A. Cranelift moves all loads to the beginning, and
+    has registers for two (docs/design/cpu-kernels.md#code-for-cranelift)."""
     with f.scratch("v128", len(rows)) as pairs, f.scratch("v128", 3) as (x, low, high):
         for pointer, pair in zip(rows, pairs, strict=True):
             f.emit(pointer).mem("v128.load64_zero").set(pair)
@@ -197,7 +198,8 @@ def _two_steps(f: Function, rows: list[int], panel: int, groups: list[list[list[
 def _k_loop(
     f: Function, p: dict[str, int], a: list[int], groups: list[list[list[int]]], arithmetic: Arithmetic
 ) -> None:
-    """All k for one panel: sums[row][half] in each of the alternating groups, which hide latency in low tiles."""
+    """Sum all k for one panel: sums[row][half] in each of the alternating groups, which hide latency in tiles of few
+    rows."""
     pointers, n = f.locals("i32", len(a)), f.local("i32")
     panel = f.local("i32")
     for pointer, base in zip(pointers, a, strict=True):
@@ -221,7 +223,7 @@ def _k_loop(
 
 
 def row_pointers(f: Function, p: dict[str, int], height: int) -> tuple[list[int], list[int], list[int]]:
-    """Addresses of a block's first rows in A and in C, and their numbers; past the end, the last row repeats."""
+    """Set the addresses and numbers of a block's first rows in A and in C; past the end, the last row repeats."""
     a, c, rows = f.locals("i32", height), f.locals("i32", height), f.locals("i32", height)
     with f.scratch("i32", 1) as (i,):
         for r in range(height):
@@ -241,7 +243,7 @@ def _each_half(f: Function, p: dict[str, int], action: Callable[[int], None]) ->
 
 
 def add_tile(f: Function, p: dict[str, int], c: list[int], sums: list[list[int]], add: str) -> None:
-    """Add C to the sums, unless the block starts from zero. Without `add` the sums are set to C."""
+    """Add C to the sums, unless the block starts from zero. Without `add`, set the sums to C."""
 
     def load(j: int) -> None:
         for address, s in zip(c, sums, strict=True):
@@ -280,7 +282,8 @@ def finish_tile(
 
 
 def _strip(module: Module, height: int, arithmetic: Arithmetic, epilogue: Epilogue, alone: bool = False) -> Function:
-    """A block function for 1..height rows: one register tile for each panel of the block; alone: for the first only."""
+    """Return a block function for 1..height rows: one register tile for each panel of the block; alone: for the first
+    panel only."""
     store_part(module)
     f, p = block_function(module, f"strip{height}")
     a, c, rows = row_pointers(f, p, height)
@@ -313,13 +316,14 @@ def _strip(module: Module, height: int, arithmetic: Arithmetic, epilogue: Epilog
 
 @once
 def first_panel(module: Module, arithmetic: Arithmetic, epilogue: Epilogue) -> Function:
-    """A block function for one row and the first panel."""
+    """Return a block function for one row and the first panel."""
     return _strip(module, 1, arithmetic, epilogue, alone=True)
 
 
 @once
 def panels_block(module: Module, arithmetic: Arithmetic, epilogue: Epilogue) -> Function:
-    """The block function over packed panels: full tiles, then a half, single or overlapping one for the last rows."""
+    """Return the block function over packed panels: full tiles, then a half, single or overlapping tile for the last
+    rows."""
     full = pick_rows(arithmetic, module.cranelift)
     strips = {h: _strip(module, h, arithmetic, epilogue) for h in (full, full // 2, 1)}
     f, p = block_function(module, "panels_block")

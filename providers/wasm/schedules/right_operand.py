@@ -21,7 +21,7 @@ from .weight_codes import GROUP, ROUND, WeightCodes
 @dataclass(frozen=True, slots=True)
 class Block:
     """The function being written and its locals: arguments by name, the block of C (BLOCK, and the batch as high and
-    low), the first k of the block, memory for panels, and whether that has them already."""
+    low), the first k of the block, memory for panels, and whether it contains the panels already."""
 
     f: Function
     arguments: dict[str, int]
@@ -32,7 +32,7 @@ class Block:
 
 
 class PackedOperand:
-    """Panels. `gemv` is the block function that reads B in place, for up to `few` rows; None without one."""
+    """B in panels. `gemv` is the block function that reads B in place for up to `few` rows, or None."""
 
     def __init__(self, gemv: Function | None, few: int) -> None:
         self.gemv, self.few = gemv, few
@@ -44,7 +44,7 @@ class PackedOperand:
         return f.i32(2).emit("i32.shl", "i32.add")
 
     def stride(self, at: Block) -> Function:
-        """Push the bytes between panels, or between rows of a dense matrix."""
+        """Push the number of bytes between panels, or between rows of a dense matrix."""
         return at.f.emit(at.arguments["k"]).i32(5).emit("i32.shl")
 
     def multiply_few(self, at: Block) -> None:
@@ -87,7 +87,7 @@ class DenseOperand(PackedOperand):
 
 
 class QuantisedOperand(DenseOperand):
-    """Codes in panels. The argument ldb is the k of one step."""
+    """Codes in panels. The argument ldb is the number of k that share a step."""
 
     def __init__(self, gemv: Function, packer: Function, layout: WeightCodes, steps: int) -> None:
         super().__init__(gemv, GEMV_ROWS, packer, transposed=False)
@@ -101,7 +101,7 @@ class QuantisedOperand(DenseOperand):
         return self.column(at).i32(PANEL).emit("i32.mul")
 
     def column(self, at: Block) -> Function:
-        """Push the bytes of a column."""
+        """Push the number of bytes of a column."""
         f = at.f.emit(at.arguments["k"]).i32(ROUND - 1).emit("i32.add").i32(-ROUND).emit("i32.and")
         return f.i32(self.layout.bits).emit("i32.mul").i32(3).emit("i32.shr_u")
 
@@ -123,7 +123,7 @@ class QuantisedOperand(DenseOperand):
 def right_operand(
     module: Module, layout: Layout, arithmetic: Arithmetic, tile: Epilogue, words: StepWords
 ) -> PackedOperand:
-    """words: of the argument block, for quantised weights"""
+    """words: positions in the argument block, for quantised weights"""
     few = few_rows(arithmetic)
     if isinstance(layout, Packed):
         return PackedOperand(gemv_panels(module, arithmetic, tile), few)

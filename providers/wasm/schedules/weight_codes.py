@@ -49,7 +49,7 @@ class WeightCodes:
 
     @property
     def adjacent(self) -> int:
-        """How many k of a column are adjacent."""
+        """Number of k of a column that are adjacent."""
         return 2 if self.uses_tables or self.digits else 1
 
     @property
@@ -62,13 +62,13 @@ class WeightCodes:
         return 1 << (self.bits - 1) if self.uses_tables else 0
 
 
-HALF_STEP = 2.0**112  # scale of the half floats that `values` makes: it only changes exponents
+HALF_STEP = 2.0**112  # scale of the half floats that `values` pushes, a power of two: it changes exponents only
 
 
 def value_constants(f: Function, layout: WeightCodes) -> list[int]:
-    """Locals for `values`, set before the loop because V8 materialises a constant at each use. Of half floats the last
-    is an i32 that callers set: whether any is infinite or NaN."""
-    if layout.bits == 16:  # masks of sign and digits, the exponent of infinities, the bits that a float's has besides
+    """Return locals for `values`, set before the loop because V8 materialises a constant at each use. For half floats
+    the last one is an i32 that callers set: whether any is infinite or NaN."""
+    if layout.bits == 16:  # masks of sign and digits, exponent of infinities, and the bits that it has only in a float
         words = [struct.pack("<H", 0x8FFF) * 8, *[struct.pack("<I", x) * 4 for x in (0x0F800000, 0x70000000)]]
     elif layout.uses_tables:
         mask = (1 << layout.bits) - 1
@@ -88,7 +88,7 @@ def values(
     careful: bool | None = None,
 ) -> None:  # fmt: skip
     """Emit `use` for the first rows of the group at an address, as floats: codes minus their middle, or half floats /
-    HALF_STEP. careful: whether these may be infinite or NaN, None if the caller does not know."""
+    HALF_STEP. careful: whether half floats may be infinite or NaN, None if unknown."""
     if layout.bits == 16:
         _half_floats(f, code, constants, use, rows, careful)
     elif layout.uses_tables:
@@ -143,7 +143,7 @@ def _by_tables(f: Function, bits: int, code: int, constants: list[int], use: Use
 
 
 def _pairs(f: Function, code: int, row: int, to: int) -> None:
-    """to = rows `row` and `row` + 1 of a group of 4 bits in the low bits of bytes, column by column."""
+    """to = rows `row` and `row` + 1 of a group of 4-bit codes, in the low bits of bytes, column by column."""
     f.emit(code).mem("v128.load")
     if row:
         f.i32(4).emit("i16x8.shr_u")
@@ -151,7 +151,7 @@ def _pairs(f: Function, code: int, row: int, to: int) -> None:
 
 
 def _two_pairs(f: Function, code: int, row: int, to: int) -> None:
-    """The same for 2 bits."""
+    """Like `_pairs`, for 2-bit codes."""
     f.emit(code).mem("v128.load8x8_u").tee(to).i32(2 * row).emit("i16x8.shr_u")
     f.emit(to).i32(6 - 2 * row).emit("i16x8.shl", "v128.or").set(to)
 

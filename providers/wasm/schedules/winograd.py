@@ -66,15 +66,16 @@ def form_of(arithmetic: Arithmetic) -> Form:
 
 
 def tiles(rows: AnyDim, quads: AnyDim) -> AnyDim:
-    """Columns of the products: the tiles of these rows, in whole panels of eight."""
+    """Return the columns of the products: the tiles of these rows, in whole panels of eight."""
     return sh.ceildiv(rows * quads, 2) * 8
 
 
 def blocks(
     form: Form, m: int, c: int, th: AnyDim, quads: AnyDim, threads: int, chosen: int | None = None
 ) -> tuple[AnyDim, int]:
-    """(tr, mg): about 64 tiles, and V of a unit (points * c * tiles floats) at most 2 MiB. U is read once for each unit
-    (256x28x28: 15.6 ms with 1 MiB, 10.7 with 2 or 4). `chosen`: tiles chosen by tuning, with V in proportion."""
+    """Return (tr, mg): a unit has about 64 tiles, and its V (points * c * tiles floats) at most 2 MiB. U is read once
+    for each unit (256x28x28: 15.6 ms with 1 MiB, 10.7 with 2 or 4). `chosen`: number of tiles that tuning chose; the
+    limit of V grows in proportion."""
     count = chosen or TILES
     most = max(1, min(16 * count // form.step**2, (count << 15) // (form.points * 4 * c)))
     tr = sh.clamp(sh.floordiv(most, quads * 4), 1, th)
@@ -96,7 +97,8 @@ def scratch_bytes(form: Form, c: int, tr: AnyDim, quads: AnyDim) -> AnyDim:
 
 
 def _columns(f: Function, form: Form, w: dict[str, int], q: int, masks: list[int], offsets: list[int]) -> None:
-    """Masks of the input columns of a quad, and offsets to load each four from (the row's start without any)."""
+    """Set masks of the input columns of a quad, and the offsets from which to load each four (the row's start if none
+    is in x)."""
     with f.scratch("i32", 1) as (x,), f.scratch("v128", 1) as (lanes,):
         for n, (mask, offset) in enumerate(zip(masks, offsets, strict=True)):
             f.emit(q).i32(4 * form.step).emit("i32.mul").i32(4 * n).emit("i32.add", w["pw"], "i32.sub").tee(x)
@@ -193,7 +195,7 @@ def _output(module: Module, form: Form, epilogue: Epilogue, extra: int) -> Funct
 def _quad(
     f: Function, form: Form, p: dict[str, int], w: dict[str, int], epilogue: Epilogue, source: int, r: int, q: int
 ) -> None:
-    """The outputs of a quad and a filter."""
+    """Compute the outputs of a quad and a filter."""
     side, step = form.side, form.step
     with f.scratch("v128", side) as m, f.scratch("v128", step) as to, f.scratch("i32", 4) as (pointer, oy, at, left):
         for j in range(side):
@@ -237,7 +239,7 @@ def _store(f: Function, p: dict[str, int], epilogue: Epilogue, values: list[int]
 
 @once
 def _unit(module: Module, arithmetic: Arithmetic, epilogue: Epilogue, extra: int) -> Function:
-    """(args, unit, scratch, reuse): one unit; reuse: scratch has its V already."""
+    """(args, unit, scratch, reuse): one unit; reuse: whether scratch contains its V already."""
     panels, form = panels_block(module, arithmetic, Epilogue()), form_of(arithmetic)
     forward, backward = _input(module, form, extra), _output(module, form, epilogue.tile(), extra)
     f = module.function("winograd_unit", ["i32"] * 4, export=False)

@@ -38,7 +38,8 @@ class Form:
         return [self.g[i][r] * self.g[j][s] for i in n for j in n for r in range(3) for s in range(3)]
 
     def columns(self, f: Function, v: Sequence[int]) -> list[int]:
-        """The columns of the patches, `side` vectors with a lane for each tile, from `loads` vectors of a row."""
+        """Return the columns of the patches, `side` vectors with a lane for each tile, from `loads` vectors of a
+        row."""
         raise NotImplementedError
 
     def forward(self, f: Function, d: Sequence[int], to: Sequence[int]) -> None:

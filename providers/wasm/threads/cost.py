@@ -10,9 +10,9 @@ from pyruntime.ir.expr import Expr, walk
 from pyruntime.ir.kernel import Call, For, Kernel, Loops, Map, Reduce, Stmt, When, While
 from pyruntime.ir.shape import AnyDim
 
-# Operations per nanosecond, measured on Zen 5: in four lanes; scalar; multiply-adds of a register tile.
+# Operations per nanosecond on Zen 5: in four lanes; scalar; multiply-adds of a register tile.
 LANES, SCALAR, TILE = 4, 1, 20
-SPLIT = 4000  # nanoseconds from which a second thread gains more than two waits cost (0.3 us each)
+SPLIT = 4000  # nanoseconds from which a second thread saves more than its two waits cost (0.3 us each)
 WAKE = 50_000  # nanoseconds from which waking a sleeping thread pays
 UNKNOWN = 8  # assumed iterations of a loop whose extent is not known
 _FREE = frozenset(("const", "index", "dim", "arg", "var"))
@@ -27,7 +27,7 @@ def pays(kernel: Kernel, work: AnyDim) -> AnyDim:
 
 
 def amount(kernel: Kernel) -> tuple[AnyDim, int]:
-    """Operations, and their number per nanosecond."""
+    """Return the number of operations, and the rate in operations per nanosecond."""
     meaning = kernel.meaning if isinstance(kernel, Call) else kernel
     if isinstance(meaning, Map):
         return sh.size(kernel.outputs[0].shape) * weight(meaning.expr), LANES

@@ -1,18 +1,19 @@
-"""SPMD: thread 0 leads, others help: each runs the same `run_<block>_<step>(table, tid, threads, epoch)`.
+"""SPMD: thread 0 leads, the others help. Each runs the same `run_<block>_<step>(table, tid, threads, epoch)`.
 
-A call has one more parameter than its kernel, the last: whether to share it (cost.py), which depends on the shapes. The
-calls of a segment are divided into groups within which no call reads, writes or reuses the memory of another
-(`regroup`). The leader runs calls that are not shared alone. It opens the others, a group at a time, divided into
-chunks: the leader claims chunks from the front, helpers from the back, and a group ends when all claimed chunks are
+A call has one parameter more than its kernel, at the end: whether to share the call (cost.py), which depends on the
+shapes. The calls of a segment are divided into groups within which no call reads, writes or reuses the memory of
+another (`regroup`). Calls that are not shared run on the leader. It divides the others into chunks and opens one group
+at a time. The leader claims chunks from the front, helpers from the back, and a group ends when all claimed chunks are
 done.
 
 So no thread waits for an absent one: a helper that arrives late, or whose core has other work, finds no chunks and goes
 on to a later group. Groups are numbered (epochs) across runs, in one word with the counts of claims from the front and
-from the back; a helper of an earlier run claims nothing because its epochs are past.
+from the back; a helper that still runs an earlier run claims nothing, because its epochs are past.
 
 These words are in the reserved bytes of linear memory (codegen/linear_memory.py). A waiting thread spins, then sleeps;
-the leader does not sleep if the host has set AWAKE: a page's main thread must not. If a thread traps in a chunk, its
-host calls `poison(tid)`: the leader traps at the end of the group, and the word POISON names the first such thread.
+the leader does not sleep if the host has set AWAKE, because a page's main thread must not sleep. If a thread traps in a
+chunk, its host calls `poison(tid)`; the leader traps at the end of the group, and the word POISON names the first such
+thread.
 
 A host that may have to stop a run makes the word STOP positive: chunks then run in portions. A negative STOP makes all
 threads end after their current portion; the leader traps, as after a poison
@@ -46,7 +47,7 @@ class Part:
 
 
 def parts(kernel: Kernel, calls: Sequence[Invocation]) -> list[Part]:
-    """The calls of one kernel, to each of which the last parameter is appended."""
+    """The calls of one kernel, each of which gets the parameter at the end."""
     out = []
     outputs = {root(t).uid for t in kernel.outputs}
     for c in calls:
@@ -88,7 +89,7 @@ def _constant(t: Tensor) -> int:
 
 
 def _overwrites_input(part: Part) -> bool:
-    """Whether it may overwrite memory that comes from outside of the segment, perhaps under two names."""
+    """Whether the call may overwrite memory from outside of the segment, which two tensors may share."""
     return any(not isinstance(root(t).kernel, (Map, Reduce, Loops, Call)) for _, t in part.call.inplace)
 
 
@@ -120,8 +121,8 @@ def _groups(segment: Sequence[Part]) -> list[list[Part]]:
 
 
 class _Run:
-    """Calls pass indices of kernel functions to shared helpers, so that little code is written for each call: inlined,
-    MiniLM took 640 ms to write in Pyodide, for one thread 90."""
+    """Calls pass indices of kernel functions to shared helpers, so that little code is written for each call: with
+    inlined code, writing MiniLM took 640 ms in Pyodide, and 90 ms for one thread."""
 
     def __init__(self, module: Module, name: str) -> None:
         self.module = module
@@ -158,8 +159,8 @@ class _Run:
         return self.f.emit(self.epoch).i32(self.number).emit("i32.add")
 
     def _call(self, part: Part, at: int, *more: int) -> Function:
-        """Push arguments of `solo`, `whole` or `piece`: addresses of the call's block and of its work units, its
-        kernel."""
+        """Push arguments of `solo`, `whole` or `piece`: the addresses of the call's block and of its number of work
+        units, and its kernel."""
         words = len(part.call.tensors) + len(part.call.params)
         f = self.f.emit(self.table).i32(at).emit("i32.add", self.table).i32(at + 4 * words).emit("i32.add")
         return f.i32(self.kernels[part.call.function].index).emit(*more)

@@ -1,5 +1,5 @@
-"""Functions of a module by which threads share the work of a run: see spmd.py. Their words:
-codegen/linear_memory.py."""
+"""Functions of a module with which threads share the work of a run (spmd.py). codegen/linear_memory.py defines the
+words that they use."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from pyruntime.codegen.linear_memory import AWAKE, DONE, EPOCH, POISON, SLEEPERS
 
 from ..printer.assembler import Function, Module, once
 
-GROUPS = 1 << 16  # fewer in a run
+GROUPS = 1 << 16  # a run has fewer groups
 # Polls before sleeping, about 0.2 ms. With 0.05 ms threads sleep at uneven groups: MiniLM on two took 12.9 ms instead
 # of 8.1 (one thread: 15.0). With 1 ms a helper on the leader's core takes too much of it: BERT-tiny took 2.1 ms, not
 # 1.8.
@@ -45,7 +45,7 @@ def solo(module: Module) -> Function:
 
 @once
 def whole(module: Module) -> Function:
-    """(args, work, kernel, threads): all of a call, by the leader, unless the call is shared."""
+    """(args, work, kernel, threads): the leader runs the whole call, unless it is shared."""
     f = module.function("whole", ["i32"] * 4, export=False)
     args, work, kernel, threads = f.params
     f.emit(work, threads).call(chunks(module)).emit("i32.eqz")
@@ -57,7 +57,7 @@ def whole(module: Module) -> Function:
 
 @once
 def portions(module: Module) -> Function:
-    """(args, begin, end, tid, kernel): work units of a call, in portions if the run may be stopped."""
+    """(args, begin, end, tid, kernel): run work units of a call, in portions if the run may be stopped."""
     f = module.function("portions", ["i32"] * 5, export=False)
     args, begin, end, tid, kernel = f.params
     units, until = f.locals("i32", 2)
@@ -90,7 +90,7 @@ def chunk_units(f: Function, work: int, threads: int) -> Function:
 
 @once
 def piece(module: Module) -> Function:
-    """(args, work, kernel, tid, threads, chunk): a chunk of a call."""
+    """(args, work, kernel, tid, threads, chunk): run a chunk of a call."""
     f = module.function("piece", ["i32"] * 6, export=False)
     args, work, kernel, tid, threads, begin = f.params
     units, end = f.locals("i32", 2)
@@ -104,7 +104,8 @@ def piece(module: Module) -> Function:
 
 @once
 def open_group(module: Module) -> Function:
-    """(epoch, wake): the leader opens a group: its chunks may be claimed, those of earlier groups no more."""
+    """(epoch, wake): the leader opens a group. From now on threads can claim its chunks, and no longer those of earlier
+    groups."""
     f = module.function("open", ["i32"] * 2, export=False)
     f.i32(DONE).i32(0).mem("i32.atomic.store")
     f.i32(TICKET).emit(0, "i64.extend_i32_u").i64(32).emit("i64.shl").mem("i64.atomic.store")
