@@ -316,8 +316,8 @@ def _load_two_bytes(f: Function, code: int, n: int, to: tuple[int, int], *_: int
 
 
 def _load_two_nibbles(f: Function, code: int, n: int, to: tuple[int, int], both: int, lowest: int) -> None:
-    """Like `_load_two_bytes`, for codes of 4 bits, 0 to 15; both: a local that keeps the bytes for the next call.""" if
-    n % 2 == 0:
+    """Like `_load_two_bytes`, for codes of 4 bits, 0 to 15; both: a local that keeps the bytes for the next call."""
+    if n % 2 == 0:
         f.emit(code).mem("v128.load", 8 * n).tee(both).emit(lowest, "v128.and").set(to[0])
     else:
         f.emit(both).i32(4).emit("i16x8.shr_u", lowest, "v128.and").set(to[0])

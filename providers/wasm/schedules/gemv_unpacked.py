@@ -11,9 +11,9 @@ conditions below).
 of two with three rows of A, so that V8 spills no sum (122 -> 100 us; wasmtime 114 -> 120).
 Both read each part of B from memory once for all rows of A, and into registers once for up to three, such as heads that
 share keys and values: groups of 2 to 6 by 1,040 x 64 or 128 take 0.64 to 0.81 of the time (q · keys) and 0.76 to 0.83
-(weights · values; wasmtime, in alternation, by hand). Times are of three rows by 1,040 x 64 in each of three heads, out
-of memory, in V8 14.6 on an EPYC of 2017 (by hand). B may be half floats, half the bytes with more computation: these
-products take 114 and 116 us, of float32 117 and 103.
+(weights · values; wasmtime, in alternation, by hand). Times in us are for three rows by 1,040 x 64 in each of three
+heads, from memory, in V8 14.6 on an EPYC of 2017 (timed by hand). B may be half floats, which halves the bytes and adds
+computation: these products take 114 and 116 us, those of float32 117 and 103.
 """
 
 from __future__ import annotations

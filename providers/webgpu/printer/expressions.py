@@ -132,8 +132,7 @@ class Values(Conversions):
 
     def _guarded_load(self, condition: str, e: Expr, otherwise: str) -> str:
         """A guarded load without a branch, which loads element 0 if the condition is false: SIMT lanes take both sides
-        anyway. 3x3 convolutions were faster, but by no more than the noise of kernels without guards: measure again on
-        an idle machine."""
+        anyway. 3x3 convolutions got faster, but by no more than the noise; measure again on an idle machine."""
         at = self.named(f"select(0, {self.value(e.args[0])}, {condition})")
         return self.named(f"select({otherwise}, {self.element(e.value, at, e.dtype)}, {condition})")
 

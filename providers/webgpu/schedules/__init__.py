@@ -1,4 +1,4 @@
-"""Schedules for the GPU: a table in which each schedule is a file."""
+"""Schedules for the GPU: a table of them. Each schedule has its own file."""
 
 from __future__ import annotations
 
@@ -93,7 +93,7 @@ SCHEDULES: tuple[Schedule, ...] = (
 
 
 def scheduled(kernel: Meaning, adapter: Adapter) -> Scheduled:
-    """The kernel by the first schedule that applies. The last one always applies."""
+    """Schedule a kernel by the first schedule of the table that applies. The last one always applies."""
     return next(found for schedule in SCHEDULES if (found := schedule(kernel, adapter)) is not None)
 
 

@@ -164,9 +164,9 @@ class _Tile:
         self, lanes: list[list[Expr | None]], sums: dict[tuple[int, int], Expr], body: list[Stmt]
     ) -> list[Array]:
         """Store the sums by a loop over private arrays, so that the epilogue is printed once and not 64 times. On
-        SwiftShader creation and first run of mobilenet_v2 take 4.0 s of processor time instead of 8.5, and a run 1.07 s
-        instead of 0.95; of bert_tiny 1.2 s instead of 2.1, and a run the same. On GPUs an indexed array would leave the
-        registers."""
+        SwiftShader, processor time with the loop and without: mobilenet_v2 4.0 and 8.5 s for creation and first run,
+        1.07 and 0.95 s for a later run; bert_tiny 1.2 and 2.1 s, later runs equal. On GPUs an indexed array would leave
+        the registers."""
         work, kept = self.work, {"sums": [*sums.values()]}
         for n, places in enumerate(lanes):
             kept |= {f"places{n}": found} if (found := [p for p in places if p is not None]) else {}
