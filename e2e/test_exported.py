@@ -159,7 +159,7 @@ REFUSED = {
     "cut": ("InvalidModel", "cut off"),
     "short": ("InvalidModel", "cut off"),
     "lost": ("InvalidModel", "lost.onnx"),
-    "changed": ("InvalidModel", "is not what this program was made from"),
+    "changed": ("InvalidModel", "is not the file that this program needs"),
     "away": ("InvalidModel", 'external data "away.bin" is cut off'),
     "host": ("UnsupportedOp", "RegexFullMatch"),
 }

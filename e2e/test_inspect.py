@@ -82,7 +82,7 @@ def test_of_what_is_there(tab: Tab, kind: str) -> None:
 
 
 REFUSED = {
-    "/whole/inside.onnx": ("InvalidModel", "its server sends no parts, 335"),
+    "/whole/inside.onnx": ("InvalidModel", "its server ignores range requests, 335"),
     "/large/nowhere.onnx": ("InvalidModel", "HTTP 404"),
     "/esm.html": ("InvalidModel", "a web page"),
 }

@@ -54,7 +54,7 @@ __all__ = [
     "rewrite_rule",
 ]
 
-# What is onnxruntime's, here by its names; `pyruntime.onnxruntime` has all of it.
+# Names that onnxruntime also exports; `pyruntime.onnxruntime` has all of its names.
 _API = """ExecutionMode GraphOptimizationLevel IOBinding InferenceSession OrtValue RunOptions SessionOptions
 get_available_providers get_device""".split()
 _IN_PYODIDE = ("InferenceSession", "SessionOptions")

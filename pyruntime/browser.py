@@ -280,7 +280,7 @@ class Model:
         return json.dumps({"values": values, "dims": names if needs.dims else [], "defaults": defaults})
 
     def specialise(self, feeds: str) -> Compilation | None:
-        """The Program for these feeds (JSON by name), or None if compilation needs more values or dims; `needs` then
+        """The Program for these feeds (JSON by name), or None if compilation needs more values or dims. `needs` then
         names them."""
         given = json.loads(feeds)
         try:
@@ -304,7 +304,7 @@ class Model:
 def _check_map_keys(keys: Iterable[Sequence[Any]]) -> None:
     """Errors: UnsupportedOp for an integer that JavaScript's numbers cannot represent."""
     if any(isinstance(key, int) and abs(key) > SAFE for found in keys for key in found):
-        raise UnsupportedOp("a map has a key beyond what JavaScript's numbers count to")
+        raise UnsupportedOp("a map has a key that JavaScript's numbers cannot represent")
 
 
 class Tuning:

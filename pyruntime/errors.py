@@ -51,7 +51,7 @@ def unreadable(message: str, hint: str = "") -> InvalidModel:
 
 
 class UnsupportedOp(PyRuntimeError, ort.NotImplemented, ort.InvalidGraph, ort.Fail):
-    """An operator, a meaning of it, an attribute or a type that is not implemented."""
+    """An operator, a version of one, an attribute or a type that is not implemented."""
 
 
 class NotSupported(PyRuntimeError, ort.NotImplemented, RuntimeError):
@@ -75,7 +75,7 @@ class OutOfMemory(PyRuntimeError, ort.RuntimeException):
 
 
 class MemoryFault(PyRuntimeError, ort.RuntimeException):
-    """Misuse of an allocator: out of bounds, double free. Always a bug of the engine."""
+    """Misuse of an allocator, such as a double free. Always a bug of the engine."""
 
 
 class InternalError(PyRuntimeError, ort.EngineError, ort.RuntimeException):

@@ -20,7 +20,7 @@ PROGRAM, LIMIT, SESSION = "program", "limit", "session"  # what options act on
 
 
 class Preset(NamedTuple):
-    """What a preset decides where no other option does (docs/api.md has the table).
+    """Settings of a preset, for options that are not set (docs/api.md has the table).
 
     native_threads, page_threads: the most threads of a session, which never has more than there are cores
     saves_power: the session uses a low-power GPU; its runs queue, and wait while the page is hidden
@@ -69,7 +69,7 @@ NAMES = Kind(
     lambda x: isinstance(x, Collection) and not isinstance(x, str) and all(isinstance(name, str) for name in x),
 )
 SIZES = instance(Mapping, "a dict of numbers by name")  # the graph checks the numbers
-CHOICES = instance(Mapping, "what `tune` gave")
+CHOICES = instance(Mapping, "the result of `tune`")
 ENTRIES = instance(Mapping, "a dict of texts")
 LOCATIONS = instance((str, Mapping), "'cpu' or 'gpu-buffer', for all outputs or by name")  # the session checks them
 
@@ -114,7 +114,8 @@ class SessionOptions:
     gives a warning."""
 
     sample_from: str | None = option(None, NAME, PROGRAM, refused_for_programs=(NATIVE, PAGE))
-    """The output of logits, in whose place the session returns a sampled `token` ([decoders](api.md#decoders))."""
+    """The name of the output of logits. The session returns a sampled `token` instead of it
+    ([decoders](api.md#decoders))."""
 
     choices: Mapping[str, Mapping[str, int]] | None = option(None, CHOICES, PROGRAM, refused_for_programs=(NATIVE,))
     """The schedules that `tune` measured for this model on this machine.
@@ -131,17 +132,17 @@ class SessionOptions:
     """Bytes of linear memory that the session may hold. A run that needs more is refused with `OutOfMemory` before it
     allocates.
 
-    Before that, the session frees the Programs of other feeds. From the default on there is no limit: each Program has
-    4 GiB, and [more memories](design/memory.md#weights-over-4-gib) if its weights need them. In a page a session that
-    has a limit runs in the worker."""
+    Before that, the session frees the Programs of other feeds. The default is no limit: each Program has 4 GiB, and
+    [more memories](design/memory.md#weights-over-4-gib) if its weights need them. In a page a session that has a limit
+    runs in the worker."""
 
     intra_op_num_threads: int = option(0, COUNT, places=(NATIVE, PAGE))
-    """Threads of a run; 0: as many as the [preset](api.md#presets) says. In a page only if it is cross-origin
+    """Threads of a run; 0: the number of the [preset](api.md#presets). In a page only if it is cross-origin
     isolated."""
 
     preset: str | None = option(None, one_of(*PRESETS), places=(NATIVE, PAGE))
-    """`latency`, `throughput` or `power`: decides threads, the GPU and hidden pages where no other option does
-    ([presets](api.md#presets))."""
+    """`latency`, `throughput` or `power`: sets threads, the choice of the GPU and runs in hidden pages, unless other
+    options do ([presets](api.md#presets))."""
 
     preferred_output_location: str | Mapping[str, str] | None = option(None, LOCATIONS, places=(NATIVE, PAGE))
     """`gpu-buffer`, for all outputs or by name, leaves outputs on the GPU: in buffers of [the
@@ -155,7 +156,7 @@ class SessionOptions:
     """Entries of the configuration."""
 
     def add_free_dimension_override_by_name(self, name: str, size: int) -> None:
-        """As onnxruntime spells it."""
+        """The option under onnxruntime's name."""
         self.free_dimension_overrides[name] = size
 
 
@@ -180,7 +181,7 @@ def declared(options: type[SessionOptions]) -> dict[str, Option]:
 
 
 def program_options(options: SessionOptions) -> dict[str, Any]:
-    """The options that decide what a Program is, for cache keys. Members of enumerations become texts."""
+    """The options on which a Program depends, for cache keys. Members of enumerations become texts."""
     chosen = {name: x.kind for name, x in declared(SessionOptions).items() if x.acts_on == PROGRAM}
     values = {name: getattr(options, name) for name in chosen}
     return {name: str(values[name]) if kind.values else values[name] for name, kind in chosen.items()}

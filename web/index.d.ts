@@ -124,7 +124,10 @@ declare module 'onnxruntime-common' {
       // Written by scripts/contract.py from pyruntime/options.py.
       /** Names of passes that do not run. */
       disabledPasses?: readonly string[];
-      /** The output of logits, in whose place the session returns a sampled `token` (decoders in docs/api.md). */
+      /**
+       * The name of the output of logits. The session returns a sampled `token` instead of it (decoders in
+       * docs/api.md).
+       */
       sampleFrom?: string;
       /** The schedules that `tune` measured for this model on this machine. */
       choices?: Tuned['choices'];
@@ -138,8 +141,8 @@ declare module 'onnxruntime-common' {
        */
       memoryLimit?: number;
       /**
-       * `latency`, `throughput` or `power`: decides threads, the GPU and hidden pages where no other option does
-       * (presets in docs/api.md).
+       * `latency`, `throughput` or `power`: sets threads, the choice of the GPU and runs in hidden pages, unless
+       * other options do (presets in docs/api.md).
        */
       preset?: 'latency' | 'throughput' | 'power';
       // End of the generated part.

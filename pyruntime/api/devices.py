@@ -87,8 +87,8 @@ CPU_MEMORY = OrtMemoryInfo("Cpu", OrtAllocatorType.ORT_DEVICE_ALLOCATOR, 0, OrtM
 
 
 class OrtArenaCfg:
-    """onnxruntime's arguments: a dict of the fields, or the first four fields. Without effect: each session plans its
-    own memory."""
+    """onnxruntime's configuration of an arena, from a dict of its fields or the first four fields. Without effect: each
+    session plans its own memory."""
 
     max_mem = 0
     arena_extend_strategy = initial_chunk_size_bytes = max_dead_bytes_per_chunk = -1

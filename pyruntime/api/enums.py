@@ -16,7 +16,7 @@ class GraphOptimizationLevel(StrEnum):
 
     @classmethod
     def _missing_(cls, value: object) -> GraphOptimizationLevel | None:
-        """From onnxruntime's number."""
+        """The level with onnxruntime's number."""
         numbers = dict(zip((0, 1, 2, 3, 99), cls, strict=True))
         return numbers.get(value) if isinstance(value, int) else None
 

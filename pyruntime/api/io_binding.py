@@ -112,7 +112,7 @@ class IOBinding:
 
     @property
     def unbound(self) -> list[str]:
-        """The outputs without bound memory, or whose bound memory no program has a reference to."""
+        """The outputs that have no bound memory, or to whose bound memory no program has a reference."""
         return [name for name, place in self.outputs.items() if not isinstance(place, OrtValue) or place.takes_over]
 
     @contextmanager

@@ -27,7 +27,7 @@ def set_default_logger_verbosity(level: int) -> None:
 
 
 def least(severity: int) -> int:
-    """The severity, or the default for -1."""
+    """Return the severity, or the default for -1."""
     return _default["severity"] if severity < 0 else severity
 
 

@@ -23,7 +23,7 @@ from pyruntime.options import instance, option
 
 # Entries of the configuration that this engine cannot honour, and why.
 _REFUSED_ENTRIES = {
-    "session.disable_cpu_ep_fallback": "WebAssembly takes what no other provider does",
+    "session.disable_cpu_ep_fallback": "WebAssembly runs the nodes that no other provider supports",
     "ep.context_enable": "models are compiled into Programs; session.export() writes one",
 }
 _FOLDER = "session.model_external_initializers_file_folder_path"
@@ -36,7 +36,8 @@ TEXT = instance(str, "a text")
 
 @dataclass(slots=True)
 class SessionOptions(options.SessionOptions):
-    """Options of a session; another attribute is an error. Values are checked when a session is created with them."""
+    """Options of a session. Setting an attribute of another name is an error. Values are checked when a session is
+    created with them."""
 
     graph_optimization_level: str = GraphOptimizationLevel.ORT_ENABLE_ALL
     execution_mode: ExecutionMode = option(
@@ -51,14 +52,14 @@ class SessionOptions(options.SessionOptions):
     enable_cpu_mem_arena: bool = option(True, FLAG, no_effect=PLANNED)
     enable_mem_pattern: bool = option(True, FLAG, no_effect=PLANNED)
     enable_mem_reuse: bool = option(True, FLAG, no_effect=PLANNED)
-    use_deterministic_compute: bool = option(False, FLAG, no_effect="runs give the same bits anyway")
+    use_deterministic_compute: bool = option(False, FLAG, no_effect="runs always give the same bits")
     use_per_session_threads: bool = option(True, FLAG, no_effect="each session has threads of its own")
     enable_profiling: bool = option(False, FLAG)
     profile_file_prefix: str = option("onnxruntime_profile_", TEXT)
     optimized_model_filepath: str = ""
     logid: str = option("", TEXT)
     log_severity_level: int = option(-1, NUMBER)
-    log_verbosity_level: int = option(0, NUMBER, no_effect="verbose messages are of one kind")
+    log_verbosity_level: int = option(0, NUMBER, no_effect="verbose messages have no levels")
     denoted_dimensions: dict[str, int] = field(default_factory=dict)
     initializers: dict[str, OrtValue] = field(default_factory=dict)
     initializer_files: dict[str, Any] = field(default_factory=dict)
@@ -67,7 +68,7 @@ class SessionOptions(options.SessionOptions):
     # ── dims ──
 
     def add_free_dimension_override_by_denotation(self, denotation: str, size: int) -> None:
-        """A size for the dims of inputs that have this meaning in the model ("DATA_BATCH", …)."""
+        """Set the size of input dims that have this meaning in the model ("DATA_BATCH", …)."""
         self.denoted_dimensions[denotation] = size
 
     # ── entries ──
@@ -75,7 +76,7 @@ class SessionOptions(options.SessionOptions):
     def add_session_config_entry(self, key: str, value: str) -> None:
         """Errors: InvalidInput for a key or value that is not a text, NotSupported for an entry of another engine."""
         if not isinstance(key, str) or not isinstance(value, str):
-            raise InvalidInput(f"key and value of an entry are texts, not {key!r} and {value!r}")
+            raise InvalidInput(f"key and value of an entry must be texts, not {key!r} and {value!r}")
         if key in _REFUSED_ENTRIES and value not in ("", "0"):
             raise NotSupported(f'the entry "{key}" is not supported', hint=_REFUSED_ENTRIES[key])
         self.extra[key] = value
@@ -157,8 +158,8 @@ class SessionOptions(options.SessionOptions):
 def check(options: SessionOptions) -> None:
     """Errors: NotSupported for an option that this engine cannot honour. The session checks the values."""
     if options.optimized_model_filepath:
-        hint = "session.export() gives the compiled Program, session.explain() tells what became of each node"
-        raise NotSupported("an optimised model is no ONNX graph here, so it cannot be saved as one", hint=hint)
+        hint = "session.export() gives the compiled Program, session.explain() reports how each node was compiled"
+        raise NotSupported("an optimised model is a Program and no ONNX graph, so it cannot be saved as one", hint=hint)
 
 
 __all__ = ["SessionOptions", "check"]

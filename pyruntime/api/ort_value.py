@@ -92,7 +92,7 @@ class OrtValue:
         return list(self._tensor("shape").shape)
 
     def data_type(self) -> str:
-        """For instance "tensor(float)"."""
+        """The type, for instance "tensor(float)"."""
         if isinstance(self._value, list):
             inner = OrtValue(self._value[0]).data_type() if self._value else "undefined"
             return f"seq({inner})"
@@ -134,7 +134,7 @@ class OrtValue:
         return self._array("__dlpack_device__").__dlpack_device__()
 
     def to_dlpack(self) -> Any:
-        """A DLPack capsule. A method of onnxruntime's inner value, which programs reach as `_ortvalue`."""
+        """A DLPack capsule. In onnxruntime a method of its inner value, which programs access as `_ortvalue`."""
         return self.__dlpack__()
 
     @property
@@ -155,7 +155,7 @@ class OrtValue:
 
     @property
     def value(self) -> Any:
-        """The value as `run` takes and returns it."""
+        """The value in the form that `run` takes and returns."""
         return self._value
 
     def copied(self) -> np.ndarray[Any, Any]:
@@ -228,7 +228,7 @@ def copy_tensors(src: Iterable[OrtValue], dst: Iterable[OrtValue], stream: Any =
 
 
 def element_dtype(element_type: Any) -> DType:
-    """The element type of a NumPy type or a TensorProto.DataType. Errors: InvalidInput if there is none."""
+    """The element type of a NumPy type or a TensorProto.DataType. Errors: InvalidInput if it is neither."""
     if isinstance(element_type, int) and not isinstance(element_type, bool):
         return _of_onnx(element_type)
     try:

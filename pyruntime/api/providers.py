@@ -14,7 +14,7 @@ CPU, WEBGPU = "CPUExecutionProvider", "WebGpuExecutionProvider"
 _THEIRS = {"wasm": CPU, "webgpu": WEBGPU}
 _OURS = {CPU: "wasm", "cpu": "wasm", WEBGPU: "webgpu"}
 
-# All providers that a build of onnxruntime may have, in its order.
+# All providers that builds of onnxruntime may have, in onnxruntime's order.
 ALL = [
     f"{name}ExecutionProvider"
     for name in """NvTensorRTRTX Tensorrt CUDA MIGraphX OpenVINO Dnnl VitisAI QNN Nnapi VSINPU Js CoreML ACL Dml Rknpu
@@ -23,7 +23,7 @@ ALL = [
 
 
 class Chosen(NamedTuple):
-    """names: the engine's, in order of preference; options: by the same names"""
+    """names: the engine's names, in order of preference; options: by these names"""
 
     names: list[str]
     options: dict[str, dict[str, str]]
@@ -51,12 +51,12 @@ def _pairs(providers: Any, provider_options: Any) -> list[tuple[str, Mapping[Any
     if providers is None or isinstance(providers, str):
         providers = [providers] if providers else []
     if not isinstance(providers, Sequence) or isinstance(providers, bytes):
-        raise InvalidInput(f"providers are a list of names, not {providers!r}", hint=hint)
+        raise InvalidInput(f"providers must be a list of names, not {providers!r}", hint=hint)
     if provider_options is not None:
         if not isinstance(provider_options, Sequence) or len(provider_options) != len(providers):
-            raise InvalidInput("provider_options are a list of dicts, one for each of the providers")
+            raise InvalidInput("provider_options must be a list of dicts, one for each provider")
         if not all(isinstance(name, str) for name in providers):
-            raise InvalidInput("options are in providers or in provider_options, not in both")
+            raise InvalidInput("give options in providers or in provider_options, not in both")
         providers = list(zip(providers, provider_options, strict=True))
     found: list[tuple[str, Mapping[Any, Any]]] = []
     for entry in providers:
@@ -74,9 +74,9 @@ def their_names(names: Sequence[str]) -> list[str]:
 
 
 def get_available_providers() -> list[str]:
-    """Names for `providers`: the CPU, then the GPU if wgpu is installed, and those of other packages. The CPU is first
-    because many programs pass on the whole list, and other providers are to run only if a program names them. Whether
-    the host has a GPU is only known when a session opens it."""
+    """Names for `providers`: the CPU, then the GPU if wgpu is installed, then the providers of other packages. The CPU
+    is first because many programs pass the whole list to a session, and other providers should only run kernels if a
+    program names them. Whether the host has a GPU is only known when a session opens it."""
     others = [_THEIRS.get(name, name) for name in available() if name != "webgpu" or find_spec("wgpu")]
     return [CPU, *(name for name in others if name != CPU)]
 

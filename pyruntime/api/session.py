@@ -45,7 +45,8 @@ class InferenceSession:
     path_or_bytes: an ONNX model (or anything `pyruntime.onnx.load` takes), or a Program that `export` wrote
     providers: names in order of preference, onnxruntime's or ours ("webgpu", "wasm"), or pairs of a name and options;
         unknown ones are left out with a warning; without any the model runs on the CPU
-    Errors: InvalidModel, UnsupportedOp, ShapeError name the node at fault; InvalidInput, NotSupported the argument.
+    Errors: InvalidModel, UnsupportedOp, ShapeError name the node at fault; InvalidInput, NotSupported name the
+    argument.
     """
 
     def __init__(
@@ -62,7 +63,7 @@ class InferenceSession:
         check(options)
         has_fallback = bool(int(kwargs.pop("enable_fallback", 1)))
         disabled = kwargs.pop("disabled_optimizers", None) or ()
-        kwargs.pop("read_config_from_model", None)  # models hold no options for this engine
+        kwargs.pop("read_config_from_model", None)  # models contain no options for this engine
         if kwargs:
             raise InvalidInput(f"InferenceSession has no argument {', '.join(map(repr, kwargs))}")
         if disabled:
@@ -78,7 +79,7 @@ class InferenceSession:
                 path_or_bytes, options, names, read=partial(_read, options), warn=self._messages.warn,
                 on_kernels=None if self._trace is None else self._trace.kernels, has_fallback=has_fallback,
             )  # fmt: skip
-        # Programs read this attribute of onnxruntime's, and set it.
+        # onnxruntime's attribute, which programs read and set.
         self._model_path = os.fspath(path_or_bytes) if isinstance(path_or_bytes, (str, os.PathLike)) else None
         took, on = f"{1e3 * (time.perf_counter() - start):.0f} ms", ", ".join(self.get_providers())
         self._messages.log(logs.INFO, f'session for "{self._native.graph.name}" on {on}, made in {took}')
@@ -174,15 +175,15 @@ class InferenceSession:
         self._provider_options = given
 
     def disable_fallback(self) -> None:
-        """Let a run fail if the GPU fails. Otherwise it is repeated, in the end on WebAssembly."""
+        """Let a run fail if the GPU fails. Otherwise the session repeats the run, if need be on WebAssembly."""
         self._native.set_fallback(False)
 
     def enable_fallback(self) -> None:
         self._native.set_fallback(True)
 
     def tune(self, input_feed: Mapping[str, Any], seconds: float = 2.0) -> Tuned:
-        """Measure other schedules of the kernels for these feeds, some `seconds` each, and continue with the fastest;
-        meanwhile other runs wait. `SessionOptions(choices=….choices)` gives later sessions of the model, and the
+        """Measure other schedules of the kernels for these feeds, for `seconds` each, and continue with the fastest;
+        other runs wait meanwhile. `SessionOptions(choices=….choices)` gives later sessions of the model, and the
         Programs that they export, the same schedules. Errors: InvalidInput for a Program that was compiled before."""
         from pyruntime.native.tools.tuning import tune  # few sessions are tuned
 
@@ -195,7 +196,7 @@ class InferenceSession:
 
     def trim(self) -> None:
         """Free memory that larger runs took. A memory cannot shrink in place, so each Program whose memory has grown
-        gets a new one, with its constants."""
+        gets a new memory with its constants."""
         self._native.trim()
 
     # ── running ──────────────────────────────────────────────────────────────────────────────────────────────────
@@ -247,7 +248,7 @@ class InferenceSession:
     def run_with_iobinding(self, iobinding: IOBinding, run_options: RunOptions | None = None) -> None:
         """Run on the bound inputs; `iobinding.get_outputs()` has the results."""
         if not isinstance(iobinding, IOBinding) or iobinding.session is not self:
-            raise InvalidInput("this binding is of another session", hint="session.io_binding() makes one")
+            raise InvalidInput("this binding belongs to another session", hint="session.io_binding() makes one")
         places = iobinding.locations
         if not places:
             raise InvalidInput("no output is bound", hint="bind_output(name)")

@@ -51,7 +51,7 @@ def main(argv: list[str] | None = None) -> int:
         status = int(import_module(f"pyruntime.cli.{name}").main(rest) or 0)
         sys.stdout.flush()
         return status
-    except BrokenPipeError:  # the reader of the output has ended, as in `pyruntime … | head`
+    except BrokenPipeError:  # the process that reads the output has ended, as in `pyruntime … | head`
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 1
     except (PyRuntimeError, OSError, ModuleNotFoundError) as error:

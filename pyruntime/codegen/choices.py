@@ -13,7 +13,8 @@ CONTRACTION_TILE = "contraction_tile"  # rows and columns of a work unit: webgpu
 
 
 class Knob(NamedTuple):
-    """provider: the provider whose schedules have the knob; values: those to try (tests/test_choices.py runs each)."""
+    """provider: the provider whose schedules have the knob; values: the values to try (tests/test_choices.py runs
+    each)."""
 
     provider: str
     values: tuple[int, ...]
@@ -42,7 +43,7 @@ class Choices:
 
 
 def trials(providers: Collection[str]) -> list[Chosen]:
-    """Choices that together contain each value of each knob of these providers. No kernel has two knobs, so one
+    """Return choices that together contain each value of each knob of these providers. No kernel has two knobs, so one
     choice can set a value of every knob."""
     knobs = {name: knob.values for name, knob in KNOBS.items() if knob.provider in providers}
     most = max(map(len, knobs.values()), default=0)

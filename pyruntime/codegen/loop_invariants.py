@@ -14,7 +14,7 @@ from pyruntime.ir.expr import Expr
 from pyruntime.ir.kernel import For, Let, Stmt, When, While
 
 _LOADS = ("load", "load4")
-_NEVER = frozenset((-1,))  # in a dependence set: never invariant
+_NEVER = frozenset((-1,))  # marks, in a set of dependences, an expression that is never invariant
 
 
 def hoist_invariants(body: list[Stmt], variables: int, written: set[int]) -> tuple[list[Stmt], int]:

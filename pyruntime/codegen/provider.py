@@ -17,7 +17,7 @@ from pyruntime.ir.shape import AnyDim
 class Invocation:
     """One call of one function: tensors for its buffers, dims for its parameters, and the number of work units.
 
-    scratch: those of `tensors` that live only during this call
+    scratch: tensors among these that live only during this call
     inplace: (output, input) pairs that may share memory, since each element is read before it is written
     split: non-zero if the call is worth several threads
     """

@@ -26,7 +26,7 @@ class Repeats:
         key = (form.key(), chosen)
         if key not in self.written:
             calls = write()
-            self.written[key] = form.tensors, [replace(c) for c in calls]  # a copy, because callers change theirs
+            self.written[key] = form.tensors, [replace(c) for c in calls]  # a copy, because callers change their calls
             return calls
         tensors, calls = self.written[key]
         now = {t.uid: own for t, own in zip(tensors, form.tensors, strict=True)}

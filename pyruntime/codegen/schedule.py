@@ -311,7 +311,7 @@ def _change_points(conditions: Sequence[Expr], axis: int) -> list[Expr] | None:
 
 
 def _is_stepwise(x: Expr, axis: int) -> bool:
-    """Whether a part of a condition changes only where comparisons do: it is a comparison, a combination of
+    """Whether comparisons determine where a part of a condition changes: it is a comparison, a combination of
     comparisons, an int32, or a load that does not depend on the axis."""
     if x.op == "at":
         return not _uses(x, axis)
@@ -319,8 +319,8 @@ def _is_stepwise(x: Expr, axis: int) -> bool:
 
 
 def _changes(comparison: Expr, axis: int) -> list[Expr] | None:
-    """The indices at which an int32 comparison changes along an axis; None unless the difference of its sides is
-    ±index + rest."""
+    """Return the indices along an axis at which the result of an int32 comparison changes. None unless the difference
+    of its sides is the index, or minus the index, plus terms without it."""
     left, right = comparison.args
     form = affine(binary("sub", left, right)) if left.dtype is I32 else None
     slope = form[1].get(("index", axis)) if form else None
@@ -330,7 +330,7 @@ def _changes(comparison: Expr, axis: int) -> list[Expr] | None:
     return [binary("add", rest, shift) for shift in _STEPS[comparison.op][0 if slope == 1 else 1]]
 
 
-# for f = ±index + rest compared with 0: the indices, relative to the zero of f, where the comparison changes
+# for f = ±index + rest compared with 0: the indices where the comparison changes, relative to the index with f = 0
 _STEPS: dict[str, tuple[tuple[int, ...], tuple[int, ...]]] = {
     "lt": ((0,), (1,)), "ge": ((0,), (1,)), "le": ((1,), (0,)), "gt": ((1,), (0,)),
     "eq": ((0, 1), (0, 1)), "ne": ((0, 1), (0, 1)),

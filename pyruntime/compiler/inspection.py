@@ -74,7 +74,7 @@ def _unsupported(graph: Graph, nodes: list[Node]) -> list[str]:
             continue
         try:
             operator = registry.find(node.domain, node.op, node.opset, node.label)
-            attrs = {k: v for k, v in node.attrs.items() if k != "consumed_inputs"}  # as the compiler ignores it
+            attrs = {k: v for k, v in node.attrs.items() if k != "consumed_inputs"}  # the compiler ignores it, too
             registry.check(operator, node.inputs, attrs, node.label)
         except UnsupportedOp as error:
             found[str(error)] = None

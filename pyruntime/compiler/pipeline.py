@@ -42,7 +42,7 @@ from pyruntime.passes.views.strided_operands import read_through
 
 
 class Fact(Enum):
-    """A property of the kernels that passes rely on. The value says what holds."""
+    """A property of the kernels on which passes rely. The value states it."""
 
     NO_STRINGS = "only Host kernels read or make string tensors"
     DENSE_OPERANDS = "no Call reads an operand through strides"
@@ -155,7 +155,7 @@ def mentioned_symbols(w: Work) -> set[Symbol]:
 
 
 def _lowered(_: Any) -> None:
-    """Does nothing: at this row frontend/trace_graph.py has turned the nodes that outputs need into kernels."""
+    """Does nothing: before this row, frontend/trace_graph.py turned the nodes that outputs need into kernels."""
 
 
 F = Fact
@@ -256,6 +256,6 @@ PASSES = (
         establishes=(F.NO_DEAD_KERNELS, F.NO_UNUSED_READS),
     ),
 )  # fmt: skip
-REQUIRED = frozenset(p.name for p in PASSES if p.level == "disabled")  # no Program can be made without these
+REQUIRED = frozenset(p.name for p in PASSES if p.level == "disabled")  # a Program cannot be made without these passes
 
 __all__ = ["PASSES", "REQUIRED", "Fact", "Pass", "Work", "mentioned_symbols"]

@@ -17,7 +17,7 @@ from pyruntime.options import SessionOptions, program_options
 class Settings:
     """Passes, schedules and limits of all compilations of a session.
 
-    Errors: InvalidInput for a pass, a knob or a value of one that the compiler does not know."""
+    Errors: InvalidInput for a pass, a knob or a knob's value that the compiler does not know."""
 
     def __init__(self, options: SessionOptions) -> None:
         self.options = options
@@ -31,7 +31,7 @@ class Settings:
         return self.pipeline.graph(with_sampling(sized, self.options.sample_from))
 
     def budget(self) -> Budget:
-        """The budget of a compilation that begins now."""
+        """Return the budget of a compilation that starts now."""
         return Budget(self.options.compile_time_limit, self.options.code_size_limit)
 
     @property

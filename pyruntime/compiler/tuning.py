@@ -55,7 +55,7 @@ class Search:
 
     @property
     def kernels(self) -> list[KernelGain]:
-        """Kernels that some value makes faster, the largest gain first, whether or not the run gets faster."""
+        """Kernels that some value makes faster, sorted by decreasing gain, whether or not the run gets faster."""
         return sorted(self._best.values(), key=lambda g: g.after - g.before)
 
     def next(self) -> Chosen | None:
@@ -98,7 +98,7 @@ class Search:
 
 
 def _code(program: Program) -> dict[str, tuple[Any, ...]]:
-    """By node, the functions and parameters of its calls: kernels that are equal in these take the same time."""
+    """Return the functions and parameters of each node's calls. Kernels with equal ones take the same time."""
     place = program.header["modules"].get("webgpu")
     shaders = json.loads(program.part(place)) if place else []
     found: dict[str, list[Any]] = defaultdict(list)

@@ -41,7 +41,7 @@ class BlockSteps:
         if self.pending and (provider(kernel) is not provider(self.pending[0]) or len(self.pending) == LONGEST):
             self.flush()
         where = self.residency.where(kernel)
-        # no pending kernel makes a missing tensor, because all work in this kernel's memory
+        # no pending kernel makes a missing tensor, because all pending kernels work in this kernel's memory
         self.copy_missing(own_inputs(kernel), where)
         self.pending.append(kernel)
         self.residency.mark_made(kernel.outputs, where)

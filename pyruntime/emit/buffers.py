@@ -14,7 +14,7 @@ from pyruntime.ir.kernel import Leaf, Tensor, root
 from pyruntime.ir.storage import encode
 from pyruntime.onnx.graph import Weight
 
-MEMORY = ":memory:"  # the source of a weight whose bytes are in no file: the Program carries them
+MEMORY = ":memory:"  # the source of a weight whose bytes are in no file; the Program contains them
 
 
 class Buffers:
@@ -48,7 +48,7 @@ class Buffers:
         return self._tensor(t, t)
 
     def tensor_in_linear_memory(self, t: Tensor) -> dict[str, Any]:
-        """A tensor in linear memory, or its copy there."""
+        """A tensor in linear memory, or its copy in linear memory."""
         return self._tensor(t, self.residency.at(t, LINEAR))
 
     def value(self, v: Any) -> Any:

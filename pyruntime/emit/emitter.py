@@ -45,7 +45,7 @@ class Emitted:
 
 @dataclass(frozen=True, slots=True)
 class Boundary:
-    """What a block takes over when it starts, and where tensors must be when it ends.
+    """Tensors that a block receives when it starts, and the memories in which tensors must be when it ends.
 
     received: uids of tensors that the block frees after their last use, besides those that it makes
     in_linear_memory: tensors that must be in linear memory at the end, besides the block's outputs
@@ -65,7 +65,7 @@ def emit(name: str, init: Block, main: TracedGraph, target: Target, budget: Budg
 
 
 class _Emitter:
-    """persistent: uids of constants and results of init that main uses; no block frees them."""
+    """persistent: uids of constants and results of init that main uses, which no block frees."""
 
     def __init__(self, target: Target, budget: Budget) -> None:
         self.target = target

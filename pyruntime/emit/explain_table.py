@@ -1,4 +1,5 @@
-"""Writes the table in the Program's header from which `explain` reports what became of each node; its numbers are dims.
+"""Writes the table in the Program's header from which `explain` reports how each node was compiled; its numbers are
+dims.
 
 pyruntime/program/explain.py and web/run/explain.js evaluate it; docs/explain.md describes the result.
 """

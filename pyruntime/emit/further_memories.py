@@ -20,7 +20,7 @@ from pyruntime.placement.target import Target
 from pyruntime.program.footprint import ALIGN, WHOLE
 
 ROOM = 1 << 30  # bytes of the first memory that are left for runs; more if init repacks a larger weight
-SMALL = 1 << 16  # bytes: smaller weights stay in the first memory, as their kernels would need variants
+SMALL = 1 << 16  # bytes: smaller weights stay in the first memory, because their kernels would need variants
 FIRST = 1 << 16  # the first address in a further memory: kernels may compute addresses before their operands
 PADDING = 1 << 16  # bytes at the end of a further memory that kernels may read
 LARGEST = WHOLE - FIRST - 2 * PADDING  # browsers allow a page less than 4 GiB

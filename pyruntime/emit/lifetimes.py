@@ -29,7 +29,7 @@ class Step(Call):
 def write_lifetimes(
     steps: Sequence[Step], received: set[int], outliving: set[int], numbers: Mapping[int, int]
 ) -> set[int]:
-    """Write `alloc` into calls, and `free` into calls and the steps that have none.
+    """Write `alloc` into calls, and `free` into calls and into steps without calls.
 
     received: uids of tensors from outside that the block must free
     outliving: uids of tensors that the block must not free

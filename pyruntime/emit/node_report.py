@@ -1,4 +1,4 @@
-"""Records for `explain` what became of nodes that have no calls in the Program."""
+"""Records for `explain` how nodes were compiled that have no calls in the Program."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ class NodeReport:
 
 
 def reasons(block: Block, found: Mapping[Kernel, str]) -> dict[str, str]:
-    """By node, why its kernels are not on the session's first provider."""
+    """For each node, why its kernels are not on the session's first provider."""
     return {k.node: found[k] for k in all_kernels(block) if k in found}
 
 

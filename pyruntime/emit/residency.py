@@ -56,8 +56,8 @@ class Residency:
     # ── constants ────────────────────────────────────────────────────────────────────────────────────────────────
 
     def constants(self, init: Block, main: Block) -> list[tuple[Tensor, Memory]]:
-        """Give weights that kernels read in device memories a copy there, which is loaded directly. Returns the results
-        of `init` that must be copied after it has run, each with the memory to copy it to."""
+        """Add a copy in device memory for each weight that kernels read in it; the executor loads such copies directly.
+        Returns the results of `init` that must be copied after it has run, each with the memory to copy it to."""
         made = {t.uid for k in init.kernels for t in k.outputs}
         carried: dict[tuple[int, Memory], tuple[Tensor, Memory]] = {}
         for kernel in compute_kernels(main):

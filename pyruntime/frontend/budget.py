@@ -9,7 +9,7 @@ from pyruntime.errors import LimitExceeded
 
 
 class Budget:
-    """Limits of one compilation, whose time starts when this object is made. seconds: time; code: bytes of generated
+    """Limits of one compilation, which starts when this object is made. seconds: time; code: bytes of generated
     code."""
 
     def __init__(self, seconds: float = math.inf, code: float = math.inf) -> None:

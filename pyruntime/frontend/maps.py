@@ -1,7 +1,7 @@
 """Maps as inputs and outputs of a graph: the Program has tensors in their place, and the session converts.
 
-Converters of scikit-learn pipelines put operators of ai.onnx.ml that take or make maps at the inputs and outputs of a
-graph. Each becomes an Identity here. Anywhere else in a graph they are unsupported.
+At the inputs and outputs of a graph, converters of scikit-learn pipelines put operators of ai.onnx.ml that take or make
+maps. This module replaces each by an Identity. In the middle of a graph they are not supported.
 
 Spec: ZipMap, DictVectorizer and CastMap of https://onnx.ai/onnx/operators/#ai-onnx-ml
 """

@@ -95,7 +95,7 @@ def check_inputs(found: Signature, names: Sequence[str], args: Sequence[Any], ou
 
 
 def check_result(found: Signature, x: Any, node: str) -> None:
-    """Check a result type that an attribute chooses, such as that of a window. Errors: InvalidModel."""
+    """Check the result type if an attribute chooses it, as for window functions. Errors: InvalidModel."""
     if found.result and isinstance(x, Tensor) and _LETTERS[x.dtype] not in found.result:
         raise InvalidModel(f"cannot give {x.dtype}, allowed is {_listed(found.result)}", node=node)
 

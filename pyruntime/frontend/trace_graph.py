@@ -196,7 +196,7 @@ class _GraphTracer:
         self.constants = constants
         self.budget = budget
         self.scopes: list[dict[str, Any]] = []
-        self.weights: dict[int, Tensor] = {}  # so that a graph that is traced twice has one leaf for each weight
+        self.weights: dict[int, Tensor] = {}  # a graph that is traced twice has one leaf for each weight
 
     def subgraph(self, graph: Graph, args: Sequence[Any]) -> list[Any]:
         """Record a nested graph into the current block. It sees outer names."""
@@ -264,7 +264,7 @@ class _GraphTracer:
         imported = self.root.opsets.get(node.domain, node.opset)
         if imported != node.opset and registry.find(node.domain, node.op, imported, label) is not operator:
             # a function imports another opset: the standard forbids it, onnxruntime uses the model's opset
-            raise InvalidModel(f"means something else by the model's opset {imported}", node=label)
+            raise InvalidModel(f"has another definition at the model's opset {imported}", node=label)
         while args and args[-1] is None:
             args.pop()
         attrs = {k: v for k, v in node.attrs.items() if k != "consumed_inputs"}  # opset 1's hint on memory
@@ -288,7 +288,7 @@ class _GraphTracer:
             # onnxruntime's schemas leave many types independent, so the model may be valid
             if found is not None and node.domain != "com.microsoft":
                 raise
-            raise InvalidModel(f"inputs of types that do not go together: {e}", node=label) from None
+            raise InvalidModel(f"the types of inputs do not fit together: {e}", node=label) from None
         results = results if isinstance(results, (tuple, list)) else (results,)
         if found is not None and results:
             check_result(found, results[0], label)

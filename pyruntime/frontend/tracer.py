@@ -109,7 +109,7 @@ class Tracer(Requirements):
             self.depth -= 1
 
     def leaf(self, kind: str, shape: Sequence[AnyDim], dtype: DType, value: Any = None, name: str = "") -> Tensor:
-        """A tensor that no kernel makes; see `kernel.Leaf`."""
+        """Return a tensor that no kernel makes; see `kernel.Leaf`."""
         if dtype.kind == "c":
             raise UnsupportedOp(f'"{name}" is {dtype}: complex numbers are not supported', node=self.node)
         self._check_shape(shape)
@@ -143,7 +143,7 @@ class Tracer(Requirements):
         return self.add(*self._map(shape, instantiate(template, [self.aligned(x, shape) for x in xs])))[0]
 
     def map_onto(self, template: Expr, x: Tensor, *xs: Tensor) -> Tensor:
-        """`map` with a result of x's shape: broadcasting must not enlarge it."""
+        """`map` whose result has x's shape: broadcasting must not enlarge it."""
         y = self.map(template, x, *xs)
         self.require_shape("the result", y, x.shape)
         return y
@@ -364,7 +364,7 @@ class Tracer(Requirements):
         return self._known[x.uid]
 
     def _unevaluated_operand(self, x: Tensor) -> Tensor | None:
-        """An operand of x that must be evaluated before x, and was not yet."""
+        """An operand of x that must be evaluated before x and is not evaluated yet."""
         if not isinstance(x.kernel, (Map, Reduce, Alias, Loops)) or not _is_small(x):
             return None
         for t in x.kernel.inputs:
@@ -462,8 +462,8 @@ class Tracer(Requirements):
         return NeedsValue(asked, node=self.node)
 
     def _follows_from(self, x: Tensor) -> Sequence[Tensor]:
-        """The tensors from which a value is computed; for a value that is known as dims, those from which the dims are
-        read."""
+        """The tensors from which a value is computed; for a value that is known as dims, the tensors from which the
+        dims are read."""
         values = self._known.get(x.uid)
         symbols = [s for v in values or () if isinstance(v, Dim) for s in sh.symbols(v)]
         read = [self._read[s] for s in symbols if s in self._read]

@@ -65,7 +65,7 @@ class Pattern:
         return after
 
     def _step(self, places: frozenset[int], before: int, c: str) -> frozenset[int]:
-        """The positions of the paths after the character c."""
+        """Return the positions of all paths after the character c."""
         reached = self._reached(places, before, kind(c))
         code, number = self.code, ord(c)
         return frozenset(p + 1 for p in reached if p < len(code) and code[p].ranges and has(code[p].ranges, number))

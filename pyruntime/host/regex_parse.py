@@ -12,10 +12,10 @@ from pyruntime.errors import UnsupportedOp
 
 Ranges = tuple[tuple[int, int], ...]  # of code points, both ends inclusive
 
-# Kinds of neighbours of a position: an end of the text, a line feed, a word character, another character.
+# Kinds of characters beside a position: an end of the text, a line feed, a word character, another character.
 EDGE, LINE, WORD, OTHER = range(4)
 SPLIT = "split"
-# Assertions about the kinds before and after a position.
+# Assertions, as conditions on the kinds of the characters before and after a position.
 KINDS: dict[str, Callable[[int, int], bool]] = {
     "": lambda before, after: False,  # an empty set of characters
     "text start": lambda before, after: before == EDGE,
@@ -228,7 +228,7 @@ class _Parser:
         return ranges if name.islower() else complement(ranges)
 
     def escaped(self) -> int:
-        """The code point that an escape sequence stands for."""
+        """Return the code point of an escape sequence."""
         rest = self.text[self.at + 1 :]
         if number := re.match(r"x([0-9A-Fa-f]{2})|x\{([0-9A-Fa-f]+)\}|(0[0-7]{0,2}|[1-7][0-7]{1,2})", rest):
             code = int(number[3], 8) if number[3] else int(number[1] or number[2], 16)

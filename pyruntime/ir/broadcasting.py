@@ -61,7 +61,7 @@ def _joined(a: AnyDim, b: AnyDim) -> bool:
 
 
 def _only_atom(x: AnyDim) -> Atom:
-    """The only operation in a dim, with its operands; ("",) if the dim is anything else."""
+    """Return the operation of a dim that is a single operation, with its operands; ("",) for other dims."""
     if isinstance(x, Dim) and len(x.terms) == 1 and x.terms[0][1] == 1 and len(x.terms[0][0]) == 1:
         atom: Atom = x.terms[0][0][0]
         return ("",) if isinstance(atom, Symbol) else atom

@@ -311,7 +311,7 @@ def rewrite(x: Expr, visit: Callable[[Expr], Expr | None], memo: dict[int, Expr]
             if new is None:
                 if a.args:
                     new = go(a)
-                else:  # most operands are leaves: inlined from go, without the call
+                else:  # copied from `go`, without the call, because most operands are leaves
                     new = visit(a)
                     new = done[id(a)] = a if new is None else new
             args.append(new)

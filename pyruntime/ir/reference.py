@@ -109,7 +109,7 @@ def _bitcast(x: Any, source: DType, to: DType) -> Any:
 
 
 def _partial(fn: Callable[..., float]) -> Callable[..., float]:
-    """The function with the inf or NaN of IEEE 754 where Python's function raises."""
+    """Return the function with IEEE 754's inf or NaN where Python's function raises."""
 
     def safe(*args: float) -> float:
         try:

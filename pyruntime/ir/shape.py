@@ -407,7 +407,7 @@ def evaluate(x: AnyDim, env: Mapping[Symbol, int]) -> int:
 
 
 def estimate(x: AnyDim, hint: int = 64) -> int:
-    """The value of a dim if every symbol were `hint`: enough to decide which dims are large."""
+    """The value of a dim with `hint` for every symbol: an estimate that decides which dims are large."""
     return x if isinstance(x, int) else evaluate(x, dict.fromkeys(symbols(x), hint))
 
 

@@ -21,7 +21,7 @@ INVERSE_TURN = int(
     "1580CC11BF1EDAEA",
     16,
 )  # 2^DIGITS / 2π
-STEP = 8  # between exponents of float32: `whole` has up to 31 binary digits, the significand 24
+STEP = 8  # step between exponents of float32: `whole` has up to 31 binary digits, the significand 24
 
 
 def reduce_turns(f: Format, x: Expr) -> Expr:

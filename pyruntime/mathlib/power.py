@@ -83,8 +83,8 @@ def _half_tanh(f: Format, m: Expr) -> tuple[Expr, Expr, Expr]:
 
 
 def _times(f: Format, log: Pair, y: Expr) -> Pair:
-    """log·y, clamped to limits at which 2^(log·y) overflows or underflows. If |y| exceeds its own limit, it does so for
-    every base but 1."""
+    """log·y, clamped to limits at which 2^(log·y) overflows or underflows. If |y| exceeds its own limit, 2^(log·y)
+    overflows or underflows for every base but 1."""
     high, low = log
     limit, most = f.table["POW_LIMIT"]
     y = clip(y, -limit, limit)

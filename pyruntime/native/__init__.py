@@ -3,7 +3,7 @@
 import sys
 from importlib.util import find_spec
 
-# Before any module of ours asks for what it needs by itself, without a hint.
+# Before any import of these packages elsewhere, whose error would have no hint.
 if sys.platform == "emscripten":
     found = "from pyruntime import InferenceSession, SessionOptions"
     raise ModuleNotFoundError(f"the desktop's runtime needs wasmtime, for which there is no Pyodide ({found} works)")

@@ -1,4 +1,4 @@
-"""Types of inputs and outputs as JSON, for pages and for files of Programs."""
+"""Converts types of inputs and outputs to JSON, for pages and for files of Programs."""
 
 from __future__ import annotations
 

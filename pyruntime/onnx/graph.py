@@ -148,7 +148,7 @@ class Function:
 
 @dataclass(frozen=True, slots=True)
 class AttrRef:
-    """A reference of a node's attribute, inside a function, to the function's attribute `name`."""
+    """A reference to the attribute `name` of a function, from an attribute of a node inside the function."""
 
     name: str
 
@@ -189,7 +189,7 @@ class Graph:
         return self._renamed(sizes)
 
     def with_dims_apart(self, names: Iterable[str]) -> Graph:
-        """The graph in which dims with these names are unrelated and unknown."""
+        """Return the graph in which dims with these names are unknown and independent of each other."""
         return self._renamed(dict.fromkeys(names))
 
     def _renamed(self, sizes: Mapping[str, int | None]) -> Graph:

@@ -48,8 +48,8 @@ def sort_nodes(nodes: Sequence[Node], known: set[str], outputs: Sequence[str], w
 
 
 def topological(needs: Sequence[set[int]]) -> list[int]:
-    """Indices sorted so that each follows the indices that it needs, ties by index. Omits indices in or after a
-    cycle."""
+    """Return indices sorted so that each follows the indices that it needs; ties are sorted by index. Omits indices in
+    or after a cycle."""
     users: list[list[int]] = [[] for _ in needs]
     missing = [len(needed) for needed in needs]
     for i, needed in enumerate(needs):

@@ -36,8 +36,8 @@ _ABSENT: dict[int, object] = {1: 0.0, 2: 0, 3: ""}
 
 @dataclass(frozen=True, slots=True)
 class Scope:
-    """What nodes inherit. refs: names of the enclosing function's attributes; None outside of functions; labels: number
-    of nodes with each label so far."""
+    """The context that nodes inherit. refs: names of the enclosing function's attributes; None outside of functions;
+    labels: number of nodes with each label so far."""
 
     opsets: Mapping[str, int]
     refs: frozenset[str] | None = None

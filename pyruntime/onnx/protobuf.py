@@ -85,7 +85,7 @@ class Wire:
     __slots__ = ("_base", "_buf", "_end", "_step", "source")
 
     def __init__(self, source: Source, whole: bytes | None = None) -> None:
-        """whole: all bytes of the source, if they are in memory."""
+        """whole: all bytes of the source if they are in memory, else None."""
         self.source = source
         self._base = self._end = 0
         self._buf = b""
@@ -204,7 +204,7 @@ class Wire:
         size = min(max(end - start, self._step), self.source.size - start)
         if size < end - start:
             raise unreadable(f"the file is cut off at byte {self.source.size}, in a message that ends at byte {end}")
-        some = getattr(self.source, "some", None)  # an incomplete source returns what it has, if that suffices
+        some = getattr(self.source, "some", None)  # an incomplete source returns the bytes that it has, if they suffice
         self._buf = some(start, end - start, size) if some else self._read(start, size)
         self._base, self._end = start, start + len(self._buf)
 

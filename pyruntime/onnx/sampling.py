@@ -78,8 +78,8 @@ def _names(graph: Graph) -> set[str]:
 
 
 def _of_last_rows(graph: Graph, logits: str) -> tuple[Node, ...]:
-    """The nodes, with the product that makes the logits computed for the last position only, if nothing else reads
-    that product, which is most of the work for a prompt."""
+    """Return the nodes. If nothing else reads the product that makes the logits, it is computed for the last position
+    only, because it is most of the work for a prompt."""
     makers = {name: node for node in graph.nodes for name in node.outputs}
     reads = Counter(name for node in graph.nodes for name in uses(node)) + Counter(v.name for v in graph.outputs)
     name, own = logits, 0  # reads of `name` by nodes that this loop has passed

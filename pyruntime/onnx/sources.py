@@ -1,4 +1,4 @@
-"""Sources of bytes: memory, files, and external data files beside a model.
+"""Sources of bytes: memory, files, and files of external data.
 
 Spec: https://github.com/onnx/onnx/blob/main/docs/ExternalData.md
 """
@@ -84,7 +84,7 @@ class FileSource:
             data = self._map[offset : offset + size]
             first = -(-offset // mmap.PAGESIZE) * mmap.PAGESIZE
             used = offset + len(data) - first
-            # a weight, which the caller copies: its pages are not needed any more
+            # for a weight: the caller copies it, and its pages are not needed any more
             if size >= _LARGE and used > 0 and hasattr(self._map, "madvise"):
                 self._map.madvise(mmap.MADV_DONTNEED, first, used)
             return data

@@ -1,9 +1,9 @@
-"""Replaces the module onnxruntime: importing this module installs it under that name, for programs that import it.
+"""Stands in for onnxruntime: once this module is imported, `import onnxruntime` returns it.
 
     import pyruntime.onnxruntime
 
 `python -m pyruntime.onnxruntime PROGRAM.py ARGUMENT…` runs an unchanged program. Errors: ImportError if the real
-onnxruntime is already imported, because modules may hold its classes.
+onnxruntime is already imported, because other modules may have references to its classes.
 """
 
 from __future__ import annotations
@@ -24,7 +24,8 @@ package_name = "onnxruntime"
 cuda_version = ""
 globals().update(NAMES)
 install()
-# Submodules that make models (quantization, tools, transformers, …) are Python: those of an installed onnxruntime work.
+# Submodules that make models (quantization, tools, transformers, …) are pure Python: use those of an installed
+# onnxruntime.
 _installed = PathFinder.find_spec("onnxruntime")
 __path__ += (_installed and _installed.submodule_search_locations) or []
 

@@ -1,1 +1,1 @@
-"""From kernels to kernels, one file a pass; their order is in pyruntime/compiler/pipeline.py."""
+"""Passes, which rewrite kernels: one file for each. pyruntime/compiler/pipeline.py has their order."""

@@ -33,7 +33,7 @@ def through_views(load: Expr) -> Expr:
 
 def in_base(load: Expr, joined: Joined) -> Expr | None:
     """A load of a reshaped tensor as a load of the tensor that was reshaped. None if the tensor is no reshape, or if
-    the indices cannot be computed. joined: filled and read by calls that follow one load."""
+    the indices cannot be computed. joined: a table that the calls for one load share."""
     t = load.value
     if not isinstance(t.kernel, Alias):
         return None

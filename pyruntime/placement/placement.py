@@ -1,10 +1,10 @@
 """Assigns kernels to providers.
 
-Every kernel first goes to the first provider of the session's list that supports it. Then kernels that do not pay there
-move to the first provider in linear memory that supports them: kernels whose values the executor must read before it
-can go on (reads, conditions, host functions), and islands of kernels whose work is small against the bytes that are
-copied for them. If the session names no provider in linear memory, no kernels move; the last provider of the list runs
-kernels that no other provider supports."""
+Every kernel first goes to the first provider of the session's list that supports it. Then kernels that do not pay on
+that provider move to the first provider in linear memory that supports them: kernels whose values the executor must
+read before it can go on (reads, conditions, host functions), and islands of kernels whose work is small against the
+bytes that are copied for them. If the session names no provider in linear memory, no kernels move; the last provider of
+the list runs kernels that no other provider supports."""
 
 from __future__ import annotations
 
@@ -137,7 +137,7 @@ def _copied(run: Sequence[Kernel], block: Block, out: Placement) -> list[Tensor]
     """The tensors that consecutive kernels read from linear memory, and their results that are read there."""
     made = {t.uid for k in run for t in k.outputs}
     read = [t for k in run for t in map(root, k.inputs) if _is_in_linear_memory(t, out)]
-    for k in block.kernels:  # kernels outside of the run
+    for k in block.kernels:  # kernels outside of these
         if out.memory(k) is LINEAR:
             read += [t for t in map(root, k.inputs) if t.uid in made]
     read += [t for t in map(root, block.outputs) if t.uid in made]

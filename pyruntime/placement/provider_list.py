@@ -19,7 +19,7 @@ _registered: dict[str, HostProvider] = {}
 
 def register_provider(provider: HostProvider) -> None:
     """Make a provider available to sessions under its name. Natively an entry point of the group "pyruntime.providers"
-    does the same. Errors: InvalidInput for a provider without name, `supports` and `step`, or if the name is in use."""
+    does the same. Errors: InvalidInput if the provider lacks a name, `supports` or `step`, or if the name is in use."""
     name = getattr(provider, "name", None)
     if not isinstance(name, str) or not isinstance(provider, HostProvider):
         raise InvalidInput(
@@ -36,7 +36,7 @@ def registered() -> list[str]:
 
 
 def available() -> list[str]:
-    """Names of all providers that this process can find, the engine's last."""
+    """Names of all providers that this process can find; the engine's own are last."""
     from importlib.metadata import entry_points  # imported here because a page does not need it
 
     found = {e.name for e in entry_points(group=GROUP)} | _registered.keys()
@@ -44,7 +44,8 @@ def available() -> list[str]:
 
 
 def is_available(name: str) -> bool:
-    """Whether a provider is available. The engine's own need no search of entry points, which takes 3 ms."""
+    """Whether a provider is available. The engine's own are known without a search of entry points, which takes 3
+    ms."""
     if name in ENGINES or name in _registered:
         return True
     from importlib.metadata import entry_points

@@ -25,8 +25,8 @@ from pyruntime.placement.placement import Placement, place
 class Target:
     """providers: in order of preference; the last one works in linear memory
     writers: the code writers by provider's name
-    requested: the number of providers that the session names, at the start; the others run what these do not support
-    `place` must be called before the first segment.
+    requested: the number of providers that the session names, at the start; the others run kernels that these do not
+    support `place` must be called before the first segment.
     """
 
     def __init__(self, providers: Sequence[Provider], writers: Mapping[str, CodeWriter], requested: int) -> None:

@@ -37,8 +37,8 @@ class Footprint:
 
 
 def footprint(header: types.Header) -> Footprint:
-    """An estimate from the liveness of buffers; fragmentation may add a few percent. It assumes one iteration of each
-    loop, 1 for unknown symbols, and for KV caches that grow the capacity that the first run needs."""
+    """Estimate the footprint from the liveness of buffers; fragmentation may add a few percent. It assumes one
+    iteration of each loop, 1 for unknown symbols, and for KV caches that grow the capacity that the first run needs."""
     walk, linear = _Walk(header), _Walk(header, linear=True)
     weights, loading, run = _sizes(walk)
     alone = _sizes(linear)
@@ -69,9 +69,9 @@ def _sizes(walk: _Walk) -> tuple[int, int, int]:
 
 
 def start_up(header: types.Header) -> tuple[list[int], list[tuple[types.Step | None, list[types.Constant]]]]:
-    """How an executor starts: the buffers that calls of `init` make and that stay, which it places first; and the steps
-    of `init`, each with the constants to load before it. The first entry (None) has the constants that `init` never
-    frees."""
+    """The start of an executor: the buffers that calls of `init` make and that no block frees, which it places first;
+    and the steps of `init`, each with the constants to load before it. The first entry (None) has the constants that
+    `init` never frees."""
     steps = header["blocks"][0]["steps"]
     calls = [c for s in steps for c in _calls(s)]
     spent = {b for s in (*steps, *calls) if "free" in s for b in s["free"]}

@@ -1,4 +1,5 @@
-"""onnxruntime's `InferenceSession` for Pyodide. Python cannot wait there, so it uses WebAssembly on one thread."""
+"""onnxruntime's `InferenceSession` for Pyodide. Python cannot wait for promises in Pyodide, so sessions run WebAssembly
+on one thread."""
 
 from __future__ import annotations
 
@@ -89,7 +90,7 @@ class InferenceSession:
         return {name: to_tensor(name, x, types[name]) for name, x in given.items()}
 
     def _output(self, name: str, result: Any) -> Any:
-        """An output as the caller gets it: for a ZipMap, a dict by class for each row."""
+        """Convert an output for the caller: that of a ZipMap becomes a dict for each row, by class."""
         classes = self._classes.get(name)
         if classes is None:
             return [to_output(t) for t in result] if isinstance(result, list) else result and to_output(result)
@@ -210,7 +211,7 @@ class _Program:
 
 
 def _wire(x: Any) -> Any:
-    """A feed as the executor takes it."""
+    """Convert a feed for the executor."""
     if x is None or isinstance(x, list):
         return x and [_wire(item) for item in x]
     data = memoryview(x.data) if isinstance(x.data, bytes) else x.data
@@ -233,7 +234,7 @@ def _executor() -> Any:
     code = files("pyruntime.pyodide") / "executor.js"
     if not code.is_file():
         raise SessionFailed("this wheel was built without executor.js", hint="npm run build, then build the wheel")
-    name = f"__pyruntime_{pyruntime.__version__}"  # by version, because a page may install another wheel later
+    name = f"__pyruntime_{pyruntime.__version__}"  # named by version, because a page may install another wheel later
     if not hasattr(js, name):
         setattr(js, name, js.Function.new(f"{code.read_text()};return executor")())
     return getattr(js, name)

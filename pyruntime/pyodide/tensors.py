@@ -22,7 +22,7 @@ _NATURAL: dict[type, DType] = {bool: dt.BOOL, int: dt.I64, float: dt.F32, str: d
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Tensor:
-    """An output where NumPy is not installed. It can be fed, and memoryview(tensor) is a view of its elements.
+    """An output if NumPy is not installed. It can be a feed, and memoryview(tensor) is a view of its elements.
 
     data: elements in the engine's storage layout (`pyruntime.ir.dtype`), row by row; for strings, a flat list"""
 
@@ -97,7 +97,7 @@ def _of_buffer(view: memoryview, expected: DType | None) -> Tensor | None:
     if found is None:
         return None
     if expected is not None and _format(expected) == _format(found):
-        found = expected  # small floats and integers are fed in the type that stores them
+        found = expected  # small floats and integers are fed as the type in which they are stored
     return Tensor(found, tuple(view.shape or ()), view.tobytes())
 
 

@@ -19,7 +19,7 @@ Compute = Callable[[Graph, Mapping[str, TensorSpec]], TensorSpec]
 
 @dataclass(frozen=True, slots=True)
 class GivenTensor:
-    """A feed as compilation sees it. values(): its elements in storage layout."""
+    """The parts of a feed on which compilation may depend. values(): its elements in storage layout."""
 
     dtype: DType
     shape: tuple[int, ...]
@@ -31,7 +31,7 @@ Given = GivenTensor | list[GivenTensor] | None  # a sequence, an empty optional
 
 @dataclass(slots=True)
 class Needs:
-    """What compilation needs to know.
+    """The values and dims that compilation needs.
 
     inputs: names of graph inputs whose values are fixed
     inner: names of other values, which are computed before compilation

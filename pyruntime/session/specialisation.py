@@ -29,8 +29,8 @@ FOR_ALL = ()  # key of the Program that runs all feeds
 
 
 class Requirements(NamedTuple):
-    """What a Program is compiled for. constants: values inside the graph by name, None in the Program for all feeds;
-    key: equal for feeds that one Program runs."""
+    """The feeds for which a Program is compiled. constants: values inside the graph by name, None in the Program for
+    all feeds; key: equal for feeds that one Program runs."""
 
     specs: Mapping[str, Spec]
     constants: Mapping[str, TensorSpec] | None
@@ -41,8 +41,8 @@ class ProgramTable(dict[Hashable, P]):
     """At most MAX_PROGRAMS Programs, by key."""
 
     def find(self, key: Hashable, compile_program: Callable[[], P], drop: Callable[[P], object] | None = None) -> P:
-        """The Program of this key. If it has to be compiled and the table is full, the oldest Program makes room for it
-        first; `drop` gets that one."""
+        """The Program of this key. If it has to be compiled and the table is full, the oldest Program is removed first
+        and passed to `drop`."""
         if key not in self:
             if len(self) >= MAX_PROGRAMS:
                 oldest = self.pop(next(iter(self)))
@@ -53,9 +53,9 @@ class ProgramTable(dict[Hashable, P]):
 
 
 class Specialiser(ABC, Generic[P]):
-    """The Programs of a graph. A subclass says how to compile one, and what its feeds look like.
+    """The Programs of a graph. A subclass defines how to compile one, and the form of its feeds.
 
-    outputs: the graph's, with the shapes that compilation found; needs: what compilation has to know of the feeds
+    outputs: the graph's outputs, with inferred shapes; needs: the values and dims of feeds that compilation needs
     """
 
     def __init__(self, graph: Graph, warn: Callable[[str], object] = warnings.warn) -> None:
@@ -69,11 +69,11 @@ class Specialiser(ABC, Generic[P]):
 
     @abstractmethod
     def compile(self, specs: Mapping[str, Spec], constants: Mapping[str, TensorSpec] | None) -> P:
-        """A Program for feeds of these specs. Without `constants` it is for all feeds and sets `outputs`."""
+        """Compile a Program for feeds of these specs. Without `constants` it is for all feeds, and `outputs` is set."""
 
     @abstractmethod
     def describe(self, feeds: Mapping[str, Any]) -> Mapping[str, Given]:
-        """The feeds as `Needs` reads them."""
+        """Convert feeds for `Needs`."""
 
     def evaluate(
         self, part: Graph, specs: Mapping[str, Spec], key: Hashable, constants: Mapping[str, TensorSpec],
@@ -120,7 +120,7 @@ class Specialiser(ABC, Generic[P]):
                 self.needs.add(self.graph, e)
 
     def requirements(self, feeds: Mapping[str, Any]) -> Requirements:
-        """What the Program for these feeds is compiled for, as far as `needs` is known. Errors: NeedsValue"""
+        """Return the requirements of the Program for these feeds, as far as `needs` is known. Errors: NeedsValue"""
         if FOR_ALL in self.table and feeds.keys().isdisjoint(self.graph.weights):
             return self.requirements_for_all()
         specs = self.needs.specs(self.graph, self.describe(feeds))
@@ -132,14 +132,15 @@ class Specialiser(ABC, Generic[P]):
         return Requirements(specs, constants, (key, tuple(constants.items())))
 
     def requirements_for_all(self) -> Requirements:
-        """What the Program for all feeds is compiled for. Errors: SessionFailed if there is no such Program."""
+        """Return the requirements of the Program for all feeds. Errors: SessionFailed if no Program is for all
+        feeds."""
         specs = declared_specs(required_inputs(self.graph)) if FOR_ALL in self.table else None
         if specs is None:
             raise SessionFailed("this model is compiled when it first runs", hint="give the feeds of a run")
         return Requirements(specs, None, FOR_ALL)
 
     def split_differing_dims(self, differing: Mapping[str, Sequence[str]]) -> None:
-        """`split_dims`, with a warning: differing has the inputs by the name of the dim."""
+        """Call `split_dims` and warn. differing: by the name of a dim, the inputs in which its size differs"""
         for dim, inputs in differing.items():
             self.warn(f"{text_of_differing_dims(dim, inputs)}; from now on they are taken as different dims")
         self.split_dims(differing)

@@ -30,8 +30,8 @@ TRANSITIONS: dict[SessionState, tuple[SessionState, ...]] = {
 class StateMachine:
     """The state of one session.
 
-    Whether work is under way is never stored, but asked of `is_busy`: Ctrl-C may end a run between any two lines, and
-    nothing may leave a session running that is not. It also costs a run nothing.
+    `is_busy` returns whether work is under way. This is never stored, because Ctrl-C may end a run between any two
+    lines and would leave the state wrong. A run also need not update it.
     """
 
     def __init__(self, is_busy: Callable[[], bool]) -> None:

@@ -96,7 +96,7 @@ for (const [bytes, fits] of [[BLOB, true], [Uint8Array.of(1, 2, 4), false], [Uin
       const program = new ExportedProgram(toBytes({ ...HEADER, model: OF, files: [{ ...OF, file: 'w.bin' }] }, BLOB));
       assert.deepEqual([...program.files], [['', 'm.onnx']]);
       if (fits) program.check(name, new FileInMemory(bytes));
-      else assert.throws(() => program.check(name, new FileInMemory(bytes)), { type: 'InvalidModel', message: `"${file}" is not what this program was made from (export it again)` });
+      else assert.throws(() => program.check(name, new FileInMemory(bytes)), { type: 'InvalidModel', message: `"${file}" is not the file that this program needs (export it again)` });
     });
   }
 }

@@ -26,7 +26,7 @@ def open_gpu(low_power: bool = False) -> Any:
 
 
 def gpu_engine(gpu: Any, choices: Any) -> tuple[Any, Any]:
-    """The provider of this device, and its code writer."""
+    """Return the provider of this device, and its code writer."""
     from pyruntime.providers.webgpu.code_writer import GpuProvider
 
     provider = GpuProvider(gpu.host.adapter)

@@ -11,7 +11,7 @@ from pyruntime.errors import DeviceLost, InvalidInput
 from pyruntime.ir import dtype as dt
 from pyruntime.native.memory.arrays import NUMPY, from_storage
 
-TYPES = {d.name for d in dt.ALL if d not in (dt.STRING, dt.F64)}  # that fit on the GPU
+TYPES = {d.name for d in dt.ALL if d not in (dt.STRING, dt.F64)}  # element types that the GPU can store
 
 
 class GpuTensor:
@@ -47,8 +47,8 @@ class GpuTensor:
         self._memory.release()
 
     def memory(self, device: Any = None) -> Any:
-        """Its memory, for the provider; device: the one that will use it. Errors: as above, InvalidInput if it is on
-        another device."""
+        """Return its memory to the provider; device: the device that will use it. Errors: as above, InvalidInput if it
+        is on another device."""
         memory = self._memory
         if memory.buffer is None:
             raise InvalidInput("this GPU tensor was disposed")

@@ -34,7 +34,7 @@ class Compiler:
 
     def set_providers(self, providers: Sequence[str]) -> None:
         self.providers = list(providers)
-        self.uses_gpu = "webgpu" in effective(providers)  # every run asks for it
+        self.uses_gpu = "webgpu" in effective(providers)  # cached, because every run needs it
 
     def open_hosts(self, **features: Any) -> tuple[Any, Any, list[Any]]:
         """Linear memory, the GPU (None without one), and the providers that write code for them, as `target` takes
@@ -61,7 +61,8 @@ class Compiler:
     def compile_only(
         self, graph: Graph, specs: Mapping[str, Spec], constants: Mapping[str, TensorSpec] | None, **features: Any
     ) -> tuple[Compiled, Target]:
-        """A Program that is not going to run, and what it was compiled for; features: see `open_hosts`"""
+        """A Program that will not run here, and the providers and features that it was compiled for; features: see
+        `open_hosts`"""
         host, gpu, engines = self.open_hosts(**features)
         chosen = target(self.providers, engines)
         try:

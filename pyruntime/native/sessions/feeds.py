@@ -19,7 +19,7 @@ from pyruntime.onnx.graph import Graph, OptionalType, SequenceType, TensorType, 
 from pyruntime.session.needs import Given, GivenTensor
 
 _PLAIN = (dt.F32, dt.F64, dt.F16, dt.BOOL, dt.I8, dt.I16, dt.I32, dt.I64, dt.U8, dt.U16, dt.U32, dt.U64)
-IN_ENGINE = (GpuTensor, ResidentTensor)  # tensors in memory of the engine
+IN_ENGINE = (GpuTensor, ResidentTensor)  # tensors in the engine's memory
 
 
 class Feeds:
@@ -80,7 +80,7 @@ class Feeds:
     # ── outputs ──
 
     def output(self, header: Mapping[str, Any], name: str, result: Any) -> Any:
-        """A result of an executor as the caller of `run` gets it."""
+        """Convert a result of an executor for the caller of `run`."""
         value = next(o["value"] for o in header["outputs"] if o["name"] == name)
         return self._from_storage(value, result)
 
@@ -124,7 +124,7 @@ def described(x: Any) -> Given:
 
 
 def stored(feeds: Mapping[str, Any]) -> dict[str, Any]:
-    """Checked feeds in storage layout, as executors take them; tensors of the engine as they are."""
+    """Convert checked feeds to storage layout, for executors; tensors in the engine's memory stay unchanged."""
     return {name: _stored(x) for name, x in feeds.items()}
 
 
@@ -135,7 +135,7 @@ def _stored(x: Any) -> Any:
 
 
 def constant_of(name: str, executor: Any, feeds: Mapping[str, Any]) -> TensorSpec:
-    """An output of an executor, for these feeds, as a constant."""
+    """Run an executor with these feeds, and return an output as a constant."""
     result = executor.run(stored(feeds))[name]
     d = dt.BY_NAME[executor.header["outputs"][0]["value"]["dtype"]]
     shape, values = to_python(result, TensorSpec(d, result.shape))

@@ -1,4 +1,4 @@
-"""Maps at the border of a session: callers feed and get dicts where the compiled Program has tensors
+"""Maps as inputs and outputs of a session: converts between the callers' dicts and the Program's tensors
 (`pyruntime.frontend.maps`)."""
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ _KEYS = {I64: (int, np.integer), STRING: (str,)}
 _CASTS: dict[DType, tuple[Callable[[Any], Any], Any]] = {
     F32: (float, 0.0),
     I64: (lambda x: int(float(x)), 0),
-    STRING: (lambda x: x if isinstance(x, str) else f"{x:f}", "0.f"),  # as onnxruntime writes them
+    STRING: (lambda x: x if isinstance(x, str) else f"{x:f}", "0.f"),  # in onnxruntime's spelling
 }
 
 
@@ -32,7 +32,7 @@ class Maps:
         return bool(self._border.scores or self._border.columns)
 
     def outputs(self, declared: Sequence[Value], compiled: Sequence[Value]) -> list[Value]:
-        """The outputs: tensors as compilation found them, maps as the model declares them."""
+        """The outputs: tensors with their inferred types, maps with the types that the model declares."""
         tensors = {v.name: v for v in compiled if v.name not in self._border.scores}
         return [tensors.get(v.name, v) for v in declared]
 
@@ -54,7 +54,7 @@ class Maps:
         return out | {name: _row(column, feeds[column.source]) for name, column in columns.items()}
 
     def from_tensor(self, name: str, result: Any) -> Any:
-        """An output as the caller gets it: that of a ZipMap as a dict for each row, by class."""
+        """Convert an output for the caller: that of a ZipMap becomes a dict for each row, by class."""
         node = self._border.scores.get(name)
         if node is None:
             return result

@@ -28,13 +28,13 @@ from pyruntime.placement.provider_list import ENGINES
 from pyruntime.placement.target import Target
 from pyruntime.program.format import Program
 
-OFF = "session.disable_program_cache"  # a config entry; browsers have the same
+OFF = "session.disable_program_cache"  # a config entry, which browsers have, too
 OFF_FOR_ALL = "PYRUNTIME_DISABLE_PROGRAM_CACHE"  # an environment variable
 WORTH = 0.05  # seconds: Programs that compile faster are not stored
 MOST = 64  # Programs; the least recently used are deleted
 HASHED = 32 << 20  # bytes of weights in memory: hashing takes 1 ms/MB, so more would take longer than to compile
 _DIGEST = 32  # bytes
-_IMPORTED = time.time_ns()  # engine files that change later are not the code that runs: the package was updated
+_IMPORTED = time.time_ns()  # if engine files change later, the package was updated: they are not the code that runs
 
 
 class Ready(NamedTuple):
@@ -47,7 +47,7 @@ class Ready(NamedTuple):
 
 
 def ready(options: SessionOptions, graph: Graph, target: Target, others: Any, work: Callable[[], Compiled]) -> Ready:
-    """The Program from the cache, or from `work`, which is stored if it took long.
+    """Return the Program from the cache, or else from `work`, and store it if compiling took long.
 
     others: all values that the Program depends on besides graph and target"""
     is_on = str(options.extra.get(OFF, "0")) != "1" and not os.environ.get(OFF_FOR_ALL)
@@ -85,8 +85,8 @@ class _KeyPickler(pickle.Pickler):
 
 
 def _key(graph: Graph, target: Target, others: Any) -> str | None:
-    """The cache key; None if compilation depends on what cannot be part of one: operators, passes, providers or sources
-    that the user registered, or engine files that have changed since they were imported."""
+    """The cache key; None if compilation depends on something that cannot be part of a key: operators, passes,
+    providers or sources that the user registered, or engine files that have changed since they were imported."""
     registered = {provider.name for provider in target.providers} - set(ENGINES)
     engine = _engine()
     changed = max((state[-1] for state in engine), default=math.inf)  # files in an archive have no times

@@ -35,7 +35,7 @@ def is_program(model: object) -> bool:
 
 
 def pack(executor: Any, program: Program, host_call: Any, graph: Graph, model: str, weights: bool) -> bytes:
-    """The bytes of such a file.
+    """Return the bytes of such a file.
 
     executor: runs this Program, or another one of the same model
     model: path of the model file; to open the Program, a file of that name must be beside it
@@ -86,7 +86,7 @@ def _checksum(source: Source) -> dict[str, int]:
 
 
 class Exported:
-    """Such a file, opened. graph: has inputs and outputs only.
+    """An opened file. graph: has inputs and outputs only.
 
     Errors: InvalidModel if the file is damaged or of another format, or the model beside it is missing or has changed
     """
@@ -119,7 +119,7 @@ class Exported:
         for file in [header["model"], *header.get("files", [])]:
             source = model if file is header["model"] else sources.get(file["file"])
             if source and _checksum(source) != {k: file[k] for k in ("size", "crc32")}:
-                raise InvalidModel(f'"{file["file"]}" is not what this Program was made from', hint="export it again")
+                raise InvalidModel(f'"{file["file"]}" is not the file that this Program needs', hint="export it again")
         return sources
 
 

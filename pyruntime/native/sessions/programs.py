@@ -21,7 +21,7 @@ from pyruntime.session.states import SessionState, StateMachine
 
 
 class Programs(Specialiser[Executor]):
-    """Those of a model."""
+    """The Programs of a model."""
 
     has_model = True
 
@@ -55,7 +55,7 @@ class Programs(Specialiser[Executor]):
         self, part: Graph, specs: Mapping[str, Spec], key: Hashable, constants: Mapping[str, TensorSpec],
         feeds: Mapping[str, Any],
     ) -> TensorSpec:  # fmt: skip
-        """A Program of the part computes it."""
+        """Compute the output of the part by a Program for it."""
         name = part.outputs[0].name
         executor = self._parts.find(
             (name, key, tuple(constants.items())),
@@ -87,16 +87,16 @@ class Programs(Specialiser[Executor]):
         return [*self.table.values(), *self._parts.values()]
 
     def memory_left(self, executor: Executor | None = None) -> int:
-        """Bytes of linear memory that a new executor, or this one, may have. Other executors count only if the limit is
-        below the largest memory that WebAssembly has."""
+        """Return the bytes of linear memory that a new executor, or this one, may have. The memory of other executors
+        is subtracted only if the limit is below the largest memory of WebAssembly."""
         limit = self.compiler.options.memory_limit
         if limit >= WHOLE:
             return limit
         return limit - sum(e.host.size for e in self._all() if e is not executor)
 
     def close_others(self, running: Collection[Executor]) -> bool:
-        """Close all executors except those that run, and all twins. Returns whether there were any. They are loaded
-        again when they are needed."""
+        """Close all executors except those that run, and close all twins. Returns whether there were any. Later runs
+        load them again."""
         others = [e for e in self._all() if e not in running]
         others += [twin for executor in running for twin in executor.twins]
         self._keep([key for key, e in self.table.items() if e in running])
@@ -115,7 +115,7 @@ class Programs(Specialiser[Executor]):
 
     def after_fork(self, busy: Sequence[Executor] | None) -> None:
         """In a forked child: forget the executors that a thread of the parent was running (None: any of them). Their
-        memory is not freed, because such a thread, which the child does not have, seems to be inside of it."""
+        memory is not freed: to the child, a thread that only the parent has still seems to run in it."""
         found = {} if busy is None else self.table
         self._keep([key for key, e in found.items() if not {e, *e.twins} & {*(busy or ())}])
 

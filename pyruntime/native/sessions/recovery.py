@@ -14,15 +14,15 @@ T = TypeVar("T")
 
 
 class Recovery:
-    """Repeats the work of one session after a fault. is_enabled: otherwise the work fails."""
+    """Repeats the work of one session after a fault; is_enabled: if False, the work fails instead."""
 
     def __init__(self, programs: Programs, is_enabled: bool) -> None:
         self.is_enabled = is_enabled
         self._programs = programs
 
     def run(self, work: Callable[[], T], check_feeds: Callable[[], object] = lambda: None) -> T:
-        """The result of `work`. After a fault it runs again, with device, pipelines and weights made again; if there is
-        no device any more, it runs on WebAssembly.
+        """The result of `work`. After a fault it runs again, with device, pipelines and weights made again; if the host
+        has no device any more, it runs on WebAssembly.
 
         check_feeds: raises DeviceLost if the feeds were on the lost device
         Errors: OutOfMemory if the GPU is too small, DeviceLost for a Program that was compiled for the GPU
@@ -51,7 +51,7 @@ class Recovery:
         return self._run_again(work)
 
     def _run_again(self, work: Callable[[], T]) -> T:
-        """After all Programs were dropped; the first that `work` needs ends the recovery."""
+        """Called after all Programs were dropped. Loading the next Program ends the recovery."""
         self._programs.states.enter(SessionState.RECOVERING)
         self._programs.restart()
         return work()

@@ -1,8 +1,8 @@
-"""Access to a session: runs go side by side, each with an executor of its own, or one thread has the whole session.
+"""Access to a session: concurrent runs, each with its own executor, or exclusive work.
 
-Ctrl-C may interrupt between any two lines, and must not leave a run that seems to be under way. So every sign of work
-under way is a lock of the interpreter, which `with` acquires and releases in one step, in the function that does the
-work: a context manager written in Python can be interrupted before its `finally`.
+Ctrl-C may interrupt between any two lines, and must not leave a run that seems to be under way. So a lock of the
+interpreter marks all work under way. `with` acquires and releases it in one step, in the function that does the work; a
+context manager written in Python can be interrupted before its `finally`.
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ def cores() -> int:
 
 
 class RunQueue:
-    """The queue of one session. Callers wait at one door, in turn: a run until a core is free, exclusive work until no
-    run is under way. Runs under way do not pass the door again, so they always end.
+    """The queue of one session. Callers pass one lock, the door, in turn. Behind it a run waits until a core is free,
+    and exclusive work until no run is under way. Runs under way do not need the door, so they always end.
 
     after_fork(executors), a method: called in a forked child with the executors that other threads were running; None
     if it can be any
@@ -46,7 +46,7 @@ class RunQueue:
         self._limit = cores()
 
     def after_fork(self) -> None:
-        """In the child, which does not have the threads that ran."""
+        """In the child, which does not have the parent's other threads."""
         running, changing = self._running, self._door.locked()
         self._reset()
         callback = self._after_fork()
@@ -54,14 +54,14 @@ class RunQueue:
             callback(None if changing else running)
 
     def exclusive(self, work: Callable[[], T]) -> T:
-        """The result of `work`. Meanwhile no run is under way and none begins."""
+        """Return the result of `work`, during which no run is under way and none starts."""
         with self._door:
             self._wait(0)
             return work()
 
     def concurrent(self, find: Callable[[], Any], work: Callable[[Any], T], preferred: Callable[[Any], bool]) -> T:
-        """The result of `work` on a free executor of the Program whose executor `find` returns, a `preferred` one if it
-        is free. `find` has the session to itself, except for runs under way."""
+        """Return the result of `work` on a free executor: the one that `find` returns or one of its twins, if possible
+        one that is `preferred`. While `find` runs, only runs under way use the session."""
         mine = threading.Lock()
         try:
             with mine:
@@ -72,7 +72,7 @@ class RunQueue:
                     self._runs.append((mine, executor))
                 return work(executor)
         finally:
-            with suppress(RuntimeError):  # it is released already
+            with suppress(RuntimeError):  # already released
                 self._ended.release()
 
     @property
@@ -84,8 +84,8 @@ class RunQueue:
         return self._door.locked() or bool(self._running)
 
     def _free(self, first: Any, preferred: Callable[[Any], bool]) -> Any:
-        """The executor or one of its twins, whichever is free. Without memory for another twin, runs queue from now
-        on."""
+        """Return the executor or one of its twins, whichever is free. If memory for another twin is lacking, runs queue
+        from now on."""
         running = self._running
         for executor in sorted((first, *first.twins), key=preferred, reverse=True):
             if executor not in running:

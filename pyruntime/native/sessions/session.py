@@ -57,8 +57,8 @@ class Session:
     providers: names in order of preference, of "wasm", "webgpu" and those that others bring (docs/extending.md);
         onnxruntime's "CPUExecutionProvider" means "wasm"
     read: reads the graph of a model; warn: gets the warnings of compilation; has_fallback: see `set_fallback`
-    on_kernels: gets the times of the kernels of each run, and the providers; such runs do not go side by side
-    Errors: InvalidModel, UnsupportedOp, ShapeError name the node at fault.
+    on_kernels: gets the times of the kernels of each run, and the providers; such runs are not concurrent Errors:
+    InvalidModel, UnsupportedOp, ShapeError name the node at fault.
 
     `InferenceSession` documents the methods that it passes on.
     """
@@ -113,7 +113,7 @@ class Session:
 
     @property
     def executors(self) -> dict[Hashable, Executor]:
-        """The executors of the Programs, by what these were compiled for."""
+        """The executors of the Programs, by the key of the feeds that a Program runs."""
         return self.programs.table
 
     # ── description ──────────────────────────────────────────────────────────────────────────────────────────────
@@ -151,7 +151,7 @@ class Session:
         feeds = self.check_feeds(input_feed)
 
         def work() -> Verdict:
-            self._require_several_providers()  # again, because the GPU may be lost
+            self._require_several_providers()  # checked again, because the GPU may be lost
             requirements = self.programs.requirements_of(feeds)
             placed, on_cpu = (self._load_with_all_results(requirements, cpu_only) for cpu_only in (False, True))
             return compare(placed, on_cpu, stored(feeds), tolerance)
@@ -227,15 +227,16 @@ class Session:
         return [self._maps.from_tensor(n, self.feeds.output(header, n, results[n])) for n in names]
 
     def check_feeds(self, input_feed: Mapping[str, Any]) -> dict[str, Any]:
-        """Feeds as executors take them (see `stored`). Errors: InvalidInput"""
+        """Check feeds, and convert maps. Errors: InvalidInput"""
         return self.feeds.check(self._maps.to_tensors(input_feed))
 
     def run_alone(self, work: Callable[[], T], feeds: Mapping[str, Any]) -> T:
-        """The result of `work` for these checked feeds, while no run is under way; again after a fault of the GPU."""
+        """Return the result of `work` for these checked feeds, while no run is under way. After a fault of the GPU,
+        repeat it."""
         return self._queue.exclusive(lambda: self._recovery.run(work, lambda: self.feeds.check(feeds)))
 
     def _run(self, run: _Run) -> tuple[Mapping[str, Any], dict[str, Any]]:
-        """Side by side with other runs, if that is possible and there is memory for both."""
+        """Run concurrently with other runs if that is possible and memory suffices, else alone."""
         if self._runs_side_by_side:
             with suppress(OutOfMemory):
                 return self._run_side_by_side(run)
@@ -243,7 +244,8 @@ class Session:
 
     @property
     def _runs_side_by_side(self) -> bool:
-        """A GPU is one queue; a memory limit is for one run at a time."""
+        """Whether runs may be concurrent: not on a GPU, which has one queue, and not with a memory limit, which holds
+        for one run."""
         compiler = self.compiler
         if self.on_kernels is not None or compiler.preset.saves_power:
             return False
@@ -287,11 +289,11 @@ class Session:
     # ── changes ──────────────────────────────────────────────────────────────────────────────────────────────────
 
     def set_providers(self, names: Sequence[str]) -> None:
-        """Compile again for these. Errors: InvalidInput for a Program that was compiled before."""
+        """Compile again for these providers. Errors: InvalidInput for a Program that was compiled before."""
 
         def work() -> None:
             if not self.programs.has_model:
-                raise InvalidInput("a compiled Program is for the providers that it was compiled for")
+                raise InvalidInput("a compiled Program cannot change its providers")
             self.compiler.set_providers(no_adapter(known(names), self.compiler.preset.saves_power))
             self.programs.restart()
             self._recovery.run(self.programs.prepare)
@@ -299,7 +301,7 @@ class Session:
         self._queue.exclusive(work)
 
     def set_fallback(self, is_enabled: bool) -> None:
-        """Whether a run that fails because of the GPU runs again, at last on WebAssembly; at first it does."""
+        """Set whether a run that fails because of the GPU is repeated, if need be on WebAssembly (the default)."""
         self._recovery.is_enabled = is_enabled
 
     def trim(self) -> None:

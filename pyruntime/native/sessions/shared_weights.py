@@ -24,8 +24,8 @@ _open: weakref.WeakSet[Executor] = weakref.WeakSet()
 def load_executor(
     program: Program, host: Any, sources: Mapping[str, Any], host_call: Any, limit: int, gpu: Any
 ) -> Executor:  # fmt: skip
-    """See `Executor.load`. If another session has the weights, the host is closed and replaced. Sessions on the GPU, or
-    with a memory limit, share nothing."""
+    """Load a Program, as `Executor.load` does. If another session has its weights, the host is closed and replaced.
+    Sessions on the GPU, or with a memory limit, share nothing."""
     if gpu is not None or limit < WHOLE:
         return Executor.load(program, host, sources, host_call, limit, gpu)
     for other in list(_open):

@@ -19,7 +19,7 @@ from pyruntime.native.sessions.feeds import stored
 from pyruntime.native.sessions.session import Session
 from pyruntime.placement.provider_list import effective
 
-TURNS = 4  # of each of two candidates, at least
+TURNS = 4  # fewest runs of each of two candidates
 
 Clock = Callable[[], float]
 
@@ -27,8 +27,8 @@ Clock = Callable[[], float]
 @dataclass(frozen=True, slots=True)
 class Tuned:
     """choices: for `SessionOptions.choices`, empty if the default schedules are the fastest; before, after: seconds of
-    a run; took: seconds of tuning; kernels: those with a faster value, the largest gain first, even if the gain of the
-    run is too small for `choices`."""
+    a run; took: seconds of tuning; kernels: kernels with a faster value, sorted by decreasing gain, even if the run
+    gains too little for `choices`."""
 
     choices: Chosen
     before: float
@@ -43,7 +43,7 @@ class Tuned:
 
 
 def tune(session: Session, feeds: Mapping[str, Any], seconds: float = 2.0, clock: Clock = time.perf_counter) -> Tuned:
-    """Measure other schedules of a session's kernels for these feeds, some `seconds` each, and continue with the
+    """Measure other schedules of a session's kernels for these feeds, for `seconds` each, and continue with the
     fastest. Errors: InvalidInput for a Program that was compiled before, or a time that is not a number of seconds"""
     session.programs.require_model("tune", hint="tune it before it is exported")
     if isinstance(seconds, bool) or not isinstance(seconds, (int, float)) or not 0 <= seconds < float("inf"):

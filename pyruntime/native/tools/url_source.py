@@ -14,11 +14,11 @@ from urllib.request import Request, urlopen
 
 from pyruntime.errors import InvalidModel, LimitExceeded, ModelNotFound
 
-SMALL = 1 << 20  # bytes of a file that may be fetched whole
+SMALL = 1 << 20  # bytes; smaller files may be fetched whole
 HEAD = 1 << 12  # bytes of the first request, which also finds the size
-MOST = 1 << 26  # bytes that are fetched of a file, at most
+MOST = 1 << 26  # most bytes that are fetched of a file
 VERSION = ("ETag", "Last-Modified")  # headers that differ if a file has changed
-PATIENCE = 30.0  # seconds without a byte, or that a server may ask to wait
+PATIENCE = 30.0  # longest wait in seconds for a byte, or before a retry that a server requests
 PAUSES = (0.0, 1.0, 2.0, 4.0)  # seconds before each retry
 BUSY = (408, 425, 429, 500, 502, 503, 504)
 HINT = "download the file, and inspect that"
@@ -29,8 +29,8 @@ def is_url(model: object) -> bool:
 
 
 class UrlSource:
-    """A `Source`. fetched: bytes so far. Errors: InvalidModel, with the file's size, if the server sends no parts of a
-    large file; LimitExceeded beyond `MOST`; ModelNotFound."""
+    """A `Source`. fetched: bytes so far. Errors: InvalidModel, with the file's size, if the server ignores range
+    requests for a large file; LimitExceeded beyond `MOST`; ModelNotFound."""
 
     def __init__(self, url: str, name: str = "") -> None:
         self.url, self.name = url, name
@@ -48,7 +48,7 @@ class UrlSource:
 
     def _fetch(self, offset: int, size: int) -> bytes:
         if self.fetched + size > MOST:
-            text = f"{self.url}: {size} bytes more than the {self.fetched} that came would have to be fetched"
+            text = f"{self.url}: {size} bytes would have to be fetched in addition to {self.fetched}"
             raise LimitExceeded(text, hint=HINT)
         for pause in (*PAUSES, None):
             try:
@@ -57,7 +57,7 @@ class UrlSource:
                     part = self._body(response, offset, size)
                 break
             except HTTPError as error:
-                if error.code == 416 and not self.size:  # an empty file has no parts
+                if error.code == 416 and not self.size:  # an empty file has no ranges
                     return b""
                 if pause is None or not self._wait(error, pause):
                     raise self._refused(error) from error
@@ -70,7 +70,7 @@ class UrlSource:
         return part[:size]
 
     def _wait(self, error: HTTPError, pause: float) -> bool:
-        """Wait until the server may be less busy. False: do not try again."""
+        """Wait until the server may be less busy. Returns False if a retry is useless."""
         header = error.headers.get("Retry-After", "")
         seconds = float(header) if header.isdecimal() else 0.0
         if error.code not in BUSY or seconds > PATIENCE:
@@ -89,7 +89,7 @@ class UrlSource:
         content = re.fullmatch(r"bytes (\d+)-\d+/(\d+)", response.headers.get("Content-Range", ""))
         if response.status == 206:
             if not content or int(content[1]) != offset:
-                raise InvalidModel(f"{self.url}: its server sends another part than was asked for", hint=HINT)
+                raise InvalidModel(f"{self.url}: its server sends a range that was not requested", hint=HINT)
             whole = int(content[2])
             version = {key: response.headers[key] for key in VERSION if key in response.headers}
             self._version = self._version or version
@@ -101,7 +101,9 @@ class UrlSource:
         length = int(response.headers.get("Content-Length", -1))
         if offset or not 0 <= length <= SMALL:
             text = f"{length} bytes" if length >= 0 else "a file of unknown size"
-            raise InvalidModel(f"{self.url}: its server sends no parts, {text} would have to be fetched", hint=HINT)
+            raise InvalidModel(
+                f"{self.url}: its server ignores range requests, {text} would have to be fetched", hint=HINT
+            )
         self.size = length
         return _all(response, length)
 

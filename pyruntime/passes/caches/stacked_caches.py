@@ -54,7 +54,7 @@ def _parts(whole: Map, feeds: set[int]) -> tuple[_Part, _Part] | None:
 
 
 def _part(load: Expr, n: int, rank: int) -> _Part | None:
-    """Part n of a tensor of this rank, if a map of its own appends to it."""
+    """Return part n of a tensor of this rank, if a separate map appends to this part."""
     load = through_views(load)
     rest = [index(axis).key() for axis in range(1, rank)]
     if load.op != "at" or not isinstance(load.value.kernel, Map) or [x.key() for x in load.args] != rest:
@@ -75,7 +75,7 @@ def _join(block: Block, whole: Map, parts: tuple[_Part, _Part]) -> None:
     try:
         begin, end = sorted(kernels.index(p.kernel) for p in parts)
         kernels.index(whole, end)
-    except ValueError:  # in another block
+    except ValueError:  # made in another block
         return
     first_out = kernels[begin].out
     if any(t is first_out for k in kernels[begin + 1 : end] for t in k.inputs) or any(

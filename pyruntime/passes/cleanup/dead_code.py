@@ -9,7 +9,7 @@ from pyruntime.ir.symbol import Symbol
 
 
 def remove_dead(block: Block, outputs: Iterable[Tensor], symbols: set[Symbol] | None = None) -> None:
-    """Keep the kernels that `outputs` depend on. A Read stays if it binds one of `symbols` (None: all Reads stay)."""
+    """Keep the kernels on which `outputs` depend. A Read stays if it binds one of `symbols` (None: all Reads stay)."""
     needed = {t.uid for t in outputs}
     live: list[Kernel] = []
     for kernel in reversed(block.kernels):

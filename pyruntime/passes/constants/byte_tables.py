@@ -78,7 +78,7 @@ class _Rewriting:
         return self.rewritten[id(e)]
 
     def _only_code(self, e: Expr) -> Expr | None:
-        """The only code on which e depends; None if e depends on anything else, or is that code itself."""
+        """Return the only code on which e depends; None if e depends on anything else, or is the code itself."""
         sources = self._sources(e)
         return sources[0] if len(sources) == 1 and sources[0].dtype in CODES and sources[0] is not e else None
 

@@ -1,1 +1,1 @@
-"""Passes that turn kernels into forms that providers have."""
+"""Passes that turn kernels into forms that providers support."""

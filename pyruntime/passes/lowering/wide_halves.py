@@ -1,9 +1,9 @@
 """Stores half-float tensors between kernels as float32, because CPU kernels compute in float32 anyway.
 
-WebAssembly has no half floats: a load decodes bits, a store encodes them. A tensor that one kernel makes and another
-reads needs neither if it is float32, and it is more exact. Feeds, outputs, large weights and tensors that are only
-moved keep their type. A cast to half float and back within one expression stays: it is the rounding that an operator
-such as Cast asks for.
+WebAssembly has no half floats: a load decodes bits, a store encodes them. If a tensor between two kernels is float32,
+neither step is needed, and its values are more exact. Feeds, outputs, large weights and tensors that are only moved
+keep their type. A cast to half float and back within one expression stays: it is the rounding that an operator such as
+Cast asks for.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ def widen_halves(block: Block, outputs: Iterable[Tensor]) -> None:
 
 
 def _fixed_types(kernels: list[Kernel], outputs: Iterable[Tensor]) -> set[int]:
-    """Uids of tensors whose type must stay: outputs, and what kernels that do not compute read or make."""
+    """Uids of tensors whose type must stay: outputs, and tensors that kernels without computation read or make."""
     fixed = {root(t).uid for t in outputs}
     for k in kernels:
         if not isinstance(k, (Map, Reduce, Loops, Alias)) or isinstance(k, Loops) and k.base is not None:

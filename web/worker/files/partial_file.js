@@ -43,7 +43,7 @@ export class PartialFile {
     this.step = offset === this.end ? Math.min(2 * this.step, LARGEST) : FIRST;
     const length = Math.min(Math.max(size, this.step), this.size - offset);
     if (this.fetched + length > MAX_FETCHED) {
-      throw new LimitExceeded(`${length} bytes more than the ${this.fetched} that came would have to be fetched`, { hint: HINT });
+      throw new LimitExceeded(`${length} bytes would have to be fetched in addition to ${this.fetched}`, { hint: HINT });
     }
     const bytes = await this.fetch(offset, length);
     this.parts.push({ offset, bytes });
@@ -79,12 +79,12 @@ async function ofAddress(url, signal) {
     });
   };
   return ask(0, FIRST, async (first) => {
-    if (first.status === 416) return new PartialFile(0, async () => new Uint8Array()); // an empty file has no parts
+    if (first.status === 416) return new PartialFile(0, async () => new Uint8Array()); // an empty file has no ranges
     const size = await sizeOf(url, first, signal);
     if (first.status !== 206 && !(size <= SMALL)) {
       first.body?.cancel().catch(() => {});
       const text = size < Infinity ? `${size} bytes` : 'a file of unknown size';
-      throw new InvalidModel(`${url}: its server sends no parts, ${text} would have to be fetched`, { hint: HINT });
+      throw new InvalidModel(`${url}: its server ignores range requests, ${text} would have to be fetched`, { hint: HINT });
     }
     const bytes = new Uint8Array(await first.arrayBuffer());
     const read = (/** @type {number} */ offset, /** @type {number} */ length) => ask(offset, length, async (response) => {
@@ -102,7 +102,7 @@ async function requestPart(url, offset, size, signal) {
   const response = await request(url, { headers: { range: `bytes=${offset}-${offset + size - 1}` } }, signal);
   const start = /^bytes (\d+)-/.exec(response.headers.get('content-range') ?? '')?.[1]; // other origins may hide the header
   if (response.status === 206 && Number(start ?? offset) !== offset) {
-    throw new InvalidModel(`${url}: its server sends another part than was asked for`, { hint: HINT });
+    throw new InvalidModel(`${url}: its server sends a range that was not requested`, { hint: HINT });
   }
   if (response.status === 416 && offset) throw new InvalidModel(`${url} has changed while it was read`);
   return response;

@@ -107,7 +107,7 @@ export class ExportedProgram {
     const { model, files } = this.header;
     const exported = name ? files?.find((known) => known.file === name) : model;
     if (!exported || file.size === exported.size && checksum(file) === exported.crc32) return;
-    throw new InvalidModel(`"${exported.file}" is not what this program was made from`, { hint: 'export it again' });
+    throw new InvalidModel(`"${exported.file}" is not the file that this program needs`, { hint: 'export it again' });
   }
 
   /** @returns {ProgramData} */
