@@ -97,7 +97,7 @@ def in_service_worker(made: Tab, file: str) -> Any:
 def test_a_service_worker(tab: Callable[..., Tab], file: str) -> None:
     """There is no Worker, and import() is forbidden: an extension's background has neither, too."""
     failed, message = in_service_worker(tab("plain"), file)
-    assert failed and "the engine needs a Worker, which this place does not give (import engine.sw.js" in message
+    assert failed and "the engine needs a Worker, which this environment lacks (import engine.sw.js" in message
 
 
 @pytest.mark.parametrize("file", ["engine_worker.js", "engine_worker.mjs"])

@@ -54,7 +54,7 @@ const REMARKS = {
   'InferenceSession.SessionOptions.executionProviders': 'differs: "webgpu", "wasm", "cpu" and [those that you bring](extending.md#providers); "wasm" by default',
   'InferenceSession.SessionOptions.extra': 'differs: `session.disable_program_cache` acts; entries that ask for another engine are refused, others give a warning',
   'InferenceSession.SessionOptions.graphOptimizationLevel': 'differs: [api.md](api.md#options) says what a level does',
-  'InferenceSession.SessionOptions.optimizedModelFilePath': 'refused: an optimised model is no ONNX graph here; `pyruntime export` writes Programs',
+  'InferenceSession.SessionOptions.optimizedModelFilePath': 'refused: an optimised model is a Program and no ONNX graph; `pyruntime export` writes Programs',
   'InferenceSession.SessionOptions.preferredOutputLocation': 'differs: "cpu" and "gpu-buffer"; "gpu-buffer" is refused without the provider "webgpu", others always',
   ...all(['CoreMLExecutionProviderOption', 'CudaExecutionProviderOption', 'DmlExecutionProviderOption', 'NnapiExecutionProviderOption',
     'QnnExecutionProviderOption', 'TensorRtExecutionProviderOption', 'WebGLExecutionProviderOption', 'WebNNContextOptions', 'WebNNExecutionProviderName',

@@ -38,7 +38,7 @@ IOBinding.synchronize_outputs: outputs are complete when a run returns
 SessionIOBinding.synchronize_inputs: a run waits for its inputs
 SessionIOBinding.synchronize_outputs: outputs are complete when a run returns
 RunOptions.add_run_config_entry: entries can be read back
-RunOptions.log_verbosity_level: verbose messages are of one kind
+RunOptions.log_verbosity_level: verbose messages have no levels
 RunOptions.only_execute_path_to_fetches: results are the same
 SessionOptions.clear_ep_context_data_read_func: there is no such function
 OrtArenaCfg: each session plans its memory
@@ -47,7 +47,7 @@ create_and_register_allocator_v2: each session plans its memory
 disable_telemetry_events: this package sends nothing
 enable_telemetry_events: this package sends nothing
 preload_dlls: there are no libraries to load
-set_default_logger_verbosity: verbose messages are of one kind
+set_default_logger_verbosity: verbose messages have no levels
 set_global_thread_pool_sizes: the options of a session decide its threads
 set_seed: a random operator without a seed derives one from the name of its node: runs give equal numbers
 """
@@ -79,7 +79,7 @@ SessionOptions.add_free_dimension_override_by_name: a name that no input has giv
 SessionOptions.add_initializer: elements are copied; a name that no initializer has is refused
 SessionOptions.add_session_config_entry: the folder of external data acts; entries for other engines are refused
 SessionOptions.graph_optimization_level: [api.md](api.md#options) says what a level does; texts are values, too
-SessionOptions.optimized_model_filepath: refused when set: an optimised model is no ONNX graph here; `session.export()`
+SessionOptions.optimized_model_filepath: refused when set: an optimised model is a Program and no ONNX graph; `session.export()`
 SessionOptions.register_custom_ops_library: refused: operators are [added in Python](extending.md)
 SessionOptions.set_ep_context_data_read_func: refused: models with EP contexts (code of a provider) are not supported
 SessionOptions.set_load_cancellation_flag: True is refused; Ctrl-C ends opening a session

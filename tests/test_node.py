@@ -30,7 +30,7 @@ def test_what_would_start_the_engine_says_where_it_runs(start: str) -> None:
     tell = "(e) => [e instanceof ort.SessionFailed, e.message]"
     ours, message = node(f"console.log(JSON.stringify(await {start}.catch({tell})))")  # type: ignore[misc]
     assert ours and message == (
-        "the engine needs a Worker, which this place does not give "
+        "the engine needs a Worker, which this environment lacks "
         "(import engine.sw.js before, which runs it in a service worker, "
         "or create sessions in a page or a dedicated worker)"
     )

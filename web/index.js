@@ -1,4 +1,4 @@
-// The public API, that of onnxruntime-web. An import starts nothing; the first session starts the worker.
+// The public API, which is onnxruntime-web's. An import starts nothing; the first session starts the worker.
 
 import { env } from 'onnxruntime-common';
 import { attach, shutdown } from './page/engine/client.js';

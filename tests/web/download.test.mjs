@@ -96,7 +96,7 @@ const FALTERING = {
   'is busy when it goes on': [[{ ...parts(), cut: 40 }, { status: 502, headers: {} }, parts()], ['', 'bytes=40-', 'bytes=40-']],
   'is not reached when it goes on': [[{ ...parts(), cut: 40 }, { error: 'offline' }, parts()], ['', 'bytes=40-', 'bytes=40-']],
   'always breaks': [[{ ...parts(), cut: 40 }, ...Array(9).fill({ ...parts(), cut: 0 })], /after 40 bytes/],
-  'never begins': [[{ stall: -1 }], /nothing came for 0.09 s/],
+  'never begins': [[{ stall: -1 }], /no bytes arrived for 0.09 s/],
   'has another file': [[{ ...parts(), cut: 40 }, parts({ headers: { ...V1, etag: '"2"' } })], /has changed while it was fetched/],
   'has another file, and sends no parts': [[{ ...parts(), cut: 40 }, { headers: { ...V1, etag: '"2"' } }], /has changed while it was fetched/],
   'has a shorter file': [[{ ...parts(), cut: 40 }, { status: 416, headers: V1 }], /has changed while it was fetched/],

@@ -52,7 +52,7 @@ for (const [options, message] of [
   [{ ...webgpu(), enableGraphCapture: true, preferredOutputLocation: 'cpu' }, "cannot be 'cpu' with enableGraphCapture"],
   [{ extra: [] }, 'extra cannot be an array of 0'],
   [{ extra: { ep: { context_enable: '1' } } }, 'ep.context_enable: models are compiled'],
-  [{ extra: { 'session.disable_cpu_ep_fallback': true } }, 'WebAssembly takes what no other provider does'],
+  [{ extra: { 'session.disable_cpu_ep_fallback': true } }, 'WebAssembly runs the nodes that no other provider supports'],
   [{ preset: 'fast' }, "preset cannot be fast ('latency' or 'throughput' or 'power')"],
   [{ preset: 'toString' }, 'preset cannot be toString'],
   [{ preset: ['power'] }, 'preset cannot be an array of 1'],

@@ -3,12 +3,12 @@
 /** @typedef {import('./protocol.js').ValueInfo} ValueInfo */
 
 /**
- * The dim names whose sizes differ in these feeds, and an input for each size.
+ * Returns the dim names whose sizes differ in these feeds, with an input for each size.
  * @param {ValueInfo[]} inputs @param {Record<string, { dims: readonly number[] } | unknown>} feeds
  * @returns {Map<string, string[]>}
  */
 export function differingDims(inputs, feeds) {
-  /** By name, then by size: an input. @type {Map<string, Map<number, string>>} */
+  /** An input, by dim name and then by size. @type {Map<string, Map<number, string>>} */
   const sizes = new Map();
   for (const { name, shape, sequence } of inputs) {
     const feed = Object.hasOwn(feeds, name) ? /** @type {{ dims: readonly number[] } | null | undefined} */ (feeds[name]) : null;
@@ -23,7 +23,10 @@ export function differingDims(inputs, feeds) {
   return new Map(differing.map(([dim, found]) => [dim, [...found.values()]]));
 }
 
-/** The inputs with these named dims made unknown. @param {ValueInfo[]} inputs @param {Map<string, unknown>} dims @returns {ValueInfo[]} */
+/**
+ * Returns the inputs, in which dims with these names are now unknown.
+ * @param {ValueInfo[]} inputs @param {Map<string, unknown>} dims @returns {ValueInfo[]}
+ */
 export function withUnknownDims(inputs, dims) {
   const unnamed = (/** @type {number | string | null} */ dim) => (typeof dim === 'string' && dims.has(dim) ? null : dim);
   return inputs.map((info) => ({ ...info, shape: info.shape && info.shape.map(unnamed) }));

@@ -17,7 +17,7 @@ const classOf = (dtype) => VIEWS[dtype] ?? Uint8Array;
 /** A view of bytes as elements of a type. @param {Uint8Array} bytes aligned @param {string} dtype @returns {NumericData} */
 export const viewOf = ({ buffer, byteOffset, length }, dtype) => new (classOf(dtype))(buffer, byteOffset, length / elementSize(dtype));
 
-/** Whether tensors of the API pack two elements into a byte. The engine stores one a byte. @param {string} dtype */
+/** Whether tensors of the API pack two elements into a byte. The engine stores each in a byte. @param {string} dtype */
 const isPacked = (dtype) => dtype === 'int4' || dtype === 'uint4';
 
 /** @param {string} dtype */
@@ -65,7 +65,7 @@ function packNibbles(bytes) {
 }
 
 /**
- * Unpacks elements of `bits` bits, low bits first, to one a byte.
+ * Unpacks elements of `bits` bits, low bits first, to a byte each.
  * @param {Uint8Array} packed @param {number} bits @param {boolean} signed @param {Uint8Array} into
  */
 export function unpackBits(packed, bits, signed, into) {

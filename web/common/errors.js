@@ -45,11 +45,11 @@ export class MemoryFault extends PyRuntimeError {}
 export class InternalError extends PyRuntimeError {}
 /** The GPU device is lost and cannot be replaced. */
 export class DeviceLost extends PyRuntimeError {}
-/** The browser gives no WebGPU adapter or device. */
+/** The browser has no WebGPU adapter or device. */
 export class NoAdapter extends PyRuntimeError {}
 /** The session cannot run any more. */
 export class SessionFailed extends PyRuntimeError {}
-/** A kernel refused its data during a run. */
+/** A kernel found invalid data during a run, such as an index out of range. */
 export class ExecutionError extends PyRuntimeError {}
 
 /** Compilation would take more time or emit more code than the session's options allow. */

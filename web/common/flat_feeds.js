@@ -1,11 +1,11 @@
-// Descriptions of feeds for the compiler, and keys of the Programs that can run them.
+// Describes feeds for the compiler, and makes keys of the Programs that can run them.
 
 /** @typedef {import('./protocol.js').WireValue} WireValue */
 /** @typedef {import('./protocol.js').Needs} Needs */
 
 /**
  * @param {WireValue} feed @param {boolean} values whether a Program depends on its values
- * @param {boolean} ranks its rank instead of its dims @returns {unknown}
+ * @param {boolean} ranks whether to give its rank instead of its dims @returns {unknown}
  */
 export function describeFeed(feed, values, ranks) {
   if (feed === null) return null;

@@ -10,5 +10,5 @@ export function reportGarbage(buffer) {
   if (!buffer || buffer instanceof ArrayBuffer) return;
   try {
     void new ArrayBuffer(Math.min(buffer.byteLength, LARGEST));
-  } catch {} // the failed allocation has made the collector run
+  } catch {} // if the allocation fails, it has made the collector run
 }

@@ -1,18 +1,18 @@
-// Messages of the engine, by severity. The page, its worker and its threads print all of theirs here.
+// Messages of the engine, by severity. The page, its worker and its threads print their messages with this module.
 
 /** onnxruntime's names, in its order: options use their numbers. */
 export const SEVERITIES = /** @type {const} */ (['verbose', 'info', 'warning', 'error', 'fatal']);
 const PRINT = /** @type {const} */ (['debug', 'info', 'warn', 'error', 'error']);
 
 /**
- * Of a session or a run. least: the lowest severity to print; id: a name to print with messages.
+ * Log options of a session or a run. least: the lowest severity to print; id: a name to print with messages.
  * @typedef {{ least?: number, id?: string }} LogOptions
  */
 
 /** Defaults of all messages. In pages env.logLevel decides `least`. */
 export const logging = {
   least: () => 2,
-  /** Of the session for which code runs (`during`). @type {LogOptions} */
+  /** Log options of the session for which code runs (`during`). @type {LogOptions} */
   options: {},
 };
 

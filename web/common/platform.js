@@ -1,10 +1,10 @@
-// What differs between platforms. These are the functions for browsers; web/node/platform.js replaces some in Node.js.
+// Functions that differ between platforms, for browsers. web/node/platform.js replaces some of them in Node.js.
 
 export const platform = {
   /** Null in service workers, which have no workers. @returns {typeof Worker | null} */
   worker: () => globalThis.Worker ?? null,
 
-  /** Imports a module of the engine; null: import() can. @type {((url: string) => Promise<any>) | null} */
+  /** Imports a module of the engine; null if import() works. @type {((url: string) => Promise<any>) | null} */
   module: null,
 
   /** Reads a file synchronously. @param {string} url @returns {ArrayBuffer} */

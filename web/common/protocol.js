@@ -93,12 +93,13 @@ import { Stop, StopWords } from './stop.js';
  * @typedef {{ session: number, feeds: Record<string, WireValue>, fetches: Record<string, Fetch>, profile?: boolean }} RunParams
  */
 /**
- * milliseconds: of the run, without the wait before it; stale: it did not run, because a feed is no longer a resident output.
+ * milliseconds: duration of the run, without the wait before it; stale: the run did not start, because a feed is no
+ * longer a resident output.
  * @typedef {{ outputs: Record<string, WireValue>, milliseconds: number, kernels: KernelTiming[], stale?: boolean }} RunResult
  */
 /**
- * What Programs depend on besides ranks: the values and the dims of these inputs. Unless `defaults` is null, feeds without
- * these inputs share one Program.
+ * Inputs on whose values, or dims, Programs depend. On other inputs they depend by rank only. Unless `defaults` is
+ * null, feeds without these inputs share one Program.
  * @typedef {{ values: string[], dims: string[], defaults: string[] | null }} Needs
  */
 
@@ -112,11 +113,13 @@ import { Stop, StopWords } from './stop.js';
  * @property {boolean} shared whether its code needs shared memory
  */
 /**
- * Bytes and counts in the worker. threads: without the worker itself; teams: Programs that they have instantiated.
+ * Bytes and counts in the worker. threads: number without the worker itself; teams: number of Programs that the threads
+ * have instantiated.
  * @typedef {{ heap: number, arenas: number, sessions: number, threads: number, teams: number }} WorkerStats
  */
 /**
- * One call. bytes: of its buffers, 0 if unknown; start: milliseconds after the run's first kernel on the GPU, by its clock.
+ * One call. bytes: size of its buffers, 0 if unknown; start: milliseconds after the run's first kernel on the GPU, by
+ * its clock.
  * @typedef {{ node: string, kernel: string, place: 'wasm' | 'webgpu', milliseconds: number, start?: number, bytes: number }} KernelTiming
  */
 
@@ -272,7 +275,7 @@ export class Caller {
  */
 export function answer(port, handlers) {
   const worker = /** @type {Worker} */ (port);
-  /** Of running calls that can be stopped. @type {Map<number, Stop>} */
+  /** Stops of the running calls that can be stopped. @type {Map<number, Stop>} */
   const stops = new Map();
   worker.onmessage = async (event) => {
     const message = /** @type {Message} */ (event.data);

@@ -3,8 +3,9 @@
 import { platform } from './platform.js';
 
 /**
- * Starts a module worker. Browsers refuse workers from another origin, whatever its headers. A module of this origin then
- * imports the file, which needs CORS and, under a Content-Security-Policy, `worker-src blob:`.
+ * Starts a module worker. Browsers refuse to start a worker from another origin, even if its headers allow it. So the
+ * worker starts from a small module of this origin that imports the file. This needs CORS and, under a
+ * Content-Security-Policy, `worker-src blob:`.
  * @param {string} url @param {string} name @returns {Worker}
  */
 export function spawn(url, name) {
@@ -18,7 +19,10 @@ function isSameOrigin(url) {
   return ['blob:', 'data:', 'file:'].includes(protocol) || origin === globalThis.origin;
 }
 
-/** Addresses of modules, by the address that they import. Never revoked, because browsers read them late. @type {Map<string, string>} */
+/**
+ * Addresses of modules, by the address that they import. Never revoked, because browsers may read them later.
+ * @type {Map<string, string>}
+ */
 const modules = new Map();
 
 /** @param {string} url */

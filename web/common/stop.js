@@ -51,7 +51,7 @@ export class Stop {
     this.check();
   }
 
-  /** Lets the page stop kernels of this memory. @param {Int32Array} words at its start */
+  /** Lets the page stop kernels that run on this memory. @param {Int32Array} words at its start */
   arm(words) {
     if (this.words?.buffer === words.buffer) return;
     this.disarm();
@@ -67,7 +67,7 @@ export class Stop {
   }
 }
 
-/** In the page: the shared words that stop a call, besides the message. */
+/** In the page: stops a call by words of shared memory, which reach the worker while it cannot read messages. */
 export class StopWords {
   /** @param {number} id of the call */
   constructor(id) {

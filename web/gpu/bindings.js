@@ -6,7 +6,7 @@ import { USAGE } from './flags.js';
 /** @typedef {import('./memory.js').GpuMemory} GpuMemory */
 /** @typedef {import('./types.js').Range} Range */
 
-const SLOT = 256; // bytes that parameter blocks are aligned to
+const SLOT = 256; // alignment of parameter blocks in bytes
 const LEAST = 1 << 16; // bytes of the buffer of parameter blocks
 const MOST = 1 << 23; // a larger buffer is freed when plans are dropped
 const GROUPS = 1 << 14; // cached

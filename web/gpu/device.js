@@ -18,14 +18,14 @@ const FEATURES = /** @type {GPUFeatureName[]} */ (['shader-f16', 'subgroups', 't
 const LIMITS = /** @type {const} */ (['maxBufferSize', 'maxStorageBufferBindingSize', 'maxStorageBuffersPerShaderStage',
   'maxComputeWorkgroupStorageSize', 'maxComputeInvocationsPerWorkgroup', 'maxComputeWorkgroupSizeX', 'maxUniformBufferBindingSize']);
 
-const PIPELINES = 4096; // cached for later sessions; a session references those that it runs
+const PIPELINES = 4096; // cached for later sessions; a session references the pipelines that it runs
 
 /** @type {Promise<Gpu | null> | null} */
 let current = null;
 
 /** Adapters that cannot give another device. @type {WeakSet<GPUAdapter>} */
 const usedAdapters = new WeakSet();
-/** Those of the page's own devices. @type {WeakMap<GPUDevice, Gpu>} */
+/** Adapters of the page's own devices. @type {WeakMap<GPUDevice, Gpu>} */
 const pageGpus = new WeakMap();
 
 /** The GPU; null without an adapter or a device. @returns {Promise<Gpu | null>} */
@@ -181,7 +181,10 @@ export class Gpu {
     throw new DeviceLost(`the GPU device is lost: ${this.lost}`, { hint });
   }
 
-  /** Errors appear here if the page has, say, destroyed its buffers. @param {GPUCommandEncoder} encoder @param {Caught[]} [pending] */
+  /**
+   * Submits commands. It fails, for example, if the page has destroyed buffers that they use.
+   * @param {GPUCommandEncoder} encoder @param {Caught[]} [pending]
+   */
   submit(encoder, pending = this.pending) {
     const submit = () => this.device.queue.submit([encoder.finish()]);
     if (this.exclusive) submit();

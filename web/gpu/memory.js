@@ -140,7 +140,7 @@ export class GpuMemory {
     this.commands().copyBufferToBuffer(buffer, offset, target, at, size);
   }
 
-  /** Bytes on the GPU. */
+  /** Returns the bytes on the GPU. */
   get size() {
     return this.buffers.reduce((sum, { size }) => sum + size, 0);
   }

@@ -24,7 +24,7 @@ export class GpuTensors {
   /** @param {import('./types.js').Device & { moves: import('./moves.js').Moves }} gpu */
   constructor(gpu) {
     this.gpu = gpu;
-    /** Buffers of tensors that `create` made and nobody disposed of. @type {Set<GPUBuffer>} */
+    /** Buffers of tensors that `create` made and that are not disposed of. @type {Set<GPUBuffer>} */
     this.live = new Set();
     /** @type {GPUBuffer[]} */
     this.pool = [];
@@ -48,8 +48,8 @@ export class GpuTensors {
   }
 
   /**
-   * Refuses tensors whose buffers cannot be used so. The page's buffers are tried with an empty command, because no
-   * property tells that a buffer was destroyed or belongs to another device.
+   * Refuses tensors whose buffers do not permit this use. Buffers of the page are tried with an empty command, because
+   * no property shows that a buffer was destroyed or belongs to another device.
    * @param {[string, GpuTensor | WireTensor][]} named @param {Use} use
    */
   async check(named, use) {

@@ -8,7 +8,7 @@ import { USAGE } from './flags.js';
 /** @typedef {import('../run/types.js').Timed} Timed */
 /** @typedef {import('./prepared.js').Prepared} Prepared */
 /**
- * What a timer uses of a GPU runner.
+ * The part of a GPU runner that a timer uses.
  * @typedef {{ gpu: import('./types.js').Device, memory: import('./memory.js').GpuMemory, ready(step: Prepared): void,
  *   encode(step: Prepared, begin: number, end: number, how?: GPUComputePassDescriptor): void }} GpuRunner
  */

@@ -1,4 +1,4 @@
-// Copies between linear memory and the GPU in a run, and GPU tensors among feeds and outputs, which need none.
+// Copies between linear memory and the GPU in a run; and GPU tensors among feeds and outputs, which need no copies.
 
 import { ExecutionError, InvalidInput, outOfRange } from '../common/errors.js';
 import { gpuBuffer } from '../common/protocol.js';
@@ -22,7 +22,7 @@ import { GPU_TYPES } from './tensors.js';
 /** @typedef {import('../run/types.js').Transfers} Contract */
 /** @typedef {import('./types.js').Device & { tensors: import('./tensors.js').GpuTensors, moves: import('./moves.js').Moves }} Gpu */
 /**
- * What transfers use of a GPU runner. checks: whether kernels check indices.
+ * The part of a GPU runner that transfers use. checks: whether kernels check indices.
  * @typedef {{ gpu: Gpu, memory: import('./memory.js').GpuMemory, params: import('./bindings.js').Parameters, checks: boolean,
  *   releaseBorrowed(): void }} GpuRunner
  */
@@ -105,10 +105,10 @@ export class Transfers {
   /** The run failed: disposes of the tensors that it created. */
   abandon() {
     this.gpu.memory.encoder = null;
-    this.gpu.params.release(); // its buffer or a bind group may be invalid: errors arrive late
+    this.gpu.params.release(); // its buffer or a bind group may be invalid: GPU errors are reported later
     this.gpu.releaseBorrowed();
     for (const { data } of this.created) this.gpu.gpu.tensors.dispose(data.gpu);
-    this.gpu.gpu.tensors.freePool(); // the page may have destroyed a buffer in it, unnoticed
+    this.gpu.gpu.tensors.freePool(); // the page may have destroyed a buffer in it without an event
   }
 
   /** Runs a copy step. @param {CopyStep} step @param {State} state @param {string} key @returns {State | Promise<State>} */

@@ -1,4 +1,5 @@
-// Types of a GPU and of what it stores. The parts of web/gpu name these and not device.js, because device.js imports them.
+// Types of a GPU and of its data. Modules of web/gpu import these and not device.js, because device.js imports those
+// modules.
 
 /** providers/webgpu/printer/loops.py. @typedef {{ source: string, buffers: number, params: number, span: number, faults?: boolean }} Shader */
 /** The result of an error scope. @typedef {Promise<Error | null>} Caught */

@@ -16,7 +16,7 @@ export class NodeWorker {
     this.thread.on('messageerror', (data) => this.onmessageerror?.({ data }));
     this.thread.on('error', (error) => this.onerror?.({ message: error.message }));
     this.thread.on('exit', (code) => this.onerror?.({ message: `the thread ended with code ${code}` }));
-    this.thread.unref(); // after `on`, which refs it: an idle thread must not keep the program running
+    this.thread.unref(); // after `on`, which calls ref(): an idle thread must not keep the program running
   }
 
   /** @param {unknown} message @param {any[]} [transfer] */

@@ -19,7 +19,7 @@ export { PyRuntimeError, InvalidInput, QuotaExceeded, SessionFailed } from '../c
  * @typedef {(progress: { file: string, loaded: number, total: number }) => void} OnProgress
  */
 
-const RELOAD_KEY = 'pyruntime-isolation'; // in sessionStorage: the page was told to reload
+const RELOAD_KEY = 'pyruntime-isolation'; // in sessionStorage: this module has asked the page to reload
 
 /**
  * Stores what the page needs and starts the service worker. If all is stored already, fetches changes in the background for
@@ -38,7 +38,7 @@ export async function install(options = {}) {
   if (!book.versions.length || JSON.stringify(book.wanted) !== JSON.stringify(wanted)) await updating;
   else {
     updating.then(async (changed) => changed && options.onUpdate?.(await status(options)))
-      .catch((error) => options.onError?.(error)); // offline or out of space: retried on the next visit
+      .catch((error) => options.onError?.(error)); // offline or out of space: the next visit tries again
   }
   return status(options);
 }
@@ -71,7 +71,10 @@ async function updateStore(store, wanted, onProgress, registration) {
 }
 
 /** @typedef {Awaited<ReturnType<typeof status>>} Status */
-/** What is stored, and whether this page uses it. @param {{ scope?: string, isolation?: string }} [options] */
+/**
+ * Returns a report on the stored version, and whether this page uses it.
+ * @param {{ scope?: string, isolation?: string }} [options]
+ */
 export async function status(options = {}) {
   const { book: { versions }, registration } = await openStore(options);
   const controlled = Boolean(navigator.serviceWorker.controller);
@@ -95,7 +98,10 @@ function needsReload() {
   return true;
 }
 
-/** Removes all that install() stored, models too, and the service worker. @param {{ scope?: string }} [options] */
+/**
+ * Removes everything that install() stored, including models, and the service worker.
+ * @param {{ scope?: string }} [options]
+ */
 export async function remove(options = {}) {
   const { store, registration, scope } = await openStore(options);
   await store.inTurn(async () => {

@@ -123,8 +123,8 @@ export class Versions {
 }
 
 /**
- * The version of a page or a worker. An unknown id is a worker of the only page, or a page opened before the first version
- * was stored. @param {string} id @param {Book} book
+ * Returns the version of a page or a worker. An unknown id belongs to a worker of the only page, or to a page opened
+ * before the first version was stored. @param {string} id @param {Book} book
  */
 export function versionOf(id, { pages, versions }) {
   const [name, ...others] = new Set((id in pages ? [pages[id]] : Object.values(pages)).map((page) => page.name));

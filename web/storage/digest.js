@@ -1,4 +1,7 @@
-/** A model's hash is needed twice, at a millisecond a MB. @type {WeakMap<Uint8Array, Promise<string>>} */
+/**
+ * Hashes, cached because a model's hash is needed twice and takes a millisecond per MB.
+ * @type {WeakMap<Uint8Array, Promise<string>>}
+ */
 const cache = new WeakMap();
 
 /** SHA-256 in hexadecimal, cached. @param {Uint8Array} bytes not in shared memory, never changed later */

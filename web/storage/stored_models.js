@@ -28,7 +28,7 @@ export const withoutHash = (url) => url.replace(/#.*/, '');
 /** @param {Response} found @returns {Notes} */
 const notesOf = (found) => JSON.parse(decodeURIComponent(found.headers.get(NOTES) ?? '%7B%7D'));
 
-/** The headers that change with a file. @param {Headers} headers */
+/** Returns the headers that change with a file. @param {Headers} headers */
 export const validators = (headers) => ({ etag: headers.get('etag') ?? '', modified: headers.get('last-modified') ?? '' });
 
 /**
@@ -69,7 +69,8 @@ export async function readStored(url) {
 }
 
 /**
- * A stored file; if there is none, fetches and stores it. `failed` receives the error if it cannot be stored.
+ * A stored file; if there is none, fetches and stores it. `failed` is called with the error if the file cannot be
+ * stored.
  * @param {string} url @param {Keep} keep @param {import('../common/read_body.js').OnBytes} progress
  * @param {(init: RequestInit) => Promise<Response>} get fetches it or throws
  * @param {(error: Error) => void} [failed]

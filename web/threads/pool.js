@@ -10,7 +10,7 @@ import { spawn } from '../common/spawn.js';
 
 const POLLS = 2000; // reads of the count of arrivals before the leader sleeps, some 10 us in all
 const MAX_SLEEP = 1; // ms
-const ANSWER_LIMIT = 5000; // ms: a thread takes some 100 to start
+const ANSWER_LIMIT = 5000; // ms: a thread takes about 100 to start
 
 export class ThreadPool {
   /** @param {string} url of the worker's file @param {boolean} [sleeps] whether the leading thread may sleep: a page may not */
@@ -93,11 +93,11 @@ export class ThreadPool {
   }
 
   /**
-   * Excludes a thread. Runs do not need all threads, because the leader waits only for those that arrived.
+   * Excludes a thread. Runs do not need all threads, because the leader waits only for threads that have arrived.
    * @param {number} tid @param {string} reason
    */
   exclude(tid, reason) {
-    if (!this.failed.size) warn(`fewer threads than asked for: ${reason}`);
+    if (!this.failed.size) warn(`fewer threads run than requested: ${reason}`);
     this.failed.add(tid);
     this.workers.get(tid)?.terminate();
     this.workers.delete(tid);
@@ -115,9 +115,9 @@ export class ThreadPool {
   }
 
   /**
-   * Sleeps until `threads` threads have arrived, for MAX_SLEEP at most. A scheduler puts a thread that wakes up on the core of its
-   * waker, and looks for another core when the waker wakes up in turn: after a pause ResNet-50 took 138 ms on two threads without
-   * this, 80 with it.
+   * Sleeps until `threads` threads have arrived, for MAX_SLEEP at most. A scheduler puts a thread that wakes up on the
+   * core of the thread that woke it, and looks for another core only when that thread has slept and wakes up. After a
+   * pause, ResNet-50 on two threads took 138 ms without this sleep, 80 with it.
    * @param {number} threads
    */
   gather(threads) {

@@ -3,8 +3,9 @@
 import { reportGarbage } from '../common/garbage.js';
 import { ARRIVED, COMMAND, FIELDS, LINE, LISTEN, MAILBOXES, POISON, REASON, REASON_BYTES, RUN, SEQUENCE } from './mailbox.js';
 
-// ms of polling for the next command after a run. A thread that sleeps at once looks idle to the scheduler, which then puts it on its
-// waker's core: with 40 ms between runs MiniLM took 16 ms on two threads after 0.05 ms of polling, 11 ms after 3.
+// ms of polling for the next command after a run. A thread that sleeps at once looks idle to the scheduler, which then
+// puts it on the core of the thread that wakes it: with 40 ms between runs MiniLM took 16 ms on two threads after 0.05
+// ms of polling, 11 ms after 3.
 const SPIN = 3;
 const POLLS = 100; // between two reads of the clock
 
@@ -90,7 +91,7 @@ function run() {
   const program = programs.get(number);
   Atomics.add(control, ARRIVED, 1);
   Atomics.notify(control, ARRIVED);
-  if (!program) return; // a later command, which is not for this thread, replaced the mailbox's
+  if (!program) return; // a later command, which is not for this thread, has replaced the one in the mailbox
   try {
     program.code[program.entries[entry]](table, tid, threads, epoch);
   } catch (error) {

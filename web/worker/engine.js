@@ -28,7 +28,8 @@ import { programForPage } from './programs/page_program.js';
 /** @typedef {import('../common/stop.js').Stop} Stop */
 /** @typedef {import('./models/types.js').Opened} Opened */
 /**
- * A model, or the compiler of a model that runs in the page. Several sessions may share it; its runs follow one another.
+ * A model, or the compiler of a model that runs in the page. Several sessions may share it; runs execute one after the
+ * other.
  * @typedef {{ opened: Opened, queue: Promise<unknown> }} Session
  */
 
@@ -85,7 +86,7 @@ function enqueue(session, action, stop = null) {
 }
 
 /**
- * The answer to a call, which waits for its turn.
+ * Answers a call, which waits for its turn.
  * @template T @param {number} id of a session @param {(model: Model) => Promise<T> | T} action
  * @returns {Promise<{ result: T }>}
  */
@@ -195,7 +196,7 @@ const handlers = {
     const opened = await enqueue(found, async () => {
       const model = modelOf(found);
       const served = await openForPage({ ...source, gpu, cache: null, stop: null, start: performance.now() }, interpreter);
-      model.table.releaseExecutors(); // the page needs the memory; the session stays until it runs there
+      model.table.releaseExecutors(); // the page needs the memory; the session stays here until it runs in the page
       return served;
     });
     const moved = nextSession++;

@@ -56,7 +56,7 @@ async function ownGpu({ webgpu, device, preferred, options }) {
   if (!webgpu || !device && !buffers && !hasPageGpu()) return null;
   const asked = options.executionProviders.map((/** @type {any} */ item) => item.name ?? item);
   const gpu = await pageGpu(device, options.preset).catch((error) => {
-    if (error instanceof NoAdapter && asked.includes('wasm')) return null; // the worker has none either, and warns
+    if (error instanceof NoAdapter && asked.includes('wasm')) return null; // the worker has no GPU either, and warns
     throw error;
   });
   gpu?.throwIfLost();
@@ -80,7 +80,7 @@ export function register() {
 
 /** Registers execution providers that the page defines. @param {string[]} names */
 export function registerProviders(names) {
-  for (const name of names) registerBackend(name, /** @type {any} */ (backend), -1); // never by default
+  for (const name of names) registerBackend(name, /** @type {any} */ (backend), -1); // never chosen by default
 }
 
 /**
@@ -162,7 +162,7 @@ export class InferenceSession extends Concrete {
     return this.handler.endProfiling();
   }
 
-  /** The memory plan: bytes at peak, of the arena, of weights. */
+  /** Reports the memory plan: bytes at the peak, of the arena, of weights. */
   memory() {
     return this.handler.report('memory');
   }
@@ -172,7 +172,7 @@ export class InferenceSession extends Concrete {
     return /** @type {Handler} */ (this.handler).trim();
   }
 
-  /** What the compiler did: operators, kernels, placement. */
+  /** Reports how the model was compiled: operators, kernels, placement. */
   explain() {
     return this.handler.report('explain');
   }
@@ -187,7 +187,8 @@ export class InferenceSession extends Concrete {
   }
 
   /**
-   * Measures other schedules of the kernels on this machine, some `seconds` each; `choices` is an option of later sessions.
+   * Measures other schedules of the kernels on this machine, for `seconds` each; `choices` of the result is an option
+   * of later sessions.
    * @param {any} feeds @param {{ seconds?: number }} [options]
    */
   tune(feeds, { seconds = 2 } = {}) {

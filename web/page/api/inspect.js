@@ -1,4 +1,4 @@
-// `inspect`: what a model is and what it needs, before it is downloaded.
+// `inspect`: describes a model and the memory that it needs, before it is downloaded.
 
 import { race, Cancellation } from '../engine/cancellation.js';
 import { attach, checkPlatform } from '../engine/client.js';

@@ -17,7 +17,7 @@ import { PRESETS } from '../options/engine_options.js';
 import { SharedPool } from '../tensors/wire_tensors.js';
 
 /**
- * threads: run Programs in the page; workers: those that the page starts for the engine's worker.
+ * threads: threads that run Programs in the page; workers: workers that the page starts for the engine's worker.
  * @typedef {{ caller: Caller, threads: ThreadPool | null, workers: WorkerHost | null }} Connection
  */
 
@@ -46,7 +46,7 @@ export function attach(needsPython = false) {
 export function checkPlatform() {
   if (platform.worker()) return;
   const hint = 'import engine.sw.js before, which runs it in a service worker, or create sessions in a page or a dedicated worker';
-  throw new SessionFailed('the engine needs a Worker, which this place does not give', { hint });
+  throw new SessionFailed('the engine needs a Worker, which this environment lacks', { hint });
 }
 
 /** @type {ReturnType<typeof assetUrls> | null} */
@@ -126,8 +126,8 @@ export function shutdown() {
 const isCount = (count) => Number.isInteger(count) && Number(count) >= 0;
 
 /**
- * The number of a session's threads: the option, or env.wasm.numThreads, or that of its preset, at most one for each processor; 1
- * without shared memory.
+ * Returns the number of a session's threads: the option, else env.wasm.numThreads, else the number of its preset, but
+ * at most one for each processor, and 1 without shared memory.
  * @param {number} [asked] intraOpNumThreads @param {string} [preset] @param {import('../../common/log.js').LogOptions} [logOptions]
  */
 export function threadCount(asked, preset, logOptions) {

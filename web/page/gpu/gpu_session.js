@@ -27,7 +27,7 @@ export class GpuSession {
   constructor(model, preferred) {
     this.model = model;
     this.preferred = preferred;
-    /** Runs follow one another. @type {Promise<unknown>} */
+    /** Runs execute one after the other. @type {Promise<unknown>} */
     this.queue = Promise.resolve();
   }
 
@@ -152,7 +152,7 @@ async function stoppable(cancellation, action) {
   return action(stop).finally(end);
 }
 
-/** @param {Feeds} feeds that nobody changes while the run waits @returns {Record<string, WireValue>} */
+/** Copies feeds, so that the caller cannot change them while the run waits. @param {Feeds} feeds @returns {Record<string, WireValue>} */
 const wires = (feeds) => mapTensors(feeds, wire);
 
 /** @param {Tensor} tensor @returns {WireTensor} */

@@ -13,7 +13,10 @@ setting.exclusive = false; // the page's own code may use the device, too
 
 /** Whether the page has a device. */
 let hasDevice = false;
-/** The adapter that pages read: of the page's device, or one like the worker's. @type {GPUAdapter | null} */
+/**
+ * The value of env.webgpu.adapter: the adapter of the page's device, or one with the options of the worker's.
+ * @type {GPUAdapter | null}
+ */
 let adapter = null;
 
 Object.defineProperties(env.webgpu, {

@@ -18,7 +18,7 @@ logging.least = () => (env.debug ? 0 : SEVERITIES.indexOf(env.logLevel ?? 'warni
 
 const PLANNED = "each session's memory is planned by the compiler; session.trim() gives back what larger runs took";
 const IN_ORDER = 'kernels run one after the other, each on all threads';
-const ONE_KIND = 'verbose messages are of one kind';
+const ONE_KIND = 'verbose messages have no levels';
 
 /** @param {any} value @returns {boolean} */
 const isOn = (value) => Boolean(value) && value !== '0';
@@ -28,7 +28,7 @@ const isOff = (value) => !value;
 const refusedIfOn = (why) => ({ ...text, refused: (value) => isOn(value) && why });
 
 const severity = count(4);
-const cacheMode = noEffect(oneOf('disabled', 'lazyRelease', 'simple', 'bucket'), 'weights and results stay in the buffers that the plan has for them');
+const cacheMode = noEffect(oneOf('disabled', 'lazyRelease', 'simple', 'bucket'), 'weights and results stay in the buffers of the memory plan');
 
 /** @type {Option} */
 const providers = {
@@ -46,7 +46,7 @@ export const SESSION = {
   enableCpuMemArena: noEffect(flag, PLANNED, isOff),
   enableMemPattern: noEffect(flag, PLANNED, isOff),
   executionMode: noEffect(oneOf('sequential', 'parallel'), IN_ORDER, (value) => value === 'parallel'),
-  optimizedModelFilePath: refusedIfOn('a page cannot write files, and an optimised model is no ONNX graph here; `pyruntime export` writes Programs'),
+  optimizedModelFilePath: refusedIfOn('a page cannot write files; `pyruntime export` writes Programs'),
   enableProfiling: flag,
   profileFilePrefix: noEffect(text, 'endProfiling() prints and returns the trace; a page cannot write files'),
   logId: text,
@@ -74,7 +74,7 @@ export const RUN = {
 const SESSION_ENTRIES = {
   'session.disable_program_cache': text,
   'session.use_ort_model_bytes_directly': text, // onnxruntime-web itself adds it to the options of a program
-  'session.disable_cpu_ep_fallback': refusedIfOn('WebAssembly takes what no other provider does'),
+  'session.disable_cpu_ep_fallback': refusedIfOn('WebAssembly runs the nodes that no other provider supports'),
   'ep.context_enable': refusedIfOn('models are compiled into Programs; `pyruntime export` writes one'),
   'session.load_model_format': text, // the first bytes of a file tell its format
 };
@@ -174,7 +174,7 @@ export function checkProviders(args) {
 }
 
 /**
- * Where outputs stay; a captured graph leaves them on the GPU.
+ * Returns the location of outputs; a captured graph leaves them on the GPU.
  * @param {SessionOptions} options @param {string[]} names of providers
  * @returns {SessionOptions['preferredOutputLocation']}
  */
@@ -214,7 +214,7 @@ function checkEnv(logOptions) {
   }
 }
 
-/** The settings in env that the worker gets. @param {string} [preset] of the session */
+/** Returns the settings in env for the worker. @param {string} [preset] of the session */
 export function workerEnv(preset) {
   return { least: logging.least(), adapter: adapterOptions(preset) };
 }
@@ -238,8 +238,8 @@ export function logCreated({ timings: { download, compile, init }, threads }, lo
 /** @param {number} time in milliseconds */
 export const ms = (time) => `${time.toFixed(1)} ms`;
 
-/** The options that a table has. @param {Record<string, any>} options @param {Table} table */
+/** Returns the options that a table lists. @param {Record<string, any>} options @param {Table} table */
 const pick = (options, table) => defined(Object.fromEntries(Object.keys(table).map((name) => [name, options[name]])));
 
-/** The options that are not undefined. @template {Record<string, any>} T @param {T} options @returns {T} */
+/** Returns the options that are not undefined. @template {Record<string, any>} T @param {T} options @returns {T} */
 const defined = (options) => /** @type {T} */ (Object.fromEntries(Object.entries(options).filter(([, value]) => value !== undefined)));

@@ -13,15 +13,15 @@ import { pageThreads } from '../engine/client.js';
 /** @typedef {Record<string, Tensor | Tensor[] | null>} Feeds */
 /** @typedef {{ key: string, needs: import('../../common/protocol.js').Needs | null, executor: Executor }} Entry */
 
-const SHORT = 3; // ms of a run in the worker: a message each way takes 0.3 ms and more, a frame at 60 Hz has 16.7 ms
-const LONG = 8; // ms of a run in the page
-const RUNS = 3; // short runs in the worker before the page gets the Program, long ones in the page before runs return to the worker
-const WARM = 60; // the short ones, if threads may join: these need fifty (run/executor.js)
-const LAPSE = 5; // a longer run takes back this many short ones, not all: it may have lost its core for some milliseconds
+const SHORT = 3; // longest short run in the worker, in ms: a message each way takes 0.3 and more, a 60 Hz frame 16.7
+const LONG = 8; // longest run in the page in ms
+const RUNS = 3; // short runs before the page gets the Program; long ones before runs return to the worker
+const WARM = 60; // the same number of short runs if threads may join, which need fifty runs (run/executor.js)
+const LAPSE = 5; // a longer run cancels this many short ones, not all: it may have lost its core for some milliseconds
 const TRIAL = 32; // runs in the page before their mean is compared with that of runs in the worker
 const RECENT = 0.25; // weight of the latest run in a mean
-const GROWTH = 2; // feeds larger than known short ones by this factor go to the worker first
-const MAX_ENTRIES = 4; // Programs: beyond this number the oldest is dropped
+const GROWTH = 2; // feeds larger by this factor than those of short runs go to the worker first
+const MAX_ENTRIES = 4; // most Programs; the oldest is dropped first
 const [PAGE, WORKER] = [0, 1];
 
 /** The Programs of one session in the page. */
@@ -33,7 +33,7 @@ export class PageRunner {
   long = 0;
   /** Elements of the largest feeds of a short run. */
   elements = 0;
-  /** Recent mean milliseconds of runs in the page and in the worker, as the page sees them. */
+  /** Recent mean milliseconds of runs in the page and in the worker, including messages. */
   means = [0, 0];
   trial = 0; // runs in the page
   isFetching = false;
@@ -63,7 +63,7 @@ export class PageRunner {
     this.means[place] = mean + RECENT * (time - mean);
   }
 
-  /** Gets the Program while runs continue in the worker. If there is none, the session stays there. */
+  /** Gets the Program while runs continue in the worker. If the worker gives none, the session stays in the worker. */
   async fetchProgram() {
     this.isFetching = true;
     const portable = await this.fetch().catch(() => null);
@@ -95,7 +95,7 @@ export class PageRunner {
     return this.match(feeds)?.executor ?? null;
   }
 
-  /** The Program for these feeds. @param {Feeds} feeds */
+  /** Finds the Program for these feeds. @param {Feeds} feeds */
   match(feeds) {
     const wire = /** @type {Record<string, WireValue>} */ (/** @type {unknown} */ (feeds));
     return this.entries.find(({ key, needs }) => key === programKey(wire, needs));
@@ -110,10 +110,13 @@ export class PageRunner {
     const wire = /** @type {Record<string, WireValue>} */ (/** @type {unknown} */ (feeds));
     const results = executor.run(wire, mapValues(fetches, (into) => into && target(into)));
     this.countPageRun(performance.now() - start);
-    return /** @type {Record<string, WireValue>} */ (results); // without a GPU nothing waits
+    return /** @type {Record<string, WireValue>} */ (results); // no promises: only a GPU makes runs wait
   }
 
-  /** Returns to the worker if runs are long, or if they were shorter there. @param {number} milliseconds of a run in the page */
+  /**
+   * Returns to the worker if runs are long, or if they were shorter in the worker.
+   * @param {number} milliseconds of a run in the page
+   */
   countPageRun(milliseconds) {
     this.note(PAGE, milliseconds);
     this.long = milliseconds > LONG ? this.long + 1 : 0;

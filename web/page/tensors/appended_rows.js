@@ -10,7 +10,7 @@
 /** @param {NumericData} data @param {readonly number[]} dims @returns {Rows} */
 export const allRows = (data, dims) => ({ data, dims, axis: 0, from: 0, before: null, shared: false });
 
-/** All elements of a tensor, in memory of their own. @param {Rows} rows @returns {NumericData} */
+/** Copies all elements of a tensor into new memory. @param {Rows} rows @returns {NumericData} */
 export function joinRows({ data, dims, axis, from, before }) {
   const product = (/** @type {readonly number[]} */ some) => some.reduce((n, dim) => n * dim, 1);
   const into = new (/** @type {any} */ (data.constructor))(product(dims));

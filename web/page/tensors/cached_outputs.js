@@ -47,7 +47,7 @@ export class CachedOutput extends Base {
   }
 
   /**
-   * The entry of an output whose data nobody has read and whose dims nobody has changed.
+   * Returns the entry of an output, unless its data were read or its dims changed.
    * @param {any} tensor @returns {Entry | null}
    */
   static unread(tensor) {

@@ -8,7 +8,7 @@ import { InvalidInput } from '../../common/errors.js';
 /** @typedef {Map<string | number, number>} Scores by class, sorted */
 
 /**
- * Feeds with rows in the place of maps.
+ * Replaces the maps among feeds by rows.
  * @template {Record<string, any>} T @param {T} feeds @param {ValueInfo[]} inputs @returns {T}
  */
 export function rowsOfMaps(feeds, inputs) {

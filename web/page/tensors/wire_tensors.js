@@ -22,7 +22,10 @@ export class SharedPool {
     this.free = [];
   }
 
-  /** A new buffer has room for feeds that grow. @param {number} size @returns {SharedArrayBuffer} */
+  /**
+   * Takes a buffer of this size or more; a new one has room for feeds that grow.
+   * @param {number} size @returns {SharedArrayBuffer}
+   */
   take(size) {
     const fit = this.free.findIndex((buffer) => buffer.byteLength >= size && buffer.byteLength <= 4 * size + 4096);
     return fit < 0 ? new SharedArrayBuffer(Math.max(64, size + Math.floor(size / 8))) : this.free.splice(fit, 1)[0];
@@ -72,7 +75,7 @@ export class Packer {
   }
 
   /**
-   * The packed feeds with all data, as they were when they were packed: the caller may have changed its tensors.
+   * Returns the packed feeds with all data, from the time of packing: the caller may have changed its tensors since.
    * @param {Record<string, import('../../common/protocol.js').WireValue>} wire
    */
   withData(wire) {
@@ -109,7 +112,10 @@ export class Packer {
     return view;
   }
 
-  /** Does not transfer data that may be sent again. @param {NumericData} data @returns {NumericData} */
+  /**
+   * Copies the data if it may be sent again, because transferred data is lost to the page.
+   * @param {NumericData} data @returns {NumericData}
+   */
   copy(data) {
     const copy = copyOf(data);
     if (!this.leases) this.transfer.push(/** @type {ArrayBuffer} */ (copy.buffer));
@@ -154,7 +160,7 @@ function checkTarget(name, { type, dims }, into) {
 }
 
 /**
- * The output: a new tensor, or the one to fill.
+ * Returns the output: a new tensor, or the one to fill.
  * @param {WireTensor} wire
  * @param {Tensor | null} into
  * @param {import('../../gpu/device.js').Gpu | null} gpu

@@ -5,7 +5,7 @@ import { InvalidModel } from '../../common/errors.js';
 import { digest, sha256 } from '../../storage/digest.js';
 
 export const LARGE = 32 * 2 ** 20; // bytes: files of this size or larger are on disk
-const READ_AHEAD = 2 ** 16; // bytes of a read, at least
+const READ_AHEAD = 2 ** 16; // least bytes of a read
 export const PIECE = 2 ** 22; // bytes that are in memory at once
 const BUSY = 6; // factor on pauses while runs follow each other
 
@@ -88,8 +88,8 @@ export class FileOnDisk {
   }
 
   /**
-   * Hashes the hashes of the file's pieces, because a hash function takes all its bytes at once. Without pauses nothing else runs
-   * meanwhile: a token waited 640 ms for 142 MB.
+   * Hashes the hashes of the file's pieces, because a hash function takes all its bytes at once. Without pauses nothing
+   * else runs meanwhile: hashing 142 MB delayed a token by 640 ms.
    * @param {number} [pause] milliseconds between pieces; the smallest of all calls counts
    */
   hash(pause = 0) {
@@ -107,7 +107,7 @@ export class FileOnDisk {
     return this.hashed;
   }
 
-  /** Pauses, longer while runs follow each other: during hashing tokens took 24 ms instead of 20. */
+  /** Pauses, for longer while runs follow each other: then hashing makes tokens take 24 ms instead of 20. */
   async rest() {
     if (!this.pause) return;
     await wait(this.pause);

@@ -7,8 +7,8 @@ import { request, sameVersion } from './resumable_fetch.js';
 /** @typedef {(offset: number, size: number) => Promise<Uint8Array>} Fetch */
 
 const FIRST = 1 << 12, LARGEST = 1 << 20; // bytes of a request after a jump; sequential requests double it up to LARGEST
-const SMALL = 1 << 20; // bytes of a file that may be downloaded whole
-const MAX_FETCHED = 1 << 26; // bytes that are fetched of a file, at most
+const SMALL = 1 << 20; // bytes; smaller files may be downloaded whole
+const MAX_FETCHED = 1 << 26; // most bytes that are fetched of a file
 const HINT = 'download the file, and inspect that';
 
 export class PartialFile {
@@ -26,7 +26,7 @@ export class PartialFile {
   }
 
   /**
-   * Between `min` and `max` bytes from `offset`, if these were read.
+   * Returns between `min` and `max` bytes from `offset` on, if they were read before.
    * @param {number} offset @param {number} min @param {number} [max]
    * @returns {Uint8Array | undefined}
    */
@@ -35,7 +35,10 @@ export class PartialFile {
     return found?.bytes.subarray(offset - found.offset, offset - found.offset + max);
   }
 
-  /** The bytes from `offset`; fetches them, and some that follow, if they were not read. @param {number} offset @param {number} size */
+  /**
+   * Returns the bytes from `offset` on; fetches them, with some that follow, unless they were read before.
+   * @param {number} offset @param {number} size
+   */
   async get(offset, size) {
     const found = this.peek(offset, size);
     if (found) return found;
@@ -121,7 +124,7 @@ async function sizeOf(url, first, signal) {
   const { ok, headers } = first.status === 206 ? await fetch(url, { method: 'HEAD', signal }).catch(() => Response.error()) : first;
   const length = headers.get('content-encoding') ? null : headers.get('content-length');
   if (first.status === 206 && (!ok || length === null)) {
-    throw new InvalidModel(`${url}: its server does not tell the file's size`, { hint: HINT });
+    throw new InvalidModel(`${url}: its server does not report the file's size`, { hint: HINT });
   }
   return length === null ? Infinity : Number(length);
 }

@@ -1,17 +1,17 @@
 // Downloads from unreliable networks and servers: retries while a server is busy; after a broken connection or a silence,
-// resumes behind the bytes that arrived (RFC 9110, section 14; docs/design/storage.md#resumable-downloads).
+// resumes after the bytes that arrived (RFC 9110, section 14; docs/design/storage.md#resumable-downloads).
 
 import { InvalidModel } from '../../common/errors.js';
 
 /**
- * Milliseconds. silence: time without a byte of any file that ends a connection; pauses: before each retry, reset when bytes arrive; longest: the longest wait that a
- * server may ask for.
+ * Milliseconds. silence: time without a byte of any file that ends a connection; pauses: before each retry, reset when
+ * bytes arrive; longest: the longest wait that a server may request.
  */
 export const patience = { silence: 30_000, pauses: [0, 1000, 2000, 4000], longest: 60_000 };
 
 const BUSY = [408, 425, 429, 500, 502, 503, 504];
 const VERSION = ['etag', 'last-modified'];
-const CHECKS = 30; // checks in a silence, because a blocked event loop is no silence
+const CHECKS = 30; // checks during a silence, because a blocked event loop is not a silent connection
 
 /** The download cannot be resumed: it must begin again. */
 export class Restart extends Error {}
@@ -126,7 +126,7 @@ async function unlessSilent(coming) {
     timer = setInterval(() => {
       checks = before === arrived ? checks + 1 : 0;
       before = arrived;
-      if (checks >= CHECKS) reject(new Error(`nothing came for ${patience.silence / 1000} s`));
+      if (checks >= CHECKS) reject(new Error(`no bytes arrived for ${patience.silence / 1000} s`));
     }, patience.silence / CHECKS);
   });
   try {

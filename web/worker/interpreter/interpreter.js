@@ -40,7 +40,7 @@ export class Interpreter {
     try {
       return await Python.boot(this.assets, this.prefetched, progress, (error) => this.fail(error));
     } catch (error) {
-      this.fail(/** @type {Error} */ (error)); // before its callers learn of it, so that their next calls go to another worker
+      this.fail(/** @type {Error} */ (error)); // before callers' promises reject, so that their next calls go to another worker
       await new Promise((done) => setTimeout(done, 0));
       throw error;
     } finally {

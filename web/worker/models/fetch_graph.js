@@ -13,7 +13,7 @@ const GRAPH = { 5: TENSOR, 15: SPARSE };
 const NODE = GRAPH[1] = { 5: { 5: TENSOR, 6: GRAPH, 10: TENSOR, 11: GRAPH, 22: SPARSE, 23: SPARSE } };
 const MODEL = { 7: GRAPH, 25: { 7: NODE } };
 
-const SMALL = 1 << 14; // bytes: fields up to this size are fetched, whatever they are
+const SMALL = 1 << 14; // bytes: fields up to this size are fetched, whatever they contain
 const HEADER = 20; // a tag and a length, each at most 10 bytes
 const VARINT = 0, FIXED64 = 1, LENGTH = 2, FIXED32 = 5;
 

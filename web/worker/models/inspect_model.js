@@ -1,4 +1,4 @@
-// Reports what a model is and what it needs, before it is downloaded (docs/design/storage.md#remote-inspection).
+// Describes a model and the memory that it needs, before it is downloaded (docs/design/storage.md#remote-inspection).
 
 import { InvalidModel } from '../../common/errors.js';
 import { gpuFor } from './open_model.js';
@@ -11,7 +11,7 @@ import { codeFeatures } from '../wasm_features.js';
 /** @typedef {import('../../common/protocol.js').CreateParams} CreateParams */
 
 const MAX_MEMORY = 2 ** 32; // bytes of a linear memory
-const READ_AHEAD = 1 << 16; // bytes of a fetch, at least, when Python needs more of a file
+const READ_AHEAD = 1 << 16; // least bytes of a fetch when Python needs more of a file
 const MAX_REPORTED = 8; // GiB: browsers report no more device memory
 
 /**

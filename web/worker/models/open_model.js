@@ -118,7 +118,7 @@ async function prepare({ model, external, gpu: pages }, options, device, interpr
 }
 
 /**
- * Opens the Programs of an earlier page, if there are any and they run here.
+ * Opens the Programs that an earlier page compiled, if the cache has any and this browser can run them.
  * @param {Source} source @param {OnProgress} progress @param {Interpreter} interpreter @returns {Promise<Opened | null>}
  */
 async function openCached(source, progress, interpreter) {
@@ -134,7 +134,7 @@ async function openCached(source, progress, interpreter) {
     return { ...await started(model, progress, { download, compile: 0 }, stop), source, files: [...files.values()] };
   } catch {
     stop?.check();
-    await cache.remove(files); // if the cause is another, compiling shows it
+    await cache.remove(files); // the entry may be the cause; if not, compiling raises the error again
     return null;
   }
 }
@@ -205,7 +205,7 @@ function weightsIn(files) {
  */
 async function openProgram(params, { start, files, stop, host: { pool, memoryLimit } }, progress) {
   const refused = params.refusedForPrograms.join(', ');
-  if (refused) throw new InvalidInput(`a compiled Program gives what it was compiled for, ${refused} cannot change it`);
+  if (refused) throw new InvalidInput(`${refused} cannot change a compiled Program`);
   const own = ownOf(files);
   const program = new ExportedProgram(own.read(0, own.size));
   closeAll([own]); // its content is in memory

@@ -6,12 +6,15 @@ import { Model } from '../../session/model.js';
 /** @typedef {import('./types.js').Source} Source */
 /** @typedef {import('../files/model_file.js').Files} Files */
 
-const LEAST = 4 * 2 ** 20; // bytes of files: smaller models are not shared, so that their sessions have an arena each
+const LEAST = 4 * 2 ** 20; // bytes of files: smaller models are not shared, so that each session has its own arena
 
 /** @param {Files} files */
 const sizes = (files) => [...files].map(([path, { size }]) => [path, size]).sort();
 
-/** All that a model depends on, except for the content of its files. @param {Source} source */
+/**
+ * A text that equals that of another source if models differ at most by the content of their files.
+ * @param {Source} source
+ */
 const settingsOf = ({ files, options, host: { threads, shared, memoryLimit, logOptions } }) => (
   JSON.stringify([sizes(files), options, threads, shared, memoryLimit, logOptions]));
 

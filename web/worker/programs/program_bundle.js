@@ -1,4 +1,4 @@
-// The compiled Programs of a model as one file, which the browser's cache keeps for later pages.
+// The compiled Programs of a model as one file, which the browser's cache stores for later pages.
 
 import { parse, toBytes } from './program_file.js';
 

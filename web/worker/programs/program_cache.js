@@ -12,8 +12,8 @@ import { cacheStorage, store, unseal } from '../../storage/sealed_cache.js';
 /** @typedef {import('./program_bundle.js').Bundle} Bundle */
 /** @typedef {import('../files/model_file.js').Files} Files */
 
-const MAX_ENTRIES = 16; // models of an origin: the cache keeps the newest
-const LARGEST = 4 * 2 ** 20; // bytes of a model's Programs: most take 60 to 260 KB, shaders up to 2 MB
+const MAX_ENTRIES = 16; // models of an origin: the cache stores only the newest
+const LARGEST = 4 * 2 ** 20; // most bytes of a model's Programs: most have 60 to 260 KB, those with shaders up to 2 MB
 const WRITE_DELAY = 2000; // ms, so that the cache does not write while the first session starts
 const PAUSE = 50; // ms between hashed pieces of files: a piece of 4 MiB takes some 20, and runs wait for it
 
@@ -115,7 +115,7 @@ class CachedPrograms {
     }
   }
 
-  /** @param {Files} files of an entry that cannot run here */
+  /** @param {Files} files of an entry that this browser cannot run */
   async remove(files) {
     await this.name(files).then((name) => this.cache.delete(name)).catch(() => {});
   }
@@ -128,7 +128,8 @@ class CachedPrograms {
     clearTimeout(this.timer); // replaces a write that waits
     const write = async () => store(this.cache, await this.name(files, PAUSE), pack({ info, needs, programs: portable }), MAX_ENTRIES);
     this.written = new Promise((done) => {
-      this.timer = setTimeout(() => write().then(done, () => done()), WRITE_DELAY); // without room, or if forbidden, the next page compiles
+      // if storage is full or forbidden, the next page compiles again
+      this.timer = setTimeout(() => write().then(done, () => done()), WRITE_DELAY);
     });
   }
 }

@@ -119,7 +119,7 @@ export class ExportedProgram {
 
   /** Throws: compiling needs Python. @returns {never} */
   allResults() {
-    throw new InvalidInput('an exported program cannot be compiled in another way', { hint: 'verify the ONNX model itself' });
+    throw new InvalidInput('an exported program cannot be compiled again', { hint: 'verify the ONNX model itself' });
   }
   specialise = this.allResults;
   fallBackToWasm = this.allResults;
