@@ -7,14 +7,14 @@ from collections.abc import Callable, Collection, Sequence
 from typing import Any
 
 from pyruntime.codegen.choices import Choices
-from pyruntime.codegen.loop_ir import LoopCode, Lowered, children, expressions
+from pyruntime.codegen.loop_ir import LoopCode, Lowered
 from pyruntime.codegen.provider import LINEAR, Invocation, RowLimits
 from pyruntime.codegen.repeats import Repeats
 from pyruntime.codegen.schedule import lower
 from pyruntime.errors import our_fault
 from pyruntime.ir.dtype import C64, C128, STRING
-from pyruntime.ir.expr import walk
-from pyruntime.ir.kernel import Call, Kernel, Loops, Map, Reduce, Stmt, Store, Tensor, root
+from pyruntime.ir.kernel import Call, Kernel, Loops, Map, Reduce, Store, Tensor, root
+from pyruntime.ir.statements import nodes, statements
 
 from .printer.assembler import Function, Module
 from .printer.loops import print_kernel
@@ -178,19 +178,11 @@ def _overwritten(kernel: Kernel, lowered: Lowered) -> list[Tensor]:
 
 def _inplace(code: LoopCode) -> list[int]:
     """Buffers that the store of a map may overwrite: every load from them has the store's own address."""
-    stores: list[Store] = []
+    stores = [s for s in statements(code.body) if isinstance(s, Store)]
     loads: dict[int, set[Any]] = {}
-    stack: list[Stmt] = list(code.body)
-    while stack:
-        s = stack.pop()
-        if isinstance(s, Store):
-            stores.append(s)
-        for e in expressions(s):
-            for x in walk(e):
-                if x.op == "load":
-                    loads.setdefault(x.value, set()).add(x.args[0].key())
-        for inner in children(s):
-            stack += inner
+    for x in nodes(code.body):
+        if x.op == "load":
+            loads.setdefault(x.value, set()).add(x.args[0].key())
     if len(stores) != 1:
         return []
     own = {stores[0].coords[0].key()}

@@ -8,11 +8,12 @@ from dataclasses import asdict, replace
 from typing import Any
 
 from pyruntime.codegen.choices import CONTRACTION_TILE, Choices
-from pyruntime.codegen.loop_ir import LoopCode, Lowered, rebuild
+from pyruntime.codegen.loop_ir import LoopCode, Lowered
 from pyruntime.codegen.provider import EXTENT, Invocation, Memory, RowLimits
 from pyruntime.errors import our_fault
 from pyruntime.ir.expr import Expr, rewrite
 from pyruntime.ir.kernel import Call, Kernel, Loops, Stmt, Store, Tensor, root
+from pyruntime.ir.statements import rebuild
 
 from .adapter import Adapter
 from .limits.integer_ranges import Ranges

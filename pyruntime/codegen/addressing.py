@@ -6,12 +6,13 @@ from collections.abc import Sequence
 from typing import Any
 
 from pyruntime.codegen.loop_invariants import hoist_invariants
-from pyruntime.codegen.loop_ir import LoopCode, Lowered, Param, Site, rebuild
+from pyruntime.codegen.loop_ir import LoopCode, Lowered, Param, Site
 from pyruntime.ir import shape as sh
 from pyruntime.ir.dtype import I32, DType
 from pyruntime.ir.expr import Expr, affine, binary, cast, const, rewrite
-from pyruntime.ir.kernel import For, Kernel, Let, Loops, Stmt, Store, Tensor, When, While
+from pyruntime.ir.kernel import For, Kernel, Let, Loops, Stmt, Store, Tensor
 from pyruntime.ir.shape import AnyDim
+from pyruntime.ir.statements import rebuild, statements
 
 BAKED = range(-1, 9)  # int32 constants in the code; others become parameters, so that more kernels share code
 
@@ -68,7 +69,7 @@ class Lowering:
     # ── procedures ───────────────────────────────────────────────────────────────────────────────────────────────
 
     def loops(self, kernel: Loops) -> Lowered:
-        self.variables = 1 + max((v for s in kernel.body for v in declared(s)), default=-1)
+        self.variables = 1 + max((s.var for s in statements(kernel.body) if isinstance(s, (Let, For))), default=-1)
         body = [self.statement(s) for s in kernel.body]
         if len(body) == 1 and isinstance(body[0], For) and body[0].kind == "parallel":
             assert isinstance(kernel.body[0], For)
@@ -116,14 +117,6 @@ class Lowering:
 
 def variable(k: tuple[str, int]) -> Expr:
     return Expr(k[0], (), I32, k[1])
-
-
-def declared(s: Stmt) -> list[int]:
-    out = [s.var] if isinstance(s, (Let, For)) else []
-    inner = [*s.then, *s.orelse] if isinstance(s, When) else s.body if isinstance(s, (For, While)) else []
-    for b in inner:
-        out += declared(b)
-    return out
 
 
 def split(t: Tensor, coords: Sequence[Expr]) -> tuple[AnyDim, dict[Any, AnyDim], list[tuple[Expr, AnyDim]]]:

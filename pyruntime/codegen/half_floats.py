@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
-from typing import Any
 
-from pyruntime.codegen.loop_ir import LoopCode, children, expressions, map_expressions, rebuild
+from pyruntime.codegen.loop_ir import LoopCode, map_expressions
 from pyruntime.ir.dtype import BF16, F16, F32, I16, I32, U16, DType
-from pyruntime.ir.expr import Expr, bitcast, cast, clip, const, isnan, select, walk
+from pyruntime.ir.expr import Expr, bitcast, cast, clip, const, isnan, select, transform
 from pyruntime.ir.kernel import Accum, Stmt, Store
+from pyruntime.ir.statements import nodes, rebuild, statements
 
 HALVES = (F16, BF16)
 
@@ -62,12 +62,12 @@ def rounded(x: Expr, dtype: DType) -> Expr:
 
 def legalize(code: LoopCode) -> LoopCode:
     """The loop form without float16 and bfloat16."""
-    if not any(d in HALVES for d, _ in code.buffers) and not _mentions(code.body):
+    if not _has_halves(code):
         return code
     buffers = tuple([(U16 if d in HALVES else d, w) for d, w in code.buffers])
     if _only_moves(code.body):
         bits: dict[int, Expr] = {}
-        return map_expressions(replace(code, buffers=buffers), lambda e: _as_bits(e, bits))
+        return map_expressions(replace(code, buffers=buffers), lambda e: transform(e, _as_bits, bits))
     halves = {n: d for n, (d, _) in enumerate(code.buffers) if d in HALVES}
     memo: dict[int, Expr] = {}
     return replace(code, buffers=buffers, body=[_statement(s, halves, memo) for s in code.body])
@@ -77,19 +77,7 @@ def in_float32(code: LoopCode) -> LoopCode:
     """Like `legalize`, for printers that load and store half floats themselves. Values in between are float32, and only
     casts round them. Constants and results of functions are not rounded: e^12 overflows float16, but x / e^12 does
     not."""
-    halves = any(d in HALVES for d, _ in code.buffers) or _mentions(code.body)
-    return map_expressions(code, _in_float32) if halves else code
-
-
-def _in_float32(e: Expr) -> Expr:
-    memo: dict[int, Expr] = {}
-
-    def of(x: Expr) -> Expr:
-        if id(x) not in memo:
-            memo[id(x)] = _between(x, tuple([of(a) for a in x.args]))
-        return memo[id(x)]
-
-    return of(e)
+    return map_expressions(code, lambda e: transform(e, _between, {})) if _has_halves(code) else code
 
 
 def _between(e: Expr, args: tuple[Expr, ...]) -> Expr:
@@ -116,25 +104,14 @@ def _before_float32(e: Expr) -> DType:
     return e.args[0].dtype if e.op == "cast" and e.dtype is F32 else e.dtype
 
 
-def _mentions(body: list[Stmt]) -> bool:
-    for s in body:
-        if any(x.dtype in HALVES for e in expressions(s) for x in walk(e)):
-            return True
-        if any(_mentions(inner) for inner in children(s)):
-            return True
-    return False
+def _has_halves(code: LoopCode) -> bool:
+    return any(d in HALVES for d, _ in code.buffers) or any(x.dtype in HALVES for x in nodes(code.body))
 
 
 def _only_moves(body: list[Stmt]) -> bool:
     """Whether statements only load, select and store half floats, so that their bits can be moved instead."""
-    for s in body:
-        if isinstance(s, Accum) and s.value.dtype in HALVES:
-            return False
-        if not all(_moves(x) for e in expressions(s) for x in walk(e)):
-            return False
-        if not all(_only_moves(inner) for inner in children(s)):
-            return False
-    return True
+    sums = any(isinstance(s, Accum) and s.value.dtype in HALVES for s in statements(body))
+    return not sums and all(map(_moves, nodes(body)))
 
 
 def _moves(e: Expr) -> bool:
@@ -143,24 +120,14 @@ def _moves(e: Expr) -> bool:
     return not any(a.dtype in HALVES for a in e.args)
 
 
-def _as_bits(e: Expr, memo: dict[int, Expr]) -> Expr:
-    if id(e) not in memo:
-        args = tuple([_as_bits(a, memo) for a in e.args])
-        value: Any = e.value
-        if e.op == "const" and e.dtype in HALVES:
-            value = 0x8000 if math.copysign(1, e.value) < 0 else 0
-        memo[id(e)] = Expr(e.op, args, U16 if e.dtype in HALVES else e.dtype, value)
-    return memo[id(e)]
+def _as_bits(e: Expr, args: tuple[Expr, ...]) -> Expr:
+    value = e.value
+    if e.op == "const" and e.dtype in HALVES:
+        value = 0x8000 if math.copysign(1, e.value) < 0 else 0
+    return Expr(e.op, args, U16 if e.dtype in HALVES else e.dtype, value)
 
 
-def _value(e: Expr, memo: dict[int, Expr]) -> Expr:
-    if id(e) not in memo:
-        memo[id(e)] = _legal(e, memo)
-    return memo[id(e)]
-
-
-def _legal(e: Expr, memo: dict[int, Expr]) -> Expr:
-    args = tuple([_value(a, memo) for a in e.args])
+def _legal(e: Expr, args: tuple[Expr, ...]) -> Expr:
     if e.op == "load" and e.dtype in HALVES:
         return decode(cast(Expr("load", args, U16, e.value), I32), e.dtype)
     if e.op == "cast" and e.dtype in HALVES:
@@ -179,7 +146,7 @@ def _legal(e: Expr, memo: dict[int, Expr]) -> Expr:
 
 def _statement(s: Stmt, halves: dict[int, DType], memo: dict[int, Expr]) -> Stmt:
     def e(x: Expr) -> Expr:
-        return _value(x, memo)
+        return transform(x, _legal, memo)
 
     if isinstance(s, Store):
         coords = tuple([e(c) for c in s.coords])

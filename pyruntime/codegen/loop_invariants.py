@@ -5,13 +5,14 @@ Neither V8 nor Cranelift moves enough code out of loops: without this, address a
 
 from __future__ import annotations
 
+from functools import partial
 from operator import is_
 from typing import Any
 
-from pyruntime.codegen.loop_ir import children, rebuild
 from pyruntime.ir.dtype import BOOL, I32
 from pyruntime.ir.expr import Expr
 from pyruntime.ir.kernel import For, Let, Stmt, When, While
+from pyruntime.ir.statements import children, rebuild, statements
 
 _LOADS = ("load", "load4")
 _NEVER = frozenset((-1,))  # marks, in a set of dependences, an expression that is never invariant
@@ -20,18 +21,9 @@ _NEVER = frozenset((-1,))  # marks, in a set of dependences, an expression that 
 def hoist_invariants(body: list[Stmt], variables: int, written: set[int]) -> tuple[list[Stmt], int]:
     """The statements with invariants moved out of every loop except the outermost (its body is one work unit), and the
     new number of variables. written: buffers that the kernel stores to; loads from them are not moved."""
-    mutable = {s.var for s in _all(body) if isinstance(s, Let) and s.mutable}
+    mutable = {s.var for s in statements(body) if isinstance(s, Let) and s.mutable}
     state = _Hoisting(variables, written, mutable)
     return state.block(body, set(), top=True), state.variables
-
-
-def _all(body: list[Stmt]) -> list[Stmt]:
-    out: list[Stmt] = []
-    for s in body:
-        out.append(s)
-        for inner in children(s):
-            out += _all(inner)
-    return out
 
 
 class _Hoisting:
@@ -52,15 +44,12 @@ class _Hoisting:
                 s = _Move(self, known, lets).statement(s, conditional=False, root=True)
                 out += lets.values()
                 known.update(let.var for let in lets.values())
-            if isinstance(s, For):
-                self.lanes |= {s.var} if s.kind == "vector" else set()
-                s = For(s.var, s.extent, self.block(s.body, known | {s.var}), s.kind)
-            elif isinstance(s, While):
-                s = While(s.condition, self.block(s.body, known))
-            elif isinstance(s, When):
-                s = When(s.condition, self.block(s.then, known), self.block(s.orelse, known))
-            elif isinstance(s, Let) and not s.mutable:
+            if isinstance(s, For) and s.kind == "vector":
+                self.lanes.add(s.var)
+            if isinstance(s, Let) and not s.mutable:
                 known.add(s.var)
+            inside = known | {s.var} if isinstance(s, For) else known
+            s = rebuild(s, lambda e: e, partial(self.block, known=inside)) if children(s) else s
             out.append(s)
         return out
 

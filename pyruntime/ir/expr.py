@@ -326,6 +326,13 @@ def rewrite(x: Expr, visit: Callable[[Expr], Expr | None], memo: dict[int, Expr]
     return go(x) if found is None else found
 
 
+def transform(x: Expr, make: Callable[[Expr, tuple[Expr, ...]], Expr], memo: dict[int, Expr]) -> Expr:
+    """Rebuild an expression bottom-up: `make` gets each node and its new operands. memo: results by id of the node"""
+    if id(x) not in memo:
+        memo[id(x)] = make(x, tuple([transform(a, make, memo) for a in x.args]))
+    return memo[id(x)]
+
+
 def rebuild(x: Expr, args: Sequence[Expr]) -> Expr:
     """The node with other operands. Its type is inferred again, so that a template becomes typed."""
     op = x.op

@@ -7,22 +7,8 @@ from collections.abc import Iterable
 from typing import Any
 
 from pyruntime.ir.expr import Expr
-from pyruntime.ir.kernel import (
-    Accum,
-    Call,
-    For,
-    Kernel,
-    Let,
-    Loops,
-    Map,
-    Reduce,
-    Set,
-    Stmt,
-    Store,
-    Tensor,
-    When,
-    While,
-)
+from pyruntime.ir.kernel import Call, Kernel, Loops, Map, Reduce, Tensor
+from pyruntime.ir.statements import statement_key
 
 
 class Form:
@@ -65,7 +51,7 @@ class Form:
             return made, k.op, k.extents, self._expression(k.expr), epilogue
         if isinstance(k, Loops):
             tensors = tuple([self._tensor(t) for t in (*k.args, *k.scratch)])
-            return made, tensors, len(k.args), self._statements(k.body)
+            return made, tensors, len(k.args), *[statement_key(s, self._expression, self._tensor) for s in k.body]
         assert isinstance(k, Call)
         args = tuple([None if t is None else self._tensor(t) for t in k.args])
         views = tuple([(n, v.tensor.dtype, v.tensor.shape, v.offset, v.strides) for n, v in k.strided.items()])
@@ -73,26 +59,3 @@ class Form:
         # repr distinguishes 0.0 from -0.0, and 1 from True
         attrs = tuple([(name, v, repr(v)) for name, v in k.attrs.items()])
         return made, k.routine, args, attrs, views, k.order, epilogue, k.packed, k.plan
-
-    def _statements(self, body: list[Stmt]) -> Any:
-        return tuple([self._statement(s) for s in body])
-
-    def _statement(self, s: Stmt) -> Any:
-        e = self._expression
-        if isinstance(s, Let):
-            return "let", s.var, e(s.value), s.mutable
-        if isinstance(s, Set):
-            return "set", s.var, e(s.value)
-        if isinstance(s, Accum):
-            return "accum", s.var, s.op, e(s.value)
-        if isinstance(s, Store):
-            return "store", self._tensor(s.target), *map(e, s.coords), e(s.value)
-        if isinstance(s, For):
-            return "for", s.var, s.kind, e(s.extent), self._statements(s.body)
-        if isinstance(s, While):
-            return "while", e(s.condition), self._statements(s.body)
-        assert isinstance(s, When)
-        return "when", e(s.condition), self._statements(s.then), self._statements(s.orelse)
-
-
-__all__ = ["Form"]

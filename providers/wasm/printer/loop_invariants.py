@@ -8,10 +8,10 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from pyruntime.codegen.loop_ir import children
 from pyruntime.ir.dtype import F32
 from pyruntime.ir.expr import Expr, walk
 from pyruntime.ir.kernel import Accum, For, Let, Set, Stmt, Store
+from pyruntime.ir.statements import statements
 
 from .vector import Lanes
 
@@ -21,23 +21,16 @@ _NOT_HOISTED = ("load", "guard", "checked")
 def invariants(body: list[Stmt], lanes: Lanes) -> dict[Any, Expr]:
     """Return the lane expressions of these statements that do not change in the loop, by key."""
     found: dict[Any, Expr] = {}
-    _collect(body, lanes, assigned(body) | {lanes.var} | lanes.varying, found)
+    changing, seen = assigned(body) | {lanes.var} | lanes.varying, set[int]()
+    for s in statements(body):
+        if isinstance(s, (Store, Accum)) or (isinstance(s, (Let, Set)) and s.var in lanes.varying):
+            _find(s.value, lanes, changing, found, seen)
     return found
 
 
 def assigned(body: list[Stmt]) -> set[int]:
     """Return the variables that statements assign."""
-    found = {s.var for s in body if isinstance(s, (Let, Set, Accum, For))}
-    return found.union(*[assigned(inner) for s in body for inner in children(s)])
-
-
-def _collect(body: list[Stmt], lanes: Lanes, changing: set[int], found: dict[Any, Expr]) -> None:
-    seen: set[int] = set()
-    for s in body:
-        if isinstance(s, (Store, Accum)) or (isinstance(s, (Let, Set)) and s.var in lanes.varying):
-            _find(s.value, lanes, changing, found, seen)
-        for inner in children(s):
-            _collect(inner, lanes, changing, found)
+    return {s.var for s in statements(body) if isinstance(s, (Let, Set, Accum, For))}
 
 
 def _find(e: Expr, lanes: Lanes, changing: set[int], found: dict[Any, Expr], seen: set[int]) -> None:

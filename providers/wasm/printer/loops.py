@@ -12,11 +12,12 @@ from typing import Any
 
 from pyruntime.codegen.block_epilogue import INPUTS
 from pyruntime.codegen.half_floats import legalize
-from pyruntime.codegen.loop_ir import LoopCode, children, expressions, map_expressions
+from pyruntime.codegen.loop_ir import LoopCode, map_expressions
 from pyruntime.ir.dtype import BOOL, F32, I32, DType
 from pyruntime.ir.expr import Expr, binary, walk
 from pyruntime.ir.kernel import Accum, For, Let, Set, Stmt, Store, When, While
 from pyruntime.ir.reference import COMBINE, NEUTRAL
+from pyruntime.ir.statements import nodes
 from pyruntime.mathlib import expand
 
 from .assembler import Function, Module
@@ -238,7 +239,7 @@ class _Printer:
         steps: dict[Any, int] = {}
         pairs: list[tuple[int, int]] = []
         vector.pointers = dict(outer)
-        for load in _loads(s.body):
+        for load in [x for x in nodes(s.body) if x.op == "load"]:
             offset, dtype = load.args[0], load.dtype
             rate = None if _changes(offset, inside) else growth(offset, s.var)
             key = (load.value, offset.key())
@@ -288,12 +289,6 @@ class _Printer:
             self.scalar.root(binary(COMBINE[op], Expr("var", (), dtype, var), scratch))
             f.set(scalar)
         f.release(part)
-
-
-def _loads(body: list[Stmt]) -> list[Expr]:
-    seen: set[int] = set()
-    found = [x for s in body for e in expressions(s) for x in walk(e, seen) if x.op == "load"]
-    return found + [x for s in body for inner in children(s) for x in _loads(inner)]
 
 
 def _changes(offset: Expr, variables: set[int]) -> bool:

@@ -10,13 +10,13 @@ from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from pyruntime.codegen.loop_ir import children, expressions
 from pyruntime.codegen.provider import Invocation
 from pyruntime.codegen.schedule import lower
 from pyruntime.ir import shape as sh
 from pyruntime.ir.dtype import F32
-from pyruntime.ir.expr import Expr, walk
+from pyruntime.ir.expr import Expr
 from pyruntime.ir.kernel import Call, For, Kernel, Loops, Stmt, Store, Tensor, tensors_in
+from pyruntime.ir.statements import nodes, statements
 
 from ..schedules import gemm
 from ..schedules.blockwise_attention import Member, Params, blockwise, scratch_bytes
@@ -122,13 +122,8 @@ def overwrites(rows: Loops, source: Tensor) -> bool:
 
 def _uses(s: Stmt, out: Tensor, source: Tensor) -> tuple[list[Any], list[Any]]:
     """Return the coordinates at which a statement writes `out` and reads `source`."""
-    stores = [s.coords] if isinstance(s, Store) and s.target is out else []
-    loads = [x.args for e in expressions(s) for x in walk(e) if x.op == "at" and x.value is source]
-    for inner in children(s):
-        for b in inner:
-            more = _uses(b, out, source)
-            stores, loads = stores + more[0], loads + more[1]
-    return stores, loads
+    stores = [b.coords for b in statements([s]) if isinstance(b, Store) and b.target is out]
+    return stores, [x.args for x in nodes([s]) if x.op == "at" and x.value is source]
 
 
 # ── writing ──────────────────────────────────────────────────────────────────────────────────────────────────────

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from pyruntime.codegen.loop_ir import expressions
 from pyruntime.ir import shape as sh
 from pyruntime.ir.expr import Expr, walk
 from pyruntime.ir.kernel import Call, For, Kernel, Loops, Map, Reduce, Stmt, When, While
 from pyruntime.ir.shape import AnyDim
+from pyruntime.ir.statements import expressions
 
 # Operations per nanosecond on Zen 5: in four lanes; scalar; multiply-adds of a register tile.
 LANES, SCALAR, TILE = 4, 1, 20

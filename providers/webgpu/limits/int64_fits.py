@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from pyruntime.codegen.loop_ir import children, expressions
 from pyruntime.ir import shape as sh
 from pyruntime.ir.dtype import U64
 from pyruntime.ir.expr import Expr, walk
 from pyruntime.ir.kernel import For, Leaf, Let, Loops, Map, Reduce, Stmt, root
+from pyruntime.ir.statements import children, expressions
 
 from .integer_ranges import ExpressionRanges, Range, Ranges, constant, of_dim, of_type, within
 

@@ -7,11 +7,11 @@ from __future__ import annotations
 
 import math
 
-from pyruntime.codegen.loop_ir import children, expressions
 from pyruntime.ir import shape as sh
 from pyruntime.ir.dtype import I32
 from pyruntime.ir.expr import Expr, walk
 from pyruntime.ir.kernel import Call, For, Kernel, Loops, Map, Reduce, Stmt, Tensor, When, While, root
+from pyruntime.ir.statements import expressions_of
 
 from ..adapter import Adapter
 from ..printer.loops import GROUP
@@ -46,18 +46,16 @@ def reason(kernel: Kernel, adapter: Adapter, ranges: Ranges | None = None) -> st
     if count > adapter.iterations:
         return f"{count:.0f} loop iterations in one invocation, the GPU stops after {adapter.iterations}"
     seen: set[int] = set()
-    for e in _expressions(kernel):
-        for x in walk(e, seen):
-            why = _node(x)
-            if why:
-                return why
+    for e in expressions_of(kernel):
+        if why := next(filter(None, map(_node, walk(e, seen))), ""):
+            return why
     return int64_fits.reason(kernel, ranges)
 
 
 def _checks(kernel: Map | Reduce | Loops) -> bool:
     """Whether a kernel checks indices, so that it needs the fault record."""
     seen: set[int] = set()
-    return any(x.op == "checked" for e in _expressions(kernel) for x in walk(e, seen))
+    return any(x.op == "checked" for e in expressions_of(kernel) for x in walk(e, seen))
 
 
 def _tensor(t: Tensor, adapter: Adapter) -> str:
@@ -107,21 +105,6 @@ def _extent(s: For, bounds: ExpressionRanges) -> float:
     """An upper bound of a loop's extent; the largest integer if there is none."""
     high = bounds.of(s.extent).high
     return math.inf if high >= of_type(I32).high else max(high, 0)
-
-
-def _expressions(kernel: Map | Reduce | Loops) -> list[Expr]:
-    if isinstance(kernel, Map):
-        return [kernel.expr]
-    if isinstance(kernel, Reduce):
-        return [kernel.expr, *([kernel.epilogue] if kernel.epilogue is not None else [])]
-    out: list[Expr] = []
-    stack: list[Stmt] = list(kernel.body)
-    while stack:
-        s = stack.pop()
-        out += expressions(s)
-        for inner in children(s):
-            stack += inner
-    return out
 
 
 def _node(x: Expr) -> str:

@@ -14,11 +14,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from pyruntime.codegen.half_floats import in_float32
-from pyruntime.codegen.loop_ir import LoopCode, children, expressions, map_expressions
+from pyruntime.codegen.loop_ir import LoopCode, map_expressions
 from pyruntime.ir.dtype import F16, DType
-from pyruntime.ir.expr import Expr, binary, rewrite, walk
+from pyruntime.ir.expr import Expr, binary, rewrite
 from pyruntime.ir.kernel import Accum, For, Let, Set, Stmt, Store, When, While
 from pyruntime.ir.reference import COMBINE
+from pyruntime.ir.statements import nodes, statements
 from pyruntime.mathlib import expand
 
 from .expressions import Lines, Values, fold
@@ -149,7 +150,7 @@ class Printer:
             f"        @builtin(local_invocation_index) lane: u32{more}) {{"
         )
         self.lines.add("let first = at.y * groups.x + at.x;")
-        for n in sorted(_used(self.code.body)):
+        for n in sorted({x.value for x in nodes(self.code.body) if x.op == "param"}):
             self.lines.add(f"let p{n} = {word(n)};")
 
     def finish(self, span: int, more: str = "", subgroups: bool = False) -> Shader:
@@ -271,23 +272,8 @@ class Printer:
 
 def _vec4_buffers(body: list[Stmt]) -> set[int]:
     """Buffers of which four elements are read or written at once."""
-    out: set[int] = set()
-    for s in body:
-        out |= {x.value for e in expressions(s) for x in walk(e) if x.op == "load4"}
-        if isinstance(s, Store) and s.value.op == "vec":
-            out.add(s.target)
-        for inner in children(s):
-            out |= _vec4_buffers(inner)
-    return out
-
-
-def _used(body: list[Stmt]) -> set[int]:
-    out: set[int] = set()
-    for s in body:
-        out |= {x.value for e in expressions(s) for x in walk(e) if x.op == "param"}
-        for inner in children(s):
-            out |= _used(inner)
-    return out
+    written = {s.target for s in statements(body) if isinstance(s, Store) and s.value.op == "vec"}
+    return written | {x.value for x in nodes(body) if x.op == "load4"}
 
 
 __all__ = [

@@ -9,14 +9,14 @@ Spec: https://www.w3.org/TR/WGSL/#uniformity
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TypeGuard
 
-from pyruntime.codegen.loop_ir import LoopCode, children
+from pyruntime.codegen.loop_ir import LoopCode
 from pyruntime.ir import shape as sh
 from pyruntime.ir.expr import Expr, walk
 from pyruntime.ir.kernel import Accum, For, Let, Loops, Set, Stmt, Store, When, While
+from pyruntime.ir.statements import children, statements
 
 from ..printer.loops import GROUP, Printer, Shader, prepared
 
@@ -39,7 +39,7 @@ def cooperates(kernel: Loops) -> bool:
     body, units, first = kernel.body, 1.0, kernel.body[0]
     if len(body) == 1 and isinstance(first, For) and first.kind == "parallel":
         body, units = first.body, sh.estimate(first.extent.value)
-    found = [share for s in _statements(body) if isinstance(s, For) for share in shares(s, set())]
+    found = [share for s in statements(body) if isinstance(s, For) for share in shares(s, set())]
     return units <= FEW and any(_count(share) >= LONG for share in found)
 
 
@@ -87,15 +87,8 @@ def _changes(body: list[Stmt], own: set[int]) -> bool:
     return False
 
 
-def _statements(body: list[Stmt]) -> Iterator[Stmt]:
-    for s in body:
-        yield s
-        for inner in children(s):
-            yield from _statements(inner)
-
-
 def _stores(body: list[Stmt]) -> bool:
-    return any(isinstance(s, Store) for s in _statements(body))
+    return any(isinstance(s, Store) for s in statements(body))
 
 
 def _loads(e: Expr, buffers: set[int]) -> bool:

@@ -7,9 +7,10 @@ from __future__ import annotations
 
 import math
 
-from pyruntime.codegen.loop_ir import LoopCode, children
+from pyruntime.codegen.loop_ir import LoopCode
 from pyruntime.ir import shape as sh
 from pyruntime.ir.kernel import Accum, For, Loops, Stmt
+from pyruntime.ir.statements import statements
 
 from ..adapter import Adapter
 from ..printer.loops import Shader, prepared
@@ -41,7 +42,7 @@ class _Rows(Combining):
     def rows(self) -> Shader:
         self.begin("i32(first)", self.builtins)
         self.block(self.outer.body)
-        accum = next(s for s in _statements(self.outer.body) if isinstance(s, Accum))
+        accum = next(s for s in statements(self.outer.body) if isinstance(s, Accum))
         return self.finish(1, self.memory(accum), bool(self.builtins))
 
     def statement(self, s: Stmt) -> None:
@@ -62,10 +63,6 @@ class _Rows(Combining):
                 lines.add(f"v{accum.var} = shares[0];")
                 lines.add("workgroupBarrier();")  # before the next pass writes there
         lines.close()
-
-
-def _statements(body: list[Stmt]) -> list[Stmt]:
-    return [x for s in body for x in (s, *[y for inner in children(s) for y in _statements(inner)])]
 
 
 __all__ = ["cooperates", "print_rows"]

@@ -11,11 +11,11 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from pyruntime.codegen.loop_ir import children, expressions, rebuild
 from pyruntime.ir.blocks import readers_of
-from pyruntime.ir.expr import Expr, dim, index, rewrite, walk
+from pyruntime.ir.expr import Expr, dim, index, rewrite
 from pyruntime.ir.kernel import Alias, For, Kernel, Loops, Map, Stmt, Store, Tensor, root
 from pyruntime.ir.room import Room
+from pyruntime.ir.statements import nodes, rebuild
 from pyruntime.passes.caches.growing_caches import Feed, Traced, leaf_with_capacity
 from pyruntime.passes.loads import Joined, in_base, substitute, view_of
 
@@ -169,8 +169,7 @@ def _copies(body: list[Stmt], to: Expr, element: Expr) -> bool:
 
 
 def _loads(body: list[Stmt], t: Tensor) -> bool:
-    here = any(x.op == "at" and x.value is t for s in body for e in expressions(s) for x in walk(e))
-    return here or any(_loads(inner, t) for s in body for inner in children(s))
+    return any(x.op == "at" and x.value is t for x in nodes(body))
 
 
 # ── rewriting them ────────────────────────────────────────────────────────────────────────────────────────────────

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-from pyruntime.codegen.loop_ir import children, expressions
 from pyruntime.ir import shape as sh
 from pyruntime.ir.expr import Expr, walk
-from pyruntime.ir.kernel import Block, Call, Kernel, Loops, Map, Reduce
+from pyruntime.ir.kernel import Block, Call, Kernel, Loops, Reduce
 from pyruntime.ir.shape import Dim
+from pyruntime.ir.statements import expressions_of
 from pyruntime.ir.symbol import Symbol
 
 
@@ -41,22 +41,13 @@ def _kernel(kernel: Kernel, out: set[Symbol]) -> None:
         _expressions([kernel.epilogue] if kernel.epilogue is not None else [], out)
         for view in kernel.strided.values():
             _dims((*view.tensor.shape, view.offset, *view.strides), out)
-    elif isinstance(kernel, Map):
-        _expressions([kernel.expr], out)
-    elif isinstance(kernel, Reduce):
+        return
+    _expressions(expressions_of(kernel), out)
+    if isinstance(kernel, Reduce):
         _dims(kernel.extents, out)
-        _expressions([kernel.expr] if kernel.epilogue is None else [kernel.expr, kernel.epilogue], out)
     elif isinstance(kernel, Loops):
         for t in kernel.scratch:
             _dims(t.shape, out)
-        _statements(kernel.body, out)
-
-
-def _statements(body: list[Any], out: set[Symbol]) -> None:
-    for s in body:
-        _expressions(expressions(s), out)
-        for inner in children(s):
-            _statements(inner, out)
 
 
 def _expressions(exprs: Iterable[Expr], out: set[Symbol]) -> None:

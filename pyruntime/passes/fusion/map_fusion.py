@@ -9,13 +9,13 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Mapping
 
-from pyruntime.codegen.loop_ir import children, expressions, rebuild
 from pyruntime.codegen.provider import Routine
 from pyruntime.ir.blocks import readers_of
 from pyruntime.ir.dtype import F32, I8, U8
 from pyruntime.ir.expr import Expr, cast, is_view, rewrite, walk
 from pyruntime.ir.kernel import Block, Call, Kernel, Loops, Map, Reduce, Stmt, Tensor
 from pyruntime.ir.shape import Shape
+from pyruntime.ir.statements import nodes, rebuild
 from pyruntime.passes.loads import substitute
 
 MAX_NODES = 96  # nodes of a fused expression; larger ones spill registers and repeat shared work
@@ -132,19 +132,8 @@ def _loops(kernel: Loops) -> None:
     kernel.body = inner(kernel.body)
     if changed:
         made = {t.uid for t in (*kernel.outputs, *kernel.scratch)}
-        found: dict[int, Tensor] = {}
-        _arguments(kernel.body, made, found)
+        found = {x.value.uid: x.value for x in nodes(kernel.body) if x.op == "at" and x.value.uid not in made}
         kernel.args = tuple(found.values())
-
-
-def _arguments(body: list[Stmt], made: set[int], found: dict[int, Tensor]) -> None:
-    for s in body:
-        for e in expressions(s):
-            for x in walk(e):
-                if x.op == "at" and x.value.uid not in made:
-                    found[x.value.uid] = x.value
-        for inner in children(s):
-            _arguments(inner, made, found)
 
 
 __all__ = ["fuse"]

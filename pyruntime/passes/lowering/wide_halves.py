@@ -11,12 +11,12 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from pyruntime.codegen.half_floats import HALVES
-from pyruntime.codegen.loop_ir import rebuild
 from pyruntime.ir import shape as sh
 from pyruntime.ir.blocks import all_kernels, own_inputs
 from pyruntime.ir.dtype import F32, DType
 from pyruntime.ir.expr import Expr, bitcast, cast, index, walk
 from pyruntime.ir.kernel import Alias, Block, Call, Kernel, Leaf, Loops, Map, Reduce, Stmt, Store, Tensor, root
+from pyruntime.ir.statements import rebuild
 
 LARGEST_COPY = 1 << 16  # elements of a weight that is copied as float32: biases and scales, not embeddings
 
