@@ -42,6 +42,12 @@ class Lowering:
         self.variables += 1
         return Expr("var", (), dtype, self.variables - 1)
 
+    def let(self, value: Expr, body: list[Stmt], mutable: bool = False) -> Expr:
+        """A new variable with this value, whose declaration is appended to `body`."""
+        v = self.new(value.dtype)
+        body.append(Let(v.value, value, mutable))
+        return v
+
     def number(self, d: AnyDim) -> Expr:
         """A dim as a constant in the code if it is in BAKED, else as a parameter."""
         if isinstance(d, int) and d in BAKED:

@@ -13,7 +13,7 @@ from pyruntime.codegen.loop_ir import Lowered
 from pyruntime.ir import shape as sh
 from pyruntime.ir.dtype import F32, I32, DType
 from pyruntime.ir.expr import Expr, binary, cast, const, index, rewrite
-from pyruntime.ir.kernel import For, Leaf, Let, Map, Stmt, Store, Tensor
+from pyruntime.ir.kernel import For, Leaf, Map, Stmt, Store, Tensor
 from pyruntime.ir.shape import AnyDim
 
 INPUTS = ("batch", "row", "rows", "col", "cols")  # variables 0, 1, …
@@ -67,8 +67,7 @@ def _index_variables(indexing: Indexing, out: Tensor, groups: list[Axes]) -> lis
     number = _variable(BATCH)
     if outer:
         extent = work.number(sh.size([out.shape[n] for n in inner]))
-        high, low = work.new(), work.new()
-        body += [Let(high.value, binary("div", number, extent)), Let(low.value, binary("rem", number, extent))]
+        high, low = (work.let(binary(op, number, extent), body) for op in ("div", "rem"))
         indexing.index_of[outer[-1]], number = [high], low
     if inner:
         indexing.index_of[inner[-1]] = [number]

@@ -58,28 +58,29 @@ LINEAR = Memory("wasm", "linear memory")
 
 
 class Routine(Protocol):
-    """What a provider's hand-scheduled routine can do. A call that the routine does not claim runs as its `meaning`."""
+    """What a provider's hand-scheduled routine can do: nothing, unless it overrides a method. A call that the routine
+    does not claim runs as its `meaning`."""
 
     def prepare(self, call: Call) -> list[Kernel]:
         """Kernels that replace the call: conversions of its operands to types that a routine takes, then the kernel
         that computes its output: a call of this or another routine, or a Map. None if the call stays as it is."""
-        ...
+        return []
 
     def claims(self, call: Call) -> bool:
         """Whether the routine runs this call unchanged."""
-        ...
+        return False
 
     def reads(self, call: Call, operand: int, view: View) -> bool:
         """Whether the routine can read an operand through this view."""
-        ...
+        return False
 
     def fuses(self, call: Call, out: Tensor, order: tuple[int, ...], epilogue: Expr) -> bool:
         """Whether the routine can apply this epilogue and write to `out`, whose axis n is the call's axis order[n]."""
-        ...
+        return False
 
     def packs(self, call: Call, operand: int) -> Kernel | None:
         """A call (not yet part of a block) that brings a constant operand into the layout the routine wants."""
-        ...
+        return None
 
 
 class RowLimits(NamedTuple):

@@ -35,16 +35,10 @@ class Repeats:
 
 def _call(c: Invocation, node: str, now: dict[int, Tensor]) -> Invocation:
     """The call with other tensors. Scratch tensors are made anew and added to `now`."""
-    now |= {t.uid: _scratch(t) for t in c.scratch if t.uid not in now}
+    now |= {t.uid: Leaf("scratch").making(t.shape, t.dtype).out for t in c.scratch if t.uid not in now}
     tensors, scratch = [now[t.uid] for t in c.tensors], [now[t.uid] for t in c.scratch]
     inplace = [(now[a.uid], now[b.uid]) for a, b in c.inplace]
     return Invocation(c.function, tensors, c.params, c.work, node, scratch, inplace, c.split)
-
-
-def _scratch(t: Tensor) -> Tensor:
-    kernel = Leaf("scratch")
-    kernel.outputs = (Tensor(t.shape, t.dtype, kernel),)
-    return kernel.out
 
 
 __all__ = ["Repeats"]

@@ -96,20 +96,17 @@ class Nest(Indexing):
         """Statements that compute the variables of the groups from the number of a work unit."""
         out: list[Stmt] = []
         rest = unit
-        for n in range(len(groups) - 1, -1, -1):
-            g = groups[n]
-            if n == 0:
-                v, value = self.work.new(), rest
-            else:
-                v, extent = self.work.new(), self.work.number(g.extent)
-                value = binary("rem", rest, extent)
-            out.append(Let(v.value, value))
-            self.index_of[g.axis] = [v]
-            if n:
-                q = self.work.new()
-                out.append(Let(q.value, binary("div", rest, extent)))
-                rest = q
+        for g in reversed(groups[1:]):
+            extent = self.work.number(g.extent)
+            self.index_of[g.axis] = [self.work.let(binary("rem", rest, extent), out)]
+            rest = self.work.let(binary("div", rest, extent), out)
+        for g in groups[:1]:
+            self.index_of[g.axis] = [self.work.let(rest, out)]
         return out
+
+    def parallel(self, unit: Expr, groups: Sequence[Group], body: list[Stmt]) -> Lowered:
+        """The code whose work units, numbered by `unit`, are the elements of these groups."""
+        return self._parallel(unit, sh.size([g.extent for g in groups]), body)
 
     def _parallel(self, unit: Expr, work: AnyDim, body: list[Stmt]) -> Lowered:
         return self.work.finish([For(unit.value, self.work.number(work), body, "parallel")], work)
@@ -123,7 +120,7 @@ class Nest(Indexing):
         groups = self.outer
         if self.gpu or not groups:
             body = self.decode(groups, unit)
-            return self._parallel(unit, sh.size([g.extent for g in groups]), [*body, self._write(self.load(self.expr))])
+            return self.parallel(unit, groups, [*body, self._write(self.load(self.expr))])
         inner = groups[-1]
         if len(groups) == 1:
             low, high, before, work = self._chunk(unit, inner.extent)
@@ -143,7 +140,7 @@ class Nest(Indexing):
         self.index_of[groups[-2].axis] = [row]
         pieces = self._pieces(inner, zero, self.work.number(inner.extent))
         loop = For(row.value, self.work.number(groups[-2].extent), pieces, "serial")
-        return self._parallel(unit, sh.size([g.extent for g in groups[:-2]]), [*body, loop])
+        return self.parallel(unit, groups[:-2], [*body, loop])
 
     def _chunk(self, unit: Expr, extent: AnyDim) -> tuple[Expr, Expr, list[Stmt], AnyDim]:
         low, high = self.work.new(), self.work.new()
@@ -168,9 +165,7 @@ class Nest(Indexing):
         lets: list[Stmt] = [Let(start.value, at), Let(stop.value, ends)]
         for c in conditions:
             if c.key() not in flags:
-                flag = work.new(c.dtype)
-                lets.append(Let(flag.value, self.load(c)))
-                flags[c.key()] = flag
+                flags[c.key()] = work.let(self.load(c), lets)
         held = rewrite(self.expr, lambda e: _hold(e, flags))
         loop = self._vector(inner, start, binary("sub", stop, start), held)
         body = [*lets, loop, Set(at.value, stop)]
@@ -201,7 +196,7 @@ class Nest(Indexing):
             body.append(For(j.value, self.work.number(g.extent), self._accumulate(kernel, along=False), "vector"))
         else:
             body += self._accumulate(kernel, along)
-        return self._parallel(unit, sh.size([g.extent for g in outer]), body)
+        return self.parallel(unit, outer, body)
 
     def _unit_stride(self, groups: list[Group]) -> bool:
         """Whether some access follows the last of these groups contiguously, and none irregularly."""
@@ -226,17 +221,29 @@ class Nest(Indexing):
         if kernel.op.startswith("arg"):
             return self._extreme(kernel)
         dtype = accumulator(kernel.expr.dtype, kernel.op)
-        acc = self.work.new(dtype)
-        loops = [self.work.new() for _ in self.inner]
-        for v, g in zip(loops, self.inner, strict=True):
-            self.index_of[g.axis] = [v]
+        body: list[Stmt] = []
+        acc = self.work.let(const(NEUTRAL[kernel.op](dtype), dtype), body, mutable=True)
+        loops = self.loops()
         if along:
             self.vector = loops[-1]
-        body: list[Stmt] = [Accum(acc.value, kernel.op, cast(self.load(self.expr), dtype))]
-        for n in range(len(loops) - 1, -1, -1):
-            kind = "vector" if along and n == len(loops) - 1 else "serial"
-            body = [For(loops[n].value, self.work.number(self.inner[n].extent), body, kind)]
-        return [Let(acc.value, const(NEUTRAL[kernel.op](dtype), dtype), mutable=True), *body, self.finish(kernel, acc)]
+        body += self.nested(
+            loops, [Accum(acc.value, kernel.op, cast(self.load(self.expr), dtype))], "vector" if along else "serial"
+        )
+        return [*body, self.finish(kernel, acc)]
+
+    def loops(self) -> list[Expr]:
+        """New variables of the loops over the reduction axes."""
+        loops = [self.work.new() for _ in self.inner]
+        self.index_of |= {g.axis: [v] for v, g in zip(loops, self.inner, strict=True)}
+        return loops
+
+    def nested(self, loops: list[Expr], body: list[Stmt], kind: str = "serial", width: int = 1) -> list[Stmt]:
+        """The body in the loops over the reduction axes. kind, width: of the innermost loop, and the elements of each
+        of its iterations"""
+        for v, g in zip(reversed(loops), reversed(self.inner), strict=True):
+            body = [For(v.value, self.work.number(sh.ceildiv(g.extent, width)), body, kind)]
+            kind, width = "serial", 1
+        return body
 
     def finish(self, kernel: Reduce, acc: Expr) -> Store:
         if kernel.epilogue is None:
@@ -249,9 +256,7 @@ class Nest(Indexing):
         counts."""
         work, dtype = self.work, kernel.expr.dtype
         best, found, n = work.new(dtype), work.new(I64), work.new(I64)
-        loops = [work.new() for _ in self.inner]
-        for v, g in zip(loops, self.inner, strict=True):
-            self.index_of[g.axis] = [v]
+        loops = self.loops()
         x = work.new(dtype)
         better = binary("gt" if kernel.op.startswith("argmax") else "lt", x, best)
         last = kernel.op.endswith("_last")
@@ -267,11 +272,9 @@ class Nest(Indexing):
             When(binary("or", first, better), [Set(best.value, x), Set(found.value, n)], []),
             Set(n.value, binary("add", n, one)),
         ]
-        for v, g in zip(reversed(loops), reversed(self.inner), strict=True):
-            body = [For(v.value, work.number(g.extent), body)]
         zero = const(0, I64)
         start = [Let(v.value, z, mutable=True) for v, z in ((best, const(0, dtype)), (found, zero), (n, zero))]
-        return [*start, *body, self._write(found)]
+        return [*start, *self.nested(loops, body), self._write(found)]
 
 
 def accumulator(dtype: DType, op: str) -> DType:

@@ -21,7 +21,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from itertools import count
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Self
 
 from pyruntime.errors import ShapeError
 from pyruntime.ir.dtype import BOOL, I32, DType
@@ -90,6 +90,11 @@ class Kernel:
     @property
     def out(self) -> Tensor:
         return self.outputs[0]
+
+    def making(self, shape: Sequence[AnyDim], dtype: DType, node: str = "") -> Self:
+        """Give the kernel its one output, a new tensor, and its node."""
+        self.outputs, self.node = (Tensor(shape, dtype, self),), node
+        return self
 
 
 @dataclass(eq=False, slots=True)
@@ -195,6 +200,12 @@ class Call(Kernel):
         own = tuple(a for a in self.args if a is not None)
         more = () if self.epilogue is None else tensors_in(self.epilogue)
         return tuple({t.uid: t for t in (*own, *more)}.values())
+
+    def operand(self, n: int) -> Tensor:
+        """Operand n, which must be there."""
+        t = self.args[n]
+        assert t is not None
+        return t
 
     def definition(self) -> Map | Reduce | Loops:
         """The definition of the routine's result, with order and epilogue, as a kernel that makes this one's

@@ -168,13 +168,12 @@ def _packed(writer: Any, call: Call, p: Product) -> tuple[Invocation, Product]:
     step = gemm.packed_floats(p.n, p.k)
     low, high = [axis.extent if axis.b != 0 else 1 for axis in (inner, outer)]
     packed = scratch(4 * step * low * high)
-    source = call.args[1]
-    assert source is not None and isinstance(p.layout, Dense)
+    assert isinstance(p.layout, Dense)
     params = gemm.PackParams(
         n=p.n, k=p.k, batch=low * high, ld=p.ldb, stride_source=inner.b, stride_packed=step, inner=low,
         outer_source=outer.b, offset=offset(call, 1),
     )  # fmt: skip
-    pack = pack_call(writer, call, p.layout.transposed, gemm.PackBuffers(source, packed), params, [packed])
+    pack = pack_call(writer, call, p.layout.transposed, gemm.PackBuffers(call.operand(1), packed), params, [packed])
     strides = (step * low if high != 1 else 0, step if low != 1 else 0)
     batch = [replace(axis, b=b) for axis, b in zip((outer, inner), strides, strict=True)]
     return pack, replace(p, layout=Packed(), batch=batch)

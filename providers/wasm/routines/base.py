@@ -10,11 +10,11 @@ from pyruntime.codegen.addressing import split
 from pyruntime.codegen.block_epilogue import Groups, lower_epilogue, mergeable
 from pyruntime.codegen.half_floats import HALVES
 from pyruntime.codegen.loop_ir import Param
-from pyruntime.codegen.provider import Invocation
+from pyruntime.codegen.provider import Invocation, Routine
 from pyruntime.ir import shape as sh
 from pyruntime.ir.dtype import F32, I8, I16, I32, U8, U16, DType
 from pyruntime.ir.expr import Expr, cast, index
-from pyruntime.ir.kernel import Call, Kernel, Leaf, Map, Tensor, View
+from pyruntime.ir.kernel import Call, Kernel, Leaf, Map, Tensor
 from pyruntime.ir.shape import AnyDim, Shape
 
 from ..printer.assembler import Function
@@ -24,24 +24,12 @@ from ..schedules.arithmetic import Arithmetic
 from ..schedules.register_tile import Epilogue
 
 
-class WasmRoutine:
+class WasmRoutine(Routine):
     """A routine for float32 and contiguous operands that fuses and packs nothing. Subclasses write `emit` and override
     what they can do better."""
 
-    def prepare(self, call: Call) -> list[Kernel]:
-        return []
-
     def claims(self, call: Call) -> bool:
         return all(t.dtype is F32 for t in (*call.inputs, *call.outputs))
-
-    def reads(self, call: Call, operand: int, view: View) -> bool:
-        return False
-
-    def fuses(self, call: Call, out: Tensor, order: tuple[int, ...], epilogue: Expr) -> bool:
-        return False
-
-    def packs(self, call: Call, operand: int) -> Kernel | None:
-        return None
 
     def emit(self, writer: Any, call: Call) -> list[Invocation]:
         """Write the function and return its calls. `writer.function(key, …)` writes it once for a key that has
@@ -197,14 +185,9 @@ def element(t: Tensor) -> Expr:
 
 
 def made_map(shape: Shape, e: Expr, node: str) -> Map:
-    kernel = Map(e)
-    kernel.node = node
-    kernel.outputs = (Tensor(shape, e.dtype, kernel),)
-    return kernel
+    return Map(e).making(shape, e.dtype, node)
 
 
 def scratch(size: AnyDim) -> Tensor:
     """Return scratch memory of `size` bytes for one call."""
-    kernel = Leaf("scratch")
-    kernel.outputs = (Tensor((sh.ceildiv(size, 4),), F32, kernel),)
-    return kernel.out
+    return Leaf("scratch").making((sh.ceildiv(size, 4),), F32).out

@@ -85,9 +85,7 @@ def channel_quads(e: Expr, t: Tensor, groups: int, channels: AnyDim, node: str) 
 
 def _product(call: Call, plan: Arithmetic, args: list[Tensor], packed: frozenset[int] = frozenset()) -> Call:
     inner = Call(call.routine, tuple(args), call.attrs, call.meaning, packed=packed, plan=plan)
-    inner.node = call.node
-    inner.outputs = (Tensor(call.out.shape, I32, inner),)
-    return inner
+    return inner.making(call.out.shape, I32, call.node)
 
 
 def _corrected(
@@ -116,10 +114,7 @@ def _corrected(
 
 
 def _sum(e: Expr, extents: sh.Shape, shape: sh.Shape, node: str) -> Reduce:
-    kernel = Reduce("sum", extents, e)
-    kernel.node = node
-    kernel.outputs = (Tensor(shape, I32, kernel),)
-    return kernel
+    return Reduce("sum", extents, e).making(shape, I32, node)
 
 
 def _window_sums(call: Call, codes: Bytes, x: Tensor, w: Tensor) -> list[Reduce]:
@@ -140,9 +135,7 @@ def _window_sums(call: Call, codes: Bytes, x: Tensor, w: Tensor) -> list[Reduce]
 
 def prepare_conv(call: Call, dots: str) -> list[Kernel]:
     """Replace an int32 convolution by one of bytes and a map after it; empty if bytes do not suffice."""
-    x, w = call.args[:2]
-    assert x is not None
-    assert w is not None
+    x, w = call.operand(0), call.operand(1)
     found = operands(x, w, 0, dots)
     if found is None:
         return []

@@ -73,10 +73,7 @@ def _runs(x: Tensor, w: Tensor) -> bool:
 
 
 def _operands(call: Call) -> tuple[Tensor, Tensor]:
-    x, w = call.args[:2]
-    assert x is not None
-    assert w is not None
-    return x, w
+    return call.operand(0), call.operand(1)
 
 
 def conv_groups(rank: int) -> Groups:

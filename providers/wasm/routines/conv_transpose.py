@@ -31,10 +31,8 @@ class ConvTranspose(WasmRoutine):
         if x is None or w is None or call.out.dtype is not F32 or not _suits(call, x, w):
             return []
         before, call = widened(call)
-        x, w = call.args[:2]
-        assert x is not None and w is not None
-        filters = _filters(call, w)
-        product = _product(call, x, filters.out)
+        filters = _filters(call, call.operand(1))
+        product = _product(call, call.operand(0), filters.out)
         if all(s == 1 for s in call.attrs["strides"]):
             return [*before, filters, changed(call, routine="conv", args=product.args, attrs=product.attrs)]
         meaning = _interleaved(call, product.out)
@@ -54,8 +52,7 @@ class PhaseInterleave(WasmRoutine):
         return takes_epilogue(out, epilogue, conv_groups(out.rank))
 
     def emit(self, writer: Any, call: Call) -> list[Invocation]:
-        (z,), y, a = call.args, call.out, call.attrs
-        assert z is not None
+        z, y, a = call.operand(0), call.out, call.attrs
         rank = y.rank - 2
         dropped = [b % s for b, s in zip(a["pads"][:rank], a["strides"], strict=True)]
         params = interleave.Params(
@@ -117,8 +114,7 @@ def _filters(call: Call, w: Tensor) -> Map:
 
 def _product(call: Call, x: Tensor, filters: Tensor) -> Call:
     """Return the convolution over u that computes all phases."""
-    a, w = call.attrs, call.args[1]
-    assert w is not None
+    a, w = call.attrs, call.operand(1)
     rank, taps = x.rank - 2, filters.shape[2:]
     extents: list[AnyDim] = []
     ends: list[AnyDim] = []
@@ -130,9 +126,7 @@ def _product(call: Call, x: Tensor, filters: Tensor) -> Call:
     pads = (*[_pad(call, w, n) for n in range(rank)], *ends)
     attrs = {"strides": (1,) * rank, "pads": pads, "dilations": a["dilations"], "group": a["group"]}
     product = Call("conv", (x, filters), attrs, _sum(x, filters, pads, a["dilations"], a["group"]))
-    product.node = call.node
-    product.outputs = (Tensor((x.shape[0], filters.shape[0], *extents), F32, product),)
-    return product
+    return product.making((x.shape[0], filters.shape[0], *extents), F32, call.node)
 
 
 def _sum(x: Tensor, filters: Tensor, pads: Sequence[AnyDim], dilations: Sequence[int], group: int) -> Reduce:

@@ -161,9 +161,7 @@ def _instead(call: Call, operands: list[Map], dtype: DType) -> Expr:
 
     meaning = Reduce("sum", call.meaning.extents, cast(rewrite(call.meaning.expr, visit), dtype))
     product = Call(call.routine, tuple([m.out for m in operands]), call.attrs, meaning)
-    product.node = call.node
-    product.outputs = (Tensor(call.out.shape, dtype, product),)
-    return product.out.at(*[index(n) for n in range(call.out.rank)])
+    return product.making(call.out.shape, dtype, call.node).out.at(*[index(n) for n in range(call.out.rank)])
 
 
 # ── products of dequantised codes ─────────────────────────────────────────────────────────────────────────────────
@@ -221,9 +219,7 @@ def _scaled(
 ) -> list[Kernel]:
     """filters: the axis of filters in the weights and in the result; summed: extents of each sum; prepare: makes the
     kernels of the integer call."""
-    x, w = call.args[:2]
-    assert x is not None
-    assert w is not None
+    x, w = call.operand(0), call.operand(1)
     left, right = dequantised(x, None), dequantised(w, filters[0])
     if left is None or right is None or not _sums_fit(left[0], right[0], summed):
         return []

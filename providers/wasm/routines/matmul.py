@@ -50,6 +50,11 @@ class Product:
     batch: list[Axis]
     rows: tuple[int, ...]
 
+    @property
+    def runs(self) -> bool:
+        """Whether gemm.py can compute it."""
+        return self.layout is not None and len(self.batch) <= 2
+
     def levels(self) -> tuple[Axis, Axis]:
         """Return the outer and the inner batch axis."""
         outer, inner = [*[Axis((), 1, 0, 0, 0)] * (2 - len(self.batch)), *self.batch]
@@ -69,9 +74,7 @@ def describe(call: Call, out: Tensor, order: tuple[int, ...], views: dict[int, V
     """Merge the product's batch axes as far as strides allow."""
     shape, c = _by_product_axes(out, order)
     a, b = _strides(call, 0, shape, views), _strides(call, 1, shape, views)
-    left = views[0].tensor if 0 in views else call.args[0]
-    assert left is not None
-    k: AnyDim = left.shape[-1]
+    k: AnyDim = (views[0].tensor if 0 in views else call.operand(0)).shape[-1]
     if is_integer(call):
         codes = call.plan.codes
         k = sh.floordiv(k, codes)
@@ -110,7 +113,7 @@ def _layout(call: Call, n: AnyDim, k: AnyDim, a: list[AnyDim], b: list[AnyDim]) 
         return None
     if 1 in call.packed:
         return Packed()
-    half = _base(call, 1).dtype is F16
+    half = call.operand(1).dtype is F16
     if b[-2] == 1 and n == 1:
         return Dense(True, half)
     if b[-1] == 1 or (n == 1 and b[-2] != 1):
@@ -120,12 +123,10 @@ def _layout(call: Call, n: AnyDim, k: AnyDim, a: list[AnyDim], b: list[AnyDim]) 
 
 def _strides(call: Call, operand: int, shape: list[AnyDim], views: dict[int, View]) -> list[AnyDim]:
     """Strides of an operand along the axes of the product, its own two at the end; 0 for broadcasting."""
-    t = call.args[operand]
-    assert t is not None
     if operand in views:
         own, strides = views[operand].tensor.shape, views[operand].strides
     else:
-        own, strides = t.shape, sh.strides(t.shape)
+        own, strides = call.operand(operand).shape, sh.strides(call.operand(operand).shape)
     if operand == 1 and 1 in call.packed:
         return [0] * len(shape)
     out: list[AnyDim] = [0] * (len(shape) - len(own))
@@ -170,7 +171,7 @@ class Matmul(WasmRoutine):
         self.dots = dots
 
     def prepare(self, call: Call) -> list[Kernel]:
-        if call.out.dtype is I32 and _base(call, 0).dtype is I32:
+        if call.out.dtype is I32 and call.operand(0).dtype is I32:
             return prepare_product(call, self.dots)
         if call.out.dtype is F32:
             quantised = prepare_dequantised_product(call, self.dots) or prepare_dequantised_weights(call)
@@ -182,27 +183,20 @@ class Matmul(WasmRoutine):
         return []
 
     def claims(self, call: Call) -> bool:
-        floats = all(t.dtype is F32 for t in (_base(call, 0), call.out)) and _base(call, 1).dtype in (F32, F16)
+        floats = all(t.dtype is F32 for t in (call.operand(0), call.out)) and call.operand(1).dtype in (F32, F16)
         order = tuple(range(call.out.rank))
-        return (is_integer(call) or floats) and self._runs(call, call.out, order, call.strided)
-
-    def _runs(self, call: Call, out: Tensor, order: tuple[int, ...], views: dict[int, View]) -> bool:
-        p = describe(call, out, order, views)
-        return p.layout is not None and len(p.batch) <= 2
+        return (is_integer(call) or floats) and describe(call, call.out, order, call.strided).runs
 
     def reads(self, call: Call, operand: int, view: View) -> bool:
         if is_integer(call):
             return False
-        order = call.order or tuple(range(call.out.rank))
         if operand == 1 and any(s == 0 for s in view.strides[-2:]):
             return False
-        return self._runs(call, call.out, order, {**call.strided, operand: view})
+        return describe(call, call.out, _order(call), {**call.strided, operand: view}).runs
 
     def fuses(self, call: Call, out: Tensor, order: tuple[int, ...], epilogue: Expr) -> bool:
         p = describe(call, out, order, call.strided)
-        if p.layout is None or len(p.batch) > 2 or not fits(out, sum_type(call)):
-            return False
-        return takes_epilogue(out, epilogue, p.groups(order))
+        return p.runs and fits(out, sum_type(call)) and takes_epilogue(out, epilogue, p.groups(order))
 
     def packs(self, call: Call, operand: int) -> Call | None:
         b = call.args[1]
@@ -223,7 +217,11 @@ class Matmul(WasmRoutine):
 
 
 def described(call: Call) -> Product:
-    return describe(call, call.out, call.order or tuple(range(call.out.rank)), call.strided)
+    return describe(call, call.out, _order(call), call.strided)
+
+
+def _order(call: Call) -> tuple[int, ...]:
+    return call.order or tuple(range(call.out.rank))
 
 
 def invocation(
@@ -231,7 +229,6 @@ def invocation(
 ) -> Invocation:
     """Return the call as a product with blocks of these sizes; `packed` replaces B and has the strides of `p`."""
     assert p.layout is not None
-    order = call.order or tuple(range(call.out.rank))
     mc, nc, kc = sizes
     outer, inner = p.levels()
     params = gemm.Params(
@@ -240,18 +237,12 @@ def invocation(
         outer_a=outer.a, outer_b=outer.b, outer_c=outer.c,
         offset_a=offset(call, 0), offset_b=0 if packed is not None else offset(call, 1),
     )  # fmt: skip
-    b = _base(call, 1) if packed is None else packed
-    return product_call(writer, call, p.layout, p.groups(order), _base(call, 0), b, params)
+    b = call.operand(1) if packed is None else packed
+    return product_call(writer, call, p.layout, p.groups(_order(call)), call.operand(0), b, params)
 
 
 def offset(call: Call, operand: int) -> AnyDim:
     return call.strided[operand].offset if operand in call.strided else 0
-
-
-def _base(call: Call, operand: int) -> Tensor:
-    t = call.args[operand]
-    assert t is not None
-    return t
 
 
 def packing(source: Tensor, base: Tensor, view: View | None, k: AnyDim, n: AnyDim) -> Call:
@@ -260,8 +251,7 @@ def packing(source: Tensor, base: Tensor, view: View | None, k: AnyDim, n: AnyDi
     place = index(0) * PANEL + index(2)
     meaning = Map(guard(place < dim(n), source.at(*lead, index(1), place), const(0.0)))
     call = Call("pack_b", (base,), {"k": k, "n": n}, meaning, {0: view} if view else {})
-    call.outputs = (Tensor((sh.ceildiv(n, PANEL), k, PANEL), source.dtype, call),)
-    return call
+    return call.making((sh.ceildiv(n, PANEL), k, PANEL), source.dtype)
 
 
 class PackB(WasmRoutine):
@@ -273,4 +263,4 @@ class PackB(WasmRoutine):
         transposed = strides[1] != 1
         ld, size = strides[1 if transposed else 0], gemm.packed_floats(n, k)
         params = gemm.PackParams(n=n, k=k, batch=1, ld=ld, stride_source=0, stride_packed=size)
-        return [pack_call(writer, call, transposed, gemm.PackBuffers(_base(call, 0), call.out), params)]
+        return [pack_call(writer, call, transposed, gemm.PackBuffers(call.operand(0), call.out), params)]

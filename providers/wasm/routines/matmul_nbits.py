@@ -66,8 +66,7 @@ class MatmulNBits(WasmRoutine):
         return takes_epilogue(out, epilogue, _groups(out.rank))
 
     def emit(self, writer: Any, call: Call) -> list[Invocation]:
-        a, codes, steps = call.args
-        assert a is not None and codes is not None and steps is not None
+        a, codes, steps = (call.operand(n) for n in range(3))
         k, n, size, layout = call.attrs["K"], call.attrs["N"], call.attrs["block_size"], call.plan
         m = sh.size(a.shape[:-1])
         mc, nc, kc = _blocks(m, n, k, size, layout.digits, writer.threads)
@@ -103,8 +102,7 @@ def prepare_halves(call: Call) -> list[Kernel]:
     rows = -(-k // ROUND) * ROUND
     codes = made_map((sh.ceildiv(n, PANEL), rows, PANEL), bits, call.node)
     exponent = cast(codes.out.at(*[index(n) for n in (1, 2, 3)]), I32) & 0x7C00
-    special = Reduce("any", codes.out.shape, exponent == 0x7C00)
-    special.node, special.outputs = call.node, (Tensor((1,), BOOL, special),)
+    special = Reduce("any", codes.out.shape, exponent == 0x7C00).making((1,), BOOL, call.node)
     args, attrs = (call.args[0], codes.out, special.out), {"block_size": rows, "K": k, "N": n}
     product = changed(call, routine="matmul_nbits", args=args, attrs=attrs, plan=WeightCodes(16))
     return [*before, codes, special, product]

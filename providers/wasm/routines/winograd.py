@@ -31,12 +31,12 @@ def suits_pairs(call: Call, largest: tuple[int, int]) -> bool:
     return (
         _suits(call, PAIRS_CHANNELS, PAIRS_SIZE)
         and max(4 * x, 9 * w) < 1 << 15
-        and 4 * 9 * x * w * int(sh.size(_weights(call).shape[1:2])) < 1 << 31
+        and 4 * 9 * x * w * int(sh.size(call.operand(1).shape[1:2])) < 1 << 31
     )
 
 
 def _suits(call: Call, channels: int, size: int) -> bool:
-    w, a = _weights(call), call.attrs
+    w, a = call.operand(1), call.attrs
     if call.out.rank != 4 or a["group"] != 1 or not sh.is_static(w.shape):
         return False
     square = w.shape[2:] == (3, 3) and all(s == 1 for s in (*a["strides"], *a["dilations"]))
@@ -44,21 +44,14 @@ def _suits(call: Call, channels: int, size: int) -> bool:
     return square and not small and w.shape[0] > 0 and w.shape[1] >= channels
 
 
-def _weights(call: Call) -> Tensor:
-    w = call.args[1]
-    assert w is not None
-    return w
-
-
 def transformed(call: Call) -> Reduce:
     """U (points, M, C): the sum over the window, weighted by the constants of the transform."""
-    return _transformed(_weights(call), FLOATS)
+    return _transformed(call.operand(1), FLOATS)
 
 
 def transformed_pairs(call: Call) -> tuple[Reduce, Map]:
     """Return U of int32 codes, and U in pairs of channels (points, M, ceil(C / 2))."""
-    u = _transformed(_weights(call), INTEGERS)
-    u.node = call.node
+    u = _transformed(call.operand(1), INTEGERS, call.node)
     points, m, c = u.out.shape
     p, row, pair = (index(n) for n in range(3))
     second = guard(pair * 2 + 1 < dim(c), u.out.at(p, row, pair * 2 + 1), const(0, I32))
@@ -66,10 +59,9 @@ def transformed_pairs(call: Call) -> tuple[Reduce, Map]:
     return u, made_map((points, m, sh.ceildiv(c, 2)), e, call.node)
 
 
-def _transformed(w: Tensor, form: Form) -> Reduce:
-    table = Leaf("constant", [int(v) for v in form.kernel_transform()] if w.dtype is I32 else form.kernel_transform())
-    table.outputs = (Tensor((form.points, 3, 3), w.dtype, table),)
+def _transformed(w: Tensor, form: Form, node: str = "") -> Reduce:
+    values = [int(v) for v in form.kernel_transform()] if w.dtype is I32 else form.kernel_transform()
+    table = Leaf("constant", values).making((form.points, 3, 3), w.dtype).out
     p, m, c, r, s = (index(n) for n in range(5))
-    kernel = Reduce("sum", (3, 3), table.out.at(p, r, s) * w.at(m, c, r, s))
-    kernel.outputs = (Tensor((form.points, *w.shape[:2]), w.dtype, kernel),)
-    return kernel
+    kernel = Reduce("sum", (3, 3), table.at(p, r, s) * w.at(m, c, r, s))
+    return kernel.making((form.points, *w.shape[:2]), w.dtype, node)

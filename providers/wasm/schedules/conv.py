@@ -28,7 +28,17 @@ from ..printer.assembler import Function, Module, once
 from .arguments import KERNEL, ArgumentBlock, ConvBuffers, element, minimum
 from .arithmetic import Arithmetic
 from .gemm import row_block
-from .register_tile import BLOCK, PANEL, Epilogue, block_of_unit, call_block, call_units, panels_block, set_flags
+from .register_tile import (
+    BLOCK,
+    NO_EPILOGUE,
+    PANEL,
+    Epilogue,
+    block_of_unit,
+    call_block,
+    call_units,
+    panels_block,
+    set_flags,
+)
 
 
 class Params(NamedTuple):
@@ -286,11 +296,10 @@ def _unit(module: Module, arithmetic: Arithmetic, epilogue: Epilogue, extra: int
 
 
 def conv(
-    module: Module, name: str, *, arithmetic: Arithmetic, epilogue: Epilogue | None = None, extra: int = 0,
+    module: Module, name: str, *, arithmetic: Arithmetic, epilogue: Epilogue = NO_EPILOGUE, extra: int = 0,
     filled: bool = False,
 ) -> Function:  # fmt: skip
     """Emit the kernel (args, begin, end, tid)."""
-    epilogue = Epilogue() if epilogue is None else epilogue
     unit = _unit(module, arithmetic, epilogue, extra, filled)
     f = module.function(name, KERNEL)
     w = ARGUMENTS.load(f, extra, ("scratch",))

@@ -24,7 +24,7 @@ from pyruntime.ir.shape import AnyDim
 from ..printer.assembler import Function, Module, once
 from .arguments import KERNEL, ArgumentBlock, ConvBuffers, ceil_div
 from .arithmetic import Arithmetic
-from .register_tile import Epilogue, apply_epilogue, store_part
+from .register_tile import NO_EPILOGUE, Epilogue, apply_epilogue, store_part
 
 REACH = 1024  # rows and columns of a window: for wider windows most of the copy may be pads
 _BEHIND = 32  # floats that the last outputs of the last row may read past it
@@ -222,10 +222,9 @@ def _start(module: Module, extra: int) -> Function:
 
 
 def depthwise(
-    module: Module, name: str, *, arithmetic: Arithmetic, epilogue: Epilogue | None = None, extra: int = 0
+    module: Module, name: str, *, arithmetic: Arithmetic, epilogue: Epilogue = NO_EPILOGUE, extra: int = 0
 ) -> Function:
     """Emit the kernel (args, begin, end, tid)."""
-    epilogue = Epilogue() if epilogue is None else epilogue
     plane = _plane(module, arithmetic, epilogue, extra)
     copy, start = _copy(module, extra), _start(module, extra)
     f = module.function(name, KERNEL)

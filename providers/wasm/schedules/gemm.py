@@ -25,7 +25,17 @@ from .gemv_integers import quantise_rows
 from .layouts import Dense, Layout
 from .pack_panels import pack_cols, pack_rows
 from .panel_order import GEMV_ROWS, StepWords
-from .register_tile import BLOCK, PANEL, Epilogue, block_of_unit, call_block, call_units, panels_block, set_flags
+from .register_tile import (
+    BLOCK,
+    NO_EPILOGUE,
+    PANEL,
+    Epilogue,
+    block_of_unit,
+    call_block,
+    call_units,
+    panels_block,
+    set_flags,
+)
 from .right_operand import Block, right_operand
 from .weight_codes import WeightCodes
 
@@ -201,14 +211,13 @@ def _quantise(f: Function, w: dict[str, int], digits: int) -> None:
 
 
 def matmul(
-    module: Module, name: str, layout: Layout, *, arithmetic: Arithmetic, epilogue: Epilogue | None = None,
+    module: Module, name: str, layout: Layout, *, arithmetic: Arithmetic, epilogue: Epilogue = NO_EPILOGUE,
     accumulate: bool = False, extra: int = 0,
 ) -> Function:  # fmt: skip
     """Emit the kernel (args, begin, end, tid), whose argument block is `arguments_of(layout)`.
 
     layout: the layout of B; accumulate: whether to add to C; extra: number of buffers of the epilogue
     """
-    epilogue = Epilogue() if epilogue is None else epilogue
     unit = _unit(module, layout, arithmetic, epilogue, accumulate, extra)
     f = module.function(name, KERNEL)
     w = arguments_of(layout).load(f, extra, ("scratch",))

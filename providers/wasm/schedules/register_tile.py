@@ -60,7 +60,7 @@ class Epilogue:
     block: Function | None = None
 
     def __bool__(self) -> bool:
-        return self.tile() != Epilogue()
+        return self.tile() != NO_EPILOGUE
 
     def key(self) -> object:
         return (self.bias, self.low, self.high)
@@ -76,6 +76,9 @@ class Epilogue:
         """Call `block`, if any, with locals by name."""
         if self.block:
             f.emit(*[p[name] for name in FINISH]).call(self.block)
+
+
+NO_EPILOGUE = Epilogue()
 
 
 def block_function(module: Module, name: str) -> tuple[Function, dict[str, int]]:

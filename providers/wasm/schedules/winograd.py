@@ -28,6 +28,7 @@ from .register_tile import (
     BLOCK,
     FIRST,
     LAST,
+    NO_EPILOGUE,
     Epilogue,
     apply_epilogue,
     call_block,
@@ -240,7 +241,7 @@ def _store(f: Function, p: dict[str, int], epilogue: Epilogue, values: list[int]
 @once
 def _unit(module: Module, arithmetic: Arithmetic, epilogue: Epilogue, extra: int) -> Function:
     """(args, unit, scratch, reuse): one unit; reuse: whether scratch contains its V already."""
-    panels, form = panels_block(module, arithmetic, Epilogue()), form_of(arithmetic)
+    panels, form = panels_block(module, arithmetic, NO_EPILOGUE), form_of(arithmetic)
     forward, backward = _input(module, form, extra), _output(module, form, epilogue.tile(), extra)
     f = module.function("winograd_unit", ["i32"] * 4, export=False)
     args, unit, scratch, reuse = f.params
@@ -298,10 +299,9 @@ def _finish(
 
 
 def winograd(
-    module: Module, name: str, *, arithmetic: Arithmetic, epilogue: Epilogue | None = None, extra: int = 0
+    module: Module, name: str, *, arithmetic: Arithmetic, epilogue: Epilogue = NO_EPILOGUE, extra: int = 0
 ) -> Function:
     """Emit the kernel (args, begin, end, tid)."""
-    epilogue = Epilogue() if epilogue is None else epilogue
     unit = _unit(module, arithmetic, epilogue, extra)
     f = module.function(name, KERNEL)
     w = ARGUMENTS.load(f, extra, ("scratch",))

@@ -15,8 +15,8 @@ from pyruntime.codegen.loop_ir import Lowered
 from pyruntime.codegen.schedule import Group, Nest, accumulator
 from pyruntime.ir import shape as sh
 from pyruntime.ir.dtype import I32, DType
-from pyruntime.ir.expr import Expr, binary, cast, const, index, rewrite, walk
-from pyruntime.ir.kernel import For, Let, Reduce, Set, Stmt, Store
+from pyruntime.ir.expr import Expr, binary, cast, const, walk
+from pyruntime.ir.kernel import For, Reduce, Set, Stmt, Store
 from pyruntime.ir.reference import NEUTRAL
 from pyruntime.ir.shape import AnyDim
 
@@ -151,14 +151,12 @@ class _Tile:
         sums = {}
         for i in range(self.sides[0].size):
             for j in range(self.sides[1].size):
-                sums[i, j] = v = work.new(self.dtype)
-                body.append(Let(v.value, const(NEUTRAL["sum"](self.dtype), self.dtype), mutable=True))
+                sums[i, j] = work.let(const(NEUTRAL["sum"](self.dtype), self.dtype), body, mutable=True)
         body += self._loops(lanes, sums)
         arrays = self._stored_by_a_loop(lanes, sums, body) if self.short else []
         if not arrays:
             body += [self._finish([lanes[0][i], lanes[1][j]], v) for (i, j), v in sums.items()]
-        count = sh.size([g.extent for g in blocks])
-        return work.finish([For(unit.value, work.number(count), body, "parallel")], count), arrays
+        return nest.parallel(unit, blocks, body), arrays
 
     def _stored_by_a_loop(
         self, lanes: list[list[Expr | None]], sums: dict[tuple[int, int], Expr], body: list[Stmt]
@@ -183,9 +181,7 @@ class _Tile:
         return [Array(name, values[0].dtype, len(values), "private") for name, values in kept.items()]
 
     def _kept(self, name: str, at: Expr, dtype: DType, body: list[Stmt]) -> Expr:
-        v = self.work.new(dtype)
-        body.append(Let(v.value, Expr("load", (at,), dtype, name)))
-        return v
+        return self.work.let(Expr("load", (at,), dtype, name), body)
 
     def _lanes(self, side: _Side, blocks: list[Group], body: list[Stmt]) -> list[Expr | None]:
         """The index of each value along the side's axis. Neighbouring units take neighbouring values or vec4s. Past the
@@ -200,27 +196,20 @@ class _Tile:
         last = binary("sub", extent, const(1, I32))
         out: list[Expr | None] = []
         for n in range(side.size // width):
-            at = work.new()
             place = binary("add", first, binary("mul", step, const(n, I32)))
             place = binary("min", place, last) if n else place
-            body.append(Let(at.value, binary("mul", place, const(width, I32))))
-            out.append(at)
-            for m in range(1, width):
-                out.append(other := work.new())
-                body.append(Let(other.value, binary("add", at, const(m, I32))))
+            at = work.let(binary("mul", place, const(width, I32)), body)
+            out += [at, *[work.let(binary("add", at, const(m, I32)), body) for m in range(1, width)]]
         return out
 
     def _loops(self, lanes: list[list[Any]], sums: dict[tuple[int, int], Expr]) -> list[Stmt]:
         nest, work = self.nest, self.work
-        loops = [work.new() for _ in nest.inner]
-        for v, g in zip(loops, nest.inner, strict=True):
-            nest.index_of[g.axis] = [v]
+        loops = nest.loops()
         inner: list[Stmt] = []
         width = WIDTH if any(s.vec4 == "steps" for s in self.sides) else 1
         axis, begin = nest.inner[-1].axis, loops[-1]
         if width > 1:
-            begin = work.new()
-            inner.append(Let(begin.value, binary("mul", loops[-1], const(width, I32))))
+            begin = work.let(binary("mul", loops[-1], const(width, I32)), inner)
         ahead = [self._ahead(s, places, begin, inner) for s, places in zip(self.sides, lanes, strict=True)]
         for step in range(width):
             nest.index_of[axis] = [begin, const(step, I32)] if step else [begin]
@@ -230,11 +219,7 @@ class _Tile:
             ]
             for (i, j), total in sums.items():
                 inner.append(Set(total.value, binary("add", total, binary("mul", values[0][i], values[1][j]))))
-        extents = [g.extent for g in nest.inner]
-        extents[-1] = sh.ceildiv(extents[-1], width)
-        for v, extent in zip(reversed(loops), reversed(extents), strict=True):
-            inner = [For(v.value, work.number(extent), inner)]
-        return inner
+        return nest.nested(loops, inner, width=width)
 
     def _ahead(self, side: _Side, places: list[Any], begin: Expr, body: list[Stmt]) -> list[Expr]:
         """The vec4s of the next four steps, one for each value."""
@@ -248,22 +233,15 @@ class _Tile:
         if side.vec4 == "lanes":
             vectors = [self._load4(side, at, body) for at in places[::WIDTH]]
             return [lane(v, n) for v in vectors for n in range(WIDTH)]
-        out = []
-        for at in places:
-            v = self.work.new(self.dtype)
-            body.append(Let(v.value, cast(self._at([at], [side], side.factor), self.dtype)))
-            out.append(v)
-        return out
+        return [self.work.let(self._factor(side, at), body) for at in places]
 
     def _load4(self, side: _Side, at: Expr | None, body: list[Stmt]) -> Expr:
-        v = self.work.new(self.dtype)
-        body.append(Let(v.value, load4_of(cast(self._at([at], [side], side.factor), self.dtype))))
-        return v
+        return self.work.let(load4_of(self._factor(side, at)), body)
 
-    def _at(self, places: list[Expr | None], sides: list[_Side], e: Expr) -> Expr:
-        """The expression with these indices of the sides' axes."""
-        self._move(places, sides)
-        return self.nest.load(e)
+    def _factor(self, side: _Side, at: Expr | None) -> Expr:
+        """The side's factor at this index of its axis."""
+        self._move([at], [side])
+        return cast(self.nest.load(side.factor), self.dtype)
 
     def _move(self, places: list[Expr | None], sides: list[_Side]) -> None:
         for at, side in zip(places, sides, strict=True):
@@ -272,13 +250,8 @@ class _Tile:
                 self.nest.index_of[side.group.axis] = [at]
 
     def _finish(self, lanes: list[Expr | None], total: Expr) -> Stmt:
-        kernel, nest = self.kernel, self.nest
         self._move(lanes, self.sides)
-        value = cast(total, kernel.expr.dtype)
-        if kernel.epilogue is not None:
-            value = nest.load(rewrite(kernel.epilogue, lambda e: value if e.op == "arg" else None))
-        own = nest.address(kernel.out, [index(n) for n in range(nest.rank)])
-        return Store(0, (own,), cast(value, kernel.out.dtype))
+        return self.nest.finish(self.kernel, total)
 
 
 __all__ = ["pick_tile", "tiled", "workgroup_tiled"]

@@ -12,9 +12,8 @@ from pyruntime.codegen.schedule import Group, Nest, accumulator
 from pyruntime.ir import shape as sh
 from pyruntime.ir.dtype import I32
 from pyruntime.ir.expr import Expr, binary, cast, const, index, rewrite, walk
-from pyruntime.ir.kernel import Accum, For, Let, Map, Reduce, Stmt, Store
+from pyruntime.ir.kernel import Accum, Map, Reduce, Stmt, Store
 from pyruntime.ir.reference import COMBINE, NEUTRAL
-from pyruntime.ir.shape import AnyDim
 
 from ..adapter import Adapter
 from ..printer.storage import is_packed
@@ -51,13 +50,12 @@ class _Vectorized:
         unit = work.new()
         blocks = [*nest.outer[:-1], Group(sh.ceildiv(inner.extent, WIDTH), inner.axis)]
         body = nest.decode(blocks, unit)
-        first = work.new()
-        body.append(Let(first.value, binary("mul", nest.index_of[inner.axis][0], const(WIDTH, I32))))
+        first = work.let(binary("mul", nest.index_of[inner.axis][0], const(WIDTH, I32)), body)
         values = [cast(v, out.dtype) for v in self._values(inner, first, body)]
         nest.index_of[inner.axis] = [first]
         at = nest.address(out, [index(n) for n in range(nest.rank)])
         body.append(Store(0, (at,), Expr("vec", tuple(values), out.dtype)))
-        return self._lowered(unit, body, sh.size([g.extent for g in blocks]))
+        return nest.parallel(unit, blocks, body)
 
     def reduced(self, kernel: Reduce) -> Lowered | None:
         nest, work = self.nest, self.work
@@ -66,25 +64,15 @@ class _Vectorized:
         dtype, inner = accumulator(kernel.expr.dtype, kernel.op), nest.inner[-1]
         unit = work.new()
         body = nest.decode(nest.outer, unit)
-        total = work.new(dtype)
-        body.append(Let(total.value, const(NEUTRAL[kernel.op](dtype), dtype), mutable=True))
-        loops = [work.new() for _ in nest.inner]
-        for v, g in zip(loops, nest.inner, strict=True):
-            nest.index_of[g.axis] = [v]
-        first = work.new()
-        step: list[Stmt] = [Let(first.value, binary("mul", loops[-1], const(WIDTH, I32)))]
+        total = work.let(const(NEUTRAL[kernel.op](dtype), dtype), body, mutable=True)
+        loops = nest.loops()
+        step: list[Stmt] = []
+        first = work.let(binary("mul", loops[-1], const(WIDTH, I32)), step)
         a, b, c, d = (cast(v, dtype) for v in self._values(inner, first, step))
         op = COMBINE[kernel.op]
         step.append(Accum(total.value, kernel.op, binary(op, binary(op, a, b), binary(op, c, d))))
-        extents = [g.extent for g in nest.inner]
-        extents[-1] = sh.ceildiv(extents[-1], WIDTH)
-        for v, extent in zip(reversed(loops), reversed(extents), strict=True):
-            step = [For(v.value, work.number(extent), step)]
-        body += [*step, nest.finish(kernel, total)]
-        return self._lowered(unit, body, sh.size([g.extent for g in nest.outer]))
-
-    def _lowered(self, unit: Expr, body: list[Stmt], count: AnyDim) -> Lowered:
-        return self.work.finish([For(unit.value, self.work.number(count), body, "parallel")], count)
+        body += [*nest.nested(loops, step, width=WIDTH), nest.finish(kernel, total)]
+        return nest.parallel(unit, nest.outer, body)
 
     def _along(self, inner: Group, copies: bool) -> bool:
         """Whether some access loads a vec4, or `copies`."""
@@ -103,23 +91,15 @@ class _Vectorized:
             if x.op != "at":
                 continue
             if self._aligned(x, inner):
-                vectors[id(x)] = v = self.work.new(x.dtype)
-                body.append(Let(v.value, load4_of(nest.load(x))))
+                vectors[id(x)] = self.work.let(load4_of(nest.load(x)), body)
             elif _constant_along(x, inner):
-                single[id(x)] = v = self.work.new(x.dtype)
-                body.append(Let(v.value, nest.load(x)))
+                single[id(x)] = self.work.let(nest.load(x), body)
         out = []
         for n in range(WIDTH):
             nest.index_of[inner.axis] = [first, const(n, I32)] if n else [first]
             replacements = {i: lane(v, n) for i, v in vectors.items()} | single
-            out.append(nest.load(_replaced(nest.expr, replacements)))
+            out.append(nest.load(rewrite(nest.expr, lambda _: None, replacements)))
         return out
-
-
-def _replaced(e: Expr, replacements: dict[int, Expr]) -> Expr:
-    """The expression with these nodes replaced."""
-    memo = dict(replacements)
-    return rewrite(e, lambda _: None, memo)
 
 
 def _constant_along(at: Expr, inner: Group) -> bool:

@@ -58,11 +58,10 @@ class WorkgroupTile:
         own = {g.axis for _, g in self.sides}
         blocks = [replace(g, extent=sh.ceildiv(g.extent, BLOCK)) if g.axis in own else g for g in nest.outer]
         body: list[Stmt] = [Let(lane.value, Expr("invocation", (), I32)), *nest.decode(blocks, unit)]
-        begins = [self._named(binary("mul", nest.index_of[g.axis][0], const(BLOCK, I32)), body) for _, g in self.sides]
-        parts = [self._named(binary(op, lane, const(EDGE, I32)), body) for op in ("div", "rem")]
-        sums = {(i, j): work.new(self.dtype) for i in range(EACH) for j in range(EACH)}
-        for v in sums.values():
-            body.append(Let(v.value, const(NEUTRAL["sum"](self.dtype), self.dtype), mutable=True))
+        begins = [work.let(binary("mul", nest.index_of[g.axis][0], const(BLOCK, I32)), body) for _, g in self.sides]
+        parts = [work.let(binary(op, lane, const(EDGE, I32)), body) for op in ("div", "rem")]
+        zero = const(NEUTRAL["sum"](self.dtype), self.dtype)
+        sums = {(i, j): work.let(zero, body, mutable=True) for i in range(EACH) for j in range(EACH)}
         steps, turn = sh.size([g.extent for g in nest.inner]), work.new()
         inner: list[Stmt] = []
         for n in range(2):
@@ -76,14 +75,7 @@ class WorkgroupTile:
             for n in range(2)
         ]
         body += [self.finish([places[0][i], places[1][j]], v) for (i, j), v in sums.items()]
-        count = sh.size([g.extent for g in blocks])
-        made = work.finish([For(unit.value, work.number(count), body, "parallel")], count)
-        return made, [Array(f"panel{n}", self.dtype, BLOCK * DEPTH) for n in range(2)]
-
-    def _named(self, e: Expr, body: list[Stmt]) -> Expr:
-        v = self.work.new(e.dtype)
-        body.append(Let(v.value, e))
-        return v
+        return nest.parallel(unit, blocks, body), [Array(f"panel{n}", self.dtype, BLOCK * DEPTH) for n in range(2)]
 
     def _barrier(self) -> Stmt:
         return Let(self.work.new().value, Expr("barrier", (), I32))
@@ -94,7 +86,7 @@ class WorkgroupTile:
     def _inside(self, side: int, place: Expr, body: list[Stmt]) -> Expr:
         """Past the end, invocations repeat the last index: its sum is stored several times, with the same value."""
         last = binary("sub", self.work.number(self.sides[side][1].extent), const(1, I32))
-        return self._named(binary("min", place, last), body)
+        return self.work.let(binary("min", place, last), body)
 
     def _load_panel(self, side: int, begin: Expr, lane: Expr, turn: Expr, steps: AnyDim) -> list[Stmt]:
         """Load the panel of a factor; neighbouring invocations load neighbouring elements of its tensor."""
@@ -103,12 +95,12 @@ class WorkgroupTile:
         across = self._contiguous(factor, group)
         out: list[Stmt] = []
         for n in range(BLOCK * DEPTH // GROUP):
-            at = self._named(binary("add", lane, const(GROUP * n, I32)), out)
+            at = self.work.let(binary("add", lane, const(GROUP * n, I32)), out)
             width = const(BLOCK if across else DEPTH, I32)
-            low, high = (self._named(binary(op, at, width), out) for op in ("rem", "div"))
+            low, high = (self.work.let(binary(op, at, width), out) for op in ("rem", "div"))
             place, step = (low, high) if across else (high, low)
             nest.index_of[group.axis] = [self._inside(side, binary("add", begin, place), out)]
-            r = self._named(binary("add", binary("mul", turn, const(DEPTH, I32)), step), out)
+            r = self.work.let(binary("add", binary("mul", turn, const(DEPTH, I32)), step), out)
             out += nest.decode(nest.inner, r)
             held = guard(
                 Expr("lt", (r, work.number(steps)), BOOL), cast(nest.load(factor), self.dtype), const(0, self.dtype)
@@ -124,10 +116,10 @@ class WorkgroupTile:
     def _multiply(self, parts: list[Expr], sums: dict[tuple[int, int], Expr]) -> Stmt:
         step = self.work.new()
         body: list[Stmt] = []
-        first = self._named(binary("mul", step, const(BLOCK, I32)), body)
+        first = self.work.let(binary("mul", step, const(BLOCK, I32)), body)
         values = [
             [
-                self._named(
+                self.work.let(
                     Expr("load", (binary("add", first, self._along(parts[n], i)),), self.dtype, f"panel{n}"), body
                 )
                 for i in range(EACH)

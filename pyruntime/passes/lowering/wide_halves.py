@@ -134,8 +134,8 @@ class _Widening:
         if not small or not isinstance(t.kernel, Leaf) or t.kernel.kind not in ("weight", "constant"):
             return t
         if t.uid not in self.copies:
-            copy = self.copies[t.uid] = Map(cast(t.at(*[index(n) for n in range(t.rank)]), F32))
-            copy.outputs = (Tensor(t.shape, F32, copy),)
+            copy = Map(cast(t.at(*[index(n) for n in range(t.rank)]), F32))
+            self.copies[t.uid] = copy.making(t.shape, F32)
         return self.copies[t.uid].out
 
 
