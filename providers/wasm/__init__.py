@@ -3,5 +3,3 @@
 from .code_writer import WasmProvider
 
 provider = WasmProvider()
-
-__all__ = ["provider"]

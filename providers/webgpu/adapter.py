@@ -45,6 +45,3 @@ def fold_groups(groups: int, limit: int) -> tuple[int, int]:
         return groups, 1
     rows = -(-groups // limit)
     return -(-groups // rows), rows
-
-
-__all__ = ["ALIGN", "Adapter", "NoAdapter", "fold_groups"]

@@ -135,6 +135,3 @@ def _renumbered(body: list[Stmt], numbers: list[int]) -> list[Stmt]:
         ]
 
     return inner(body)
-
-
-__all__ = ["WgslCodeWriter", "GpuProvider", "one_binding_each"]

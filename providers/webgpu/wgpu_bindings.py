@@ -82,6 +82,3 @@ class BindGroups:
         if found is None:
             found = self._cache[key] = make()
         return found
-
-
-__all__ = ["BindGroups", "Parameters"]

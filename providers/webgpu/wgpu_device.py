@@ -184,6 +184,3 @@ def _describe(adapter: Any) -> Adapter:
         shared_bytes=limits["max-compute-workgroup-storage-size"],
         iterations=65535 if "llvmpipe" in info.get("device", "") else 0,
     )
-
-
-__all__ = ["Device", "Place", "TensorMemory", "narrow", "shared_device", "stored", "widen"]

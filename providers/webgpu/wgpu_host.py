@@ -278,6 +278,3 @@ def _one_pass(encoder: Any, dispatches: Sequence[Dispatch], **options: Any) -> A
         run.dispatch_workgroups(d.x, d.y)
     run.end()
     return encoder
-
-
-__all__ = ["Dispatch", "GpuHost"]

@@ -151,6 +151,3 @@ class GpuRunner:
 
     def _place(self, address: int) -> Place:
         return self.host.place(address - self.base)
-
-
-__all__ = ["GpuRunner"]

@@ -210,6 +210,3 @@ def accesses(e: Expr) -> tuple[list[dict[Any, AnyDim]], set[int]]:
 
     go(e)
     return accesses, raw
-
-
-__all__ = ["Lowering", "Indexing", "accesses", "split", "variable"]

@@ -62,7 +62,7 @@ def _variable(n: int) -> Expr:
 
 def _index_variables(indexing: Indexing, out: Tensor, groups: list[Axes]) -> list[Any]:
     """Fill `indexing.index_of`. Returns the statements before the loops, then the variable of the row loop."""
-    work, body = indexing.work, []
+    work, body = indexing.work, list[Stmt]()
     outer, inner, row, col = groups
     number = _variable(BATCH)
     if outer:
@@ -93,6 +93,3 @@ def mergeable(out: Tensor, expr: Expr, groups: Groups) -> bool:
             if any(c.get(("index", a), 0) != c.get(("index", b), 0) * extent for c in (*found, own)):
                 return False
     return True
-
-
-__all__ = ["INPUTS", "Groups", "lower_epilogue", "mergeable", "takes_epilogue"]

@@ -64,6 +64,3 @@ def _checked(chosen: Any) -> Chosen:
             if isinstance(value, bool) or value not in KNOBS[knob].values:
                 raise InvalidInput(f"{knob} cannot be {value!r}", hint=f"one of {KNOBS[knob].values}")
     return chosen
-
-
-__all__ = ["CONTRACTION_TILE", "KNOBS", "OTHERS", "WINOGRAD_TILES", "Choices", "Chosen", "Knob", "trials"]

@@ -121,6 +121,3 @@ class _Move:
             let = self.lets[e.key()] = Let(self.state.variables, e)
             self.state.variables += 1
         return Expr("var", (), e.dtype, let.var)
-
-
-__all__ = ["hoist_invariants"]

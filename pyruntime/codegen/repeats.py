@@ -39,6 +39,3 @@ def _call(c: Invocation, node: str, now: dict[int, Tensor]) -> Invocation:
     tensors, scratch = [now[t.uid] for t in c.tensors], [now[t.uid] for t in c.scratch]
     inplace = [(now[a.uid], now[b.uid]) for a, b in c.inplace]
     return Invocation(c.function, tensors, c.params, c.work, node, scratch, inplace, c.split)
-
-
-__all__ = ["Repeats"]

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from pyruntime.codegen.addressing import Indexing, Lowering, accesses, split, variable
+from pyruntime.codegen.addressing import Indexing, Lowering, accesses, variable
 from pyruntime.codegen.loop_ir import Lowered
 from pyruntime.ir import shape as sh
 from pyruntime.ir.dtype import BF16, F16, F32, I32, I64, U32, DType
@@ -352,6 +352,3 @@ def _hold(e: Expr, flags: dict[Any, Expr]) -> Expr | None:
     if e.op == "guard" and e.args[0].key() in flags:
         return Expr("guard", (flags[e.args[0].key()], e.args[1], e.args[2]), e.dtype)
     return None
-
-
-__all__ = ["Group", "Nest", "accumulator", "lower", "split"]

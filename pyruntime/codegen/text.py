@@ -104,6 +104,3 @@ def _head(s: Stmt) -> str:
             return f"while {s.condition}"
         case When():
             return f"when {s.condition}"
-
-
-__all__ = ["kernel_lines", "loop_lines", "statement_lines"]

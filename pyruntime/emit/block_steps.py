@@ -67,6 +67,3 @@ class BlockSteps:
         read = {t.uid for k in self.pending for t in k.inputs}
         made = {t.uid for k in self.pending for t in k.outputs}
         return {uid for uid in made & read if self.readers[uid] == 1}
-
-
-__all__ = ["BlockSteps"]

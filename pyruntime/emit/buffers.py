@@ -93,6 +93,3 @@ class Buffers:
         if w.source.name == MEMORY:
             return {"blob": self.append(w.read()), **packing}
         return {"source": w.source.name, "offset": w.offset, "size": w.size, **packing}
-
-
-__all__ = ["Buffers"]

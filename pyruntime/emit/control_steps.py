@@ -72,6 +72,3 @@ class ControlSteps:
             "enters": self.symbols.binds(kernel.enters),
             "binds": self.symbols.binds(kernel.binds),
         }
-
-
-__all__ = ["Control", "ControlSteps"]

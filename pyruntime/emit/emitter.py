@@ -191,6 +191,3 @@ class _Emitter:
             steps.copy_missing([t for t, to in on_device if to is where], where)
         steps.copy_missing(in_linear_memory, LINEAR)
         return steps.steps
-
-
-__all__ = ["Emitted", "emit"]

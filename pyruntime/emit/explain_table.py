@@ -130,6 +130,3 @@ def _operators(rows: Mapping[str, Json]) -> list[Json]:
         places.setdefault(row["op"], Counter())[into["place"] if into else row["place"]] += 1
     found = [{"op": op, "nodes": c.total(), "place": c.most_common(1)[0][0]} for op, c in places.items()]
     return sorted(found, key=lambda row: -row["nodes"])
-
-
-__all__ = ["table"]

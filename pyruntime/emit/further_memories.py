@@ -111,6 +111,3 @@ def _weights(init: Block, main: Block, residency: Residency, target: Target) -> 
 def _bytes(t: Tensor) -> int:
     count = sh.size(t.shape)
     return count * t.dtype.size if isinstance(count, int) else 0
-
-
-__all__ = ["FurtherMemories", "place_weights"]

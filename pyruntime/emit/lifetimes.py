@@ -64,6 +64,3 @@ def _write_allocs(steps: Sequence[Step], waiting: set[int], numbers: Mapping[int
 def _buffers_of(user: Call) -> list[int]:
     """Uids of the tensors whose buffers a call or step uses, each once."""
     return list(dict.fromkeys(root(t).uid for t in user.tensors))
-
-
-__all__ = ["Call", "Step", "write_lifetimes"]

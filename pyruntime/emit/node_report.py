@@ -91,6 +91,3 @@ def _into(readers: list[Any]) -> str:
         if isinstance(r, str) or len(r) > 2:
             return r if isinstance(r, str) else r[2]
     return ""
-
-
-__all__ = ["NodeReport", "reasons", "revealed"]

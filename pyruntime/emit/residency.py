@@ -77,6 +77,3 @@ class Residency:
         """The tensors that kernels in linear memory read, including those of inner blocks."""
         out = [t for k in compute_kernels(block) if self.where(k) is LINEAR for t in k.inputs]
         return out + [t for k in all_kernels(block) if isinstance(k, (Read, Host, If, Loop)) for t in own_inputs(k)]
-
-
-__all__ = ["Residency"]

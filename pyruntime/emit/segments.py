@@ -70,6 +70,3 @@ class Segments:
             reader = readers.get(kernel.outputs[0].uid)
             if reader is not None:
                 self.within[id(kernel)] = self.within.get(id(reader), reader.node)
-
-
-__all__ = ["Segments"]

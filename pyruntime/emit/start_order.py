@@ -57,6 +57,3 @@ def _constant(t: Tensor) -> tuple[int, int]:
     count = sh.size(base.shape) if isinstance(base.kernel, Leaf) else 0
     assert isinstance(count, int)
     return base.uid, count * base.dtype.size
-
-
-__all__ = ["portions"]

@@ -29,6 +29,3 @@ class SymbolNames:
 
     def binds(self, binds: Binds) -> list[Any]:
         return [[position, axis, self.name(s)] for position, axis, s in binds]
-
-
-__all__ = ["SymbolNames"]

@@ -76,6 +76,3 @@ def broadcast(*shapes: Shape) -> Shape:
             k = rank - len(shape) + i
             out[k] = broadcast_dim(out[k], dim)
     return tuple(out)
-
-
-__all__ = ["broadcast", "broadcast_dim", "caps"]

@@ -40,6 +40,3 @@ def packed_byte(code: Callable[[Expr], Expr], i: Expr, bits: int) -> Expr:
     count = 8 // bits if 8 % bits == 0 else 7 // bits + 2  # codes that may share a byte
     parts = [(code(first + n) << (shift + (n * bits + 8))) >> 8 for n in range(count)]
     return cast(reduce(operator.or_, parts) & 255, U8)
-
-
-__all__ = ["LARGE", "code_at", "packed_byte", "unpacked"]

@@ -30,7 +30,6 @@ from pyruntime.ir.kernel import (
     Set,
     Stmt,
     Store,
-    Tensor,
     When,
     While,
 )
@@ -415,6 +414,3 @@ def _run(body: list[Stmt], env: Env, arrays: dict[int, Array]) -> None:
                 _run(s.body, env, arrays)
         elif isinstance(s, When):
             _run(s.then if value(s.condition, env, arrays) else s.orelse, env, arrays)
-
-
-__all__ = ["Array", "Tensor", "combine", "evaluate", "store_value", "value"]

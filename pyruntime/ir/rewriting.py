@@ -70,6 +70,3 @@ def _spaces(kernel: Kernel) -> list[tuple[Expr, int]]:
         epilogue = [] if kernel.epilogue is None else [(kernel.epilogue, kernel.out.rank)]
         return [(kernel.expr, kernel.out.rank + len(kernel.extents)), *epilogue]
     return []
-
-
-__all__ = ["Rule", "check_kernels", "computing", "rewrite_kernels", "take_over"]

@@ -20,6 +20,3 @@ class Room:
     shape: Shape
     least: AnyDim | None = None
     mixed: AnyDim | None = None
-
-
-__all__ = ["Room"]

@@ -19,6 +19,3 @@ def routines(dots: str) -> dict[str, WasmRoutine]:
         "phase_interleave": PhaseInterleave(),
         "matmul_nbits": MatmulNBits(),
     }
-
-
-__all__ = ["routines"]

@@ -104,6 +104,3 @@ def learn(s: Stmt, bounds: ExpressionRanges) -> None:
         bounds.variables[s.var] = Range(0, max(bounds.of(s.extent).high - 1, 0))
     elif isinstance(s, Let) and not s.mutable:
         bounds.variables[s.var] = bounds.of(s.value)
-
-
-__all__ = ["each", "learn", "reason"]

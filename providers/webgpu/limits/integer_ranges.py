@@ -253,6 +253,3 @@ _FORMULAS: dict[str, Any] = {
     "cos": lambda x: Range(-1, 1),
 }
 _INTEGER = {"div": _quotient, "rem": _remainder, "mod": _remainder}
-
-
-__all__ = ["ANY", "Range", "Ranges", "ExpressionRanges", "constant", "of_dim", "of_type", "within"]

@@ -115,6 +115,3 @@ def _node(x: Expr) -> str:
     if is_pattern(x.dtype) and x.op not in ("at", "bitcast", "const", "select", "guard", "var"):
         return f"{x.op} of {x.dtype}"
     return ""
-
-
-__all__ = ["reason"]

@@ -122,6 +122,3 @@ def narrowed(text: str, dtype: DType) -> str:
         return f"({text} & {(1 << dtype.bits) - 1:#x}u)"
     shift = 32 - dtype.bits
     return f"(({text} << {shift}u) >> {shift}u)"
-
-
-__all__ = ["Conversions", "narrowed"]

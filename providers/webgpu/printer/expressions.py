@@ -279,6 +279,3 @@ class Values(Conversions):
         if e.op not in _WRAPPING or not e.dtype.is_int or e.dtype.bits >= 32:
             return text
         return narrowed(text, e.dtype)
-
-
-__all__ = ["Lines", "Values", "fold"]

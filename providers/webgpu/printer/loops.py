@@ -274,16 +274,3 @@ def _vec4_buffers(body: list[Stmt]) -> set[int]:
     """Buffers of which four elements are read or written at once."""
     written = {s.target for s in statements(body) if isinstance(s, Store) and s.value.op == "vec"}
     return written | {x.value for x in nodes(body) if x.op == "load4"}
-
-
-__all__ = [
-    "GROUP",
-    "SUBGROUPS",
-    "Array",
-    "Printer",
-    "Shader",
-    "generic",
-    "prepared",
-    "print_kernel",
-    "print_workgroup_tile",
-]

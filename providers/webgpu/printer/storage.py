@@ -56,6 +56,3 @@ def gpu_bounds(dtype: DType) -> tuple[int, int]:
     if dtype.size == 8:
         return (-(1 << 31), (1 << 31) - 1) if dtype.kind == "i" else (0, (1 << 32) - 1)
     return low, high
-
-
-__all__ = ["element_bytes", "gpu_bounds", "is_packed", "is_pattern", "register", "storable", "stored_type"]

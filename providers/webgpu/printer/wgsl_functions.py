@@ -134,6 +134,3 @@ def text_of(names: set[str]) -> str:
                 wanted.add(other)
                 todo.append(other)
     return "".join(text + "\n" for name, text in FUNCTIONS.items() if name in wanted)
-
-
-__all__ = ["text_of"]

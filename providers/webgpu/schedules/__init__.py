@@ -95,6 +95,3 @@ SCHEDULES: tuple[Schedule, ...] = (
 def scheduled(kernel: Meaning, adapter: Adapter) -> Scheduled:
     """Schedule a kernel by the first schedule of the table that applies. The last one always applies."""
     return next(found for schedule in SCHEDULES if (found := schedule(kernel, adapter)) is not None)
-
-
-__all__ = ["SCHEDULES", "Meaning", "Schedule", "Scheduled", "scheduled"]

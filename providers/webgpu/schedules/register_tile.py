@@ -252,6 +252,3 @@ class _Tile:
     def _finish(self, lanes: list[Expr | None], total: Expr) -> Stmt:
         self._move(lanes, self.sides)
         return self.nest.finish(self.kernel, total)
-
-
-__all__ = ["pick_tile", "tiled", "workgroup_tiled"]

@@ -107,6 +107,3 @@ def _constant_along(at: Expr, inner: Group) -> bool:
     return ("index", inner.axis) not in coefficients and not any(
         x.op == "index" and x.value == inner.axis for coord, _ in opaque for x in walk(coord)
     )
-
-
-__all__ = ["vectorized"]

@@ -53,6 +53,3 @@ def load4_of(e: Expr) -> Expr:
 
 def lane(four: Expr, n: int) -> Expr:
     return Expr("lane", (four,), four.dtype, n)
-
-
-__all__ = ["WIDTH", "aligned", "divisible", "lane", "load4_of"]

@@ -187,6 +187,3 @@ class _ProcedurePrinter(Printer):
             self.lines.add("storageBarrier();")
             self.lines.add("workgroupBarrier();")
         self.read = False
-
-
-__all__ = ["Share", "cooperates", "print_procedure", "shares"]

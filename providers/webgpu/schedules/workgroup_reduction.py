@@ -153,6 +153,3 @@ def flat(nest: For) -> tuple[list[For], list[Stmt]]:
         loops.append(body[-1])
         body = body[-1].body
     return loops, inner + list(body)
-
-
-__all__ = ["Combining", "cooperates", "flat", "print_reduction"]

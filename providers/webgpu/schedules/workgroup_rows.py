@@ -63,6 +63,3 @@ class _Rows(Combining):
                 lines.add(f"v{accum.var} = shares[0];")
                 lines.add("workgroupBarrier();")  # before the next pass writes there
         lines.close()
-
-
-__all__ = ["cooperates", "print_rows"]

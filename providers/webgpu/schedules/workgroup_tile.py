@@ -129,6 +129,3 @@ class WorkgroupTile:
         for (i, j), total in sums.items():
             body.append(Set(total.value, binary("add", total, binary("mul", values[0][i], values[1][j]))))
         return For(step.value, const(DEPTH, I32), body)
-
-
-__all__ = ["BLOCK", "DEPTH", "WorkgroupTile", "pays"]
