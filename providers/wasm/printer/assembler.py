@@ -179,8 +179,10 @@ class Function:
         """local += amount, an i32 constant."""
         return self.emit(local).i32(amount).emit("i32.add").set(local)
 
-    def call(self, function: Function | int) -> Function:
-        self.code += b"\x10" + _u(function if isinstance(function, int) else function.index)
+    def call(self, function: Function | Callable[[Module], Function]) -> Function:
+        """Call a function, or a helper of the module."""
+        target = function if isinstance(function, Function) else function(self.module)
+        self.code += b"\x10" + _u(target.index)
         return self
 
     def call_indirect(self, *params: str) -> Function:
@@ -280,6 +282,26 @@ def once(write: Write[Arguments]) -> Write[Arguments]:
         return made
 
     return memoised
+
+
+def helper(
+    name: str, *params: str, results: Sequence[str] = (), export: bool = False
+) -> Callable[[Callable[..., object]], Callable[[Module], Function]]:
+    """Makes a helper function of modules, one for each, from code that gets the function and the locals of its
+    parameters; these are i32 unless `params` has their types."""
+
+    def made_by(write: Callable[..., object]) -> Callable[[Module], Function]:
+        types = params or ("i32",) * (write.__code__.co_argcount - 1)
+
+        @once
+        def made(module: Module) -> Function:
+            f = module.function(name, types, results, export=export)
+            write(f, *f.params)
+            return f
+
+        return made
+
+    return made_by
 
 
 def _signature(params: Sequence[str], results: Sequence[str]) -> bytes:

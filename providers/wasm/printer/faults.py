@@ -4,18 +4,16 @@ from __future__ import annotations
 
 from pyruntime.codegen.linear_memory import FAULT
 
-from .assembler import Function, Module, once
+from .assembler import Function, helper
 
 EXTENT, INDEX = 4, 8  # offsets in the record; the number of the node is at 0
 
 
-@once
-def fault(module: Module) -> Function:
-    """fault(node, extent, index) writes the record, unless another kernel has written one."""
-    f = module.function("fault", ["i32", "i32", "i64"], export=False)
-    node, extent, index = f.params
+@helper("fault", "i32", "i32", "i64")
+def fault(f: Function, node: int, extent: int, index: int) -> None:
+    """Write the record, unless another kernel has written one."""
     f.i32(FAULT)
-    if module.shared:  # several threads may fail at the same time
+    if f.module.shared:  # threads may fail at once
         f.i32(0).emit(node).mem("i32.atomic.rmw.cmpxchg")
     else:
         f.mem("i32.load")
@@ -24,4 +22,3 @@ def fault(module: Module) -> Function:
         f.i32(FAULT).emit(extent).mem("i32.store", EXTENT)
         f.i32(FAULT).emit(index).mem("i64.store", INDEX)
         f.i32(FAULT).emit(node).mem("i32.store")
-    return f

@@ -36,17 +36,49 @@ def store_name(dtype: DType) -> str:
     return STORES.get(dtype.size) or f"{kind(dtype)}.store"
 
 
-class Scalar:
+class Values:
     """Prints expressions that leave values on the stack. A shared node is computed once, into a local, at its first
     use; locals of a guard's branch are dropped after it."""
 
-    def __init__(self, f: Function, variables: dict[int, int], buffers: list[int], params: list[int]) -> None:
+    def __init__(self, f: Function) -> None:
         self.f = f
+        self.shared: set[int] = set()
+        self.ready: list[dict[int, int]] = [{}]
+
+    def value(self, e: Expr) -> None:
+        if id(e) not in self.shared:
+            self.compute(e)
+            return
+        for scope in reversed(self.ready):
+            if id(e) in scope:
+                self.f.emit(scope[id(e)])
+                return
+        self.compute(e)
+        local = self.ready[-1][id(e)] = self.f.local(self.kind(e))
+        self.f.tee(local)
+
+    def scoped(self, e: Expr) -> None:
+        """Print the value of a guard's branch."""
+        self.ready.append({})
+        self.value(e)
+        self.f.release(*self.ready.pop().values())
+
+    def compute(self, e: Expr) -> None:
+        raise NotImplementedError
+
+    def kind(self, e: Expr) -> str:
+        """The WebAssembly type of a value."""
+        raise NotImplementedError
+
+
+class Scalar(Values):
+    """Prints expressions as scalars."""
+
+    def __init__(self, f: Function, variables: dict[int, int], buffers: list[int], params: list[int]) -> None:
+        super().__init__(f)
         self.variables = variables
         self.buffers = buffers
         self.params = params
-        self.shared: set[int] = set()
-        self.ready: list[dict[int, int]] = [{}]
 
     def root(self, *exprs: Expr) -> None:
         """Print expressions that share nodes only with each other; leaves their values on the stack in order."""
@@ -82,20 +114,11 @@ class Scalar:
             f.emit(self.variables[e.value])
         elif op == "param":
             f.emit(self.params[e.value])
-        elif id(e) in self.shared:
-            self._shared(e)
         else:
-            self.compute(e)
+            super().value(e)
 
-    def _shared(self, e: Expr) -> None:
-        for scope in reversed(self.ready):
-            if id(e) in scope:
-                self.f.emit(scope[id(e)])
-                return
-        self.compute(e)
-        local = self.f.local(kind(e.dtype))
-        self.f.tee(local)
-        self.ready[-1][id(e)] = local
+    def kind(self, e: Expr) -> str:
+        return kind(e.dtype)
 
     def _constant(self, e: Expr) -> None:
         code = e.dtype.is_float and kind(e.dtype) == "i32"  # of float8 and the like: 0, which fills caches
@@ -141,9 +164,9 @@ class Scalar:
         c, a, b = e.args
         self.value(c)
         with self.f.if_(kind(e.dtype)):
-            self._scoped(a)
+            self.scoped(a)
             self.f.otherwise()
-            self._scoped(b)
+            self.scoped(b)
 
     def _checked(self, e: Expr) -> None:
         """Push the index if it is in range; else record a fault and push 0. This takes one comparison, like a clamp."""
@@ -170,12 +193,7 @@ class Scalar:
                 self.value(site)
                 f.emit(count, given)
                 convert(f, i.dtype, I64)
-                f.call(fault(f.module)).i32(0)
-
-    def _scoped(self, e: Expr) -> None:
-        self.ready.append({})
-        self.value(e)
-        self.f.release(*self.ready.pop().values())
+                f.call(fault).i32(0)
 
     def _unary(self, e: Expr) -> None:
         f, x, k = self.f, e.args[0], kind(e.args[0].dtype)

@@ -9,7 +9,7 @@ from pyruntime.ir.dtype import bounds as limits
 from pyruntime.ir.expr import Expr, binary, const, walk
 
 from .assembler import Function
-from .scalar import Scalar
+from .scalar import Scalar, Values
 
 LANES = 4
 NATURAL = (F32, I32, U32)
@@ -147,20 +147,17 @@ class Lanes:
         return op in _INTEGER or op in _LOGIC or op in _COMPARE
 
 
-class Vector:
-    """Prints lane expressions that leave values on the stack; expressions equal for all lanes are scalars that are
-    splat."""
+class Vector(Values):
+    """Prints lane expressions; expressions equal for all lanes are scalars that are splat."""
 
     def __init__(self, scalar: Scalar, lanes: Lanes, locals_: dict[int, int], relaxed: bool) -> None:
+        super().__init__(scalar.f)
         self.relaxed = relaxed
         self.scalar = scalar
-        self.f = scalar.f
         self.lanes = lanes
         self.locals = locals_  # v128 locals of lane variables
         self.pointers: dict[Any, int] = {}  # locals with addresses by buffer and offset
         self.invariants: dict[Any, int] = {}  # v128 locals of loop invariants by key
-        self.ready: list[dict[int, int]] = [{}]
-        self.shared: set[int] = set()
 
     def root(self, e: Expr) -> None:
         self.shared = set()
@@ -181,16 +178,8 @@ class Vector:
                 if self.lanes.depends(a):
                     self._count(a, seen)
 
-    def value(self, e: Expr) -> None:
-        for scope in reversed(self.ready):
-            if id(e) in scope:
-                self.f.emit(scope[id(e)])
-                return
-        self.compute(e)
-        if id(e) in self.shared:
-            local = self.f.local("v128")
-            self.f.tee(local)
-            self.ready[-1][id(e)] = local
+    def kind(self, e: Expr) -> str:
+        return "v128"
 
     def compute(self, e: Expr) -> None:
         f = self.f
@@ -305,9 +294,9 @@ class Vector:
             return
         self.scalar.root(c)
         with self.f.if_("v128"):
-            self._scoped(a)
+            self.scoped(a)
             self.f.otherwise()
-            self._scoped(b)
+            self.scoped(b)
 
     def _guard_by_lane(self, c: Expr, a: Expr, b: Expr) -> None:
         """Print a guard. If a side loads, it is computed in lanes if all lanes take the first side, else lane by lane.
@@ -323,7 +312,7 @@ class Vector:
             with self.f.if_("v128"):
                 self.f.emit(first)
                 self.f.otherwise().emit(first)
-                self._scoped(b)
+                self.scoped(b)
                 self.f.emit(chosen, "v128.bitselect")
 
     def _guard_alone(self, c: Expr, a: Expr, b: Expr) -> None:
@@ -332,7 +321,7 @@ class Vector:
         self.value(c)
         f.emit("i32x4.all_true")
         with f.if_("v128"), f.scratch("v128", 1) as (found,):
-            self._scoped(a)
+            self.scoped(a)
             f.otherwise()
             for n in range(LANES):
                 if n:
@@ -341,11 +330,6 @@ class Vector:
                 (f.lane(f"{lanes}.replace_lane", n) if n else f.emit(f"{lanes}.splat")).set(found)
                 f.add(counter, 1 if n < LANES - 1 else 1 - LANES)
             f.emit(found)
-
-    def _scoped(self, e: Expr) -> None:
-        self.ready.append({})
-        self.value(e)
-        self.f.release(*self.ready.pop().values())
 
     def _operation(self, e: Expr) -> None:
         f, op, source = self.f, e.op, e.args[0].dtype

@@ -21,7 +21,7 @@ from typing import Any, NamedTuple
 from pyruntime.ir import shape as sh
 from pyruntime.ir.shape import AnyDim
 
-from ..printer.assembler import Function, Module, once
+from ..printer.assembler import Function, Module, helper, once
 from .arguments import KERNEL, ArgumentBlock, ConvBuffers, ceil_div
 from .arithmetic import Arithmetic
 from .register_tile import NO_EPILOGUE, Epilogue, apply_epilogue, store_part
@@ -75,7 +75,8 @@ class _Plane:
     of x."""
 
     def __init__(self, module: Module, arithmetic: Arithmetic, epilogue: Epilogue, extra: int) -> None:
-        self.arithmetic, self.epilogue, self.store = arithmetic, epilogue, store_part(module)
+        self.arithmetic, self.epilogue = arithmetic, epilogue
+        store_part(module)
         self.f = f = module.function("depthwise_plane", ["i32"] * len(_PLANE), export=False)
         self.p = p = dict(zip(_PLANE, f.params, strict=True))
         self.w = w = ARGUMENTS.load(f, extra, ())
@@ -140,7 +141,7 @@ class _Plane:
             f.emit(p["y"], total).mem("v128.store").otherwise().emit(self.left).i32(0).emit("i32.gt_s")
             with f.if_():
                 apply_epilogue(f, tile, p, p["row"], p["col"], total)
-                f.emit(p["y"], total, total, self.left).call(self.store)
+                f.emit(p["y"], total, total, self.left).call(store_part)
         f.add(p["y"], 16).add(self.left, -4).add(p["col"], 4)
 
 
@@ -149,12 +150,9 @@ def _plane(module: Module, arithmetic: Arithmetic, epilogue: Epilogue, extra: in
     return _Plane(module, arithmetic, epilogue, extra).f
 
 
-@once
-def _copy_run(module: Module) -> Function:
-    """(x, line, rows, columns, to, pitch, step): copy each step-th column of rows that are `line` bytes apart to rows
-    that are `pitch` bytes apart."""
-    f = module.function("depthwise_copy", ["i32"] * 7, export=False)
-    x, line, rows, columns, to, pitch, step = f.params
+@helper("depthwise_copy")
+def _copy_run(f: Function, x: int, line: int, rows: int, columns: int, to: int, pitch: int, step: int) -> None:
+    """Copy each step-th column of rows that are `line` bytes apart to rows that are `pitch` bytes apart."""
     row, a, b, left, apart = f.locals("i32", 5)
     f.emit(step).i32(2).emit("i32.shl").set(apart)
     with f.until(row, rows):
@@ -171,7 +169,6 @@ def _copy_run(module: Module) -> Function:
             f.emit(b, a).mem("i32.load").mem("i32.store")
             f.emit(a, apart, "i32.add").set(a).add(b, 4).add(left, -1).br(again)
         f.emit(x, line, "i32.add").set(x).emit(to, pitch, "i32.add").set(to)
-    return f
 
 
 @once

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from ..printer.assembler import Function, Module, once
+from ..printer.assembler import Function, Module, helper, once
 from .arguments import minimum
 from .arithmetic import Arithmetic
 from .dequantise import FloatBlock
@@ -71,7 +71,7 @@ def quantise_rows(module: Module, digits: int) -> Function:
         if digits == 2:
             f.emit(are_codes, "i32.eqz")
             with f.if_():
-                each_row(lambda: f.emit(row, taken, record).call(_copy_block(module)))
+                each_row(lambda: f.emit(row, taken, record).call(_copy_block))
                 f.i32(1).set(are_codes)
         f.emit(to, size).i32(CODE * digits).emit("i32.mul", "i32.add").i32(HEADER).emit("i32.add").set(to)
         f.emit(a, size).i32(2).emit("i32.shl", "i32.add").set(a)
@@ -79,18 +79,15 @@ def quantise_rows(module: Module, digits: int) -> Function:
     return f
 
 
-@once
-def _copy_block(module: Module) -> Function:
+@helper("copy_block")
+def _copy_block(f: Function, a: int, k: int, to: int) -> None:
     """(a, k, to): write a record that contains the floats."""
-    f = module.function("copy_block", ["i32"] * 3, export=False)
-    a, k, to = f.params
     x, lanes = f.locals("v128", 2)
     f.v128(LANES).set(lanes).emit(to).f32(0).mem("f32.store").add(to, HEADER)
     with f.loop() as again:
         _fours(f, a, k, lanes)
         f.set(x).emit(to, x).mem("v128.store").add(to, 16).add(a, 16).add(k, -4)
         f.emit(k).i32(0).emit("i32.gt_s").br_if(again)
-    return f
 
 
 def _fours(f: Function, at: int, left: int, lanes: int) -> Function:

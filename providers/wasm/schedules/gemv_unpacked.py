@@ -38,7 +38,7 @@ FIRST_LEVEL = 1 << 14  # bytes of B, less than a first-level cache
 def _axpy(module: Module, height: int, streams: int, arithmetic: Arithmetic, half: bool) -> Function:
     """(a, lda, b, ldb, c, ldc, cols): c[m, 0:cols] += sum over `streams` k of a[m, k] * b[k, 0:cols] for `height` rows
     m; of several rows cols is a multiple of four."""
-    store = store_part(module)
+    store_part(module)
     f = module.function(f"axpy{height}_{streams}", ["i32"] * 7, export=False)
     a, lda, b, ldb, c, ldc, cols = f.params
     elements = FloatLoads(f, half)
@@ -75,7 +75,7 @@ def _axpy(module: Module, height: int, streams: int, arithmetic: Arithmetic, hal
         f.emit(cols)
         with f.if_():
             sums(c, splats[0], 0)
-            f.emit(c, total, total, cols).call(store)
+            f.emit(c, total, total, cols).call(store_part)
     return f
 
 

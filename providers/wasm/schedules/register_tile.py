@@ -25,7 +25,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 
-from ..printer.assembler import Function, Module, once
+from ..printer.assembler import Function, Module, helper, once
 from .arguments import ceil_div, minimum
 from .arithmetic import Arithmetic
 
@@ -138,14 +138,12 @@ def store_four(f: Function, address: int, value: int, left: int) -> None:
     f.emit(left).i32(4).emit("i32.ge_s")
     with f.if_():
         f.emit(address, value).mem("v128.store")
-        f.otherwise().emit(address, value, value, left).call(store_part(f.module))
+        f.otherwise().emit(address, value, value, left).call(store_part)
 
 
-@once
-def store_part(module: Module) -> Function:
-    """(address, low v128, high v128, count 1..7): store exactly `count` floats."""
-    f = module.function("store_part", ["i32", "v128", "v128", "i32"], export=False)
-    address, low, high, count = f.params
+@helper("store_part", "i32", "v128", "v128", "i32")
+def store_part(f: Function, address: int, low: int, high: int, count: int) -> None:
+    """Store exactly `count` floats, 1 to 7."""
     with f.block():
         f.emit(count).i32(4).emit("i32.and")
         with f.if_():
@@ -157,7 +155,6 @@ def store_part(module: Module) -> Function:
         f.emit(count).i32(1).emit("i32.and")
         with f.if_():
             f.emit(address, low).mem_lane("v128.store32_lane", 0)
-    return f
 
 
 def apply_epilogue(f: Function, epilogue: Epilogue, p: dict[str, int], row: int, col: int, value: int) -> None:
@@ -281,7 +278,7 @@ def finish_tile(
             f.emit(address, s[0]).mem("v128.store").emit(address, s[1]).mem("v128.store", 16)
         f.otherwise()
         for address, s in zip(c, sums, strict=True):
-            f.emit(address, s[0], s[1], p["cols"]).call(store_part(f.module))
+            f.emit(address, s[0], s[1], p["cols"]).call(store_part)
 
 
 def _strip(module: Module, height: int, arithmetic: Arithmetic, epilogue: Epilogue, alone: bool = False) -> Function:

@@ -224,7 +224,6 @@ def _quad(
 
 def _store(f: Function, p: dict[str, int], epilogue: Epilogue, values: list[int], at: int, left: int) -> None:
     """Store the vectors of an output row, of which `left` elements exist."""
-    store = store_part(f.module)
     for n, x in enumerate(values):
         f.emit(left).i32(4 * n).emit("i32.gt_s")
         with f.if_(), f.scratch("i32", 1) as (rest,):
@@ -232,7 +231,7 @@ def _store(f: Function, p: dict[str, int], epilogue: Epilogue, values: list[int]
             f.emit(left).i32(4 * n).emit("i32.sub").tee(rest).i32(4).emit("i32.ge_s")
             with f.if_():
                 f.emit(at, x).mem("v128.store", 16 * n)
-                f.otherwise().emit(at).i32(16 * n).emit("i32.add", x, x, rest).call(store)
+                f.otherwise().emit(at).i32(16 * n).emit("i32.add", x, x, rest).call(store_part)
 
 
 # ── units ─────────────────────────────────────────────────────────────────────────────────────────────────────────

@@ -142,7 +142,7 @@ class _Run:
             self._leader(places)
         elif len(places) == 1:
             self._call(*places[0], self.tid, self.threads)
-            self._epoch().call(solo(self.module))
+            self._epoch().call(solo)
         else:
             self._several(places, shared)
         self.number += bool(shared)
@@ -152,7 +152,7 @@ class _Run:
         f = self.f
         f.emit(self.threads).i32(1).emit("i32.gt_u", self.tid, "i32.eqz", "i32.and")
         with f.if_():
-            self._epoch().i32(1).call(open_group(self.module))
+            self._epoch().i32(1).call(open_group)
 
     def _epoch(self) -> Function:
         """Push the number of the group."""
@@ -170,43 +170,43 @@ class _Run:
         f.emit(self.tid, "i32.eqz")
         with f.if_():
             for place in places:
-                self._call(*place, self.threads).call(whole(self.module))
+                self._call(*place, self.threads).call(whole)
 
     def _several(self, places: Sequence[tuple[Part, int]], shared: Sequence[tuple[Part, int]]) -> None:
         """The leader opens the group, runs the calls that are not shared, and then claims chunks like all threads."""
-        f, module = self.f, self.module
+        f = self.f
         with f.scratch("i32", len(shared)) as counts:
             f.i32(0).tee(self.total).set(self.wake)
             for (part, at), count in zip(shared, counts, strict=True):
                 work = at + 4 * (len(part.call.tensors) + len(part.call.params))
-                f.emit(self.table).i32(work).emit("i32.add", self.threads).call(chunks(module)).tee(count)
+                f.emit(self.table).i32(work).emit("i32.add", self.threads).call(chunks).tee(count)
                 f.emit(self.total, "i32.add").set(self.total)
                 f.emit(self.table).mem("i32.load", work - 4).emit(self.wake, "i32.or").set(self.wake)
             f.emit(self.tid, "i32.eqz")
             with f.if_():
                 f.emit(self.total)
                 with f.if_():
-                    self._epoch().emit(self.wake).i32(1).emit("i32.shr_u").call(open_group(module))
+                    self._epoch().emit(self.wake).i32(1).emit("i32.shr_u").call(open_group)
                 for place in places:
-                    self._call(*place, self.threads).call(whole(module))
+                    self._call(*place, self.threads).call(whole)
             f.emit(self.total)
             with f.if_():
                 self._claims(shared, counts)
 
     def _claims(self, shared: Sequence[tuple[Part, int]], counts: Sequence[int]) -> None:
-        f, module, chunk = self.f, self.module, self.chunk
+        f, chunk = self.f, self.chunk
         f.emit(self.tid)
         with f.if_():
-            self._epoch().call(await_group(module))
+            self._epoch().call(await_group)
         with f.block() as out, f.loop() as again:
             f.emit(self.tid)
-            self._epoch().emit(self.total).call(claim(module)).tee(chunk).i32(0).emit("i32.lt_s").br_if(out)
+            self._epoch().emit(self.total).call(claim).tee(chunk).i32(0).emit("i32.lt_s").br_if(out)
             for place, count in zip(shared, counts, strict=True):
                 f.emit(chunk, count, "i32.lt_u")
                 with f.if_():
-                    self._call(*place, self.tid, self.threads, chunk).call(piece(module)).br(again)
+                    self._call(*place, self.tid, self.threads, chunk).call(piece).br(again)
                 f.emit(chunk, count, "i32.sub").set(chunk)
         f.emit(self.tid, "i32.eqz")
         with f.if_():
-            f.call(join(module))
+            f.call(join)
             trap_if_poisoned(f)

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from pyruntime.codegen.linear_memory import AWAKE, DONE, EPOCH, POISON, SLEEPERS, STOP, TICKET, WAITING
 
-from ..printer.assembler import Function, Module, once
+from ..printer.assembler import Function, helper
 
 GROUPS = 1 << 16  # a run has fewer groups
 # Polls before sleeping, about 0.2 ms. With 0.05 ms threads sleep at uneven groups: MiniLM on two took 12.9 ms instead
@@ -17,49 +17,41 @@ CHUNKS = 8  # of a call for each thread
 PORTIONS = 16  # of a chunk; a run that may be stopped polls STOP between them
 
 
-@once
-def solo(module: Module) -> Function:
-    """(args, work, kernel, tid, threads, epoch): a group of one call."""
-    f = module.function("solo", ["i32"] * 6, export=False)
-    args, work, kernel, tid, threads, epoch = f.params
+@helper("solo")
+def solo(f: Function, args: int, work: int, kernel: int, tid: int, threads: int, epoch: int) -> None:
+    """A group of one call."""
     total, chunk = f.locals("i32", 2)
-    f.emit(work, threads).call(chunks(module)).tee(total)
+    f.emit(work, threads).call(chunks).tee(total)
     with f.if_():
         f.emit(tid)
         with f.if_():
-            f.emit(epoch).call(await_group(module))
+            f.emit(epoch).call(await_group)
             f.otherwise().emit(epoch, work).i32(4).emit("i32.sub").mem("i32.load").i32(1).emit("i32.shr_u")
-            f.call(open_group(module))
+            f.call(open_group)
         with f.block() as out, f.loop() as again:
-            f.emit(tid, epoch, total).call(claim(module)).tee(chunk).i32(0).emit("i32.lt_s").br_if(out)
-            f.emit(args, work, kernel, tid, threads, chunk).call(piece(module)).br(again)
+            f.emit(tid, epoch, total).call(claim).tee(chunk).i32(0).emit("i32.lt_s").br_if(out)
+            f.emit(args, work, kernel, tid, threads, chunk).call(piece).br(again)
         f.emit(tid, "i32.eqz")
         with f.if_():
-            f.call(join(module))
+            f.call(join)
             trap_if_poisoned(f)
         f.otherwise().emit(tid, "i32.eqz")
         with f.if_():
-            f.emit(args, work, kernel, threads).call(whole(module))
-    return f
+            f.emit(args, work, kernel, threads).call(whole)
 
 
-@once
-def whole(module: Module) -> Function:
+@helper("whole")
+def whole(f: Function, args: int, work: int, kernel: int, threads: int) -> None:
     """(args, work, kernel, threads): the leader runs the whole call, unless it is shared."""
-    f = module.function("whole", ["i32"] * 4, export=False)
-    args, work, kernel, threads = f.params
-    f.emit(work, threads).call(chunks(module)).emit("i32.eqz")
+    f.emit(work, threads).call(chunks).emit("i32.eqz")
     with f.if_():
         trap_if_stopped(f)
-        f.emit(args).i32(0).emit(work).mem("i32.load").i32(0).emit(kernel).call(portions(module))
-    return f
+        f.emit(args).i32(0).emit(work).mem("i32.load").i32(0).emit(kernel).call(portions)
 
 
-@once
-def portions(module: Module) -> Function:
+@helper("portions")
+def portions(f: Function, args: int, begin: int, end: int, tid: int, kernel: int) -> None:
     """(args, begin, end, tid, kernel): run work units of a call, in portions if the run may be stopped."""
-    f = module.function("portions", ["i32"] * 5, export=False)
-    args, begin, end, tid, kernel = f.params
     units, until = f.locals("i32", 2)
     f.emit(end, begin, "i32.sub").tee(units).i32(PORTIONS).emit("i32.div_u").i32(1).emit("i32.add", units)
     f.i32(STOP).mem("i32.atomic.load").emit("select").set(units)
@@ -67,19 +59,16 @@ def portions(module: Module) -> Function:
         f.emit(begin, units, "i32.add").tee(until).emit(end, until, end, "i32.lt_u", "select").set(until)
         f.emit(args, begin, until, tid, kernel).call_indirect(*KERNEL).emit(until).tee(begin)
         f.emit(end, "i32.lt_u").i32(STOP).mem("i32.atomic.load").i32(0).emit("i32.ge_s", "i32.and").br_if(again)
-    return f
 
 
-@once
-def chunks(module: Module) -> Function:
-    """(work, threads) -> the number of chunks of a call, ceil(work / units); 0 if it is not shared."""
-    f = module.function("chunks", ["i32"] * 2, ["i32"], export=False)
-    work, threads = f.params
+@helper("chunks", results=("i32",))
+def chunks(f: Function, work: int, threads: int) -> None:
+    """Return the number of chunks of a call, ceil(work / units); 0 if it is not shared."""
     f.emit(threads).i32(1).emit("i32.gt_u", work).i32(4).emit("i32.sub").mem("i32.load").emit("i32.and", "i32.eqz")
     with f.if_():
         f.i32(0).emit("return")
     f.emit(work).mem("i32.load").i32(1).emit("i32.sub")
-    return chunk_units(f, work, threads).emit("i32.div_u").i32(1).emit("i32.add")
+    chunk_units(f, work, threads).emit("i32.div_u").i32(1).emit("i32.add")
 
 
 def chunk_units(f: Function, work: int, threads: int) -> Function:
@@ -88,38 +77,31 @@ def chunk_units(f: Function, work: int, threads: int) -> Function:
     return f.i32(1).emit("i32.add")
 
 
-@once
-def piece(module: Module) -> Function:
+@helper("piece")
+def piece(f: Function, args: int, work: int, kernel: int, tid: int, threads: int, chunk: int) -> None:
     """(args, work, kernel, tid, threads, chunk): run a chunk of a call."""
-    f = module.function("piece", ["i32"] * 6, export=False)
-    args, work, kernel, tid, threads, begin = f.params
     units, end = f.locals("i32", 2)
-    chunk_units(f, work, threads).tee(units).emit(begin, "i32.mul").tee(begin).emit(units, "i32.add").set(end)
-    f.emit(args, begin, end, work).mem("i32.load").emit(end, work).mem("i32.load").emit("i32.lt_u", "select")
-    f.emit(tid, kernel).call(portions(module)).emit(tid)
+    chunk_units(f, work, threads).tee(units).emit(chunk, "i32.mul").tee(chunk).emit(units, "i32.add").set(end)
+    f.emit(args, chunk, end, work).mem("i32.load").emit(end, work).mem("i32.load").emit("i32.lt_u", "select")
+    f.emit(tid, kernel).call(portions).emit(tid)
     with f.if_():
-        f.call(finished(module))
-    return f
+        f.call(finished)
 
 
-@once
-def open_group(module: Module) -> Function:
+@helper("open")
+def open_group(f: Function, epoch: int, wake: int) -> None:
     """(epoch, wake): the leader opens a group. From now on threads can claim its chunks, and no longer those of earlier
     groups."""
-    f = module.function("open", ["i32"] * 2, export=False)
     f.i32(DONE).i32(0).mem("i32.atomic.store")
-    f.i32(TICKET).emit(0, "i64.extend_i32_u").i64(32).emit("i64.shl").mem("i64.atomic.store")
-    f.emit(1).i32(SLEEPERS).mem("i32.atomic.load").i32(0).emit("i32.ne", "i32.and")
+    f.i32(TICKET).emit(epoch, "i64.extend_i32_u").i64(32).emit("i64.shl").mem("i64.atomic.store")
+    f.emit(wake).i32(SLEEPERS).mem("i32.atomic.load").i32(0).emit("i32.ne", "i32.and")
     with f.if_():
         f.i32(EPOCH).i32(-1).mem("memory.atomic.notify").emit("drop")
-    return f
 
 
-@once
-def await_group(module: Module) -> Function:
-    """(epoch): a helper waits until that group is open or past."""
-    f = module.function("await", ["i32"], export=False)
-    (epoch,) = f.params
+@helper("await")
+def await_group(f: Function, epoch: int) -> None:
+    """A helper waits until that group is open or past."""
     looks, seen = f.locals("i32", 2)
     with f.block() as out:
         with f.loop() as again:
@@ -128,15 +110,12 @@ def await_group(module: Module) -> Function:
             f.i32(SLEEPERS).i32(1).mem("i32.atomic.rmw.add").emit("drop")
             f.i32(EPOCH).emit(seen).i64(-1).mem("memory.atomic.wait32").emit("drop")
             f.i32(SLEEPERS).i32(1).mem("i32.atomic.rmw.sub").emit("drop").br(again)
-    return f
 
 
-@once
-def claim(module: Module) -> Function:
-    """(tid, epoch, total) -> the number of a chunk, claimed for this thread; -1 if the group has none left or the run
+@helper("claim", results=("i32",))
+def claim(f: Function, tid: int, epoch: int, total: int) -> None:
+    """Return the number of a chunk, claimed for this thread; -1 if the group has none left or the run
     is to stop. The leader takes the first, helpers the last, so that a thread has the same rows in call after call."""
-    f = module.function("claim", ["i32"] * 3, ["i32"], export=False)
-    tid, epoch, total = f.params
     ticket, low, front, back = f.local("i64"), *f.locals("i32", 3)
     f.i32(STOP).mem("i32.atomic.load").i32(0).emit("i32.lt_s")
     with f.if_():
@@ -149,25 +128,22 @@ def claim(module: Module) -> Function:
             f.i32(-1).emit("return")
         f.i32(TICKET).emit(ticket, ticket).i64(1 << 16).i64(1).emit(tid, "select", "i64.add")
         f.mem("i64.atomic.rmw.cmpxchg").emit(ticket, "i64.ne").br_if(again)
-    return f.emit(total, back, "i32.sub").i32(1).emit("i32.sub", front, tid, "select")
+    f.emit(total, back, "i32.sub").i32(1).emit("i32.sub", front, tid, "select")
 
 
-@once
-def finished(module: Module) -> Function:
-    """(): a helper counts a chunk as done."""
-    f = module.function("finished", [], export=False)
+@helper("finished")
+def finished(f: Function) -> None:
+    """A helper counts a chunk as done."""
     f.i32(DONE).i32(1).mem("i32.atomic.rmw.add").emit("drop")
     f.i32(WAITING).mem("i32.atomic.load")
     with f.if_():
         f.i32(DONE).i32(-1).mem("memory.atomic.notify").emit("drop")
-    return f
 
 
-@once
-def join(module: Module) -> Function:
-    """(): the leader waits until the chunks that helpers have claimed are done. The count may be higher: `poison` adds
+@helper("join")
+def join(f: Function) -> None:
+    """The leader waits until the chunks that helpers have claimed are done. The count may be higher: `poison` adds
     one for a thread that failed, in a chunk or before."""
-    f = module.function("join", [], export=False)
     looks, claimed, seen = f.locals("i32", 3)
     f.i32(TICKET).mem("i32.atomic.load").i32(16).emit("i32.shr_u").set(claimed)
     with f.block() as out, f.loop() as again:
@@ -177,7 +153,6 @@ def join(module: Module) -> Function:
         f.i32(WAITING).i32(1).mem("i32.atomic.store")
         f.i32(DONE).emit(seen).i64(-1).mem("memory.atomic.wait32").emit("drop")
         f.i32(WAITING).i32(0).mem("i32.atomic.store").br(again)
-    return f
 
 
 def trap_if_poisoned(f: Function) -> None:
@@ -194,14 +169,12 @@ def trap_if_stopped(f: Function) -> None:
         f.emit("unreachable")
 
 
-@once
-def poison(module: Module) -> Function:
-    """poison(tid): record that thread tid has failed. The leader waits for the chunks of others, then ends the run."""
-    f = module.function("poison", ["i32"])
-    (tid,) = f.params
+@helper("poison", export=True)
+def poison(f: Function, tid: int) -> None:
+    """Record that thread tid has failed. The leader waits for the chunks of others, then ends the run."""
     f.i32(POISON).i32(0).emit(tid).i32(1).emit("i32.add").mem("i32.atomic.rmw.cmpxchg").emit("drop", tid)
     with f.if_():
-        f.call(finished(module)).emit("return")
+        f.call(finished).emit("return")
     f.i32(TICKET).i32(-1).mem("i32.atomic.rmw16.or_u").emit("drop")  # so that nothing is left to claim
-    f.call(join(module))
-    return f.i32(EPOCH).mem("i32.atomic.load").i32(GROUPS).emit("i32.add").i32(1).call(open_group(module))
+    f.call(join)
+    f.i32(EPOCH).mem("i32.atomic.load").i32(GROUPS).emit("i32.add").i32(1).call(open_group)

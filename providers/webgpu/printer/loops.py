@@ -212,28 +212,37 @@ class Printer:
             self._for(s)
         elif isinstance(s, While):
             lines.open("loop")
-            (condition,) = self.values.root(s.condition)
-            lines.add(f"if (!{condition}) {{ break; }}")
-            self.block(s.body)
+            lines.add(f"if ({self.condition(s.condition, holds=False)}) {{ break; }}")
+            self.inner(s.body)
             lines.close()
         else:
             self._when(s)
 
     def _for(self, s: For) -> None:
-        (extent,) = self.values.root(s.extent)
-        end = self.values.named(extent)
+        end = self.values.named(self.extent(s.extent))
         self.lines.open(f"for (var v{s.var} = 0; v{s.var} < {end}; v{s.var}++)")
-        self.block(s.body)
+        self.inner(s.body)
         self.lines.close()
 
     def _when(self, s: When) -> None:
-        (condition,) = self.values.root(s.condition)
-        self.lines.open(f"if ({condition})")
-        self.block(s.then)
+        self.lines.open(f"if ({self.condition(s.condition, holds=True)})")
+        self.inner(s.then)
         if s.orelse:
             self.lines.close(" else {")
-            self.block(s.orelse)
+            self.inner(s.orelse)
         self.lines.close()
+
+    def inner(self, body: list[Stmt]) -> None:
+        """Print the statements inside a loop or branch."""
+        self.block(body)
+
+    def extent(self, e: Expr) -> str:
+        """The text of a loop's extent."""
+        return self.values.root(e)[0]
+
+    def condition(self, e: Expr, holds: bool) -> str:
+        """The text of a condition, or of its opposite."""
+        return ("" if holds else "!") + self.values.root(e)[0]
 
     def _store(self, s: Store) -> None:
         if s.value.op == "vec":

@@ -15,7 +15,7 @@ from typing import TypeGuard
 from pyruntime.codegen.loop_ir import LoopCode
 from pyruntime.ir import shape as sh
 from pyruntime.ir.expr import Expr, walk
-from pyruntime.ir.kernel import Accum, For, Let, Loops, Set, Stmt, Store, When, While
+from pyruntime.ir.kernel import Accum, For, Let, Loops, Set, Stmt, Store, While
 from pyruntime.ir.statements import children, statements
 
 from ..printer.loops import GROUP, Printer, Shader, prepared
@@ -104,58 +104,39 @@ class _ProcedurePrinter(Printer):
         super().__init__(code, linear, f16)
         self.written = {n for n, (_, w) in enumerate(code.buffers) if w}
         self.alone = False  # whether in a shared iteration, which is printed as in any other kernel
+        self.agrees = False  # whether the statement has stores, so that all invocations must take the same path
         self.read = False  # whether values that a store may change were read after the last barrier
 
     def statement(self, s: Stmt) -> None:
-        if self.alone or not (isinstance(s, Store) or any(_stores(inner) for inner in children(s))):
-            self.read = self.read or not self.alone
-            super().statement(s)
-        elif isinstance(s, Store):
+        agrees = self.agrees = not self.alone and any(_stores(inner) for inner in children(s))
+        if isinstance(s, Store) and not self.alone:
             self._barrier(self.read)
             self.lines.open("if (lane == 0u)")
             super().statement(s)
             self.lines.close()
             self._barrier()
-        elif isinstance(s, For):
-            found = shares(s, self.written)
+        elif agrees and isinstance(s, For) and (found := shares(s, self.written)):
             for share in found:
                 self._barrier(self.read)
                 self._share(share)
                 self._barrier()
-            if not found:
-                self._together(s)
-        elif isinstance(s, While):
-            self.lines.open("loop")
-            self.read = True
-            (condition,) = self.values.root(s.condition)
-            self.lines.add(f"if ({self._agreed(f'select(0, 1, {condition})')} == 0) {{ break; }}")
-            self.block(s.body)
-            self.lines.close()
         else:
-            assert isinstance(s, When)
-            (condition,) = self.values.root(s.condition)
-            self.lines.open(f"if ({self._agreed(f'select(0, 1, {condition})')} != 0)")
-            self._branch(s.then)
-            if s.orelse:
-                self.lines.close(" else {")
-                self._branch(s.orelse)
-            self.lines.close()
-            self.read = True
+            super().statement(s)
+            if not self.alone and not (agrees and isinstance(s, While)):
+                self.read = True
 
-    def _branch(self, body: list[Stmt]) -> None:
-        self.read = True
-        self.block(body)
+    def inner(self, body: list[Stmt]) -> None:
+        self.read = self.read or not self.alone
+        super().inner(body)
 
-    def _together(self, s: For) -> None:
-        """A sequential loop, in which all invocations execute the same iteration."""
-        (extent,) = self.values.root(s.extent)
-        end = self._agreed(extent) if any(x.op in ("var", "load") for x in walk(s.extent)) else extent
-        end = self.values.named(end)
-        self.lines.open(f"for (var v{s.var} = 0; v{s.var} < {end}; v{s.var}++)")
-        self.read = True
-        self.block(s.body)
-        self.lines.close()
-        self.read = True
+    def extent(self, e: Expr) -> str:
+        text = super().extent(e)
+        return self._agreed(text) if self.agrees and any(x.op in ("var", "load") for x in walk(e)) else text
+
+    def condition(self, e: Expr, holds: bool) -> str:
+        if not self.agrees:
+            return super().condition(e, holds)
+        return f"{self._agreed(f'select(0, 1, {self.values.root(e)[0]})')} {'!=' if holds else '=='} 0"
 
     def _share(self, share: Share) -> None:
         lines = self.lines
