@@ -352,6 +352,11 @@ class Module:
             self._exports.append((name, made.index))
         return made
 
+    def internal(self, name: str, params: Sequence[str]) -> tuple[Function, dict[str, int]]:
+        """A new function that is not exported, and its parameters, all i32, by name."""
+        f = self.function(name, ["i32"] * len(params), export=False)
+        return f, dict(zip(params, f.params, strict=True))
+
     def type_index(self, params: Sequence[str], results: Sequence[str] = ()) -> int:
         return self._types.setdefault(_signature(params, results), len(self._types))
 

@@ -77,8 +77,7 @@ class _Plane:
     def __init__(self, module: Module, arithmetic: Arithmetic, epilogue: Epilogue, extra: int) -> None:
         self.arithmetic, self.epilogue = arithmetic, epilogue
         store_part(module)
-        self.f = f = module.function("depthwise_plane", ["i32"] * len(_PLANE), export=False)
-        self.p = p = dict(zip(_PLANE, f.params, strict=True))
+        self.f, self.p = f, p = module.internal("depthwise_plane", _PLANE)
         self.w = w = ARGUMENTS.load(f, extra, ())
         self.left, self.start, self.taps, oy, line = f.locals("i32", 5)
         f.emit(w["kh"], w["kw"], "i32.mul").set(self.taps)

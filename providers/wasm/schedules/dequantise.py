@@ -17,8 +17,7 @@ PACK = ("codes", "steps", "k0", "k", "all", "size", "cols", "to", "step")
 @once
 def pack_codes(module: Module, layout: WeightCodes, arithmetic: Arithmetic) -> Function:
     """Return a function of signature PACK. It writes whole groups: up to three rows past k."""
-    f = module.function(f"pack_{layout.bits}bits", ["i32"] * len(PACK), export=False)
-    p = dict(zip(PACK, f.params, strict=True))
+    f, p = module.internal(f"pack_{layout.bits}bits", PACK)
     code, steps, to, left, in_block, codes_step, steps_step = f.locals("i32", 7)
     scale, added = f.locals("v128", 2), f.locals("v128", 2)
     constants = value_constants(f, layout)

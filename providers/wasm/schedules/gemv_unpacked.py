@@ -25,7 +25,7 @@ from .arguments import minimum
 from .arithmetic import Arithmetic
 from .float_loads import FloatLoads
 from .pack_panels import transpose4
-from .register_tile import FIRST, LAST, Epilogue, apply_epilogue, block_function, call_block, store_four, store_part
+from .register_tile import BLOCK, FIRST, LAST, Epilogue, apply_epilogue, call_block, store_four, store_part
 
 HEIGHTS = (3, 2, 1)  # rows at a time
 STREAMS = {1: 8, 3: 3}  # rows of B that are read together, by number of rows of A
@@ -96,7 +96,7 @@ def _zero(f: Function, p: dict[str, int]) -> None:
 def _finish(module: Module, epilogue: Epilogue) -> Function:
     """A block function that only applies the epilogue to C."""
     store_part(module)
-    f, p = block_function(module, "finish")
+    f, p = module.internal("finish", BLOCK)
     c, left, col = f.locals("i32", 3)
     v = f.local("v128")
     end = f.local("i32")
@@ -231,7 +231,7 @@ def rows_block(module: Module, arithmetic: Arithmetic, epilogue: Epilogue, half:
             _narrow(module, height, vectors, arithmetic, half)
     for streams in (STREAMS[3], 1):
         _axpy(module, 3, streams, arithmetic, half)
-    f, p = block_function(module, "rows_block")
+    f, p = module.internal("rows_block", BLOCK)
     a, b, left, m, pa, pc = f.locals("i32", 6)
     _zero(f, p)
     f.emit(p["a"]).set(a).emit(p["b"]).set(b).emit(p["k"]).set(left)
@@ -343,7 +343,7 @@ def _add_dots(f: Function, parts: list[int], c: int, left: int) -> None:
 def cols_block(module: Module, arithmetic: Arithmetic, epilogue: Epilogue, half: bool) -> Function:
     """A block function over transposed B, by blocks of its rows that stay in the first-level cache."""
     dots = {height: _dots(module, height, arithmetic, half) for height in HEIGHTS}
-    f, p = block_function(module, "cols_block")
+    f, p = module.internal("cols_block", BLOCK)
     a, b, c, left, some, pc = f.locals("i32", 6)
 
     def rows(height: int) -> None:

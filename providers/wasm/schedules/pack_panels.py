@@ -12,13 +12,6 @@ from ..printer.assembler import Function, Module, once
 from .float_loads import FloatLoads
 from .register_tile import PANEL
 
-PACK = ("source", "ld", "k", "cols", "to", "step")
-
-
-def _function(module: Module, name: str) -> tuple[Function, dict[str, int]]:
-    f = module.function(name, ["i32"] * len(PACK), export=False)
-    return f, dict(zip(PACK, f.params, strict=True))
-
 
 def _lane_mask(f: Function, cols: int, half: int, to: int) -> None:
     """to = all ones in the lanes of this half of a panel that have columns; cols: the number of columns left."""
@@ -45,7 +38,7 @@ def _copy_rows(elements: FloatLoads, source: int, ld: int, to: int, count: int, 
 @once
 def pack_rows(module: Module, half: bool) -> Function:
     """From row-major B: four rows at a time, so that reads are sequential and writes fill whole cache lines."""
-    f, p = _function(module, "pack_rows")
+    f = module.function("pack_rows", ["i32"] * 6, export=False)
     source, ld, k, cols, to, step = f.params
     elements = FloatLoads(f, half)
     s, t, left = f.locals("i32", 3)
@@ -96,7 +89,7 @@ def transpose4(f: Function, r: list[int]) -> None:
 @once
 def pack_cols(module: Module, half: bool) -> Function:
     """From transposed B [N][K]: eight of its rows at a time, by 4x4 transposes. `ld` is between these rows."""
-    f, p = _function(module, "pack_cols")
+    f = module.function("pack_cols", ["i32"] * 6, export=False)
     source, ld, k, cols, to, step = f.params
     elements = FloatLoads(f, half)
     rows, last, n, t = f.locals("i32", PANEL), f.local("i32"), f.local("i32"), f.local("i32")

@@ -18,7 +18,7 @@ from pyruntime.codegen.linear_memory import CODES_READ, IN_TURNS, PANEL_ORDER, P
 
 from ..printer.assembler import Function, Module
 from .arguments import minimum
-from .register_tile import BLOCK, FIRST, LAST, PANEL, block_function
+from .register_tile import BLOCK, FIRST, LAST, PANEL
 from .weight_codes import WeightCodes
 
 GEMV_ROWS = 2  # largest number of rows for which kernels read weights in panel order
@@ -72,10 +72,10 @@ def part_function(module: Module, name: str) -> tuple[Function, dict[str, int]]:
     steps: address of the steps of the first block; size: number of k of a block; next: address of the codes of the next
     turn, in the last turn of its own codes; prefetches: a local, whether the function prefetches these
     """
-    f = module.function(name, ["i32"] * len(PART), export=False)
+    f, p = module.internal(name, PART)
     prefetches = f.local("i32")
     order_has(f, PREFETCH).set(prefetches)
-    return f, {**dict(zip(PART, f.params, strict=True)), "prefetches": prefetches}
+    return f, {**p, "prefetches": prefetches}
 
 
 def in_panel_order(
@@ -87,7 +87,7 @@ def in_panel_order(
     words: None without steps; part(n) makes the part function of up to n rows
     """
     parts = [part(1), part(GEMV_ROWS)]
-    f, p = block_function(module, name)
+    f, p = module.internal(name, BLOCK)
     turns = _Turns(f, p, panels, words, row_bytes)
     f.emit(p["rows"]).i32(1).emit("i32.eq")
     with f.if_():

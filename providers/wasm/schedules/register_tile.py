@@ -81,12 +81,6 @@ class Epilogue:
 NO_EPILOGUE = Epilogue()
 
 
-def block_function(module: Module, name: str) -> tuple[Function, dict[str, int]]:
-    """A new internal function of signature BLOCK and its parameters by name."""
-    f = module.function(name, ["i32"] * len(BLOCK), export=False)
-    return f, dict(zip(BLOCK, f.params, strict=True))
-
-
 def call_block(f: Function, target: Function, p: dict[str, int]) -> None:
     """Call a block function with locals by name."""
     f.emit(*[p[name] for name in BLOCK]).call(target)
@@ -285,7 +279,7 @@ def _strip(module: Module, height: int, arithmetic: Arithmetic, epilogue: Epilog
     """Return a block function for 1..height rows: one register tile for each panel of the block; alone: for the first
     panel only."""
     store_part(module)
-    f, p = block_function(module, f"strip{height}")
+    f, p = module.internal(f"strip{height}", BLOCK)
     a, c, rows = row_pointers(f, p, height)
     chains = {1: 2 if module.cranelift else 4, 2: 2, 3: 2}.get(height, 1)
     groups = [[f.locals("v128", 2) for _ in range(height)] for _ in range(chains)]
@@ -326,7 +320,7 @@ def panels_block(module: Module, arithmetic: Arithmetic, epilogue: Epilogue) -> 
     rows."""
     full = pick_rows(arithmetic, module.cranelift)
     strips = {h: _strip(module, h, arithmetic, epilogue) for h in (full, full // 2, 1)}
-    f, p = block_function(module, "panels_block")
+    f, p = module.internal("panels_block", BLOCK)
     with f.loop() as again:
         with f.block() as done:
             for limit, height in ((1, 1), (full // 2, full // 2)):

@@ -175,9 +175,8 @@ def _output(module: Module, form: Form, epilogue: Epilogue, extra: int) -> Funct
     """(args, products, step, ld, y, bias, row, rows, ty, trows, temp): write outputs of `rows` filters from `row` on.
     products: [points] `step` bytes apart of [rows] `ld` bytes apart; y: the plane of the first filter"""
     store_part(module)
-    f = module.function("winograd_output", ["i32"] * 11, export=False)
     names = ("args", "products", "step", "ld", "y", "bias", "row", "rows", "ty", "trows", "temp")
-    p = dict(zip(names, f.params, strict=True))
+    f, p = module.internal("winograd_output", names)
     w = ARGUMENTS.load(f, extra, ())
     n, r, q, source, plane = f.locals("i32", 5)
     f.emit(w["oh"], w["ow"], "i32.mul").i32(2).emit("i32.shl").set(plane)
