@@ -326,6 +326,11 @@ def rewrite(x: Expr, visit: Callable[[Expr], Expr | None], memo: dict[int, Expr]
     return go(x) if found is None else found
 
 
+def substitute(e: Expr, coords: Sequence[Expr]) -> Expr:
+    """The expression with index(n) replaced by coords[n]."""
+    return rewrite(e, lambda x: coords[x.value] if x.op == "index" else None)
+
+
 def transform(x: Expr, make: Callable[[Expr, tuple[Expr, ...]], Expr], memo: dict[int, Expr]) -> Expr:
     """Rebuild an expression bottom-up: `make` gets each node and its new operands. memo: results by id of the node"""
     if id(x) not in memo:

@@ -5,17 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from pyruntime.ir import shape as sh
-from pyruntime.ir.expr import Expr, dim, is_view, rem, rewrite
+from pyruntime.ir.expr import Expr, dim, is_view, rem, substitute
 from pyruntime.ir.kernel import Alias, Leaf, Map, Tensor
 from pyruntime.ir.shape import AnyDim, Shape
 
 Axes = list[tuple[Expr, AnyDim]]  # the index of each axis, and its extent
 Joined = dict[int, tuple[Expr, Axes]]  # by id: an index that joins several axes, and those axes
-
-
-def substitute(e: Expr, coords: tuple[Expr, ...]) -> Expr:
-    """The expression with index(n) replaced by coords[n]."""
-    return rewrite(e, lambda x: coords[x.value] if x.op == "index" else None)
 
 
 def through_views(load: Expr) -> Expr:

@@ -13,7 +13,7 @@ from pyruntime.codegen.loop_ir import Param
 from pyruntime.codegen.provider import Invocation, Routine
 from pyruntime.ir import shape as sh
 from pyruntime.ir.dtype import F32, I8, I16, I32, U8, U16, DType
-from pyruntime.ir.expr import Expr, cast, index
+from pyruntime.ir.expr import Expr, cast, index, substitute
 from pyruntime.ir.kernel import Call, Kernel, Leaf, Map, Tensor
 from pyruntime.ir.shape import AnyDim, Shape
 
@@ -182,6 +182,13 @@ def element(t: Tensor) -> Expr:
     """Return the expression of an element at index(0), index(1), …: that of the map that makes the tensor, if a map
     does."""
     return t.kernel.expr if isinstance(t.kernel, Map) else t.at(*[index(n) for n in range(t.rank)])
+
+
+def without_views(e: Expr) -> Expr:
+    """The expression, with those of the maps that it only loads from in their place."""
+    while e.op == "at" and isinstance(e.value.kernel, Map):
+        e = substitute(e.value.kernel.expr, e.args)
+    return e
 
 
 def made_map(shape: Shape, e: Expr, node: str) -> Map:

@@ -14,7 +14,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from pyruntime.ir import shape as sh
-from pyruntime.ir.dtype import BOOL, I8, I32, U8
+from pyruntime.ir.dtype import BOOL, I8, I32, U8, DType
 from pyruntime.ir.expr import Expr, cast, const, dim, guard, index, rewrite, walk
 from pyruntime.ir.kernel import Call, Kernel, Map, Reduce, Tensor
 from pyruntime.ir.shape import AnyDim
@@ -167,8 +167,8 @@ def prepare_product(call: Call, dots: str) -> list[Kernel]:
         place = {b.rank - 2: row, b.rank - 1: column}
         return rewrite(e, lambda x: place.get(x.value, const(0, I32)) if x.op == "index" else None)
 
-    rows, panels = _rows(codes.value, a, dots, call.node), _panels(at, k, n, call.node)
-    args = [rows.out if isinstance(rows, Map) else rows, panels.out]
+    rows, packed = _rows(codes.value, a, dots, call.node), panels(at, b.shape, I8, call.node)
+    args = [rows.out if isinstance(rows, Map) else rows, packed.out]
     inner = _product(call, Arithmetic.INT8_ROWS, args, frozenset({1}))
     rank = call.out.rank
     along = rewrite(codes.value, lambda x: index(rank) if x.op == "index" and x.value == rank - 1 else None)
@@ -176,29 +176,36 @@ def prepare_product(call: Call, dots: str) -> list[Kernel]:
     row_sums = _sum(along, (k,), (*a.shape[:-1], 1), call.node)
     zero = None if weights.zero is None else at(const(0, I32), index(0), weights.zero)
     made = _corrected(call, inner, (codes.zero, zero), (sums, [row_sums]), rank - 1)
-    return [*([rows] if isinstance(rows, Map) else []), panels, *made]
+    return [*([rows] if isinstance(rows, Map) else []), packed, *made]
 
 
 def _rows(e: Expr, a: Tensor, dots: str, node: str) -> Map | Tensor:
     """Return rows of bytes, padded to words: the tensor itself if its rows have this form."""
     k = a.shape[-1]
-    words = sh.ceildiv(k, 4) * 4
     kind = U8 if dots == "unsigned" else I8
     code = e.args[0] if e.op == "cast" else e
-    if words == k and code.op == "at" and code.dtype is kind and code.value.shape == a.shape:
+    if sh.ceildiv(k, 4) * 4 == k and code.op == "at" and code.dtype is kind and code.value.shape == a.shape:
         if all(
             c.op == "index" and c.value == n or d == 1 for n, (c, d) in enumerate(zip(code.args, a.shape, strict=True))
         ):
             return code.value
+    return padded_rows(e, a, kind, node)
+
+
+def padded_rows(e: Expr, a: Tensor, kind: DType, node: str) -> Map:
+    """Rows of the codes `e` at the indices of `a`, padded to words."""
+    k, codes = a.shape[-1], 4 // kind.size
+    padded = sh.ceildiv(k, codes) * codes
     e = cast(e, kind)
-    if words != k:
-        e = guard(index(a.rank - 1) < dim(k), e, const(0, e.dtype))
-    return made_map((*a.shape[:-1], words), e, node)
+    if padded != k:
+        e = guard(index(a.rank - 1) < dim(k), e, const(0, kind))
+    return made_map((*a.shape[:-1], padded), e, node)
 
 
-def _panels(at: Callable[[Expr, Expr], Expr], k: AnyDim, n: AnyDim, node: str) -> Map:
-    """[ceil(n / 8)][ceil(k / 4)][8][4] bytes, zero padded."""
-    row, column = index(1) * 4 + index(3), index(0) * PANEL + index(2)
+def panels(at: Callable[[Expr, Expr], Expr], shape: sh.Shape, kind: DType, node: str) -> Map:
+    """[ceil(n / 8)][words of k][8][codes of a word], zero padded; at: the code at a row and a column of (…, k, n)"""
+    (k, n), codes = shape[-2:], 4 // kind.size
+    row, column = index(1) * codes + index(3), index(0) * PANEL + index(2)
     inside = (row < dim(k)) & (column < dim(n))
-    e = guard(inside, cast(at(row, column), I8), const(0, I8))
-    return made_map((sh.ceildiv(n, PANEL), sh.ceildiv(k, 4), PANEL, 4), e, node)
+    e = guard(inside, cast(at(row, column), kind), const(0, kind))
+    return made_map((sh.ceildiv(n, PANEL), sh.ceildiv(k, codes), PANEL, codes), e, node)

@@ -8,11 +8,11 @@ from pyruntime.codegen.half_floats import HALVES
 from pyruntime.ir import shape as sh
 from pyruntime.ir.blocks import is_constant
 from pyruntime.ir.dtype import F32, I2, I4, I8, I32, U2, U4, U8, DType
-from pyruntime.ir.expr import Expr, cast, const, index, rewrite, walk
-from pyruntime.ir.kernel import Call, Kernel, Map, Tensor
+from pyruntime.ir.expr import Expr, cast, const, index, rewrite, substitute, walk
+from pyruntime.ir.kernel import Call, Kernel, Tensor
 
 from ..schedules.weight_codes import GROUP, ROUND, WeightCodes
-from .base import changed, element, widened
+from .base import changed, element, widened, without_views
 from .matmul_nbits import LARGE, codes_in_panels, digits_of, steps_in_panels
 
 PACKED = {I2: (2, 0), U2: (2, 2), I4: (4, 0), U4: (4, 8), I8: (8, 0), U8: (8, 128)}  # by type: bits, and code of 0
@@ -41,26 +41,22 @@ def prepare_dequantised_weights(call: Call) -> list[Kernel]:
     k, n = (int(d) for d in b.shape)
     bits, middle = PACKED[codes.code.dtype]
     same = codes.zero.op == "const" and codes.zero.value == middle
-    layout = WeightCodes(bits, not same, digits_of(bits, codes.size))
+    layout, zero = WeightCodes(bits, not same, digits_of(bits, codes.size)), const(0, I32)
 
     def code(row: Expr, column: Expr) -> Expr:
-        return cast(_at(codes.code, row, column), I32) + (layout.middle - middle)
+        return cast(substitute(codes.code, (row, column)), I32) + (layout.middle - middle)
 
     def scale(block: Expr, column: Expr) -> Expr:
-        return _at(codes.scale, const(0, I32), column, block)
+        return substitute(codes.scale, (zero, column, block))
 
     def added(block: Expr, column: Expr) -> Expr:
-        return cast(middle - _at(codes.zero, const(0, I32), column, block), F32) * scale(block, column)
+        return cast(middle - substitute(codes.zero, (zero, column, block)), F32) * scale(block, column)
 
     before, call = widened(call, (0,))
     packed = codes_in_panels(layout, k, n, code, call.node)
     steps = steps_in_panels(-(-k // codes.size), n, scale, None if same else added, call.node)
     args, attrs = (call.args[0], packed.out, steps.out), {"block_size": codes.size, "K": k, "N": n}
     return [*before, packed, steps, changed(call, routine="matmul_nbits", args=args, attrs=attrs, plan=layout)]
-
-
-def _at(e: Expr, *place: Expr) -> Expr:
-    return rewrite(e, lambda x: place[x.value] if x.op == "index" else None)
 
 
 def _codes_of(b: Tensor) -> Codes | None:
@@ -83,13 +79,10 @@ def _codes_of(b: Tensor) -> Codes | None:
 
 def _without_casts(b: Tensor) -> tuple[Expr, list[DType]]:
     """Return the expression of an element without views and casts, and the types of these casts, the last one first."""
-    e, types = element(b), []
-    while e.op == "cast" or e.op == "at" and isinstance(e.value.kernel, Map):
-        if e.op == "cast":
-            types.append(e.dtype)
-            e = e.args[0]
-        else:
-            e = _at(element(e.value), *e.args)
+    e, types = without_views(element(b)), []
+    while e.op == "cast":
+        types.append(e.dtype)
+        e = without_views(e.args[0])
     return e, types
 
 

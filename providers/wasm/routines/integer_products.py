@@ -16,9 +16,8 @@ from pyruntime.ir.rewriting import take_over
 from pyruntime.ir.shape import AnyDim, Shape
 
 from ..schedules.arithmetic import Arithmetic
-from ..schedules.register_tile import PANEL
 from . import byte_products
-from .base import changed, element, made_map
+from .base import changed, element, made_map, without_views
 from .intervals import interval
 from .winograd import suits_pairs, transformed_pairs
 
@@ -33,26 +32,6 @@ def _short(e: Expr) -> bool:
     return found is not None and -(1 << 15) <= found[0] and found[1] < 1 << 15
 
 
-def pairs_of(t: Tensor, node: str) -> Map:
-    """Rows as int16, padded to an even number."""
-    k = t.shape[-1]
-    even = sh.ceildiv(k, 2) * 2
-    place = [index(n) for n in range(t.rank)]
-    e = cast(t.at(*place), I16)
-    if even != k:
-        e = guard(place[-1] < dim(k), e, const(0, I16))
-    return made_map((*t.shape[:-1], even), e, node)
-
-
-def panels_of(t: Tensor, node: str) -> Map:
-    """[ceil(n / 8)][ceil(k / 2)][8][2] int16 of a matrix (1, …, 1, k, n), zero padded."""
-    k, n = t.shape[-2:]
-    row, column = index(1) * 2 + index(3), index(0) * PANEL + index(2)
-    inside = (row < dim(k)) & (column < dim(n))
-    e = guard(inside, cast(t.at(*[0] * (t.rank - 2), row, column), I16), const(0, I16))
-    return made_map((sh.ceildiv(n, PANEL), sh.ceildiv(k, 2), PANEL, 2), e, node)
-
-
 def prepare_product(call: Call, dots: str) -> list[Kernel]:
     """Return kernels for an int32 product of operands that fit bytes or int16, packed; empty if they do not fit."""
     if eight := byte_products.prepare_product(call, dots):
@@ -60,7 +39,8 @@ def prepare_product(call: Call, dots: str) -> list[Kernel]:
     a, b = call.args[:2]
     if a is None or b is None or not (is_short(a) and is_short(b)) or any(d != 1 for d in b.shape[:-2]):
         return []
-    rows, panels = pairs_of(a, call.node), panels_of(b, call.node)
+    rows = byte_products.padded_rows(a.at(*[index(n) for n in range(a.rank)]), a, I16, call.node)
+    panels = byte_products.panels(lambda *at: b.at(*[0] * (b.rank - 2), *at), b.shape, I16, call.node)
     args = (rows.out, panels.out)
     return [rows, panels, changed(call, args=args, plan=Arithmetic.INT16, packed=frozenset({1}))]
 
@@ -169,7 +149,7 @@ def _instead(call: Call, operands: list[Map], dtype: DType) -> Expr:
 
 def dequantised(t: Tensor, axis: int | None) -> tuple[Expr, Expr] | None:
     """(codes as int32, scale) of a dequantised tensor if codes fit int16 and the scale varies along `axis` only."""
-    e = _without_views(t)
+    e = without_views(element(t))
     if e.op != "mul" or e.dtype is not F32 or e.args[0].op != "cast":
         return None
     codes, scale = e.args[0].args[0], e.args[1]
@@ -177,15 +157,6 @@ def dequantised(t: Tensor, axis: int | None) -> tuple[Expr, Expr] | None:
     if codes.dtype is not I32 or not _short(codes) or not axes <= {axis}:
         return None
     return codes, scale
-
-
-def _without_views(t: Tensor) -> Expr:
-    """Return the expression of an element without views."""
-    e = element(t)
-    while e.op == "at" and isinstance(e.value.kernel, Map):
-        coords = e.args
-        e = rewrite(e.value.kernel.expr, lambda x: coords[x.value] if x.op == "index" else None)  # noqa: B023
-    return e
 
 
 def prepare_dequantised_conv(call: Call, dots: str) -> list[Kernel]:
@@ -210,7 +181,7 @@ def prepare_dequantised_product(call: Call, dots: str) -> list[Kernel]:
 
 def are_weights(t: Tensor) -> bool:
     """Whether elements are computed from constants and single numbers only."""
-    made_of = [x.kernel for x in _without_views(t).tensors() if x.rank]
+    made_of = [x.kernel for x in without_views(element(t)).tensors() if x.rank]
     return all(isinstance(k, Leaf) and k.kind == "weight" for k in made_of)
 
 

@@ -12,12 +12,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from pyruntime.ir.blocks import readers_of
-from pyruntime.ir.expr import Expr, dim, index, rewrite
+from pyruntime.ir.expr import Expr, dim, index, rewrite, substitute
 from pyruntime.ir.kernel import Alias, For, Kernel, Loops, Map, Stmt, Store, Tensor, root
 from pyruntime.ir.room import Room
 from pyruntime.ir.statements import nodes, rebuild
 from pyruntime.passes.caches.growing_caches import Feed, Traced, leaf_with_capacity
-from pyruntime.passes.loads import Joined, in_base, substitute, view_of
+from pyruntime.passes.loads import Joined, in_base, view_of
 
 
 @dataclass(slots=True)

@@ -10,9 +10,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from pyruntime.ir.expr import Expr, affine, guard, index
+from pyruntime.ir.expr import Expr, affine, guard, index, substitute
 from pyruntime.ir.kernel import Block, Map, Tensor
-from pyruntime.passes.loads import substitute, through_views
+from pyruntime.passes.loads import through_views
 
 
 class Traced(Protocol):

@@ -8,10 +8,9 @@ from __future__ import annotations
 from pyruntime.ir import shape as sh
 from pyruntime.ir.blocks import all_kernels, is_constant
 from pyruntime.ir.dtype import F32
-from pyruntime.ir.expr import Expr, is_view, rewrite, walk
+from pyruntime.ir.expr import Expr, is_view, rewrite, substitute, walk
 from pyruntime.ir.kernel import Block, Map, Reduce, Tensor
 from pyruntime.ir.packed_codes import LARGE
-from pyruntime.passes.loads import substitute
 
 # cheap to repeat, unlike a table of sines
 CHEAP = frozenset("at cast sub mul add div and shr xor const index dim".split())

@@ -11,9 +11,8 @@ from collections.abc import Iterable, Mapping
 
 from pyruntime.codegen.provider import Routine
 from pyruntime.ir.blocks import readers_of
-from pyruntime.ir.expr import Expr, cast, rewrite, walk
+from pyruntime.ir.expr import Expr, cast, rewrite, substitute, walk
 from pyruntime.ir.kernel import Block, Call, Map, Reduce, Tensor
-from pyruntime.passes.loads import substitute
 
 
 def absorb(block: Block, routines: Mapping[str, Routine], outputs: Iterable[Tensor]) -> None:

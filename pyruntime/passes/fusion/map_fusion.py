@@ -12,11 +12,10 @@ from collections.abc import Iterable, Mapping
 from pyruntime.codegen.provider import Routine
 from pyruntime.ir.blocks import readers_of
 from pyruntime.ir.dtype import F32, I8, U8
-from pyruntime.ir.expr import Expr, cast, is_view, rewrite, walk
+from pyruntime.ir.expr import Expr, cast, is_view, rewrite, substitute, walk
 from pyruntime.ir.kernel import Block, Call, Kernel, Loops, Map, Reduce, Stmt, Tensor
 from pyruntime.ir.shape import Shape
 from pyruntime.ir.statements import nodes, rebuild
-from pyruntime.passes.loads import substitute
 
 MAX_NODES = 96  # nodes of a fused expression; larger ones spill registers and repeat shared work
 

@@ -9,9 +9,9 @@ on the CPU need strides (`shared_operands` does it for them).
 from __future__ import annotations
 
 from pyruntime.ir.blocks import all_kernels
-from pyruntime.ir.expr import Expr, is_view, rewrite, walk
+from pyruntime.ir.expr import Expr, is_view, rewrite, substitute, walk
 from pyruntime.ir.kernel import Block, Map, Reduce, Tensor
-from pyruntime.passes.loads import Joined, in_base, substitute
+from pyruntime.passes.loads import Joined, in_base
 
 
 def read_repeated(block: Block) -> None:

@@ -10,10 +10,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from pyruntime.ir.expr import Expr, binary, const, index, is_view, rewrite, walk
+from pyruntime.ir.expr import Expr, binary, const, index, is_view, rewrite, substitute, walk
 from pyruntime.ir.kernel import Alias, Block, Call, Kernel, Leaf, Map, Reduce, Tensor
 from pyruntime.ir.shape import Shape
-from pyruntime.passes.loads import Joined, in_base, substitute
+from pyruntime.passes.loads import Joined, in_base
 
 
 @dataclass(slots=True)

@@ -9,9 +9,9 @@ from typing import Any
 from pyruntime.codegen.addressing import split
 from pyruntime.codegen.provider import Routine
 from pyruntime.ir import shape as sh
-from pyruntime.ir.expr import Expr, index, is_view
+from pyruntime.ir.expr import Expr, index, is_view, substitute
 from pyruntime.ir.kernel import Block, Call, Map, Tensor, View
-from pyruntime.passes.loads import Joined, in_base, substitute
+from pyruntime.passes.loads import Joined, in_base
 
 
 def read_through(block: Block, routines: Mapping[str, Routine]) -> None:
