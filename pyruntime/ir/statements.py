@@ -15,7 +15,7 @@ _OTHERS: dict[type, tuple[str, ...]] = {
 
 
 def expressions(s: Stmt) -> tuple[Expr, ...]:
-    """The expressions that a statement itself evaluates, without those of inner statements."""
+    """Return the expressions that a statement itself evaluates, without those of inner statements."""
     if isinstance(s, (Let, Set, Accum)):
         return (s.value,)
     if isinstance(s, Store):
@@ -26,14 +26,14 @@ def expressions(s: Stmt) -> tuple[Expr, ...]:
 
 
 def children(s: Stmt) -> tuple[list[Stmt], ...]:
-    """The inner statement lists."""
+    """Return the inner statement lists."""
     if isinstance(s, (For, While)):
         return (s.body,)
     return (s.then, s.orelse) if isinstance(s, When) else ()
 
 
 def statements(body: Sequence[Stmt]) -> Iterator[Stmt]:
-    """The statements and all inner ones, in the order of the text."""
+    """Yield the statements and all inner ones, in the order of the text."""
     for s in body:
         yield s
         for inner in children(s):
@@ -41,14 +41,14 @@ def statements(body: Sequence[Stmt]) -> Iterator[Stmt]:
 
 
 def nodes(body: Sequence[Stmt]) -> Iterator[Expr]:
-    """The nodes of all expressions of these and of inner statements."""
+    """Yield the nodes of all expressions of these and of inner statements."""
     for s in statements(body):
         for e in expressions(s):
             yield from walk(e)
 
 
 def expressions_of(kernel: Kernel) -> list[Expr]:
-    """The expressions that define a Map, Reduce or Loops."""
+    """Return the expressions that define a Map, Reduce or Loops."""
     if isinstance(kernel, Map):
         return [kernel.expr]
     if isinstance(kernel, Reduce):
@@ -57,7 +57,7 @@ def expressions_of(kernel: Kernel) -> list[Expr]:
 
 
 def rebuild(s: Stmt, e: Callable[[Expr], Expr], inner: Callable[[list[Stmt]], list[Stmt]]) -> Stmt:
-    """The statement with `e` applied to its expressions and `inner` to its inner lists."""
+    """Return the statement with `e` applied to its expressions and `inner` to its inner lists."""
     if isinstance(s, Let):
         return Let(s.var, e(s.value), s.mutable)
     if isinstance(s, Set):
@@ -74,7 +74,7 @@ def rebuild(s: Stmt, e: Callable[[Expr], Expr], inner: Callable[[list[Stmt]], li
 
 
 def statement_key(s: Stmt, e: Callable[[Expr], Any], target: Callable[[Any], Any]) -> Any:
-    """A hashable value, equal for equal statements. e: the key of an expression; target: the key of a store's target"""
+    """Return a hashable value, equal for equal statements. e: the key of an expression; target: the key of a store's target"""
     own = [target(s.target)] if isinstance(s, Store) else [getattr(s, name) for name in _OTHERS[type(s)]]
     inner = [tuple([statement_key(b, e, target) for b in body]) for body in children(s)]
     return (type(s), *own, *map(e, expressions(s)), *inner)

@@ -193,7 +193,7 @@ def _rows(e: Expr, a: Tensor, dots: str, node: str) -> Map | Tensor:
 
 
 def padded_rows(e: Expr, a: Tensor, kind: DType, node: str) -> Map:
-    """Rows of the codes `e` at the indices of `a`, padded to words."""
+    """Return rows of the codes `e` at the indices of `a`, padded to words."""
     k, codes = a.shape[-1], 4 // kind.size
     padded = sh.ceildiv(k, codes) * codes
     e = cast(e, kind)
@@ -203,7 +203,8 @@ def padded_rows(e: Expr, a: Tensor, kind: DType, node: str) -> Map:
 
 
 def panels(at: Callable[[Expr, Expr], Expr], shape: sh.Shape, kind: DType, node: str) -> Map:
-    """[ceil(n / 8)][words of k][8][codes of a word], zero padded; at: the code at a row and a column of (…, k, n)"""
+    """Return panels [ceil(n / 8)][words of k][8][codes of a word], zero padded. at: returns the code at a row and a column
+    of the matrix (…, k, n)"""
     (k, n), codes = shape[-2:], 4 // kind.size
     row, column = index(1) * codes + index(3), index(0) * PANEL + index(2)
     inside = (row < dim(k)) & (column < dim(n))

@@ -81,7 +81,7 @@ def quantise_rows(module: Module, digits: int) -> Function:
 
 @helper("copy_block")
 def _copy_block(f: Function, a: int, k: int, to: int) -> None:
-    """(a, k, to): write a record that contains the floats."""
+    """Write a record that contains the floats."""
     x, lanes = f.locals("v128", 2)
     f.v128(LANES).set(lanes).emit(to).f32(0).mem("f32.store").add(to, HEADER)
     with f.loop() as again:

@@ -19,7 +19,7 @@ PORTIONS = 16  # of a chunk; a run that may be stopped polls STOP between them
 
 @helper("solo")
 def solo(f: Function, args: int, work: int, kernel: int, tid: int, threads: int, epoch: int) -> None:
-    """A group of one call."""
+    """Run a group of one call."""
     total, chunk = f.locals("i32", 2)
     f.emit(work, threads).call(chunks).tee(total)
     with f.if_():
@@ -42,7 +42,7 @@ def solo(f: Function, args: int, work: int, kernel: int, tid: int, threads: int,
 
 @helper("whole")
 def whole(f: Function, args: int, work: int, kernel: int, threads: int) -> None:
-    """(args, work, kernel, threads): the leader runs the whole call, unless it is shared."""
+    """The leader runs the whole call, unless it is shared."""
     f.emit(work, threads).call(chunks).emit("i32.eqz")
     with f.if_():
         trap_if_stopped(f)
@@ -51,7 +51,7 @@ def whole(f: Function, args: int, work: int, kernel: int, threads: int) -> None:
 
 @helper("portions")
 def portions(f: Function, args: int, begin: int, end: int, tid: int, kernel: int) -> None:
-    """(args, begin, end, tid, kernel): run work units of a call, in portions if the run may be stopped."""
+    """Run work units of a call, in portions if the run may be stopped."""
     units, until = f.locals("i32", 2)
     f.emit(end, begin, "i32.sub").tee(units).i32(PORTIONS).emit("i32.div_u").i32(1).emit("i32.add", units)
     f.i32(STOP).mem("i32.atomic.load").emit("select").set(units)
@@ -79,7 +79,7 @@ def chunk_units(f: Function, work: int, threads: int) -> Function:
 
 @helper("piece")
 def piece(f: Function, args: int, work: int, kernel: int, tid: int, threads: int, chunk: int) -> None:
-    """(args, work, kernel, tid, threads, chunk): run a chunk of a call."""
+    """Run a chunk of a call."""
     units, end = f.locals("i32", 2)
     chunk_units(f, work, threads).tee(units).emit(chunk, "i32.mul").tee(chunk).emit(units, "i32.add").set(end)
     f.emit(args, chunk, end, work).mem("i32.load").emit(end, work).mem("i32.load").emit("i32.lt_u", "select")
@@ -90,8 +90,7 @@ def piece(f: Function, args: int, work: int, kernel: int, tid: int, threads: int
 
 @helper("open")
 def open_group(f: Function, epoch: int, wake: int) -> None:
-    """(epoch, wake): the leader opens a group. From now on threads can claim its chunks, and no longer those of earlier
-    groups."""
+    """The leader opens a group. From now on threads can claim its chunks, and no longer those of earlier groups."""
     f.i32(DONE).i32(0).mem("i32.atomic.store")
     f.i32(TICKET).emit(epoch, "i64.extend_i32_u").i64(32).emit("i64.shl").mem("i64.atomic.store")
     f.emit(wake).i32(SLEEPERS).mem("i32.atomic.load").i32(0).emit("i32.ne", "i32.and")
@@ -114,8 +113,8 @@ def await_group(f: Function, epoch: int) -> None:
 
 @helper("claim", results=("i32",))
 def claim(f: Function, tid: int, epoch: int, total: int) -> None:
-    """Return the number of a chunk, claimed for this thread; -1 if the group has none left or the run
-    is to stop. The leader takes the first, helpers the last, so that a thread has the same rows in call after call."""
+    """Return the number of a chunk, claimed for this thread; -1 if the group has none left or the run is to stop. The
+    leader takes the first, helpers the last, so that a thread has the same rows in call after call."""
     ticket, low, front, back = f.local("i64"), *f.locals("i32", 3)
     f.i32(STOP).mem("i32.atomic.load").i32(0).emit("i32.lt_s")
     with f.if_():
