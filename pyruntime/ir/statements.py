@@ -74,7 +74,8 @@ def rebuild(s: Stmt, e: Callable[[Expr], Expr], inner: Callable[[list[Stmt]], li
 
 
 def statement_key(s: Stmt, e: Callable[[Expr], Any], target: Callable[[Any], Any]) -> Any:
-    """Return a hashable value, equal for equal statements. e: the key of an expression; target: the key of a store's target"""
+    """Return a hashable value, equal for equal statements. e: returns the key of an expression; target: that of a
+    store's target"""
     own = [target(s.target)] if isinstance(s, Store) else [getattr(s, name) for name in _OTHERS[type(s)]]
     inner = [tuple([statement_key(b, e, target) for b in body]) for body in children(s)]
     return (type(s), *own, *map(e, expressions(s)), *inner)

@@ -203,8 +203,8 @@ def padded_rows(e: Expr, a: Tensor, kind: DType, node: str) -> Map:
 
 
 def panels(at: Callable[[Expr, Expr], Expr], shape: sh.Shape, kind: DType, node: str) -> Map:
-    """Return panels [ceil(n / 8)][words of k][8][codes of a word], zero padded. at: returns the code at a row and a column
-    of the matrix (…, k, n)"""
+    """Return panels [ceil(n / 8)][words of k][8][codes of a word], zero padded. at: returns the code at a row and a
+    column of the matrix (…, k, n)"""
     (k, n), codes = shape[-2:], 4 // kind.size
     row, column = index(1) * codes + index(3), index(0) * PANEL + index(2)
     inside = (row < dim(k)) & (column < dim(n))
