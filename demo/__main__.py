@@ -30,7 +30,7 @@ BUDGET = 1.5  # seconds of repeated runs
 
 
 class Unavailable(Exception):
-    """A provider that is not there."""
+    """The machine lacks a provider."""
 
 
 @dataclass(frozen=True)
@@ -122,7 +122,7 @@ def native(example: Example, provider: str) -> Row:
 
 
 def chromium(example: Example, provider: str, run: bool = True) -> Row:
-    """A browser of its own, so that nothing is warm."""
+    """Starts a new browser, so that no cache is warm."""
     row = Row(example, "Chromium", provider)
     with serve() as server, launch() as browser:
         engine = Engine(browser.new_page(), server.url)
@@ -138,7 +138,7 @@ def chromium(example: Example, provider: str, run: bool = True) -> Row:
 
 
 def attempt(run: Callable[[Example, str], Row], example: Example, provider: str) -> Row:
-    """The row; Unavailable if nothing of it ran on the provider."""
+    """Return the row. Errors: Unavailable if no kernel ran on the provider"""
     row = run(example, provider)
     if provider not in row.placement:
         raise Unavailable("the session placed no kernel on it")
@@ -171,7 +171,7 @@ def compile_times() -> str:
 def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m demo", description=__doc__.splitlines()[0])
     parser.add_argument("--provider", choices=PROVIDERS, help="only this one")
-    parser.add_argument("--quick", action="store_true", help="no compile times of larger models")
+    parser.add_argument("--quick", action="store_true", help="leave out compile times of larger models")
     args = parser.parse_args()
     if not (ROOT / "dist" / "worker.mjs").exists():
         sys.exit("dist/ is not built: npm run build")

@@ -59,7 +59,7 @@ class Network:
             weight = self.weights[name]
             slopes[f"{name}_bias"] = slope.sum((0, 2, 3))
             slopes[name] = np.einsum("nmhw,nhwk->mk", slope, columns, optimize=True).reshape(weight.shape)
-            if name != "conv1":  # a convolution's slope for its input: the weights turned round
+            if name != "conv1":  # gradient of a convolution with respect to its input: a convolution with flipped weights
                 turned = weight[:, :, ::-1, ::-1].transpose(1, 0, 2, 3).reshape(weight.shape[1], -1)
                 slope = np.einsum("nhwk,ck->nchw", _columns(slope, weight.shape[2]), turned, optimize=True)
         self._descend(slopes, rate, step)
@@ -83,7 +83,7 @@ def _columns(x: np.ndarray, size: int) -> np.ndarray:
 
 
 def _pool(x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Largest of every 2x2 block, and a mask of where it stood."""
+    """Return the largest element of every 2x2 block, and a mask of its position."""
     n, c, h, w = x.shape
     blocks = x.reshape(n, c, h // 2, 2, w // 2, 2)
     top = blocks.max((3, 5), keepdims=True)

@@ -59,7 +59,7 @@ def accuracy(network: Network, images: np.ndarray, labels: np.ndarray) -> float:
 
 
 def train(network: Network, images: np.ndarray, labels: np.ndarray, epochs: int) -> None:
-    """Adam on the cross entropy, the rate falling along a cosine."""
+    """Train by Adam on the cross entropy, with a learning rate that falls along a cosine."""
     generator = np.random.default_rng(1)
     steps, step = epochs * (len(images) // BATCH), 0
     for epoch in range(epochs):

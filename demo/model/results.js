@@ -4,7 +4,7 @@ import { make, milliseconds, quantile } from '../common.js';
 import { scroll, stats, table } from './report.js';
 
 const SHOWN = 6; // values of an output
-const DOTS = 400; // in a plot, at most
+const DOTS = 400; // most times in a plot
 const [WIDTH, HEIGHT, LEFT, RIGHT, BOTTOM] = [720, 210, 62, 112, 24]; // pixels of the plot; narrower on small screens
 
 /** @typedef {import('pyruntime').Tensor} Tensor */

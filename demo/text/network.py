@@ -2,8 +2,8 @@
 
     tokens (B, T) -> embeddings -> LAYERS x (norm, causal attention, norm, relu) -> norm -> embeddings -> (B, T, TOKENS)
 
-Positions are told by biases of scores alone, -slope · distance with a slope for each head (ALiBi,
-https://arxiv.org/abs/2108.12409), so there is no longest text. Norms have no weights.
+Positions enter only as biases of scores, -slope · distance with a slope for each head (ALiBi,
+https://arxiv.org/abs/2108.12409), so the length of a text is not limited. Norms have no weights.
 """
 
 from __future__ import annotations
@@ -36,13 +36,13 @@ class Network:
             name: (generator.standard_normal(shape) * (0.05 if name == "embedding" else shape[0] ** -0.5)).astype("f4")
             for name, shape in SHAPES.items()
         }
-        for n in range(LAYERS):  # each layer begins as one that changes little
+        for n in range(LAYERS):  # at first, each layer changes its input only slightly
             for name in ("out", "down"):
                 self.weights[f"{n}.{name}"] *= 0.3
         self.moments = {name: (np.zeros_like(value), np.zeros_like(value)) for name, value in self.weights.items()}
 
     def forward(self, tokens: Array) -> tuple[Array, list[Any]]:
-        """Logits, and what `learn` needs of each layer."""
+        """Return the logits, and the values of each layer that `learn` needs."""
         w, kept = self.weights, []
         x = w["embedding"][tokens]
         far = np.arange(tokens.shape[1])[None, :] - np.arange(tokens.shape[1])[:, None]
@@ -76,7 +76,7 @@ class Network:
         return float(-np.log(chosen + 1e-9).mean())
 
     def _back(self, n: int, slope: Array, kept: Any, slopes: dict[str, Array]) -> Array:
-        """The slope for a layer's input."""
+        """Return the gradient with respect to a layer's input."""
         a, scale, q, k, v, shares, seen, b, below, up = kept
         w = self.weights
         slopes[f"{n}.down"] = flat(up).T @ flat(slope)
@@ -120,13 +120,13 @@ def softmax(x: Array) -> Array:
 
 
 def normed(x: Array) -> tuple[Array, Array]:
-    """x over its root mean square, and that."""
+    """Return x divided by its root mean square, and that root."""
     size = np.sqrt((x * x).mean(-1, keepdims=True) + np.float32(EPSILON))
     return x / size, size
 
 
 def unnormed(slope: Array, y: Array, size: Array) -> Array:
-    """The slope for the input of `normed`, of that for its result y."""
+    """Return the gradient with respect to the input of `normed`, given the gradient with respect to its result y."""
     return (slope - y * (slope * y).mean(-1, keepdims=True)) / size
 
 
@@ -134,8 +134,8 @@ def unnormed(slope: Array, y: Array, size: Array) -> Array:
 
 
 def to_onnx(network: Network) -> bytes:
-    """As exporters write decoders: input_ids and past keys and values give logits and present ones. Weights are
-    float16, of which start-up makes float32."""
+    """Write the model in the form of exported decoders: input_ids and past keys and values give logits and present
+    ones. Weights are float16, which start-up converts to float32."""
     from onnx import TensorProto, helper, numpy_helper
 
     nodes, pasts = Nodes(), [f"past_key_values.{n}.{part}" for n in range(LAYERS) for part in ("key", "value")]
@@ -170,7 +170,7 @@ def present(past: str) -> str:
 
 
 class Nodes:
-    """Called with an operator and its inputs; gives the name of the result."""
+    """Adds a node for an operator and its inputs; returns the name of the result."""
 
     def __init__(self) -> None:
         self.all: list[Any] = []
@@ -190,7 +190,7 @@ class Nodes:
         return self("Div", x, self("Sqrt", self("Add", mean, "epsilon")))
 
     def bias(self, past: str) -> str:
-        """(HEADS, new, all): what scores get by distance; keys behind the query are hidden."""
+        """(HEADS, new, all): the bias of scores by distance; keys after the query are masked."""
         before, new = (self("Squeeze", self("Shape", x, start=n, end=n + 1)) for x, n in ((past, 2), ("input_ids", 1)))
         end = self("Add", before, new)
         keys, queries = self("Range", "zero", end, "one"), self("Range", before, end, "one")

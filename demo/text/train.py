@@ -20,7 +20,7 @@ BATCH, LENGTH = 16, 128
 
 
 def prose() -> str:
-    """A paragraph a line, without tables, code and drawings."""
+    """Return the text with one paragraph per line, without tables, code and drawings."""
     lines = []
     for path in [*sorted((ROOT / "docs").rglob("*.md")), ROOT / "README.md", ROOT / "CONTRIBUTING.md"]:
         text = re.sub(r"```.*?```|<!--.*?-->", "", path.read_text(encoding="utf-8"), flags=re.S)
@@ -43,7 +43,7 @@ def learned(text: str) -> Tokenizer:
 
 
 def train(network: Network, numbers: np.ndarray, steps: int) -> None:
-    """Adam on parts of the text, the rate falling along a cosine."""
+    """Train by Adam on parts of the text, with a learning rate that falls along a cosine."""
     generator = np.random.default_rng(1)
     loss = 0.0
     for step in range(1, steps + 1):
