@@ -59,7 +59,7 @@ class Network:
             weight = self.weights[name]
             slopes[f"{name}_bias"] = slope.sum((0, 2, 3))
             slopes[name] = np.einsum("nmhw,nhwk->mk", slope, columns, optimize=True).reshape(weight.shape)
-            if name != "conv1":  # gradient of a convolution with respect to its input: a convolution with flipped weights
+            if name != "conv1":  # gradient of the input: a convolution with flipped weights
                 turned = weight[:, :, ::-1, ::-1].transpose(1, 0, 2, 3).reshape(weight.shape[1], -1)
                 slope = np.einsum("nhwk,ck->nchw", _columns(slope, weight.shape[2]), turned, optimize=True)
         self._descend(slopes, rate, step)
