@@ -185,7 +185,7 @@ def floordiv(a: AnyDim, b: AnyDim) -> AnyDim:
         exact = _divide_exactly(_terms(a), *divisor[0])
         if exact is not None:
             return exact
-    if isinstance(b, int) and b > 0:  # split off the part that divides
+    if isinstance(b, int) and b > 0:  # split off the terms that b divides
         whole = tuple((m, c // b) for m, c in _terms(a) if c % b == 0)
         if whole:
             rest = _from(tuple((m, c) for m, c in _terms(a) if c % b))

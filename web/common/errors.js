@@ -57,8 +57,8 @@ export class LimitExceeded extends PyRuntimeError {}
 /** The browser's storage lacks space for a file: `needed`, `usage` and `quota` are bytes. */
 export class QuotaExceeded extends PyRuntimeError {}
 /**
- * The caller stopped the call. With an AbortSignal, `cause` is its reason and `name` the reason's name, or "AbortError", so
- * that code written for `fetch` works. A session whose run was stopped stays usable.
+ * The caller stopped the call. If an AbortSignal stopped it, `cause` is the signal's reason, and `name` is the reason's
+ * name or else "AbortError", so that code written for `fetch` works. A session whose run was stopped stays usable.
  */
 export class Terminated extends PyRuntimeError {
   /** @override */

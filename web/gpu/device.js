@@ -156,8 +156,8 @@ export class Gpu {
   }
 
   /**
-   * Waits for error scopes and throws what they caught; a lack of memory first, because it often causes the others.
-   * @param {Caught[]} [pending] a session's
+   * Waits for error scopes and throws an error that they caught; a lack of memory first, because it often causes the
+   * others. @param {Caught[]} [pending] those of a session
    */
   async throwErrors(pending = []) {
     const all = [...pending.splice(0), ...this.pending.splice(0)];

@@ -67,7 +67,7 @@ def workgroup_tiled(kernel: Reduce, adapter: Adapter) -> tuple[Lowered, list[Arr
         return None
     made = _Tile(nest, kernel, sides, False)
     for side in sides:
-        side.size = BLOCK  # the length of its array in workgroup memory
+        side.size = BLOCK  # the length of the side's array in workgroup memory
     pairs = list(zip([s.factor for s in sides], groups, strict=True))
     return WorkgroupTile(nest, pairs, made.dtype, made._finish).lowered()
 

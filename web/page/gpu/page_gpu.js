@@ -51,7 +51,7 @@ export async function pageGpu(device, preset) {
   if (device) return gpuOf(device);
   Object.assign(setting.adapterOptions, adapterOptions(preset));
   const gpu = await acquireGpu();
-  if (!gpu) throw new NoAdapter('this browser gives no WebGPU adapter', { hint: "ask for ['webgpu', 'wasm'] to run without one" });
+  if (!gpu) throw new NoAdapter('this browser has no WebGPU adapter', { hint: "ask for ['webgpu', 'wasm'] to run without one" });
   hasDevice = true;
   adapter = gpu.source;
   return gpu;

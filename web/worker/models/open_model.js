@@ -96,7 +96,7 @@ export async function gpuFor({ options: { executionProviders: asked = [] }, logO
   if (!asked.slice(0, asked.indexOf('wasm') >>> 0).includes('webgpu')) return null;
   const gpu = await acquireGpu();
   if (gpu) return gpu;
-  const reason = 'this browser gives no WebGPU adapter';
+  const reason = 'this browser has no WebGPU adapter';
   if (!asked.includes('wasm')) throw new NoAdapter(reason, { hint: "ask for ['webgpu', 'wasm'] to run without one" });
   warn(`${reason}; the session runs on WebAssembly`, logOptions);
   return null;
