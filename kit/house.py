@@ -36,12 +36,13 @@ MAY_IMPORT = {
     "providers.webgpu": "errors ir mathlib codegen",
     "placement": "errors ir codegen",
     "program": "errors ir",
+    "runtime": "errors codegen program",
     "emit": "ir onnx codegen frontend placement program",
     "compiler": "errors options ir onnx codegen frontend ops passes placement emit program",
-    "session": "errors ir onnx frontend passes compiler",
+    "session": "errors ir onnx frontend passes compiler runtime",
     "browser": "errors options ir host onnx codegen frontend placement compiler session "
     "providers.wasm providers.webgpu",
-    "native": "errors options ir host onnx codegen frontend placement program compiler session "
+    "native": "errors options ir host onnx codegen frontend placement program runtime compiler session "
     "providers.wasm providers.webgpu",
     "api": "ort_errors errors options ir onnx frontend placement native",
     "onnxruntime": "api",
@@ -53,13 +54,14 @@ MAY_IMPORT = {
 # The same for the rooms of web/ and its entry files. Types that JSDoc names count as imports.
 WEB_MAY_IMPORT = {
     "common": "",
+    "runtime": "common",
     "storage": "common",
     "threads": "common",
-    "run": "common threads",
-    "gpu": "common run",
-    "session": "common run gpu",
-    "worker": "common storage threads run gpu session",
-    "page": "common storage threads run gpu session",
+    "run": "common runtime threads",
+    "gpu": "common runtime run",
+    "session": "common runtime run gpu",
+    "worker": "common runtime storage threads run gpu session",
+    "page": "common runtime storage threads run gpu session",
     "offline": "common storage page",
     "node": "common",
     "worker.js": "threads worker",
@@ -95,6 +97,8 @@ def files() -> list[Path]:
     found = []
     for folder, subfolders, names in os.walk(ROOT):
         subfolders[:] = [name for name in subfolders if name not in NOT_OURS and not name.endswith(".egg-info")]
+        if Path(folder) == ROOT / "web" and "runtime" in subfolders:
+            subfolders.remove("runtime")  # translated from pyruntime/runtime
         found += [Path(folder, name).relative_to(ROOT) for name in names if name not in NOT_OURS]
     return sorted(found)
 
@@ -165,7 +169,8 @@ def room_of(module: str) -> str:
 def web_imports() -> dict[Path, tuple[set[Path], set[Path]]]:
     """For each module of web/: the modules that it loads, and those whose types its JSDoc names."""
     found = {}
-    for path in files():
+    translated = [path.relative_to(ROOT) for path in (ROOT / "web/runtime").glob("*.js")]
+    for path in (*files(), *translated):
         if path.parts[0] != "web" or path.suffix != ".js":
             continue
         text = (ROOT / path).read_text()

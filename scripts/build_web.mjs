@@ -262,9 +262,11 @@ async function engine() {
 }
 
 /** The wheel, and the lock file by which a Pyodide finds it: the work of Python's own tools. */
-async function wheel() {
-  const command = ['-m', 'scripts.wheel', DIST, join(PYODIDE, 'pyodide-lock.json')];
-  await promisify(execFile)(PYTHON, command, { cwd: ROOT }).catch(({ code, stderr }) => {
+const wheel = () => runPython('scripts.wheel', DIST, join(PYODIDE, 'pyodide-lock.json'));
+
+/** Runs a Python module of the project. @param {string} module @param {string[]} options */
+async function runPython(module, ...options) {
+  await promisify(execFile)(PYTHON, ['-m', module, ...options], { cwd: ROOT }).catch(({ code, stderr }) => {
     console.error(code === 'ENOENT' ? `there is no ${PYTHON}: scripts/setup.sh python makes it, or PYTHON names another` : stderr);
     process.exit(1);
   });
@@ -362,6 +364,7 @@ const start = performance.now();
 if (!given('--site-only')) {
   await rm(DIST, { recursive: true, force: true });
   await mkdir(DIST, { recursive: true });
+  await runPython('scripts.javascript'); // web/runtime
   await Promise.all([bundles().then(wheel), types(), python()]);
   await writeList(DIST, 'assets.json', (path) => !NOT_IN_PAGES.test(path));
   if (given('--compress')) await compressAll(DIST);

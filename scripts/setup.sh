@@ -4,7 +4,7 @@
 #   scripts/setup.sh [python] [node] [vulkan] [browser] [programs] [browsers] [runtimes]
 #                    (none named: all of them)
 #
-# python   .venv with requirements.txt and this project (editable)
+# python   .venv with requirements.txt and this project (editable); web/runtime, translated from pyruntime/runtime
 # node     node_modules by `npm ci`
 # vulkan   a software Vulkan device for wgpu natively (Mesa lavapipe), where there is none; needs root and apt
 # browser  Chromium for Playwright: the system's; else by apt (root); else Playwright's own.
@@ -179,7 +179,11 @@ setup_browsers() {
 [ $# -gt 0 ] || set -- python node vulkan browser programs browsers runtimes
 for part in "$@"; do
   case $part in
-    python | node | vulkan | browser | programs | browsers | runtimes) "setup_$part" ;;
+    python)
+      setup_python
+      .venv/bin/python -m scripts.javascript # quick when nothing changed
+      ;;
+    node | vulkan | browser | programs | browsers | runtimes) "setup_$part" ;;
     *) fail "no such part: $part" ;;
   esac
 done

@@ -11,10 +11,17 @@ from typing import Any
 import numpy as np
 import pytest
 
+from scripts.javascript.__main__ import main as translate_runtime
 from tests.ops import node
 
 Open = Callable[..., Any]
 os.environ.setdefault("PYRUNTIME_DISABLE_PROGRAM_CACHE", "1")  # what is tested is compiled
+
+
+def pytest_sessionstart(session: pytest.Session) -> None:
+    """Translate the runtime to JavaScript, if its Python has changed."""
+    if not hasattr(session.config, "workerinput"):
+        assert translate_runtime([]) == 0
 
 
 def restart_generators(*modules: ModuleType) -> None:

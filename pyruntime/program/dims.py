@@ -8,6 +8,7 @@ from functools import lru_cache
 from operator import itemgetter
 from typing import Any
 
+Env = dict[str, int]  # values of symbols
 Evaluate = Callable[[Mapping[str, int]], int]
 
 
@@ -31,11 +32,11 @@ def source(d: Any) -> str:
     return f"int({parts[0]} {_COMPARE[op]} {parts[1]})"
 
 
-def symbols(d: Any) -> frozenset[str]:
+def symbols(d: Any) -> set[str]:
     """The symbols in a serialised dim, by the Program's names."""
     if isinstance(d, list):
-        return frozenset().union(*[symbols(x) for x in d[1:]])
-    return frozenset([d]) if isinstance(d, str) else frozenset()
+        return set().union(*[symbols(x) for x in d[1:]])
+    return {d} if isinstance(d, str) else set()
 
 
 _COMPARE = {"lt": "<", "le": "<=", "eq": "=="}

@@ -2,7 +2,7 @@
 
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
-import { evaluate, evaluateAll, symbolsOf } from '../../web/run/dims.js';
+import { evaluate, evaluateAll, symbols } from '../../web/common/dims.js';
 import { bindDims, checkDims, feedOf } from '../../web/run/input_dims.js';
 
 const ENV = new Map([['N', 7], ['K', -3], ['zero', 0]]);
@@ -33,8 +33,8 @@ test('a symbol without a value', () => {
 });
 
 test('symbols of a dim, and none that an operation is called by', () => {
-  assert.deepEqual(symbolsOf(['max', ['+', 'N', 'N', 1], 'max']), new Set(['N', 'max']));
-  assert.deepEqual(symbolsOf(4), new Set());
+  assert.deepEqual(symbols(['max', ['+', 'N', 'N', 1], 'max']), new Set(['N', 'max']));
+  assert.deepEqual(symbols(4), new Set());
 });
 
 const A = { type: 'float32', dims: [2], data: new Float32Array(2) };

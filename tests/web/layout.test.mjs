@@ -3,7 +3,7 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import { OutOfMemory, ShapeError } from '../../web/common/errors.js';
-import { evaluate } from '../../web/run/dims.js';
+import { evaluate } from '../../web/common/dims.js';
 import { Planner } from '../../web/run/plan.js';
 import { State } from '../../web/run/plan_state.js';
 import { Model } from '../../web/session/model.js';

@@ -7,12 +7,12 @@ import { unpackBits } from '../../web/common/elements.js';
 import { fromGpuStorage, toGpuStorage } from '../../web/gpu/storage.js';
 import { Arena } from '../../web/run/arena.js';
 import { stackedDims } from '../../web/run/control.js';
-import { evaluate, symbolsOf } from '../../web/run/dims.js';
+import { evaluate, symbols } from '../../web/common/dims.js';
 import { explain } from '../../web/run/explain.js';
 import { Guards } from '../../web/run/guards.js';
 import { layOut, LiveRange } from '../../web/run/step_layout.js';
 
-const env = (symbols) => new Map(Object.entries(symbols));
+const env = (values) => new Map(Object.entries(values));
 
 function refusal(type, work) {
   try {
@@ -25,9 +25,9 @@ function refusal(type, work) {
 }
 
 const CHECKS = {
-  dims({ dim, symbols, value }) {
-    assert.equal(evaluate(dim, env(symbols)) + 0, value); // + 0: -0 is 0
-    assert.deepEqual([...symbolsOf(dim)].sort(), Object.keys(symbols).sort());
+  dims({ dim, symbols: values, value }) {
+    assert.equal(evaluate(dim, env(values)) + 0, value); // + 0: -0 is 0
+    assert.deepEqual([...symbols(dim)].sort(), Object.keys(values).sort());
   },
   guards({ guards, symbols, shown = {}, fresh, refused }) {
     const found = new Guards({ guards, symbols: shown });

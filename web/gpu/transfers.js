@@ -2,7 +2,7 @@
 
 import { ExecutionError, InvalidInput, outOfRange } from '../common/errors.js';
 import { gpuBuffer } from '../common/protocol.js';
-import { evaluateAll, symbolsOf } from '../run/dims.js';
+import { evaluateAll, symbols } from '../common/dims.js';
 import { feedOf } from '../run/input_dims.js';
 import { USAGE } from './flags.js';
 import { FAULT_BYTES, padToWords } from './memory.js';
@@ -188,7 +188,7 @@ export class Transfers {
     if (!this.sources.size) return;
     for (const buffer of calls.flatMap(({ alloc }) => alloc.filter((each) => this.sources.has(each)))) {
       const { name, value } = /** @type {{ name: string, value: TensorValue }} */ (this.sources.get(buffer));
-      const known = value.dims.every((dim) => [...symbolsOf(dim)].every((symbol) => after.env.has(symbol)));
+      const known = value.dims.every((dim) => [...symbols(dim)].every((symbol) => after.env.has(symbol)));
       const isFetched = known && Object.hasOwn(this.fetches, name);
       const tensor = isFetched && this.gpuOutput(name, value.dtype, evaluateAll(value.dims, after.env));
       const size = this.executor.plan.size(after, buffer);

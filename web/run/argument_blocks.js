@@ -1,6 +1,6 @@
 // Argument blocks of the calls of a step: the addresses of buffers, the parameters, and the work of each call.
 
-import { evaluate } from './dims.js';
+import { evaluate } from '../common/dims.js';
 import { ShapeError } from '../common/errors.js';
 
 /** @typedef {import('../common/program.js').Call} Call */
@@ -45,7 +45,7 @@ export class ArgumentBlocks {
     return words;
   }
 
-  /** @param {Float64Array} words to complete with parameters and work @param {import('./dims.js').Env} env */
+  /** @param {Float64Array} words to complete with parameters and work @param {import('../common/dims.js').Env} env */
   fill(words, env) {
     for (const { dim, node, at } of this.dims) {
       const number = evaluate(dim, env);

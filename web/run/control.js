@@ -1,6 +1,6 @@
 // Runs If and Loop steps.
 
-import { evaluateAll } from './dims.js';
+import { evaluateAll } from '../common/dims.js';
 import { ExecutionError } from '../common/errors.js';
 import { andThen } from '../common/maybe_promise.js';
 

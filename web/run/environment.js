@@ -8,7 +8,7 @@
 /**
  * Runs host steps, the only steps that need Python.
  * @typedef {object} HostSteps
- * @property {(program: any, step: import('../common/program.js').HostStep, inputs: (HostArray | null)[], env: import('./dims.js').Env, stop: import('../common/stop.js').Stop | null) => import('../common/maybe_promise.js').MaybePromise<HostArray[]>} host
+ * @property {(program: any, step: import('../common/program.js').HostStep, inputs: (HostArray | null)[], env: import('../common/dims.js').Env, stop: import('../common/stop.js').Stop | null) => import('../common/maybe_promise.js').MaybePromise<HostArray[]>} host
  */
 /**
  * The environment that a Program is loaded for. shared: whether linear memory is shared; memoryLimit: its size in bytes, at most.

@@ -3,7 +3,7 @@
 import { bindDims, checkDims, feedOf } from './input_dims.js';
 import { SHARED, ThreadTrial } from './thread_trial.js';
 import { runIf, runLoop } from './control.js';
-import { evaluate, evaluateAll } from './dims.js';
+import { evaluate, evaluateAll } from '../common/dims.js';
 import { exactNumbers, fromNumbers, load, numbers, store } from '../common/elements.js';
 import { ExecutionError, ShapeError } from '../common/errors.js';
 import { TICK } from '../common/stop.js';
@@ -56,7 +56,7 @@ export class Executor {
     this.hostConstants = new Map();
     /** @type {Map<number, (string | number)[]>} */
     this.hosts = new Map();
-    /** Values of symbols in the last run. @type {import('./dims.js').Env} */
+    /** Values of symbols in the last run. @type {import('../common/dims.js').Env} */
     this.env = new Map();
     this.peak = 0;
     this.requested = 0;

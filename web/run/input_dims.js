@@ -1,10 +1,10 @@
 // Sets symbols from the dims of feeds, and checks those dims.
 
-import { evaluate } from './dims.js';
+import { evaluate } from '../common/dims.js';
 import { InvalidInput } from '../common/errors.js';
 
-/** @typedef {import('./dims.js').Dim} Dim */
-/** @typedef {import('./dims.js').Env} Env */
+/** @typedef {import('../common/dims.js').Dim} Dim */
+/** @typedef {import('../common/dims.js').Env} Env */
 
 /** @typedef {import('../common/program.js').Input} Input */
 /** @typedef {import('../common/protocol.js').WireTensor} WireTensor */

@@ -2,14 +2,14 @@
 
 import { ShapeError } from '../common/errors.js';
 import { ArgumentBlocks } from './argument_blocks.js';
-import { evaluate } from './dims.js';
+import { evaluate } from '../common/dims.js';
 import { Guards } from './guards.js';
 import { Arena, GPU } from './arena.js';
 import { Layout, roomFor, sizesKnown } from './layout.js';
 import { LiveRange } from './step_layout.js';
 import { Change, Place, State } from './plan_state.js';
 
-/** @typedef {import('./dims.js').Env} Env */
+/** @typedef {import('../common/dims.js').Env} Env */
 /** @typedef {import('./arena.js').Span} Span */
 /** @typedef {import('../common/program.js').Call} Call */
 /** @typedef {import('../common/program.js').Header} Header */

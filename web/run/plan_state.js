@@ -7,7 +7,7 @@ import { layOut } from './step_layout.js';
 /** @typedef {import('./arena.js').Arena} Arena */
 /** @typedef {import('./arena.js').Span} Span */
 /** @typedef {import('../common/program.js').Call} Call */
-/** @typedef {import('./dims.js').Env} Env */
+/** @typedef {import('../common/dims.js').Env} Env */
 /** @typedef {import('./layout.js').Layout<Place>} Layout */
 /** @typedef {import('./step_layout.js').LiveRange} LiveRange */
 /**

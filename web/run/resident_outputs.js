@@ -2,7 +2,7 @@
 // run starts, those that it is not fed are dropped. Mirrors pyruntime/native/execution/resident_outputs.py.
 
 import { bindDims, feedOf } from './input_dims.js';
-import { evaluate } from './dims.js';
+import { evaluate } from '../common/dims.js';
 import { gather, runsOf } from './room.js';
 import { elementSize, load, viewOf } from '../common/elements.js';
 
@@ -11,7 +11,7 @@ import { elementSize, load, viewOf } from '../common/elements.js';
 /** @typedef {import('../common/program.js').InputRoom} InputRoom */
 /** @typedef {import('../common/protocol.js').WireTensor} WireTensor */
 /** @typedef {import('../common/protocol.js').WireValue} WireValue */
-/** @typedef {import('./dims.js').Env} Env */
+/** @typedef {import('../common/dims.js').Env} Env */
 /** @typedef {import('./plan.js').Planner} Planner */
 /** @typedef {import('./plan_state.js').Place} Place */
 /** @typedef {import('./plan_state.js').State} State */

@@ -2,9 +2,9 @@
 
 import { elementSize } from '../common/elements.js';
 import { ShapeError } from '../common/errors.js';
-import { evaluate, evaluateAll } from './dims.js';
+import { evaluate, evaluateAll } from '../common/dims.js';
 
-/** @typedef {import('./dims.js').Env} Env */
+/** @typedef {import('../common/dims.js').Env} Env */
 /** @typedef {{ count: number, length: number, stride: number }} Runs of bytes, `stride` apart */
 
 /**

@@ -1,6 +1,6 @@
 // Times the kernel calls of a run one by one, as InferenceSession.profile in Python does.
 
-import { evaluate } from '../run/dims.js';
+import { evaluate } from '../common/dims.js';
 
 /** @typedef {import('../run/executor.js').Executor} Executor */
 /** @typedef {import('../common/program.js').Call} Call */

@@ -78,7 +78,7 @@ export class PythonModel {
   /**
    * A host step: the only Python in a run.
    * @param {any} program @param {{ id: number }} step @param {unknown[]} inputs each a HostArray or null
-   * @param {import('../../run/dims.js').Env} env @param {Stop | null} stop
+   * @param {import('../../common/dims.js').Env} env @param {Stop | null} stop
    * @returns {HostArray[]}
    */
   host(program, step, inputs, env, stop) {

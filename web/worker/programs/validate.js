@@ -3,7 +3,7 @@
 
 import { InvalidModel } from '../../common/errors.js';
 import { elementSize } from '../../common/elements.js';
-import { symbolsOf } from '../../run/dims.js';
+import { symbols } from '../../common/dims.js';
 import { refusal } from './schema.js';
 
 /** @typedef {import('../../common/program.js').Header} Header */
@@ -113,7 +113,7 @@ class Flow {
   /** @param {Dim[]} dims @param {string} what */
   bound(dims, what) {
     for (const d of dims) {
-      const name = [...symbolsOf(d)].sort().find((symbol) => !this.known.has(symbol));
+      const name = [...symbols(d)].sort().find((symbol) => !this.known.has(symbol));
       if (name !== undefined) refuse(`${what} mentions "${name}" before it has a value`);
     }
   }

@@ -39,9 +39,12 @@ export function evaluate(dim, env) {
 /** @param {Dim[]} dims @param {Env} env @returns {number[]} */
 export const evaluateAll = (dims, env) => dims.map((dim) => evaluate(dim, env));
 
+/** A function that evaluates a dim. @param {Dim} dim @returns {(env: Env) => number} */
+export const compileDim = (dim) => (env) => evaluate(dim, env);
+
 /** Names of the symbols in a dim. @param {Dim} dim @param {Set<string>} [into] @returns {Set<string>} */
-export function symbolsOf(dim, into = new Set()) {
+export function symbols(dim, into = new Set()) {
   if (typeof dim === 'string') into.add(dim);
-  else if (Array.isArray(dim)) for (const operand of dim.slice(1)) symbolsOf(operand, into);
+  else if (Array.isArray(dim)) for (const operand of dim.slice(1)) symbols(/** @type {Dim} */ (operand), into);
   return into;
 }

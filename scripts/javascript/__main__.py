@@ -1,0 +1,47 @@
+"""Translates pyruntime/runtime/*.py to web/runtime/*.js, with source maps, if something has changed.
+
+Usage: python -m scripts.javascript [--force]
+Errors: exits with 1 and prints file, line and reason for Python that is not in the subset (docs/design/runtime.md)."""
+
+from __future__ import annotations
+
+import hashlib
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).parents[2]
+SOURCE, TARGET = ROOT / "pyruntime/runtime", ROOT / "web/runtime"
+STAMP = TARGET / ".digest"
+
+
+def digest() -> str:
+    """Of all that decides what is written."""
+    inputs = [*SOURCE.glob("*.py"), *Path(__file__).parent.glob("*.py"), ROOT / "pyruntime/program/types.py"]
+    return hashlib.sha256(b"".join(p.name.encode() + p.read_bytes() for p in sorted(inputs))).hexdigest()
+
+
+def main(arguments: list[str]) -> int:
+    now = digest()
+    if "--force" not in arguments and STAMP.exists() and STAMP.read_text() == now:
+        return 0
+    from scripts.javascript.translation import translate  # mypy takes seconds to load and to run
+
+    files, errors = translate(
+        {f"pyruntime.runtime.{p.stem}": p for p in sorted(SOURCE.glob("*.py")) if p.stem != "__init__"}
+    )
+    for error in errors:
+        print(error, file=sys.stderr)
+    if errors:
+        return 1
+    TARGET.mkdir(exist_ok=True)
+    for path in TARGET.iterdir():
+        if path.name not in files:
+            path.unlink()
+    for name, text in files.items():
+        (TARGET / name).write_text(text)
+    STAMP.write_text(now)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,130 @@
+"""What a mypy type is in JavaScript."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from mypy.types import (
+    AnyType,
+    CallableType,
+    Instance,
+    LiteralType,
+    NoneType,
+    TupleType,
+    Type,
+    TypeAliasType,
+    TypedDictType,
+    TypeVarType,
+    UninhabitedType,
+    UnionType,
+    get_proper_type,
+)
+
+# "list": an array; "map": a Map; "record": a JSON object; "any": JSON of any type; "object": an instance of a class.
+KINDS = {
+    "builtins.list": "list", "builtins.tuple": "list", "typing.Sequence": "list", "builtins.dict": "map",
+    "typing.Mapping": "record", "builtins.set": "set", "builtins.frozenset": "set", "typing.AbstractSet": "set",
+    "builtins.str": "string", "builtins.int": "number", "builtins.float": "number", "builtins.bool": "boolean",
+    "builtins.object": "any", "builtins.range": "range", "builtins.dict_keys": "keys", "typing.KeysView": "keys",
+    "_collections_abc.dict_keys": "keys", "_collections_abc.dict_items": "items", "typing.ItemsView": "items",
+    "_collections_abc.dict_values": "iterable", "typing.ValuesView": "iterable", "typing.Iterable": "iterable",
+    "typing.Collection": "iterable", "typing.Generator": "iterable", "builtins.enumerate": "iterable",
+    "builtins.zip": "iterable", "builtins.reversed": "iterable",
+}  # fmt: skip
+
+
+def members(t: Type | None) -> list[Any]:
+    """The alternatives of a union, or the type itself."""
+    proper = get_proper_type(t)
+    return [get_proper_type(x) for x in proper.items] if isinstance(proper, UnionType) else [proper]
+
+
+def kind(t: Type | None) -> str:
+    """The kind of a type without None; "union" where the alternatives differ, "any" where mypy knows none."""
+    found = {_kind(x) for x in members(t) if not isinstance(x, NoneType)}
+    if len(found) > 1:
+        found.discard("any")
+    return found.pop() if len(found) == 1 else "union" if found else "none"
+
+
+def _kind(t: Any) -> str:
+    if isinstance(t, Instance):
+        if t.type.fullname == "builtins.dict" and all(isinstance(get_proper_type(a), AnyType) for a in t.args):
+            return "record"  # `isinstance(x, dict)` of JSON
+        return KINDS.get(t.type.fullname, "object")
+    if isinstance(t, LiteralType):
+        return _kind(t.fallback)
+    if isinstance(t, TypedDictType):
+        return "record"
+    if isinstance(t, TupleType):
+        return "list"
+    return "function" if isinstance(t, CallableType) else "any"
+
+
+def is_optional(t: Type | None) -> bool:
+    found = members(t)
+    return len(found) > 1 and any(isinstance(x, NoneType) for x in found)
+
+
+class TypeNames:
+    """Writes types for JSDoc. names: of the classes, typed dicts and aliases that they mention, by full Python name."""
+
+    def __init__(self) -> None:
+        self.names: dict[str, str] = {}
+
+    def text(self, t: Type | None) -> str:
+        if isinstance(t, TypeAliasType) and t.alias is not None and not t.args:
+            return self._named(t.alias.fullname)
+        if isinstance(t, UnionType):
+            return " | ".join(dict.fromkeys(map(self.text, t.items)))
+        return " | ".join(dict.fromkeys(self._one(x) for x in members(t)))
+
+    def _one(self, t: Any) -> str:
+        if isinstance(t, Instance):
+            return self._instance(t)
+        if isinstance(t, LiteralType):
+            return f"'{t.value}'" if isinstance(t.value, str) else str(t.value).lower()
+        if isinstance(t, TypedDictType):
+            return self._named(t.fallback.type.fullname)
+        if isinstance(t, TupleType):
+            return f"[{', '.join(map(self.text, t.items))}]"
+        if isinstance(t, CallableType):
+            types = zip(t.arg_names, t.arg_types, strict=True)
+            parameters = ", ".join(f"{camel(name or f'_{n}')}: {self.text(a)}" for n, (name, a) in enumerate(types))
+            return f"(({parameters}) => {self.text(t.ret_type)})"
+        if isinstance(t, NoneType):
+            return "null"
+        if isinstance(t, TypeVarType):
+            return t.name
+        return "never" if isinstance(t, UninhabitedType) else "any"
+
+    def _instance(self, t: Instance) -> str:
+        found, arguments = KINDS.get(t.type.fullname, "object"), [self.text(a) for a in t.args]
+        if found in ("list", "iterable"):
+            inner = arguments[0] if arguments else "any"
+            if found == "iterable":
+                return f"Iterable<{inner}>"
+            return f"{f'({inner})' if ' ' in inner else inner}[]"
+        if found in ("map", "set", "record"):
+            return {"map": "Map", "set": "Set", "record": "Record"}[found] + f"<{', '.join(arguments)}>"
+        if found == "object":
+            return self._named(t.type.fullname)
+        return found
+
+    def _named(self, fullname: str) -> str:
+        name = fullname.rpartition(".")[2]
+        self.names[fullname] = name
+        return name
+
+
+RESERVED = {"new", "delete", "function", "default", "case", "var", "switch", "typeof", "void", "this", "with", "let"}
+
+
+def camel(name: str) -> str:
+    """A JavaScript name: `lay_out` becomes `layOut`; constants and classes stay."""
+    if name.isupper() or not name.strip("_"):
+        return name
+    bare = name.lstrip("_")
+    first, *rest = bare.split("_")
+    joined = name[: len(name) - len(bare)] + first + "".join(part.capitalize() for part in rest if part)
+    return joined + "_" if joined in RESERVED else joined

@@ -1,0 +1,132 @@
+"""Where JavaScript declares the variables of a Python function.
+
+Python's variables belong to the function, JavaScript's to a block. A variable is declared by its first assignment if no
+use is outside of that assignment's block; otherwise at the top of the function."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+Block = tuple[int, ...]  # the path of a block from the function's body: the numbers of the blocks around it
+NESTED = (ast.FunctionDef, ast.Lambda, ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)
+
+
+@dataclass
+class Variables:
+    """Of one function. words: "const" or "let" for each declaring assignment, by line and name; hoisted: variables that
+    are declared at the top; loops: variables of each `for`, by line; assigned: variables that are assigned again."""
+
+    words: dict[tuple[int, str], str] = field(default_factory=dict)
+    hoisted: set[str] = field(default_factory=set)
+    loops: dict[int, set[str]] = field(default_factory=dict)
+    assigned: set[str] = field(default_factory=set)
+
+
+@dataclass
+class _Use:
+    block: Block
+    line: int
+    stores: bool
+
+
+def scopes(text: str) -> dict[int, Variables]:
+    """The variables of all functions of a module, by the line of their `def`."""
+    functions = [n for n in ast.walk(ast.parse(text)) if isinstance(n, ast.FunctionDef)]
+    return {f.lineno: _variables(f) for f in functions}
+
+
+def _variables(f: ast.FunctionDef) -> Variables:
+    uses: dict[str, list[_Use]] = {}
+    found = Variables()
+    _visit(f.body, (), uses, found.loops)
+    parameters = {a.arg for a in f.args.args}
+    for name, all_uses in uses.items():
+        _declare(name, all_uses, name in parameters, found)
+    return found
+
+
+def _declare(name: str, uses: list[_Use], is_parameter: bool, found: Variables) -> None:
+    """Each group of uses that no other block sees gets its own declaration."""
+    stores = [u for u in uses if u.stores]
+    if not stores or is_parameter:
+        return
+    rest = uses
+    while rest:
+        first = next((u for u in rest if u.stores), None)
+        if first is None:
+            return
+        scope = first.block
+        inside = [u for u in rest if u.block[: len(scope)] == scope]
+        outside = [u for u in rest if u.block[: len(scope)] != scope]
+        if any(not u.stores and not _has_own(u, outside) for u in outside):
+            found.hoisted.add(name)
+            for u in stores:
+                found.words.pop((u.line, name), None)
+            return
+        again = [u for u in inside if u.stores and u is not first]
+        found.words[first.line, name] = "let" if again else "const"
+        rest = outside
+
+
+def _has_own(use: _Use, uses: list[_Use]) -> bool:
+    """Whether a read is preceded by an assignment in its own block or one around it."""
+    return any(u.stores and use.block[: len(u.block)] == u.block and u.line <= use.line for u in uses)
+
+
+def _visit(body: list[ast.stmt], block: Block, uses: dict[str, list[_Use]], loops: dict[int, set[str]]) -> None:
+    for n, s in enumerate(body):
+        inner: list[tuple[Block, list[ast.stmt]]] = []
+        if isinstance(s, (ast.If, ast.While, ast.For)):
+            inner = [((*block, 2 * n), s.body), ((*block, 2 * n + 1), s.orelse)]
+        if isinstance(s, ast.For):
+            own = {x.id for x in ast.walk(s.target) if isinstance(x, ast.Name)}
+            loops[s.lineno] = own
+            _read(s.iter, block, uses)
+            nested: dict[str, list[_Use]] = {}
+            _visit(s.body, (*block, 2 * n), nested, loops)
+            for name, found in nested.items():
+                if name not in own:
+                    uses.setdefault(name, []).extend(found)
+            continue
+        if inner:
+            _read(s.test, block, uses)  # type: ignore[attr-defined]
+            for path, statements in inner:
+                _visit(statements, path, uses, loops)
+        elif isinstance(s, ast.FunctionDef):
+            _read(s, block, uses)
+        else:
+            _read(s, block, uses)
+            for name in _stored(s):
+                uses.setdefault(name, []).append(_Use(block, s.lineno, True))
+
+
+def _stored(s: ast.stmt) -> Iterator[str]:
+    targets = (
+        s.targets if isinstance(s, ast.Assign) else [s.target] if isinstance(s, (ast.AnnAssign, ast.AugAssign)) else []
+    )
+    for target in targets:
+        yield from (
+            x.id for x in ast.walk(target) if isinstance(x, ast.Name) and isinstance(x.ctx, ast.Store) and x.id != "_"
+        )
+
+
+def _read(node: ast.AST, block: Block, uses: dict[str, list[_Use]]) -> None:
+    for name, line in _names(node, frozenset()):
+        uses.setdefault(name, []).append(_Use(block, line, False))
+
+
+def _names(node: ast.AST, hidden: frozenset[str]) -> Iterator[tuple[str, int]]:
+    """Names that an expression or a statement reads, without the parameters of functions and comprehensions in it."""
+    if isinstance(node, NESTED):
+        bound = {x.id for x in ast.walk(node) if isinstance(x, ast.Name) and isinstance(x.ctx, ast.Store)}
+        bound |= {x.arg for x in ast.walk(node) if isinstance(x, ast.arg)}
+        hidden = hidden | bound
+    if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load) and node.id not in hidden:
+        yield node.id, node.lineno
+    for child in ast.iter_child_nodes(node):
+        yield from _names(child, hidden)
+
+
+__all__ = ["Variables", "scopes"]
