@@ -1,5 +1,5 @@
 // Builds dist/ (the npm package: bundles, worker, Pyodide, byte code, types) and build/site/ (the demo site).
-// Usage: node scripts/build_web.mjs [--site-only] [--compress], the latter with .br and .gz beside all files that get smaller
+// Usage: node scripts/build_web.mjs [--site-only] [--compress]    --compress: also write .br and .gz files
 
 import { execFile } from 'node:child_process';
 import { createHash } from 'node:crypto';
@@ -22,17 +22,19 @@ const PYODIDE = join(ROOT, 'node_modules', 'pyodide');
 const SITE = join(ROOT, 'build', 'site');
 const PYTHON = process.env.PYTHON || join(ROOT, '.venv', 'bin', 'python');
 
-/** Where the script itself was loaded from, for builds that have no import.meta; in a worker the stack tells it. */
+/** The script's own address, for builds without import.meta. In a worker it is found in a stack trace. */
 const SCRIPT_URL = `const __script = (typeof document !== 'undefined' && document.currentScript && document.currentScript.src)
   || (/[a-z-]+:\\/\\/[^\\s()]+?(?=:\\d+:\\d+)/.exec(new Error().stack) || [])[0] || (typeof location !== 'undefined' ? location.href : 'file:///');`;
 
-/** Pyodide refuses to run in a classic worker, since it could not import(); what it would import there is in our file. */
-const NOT_CLASSIC = 'self.importScripts = undefined;'; // own; the inherited one is there again when this one is deleted
+/** Pyodide refuses to run in a classic worker, because that has no import(). Our file contains the modules that it
+ * would import, so importScripts is hidden. */
+const NOT_CLASSIC = 'self.importScripts = undefined;'; // an own property: deleting it shows the inherited one again
 
-/** The same of require() in Node.js. */
+/** The module's own address, for require() in Node.js. */
 const MODULE_URL = `const __script = require('node:url').pathToFileURL(__filename).href;`;
 
-/** Pyodide's branches for Node.js import what no browser has, and bundlers that read our bundle would look for it. */
+/** Removes Pyodide's code for Node.js: it imports modules that browsers lack, for which bundlers of our bundle would
+ * look. */
 const NO_NODE = { process: 'undefined', 'globalThis.process': 'undefined', Deno: 'undefined', Bun: 'undefined' };
 const browserOnly = {
   name: 'browser-only',
@@ -42,7 +44,7 @@ const browserOnly = {
   },
 };
 
-/** web/worker/build.js with the name of this build. @param {string} name */
+/** Inserts the name of this build into web/worker/build.js. @param {string} name */
 const named = (name) => ({
   name: 'named',
   setup(builder) {
@@ -50,7 +52,7 @@ const named = (name) => ({
   },
 });
 
-/** Pyodide's JavaScript without what nothing uses. */
+/** Replaces Pyodide's JavaScript by its used part. */
 const trimsGlue = {
   name: 'trims-glue',
   setup(builder) {
@@ -58,7 +60,7 @@ const trimsGlue = {
   },
 };
 
-/** Modules that the page has anyway are parameters of gpu.mjs: classes and what they count stay one. */
+/** Makes modules that the page also has parameters of gpu.mjs, so that their classes and counters exist once. */
 const sharesModules = {
   name: 'shares-modules',
   setup(builder) {
@@ -70,8 +72,8 @@ const sharesModules = {
 };
 
 /**
- * Bundlers leave the import of gpu.mjs alone by comments, which esbuild drops with spaces: until it has written the bundle
- * a name of their length is in their place, so that the source map stays true.
+ * Comments keep bundlers from following the import of gpu.mjs, but esbuild drops comments and spaces. So a name of the
+ * same length replaces them until esbuild has written the bundle, which keeps the source map correct.
  */
 const keepsComments = {
   name: 'keeps-comments',
@@ -95,16 +97,18 @@ const keepsComments = {
   },
 };
 
-/** A module that is in the page's bundle and in gpu.mjs would be there twice. @param {import('esbuild').BuildResult[]} built */
+/** Refuses modules that are in both the page's bundle and gpu.mjs. @param {import('esbuild').BuildResult[]} built */
 function checkApart(...built) {
   const [page, gpu] = built.map(({ metafile }) => Object.entries(metafile.inputs).filter(([, { bytes }]) => bytes).map(([file]) => file));
   const twice = gpu.filter((file) => page.includes(file));
   if (twice.length) throw new Error(`SHARED of web/page/gpu/load_code.js lacks ${twice.join(', ')}`);
 }
 
-/** Another one for every change of the engine, of the standard library or of the interpreter's halves: it names the Programs that browsers keep. */
+/** The build's name, which changes with the engine, the standard library and the interpreter's halves. It is part of
+ * the keys of cached Programs. */
 const buildName = () => (name ??= hashed());
-/** @type {Promise<string> | undefined} one for all files of a build: sources that are made meanwhile change it for the next */
+/** @type {Promise<string> | undefined} computed once per build: sources that change meanwhile count for the next build
+ * */
 let name;
 
 async function hashed() {
@@ -146,10 +150,10 @@ async function bundles() {
   checkApart(page, gpu);
 }
 
-/** What writes and reads the image of memory. */
+/** The files that write and read the memory image. */
 const IMAGE = ['scripts/snapshot.mjs', 'scripts/memory_image.mjs', 'scripts/restore_wasm.py', 'web/worker/interpreter/memory_image.js', 'web/worker/interpreter/python.js'];
 
-/** Pyodide's JavaScript, trimmed, and the exports that it uses. */
+/** Returns Pyodide's JavaScript, trimmed, and the exports that it uses. */
 const glue = () => (cut ??= madeGlue());
 /** @type {ReturnType<typeof madeGlue> | undefined} */
 let cut;
@@ -167,7 +171,7 @@ async function sources(folder) {
   return files.filter((file) => !file.includes('__pycache__')).map((file) => `${folder}/${file}`);
 }
 
-/** The engine's sources: pyruntime and providers, without what stands on them natively. */
+/** Returns the engine's sources: pyruntime and providers, without the packages that only native programs use. */
 async function engineSources() {
   const files = [...(await sources('pyruntime')), ...(await sources('providers'))];
   const kept = files.filter((file) => /\.(py|wgsl)$/.test(file) && !/^pyruntime\/(api|cli|onnxruntime)\//.test(file));
@@ -175,7 +179,7 @@ async function engineSources() {
   return Object.fromEntries(await Promise.all(entries));
 }
 
-/** Sources that only other Pythons can use: they need wasmtime or wgpu. */
+/** Sources that pages cannot use, because they need wasmtime or wgpu, or another Pyodide. */
 const NATIVE = /\/(native|pyodide)\/|\/(host_threads|huge_pages|shared_pages|(wasmtime|wgpu)_\w+)\.py$/;
 
 /** The engine's sources for a page. */
@@ -183,10 +187,10 @@ const forPages = async () => Object.fromEntries(Object.entries(await engineSourc
 
 const STOCK = join(PYODIDE, 'python_stdlib.zip');
 
-/** What it compiles tells the lines of a traceback, but not their columns: no browser has the sources to show them in. */
+/** Byte code has line numbers but no columns, because browsers have no sources in which to show these. */
 const env = { HOME: '/', PYTHONNODEBUGRANGES: '1' };
 
-/** A Pyodide on `stdlib`, in which a file of scripts/ has run. */
+/** Starts a Pyodide with the library `stdlib` and runs a file of scripts/ in it. */
 async function booted(file, stdlib = STOCK) {
   const pyodide = await loadPyodide({ indexURL: PYODIDE, stdLibURL: stdlib, env });
   pyodide.runPython(await readFile(join(ROOT, 'scripts', file), 'utf8'));
@@ -200,7 +204,7 @@ function take(proxy) {
   return bytes;
 }
 
-/** Another one for another Pyodide, another pack.py or other imports. */
+/** A stamp that changes with Pyodide, pack.py and the engine's imports. */
 async function stdlibStamp() {
   const { version } = JSON.parse(await readFile(join(PYODIDE, 'package.json'), 'utf8'));
   const files = ['scripts/pack.py', 'scripts/used_modules.py', ...(await sources(SHORT))];
@@ -208,16 +212,16 @@ async function stdlibStamp() {
   return `${version} ${JSON.stringify(env)} ${await imports()} ${texts.join('')}`;
 }
 
-/** Names of modules, and of what is in them, that the engine imports. */
+/** Returns the names of modules that the engine imports. */
 async function imports() {
   const text = Object.values(await forPages()).map((bytes) => new TextDecoder().decode(bytes)).join('\n');
   const names = new Set([...text.matchAll(/^[ \t]*(?:from|import) ([\w.]+)/gm)].map(([, name]) => name));
-  names.delete('importlib.metadata'); // asked for providers that are installed, as none is in a page
+  names.delete('importlib.metadata'); // only used to find installed providers, which pages do not have
   return [...names].sort();
 }
 
 /**
- * Files of dist/, made again only for another stamp.
+ * Copies cached files to dist/, after making them again if the stamp has changed.
  * @param {string[]} names @param {string} stamp @param {() => Promise<Uint8Array[]>} make
  */
 async function kept(names, stamp, make) {
@@ -233,9 +237,9 @@ async function kept(names, stamp, make) {
 }
 
 const LIBRARY = '/lib/python314.zip'; // where Pyodide puts its standard library
-const SHORT = 'scripts/stdlib'; // modules in the place of Pyodide's, or besides
+const SHORT = 'scripts/stdlib'; // modules that replace Pyodide's or add to them
 
-/** What the engine needs of the standard library, and the rest. */
+/** Makes two archives of the standard library: the modules that the engine needs, and the rest. */
 async function stdlib() {
   await kept(['python_stdlib.zip', 'python_rest.zip'], await stdlibStamp(), async () => {
     const short = Object.fromEntries(await Promise.all((await sources(SHORT)).map(async (file) => {
@@ -250,7 +254,7 @@ async function stdlib() {
   });
 }
 
-/** The engine's byte code; a missing part of the standard library shows here and not in a browser. */
+/** Makes the engine's byte code, and imports it, so that a missing module of the standard library fails the build. */
 async function engine() {
   await kept(['engine.zip'], await buildName(), async () => {
     const bytes = take((await booted('pack.py')).globals.get('engine')(await forPages()));
@@ -261,7 +265,7 @@ async function engine() {
   });
 }
 
-/** The wheel, and the lock file by which a Pyodide finds it: the work of Python's own tools. */
+/** Makes the wheel, and the lock file through which a Pyodide finds it, by Python's tools. */
 const wheel = () => runPython('scripts.wheel', DIST, join(PYODIDE, 'pyodide-lock.json'));
 
 /** Runs a Python module of the project. @param {string} module @param {string[]} options */
@@ -280,14 +284,14 @@ function useEngine(pyodide, bytes) {
 
 const SPLITTER = ['wasm_data.py', 'warm_wasm.py', 'split_wasm.py'];
 
-/** Another one for another Pyodide, another way to split its WebAssembly, or other functions that are used. */
+/** A stamp that changes with Pyodide, the code that splits its WebAssembly, and the profile of used functions. */
 async function splitStamp() {
   const files = [...SPLITTER, 'glue.mjs', 'unused_glue.mjs', 'python_used.txt', 'python_hot.txt', 'python_data.txt'].map((file) => readFile(join(ROOT, 'scripts', file), 'utf8'));
   const { exports } = await glue();
   return `${await stdlibStamp()} ${[...exports].sort()} ${(await Promise.all(files)).join('')}`;
 }
 
-/** Pyodide's WebAssembly in halves, the first without exports that its JavaScript does not name. */
+/** Splits Pyodide's WebAssembly in two halves. The first lacks exports that the JavaScript does not mention. */
 async function halves() {
   await kept(['pyodide.asm.wasm', 'pyodide.rest.wasm'], await splitStamp(), async () => {
     const pyodide = await loadPyodide({ indexURL: PYODIDE });
@@ -303,7 +307,7 @@ async function halves() {
   });
 }
 
-/** The code that puts a memory back. */
+/** Makes the WebAssembly that restores the memory image. */
 async function restoring() {
   const pyodide = await loadPyodide({ indexURL: PYODIDE });
   useEngine(pyodide, new Uint8Array(await readFile(join(DIST, 'engine.zip'))));
@@ -311,19 +315,19 @@ async function restoring() {
   return take(pyodide.globals.get('code')(LINK, TABLE));
 }
 
-/** The memory of a Python that has started. */
+/** Makes the memory image of a started Python. */
 async function image() {
   const parts = await Promise.all(IMAGE.map((file) => readFile(join(ROOT, file), 'utf8')));
   await kept(['python.image.wasm'], `${await buildName()} ${parts.join('')}`, async () => {
     const file = join(CACHE, 'pyodide.trimmed.mjs');
     await writeFile(file, (await glue()).code);
     const code = await restoring();
-    await writeFile(join(CACHE, 'restore.wasm'), code); // scripts/profile_python.py makes another image with it
+    await writeFile(join(CACHE, 'restore.wasm'), code); // scripts/profile_python.py also makes an image with it
     return [await snapshot(DIST, PYODIDE, file, await buildName(), code)];
   });
 }
 
-/** What Python makes: each needs the one before. */
+/** Makes the files that need Python, each after the one that it depends on. */
 async function python() {
   await stdlib();
   await engine();
@@ -331,10 +335,11 @@ async function python() {
   await image();
 }
 
-/** Files of dist/ that no page fetches: for Node.js, bundlers, pip and tools. Service workers are kept by browsers themselves. */
+/** Files of dist/ that no page fetches: for Node.js, bundlers, pip and tools; and service workers, which browsers store
+ * themselves. */
 const NOT_IN_PAGES = /\.(map|cjs|ts|cts|whl)$|\.node\.|^pyodide-lock|\.sw\./;
 
-/** The types, as ES modules and once more for require(): to TypeScript a file is one or the other. */
+/** Writes the types twice, for import and for require(), because TypeScript reads a file as only one of both. */
 async function types() {
   for (const name of ['index', 'ort', 'offline', 'offline.sw', 'engine.sw']) {
     const text = await readFile(join(ROOT, `web/${name}.d.ts`), 'utf8');
@@ -343,10 +348,10 @@ async function types() {
   }
 }
 
-/** Options of scripts/build_web.mjs. */
+/** Whether an option of scripts/build_web.mjs is given. */
 const given = (name) => process.argv.includes(name);
 
-/** The demo site, with the package and the models beside it: it may be served from any folder. */
+/** Builds the demo site, with the package and models inside, so that it can be served from any folder. */
 async function site() {
   await rm(SITE, { recursive: true, force: true });
   await cp(join(ROOT, 'demo'), SITE, { recursive: true, filter: (path) => !/\.py$|__pycache__/.test(path) });

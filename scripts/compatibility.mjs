@@ -1,5 +1,5 @@
 // Writes the JavaScript part of docs/compatibility.md: each public member of onnxruntime-common's types, which
-// onnxruntime-web exports too, and how this package's differs.
+// onnxruntime-web also exports, and how this package differs.
 //
 // node scripts/compatibility.mjs [--check]
 //
@@ -108,7 +108,7 @@ function missing(names) {
   return [...unknown, ...options];
 }
 
-/** What a member is here. A remark on a type holds for its members. @param {string} name @returns {string} */
+/** The remark on a member; a remark on a type holds for its members. @param {string} name @returns {string} */
 function remark(name) {
   const owner = ownerOf(name);
   const option = /** @type {Record<string, import('../web/page/options/option_kinds.js').Table>} */ (TABLES)[owner]?.[name.slice(owner.length + 1)];

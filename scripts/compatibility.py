@@ -2,8 +2,8 @@
 
 python -m scripts.compatibility
 
-The names are those of the installed onnxruntime. Errors: a name that is neither here nor in the tables below; a remark
-on a name that does not exist.
+The names are those of the installed onnxruntime. Errors: a name of onnxruntime's that is neither in this package nor in
+the tables below; a remark on a name that does not exist.
 """
 
 from __future__ import annotations
@@ -105,7 +105,7 @@ PRIVATE = {
     "contextlib",
     "import_capi_exception",
     "onnxruntime_validation",
-}  # the module imports them for itself
+}  # names that the module imports for its own use
 
 
 def table(text: str) -> dict[str, str]:
@@ -113,7 +113,7 @@ def table(text: str) -> dict[str, str]:
 
 
 def public(thing: Any) -> list[str]:
-    """Public members of a class, inherited ones and those of an enumeration included."""
+    """Return the public members of a class, including inherited ones and those of an enumeration."""
     found = [name for name in dir(thing) if not name.startswith("_")]
     return sorted(set(found) - {"name", "value"} if hasattr(thing, "__members__") else found)
 

@@ -73,7 +73,7 @@ def chebyshev(f: Function, low: float, high: float, degree: int) -> list:
 
 
 def chunks(value: Number, bits: list[int]) -> list:
-    """value as a sum of parts of so many significant bits each, every part rounded to nearest."""
+    """Return a value as a sum of parts with these numbers of significant bits, each rounded to nearest."""
     parts = []
     for n in bits:
         exponent = mp.floor(mp.log(abs(value), 2)) - n + 1
@@ -83,23 +83,23 @@ def chunks(value: Number, bits: list[int]) -> list:
 
 
 def halves(value: Number, bits: int) -> list:
-    """value, its upper bits/2 bits, and the rest."""
+    """Return a value, its upper bits/2 bits, and the rest."""
     return [value, *chunks(value, [bits // 2, bits])]
 
 
 def even(f: Function) -> Function:
-    """f(√z) as a function of z, for odd and even functions divided by what is known; z = 0 is approached."""
+    """Return f(√z) as a function of z, for odd and even functions divided by a known factor; z = 0 is approximated."""
     return lambda z: f(mp.sqrt(max(z, mp.mpf(10) ** -25)))
 
 
 def half(t: Number, rest: Number | None = None) -> Number:
-    """s with 2s / (1 + s²) = t; rest: 1 - t where that is known better."""
+    """Return s with 2s / (1 + s²) = t; rest: 1 - t, if known more exactly."""
     rest = 1 - t if rest is None else rest
     return t / (1 + mp.sqrt(rest * (1 + t)))
 
 
 def damped(f: Function) -> Function:
-    """Weight for half(f): how a relative error of s shows in 2s / (1 + s²), which is flat at s = 1."""
+    """Return a weight for half(f): the effect of a relative error of s on 2s / (1 + s²), which is flat at s = 1."""
 
     def weight(x: Number) -> Number:
         s = half(f(x))

@@ -1,4 +1,4 @@
-"""Draws the house into docs/architecture.md: the tree of its rooms, and the arrows between them, as they are.
+"""Draws the current house into docs/architecture.md: the tree of its rooms, and the arrows between them.
 
 python -m scripts.draw_house
 """
@@ -15,7 +15,8 @@ from kit.house import ROOT, files, imports, modules, room_of, text_of, tree, web
 PAGE = Path("docs/architecture.md")
 WIDTH = 118
 
-# Rooms in the order of a model's way, with the stage that is there; what a room of the engine is, its docstring says.
+# Rooms in the order in which a model passes through them, each with its stage. Rooms of the engine have their
+# description in their docstring.
 ENGINE = {
     "compiler": "", "onnx": "read", "ir": "", "frontend": "trace", "ops": "trace", "passes": "optimise",
     "placement": "place", "codegen": "lower", "mathlib": "lower", "emit": "emit", "program": "", "host": "run",
@@ -47,7 +48,7 @@ BESIDE = {
 
 
 def drawn() -> str:
-    """The page with both drawings made anew."""
+    """Return the page with both drawings updated."""
     text = text_of(PAGE)
     for name, drawing in (("tree", f"```\n{_tree()}\n```"), ("arrows", f"```mermaid\n{_arrows()}\n```")):
         begin, end = f"<!-- {name} of the house: scripts/draw_house.py -->\n", f"\n<!-- end of the {name} -->"
@@ -72,7 +73,7 @@ def _tree() -> str:
 
 
 def _room(room: str, stage: str, what: str, folder: Path, suffix: str) -> list[str]:
-    """What a room is, its own modules, and a line for each of its sub-folders."""
+    """Return the description of a room, its own modules, and a line for each of its sub-folders."""
     indent = " " * 31
     head = f"  {room + '/':<15}{stage:<14}{what}"
     inner = sorted({p.parts[2] for p in files() if p.parts[:2] == folder.parts and len(p.parts) > 3})
@@ -100,7 +101,7 @@ def _names(folder: Path, suffix: str) -> list[str]:
 
 
 def _arrows() -> str:
-    """Who imports whom, without arrows that follow from others; and the same of web/."""
+    """Return the import arrows between rooms, without arrows that follow from others; and those of web/."""
     engine: dict[str, set[str]] = defaultdict(set)
     for name in modules():
         if name.startswith("pyruntime.") and room_of(name) not in ("providers", "errors"):
@@ -121,7 +122,7 @@ def _arrows() -> str:
 
 
 def _reduced(graph: dict[str, set[str]]) -> list[tuple[str, str]]:
-    """The arrows that no way over other rooms replaces."""
+    """Return the arrows that no path through other rooms implies."""
 
     def reach(a: str) -> set[str]:
         return {b for direct in graph[a] - {a} for b in (direct, *reach(direct))}

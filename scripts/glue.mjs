@@ -1,5 +1,5 @@
-// Emscripten's JavaScript takes a name for each export of Pyodide's WebAssembly; those that nothing uses are taken out, and
-// what is only for libraries that are loaded later: the engine loads none, and its interpreter has not their exports.
+// Trims Pyodide's JavaScript: removes names of unused WebAssembly exports, and code for libraries that are loaded
+// later, because the engine loads none.
 
 import { withoutUnused } from './unused_glue.mjs';
 
@@ -7,36 +7,38 @@ const TAKEN = /(\w+)=Module\["\w+"\]=wasmExports\["\w+"\](?:\.value>>>0)?;/g; //
 const DECLARED = /\bvar \w+(?:,\w+){999,}/; // var _a,_b,…
 const EXPORT = /wasmExports(?:\["(\w+)"\]|\.(\w+))/g;
 
-/** Functions of OpenGL: the interpreter wants to know where they are, and calls none. */
+/** OpenGL functions, whose addresses the interpreter requests but which it never calls. */
 export const NO_ADDRESS = /^emscripten_gl/;
 
-/** Some 50 ms of a start: what is there, and what comes in its place. @type {[string, string][]} */
+/** Replacements that save about 50 ms of a start: code and its replacement. @type {[string, string][]} */
 const FOR_LIBRARIES = [
-  // of all functions in the table which is which; those that are asked for are JavaScript's, which are not in it
+  // an inventory of the function table; only JavaScript's functions are looked up, which are not in it
   ['functionsInTableMap=new WeakMap;updateTableMap(0,wasmTable.length)', 'functionsInTableMap=new WeakMap'],
-  // an entry for each export; the interpreter itself imports no entry of its own exports
+  // a table entry for each export; the interpreter imports no entries of its own exports
   ['if(isInternalSym(symName)){continue}var value=exports[symName]', 'if(isInternalSym(symName)||!GOT[symName]){continue}var value=exports[symName]'],
-  // the addresses of 274 functions of OpenGL, none of which is left
+  // the addresses of 274 OpenGL functions, all of which are removed
   ['if(entry.value==-1){var value=', `if(${NO_ADDRESS}.test(symName)){entry.value=0;continue}if(entry.value==-1){var value=`],
 ];
 
-/** By these alone the code for windows is used, of which a worker has none. @type {[string, string][]} */
+/** The only uses of code for windows, which a worker does not have. @type {[string, string][]} */
 const FOR_WINDOWS = [
-  ['if(typeof Browser!="undefined")Browser.init();', ''], // pictures and sounds among files that are preloaded
+  ['if(typeof Browser!="undefined")Browser.init();', ''], // for preloaded pictures and sounds
   ['registerPostMainLoop(()=>SDL.audio?.queueNewAudioData?.());', ''],
-  ['for SDL library', 'for its library'], // a warning: a name that is only spelled out counts as well
+  ['for SDL library', 'for its library'], // the text of a warning, in which a name counts as a use
 ];
 
-/** Python that a start has parsed and compiled, by the interpreter's coldest code; the same without. @type {[string, string][]} */
+/** Python source that a start would parse and compile with cold code, and calls that replace it. @type {[string,
+ * string][]} */
 const WITHOUT_SOURCE = [
-  ['let[r,n]=API.rawRun("import _pyodide_core")', 'let[r,n]=t?[0]:API.rawRun("import _pyodide_core")'], // it is in the memory that is restored
+  ['let[r,n]=API.rawRun("import _pyodide_core")', 'let[r,n]=t?[0]:API.rawRun("import _pyodide_core")'], // the restored memory contains it
   ['API._pyodide._base.eval_code("{}")', 'API._pyodide._base.builtins.dict()'],
   ['API.runPythonInternal("import importlib; importlib")', 'API._pyodide._base.import_module("importlib")'],
   ['API.runPythonInternal("import __main__; __main__.__dict__")', 'o("__main__").__dict__'],
   ['API.runPythonInternal("import builtins; builtins.__dict__")', 'o("builtins").__dict__'],
 ];
 
-/** All is one function, called at once: in parentheses it is parsed once, for V8 expects that. @type {[string, string][]} */
+/** Puts the one function that contains everything in parentheses: V8 then expects a call at once and parses it once.
+ * @type {[string, string][]} */
 const AT_ONCE = [
   ['async function _createPyodideModule(', 'const _createPyodideModule=(async function('],
   ['return moduleRtn}export default', 'return moduleRtn});export default'],

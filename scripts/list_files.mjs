@@ -1,4 +1,5 @@
-// Lists of files with sizes and hashes, by which pages check what they keep (web/offline/), and files compressed ahead.
+// Writes lists of files with sizes and hashes, by which pages verify stored files (web/offline/), and compresses files
+// at build time.
 
 import { createHash } from 'node:crypto';
 import { readdir, readFile, writeFile } from 'node:fs/promises';
@@ -7,11 +8,12 @@ import { promisify } from 'node:util';
 import { brotliCompress, constants, gzip } from 'node:zlib';
 
 const COMPRESSED = /\.(br|gz)$/;
-/** What compresses, as in pyruntime/cli/serve.py: Pyodide's archives are stored, not deflated; weights are as good as random. */
+/** Files to compress, as in pyruntime/cli/serve.py. Pyodide's archives compress because they are stored, not deflated;
+ * weights hardly compress. */
 const COMPRESSIBLE = /\.(css|html|js|json|mjs|svg|wasm|webmanifest|zip)$/;
-const SMALLEST = 1024; // bytes that are worth it
+const SMALLEST = 1024; // bytes; smaller files are not compressed
 
-/** Every file in a folder, as paths from there. @param {string} folder */
+/** Returns the paths of all files in a folder, relative to it. @param {string} folder */
 export async function walk(folder) {
   const entries = await readdir(folder, { recursive: true, withFileTypes: true });
   return entries.filter((entry) => entry.isFile()).map((entry) => relative(folder, join(entry.parentPath, entry.name)).split(sep).join('/')).sort();
@@ -32,12 +34,12 @@ export async function writeList(folder, name, page, listed = () => true) {
   await writeFile(join(folder, name), `${JSON.stringify({ build, files }, null, 1)}\n`);
 }
 
-/** At its best. @param {Uint8Array} bytes */
+/** Compresses by brotli at its highest quality. @param {Uint8Array} bytes */
 export const brotli = (bytes) => promisify(brotliCompress)(bytes, {
   params: { [constants.BROTLI_PARAM_QUALITY]: constants.BROTLI_MAX_QUALITY, [constants.BROTLI_PARAM_LGWIN]: constants.BROTLI_MAX_WINDOW_BITS },
 });
 
-/** Writes .br and .gz beside all files of a folder that get smaller by it. @param {string} folder */
+/** Writes .br and .gz files beside the compressible files of a folder. @param {string} folder */
 export async function compressAll(folder) {
   const ways = { br: brotli, gz: (bytes) => promisify(gzip)(bytes, { level: 9 }) };
   for (const path of (await walk(folder)).filter((path) => COMPRESSIBLE.test(path))) {

@@ -1,27 +1,28 @@
-// Writes the interpreter's memory as web/worker/interpreter/memory_image.js reads it.
+// Writes an image of the interpreter's memory in the format that web/worker/interpreter/memory_image.js reads.
 
 import { checksum, FIELDS, HEAD, MAGIC, SECTION_AT, STATE, sumBefore } from '../web/worker/interpreter/memory_image.js';
 
-/** In the place of a link to the next object that the collector knows; links have two bits of flags. */
+/** Marks a link of the garbage collector's list to the next object; the low two bits of a link are flags. */
 export const LINK = 0x5ca1ab18;
-/** In the place of a dict's table. */
+/** Marks the place of a dict's table. */
 export const TABLE = 0x7ab1e5ed;
 /** Words of a dict's keys before the table. */
 const TABLE_AT = 5;
-/** Of a chunk, beside its size. */
+/** The bits of a chunk's head besides its size. */
 const FLAGS = 7;
-/** Words at the beginning of chunks that are columns. */
+/** Number of words at the beginning of chunks that are stored in columns. */
 const COLUMNS = 4;
-const PARTS = 2048; // at most: scripts/restore_wasm.py finds them in a table of twice as many places
-const SHORT = 2; // zeros that take no more words than a run's beginning
+const PARTS = 2048; // most parts: the hash table of scripts/restore_wasm.py has twice as many places
+const SHORT = 2; // so many zeros take no more words than the start of a run
 
 /**
- * @param {{ first: Uint32Array, initial: Uint32Array, words: Uint32Array }} memory as a page has it and as it is here before
- * Python runs, and after; that is changed
- * @param {Uint8Array} state what Pyodide says of it @param {Uint8Array} bytes of the code that puts it back, whole words
+ * @param {{ first: Uint32Array, initial: Uint32Array, words: Uint32Array }} memory before Python runs, in a page
+ * (first) and here (initial), and after it (words, which is changed)
+ * @param {Uint8Array} state Pyodide's description of it @param {Uint8Array} bytes of the code that restores it, in
+ * whole words
  * @param {{ build: number, stdlib: number, engine: number, own: number[], stack: number, heap: number, end: number, collected: number, text: number }} places
- * own: indices of words that are each start's own; heap to end: addresses of the allocator's chunks; collected: the list
- * of objects that are the collector's; text: the type of strings; and what it belongs to, as FIELDS say
+ * own: indices of words that differ at each start; heap to end: addresses of the allocator's chunks; collected: the
+ * garbage collector's list of objects; text: the type of strings; the others are named in FIELDS
  */
 export function imageOf({ first, initial, words }, state, bytes, places) {
   const { own, stack, heap, end } = places;
@@ -41,7 +42,7 @@ export function imageOf({ first, initial, words }, state, bytes, places) {
   };
   const said = new Uint8Array(STATE);
   said.set(state);
-  new Uint32Array(said.buffer)[1] = STATE; // where memory would begin: what is behind has a form of its own
+  new Uint32Array(said.buffer)[1] = STATE; // where memory would begin; the data after it has its own format
   const all = [
     FIELDS.map((name) => fields[name]), code, new Uint32Array(said.buffer), own, runs, heads, ...columns,
     keys.flatMap((key) => [key, parts.get(key).length]), ...keys.map((key) => parts.get(key)),
@@ -56,11 +57,12 @@ export function imageOf({ first, initial, words }, state, bytes, places) {
   return asModule(new Uint8Array(file.buffer));
 }
 
-/** Words without zeros, but for a few between others: how many are skipped, how many follow, those. @param {Uint32Array} words */
+/** Encodes words as runs: number of zeros to skip, number of words, the words. A run may contain a few zeros. @param
+ * {Uint32Array} words */
 function runsOf(words) {
   const runs = [];
   let end = 0; // of the last run
-  let counted = 0; // where its count stands
+  let counted = 0; // the index of its count
   words.forEach((word, n) => {
     if (!word) return;
     if (counted && n - end <= SHORT) {
@@ -87,22 +89,24 @@ function asModule(content) {
   return made;
 }
 
-/** What is in a chunk: the type of its object, if it has one at its beginning or after the collector's links. @param {Uint32Array} words @param {number} at first word @param {number} count of words @param {number} heap */
+/** Returns the type of the object in a chunk, if an object is at its beginning or after the collector's links; else 0.
+ * @param {Uint32Array} words @param {number} at first word @param {number} count of words @param {number} heap */
 function typeIn(words, at, count, heap) {
   const isType = (/** @type {number} */ word) => word > 4096 && word < heap;
   const [one, other] = [words[at + 1], count < COLUMNS ? 0 : words[at + 3]];
   return isType(one) ? one : isType(other) ? other : 0;
 }
 
-/** Whether a string is in it, of ASCII, whose hash can be told from its text. @param {Uint32Array} words @param {number} at @param {number} count @param {number} text type of strings */
+/** Whether the chunk contains an ASCII string, whose hash can be computed from its text. @param {Uint32Array} words
+ * @param {number} at @param {number} count @param {number} text type of strings */
 const hasText = (words, at, count, text) => words[at + 1] === text && (words[at + 4] & 0x60) === 0x60 && count === Math.max(3, (((words[at + 2] + 32) & ~7) >> 2) - 1);
 
-/** Words of a chunk's content, by its head. @param {number} head */
+/** Returns the number of words in a chunk, from its head. @param {number} head */
 export const countOf = (head) => ((head & ~FLAGS) >> 2) - 1;
 
 /**
- * The table of a dict's keys, from hash to number of the entry: open addressing, in the order of the entries.
- * Source: build_indices_generic and build_indices_unicode of CPython's Objects/dictobject.c
+ * Computes the hash table of a dict's keys, which has the number of each entry: open addressing, in the order of the
+ * entries. Source: build_indices_generic and build_indices_unicode of CPython's Objects/dictobject.c
  * @param {Uint32Array} words @param {number} first word of the keys
  */
 function tableOf(words, first) {
@@ -114,7 +118,7 @@ function tableOf(words, first) {
   for (let n = 0; n < words[first + 4]; n++) {
     const entry = entries + n * width;
     const key = words[entry + width - 2];
-    if (!key) continue; // it was deleted
+    if (!key) continue; // a deleted entry
     const hash = kind ? words[(key >> 2) + 3] : words[entry];
     let at = hash & mask;
     for (let rest = hash; table[at] !== -1;) {
@@ -134,11 +138,11 @@ function* chunks(words, heap, end) {
   }
 }
 
-/** What the reader tells from the rest, and what is free. */
+/** Clears words that the reader can compute, and free memory. */
 function leaveOut(words, { heap, end, collected, text }) {
   for (const { first, count } of chunks(words, heap, end)) leaveTableOut(words, first, count);
   for (const { head, first, count } of chunks(words, heap, end)) {
-    if (!(head & 2)) words.fill(0, first + 6, first + count - 1); // free but for the allocator's own
+    if (!(head & 2)) words.fill(0, first + 6, first + count - 1); // free, except for words of the allocator
     if (hasText(words, first, count, text)) words[first + 3] = -1;
   }
   for (let node = words[collected >> 2] & ~3; node !== collected;) {
@@ -149,7 +153,8 @@ function leaveOut(words, { heap, end, collected, text }) {
   }
 }
 
-/** Where the chunk is a dict's keys: its table holds the number of each entry that has a key, once, and no other. */
+/** Replaces the table of a chunk that contains a dict's keys. Such a table has the number of each entry with a key
+ * exactly once. */
 function leaveTableOut(words, first, count) {
   const [log, logBytes, kind] = [0, 8, 16].map((bits) => (words[first + 1] >> bits) & 0xff);
   const table = 2 ** logBytes / 4;

@@ -1,6 +1,6 @@
-"""Writes pyruntime/frontend/operator_types.py: what the schemas of the `onnx` package, and onnxruntime's of operators
-that are its own, say of types, in a compact form that the engine can carry into a browser. Run it when the pinned
-version of one of them changes, or when an operator of onnxruntime's is added."""
+"""Writes pyruntime/frontend/operator_types.py: the types in the schemas of the `onnx` package, and in onnxruntime's
+schemas of its own operators, in a compact form for browsers. Run it when the pinned version of one of them changes, or
+when an operator of onnxruntime's is added."""
 
 from __future__ import annotations
 
@@ -29,14 +29,14 @@ is the number at the letter's place. One more number at the end is the set of th
 """
 
 '''
-CHOOSING = {"dtype", "output_dtype", "output_datatype"}  # Cast takes at every opset what later ones take
+CHOOSING = {"dtype", "output_dtype", "output_datatype"}  # Cast accepts at every opset the types of later opsets
 
 
 def letters(types: list[str]) -> str:
     found = set()
     for name in types:
         kind, _, element = name.rstrip(")").partition("(")
-        if kind in ("tensor", "sparse_tensor"):  # which is fed as a dense one
+        if kind in ("tensor", "sparse_tensor"):  # which is fed as a dense tensor
             found.add(LETTERS[NAMES.get(element, element)])
         else:
             found.add(kind[0])  # seq, optional, map
@@ -52,7 +52,7 @@ def version(schema: Any, sets: dict[str, int]) -> str:
     numbers: list[str] = []
     parameters = ""
     for p in schema.inputs:
-        # a type that is written out binds no other input
+        # a type that is no variable binds no other input
         written = getattr(p, kind)
         name = written if written in allowed else p.name
         if name not in variables:

@@ -1,6 +1,6 @@
-"""Packs Python code for the browser; runs inside Pyodide, so that the byte code is the one Pyodide runs.
+"""Packs Python code for the browser. Runs inside Pyodide, so that the byte code fits its version of Python.
 
-A zip of `.pyc`, stored: the web server or the package compresses it, and Python needs not inflate it at start-up.
+The zips of `.pyc` files are stored, not deflated: HTTP compresses them, and Python need not inflate them at start-up.
 """
 
 import ast
@@ -15,13 +15,13 @@ DROP = """
 __phello__ _android_support _apple_support _ios_support _pyrepl antigravity ensurepip idlelib lib2to3 pydoc_data
 site-packages test this tkinter turtle turtledemo venv
 """.split()
-# What Pyodide's own package does at its start, and the short asyncio does when something of it is asked for.
+# Code of Pyodide's own package at its start, which the short asyncio runs when one of its names is first used.
 EVENT_LOOP = b"""from .webloop import _initialize_event_loop
 
 _initialize_event_loop()
 del _initialize_event_loop
 """
-# What takes its place: a snapshot of the memory is made only if objects of JavaScript have the numbers that these get.
+# Its replacement: Pyodide makes a snapshot of memory only if JavaScript's objects have the numbers that these get.
 NUMBERED = b"from pyodide_js._api import scheduleCallback\n"
 
 
@@ -35,7 +35,7 @@ def code_of(source: bytes, name: str, docs: bool, asserts: bool) -> bytes:
 
 
 def without_docs(tree: ast.AST) -> None:
-    """Takes the doc strings out."""
+    """Removes docstrings."""
     for node in ast.walk(tree):
         documented = isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef)
         if documented and ast.get_docstring(node):
@@ -43,8 +43,8 @@ def without_docs(tree: ast.AST) -> None:
 
 
 def without_annotations(tree: ast.AST) -> None:
-    """Takes those of functions out, but for keywords: attributes of operators, whose kinds are read there; and but for
-    those by which `functools.singledispatch` chooses."""
+    """Removes annotations of functions, except for keyword-only arguments, from which operators read types of
+    attributes, and except for those by which `functools.singledispatch` chooses."""
     for node in ast.walk(tree):
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and not any(map(_registers, node.decorator_list)):
             node.returns = None
@@ -58,7 +58,7 @@ def _registers(decorator: ast.expr) -> bool:
 
 
 def write(files: dict[str, bytes], keep_docs=lambda module: False, asserts: bool = False) -> bytes:
-    """files: path in the zip to source. Everything but `.py` goes in as it is."""
+    """files: path in the zip to source. Files other than `.py` are stored unchanged."""
     packed = {}
     for path, data in files.items():
         if path.endswith(".py"):
@@ -82,7 +82,7 @@ def module_of(file: str) -> str:
 
 
 def prepared(path: str, short) -> bytes:
-    """Pyodide's standard library, as sources, with the modules `short` in the place of whole ones."""
+    """Return Pyodide's standard library as sources, in which the modules `short` replace whole ones."""
     files = whole(path)
     for file, data in short.object_entries():
         files.pop(file.removesuffix(".py") + "/__init__.py", None)
@@ -95,7 +95,7 @@ def whole(path: str) -> dict[str, bytes]:
         files = {name: archive.read(name) for name in archive.namelist() if name.endswith(".py")}
     files = {file: data for file, data in files.items() if is_kept(module_of(file))}
     if EVENT_LOOP not in files["pyodide/__init__.py"]:
-        raise ValueError("Pyodide starts its event loop in another way")
+        raise ValueError("changes how Pyodide starts its event loop")
     files["pyodide/__init__.py"] = files["pyodide/__init__.py"].replace(EVENT_LOOP, NUMBERED)
     return files
 
@@ -105,7 +105,8 @@ def is_kept(module: str) -> bool:
 
 
 def stdlib(path: str, used, short) -> tuple[bytes, bytes]:
-    """Pyodide's standard library: what is used, and the rest. Pyodide reads its own doc strings."""
+    """Return two archives of Pyodide's standard library: used modules, and the rest. Pyodide reads its own
+    docstrings."""
     sources = {file: data.to_bytes() for file, data in short.object_entries()}
     main, rest = {}, {}
     for file, data in whole(path).items():
@@ -120,7 +121,7 @@ def stdlib(path: str, used, short) -> tuple[bytes, bytes]:
 
 
 def engine(sources) -> bytes:
-    """The engine, asserts kept: it must act as it does natively."""
+    """Return the engine with its asserts, so that it behaves as it does natively."""
     return write({name: data.to_bytes() for name, data in sources.object_entries()}, asserts=True)
 
 

@@ -1,9 +1,9 @@
-"""Which functions of Pyodide's WebAssembly are used, and which most? Writes scripts/python_used.txt, by which the build
-splits it, and scripts/python_hot.txt, which it warms up.
+"""Profiles which functions of Pyodide's WebAssembly are used, and which most. Writes scripts/python_used.txt, by which
+the build splits the WebAssembly, and scripts/python_hot.txt, the functions that pages warm up.
 
     python -m scripts.profile_python        in Chromium: starts, sessions of real and of small models, errors
 
-A function that is missing in the first costs a page one more download when it is first called, and nothing else.
+If the first list lacks a function, a page downloads the second half when it first calls the function.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ ASK = """() => new Promise((resolve) => {
 
 
 def prepare() -> None:
-    """A copy of dist/ whose interpreter notes what is called; its image is another, for it has all data in one file."""
+    """A copy of dist/ whose interpreter counts calls. It has another image, because all data are in one file."""
     build()
     shutil.rmtree(FOLDER, ignore_errors=True)
     shutil.copytree(ROOT / "dist", FOLDER)
@@ -87,7 +87,7 @@ def use(engine: Engine) -> None:
 
 
 def attempt(engine: Engine, path: Path, **options: Any) -> None:
-    """A session, looked at and released; some models are there to be refused."""
+    """Creates a session, inspects and releases it; some models exist to be refused."""
     try:
         session = engine.open(path.resolve(), **options)
     except BrowserError as error:

@@ -1,8 +1,9 @@
-"""The WebAssembly that an image of the interpreter's memory brings to be put back by
+"""Writes the WebAssembly that restores an image of the interpreter's memory, in which it is included
 (docs/design/startup.md#memory-image).
 
-It works on the interpreter's memory, in which the image lies behind the allocator's chunks; addresses are of bytes.
-V8 runs JavaScript's loops slowly while its compiling threads are busy, which they are when a page starts.
+It works on the interpreter's memory, in which the image is after the allocator's chunks; addresses are in bytes.
+JavaScript would be slower, because V8 cannot optimise its loops while its compiling threads are busy, as when a page
+starts.
 """
 
 from __future__ import annotations
@@ -12,8 +13,8 @@ from collections.abc import Callable
 from pyruntime.providers.wasm.printer.assembler import Function, Module
 
 COLUMNS = 4  # words at the beginning of chunks that are columns
-CURSORS = 4096  # places in the table of cursors: pairs of a part's type and where its next words are
-FLAGS = 7  # of a chunk, beside its size
+CURSORS = 4096  # places in the table of cursors: pairs of a part's type and the address of its next words
+FLAGS = 7  # bits of a chunk's head besides its size
 LINK_FLAGS = 3
 LOWEST = 4096  # address of a type
 TABLE_AT = 20  # bytes of a dict's keys before the table
@@ -21,18 +22,18 @@ FACTOR, SHIFT = 0x9E3779B1, 15  # of the checksum
 
 
 def code(link: int, table: int) -> bytes:
-    """link, table: what stands in the place of the collector's links and of the tables of dicts."""
+    """link, table: the words that mark links of the garbage collector and tables of dicts."""
     module = Module()
     _checksum(module)
     _fill(module, link, table)
     _tables(module)
     made = module.to_bytes()
-    rest = 3 + (-len(made) - 3) % 4  # bytes of a section of another kind, so that all are words
+    rest = 3 + (-len(made) - 3) % 4  # a custom section of padding, so that the module consists of whole words
     return made + bytes([0, rest - 2]) + bytes(rest - 2)
 
 
 def _checksum(module: Module) -> None:
-    """(from, to) -> of the words there: four sums, for each has to wait for its last step."""
+    """(from, to) -> the checksum of these words: four sums, because each addition waits for the one before."""
     f = module.function("checksum", ["i32"] * 2, ["i32"])
     at, end = f.params
     sums = f.locals("i32", 4)
@@ -58,8 +59,9 @@ def _checksum(module: Module) -> None:
 
 # ── memory from the image ─────────────────────────────────────────────────────────────────────────────────────────
 
-# Parts of the image, each up to the next: contents, of all types in turn, are the last; cursors: room for them, zeros;
-# texts, tables: room for the addresses of strings without hashes and dicts' keys without tables, a count and then those
+# Addresses of the parts of the image, each of which ends at the next; the contents, type by type, are last. cursors:
+# memory for them, zeros; texts, tables: memory for a count and the addresses of strings without hashes and of dicts'
+# keys without tables
 FILL = ("runs heads column0 column1 column2 column3 parts contents cursors texts tables heap collected text").split()
 
 
@@ -85,7 +87,7 @@ def _fill(module: Module, link: int, table: int) -> None:
 
 
 def _add_runs(f: Function, p: dict[str, int]) -> None:
-    """What lies in runs without zeros is added: words to skip, how many follow, those."""
+    """Add the words of runs: number of words to skip, number of words, the words."""
     (at, left), runs = f.locals("i32", 2), p["runs"]
     with f.block() as out, f.loop() as again:
         f.emit(runs, p["heads"], "i32.ge_u").br_if(out)
@@ -100,7 +102,7 @@ def _add_runs(f: Function, p: dict[str, int]) -> None:
 
 
 def _cursor(f: Function, p: dict[str, int], key: int, slot: int) -> None:
-    """slot: where the cursor of this type is, or the first free one behind where it could be."""
+    """slot = the place of this type's cursor, or the first free place at or after it."""
     f.emit(key).i32(12).emit("i32.shr_u", key, "i32.xor").i32(3).emit("i32.shl").set(slot)
     with f.block() as found, f.loop() as again:
         f.emit(slot).i32(8 * (CURSORS - 1)).emit("i32.and", p["cursors"], "i32.add").tee(slot)
@@ -128,7 +130,7 @@ def _columns(f: Function, p: dict[str, int], first: int, count: int) -> None:
 
 
 def _contents(f: Function, p: dict[str, int], first: int, count: int) -> None:
-    """Words of a chunk behind its columns: the next ones of those with objects of its type."""
+    """Copy the words of a chunk after its columns: the next words of the part for its object's type."""
     key, slot, source, to, end = f.locals("i32", 5)
     _type_in(f, p, first, key)
     _cursor(f, p, key, slot)
@@ -142,7 +144,7 @@ def _contents(f: Function, p: dict[str, int], first: int, count: int) -> None:
 
 
 def _type_in(f: Function, p: dict[str, int], first: int, key: int) -> None:
-    """The type of the object, if there is one at the chunk's beginning or after the collector's links; else 0."""
+    """Push the type of the object at the chunk's beginning or after the collector's links; 0 if there is none."""
     f.i32(0).set(key)
     for offset in (12, 4):
         with f.scratch("i32", 1) as (word,):
@@ -162,14 +164,14 @@ def _link(f: Function, link: int, first: int, before: int) -> None:
 
 
 def _join(f: Function, before: int, after: int) -> None:
-    """Links two objects, by the places of their links."""
+    """Link two objects, given the addresses of their links."""
     for one, other, offset in ((before, after, 0), (after, before, 4)):
         f.emit(one, other, one).mem("i32.load", offset).i32(LINK_FLAGS).emit("i32.and", "i32.or")
         f.mem("i32.store", offset)
 
 
 def _note(f: Function, p: dict[str, int], table: int, first: int, count: int) -> None:
-    """A string of ASCII, whose hash can be told from its text, and a dict's keys."""
+    """Collect the address of an ASCII string, whose hash can be computed from its text, or of a dict's keys."""
     with f.scratch("i32", 1) as (size,):
         f.emit(first).mem("i32.load", 8).i32(32).emit("i32.add").i32(~7).emit("i32.and").i32(2).emit("i32.shr_s")
         f.i32(1).emit("i32.sub").tee(size).i32(3).emit(size).i32(3).emit("i32.gt_s", "select", count, "i32.eq")
@@ -193,8 +195,9 @@ def _push(f: Function, list_: int, address: int) -> None:
 
 
 def _tables(module: Module) -> None:
-    """(addresses, end): those of dicts' keys get their tables, from hash to number of the entry: open addressing, in
-    the order of the entries. Source: build_indices_generic and build_indices_unicode of CPython's Objects/dictobject.c
+    """(addresses, end): write the tables of the dicts' keys at these addresses, with the number of each entry: open
+    addressing, in the order of the entries. Source: build_indices_generic and build_indices_unicode of CPython's
+    Objects/dictobject.c
     """
     widths = [_table(module, size) for size in (1, 2, 4)]
     f = module.function("tables", ["i32"] * 2)
@@ -214,7 +217,7 @@ def _tables(module: Module) -> None:
 
 
 def _table(module: Module, size: int) -> Function:
-    """(keys, entries, sizes): the entries' numbers, each of so many bytes."""
+    """(keys, entries, sizes): write the entries' numbers, each of `size` bytes."""
     f = module.function(f"table{size}", ["i32"] * 3, export=False)
     keys, entry, sizes = f.params
     mask, step, n, count, key, hash_, at, place = f.locals("i32", 8)
@@ -225,7 +228,7 @@ def _table(module: Module, size: int) -> Function:
     f.emit(keys).mem("i32.load", 16).set(count)
     with f.until(n, count):
         f.emit(entry, step, "i32.add").tee(entry).i32(8).emit("i32.sub").mem("i32.load").tee(key)
-        with f.if_():  # else it was deleted
+        with f.if_():  # else the entry was deleted
             f.emit(key).i32(12).emit("i32.add", entry).i32(12).emit("i32.sub", step).i32(8).emit("i32.eq", "select")
             f.mem("i32.load").set(hash_)
             f.emit(hash_, mask, "i32.and").set(at)

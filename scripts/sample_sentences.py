@@ -1,4 +1,4 @@
-"""Draws sentences at random from the project's prose, for somebody who has never seen it to read.
+"""Draws sentences at random from the project's prose, to be read by a person who does not know the project.
 
     python -m scripts.sample_sentences [--count 50] [--seed 1] [--root FOLDER]
 

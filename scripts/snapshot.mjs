@@ -1,4 +1,4 @@
-// Python started with the engine in it, as a page starts it, and an image of its memory
+// Starts Python with the engine, as a page does, and makes an image of its memory
 // (docs/design/startup.md#memory-image).
 
 import { readFile } from 'node:fs/promises';
@@ -11,13 +11,15 @@ import { ENGINE, ENV, NO_PACKAGES, STARTED } from '../web/worker/interpreter/pyt
 import { countOf, imageOf } from './memory_image.mjs';
 
 const PLACES = 'import gc; some = []; gc.collect(); gc.freeze(); [id(str), id(some)]';
-const STARTS = 4; // in which a word of memory that is each start's own has not the same value
+const STARTS = 4; // number of starts that are compared to find words that differ
 const NEAR = 4; // words
 
 /**
- * Made with the whole interpreter: what is done here calls into the second half, whose tables are not of the image.
- * @param {string} dist where the files are that a page starts Python from @param {string} whole where Pyodide's own are
- * @param {string} glue Pyodide's JavaScript, for Node.js @param {string} build its name @param {Uint8Array} code that puts the memory back
+ * Uses the unsplit interpreter: this code calls functions of the second half, whose tables are not in the image.
+ * @param {string} dist folder of the files from which a page starts Python @param {string} whole folder of Pyodide's
+ * own files
+ * @param {string} glue Pyodide's JavaScript, for Node.js @param {string} build its name @param {Uint8Array} code that
+ * restores the memory
  */
 export async function snapshot(dist, whole, glue, build, code) {
   const [stdlib, engine] = await Promise.all(['python_stdlib.zip', 'engine.zip'].map((name) => readFile(join(dist, name))));
@@ -37,7 +39,8 @@ export async function snapshot(dist, whole, glue, build, code) {
   });
 }
 
-/** Files and folders have times, which are in memory, as is the time zone: the same at each build. @template T @param {() => Promise<T>} action */
+/** Runs an action with fixed clock and time zone, because memory contains times of files and the zone, and builds must
+ * be equal. @template T @param {() => Promise<T>} action */
 async function atOneTime(action) {
   const { now } = Date;
   process.env.TZ = 'UTC';
@@ -45,7 +48,7 @@ async function atOneTime(action) {
   return action().finally(() => { Date.now = now; });
 }
 
-/** Memory where Python has not run. */
+/** Returns the memory before Python has run. */
 async function memoryBefore(settings) {
   let memory;
   const enough = new Error();
@@ -76,7 +79,8 @@ function image(pyodide, initial, [first, ...others], code, of) {
   return imageOf({ first, initial, words }, made.subarray(0, start), code, { ...of, own, stack, heap, end, collected, text });
 }
 
-/** Words that differ between starts, and those near them that Python leaves alone: a clock's flag was another in one start of 150. */
+/** Returns the words that differ between starts, and nearby words that Python does not change: a flag of the clock
+ * differed in one start of 150. */
 function ownWords(first, others, count, leftAlone) {
   const differ = [];
   for (let n = 0; n < count; n++) if (others.some((memory) => memory[n] !== first[n])) differ.push(n);
@@ -84,14 +88,14 @@ function ownWords(first, others, count, leftAlone) {
   return [...new Set([...differ, ...near])];
 }
 
-/** Where the allocator's chunks end. */
+/** Returns the end of the allocator's chunks. */
 function endOf(words, heap) {
   let at = heap >> 2;
   for (let count = countOf(words[at + 1]); count > 2 && at + count < words.length; count = countOf(words[at + 1])) at += count + 1;
   return at << 2;
 }
 
-/** The list of objects that the collector leaves alone, from one of them. */
+/** Finds the list of objects that the collector ignores, from one of them. */
 function headOf(words, some, heap, end) {
   const outside = [];
   let node = some;

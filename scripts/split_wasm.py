@@ -1,4 +1,5 @@
-"""Splits a WebAssembly module in two: the functions that a profile names, and the rest, which comes when first called.
+"""Splits a WebAssembly module in two: the functions that a profile names, and the rest, which is fetched when one of
+its functions is first called.
 
 Both halves keep the index spaces of the original, so no instruction is read or changed. A function whose body lies in
 the other half is a stub that calls through a table which the halves share:
@@ -7,7 +8,7 @@ the other half is a stub that calls through a table which the halves share:
     7, used        its body                                 call_indirect slot of 7
     8, not used    call_indirect 0, call_indirect slot of 8 its body
 
-Slot 0 first holds what loads the secondary (which fills the slots of its functions), then what does nothing.
+Slot 0 first holds a function that loads the secondary (which fills the slots of its functions), then an empty function.
 Binary format: https://webassembly.github.io/spec/core/binary/modules.html
 """
 
@@ -27,9 +28,9 @@ DATA_COUNT, DATA = 12, 11
 ORDER = (TYPE, IMPORT, FUNCTION, TABLE, MEMORY, TAG, GLOBAL, EXPORT, ELEMENT, DATA_COUNT, CODE, DATA)
 KINDS = A_FUNCTION, A_TABLE, A_MEMORY, A_GLOBAL, A_TAG = range(5)
 FUNCREF = 0x70
-PREFIX = "split "  # of the names of the primary's exports that are for the secondary
-WARM_UP = f"{PREFIX}warm up"  # what the primary's hot functions are called by
-NOTHING = b"\x60\x00\x00"  # the type of functions that take and give nothing
+PREFIX = "split "  # prefix of the primary's exports that are for the secondary
+WARM_UP = f"{PREFIX}warm up"  # the export that calls the primary's hot functions
+NOTHING = b"\x60\x00\x00"  # the type of functions without parameters and results
 
 
 class Reader:
@@ -105,7 +106,7 @@ class Module:
             sections.setdefault(number, reader.take(reader.number()))
         unknown = set(sections) - set(ORDER) - {0}
         if unknown:
-            raise ValueError(f"sections that this cannot split: {unknown}")
+            raise ValueError(f"sections that this script cannot split: {unknown}")
         return cls(sections)
 
     def items(self, number: int, skip: Callable[[Reader], object]) -> list[bytes]:
@@ -121,7 +122,7 @@ class Module:
 
 def _skip_type(r: Reader) -> None:
     if r.take(1) != NOTHING[:1]:
-        raise ValueError("a type that is not of a function")
+        raise ValueError("a type that is not a function type")
     for _ in range(2):
         r.take(r.number())
 
@@ -170,10 +171,10 @@ def _skip_data(r: Reader) -> None:
 
 
 def _segment(entry: bytes) -> tuple[int, bytes]:
-    """Its address and bytes."""
+    """Return its address and bytes."""
     r = Reader(entry, 1)
     if r.take(1) != b"\x41":
-        raise ValueError("a data segment whose place is not a number")
+        raise ValueError("a data segment whose address is not a constant")
     start = r.signed()
     r.take(1)
     return start, r.take(r.number())
@@ -199,7 +200,7 @@ def _export_name(entry: bytes) -> str:
 
 
 class Splitter:
-    """A module, read. Functions go by their number among those that have a body."""
+    """A parsed module. Functions are numbered among those with a body."""
 
     def __init__(self, data: bytes) -> None:
         self.module = module = Module.read(data)
@@ -220,12 +221,12 @@ class Splitter:
         self, used: Collection[int], exports: Callable[[str], bool], moved: Sequence[range] = (),
         hot: Sequence[int] = (),
     ) -> tuple[bytes, bytes]:  # fmt: skip
-        """The primary, which exports what `exports` says and warms up the functions `hot` in that order, and the
-        secondary, with the data at the addresses `moved`."""
-        used = set(used) & set(self._all())  # a profile of another version may know more of them
+        """Return the primary, which has the exports that `exports` accepts and warms up the functions `hot` in this
+        order, and the secondary, with the data at the addresses `moved`."""
+        used = set(used) & set(self._all())  # a profile of another version may have more functions
         slots = {f: 1 + n for n, f in enumerate([*sorted(used), *(f for f in self._all() if f not in used)])}
         table = bytes([FUNCREF, 1]) + leb_u(len(slots) + 1) * 2
-        # of the profile, too: by another one functions have other slots; and of what data came along
+        # also of the profile, which determines the slots of functions, and of the moved data
         how = f"{ranges(used)} {moved}"
         self.stamp = hashlib.sha256(self.digest + how.encode()).hexdigest()[:16]
         here, there = parted(self.data, moved)
@@ -247,22 +248,22 @@ class Splitter:
         return [self.bodies[f] if f in own else self._stub(f, slots[f], loads) for f in self._all()]
 
     def _signature(self, f: int) -> tuple[bytes, bytes]:
-        """Types of its parameters and results."""
+        """Return the types of its parameters and results."""
         r = Reader(self.types[self.functions[f]], 1)
         return r.take(r.number()), r.take(r.number())
 
     def _filled(self, own: Collection[int], slots: dict[int, int]) -> bytes:
-        """The segment that puts a half's functions into the shared table."""
+        """Return the segment that puts a half's functions into the shared table."""
         mine = sorted(own, key=slots.__getitem__)
         start = b"\x41" + leb_s(slots[mine[0]]) + b"\x0b"
         table = leb_u(self.first[A_TABLE] + len(self.tables))
         return b"\2" + table + start + b"\0" + _vector(leb_u(self.first[A_FUNCTION] + f) for f in mine)
 
     def _shared(self, table: bytes) -> list[tuple[str, int, int, bytes]]:
-        """What the primary defines and the secondary imports: name, kind, index in the primary, type."""
+        """Return the definitions of the primary that the secondary imports: name, kind, index in the primary, type."""
         mutable = [entry[:2] for entry in self.globals if entry[1]]
         if any(entry[1] for entry in self.globals[len(mutable) :]):
-            raise ValueError("a global that changes comes after one that does not")
+            raise ValueError("mutable globals follow immutable ones")
         own = {A_TABLE: [*self.tables, table], A_MEMORY: self.memories, A_TAG: self.tags, A_GLOBAL: mutable}
         return [
             (f"{PREFIX}{self.stamp} {kind}.{n}", kind, self.first[kind] + n, entry)
@@ -306,7 +307,7 @@ class Splitter:
 
     def _module(self, changed: dict[int, bytes]) -> bytes:
         sections = {number: changed.get(number, self.module.sections.get(number, b"")) for number in ORDER}
-        # the first custom section of a dynamically linked module says so, and comes before all others
+        # the first custom section marks a dynamically linked module, and must precede all others
         first = {0: self.module.sections[0]} if 0 in self.module.sections and changed.get(IMPORT) is None else {}
         return b"\0asm\1\0\0\0" + b"".join(bytes([n]) + _sized(data) for n, data in (first | sections).items() if data)
 
@@ -322,7 +323,7 @@ class Splitter:
         })  # fmt: skip
 
     def hottest(self, calls: Mapping[int, int]) -> list[int]:
-        """Those whose code ran most, by calls of each function and its size, the hottest first."""
+        """Return the functions with the most calls times size, the hottest first."""
         weights = {f: n * len(self.bodies[f]) for f, n in calls.items() if len(self.bodies[f]) >= SMALLEST}
         return sorted(weights, key=lambda f: (-weights[f], f))[:HOTTEST]
 
@@ -333,7 +334,7 @@ def _increment(place: int) -> bytes:
 
 
 def _within(body: bytes, before: bytes, after: bytes = b"") -> bytes:
-    """A function's body with code before its first instruction and after its last."""
+    """Return a function's body with code before its first instruction and after its last."""
     r = Reader(body)
     r.number()
     start = r.at
@@ -344,8 +345,8 @@ def _within(body: bytes, before: bytes, after: bytes = b"") -> bytes:
 
 
 def halves(buffer: Any, used: str, hot: str, later: str, exports: Callable[[str], bool]) -> tuple[bytes, bytes]:
-    """What the build calls in Pyodide: `buffer` is JavaScript's, `used` and `hot` are a profile, `later` tells the data
-    that may wait."""
+    """Called by the build in Pyodide: `buffer` is JavaScript's, `used` and `hot` are a profile, `later` lists data for
+    the second half."""
     data = buffer.to_bytes()
     moved = tables(later, data, numbers(used))
     return Splitter(data).split(numbers(used), exports, moved, [int(f) for f in hot.split()])

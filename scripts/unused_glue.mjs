@@ -1,5 +1,6 @@
-// Pyodide's JavaScript without what nothing in it can reach: Emscripten brings OpenGL, SDL, and windows with keys and mice,
-// for libraries that are loaded later and import them from `wasmImports`. The engine loads none.
+// Removes statements of Pyodide's JavaScript that no other code reaches. Emscripten includes OpenGL, SDL and windows
+// with keyboard and mouse, for libraries that are loaded later and import them from `wasmImports`. The engine loads
+// none.
 
 import ts from 'typescript-5';
 
@@ -7,12 +8,13 @@ const { SyntaxKind: Kind } = ts;
 const IMPORTS = 'wasmImports';
 const EXPORTED = /^\s*Module\["(\w+)"\]\s*=\s*([\w$]+);?$/; // Module["_a"]=_a;
 
-/** A statement of the function that makes the module. owners: it does nothing if none of these names is used; null: it does @typedef {{ text: string, owners: string[] | null }} Part */
+/** A statement of the function that makes the module. owners: names without whose use it has no effect; null: it always
+ * has an effect @typedef {{ text: string, owners: string[] | null }} Part */
 
-/** @param {string} text also those in texts and comments: a name that is only spelled out keeps what it names */
+/** @param {string} text also names in texts and comments, which count as uses */
 const words = (text) => text.match(/[\w$]+/g) ?? [];
 
-/** Whether to evaluate it does nothing. @param {any} node */
+/** Whether evaluating it has no effect. @param {any} node */
 function isInert(node) {
   switch (node?.kind) {
     case undefined: case Kind.ArrowFunction: case Kind.FunctionExpression: case Kind.Identifier: case Kind.RegularExpressionLiteral:
@@ -42,7 +44,8 @@ function ownersOf(node, text) {
   return sets && left.expression.kind === Kind.Identifier && isInert(right) ? [left.expression.text] : null;
 }
 
-/** The functions that WebAssembly may import: those that the interpreter does. @param {any} node @param {string} code @param {Set<string>} imported */
+/** Reduces the functions that WebAssembly may import to those that the interpreter imports. @param {any} node @param
+ * {string} code @param {Set<string>} imported */
 function importsOf(node, code, imported) {
   const [{ initializer }] = node.declarationList.declarations;
   const kept = initializer.properties.filter(({ name }) => imported.has(name.text));
@@ -61,7 +64,8 @@ function partsOf(statements, code, imported) {
   return found.map(({ text, owners }) => ({ text, owners: owners?.some((name) => declared.has(name)) ? owners : null }));
 }
 
-/** @param {Part[]} parts @param {string[]} names that others use @returns {Set<Part>} what is reached from there and from what acts by itself */
+/** @param {Part[]} parts @param {string[]} names that others use @returns {Set<Part>} the parts reached from these
+ * names and from parts with an effect */
 function reached(parts, names) {
   /** @type {Map<string, Part[]>} */
   const byName = new Map();

@@ -1,16 +1,17 @@
-"""Which modules of the standard library does a start with the engine's imports need? Runs inside a fresh Pyodide."""
+"""Finds the modules of the standard library that a start with the engine's imports needs. Runs inside a fresh
+Pyodide."""
 
 import importlib
 import sys
 
-# Those that a program may ask for by name.
+# Encodings that a program may name.
 ENCODINGS = """
 ascii latin_1 cp437 utf_8 utf_16 utf_16_le utf_32 raw_unicode_escape unicode_escape
 """.split()
 
 
 def used_by(names) -> list[str]:
-    """But for those that the interpreter has in itself."""
+    """Excludes modules that are built into the interpreter."""
     for name in [*names, *(f"encodings.{name}" for name in ENCODINGS)]:
         if name.partition(".")[0] in sys.stdlib_module_names:
             try:

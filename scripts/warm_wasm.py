@@ -1,10 +1,10 @@
-"""Code by which a browser optimises a module's hot functions before they are needed
+"""Adds code that makes a browser optimise a module's hot functions before they are needed
 (docs/design/startup.md#warming-up-the-interpreter).
 
-V8 compiles a function simply, when it is first called, and well once it has returned often: each return counts the
-bytes of the function's code before it. So a hot function first asks whether the module is warming up; then it goes to
-its end and gives zeros. A function calls all of them until V8 has counted enough. Others count in other ways: there it
-costs a few milliseconds, whatever comes of it.
+V8 compiles a function with its simple compiler at the first call, and with its optimising compiler after enough
+returns: each return counts the bytes of the function's code before it. So a hot function first checks whether the
+module is warming up; if so it jumps to its end and returns zeros. A function calls all of them until V8 has counted
+enough. Other browsers count differently: in them the calls cost a few milliseconds and may have no effect.
 """
 
 from __future__ import annotations
@@ -13,11 +13,11 @@ from collections.abc import Iterable
 
 from pyruntime.providers.wasm.printer.opcodes import leb_s, leb_u
 
-BUDGET = 13_000_000  # --wasm-tiering-budget of V8 15.6: bytes that a function's returns count until it is optimised
-GROWTH = 2  # bytes of unoptimised code for each of a body; from 1.7 to 4 in Pyodide's. What is missing, use will add
+BUDGET = 13_000_000  # --wasm-tiering-budget of V8 15.6: bytes that returns count until V8 optimises a function
+GROWTH = 2  # unoptimised code over a body's bytes; 1.7 to 4 in Pyodide. Later calls of a function add the rest
 LEAST = 5  # calls; each counts for a quarter of the budget at most
 HOTTEST = 20  # functions that are warmed up; with 60 the first visits of small models took longer
-SMALLEST = 200  # bytes of one: V8 optimises smaller ones at once when they are hot, and they would be called most often
+SMALLEST = 200  # least bytes of a function: V8 soon optimises smaller ones, which would need the most calls
 NOTHING = b"\x40"  # as the type of a block
 ZEROS = {0x7F: b"\x41\0", 0x7E: b"\x42\0", 0x7D: b"\x43" + bytes(4), 0x7C: b"\x44" + bytes(8)}  # by the value's type
 
@@ -27,20 +27,21 @@ def zeros(types: bytes) -> bytes:
 
 
 def around(results: bytes, flag: int) -> tuple[bytes, bytes]:
-    """Code before a hot function's body and after it: while global `flag` is set the body is passed over.
+    """Return code before and after a hot function's body that skips the body while the global `flag` is set.
 
-    Branches that leave the body leave the inner block, at the same depth; its own `end` is that of the inner block."""
+    Branches that leave the body leave the inner block, at the same depth; the body's own `end` ends the inner block."""
     ask = b"\x02" + NOTHING + b"\x23" + leb_u(flag) + b"\x0d\0"  # block  global.get flag  br_if 0
     return ask + b"\x02" + (results or NOTHING), b"\x0f\x0b" + zeros(results) + b"\x0b"  # return end, zeros end
 
 
 def calls(size: int) -> int:
-    """How often a function whose body has so many bytes is called."""
+    """Return the number of calls of a function, given the bytes of its body."""
     return max(LEAST, BUDGET // (GROWTH * size))
 
 
 def warm_up(functions: Iterable[tuple[int, bytes, bytes, int]], flag: int) -> bytes:
-    """A function's body: calls all of them, with zeros. functions: index, types of parameters and results, bytes."""
+    """Return the body of a function that calls all hot functions with zeros. functions: index, types of parameters and
+    results, bytes."""
     code = b"\x41\1\x24" + leb_u(flag)
     for index, params, results, size in functions:
         call = zeros(params) + b"\x10" + leb_u(index) + b"\x1a" * len(results)

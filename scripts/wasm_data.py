@@ -1,4 +1,4 @@
-"""The data of a WebAssembly module in two parts: what its first functions need, and tables for the others."""
+"""Splits the data of a WebAssembly module into the data that its first half needs, and tables for the second half."""
 
 from __future__ import annotations
 
@@ -6,11 +6,12 @@ import hashlib
 from collections.abc import Collection, Iterable
 
 Segments = list[tuple[int, bytes]]  # address in memory, bytes
-GAP = 64  # zeros between segments that are cheaper, compressed, than another segment
+GAP = 64  # so many zeros between segments take less, compressed, than another segment
 
 
 def tables(text: str, binary: bytes, used: Collection[int]) -> list[range]:
-    """The addresses that `text` (python_data.txt) lists for this binary, unless a function of theirs is used."""
+    """Return the addresses that `text` (python_data.txt) lists for this binary, unless a function that belongs to them
+    is used."""
     lines = [line.split() for line in text.splitlines() if line and not line.startswith("#")]
     if ["sha256", hashlib.sha256(binary).hexdigest()] not in lines:
         return []
@@ -25,7 +26,7 @@ def _range(text: str) -> range:
 
 
 def parted(segments: Segments, moved: Iterable[range]) -> tuple[Segments, Segments]:
-    """What lies outside of `moved`, and what lies in it."""
+    """Return the segments outside of `moved` and those in it."""
     here, there = segments, Segments()
     for part in moved:
         pieces = [piece for segment in here for piece in _cut(*segment, part)]
@@ -35,14 +36,14 @@ def parted(segments: Segments, moved: Iterable[range]) -> tuple[Segments, Segmen
 
 
 def _cut(start: int, data: bytes, part: range) -> Segments:
-    """A segment, cut at both ends of `part`."""
+    """Return the part of a segment within `part`."""
     low, high = (min(max(edge - start, 0), len(data)) for edge in (part.start, part.stop))
     pieces = ((0, low), (low, high), (high, len(data)))
     return [(start + a, data[a:b]) for a, b in pieces if a < b]
 
 
 def joined(segments: Segments) -> Segments:
-    """Fewer segments, with zeros between them: linear memory starts as zeros."""
+    """Join segments across few zeros, because linear memory starts as zeros."""
     found: list[tuple[int, bytearray]] = []
     for start, data in sorted(segments):
         gap = start - found[-1][0] - len(found[-1][1]) if found else -1

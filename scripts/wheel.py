@@ -1,4 +1,4 @@
-"""The wheel, by PyPA's build, and the lock file by which Pyodide finds it, by pyodide-lock.
+"""Builds the wheel, by PyPA's build, and the lock file through which Pyodide finds it, by pyodide-lock.
 
 Usage: python -m scripts.wheel OUT STOCK, into the folder OUT, for the Pyodide whose pyodide-lock.json is STOCK
 """
@@ -17,7 +17,7 @@ ROOT = Path(__file__).parents[1]
 
 
 def build(out: Path) -> Path:
-    """The wheel; what builds it is installed beside this program, so that nothing is fetched."""
+    """Build the wheel. The packages for this are installed beside this program, so that nothing is fetched."""
     command = [sys.executable, "-m", "build", "--wheel", "--no-isolation", "--outdir", out, ROOT]
     done = subprocess.run(command, text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, check=False)
     if done.returncode:
@@ -27,8 +27,9 @@ def build(out: Path) -> Path:
 
 
 def lock(wheel: Path, stock: Path) -> None:
-    """Beside the wheel: the stock Pyodide, with this one package. Of the stock's own lock file only the part about the
-    platform is read: pyodide-lock for Python 3.11 knows no packages of Pyodide 314, and wants a version."""
+    """Write a lock file beside the wheel: the stock Pyodide with this one package. Of the stock's lock file only the
+    platform is read, because pyodide-lock for Python 3.11 cannot parse packages of Pyodide 314, and requires a
+    version."""
     info = json.loads(stock.read_text())["info"]
     empty = PyodideLockSpec(info={"version": "0", **info}, packages={})
     add_wheels_to_spec(empty, [wheel]).to_json(wheel.with_name("pyodide-lock.json"), indent=1)

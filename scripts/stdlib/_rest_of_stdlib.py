@@ -1,7 +1,7 @@
-"""What comes when it is first imported: the rest of the standard library, in a file of its own.
+"""Loads the rest of the standard library, which is a separate file, when a module of it is first imported.
 
-Two modules that every start of Pyodide imports, and hardly any program uses, have a short one in their place, which
-becomes the whole one when something of it is asked for.
+Two modules that every start of Pyodide imports, but hardly any program uses, have short replacements, which become the
+whole module when one of its other names is first used.
 """
 
 import sys
@@ -33,8 +33,8 @@ class Rest:
 
 
 def become_whole(name):
-    """The module of this name, a short one so far, becomes the one that the rest has. Where that cannot be had, it
-    stays as it is."""
+    """Turn the short module of this name into the whole one from the rest. If that cannot be loaded, the module stays
+    unchanged."""
     module = sys.modules[name]
     spec = Rest.find_spec(name)
     short = dict(vars(module))

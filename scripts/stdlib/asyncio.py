@@ -1,11 +1,11 @@
-"""Stands for asyncio until something of it is asked for (_rest_of_stdlib.py)."""
+"""Replaces asyncio until one of its other names is used (_rest_of_stdlib.py)."""
 
 
 def get_event_loop():
-    """Pyodide's C code takes this function at its start, to call it whenever it waits."""
+    """Pyodide's C code gets this function at its start, and calls it whenever it waits."""
     import asyncio
 
-    return asyncio.events.get_event_loop()  # `events` is of the whole one
+    return asyncio.events.get_event_loop()  # `events` belongs to the whole module
 
 
 def __getattr__(name):

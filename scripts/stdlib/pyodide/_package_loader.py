@@ -1,4 +1,4 @@
-"""Stands for Pyodide's loader of packages until one is loaded (_rest_of_stdlib.py): at a start there are none."""
+"""Replaces Pyodide's package loader until a package is loaded (_rest_of_stdlib.py); a start loads none."""
 
 from pyodide_js import loadedPackages  # noqa: F401  for a snapshot of the memory, as in scripts/pack.py
 
