@@ -17,6 +17,7 @@ import numpy as np
 
 from bench import machine
 from bench.chromium import Chromium, chromium
+from bench.planning import MODELS, planning, timed
 from kit.chain import chain
 from kit.chromium import Engine
 from kit.python_calls import counting
@@ -38,6 +39,7 @@ def main(argv: list[str]) -> int:
         line("in the page (session.run)", lambda n: in_page(opened, n, runs))
         line("native (executor.run)", lambda n: native(n, runs, inner=True))
         line("native (session.run)", lambda n: native(n, runs, inner=False))
+        print_planning(opened)
         print(f"Python functions entered by {COUNTED} runs in the browser: {python_calls(opened)}")
     return 0
 
@@ -49,6 +51,18 @@ def line(title: str, measure: Callable[[int], float]) -> None:
     times = [measure(n) for n in LENGTHS]
     slope, start = np.polyfit(LENGTHS, times, 1)
     print(f"{title:{34}}" + "".join(f"{value:12.2f}" for value in (start, slope, *times)), flush=True)
+
+
+def print_planning(opened: Chromium) -> None:
+    print("\nplanning for new shapes: ms that a first run takes longer than a second (ms of the second)")
+    for name, (make, feeds) in MODELS.items():
+        path = make()
+        native_session = InferenceSession(path)
+        found = planning(timed(lambda x, s=native_session: s.run(None, x)), feeds)
+        print(f"{name + ', native':{34}}{found[0]:12.2f} ({found[1]:.2f})")
+        with opened.page() as page:
+            found = planning(Engine(page, opened.url).open(path.read_bytes()).repeat, feeds)
+        print(f"{name + ', in the page':{34}}{found[0]:12.2f} ({found[1]:.2f})", flush=True)
 
 
 def in_worker(opened: Chromium, length: int, runs: int) -> float:
