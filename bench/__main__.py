@@ -13,23 +13,23 @@ COMMANDS = {
     "compile": "compile and boot times in the browser, from a cold profile",
     "start": "the first visit of a new browser profile beside onnxruntime-web's, its phases and bytes, and the second",
     "memory": "peak of each model against the largest set of tensors alive at once",
-    "load": "memory that loading takes over the weights, 20 MB to 1 GB, natively and in Chromium, beside onnxruntime's",
+    "load": "memory for loading, over the weights, 20 MB to 1 GB, natively and in Chromium, beside onnxruntime's",
     "over4": "a model of 4.8 GB of weights, natively and in Chromium: memory, and whether the result is right",
     "llm": "tokens a second of decoders of random weights in four types, natively and in Chromium, beside onnxruntime",
-    "overhead": "what a run takes besides its kernels",
+    "overhead": "the time of a run besides its kernels",
     "concurrency": "runs a second of one session that 1, 2 and 4 threads use at once, natively",
     "instructions": "WebAssembly instructions of a run of each model: the same under any load",
     "profile": "time, GFLOP/s and GB/s of each kernel of a model; a Chrome trace",
     "limits": "kernels of the zoo and the field that are below half of the machine's peak and bandwidth",
     "gpu": "GFLOP/s and GB/s of the WebGPU kernels on the native adapter",
-    "dispatches": "what a WebGPU run asks of the device: dispatches and bytes, beside onnxruntime-web's",
-    "checks": "what the checks of indices from data cost",
+    "dispatches": "WebGPU work of a run: dispatches and bytes, beside onnxruntime-web's",
+    "checks": "the cost of checking indices from data",
     "soak": "growth of memory and of latency, natively and in Chromium, over a long time",
     "visits": "the first visit against the second, on the GPU",
-    "loads": "two-thread sessions of fresh pages in Firefox: whether all of them come to an end",
+    "loads": "two-thread sessions in fresh pages of Firefox: whether each one ends",
     "accuracy": "largest error of each model against onnxruntime without optimisation, natively",
-    "stretches": "each stretch of a QDQ model between its codes, alone: whose codes are the exact ones",
-    "tune": "what tuning chooses against the default, the gain of a run and the time it takes",
+    "stretches": "each part of a QDQ model between two quantisations, alone: which runtime's codes are exact",
+    "tune": "the schedules that tuning chooses, the gain of a run, and the time of tuning",
     "chart": "an SVG of the newest results",
 }
 
@@ -43,18 +43,18 @@ def parser() -> argparse.ArgumentParser:
     )
     made.add_argument("models", nargs="*", help="default: the zoo and Silero; with --webgpu nine of them")
     made.add_argument("--threads", type=int, nargs="+", help="default 1 2; with --webgpu 1")
-    made.add_argument("--field", action="store_true", help="the field (kit/field) as well: some eighty more models")
+    made.add_argument("--field", action="store_true", help="also the field (kit/field): some eighty more models")
     made.add_argument("--webgpu", action="store_true", help="against onnxruntime-web's /webgpu, on the same adapter")
     made.add_argument("--worker", action="store_true", help="both in their workers (env.wasm.proxy), not in the page")
     made.add_argument("--no-jax", action="store_true", help="without jax-js")
     made.add_argument(
-        "--seconds", type=float, default=6.0, help="of turns a model, at most (default 6; at least 3 turns)"
+        "--seconds", type=float, default=6.0, help="longest time of a model's turns (default 6; at least 3 turns)"
     )
-    made.add_argument("--rounds", type=int, default=40, help="turns of a model, at most (default 40)")
-    made.add_argument("--json", type=Path, metavar="OUT", help="write everything measured there")
-    made.add_argument("--save", action="store_true", help="keep the result in bench/history")
+    made.add_argument("--rounds", type=int, default=40, help="most turns of a model (default 40)")
+    made.add_argument("--json", type=Path, metavar="OUT", help="write all measurements to this file")
+    made.add_argument("--save", action="store_true", help="store the result in bench/history")
     made.add_argument("--compare", action="store_true", help="show regressions; exit 1 if there are any")
-    made.add_argument("--all", action="store_true", help="then compile, memory and overhead as well")
+    made.add_argument("--all", action="store_true", help="also run compile, memory and overhead")
     return made
 
 

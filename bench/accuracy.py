@@ -1,7 +1,7 @@
-"""python -m bench accuracy: how far our results are from onnxruntime's without optimisation, natively.
+"""python -m bench accuracy: differences between our results and onnxruntime's without optimisation, natively.
 
-The largest difference of an output, as a share of its largest value, beside what is allowed. QDQ models are computed by
-onnxruntime in floats between codes, so a share of 0 says that each code is the same.
+Prints the largest difference of an output, as a share of its largest value, beside the allowed one. onnxruntime
+computes QDQ models in floats between codes, so a share of 0 means that all codes are equal.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ def main(argv: list[str]) -> int:
 
 
 def error(name: str) -> float:
-    """The largest over the outputs."""
+    """Return the largest difference of all outputs."""
     from pyruntime import InferenceSession
 
     outputs = InferenceSession(str(models.path(name))).run(None, models.feeds(name))

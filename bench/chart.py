@@ -17,7 +17,7 @@ from bench.history import HISTORY
 from bench.models import is_quantised, origin
 
 ROW, BAR, LEFT, WIDTH, TOP = 26, 9, 170, 760, 82
-# of a bar, by what was measured: colour and name
+# colour and name of a bar, by kind of measurement
 SERIES = {"1": ("#4c78a8", "1 thread"), "2": ("#f58518", "2 threads")}
 VISITS = {"local": ("#4c78a8", "first visit"), "second": ("#f58518", "second visit")}
 TITLES = {
@@ -25,8 +25,8 @@ TITLES = {
     "start": "Times faster than onnxruntime-web (WebAssembly), from import to the first result",
 }
 Series = dict[str, tuple[str, str]]
-Ratios = dict[str, dict[str, float]]  # of a model or a net, by kind
-TEXT = "#767676"  # readable on light and on dark
+Ratios = dict[str, dict[str, float]]  # ratios of a model or a net, by kind
+TEXT = "#767676"  # readable on light and dark backgrounds
 
 
 def main(argv: list[str]) -> int:
@@ -51,7 +51,7 @@ def main(argv: list[str]) -> int:
 
 
 def summary(result: dict[str, Any]) -> list[str]:
-    """For each origin of the models and their weights: the geometric means and the lowest ratios."""
+    """Print, for each origin of the models and their weights, the geometric means and the lowest ratios."""
     series = VISITS if result["provider"] == "start" else SERIES
     groups: dict[str, list[dict[str, dict[str, float]]]] = {}
     for name, found in result["models"].items():
@@ -69,7 +69,7 @@ def summary(result: dict[str, Any]) -> list[str]:
 
 
 def svg(result: dict[str, Any]) -> str:
-    """Bars, one a net and kind of run, the longest first; a line at 1, where both take the same time."""
+    """Draw a bar for each net and kind of run, the longest first, and a line at 1, where both take the same time."""
     series = VISITS if result["provider"] == "start" else SERIES
     models = {
         name: {kind: ratio for kind, times in found.items() if kind in series and (ratio := _ratio(times)) > 0}
@@ -99,7 +99,7 @@ def _ratio(times: dict[str, float]) -> float:
 
 
 def _nets(models: Ratios, series: Series) -> Ratios:
-    """One of each net, `net.scheme@batch`: geometric means over its schemes and batches."""
+    """Merge the variants `net.scheme@batch` of each net: geometric means over its schemes and batches."""
     nets: dict[str, list[dict[str, float]]] = {}
     for name, found in models.items():
         nets.setdefault(re.split("[.@]", name)[0], []).append(found)
@@ -112,7 +112,7 @@ def _nets(models: Ratios, series: Series) -> Ratios:
 
 
 def _legend(result: dict[str, Any], series: Series, models: Ratios) -> list[str]:
-    """The colours with their means and the lowest of all models, the machine and the day."""
+    """Draw the legend: colours with their means, the lowest of all models, the machine and the day."""
     out, x = [], 12
     for kind, (colour, name) in series.items():
         found = [by[kind] for by in models.values() if kind in by]

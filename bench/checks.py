@@ -1,9 +1,9 @@
-"""python -m bench checks: what the checks of indices from data cost (ADR 43), natively on one thread.
+"""python -m bench checks: the cost of checking indices from data (ADR 43), natively on one thread.
 
-Each model is compiled twice, as always and with indices trusted, and both run in turns. Times are of the processor, so
-that other work on the machine counts less: those of the fastest runs, their ratio, and the median over the turns of the
-ratios of medians. `work` is what no other work on the machine changes: by how much more WebAssembly instructions a run
-executes, as wasmtime counts its fuel. Models whose code is the same either way cost nothing and are not timed.
+Each model is compiled twice, with checks and without, and both run in turns. Times are processor time, so that other
+work on the machine counts less: those of the fastest runs, their ratio, and the median over the turns of the ratios of
+medians. `work` does not depend on other work on the machine: the additional WebAssembly instructions of a run, which
+wasmtime counts as fuel. Models without checks have the same code twice and are not timed.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from pyruntime.frontend import requirements
 from pyruntime.ir.dtype import I32
 from pyruntime.ir.expr import Expr, cast, dim, select
 
-LEAST = 0.05  # seconds of a turn, which has as many runs as that takes
+LEAST = 0.05  # seconds of a turn, which has as many runs as fit
 
 
 def trusted(i: Expr, extent: Any, node: str, *, from_end: bool = False) -> Expr:
@@ -41,7 +41,7 @@ def indices_trusted() -> Iterator[None]:
 
 
 def turn(session: InferenceSession, feeds: Any, runs: int) -> list[float]:
-    """Milliseconds of each run."""
+    """Return the milliseconds of each run."""
     times = []
     for _ in range(runs):
         start = time.process_time()
@@ -55,7 +55,7 @@ def code(session: InferenceSession) -> list[Any]:
 
 
 def one(name: str, turns: int) -> tuple[float, float]:
-    """Prints the line of a model; gives the ratios of its times, in the median, and of its instructions."""
+    """Print the line of a model. Returns the median ratio of its times, and the ratio of its instructions."""
     feeds = models.feeds(name)
     checked = InferenceSession(models.path(name))
     checked.run(None, feeds)
@@ -86,7 +86,7 @@ def main(argv: list[str]) -> int:
     parser.add_argument("models", nargs="*", help="default: the zoo and Silero")
     parser.add_argument("--turns", type=int, default=31, help="of each model (default 31)")
     args = parser.parse_args(argv)
-    os.environ["PYRUNTIME_DISABLE_PROGRAM_CACHE"] = "1"  # what was kept has its checks
+    os.environ["PYRUNTIME_DISABLE_PROGRAM_CACHE"] = "1"  # cached Programs have checks
     print(f"{'model':22}{'checks':>7}{'without ms':>11}{'with ms':>11}{'fastest':>9}{'median':>9}{'work':>9}")
     ratios = [one(name, args.turns) for name in args.models or models.names()]
     for what, of in zip(("time", "work"), zip(*ratios, strict=True), strict=True):

@@ -1,4 +1,4 @@
-"""Pages of a real Chromium for the bench: what is served, and fresh pages in fresh profiles."""
+"""Pages of a real Chromium for the bench: the served files, and fresh pages in fresh profiles."""
 
 from __future__ import annotations
 
@@ -53,8 +53,8 @@ class Chromium:
 
     @contextmanager
     def page(self, limit: float = 600, beginning: str = "") -> Iterator[Page]:
-        """A fresh page in a fresh profile; `limit` is the seconds any one call may take; `beginning`, a script that
-        runs before all others, in our worker, too."""
+        """Open a fresh page in a fresh profile. limit: seconds that a call may take; beginning: a script that runs
+        before all others, in our worker, too."""
         context = self.browser.new_context()
         context.set_default_timeout(1000 * limit)
         if beginning:
@@ -69,12 +69,12 @@ class Chromium:
             context.close()
 
     def adapter(self) -> str:
-        """What the GPU calls itself."""
+        """Return the name of the GPU."""
         with self.page() as page:
             return str(page.evaluate("() => bench.adapter()"))
 
     def peak(self) -> dict[str, float]:
-        """Floating-point operations a second of one thread, by loop (see `peak.module`)."""
+        """Return the floating-point operations per second of one thread, by loop (see `peak.module`)."""
         code, loops = peak.module()
         with self.page() as page:
             return page.evaluate(

@@ -50,7 +50,7 @@ def _take(row: Row, runtime: str, timing: dict[str, Any]) -> None:
 
 
 def run(options: Options) -> dict[str, Any]:
-    """Everything that was measured, as plain data; also written to build/bench."""
+    """Return all measurements as plain data, which is also written to build/bench."""
     rows: list[Row] = []
     with chromium() as browser:
         loops = browser.peak()
@@ -76,7 +76,7 @@ def run(options: Options) -> dict[str, Any]:
 
 
 def summary(result: dict[str, Any]) -> list[str]:
-    """The last lines: the means of the quantised models, if there are some, then those of all."""
+    """Print the last lines: the means of the quantised models, if there are any, then those of all."""
     rows = [Row(**row) for row in result["rows"]]
     title = f"geomean vs onnxruntime-web {result['provider']}: "
     quantised = [row for row in rows if models.is_quantised(row.model)]
@@ -85,7 +85,7 @@ def summary(result: dict[str, Any]) -> list[str]:
 
 
 def warn(result: dict[str, Any]) -> int:
-    """Names what we fail, and what the mean leaves out; how many we fail."""
+    """Print the models that we fail, and those that the mean leaves out. Returns the number of failures."""
     rows = [Row(**row) for row in result["rows"]]
     left_out = [row for row in rows if not row.counts()]
     for row in left_out:

@@ -1,4 +1,4 @@
-"""python -m bench compile: what compiling takes in Pyodide in Chromium, from a cold profile, by phase."""
+"""python -m bench compile: times of compiling in Pyodide in Chromium, from a cold profile, by phase."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ MODELS = ("squeezenet", *ZOO, TRANSFORMER)
 
 
 def source(name: str) -> tuple[str, models.Info | None, int]:
-    """Address of the model, its feeds (None: zeros, free dims 1), number of its nodes."""
+    """A model: its address, feeds (None: zeros, free dims 1), and number of nodes."""
     if name in ZOO:
         info = models.info(name)
         return info["model"], info, _nodes(models.path(name))
@@ -43,7 +43,7 @@ def _nodes(path: Path) -> int:
 
 
 def one(url: str, address: str, info: models.Info | None) -> dict[str, Any]:
-    """In a browser of its own: nothing is cached, by it or by V8."""
+    """Measure in a new browser, so that neither it nor V8 has anything cached."""
     with shared.launch() as launched, Chromium(launched, url).page() as page:
         return page.evaluate("([address, info]) => bench.compile(address, info)", [address, info])
 
@@ -51,7 +51,7 @@ def one(url: str, address: str, info: models.Info | None) -> dict[str, Any]:
 def main(argv: list[str]) -> int:
     parser = argparse.ArgumentParser(prog="python -m bench compile", description=__doc__)
     parser.add_argument("models", nargs="*", help=f"of {', '.join(MODELS)} (default: all)")
-    parser.add_argument("--repeat", type=int, default=1, help="medians of so many (default 1)")
+    parser.add_argument("--repeat", type=int, default=1, help="runs, of which the median counts (default 1)")
     args = parser.parse_args(argv)
     if unknown := sorted(set(args.models) - set(MODELS)):
         parser.error(f"no model {', '.join(unknown)}")
@@ -66,7 +66,7 @@ def main(argv: list[str]) -> int:
             print(line(name, nodes, runs), flush=True)
     print("boot: from the first call until the engine answers; compile: reading and compiling while the session is")
     print("created; the phases, by the engine's own clock (a model that needs values compiles in its first run);")
-    print("start-up: code, weights, what is folded; first run: with feeds of the bench, else zeros with free dims 1")
+    print("start-up: code, weights, folded constants; first run: with feeds of the bench, else zeros with free dims 1")
     return 0
 
 

@@ -1,4 +1,4 @@
-// Brotli at its best of files: node bench/compress.mjs FILE OUT [FILE OUT …]
+// Compresses files by brotli at its highest quality: node bench/compress.mjs FILE OUT [FILE OUT …]
 
 import { readFile, rename, writeFile } from 'node:fs/promises';
 import { brotli } from '../scripts/list_files.mjs';

@@ -1,6 +1,7 @@
-"""python -m bench concurrency: runs a second of one session that several threads use at once, beside onnxruntime.
+"""python -m bench concurrency: runs per second of one session that several threads use at once, beside onnxruntime.
 
-Both are native, with as many intra-op threads. They take turns, and so do the numbers of callers; medians are printed.
+Both are native and have the same number of intra-op threads. They take turns, and so do the numbers of callers; medians
+are printed.
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ def main(argv: list[str]) -> int:
 
 
 def line(name: str, args: argparse.Namespace) -> str:
-    """Ours and onnxruntime's, and the ratio, by the number of callers."""
+    """Print ours, onnxruntime's, and the ratio, by the number of callers."""
     runs = [ours(name, args.threads), theirs(name, args.threads)]
     found: dict[tuple[int, int], list[float]] = {}
     for _ in range(args.rounds):
@@ -47,7 +48,7 @@ def line(name: str, args: argparse.Namespace) -> str:
 
 
 def throughput(run: Callable[[], object], callers: int, seconds: float) -> float:
-    """Runs a second of so many threads; each ends with its last run."""
+    """Return the runs per second of this many threads; each ends with its last run."""
     counts = [0] * callers
     end = time.perf_counter() + seconds
 

@@ -1,11 +1,11 @@
-"""python -m bench dispatches: what a model asks of WebGPU, beside onnxruntime-web's `/webgpu` bundle.
+"""python -m bench dispatches: counts a model's WebGPU calls, beside onnxruntime-web's `/webgpu` bundle.
 
-One counter (bench/page/gpu_counter.js) listens to the calls of WebGPU in the page and in the worker, so the counts are
-those of any adapter. Each runtime and model has a browser of its own, in which a session of a tiny model was made
-before. Counts are of one run, the fourth (with --token the mean of sixteen steps of llama_mini behind the first
-sixteen; its caches stay there): dispatches, submissions, bind groups, readbacks, and in kB what is written by the CPU,
-copied between buffers, read back, and `bound`, the storage bindings of all dispatches. Creation and first run:
-pipelines, kB of shaders, milliseconds.
+One counter (bench/page/gpu_counter.js) wraps the methods of WebGPU in the page and in the worker, so the counts are the
+same on any adapter. Each runtime and model has a new browser, in which a session of a tiny model runs first. Counts are
+of one run, the fourth (with --token the mean of sixteen steps of llama_mini behind the first sixteen; its caches stay
+there): dispatches, submissions, bind groups, readbacks, and in kB what is written by the CPU, copied between buffers,
+read back, and `bound`, the storage bindings of all dispatches. Creation and first run: pipelines, kB of shaders,
+milliseconds.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ def main(argv: list[str]) -> int:
     parser = argparse.ArgumentParser(prog="python -m bench dispatches", description=__doc__)
     parser.add_argument("models", nargs="*", default=GPU_MODELS, help=f"default {' '.join(GPU_MODELS)}")
     parser.add_argument("--token", action="store_true", help="a token of a decoder whose caches stay on the GPU")
-    parser.add_argument("--past", type=int, default=1, help="tokens that the decoder is fed first, at once (default 1)")
+    parser.add_argument("--past", type=int, default=1, help="tokens of the decoder's first step (default 1)")
     args = parser.parse_args(argv)
     build()
     if args.token:
@@ -88,7 +88,7 @@ def cell(found: list[Counts], key: str, unit: int) -> str:
 
 
 def counted(name: str, runtime: str) -> Counts:
-    """Of a run, and of creation with the first run."""
+    """Return the counts of a run, and of creation with the first run."""
     info = models.info(name)
     with opened(runtime) as page:
         take(page)
@@ -104,7 +104,7 @@ def counted(name: str, runtime: str) -> Counts:
 
 
 def token(past: int) -> int:
-    """Exit code 1 if the two do not find the same tokens."""
+    """Return exit code 1 if both do not find the same tokens."""
     found: list[Counts] = []
     tokens = []
     what = {"model": f"/zoo/{zoo.materialize('llama_mini').name}", "past": past}
@@ -124,7 +124,7 @@ def token(past: int) -> int:
 
 @contextmanager
 def opened(runtime: str) -> Iterator[Page]:
-    """A page of a browser of its own, in which the runtime has started."""
+    """Open a page of a new browser in which the runtime has started."""
     how = {"threads": 1, "provider": "webgpu", "worker": False, "jax": False, "tiny": models.tiny()}
     how |= {one: one == runtime for one in RUNTIMES}
     with chromium(built=True) as browser, browser.page(beginning=COUNTER.read_text()) as page:
@@ -135,7 +135,7 @@ def opened(runtime: str) -> Iterator[Page]:
 
 
 def take(page: Page) -> Counts:
-    """What was counted since, in the page and in its workers."""
+    """Return the counts since the last call, in the page and in its workers."""
     sums: Counts = {}
     for place in (page, *page.workers):
         for key, value in place.evaluate(TAKE).items():

@@ -1,7 +1,7 @@
 """Floating-point operations of a model, counted from its graph: 2 a multiply-add of products and convolutions.
 
-Nothing else is counted, so what is left out (activations, norms, softmax) makes shares of the peak look smaller, not
-larger. Shapes are those that onnxruntime finds when it runs the model on the bench's feeds.
+Nothing else is counted, so omitted work (activations, norms, softmax) makes shares of the peak look smaller, not
+larger. Shapes are those of a run by onnxruntime on the bench's feeds.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from bench.chromium import BUILD
 from kit import zoo
 
 Shape = tuple[int, ...]
-Shapes = Callable[[int], Shape]  # of input n of a node; of its first output for n = -1
+Shapes = Callable[[int], Shape]  # shape of input n of a node; of its first output for n = -1
 
 
 def _product(of: Shapes, node: onnx.NodeProto) -> int:
@@ -43,7 +43,7 @@ def _blocked(of: Shapes, node: onnx.NodeProto) -> int:
 
 
 def _recurrent(of: Shapes, node: onnx.NodeProto) -> list[int]:
-    """Of the inputs of all steps, then of the state."""
+    """Operations for the inputs of all steps, then for the state."""
     steps, batch = of(0)[:2]
     return [2 * steps * batch * math.prod(of(n)) for n in (1, 2)]
 
@@ -63,8 +63,8 @@ def _attribute(node: onnx.NodeProto, name: str, default: Any) -> Any:
 
 
 def by_node(name: str) -> dict[str, list[int]]:
-    """Name of the node (of its first output where it has none) -> operations of its products, in the order that they
-    run; kept in build/bench."""
+    """Return, by name of the node (or of its first output), the operations of its products, in the order of execution;
+    cached in build/bench."""
     path, kept = models.path(name), BUILD / f"{name}.products.json"
     if not kept.exists() or kept.stat().st_mtime < path.stat().st_mtime:
         BUILD.mkdir(parents=True, exist_ok=True)
@@ -77,7 +77,7 @@ def total(name: str) -> int:
 
 
 def count(model: onnx.ModelProto, feeds: zoo.Feeds) -> dict[str, list[int]]:
-    """Nodes of the main graph; a branch or a body that runs is not looked into."""
+    """Nodes of the main graph; branches and bodies are not counted."""
     nodes = [node for node in model.graph.node if node.op_type in COUNTS]
     shapes = _shapes(model, nodes, feeds)
 
@@ -89,7 +89,7 @@ def count(model: onnx.ModelProto, feeds: zoo.Feeds) -> dict[str, list[int]]:
 
 
 def _shapes(model: onnx.ModelProto, nodes: list[onnx.NodeProto], feeds: zoo.Feeds) -> dict[str, Shape]:
-    """Shapes of what the nodes take and give."""
+    """Return the shapes of the nodes' inputs and outputs."""
     shapes: dict[str, Shape] = {key: value.shape for key, value in feeds.items()}
     shapes |= {tensor.name: tuple(tensor.dims) for tensor in model.graph.initializer}
     wanted = {name for node in nodes for name in [*node.input, node.output[0]] if name} - shapes.keys()

@@ -1,7 +1,7 @@
 """python -m bench gpu: GFLOP/s and GB/s of the WebGPU kernels on the native adapter, by its own clock.
 
 Models of one operator or of a short chain. Operations are those of products and convolutions (two for a
-multiply-add); bytes are those of inputs, weights and outputs, each once, whatever a chain stores between its kernels.
+multiply-add); bytes are those of inputs, weights and outputs, each counted once, without intermediate results.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from pyruntime.providers.webgpu.wgpu_host import GpuHost
 
 
 class Case(NamedTuple):
-    """A model, what it is fed, and its floating-point operations (0: bytes are what counts)."""
+    """A model, its feeds, and its floating-point operations (0: only bytes count)."""
 
     model: bytes
     feeds: Feeds
@@ -31,7 +31,7 @@ class Case(NamedTuple):
 
 
 def build(nodes: Sequence[onnx.NodeProto], feeds: Feeds, weights: Feeds, flops: int = 0) -> Case:
-    """A model from "x" (and other feeds) to "y"."""
+    """Build a model from "x" (and other feeds) to "y"."""
     infos = [helper.make_tensor_value_info(name, onnx.TensorProto.FLOAT, x.shape) for name, x in feeds.items()]
     made = [onnx.numpy_helper.from_array(w, name) for name, w in weights.items()]
     graph = helper.make_graph(nodes, "g", infos, [onnx.ValueInfoProto(name="y")], made)
@@ -40,7 +40,7 @@ def build(nodes: Sequence[onnx.NodeProto], feeds: Feeds, weights: Feeds, flops: 
 
 
 def normal(*shape: int) -> np.ndarray:
-    """Random numbers of a size that keeps sums near 1."""
+    """Return random numbers whose magnitude keeps sums near 1."""
     x = np.random.default_rng(len(shape)).standard_normal(shape, np.float32)
     return x / np.float32(math.sqrt(shape[-1]))
 
@@ -76,7 +76,7 @@ def unary(op: str, *shape: int, **attributes: object) -> Case:
 
 
 def chain(*shape: int) -> Case:
-    """tanh(x · x + a) · b with a and b along the last axis: one kernel once fused."""
+    """tanh(x · x + a) · b with a and b along the last axis: one kernel after fusion."""
     nodes = [helper.make_node("Mul", ["x", "x"], ["p"]), helper.make_node("Add", ["p", "a"], ["q"]),
              helper.make_node("Tanh", ["q"], ["r"]), helper.make_node("Mul", ["r", "b"], ["y"])]  # fmt: skip
     return build(nodes, {"x": normal(*shape)}, {"a": normal(shape[-1]), "b": normal(shape[-1])})

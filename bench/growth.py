@@ -1,7 +1,7 @@
-"""What a soak watches: memory of processes, and what grows beyond a slack.
+"""Measurements of a soak: memory of processes, and growth beyond a slack.
 
-Growth is the median of the last third of the samples less the median of the first third, so that a leak shows at two
-thirds of its size and one odd sample not at all.
+Growth is the median of the last third of the samples minus the median of the first third, so that a leak counts at two
+thirds of its size, and a single outlier not at all.
 """
 
 from __future__ import annotations
@@ -14,13 +14,13 @@ from pathlib import Path
 
 MEGABYTES, COUNT, LATENCY = "MB", "", "ms"
 
-# unit -> growth that is none: a share of the first value, and so much besides
+# unit -> tolerated growth: a share of the first value, plus an absolute amount
 SLACK = {MEGABYTES: (0.02, 2.0), COUNT: (0.0, 0.5), LATENCY: (0.3, 0.1)}
 
 YOUNG = 60  # seconds
 KINDS = ("renderer", "gpu-process")  # of Chromium's processes, besides the rest
 
-Sample = Mapping[tuple[str, str, str], float]  # by place, what is measured, and its unit
+Sample = Mapping[tuple[str, str, str], float]  # by place, measured quantity, and unit
 
 
 class Growth:
@@ -34,13 +34,13 @@ class Growth:
             self.series[key].append(value)
 
     def spans(self) -> Iterator[tuple[tuple[str, str, str], float, float]]:
-        """What was measured, before and after."""
+        """Print the measurements before and after."""
         for key, values in self.series.items():
             third = max(1, len(values) // 3)
             yield key, statistics.median(values[:third]), statistics.median(values[-third:])
 
     def grown(self) -> list[str]:
-        """In words, what grew beyond its slack."""
+        """Return sentences about quantities that grew beyond their slack."""
         words = []
         for (place, what, unit), before, after in self.spans():
             share, more = SLACK[unit]
@@ -49,11 +49,11 @@ class Growth:
         return words
 
     def total(self, *names: str) -> float:
-        """By how much those that are called so grew together."""
+        """Return the total growth of the quantities with this name."""
         return sum(after - before for (_, what, _), before, after in self.spans() if what in names)
 
     def slower(self) -> float:
-        """The largest ratio of latencies."""
+        """Return the largest ratio of latencies."""
         return max(after / before for (*_, unit), before, after in self.spans() if unit == LATENCY)
 
 
@@ -61,7 +61,7 @@ class Growth:
 
 
 def resident(pid: int | str) -> float:
-    """Megabytes of a process that are no file's: those depend on who else has it open; 0 where it has ended."""
+    """Return the megabytes of a process without pages of files, which depend on other processes; 0 if it has ended."""
     try:
         lines = Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines()
     except OSError:
@@ -70,12 +70,12 @@ def resident(pid: int | str) -> float:
 
 
 def own() -> dict[str, int]:
-    """Files and threads of this process."""
+    """Return the numbers of open files and threads of this process."""
     return {"files": len(os.listdir("/proc/self/fd")), "threads": len(os.listdir("/proc/self/task"))}
 
 
 def kin(parent: int) -> Iterator[int]:
-    """The processes that a process has started, and theirs."""
+    """Yield the processes that a process has started, and their descendants."""
     for path in Path(f"/proc/{parent}/task").glob("*/children"):
         try:
             children = path.read_text().split()
@@ -93,8 +93,8 @@ def age(pid: int) -> float:
 
 
 def of_chromium() -> dict[str, float]:
-    """Megabytes by kind of the processes that this one has started: of pages, of the GPU, the rest. Not among them are
-    young ones, of tabs that were closed a moment ago, and Playwright's own, which remembers all that a browser did."""
+    """Return the megabytes of the processes that this one has started, by kind: pages, GPU, others. Excludes young
+    processes, of tabs that were just closed, and Playwright's own, which stores a log of the browser."""
     sums = dict.fromkeys((*KINDS, "browser"), 0.0)
     for pid in kin(os.getpid()):
         try:

@@ -10,13 +10,13 @@ from typing import Any
 from bench.results import Row
 
 HISTORY = Path(__file__).parent / "history"
-WORSE = 1.10  # times slower against the peer than before, to be called a regression
+WORSE = 1.10  # a ratio to the peer that is worse by this factor is a regression
 
 Result = dict[str, Any]
 
 
 def entry(result: Result) -> Result:
-    """What is kept of a result: three digits of the medians, without models that we got wrong."""
+    """Return the stored part of a result: three digits of the medians, without models with wrong results."""
     rows: dict[str, dict[str, dict[str, float]]] = {}
     for row in result["rows"]:
         if Row(**row).wrong():
@@ -32,7 +32,7 @@ def save(result: Result) -> Path:
 
 
 def write(made: Result) -> Path:
-    """Keeps an entry: `date`, `provider` and `models` (name -> kind -> runtime -> ms) among its fields."""
+    """Store an entry, whose fields include `date`, `provider` and `models` (name -> kind -> runtime -> ms)."""
     made = dict(made)
     HISTORY.mkdir(exist_ok=True)
     stamp = made["date"][:19].replace(":", "")
@@ -43,7 +43,7 @@ def write(made: Result) -> Path:
 
 
 def last(result: Result) -> Result | None:
-    """The newest entry of the same machine and provider."""
+    """Return the newest entry of the same machine and provider."""
     wanted = [result[key] for key in ("machine", "provider", "adapter")]
     for path in sorted(HISTORY.glob("*.json"), reverse=True):
         found = json.loads(path.read_text())
@@ -53,7 +53,8 @@ def last(result: Result) -> Result | None:
 
 
 def compare(result: Result) -> tuple[str, int]:
-    """Changes of the ratios to the peer, which noise moves less than times; and how many of them are regressions."""
+    """Return the changes of the ratios to the peer, in which noise is smaller than in times, and the number of
+    regressions."""
     before, now = last(result), entry(result)
     if before is None:
         return "no earlier result of this machine in bench/history", 0

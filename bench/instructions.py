@@ -1,8 +1,8 @@
-"""python -m bench instructions: how many WebAssembly instructions a run of each model executes, on one thread.
+"""python -m bench instructions: counts the WebAssembly instructions of a run of each model, on one thread.
 
-The numbers are the same on any machine and under any load, so that a change of the kernels shows however noisy the
-times are. wasmtime counts them as fuel: https://docs.wasmtime.dev/examples-interrupting-wasm.html
-Counted is the code that pages get, not what is written for wasmtime (docs/design/cpu-kernels.md#code-for-cranelift).
+The numbers are the same on any machine and under any load, so that they show the effect of a change even if times are
+noisy. wasmtime counts them as fuel: https://docs.wasmtime.dev/examples-interrupting-wasm.html It counts the code for
+pages, not the code for wasmtime (docs/design/cpu-kernels.md#code-for-cranelift).
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class FuelStore(wasmtime.Store):  # type: ignore[misc]
 
 
 def count(name: str) -> int:
-    """Instructions of the second run of a model, whose plan is made."""
+    """Return the instructions of a model's second run, which has a plan already."""
     from pyruntime import InferenceSession
     from pyruntime.native.sessions import shared_weights
 

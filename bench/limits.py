@@ -3,11 +3,11 @@
 On one thread, each kernel called on its own, in a page or with --native by wasmtime. A kernel cannot take less than its
 operations (bench/flops.py) at the 128-bit peak of float32 (bench/peak.py), nor less than its bytes at the memory's
 bandwidth (`bench llm`). Both are measured again after every few models, and the best counts, like the best time of each
-call: others at work make a machine slower, never faster. Listed are kernels that take more than twice the larger of
-both, and more than 3 % of their model's time, the largest loss first; before them their kinds, with the sum of what
-they lose: a kernel's share of its model's time, times what it is short of its limit.
-Products of 8-bit codes can beat that peak; what caches hold can beat that bandwidth. What is no product has no
-operations: a loop of many exponentials is listed, however good it is.
+call: other work makes a machine slower, never faster. Listed are kernels that take more than twice the larger of both,
+and more than 3 % of their model's time, the largest loss first; before them their kinds, with the sum of what they
+lose: a kernel's share of its model's time, times what it is short of its limit.
+Products of 8-bit codes can exceed that peak, and data in caches can exceed that bandwidth. Only products have
+operations: a loop of many exponentials is listed even if it is optimal.
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ from bench.llm import bandwidth
 from bench.profile import Call
 from pyruntime.onnx.graph import operator_of
 
-HALF, NOTED = 0.5, 0.03  # of the limit, of the model's time
-AGAIN = 10  # models after which the machine is measured again
+HALF, NOTED = 0.5, 0.03  # shares of the limit, and of the model's time
+AGAIN = 10  # number of models after which the machine is measured again
 
 
 class Slow(NamedTuple):
@@ -44,12 +44,12 @@ class Slow(NamedTuple):
 
     @property
     def kind(self) -> str:
-        """The function that does it, without its number, and the operator."""
+        """The function of the kernel, without its number, and the operator."""
         return f"{re.sub(r'_[0-9]+$', '', self.call.kernel)} of {operator_of(self.call.node)}"
 
 
 class Place(NamedTuple):
-    """Where kernels run: the calls of a model, and the operations a second of one thread, at best."""
+    """A place where kernels run: gives the calls of a model, and the peak of one thread in operations per second."""
 
     calls: Callable[[str, int], list[Call]]
     peak: Callable[[], float]
@@ -87,7 +87,7 @@ def slow(model: str, calls: list[Call], operations: float, bytes_: float) -> lis
 
 
 def report(found: dict[str, list[Slow]]) -> str:
-    """Kinds, kernels, and how many there are, the largest loss first."""
+    """Print kinds and kernels with their numbers, the largest loss first."""
     rows = sorted((s for of_model in found.values() for s in of_model), key=lambda s: -s.lost)
     kinds: dict[str, list[Slow]] = {}
     for row in rows:

@@ -33,8 +33,8 @@ from bench.results import geomean_of
 from kit.decoders import SIZES, TYPES, Decoder, cache_bytes, feeds
 
 PROMPT, STEPS = 64, 16
-WARM = 20, 3.0  # steps that are not counted, while they take no more seconds: code becomes fast, and orders are tried
-LARGE = 1 << 30  # bytes of weights that have a file of their own: protobuf holds no 2 GB
+WARM = 20, 3.0  # uncounted steps, and most seconds for them: V8 optimises code, the engine tries read orders
+LARGE = 1 << 30  # bytes of weights from which they are in a separate file: protobuf is limited to 2 GB
 Times = Mapping[str, list[float]]  # seconds of the prefill, then of a step at each length, by runtime
 
 
@@ -71,8 +71,8 @@ def summary(args: argparse.Namespace, found: list[Row]) -> str:
 
 
 class Row(NamedTuple):
-    """Of a model on so many threads: shares of the bandwidth and ratios to the peer, by length; the time at the last
-    length without its caches' bytes, over that at the first."""
+    """Results of a model on a number of threads: shares of the bandwidth and ratios to the peer, by length; and the
+    time at the last length without its caches' bytes, over that at the first."""
 
     threads: int
     shares: list[float]
@@ -87,7 +87,7 @@ def rows(args: argparse.Namespace, threads: int) -> list[Row]:
     for size in args.sizes:
         for kind in args.types:
             path, weights = made(size, kind)
-            speed = bandwidth(threads)  # for each: neighbours of a virtual machine come and go
+            speed = bandwidth(threads)  # for each model: other virtual machines on the host affect it
             caches = [cache_bytes(SIZES[size], kind, n) / speed for n in args.lengths]
             ideal = [weights / speed + c for c in caches]
             found = natively(path, size, kind, args, threads)
@@ -104,7 +104,7 @@ def rows(args: argparse.Namespace, threads: int) -> list[Row]:
 
 
 def made(name: str, kind: str) -> tuple[Path, int]:
-    """The file, and the bytes of weights that each token needs."""
+    """Return the file, and the bytes of weights that each token needs."""
     path = chromium.BUILD / f"llm_{name}_{kind}.onnx"
     decoder = Decoder(SIZES[name], kind, empty=path.exists())
     if not path.exists():
@@ -118,12 +118,12 @@ def made(name: str, kind: str) -> tuple[Path, int]:
 
 
 def beside_of(path: Path) -> Path:
-    """Where large weights are."""
+    """Return the path of large weights."""
     return path.with_suffix(".weights")
 
 
 def bandwidth(threads: int) -> float:
-    """Bytes a second that so many threads read together, at best."""
+    """Return the most bytes per second that this many threads read together."""
     barrier = multiprocessing.Barrier(threads)
     with ProcessPoolExecutor(threads, initializer=_barriers.append, initargs=(barrier,)) as pool:
         return max(sum(together) for together in zip(*pool.map(_speeds, range(threads)), strict=True))
@@ -184,7 +184,7 @@ def child(who: str, path: str, name: str, kind: str, lengths: list[int], threads
 
 
 class Plain:
-    """Runs on arrays, of which each is fed the caches of the one before."""
+    """Run on arrays; each run gets the caches of the previous one."""
 
     def __init__(self, session: Any, given: Mapping[str, np.ndarray]) -> None:
         self.session = session
@@ -204,7 +204,7 @@ class Plain:
 
 
 class Bound(Plain):
-    """The same by IO binding; of the outputs the logits are read."""
+    """Run by IO binding, and read only the logits."""
 
     def __init__(self, session: Any, given: Mapping[str, np.ndarray]) -> None:
         super().__init__(session, given)
@@ -222,7 +222,7 @@ class Bound(Plain):
 
 
 def decoded(steps: Plain) -> float:
-    """Seconds of one of some."""
+    """Return the seconds of a step, the median of several."""
     given = dict(steps.given)
     started = time.perf_counter()
     for _ in range(WARM[0]):

@@ -1,9 +1,9 @@
-"""python -m bench load: memory that loading a model takes, over its weights, beside onnxruntime and onnxruntime-web.
+"""python -m bench load: memory for loading a model, over its weights, beside onnxruntime and onnxruntime-web.
 
-Models of products of random weights are made here. Each is loaded in a fresh process, and by its address in a fresh
-page; `peak` is the most that was resident, `steady` what is after a run, both without what was there after a session of
-a tiny model; natively files that are mapped count. Of Chromium all processes are measured, with a profile on the disk;
-what garbage collectors have not taken yet is in `steady`.
+The models consist of products with random weights. Each is loaded in a fresh process, and by its address in a fresh
+page. `peak` is the largest resident memory, `steady` the memory after a run, both minus the memory after a session of a
+tiny model; natively, mapped files count. In Chromium all processes are measured, with a profile on disk; uncollected
+garbage is part of `steady`.
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ from kit import small_models
 from pyruntime.cli.serve import Server
 
 SIZES = (20, 64, 192, 512, 1024)  # MB
-KEPT = 4  # seconds until a page begins to hash the model, for the Program that it keeps; and it takes some
-WIDTHS = {20: 512, 64: 1024}  # of the matrices; others have 2048
+KEPT = 4  # seconds after which a page has hashed the model for its Program cache
+WIDTHS = {20: 512, 64: 1024}  # width of the matrices; others have 2048
 WEB = {"ours": "pyruntime", "onnxruntime-web": "onnxruntime-web/wasm"}
 LOAD = """async ({ name, model, width, tiny }) => {
   const ort = await import(name);
@@ -71,7 +71,7 @@ def width_of(size: int) -> int:
 
 
 def made(size: int) -> Path:
-    """The model with so many megabytes of weights inside."""
+    """Return the model with this many megabytes of weights inside."""
     path = chromium.BUILD / f"load_{size}.onnx"
     width = width_of(size)
     layers = round(size * 1e6 / (4 * width * width))
@@ -97,7 +97,7 @@ def in_process(who: str, path: Path, size: int) -> tuple[float, float, float]:
 
 
 def child(who: str, path: str, width: str) -> int:
-    """In the process that is measured."""
+    """Runs in the measured process."""
     import onnxruntime
 
     import pyruntime
@@ -114,7 +114,7 @@ def child(who: str, path: str, width: str) -> int:
 
 
 def status(key: str) -> float:
-    """MB of this process."""
+    """Return the MB of this process."""
     lines = dict(line.split(":", 1) for line in Path("/proc/self/status").read_text().splitlines())
     return int(lines[key].split()[0]) * 1024 / 1e6
 
@@ -142,7 +142,7 @@ def in_chromium(models: dict[int, Path]) -> None:
 
 
 def browsers() -> float:
-    """MB that are resident in the browser that this process has started and no file's."""
+    """Return the resident MB, without pages of files, of the browser that this process has started."""
     sums = 0.0
     for pid in growth.kin(os.getpid()):
         try:
@@ -155,7 +155,7 @@ def browsers() -> float:
 
 @contextmanager
 def watched(measure: Callable[[], float]) -> Iterator[list[float]]:
-    """What it gives all the time meanwhile."""
+    """Samples a function repeatedly during the block."""
     seen, done = [measure()], threading.Event()
 
     def watch() -> None:

@@ -1,7 +1,7 @@
-"""python -m bench loads: do two-thread sessions of fresh pages in Firefox all come to an end, one way or the other?
+"""python -m bench loads: checks that two-thread sessions in fresh pages of Firefox end, with a result or an error.
 
-Each load opens the page anew, makes a session on two threads, and runs it. Exits with 1 if one gave no answer in time,
-a wrong one or an error.
+Each load opens the page again, creates a session on two threads, and runs it. Exits with 1 if one gave no answer in
+time, a wrong answer or an error.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What was measured where: enough to compare with runs on the same machine, nothing that names it."""
+"""Describes the machine of a measurement: enough to compare with runs on the same machine, without its name."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def processor() -> str:
 
 
 def commit() -> str:
-    """Short hash of the checkout, with + where files differ from it."""
+    """Return the short hash of the checkout, with + if files differ from it."""
 
     def git(*args: str) -> str:
         return subprocess.run(["git", *args], cwd=ROOT, capture_output=True, text=True, check=False).stdout.strip()
@@ -33,7 +33,7 @@ def commit() -> str:
 
 
 def load() -> float:
-    """Of the last minute, in processes."""
+    """Return the load of the last minute, in processes."""
     return round(os.getloadavg()[0], 1)
 
 

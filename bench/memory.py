@@ -1,9 +1,9 @@
-"""python -m bench memory: how far memory reaches in a run, against the largest set of tensors alive at once.
+"""python -m bench memory: the memory of a run, against the largest set of tensors that are alive at once.
 
-In the native runtime, whose plan is the browser's. `alive` is the most that tensors hold at once by their lifetimes;
-`reach` is how far the arena goes beyond the weights; `holes` is the part of it that lies free between weights when the
-first run begins (constants that only start-up needed); `whole` is the ratio with the weights on both sides; `asked` is
-what all tensors of a run ask for.
+Measures the native runtime, whose plan equals the browser's. `alive` is the largest total size of tensors that are
+alive at once; `reach` is how far the arena extends beyond the weights; `holes` is its part that is free between weights
+when the first run starts (constants that only start-up needed); `whole` is the ratio with the weights on both sides;
+`asked` is the total size of all tensors of a run.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import argparse
 from bench import models
 from pyruntime import InferenceSession, SessionFailed
 
-LIMIT = 1.1  # reach / alive that is still good
+LIMIT = 1.1  # largest acceptable reach / alive
 
 
 def main(argv: list[str]) -> int:
@@ -33,7 +33,7 @@ def main(argv: list[str]) -> int:
 
 
 def one(name: str) -> float:
-    """Prints the line; gives the ratio."""
+    """Print the line, and return the ratio."""
     session = InferenceSession(models.path(name))
     holes = _holes(session)
     session.run(None, models.feeds(name))
@@ -49,7 +49,7 @@ def one(name: str) -> float:
 
 
 def _holes(session: InferenceSession) -> str:
-    """MB between the weights before the first run; "-" for a model that is not compiled yet."""
+    """Return the free MB between weights before the first run; "-" for a model that is not compiled yet."""
     try:
         stats = session.memory().providers["wasm"]
     except SessionFailed:

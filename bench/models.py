@@ -1,4 +1,4 @@
-"""The models of the bench as the page takes them: files to serve, and a description in plain data."""
+"""The models of the bench in the form that the page needs: files to serve, and a description in plain data."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def is_quantised(name: str) -> bool:
 
 
 def origin(name: str) -> str:
-    """Where a model and its weights come from."""
+    """Return the origin of a model and of its weights."""
     if of_field(name):
         return "built in kit/field, random weights"
     return "trained weights" if name == SILERO else "exported architectures, random weights"
@@ -54,7 +54,7 @@ def path(name: str) -> Path:
 
 
 def feeds(name: str) -> zoo.Feeds:
-    """Those of one run."""
+    """Return the feeds of one run."""
     if of_field(name):
         return field.inputs(name)
     if name != SILERO:
@@ -64,7 +64,7 @@ def feeds(name: str) -> zoo.Feeds:
 
 
 def info(name: str) -> Info:
-    """What bench/page/model.js calls ModelInfo; writes the feeds and the expected results."""
+    """Return the ModelInfo of bench/page/model.js, and write the feeds and the expected results."""
     if name == SILERO:
         frames = {"input": known.silero_frames(count=FRAMES)}
         made = describe(name, "/vad/silero_vad_v5.onnx", feeds(name), _silero_results(), frames)
@@ -75,14 +75,14 @@ def info(name: str) -> Info:
 
 
 def tolerance(name: str) -> float:
-    """Of the largest value of an output."""
+    """The tolerance, as a share of the largest value of an output."""
     if of_field(name):
         return field.tolerance(name)
     return known.TOLERANCE.get(name, 0.03 if name == "minilm.dyn" else 1e-4)
 
 
 def results(name: str) -> zoo.Feeds:
-    """Those expected of a run of a model of the zoo or the field."""
+    """Return the expected results of a run of a model of the zoo or the field."""
     if name in CHAOTIC:
         return _inner_results(name)
     model = onnx.load(path(name), load_external_data=False)
@@ -91,7 +91,7 @@ def results(name: str) -> zoo.Feeds:
 
 
 def _silero_results() -> zoo.Feeds:
-    """After CHECKED frames."""
+    """Return the expected results after CHECKED frames."""
     session, given = zoo.oracle_session(path(SILERO).read_bytes()), feeds(SILERO)
     results: list[np.ndarray] = []
     for frame in known.silero_frames(count=FRAMES)[:CHECKED]:
@@ -108,7 +108,7 @@ def _inner_results(name: str) -> zoo.Feeds:
 def describe(
     name: str, address: str, given: zoo.Feeds, results: zoo.Feeds, frames: Mapping[str, np.ndarray] | None = None
 ) -> Info:
-    """frames: input -> one array a run, in turn."""
+    """frames: input -> one array for each run."""
     BUILD.mkdir(parents=True, exist_ok=True)
     made: Info = {"name": name, "model": address, "feedback": {}, "check": None, "checked": CHECKED, "tolerance": 1e-4}
     made["feeds"], data = _pack(given, frames or {})
@@ -119,7 +119,7 @@ def describe(
 
 
 def _pack(arrays: zoo.Feeds, frames: Mapping[str, np.ndarray]) -> tuple[list[Info], bytes]:
-    """Where each array lies in the bytes of all."""
+    """Return the position of each array in the concatenated bytes."""
     parts: list[bytes] = []
     entries: list[Info] = []
     offset = 0
@@ -133,7 +133,7 @@ def _pack(arrays: zoo.Feeds, frames: Mapping[str, np.ndarray]) -> tuple[list[Inf
 
 
 def tiny() -> str:
-    """The address of a model of one addition, for what starting a runtime takes."""
+    """Return the address of a model of one addition, which measures the start of a runtime."""
     make = onnx.helper
     x, y = (make.make_tensor_value_info(n, onnx.TensorProto.FLOAT, [4]) for n in "xy")
     graph = make.make_graph([make.make_node("Add", ["x", "x"], ["y"])], "tiny", [x], [y])

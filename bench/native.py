@@ -1,4 +1,4 @@
-"""Where the time of a model goes, natively: `python -m bench.native MODEL [--runs N] [--top N] [--ort]`.
+"""Measures where a model spends its time, natively: `python -m bench.native MODEL [--runs N] [--top N] [--ort]`.
 
 MODEL is a path or the name of a zoo model. Prints time per kernel, the sum, the time of a whole run, and how long the
 model took to compile; with --ort, onnxruntime on one thread for comparison, interleaved.
@@ -85,7 +85,7 @@ def _speed_kernel() -> Any:
 
 
 def speed() -> float:
-    """GFLOP/s of a 512 x 512 x 512 product now: how fast the machine is at the moment."""
+    """Return the GFLOP/s of a 512 x 512 x 512 product, which shows how fast the machine is at the moment."""
     f, best = _speed_kernel(), 1.0
     for _ in range(3):
         start = time.thread_time()
@@ -95,7 +95,7 @@ def speed() -> float:
 
 
 def timed(session: Any, feeds: Any) -> float:
-    """Processor time, of whatever thread runs: other work on the machine counts less than with a clock."""
+    """Processor time of all threads: other work on the machine counts less than with a clock."""
     start = time.process_time()
     session.run(None, feeds)
     return time.process_time() - start
@@ -120,7 +120,7 @@ def random_feeds(path: Path) -> dict[str, np.ndarray]:
 
 
 def kernels(session: InferenceSession, feeds: Any, args: argparse.Namespace) -> None:
-    """The best time of each call over the runs, longest first, and the sum per kind of kernel."""
+    """Print the best time of each call over the runs, longest first, and the sum per kind of kernel."""
     executor = next(iter(session._native.executors.values()))
     best: list[tuple[str, float]] = []
     for _ in range(args.runs):

@@ -1,7 +1,7 @@
 """python -m bench over4: a model with more weights than a 32-bit memory holds, natively and in Chromium.
 
 An embedding of 1.3 GB and products of random weights, 4.8 GB in all, are made in build/bench, run, compared with NumPy
-layer by layer, and removed again. `peak` and `steady` are as `python -m bench load` has them.
+layer by layer, and removed again. `peak` and `steady` are defined as in `python -m bench load`.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from kit import chromium as shared
 from kit import small_models
 from pyruntime.cli.serve import Server
 
-ROWS, WIDTH = 160_000, 2048  # of the embedding, and of all matrices
+ROWS, WIDTH = 160_000, 2048  # rows of the embedding, and number of matrices
 LAYERS = 210
 FILE = "over4.bin"
 IDS = [0, 7, ROWS - 1]
@@ -78,12 +78,12 @@ def shapes() -> list[tuple[int, int]]:
 
 
 def size() -> float:
-    """MB of weights."""
+    """Return the MB of weights."""
     return sum(4 * rows * columns for rows, columns in shapes()) / 1e6
 
 
 def make(path: Path) -> None:
-    """The model, and its weights in a file beside it: protobuf holds no 2 GB."""
+    """Write the model, and its weights to a file beside it, because protobuf is limited to 2 GB."""
     ids, value = ("ids", TensorProto.INT64, ["n"]), ("y", TensorProto.FLOAT, ["n", WIDTH])
     names = ["h0", *[f"h{n}" for n in range(1, LAYERS)], "y"]
     nodes = [helper.make_node("Gather", ["w0", "ids"], ["h0"])]
@@ -106,7 +106,7 @@ def make(path: Path) -> None:
 
 
 def by_numpy(path: Path) -> np.ndarray:
-    """The result in float64, a layer at a time."""
+    """Return the result in float64, computed layer by layer."""
     weights = np.memmap(path, np.float32, "r")
     table = weights[: ROWS * WIDTH].reshape(ROWS, WIDTH)
     h, at = table[IDS].astype(np.float64), ROWS * WIDTH
@@ -117,7 +117,7 @@ def by_numpy(path: Path) -> np.ndarray:
 
 
 def child(path: str, threads: int) -> int:
-    """In the process that is measured."""
+    """Runs in the measured process."""
     import pyruntime
 
     pyruntime.InferenceSession(small_models.affine().SerializeToString())

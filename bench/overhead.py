@@ -1,8 +1,8 @@
-"""python -m bench overhead: what a run takes besides its kernels.
+"""python -m bench overhead: the time of a run besides its kernels.
 
-A chain of trivial kernels (running sums of six floats) is timed at several lengths; the line through the times, taken
-to zero kernels, is what a run costs by itself: binding feeds, looking up the plan, reading results. Also counts the
-Python functions that runs in the browser enter.
+A chain of trivial kernels (running sums of six floats) is timed at several lengths; the line through the times gives,
+at zero kernels, the cost of a run alone: binding feeds, looking up the plan, reading results. Also counts the Python
+functions that runs in the browser enter.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ def print_planning(opened: Chromium) -> None:
 
 
 def in_worker(opened: Chromium, length: int, runs: int) -> float:
-    """web/run/executor.js alone, in a worker of the bench: nothing crosses."""
+    """Measure web/run/executor.js alone, in a worker of the bench, without messages."""
     model = chain(length)
     options = json.dumps({"relaxed": True, "shared": True})
     compiled = browser.create(lambda offset, size, _: model[offset : offset + size], len(model), options).main
@@ -79,7 +79,7 @@ def in_worker(opened: Chromium, length: int, runs: int) -> float:
 
 
 def in_page(opened: Chromium, length: int, runs: int) -> float:
-    """The public API: a message to the worker and one back."""
+    """Measure the public API: a message to the worker and one back."""
     with opened.page() as page:
         session = Engine(page, opened.url).open(chain(length))
         session.repeat({"x": X}, runs // 10)
@@ -99,7 +99,7 @@ def native(length: int, runs: int, inner: bool) -> float:
 
 
 def python_calls(opened: Chromium) -> int:
-    """Counted by the interpreter's own monitoring, less what asking it enters."""
+    """Count by the interpreter's own monitoring, minus the functions that the query enters."""
     with opened.page() as page:
         engine = Engine(page, opened.url)
         session = engine.open(chain(LENGTHS[1]))

@@ -1,10 +1,10 @@
-"""The 128-bit peak: loops of independent multiply-adds, in registers only."""
+"""Measures the 128-bit peak: loops of independent multiply-adds, in registers only."""
 
 from __future__ import annotations
 
 from pyruntime.providers.wasm.printer.assembler import Module
 
-ACCUMULATORS = (8, 12, 14)  # x64 has 16 vector registers, two are operands; the best number differs between machines
+ACCUMULATORS = (8, 12, 14)  # x64 has 16 vector registers, two for operands; the best number differs by machine
 UNROLL = 4
 
 

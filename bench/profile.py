@@ -1,7 +1,8 @@
 """python -m bench profile MODEL: time, GFLOP/s, GB/s and share of each kernel of a run, each called on its own.
 
 Natively, or with --chromium in a page. Operations are those of products and convolutions (see bench/flops.py); bytes
-are the sizes of the buffers that a call reads and writes, so GB/s is what memory would have to bring without caches.
+are the sizes of the buffers that a call reads and writes, so GB/s is the bandwidth that memory would need without
+caches.
 """
 
 from __future__ import annotations
@@ -60,7 +61,7 @@ def native(name: str, runs: int) -> list[Call]:
 
 
 def _sizes(header: Mapping[str, Any], env: Mapping[str, int]) -> dict[tuple[str, str], int]:
-    """Bytes of the buffers of each call, by its node and kernel; of the last where these repeat."""
+    """Return the bytes of the buffers of each call, by its node and kernel; of the last call if these repeat."""
     sizes = [evaluate(buffer["size"], env) or 0 for buffer in header["buffers"]]
     calls = [call for block in header["blocks"][1:] for step in block["steps"] for call in step.get("calls", ())]
     return {(call["node"], call["kernel"]): sum(sizes[b] for b in set(call["buffers"])) for call in calls}
@@ -82,8 +83,8 @@ def in_page(browser: Chromium, name: str, runs: int) -> list[Call]:
 
 
 def with_flops(name: str, calls: list[Call], explained: list[dict[str, Any]]) -> list[Call]:
-    """A node's products go to as many of its longest calls, in the order that they run; those of a node that became
-    part of another, to that one's longest."""
+    """Assign a node's products to the same number of its longest calls, in the order of execution; products of a fused
+    node go to the longest call of the node that contains it."""
     into = {label: node["into"] for node in explained if node.get("into") for label in _labels(node["node"])}
     of_node: dict[str, list[int]] = {}
     for n, call in enumerate(calls):

@@ -1,4 +1,4 @@
-"""What a comparison measures: its options, a row for each model and number of threads, and their mean."""
+"""Data of a comparison: its options, a row for each model and number of threads, and their mean."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class Row:
     placement: dict[str, int] = field(default_factory=dict)
 
     def ratio(self, other: str = "peer") -> float:
-        """How many times faster we are; NaN where one has no time."""
+        """The ratio of times, above 1 if we are faster; NaN if a time is missing."""
         return self.times.get(other, math.nan) / self.times.get("ours", math.nan)
 
     def wrong(self, runtime: str = "ours") -> bool:
@@ -52,13 +52,13 @@ class Row:
         return not self.wrong() and not math.isnan(self.ratio())
 
     def share(self, peak: float) -> float:
-        """Of the 128-bit peak of all threads, by products and convolutions alone; NaN where these are few."""
+        """The share of the 128-bit peak of all threads, by products and convolutions alone; NaN if these are few."""
         time = self.times.get("ours", math.nan)
         return self.flops / (time / 1000) / (peak * self.threads) if self.flops >= 1e8 else math.nan
 
 
 def geomean(rows: list[Row]) -> float:
-    """Of the ratios to the peer, without models that we fail (`warn` names them) or the peer does."""
+    """The geometric mean of the ratios to the peer, without models that we (see `warn`) or the peer fail."""
     return geomean_of([row.ratio() for row in rows if row.counts()])
 
 

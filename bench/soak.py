@@ -1,8 +1,8 @@
-"""python -m bench soak: does anything grow, or become slower, when sessions come and go for a long time?
+"""python -m bench soak: checks that nothing grows or becomes slower while sessions come and go for a long time.
 
-Rounds (soak_rounds.py) natively and in pages of Chromium, with and without cross-origin isolation, all in turns. What
-is held is measured after each cycle of them; the first fifth of the time, five minutes at most, does not count. Exits
-with 1 if something grew beyond its slack (growth.py) or a round failed.
+Rounds (soak_rounds.py) natively and in pages of Chromium, with and without cross-origin isolation, all in turns. Memory
+is measured after each cycle of rounds; the first fifth of the time, five minutes at most, does not count. Exits with 1
+if something grew beyond its slack (growth.py) or a round failed.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ from kit import chromium
 from kit import small_models as models
 
 WARM = 300  # seconds at most
-LINES = 10  # printed in the whole time
-TIMED = 30  # runs, of which the fastest counts: others use the processors, too
-SHAPES = 15  # that come again and again
+LINES = 10  # lines printed in the whole time
+TIMED = 30  # runs, of which the fastest counts, because other programs use the processors, too
+SHAPES = 15  # shapes that recur
 CHAIN = models.chain().SerializeToString()
 
 
@@ -53,7 +53,7 @@ class Kept:
 
 @contextmanager
 def seats(gpu: bool) -> Iterator[list[Seat]]:
-    """All of them, started."""
+    """Starts all of them."""
     chromium.build()
     with chromium.serve() as isolated, chromium.serve(isolated=False) as plain, chromium.launch() as browser:
         pages = [Page(browser.new_context(), server.url, server is isolated) for server in (isolated, plain)]
@@ -61,7 +61,7 @@ def seats(gpu: bool) -> Iterator[list[Seat]]:
 
 
 class Soak:
-    """The rounds, and what they leave behind."""
+    """Runs the rounds, and measures what they leave behind."""
 
     def __init__(self, all_seats: list[Seat], stack: ExitStack) -> None:
         self.seats = all_seats
@@ -87,7 +87,7 @@ class Soak:
 
 
 def show(minutes: float, soak: Soak, sample: Sample) -> None:
-    """A line for each place."""
+    """Print a line for each place."""
     print(f"{minutes:.1f} min, {soak.rounds} rounds, {len(soak.failures)} failed")
     places: dict[str, list[str]] = {}
     for (place, what, unit), value in sample.items():

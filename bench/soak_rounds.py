@@ -1,7 +1,6 @@
-"""What a soak does, over and over, the same natively and in pages.
+"""Rounds of a soak, the same natively and in pages.
 
-A round makes its sessions, runs them, provokes its errors, and lets go of everything; what is not as it should be fails
-it.
+A round creates sessions, runs them, provokes errors, and releases everything; an unexpected result fails the round.
 """
 
 from __future__ import annotations
@@ -28,7 +27,7 @@ GATHER, EXPAND = (
         "(float[N] x, int64[R] dims) => (float[] y) { y = Expand (x, dims) }",
     )
 )
-BUGS = {"PyRuntimeError", "InternalError", "MemoryFault"}  # what stands for one of ours
+BUGS = {"PyRuntimeError", "InternalError", "MemoryFault"}  # stands for any error of ours
 REFUSALS = {name for name, kind in vars(errors).items() if isinstance(kind, type) and issubclass(kind, PyRuntimeError)}
 DAMAGED = 12  # files a round
 LIMIT = 1 << 24  # bytes
@@ -36,7 +35,7 @@ LONG = 60  # runs, after which threads have joined
 
 
 def refuses(seat: Seat, wanted: set[str], action: Callable[[], Any]) -> bool:
-    """Whether the action ends with an error of ours. Errors: AssertionError if it is none that is wanted."""
+    """Whether the action ends with an error of ours. Errors: AssertionError for an unexpected error"""
     try:
         action()
     except seat.refused as error:

@@ -1,4 +1,4 @@
-"""Where the rounds of a soak take place, natively and in pages of Chromium, and what each place holds in memory."""
+"""The places where the rounds of a soak run, natively and in pages of Chromium, with the memory of each."""
 
 from __future__ import annotations
 
@@ -50,11 +50,11 @@ class Native:
         yield InferenceSession(model, options, providers=["webgpu"] if gpu else ["wasm"])
 
     def kind(self, error: Any) -> str:
-        """The name of the error's type."""
+        """Return the name of the error's type."""
         return type(error).__name__
 
     def repeat(self, session: InferenceSession, feeds: Any, count: int) -> list[float]:
-        """Milliseconds of each run."""
+        """Return the milliseconds of each run."""
         times = []
         for _ in range(count):
             start = time.perf_counter()
@@ -85,7 +85,7 @@ class Native:
             return float(c.get_data()[1, 2])  # type: ignore[attr-defined]
 
     def come_and_go(self) -> None:
-        """Nothing comes and goes with a process."""
+        """Does nothing: the native place has no tabs."""
 
     def measure(self) -> Measures:
         gc.collect()
@@ -122,7 +122,7 @@ GPU_TENSORS = """async ([bytes, turns]) => {
   await session.release();
   return found;
 }"""
-# in the worker: what lies on the GPU
+# in the worker: counts buffers on the GPU
 COUNT_BUFFERS = """() => {
   const { createBuffer } = GPUDevice.prototype;
   const { destroy } = GPUBuffer.prototype;
@@ -138,7 +138,7 @@ COUNT_BUFFERS = """() => {
 
 
 class Page:
-    """A page of Chromium that stays, while others come and go beside it."""
+    """A page of Chromium that stays open while other tabs open and close."""
 
     refused = BrowserError
 
@@ -177,7 +177,7 @@ class Page:
         return float(self.engine.page.evaluate(GPU_TENSORS, [base64.b64encode(ADD).decode(), TURNS]))
 
     def come_and_go(self) -> None:
-        """A tab that is closed while its session is there; a worker that is ended and started again, in another."""
+        """Close a tab that has a session; in another tab, end and restart the worker."""
         tab = Engine(self.context.new_page(), self.origin)
         x = np.ones((2, 4), np.float32)
         model = models.affine().SerializeToString()
@@ -189,7 +189,7 @@ class Page:
     def measure(self) -> Measures:
         self.devtools.send("HeapProfiler.collectGarbage")
         stats = self.engine.page.evaluate("() => ort.stats()")
-        count, size = self.worker.evaluate("() => globalThis.held?.() ?? [0, 0]")  # a worker in place of a stopped one
+        count, size = self.worker.evaluate("() => globalThis.held?.() ?? [0, 0]")  # or a new worker
         megabytes = {
             "page heap": self.devtools.send("Runtime.getHeapUsage")["usedSize"],
             "python heap": stats["heap"],

@@ -1,7 +1,8 @@
 """python -m bench start: the first visit of a new browser profile, beside onnxruntime-web's `/wasm`, and the second.
 
-From the import of the package to the first result, one thread, files compressed by brotli; over localhost, and over a
-line of so many Mbit/s that all connections share. Both in turns, in new profiles; ratios are ours by theirs.
+Measures from the import of the package to the first result, on one thread, with files compressed by brotli; over
+localhost, and over a line of limited bandwidth that all connections share. Both packages take turns, in new profiles;
+ratios are our time over theirs.
 """
 
 from __future__ import annotations
@@ -24,11 +25,11 @@ from kit import chromium as shared
 
 MODELS = """mobilenet_v2 efficientnet_b0 vit_tiny minilm.dyn gpt2_tiny llama_mini.qdq lstm_tagger superres yolo_nms
  wav2vec2_mini""".split()
-KEPT = 5000  # ms after a first visit until what it leaves for later ones is written
+KEPT = 5000  # ms after a first visit until its caches for later visits are written
 FIRST = "ort.mjs worker.mjs pyodide.asm.mjs pyodide.asm.wasm python.image.wasm".split()
 LATER = "pyodide.rest.wasm python_stdlib.zip python_rest.zip engine.zip".split()
 PEER = "ort.wasm.bundle.min.mjs ort-wasm-simd-threaded.wasm".split()
-LIMIT = 300_000  # ms that one call may take
+LIMIT = 300_000  # most ms of a call
 KINDS = ("local", "slow", "second")
 Times = dict[tuple[str, str, str], list[float]]  # (model, kind, whose): ms
 
@@ -36,10 +37,10 @@ Times = dict[tuple[str, str, str], list[float]]  # (model, kind, whose): ms
 def main(argv: list[str]) -> int:
     parser = argparse.ArgumentParser(prog="python -m bench start", description=__doc__)
     parser.add_argument("models", nargs="*", help=f"default: {' '.join(MODELS)}")
-    parser.add_argument("--rounds", type=int, default=5, help="medians of so many visits (default 5)")
-    parser.add_argument("--slow-rounds", type=int, default=1, help="of those over the slow line (default 1; 0: none)")
-    parser.add_argument("--mbits", type=float, default=20.0, help="a second of the slow line (default 20)")
-    parser.add_argument("--save", action="store_true", help="keep the result in bench/history")
+    parser.add_argument("--rounds", type=int, default=5, help="visits, of which the median counts (default 5)")
+    parser.add_argument("--slow-rounds", type=int, default=1, help="visits over the slow line (default 1; 0: none)")
+    parser.add_argument("--mbits", type=float, default=20.0, help="Mbit per second of the slow line (default 20)")
+    parser.add_argument("--save", action="store_true", help="store the result in bench/history")
     args = parser.parse_args(argv)
     if unknown := sorted(set(args.models) - set(models.names())):
         parser.error(f"no model {', '.join(unknown)}")
@@ -63,7 +64,7 @@ def main(argv: list[str]) -> int:
 
 
 class Bench:
-    """Visits, and what was seen in them."""
+    """Visits, and their measurements."""
 
     def __init__(self, server: Server, browser: Browser, bits: float) -> None:
         self.server, self.browser, self.bits = server, browser, bits
@@ -83,7 +84,7 @@ class Bench:
         return times
 
     def profile(self, times: Times, info: models.Info, kind: str, whose: str) -> None:
-        """The first visit of a new profile, and, over no slow line, a second one."""
+        """Make the first visit of a new profile and, unless the line is slow, a second one."""
         self.server.line.bits = self.bits if kind == "slow" else None
         context = self.browser.new_context()
         context.set_default_timeout(LIMIT)
@@ -111,7 +112,7 @@ class Bench:
 
 
 def medians(times: Times, name: str) -> dict[str, dict[str, float]]:
-    """kind -> runtime -> ms, three digits; without what was not measured."""
+    """Return kind -> runtime -> ms with three digits, without missing measurements."""
     found = {kind: {whose: times[name, kind, whose] for whose in ("ours", "peer")} for kind in KINDS}
     return {
         kind: {whose: float(f"{statistics.median(all_of):.3g}") for whose, all_of in by.items()}
@@ -121,7 +122,7 @@ def medians(times: Times, name: str) -> dict[str, dict[str, float]]:
 
 
 def ratio(times: Times, name: str, kind: str) -> float:
-    """Ours by the peer's; NaN where nothing was measured."""
+    """Return our time over the peer's; NaN if one is missing."""
     ours, peer = (statistics.median(times[name, kind, whose] or [math.nan]) for whose in ("ours", "peer"))
     return ours / peer
 
@@ -140,7 +141,7 @@ def size(brotli: dict[Path, Path], names: list[str], folder: str) -> int:
 
 
 def files(brotli: dict[Path, Path]) -> str:
-    """Each file's bytes."""
+    """Return a table of the bytes of each file."""
     out = [f"{'file':32}{'bytes':>12}{'brotli 11':>12}"]
     for title, names, folder in (("", FIRST, "/dist/"), ("when needed: ", LATER, "/dist/"), ("peer: ", PEER, "/peer/")):
         for name in names:

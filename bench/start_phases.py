@@ -1,4 +1,4 @@
-"""Where the time of first visits goes: marks of page and worker (web/common/marks.js), and what they fetched."""
+"""Phases of first visits: from marks of page and worker (web/common/marks.js), and their downloads."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from collections import defaultdict
 from playwright.sync_api import Page
 
 MARK = "pyruntime "
-BEGIN = MARK + "package asked for"
+BEGIN = MARK + "package requested"
 ENTRIES = """() => performance.getEntries()
   .filter(({ entryType }) => entryType === 'mark' || entryType === 'resource')
   .map(({ entryType, name, startTime, responseEnd = 0 }) => ({
@@ -25,7 +25,7 @@ class Phases:
         self.fetches: dict[str, list[tuple[float, float]]] = defaultdict(list)
 
     def add(self, page: Page, compiling: dict[str, float]) -> None:
-        """A visit that is over; `compiling`: what the engine says of its phases."""
+        """Add a finished visit; `compiling`: the engine's report of its phases."""
         entries = [entry for place in (page, *page.workers) for entry in place.evaluate(ENTRIES)]
         marks = sorted((e["start"], e["name"]) for e in entries if e["name"].startswith(MARK))
         begin = next(time for time, name in marks if name == BEGIN)
@@ -44,12 +44,12 @@ class Phases:
         return "the model" if name.endswith(".onnx") else name
 
     def table(self) -> str:
-        """Means over all visits: a phase that a visit lacks took no time in it."""
+        """Print means over all visits; a phase that a visit lacks counts as 0."""
         names = list(dict.fromkeys(name for visit in self.visits for name in visit))
         out = ["where the time of our first visits goes (local, ms, means over models; indented: parts of compiling)"]
         means = {n: statistics.mean(visit.get(n, 0.0) for visit in self.visits) for n in names}
         out += [f"  {name:30}{means[name]:8.0f}" for name in names]
-        out.append("meanwhile fetched (ms from the start: asked for, arrived)")
+        out.append("downloads meanwhile (ms from the start: requested, arrived)")
         for name, spans in self.fetches.items():
             asked, arrived = (statistics.median(times) for times in zip(*spans, strict=True))
             out.append(f"  {name:30}{asked:8.0f}{arrived:8.0f}")

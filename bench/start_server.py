@@ -1,4 +1,5 @@
-"""A server for first visits: brotli made beforehand, and so many bits a second, over all connections."""
+"""A server for first visits: files compressed by brotli beforehand, and a limited bandwidth for all connections
+together."""
 
 from __future__ import annotations
 
@@ -13,11 +14,11 @@ from typing import IO, Any
 from bench.chromium import BUILD, ROOT
 from pyruntime.cli import serve
 
-PORTION = 16384  # bytes that a connection sends before others have their turn
+PORTION = 16384  # bytes that a connection sends before others take their turn
 
 
 def compressed(files: Iterable[Path]) -> dict[Path, Path]:
-    """Each file's brotli (quality 11), made once for what is in it."""
+    """Caches each file's brotli (quality 11) by its content."""
     folder = BUILD / "brotli"
     folder.mkdir(parents=True, exist_ok=True)
     found = {file.resolve(): folder / hashlib.sha256(file.read_bytes()).hexdigest()[:32] for file in files}
@@ -28,7 +29,7 @@ def compressed(files: Iterable[Path]) -> dict[Path, Path]:
 
 
 class Line:
-    """What all connections share. bits: a second; None: no limit."""
+    """The bandwidth that all connections share. bits: per second; None: no limit."""
 
     def __init__(self) -> None:
         self.bits: float | None = None
@@ -36,7 +37,7 @@ class Line:
         self.lock = threading.Lock()
 
     def wait(self, count: int) -> None:
-        """Until `count` bytes have passed."""
+        """Wait until `count` bytes have passed."""
         if self.bits is None:
             return
         with self.lock:
@@ -46,7 +47,7 @@ class Line:
 
 
 class Handler(serve.Handler):
-    """As `pyruntime serve`, over a line, and compressed where there is a file for it."""
+    """Serves like `pyruntime serve`, over a limited line, and sends compressed files if they exist."""
 
     server: Server
 

@@ -1,8 +1,9 @@
-"""python -m bench stretches MODEL: each stretch of a QDQ model between its codes, alone: whose codes are the exact.
+"""python -m bench stretches MODEL: each part of a QDQ model between two quantisations, alone: which runtime's codes are
+exact.
 
-All stretches get the codes that onnxruntime finds before them, without optimisation. Where its codes and ours are
-apart, both are compared with the exact ones, which float64 gives: a rounding of float32 has crossed a tie. The layers
-behind pass that on, so that whole models differ by more (`python -m bench accuracy`).
+All parts get the codes that onnxruntime computes before them, without optimisation. If its codes and ours differ, both
+are compared with the exact ones, from float64: a rounding of float32 has crossed a tie. Later layers amplify that, so
+that whole models differ by more (`python -m bench accuracy`).
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ Arrays = dict[str, np.ndarray]
 
 
 class DequantizeLinear(OpRun):  # type: ignore[misc]
-    """In float64, like all that stands between it and QuantizeLinear."""
+    """Computes in float64, like all nodes between it and QuantizeLinear."""
 
     op_domain = ""
 
@@ -35,7 +36,7 @@ class DequantizeLinear(OpRun):  # type: ignore[misc]
 
 
 class QuantizeLinear(OpRun):  # type: ignore[misc]
-    """By one scale."""
+    """Quantises by one scale."""
 
     op_domain = ""
 
@@ -45,7 +46,7 @@ class QuantizeLinear(OpRun):  # type: ignore[misc]
 
 
 class Stretch(NamedTuple):
-    """What leads from codes and feeds to the codes `out`."""
+    """Return the nodes from codes and feeds to the codes `out`."""
 
     out: str
     nodes: list[onnx.NodeProto]
@@ -73,7 +74,7 @@ def stretches(graph: onnx.GraphProto) -> Iterator[Stretch]:
 
 
 def cut(model: onnx.ModelProto, stretch: Stretch, values: Arrays, weights: Arrays, wide: bool) -> onnx.ModelProto:
-    """A model of the stretch alone; wide: float32 weights become float64."""
+    """Return a model of this part alone; wide: float32 weights become float64."""
     own = {name: weights[name] for node in stretch.nodes for name in node.input if name in weights}
     if wide:
         own = {k: v.astype(np.float64) if v.dtype == np.float32 else v for k, v in own.items()}
@@ -87,7 +88,8 @@ def cut(model: onnx.ModelProto, stretch: Stretch, values: Arrays, weights: Array
 
 
 def compared(name: str) -> tuple[int, ...]:
-    """Stretches, codes, how many of these are apart, and where they are, how often ours and onnxruntime's are exact."""
+    """Return the numbers of parts, of codes and of differing codes and, among these, how often ours and onnxruntime's
+    are exact."""
     from pyruntime import InferenceSession
 
     model = onnx.load(models.path(name))

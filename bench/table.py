@@ -56,7 +56,7 @@ def _time(row: Row, runtime: str, failed: str) -> str:
 
 
 def notes(rows: list[Row], options: Options) -> str:
-    """What the table has no room for."""
+    """Return notes that do not fit into the table."""
     out = []
     for row in rows:
         out += [f"  {row.model}: {runtime} cannot run it: {why}" for runtime, why in row.errors.items()]
@@ -69,7 +69,7 @@ def notes(rows: list[Row], options: Options) -> str:
 
 
 def starts(rows: list[Row], options: Options) -> str:
-    """What creating a session and its first run take, with the fewest threads measured."""
+    """Return the times of creating a session and of its first run, with the fewest threads measured."""
     threads = min((row.threads for row in rows), default=1)
     runtimes = ["ours", "peer", *["jax"] * options.jax]
     out = [f"\nsession creation and first run, {threads_of(threads)}, ms"]

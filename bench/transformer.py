@@ -1,4 +1,4 @@
-"""A transformer of small operators, as exporters without fusions write them: for what compiling takes."""
+"""A transformer of small operators, as exporters without fusions write them, to measure compilation."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ WIDTH, HEADS = 64, 4
 
 
 class _Builder:
-    """Nodes and weights under names of their own."""
+    """Collects nodes and weights under unique names."""
 
     def __init__(self) -> None:
         self.nodes: list = []
@@ -45,7 +45,8 @@ class _Builder:
         return self.node("Add", self.node("Mul", scaled, self.weight(WIDTH)), self.weight(WIDTH))
 
     def split(self, x: str, perm: Sequence[int]) -> str:
-        """(batch, tokens, width) by heads; sizes are taken from the shape, as exporters with free dims do."""
+        """Split (batch, tokens, width) into heads, with sizes from the Shape operator, as exporters with free dims
+        do."""
         shape = self.node("Shape", x)
         sizes = [self.node("Gather", shape, self.constant(np.int64(axis)), axis=0) for axis in (0, 1)]
         sizes = [self.node("Unsqueeze", size, self.constant(np.array([0], np.int64))) for size in sizes]
@@ -68,7 +69,7 @@ class _Builder:
 
 
 def transformer(nodes: int = 1500) -> bytes:
-    """At least so many nodes, in whole layers; x (batch, tokens, 64) float32 -> y."""
+    """Build at least this many nodes, in whole layers; x (batch, tokens, 64) float32 -> y."""
     built = _Builder()
     x = "x"
     while len(built.nodes) < nodes:

@@ -1,7 +1,8 @@
-"""python -m bench tune [MODEL …] [--gpu] [--chromium]: what tuning chooses, what a run gains, the time that it takes.
+"""python -m bench tune [MODEL …] [--gpu] [--chromium]: the choices of tuning, the gain of a run, and the time of
+tuning.
 
-Natively times are of the processor, of all threads: of one thread's work on WebAssembly, and of a GPU that is the
-processor, so that other work on the machine counts little. On a GPU of its own, --wall. In Chromium the clock counts.
+Natively, times are processor time of all threads, which suits WebAssembly on one thread and software GPUs, so that
+other work on the machine counts little. Use --wall with a graphics card. In Chromium the clock counts.
 """
 
 from __future__ import annotations
@@ -35,7 +36,7 @@ def main(argv: list[str]) -> int:
     parser.add_argument("--gpu", action="store_true", help="on WebGPU")
     parser.add_argument("--chromium", action="store_true", help="in a page instead of natively")
     parser.add_argument("--wall", action="store_true", help="natively by the clock")
-    parser.add_argument("--seconds", type=float, default=3.0, help="of turns for each candidate (default 3)")
+    parser.add_argument("--seconds", type=float, default=3.0, help="seconds of turns for each candidate (default 3)")
     args = parser.parse_args(argv)
     providers, gains = ["webgpu", "wasm"] if args.gpu else ["wasm"], []
     with in_chromium() if args.chromium else natively(args.wall) as how:

@@ -1,7 +1,7 @@
 """python -m bench visits [MODEL …]: the first visit against the second, on the GPU.
 
-Each round has a new profile; in it a page makes a session and runs it, waits until the browser has kept what it will,
-and another page does the same again. Milliseconds from `create` to the first result, medians.
+Each round has a new profile, in which a page creates a session, runs it, and waits until the browser has written its
+caches; then another page does the same. Milliseconds from `create` to the first result, medians.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ KEPT = """async () => {
 
 
 def visits(browser: Browser, server: Server, name: str, providers: list[str]) -> list[float]:
-    """The first and the second, in a new profile."""
+    """Measure the first and the second visit in a new profile."""
     model = MODELS[name]
     context = browser.new_context()
     times = []

@@ -1,5 +1,5 @@
-"""Winograd against the direct product, natively on one thread: `python -m bench.winograd [--codes]`. Interleaved, best
-of 15.
+"""Compares Winograd with the direct product, natively on one thread: `python -m bench.winograd [--codes]`. Interleaved,
+best of 15.
 
 Prints for each shape the time of both, the ratio, and the largest error of each against float64 relative to the largest
 output.

@@ -1,4 +1,4 @@
-// What it takes from nothing to the first result, as the package itself tells it.
+// Measures the time from a cold start to the first result, in phases that the package reports.
 
 import { Feeds, fetchBuffer, typed } from './model.js';
 import { OrtSession } from './ort.js';

@@ -1,4 +1,4 @@
-// Tokens of a decoder one after another: what a step gives as present keys and values is fed to the next as past ones.
+// Runs a decoder token by token: the present keys and values of a step are the past ones of the next.
 
 /** @typedef {{ model: string, weights: { path: string, data: string }[], type: string, layers: number, heads: number, width: number, lengths: number[], prompt: number, warm: [number, number], steps: number }} Decoder */
 /** @typedef {{ ort: typeof import('onnxruntime-common'), session: any }} Started */
@@ -25,14 +25,16 @@ function counts(ort, total) {
   return { last: new ort.Tensor('int32', [total - 1], [1]), total: new ort.Tensor('int32', [total], []) };
 }
 
-/** Seconds of a run, and its outputs. @param {any} session @param {any} given @returns {Promise<[number, any]>} */
+/** Returns the seconds of a run, and its outputs. @param {any} session @param {any} given @returns {Promise<[number,
+ * any]>} */
 async function timed(session, given) {
   const start = performance.now();
   const outputs = await session.run(given);
   return [(performance.now() - start) / 1000, outputs];
 }
 
-/** Seconds of steps one after another behind so many tokens. @param {Decoder} what @param {Started} started @param {number} past @param {number} steps @param {number} limit ms */
+/** Returns the seconds of consecutive steps after this many tokens. @param {Decoder} what @param {Started} started
+ * @param {number} past @param {number} steps @param {number} limit ms */
 async function times(what, { ort, session }, past, steps, limit) {
   const found = [];
   const start = performance.now();
@@ -46,7 +48,8 @@ async function times(what, { ort, session }, past, steps, limit) {
   return found;
 }
 
-/** Seconds of a step, once others were taken. @param {Decoder} what @param {Started} started @param {number} past */
+/** Returns the seconds of a step, after some uncounted ones. @param {Decoder} what @param {Started} started @param
+ * {number} past */
 async function decoded(what, started, past) {
   const [steps, seconds] = what.warm;
   await times(what, started, past, steps, 1000 * seconds);

@@ -1,5 +1,5 @@
-// What is asked of WebGPU, counted: a classic script, for the beginning of a page or of a worker, before any runtime is
-// there. `gpuCounts` has the sums since it was last emptied.
+// Counts the calls of WebGPU: a classic script that runs at the beginning of a page or a worker, before any runtime is
+// loaded. `gpuCounts` has the sums since it was last cleared.
 {
   /** @type {Record<string, number>} */
   const counts = {};
@@ -46,7 +46,7 @@
     });
     listen(GPUCommandEncoder, 'copyBufferToBuffer', (_, source, ...rest) => {
       const [target, size] = typeof rest[0] === 'number' ? [rest[1], rest[3]] : [rest[0], rest[1]];
-      if (!(target.usage & MAP_READ)) add('copied', size ?? source.size); // the others are counted as they are read
+      if (!(target.usage & MAP_READ)) add('copied', size ?? source.size); // the other bytes are counted when they are read
     });
   };
 

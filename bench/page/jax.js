@@ -1,4 +1,4 @@
-// @jax-js/onnx behind the same face. 64-bit integers are 32-bit there.
+// @jax-js/onnx with the same interface. It has 32-bit integers instead of 64-bit ones.
 
 import { blockUntilReady, defaultDevice, init, jit, numpy } from '@jax-js/jax';
 import { ONNXModel } from '@jax-js/onnx';

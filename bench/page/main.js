@@ -1,4 +1,4 @@
-// The page of the bench: Python calls `bench.…` here and gets plain data back.
+// The page of the bench: Python calls its `bench.…` and gets plain data back.
 
 import { compile } from './compile.js';
 import { measure } from './measure.js';
@@ -17,13 +17,12 @@ import { Feeds, fetchBuffer, NOTHING } from './model.js';
 const runtimes = {};
 
 /**
- * Starts runtimes; their numbers of threads are fixed from here on. Times are those of a session of a tiny model, with
- * all that it loads.
+ * Starts runtimes, which fixes their numbers of threads. Times are for a session of a tiny model, with all downloads.
  * @param {{ threads: number, tiny: string, provider: 'wasm' | 'webgpu', worker: boolean, jax: boolean, peer: boolean, ours?: boolean }} how
  * @returns {Promise<Record<string, number | string>>} milliseconds, or why not
  */
 async function start({ threads, tiny, provider, worker, jax, peer, ours = true }) {
-  Object.defineProperty(navigator, 'hardwareConcurrency', { value: threads }); // jax-js takes as many as there are
+  Object.defineProperty(navigator, 'hardwareConcurrency', { value: threads }); // jax-js uses as many threads as there are processors
   const bytes = await fetchBuffer(tiny);
   /** @type {Record<string, () => Promise<Runtime>>} */
   const makers = {
@@ -59,7 +58,7 @@ async function tinySession(runtime, bytes) {
 }
 
 /**
- * The most multiply-adds a second of one thread: generated loops, the best of several tries.
+ * Measures the peak of multiply-adds per second of one thread: generated loops, the best of several tries.
  * @param {{ code: string, loops: Record<string, number> }} what a module in base64, floating-point operations a turn by loop
  * @returns {Record<string, number>} operations a second
  */
@@ -80,7 +79,7 @@ function peak({ code, loops }) {
   }));
 }
 
-/** What the GPU calls itself. */
+/** Returns the name of the GPU. */
 async function adapter() {
   const found = await /** @type {any} */ (navigator).gpu?.requestAdapter();
   if (!found) return '';

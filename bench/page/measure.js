@@ -9,10 +9,10 @@ import { difference, expected, Feeds, fetchBuffer } from './model.js';
 /** @typedef {{ error?: string, create?: number, first?: number, samples?: number[], difference?: number | string, placement?: Record<string, number> }} Timing milliseconds */
 /** @typedef {{ seconds: number, rounds: number }} Effort of the turns of one model, at most */
 
-// ms before a turn, for the threads of the one before to stop spinning: after 5 ms ResNet-50 on two threads took us 115 ms
-// and onnxruntime-web 183, after 40 ms 96 and 187.
+// ms before a turn, in which the threads of the previous runtime stop spinning: after 5 ms ResNet-50 on two threads
+// took us 115 ms and onnxruntime-web 183, after 40 ms 96 and 187.
 const PAUSE = 40;
-const SLOT = 100; // ms of one turn, for models that take less: a scheduler needs some to spread threads that slept
+const SLOT = 100; // ms of a turn of models that take less: a scheduler needs some time to distribute threads that slept
 const WARM = 1500; // ms of runs before the turns: optimising compilers and thread pools settle
 
 const now = () => performance.now();
@@ -25,7 +25,7 @@ async function timed(action) {
   return [now() - start, result];
 }
 
-/** Outputs outlive the run they are of. @param {Outputs} outputs @returns {Outputs} */
+/** Copies outputs, so that they outlive their run. @param {Outputs} outputs @returns {Outputs} */
 function copy(outputs) {
   return Object.fromEntries(Object.entries(outputs).map(([name, { type, dims, data }]) => {
     return [name, { type, dims, data: /** @type {any} */ (data).slice() }];
@@ -46,7 +46,7 @@ export async function start(runtime, model, feeds) {
   return { session, timing: { create, first, samples: /** @type {number[]} */ ([]) }, outputs: copy(last) };
 }
 
-/** Milliseconds of the last of many runs. @param {Session} session */
+/** Returns the milliseconds of the last of many runs. @param {Session} session */
 async function warm(session) {
   const end = now() + WARM;
   for (;;) {
@@ -56,7 +56,7 @@ async function warm(session) {
 }
 
 /**
- * Turns until time or rounds are used up; at least three, when all are warm.
+ * Runs turns until time or rounds are used up, at least three, after all runtimes are warm.
  * @param {{ session: Session, timing: { samples: number[] } }[]} started @param {Effort} effort
  */
 async function turns(started, { seconds, rounds }) {

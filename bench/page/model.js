@@ -1,4 +1,4 @@
-// What a model is fed and how its outputs are compared: the same for every runtime.
+// Feeds of a model, and the comparison of its outputs: the same for every runtime.
 
 /** @typedef {{ name: string, type: string, dims: number[], offset: number, size: number, frames: number }} FeedInfo frames 0: the same in every run */
 /**
@@ -47,7 +47,7 @@ export async function expected({ results, resultData }) {
   }));
 }
 
-/** Feeds of run after run; those with frames take the next one each time. */
+/** Yields the feeds of consecutive runs; feeds with frames take the next frame each time. */
 export class Feeds {
   /** @param {ModelInfo} info @param {ArrayBuffer} data */
   constructor(info, data) {
@@ -69,8 +69,8 @@ function values({ type, data }) {
 }
 
 /**
- * How far results are from what they must be: the largest difference, as a share of the largest value for floats.
- * A text where they cannot be compared.
+ * Returns the largest difference from the expected results, for floats as a share of the largest value; a text if they
+ * cannot be compared.
  * @param {Outputs} found @param {Outputs} wanted @returns {number | string}
  */
 export function difference(found, wanted) {

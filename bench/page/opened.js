@@ -1,4 +1,4 @@
-// One session of one runtime, opened and run step by step: for what is counted in between.
+// Opens and runs one session of one runtime in separate steps, between which calls are counted.
 
 import { start } from './measure.js';
 import { difference, expected, Feeds, fetchBuffer } from './model.js';

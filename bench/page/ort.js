@@ -1,4 +1,4 @@
-// pyruntime and onnxruntime-web behind one face: they have the same API.
+// pyruntime and onnxruntime-web behind one interface, since they have the same API.
 
 import { typed } from './model.js';
 
@@ -6,7 +6,7 @@ import { typed } from './model.js';
 /** @typedef {import('./model.js').Outputs} Outputs */
 /** @typedef {typeof import('onnxruntime-common')} Ort */
 
-/** A session that runs over and over. */
+/** A session that runs repeatedly. */
 export class OrtSession {
   /** @param {Ort} ort @param {any} session @param {Feeds} feeds */
   constructor(ort, session, feeds) {
@@ -17,7 +17,7 @@ export class OrtSession {
     /** @type {Record<string, any>} */
     this.kept = Object.fromEntries(feeds.info.feeds.map((feed) => [feed.name, this.tensor(feed)]));
     this.feedback = Object.entries(feeds.info.feedback);
-    // onnxruntime-web's proxy takes the memory of what it is fed
+    // onnxruntime-web's proxy detaches the buffers of its feeds
     this.renewed = feeds.info.feeds.filter(({ name, frames }) => frames || (ort.env.wasm.proxy && !(name in feeds.info.feedback)));
   }
 

@@ -1,4 +1,4 @@
-// The executor in a worker of its own, with no Python in it.
+// The executor in a separate worker without Python.
 
 /** @typedef {{ header: string, blob: number[], model: number[] }} Given a Program as pyruntime.browser gives it, and its model */
 

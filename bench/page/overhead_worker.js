@@ -1,10 +1,10 @@
-// Runs a Program of one float input "x" over and over, by the package's executor.
+// Runs a Program of one float input "x" repeatedly, by the package's executor.
 
 import { Executor } from '/web/run/executor.js';
 
 /** @typedef {import('./overhead.js').Given} Given */
 
-const BATCH = 20; // runs a clock reading: the clock's steps are as long as a run
+const BATCH = 20; // runs between two readings of the clock, whose steps are as long as a run
 
 /** @param {Given} program @param {number} runs */
 async function measure({ header, blob, model }, runs) {

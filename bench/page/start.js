@@ -1,4 +1,4 @@
-// A visit: from the import of a package to the first result of a model.
+// Measures a visit: from the import of a package to the first result of a model.
 
 import { difference, expected, Feeds, fetchBuffer } from './model.js';
 import { OrtSession } from './ort.js';
@@ -11,7 +11,7 @@ const PACKAGES = { ours: '/dist/ort.mjs', peer: '/peer/ort.wasm.bundle.min.mjs' 
  */
 async function visit(which, info) {
   const feeds = new Feeds(info, await fetchBuffer(info.data));
-  performance.mark('pyruntime package asked for');
+  performance.mark('pyruntime package requested');
   const begin = performance.now();
   const ort = await import(PACKAGES[which]);
   ort.env.wasm.numThreads = 1;

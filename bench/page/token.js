@@ -1,4 +1,4 @@
-// A decoder whose caches stay on the GPU, a token at a time: for what is counted in between.
+// Runs a decoder whose caches stay on the GPU token by token, between which calls are counted.
 
 const NAMES = [0, 1, 2, 3].flatMap((n) => [`${n}.key`, `${n}.value`]); // caches of llama_mini
 
@@ -13,7 +13,7 @@ export async function openDecoder({ ort }, { model, past: count }) {
   decoder = { ort, session, past: Object.fromEntries(past), step: 0, next: new Array(count).fill(1) };
 }
 
-/** The most likely token after those before. @returns {Promise<number>} */
+/** Returns the most likely next token. @returns {Promise<number>} */
 export async function nextToken() {
   if (!decoder) throw new Error('no decoder is open');
   const { ort, session, past, step, next } = decoder;

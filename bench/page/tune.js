@@ -1,4 +1,4 @@
-// What tuning a model gives.
+// Tunes a model, and returns the result.
 
 import { Feeds, fetchBuffer } from './model.js';
 import { OrtSession } from './ort.js';
