@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
+from operator import is_
 
 from pyruntime.codegen.loop_ir import LoopCode, map_expressions
 from pyruntime.ir.dtype import BF16, F16, F32, I16, I32, U16, DType
-from pyruntime.ir.expr import Expr, bitcast, cast, clip, const, isnan, select, transform
+from pyruntime.ir.expr import Expr, bitcast, cast, clip, const, isnan, select, transform, with_args
 from pyruntime.ir.kernel import Accum, Stmt, Store
 from pyruntime.ir.statements import nodes, rebuild, statements
 
@@ -82,22 +83,14 @@ def in_float32(code: LoopCode) -> LoopCode:
 
 def _between(e: Expr, args: tuple[Expr, ...]) -> Expr:
     if e.op == "cast":
-        return args[0] if e.dtype in HALVES and _before_float32(e.args[0]) is e.dtype else _with(e, args, e.dtype)
+        return args[0] if e.dtype in HALVES and _before_float32(e.args[0]) is e.dtype else with_args(e, args, e.dtype)
     if e.op == "bitcast":
-        return _with(e, (cast(args[0], e.args[0].dtype),), e.dtype)
-    moves = e.op in ("var", "const", "lane", "guard") and _same(args, e.args)
+        return with_args(e, (cast(args[0], e.args[0].dtype),), e.dtype)
+    moves = e.op in ("var", "const", "lane", "guard") and all(map(is_, args, e.args))
     if moves or e.op in ("load", "load4"):
-        return _with(e, args, e.dtype)
+        return with_args(e, args, e.dtype)
     wide = tuple([cast(a, F32) if a.dtype in HALVES else a for a in args])
-    return _with(e, wide, F32 if e.dtype in HALVES else e.dtype)
-
-
-def _with(e: Expr, args: tuple[Expr, ...], dtype: DType) -> Expr:
-    return e if dtype is e.dtype and _same(args, e.args) else Expr(e.op, args, dtype, e.value)
-
-
-def _same(left: tuple[Expr, ...], right: tuple[Expr, ...]) -> bool:
-    return all(a is b for a, b in zip(left, right, strict=True))
+    return with_args(e, wide, F32 if e.dtype in HALVES else e.dtype)
 
 
 def _before_float32(e: Expr) -> DType:
@@ -141,7 +134,7 @@ def _legal(e: Expr, args: tuple[Expr, ...]) -> Expr:
         return cast(encode(args[0], e.args[0].dtype), e.dtype if e.dtype in (U16, I16) else U16)
     if e.dtype in HALVES:
         return Expr(e.op, args, F32, e.value)
-    return _with(e, args, e.dtype)
+    return with_args(e, args, e.dtype)
 
 
 def _statement(s: Stmt, halves: dict[int, DType], memo: dict[int, Expr]) -> Stmt:

@@ -6,11 +6,10 @@ Neither V8 nor Cranelift moves enough code out of loops: without this, address a
 from __future__ import annotations
 
 from functools import partial
-from operator import is_
 from typing import Any
 
 from pyruntime.ir.dtype import BOOL, I32
-from pyruntime.ir.expr import Expr
+from pyruntime.ir.expr import Expr, with_args
 from pyruntime.ir.kernel import For, Let, Stmt, When, While
 from pyruntime.ir.statements import children, rebuild, statements
 
@@ -111,9 +110,7 @@ class _Move:
         if names <= self.known and not (loads and conditional) and not of_lanes:
             return self._named(e)
         args = [self.expression(a, conditional or (e.op == "guard" and n > 0)) for n, a in enumerate(e.args)]
-        if all(map(is_, args, e.args)):
-            return e
-        return Expr(e.op, tuple(args), e.dtype, e.value)
+        return with_args(e, args, e.dtype)
 
     def _named(self, e: Expr) -> Expr:
         let = self.lets.get(e.key())

@@ -15,7 +15,7 @@ from pyruntime.codegen.addressing import Indexing, Lowering, accesses, variable
 from pyruntime.codegen.loop_ir import Lowered
 from pyruntime.ir import shape as sh
 from pyruntime.ir.dtype import BF16, F16, F32, I32, I64, U32, DType
-from pyruntime.ir.expr import Expr, affine, binary, cast, const, dim, index, rewrite, select, walk
+from pyruntime.ir.expr import Expr, affine, binary, cast, const, dim, index, rewrite, select, uses_index, walk
 from pyruntime.ir.kernel import Accum, Call, For, Kernel, Let, Loops, Map, Reduce, Set, Stmt, Store, When, While
 from pyruntime.ir.reference import NEUTRAL
 from pyruntime.ir.shape import AnyDim
@@ -290,13 +290,9 @@ def _below(extent: AnyDim, limit: int) -> bool:
     return isinstance(extent, int) and extent < limit
 
 
-def _uses(e: Expr, axis: int) -> bool:
-    return any(x.op == "index" and x.value == axis for x in walk(e))
-
-
 def _guards_along(e: Expr, axis: int) -> list[Expr]:
     """Conditions of guards that depend on the index of an axis."""
-    return [x.args[0] for x in walk(e) if x.op == "guard" and _uses(x.args[0], axis)]
+    return [x.args[0] for x in walk(e) if x.op == "guard" and uses_index(x.args[0], axis)]
 
 
 def _change_points(conditions: Sequence[Expr], axis: int) -> list[Expr] | None:
@@ -305,7 +301,7 @@ def _change_points(conditions: Sequence[Expr], axis: int) -> list[Expr] | None:
     if not all(_is_stepwise(x, axis) for c in conditions for x in walk(c)):
         return None
     points: dict[Any, Expr] = {}
-    for x in (x for c in conditions for x in walk(c) if x.op in _STEPS and _uses(x, axis)):
+    for x in (x for c in conditions for x in walk(c) if x.op in _STEPS and uses_index(x, axis)):
         changes = _changes(x, axis)
         if changes is None:
             return None
@@ -317,7 +313,7 @@ def _is_stepwise(x: Expr, axis: int) -> bool:
     """Whether comparisons determine where a part of a condition changes: it is a comparison, a combination of
     comparisons, an int32, or a load that does not depend on the axis."""
     if x.op == "at":
-        return not _uses(x, axis)
+        return not uses_index(x, axis)
     return x.op in ("and", "or", "not") or x.op in _STEPS or x.dtype is I32
 
 

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from operator import is_
 from typing import Any
 
 from pyruntime.ir.dtype import BOOL, F32, I32, I64, DType, bounds
@@ -338,6 +339,13 @@ def transform(x: Expr, make: Callable[[Expr, tuple[Expr, ...]], Expr], memo: dic
     return memo[id(x)]
 
 
+def with_args(x: Expr, args: Sequence[Expr], dtype: DType | None) -> Expr:
+    """Return the node with these operands and this type: itself if it has them already."""
+    if dtype is x.dtype and all(map(is_, args, x.args)):
+        return x
+    return Expr(x.op, tuple(args), dtype, x.value)
+
+
 def rebuild(x: Expr, args: Sequence[Expr]) -> Expr:
     """The node with other operands. Its type is inferred again, so that a template becomes typed."""
     op = x.op
@@ -398,6 +406,10 @@ def _nodes(x: Expr, seen: set[int]) -> list[Expr]:
 
     go(x)
     return out
+
+
+def uses_index(e: Expr, axis: int) -> bool:
+    return any(x.op == "index" and x.value == axis for x in walk(e))
 
 
 def is_view(e: Expr) -> bool:

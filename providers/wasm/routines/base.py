@@ -59,7 +59,7 @@ class FusedEpilogue:
         the
         schedule's `Buffers` and `Params`; scratch: buffers among these that live for this call only"""
         extra = len(self.tensors)
-        key = (*key, self.epilogue.block_key(), extra)
+        key = (*key, self.epilogue, extra)
         f = writer.function(key, lambda name: kernel(name, epilogue=self.epilogue, extra=extra), label)
         own = [*scratch, *([] if self.result is None else [self.result])]
         return Invocation(f.name, [*buffers, *self.tensors], [*params, *self.params], units, call.node, own)

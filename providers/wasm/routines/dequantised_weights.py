@@ -8,7 +8,7 @@ from pyruntime.codegen.half_floats import HALVES
 from pyruntime.ir import shape as sh
 from pyruntime.ir.blocks import is_constant
 from pyruntime.ir.dtype import F32, I2, I4, I8, I32, U2, U4, U8, DType
-from pyruntime.ir.expr import Expr, cast, const, index, rewrite, substitute, walk
+from pyruntime.ir.expr import Expr, cast, const, index, rewrite, substitute, uses_index
 from pyruntime.ir.kernel import Call, Kernel, Tensor
 
 from ..schedules.weight_codes import GROUP, ROUND, WeightCodes
@@ -71,7 +71,7 @@ def _codes_of(b: Tensor) -> Codes | None:
         return None
     sizes: set[int] = set()
     zero, scale = _by_block(zero, sizes), _by_block(scale, sizes)
-    if len(sizes) > 1 or any(size % GROUP for size in sizes) or _varies(zero) or _varies(scale):
+    if len(sizes) > 1 or any(size % GROUP for size in sizes) or uses_index(zero, 0) or uses_index(scale, 0):
         return None
     rows = int(b.shape[0])
     return Codes(code.args[0], zero, scale, sizes.pop() if sizes else -(-rows // ROUND) * ROUND)
@@ -104,8 +104,3 @@ def _by_block(e: Expr, sizes: set[int]) -> Expr:
         return BLOCK
 
     return rewrite(e, visit)
-
-
-def _varies(e: Expr) -> bool:
-    """Whether the value differs from row to row."""
-    return any(x.op == "index" and x.value == 0 for x in walk(e))

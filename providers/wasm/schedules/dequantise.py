@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from ..printer.assembler import Function, Module, once
-from .arguments import minimum
 from .arithmetic import Arithmetic
-from .panel_order import PanelFormat, StepWords, float_bytes, in_panel_order, part_function, prefetch
+from .panel_order import PanelFormat, StepWords, blocks_of_k, float_bytes, in_panel_order, part_function, prefetch
 from .register_tile import PANEL, Epilogue, add_tile, finish_tile, row_pointers, store_part
 from .weight_codes import GROUP, HALF_STEP, ROUND, WeightCodes, value_constants, values
 
@@ -210,16 +209,10 @@ def _part(module: Module, height: int, layout: WeightCodes, arithmetic: Arithmet
     if layout.bits == 16:
         f.emit(p["steps"]).mem("i32.load8_u").set(block.constants[-1])
     add_tile(f, p, c, totals, "")
-    with f.block() as done, f.loop() as again:
-        f.emit(k).i32(0).emit("i32.le_s").br_if(done)
-        minimum(f, left, k, p["size"])
-        if layout.bits < 16:
-            prefetch(f, p, layout, code, k, step)
-        f.emit(k, p["size"], "i32.sub").set(k)
+    with blocks_of_k(f, p, layout, code, k, left, step):
         block.clear()
         for count in (GROUP, 3, 2, 1):
             block.groups(code, left, count, p)
         block.add_to(totals, p["steps"])
-        f.add(p["steps"], layout.step_bytes).br(again)
     finish_tile(f, p, c, rows, totals, epilogue)
     return f

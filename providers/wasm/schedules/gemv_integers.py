@@ -20,7 +20,7 @@ from ..printer.assembler import Function, Module, helper, once
 from .arguments import minimum
 from .arithmetic import Arithmetic
 from .dequantise import FloatBlock
-from .panel_order import PanelFormat, StepWords, in_panel_order, part_function, prefetch
+from .panel_order import PanelFormat, StepWords, blocks_of_k, in_panel_order, part_function
 from .register_tile import PANEL, Epilogue, add_tile, finish_tile, row_pointers, store_part
 from .weight_codes import GROUP, ROUND, WeightCodes
 
@@ -219,94 +219,111 @@ def _part(module: Module, height: int, layout: WeightCodes, arithmetic: Arithmet
     store_part(module)
     f, p = part_function(module, f"quantised{height}_{layout.bits}bits")
     a, c, rows = row_pointers(f, p, height)
-    sums = [[f.locals("v128", 2) for _ in range(layout.digits)] for _ in a]
+    block = _Block(f, layout, arithmetic, a)
     totals = [f.locals("v128", 2) for _ in a]
     code, k, left, record, step = f.locals("i32", 5)
-    lowest = f.local("v128")
-    f.v128(b"\x0f" * 16).set(lowest).emit(p["b"]).set(code).emit(p["k"]).set(k)
+    block.lowest = f.local("v128")
+    f.v128(b"\x0f" * 16).set(block.lowest).emit(p["b"]).set(code).emit(p["k"]).set(k)
     f.emit(p["size"]).i32(layout.bits).emit("i32.mul").set(step)
     f.emit(p["size"]).i32(CODE * layout.digits).emit("i32.mul").i32(HEADER).emit("i32.add").set(record)
     add_tile(f, p, c, totals, "")
-    with f.block() as done, f.loop() as again:
-        f.emit(k).i32(0).emit("i32.le_s").br_if(done)
-        minimum(f, left, k, p["size"])
-        prefetch(f, p, layout, code, k, step)
-        f.emit(k, p["size"], "i32.sub").set(k)
+    with blocks_of_k(f, p, layout, code, k, left, step):
         with f.block() as added:
             if layout.digits == 2:
                 f.emit(a[0]).mem("f32.load").f32(0).emit("f32.eq")
                 with f.if_():
-                    _add_floats(f, layout, a, code, left, p["steps"], totals, arithmetic)
+                    block.add_floats(code, left, totals, p["steps"])
                     f.br(added)
-            _block(f, layout, a, code, left, sums, lowest)
-            _add_scaled(f, layout, a, p["steps"], sums, totals, arithmetic)
+            block.multiply(code, left)
+            block.add_to(totals, p["steps"])
         for pointer in a:
             f.emit(pointer, record, "i32.add").set(pointer)
-        f.add(p["steps"], layout.step_bytes).br(again)
     finish_tile(f, p, c, rows, totals, epilogue)
     return f
 
 
-def _add_floats(
-    f: Function, layout: WeightCodes, a: list[int], code: int, left: int, steps: int, totals: list[list[int]],
-    arithmetic: Arithmetic,
-) -> None:  # fmt: skip
-    """Add a block of rows that stayed floats, zero padded to a multiple of GROUP."""
-    at = f.locals("i32", len(a))
-    for pointer, x in zip(a, at, strict=True):
-        f.emit(pointer).i32(HEADER).emit("i32.add").set(x)
-    block = FloatBlock(f, layout, arithmetic, at)
-    block.clear()
-    f.emit(left).i32(GROUP - 1).emit("i32.add").i32(-GROUP).emit("i32.and").set(left)
-    block.groups(code, left, GROUP, {})
-    block.add_to(totals, steps)
+class _Block:
+    """Emits the products of one block of k. a: locals with the addresses of the rows' records; sums[row][digit][half]:
+    their integer sums; lowest: a mask of the low halves of bytes."""
 
+    lowest: int
 
-def _block(
-    f: Function, layout: WeightCodes, a: list[int], code: int, left: int, sums: list[list[list[int]]], lowest: int
-) -> None:  # fmt: skip
-    """sums[row][digit][half] = the integer sums of a block of k; lowest: a mask of the low halves of bytes."""
-    at = f.locals("i32", len(a))
-    for pointer, x, row in zip(a, at, sums, strict=True):
-        f.emit(pointer).set(x)
-        for digit, s in ((digit, s) for digit, pair in enumerate(row) for s in pair):
-            if layout.middle:
-                f.emit(pointer).mem("v128.load32_splat", INITIAL_SUMS + 4 * digit).set(s)
-            else:
-                f.i32x4(0).set(s)
-    with f.loop() as again:
-        _round(f, layout, at, code, sums, lowest)
-        f.add(code, ROUND // 4 * layout.group_bytes).add(left, -ROUND)
-        for x in at:
-            f.add(x, ROUND * CODE * layout.digits)
-        f.emit(left).i32(0).emit("i32.gt_s").br_if(again)
-    f.release(*at)
+    def __init__(self, f: Function, layout: WeightCodes, arithmetic: Arithmetic, a: list[int]) -> None:
+        self.f, self.layout, self.arithmetic, self.a = f, layout, arithmetic, a
+        self.sums = [[f.locals("v128", 2) for _ in range(layout.digits)] for _ in a]
 
+    def add_floats(self, code: int, left: int, totals: list[list[int]], steps: int) -> None:
+        """Add a block of rows that stayed floats, zero padded to a multiple of GROUP."""
+        f = self.f
+        at = f.locals("i32", len(self.a))
+        for pointer, x in zip(self.a, at, strict=True):
+            f.emit(pointer).i32(HEADER).emit("i32.add").set(x)
+        block = FloatBlock(f, self.layout, self.arithmetic, at)
+        block.clear()
+        f.emit(left).i32(GROUP - 1).emit("i32.add").i32(-GROUP).emit("i32.and").set(left)
+        block.groups(code, left, GROUP, {})
+        block.add_to(totals, steps)
 
-def _round(
-    f: Function, layout: WeightCodes, at: list[int], code: int, sums: list[list[list[int]]], lowest: int
-) -> None:
-    """Add ROUND k, two at a time."""
-    rows = [(row, digit, s) for row, digits in zip(at, sums, strict=True) for digit, s in enumerate(digits)]
-    fours = f.locals("v128", len(rows) if f.module.cranelift else 0)
-    with f.scratch("v128", 4) as (low, high, x, both):
-        for n in range(ROUND // 2):
-            (_load_two_bytes if layout.bits == 8 else _load_two_nibbles)(f, code, n, (low, high), both, lowest)
-            for at_row, (row, digit, s) in enumerate(rows):
-                pair = HEADER + ROUND * CODE * digit + 4 * n
-                if f.module.cranelift:  # a load with splat is three instructions in wasmtime
-                    four = fours[at_row]
-                    if n % 4 == 0:
-                        f.emit(row).mem("v128.load", pair).set(four)
-                    f.emit(four, four).shuffle32(*[n % 4] * 4).set(x)
+    def multiply(self, code: int, left: int) -> None:
+        """Set the sums."""
+        f = self.f
+        at = f.locals("i32", len(self.a))
+        for pointer, x, row in zip(self.a, at, self.sums, strict=True):
+            f.emit(pointer).set(x)
+            for digit, s in ((digit, s) for digit, pair in enumerate(row) for s in pair):
+                if self.layout.middle:
+                    f.emit(pointer).mem("v128.load32_splat", INITIAL_SUMS + 4 * digit).set(s)
                 else:
-                    f.emit(row).mem("v128.load32_splat", pair).set(x)
-                Arithmetic.INT16.multiply_add(f, s[0], x, low)
-                Arithmetic.INT16.multiply_add(f, s[1], x, high)
-    f.release(*fours)
+                    f.i32x4(0).set(s)
+        with f.loop() as again:
+            self.round(at, code)
+            f.add(code, ROUND // 4 * self.layout.group_bytes).add(left, -ROUND)
+            for x in at:
+                f.add(x, ROUND * CODE * self.layout.digits)
+            f.emit(left).i32(0).emit("i32.gt_s").br_if(again)
+        f.release(*at)
+
+    def round(self, at: list[int], code: int) -> None:
+        """Add ROUND k, two at a time."""
+        f = self.f
+        rows = [(row, digit, s) for row, digits in zip(at, self.sums, strict=True) for digit, s in enumerate(digits)]
+        fours = f.locals("v128", len(rows) if f.module.cranelift else 0)
+        with f.scratch("v128", 4) as (low, high, x, both):
+            for n in range(ROUND // 2):
+                if self.layout.bits == 8:
+                    _load_two_bytes(f, code, n, (low, high))
+                else:
+                    _load_two_nibbles(f, code, n, (low, high), both, self.lowest)
+                for at_row, (row, digit, s) in enumerate(rows):
+                    pair = HEADER + ROUND * CODE * digit + 4 * n
+                    if f.module.cranelift:  # a load with splat is three instructions in wasmtime
+                        four = fours[at_row]
+                        if n % 4 == 0:
+                            f.emit(row).mem("v128.load", pair).set(four)
+                        f.emit(four, four).shuffle32(*[n % 4] * 4).set(x)
+                    else:
+                        f.emit(row).mem("v128.load32_splat", pair).set(x)
+                    Arithmetic.INT16.multiply_add(f, s[0], x, low)
+                    Arithmetic.INT16.multiply_add(f, s[1], x, high)
+        f.release(*fours)
+
+    def add_to(self, totals: list[list[int]], steps: int) -> None:
+        """totals += sums * step of the row * scales, plus the part of the zero points."""
+        f = self.f
+        with f.scratch("v128", 2) as (x, y):
+            for half in (0, 1):
+                for pointer, row, total in zip(self.a, self.sums, totals, strict=True):
+                    _whole(f, [digit[half] for digit in row], x)
+                    f.emit(x, steps).mem("v128.load", 16 * half).emit("f32x4.mul").set(x)
+                    f.emit(pointer).mem("v128.load32_splat").set(y)
+                    self.arithmetic.multiply_add(f, total[half], x, y)
+                    if self.layout.zeros:
+                        f.emit(pointer).mem("v128.load32_splat", 4).set(x)
+                        f.emit(steps).mem("v128.load", 4 * PANEL + 16 * half).set(y)
+                        self.arithmetic.multiply_add(f, total[half], x, y)
 
 
-def _load_two_bytes(f: Function, code: int, n: int, to: tuple[int, int], *_: int) -> None:
+def _load_two_bytes(f: Function, code: int, n: int, to: tuple[int, int]) -> None:
     """Load the n-th two k of eight columns of 8 bits as int16."""
     for half, short in enumerate(to):
         f.emit(code).mem("v128.load8x8_s", 16 * n + 8 * half).set(short)
@@ -319,21 +336,3 @@ def _load_two_nibbles(f: Function, code: int, n: int, to: tuple[int, int], both:
     else:
         f.emit(both).i32(4).emit("i16x8.shr_u", lowest, "v128.and").set(to[0])
     f.emit(to[0], "i16x8.extend_high_i8x16_u").set(to[1]).emit(to[0], "i16x8.extend_low_i8x16_u").set(to[0])
-
-
-def _add_scaled(
-    f: Function, layout: WeightCodes, a: list[int], steps: int, sums: list[list[list[int]]], totals: list[list[int]],
-    arithmetic: Arithmetic,
-) -> None:  # fmt: skip
-    """totals += sums * step of the row * scales, plus the part of the zero points."""
-    with f.scratch("v128", 2) as (x, y):
-        for half in (0, 1):
-            for pointer, row, total in zip(a, sums, totals, strict=True):
-                _whole(f, [digit[half] for digit in row], x)
-                f.emit(x, steps).mem("v128.load", 16 * half).emit("f32x4.mul").set(x)
-                f.emit(pointer).mem("v128.load32_splat").set(y)
-                arithmetic.multiply_add(f, total[half], x, y)
-                if layout.zeros:
-                    f.emit(pointer).mem("v128.load32_splat", 4).set(x)
-                    f.emit(steps).mem("v128.load", 4 * PANEL + 16 * half).set(y)
-                    arithmetic.multiply_add(f, total[half], x, y)

@@ -11,7 +11,8 @@ PANEL_ORDER. Kernels add the KiB that they read to CODES_READ.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 from pyruntime.codegen.linear_memory import CODES_READ, IN_TURNS, PANEL_ORDER, PREFETCH
@@ -200,6 +201,22 @@ class _Turns:
     def _is_panel(self, panel: int) -> Function:
         """Push whether the block has a panel of this number."""
         return self.f.emit(panel).i32(PANEL).emit("i32.mul", self.p["cols"], "i32.lt_s")
+
+
+@contextmanager
+def blocks_of_k(
+    f: Function, p: dict[str, int], layout: WeightCodes, code: int, k: int, left: int, step: int
+) -> Iterator[None]:
+    """Loop over the blocks of k of a part function. code: the address of a block's codes; k: how many are left; left:
+    gets those of a block; step: bytes of a block. Blocks of half floats are long and prefetched inside."""
+    with f.block() as done, f.loop() as again:
+        f.emit(k).i32(0).emit("i32.le_s").br_if(done)
+        minimum(f, left, k, p["size"])
+        if layout.bits < 16:
+            prefetch(f, p, layout, code, k, step)
+        f.emit(k, p["size"], "i32.sub").set(k)
+        yield
+        f.add(p["steps"], layout.step_bytes).br(again)
 
 
 def order_has(f: Function, bit: int) -> Function:

@@ -62,15 +62,9 @@ class Epilogue:
     def __bool__(self) -> bool:
         return self.tile() != NO_EPILOGUE
 
-    def key(self) -> object:
-        return (self.bias, self.low, self.high)
-
     def tile(self) -> Epilogue:
         """Return the part that register tiles apply."""
         return replace(self, block=None) if self.block else self
-
-    def block_key(self) -> object:
-        return (self.key(), self.block and self.block.index)
 
     def finish(self, f: Function, p: dict[str, int]) -> None:
         """Call `block`, if any, with locals by name."""

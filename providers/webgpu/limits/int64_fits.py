@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 from pyruntime.ir import shape as sh
 from pyruntime.ir.dtype import U64
 from pyruntime.ir.expr import Expr, walk
 from pyruntime.ir.kernel import For, Leaf, Let, Loops, Map, Reduce, Stmt, root
-from pyruntime.ir.statements import children, expressions
+from pyruntime.ir.statements import expressions, statements
 
 from .integer_ranges import ExpressionRanges, Range, Ranges, constant, of_dim, of_type, within
 
@@ -76,25 +74,10 @@ def _is_int64(x: Expr) -> bool:
 def _procedure(kernel: Loops, ranges: Ranges) -> str:
     bounds = ExpressionRanges(ranges, kernel)
     seen: set[int] = set()
-
-    def check(s: Stmt) -> str:
-        return next(filter(None, (_expression(bounds, e, seen) for e in expressions(s))), "")
-
-    return each(kernel.body, bounds, check)
-
-
-def each(body: list[Stmt], bounds: ExpressionRanges, check: Callable[[Stmt], str]) -> str:
-    """The first reason that `check` returns for a statement. Bounds of immutable variables are known when it is
-    called."""
-    for s in body:
-        why = check(s)
-        if why:
+    for s in statements(kernel.body):
+        if why := next(filter(None, (_expression(bounds, e, seen) for e in expressions(s))), ""):
             return why
         learn(s, bounds)
-        for inner in children(s):
-            why = each(inner, bounds, check)
-            if why:
-                return why
     return ""
 
 

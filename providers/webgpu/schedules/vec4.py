@@ -11,7 +11,7 @@ from pyruntime.codegen.loop_ir import Lowered
 from pyruntime.codegen.schedule import Group, Nest, accumulator
 from pyruntime.ir import shape as sh
 from pyruntime.ir.dtype import I32
-from pyruntime.ir.expr import Expr, binary, cast, const, index, rewrite, walk
+from pyruntime.ir.expr import Expr, binary, cast, const, index, rewrite, uses_index, walk
 from pyruntime.ir.kernel import Accum, Map, Reduce, Stmt, Store
 from pyruntime.ir.reference import COMBINE, NEUTRAL
 
@@ -104,6 +104,4 @@ class _Vectorized:
 
 def _constant_along(at: Expr, inner: Group) -> bool:
     _, coefficients, opaque = split(at.value, at.args)
-    return ("index", inner.axis) not in coefficients and not any(
-        x.op == "index" and x.value == inner.axis for coord, _ in opaque for x in walk(coord)
-    )
+    return ("index", inner.axis) not in coefficients and not any(uses_index(e, inner.axis) for e, _ in opaque)

@@ -69,22 +69,17 @@ def shares(s: For, written: set[int]) -> list[Share]:
 
 
 def _independent(s: Stmt) -> TypeGuard[For]:
-    return isinstance(s, For) and s.kind in ("vector", "parallel") and not _changes(s.body, set())
+    return isinstance(s, For) and s.kind in ("vector", "parallel") and not _changes(s.body)
 
 
 def _names(e: Expr) -> set[int]:
     return {x.value for x in walk(e) if x.op == "var"}
 
 
-def _changes(body: list[Stmt], own: set[int]) -> bool:
+def _changes(body: list[Stmt]) -> bool:
     """Whether statements change a variable that they do not declare."""
-    own = own | {s.var for s in body if isinstance(s, Let)}
-    for s in body:
-        if isinstance(s, (Set, Accum)) and s.var not in own:
-            return True
-        if any(_changes(inner, own) for inner in children(s)):
-            return True
-    return False
+    own = {s.var for s in statements(body) if isinstance(s, Let)}
+    return any(isinstance(s, (Set, Accum)) and s.var not in own for s in statements(body))
 
 
 def _stores(body: list[Stmt]) -> bool:

@@ -14,7 +14,7 @@ from pyruntime.codegen.half_floats import HALVES
 from pyruntime.ir import shape as sh
 from pyruntime.ir.blocks import all_kernels, own_inputs
 from pyruntime.ir.dtype import F32, DType
-from pyruntime.ir.expr import Expr, bitcast, cast, index, walk
+from pyruntime.ir.expr import Expr, bitcast, cast, index, walk, with_args
 from pyruntime.ir.kernel import Alias, Block, Call, Kernel, Leaf, Loops, Map, Reduce, Stmt, Store, Tensor, root
 from pyruntime.ir.statements import rebuild
 
@@ -121,7 +121,7 @@ class _Widening:
             return cast(args[0], e.dtype)
         if e.op == "bitcast" and e.args[0].dtype in HALVES:
             return bitcast(cast(args[0], e.args[0].dtype), e.dtype)
-        return e if all(a is b for a, b in zip(args, e.args, strict=True)) else Expr(e.op, args, e.dtype, e.value)
+        return with_args(e, args, e.dtype)
 
     def _element(self, e: Expr, coords: tuple[Expr, ...]) -> Expr:
         source = self._weight(_source(e.value))
