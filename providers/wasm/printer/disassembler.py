@@ -41,7 +41,7 @@ def _instructions_of(f: Function) -> Iterator[list[str]]:
     reader = Reader(bytes(f.code))
     while reader.at < len(f.code):
         name, immediates = INSTRUCTIONS[reader.opcode()]
-        yield [name, *[_IMMEDIATES[kind](reader) for kind in immediates]]
+        yield [name, *[IMMEDIATES[kind](reader) for kind in immediates]]
 
 
 def _typed(what: str, types: list[str]) -> str:
@@ -49,11 +49,12 @@ def _typed(what: str, types: list[str]) -> str:
 
 
 class Reader:
-    """Reads code from its beginning."""
+    """Reads code from its beginning. number: the last integer that was read"""
 
     def __init__(self, code: bytes) -> None:
         self.code = code
         self.at = 0
+        self.number = 0
 
     def take(self, count: int) -> bytes:
         self.at += count
@@ -66,7 +67,8 @@ class Reader:
             value |= (byte & 127) << shift
             shift += 7
             if byte < 128:
-                return value - (1 << shift) if signed and byte & 64 else value
+                self.number = value - (1 << shift) if signed and byte & 64 else value
+                return self.number
 
     def opcode(self) -> bytes:
         start = self.at
@@ -91,7 +93,8 @@ def _zero(r: Reader) -> str:
 
 
 def _block_type(r: Reader) -> str:
-    kind = _VALUE_TYPES.get(r.take(1)[0])
+    (r.number,) = r.take(1)
+    kind = _VALUE_TYPES.get(r.number)
     return f"(result {kind})" if kind else ""
 
 
@@ -104,7 +107,7 @@ def _float(r: Reader, form: str, fraction: int, digits: str) -> str:
     return f"{'-' if data[-1] & 128 else ''}nan:{bits & (1 << fraction) - 1:#x}"
 
 
-_IMMEDIATES: dict[str, Callable[[Reader], str]] = {
+IMMEDIATES: dict[str, Callable[[Reader], str]] = {
     "unsigned": lambda r: str(r.leb()),
     "signed": lambda r: str(r.leb(signed=True)),
     "f32": lambda r: _float(r, "<f", 23, ".9g"),

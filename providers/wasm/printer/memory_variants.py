@@ -14,7 +14,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
 from .assembler import Function, Module
-from .disassembler import INSTRUCTIONS, Reader
+from .disassembler import IMMEDIATES, INSTRUCTIONS, Reader
 from .opcodes import LANE_MEMORY, MEMORY, OPERANDS, leb_u
 
 # Kinds of values: a number or an address in the first memory; the address of the argument block; unknown.
@@ -28,7 +28,6 @@ _UNSIGNED = tuple(f"i32.{op}" for op in ("eqz", "eq", "ne", "lt_u", "gt_u", "le_
 _SIGNED = tuple(f"i32.{op}_s" for op in ("lt", "gt", "le", "ge"))
 ACCESSES = {name: "store" in name for name in (*MEMORY, *LANE_MEMORY) if name in OPERANDS}  # whether it stores
 _CONSTANTS = {"i32.const", "i64.const", "f32.const", "f64.const", "v128.const"}
-_BYTES = {"lane": 1, "zero": 1, "f32": 4, "f64": 8, "v128": 16, "lanes": 16}
 
 
 @dataclass(slots=True)
@@ -52,18 +51,10 @@ def decode(f: Function) -> Iterator[Instruction]:
     reader = Reader(bytes(f.code))
     while (start := reader.at) < len(f.code):
         name, immediates = INSTRUCTIONS[reader.opcode()]
-        head, number = reader.at - start, 0
+        head = reader.at - start
         for kind in immediates:
-            if kind == "memory":
-                reader.take(1)
-                number = reader.leb()
-            elif kind == "block":
-                (number,) = reader.take(1)
-            elif kind in _BYTES:
-                reader.take(_BYTES[kind])
-            else:
-                number = reader.leb()
-        yield Instruction(name, reader.code[start : reader.at], head, number)
+            IMMEDIATES[kind](reader)
+        yield Instruction(name, reader.code[start : reader.at], head, reader.number)
 
 
 class Untraceable(Exception):

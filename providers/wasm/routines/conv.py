@@ -26,7 +26,15 @@ from .winograd import suits, transformed
 MOST_TAPS = 1 << 16  # at this size a thread's panels and table have 25 MB
 
 
-class Conv(WasmRoutine):
+class PlaneRoutine(WasmRoutine):
+    """A routine that makes planes (N, M, *S), each with an epilogue."""
+
+    def fuses(self, call: Call, out: Tensor, order: tuple[int, ...], epilogue: Expr) -> bool:
+        same = order == tuple(range(out.rank)) and fits(out, sum_type(call))
+        return same and takes_epilogue(out, epilogue, conv_groups(out.rank))
+
+
+class Conv(PlaneRoutine):
     def __init__(self, dots: str = "") -> None:
         self.dots = dots
 
@@ -43,11 +51,6 @@ class Conv(WasmRoutine):
 
     def claims(self, call: Call) -> bool:
         return (is_integer(call) or super().claims(call)) and _runs(*_operands(call))
-
-    def fuses(self, call: Call, out: Tensor, order: tuple[int, ...], epilogue: Expr) -> bool:
-        if order != tuple(range(out.rank)) or not fits(out, sum_type(call)):
-            return False
-        return takes_epilogue(out, epilogue, conv_groups(out.rank))
 
     def emit(self, writer: Any, call: Call) -> list[Invocation]:
         x, w = _operands(call)

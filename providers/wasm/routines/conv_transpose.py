@@ -12,7 +12,6 @@ from collections.abc import Sequence
 from functools import partial
 from typing import Any
 
-from pyruntime.codegen.block_epilogue import takes_epilogue
 from pyruntime.codegen.provider import Invocation
 from pyruntime.ir import shape as sh
 from pyruntime.ir.dtype import F32, I32
@@ -21,8 +20,8 @@ from pyruntime.ir.kernel import Call, Kernel, Map, Reduce, Tensor
 from pyruntime.ir.shape import AnyDim
 
 from ..schedules import phase_interleave as interleave
-from .base import WasmRoutine, changed, fits, fused_epilogue, made_map, widened
-from .conv import MOST_TAPS, conv_groups, spatial
+from .base import WasmRoutine, changed, fused_epilogue, made_map, widened
+from .conv import MOST_TAPS, PlaneRoutine, conv_groups, spatial
 
 
 class ConvTranspose(WasmRoutine):
@@ -43,13 +42,8 @@ class ConvTranspose(WasmRoutine):
         return False  # `prepare` replaces the calls that this provider computes
 
 
-class PhaseInterleave(WasmRoutine):
+class PhaseInterleave(PlaneRoutine):
     """args: the result of the convolution that computes all phases; attrs: the attributes of "conv_transpose"."""
-
-    def fuses(self, call: Call, out: Tensor, order: tuple[int, ...], epilogue: Expr) -> bool:
-        if order != tuple(range(out.rank)) or not fits(out, F32):
-            return False
-        return takes_epilogue(out, epilogue, conv_groups(out.rank))
 
     def emit(self, writer: Any, call: Call) -> list[Invocation]:
         z, y, a = call.operand(0), call.out, call.attrs
