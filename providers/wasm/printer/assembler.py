@@ -322,16 +322,14 @@ class Module:
     """Functions over an imported memory, `env.memory`, and further ones, `env.memory1` and so on.
 
     shared: the memory is shared between threads (needs `max_pages`, and an importer whose memory has at most that)
-    min_pages, max_pages: limits in pages of 64 KiB, of each memory
+    max_pages: limit in pages of 64 KiB, of each memory
     memories: their number
     cranelift: for a compiler that computes a value where it is used first
     (docs/design/cpu-kernels.md#code-for-cranelift)
     memo: helper functions that routines share (see `once`)
     """
 
-    def __init__(
-        self, shared: bool = False, max_pages: int = 65536, min_pages: int = 1, cranelift: bool = False
-    ) -> None:
+    def __init__(self, shared: bool = False, max_pages: int = 65536, cranelift: bool = False) -> None:
         self.shared = shared
         self.cranelift = cranelift
         self.functions: list[Function] = []
@@ -340,7 +338,7 @@ class Module:
         self.memories = 1
         self._types: dict[bytes, int] = {}
         self._exports: list[tuple[str, int]] = []
-        self._memory = bytes([3 if shared else 1]) + leb_u(min_pages) + leb_u(max_pages)
+        self._memory = bytes([3 if shared else 1]) + b"\1" + leb_u(max_pages)
 
     def function(
         self, name: str, params: Sequence[str] = (), results: Sequence[str] = (), *, export: bool = True

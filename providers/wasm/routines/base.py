@@ -55,12 +55,9 @@ class FusedEpilogue:
         self, writer: Any, call: Call, kernel: Callable[..., Function], key: tuple[Any, ...], label: str,
         buffers: Sequence[Tensor], params: Sequence[Param], units: AnyDim, scratch: Sequence[Tensor] = (),
     ) -> Invocation:  # fmt: skip
-        """Return the call of kernel(name, epilogue=, extra=), which is written once for the key. buffers, params: by
-        the
+        """Return the call of kernel(name, epilogue=), which is written once for the key. buffers, params: by the
         schedule's `Buffers` and `Params`; scratch: buffers among these that live for this call only"""
-        extra = len(self.tensors)
-        key = (*key, self.epilogue, extra)
-        f = writer.function(key, lambda name: kernel(name, epilogue=self.epilogue, extra=extra), label)
+        f = writer.function((*key, self.epilogue), lambda name: kernel(name, epilogue=self.epilogue), label)
         own = [*scratch, *([] if self.result is None else [self.result])]
         return Invocation(f.name, [*buffers, *self.tensors], [*params, *self.params], units, call.node, own)
 
@@ -96,7 +93,7 @@ def _by_blocks(writer: Any, call: Call, groups: Groups, arguments: ArgumentBlock
     key = (code.key(), tuple(places))
     f = writer.function(key, lambda name: print_epilogue(writer.module, name, code, places, writer.relaxed), "epilogue")
     wide = scratch(sh.size(call.out.shape) * made.size) if narrow else None
-    return FusedEpilogue(Epilogue(block=f), None, tensors, lowered.params, wide)
+    return FusedEpilogue(Epilogue(block=f, extra=len(tensors)), None, tensors, lowered.params, wide)
 
 
 def is_integer(call: Call) -> bool:

@@ -247,14 +247,14 @@ def _product(f: Function, *factors: int) -> Function:
 
 
 @once
-def _unit(module: Module, arithmetic: Arithmetic, epilogue: Epilogue, extra: int, filled: bool) -> Function:
+def _unit(module: Module, arithmetic: Arithmetic, epilogue: Epilogue, filled: bool) -> Function:
     """(args, unit, scratch, reuse): one block of y; reuse: scratch has the table of this block, and the panels if one
     step takes all channels."""
     panels = panels_block(module, arithmetic, epilogue.tile())
-    table_function, pack = _table(module, extra), _pack(module, filled)
+    table_function, pack = _table(module, epilogue.extra), _pack(module, filled)
     f = module.function("conv_unit", ["i32"] * 4, export=False)
     args, unit, scratch, reuse = f.params
-    w = ARGUMENTS.load(f, extra)
+    w = ARGUMENTS.load(f, epilogue.extra)
     p = {name: f.local("i32") for name in BLOCK}
     group, positions, taps, plane, products, table, x, c0, channels = f.locals("i32", 9)
     f.emit(args).set(p["args"]).emit(w["bias"]).set(p["bias"])
@@ -280,7 +280,7 @@ def _unit(module: Module, arithmetic: Arithmetic, epilogue: Epilogue, extra: int
     with f.loop() as again:
         f.emit(w["cg"], c0, "i32.sub").set(channels)
         minimum(f, channels, channels, w["cc"])
-        set_flags(f, p["flags"], c0, channels, w["cg"], False)
+        set_flags(f, p["flags"], c0, channels, w["cg"])
         f.emit(channels, taps, "i32.mul").tee(p["k"]).i32(5).emit("i32.shl").set(p["ldb"]).emit(reuse, "i32.eqz")
         with f.if_():
             f.emit(x, plane, channels, taps, table, p["cols"], scratch)
@@ -296,13 +296,12 @@ def _unit(module: Module, arithmetic: Arithmetic, epilogue: Epilogue, extra: int
 
 
 def conv(
-    module: Module, name: str, *, arithmetic: Arithmetic, epilogue: Epilogue = NO_EPILOGUE, extra: int = 0,
-    filled: bool = False,
-) -> Function:  # fmt: skip
+    module: Module, name: str, *, arithmetic: Arithmetic, epilogue: Epilogue = NO_EPILOGUE, filled: bool = False
+) -> Function:
     """Emit the kernel (args, begin, end, tid)."""
-    unit = _unit(module, arithmetic, epilogue, extra, filled)
+    unit = _unit(module, arithmetic, epilogue, filled)
     f = module.function(name, KERNEL)
-    w = ARGUMENTS.load(f, extra, ("scratch",))
+    w = ARGUMENTS.load(f, epilogue.extra, ("scratch",))
     _product(f, w["kd"], w["kh"], w["kw"], w["nc"], f.params[-1])
     f.emit(w["cc"]).i32(2).emit("i32.shl").i32(8).emit("i32.add", "i32.mul", w["scratch"], "i32.add").set(w["scratch"])
     call_units(f, unit, w["scratch"], (w["mg"], w["mc"]))

@@ -74,11 +74,11 @@ class _Plane:
     """Emits the function, with the parameters _PLANE, of one plane of y; w: weights of the filter `row`; copy: the copy
     of x."""
 
-    def __init__(self, module: Module, arithmetic: Arithmetic, epilogue: Epilogue, extra: int) -> None:
+    def __init__(self, module: Module, arithmetic: Arithmetic, epilogue: Epilogue) -> None:
         self.arithmetic, self.epilogue = arithmetic, epilogue
         store_part(module)
         self.f, self.p = f, p = module.internal("depthwise_plane", _PLANE)
-        self.w = w = ARGUMENTS.load(f, extra, ())
+        self.w = w = ARGUMENTS.load(f, epilogue.extra, ())
         self.left, self.start, self.taps, oy, line = f.locals("i32", 5)
         f.emit(w["kh"], w["kw"], "i32.mul").set(self.taps)
         f.emit(w["sh"], w["sw"], "i32.mul", w["run"], "i32.mul").i32(2).emit("i32.shl").set(line)
@@ -145,8 +145,8 @@ class _Plane:
 
 
 @once
-def _plane(module: Module, arithmetic: Arithmetic, epilogue: Epilogue, extra: int) -> Function:
-    return _Plane(module, arithmetic, epilogue, extra).f
+def _plane(module: Module, arithmetic: Arithmetic, epilogue: Epilogue) -> Function:
+    return _Plane(module, arithmetic, epilogue).f
 
 
 @helper("depthwise_copy")
@@ -217,15 +217,13 @@ def _start(module: Module, extra: int) -> Function:
     return f.emit(table)
 
 
-def depthwise(
-    module: Module, name: str, *, arithmetic: Arithmetic, epilogue: Epilogue = NO_EPILOGUE, extra: int = 0
-) -> Function:
+def depthwise(module: Module, name: str, *, arithmetic: Arithmetic, epilogue: Epilogue = NO_EPILOGUE) -> Function:
     """Emit the kernel (args, begin, end, tid)."""
-    plane = _plane(module, arithmetic, epilogue, extra)
-    copy, start = _copy(module, extra), _start(module, extra)
+    plane = _plane(module, arithmetic, epilogue)
+    copy, start = _copy(module, epilogue.extra), _start(module, epilogue.extra)
     f = module.function(name, KERNEL)
     args, begin, end, tid = f.params
-    w = ARGUMENTS.load(f, extra)
+    w = ARGUMENTS.load(f, epilogue.extra)
     filters, filter_, taps, four, size, table = f.locals("i32", 6)
     f.emit(w["c"], w["mult"], "i32.mul").set(filters).emit(w["kh"], w["kw"], "i32.mul").set(taps).i32(4).set(four)
     f.emit(w["rows"], w["run"], "i32.mul", w["sw"], "i32.mul", taps, "i32.add").i32(_BEHIND).emit("i32.add").set(size)

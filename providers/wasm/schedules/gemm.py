@@ -160,16 +160,14 @@ def _addresses(f: Function, w: dict[str, int], p: dict[str, int]) -> None:
 
 
 @once
-def _unit(
-    module: Module, layout: Layout, arithmetic: Arithmetic, epilogue: Epilogue, accumulate: bool, extra: int
-) -> Function:
+def _unit(module: Module, layout: Layout, arithmetic: Arithmetic, epilogue: Epilogue) -> Function:
     """(args, unit, scratch, reuse): one block of C; reuse: the scratch already holds its panels."""
     panels, arguments = panels_block(module, arithmetic, epilogue.tile()), arguments_of(layout)
-    words = StepWords(len(Buffers._fields), arguments.word("ldb", extra))
+    words = StepWords(len(Buffers._fields), arguments.word("ldb", epilogue.extra))
     b = right_operand(module, layout, arithmetic, epilogue.tile(), words)
     f = module.function("matmul_unit", ["i32"] * 4, export=False)
     args, unit, scratch, reuse = f.params
-    w = arguments.load(f, extra, Buffers._fields)
+    w = arguments.load(f, epilogue.extra, Buffers._fields)
     p = {name: f.local("i32") for name in (*BLOCK, "high", "low")}
     k0 = f.local("i32")
     at = Block(f, w, p, k0, scratch, reuse)
@@ -185,13 +183,13 @@ def _unit(
             with f.if_():  # all of k at once
                 b.address(at).set(p["b"]).emit(w["k"]).set(p["k"])
                 b.stride(at).set(p["ldb"])
-                set_flags(f, p["flags"], k0, p["k"], w["k"], accumulate)
+                set_flags(f, p["flags"], k0, p["k"], w["k"])
                 b.multiply_few(at)
                 f.br(done)
         with f.loop() as again:
             f.emit(w["k"], k0, "i32.sub").set(p["k"])
             minimum(f, p["k"], p["k"], w["kc"])
-            set_flags(f, p["flags"], k0, p["k"], w["k"], accumulate)
+            set_flags(f, p["flags"], k0, p["k"], w["k"])
             b.panels(at)
             call_block(f, panels, p)
             f.emit(p["k"]).i32(2).emit("i32.shl", p["a"], "i32.add").set(p["a"])
@@ -211,16 +209,12 @@ def _quantise(f: Function, w: dict[str, int], digits: int) -> None:
 
 
 def matmul(
-    module: Module, name: str, layout: Layout, *, arithmetic: Arithmetic, epilogue: Epilogue = NO_EPILOGUE,
-    accumulate: bool = False, extra: int = 0,
-) -> Function:  # fmt: skip
-    """Emit the kernel (args, begin, end, tid), whose argument block is `arguments_of(layout)`.
-
-    layout: the layout of B; accumulate: whether to add to C; extra: number of buffers of the epilogue
-    """
-    unit = _unit(module, layout, arithmetic, epilogue, accumulate, extra)
+    module: Module, name: str, layout: Layout, *, arithmetic: Arithmetic, epilogue: Epilogue = NO_EPILOGUE
+) -> Function:
+    """Emit the kernel (args, begin, end, tid), whose argument block is `arguments_of(layout)`. layout: that of B"""
+    unit = _unit(module, layout, arithmetic, epilogue)
     f = module.function(name, KERNEL)
-    w = arguments_of(layout).load(f, extra, ("scratch",))
+    w = arguments_of(layout).load(f, epilogue.extra, ("scratch",))
     f.emit(w["nc"]).i32(PANEL - 1).emit("i32.add").i32(-PANEL).emit("i32.and", w["kc"])
     f.i32(3).emit("i32.add").i32(-4).emit("i32.and", "i32.mul").i32(2)
     f.emit("i32.shl", f.params[-1], "i32.mul", w["scratch"], "i32.add").set(w["scratch"])

@@ -42,11 +42,11 @@ class Params(NamedTuple):
 ARGUMENTS = ArgumentBlock(Buffers._fields, Params._fields, "y")
 
 
-def interleave(module: Module, name: str, *, epilogue: Epilogue, extra: int = 0) -> Function:
+def interleave(module: Module, name: str, *, epilogue: Epilogue) -> Function:
     """Emit the kernel (args, begin, end, tid)."""
     f = module.function(name, KERNEL)
     args, begin, end, _ = f.params
-    w = ARGUMENTS.load(f, extra)
+    w = ARGUMENTS.load(f, epilogue.extra)
     plane, phases, z, y, row = f.locals("i32", 5)
     o = {axis: f.local("i32") for axis in "dh"}
     f.emit(w["ud"], w["uh"], "i32.mul", w["uw"], "i32.mul").i32(2).emit("i32.shl").set(plane)

@@ -58,13 +58,14 @@ class Epilogue:
     low: float | None = None
     high: float | None = None
     block: Function | None = None
+    extra: int = 0
 
     def __bool__(self) -> bool:
         return self.tile() != NO_EPILOGUE
 
     def tile(self) -> Epilogue:
         """Return the part that register tiles apply."""
-        return replace(self, block=None) if self.block else self
+        return replace(self, block=None, extra=0) if self.block else self
 
     def finish(self, f: Function, p: dict[str, int]) -> None:
         """Call `block`, if any, with locals by name."""
@@ -97,9 +98,9 @@ def block_of_unit(
         yield rest
 
 
-def set_flags(f: Function, to: int, k0: int, taken: int, k: int, accumulate: bool) -> None:
-    """to = FIRST on the first block of k (unless the kernel adds to C), LAST on the last."""
-    f.emit(k0, "i32.eqz").i32(0 if accumulate else FIRST).emit("i32.mul")
+def set_flags(f: Function, to: int, k0: int, taken: int, k: int) -> None:
+    """to = FIRST on the first block of k, LAST on the last."""
+    f.emit(k0, "i32.eqz").i32(FIRST).emit("i32.mul")
     f.emit(k0, taken, "i32.add", k, "i32.ge_u").i32(LAST).emit("i32.mul", "i32.or").set(to)
 
 

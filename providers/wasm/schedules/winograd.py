@@ -237,13 +237,14 @@ def _store(f: Function, p: dict[str, int], epilogue: Epilogue, values: list[int]
 
 
 @once
-def _unit(module: Module, arithmetic: Arithmetic, epilogue: Epilogue, extra: int) -> Function:
+def _unit(module: Module, arithmetic: Arithmetic, epilogue: Epilogue) -> Function:
     """(args, unit, scratch, reuse): one unit; reuse: whether scratch contains its V already."""
     panels, form = panels_block(module, arithmetic, NO_EPILOGUE), form_of(arithmetic)
-    forward, backward = _input(module, form, extra), _output(module, form, epilogue.tile(), extra)
+    forward = _input(module, form, epilogue.extra)
+    backward = _output(module, form, epilogue.tile(), epilogue.extra)
     f = module.function("winograd_unit", ["i32"] * 4, export=False)
     args, unit, scratch, reuse = f.params
-    w = ARGUMENTS.load(f, extra)
+    w = ARGUMENTS.load(f, epilogue.extra)
     p = {name: f.local("i32") for name in BLOCK}
     count, ty, rows, end, columns, v_step, y_step, products, temp, point = f.locals("i32", 10)
     f.emit(args).set(p["args"])
@@ -296,13 +297,11 @@ def _finish(
         epilogue.finish(f, p)
 
 
-def winograd(
-    module: Module, name: str, *, arithmetic: Arithmetic, epilogue: Epilogue = NO_EPILOGUE, extra: int = 0
-) -> Function:
+def winograd(module: Module, name: str, *, arithmetic: Arithmetic, epilogue: Epilogue = NO_EPILOGUE) -> Function:
     """Emit the kernel (args, begin, end, tid)."""
-    unit = _unit(module, arithmetic, epilogue, extra)
+    unit = _unit(module, arithmetic, epilogue)
     f = module.function(name, KERNEL)
-    w = ARGUMENTS.load(f, extra, ("scratch",))
+    w = ARGUMENTS.load(f, epilogue.extra, ("scratch",))
     f.emit(w["bytes"], f.params[-1], "i32.mul", w["scratch"], "i32.add").set(w["scratch"])
     call_units(f, unit, w["scratch"], (w["m"], w["mg"]))
     return f
