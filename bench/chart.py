@@ -51,7 +51,7 @@ def main(argv: list[str]) -> int:
 
 
 def summary(result: dict[str, Any]) -> list[str]:
-    """Print, for each origin of the models and their weights, the geometric means and the lowest ratios."""
+    """Return, for each origin of the models and their weights, the geometric means and the lowest ratios."""
     series = VISITS if result["provider"] == "start" else SERIES
     groups: dict[str, list[dict[str, dict[str, float]]]] = {}
     for name, found in result["models"].items():
@@ -69,7 +69,7 @@ def summary(result: dict[str, Any]) -> list[str]:
 
 
 def svg(result: dict[str, Any]) -> str:
-    """Draw a bar for each net and kind of run, the longest first, and a line at 1, where both take the same time."""
+    """Return an SVG with a bar for each net and kind of run, the longest first, and a line at 1, where both take the same time."""
     series = VISITS if result["provider"] == "start" else SERIES
     models = {
         name: {kind: ratio for kind, times in found.items() if kind in series and (ratio := _ratio(times)) > 0}
@@ -112,7 +112,7 @@ def _nets(models: Ratios, series: Series) -> Ratios:
 
 
 def _legend(result: dict[str, Any], series: Series, models: Ratios) -> list[str]:
-    """Draw the legend: colours with their means, the lowest of all models, the machine and the day."""
+    """Return the legend: colours with their means, the lowest of all models, the machine and the day."""
     out, x = [], 12
     for kind, (colour, name) in series.items():
         found = [by[kind] for by in models.values() if kind in by]

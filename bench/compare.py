@@ -76,7 +76,7 @@ def run(options: Options) -> dict[str, Any]:
 
 
 def summary(result: dict[str, Any]) -> list[str]:
-    """Print the last lines: the means of the quantised models, if there are any, then those of all."""
+    """Return the last lines: the means of the quantised models, if there are any, then those of all."""
     rows = [Row(**row) for row in result["rows"]]
     title = f"geomean vs onnxruntime-web {result['provider']}: "
     quantised = [row for row in rows if models.is_quantised(row.model)]

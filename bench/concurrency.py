@@ -35,7 +35,7 @@ def main(argv: list[str]) -> int:
 
 
 def line(name: str, args: argparse.Namespace) -> str:
-    """Print ours, onnxruntime's, and the ratio, by the number of callers."""
+    """Return a line with ours, onnxruntime's, and the ratio, by the number of callers."""
     runs = [ours(name, args.threads), theirs(name, args.threads)]
     found: dict[tuple[int, int], list[float]] = {}
     for _ in range(args.rounds):

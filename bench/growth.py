@@ -34,7 +34,7 @@ class Growth:
             self.series[key].append(value)
 
     def spans(self) -> Iterator[tuple[tuple[str, str, str], float, float]]:
-        """Print the measurements before and after."""
+        """Yield each quantity with its medians at the beginning and at the end."""
         for key, values in self.series.items():
             third = max(1, len(values) // 3)
             yield key, statistics.median(values[:third]), statistics.median(values[-third:])

@@ -87,7 +87,7 @@ def slow(model: str, calls: list[Call], operations: float, bytes_: float) -> lis
 
 
 def report(found: dict[str, list[Slow]]) -> str:
-    """Print kinds and kernels with their numbers, the largest loss first."""
+    """Return a list of kinds and kernels with their numbers, the largest loss first."""
     rows = sorted((s for of_model in found.values() for s in of_model), key=lambda s: -s.lost)
     kinds: dict[str, list[Slow]] = {}
     for row in rows:

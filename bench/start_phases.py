@@ -44,7 +44,7 @@ class Phases:
         return "the model" if name.endswith(".onnx") else name
 
     def table(self) -> str:
-        """Print means over all visits; a phase that a visit lacks counts as 0."""
+        """Return a table of means over all visits; a phase that a visit lacks counts as 0."""
         names = list(dict.fromkeys(name for visit in self.visits for name in visit))
         out = ["where the time of our first visits goes (local, ms, means over models; indented: parts of compiling)"]
         means = {n: statistics.mean(visit.get(n, 0.0) for visit in self.visits) for n in names}
