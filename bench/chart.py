@@ -69,7 +69,7 @@ def summary(result: dict[str, Any]) -> list[str]:
 
 
 def svg(result: dict[str, Any]) -> str:
-    """Return an SVG with a bar for each net and kind of run, the longest first, and a line at 1, where both take the same time."""
+    """Return an SVG with a bar for each net and kind of run, the longest first, and a line at 1 (equal times)."""
     series = VISITS if result["provider"] == "start" else SERIES
     models = {
         name: {kind: ratio for kind, times in found.items() if kind in series and (ratio := _ratio(times)) > 0}

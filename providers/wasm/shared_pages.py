@@ -48,7 +48,7 @@ class SharedPages:
                 self._map(memory, at, size)
 
     def map_into(self, memory: Any) -> None:
-        """Give another memory, at least as long as the last span's end, the same bytes at the same addresses."""
+        """Map the pages into another memory, at the same addresses. It must reach the end of the last span."""
         for begin, end in self.spans:
             first, last = _whole_pages((begin, end))
             if last > first:

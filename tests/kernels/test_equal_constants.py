@@ -1,4 +1,4 @@
-"""Maps of constants that say the same are made once (passes/equal_constants.py)."""
+"""Maps of constants that say the same are made once (passes/constants/equal_constants.py)."""
 
 from __future__ import annotations
 

@@ -169,8 +169,8 @@ def _by_heights(f: Function, rows: int, each: Callable[[int], None]) -> None:
 
 
 def _narrow_block(f: Function, p: dict[str, int], arithmetic: Arithmetic, half: bool) -> None:
-    """Multiply by a B of few columns, in blocks of its rows that stay in a cache for all rows of A. Sums of one or two
-    rows of A are in
+    """Write the loops for a B of few columns, by blocks of its rows that stay in a cache for all rows of A. Sums of one
+    or two rows of A are in
     registers; those of three do not fit beside the factors, so rows of B are read in order."""
     a, row, pa, pc, b, c, cols, k, left = f.locals("i32", 9)
 

@@ -21,7 +21,7 @@ from pyruntime.ops.lib.minifloat import MINIFLOATS, decode
 
 Formula = Callable[..., Expr]
 LOWEST = -3.4028234663852886e38  # the lowest finite float32
-MAX_OPERANDS = 32  # of one expression; a variadic operator with more uses several expressions
+MAX_OPERANDS = 32  # operands of one expression; a variadic operator with more uses several expressions
 
 
 def mapped(t: Tracer, fn: Formula, *xs: Tensor) -> Tensor:

@@ -59,7 +59,7 @@ def convert(t: Tracer, x: Tensor, to: DType, saturate: bool = True, round_mode: 
         e = decode(x.at(*i), x.dtype) if x.dtype in MINIFLOATS else x.at(*i)
         if e.dtype.is_float and to.is_int and to.bits < 8:
             return cast(cast(e, I32), to)  # values out of range wrap, as in ml_dtypes
-        if to in (F16, BF16):  # the round trip keeps passes/wide_halves.py from removing this rounding
+        if to in (F16, BF16):  # the round trip keeps passes/lowering/wide_halves.py from removing this rounding
             return cast(cast(cast(e, to), F32), to)
         return encode(cast(e, F32), to, saturate, round_mode) if to in MINIFLOATS else cast(e, to)
 

@@ -113,7 +113,7 @@ export class Packer {
   }
 
   /**
-   * Copies the data if it may be sent again, because transferred data is lost to the page.
+   * Copies data that may be sent again, because the page loses data that it transfers.
    * @param {NumericData} data @returns {NumericData}
    */
   copy(data) {

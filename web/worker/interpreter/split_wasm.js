@@ -57,6 +57,6 @@ export function warmUp(module) {
   try {
     /** @type {any} */ (new WebAssembly.Instance(module, imports).exports[WARM_UP])();
   } catch {
-    // without memory for another instance the browser optimises them later
+    // if memory for another instance is lacking, the browser optimises the functions later
   }
 }
