@@ -327,7 +327,7 @@ class WasmHost:
     def load(self, wasm: bytes) -> dict[str, Kernel]:
         """Compile (or take from the cache) and instantiate a module; its exported functions by name.
 
-        Errors: ExecutionError if the bytes are not valid here.
+        Errors: ExecutionError if the engine rejects the bytes.
         """
         try:
             module = self._compile(wasm)

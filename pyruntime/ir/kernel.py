@@ -202,7 +202,7 @@ class Call(Kernel):
         return tuple({t.uid: t for t in (*own, *more)}.values())
 
     def operand(self, n: int) -> Tensor:
-        """Operand n, which must be there."""
+        """Operand n, which must not be absent."""
         t = self.args[n]
         assert t is not None
         return t

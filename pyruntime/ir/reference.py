@@ -345,7 +345,7 @@ def evaluate(
         return evaluate(kernel.definition(), arrays, shapes, symbols)
     if isinstance(kernel, Loops):
         return _run_loops(kernel, arrays, shapes, env)
-    raise TypeError(f"{type(kernel).__name__} has no reference meaning here")
+    raise TypeError(f"{type(kernel).__name__} has no definition for the reference evaluator")
 
 
 def _grid(shape: Sequence[int]) -> Any:

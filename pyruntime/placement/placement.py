@@ -134,7 +134,8 @@ def _move_unless_worth(run: Sequence[Kernel], block: Block, memory: Memory, out:
 
 
 def _copied(run: Sequence[Kernel], block: Block, out: Placement) -> list[Tensor]:
-    """The tensors that consecutive kernels read from linear memory, and their results that are read there."""
+    """The tensors that consecutive kernels read from linear memory, and their results that are read in linear
+    memory."""
     made = {t.uid for k in run for t in k.outputs}
     read = [t for k in run for t in map(root, k.inputs) if _is_in_linear_memory(t, out)]
     for k in block.kernels:  # kernels outside of these

@@ -1,7 +1,7 @@
 """Attention without the whole matrix of scores: finds kernels of a segment that run as one, by blocks of rows.
 
-These are a product, a procedure over the rows of its result (passes/fusion/row_fusion.py: softmax, with scale and mask there
-or in the product's epilogue) and a product of its result, if no other kernel reads the intermediate results.
+These are a product, a procedure over the rows of its result (passes/fusion/row_fusion.py: softmax, with scale and mask
+in it or in the product's epilogue) and a product of its result, if no other kernel reads the intermediate results.
 """
 
 from __future__ import annotations

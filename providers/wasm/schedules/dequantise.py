@@ -129,7 +129,7 @@ class FloatBlock:
             self._loop(code, left, count, p, careful=False)
 
     def _loop(self, code: int, left: int, count: int, p: dict[str, int], careful: bool | None = None) -> None:
-        """Half floats, whose blocks are long, are prefetched here."""
+        """Half floats have long blocks, so prefetch in this loop."""
         f = self.f
         with f.block() as out, f.loop() as again:
             f.emit(left).i32(count).emit("i32.lt_s").br_if(out)

@@ -1,6 +1,6 @@
 """Dequantises gathered rows of quantised tables at each read, so that an embedding table stays quantised in memory.
 
-For GPUs it treats weights of matrix products in the same way, because no routine dequantises them there.
+For GPUs it treats weights of matrix products in the same way, because GPUs have no routine that dequantises them.
 """
 
 from __future__ import annotations

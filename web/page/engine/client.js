@@ -133,7 +133,7 @@ const isCount = (count) => Number.isInteger(count) && Number(count) >= 0;
 export function threadCount(asked, preset, logOptions) {
   const ambient = env.wasm.numThreads;
   const common = Math.min(PRESETS[preset ?? 'latency'].threads, platform.processors());
-  const wanted = asked || (isCount(ambient) ? ambient : 0); // onnxruntime ignores other values there
+  const wanted = asked || (isCount(ambient) ? ambient : 0); // onnxruntime ignores other values of numThreads
   if (hasSharedMemory()) return wanted || common;
   if (wanted > 1) {
     const why = globalThis.crossOriginIsolated ? 'this browser has no SharedArrayBuffer.'
