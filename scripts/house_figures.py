@@ -1,13 +1,14 @@
 """python -m scripts.house_figures [COMMIT …]: files, lines, words and import arrows of each room, of the working tree
 or of commits side by side. It counts code only: Python, JavaScript, WGSL and shell scripts.
 
-The arrows of a room are the rooms that it imports, or names in JSDoc types.
+The arrows of a room are the rooms that it imports, or names in JSDoc types. The product is pyruntime, providers and
+web. Circles are modules that import each other, for types or for values.
 """
 
 from __future__ import annotations
 
+import argparse
 import subprocess
-import sys
 import tempfile
 from collections import Counter
 from pathlib import Path
@@ -34,12 +35,16 @@ def figures() -> dict[str, Counter[str]]:
     for path in filter(lambda path: path.suffix in CODE, house.files()):
         text = house.text_of(path)
         counts = Counter(files=1, lines=text.count("\n"), words=len(text.split()))
-        for name in {room(path), path.parts[0] if len(path.parts) > 1 else "."}:
+        top = path.parts[0] if len(path.parts) > 1 else "."
+        for name in {room(path), top, *(["product"] if top in DEEP else [])}:
             found[name] = found.get(name, Counter()) + counts
     for a, _ in arrows:
         for name in {a, a.partition("/")[0]}:
             found[name]["arrows"] += 1
-    return {**found, "all modules": Counter(arrows=len(pairs))}
+    graph: dict[Path, set[Path]] = {}
+    for a, b in pairs:
+        graph.setdefault(a, set()).add(b)
+    return {**found, "all modules": Counter(arrows=len(pairs)), "in circles": Counter(files=len(house.circles(graph)))}
 
 
 def of_commit(commit: str) -> dict[str, Counter[str]]:
@@ -56,7 +61,10 @@ def of_commit(commit: str) -> dict[str, Counter[str]]:
             house.ROOT = before
 
 
-def main(commits: list[str]) -> None:
+def main() -> None:
+    parser = argparse.ArgumentParser(prog="python -m scripts.house_figures", description=__doc__)
+    parser.add_argument("commits", nargs="*", metavar="COMMIT", help="default: the working tree")
+    commits = parser.parse_args().commits
     tables = [of_commit(commit) for commit in commits] or [figures()]
     rooms = sorted({name for table in tables for name in table})
     print(f"{'':26}" + "".join(f"{commit[:34]:>38}" for commit in commits))
@@ -67,4 +75,4 @@ def main(commits: list[str]) -> None:
 
 
 if __name__ == "__main__":
-    main(sys.argv[1:])
+    main()
