@@ -114,10 +114,10 @@ class Python(Language):
         return f"list[{next(iter(items)) if len(set(items)) == 1 and not rest else 'Any'}]"
 
     def record(self, rule: Rule) -> str:
-        return "dict[str, Any]"
+        return "Mapping[str, Any]"
 
     def dictionary(self, item: str) -> str:
-        return f"dict[str, {item or 'Any'}]"
+        return f"Mapping[str, {item or 'Any'}]"
 
 
 class Words(JavaScript):
@@ -187,7 +187,7 @@ def javascript_types() -> str:
 
 def python_types() -> str:
     lines = [f'"""Types of a Program\'s header. {NOTE}"""', "", "from __future__ import annotations", ""]
-    lines += ["from typing import Any, Literal, NotRequired, TypedDict, final", ""]
+    lines += ["from collections.abc import Mapping", "from typing import Any, Literal, NotRequired, TypedDict, final", ""]
     aliases, language = [], Python()  # aliases follow the classes that they name
     for name, rule in named():
         if "properties" not in rule:

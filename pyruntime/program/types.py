@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any, Literal, NotRequired, TypedDict, final
 
 
@@ -191,8 +192,8 @@ class LoopStep(TypedDict):
 class Explained(TypedDict):
     """The table that explain evaluates (explain.md)."""
 
-    operators: list[dict[str, Any]]
-    placement: dict[str, int]
+    operators: list[Mapping[str, Any]]
+    placement: Mapping[str, int]
     kernels: int
     functions: int
     steps: int
@@ -226,7 +227,7 @@ class Types(TypedDict):
 
 @final
 class HostCall(TypedDict):
-    attrs: dict[str, Any]
+    attrs: Mapping[str, Any]
     inputs: list[str | None]
     outputs: list[str]
 
@@ -243,7 +244,7 @@ class ModelFile(TypedDict):
 @final
 class Header(TypedDict):
     name: str
-    modules: dict[str, Place]
+    modules: Mapping[str, Place]
     inputs: list[Input]
     outputs: list[Output]
     buffers: list[Buffer]
@@ -251,7 +252,7 @@ class Header(TypedDict):
     guards: list[Guard]
     checked: list[str]
     blocks: list[Block]
-    symbols: dict[str, str]
+    symbols: Mapping[str, str]
     memories: NotRequired[list[int]]
     explain: Explained
     types: NotRequired[Types]
@@ -272,4 +273,4 @@ Guard = list[Any]
 Binds = list[list[Any]]
 Buffers = list[int]
 Step = WasmStep | GpuStep | CopyStep | ReadStep | HostStep | IfStep | LoopStep
-Type = dict[str, Any]
+Type = Mapping[str, Any]
