@@ -19,7 +19,7 @@ from bench.chromium import BUILD, Chromium, chromium
 from pyruntime import InferenceSession
 from pyruntime.cli.profile import best
 from pyruntime.native.execution.timing import Timing
-from pyruntime.program.explain import evaluate
+from pyruntime.runtime.explain import evaluate
 
 
 class Call(NamedTuple):

@@ -38,7 +38,7 @@ MAY_IMPORT = {
     "program": "errors ir",
     "runtime": "errors codegen program",
     "emit": "ir onnx codegen frontend placement program",
-    "compiler": "errors options ir onnx codegen frontend ops passes placement emit program",
+    "compiler": "errors options ir onnx codegen frontend ops passes placement emit program runtime",
     "session": "errors ir onnx frontend passes compiler runtime",
     "browser": "errors options ir host onnx codegen frontend placement compiler session "
     "providers.wasm providers.webgpu",

@@ -187,7 +187,11 @@ def javascript_types() -> str:
 
 def python_types() -> str:
     lines = [f'"""Types of a Program\'s header. {NOTE}"""', "", "from __future__ import annotations", ""]
-    lines += ["from collections.abc import Mapping", "from typing import Any, Literal, NotRequired, TypedDict, final", ""]
+    lines += [
+        "from collections.abc import Mapping",
+        "from typing import Any, Literal, NotRequired, TypedDict, final",
+        "",
+    ]
     aliases, language = [], Python()  # aliases follow the classes that they name
     for name, rule in named():
         if "properties" not in rule:

@@ -12,8 +12,8 @@ from pyruntime.errors import InvalidModel, NeedsValue, PyRuntimeError, Unsupport
 from pyruntime.frontend import registry
 from pyruntime.frontend.feed_checks import arguments, required_inputs
 from pyruntime.onnx.graph import Graph, Node, Weight, subgraphs
-from pyruntime.program.explain import explain
 from pyruntime.program.footprint import footprint
+from pyruntime.runtime.explain import explain
 
 Report = dict[str, Any]
 
@@ -99,7 +99,7 @@ def _memory(header: Any) -> Report:
 
 
 def _program(header: Any) -> Report:
-    report = explain(header)
+    report = explain(header, {})
     places = Counter(n["place"] for n in report["nodes"])
     return {
         "calls": report["placement"],

@@ -1,7 +1,7 @@
 """Writes the table in the Program's header from which `explain` reports how each node was compiled; its numbers are
 dims.
 
-pyruntime/program/explain.py and web/run/explain.js evaluate it; docs/explain.md describes the result.
+pyruntime/runtime/explain.py evaluates it; docs/explain.md describes the result.
 """
 
 from __future__ import annotations
@@ -12,8 +12,12 @@ from typing import Any
 
 from pyruntime.ir.dtype import BY_NAME
 from pyruntime.onnx.graph import operator_of
-from pyruntime.program.explain import EMPTY, Json
 
+Json = dict[str, Any]
+# A row of the table omits entries with these values.
+EMPTY: Json = {
+    "place": "", "kernels": [], "calls": 0, "fused": [], "into": "", "work": 0, "crossing": 0, "why": "",
+}  # fmt: skip
 PLACES = {"wasm": "wasm", "gpu": "webgpu", "host": "host"}  # place by kind of step; all others are control
 
 

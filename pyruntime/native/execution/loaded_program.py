@@ -8,7 +8,6 @@ from typing import Any, cast
 
 import numpy as np
 
-from pyruntime.native.execution.guards import Guards
 from pyruntime.native.execution.values import Values
 from pyruntime.native.memory.argument_blocks import ArgumentBlocks
 from pyruntime.native.memory.arrays import NUMPY, unpack
@@ -18,6 +17,7 @@ from pyruntime.program import types
 from pyruntime.program.dims import symbols
 from pyruntime.program.footprint import start_up
 from pyruntime.program.format import Program
+from pyruntime.runtime.guards import Guards
 
 PART = 1 << 23  # bytes of a weight that are read at once
 

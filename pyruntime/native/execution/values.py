@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
 from pyruntime.errors import ShapeError
-from pyruntime.native.execution.guards import Guards
 from pyruntime.native.memory.arrays import NUMPY
 from pyruntime.native.memory.planner import Env, Planner, Run, Sizes, Step
 from pyruntime.program import types
 from pyruntime.program.dims import compile_dim, compile_dims
+from pyruntime.runtime.guards import Guards
 
 # Steps without calls, which free buffers themselves.
 Releasing = types.CopyStep | types.ReadStep | types.HostStep | types.IfStep | types.LoopStep
@@ -29,10 +29,10 @@ class Values:
         self.guards = guards
         self._shapes: dict[int, Callable[[Env], tuple[int, ...]]] = {}
 
-    def bind(self, run: Run, numbers: Mapping[str, int]) -> None:
+    def bind(self, run: Run, numbers: Env) -> None:
         """Give symbols their numbers. Errors: ShapeError if a guard fails."""
         run.env.update(numbers)
-        self.guards.check(run.env, numbers.keys())
+        self.guards.check(run.env, numbers)
 
     def size(self, buffer: int, env: Env) -> int:
         """Bytes."""

@@ -30,8 +30,8 @@ from pyruntime.onnx import load
 from pyruntime.onnx.graph import Graph, Source
 from pyruntime.options import NATIVE, SessionOptions, check_options
 from pyruntime.placement.provider_list import effective, known
-from pyruntime.program.explain import explain
 from pyruntime.program.footprint import WHOLE
+from pyruntime.runtime.explain import explain
 from pyruntime.session.model_source import check_model
 from pyruntime.session.specialisation import FOR_ALL, Requirements
 from pyruntime.session.states import SessionState, StateMachine
@@ -135,7 +135,7 @@ class Session:
 
     def explain(self) -> dict[str, Any]:
         executor = self.latest()
-        return explain(executor.header, executor.env)
+        return dict(explain(executor.header, executor.env))
 
     def latest(self) -> Executor:
         """The executor that was compiled last. Errors: SessionFailed if there is none yet."""
