@@ -8,7 +8,7 @@ import pytest
 from kit.small_models import one_row
 from pyruntime import InferenceSession, RunOptions, SessionOptions
 from pyruntime.errors import Terminated
-from pyruntime.native.execution.order_trial import LEAST, ORDERS, RETRY_AFTER, ROUNDS, OrderTrial
+from pyruntime.runtime.order_trial import LEAST, ORDERS, RETRY_AFTER, ROUNDS, OrderTrial
 
 SETTLED = 1 + ROUNDS * len(ORDERS)  # runs: the first one has no comparison
 PLAIN, TURNS, ASKED = ORDERS

@@ -20,7 +20,6 @@ from pyruntime.errors import ExecutionError, PyRuntimeError, Terminated
 from pyruntime.native.execution.faults import raise_fault
 from pyruntime.native.execution.gpu_transfers import Transfers
 from pyruntime.native.execution.loaded_program import LoadedProgram
-from pyruntime.native.execution.order_trial import OrderTrial
 from pyruntime.native.execution.resident_outputs import ResidentOutputs, ResidentTensor
 from pyruntime.native.execution.values import Values
 from pyruntime.native.memory.arena import MemoryReport
@@ -28,6 +27,7 @@ from pyruntime.native.memory.planner import Env, Plan, Planner, Run, Step
 from pyruntime.program import types
 from pyruntime.program.dims import compile_dim
 from pyruntime.program.format import Program
+from pyruntime.runtime.order_trial import OrderTrial
 
 _WORD = struct.Struct("<i")
 SHORT = 0.02  # seconds: steps that take less run without a watchdog, which costs some 30 us
