@@ -10,7 +10,7 @@ import pytest
 
 from e2e.conftest import Tab
 from pyruntime.emit.explain_table import table
-from pyruntime.program.validate import validate
+from pyruntime.native.sessions.validation import validate_header
 from pyruntime.providers.wasm.printer.assembler import Function, Module
 
 F32 = "float32"
@@ -69,7 +69,7 @@ def run(tab: Callable[..., Tab], kind: str, program: dict[str, Any], module: Mod
     blob = module.to_bytes()
     program["modules"] = {"wasm": [0, len(blob)]}
     program["explain"] = table(program, [], {})
-    validate(program, len(blob))
+    validate_header(program, len(blob))
     argument = {"header": program, "blob": list(blob), "file": [], "runs": runs, **more}
     return made.run("return runProgram(arg)", argument)
 

@@ -15,8 +15,8 @@ import pytest
 from kit import corrupted
 from kit.docs import ROOT
 from pyruntime import InferenceSession, InvalidModel, PyRuntimeError
-from pyruntime.program.format import FORMAT, HEAD, MAGIC, Program
-from pyruntime.program.validate import validate
+from pyruntime.native.sessions.validation import read_program
+from pyruntime.program.format import FORMAT, HEAD, MAGIC
 
 COUNT = 400
 SOURCES = cache(corrupted.sources)
@@ -31,9 +31,7 @@ def test_what_follows_from_the_schema_is_fresh() -> None:
 @pytest.mark.parametrize("name", [name for name, *_ in SOURCES()])
 def test_what_the_compiler_writes_is_a_program(name: str) -> None:
     program = next(data for known, data, _ in SOURCES() if known == name)
-    found = Program.from_bytes(program)
-    validate(found.header, len(found.blob))
-    assert found.to_bytes() == program
+    assert read_program(program).to_bytes() == program
 
 
 def test_damaged_programs_are_refused_or_run() -> None:
@@ -51,7 +49,7 @@ def test_both_runtimes_say_the_same_of_damaged_programs(tmp_path: Path) -> None:
     for n, (_, data, _) in enumerate(corrupted.cases(SOURCES(), 2, 0, COUNT)):
         (tmp_path / f"{n}.pyrt").write_bytes(data)
         try:
-            Program.from_bytes(data)
+            read_program(data)
             told.append("")
         except PyRuntimeError as error:
             told.append(str(error))

@@ -28,10 +28,10 @@ class Program:
         return HEAD.pack(MAGIC, FORMAT, zlib.crc32(self.blob, zlib.crc32(header)), len(header)) + header + self.blob
 
     @staticmethod
-    def from_bytes(data: bytes, trusted: bool = False) -> Program:
-        """Read a file. trusted: the caller has verified that `to_bytes` wrote it, so that validation can be skipped.
+    def from_bytes(data: bytes) -> Program:
+        """Read a file. Its header may be any JSON: `validate` checks it.
 
-        Errors: InvalidModel for a file that `to_bytes` of this format did not write, or that no executor can run."""
+        Errors: InvalidModel for a file that `to_bytes` of this format did not write."""
         if data[:4] != MAGIC:
             raise InvalidModel("this is not a Program that pyruntime exported")
         if len(data) < HEAD.size:
@@ -45,13 +45,7 @@ class Program:
             header = json.loads(data[HEAD.size : HEAD.size + size])
         except (ValueError, RecursionError) as error:
             raise InvalidModel(f"the program is damaged: its header is not JSON ({error})") from None
-        program = Program(header, bytes(data[HEAD.size + size :]))
-        if not trusted:
-            # Imported here to keep it out of a page's first download (docs/design/startup.md#rare-operators).
-            from pyruntime.program.validate import validate
-
-            validate(header, len(program.blob))
-        return program
+        return Program(header, bytes(data[HEAD.size + size :]))
 
     def part(self, place: list[int]) -> bytes:
         """The bytes at [offset, size] of the blob."""

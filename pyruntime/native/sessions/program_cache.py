@@ -137,7 +137,7 @@ def _read(name: str) -> Ready | None:
     if sealed[:_DIGEST] != _seal(name, data):
         return None
     try:
-        program = Program.from_bytes(data, trusted=True)
+        program = Program.from_bytes(data)
     except InvalidModel:  # another format version
         return None
     cached = program.header.pop("cached")

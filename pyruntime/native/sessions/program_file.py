@@ -15,6 +15,7 @@ from typing import Any
 
 from pyruntime.errors import InvalidInput, InvalidModel
 from pyruntime.native.execution.host_calls import StoredCalls
+from pyruntime.native.sessions.validation import read_program
 from pyruntime.onnx.describe import describe, described_type
 from pyruntime.onnx.graph import Graph, Source, Value
 from pyruntime.onnx.sources import External, FileSource, beside
@@ -93,7 +94,7 @@ class Exported:
 
     def __init__(self, model: Any) -> None:
         path = Path(model) if isinstance(model, (str, os.PathLike)) else None
-        self.program = Program.from_bytes(bytes(model) if path is None else path.read_bytes())
+        self.program = read_program(bytes(model) if path is None else path.read_bytes())
         header = self.program.header
         if "types" not in header or "host" not in header:
             text = "this Program does not list its inputs and outputs"
