@@ -1,4 +1,4 @@
-"""The states of a session: one table in Python, JavaScript and the documentation, and what native sessions do."""
+"""The states of a session: one table in code and documentation, and what native sessions do."""
 
 from __future__ import annotations
 
@@ -11,9 +11,10 @@ import pytest
 from kit.docs import ROOT
 from pyruntime.errors import InternalError, SessionFailed
 from pyruntime.native.sessions.session import Session
-from pyruntime.session.states import TRANSITIONS, SessionState, StateMachine
+from pyruntime.runtime.session_rules import TRANSITIONS
+from pyruntime.session.states import SessionState, StateMachine
 
-TABLE = {str(old): {*map(str, new)} for old, new in TRANSITIONS.items()}
+TABLE = {old: {*new} for old, new in TRANSITIONS.items()}
 
 
 def test_the_diagram_is_the_table() -> None:

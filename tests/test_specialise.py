@@ -11,7 +11,7 @@ import onnxruntime
 import pytest
 
 from pyruntime import InferenceSession, InvalidInput, SessionOptions, browser
-from pyruntime.session.specialisation import MAX_PROGRAMS
+from pyruntime.runtime.session_rules import MAX_PROGRAMS
 
 # Two values that decide ranks, the second computed with the first: axes of Unsqueeze.
 MODEL = onnx.parser.parse_model("""<ir_version: 10, opset_import: ["" : 20]>

@@ -20,11 +20,11 @@ from pyruntime.ir.kernel import Tensor
 from pyruntime.onnx.graph import Graph
 from pyruntime.onnx.weight_values import elements
 from pyruntime.passes.cleanup.graph_pruning import prune
+from pyruntime.runtime.session_rules import MAX_PROGRAMS
 from pyruntime.session.needs import Given, Needs
 
 P = TypeVar("P")
 
-MAX_PROGRAMS = 16
 FOR_ALL = ()  # key of the Program that runs all feeds
 
 
@@ -179,4 +179,4 @@ def _arrays(feeds: Mapping[str, Given]) -> dict[Path, Any]:
     return arrays
 
 
-__all__ = ["FOR_ALL", "MAX_PROGRAMS", "ProgramTable", "Requirements", "Specialiser", "text_of_differing_dims"]
+__all__ = ["FOR_ALL", "ProgramTable", "Requirements", "Specialiser", "text_of_differing_dims"]

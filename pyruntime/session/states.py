@@ -1,4 +1,4 @@
-"""The states of a session. docs/design/sessions.md draws them; web/session/ has the same."""
+"""The state of a session. pyruntime/runtime/session_rules.py has the transitions."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from collections.abc import Callable
 from enum import StrEnum
 
 from pyruntime.errors import InternalError, SessionFailed
+from pyruntime.runtime.session_rules import TRANSITIONS
 
 
 class SessionState(StrEnum):
@@ -17,14 +18,6 @@ class SessionState(StrEnum):
 
 
 RUNNING, READY, RECOVERING, FAILED, RELEASED = SessionState
-
-TRANSITIONS: dict[SessionState, tuple[SessionState, ...]] = {
-    RUNNING: (READY, RECOVERING, FAILED, RELEASED),
-    READY: (RUNNING, RELEASED),
-    RECOVERING: (RUNNING, FAILED),
-    FAILED: (RUNNING, RELEASED),
-    RELEASED: (),
-}
 
 
 class StateMachine:
@@ -56,4 +49,4 @@ class StateMachine:
         self._stored = new
 
 
-__all__ = ["TRANSITIONS", "SessionState", "StateMachine"]
+__all__ = ["SessionState", "StateMachine"]
