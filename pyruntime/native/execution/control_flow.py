@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
-from pyruntime.errors import ExecutionError
 from pyruntime.native.execution.values import Values
 from pyruntime.native.memory.arrays import NUMPY
 from pyruntime.native.memory.planner import Run, Step
 from pyruntime.program import types
+from pyruntime.runtime.stacking import stacked_dims
 
 LoopStep = Step[types.LoopStep]
 
@@ -83,7 +83,8 @@ def _leave(
     json = step.json
     carried, scanned = json["outputs"][: len(shapes)], json["outputs"][len(shapes) :]
     each = [[x.shape for x in stack] for stack in stacks]
-    results = [*shapes, *[stacked(m, len(v["dims"]), json["node"]) for m, v in zip(each, scanned, strict=True)]]
+    stacked = [stacked_dims(m, len(v["dims"]), json["node"]) for m, v in zip(each, scanned, strict=True)]
+    results = [*shapes, *stacked]
     values.bind(run, {name: results[output][axis] for output, axis, name in json["binds"]})
     for v, source in zip(carried, body["inputs"][2:], strict=True):
         values.pass_on(source["buffer"], v["buffer"], run)
@@ -93,16 +94,4 @@ def _leave(
     values.free(run, ("counters", step.uid), [v["buffer"] for v in body["inputs"][:2]])
 
 
-def stacked(shapes: Sequence[tuple[int, ...]], rank: int, node: str = "") -> tuple[int, ...]:
-    """The shape of values of these shapes stacked along a new first axis, where each has `rank` - 1 dims. Without
-    iterations their dims are 0. Errors: ExecutionError if the shapes differ."""
-    for n, shape in enumerate(shapes):
-        if shape != shapes[0]:
-            first, other = (", ".join(map(str, s)) for s in (shapes[0], shape))
-            raise ExecutionError(
-                f"values of shapes [{first}] and [{other}] (iteration {n}) cannot be stacked", node=node
-            )
-    return (len(shapes), *(shapes[0] if shapes else (0,) * (rank - 1)))
-
-
-__all__ = ["run_loop", "stacked"]
+__all__ = ["run_loop"]
