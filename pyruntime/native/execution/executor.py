@@ -167,7 +167,8 @@ class Executor:
         run.strings.update(strings)
         for b, x in numbers:
             if b in self.growing:
-                self.values.view(self.growing[b], run)[...] = x
+                rows = self.values.rows(self.growing[b], run)
+                rows[...] = np.ascontiguousarray(x).view(np.uint8).reshape(rows.shape)
             else:
                 self.values.write(run.addresses[b], x)
 

@@ -19,8 +19,7 @@ from pyruntime.native.memory.arrays import NUMPY, from_storage, to_storage
 from pyruntime.native.memory.planner import Env, Run
 from pyruntime.program import types
 from pyruntime.program.dims import compile_dim
-
-GROWTH = 1 << 16  # bytes that a buffer grows by, at least: each growth lays out all memory anew
+from pyruntime.runtime.growth import ByteRanges, byte_ranges, first_new_row, next_capacity
 
 
 class ResidentTensor:
@@ -45,6 +44,9 @@ class ResidentTensor:
     @property
     def rows(self) -> int:
         return self.shape[self.axis]
+
+    def ranges(self) -> ByteRanges:
+        return byte_ranges(self.shape, self.axis, self.capacity, NUMPY[self.dtype].itemsize)
 
     def is_in(self, owner: ResidentOutputs) -> bool:
         return self._owner is owner
@@ -112,9 +114,8 @@ class ResidentOutputs:
             if isinstance(x, ResidentTensor) and x.is_in(self) and x.buffer == b:
                 if least <= x.capacity:
                     fed[b], capacity = x, x.capacity
-                else:  # it grew before, so it will grow again
-                    row = math.prod(x.shape[: x.axis] + x.shape[x.axis + 1 :]) * NUMPY[x.dtype].itemsize
-                    capacity += max(-(-least // 4), -(-GROWTH // (row or GROWTH)))
+                else:
+                    capacity = next_capacity(least, x.ranges())
             run.env[room["places"]] = capacity
         for x in self._alive():
             if x.buffer not in fed or x.rows > fed[x.buffer].rows:
@@ -142,9 +143,9 @@ class ResidentOutputs:
             except KeyError:  # a symbol is not bound yet
                 self._unprotected[b] = fed[b]
                 continue
-            first_new[b] = 0
-            if total > fed[b].rows and fed[b].shape[0] == 1 and self._may_assume:
-                first_new[b] = total - self._new_rows[b](env)  # a single item has its new keys last
+            x = fed[b]
+            first_new[b] = first_new_row(x.shape[0], x.rows, total, self._new_rows[b](env)) if self._may_assume else 0
+            if first_new[b] > 0:
                 self._appended.add(b)
         for x in self._alive() if first_new else ():
             if x.rows > first_new.get(x.buffer, x.rows) and not x.replaced:
@@ -205,11 +206,8 @@ class ResidentOutputs:
         with host.memory_lock:
             if not x.is_in(self):
                 return None
-            dtype, shape = NUMPY[x.dtype], list(x.shape)
-            shape[x.axis] = x.capacity
-            begin = self._addresses[x.buffer]
-            whole = host.memory[begin : begin + math.prod(shape) * dtype.itemsize].view(dtype).reshape(shape)
-            copy = whole[(slice(None),) * x.axis + (slice(x.rows),)].copy()
+            lines = self._values.lines(self._addresses[x.buffer], x.ranges())
+            copy = lines.copy().view(NUMPY[x.dtype]).reshape(x.shape)
             if detach:
                 x.detach(copy)
             return copy

@@ -13,6 +13,7 @@ from pyruntime.native.memory.arrays import NUMPY
 from pyruntime.native.memory.planner import Env, Planner, Run, Sizes, Step
 from pyruntime.program import types
 from pyruntime.program.dims import compile_dim, compile_dims
+from pyruntime.runtime.growth import ByteRanges, byte_ranges
 from pyruntime.runtime.guards import Guards
 
 # Steps without calls, which free buffers themselves.
@@ -50,17 +51,19 @@ class Values:
     def write(self, address: int, x: np.ndarray) -> None:
         self.host.memory[address : address + x.nbytes] = np.ascontiguousarray(x).reshape(-1).view(np.uint8)
 
-    def view(self, value: types.Input | types.TensorValue, run: Run) -> np.ndarray:
-        """The rows in use of a tensor whose buffer has room for more rows along an axis; no copy."""
-        axis, dtype = value["room"]["axis"], NUMPY[value["dtype"]]
-        shape, places = list(self.shape(value, run.env)), compile_dim(value["room"]["places"])(run.env)
-        rows, shape[axis] = shape[axis], places
-        size = math.prod(shape) * dtype.itemsize
-        if rows > places or size > self.size(value["buffer"], run.env):
-            raise ShapeError(f"{rows} places along axis {axis} are more than there is room for, {places}")
-        address = run.addresses[value["buffer"]]
-        whole = self.host.memory[address : address + size].view(dtype).reshape(shape)
-        return whole[(slice(None),) * axis + (slice(rows),)]
+    def rows(self, value: types.Input | types.TensorValue, run: Run) -> np.ndarray:
+        """The bytes of a tensor whose buffer has capacity for more rows along an axis, a line for each byte range; no
+        copy."""
+        shape, item = self.shape(value, run.env), NUMPY[value["dtype"]].itemsize
+        ranges = byte_ranges(shape, value["room"]["axis"], compile_dim(value["room"]["places"])(run.env), item)
+        if ranges.count * ranges.stride > self.size(value["buffer"], run.env):
+            raise ShapeError(f"a tensor of shape {list(shape)} does not fit its buffer")
+        return self.lines(run.addresses[value["buffer"]], ranges)
+
+    def lines(self, address: int, ranges: ByteRanges) -> np.ndarray:
+        """Byte ranges in memory as the lines of an array; no copy."""
+        whole = self.host.memory[address : address + ranges.count * ranges.stride]
+        return whole.reshape(ranges.count, ranges.stride)[:, : ranges.length]
 
     def fetch(self, value: types.Value, run: Run) -> Any:
         """A copy of a value: an array, a list of them for a sequence, None for an empty optional."""
@@ -71,9 +74,9 @@ class Values:
         shape = self.shape(value, run.env)
         if value["buffer"] in run.strings:
             return np.array(run.strings[value["buffer"]], dtype=object).reshape(shape)
-        if "room" in value:
-            return self.view(value, run).copy()
         dtype = NUMPY[value["dtype"]]
+        if "room" in value:
+            return self.rows(value, run).copy().view(dtype).reshape(shape)
         size = math.prod(shape) * dtype.itemsize
         address = run.addresses[value["buffer"]]
         return self.host.memory[address : address + size].view(dtype).reshape(shape).copy()
