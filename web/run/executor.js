@@ -133,7 +133,7 @@ export class Executor {
     const cold = this.warm < WARM;
     const { orders, team, trial } = this;
     const { best } = orders;
-    const counts = !cold && (!team || trial.settled); // only one trial at a time
+    const counts = !cold && (!team || trial.isSettled); // only one trial at a time
     const order = counts ? orders.order : best;
     this.word(PANEL_ORDER)[0] = order;
     this.word(CODES_READ)[0] = 0;

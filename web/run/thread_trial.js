@@ -1,6 +1,6 @@
 // Times runs to choose between one thread and several.
 
-import { Trial } from './trial.js';
+import { fastest } from './trial.js';
 
 /** The candidates: one thread, several threads. */
 export const [ALONE, SHARED] = [0, 1];
@@ -24,30 +24,30 @@ const PRICE = 1.1; // factor on the time of a shared run, because it takes a cor
  * The trial compares whole runs, not steps, because data that another core wrote must be fetched from it: a step of
  * gpt2_tiny took 0.11 ms shared and 0.15 alone, but a run 0.36 and 0.20.
  */
-export class ThreadTrial extends Trial {
+export class ThreadTrial {
+  current = SHARED; // candidate of the next run
+  isSettled = false; // whether `current` is the winner
+  runs = 0; // since the turn began, or since the decision
+  /** Times of the recent runs of each candidate, in ms. @type {[number[], number[]]} */
+  times = [[], []];
   spent = 0; // ms since the turn began, or since the decision
   turn = TURN; // ms, at least
   period = EARLY / 2; // ms after the decision until the other candidate has a turn
   hadSecondTurn = false; // whether several threads had a second turn since they last won
-
-  constructor() {
-    super(2, 1 / PRICE);
-    this.current = SHARED;
-  }
 
   /** Counts a run on one thread, before others may join. @param {number} milliseconds */
   tookCold(milliseconds) {
     this.times[ALONE] = [milliseconds];
   }
 
-  /** @override @param {number} milliseconds of a run of `current` */
+  /** Counts a run of `current`. @param {number} milliseconds */
   took(milliseconds) {
     const { current, times } = this;
-    const before = !this.settled && this.runs === 0 ? [] : times[current];
+    const before = !this.isSettled && this.runs === 0 ? [] : times[current];
     times[current] = [milliseconds, ...before].slice(0, RECENT);
     this.runs++;
     this.spent += milliseconds;
-    if (!this.settled) {
+    if (!this.isSettled) {
       if (this.spent >= this.turn && this.runs >= 2) this.decide();
     } else if (this.spent >= this.period && this.runs >= 10 || this.winner() !== current) this.begin(1 - current);
   }
@@ -69,7 +69,12 @@ export class ThreadTrial extends Trial {
       const least = Math.min(loss / BUDGET, times[ALONE].length > 1 ? Infinity : UNSURE);
       this.period = Math.max(this.period, least);
     }
-    this.settle(winner);
+    this.begin(winner);
+    this.isSettled = true;
+  }
+
+  winner() {
+    return fastest([this.median(ALONE), this.median(SHARED)], 1 / PRICE);
   }
 
   /** Whether runs take long compared with the time that threads need to wake up. */
@@ -79,17 +84,15 @@ export class ThreadTrial extends Trial {
 
   /** The median time of recent runs. @param {number} candidate */
   median(candidate) {
-    return this.cost(this.times[candidate]);
-  }
-
-  /** @override @param {number[]} times @returns {number} their median */
-  cost(times) {
+    const times = this.times[candidate];
     return [...times].sort((a, b) => a - b)[times.length >> 1] ?? Infinity;
   }
 
-  /** @override @param {number} candidate @param {number} [turn] ms */
+  /** Begins a turn, or the time after a decision. @param {number} candidate @param {number} [turn] ms */
   begin(candidate, turn = candidate === SHARED ? TURN : TURN_ALONE) {
-    super.begin(candidate);
+    this.current = candidate;
+    this.isSettled = false;
+    this.runs = 0;
     this.turn = turn;
     this.spent = 0;
   }
