@@ -34,7 +34,7 @@ def dims(case: Case) -> None:
 
 def guards(case: Case) -> None:
     found = Guards({"guards": case["guards"], "symbols": case.get("shown", {})})
-    assert refusal(ShapeError, lambda: found.check(case["symbols"], case["fresh"])) == case["refused"]
+    assert refusal(ShapeError, lambda: found.check(case["symbols"], set(case["fresh"]))) == case["refused"]
 
 
 def refusal(kind: type[PyRuntimeError], work: Callable[[], object]) -> str | None:

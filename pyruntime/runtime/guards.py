@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 
 from pyruntime.errors import ShapeError
@@ -27,7 +28,7 @@ class Guards:
         self.names = header["symbols"]
         self.all = [Guard(compile_dim(dim), symbols(dim), message, node) for dim, message, node in header["guards"]]
 
-    def check(self, env: Env, fresh: Collection[str]) -> None:
+    def check(self, env: Env, fresh: AbstractSet[str]) -> None:
         """Check the guards whose symbols all have values, some of them new. fresh: symbols with new values. Errors:
         ShapeError."""
         for guard in self.all:

@@ -123,7 +123,7 @@ class Executor:
         outputs = {o["name"]: o["value"] for o in self.header["outputs"]}
         names = outputs.keys() if names is None else names
         arrays = self._begin(run, feeds, names, on_gpu)
-        self.guards.check(run.env, run.env)
+        self.guards.check(run.env, run.env.keys())
         try:
             self._write_feeds(run, arrays)
             self._run_timed(run)

@@ -33,7 +33,7 @@ class Values:
     def bind(self, run: Run, numbers: Env) -> None:
         """Give symbols their numbers. Errors: ShapeError if a guard fails."""
         run.env.update(numbers)
-        self.guards.check(run.env, numbers)
+        self.guards.check(run.env, numbers.keys())
 
     def size(self, buffer: int, env: Env) -> int:
         """Bytes."""
