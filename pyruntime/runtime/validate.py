@@ -6,36 +6,17 @@ and are not inspected (docs/architecture.md, "Programs from files")."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from math import prod
 from typing import Any
 
 from pyruntime.errors import InvalidModel
+from pyruntime.program import types
 from pyruntime.program.dims import symbols
-from pyruntime.program.types import (
-    Binds,
-    Block,
-    Buffer,
-    Call,
-    Constant,
-    CopyStep,
-    Dim,
-    Dims,
-    GpuStep,
-    Header,
-    HostStep,
-    IfStep,
-    Input,
-    LoopStep,
-    ReadStep,
-    Step,
-    TensorValue,
-    Type,
-    Value,
-    WasmStep,
-)  # fmt: skip
 from pyruntime.runtime.schema import Schema
 
+Json = Mapping[str, Any]
+Tensor = types.TensorValue | types.Input
 READABLE = ["int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64", "bool"]
 
 
@@ -61,7 +42,7 @@ def _damaged(what: str) -> InvalidModel:
 class _Flow:
     """Visits a Program in the order of execution, and tracks which symbols and buffers have values."""
 
-    def __init__(self, header: Header, element_size: Callable[[str], int]) -> None:
+    def __init__(self, header: types.Header, element_size: Callable[[str], int]) -> None:
         self.header = header
         self.buffers = header["buffers"]
         self.element_size = element_size
@@ -81,7 +62,7 @@ class _Flow:
             for v in _tensors(output["value"]):
                 self._tensor(v, f'output "{output["name"]}"')
 
-    def _buffer(self, buffer: Buffer, n: int) -> None:
+    def _buffer(self, buffer: types.Buffer, n: int) -> None:
         size = buffer["size"]
         if isinstance(size, int) and size < 0:
             raise _damaged(f"buffer {n} has {size} bytes")
@@ -94,7 +75,7 @@ class _Flow:
         if "host" in buffer or "memory" in buffer:
             raise _damaged(f"buffer {n} is in two memories")
 
-    def _constant(self, constant: Constant) -> None:
+    def _constant(self, constant: types.Constant) -> None:
         number = constant["buffer"]
         what = f"the constant of buffer {number}"
         buffer = self.buffers[number]
@@ -112,7 +93,7 @@ class _Flow:
         if given != (-(-count * constant["unpack"] // 8) if constant["unpack"] > 0 else count * item):
             raise _damaged(f"{what} has {given} bytes, which do not fill it")
 
-    def _inputs(self, inputs: list[Input]) -> None:
+    def _inputs(self, inputs: list[types.Input]) -> None:
         self.known.update([d for v in inputs for d in v["dims"] if isinstance(d, str)])
         for v in inputs:
             if "room" in v:
@@ -142,13 +123,13 @@ class _Flow:
                 raise _damaged(f"{what} frees buffer {n}, which it does not own")
             self.live.discard(n)
 
-    def _bound(self, dims: Iterable[Dim], what: str) -> None:
+    def _bound(self, dims: Iterable[types.Dim], what: str) -> None:
         for d in dims:
             for name in sorted(symbols(d)):
                 if name not in self.known:
                     raise _damaged(f'{what} mentions "{name}" before it has a value')
 
-    def _tensor(self, v: TensorValue | Input, what: str, memory: str = "", kinds: Sequence[str] = ()) -> None:
+    def _tensor(self, v: Tensor, what: str, memory: str = "", kinds: Sequence[str] = ()) -> None:
         """Check that a tensor has a value, is in this memory, has one of these types, and fits its buffer."""
         buffer = self.buffers[v["buffer"]]
         item = self.element_size(v["dtype"])
@@ -170,14 +151,14 @@ class _Flow:
             if any(d < 0 for d in dims) or (item > 0 and bytes_ > size):
                 raise _damaged(f"{what} does not fit its buffer")
 
-    def _one(self, v: TensorValue | None, what: str, kind: str) -> None:
+    def _one(self, v: types.TensorValue | None, what: str, kind: str) -> None:
         """Check that a tensor has a value of one element."""
         if v is not None:
             self._tensor(v, what, "", [kind])
             if any(d != 1 for d in v["dims"]):
                 raise _damaged(f"{what} asks for one element, of a tensor of more")
 
-    def _bind(self, binds: Binds, values: Sequence[TensorValue], what: str) -> None:
+    def _bind(self, binds: types.Binds, values: Sequence[types.TensorValue], what: str) -> None:
         for n, axis, name in binds:
             if n >= len(values) or axis >= len(values[n]["dims"]):
                 raise _damaged(f"{what} binds axis {axis} of value {n}, which is not there")
@@ -195,7 +176,7 @@ class _Flow:
             if "free" in step:
                 self._drop(step["free"], mine, what)
 
-    def _step(self, step: Step, number: int, mine: set[int], what: str) -> None:
+    def _step(self, step: types.Step, number: int, mine: set[int], what: str) -> None:
         if step["op"] == "wasm":
             self._bound([step.get("fork", 0)], what)
             self._code(step, mine, what, "")
@@ -212,14 +193,14 @@ class _Flow:
         else:
             self._loop(step, number, what)
 
-    def _code(self, step: WasmStep | GpuStep, mine: set[int], what: str, memory: str) -> None:
+    def _code(self, step: types.WasmStep | types.GpuStep, mine: set[int], what: str, memory: str) -> None:
         provider = "wasm" if memory == "" else memory
         if provider not in self.header["modules"]:
             raise _damaged(f"{what} has no code for {provider}")
         for n, call in enumerate(step["calls"]):
             self._call(call, mine, memory, f"call {n} of {what}")
 
-    def _call(self, call: Call, mine: set[int], memory: str, what: str) -> None:
+    def _call(self, call: types.Call, mine: set[int], memory: str, what: str) -> None:
         self._make(call["alloc"], what)
         mine.update(call["alloc"])
         for b in call["buffers"]:
@@ -237,7 +218,7 @@ class _Flow:
             raise _damaged(f"{what} takes over what it does not use")
         self._drop(call["free"], mine, what)
 
-    def _copy(self, step: CopyStep, what: str) -> None:
+    def _copy(self, step: types.CopyStep, what: str) -> None:
         memory = "" if step["to"] == "wasm" else step["to"]
         for source, target in step["pairs"]:
             self._tensor(source, what, self.buffers[source["buffer"]].get("memory", ""))
@@ -246,14 +227,14 @@ class _Flow:
             if source["dtype"] != target["dtype"] or source["dims"] != target["dims"]:
                 raise _damaged(f"{what} copies a tensor to one of another shape")
 
-    def _read(self, step: ReadStep, what: str) -> None:
+    def _read(self, step: types.ReadStep, what: str) -> None:
         self._tensor(step["value"], what, "", READABLE)
         dims = _numbers(step["value"]["dims"])
         if dims is None or prod(dims) != len(step["symbols"]):
             raise _damaged(f"{what} reads another number of elements than it has symbols")
         self.known.update(step["symbols"])
 
-    def _host(self, step: HostStep, what: str) -> None:
+    def _host(self, step: types.HostStep, what: str) -> None:
         for v in step["inputs"]:
             if v is not None:
                 self._tensor(v, what)
@@ -267,12 +248,12 @@ class _Flow:
             if not is_known or calls[step["id"]]["inputs"] != inputs or calls[step["id"]]["outputs"] != outputs:
                 raise _damaged(f"{what} is not the host function that it says")
 
-    def _made(self, values: Iterable[TensorValue], what: str) -> None:
+    def _made(self, values: Iterable[types.TensorValue], what: str) -> None:
         for v in values:
             self._make([v["buffer"]], what)
             self._tensor(v, what)
 
-    def _if(self, step: IfStep, number: int, what: str) -> None:
+    def _if(self, step: types.IfStep, number: int, what: str) -> None:
         self._one(step["condition"], what, "bool")
         for branch in [step["then"], step["orelse"]]:
             made = self._inner(branch, number, set(), what)
@@ -281,19 +262,19 @@ class _Flow:
             self._bind(step["binds"], made, what)
         self._make(step["outputs"], what)
 
-    def _loop(self, step: LoopStep, number: int, what: str) -> None:
+    def _loop(self, step: types.LoopStep, number: int, what: str) -> None:
         self._one(step["trip"], what, "int64")
         self._one(step["condition"], what, "bool")
         for v in step["carried"]:
             self._tensor(v, what)
         body = self.header["blocks"][step["body"]]
-        types = ["int64", "bool", *_carried_types(step, body, what)]
+        dtypes = ["int64", "bool", *_carried_types(step, body, what)]
         known = set(self.known)
         self._bind(step["enters"], body["inputs"], what)
         inputs = [v["buffer"] for v in body["inputs"]]
         self._make(inputs, what)
         for n, v in enumerate(body["inputs"]):
-            self._tensor(v, what, "", [types[n]])
+            self._tensor(v, what, "", [dtypes[n]])
         made = self._inner(step["body"], number, set(inputs), what)
         if made[0]["dtype"] != "bool" or any(d != 1 for d in made[0]["dims"]):
             raise _damaged(f"the condition that {what} goes on by is not one bool")
@@ -303,7 +284,7 @@ class _Flow:
         self._bind(step["binds"], step["outputs"], what)
         self._made(step["outputs"], what)
 
-    def _inner(self, number: int, outer: int, mine: set[int], what: str) -> list[TensorValue]:
+    def _inner(self, number: int, outer: int, mine: set[int], what: str) -> list[types.TensorValue]:
         """The outputs of a block that a step of block `outer` runs. Afterwards only these outputs have values."""
         if number <= outer or number in self.entered:
             raise _damaged(f"{what} runs block {number}, which is not its own")
@@ -321,17 +302,18 @@ class _Flow:
         return block["outputs"]
 
 
-def _name(v: Input) -> str:
+def _name(v: types.Input) -> str:
     return f'input "{v["name"]}"'
 
 
-def _check_declared(inputs: Iterable[Input], types: Iterable[Type]) -> None:
+def _check_declared(inputs: Iterable[types.Input], declared: Iterable[Json]) -> None:
     """Check that a file's declared inputs match its Program."""
-    known: dict[str, Type] = {kind["name"]: kind for kind in types}
+    known: dict[str, Json] = {kind["name"]: kind for kind in declared}
     for v in inputs:
-        kind = known.get(v["name"])
-        if kind is None:
+        found = known.get(v["name"])
+        if found is None:
             raise _damaged(f"{_name(v)} is not declared")
+        kind = found
         while "of" in kind:
             kind = kind["of"]
         dtype: str | None = kind.get("dtype")
@@ -340,30 +322,30 @@ def _check_declared(inputs: Iterable[Input], types: Iterable[Type]) -> None:
             raise _damaged(f"{_name(v)} is declared as something else")
 
 
-def _carried_types(step: LoopStep, body: Block, what: str) -> list[str]:
+def _carried_types(step: types.LoopStep, body: types.Block, what: str) -> list[str]:
     """The types of a loop's carried and stacked values. Step and body must agree on them."""
     carried = len(step["carried"])
     stacked = len(step["outputs"]) - carried
     if len(body["inputs"]) != carried + 2 or len(body["outputs"]) != 1 + carried + stacked or stacked < 0:
         raise _damaged(f"{what} carries {carried} values and stacks {stacked}, its body does not")
-    types = [v["dtype"] for v in step["outputs"]]
-    last = types[carried:]
+    dtypes = [v["dtype"] for v in step["outputs"]]
+    last = dtypes[carried:]
     before = [*[v["dtype"] for v in step["carried"]], *last]
     inside = [*[v["dtype"] for v in body["inputs"][2:]], *last]
-    if before != types or inside != types or [v["dtype"] for v in body["outputs"][1:]] != types:
+    if before != dtypes or inside != dtypes or [v["dtype"] for v in body["outputs"][1:]] != dtypes:
         raise _damaged(f"{what} changes the type of what it carries")
     if "string" in last:
         raise _damaged(f"{what} stacks strings")
-    return types
+    return dtypes
 
 
-def _numbers(dims: Dims) -> list[int] | None:
+def _numbers(dims: types.Dims) -> list[int] | None:
     """The dims, if all are numbers."""
     found = [d for d in dims if isinstance(d, int)]
     return found if len(found) == len(dims) else None
 
 
-def _tensors(value: Value) -> list[TensorValue]:
+def _tensors(value: types.Value) -> list[types.TensorValue]:
     if value is None:
         return []
     return value["items"] if "items" in value else [value]
