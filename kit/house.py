@@ -35,7 +35,7 @@ MAY_IMPORT = {
     "providers.wasm": "errors ir mathlib codegen",
     "providers.webgpu": "errors ir mathlib codegen",
     "placement": "errors ir codegen",
-    "program": "errors ir",
+    "program": "errors",
     "runtime": "errors codegen program",
     "emit": "ir onnx codegen frontend placement program",
     "compiler": "errors options ir onnx codegen frontend ops passes placement emit program runtime",

@@ -19,8 +19,8 @@ WIDTH = 118
 # description in their docstring.
 ENGINE = {
     "compiler": "", "onnx": "read", "ir": "", "frontend": "trace", "ops": "trace", "passes": "optimise",
-    "placement": "place", "codegen": "lower", "mathlib": "lower", "emit": "emit", "program": "", "host": "run",
-    "session": "", "native": "run", "api": "", "onnxruntime": "", "pyodide": "", "cli": "",
+    "placement": "place", "codegen": "lower", "mathlib": "lower", "emit": "emit", "program": "", "runtime": "run",
+    "host": "run", "session": "", "native": "run", "api": "", "onnxruntime": "", "pyodide": "", "cli": "",
 }  # fmt: skip
 MODULES = ("browser", "options", "errors", "ort_errors")  # beside the rooms
 PROVIDERS = {"wasm": "print, run", "webgpu": "print, run"}

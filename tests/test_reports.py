@@ -223,7 +223,7 @@ def test_nodes_of_the_same_name_have_rows_of_their_own() -> None:
 def in_javascript(session: InferenceSession) -> Any:
     """What web/ explains of a session's Program and last run."""
     executor = session._native.latest()
-    script = """import { explain } from './web/run/explain.js'; import { readFileSync } from 'node:fs';
+    script = """import { explain } from './web/runtime/explain.js'; import { readFileSync } from 'node:fs';
         const { header, env } = JSON.parse(readFileSync(0, 'utf8'));
         console.log(JSON.stringify(explain(header, new Map(Object.entries(env)))));"""
     told = json.dumps({"header": executor.header, "env": executor.env})

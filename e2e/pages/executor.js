@@ -1,5 +1,5 @@
 import { Executor } from '/web/run/executor.js';
-import { explain } from '/web/run/explain.js';
+import { explain } from '/web/runtime/explain.js';
 import { Gpu } from '/web/gpu/device.js';
 import { loadProgram } from '/web/run/load_program.js';
 import { Memory } from '/web/run/arena.js';

@@ -2,7 +2,7 @@
 
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
-import { OrderTrial } from '../../web/run/order_trial.js';
+import { OrderTrial } from '../../web/runtime/order_trial.js';
 
 const [LEAST, ORDERS] = [8192, [0, 1, 2]];
 const TRIED = 13; // runs until it is settled: of the first nothing is known

@@ -4,9 +4,10 @@ import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import { DeviceLost, OutOfMemory } from '../../web/common/errors.js';
 import { setting } from '../../web/gpu/setting.js';
-import { MAX_PROGRAMS, ProgramTable } from '../../web/session/program_table.js';
+import { MAX_PROGRAMS, TRANSITIONS } from '../../web/runtime/session_rules.js';
+import { ProgramTable } from '../../web/session/program_table.js';
 import { runWithRecovery } from '../../web/session/recovery.js';
-import { SessionState, TRANSITIONS } from '../../web/session/states.js';
+import { SessionState } from '../../web/session/states.js';
 
 for (const [from, allowed] of Object.entries(TRANSITIONS)) {
   for (const to of Object.keys(TRANSITIONS)) {

@@ -2,7 +2,7 @@
 
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
-import { fastest, Trial } from '../../web/run/trial.js';
+import { fastest, Trial } from '../../web/runtime/trial.js';
 
 for (const [costs, gain, winner] of [
   [[3, 2, 1], 1, 2], [[1, 2, 3], 1, 0], [[2, 2], 1, 0], [[10, 9.8, 9.9], 0.97, 0], [[10, 9.8, 9.6], 0.97, 2], [[3, 1, 1], 1, 1],
@@ -19,21 +19,21 @@ const play = (trial, times, runs) => Array.from({ length: runs }, () => {
 });
 
 test('candidates take turns, then the fastest settles', () => {
-  const trial = new Trial(3, 1, 2, 4);
+  const trial = new Trial(3, 2, 1, 4);
   assert.deepEqual(play(trial, [3, 1, 2], 8), [0, 1, 2, 0, 1, 2, 1, 1]);
-  assert.deepEqual([trial.settled, trial.best, trial.current, trial.runs], [true, 1, 1, 2]);
+  assert.deepEqual([trial.isSettled, trial.best, trial.current, trial.runs], [true, 1, 1, 2]);
 });
 
 test('after the runs of a winner a new trial begins, and its winner stays the best until then', () => {
   const trial = new Trial(2, 1, 1, 3);
   assert.deepEqual(play(trial, [2, 1], 5), [0, 1, 1, 1, 1]);
-  assert.deepEqual([trial.settled, trial.best, trial.current, trial.times], [false, 1, 0, [[], []]]);
+  assert.deepEqual([trial.isSettled, trial.best, trial.current, trial.times], [false, 1, 0, [[], []]]);
   assert.deepEqual(play(trial, [1, 2], 3), [0, 1, 0]);
   assert.equal(trial.best, 0);
 });
 
 test('the shortest run of a candidate counts', () => {
-  const trial = new Trial(2, 1, 2, Infinity);
+  const trial = new Trial(2, 2, 1, Infinity);
   for (const time of [5, 9, 4, 3]) trial.took(time);
   assert.equal(trial.best, 1);
 });

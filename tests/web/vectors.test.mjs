@@ -6,11 +6,11 @@ import { test } from 'node:test';
 import { unpackBits } from '../../web/common/elements.js';
 import { fromGpuStorage, toGpuStorage } from '../../web/gpu/storage.js';
 import { Arena } from '../../web/run/arena.js';
-import { stackedDims } from '../../web/run/control.js';
 import { evaluate, symbols } from '../../web/common/dims.js';
-import { explain } from '../../web/run/explain.js';
-import { Guards } from '../../web/run/guards.js';
 import { layOut, LiveRange } from '../../web/run/step_layout.js';
+import { explain } from '../../web/runtime/explain.js';
+import { Guards } from '../../web/runtime/guards.js';
+import { stackedDims } from '../../web/runtime/stacking.js';
 
 const env = (values) => new Map(Object.entries(values));
 

@@ -1,8 +1,8 @@
 // Runs If and Loop steps.
 
 import { evaluateAll } from '../common/dims.js';
-import { ExecutionError } from '../common/errors.js';
 import { andThen } from '../common/maybe_promise.js';
+import { stackedDims } from '../runtime/stacking.js';
 
 /** @typedef {import('./types.js').Executor} Executor */
 /** @typedef {import('../common/program.js').LoopStep} LoopStep */
@@ -169,22 +169,6 @@ class Loop {
     });
     return after;
   }
-}
-
-/**
- * The dims of values that are stacked along a new first axis.
- * @param {number[][]} all dims of each value; without values their dims are 0 @param {number} rank of the stack
- * @param {string} [node] @returns {number[]}
- */
-export function stackedDims(all, rank, node = '') {
-  const [first = new Array(rank - 1).fill(0)] = all;
-  all.forEach((dims, n) => {
-    if (dims.some((d, axis) => d !== first[axis])) {
-      const [a, b] = [first, dims].map((shape) => shape.join(', '));
-      throw new ExecutionError(`values of shapes [${a}] and [${b}] (iteration ${n}) cannot be stacked`, { node });
-    }
-  });
-  return [all.length, ...first];
 }
 
 /** Moves strings from one buffer to another. @param {Executor} executor @param {number} from @param {number} to */

@@ -12,11 +12,11 @@ import { gpuBuffer } from '../common/protocol.js';
 import { andThen } from '../common/maybe_promise.js';
 import { CODES_READ, PANEL_ORDER } from '../common/linear_memory.js';
 import { mark } from '../common/marks.js';
-import { OrderTrial } from './order_trial.js';
+import { OrderTrial } from '../runtime/order_trial.js';
 import { loadNow, loadProgram, runInit } from './load_program.js';
 import { Planner } from './plan.js';
 import { runInPortions } from './portions.js';
-import { bindRooms, gather, runsOf, scatter } from './room.js';
+import { bindRooms, gather, rangesOf, scatter } from './room.js';
 
 /**
  * Milliseconds that code runs on one thread before others join, because V8's optimising compiler needs the other core:
@@ -201,7 +201,7 @@ export class Executor {
     const { buffer, dtype, room } = value;
     if (Array.isArray(data)) this.hosts.set(buffer, data);
     else if ('gpu' in data) return;
-    else if (room) scatter(data, this.plan.bytes(state, buffer), runsOf(value, state.env));
+    else if (room) scatter(data, this.plan.bytes(state, buffer), rangesOf(value, state.env));
     else store(data, dtype, this.plan.bytes(state, buffer));
   }
 
@@ -218,7 +218,7 @@ export class Executor {
     if (host) return { type: value.dtype, dims, data: /** @type {string[]} */ (host) };
     const bytes = this.plan.bytes(state, value.buffer);
     if (value.room && this.held && !fetch) return this.held.output(value, dims, bytes, state.env);
-    if (value.room) return load(gather(bytes, runsOf(value, state.env)), value.dtype, dims, target, true);
+    if (value.room) return load(gather(bytes, rangesOf(value, state.env)), value.dtype, dims, target, true);
     return load(bytes, value.dtype, dims, target);
   }
 

@@ -3,7 +3,7 @@
 import { ShapeError } from '../common/errors.js';
 import { ArgumentBlocks } from './argument_blocks.js';
 import { evaluate } from '../common/dims.js';
-import { Guards } from './guards.js';
+import { Guards } from '../runtime/guards.js';
 import { Arena, GPU } from './arena.js';
 import { Layout, roomFor, sizesKnown } from './layout.js';
 import { LiveRange } from './step_layout.js';

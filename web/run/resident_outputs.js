@@ -1,10 +1,11 @@
 // Outputs that stay in linear memory for the next run: KV caches (docs/design/kv-caches.md#growing-in-place). When the next
-// run starts, those that it is not fed are dropped. Mirrors pyruntime/native/execution/resident_outputs.py.
+// run starts, those that it is not fed are dropped. pyruntime/native/execution/resident_outputs.py does the same natively.
 
 import { bindDims, feedOf } from './input_dims.js';
 import { evaluate } from '../common/dims.js';
-import { gather, runsOf } from './room.js';
-import { elementSize, load, viewOf } from '../common/elements.js';
+import { gather, rangesOf } from './room.js';
+import { load, viewOf } from '../common/elements.js';
+import { firstNewRow, nextCapacity } from '../runtime/growth.js';
 
 /** @typedef {import('../common/program.js').Header} Header */
 /** @typedef {import('../common/program.js').Input} Input */
@@ -15,7 +16,7 @@ import { elementSize, load, viewOf } from '../common/elements.js';
 /** @typedef {import('./plan.js').Planner} Planner */
 /** @typedef {import('./plan_state.js').Place} Place */
 /** @typedef {import('./plan_state.js').State} State */
-/** @typedef {import('./room.js').Runs} Runs */
+/** @typedef {import('../runtime/growth.js').ByteRanges} ByteRanges */
 /** @typedef {import('../common/protocol.js').After} After */
 /** @typedef {import('../common/program.js').TensorValue} TensorValue */
 /** @typedef {{ buffer: number, places: number, dims: string }} Entry places: capacity of its buffer along the axis */
@@ -28,20 +29,11 @@ import { elementSize, load, viewOf } from '../common/elements.js';
 /** The page named a cached tensor that the worker no longer has: the page must send its data. */
 export class StaleFeeds extends Error {}
 
-const GROWTH = 1 << 16; // bytes that a buffer grows by, at least: each growth lays out all memory anew
-
-/** @param {Input} input with room @param {readonly number[]} dims */
-function bytesOfRow({ dtype, room }, dims) {
-  const { axis } = /** @type {InputRoom} */ (room);
-  return dims.reduce((size, dim, n) => (n === axis ? size : size * dim), elementSize(dtype)) || GROWTH;
-}
-
 /**
- * Whether the last row of all byte ranges was written (is not 0). The new rows of a batch of one come last, unless its positions
- * violate the operator's definition: then the last row is unwritten.
- * @param {Uint8Array} bytes @param {Runs} runs @param {number} row bytes
+ * Whether the last row of all byte ranges was written (is not 0). If new rows do not come last (`firstNewRow`), it is unwritten.
+ * @param {Uint8Array} bytes @param {ByteRanges} ranges
  */
-function endsInNew(bytes, { count, length, stride }, row) {
+function endsInNew(bytes, { count, length, stride, row }) {
   for (let n = 0; n < count; n++) if (bytes.subarray(n * stride + length - row, n * stride + length).every((byte) => byte === 0)) return false;
   return true;
 }
@@ -104,9 +96,10 @@ export class ResidentOutputs {
       if (needed <= entry.places) {
         run.there.add(entry.buffer);
         run.places.set(entry.buffer, entry.places);
-      } else { // it grew before, so it will grow again
-        run.feeds[input.name] = { ...feed, data: this.data(input, feed.dims, entry, /** @type {Place} */ (place)) };
-        run.places.set(entry.buffer, needed + Math.max(Math.ceil(needed / 4), Math.ceil(GROWTH / bytesOfRow(input, feed.dims))));
+      } else {
+        const ranges = this.ranges(input, feed.dims, entry);
+        run.feeds[input.name] = { ...feed, data: gather(this.bytes(entry, /** @type {Place} */ (place)), ranges) };
+        run.places.set(entry.buffer, nextCapacity(needed, ranges));
       }
     }
     if (place && run.there.size) run.root = plan.startFrom(place, run.there);
@@ -128,12 +121,17 @@ export class ResidentOutputs {
     return env;
   }
 
-  /** @param {Input} input @param {readonly number[]} dims @param {Entry} entry @param {Place} place */
-  data({ dtype, room }, dims, { buffer, places }, place) {
+  /** @param {Input} input @param {readonly number[]} dims @param {Entry} entry */
+  ranges({ dtype, room }, dims, { buffer, places }) {
     const { axis } = /** @type {InputRoom} */ (room);
+    return rangesOf({ buffer, dtype, dims: [...dims], room: { axis, places } }, new Map());
+  }
+
+  /** @param {Entry} entry @param {Place} place */
+  bytes({ buffer }, place) {
     const span = place.spans.get(buffer);
     if (!span) throw new Error(`buffer ${buffer} has no memory`);
-    return gather(this.plan.memory.view(span, span.size), runsOf({ buffer, dtype, dims: [...dims], room: { axis, places } }, new Map()));
+    return this.plan.memory.view(span, span.size);
   }
 
   /**
@@ -141,29 +139,27 @@ export class ResidentOutputs {
    * @param {TensorValue} value with a capacity @param {number[]} dims @param {Uint8Array} bytes of the buffer @param {Env} env @returns {WireTensor}
    */
   output(value, dims, bytes, env) {
-    const runs = runsOf(value, env);
-    const after = this.after(value, dims, bytes, runs, env);
-    if (!after) return load(gather(bytes, runs), value.dtype, dims, null, true);
-    const known = after.rows * (runs.length / dims[after.axis]);
-    const rows = gather(bytes, runs, known, this.rows.take(runs.count * (runs.length - known)));
+    const ranges = rangesOf(value, env);
+    const after = this.after(value, dims, bytes, ranges, env);
+    if (!after) return load(gather(bytes, ranges), value.dtype, dims, null, true);
+    const known = after.rows * ranges.row;
+    const rows = gather(bytes, ranges, known, this.rows.take(ranges.count * (ranges.length - known)));
     return { type: value.dtype, dims, data: viewOf(rows, value.dtype), after }; // tensors with a capacity have no types of four bits
   }
 
   /**
    * The rows of a feed with which an output certainly starts; null if unknown.
-   * @param {TensorValue} value @param {number[]} dims @param {Uint8Array} bytes @param {Runs} runs @param {Env} env
+   * @param {TensorValue} value @param {number[]} dims @param {Uint8Array} bytes @param {ByteRanges} ranges @param {Env} env
    * @returns {After | null}
    */
-  after({ buffer }, dims, bytes, runs, env) {
+  after({ buffer }, dims, bytes, ranges, env) {
     const fed = this.fed.get(buffer);
     if (!fed) return null;
     const { axis, mixed } = /** @type {InputRoom} */ (fed.input.room);
     const rows = fed.feed.dims[axis];
-    const total = dims[axis];
     if (mixed === undefined) return { held: residentId(fed.feed), axis, rows };
-    const first = Math.min(rows, total - evaluate(mixed, env));
-    const sure = dims[0] === 1 && total > rows && first > 0 && endsInNew(bytes, runs, runs.length / total);
-    return sure ? { held: residentId(fed.feed), axis, rows: first } : null;
+    const first = Math.min(rows, firstNewRow(dims[0], rows, dims[axis], evaluate(mixed, env)));
+    return first > 0 && endsInNew(bytes, ranges) ? { held: residentId(fed.feed), axis, rows: first } : null;
   }
 
   /**

@@ -1,11 +1,11 @@
 // Tensors in buffers with capacity for more along an axis: KV caches that grow in place.
 
 import { elementSize } from '../common/elements.js';
-import { ShapeError } from '../common/errors.js';
+import { byteRanges } from '../runtime/growth.js';
 import { evaluate, evaluateAll } from '../common/dims.js';
 
 /** @typedef {import('../common/dims.js').Env} Env */
-/** @typedef {{ count: number, length: number, stride: number }} Runs of bytes, `stride` apart */
+/** @typedef {import('../runtime/growth.js').ByteRanges} ByteRanges */
 
 /**
  * Sets the symbols of inputs' capacities: to the existing capacity, or else to the least one.
@@ -18,26 +18,20 @@ export function bindRooms(inputs, env, places) {
 /**
  * The byte ranges of a tensor in its buffer.
  * @param {import('../common/program.js').TensorValue | import('../common/program.js').Input} value with a capacity @param {Env} env
- * @returns {Runs}
  */
-export function runsOf({ dtype, dims, room }, env) {
+export function rangesOf({ dtype, dims, room }, env) {
   const { axis, places } = /** @type {import('../common/program.js').Room} */ (room);
-  const shape = evaluateAll(dims, env);
-  const capacity = evaluate(places, env);
-  if (shape[axis] > capacity) throw new ShapeError(`${shape[axis]} rows along axis ${axis} exceed the capacity of ${capacity}`);
-  const size = (/** @type {number[]} */ extents) => extents.reduce((product, n) => product * n, 1);
-  const inner = size(shape.slice(axis + 1)) * elementSize(dtype);
-  return { count: size(shape.slice(0, axis)), length: shape[axis] * inner, stride: capacity * inner };
+  return byteRanges(evaluateAll(dims, env), axis, evaluate(places, env), elementSize(dtype));
 }
 
-/** Writes a tensor into its buffer. @param {ArrayBufferView} data @param {Uint8Array} buffer @param {Runs} runs */
+/** Writes a tensor into its buffer. @param {ArrayBufferView} data @param {Uint8Array} buffer @param {ByteRanges} ranges */
 export function scatter(data, buffer, { count, length, stride }) {
   for (let n = 0; n < count; n++) buffer.set(new Uint8Array(data.buffer, data.byteOffset + n * length, length), n * stride);
 }
 
 /**
  * The bytes of a tensor in its buffer.
- * @param {Uint8Array} buffer @param {Runs} runs @param {number} [known] bytes to skip at the start of each range
+ * @param {Uint8Array} buffer @param {ByteRanges} ranges @param {number} [known] bytes to skip at the start of each range
  * @param {Uint8Array} [bytes] the target
  */
 export function gather(buffer, { count, length, stride }, known = 0, bytes = new Uint8Array(count * (length - known))) {

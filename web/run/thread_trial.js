@@ -1,6 +1,6 @@
 // Times runs to choose between one thread and several.
 
-import { fastest } from './trial.js';
+import { fastest } from '../runtime/trial.js';
 
 /** The candidates: one thread, several threads. */
 export const [ALONE, SHARED] = [0, 1];

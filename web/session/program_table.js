@@ -1,11 +1,10 @@
 // The Programs of one model, and their executors.
 
 import { freeSpare } from '../run/arena.js';
+import { MAX_PROGRAMS } from '../runtime/session_rules.js';
 
 /** @typedef {import('../common/program.js').ProgramData} ProgramData */
 /** @typedef {import('../run/executor.js').Executor} Executor */
-
-export const MAX_PROGRAMS = 16; // for different values: beyond this number the oldest is dropped
 
 export class ProgramTable {
   /** By cache key. @type {Map<string, ProgramData>} */

@@ -1,22 +1,9 @@
-// The states of a session, as in pyruntime/session/states.py.
+// The state of a session. pyruntime/runtime/session_rules.py has the transitions.
 
 import { SessionFailed } from '../common/errors.js';
+import { TRANSITIONS } from '../runtime/session_rules.js';
 
 /** @typedef {'running' | 'ready' | 'recovering' | 'failed' | 'released'} State */
-
-/**
- * The states that may follow each state.
- * running: work is under way, at first the opening of the session; ready: the session accepts work; recovering: the GPU was lost
- * or its memory full; failed: no device is left, the next run tries again; released: memory is freed, further work is an error.
- * @type {Record<State, readonly State[]>}
- */
-export const TRANSITIONS = {
-  running: ['ready', 'recovering', 'failed', 'released'],
-  ready: ['running', 'released'],
-  recovering: ['running', 'failed'],
-  failed: ['running', 'released'],
-  released: [],
-};
 
 export class SessionState {
   /** @type {State} */

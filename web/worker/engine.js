@@ -1,7 +1,7 @@
 // The engine's worker: answers the calls of common/protocol.js. It compiles in Python and runs without it.
 
 import { SessionFailed } from '../common/errors.js';
-import { explain } from '../run/explain.js';
+import { explain } from '../runtime/explain.js';
 import { StaleFeeds } from '../run/resident_outputs.js';
 import { setting } from '../gpu/setting.js';
 import { remoteWorkerClass } from '../threads/remote_worker.js';

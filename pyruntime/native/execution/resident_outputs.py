@@ -1,7 +1,7 @@
 """Outputs that stay in linear memory for later runs: KV caches (docs/design/kv-caches.md#caches-in-native-sessions).
 
-web/run/resident_outputs.js is its twin. There the page has a copy of the data; here there is no copy until the caller
-asks for the data or a run is about to overwrite them."""
+pyruntime/runtime/growth.py has the arithmetic, which web/run/resident_outputs.js uses as well. There the page has a
+copy of the data; here there is no copy until the caller asks for the data or a run is about to overwrite them."""
 
 from __future__ import annotations
 

@@ -6,7 +6,7 @@ import { gpuBuffer } from '../../common/protocol.js';
 import { mapTensors, mapValues } from '../../common/records.js';
 import { hasSharedMemory } from '../../common/shared_memory.js';
 import { Stop } from '../../common/stop.js';
-import { explain } from '../../run/explain.js';
+import { explain } from '../../runtime/explain.js';
 import { Model } from '../../session/model.js';
 import { verify } from '../../session/verify.js';
 import { RemoteCompiler } from './remote_compiler.js';

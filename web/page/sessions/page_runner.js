@@ -4,7 +4,7 @@ import { env } from 'onnxruntime-common';
 import { programKey } from '../../common/flat_feeds.js';
 import { mapValues } from '../../common/records.js';
 import { Executor } from '../../run/executor.js';
-import { fastest } from '../../run/trial.js';
+import { fastest } from '../../runtime/trial.js';
 import { pageThreads } from '../engine/client.js';
 
 /** @typedef {import('onnxruntime-common').Tensor} Tensor */

@@ -1,16 +1,25 @@
 // A Program as a file (pyruntime/native/sessions/program_file.py): it runs without Python and without compilation.
 
 import { InvalidInput, InvalidModel, UnsupportedOp } from '../../common/errors.js';
+import { elementSize } from '../../common/elements.js';
 import { MAGIC } from '../../common/program_mark.js';
 import { crc32 } from '../crc32.js';
 import { PIECE } from '../files/model_file.js';
-import { validate } from './validate.js';
+import { Schema } from '../../runtime/schema.js';
+import { validate } from '../../runtime/validate.js';
+import { SCHEMA } from './program_schema.js';
 
 /** @typedef {import('../../common/program.js').ProgramData} ProgramData */
 /** @typedef {import('../../common/program.js').Header} Header */
 /** @typedef {import('../../session/compiler.js').Compiler} Compiler */
+
 const FORMAT = 3;
 const HEAD = 16; // bytes: magic, format, CRC-32 of the bytes after this head, size of the header
+
+const schema = new Schema(SCHEMA, JSON.stringify);
+
+/** Bytes of an element in linear memory; 0 for strings, which are not in it. @param {string} dtype */
+const storedSize = (dtype) => (dtype === 'string' ? 0 : elementSize(dtype));
 
 /** @param {Uint8Array} bytes @param {number} at */
 const word = (bytes, at) => new DataView(bytes.buffer, bytes.byteOffset).getUint32(at, true);
@@ -25,7 +34,7 @@ export function parse(bytes) {
     throw new InvalidModel('the program is damaged or cut off: its checksum does not match', { hint });
   }
   const [header, blob] = [headerOf(bytes.slice(HEAD, HEAD + size)), bytes.subarray(HEAD + size)];
-  validate(header, blob.length);
+  validate(header, blob.length, schema, storedSize);
   return { header, blob };
 }
 
