@@ -350,7 +350,7 @@ def test_files_that_do_not_fit_are_refused(tmp_path: Path) -> None:
     with pytest.raises(InvalidModel, match="damaged"):
         InferenceSession(data[:100] + b"\xff" + data[101:])
     path.write_bytes(path.read_bytes()[:-1] + b"?")
-    with pytest.raises(InvalidModel, match=r'"model.onnx" is not what'):
+    with pytest.raises(InvalidModel, match=r'"model.onnx" is not the file'):
         InferenceSession(program)
     path.unlink()
     with pytest.raises(InvalidModel, match="cannot be read"):
@@ -376,7 +376,7 @@ def test_external_data_that_changed_is_refused(tmp_path: Path) -> None:
     before = data.read_bytes()
     for changed in (before[:-1], before[:-1] + b"?", before + b"?"):
         data.write_bytes(changed)
-        with pytest.raises(InvalidModel, match=r'"m.bin" is not what'):
+        with pytest.raises(InvalidModel, match=r'"m.bin" is not the file'):
             InferenceSession(program)
 
 
