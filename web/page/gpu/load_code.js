@@ -9,7 +9,6 @@ import * as errors from '../../common/errors.js';
 import * as flatFeeds from '../../common/flat_feeds.js';
 import * as log from '../../common/log.js';
 import * as protocol from '../../common/protocol.js';
-import * as pythonBuiltins from '../../common/python_builtins.js';
 import * as records from '../../common/records.js';
 import * as sharedMemory from '../../common/shared_memory.js';
 import * as stop from '../../common/stop.js';
@@ -20,17 +19,15 @@ import * as executor from '../../run/executor.js';
 import * as inputDims from '../../run/input_dims.js';
 import * as portions from '../../run/portions.js';
 import * as room from '../../run/room.js';
-import * as growth from '../../runtime/growth.js';
 import * as gpuTensors from '../tensors/gpu_tensors.js';
 
 /** The shared modules by file. @type {Record<string, object>} */
 export const SHARED = {
   'common/dim_names.js': dimNames, 'common/dims.js': dims, 'common/elements.js': elements, 'common/errors.js': errors,
-  'common/flat_feeds.js': flatFeeds, 'common/log.js': log, 'common/protocol.js': protocol,
-  'common/python_builtins.js': pythonBuiltins, 'common/records.js': records, 'common/shared_memory.js': sharedMemory,
-  'common/stop.js': stop, 'gpu/setting.js': setting, 'page/engine/client.js': client,
-  'page/tensors/gpu_tensors.js': gpuTensors, 'run/arena.js': arena, 'run/executor.js': executor,
-  'run/input_dims.js': inputDims, 'run/portions.js': portions, 'run/room.js': room, 'runtime/growth.js': growth,
+  'common/flat_feeds.js': flatFeeds, 'common/log.js': log, 'common/protocol.js': protocol, 'common/records.js': records,
+  'common/shared_memory.js': sharedMemory, 'common/stop.js': stop, 'gpu/setting.js': setting,
+  'page/engine/client.js': client, 'page/tensors/gpu_tensors.js': gpuTensors, 'run/arena.js': arena,
+  'run/executor.js': executor, 'run/input_dims.js': inputDims, 'run/portions.js': portions, 'run/room.js': room,
 };
 
 /** @typedef {typeof import('./entry.js')} GpuCode */
