@@ -18,17 +18,17 @@ const ROW = 32768; // workgroups along x
  * @type {Record<string, string>}
  */
 const KINDS = {
-  copy: 'if (i < arrayLength(&target)) { target[i] = source[i]; }',
+  copy: 'if (i < arrayLength(&destination)) { destination[i] = source[i]; }',
   ...Object.fromEntries([['int64', 'bitcast<u32>(bitcast<i32>(low) >> 31u)'], ['uint64', '0u']].flatMap(([type, high]) => [
-    [`narrow ${type}`, `if (i < arrayLength(&target)) { let low = source[2u * i]; target[i] = low; if (source[2u * i + 1u] != ${high}) { faults[3] = 1u; } }`],
-    [`widen ${type}`, `if (i < arrayLength(&source)) { let low = source[i]; target[2u * i] = low; target[2u * i + 1u] = ${high}; }`],
+    [`narrow ${type}`, `if (i < arrayLength(&destination)) { let low = source[2u * i]; destination[i] = low; if (source[2u * i + 1u] != ${high}) { faults[3] = 1u; } }`],
+    [`widen ${type}`, `if (i < arrayLength(&source)) { let low = source[i]; destination[2u * i] = low; destination[2u * i + 1u] = ${high}; }`],
   ])),
 };
 
 /** @param {string} body */
 const shader = (body) => `
 @group(0) @binding(0) var<storage, read_write> source: array<u32>;
-@group(0) @binding(1) var<storage, read_write> target: array<u32>;
+@group(0) @binding(1) var<storage, read_write> destination: array<u32>;
 @group(0) @binding(2) var<storage, read_write> faults: array<u32, 4>;
 @compute @workgroup_size(${WIDTH}) fn main(@builtin(global_invocation_id) at: vec3<u32>) {
   let i = at.y * ${ROW * WIDTH}u + at.x;
