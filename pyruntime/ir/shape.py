@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import lru_cache
-from math import prod
+from math import inf, prod
 from typing import Any
 
 from pyruntime.errors import NeedsValue, PyRuntimeError
@@ -203,7 +203,7 @@ def truncdiv(a: AnyDim, b: AnyDim) -> AnyDim:
         q = abs(a) // abs(b) if b else 0
         return q if (a < 0) == (b < 0) else -q
     lows = interval(a)[0], interval(b)[0]
-    if all(low is not None and low >= 0 for low in lows):
+    if all(low >= 0 for low in lows):
         return floordiv(a, b)
     same = compare("le", 0, a * b)
     return select(same, floordiv(absolute(a), absolute(b)), -floordiv(absolute(a), absolute(b)))
@@ -271,12 +271,11 @@ def compare(op: str, a: AnyDim, b: AnyDim) -> AnyDim:
         return 1 - compare("eq", a, b)
     low, high = interval(b - a)
     if op == "lt":
-        known = 1 if low is not None and low > 0 else 0 if high is not None and high <= 0 else None
+        known = 1 if low > 0 else 0 if high <= 0 else None
     elif op == "le":
-        known = 1 if low is not None and low >= 0 else 0 if high is not None and high < 0 else None
+        known = 1 if low >= 0 else 0 if high < 0 else None
     else:
-        apart = (low is not None and low > 0) or (high is not None and high < 0)
-        known = 1 if a == b else 0 if apart else None
+        known = 1 if a == b else 0 if low > 0 or high < 0 else None
     return _atom(op, a, b) if known is None else known
 
 
@@ -295,63 +294,49 @@ def _decide(op: str, a: AnyDim, b: AnyDim) -> bool:
 # ── intervals ─────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def interval(x: AnyDim) -> tuple[int | None, int | None]:
-    """Bounds (None: unbounded) that hold for all values of the symbols."""
+def interval(x: AnyDim) -> tuple[float, float]:
+    """Bounds (infinity: unbounded) that hold for all values of the symbols."""
     if isinstance(x, int):
         return x, x
-    low: int | None = 0
-    high: int | None = 0
+    low: float = 0
+    high: float = 0
     for m, c in x.terms:
-        lo, hi = _monomial_interval(m)
-        if c < 0:
-            lo, hi = hi, lo
-        low = None if low is None or lo is None else low + c * lo
-        high = None if high is None or hi is None else high + c * hi
+        ends = [c * end for end in _monomial_interval(m)]
+        low += min(ends)
+        high += max(ends)
     return low, high
 
 
-def _monomial_interval(m: Monomial) -> tuple[int | None, int | None]:
-    low: int | None = 1
-    high: int | None = 1
+def _monomial_interval(m: Monomial) -> tuple[float, float]:
+    low: float = 1
+    high: float = 1
     for atom in m:
         lo, hi = _atom_interval(atom)
-        if low is None or lo is None or lo < 0 or low < 0:
-            if low == high == 1:
-                low, high = lo, hi
-                continue
-            return None, None
-        low = low * lo
-        high = None if high is None or hi is None else high * hi
+        if low == high == 1:
+            low, high = lo, hi
+        elif lo < 0 or low < 0:
+            return -inf, inf
+        else:
+            low, high = low * lo, inf if inf in (high, hi) else high * hi
     return low, high
 
 
-def _atom_interval(atom: Atom) -> tuple[int | None, int | None]:
+def _atom_interval(atom: Atom) -> tuple[float, float]:
     if isinstance(atom, Symbol):
-        return atom.lower, None
+        return -inf if atom.lower is None else atom.lower, inf
     op = atom[0]
     if op in ("lt", "le", "eq"):
         return 0, 1
+    (a, b), (c, d) = (interval(x) for x in atom[-2:])
     if op == "select":
-        (a, b), (c, d) = interval(atom[2]), interval(atom[3])
-        return _lowest(a, c), _highest(b, d)
-    (a, b), (c, d) = interval(atom[1]), interval(atom[2])
+        return min(a, c), max(b, d)
     if op == "max":
-        low = max((x for x in (a, c) if x is not None), default=None)
-        return low, _highest(b, d)
+        return max(a, c), max(b, d)
     if op == "min":
-        high = min((x for x in (b, d) if x is not None), default=None)
-        return _lowest(a, c), high
-    if op == "floordiv" and c is not None and c > 0 and a is not None:
-        return (0 if a >= 0 else a), (None if b is None else max(b, 0) // c)
-    return None, None
-
-
-def _lowest(a: int | None, b: int | None) -> int | None:
-    return None if a is None or b is None else min(a, b)
-
-
-def _highest(a: int | None, b: int | None) -> int | None:
-    return None if a is None or b is None else max(a, b)
+        return min(a, c), min(b, d)
+    if op == "floordiv" and c > 0 and a > -inf:
+        return (0 if a >= 0 else a), (inf if b == inf else max(b, 0) // c)
+    return -inf, inf
 
 
 # ── shapes ────────────────────────────────────────────────────────────────────────────────────────────────────────

@@ -233,12 +233,11 @@ def _plain_length(start: AnyDim, end: AnyDim, d: AnyDim) -> AnyDim | None:
     other slices."""
     low, high = sh.interval(start)
     if isinstance(end, int) and end >= FAR:
-        if high is None or high > 0:
+        if high > 0:
             return None
         return sh.select(sh.compare("lt", 0, -start), sh.minimum(d, -start), d)
     n = end - start
-    least = sh.interval(n)[0]
-    if low is None or low < 0 or least is None or least < 0:
+    if low < 0 or sh.interval(n)[0] < 0:
         return None
     return sh.minimum(n, sh.maximum(d - start, 0))
 
