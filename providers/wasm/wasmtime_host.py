@@ -213,7 +213,7 @@ if hasattr(os, "register_at_fork"):
 class WasmHost:
     """wasmtime with a linear memory, and further ones for weights that do not fit into it (`add_memories`).
 
-    threads:   number of Python threads of `parallel` and `Kernel.spmd`; above 1 the memory is shared, and modules must
+    threads:   number of Python threads of `errors` and `Kernel.spmd`; above 1 the memory is shared, and modules must
                be assembled with shared=True
     max_pages: the memory's limit in 64 KiB pages; modules must declare at least as many
     relaxed: allow relaxed SIMD; None: if the engine supports it
@@ -368,16 +368,12 @@ class WasmHost:
         write_in_one_step(path, hashlib.sha256(code).digest() + code)
         return module
 
-    def parallel(self, jobs: Sequence[Callable[[], object]]) -> None:
-        """Run job t on thread t (job 0 on this one) and wait for all; the first error is raised.
+    def errors(self, jobs: Sequence[Callable[[], object]]) -> list[BaseException | None]:
+        """Run job t on thread t (job 0 on this one), wait for all, and return each job's error. There may be fewer jobs
+        than threads.
 
         A job must only use `calls[t]` of kernels. Calls into WebAssembly release the GIL.
         """
-        for error in filter(None, self.errors(jobs)):
-            raise error
-
-    def errors(self, jobs: Sequence[Callable[[], object]]) -> list[BaseException | None]:
-        """Like `parallel`, but returns each job's error. There may be fewer jobs than threads."""
         for worker, job in zip(self._workers, jobs[1:], strict=False):
             worker.start(job)
         mine: BaseException | None = None

@@ -8,11 +8,17 @@ GUARD = 64
 FILL = 0xA5
 
 
+def parallel(host, jobs):
+    """Run job t on thread t; raises the first error."""
+    for error in filter(None, host.errors(jobs)):
+        raise error
+
+
 def share(host, kernel, args, units):
     """A call in two halves: on two threads at once where the host has them, else one after the other."""
     halves = [partial(kernel.calls[t % host.threads], args, t * units // 2, (t + 1) * units // 2, t) for t in (0, 1)]
     if host.threads == 2:
-        host.parallel(halves)
+        parallel(host, halves)
     else:
         for half in halves:
             half()

@@ -15,7 +15,7 @@ from pyruntime.providers.wasm.schedules.layouts import Dense, Packed
 from pyruntime.providers.wasm.schedules.register_tile import Epilogue
 from pyruntime.providers.wasm.wasmtime_host import WasmHost
 
-from .arena import Arena, share
+from .arena import Arena, parallel, share
 
 LAYOUTS = {x.name: x for x in (Packed(), Dense(), Dense(True), Dense(half=True), Dense(True, half=True))}
 KINDS = tuple(LAYOUTS)
@@ -187,7 +187,7 @@ def test_two_threads_share_a_call():
     args = arena.arguments(*buffers, 0, arena.put(scratch), *params)
     units = gemm.units(200, 300, 1, mc, nc)
     assert units >= 4
-    host.parallel([lambda t=t: kernel.calls[t](args, t * units // 2, (t + 1) * units // 2, t) for t in (0, 1)])
+    parallel(host, [lambda t=t: kernel.calls[t](args, t * units // 2, (t + 1) * units // 2, t) for t in (0, 1)])
     np.testing.assert_allclose(arena.get(buffers[2], (200, 300)), a[0] @ b[0], rtol=1e-4, atol=1e-4)
     host.close()
 

@@ -8,6 +8,8 @@ from pyruntime.errors import ExecutionError, OutOfMemory
 from pyruntime.providers.wasm.printer.assembler import Module
 from pyruntime.providers.wasm.wasmtime_host import PAGE, WasmHost
 
+from .arena import parallel
+
 
 def sample(shared):
     """poke(address, value); peek(address) -> i32; mix(i64, f32, f64) -> f64; fail(); run(tid, threads, _): all meet."""
@@ -81,7 +83,7 @@ def test_spmd(host):
         k["run"].spmd()
         assert list(host.memory[128 : 128 + 4 * host.threads].view("<i4")) == list(range(host.threads))
     with pytest.raises(ExecutionError, match="unreachable"):
-        host.parallel([k["fail"].calls[t] for t in range(host.threads)])
+        parallel(host, [k["fail"].calls[t] for t in range(host.threads)])
 
 
 def test_invalid_module(host):

@@ -14,9 +14,7 @@ LOADS: dict[DType, str] = {F32: "f32.load", F64: "f64.load", I32: "i32.load", U3
     BOOL: "i32.load8_u"}  # fmt: skip
 STORES = {1: "i32.store8", 2: "i32.store16"}
 SHIFTS = {1: 0, 2: 1, 4: 2, 8: 3}
-_FLOAT_UNARY = {"neg": "neg", "abs": "abs", "sqrt": "sqrt", "floor": "floor", "ceil": "ceil", "trunc": "trunc",
-    "round": "nearest"}  # fmt: skip
-_BITS = {"and": "and", "or": "or", "xor": "xor"}
+_BITS = {"and", "or", "xor"}
 
 
 def kind(dtype: DType) -> str:
@@ -206,7 +204,7 @@ class Scalar(Values):
                 f.tee(v).emit(v, f"{k}.ne")
         elif k in ("f32", "f64"):
             self.value(x)
-            f.emit(f"{k}.{_FLOAT_UNARY[e.op]}")
+            f.emit(f"{k}.{'nearest' if e.op == 'round' else e.op}")
         elif e.op == "neg":
             getattr(f, k)(0)
             self.value(x)

@@ -30,7 +30,7 @@ from pyruntime.ir.kernel import Call, Kernel, Leaf, Loops, Map, Reduce, Tensor, 
 
 from ..printer.assembler import Function, Module
 from .cost import pays
-from .work_claims import await_group, chunks, claim, join, open_group, piece, poison, solo, trap_if_poisoned, whole
+from .work_claims import await_group, chunks, claim, end_group, open_group, piece, poison, solo, whole
 
 CALLS = 64  # of a group at most
 INIT = "run_0_"
@@ -206,7 +206,4 @@ class _Run:
                 with f.if_():
                     self._call(*place, self.tid, self.threads, chunk).call(piece).br(again)
                 f.emit(chunk, count, "i32.sub").set(chunk)
-        f.emit(self.tid, "i32.eqz")
-        with f.if_():
-            f.call(join)
-            trap_if_poisoned(f)
+        end_group(f, self.tid)

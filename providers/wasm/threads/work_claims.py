@@ -31,10 +31,7 @@ def solo(f: Function, args: int, work: int, kernel: int, tid: int, threads: int,
         with f.block() as out, f.loop() as again:
             f.emit(tid, epoch, total).call(claim).tee(chunk).i32(0).emit("i32.lt_s").br_if(out)
             f.emit(args, work, kernel, tid, threads, chunk).call(piece).br(again)
-        f.emit(tid, "i32.eqz")
-        with f.if_():
-            f.call(join)
-            trap_if_poisoned(f)
+        end_group(f, tid)
         f.otherwise().emit(tid, "i32.eqz")
         with f.if_():
             f.emit(args, work, kernel, threads).call(whole)
@@ -154,11 +151,15 @@ def join(f: Function) -> None:
         f.i32(WAITING).i32(0).mem("i32.atomic.store").br(again)
 
 
-def trap_if_poisoned(f: Function) -> None:
-    trap_if_stopped(f)
-    f.i32(POISON).mem("i32.atomic.load")
+def end_group(f: Function, tid: int) -> None:
+    """The leader waits for the group's end, and traps if a thread has failed or the host has stopped the run."""
+    f.emit(tid, "i32.eqz")
     with f.if_():
-        f.emit("unreachable")
+        f.call(join)
+        trap_if_stopped(f)
+        f.i32(POISON).mem("i32.atomic.load")
+        with f.if_():
+            f.emit("unreachable")
 
 
 def trap_if_stopped(f: Function) -> None:
