@@ -1,4 +1,4 @@
-"""The trial of read orders: its choices on simulated machines; results are the same in all orders."""
+"""The trial of read orders in sessions: results are the same in all orders. tests/vectors has its choices."""
 
 from __future__ import annotations
 
@@ -8,51 +8,9 @@ import pytest
 from kit.small_models import one_row
 from pyruntime import InferenceSession, RunOptions, SessionOptions
 from pyruntime.errors import Terminated
-from pyruntime.runtime.order_trial import LEAST, ORDERS, RETRY_AFTER, ROUNDS, OrderTrial
+from pyruntime.runtime.order_trial import ORDERS, ROUNDS, OrderTrial
 
 SETTLED = 1 + ROUNDS * len(ORDERS)  # runs: the first one has no comparison
-PLAIN, TURNS, ASKED = ORDERS
-
-
-def play(trial: OrderTrial, took: dict[int, float], reads: list[int]) -> list[int]:
-    """The orders of runs. took: seconds, by order; reads: KiB of each run."""
-    orders = []
-    for read in reads:
-        orders.append(trial.order)
-        trial.took(read, took[trial.order])
-    return orders
-
-
-@pytest.mark.parametrize(
-    ("took", "best"),
-    [
-        ({PLAIN: 1.0, TURNS: 1.4, ASKED: 1.3}, PLAIN),
-        ({PLAIN: 1.3, TURNS: 1.0, ASKED: 1.1}, TURNS),
-        ({PLAIN: 3.0, TURNS: 2.9, ASKED: 1.0}, ASKED),
-        ({PLAIN: 1.0, TURNS: 0.98, ASKED: 0.99}, PLAIN),  # within noise
-    ],
-)
-def test_the_fastest_order_wins(took: dict[int, float], best: int) -> None:
-    orders = play(OrderTrial(), took, [LEAST] * (SETTLED + 9))
-    assert orders[1:SETTLED] == list(ORDERS) * 4
-    assert orders[SETTLED:] == [best] * 9
-
-
-def test_which_runs_count() -> None:
-    took, trial = {PLAIN: 1.0, TURNS: 0.5, ASKED: 1.0}, OrderTrial()
-    assert play(trial, took, [0, LEAST - 1] * 40) == [PLAIN] * 80
-    assert play(trial, took, [LEAST, 4 * LEAST] * 40) == [PLAIN] * 80  # no two runs in a row are comparable
-    assert play(trial, took, [LEAST] * (SETTLED + 1))[-1] == TURNS
-    assert play(trial, took, [0, LEAST, LEAST // 8] * 5) == [TURNS] * 15
-    assert play(trial, took, [2 * LEAST] * SETTLED)[:3] == [TURNS, PLAIN, TURNS]  # more: a new trial
-
-
-def test_a_later_trial_corrects_a_wrong_choice() -> None:
-    trial = OrderTrial()
-    assert play(trial, {PLAIN: 3.0, TURNS: 2.0, ASKED: 3.0}, [LEAST] * (SETTLED + 1))[-1] == TURNS
-    later = play(trial, {PLAIN: 1.0, TURNS: 1.4, ASKED: 1.3}, [LEAST] * (RETRY_AFTER + SETTLED))
-    assert later[: RETRY_AFTER - 1] == [TURNS] * (RETRY_AFTER - 1)
-    assert later[-1] == PLAIN
 
 
 @pytest.mark.parametrize("threads", [1, 2])

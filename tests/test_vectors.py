@@ -1,4 +1,5 @@
-"""tests/vectors: what Python and JavaScript must both make of dims, guards, layouts, constants, explain."""
+"""tests/vectors: results that Python and JavaScript must both compute. Of pyruntime/runtime, they test the
+translation."""
 
 from __future__ import annotations
 
@@ -18,8 +19,11 @@ from pyruntime.native.memory.arrays import unpack
 from pyruntime.native.memory.step_layout import LiveRange
 from pyruntime.program.dims import compile_dim, compile_dims, symbols
 from pyruntime.providers.webgpu.wgpu_device import narrow, widen
+from pyruntime.runtime import trial
 from pyruntime.runtime.explain import explain
+from pyruntime.runtime.growth import byte_ranges, next_capacity
 from pyruntime.runtime.guards import Guards
+from pyruntime.runtime.order_trial import OrderTrial
 from pyruntime.runtime.stacking import stacked_dims
 
 FOLDER = Path(__file__).parent / "vectors"
@@ -87,9 +91,49 @@ def stack(case: Case) -> None:
         assert stacked_dims(*given) == case["stacked"]
 
 
+def numbers(text: str) -> list[int]:
+    """The digits of a text; "1*9" stands for nine of them."""
+    words = [word.partition("*") for word in text.split()]
+    return [int(digit) for digits, _, count in words for digit in digits * int(count or 1)]
+
+
+def growth(case: Case) -> None:
+    given = case["shape"], case["axis"], case["capacity"], case["item"]
+    if "refused" in case:
+        assert refusal(ShapeError, lambda: byte_ranges(*given)) == case["refused"]
+        return
+    found = byte_ranges(*given)
+    assert [found.count, found.length, found.stride, found.row] == case["ranges"]
+    assert next_capacity(case["least"], found) == case["next"]
+
+
+def fastest(case: Case) -> None:
+    assert trial.fastest(case["costs"], case["gain"]) == case["winner"]
+
+
+def trials(case: Case) -> None:
+    found = trial.Trial(case["candidates"], case["rounds"], case["gain"], case["retry_after"])
+    for phase in case["phases"]:
+        for expected in numbers(phase["runs"]):
+            assert found.current == expected
+            found.took(phase["times"][found.current])
+        assert found.best == phase["best"]
+
+
+def order_trials(case: Case) -> None:
+    found = OrderTrial()
+    for phase in case["phases"]:
+        for n, expected in enumerate(numbers(phase["orders"])):
+            assert found.order == expected
+            read = phase["reads"][n % len(phase["reads"])]
+            found.took(read, phase["times"][found.order], phase.get("shared", False))
+        assert found.best == phase["best"]
+
+
 CHECKS = {
     "dims": dims, "guards": guards, "unpack": constants, "int64": int64, "layout": layout, "sizes": sizes,
-    "explain": explained, "stack": stack,
+    "explain": explained, "stack": stack, "growth": growth, "fastest": fastest, "trial": trials,
+    "order_trial": order_trials,
 }  # fmt: skip
 
 

@@ -9,8 +9,11 @@ import { Arena } from '../../web/run/arena.js';
 import { evaluate, symbols } from '../../web/common/dims.js';
 import { layOut, LiveRange } from '../../web/run/step_layout.js';
 import { explain } from '../../web/runtime/explain.js';
+import { byteRanges, nextCapacity } from '../../web/runtime/growth.js';
 import { Guards } from '../../web/runtime/guards.js';
+import { OrderTrial } from '../../web/runtime/order_trial.js';
 import { stackedDims } from '../../web/runtime/stacking.js';
+import { fastest, Trial } from '../../web/runtime/trial.js';
 
 const env = (values) => new Map(Object.entries(values));
 
@@ -23,6 +26,12 @@ function refusal(type, work) {
   }
   return null;
 }
+
+/** The digits of a text; "1*9" stands for nine of them. */
+const numbers = (text) => text.split(' ').flatMap((word) => {
+  const [digits, count = 1] = word.split('*');
+  return [...digits.repeat(count)].map(Number);
+});
 
 const CHECKS = {
   dims({ dim, symbols: values, value }) {
@@ -64,6 +73,36 @@ const CHECKS = {
   },
   explain({ table, symbols, told }) {
     assert.deepEqual(explain({ explain: table }, env(symbols)), told);
+  },
+  growth({ shape, axis, capacity, item, ranges, least, next, refused = null }) {
+    let found;
+    assert.equal(refusal('ShapeError', () => (found = byteRanges(shape, axis, capacity, item))), refused);
+    if (refused) return;
+    assert.deepEqual([found.count, found.length, found.stride, found.row], ranges);
+    assert.equal(nextCapacity(least, found), next);
+  },
+  fastest({ costs, gain, winner }) {
+    assert.equal(fastest(costs, gain), winner);
+  },
+  trial({ candidates, rounds, gain, retry_after: retryAfter, phases }) {
+    const trial = new Trial(candidates, rounds, gain, retryAfter);
+    for (const { times, runs, best } of phases) {
+      for (const expected of numbers(runs)) {
+        assert.equal(trial.current, expected);
+        trial.took(times[trial.current]);
+      }
+      assert.equal(trial.best, best);
+    }
+  },
+  order_trial({ phases }) {
+    const trial = new OrderTrial();
+    for (const { times, reads, orders, best, shared = false } of phases) {
+      for (const [n, expected] of numbers(orders).entries()) {
+        assert.equal(trial.order, expected);
+        trial.took(reads[n % reads.length], times[trial.order], shared);
+      }
+      assert.equal(trial.best, best);
+    }
   },
   stack({ rank, shapes, stacked, refused = null }) {
     let found;
