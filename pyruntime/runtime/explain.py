@@ -45,6 +45,3 @@ def _node(row: ExplainedNode, env: Env) -> Mapping[str, Any]:
 def evaluate(dim: Dim, env: Env) -> int | None:
     """The value of a serialised dim, or None if `env` lacks one of its symbols."""
     return compile_dim(dim)(env) if symbols(dim) <= env.keys() else None
-
-
-__all__ = ["evaluate", "explain"]

@@ -46,6 +46,3 @@ def first_new_row(batch: int, rows: int, total: int, fresh: int) -> int:
     The new rows of a single item come last, unless its positions violate the operator's definition. batch: items of the
     cache; rows: that it has before the run; total: after the run; fresh: new rows."""
     return total - fresh if batch == 1 and total > rows else 0
-
-
-__all__ = ["GROWTH", "ByteRanges", "byte_ranges", "first_new_row", "next_capacity"]

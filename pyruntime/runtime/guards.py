@@ -32,13 +32,9 @@ class Guards:
         """Check the guards whose symbols all have values, some of them new. fresh: symbols with new values. Errors:
         ShapeError."""
         for guard in self.all:
-            is_complete = guard.symbols <= env.keys()
-            is_new = len(guard.symbols) == 0 or not guard.symbols.isdisjoint(fresh)
-            if is_complete and is_new and guard.value(env) == 0:
+            used = guard.symbols
+            if used <= env.keys() and not (used and used.isdisjoint(fresh)) and not guard.value(env):
                 raise ShapeError(guard.message, node=guard.node, hint=self._values(guard, env))
 
     def _values(self, guard: Guard, env: Env) -> str:
         return ", ".join(sorted([f"{self.names.get(name, name)} = {env[name]}" for name in guard.symbols]))
-
-
-__all__ = ["Guard", "Guards"]

@@ -48,6 +48,3 @@ class OrderTrial:
             self.trial.restart()
         else:
             self.trial.took(time)
-
-
-__all__ = ["OrderTrial"]

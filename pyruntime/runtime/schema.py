@@ -233,6 +233,3 @@ def _nested(inner: Check, most: int) -> Check:
 def _is_same(x: Any, y: Any) -> bool:
     """Whether two constants are equal. In Python True equals 1."""
     return x == y and isinstance(x, bool) == isinstance(y, bool)
-
-
-__all__ = ["Schema"]

@@ -16,5 +16,3 @@ TRANSITIONS: Mapping[str, list[str]] = {
 }
 
 MAX_PROGRAMS = 16  # of a model, for different values; a further one replaces the oldest
-
-__all__ = ["MAX_PROGRAMS", "TRANSITIONS"]

@@ -22,6 +22,3 @@ def stacked_dims(shapes: Sequence[Sequence[int]], rank: int, node: str) -> list[
 
 def _text(shape: Sequence[int]) -> str:
     return ", ".join([str(n) for n in shape])
-
-
-__all__ = ["stacked_dims"]

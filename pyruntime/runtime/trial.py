@@ -56,6 +56,3 @@ class Trial:
             self.is_settled = True
         else:
             self.current = self.runs % len(self.times)
-
-
-__all__ = ["Trial", "fastest"]

@@ -349,6 +349,3 @@ def _tensors(value: types.Value) -> list[types.TensorValue]:
     if value is None:
         return []
     return value["items"] if "items" in value else [value]
-
-
-__all__ = ["validate"]

@@ -34,6 +34,3 @@ def validate_header(header: Any, blob: int) -> None:
 def _schema() -> Schema:
     rules = json.loads(Path(format.__file__).with_name("schema.json").read_text())
     return Schema(rules, partial(json.dumps, ensure_ascii=False, separators=(",", ":")))
-
-
-__all__ = ["read_program", "validate_header"]
