@@ -252,7 +252,7 @@ def test_webassembly_gets_no_memory(most: int, tab: Callable[..., Tab]) -> None:
     worker.evaluate(REFUSE_MEMORY, most)
     ask = ADD + "return limit(add().catch(told))"
     found: Any = page.run(ask, {"limit": 1000 * LIMIT})
-    assert found == 4 if most else found[0] == "OutOfMemory" and "no memory to WebAssembly" in found[1]
+    assert found == 4 if most else found[0] == "OutOfMemory" and "cannot provide memory for WebAssembly" in found[1]
     page.run("ort.shutdown()")
     assert page.run(ask, {"limit": 1000 * LIMIT}) == 4
 

@@ -132,7 +132,7 @@ def test_generate_as_onnxruntime(name: str) -> None:
 def generated(model: Path, table: Path, *options: str, prompt: str = "The executor") -> str:
     command = [sys.executable, EXAMPLES / "generate/generate.py", model, table, prompt, "--tokens", "40", *options]
     done = subprocess.run(command, env={"PYTHONPATH": str(ROOT)}, capture_output=True, text=True)
-    assert done.returncode == 0 and "tokens a second" in done.stderr, done.stderr
+    assert done.returncode == 0 and "tokens per second" in done.stderr, done.stderr
     return done.stdout
 
 

@@ -349,7 +349,7 @@ def test_the_demo_site(chromium: Any, built: None, tmp_path: Path) -> None:
     devtools = chromium.context.new_cdp_session(chromium)
     with site.online():
         chromium.goto(f"{site.url}index.html")
-        chromium.wait_for_function("document.querySelector('footer').textContent.includes('without a network')")
+        chromium.wait_for_function("document.querySelector('footer').textContent.includes('Available offline')")
         errors = devtools.send("Page.getInstallabilityErrors")["installabilityErrors"]
         assert [error["errorId"] for error in errors] == ["in-incognito"]  # as all of Playwright's profiles are
         assert not devtools.send("Page.getAppManifest")["errors"]
