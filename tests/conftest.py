@@ -21,7 +21,8 @@ os.environ.setdefault("PYRUNTIME_DISABLE_PROGRAM_CACHE", "1")  # what is tested 
 def pytest_sessionstart(session: pytest.Session) -> None:
     """Translate the runtime to JavaScript, if its Python has changed."""
     if not hasattr(session.config, "workerinput"):
-        assert translate_runtime([]) == 0
+        if translate_runtime([]) != 0:
+            raise pytest.UsageError("python -m scripts.javascript refuses a module of pyruntime/runtime")
 
 
 def restart_generators(*modules: ModuleType) -> None:

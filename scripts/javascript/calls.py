@@ -34,6 +34,8 @@ def call(x: Expressions, e: nodes.CallExpr) -> str:
             return f"{x.support('product')}({x.array(e.args[0])})"
         if callee.fullname.startswith(ERRORS):
             return _error(x, e)
+        if callee.name == "fromkeys" and len(e.args) == 1:
+            return f"new Set({x.iterable(e.args[0], True)})"  # as dict.fromkeys(x), which is used for its keys
     if isinstance(callee, nodes.MemberExpr) and x.kind(callee.expr) not in (
         "object",
         "none",

@@ -388,6 +388,8 @@ class Expressions:
             text = f"{text}.flatMap(({target}) => {self._chain(e, n + 1, last, element)})"
         else:
             value = last()
+            if isinstance(element, nodes.TupleExpr):
+                value = self.cast(value, self.types.get(element))  # TypeScript would find an array, not a tuple
             if value != target or element is None or target.startswith("["):
                 text = f"{text}.map(({target}) => {f'({value})' if value.startswith('{') else value})"
         self.known = before

@@ -91,7 +91,8 @@ class TypeNames:
         if isinstance(t, CallableType):
             types = zip(t.arg_names, t.arg_types, strict=True)
             parameters = ", ".join(f"{camel(name or f'_{n}')}: {self.text(a)}" for n, (name, a) in enumerate(types))
-            return f"(({parameters}) => {self.text(t.ret_type)})"
+            returned = get_proper_type(t.ret_type)
+            return f"(({parameters}) => {'void' if isinstance(returned, NoneType) else self.text(t.ret_type)})"
         if isinstance(t, NoneType):
             return "null"
         if isinstance(t, TypeVarType):

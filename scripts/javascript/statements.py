@@ -182,8 +182,8 @@ class Statements:
             and not value.args
             and getattr(value.callee, "name", "") in ("set", "dict", "list")
         )
-        if isinstance(value, nodes.ListComprehension) and isinstance(value.generator.left_expr, nodes.TupleExpr):
-            return True  # TypeScript would find arrays of unions, not tuples
+        if isinstance(value, nodes.TupleExpr):
+            return True  # TypeScript would find an array, not a tuple
         return (
             empty
             or is_optional(t)

@@ -142,7 +142,8 @@ def containers(items: list[int]) -> list[Any]:
     removed = last.pop()
     return [
         [[k, *v] for k, v in copy.items()], first, sorted(seen), sorted(more), seen <= more, {1, 2}.isdisjoint(seen),
-        last, removed, last[-1], last[1:3], last[2:], copy.get(99), len(copy.get(0, [])), [0] * 3, sorted(seen & more),
+        last, list(dict.fromkeys(items)), removed,
+        last[-1], last[1:3], last[2:], copy.get(99), len(copy.get(0, [])), [0] * 3, sorted(seen & more),
     ]  # fmt: skip
 
 
