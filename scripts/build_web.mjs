@@ -9,7 +9,6 @@ import { fileURLToPath } from 'node:url';
 import { promisify } from 'node:util';
 import { build } from 'esbuild';
 import { loadPyodide } from 'pyodide';
-import { SHARED } from '../web/page/gpu/load_code.js';
 import { NO_ADDRESS, trimmed } from './glue.mjs';
 import { LINK, TABLE } from './memory_image.mjs';
 import { snapshot } from './snapshot.mjs';
@@ -21,6 +20,9 @@ const CACHE = join(ROOT, 'build', 'web');
 const PYODIDE = join(ROOT, 'node_modules', 'pyodide');
 const SITE = join(ROOT, 'build', 'site');
 const PYTHON = process.env.PYTHON || join(ROOT, '.venv', 'bin', 'python');
+
+await runPython('scripts.javascript'); // writes web/runtime, which load_code.js imports
+const { SHARED } = await import('../web/page/gpu/load_code.js');
 
 /** The script's own address, for builds without import.meta. In a worker it is found in a stack trace. */
 const SCRIPT_URL = `const __script = (typeof document !== 'undefined' && document.currentScript && document.currentScript.src)
@@ -372,7 +374,6 @@ const start = performance.now();
 if (!given('--site-only')) {
   await rm(DIST, { recursive: true, force: true });
   await mkdir(DIST, { recursive: true });
-  await runPython('scripts.javascript'); // web/runtime
   await Promise.all([bundles().then(wheel), types(), python()]);
   await writeList(DIST, 'assets.json', (path) => !NOT_IN_PAGES.test(path));
   if (given('--compress')) await compressAll(DIST);
