@@ -22,6 +22,7 @@ from pyruntime.ir.kernel import (
     When,
     While,
 )
+from pyruntime.ir.statements import children
 
 
 def kernel_lines(kernel: Kernel) -> list[str]:
@@ -79,11 +80,9 @@ def statement_lines(body: Sequence[Stmt], depth: int = 1) -> list[str]:
     lines: list[str] = []
     for s in body:
         lines += [f"{'  ' * depth}{_head(s)}"]
-        if isinstance(s, (For, While)):
-            lines += statement_lines(s.body, depth + 1)
-        if isinstance(s, When):
-            lines += statement_lines(s.then, depth + 1)
-            lines += [f"{'  ' * depth}else", *statement_lines(s.orelse, depth + 1)] if s.orelse else []
+        for n, inner in enumerate(children(s)):
+            lines += [f"{'  ' * depth}else"] if n and inner else []
+            lines += statement_lines(inner, depth + 1)
     return lines
 
 

@@ -15,7 +15,8 @@ from pyruntime.ops.standard.matmul import product
 from pyruntime.providers.webgpu.adapter import Adapter
 from pyruntime.providers.webgpu.code_writer import one_binding_each
 from pyruntime.providers.webgpu.printer.loops import print_kernel, print_workgroup_tile
-from pyruntime.providers.webgpu.schedules.register_tile import tiled, workgroup_tiled
+from pyruntime.providers.webgpu.schedules.register_tile import tiled
+from pyruntime.providers.webgpu.schedules.workgroup_tile import workgroup_tiled
 
 
 def run(bench, out, arrays):

@@ -40,11 +40,7 @@ def reason(kernel: Map | Reduce | Loops, ranges: Ranges) -> str:
 def _expression(bounds: ExpressionRanges, e: Expr, seen: set[int] | None = None) -> str:
     if e.op == "const" and e.dtype is not None and e.dtype.size == 8 and not e.dtype.is_float:
         return _constant(e)
-    for x in walk(e, seen):
-        why = _node(bounds, x)
-        if why:
-            return why
-    return ""
+    return next(filter(None, (_node(bounds, x) for x in walk(e, seen))), "")
 
 
 def _node(bounds: ExpressionRanges, x: Expr) -> str:

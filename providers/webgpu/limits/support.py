@@ -31,10 +31,8 @@ def reason(kernel: Kernel, adapter: Adapter, ranges: Ranges | None = None) -> st
     kernel = kernel.definition() if isinstance(kernel, Call) else kernel
     ranges = ranges or Ranges()
     tensors = [*kernel.outputs, *kernel.inputs, *(kernel.scratch if isinstance(kernel, Loops) else ())]
-    for t in tensors:
-        why = _tensor(t, adapter)
-        if why:
-            return why
+    if why := next(filter(None, (_tensor(t, adapter) for t in tensors)), ""):
+        return why
     buffers = len({root(t).uid for t in tensors}) + _checks(kernel)
     if buffers > adapter.storage_buffers:
         return f"{buffers} tensors in one kernel, the GPU allows {adapter.storage_buffers}"

@@ -13,9 +13,10 @@ from pyruntime.ir.kernel import Loops, Map, Reduce
 from ..adapter import Adapter
 from ..printer.loops import Shader, print_kernel, print_workgroup_tile
 from . import workgroup_procedure, workgroup_rows
-from .register_tile import tiled, workgroup_tiled
+from .register_tile import tiled
 from .vec4 import vectorized
 from .workgroup_reduction import cooperates, print_reduction
+from .workgroup_tile import workgroup_tiled
 
 
 class Scheduled(NamedTuple):

@@ -24,13 +24,13 @@ from ..adapter import Adapter
 from ..printer.loops import Array
 from ..printer.storage import is_packed
 from .vec4_access import WIDTH, aligned, lane, load4_of
-from .workgroup_tile import BLOCK, WorkgroupTile, pays
 
 LONG_EPILOGUE = 24  # nodes of an epilogue
+BLOCK = 32  # a chosen tile of this size means workgroup_tile.py
 
 
 @dataclass(slots=True)
-class _Side:
+class Side:
     """factor: one factor of the product
     group: the output axes on which only this factor depends, if any
     size: number of its values in a work unit
@@ -46,40 +46,23 @@ class _Side:
 
 def tiled(kernel: Reduce, adapter: Adapter) -> tuple[Lowered, list[Array]] | None:
     """The loop form of a contraction by register tiles, and its arrays; None if it does not apply."""
-    found = _contraction(kernel, pick_tile(kernel, adapter))
+    found = contraction(kernel, pick_tile(kernel, adapter))
     if found is None or all(s.size == 1 for s in found[1]):
         return None
     nest, sides = found
     for side in sides:
         side.vec4 = _vec4_of(nest, side, adapter.f16)
-    return _Tile(nest, kernel, sides, adapter.software).lowered()
+    return Tile(nest, kernel, sides, adapter.software).lowered()
 
 
-def workgroup_tiled(kernel: Reduce, adapter: Adapter) -> tuple[Lowered, list[Array]] | None:
-    """The loop form through workgroup memory, if each factor has an axis of its own and this pays."""
-    found = _contraction(kernel, 1)
-    if found is None:
-        return None
-    nest, sides = found
-    groups = [s.group for s in sides if s.group is not None]
-    steps = sh.estimate(sh.size([g.extent for g in nest.inner]))
-    if len(groups) < 2 or not pays([sh.estimate(g.extent) for g in groups], steps, adapter):
-        return None
-    made = _Tile(nest, kernel, sides, False)
-    for side in sides:
-        side.size = BLOCK  # the length of the side's array in workgroup memory
-    pairs = list(zip([s.factor for s in sides], groups, strict=True))
-    return WorkgroupTile(nest, pairs, made.dtype, made._finish).lowered()
-
-
-def _contraction(kernel: Reduce, most: int) -> tuple[Nest, list[_Side]] | None:
+def contraction(kernel: Reduce, most: int) -> tuple[Nest, list[Side]] | None:
     """The nest of a sum of products, and its two factors."""
     if kernel.op != "sum" or kernel.expr.op != "mul" or kernel.expr.dtype.kind not in "fiu":
         return None
     nest = Nest(Lowering(kernel), kernel, "gpu")
     if nest.expr.op != "mul" or not nest.inner:
         return None
-    sides = [_Side(f, None, 1) for f in nest.expr.args]
+    sides = [Side(f, None, 1) for f in nest.expr.args]
     axes = [{x.value for x in walk(s.factor) if x.op == "index"} for s in sides]
     for n, side in enumerate(sides):
         own = [g for g in nest.outer if _members(nest, g) & axes[n] and not _members(nest, g) & axes[1 - n]]
@@ -90,7 +73,7 @@ def _contraction(kernel: Reduce, most: int) -> tuple[Nest, list[_Side]] | None:
     return nest, sides
 
 
-def _vec4_of(nest: Nest, side: _Side, f16: bool) -> str:
+def _vec4_of(nest: Nest, side: Side, f16: bool) -> str:
     at = side.factor.args[0] if side.factor.op == "cast" else side.factor
     if at.op != "at" or (at is not side.factor and not (at.dtype.is_float and side.factor.dtype.is_float)):
         return ""
@@ -128,10 +111,10 @@ def _large(extent: AnyDim) -> int:
     return min(extent, 16) if isinstance(extent, int) else 16
 
 
-class _Tile:
+class Tile:
     """Builds the loop form. short: a loop stores the sums."""
 
-    def __init__(self, nest: Nest, kernel: Reduce, sides: list[_Side], short: bool) -> None:
+    def __init__(self, nest: Nest, kernel: Reduce, sides: list[Side], short: bool) -> None:
         self.short = short
         self.nest = nest
         self.work = nest.work
@@ -155,7 +138,7 @@ class _Tile:
         body += self._loops(lanes, sums)
         arrays = self._stored_by_a_loop(lanes, sums, body) if self.short else []
         if not arrays:
-            body += [self._finish([lanes[0][i], lanes[1][j]], v) for (i, j), v in sums.items()]
+            body += [self.finish([lanes[0][i], lanes[1][j]], v) for (i, j), v in sums.items()]
         return nest.parallel(unit, blocks, body), arrays
 
     def _stored_by_a_loop(
@@ -174,7 +157,7 @@ class _Tile:
         inner: list[Stmt] = []
         where = [self._kept(f"places{n}", v, I32, inner) if f"places{n}" in kept else None for n, v in enumerate(at)]
         number = binary("add", binary("mul", at[0], const(len(lanes[1]), I32)), at[1])
-        inner.append(self._finish(where, self._kept("sums", number, self.dtype, inner)))
+        inner.append(self.finish(where, self._kept("sums", number, self.dtype, inner)))
         for v, side in zip(reversed(at), reversed(lanes), strict=True):
             inner = [For(v.value, const(len(side), I32), inner)]
         body += inner
@@ -183,7 +166,7 @@ class _Tile:
     def _kept(self, name: str, at: Expr, dtype: DType, body: list[Stmt]) -> Expr:
         return self.work.let(Expr("load", (at,), dtype, name), body)
 
-    def _lanes(self, side: _Side, blocks: list[Group], body: list[Stmt]) -> list[Expr | None]:
+    def _lanes(self, side: Side, blocks: list[Group], body: list[Stmt]) -> list[Expr | None]:
         """The index of each value along the side's axis. Neighbouring units take neighbouring values or vec4s. Past the
         end, units repeat the last index: its sum is computed and stored several times, with the same value."""
         if side.group is None or side.size == 1:
@@ -221,34 +204,34 @@ class _Tile:
                 inner.append(Set(total.value, binary("add", total, binary("mul", values[0][i], values[1][j]))))
         return nest.nested(loops, inner, width=width)
 
-    def _ahead(self, side: _Side, places: list[Any], begin: Expr, body: list[Stmt]) -> list[Expr]:
+    def _ahead(self, side: Side, places: list[Any], begin: Expr, body: list[Stmt]) -> list[Expr]:
         """The vec4s of the next four steps, one for each value."""
         if side.vec4 != "steps":
             return []
         self.nest.index_of[self.nest.inner[-1].axis] = [begin]
         return [self._load4(side, at, body) for at in places]
 
-    def _values(self, side: _Side, places: list[Any], body: list[Stmt]) -> list[Expr]:
+    def _values(self, side: Side, places: list[Any], body: list[Stmt]) -> list[Expr]:
         """The side's values at one step."""
         if side.vec4 == "lanes":
             vectors = [self._load4(side, at, body) for at in places[::WIDTH]]
             return [lane(v, n) for v in vectors for n in range(WIDTH)]
         return [self.work.let(self._factor(side, at), body) for at in places]
 
-    def _load4(self, side: _Side, at: Expr | None, body: list[Stmt]) -> Expr:
+    def _load4(self, side: Side, at: Expr | None, body: list[Stmt]) -> Expr:
         return self.work.let(load4_of(self._factor(side, at)), body)
 
-    def _factor(self, side: _Side, at: Expr | None) -> Expr:
+    def _factor(self, side: Side, at: Expr | None) -> Expr:
         """The side's factor at this index of its axis."""
         self._move([at], [side])
         return cast(self.nest.load(side.factor), self.dtype)
 
-    def _move(self, places: list[Expr | None], sides: list[_Side]) -> None:
+    def _move(self, places: list[Expr | None], sides: list[Side]) -> None:
         for at, side in zip(places, sides, strict=True):
             if at is not None:
                 assert side.group is not None
                 self.nest.index_of[side.group.axis] = [at]
 
-    def _finish(self, lanes: list[Expr | None], total: Expr) -> Stmt:
+    def finish(self, lanes: list[Expr | None], total: Expr) -> Stmt:
         self._move(lanes, self.sides)
         return self.nest.finish(self.kernel, total)

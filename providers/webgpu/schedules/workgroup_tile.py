@@ -6,26 +6,24 @@ each invocation adds its 4 x 4 products. In the loop form, buffers that are name
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import replace
-from typing import Any
 
 from pyruntime.codegen.addressing import split
 from pyruntime.codegen.loop_ir import Lowered
 from pyruntime.codegen.schedule import Group, Nest
 from pyruntime.ir import shape as sh
-from pyruntime.ir.dtype import BOOL, I32, DType
+from pyruntime.ir.dtype import BOOL, I32
 from pyruntime.ir.expr import Expr, binary, cast, const, guard
-from pyruntime.ir.kernel import For, Let, Set, Stmt, Store
+from pyruntime.ir.kernel import For, Let, Reduce, Set, Stmt, Store
 from pyruntime.ir.reference import NEUTRAL
 from pyruntime.ir.shape import AnyDim
 
 from ..adapter import Adapter
 from ..printer.loops import GROUP, Array
+from .register_tile import BLOCK, Side, Tile, contraction
 
 EDGE = 8  # invocations along each side of the block
-EACH = 4  # values of each factor per invocation
-BLOCK = EDGE * EACH
+EACH = BLOCK // EDGE  # values of each factor per invocation
 DEPTH = 16
 BYTES = 2 * BLOCK * DEPTH * 4
 
@@ -40,25 +38,33 @@ def pays(extents: list[float], steps: float, adapter: Adapter) -> bool:
     return wanted and adapter.shared_bytes >= BYTES and min(extents) >= BLOCK and steps >= DEPTH
 
 
-class WorkgroupTile:
-    """sides: pairs of a factor and the group of output axes on which only this factor depends."""
+def workgroup_tiled(kernel: Reduce, adapter: Adapter) -> tuple[Lowered, list[Array]] | None:
+    """The loop form through workgroup memory, if each factor has an axis of its own and this pays."""
+    found = contraction(kernel, 1)
+    if found is None:
+        return None
+    nest, sides = found
+    groups = [s.group for s in sides if s.group is not None]
+    steps = sh.estimate(sh.size([g.extent for g in nest.inner]))
+    if len(groups) < 2 or not pays([sh.estimate(g.extent) for g in groups], steps, adapter):
+        return None
+    return WorkgroupTile(nest, kernel, sides, groups).lowered()
 
-    def __init__(
-        self, nest: Nest, sides: list[tuple[Expr, Group]], dtype: DType, finish: Callable[[list[Any], Expr], Stmt]
-    ) -> None:
-        self.nest = nest
-        self.work = nest.work
-        self.sides = sides
-        self.dtype = dtype
-        self.finish = finish  # stores a sum, given its place along each side's axis
+
+class WorkgroupTile(Tile):
+    """groups: of each side, the output axes on which only its factor depends"""
+
+    def __init__(self, nest: Nest, kernel: Reduce, sides: list[Side], groups: list[Group]) -> None:
+        super().__init__(nest, kernel, sides, short=False)
+        self.groups = groups
 
     def lowered(self) -> tuple[Lowered, list[Array]]:
         nest, work = self.nest, self.work
         unit, lane = work.new(), work.new()
-        own = {g.axis for _, g in self.sides}
+        own = {g.axis for g in self.groups}
         blocks = [replace(g, extent=sh.ceildiv(g.extent, BLOCK)) if g.axis in own else g for g in nest.outer]
         body: list[Stmt] = [Let(lane.value, Expr("invocation", (), I32)), *nest.decode(blocks, unit)]
-        begins = [work.let(binary("mul", nest.index_of[g.axis][0], const(BLOCK, I32)), body) for _, g in self.sides]
+        begins = [work.let(binary("mul", nest.index_of[g.axis][0], const(BLOCK, I32)), body) for g in self.groups]
         parts = [work.let(binary(op, lane, const(EDGE, I32)), body) for op in ("div", "rem")]
         zero = const(NEUTRAL["sum"](self.dtype), self.dtype)
         sums = {(i, j): work.let(zero, body, mutable=True) for i in range(EACH) for j in range(EACH)}
@@ -85,13 +91,13 @@ class WorkgroupTile:
 
     def _inside(self, side: int, place: Expr, body: list[Stmt]) -> Expr:
         """Past the end, invocations repeat the last index: its sum is stored several times, with the same value."""
-        last = binary("sub", self.work.number(self.sides[side][1].extent), const(1, I32))
+        last = binary("sub", self.work.number(self.groups[side].extent), const(1, I32))
         return self.work.let(binary("min", place, last), body)
 
     def _load_panel(self, side: int, begin: Expr, lane: Expr, turn: Expr, steps: AnyDim) -> list[Stmt]:
         """Load the panel of a factor; neighbouring invocations load neighbouring elements of its tensor."""
         nest, work = self.nest, self.work
-        factor, group = self.sides[side]
+        factor, group = self.sides[side].factor, self.groups[side]
         across = self._contiguous(factor, group)
         out: list[Stmt] = []
         for n in range(BLOCK * DEPTH // GROUP):
