@@ -108,8 +108,7 @@ class WasmCodeWriter:
                 from .printer.memory_variants import Variants  # imported here because few models need it
 
                 self._variants = self._variants or Variants(self.module)
-                f = next(f for f in self.module.functions if f.name == c.function)
-                c.function = self._variants.kernel(f, memories).name
+                c.function = self._variants.kernel(self.module.exported[c.function], memories).name
 
     def finish(self) -> bytes:
         self.module.memories = 1 + max(self.further.values(), default=0)
@@ -122,7 +121,7 @@ class WasmCodeWriter:
         """Return the text of a function and of the functions that it calls."""
         from .printer.disassembler import called, disassemble  # imported here because only listings need it
 
-        shown = [next(f for f in self.module.functions if f.name == function)]
+        shown = [self.module.exported[function]]
         for f in shown:
             shown += [g for n in called(f) if (g := self.module.functions[n]) not in shown]
         return "\n".join(map(disassemble, shown))
@@ -157,12 +156,11 @@ class WasmCodeWriter:
         """Write run(table, tid, threads, epoch) for one thread: the table has the calls' argument blocks in order."""
         f = self.module.function(name, ["i32"] * 4)
         table, tid, _, _ = f.params
-        names = {g.name: g for g in self.module.functions}
         offset = 0
         for c in calls:
             words = len(c.tensors) + len(c.params)
             f.emit(table).i32(offset).emit("i32.add").i32(0).emit(table).mem("i32.load", offset + 4 * words)
-            f.emit(tid).call(names[c.function])
+            f.emit(tid).call(self.module.exported[c.function])
             offset += 4 * (words + 1)
 
 

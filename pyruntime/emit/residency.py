@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from typing import Any
 
 from pyruntime.codegen.provider import LINEAR, Memory
 from pyruntime.ir.blocks import all_kernels, compute_kernels, own_inputs
@@ -35,9 +36,9 @@ class Residency:
         roots = {root(t).uid: root(t) for t in tensors}
         return [t for t in roots.values() if self.memory(t) is not where and (t.uid, where) not in self.copies]
 
-    def add_copy(self, t: Tensor, where: Memory) -> Tensor:
+    def add_copy(self, t: Tensor, where: Memory, kind: str = "copy", value: Any = None) -> Tensor:
         """A new tensor in this memory for a copy step to fill."""
-        copy = Tensor(t.shape, t.dtype, Leaf("copy"), 0, t.name)
+        copy = Tensor(t.shape, t.dtype, Leaf(kind, value), 0, t.name)
         self.made_in[copy.uid] = where
         self.copies[t.uid, where] = copy
         return copy
@@ -66,9 +67,7 @@ class Residency:
                 if where is LINEAR or (t.uid, where) in self.copies:
                     continue
                 if isinstance(t.kernel, Leaf) and t.kernel.kind in ("weight", "constant"):
-                    copy = Tensor(t.shape, t.dtype, Leaf(t.kernel.kind, t.kernel.value), 0, t.name)
-                    self.made_in[copy.uid] = where
-                    self.copies[t.uid, where] = copy
+                    self.add_copy(t, where, t.kernel.kind, t.kernel.value)
                 elif t.uid in made:
                     carried[t.uid, where] = (t, where)
         return list(carried.values())

@@ -333,11 +333,11 @@ class Module:
         self.shared = shared
         self.cranelift = cranelift
         self.functions: list[Function] = []
+        self.exported: dict[str, Function] = {}
         self.memo: dict[object, Function] = {}
         self.indirect = False  # whether there are indirect calls
         self.memories = 1
         self._types: dict[bytes, int] = {}
-        self._exports: list[tuple[str, int]] = []
         self._memory = bytes([3 if shared else 1]) + b"\1" + leb_u(max_pages)
 
     def function(
@@ -347,7 +347,7 @@ class Module:
         made = Function(self, len(self.functions), name, params, results)
         self.functions.append(made)
         if export:
-            self._exports.append((name, made.index))
+            self.exported[name] = made
         return made
 
     def internal(self, name: str, params: Sequence[str]) -> tuple[Function, dict[str, int]]:
@@ -367,7 +367,7 @@ class Module:
         """The binary module; `names` adds function names for debuggers and profilers."""
         indices = [f.type_index() for f in self.functions]
         count = leb_u(len(self.functions))
-        exports = [_name(name) + b"\0" + leb_u(index) for name, index in self._exports]
+        exports = [_name(name) + b"\0" + leb_u(f.index) for name, f in self.exported.items()]
         parts = [
             b"\0asm\1\0\0\0",
             _section(1, leb_u(len(self._types)) + b"".join(self._types)),

@@ -120,16 +120,20 @@ class _Printer:
         self.f.mem(store_name(dtype))
 
     def _for(self, s: For) -> None:
-        f = self.f
-        counter = self.variable(s.var, I32)
-        with f.scratch("i32", 1) as (end,):
-            self.scalar.root(s.extent)
-            f.set(end)
-            f.i32(0).set(counter)
+        with self._bounds(s) as (counter, end):
             if s.kind == "vector":
                 self._lanes(s, counter, end)
-            with f.until(counter, end):
+            with self.f.until(counter, end):
                 self.block(s.body)
+
+    @contextmanager
+    def _bounds(self, s: For) -> Iterator[tuple[int, int]]:
+        """Yield the locals of a loop's counter, which is 0, and of its extent."""
+        counter = self.variable(s.var, I32)
+        with self.f.scratch("i32", 1) as (end,):
+            self.scalar.root(s.extent)
+            self.f.set(end).i32(0).set(counter)
+            yield counter, end
 
     # ── lanes ────────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -221,14 +225,10 @@ class _Printer:
             vector.stored(s.value)
             store(f, dtype)
         elif isinstance(s, For):
-            counter = self.variable(s.var, I32)
-            with f.scratch("i32", 1) as (end,):
-                self.scalar.root(s.extent)
-                f.set(end).i32(0).set(counter)
-                with self._pointers_of(s, vector) as steps, f.until(counter, end):
-                    self._lane_block(s.body, vector)
-                    for pointer, step in steps:
-                        f.emit(pointer, step, "i32.add").set(pointer)
+            with self._bounds(s) as bounds, self._pointers_of(s, vector) as steps, f.until(*bounds):
+                self._lane_block(s.body, vector)
+                for pointer, step in steps:
+                    f.emit(pointer, step, "i32.add").set(pointer)
 
     @contextmanager
     def _pointers_of(self, s: For, vector: Vector) -> Iterator[list[tuple[int, int]]]:

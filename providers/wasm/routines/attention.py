@@ -143,8 +143,10 @@ def emit(writer: Any, chain: Chain) -> list[Invocation]:
         columns.append(sh.ceildiv(product.n, nc))
     parts.insert(1, writer.invoke(lower(chain.rows), chain.rows))
     between = (chain.scores.out, chain.rows.out)
-    functions = {g.name: g for g in writer.module.functions}
-    members = [Member(functions[i.function], len(i.tensors), len(i.params), tuple(_places(i, between))) for i in parts]
+    members = [
+        Member(writer.module.exported[i.function], len(i.tensors), len(i.params), tuple(_places(i, between)))
+        for i in parts
+    ]
     size = scratch_bytes(members, mc, p.n)
     work = scratch(size * writer.threads)
     key = ("attention", *[(m.function.name, m.buffers, m.params, m.open) for m in members])

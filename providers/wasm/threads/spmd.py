@@ -126,7 +126,6 @@ class _Run:
 
     def __init__(self, module: Module, name: str) -> None:
         self.module = module
-        self.kernels = {g.name: g for g in module.functions}
         self.f = f = module.function(name, ["i32"] * 4)
         self.table, self.tid, self.threads, self.epoch = f.params
         self.total, self.wake, self.chunk = f.locals("i32", 3)
@@ -163,7 +162,7 @@ class _Run:
         units, and its kernel."""
         words = len(part.call.tensors) + len(part.call.params)
         f = self.f.emit(self.table).i32(at).emit("i32.add", self.table).i32(at + 4 * words).emit("i32.add")
-        return f.i32(self.kernels[part.call.function].index).emit(*more)
+        return f.i32(self.module.exported[part.call.function].index).emit(*more)
 
     def _leader(self, places: Sequence[tuple[Part, int]]) -> None:
         f = self.f
