@@ -151,7 +151,7 @@ def windows(group, kernel, stride, pad, dilation):
 @pytest.fixture
 def paying(monkeypatch):
     """Whatever the size."""
-    monkeypatch.setattr("pyruntime.providers.webgpu.schedules.register_tile.pays", lambda *_: True)
+    monkeypatch.setattr("pyruntime.providers.webgpu.schedules.workgroup_tile.pays", lambda *_: True)
 
 
 def through_panels(bench, out, arrays):
