@@ -15,7 +15,7 @@ from scripts.javascript.__main__ import main as translate_runtime
 from tests.ops import node
 
 Open = Callable[..., Any]
-os.environ.setdefault("PYRUNTIME_DISABLE_PROGRAM_CACHE", "1")  # what is tested is compiled
+os.environ.setdefault("PYRUNTIME_DISABLE_PROGRAM_CACHE", "1")  # tests compile, instead of opening cached Programs
 
 
 def pytest_sessionstart(session: pytest.Session) -> None:
@@ -26,7 +26,7 @@ def pytest_sessionstart(session: pytest.Session) -> None:
 
 
 def restart_generators(*modules: ModuleType) -> None:
-    """Let generators of random numbers that are global in these modules begin anew."""
+    """Seed the global random generators of these modules again."""
     for module in modules:
         for value in vars(module).values():
             if isinstance(value, np.random.Generator):
@@ -34,7 +34,7 @@ def restart_generators(*modules: ModuleType) -> None:
 
 
 def pytest_collectstart(collector: pytest.Collector) -> None:
-    """Tables of a file hold the same numbers whichever files are collected before it."""
+    """Tables of a file have the same random numbers, whichever files are collected before it."""
     if isinstance(collector, pytest.Module):
         restart_generators(node)
 

@@ -1,6 +1,6 @@
 """Evaluates an expression over whole arrays with NumPy, each operation rounding as its dtype does.
 
-Only the basic operations: what `mathlib.expand` may leave. Indices are the inputs, by number.
+Only the basic operations that `mathlib.expand` returns. Indices are the inputs, by number.
 """
 
 from __future__ import annotations

@@ -24,7 +24,7 @@ def cases() -> list[Any]:
 
 
 def plain(x: Any) -> Any:
-    """Some cases carry TensorProtos for types that NumPy does not have."""
+    """Some cases contain TensorProtos, for types that NumPy lacks."""
     return onnx.numpy_helper.to_array(x) if isinstance(x, onnx.TensorProto) else x
 
 

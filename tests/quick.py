@@ -1,14 +1,14 @@
-"""`make quick`: of every test function in tests/ the first case, but for the functions that take long.
+"""`make quick`: the first case of every test function in tests/, except for slow functions.
 
-`python -m pytest -p tests.quick tests` runs it. So each room takes part, and what is added does by itself; the cases
-that are left out, the browser and the official suite as a whole are for `make test`.
+`python -m pytest -p tests.quick tests` runs it. So every room is tested, and new tests are included automatically. All
+other cases, the browser tests and the whole official suite run in `make test`.
 """
 
 from __future__ import annotations
 
 import pytest
 
-# Functions whose first case takes more than a second on a quiet core
+# Functions whose first case takes more than a second on an idle core
 SLOW = """
 tests/onnx_reader/test_models.py::test_node_models
 tests/ops/test_conv.py::test_deform_conv_with_named_dims
@@ -39,7 +39,8 @@ tests/webgpu/test_conformance.py::test_as_listed
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Keep the first case of each function that is not slow; a slow one that is not there is an error."""
+    """Keep the first case of each function that is not listed as slow; a listed function that does not exist is an
+    error."""
     seen = set(SLOW)
     kept, dropped = [], []
     for item in items:

@@ -1,4 +1,5 @@
-"""Accesses at sums of indices: a kernel that would leave a tensor is refused, at once or when its dims are bound."""
+"""Accesses at sums of indices: a kernel that would access memory outside a tensor is refused, at once or when its dims
+are bound."""
 
 from __future__ import annotations
 

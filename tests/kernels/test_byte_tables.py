@@ -1,4 +1,4 @@
-"""Elementwise chains of one 8-bit code become tables, which hold what the chain computes, for every code."""
+"""Elementwise chains of one 8-bit code become tables, with the result of the chain for every code."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import pytest
 from kit.zoo import oracle
 from pyruntime import InferenceSession, SessionOptions
 
-# what stands between the dequantised x and y, which is quantised again
+# the chain between the dequantised x and y, which is quantised again
 CHAINS = {
     "silu": "a = Sigmoid (x) aq = QuantizeLinear (a, sa, za) b = DequantizeLinear (aq, sa, za) y = Mul (x, b)",
     "hardswish": "y = HardSwish (x)",
@@ -23,7 +23,7 @@ LEVELS = ("disabled", "basic", "extended", "all")
 
 
 def graph(chain: str, kind: str, before: str, dims: str) -> onnx.ModelProto:
-    """The chain behind `before`, which makes `codes` of `input`."""
+    """The chain after `before`, which makes `codes` of `input`."""
     low, zero = KINDS[kind]
     return onnx.parser.parse_model(f"""<ir_version: 10, opset_import: ["" : 21]>
     g ({kind}[{dims}] input) => ({kind}[{dims}] output)
@@ -39,7 +39,7 @@ def graph(chain: str, kind: str, before: str, dims: str) -> onnx.ModelProto:
 
 
 def check(model: onnx.ModelProto, shape: tuple[int, ...], kind: str) -> None:
-    """All levels give the same codes, and onnxruntime's but where a last bit decides; there is a table."""
+    """All levels give the same codes, which equal onnxruntime's unless a last bit decides; the Program has a table."""
     feeds = {"input": np.arange(np.prod(shape)).astype(kind).reshape(shape)}
     found = []
     for level in LEVELS:
@@ -57,20 +57,20 @@ def check(model: onnx.ModelProto, shape: tuple[int, ...], kind: str) -> None:
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("chain", CHAINS)
 def test_every_code(chain: str, kind: str) -> None:
-    """67 · 5 codes: lanes of four, and a rest."""
+    """67 · 5 codes: lanes of four, and a remainder."""
     check(graph(chain, kind, "codes = Identity (input)", "67, 5"), (67, 5), kind)
 
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_behind_a_convolution(kind: str) -> None:
-    """There it is the epilogue, and a table is read where blocks are finished."""
+    """The chain is the epilogue of a convolution, which reads a table for each finished block."""
     before = "codes = QLinearConv (input, sx, zx, w, sw, zw, sx, zx, bias)"
     check(graph("silu", kind, before, "1, 4, 7, 37"), (1, 4, 7, 37), kind)
 
 
 @pytest.mark.parametrize("fed", [False, True])
 def test_what_more_decides_is_no_table(fed: bool) -> None:
-    """A scale that differs by column, or that is fed, is not the code's alone."""
+    """A result that also depends on a scale by column, or on a fed scale, is no function of the code alone."""
     held = "" if fed else "<float[4] s = {0.01, 0.02, 0.05, 0.1}>"
     model = onnx.parser.parse_model(f"""<ir_version: 10, opset_import: ["" : 21]>
     g (uint8[67, 4] input{", float s" * fed}) => (float[67, 4] output) {held} {{

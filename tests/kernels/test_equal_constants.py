@@ -1,4 +1,4 @@
-"""Maps of constants that say the same are made once (passes/constants/equal_constants.py)."""
+"""Equal maps of constants are computed once (passes/constants/equal_constants.py)."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from tests.ops.compare import by_onnx, by_session, parsed, same
 
 @pytest.mark.parametrize("axis", [0, 1])
 def test_parts_of_one_constant_that_begin_alike(axis: int) -> None:
-    """An element is made by the same formula, but of one there are fewer."""
+    """The formula of an element is the same, but one map has fewer elements."""
     parts = "\n".join(
         f"""e{n} = Constant <value = int64[1] {{{n}}}> ()  s{n} = Slice (w, zero, e{n}, axis)  p{n} = Exp (s{n})
         r{n} = ReduceSum <keepdims = 0> (p{n})  o{n} = Add (p{n}, x)  q{n} = Mul (r{n}, x)"""

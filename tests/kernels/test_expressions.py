@@ -62,7 +62,7 @@ def operand(t, dtype, data, arrays):
 
 def unary_operations(dtype):
     if dtype.is_int:
-        if dtype.size == 8:  # the GPU holds these in 32 bits and refuses what looks at the high ones
+        if dtype.size == 8:  # the GPU stores these in 32 bits and refuses operations on the high bits
             return ["neg", "abs", "bitnot"] if dtype.kind == "i" else []
         return ["neg", "abs", "bitnot", "popcount"]
     return ["not"] if dtype is dt.BOOL else sorted(ex.UNARY - {"not", "bitnot", "popcount"})
@@ -103,7 +103,7 @@ def test_binary(bench, op, dtype):
             n for n in range(len(a)) if math.isfinite(a[n]) and 0 < abs(b[n]) < 10 and (op == "pow" or b[n] % 1 == 0)
         ]
         a, b = [a[n] for n in keep], [b[n] for n in keep]
-    if dtype.size == 8:  # what fits 32 bits
+    if dtype.size == 8:  # values that fit 32 bits
         keep = [n for n in range(len(a)) if fits(op, a[n], b[n], dtype)]
         a, b = [a[n] for n in keep], [b[n] for n in keep]
     x, y = operand(t, dtype, a, arrays), operand(t, dtype, b, arrays)
@@ -220,7 +220,7 @@ def test_broadcast_and_symbols(bench):
 
 
 def test_an_index_is_replaced_once():
-    """Where folding leaves an operand that stands for another index already."""
+    """Folding returns an operand that is already a replacement of an index."""
     i, j = ex.index(0), ex.index(1)
     places = (const(0, dt.I32), ex.index(2), ex.index(3))
     for e in (i + j, j - i, (i + j) + i):

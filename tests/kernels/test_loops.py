@@ -71,7 +71,7 @@ def test_cumulative_sum(bench, dtype):
 
 @pytest.mark.parametrize("dtype", [dt.F32, dt.U8], ids=str)
 def test_insertion_sort(bench, dtype):
-    """While, When, Let, Set, loads of what was stored, one work unit."""
+    """While, When, Let, Set, loads of stored elements, one work unit."""
     t = Tracer(lambda w: [])
     n = 9
     x = t.leaf("feed", (n,), dtype)

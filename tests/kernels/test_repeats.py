@@ -1,4 +1,4 @@
-"""Kernels that are as others but for their tensors share what was written for these; any other difference tells."""
+"""Kernels that differ from earlier ones only in their tensors reuse their code; any other difference prevents that."""
 
 from dataclasses import replace
 
@@ -44,7 +44,7 @@ def test_a_repeated_layer_is_called_with_its_own_tensors():
     calls = writer.segment("run", kernels, set(), out.append)
     assert [(c.node, c.tensors) for c in calls] == [(k.node, [k.out, *k.inputs]) for k in kernels]
     assert [c.params for c in calls[:2]] == [calls[0].params] * 2
-    assert len(writer.repeats.written) == 3  # the second is as the first
+    assert len(writer.repeats.written) == 3  # the second equals the first
     assert out == [k.node for k in kernels]
 
 
@@ -82,7 +82,7 @@ def test_scratch_is_each_calls_own():
 )
 def test_what_differs_has_another_form(one, other):
     assert key(made((4,), one)) != key(made((4,), other))
-    assert key(made((4,), one)) == key(made((4,), one, "of another node"))
+    assert key(made((4,), one)) == key(made((4,), one, "labels of another node"))
     assert key(made((4,), one)) != key(made((1, 4), one))
 
 

@@ -1,4 +1,4 @@
-"""Windows in lanes: neighbours and each second element, with borders that lanes take one by one."""
+"""Windows in vector lanes: neighbours and every second element, with borders that are computed lane by lane."""
 
 from __future__ import annotations
 
@@ -66,8 +66,8 @@ def test_each_second_element(kind: str) -> None:
 
 
 def test_chains_that_share_their_operands() -> None:
-    """Each sine uses its argument many times, on both sides of a guard: what is asked of it is asked once of each node,
-    or compiling takes twice the time with each use."""
+    """Each sine uses its argument many times, on both sides of a guard. The printer must analyse each node once:
+    otherwise the compile time doubles with each use."""
     x = np.linspace(-9e4, 9e4, 27, dtype=np.float32)
     nodes = [helper.make_node("Sin", [a], [b]) for a, b in zip("xabc", "abcy", strict=True)]
     session = InferenceSession(model(nodes, {"x": x}, ["y"]).SerializeToString())

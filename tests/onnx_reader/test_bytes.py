@@ -29,7 +29,7 @@ ZOO = Path(__file__).parents[2] / "kit" / "zoo"
 
 
 def rich_model() -> bytes:
-    """Small, with something of everything."""
+    """A small model with every kind of entry."""
     proto = parser.parse_model("""
         <ir_version: 10, opset_import: ["" : 21, "local" : 1], producer_name: "p", metadata_props: ["k" : "v"]>
         g (float[N, 3] x, bool c, seq(float) s) => (float y) <float[2] w = {1.0, 2.0}, int64[2] i = {1, -300}> {
@@ -52,7 +52,7 @@ RICH = rich_model()
 
 
 def everything(graph: Graph) -> None:
-    """Read what can be read of a graph."""
+    """Read all that can be read of a graph."""
     for weight in graph.weights.values():
         if weight.size < 1 << 20:
             elements(weight)
@@ -73,7 +73,7 @@ def test_whole() -> None:
 
 
 def listed(**attrs: object) -> bytes:
-    """Lists as protobuf's old version has them: each element behind a tag of its own."""
+    """Lists as protobuf's old version writes them: a tag before each element."""
     graph = helper.make_graph([helper.make_node("Lists", [], ["y"], domain="a", **attrs)], "g", [], [])
     return helper.make_model(graph, opset_imports=[helper.make_opsetid("a", 1)], ir_version=8).SerializeToString()
 
@@ -335,7 +335,7 @@ CHANGES = {
 @pytest.mark.parametrize("change", CHANGES)
 @pytest.mark.parametrize("mapped", [True, False])
 def test_a_file_that_changes(change: str, mapped: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What was mapped and then replaced or removed is there as it was; all else is refused."""
+    """A mapped file that was replaced or removed still has its old bytes; any other change is refused."""
     path = tmp_path / "f"
     path.write_bytes(b"0123456789")
     if not mapped:

@@ -17,7 +17,7 @@ from pyruntime.onnx.weight_values import unpack
 
 A = onnx.AttributeProto
 SHIPPED = sorted((Path(onnx.__file__).parent / "backend/test/data").glob("**/*.onnx"))
-UNSORTED: set[str] = set()  # names of graphs whose nodes the reader has to put in order
+UNSORTED: set[str] = set()  # names of graphs whose nodes the reader has to sort
 ZOO = sorted((Path(__file__).parents[2] / "kit" / "zoo").glob("*.onnx"))
 
 
@@ -164,7 +164,7 @@ def test_shipped_models(path: Path) -> None:
 
 @pytest.mark.parametrize("path", ZOO, ids=lambda p: p.stem)
 def test_zoo(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    if path.stem == "llama_mini.fp16":  # its converter wrote casts behind the nodes that use them
+    if path.stem == "llama_mini.fp16":  # its converter wrote casts after the nodes that use them
         monkeypatch.setitem(globals(), "UNSORTED", {load(path, require_data=False).name})
     same_model(onnx.load(path), load(path, require_data=False))
 

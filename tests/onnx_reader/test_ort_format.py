@@ -1,4 +1,4 @@
-"""ONNX Runtime's own format: what it writes at each level of optimisation, read here and by itself."""
+"""ONNX Runtime's own format: files of each level of optimisation, run on this engine and on ONNX Runtime."""
 
 from __future__ import annotations
 
@@ -159,7 +159,7 @@ def small(name: str, folder: Path) -> bytes:
 
 @pytest.mark.parametrize("seed", range(4))
 def test_damaged_files(seed: int, tmp_path_factory: pytest.TempPathFactory) -> None:
-    """Bytes that are changed or missing: an error of ours, or a graph; nothing else, and soon."""
+    """Changed or missing bytes give an error of ours or a graph, and nothing else, in short time."""
     rng, data = random.Random(seed), small("branches", tmp_path_factory.getbasetemp())
     refused = 0
     for _ in range(300):
@@ -180,13 +180,13 @@ def test_a_file_without_a_model() -> None:
 
 
 def test_tables_named_too_often() -> None:
-    """A graph whose tables are shared would be larger than its file, without end."""
+    """A graph whose tables refer to each other would be endless."""
     with pytest.raises(InvalidModel, match="references parts of the file too often"):
         load(_bomb())
 
 
 def _bomb() -> bytes:
-    """Subgraphs in 30 levels, each twice in an attribute of the one around it: 2^30 of them."""
+    """Subgraphs in 30 levels, each referenced twice by the one around it: 2^30 of them."""
     import flatbuffers
 
     b = flatbuffers.Builder(1024)

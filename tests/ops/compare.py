@@ -1,4 +1,4 @@
-"""One node (or a small graph) by the reference evaluator and by a peer, compared."""
+"""Compares one node (or a small graph) on the reference evaluator and on a peer."""
 
 from __future__ import annotations
 

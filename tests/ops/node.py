@@ -27,7 +27,7 @@ def ints(*values: int, dtype: Any = np.int64) -> np.ndarray:
 
 
 def only(**attrs: Any) -> dict[str, Any]:
-    """The attributes that are given."""
+    """Return the attributes that are not None."""
     return {k: v for k, v in attrs.items() if v is not None}
 
 
@@ -35,7 +35,7 @@ def node_model(
     op: str, args: list[Any], opset: int, outputs: int = 1, domain: str = "", constants: tuple[int, ...] = (),
     **attrs: Any,
 ) -> tuple[onnx.ModelProto, dict[str, Any]]:  # fmt: skip
-    """The model and its feeds. None is an absent input; `constants` tells which inputs are initializers."""
+    """Return the model and its feeds. None is an absent input; `constants` lists the inputs that are initializers."""
     names = ["" if a is None else f"x{n}" for n, a in enumerate(args)]
     out = [f"y{n}" for n in range(outputs)]
     values = {name: np.asarray(a) for name, a in zip(names, args, strict=True) if name}

@@ -1,4 +1,4 @@
-"""A case of each of ONNX Runtime's own operators, of the tables beside this file, for the other places they run."""
+"""A case of each of ONNX Runtime's own operators, from the tables in this folder, for tests on the GPU and in pages."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class Example(NamedTuple):
 
 
 def examples() -> list[Example]:
-    """The last of each operator in the tables, which is seldom the plainest."""
+    """The last case of each operator in the tables, which is rarely the simplest."""
     return sorted({example.name: example for example in _all()}.values())
 
 
@@ -53,7 +53,7 @@ def _generation() -> Iterator[Example]:
         yield Example(attrs.get("op", "BeamSearch"), test_encoder_decoder.model(given, False, **attrs), given, 1e-4)
 
 
-if __name__ == "__main__":  # with the answers, for e2e/test_operators.py
+if __name__ == "__main__":  # with expected outputs, for e2e/test_operators.py
     Path(sys.argv[1]).write_bytes(pickle.dumps([(*example, example.expected()) for example in examples()]))
 
 __all__ = ["Example", "examples"]

@@ -1,4 +1,4 @@
-"""Nodes of these tables, of operators that the official suite leaves out: the fuzzer begins from them."""
+"""Nodes from these tables, of operators that the official suite lacks, as seeds of the fuzzer."""
 
 from __future__ import annotations
 

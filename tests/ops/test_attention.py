@@ -1,4 +1,4 @@
-"""Attention operators of ONNX Runtime against itself, and named dims for the official ones."""
+"""Attention operators of ONNX Runtime, compared with it, and official ones with named dims."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def coded(bits: int, scale: str) -> dict[str, Any]:
 
 
 def small_positions(shape: Any, sizes: Any, rng: Any) -> Any:
-    """Of several sequences that lie one behind the other."""
+    """Several sequences, concatenated along one axis."""
     return rng.integers(0, 2, shape)
 
 
@@ -212,7 +212,7 @@ ONE = (steps, np.float32, "1")
 
 @pytest.mark.parametrize("more", [{}, {"a": "B 1 S T"}, {"ks": ONE, "vs": ONE}], ids=["plain", "bias", "codes"])
 def test_caches_of_a_window(more: dict[str, Any]) -> None:
-    """Places of the cache that hold no key are not said; the others are the latest keys."""
+    """The content of unused places is not specified; the others hold the latest keys."""
     past: Any = {"past_k": "B 2 6 16", "past_v": "B 2 6 16"}
     attrs: dict[str, Any] = {**WINDOW, "do_rotary": 1}
     absent = {} if "a" in more else {"_a": "", "_h": ""}
@@ -250,7 +250,7 @@ def test_compiled(case: Case) -> None:
 
 @pytest.mark.parametrize("attrs", [{}, {"smooth_softmax": 1}, {"local_window_size": 2}], ids=str)
 def test_prompts_that_are_shorter_than_others(attrs: dict[str, int]) -> None:
-    """What their own queries see; those behind them are padding, for which ONNX Runtime hides keys."""
+    """Results of valid queries; later ones are padding, for which ONNX Runtime masks keys."""
     counts = np.array([4, 2, 1], np.int32)
     args = [floats(3, 4, 16), floats(3, 4, 8), floats(3, 4, 8), None, None, counts - 1, np.array(4, np.int32)]
     m, feeds = node_model("GroupQueryAttention", args, 21, 3, "com.microsoft", num_heads=2, kv_num_heads=1, **attrs)
@@ -261,7 +261,7 @@ def test_prompts_that_are_shorter_than_others(attrs: dict[str, int]) -> None:
 
 
 def in_place(m: onnx.ModelProto, feeds: dict[str, np.ndarray]) -> list[np.ndarray]:
-    """By ONNX Runtime, which wants the caches that come out where those that go in lie."""
+    """Run by ONNX Runtime, which requires present caches in the memory of past ones."""
     session = onnxruntime.InferenceSession(m.SerializeToString(), providers=["CPUExecutionProvider"])
     binding = session.io_binding()
     values = {name: onnxruntime.OrtValue.ortvalue_from_numpy(x.copy()) for name, x in feeds.items()}
@@ -283,7 +283,7 @@ def given(name: str) -> Any:
 
 @pytest.mark.parametrize("more", [{}, {"cos": "48 8", "sin": "48 8"}], ids=["plain", "rotary"])
 def test_sparse_attention(more: dict[str, Any]) -> None:
-    """Blocks of 16 keys in two layouts; a query of the second block does not see what its row leaves out."""
+    """Blocks of 16 keys in two layouts; a query of the second block does not see the blocks that its row omits."""
     total = (lambda shape, sizes, rng: np.full(shape, sizes["T"])), np.int32
     inputs = {
         "q": "B S 64", "k": "B S 32", "v": "B S 32", "past_k": "B 2 48 16", "past_v": "B 2 48 16",
@@ -302,7 +302,7 @@ SELF = {"x": "B S 6", "w": "6 24", "b": "24", "_m": ""}
 
 
 def test_projected_attention_in_a_buffer() -> None:
-    """ONNX Runtime's CPU refuses it: compared with the same past in a tensor of its own."""
+    """ONNX Runtime's CPU refuses it: compared with the same past in a separate tensor."""
     sizes = ({"B": 2, "S": 1, "P": 3}, {"B": 1, "S": 2, "P": 0})
     attrs = {"num_heads": 2, "unidirectional": 1}
     length = (lambda shape, sizes, rng: np.full(shape, sizes["P"]), np.int32, "1")
@@ -348,7 +348,7 @@ def test_rotary_inside_of_attention(size: int) -> None:
 
 @pytest.mark.parametrize("inputs", [{"q": "B S 2 3 4"}, {"q": "B S 8", "k": "B K 2 2 4"}], ids=["qkv", "kv"])
 def test_packed(inputs: dict[str, str]) -> None:
-    """ONNX Runtime's CPU refuses packed operands: compared with the same operands apart."""
+    """ONNX Runtime's CPU refuses packed operands: compared with separate operands."""
     plain = Case("MultiHeadAttention", {"num_heads": 2}, MHA, PLAIN)
 
     def peer(m: Any, feeds: dict[str, np.ndarray]) -> list[Any]:
@@ -395,7 +395,7 @@ def test_official_with_named_dims(case: Case) -> None:
 @pytest.mark.parametrize("weights", [(), ("q",), ("k", "v")], ids=str)
 @pytest.mark.parametrize("level", ["all", "basic", "disabled"])
 def test_types_without_ranks(declared: bool, past: int, rank: int, weights: tuple[str, ...], level: str) -> None:
-    """What a session finds out from its first feeds is their rank: other values have other results, of one Program."""
+    """A session specialises on the rank of its first feeds only: other values run on the same Program."""
     values = {name: floats(1, 2, n, 4) for name, n in (("q", 3), ("k", 5), ("v", 5))}
     if rank == 3:
         values = {name: x.reshape(1, x.shape[2], 8) for name, x in values.items()}
@@ -419,14 +419,15 @@ def test_types_without_ranks(declared: bool, past: int, rank: int, weights: tupl
 
 @pytest.mark.parametrize("scale", [0.0, -0.0, 0.3, None])
 def test_a_scale_of_0_is_no_default(scale: float | None) -> None:
-    """All keys weigh the same then, by ONNX's function; ONNX Runtime's kernels refuse it."""
+    """By ONNX's function all keys then have the same weight; ONNX Runtime's kernels refuse it."""
     attrs = {} if scale is None else {"scale": scale}
     check_node("Attention", [floats(1, 2, 3, 4), floats(1, 2, 5, 4), floats(1, 2, 5, 4)], 23, by_onnx, **attrs)
 
 
 @pytest.mark.parametrize("past", [0, 2])
 def test_a_mask_of_one_row_under_is_causal(past: int) -> None:
-    """It holds for each query beside the query's own limit; the reference takes the first one's limit for all."""
+    """The mask applies to each query in addition to its own causal limit; the reference applies the first query's limit
+    to all."""
     q, k, v = floats(2, 2, 3, 4), floats(2, 2, 5, 4), floats(2, 2, 5, 4)
     older = [floats(2, 2, past, 4) for _ in range(2)] if past else [None, None]
     row = np.arange(5 + past) != 1

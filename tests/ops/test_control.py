@@ -78,7 +78,7 @@ IFS = {
 @pytest.mark.parametrize("shape", ["1", "1, 1", "n", "n, 1"])
 @pytest.mark.parametrize("c", [TRUE, FALSE])
 def test_a_condition_of_any_rank(shape: str, c: np.ndarray) -> None:
-    """Of one element: openwakeword's hey_jarvis has it in rank 2."""
+    """A condition of one element may have any rank: openwakeword's hey_jarvis has rank 2."""
     model = graph(IFS["nested"].replace("bool c", f"bool[{shape}] c", 1))
     check(model, {"c": c.reshape([1] * (1 + shape.count(","))), "x": X})
     if "n" in shape:
@@ -133,7 +133,7 @@ LOOPS = {
 
 
 def check_loop(m: onnx.ModelProto, feeds: dict[str, Any]) -> None:
-    """As check; where no iteration runs, dims that onnxruntime does not know are 0 there."""
+    """Like `check`; without iterations, dims that onnxruntime does not know are 0 in its results."""
     want = by_onnxruntime(m, feeds)
     raw = m.SerializeToString()
     for got in (run(raw, feeds), run(raw, feeds, True), by_session(m, feeds)):

@@ -60,7 +60,7 @@ def test_against_onnxruntime(one: Case) -> None:
 @pytest.mark.parametrize("op", ["AveragePool", "LpPool", "MaxPool"])
 @pytest.mark.parametrize(("side", "pads"), [("SAME_LOWER", [1, 2, 0, 1]), ("SAME_UPPER", [0, 1, 1, 2])])
 def test_same_padding_of_dilated_windows(op: str, side: str, pads: list[int]) -> None:
-    """Peers forget the dilations: onnxruntime is told the pads."""
+    """Peers ignore the dilations, so onnxruntime gets explicit pads."""
     how: dict[str, Any] = {"kernel_shape": [2, 3], "dilations": [1, 2], "strides": [1, 2]}
 
     def padded(m: Any, feeds: Any) -> Any:
@@ -91,7 +91,7 @@ def test_fused(one: Case) -> None:
 
 
 def test_nhwc_conv() -> None:
-    """ONNX Runtime's CPU has none: its FusedConv, transposed."""
+    """ONNX Runtime's CPU lacks it: compared with its FusedConv and transposes."""
     attrs = {"pads": [1, 0, 0, 1], "activation": "Relu"}
     plain = fused("FusedConv", {"x": "B 4 T U", "w": "3 4 2 2", "b": "3"}, **attrs)
 
@@ -103,7 +103,7 @@ def test_nhwc_conv() -> None:
 
 
 def test_places_of_maxima_in_another_order() -> None:
-    """A batch of one folds away where the transpose is read through."""
+    """With a batch of one, views replace the transpose."""
     model = onnx.parser.parse_model("""<ir_version: 8, opset_import: ["" : 22]>
       g (float[1, 2, 5, 6] x) => (int64[h, w, c] r) <int64[1] first = {0}> {
         y, i = MaxPool <kernel_shape = [2, 3]> (x)  t = Transpose <perm = [0, 2, 3, 1]> (i)  r = Squeeze (t, first)
@@ -115,7 +115,7 @@ def test_places_of_maxima_in_another_order() -> None:
 @pytest.mark.parametrize("dtype", [np.uint8, np.int8, np.float32])
 @pytest.mark.parametrize("order", [0, 1])
 def test_padding_is_no_place_of_a_maximum(dtype: Any, order: int) -> None:
-    """Where nothing in a window is larger than the padding."""
+    """No element of a window is larger than the padding."""
     x = np.full((1, 2, 6, 7), np.iinfo(dtype).min if dtype != np.float32 else -np.inf, dtype)
     x[0, 1, 2, 3] = 5
     how: dict[str, Any] = {"kernel_shape": [3, 2], "pads": [2, 1, 1, 1], "strides": [2, 1], "dilations": [2, 1]}
@@ -183,7 +183,7 @@ def test_refused(attrs: dict[str, Any], shape: str, error: type[Exception], text
 @pytest.mark.parametrize(("out", "extra", "fits"), [(13, 0, 1), (16, 0, 1), (16, 2, 1), (17, 0, 0), (17, 2, 0)])
 @pytest.mark.parametrize("open_dims", [False, True])
 def test_output_shapes_that_a_conv_takes_to_this_input(out: int, extra: int, fits: bool, open_dims: bool) -> None:
-    """Of 5 windows of 2, 3 apart, which end at 14; onnxruntime refuses the others, too."""
+    """5 windows of 2 with a stride of 3 end at 14; onnxruntime refuses other shapes, too."""
     attrs: dict[str, Any] = {"strides": [3], "output_shape": [out], "output_padding": [extra]}
     m, feeds = node_model("ConvTranspose", [floats(1, 2, 5), floats(2, 1, 2)], 22, constants=(1,), **attrs)
     if open_dims:
@@ -206,7 +206,7 @@ def test_output_shapes_that_a_conv_takes_to_this_input(out: int, extra: int, fit
     ((1, 1, 3, 4, 5), (1, 2, 11, 11, 11), {"pads": [0, 1, 2, 3, 4, 5]}),
 ])  # fmt: skip
 def test_transposed_filters_that_are_larger_than_the_input(x: Any, w: Any, attrs: dict[str, Any]) -> None:
-    """They change places with it where they may, also where both are fed."""
+    """Filters and input are exchanged if that is permitted, even if both are feeds."""
     args = [floats(*x), floats(*w)]
     m, feeds = node_model("ConvTranspose", args, 22, **attrs)
     want = by_onnxruntime(m, feeds)

@@ -66,7 +66,7 @@ def test_it_may_say_that_it_replaces(define: Define) -> None:
 
 @both
 def test_what_the_standard_means_may_be_replaced(define: Define) -> None:
-    define("Relu", 5, domain="ai.onnx", replaces=True)  # by the standard's long name, too
+    define("Relu", 5, domain="ai.onnx", replaces=True)  # also by the standard's long name
     assert run("Relu") == [5, 10, 15]
 
 

@@ -1,5 +1,5 @@
-"""Shapes of inputs that disagree are refused, where a kernel would read outside one of them: when the model is compiled
-if dims are known, else when they are bound."""
+"""Contradicting shapes of inputs are refused, because a kernel would read outside of a tensor: at compile time if dims
+are known, else when they are bound."""
 
 from __future__ import annotations
 

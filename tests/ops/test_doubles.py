@@ -1,4 +1,4 @@
-"""What reads between elements computes doubles in float64."""
+"""Operators that interpolate between elements compute doubles in float64."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def test_doubles_keep_their_digits(case: int) -> None:
 
 @pytest.mark.parametrize("align", [0, 1])
 def test_a_grid(align: int) -> None:
-    """onnx.reference gives float32."""
+    """onnx.reference returns float32."""
     theta = doubles(1, 2, 3)
     ends = (1 - 1 / 4, 1 - 1 / 5) if not align else (1, 1)
     rows, columns = (np.linspace(-end, end, n) for end, n in zip(ends, (4, 5), strict=True))

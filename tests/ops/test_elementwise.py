@@ -1,4 +1,4 @@
-"""What the official cases leave out of arithmetic, activations, logic and casts: old meanings, edges, symbolic dims."""
+"""Arithmetic, activations, logic and casts beyond the official cases: old meanings, edges, symbolic dims."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def test_digits_far_below_zero_are_kept(op: str, dtype: Any, digits: float) -> N
 @pytest.mark.parametrize("alpha", [0.25, 1.0, -2.0, 1e3, 3e38, np.inf, -np.inf])
 @pytest.mark.parametrize(("dtype", "digits"), [(np.float16, 1e-3), (np.float32, 1e-6), (np.float64, 2e-15)])
 def test_celu_keeps_its_digits_whatever_alpha_is(dtype: Any, digits: float, alpha: float) -> None:
-    """e^(x / alpha) - 1 has none where alpha is large."""
+    """e^(x / alpha) - 1 has no correct digits if alpha is large."""
     x = np.concatenate([np.linspace(-8, 8, 65), [0.0, 1e-4, -1e-4]]).astype(dtype)
     wide, alpha = x.astype(np.float64), float(np.float32(alpha))
     with np.errstate(invalid="ignore"):

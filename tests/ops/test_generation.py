@@ -83,7 +83,7 @@ def check(op: str, feeds: dict[str, np.ndarray], **attrs: Any) -> None:
 
 
 def ended(sequences: np.ndarray) -> np.ndarray:
-    """With padding behind the place where all have ended: ONNX Runtime leaves there what it finds."""
+    """Writes padding after all sequences have ended, where ONNX Runtime leaves memory uninitialised."""
     over = (sequences == PAD)[:, IDS.shape[1] :].all(0)
     if over.any():
         sequences[:, IDS.shape[1] + int(over.argmax()) :] = PAD
@@ -123,7 +123,7 @@ DRAWS: list[tuple[int | None, dict[str, Any]]] = [
     ids=lambda x: str(x)[:40],
 )  # fmt: skip
 def test_sampling(rule: tuple[Any, Any], seed: int | None, attrs: dict[str, Any]) -> None:
-    """The very tokens that ONNX Runtime on Linux draws."""
+    """Exactly the tokens that ONNX Runtime draws on Linux."""
     feeds = {"input_ids": IDS, "max_length": i32(16), "min_length": i32(1), "repetition_penalty": f32(1.0), **rule[0]}
     check("Sampling", feeds | ({} if seed is None else {"seed": i32(seed)}), **{**rule[1], **attrs})
 
@@ -131,7 +131,7 @@ def test_sampling(rule: tuple[Any, Any], seed: int | None, attrs: dict[str, Any]
 @pytest.mark.parametrize("penalty", [1.5, -2.0, -1000.0])
 @pytest.mark.parametrize("more", [{}, {"repetition_penalty": f32(1.7)}, {"vocab_mask": i32(0, *[1] * 11)}])
 def test_tokens_that_are_present_lose_a_penalty(more: dict[str, np.ndarray], penalty: float) -> None:
-    """Of the first token, of the first item: ONNX Runtime's CPU takes all penalties from its score."""
+    """Only for the first token of the first item: ONNX Runtime's CPU subtracts all penalties from its score."""
     mask = np.zeros((2, V), np.int32)
     mask[0, 0] = 1
     given = {
@@ -142,7 +142,7 @@ def test_tokens_that_are_present_lose_a_penalty(more: dict[str, np.ndarray], pen
 
 
 def test_of_each_item_others_are_present() -> None:
-    """Tokens that lose much are never drawn, as those of a vocab_mask."""
+    """Tokens with a large penalty are never drawn, like those of a vocab_mask."""
     mask = np.arange(2 * V, dtype=np.int32).reshape(2, V) % 5 % 2
     feeds = {"input_ids": IDS, "max_length": i32(20), "presence_mask": mask}
     data = model("Sampling", feeds, False, top_p=0.99, temperature=9.0, presence_penalty=1e9)
@@ -151,7 +151,7 @@ def test_of_each_item_others_are_present() -> None:
         assert len(set(row)) > 2 and not gone[row[row != PAD]].any()
 
 
-# beams, sequences that come out, whether to stop early, penalty of the length
+# beams, returned sequences, whether to stop early, length penalty
 BEAMS = [(3, 2, 0, 1.0), (1, 1, 0, 1.0), (4, 4, 1, 0.5), (3, 1, 0, 2.0), (2, 2, 1, 1.0), (3, 3, 0, 0.5), (4, 1, 1, 1.0)]
 
 

@@ -34,7 +34,7 @@ def test_gather_out_of_range() -> None:
         run_node("Gather", [x, ints(3)], 13, constants=(1,))
 
 
-OUTSIDE = {  # operator, feeds but for the indices, indices just inside and just outside, attributes
+OUTSIDE = {  # operator, feeds without the indices, indices just inside and just outside, attributes
     "Gather": ("Gather", [floats(3)], [[2], [-3]], [[3], [-4]], {}),
     "GatherElements": ("GatherElements", [floats(2, 3)], [[[0, 2]], [[-3, 1]]], [[[0, 3]], [[-4, 1]]], {"axis": 1}),
     "GatherElements, one axis": ("GatherElements", [floats(3)], [[2], [-3]], [[3], [-4]], {"axis": 0}),
@@ -46,7 +46,7 @@ OUTSIDE = {  # operator, feeds but for the indices, indices just inside and just
 
 @pytest.mark.parametrize("case", OUTSIDE.values(), ids=OUTSIDE.keys())
 def test_indices_known_at_compile_time_are_checked(case: Any) -> None:
-    """The error names the node; the last index inside is none."""
+    """The error names the node; the last valid index causes no error."""
     name, (data, *rest), inside, outside, attributes = case
     for indices in inside:
         check_node(name, [data, np.array(indices), *rest], 13, constants=(1,), **attributes)

@@ -104,7 +104,7 @@ PLACES = {
 
 
 def with_weight(case: Case, place: Place) -> tuple[InferenceSession, dict[str, Any]]:
-    """A session that multiplies by a weight besides, which writes outside of a tensor would change."""
+    """A session that also multiplies by a weight, which writes outside of a tensor would change."""
     m, feeds = node_model(
         case.op, case.args, case.opset, case.outputs, case.domain, constants=case.constants, **case.attrs
     )

@@ -73,6 +73,6 @@ def test_einsum(equation: str, inputs: dict[str, str]) -> None:
 )
 @pytest.mark.parametrize("dtype", [np.int32, np.int64, np.uint32])
 def test_fractions_of_integers(attrs: dict[str, float], dtype: type[np.integer]) -> None:
-    """They were cut off before they were multiplied: 0.25 times anything was 0."""
+    """Earlier, alpha and beta were truncated before the product: 0.25 times anything was 0."""
     whole = [np.arange(n, dtype=dtype).reshape(shape) for n, shape in ((12, (3, 4)), (8, (4, 2)), (2, (1, 2)))]
     check_node("Gemm", whole[: 3 if "beta" in attrs else 2], 13, by_reference, **attrs)

@@ -73,7 +73,7 @@ CAPTURED = np.array([0, 2, 9], np.int32)
 SOURCE = ints(1, 5, 3, 4, 2, 5, 3)
 LETTERS = np.maximum(rng.integers(-3, 6, (30, 6)), np.eye(1, 6, dtype=np.int64)).astype(
     np.int32
-)  # not 0 first: undefined
+)  # does not begin with 0: undefined
 WORD = [floats(4, 1, 3, 5), floats(4), floats(6, 5)]
 UP = [floats(1, 3, 4, 5), floats(3, 2, 3, 3)]
 IDS = ints(1, 2, 3, 1, 2, 5, 5, 5, 5, 5).reshape(2, 5)
@@ -269,8 +269,9 @@ def test_experts_with_a_gate() -> None:
     [("forward", 1, np.uint8), ("bidirectional", 1, np.int8), ("reverse", 2, np.int8)],
 )
 def test_dynamically_quantised_lstm(direction: str, batch: int, kind: Any) -> None:
-    """With its rounding of x and h to 8 bits. ONNX Runtime is given one row at a time, as its threads share ranges of
-    h (codes near the zero point: others saturate on some processors; all rows of x have one range)."""
+    """With the same rounding of x and h to 8 bits. ONNX Runtime gets one row at a time, because its threads share
+    ranges of h. Codes are near the zero point, because others saturate on some processors; all rows of x have one
+    range."""
     d, zero = 2 if direction == "bidirectional" else 1, 128 if kind is np.uint8 else 0
     w, r = (rng.integers(zero - 63, zero + 64, (d, n, 80)).astype(kind) for n in (3, 20))
     x, bias, ws, rs = floats(9, batch, 3), floats(d, 160), scales(d), scales(d)
@@ -290,7 +291,7 @@ def test_dynamically_quantised_lstm(direction: str, batch: int, kind: Any) -> No
 
 
 def test_bitsandbytes_not_transposed() -> None:
-    """a · w, where ONNX Runtime's own answer for a and w is that of the transposed form."""
+    """a · w; ONNX Runtime computes it in the transposed form."""
     codes, steps, a = bytes_(24 * 16), scales(24 * 2), floats(3, 24)
     attrs = {"K": 32, "N": 24, "block_size": 16, "quant_type": 1, "domain": MICROSOFT, "constants": (1, 2)}
     transposed = compare.by_onnxruntime(
@@ -415,7 +416,7 @@ def test_gemma_rotary_embedding() -> None:
 
 @pytest.mark.parametrize("where", [0, 1, 2])
 def test_gates_of_what_is_no_number(where: int) -> None:
-    """They are none themselves: a sign of NaN is not 0."""
+    """NaN may have a sign, which is not 0."""
     args = [floats(1, 2, 4, 8), floats(1, 2, 4, 8), floats(1, 2, 8), floats(4, 8), floats(4, 8)]
     args[where][0, 1, ..., 3] = np.nan
     check(Case("EngramGate", args), MICROSOFT, 17)

@@ -41,7 +41,7 @@ def test_decode(d: dt.DType) -> None:
 
 
 def borders(d: dt.DType) -> np.ndarray:
-    """Each value, the middle of each pair, its neighbours, and what lies outside."""
+    """Each value, the middle of each pair, its neighbours, and values out of range."""
     finite = np.sort(decoded(d)[np.isfinite(decoded(d))])
     with np.errstate(over="ignore"):
         middle = finite[1:] / 2 + finite[:-1] / 2

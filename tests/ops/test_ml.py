@@ -124,7 +124,7 @@ def test_as_onnxruntime(case: int) -> None:
 
 
 def forest(trees: int, depth: int, order: str) -> dict[str, Any]:
-    """Whole binary trees; nodes of a tree in this order behind its root, votes in any."""
+    """Complete binary trees; the nodes of a tree follow its root in this order, votes are in any order."""
     rng, size = np.random.default_rng(0), 2 ** (depth + 1) - 1
     columns: dict[str, list[Any]] = {}
 
@@ -155,7 +155,7 @@ def test_forests(trees: int, depth: int, order: str) -> None:
 
 
 def test_votes_for_both_of_two_classes() -> None:
-    """onnxruntime gives a label that is none of the model's here; onnx.reference takes the larger score."""
+    """For this case onnxruntime returns a label that the model does not have; onnx.reference takes the larger score."""
     feeds, names = {"x": F}, ["y", "z"]
     node = helper.make_node("TreeEnsembleClassifier", ["x"], names, domain=ML, **BOTH)
     m = model([node], feeds, names, domains={ML: 3})
@@ -204,7 +204,7 @@ def test_constants_do_not_depend_on_infinite_operands(op: str, domain: str, args
     (float("inf"), [0, 0, 0]), (float("-inf"), [1, 1, 1]),
 ])  # fmt: skip
 def test_binarized_integers(threshold: float, want: list[int]) -> None:
-    """onnxruntime has floats only, and onnx's reference compares with the attribute as it is."""
+    """onnxruntime supports floats only, and onnx's reference compares with the unconverted attribute."""
     m, feeds = node_model("Binarizer", [np.array([-5, 0, 1 << 40])], 1, domain=ML, threshold=threshold)
     assert by_session(m, feeds)[0].tolist() == want
 

@@ -1,4 +1,4 @@
-"""Constants, shapes, views, padding and layout beyond the official cases: old meanings, shapes known late."""
+"""Constants, shapes, views, padding and layout beyond the official cases: old meanings, shapes known at run time."""
 
 from __future__ import annotations
 
@@ -161,7 +161,7 @@ def test_squeeze_and_unsqueeze(opset: int) -> None:
 @pytest.mark.parametrize("size", range(10))
 @pytest.mark.parametrize("count", [1, 2, 4])
 def test_split_into_a_number_of_parts(size: int, count: int) -> None:
-    """Where not enough is left parts are smaller, or empty (onnxruntime refuses all that but a smaller last one)."""
+    """If too few elements are left, parts are smaller or empty (onnxruntime only accepts a smaller last part)."""
     check_node("Split", [floats(2, size)], 18, by_onnx, axis=1, outputs=count, num_outputs=count)
 
 
@@ -177,7 +177,7 @@ def test_split_sizes_are_checked(sizes: list[int], constants: tuple[int, ...]) -
 
 @pytest.mark.parametrize("opset", [11, 17])
 def test_squeeze_without_axes_of_named_dims(opset: int) -> None:
-    """One session, whose dims are 1 or not: each gives the rank that onnxruntime gives."""
+    """One session with dims that are 1 or not: each run gives onnxruntime's rank."""
     m = parsed("g (float[a, b, c] x) => (float[] y) { y = Squeeze (x) }", opset)
     m.graph.output[0].type.tensor_type.ClearField("shape")
     session, peer = InferenceSession(m.SerializeToString()), onnxruntime.InferenceSession(m.SerializeToString())
@@ -289,7 +289,7 @@ def test_range(start: int, limit: int, delta: int, dtype: Any, constant: bool) -
 @pytest.mark.parametrize("start,limit,delta", [(0, 0.3, 0.1), (0, 7, 0.7), (1, 1.7, 0.1), (0.3, 0, -0.1)])
 @pytest.mark.parametrize("constant", [True, False])
 def test_lengths_of_ranges_are_counted_in_doubles(start: float, limit: float, delta: float, constant: bool) -> None:
-    """0.3 / 0.1 is 3 as a quotient of float32, and above it as one of their values."""
+    """0.3 / 0.1 is 3 in float32, but the exact quotient of both float32 numbers is larger."""
     arrays = [np.float32(start), np.float32(limit), np.float32(delta)]
     check_node("Range", arrays, 11, constants=(0, 1, 2) if constant else ())
 
@@ -354,7 +354,7 @@ def test_strings_move() -> None:
 
 
 def test_a_slice_of_a_table_broadcasts_by_its_length() -> None:
-    """table[:, :s] + x of length s has length s, not a tower of choices."""
+    """table[:, :s] + x of length s has length s, not a nested expression of conditions."""
     table = onnx.numpy_helper.from_array(floats(1, 6, 2), "table")
     m = parsed("""g (float[b, s, 2] x) => (z) {
         n = Shape <start = 1, end = 2> (x)

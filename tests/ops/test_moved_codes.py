@@ -42,7 +42,7 @@ MOVES = {
 
 
 def run(moves: list[Any], dtype: Any, given: tuple[float, int], taken: tuple[float, int]) -> tuple[Any, Any, list[Any]]:
-    """What a session and the reference give, and the maps that run."""
+    """Return the results of a session and of the reference, and the maps that run."""
     weights = WEIGHTS | {"s": np.float32(given[0]), "z": np.array(given[1], dtype)}
     weights |= {"s2": np.float32(taken[0]), "z2": np.array(taken[1], dtype)}
     x = RNG.integers(np.iinfo(dtype).min, np.iinfo(dtype).max, (2, 8, 3, 5), dtype, endpoint=True)
@@ -80,7 +80,7 @@ def reads_floats(maps: list[Any]) -> bool:
 @pytest.mark.parametrize(("dtype", "zero"), [(np.uint8, 0), (np.uint8, 131), (np.int8, -7), (np.int8, -128)])
 @pytest.mark.parametrize("name", MOVES)
 def test_the_same_scale(name: str, dtype: Any, zero: int) -> None:
-    """The codes themselves: nothing that runs reads a scale."""
+    """The codes are moved: no kernel reads a scale."""
     got, want, maps = run(MOVES[name], dtype, (0.0123, zero), (0.0123, zero))
     np.testing.assert_array_equal(got, want)
     assert got.dtype == dtype
@@ -98,7 +98,7 @@ def test_the_same_scale(name: str, dtype: Any, zero: int) -> None:
     ],
 )
 def test_what_must_be_computed(given: tuple[float, int], taken: tuple[float, int]) -> None:
-    """Other scales or zero points, ties among them, and scales that are too large or too small to tell."""
+    """Different scales or zero points, ties, and scales that are too large or too small."""
     for name in ("transpose", "concat"):
         got, want, maps = run(MOVES[name], np.uint8, given, taken)
         np.testing.assert_array_equal(got, want)
@@ -106,7 +106,7 @@ def test_what_must_be_computed(given: tuple[float, int], taken: tuple[float, int
 
 
 def test_what_is_read_twice_is_moved_once() -> None:
-    """Else it would be 2³⁰ maps."""
+    """Without memoisation there would be 2³⁰ maps."""
     roll = [[node("Transpose", [f"f{n}"], [f"t{n}"], perm=[0, 1, 2, 3]),
              node("Concat", [f"f{n}", f"t{n}"], [f"c{n}"], axis=3),
              node("Slice", [f"c{n}", "from", "to", "axes"], [f"f{n + 1}"])] for n in range(30)]  # fmt: skip

@@ -117,7 +117,7 @@ GROUPED = {"x": "B S 2 4", "gamma": "4", "beta": "4"}
 
 @pytest.mark.parametrize("silu", [0, 1])
 def test_group_norm_of_onnxruntime(silu: int) -> None:
-    """Its CPU has none: by definition."""
+    """ONNX Runtime's CPU lacks it: compared with its definition."""
     attrs = {"groups": 2, "activation": silu, "epsilon": 1e-5}
     check(Case("GroupNorm", attrs, GROUPED, FULL), lambda m, feeds: [grouped(feeds["x"], feeds, bool(silu))])
 

@@ -1,4 +1,4 @@
-"""Quantised operators of ONNX Runtime against itself; what is refused."""
+"""Quantised operators of ONNX Runtime, compared with it; refused models."""
 
 from __future__ import annotations
 
@@ -137,7 +137,8 @@ def test_against_onnxruntime(case: Case) -> None:
 
 @pytest.mark.parametrize(("op", "scales"), [("QLinearAdd", (0.3, 0.3, 0.6)), ("QLinearMul", (0.3, 0.7, 0.42))])
 def test_ties_of_all_codes(op: str, scales: tuple[float, ...]) -> None:
-    """By the exact sum or product. The sum's scales have ratios of 1/2: half of the sums lie between two codes."""
+    """Compared with the exact sum or product. The sum's scales have ratios of 1/2: half of the sums are ties between
+    two codes."""
     codes = np.arange(256)
     a = (lambda s, z, r: codes[:, None], U8, "256 1")
     b = (lambda s, z, r: codes[None], U8, "1 256")
@@ -172,7 +173,7 @@ def weights_of(case: Case, m: Any) -> np.ndarray:
 
 
 def in_any_order(case: Case, uneven: bool = False) -> Case:
-    """The same with g_idx. uneven: of blocks that hold more or fewer than are theirs."""
+    """The same with g_idx. uneven: blocks have more or fewer elements than the block size."""
     k, size = case.attrs["K"], case.attrs["block_size"]
     of_places = np.arange(k) ** (1 + uneven) // k**uneven // size
     group = (lambda shape, sizes, rng: rng.permutation(of_places), I32, f"{k}")
@@ -199,7 +200,7 @@ def test_blocks_in_any_order_in_sessions(provider: str, bits: int, level: int) -
 
 @pytest.mark.parametrize("uneven", [False, True])
 def test_which_order_keeps_the_routine(uneven: bool) -> None:
-    """Else the codes are read one by one."""
+    """Otherwise codes are read one by one."""
     case = in_any_order(nbits(4, 3, 48, 16), uneven)
     graph = load(build(case, arrays(case, B[0])).SerializeToString())
     traced = trace_graph(graph, {"a": TensorSpec(F32, (3, 2, 48))}, elements, {})
@@ -214,7 +215,7 @@ FEW_ROWS = [(7, 32, 16), (8, 40, 32), (9, 30, 16), (17, 64, 64), (16, 129, 128),
 @pytest.mark.parametrize("bits", [4, 8])
 @pytest.mark.parametrize("zeros", ["", "packed", "float"])
 def test_few_rows(rows: int, bits: int, zeros: str) -> None:
-    """Around panels of 8 columns and groups of 4 k; what follows a row of the input is not read as if it were of it."""
+    """Around panels of 8 columns and groups of 4 k; the memory after a row of the input is not used."""
     for n, k, block in FEW_ROWS:
         case = nbits(bits, n, k, block, zeros=zeros, bias=rows == 2)
         case = replace(case, inputs={**case.inputs, "a": (np.float32, f"B {k}")})
@@ -233,8 +234,8 @@ LEVEL_4 = [(7, 32, 16), (8, 40, 32), (9, 30, 16), (150, 129, 128), (8, 300, 256)
 @pytest.mark.parametrize("bits", [4, 8])
 @pytest.mark.parametrize("zeros", ["", "packed", "float"])
 def test_rows_that_may_be_quantised(rows: int, bits: int, zeros: str) -> None:
-    """By accuracy_level 4: as far from the definition as half steps of 1/32767 lead at most, and twice as far from
-    onnxruntime as half steps of 1/127, which it takes on most processors."""
+    """With accuracy_level 4 the error is at most that of half steps of 1/32767. The difference from onnxruntime may be
+    twice the error of half steps of 1/127, which onnxruntime uses on most processors."""
     for n, k, block in LEVEL_4:
         case, given = level_4(bits, n, k, block, rows, zeros)
         given["a"][:, ::7] *= 20
@@ -261,7 +262,7 @@ def level_4(bits: int, n: int, k: int, block: int, rows: int, zeros: str = "") -
 @pytest.mark.parametrize("bits", [4, 8])
 @pytest.mark.parametrize("value", [np.nan, np.inf, 1e37])
 def test_quantised_rows_keep_what_is_no_code(bits: int, value: float) -> None:
-    """What is not finite stays so, in its row alone; what is very large has no step that is not finite."""
+    """Non-finite elements make only their own row non-finite; the steps of very large elements stay finite."""
     case, given = level_4(bits, 8, 64, 32, 2)
     given["a"][0, 5] = value
     (y,) = InferenceSession(build(case, given).SerializeToString()).run(None, {"a": given["a"]})
@@ -271,7 +272,7 @@ def test_quantised_rows_keep_what_is_no_code(bits: int, value: float) -> None:
 @pytest.mark.parametrize("zeros", ["", "packed"])
 @pytest.mark.parametrize("bits", [4, 8])
 def test_quantised_rows_of_tiny_numbers(bits: int, zeros: str) -> None:
-    """Where steps are subnormal their digits go, but codes do not wrap: zeros would be further off."""
+    """Subnormal steps lose digits, but codes do not wrap: zeros would be less accurate."""
     for exponent in range(-44, -32):
         case, given = level_4(bits, 8, 64, 32, 1, zeros)
         given["a"] = (given["a"] * 10.0**exponent).astype(np.float32)
@@ -296,8 +297,8 @@ def middle_codes(made: Any, k: int) -> None:
      (1e-36, 1e-38, 1e-6), (1.0, 0.0, 1e-6), (-1e30, 1e25, 1e-4), (1e37, 1e-20, 1e-6)],
 )  # fmt: skip
 def test_rows_that_may_not_be_quantised(large: float, small: float, far: float, rows: int) -> None:
-    """A large element beside small ones, of which weights of 0 leave nothing: what is left is theirs, to the digits
-    that their sum has."""
+    """A large element is multiplied by weights of 0, so the sum of the small ones beside it remains, with all its
+    digits."""
     case = nbits(4, 40, 96, 32)
     case = replace(case, inputs={**case.inputs, "a": (np.float32, "B 96")})
     given = arrays(case, {"B": rows})
@@ -362,7 +363,7 @@ def test_refused(attrs: dict[str, int], inputs: dict[str, Any]) -> None:
 @pytest.mark.parametrize("scaled", [False, True])
 @pytest.mark.parametrize("kind", [np.uint8, np.float32])
 def test_a_zero_point_alone_makes_qgemm_quantise(scaled: bool, kind: type) -> None:
-    """As in onnxruntime: by a scale of 1, if none is given; a scale alone divides."""
+    """As in onnxruntime: the default scale is 1; a scale without a zero point divides."""
     names = ["a", "as", "az", "b", "bs", "bz", "c", "ys" * scaled, "yz" * (kind is np.uint8)]
     u8 = partial(np.array, dtype=np.uint8)
     values = {

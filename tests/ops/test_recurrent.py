@@ -1,4 +1,4 @@
-"""RNN, GRU, LSTM where the official suite says nothing: all options against onnxruntime."""
+"""RNN, GRU and LSTM beyond the official suite: all options against onnxruntime."""
 
 from __future__ import annotations
 
@@ -88,7 +88,7 @@ def test_batch_first(op: str) -> None:
 @pytest.mark.parametrize("op", GATES)
 @pytest.mark.parametrize("hidden", [2, 8, 12])
 def test_units_in_blocks(op: str, hidden: int) -> None:
-    """Even numbers of units are computed several at once."""
+    """With an even number of units, several are computed at once."""
     rng = np.random.default_rng(2)
     rows = GATES[op] * hidden
     shapes = {"x": (3, 2, 5), "w": (1, rows, 5), "r": (1, rows, hidden), "b": (1, 2 * rows)}

@@ -58,7 +58,7 @@ def test_nan_wins() -> None:
 @pytest.mark.parametrize("name,extreme", [("Max", np.max), ("Min", np.min)])
 @pytest.mark.parametrize("kind", [np.float32, np.uint8, np.int8])
 def test_extremes_in_lanes(name: str, extreme: Any, kind: Any, relaxed: bool) -> None:
-    """Along a row and across rows; NaN in any lane, first and last, and none that spreads to others."""
+    """Along a row and across rows; NaN in any lane, first and last, must not spread to others."""
     options = SessionOptions(relaxed_simd=relaxed)
     for axis, width in itertools.product((0, 1), (1, 3, 4, 5, 7, 8, 9, 15, 16, 17, 33, 70)):
         shape = (width, 5) if axis == 0 else (5, width)
@@ -86,7 +86,7 @@ def test_halves_are_summed_wide() -> None:
 
 @pytest.mark.parametrize("dtype", [np.int32, np.uint32, np.int64, np.uint64])
 def test_means_whose_sums_leave_the_type(dtype: Any) -> None:
-    """Towards 0, as integers divide."""
+    """Rounds towards 0, like integer division."""
     low, high = np.iinfo(dtype).min, np.iinfo(dtype).max
     small = [[-1, -1, -3], [-1, 3, 0], [1, -3, 0], [7, 1, 0], [-7, 0, 1], [-2, -1, 0]] if low else [[7, 1, 0]]
     rows = [[high] * 3, [low] * 3, [low, low, 1], [high, high, low], [high, low, 0], *small]
@@ -108,7 +108,7 @@ def test_arg(op: str, last: int, keepdims: int) -> None:
 @pytest.mark.parametrize("op", ["ArgMax", "ArgMin"])
 @pytest.mark.parametrize("last", [0, 1])
 def test_nan_is_the_extreme_of_which_the_first_or_last_counts(op: str, last: int) -> None:
-    """As NumPy has it; onnxruntime finds the one or the other by the place."""
+    """Compared with NumPy; onnxruntime's choice depends on the position."""
     x = f32([[1, np.nan, 3, np.nan, 0], [np.inf, -np.inf, np.nan, 5, 6], [1, 2, 3, 4, 5]])
     first = getattr(np, op.lower())
     want = 4 - first(x[:, ::-1], -1) if last else first(x, -1)

@@ -1,5 +1,5 @@
-"""Nodes that mean nothing are refused with the operator and the value, when compiled or, where the value is data, when
-run; and what onnxruntime runs is not refused."""
+"""Meaningless nodes are refused with the operator and the value, at compile time or, if the value is data, in the run.
+Nodes that onnxruntime runs are not refused."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ OPERANDS = """float[1,1,4,4] x, float[1,1,3,3] w, float[1] c, int64[1] n, float[
 
 
 def graph(inputs: str, node: str, outputs: str = "float y") -> Any:
-    """A model in ONNX's text syntax; of its outputs no shape is declared."""
+    """A model in ONNX's text syntax, without declared shapes of outputs."""
     model = onnx.parser.parse_model(f"{HEAD} g ({inputs}) => ({outputs}) {{ {node} }}")
     for value in model.graph.output:
         value.type.tensor_type.ClearField("shape")
@@ -35,7 +35,7 @@ def ints(*values: int) -> np.ndarray:
 
 
 def with_values(model: Any, feeds: dict[str, np.ndarray], known: set[str]) -> tuple[bytes, dict[str, np.ndarray]]:
-    """The model with some inputs as initializers, and what is left to feed."""
+    """Return the model with some inputs as initializers, and the remaining feeds."""
     made = onnx.ModelProto()
     made.CopyFrom(model)
     kept = [v for v in made.graph.input if v.name not in known]
@@ -247,7 +247,7 @@ def test_indices_whose_last_dim_is_not_declared(i: np.ndarray) -> None:
 
 @pytest.mark.parametrize("node", ["ScatterElements", "ScatterND"])
 def test_strings_have_no_product(node: str) -> None:
-    """They have sums, as in ONNX Runtime."""
+    """Bools can be summed, as in ONNX Runtime."""
     inputs = "string[a,b] x, int64[c,1] i, string[c,b] u"
     model = graph(inputs, f'y = {node} <reduction = "mul"> (x, i, u)', "string y")
     with pytest.raises(UnsupportedOp, match=f"{node}.* reduction mul needs numbers"):

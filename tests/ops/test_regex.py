@@ -1,4 +1,4 @@
-"""The matcher of regular expressions: against Python's `re` where both read an expression alike, and in linear time."""
+"""The matcher of regular expressions: compared with Python's `re` if both have the same meaning, and in linear time."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def test_as_python_reads_it(seed: int) -> None:
     for _ in range(600):
         text = expression(draw, 4)
         ours = Pattern(text)
-        theirs = re.compile(text.replace("$", r"\Z"), re.ASCII)  # their $ is before a last line feed too
+        theirs = re.compile(text.replace("$", r"\Z"), re.ASCII)  # in Python, $ also matches before a last line feed
         for _ in range(6):
             subject = "".join(draw.choice("abcc1_ é\n") for _ in range(draw.randrange(1, 7)))
             assert ours.matches(subject) == (theirs.fullmatch(subject) is not None), (text, subject)

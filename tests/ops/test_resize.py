@@ -30,7 +30,7 @@ def test_interpolation_by_scales(scales: tuple[float, ...], how: str, mode: str)
 @pytest.mark.parametrize("mode", ["nearest", "linear", "cubic"])
 def test_by_sizes(sizes: tuple[int, ...], how: str, mode: str) -> None:
     args = [floats(1, 2, 5, 6), None, None, ints(*sizes)]
-    peer = by_onnxruntime if how == "pytorch_half_pixel" else by_onnx  # one pixel lies at 0, as the text says
+    peer = by_onnxruntime if how == "pytorch_half_pixel" else by_onnx  # a single pixel is at 0, as specified
     check_node("Resize", args, 19, peer, 1e-4, mode=mode, coordinate_transformation_mode=how)
     check_node("Resize", args, 19, peer, 1e-4, constants=(3,), mode=mode, coordinate_transformation_mode=how)
 
@@ -46,7 +46,7 @@ def test_nearest(scales: tuple[float, ...], how: str, nearest: str) -> None:
 
 
 def test_coordinates_that_are_integers() -> None:
-    """By 1.5 output 3 of 7 is 2, of which the floor may not be 1."""
+    """With a scale of 1.5, output 3 of 7 is at position 2, whose floor must not become 1."""
     attrs = {"mode": "nearest", "nearest_mode": "floor", "coordinate_transformation_mode": "half_pixel_symmetric"}
     check_node("Resize", [floats(1, 1, 3, 7), None, f32([1, 1, 1.7, 1.5])], 19, by_onnx, constants=(2,), **attrs)
 
@@ -69,7 +69,7 @@ def test_aspect_ratio(policy: str) -> None:
 
 @pytest.mark.parametrize("mode", ["linear", "cubic"])
 def test_a_filter_wider_than_its_axis(mode: str) -> None:
-    """0.6 of an element is rounded to one: the filter is wider than the 20 that there are."""
+    """An extent of 0.6 elements is rounded to 1: the filter is wider than the 20 elements."""
     args = [floats(1, 1, 20, 200), None, None, ints(1, 6)]
     attrs = {"mode": mode, "axes": [2, 3], "keep_aspect_ratio_policy": "not_larger", "antialias": 1}
     m, feeds = node_model("Resize", args, 19, constants=(3,), **attrs)
@@ -90,7 +90,7 @@ def test_antialias(scales: tuple[float, float], mode: str, exclude: int) -> None
     ("mode", "more"), [("linear", "antialias"), ("cubic", "antialias"), ("cubic", "exclude_outside")]
 )
 def test_one_element_of_an_axis_of_any_extent(mode: str, more: str) -> None:
-    """pytorch_half_pixel reads position 0, whatever the extent: where from on follows from it."""
+    """pytorch_half_pixel reads position 0 for an output of one element, whatever the extent."""
     args = [floats(1, 1, 4, 6), None, None, ints(1, 1, 3, 1)]
     attrs = {"mode": mode, more: 1, "coordinate_transformation_mode": "pytorch_half_pixel"}
     m, feeds = node_model("Resize", args, 19, constants=(3,), **attrs)
@@ -102,7 +102,7 @@ def test_one_element_of_an_axis_of_any_extent(mode: str, more: str) -> None:
 @pytest.mark.parametrize("dtype", [np.int32, np.uint8])
 @pytest.mark.parametrize(("mode", "antialias"), [("linear", 1), ("cubic", 1), ("cubic", 0)])
 def test_integers_are_rounded(dtype: Any, mode: str, antialias: int) -> None:
-    """The linear mode without antialiasing cuts off, as ONNX Runtime does."""
+    """The linear mode without antialiasing truncates, as ONNX Runtime does."""
     x = np.random.default_rng(7).integers(0, 99, (1, 1, 7, 9)).astype(dtype) - (50 if dtype is np.int32 else 0)
     args = [x.astype(dtype), None, f32([0.6, 0.4])]
     check_node("Resize", args, 19, by_onnx, 0, constants=(2,), mode=mode, axes=[2, 3], antialias=antialias)
@@ -191,7 +191,7 @@ def test_affine_grid(align: int) -> None:
 
 @pytest.mark.parametrize("sizes", ["3, 3", "11, 3"])
 def test_crops_are_summed(sizes: str) -> None:
-    """In lanes, each of which reads a row of its own, at places that an inner loop moves."""
+    """In lanes that each read a different row, at positions that an inner loop advances."""
     text = """<ir_version: 10, opset_import: ["" : 19]>
         g (float[1, 1, 9, 7] x, float[4] roi) => (float[a, b, c] y) <int64[2] sizes = {%s}, int64[1] axis = {1}> {
         z = Resize <axes = [2, 3], coordinate_transformation_mode = "tf_crop_and_resize", mode = "linear">

@@ -1,4 +1,4 @@
-"""Every version of every ONNX operator that the table knows takes the attributes, of their types, and the inputs of its
+"""Every version of every registered ONNX operator accepts the attributes, with their types, and the inputs of its
 schema."""
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Transforms, windows and mel filters where the official suite says nothing, against NumPy and onnxruntime."""
+"""Transforms, windows and mel filters beyond the official suite, against NumPy and onnxruntime."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def test_stft(onesided: int, window: bool) -> None:
 @pytest.mark.parametrize("name", ["HannWindow", "HammingWindow", "BlackmanWindow"])
 @pytest.mark.parametrize(("periodic", "datatype", "size"), [(0, 1, 9), (1, 11, 9), (0, 2, 9), (1, 6, 10), (1, 7, 94)])
 def test_windows(name: str, periodic: int, datatype: int, size: int) -> None:
-    """As integers all are 0 but what is 1 to the last digit."""
+    """Truncated to integers, all elements are 0 except those that are exactly 1."""
     feeds = {"n": np.array(size)}
     node = helper.make_node(name, ["n"], ["y"], periodic=periodic, output_datatype=datatype)
     check(model([node], feeds, ["y"], opset=17), feeds, peer=by_onnx)
@@ -64,7 +64,7 @@ def test_windows(name: str, periodic: int, datatype: int, size: int) -> None:
 
 @pytest.mark.parametrize(("low", "high"), [(20, 3900), (1000, 0)])
 def test_mel_filters(low: float, high: float) -> None:
-    """Whose corners fall, where the lower edge is the higher one: they have no top."""
+    """If the lower edge is above the upper one, the corners descend and triangles have no top."""
     feeds = {"bins": np.array(6), "dft": np.array(32), "rate": np.array(8000)}
     feeds |= {"low": np.array(low, np.float32), "high": np.array(high, np.float32)}
     m = model([helper.make_node("MelWeightMatrix", list(feeds), ["y"])], feeds, ["y"], opset=17)

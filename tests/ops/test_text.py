@@ -1,4 +1,4 @@
-"""Strings: what moves and compares them, text operators, and the pass that puts them on the host."""
+"""Strings: operators that move and compare them, text operators, and the pass that makes them Host kernels."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""No attribute, and no number from data, multiplies work beyond what tensors have elements for."""
+"""No attribute, and no number from data, makes work grow beyond the number of elements of the tensors."""
 
 from __future__ import annotations
 
@@ -91,7 +91,7 @@ def test_sums_of_products_of_many(equation: str, size: int, dtype: Any) -> None:
     {"block": (3, 5), "pads": [3, 0, 2, 1], "dilations": [3, 1], "strides": [3, 2]},
 ])  # fmt: skip
 def test_blocks_larger_than_the_places_where_they_lie(attrs: dict[str, Any]) -> None:
-    """Sums are over what is fewer, along each axis."""
+    """Along each axis, sums run over the smaller number."""
     block, rest = attrs["block"], {k: v for k, v in attrs.items() if k != "block"}
     pads, strides, dilations = rest.get("pads", [0] * 4), rest.get("strides", [1, 1]), rest.get("dilations", [1, 1])
     reach = [d * (k - 1) + 1 for d, k in zip(dilations, block, strict=True)]
@@ -107,7 +107,7 @@ def test_a_block_as_large_as_its_image() -> None:
 
 
 def test_parts_by_the_thousand() -> None:
-    """They are made in several steps: one step's memory is planned by the square of its kernels."""
+    """Their kernels are in several steps, because planning a step takes time in the square of its kernels."""
     x = floats(2500, 1)
     parts = helper.make_node("SplitToSequence", ["x"], ["parts"])
     whole = helper.make_node("ConcatFromSequence", ["parts"], ["y"], axis=1)

@@ -1,4 +1,4 @@
-"""NonMaxSuppression with many boxes, against onnxruntime; ImageDecoder without its library."""
+"""NonMaxSuppression with many boxes, against onnxruntime; ImageDecoder without Pillow."""
 
 from __future__ import annotations
 
