@@ -113,7 +113,10 @@ def _ordered(registered: Iterable[Pass]) -> list[Pass]:
 
 
 def _position(new: Pass, table: Sequence[Pass]) -> int:
-    """Before the first pass of that name, or after the last one and the passes that were registered after it."""
+    """Return the index at which the new pass goes into the table.
+
+    That is before the first pass with the given name, or after the last one and all passes registered after it.
+    """
     rows = [n for n, p in enumerate(table) if p.name == (new.before or new.after)]
     if not rows:
         names = ", ".join(dict.fromkeys(p.name for p in table))

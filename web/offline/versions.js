@@ -42,8 +42,8 @@ export class Versions {
   }
 
   /**
-   * Runs an action under the lock and writes the book.
-   * @param {(book: Book) => unknown} action changes the book @returns {Promise<Book>}
+   * Takes the lock, reads the book of versions, lets the action change it, and writes it back.
+   * @param {(book: Book) => unknown} action edits the book in place @returns {Promise<Book>}
    */
   change(action) {
     return navigator.locks.request(this.lock, async () => {

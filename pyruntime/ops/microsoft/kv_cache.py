@@ -101,7 +101,7 @@ def from_beams(t: Tracer, x: Tensor, source: Tensor, past: AnyDim) -> Tensor:
 
     Shapes: x (N·W, G, T, D), source (N, W, places)"""
     width = source.shape[1]
-    t.require_equal(source.shape[0] * width, x.shape[0], "cache_indirection and the batch differ")
+    t.require_equal(source.shape[0] * width, x.shape[0], "cache_indirection has another batch size than the cache")
 
     def body(n: Expr, g: Expr, j: Expr, d: Expr) -> Expr:
         item, beam = n / dim(width), rem(n, dim(width))

@@ -81,7 +81,7 @@ export class Python {
   }
 
   /**
-   * Starts from the image of its memory, or without the image if that cannot be fetched or restored.
+   * Starts Python: restores a saved image of its memory, or boots normally if the image cannot be fetched or restored.
    * @param {Assets} assets @param {import('./prefetched_files.js').PrefetchedFiles | null} prefetched
    * @param {(done: number, steps: number) => void} progress
    * @param {(error: Error) => void} broken called when the interpreter can no longer be used
