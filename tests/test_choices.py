@@ -1,4 +1,4 @@
-"""What a measurement may choose: every value of every knob is right, and what is fastest is chosen."""
+"""Measured choices: every value of every knob gives right results, and the fastest one is chosen."""
 
 from __future__ import annotations
 

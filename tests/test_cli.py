@@ -1,4 +1,4 @@
-"""The command line: what each command prints, and what it refuses."""
+"""The command line: what each command prints, and which inputs it rejects."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Programs written for onnxruntime: each script here runs on both, and what it tells must be the same."""
+"""Programs written for onnxruntime: each script here runs with both, and must print the same."""
 
 from __future__ import annotations
 

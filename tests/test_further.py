@@ -1,4 +1,4 @@
-"""Weights in further memories: small ones are put there, as if the first had no room, and nothing else may change."""
+"""Weights in further memories: small weights go there, as if the first memory were full, and results stay the same."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a session tells of itself (memory, explain, profile), and Programs as files."""
+"""What a session reports about itself (memory, explain, profile), and Programs as files."""
 
 from __future__ import annotations
 

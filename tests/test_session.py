@@ -1,4 +1,4 @@
-"""The session: its errors, its states, its cost besides kernels, its memory."""
+"""Sessions: errors, states, overhead besides kernels, memory."""
 
 from __future__ import annotations
 

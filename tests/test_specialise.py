@@ -1,4 +1,4 @@
-"""What a Program must be compiled for is found alike by the native session and by the browser's model."""
+"""The native session and the browser's model agree on the dims for which a Program must be compiled."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""scripts/split_wasm.py: a module in halves does what the whole one does, however its functions are parted."""
+"""scripts/split_wasm.py: a module split in two behaves like the whole one, however its functions are divided."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""Caches of a fixed size that other operators than TensorScatter write, as exporters do: in place where nothing else
-reads the past, and always as onnxruntime has them."""
+"""Caches of a fixed size written by operators other than TensorScatter, as exporters emit them: they are updated in
+place if nothing else reads the past, and always equal onnxruntime's."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Dims, inputs and nodes of a model may be called what the engine calls its own: nothing is known by its spelling."""
+"""Dims, inputs and nodes of a model may have the engine's own internal names: names have no special meaning."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""Half floats between kernels are float32: as few kernels as of float32, roundings where casts ask for them, and
-results of onnxruntime, which computes on the CPU in float32 as well."""
+"""Half floats are float32 between kernels: no more kernels than for float32, roundings only at casts, and the results
+of onnxruntime, which also computes in float32 on the CPU."""
 
 from __future__ import annotations
 

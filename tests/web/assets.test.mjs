@@ -1,4 +1,4 @@
-// Where the engine's files are, by what programs say of onnxruntime-web's.
+// Where the engine's files are, given the settings that programs make for onnxruntime-web.
 
 import assert from 'node:assert/strict';
 import { afterEach, beforeEach, test } from 'node:test';

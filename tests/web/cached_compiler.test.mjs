@@ -1,4 +1,4 @@
-// Cached Programs in the place of Python, which starts when something else is needed.
+// Cached Programs used instead of Python, which starts only when something else is needed.
 
 import assert from 'node:assert/strict';
 import { test } from 'node:test';

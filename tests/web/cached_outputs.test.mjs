@@ -1,4 +1,4 @@
-// Outputs that the worker keeps: fed by id until somebody reads their data.
+// Outputs that the worker keeps: they are fed back by id until somebody reads their data.
 
 import assert from 'node:assert/strict';
 import { test } from 'node:test';

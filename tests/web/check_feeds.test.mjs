@@ -1,4 +1,4 @@
-// Feeds in the page: what is refused before anything is sent, what is copied, and what a Program depends on.
+// Feeds in the page: what is rejected before anything is sent, what is copied, and what a Program depends on.
 
 import assert from 'node:assert/strict';
 import { test } from 'node:test';

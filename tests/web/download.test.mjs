@@ -1,4 +1,4 @@
-// Bytes in pieces, whatever length the server announces, and what a broken download says.
+// Downloads in pieces, whatever length the server announces, and the errors of interrupted downloads.
 
 import assert from 'node:assert/strict';
 import { test } from 'node:test';

@@ -1,4 +1,4 @@
-// How elements are stored, packed and handed out, type by type.
+// How elements are stored, packed and returned, type by type.
 
 import assert from 'node:assert/strict';
 import { test } from 'node:test';

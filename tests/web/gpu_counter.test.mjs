@@ -1,4 +1,4 @@
-// What `bench dispatches` counts, of calls made by hand.
+// What `bench dispatches` counts when the calls are made by hand.
 
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
@@ -8,7 +8,7 @@ import vm from 'node:vm';
 const STORAGE = 128;
 const MAP_READ = 1;
 
-/** Classes with these methods, each of which gives an object. */
+/** Classes with these methods, each of which returns an object. */
 const fake = (...names) => class { static { for (const name of names) this.prototype[name] = () => ({}); } };
 
 function counted() {

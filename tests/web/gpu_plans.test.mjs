@@ -1,4 +1,4 @@
-// What plans hold on the GPU does not pile up as shapes change.
+// The GPU memory that plans hold does not grow without bound as shapes change.
 
 import assert from 'node:assert/strict';
 import { test } from 'node:test';

@@ -1,4 +1,4 @@
-// 64-bit integers on the way to the GPU's 32 bits and back, at the edges of both.
+// 64-bit integers converted to the GPU's 32 bits and back, at the limits of both.
 
 import assert from 'node:assert/strict';
 import { test } from 'node:test';

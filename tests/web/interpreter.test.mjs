@@ -1,4 +1,4 @@
-// The start of Python, where it succeeds and where it does not: who is told, and in which order.
+// The start of Python, successful or not: who is notified, and in which order.
 
 import assert from 'node:assert/strict';
 import { test } from 'node:test';

@@ -1,4 +1,4 @@
-// Layouts that several shapes share: whatever the sizes, what lives at once lies apart, and few are made as shapes grow.
+// Layouts that several shapes share: tensors alive at once never overlap, and few layouts are made as shapes grow.
 
 import assert from 'node:assert/strict';
 import { test } from 'node:test';

@@ -1,4 +1,4 @@
-// Lists of files, and files compressed ahead.
+// Lists of files, and files compressed in advance.
 
 import assert from 'node:assert/strict';
 import { createHash } from 'node:crypto';

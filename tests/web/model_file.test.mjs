@@ -1,4 +1,4 @@
-// A file of which parts are read where it lies: around the borders of what is read at once.
+// A file on disk that is read in parts, on demand: reads near the boundaries of one read.
 
 import assert from 'node:assert/strict';
 import { test } from 'node:test';

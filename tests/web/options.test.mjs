@@ -1,4 +1,4 @@
-// Options of sessions and runs: those that act, are refused, or give one warning.
+// Options of sessions and runs: which act, which are rejected, and which give one warning.
 
 import assert from 'node:assert/strict';
 import { afterEach, beforeEach, test } from 'node:test';

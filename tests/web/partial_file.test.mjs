@@ -1,4 +1,4 @@
-// Range requests to servers that answer oddly: refused, and never taken for other bytes.
+// Range requests to servers that answer wrongly: rejected, and never mistaken for other bytes.
 
 import assert from 'node:assert/strict';
 import { afterEach, test } from 'node:test';

@@ -1,4 +1,4 @@
-// The worker boundary: answers find their calls, errors cross whole, and nothing waits for a worker that is gone.
+// The worker boundary: answers reach their calls, errors cross whole, and nothing waits for a worker that has ended.
 
 import assert from 'node:assert/strict';
 import { test } from 'node:test';

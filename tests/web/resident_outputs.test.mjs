@@ -1,4 +1,4 @@
-// What comes to the page of outputs that stay for the next run.
+// What the page receives of outputs that stay for the next run.
 
 import assert from 'node:assert/strict';
 import { test } from 'node:test';

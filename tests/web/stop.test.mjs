@@ -1,4 +1,4 @@
-// Stopping: what a page stops a call with, how the worker learns of it, and runs in portions.
+// Stopping: how a page stops a call, how the worker learns of it, and runs in portions.
 
 import assert from 'node:assert/strict';
 import { test } from 'node:test';

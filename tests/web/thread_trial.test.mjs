@@ -1,4 +1,4 @@
-// Threads or none, on machines made up: milliseconds of a run, alone and shared.
+// Whether to use threads, on simulated machines: milliseconds of a run, alone and shared.
 
 import assert from 'node:assert/strict';
 import { test } from 'node:test';

@@ -1,4 +1,4 @@
-// What is measured of Programs with other schedules, in turns with the standard one; what they are is Python's.
+// Measuring Programs with other schedules, in turns with the standard one; Python decides which schedules.
 
 import assert from 'node:assert/strict';
 import { test } from 'node:test';

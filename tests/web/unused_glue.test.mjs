@@ -1,4 +1,4 @@
-// scripts/unused_glue.mjs: what is cut out of Pyodide's JavaScript is what nothing reaches.
+// scripts/unused_glue.mjs removes only unreachable code from Pyodide's JavaScript.
 
 import assert from 'node:assert/strict';
 import { test } from 'node:test';

@@ -1,4 +1,4 @@
-// Lists of files, as pages that work without a network read them.
+// Lists of files, as pages that work offline read them.
 
 import assert from 'node:assert/strict';
 import { test } from 'node:test';

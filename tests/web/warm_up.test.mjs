@@ -1,4 +1,4 @@
-// The interpreter's first half warms up in an instance of its own; what goes wrong costs time alone.
+// The interpreter's first half warms up in a separate instance; failures there only cost time.
 
 import assert from 'node:assert/strict';
 import { test } from 'node:test';

@@ -1,4 +1,4 @@
-// Which bytes the relaxed dot product takes second: told from what it gives, for hosts of all kinds.
+// Whether the relaxed dot product reads its second operand as signed or unsigned: detected from results, on several hosts.
 
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
@@ -8,7 +8,7 @@ const cut = (/** @type {number} */ sum) => Math.max(-(1 << 15), Math.min(sum, (1
 const signed = (/** @type {number} */ b) => (b << 24) >> 24;
 const unsigned = (/** @type {number} */ b) => b & 255;
 
-/** What a host gives for four products of a by b. @type {[string, (a: number, b: number) => number, string][]} */
+/** The result of a host for the sum of four products of a and b. @type {[string, (a: number, b: number) => number, string][]} */
 const HOSTS = [
   ['unsigned', (a, b) => 4 * a * unsigned(b), 'unsigned'],
   ['signed', (a, b) => 4 * a * signed(b), 'signed'],

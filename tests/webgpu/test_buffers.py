@@ -1,4 +1,4 @@
-"""A session's memory over several buffers, as where it is larger than the adapter binds; here it binds little."""
+"""A session's memory spread over several buffers, as if it were larger than the adapter's binding limit."""
 
 from __future__ import annotations
 

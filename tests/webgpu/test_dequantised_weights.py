@@ -1,4 +1,4 @@
-"""Products by weights that DequantizeLinear makes, on the GPU: codes stay there, not floats."""
+"""Products by weights from DequantizeLinear on the GPU: the quantised codes stay there, not floats."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Sums over nothing, by sizes that are known to be 0 and by such that turn out so, on both providers."""
+"""Sums over no elements, with sizes that are 0 at compile time or only at run time, on both providers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What goes wrong with a GPU: lost, full, none there. Devices are really destroyed, memory really refused."""
+"""Faults of a GPU: lost, out of memory, missing. Devices are really destroyed, and allocations really fail."""
 
 from __future__ import annotations
 

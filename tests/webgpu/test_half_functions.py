@@ -1,4 +1,4 @@
-"""What lies inside a function of half floats is float32: an e^x of 12 is none, and was infinite."""
+"""Functions of half floats compute in float32 inside: e^12 is finite there, but infinite in float16."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ pytest.importorskip("wgpu")
 @pytest.mark.parametrize("dtype", [np.float16, ml_dtypes.bfloat16], ids=["float16", "bfloat16"])
 @pytest.mark.parametrize("op", "Elu Erf Gelu HardSigmoid HardSwish Mish Selu Sigmoid Softplus Tanh".split())
 def test_every_half(op: str, dtype: type[np.generic]) -> None:
-    """Against float32 by onnxruntime, rounded: within a unit of the last place, or of rounding near 0."""
+    """Results equal onnxruntime's float32 results, rounded, up to one unit in the last place or an error near 0."""
     x = np.arange(1 << 16, dtype=np.uint16).view(dtype)
     x = x[np.abs(x.astype(np.float32)) < 6e4]
     m, feeds = node_model(op, [x], 22)

@@ -1,4 +1,4 @@
-"""int64 and uint64 on the GPU: never silently wrong, and not needlessly at home."""
+"""int64 and uint64 on the GPU: never silently wrong, and not left on the CPU without need."""
 
 import numpy as np
 import onnx

@@ -1,4 +1,4 @@
-"""Real models on the native GPU: right outputs, and no crossing between feeds and outputs where there need be none."""
+"""Real models on the native GPU: right outputs, and no needless crossing between feeds and outputs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is near 0 keeps its digits: WGSL lets compilers take (1 + x) - 1 for x, and lavapipe does."""
+"""Results near 0 keep their digits, although WGSL lets compilers simplify (1 + x) - 1 to x, as lavapipe does."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the adapter's limits refuse, and the reason given."""
+"""What the adapter's limits rule out, and the reason reported."""
 
 import json
 import re

@@ -1,4 +1,4 @@
-"""GPU tensors: left on the GPU by one run, taken by another without a readback, freed, refused with reasons."""
+"""GPU tensors: kept on the GPU by one run, used by another without a readback, freed, rejected with reasons."""
 
 from __future__ import annotations
 

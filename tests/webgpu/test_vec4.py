@@ -1,4 +1,4 @@
-"""Maps and reductions by fours against NumPy, at the edges of the four and of the workgroup."""
+"""Maps and reductions in groups of four against NumPy, at the edges of the group and of the workgroup."""
 
 from dataclasses import replace
 
