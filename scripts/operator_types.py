@@ -23,9 +23,10 @@ HEAD = '''# ruff: noqa: E501
 `signatures.py` reads it.
 
 SETS: sets of types, a letter each in the order of `dtype.ALL` (A float32, B uint8, …); s a sequence, o an optional, m a
-map. OPERATORS, a line each: domain, name, and the versions `since:min:max:outputs:parameters:sets`. A parameter is the
-letter of its type variable, then ? if it is optional, * if it repeats, + if it repeats with any types; a variable's set
-is the number at the letter's place. One more number at the end is the set of the result, where an attribute chooses it.
+map. OPERATORS, a line for operators that agree: domain:name of each, then = and the versions
+`since:min:max:outputs:parameters:sets`. A parameter is the letter of its type variable, then ? if it is optional, * if
+it repeats, + if it repeats with any types; a variable's set is the number at the letter's place. One more number at the
+end is the set of the result, where an attribute chooses it.
 """
 
 '''
@@ -91,7 +92,10 @@ def render() -> str:
             before = text
         rows[domain, name] = " ".join(parts)
     rows |= {key: rows["", key[1]] for key in own - rows.keys()}  # exporters write it with Microsoft's domain, too
-    lines = "\n".join(f"{domain or '-'} {name} {row}" for (domain, name), row in sorted(rows.items()))
+    names: dict[str, list[str]] = {}
+    for (domain, name), row in sorted(rows.items()):
+        names.setdefault(row, []).append(f"{domain}:{name}")
+    lines = "\n".join(f"{' '.join(operators)} = {row}" for row, operators in names.items())
     fields = "\n".join(sets)
     return f'{HEAD}SETS = """\n{fields}\n"""\n\nOPERATORS = """\n{lines}\n"""\n'
 

@@ -27,6 +27,3 @@ class Budget:
         else:
             return
         raise LimitExceeded(f"compiling {text}: it was {doing}", node=node, hint=hint)
-
-
-__all__ = ["Budget"]

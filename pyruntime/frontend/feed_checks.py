@@ -87,6 +87,3 @@ def differing_dims(types: Mapping[str, Type | None], feeds: Mapping[str, Any]) -
                 if isinstance(want, str):
                     sizes.setdefault(want, {}).setdefault(have, name)
     return {dim: list(found.values()) for dim, found in sizes.items() if len(found) > 1}
-
-
-__all__ = ["NodeArg", "arguments", "check_names", "check_tensor", "differing_dims", "required_inputs", "type_name"]

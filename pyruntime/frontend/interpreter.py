@@ -134,6 +134,3 @@ def run(traced: Any, weights: Any, feeds: Mapping[Path, Array]) -> dict[str, Any
         return [fetch(v) for v in value.items] if hasattr(value, "items") else None
 
     return {name: fetch(v) for name, v in traced.outputs.items()}
-
-
-__all__ = ["Interpreter", "run"]

@@ -108,6 +108,3 @@ def _zip_maps(graph: Graph) -> dict[str, Node]:
 def _identity(node: Node, source: str) -> Node:
     """An Identity of `source` that replaces a node."""
     return replace(node, op="Identity", domain="", opset=13, inputs=(source,), attrs={})
-
-
-__all__ = ["Border", "Classes", "Column", "classes", "without_maps"]

@@ -1,8 +1,8 @@
 """The ranks that an operator's inputs may have, where the standard restricts them. The standard states them in prose,
 so this table is written by hand.
 
-One line per operator: its name, then a word for each input. 3: that rank; 2-4, 1+: a range; *: any; n: one number, of
-rank 0 or 1. A last word with … applies to all further inputs."""
+A line for the operators with the same ranks: a word for each input, then : and the operators. 3: that rank; 2-4, 1+: a
+range; *: any; n: one number, of rank 0 or 1. A last word with … applies to all further inputs."""
 
 from __future__ import annotations
 
@@ -15,176 +15,107 @@ from pyruntime.ir import shape as sh
 from pyruntime.ir.kernel import Tensor
 
 _RANKS = """
-AffineGrid 3 1
-Attention 3-4 3-4 3-4 1-4 4 4 1
-AveragePool 3+
-BatchNormalization 1+ 1+ 1+ 1+ 1+
-BlackmanWindow n
-CausalConvWithState 3 3 1 3
-CenterCropPad 1+ 1
-Clip * n n
-Col2Im 3 1 1
-Compress 1+ 1
-Concat 1+…
-ConstantOfShape 1
-Conv 3+ 3+ 1
-ConvInteger 3+ 3+
-ConvTranspose 3+ 3+ 1
-Crop 4
-CumProd 1+ n
-CumSum 1+ n
-DeformConv 3+ 3+ 3+ 1 3+
-DepthToSpace 4
-Det 2+
-DFT 2+ n n
-Dropout * n n
-DynamicSlice * 1 1 1
-Expand * 1
-EyeLike 2
-Gather 1+
-GatherElements 1+ 1+
-GatherND 1+ 1+
-Gemm 2 2 0-2
-GlobalAveragePool 3+
-GlobalLpPool 3+
-GlobalMaxPool 3+
-GridSample 3+ 3+
-GroupNormalization 2+ 1 1
-GRU 3 3 3 2 1 3
-HammingWindow n
-HannWindow n
-ImageDecoder 1
-ImageScaler 4
-InstanceNormalization 2+ 1 1
-LRN 2+
-LinearAttention 3 3 3 4 3 3
-LSTM 3 3 3 2 1 3 3 2
-Loop n n
-LpPool 3+
-MatMul 1+ 1+
-MatMulInteger 1+ 1+
-MaxPool 3+
-MaxRoiPool 4 2
-MaxUnpool 3+ 3+ 1
-MelWeightMatrix n n n n n
-Multinomial 2
-NegativeLogLikelihoodLoss 2+ 1+ 1
-NonMaxSuppression 3 3 n n n
-OneHot * n 1
-Pad * 1 n 1
-QLinearConv 3+ * * 3+ * * * * 1
-QLinearMatMul 1+ * * 1+
-RNN 3 3 3 2 1 3
-Range n n n
-ReduceSum * 0-1
-Reshape * 1
-Resize * 1 1 1
-ReverseSequence 2+ 1
-RoiAlign 4 2 1
-RotaryEmbedding 3-4 2-3 2-3 2
-STFT 2-3 n 1 n
-Scatter 1+ 1+ 1+
-ScatterElements 1+ 1+ 1+
-ScatterND 1+ 1+
-SequenceAt * n
-SequenceErase * n
-SequenceInsert * * n
-Slice 1+ 1 1 1 1
-SoftmaxCrossEntropyLoss 2+ 1+ 1
-SpaceToDepth 4
-Split 1+ 1
-SplitToSequence 1+ 0-1
-Squeeze * 0-1
-StringNormalizer 1-2
-TensorScatter 2+ 2+ 1
-TfIdfVectorizer 1-2
-Tile * 0-1
-TopK 1+ n
-Trilu 2+ n
-Unsqueeze * 0-1
-ai.onnx.ml.ArrayFeatureExtractor 1+
-ai.onnx.ml.FeatureVectorizer 1+…
-ai.onnx.ml.Imputer 1-2
-ai.onnx.ml.LinearClassifier 1-2
-ai.onnx.ml.LinearRegressor 1-2
-ai.onnx.ml.Normalizer 1-2
-ai.onnx.ml.Scaler 1+
-ai.onnx.ml.SVMClassifier 1-2
-ai.onnx.ml.SVMRegressor 1-2
-ai.onnx.ml.TreeEnsemble 2
-ai.onnx.ml.TreeEnsembleClassifier 2
-ai.onnx.ml.TreeEnsembleRegressor 2
-ai.onnx.ml.ZipMap 1-2
-ai.onnx.preview.FlexAttention 4 4 4
-com.microsoft.Attention 3 2 1 * 5
-com.microsoft.BeamSearch 2-3 n 1 n n 1 1 1 2 2 2 n
-com.microsoft.BiasAdd 3 1 3
-com.microsoft.BiasGelu 1+ 1
-com.microsoft.BiasSplitGelu 3 1
-com.microsoft.BifurcationDetector 1 1 * 1
-com.microsoft.BranchwiseRMSNorm 2+ 1-2
-com.microsoft.CDist 2 2
-com.microsoft.CausalConvWithState 3 3 1 3
-com.microsoft.ConvTransposeWithDynamicPads 3+ 3+ 1 1
-com.microsoft.CropAndResize 4 2 1 1
-com.microsoft.DecoderMaskedMultiHeadAttention 3 3-4 3-4 2 4 4 4 n n 3 1
-com.microsoft.DynamicTimeWarping 2-3
-com.microsoft.EmbedLayerNormalization 2 2 2 2 2 1 1 2 2
-com.microsoft.EngramGate 4 4 3 2 2 2
-com.microsoft.FastGelu 1+ 1
-com.microsoft.FusedConv 3+ 3+ 1 3+
-com.microsoft.FusedGemm 2 2 0-2
-com.microsoft.GatedAdd 1+ 1+ 1+
-com.microsoft.GatedRMSNorm 1+ 1 1+
-com.microsoft.GatherBlockQuantized 1+ * 1+ 1+
-com.microsoft.GatherND 1+ 1+
-com.microsoft.GreedySearch 2 n 1 1 1 2 2
-com.microsoft.GridSample 4 4
-com.microsoft.GroupNorm 4 1 1
-com.microsoft.GroupQueryAttention 3 3 3 4 4 1-2 n 2 2 2 4 1
-com.microsoft.HyperConnectionPostMix 2+ 1+ 1+ 2+
-com.microsoft.HyperConnectionPreMix 2+ 1+
-com.microsoft.Inverse 2+
-com.microsoft.LinearAttention 3 3 3 4 3 3
-com.microsoft.LinearAttentionGate 3 1 1 3
-com.microsoft.MRotaryEmbedding 3-4 3 2 2
-com.microsoft.MatMulBnb4 1+ * *
-com.microsoft.MatMulFpQ4 1+ 1 1
-com.microsoft.MatMulNBits 1+ * * * 1 1
-com.microsoft.MaxpoolWithMask 3+ 3+
-com.microsoft.MoE 2-3 2 3 2 3 2 3 2
-com.microsoft.MultiHeadAttention 3-5 3-5 3-4 1 1-3 4 4 4
-com.microsoft.NGramHashMapping 2 1 1 2 1 n 2
-com.microsoft.NGramRepeatBlock 2 2
-com.microsoft.NhwcConv 3+ 3+ 1 3+
-com.microsoft.NhwcFusedConv 3+ 3+ 1 3+
-com.microsoft.NhwcMaxPool 4
-com.microsoft.Pad * 1-2 n
-com.microsoft.QAttention 3 2 1 n 0-1 1-3 n 0-1 5
-com.microsoft.QEmbedLayerNormalization 2 2 2 2 2 1 1 2 n…
-com.microsoft.QGemm 2 n n 2 0-1 0-1 1-2 n n
-com.microsoft.QLinearAveragePool 3+
-com.microsoft.QLinearConv 3+ * * 3+ * * * * 1
-com.microsoft.QLinearGlobalAveragePool 3+
-com.microsoft.Range n n n
-com.microsoft.RotaryEmbedding 3-4 1-2 2 2
-com.microsoft.Sampling 2 n 1 1 1 2 2 * n
-com.microsoft.ScaledSiLU * 0
-com.microsoft.SkipLayerNormalization 2-3 2-3 1 1 1
-com.microsoft.SkipSimplifiedLayerNormalization 2-3 2-3 1 1
-com.microsoft.SparseToDenseMatMul 2 2
-com.microsoft.Tokenizer 1-2
-com.microsoft.Trilu 2+ n
-com.microsoft.Unique 1
-com.microsoft.VarlenNGramHashMapping 1 1 1 1 2 1 n 1 2 1
-com.microsoft.WhisperBeamSearch 2-3 n 1 n n 1 1 1 2 2 2 n
-com.microsoft.WordConvEmbedding 2 4 1 2
+3 1: AffineGrid com.microsoft.BiasSplitGelu
+3-4 3-4 3-4 1-4 4 4 1: Attention
+3+: AveragePool GlobalAveragePool GlobalLpPool GlobalMaxPool LpPool MaxPool com.microsoft.QLinearAveragePool
+    com.microsoft.QLinearGlobalAveragePool
+1+ 1+ 1+ 1+ 1+: BatchNormalization
+n: BlackmanWindow HammingWindow HannWindow
+3 3 1 3: CausalConvWithState com.microsoft.CausalConvWithState
+1+ 1: CenterCropPad Compress Split com.microsoft.BiasGelu com.microsoft.FastGelu
+* n n: Clip Dropout
+3 1 1: Col2Im
+1+…: Concat ai.onnx.ml.FeatureVectorizer
+1: ConstantOfShape ImageDecoder com.microsoft.Unique
+3+ 3+ 1: Conv ConvTranspose MaxUnpool
+3+ 3+: ConvInteger GridSample com.microsoft.MaxpoolWithMask
+4: Crop DepthToSpace ImageScaler SpaceToDepth com.microsoft.NhwcMaxPool
+1+ n: CumProd CumSum TopK
+3+ 3+ 3+ 1 3+: DeformConv
+2+: Det LRN com.microsoft.Inverse
+2+ n n: DFT
+* 1 1 1: DynamicSlice Resize
+* 1: Expand Reshape
+2: EyeLike Multinomial ai.onnx.ml.TreeEnsemble ai.onnx.ml.TreeEnsembleClassifier ai.onnx.ml.TreeEnsembleRegressor
+1+: Gather ai.onnx.ml.ArrayFeatureExtractor ai.onnx.ml.Scaler
+1+ 1+: GatherElements GatherND MatMul MatMulInteger ScatterND com.microsoft.GatherND
+2 2 0-2: Gemm com.microsoft.FusedGemm
+2+ 1 1: GroupNormalization InstanceNormalization
+3 3 3 2 1 3: GRU RNN
+3 3 3 4 3 3: LinearAttention com.microsoft.LinearAttention
+3 3 3 2 1 3 3 2: LSTM
+n n: Loop
+4 2: MaxRoiPool
+n n n n n: MelWeightMatrix
+2+ 1+ 1: NegativeLogLikelihoodLoss SoftmaxCrossEntropyLoss
+3 3 n n n: NonMaxSuppression
+* n 1: OneHot
+* 1 n 1: Pad
+3+ * * 3+ * * * * 1: QLinearConv com.microsoft.QLinearConv
+1+ * * 1+: QLinearMatMul
+n n n: Range com.microsoft.Range
+* 0-1: ReduceSum Squeeze Tile Unsqueeze
+2+ 1: ReverseSequence
+4 2 1: RoiAlign
+3-4 2-3 2-3 2: RotaryEmbedding
+2-3 n 1 n: STFT
+1+ 1+ 1+: Scatter ScatterElements com.microsoft.GatedAdd
+* n: SequenceAt SequenceErase
+* * n: SequenceInsert
+1+ 1 1 1 1: Slice
+1+ 0-1: SplitToSequence
+1-2: StringNormalizer TfIdfVectorizer ai.onnx.ml.Imputer ai.onnx.ml.LinearClassifier ai.onnx.ml.LinearRegressor
+    ai.onnx.ml.Normalizer ai.onnx.ml.SVMClassifier ai.onnx.ml.SVMRegressor ai.onnx.ml.ZipMap com.microsoft.Tokenizer
+2+ 2+ 1: TensorScatter
+2+ n: Trilu com.microsoft.Trilu
+4 4 4: ai.onnx.preview.FlexAttention
+3 2 1 * 5: com.microsoft.Attention
+2-3 n 1 n n 1 1 1 2 2 2 n: com.microsoft.BeamSearch com.microsoft.WhisperBeamSearch
+3 1 3: com.microsoft.BiasAdd
+1 1 * 1: com.microsoft.BifurcationDetector
+2+ 1-2: com.microsoft.BranchwiseRMSNorm
+2 2: com.microsoft.CDist com.microsoft.NGramRepeatBlock com.microsoft.SparseToDenseMatMul
+3+ 3+ 1 1: com.microsoft.ConvTransposeWithDynamicPads
+4 2 1 1: com.microsoft.CropAndResize
+3 3-4 3-4 2 4 4 4 n n 3 1: com.microsoft.DecoderMaskedMultiHeadAttention
+2-3: com.microsoft.DynamicTimeWarping
+2 2 2 2 2 1 1 2 2: com.microsoft.EmbedLayerNormalization
+4 4 3 2 2 2: com.microsoft.EngramGate
+3+ 3+ 1 3+: com.microsoft.FusedConv com.microsoft.NhwcConv com.microsoft.NhwcFusedConv
+1+ 1 1+: com.microsoft.GatedRMSNorm
+1+ * 1+ 1+: com.microsoft.GatherBlockQuantized
+2 n 1 1 1 2 2: com.microsoft.GreedySearch
+4 4: com.microsoft.GridSample
+4 1 1: com.microsoft.GroupNorm
+3 3 3 4 4 1-2 n 2 2 2 4 1: com.microsoft.GroupQueryAttention
+2+ 1+ 1+ 2+: com.microsoft.HyperConnectionPostMix
+2+ 1+: com.microsoft.HyperConnectionPreMix
+3 1 1 3: com.microsoft.LinearAttentionGate
+3-4 3 2 2: com.microsoft.MRotaryEmbedding
+1+ * *: com.microsoft.MatMulBnb4
+1+ 1 1: com.microsoft.MatMulFpQ4
+1+ * * * 1 1: com.microsoft.MatMulNBits
+2-3 2 3 2 3 2 3 2: com.microsoft.MoE
+3-5 3-5 3-4 1 1-3 4 4 4: com.microsoft.MultiHeadAttention
+2 1 1 2 1 n 2: com.microsoft.NGramHashMapping
+* 1-2 n: com.microsoft.Pad
+3 2 1 n 0-1 1-3 n 0-1 5: com.microsoft.QAttention
+2 2 2 2 2 1 1 2 n…: com.microsoft.QEmbedLayerNormalization
+2 n n 2 0-1 0-1 1-2 n n: com.microsoft.QGemm
+3-4 1-2 2 2: com.microsoft.RotaryEmbedding
+2 n 1 1 1 2 2 * n: com.microsoft.Sampling
+* 0: com.microsoft.ScaledSiLU
+2-3 2-3 1 1 1: com.microsoft.SkipLayerNormalization
+2-3 2-3 1 1: com.microsoft.SkipSimplifiedLayerNormalization
+1 1 1 1 2 1 n 1 2 1: com.microsoft.VarlenNGramHashMapping
+2 4 1 2: com.microsoft.WordConvEmbedding
 """
 
 
 @cache
 def _table() -> dict[str, list[str]]:
-    return {name: words for name, *words in (line.split() for line in _RANKS.split("\n") if line)}
+    lines = (line.split(":") for line in _RANKS.replace("\n   ", "").split("\n") if line)
+    return {name: words.split() for words, names in lines for name in names.split()}
 
 
 def check_ranks(operator: str, names: Sequence[str], args: Sequence[Any], node: str) -> None:
@@ -204,6 +135,3 @@ def check_ranks(operator: str, names: Sequence[str], args: Sequence[Any], node: 
         if x.rank < int(low) or not word.endswith("+") and x.rank > int(high or low):
             allowed = f"{low} or more" if word.endswith("+") else f"{low} to {high}" if high else low
             raise ShapeError(f'input "{names[n]}" has rank {x.rank}, must have {allowed}', node=node)
-
-
-__all__ = ["check_ranks"]

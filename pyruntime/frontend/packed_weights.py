@@ -41,6 +41,3 @@ def _element(codes: Tensor, dtype: DType, shape: tuple[int, ...], place: tuple[E
         flat = flat * d + i
     code, middle = unpacked(codes.at(flat / (8 // dtype.bits)), flat, dtype.bits), 1 << (dtype.bits - 1)
     return cast((code ^ middle) - middle if dtype.kind == "i" else code, dtype)
-
-
-__all__ = ["elements_of", "weight_leaf"]

@@ -90,6 +90,3 @@ class Requirements:
 
     def shape_error(self, message: str, hint: str = "") -> ShapeError:
         return ShapeError(message, node=self.node, hint=hint)
-
-
-__all__ = ["Requirements"]

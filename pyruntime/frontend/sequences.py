@@ -32,6 +32,3 @@ def tensors_of(value: Any) -> list[Tensor]:
     if isinstance(value, Tensor):
         return [value]
     return [t for i in value.items for t in tensors_of(i)] if isinstance(value, SequenceValue) else []
-
-
-__all__ = ["NOTHING", "Nothing", "SequenceValue", "tensors_of"]

@@ -44,9 +44,9 @@ class Signature:
 
 
 @cache
-def _table() -> dict[tuple[str, str], str]:
-    rows = (line.split(" ", 2) for line in OPERATORS.split("\n") if line)
-    return {("" if domain == "-" else domain, name): rest for domain, name, rest in rows}
+def _table() -> dict[tuple[str, ...], str]:
+    rows = (line.split(" = ") for line in OPERATORS.split("\n") if line)
+    return {tuple(name.split(":")): row for names, row in rows for name in names.split()}
 
 
 @cache
@@ -143,6 +143,3 @@ def _check_type(p: Parameter, name: str, x: Any, node: str) -> None:
 
 def _listed(types: str) -> str:
     return ", ".join(_NAMES[c] for c in types)
-
-
-__all__ = ["Parameter", "Signature", "check_attributes", "check_inputs", "check_result", "signature"]

@@ -327,8 +327,3 @@ def _bind(node: Node, attrs: Mapping[str, object]) -> Node:
         else:
             bound[name] = v
     return replace(node, attrs=bound)
-
-
-__all__ = [
-    "NOTHING", "Feed", "SequenceSpec", "SequenceValue", "TensorSpec", "TracedGraph", "made_outputs", "trace_graph",
-]  # fmt: skip

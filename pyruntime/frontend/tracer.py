@@ -14,13 +14,12 @@ from pyruntime.frontend.requirements import Requirements
 from pyruntime.ir import reference
 from pyruntime.ir import shape as sh
 from pyruntime.ir.broadcasting import broadcast, caps
-from pyruntime.ir.dtype import F32, I32, I64, STRING, DType
+from pyruntime.ir.dtype import I64, STRING, DType
 from pyruntime.ir.expr import (
     Expr,
     Scalar,
     as_expr,
     cast,
-    const,
     dim,
     guard,
     index,
@@ -481,6 +480,3 @@ def _no_subgraphs(graph: Any, args: Sequence[Any]) -> list[Any]:
 
 def _is_small(x: Tensor) -> bool:
     return sh.is_static(x.shape) and prod(x.shape) <= KNOWN_LIMIT
-
-
-__all__ = ["F32", "I32", "Tracer", "const"]

@@ -61,6 +61,3 @@ def _integer_pow(x: Expr, y: Expr) -> Expr:
         return power.integer_power(x, y)
     width = F64 if y.dtype is F64 or x.dtype.size == 8 else F32
     return cast(power.power(BY_FORMAT[width][0], cast(x, width), cast(y, width)), x.dtype)
-
-
-__all__ = ["expand"]

@@ -76,6 +76,3 @@ def _text(head: bytes) -> str:
     except UnicodeDecodeError:
         return ""
     return text if all(c.isprintable() or c.isspace() for c in text) else ""
-
-
-__all__ = ["is_ort_format", "not_onnx"]

@@ -141,6 +141,3 @@ class Table:
             return data.decode()
         except UnicodeDecodeError:
             raise InvalidModel(f"a name is not UTF-8 in the table at byte {self.at}") from None
-
-
-__all__ = ["Buffer", "Table"]

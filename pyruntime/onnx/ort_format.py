@@ -197,6 +197,3 @@ def _dim(table: Table | None) -> int | str | None:
         return value if value >= 0 else None
     name = table.text(2)
     return name if name not in ("", "?") else None
-
-
-__all__ = ["read_ort_format"]

@@ -108,6 +108,3 @@ def _dims(graph: Graph, logits: str) -> tuple[int | str | None, ...]:
         if found.shape is not None and len(found.shape) in (2, 3):
             return found.shape
     raise InvalidInput(f'output "{logits}" cannot be logits', hint="logits are floats of shape (N, V) or (N, S, V)")
-
-
-__all__ = ["with_sampling"]

@@ -97,6 +97,3 @@ def _split(index: Expr, extents: Sequence[AnyDim]) -> list[Expr]:
         coords.insert(0, dim(0) if d == 1 else rem(index, dim(d)))
         index = index if d == 1 else index / dim(d)
     return [index, *coords]
-
-
-__all__ = ["Joined", "in_base", "is_stored_constant", "substitute", "through_views", "view_of"]

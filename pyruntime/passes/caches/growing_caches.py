@@ -245,6 +245,3 @@ def _at(e: Expr, where: tuple[Expr, ...]) -> Expr:
 def _view(t: Tensor, base: Tensor, node: str) -> Map:
     """Make `t` the first part of `base`."""
     return view_of(t, base.at(*[index(n) for n in range(t.rank)]), node)
-
-
-__all__ = ["Feed", "Traced", "grow_in_place", "leaf_with_capacity"]

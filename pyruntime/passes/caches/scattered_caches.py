@@ -215,6 +215,3 @@ def _write_transposed(
         kernels[at : at + 1] = [*([kernel] if t is old else []), view_of(t, new.at(*e.args), kernel.node)]
     kernel.outputs, kernel.body = (new,), [reordered(s) for s in kernel.body]
     return new
-
-
-__all__ = ["scatter_in_place"]

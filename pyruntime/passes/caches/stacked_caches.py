@@ -89,6 +89,3 @@ def _join(block: Block, whole: Map, parts: tuple[_Part, _Part]) -> None:
         part.kernel.expr = whole.out.at(n, *own[:-1])
     kernels.remove(whole)
     kernels[begin : end + 1] = [*kernels[begin + 1 : end], whole, kernels[begin], kernels[end]]
-
-
-__all__ = ["join_stacked"]

@@ -111,6 +111,3 @@ def _cost(e: Expr, code: Expr) -> int:
     seen: set[int] = set()
     walk(code, seen)
     return sum(16 if x.op in COSTLY else 1 for x in walk(e, seen) if x.args and x.op != "at")
-
-
-__all__ = ["tabulate"]

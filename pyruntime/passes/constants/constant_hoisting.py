@@ -56,6 +56,3 @@ def _move_back(init: Block, remaining: list[Kernel], returned: set[int], constan
     for k in back:
         constant.difference_update(t.uid for t in k.outputs)
     remaining[:0] = back
-
-
-__all__ = ["hoist_constants", "is_foldable", "unpacks_bits"]

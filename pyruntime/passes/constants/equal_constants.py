@@ -17,6 +17,3 @@ def merge_equal(init: Block) -> None:
         return None if first is kernel.out else Alias(first)
 
     rewrite_kernels(init, merged)
-
-
-__all__ = ["merge_equal"]

@@ -49,6 +49,3 @@ def _enlarges(t: Tensor) -> bool:
         return False
     read = sum(sh.size(x.shape) * x.dtype.size for x in t.kernel.inputs)
     return read < sh.size(t.shape) * t.dtype.size and {x.op for x in walk(t.kernel.expr)} <= CHEAP
-
-
-__all__ = ["dequantise_at_reads"]

@@ -40,6 +40,3 @@ def _operand(call: Call, n: int, init: Block, routine: Routine, packed: dict[obj
         init.kernels.append(packing)
     call.args = (*call.args[:n], packed[key], *call.args[n + 1 :])
     call.packed |= {n}
-
-
-__all__ = ["pack"]

@@ -100,6 +100,3 @@ def _order(kernel: Map, t: Tensor) -> tuple[int, ...] | None:
                 return None
             order[n] = free.pop(0)
     return tuple([order[n] for n in range(t.rank)])
-
-
-__all__ = ["absorb"]

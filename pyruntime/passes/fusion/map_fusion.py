@@ -133,6 +133,3 @@ def _loops(kernel: Loops) -> None:
         made = {t.uid for t in (*kernel.outputs, *kernel.scratch)}
         found = {x.value.uid: x.value for x in nodes(kernel.body) if x.op == "at" and x.value.uid not in made}
         kernel.args = tuple(found.values())
-
-
-__all__ = ["fuse"]

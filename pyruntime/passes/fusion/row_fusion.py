@@ -334,6 +334,3 @@ def _cheap(e: Expr) -> bool:
     return sum(1 for x in nodes if x.args and x.dtype is F32 and x.op != "at") <= CHEAP and not any(
         x.op in COSTLY for x in nodes
     )
-
-
-__all__ = ["fuse_rows"]

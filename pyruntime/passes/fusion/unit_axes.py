@@ -44,6 +44,3 @@ def _absorbed(alias: Alias, own: set[int], readers: Counter[int]) -> bool:
 
 def _with_indices(e: Expr, place: dict[int, Expr]) -> Expr:
     return rewrite(e, lambda x: place[x.value] if x.op == "index" else None)
-
-
-__all__ = ["absorb_units"]

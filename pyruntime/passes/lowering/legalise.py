@@ -29,6 +29,3 @@ def legalise(block: Block, routines: Mapping[str, Routine]) -> None:
         return [*before, last]
 
     rewrite_kernels(block, legal)
-
-
-__all__ = ["legalise"]

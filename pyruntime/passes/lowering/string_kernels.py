@@ -26,6 +26,3 @@ def _uses_strings(kernel: Kernel) -> bool:
     if not isinstance(kernel, (Map, Reduce, Alias, Loops, Call)):
         return False
     return any(t.dtype is STRING for t in (*kernel.inputs, *kernel.outputs))
-
-
-__all__ = ["lower_strings", "on_host"]

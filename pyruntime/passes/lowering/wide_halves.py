@@ -145,6 +145,3 @@ def _source(t: Tensor) -> Tensor:
     if e is None or e.op != "at" or e.value.shape != t.shape:
         return t
     return e.value if all(c.op == "index" and c.value == n for n, c in enumerate(e.args)) else t
-
-
-__all__ = ["widen_halves"]

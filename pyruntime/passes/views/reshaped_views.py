@@ -39,6 +39,3 @@ def _repeats(t: Tensor) -> bool:
     assert isinstance(t.kernel, Map)
     used = {x.value for x in walk(t.kernel.expr) if x.op == "index"}
     return any(d != 1 and n not in used for n, d in enumerate(t.shape))
-
-
-__all__ = ["read_repeated"]

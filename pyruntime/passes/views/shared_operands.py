@@ -140,6 +140,3 @@ def _meaning(call: Call, other: dict[int, Tensor]) -> Reduce:
     assert isinstance(meaning, Reduce)
     expr = rewrite(meaning.expr, lambda e: other[e.value.uid].at(*e.args) if e.op == "at" else None)
     return Reduce(meaning.op, meaning.extents, expr)
-
-
-__all__ = ["share_operands"]

@@ -68,6 +68,3 @@ def _merge_split_indices(coefficients: dict[Any, sh.AnyDim], opaque: list[tuple[
             return False
         coefficients[axis] = coefficients.get(axis, 0) + low
     return True
-
-
-__all__ = ["read_through"]
