@@ -6,7 +6,7 @@ from typing import Any
 
 from pyruntime.ir.dtype import BOOL, F32, I8, I16, I32, U8, U16, U32, DType
 from pyruntime.ir.dtype import bounds as limits
-from pyruntime.ir.expr import Expr, binary, const, walk
+from pyruntime.ir.expr import COMPARE, Expr, binary, const, walk
 
 from .assembler import Function
 from .scalar import Scalar, Values
@@ -17,7 +17,6 @@ _WIDE = {I8: "i8x16", U8: "i8x16", BOOL: "i8x16", I16: "i16x8", U16: "i16x8"}
 _FLOAT = {op: op for op in "add sub mul div min max neg abs sqrt floor ceil trunc".split()} | {"round": "nearest"}
 _INTEGER = ("add", "sub", "mul", "neg", "abs", "min", "max", "shl", "shr", "bitnot")
 ZERO, ONE = const(0, I32), const(1, I32)
-_COMPARE = ("eq", "ne", "lt", "le", "gt", "ge")
 _LOGIC = {"and": "v128.and", "or": "v128.or", "xor": "v128.xor"}
 
 
@@ -139,12 +138,12 @@ class Lanes:
         if op == "cast":
             return not (source is F32 and is_narrow(e.dtype) and e.dtype.bits < 8)
         if source is F32:
-            return op in _FLOAT or op in _COMPARE
+            return op in _FLOAT or op in COMPARE
         if source is BOOL:
             return op in _LOGIC or op in ("eq", "ne")
         if op in ("shl", "shr"):
             return not self.depends(e.args[1])
-        return op in _INTEGER or op in _LOGIC or op in _COMPARE
+        return op in _INTEGER or op in _LOGIC or op in COMPARE
 
 
 class Vector(Values):
