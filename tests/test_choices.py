@@ -180,7 +180,7 @@ def test_trials_have_every_value() -> None:
 
 @pytest.fixture
 def clock(monkeypatch: pytest.MonkeyPatch) -> Iterator[dict[tuple[int, ...], tuple[float, list[float]]]]:
-    """Times in place of measured ones: by rows of a unit in the three layers, of a run and of each layer."""
+    """Given times that replace measured ones: by rows of a unit in the three layers, a run's time and each layer's."""
     times: dict[tuple[int, ...], tuple[float, list[float]]] = {}
 
     def turns(a: Any, b: Any, *_: Any) -> Any:
@@ -265,7 +265,7 @@ def test_models_whose_shape_a_value_decides() -> None:
 
 
 def test_models_that_are_compiled_for_dims() -> None:
-    """What they need is known when they are compiled again."""
+    """Recompiling after a change reuses the dims that the model is known to need."""
     data = built("g (float[n, c, h, w] x, float[f, c, k, l] v) => (y) { y = Conv (x, v) }")
     feeds = {"x": floats(1, 4, 30, 30), "v": floats(5, 4, 3, 3)}
     session = opened(data)

@@ -30,12 +30,12 @@ DIGITS = Path(__file__).parents[1] / "demo" / "digits" / "digits.onnx"
 
 @pytest.fixture(autouse=True)
 def nothing_takes_long(monkeypatch: pytest.MonkeyPatch) -> None:
-    """On a busy machine either."""
+    """No progress messages, even on a busy machine."""
     monkeypatch.setattr(progress, "SECOND", 60.0)
 
 
 def say(capsys: pytest.CaptureFixture[str], *argv: object, status: int = 0) -> str:
-    """What a command prints; with another status, what it complains."""
+    """Run a command and return its output, or its error output if the expected status is not 0."""
     assert main([str(a) for a in argv]) == status
     out = capsys.readouterr()
     return out.err if status else out.out
@@ -88,7 +88,7 @@ def test_what_takes_long_is_told_on_standard_error(
 
 
 def test_a_reader_that_stops_reading_is_no_error() -> None:
-    """As in `pyruntime inspect … | head -1`."""
+    """`pyruntime inspect … | head -1` ends without a traceback."""
     command = [sys.executable, "-m", "pyruntime.cli", "inspect", str(DIGITS), "--code"]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, cwd=DIGITS.parents[2]) as process:
         assert process.stdout and process.stderr

@@ -38,7 +38,7 @@ X = np.arange(6, dtype=np.float32).reshape(2, 3)
 
 
 class _Ours:
-    """What `import onnxruntime` gives after `import pyruntime.onnxruntime`; the real one is imported here, too."""
+    """The module that `import onnxruntime` returns after `import pyruntime.onnxruntime`; here both are needed."""
 
     def __getattr__(self, name: str) -> Any:
         return names.NAMES[name]
@@ -150,7 +150,7 @@ def test_errors_are_caught_by_the_names_of_the_peer() -> None:
 
 @pytest.mark.parametrize("model", [b"<html>", b"\x08", ADD[: len(ADD) // 2], "there/is/none.onnx"], ids=str)
 def test_what_programs_look_for_in_messages_about_files(model: Any, tmp_path: Path) -> None:
-    """To download a damaged one again; of a file, as in the words of onnxruntime's about files."""
+    """Programs search errors for these words to download a damaged file again; both engines use them."""
     if isinstance(model, bytes):
         (tmp_path / "model.onnx").write_bytes(model)
         model = str(tmp_path / "model.onnx")
@@ -164,7 +164,7 @@ def test_what_programs_look_for_in_messages_about_files(model: Any, tmp_path: Pa
 
 
 def pickable(ort: Any) -> type:
-    """As insightface has it, and others that copied it."""
+    """A picklable session as in insightface, which others have copied."""
 
     class Pickable(ort.InferenceSession):  # type: ignore[misc]
         def __init__(self, path: str, **more: Any) -> None:
@@ -182,7 +182,7 @@ def pickable(ort: Any) -> type:
 
 @pytest.mark.parametrize("ort", PEERS)
 def test_private_names_that_programs_use(ort: Any) -> None:
-    """optimum reads a session's path, kokoro-onnx's users set it, generators read the arguments."""
+    """optimum reads a session's path, users of kokoro-onnx set it, and generators read the other attributes."""
     session = copy.copy(pickable(ort)(DIGITS, providers=["CPUExecutionProvider"]))
     assert session._model_path == DIGITS
     session._model_path = "elsewhere"
@@ -467,7 +467,7 @@ def test_its_distribution_has_a_version() -> None:
 
 
 def test_a_program_that_imports_onnxruntime(tmp_path: Path) -> None:
-    """Unchanged, by one line before it or by `python -m`."""
+    """A program runs unchanged, either with one line before it or with `python -m`."""
     program = tmp_path / "program.py"
     program.write_text(
         "import sys, numpy as np, onnxruntime as ort\n"

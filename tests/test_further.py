@@ -49,7 +49,7 @@ def memories(session: InferenceSession) -> list[int]:
 
 @pytest.mark.parametrize("name", [*NAMES, "efficientnet_b0", "unet_resize", "yolo_nms", "wav2vec2_mini"])
 def test_every_address_is_told(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Of all kernels, were each operand in a memory of its own; none is compared as a signed number."""
+    """The trace finds every address of every kernel, and no kernel compares addresses as signed numbers."""
     told: dict[str, int] = {}
 
     def probe(writer: WasmCodeWriter, calls: Sequence[Invocation]) -> None:
@@ -81,7 +81,7 @@ def test_models(name: str, threads: int, tight: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize("first", [2 * GIB - (1 << 20), 4 * GIB - (12 << 20)], ids=["2 GiB", "4 GiB"])
 @pytest.mark.parametrize("threads", [1, 2])
 def test_addresses_are_not_signed(first: int, threads: int, tight: pytest.MonkeyPatch) -> None:
-    """What lies across 2 GiB, and up to 4 GiB: pages that nobody touches take no memory."""
+    """Weights across 2 GiB and up to 4 GiB work. (Untouched pages take no memory.)"""
     tight.setattr(further, "FIRST", first)
     tight.setattr(further, "LARGEST", 11 << 20)
     for name in ("llama_mini.nb4", "mobilenet_v2"):
@@ -92,7 +92,7 @@ def test_addresses_are_not_signed(first: int, threads: int, tight: pytest.Monkey
 
 
 def test_bodies_and_what_the_executor_looks_at(tight: pytest.MonkeyPatch) -> None:
-    """Branches and rounds read weights from there; what they return, carry or decide by is in the first memory."""
+    """Branches and loop bodies read weights there; values that they return, carry or test are in the first memory."""
     model = branches_and_rounds().SerializeToString()
     session = opened(model)
     assert memories(session)
@@ -103,7 +103,7 @@ def test_bodies_and_what_the_executor_looks_at(tight: pytest.MonkeyPatch) -> Non
 
 
 def test_files_over_4_gib(tmp_path: Path) -> None:
-    """Weights behind 5 GiB of nothing, which take no room on the disk."""
+    """Weights at offset 5 GiB of a sparse file."""
     made = products(3, 16)
     rng = np.random.default_rng(0)
     weights = [rng.standard_normal((16, 16), np.float32) for _ in range(3)]
@@ -208,7 +208,7 @@ def test_where_the_engine_has_one_memory(tight: pytest.MonkeyPatch) -> None:
 
 
 def test_what_goes() -> None:
-    """Nothing that fits; else the largest, each in one memory, beside each other."""
+    """If all weights fit, none move; otherwise the largest do, each within one memory."""
     found = further.FurtherMemories()
     found.fill([(1, 2 * GIB), (2, GIB)], 3 * GIB)
     assert not found.places and not found.memories
@@ -225,7 +225,7 @@ def test_what_goes() -> None:
 
 
 def kernel(module: Module) -> tuple[Module, int, int]:
-    """One that is begun: its two operands."""
+    """Begin a kernel; return its function and the locals of its two operands."""
     f = module.function("k", ["i32"] * 4)
     a, b = f.locals("i32", 2)
     f.emit(0).mem("i32.load", 0).set(a).emit(0).mem("i32.load", 4).set(b)

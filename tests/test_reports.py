@@ -95,7 +95,7 @@ def test_control_and_data_dependent_shapes_leak_nothing() -> None:
 
 
 def test_rounds_of_a_loop_are_planned_once() -> None:
-    """Buffers that change places come back to theirs."""
+    """Carried buffers that swap places return to them after a few rounds, so few states are planned."""
     session = InferenceSession(onnx.parser.parse_model(LOOPING).SerializeToString())
     x = np.linspace(-1e-9, 1e-9, 6, dtype=np.float32)
     states = []
@@ -117,7 +117,7 @@ g (int64 most, float[N] x) => (float[N] y, float[T] z) {
 
 
 def test_rounds_that_differ_are_forgotten_in_time(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What is carried grows by one each round."""
+    """The carried tensor grows by one each round."""
     monkeypatch.setattr("pyruntime.native.memory.planner.STATES", 40)
     session = InferenceSession(onnx.parser.parse_model(COUNTING).SerializeToString())
     y, z = session.run(None, {"most": np.array(100), "x": np.zeros(1, np.float32)})
@@ -366,7 +366,7 @@ def test_files_that_do_not_fit_are_refused(tmp_path: Path) -> None:
 
 
 def test_external_data_that_changed_is_refused(tmp_path: Path) -> None:
-    """Of a Program in a file, which holds none of it."""
+    """A Program file holds no external data, so changed data are detected when it is opened."""
     onnx.save(small_models.products(2, 64), tmp_path / "m.onnx", save_as_external_data=True, location="m.bin")
     session = InferenceSession(tmp_path / "m.onnx")
     program, data = tmp_path / "m.pyrt", tmp_path / "m.bin"
@@ -387,7 +387,7 @@ def test_options_are_checked() -> None:
 
 @pytest.mark.parametrize("name", ["a > b", 'c" (opset 20) > Abs "d', "(opset 20) > Neg", 'Relu "x', "", "\n"])
 def test_nodes_of_any_name_are_their_operators(name: str) -> None:
-    """In a function too, whose nodes' labels begin with that of the node which calls it."""
+    """Also in a function, where labels of nodes start with the calling node's label."""
     text = """<ir_version: 10, opset_import: ["" : 20, "f" : 1]>
         g (float[N] x) => (float[N] y, float[N] z) { a = Softmax (x)  y = f.twice (a)  z = Softmax (a) }
         <domain: "f", opset_import: ["" : 20]> twice (x) => (y) { b = Softmax (x)  y = Softmax (b) }"""

@@ -73,7 +73,7 @@ def test_bad_feeds_are_refused_and_the_session_stays_usable(kind: str) -> None:
 
 
 def test_dims_of_one_name_may_differ(caplog: pytest.LogCaptureFixture) -> None:
-    """As onnxruntime has it: a name is a hint. The first time it is told, and compiled again."""
+    """As in onnxruntime, a name is a hint. The first differing run logs a message and recompiles the model."""
     nodes = [helper.make_node("Concat", ["a", "b"], ["y"], axis=0)]
     made = model(nodes, [info("a", ["N", 3]), info("b", ["N", 3])], [info("y", ["M", 3])])
     session, peer = InferenceSession(made), compare.by_onnxruntime
@@ -163,7 +163,7 @@ def test_a_memory_limit_is_an_error_before_anything_runs() -> None:
 
 @pytest.mark.parametrize("limit", [1000, 1 << 20])
 def test_a_memory_limit_is_told_as_it_was_given(limit: int) -> None:
-    """Also where it is less than what the session's tables take."""
+    """Also if the limit is smaller than the session's tables."""
     rows = limit // 3
     session = InferenceSession(ADD, SessionOptions(memory_limit=limit))
     with pytest.raises(OutOfMemory, match=rf"(\d+) bytes of memory are needed, memory_limit is {limit} ") as caught:

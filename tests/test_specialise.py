@@ -51,7 +51,7 @@ def test_values_that_follow_from_values(values: list[list[float]]) -> None:
 
 @pytest.mark.parametrize("op", ["Conv", "ConvTranspose"])
 def test_the_dims_of_filters_that_are_fed(op: str) -> None:
-    """The kernels that take filters of any size are some thirty times slower."""
+    """The model is compiled for them, because kernels for filters of any size are about thirty times slower."""
     text = f"""<ir_version: 10, opset_import: ["" : 20]>
         g (float[N, C, H, W] x, float[F, G, K, L] w) => (float[N, M, P, Q] y)
         {{ y = {op} <strides = [2, 1]> (x, w) }}"""
@@ -83,7 +83,7 @@ def test_dims_of_dims(depth: int) -> None:
 
 @pytest.mark.parametrize("threads", [1, 2])
 def test_the_cost_of_kernels_whose_dims_are_long(threads: int) -> None:
-    """Whether another thread pays for one is told from its dims."""
+    """The cost, which decides whether threads pay off, is estimated from the dims."""
     data = onnx.parser.parse_model("""<ir_version: 10, opset_import: ["" : 20]>
         g (float[?, ?, ?, ?, ?] x, float[?, ?, ?, ?, ?] w) => (float[N, M, O, P, Q] y)
         { y = ConvTranspose (x, w) }""").SerializeToString()

@@ -109,14 +109,14 @@ console.log(optimised(even), optimised(counts), even(2), counts());
 
 
 def test_v8_optimises_what_is_hot() -> None:
-    """By what another instance does; functions that are not hot stay as they are."""
+    """V8 optimises hot functions ahead, with feedback from another instance, and leaves other functions unchanged."""
     primary, _ = Splitter(WHOLE).split({0, 1, 2, 3}, lambda name: True, hot=[0])
     command = ["node", "--allow-natives-syntax", "--input-type=module", "-e", OPTIMISED, base64.b64encode(primary)]
     assert subprocess.run(command, check=True, capture_output=True).stdout.split() == [b"true", b"false", b"1", b"3"]
 
 
 def test_the_hottest() -> None:
-    """By calls and size; the smallest are left out."""
+    """Hot functions are ranked by calls and size; the smallest are skipped."""
     splitter = Splitter(PYODIDE.read_bytes())
     sizes = [len(body) for body in splitter.bodies]
     small, one, other = (
@@ -145,7 +145,7 @@ OTHERS = {"module": (WHOLE + b"\0\2\1x", {0}, []), "profile": (WHOLE, {0, 1}, []
 
 @pytest.mark.parametrize(("other", "used", "moved"), OTHERS.values(), ids=OTHERS)
 def test_halves_of_two_versions_do_not_link(other: bytes, used: set[int], moved: list[range]) -> None:
-    """Of a module with a custom section more, and of the same module by another profile, or with its data elsewhere."""
+    """The other module has one more custom section, another profile, or its data at other addresses."""
     primary, _ = Splitter(WHOLE).split({0}, lambda name: True)
     _, secondary = Splitter(other).split(used, lambda name: True, moved)
     with pytest.raises(KeyError, match="split "):

@@ -29,7 +29,7 @@ def peer(data: bytes) -> onnxruntime.InferenceSession:
 
 
 def by_arrays(session: Any, kind: int) -> list[list[np.ndarray]]:
-    """Outputs of each step; each present is the next past."""
+    """Run all steps and return their outputs; each present is fed as the next past."""
     pasts = {f"past_{part}": np.zeros(HEADS, helper.tensor_dtype_to_np_dtype(kind)) for part in "kv"}
     found = []
     for given in steps(kind):
@@ -124,7 +124,7 @@ def test_presents_that_a_page_feeds_back(write: Write, tmp_path: Path) -> None:
 
 
 def both(data: bytes, given: dict[str, np.ndarray], inplace: list[str] | None, threads: int = 1) -> None:
-    """The same results, twice, and feeds as they were."""
+    """Check that two runs give the peer's results and leave the feeds unchanged."""
     options = SessionOptions()
     options.intra_op_num_threads = threads
     session = InferenceSession(data, options)
@@ -172,7 +172,7 @@ def test_batches_of_other_sizes() -> None:
 
 
 def test_a_place_that_is_not_there() -> None:
-    """The error is what it was, and neither what was fed nor what a run left before is written to."""
+    """The error is the usual one, and neither feeds nor earlier outputs are overwritten."""
     session, given = InferenceSession(scattered()), rows(1, 4, [[2]])
     past = given["past"].copy()
     values = {n: OrtValue.ortvalue_from_numpy(x) for n, x in given.items()}

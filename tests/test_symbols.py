@@ -58,7 +58,7 @@ RUNS = [(4, 2, 3), (1, 5, 0), (2, 1, 1)]  # D, E and n
 
 
 def model(x: str, y: str) -> onnx.ModelProto:
-    """With these names for D and E; "" for a dim that has none."""
+    """Build the model with these names for D and E; "" leaves a dim unnamed."""
     made = onnx.parser.parse_model(TEXT)
     for value, name in zip(made.graph.input, (x, y), strict=False):
         dim = value.type.tensor_type.shape.dim[0]
@@ -177,7 +177,7 @@ def test_messages_tell_the_models_names(names: tuple[str, str]) -> None:
 
 
 def test_one_name_is_one_dim() -> None:
-    """To a Program; a session may make another."""
+    """A Program rejects dims of one name that differ; a session may compile another Program."""
     session = InferenceSession(graph([SUM], {"a": ("s1",), "b": ("s1",)}, ["c"]))
     wrong = {"a": ones(3), "b": ones(1)}
     kind, message, _ = in_node([(session, [wrong])])[0][0]
@@ -185,7 +185,7 @@ def test_one_name_is_one_dim() -> None:
 
 
 def test_free_dimensions_are_the_models() -> None:
-    """An axis without a name has none that could be given a number, whatever the engine calls it."""
+    """Only names in the model can be overridden, not the engine's internal names of unnamed axes."""
     made = graph([SUM], {"a": (None,), "b": ("a.0",)}, ["c"])
     session = InferenceSession(made, SessionOptions(free_dimension_overrides={"a.0": 1}))
     assert [i.shape for i in session.get_inputs()] == [[None], [1]]
@@ -238,7 +238,7 @@ def test_symbols_of_one_spelling_differ() -> None:
 
 
 def test_only_dims_of_inputs_are_bounded_on_the_gpu() -> None:
-    """What a run finds may be any integer, however a dim is called."""
+    """Integers computed during a run have no bounds, even if their names look like names of dims."""
     fresh = Tracer(lambda w: []).symbol(lower=None)
     assert of_dim(sh.dim_of(fresh)) == (-(2**31 - 1), 2**31 - 1)
     for symbol in (Symbol(DIM, "u1"), Symbol(DIM, "N"), Symbol(AXIS, "x", (0,))):

@@ -99,7 +99,7 @@ def test_as_onnxruntime(case: str, batch: int) -> None:
 
 @pytest.mark.parametrize("family", ["residual", "light_detector"])
 def test_as_few_kernels_as_of_float32(family: str) -> None:
-    """But one, for the picture that enters."""
+    """At most one more, which converts the input."""
     f16, f32 = [_calls(field.materialize(f"{family}.{scheme}", small=True)) for scheme in ("f16", "f32")]
     assert f16 <= f32 + 1
 
@@ -111,7 +111,7 @@ def _calls(path: Path) -> int:
 
 @pytest.mark.parametrize("to", [HALF, TensorProto.BFLOAT16])
 def test_a_cast_rounds(to: int) -> None:
-    """Between kernels and inside of one; 1e5 becomes infinite as float16."""
+    """A cast rounds between kernels and inside a kernel; 1e5 becomes infinite in float16."""
     nodes = [node("Exp", "x", "e"), node("Cast", "e", "h", to=to), node("Cast", "h", "y", to=FLOAT),
              node("ReduceMax", "h", "m"), node("Cast", "m", "z", to=FLOAT)]  # fmt: skip
     x = np.log(np.array([1.0003, 2.0007, 300.3, 1e5], np.float32))
@@ -138,7 +138,7 @@ SPECIAL = np.array([0.0, -0.0, np.inf, -np.inf, np.nan, 65504, -65504, 6e-8, -6e
 @pytest.mark.parametrize("kn", [(512, 512), (513, 511), (515, 517), (511, 1025), (2, 131073), (131075, 2)], ids=str)
 @pytest.mark.parametrize("rows", [1, 2, 3, 7, 64])
 def test_large_weights_stay_halves(kn: tuple[int, int], rows: int) -> None:
-    """Products by them are those by the same numbers as float32: of one row, of few, and of blocks."""
+    """Products with half weights equal those with float32 weights: for one row, a few rows, and blocks."""
     k, n = kn
     w = drawn(k, n)
     x = np.random.default_rng(rows).normal(size=(rows, k)).astype(np.float32)
@@ -174,7 +174,7 @@ def test_every_half_is_read_as_it_is(rows: int, turned: bool, finite: bool) -> N
 
 
 def test_memory_of_large_weights() -> None:
-    """That of the file: no float32 of them is kept."""
+    """Memory equals the size in the file: no float32 copy is kept."""
     w, inputs, outputs = drawn(1024, 2048), [("x", HALF, [1, 1024])], [("y", HALF, None)]
     session = InferenceSession(model([node("MatMul", "x w", "y")], inputs, outputs, {"w": w}).SerializeToString())
     session.run(None, {"x": drawn(1, 1024)})
