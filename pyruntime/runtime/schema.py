@@ -149,7 +149,7 @@ class Schema:
             for fits, inner in choices:
                 if fits(data):
                     return inner(data, limits)
-            return ": it has none of the forms that it may have"
+            return ": it matches no allowed form"
 
         return check
 
@@ -184,7 +184,7 @@ def _integer(rule: Rule) -> Check:
 
     def check(data: Any, limits: Limits) -> str:
         if counted is not None and data >= limits.get(counted, 0):
-            return f": there are only {limits.get(counted, 0)} {counted}"
+            return f": it must be below {limits.get(counted, 0)}, the number of {counted}"
         return "" if least <= data <= most else ": it is out of range"
 
     return check

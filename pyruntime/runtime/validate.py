@@ -113,7 +113,7 @@ class _Flow:
     def _make(self, numbers: Iterable[int], what: str) -> None:
         for n in numbers:
             if n in self.live:
-                raise _damaged(f"{what} makes buffer {n} a second time")
+                raise _damaged(f"{what} allocates buffer {n}, which has memory already")
             self.live.add(n)
             self._bound([self.buffers[n]["size"]], what)
 
@@ -134,7 +134,7 @@ class _Flow:
         buffer = self.buffers[v["buffer"]]
         item = self.element_size(v["dtype"])
         if v["buffer"] not in self.live:
-            raise _damaged(f"{what} uses buffer {v['buffer']}, which holds nothing there")
+            raise _damaged(f"{what} uses buffer {v['buffer']}, which has no value at this point")
         if (item == 0) != ("host" in buffer) or (len(kinds) > 0 and v["dtype"] not in kinds):
             raise _damaged(f"{what} is of type {v['dtype']}")
         if buffer.get("memory", "") != memory or "further" in buffer:
@@ -143,7 +143,7 @@ class _Flow:
         if "room" in v:
             self._bound([v["room"]["places"]], what)
             if v["room"]["axis"] >= len(v["dims"]):
-                raise _damaged(f"{what} has room along axis {v['room']['axis']}, which is not there")
+                raise _damaged(f"{what} has spare capacity along axis {v['room']['axis']}, which does not exist")
         dims = _numbers(v["dims"])
         size = buffer["size"]
         if dims is not None and isinstance(size, int):
@@ -156,12 +156,12 @@ class _Flow:
         if v is not None:
             self._tensor(v, what, "", [kind])
             if any(d != 1 for d in v["dims"]):
-                raise _damaged(f"{what} asks for one element, of a tensor of more")
+                raise _damaged(f"{what} needs a tensor of one element, this one has more")
 
     def _bind(self, binds: types.Binds, values: Sequence[types.TensorValue], what: str) -> None:
         for n, axis, name in binds:
             if n >= len(values) or axis >= len(values[n]["dims"]):
-                raise _damaged(f"{what} binds axis {axis} of value {n}, which is not there")
+                raise _damaged(f"{what} binds axis {axis} of value {n}, which does not exist")
             self.known.add(name)
 
     # ── steps ────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -205,7 +205,7 @@ class _Flow:
         mine.update(call["alloc"])
         for b in call["buffers"]:
             if b not in self.live:
-                raise _damaged(f"{what} uses buffer {b}, which holds nothing there")
+                raise _damaged(f"{what} uses buffer {b}, which has no value at this point")
             if "host" in self.buffers[b] or self.buffers[b].get("memory", "") != memory:
                 raise _damaged(f"{what} uses buffer {b}, which is in another memory")
         work = call["work"]
@@ -213,9 +213,9 @@ class _Flow:
         if isinstance(work, int) and work < 0:
             raise _damaged(f"{what} has {work} units of work")
         if not all(b in call["buffers"] for b in [*call["alloc"], *call["free"]]):
-            raise _damaged(f"{what} makes or frees what it does not use")
+            raise _damaged(f"{what} allocates or frees a buffer that it does not use")
         if not all(a in call["alloc"] and b in call["buffers"] for a, b in call["inplace"]):
-            raise _damaged(f"{what} takes over what it does not use")
+            raise _damaged(f"{what} reuses the memory of a buffer that it does not use")
         self._drop(call["free"], mine, what)
 
     def _copy(self, step: types.CopyStep, what: str) -> None:
@@ -225,13 +225,13 @@ class _Flow:
             self._make([target["buffer"]], what)
             self._tensor(target, what, memory)
             if source["dtype"] != target["dtype"] or source["dims"] != target["dims"]:
-                raise _damaged(f"{what} copies a tensor to one of another shape")
+                raise _damaged(f"{what} copies a tensor to one of another type or shape")
 
     def _read(self, step: types.ReadStep, what: str) -> None:
         self._tensor(step["value"], what, "", READABLE)
         dims = _numbers(step["value"]["dims"])
         if dims is None or prod(dims) != len(step["symbols"]):
-            raise _damaged(f"{what} reads another number of elements than it has symbols")
+            raise _damaged(f"{what} reads a number of elements that differs from its number of symbols")
         self.known.update(step["symbols"])
 
     def _host(self, step: types.HostStep, what: str) -> None:
@@ -246,7 +246,7 @@ class _Flow:
             outputs = [v["dtype"] for v in step["outputs"]]
             is_known = step["id"] < len(calls)
             if not is_known or calls[step["id"]]["inputs"] != inputs or calls[step["id"]]["outputs"] != outputs:
-                raise _damaged(f"{what} is not the host function that it says")
+                raise _damaged(f"{what} does not match the declared types of its host function")
 
     def _made(self, values: Iterable[types.TensorValue], what: str) -> None:
         for v in values:
@@ -277,7 +277,7 @@ class _Flow:
             self._tensor(v, what, "", [dtypes[n]])
         made = self._inner(step["body"], number, set(inputs), what)
         if made[0]["dtype"] != "bool" or any(d != 1 for d in made[0]["dims"]):
-            raise _damaged(f"the condition that {what} goes on by is not one bool")
+            raise _damaged(f"the loop condition of {what} is not a single bool")
         for b in inputs:
             self.live.discard(b)
         self.known = known
@@ -287,7 +287,7 @@ class _Flow:
     def _inner(self, number: int, outer: int, mine: set[int], what: str) -> list[types.TensorValue]:
         """The outputs of a block that a step of block `outer` runs. Afterwards only these outputs have values."""
         if number <= outer or number in self.entered:
-            raise _damaged(f"{what} runs block {number}, which is not its own")
+            raise _damaged(f"{what} runs block {number}, which another step runs or which comes too early")
         self.entered.add(number)
         block = self.header["blocks"][number]
         before = set(self.live)
@@ -297,7 +297,7 @@ class _Flow:
         for v in block["outputs"]:
             self._tensor(v, f"an output of block {number}")
         if any(v["buffer"] in foreign for v in block["outputs"]):
-            raise _damaged(f"an output of block {number} is not its own")
+            raise _damaged(f"block {number} returns a buffer that it does not own")
         self.live = before
         return block["outputs"]
 
@@ -333,7 +333,7 @@ def _carried_types(step: types.LoopStep, body: types.Block, what: str) -> list[s
     before = [*[v["dtype"] for v in step["carried"]], *last]
     inside = [*[v["dtype"] for v in body["inputs"][2:]], *last]
     if before != dtypes or inside != dtypes or [v["dtype"] for v in body["outputs"][1:]] != dtypes:
-        raise _damaged(f"{what} changes the type of what it carries")
+        raise _damaged(f"{what} carries values whose types change")
     if "string" in last:
         raise _damaged(f"{what} stacks strings")
     return dtypes

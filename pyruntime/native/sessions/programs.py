@@ -168,7 +168,7 @@ class ExportedProgram(Programs):
     def split_differing_dims(self, differing: Mapping[str, Sequence[str]]) -> None:
         for dim, inputs in differing.items():
             text = text_of_differing_dims(dim, inputs)
-            raise InvalidInput(text, hint="the Program takes them for one; open the model")
+            raise InvalidInput(text, hint="this Program was compiled for equal dims; open the model instead")
 
 
 __all__ = ["ExportedProgram", "Programs"]
