@@ -146,6 +146,16 @@ def _add(operator: Operator, replaces: bool) -> None:
     _TABLE[operator.domain, operator.name] = sorted([*others, operator], key=lambda v: v.since)
 
 
+def attributes_of(other: Callable[..., Any]) -> Callable[[Lowering], Lowering]:
+    """Let a lowering's `**attributes` stand for the keyword-only parameters of `other`, to which it passes them."""
+
+    def mark(fn: Lowering) -> Lowering:
+        fn.attributes_of = other  # type: ignore[attr-defined]
+        return fn
+
+    return mark
+
+
 def _plain(domain: str) -> str:
     return "" if domain == "ai.onnx" else domain
 
@@ -160,7 +170,7 @@ def _schema(fn: Lowering) -> Schema:
     start in a browser."""
     parameters = list(inspect.signature(fn).parameters.values())[1:]
     inputs = [p for p in parameters if p.kind is p.POSITIONAL_OR_KEYWORD]
-    attributes = [p for p in parameters if p.kind is p.KEYWORD_ONLY]
+    attributes = _attributes(fn)
     variadic = any(p.kind is p.VAR_POSITIONAL for p in parameters)
     return Schema(
         frozenset(p.name for p in attributes),
@@ -171,6 +181,12 @@ def _schema(fn: Lowering) -> Schema:
         {p.name: _kinds(p) for p in attributes},
         {p.name: round_float(p.default, F32) for p in attributes if isinstance(p.default, float)},
     )
+
+
+def _attributes(fn: Callable[..., Any]) -> list[inspect.Parameter]:
+    own = [p for p in inspect.signature(fn).parameters.values() if p.kind is p.KEYWORD_ONLY]
+    other = getattr(fn, "attributes_of", None)
+    return own if other is None else own + _attributes(other)
 
 
 def _kinds(attribute: inspect.Parameter) -> tuple[str, ...]:

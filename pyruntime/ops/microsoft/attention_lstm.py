@@ -5,10 +5,10 @@ attention, A size of the attention state (E, or the columns of AW)."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
-from pyruntime.frontend.registry import op
+from pyruntime.frontend.registry import attributes_of, op
 from pyruntime.frontend.tracer import Tracer
 from pyruntime.ir.dtype import I32
 from pyruntime.ir.expr import Expr, X, Y, cast, const, dim, guard, maximum, select, tanh
@@ -17,18 +17,17 @@ from pyruntime.ops.lib.recurrent_activations import Activation
 from pyruntime.ops.microsoft import MICROSOFT
 from pyruntime.ops.standard.control import iterate
 from pyruntime.ops.standard.matmul import product
-from pyruntime.ops.standard.recurrent import Layer, lstm_activations
+from pyruntime.ops.standard.recurrent import LSTM, layer_of
 from pyruntime.ops.standard.reduce import softmax_of
 
 
 @op("AttnLSTM", domain=MICROSOFT)
+@attributes_of(layer_of)
 def attn_lstm(
     t: Tracer, x: Tensor, w: Tensor, r: Tensor, b: Tensor | None = None, lens: Tensor | None = None,
     h0: Tensor | None = None, c0: Tensor | None = None, p: Tensor | None = None, qw: Tensor | None = None,
     mw: Tensor | None = None, v: Tensor | None = None, memory: Tensor | None = None,
-    memory_lens: Tensor | None = None, aw: Tensor | None = None, *, activations: Sequence[str] = (),
-    activation_alpha: Sequence[float] = (), activation_beta: Sequence[float] = (), clip: float | None = None,
-    direction: str = "forward", hidden_size: int | None = None, input_forget: int = 0,
+    memory_lens: Tensor | None = None, aw: Tensor | None = None, *, input_forget: int = 0, **cell: Any,
 ) -> list[Tensor]:  # fmt: skip
     """LSTM of x concatenated with the attention state of the previous step. This state is c = softmax(v ·
     tanh(memory · mw + h · qw)) · memory or, with aw, (h, c) · aw.
@@ -38,7 +37,7 @@ def attn_lstm(
         raise t.unsupported("QW, MW, V and M are needed", "use LSTM for a cell without attention")
     depth = memory.shape[2]
     size = depth if aw is None else aw.shape[2]
-    layer = Layer(t, 4, (x, t.slice(w, 2, 0, x.shape[2]), r), direction, 0, hidden_size)
+    layer, sets = layer_of(t, 4, (x, t.slice(w, 2, 0, x.shape[2]), r), LSTM, **cell)
     count, batch, hidden = layer.D, layer.B, layer.H
     t.require_shape("W", w, (count, 4 * hidden, x.shape[2] + size))
     t.require_shape("QW", qw, (count, hidden, mw.shape[-1]))
@@ -51,7 +50,6 @@ def attn_lstm(
     t.require_shape("memory_seq_lens", memory_lens, (batch,))
     for state in (h0, c0):
         t.require_shape("an initial state", state, (count, batch, hidden))
-    sets = lstm_activations(layer, activations, activation_alpha, activation_beta, clip)
     xs = layer.project(b)
 
     def at(operand: Tensor, d: int) -> Tensor:
@@ -64,7 +62,7 @@ def attn_lstm(
     results = []
     for d in range(count):
         one = _Direction(
-            t, d, direction == "reverse" or d == 1, bool(input_forget), sets[-1 if d else 0], xs, lens,
+            t, d, layer.direction == "reverse" or d == 1, bool(input_forget), sets[-1 if d else 0], xs, lens,
             at_or_none(p, d), at(weights, d), at(r, d), at(qw, d), at(mw, d), at(v, d), memory, memory_lens,
             at_or_none(aw, d),
         )  # fmt: skip

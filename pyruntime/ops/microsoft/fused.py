@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from typing import Any
 
-from pyruntime.frontend.registry import op
+from pyruntime.frontend.registry import attributes_of, op
 from pyruntime.frontend.tracer import Tracer
 from pyruntime.ir.dtype import BOOL, F32, I32
 from pyruntime.ir.expr import Expr, X, Y, Z, cast, clip, const, log, maximum, minimum, select, sigmoid, tanh
 from pyruntime.ir.kernel import Tensor
 from pyruntime.ops.lib.formula import float_type, formula, mapped
+from pyruntime.ops.lib.window import sliding
 from pyruntime.ops.microsoft import MICROSOFT
 from pyruntime.ops.standard.activation import gelu, gelu_tanh, swish
 from pyruntime.ops.standard.conv import causal_conv, conv
@@ -46,59 +48,44 @@ def _activated(t: Tracer, y: Tensor, name: str, p: Sequence[float]) -> Tensor:
 
 
 @op("FusedConv", domain=MICROSOFT)
+@attributes_of(conv)
 def fused_conv(
     t: Tracer, x: Tensor, w: Tensor, b: Tensor | None = None, z: Tensor | None = None, *, activation: str = "",
-    activation_params: Sequence[float] = (), auto_pad: str = "NOTSET", dilations: Sequence[int] | None = None,
-    group: int = 1, kernel_shape: Sequence[int] | None = None, pads: Sequence[int] | None = None,
-    strides: Sequence[int] | None = None,
+    activation_params: Sequence[float] = (), **of_conv: Any,
 ) -> Tensor:  # fmt: skip
     """activation(Conv(x, w, b) + z)."""
-    y = conv(
-        t, x, w, b, auto_pad=auto_pad, dilations=dilations, group=group, kernel_shape=kernel_shape, pads=pads,
-        strides=strides,
-    )  # fmt: skip
+    y = conv(t, x, w, b, **of_conv)
     t.require_shape("z", z, y.shape)
     return _activated(t, y if z is None else t.map(X + Y, y, z), activation, activation_params)
 
 
 @op("NhwcConv", domain=MICROSOFT)
 @op("NhwcFusedConv", domain=MICROSOFT)
+@attributes_of(fused_conv)
 def nhwc_conv(
-    t: Tracer, x: Tensor, w: Tensor, b: Tensor | None = None, z: Tensor | None = None, *, activation: str = "",
-    activation_params: Sequence[float] = (), auto_pad: str = "NOTSET", dilations: Sequence[int] | None = None,
-    group: int = 1, kernel_shape: Sequence[int] | None = None, pads: Sequence[int] | None = None,
-    strides: Sequence[int] | None = None,
-) -> Tensor:  # fmt: skip
+    t: Tracer, x: Tensor, w: Tensor, b: Tensor | None = None, z: Tensor | None = None, **of_fused_conv: Any
+) -> Tensor:
     """FusedConv with channels last; the weight is (M, C/group, *K) as in Conv."""
-    y = fused_conv(
-        t, to_channels_first(t, x), w, b, None if z is None else to_channels_first(t, z), activation=activation,
-        activation_params=activation_params, auto_pad=auto_pad, dilations=dilations, group=group,
-        kernel_shape=kernel_shape, pads=pads, strides=strides,
-    )  # fmt: skip
-    return to_channels_last(t, y)
+    first, added = to_channels_first(t, x), None if z is None else to_channels_first(t, z)
+    return to_channels_last(t, fused_conv(t, first, w, b, added, **of_fused_conv))
 
 
 @op("NhwcMaxPool", domain=MICROSOFT)
-def nhwc_max_pool(
-    t: Tracer, x: Tensor, *, auto_pad: str = "NOTSET", ceil_mode: int = 0, dilations: Sequence[int] | None = None,
-    kernel_shape: Sequence[int], pads: Sequence[int] | None = None, strides: Sequence[int] | None = None,
-) -> Tensor:  # fmt: skip
+@attributes_of(sliding)
+def nhwc_max_pool(t: Tracer, x: Tensor, *, kernel_shape: Sequence[int], **window: Any) -> Tensor:
     """MaxPool with channels last."""
-    y, _ = max_pool(
-        t, to_channels_first(t, x), auto_pad=auto_pad, ceil_mode=ceil_mode, dilations=dilations,
-        kernel_shape=kernel_shape, pads=pads, strides=strides,
-    )  # fmt: skip
+    y, _ = max_pool(t, to_channels_first(t, x), kernel_shape=kernel_shape, **window)
     return to_channels_last(t, y)
 
 
 @op("FusedGemm", domain=MICROSOFT)
+@attributes_of(gemm)
 def fused_gemm(
     t: Tracer, a: Tensor, b: Tensor, c: Tensor | None = None, *, activation: str = "", activation_alpha: float = 0.01,
-    activation_beta: float = 0.0, activation_gamma: float = 0.0, alpha: float = 1.0, beta: float = 1.0,
-    transA: int = 0, transB: int = 0,
+    activation_beta: float = 0.0, activation_gamma: float = 0.0, **of_gemm: Any,
 ) -> Tensor:  # fmt: skip
     """activation(Gemm(a, b, c))."""
-    y = gemm(t, a, b, c, alpha=alpha, beta=beta, transA=transA, transB=transB)
+    y = gemm(t, a, b, c, **of_gemm)
     return _activated(t, y, activation, (activation_alpha, activation_beta))
 
 
@@ -252,15 +239,12 @@ def causal_conv_microsoft(
 
 
 @op("LinearAttention", domain=MICROSOFT)
+@attributes_of(linear_attention)
 def linear_attention_microsoft(
     t: Tracer, query: Tensor, key: Tensor, value: Tensor, past_state: Tensor | None = None,
-    decay: Tensor | None = None, beta: Tensor | None = None, *, chunk_size: int = 64, kv_num_heads: int,
-    q_num_heads: int, scale: float = 0.0, state_window: int = 0, update_rule: str = "gated_delta",
+    decay: Tensor | None = None, beta: Tensor | None = None, *, state_window: int = 0, **standard: Any,
 ) -> tuple[Tensor, Tensor]:  # fmt: skip
     """ONNX's operator of the same name, without state_window."""
     if state_window:
         raise t.unsupported("state_window is not implemented")
-    return linear_attention(
-        t, query, key, value, past_state, decay, beta, kv_num_heads=kv_num_heads, q_num_heads=q_num_heads,
-        scale=scale, update_rule=update_rule,
-    )  # fmt: skip
+    return linear_attention(t, query, key, value, past_state, decay, beta, **standard)

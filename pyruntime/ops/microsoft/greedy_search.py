@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from pyruntime.frontend.registry import op
+from pyruntime.frontend.registry import attributes_of, op
 from pyruntime.frontend.tracer import Tracer
 from pyruntime.ir import shape as sh
 from pyruntime.ir.dtype import F32, F64, I32, I64
@@ -25,74 +25,17 @@ if TYPE_CHECKING:
 Chooser = Callable[[Tensor, Tensor], tuple[Tensor, Tensor]]
 
 
-@op("GreedySearch", domain=MICROSOFT)
-def greedy_search(
-    t: Tracer, input_ids: Tensor, max_length: Tensor, min_length: Tensor | None = None,
-    repetition_penalty: Tensor | None = None, vocab_mask: Tensor | None = None,
-    prefix_vocab_mask: Tensor | None = None, attention_mask: Tensor | None = None, *, decoder: Graph,
-    decoder_start_token_id: int = -1, encoder: Graph | None = None, eos_token_id: int,
-    init_decoder: Graph | None = None, model_type: int = 0, no_repeat_ngram_size: int = 0, pad_token_id: int,
-    vocab_size: int = -1,
-) -> Tensor:  # fmt: skip
-    """Appends the likeliest token until a sequence has L = max_length tokens. From the end token on, a sequence is
-    padding, as in ONNX Runtime.
-    Shapes: input_ids and attention_mask (R, S) int32, min_length (1,), repetition_penalty (1,), vocab_mask (V,),
-    prefix_vocab_mask (R, V) for the first token -> (R, L)"""
-    check_decoder(t, decoder, model_type)
-    rules = Rules(eos_token_id, repetition_penalty, no_repeat_ngram_size, vocab_mask, prefix_vocab_mask, min_length)
-
-    def likeliest(scores: Tensor, state: Tensor) -> tuple[Tensor, Tensor]:
-        return t.reduce("argmax", scores, [1], keepdims=False), state
-
-    no_state = t.fill((1,), 0, I32)
-    return _sequences(
-        t, input_ids, max_length, attention_mask, rules, likeliest, no_state, (init_decoder, decoder), pad_token_id,
-        vocab_size,
-    )  # fmt: skip
-
-
-@op("Sampling", domain=MICROSOFT)
-def sampling(
-    t: Tracer, input_ids: Tensor, max_length: Tensor, min_length: Tensor | None = None,
-    repetition_penalty: Tensor | None = None, vocab_mask: Tensor | None = None,
-    prefix_vocab_mask: Tensor | None = None, attention_mask: Tensor | None = None,
-    presence_mask: Tensor | None = None, seed: Tensor | None = None, *, custom: int = 0, decoder: Graph,
-    decoder_start_token_id: int = -1, encoder: Graph | None = None, eos_token_id: int, filter_value: float = -1e20,
-    init_decoder: Graph | None = None, min_tokens_to_keep: int = 0, model_type: int = 0, no_repeat_ngram_size: int = 0,
-    pad_token_id: int, presence_penalty: float = 0.0, temperature: float = 1.0, top_p: float = 0.0,
-    vocab_size: int = -1,
-) -> list[Tensor]:  # fmt: skip
-    """GreedySearch that draws each token at random, by softmax(scores / temperature). The likeliest tokens whose
-    probabilities add up to top_p keep their scores; those of the others become filter_value. `custom` keeps one token
-    less. presence_penalty is subtracted for tokens of presence_mask, after the temperature. The random numbers are
-    those of ONNX Runtime on Linux for the same seed (default 0).
-    Shapes: as GreedySearch's, presence_mask (R, V) and seed (1,) int32 -> (R, L)"""
-    check_decoder(t, decoder, model_type)
-    if any(t.wanted[1:]):
-        raise t.unsupported("filtered_logits is not implemented", "ONNX Runtime's CPU does not give it either")
-    if temperature <= 0 or not 0 <= top_p <= 1 or min_tokens_to_keep < 0:
-        text = f"temperature {temperature}, top_p {top_p} or min_tokens_to_keep {min_tokens_to_keep} is out of range"
-        raise t.shape_error(text)
-    rules = Rules(
-        eos_token_id, repetition_penalty, no_repeat_ngram_size, vocab_mask, prefix_vocab_mask, min_length,
-        temperature=temperature, present=presence_mask if presence_penalty else None, penalty=presence_penalty,
-    )  # fmt: skip
-    draw = _Draw(t, bool(custom), top_p, filter_value, min_tokens_to_keep)
-    return [
-        _sequences(
-            t, input_ids, max_length, attention_mask, rules, draw.token, draw.start(seed), (init_decoder, decoder),
-            pad_token_id, vocab_size,
-        )
-    ]  # fmt: skip
-
-
 def _sequences(
-    t: Tracer, ids: Tensor, length: Tensor, mask: Tensor | None, rules: Rules, chooser: Chooser, state: Tensor,
-    decoders: tuple[Any, Any], pad: int, vocabulary: int,
+    t: Tracer, ids: Tensor, length: Tensor, mask: Tensor | None, limits: tuple[Tensor | None, ...], chooser: Chooser,
+    state: Tensor, *, decoder: Graph, decoder_start_token_id: int = -1, encoder: Graph | None = None,
+    eos_token_id: int, init_decoder: Graph | None = None, model_type: int = 0, no_repeat_ngram_size: int = 0,
+    pad_token_id: int, vocab_size: int = -1, **of_rules: Any,
 ) -> Tensor:  # fmt: skip
-    """(R, L): the prompts, then the tokens that `chooser` returns. decoders: one for the first call
-    (None: the same as later), one for later calls."""
-    first_decoder, decoder = decoders
+    """(R, L): the prompts, then the tokens that `chooser` returns. limits: min_length, repetition_penalty, vocab_mask
+    and prefix_vocab_mask; of_rules: other fields of `Rules`."""
+    check_decoder(t, decoder, model_type)
+    shortest, repetition, vocabulary, prefix = limits
+    rules = Rules(eos_token_id, repetition, no_repeat_ngram_size, vocabulary, prefix, shortest, **of_rules)
     places = t.ints(t.reshape(length, ()), 1)[0]
     rows = (ids.shape[0],)
 
@@ -101,14 +44,64 @@ def _sequences(
     ) -> tuple[Tensor, None, list[Tensor], list[Tensor]]:
         ended, state = values
         best, state = chooser(rules.apply(t, logits, sequences, count, is_first), state)
-        over = t.compute(rows, lambda r: ended.at(r) | cast(best.at(r) == rules.eos, I32))
-        token = t.compute(rows, lambda r: select(over.at(r) != 0, pad, cast(best.at(r), I32)))
+        over = t.compute(rows, lambda r: ended.at(r) | cast(best.at(r) == eos_token_id, I32))
+        token = t.compute(rows, lambda r: select(over.at(r) != 0, pad_token_id, cast(best.at(r), I32)))
         return token, None, [over, state], []
 
-    feeds = prompt(t, ids, mask, pad, decoder)
-    result = call(t, first_decoder or decoder, feeds, vocabulary)
+    feeds = prompt(t, ids, mask, pad_token_id, decoder)
+    result = call(t, init_decoder or decoder, feeds, vocab_size)
     values = [t.fill(rows, 0, I32), state]
-    return generate(t, decoder, vocabulary, feeds, result, ids, places, pad, values, 0, choose)[1][0]
+    return generate(t, decoder, vocab_size, feeds, result, ids, places, pad_token_id, values, 0, choose)[1][0]
+
+
+@op("GreedySearch", domain=MICROSOFT)
+@attributes_of(_sequences)
+def greedy_search(
+    t: Tracer, input_ids: Tensor, max_length: Tensor, min_length: Tensor | None = None,
+    repetition_penalty: Tensor | None = None, vocab_mask: Tensor | None = None,
+    prefix_vocab_mask: Tensor | None = None, attention_mask: Tensor | None = None, **search: Any,
+) -> Tensor:  # fmt: skip
+    """Appends the likeliest token until a sequence has L = max_length tokens. From the end token on, a sequence is
+    padding, as in ONNX Runtime.
+    Shapes: input_ids and attention_mask (R, S) int32, min_length (1,), repetition_penalty (1,), vocab_mask (V,),
+    prefix_vocab_mask (R, V) for the first token -> (R, L)"""
+
+    def likeliest(scores: Tensor, state: Tensor) -> tuple[Tensor, Tensor]:
+        return t.reduce("argmax", scores, [1], keepdims=False), state
+
+    limits = (min_length, repetition_penalty, vocab_mask, prefix_vocab_mask)
+    no_state = t.fill((1,), 0, I32)
+    return _sequences(t, input_ids, max_length, attention_mask, limits, likeliest, no_state, **search)
+
+
+@op("Sampling", domain=MICROSOFT)
+@attributes_of(_sequences)
+def sampling(
+    t: Tracer, input_ids: Tensor, max_length: Tensor, min_length: Tensor | None = None,
+    repetition_penalty: Tensor | None = None, vocab_mask: Tensor | None = None,
+    prefix_vocab_mask: Tensor | None = None, attention_mask: Tensor | None = None,
+    presence_mask: Tensor | None = None, seed: Tensor | None = None, *, custom: int = 0, filter_value: float = -1e20,
+    min_tokens_to_keep: int = 0, presence_penalty: float = 0.0, temperature: float = 1.0, top_p: float = 0.0,
+    **search: Any,
+) -> list[Tensor]:  # fmt: skip
+    """GreedySearch that draws each token at random, by softmax(scores / temperature). The likeliest tokens whose
+    probabilities add up to top_p keep their scores; those of the others become filter_value. `custom` keeps one token
+    less. presence_penalty is subtracted for tokens of presence_mask, after the temperature. The random numbers are
+    those of ONNX Runtime on Linux for the same seed (default 0).
+    Shapes: as GreedySearch's, presence_mask (R, V) and seed (1,) int32 -> (R, L)"""
+    if any(t.wanted[1:]):
+        raise t.unsupported("filtered_logits is not implemented", "ONNX Runtime's CPU does not give it either")
+    if temperature <= 0 or not 0 <= top_p <= 1 or min_tokens_to_keep < 0:
+        text = f"temperature {temperature}, top_p {top_p} or min_tokens_to_keep {min_tokens_to_keep} is out of range"
+        raise t.shape_error(text)
+    limits = (min_length, repetition_penalty, vocab_mask, prefix_vocab_mask)
+    draw = _Draw(t, bool(custom), top_p, filter_value, min_tokens_to_keep)
+    return [
+        _sequences(
+            t, input_ids, max_length, attention_mask, limits, draw.token, draw.start(seed), **search,
+            temperature=temperature, present=presence_mask if presence_penalty else None, penalty=presence_penalty,
+        )
+    ]  # fmt: skip
 
 
 _PRIME = 2**31 - 1

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from typing import Any
 
-from pyruntime.frontend.registry import op
+from pyruntime.frontend.registry import attributes_of, op
 from pyruntime.frontend.tracer import Tracer
 from pyruntime.ir.dtype import F32
 from pyruntime.ir.expr import X, Y, Z, cast, select, sigmoid
@@ -22,7 +23,7 @@ from pyruntime.ops.standard.quant import (
     saturated,
     subtract_zero,
 )
-from pyruntime.ops.standard.recurrent import Layer, lstm_activations
+from pyruntime.ops.standard.recurrent import LSTM, layer_of
 from pyruntime.ops.standard.reduce import softmax_of
 
 
@@ -173,12 +174,11 @@ def qlinear_reduce_mean(
 
 
 @op("DynamicQuantizeLSTM", domain=MICROSOFT)
+@attributes_of(layer_of)
 def dynamic_quantize_lstm(
     t: Tracer, x: Tensor, w: Tensor, r: Tensor, b: Tensor | None, lens: Tensor | None, h0: Tensor | None,
     c0: Tensor | None, peepholes: Tensor | None, w_scale: Tensor, w_zero_point: Tensor, r_scale: Tensor,
-    r_zero_point: Tensor, *, activations: Sequence[str] = (), activation_alpha: Sequence[float] = (),
-    activation_beta: Sequence[float] = (), clip: float | None = None, direction: str = "forward",
-    hidden_size: int | None = None, input_forget: int = 0,
+    r_zero_point: Tensor, *, input_forget: int = 0, **cell: Any,
 ) -> list[Tensor | None]:  # fmt: skip
     """LSTM with 8-bit weights, which are dequantised once. x and h are rounded to 8 bits, with one range for x and one
     for each row of h. ONNX Runtime uses one range for all rows of h that the same thread computes: for a batch of 1
@@ -193,8 +193,7 @@ def dynamic_quantize_lstm(
     codes, step, zero = dynamic_quantize_linear(t, x)
     near = t.map((cast(X, F32) - cast(Z, F32)) * Y, codes, step, zero)
     weights = weight(w, w_scale, w_zero_point), weight(r, r_scale, r_zero_point)
-    layer = Layer(t, 4, (near, *weights), direction, 0, hidden_size)
-    sets = lstm_activations(layer, activations, activation_alpha, activation_beta, clip)
+    layer, sets = layer_of(t, 4, (near, *weights), LSTM, **cell)
     return lstm_of(layer, sets, b, lens, (h0, c0), peepholes, input_forget, rounded=True)
 
 

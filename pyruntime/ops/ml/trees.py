@@ -14,7 +14,7 @@ from itertools import accumulate
 from operator import lt
 from typing import TYPE_CHECKING, Any
 
-from pyruntime.frontend.registry import op
+from pyruntime.frontend.registry import attributes_of, op
 from pyruntime.frontend.tracer import Tracer
 from pyruntime.ir import shape as sh
 from pyruntime.ir.dtype import F32, I32, DType
@@ -172,8 +172,17 @@ def _numbers(t: Tracer, values: Sequence[float], tensor: Any) -> list[float]:
     return t.elements(tensor) if tensor is not None else list(values)
 
 
-def _forest_3(t: Tracer, a: dict[str, Any], votes: str) -> Forest:
-    """The forest of versions 1 to 3, whose attributes name nodes by (tree, node). `votes` is "class" or "target"."""
+def _forest_3(
+    t: Tracer, a: dict[str, Any], votes: str, *,
+    nodes_falsenodeids: Sequence[int] = (), nodes_featureids: Sequence[int] = (),
+    nodes_hitrates: Sequence[float] = (), nodes_hitrates_as_tensor: Weight | None = None,
+    nodes_missing_value_tracks_true: Sequence[int] = (), nodes_modes: Sequence[str] = (),
+    nodes_nodeids: Sequence[int] = (), nodes_treeids: Sequence[int] = (), nodes_truenodeids: Sequence[int] = (),
+    nodes_values: Sequence[float] = (), nodes_values_as_tensor: Weight | None = None,
+) -> Forest:  # fmt: skip
+    """The forest of versions 1 to 3, whose attributes name nodes by (tree, node). `votes` is "class" or "target"; a:
+    the operator's other attributes."""
+    a = a | locals()
     _check_lists(t, a, votes)
     if unknown := set(a["nodes_modes"]).difference(MODES):
         raise t.unsupported(f"the mode {min(unknown, key=repr)!r} of a node is not known")
@@ -291,40 +300,32 @@ def tree_ensemble(
 
 
 @op("TreeEnsembleRegressor", domain=DOMAIN)
+@attributes_of(_forest_3)
 def tree_ensemble_regressor(
     t: Tracer, x: Tensor, *, aggregate_function: str = "SUM", base_values: Sequence[float] = (),
-    base_values_as_tensor: Weight | None = None, n_targets: int = 1, nodes_falsenodeids: Sequence[int] = (),
-    nodes_featureids: Sequence[int] = (), nodes_hitrates: Sequence[float] = (),
-    nodes_hitrates_as_tensor: Weight | None = None,
-    nodes_missing_value_tracks_true: Sequence[int] = (), nodes_modes: Sequence[str] = (),
-    nodes_nodeids: Sequence[int] = (), nodes_treeids: Sequence[int] = (), nodes_truenodeids: Sequence[int] = (),
-    nodes_values: Sequence[float] = (), nodes_values_as_tensor: Weight | None = None, post_transform: str = "NONE",
+    base_values_as_tensor: Weight | None = None, n_targets: int = 1, post_transform: str = "NONE",
     target_ids: Sequence[int] = (), target_nodeids: Sequence[int] = (), target_treeids: Sequence[int] = (),
-    target_weights: Sequence[float] = (), target_weights_as_tensor: Weight | None = None,
+    target_weights: Sequence[float] = (), target_weights_as_tensor: Weight | None = None, **nodes: Any,
 ) -> Tensor:  # fmt: skip
     """(N, F) -> float32 (N, n_targets)"""
-    forest = _forest_3(t, dict(locals()), "target")
+    forest = _forest_3(t, dict(locals()), "target", **nodes)
     scores = walk(t, forest, x, n_targets, aggregate_function, float_type(x.dtype))
     scores = _add_base(t, scores, _numbers(t, base_values, base_values_as_tensor))
     return t.cast(apply_transform(t, scores, post_transform), F32)
 
 
 @op("TreeEnsembleClassifier", domain=DOMAIN)
+@attributes_of(_forest_3)
 def tree_ensemble_classifier(
     t: Tracer, x: Tensor, *, base_values: Sequence[float] = (), base_values_as_tensor: Weight | None = None,
     class_ids: Sequence[int] = (), class_nodeids: Sequence[int] = (), class_treeids: Sequence[int] = (),
     class_weights: Sequence[float] = (), class_weights_as_tensor: Weight | None = None,
-    classlabels_int64s: Sequence[int] = (),
-    classlabels_strings: Sequence[str] = (), nodes_falsenodeids: Sequence[int] = (),
-    nodes_featureids: Sequence[int] = (), nodes_hitrates: Sequence[float] = (),
-    nodes_hitrates_as_tensor: Weight | None = None,
-    nodes_missing_value_tracks_true: Sequence[int] = (), nodes_modes: Sequence[str] = (),
-    nodes_nodeids: Sequence[int] = (), nodes_treeids: Sequence[int] = (), nodes_truenodeids: Sequence[int] = (),
-    nodes_values: Sequence[float] = (), nodes_values_as_tensor: Weight | None = None, post_transform: str = "NONE",
+    classlabels_int64s: Sequence[int] = (), classlabels_strings: Sequence[str] = (), post_transform: str = "NONE",
+    **nodes: Any,
 ) -> tuple[Tensor, Tensor]:  # fmt: skip
     """(N, F) -> labels (N), float32 scores (N, C). With two classes and votes for only one of them, its score decides:
     above 0.5 if all votes are positive, else above 0."""
-    forest = _forest_3(t, dict(locals()), "class")
+    forest = _forest_3(t, dict(locals()), "class", **nodes)
     count = len(classlabels_strings or classlabels_int64s)
     base = _numbers(t, base_values, base_values_as_tensor)
     voted = set(forest.targets)

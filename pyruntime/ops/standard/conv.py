@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
-from pyruntime.frontend.registry import op
+from pyruntime.frontend.registry import attributes_of, op
 from pyruntime.frontend.tracer import Tracer
 from pyruntime.ir import shape as sh
 from pyruntime.ir.dtype import DType
@@ -277,8 +277,9 @@ def causal_conv(
 
 
 def convolve_integers(
-    t: Tracer, x: Tensor, x_zero: Tensor | None, w: Tensor, w_zero: Tensor | None, *, group: int,
-    kernel_shape: Sequence[int] | None, **attrs: object,
+    t: Tracer, x: Tensor, x_zero: Tensor | None, w: Tensor, w_zero: Tensor | None, *, auto_pad: str = "NOTSET",
+    dilations: Sequence[int] | None = None, group: int = 1, kernel_shape: Sequence[int] | None = None,
+    pads: Sequence[int] | None = None, strides: Sequence[int] | None = None,
 ) -> Tensor:  # fmt: skip
     """Σ (x - x_zero)·(w - w_zero) as int32; w_zero is one number, or one per filter."""
     check_weight(t, x, w, kernel_shape)
@@ -288,20 +289,16 @@ def convolve_integers(
         zero = t.reshape(zero, [zero.shape[0], *[1] * (w.rank - 1)])
     if x_zero is not None and x_zero.rank:
         x_zero = t.reshape(x_zero, ())
-    window = _window(t, x, w, **attrs)  # type: ignore[arg-type]
+    window = _window(t, x, w, auto_pad, pads, strides, dilations)
     return convolve(t, subtract_zero(t, x, x_zero), subtract_zero(t, w, zero), window, group)
 
 
 @op("ConvInteger", since=10)
+@attributes_of(convolve_integers)
 def conv_integer(
-    t: Tracer, x: Tensor, w: Tensor, x_zero_point: Tensor | None = None, w_zero_point: Tensor | None = None, *,
-    auto_pad: str = "NOTSET", dilations: Sequence[int] | None = None, group: int = 1,
-    kernel_shape: Sequence[int] | None = None, pads: Sequence[int] | None = None,
-    strides: Sequence[int] | None = None,
+    t: Tracer, x: Tensor, w: Tensor, x_zero_point: Tensor | None = None, w_zero_point: Tensor | None = None,
+    **attributes: Any,
 ) -> Tensor:  # fmt: skip
     """Conv of (x - x_zero_point) with (w - w_zero_point) in int32.
     Spec: https://onnx.ai/onnx/operators/onnx__ConvInteger.html"""
-    return convolve_integers(
-        t, x, x_zero_point, w, w_zero_point, group=group, kernel_shape=kernel_shape, auto_pad=auto_pad, pads=pads,
-        strides=strides, dilations=dilations,
-    )  # fmt: skip
+    return convolve_integers(t, x, x_zero_point, w, w_zero_point, **attributes)

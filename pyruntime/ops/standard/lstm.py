@@ -4,31 +4,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from typing import Any
 
-from pyruntime.frontend.registry import op
+from pyruntime.frontend.registry import attributes_of, op
 from pyruntime.frontend.tracer import Tracer
 from pyruntime.ir.dtype import F32
 from pyruntime.ir.expr import Expr, clip, maximum, minimum, round_even, select
 from pyruntime.ir.kernel import Builder, Tensor
 from pyruntime.ops.lib.recurrent_activations import Activation
-from pyruntime.ops.standard.recurrent import Layer, Step, activation_sets, lstm_activations
+from pyruntime.ops.standard.recurrent import GRU, LSTM, Layer, Step, layer_of
 
 
 @op("GRU", since=1)
+@attributes_of(layer_of)
 def gru(
     t: Tracer, x: Tensor, w: Tensor, r: Tensor, b: Tensor | None = None, lens: Tensor | None = None,
-    h0: Tensor | None = None, *, activations: Sequence[str] = (), activation_alpha: Sequence[float] = (),
-    activation_beta: Sequence[float] = (), clip: float | None = None, direction: str = "forward",
-    hidden_size: int | None = None, layout: int = 0, linear_before_reset: int = 0, output_sequence: int = 0,
+    h0: Tensor | None = None, *, layout: int = 0, linear_before_reset: int = 0, output_sequence: int = 0, **cell: Any,
 ) -> list[Tensor | None]:  # fmt: skip
     """z = f(Wz·x + Rz·h + b), r = f(Wr·x + Rr·h + b), n = g(Wh·x + Rh·(r∘h) + b), h = (1-z)∘n + z∘h; with
     linear_before_reset n = g(Wh·x + Wb + r∘(Rh·h + Rb)). Gates in the order z r h.
 
     Shapes: x (T, B, I), w (D, 3H, I), r (D, 3H, H), b (D, 6H) -> (T, D, B, H), (D, B, H)
     Spec: https://onnx.ai/onnx/operators/onnx__GRU.html"""
-    layer = Layer(t, 3, (x, w, r), direction, layout, hidden_size)
-    sets = activation_sets(layer, activations, ["Sigmoid", "Tanh"], activation_alpha, activation_beta, clip)
+    layer, sets = layer_of(t, 3, (x, w, r), GRU, layout, **cell)
     xs = layer.project(b, without=1 if linear_before_reset else 0)
     start = layer.use(h0)
     rb = layer.use(t.slice(b, 1, 5 * layer.H, layer.H) if b is not None and linear_before_reset else None)
@@ -86,20 +84,18 @@ def _reset_step(layer: Layer, sets: list[list[Activation]], xs: Tensor) -> Step:
 
 
 @op("LSTM", since=1)
+@attributes_of(layer_of)
 def lstm(
     t: Tracer, x: Tensor, w: Tensor, r: Tensor, b: Tensor | None = None, lens: Tensor | None = None,
-    h0: Tensor | None = None, c0: Tensor | None = None, peepholes: Tensor | None = None, *,
-    activations: Sequence[str] = (), activation_alpha: Sequence[float] = (), activation_beta: Sequence[float] = (),
-    clip: float | None = None, direction: str = "forward", hidden_size: int | None = None, input_forget: int = 0,
-    layout: int = 0, output_sequence: int = 0,
+    h0: Tensor | None = None, c0: Tensor | None = None, peepholes: Tensor | None = None, *, input_forget: int = 0,
+    layout: int = 0, output_sequence: int = 0, **cell: Any,
 ) -> list[Tensor | None]:  # fmt: skip
     """i, o, f = σ(W·x + R·h + b + P∘c), c = f∘c + i∘g(Wc·x + Rc·h + b), h = o∘tanh(c); o reads the new c. Gates in the
     order i o f c, peepholes i o f; with input_forget f = 1 - i.
 
     Shapes: x (T, B, I), w (D, 4H, I), r (D, 4H, H), b (D, 8H), p (D, 3H) -> (T, D, B, H), (D, B, H), (D, B, H)
     Spec: https://onnx.ai/onnx/operators/onnx__LSTM.html"""
-    layer = Layer(t, 4, (x, w, r), direction, layout, hidden_size)
-    sets = lstm_activations(layer, activations, activation_alpha, activation_beta, clip)
+    layer, sets = layer_of(t, 4, (x, w, r), LSTM, layout, **cell)
     return lstm_of(layer, sets, b, lens, (h0, c0), peepholes, input_forget)
 
 

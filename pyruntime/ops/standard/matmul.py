@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from pyruntime.frontend.registry import op
+from pyruntime.frontend.registry import attributes_of, op
 from pyruntime.frontend.tracer import Tracer
 from pyruntime.ir import shape as sh
 from pyruntime.ir.broadcasting import broadcast
@@ -73,12 +73,10 @@ def gemm(
 
 
 @op("Gemm", since=1)
-def gemm_1(
-    t: Tracer, a: Tensor, b: Tensor, c: Tensor, *, alpha: float = 1.0, beta: float = 1.0, broadcast: int = 0,
-    transA: int = 0, transB: int = 0,
-) -> Tensor:  # fmt: skip
+@attributes_of(gemm)
+def gemm_1(t: Tracer, a: Tensor, b: Tensor, c: Tensor, *, broadcast: int = 0, **of_gemm: Any) -> Tensor:
     """Opset 1 and 6: c broadcasts only if `broadcast` is set. NumPy's rule covers all shapes that were allowed then."""
-    return gemm(t, a, b, c, alpha=alpha, beta=beta, transA=transA, transB=transB)
+    return gemm(t, a, b, c, **of_gemm)
 
 
 def constant_of(value: float, dtype: DType) -> Any:

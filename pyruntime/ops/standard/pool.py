@@ -8,8 +8,9 @@ import math
 from collections.abc import Callable, Sequence
 from functools import reduce
 from operator import mul
+from typing import Any
 
-from pyruntime.frontend.registry import op
+from pyruntime.frontend.registry import attributes_of, op
 from pyruntime.frontend.tracer import Tracer
 from pyruntime.ir import shape as sh
 from pyruntime.ir.dtype import I32, I64, DType, bounds
@@ -41,18 +42,14 @@ def _lowest(dtype: DType) -> float:
 
 
 @op("MaxPool", since=1)
+@attributes_of(sliding)
 def max_pool(
-    t: Tracer, x: Tensor, *, auto_pad: str = "NOTSET", ceil_mode: int = 0, dilations: Sequence[int] | None = None,
-    kernel_shape: Sequence[int], pads: Sequence[int] | None = None, storage_order: int = 0,
-    strides: Sequence[int] | None = None,
-) -> tuple[Tensor, Tensor | None]:  # fmt: skip
+    t: Tracer, x: Tensor, *, kernel_shape: Sequence[int], storage_order: int = 0, **window: Any
+) -> tuple[Tensor, Tensor | None]:
     """The largest element of each window, and its index in x. Padding never wins.
     Shapes: x (N, C, *S) -> (N, C, *O), indices (N, C, *O) int64, flat in x; storage_order 1: column-major in S.
     Spec: https://onnx.ai/onnx/operators/onnx__MaxPool.html"""
-    w = sliding(
-        t, x.shape[2:], kernel_shape, auto_pad=auto_pad, pads=pads, strides=strides, dilations=dilations,
-        ceil_mode=ceil_mode,
-    )  # fmt: skip
+    w = sliding(t, x.shape[2:], kernel_shape, **window)
     y = _largest(t, x, w)
     if len(t.wanted) < 2 or not t.wanted[1]:
         return y, None
@@ -141,17 +138,13 @@ def max_unpool(
 
 
 @op("AveragePool", since=1)
+@attributes_of(sliding)
 def average_pool(
-    t: Tracer, x: Tensor, *, auto_pad: str = "NOTSET", ceil_mode: int = 0, count_include_pad: int = 0,
-    dilations: Sequence[int] | None = None, kernel_shape: Sequence[int], pads: Sequence[int] | None = None,
-    strides: Sequence[int] | None = None,
-) -> Tensor:  # fmt: skip
+    t: Tracer, x: Tensor, *, count_include_pad: int = 0, kernel_shape: Sequence[int], **window: Any
+) -> Tensor:
     """The mean of each window over its elements in x or, with count_include_pad, in x and its padding.
     Shapes: x (N, C, *S) -> (N, C, *O). Spec: https://onnx.ai/onnx/operators/onnx__AveragePool.html"""
-    w = sliding(
-        t, x.shape[2:], kernel_shape, auto_pad=auto_pad, pads=pads, strides=strides, dilations=dilations,
-        ceil_mode=ceil_mode,
-    )  # fmt: skip
+    w = sliding(t, x.shape[2:], kernel_shape, **window)
     total = window_sum(t, x, w)
     dtype = total.dtype
 
@@ -190,17 +183,11 @@ def _count(w: Window, o: Sequence[Expr], padded: bool) -> Expr:
 
 
 @op("LpPool", since=1)
-def lp_pool(
-    t: Tracer, x: Tensor, *, auto_pad: str = "NOTSET", ceil_mode: int = 0, dilations: Sequence[int] | None = None,
-    kernel_shape: Sequence[int], p: int | float = 2, pads: Sequence[int] | None = None,
-    strides: Sequence[int] | None = None,
-) -> Tensor:  # fmt: skip
+@attributes_of(sliding)
+def lp_pool(t: Tracer, x: Tensor, *, kernel_shape: Sequence[int], p: int | float = 2, **window: Any) -> Tensor:
     """(Σ |x|^p)^(1/p) of each window. Shapes: x (N, C, *S) -> (N, C, *O).
     Spec: https://onnx.ai/onnx/operators/onnx__LpPool.html"""
-    w = sliding(
-        t, x.shape[2:], kernel_shape, auto_pad=auto_pad, pads=pads, strides=strides, dilations=dilations,
-        ceil_mode=ceil_mode,
-    )  # fmt: skip
+    w = sliding(t, x.shape[2:], kernel_shape, **window)
     return t.cast(t.map(_root(t, p), window_sum(t, x, w, _power(p))), x.dtype)
 
 

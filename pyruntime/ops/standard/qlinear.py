@@ -3,9 +3,9 @@ subtracted."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from typing import Any
 
-from pyruntime.frontend.registry import op
+from pyruntime.frontend.registry import attributes_of, op
 from pyruntime.frontend.tracer import Tracer
 from pyruntime.ir.dtype import F32
 from pyruntime.ir.expr import X, Y, Z, cast
@@ -63,20 +63,16 @@ def qlinear_matmul(
 
 
 @op("QLinearConv", since=10)
+@attributes_of(convolve_integers)
 def qlinear_conv(
     t: Tracer, x: Tensor, x_scale: Tensor, x_zero_point: Tensor, w: Tensor, w_scale: Tensor, w_zero_point: Tensor,
-    y_scale: Tensor, y_zero_point: Tensor, b: Tensor | None = None, *, auto_pad: str = "NOTSET",
-    channels_last: int = 0, dilations: Sequence[int] | None = None, group: int = 1,
-    kernel_shape: Sequence[int] | None = None, pads: Sequence[int] | None = None,
-    strides: Sequence[int] | None = None,
+    y_scale: Tensor, y_zero_point: Tensor, b: Tensor | None = None, *, channels_last: int = 0, **attributes: Any,
 ) -> Tensor:  # fmt: skip
     """ConvInteger plus an int32 bias, requantised by x_scale · w_scale / y_scale; w_scale may have one number per
     filter.
     Spec: https://onnx.ai/onnx/operators/onnx__QLinearConv.html"""
-    codes = convolve_integers(
-        t, to_channels_first(t, x) if channels_last else x, x_zero_point, w, w_zero_point, group=group,
-        kernel_shape=kernel_shape, auto_pad=auto_pad, pads=pads, strides=strides, dilations=dilations,
-    )  # fmt: skip
+    first = to_channels_first(t, x) if channels_last else x
+    codes = convolve_integers(t, first, x_zero_point, w, w_zero_point, **attributes)
     if b is not None:
         t.require_shape("B", b, (w.shape[0],))
         codes = t.map(X + Y, codes, along_filters(t, b, codes))

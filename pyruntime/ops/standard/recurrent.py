@@ -10,8 +10,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
-from pyruntime.frontend.registry import op
+from pyruntime.frontend.registry import attributes_of, op
 from pyruntime.frontend.tracer import Tracer
 from pyruntime.ir import shape as sh
 from pyruntime.ir.dtype import I32, DType
@@ -193,7 +194,7 @@ class Layer:
             write(sets[1])
 
 
-def activation_sets(
+def _activation_sets(
     layer: Layer, names: Sequence[str], default: Sequence[str], alpha: Sequence[float], beta: Sequence[float],
     limit: float | None,
 ) -> list[list[Activation]]:  # fmt: skip
@@ -210,14 +211,22 @@ def activation_sets(
     return [functions[:count]] if same else [functions[:count], functions[count:]]
 
 
-def lstm_activations(
-    layer: Layer, names: Sequence[str], alpha: Sequence[float], beta: Sequence[float], limit: float | None
-) -> list[list[Activation]]:
-    """An LSTM's activation sets. The cell state's input to the last activation is not clipped, as in ONNX Runtime."""
+RNN, GRU, LSTM = ["Tanh"], ["Sigmoid", "Tanh"], ["Sigmoid", "Tanh", "Tanh"]  # their default activations
+
+
+def layer_of(
+    t: Tracer, gates: int, xwr: tuple[Tensor, Tensor, Tensor], default: Sequence[str], layout: int = 0, *,
+    activations: Sequence[str] = (), activation_alpha: Sequence[float] = (), activation_beta: Sequence[float] = (),
+    clip: float | None = None, direction: str = "forward", hidden_size: int | None = None,
+) -> tuple[Layer, list[list[Activation]]]:  # fmt: skip
+    """A layer and its activation sets. An LSTM's last activation, of the cell state, is not clipped, as in ONNX
+    Runtime."""
+    layer = Layer(t, gates, xwr, direction, layout, hidden_size)
     clipped, unclipped = (
-        activation_sets(layer, names, ["Sigmoid", "Tanh", "Tanh"], alpha, beta, clip) for clip in (limit, None)
+        _activation_sets(layer, activations, default, activation_alpha, activation_beta, limit)
+        for limit in (clip, None)
     )
-    return [[f, g, h] for (f, g, _), (_, _, h) in zip(clipped, unclipped, strict=True)]
+    return layer, [[*f[:2], *g[2:]] for f, g in zip(clipped, unclipped, strict=True)]
 
 
 class Packed:
@@ -268,18 +277,16 @@ class Packed:
 
 
 @op("RNN", since=1)
+@attributes_of(layer_of)
 def rnn(
     t: Tracer, x: Tensor, w: Tensor, r: Tensor, b: Tensor | None = None, lens: Tensor | None = None,
-    h0: Tensor | None = None, *, activations: Sequence[str] = (), activation_alpha: Sequence[float] = (),
-    activation_beta: Sequence[float] = (), clip: float | None = None, direction: str = "forward",
-    hidden_size: int | None = None, layout: int = 0, output_sequence: int = 0,
+    h0: Tensor | None = None, *, layout: int = 0, output_sequence: int = 0, **cell: Any,
 ) -> list[Tensor | None]:  # fmt: skip
     """h = f(x·Wᵀ + h·Rᵀ + Wb + Rb).
 
     Shapes: x (T, B, I), w (D, H, I), r (D, H, H), b (D, 2H) -> (T, D, B, H), (D, B, H)
     Spec: https://onnx.ai/onnx/operators/onnx__RNN.html"""
-    layer = Layer(t, 1, (x, w, r), direction, layout, hidden_size)
-    sets = activation_sets(layer, activations, ["Tanh"], activation_alpha, activation_beta, clip)
+    layer, sets = layer_of(t, 1, (x, w, r), RNN, layout, **cell)
     xs, packed = layer.project(b), layer.pack([0])
     initial = layer.use(h0)
 
