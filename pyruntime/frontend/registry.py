@@ -2,7 +2,7 @@
 
 Positional parameters are the inputs (a default of None makes one optional, *xs makes them variadic). Keyword-only
 parameters are the attributes under their ONNX names; those without a default are required. An attribute must have the
-type of its annotation, or else of its default, as the standard demands.
+type of its annotation, or else of its default, as the standard demands. `attributes_of` adds those of another function.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 from pyruntime.ir import shape as sh
 from pyruntime.ir.expr import Expr, dim, is_view, rem, substitute
@@ -15,15 +15,22 @@ Joined = dict[int, tuple[Expr, Axes]]  # by id: an index that joins several axes
 
 def through_views(load: Expr) -> Expr:
     """The load from the tensor that remains after looking through all views and reshapes."""
+    for source in sources(load):
+        load = source
+    return load
+
+
+def sources(load: Expr) -> Iterator[Expr]:
+    """A load from a view or a reshape as a load from its source, then from the source's source, and so on."""
     joined = Joined()
     while load.op == "at":
         kernel = load.value.kernel
         is_view_of_tensor = isinstance(kernel, Map) and kernel.expr.op == "at" and is_view(kernel.expr)
         inner = substitute(kernel.expr, load.args) if is_view_of_tensor else in_base(load, joined)
         if inner is None:
-            break
+            return
         load = inner
-    return load
+        yield load
 
 
 def in_base(load: Expr, joined: Joined) -> Expr | None:

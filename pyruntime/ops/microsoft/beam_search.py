@@ -6,7 +6,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from pyruntime.frontend.registry import op
+from pyruntime.frontend.registry import attributes_of, op
 from pyruntime.frontend.tracer import Tracer
 from pyruntime.ir import shape as sh
 from pyruntime.ir.dtype import F32, I32
@@ -14,7 +14,14 @@ from pyruntime.ir.expr import Expr, cast, const, dim, guard, maximum, power, sel
 from pyruntime.ir.kernel import Builder, Tensor
 from pyruntime.ir.shape import AnyDim
 from pyruntime.ops.microsoft import MICROSOFT
-from pyruntime.ops.microsoft.encoder_decoder import check_encoder, encode, leading_padding_mask, per_beam, start_tokens
+from pyruntime.ops.microsoft.encoder_decoder import (
+    EncoderDecoderFeeds,
+    check_encoder,
+    encode,
+    leading_padding_mask,
+    per_beam,
+    start_tokens,
+)
 from pyruntime.ops.microsoft.generation import Rules, call, check_decoder, generate, prompt
 from pyruntime.ops.standard.reduce import log_softmax_of
 from pyruntime.ops.standard.sort import top_k
@@ -40,58 +47,19 @@ class Hypotheses:
         return [self.tokens, self.lengths, self.scores, self.used, self.done]
 
 
-@op("BeamSearch", domain=MICROSOFT)
-def beam_search(
-    t: Tracer, input_ids: Tensor, max_length: Tensor, min_length: Tensor | None, num_beams: Tensor,
-    num_return_sequences: Tensor, length_penalty: Tensor | None = None, repetition_penalty: Tensor | None = None,
-    vocab_mask: Tensor | None = None, prefix_vocab_mask: Tensor | None = None, attention_mask: Tensor | None = None,
-    decoder_input_ids: Tensor | None = None, logits_processor: Tensor | None = None, *, decoder: Graph,
-    decoder_start_token_id: int = -1, early_stopping: int = 0, encoder: Graph | None = None, eos_token_id: int,
-    init_decoder: Graph | None = None, model_type: int = 0, no_repeat_ngram_size: int = 0, pad_token_id: int,
-    vocab_size: int = -1,
-) -> list[Tensor]:  # fmt: skip
-    """Each step extends the W best sequences of an item by their 2·W likeliest tokens, until W sequences have ended or
-    have L = max_length tokens. model_type 0: a decoder alone, which continues the prompt; 1: an encoder of the prompt
-    and a decoder; 2: an encoder of features and a decoder, as WhisperBeamSearch.
-    Shapes: input_ids and attention_mask (B, S) int32 -> the N best sequences (B, N, L), their scores (B, N): the sum of
-    log probabilities over length^length_penalty; and the scores of all tokens at each step (L - S, B, W, V)"""
-    search = Search(
-        t, max_length, num_beams, num_return_sequences, input_ids.shape[0], decoder, vocab_size, eos_token_id,
-        pad_token_id, length_penalty, bool(early_stopping),
-    )  # fmt: skip
-    rules = Rules(
-        eos_token_id, repetition_penalty, no_repeat_ngram_size, vocab_mask, prefix_vocab_mask, min_length, search.beams
-    )
-    if logits_processor is not None and model_type:
-        raise t.unsupported("logits_processor is not implemented", "WhisperBeamSearch has one")
-    if model_type == 2:
-        return search.run_on_features(
-            rules, encoder, input_ids, attention_mask, decoder_input_ids, decoder_start_token_id
-        )
-    if decoder_input_ids is not None:
-        raise t.unsupported("decoder_input_ids is not implemented", "ONNX Runtime does not read it either")
-    if model_type == 1:
-        check_encoder(t, encoder, decoder, False)
-        seen = leading_padding_mask(t, input_ids, pad_token_id) if attention_mask is None else attention_mask
-        start = start_tokens(t, search.items, decoder_start_token_id)
-        result, first = encode(t, encoder, decoder, [input_ids, seen], start, search.beams, vocab_size)
-        return search.run(rules, result, first, first.ids)
-    check_decoder(t, decoder, model_type)
-    ids = per_beam(t, input_ids, search.beams)
-    mask = None if attention_mask is None else per_beam(t, attention_mask, search.beams)
-    feeds = prompt(t, ids, mask, pad_token_id, decoder)
-    return search.run(rules, call(t, init_decoder or decoder, feeds, vocab_size), feeds, ids)
-
-
 class Search:
-    """The parameters of a search, and the bookkeeping of its beams."""
+    """The parameters of a search (inputs and attributes of the operators), and the bookkeeping of its beams."""
 
     def __init__(
-        self, t: Tracer, length: Tensor, beams: Tensor, returned: Tensor, items: AnyDim, decoder: Any, vocabulary: int,
-        eos: int, pad: int, penalty: Tensor | None, early: bool,
+        self, t: Tracer, ids: Tensor, length: Tensor, beams: Tensor, returned: Tensor, penalty: Tensor | None, *,
+        decoder: Graph, decoder_start_token_id: int = -1, early_stopping: int = 0, encoder: Graph | None = None,
+        eos_token_id: int, init_decoder: Graph | None = None, no_repeat_ngram_size: int = 0, pad_token_id: int,
+        vocab_size: int = -1,
     ) -> None:  # fmt: skip
-        self.t, self.items, self.decoder, self.vocabulary = t, items, decoder, vocabulary
-        self.eos, self.pad, self.penalty, self.early = eos, pad, penalty, early
+        self.t, self.items, self.penalty, self.early = t, ids.shape[0], penalty, bool(early_stopping)
+        self.decoder, self.encoder, self.init_decoder = decoder, encoder, init_decoder
+        self.start, self.eos, self.pad = decoder_start_token_id, eos_token_id, pad_token_id
+        self.ngram, self.vocabulary = no_repeat_ngram_size, vocab_size
         self.places, self.beams, self.returned = (t.ints(t.reshape(x, ()), 1)[0] for x in (length, beams, returned))
         t.require(
             sh.compare("le", self.returned, self.beams),
@@ -100,18 +68,22 @@ class Search:
         if any(t.wanted[3:]):
             raise t.unsupported("outputs after the third are not implemented", "ONNX Runtime has them on GPUs only")
 
+    def encoded(self, inputs: list[Tensor], start: Tensor) -> tuple[tuple[Tensor, list[Tensor]], EncoderDecoderFeeds]:
+        """`encode` by this search's models."""
+        return encode(self.t, self.encoder, self.decoder, inputs, start, self.beams, self.vocabulary)
+
     def run_on_features(
-        self, rules: Rules, encoder: Any, features: Tensor, mask: Tensor | None, tokens: Tensor | None, start: int
+        self, rules: Rules, features: Tensor, mask: Tensor | None, tokens: Tensor | None
     ) -> list[Tensor]:
         """`run` over an encoder of features (B, F, S) and a decoder like Whisper's. Sequences begin with `tokens`
         (B, T), or with the start token."""
         t = self.t
-        check_encoder(t, encoder, self.decoder, True)
+        check_encoder(t, self.encoder, self.decoder, True)
         if mask is not None:
             raise t.unsupported("attention_mask is not implemented", "ONNX Runtime does not read it either")
-        ids = start_tokens(t, self.items, start) if tokens is None else tokens
+        ids = start_tokens(t, self.items, self.start) if tokens is None else tokens
         t.require_equal(ids.shape[0], self.items, "decoder_input_ids must have one row per item")
-        result, first = encode(t, encoder, self.decoder, [features], ids, self.beams, self.vocabulary)
+        result, first = self.encoded([features], ids)
         return self.run(rules, result, first, first.ids)
 
     def run(self, rules: Rules, result: tuple[Tensor, list[Tensor]], first: Any, ids: Tensor) -> list[Tensor]:
@@ -268,3 +240,37 @@ class Search:
 
     def _place(self, at: Expr) -> Expr:
         return self.t.checked_index(at, self.beams)
+
+
+@op("BeamSearch", domain=MICROSOFT)
+@attributes_of(Search)
+def beam_search(
+    t: Tracer, input_ids: Tensor, max_length: Tensor, min_length: Tensor | None, num_beams: Tensor,
+    num_return_sequences: Tensor, length_penalty: Tensor | None = None, repetition_penalty: Tensor | None = None,
+    vocab_mask: Tensor | None = None, prefix_vocab_mask: Tensor | None = None, attention_mask: Tensor | None = None,
+    decoder_input_ids: Tensor | None = None, logits_processor: Tensor | None = None, *, model_type: int = 0,
+    **attributes: Any,
+) -> list[Tensor]:  # fmt: skip
+    """Each step extends the W best sequences of an item by their 2·W likeliest tokens, until W sequences have ended or
+    have L = max_length tokens. model_type 0: a decoder alone, which continues the prompt; 1: an encoder of the prompt
+    and a decoder; 2: an encoder of features and a decoder, as WhisperBeamSearch.
+    Shapes: input_ids and attention_mask (B, S) int32 -> the N best sequences (B, N, L), their scores (B, N): the sum of
+    log probabilities over length^length_penalty; and the scores of all tokens at each step (L - S, B, W, V)"""
+    search = Search(t, input_ids, max_length, num_beams, num_return_sequences, length_penalty, **attributes)
+    rules = Rules(search.eos, repetition_penalty, search.ngram, vocab_mask, prefix_vocab_mask, min_length, search.beams)
+    if logits_processor is not None and model_type:
+        raise t.unsupported("logits_processor is not implemented", "WhisperBeamSearch has one")
+    if model_type == 2:
+        return search.run_on_features(rules, input_ids, attention_mask, decoder_input_ids)
+    if decoder_input_ids is not None:
+        raise t.unsupported("decoder_input_ids is not implemented", "ONNX Runtime does not read it either")
+    if model_type == 1:
+        check_encoder(t, search.encoder, search.decoder, False)
+        seen = leading_padding_mask(t, input_ids, search.pad) if attention_mask is None else attention_mask
+        result, first = search.encoded([input_ids, seen], start_tokens(t, search.items, search.start))
+        return search.run(rules, result, first, first.ids)
+    check_decoder(t, search.decoder, model_type)
+    ids = per_beam(t, input_ids, search.beams)
+    mask = None if attention_mask is None else per_beam(t, attention_mask, search.beams)
+    feeds = prompt(t, ids, mask, search.pad, search.decoder)
+    return search.run(rules, call(t, search.init_decoder or search.decoder, feeds, search.vocabulary), feeds, ids)

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from pyruntime.frontend.registry import op
+from pyruntime.frontend.registry import attributes_of, op
 from pyruntime.frontend.tracer import Tracer
 from pyruntime.ir.dtype import BOOL, F32, I32
 from pyruntime.ir.expr import Expr, const, dim, exp, log, maximum, select
@@ -15,24 +15,20 @@ from pyruntime.ops.microsoft import MICROSOFT
 from pyruntime.ops.microsoft.beam_search import Search
 from pyruntime.ops.microsoft.generation import Rules
 
-if TYPE_CHECKING:
-    from pyruntime.onnx.graph import Graph
-
 LATEST_FIRST = 50  # the first timestamp is at most this many steps after the start, as in ONNX Runtime
 
 
 @op("WhisperBeamSearch", domain=MICROSOFT)
+@attributes_of(Search)
 def whisper_beam_search(
     t: Tracer, input_ids: Tensor, max_length: Tensor, min_length: Tensor | None, num_beams: Tensor,
     num_return_sequences: Tensor, length_penalty: Tensor | None = None, repetition_penalty: Tensor | None = None,
     vocab_mask: Tensor | None = None, prefix_vocab_mask: Tensor | None = None, attention_mask: Tensor | None = None,
     decoder_input_ids: Tensor | None = None, logits_processor: Tensor | None = None,
     cross_qk_layer_head: Tensor | None = None, extra_decoding_ids: Tensor | None = None,
-    temperature: Tensor | None = None, *, beginning_timestamp_token_id: int = -1, decoder: Graph,
-    decoder_output_cross_qk: int = 0, decoder_start_token_id: int = -1, early_stopping: int = 0,
-    encoder: Graph | None = None, eos_token_id: int, init_decoder: Graph | None = None, model_type: int = 2,
-    no_repeat_ngram_size: int = 0, no_speech_token_id: int = -1, no_timestamps_token_id: int = -1, pad_token_id: int,
-    start_of_lm_token_id: int = -1, transcribe_token_id: int = -1, translate_token_id: int = -1, vocab_size: int = -1,
+    temperature: Tensor | None = None, *, beginning_timestamp_token_id: int = -1, decoder_output_cross_qk: int = 0,
+    model_type: int = 2, no_speech_token_id: int = -1, no_timestamps_token_id: int = -1,
+    start_of_lm_token_id: int = -1, transcribe_token_id: int = -1, translate_token_id: int = -1, **attributes: Any,
 ) -> list[Tensor]:  # fmt: skip
     """BeamSearch over audio features. logits_processor 1 applies Whisper's rules for timestamps.
     Shapes: input_ids, the features (B, F, S), decoder_input_ids (B, T) int32 -> as BeamSearch's"""
@@ -40,21 +36,18 @@ def whisper_beam_search(
         raise t.unsupported(f"model_type {model_type} is not 2, Whisper's", "BeamSearch takes the others")
     if decoder_output_cross_qk or cross_qk_layer_head is not None or extra_decoding_ids is not None:
         raise t.unsupported("products of queries and keys are not implemented", "ONNX Runtime has them on GPUs only")
-    search = Search(
-        t, max_length, num_beams, num_return_sequences, input_ids.shape[0], decoder, vocab_size, eos_token_id,
-        pad_token_id, length_penalty, bool(early_stopping),
-    )  # fmt: skip
+    search = Search(t, input_ids, max_length, num_beams, num_return_sequences, length_penalty, **attributes)
     arguments = (
-        eos_token_id, repetition_penalty, no_repeat_ngram_size, vocab_mask, prefix_vocab_mask, min_length, search.beams,
+        search.eos, repetition_penalty, search.ngram, vocab_mask, prefix_vocab_mask, min_length, search.beams,
         1.0 if temperature is None else temperature,
     )  # fmt: skip
     rules = Rules(*arguments)
     if logits_processor is not None and t.static(t.reshape(logits_processor, ()))[0] == 1:
         rules = _Timestamps(
             *arguments, begin=beginning_timestamp_token_id, never=(no_timestamps_token_id, start_of_lm_token_id),
-            once=(decoder_start_token_id, translate_token_id, transcribe_token_id),
+            once=(search.start, translate_token_id, transcribe_token_id),
         )  # fmt: skip
-    return search.run_on_features(rules, encoder, input_ids, attention_mask, decoder_input_ids, decoder_start_token_id)
+    return search.run_on_features(rules, input_ids, attention_mask, decoder_input_ids)
 
 
 @dataclass(frozen=True, slots=True)

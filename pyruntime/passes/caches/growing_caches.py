@@ -16,7 +16,7 @@ from typing import Any, Protocol
 
 from pyruntime.ir import shape as sh
 from pyruntime.ir.blocks import readers_of
-from pyruntime.ir.expr import Expr, const, dim, index, rewrite, walk
+from pyruntime.ir.expr import Expr, const, dim, index, rewrite, substitute, walk
 from pyruntime.ir.kernel import Block, Builder, Leaf, Loops, Map, Tensor, tensors_in
 from pyruntime.ir.room import Room
 from pyruntime.ir.shape import AnyDim, Shape
@@ -209,11 +209,11 @@ def _append(cache: _Cache, room: Tensor) -> Loops:
         """Write e to a row, if `where` holds."""
         with ExitStack() as nest:
             if where is not None:
-                nest.enter_context(k.when(_at(where, (*lead, row))))
+                nest.enter_context(k.when(substitute(where, (*lead, row))))
             rest = out.shape[axis + 1 :]
             kinds = [*["serial"] * (len(rest) - 1), "vector"]
             at = (*lead, row, *[nest.enter_context(k.loop(dim(d), kind)) for d, kind in zip(rest, kinds, strict=False)])
-            k.store(made.out, at, _at(e, at))
+            k.store(made.out, at, substitute(e, at))
 
     with ExitStack() as nest:
         lead = [nest.enter_context(k.parallel(dim(d))) for d in out.shape[:axis]]
@@ -225,7 +225,7 @@ def _append(cache: _Cache, room: Tensor) -> Loops:
         if contiguous is not None:
             first, count = contiguous
             with k.loop(dim(count)) as n:
-                row = n + _at(first, tuple(lead))
+                row = n + substitute(first, tuple(lead))
                 write(new, row, (index(axis) >= 0) & (index(axis) < dim(total)))
         elif fresh is not None:
             more = total != cache.past
@@ -236,10 +236,6 @@ def _append(cache: _Cache, room: Tensor) -> Loops:
     read = [cache.beyond] if fresh is None else [fresh, new, cache.beyond]  # the past is in the buffer
     made.args = (room, *[t for t in tensors_in(*read) if t is not room])
     return made
-
-
-def _at(e: Expr, where: tuple[Expr, ...]) -> Expr:
-    return rewrite(e, lambda x: where[x.value] if x.op == "index" else None)
 
 
 def _view(t: Tensor, base: Tensor, node: str) -> Map:

@@ -3,15 +3,15 @@ copy."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 from pyruntime.codegen.addressing import split
 from pyruntime.codegen.provider import Routine
 from pyruntime.ir import shape as sh
-from pyruntime.ir.expr import Expr, index, is_view, substitute
-from pyruntime.ir.kernel import Block, Call, Map, Tensor, View
-from pyruntime.passes.loads import Joined, in_base
+from pyruntime.ir.expr import Expr, index
+from pyruntime.ir.kernel import Block, Call, Tensor, View
+from pyruntime.passes.loads import sources
 
 
 def read_through(block: Block, routines: Mapping[str, Routine]) -> None:
@@ -28,7 +28,7 @@ def read_through(block: Block, routines: Mapping[str, Routine]) -> None:
 
 def _operand(call: Call, n: int, operand: Tensor, routine: Routine) -> None:
     view = None
-    for load in _sources(operand):
+    for load in sources(operand.at(*[index(n) for n in range(operand.rank)])):
         offset, coefficients, opaque = split(load.value, load.args)
         if _merge_split_indices(coefficients, opaque):
             strides = tuple([coefficients.get(("index", i), 0) for i in range(operand.rank)])
@@ -36,21 +36,6 @@ def _operand(call: Call, n: int, operand: Tensor, routine: Routine) -> None:
     if view is not None and routine.reads(call, n, view[1]):
         call.args = (*call.args[:n], view[0], *call.args[n + 1 :])
         call.strided[n] = view[1]
-
-
-def _sources(t: Tensor) -> Iterator[Expr]:
-    """Element (i, j, …) of a view as a load of its source, then of the source's source, and so on."""
-    load, joined = t.at(*[index(n) for n in range(t.rank)]), Joined()
-    while True:
-        kernel = load.value.kernel
-        if isinstance(kernel, Map) and kernel.expr.op == "at" and is_view(kernel.expr):
-            load = substitute(kernel.expr, load.args)
-        else:
-            inner = in_base(load, joined)
-            if inner is None:
-                return
-            load = inner
-        yield load
 
 
 def _merge_split_indices(coefficients: dict[Any, sh.AnyDim], opaque: list[tuple[Expr, sh.AnyDim]]) -> bool:
