@@ -14,7 +14,7 @@ from pyruntime.ir.dtype import I32
 from pyruntime.ir.expr import Expr, cast, dim, select
 from pyruntime.ir.kernel import Tensor
 from pyruntime.ir.shape import AnyDim
-from pyruntime.ops.microsoft.generation import last_logits
+from pyruntime.ops.microsoft.generation import last_logits, reordered
 
 _ENCODER = ["encoder_input_ids", "encoder_attention_mask", "decoder_input_ids"]
 _FEATURE_ENCODER = ["encoder_input_ids", "decoder_input_ids"]  # encoder_input_ids are features
@@ -46,16 +46,11 @@ class EncoderDecoderFeeds:
         self, t: Tracer, token: Tensor, present: Sequence[Tensor], source: Tensor | None = None
     ) -> EncoderDecoderFeeds:
         """The feeds of the next call, for the chosen token (R,); row r continues row source[r]."""
-        past = present if source is None else [_reordered(t, x, source) for x in present]
+        past = [reordered(t, x, source) for x in present]
         ids = t.reshape(token, (token.shape[0], 1))
         if self.whole:
-            ids = t.concat([self.ids if source is None else _reordered(t, self.ids, source), ids], 1)
+            ids = t.concat([reordered(t, self.ids, source), ids], 1)
         return replace(self, ids=ids, past=past)
-
-
-def _reordered(t: Tracer, x: Tensor, source: Tensor) -> Tensor:
-    """x with row source[r] in row r."""
-    return t.compute(x.shape, lambda r, *i: x.at(t.checked_index(source.at(r), x.shape[0]), *i), x.dtype)
 
 
 def check_encoder(t: Tracer, encoder: Any, decoder: Any, takes_features: bool) -> None:

@@ -118,7 +118,7 @@ class DecoderFeeds:
         """The feeds of the next call, for the chosen token (R,); row r continues row source[r]."""
         rows = token.shape[0]
         mask = t.concat([self.mask, t.fill((rows, 1), 1, I32)], 1)
-        past = [_reordered(t, x, source) for x in present]
+        past = [reordered(t, x, source, 1) for x in present]
         return _one_token(t, t.reshape(token, (rows, 1)), self.next, mask, past)
 
 
@@ -126,12 +126,15 @@ def _one_token(t: Tracer, ids: Tensor, positions: Tensor, mask: Tensor, past: Se
     return DecoderFeeds(ids, positions, mask, past, t.compute(positions.shape, lambda r, s: positions.at(r, s) + 1))
 
 
-def _reordered(t: Tracer, x: Tensor, source: Tensor | None) -> Tensor:
-    """(2, R, heads, T, size), with row source[r] in row r."""
+def reordered(t: Tracer, x: Tensor, source: Tensor | None, axis: int = 0) -> Tensor:
+    """x with row source[r] in row r along an axis; x itself without a source."""
     if source is None:
         return x
-    rows = x.shape[1]
-    return t.compute(x.shape, lambda kv, r, h, i, d: x.at(kv, t.checked_index(source.at(r), rows), h, i, d), x.dtype)
+
+    def row(*i: Expr) -> Expr:
+        return x.at(*i[:axis], t.checked_index(source.at(i[axis]), x.shape[axis]), *i[axis + 1 :])
+
+    return t.compute(x.shape, row, x.dtype)
 
 
 def prompt(t: Tracer, ids: Tensor, mask: Tensor | None, pad: int, decoder: Any) -> DecoderFeeds:

@@ -17,7 +17,7 @@ from pyruntime.ir.kernel import Alias, For, Kernel, Loops, Map, Stmt, Store, Ten
 from pyruntime.ir.room import Room
 from pyruntime.ir.statements import nodes, rebuild
 from pyruntime.passes.caches.growing_caches import Feed, Traced, leaf_with_capacity
-from pyruntime.passes.loads import Joined, in_base, view_of
+from pyruntime.passes.loads import through_views, view_of
 
 
 @dataclass(slots=True)
@@ -110,9 +110,11 @@ def _transposed_cache(
     source = _as_transpose(before)
     if source is None or len(scatters) > 1 or before.shape != result.shape or not reads.is_read_once(before.kernel):
         return None
-    feed, load = reads.feed(source.value), _load_of_feed(scatters[0].data)
+    data = scatters[0].data  # a reshape of a transpose of the feed
+    feed, load = reads.feed(source.value), through_views(data.at(*[index(n) for n in range(data.rank)]))
     identity = [index(n).key() for n in range(out.rank)]
-    if feed is None or load is None or [x.key() for x in substitute(source, back.args).args] != identity:
+    is_undone = [x.key() for x in substitute(source, back.args).args] == identity
+    if feed is None or load.value is not source.value or not is_undone:
         return None
     transposed = {t.uid: (t, e) for t, e in ((scatters[0].kernel.out, load), (result, source))}
     return _Cache(feed, out, scatters, views, [*transposed.values()]) if id(result.kernel) in reads.in_main else None
@@ -125,15 +127,6 @@ def _as_transpose(t: Tensor) -> Expr | None:
         return None
     same_extents = all(d == t.shape[x.value] for d, x in zip(e.value.shape, e.args, strict=True))
     return e if same_extents and len({x.value for x in e.args}) == t.rank else None
-
-
-def _load_of_feed(data: Tensor) -> Expr | None:
-    """An element of `data`, a reshape of a transpose of a feed, as a load of the feed."""
-    load: Expr | None = data.at(*[index(n) for n in range(data.rank)])
-    joined = Joined()
-    while load is not None and isinstance(load.value.kernel, Alias):
-        load = in_base(load, joined)
-    return None if load is None else substitute(load.value.kernel.expr, load.args)
 
 
 def _scatter(kernel: Kernel) -> _Scatter | None:

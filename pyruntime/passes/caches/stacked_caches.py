@@ -8,17 +8,11 @@ keys and values views of the result.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, Protocol
 
 from pyruntime.ir.expr import Expr, affine, guard, index, substitute
 from pyruntime.ir.kernel import Block, Map, Tensor
+from pyruntime.passes.caches.growing_caches import Traced
 from pyruntime.passes.loads import through_views
-
-
-class Traced(Protocol):
-    block: Block
-    feeds: list[Any]
-    outputs: dict[str, Any]
 
 
 @dataclass(slots=True)
