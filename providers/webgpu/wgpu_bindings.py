@@ -20,12 +20,13 @@ _USAGE = wgpu.BufferUsage.UNIFORM | wgpu.BufferUsage.COPY_SRC | wgpu.BufferUsage
 
 
 class Parameters:
-    """Parameter blocks of a session, in one buffer. top: bytes in use."""
+    """Parameter blocks of a session, in one buffer. top: bytes in use; epoch: how often all blocks were dropped."""
 
     def __init__(self, host: Any) -> None:
         self.host = host
         self.buffer: Any = None
         self.top = 0
+        self.epoch = 0
 
     def put(self, blocks: Sequence[bytes]) -> list[int]:
         """Write blocks. Returns their offsets."""
@@ -56,6 +57,7 @@ class Parameters:
     def forget(self) -> None:
         """The planner has dropped its plans, and all work that uses blocks is submitted."""
         self.top = 0
+        self.epoch += 1
         if self.buffer is not None and self.buffer.size > MOST:
             self.close()
 

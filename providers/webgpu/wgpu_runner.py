@@ -20,18 +20,32 @@ SHORT = 0.02  # seconds: shorter steps are submitted whole, without a wait
 PORTION, GROWTH = 0.01, 4
 
 
-class _Prepared:
+class Prepared:
     """A step with bound shapes, and its dispatches for one generation of the arena."""
 
     def __init__(self, calls: Sequence[dict[str, Any]], sizes: list[list[int]], words: Sequence[int]) -> None:
         self.calls = calls
-        self.words = list(words)
+        self.words = words
         self.sizes = sizes
         self.generation = -1
-        self.offsets: list[int] | None = None  # offsets of the parameter blocks
+        self.offsets: list[int] = []  # of the parameter blocks
+        self.epoch = -1  # of these
         self.dispatches: list[Dispatch] = []
         self.seconds = math.inf  # time of the last run
         self.portion = 1  # dispatches per submission
+
+
+class GpuMemory:
+    """Memory as planners see it. chunk: bytes of a buffer, which no tensor exceeds."""
+
+    def __init__(self, host: GpuHost, base: int) -> None:
+        self.host = host
+        self.base = base
+        self.chunk = host.chunk
+
+    def ensure(self, end: int) -> None:
+        """Allocate memory up to this address."""
+        self.host.grow(end - self.base)
 
 
 class GpuRunner:
@@ -40,18 +54,14 @@ class GpuRunner:
     def __init__(self, host: GpuHost, base: int) -> None:
         self.host = host
         self.base = base
+        self.memory = GpuMemory(host, base)
         self.shaders: list[Shader] = []
-        self.prepared: list[_Prepared] = []
         self.timings: list[tuple[str, float]] | None = None
 
     def load(self, data: bytes) -> None:
         """Load a Program's shaders (data: the output of its code writer)."""
         self.shaders = [Shader(**s) for s in json.loads(data)]
         self.host.checks = any(s.faults for s in self.shaders)
-
-    def reserve(self, end: int) -> None:
-        """Allocate memory up to this address."""
-        self.host.grow(end - self.base)
 
     @property
     def parameter_bytes(self) -> int:
@@ -60,21 +70,17 @@ class GpuRunner:
 
     def forget(self) -> None:
         self.host.flush()
-        self.prepared.clear()
         self.host.parameters.forget()
 
     # ── steps ────────────────────────────────────────────────────────────────────────────────────────────────────
 
-    def prepare(self, calls: Sequence[dict[str, Any]], sizes: Any, words: Sequence[int]) -> int:
-        """Prepare a step, and return its number. sizes: bytes of its buffers, with spare capacity; words: its argument
-        blocks."""
-        self.prepared.append(_Prepared(calls, [[sizes[b] for b in c["buffers"]] for c in calls], words))
-        return len(self.prepared) - 1
+    def prepare(self, calls: Sequence[dict[str, Any]], sizes: list[list[int]], words: Any) -> Prepared:
+        """Prepare a step. sizes: bytes of each call's buffers, with spare capacity; words: its argument blocks."""
+        return Prepared(calls, sizes, words.tolist())
 
-    def run(self, number: int, check: Callable[[], None]) -> None:
+    def run(self, step: Prepared, check: Callable[[], None]) -> None:
         """Run a prepared step. check: called between the submissions of a long step; raises an error to end the run."""
-        step = self.prepared[number]
-        if step.generation != self.host.generation:
+        if (step.generation, step.epoch) != (self.host.generation, self.host.parameters.epoch):
             self._bind(step)
         if not step.dispatches:
             return
@@ -86,7 +92,7 @@ class GpuRunner:
         else:
             self._submit_in_parts(step, check)
 
-    def _submit_in_parts(self, step: _Prepared, check: Callable[[], None]) -> None:
+    def _submit_in_parts(self, step: Prepared, check: Callable[[], None]) -> None:
         """Submit the step in portions. web/run/portions.js is its twin."""
         start = last = time.perf_counter()
         at = 0
@@ -100,7 +106,7 @@ class GpuRunner:
             at, last = at + len(part), now
         step.seconds = last - start
 
-    def _bind(self, step: _Prepared) -> None:
+    def _bind(self, step: Prepared) -> None:
         """Make parameter blocks and bind groups for the current buffers of the arena."""
         blocks, plans, at = [], [], 0
         for call, sizes in zip(step.calls, step.sizes, strict=True):
@@ -112,8 +118,9 @@ class GpuRunner:
                 plans.append((call, addresses, sizes, words[-1]))
                 blocks.append(struct.pack(f"<{params}i", *words))
         step.dispatches = []
-        if step.offsets is None:  # blocks are dropped only together with their steps
+        if step.epoch != self.host.parameters.epoch:
             step.offsets = self.host.parameters.put(blocks)
+            step.epoch = self.host.parameters.epoch
         for (call, addresses, sizes, work), offset in zip(plans, step.offsets, strict=True):
             label = f"{call['node']} {call['kernel']}".strip()
             places = [(a - self.base, s) for a, s in zip(addresses, sizes, strict=True)]

@@ -24,7 +24,7 @@ from pyruntime.api.trace import Trace
 from pyruntime.errors import InvalidInput, NotSupported, PyRuntimeError
 from pyruntime.native.execution.timing import Timing
 from pyruntime.native.execution.verify import Verdict
-from pyruntime.native.memory.arena import MemoryReport
+from pyruntime.native.memory.report import MemoryReport
 from pyruntime.native.sessions.run_options import RunOptions
 from pyruntime.native.sessions.session import Session
 from pyruntime.onnx import load

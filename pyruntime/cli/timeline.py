@@ -9,9 +9,9 @@ from html import escape
 from typing import Any
 
 from pyruntime.cli import common
-from pyruntime.native.memory.joint_arena import GPU
-from pyruntime.native.memory.planner import Observer
 from pyruntime.native.sessions.session import Session
+from pyruntime.runtime.arena import GPU
+from pyruntime.runtime.states import Layout, Place
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,30 +25,32 @@ class Span:
     end: int
 
 
-class _Watch(Observer):
+class _Watch:
     """Records the buffers of one run while the planner plans it."""
 
     def __init__(self, inputs: Iterable[Mapping[str, Any]]) -> None:
         self.clock = 0
         self.alive: dict[int, Span] = {}
         self.done: list[Span] = []
-        self.events: list[tuple[int, int]] = []  # address, and size or, when it is freed, -1
         self.names = {i["buffer"]: i["name"] for i in inputs}
 
     def spans(self) -> list[Span]:
         return [*self.done, *[replace(s, end=self.clock + 1) for s in self.alive.values()]]
 
-    def allocated(self, address: int, size: int) -> None:
-        self.events.append((address, size))
+    def changed(self, before: Place, after: Place) -> None:
+        """Inputs, copies and control steps. Buffers that are only renamed keep their spans."""
+        old = {span.address for span in before.spans.values()}
+        new = {span.address: (b, span.size) for b, span in after.spans.items()}
+        for address in old - new.keys():
+            self._end(address)
+        for address in new.keys() - old:
+            buffer, size = new[address]
+            self._begin(address, size, self.names.get(buffer, "copy or control"))
 
-    def freed(self, address: int) -> None:
-        self.events.append((address, -1))
-
-    def laid_out(
-        self, calls: Sequence[Mapping[str, Any]], addresses: Mapping[int, int], sizes: Mapping[int, int]
-    ) -> None:
+    def laid_out(self, calls: Sequence[Mapping[str, Any]], layout: Layout, sizes: Mapping[int, int]) -> None:
         """For each call, begins the spans of the buffers that it allocates and ends those of the buffers that it
         frees."""
+        addresses = {b: live.address for b, live in layout.spans.items()}
         for call in calls:
             passed = {addresses[b] for b in call["alloc"]} & self.alive.keys()  # in place
             for b in call["alloc"]:
@@ -56,18 +58,8 @@ class _Watch(Observer):
                 self._begin(addresses[b], sizes[b], call["node"])
             self.clock += 1
             for b in call["free"]:
-                if addresses[b] not in passed:
+                if b in addresses and addresses[b] not in passed:
                     self._end(addresses[b])
-
-    def advanced(self, made: Mapping[int, int]) -> None:
-        """Names the buffers of inputs, copies and control steps."""
-        names = {address: self.names.get(b, "copy or control") for b, address in made.items()}
-        for address, size in self.events:
-            if size >= 0:
-                self._begin(address, size, names.get(address, ""))
-            else:
-                self._end(address)
-        self.events.clear()
 
     def _begin(self, address: int, size: int, name: str) -> None:
         self.alive[address] = Span(name, address, size, self.clock, self.clock)
@@ -81,8 +73,8 @@ class _Watch(Observer):
 def record(session: Session, feeds: Mapping[str, Any]) -> list[Span]:
     """The spans of one run, recorded while the planner plans it again. The session must have run these feeds before."""
     executor = session.latest()
-    planner = executor.planner
-    planner.restart()
+    planner = executor.plan
+    planner.tighten()
     watch = planner.observer = _Watch(executor.header["inputs"])
     try:
         session.run(None, feeds)

@@ -21,8 +21,8 @@ class Span:
 
 
 class Arena:
-    """Allocates from `base` on, and merges free neighbours. It is cheap to copy, so that plans can start from any point of
-    a run. chunk: size of the GPU's buffers, whose borders no allocation crosses; 0 for linear memory.
+    """Allocates from `base` on, and merges free neighbours. It is cheap to copy, so that plans can start from any point
+    of a run. chunk: size of the GPU's buffers, whose borders no allocation crosses; 0 for linear memory.
 
     free: (address, size), sorted; end: all memory from here on is free. weights: bytes that stay for the session; used:
     bytes in use; peak: most bytes in use at once; requested: bytes of all buffers, also of those that took over memory;

@@ -13,9 +13,9 @@ VARIES = -1  # marks buffers whose size has changed
 
 @dataclass(eq=False, slots=True)
 class Capacities:
-    """Bytes of the buffers that a step allocates, in its order. needed: the sum of their sizes when the layout was made;
-    in_place: pairs of positions among the step's sizes, of an output and the input of the same size whose memory it
-    takes over."""
+    """Bytes of the buffers that a step allocates, in its order. needed: the sum of their sizes when the layout was
+    made; in_place: pairs of positions among the step's sizes, of an output and the input of the same size whose memory
+    it takes over."""
 
     capacities: list[int]
     needed: int

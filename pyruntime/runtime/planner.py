@@ -1,7 +1,7 @@
 """Plans the address of each buffer after each step, once for each path through the Program. Later runs look plans up.
 
-For shapes that change, such as KV caches that grow with each token, a layout has spare capacity, so that only parameters
-are computed again."""
+For shapes that change, such as KV caches that grow with each token, a layout has spare capacity, so that only
+parameters are computed again."""
 
 from __future__ import annotations
 
@@ -93,8 +93,8 @@ class Tables:
 
 @dataclass(eq=False, slots=True)
 class StepDims:
-    """What a step's plans depend on. made: buffers to allocate; inputs: others that outputs may take over; sizes: bytes of
-    both; fork: above 0 if some call is worth several threads."""
+    """What a step's plans depend on. made: buffers to allocate; inputs: others that outputs may take over; sizes: bytes
+    of both; fork: above 0 if some call is worth several threads."""
 
     made: list[int]
     inputs: list[int]
@@ -105,8 +105,8 @@ class StepDims:
 
 @dataclass(eq=False, slots=True)
 class Figures:
-    """Of one memory, in any run. peak: most bytes in use at once, with weights; requested: bytes of all buffers of a run,
-    where equal rounds of a loop count once; top: highest address."""
+    """Of one memory, in any run. peak: most bytes in use at once, with weights; requested: bytes of all buffers of a
+    run, where equal rounds of a loop count once; top: highest address."""
 
     peak: int = 0
     requested: int = 0

@@ -96,10 +96,10 @@ class Place:
 
 @dataclass(eq=False, slots=True)
 class Layout:
-    """Addresses of the buffers of a step, with spare capacity. after: the memory after it; spans: of the buffers that the
-    step's calls allocate or free; words: its argument blocks with addresses, but without parameters and work; sizes:
-    on the GPU, bytes of each call's buffers; duration: of its last run, in the executor's unit; portions: work units of
-    each call between two checks whether to stop."""
+    """Addresses of the buffers of a step, with spare capacity. after: the memory after it; spans: of the buffers that
+    the step's calls allocate or free; words: its argument blocks with addresses, but without parameters and work;
+    sizes: on the GPU, bytes of each call's buffers; duration: of its last run, in the executor's unit; portions: work
+    units of each call between two checks whether to stop."""
 
     after: Place
     capacities: Capacities
@@ -135,8 +135,8 @@ class State:
 
 
 class Change:
-    """A transition without calls: new values of symbols, and buffers that are allocated, freed or renamed. buffers, sizes:
-    to allocate; name: a key of the changes to buffers."""
+    """A transition without calls: new values of symbols, and buffers that are allocated, freed or renamed. buffers,
+    sizes: to allocate; name: a key of the changes to buffers."""
 
     def __init__(self, env: Env) -> None:
         self.env = env.copy()

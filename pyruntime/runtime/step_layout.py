@@ -1,5 +1,5 @@
-"""Assigns addresses to the buffers of one step: the largest first, each in the smallest gap among those alive at the same
-time (best fit)."""
+"""Assigns addresses to the buffers of one step: the largest first, each in the smallest gap among those alive at the
+same time (best fit)."""
 
 from __future__ import annotations
 
@@ -145,9 +145,7 @@ def _best_fit(
     return addresses
 
 
-def _occupy(
-    alive: list[list[tuple[int, int]]], begun: list[list[tuple[int, int]]], r: LiveRange, address: int
-) -> None:
+def _occupy(alive: list[list[tuple[int, int]]], begun: list[list[tuple[int, int]]], r: LiveRange, address: int) -> None:
     span = (address, address + r.size)
     begun[r.born].append(span)
     for now in range(r.born, min(r.dies + 1, len(alive))):

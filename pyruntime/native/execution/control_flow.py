@@ -1,97 +1,150 @@
-"""The `loop` step: runs a body block while its condition holds, and passes buffers from round to round."""
+"""Runs If and Loop steps. web/run/control.js is its twin."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import math
 from typing import Any
 
 import numpy as np
 
-from pyruntime.native.execution.values import Values
 from pyruntime.native.memory.arrays import NUMPY
-from pyruntime.native.memory.planner import Run, Step
 from pyruntime.program import types
+from pyruntime.program.dims import Env
 from pyruntime.runtime.stacking import stacked_dims
+from pyruntime.runtime.states import Change, State
 
-LoopStep = Step[types.LoopStep]
+
+def run_if(executor: Any, step: types.IfStep, state: State, key: str) -> State:
+    values, plan = executor.values, executor.plan
+    branch = step["then"] if values.fetch(step["condition"], state).item() else step["orelse"]
+    made = executor.header["blocks"][branch]["outputs"]
+    after = executor.run_block(branch, state)
+    for value, output in zip(made, step["outputs"], strict=True):
+        values.rename_host(value["buffer"], output)
+
+    def join(change: Change) -> None:
+        plan.bind(change, step["binds"], [values.shape(v, change.env) for v in made])
+        for value, output in zip(made, step["outputs"], strict=True):
+            change.rename(value["buffer"], output)
+        change.drop(step["free"])
+
+    result: State = plan.advance(after, f"{key}:join{branch}", join)
+    return result
 
 
-def run_loop(values: Values, run_block: Callable[[int, Run], None], step: LoopStep, run: Run) -> None:
-    """See `kernel.Loop`. The body owns the carried buffers; afterwards the outputs belong to the caller."""
-    json = step.json
-    body = values.header["blocks"][json["body"]]
-    trips = _scalar(values, json["trip"], run, 1 << 62)
-    condition = bool(_scalar(values, json["condition"], run, True))
-    carried = len(json["carried"])
-    _enter(values, step, run, body)
-    shapes = [values.shape(v, run.env) for v in json["carried"]]
-    stacks: list[list[np.ndarray]] = [[] for _ in json["outputs"][carried:]]
+def run_loop(executor: Any, step: types.LoopStep, state: State, key: str) -> State:
+    """Inputs of the body: iteration number, condition, carried values. Outputs of the body: condition, carried values,
+    values to stack."""
+    values = executor.values
+    trips = math.inf if step["trip"] is None else values.fetch(step["trip"], state).item()
+    condition = step["condition"] is None or bool(values.fetch(step["condition"], state).item())
+    loop = _Loop(executor, step, key)
+    state = loop.enter(state)
     n = 0
     while n < trips and condition:
-        _begin_round(values, json, body, run, n, condition, shapes)
-        run_block(json["body"], run)
-        outputs = body["outputs"]
-        condition = bool(values.fetch(outputs[0], run).item())
-        shapes = [values.shape(v, run.env) for v in outputs[1 : 1 + carried]]
-        for stack, v in zip(stacks, outputs[1 + carried :], strict=True):
-            stack.append(values.fetch(v, run))
-        _pass_on(values, step, body, run, carried)
+        state = executor.run_block(step["body"], loop.begin(state, n))
+        condition = loop.collect(state)
+        state = loop.end(state)
         n += 1
-    _leave(values, step, run, body, shapes, stacks)
+    return loop.leave(state)
 
 
-def _scalar(values: Values, value: types.Value, run: Run, default: Any) -> Any:
-    return default if value is None else values.fetch(value, run).item()
+class _Loop:
+    """The state of a loop. Its carried values are in the body's input buffers between iterations."""
+
+    def __init__(self, executor: Any, step: types.LoopStep, key: str) -> None:
+        self.executor, self.step, self.key = executor, step, key
+        self.values, self.plan = executor.values, executor.plan
+        body = executor.header["blocks"][step["body"]]
+        self.inputs, self.unused = body["inputs"], body["unused"]
+        self.condition, *self.made = body["outputs"]
+        self.carried = len(step["carried"])
+        self.stacks: list[list[np.ndarray]] = [[] for _ in self.made[self.carried :]]  # values of all iterations
+
+    @property
+    def enters(self) -> types.Binds:
+        """The symbols that the body's inputs set; inputs are numbered by their position among the carried values."""
+        return [[position - 2, axis, symbol] for position, axis, symbol in self.step["enters"]]
+
+    def _shapes(self, values: list[types.TensorValue], env: Env) -> list[tuple[int, ...]]:
+        return [self.values.shape(v, env) for v in values]
+
+    def enter(self, state: State) -> State:
+        """Copy the carried values, because the body owns them."""
+
+        def change(change: Change) -> None:
+            self.plan.bind(change, self.enters, self._shapes(self.step["carried"], state.env))
+            for value in self.inputs[2:]:
+                self.plan.take(change, value["buffer"])
+
+        initial = [self.values.fetch(v, state) for v in self.step["carried"]]
+        after: State = self.plan.advance(state, f"{self.key}:enter", change)
+        for value, x in zip(self.inputs[2:], initial, strict=True):
+            self.values.write(after, value, x)
+        return after
+
+    def begin(self, state: State, n: int) -> State:
+        """Write the iteration number and the condition."""
+        number, condition = self.inputs[:2]
+
+        def change(change: Change) -> None:
+            self.plan.take(change, number["buffer"])
+            self.plan.take(change, condition["buffer"])
+
+        after: State = self.plan.advance(state, f"{self.key}:begin", change)
+        self.values.write(after, number, np.array(n, np.int64))
+        self.values.write(after, condition, np.array(True))
+        if self.unused:
+            after = self.plan.advance(after, f"{self.key}:unused", lambda change: change.drop(self.unused))
+        return after
+
+    def collect(self, state: State) -> bool:
+        """Copy the values to stack. Returns the condition."""
+        for stack, value in zip(self.stacks, self.made[self.carried :], strict=True):
+            stack.append(self.values.fetch(value, state))
+        return bool(self.values.fetch(self.condition, state).item())
+
+    def end(self, state: State) -> State:
+        """The body's results become the carried values."""
+        carried, targets = self.made[: self.carried], self.inputs[2:]
+        strings = [self.values.hosts.get(v["buffer"]) for v in carried]  # all first: a round may swap values
+        for x, target in zip(strings, targets, strict=True):
+            if x is not None:
+                self.values.hosts[target["buffer"]] = x
+
+        def change(change: Change) -> None:
+            change.drop([v["buffer"] for v in self.inputs])
+            change.drop([v["buffer"] for v in (self.condition, *self.made[self.carried :])])
+            for value, target in zip(carried, targets, strict=True):
+                change.rename(value["buffer"], target["buffer"])
+            self.plan.bind(change, self.enters, self._shapes(carried, state.env))
+
+        after: State = self.plan.advance_interned(state, f"{self.key}:end", change)
+        return after
+
+    def leave(self, state: State) -> State:
+        """The carried values and the stacks become the outputs."""
+        step, carried = self.step, self.carried
+        results, scanned = step["outputs"][:carried], step["outputs"][carried:]
+        shapes = [[x.shape for x in stack] for stack in self.stacks]
+        stacked = [stacked_dims(m, len(v["dims"]), step["node"]) for m, v in zip(shapes, scanned, strict=True)]
+        for value, result in zip(self.inputs[2:], results, strict=True):
+            self.values.rename_host(value["buffer"], result["buffer"])
+
+        def change(change: Change) -> None:
+            known = self._shapes(self.inputs[2:], state.env)
+            self.plan.bind(change, step["binds"], [*known, *stacked])
+            for value, result in zip(self.inputs[2:], results, strict=True):
+                change.rename(value["buffer"], result["buffer"])
+            for value in scanned:
+                self.plan.take(change, value["buffer"])
+            change.drop(step["free"])
+
+        after: State = self.plan.advance(state, f"{self.key}:leave{stacked}", change)
+        for value, stack in zip(scanned, self.stacks, strict=True):
+            none = np.zeros(0, object if value["dtype"] == "string" else NUMPY[value["dtype"]])
+            self.values.write(after, value, np.concatenate([none, *[x.reshape(-1) for x in stack]]))
+        return after
 
 
-def _enter(values: Values, step: LoopStep, run: Run, body: types.Block) -> None:
-    """Buffers for the iteration number and the condition, and copies of the carried values."""
-    initial = [np.zeros((), np.int64), np.zeros((), np.bool_), *[values.fetch(v, run) for v in step.json["carried"]]]
-    values.make(step, run, [(v["buffer"], a) for v, a in zip(body["inputs"], initial, strict=True)])
-
-
-def _begin_round(
-    values: Values, json: types.LoopStep, body: types.Block, run: Run, n: int, condition: bool,
-    shapes: list[tuple[int, ...]],
-) -> None:  # fmt: skip
-    """Write the iteration number and the condition, and bind the dims of the carried values."""
-    values.planner.begin_round(run)
-    values.write(run.addresses[body["inputs"][0]["buffer"]], np.array(n, np.int64))
-    values.write(run.addresses[body["inputs"][1]["buffer"]], np.array(condition))
-    values.bind(run, {name: shapes[position - 2][axis] for position, axis, name in json["enters"]})
-    values.free(run, ("unused", json["body"]), body["unused"])
-
-
-def _pass_on(values: Values, step: LoopStep, body: types.Block, run: Run, carried: int) -> None:
-    """Carried outputs of this round become inputs of the next; the other outputs are freed."""
-    outputs = body["outputs"]
-    values.free(run, ("over", step.uid), [v["buffer"] for v in (outputs[0], *outputs[1 + carried :])])
-    buffers = [v["buffer"] for v in outputs[1 : 1 + carried]]
-    moved = [(run.addresses.get(b), run.strings.get(b)) for b in buffers]  # all first: a round may swap values
-    for (address, strings), target in zip(moved, body["inputs"][2:], strict=True):
-        if address is not None:
-            run.addresses[target["buffer"]] = address
-        else:
-            run.strings[target["buffer"]] = strings
-
-
-def _leave(
-    values: Values, step: LoopStep, run: Run, body: types.Block, shapes: list[tuple[int, ...]],
-    stacks: list[list[np.ndarray]],
-) -> None:  # fmt: skip
-    """The carried buffers and the stacked scan values become the outputs."""
-    json = step.json
-    carried, scanned = json["outputs"][: len(shapes)], json["outputs"][len(shapes) :]
-    each = [[x.shape for x in stack] for stack in stacks]
-    stacked = [stacked_dims(m, len(v["dims"]), json["node"]) for m, v in zip(each, scanned, strict=True)]
-    results = [*shapes, *stacked]
-    values.bind(run, {name: results[output][axis] for output, axis, name in json["binds"]})
-    for v, source in zip(carried, body["inputs"][2:], strict=True):
-        values.pass_on(source["buffer"], v["buffer"], run)
-    for v, stack in zip(scanned, stacks, strict=True):
-        none = np.zeros(0, object if v["dtype"] == "string" else NUMPY[v["dtype"]])
-        values.make(step, run, [(v["buffer"], np.concatenate([none, *[x.reshape(-1) for x in stack]]))])
-    values.free(run, ("counters", step.uid), [v["buffer"] for v in body["inputs"][:2]])
-
-
-__all__ = ["run_loop"]
+__all__ = ["run_if", "run_loop"]

@@ -17,19 +17,23 @@ import numpy as np
 
 from pyruntime.codegen.linear_memory import CODES_READ, PANEL_ORDER
 from pyruntime.errors import ExecutionError, PyRuntimeError, Terminated
+from pyruntime.native.execution.control_flow import run_if, run_loop
 from pyruntime.native.execution.faults import raise_fault
 from pyruntime.native.execution.gpu_transfers import Transfers
 from pyruntime.native.execution.loaded_program import LoadedProgram
-from pyruntime.native.execution.resident_outputs import ResidentOutputs, ResidentTensor
+from pyruntime.native.execution.resident_outputs import Begin, ResidentOutputs, ResidentTensor
 from pyruntime.native.execution.values import Values
-from pyruntime.native.memory.arena import MemoryReport
-from pyruntime.native.memory.planner import Env, Plan, Planner, Run, Step
+from pyruntime.native.memory.linear_memory import LinearMemory
+from pyruntime.native.memory.report import MemoryReport, Stats
 from pyruntime.program import types
-from pyruntime.program.dims import compile_dim
+from pyruntime.program.dims import Env, compile_dim
 from pyruntime.program.format import Program
 from pyruntime.runtime.order_trial import OrderTrial
+from pyruntime.runtime.planner import Planner
+from pyruntime.runtime.states import Change, State, Transition
 
 _WORD = struct.Struct("<i")
+SHAPES = 64  # shapes of runs whose argument blocks are memoised
 SHORT = 0.02  # seconds: steps that take less run without a watchdog, which costs some 30 us
 
 
@@ -37,29 +41,29 @@ class Executor:
     """Runs a Program in one linear memory, one run at a time.
 
     loaded: what it shares with other executors of the Program; host: linear memory and code (see wasmtime_host.py);
-    host_call(id, name, arrays, env): runs a Host kernel; planner: of this memory; orders: the trial to go on with.
+    host_call(id, name, arrays, env): runs a Host kernel; plan: of this memory; orders: the trial to go on with.
     """
 
     def __init__(
-        self, loaded: LoadedProgram, host: Any, host_call: Any, planner: Planner, gpu: Any = None,
+        self, loaded: LoadedProgram, host: Any, host_call: Any, memory: LinearMemory, plan: Planner, gpu: Any = None,
         orders: OrderTrial | None = None,
     ) -> None:  # fmt: skip
         self.loaded, self.program, self.header, self.sources = loaded, loaded.program, loaded.header, loaded.sources
-        self.blocks, self.guards, self.checked = loaded.blocks, loaded.guards, loaded.header["checked"]
-        self.host, self.host_call, self.planner, self.gpu = host, host_call, planner, gpu
+        self.blocks, self.checked = loaded.blocks, loaded.header["checked"]
+        self.host, self.host_call, self.memory, self.plan, self.gpu = host, host_call, memory, plan, gpu
         self.functions = host.load(self.program.part(self.header["modules"]["wasm"]))
-        self.values = Values(self.header, host, planner, self.guards)
+        self.values = Values(self.header, host, plan)
         self.transfers = Transfers(self.values, gpu)
         self.residents = ResidentOutputs(self.values)
         self.orders = orders or OrderTrial()
-        self.growing = {i["buffer"]: i for i in self.header["inputs"] if "room" in i}  # KV caches
+        self.outputs = {o["name"]: o["value"] for o in self.header["outputs"]}
         self.env: Env = {}  # of the last run
         self.stopped: Callable[[], bool] = lambda: False  # whether the run is to end
         self.timings: list[tuple[str, float]] | None = None
         self.twins: list[Executor] = []
+        self._symbols = symbols_of(self.header["inputs"])
         self._threads = host.threads
-        self.constants = loaded.constants or loaded.load_constants(self.values, gpu, self.run_step)
-        self._bytes_at_start = len(host.memory)
+        self._bytes_at_start = 0
 
     @classmethod
     def load(
@@ -71,7 +75,11 @@ class Executor:
         host.add_memories(loaded.header.get("memories", ()))
         if gpu is not None:
             gpu.load(program.part(loaded.header["modules"]["webgpu"]))
-        return cls(loaded, host, host_call, Planner(loaded.header, host, gpu, limit), gpu)
+        memory = LinearMemory(host, sum(loaded.header.get("memories", ())), limit)
+        executor = cls(loaded, host, host_call, memory, Planner(loaded.header, memory, gpu, SHAPES), gpu)
+        loaded.run_init(executor)
+        executor._bytes_at_start = len(host.memory)
+        return executor
 
     def twin(self) -> Executor:
         """Another executor of this session, for runs at the same time: it shares the memory of the weights, and has one
@@ -82,16 +90,27 @@ class Executor:
 
     def sibling(self, threads: int, host_call: Any) -> Executor:
         """Like `twin`, for another session, which may live longer."""
-        host = self.host.twin(self.planner.permanent, threads)
-        return Executor(self.loaded, host, host_call, self.planner.twin(host), orders=deepcopy(self.orders))
+        host = self.host.twin(self.plan.root.place.arena.in_use(), threads)
+        memory = LinearMemory(host, self.memory.further, self.memory.limit)
+        other = Executor(self.loaded, host, host_call, memory, self.plan.twin(memory), orders=deepcopy(self.orders))
+        other._bytes_at_start = len(host.memory)
+        return other
 
     def share_cores(self, others: int) -> None:
         """While `others` runs are under way, the next run has that many threads less."""
         self._threads = max(self.host.threads - others, 1)
 
-    def memory(self) -> MemoryReport:
+    def memory_report(self) -> MemoryReport:
         """Of this executor and its twins."""
-        return self.planner.memory().with_twins([t.planner.memory() for t in self.twins])
+        return self._own_memory().with_twins([twin._own_memory() for twin in self.twins])
+
+    def _own_memory(self) -> MemoryReport:
+        root, plan = self.plan.root.place, self.plan
+        providers = {"wasm": Stats.of_arena(root.arena, plan.linear_figures, self.memory.further)}
+        if self.gpu is None:
+            return MemoryReport.of(providers, self.host.size)
+        providers["webgpu"] = Stats.of_arena(root.gpu, plan.gpu_figures)
+        return MemoryReport.of(providers, self.host.size, self.gpu.host.own.tensor_bytes)
 
     @property
     def has_grown(self) -> bool:
@@ -107,7 +126,7 @@ class Executor:
         if self.gpu is not None:
             self.gpu.host.close()
 
-    # ── running ──────────────────────────────────────────────────────────────────────────────────────────────────
+    # ── runs ─────────────────────────────────────────────────────────────────────────────────────────────────────
 
     def run(
         self, feeds: Mapping[str, Any], names: Collection[str] | None = None, on_gpu: Collection[str] = (),
@@ -118,36 +137,27 @@ class Executor:
         feeds: in storage layout (see `NUMPY`), GPU tensors, resident ones, or lists of them for sequences; names: of
         the outputs to return, or all; on_gpu, resident: outputs that stay on the GPU or in linear memory if they can.
         """
-        self.planner.limit()
-        run = Run(dict(self.constants.addresses), dict(self.constants.strings))
-        outputs = {o["name"]: o["value"] for o in self.header["outputs"]}
-        names = outputs.keys() if names is None else names
-        arrays = self._begin(run, feeds, names, on_gpu)
-        self.guards.check(run.env, run.env.keys())
+        self.plan.limit()
+        self.values.hosts = dict(self.loaded.strings)
+        names = self.outputs.keys() if names is None else names
+        inputs = self.header["inputs"]
+        given = [self._feed(spec, feeds) for spec in inputs]
+        env = {symbol: given[n].shape[axis] for symbol, n, axis in self._symbols}
+        start = self.residents.begin({spec["buffer"]: x for spec, x in zip(inputs, given, strict=True)}, env)
+        others = [
+            (spec["buffer"], x) for spec, x in zip(inputs, given, strict=True) if spec["buffer"] not in start.resident
+        ]
+        stored = [(b, x.stored() if isinstance(x, ResidentTensor) else x) for b, x in others]
+        arrays = self.transfers.begin_run(stored, names, on_gpu)
         try:
-            self._write_feeds(run, arrays)
-            self._run_timed(run)
-            self.env = run.env
-            results: dict[str, Any] = dict(self.residents.leave(run, set(names) & set(resident)))
-            results |= {n: self.transfers.result(n, outputs[n], run) for n in names if n not in results}
-            self.transfers.end()
+            state = self.bind_inputs(start, env, arrays)
+            for spec in inputs:
+                if spec["buffer"] in arrays:
+                    self.values.write(state, spec, arrays[spec["buffer"]])
+            return self.results(self._run_timed(state), names, resident)
         except BaseException:
             self.transfers.abandon()
             raise
-        return results
-
-    def _begin(
-        self, run: Run, feeds: Mapping[str, Any], names: Collection[str], on_gpu: Collection[str]
-    ) -> list[tuple[int, Any]]:
-        """Bind the symbols of the inputs. Returns (buffer, array) of the feeds to write to linear memory."""
-        given = [(spec["buffer"], self._feed(spec, feeds)) for spec in self.header["inputs"]]
-        for spec, (_, x) in zip(self.header["inputs"], given, strict=True):
-            for d, n in zip(spec["dims"], x.shape, strict=True):
-                if isinstance(d, str):
-                    run.env[d] = n
-        in_place = self.residents.begin(run, dict(given))
-        given = [(b, x.stored() if isinstance(x, ResidentTensor) else x) for b, x in given if b not in in_place]
-        return self.transfers.begin(run, given, names, on_gpu)
 
     @staticmethod
     def _feed(spec: types.Input, feeds: Mapping[str, Any]) -> Any:
@@ -159,36 +169,61 @@ class Executor:
             raise PyRuntimeError(f'no feed for input "{spec["name"]}"')
         return x
 
-    def _write_feeds(self, run: Run, arrays: Sequence[tuple[int, np.ndarray]]) -> None:
-        strings = {b: x for b, x in arrays if self.header["buffers"][b].get("host")}
-        numbers = [(b, x) for b, x in arrays if b not in strings]
-        sizes = {b: self.values.size(b, run.env) if b in self.growing else x.nbytes for b, x in numbers}
-        self.planner.allocate(run, "enter", sizes)
-        run.strings.update(strings)
-        for b, x in numbers:
-            if b in self.growing:
-                rows = self.values.rows(self.growing[b], run)
-                rows[...] = np.ascontiguousarray(x).view(np.uint8).reshape(rows.shape)
-            else:
-                self.values.write(run.addresses[b], x)
+    def bind_inputs(self, start: Begin, env: Env, arrays: Mapping[int, Any]) -> State:
+        """Set symbols from the inputs' dims, and allocate the inputs. arrays: by buffer, those to allocate."""
+        key = f"{list(env.values())}{start.capacities}{list(arrays)}"
 
-    def _run_timed(self, run: Run) -> None:
+        def change(change: Change) -> None:
+            change.env.update(env)
+            for spec in self.header["inputs"]:
+                if "room" in spec:
+                    least = compile_dim(spec["room"]["least"])(env)
+                    change.env[spec["room"]["places"]] = start.capacities.get(spec["buffer"], least)
+            self.plan.guards.check(change.env, set(change.env))
+            for buffer in arrays:
+                self.plan.take(change, buffer)
+
+        return self.plan.advance(start.root, key, change)
+
+    def _run_timed(self, state: State) -> State:
         """Run all steps, and tell the trial of read orders how long they took."""
         _WORD.pack_into(self.host.memory, PANEL_ORDER, self.orders.order)
         _WORD.pack_into(self.host.memory, CODES_READ, 0)
         start = time.perf_counter()
-        self.run_block(1, run)
+        state = self.run_block(1, state)
         taken = time.perf_counter() - start
         if self.timings is None:  # else kernels ran one by one
             self.orders.took(_WORD.unpack_from(self.host.memory, CODES_READ)[0], taken)
+        return state
 
-    def run_block(self, number: int, run: Run) -> None:
-        for step in self.blocks[number]:
-            self.run_step(step, run)
+    def results(self, state: State, names: Collection[str], resident: Collection[str]) -> dict[str, Any]:
+        """Collect the results."""
+        self.env = state.env
+        results: dict[str, Any] = dict(self.residents.leave(state, set(names) & set(resident)))
+        results |= {n: self.transfers.result(n, self.outputs[n], state) for n in names if n not in results}
+        self.transfers.end_run()
+        return results
 
-    def run_step(self, step: Step[types.Step], run: Run) -> None:
+    # ── steps ────────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def run_block(self, number: int, state: State) -> State:
+        for step, key in self.blocks[number]:
+            state = self.run_step(step, state, key)
+        return state
+
+    def run_step(self, step: types.Step, state: State, key: str) -> State:
         self._check()
-        getattr(self, f"_run_{step.json['op']}")(step, run)
+        if step["op"] == "wasm":
+            return self.run_wasm(step, state, key)
+        if step["op"] == "gpu":
+            return self.run_gpu(step, state, key)
+        if step["op"] == "copy":
+            return self.transfers.run(step, state, key)
+        if step["op"] == "read":
+            return self.run_read(step, state, key)
+        if step["op"] == "host":
+            return self.run_host(step, state, key)
+        return run_if(self, step, state, key) if step["op"] == "if" else run_loop(self, step, state, key)
 
     def _check(self) -> None:
         """Errors: Terminated if the run is to end."""
@@ -199,52 +234,48 @@ class Executor:
     def _terminated() -> Terminated:
         return Terminated("the run was stopped", hint="RunOptions.terminate is set")
 
-    def _run_wasm(self, step: Step[types.WasmStep], run: Run) -> None:
-        try:
-            key = (step.uid, *[run.env[s] for s in step.symbols])
-        except KeyError as e:
-            raise ExecutionError(f"symbol {e} is not bound", node=step.json["calls"][0]["node"]) from None
-        plan = self.planner.look_up(run, key)
-        if plan is None:
-            plan = self.planner.advance(run, key, lambda: self.planner.lay_out(step, run))
-            plan.fork = self.host.threads > 1 and compile_dim(step.json.get("fork", 0))(run.env) > 0
+    def run_wasm(self, step: types.WasmStep, state: State, key: str) -> State:
+        found = state.next.get(key)
+        if found is None or found.generation != self.plan.tables.generation:
+            try:
+                found = self.plan.plan_calls(step, state, key)
+            except KeyError as e:
+                raise ExecutionError(f"symbol {e} is not bound", node=step["calls"][0]["node"]) from None
         if self.timings is not None:
-            self._timed(step, plan.table)
+            self._timed(step, found.table)
         else:
-            self._call(self.functions[step.json["fn"]], plan)
+            self._call(self.functions[step["fn"]], found)
         if self.checked and (record := self.host.take_fault()):
             raise_fault(record, self.checked)
+        return found.state
 
-    def _call(self, function: Any, plan: Plan) -> None:
+    def _call(self, function: Any, plan: Transition) -> None:
         """Run a step's kernels, with a watchdog if they may take long. Errors: Terminated."""
         job = partial(function, plan.table, 0, 1, 0)
-        if plan.fork and self._threads > 1:
+        if plan.is_parallel and self._threads > 1:
             job = partial(function.spmd, plan.table, threads=self._threads)
         start = time.perf_counter()
-        if plan.layout.seconds < SHORT:
+        if plan.layout.duration < SHORT:
             job()
         elif not self.host.watched(job, self.stopped):
             raise self._terminated()
-        plan.layout.seconds = time.perf_counter() - start
+        plan.layout.duration = time.perf_counter() - start
 
-    def _run_gpu(self, step: Step[types.GpuStep], run: Run) -> None:
-        key = (step.uid, *[run.env[s] for s in step.symbols])
+    def run_gpu(self, step: types.GpuStep, state: State, key: str) -> State:
         try:
-            plan = self.planner.advance(run, key, lambda: self.planner.lay_out(step, run))
-            self.gpu.run(plan.table, self._check)
+            found = state.next.get(key) or self.plan.plan_dispatches(step, state, key)
+            self.gpu.run(found.prepared, self._check)
         except Terminated:
             raise
         except PyRuntimeError as e:
-            nodes = [c["node"] for c in step.json["calls"]]
+            nodes = [c["node"] for c in step["calls"]]
             raise e.at(" … ".join(dict.fromkeys([nodes[0], nodes[-1]]))) from e.__cause__
+        return found.state
 
-    def _run_copy(self, step: Step[types.CopyStep], run: Run) -> None:
-        self.transfers.copy(step, run)
-
-    def _timed(self, step: Step[types.WasmStep], table: int) -> None:
+    def _timed(self, step: types.WasmStep, table: int) -> None:
         """Run each call on its own and note its time."""
         assert self.timings is not None
-        for call in step.json["calls"]:
+        for call in step["calls"]:
             words = len(call["buffers"]) + len(call["params"])
             work = int(self.host.memory[table + 4 * words :][:4].view(np.int32)[0])
             start = time.thread_time()
@@ -252,35 +283,38 @@ class Executor:
             self.timings.append((f"{call['node']} {call['kernel']}", time.thread_time() - start))
             table += 4 * (words + 1)
 
-    # ── control ──────────────────────────────────────────────────────────────────────────────────────────────────
+    def run_read(self, step: types.ReadStep, state: State, key: str) -> State:
+        numbers = [int(x) for x in self.values.fetch(step["value"], state).ravel().tolist()]
 
-    def _run_read(self, step: Step[types.ReadStep], run: Run) -> None:
-        numbers = self.values.fetch(step.json["value"], run).ravel().tolist()
-        self.values.bind(run, dict(zip(step.json["symbols"], map(int, numbers), strict=True)))
-        self.residents.bound(run.env)
-        self.values.release(step, run)
+        def change(change: Change) -> None:
+            change.env.update(zip(step["symbols"], numbers, strict=True))
+            self.plan.guards.check(change.env, set(step["symbols"]))
+            change.drop(step["free"])
 
-    def _run_host(self, step: Step[types.HostStep], run: Run) -> None:
-        json = step.json
-        arrays = [None if v is None else self.values.fetch(v, run) for v in json["inputs"]]
-        results = self.host_call(json["id"], json["fn"], arrays, run.env)
-        self.values.bind(run, {name: results[output].shape[axis] for output, axis, name in json["binds"]})
-        self.values.make(step, run, [(v["buffer"], r) for v, r in zip(json["outputs"], results, strict=True)])
-        self.values.release(step, run)
+        after = self.plan.advance(state, f"{key}:{numbers}", change)
+        self.residents.bound(after.env)
+        return after
 
-    def _run_if(self, step: Step[types.IfStep], run: Run) -> None:
-        json = step.json
-        number = json["then"] if self.values.fetch(json["condition"], run).item() else json["orelse"]
-        self.run_block(number, run)
-        results = self.header["blocks"][number]["outputs"]
-        dims = {name: compile_dim(results[output]["dims"][axis]) for output, axis, name in json["binds"]}
-        self.values.bind(run, {name: dim(run.env) for name, dim in dims.items()})
-        for output, result in zip(json["outputs"], results, strict=True):
-            self.values.pass_on(result["buffer"], output, run)
-        self.values.release(step, run)
+    def run_host(self, step: types.HostStep, state: State, key: str) -> State:
+        arrays = [None if v is None else self.values.fetch(v, state) for v in step["inputs"]]
+        results = self.host_call(step["id"], step["fn"], arrays, state.env)
+        dims = [x.shape for x in results]
 
-    def _run_loop(self, step: Step[types.LoopStep], run: Run) -> None:
-        from pyruntime.native.execution.control_flow import run_loop
+        def change(change: Change) -> None:
+            self.plan.bind(change, step["binds"], dims)
+            for value in step["outputs"]:
+                self.plan.take(change, value["buffer"])
 
-        run_loop(self.values, self.run_block, step, run)
-        self.values.release(step, run)
+        after = self.plan.advance(state, f"{key}:{dims}", change)
+        for value, x in zip(step["outputs"], results, strict=True):
+            self.values.write(after, value, x)
+        return self.plan.advance(after, f"{key}:free", lambda change: change.drop(step["free"]))
+
+
+def symbols_of(inputs: Sequence[types.Input]) -> list[tuple[str, int, int]]:
+    """The symbols that inputs set, each with the number of an input and an axis."""
+    dims = [(d, n, axis) for n, spec in enumerate(inputs) for axis, d in enumerate(spec["dims"]) if isinstance(d, str)]
+    return [(d, *place) for d, place in {d: (n, axis) for d, n, axis in dims}.items()]
+
+
+__all__ = ["Executor"]

@@ -5,6 +5,7 @@ web/gpu/transfers.js is its twin.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any
 
@@ -15,10 +16,8 @@ from pyruntime.native.execution.faults import raise_fault
 from pyruntime.native.execution.values import Values
 from pyruntime.native.gpu.tensor import TYPES, GpuTensor
 from pyruntime.native.memory.arrays import NUMPY
-from pyruntime.native.memory.planner import Run, Step, calls_of
 from pyruntime.program import types
-
-CopyStep = Step[types.CopyStep]
+from pyruntime.runtime.states import Change, State
 
 
 class Transfers:
@@ -41,25 +40,30 @@ class Transfers:
         self.can_stay = {
             o["name"]: v for o in header["outputs"] if (v := o["value"]) and "dtype" in v and v["dtype"] in TYPES
         }
+        self.names: set[str] = set()  # of this run: outputs to return
+        self.on_gpu: set[str] = set()  # those of them that stay on the GPU
+        self.gpu_feeds: dict[int, Any] = {}  # feeds on the GPU, by buffer
+        self.gpu_results: dict[str, GpuTensor] = {}
 
-    def begin(
-        self, run: Run, feeds: Sequence[tuple[int, Any]], names: Collection[str], on_gpu: Collection[str]
-    ) -> list[tuple[int, Any]]:
+    def begin_run(
+        self, feeds: Sequence[tuple[int, Any]], names: Collection[str], on_gpu: Collection[str]
+    ) -> dict[int, np.ndarray]:
         """The feeds, by buffer, that linear memory needs. names: of the outputs that the caller asked for; on_gpu: of
         those that stay on the GPU."""
-        run.names = set(names)
-        run.on_gpu = self.can_stay.keys() & set(on_gpu) if self.gpu is not None else set()
-        arrays: list[tuple[int, Any]] = []
+        self.names = set(names)
+        self.on_gpu = self.can_stay.keys() & set(on_gpu) if self.gpu is not None else set()
+        self.gpu_feeds, self.gpu_results = {}, {}
+        arrays: dict[int, np.ndarray] = {}
         for buffer, x in feeds:
             if not isinstance(x, GpuTensor):
-                arrays.append((buffer, x))
+                arrays[buffer] = x
             elif self.gpu is not None and buffer in self.inputs:
-                run.gpu_feeds[buffer] = x.memory(self.gpu.host.own)
+                self.gpu_feeds[buffer] = x.memory(self.gpu.host.own)
             else:
-                arrays.append((buffer, x.stored()))
+                arrays[buffer] = x.stored()
         return arrays
 
-    def end(self) -> None:
+    def end_run(self) -> None:
         """Submit all commands."""
         if self.gpu is not None:
             self.gpu.host.flush()
@@ -69,69 +73,74 @@ class Transfers:
         if self.gpu is not None:
             self.gpu.host.abandon()
 
-    def copy(self, step: CopyStep, run: Run) -> None:
+    def run(self, step: types.CopyStep, state: State, key: str) -> State:
         """Copy tensors into the other memory."""
-        try:
-            (self._to_linear if step.json["to"] == "wasm" else self._to_gpu)(step, run)
-        except PyRuntimeError as e:
-            raise e.at(self._user(step.json["pairs"])) from e.__cause__
-        self.values.release(step, run)
+        plan = self.values.plan
 
-    def _to_gpu(self, step: CopyStep, run: Run) -> None:
-        self._allocate(step, run, [target for _, target in step.json["pairs"]], "webgpu")
+        def change(change: Change) -> None:
+            for _, target in step["pairs"]:
+                plan.take(change, target["buffer"])
+            change.drop(step["free"])
+
+        try:
+            after = plan.advance(state, key, change)
+            (self._to_linear if step["to"] == "wasm" else self._to_gpu)(step, state, after)
+        except PyRuntimeError as e:
+            raise e.at(self._user(step["pairs"])) from e.__cause__
+        return after
+
+    def _to_gpu(self, step: types.CopyStep, state: State, after: State) -> None:
         from_tensors = []
-        for source, target in step.json["pairs"]:
-            address = run.addresses[target["buffer"]]
-            if source["buffer"] in run.gpu_feeds:
-                from_tensors.append((address, run.gpu_feeds[source["buffer"]]))
+        for source, target in step["pairs"]:
+            address = self.values.plan.span(after, target["buffer"]).address
+            if source["buffer"] in self.gpu_feeds:
+                from_tensors.append((address, self.gpu_feeds[source["buffer"]]))
             else:
-                self.gpu.write(address, self.values.fetch(source, run))
+                self.gpu.write(address, self.values.fetch(source, state))
         self.gpu.copy_from_tensors(from_tensors)
 
-    def _to_linear(self, step: CopyStep, run: Run) -> None:
-        pairs = step.json["pairs"]
+    def _to_linear(self, step: types.CopyStep, state: State, after: State) -> None:
+        pairs = step["pairs"]
         for source, target in pairs:
-            self._keep_on_gpu(source, target, run)
-        pairs = [pair for pair in pairs if self._is_needed(pair[1]["buffer"], run)]
-        self._allocate(step, run, [target for _, target in pairs])
-        places = [(run.addresses[s["buffer"]], NUMPY[s["dtype"]], self._count(s, run)) for s, _ in pairs]
-        arrays = self.gpu.read(places)
+            self._keep_on_gpu(source, target, state)
+        pairs = [pair for pair in pairs if self._is_needed(pair[1]["buffer"])]
+        plan = self.values.plan
+        arrays = self.gpu.read(
+            [(plan.span(state, s["buffer"]).address, NUMPY[s["dtype"]], self._count(s, state)) for s, _ in pairs]
+        )
         if record := self.gpu.take_fault():
             raise_fault(record, self.values.header["checked"])
         for (_, target), data in zip(pairs, arrays, strict=True):
-            self.values.write(run.addresses[target["buffer"]], data)
+            self.values.write(after, target, data)
 
-    def _keep_on_gpu(self, source: types.TensorValue, target: types.TensorValue, run: Run) -> None:
+    def _keep_on_gpu(self, source: types.TensorValue, target: types.TensorValue, state: State) -> None:
         """Copy an output that stays on the GPU to a tensor, because the next run uses the session's memory again."""
-        for name in run.on_gpu.intersection(self.outputs.get(target["buffer"], ())):
+        for name in self.on_gpu.intersection(self.outputs.get(target["buffer"], ())):
             dtype = source["dtype"]
-            memory = self.gpu.tensor_memory(NUMPY[dtype], self._count(source, run))
-            run.gpu_results[name] = GpuTensor(memory, dtype, self.values.shape(self.can_stay[name], run.env))
-            self.gpu.copy_to_tensors([(run.addresses[source["buffer"]], memory)])
+            memory = self.gpu.tensor_memory(NUMPY[dtype], self._count(source, state))
+            self.gpu_results[name] = GpuTensor(memory, dtype, self.values.shape(self.can_stay[name], state.env))
+            self.gpu.copy_to_tensors([(self.values.plan.span(state, source["buffer"]).address, memory)])
 
-    def _is_needed(self, buffer: int, run: Run) -> bool:
+    def _is_needed(self, buffer: int) -> bool:
         names = self.outputs.get(buffer)
-        return names is None or not run.names.isdisjoint(set(names) - run.on_gpu)
-
-    def _allocate(self, step: CopyStep, run: Run, targets: list[types.TensorValue], memory: str = "") -> None:
-        sizes = {t["buffer"]: self.values.size(t["buffer"], run.env) for t in targets}
-        self.values.planner.allocate(run, ("copy", step.uid), sizes, memory)
+        return names is None or not self.names.isdisjoint(set(names) - self.on_gpu)
 
     def _user(self, pairs: list[list[types.TensorValue]]) -> str:
         """The first node that makes or reads the tensors of a copy."""
         tensors = {value["buffer"] for pair in pairs for value in pair}
-        calls = [c for b in self.values.header["blocks"] for s in b["steps"] for c in calls_of(s)]
+        steps = [s for b in self.values.header["blocks"] for s in b["steps"]]
+        calls = [c for s in steps if "calls" in s for c in s["calls"]]
         return next((str(c["node"]) for c in calls if not tensors.isdisjoint(c["buffers"])), "")
 
-    def _count(self, value: types.TensorValue, run: Run) -> int:
-        return int(np.prod(self.values.shape(value, run.env), dtype=np.int64))
+    def _count(self, value: types.TensorValue, state: State) -> int:
+        return math.prod(self.values.shape(value, state.env))
 
-    def result(self, name: str, value: types.Value, run: Run) -> Any:
+    def result(self, name: str, value: types.Value, state: State) -> Any:
         """An output: an array, or a GPU tensor, even if it was computed in linear memory."""
-        if name in run.gpu_results:
-            return run.gpu_results[name]
-        x = self.values.fetch(value, run)
-        if name not in run.on_gpu:
+        if name in self.gpu_results:
+            return self.gpu_results[name]
+        x = self.values.fetch(value, state)
+        if name not in self.on_gpu:
             return x
         memory = self.gpu.tensor_memory(x.dtype, x.size)
         tensor = GpuTensor(memory, self.can_stay[name]["dtype"], x.shape)

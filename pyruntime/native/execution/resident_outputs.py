@@ -8,6 +8,7 @@ from __future__ import annotations
 import math
 import weakref
 from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -16,10 +17,10 @@ from pyruntime.errors import ExecutionError
 from pyruntime.ir import dtype as dt
 from pyruntime.native.execution.values import Values
 from pyruntime.native.memory.arrays import NUMPY, from_storage, to_storage
-from pyruntime.native.memory.planner import Env, Run
 from pyruntime.program import types
-from pyruntime.program.dims import compile_dim
+from pyruntime.program.dims import Env, compile_dim
 from pyruntime.runtime.growth import ByteRanges, byte_ranges, first_new_row, next_capacity
+from pyruntime.runtime.states import Place, State
 
 
 class ResidentTensor:
@@ -77,9 +78,19 @@ class ResidentTensor:
         self._owner = None
 
 
+@dataclass(slots=True)
+class Begin:
+    """The start of a run. resident: feeds that are in their buffers, by buffer; capacities: of inputs that exceed the
+    least, by buffer."""
+
+    root: State
+    resident: dict[int, ResidentTensor] = field(default_factory=dict)
+    capacities: dict[int, int] = field(default_factory=dict)
+
+
 class ResidentOutputs:
-    """Of one executor. The tensors' addresses are in use in `_snapshot`, the arena's state after the last run that left
-    some. Copies out take the memory's lock, because stopping a run replaces the memory."""
+    """Of one executor. The tensors have memory in `_place`, which the last run led to. Copies out take the memory's
+    lock, because stopping a run replaces the memory."""
 
     def __init__(self, values: Values) -> None:
         self._values = values
@@ -93,8 +104,7 @@ class ResidentOutputs:
         self._new_rows = {b: compile_dim(room["mixed"]) for b, room in rooms.items() if "mixed" in room}
         dims = {v["buffer"]: v["dims"][v["room"]["axis"]] for v in self._outputs.values()}
         self._total_rows = {b: compile_dim(dims[b]) for b in self._new_rows}
-        self._addresses: dict[int, int] = {}
-        self._snapshot: Any = None
+        self._place: Place | None = None
         self._tensors: list[weakref.ref[ResidentTensor]] = []
         # Feeds of this run whose rows it may overwrite, until the number of rows after the run is known.
         self._unprotected: dict[int, ResidentTensor] = {}
@@ -103,27 +113,27 @@ class ResidentOutputs:
 
     # ── before a run ─────────────────────────────────────────────────────────────────────────────────────────────
 
-    def begin(self, run: Run, feeds: Mapping[int, Any]) -> set[int]:
-        """Copy out what the run overwrites, and bind the capacities. Returns the buffers that hold their feeds already.
-        feeds: by buffer; the dims of inputs are bound."""
+    def begin(self, feeds: Mapping[int, Any], env: Env) -> Begin:
+        """Copy out what the run overwrites. feeds: by buffer; env: the symbols that follow from the feeds' dims."""
         self._unprotected, self._appended = {}, set()
-        fed: dict[int, ResidentTensor] = {}
-        for b, spec in self._inputs.items():
-            x, room = feeds[b], spec["room"]
-            least = capacity = self._least[b](run.env)
-            if isinstance(x, ResidentTensor) and x.is_in(self) and x.buffer == b:
-                if least <= x.capacity:
-                    fed[b], capacity = x, x.capacity
-                else:
-                    capacity = next_capacity(least, x.ranges())
-            run.env[room["places"]] = capacity
+        start = Begin(self._values.plan.root)
+        for b in self._inputs:
+            x = feeds[b]
+            if not isinstance(x, ResidentTensor) or not x.is_in(self) or x.buffer != b:
+                continue
+            least = self._least[b](env)
+            if least <= x.capacity:
+                start.resident[b] = x
+                start.capacities[b] = x.capacity
+            else:
+                start.capacities[b] = next_capacity(least, x.ranges())
         for x in self._alive():
-            if x.buffer not in fed or x.rows > fed[x.buffer].rows:
+            if x.buffer not in start.resident or x.rows > start.resident[x.buffer].rows:
                 self.copy_out(x)
-        self._protect(fed, run.env)
-        if fed:
-            self._values.planner.start_from(run, self._snapshot, {b: self._addresses[b] for b in fed})
-        return set(fed)
+        self._protect(start.resident, env)
+        if start.resident and self._place is not None:
+            start.root = self._values.plan.start_from(self._place, list(start.resident))
+        return start
 
     def has(self, feeds: Iterable[Any]) -> bool:
         """Whether some of the feeds are in this memory."""
@@ -158,30 +168,32 @@ class ResidentOutputs:
 
     # ── after a run ──────────────────────────────────────────────────────────────────────────────────────────────
 
-    def leave(self, run: Run, names: set[str]) -> dict[str, ResidentTensor]:
+    def leave(self, state: State, names: set[str]) -> dict[str, ResidentTensor]:
         """The outputs of these names that can stay in memory."""
-        env = run.env
-        self._verify_appended(run)
-        self._addresses = {b: run.addresses[b] for b in self._inputs}
+        env = state.env
+        self._verify_appended(state)
+        self._place = state.place
         made = {}
         for name in self._outputs.keys() & names:
             value = self._outputs[name]
             made[name] = ResidentTensor(self, value, self._values.shape(value, env), self._capacity[name](env))
         self._tensors = [weakref.ref(x) for x in (*self._alive(), *made.values())]
-        if self._tensors:
-            self._snapshot = self._values.planner.states[run.state]
         return made
 
-    def _verify_appended(self, run: Run) -> None:
+    def _address(self, buffer: int) -> int:
+        assert self._place is not None
+        return self._place.spans[buffer].address
+
+    def _verify_appended(self, state: State) -> None:
         """Rows that no run wrote are 0, so the assumption holds if the last row is not. Otherwise the run may have
         overwritten tensors: they are lost, and reading one raises an error."""
         alike: dict[Any, list[int]] = {}
         for name, value in self._outputs.items():
             if value["buffer"] in self._appended:
-                shape, capacity = self._values.shape(value, run.env), self._capacity[name](run.env)
+                shape, capacity = self._values.shape(value, state.env), self._capacity[name](state.env)
                 alike.setdefault((value["dtype"], shape, capacity, value["room"]["axis"]), []).append(value["buffer"])
         for (dtype, shape, capacity, axis), buffers in alike.items():
-            addresses = np.array([run.addresses[b] for b in buffers])
+            addresses = np.array([self._values.plan.span(state, b).address for b in buffers])
             written = self._last_rows(NUMPY[dtype], shape, capacity, axis, addresses).any(-1).all(-1)
             for b in np.array(buffers)[~written]:
                 self._may_assume = False
@@ -206,7 +218,7 @@ class ResidentOutputs:
         with host.memory_lock:
             if not x.is_in(self):
                 return None
-            lines = self._values.lines(self._addresses[x.buffer], x.ranges())
+            lines = self._values.lines(self._address(x.buffer), x.ranges())
             copy = lines.copy().view(NUMPY[x.dtype]).reshape(x.shape)
             if detach:
                 x.detach(copy)

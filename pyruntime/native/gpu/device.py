@@ -8,8 +8,8 @@ from functools import cache
 from typing import Any
 
 from pyruntime.errors import DeviceLost, PyRuntimeError
-from pyruntime.native.memory.joint_arena import GPU
 from pyruntime.placement.provider_list import effective
+from pyruntime.runtime.arena import GPU
 
 
 def open_gpu(low_power: bool = False) -> Any:

@@ -17,7 +17,7 @@ from pyruntime.native.execution.host_calls import HostCalls
 from pyruntime.native.execution.timing import Timing, timed, timings
 from pyruntime.native.execution.verify import Verdict, compare
 from pyruntime.native.gpu.device import no_adapter, warn
-from pyruntime.native.memory.arena import MemoryReport
+from pyruntime.native.memory.report import MemoryReport
 from pyruntime.native.sessions.compiler import Compiler
 from pyruntime.native.sessions.feeds import Feeds, stored
 from pyruntime.native.sessions.maps import Maps
@@ -131,7 +131,7 @@ class Session:
         return list(self.compiler.providers)
 
     def memory(self) -> MemoryReport:
-        return self.latest().memory()
+        return self.latest().memory_report()
 
     def explain(self) -> dict[str, Any]:
         executor = self.latest()
@@ -267,7 +267,7 @@ class Session:
         try:
             return self._run_once(run, running)
         except OutOfMemory as e:
-            freed = not e.gpu and [self.programs.close_others(running), *(x.planner.tighten() for x in running)]
+            freed = not e.gpu and [self.programs.close_others(running), *(x.plan.tighten() for x in running)]
             if not freed or not any(freed):
                 raise
         return self._run_once(run, running)
@@ -278,7 +278,7 @@ class Session:
         running[:] = [executor]
         executor.stopped = run.is_stopped
         executor.share_cores(0)
-        executor.planner.restrict(self.programs.memory_left(executor))
+        executor.memory.restrict(self.programs.memory_left(executor))
         if self.on_kernels is None:
             return executor.header, executor.run(stored(run.feeds), run.names, run.gpu_outputs, run.resident)
         with timed(executor) as found:

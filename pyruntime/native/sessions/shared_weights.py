@@ -35,7 +35,7 @@ def load_executor(
                 host.close()
                 return sibling
     made = Executor.load(program, host, sources, host_call, limit, gpu)
-    if made.memory().weights >= LEAST:
+    if made.memory_report().weights >= LEAST:
         _open.add(made)
     return made
 
