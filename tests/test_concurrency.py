@@ -153,7 +153,7 @@ def test_gaps_between_weights_are_not_shared(monkeypatch: pytest.MonkeyPatch) ->
     """A constant made of strings comes after the weight that init packs and then frees."""
     session = opened(HOLED, w=WEIGHT, numbers=NUMBERS)
     want, executor = session.run(None, feeds(50)), session._native.latest()
-    hole, size = executor.planner.root.linear.free[0]
+    hole, size = executor.plan.root.place.arena.free[0]
     assert size >= WEIGHT.nbytes
     taken, real = executor.host.memory[hole : hole + size], os.pwrite
     monkeypatch.setattr(os, "pwrite", lambda *args: (real(*args), taken.fill(7))[0])  # as a concurrent run might

@@ -15,7 +15,7 @@ from kit.decoders import TINY, Decoder, feeds
 from kit.small_models import model
 from pyruntime import InferenceSession, SessionOptions
 from pyruntime.errors import OutOfMemory, ShapeError
-from pyruntime.native.memory.planner import Run
+from pyruntime.runtime.states import Change
 
 FLOAT = TensorProto.FLOAT
 
@@ -42,8 +42,7 @@ def test_caches_that_grow() -> None:
     ours, lengths = InferenceSession(made.SerializeToString()), range(5, 165)
     for got, want in zip(decode(ours, lengths), decode(peer(made), lengths), strict=True):
         np.testing.assert_allclose(got, want, rtol=1e-3, atol=1e-4)
-    states = len(ours._native.latest().planner.states)
-    assert states < 160, "each run has several states of its own"
+    assert ours._native.latest().plan.layouts < 160, "each run has several layouts of its own"
 
 
 def test_many_small_buffers_that_grow() -> None:
@@ -55,7 +54,7 @@ def test_many_small_buffers_that_grow() -> None:
     session = InferenceSession(made.SerializeToString())
     for t in range(10, 300):
         session.run(None, {"x0": np.ones((4, t), np.float32)})
-    assert len(session._native.latest().planner.states) < 60, "each run has several states of its own"
+    assert session._native.latest().plan.layouts < 60, "each run has several layouts of its own"
 
 
 def changing() -> onnx.ModelProto:
@@ -131,8 +130,11 @@ def test_the_memory_limit_applies_to_one_run() -> None:
 
 def test_feeds_on_the_gpu_need_no_linear_memory() -> None:
     """A tensor is on the GPU in some runs."""
-    planner = InferenceSession(changing().SerializeToString())._native.latest().planner
+    plan = InferenceSession(changing().SerializeToString())._native.latest().plan
     for sizes in ({0: 64, 1: 64}, {0: 64}, {0: 128, 1: 64}, {1: 64}):
-        run = Run({}, {})
-        planner.allocate(run, "enter", sizes)
-        assert run.addresses.keys() == sizes.keys()
+
+        def allocate(change: Change, sizes: dict[int, int] = sizes) -> None:
+            for buffer, size in sizes.items():
+                change.take(buffer, size, False)
+
+        assert plan.advance(plan.root, f"{sizes}", allocate).place.spans.keys() == sizes.keys()

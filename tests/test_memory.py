@@ -1,4 +1,4 @@
-"""The arena: best fit, coalescing, snapshots, errors of misuse; the layout of steps."""
+"""The arena: best fit, coalescing, copies, errors of misuse; the layout of steps; the limit of linear memory."""
 
 from __future__ import annotations
 
@@ -9,149 +9,152 @@ import time
 import pytest
 
 from pyruntime.errors import MemoryFault, OutOfMemory
-from pyruntime.native.memory.arena import ALIGN, Arena, Stats
-from pyruntime.native.memory.step_layout import LiveRange
+from pyruntime.native.memory.linear_memory import LinearMemory
+from pyruntime.native.memory.report import Stats
+from pyruntime.runtime.arena import ALIGN, GPU, GPU_ALIGN, Arena, Span
+from pyruntime.runtime.planner import Figures
+from pyruntime.runtime.step_layout import LiveRange, lay_out
+
+
+def stats(arena: Arena) -> Stats:
+    """The report of a memory whose runs end in this state."""
+    figures = Figures()
+    figures.add(arena)
+    return Stats.of_arena(arena, figures)
 
 
 def test_addresses_are_aligned_and_do_not_overlap() -> None:
-    arena = Arena(128, 1 << 20)
-    spans = sorted((arena.alloc(size), size) for size in (0, 1, 63, 64, 65, 1000))
+    arena = Arena(128)
+    spans = sorted((arena.alloc(size).address, size) for size in (0, 1, 63, 64, 65, 1000))
     assert all(address % ALIGN == 0 for address, _ in spans)
     assert all(a + max(n, 1) <= b for (a, n), (b, _) in zip(spans, spans[1:], strict=False))
 
 
 def test_freed_neighbours_coalesce_and_the_end_moves_back() -> None:
-    arena = Arena(0, 1 << 20)
+    arena = Arena(0)
     a, b, c, d = (arena.alloc(64) for _ in range(4))
-    arena.free(a)
-    arena.free(c)
-    arena.free(b)
-    assert arena.alloc(192) == a
-    arena.free(a)
-    arena.free(d)
+    arena.release(a)
+    arena.release(c)
+    arena.release(b)
+    merged = arena.alloc(192)
+    assert merged.address == a.address
+    arena.release(merged)
+    arena.release(d)
     assert arena.end == 0
 
 
 def test_best_fit_takes_the_smallest_gap() -> None:
-    arena = Arena(0, 1 << 20)
+    arena = Arena(0)
     big, _, small, _ = arena.alloc(512), arena.alloc(64), arena.alloc(128), arena.alloc(64)
-    arena.free(big)
-    arena.free(small)
-    assert arena.alloc(100) == small
+    arena.release(big)
+    arena.release(small)
+    assert arena.alloc(100).address == small.address
 
 
 @pytest.mark.parametrize("address", [0, 7, 64, 1 << 30])
 def test_freeing_an_address_that_is_not_allocated_is_an_error(address: int) -> None:
-    arena = Arena(0, 1 << 20)
-    arena.free(arena.alloc(64))
+    arena = Arena(0)
+    arena.release(arena.alloc(64))
     with pytest.raises(MemoryFault):
-        arena.free(address)
+        arena.release(Span(address, 64))
 
 
-def test_an_allocation_over_the_limit_changes_nothing() -> None:
-    arena = Arena(0, 256)
-    arena.alloc(128)
-    before = arena.snapshot()
-    with pytest.raises(OutOfMemory, match="memory_limit is 256"):
-        arena.alloc(192)
-    assert arena.snapshot() == before
+def test_linear_memory_ends_at_the_limit() -> None:
+    """Further memories count."""
+
+    class Host:
+        memory = bytes(64)
+
+        def grow(self, size: int) -> None:
+            self.memory = bytes(size)
+
+    host = Host()
+    memory = LinearMemory(host, 100, 356)
+    memory.ensure(256)
+    assert len(host.memory) == 256 + 64
+    with pytest.raises(OutOfMemory, match="320 bytes of memory are needed, memory_limit is 256"):
+        memory.ensure(320)
+    with pytest.raises(OutOfMemory, match="100 bytes of memory are needed for weights, memory_limit is 99"):
+        memory.restrict(99)
 
 
-def test_a_restored_state_gives_the_same_addresses() -> None:
-    arena = Arena(0, 1 << 20)
-    arena.free(arena.alloc(64))
+def test_a_copy_gives_the_same_addresses() -> None:
+    arena = Arena(0)
+    arena.release(arena.alloc(64))
     arena.alloc(640)
-    state = arena.snapshot()
-    first = [arena.alloc(n) for n in (10, 100, 1000)]
-    arena.restore(state)
-    assert [arena.alloc(n) for n in (10, 100, 1000)] == first
+    copy = arena.copy()
+    first, second = ([x.alloc(n).address for n in (10, 100, 1000)] for x in (arena, copy))
+    assert first == second
 
 
 def test_random_allocations_never_overlap() -> None:
     rng = random.Random(7)
-    arena = Arena(0, 1 << 24)
-    live: dict[int, int] = {}
+    arena = Arena(0)
+    live: list[Span] = []
     for _ in range(3000):
         if live and rng.random() < 0.5:
-            address = rng.choice(list(live))
-            del live[address]
-            arena.free(address)
+            arena.release(live.pop(rng.randrange(len(live))))
         else:
-            size = rng.randrange(1, 5000)
-            address = arena.alloc(size)
-            assert all(address >= a + n or address + size <= a for a, n in live.items())
-            live[address] = size
-    for address in live:
-        arena.free(address)
-    stats = arena.stats()
-    assert arena.used == 0 and arena.end == 0 and 0 <= stats.fragmentation < 0.5
+            span = arena.alloc(rng.randrange(1, 5000))
+            assert all(span.address >= s.address + s.size or span.address + span.size <= s.address for s in live)
+            live.append(span)
+    for span in live:
+        arena.release(span)
+    assert arena.used == 0 and arena.end == 0 and 0 <= stats(arena).fragmentation < 0.5
 
 
-def test_permanent_memory_cannot_be_freed() -> None:
-    arena = Arena(0, 1 << 20)
-    weight, hole, last = arena.alloc(640), arena.alloc(128), arena.alloc(64)
-    arena.free(hole)
+def test_permanent_memory_counts_as_weights() -> None:
+    arena = Arena(0)
+    _, hole, last = arena.alloc(640), arena.alloc(128), arena.alloc(64)
+    arena.release(hole)
     arena.make_permanent()
-    with pytest.raises(MemoryFault):
-        arena.free(weight)
-    assert arena.alloc(128) == hole and arena.alloc(64) == last + 64
-    assert arena.stats() == Stats(weights=704, peak=192, requested=192, top=896)
-    assert arena.stats().reuse == 1 and arena.stats().fragmentation == 0
+    assert arena.alloc(128).address == hole.address and arena.alloc(64).address == last.address + 64
+    assert stats(arena) == Stats(weights=704, peak=192, requested=192, top=896)
+    assert stats(arena).reuse == 1 and stats(arena).fragmentation == 0
 
 
 def test_requested_bytes_belong_to_the_path_to_a_state() -> None:
-    arena = Arena(0, 1 << 20)
-    root = arena.snapshot()
     for _ in range(3):
-        arena.restore(root)
+        arena = Arena(0)
         for _ in range(4):
             tenant = LiveRange(64, 0, 1)
             tenant.reuses = 1
-            arena.lay_out([tenant], 2)
+            lay_out(arena, [tenant], 2)
     assert arena.used == 0 and arena.end == 0
-    assert arena.stats().requested == 8 * 64 and arena.stats().peak == 64 and arena.stats().reuse == 8
+    assert stats(arena).requested == 8 * 64 and stats(arena).peak == 64 and stats(arena).reuse == 8
 
 
 def test_the_largest_range_gets_the_first_address() -> None:
     """In call order, 128 bytes would be below the 640 and leave a gap."""
-    arena = Arena(0, 1 << 20)
+    arena = Arena(0)
     small, large, last = LiveRange(128, 0, 1), LiveRange(640, 1, 2), LiveRange(704, 3, 3)
-    arena.lay_out([small, large, last], 4)
+    lay_out(arena, [small, large, last], 4)
     assert (large.address, small.address, last.address) == (0, 640, 0)
-    assert arena.stats().top == 768 == arena.stats().peak and arena.stats().fragmentation == 0
+    assert stats(arena).top == 768 == stats(arena).peak and stats(arena).fragmentation == 0
 
 
 def test_an_older_range_is_reused_when_it_dies() -> None:
-    arena = Arena(0, 1 << 20)
+    arena = Arena(0)
     old, wall = arena.alloc(256), arena.alloc(64)
     stays = LiveRange(256, 1, 2)
-    arena.lay_out([LiveRange(256, 0, 0, old), stays], 2)
-    assert stays.address == old
-    arena.free(stays.address)
-    arena.free(wall)
+    lay_out(arena, [LiveRange(256, 0, 0, old.address), stays], 2)
+    assert stays.address == old.address
+    arena.release(Span(stays.address, stays.size))
+    arena.release(wall)
     assert arena.used == 0 and arena.end == 0
     with pytest.raises(MemoryFault):
-        arena.lay_out([LiveRange(256, 0, 0, old)], 1)
-
-
-def test_a_step_over_the_limit_changes_nothing() -> None:
-    arena = Arena(0, 256)
-    arena.alloc(128)
-    before = arena.snapshot()
-    with pytest.raises(OutOfMemory, match="320 bytes of memory are needed, memory_limit is 256"):
-        arena.lay_out([LiveRange(192, 0, 1)], 1)
-    assert arena.snapshot() == before
+        lay_out(arena, [LiveRange(256, 0, 0, old.address)], 1)
 
 
 def test_random_steps_never_overlap_and_free_all() -> None:
     rng = random.Random(3)
-    arena = Arena(0, 1 << 24)
+    arena = Arena(0)
     kept: list[LiveRange] = []
     for _ in range(60):
         dying = [LiveRange(t.size, 0, rng.randrange(30), t.address) for t in kept if rng.random() < 0.5]
         kept = [t for t in kept if t.address not in {d.address for d in dying}]
         new = [LiveRange(rng.randrange(1, 5000), b, min(30, b + rng.randrange(9))) for b in range(30)]
-        arena.lay_out([*dying, *new], 30)
+        lay_out(arena, [*dying, *new], 30)
         lasting = [LiveRange(t.size, 0, 30, t.address) for t in kept]
         those = sorted([*dying, *new, *lasting], key=lambda t: t.address)
         for n, a in enumerate(those):
@@ -160,46 +163,44 @@ def test_random_steps_never_overlap_and_free_all() -> None:
                 assert apart, (a, b)
         kept += [t for t in new if t.dies == 30]
     for t in kept:
-        arena.free(t.address)
+        arena.release(Span(t.address, t.size))
     assert arena.used == 0 and arena.end == 0
 
 
 def test_planning_many_calls_is_fast() -> None:
     """1,500 calls; some of their tensors live to the end."""
-    arena = Arena(0, 1 << 32)
+    arena = Arena(0)
     those = [LiveRange(64 * (n % 50 + 1), n, n + 2 if n % 15 else 1500) for n in range(1500)]
     start = time.process_time()
-    arena.lay_out(those, 1500)
+    lay_out(arena, those, 1500)
     assert time.process_time() - start < 1
 
 
 def test_nothing_crosses_a_border() -> None:
-    """Random use of an arena over buffers of 16 cache lines: each allocation and each gap is within one buffer."""
-    chunk = 16 * ALIGN
-    arena, draw = Arena(1 << 40, 1 << 40, chunk), random.Random(1)
-    live: dict[int, int] = {}
+    """Random use of an arena over buffers of 16 units: each allocation and each gap is within one buffer."""
+    chunk = 16 * GPU_ALIGN
+    arena, draw = Arena(GPU, chunk), random.Random(1)
+    live: dict[int, Span] = {}
     for _ in range(2000):
         if live and draw.random() < 0.5:
-            address = draw.choice([*live])
-            del live[address]
-            arena.free(address)
+            arena.release(live.pop(draw.choice([*live])))
         else:
-            size = ALIGN * draw.choice([1, 2, 3, 8, 15, 16])
-            live[arena.alloc(size)] = size
-        spans = sorted([*live.items(), *arena._free])
-        assert all((a - (1 << 40)) // chunk == (a + n - 1 - (1 << 40)) // chunk for a, n in spans)
+            span = arena.alloc(GPU_ALIGN * draw.choice([1, 2, 3, 8, 15, 16]))
+            live[span.address] = span
+        spans = sorted([*[(s.address, s.size) for s in live.values()], *arena.free])
+        assert all((a - GPU) // chunk == (a + n - 1 - GPU) // chunk for a, n in spans)
         assert all(a + n <= b for (a, n), (b, _) in itertools.pairwise(spans))
-        assert sum(n for _, n in spans) == arena.end - (1 << 40)
-    for address in live:
-        arena.free(address)
+        assert sum(n for _, n in spans) == arena.end - GPU
+    for span in live.values():
+        arena.release(span)
     assert arena.used == 0
-    assert arena.alloc(chunk) == 1 << 40, "all is free again"
+    assert arena.alloc(chunk).address == GPU, "all is free again"
 
 
 def test_an_allocation_larger_than_a_buffer() -> None:
-    arena = Arena(0, 1 << 40, 1024)
-    assert arena.alloc(1024) == 0
-    for ask in (lambda: arena.alloc(1025), lambda: arena.lay_out([LiveRange(1025, 0, 1)], 1)):
-        with pytest.raises(OutOfMemory, match="1088 bytes, the largest buffer of the GPU has 1024"):
+    arena = Arena(0, 1024)
+    assert arena.alloc(1024).address == 0
+    for ask in (lambda: arena.alloc(1025), lambda: lay_out(arena, [LiveRange(1025, 0, 1)], 1)):
+        with pytest.raises(OutOfMemory, match="1025 bytes, the largest buffer of the GPU has 1024"):
             ask()
     assert arena.end == 1024

@@ -1,4 +1,4 @@
-"""The planner in JavaScript (web/run/step_layout.js, plan.js), run by Node.js, compared with its twin in Python."""
+"""The planner in JavaScript (web/runtime/planner.js), run by Node.js, compared with its source in Python."""
 
 from __future__ import annotations
 
@@ -19,15 +19,14 @@ from kit import zoo
 from kit.decoders import TINY, Decoder
 from kit.decoders import feeds as decoder_feeds
 from pyruntime import InferenceSession, SessionOptions, ShapeError
-from pyruntime.native.memory import arena as memory
-from pyruntime.native.memory.argument_blocks import Words
-from pyruntime.native.memory.planner import Planner
-from pyruntime.native.memory.step_layout import LiveRange
+from pyruntime.runtime.arena import GPU, Arena
+from pyruntime.runtime.arena import GPU_ALIGN as ALIGN
+from pyruntime.runtime.planner import Planner, StepDims
+from pyruntime.runtime.states import Layout, State
+from pyruntime.runtime.step_layout import LiveRange, lay_out
 from tests.test_layouts import CHANGES, changing
 
 NODE = Path(__file__).parent / "web"
-GPU = 2**40  # addresses of the GPU begin here
-ALIGN = 256  # of GPU addresses
 
 
 def node(script: str, *args: Path, stdin: str = "") -> Any:
@@ -40,23 +39,18 @@ class Planned:
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.steps: list[list[list[list[int]]]] = []
-        plan, table = Planner.lay_out, Planner._table
-        step: list[Any] = []
+        plan = Planner._lay_out_calls
 
-        def planned(planner: Planner, now: Any, *rest: Any) -> int:
-            step[:] = [now]
-            return plan(planner, now, *rest)
-
-        def noted(planner: Planner, words: Words) -> int:
-            rest = iter(words.tolist())
+        def planned(planner: Planner, calls: Any, dims: StepDims, state: State, key: str) -> Layout:
+            layout = plan(planner, calls, dims, state, key)
+            rest = iter(dims.blocks.fill(layout.words, state.env).tolist())
             self.steps.append([
                 [[next(rest) for _ in call["buffers"]], [next(rest) for _ in range(len(call["params"]) + 1)]]
-                for call in step[0].json["calls"]
+                for call in calls
             ])  # fmt: skip
-            return table(planner, words)
+            return layout
 
-        monkeypatch.setattr(Planner, "lay_out", planned)
-        monkeypatch.setattr(Planner, "_table", noted)
+        monkeypatch.setattr(Planner, "_lay_out_calls", planned)
 
 
 def shifted(steps: list[Any], begin: int) -> list[str]:
@@ -87,7 +81,7 @@ def compare(model: Path | bytes, runs: list[dict[str, np.ndarray]], folder: Path
     executor = session._native.latest()
     browser = node("record_plan.mjs", program, given)
     assert len(python.steps) > 1
-    assert shifted(browser["placed"], browser["begin"]) == shifted(python.steps, executor.planner.arena.linear.base)
+    assert shifted(browser["placed"], browser["begin"]) == shifted(python.steps, executor.plan.root.place.arena.base)
     return browser["outputs"]
 
 
@@ -184,17 +178,15 @@ CHUNK = 8 * ALIGN
 
 
 def in_python(steps: list[Any]) -> list[Any]:
-    """Like lay_out_steps.mjs. The end of this arena moves back to the last byte in use."""
+    """Like lay_out_steps.mjs."""
     answers = []
     for step in steps:
-        arena = memory.Arena(GPU, GPU, step["chunk"])
-        those = [LiveRange(size, born, dies, address) for size, born, dies, address in step["tenants"]]
-        arena._free, arena.end = [(a, n) for a, n in step["free"]], step["end"]
-        arena._live = {t.address: t.size for t in those if t.address >= 0}
-        arena.lay_out(those, step["calls"])
-        top = max([arena.end, *(t.address + t.size for t in those)])
-        free = [*arena._free, *pieces(arena.end, top, step["chunk"])]
-        answers.append({"addresses": [t.address for t in those], "free": free, "end": top})
+        arena = Arena(GPU, step["chunk"])
+        ranges = [LiveRange(size, born, dies, address, True) for size, born, dies, address in step["tenants"]]
+        arena.free, arena.end, arena.top = [(a, n) for a, n in step["free"]], step["end"], step["end"]
+        lay_out(arena, ranges, step["calls"])
+        free = [*arena.free, *pieces(arena.end, arena.top, step["chunk"])]
+        answers.append({"addresses": [r.address for r in ranges], "free": free, "end": arena.top})
     return answers
 
 

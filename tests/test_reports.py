@@ -17,6 +17,8 @@ from onnx import TensorProto, helper
 from kit import small_models, zoo
 from kit.probes import PROBES
 from pyruntime import InferenceSession, InvalidInput, InvalidModel, SessionFailed, SessionOptions
+from pyruntime.runtime.planner import Planner
+from pyruntime.runtime.states import Place
 from tests.test_session import FLOAT, chain, info, model
 
 SHAPES = [1 + (7 * n) % 50 for n in range(50)]  # all different
@@ -47,7 +49,7 @@ def test_fifty_shapes_again_do_not_grow_python() -> None:
             session.run(None, rows(n))
 
     runs()
-    plans, states = len(executor.planner.plans), len(executor.planner.states)
+    plans, layouts = executor.plan.transitions, executor.plan.layouts
     tracemalloc.start()
     try:
         runs()
@@ -58,7 +60,7 @@ def test_fifty_shapes_again_do_not_grow_python() -> None:
         assert tracemalloc.get_traced_memory()[0] - before < 1 << 14
     finally:
         tracemalloc.stop()
-    assert (len(executor.planner.plans), len(executor.planner.states)) == (plans, states)
+    assert (executor.plan.transitions, executor.plan.layouts) == (plans, layouts)
 
 
 LOOPING = """<ir_version: 10, opset_import: ["" : 20]>
@@ -71,6 +73,14 @@ g (int64 most, bool flip, float[N] x) => (float[N] y, float[K, N] steps, float[M
                  else_branch = e () => (float[M] b) { b = Softmax (y) }>
   zero = Constant <value = float {0.0}> ()  m = Greater (x, zero)  picked = Compress (x, m)
 }"""
+
+
+def last_place(plan: Planner) -> Place:
+    """The place at the end of the only run since plans were dropped."""
+    state = plan.root
+    while state.next:
+        state = [*state.next.values()][-1].state
+    return state.place
 
 
 def test_control_and_data_dependent_shapes_leak_nothing() -> None:
@@ -89,21 +99,21 @@ def test_control_and_data_dependent_shapes_leak_nothing() -> None:
     assert session.memory().arena == before
     executor = session._native.latest()
     for n in (4, 7):  # planned anew: what is alive in the end are the outputs
-        executor.planner.restart()
+        executor.plan.tighten()
         run(n)
-        assert len(executor.planner.arena.snapshot().linear.live) == len(executor.header["outputs"])
+        assert len(last_place(executor.plan).spans) == len(executor.header["outputs"])
 
 
 def test_rounds_of_a_loop_are_planned_once() -> None:
     """Carried buffers that swap places return to them after a few rounds, so few states are planned."""
     session = InferenceSession(onnx.parser.parse_model(LOOPING).SerializeToString())
     x = np.linspace(-1e-9, 1e-9, 6, dtype=np.float32)
-    states = []
+    plans = []
     for most in (20, 400):
         y, steps, _, _ = session.run(None, {"most": np.array(most), "flip": np.array(True), "x": x})
         assert steps.shape == (most, 6) and y.shape == (6,)
-        states.append(len(session._native.latest().planner.states))
-    assert states[0] < 100 and states[1] - states[0] < 20
+        plans.append(session._native.latest().plan.transitions)
+    assert plans[0] < 100 and plans[1] - plans[0] < 20
 
 
 COUNTING = """<ir_version: 10, opset_import: ["" : 20]>
@@ -118,19 +128,19 @@ g (int64 most, float[N] x) => (float[N] y, float[T] z) {
 
 def test_rounds_that_differ_are_forgotten_in_time(monkeypatch: pytest.MonkeyPatch) -> None:
     """The carried tensor grows by one each round."""
-    monkeypatch.setattr("pyruntime.native.memory.planner.STATES", 40)
+    monkeypatch.setattr("pyruntime.runtime.planner.LAYOUTS", 40)
     session = InferenceSession(onnx.parser.parse_model(COUNTING).SerializeToString())
     y, z = session.run(None, {"most": np.array(100), "x": np.zeros(1, np.float32)})
     assert y.tolist() == [0] and z.tolist() == [0] * 101
-    assert len(session._native.latest().planner.states) < 50
+    assert session._native.latest().plan.layouts <= 40
 
 
 def test_ever_new_shapes_are_forgotten_in_time(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("pyruntime.native.memory.planner.STATES", 40)
+    monkeypatch.setattr("pyruntime.runtime.planner.LAYOUTS", 40)
     session = InferenceSession(chain(3))
     for n in range(1, 200):
         np.testing.assert_allclose(session.run(None, rows(n))[0].sum(1), 1, rtol=1e-6)
-        assert len(session._native.latest().planner.states) < 50
+        assert session._native.latest().plan.layouts <= 40
 
 
 def test_the_report_adds_up() -> None:

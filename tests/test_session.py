@@ -242,9 +242,9 @@ def test_memory_does_not_grow_from_run_to_run() -> None:
     sizes = []
     for n in (1, 100, 7, 100, 1, 100, 7):
         session.run(None, {"x": np.ones((n, 4), np.float32)})
-        sizes.append(executor.memory().arena)
+        sizes.append(executor.memory_report().arena)
     assert sizes[-1] == sizes[1]
-    assert executor.memory().peak < 8 * 100 * 16 + 4096  # a chain of thirty keeps only a few tensors alive
+    assert executor.memory_report().peak < 8 * 100 * 16 + 4096  # a chain of thirty keeps only a few tensors alive
 
 
 def test_a_loop_frees_what_its_body_is_handed_and_does_not_use() -> None:

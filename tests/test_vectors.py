@@ -14,17 +14,17 @@ import pytest
 
 from kit.docs import ROOT
 from pyruntime.errors import ExecutionError, PyRuntimeError, ShapeError
-from pyruntime.native.memory import arena
 from pyruntime.native.memory.arrays import unpack
-from pyruntime.native.memory.step_layout import LiveRange
 from pyruntime.program.dims import compile_dim, compile_dims, symbols
 from pyruntime.providers.webgpu.wgpu_device import narrow, widen
 from pyruntime.runtime import trial
+from pyruntime.runtime.arena import Arena
 from pyruntime.runtime.explain import explain
 from pyruntime.runtime.growth import byte_ranges, next_capacity
 from pyruntime.runtime.guards import Guards
 from pyruntime.runtime.order_trial import OrderTrial
 from pyruntime.runtime.stacking import stacked_dims
+from pyruntime.runtime.step_layout import LiveRange, lay_out
 
 FOLDER = Path(__file__).parent / "vectors"
 Case = dict[str, Any]
@@ -66,17 +66,16 @@ def int64(case: Case) -> None:
 
 
 def layout(case: Case) -> None:
-    place = arena.Arena(0, 1 << 30)
-    tenants = [LiveRange(*given) for given in case["ranges"]]
-    place._free, place.end = [(a, n) for a, n in case["free"]], case["end"]
-    place._live = {t.address: t.size for t in tenants if t.address >= 0}
-    place.lay_out(tenants, case["calls"])
-    assert [t.address for t in tenants] == case["addresses"]
-    assert max([case["end"], *(t.address + t.size for t in tenants)]) == case["reach"]
+    arena = Arena(0)
+    ranges = [LiveRange(*given) for given in case["ranges"]]
+    arena.free, arena.end, arena.top = [(a, n) for a, n in case["free"]], case["end"], case["end"]
+    lay_out(arena, ranges, case["calls"])
+    assert [r.address for r in ranges] == case["addresses"]
+    assert arena.top == case["reach"]
 
 
 def sizes(case: Case) -> None:
-    assert arena.rounded(case["size"]) == case["rounded"]
+    assert Arena(0).round(case["size"]) == case["rounded"]
 
 
 def explained(case: Case) -> None:

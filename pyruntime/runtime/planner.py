@@ -277,7 +277,7 @@ class Planner:
             by_buffer = dict(zip(buffers, sizes, strict=True))
             ranges = LiveRanges(calls, by_buffer, state.place.spans)
             capacities = dict(zip(dims.made, layout.capacities.capacities, strict=True))
-            layout.spans = ranges.find(capacities, len(dims.made) > 0 and self.is_on_gpu(dims.made[0]))
+            layout.spans = ranges.find(capacities, {buffer for buffer in dims.made if self.is_on_gpu(buffer)})
             position = dict(zip(buffers, range(len(buffers)), strict=True))
             layout.capacities.in_place = [(position[output], position[source]) for output, source in ranges.in_place]
             layout.after.lay_out_step(layout.spans, len(calls))

@@ -37,9 +37,8 @@ class LiveRanges:
         self.found: dict[int, LiveRange] = {}
         self.in_place: list[tuple[int, int]] = []
 
-    def find(self, capacities: dict[int, int], on_gpu: bool) -> dict[int, LiveRange]:
-        """capacities: bytes of the buffers to allocate; others have memory already. on_gpu: whether the step runs
-        there. Errors: ShapeError for a negative size."""
+    def find(self, capacities: dict[int, int], on_gpu: set[int]) -> dict[int, LiveRange]:
+        """capacities: bytes of the buffers to allocate; others have memory already. on_gpu: buffers there. Errors: ShapeError for a negative size."""
         for now, call in enumerate(self.calls):
             dying = set(call["free"])
             for buffer in call["alloc"]:
@@ -51,7 +50,7 @@ class LiveRanges:
                 source = self._input_to_reuse(call, buffer, dying)
                 shared = None if source is None else self._before(source)
                 if source is None or shared is None:
-                    self.found[buffer] = LiveRange(capacity, now, len(self.calls), -1, on_gpu)
+                    self.found[buffer] = LiveRange(capacity, now, len(self.calls), -1, buffer in on_gpu)
                     continue
                 self.found[buffer] = shared
                 self.in_place.append((buffer, source))

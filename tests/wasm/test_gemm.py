@@ -7,13 +7,13 @@ import onnx
 import pytest
 
 from pyruntime import InferenceSession
-from pyruntime.native.memory import planner
 from pyruntime.providers.wasm.printer.assembler import Module
 from pyruntime.providers.wasm.schedules import gemm
 from pyruntime.providers.wasm.schedules.arithmetic import Arithmetic
 from pyruntime.providers.wasm.schedules.layouts import Dense, Packed
 from pyruntime.providers.wasm.schedules.register_tile import Epilogue
 from pyruntime.providers.wasm.wasmtime_host import WasmHost
+from pyruntime.runtime import planner
 
 from .arena import Arena, parallel, share
 

@@ -189,14 +189,15 @@ def test_one_thread_has_no_atomics() -> None:
         executor = threaded(models.softmax().SerializeToString(), threads)._native.executors[()]
         assert not executor.host.shared
         assert "poison" not in executor.functions
-        assert all("fork" not in step.json for steps in executor.blocks for step in steps)
+        assert all("fork" not in step for steps in executor.blocks for step, _ in steps)
 
 
 def test_small_steps_wake_nobody() -> None:
     executor = threaded(models.affine().SerializeToString(), 2)._native.executors[()]
     out = executor.run({"x": np.ones((1, 4), np.float32)})
     assert out["y"].shape == (1, 3)
-    assert not any(plan.fork for plan in executor.planner.plans.values())
+    (entered,) = executor.plan.root.next.values()
+    assert not any(found.is_parallel for found in entered.state.next.values())
 
 
 # ── groups ──

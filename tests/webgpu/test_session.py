@@ -7,9 +7,9 @@ from onnx import TensorProto as T
 from onnx import helper as h
 
 from pyruntime.errors import ExecutionError
-from pyruntime.native.memory import planner
 from pyruntime.native.sessions.session import Session
 from pyruntime.options import SessionOptions
+from pyruntime.runtime import planner
 
 pytest.importorskip("wgpu")
 

@@ -26,7 +26,7 @@ from pyruntime.native.execution.values import Values
 from pyruntime.native.memory.linear_memory import LinearMemory
 from pyruntime.native.memory.report import MemoryReport, Stats
 from pyruntime.program import types
-from pyruntime.program.dims import Env, compile_dim
+from pyruntime.program.dims import Env
 from pyruntime.program.format import Program
 from pyruntime.runtime.order_trial import OrderTrial
 from pyruntime.runtime.planner import Planner
@@ -170,15 +170,12 @@ class Executor:
         return x
 
     def bind_inputs(self, start: Begin, env: Env, arrays: Mapping[int, Any]) -> State:
-        """Set symbols from the inputs' dims, and allocate the inputs. arrays: by buffer, those to allocate."""
-        key = f"{list(env.values())}{start.capacities}{list(arrays)}"
+        """Set symbols, and allocate the inputs. env: dims and capacities of inputs; arrays: by buffer, the inputs
+        without memory."""
+        key = f"{list(env.values())}{list(arrays)}"
 
         def change(change: Change) -> None:
             change.env.update(env)
-            for spec in self.header["inputs"]:
-                if "room" in spec:
-                    least = compile_dim(spec["room"]["least"])(env)
-                    change.env[spec["room"]["places"]] = start.capacities.get(spec["buffer"], least)
             self.plan.guards.check(change.env, set(change.env))
             for buffer in arrays:
                 self.plan.take(change, buffer)

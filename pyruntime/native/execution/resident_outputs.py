@@ -80,12 +80,10 @@ class ResidentTensor:
 
 @dataclass(slots=True)
 class Begin:
-    """The start of a run. resident: feeds that are in their buffers, by buffer; capacities: of inputs that exceed the
-    least, by buffer."""
+    """The start of a run. resident: feeds that are in their buffers, by buffer."""
 
     root: State
     resident: dict[int, ResidentTensor] = field(default_factory=dict)
-    capacities: dict[int, int] = field(default_factory=dict)
 
 
 class ResidentOutputs:
@@ -114,19 +112,19 @@ class ResidentOutputs:
     # ── before a run ─────────────────────────────────────────────────────────────────────────────────────────────
 
     def begin(self, feeds: Mapping[int, Any], env: Env) -> Begin:
-        """Copy out what the run overwrites. feeds: by buffer; env: the symbols that follow from the feeds' dims."""
+        """Copy out what the run overwrites, and set the symbols of capacities. feeds: by buffer; env: the symbols that
+        follow from the feeds' dims."""
         self._unprotected, self._appended = {}, set()
         start = Begin(self._values.plan.root)
-        for b in self._inputs:
-            x = feeds[b]
-            if not isinstance(x, ResidentTensor) or not x.is_in(self) or x.buffer != b:
-                continue
-            least = self._least[b](env)
-            if least <= x.capacity:
-                start.resident[b] = x
-                start.capacities[b] = x.capacity
-            else:
-                start.capacities[b] = next_capacity(least, x.ranges())
+        for b, spec in self._inputs.items():
+            x, least = feeds[b], self._least[b](env)
+            capacity = least
+            if isinstance(x, ResidentTensor) and x.is_in(self) and x.buffer == b:
+                if least <= x.capacity:
+                    start.resident[b], capacity = x, x.capacity
+                else:
+                    capacity = next_capacity(least, x.ranges())
+            env[spec["room"]["places"]] = capacity
         for x in self._alive():
             if x.buffer not in start.resident or x.rows > start.resident[x.buffer].rows:
                 self.copy_out(x)
