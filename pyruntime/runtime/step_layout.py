@@ -38,7 +38,8 @@ class LiveRanges:
         self.in_place: list[tuple[int, int]] = []
 
     def find(self, capacities: dict[int, int], on_gpu: set[int]) -> dict[int, LiveRange]:
-        """capacities: bytes of the buffers to allocate; others have memory already. on_gpu: buffers there. Errors: ShapeError for a negative size."""
+        """capacities: bytes of the buffers to allocate; others have memory already. on_gpu: buffers there. Errors:
+        ShapeError for a negative size."""
         for now, call in enumerate(self.calls):
             dying = set(call["free"])
             for buffer in call["alloc"]:
