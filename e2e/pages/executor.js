@@ -2,7 +2,7 @@ import { Executor } from '/web/run/executor.js';
 import { explain } from '/web/runtime/explain.js';
 import { Gpu } from '/web/gpu/device.js';
 import { loadProgram } from '/web/run/load_program.js';
-import { Memory } from '/web/run/arena.js';
+import { Memory } from '/web/run/memory.js';
 import { toPayload } from '/web/common/errors.js';
 
 /** Runs a hand-written Program several times; tensors are [dims, numbers], all float32 but where `types` says else. */

@@ -12,7 +12,7 @@ const [file, feedsFile] = process.argv.slice(2);
 const { header, blob } = parse(new Uint8Array(await readFile(file)));
 const read = () => { throw new Error('the weights are in the program'); };
 const executor = await Executor.create({ header, blob, python: null }, read, null, { shared: false });
-executor.held = new ResidentOutputs(executor.plan);
+executor.held = new ResidentOutputs(executor.plan, executor.memory);
 
 const ARRAYS = { float32: Float32Array, int64: BigInt64Array, float16: Uint16Array, int8: Int8Array };
 const names = Object.fromEntries(header.outputs.map(({ name }) => [name, null]));

@@ -3,8 +3,8 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import { GpuRunner } from '../../web/gpu/runner.js';
-import { GPU } from '../../web/run/arena.js';
-import { Planner } from '../../web/run/plan.js';
+import { GPU } from '../../web/runtime/arena.js';
+import { Planner } from '../../web/runtime/planner.js';
 
 class Buffer {
   static held = 0;
@@ -34,7 +34,7 @@ function planned() {
   const runner = new GpuRunner(gpu, [{ buffers: 1, params: 0, span: 1 }], []);
   runner.memory.buffers = [{ name: 'arena', destroy() {} }];
   const memory = { limit: 2 ** 32, bytes: new Uint8Array(65536), ensure() {} };
-  const plan = new Planner({ buffers: [], blocks: [], guards: [] }, memory, runner);
+  const plan = new Planner({ buffers: [], blocks: [], guards: [], symbols: {} }, memory, runner, 8);
   return { plan, runner, found, gpu };
 }
 

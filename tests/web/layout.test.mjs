@@ -4,8 +4,9 @@ import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import { OutOfMemory, ShapeError } from '../../web/common/errors.js';
 import { evaluate } from '../../web/common/dims.js';
-import { Planner } from '../../web/run/plan.js';
-import { State } from '../../web/run/plan_state.js';
+import { ArgumentBlocks } from '../../web/run/argument_blocks.js';
+import { Planner } from '../../web/runtime/planner.js';
+import { State } from '../../web/runtime/states.js';
 import { Model } from '../../web/session/model.js';
 import { ProgramTable } from '../../web/session/program_table.js';
 import { dice } from './dice.mjs';
@@ -18,15 +19,20 @@ const CALLS = [
   call([X, A], [A], [X], [[A, X]]), call([A, Y, B], [B], [A, Y], [[B, A], [B, Y]]), call([B, C], [C], []), call([B, C, D], [D], [B]),
 ];
 
-function planner(buffers = []) {
-  const bytes = new Uint8Array(1 << 16);
-  const memory = { memory: { buffer: bytes.buffer }, bytes, ensure() {} };
-  const plan = new Planner({ buffers: SIZES.map((size, n) => ({ size, memory: buffers.includes(n) ? 'webgpu' : undefined })), blocks: [], guards: [], symbols: {} }, memory, null);
-  plan.tables = { base: 0, size: 1 << 16, top: 0, generation: 0 };
-  const gpu = buffers.length ? { memory: { chunk: 2 ** 24, ensure() {} }, prepare: (calls, sizes, words) => ({ sizes, words }), forget() {} } : null;
-  plan.gpu = gpu;
-  if (gpu) plan.root.place.gpu.chunk = gpu.memory.chunk;
-  return plan;
+function planner(buffers = [], sizes = SIZES) {
+  const memory = { ensure() {}, blocks: (calls) => new ArgumentBlocks(calls), writeWords() {} };
+  const gpu = buffers.length ? { memory: { chunk: 2 ** 24, ensure() {} }, parameterBytes: 0, prepare: (calls, sizes, words) => ({ sizes, words }), forget() {} } : null;
+  const header = { buffers: sizes.map((size, n) => ({ size, ...(buffers.includes(n) && { memory: 'webgpu' }) })), blocks: [], guards: [], symbols: {} };
+  return new Planner(header, memory, gpu, 8);
+}
+
+/** The layout of calls, and the words of their argument blocks. */
+function laidOut(plan, calls, state) {
+  const words = [];
+  const prepared = plan.gpu ? plan.planDispatches({ calls }, state, '1.0') : null;
+  const note = (_, found) => words.push(...found);
+  const { layout } = prepared ?? Object.assign(plan, { memory: { ...plan.memory, writeWords: note } }).planCalls({ calls }, state, '1.0');
+  return { words: prepared ? [...prepared.prepared.words] : words, layout };
 }
 
 /** One run: the words of its calls, as an executor finds them, and the state behind it. */
@@ -36,9 +42,9 @@ function run(plan, n, m) {
     next.env.set('n', n).set('m', m);
     for (const buffer of [X, Y]) plan.take(next, buffer);
   });
-  const { words, layout } = plan.layOutCalls(CALLS, state, '1.0');
+  const { words, layout } = laidOut(plan, CALLS, state);
   const after = new State(layout.after, state.env);
-  return { words: [...words], after, end: plan.advance(after, 'end', (next) => next.drop([C, D])), env: state.env };
+  return { words, after, end: plan.advance(after, 'end', (next) => next.drop([C, D])), env: state.env };
 }
 
 /** By the definition: at each call, what was made and is not freed yet. */
@@ -84,22 +90,20 @@ test('as one size grows few layouts are made, and nothing is left behind', () =>
     const found = run(plan, n, 64);
     check(found);
     assert.equal(found.end.place.spans.size, 0);
-    assert.equal(found.end.place.held, 0);
+    assert.equal(found.end.place.arena.used, 0);
   }
   assert.ok(plan.layouts < 150, `${plan.layouts} layouts`); // three a run were each planned, 5700
 });
 
 test('many small sizes that grow make few, too: more room for each is not too much for all', () => {
-  const plan = planner();
-  plan.header = { ...plan.header, buffers: Array.from({ length: 60 }, () => ({ size: ['*', 16, 'n'] })) };
-  plan.alike = plan.header.buffers.map(() => 0);
+  const plan = planner([], Array.from({ length: 60 }, () => ['*', 16, 'n']));
   const calls = Array.from({ length: 59 }, (_, n) => call([n, n + 1], [n + 1], [n]));
   for (let n = 10; n < 400; n++) {
     const state = plan.advance(plan.root, `${n}`, (next) => {
       next.env.set('n', n).set('m', 1);
       plan.take(next, 0);
     });
-    plan.layOutCalls(calls, state, '1.0');
+    laidOut(plan, calls, state);
   }
   assert.ok(plan.layouts < 20, `${plan.layouts} layouts`);
 });
@@ -107,7 +111,7 @@ test('many small sizes that grow make few, too: more room for each is not too mu
 test('the first of each, and those after `tighten`, have no room to spare', () => {
   const plan = planner();
   for (const n of [500, 510, 530]) run(plan, n, 9);
-  assert.ok(run(plan, 531, 9).after.place.peak > run(planner(), 531, 9).after.place.peak);
+  assert.ok(run(plan, 531, 9).after.place.arena.peak > run(planner(), 531, 9).after.place.arena.peak);
   assert.equal(plan.tighten(), true);
   assert.deepEqual(run(plan, 531, 9).words, run(planner(), 531, 9).words);
   assert.deepEqual(run(plan, 531, 9).words, run(planner(), 531, 9).words);
@@ -117,10 +121,10 @@ test('the first of each, and those after `tighten`, have no room to spare', () =
 test('a small run does not lie as far apart as a large one', () => {
   const plan = planner();
   for (const n of [1e6, 10, 1.01e6, 11]) {
-    const { arena, peak } = run(plan, n, 10).after.place;
-    const needed = run(planner(), n, 10).after.place;
-    assert.ok(peak <= 2 * needed.peak + 2 ** 16);
-    assert.ok(arena.reach <= 2 * needed.arena.reach + 2 ** 17);
+    const { arena } = run(plan, n, 10).after.place;
+    const needed = run(planner(), n, 10).after.place.arena;
+    assert.ok(arena.peak <= 2 * needed.peak + 2 ** 16);
+    assert.ok(arena.top <= 2 * needed.top + 2 ** 17);
   }
 });
 
@@ -157,8 +161,8 @@ test('a run for which memory is short is tried again without room', async () => 
 test('a run that finds the same buffers where others ended begins at one place, so its layouts are known', () => {
   const plan = planner();
   const { after } = run(plan, 8, 8);
-  const start = plan.startFrom(after.place, new Set([C]));
+  const start = plan.startFrom(after.place, [C]);
   assert.deepEqual([...start.place.spans.keys()], [C]);
-  assert.equal(plan.startFrom(after.place.copy(), new Set([C])), start);
-  assert.notEqual(plan.startFrom(after.place, new Set([C, D])), start);
+  assert.equal(plan.startFrom(after.place.copy(), [C]), start);
+  assert.notEqual(plan.startFrom(after.place, [C, D]), start);
 });

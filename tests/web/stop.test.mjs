@@ -116,7 +116,7 @@ function executor(works, spend = () => {}) {
     words[16 + 4 * n + 3] = work; // two buffers, a parameter, the work
     return { kernel: `k${n}`, buffers: [1, 2], params: [0] };
   });
-  return { made: { code, plan: { memory } }, step: { calls }, done };
+  return { made: { code, memory }, step: { calls }, done };
 }
 
 test('portions are the whole work of every call, once and in order', async () => {

@@ -5,9 +5,9 @@ import { readFileSync } from 'node:fs';
 import { test } from 'node:test';
 import { unpackBits } from '../../web/common/elements.js';
 import { fromGpuStorage, toGpuStorage } from '../../web/gpu/storage.js';
-import { Arena } from '../../web/run/arena.js';
+import { Arena } from '../../web/runtime/arena.js';
 import { evaluate, symbols } from '../../web/common/dims.js';
-import { layOut, LiveRange } from '../../web/run/step_layout.js';
+import { layOut, LiveRange } from '../../web/runtime/step_layout.js';
 import { explain } from '../../web/runtime/explain.js';
 import { byteRanges, nextCapacity } from '../../web/runtime/growth.js';
 import { Guards } from '../../web/runtime/guards.js';
@@ -61,15 +61,14 @@ const CHECKS = {
     assert.deepEqual(wide, bytes);
   },
   layout({ calls, free, end, ranges, addresses, reach }) {
-    const { base } = new Arena();
-    const arena = new Arena(free.map(([address, size]) => ({ address: address + base, size })), end + base);
-    const found = ranges.map(([size, born, dies, address]) => new LiveRange(size, born, dies, address < 0 ? -1 : address + base));
+    const arena = Object.assign(new Arena(0), { free, end, top: end });
+    const found = ranges.map((range) => new LiveRange(...range));
     layOut(arena, found, calls);
-    assert.deepEqual(found.map(({ address }) => address - base), addresses);
-    assert.equal(arena.end - base, reach);
+    assert.deepEqual(found.map(({ address }) => address), addresses);
+    assert.equal(arena.top, reach);
   },
   sizes({ size, rounded }) {
-    assert.equal(new Arena().round(size), rounded);
+    assert.equal(new Arena(0).round(size), rounded);
   },
   explain({ table, symbols, told }) {
     assert.deepEqual(explain({ explain: table }, env(symbols)), told);

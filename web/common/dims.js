@@ -42,6 +42,19 @@ export const evaluateAll = (dims, env) => dims.map((dim) => evaluate(dim, env));
 /** A function that evaluates a dim. @param {Dim} dim @returns {(env: Env) => number} */
 export const compileDim = (dim) => (env) => evaluate(dim, env);
 
+/** A function that evaluates dims, each distinct one once. @param {Dim[]} dims @returns {(env: Env) => number[]} */
+export function compileDims(dims) {
+  const texts = dims.map((dim) => JSON.stringify(dim));
+  const numbers = new Map([...new Set(texts)].map((text, n) => [text, n]));
+  const distinct = [...numbers.keys()].map((text) => JSON.parse(text));
+  if (distinct.length === dims.length) return (env) => evaluateAll(dims, env);
+  const places = texts.map((text) => Number(numbers.get(text)));
+  return (env) => {
+    const values = evaluateAll(distinct, env);
+    return places.map((n) => values[n]);
+  };
+}
+
 /** Names of the symbols in a dim. @param {Dim} dim @param {Set<string>} [into] @returns {Set<string>} */
 export function symbols(dim, into = new Set()) {
   if (typeof dim === 'string') into.add(dim);

@@ -1,7 +1,7 @@
 // A session's memory on the GPU: one range of addresses over a few large buffers, and copies into and out of it.
 
 import { USAGE } from './flags.js';
-import { GPU } from '../run/arena.js';
+import { GPU } from '../runtime/arena.js';
 import { toGpuStorage } from './storage.js';
 
 /** @typedef {import('./types.js').Device} Device */

@@ -54,9 +54,9 @@ export class GpuRunner {
     return new Transfers(executor, this);
   }
 
-  /** @param {Call[]} calls @param {number[][]} sizes @param {number[]} words @returns {Prepared} */
+  /** @param {Call[]} calls @param {number[][]} sizes @param {Iterable<number>} words @returns {Prepared} */
   prepare(calls, sizes, words) {
-    return new Prepared(calls, sizes, words);
+    return new Prepared(calls, sizes, [...words]);
   }
 
   /** Of parameter blocks, since the planner last dropped its plans. */

@@ -18,7 +18,7 @@ import { GPU_TYPES } from './tensors.js';
 /** @typedef {import('../common/protocol.js').Fetch} Fetch */
 /** @typedef {import('../common/protocol.js').WireTensor} WireTensor */
 /** @typedef {import('../common/protocol.js').WireValue} WireValue */
-/** @typedef {import('../run/plan_state.js').State} State */
+/** @typedef {import('../runtime/states.js').State} State */
 /** @typedef {import('../run/types.js').Transfers} Contract */
 /** @typedef {import('./types.js').Device & { tensors: import('./tensors.js').GpuTensors, moves: import('./moves.js').Moves }} Gpu */
 /**
@@ -122,12 +122,12 @@ export class Transfers {
     for (const [{ buffer, dtype }, target] of step.pairs) {
       const { address } = plan.span(after, target.buffer);
       const remote = this.remote.get(buffer);
-      const size = remote ? plan.size(after, target.buffer) : 0;
+      const size = remote ? plan.size(after.env, target.buffer) : 0;
       if (remote && this.canBind(remote, size)) {
         this.gpu.memory.ownBuffers.set(target.buffer, { buffer: remote.data.gpu, size });
       } else if (remote) {
         this.narrowed = this.gpu.gpu.moves.in(this.gpu.memory, address, remote) || this.narrowed;
-      } else this.gpu.memory.write(address, plan.bytes(state, buffer), dtype);
+      } else this.gpu.memory.write(address, this.executor.bytes(state, buffer), dtype);
     }
     return after;
   }
@@ -139,7 +139,7 @@ export class Transfers {
   fetch(step, state, after) {
     const { plan } = this.executor;
     const needed = step.pairs.filter((pair) => this.neededOnCpu(pair, state));
-    const sizes = needed.map(([{ buffer }]) => plan.size(state, buffer));
+    const sizes = needed.map(([{ buffer }]) => plan.size(state.env, buffer));
     const starts = sizes.map((_, n) => sizes.slice(0, n).reduce((sum, size) => sum + Math.ceil(size / 8) * 8, 0));
     const total = sizes.reduce((sum, size) => sum + Math.ceil(size / 8) * 8, 0);
     const record = this.gpu.checks || this.narrowed ? FAULT_BYTES : 0;
@@ -152,7 +152,7 @@ export class Transfers {
     return this.gpu.gpu.read(total + record, copy, (found) => {
       if (record) this.checkFaults(new DataView(found, total, record));
       needed.forEach(([, { buffer, dtype }], n) => {
-        fromGpuStorage(new Uint8Array(found, starts[n], sizes[n]), dtype, plan.bytes(after, buffer));
+        fromGpuStorage(new Uint8Array(found, starts[n], sizes[n]), dtype, this.executor.bytes(after, buffer));
       });
     }, this.gpu.memory.pending).then(() => after);
   }
@@ -191,7 +191,7 @@ export class Transfers {
       const known = value.dims.every((dim) => [...symbols(dim)].every((symbol) => after.env.has(symbol)));
       const isFetched = known && Object.hasOwn(this.fetches, name);
       const tensor = isFetched && this.gpuOutput(name, value.dtype, evaluateAll(value.dims, after.env));
-      const size = this.executor.plan.size(after, buffer);
+      const size = this.executor.plan.size(after.env, buffer);
       if (tensor && this.canBind(tensor, size)) this.gpu.memory.ownBuffers.set(buffer, { buffer: tensor.data.gpu, size });
     }
   }
@@ -199,7 +199,7 @@ export class Transfers {
   /** The place of a tensor on the GPU. @param {TensorValue[]} pair the first one @param {State} state */
   place([{ buffer }], state) {
     const { plan } = this.executor;
-    return this.gpu.memory.find(buffer, plan.span(state, buffer).address, plan.size(state, buffer));
+    return this.gpu.memory.find(buffer, plan.span(state, buffer).address, plan.size(state.env, buffer));
   }
 
   /**
@@ -248,7 +248,7 @@ export class Transfers {
     if (!(buffer.usage & USAGE.COPY_DST)) {
       throw new InvalidInput(`the output "${name}" is computed on the CPU: its GPUBuffer needs the usage COPY_DST`);
     }
-    const data = padToWords(this.executor.plan.bytes(state, value.buffer));
+    const data = padToWords(this.executor.bytes(state, value.buffer));
     this.gpu.gpu.device.queue.writeBuffer(buffer, 0, /** @type {Uint8Array<ArrayBuffer>} */ (data));
     return tensor;
   }

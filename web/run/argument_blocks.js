@@ -1,4 +1,5 @@
-// Argument blocks of the calls of a step: the addresses of buffers, the parameters, and the work of each call.
+// Argument blocks of the calls of a step: the addresses of buffers, the parameters, and the work of each call. Mirrors
+// pyruntime/native/memory/argument_blocks.py.
 
 import { evaluate } from '../common/dims.js';
 import { ShapeError } from '../common/errors.js';
@@ -12,8 +13,6 @@ const LARGEST = 2 ** 31 - 1; // of parameters and work units, because kernels us
 export class ArgumentBlocks {
   /** @param {Call[]} calls */
   constructor(calls) {
-    /** Buffers that the calls allocate. */
-    this.made = calls.flatMap(({ alloc }) => alloc);
     /** Each buffer with the position of its address in the block. @type {[number, number][]} */
     this.buffers = [];
     /** Distinct dims, each with the first node that has it and its positions. @type {{ dim: Dim, node: string, at: number[] }[]} */
@@ -39,14 +38,15 @@ export class ArgumentBlocks {
   }
 
   /** The words with addresses, without parameters and work. @param {(buffer: number) => number} address */
-  addresses(address) {
+  withAddresses(address) {
     const words = new Float64Array(this.length);
     for (const [at, buffer] of this.buffers) words[at] = address(buffer);
     return words;
   }
 
-  /** @param {Float64Array} words to complete with parameters and work @param {import('../common/dims.js').Env} env */
-  fill(words, env) {
+  /** A copy of these words with parameters and work. @param {Float64Array} template @param {import('../common/dims.js').Env} env */
+  fill(template, env) {
+    const words = template.slice();
     for (const { dim, node, at } of this.dims) {
       const number = evaluate(dim, env);
       if (Math.abs(number) > LARGEST) throw new ShapeError(`a kernel would need the number ${number}, the largest is ${LARGEST}`, { node });

@@ -8,7 +8,7 @@ import { stackedDims } from '../runtime/stacking.js';
 /** @typedef {import('../common/program.js').LoopStep} LoopStep */
 /** @typedef {import('../common/program.js').TensorValue} TensorValue */
 /** @typedef {import('../common/program.js').Binds} Binds */
-/** @typedef {import('./plan_state.js').State} State */
+/** @typedef {import('../runtime/states.js').State} State */
 /** @typedef {import('../common/maybe_promise.js').MaybePromise<State>} MaybeState */
 
 /**
@@ -23,7 +23,7 @@ export function runIf(executor, step, state, key) {
     made.forEach(({ buffer }, i) => passHost(executor, buffer, step.outputs[i]));
     return executor.plan.advance(after, `${key}:join${branch}`, (next) => {
       executor.plan.bind(next, step.binds, made.map(({ dims }) => evaluateAll(dims, next.env)));
-      made.forEach(({ buffer }, i) => next.pass(buffer, step.outputs[i]));
+      made.forEach(({ buffer }, i) => next.rename(buffer, step.outputs[i]));
       next.drop(step.free);
     });
   });
@@ -94,7 +94,7 @@ class Loop {
       const target = this.inputs[i + 2].buffer;
       const host = executor.hosts.get(buffer);
       if (host) executor.hosts.set(target, host);
-      else executor.plan.bytes(after, target).set(executor.plan.bytes(state, buffer));
+      else executor.bytes(after, target).set(executor.bytes(state, buffer));
     });
     return after;
   }
@@ -107,9 +107,9 @@ class Loop {
       executor.plan.take(next, number.buffer);
       executor.plan.take(next, condition.buffer);
     });
-    const bytes = executor.plan.bytes(after, number.buffer);
+    const bytes = executor.bytes(after, number.buffer);
     new DataView(bytes.buffer, bytes.byteOffset).setBigInt64(0, BigInt(n), true);
-    executor.plan.bytes(after, condition.buffer)[0] = 1;
+    executor.bytes(after, condition.buffer)[0] = 1;
     return this.unused.length ? executor.plan.advance(after, `${this.key}:unused`, (next) => next.drop(this.unused)) : after;
   }
 
@@ -119,7 +119,7 @@ class Loop {
     const scanned = this.made.slice(this.carried);
     scanned.forEach(({ buffer, dims }, i) => {
       this.stackDims[i].push(evaluateAll(dims, state.env));
-      this.stacks[i].push(executor.hosts.get(buffer) ?? executor.plan.bytes(state, buffer).slice());
+      this.stacks[i].push(executor.hosts.get(buffer) ?? executor.bytes(state, buffer).slice());
     });
     return Boolean(executor.readNumbers(state, this.condition)[0]);
   }
@@ -128,18 +128,13 @@ class Loop {
   end(state) {
     const { executor, made, inputs } = this;
     made.slice(0, this.carried).forEach(({ buffer }, i) => passHost(executor, buffer, inputs[i + 2].buffer));
-    const key = `${this.key}:end`;
-    const after = executor.plan.advance(state, key, (next) => {
+    return executor.plan.advanceInterned(state, `${this.key}:end`, (next) => {
       const dims = made.slice(0, this.carried).map((value) => evaluateAll(value.dims, next.env));
       next.drop(inputs.map(({ buffer }) => buffer));
       next.drop([this.condition, ...made.slice(this.carried)].map(({ buffer }) => buffer));
-      dims.forEach((_, i) => next.pass(made[i].buffer, inputs[i + 2].buffer));
+      dims.forEach((_, i) => next.rename(made[i].buffer, inputs[i + 2].buffer));
       executor.plan.bind(next, this.enters, dims);
     });
-    const known = executor.plan.intern(after);
-    const link = state.next.get(key);
-    if (link) link.state = known;
-    return known;
   }
 
   /** @param {State} state @param {number} n @returns {State} */
@@ -151,7 +146,7 @@ class Loop {
     const after = executor.plan.advance(state, `${this.key}:leave${JSON.stringify(stacked)}`, (next) => {
       const carried = results.map((_, i) => evaluateAll(inputs[i + 2].dims, next.env));
       executor.plan.bind(next, step.binds, [...carried, ...stacked]);
-      results.forEach(({ buffer }, i) => next.pass(inputs[i + 2].buffer, buffer));
+      results.forEach(({ buffer }, i) => next.rename(inputs[i + 2].buffer, buffer));
       for (const { buffer } of step.outputs.slice(this.carried)) executor.plan.take(next, buffer);
       next.drop(step.free);
     });
@@ -160,7 +155,7 @@ class Loop {
         executor.hosts.set(buffer, this.stacks[i].flat());
         return;
       }
-      const bytes = executor.plan.bytes(after, buffer);
+      const bytes = executor.bytes(after, buffer);
       let at = 0;
       for (const part of this.stacks[i]) {
         bytes.set(part, at);

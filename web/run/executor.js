@@ -14,7 +14,7 @@ import { CODES_READ, PANEL_ORDER } from '../common/linear_memory.js';
 import { mark } from '../common/marks.js';
 import { OrderTrial } from '../runtime/order_trial.js';
 import { loadNow, loadProgram, runInit } from './load_program.js';
-import { Planner } from './plan.js';
+import { Planner } from '../runtime/planner.js';
 import { runInPortions } from './portions.js';
 import { bindRooms, gather, rangesOf, scatter } from './room.js';
 
@@ -25,9 +25,11 @@ import { bindRooms, gather, rangesOf, scatter } from './room.js';
  */
 const WARM = 400;
 
+const SHAPES = 8; // shapes of runs whose argument blocks are memoised
+
 /** @template T @typedef {import('../common/maybe_promise.js').MaybePromise<T>} MaybePromise */
 /** @typedef {import('../common/program.js').TensorValue} TensorValue */
-/** @typedef {import('./plan_state.js').State} State */
+/** @typedef {import('../runtime/states.js').State} State */
 /** @typedef {import('../common/program.js').Value} Value */
 /** @typedef {import('../common/protocol.js').Fetch} Fetch */
 /** @typedef {import('../common/protocol.js').WireTensor} WireTensor */
@@ -39,7 +41,7 @@ export class Executor {
   /**
    * @param {import('../common/program.js').ProgramData} program
    * @param {import('./environment.js').HostSteps | null} python for host steps
-   * @param {import('./arena.js').Memory} memory
+   * @param {import('./memory.js').Memory} memory
    * @param {Record<string, (table: number, tid: number, threads: number, epoch: number) => void>} code
    * @param {import('./types.js').GpuRunner | null} gpu
    */
@@ -50,7 +52,8 @@ export class Executor {
     this.code = code;
     this.gpu = gpu;
     this.warm = 0;
-    this.plan = new Planner(program.header, memory, gpu);
+    this.memory = memory;
+    this.plan = new Planner(program.header, memory, gpu, SHAPES);
     this.transfers = gpu && gpu.transfers(this);
     /** Strings of constants and of the current run, by buffer. @type {Map<number, (string | number)[]>} */
     this.hostConstants = new Map();
@@ -58,9 +61,6 @@ export class Executor {
     this.hosts = new Map();
     /** Values of symbols in the last run. @type {import('../common/dims.js').Env} */
     this.env = new Map();
-    this.peak = 0;
-    this.requested = 0;
-    this.top = 0;
     /** Runs code on several threads. @type {import('../threads/pool.js').ThreadTeam | null} */
     this.team = null;
     this.trial = new ThreadTrial();
@@ -149,7 +149,7 @@ export class Executor {
 
   /** A word of linear memory. @param {number} address */
   word(address) {
-    return new Int32Array(this.plan.memory.bytes.buffer, address, 1);
+    return new Int32Array(this.memory.bytes.buffer, address, 1);
   }
 
   /**
@@ -170,10 +170,6 @@ export class Executor {
   /** Collects the results. @param {State} state @param {Record<string, Fetch>} fetches @returns {MaybePromise<Record<string, WireTensor | WireTensor[] | null>>} */
   results(state, fetches) {
     this.env = state.env;
-    const { peak, requested, arena, gpu } = state.place;
-    this.peak = Math.max(this.peak, peak);
-    this.requested = Math.max(this.requested, requested);
-    this.top = Math.max(this.top, arena.reach + gpu.reach - this.plan.tables.size);
     const wanted = this.header.outputs.filter(({ name }) => Object.hasOwn(fetches, name));
     const results = Object.fromEntries(wanted.map(({ name, value }) => [name, this.output(state, value, name, fetches[name])]));
     this.held?.leave(state, results, fetches);
@@ -201,8 +197,8 @@ export class Executor {
     const { buffer, dtype, room } = value;
     if (Array.isArray(data)) this.hosts.set(buffer, data);
     else if ('gpu' in data) return;
-    else if (room) scatter(data, this.plan.bytes(state, buffer), rangesOf(value, state.env));
-    else store(data, dtype, this.plan.bytes(state, buffer));
+    else if (room) scatter(data, this.bytes(state, buffer), rangesOf(value, state.env));
+    else store(data, dtype, this.bytes(state, buffer));
   }
 
   /** @param {State} state @param {Value} value @param {string} [name] @param {Fetch} [fetch] @returns {WireTensor | WireTensor[] | null} */
@@ -216,7 +212,7 @@ export class Executor {
     const dims = evaluateAll(value.dims, state.env);
     if (dims.some((n) => n < 0)) throw new ShapeError(`an output cannot have the shape [${dims.join(', ')}]`);
     if (host) return { type: value.dtype, dims, data: /** @type {string[]} */ (host) };
-    const bytes = this.plan.bytes(state, value.buffer);
+    const bytes = this.bytes(state, value.buffer);
     if (value.room && this.held && !fetch) return this.held.output(value, dims, bytes, state.env);
     if (value.room) return load(gather(bytes, rangesOf(value, state.env)), value.dtype, dims, target, true);
     return load(bytes, value.dtype, dims, target);
@@ -254,14 +250,14 @@ export class Executor {
   /** @param {import('../common/program.js').WasmStep} step @param {State} state @param {string} key @returns {MaybePromise<State>} */
   runWasm(step, state, key) {
     let found = state.next.get(key);
-    if (!found || found.generation !== this.plan.tables.generation) found = this.plan.planCalls(step.calls, state, key);
+    if (!found || found.generation !== this.plan.tables.generation) found = this.plan.planCalls(step, state, key);
     const { state: after } = found;
     const done = () => {
-      if (this.header.checked.length) checkFaults(this.plan.memory.bytes, this.header.checked);
+      if (this.header.checked.length) checkFaults(this.memory.bytes, this.header.checked);
       return after;
     };
     try {
-      if (this.team && this.shares(step, state)) this.together(this.team, step, found);
+      if (this.team && this.shares(found)) this.together(this.team, step, found);
       else if (this.stop) return this.stoppable(step, found, this.stop).then(done, (error) => this.refuse(step, error));
       else this.alone(step.fn, found.table);
     } catch (error) {
@@ -280,9 +276,9 @@ export class Executor {
   runGpu(step, state, key) {
     const gpu = /** @type {import('./types.js').GpuRunner} */ (this.gpu);
     let found = state.next.get(key);
-    if (!found?.prepared) found = this.plan.planDispatches(step.calls, state, key);
+    if (!found?.prepared) found = this.plan.planDispatches(step, state, key);
     const { state: after } = found;
-    const prepared = /** @type {import('./plan_state.js').PreparedStep} */ (found.prepared);
+    const prepared = /** @type {import('./types.js').PreparedStep} */ (found.prepared);
     this.transfers?.createOutputs(step, after);
     if (gpu.timer) return gpu.timer.run(prepared, this.stop).then(() => after);
     if (this.stop) return gpu.runInPortions(prepared, this.stop).then(() => after);
@@ -297,7 +293,7 @@ export class Executor {
     if (start) this.warm += Math.max(performance.now() - start, WARM / 50);
   }
 
-  /** Runs code on this thread in portions, so that it can be stopped. @param {import('../common/program.js').WasmStep} step @param {import('./plan_state.js').Transition} plan @param {Stop} stop */
+  /** Runs code on this thread in portions, so that it can be stopped. @param {import('../common/program.js').WasmStep} step @param {import('../runtime/states.js').Transition} plan @param {Stop} stop */
   async stoppable(step, plan, stop) {
     const start = performance.now();
     await runInPortions(this, step, plan, stop);
@@ -306,18 +302,18 @@ export class Executor {
 
   /**
    * Runs code on all threads. A long step checks whether to stop.
-   * @param {import('../threads/pool.js').ThreadTeam} team @param {import('../common/program.js').WasmStep} step @param {import('./plan_state.js').Transition} plan
+   * @param {import('../threads/pool.js').ThreadTeam} team @param {import('../common/program.js').WasmStep} step @param {import('../runtime/states.js').Transition} plan
    */
   together(team, { fn }, plan) {
-    if (this.stop && plan.layout.milliseconds >= TICK) this.stop.arm(team.sync);
+    if (this.stop && plan.layout.duration >= TICK) this.stop.arm(team.sync);
     const start = performance.now();
     team.run(fn, plan.table, this.trial.isLong);
-    plan.layout.milliseconds = performance.now() - start;
+    plan.layout.duration = performance.now() - start;
   }
 
-  /** Whether to share a step: it is worth several threads, the trial chose them, and V8 no longer needs the other core. @param {import('../common/program.js').WasmStep} step @param {State} state */
-  shares({ fork }, { env }) {
-    return this.warm >= WARM && this.trial.current === SHARED && fork !== undefined && Number(evaluate(fork, env)) > 0;
+  /** Whether to share a step: it is worth several threads, the trial chose them, and V8 no longer needs the other core. @param {import('../runtime/states.js').Transition} plan */
+  shares({ isParallel }) {
+    return isParallel && this.warm >= WARM && this.trial.current === SHARED;
   }
 
   /** @param {import('../common/program.js').ReadStep} step @param {State} state @param {string} key @returns {State} */
@@ -355,21 +351,26 @@ export class Executor {
   hostValue(state, value) {
     if (!value || 'items' in value) return null;
     const host = this.hosts.get(value.buffer);
-    return { dims: evaluateAll(value.dims, state.env), data: host ?? exactNumbers(this.plan.bytes(state, value.buffer), value.dtype) };
+    return { dims: evaluateAll(value.dims, state.env), data: host ?? exactNumbers(this.bytes(state, value.buffer), value.dtype) };
   }
 
   // ── values ──
 
+  /** The bytes of a buffer. @param {State} state @param {number} buffer */
+  bytes(state, buffer) {
+    return this.memory.view(this.plan.span(state, buffer), this.plan.size(state.env, buffer));
+  }
+
   /** @param {State} state @param {TensorValue} value @returns {number[]} */
   readNumbers(state, { buffer, dtype }) {
-    return numbers(this.plan.bytes(state, buffer), dtype);
+    return numbers(this.bytes(state, buffer), dtype);
   }
 
   // ── reports ──
 
   /** Bytes of all linear memories. */
   arenaBytes() {
-    return this.plan.memory.bytes.length + this.plan.memory.apart;
+    return this.memory.bytes.length + this.memory.apart;
   }
 
   /** Whether runs may have taken memory that a new executor would not take. */
@@ -378,19 +379,22 @@ export class Executor {
   }
 
   memoryReport() {
-    const { constants, memory } = this.plan;
-    const weights = [...constants.values()].reduce((sum, { size }) => sum + size, 0);
-    const near = weights - memory.apart;
-    const gpu = this.gpu?.memory.size ?? 0;
-    const { peak, requested, top } = this;
-    const [reuse, fragmentation] = [peak ? requested / peak : 0, top > near ? Math.max(0, 1 - peak / (top - near)) : 0];
-    return { weights, peak, requested, reuse, fragmentation, arena: this.arenaBytes(), gpu, tensors: this.gpu?.gpu.tensors.size ?? 0 };
+    const { memory, plan } = this;
+    const { arena: near, gpu: far } = plan.root.place;
+    const [linear, gpu] = [plan.linearFigures, plan.gpuFigures];
+    const weights = [...plan.constants.values()].reduce((sum, { size }) => sum + size, 0);
+    const peak = linear.peak - near.weights + gpu.peak - far.weights;
+    const requested = linear.requested + gpu.requested;
+    const used = linear.top - near.base + gpu.top - far.base - near.weights - far.weights; // bytes that runs reach over
+    const [reuse, fragmentation] = [peak ? requested / peak : 0, used > 0 ? Math.max(0, 1 - peak / used) : 0];
+    const onGpu = { gpu: this.gpu?.memory.size ?? 0, tensors: this.gpu?.gpu.tensors.size ?? 0 };
+    return { weights, peak, requested, reuse, fragmentation, arena: memory.bytes.length + memory.apart, ...onGpu };
   }
 
   release() {
     this.team?.release();
     this.plan.clear();
     this.gpu?.release();
-    this.plan.memory.giveBack();
+    this.memory.giveBack();
   }
 }

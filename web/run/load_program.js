@@ -2,8 +2,8 @@
 
 import { unpackBits } from '../common/elements.js';
 import { mark } from '../common/marks.js';
-import { Memory } from './arena.js';
-import { Place, State } from './plan_state.js';
+import { Memory } from './memory.js';
+import { State } from '../runtime/states.js';
 
 /** @typedef {import('./types.js').Executor} Executor */
 /** @typedef {import('../common/program.js').Constant} Constant */
@@ -81,8 +81,6 @@ async function start(module, memory, threads, pool) {
  */
 export function runInit(executor, read) {
   const { header, plan } = executor;
-  const { address: base, size } = plan.root.place.arena.alloc(tableBytes(header));
-  plan.tables = { base, size, top: 0, generation: 0 };
   const { kept, spent } = leftByInit(header);
   for (const buffer of kept) plan.place(plan.root, buffer);
   plan.preallocated = new Set(kept);
@@ -136,15 +134,16 @@ function leftByInit({ blocks: [{ steps }] }) {
 }
 
 /** @param {Executor} executor @param {Numbers} constant @param {Read} read @param {State} state */
-function fill({ plan, program, gpu }, constant, read, state) {
+function fill(executor, constant, read, state) {
+  const { plan, program, gpu } = executor;
   const bytes = () => ('blob' in constant ? program.blob.subarray(constant.blob[0], constant.blob[0] + constant.blob[1])
     : read(constant.offset, constant.size, constant.source));
   if (plan.isOnGpu(constant.buffer)) {
-    const raw = constant.unpack ? unpacked(bytes(), constant, plan.size(state, constant.buffer)) : bytes();
+    const raw = constant.unpack ? unpacked(bytes(), constant, plan.size(state.env, constant.buffer)) : bytes();
     gpu?.memory.write(plan.span(state, constant.buffer).address, raw, constant.dtype);
     return;
   }
-  const target = plan.bytes(state, constant.buffer);
+  const target = executor.bytes(state, constant.buffer);
   if (constant.unpack) unpackBits(bytes(), constant.unpack, constant.signed, target);
   else if ('source' in constant && read.into) read.into(target.subarray(0, constant.size), constant.offset, constant.source);
   else target.set(bytes());
@@ -159,17 +158,6 @@ function unpacked(bytes, { unpack, signed }, size) {
 
 /** Ends `init`: the remaining buffers are constants, and runs start from this state. @param {Executor} executor @param {State} state */
 function finishInit(executor, state) {
-  const { plan } = executor;
   executor.hostConstants = executor.hosts;
-  plan.constants = new Map([...plan.constants, ...state.place.spans]);
-  plan.preallocated.clear();
-  plan.clear();
-  plan.root = new State(new Place(state.place.arena.copy(), state.place.gpu.copy()), new Map());
-}
-
-/** Bytes for the argument blocks of about eight different shapes. @param {import('../common/program.js').Header} header */
-function tableBytes(header) {
-  const steps = header.blocks.flatMap((block) => block.steps.filter((step) => step.op === 'wasm'));
-  const words = steps.map(({ calls }) => calls.reduce((sum, call) => sum + call.buffers.length + call.params.length + 1, 16));
-  return Math.max(65536, 8 * 4 * words.reduce((sum, count) => sum + count, 0));
+  executor.plan.makePermanent(state);
 }

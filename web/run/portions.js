@@ -12,10 +12,10 @@ export const nextUnits = (units, milliseconds) => Math.max(1, Math.floor(units *
 
 /**
  * Runs the calls of a step one by one on this thread, as its `run_…` function would.
- * @param {Pick<import('./types.js').Executor, 'code' | 'plan'>} executor @param {import('../common/program.js').WasmStep} step
- * @param {import('./plan_state.js').Transition} plan its layout keeps the size of each call's portions @param {Stop} stop
+ * @param {Pick<import('./types.js').Executor, 'code' | 'memory'>} executor @param {import('../common/program.js').WasmStep} step
+ * @param {import('../runtime/states.js').Transition} plan its layout keeps the size of each call's portions @param {Stop} stop
  */
-export async function runInPortions({ code, plan: { memory } }, { calls }, plan, stop) {
+export async function runInPortions({ code, memory }, { calls }, plan, stop) {
   const kernels = /** @type {Record<string, Kernel>} */ (/** @type {unknown} */ (code));
   const known = (plan.layout.portions ??= new Array(calls.length).fill(1));
   let args = plan.table;

@@ -13,9 +13,9 @@ import { firstNewRow, nextCapacity } from '../runtime/growth.js';
 /** @typedef {import('../common/protocol.js').WireTensor} WireTensor */
 /** @typedef {import('../common/protocol.js').WireValue} WireValue */
 /** @typedef {import('../common/dims.js').Env} Env */
-/** @typedef {import('./plan.js').Planner} Planner */
-/** @typedef {import('./plan_state.js').Place} Place */
-/** @typedef {import('./plan_state.js').State} State */
+/** @typedef {import('../runtime/planner.js').Planner} Planner */
+/** @typedef {import('../runtime/states.js').Place} Place */
+/** @typedef {import('../runtime/states.js').State} State */
 /** @typedef {import('../runtime/growth.js').ByteRanges} ByteRanges */
 /** @typedef {import('../common/protocol.js').After} After */
 /** @typedef {import('../common/program.js').TensorValue} TensorValue */
@@ -67,9 +67,10 @@ let next = 1; // the number of the next resident output
 export const residentId = (feed) => (feed && 'held' in feed && feed.held) || 0;
 
 export class ResidentOutputs {
-  /** @param {Planner} plan */
-  constructor(plan) {
+  /** @param {Planner} plan @param {import('./memory.js').Memory} memory */
+  constructor(plan, memory) {
     this.plan = plan;
+    this.memory = memory;
     /** Inputs with a capacity. @type {Map<string, Input>} */
     this.inputs = new Map(plan.header.inputs.filter(({ room }) => room).map((input) => [input.name, input]));
     /** Resident outputs of the last run, by number. @type {Map<number, Entry>} */
@@ -102,7 +103,7 @@ export class ResidentOutputs {
         run.places.set(entry.buffer, nextCapacity(needed, ranges));
       }
     }
-    if (place && run.there.size) run.root = plan.startFrom(place, run.there);
+    if (place && run.there.size) run.root = plan.startFrom(place, [...run.there]);
     return run;
   }
 
@@ -131,7 +132,7 @@ export class ResidentOutputs {
   bytes({ buffer }, place) {
     const span = place.spans.get(buffer);
     if (!span) throw new Error(`buffer ${buffer} has no memory`);
-    return this.plan.memory.view(span, span.size);
+    return this.memory.view(span, span.size);
   }
 
   /**

@@ -5,8 +5,11 @@
 /** @typedef {import('../common/protocol.js').WireTensor} WireTensor */
 /** @typedef {import('../common/protocol.js').WireValue} WireValue */
 /** @typedef {import('../common/stop.js').Stop} Stop */
-/** @typedef {import('./plan_state.js').PreparedStep} PreparedStep */
-/** @typedef {import('./plan_state.js').State} State */
+/**
+ * A step that the GPU has prepared. sizes: bytes of each call's buffers; words: the argument blocks.
+ * @typedef {{ calls: import('../common/program.js').Call[], sizes: number[][], words: number[] }} PreparedStep
+ */
+/** @typedef {import('../runtime/states.js').State} State */
 /** @template T @typedef {import('../common/maybe_promise.js').MaybePromise<T>} MaybePromise */
 
 /**
@@ -14,18 +17,20 @@
  * @typedef {object} Executor
  * @property {import('../common/program.js').ProgramData} program
  * @property {import('../common/program.js').Header} header
- * @property {import('./plan.js').Planner} plan
+ * @property {import('./memory.js').Memory} memory
+ * @property {import('../runtime/planner.js').Planner} plan
  * @property {import('../threads/mailbox.js').Code} code
  * @property {GpuRunner | null} gpu
  * @property {Map<number, (string | number)[]>} hosts
  * @property {Map<number, (string | number)[]>} hostConstants
+ * @property {(state: State, buffer: number) => Uint8Array} bytes
  * @property {(state: State, value: TensorValue) => number[]} readNumbers
  * @property {(number: number, state: State) => MaybePromise<State>} runBlock
  * @property {(step: import('../common/program.js').Step, state: State, key: string) => MaybePromise<State>} runStep
  */
 /**
  * Runs the GPU steps of one Program.
- * @typedef {import('./plan.js').PlannerGpu & {
+ * @typedef {import('../runtime/planner.js').Gpu & {
  *   gpu: { tensors: { size: number } },
  *   memory: { size: number, hasPendingErrors: boolean, flush(): void, throwErrors(): Promise<void>,
  *     write(address: number, bytes: Uint8Array, dtype: string): void },

@@ -82,7 +82,7 @@ export class Model {
     Object.assign(this.phases, JSON.parse(program.python.timings));
     const host = { ...this.host, memoryLimit: this.memoryLeft() };
     const executor = await Executor.create(program, await this.weights(program), this.compiler, host, this.stop);
-    executor.held = new ResidentOutputs(executor.plan);
+    executor.held = new ResidentOutputs(executor.plan, executor.memory);
     this.table.executors.set(key, executor);
     return executor;
   }
@@ -128,7 +128,7 @@ export class Model {
     if (needs && hasGpuTensors(feeds)) feeds = await downloadFeeds(gpu, feeds, (name) => !needs.values.includes(name));
     this.specialiser.checkValues(feeds);
     const executor = await this.executorFor(feeds);
-    executor.plan.memory.limit = this.memoryLeft(executor);
+    executor.memory.limit = this.memoryLeft(executor);
     if (hasGpuTensors(feeds)) feeds = await downloadFeeds(gpu, feeds, (name, item) => Boolean(executor.transfers?.keepsInput(name, item)));
     try {
       await executor.transfers?.prepare(feeds, fetches);

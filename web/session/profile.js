@@ -37,13 +37,13 @@ export async function profile(executor, run, kernels) {
  * The code, with the functions of steps replaced by ones that time each kernel.
  * @param {Executor} executor @param {Timed[]} found
  */
-function timed({ header, code, plan }, found) {
+function timed({ header, code, memory }, found) {
   const kernels = /** @type {Record<string, Kernel>} */ (/** @type {unknown} */ (code));
   const steps = header.blocks.flatMap((block) => block.steps);
   const replaced = steps.flatMap((step) => (step.op !== 'wasm' ? [] : [[step.fn, (/** @type {number} */ table) => {
     for (const call of step.calls) {
       const words = call.buffers.length + call.params.length;
-      const work = new Int32Array(plan.memory.memory.buffer, table, words + 1)[words];
+      const work = new Int32Array(memory.memory.buffer, table, words + 1)[words];
       const start = performance.now();
       kernels[call.kernel](table, 0, work, 0);
       found.push({ call, place: 'wasm', milliseconds: performance.now() - start });

@@ -1,6 +1,6 @@
 // The Programs of one model, and their executors.
 
-import { freeSpare } from '../run/arena.js';
+import { freeSpare } from '../run/memory.js';
 import { MAX_PROGRAMS } from '../runtime/session_rules.js';
 
 /** @typedef {import('../common/program.js').ProgramData} ProgramData */

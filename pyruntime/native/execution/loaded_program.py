@@ -57,9 +57,9 @@ class LoadedProgram:
                 executor.values.hosts[c["buffer"]] = c["strings"]
             else:
                 executor.plan.place(state, c["buffer"])
-        executor.plan.ensure(state.place)
         for c in constants:
             if "strings" not in c:
+                executor.plan.ensure(state.place)
                 self._load(c, executor, executor.plan.span(state, c["buffer"]))
 
     def _load(self, c: types.SourceConstant | types.BlobConstant, executor: Any, span: Span) -> None:

@@ -13,7 +13,7 @@ import * as records from '../../common/records.js';
 import * as sharedMemory from '../../common/shared_memory.js';
 import * as stop from '../../common/stop.js';
 import * as setting from '../../gpu/setting.js';
-import * as arena from '../../run/arena.js';
+import * as memory from '../../run/memory.js';
 import * as dims from '../../common/dims.js';
 import * as executor from '../../run/executor.js';
 import * as inputDims from '../../run/input_dims.js';
@@ -26,7 +26,7 @@ export const SHARED = {
   'common/dim_names.js': dimNames, 'common/dims.js': dims, 'common/elements.js': elements, 'common/errors.js': errors,
   'common/flat_feeds.js': flatFeeds, 'common/log.js': log, 'common/protocol.js': protocol, 'common/records.js': records,
   'common/shared_memory.js': sharedMemory, 'common/stop.js': stop, 'gpu/setting.js': setting,
-  'page/engine/client.js': client, 'page/tensors/gpu_tensors.js': gpuTensors, 'run/arena.js': arena,
+  'page/engine/client.js': client, 'page/tensors/gpu_tensors.js': gpuTensors, 'run/memory.js': memory,
   'run/executor.js': executor, 'run/input_dims.js': inputDims, 'run/portions.js': portions, 'run/room.js': room,
 };
 

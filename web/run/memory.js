@@ -1,0 +1,128 @@
+// Linear memory.
+
+import { ArgumentBlocks } from './argument_blocks.js';
+import { OutOfMemory } from '../common/errors.js';
+import { reportGarbage } from '../common/garbage.js';
+import { RESERVED } from '../common/linear_memory.js';
+
+const PAGE = 65536;
+const MOST = 2 ** 32 - PAGE; // bytes of a linear memory, at most
+const LEAST = 1024; // pages: where a browser refuses even this maximum size, the session fails
+const MARGIN = 64; // bytes behind the last buffer that kernels may read
+
+const SPARES = 4; // memories of released sessions that are kept for later sessions
+const SPARE_BYTES = 4 * 2 ** 20; // larger memories are not kept
+
+/** @typedef {import('../runtime/arena.js').Span} Span */
+
+/**
+ * Small memories for reuse. Each memory reserves 8 GiB or more of the terabyte of addresses that a page has, and browsers
+ * collect unused ones late: a sleeping thread collects no garbage.
+ * @type {Memory[]}
+ */
+const spare = [];
+
+/** Discards the spare memories. Returns whether there were any. */
+export const freeSpare = () => spare.splice(0).length > 0;
+
+/** The memory of a session. `bytes` is a new view after each growth. */
+export class Memory {
+  /** @param {boolean} shared */
+  constructor(shared) {
+    /** Largest size in bytes. */
+    this.limit = Infinity;
+    this.memory = reserve(shared);
+    this.bytes = new Uint8Array(this.memory.buffer);
+    /** Further linear memories. @type {WebAssembly.Memory[]} */
+    this.others = [];
+    /** Bytes of the further memories. */
+    this.apart = 0;
+  }
+
+  /** The imports of a module. @returns {Record<string, WebAssembly.Memory>} */
+  get imports() {
+    return Object.fromEntries([this.memory, ...this.others].map((memory, n) => [`memory${n || ''}`, memory]));
+  }
+
+  /**
+   * Adds memories of these sizes, for weights that do not fit the first (docs/design/memory.md#weights-over-4-gib).
+   * @param {number[]} sizes @param {boolean} shared
+   */
+  add(sizes, shared) {
+    for (const size of sizes) {
+      const pages = Math.ceil(size / PAGE);
+      this.check(size);
+      this.others.push(granted(size, () => new WebAssembly.Memory({ initial: pages, maximum: pages, shared })));
+      this.apart += pages * PAGE;
+    }
+  }
+
+  /** A new memory, or a spare one. @param {boolean} shared @param {number} [limit] bytes */
+  static take(shared, limit = Infinity) {
+    const { buffer } = spare.at(-1)?.bytes ?? {};
+    const fits = buffer && shared === !(buffer instanceof ArrayBuffer) && buffer.byteLength <= limit;
+    const memory = (fits && spare.pop()) || new Memory(shared);
+    memory.limit = limit;
+    return memory;
+  }
+
+  /** Ends its use by a session; keeps it as a spare if it is small. */
+  giveBack() {
+    for (const { buffer } of this.others) reportGarbage(buffer);
+    if (this.apart || spare.length === SPARES || this.bytes.length > SPARE_BYTES) return reportGarbage(this.bytes.buffer);
+    this.bytes.fill(0, RESERVED);
+    spare.push(this);
+  }
+
+  /** Makes all bytes below `end` usable. @param {number} end */
+  ensure(end) {
+    const size = end + MARGIN;
+    if (size <= this.bytes.length) return;
+    this.check(size);
+    granted(size, () => this.memory.grow(Math.ceil((size - this.bytes.length) / PAGE)));
+    this.bytes = new Uint8Array(this.memory.buffer);
+  }
+
+  /** Throws OutOfMemory if this size, with the further memories, exceeds the limit. @param {number} size */
+  check(size) {
+    const { apart, limit } = this;
+    if (size <= Math.min(limit - apart, MOST)) return;
+    const reason = limit - apart < MOST ? `memoryLimit is ${limit}` : `WebAssembly has ${MOST + apart}`;
+    throw new OutOfMemory(`${size + apart} bytes of memory are needed, ${reason}`, { hint: 'raise memoryLimit or use smaller inputs' });
+  }
+
+  /** The argument blocks of a step. @param {import('../common/program.js').Call[]} calls */
+  blocks(calls) {
+    return new ArgumentBlocks(calls);
+  }
+
+  /** Writes words as int32. @param {number} address @param {Float64Array} words */
+  writeWords(address, words) {
+    new Int32Array(this.memory.buffer, address, words.length).set(words);
+  }
+
+  /** @param {Span} span @param {number} size @returns {Uint8Array} */
+  view({ address, memory }, size) {
+    return (memory ? new Uint8Array(this.others[memory - 1].buffer) : this.bytes).subarray(address, address + size);
+  }
+}
+
+/** @template T @param {number} size bytes @param {() => T} take @returns {T} */
+function granted(size, take) {
+  try {
+    return take();
+  } catch (cause) {
+    throw new OutOfMemory(`the browser cannot provide ${size} bytes of memory`, { cause });
+  }
+}
+
+/** Reserves addresses; a smaller range where a browser refuses 4 GiB. @param {boolean} shared */
+function reserve(shared) {
+  for (let maximum = 65536; ; maximum /= 2) {
+    try {
+      return new WebAssembly.Memory({ initial: 1, maximum, shared });
+    } catch (cause) {
+      if (maximum <= LEAST) throw new OutOfMemory('the browser cannot provide memory for WebAssembly', { hint: 'release sessions or close other tabs', cause });
+    }
+  }
+}
