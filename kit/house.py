@@ -47,7 +47,7 @@ MAY_IMPORT = {
     "api": "ort_errors errors options ir onnx frontend placement native",
     "onnxruntime": "api",
     "pyodide": "errors options ir onnx frontend placement compiler session browser",
-    "cli": "errors options onnx frontend ops placement native pyruntime",
+    "cli": "errors options onnx frontend ops placement native runtime pyruntime",
     "pyruntime": "errors frontend ops placement compiler native api pyodide",
 }
 

@@ -1,7 +1,7 @@
 """Runs a Program natively. web/run/executor.js is its twin; docs/architecture.md describes what both do.
 
 Memory is planned when shapes are bound, and plans are memoised, so that a repeated run with the same shapes only calls
-code (planner.py).
+code (pyruntime/runtime/planner.py).
 """
 
 from __future__ import annotations
