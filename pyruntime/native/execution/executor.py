@@ -199,6 +199,7 @@ class Executor:
         results: dict[str, Any] = dict(self.residents.leave(state, set(names) & set(resident)))
         results |= {n: self.transfers.result(n, self.outputs[n], state) for n in names if n not in results}
         self.transfers.end_run()
+        self.values.hosts = {}
         return results
 
     # ── steps ────────────────────────────────────────────────────────────────────────────────────────────────────

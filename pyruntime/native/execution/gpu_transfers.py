@@ -52,7 +52,6 @@ class Transfers:
         those that stay on the GPU."""
         self.names = set(names)
         self.on_gpu = self.can_stay.keys() & set(on_gpu) if self.gpu is not None else set()
-        self.gpu_feeds, self.gpu_results = {}, {}
         arrays: dict[int, np.ndarray] = {}
         for buffer, x in feeds:
             if not isinstance(x, GpuTensor):
@@ -65,13 +64,19 @@ class Transfers:
 
     def end_run(self) -> None:
         """Submit all commands."""
+        self._release()
         if self.gpu is not None:
             self.gpu.host.flush()
 
     def abandon(self) -> None:
         """Drop the commands of a run that failed."""
+        self._release()
         if self.gpu is not None:
             self.gpu.host.abandon()
+
+    def _release(self) -> None:
+        """Let go of the run's GPU tensors, so that their memory is freed with the caller's last reference."""
+        self.gpu_feeds, self.gpu_results = {}, {}
 
     def run(self, step: types.CopyStep, state: State, key: str) -> State:
         """Copy tensors into the other memory."""

@@ -19,6 +19,7 @@ import * as executor from '../../run/executor.js';
 import * as inputDims from '../../run/input_dims.js';
 import * as portions from '../../run/portions.js';
 import * as room from '../../run/room.js';
+import * as arena from '../../runtime/arena.js';
 import * as gpuTensors from '../tensors/gpu_tensors.js';
 
 /** The shared modules by file. @type {Record<string, object>} */
@@ -28,6 +29,7 @@ export const SHARED = {
   'common/shared_memory.js': sharedMemory, 'common/stop.js': stop, 'gpu/setting.js': setting,
   'page/engine/client.js': client, 'page/tensors/gpu_tensors.js': gpuTensors, 'run/memory.js': memory,
   'run/executor.js': executor, 'run/input_dims.js': inputDims, 'run/portions.js': portions, 'run/room.js': room,
+  'runtime/arena.js': arena,
 };
 
 /** @typedef {typeof import('./entry.js')} GpuCode */
