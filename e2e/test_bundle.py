@@ -9,7 +9,7 @@ import pytest
 
 from kit.chromium import ROOT
 
-LIMIT = 106_400  # bytes, minified: onnxruntime-common, the executor, the shared runtime, and the table of options
+LIMIT = 109_800  # bytes, minified: onnxruntime-common, the executor, the shared runtime, and the table of options
 
 
 def parts(entry: str) -> dict[str, int]:
