@@ -149,6 +149,7 @@ class Planner:
         self._sizes_before: dict[str, list[int]] = {}  # by step, the sizes of its buffers in the last layout
         self._places: dict[str, Place] = {}  # by content
         self._interned: dict[Place, dict[str, State]] = {}  # by place, and values of symbols
+        self._starts: dict[Place, dict[str, Place]] = {}  # places with some buffers of a place alone, by these
 
     def twin(self, memory: LinearMemory) -> Planner:
         """For another linear memory with the same constants. It has no plans yet."""
@@ -170,7 +171,7 @@ class Planner:
         found = state.next.get(key)
         if found is None:
             found = self._change(state, key, change)
-            found.state = self._intern(found.state.place, found.state.env)
+            found.state = self._interned_state(self._canonical(found.state.place), found.state.env)
         return found.state
 
     def _change(self, state: State, key: str, change: Callable[[Change], None]) -> Transition:
@@ -194,18 +195,20 @@ class Planner:
     def start_from(self, place: Place, buffers: list[int]) -> State:
         """The initial state of a run that reuses these buffers of an earlier run. place: at the end of that run."""
         key = ",".join([str(buffer) for buffer in buffers])
-        start = place.starts.get(key)
+        starts = self._starts.setdefault(place, {})
+        start = starts.get(key)
         if start is None:
-            start = place.with_only(buffers)
-            place.starts[key] = start
-        return self._intern(start, {})
+            start = self._canonical(place.with_only(buffers))
+            starts[key] = start
+        return self._interned_state(start, {})
 
-    def _intern(self, place: Place, env: Env) -> State:
-        """The canonical state with this content."""
-        states = self._interned.get(place)
-        if states is None:
-            place = self._places.setdefault(place.content(), place)
-            states = self._interned.setdefault(place, {})
+    def _canonical(self, place: Place) -> Place:
+        """The first place with this content, which has layouts."""
+        return self._places.setdefault(place.content(), place)
+
+    def _interned_state(self, place: Place, env: Env) -> State:
+        """The first state with this place and these values."""
+        states = self._interned.setdefault(place, {})
         name = ",".join([f"{symbol}={env[symbol]}" for symbol in sorted(env.keys())])
         return states.setdefault(name, State(place, env))
 
@@ -340,7 +343,7 @@ class Planner:
         """Drop all layouts, so that new ones have no spare capacity. Returns whether some had any."""
         had_spare_capacity = self.has_spare_capacity
         self.root.place.layouts.clear()
-        self.root.place.starts.clear()
+        self._starts.clear()
         self._sizes_before.clear()
         self._places.clear()
         self.layouts = 0
