@@ -6,7 +6,7 @@ import { test } from 'node:test';
 import { unpackBits } from '../../web/common/elements.js';
 import { fromGpuStorage, toGpuStorage } from '../../web/gpu/storage.js';
 import { Arena } from '../../web/runtime/arena.js';
-import { evaluate, symbols } from '../../web/common/dims.js';
+import { compileDims, evaluate, symbols } from '../../web/common/dims.js';
 import { layOut, LiveRange } from '../../web/runtime/step_layout.js';
 import { explain } from '../../web/runtime/explain.js';
 import { byteRanges, nextCapacity } from '../../web/runtime/growth.js';
@@ -36,6 +36,7 @@ const numbers = (text) => text.split(' ').flatMap((word) => {
 const CHECKS = {
   dims({ dim, symbols: values, value }) {
     assert.equal(evaluate(dim, env(values)) + 0, value); // + 0: -0 is 0
+    assert.deepEqual(compileDims([dim, 1, dim])(env(values)).map((n) => n + 0), [value, 1, value]);
     assert.deepEqual([...symbols(dim)].sort(), Object.keys(values).sort());
   },
   guards({ guards, symbols, shown = {}, fresh, refused }) {

@@ -17,10 +17,10 @@ import numpy as np
 
 from pyruntime.codegen.linear_memory import CODES_READ, PANEL_ORDER
 from pyruntime.errors import ExecutionError, PyRuntimeError, Terminated
-from pyruntime.native.execution.control_flow import run_if, run_loop
+from pyruntime.native.execution.control import run_if, run_loop
 from pyruntime.native.execution.faults import raise_fault
 from pyruntime.native.execution.gpu_transfers import Transfers
-from pyruntime.native.execution.loaded_program import LoadedProgram
+from pyruntime.native.execution.load_program import LoadedProgram
 from pyruntime.native.execution.resident_outputs import Begin, ResidentOutputs, ResidentTensor
 from pyruntime.native.execution.values import Values
 from pyruntime.native.memory.linear_memory import LinearMemory

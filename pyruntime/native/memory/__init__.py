@@ -1,1 +1,1 @@
-"""Memory of Programs: arrays in the storage layout, arenas, addresses for each step, argument blocks of kernels."""
+"""Memory of Programs: arrays in the storage layout, linear memory as planners use it, argument blocks, reports."""

@@ -1,4 +1,4 @@
-"""What executors of one Program share: its header, compiled steps and guards, and where its constants lie."""
+"""Loads a Program: what its executors share, and its constants. web/run/load_program.js is its twin."""
 
 from __future__ import annotations
 
