@@ -16,7 +16,7 @@ def parts(entry: str) -> dict[str, int]:
     """Bytes of each of our files in the minified bundle, by name."""
     script = """
       const [entry] = process.argv.slice(1);
-      const how = { entryPoints: [entry], bundle: true, minify: true, format: 'esm', metafile: true, write: false };
+      const how = { entryPoints: [entry], bundle: true, minify: true, mangleProps: /^_[a-z]/, format: 'esm', metafile: true, write: false };
       const { metafile } = await (await import('esbuild')).build({ ...how, target: 'es2022' });
       console.log(JSON.stringify(Object.values(metafile.outputs)[0].inputs));
     """

@@ -99,6 +99,9 @@ const keepsComments = {
   },
 };
 
+/** Bundles of pages shorten the names of private members, which modules translated from Python write with an underscore. */
+const PRIVATE = { mangleProps: /^_[a-z]/, reserveProps: /^_module$/ };
+
 /** Modules of functions without state: a copy of the used functions is smaller than all functions shared. */
 const IN_BOTH = ['web/common/python_builtins.js', 'web/runtime/growth.js'];
 
@@ -124,7 +127,7 @@ async function hashed() {
 
 async function bundles() {
   const common = { bundle: true, target: 'es2022', legalComments: 'none', sourcemap: true, logLevel: 'warning' };
-  const index = { ...common, entryPoints: [join(ROOT, 'web/index.js')], minify: true, plugins: [keepsComments] };
+  const index = { ...common, entryPoints: [join(ROOT, 'web/index.js')], minify: true, ...PRIVATE, plugins: [keepsComments] };
   const worker = { ...common, minify: true, format: 'esm', plugins: [browserOnly], define: NO_NODE };
   const script = { define: { 'import.meta.url': '__script' }, banner: { js: SCRIPT_URL } };
   const inServiceWorkers = {
