@@ -16,8 +16,9 @@ def parts(entry: str) -> dict[str, int]:
     """Bytes of each of our files in the minified bundle, by name."""
     script = """
       const [entry] = process.argv.slice(1);
-      const how = { entryPoints: [entry], bundle: true, minify: true, mangleProps: /^_[a-z]/, format: 'esm', metafile: true, write: false };
-      const { metafile } = await (await import('esbuild')).build({ ...how, target: 'es2022' });
+      const how = { entryPoints: [entry], bundle: true, minify: true, mangleProps: /^_[a-z]/, format: 'esm' };
+      const { build } = await import('esbuild');
+      const { metafile } = await build({ ...how, target: 'es2022', metafile: true, write: false });
       console.log(JSON.stringify(Object.values(metafile.outputs)[0].inputs));
     """
     command = ["node", "--input-type=module", "-e", script, entry]

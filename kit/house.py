@@ -17,6 +17,12 @@ T = TypeVar("T")
 
 ROOT = Path(__file__).parents[1]
 INSTALLED_IN = {"providers": "pyruntime."}  # pyruntime/providers is a link to the folder at the top
+BUILT = {
+    "web/common/program.js",
+    "web/common/linear_memory.js",
+    "web/worker/programs/program_schema.js",
+    "web/page/options/engine_options.js",
+}
 NOT_OURS = {".git", ".venv", "node_modules", "build", "dist", "__pycache__", ".cache"}
 
 # What each room (a folder, or a module at the top of the engine) may import besides itself. One direction, no cycles.
@@ -97,10 +103,13 @@ def files() -> list[Path]:
     found = []
     for folder, subfolders, names in os.walk(ROOT):
         subfolders[:] = [name for name in subfolders if name not in NOT_OURS and not name.endswith(".egg-info")]
-        if Path(folder) == ROOT / "web" and "runtime" in subfolders:
-            subfolders.remove("runtime")  # translated from pyruntime/runtime
         found += [Path(folder, name).relative_to(ROOT) for name in names if name not in NOT_OURS]
-    return sorted(found)
+    return sorted(path for path in found if not is_built(path))
+
+
+def is_built(path: Path) -> bool:
+    """Whether scripts/javascript writes this file."""
+    return path.as_posix() in BUILT or path.parts[:2] == ("web", "runtime")
 
 
 @cache
@@ -169,8 +178,8 @@ def room_of(module: str) -> str:
 def web_imports() -> dict[Path, tuple[set[Path], set[Path]]]:
     """For each module of web/: the modules that it loads, and those whose types its JSDoc names."""
     found = {}
-    translated = [path.relative_to(ROOT) for path in (ROOT / "web/runtime").glob("*.js")]
-    for path in (*files(), *translated):
+    built = [path.relative_to(ROOT) for path in (ROOT / "web").rglob("*.js")]
+    for path in (*files(), *filter(is_built, built)):
         if path.parts[0] != "web" or path.suffix != ".js":
             continue
         text = (ROOT / path).read_text()

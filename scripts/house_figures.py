@@ -40,7 +40,7 @@ def figures() -> dict[str, Counter[str]]:
             found[name] = found.get(name, Counter()) + counts
     for a, _ in arrows:
         for name in {a, a.partition("/")[0]}:
-            found[name]["arrows"] += 1
+            found.setdefault(name, Counter())["arrows"] += 1
     graph: dict[Path, set[Path]] = {}
     for a, b in pairs:
         graph.setdefault(a, set()).add(b)

@@ -148,4 +148,5 @@ def between(name: str, comment: str, text: str) -> str:
     return f"{before}{begin}{text}{end}{rest.split(end, 1)[1]}"
 
 
-WRITTEN = {TABLE: javascript, TYPES: typescript, PAGE: document}
+COMMITTED = {TYPES: typescript, PAGE: document}
+BUILT = {TABLE: javascript}

@@ -1,4 +1,5 @@
-"""Translates pyruntime/runtime/*.py to web/runtime/*.js, with source maps, if something has changed.
+"""Writes the JavaScript that follows from Python: pyruntime/runtime/*.py as web/runtime/*.js with source maps, and the
+tables of scripts/contract.py. Does nothing if no source has changed.
 
 Usage: python -m scripts.javascript [--force]
 Errors: exits with 1 and prints file, line and reason for Python that is not in the subset (docs/design/runtime.md)."""
@@ -12,11 +13,21 @@ from pathlib import Path
 ROOT = Path(__file__).parents[2]
 SOURCE, TARGET = ROOT / "pyruntime/runtime", ROOT / "web/runtime"
 STAMP = TARGET / ".digest"
+SINGLE = (
+    "pyruntime/program/types.py",
+    "pyruntime/program/schema.json",
+    "pyruntime/program/dims.py",
+    "pyruntime/options.py",
+    "pyruntime/codegen/linear_memory.py",
+    "scripts/contract.py",
+    "scripts/option_table.py",
+)
 
 
 def digest() -> str:
     """Of all that decides what is written."""
-    inputs = [*SOURCE.glob("*.py"), *Path(__file__).parent.glob("*.py"), ROOT / "pyruntime/program/types.py"]
+    single = [ROOT / name for name in SINGLE]
+    inputs = [*SOURCE.glob("*.py"), *Path(__file__).parent.glob("*.py"), *single]
     return hashlib.sha256(b"".join(p.name.encode() + p.read_bytes() for p in sorted(inputs))).hexdigest()
 
 
@@ -24,6 +35,7 @@ def main(arguments: list[str]) -> int:
     now = digest()
     if "--force" not in arguments and STAMP.exists() and STAMP.read_text() == now:
         return 0
+    from scripts import contract
     from scripts.javascript.translation import translate  # mypy takes seconds to load and to run
 
     files, errors = translate(
@@ -39,6 +51,8 @@ def main(arguments: list[str]) -> int:
             path.unlink()
     for name, text in files.items():
         (TARGET / name).write_text(text)
+    for name, write in contract.BUILT.items():
+        (ROOT / name).write_text(write())
     STAMP.write_text(now)
     return 0
 
