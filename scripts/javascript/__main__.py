@@ -32,10 +32,12 @@ def digest() -> str:
 
 
 def main(arguments: list[str]) -> int:
-    now = digest()
-    if "--force" not in arguments and STAMP.exists() and STAMP.read_text() == now:
-        return 0
     from scripts import contract
+
+    now = digest()
+    is_there = all((ROOT / name).exists() for name in (*contract.BUILT, STAMP))
+    if "--force" not in arguments and is_there and STAMP.read_text() == now:
+        return 0
     from scripts.javascript.translation import translate  # mypy takes seconds to load and to run
 
     files, errors = translate(
