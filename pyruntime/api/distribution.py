@@ -33,6 +33,3 @@ class _Finder(DistributionFinder):
 def install() -> None:
     """Append the finder, so that an installed onnxruntime is found first."""
     sys.meta_path.append(_Finder())
-
-
-__all__ = ["install"]

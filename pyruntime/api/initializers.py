@@ -30,6 +30,3 @@ def _weight(graph: Graph, name: str, value: OrtValue) -> Weight:
         raise InvalidInput(f'initializer "{name}" of {old.dtype} cannot be replaced: its elements are packed')
     data = to_storage(value.numpy()).tobytes()
     return replace(old, source=MemorySource(data), offset=0, size=len(data))
-
-
-__all__ = ["with_initializers"]

@@ -163,5 +163,3 @@ def _value(name: str, value: Any) -> OrtValue:
 
 
 SessionIOBinding = IOBinding
-
-__all__ = ["IOBinding", "SessionIOBinding"]

@@ -27,6 +27,3 @@ def metadata_of(graph: Graph) -> ModelMetadata:
     texts = {key: found.get(key, "") for key in ("producer_name", "domain", "description", "graph_description")}
     version = int(found.get("model_version", NO_VERSION))
     return ModelMetadata(graph_name=graph.name, version=version, custom_metadata_map=dict(graph.props), **texts)
-
-
-__all__ = ["ModelMetadata", "metadata_of"]

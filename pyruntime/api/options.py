@@ -160,6 +160,3 @@ def check(options: SessionOptions) -> None:
     if options.optimized_model_filepath:
         hint = "session.export() gives the compiled Program, session.explain() reports how each node was compiled"
         raise NotSupported("an optimised model is a Program and no ONNX graph, so it cannot be saved as one", hint=hint)
-
-
-__all__ = ["SessionOptions", "check"]

@@ -248,6 +248,3 @@ def _contiguous(array: Any) -> np.ndarray[Any, Any]:
         raise InvalidInput(f"a NumPy array is expected, not {type(array).__name__}")
     dtype_of(array)
     return array if array.flags.c_contiguous else np.ascontiguousarray(array)
-
-
-__all__ = ["OrtValue", "OrtValueVector", "copy_tensors", "element_dtype"]

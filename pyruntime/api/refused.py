@@ -57,5 +57,3 @@ def named(name: str) -> Any:
 
 
 NAMES = {name: named(name) for name in REASONS}
-
-__all__ = ["NAMES", "REASONS"]

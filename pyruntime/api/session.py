@@ -387,6 +387,3 @@ class OrtEpAssignedSubgraph:
 
     def get_nodes(self) -> list[OrtEpAssignedNode]:
         return self.nodes
-
-
-__all__ = ["InferenceSession", "OrtEpAssignedNode", "OrtEpAssignedSubgraph"]

@@ -63,6 +63,3 @@ class Trace:
         place = {"pid": os.getpid(), "tid": threading.get_native_id()}
         times = {"ts": round(max(start, 0.0), 3), "dur": round(duration, 3)}
         self._events.append({"cat": category, **place, **times, "ph": "X", "name": name, "args": args})
-
-
-__all__ = ["Trace"]

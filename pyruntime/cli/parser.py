@@ -22,6 +22,3 @@ class Parser(argparse.ArgumentParser):
 
     def error(self, message: str) -> NoReturn:
         raise InvalidInput(message, hint=f"{self.prog} --help")
-
-
-__all__ = ["Parser"]

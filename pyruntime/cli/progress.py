@@ -58,6 +58,3 @@ def counted(text: str, items: Sequence[T]) -> Iterable[T]:
         for n, item in enumerate(items):
             line.count = f" {n + 1} of {len(items)}"
             yield item
-
-
-__all__ = ["counted", "doing"]

@@ -100,6 +100,3 @@ def compile_graph(
     watch.lap("emit")
     symbols = {name: s for s, name in emitted.symbols.items()}
     return Compiled(program, emitted.host_kernels, symbols, work.init, main.block, outputs, remarks, watch.timings)
-
-
-__all__ = ["Compiled", "Stopwatch", "compile_graph"]

@@ -108,6 +108,3 @@ def _program(header: Any) -> Report:
         "steps": report["steps"],
         "nodes": dict(places.most_common()),
     }
-
-
-__all__ = ["Report", "constants", "inspection"]

@@ -62,6 +62,3 @@ def _code(kernel: Kernel, target: Target, functions: Functions) -> Iterator[str]
 
 def _indented(lines: Iterator[str] | list[str]) -> Iterator[str]:
     return (f"  {line}" for line in lines)
-
-
-__all__ = ["listing"]

@@ -257,5 +257,3 @@ PASSES = (
     ),
 )  # fmt: skip
 REQUIRED = frozenset(p.name for p in PASSES if p.level == "disabled")  # a Program cannot be made without these passes
-
-__all__ = ["PASSES", "REQUIRED", "Fact", "Pass", "Work", "mentioned_symbols"]

@@ -44,6 +44,3 @@ class Settings:
         other = copy(self)
         other.options, other.choices = replace(self.options, choices=chosen), Choices(chosen)
         return other
-
-
-__all__ = ["Settings"]

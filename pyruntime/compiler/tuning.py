@@ -116,6 +116,3 @@ def _by_node(kernels: list[KernelGain]) -> Chosen:
         for knob, value in gain.chosen.items():
             found[knob] |= dict.fromkeys(gain.nodes, value)
     return dict(found)
-
-
-__all__ = ["KernelGain", "Search", "Times"]

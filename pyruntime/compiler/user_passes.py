@@ -202,6 +202,3 @@ def _checked(new: object, old: Graph) -> Graph:
     labels: Counter[str] = Counter()
     nodes = [distinct(node, labels) for node in new.nodes]
     return new.with_nodes(tuple(sort_nodes(nodes, known, outputs, "the graph", nested=False)))
-
-
-__all__ = ["Pipeline", "graph_pass", "is_extended", "known_passes", "remove_pass", "rewrite_rule"]

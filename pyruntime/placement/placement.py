@@ -162,6 +162,3 @@ def operations(kernel: Kernel) -> float:
     if isinstance(kernel, Reduce):
         return elements * max(sh.estimate(sh.size(kernel.extents)), 1) * 2
     return 4.0 * (elements + sum(sh.estimate(sh.size(t.shape)) for t in kernel.inputs))
-
-
-__all__ = ["Placement", "operations", "place"]

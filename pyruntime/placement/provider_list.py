@@ -107,6 +107,3 @@ def target(names: Sequence[str], engines: Sequence[tuple[CodeProvider, CodeWrite
     providers = chosen if base in chosen else [*chosen, base]
     make = CpuOnly if cpu_only else Target
     return make(providers, {p.name: writer for p, writer in engines}, len(chosen))
-
-
-__all__ = ["available", "effective", "is_available", "known", "register_provider", "registered", "target"]

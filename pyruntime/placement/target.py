@@ -105,6 +105,3 @@ class _Claimed:
 
     def packs(self, call: Call, operand: int) -> Kernel | None:
         return self.inner.packs(call, operand)
-
-
-__all__ = ["CpuOnly", "Target"]

@@ -196,6 +196,3 @@ class _Walk:
             dims = values[position]["dims"] if values[position] else []
             if axis < len(dims):
                 self.env[name] = self.value(dims[axis])
-
-
-__all__ = ["Footprint", "footprint", "start_up"]

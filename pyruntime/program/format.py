@@ -50,6 +50,3 @@ class Program:
     def part(self, place: list[int]) -> bytes:
         """The bytes at [offset, size] of the blob."""
         return self.blob[place[0] : place[0] + place[1]]
-
-
-__all__ = ["FORMAT", "HEAD", "MAGIC", "Program"]

@@ -138,6 +138,3 @@ def to_output(tensor: Tensor) -> Any:
     if not isinstance(tensor.data, bytes):
         return np.array(tensor.data, object).reshape(tensor.shape)
     return np.frombuffer(bytearray(tensor.data), _format(tensor.dtype)).reshape(tensor.shape)
-
-
-__all__ = ["Tensor", "to_output", "to_tensor"]

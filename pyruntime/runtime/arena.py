@@ -161,6 +161,3 @@ def spans_between(free: list[tuple[int, int]], base: int, end: int) -> list[tupl
             spans.append((at, address))
         at = address + size
     return spans
-
-
-__all__ = ["ALIGN", "GPU", "GPU_ALIGN", "Arena", "Span", "spans_between"]

@@ -46,6 +46,3 @@ def with_spare(sizes: Sequence[int], before: Sequence[int]) -> list[int]:
 def known_sizes(sizes: Sequence[int], before: Sequence[int]) -> list[int]:
     """The sizes for the next comparison, VARIES for those that have changed."""
     return [size if size == last else VARIES for size, last in zip(sizes, before, strict=True)]
-
-
-__all__ = ["Capacities", "known_sizes", "with_spare"]

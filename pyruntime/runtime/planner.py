@@ -409,6 +409,3 @@ def _table_bytes(header: Header, shapes: int) -> int:
             if step["op"] == "wasm":
                 words += sum(len(call["buffers"]) + len(call["params"]) + 1 for call in step["calls"]) + 16
     return max(65536, shapes * 4 * words)
-
-
-__all__ = ["Figures", "LinearMemory", "Observer", "Planner", "Tables"]

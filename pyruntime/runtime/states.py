@@ -160,6 +160,3 @@ class Change:
     def rename(self, buffer: int, name: int) -> None:
         self.moves.append(lambda place, capacities: place.rename(buffer, name))
         self.name += f">{buffer},{name}"
-
-
-__all__ = ["Change", "Layout", "Place", "State", "Transition"]

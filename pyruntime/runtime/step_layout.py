@@ -165,6 +165,3 @@ def _smallest_gap(arena: Arena, size: int, taken: list[tuple[int, int]]) -> int:
                 smallest = start - at
         at = max(at, end)
     return arena.skip_border(at, size) if best < 0 else best
-
-
-__all__ = ["LiveRange", "LiveRanges", "lay_out"]

@@ -37,6 +37,3 @@ def weight_sources(graph: Graph) -> dict[str, Source]:
                 elif hasattr(x, "source"):
                     weights.append(x)
     return {w.source.name: w.source for w in weights if w.source is not None}
-
-
-__all__ = ["check_model", "weight_sources"]

@@ -177,6 +177,3 @@ def _arrays(feeds: Mapping[str, Given]) -> dict[Path, Any]:
         items = [((name, n), f) for n, f in enumerate(feed)] if isinstance(feed, list) else [((name,), feed)]
         arrays |= {path: (f.shape, f.values()) for path, f in items if f is not None}
     return arrays
-
-
-__all__ = ["FOR_ALL", "ProgramTable", "Requirements", "Specialiser", "text_of_differing_dims"]

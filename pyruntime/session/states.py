@@ -47,6 +47,3 @@ class StateMachine:
                 raise SessionFailed("this session is released", hint="create another")
             raise InternalError(f"a session cannot go from {old} to {new}")
         self._stored = new
-
-
-__all__ = ["SessionState", "StateMachine"]

@@ -145,6 +145,3 @@ class _Loop:
             none = np.zeros(0, object if value["dtype"] == "string" else NUMPY[value["dtype"]])
             self.values.write(after, value, np.concatenate([none, *[x.reshape(-1) for x in stack]]))
         return after
-
-
-__all__ = ["run_if", "run_loop"]

@@ -313,6 +313,3 @@ def symbols_of(inputs: Sequence[types.Input]) -> list[tuple[str, int, int]]:
     """The symbols that inputs set, each with the number of an input and an axis."""
     dims = [(d, n, axis) for n, spec in enumerate(inputs) for axis, d in enumerate(spec["dims"]) if isinstance(d, str)]
     return [(d, *place) for d, place in {d: (n, axis) for d, n, axis in dims}.items()]
-
-
-__all__ = ["Executor"]

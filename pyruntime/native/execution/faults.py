@@ -18,6 +18,3 @@ def raise_fault(record: bytes, checked: Sequence[str]) -> None:
     """checked: nodes whose indices are checked; their numbers begin at 1. Errors: ExecutionError."""
     node, extent, index = _RECORD.unpack(record)
     raise ExecutionError(out_of_range(index, extent), node=checked[node - 1] if 0 < node <= len(checked) else "")
-
-
-__all__ = ["raise_fault"]

@@ -172,6 +172,3 @@ def buffers_of(value: types.Value) -> list[int]:
     if value is None:
         return []
     return [b for v in value["items"] for b in buffers_of(v)] if "items" in value else [value["buffer"]]
-
-
-__all__ = ["Transfers"]

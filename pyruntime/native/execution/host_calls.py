@@ -59,6 +59,3 @@ class StoredCalls:
         with our_fault("running it", fn):
             results = FUNCTIONS[fn](args, step["attrs"])
             return [from_python(r, BY_NAME[d]) for r, d in zip(results, step["outputs"], strict=True)]
-
-
-__all__ = ["HostCalls", "StoredCalls"]

@@ -86,6 +86,3 @@ class LoadedProgram:
 
     def _read(self, c: types.SourceConstant, start: int, size: int) -> Any:
         return self.sources[c["source"]].read(c["offset"] + start, size)
-
-
-__all__ = ["LoadedProgram"]

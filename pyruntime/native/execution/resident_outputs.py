@@ -229,6 +229,3 @@ class ResidentOutputs:
         """Before the memory is freed."""
         for x in self._alive():
             self.copy_out(x)
-
-
-__all__ = ["ResidentOutputs", "ResidentTensor"]

@@ -32,6 +32,3 @@ def timed(executor: Any) -> Iterator[list[tuple[str, float]]]:
 def timings(found: Sequence[tuple[str, float]]) -> list[Timing]:
     parts = [(*name.rpartition(" "), seconds) for name, seconds in found]
     return [Timing(node, kernel, seconds) for node, _, kernel, seconds in parts]
-
-
-__all__ = ["Timing", "timed", "timings"]

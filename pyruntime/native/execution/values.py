@@ -83,6 +83,3 @@ class Values:
         strings = self.hosts.get(buffer)
         if strings is not None:
             self.hosts[name] = strings
-
-
-__all__ = ["Values"]

@@ -62,5 +62,3 @@ def warn(text: str) -> None:
 
 
 warn_once = cache(warn)
-
-__all__ = ["gpu_engine", "no_adapter", "open_gpu", "warn", "warn_once"]

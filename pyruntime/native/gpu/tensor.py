@@ -68,6 +68,3 @@ class GpuTensor:
 
     def __repr__(self) -> str:
         return f"GpuTensor({self.dtype}, {list(self.dims)})"
-
-
-__all__ = ["TYPES", "GpuTensor"]

@@ -60,6 +60,3 @@ class ArgumentBlocks:
         """The first node with a call that has this number."""
         nodes = [c["node"] for c in self._calls for _ in (*c["params"], c["work"])]
         return nodes[self._places.index(number)]
-
-
-__all__ = ["ArgumentBlocks", "Words"]

@@ -42,6 +42,3 @@ class LinearMemory:
 
     def write_words(self, address: int, words: Words) -> None:
         self.host.memory[address : address + 4 * len(words)] = words.astype(np.int32).view(np.uint8)
-
-
-__all__ = ["LinearMemory"]

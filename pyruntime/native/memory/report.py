@@ -60,6 +60,3 @@ class MemoryReport(Stats):
         wasm = Stats(mine.weights, peak, requested, mine.top + sum(s.top - mine.weights for s in theirs))
         arena = self.arena + sum(r.arena - mine.weights for r in others)
         return MemoryReport.of({**self.providers, "wasm": wasm}, arena, self.tensors)
-
-
-__all__ = ["MemoryReport", "Stats"]

@@ -86,6 +86,3 @@ class Compiler:
         for text in made.remarks:
             self.warn(text)
         return load_executor(made.program, host, weight_sources(graph), made.host_call, memory_limit, gpu), made.outputs
-
-
-__all__ = ["Compiler"]

@@ -140,6 +140,3 @@ def constant_of(name: str, executor: Any, feeds: Mapping[str, Any]) -> TensorSpe
     d = dt.BY_NAME[executor.header["outputs"][0]["value"]["dtype"]]
     shape, values = to_python(result, TensorSpec(d, result.shape))
     return TensorSpec(d, shape, tuple(values))
-
-
-__all__ = ["Feeds", "constant_of", "described", "stored"]

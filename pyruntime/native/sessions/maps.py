@@ -91,6 +91,3 @@ def _cast(column: Column, x: Mapping[Any, Any]) -> list[Any]:
         if key < len(row):  # like onnxruntime, ignore keys beyond the length
             row[key] = convert(value)
     return row
-
-
-__all__ = ["Maps"]

@@ -158,6 +158,3 @@ def _write(name: str, made: Ready) -> None:
         newest = sorted(path.parent.glob("*.pyrt"), key=lambda file: file.stat().st_mtime_ns, reverse=True)
         for file in newest[MOST:]:
             file.unlink(missing_ok=True)
-
-
-__all__ = ["OFF", "OFF_FOR_ALL", "Ready", "ready"]

@@ -126,6 +126,3 @@ class Exported:
 
 def _values(described: list[dict[str, Any]]) -> tuple[Value, ...]:
     return tuple(Value(d["name"], described_type(d)) for d in described)
-
-
-__all__ = ["Exported", "is_program", "pack"]

@@ -169,6 +169,3 @@ class ExportedProgram(Programs):
         for dim, inputs in differing.items():
             text = text_of_differing_dims(dim, inputs)
             raise InvalidInput(text, hint="this Program was compiled for equal dims; open the model instead")
-
-
-__all__ = ["ExportedProgram", "Programs"]

@@ -55,6 +55,3 @@ class Recovery:
         self._programs.states.enter(SessionState.RECOVERING)
         self._programs.restart()
         return work()
-
-
-__all__ = ["Recovery"]

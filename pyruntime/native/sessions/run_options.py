@@ -46,6 +46,3 @@ def check_run_options(options: Any) -> None:
         raise InvalidInput(
             f"run_options cannot be of type {type(options).__name__}", hint="pyruntime.RunOptions or None"
         )
-
-
-__all__ = ["RunOptions", "check_run_options"]

@@ -315,6 +315,3 @@ class Session:
             self._states.enter(SessionState.RELEASED)
 
         self._queue.exclusive(work)
-
-
-__all__ = ["Session"]

@@ -51,6 +51,3 @@ def _is_same(other: Executor, program: Program, host: Any, sources: Mapping[str,
 
 def _same_bytes(a: Source, b: Source) -> bool:
     return isinstance(a, (FileSource, MemorySource)) and a.is_same(b)
-
-
-__all__ = ["load_executor"]

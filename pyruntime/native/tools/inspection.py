@@ -103,6 +103,3 @@ def available_memory() -> int | None:
         return 1024 * int(lines["MemAvailable"].split()[0])
     except (OSError, KeyError, ValueError):
         return None
-
-
-__all__ = ["available_memory", "inspect"]

@@ -119,6 +119,3 @@ def _all(response: HTTPResponse, size: int) -> bytes:
 def beside(url: str, location: str) -> UrlSource:
     """External data of the model at this URL."""
     return UrlSource(urljoin(url, quote(location.replace("\\", "/"))), location)
-
-
-__all__ = ["UrlSource", "beside", "is_url"]
