@@ -43,7 +43,7 @@ MAY_IMPORT = {
     "placement": "errors ir codegen",
     "program": "errors",
     "runtime": "errors codegen program",
-    "emit": "ir onnx codegen frontend placement program",
+    "emit": "ir onnx codegen frontend placement program runtime",
     "compiler": "errors options ir onnx codegen frontend ops passes placement emit program runtime",
     "session": "errors ir onnx frontend passes compiler runtime",
     "browser": "errors options ir host onnx codegen frontend placement compiler session "

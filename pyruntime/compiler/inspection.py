@@ -8,11 +8,11 @@ from dataclasses import asdict
 from typing import Any
 
 import pyruntime.ops  # noqa: F401  fills the operator table
+from pyruntime.compiler.footprint import footprint
 from pyruntime.errors import InvalidModel, NeedsValue, PyRuntimeError, UnsupportedOp
 from pyruntime.frontend import registry
 from pyruntime.frontend.feed_checks import arguments, required_inputs
 from pyruntime.onnx.graph import Graph, Node, Weight, subgraphs
-from pyruntime.program.footprint import footprint
 from pyruntime.runtime.explain import explain
 
 Report = dict[str, Any]

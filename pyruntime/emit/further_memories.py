@@ -17,7 +17,7 @@ from pyruntime.ir.blocks import all_kernels, compute_kernels, own_inputs
 from pyruntime.ir.dtype import STRING
 from pyruntime.ir.kernel import Block, Host, If, Leaf, Loop, Read, Tensor, root
 from pyruntime.placement.target import Target
-from pyruntime.program.footprint import ALIGN, WHOLE
+from pyruntime.runtime.arena import ALIGN, WHOLE
 
 ROOM = 1 << 30  # bytes of the first memory that are left for runs; more if init repacks a larger weight
 SMALL = 1 << 16  # bytes: smaller weights stay in the first memory, because their kernels would need variants

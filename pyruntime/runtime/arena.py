@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from pyruntime.errors import MemoryFault, OutOfMemory
 
+WHOLE = 1 << 32  # bytes of a linear memory, at most
 GPU = 1 << 40  # addresses from here on are bytes of the GPU's memory
 ALIGN = 64  # a cache line; SIMD and GPU copies need less
 GPU_ALIGN = 256  # of bind group offsets

@@ -3,6 +3,7 @@
 import { unpackBits } from '../common/elements.js';
 import { mark } from '../common/marks.js';
 import { Memory } from './memory.js';
+import { startUp } from '../runtime/start_up.js';
 import { State } from '../runtime/states.js';
 
 /** @typedef {import('./types.js').Executor} Executor */
@@ -74,41 +75,31 @@ async function start(module, memory, threads, pool) {
 }
 
 /**
- * Runs the init block. Buffers that outlive it are placed first, so that no holes remain. A constant that only a step of init reads
- * is loaded before that step and freed after it.
+ * Loads the constants into memory, and runs the init block.
  * @param {Executor} executor @param {Read} read
  * @returns {MaybePromise<void>}
  */
 export function runInit(executor, read) {
   const { header, plan } = executor;
-  const { kept, spent } = leftByInit(header);
-  for (const buffer of kept) plan.place(plan.root, buffer);
-  plan.preallocated = new Set(kept);
-  const pending = new Set(header.constants.filter(({ buffer }) => spent.has(buffer)));
-  loadConstants(executor, read, plan.root, header.constants.filter((constant) => !pending.has(constant)));
+  const { permanent, constants, before } = startUp(header);
+  for (const buffer of permanent) plan.place(plan.root, buffer);
+  plan.preallocated = new Set(permanent);
+  loadConstants(executor, read, plan.root, constants);
   mark('constants placed');
   const { steps } = header.blocks[0];
   /** @param {number} n @param {State} state @returns {MaybePromise<void>} */
   const from = (n, state) => {
     for (; n < steps.length; n++) {
       const next = new State(state.place.copy(), state.env);
-      const used = readBy(steps[n], pending);
-      loadConstants(executor, read, next, used);
-      for (const constant of used) pending.delete(constant);
+      loadConstants(executor, read, next, before[n]);
       const after = executor.runStep(steps[n], next, `0.${n}`);
       if (after instanceof Promise) return after.then((last) => from(n + 1, last));
       state = after;
     }
-    finishInit(executor, state);
+    executor.hostConstants = executor.hosts;
+    plan.makePermanent(state);
   };
   return from(0, plan.root);
-}
-
-/** The pending constants that a step may read. @param {import('../common/program.js').Step} step @param {Set<Constant>} pending */
-function readBy(step, pending) {
-  if (!('calls' in step)) return [...pending];
-  const read = new Set(step.calls.flatMap(({ buffers }) => buffers));
-  return [...pending].filter(({ buffer }) => read.has(buffer));
 }
 
 /** @param {Executor} executor @param {Read} read @param {State} state in which the constants get memory @param {Constant[]} constants */
@@ -121,16 +112,6 @@ function loadConstants(executor, read, state, constants) {
   plan.ensure(state.place);
   executor.hosts = new Map([...executor.hosts, ...executor.hostConstants]);
   for (const constant of constants) if (!('strings' in constant)) fill(executor, constant, read, state);
-}
-
-/**
- * kept: buffers that calls of the init block allocate and that outlive it; spent: buffers that it frees.
- * @param {import('../common/program.js').Header} header
- */
-function leftByInit({ blocks: [{ steps }] }) {
-  const calls = steps.flatMap((step) => ('calls' in step ? step.calls : []));
-  const spent = new Set([...steps, ...calls].flatMap((step) => ('free' in step ? step.free : [])));
-  return { kept: calls.flatMap(({ alloc }) => alloc).filter((buffer) => !spent.has(buffer)), spent };
 }
 
 /** @param {Executor} executor @param {Numbers} constant @param {Read} read @param {State} state */
@@ -154,10 +135,4 @@ function unpacked(bytes, { unpack, signed }, size) {
   const into = new Uint8Array(size);
   unpackBits(bytes, unpack, signed, into);
   return into;
-}
-
-/** Ends `init`: the remaining buffers are constants, and runs start from this state. @param {Executor} executor @param {State} state */
-function finishInit(executor, state) {
-  executor.hostConstants = executor.hosts;
-  executor.plan.makePermanent(state);
 }

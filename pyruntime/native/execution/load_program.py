@@ -10,9 +10,9 @@ import numpy as np
 from pyruntime.native.memory.arrays import NUMPY, unpack
 from pyruntime.onnx.graph import Source
 from pyruntime.program import types
-from pyruntime.program.footprint import start_up
 from pyruntime.program.format import Program
 from pyruntime.runtime.arena import GPU, Span
+from pyruntime.runtime.start_up import start_up
 from pyruntime.runtime.states import State
 
 PART = 1 << 23  # bytes of a weight that are read at once
@@ -33,15 +33,14 @@ class LoadedProgram:
         ]
 
     def run_init(self, executor: Any) -> None:
-        """Load the constants into memory, and run the init block. Buffers that outlive it are placed first, so that no
-        holes remain between them. A constant that only a step of init reads is loaded before that step."""
+        """Load the constants into memory, and run the init block."""
         plan, state = executor.plan, executor.plan.root
-        permanent, loads = start_up(self.header)
-        for b in permanent:
+        start = start_up(self.header)
+        for b in start.permanent:
             plan.place(state, b)
-        plan.preallocated = set(permanent)
-        self._load_all(loads[0][1], executor, state)
-        for (step, key), (_, constants) in zip(self.blocks[0], loads[1:], strict=True):
+        plan.preallocated = set(start.permanent)
+        self._load_all(start.constants, executor, state)
+        for (step, key), constants in zip(self.blocks[0], start.before, strict=True):
             state = State(state.place.copy(), state.env)
             self._load_all(constants, executor, state)
             state = executor.run_step(step, state, key)

@@ -9,7 +9,7 @@ import numpy as np
 from pyruntime.errors import OutOfMemory
 from pyruntime.native.memory.argument_blocks import ArgumentBlocks, Words
 from pyruntime.program import types
-from pyruntime.program.footprint import WHOLE
+from pyruntime.runtime.arena import WHOLE
 
 MARGIN = 64  # bytes behind the last buffer that kernels may read
 

@@ -14,7 +14,7 @@ from pyruntime.native.sessions.feeds import constant_of, described
 from pyruntime.native.sessions.program_file import Exported
 from pyruntime.native.sessions.shared_weights import load_executor
 from pyruntime.onnx.graph import Graph
-from pyruntime.program.footprint import WHOLE
+from pyruntime.runtime.arena import WHOLE
 from pyruntime.session.needs import Given
 from pyruntime.session.specialisation import FOR_ALL, ProgramTable, Requirements, Specialiser, text_of_differing_dims
 from pyruntime.session.states import SessionState, StateMachine

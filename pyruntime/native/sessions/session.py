@@ -30,7 +30,7 @@ from pyruntime.onnx import load
 from pyruntime.onnx.graph import Graph, Source
 from pyruntime.options import NATIVE, SessionOptions, check_options
 from pyruntime.placement.provider_list import effective, known
-from pyruntime.program.footprint import WHOLE
+from pyruntime.runtime.arena import WHOLE
 from pyruntime.runtime.explain import explain
 from pyruntime.session.model_source import check_model
 from pyruntime.session.specialisation import FOR_ALL, Requirements

@@ -14,8 +14,8 @@ from pyruntime.errors import OutOfMemory
 from pyruntime.native.execution.executor import Executor
 from pyruntime.onnx.graph import Source
 from pyruntime.onnx.sources import FileSource, MemorySource
-from pyruntime.program.footprint import WHOLE
 from pyruntime.program.format import Program
+from pyruntime.runtime.arena import WHOLE
 
 LEAST = 4 << 20  # bytes of weights: smaller ones are not shared
 _open: weakref.WeakSet[Executor] = weakref.WeakSet()

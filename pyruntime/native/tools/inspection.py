@@ -23,7 +23,7 @@ from pyruntime.onnx.graph import Graph, Source
 from pyruntime.onnx.sources import FileSource, MemorySource, OpenExternal, beside
 from pyruntime.options import NATIVE, SessionOptions, check_options
 from pyruntime.placement.provider_list import known
-from pyruntime.program.footprint import WHOLE
+from pyruntime.runtime.arena import WHOLE
 from pyruntime.session.model_source import check_model
 
 

@@ -8,9 +8,8 @@ from typing import Any
 
 from pyruntime.program import types
 from pyruntime.program.dims import compile_dim
-
-ALIGN = 64  # bytes; the alignment of buffers in the arenas of both executors
-WHOLE = 1 << 32  # the largest size of a linear memory in bytes
+from pyruntime.runtime.arena import ALIGN
+from pyruntime.runtime.start_up import calls_of, start_up
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,15 +48,16 @@ def footprint(header: types.Header) -> Footprint:
 def _sizes(walk: _Walk) -> tuple[int, int, int]:
     """Bytes of weights, of loading and of a run."""
     header = walk.header
-    kept, loads = start_up(header)
-    for b in kept:
+    start = start_up(header)
+    for b in start.permanent:
         walk.take(b)
-    walk.placed.update(kept)
-    for step, constants in loads:
+    walk.placed.update(start.permanent)
+    for c in start.constants:
+        walk.take(c["buffer"])
+    for step, constants in zip(header["blocks"][0]["steps"], start.before, strict=True):
         for c in constants:
             walk.take(c["buffer"])
-        if step is not None:
-            walk.step(step)
+        walk.step(step)
     weights, loading = walk.alive, walk.peak
     walk.peak = weights
     for given in header["inputs"]:
@@ -66,27 +66,6 @@ def _sizes(walk: _Walk) -> tuple[int, int, int]:
         walk.take(given["buffer"])
     walk.block(1)
     return weights, loading, walk.peak - weights
-
-
-def start_up(header: types.Header) -> tuple[list[int], list[tuple[types.Step | None, list[types.Constant]]]]:
-    """The start of an executor: the buffers that calls of `init` make and that no block frees, which it places first;
-    and the steps of `init`, each with the constants to load before it. The first entry (None) has the constants that
-    `init` never frees."""
-    steps = header["blocks"][0]["steps"]
-    calls = [c for s in steps for c in _calls(s)]
-    spent = {b for s in (*steps, *calls) if "free" in s for b in s["free"]}
-    kept = [b for c in calls for b in c["alloc"] if b not in spent]
-    pending = {c["buffer"]: c for c in header["constants"] if c["buffer"] in spent}
-    loads: list[tuple[types.Step | None, list[types.Constant]]]
-    loads = [(None, [c for c in header["constants"] if c["buffer"] not in spent])]
-    for step in steps:
-        used = {b for c in _calls(step) for b in c["buffers"]} if "calls" in step else pending.keys()
-        loads.append((step, [pending.pop(b) for b in list(pending) if b in used]))
-    return kept, loads
-
-
-def _calls(step: types.Step) -> list[types.Call]:
-    return step["calls"] if "calls" in step else []
 
 
 class _Values(dict[str, int]):
@@ -132,7 +111,7 @@ class _Walk:
             self.step(step)
 
     def step(self, step: types.Step) -> None:
-        for call in _calls(step):
+        for call in calls_of(step):
             self.call(call)
         if step["op"] == "copy":
             for _, target in step["pairs"]:
