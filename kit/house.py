@@ -184,7 +184,7 @@ def web_imports() -> dict[Path, tuple[set[Path], set[Path]]]:
             continue
         text = (ROOT / path).read_text()
         comments = r"/\*.*?\*/"
-        named = re.findall(r"import\('(\.[^']+)'\)", " ".join(re.findall(comments, text, re.DOTALL)))
+        named = re.findall(r"import(?:\(| \{[^}]*\} from )'(\.[^']+)'", " ".join(re.findall(comments, text, re.DOTALL)))
         code = re.sub(comments, "", text, flags=re.DOTALL)
         loaded = re.findall(r"(?:from|import)\s*\(?\s*'(\.[^']+)'", code)
         resolve = lambda names: {Path(os.path.normpath(path.parent / name)) for name in names} - {path}  # noqa: B023, E731

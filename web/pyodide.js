@@ -6,8 +6,7 @@ import { toPayload } from './common/errors.js';
 import { Executor } from './run/executor.js';
 import { codeFeatures } from './worker/wasm_features.js';
 
-/** @typedef {import('./common/protocol.js').WireTensor} WireTensor */
-/** @typedef {import('./common/protocol.js').WireValue} WireValue */
+/** @import { WireTensor, WireValue } from './common/protocol.js' */
 /** A tensor in the engine's storage layout. @typedef {{ type: string, dims: number[], data: Uint8Array | string[] }} Stored */
 /** Runs a host step, with JSON in and out; "": Python failed. @typedef {(id: number, inputs: string, symbols: string) => string} RunStep */
 

@@ -1,6 +1,6 @@
 // Dim names are hints: sessions run feeds in which dims of the same name differ, as onnxruntime does.
 
-/** @typedef {import('./protocol.js').ValueInfo} ValueInfo */
+/** @import { ValueInfo } from './protocol.js' */
 
 /**
  * Returns the dim names whose sizes differ in these feeds, with an input for each size.

@@ -1,6 +1,6 @@
 // Evaluates the dims of a Program: integers, symbols, and expressions (to_json and evaluate of pyruntime/ir/shape.py).
 
-/** @typedef {import('../common/program.js').Dim} Dim */
+/** @import { Dim } from '../common/program.js' */
 /** @typedef {Map<string, number>} Env values of symbols */
 
 /** @type {Record<string, (a: number, b: number, c: number) => number>} */

@@ -1,7 +1,6 @@
 // Element types: the engine's storage of each, and that of onnxruntime's tensors.
 
-/** @typedef {import('./protocol.js').NumericData} NumericData */
-/** @typedef {import('./protocol.js').WireTensor} WireTensor */
+/** @import { NumericData, WireTensor } from './protocol.js' */
 /** @typedef {new (buffer: ArrayBufferLike, offset: number, length: number) => NumericData} View */
 
 /** @type {Record<string, View>} */

@@ -1,7 +1,6 @@
 // Describes feeds for the compiler, and makes keys of the Programs that can run them.
 
-/** @typedef {import('./protocol.js').WireValue} WireValue */
-/** @typedef {import('./protocol.js').Needs} Needs */
+/** @import { Needs, WireValue } from './protocol.js' */
 
 /**
  * @param {WireValue} feed @param {boolean} values whether a Program depends on its values

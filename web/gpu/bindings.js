@@ -3,8 +3,8 @@
 
 import { USAGE } from './flags.js';
 
-/** @typedef {import('./memory.js').GpuMemory} GpuMemory */
-/** @typedef {import('./types.js').Range} Range */
+/** @import { GpuMemory } from './memory.js' */
+/** @import { Range } from './types.js' */
 
 const SLOT = 256; // alignment of parameter blocks in bytes
 const LEAST = 1 << 16; // bytes of the buffer of parameter blocks

@@ -9,10 +9,7 @@ import { setting } from './setting.js';
 import { sizeClass } from './sizes.js';
 import { GpuTensors } from './tensors.js';
 
-/** @typedef {import('./types.js').Caught} Caught */
-/** @typedef {import('./types.js').Description} Description */
-/** @typedef {import('./types.js').Device} Device */
-/** @typedef {import('./types.js').Shader} Shader */
+/** @import { Caught, Description, Device, Shader } from './types.js' */
 
 const FEATURES = /** @type {GPUFeatureName[]} */ (['shader-f16', 'subgroups', 'timestamp-query']);
 const LIMITS = /** @type {const} */ (['maxBufferSize', 'maxStorageBufferBindingSize', 'maxStorageBuffersPerShaderStage',

@@ -4,7 +4,7 @@ import { USAGE } from './flags.js';
 import { GPU } from '../runtime/arena.js';
 import { toGpuStorage } from './storage.js';
 
-/** @typedef {import('./types.js').Device} Device */
+/** @import { Device } from './types.js' */
 /** @typedef {{ buffer: GPUBuffer, size: number }} OwnBuffer the GPUBuffer of one tensor, and the tensor's bytes */
 
 /** The fault record: number of a node whose indices are checked, extent, index (int32), and a word that web/gpu/moves.js writes. */

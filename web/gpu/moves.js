@@ -6,9 +6,8 @@ import { isWide } from './storage.js';
 import { FAULT_BYTES } from './memory.js';
 import { storedSize, wholeSize } from './sizes.js';
 
-/** @typedef {import('./memory.js').GpuMemory} GpuMemory */
-/** @typedef {import('./types.js').GpuTensor} GpuTensor */
-/** @typedef {import('./types.js').Range} Range */
+/** @import { GpuMemory } from './memory.js' */
+/** @import { GpuTensor, Range } from './types.js' */
 
 const WIDTH = 64; // invocations of a workgroup
 const ROW = 32768; // workgroups along x

@@ -1,7 +1,7 @@
 // A step that a GPU runner has prepared.
 
-/** @typedef {import('../common/program.js').Call} Call */
-/** @typedef {import('./memory.js').OwnBuffer} OwnBuffer */
+/** @import { Call } from '../common/program.js' */
+/** @import { OwnBuffer } from './memory.js' */
 /**
  * The bindings of a dispatch. sizes: bytes with spare capacity; ownBuffers: of tensors outside the session's memory, null
  * if the bind group must be created again.

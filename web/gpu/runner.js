@@ -7,11 +7,11 @@ import { BindGroups, Parameters } from './bindings.js';
 import { FAULT_BYTES, GpuMemory } from './memory.js';
 import { Prepared } from './prepared.js';
 
-/** @typedef {import('./transfers.js').Gpu} Gpu */
-/** @typedef {import('./prepared.js').Bound} Bound */
-/** @typedef {import('./types.js').Shader} Shader */
+/** @import { Call } from '../common/program.js' */
+/** @import { Bound } from './prepared.js' */
+/** @import { Gpu } from './transfers.js' */
+/** @import { Shader } from './types.js' */
 /** @typedef {import('../run/types.js').GpuRunner} Contract */
-/** @typedef {import('../common/program.js').Call} Call */
 
 /** A Program's shaders, and their labels in errors. @param {import('../common/program.js').ProgramData} program */
 export function shadersOf({ header, blob }) {

@@ -6,9 +6,9 @@ import { USAGE } from './flags.js';
 import { bytesOf, sizeClass, wholeSize } from './sizes.js';
 import { isWide } from './storage.js';
 
-/** @typedef {import('../common/protocol.js').WireTensor} WireTensor */
+/** @import { WireTensor } from '../common/protocol.js' */
+/** @import { GpuTensor } from './types.js' */
 /** @typedef {'feed' | 'fill' | 'download'} Use */
-/** @typedef {import('./types.js').GpuTensor} GpuTensor */
 
 const POOL = 64 << 20; // bytes of disposed tensors' buffers that are reused
 

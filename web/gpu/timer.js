@@ -4,9 +4,9 @@
 import { submitInPortions } from '../run/portions.js';
 import { USAGE } from './flags.js';
 
-/** @typedef {import('../common/stop.js').Stop} Stop */
-/** @typedef {import('../run/types.js').Timed} Timed */
-/** @typedef {import('./prepared.js').Prepared} Prepared */
+/** @import { Stop } from '../common/stop.js' */
+/** @import { Timed } from '../run/types.js' */
+/** @import { Prepared } from './prepared.js' */
 /**
  * The part of a GPU runner that a timer uses.
  * @typedef {{ gpu: import('./types.js').Device, memory: import('./memory.js').GpuMemory, ready(step: Prepared): void,

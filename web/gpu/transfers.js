@@ -10,15 +10,11 @@ import { bytesOf } from './sizes.js';
 import { fromGpuStorage, isWide } from './storage.js';
 import { GPU_TYPES } from './tensors.js';
 
-/** @typedef {import('../run/types.js').Executor} Executor */
-/** @typedef {import('./types.js').GpuTensor} GpuTensor */
-/** @typedef {import('../common/program.js').CopyStep} CopyStep */
-/** @typedef {import('../common/program.js').Header} Header */
-/** @typedef {import('../common/program.js').TensorValue} TensorValue */
-/** @typedef {import('../common/protocol.js').Fetch} Fetch */
-/** @typedef {import('../common/protocol.js').WireTensor} WireTensor */
-/** @typedef {import('../common/protocol.js').WireValue} WireValue */
-/** @typedef {import('../runtime/states.js').State} State */
+/** @import { CopyStep, Header, TensorValue } from '../common/program.js' */
+/** @import { Fetch, WireTensor, WireValue } from '../common/protocol.js' */
+/** @import { Executor } from '../run/types.js' */
+/** @import { State } from '../runtime/states.js' */
+/** @import { GpuTensor } from './types.js' */
 /** @typedef {import('../run/types.js').Transfers} Contract */
 /** @typedef {import('./types.js').Device & { tensors: import('./tensors.js').GpuTensors, moves: import('./moves.js').Moves }} Gpu */
 /**

@@ -12,8 +12,7 @@ import { expectedFiles, wantedOf } from './version_files.js';
 
 export { PyRuntimeError, InvalidInput, QuotaExceeded, SessionFailed } from '../common/errors.js';
 
-/** @typedef {import('./versions.js').OfflineFile} OfflineFile */
-/** @typedef {import('./versions.js').Wanted} Wanted */
+/** @import { OfflineFile, Wanted } from './versions.js' */
 /**
  * loaded, total: bytes of all files to fetch; total: 0 if unknown.
  * @typedef {(progress: { file: string, loaded: number, total: number }) => void} OnProgress

@@ -5,8 +5,7 @@ import { digest } from '../storage/digest.js';
 import { readStored, withoutHash } from '../storage/stored_models.js';
 import { Versions, versionOf } from './versions.js';
 
-/** @typedef {import('./versions.js').Version} Version */
-/** @typedef {import('./versions.js').OfflineFile} OfflineFile */
+/** @import { OfflineFile, Version } from './versions.js' */
 /**
  * isolation: the Cross-Origin-Embedder-Policy to add, with an Opener-Policy.
  * @typedef {{ isolation?: 'require-corp' | 'credentialless' | null }} Options

@@ -5,8 +5,7 @@ import { platform } from '../common/platform.js';
 import { HINT, NAMES, ownUrls } from '../page/engine/assets.js';
 import { isUnchanged, validators } from '../storage/stored_models.js';
 
-/** @typedef {import('./versions.js').OfflineFile} OfflineFile */
-/** @typedef {import('./versions.js').Wanted} Wanted */
+/** @import { OfflineFile, Wanted } from './versions.js' */
 /**
  * Files by their paths relative to the list. page: whether pages use it.
  * @typedef {{ build?: string, files: Record<string, { size: number, hash: string, page?: boolean }> }} List

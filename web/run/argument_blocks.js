@@ -4,8 +4,7 @@
 import { evaluate } from '../common/dims.js';
 import { ShapeError } from '../common/errors.js';
 
-/** @typedef {import('../common/program.js').Call} Call */
-/** @typedef {import('../common/program.js').Dim} Dim */
+/** @import { Call, Dim } from '../common/program.js' */
 
 const LARGEST = 2 ** 31 - 1; // of parameters and work units, because kernels use int32
 

@@ -4,11 +4,9 @@ import { evaluateAll } from '../common/dims.js';
 import { andThen } from '../common/maybe_promise.js';
 import { stackedDims } from '../runtime/stacking.js';
 
-/** @typedef {import('./types.js').Executor} Executor */
-/** @typedef {import('../common/program.js').LoopStep} LoopStep */
-/** @typedef {import('../common/program.js').TensorValue} TensorValue */
-/** @typedef {import('../common/program.js').Binds} Binds */
-/** @typedef {import('../runtime/states.js').State} State */
+/** @import { Binds, LoopStep, TensorValue } from '../common/program.js' */
+/** @import { State } from '../runtime/states.js' */
+/** @import { Executor } from './types.js' */
 /** @typedef {import('../common/maybe_promise.js').MaybePromise<State>} MaybeState */
 
 /**

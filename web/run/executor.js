@@ -28,14 +28,11 @@ const WARM = 400;
 const SHAPES = 8; // shapes of runs whose argument blocks are memoised
 
 /** @template T @typedef {import('../common/maybe_promise.js').MaybePromise<T>} MaybePromise */
-/** @typedef {import('../common/program.js').TensorValue} TensorValue */
-/** @typedef {import('../runtime/states.js').State} State */
-/** @typedef {import('../common/program.js').Value} Value */
-/** @typedef {import('../common/protocol.js').Fetch} Fetch */
-/** @typedef {import('../common/protocol.js').WireTensor} WireTensor */
-/** @typedef {import('../common/protocol.js').WireValue} WireValue */
-/** @typedef {import('./environment.js').HostArray} HostArray */
-/** @typedef {import('../common/stop.js').Stop} Stop */
+/** @import { TensorValue, Value } from '../common/program.js' */
+/** @import { Fetch, WireTensor, WireValue } from '../common/protocol.js' */
+/** @import { Stop } from '../common/stop.js' */
+/** @import { State } from '../runtime/states.js' */
+/** @import { HostArray } from './environment.js' */
 
 export class Executor {
   /**

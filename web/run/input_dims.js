@@ -3,12 +3,9 @@
 import { evaluate } from '../common/dims.js';
 import { InvalidInput } from '../common/errors.js';
 
-/** @typedef {import('../common/dims.js').Dim} Dim */
-/** @typedef {import('../common/dims.js').Env} Env */
-
-/** @typedef {import('../common/program.js').Input} Input */
-/** @typedef {import('../common/protocol.js').WireTensor} WireTensor */
-/** @typedef {import('../common/protocol.js').WireValue} WireValue */
+/** @import { Env } from '../common/dims.js' */
+/** @import { Dim, Input } from '../common/program.js' */
+/** @import { WireTensor, WireValue } from '../common/protocol.js' */
 
 /** The feed of one of the Program's inputs. @param {Record<string, WireValue>} feeds @param {Input} input @returns {WireTensor | undefined} */
 export function feedOf(feeds, { name, item }) {

@@ -6,8 +6,8 @@ import { Memory } from './memory.js';
 import { startUp } from '../runtime/start_up.js';
 import { State } from '../runtime/states.js';
 
-/** @typedef {import('./types.js').Executor} Executor */
-/** @typedef {import('../common/program.js').Constant} Constant */
+/** @import { Constant } from '../common/program.js' */
+/** @import { Executor } from './types.js' */
 /** @typedef {Exclude<Constant, import('../common/program.js').StringConstant>} Numbers */
 /** @typedef {import('./environment.js').ReadFile} Read */
 /** @template T @typedef {import('../common/maybe_promise.js').MaybePromise<T>} MaybePromise */

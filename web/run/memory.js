@@ -13,7 +13,7 @@ const MARGIN = 64; // bytes behind the last buffer that kernels may read
 const SPARES = 4; // memories of released sessions that are kept for later sessions
 const SPARE_BYTES = 4 * 2 ** 20; // larger memories are not kept
 
-/** @typedef {import('../runtime/arena.js').Span} Span */
+/** @import { Span } from '../runtime/arena.js' */
 
 /**
  * Small memories for reuse. Each memory reserves 8 GiB or more of the terabyte of addresses that a page has, and browsers

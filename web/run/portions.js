@@ -2,7 +2,7 @@
 
 import { TICK } from '../common/stop.js';
 
-/** @typedef {import('../common/stop.js').Stop} Stop */
+/** @import { Stop } from '../common/stop.js' */
 /** @typedef {(args: number, begin: number, end: number, tid: number) => void} Kernel */
 
 const GROWTH = 4; // largest ratio of consecutive portions; the first portion of a new call is one unit

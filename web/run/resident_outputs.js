@@ -7,18 +7,12 @@ import { gather, rangesOf } from './room.js';
 import { load, viewOf } from '../common/elements.js';
 import { firstNewRow, nextCapacity } from '../runtime/growth.js';
 
-/** @typedef {import('../common/program.js').Header} Header */
-/** @typedef {import('../common/program.js').Input} Input */
-/** @typedef {import('../common/program.js').InputRoom} InputRoom */
-/** @typedef {import('../common/protocol.js').WireTensor} WireTensor */
-/** @typedef {import('../common/protocol.js').WireValue} WireValue */
-/** @typedef {import('../common/dims.js').Env} Env */
-/** @typedef {import('../runtime/planner.js').Planner} Planner */
-/** @typedef {import('../runtime/states.js').Place} Place */
-/** @typedef {import('../runtime/states.js').State} State */
-/** @typedef {import('../runtime/growth.js').ByteRanges} ByteRanges */
-/** @typedef {import('../common/protocol.js').After} After */
-/** @typedef {import('../common/program.js').TensorValue} TensorValue */
+/** @import { Env } from '../common/dims.js' */
+/** @import { Header, Input, InputRoom, TensorValue } from '../common/program.js' */
+/** @import { After, WireTensor, WireValue } from '../common/protocol.js' */
+/** @import { ByteRanges } from '../runtime/growth.js' */
+/** @import { Planner } from '../runtime/planner.js' */
+/** @import { Place, State } from '../runtime/states.js' */
 /** @typedef {{ buffer: number, places: number, dims: string }} Entry places: capacity of its buffer along the axis */
 /**
  * The start of a run. places: capacities of inputs that exceed the least, by buffer; there: buffers that already hold their

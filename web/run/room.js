@@ -4,8 +4,8 @@ import { elementSize } from '../common/elements.js';
 import { byteRanges } from '../runtime/growth.js';
 import { evaluate, evaluateAll } from '../common/dims.js';
 
-/** @typedef {import('../common/dims.js').Env} Env */
-/** @typedef {import('../runtime/growth.js').ByteRanges} ByteRanges */
+/** @import { Env } from '../common/dims.js' */
+/** @import { ByteRanges } from '../runtime/growth.js' */
 
 /**
  * Sets the symbols of inputs' capacities: to the existing capacity, or else to the least one.

@@ -1,15 +1,13 @@
 // Types of the executor, as its parts use it, and of the GPU, as the executor uses it (web/gpu implements them).
 
-/** @typedef {import('../common/program.js').TensorValue} TensorValue */
-/** @typedef {import('../common/protocol.js').Fetch} Fetch */
-/** @typedef {import('../common/protocol.js').WireTensor} WireTensor */
-/** @typedef {import('../common/protocol.js').WireValue} WireValue */
-/** @typedef {import('../common/stop.js').Stop} Stop */
+/** @import { TensorValue } from '../common/program.js' */
+/** @import { Fetch, WireTensor, WireValue } from '../common/protocol.js' */
+/** @import { Stop } from '../common/stop.js' */
+/** @import { State } from '../runtime/states.js' */
 /**
  * A step that the GPU has prepared. sizes: bytes of each call's buffers; words: the argument blocks.
  * @typedef {{ calls: import('../common/program.js').Call[], sizes: number[][], words: number[] }} PreparedStep
  */
-/** @typedef {import('../runtime/states.js').State} State */
 /** @template T @typedef {import('../common/maybe_promise.js').MaybePromise<T>} MaybePromise */
 
 /**

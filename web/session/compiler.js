@@ -3,9 +3,9 @@
 // exported Program (worker/programs/program_file.js) or, for a session in the page, the worker (page/gpu/remote_compiler.js).
 
 /** @template T @typedef {import('../common/maybe_promise.js').MaybePromise<T>} MaybePromise */
-/** @typedef {import('../common/program.js').ProgramData} ProgramData */
-/** @typedef {import('../common/stop.js').Stop} Stop */
-/** @typedef {import('../run/environment.js').ReadFile} ReadFile */
+/** @import { ProgramData } from '../common/program.js' */
+/** @import { Stop } from '../common/stop.js' */
+/** @import { ReadFile } from '../run/environment.js' */
 
 /**
  * What a session runs on. logOptions: for its messages.

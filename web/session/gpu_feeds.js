@@ -3,9 +3,8 @@
 import { InvalidInput } from '../common/errors.js';
 import { gpuBuffer } from '../common/protocol.js';
 
-/** @typedef {import('../common/protocol.js').WireTensor} WireTensor */
-/** @typedef {import('../common/protocol.js').WireValue} WireValue */
-/** @typedef {import('../gpu/device.js').Gpu} Gpu */
+/** @import { WireTensor, WireValue } from '../common/protocol.js' */
+/** @import { Gpu } from '../gpu/device.js' */
 
 /** Whether a feed or a tensor to fill is on the GPU. @param {Record<string, WireValue | 'gpu'>} values @returns {boolean} */
 export const hasGpuTensors = (values) => Object.values(values).flat().some((value) => value && value !== 'gpu' && gpuBuffer(value.data));

@@ -13,11 +13,9 @@ import { Specialiser } from './specialiser.js';
 import { SessionState } from './states.js';
 import { valuesOf } from './value_info.js';
 
-/** @typedef {import('../common/program.js').ProgramData} ProgramData */
-/** @typedef {import('../common/protocol.js').Fetch} Fetch */
-/** @typedef {import('../common/protocol.js').ValueInfo} ValueInfo */
-/** @typedef {import('../common/protocol.js').WireValue} WireValue */
-/** @typedef {import('../common/stop.js').Stop} Stop */
+/** @import { ProgramData } from '../common/program.js' */
+/** @import { Fetch, ValueInfo, WireValue } from '../common/protocol.js' */
+/** @import { Stop } from '../common/stop.js' */
 /** @typedef {Record<string, WireValue>} Feeds */
 /** @typedef {Record<string, Fetch>} Fetches */
 

@@ -2,11 +2,11 @@
 
 import { evaluate } from '../common/dims.js';
 
-/** @typedef {import('../run/executor.js').Executor} Executor */
-/** @typedef {import('../common/program.js').Call} Call */
-/** @typedef {import('../common/protocol.js').KernelTiming} KernelTiming */
+/** @import { Call } from '../common/program.js' */
+/** @import { KernelTiming } from '../common/protocol.js' */
+/** @import { Executor } from '../run/executor.js' */
+/** @import { Timed } from '../run/types.js' */
 
-/** @typedef {import('../run/types.js').Timed} Timed */
 /** @typedef {(table: number, begin: number, end: number, tid: number) => void} Kernel */
 
 /**

@@ -3,8 +3,8 @@
 import { freeSpare } from '../run/memory.js';
 import { MAX_PROGRAMS } from '../runtime/session_rules.js';
 
-/** @typedef {import('../common/program.js').ProgramData} ProgramData */
-/** @typedef {import('../run/executor.js').Executor} Executor */
+/** @import { ProgramData } from '../common/program.js' */
+/** @import { Executor } from '../run/executor.js' */
 
 export class ProgramTable {
   /** By cache key. @type {Map<string, ProgramData>} */

@@ -5,10 +5,9 @@ import { during } from '../common/log.js';
 import { mapValues } from '../common/records.js';
 import { residentId, StaleFeeds } from '../run/resident_outputs.js';
 
-/** @typedef {import('../common/program.js').ProgramData} ProgramData */
-/** @typedef {import('../common/protocol.js').Needs} Needs */
-/** @typedef {import('../common/protocol.js').WireValue} WireValue */
-/** @typedef {import('../common/stop.js').Stop} Stop */
+/** @import { ProgramData } from '../common/program.js' */
+/** @import { Needs, WireValue } from '../common/protocol.js' */
+/** @import { Stop } from '../common/stop.js' */
 /** @typedef {Record<string, WireValue>} Feeds */
 
 export class Specialiser {

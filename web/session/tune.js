@@ -4,9 +4,9 @@ import { Executor } from '../run/executor.js';
 import { InvalidInput } from '../common/errors.js';
 import { profile } from './profile.js';
 
-/** @typedef {import('./model.js').Model} Model */
-/** @typedef {import('./compiler.js').Times} Times */
-/** @typedef {import('../common/program.js').ProgramData} ProgramData */
+/** @import { ProgramData } from '../common/program.js' */
+/** @import { Times } from './compiler.js' */
+/** @import { Model } from './model.js' */
 /** @typedef {Record<string, import('../common/protocol.js').WireValue>} Feeds */
 
 const TURNS = 4; // turns of the two Programs, at least

@@ -1,6 +1,6 @@
 // What a model declares about its inputs and outputs.
 
-/** @typedef {import('../common/protocol.js').ValueInfo} ValueInfo */
+/** @import { ValueInfo } from '../common/protocol.js' */
 /**
  * @typedef {{ kind: string, dtype?: string | null, dims?: (number | string | null)[] | null, of?: Type,
  *   classes?: (string | number)[] }} Type

@@ -4,9 +4,9 @@ import { Executor } from '../run/executor.js';
 import { InvalidInput } from '../common/errors.js';
 import { numbers } from '../common/elements.js';
 
-/** @typedef {import('./model.js').Model} Model */
-/** @typedef {import('../common/program.js').Header} Header */
-/** @typedef {import('../common/protocol.js').WireTensor} WireTensor */
+/** @import { Header } from '../common/program.js' */
+/** @import { WireTensor } from '../common/protocol.js' */
+/** @import { Model } from './model.js' */
 /**
  * @typedef {object} Difference of the first wrong kernel
  * @property {string} node

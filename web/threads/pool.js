@@ -6,7 +6,7 @@ import {
 import { warn } from '../common/log.js';
 import { spawn } from '../common/spawn.js';
 
-/** @typedef {import('./mailbox.js').Code} Code */
+/** @import { Code } from './mailbox.js' */
 
 const POLLS = 2000; // reads of the count of arrivals before the leader sleeps, some 10 us in all
 const MAX_SLEEP = 1; // ms

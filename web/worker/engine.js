@@ -25,8 +25,8 @@ import { openForPage, openModel } from './models/open_model.js';
 import { PageCompiler } from './models/page_compiler.js';
 import { programForPage } from './programs/page_program.js';
 
-/** @typedef {import('../common/stop.js').Stop} Stop */
-/** @typedef {import('./models/types.js').Opened} Opened */
+/** @import { Stop } from '../common/stop.js' */
+/** @import { Opened } from './models/types.js' */
 /**
  * A model, or the compiler of a model that runs in the page. Several sessions may share it; runs execute one after the
  * other.

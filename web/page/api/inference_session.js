@@ -14,7 +14,7 @@ import { Cancellation, race } from '../engine/cancellation.js';
 import { Trace } from '../sessions/trace.js';
 
 /** @typedef {import('onnxruntime-common').InferenceSession.SessionOptions} SessionOptions */
-/** @typedef {import('../../common/protocol.js').CreateResult} CreateResult */
+/** @import { CreateResult } from '../../common/protocol.js' */
 /** @typedef {(p: import('../../common/protocol.js').Progress) => void} OnProgress */
 
 /** The backend that onnxruntime-common calls. */

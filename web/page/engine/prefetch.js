@@ -3,7 +3,7 @@
 import { PROGRAMS } from '../../storage/names.js';
 import { cacheStorage } from '../../storage/sealed_cache.js';
 
-/** @typedef {import('../../common/protocol.js').Prefetched} Prefetched */
+/** @import { Prefetched } from '../../common/protocol.js' */
 
 /**
  * Fetches nothing if an earlier page cached Programs, because the worker may not need Python. A file that cannot be fetched is

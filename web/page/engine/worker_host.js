@@ -8,7 +8,7 @@ import { spawn } from '../../common/spawn.js';
  */
 export const workersHang = () => 'document' in globalThis && /\bGecko\/\d/.test(globalThis.navigator?.userAgent ?? '');
 
-/** @typedef {import('../../threads/remote_worker.js').Request} Request */
+/** @import { Request } from '../../threads/remote_worker.js' */
 
 export class WorkerHost {
   constructor() {

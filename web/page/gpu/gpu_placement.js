@@ -4,9 +4,9 @@ import { race } from '../engine/cancellation.js';
 import { gpuCode } from './load_code.js';
 import { pageGpu } from './page_gpu.js';
 
-/** @typedef {import('../../common/protocol.js').CreateResult} CreateResult */
-/** @typedef {import('../engine/cancellation.js').Cancellation} Cancellation */
-/** @typedef {import('./gpu_session.js').GpuSession} GpuSession */
+/** @import { CreateResult } from '../../common/protocol.js' */
+/** @import { Cancellation } from '../engine/cancellation.js' */
+/** @import { GpuSession } from './gpu_session.js' */
 
 export class GpuPlacement {
   /**

@@ -12,13 +12,8 @@ import { verify } from '../../session/verify.js';
 import { RemoteCompiler } from './remote_compiler.js';
 import { wireOf } from '../tensors/gpu_tensors.js';
 
-/** @typedef {import('onnxruntime-common').Tensor} Tensor */
-/** @typedef {import('../../common/protocol.js').CreateResult} CreateResult */
-/** @typedef {import('../../common/protocol.js').Fetch} Fetch */
-/** @typedef {import('../../common/protocol.js').RunResult} RunResult */
-/** @typedef {import('../../common/protocol.js').WireTensor} WireTensor */
-/** @typedef {import('../../common/protocol.js').WireValue} WireValue */
-/** @typedef {import('../../common/protocol.js').Caller} Caller */
+/** @import { Caller, CreateResult, Fetch, RunResult, WireTensor, WireValue } from '../../common/protocol.js' */
+/** @import { Tensor } from 'onnxruntime-common' */
 /** @typedef {ReturnType<typeof import('../options/options.js').sessionOptions>} Settings */
 /** @typedef {Record<string, Tensor | Tensor[] | null>} Feeds */
 

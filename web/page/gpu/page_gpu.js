@@ -7,7 +7,7 @@ import { setting } from '../../gpu/setting.js';
 import { gpuCode, loadedGpuCode } from './load_code.js';
 import { adapterOptions, isDevice } from '../options/adapter.js';
 
-/** @typedef {import('../../gpu/device.js').Gpu} Gpu */
+/** @import { Gpu } from '../../gpu/device.js' */
 
 setting.exclusive = false; // the page's own code may use the device, too
 

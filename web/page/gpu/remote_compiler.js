@@ -1,16 +1,11 @@
 // Compiles for a session in the page by calling the worker, which has Python. Programs, their weights and the results of host steps
 // are requested when they are needed.
 
-/** @typedef {import('../../common/program.js').ProgramData} ProgramData */
-/** @typedef {import('../../common/protocol.js').Caller} Caller */
-/** @typedef {import('../../common/protocol.js').Compiled} Compiled */
-/** @typedef {import('../../common/protocol.js').CompiledProgram} CompiledProgram */
-/** @typedef {import('../../common/protocol.js').How} How */
-/** @typedef {import('../../common/stop.js').Stop} Stop */
-/** @typedef {import('../../run/environment.js').HostArray} HostArray */
-/** @typedef {import('../../run/environment.js').ReadFile} ReadFile */
-
-/** @typedef {import('../../session/compiler.js').Compiler} Compiler */
+/** @import { ProgramData } from '../../common/program.js' */
+/** @import { Caller, Compiled, CompiledProgram, How } from '../../common/protocol.js' */
+/** @import { Stop } from '../../common/stop.js' */
+/** @import { HostArray, ReadFile } from '../../run/environment.js' */
+/** @import { Compiler } from '../../session/compiler.js' */
 
 /** @implements {Compiler} */
 export class RemoteCompiler {

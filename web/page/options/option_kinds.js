@@ -4,7 +4,7 @@
 import { InvalidInput } from '../../common/errors.js';
 import { warnOnce } from '../../common/log.js';
 
-/** @typedef {import('../../common/log.js').LogOptions} LogOptions */
+/** @import { LogOptions } from '../../common/log.js' */
 /**
  * wants: the values that `takes` accepts, in words; refused: why the engine cannot honour a value; noEffect: why the
  * values for which `warns` holds change nothing.

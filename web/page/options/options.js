@@ -10,9 +10,8 @@ import { anything, callable, check, count, flag, flatten, list, noEffect, oneOf,
 
 /** @typedef {import('onnxruntime-common').InferenceSession.SessionOptions} SessionOptions */
 /** @typedef {import('onnxruntime-common').InferenceSession.RunOptions} RunOptions */
-/** @typedef {import('../../common/log.js').LogOptions} LogOptions */
-/** @typedef {import('./option_kinds.js').Option} Option */
-/** @typedef {import('./option_kinds.js').Table} Table */
+/** @import { LogOptions } from '../../common/log.js' */
+/** @import { Option, Table } from './option_kinds.js' */
 
 logging.least = () => (env.debug ? 0 : SEVERITIES.indexOf(env.logLevel ?? 'warning'));
 

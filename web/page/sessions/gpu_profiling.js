@@ -3,7 +3,7 @@
 import { env } from 'onnxruntime-common';
 import { operatorOf } from './trace.js';
 
-/** @typedef {import('../../common/protocol.js').KernelTiming} KernelTiming */
+/** @import { KernelTiming } from '../../common/protocol.js' */
 
 /** Pages set its fields without checking that it exists. */
 env.webgpu.profiling ??= {};

@@ -21,13 +21,11 @@ import { Trace } from './trace.js';
 import { untilVisible } from './visibility.js';
 import { isCached, WorkerSession } from './worker_session.js';
 
-/** @typedef {import('onnxruntime-common').Tensor} Tensor */
+/** @import { CreateResult, ValueInfo, WireValue } from '../../common/protocol.js' */
+/** @import { GpuSession } from '../gpu/gpu_session.js' */
+/** @import { Feeds } from './page_runner.js' */
+/** @import { Tensor } from 'onnxruntime-common' */
 /** @typedef {import('onnxruntime-common').InferenceSession.ValueMetadata} ValueMetadata */
-/** @typedef {import('../../common/protocol.js').CreateResult} CreateResult */
-/** @typedef {import('../../common/protocol.js').ValueInfo} ValueInfo */
-/** @typedef {import('../../common/protocol.js').WireValue} WireValue */
-/** @typedef {import('../gpu/gpu_session.js').GpuSession} GpuSession */
-/** @typedef {import('./page_runner.js').Feeds} Feeds */
 /** @typedef {Record<string, Tensor | null>} Fetches */
 /** @typedef {ReturnType<typeof import('../options/options.js').runOptions>} RunSettings */
 /** @typedef {ReturnType<typeof import('../options/options.js').sessionOptions>} Settings */

@@ -5,7 +5,7 @@ import { platform } from '../../common/platform.js';
 import { threadCount } from '../engine/client.js';
 import { isShared } from '../tensors/wire_tensors.js';
 
-/** @typedef {import('../../common/protocol.js').Origin} Origin */
+/** @import { Origin } from '../../common/protocol.js' */
 /** @typedef {string | URL | BufferSource | SharedArrayBuffer | Blob | Response | ReadableStream | FileSystemFileHandle} Source */
 /** @typedef {string | { path: string, data: Source }} ExternalFile */
 

@@ -7,9 +7,8 @@ import { Executor } from '../../run/executor.js';
 import { fastest } from '../../runtime/trial.js';
 import { pageThreads } from '../engine/client.js';
 
-/** @typedef {import('onnxruntime-common').Tensor} Tensor */
-/** @typedef {import('../../common/protocol.js').Portable} Portable */
-/** @typedef {import('../../common/protocol.js').WireValue} WireValue */
+/** @import { Portable, WireValue } from '../../common/protocol.js' */
+/** @import { Tensor } from 'onnxruntime-common' */
 /** @typedef {Record<string, Tensor | Tensor[] | null>} Feeds */
 /** @typedef {{ key: string, needs: import('../../common/protocol.js').Needs | null, executor: Executor }} Entry */
 

@@ -2,7 +2,7 @@
 // Twin of pyruntime/api/trace.py.
 // Spec: https://docs.google.com/document/d/1CvAClvFfyA5R-PhYUmn5OOQtYMH4h6I0nSsKchNAySU (Trace Event Format)
 
-/** @typedef {import('../../common/protocol.js').KernelTiming} KernelTiming */
+/** @import { KernelTiming } from '../../common/protocol.js' */
 
 const GPU = 2; // row of its kernels
 

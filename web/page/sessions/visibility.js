@@ -2,7 +2,7 @@
 
 import { race } from '../engine/cancellation.js';
 
-/** @typedef {import('../engine/cancellation.js').Cancellation} Cancellation */
+/** @import { Cancellation } from '../engine/cancellation.js' */
 
 /**
  * Resolves when the page is visible (at once without a document), or when one of the signals aborts.

@@ -5,11 +5,10 @@ import { pool } from '../engine/client.js';
 import { Leases } from '../tensors/cached_outputs.js';
 import { Packer, packTarget } from '../tensors/wire_tensors.js';
 
-/** @typedef {import('onnxruntime-common').Tensor} Tensor */
-/** @typedef {import('../../common/protocol.js').Calls} Calls */
-/** @typedef {import('../../common/protocol.js').WireValue} WireValue */
-/** @typedef {import('../engine/cancellation.js').Cancellation} Cancellation */
-/** @typedef {import('./page_runner.js').Feeds} Feeds */
+/** @import { Calls, WireValue } from '../../common/protocol.js' */
+/** @import { Cancellation } from '../engine/cancellation.js' */
+/** @import { Feeds } from './page_runner.js' */
+/** @import { Tensor } from 'onnxruntime-common' */
 /**
  * An output that the worker keeps.
  * @typedef {import('../../common/protocol.js').WireTensor & { held: number, rows?: import('../tensors/appended_rows.js').Rows }} CachedWire

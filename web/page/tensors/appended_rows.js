@@ -1,6 +1,6 @@
 // Tensors that grow along an axis, as a chain of their new rows.
 
-/** @typedef {import('../../common/protocol.js').NumericData} NumericData */
+/** @import { NumericData } from '../../common/protocol.js' */
 /**
  * A tensor of these dims. data: its rows along the axis from `from` on; before: a tensor that begins with its earlier rows;
  * shared: another tensor begins with these rows, so they must not change.

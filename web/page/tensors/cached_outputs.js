@@ -4,9 +4,8 @@
 import { Tensor } from 'onnxruntime-common';
 import { allRows, joinRows } from './appended_rows.js';
 
-/** @typedef {import('../../common/protocol.js').NumericData} NumericData */
-/** @typedef {import('../../common/protocol.js').WireTensor} WireTensor */
-/** @typedef {import('./appended_rows.js').Rows} Rows */
+/** @import { NumericData, WireTensor } from '../../common/protocol.js' */
+/** @import { Rows } from './appended_rows.js' */
 /**
  * owner: its session; id: in the worker; leases: number of runs in progress that feed it.
  * @typedef {{ owner: object, id: number, rows: Rows, leases: number }} Entry

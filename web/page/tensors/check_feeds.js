@@ -4,7 +4,7 @@ import { Tensor } from 'onnxruntime-common';
 import { InvalidInput } from '../../common/errors.js';
 import { CachedOutput } from './cached_outputs.js';
 
-/** @typedef {import('../../common/protocol.js').ValueInfo} ValueInfo */
+/** @import { ValueInfo } from '../../common/protocol.js' */
 
 /** Element types that onnxruntime's API does not name -> the type of their raw bits. @type {Record<string, string>} */
 export const RAW = {

@@ -3,8 +3,8 @@
 import { Tensor } from 'onnxruntime-common';
 import { InvalidInput } from '../../common/errors.js';
 
-/** @typedef {import('../../common/protocol.js').WireTensor} WireTensor */
-/** @typedef {import('../../gpu/device.js').Gpu} Gpu */
+/** @import { WireTensor } from '../../common/protocol.js' */
+/** @import { Gpu } from '../../gpu/device.js' */
 
 /** The GPU of each output's buffer. @type {WeakMap<GPUBuffer, Gpu>} */
 const outputs = new WeakMap();

@@ -4,7 +4,7 @@
 import { Tensor } from 'onnxruntime-common';
 import { InvalidInput } from '../../common/errors.js';
 
-/** @typedef {import('../../common/protocol.js').ValueInfo} ValueInfo */
+/** @import { ValueInfo } from '../../common/protocol.js' */
 /** @typedef {Map<string | number, number>} Scores by class, sorted */
 
 /**

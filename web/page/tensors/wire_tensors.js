@@ -8,8 +8,7 @@ import { joinRows } from './appended_rows.js';
 import { hasSharedMemory } from '../../common/shared_memory.js';
 import { mapTensors, mapValues } from '../../common/records.js';
 
-/** @typedef {import('../../common/protocol.js').WireTensor} WireTensor */
-/** @typedef {import('../../common/protocol.js').NumericData} NumericData */
+/** @import { NumericData, WireTensor } from '../../common/protocol.js' */
 
 const NO_DATA = new Uint8Array(0);
 

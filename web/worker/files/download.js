@@ -8,9 +8,9 @@ import { ScratchFile } from '../../storage/scratch_file.js';
 import { resumableFetch, patience, Restart } from './resumable_fetch.js';
 import { FileInMemory, FileOnDisk, LARGE, fileOf } from './model_file.js';
 
-/** @typedef {import('../../common/protocol.js').Origin} Origin */
-/** @typedef {import('../../common/read_body.js').OnBytes} OnBytes */
-/** @typedef {import('./model_file.js').ModelFile} ModelFile */
+/** @import { Origin } from '../../common/protocol.js' */
+/** @import { OnBytes } from '../../common/read_body.js' */
+/** @import { ModelFile } from './model_file.js' */
 
 /**
  * @param {Origin} origin @param {OnBytes} progress

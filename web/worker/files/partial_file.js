@@ -3,7 +3,7 @@
 import { InvalidModel, LimitExceeded, PyRuntimeError } from '../../common/errors.js';
 import { request, sameVersion } from './resumable_fetch.js';
 
-/** @typedef {import('../../common/protocol.js').Origin} Origin */
+/** @import { Origin } from '../../common/protocol.js' */
 /** @typedef {(offset: number, size: number) => Promise<Uint8Array>} Fetch */
 
 const FIRST = 1 << 12, LARGEST = 1 << 20; // bytes of a request after a jump; sequential requests double it up to LARGEST

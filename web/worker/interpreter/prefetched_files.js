@@ -3,7 +3,7 @@
 import { importModule } from './engine_files.js';
 import { warmUp } from './split_wasm.js';
 
-/** @typedef {import('../../common/protocol.js').Prefetched} Prefetched */
+/** @import { Prefetched } from '../../common/protocol.js' */
 /** @template T @typedef {(value: T | null) => void} Resolve */
 
 export class PrefetchedFiles {

@@ -10,11 +10,11 @@ import { addLazyFile, takeReadError } from './lazy_files.js';
 import { readImage, restore, STATE } from './memory_image.js';
 import { PythonModel } from './python_model.js';
 
-/** @typedef {import('../../common/protocol.js').Assets} Assets */
-/** @typedef {import('pyodide').PyodideAPI} PyodideAPI */
-/** @typedef {import('pyodide/ffi').PyProxy} PyProxy */
-/** @typedef {import('../../run/environment.js').ReadFile} ReadFile */
-/** @typedef {import('../../common/stop.js').Stop} Stop */
+/** @import { Assets } from '../../common/protocol.js' */
+/** @import { Stop } from '../../common/stop.js' */
+/** @import { ReadFile } from '../../run/environment.js' */
+/** @import { PyodideAPI } from 'pyodide' */
+/** @import { PyProxy } from 'pyodide/ffi' */
 /**
  * module: Pyodide's JavaScript; compiled: its WebAssembly, if the page compiles it.
  * @typedef {{ module: Promise<any>, compiled: Promise<WebAssembly.Module | null> | null }} Parts

@@ -1,9 +1,9 @@
 // Compiles a model by calling Python's `pyruntime.browser.Model`. Values cross as JSON.
 
-/** @typedef {import('../../common/program.js').ProgramData} ProgramData */
-/** @typedef {import('../../common/stop.js').Stop} Stop */
-/** @typedef {import('../../run/environment.js').HostArray} HostArray */
-/** @typedef {import('../../session/compiler.js').Compiler} Compiler */
+/** @import { ProgramData } from '../../common/program.js' */
+/** @import { Stop } from '../../common/stop.js' */
+/** @import { HostArray } from '../../run/environment.js' */
+/** @import { Compiler } from '../../session/compiler.js' */
 /**
  * @typedef {{ info: string, needs: string, timings: string, main: any, specialise: (feeds: string) => any, fall_back: () => void,
  *   split_dims: (names: string) => void, with_all_results: (feeds: string, cpuOnly: boolean) => any, tuning: (feeds: string) => any,

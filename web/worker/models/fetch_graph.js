@@ -4,7 +4,7 @@
 // Spec: https://github.com/onnx/onnx/blob/main/onnx/onnx.proto
 
 /** Kinds of inner messages, by number of the field. @typedef {{ [number: number]: Kind }} Kind */
-/** @typedef {import('../files/partial_file.js').PartialFile} PartialFile */
+/** @import { PartialFile } from '../files/partial_file.js' */
 
 const TENSOR = {};
 const SPARSE = { 1: TENSOR, 2: TENSOR };

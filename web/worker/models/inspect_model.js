@@ -8,7 +8,7 @@ import { LARGE } from '../files/model_file.js';
 import { PartialFile, openPartialFile } from '../files/partial_file.js';
 import { codeFeatures } from '../wasm_features.js';
 
-/** @typedef {import('../../common/protocol.js').CreateParams} CreateParams */
+/** @import { CreateParams } from '../../common/protocol.js' */
 
 const MAX_MEMORY = 2 ** 32; // bytes of a linear memory
 const READ_AHEAD = 1 << 16; // least bytes of a fetch when Python needs more of a file

@@ -3,11 +3,10 @@
 import { InvalidModel } from '../../common/errors.js';
 import { fetchFile } from '../files/download.js';
 
-/** @typedef {import('../../common/protocol.js').CreateParams} CreateParams */
+/** @import { CreateParams } from '../../common/protocol.js' */
+/** @import { Stop } from '../../common/stop.js' */
+/** @import { Files, ModelFile } from '../files/model_file.js' */
 /** @typedef {(p: import('../../common/protocol.js').Progress) => void} OnProgress */
-/** @typedef {import('../../common/stop.js').Stop} Stop */
-/** @typedef {import('../files/model_file.js').Files} Files */
-/** @typedef {import('../files/model_file.js').ModelFile} ModelFile */
 
 /**
  * Opens files in parallel. When one fails, or the call is stopped, the other downloads end.

@@ -14,16 +14,13 @@ import { ExportedProgram } from '../programs/program_file.js';
 import { PageCompiler } from './page_compiler.js';
 import { codeFeatures } from '../wasm_features.js';
 
-/** @typedef {import('../../common/protocol.js').CreateParams} CreateParams */
-/** @typedef {import('../../common/protocol.js').Timings} Timings */
-/** @typedef {import('../../threads/pool.js').ThreadPool} ThreadPool */
-/** @typedef {import('../interpreter/interpreter.js').Interpreter} Interpreter */
-/** @typedef {import('./model_files.js').OnProgress} OnProgress */
-/** @typedef {import('../../common/stop.js').Stop} Stop */
-/** @typedef {import('../files/model_file.js').Files} Files */
-/** @typedef {import('../files/model_file.js').ModelFile} ModelFile */
-/** @typedef {import('./types.js').Opened} Opened */
-/** @typedef {import('./types.js').Source} Source */
+/** @import { CreateParams, Timings } from '../../common/protocol.js' */
+/** @import { Stop } from '../../common/stop.js' */
+/** @import { ThreadPool } from '../../threads/pool.js' */
+/** @import { Files, ModelFile } from '../files/model_file.js' */
+/** @import { Interpreter } from '../interpreter/interpreter.js' */
+/** @import { OnProgress } from './model_files.js' */
+/** @import { Opened, Source } from './types.js' */
 
 /**
  * @param {CreateParams} params @param {OnProgress} progress

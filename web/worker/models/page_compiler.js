@@ -4,12 +4,11 @@
 import { during } from '../../common/log.js';
 import { valuesOf } from '../../session/value_info.js';
 
-/** @typedef {import('../../common/program.js').ProgramData} ProgramData */
-/** @typedef {import('../../common/protocol.js').CompiledProgram} CompiledProgram */
-/** @typedef {import('../../common/protocol.js').How} How */
-/** @typedef {import('../../common/stop.js').Stop} Stop */
-/** @typedef {import('../../run/environment.js').ReadFile} ReadFile */
-/** @typedef {import('../../session/compiler.js').Compiler} Compiler */
+/** @import { ProgramData } from '../../common/program.js' */
+/** @import { CompiledProgram, How } from '../../common/protocol.js' */
+/** @import { Stop } from '../../common/stop.js' */
+/** @import { ReadFile } from '../../run/environment.js' */
+/** @import { Compiler } from '../../session/compiler.js' */
 
 export class PageCompiler {
   /** @param {Compiler} compiler @param {ReadFile} read @param {import('../../common/log.js').LogOptions} [logOptions] */

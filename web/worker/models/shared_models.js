@@ -2,9 +2,8 @@
 
 import { Model } from '../../session/model.js';
 
-/** @typedef {import('./types.js').Opened} Opened */
-/** @typedef {import('./types.js').Source} Source */
-/** @typedef {import('../files/model_file.js').Files} Files */
+/** @import { Files } from '../files/model_file.js' */
+/** @import { Opened, Source } from './types.js' */
 
 const LEAST = 4 * 2 ** 20; // bytes of files: smaller models are not shared, so that each session has its own arena
 

@@ -1,6 +1,6 @@
 // Types of the models that the worker has open.
 
-/** @typedef {import('../files/model_file.js').ModelFile} ModelFile */
+/** @import { ModelFile } from '../files/model_file.js' */
 /**
  * A model that is ready for runs, or a compiler for a session in the page.
  * @typedef {object} Opened

@@ -1,7 +1,7 @@
 // Provides the Programs that an earlier page compiled. When a session needs anything else, Python starts and takes over.
 
-/** @typedef {import('../../common/stop.js').Stop} Stop */
-/** @typedef {import('../../session/compiler.js').Compiler} Compiler */
+/** @import { Stop } from '../../common/stop.js' */
+/** @import { Compiler } from '../../session/compiler.js' */
 
 /** @implements {Compiler} */
 export class CachedCompiler {

@@ -2,7 +2,7 @@
 
 import { parse, toBytes } from './program_file.js';
 
-/** @typedef {import('../../common/program.js').ProgramData} ProgramData */
+/** @import { ProgramData } from '../../common/program.js' */
 /**
  * info, needs: JSON, as a `Compiler` has them; programs: by cache key.
  * @typedef {{ info: string, needs: string, programs: Map<string, ProgramData> }} Bundle

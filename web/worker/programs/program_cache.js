@@ -8,9 +8,9 @@ import { digest } from '../../storage/digest.js';
 import { PROGRAMS } from '../../storage/names.js';
 import { cacheStorage, store, unseal } from '../../storage/sealed_cache.js';
 
-/** @typedef {import('../../common/protocol.js').Origin} Origin */
-/** @typedef {import('./program_bundle.js').Bundle} Bundle */
-/** @typedef {import('../files/model_file.js').Files} Files */
+/** @import { Origin } from '../../common/protocol.js' */
+/** @import { Files } from '../files/model_file.js' */
+/** @import { Bundle } from './program_bundle.js' */
 
 const MAX_ENTRIES = 16; // models of an origin: the cache stores only the newest
 const LARGEST = 4 * 2 ** 20; // most bytes of a model's Programs: most have 60 to 260 KB, those with shaders up to 2 MB

@@ -9,9 +9,8 @@ import { Schema } from '../../runtime/schema.js';
 import { validate } from '../../runtime/validate.js';
 import { SCHEMA } from './program_schema.js';
 
-/** @typedef {import('../../common/program.js').ProgramData} ProgramData */
-/** @typedef {import('../../common/program.js').Header} Header */
-/** @typedef {import('../../session/compiler.js').Compiler} Compiler */
+/** @import { Header, ProgramData } from '../../common/program.js' */
+/** @import { Compiler } from '../../session/compiler.js' */
 
 const FORMAT = 3;
 const HEAD = 16; // bytes: magic, format, CRC-32 of the bytes after this head, size of the header
