@@ -119,7 +119,7 @@ class Module:
 
     # ── functions ──
 
-    def _function(self, f: nodes.FuncDef, head: str, indent: str, types: bool = True) -> Lines:
+    def _function(self, f: nodes.FuncDef, head: str, indent: str) -> Lines:
         doc = self._jsdoc(f, indent)
         names = ", ".join(self.s.parameters(f))
         body = self.s.body(f, indent + "  ")
@@ -130,7 +130,7 @@ class Module:
             (f"{indent}}}", 0),
         ]
 
-    def _jsdoc(self, f: nodes.FuncDef, indent: str, is_property: bool = False) -> Lines:
+    def _jsdoc(self, f: nodes.FuncDef, indent: str) -> Lines:
         signature = get_proper_type(f.type)
         if not isinstance(signature, CallableType):
             raise Refused(f, f"{f.name} has no annotations")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from collections.abc import Set as AbstractSet
 from typing import Any
 
 from mypy import nodes
@@ -45,8 +46,8 @@ class Statements:
     def _typed(self, name: str, t: Type | None) -> str:
         return f"/** @type {{{self.x.names.text(t)}}} */ let {camel(name)};" if t else f"let {camel(name)};"
 
-    def parameters(self, f: nodes.FuncDef, types: bool = False) -> list[str]:
-        """Their names, with defaults; types: with a comment that gives the type, for functions inside others."""
+    def parameters(self, f: nodes.FuncDef) -> list[str]:
+        """Their names, with defaults."""
         found = []
         for a in f.arguments:
             if a.variable.name == "self":
@@ -84,7 +85,10 @@ class Statements:
         found = method(s, indent)
         return [(line, s.line) for line in wrapped(f"{indent}{found}")] if isinstance(found, str) else found
 
-    def _braced(self, head: str, s: Any, body: nodes.Block, indent: str, known: set[str] = frozenset()) -> Lines:  # type: ignore[assignment]
+    def _braced(
+        self, head: str, s: Any, body: nodes.Block, indent: str, known: AbstractSet[str] = frozenset()
+    ) -> Lines:
+        """A head and its block. known: optional properties that exist inside."""
         before = set(self.x.known)
         self.x.known |= known
         lines = [(f"{indent}{head} {{", s.line), *self.block(body.body, indent + "  ", s.line), (f"{indent}}}", 0)]
