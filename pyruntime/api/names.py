@@ -41,3 +41,5 @@ _BY_MODULE: dict[Any, str] = {
 NAMES: dict[str, Any] = {name: getattr(module, name) for module, names in _BY_MODULE.items() for name in names.split()}
 NAMES |= {"NodeArg": NodeArg, "RunOptions": RunOptions, **refused.NAMES}
 ERRORS: dict[str, Any] = {name: getattr(ort_errors, name) for name in ort_errors.__all__}
+
+__all__ = ["ERRORS", "NAMES"]  # the documentation site reads it
