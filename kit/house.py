@@ -54,7 +54,7 @@ MAY_IMPORT = {
     "onnxruntime": "api",
     "pyodide": "errors options ir onnx frontend placement compiler session browser",
     "cli": "errors options onnx frontend ops placement native runtime pyruntime",
-    "pyruntime": "errors frontend ops placement compiler native api pyodide",
+    "pyruntime": "errors frontend ops placement compiler session native api pyodide",
 }
 
 # The same for the rooms of web/ and its entry files. Types that JSDoc names count as imports.

@@ -48,6 +48,8 @@ __all__ = [
     "get_device",
     "graph_pass",
     "inspect",
+    "off",
+    "on",
     "op",
     "register_provider",
     "remove_pass",
@@ -87,6 +89,10 @@ def __getattr__(name: str) -> Any:
         from pyruntime.placement import provider_list
 
         return getattr(provider_list, name)
+    if name in ("off", "on"):
+        from pyruntime.session import events
+
+        return getattr(events, name)
     if name in ("graph_pass", "remove_pass", "rewrite_rule"):
         from pyruntime.compiler import user_passes
 

@@ -45,8 +45,8 @@ NATIVE_ONLY = re.compile(
 EXPORTED = """
 ExecutionMode GpuTensor GraphOptimizationLevel IOBinding InferenceSession InvalidInput InvalidModel LimitExceeded
 NotSupported OrtValue OutOfMemory PyRuntimeError RunOptions SessionFailed SessionOptions ShapeError Terminated
-UnsupportedOp elementwise get_available_providers get_device graph_pass inspect op register_provider remove_pass
-rewrite_rule
+UnsupportedOp elementwise get_available_providers get_device graph_pass inspect off on op register_provider
+remove_pass rewrite_rule
 """.split()
 
 FILE_LIMIT, FUNCTION_LIMIT, JS_FUNCTION_LIMIT = 500, 80, 40

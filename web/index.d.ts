@@ -265,6 +265,25 @@ export interface Inspection {
 /** Describes a model, its unsupported operators and the memory that it needs, from parts of its file. The options are those of a session. */
 export function inspect(model: string | URL | Uint8Array | ArrayBufferLike | Blob | FileSystemFileHandle, options?: import('onnxruntime-common').InferenceSession.SessionOptions): Promise<Inspection>;
 
+/** What listeners get, by name of the event. */
+export interface Events {
+  memory: MemoryEvent;
+  session: object;
+}
+
+/** Sessions hold 70 or 90 % of what `env.memoryLimit` or `env.gpuMemoryLimit` allows; fired again once it has fallen below. In bytes. */
+export interface MemoryEvent {
+  readonly memory: 'linear' | 'gpu';
+  readonly share: 0.7 | 0.9;
+  readonly used: number;
+  readonly limit: number;
+}
+
+/** Calls `listener` for each event of this name from now on. Returns a function that ends it. */
+export function on<K extends keyof Events>(name: K, listener: (event: Events[K]) => void): () => void;
+/** Ends what `on` began. */
+export function off<K extends keyof Events>(name: K, listener: (event: Events[K]) => void): void;
+
 /** Starts the engine before the first session needs it. */
 export function boot(onProgress?: (progress: Progress) => void): Promise<void>;
 /** Ends the worker and its sessions. The next session starts a new worker. */

@@ -11,6 +11,7 @@ export {
   DeviceLost, ExecutionError, InternalError, InvalidInput, InvalidModel, LimitExceeded, MemoryFault, NoAdapter, OutOfMemory,
   PyRuntimeError, QuotaExceeded, SessionFailed, ShapeError, Terminated, UnsupportedOp,
 } from './common/errors.js';
+export { off, on } from './common/events.js';
 export { InferenceSession } from './page/api/inference_session.js';
 export { inspect } from './page/api/inspect.js';
 export { models } from './page/api/models.js';

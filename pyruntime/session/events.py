@@ -1,0 +1,81 @@
+"""Events that programs listen for: `pyruntime.on(name, listener)`. web/common/events.js is its twin.
+
+A thread of its own calls the listeners: an event may come from within a run, and a listener that used the same session
+there would wait for itself.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from pyruntime.errors import InvalidInput
+
+Listener = Callable[[Mapping[str, Any]], object]
+
+_listeners: dict[str, list[Listener]] = {"memory": [], "session": []}
+_threads: list[Any] = []  # an executor with one thread, once there was an event
+
+
+def _of(name: str) -> list[Listener]:
+    if name not in _listeners:
+        raise InvalidInput(f'there is no event "{name}"', hint=f"one of {', '.join(_listeners)}")
+    return _listeners[name]
+
+
+def on(name: str, listener: Listener) -> Callable[[], None]:
+    """Call `listener` for each event of this name from now on, with a dict. Returns a function that ends it. Events are
+    "memory" and "session" (docs/api.md#events)."""
+    if not callable(listener):
+        raise InvalidInput(f'the listener of "{name}" is no function: {listener!r}')
+    if listener not in _of(name):
+        _of(name).append(listener)
+    return lambda: off(name, listener)
+
+
+def off(name: str, listener: Listener) -> None:
+    """End what `on` began."""
+    if listener in _of(name):
+        _of(name).remove(listener)
+
+
+def is_heard(name: str) -> bool:
+    """Whether any listener waits for these events: what makes an event may cost."""
+    return bool(_of(name))
+
+
+def emit(name: str, event: Mapping[str, Any]) -> None:
+    """Call the listeners soon, in the order of events. The error of one is logged and stops nothing else."""
+    found = [*_of(name)]
+    if not found:
+        return
+    if sys.platform == "emscripten":  # has no threads
+        _call(found, event)
+        return
+    if not _threads:
+        from concurrent.futures import ThreadPoolExecutor
+
+        _threads.append(ThreadPoolExecutor(1, "pyruntime-events"))
+    _threads[0].submit(_call, found, event)
+
+
+def delivered() -> None:
+    """Wait until the listeners have been called for all events so far."""
+    if _threads:
+        _threads[0].submit(lambda: None).result()
+
+
+def _call(listeners: list[Listener], event: Mapping[str, Any]) -> None:
+    for listener in listeners:
+        try:
+            listener(event)
+        except Exception:
+            import logging
+
+            logging.getLogger("pyruntime").exception("a listener of events failed")
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_threads.clear)  # the thread stays with the parent

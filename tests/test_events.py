@@ -1,0 +1,61 @@
+"""Events, as programs listen for them."""
+
+from __future__ import annotations
+
+import logging
+import os
+import threading
+from typing import Any
+
+import pytest
+
+import pyruntime
+from pyruntime.session.events import delivered, emit, is_heard
+
+
+def test_listeners_hear_the_events_of_their_name_until_they_end(caplog: pytest.LogCaptureFixture) -> None:
+    heard: list[Any] = []
+
+    def first(event: Any) -> None:
+        heard.append((threading.current_thread() is threading.main_thread(), event["n"]))
+
+    def bad(event: Any) -> None:
+        raise ValueError(event)
+
+    ends = [pyruntime.on("memory", f) for f in (bad, first, first)]  # a listener counts once
+    assert is_heard("memory") and not is_heard("session")
+    with caplog.at_level(logging.ERROR, "pyruntime"):
+        for n in range(3):
+            emit("memory", {"n": n})
+        emit("session", {"n": 9})
+        delivered()
+    assert heard == [(False, 0), (False, 1), (False, 2)]
+    assert [r.exc_info and r.exc_info[0] for r in caplog.records] == [ValueError] * 3
+    for end in ends:
+        end()
+    emit("memory", {"n": 3})
+    delivered()
+    assert len(heard) == 3 and not is_heard("memory")
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="this system has no fork")
+def test_a_forked_child_hears_events() -> None:
+    heard: list[Any] = []
+    end = pyruntime.on("memory", heard.append)
+    emit("memory", {"n": 1})
+    delivered()
+    child = os.fork()
+    if not child:
+        emit("memory", {"n": 2})
+        delivered()
+        os._exit(len(heard))
+    end()
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 2 and len(heard) == 1
+
+
+@pytest.mark.parametrize(
+    ("name", "listener", "text"), [("memry", print, "one of memory, session"), ("memory", 1, "no function")]
+)
+def test_what_is_no_event_is_refused(name: str, listener: Any, text: str) -> None:
+    with pytest.raises(pyruntime.InvalidInput, match=text):
+        pyruntime.on(name, listener)
