@@ -17,7 +17,7 @@ import pytest
 from kit import zoo
 from kit.decoders import TINY, Decoder
 from kit.decoders import feeds as decoder_feeds
-from pyruntime import InferenceSession, SessionOptions, ShapeError
+from pyruntime import InferenceSession, ShapeError
 from pyruntime.runtime.arena import GPU, Arena
 from pyruntime.runtime.arena import GPU_ALIGN as ALIGN
 from pyruntime.runtime.planner import Planner, StepDims
@@ -70,8 +70,7 @@ def test_both_planners_give_the_same_addresses(name: str, tmp_path: Path, monkey
 def compare(model: Path | bytes, runs: list[dict[str, np.ndarray]], folder: Path, patch: pytest.MonkeyPatch) -> Any:
     """Check that both planners give the same addresses in these runs. Returns the outputs of JavaScript."""
     program, given = folder / "model.pyrt", folder / "feeds.json"
-    options = SessionOptions(relaxed_simd=False)  # Node.js 20 has it behind a flag
-    program.write_bytes(InferenceSession(model, options).export(weights=True))
+    program.write_bytes(InferenceSession(model).export(weights=True))
     given.write_text(json.dumps([{n: wire(x) for n, x in feeds.items()} for feeds in runs]))
     python = Planned(patch)
     session = InferenceSession(program)
@@ -130,8 +129,7 @@ def test_both_planners_reject_counts_of_over_32_bits(tmp_path: Path) -> None:
             s = Shape (x)  d = Concat<axis=0> (s, many)  e = Expand (v, d)  y = ReduceSum<keepdims=0> (e)
         }""")
     program, given = tmp_path / "model.pyrt", tmp_path / "feeds.json"
-    options = SessionOptions(relaxed_simd=False)
-    program.write_bytes(InferenceSession(model.SerializeToString(), options).export(weights=True))
+    program.write_bytes(InferenceSession(model.SerializeToString()).export(weights=True))
     x, v = np.zeros(30_000, np.float32), np.ones(1, np.float32)
     text = "a kernel would need the number 3000000000, the largest is 2147483647"
     with pytest.raises(ShapeError, match=text):

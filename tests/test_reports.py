@@ -12,11 +12,14 @@ from typing import Any
 import numpy as np
 import onnx
 import pytest
+import wasmtime
 from onnx import TensorProto, helper
 
 from kit import small_models, zoo
 from kit.probes import PROBES
 from pyruntime import InferenceSession, InvalidInput, InvalidModel, SessionFailed, SessionOptions
+from pyruntime.program.format import Program
+from pyruntime.providers.wasm import wasmtime_host
 from pyruntime.runtime.planner import Planner
 from pyruntime.runtime.states import Place
 from tests.test_session import FLOAT, chain, info, model
@@ -326,6 +329,22 @@ def test_a_program_runs_from_a_file(name: str, weights: bool, tmp_path: Path) ->
         np.testing.assert_allclose(a, b, rtol=0, atol=3e-6 * np.abs(b).max())
     with pytest.raises(InvalidInput, match="is missing"):
         again.run(None, {})
+
+
+@pytest.mark.parametrize("name", ["digits.onnx", "llama_mini.nb4", "mobilenet_v2.qdq"])
+def test_programs_have_relaxed_instructions_on_request_alone(name: str, tmp_path: Path) -> None:
+    """So that Node.js 20 opens those that do not ask, also from a session whose own kernels are relaxed."""
+    model = Path("demo/digits/digits.onnx") if name == "digits.onnx" else zoo.materialize(name)
+    session = InferenceSession(model, SessionOptions(relaxed_simd=True))
+    for relaxed in (False, True):
+        program = Program.from_bytes(session.export(weights=True, relaxed=relaxed))
+        code = program.part(program.header["modules"]["wasm"])
+        wasmtime.Module.validate(wasmtime_host._engine(True), code)
+        if relaxed:
+            with pytest.raises(wasmtime.WasmtimeError, match="relaxed SIMD"):
+                wasmtime.Module.validate(wasmtime_host._engine(False), code)
+        else:
+            wasmtime.Module.validate(wasmtime_host._engine(False), code)
 
 
 @pytest.mark.parametrize("name", PROBES)

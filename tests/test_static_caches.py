@@ -111,8 +111,7 @@ def test_presents_that_a_page_feeds_back(write: Write, tmp_path: Path) -> None:
     """By the executor of pages, in Node.js."""
     program, given = tmp_path / "model.pyrt", tmp_path / "feeds.json"
     data = decoder(write).SerializeToString()
-    options = SessionOptions(relaxed_simd=False)  # Node.js 20 has it behind a flag
-    program.write_bytes(InferenceSession(data, options).export(weights=True))
+    program.write_bytes(InferenceSession(data).export(weights=True))
     first, *rest = steps(FLOAT)
     first |= {f"past_{part}": np.zeros(HEADS, np.float32) for part in "kv"}
     given.write_text(json.dumps([{n: wire(x) for n, x in feeds.items()} for feeds in (first, *rest)]))

@@ -189,10 +189,11 @@ class InferenceSession:
 
         return tune(self._native, input_feed, seconds)
 
-    def export(self, weights: bool = False) -> bytes:
+    def export(self, weights: bool = False, *, relaxed: bool = False) -> bytes:
         """The Program as a file that `InferenceSession` opens without compiling. weights: put the weights into it, too;
-        otherwise it reads them from the model's file in the same folder."""
-        return self._native.export(weights)
+        otherwise it reads them from the model's file in the same folder. relaxed: let kernels use relaxed SIMD, which
+        is faster, but which Node.js 20 and some browsers lack."""
+        return self._native.export(weights, relaxed)
 
     def trim(self) -> None:
         """Free memory that larger runs took. A memory cannot shrink in place, so each Program whose memory has grown

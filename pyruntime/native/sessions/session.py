@@ -188,7 +188,7 @@ class Session:
 
         return self.run_alone(work, feeds)
 
-    def export(self, weights: bool = False) -> bytes:
+    def export(self, weights: bool = False, relaxed: bool = False) -> bytes:
         if FOR_ALL not in self.executors:
             text = "this model is compiled for some feeds when it runs, so there is no Program for all"
             dims = ", ".join(sorted(map(str, self.programs.needs.dims)))
@@ -199,7 +199,7 @@ class Session:
         program, calls = executor.program, executor.host_call
         if self.programs.has_model:  # browsers open it, too (docs/design/cpu-kernels.md#code-for-cranelift)
             specs, constants, _ = self.programs.requirements_for_all()
-            work = partial(self.compiler.compile_only, self.graph, specs, constants, cranelift=False)
+            work = partial(self.compiler.compile_only, self.graph, specs, constants, cranelift=False, relaxed=relaxed)
             compiled, _ = self._queue.exclusive(work)
             program, calls = compiled.program, HostCalls(compiled.host_kernels, compiled.symbols)
         return pack(executor, program, calls, self.graph, self._path, weights)

@@ -217,7 +217,7 @@ async function openProgram(params, { start, files, stop, host: { pool, memoryLim
   } catch (error) {
     closeAll(weights.values());
     if (!(error instanceof WebAssembly.CompileError)) throw error;
-    throw new InvalidModel(`this browser cannot run the program: ${error.message}`, { hint: 'export it with relaxed_simd=False' });
+    throw new InvalidModel(`this browser cannot run the program: ${error.message}`, { hint: 'export it without --relaxed' });
   }
 }
 
