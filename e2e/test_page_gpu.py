@@ -469,16 +469,16 @@ def test_code_for_it_comes_when_it_is_wanted(tab: Callable[..., Tab], path: str)
     page.open(path)
 
     def fetched() -> int:
-        return sum(url.endswith("gpu.mjs") for url in page.requests)
+        return sum(url.endswith("executor.mjs") for url in page.requests)
 
     page.run(OPEN + "await (await add()).run({ a: six, b: six }); await add({ executionProviders: ['wasm'] })")
     assert fetched() == 0 and page.run("return (await ort.stats()).tensors") == 0
-    page.page.route("**/gpu.mjs", lambda route: route.abort())
+    page.page.route("**/executor.mjs", lambda route: route.abort())
     refused = page.run(OPEN + "return [await reason(() => add(kept)), await reason(() => ort.env.webgpu.device)]")
     assert isinstance(refused, list) and all(
-        text.startswith("SessionFailed") and "code for the page's GPU" in text for text in refused
+        text.startswith("SessionFailed") and "executor for the page" in text for text in refused
     )
-    page.page.unroute("**/gpu.mjs")
+    page.page.unroute("**/executor.mjs")
     page.forgive("ERR_FAILED")
     before = fetched()
     found = page.run(

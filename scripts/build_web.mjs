@@ -9,7 +9,7 @@ import { fileURLToPath } from 'node:url';
 import { promisify } from 'node:util';
 import { build } from 'esbuild';
 import { loadPyodide } from 'pyodide';
-import { NO_ADDRESS, trimmed } from './glue.mjs';
+import { NO_ADDRESS, trimmed, trimmedLoader } from './glue.mjs';
 import { LINK, TABLE } from './memory_image.mjs';
 import { snapshot } from './snapshot.mjs';
 import { compressAll, walk, writeList } from './list_files.mjs';
@@ -22,7 +22,7 @@ const SITE = join(ROOT, 'build', 'site');
 const PYTHON = process.env.PYTHON || join(ROOT, '.venv', 'bin', 'python');
 
 await runPython('scripts.javascript'); // writes web/runtime, which load_code.js imports
-const { SHARED } = await import('../web/page/gpu/load_code.js');
+const { SHARED } = await import('../web/page/executor/load_code.js');
 
 /** The script's own address, for builds without import.meta. In a worker it is found in a stack trace. */
 const SCRIPT_URL = `const __script = (typeof document !== 'undefined' && document.currentScript && document.currentScript.src)
@@ -61,8 +61,14 @@ const trimsGlue = {
     builder.onLoad({ filter: /pyodide\.asm\.mjs$/ }, async () => ({ contents: (await glue()).code }));
   },
 };
+const trimsLoader = {
+  name: 'trims-loader',
+  setup(builder) {
+    builder.onLoad({ filter: /pyodide\.mjs$/ }, async ({ path }) => ({ contents: trimmedLoader(await readFile(path, 'utf8')) }));
+  },
+};
 
-/** Makes modules that the page also has parameters of gpu.mjs, so that their classes and counters exist once. */
+/** Makes modules that the page also has parameters of executor.mjs, so that their classes and counters exist once. */
 const sharesModules = {
   name: 'shares-modules',
   setup(builder) {
@@ -74,7 +80,7 @@ const sharesModules = {
 };
 
 /**
- * Comments keep bundlers from following the import of gpu.mjs, but esbuild drops comments and spaces. So a name of the
+ * Comments keep bundlers from following the import of executor.mjs, but esbuild drops comments and spaces. So a name of the
  * same length replaces them until esbuild has written the bundle, which keeps the source map correct.
  */
 const keepsComments = {
@@ -84,13 +90,13 @@ const keepsComments = {
     const name = '_'.repeat(comments.length);
     const swapped = async (path, from, to) => {
       const [before, after, ...more] = (await readFile(path, 'utf8')).split(from);
-      if (after === undefined || more.length) throw new Error(`${path} does not import gpu.mjs as scripts/build_web.mjs knows`);
+      if (after === undefined || more.length) throw new Error(`${path} does not import executor.mjs as scripts/build_web.mjs knows`);
       return before + to + after;
     };
     let loaded = false;
-    builder.onLoad({ filter: /gpu\/load_code\.js$/ }, async ({ path }) => {
+    builder.onLoad({ filter: /executor\/load_code\.js$/ }, async ({ path }) => {
       loaded = true;
-      return { contents: await swapped(path, `${comments}gpu`, `${name}(gpu)`) };
+      return { contents: await swapped(path, `${comments}address`, `${name}(address)`) };
     });
     builder.onEnd(async () => {
       const { outfile } = builder.initialOptions;
@@ -103,13 +109,13 @@ const keepsComments = {
 const PRIVATE = { mangleProps: /^_[a-z]/, reserveProps: /^_module$/ };
 
 /** Modules of functions without state: a copy of the used functions is smaller than all functions shared. */
-const IN_BOTH = ['web/common/python_builtins.js', 'web/runtime/growth.js'];
+const IN_BOTH = ['web/common/linear_memory.js', 'web/common/python_builtins.js', 'web/runtime/growth.js', 'web/runtime/trial.js'];
 
-/** Refuses other modules that are in both the page's bundle and gpu.mjs. @param {import('esbuild').BuildResult[]} built */
+/** Refuses other modules that are in both the page's bundle and executor.mjs. @param {import('esbuild').BuildResult[]} built */
 function checkApart(...built) {
-  const [page, gpu] = built.map(({ metafile }) => Object.entries(metafile.inputs).filter(([, { bytes }]) => bytes).map(([file]) => file));
-  const twice = gpu.filter((file) => page.includes(file) && !IN_BOTH.includes(file));
-  if (twice.length) throw new Error(`SHARED of web/page/gpu/load_code.js lacks ${twice.join(', ')}`);
+  const [page, executor] = built.map(({ metafile }) => Object.entries(metafile.inputs).filter(([, { bytes }]) => bytes).map(([file]) => file));
+  const twice = executor.filter((file) => page.includes(file) && !IN_BOTH.includes(file));
+  if (twice.length) throw new Error(`SHARED of web/page/executor/load_code.js lacks ${twice.join(', ')}`);
 }
 
 /** The build's name, which changes with the engine, the standard library and the interpreter's halves. It is part of
@@ -136,10 +142,10 @@ async function bundles() {
   };
   const node = { ...index, platform: 'node', entryPoints: [join(ROOT, 'web/node.js')] };
   const late = {
-    entryPoints: [join(ROOT, 'web/page/gpu/entry.js')], plugins: [sharesModules], format: 'cjs', outfile: join(DIST, 'gpu.mjs'),
+    entryPoints: [join(ROOT, 'web/page/executor/entry.js')], plugins: [sharesModules], format: 'cjs', outfile: join(DIST, 'executor.mjs'),
     banner: { js: 'export default (require) => { const module = {};' }, footer: { js: 'return module.exports; };' },
   };
-  const [page, gpu] = await Promise.all([
+  const [page, executor] = await Promise.all([
     build({ ...index, format: 'esm', outfile: join(DIST, 'ort.mjs'), metafile: true }),
     build({ ...index, ...late, metafile: true }),
     build({ ...index, ...script, format: 'cjs', outfile: join(DIST, 'ort.cjs') }),
@@ -151,11 +157,11 @@ async function bundles() {
     build({ ...index, format: 'esm', entryPoints: [join(ROOT, 'web/offline/install.js')], outfile: join(DIST, 'offline.mjs') }),
     build({ ...index, format: 'esm', entryPoints: [join(ROOT, 'web/offline/service_worker.js')], outfile: join(DIST, 'offline.sw.mjs') }),
     build({ ...index, format: 'iife', entryPoints: [join(ROOT, 'web/offline/classic_service_worker.js')], outfile: join(DIST, 'offline.sw.js') }),
-    build({ ...worker, plugins: [browserOnly, named(await buildName())], entryPoints: [join(ROOT, 'web/worker.js')], outfile: join(DIST, 'worker.mjs') }),
-    build({ ...worker, ...inServiceWorkers, plugins: [browserOnly, trimsGlue, named(await buildName())] }),
+    build({ ...worker, plugins: [browserOnly, trimsLoader, named(await buildName())], entryPoints: [join(ROOT, 'web/worker.js')], outfile: join(DIST, 'worker.mjs') }),
+    build({ ...worker, ...inServiceWorkers, plugins: [browserOnly, trimsGlue, trimsLoader, named(await buildName())] }),
     build({ ...worker, plugins: [browserOnly, trimsGlue], entryPoints: [join(PYODIDE, 'pyodide.asm.mjs')], sourcemap: false, outfile: join(DIST, 'pyodide.asm.mjs') }),
   ]);
-  checkApart(page, gpu);
+  checkApart(page, executor);
 }
 
 /** The files that write and read the memory image. */

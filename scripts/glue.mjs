@@ -1,5 +1,5 @@
 // Trims Pyodide's JavaScript: removes names of unused WebAssembly exports, and code for libraries that are loaded
-// later, because the engine loads none.
+// later, because the engine loads none. Its loader loses what only Node.js, a missing address or a mounted folder need.
 
 import { withoutUnused } from './unused_glue.mjs';
 
@@ -43,6 +43,23 @@ const AT_ONCE = [
   ['async function _createPyodideModule(', 'const _createPyodideModule=(async function('],
   ['return moduleRtn}export default', 'return moduleRtn});export default'],
 ];
+
+/** The loader's parser of stack traces, which finds its own address if `indexURL` is missing. */
+const STACK_PARSER = /function \w+\(e\)\{return!isNaN\(.*"ErrorStackParser"\);var \w+=new \w+;var \w+=\w+;/s;
+
+/** Code of the loader, and its replacement in a worker of a browser. @type {[string, string][]} */
+const IN_WORKERS = [
+  ['let t=e.indexURL||await J();', 'let t=e.indexURL;'],
+  ['be(e.env),z,...', 'be(e.env),...'], // a file system over a folder of the visitor
+];
+
+/** The trimmed source of pyodide.mjs. What is unused then, the bundler drops. @param {string} source */
+export function trimmedLoader(source) {
+  if (!STACK_PARSER.test(source)) throw new Error("Pyodide's loader has another form");
+  return IN_WORKERS.reduce(changed, source.replace(STACK_PARSER, ''))
+    .replace(/\bo\((\w+),"[\w$ ]+"\)/g, '$1') // statements that name functions, which count as uses
+    .replace(/\bf\.IN_(NODE|NODE_COMMONJS|NODE_ESM|SHELL|BUN|DENO)\b/g, 'false');
+}
 
 /** @param {string} code @param {[string, string]} change */
 function changed(code, [from, to]) {

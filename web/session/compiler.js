@@ -1,6 +1,6 @@
 // Types of what the worker or the page provides to a session: its host, and the compiler of its model. The compiler is Python
 // (worker/interpreter/python_model.js), Programs that an earlier page compiled (worker/programs/cached_compiler.js), an
-// exported Program (worker/programs/program_file.js) or, for a session in the page, the worker (page/gpu/remote_compiler.js).
+// exported Program (worker/programs/program_file.js) or, for a session in the page, the worker (page/executor/remote_compiler.js).
 
 /** @template T @typedef {import('../common/maybe_promise.js').MaybePromise<T>} MaybePromise */
 /** @import { ProgramData } from '../common/program.js' */

@@ -8,13 +8,13 @@ import { mapValues } from '../../common/records.js';
 
 /**
  * @typedef {{ worker: string, asm: string, wasm: string, rest: string, image: string, stdlib: string, stdlibRest: string,
- *   engine: string, gpu: string }} AssetUrls
+ *   engine: string, executor: string }} AssetUrls
  */
 
 /** Names in dist/. @type {Record<keyof AssetUrls, string>} */
 export const NAMES = {
   worker: 'worker.mjs', asm: 'pyodide.asm.mjs', wasm: 'pyodide.asm.wasm', rest: 'pyodide.rest.wasm', image: 'python.image.wasm',
-  stdlib: 'python_stdlib.zip', stdlibRest: 'python_rest.zip', engine: 'engine.zip', gpu: 'gpu.mjs',
+  stdlib: 'python_stdlib.zip', stdlibRest: 'python_rest.zip', engine: 'engine.zip', executor: 'executor.mjs',
 };
 
 /** Hint of errors: what the server must do. */
@@ -31,7 +31,7 @@ export function ownUrls() {
     stdlib: new URL('./python_stdlib.zip', import.meta.url).href,
     stdlibRest: new URL('./python_rest.zip', import.meta.url).href,
     engine: new URL('./engine.zip', import.meta.url).href,
-    gpu: new URL('./gpu.mjs', import.meta.url).href,
+    executor: new URL('./executor.mjs', import.meta.url).href,
   };
 }
 

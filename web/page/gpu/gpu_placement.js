@@ -1,12 +1,12 @@
 // Places a session on the page's GPU: opens it there, or moves it there from the worker.
 
 import { race } from '../engine/cancellation.js';
-import { gpuCode } from './load_code.js';
+import { executorCode } from '../executor/load_code.js';
 import { pageGpu } from './page_gpu.js';
 
 /** @import { CreateResult } from '../../common/protocol.js' */
 /** @import { Cancellation } from '../engine/cancellation.js' */
-/** @import { GpuSession } from './gpu_session.js' */
+/** @import { GpuSession } from '../executor/gpu_session.js' */
 
 export class GpuPlacement {
   /**
@@ -28,7 +28,7 @@ export class GpuPlacement {
    * @param {CreateResult} created @param {import('../../gpu/device.js').Gpu} gpu @param {Cancellation | null} cancellation
    */
   async open(created, gpu, cancellation) {
-    const open = async () => (await gpuCode()).GpuSession.open(this.worker.caller, created, gpu, this.settings, cancellation);
+    const open = async () => (await executorCode()).GpuSession.open(this.worker.caller, created, gpu, this.settings, cancellation);
     this.session = open();
     await race(cancellation, this.session, (session) => void session.release());
   }
@@ -45,7 +45,7 @@ export class GpuPlacement {
   async moveOnce() {
     const { worker, settings } = this;
     const gpu = await pageGpu(settings.device, settings.options.preset);
-    const session = await (await gpuCode()).moveToGpu(worker, settings, gpu);
+    const session = await (await executorCode()).moveToGpu(worker, settings, gpu);
     this.hasMoved = true;
     this.onMove();
     return session;

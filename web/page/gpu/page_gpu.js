@@ -4,7 +4,7 @@
 import { env } from 'onnxruntime-common';
 import { InvalidInput, NoAdapter } from '../../common/errors.js';
 import { setting } from '../../gpu/setting.js';
-import { gpuCode, loadedGpuCode } from './load_code.js';
+import { executorCode, loadedExecutorCode } from '../executor/load_code.js';
 import { adapterOptions, isDevice } from '../options/adapter.js';
 
 /** @import { Gpu } from '../../gpu/device.js' */
@@ -47,7 +47,7 @@ export const hasPageGpu = () => hasDevice || Boolean(setting.device ?? setting.a
 
 /** @param {GPUDevice} [device] of a session @param {string} [preset] of it @returns {Promise<Gpu>} */
 export async function pageGpu(device, preset) {
-  const { acquireGpu, gpuOf } = await gpuCode();
+  const { acquireGpu, gpuOf } = await executorCode();
   if (device) return gpuOf(device);
   Object.assign(setting.adapterOptions, adapterOptions(preset));
   const gpu = await acquireGpu();
@@ -59,7 +59,7 @@ export async function pageGpu(device, preset) {
 
 /** The number of sessions' tensors on the page's GPU. */
 export async function pageTensors() {
-  const gpu = await (await loadedGpuCode())?.currentGpu();
+  const gpu = await (await loadedExecutorCode())?.currentGpu();
   return gpu?.tensors.live.size ?? 0;
 }
 

@@ -22,7 +22,7 @@ import { untilVisible } from './visibility.js';
 import { isCached, WorkerSession } from './worker_session.js';
 
 /** @import { CreateResult, ValueInfo, WireValue } from '../../common/protocol.js' */
-/** @import { GpuSession } from '../gpu/gpu_session.js' */
+/** @import { GpuSession } from '../executor/gpu_session.js' */
 /** @import { Feeds } from './page_runner.js' */
 /** @import { Tensor } from 'onnxruntime-common' */
 /** @typedef {import('onnxruntime-common').InferenceSession.ValueMetadata} ValueMetadata */

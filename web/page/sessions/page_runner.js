@@ -3,11 +3,12 @@
 import { env } from 'onnxruntime-common';
 import { programKey } from '../../common/flat_feeds.js';
 import { mapValues } from '../../common/records.js';
-import { Executor } from '../../run/executor.js';
 import { fastest } from '../../runtime/trial.js';
 import { pageThreads } from '../engine/client.js';
+import { executorCode } from '../executor/load_code.js';
 
 /** @import { Portable, WireValue } from '../../common/protocol.js' */
+/** @import { Executor } from '../../run/executor.js' */
 /** @import { Tensor } from 'onnxruntime-common' */
 /** @typedef {Record<string, Tensor | Tensor[] | null>} Feeds */
 /** @typedef {{ key: string, needs: import('../../common/protocol.js').Needs | null, executor: Executor }} Entry */
@@ -75,6 +76,7 @@ export class PageRunner {
     const read = (/** @type {number} */ offset, /** @type {number} */ _size, source = '') => (
       /** @type {Uint8Array} */ (weights.get(`${source}:${offset}`)));
     const host = { shared, threads: this.threads, pool: pageThreads() };
+    const { Executor } = await executorCode();
     const executor = await Executor.create({ ...program, python: null }, read, null, host);
     executor.warm = Infinity; // V8 shares optimised code with the worker
     if (this.isRefused) executor.release();

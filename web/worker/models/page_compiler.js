@@ -1,5 +1,5 @@
 // Compiles for a session that runs on the page's GPU (docs/design/gpu.md#gpu-of-the-page): the worker's side of
-// page/gpu/remote_compiler.js.
+// page/executor/remote_compiler.js.
 
 import { during } from '../../common/log.js';
 import { valuesOf } from '../../session/value_info.js';

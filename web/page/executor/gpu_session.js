@@ -118,7 +118,7 @@ export class GpuSession {
 
 /**
  * Moves a session from the worker to the page's GPU.
- * @param {import('../sessions/worker_session.js').WorkerSession} worker which only compiles afterwards
+ * @param {{ caller: Caller, session: number }} worker the session in the worker, which only compiles afterwards
  * @param {Settings} settings @param {import('../../gpu/device.js').Gpu} gpu
  * @returns {Promise<GpuSession>}
  */
