@@ -17,6 +17,7 @@ from typing import Any, Protocol
 
 from bench import models
 from bench.chromium import chromium
+from kit.gpu import GPU, GPU_IN_PAGES
 from kit.models import assert_close
 from pyruntime import InferenceSession
 from pyruntime.native.tools.tuning import Tuned, tune
@@ -27,7 +28,7 @@ GPU_MODELS = ["bert_tiny", "gpt2_tiny", "lstm_tagger", "minilm", "mobilenet_v2",
 
 
 class How(Protocol):
-    def __call__(self, name: str, providers: list[str], seconds: float) -> Tuned: ...
+    def __call__(self, name: str, providers: list[Any], seconds: float) -> Tuned: ...
 
 
 def main(argv: list[str]) -> int:
@@ -38,7 +39,8 @@ def main(argv: list[str]) -> int:
     parser.add_argument("--wall", action="store_true", help="natively by the clock")
     parser.add_argument("--seconds", type=float, default=3.0, help="seconds of turns for each candidate (default 3)")
     args = parser.parse_args(argv)
-    providers, gains = ["webgpu", "wasm"] if args.gpu else ["wasm"], []
+    gpu: Any = GPU_IN_PAGES if args.chromium else GPU
+    providers, gains = [gpu, "wasm"] if args.gpu else ["wasm"], []
     with in_chromium() if args.chromium else natively(args.wall) as how:
         for name in args.models or (GPU_MODELS if args.gpu else CPU_MODELS):
             tuned = how(name, providers, args.seconds)
@@ -50,7 +52,7 @@ def main(argv: list[str]) -> int:
 
 @contextmanager
 def natively(wall: bool) -> Iterator[How]:
-    def tuned(name: str, providers: list[str], seconds: float) -> Tuned:
+    def tuned(name: str, providers: list[Any], seconds: float) -> Tuned:
         session, feeds = InferenceSession(models.path(name), providers=providers), models.feeds(name)
         before = session.run(None, feeds)
         found = tune(session, feeds, seconds, time.perf_counter if wall else time.process_time)
@@ -64,7 +66,7 @@ def natively(wall: bool) -> Iterator[How]:
 def in_chromium() -> Iterator[How]:
     with chromium() as opened:
 
-        def tuned(name: str, providers: list[str], seconds: float) -> Tuned:
+        def tuned(name: str, providers: list[Any], seconds: float) -> Tuned:
             with opened.page() as page:
                 found: dict[str, Any] = page.evaluate(
                     "(what) => bench.tune(...what)", [models.info(name), seconds, providers]

@@ -10,6 +10,7 @@ import pytest
 
 from e2e.conftest import Profile, Tab
 from kit import zoo
+from kit.gpu import GPU_IN_PAGES
 from kit.models import assert_close
 
 RNG = np.random.default_rng(98)
@@ -63,7 +64,7 @@ def test_tuning_on_webassembly(page: Tab, threads: int) -> None:
 
 def test_tuning_on_the_gpu(page: Tab) -> None:
     data = model()
-    tuned = check(page.run(TUNED, given(data, executionProviders=["webgpu", "wasm"])), data)
+    tuned = check(page.run(TUNED, given(data, executionProviders=[GPU_IN_PAGES, "wasm"])), data)
     assert set(tuned["choices"]) <= {"contraction_tile"}
 
 

@@ -19,6 +19,7 @@ from kit.conformance.chromium import run
 from kit.conformance.compare import assert_equal
 from kit.conformance.failing import passing
 from kit.conformance.runner import wholly
+from kit.gpu import GPU_IN_PAGES
 from kit.models import MODELS, silero, silero_path
 from pyruntime.cli.serve import Server
 
@@ -48,11 +49,27 @@ def test_model(name: str, gpu: Engine) -> None:
 def test_providers(gpu: Engine) -> None:
     """With wasm in the list only what pays is on the GPU: nothing of a model this small; explain says why."""
     model = MODELS["digits"]
-    session = gpu.open(model.path(), executionProviders=["webgpu", "wasm"])
+    session = gpu.open(model.path(), executionProviders=[GPU_IN_PAGES, "wasm"])
     model.check(session.run(None, model.feeds()))
     found = session.explain()
     session.release()
     assert all(node["why"] for node in found["nodes"] if node["place"] == "wasm")
+
+
+@pytest.mark.parametrize(
+    ("providers", "used"),
+    [(["webgpu", "wasm"], ["wasm"]), (["webgpu", "cpu"], ["wasm"]), (["webgpu"], ["webgpu"]),
+     ([GPU_IN_PAGES, "wasm"], ["webgpu", "wasm"])],
+    ids=str,
+)  # fmt: skip
+def test_software_adapter(providers: list[Any], used: list[str], gpu: Engine) -> None:
+    """An adapter that computes on the CPU counts if the session allows it or names no other provider."""
+    model = MODELS["digits"]
+    session = gpu.open(model.path(), executionProviders=providers)
+    model.check(session.run(None, model.feeds()))
+    found = session.explain()["providers"]
+    session.release()
+    assert found["used"] == used and ("computes on the CPU" in found["why"]) == ("webgpu" not in used)
 
 
 @pytest.mark.parametrize("op", ["Sum", "Prod", "Max", "Min"])

@@ -19,6 +19,7 @@ from google.protobuf.message import DecodeError
 
 from fuzz.minimise import pruned
 from fuzz.node import full_name, nodes
+from kit.gpu import GPU_IN_PAGES
 from kit.interpret import run as interpret
 from pyruntime import InferenceSession, RunOptions, SessionOptions
 from pyruntime.errors import NeedsValue, PyRuntimeError
@@ -34,7 +35,7 @@ class Twin:
     name: str
     options: Mapping[str, Any] = field(default_factory=dict)
     dims: str = ""  # how inputs' shapes are declared: "" as they are, "symbolic" or "rankless"
-    providers: tuple[str, ...] = ("wasm",)
+    providers: tuple[Any, ...] = ("wasm",)
     page: bool = False  # in Chromium
 
 
@@ -52,7 +53,7 @@ TWINS = [
 ]
 
 
-IN_PAGES = [Twin("Chromium", page=True), Twin("Chromium, WebGPU", providers=("webgpu", "wasm"), page=True)]
+IN_PAGES = [Twin("Chromium", page=True), Twin("Chromium, WebGPU", providers=(GPU_IN_PAGES, "wasm"), page=True)]
 
 
 @dataclass(frozen=True)

@@ -15,6 +15,7 @@ import onnx
 import pytest
 
 from kit import zoo
+from kit.gpu import GPU
 from kit.models import MODELS
 from kit.small_models import negations
 from pyruntime import (
@@ -292,7 +293,7 @@ def test_a_provider_of_an_outside_package(
     if "webgpu" in providers:
         pytest.importorskip("wgpu")
     model, feeds = mixed()
-    s = InferenceSession(model, providers=providers)
+    s = InferenceSession(model, providers=[GPU if p == "webgpu" else p for p in providers])
     ran = visitor("slow").ran
     ran.clear()
     for found, expected in zip(s.run(None, feeds), zoo.oracle(model, feeds), strict=True):
@@ -318,7 +319,7 @@ def test_models_on_three_providers(visitor: Callable[[str], Any], name: str, mon
     monkeypatch.setattr(slow.SlowProvider, "supports", small)
     slow.ran.clear()
     model = MODELS[name]
-    s = InferenceSession(str(model.path()), providers=["slow", "webgpu", "wasm"])
+    s = InferenceSession(str(model.path()), providers=["slow", GPU, "wasm"])
     model.check(s.run(None, model.feeds()))
     assert slow.ran and {"slow"} < s.explain()["placement"].keys()
 

@@ -16,6 +16,7 @@ import pytest
 from onnx import TensorProto, helper
 
 from kit import small_models, zoo
+from kit.gpu import GPU
 from pyruntime import InferenceSession, InvalidModel, LimitExceeded, SessionOptions, inspect
 from pyruntime.cli import main
 from pyruntime.cli.serve import Handler, Part, Server
@@ -298,10 +299,10 @@ def test_weights_on_the_gpu_do_not_count() -> None:
     value, nodes = (TensorProto.FLOAT, [512, 1500]), [helper.make_node("MatMul", ["x", "w"], ["y"])]
     model = small_models.model(nodes, [("x", *value)], [("y", *value)], {"w": weight}).SerializeToString()
     options = SessionOptions(memory_limit=8 << 20)
-    told, on_cpu = (inspect(model, options, providers) for providers in (["webgpu", "wasm"], ["wasm"]))
+    told, on_cpu = (inspect(model, options, providers) for providers in ([GPU, "wasm"], ["wasm"]))
     assert told["memory"]["peak"] > weight.nbytes > told["memory"]["linear"] > 0 and told["fits"]["here"] is True
     assert on_cpu["memory"]["linear"] == on_cpu["memory"]["peak"] and on_cpu["fits"]["here"] is False
-    session = InferenceSession(model, options, ["webgpu", "wasm"])
+    session = InferenceSession(model, options, [GPU, "wasm"])
     assert session.run(None, {"x": np.ones((512, 1500), np.float32)})[0].max() == 1500
 
 

@@ -51,6 +51,8 @@ export interface Explanation {
   /** Milliseconds of reading and compiling: read, trace, passes, emit, encode. */
   readonly phases: Readonly<Record<string, number>>;
   readonly nodes: readonly ExplainedNode[];
+  /** The providers that the session names, those that it uses, and why the GPU is not one of them, if it is named. */
+  readonly providers: { readonly named: readonly string[]; readonly used: readonly string[]; readonly why: string };
 }
 
 /** The result of `verify`. */
@@ -148,6 +150,10 @@ declare module 'onnxruntime-common' {
       // End of the generated part.
       /** Stops the creation; `create` rejects at once with `Terminated`. */
       signal?: AbortSignal;
+    }
+    interface WebGpuExecutionProviderOption {
+      /** Whether an adapter that computes on the CPU may run kernels, although the session names 'wasm', too. */
+      allowSoftware?: boolean;
     }
     interface RunOptions {
       /** Stops the run; `run` rejects with `Terminated` when it has ended, some milliseconds later. */

@@ -4,7 +4,7 @@ import { Feeds, fetchBuffer } from './model.js';
 import { OrtSession } from './ort.js';
 
 /**
- * @param {import('./model.js').ModelInfo} info @param {number} seconds @param {string[]} providers
+ * @param {import('./model.js').ModelInfo} info @param {number} seconds @param {import('pyruntime').InferenceSession.SessionOptions['executionProviders']} providers
  * @returns {Promise<import('pyruntime').Tuned>}
  */
 export async function tune(info, seconds, providers) {

@@ -5,7 +5,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Mapping, Sequence
 from importlib.util import find_spec
-from typing import Any, NamedTuple
+from typing import Any
 
 from pyruntime.errors import InvalidInput
 from pyruntime.placement.provider_list import BASE, available, is_available
@@ -22,15 +22,9 @@ ALL = [
 ]
 
 
-class Chosen(NamedTuple):
-    """names: the engine's names, in order of preference; options: by these names"""
-
-    names: list[str]
-    options: dict[str, dict[str, str]]
-
-
-def choose(providers: Any, provider_options: Any = None) -> Chosen:
-    """The providers from the two arguments of a session; without any, the CPU. Unknown providers are left out with a
+def choose(providers: Any, provider_options: Any = None) -> dict[str, dict[str, str]]:
+    """The engine's names of providers, in order of preference, and their options, from the two arguments of a session;
+    without any, the CPU. Unknown providers are left out with a
     warning. Errors: InvalidInput unless they are names or pairs of a name and options, or if options do not match"""
     given = _pairs(providers, provider_options)
     found: dict[str, dict[str, str]] = {}
@@ -43,7 +37,7 @@ def choose(providers: Any, provider_options: Any = None) -> Chosen:
             warnings.warn(f'provider "{name}" is listed twice', stacklevel=4)
         else:
             found[own] = {str(key): str(value) for key, value in options.items()}
-    return Chosen(list(found) or [BASE], found or {BASE: {}})
+    return found or {BASE: {}}
 
 
 def _pairs(providers: Any, provider_options: Any) -> list[tuple[str, Mapping[Any, Any]]]:

@@ -72,12 +72,13 @@ class InferenceSession:
         self._messages = _Messages(options)
         if providers is None and options.has_providers():
             providers = options.providers
-        names, self._provider_options = choose(providers, provider_options)
+        self._provider_options = choose(providers, provider_options)
         start = time.perf_counter()
         with self._event("session_initialization"):
             self._native = Session(
-                path_or_bytes, options, names, read=partial(_read, options), warn=self._messages.warn,
-                on_kernels=None if self._trace is None else self._trace.kernels, has_fallback=has_fallback,
+                path_or_bytes, options, [*self._provider_options.items()], read=partial(_read, options),
+                warn=self._messages.warn, on_kernels=None if self._trace is None else self._trace.kernels,
+                has_fallback=has_fallback,
             )  # fmt: skip
         # onnxruntime's attribute, which programs read and set.
         self._model_path = os.fspath(path_or_bytes) if isinstance(path_or_bytes, (str, os.PathLike)) else None
@@ -116,7 +117,7 @@ class InferenceSession:
         return their_names(effective(self._native.get_providers()))
 
     def get_provider_options(self) -> dict[str, dict[str, str]]:
-        """The options that were given for each provider. They have no effect."""
+        """The options that were given for each provider."""
         given = dict(zip(their_names([*self._provider_options]), self._provider_options.values(), strict=False))
         return {name: given.get(name, {}) for name in self.get_providers()}
 
@@ -170,8 +171,8 @@ class InferenceSession:
         self, providers: Sequence[Any] | None = None, provider_options: Sequence[Mapping[Any, Any]] | None = None
     ) -> None:
         """Compile the model again for these providers. Errors: InvalidInput for a Program that was compiled before."""
-        names, given = choose(providers, provider_options)
-        self._native.set_providers(names)
+        given = choose(providers, provider_options)
+        self._native.set_providers(list(given.items()))
         self._provider_options = given
 
     def disable_fallback(self) -> None:

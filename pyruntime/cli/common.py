@@ -59,7 +59,7 @@ def session(args: argparse.Namespace) -> Session:
         raise error.at(str(args.model)) from None
 
 
-def session_options(args: argparse.Namespace) -> tuple[SessionOptions, list[str]]:
+def session_options(args: argparse.Namespace) -> tuple[SessionOptions, list[Any]]:
     """Options and providers of a session for the model. Errors: InvalidInput"""
     if isinstance(args.model, Path) and not args.model.is_file():
         raise InvalidInput(f"{args.model} is not a file", hint="the path of an .onnx model is expected")
@@ -67,7 +67,9 @@ def session_options(args: argparse.Namespace) -> tuple[SessionOptions, list[str]
         raise InvalidInput(f'provider "{args.provider}" is not known', hint=f"there are {', '.join(available())}")
     options = SessionOptions(graph_optimization_level=args.level, intra_op_num_threads=args.threads)
     options.choices = None if args.choices is None else _read(args.choices)
-    return options, list(dict.fromkeys([args.provider, "wasm"]))
+    if args.provider == "wasm":
+        return options, ["wasm"]
+    return options, [(args.provider, {"allow_software": True}), "wasm"]
 
 
 def _read(path: Path) -> Any:

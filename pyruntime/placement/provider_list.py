@@ -69,6 +69,23 @@ def _found(name: str) -> HostProvider | None:
     return _registered.get(name)
 
 
+def _name_and_options(entry: Any) -> tuple[str, Mapping[str, Any]]:
+    """The engine's name of a provider, and its options."""
+    options: Any = {}
+    if isinstance(entry, Mapping):
+        entry, options = entry.get("name"), entry
+    elif isinstance(entry, tuple) and entry:
+        entry, options = entry[0], entry[-1]
+    return _ALIASES.get(str(entry), str(entry)), options if isinstance(options, Mapping) else {}
+
+
+def allows_software(providers: Sequence[Any]) -> bool:
+    """Whether "webgpu" has the option `allow_software`: its kernels may run on an adapter that computes on the CPU,
+    although the session names WebAssembly, too."""
+    given = [options for name, options in map(_name_and_options, providers) if name == "webgpu"]
+    return any(str(options.get("allow_software", 0)) in ("True", "true", "1") for options in given)
+
+
 def known(providers: Sequence[Any]) -> list[str]:
     """Names in order of preference. An entry may also be a pair of name and options or {"name": …}, as in onnxruntime.
 
@@ -76,8 +93,7 @@ def known(providers: Sequence[Any]) -> list[str]:
     """
     if not isinstance(providers, Sequence) or isinstance(providers, str):
         raise InvalidInput(f"providers must be a list of names, not {providers!r}", hint="wasm and webgpu are known")
-    given = [p.get("name") if isinstance(p, Mapping) else p[0] if isinstance(p, tuple) and p else p for p in providers]
-    names = [_ALIASES.get(str(n), str(n)) for n in given]
+    names = [name for name, _ in map(_name_and_options, providers)]
     found = [n for n in names if n in ENGINES or _found(n)]
     for n in names:
         if n in found:

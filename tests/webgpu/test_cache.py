@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from kit import zoo
+from kit.gpu import GPU
 from pyruntime import InferenceSession
 from pyruntime.native.gpu.tensor import GpuTensor
 
@@ -63,7 +64,7 @@ def test_cache_stays_on_the_gpu() -> None:
 def test_the_same_where_the_gpu_takes_part() -> None:
     """With both providers some of the model runs on the CPU; the cache goes to the GPU all the same."""
     model = zoo.materialize("llama_mini").read_bytes()
-    session = InferenceSession(model, providers=["webgpu", "wasm"])
+    session = InferenceSession(model, providers=[GPU, "wasm"])
     tokens, logits = generate(session, preferred_output_location=PRESENT)
     want, last = generate(zoo.oracle_session(model))
     assert tokens == want

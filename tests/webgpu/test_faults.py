@@ -14,6 +14,7 @@ import numpy as np
 import onnx
 import pytest
 
+from kit.gpu import GPU
 from pyruntime import InferenceSession
 from pyruntime.errors import DeviceLost, ExecutionError, OutOfMemory
 from pyruntime.native.gpu.device import warn_once
@@ -27,10 +28,10 @@ TEXT = """<ir_version: 9, opset_import: ["" : 17]> g (float[N, 3] x) => (float[N
 MODEL = onnx.parser.parse_model(TEXT).SerializeToString()
 X = np.ones((2, 3), np.float32)
 RIGHT = [[9, 12], [9, 12]]
-BOTH = ["webgpu", "wasm"]
+BOTH = [GPU, "wasm"]
 
 
-def opened(providers: list[str] | None = None, model: bytes = MODEL) -> InferenceSession:
+def opened(providers: list[Any] | None = None, model: bytes = MODEL) -> InferenceSession:
     return InferenceSession(model, providers=providers or ["webgpu"])
 
 
@@ -125,6 +126,30 @@ def test_no_adapter(monkeypatch: pytest.MonkeyPatch) -> None:
     assert [run(s) for s in sessions] == [RIGHT] * 2 and sessions[0].get_providers() == ["CPUExecutionProvider"]
     with pytest.raises(NoAdapter, match="wasm"):
         opened()
+
+
+@pytest.mark.parametrize("is_software", [True, False])
+@pytest.mark.parametrize(
+    ("providers", "takes_software"),
+    [(["webgpu", "wasm"], False), (["webgpu"], True), ([GPU, "wasm"], True), ([("webgpu", {}), "cpu"], False)],
+)
+def test_software_adapter(
+    is_software: bool, providers: list[Any], takes_software: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An adapter that computes on the CPU counts if the session allows it or names no other provider."""
+    device = host(opened()).own
+    monkeypatch.setattr(device, "adapter", replace(device.adapter, name="soft", software=is_software))
+    warn_once.cache_clear()
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        session = opened(providers)
+    is_used = takes_software or not is_software
+    assert session.get_providers()[0] == ("WebGpuExecutionProvider" if is_used else "CPUExecutionProvider")
+    why = "" if is_used else 'the WebGPU adapter "soft" computes on the CPU'
+    report = session.explain()["providers"]
+    assert (report["why"], report["used"][0]) == (why, "webgpu" if is_used else "wasm")
+    assert [str(w.message).partition(";")[0] for w in caught] == [f"pyruntime: {why}"] * (not is_used)
+    assert run(session) == RIGHT
 
 
 @pytest.mark.parametrize("times", [1, 99])

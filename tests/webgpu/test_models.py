@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from kit import zoo
+from kit.gpu import GPU
 from kit.models import MODELS, SILERO, silero, silero_path
 from pyruntime import InferenceSession
 
@@ -47,7 +48,7 @@ def test_model(name: str) -> None:
 
 @pytest.mark.parametrize("name", BOTH)
 def test_with_the_cpu(name: str) -> None:
-    opened(name, ["webgpu", "wasm"])
+    opened(name, [GPU, "wasm"])
 
 
 @pytest.mark.parametrize("version", SILERO)

@@ -11,6 +11,7 @@ import onnx
 import pytest
 
 from kit import zoo
+from kit.gpu import GPU
 from pyruntime import GpuTensor, InferenceSession, InvalidInput, OrtValue, SessionOptions
 from pyruntime.errors import DeviceLost, ExecutionError
 
@@ -136,7 +137,7 @@ def test_only_what_is_asked_for_comes_home() -> None:
 def test_one_tensor_for_two_inputs_and_other_sessions() -> None:
     (c, _) = opened().run(None, {"a": A, "b": B})
     gc.collect()  # the session that made it is gone
-    for providers in (["webgpu"], ["wasm"], ["webgpu", "wasm"]):
+    for providers in (["webgpu"], ["wasm"], [GPU, "wasm"]):
         found = opened(location="cpu", providers=providers).run(None, {"a": c, "b": c})
         np.testing.assert_array_equal(found[0], 2 * (A + B))
     np.testing.assert_array_equal(c.get_data(), A + B)
@@ -177,12 +178,12 @@ def test_what_the_gpu_cannot_hold_comes_home() -> None:
 
 def test_made_at_home() -> None:
     """Small work stays on the CPU, yet its outputs go where they are wanted; integers over 32 bits cannot."""
-    session = opened(providers=["webgpu", "wasm"])
+    session = opened(providers=[GPU, "wasm"])
     c, _ = session.run(None, {"a": A, "b": B})
     assert {s["op"] for s in session._native.latest().header["blocks"][1]["steps"]} == {"wasm"}
     np.testing.assert_array_equal(c.get_data(), A + B)
     session = opened(
-        onnx.parser.parse_model(TEXT.replace("float[", "int64[")).SerializeToString(), providers=["webgpu", "wasm"]
+        onnx.parser.parse_model(TEXT.replace("float[", "int64[")).SerializeToString(), providers=[GPU, "wasm"]
     )
     wide = A.astype(np.int64) << 40
     with pytest.raises(ExecutionError, match="32-bit"):
@@ -218,7 +219,7 @@ def test_memory_is_freed_when_a_run_fails() -> None:
     """`c` is there already when `d`, made at home, turns out not to fit."""
     text = """<ir_version: 9, opset_import: ["" : 17]> g (float[N, 3] a, int64[N] b) => (float[N, 3] c, int64[N] d)
         { c = Exp (a)  d = Neg (b) }"""
-    session = opened(onnx.parser.parse_model(text).SerializeToString(), providers=["webgpu", "wasm"])
+    session = opened(onnx.parser.parse_model(text).SerializeToString(), providers=[GPU, "wasm"])
     before = session.memory().tensors
     with pytest.raises(ExecutionError, match="32-bit"):
         session.run(None, {"a": A, "b": np.array([1, 1 << 40])})

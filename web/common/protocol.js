@@ -55,6 +55,7 @@ import { Stop, StopWords } from './stop.js';
  * @property {{ path: string, origin: Origin }[]} external
  * @property {number} threads for a run, at most, including the worker itself
  * @property {{ executionProviders?: string[], uncached?: boolean, fixedSimd?: boolean, [option: string]: unknown }} options that a Program depends on
+ * @property {boolean} allowsSoftware whether the GPU may be an adapter that computes on the CPU, although WebAssembly is named, too
  * @property {Limits} limits
  * @property {string[]} refusedForPrograms options that cannot apply to a compiled Program
  * @property {import('./log.js').LogOptions} [logOptions] of messages of the session

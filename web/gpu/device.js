@@ -57,21 +57,28 @@ async function open() {
     usedAdapters.add(adapter);
     const device = await adapter.requestDevice({
       requiredFeatures: FEATURES.filter((name) => adapter.features.has(name)),
-      requiredLimits: Object.fromEntries(LIMITS.map((name) => [name, adapter.limits[name]])),
+      requiredLimits: Object.fromEntries(LIMITS.flatMap((name) => adapter.limits[name] === undefined ? [] : [[name, adapter.limits[name]]])),
     });
-    return new Gpu(device, describe(device, adapter.info), adapter);
+    return new Gpu(device, describe(device, adapter.info, adapter), adapter);
   } catch {
     return null;
   }
 }
 
-/** Named as in providers/webgpu/adapter.py. @param {GPUDevice} device @param {GPUAdapterInfo} [info] @returns {Description} */
-function describe(device, info = device.adapterInfo) {
+/** Names of adapters that compute on the CPU; Microsoft's WARP is the "Basic Render Driver". */
+const SOFTWARE = /swiftshader|llvmpipe|lavapipe|softpipe|warp|basic render/i;
+
+/**
+ * Named as in providers/webgpu/adapter.py.
+ * @param {GPUDevice} device @param {GPUAdapterInfo} [info] @param {any} [adapter] on which older browsers have `isFallbackAdapter`
+ * @returns {Description}
+ */
+function describe(device, info = device.adapterInfo, adapter = {}) {
   const { limits, features } = device;
   const name = [info?.vendor, info?.architecture, info?.device, info?.description].filter(Boolean).join(' ');
   return {
     name,
-    software: Boolean(info?.isFallbackAdapter) || /swiftshader|llvmpipe|basic render/i.test(name),
+    software: Boolean(info?.isFallbackAdapter || adapter.isFallbackAdapter) || SOFTWARE.test(name),
     f16: features.has('shader-f16'),
     subgroups: features.has('subgroups') && navigator.gpu.wgslLanguageFeatures.has('subgroup_id'),
     timestamps: features.has('timestamp-query'),

@@ -3,6 +3,7 @@
 import { differingDims, withUnknownDims } from '../common/dim_names.js';
 import { DeviceLost, InvalidInput, OutOfMemory, SessionFailed } from '../common/errors.js';
 import { warn } from '../common/log.js';
+import { explain } from '../runtime/explain.js';
 import { Executor } from '../run/executor.js';
 import { ResidentOutputs } from '../run/resident_outputs.js';
 import { downloadFeeds, hasGpuTensors } from './gpu_feeds.js';
@@ -201,6 +202,14 @@ export class Model {
   }
 
   // ── reports ──
+
+  /** How the model was compiled (docs/explain.md). @returns {Record<string, unknown>} */
+  explain() {
+    const { latest: { header, env }, phases, host: { gpu, named = ['wasm'], whyNotGpu = '' }, lostGpu } = this;
+    const found = named.filter((name) => name !== 'webgpu' || gpu);
+    const used = found.length ? found.slice(0, found.indexOf('wasm') + 1 || undefined) : ['wasm'];
+    return { ...explain(header, env), providers: { named, used, why: lostGpu || whyNotGpu }, phases };
+  }
 
   /** A run that times every kernel call. @param {Feeds} feeds */
   async profile(feeds) {

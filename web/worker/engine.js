@@ -1,7 +1,6 @@
 // The engine's worker: answers the calls of common/protocol.js. It compiles in Python and runs without it.
 
 import { SessionFailed } from '../common/errors.js';
-import { explain } from '../runtime/explain.js';
 import { StaleFeeds } from '../run/resident_outputs.js';
 import { setting } from '../gpu/setting.js';
 import { remoteWorkerClass } from '../threads/remote_worker.js';
@@ -183,11 +182,7 @@ const handlers = {
   },
 
   memory: ({ session }) => ({ result: modelOf(find(session)).latest.memoryReport() }),
-  explain({ session }) {
-    const model = modelOf(find(session));
-    const { header, env } = model.latest;
-    return { result: { ...explain(header, env), phases: model.phases } };
-  },
+  explain: ({ session }) => ({ result: modelOf(find(session)).explain() }),
 
   async moveToPage({ session, gpu }) {
     const found = find(session);

@@ -5,16 +5,18 @@ from __future__ import annotations
 import warnings
 from collections.abc import Sequence
 from functools import cache
-from typing import Any
+from typing import Any, NamedTuple
 
-from pyruntime.errors import DeviceLost, PyRuntimeError
+from pyruntime.errors import DeviceLost
 from pyruntime.placement.provider_list import effective
 from pyruntime.runtime.arena import GPU
+
+HINT = 'use it with providers=["webgpu"] or ("webgpu", {"allow_software": True})'
 
 
 def open_gpu(low_power: bool = False) -> Any:
     """Memory and pipelines on the process's device, for one Program. Errors: DeviceLost if there is no device:
-    `no_adapter` found one before."""
+    `usable` found one before."""
     from pyruntime.providers.webgpu.adapter import NoAdapter
     from pyruntime.providers.webgpu.wgpu_host import GpuHost
     from pyruntime.providers.webgpu.wgpu_runner import GpuRunner
@@ -33,28 +35,41 @@ def gpu_engine(gpu: Any, choices: Any) -> tuple[Any, Any]:
     return provider, provider.code_writer(choices=choices)
 
 
-def no_adapter(providers: Sequence[str], low_power: bool = False) -> list[str]:
-    """The providers, without "webgpu" if the host has no adapter; warns once per process. Errors: NoAdapter if "webgpu"
-    is the only one."""
+class Usable(NamedTuple):
+    """names: the providers that a session uses, of those that it names; why_not_gpu: empty if it uses the GPU, or does
+    not name it."""
+
+    names: list[str]
+    why_not_gpu: str = ""
+
+
+def usable(providers: Sequence[str], low_power: bool = False, allows_software: bool = False) -> Usable:
+    """The providers, without "webgpu" if the host has no adapter, or if its adapter computes on the CPU, unless the
+    session allows that or does not name "wasm"; warns once per process. Errors: NoAdapter if there is none and "webgpu"
+    is the only provider."""
     from pyruntime.providers.webgpu.adapter import NoAdapter
 
     if "webgpu" not in effective(providers):
-        return list(providers)
-    found: PyRuntimeError
+        return Usable(list(providers))
+    has_wasm = "wasm" in providers
+    hint = ""
     try:
         from pyruntime.providers.webgpu.wgpu_host import GpuHost
 
-        GpuHost(low_power)
-        return list(providers)
+        adapter = GpuHost(low_power).adapter
+        if not adapter.software or not has_wasm or allows_software:
+            return Usable(list(providers))
+        why = f'the WebGPU adapter "{adapter.name}" computes on the CPU'
+        hint = f" ({HINT})"
     except ImportError as e:
         missing = 'wgpu is not installed (pip install "pyruntime[native]")'
-        found = NoAdapter(f"no WebGPU: {missing if e.name == 'wgpu' else e}")
+        why = f"no WebGPU: {missing if e.name == 'wgpu' else e}"
     except NoAdapter as e:
-        found = e
-    if "wasm" not in providers:
-        raise NoAdapter(found.message, hint='add the provider "wasm"')
-    warn_once(f"{found.message}; sessions run on WebAssembly")
-    return [p for p in providers if p != "webgpu"]
+        why = e.message
+    if not has_wasm:
+        raise NoAdapter(why, hint='add the provider "wasm"')
+    warn_once(f"{why}; sessions run on WebAssembly{hint}")
+    return Usable([p for p in providers if p != "webgpu"], why)
 
 
 def warn(text: str) -> None:

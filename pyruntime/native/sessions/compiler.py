@@ -10,31 +10,47 @@ from pyruntime.compiler.compile import Compiled, compile_graph
 from pyruntime.compiler.settings import Settings
 from pyruntime.frontend.trace_graph import Spec, TensorSpec
 from pyruntime.native.execution.executor import Executor
-from pyruntime.native.gpu.device import gpu_engine, open_gpu
+from pyruntime.native.gpu.device import gpu_engine, open_gpu, usable
 from pyruntime.native.sessions.program_cache import ready
 from pyruntime.native.sessions.run_queue import cores
 from pyruntime.native.sessions.shared_weights import load_executor
 from pyruntime.onnx.graph import Graph, Value
 from pyruntime.onnx.weight_values import elements
 from pyruntime.options import PRESETS, SessionOptions
-from pyruntime.placement.provider_list import effective, target
+from pyruntime.placement.provider_list import allows_software, effective, known, target
 from pyruntime.placement.target import Target
 from pyruntime.session.model_source import weight_sources
 
 
 class Compiler:
-    """providers: names in order of preference; settings: may be replaced between compilations"""
+    """providers: names in order of preference; named: those that the caller named; why_not_gpu: why this host's GPU is
+    named and not used, or ""; settings: may be replaced between compilations"""
 
     def __init__(self, options: SessionOptions, providers: Sequence[str], warn: Callable[[str], None]) -> None:
         self.options = options
         self.preset = PRESETS[options.preset or "throughput"]
         self.settings = Settings(options)
-        self.set_providers(providers)
         self.warn = warn
+        self.why_not_gpu = ""
+        self.named = list(providers)
+        self.set_providers(providers)
+
+    def choose_providers(self, providers: Sequence[Any], on_gpu: bool = False) -> None:
+        """Use those of these providers that this host has. on_gpu: outputs stay on the GPU, even on a software
+        adapter."""
+        self.named = known(providers)
+        allows = on_gpu or allows_software(providers)
+        names, self.why_not_gpu = usable(self.named, self.preset.saves_power, allows)
+        self.set_providers(names)
 
     def set_providers(self, providers: Sequence[str]) -> None:
         self.providers = list(providers)
         self.uses_gpu = "webgpu" in effective(providers)  # cached, because every run needs it
+
+    def report(self) -> dict[str, Any]:
+        """For `explain`: the providers that the caller named, those that the session uses, and why the GPU is not one
+        of them."""
+        return {"named": self.named, "used": effective(self.providers), "why": self.why_not_gpu}
 
     def open_hosts(self, **features: Any) -> tuple[Any, Any, list[Any]]:
         """Linear memory, the GPU (None without one), and the providers that write code for them, as `target` takes

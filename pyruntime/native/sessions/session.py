@@ -16,7 +16,7 @@ from pyruntime.native.execution.executor import Executor
 from pyruntime.native.execution.host_calls import HostCalls
 from pyruntime.native.execution.timing import Timing, timed, timings
 from pyruntime.native.execution.verify import Verdict, compare
-from pyruntime.native.gpu.device import no_adapter, warn
+from pyruntime.native.gpu.device import warn
 from pyruntime.native.memory.report import MemoryReport
 from pyruntime.native.sessions.compiler import Compiler
 from pyruntime.native.sessions.feeds import Feeds, stored
@@ -54,8 +54,8 @@ class Session:
     """A model ready to run.
 
     model: path or bytes of an ONNX model (or anything `read` takes), or of a Program that `export` wrote
-    providers: names in order of preference, of "wasm", "webgpu" and those that others bring (docs/extending.md);
-        onnxruntime's "CPUExecutionProvider" means "wasm"
+    providers: names, or pairs of a name and options, in order of preference, of "wasm", "webgpu" and those that others
+        bring (docs/extending.md); onnxruntime's "CPUExecutionProvider" means "wasm"
     read: reads the graph of a model; warn: gets the warnings of compilation; has_fallback: see `set_fallback`
     on_kernels: gets the times of the kernels of each run, and the providers; such runs are not concurrent Errors:
     InvalidModel, UnsupportedOp, ShapeError name the node at fault.
@@ -68,7 +68,7 @@ class Session:
         self,
         model: str | os.PathLike[str] | bytes | Source,
         sess_options: SessionOptions | None = None,
-        providers: Sequence[str] | None = None,
+        providers: Sequence[Any] | None = None,
         *,
         read: Callable[[Any], Graph] = load,
         warn: Callable[[str], None] = warn,
@@ -93,7 +93,7 @@ class Session:
         else:
             self._declared = self.compiler.settings.prepare(read(model))
             border = without_maps(self._declared)
-            self.compiler.set_providers(no_adapter(self.compiler.providers, self.compiler.preset.saves_power))
+            self.compiler.choose_providers(providers or ["wasm"], bool(self.options.preferred_output_location))
             self.programs = Programs(border.graph, self.compiler, states)
         self._maps = Maps(border)
         self.feeds = Feeds(border.graph)
@@ -135,7 +135,7 @@ class Session:
 
     def explain(self) -> dict[str, Any]:
         executor = self.latest()
-        return dict(explain(executor.header, executor.env))
+        return {**explain(executor.header, executor.env), "providers": self.compiler.report()}
 
     def latest(self) -> Executor:
         """The executor that was compiled last. Errors: SessionFailed if there is none yet."""
@@ -288,13 +288,13 @@ class Session:
 
     # ── changes ──────────────────────────────────────────────────────────────────────────────────────────────────
 
-    def set_providers(self, names: Sequence[str]) -> None:
+    def set_providers(self, names: Sequence[Any]) -> None:
         """Compile again for these providers. Errors: InvalidInput for a Program that was compiled before."""
 
         def work() -> None:
             if not self.programs.has_model:
                 raise InvalidInput("a compiled Program cannot change its providers")
-            self.compiler.set_providers(no_adapter(known(names), self.compiler.preset.saves_power))
+            self.compiler.choose_providers(names)
             self.programs.restart()
             self._recovery.run(self.programs.prepare)
 

@@ -13,7 +13,7 @@ from pyruntime.errors import our_fault
 from pyruntime.frontend.feed_checks import required_inputs
 from pyruntime.frontend.maps import without_maps
 from pyruntime.frontend.trace_graph import declared_specs
-from pyruntime.native.gpu.device import no_adapter, warn
+from pyruntime.native.gpu.device import warn
 from pyruntime.native.sessions.compiler import Compiler
 from pyruntime.native.sessions.program_file import Exported, is_program
 from pyruntime.native.tools.url_source import UrlSource, is_url
@@ -76,7 +76,7 @@ def _header(graph: Graph, options: SessionOptions, providers: Sequence[str] | No
     """The header of the Program for all feeds, which is compiled and not loaded; None if there is no such Program."""
     compiler = Compiler(options, known(providers or ["wasm"]), warn)
     prepared = compiler.settings.prepare(graph)
-    compiler.set_providers(no_adapter(compiler.providers, compiler.preset.saves_power))
+    compiler.choose_providers(providers or ["wasm"])
     graph = without_maps(prepared).graph
     specs = declared_specs(required_inputs(graph))
     return None if specs is None else compiler.compile_only(graph, specs, None)[0].program.header

@@ -6,7 +6,6 @@ import { gpuBuffer } from '../../common/protocol.js';
 import { mapTensors, mapValues } from '../../common/records.js';
 import { hasSharedMemory } from '../../common/shared_memory.js';
 import { Stop } from '../../common/stop.js';
-import { explain } from '../../runtime/explain.js';
 import { Model } from '../../session/model.js';
 import { verify } from '../../session/verify.js';
 import { RemoteCompiler } from './remote_compiler.js';
@@ -32,9 +31,9 @@ export class GpuSession {
    * @param {Settings} settings
    * @param {import('../engine/cancellation.js').Cancellation | null} [cancellation] of the creation
    */
-  static async open(caller, { session, threads, compiled }, gpu, { params: { logOptions, limits }, preferred }, cancellation = null) {
+  static async open(caller, { session, threads, compiled }, gpu, { params: { logOptions, limits, options }, preferred }, cancellation = null) {
     const compiler = new RemoteCompiler(caller, session, /** @type {import('../../common/protocol.js').Compiled} */ (compiled));
-    const host = { shared: hasSharedMemory(), threads, pool: pageThreads(), gpu, logOptions, memoryLimit: limits.memoryLimit };
+    const host = { shared: hasSharedMemory(), threads, pool: pageThreads(), gpu, named: options.executionProviders, logOptions, memoryLimit: limits.memoryLimit };
     const model = new Model(compiler, (program) => compiler.weights(program), host);
     try {
       await stoppable(cancellation, (stop) => model.start(stop));
@@ -107,8 +106,7 @@ export class GpuSession {
 
   /** @param {'memory' | 'explain'} what @returns {Record<string, unknown>} */
   ask(what) {
-    const { latest, phases } = this.model;
-    return what === 'memory' ? latest.memoryReport() : { ...explain(latest.header, latest.env), phases };
+    return what === 'memory' ? this.model.latest.memoryReport() : this.model.explain();
   }
 
   release() {

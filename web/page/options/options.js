@@ -97,6 +97,7 @@ export const PROVIDERS = {
     queryResolveBufferCacheMode: cacheMode,
     defaultBufferCacheMode: cacheMode,
     device: { wants: 'a GPUDevice', takes: isDevice },
+    allowSoftware: flag,
   },
 };
 
@@ -135,10 +136,11 @@ export function sessionOptions(input) {
   const options = Object.fromEntries(Object.keys(input).map((name) => [name, input[name] ?? undefined]));
   const logOptions = severity.takes(options.logSeverityLevel) || options.logId ? { least: options.logSeverityLevel, id: options.logId } : undefined;
   check(SESSION, options, 'session option', logOptions);
-  const names = (options.executionProviders ?? []).map((/** @type {any} */ item) => {
+  const given = (options.executionProviders ?? []).map((/** @type {any} */ item) => {
     if (typeof item !== 'string') check(PROVIDERS[item.name] ?? { name: text }, item, `option of the provider "${item.name}"`, logOptions);
     return item.name ?? item;
   });
+  const names = [...new Set(given.map((/** @type {string} */ name) => (name === 'cpu' ? 'wasm' : name)))];
   checkEnv(logOptions);
   const extra = flatten(options.extra ?? {});
   check(SESSION_ENTRIES, extra, 'session entry', logOptions);
@@ -155,6 +157,7 @@ export function sessionOptions(input) {
         uncached: extra['session.disable_program_cache'] === '1' || undefined,
         fixedSimd: env.wasm.simd === 'fixed' || undefined,
       }),
+      allowsSoftware: Boolean(env.webgpu.forceFallbackAdapter) || (options.executionProviders ?? []).some((/** @type {any} */ item) => item.name === 'webgpu' && item.allowSoftware),
       limits: pick(options, engine.LIMITS),
       refusedForPrograms: engine.REFUSED_FOR_PROGRAMS.filter((name) => options[name]),
       logOptions,

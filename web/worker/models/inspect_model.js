@@ -1,7 +1,7 @@
 // Describes a model and the memory that it needs, before it is downloaded (docs/design/storage.md#remote-inspection).
 
 import { InvalidModel } from '../../common/errors.js';
-import { gpuFor } from './open_model.js';
+import { gpuFor } from './choose_gpu.js';
 import { beside, plain } from './model_files.js';
 import { fetchGraph } from './fetch_graph.js';
 import { LARGE } from '../files/model_file.js';
@@ -28,7 +28,7 @@ export async function inspectModel(params, progress, interpreter, stop) {
     const opened = await Promise.all(listed.map(({ origin }) => openPartialFile(origin, signal)));
     const files = new Map(listed.map(({ path }, n) => [path, opened[n]]));
     await fetchGraph(/** @type {PartialFile} */ (files.get('')));
-    const gpu = await gpuFor(params);
+    const { gpu } = await gpuFor(params);
     const python = await booted;
     const features = codeFeatures(params.options.fixedSimd);
     const options = { ...params.options, ...params.limits, ...features, threads: params.threads, gpu: gpu?.adapter ?? null };

@@ -1,8 +1,7 @@
 // Opens a model: its Program is in a file, or in the cache of an earlier page, or Python compiles it.
 
-import { InvalidInput, InvalidModel, NoAdapter } from '../../common/errors.js';
-import { acquireGpu } from '../../gpu/device.js';
-import { during, warn } from '../../common/log.js';
+import { InvalidInput, InvalidModel } from '../../common/errors.js';
+import { during } from '../../common/log.js';
 import { mark } from '../../common/marks.js';
 import { isProgram, looksLikeProgram } from '../../common/program_mark.js';
 import { Model } from '../../session/model.js';
@@ -12,6 +11,7 @@ import { sharedModel } from './shared_models.js';
 import { cachedPrograms } from '../programs/program_cache.js';
 import { ExportedProgram } from '../programs/program_file.js';
 import { PageCompiler } from './page_compiler.js';
+import { gpuFor } from './choose_gpu.js';
 import { codeFeatures } from '../wasm_features.js';
 
 /** @import { CreateParams, Timings } from '../../common/protocol.js' */
@@ -33,10 +33,10 @@ export async function openModel(params, progress, interpreter, pool, stop, other
   const shared = pool !== null;
   const threads = shared ? params.threads : 1;
   const options = { ...params.options, threads, shared, ...codeFeatures(params.options.fixedSimd) };
-  const device = params.gpu ? Promise.resolve(null) : gpuFor(params);
+  const device = params.gpu ? Promise.resolve({ gpu: null, whyNot: '' }) : gpuFor(params);
   const opening = openFiles([{ path: '', origin: params.model }, ...params.external], progress, stop);
   const preparing = prepare(params, options, device, interpreter, progress);
-  const [files, gpu, cache] = await Promise.all([opening, device, preparing]).catch((error) => {
+  const [files, { gpu, whyNot }, cache] = await Promise.all([opening, device, preparing]).catch((error) => {
     opening.then((opened) => closeAll(opened.values()), () => {});
     throw error;
   });
@@ -44,7 +44,7 @@ export async function openModel(params, progress, interpreter, pool, stop, other
   const { limits: { memoryLimit }, logOptions } = params;
   const source = {
     start, origin: params.model, files, cache, gpu: params.gpu ?? gpu?.adapter ?? null, options: { ...options, ...params.limits }, stop,
-    host: { shared, threads, pool, gpu, memoryLimit, logOptions },
+    host: { shared, threads, pool, gpu, named: params.options.executionProviders, whyNotGpu: whyNot, memoryLimit, logOptions },
   };
   try {
     const open = interpreter.customised ? undefined : await sharedModel(source, others);
@@ -88,17 +88,6 @@ export async function openForPage(source, interpreter, progress = () => {}) {
   return { model, source, files: [...files.values()], timings: { download, compile: performance.now() - booted, init: 0 } };
 }
 
-/** The GPU, if the session names it before WebAssembly, which can run all kernels. @param {CreateParams} params */
-export async function gpuFor({ options: { executionProviders: asked = [] }, logOptions }) {
-  if (!asked.slice(0, asked.indexOf('wasm') >>> 0).includes('webgpu')) return null;
-  const gpu = await acquireGpu();
-  if (gpu) return gpu;
-  const reason = 'this browser has no WebGPU adapter';
-  if (!asked.includes('wasm')) throw new NoAdapter(reason, { hint: "ask for ['webgpu', 'wasm'] to run without one" });
-  warn(`${reason}; the session runs on WebAssembly`, logOptions);
-  return null;
-}
-
 /**
  * Opens the cache of Programs. If it has none for the model, Python starts during the download.
  * @param {CreateParams} params @param {Record<string, unknown>} options for Python @param {ReturnType<typeof gpuFor>} device
@@ -106,11 +95,11 @@ export async function gpuFor({ options: { executionProviders: asked = [] }, logO
  */
 async function prepare({ model, external, gpu: pages }, options, device, interpreter, progress) {
   const { assets, customised } = interpreter;
-  const adapter = device.then((gpu) => pages ?? gpu?.adapter ?? null, () => null); // its error is handled where it is awaited
+  const adapter = device.then(({ gpu }) => pages ?? gpu?.adapter ?? null, () => null); // its error is handled where it is awaited
   const origins = [model, ...external.map(({ origin }) => origin)];
   const cache = assets && !customised ? await cachedPrograms(assets.engine, origins, options, adapter) : null;
   if (!cache?.hasEntries && !looksLikeProgram(model)) interpreter.start(progress).catch(() => {}); // as above
-  device.then(async (gpu) => gpu && (await cache?.guess())?.programs.forEach((program) => gpu.warm(program))).catch(() => {}); // as above
+  device.then(async ({ gpu }) => gpu && (await cache?.guess())?.programs.forEach((program) => gpu.warm(program))).catch(() => {}); // as above
   return cache;
 }
 
