@@ -224,7 +224,6 @@ PARTLY: dict[str, list[tuple[str, Rule, str]]] = {
             lambda node, opset, *_: len(node.output) > 1 and opset < 10,
             "returns a mask of zeros if all elements stay",
         ),
-        ("com.microsoft.MultiHeadAttention", _given("unidirectional", 1), "lets the last query see all keys"),
         ("MaxUnpool", lambda node, *_: len(node.input) > 2, "interprets indices by output_shape"),
         ("com.microsoft.MoE", _halves, "is far from its own float32 result"),
         *[

@@ -11,10 +11,11 @@ import onnx
 import onnxruntime
 import pytest
 from onnx import TensorProto, helper
+from onnx.reference import ReferenceEvaluator
 
 from kit import field
 from kit.small_models import model
-from pyruntime import InferenceSession
+from pyruntime import InferenceSession, SessionOptions
 
 HALF, FLOAT, INT = TensorProto.FLOAT16, TensorProto.FLOAT, TensorProto.INT64
 X = ("x", HALF, ["n", 8, 9, 7])
@@ -107,6 +108,47 @@ def test_as_few_kernels_as_of_float32(family: str) -> None:
 def _calls(path: Path) -> int:
     main = InferenceSession(path)._native.latest().header["blocks"][1]
     return sum(len(step["calls"]) for step in main["steps"])
+
+
+DISCRETE: dict[str, list[onnx.NodeProto]] = {
+    "IsInf": [node("IsInf", "a", "y")],
+    "Equal": [node("Equal", "a inf", "y")],
+    "Less": [node("Less", "a edge", "y")],
+    "Sign": [node("Sign", "a", "y")],
+    "Floor": [node("Floor", "a", "y")],
+    "Ceil, with the fraction": [node("Ceil", "a", "c"), node("Sub", "c a", "d"), node("Min", "d one", "y")],
+    "Mod": [node("Mod", "a edge", "m", fmod=1), node("IsNaN", "m", "y")],
+    "Cast to bool": [node("Cast", "a", "y", to=TensorProto.BOOL)],
+    "Cast to float": [node("Cast", "a", "f", to=FLOAT), node("IsInf", "f", "y")],
+    "NonZero": [node("NonZero", "a", "y")],
+    "ArgMax": [node("ArgMax", "a", "y", axis=0)],
+    "TopK": [node("TopK", "a k", "v y")],
+    "Where": [node("GreaterOrEqual", "a edge", "b"), node("Where", "b one zero", "y")],
+    "a sum": [node("ReduceSum", "a zeroth", "s", keepdims=0), node("IsInf", "s", "y")],
+}
+
+
+@pytest.mark.parametrize(
+    ("case", "provider", "level"),
+    [
+        *[(case, "wasm", "all") for case in DISCRETE],
+        *[("IsInf", "wasm", level) for level in ("disabled", "basic", "extended")],
+        *[(case, "webgpu", "all") for case in ("IsInf", "Floor", "Cast to bool", "a sum")],
+    ],
+)
+def test_discrete_results_read_the_rounded_value(case: str, provider: str, level: str) -> None:
+    """Products that overflow, vanish, or round across an integer; at each level as in the reference."""
+    constants = {"inf": drawn(1) * 0 + np.float16(np.inf), "edge": np.full(1, 2042, np.float16), "k": np.array([2]),
+                 "one": np.ones(1, np.float16), "zero": np.zeros(1, np.float16), "zeroth": np.array([0])}  # fmt: skip
+    data = model([node("Mul", "x x", "a"), *DISCRETE[case]], [("x", HALF, ["n"])], [], constants)
+    data.opset_import[0].version = 20
+    data.graph.output.append(onnx.ValueInfoProto(name="y"))
+    x = np.array([300, 2, -301, 0, 1e-4, 45.2, 45.19, 0.001], np.float16)
+    with np.errstate(all="ignore"):
+        (want,) = ReferenceEvaluator(data).run(None, {"x": x})
+    options = SessionOptions(graph_optimization_level=level)
+    (got,) = InferenceSession(data.SerializeToString(), options, providers=[provider]).run(None, {"x": x})
+    np.testing.assert_array_equal(got, want)
 
 
 @pytest.mark.parametrize("to", [HALF, TensorProto.BFLOAT16])

@@ -83,7 +83,7 @@ def in_float32(code: LoopCode) -> LoopCode:
 
 def _between(e: Expr, args: tuple[Expr, ...]) -> Expr:
     if e.op == "cast":
-        return args[0] if e.dtype in HALVES and _before_float32(e.args[0]) is e.dtype else with_args(e, args, e.dtype)
+        return args[0] if e.dtype in HALVES and _is_rounded(e.args[0], e.dtype) else with_args(e, args, e.dtype)
     if e.op == "bitcast":
         return with_args(e, (cast(args[0], e.args[0].dtype),), e.dtype)
     moves = e.op in ("var", "const", "lane", "guard") and all(map(is_, args, e.args))
@@ -93,8 +93,10 @@ def _between(e: Expr, args: tuple[Expr, ...]) -> Expr:
     return with_args(e, wide, F32 if e.dtype in HALVES else e.dtype)
 
 
-def _before_float32(e: Expr) -> DType:
-    return e.args[0].dtype if e.op == "cast" and e.dtype is F32 else e.dtype
+def _is_rounded(e: Expr, dtype: DType) -> bool:
+    """Whether the value is one of the half type already, as float32 or as the half type: it is loaded or cast."""
+    source = e.args[0] if e.op == "cast" and e.dtype is F32 else e
+    return source.dtype is dtype and source.op in ("load", "load4", "cast", "bitcast")
 
 
 def _has_halves(code: LoopCode) -> bool:
@@ -125,7 +127,7 @@ def _legal(e: Expr, args: tuple[Expr, ...]) -> Expr:
         return decode(cast(Expr("load", args, U16, e.value), I32), e.dtype)
     if e.op == "cast" and e.dtype in HALVES:
         x = args[0] if args[0].dtype is F32 else cast(args[0], F32)
-        return x if _before_float32(e.args[0]) is e.dtype else rounded(x, e.dtype)
+        return x if _is_rounded(e.args[0], e.dtype) else rounded(x, e.dtype)
     if e.op == "cast" and e.args[0].dtype in HALVES:
         return cast(args[0], e.dtype)
     if e.op == "bitcast" and e.dtype in HALVES:

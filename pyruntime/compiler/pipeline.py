@@ -34,6 +34,7 @@ from pyruntime.passes.fusion.map_fusion import fuse
 from pyruntime.passes.fusion.row_fusion import fuse_rows
 from pyruntime.passes.fusion.unit_axes import absorb_units
 from pyruntime.passes.lowering.legalise import legalise
+from pyruntime.passes.lowering.rounded_halves import round_halves
 from pyruntime.passes.lowering.string_kernels import lower_strings
 from pyruntime.passes.lowering.wide_halves import widen_halves
 from pyruntime.passes.views.reshaped_views import read_repeated
@@ -203,6 +204,8 @@ PASSES = (
         "reshaped_views", "extended", lambda w: read_repeated(w.main), applies=_gpu,
         needs=(F.NO_STRINGS,), breaks=(F.NO_DEAD_KERNELS,),
     ),
+    # At the levels below, each result is stored, and a store rounds.
+    Pass("rounded_halves", "extended", lambda w: round_halves(w.main), needs=(F.NO_STRINGS, F.DENSE_OPERANDS)),
     Pass(
         "wide_halves", "extended", lambda w: widen_halves(w.main, w.outputs), applies=_cpu,
         needs=(F.NO_STRINGS, F.DENSE_OPERANDS, F.CLAIMED_CALLS),  # it replaces operands, and would miss strided ones

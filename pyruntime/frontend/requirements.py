@@ -52,6 +52,16 @@ class Requirements:
         for d, want in zip(x.shape, shape, strict=True):
             self.require_equal(d, want, f"{name} must have the shape {wanted}")
 
+    def require_broadcast_shape(self, name: str, x: Tensor, shape: Sequence[AnyDim]) -> None:
+        """Require a shape of an operand that may have 1 in place of each dim, also if that is known only in a run; read
+        the operand by `Tracer.aligned`."""
+        wanted = f"({', '.join(map(str, shape))})"
+        self.require(int(x.rank == len(shape)), f"{name} has rank {x.rank}, its shape must be {wanted}")
+        for d, want in zip(x.shape, shape, strict=True):
+            if d != want:
+                fits = sh.maximum(sh.compare("eq", d, 1), sh.compare("eq", d, want))
+                self.require(fits, f"{name} must have the shape {wanted} or 1 in place of a dim: {d} and {want}")
+
     def checked_index(self, i: Expr, extent: AnyDim, from_end: bool = False) -> Expr:
         """An index from data (of any integer type) as an int32 in [0, extent). from_end: -1 means the last element.
 

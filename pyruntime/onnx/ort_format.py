@@ -16,7 +16,7 @@ from pyruntime.ir.dtype import I8, I16, I32, I64, STRING
 from pyruntime.onnx.flatbuffer import Buffer, Table
 from pyruntime.onnx.graph import Graph, MapType, Node, SequenceType, Source, TensorType, Type, Value, Weight, distinct
 from pyruntime.onnx.node_order import sort_nodes
-from pyruntime.onnx.parse_graph import NEWEST_OPSETS, normal_domain, str_or_bytes
+from pyruntime.onnx.parse_graph import NEWEST_OPSETS, normal_domain, opset_of, str_or_bytes
 from pyruntime.onnx.parse_tensors import MAX_RANK, densified, dtype_of, true_is_one
 from pyruntime.onnx.protobuf import check_depth
 from pyruntime.onnx.sources import MemorySource
@@ -98,7 +98,7 @@ class _Reader:
 
     def node(self, table: Table, depth: int) -> Node:
         domain = normal_domain(table.text(_DOMAIN))
-        opset, newest = self.opsets.get(domain, 0), NEWEST_OPSETS.get(domain)
+        opset, newest = opset_of(self.opsets, domain), NEWEST_OPSETS.get(domain)
         attrs: dict[str, object] = {}
         ends = table.texts(_NODE_INPUTS), table.texts(_NODE_OUTPUTS)
         node = distinct(Node(table.text(_OP), domain, opset, table.text(_NODE_NAME), *ends, attrs), self.labels)

@@ -18,7 +18,8 @@ from pyruntime.onnx.protobuf import Field, Fields, Wire, check_depth, signed, ta
 
 FunctionKey = tuple[str, str, str]
 
-# A newer opset may redefine a known operator. Other domains have no limit.
+# A newer opset may redefine a known operator. Other domains have no limit. A model that does not import one of these
+# domains gets its newest opset, as in onnxruntime (core/graph/model.cc), whose own tools wrote such models.
 NEWEST_OPSETS = {"": 28, "ai.onnx.ml": 5, "ai.onnx.preview": 1, "ai.onnx.preview.training": 1, "com.microsoft": 1}
 
 _OPSET = tags(varint="2", length="1")
@@ -60,6 +61,11 @@ class _Parts:
 def normal_domain(domain: str) -> str:
     """The domain, with "" for "ai.onnx", the long name of the default domain."""
     return "" if domain == "ai.onnx" else domain
+
+
+def opset_of(opsets: Mapping[str, int], domain: str) -> int:
+    """The opset of a domain; the newest one for a known domain that the model does not import; 0 for an unknown one."""
+    return opsets.get(domain) or (NEWEST_OPSETS.get(domain, 0) if opsets else 0)
 
 
 def read_opsets(wire: Wire, found: list[Field]) -> dict[str, int]:
@@ -150,7 +156,7 @@ class BodyReader:
         inputs = tuple([wire.text(a, b) for _, a, b in found.get(1, ())])
         outputs = tuple([wire.text(a, b) for _, a, b in found.get(2, ())])
         domain = normal_domain(domain)
-        opset = scope.opsets.get(domain, 0)
+        opset = opset_of(scope.opsets, domain)
         attrs: dict[str, object] = {}
         node = distinct(Node(op, domain, opset, name, inputs, outputs, attrs, overload), scope.labels)
         try:

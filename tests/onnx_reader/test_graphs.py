@@ -9,8 +9,9 @@ from onnx import AttributeProto, TensorProto, TypeProto, helper, parser
 from pyruntime.errors import InvalidModel
 from pyruntime.ir.dtype import F32
 from pyruntime.onnx import load
-from pyruntime.onnx.graph import AttrRef, Graph, SequenceType, TensorType, Weight, captures
+from pyruntime.onnx.graph import AttrRef, Graph, SequenceType, TensorType, Weight, captures, subgraphs
 from pyruntime.onnx.node_order import topological
+from pyruntime.onnx.parse_graph import NEWEST_OPSETS
 from pyruntime.onnx.weight_values import elements
 
 HEAD = '<ir_version: 10, opset_import: ["" : 21, "local" : 1]>'
@@ -42,6 +43,19 @@ def test_what_a_subgraph_captures_is_needed_before_its_node() -> None:
     then = graph.nodes[1].attrs["then_branch"]
     assert isinstance(then, Graph) and captures(then) == {"late"}
     assert then.functions is graph.functions and then.opsets == graph.opsets
+
+
+def test_known_domains_need_no_import() -> None:
+    """onnxruntime takes its newest opset, also inside of branches and functions."""
+    branch = "t () => (float r) { r = com.microsoft.FastGelu(x) }"
+    text = f"g (float x, bool c) => (float y) {{ y = If(c) <then_branch = {branch}, else_branch = {branch}> }}"
+    graph = read(text)
+    assert [inner.nodes[0].opset for inner in subgraphs(graph.nodes[0])] == [1, 1]
+    newest = read("g (float x) => (float y) { a = com.microsoft.FastGelu(x) y = Relu(a) }",
+                  '<ir_version: 10, opset_import: ["com.microsoft" : 1]>')  # fmt: skip
+    assert newest.nodes[1].opset == NEWEST_OPSETS[""]
+    with pytest.raises(InvalidModel, match="no opset"):
+        read("g (float x) => (float y) { y = Relu(x) }", "<ir_version: 10, opset_import: []>")
 
 
 @pytest.mark.parametrize(("message", "node", "text"), [

@@ -48,6 +48,7 @@ def positions(shape: Any, sizes: Any, rng: Any) -> Any:
 
 
 MHA = {"q": "B S 8", "k": "B K 8", "v": "B K 8"}
+PAST = {"pk": "B 2 P 4", "pv": "B 2 P 4"}
 GQA = {
     "q": "B S 64", "k": "B S 32", "v": "B S 32", "past_k": "B 2 P 16", "past_v": "B 2 P 16",
     "seqlens": (last, np.int32, "B"), "total": (total, np.int32, "1"),
@@ -95,6 +96,9 @@ ZERO = (lambda shape, sizes, rng: np.full(shape, 120), np.uint8, "")
 CASES = [
     Case("MultiHeadAttention", {"num_heads": 2}, MHA, PLAIN),
     Case("MultiHeadAttention", {"num_heads": 2, "unidirectional": 1, "scale": 0.3}, MHA, PLAIN),
+    Case("MultiHeadAttention", {"num_heads": 2, "unidirectional": 1}, {**MHA, "_b": "", "_m": "", "_a": "", **PAST},
+         ({"B": 2, "S": 1, "K": 5, "P": 0}, {"B": 1, "S": 3, "K": 5, "P": 2}, {"B": 1, "S": 4, "K": 2, "P": 1}),
+         outputs=OUT, name="MHA causal, more keys than queries"),
     Case("MultiHeadAttention", {"num_heads": 2}, {**MHA, "b": "24"}, PLAIN, name="MHA bias"),
     Case("MultiHeadAttention", {"num_heads": 2}, {**MHA, "_b": "", "m": (ones, np.int32, "B K")}, PLAIN,
          name="MHA 2-D mask"),
@@ -105,7 +109,7 @@ CASES = [
     Case("MultiHeadAttention", {"num_heads": 2}, {"q": "B S 8", "k": "B 2 K 4", "v": "B 2 K 4"}, PLAIN,
          name="MHA cross"),
     Case("MultiHeadAttention", {"num_heads": 2},
-         {"q": "B S 8", "k": "B S 8", "v": "B S 8", "_b": "", "_m": "", "_a": "", "pk": "B 2 P 4", "pv": "B 2 P 4"},
+         {"q": "B S 8", "k": "B S 8", "v": "B S 8", "_b": "", "_m": "", "_a": "", **PAST},
          GROW, outputs=OUT, name="MHA past"),
     Case("Attention", {"num_heads": 2}, {"x": "B S 6", "w": "6 24", "b": "24"}, PLAIN),
     Case("Attention", {"num_heads": 2, "unidirectional": 1},

@@ -12,8 +12,8 @@ import pytest
 from kit.interpret import run
 from pyruntime import InferenceSession
 from pyruntime.errors import ShapeError
-from tests.ops.compare import by_onnx, by_session, check, model, parsed, same
-from tests.ops.node import check_node, f32, floats, ints, only, run_node
+from tests.ops.compare import by_onnx, by_onnxruntime, by_session, check, model, parsed, same
+from tests.ops.node import check_node, f32, floats, ints, node_model, only, run_node
 
 FAR = 2**63 - 1
 
@@ -113,11 +113,30 @@ def test_slice(starts: list, ends: list, axes: list, steps: list, constant: bool
     check_node("Slice", args, 13, constants=(1, 2, 3, 4) if constant else (3, 4))
 
 
-@pytest.mark.parametrize(("start", "step"), [(1, 2**31 - 1), (0, 2**63 - 1), (2, -(2**31)), (-1, -(2**63))])
-def test_steps_beyond_any_dim(start: int, step: int) -> None:
-    end = 2**31 if step > 0 else -(2**31)
-    args = [floats(3), ints(start), ints(end), ints(0), ints(step)]
-    check_node("Slice", args, 13, by_onnx, constants=(1, 2, 3, 4), symbolic=(False,))
+@pytest.mark.parametrize("axis", [0, 1])
+@pytest.mark.parametrize(
+    ("start", "step"), [(1, 2**31 - 1), (0, 2**63 - 1), (2, -(2**31)), (-1, -(2**63)), (0, 2**30), (-1, 1 - 2**31)]
+)
+def test_steps_beyond_any_dim(start: int, step: int, axis: int) -> None:
+    end = 2**31 if step > 0 else -(2**63)
+    args = [floats(3, 4), ints(start), ints(end), ints(axis), ints(step)]
+    m, feeds = node_model("Slice", args, 13, constants=(1, 2, 3, 4))
+    check(m, feeds, by_onnx)
+    for n, dim in enumerate(m.graph.input[0].type.tensor_type.shape.dim):
+        dim.dim_param = f"d{n}"
+    same(by_session(m, feeds), by_onnx(m, feeds))
+
+
+@pytest.mark.parametrize("op", ["MaxPool", "AveragePool", "LpPool", "Conv"])
+@pytest.mark.parametrize("attrs", [{"strides": [2**31 - 1, 300]}, {"strides": [1000, 300], "pads": [1, 0, 0, 1]}])
+def test_strides_beyond_the_input(op: str, attrs: dict) -> None:
+    """One window remains, whatever the stride is."""
+    args = [floats(1, 2, 3, 5), *[floats(3, 2, 2, 2)] * (op == "Conv")]
+    m, feeds = node_model(op, args, 19, constants=(1,) if op == "Conv" else (), kernel_shape=[2, 2], **attrs)
+    check(m, feeds)
+    for n, dim in enumerate(m.graph.input[0].type.tensor_type.shape.dim[2:]):
+        dim.dim_param = f"d{n}"
+    same(by_session(m, feeds), by_onnxruntime(m, feeds))
 
 
 def test_slice_1() -> None:

@@ -40,6 +40,8 @@ MICROSOFT = [
     Case("SkipLayerNormalization", {"epsilon": 1e-5}, {**SKIP, "beta": "4", "bias": "4"}, FULL,
          outputs=("y", "", "", "sum")),
     Case("SkipLayerNormalization", {}, {**SKIP, "skip": "1 S 4"}, FULL, name="Skip broadcast"),
+    *[Case(op, {}, {**SKIP, "skip": dims}, ({"B": 2, "S": 3, "A": 1}, {"B": 2, "S": 3, "A": 2}), name=f"{op} {dims}")
+      for op in ("SkipLayerNormalization", "SkipSimplifiedLayerNormalization") for dims in ("A S 4", "S 4")],
     Case("SkipSimplifiedLayerNormalization", {"epsilon": 1e-5}, {**SKIP, "bias": "4"}, FULL,
          outputs=("y", "", "", "sum")),
     Case("SkipSimplifiedLayerNormalization", {}, SKIP, FULL),
@@ -48,6 +50,8 @@ MICROSOFT = [
          outputs=("y", "count", "sum"), name="Embed mask"),
     Case("EmbedLayerNormalization", {}, {**EMBED, "_m": "", "at": (ids, np.int32, "B S")}, FULL,
          outputs=("y", "count"), name="Embed positions"),
+    Case("EmbedLayerNormalization", {}, {**EMBED, "_m": "", "at": (ids, np.int32, "A S")},
+         ({"B": 2, "S": 3, "A": 1}, {"B": 2, "S": 3, "A": 2}), outputs=("y", "count"), name="Embed shared positions"),
     Case("EmbedLayerNormalization", {}, {"ids": EMBED["ids"], "_s": "", **dict(list(EMBED.items())[2:])}, FULL,
          outputs=("y", "count"), name="Embed segment 0"),
     Case("SimplifiedLayerNormalization", {"axis": -1}, {"x": "B S 4", "scale": "4"}, SIZES, domain=""),

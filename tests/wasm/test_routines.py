@@ -205,6 +205,28 @@ def test_winograd(relaxed: bool, size: tuple[int, int], after: str) -> None:
             check([last, *AFTER[after]], {"x": floats(batch, channels, *size)}, weights, relaxed, symbolic)
 
 
+@pytest.mark.parametrize("after", AFTER)
+@pytest.mark.parametrize("huge", [np.inf, -np.inf, np.nan])
+def test_special_values_reach_only_their_windows_in_winograd(huge: float, after: str) -> None:
+    """Infinite and NaN inputs, at edges and between tiles; two thirds of the weights are 0."""
+    x = floats(2, 5, 13, 19)
+    x[0, 1, 0, 0] = x[0, 4, 12, 18] = x[1, 2, 3, 4] = x[1, 0, 7, 15] = x[1, 3, 7, 17] = huge
+    weights = {"w": floats(6, 5, 3, 3) * RNG.integers(0, 3, (6, 5, 3, 3)) / 4, "b": floats(6), "along": floats(19)}
+    weights["w"] = np.where(RNG.random((6, 5, 1, 1)) < 0.7, weights["w"], 0).astype(np.float32)
+    weights |= {"zero": np.array(0, np.float32), "six": np.array(6, np.float32)}
+    weights |= {k: floats(6) for k in "stm"} | {"v": np.abs(floats(6)) + 0.5}
+    last = node("Conv", "x w b", "c" if AFTER[after] else "y", pads=[1] * 4)
+    for symbolic in (False, True):
+        check([last, *AFTER[after]], {"x": x}, weights, symbolic=symbolic)
+
+
+def test_winograd_overflows_only_where_sums_do() -> None:
+    x, w = np.zeros((1, 5, 13, 19), np.float32), np.ones((6, 5, 3, 3), np.float32)
+    x[0, 1, 4, 6], x[0, 3, 4, 6] = 1e38, -1e38  # sums of a transform reach 7 times that
+    data = model([node("Conv", "x w", "y", pads=[1] * 4)], {"x": x}, {"w": w}, symbolic=False)
+    assert (abs(InferenceSession(data).run(None, {"x": x})[0]) < 1e33).all()
+
+
 @pytest.mark.parametrize("size", [(1, 1), (3, 5), (4, 16), (2, 17)])
 def test_winograd_of_small_images_of_unknown_size(size: tuple[int, int]) -> None:
     weights = {"w": floats(16, 16, 3, 3) / 12}

@@ -36,6 +36,7 @@ from .register_tile import (
     panels_block,
     store_part,
 )  # fmt: skip
+from .winograd_direct import direct_row
 from .winograd_forms import FLOATS, INTEGERS, Form
 
 TILES = 64  # of 16 outputs, in a work unit
@@ -172,10 +173,10 @@ def _down(f: Function, form: Form, temp: int, to: int, pointer: int, step: int) 
 
 @once
 def _output(module: Module, form: Form, epilogue: Epilogue, extra: int) -> Function:
-    """(args, products, step, ld, y, bias, row, rows, ty, trows, temp): write outputs of `rows` filters from `row` on.
-    products: [points] `step` bytes apart of [rows] `ld` bytes apart; y: the plane of the first filter"""
+    """(args, x, products, step, ld, y, bias, row, rows, ty, trows, temp): outputs of `rows` filters from `row` on.
+    x: the image; products: [points] `step` bytes apart of [rows] `ld` bytes apart; y: the plane of the first filter"""
     store_part(module)
-    names = ("args", "products", "step", "ld", "y", "bias", "row", "rows", "ty", "trows", "temp")
+    names = ("args", "x", "products", "step", "ld", "y", "bias", "row", "rows", "ty", "trows", "temp")
     f, p = module.internal("winograd_output", names)
     w = ARGUMENTS.load(f, extra, ())
     n, r, q, source, plane = f.locals("i32", 5)
@@ -185,7 +186,7 @@ def _output(module: Module, form: Form, epilogue: Epilogue, extra: int) -> Funct
         with f.until(r, p["trows"]):
             f.i32(0).set(q)
             with f.until(q, w["quads"]):
-                _quad(f, form, p, w, epilogue, source, r, q)
+                _quad(f, form, p, w, epilogue, extra, (source, r, q))
                 f.add(source, 16)
         f.emit(p["products"], p["ld"], "i32.add").set(p["products"])
         f.emit(p["y"], plane, "i32.add").set(p["y"]).add(p["row"], 1)
@@ -193,9 +194,11 @@ def _output(module: Module, form: Form, epilogue: Epilogue, extra: int) -> Funct
 
 
 def _quad(
-    f: Function, form: Form, p: dict[str, int], w: dict[str, int], epilogue: Epilogue, source: int, r: int, q: int
-) -> None:
-    """Compute the outputs of a quad and a filter."""
+    f: Function, form: Form, p: dict[str, int], w: dict[str, int], epilogue: Epilogue, extra: int,
+    place: tuple[int, ...],
+) -> None:  # fmt: skip
+    """Compute the outputs of a quad and a filter. place: its products, row of tiles and number in the row"""
+    source, r, q = place
     side, step = form.side, form.step
     with f.scratch("v128", side) as m, f.scratch("v128", step) as to, f.scratch("i32", 4) as (pointer, oy, at, left):
         for j in range(side):
@@ -216,9 +219,25 @@ def _quad(
                     f.emit(p["temp"]).mem("v128.load", 16 * (side * i + j)).set(x)
                 form.backward(f, m, to)
                 form.outputs(f, to)
+                if form is FLOATS:
+                    _mend(f, p, extra, to, oy, q)
                 f.emit(w["ow"], q).i32(4 * step).emit("i32.mul", "i32.sub").set(left)
                 _store(f, p, epilogue, to, at, left)
             f.add(oy, 1).emit(at, w["ow"]).i32(2).emit("i32.shl", "i32.add").set(at)
+
+
+def _mend(f: Function, p: dict[str, int], extra: int, to: list[int], oy: int, q: int) -> None:
+    """Compute a row of outputs again if one is infinite or NaN."""
+    for n, x in enumerate(to):
+        f.emit(x, x, "f32x4.sub", *(["f32x4.add"] if n else []))
+    with f.scratch("v128", 1) as (zero,), f.scratch("i32", 1) as (row,):
+        f.tee(zero).emit(zero, "f32x4.eq", "i32x4.all_true", "i32.eqz")
+        with f.if_():
+            free = 16 * FLOATS.side * FLOATS.step  # in temp, behind the vectors of the quad
+            f.emit(p["temp"]).i32(free).emit("i32.add").set(row)
+            f.emit(p["args"], p["x"], p["row"], oy, q, row).call(direct_row(f.module, ARGUMENTS, extra))
+            for n, x in enumerate(to):
+                f.emit(row).mem("v128.load", 16 * n).set(x)
 
 
 def _store(f: Function, p: dict[str, int], epilogue: Epilogue, values: list[int], at: int, left: int) -> None:
@@ -246,7 +265,7 @@ def _unit(module: Module, arithmetic: Arithmetic, epilogue: Epilogue) -> Functio
     args, unit, scratch, reuse = f.params
     w = ARGUMENTS.load(f, epilogue.extra)
     p = {name: f.local("i32") for name in BLOCK}
-    count, ty, rows, end, columns, v_step, y_step, products, temp, point = f.locals("i32", 10)
+    count, ty, rows, end, columns, v_step, y_step, products, temp, point, image = f.locals("i32", 11)
     f.emit(args).set(p["args"])
     ceil_div(f, w["m"], w["mg"]).set(count)
     f.emit(unit, count, "i32.rem_u", w["mg"], "i32.mul").tee(p["row"]).emit(w["mg"], "i32.add").set(end)
@@ -261,10 +280,10 @@ def _unit(module: Module, arithmetic: Arithmetic, epilogue: Epilogue) -> Functio
     f.emit(columns).i32(4 * CHUNK).emit("i32.mul").set(y_step)
     f.emit(scratch, v_step).i32(form.points).emit("i32.mul", "i32.add").tee(products)
     f.emit(y_step).i32(form.points).emit("i32.mul", "i32.add").set(temp)
-    f.emit(reuse, "i32.eqz")
+    f.emit(w["x"], p["batch"], w["c"], "i32.mul", w["ih"], "i32.mul", w["iw"], "i32.mul").i32(2)
+    f.emit("i32.shl", "i32.add").set(image).emit(reuse, "i32.eqz")
     with f.if_():
-        f.emit(args, w["x"], p["batch"], w["c"], "i32.mul", w["ih"], "i32.mul", w["iw"], "i32.mul").i32(2)
-        f.emit("i32.shl", "i32.add", ty, rows, scratch, temp, v_step).call(forward)
+        f.emit(args, image, ty, rows, scratch, temp, v_step).call(forward)
     f.emit(w["c"]).tee(p["k"]).i32(2).emit("i32.shl").tee(p["lda"]).i32(3).emit("i32.shl").set(p["ldb"])
     f.emit(columns).i32(2).emit("i32.shl").set(p["ldc"]).i32(FIRST | LAST).set(p["flags"])
     with f.loop() as again:
@@ -277,7 +296,7 @@ def _unit(module: Module, arithmetic: Arithmetic, epilogue: Epilogue) -> Functio
             f.emit(p["a"], w["m"], p["lda"], "i32.mul", "i32.add").set(p["a"])
             f.emit(p["b"], v_step, "i32.add").set(p["b"]).emit(p["c"], y_step, "i32.add").set(p["c"])
             f.add(point, 1).emit(point).i32(form.points).emit("i32.lt_u").br_if(points)
-        f.emit(args, products, y_step, p["ldc"])
+        f.emit(args, image, products, y_step, p["ldc"])
         f.emit(p["batch"], w["m"], "i32.mul", p["row"], "i32.add", w["oh"], "i32.mul", w["ow"], "i32.mul").i32(2)
         f.emit("i32.shl", w["y"], "i32.add", w["bias"], p["row"], p["rows"], ty, rows, temp).call(backward)
         _finish(f, form, epilogue, p, w, ty, rows)

@@ -17,6 +17,13 @@ from pyruntime.ir.kernel import Tensor
 from pyruntime.ir.shape import AnyDim, Shape
 
 SAME = ("SAME_UPPER", "SAME_LOWER")
+LONG_STEP = 256  # a shorter step over rows of less than 8 million elements fits the int32 arithmetic of kernels
+
+
+def shortest_step(step: int, size: AnyDim) -> AnyDim:
+    """A step along an axis of `size` elements that reaches the same elements as `step`. Steps beyond the axis end in a
+    step of its size, so that the step times the length of a row fits the int32 arithmetic of kernels."""
+    return step if step < LONG_STEP else sh.minimum(step, sh.maximum(size, 1))
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,7 +32,7 @@ class Window:
 
     size: Shape
     kernel: Shape
-    strides: tuple[int, ...]
+    strides: Shape
     dilations: tuple[int, ...]
     begin: Shape
     end: Shape
@@ -74,7 +81,7 @@ def sliding(
     """The window of an operator's attributes. Extent of the output: floor((size + pads - reach) / stride) + 1, or ceil
     with ceil_mode; ceil(size / stride) for SAME."""
     rank = len(size)
-    strides = _checked(t, "strides", strides, 1, rank)
+    steps = _checked(t, "strides", strides, 1, rank)
     dilations = _checked(t, "dilations", dilations, 1, rank)
     pads = _checked(t, "pads", pads, 0, 2 * rank)
     if min(pads, default=0) < 0:
@@ -87,21 +94,23 @@ def sliding(
     begin: list[AnyDim]
     end: list[AnyDim]
     if auto_pad in SAME:
-        out = [sh.ceildiv(s, step) for s, step in zip(size, strides, strict=True)]
-        total = [sh.maximum((out[n] - 1) * strides[n] + reach[n] - size[n], 0) for n in range(rank)]
+        far = tuple(map(shortest_step, steps, size))
+        out = [sh.ceildiv(s, step) for s, step in zip(size, far, strict=True)]
+        total = [sh.maximum((out[n] - 1) * far[n] + reach[n] - size[n], 0) for n in range(rank)]
         less = [sh.floordiv(p, 2) for p in total]
         more = [p - half for p, half in zip(total, less, strict=True)]
         begin, end = (less, more) if auto_pad == "SAME_UPPER" else (more, less)
-        return Window(size, tuple(kernel), strides, dilations, tuple(begin), tuple(end), tuple(out))
+        return Window(size, tuple(kernel), far, dilations, tuple(begin), tuple(end), tuple(out))
     if auto_pad not in ("NOTSET", "VALID", ""):
         raise t.unsupported(f'auto_pad "{auto_pad}" is not known')
     both = (0,) * 2 * rank if auto_pad == "VALID" else pads
     begin, end = list(both[:rank]), list(both[rank:])
-    out = [_extent(t, size[n], begin[n], end[n], reach[n], strides[n], bool(ceil_mode)) for n in range(rank)]
-    return Window(size, tuple(kernel), strides, dilations, tuple(begin), tuple(end), tuple(out))
+    far = tuple([shortest_step(step, size[n] + begin[n] + end[n]) for n, step in enumerate(steps)])
+    out = [_extent(t, size[n], begin[n], end[n], reach[n], far[n], bool(ceil_mode)) for n in range(rank)]
+    return Window(size, tuple(kernel), far, dilations, tuple(begin), tuple(end), tuple(out))
 
 
-def _extent(t: Tracer, size: AnyDim, begin: AnyDim, end: AnyDim, reach: AnyDim, stride: int, ceil: bool) -> AnyDim:
+def _extent(t: Tracer, size: AnyDim, begin: AnyDim, end: AnyDim, reach: AnyDim, stride: AnyDim, ceil: bool) -> AnyDim:
     """The number of windows. With `ceil` the last window may reach beyond the padded input but must start inside the
     input or before it; the smaller of both limits counts. The expression mentions `size` only once, because otherwise
     each pooling of a chain would double its length."""

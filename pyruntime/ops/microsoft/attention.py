@@ -56,6 +56,12 @@ def padding_bias(t: Tracer, mask: Tensor, value: float, keys: AnyDim, batch: Any
     return lambda score, n, h, i, j: select(keeps(n, i, j), score, score + value)
 
 
+def last_sees_all(mask: Bias, rows: AnyDim) -> Bias:
+    """The mask for all queries but the last, which sees all keys, as in onnxruntime: a decoder whose key operand is the
+    whole cache asks with a single query."""
+    return lambda score, n, h, i, j: select(i == dim(rows) - 1, score, mask(score, n, h, i, j))
+
+
 def _unstacked(t: Tracer, x: Tensor, axis: int, count: int) -> list[Tensor]:
     """The `count` slices of length 1 along an axis, without that axis."""
     return [t.squeeze(t.slice(x, axis, n, 1), [axis]) for n in range(count)]
@@ -112,6 +118,8 @@ def multi_head_attention(
     if cache_indirection is not None:
         k, v = (from_beams(t, x, cache_indirection, past) for x in (k, v))
     biases = _biases(t, q, k, key_padding_mask, attention_bias, mask_filter_value, past, unidirectional == 1)
+    if unidirectional == 1 and k.shape[2] != past + q.shape[2]:
+        biases[-1] = last_sees_all(biases[-1], q.shape[2])
     done = attend(t, q, k, v, scale=scale or None, bias=chain(*biases))
     scores = t.map(maximum(X, LOWEST), done.biased) if unidirectional == 1 else done.biased
     return merge_heads(t, done.out), present[0], present[1], t.cast(scores, query.dtype)

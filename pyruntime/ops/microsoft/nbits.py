@@ -185,8 +185,7 @@ def gather_block_quantized(
     ids = indices.rank
     block = block_size or sh.maximum(full[blocked], 1)
     blocks = [sh.ceildiv(d, block) if n == blocked else d for n, d in enumerate(full)]
-    shared = [n for n, d in enumerate(scales.shape) if d == 1]
-    t.require_shape("scales", scales, [1 if n in shared else d for n, d in enumerate(blocks)])
+    t.require_broadcast_shape("scales", scales, blocks)
     if zero_points is not None:
         t.require_shape("zero_points", zero_points, [*blocks[:-1], sh.ceildiv(blocks[-1], each)])
 
@@ -194,10 +193,9 @@ def gather_block_quantized(
         row = t.checked_index(indices.at(*i[gather : gather + ids]), full[gather], from_end=True)
         place = [*i[:gather], row, *i[gather + ids :]]
         at_block = [c / dim(block) if n == blocked else c for n, c in enumerate(place)]
-        at_scale = [0 if scales.shape[n] == 1 else c for n, c in enumerate(at_block)]
         code = _code(data, place, bits, packed)
         zero = _zero(zero_points, data.dtype, at_block, bits, packed)
-        value = (code if zero is None else code - zero) * cast(scales.at(*at_scale), F32)
+        value = (code if zero is None else code - zero) * cast(t.aligned(scales, tuple(blocks), at_block), F32)
         return cast(value, scales.dtype)
 
     shape = (*full[:gather], *indices.shape, *full[gather + 1 :])

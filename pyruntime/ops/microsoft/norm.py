@@ -25,13 +25,14 @@ def simplified_layer_normalization(
 def _sum(
     t: Tracer, x: Tensor, skip: Tensor, gamma: Tensor, beta: Tensor | None, bias: Tensor | None
 ) -> Tensor:  # fmt: skip
-    """x + skip + bias in float_type(x); skip broadcasts over the batch."""
+    """x + skip + bias in float_type(x); a skip without a batch, or with a batch of 1, serves all items."""
     dtype = float_type(x.dtype)
-    batch = () if skip.rank < x.rank else (1 if skip.shape[0] == 1 else x.shape[0],)
-    t.require_shape("skip", skip, (*batch, *x.shape[1:]))
+    batched = skip.rank == x.rank
+    t.require_shape("skip", skip, (*skip.shape[:batched], *x.shape[1:]))
+    t.require_broadcast_shape("skip", skip, x.shape[not batched :])
     for name, v in (("gamma", gamma), ("beta", beta), ("bias", bias)):
         t.require_shape(name, v, x.shape[-1:])
-    total = t.map_onto(cast(X, dtype) + cast(Y, dtype), x, skip)
+    total = t.compute(x.shape, lambda *i: cast(x.at(*i), dtype) + cast(t.aligned(skip, x.shape), dtype))
     return total if bias is None else t.map_onto(X + cast(Y, dtype), total, bias)
 
 
@@ -76,14 +77,15 @@ def embed_layer_normalization(
     for name, ids in (("segment_ids", segment_ids), ("mask", mask)):
         t.require_shape(name, ids, (batch, steps))
     if position_ids is not None:
-        t.require_shape("position_ids", position_ids, (1 if position_ids.shape[0] == 1 else batch, steps))
+        t.require_shape("position_ids", position_ids, (position_ids.shape[0], steps))
+        t.require_broadcast_shape("position_ids", position_ids, (batch, steps))
     shape = (batch, steps, width)
 
     def row(table: Tensor, i: Expr, d: Expr) -> Expr:
         return cast(table.at(t.checked_index(i, table.shape[0]), d), F32)
 
     def body(n: Expr, s: Expr, d: Expr) -> Expr:
-        place = s if position_ids is None else position_ids.at(0 if position_ids.shape[0] == 1 else n, s)
+        place = s if position_ids is None else t.aligned(position_ids, shape[:2], [n, s])
         total = row(word_embedding, input_ids.at(n, s), d) + row(position_embedding, place, d)
         if segment_embedding is not None:  # without segment_ids all tokens are in segment 0, as in ONNX Runtime
             segment = const(0, I32) if segment_ids is None else segment_ids.at(n, s)

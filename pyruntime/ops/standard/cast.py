@@ -61,6 +61,8 @@ def convert(t: Tracer, x: Tensor, to: DType, saturate: bool = True, round_mode: 
             return cast(cast(e, I32), to)  # values out of range wrap, as in ml_dtypes
         if to in (F16, BF16):  # the round trip keeps passes/lowering/wide_halves.py from removing this rounding
             return cast(cast(cast(e, to), F32), to)
+        if e.dtype in (F16, BF16) and to in (F32, F64):  # a half float that is float32 between kernels is rounded here
+            e = cast(Expr("cast", (cast(e, F32),), e.dtype), F32)
         return encode(cast(e, F32), to, saturate, round_mode) if to in MINIFLOATS else cast(e, to)
 
     return t.compute(x.shape, element)

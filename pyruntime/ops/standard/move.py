@@ -16,6 +16,7 @@ from pyruntime.ir.expr import cast
 from pyruntime.ir.kernel import Tensor
 from pyruntime.ir.shape import AnyDim, Dim
 from pyruntime.ir.symbol import Symbol
+from pyruntime.ops.lib.window import shortest_step
 from pyruntime.ops.standard.cast import dtype_of
 
 if TYPE_CHECKING:
@@ -212,19 +213,18 @@ def _slice(
         raise t.shape_error(f"{len(starts)} starts, {len(ends)} ends, {len(axes)} axes and {len(steps)} steps")
     for start, end, axis, step in zip(starts, ends, axes, steps, strict=True):
         d = x.shape[t.axis(axis, x.rank)]
-        if isinstance(d, int):
-            step = max(-max(d, 1), min(step, max(d, 1)))  # longer steps take the first element only, as this one does
         if step > 0:
             first, last = _bound(start, d, 0, d), _bound(end, d, 0, d)
         elif step < 0:
             first, last = _bound(start, d, -1, d - 1), _bound(end, d, -1, d - 1)
         else:
             raise t.shape_error("a step must not be 0")
+        stride = shortest_step(abs(step), d)
         size = _plain_length(start, end, d) if step == 1 else None
         if size is None:
             count = last - first if step > 0 else first - last
-            size = sh.maximum(sh.ceildiv(count, abs(step)), 0)
-        x = t.slice(x, axis, first, size, step)
+            size = sh.maximum(sh.ceildiv(count, stride), 0)
+        x = t.slice(x, axis, first, size, stride if step > 0 else -stride)
     return x
 
 

@@ -70,7 +70,8 @@ def _largest(t: Tracer, x: Tensor, w: Window) -> Tensor:
     """The maximum of each window. One pass per axis, the last axis first, unless a single pass needs fewer
     comparisons."""
     passes = [w]
-    if len(w.kernel) == 2 and min(w.kernel) > 1 and w.kernel[1] * w.strides[0] + w.kernel[0] <= sh.size(w.kernel):
+    both = len(w.kernel) == 2 and min(w.kernel) > 1
+    if both and sh.compare("le", w.kernel[1] * w.strides[0] + w.kernel[0], sh.size(w.kernel)) == 1:
         last = w.along(1, w.size)
         passes = [last, w.along(0, last.out)]
     for each in passes:

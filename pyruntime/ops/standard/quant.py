@@ -43,8 +43,8 @@ def parameter(t: Tracer, v: Tensor, x: Tensor, axis: int, block: int, i: Sequenc
         raise t.shape_error(f"{name} has rank {v.rank}, the input is a scalar")
     if v.rank != 1:
         raise t.unsupported(f"{name} of rank {v.rank} needs a block_size")
-    t.require_equal(v.shape[0], x.shape[axis], f"{name} does not fit axis {axis}")
-    return v.at(i[axis])
+    t.require_broadcast_shape(name, v, (x.shape[axis],))
+    return t.aligned(v, (x.shape[axis],), [i[axis]])
 
 
 def constant_zero(t: Tracer, zero: Tensor, of: Tensor) -> int | None:
