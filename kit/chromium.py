@@ -34,6 +34,7 @@ ARGS = [
     "--disable-component-update",
     "--disable-sync",
     "--enable-unsafe-webgpu",
+    "--js-flags=--expose-gc",
     "--use-webgpu-adapter=swiftshader",
     "--use-fake-device-for-media-stream",
     "--use-fake-ui-for-media-stream",

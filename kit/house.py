@@ -72,7 +72,7 @@ WEB_MAY_IMPORT = {
     "node": "common",
     "worker.js": "threads worker",
     "service_worker.js": "common worker",
-    "index.js": "common page",
+    "index.js": "common page run",
     "node.js": "node index.js",
     "pyodide.js": "common run worker",
 }

@@ -114,6 +114,12 @@ export interface Tuned {
 }
 
 declare module 'onnxruntime-common' {
+  interface Env {
+    /** Bytes of linear memory that all sessions together may hold (docs/api.md#memory-of-a-page). */
+    memoryLimit?: number;
+    /** The same of GPU memory. */
+    gpuMemoryLimit?: number;
+  }
   namespace InferenceSession {
     interface SessionOptions {
       /** Called while the engine starts, and while the model is fetched, compiled and initialised. */
@@ -296,12 +302,17 @@ export function boot(onProgress?: (progress: Progress) => void): Promise<void>;
 export function shutdown(): void;
 /** Memory and threads of the worker. */
 export interface Stats {
-  /** Bytes of Python's heap (0 if Python has not started); bytes of the sessions' linear memories. */
+  /** Bytes of Python's heap (0 if Python has not started); of the sessions' linear memories; of their GPU memory, with all tensors. */
   readonly heap: number;
   readonly arenas: number;
+  readonly gpu: number;
   readonly sessions: number;
-  /** Number of tensors that runs left on the page's GPU. */
+  /** Number and bytes of tensors that runs left on the page's GPU. */
   readonly tensors: number;
+  readonly tensorBytes: number;
+  /** Sessions and GPU tensors that the page dropped without releasing them, and whose memory was freed. */
+  readonly droppedSessions: number;
+  readonly droppedTensors: number;
   /** Number of threads besides the worker, and of Programs whose code they have loaded. */
   readonly threads: number;
   readonly teams: number;

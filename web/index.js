@@ -3,6 +3,9 @@
 import { env } from 'onnxruntime-common';
 import { attach, shutdown } from './page/engine/client.js';
 import { pageTensors } from './page/gpu/page_gpu.js';
+import { droppedSessions } from './page/sessions/handler.js';
+import { droppedTensors } from './page/tensors/gpu_tensors.js';
+import { budgets } from './run/budgets.js';
 import { registerProviders } from './page/api/inference_session.js';
 import * as ort from './index.js';
 
@@ -25,10 +28,14 @@ export async function boot(onProgress) {
   await attach().call('boot', null, { progress: onProgress });
 }
 
-/** Bytes and sessions in the worker, and tensors on the page's GPU. */
+/** Bytes and sessions in the worker and the page, tensors on the page's GPU, and what the page dropped without releasing it. */
 export async function stats() {
   const [worker, tensors] = await Promise.all([attach().call('stats', null), pageTensors()]);
-  return { ...worker, tensors };
+  const { linear, gpu } = budgets;
+  return {
+    ...worker, ...tensors, arenas: worker.arenas + linear.used, gpu: worker.gpu + gpu.used,
+    droppedSessions: droppedSessions.count, droppedTensors: droppedTensors.count,
+  };
 }
 
 /**

@@ -7,7 +7,7 @@ import type { KernelTiming, Timings, WorkerStats } from '../../web/common/protoc
 type Same<A, B> = [A] extends [B] ? ([B] extends [A] ? true : false) : false;
 type Plain<T> = { -readonly [K in keyof T]: T[K] };
 
-export const stats: Same<Plain<declared.Stats>, WorkerStats & { tensors: number }> = true;
+export const stats: Same<Plain<declared.Stats>, WorkerStats & { tensors: number, tensorBytes: number, droppedSessions: number, droppedTensors: number }> = true;
 export const timings: Same<Plain<declared.Timings>, Timings> = true;
 export const kernel: Same<Plain<declared.KernelTiming>, KernelTiming> = true;
 

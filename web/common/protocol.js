@@ -24,6 +24,8 @@ import { Stop, StopWords } from './stop.js';
  * @typedef {{ url: string, keep?: boolean | string } | { bytes: Uint8Array } | { blob: Blob } | { handle: FileSystemFileHandle }
  *   | { stream: ReadableStream<Uint8Array> }} Origin
  */
+/** Bytes of memory of a kind. @typedef {{ linear: number, gpu: number }} Held */
+/** The page's limits, Infinity for none, and what its own thread holds. @typedef {{ limits: Held, elsewhere: Held }} PageMemory */
 /** total: 0 if unknown. @typedef {{ phase: 'boot'|'download'|'compile'|'init', loaded: number, total: number }} Progress */
 /**
  * An input or an output. dtype: null for any type; shape: null for any rank, a name or null for a free dim; both describe
@@ -41,8 +43,9 @@ import { Stop, StopWords } from './stop.js';
  * @typedef {{ asm: string, wasm: string, rest: string, image: string, stdlib: string, stdlibRest: string, engine: string }} Assets
  */
 /**
- * prefetches: whether the page will call `prefetched`; least: severity of messages; threads: port of a page that starts threads.
- * @typedef {{ assets: Assets, prefetches: boolean, least: number, threads?: MessagePort }} OpenParams
+ * prefetches: whether the page will call `prefetched`; least: severity of messages; threads: port of a page that starts threads;
+ * memory: the page's.
+ * @typedef {{ assets: Assets, prefetches: boolean, least: number, threads?: MessagePort, memory: PageMemory }} OpenParams
  */
 /**
  * A file of the interpreter that the page fetched; null if it failed.
@@ -116,7 +119,7 @@ import { Stop, StopWords } from './stop.js';
 /**
  * Bytes and counts in the worker. threads: number without the worker itself; teams: number of Programs that the threads
  * have instantiated.
- * @typedef {{ heap: number, arenas: number, sessions: number, threads: number, teams: number }} WorkerStats
+ * @typedef {{ heap: number, arenas: number, gpu: number, sessions: number, threads: number, teams: number }} WorkerStats
  */
 /**
  * One call. bytes: size of its buffers, 0 if unknown; start: milliseconds after the run's first kernel on the GPU, by
@@ -157,6 +160,7 @@ import { Stop, StopWords } from './stop.js';
  * @property {{ params: { session: number, places: [source: string, offset: number, size: number][] }, result: Uint8Array[] }} weights
  * @property {{ params: HostParams, result: { dims: number[], data: (string | number)[] }[] }} host
  * @property {{ params: { session: number, program: number }, result: null }} forget
+ * @property {{ params: PageMemory, result: null }} memoryLimits
  * @property {{ params: null, result: WorkerStats }} stats
  * @property {{ params: { code: string, args: unknown }, result: { value: unknown, providers: string[] } }} python
  */
@@ -167,7 +171,7 @@ import { Stop, StopWords } from './stop.js';
  */
 /** stop: the call to stop. @typedef {Request | { stop: number }} Message */
 /** @typedef {{ id: number, result: unknown } | { id: number, error: import('./errors.js').ErrorPayload }} Outcome */
-/** memory: has the word STOP. @typedef {Outcome | { id: number, progress: Progress } | { id: number, memory: SharedArrayBuffer }} Reply */
+/** memory: has the word STOP; held: what the worker holds now. @typedef {Outcome | { held: Held } | { id: number, progress: Progress } | { id: number, memory: SharedArrayBuffer }} Reply */
 /**
  * @typedef {{ resolve: (r: any) => void, reject: (e: Error) => void, progress?: (p: Progress) => void, words: StopWords | null }} Pending
  */
@@ -190,6 +194,8 @@ export class Caller {
     this.gone = '';
     this.hint = '';
     this.hasAnswered = false;
+    /** Called when the worker has taken or freed memory. @type {(held: Held) => void} */
+    this.onHeld = () => {};
     this.end = new AbortController(); // aborts when the worker has ended
     worker.onmessage = (event) => this.receive(/** @type {Reply} */ (event.data));
   }
@@ -231,6 +237,7 @@ export class Caller {
   /** @param {Reply} reply */
   receive(reply) {
     this.hasAnswered = true;
+    if ('held' in reply) return this.onHeld(reply.held);
     const waiting = this.pending.get(reply.id);
     if (!waiting) return;
     if ('progress' in reply) return waiting.progress?.(reply.progress);

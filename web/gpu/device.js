@@ -112,6 +112,7 @@ export class Gpu {
     this.moves = new Moves(this);
     device.lost.then(({ reason, message }) => {
       this.lost = message || reason || 'unknown';
+      this.tensors.lose();
     });
     if (this.exclusive) device.addEventListener('uncapturederror', (event) => {
       const { error } = /** @type {GPUUncapturedErrorEvent} */ (event);

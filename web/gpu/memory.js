@@ -1,6 +1,7 @@
 // A session's memory on the GPU: one range of addresses over a few large buffers, and copies into and out of it.
 
 import { USAGE } from './flags.js';
+import { checkLimit, hold } from '../run/budgets.js';
 import { GPU } from '../runtime/arena.js';
 import { toGpuStorage } from './storage.js';
 
@@ -65,6 +66,8 @@ export class GpuMemory {
     const size = Math.min(Math.max(needed, Math.min(2 * (old?.size ?? 0), needed + STEP)), this.chunk);
     const usage = USAGE.STORAGE | USAGE.COPY_SRC | USAGE.COPY_DST;
     const rounded = Math.ceil(size / 256) * 256;
+    const more = rounded - (old?.size ?? 0);
+    checkLimit('gpu', more);
     const create = () => this.gpu.device.createBuffer({ size: rounded, usage, label: 'arena' });
     const larger = this.gpu.catchErrors(create, this.pending);
     if (old) {
@@ -73,6 +76,7 @@ export class GpuMemory {
       old.destroy();
     }
     this.buffers[n] = larger;
+    hold('gpu', more);
     this.generation++;
   }
 
@@ -148,6 +152,7 @@ export class GpuMemory {
   release() {
     this.encoder = null;
     this.ownBuffers.clear();
+    hold('gpu', -this.size);
     for (const buffer of this.buffers.splice(0)) buffer.destroy();
     this.faultRecord?.destroy();
     this.faultRecord = null;

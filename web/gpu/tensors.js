@@ -2,6 +2,7 @@
 
 import { load } from '../common/elements.js';
 import { InvalidInput } from '../common/errors.js';
+import { budgets, checkLimit, hold } from '../run/budgets.js';
 import { USAGE } from './flags.js';
 import { bytesOf, sizeClass, wholeSize } from './sizes.js';
 import { isWide } from './storage.js';
@@ -36,9 +37,18 @@ export class GpuTensors {
   create(type, dims) {
     const needed = sizeClass(bytesOf(type, dims));
     const fit = this.pool.findIndex(({ size }) => size === needed);
-    const buffer = fit >= 0 ? this.pool.splice(fit, 1)[0] : this.buffer(needed);
+    const buffer = fit >= 0 ? this.pool.splice(fit, 1)[0] : this.counted(needed);
     this.live.add(buffer);
     return { type, dims, data: { gpu: buffer } };
+  }
+
+  /** A buffer that counts. @param {number} size */
+  counted(size) {
+    if (!budgets.gpu.fits(size)) this.freePool();
+    checkLimit('gpu', size);
+    const buffer = this.buffer(size);
+    hold('gpu', size);
+    return buffer;
   }
 
   /** @param {number} size */
@@ -98,12 +108,35 @@ export class GpuTensors {
   dispose(buffer) {
     if (!this.live.delete(buffer)) return;
     this.pool.push(buffer);
-    while (this.pool.reduce((sum, { size }) => sum + size, 0) > POOL) this.pool.shift()?.destroy();
+    while (this.pool.reduce((sum, { size }) => sum + size, 0) > POOL) this.destroy(this.pool.splice(0, 1));
+  }
+
+  /**
+   * A tensor is gone, but the page read its `gpuBuffer` and may still use it: the browser frees the buffer when the page has dropped
+   * that, too. @param {GPUBuffer} buffer
+   */
+  giveAway(buffer) {
+    if (this.live.delete(buffer)) hold('gpu', -buffer.size);
+  }
+
+  /** The device is lost, and all memory with it. */
+  lose() {
+    hold('gpu', -[...this.live, ...this.pool].reduce((sum, { size }) => sum + size, 0));
+    this.live.clear();
+    this.pool = [];
   }
 
   freePool() {
-    for (const buffer of this.pool.splice(0)) buffer.destroy();
+    this.destroy(this.pool.splice(0));
     this.scratch = null; // it may be invalid if memory was full
+  }
+
+  /** @param {GPUBuffer[]} buffers of disposed tensors */
+  destroy(buffers) {
+    for (const buffer of buffers) {
+      hold('gpu', -buffer.size);
+      buffer.destroy();
+    }
   }
 
   /** Bytes of live tensors. */

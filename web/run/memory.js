@@ -4,6 +4,7 @@ import { ArgumentBlocks } from './argument_blocks.js';
 import { OutOfMemory } from '../common/errors.js';
 import { reportGarbage } from '../common/garbage.js';
 import { RESERVED } from '../common/linear_memory.js';
+import { checkLimit, hold } from './budgets.js';
 
 const PAGE = 65536;
 const MOST = 2 ** 32 - PAGE; // bytes of a linear memory, at most
@@ -37,6 +38,14 @@ export class Memory {
     this.others = [];
     /** Bytes of the further memories. */
     this.apart = 0;
+    /** Bytes that the page's budget knows of. */
+    this.counted = 0;
+  }
+
+  /** Tells the page's budget what this memory holds. @param {number} [size] bytes */
+  count(size = this.bytes.length + this.apart) {
+    hold('linear', size - this.counted);
+    this.counted = size;
   }
 
   /** The imports of a module. @returns {Record<string, WebAssembly.Memory>} */
@@ -54,6 +63,7 @@ export class Memory {
       this.check(size);
       this.others.push(granted(size, () => new WebAssembly.Memory({ initial: pages, maximum: pages, shared })));
       this.apart += pages * PAGE;
+      this.count();
     }
   }
 
@@ -63,11 +73,13 @@ export class Memory {
     const fits = buffer && shared === !(buffer instanceof ArrayBuffer) && buffer.byteLength <= limit;
     const memory = (fits && spare.pop()) || new Memory(shared);
     memory.limit = limit;
+    memory.count();
     return memory;
   }
 
   /** Ends its use by a session; keeps it as a spare if it is small. */
   giveBack() {
+    this.count(0);
     for (const { buffer } of this.others) reportGarbage(buffer);
     if (this.apart || spare.length === SPARES || this.bytes.length > SPARE_BYTES) return reportGarbage(this.bytes.buffer);
     this.bytes.fill(0, RESERVED);
@@ -81,12 +93,13 @@ export class Memory {
     this.check(size);
     granted(size, () => this.memory.grow(Math.ceil((size - this.bytes.length) / PAGE)));
     this.bytes = new Uint8Array(this.memory.buffer);
+    this.count();
   }
 
-  /** Throws OutOfMemory if this size, with the further memories, exceeds the limit. @param {number} size */
+  /** Throws OutOfMemory if this size, with the further memories, exceeds a limit. @param {number} size */
   check(size) {
     const { apart, limit } = this;
-    if (size <= Math.min(limit - apart, MOST)) return;
+    if (size <= Math.min(limit - apart, MOST)) return checkLimit('linear', size + apart - this.counted);
     const reason = limit - apart < MOST ? `memoryLimit is ${limit}` : `WebAssembly has ${MOST + apart}`;
     throw new OutOfMemory(`${size + apart} bytes of memory are needed, ${reason}`, { hint: 'raise memoryLimit or use smaller inputs' });
   }

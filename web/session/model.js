@@ -7,6 +7,7 @@ import { explain } from '../runtime/explain.js';
 import { Executor } from '../run/executor.js';
 import { ResidentOutputs } from '../run/resident_outputs.js';
 import { downloadFeeds, hasGpuTensors } from './gpu_feeds.js';
+import { holders, withRoom } from './idle_models.js';
 import { profile } from './profile.js';
 import { ProgramTable } from './program_table.js';
 import { isGpuFull, runWithRecovery } from './recovery.js';
@@ -45,6 +46,10 @@ export class Model {
     this.kernels = [];
     /** Why the GPU was lost, if the model fell back to WebAssembly. */
     this.lostGpu = '';
+    /** When its last work ended, in milliseconds. */
+    this.lastUsed = 0;
+    /** The last executor's reports, once its memory was freed. @type {Pick<Executor, 'header' | 'env'> & { memory: ReturnType<Executor['memoryReport']> } | null} */
+    this.freed = null;
   }
 
   /** @type {ValueInfo[]} */
@@ -58,7 +63,7 @@ export class Model {
     const prepare = async () => { // unless a fallback to WebAssembly has done it
       if (!this.table.executors.size && !this.specialiser.needs) await this.prepare();
     };
-    return this.state.finish(() => runWithRecovery(this, prepare, () => {}));
+    return this.state.finish(() => withRoom(this, () => runWithRecovery(this, prepare, () => {})));
   }
 
   /** Loads the Program for all feeds, if there is one. */
@@ -83,6 +88,7 @@ export class Model {
     const executor = await Executor.create(program, await this.weights(program), this.compiler, host, this.stop);
     executor.held = new ResidentOutputs(executor.plan, executor.memory);
     this.table.executors.set(key, executor);
+    holders.add(this);
     return executor;
   }
 
@@ -99,7 +105,7 @@ export class Model {
         if (!lost || !hasGpuTensors({ ...feeds, ...fetches })) return;
         throw new DeviceLost(`tensors of this run are gone with their GPU device: ${lost}`);
       };
-      return runWithRecovery(this, () => this.attempt(feeds, fetches), checkRetry);
+      return withRoom(this, () => runWithRecovery(this, () => this.attempt(feeds, fetches), checkRetry));
     });
   }
 
@@ -195,8 +201,19 @@ export class Model {
     });
   }
 
+  /** Frees the memory of an idle model, whose next run loads its Program again. @returns {boolean} whether it held any */
+  free() {
+    const latest = this.table.latestExecutor;
+    if (!latest) return false;
+    const { header, env } = latest;
+    this.freed = { header, env, memory: { ...latest.memoryReport(), arena: 0, gpu: 0 } };
+    this.table.releaseExecutors();
+    return true;
+  }
+
   release() {
     this.state.enter('released');
+    holders.delete(this);
     this.table.clear();
     this.compiler.destroy();
   }
@@ -231,10 +248,15 @@ export class Model {
     });
   }
 
-  /** The executor of the latest run. @returns {Executor} */
+  /** Header and values of symbols of the latest run. */
   get latest() {
-    const latest = this.table.latestExecutor;
+    const latest = this.table.latestExecutor ?? this.freed;
     if (!latest) throw new SessionFailed('this model is compiled when it first runs', { hint: 'run it once' });
     return latest;
+  }
+
+  memoryReport() {
+    const { latest } = this;
+    return latest instanceof Executor ? latest.memoryReport() : latest.memory;
   }
 }

@@ -3,6 +3,7 @@
 import { OutOfMemory } from '../common/errors.js';
 import { warn } from '../common/log.js';
 import { acquireGpu } from '../gpu/device.js';
+import { freeIdle } from './idle_models.js';
 
 /**
  * The part of a session's model that recovery uses.
@@ -82,9 +83,10 @@ async function fallBackToWasm(model, reason) {
   await model.recompile(() => model.compiler.fallBackToWasm());
 }
 
-/** Frees the GPU's memory; errors of invalid buffers that follow from the fault are dropped. @param {RecoverableModel} model */
+/** Frees the GPU's memory, that of idle models, too; errors of invalid buffers that follow from the fault are dropped. @param {RecoverableModel} model */
 async function freeGpu({ table, host: { gpu } }) {
   table.releaseExecutors();
+  while (freeIdle());
   gpu?.freePools();
   await gpu?.settle();
 }

@@ -10,6 +10,7 @@ import { spawn } from '../common/spawn.js';
 
 const POLLS = 2000; // reads of the count of arrivals before the leader sleeps, some 10 us in all
 const MAX_SLEEP = 1; // ms
+const IDLE = 10_000; // ms without Programs after which threads end: each takes some megabytes
 const ANSWER_LIMIT = 5000; // ms: a thread takes about 100 to start
 
 export class ThreadPool {
@@ -26,6 +27,8 @@ export class ThreadPool {
     this.teams = 0;
     /** Sends one message at a time, because each takes all threads to their event loops and back. @type {Promise<unknown>} */
     this.last = Promise.resolve();
+    /** @type {ReturnType<typeof setTimeout> | undefined} */
+    this.timer = undefined;
   }
 
   /**
@@ -41,17 +44,24 @@ export class ThreadPool {
     const helpers = await this.enqueue(async () => {
       const tids = Array.from({ length: count - 1 }, (_, i) => i + 1);
       await Promise.all(tids.map((tid) => this.start(tid)));
-      return this.sendAll(tids, { program, module, imports, entries });
+      const found = await this.sendAll(tids, { program, module, imports, entries });
+      if (found.length) this.teams++;
+      return found;
     });
     if (!helpers.length) return null;
-    this.teams++;
     return new ThreadTeam(this, program, count, helpers, imports.memory, code, entries);
   }
 
   /** @param {ThreadTeam} team */
   unload({ program, helpers }) {
     this.teams--;
-    return this.enqueue(() => this.sendAll(helpers, { unload: program }));
+    return this.enqueue(() => this.sendAll(helpers, { unload: program })).then(() => this.endIfIdle());
+  }
+
+  endIfIdle() {
+    clearTimeout(this.timer);
+    const endNow = async () => void (this.teams || this.end());
+    if (!this.teams) this.timer = setTimeout(() => this.enqueue(endNow), IDLE);
   }
 
   /** @template T @param {() => Promise<T>} action @returns {Promise<T>} */
@@ -109,9 +119,12 @@ export class ThreadPool {
     Atomics.notify(this.control, MAILBOXES + LINE * tid);
   }
 
-  /** Ends the threads. */
+  /** Ends the threads; the next Program starts them again. */
   end() {
+    clearTimeout(this.timer);
     for (const worker of this.workers.values()) worker.terminate();
+    this.workers.clear();
+    this.control = new Int32Array(new SharedArrayBuffer(CONTROL_BYTES)); // a thread may take mail until it is gone
   }
 
   /**

@@ -14,6 +14,8 @@ import { hasSharedMemory } from '../common/shared_memory.js';
 import { sweepScratch } from '../storage/scratch_file.js';
 import { PrefetchedFiles } from './interpreter/prefetched_files.js';
 import { Interpreter } from './interpreter/interpreter.js';
+import { budgets, watcher } from '../run/budgets.js';
+import { freeIdle } from '../session/idle_models.js';
 import { Model } from '../session/model.js';
 import { tune } from '../session/tune.js';
 import { verify } from '../session/verify.js';
@@ -111,6 +113,14 @@ async function timedRun(model, { feeds, fetches, profile }, stop) {
   }
 }
 
+/** @param {import('../common/protocol.js').PageMemory} memory */
+function limitMemory({ limits, elsewhere }) {
+  for (const kind of /** @type {const} */ (['linear', 'gpu'])) {
+    Object.assign(budgets[kind], { limit: limits[kind], elsewhere: elsewhere[kind] });
+    while (!budgets[kind].fits(0) && freeIdle());
+  }
+}
+
 function threadStats() {
   return { threads: pool ? pool.workers.size : 0, teams: pool ? pool.teams : 0 };
 }
@@ -121,6 +131,7 @@ const handlers = {
     interpreter.assets = params.assets;
     if (params.prefetches) interpreter.prefetched = new PrefetchedFiles(params.assets.asm);
     logging.least = () => params.least;
+    limitMemory(params.memory);
     sweepScratch().catch(() => {}); // storage may be forbidden
     const RemoteWorker = params.threads && remoteWorkerClass(params.threads);
     if (RemoteWorker) platform.worker = () => RemoteWorker;
@@ -181,7 +192,7 @@ const handlers = {
     return { result: null };
   },
 
-  memory: ({ session }) => ({ result: modelOf(find(session)).latest.memoryReport() }),
+  memory: ({ session }) => ({ result: modelOf(find(session)).memoryReport() }),
   explain: ({ session }) => ({ result: modelOf(find(session)).explain() }),
 
   async moveToPage({ session, gpu }) {
@@ -216,10 +227,14 @@ const handlers = {
     return { result: null };
   },
 
+  memoryLimits(params) {
+    limitMemory(params);
+    return { result: null };
+  },
+
   async stats() {
-    const models = [...new Set(sessions.values())].map(({ opened: { model } }) => model);
-    const arenas = models.reduce((sum, model) => sum + ('arenaBytes' in model ? model.arenaBytes() : 0), 0);
-    return { result: { heap: await interpreter.heap(), arenas, sessions: sessions.size, ...threadStats() } };
+    const { linear, gpu } = budgets;
+    return { result: { heap: await interpreter.heap(), arenas: linear.used, gpu: gpu.used, sessions: sessions.size, ...threadStats() } };
   },
 
   async python({ code, args }) {
@@ -233,5 +248,6 @@ const handlers = {
 /** @param {any} [port] that receives the calls: a MessagePort, or the worker itself */
 export function startEngine(port = globalThis) {
   mark('worker started');
+  watcher.changed = () => port.postMessage({ held: { linear: budgets.linear.used, gpu: budgets.gpu.used } });
   answer(port, handlers);
 }

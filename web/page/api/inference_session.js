@@ -6,7 +6,7 @@ import { InvalidInput, NoAdapter } from '../../common/errors.js';
 import { warnOnce } from '../../common/log.js';
 import { looksLikeProgram } from '../../common/program_mark.js';
 import { checkFetches, checkTargets } from '../tensors/check_feeds.js';
-import { Handler } from '../sessions/handler.js';
+import { droppedSessions, Handler } from '../sessions/handler.js';
 import { checkOutputNames, checkProviders, logCreated, runOptions, sessionOptions } from '../options/options.js';
 import { hasPageGpu, noteAdapter, pageGpu } from '../gpu/page_gpu.js';
 import { modelParams, streamsOf, withAddress } from '../sessions/model_origins.js';
@@ -124,6 +124,7 @@ export class InferenceSession extends Concrete {
   /** @param {Handler} handler */
   constructor(handler) {
     super(handler);
+    droppedSessions.registry.register(this, handler, handler);
   }
 
   /**

@@ -10,6 +10,7 @@ import { platform } from '../../common/platform.js';
 import { Caller } from '../../common/protocol.js';
 import { hasSharedMemory } from '../../common/shared_memory.js';
 import { spawn } from '../../common/spawn.js';
+import { connectMemory, noteHeld, pageMemory } from './page_memory.js';
 import { prefetch } from './prefetch.js';
 import { DeferredWorker } from './deferred_worker.js';
 import { WorkerHost, workersHang } from './worker_host.js';
@@ -62,6 +63,8 @@ function start(prefetches) {
   const caller = new Caller(worker);
   const workers = hasSharedMemory() && workersHang() ? new WorkerHost() : null;
   const started = { caller, threads: /** @type {ThreadPool | null} */ (null), workers };
+  caller.onHeld = noteHeld;
+  connectMemory((memory) => caller.call('memoryLimits', memory).catch(() => {})); // the worker may have ended
   worker.onmessageerror = () => end(caller, 'a message could not be read');
   if (!platform.reportsWorkerExit) watch(caller).catch(() => {}); // without locks the page cannot notice that
   files = assetUrls(env.wasm.wasmPaths);
@@ -81,7 +84,7 @@ function launch(started, worker, urls, prefetches) {
     else end(caller, `${address} could not be started${message ? `: ${message}` : ''}`, HINT);
   };
   worker.use(spawn(address, 'pyruntime'), () => {
-    const params = { assets, prefetches, least: logging.least(), ...workers && { threads: workers.port } };
+    const params = { assets, prefetches, least: logging.least(), memory: pageMemory(), ...workers && { threads: workers.port } };
     const opened = caller.call('open', params, { transfer: workers ? [workers.port] : [] });
     opened.catch((error) => end(caller, error.detail, error.hint || undefined, error));
   });
@@ -112,6 +115,7 @@ function end(caller, reason, hint = 'create the session again: that starts a new
   connection.threads?.end();
   connection.workers?.end();
   connection = null;
+  connectMemory();
 }
 
 /** Threads for Programs in the page, which start when a Program first needs them. */

@@ -16,6 +16,9 @@ import { wireOf } from '../tensors/gpu_tensors.js';
 /** @typedef {ReturnType<typeof import('../options/options.js').sessionOptions>} Settings */
 /** @typedef {Record<string, Tensor | Tensor[] | null>} Feeds */
 
+/** @type {Set<Feeds>} */
+const inUse = new Set();
+
 export class GpuSession {
   /** @param {Model} model @param {Settings['preferred']} preferred where outputs stay */
   constructor(model, preferred) {
@@ -55,6 +58,16 @@ export class GpuSession {
     return done;
   }
 
+  /** Enqueues work on feeds. A tensor that were collected meanwhile would lose its buffer. @template T @param {Feeds} feeds @param {() => Promise<T>} action */
+  async kept(feeds, action) {
+    inUse.add(feeds);
+    try {
+      return await this.enqueue(action);
+    } finally {
+      inUse.delete(feeds);
+    }
+  }
+
   /**
    * @param {Feeds} feeds @param {Record<string, Tensor | null>} fetches tensors to fill; null: a new one
    * @param {import('../engine/cancellation.js').Cancellation | null} cancellation @param {boolean} isTimed whether to time its kernels
@@ -63,7 +76,7 @@ export class GpuSession {
   run(feeds, fetches, cancellation, isTimed) {
     const targets = mapValues(fetches, (into, name) => (into ? target(into) : this.location(name)));
     const copies = wires(feeds);
-    return this.enqueue(() => stoppable(cancellation, async (stop) => {
+    return this.kept(feeds, () => stoppable(cancellation, async (stop) => {
       const start = performance.now();
       const outputs = await this.model.run(copies, targets, stop, isTimed);
       return { outputs, milliseconds: performance.now() - start, kernels: this.model.kernels };
@@ -91,13 +104,13 @@ export class GpuSession {
   /** @param {Feeds} feeds @param {number} tolerance */
   verify(feeds, tolerance) {
     const copies = wires(feeds);
-    return this.enqueue(() => verify(this.model, copies, tolerance));
+    return this.kept(feeds, () => verify(this.model, copies, tolerance));
   }
 
   /** @param {Feeds} feeds */
   profile(feeds) {
     const copies = wires(feeds);
-    return this.enqueue(() => this.model.profile(copies));
+    return this.kept(feeds, () => this.model.profile(copies));
   }
 
   trim() {
@@ -106,7 +119,7 @@ export class GpuSession {
 
   /** @param {'memory' | 'explain'} what @returns {Record<string, unknown>} */
   ask(what) {
-    return what === 'memory' ? this.model.latest.memoryReport() : this.model.explain();
+    return what === 'memory' ? this.model.memoryReport() : this.model.explain();
   }
 
   release() {

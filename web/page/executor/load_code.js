@@ -14,6 +14,7 @@ import * as records from '../../common/records.js';
 import * as sharedMemory from '../../common/shared_memory.js';
 import * as stop from '../../common/stop.js';
 import * as setting from '../../gpu/setting.js';
+import * as budgets from '../../run/budgets.js';
 import * as gpuTensors from '../tensors/gpu_tensors.js';
 
 /** The shared modules by file. @type {Record<string, object>} */
@@ -21,6 +22,7 @@ export const SHARED = {
   'common/dim_names.js': dimNames, 'common/elements.js': elements, 'common/errors.js': errors, 'common/flat_feeds.js': flatFeeds,
   'common/log.js': log, 'common/protocol.js': protocol, 'common/records.js': records, 'common/shared_memory.js': sharedMemory,
   'common/stop.js': stop, 'gpu/setting.js': setting, 'page/engine/client.js': client, 'page/tensors/gpu_tensors.js': gpuTensors,
+  'run/budgets.js': budgets,
 };
 
 /** @typedef {typeof import('./entry.js')} ExecutorCode */

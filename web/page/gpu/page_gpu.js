@@ -57,10 +57,10 @@ export async function pageGpu(device, preset) {
   return gpu;
 }
 
-/** The number of sessions' tensors on the page's GPU. */
+/** The number and the bytes of sessions' tensors on the page's GPU. */
 export async function pageTensors() {
   const gpu = await (await loadedExecutorCode())?.currentGpu();
-  return gpu?.tensors.live.size ?? 0;
+  return { tensors: gpu?.tensors.live.size ?? 0, tensorBytes: gpu?.tensors.size ?? 0 };
 }
 
 /** Sets `env.webgpu.adapter` for pages that read it after a session was created in the worker. */

@@ -1,6 +1,7 @@
 // One session, as onnxruntime-common's InferenceSession and ours call it.
 
 import { InvalidInput, SessionFailed } from '../../common/errors.js';
+import { dropped } from '../../common/dropped.js';
 import { log } from '../../common/log.js';
 import { mapValues } from '../../common/records.js';
 import { differingDims } from '../../common/dim_names.js';
@@ -29,6 +30,9 @@ import { isCached, WorkerSession } from './worker_session.js';
 /** @typedef {Record<string, Tensor | null>} Fetches */
 /** @typedef {ReturnType<typeof import('../options/options.js').runOptions>} RunSettings */
 /** @typedef {ReturnType<typeof import('../options/options.js').sessionOptions>} Settings */
+
+/** Sessions that the page dropped. */
+export const droppedSessions = dropped('session', 'release', (/** @type {Handler} */ handler) => handler.dispose());
 
 export class Handler {
   /** @param {import('../../common/protocol.js').Caller} caller @param {CreateResult} created @param {Settings} settings */
@@ -80,10 +84,9 @@ export class Handler {
     const dimsDiffer = differingDims(this.inputs, feeds).size > 0;
     const { place, reason } = runPath({ hasMoved: this.gpu.hasMoved, hasGpu: this.hasGpu, hasGpuTensors, isTimed, dimsDiffer, program });
     const local = place === "page's GPU" ? await this.gpu.move() : null;
-    const executor = place === 'page' ? program : null;
-    const results = executor ? this.pageRunner.run(executor, feeds, fetches)
-      : await this.send(local, feeds, fetches, cancellation, isTimed);
-    if (executor) await cancellation?.checkLater();
+    const inPage = place === 'page' && program ? this.pageRunner.tryRun(program, feeds, fetches) : null;
+    const results = inPage ?? await this.send(local, feeds, fetches, cancellation, isTimed);
+    if (inPage) await cancellation?.checkLater();
     log('verbose', () => `a run in the ${place} (${reason}): ${ms(performance.now() - start)}`, settings?.logOptions ?? this.logOptions);
     if (settings?.shrinks) await this.trim();
     const gpu = local?.gpu ?? null;
@@ -192,6 +195,7 @@ export class Handler {
   async dispose() {
     if (this.lifetime.signal.aborted) return;
     this.lifetime.abort();
+    droppedSessions.registry.unregister(this);
     this.pageRunner.release();
     await (await this.gpu.current()).release();
   }

@@ -1,6 +1,7 @@
 // Runs short Programs in the page itself, because two messages would take longer (docs/design/sessions.md#runs-in-the-page).
 
 import { env } from 'onnxruntime-common';
+import { OutOfMemory } from '../../common/errors.js';
 import { programKey } from '../../common/flat_feeds.js';
 import { mapValues } from '../../common/records.js';
 import { fastest } from '../../runtime/trial.js';
@@ -100,6 +101,21 @@ export class PageRunner {
   match(feeds) {
     const wire = /** @type {Record<string, WireValue>} */ (/** @type {unknown} */ (feeds));
     return this.entries.find(({ key, needs }) => key === programKey(wire, needs));
+  }
+
+  /**
+   * The results; null if memory is full: then runs return to the worker, which can free that of other sessions.
+   * @param {Executor} executor @param {Feeds} feeds @param {Record<string, Tensor | null>} fetches
+   * @returns {Record<string, WireValue> | null}
+   */
+  tryRun(executor, feeds, fetches) {
+    try {
+      return this.run(executor, feeds, fetches);
+    } catch (error) {
+      if (!(error instanceof OutOfMemory)) throw error;
+      this.release();
+      return null;
+    }
   }
 
   /**

@@ -1,6 +1,7 @@
 // Tensors of onnxruntime-common in buffers of the page's GPU.
 
 import { Tensor } from 'onnxruntime-common';
+import { dropped } from '../../common/dropped.js';
 import { InvalidInput } from '../../common/errors.js';
 
 /** @import { WireTensor } from '../../common/protocol.js' */
@@ -9,20 +10,49 @@ import { InvalidInput } from '../../common/errors.js';
 /** The GPU of each output's buffer. @type {WeakMap<GPUBuffer, Gpu>} */
 const outputs = new WeakMap();
 
+/** @type {WeakMap<Tensor, GPUBuffer>} */
+const buffers = new WeakMap();
+/** Buffers that the page has read. @type {WeakSet<GPUBuffer>} */
+const known = new WeakSet();
+const read = /** @type {() => GPUBuffer} */ (Object.getOwnPropertyDescriptor(Tensor.prototype, 'gpuBuffer')?.get);
+
+/** Tensors that the page dropped. */
+export const droppedTensors = dropped('GPU tensor', 'dispose', (/** @type {{ buffer: GPUBuffer, gpu: Gpu }} */ { buffer, gpu }) => {
+  if (known.has(buffer)) gpu.tensors.giveAway(buffer);
+  else gpu.tensors.dispose(buffer);
+});
+
 /** The tensor of an output on the GPU. @param {WireTensor} wire @param {GPUBuffer} buffer @param {Gpu} gpu @returns {Tensor} */
 export function onGpu(wire, buffer, gpu) {
   const options = {
     dataType: wire.type,
     dims: wire.dims,
     download: async () => (await gpu.tensors.download(wire)).data,
-    dispose: () => gpu.tensors.dispose(buffer),
+    dispose: () => {
+      droppedTensors.registry.unregister(buffer);
+      gpu.tensors.dispose(buffer);
+    },
   };
   outputs.set(buffer, gpu);
-  return Tensor.fromGpuBuffer(buffer, /** @type {any} */ (options));
+  const tensor = Tensor.fromGpuBuffer(buffer, /** @type {any} */ (options));
+  buffers.set(tensor, buffer);
+  known.delete(buffer);
+  Object.defineProperty(tensor, 'gpuBuffer', {
+    configurable: true,
+    get() {
+      known.add(buffer);
+      return read.call(this);
+    },
+  });
+  droppedTensors.registry.register(tensor, { buffer, gpu }, buffer);
+  return tensor;
 }
 
 /** @param {Tensor} tensor whose location is 'gpu-buffer' @returns {WireTensor} */
-export const wireOf = ({ type, dims, gpuBuffer }) => ({ type, dims, data: { gpu: /** @type {GPUBuffer} */ (gpuBuffer) } });
+export const wireOf = (tensor) => ({ type: tensor.type, dims: tensor.dims, data: { gpu: bufferOf(tensor) } });
+
+/** @param {Tensor} tensor */
+const bufferOf = (tensor) => buffers.get(tensor) ?? /** @type {GPUBuffer} */ (tensor.gpuBuffer);
 
 /** @param {unknown} value a feed, or a tensor to fill */
 const inBuffer = (value) => /** @type {Tensor | null} */ (value)?.location === 'gpu-buffer';
@@ -47,7 +77,7 @@ export async function withoutBuffers(feeds, fetches) {
 
 /** Downloads a feed to a new tensor; the feed itself stays on the GPU. @param {string} name @param {Tensor} tensor @param {string} hint */
 async function downloaded(name, tensor, hint) {
-  const gpu = outputs.get(/** @type {GPUBuffer} */ (tensor.gpuBuffer));
+  const gpu = outputs.get(bufferOf(tensor));
   if (!gpu) {
     throw new InvalidInput(`input "${name}" lies in a GPUBuffer, and the session has no GPU`, { hint: `feed its data, or ${hint}` });
   }

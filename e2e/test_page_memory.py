@@ -1,0 +1,161 @@
+"""The memory of a whole page: what it drops without releasing it, and limits that all sessions share."""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Callable
+from typing import Any
+
+import onnx
+import pytest
+
+from e2e.conftest import Tab
+
+MIB = 1 << 20
+STEP = """<ir_version: 10, opset_import: ["" : 20]>
+g (float[1, 2, p, 512] past, float[1, 2, s, 512] x) => (float[1, 2, t, 512] present, float[1, 2, s, t] y) {
+  present = Concat <axis = 2> (past, x)
+  turned = Transpose <perm = [0, 1, 3, 2]> (present)
+  y = MatMul (x, turned)
+}"""
+TOOLS = """
+  ort.env.wasm.proxy = true; // sessions stay in the worker
+  const open = (options) => ort.InferenceSession.create(Uint8Array.from(atob(arg.model), (c) => c.charCodeAt(0)), options);
+  const rows = (n, value = 1) => new ort.Tensor('float32', new Float32Array(1024 * n).fill(value), [1, 2, n, 512]);
+  const warnings = [];
+  const { warn } = console;
+  console.warn = (text) => warnings.push(text);
+  const settled = async (isDone) => {
+    for (let n = 0; n < 200 && !isDone(await ort.stats()); n++) {
+      gc();
+      await new Promise((resolve) => setTimeout(resolve, 100));
+    }
+    return ort.stats();
+  };
+"""
+
+
+def run(page: Tab, script: str, **arg: object) -> Any:
+    model = base64.b64encode(onnx.parser.parse_model(STEP).SerializeToString()).decode()
+    return page.run(TOOLS + script, {"model": model, **arg})
+
+
+DROP = """
+  const options = { intraOpNumThreads: arg.threads };
+  const use = async (session) => session.run({ past: rows(0), x: rows(16) });
+  const first = await open(options);
+  await use(first);
+  await first.release();
+  const before = await settled(({ threads }) => !threads);
+  for (let k = 0; k < arg.count; k++) await use(await open(options));
+  const after = await settled(({ sessions, threads }) => !sessions && !threads);
+  const again = await use(await open(options));
+  return { before, after, warnings, sum: again.y.data[0] };
+"""
+
+
+@pytest.mark.parametrize(("kind", "threads"), [("isolated", 2), ("plain", 1)])
+def test_dropped_sessions_are_released(kind: str, threads: int, tab: Callable[..., Tab]) -> None:
+    page = tab(kind)
+    page.open("/esm.html")
+    found = run(page, DROP, threads=threads, count=30)
+    before, after = found["before"], found["after"]
+    assert after == before | {"droppedSessions": 30}
+    assert after["sessions"] == after["arenas"] == after["threads"] == after["teams"] == 0
+    (warning,) = [text for text in found["warnings"] if "dropped" in text]
+    assert "a session was dropped without release()" in warning and found["sum"] == 512
+
+
+TURNS = """
+  const events = [];
+  const end = ort.on('memory', ({ memory, share, limit }) => events.push([memory, share, limit]));
+  const sessions = await Promise.all([1, 2, 3].map(() => open()));
+  const pasts = sessions.map(() => rows(0));
+  const sizes = [];
+  const step = async (k, n) => {
+    const { present, y } = await sessions[k].run({ past: pasts[k], x: rows(512, k + 1) });
+    pasts[k] = present;
+    sizes.push((await ort.stats()).arenas);
+    return y.data.at(-1) === 512 * (k + 1) ** 2 && y.dims[3] === 512 * (n + 1);
+  };
+  await step(0, 0);
+  ort.env.memoryLimit = arg.limit;
+  const right = [await step(1, 0), await step(2, 0)];
+  for (let n = 1; n < 3; n++) for (const k of [0, 1, 2]) right.push(await step(k, n)); // one after the other
+  right.push(...await Promise.all([0, 1, 2].map((k) => step(k, 3)))); // all at once
+  const values = pasts.map(({ data, dims }, k) => dims[2] === 4 * 512 && data.every((value) => value === k + 1));
+  const reports = await Promise.all(sessions.map((session) => session.memory()));
+  const nodes = await Promise.all(sessions.map(async (session) => (await session.explain()).nodes.length));
+  ort.env.memoryLimit = 4 * 2 ** 20;
+  const told = await sessions[0].run({ past: rows(0), x: rows(2048) }).catch((error) => [error.type, error.message]);
+  ort.env.memoryLimit = undefined;
+  const { y } = await sessions[2].run({ past: rows(0), x: rows(2048) });
+  end();
+  await Promise.all(sessions.map((session) => session.release()));
+  return { right, values, events, sizes, held: reports.map(({ arena }) => arena), peaks: reports.map(({ peak }) => peak), nodes, told, last: y.data[0] };
+"""
+
+
+def test_three_sessions_take_turns_where_two_fit(tab: Callable[..., Tab]) -> None:
+    page = tab()
+    page.open("/esm.html")
+    limit = 48 * MIB
+    found = run(page, TURNS, limit=limit)
+    assert found["right"] == [True] * 11 and found["values"] == [True] * 3
+    assert max(found["sizes"]) <= limit
+    assert 0 in found["held"] and found["peaks"][1] > 16 * MIB and found["nodes"] == [3] * 3  # reports outlast memory
+    assert {(kind, share) for kind, share, size in found["events"] if size == limit} == {
+        ("linear", 0.7),
+        ("linear", 0.9),
+    }
+    kind, text = found["told"]
+    assert kind == "OutOfMemory" and f"env.memoryLimit is {4 * MIB} (raise env.memoryLimit or release sessions)" in text
+    assert found["last"] == 512  # without a limit
+
+
+ON_GPU = """
+  delete ort.env.wasm.proxy;
+  const { device } = ort.env.webgpu;
+  const options = { executionProviders: ['webgpu'], preferredOutputLocation: { present: 'gpu-buffer' } };
+  const session = await open(options);
+  const step = async (x) => (await session.run({ past: rows(0), x: rows(8, x) })).present;
+  for (let k = 0; k < 20; k++) await step(0);
+  const kept = await step(3);
+  const { gpuBuffer } = await step(5); // the page may use the buffer without its tensor
+  const dropped = await settled(({ tensors }) => tensors === 1);
+  for (let k = 0; k < 4; k++) await step(0);
+  const buffer = ort.Tensor.fromGpuBuffer(gpuBuffer, { dataType: 'float32', dims: [1, 2, 8, 512] });
+  const read = async (past) => (await session.run({ past, x: rows(1) }, ['y'])).y.data[0];
+  const fed = (await session.run({ past: await step(7), x: rows(1) }, ['y'])).y; // the tensor is dropped while the run waits
+  const values = [await read(kept), await read(buffer), fed.data[0]];
+  kept.dispose();
+  await session.release();
+  await settled(({ tensors }) => !tensors);
+
+  const events = [];
+  ort.on('memory', ({ memory, share }) => events.push(`${memory} ${share}`));
+  ort.env.gpuMemoryLimit = arg.limit;
+  const sizes = [], right = [];
+  const three = await Promise.all([1, 2, 3].map(() => open({ executionProviders: ['webgpu'] })));
+  for (let n = 0; n < 2; n++) {
+    for (const [k, one] of three.entries()) {
+      const { y } = await one.run({ past: rows(2048, k), x: rows(1) });
+      right.push(y.data[0] === 512 * k);
+      sizes.push((await ort.stats()).gpu);
+    }
+  }
+  return { dropped, values, warnings, events, sizes, right };
+"""
+
+
+def test_tensors_and_sessions_on_the_gpu(tab: Callable[..., Tab]) -> None:
+    page = tab()
+    page.open("/esm.html")
+    limit = 40 * MIB
+    found = run(page, ON_GPU, limit=limit)
+    dropped = found["dropped"]
+    assert (dropped["tensors"], dropped["tensorBytes"], dropped["droppedTensors"]) == (1, 32 << 10, 21)
+    assert found["values"] == [512.0 * n for n in (3, 5, 7)]
+    (warning,) = found["warnings"]
+    assert "a GPU tensor was dropped without dispose()" in warning
+    assert found["right"] == [True] * 6 and max(found["sizes"]) <= limit and "gpu 0.7" in found["events"]
