@@ -20,7 +20,8 @@ g (float[1, 2, p, 512] past, float[1, 2, s, 512] x) => (float[1, 2, t, 512] pres
 }"""
 TOOLS = """
   ort.env.wasm.proxy = true; // sessions stay in the worker
-  const open = (options) => ort.InferenceSession.create(Uint8Array.from(atob(arg.model), (c) => c.charCodeAt(0)), options);
+  const model = Uint8Array.from(atob(arg.model), (c) => c.charCodeAt(0));
+  const open = (options) => ort.InferenceSession.create(model, options);
   const rows = (n, value = 1) => new ort.Tensor('float32', new Float32Array(1024 * n).fill(value), [1, 2, n, 512]);
   const warnings = [];
   const { warn } = console;
@@ -92,7 +93,8 @@ TURNS = """
   const { y } = await sessions[2].run({ past: rows(0), x: rows(2048) });
   end();
   await Promise.all(sessions.map((session) => session.release()));
-  return { right, values, events, sizes, held: reports.map(({ arena }) => arena), peaks: reports.map(({ peak }) => peak), nodes, told, last: y.data[0] };
+  const [held, peaks] = ['arena', 'peak'].map((name) => reports.map((report) => report[name]));
+  return { right, values, events, sizes, held, peaks, nodes, told, last: y.data[0] };
 """
 
 
@@ -126,7 +128,7 @@ ON_GPU = """
   for (let k = 0; k < 4; k++) await step(0);
   const buffer = ort.Tensor.fromGpuBuffer(gpuBuffer, { dataType: 'float32', dims: [1, 2, 8, 512] });
   const read = async (past) => (await session.run({ past, x: rows(1) }, ['y'])).y.data[0];
-  const fed = (await session.run({ past: await step(7), x: rows(1) }, ['y'])).y; // the tensor is dropped while the run waits
+  const fed = (await session.run({ past: await step(7), x: rows(1) }, ['y'])).y; // nothing else holds the tensor
   const values = [await read(kept), await read(buffer), fed.data[0]];
   kept.dispose();
   await session.release();
