@@ -7,8 +7,8 @@ from typing import Any
 from mypy import nodes
 from mypy.types import CallableType, TupleType, Type, get_proper_type
 
-from scripts.javascript.expressions import Expressions, Refused
-from scripts.javascript.kinds import camel, kind
+from scripts.javascript.expressions import PRIMITIVE, Expressions, Refused, refuse_container
+from scripts.javascript.kinds import camel, element_kind, is_optional, is_plain, kind, value_type
 
 ERRORS = "pyruntime.errors."
 
@@ -63,8 +63,8 @@ def _f_string(x: Expressions, e: nodes.CallExpr) -> list[str] | None:
     if not (isinstance(callee, nodes.MemberExpr) and isinstance(callee.expr, nodes.StrExpr)):
         return None
     if callee.name == "format" and callee.expr.value.startswith("{"):
-        if callee.expr.value != "{:{}}" or x.kind(e.args[0]) not in ("number", "string", "any"):
-            raise Refused(e, "an f-string of anything but a plain number or text")
+        if callee.expr.value != "{:{}}" or not is_plain(x.types.get(e.args[0])):
+            raise Refused(e, "an f-string of anything but an integer or text")
         return [f"${{{x.text(e.args[0])}}}"]
     if callee.name != "join" or callee.expr.value != "" or not isinstance(e.args[0], nodes.ListExpr):
         return None
@@ -123,6 +123,8 @@ def _builtin(x: Expressions, e: nodes.CallExpr, name: str) -> str:
     if write is None:
         raise Refused(e, f"{name}() is not in the subset")
     named = {n: a for n, a in zip(e.arg_names, e.args, strict=True) if n}
+    if unknown := named.keys() - {"key", "default", "strict"}:
+        raise Refused(e, f"{name}({', '.join(sorted(unknown))}=…)")
     return str(write(x, e, [a for a, n in zip(e.args, e.arg_names, strict=True) if not n], named))
 
 
@@ -202,6 +204,8 @@ def _range(x: Expressions, e: Any, args: list[Any], named: dict[str, Any]) -> st
 def _predicate(x: Expressions, e: Any, args: list[Any], named: dict[str, Any]) -> str:
     generator, name = args[0], "some" if e.callee.name == "any" else "every"
     if not isinstance(generator, nodes.GeneratorExpr) or len(generator.indices) != 1:
+        if element_kind(x.types.get(generator)) not in (*PRIMITIVE, "object"):
+            raise Refused(e, f"{e.callee.name}() of containers: write the condition")
         return f"{x.array(generator)}.{name}(Boolean)"
     target, before = x.target(generator.indices[0]), set(x.known)
     text = x.array(generator.sequences[0])
@@ -241,14 +245,16 @@ def _list(x: Expressions, e: Any, args: list[Any], named: dict[str, Any]) -> str
 
 
 def _text(x: Expressions, e: Any, args: list[Any], named: dict[str, Any]) -> str:
-    if x.kind(args[0]) not in ("number", "string"):
-        raise Refused(e, f"str() of {x.kind(args[0])}")
+    if not is_plain(x.types.get(args[0])):
+        raise Refused(e, "str() of anything but an integer or text")
     return f"String({x.text(args[0])})"
 
 
 def _integer(x: Expressions, e: Any, args: list[Any], named: dict[str, Any]) -> str:
-    found = x.kind(args[0])
-    return f"{'Math.trunc' if found == 'number' else 'Number'}({x.text(args[0])})"
+    found, text = x.kind(args[0]), x.text(args[0])
+    if found == "number" and e.callee.name == "float":
+        return text
+    return f"{'Math.trunc' if found == 'number' else 'Number'}({text})"
 
 
 BUILTINS = {
@@ -318,13 +324,17 @@ def _method(x: Expressions, e: nodes.CallExpr, callee: nodes.MemberExpr) -> str:
         ("map", "clear"): "clear", ("set", "clear"): "clear", ("string", "startswith"): "startsWith",
         ("string", "endswith"): "endsWith", ("string", "split"): "split",
     }  # fmt: skip
-    if (found, name) not in direct:
+    if (found, name) == ("list", "index"):
+        refuse_container(e, element_kind(x.types.get(callee.expr)), "index()")
+    if (found, name) not in direct or name == "split" and len(args) != 1:
         raise Refused(e, f"the method {name} of {found}")
     return f"{base}.{direct[found, name]}({', '.join(map(x.text, args))})"
 
 
 def _get(x: Expressions, e: nodes.CallExpr, base: str, found: str) -> str:
     key, default = e.args[0], x.text(e.args[1]) if len(e.args) > 1 else "null"
+    if default != "null" and is_optional(value_type(x.types.get(e.callee.expr))):  # type: ignore[attr-defined]
+        raise Refused(e, "get() of values that may be None, with a default")
     if found == "map":
         return f"{base}.get({x.text(key)}) ?? {default}"
     if isinstance(key, nodes.StrExpr) and key.value.isidentifier():

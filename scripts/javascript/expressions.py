@@ -8,7 +8,7 @@ from typing import Any
 from mypy import nodes
 from mypy.types import CallableType, Type, TypedDictType, get_proper_type
 
-from scripts.javascript.kinds import TypeNames, camel, is_optional, kind, members
+from scripts.javascript.kinds import Refused, TypeNames, camel, is_optional, kind, members
 
 # Modules that are written by hand in both languages with the same names.
 EXTERNAL = {
@@ -25,12 +25,10 @@ PRIMITIVE = ("number", "string", "boolean", "none")
 MATH = {"math.inf": "Infinity", "math.floor": "Math.floor", "math.ceil": "Math.ceil", "math.log2": "Math.log2"}
 
 
-class Refused(Exception):
-    """The Python is outside of the subset."""
-
-    def __init__(self, node: Any, why: str) -> None:
-        super().__init__(why)
-        self.line = getattr(node, "line", 0)
+def refuse_container(node: Any, found: str, what: str) -> None:
+    """JavaScript compares arrays, maps and sets by identity."""
+    if found in ("list", "map", "set", "record"):
+        raise Refused(node, f"{what} of {found}: it compares by identity in JavaScript")
 
 
 class Expressions:
@@ -104,6 +102,8 @@ class Expressions:
         return self.use(EXTERNAL[module], camel(name))
 
     def _IntExpr(self, e: nodes.IntExpr) -> str:
+        if e.value > 1 << 53:
+            raise Refused(e, "an integer beyond 2 ** 53")
         return str(e.value)
 
     def _FloatExpr(self, e: nodes.FloatExpr) -> str:
@@ -217,7 +217,7 @@ class Expressions:
         kinds = {self.kind(a), self.kind(b)}
         if op == "<=" and "set" in kinds:
             return f"{self.support('isSubset')}({self.keys(a)}, {self.keys(b)})"
-        if op in ("==", "!=") and "list" in kinds and kinds <= {"list", "any"}:
+        if op in ("==", "!=") and kinds <= {"list", "any"}:
             return f"{'' if op == '==' else '!'}{self.support('same')}({self.text(a)}, {self.text(b)})"
         if op in ("==", "!=") and not kinds <= {*PRIMITIVE, "any", "union"}:
             raise Refused(e, f"{op} of {' and '.join(sorted(kinds))}")
@@ -231,6 +231,8 @@ class Expressions:
             return f"{whole}.has({self.text(item)})"
         if found == "keys" and isinstance(container, nodes.CallExpr):
             return self._contains(item, container.callee.expr)  # type: ignore[attr-defined]
+        if found == "list":
+            refuse_container(item, self.kind(item), "`in` a list")
         if found in ("list", "string", "any"):
             return f"{whole}.includes({self.text(item)})"
         raise Refused(container, f"`in` of {found}")

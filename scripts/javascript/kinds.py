@@ -20,6 +20,15 @@ from mypy.types import (
     get_proper_type,
 )
 
+
+class Refused(Exception):
+    """The Python is outside of the subset."""
+
+    def __init__(self, node: Any, why: str) -> None:
+        super().__init__(why)
+        self.line = getattr(node, "line", 0)
+
+
 # "list": an array; "map": a Map; "record": a JSON object; "any": JSON of any type; "object": an instance of a class.
 KINDS = {
     "builtins.list": "list", "builtins.tuple": "list", "typing.Sequence": "list", "builtins.dict": "map",
@@ -66,6 +75,26 @@ def is_optional(t: Type | None) -> bool:
     return len(found) > 1 and any(isinstance(x, NoneType) for x in found)
 
 
+def element_kind(t: Type | None) -> str:
+    """What a list, a set or an iterable has; of a map, what its keys are."""
+    proper = members(t)[0]
+    if isinstance(proper, TupleType):
+        return kind(UnionType(list(proper.items)))
+    return kind(proper.args[0]) if isinstance(proper, Instance) and proper.args else "any"
+
+
+def value_type(t: Type | None) -> Type | None:
+    """Of the values of a map."""
+    proper = members(t)[0]
+    return proper.args[1] if isinstance(proper, Instance) and len(proper.args) > 1 else None
+
+
+def is_plain(t: Type | None) -> bool:
+    """Whether both languages write it in the same way: integers and texts, not 1.0, which JavaScript writes as 1."""
+    floats = any(isinstance(x, Instance) and x.type.fullname == "builtins.float" for x in members(t))
+    return not floats and kind(t) in ("number", "string", "any")
+
+
 class TypeNames:
     """Writes types for JSDoc. names: of the classes, typed dicts and aliases that they mention, by full Python name."""
 
@@ -106,6 +135,8 @@ class TypeNames:
             if found == "iterable":
                 return f"Iterable<{inner}>"
             return f"{f'({inner})' if ' ' in inner else inner}[]"
+        if found in ("map", "set") and element_kind(t) == "list":
+            raise Refused(t, f"keys of {found} are compared by identity in JavaScript, so that no tuple is found")
         if found in ("map", "set", "record"):
             return {"map": "Map", "set": "Set", "record": "Record"}[found] + f"<{', '.join(arguments)}>"
         if found == "object":

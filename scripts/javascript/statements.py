@@ -161,7 +161,9 @@ class Statements:
         return word
 
     def _several(self, s: nodes.AssignmentStmt, indent: str) -> Lines:
-        """`a = b = value`, where the value is simple."""
+        """`a = b = value`, where the value may be evaluated twice."""
+        if not isinstance(s.rvalue, (nodes.NameExpr, nodes.IntExpr, nodes.StrExpr)):
+            raise Refused(s, "an assignment to several places of anything but a name, an integer or text")
         return [(f"{indent}{self.place(x)} = {self.x.text(s.rvalue)};", s.line) for x in s.lvalues]
 
     def _type_of(self, target: Any) -> Type | None:
@@ -201,7 +203,7 @@ class Statements:
             return camel(target.name)
         if isinstance(target, nodes.MemberExpr):
             return f"{self.x.inner(target.expr)}.{camel(target.name)}"
-        if isinstance(target, nodes.IndexExpr) and not isinstance(target.index, nodes.SliceExpr):
+        if isinstance(target, nodes.IndexExpr) and not isinstance(target.index, (nodes.SliceExpr, nodes.UnaryExpr)):
             base = self.x.inner(target.base)
             if self.x.kind(target.base) == "map":
                 return f"{base}.set({self.x.text(target.index)}, {value})"
@@ -261,6 +263,8 @@ class Statements:
         return [(joined, lines[1][1])] if len(joined) <= WIDTH else lines
 
     def _WhileStmt(self, s: nodes.WhileStmt, indent: str) -> Lines:
+        if s.else_body is not None:
+            raise Refused(s, "while … else")
         return self._braced(f"while ({self.x.condition(s.expr)})", s, s.body, indent, self.x.found(s.expr))
 
     def _ForStmt(self, s: nodes.ForStmt, indent: str) -> Lines:
@@ -278,9 +282,19 @@ class Statements:
             begin, end = ("0", bounds[0]) if len(bounds) == 1 else bounds[:2]
             if len(bounds) > 2:
                 raise Refused(s, "range() with a step")
+            if s.index.name in self.variables.assigned:
+                raise Refused(s, f"the loop assigns its variable {name}")
+            if self._may_change(e.args[-1]):  # type: ignore[attr-defined]
+                return f"for (let {name} = {begin}, {name}End = {end}; {name} < {name}End; {name}++)"
             return f"for (let {name} = {begin}; {name} < {end}; {name}++)"
         word = "let" if any(n in self.variables.assigned for n in self.variables.loops.get(s.line, ())) else "const"
         return f"for ({word} {self.x.target(s.index)} of {self.x.iterable(e)})"
+
+    def _may_change(self, bound: Any) -> bool:
+        """Whether a bound, which Python computes once, may change in the loop."""
+        if isinstance(bound, nodes.NameExpr):
+            return bound.name in self.variables.assigned
+        return not isinstance(bound, nodes.IntExpr)
 
     def _FuncDef(self, f: nodes.FuncDef, indent: str) -> Lines:
         """A function inside another."""

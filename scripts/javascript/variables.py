@@ -16,7 +16,7 @@ NESTED = (ast.FunctionDef, ast.Lambda, ast.ListComp, ast.SetComp, ast.DictComp, 
 @dataclass
 class Variables:
     """Of one function. words: "const" or "let" for each declaring assignment, by line and name; hoisted: variables that
-    are declared at the top; loops: variables of each `for`, by line; assigned: variables that are assigned again."""
+    are declared at the top; loops: variables of each `for`, by line; assigned: those that change."""
 
     words: dict[tuple[int, str], str] = field(default_factory=dict)
     hoisted: set[str] = field(default_factory=set)
@@ -40,8 +40,9 @@ def scopes(text: str) -> dict[int, Variables]:
 def _variables(f: ast.FunctionDef) -> Variables:
     uses: dict[str, list[_Use]] = {}
     found = Variables()
-    _visit(f.body, (), uses, found.loops)
+    _visit(f.body, (), uses, found)
     parameters = {a.arg for a in f.args.args}
+    found.assigned |= {n for n, u in uses.items() if sum(x.stores for x in u) > (n not in parameters)}
     for name, all_uses in uses.items():
         _declare(name, all_uses, name in parameters, found)
     return found
@@ -75,25 +76,27 @@ def _has_own(use: _Use, uses: list[_Use]) -> bool:
     return any(u.stores and use.block[: len(u.block)] == u.block and u.line <= use.line for u in uses)
 
 
-def _visit(body: list[ast.stmt], block: Block, uses: dict[str, list[_Use]], loops: dict[int, set[str]]) -> None:
+def _visit(body: list[ast.stmt], block: Block, uses: dict[str, list[_Use]], result: Variables) -> None:
     for n, s in enumerate(body):
         inner: list[tuple[Block, list[ast.stmt]]] = []
         if isinstance(s, (ast.If, ast.While, ast.For)):
             inner = [((*block, 2 * n), s.body), ((*block, 2 * n + 1), s.orelse)]
         if isinstance(s, ast.For):
             own = {x.id for x in ast.walk(s.target) if isinstance(x, ast.Name)}
-            loops[s.lineno] = own
+            result.loops[s.lineno] = own
             _read(s.iter, block, uses)
             nested: dict[str, list[_Use]] = {}
-            _visit(s.body, (*block, 2 * n), nested, loops)
+            _visit(s.body, (*block, 2 * n), nested, result)
             for name, found in nested.items():
                 if name not in own:
                     uses.setdefault(name, []).extend(found)
+                elif any(u.stores for u in found):
+                    result.assigned.add(name)
             continue
         if inner:
             _read(s.test, block, uses)  # type: ignore[attr-defined]
             for path, statements in inner:
-                _visit(statements, path, uses, loops)
+                _visit(statements, path, uses, result)
         elif isinstance(s, ast.FunctionDef):
             _read(s, block, uses)
         else:

@@ -182,6 +182,14 @@ def closures(limit: int) -> list[int]:
     return [visit(limit), double(limit), *calls]
 
 
+def bounds(items: list[int]) -> list[Any]:
+    grown = list(items)
+    for n in range(len(grown)):
+        grown.append(grown[n] + n)
+    pair: Any = grown[:2]
+    return [grown, pair == list(items), pair == [items[0], 2 * items[0]], float(len(items)) / 2, 1.5]
+
+
 def texts(name: str, n: int, parts: list[str]) -> list[str]:
     quoted = f'{name}: {n} "bytes" of {", ".join(parts)}, {n + 1}'
     return [
