@@ -37,8 +37,8 @@ def dims(case: Case) -> None:
 
 
 def guards(case: Case) -> None:
-    found = Guards({"guards": case["guards"], "symbols": case.get("shown", {})})
-    assert refusal(ShapeError, lambda: found.check(case["symbols"], set(case["fresh"]))) == case["refused"]
+    found = Guards({"guards": case["guards"], "dims": case.get("dims", []), "symbols": case.get("shown", {})})
+    assert refusal(ShapeError, lambda: found.bound(case["symbols"], set(case["fresh"]))) == case["refused"]
 
 
 def refusal(kind: type[PyRuntimeError], work: Callable[[], object]) -> str | None:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from pyruntime.program import types
-from pyruntime.program.dims import compile_dim
+from pyruntime.program.dims import compile_dim, symbols
 from pyruntime.runtime.arena import ALIGN
 from pyruntime.runtime.start_up import calls_of, start_up
 
@@ -69,14 +69,24 @@ def _sizes(walk: _Walk) -> tuple[int, int, int]:
 
 
 class _Values(dict[str, int]):
-    """Values of symbols; 1 for unknown ones."""
+    """Values of symbols and named dims; 1 for unknown symbols."""
 
-    def __init__(self) -> None:
+    def __init__(self, header: types.Header) -> None:
         self.assumed: set[str] = set()
+        self._named: dict[str, types.Dim] = dict(header.get("dims", ()))  # type: ignore[arg-type]  # pairs
 
     def __missing__(self, name: str) -> int:
-        self.assumed.add(name)
-        return 1
+        if name not in self._named:
+            self.assumed.add(name)
+            return 1
+        used = {name}
+        for other in reversed(self._named):
+            if other in used:
+                used |= symbols(self._named[other])
+        for other in self._named:  # in order, so that operands have values
+            if other in used and other not in self:
+                self[other] = compile_dim(self._named[other])(self)
+        return self[name]
 
 
 class _Walk:
@@ -85,7 +95,7 @@ class _Walk:
     def __init__(self, header: types.Header, linear: bool = False) -> None:
         self.header = header
         self.linear = linear
-        self.env = _Values()
+        self.env = _Values(header)
         self.held: dict[int, int] = {}
         self.placed: set[int] = set()  # buffers that have memory already
         self.alive = self.peak = 0

@@ -93,6 +93,8 @@ class _Emitter:
         }
         if memories := self.buffers.further.memories:
             header["memories"] = memories
+        if self.symbols.named:
+            header["dims"] = self.symbols.named
         return Program(header, bytes(self.buffers.blob))
 
     def _input(self, f: Feed) -> dict[str, Any]:

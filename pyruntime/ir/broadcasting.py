@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from pyruntime.errors import ShapeError
-from pyruntime.ir.shape import AnyDim, Atom, Dim, Shape, compare, select
-from pyruntime.ir.symbol import Symbol
+from pyruntime.ir.shape import AnyDim, Shape, compare, select, single_operation
 
 
 def broadcast_dim(a: AnyDim, b: AnyDim) -> AnyDim:
@@ -35,7 +35,7 @@ def broadcast_dim(a: AnyDim, b: AnyDim) -> AnyDim:
 def caps(a: AnyDim, b: AnyDim) -> bool:
     """Whether b is min(a, k) for an integer k > 1, such as the extent of a slice [:a] of k elements. If such
     dims broadcast, they are equal."""
-    op, *args = _only_atom(b)
+    op, args = _operation(b)
     return op == "min" and a in args and any(isinstance(x, int) and x > 1 for x in args)
 
 
@@ -45,27 +45,33 @@ def _within(a: AnyDim, b: AnyDim) -> bool:
 
     Then a and b broadcast to a. (If a is 1 and the slice starts past the end, the result would be 0: a guard refuses
     that.) Decoders slice their position tables like this; without this rule, dims would grow with each layer."""
-    op, *args = _only_atom(b)
+    op, args = _operation(b)
     if op == "select" and args[0] == compare("lt", 0, a):
         b = args[1]
-        op, *args = _only_atom(b)
+        op, args = _operation(b)
     return a == b or (op == "min" and a in args)
 
 
 def _joined(a: AnyDim, b: AnyDim) -> bool:
     """Whether b is already the result of broadcasting a with other dims, so that broadcasting again changes nothing."""
-    op, *args = _only_atom(a)
-    if op != "select" or args[0] != compare("eq", args[2], 1):
-        return False
-    return any(x == b or _joined(x, b) for x in args[1:])
+    seen: set[AnyDim] = set()
+    todo = [a]
+    while todo:
+        x = todo.pop()
+        op, args = _operation(x)
+        if x in seen or op != "select" or args[0] != compare("eq", args[2], 1):
+            continue
+        if b in args[1:]:
+            return True
+        seen.add(x)
+        todo += args[1:]
+    return False
 
 
-def _only_atom(x: AnyDim) -> Atom:
-    """Return the operation of a dim that is a single operation, with its operands; ("",) for other dims."""
-    if isinstance(x, Dim) and len(x.terms) == 1 and x.terms[0][1] == 1 and len(x.terms[0][0]) == 1:
-        atom: Atom = x.terms[0][0][0]
-        return ("",) if isinstance(atom, Symbol) else atom
-    return ("",)
+def _operation(x: AnyDim) -> tuple[str, Sequence[AnyDim]]:
+    """The operation of a dim that is nothing else, and its operands; "" for other dims."""
+    found = single_operation(x)
+    return ("", ()) if found is None else (found.op, found.args)
 
 
 def broadcast(*shapes: Shape) -> Shape:

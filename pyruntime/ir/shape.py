@@ -1,5 +1,9 @@
 """Dims: Python ints, or `Dim`, an integer expression over symbols in canonical (polynomial) form.
 
+Expressions are graphs: equal `Operation`s are one object, which keeps what is known about it. So the size of a dim and
+the time of all functions here are linear in the number of distinct operations, also where each uses the previous one
+several times, as the padding of one layer after the other does.
+
 Arithmetic of Dims gives an int wherever the result is constant, so code written with plain arithmetic works for both.
 `==` is structural: equal polynomials are equal for all values. An ordering that depends on the values raises
 `Undecided`; use `compare`, `select`, `minimum` and `maximum` where it may.
@@ -7,17 +11,21 @@ Arithmetic of Dims gives an int wherever the result is constant, so code written
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping, MutableMapping, Sequence
 from contextlib import contextmanager
 from functools import lru_cache
+from hashlib import sha1
+from itertools import count
 from math import inf, prod
 from typing import Any
+from weakref import WeakKeyDictionary, WeakValueDictionary
 
 from pyruntime.errors import NeedsValue, PyRuntimeError
+from pyruntime.ir import intervals
+from pyruntime.ir.intervals import Interval
 from pyruntime.ir.symbol import DIM, Symbol
 
-Atom = tuple[Any, ...]  # a Symbol, or (op, operand, operand, …) with op in _EVAL
-Monomial = tuple[Any, ...]  # atoms in canonical order; () is the constant term
+Monomial = tuple[Any, ...]  # Symbols and Operations in canonical order; () is the constant term
 Terms = tuple[tuple[Monomial, int], ...]
 
 
@@ -43,11 +51,12 @@ def decided_by_feeds() -> Iterator[None]:
 class Dim:
     """A polynomial: `terms` is a tuple of (monomial, coefficient), sorted, without zero coefficients."""
 
-    __slots__ = ("_hash", "terms")
+    __slots__ = ("_hash", "_text", "terms")
 
     def __init__(self, terms: Terms) -> None:
         self.terms = terms
         self._hash = hash(terms)
+        self._text = ""
 
     def __hash__(self) -> int:
         return self._hash
@@ -56,18 +65,24 @@ class Dim:
         return isinstance(other, Dim) and self._hash == other._hash and self.terms == other.terms
 
     def __repr__(self) -> str:
-        return " + ".join(_show(m, c) for m, c in self.terms) or "0"
+        """The dim, shortened if it is long. It orders terms, too, so that a hash distinguishes shortened ones."""
+        if not self._text:
+            text = " + ".join(_show(m, c) for m, c in self.terms) or "0"
+            if len(text) > LONGEST_TEXT:
+                text = f"{text[: LONGEST_TEXT // 2]}…#{sha1(text.encode()).hexdigest()[:10]}"
+            self._text = text
+        return self._text
 
     def __add__(self, other: Any) -> Any:
-        return _from(_merge(self.terms, _terms(other), 1))
+        return _sum(self, other, 1)
 
     __radd__ = __add__
 
     def __sub__(self, other: Any) -> Any:
-        return _from(_merge(self.terms, _terms(other), -1))
+        return _sum(self, other, -1)
 
     def __rsub__(self, other: Any) -> Any:
-        return _from(_merge(_terms(other), self.terms, -1))
+        return _sum(other, self, -1)
 
     def __neg__(self) -> Any:
         return self * -1
@@ -110,6 +125,41 @@ class Dim:
 
 AnyDim = int | Dim
 
+LONGEST_TEXT = 320  # characters of a dim in messages
+MOST_TERMS = 64  # of a polynomial: a sum or product with more is an operation on its operands
+MOST_FACTORS = 32  # of a term. A dim that each layer squares has exponentially many, and int64 arithmetic wraps then.
+LARGEST = 2**53  # coefficient: larger ones are not exact in JavaScript
+
+
+class Operation:
+    """An operation on dims; op: in `OPERATIONS`. Equal ones are one object as long as one of them lives.
+
+    number: larger than those of operations in its operands; symbols: those in its operands
+    interval: bounds that hold for all values of the symbols; text: as messages show it
+    degree: the largest number of factors of a term
+    """
+
+    __slots__ = ("__weakref__", "_key", "args", "degree", "interval", "number", "op", "symbols", "text")
+
+    def __init__(self, op: str, args: tuple[AnyDim, ...]) -> None:
+        self.op = op
+        self.args = args
+        self.number = next(_numbers)
+        self.symbols = frozenset().union(*map(symbols, args))
+        self.interval = intervals.of_operation(op, [interval(a) for a in args])
+        degrees = [_degree(_terms(a)) for a in args]
+        self.degree = sum(degrees) if op == "*" else max(degrees)
+        self.text = f"{op}({', '.join(map(repr, args))})"
+        self._key = f"({op!r}, {', '.join(map(repr, args))})"
+
+    def __repr__(self) -> str:
+        """The key that orders factors and terms."""
+        return self._key
+
+
+_numbers = count()
+_operations: WeakValueDictionary[tuple[Any, ...], Operation] = WeakValueDictionary()
+
 
 def dim_of(symbol: Symbol) -> Dim:
     return Dim((((symbol,), 1),))
@@ -141,22 +191,39 @@ def _merge(a: Terms, b: Terms, sign: int) -> Terms:
     return tuple((m, out[m]) for m in sorted(out, key=_order) if out[m])
 
 
+def _sum(a: AnyDim, b: AnyDim, sign: int) -> AnyDim:
+    terms = _merge(_terms(a), _terms(b), sign)
+    return _from(terms) if len(terms) <= MOST_TERMS else _operation("+", a, b if sign > 0 else b * -1)
+
+
 def _from(terms: Terms) -> AnyDim:
     if not terms:
         return 0
     if len(terms) == 1 and terms[0][0] == ():
         return terms[0][1]
+    if any(abs(c) > LARGEST for _, c in terms):
+        raise Undecided(f"a dim has a factor of more than {LARGEST}", Dim(terms))
     return Dim(terms)
 
 
 @lru_cache(maxsize=4096)
 def _multiply(a: AnyDim, b: AnyDim) -> AnyDim:
+    first, second = _terms(a), _terms(b)
+    if _degree(first) + _degree(second) > MOST_FACTORS:
+        raise Undecided(f"a product of more than {MOST_FACTORS} dims", a, b)
+    if len(first) > 1 < len(second) and len(first) * len(second) > MOST_TERMS:
+        return _operation("*", *sorted([a, b], key=repr))
     out: dict[Monomial, int] = {}
-    for ma, ca in _terms(a):
-        for mb, cb in _terms(b):
+    for ma, ca in first:
+        for mb, cb in second:
             m = tuple(sorted(ma + mb, key=repr))
             out[m] = out.get(m, 0) + ca * cb
     return _from(tuple((m, out[m]) for m in sorted(out, key=_order) if out[m]))
+
+
+def _degree(terms: Terms) -> int:
+    """The largest number of factors of a term."""
+    return max([sum([f.degree if isinstance(f, Operation) else 1 for f in m]) for m, _ in terms], default=0)
 
 
 def _divide_exactly(a: Terms, m: Monomial, c: int) -> AnyDim | None:
@@ -190,7 +257,7 @@ def floordiv(a: AnyDim, b: AnyDim) -> AnyDim:
         if whole:
             rest = _from(tuple((m, c) for m, c in _terms(a) if c % b))
             return _from(whole) + floordiv(rest, b)
-    return _atom("floordiv", a, b)
+    return _operation("floordiv", a, b)
 
 
 def ceildiv(a: AnyDim, b: AnyDim) -> AnyDim:
@@ -213,41 +280,28 @@ def absolute(a: AnyDim) -> AnyDim:
     return maximum(a, -a)
 
 
-def _atom(op: str, *args: AnyDim) -> Dim:
-    made = Dim((((((op, *args),)), 1),))
-    if _parts(made) > MOST_PARTS and all(s.is_extent for s in symbols(made)):
-        raise Undecided("a dim is too long an expression of other dims", made)
-    return made
-
-
-MOST_PARTS = 256
-"""Largest number of operations in a dim; published models have up to 19. If each dim contains the previous one twice,
-the tree doubles each time: nine Splits in a row took 12 s. A model with larger dims is compiled for the dims of its
-feeds."""
-
-
-@lru_cache(maxsize=4096)
-def _parts(x: AnyDim) -> int:
-    """Number of operations in `x`, counting each occurrence."""
-    if isinstance(x, int):
-        return 0
-    return sum(1 if isinstance(atom, Symbol) else 1 + sum(map(_parts, atom[1:])) for m, _ in x.terms for atom in m)
+def _operation(op: str, *args: AnyDim) -> Dim:
+    key = (op, *args)
+    found = _operations.get(key)
+    if found is None:
+        found = _operations[key] = Operation(op, args)
+    return Dim((((found,), 1),))
 
 
 def maximum(a: AnyDim, b: AnyDim) -> AnyDim:
     if isinstance(a, int) and isinstance(b, int):
         return max(a, b)
-    if compare("le", a, b) == 1:
+    if _known("le", a, b) == 1:
         return b
-    return a if compare("le", b, a) == 1 else _atom("max", a, b)
+    return a if _known("le", b, a) == 1 else _operation("max", a, b)
 
 
 def minimum(a: AnyDim, b: AnyDim) -> AnyDim:
     if isinstance(a, int) and isinstance(b, int):
         return min(a, b)
-    if compare("le", a, b) == 1:
+    if _known("le", a, b) == 1:
         return a
-    return b if compare("le", b, a) == 1 else _atom("min", a, b)
+    return b if _known("le", b, a) == 1 else _operation("min", a, b)
 
 
 def clamp(x: AnyDim, low: AnyDim, high: AnyDim) -> AnyDim:
@@ -260,7 +314,7 @@ def select(condition: AnyDim, a: AnyDim, b: AnyDim) -> AnyDim:
         return a
     if isinstance(condition, int):
         return a if condition else b
-    return _atom("select", condition, a, b)
+    return _operation("select", condition, a, b)
 
 
 def compare(op: str, a: AnyDim, b: AnyDim) -> AnyDim:
@@ -269,24 +323,28 @@ def compare(op: str, a: AnyDim, b: AnyDim) -> AnyDim:
         return compare("lt" if op == "gt" else "le", b, a)
     if op == "ne":
         return 1 - compare("eq", a, b)
+    known = _known(op, a, b)
+    return _operation(op, a, b) if known is None else known
+
+
+def _known(op: str, a: AnyDim, b: AnyDim) -> int | None:
+    """`a op b` (lt, le, eq) as 0 or 1 if it holds for all values of the symbols, or for none."""
     low, high = interval(b - a)
     if op == "lt":
-        known = 1 if low > 0 else 0 if high <= 0 else None
-    elif op == "le":
-        known = 1 if low >= 0 else 0 if high < 0 else None
-    else:
-        known = 1 if a == b else 0 if low > 0 or high < 0 else None
-    return _atom(op, a, b) if known is None else known
+        return 1 if low > 0 else 0 if high <= 0 else None
+    if op == "le":
+        return 1 if low >= 0 else 0 if high < 0 else None
+    return 1 if a == b else 0 if low > 0 or high < 0 else None
 
 
 def at_least(x: AnyDim, low: AnyDim) -> AnyDim:
     """low <= x as 0 or 1, evaluated at run time even if the bound of x's symbol implies it: it checks that bound."""
-    return _atom("le", low, x) if isinstance(x, Dim) else int(low <= x)
+    return _operation("le", low, x) if isinstance(x, Dim) else int(low <= x)
 
 
 def _decide(op: str, a: AnyDim, b: AnyDim) -> bool:
-    known = compare(op, a, b)
-    if isinstance(known, Dim):
+    known = _known(op, a, b)
+    if known is None:
         raise Undecided(f"whether {a} {op} {b} depends on the values of dims", a, b)
     return bool(known)
 
@@ -294,7 +352,7 @@ def _decide(op: str, a: AnyDim, b: AnyDim) -> bool:
 # ── intervals ─────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def interval(x: AnyDim) -> tuple[float, float]:
+def interval(x: AnyDim) -> Interval:
     """Bounds (infinity: unbounded) that hold for all values of the symbols."""
     if isinstance(x, int):
         return x, x
@@ -307,36 +365,17 @@ def interval(x: AnyDim) -> tuple[float, float]:
     return low, high
 
 
-def _monomial_interval(m: Monomial) -> tuple[float, float]:
-    low: float = 1
-    high: float = 1
-    for atom in m:
-        lo, hi = _atom_interval(atom)
-        if low == high == 1:
-            low, high = lo, hi
-        elif lo < 0 or low < 0:
-            return -inf, inf
-        else:
-            low, high = low * lo, inf if inf in (high, hi) else high * hi
-    return low, high
+def _monomial_interval(m: Monomial) -> Interval:
+    found: Interval = (1, 1)
+    for factor in m:
+        found = intervals.product(found, _factor_interval(factor))
+    return found
 
 
-def _atom_interval(atom: Atom) -> tuple[float, float]:
-    if isinstance(atom, Symbol):
-        return -inf if atom.lower is None else atom.lower, inf
-    op = atom[0]
-    if op in ("lt", "le", "eq"):
-        return 0, 1
-    (a, b), (c, d) = (interval(x) for x in atom[-2:])
-    if op == "select":
-        return min(a, c), max(b, d)
-    if op == "max":
-        return max(a, c), max(b, d)
-    if op == "min":
-        return min(a, c), min(b, d)
-    if op == "floordiv" and c > 0 and a > -inf:
-        return (0 if a >= 0 else a), (inf if b == inf else max(b, 0) // c)
-    return -inf, inf
+def _factor_interval(factor: Symbol | Operation) -> Interval:
+    if isinstance(factor, Operation):
+        return factor.interval
+    return -inf if factor.lower is None else factor.lower, inf
 
 
 # ── shapes ────────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -365,7 +404,9 @@ def is_static(shape: Iterable[AnyDim]) -> bool:
 
 # ── evaluation and serialised form ────────────────────────────────────────────────────────────────────────────────
 
-_EVAL: dict[str, Callable[..., int]] = {
+OPERATIONS: dict[str, Callable[..., int]] = {
+    "+": lambda a, b: a + b,
+    "*": lambda a, b: a * b,
     "floordiv": lambda a, b: a // b if b else 0,
     "max": max,
     "min": min,
@@ -380,51 +421,65 @@ def evaluate(x: AnyDim, env: Mapping[Symbol, int]) -> int:
     """The value of a dim for these values of its symbols."""
     if isinstance(x, int):
         return x
+    values: dict[Operation, int] = {}
+    return _evaluate(x, env, values)
+
+
+def _evaluate(x: AnyDim, env: Mapping[Symbol, int], values: MutableMapping[Operation, int]) -> int:
+    """The value of a dim. values: of operations whose value is known; the others are added."""
+    for operation in operations(x, values):
+        values[operation] = OPERATIONS[operation.op](*[_value(a, env, values) for a in operation.args])
+    return _value(x, env, values)
+
+
+def _value(x: AnyDim, env: Mapping[Symbol, int], values: Mapping[Operation, int]) -> int:
+    if isinstance(x, int):
+        return x
     total = 0
     for m, c in x.terms:
-        for atom in m:
-            if isinstance(atom, Symbol):
-                c *= env[atom]
-            else:
-                c *= _EVAL[atom[0]](*(evaluate(a, env) for a in atom[1:]))
+        for factor in m:
+            c *= values[factor] if isinstance(factor, Operation) else env[factor]
         total += c
     return total
 
 
-def estimate(x: AnyDim, hint: int = 64) -> int:
-    """The value of a dim with `hint` for every symbol: an estimate that decides which dims are large."""
-    return x if isinstance(x, int) else evaluate(x, dict.fromkeys(symbols(x), hint))
+def estimate(x: AnyDim) -> int:
+    """The value of a dim with 64 for every symbol: an estimate that decides which dims are large."""
+    return x if isinstance(x, int) else _evaluate(x, dict.fromkeys(symbols(x), 64), _estimates)
 
 
-def symbols(x: AnyDim) -> set[Symbol]:
+_estimates: WeakKeyDictionary[Operation, int] = WeakKeyDictionary()
+
+
+def symbols(x: AnyDim) -> frozenset[Symbol]:
     """The symbols in a dim."""
     if isinstance(x, int):
-        return set()
-    out: set[Symbol] = set()
-    for m, _ in x.terms:
-        for atom in m:
-            if isinstance(atom, Symbol):
-                out.add(atom)
-            else:
-                out.update(*(symbols(a) for a in atom[1:]))
-    return out
+        return frozenset()
+    own = frozenset([f for m, _ in x.terms for f in m if not isinstance(f, Operation)])
+    return own.union(*[f.symbols for m, _ in x.terms for f in m if isinstance(f, Operation)])
 
 
-def to_json(x: AnyDim, name: Callable[[Symbol], str]) -> Any:
-    """int | "symbol" | [op, operand, …] with op in + * floordiv max min lt le eq select. `name` names the symbols."""
-    if isinstance(x, int):
-        return x
-    parts = []
-    for m, c in x.terms:
-        factors: list[Any] = [
-            name(atom) if isinstance(atom, Symbol) else [atom[0], *[to_json(a, name) for a in atom[1:]]] for atom in m
-        ]
-        if c != 1 or not factors:
-            factors.insert(0, c)
-        parts.append(factors[0] if len(factors) == 1 else ["*", *factors])
-    return parts[0] if len(parts) == 1 else ["+", *parts]
+def operations(x: AnyDim, known: Container[Operation] = ()) -> list[Operation]:
+    """The operations in a dim, operands first, without those in `known` and the operations in their operands."""
+    found: set[Operation] = set()
+    todo = [x]
+    while todo:
+        d = todo.pop()
+        if isinstance(d, Dim):
+            new = {f for m, _ in d.terms for f in m if isinstance(f, Operation) and f not in found and f not in known}
+            found |= new
+            todo += [a for operation in new for a in operation.args]
+    return sorted(found, key=lambda operation: operation.number)
+
+
+def single_operation(x: AnyDim) -> Operation | None:
+    """The operation of a dim that is nothing else."""
+    if isinstance(x, Dim) and len(x.terms) == 1 and x.terms[0][1] == 1 and len(x.terms[0][0]) == 1:
+        factor = x.terms[0][0][0]
+        return factor if isinstance(factor, Operation) else None
+    return None
 
 
 def _show(m: Monomial, c: int) -> str:
-    names = [str(a) if isinstance(a, Symbol) else f"{a[0]}({', '.join(map(str, a[1:]))})" for a in m]
+    names = [f.text if isinstance(f, Operation) else str(f) for f in m]
     return "*".join(([str(c)] if c != 1 or not names else []) + names)

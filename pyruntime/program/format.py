@@ -10,7 +10,8 @@ from typing import Any
 
 from pyruntime.errors import InvalidModel
 
-FORMAT = 3
+FORMAT = 4
+READABLE = (3, 4)  # 3 has no named dims
 MAGIC = b"pyrt"
 HEAD = struct.Struct("<4sIII")  # magic, format, CRC-32 of the rest of the file, bytes of the header
 
@@ -37,8 +38,9 @@ class Program:
         if len(data) < HEAD.size:
             raise InvalidModel("the program is cut off")
         _, format_, checksum, size = HEAD.unpack_from(data)
-        if format_ != FORMAT:
-            raise InvalidModel(f"the program has format {format_}, this version reads {FORMAT}", hint="export it again")
+        if format_ not in READABLE:
+            text = f"the program has format {format_}, this version reads {' and '.join(map(str, READABLE))}"
+            raise InvalidModel(text, hint="export it again")
         if zlib.crc32(memoryview(data)[HEAD.size :]) != checksum:
             raise InvalidModel("the program is damaged or cut off: its checksum does not match", hint="export it again")
         try:

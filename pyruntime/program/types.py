@@ -253,6 +253,7 @@ class Header(TypedDict):
     checked: list[str]
     blocks: list[Block]
     symbols: Mapping[str, str]
+    dims: NotRequired[list[NamedDim]]
     memories: NotRequired[list[int]]
     explain: Explained
     types: NotRequired[Types]
@@ -264,6 +265,7 @@ class Header(TypedDict):
 
 Place = list[int]
 Dim = int | str | list[Any]
+NamedDim = list[Any]
 Dims = list[Dim]
 Further = list[int]
 Value = TensorValue | SequenceValue | None

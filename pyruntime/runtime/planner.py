@@ -398,7 +398,7 @@ class Planner:
         """Set symbols to dims of values, and check guards. Errors: ShapeError."""
         for value, axis, symbol in binds:
             change.env[symbol] = dims[value][axis]
-        self.guards.check(change.env, {symbol for _, _, symbol in binds})
+        self.guards.bound(change.env, {symbol for _, _, symbol in binds})
 
 
 def _table_bytes(header: Header, shapes: int) -> int:

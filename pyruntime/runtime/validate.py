@@ -46,11 +46,14 @@ class _Flow:
         self.header = header
         self.buffers = header["buffers"]
         self.element_size = element_size
-        self.known: set[str] = set()  # symbols
+        self.known: set[str] = set()  # symbols and named dims
+        self.named = [(name, symbols(dim)) for name, dim in header.get("dims", [])]
         self.live: set[int] = set()  # buffers
         self.entered: set[int] = set()  # blocks
 
     def program(self) -> None:
+        if len({name for name, _ in self.named}) < len(self.named):
+            raise _damaged("two dims have one name")
         for n, buffer in enumerate(self.buffers):
             self._buffer(buffer, n)
         for constant in self.header["constants"]:
@@ -94,11 +97,11 @@ class _Flow:
             raise _damaged(f"{what} has {given} bytes, which do not fill it")
 
     def _inputs(self, inputs: list[types.Input]) -> None:
-        self.known.update([d for v in inputs for d in v["dims"] if isinstance(d, str)])
+        self._know([d for v in inputs for d in v["dims"] if isinstance(d, str)])
         for v in inputs:
             if "room" in v:
                 self._bound([v["room"]["least"], v["room"].get("mixed", 0)], _name(v))
-                self.known.add(v["room"]["places"])
+                self._know([v["room"]["places"]])
         for v in inputs:
             self._make([v["buffer"]], _name(v))
         for v in inputs:
@@ -122,6 +125,16 @@ class _Flow:
             if n not in self.live or n not in mine or "further" in self.buffers[n]:
                 raise _damaged(f"{what} frees buffer {n}, which it does not own")
             self.live.discard(n)
+
+    def _know(self, names: Iterable[str]) -> None:
+        """Symbols get values, and with them the named dims that depend on no others."""
+        for name in names:
+            if any(name == named for named, _ in self.named):
+                raise _damaged(f'"{name}" is a symbol and a dim')
+            self.known.add(name)
+        for name, used in self.named:
+            if used <= self.known:
+                self.known.add(name)
 
     def _bound(self, dims: Iterable[types.Dim], what: str) -> None:
         for d in dims:
@@ -162,7 +175,7 @@ class _Flow:
         for n, axis, name in binds:
             if n >= len(values) or axis >= len(values[n]["dims"]):
                 raise _damaged(f"{what} binds axis {axis} of value {n}, which does not exist")
-            self.known.add(name)
+            self._know([name])
 
     # ── steps ────────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -232,7 +245,7 @@ class _Flow:
         dims = _numbers(step["value"]["dims"])
         if dims is None or prod(dims) != len(step["symbols"]):
             raise _damaged(f"{what} reads a number of elements that differs from its number of symbols")
-        self.known.update(step["symbols"])
+        self._know(step["symbols"])
 
     def _host(self, step: types.HostStep, what: str) -> None:
         for v in step["inputs"]:

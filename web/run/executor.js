@@ -183,8 +183,9 @@ export class Executor {
     return this.plan.advance(root, key, (next) => {
       inputs.forEach(({ name, dims }, n) => bindDims(name, dims, given[n], next.env));
       inputs.forEach(({ name, dims }, n) => checkDims(name, dims, given[n] ?? [], next.env, symbols));
+      this.plan.guards.compute(next.env, new Set(next.env.keys()));
       bindRooms(inputs, next.env, places);
-      this.plan.guards.check(next.env, new Set(next.env.keys()));
+      this.plan.guards.bound(next.env, new Set(next.env.keys()));
       for (const { buffer } of inputs) if (!there.has(buffer)) this.plan.take(next, buffer);
     });
   }
@@ -318,7 +319,7 @@ export class Executor {
     const values = this.readNumbers(state, step.value);
     return this.plan.advance(state, `${key}:${values.join()}`, (next) => {
       step.symbols.forEach((symbol, i) => next.env.set(symbol, values[i]));
-      this.plan.guards.check(next.env, new Set(step.symbols));
+      this.plan.guards.bound(next.env, new Set(step.symbols));
       next.drop(step.free);
     });
   }

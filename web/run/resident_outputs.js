@@ -113,6 +113,7 @@ export class ResidentOutputs {
   dims(feeds) {
     const env = new Map();
     for (const input of this.plan.header.inputs) bindDims(input.name, input.dims, feedOf(feeds, input)?.dims, env);
+    this.plan.guards.compute(env, new Set(env.keys()));
     return env;
   }
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from typing import Any, NamedTuple
+from weakref import WeakKeyDictionary
 
 from pyruntime.codegen.provider import EXTENT
 from pyruntime.ir import shape as sh
@@ -33,6 +34,7 @@ class Range(NamedTuple):
 
 ANY = Range(-math.inf, math.inf)
 TRUTH = Range(0, 1)
+_ranges: WeakKeyDictionary[sh.Operation, Range] = WeakKeyDictionary()
 
 
 def of_type(dtype: DType) -> Range:
@@ -45,28 +47,44 @@ def of_type(dtype: DType) -> Range:
 def of_dim(d: AnyDim) -> Range:
     if isinstance(d, int):
         return Range(d, d)
+    for operation in sh.operations(d, _ranges):
+        _ranges[operation] = _operation(operation.op, [_polynomial(a) for a in operation.args])
+    return _polynomial(d)
+
+
+def _polynomial(d: AnyDim) -> Range:
+    """The range of a dim whose operations have one."""
+    if isinstance(d, int):
+        return Range(d, d)
     total = Range(0, 0)
     for monomial, c in d.terms:
         part = Range(c, c)
-        for atom in monomial:
-            part = _product(part, _atom(atom))
-        total = Range(total.low + part.low, total.high + part.high)
+        for factor in monomial:
+            part = _product(part, _symbol(factor) if isinstance(factor, Symbol) else _ranges[factor])
+        total = _plus(total, part)
     return Range(max(total.low, -DIM), min(total.high, DIM))
 
 
-def _atom(atom: tuple[Any, ...]) -> Range:
-    if isinstance(atom, Symbol):
-        return Range(-DIM if atom.lower is None else atom.lower, EXTENT - 1 if atom.is_extent else DIM)
-    op = atom[0]
-    x, y = (of_dim(d) for d in atom[-2:])
+def _symbol(symbol: Symbol) -> Range:
+    return Range(-DIM if symbol.lower is None else symbol.lower, EXTENT - 1 if symbol.is_extent else DIM)
+
+
+def _operation(op: str, operands: list[Range]) -> Range:
+    x, y = operands[-2:]
     if op in ("lt", "le", "eq"):
         return TRUTH
     if op == "select":
         return Range(min(x.low, y.low), max(x.high, y.high))
     if op in ("min", "max"):
         return Range(*map(min if op == "min" else max, x, y))
+    if op in "+*":
+        return _plus(x, y) if op == "+" else _product(x, y)
     most = max(abs(x.low), abs(x.high))
     return Range(0 if x.low >= 0 and y.low >= 0 else -most - 1, most)
+
+
+def _plus(x: Range, y: Range) -> Range:
+    return Range(x.low + y.low, x.high + y.high)
 
 
 def within(inner: Range, outer: Range) -> bool:

@@ -143,6 +143,8 @@ class Executor:
         inputs = self.header["inputs"]
         given = [self._feed(spec, feeds) for spec in inputs]
         env = {symbol: given[n].shape[axis] for symbol, n, axis in self._symbols}
+        if self.plan.guards.dims:
+            self.plan.guards.compute(env, set(env))
         start = self.residents.begin({spec["buffer"]: x for spec, x in zip(inputs, given, strict=True)}, env)
         others = [
             (spec["buffer"], x) for spec, x in zip(inputs, given, strict=True) if spec["buffer"] not in start.resident
@@ -176,7 +178,7 @@ class Executor:
 
         def change(change: Change) -> None:
             change.env.update(env)
-            self.plan.guards.check(change.env, set(change.env))
+            self.plan.guards.bound(change.env, set(change.env))
             for buffer in arrays:
                 self.plan.take(change, buffer)
 
@@ -286,7 +288,7 @@ class Executor:
 
         def change(change: Change) -> None:
             change.env.update(zip(step["symbols"], numbers, strict=True))
-            self.plan.guards.check(change.env, set(step["symbols"]))
+            self.plan.guards.bound(change.env, set(step["symbols"]))
             change.drop(step["free"])
 
         after = self.plan.advance(state, f"{key}:{numbers}", change)

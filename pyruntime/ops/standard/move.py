@@ -14,8 +14,7 @@ from pyruntime.ir import shape as sh
 from pyruntime.ir.dtype import F32, I32, I64, STRING, bounds
 from pyruntime.ir.expr import cast
 from pyruntime.ir.kernel import Tensor
-from pyruntime.ir.shape import AnyDim, Dim
-from pyruntime.ir.symbol import Symbol
+from pyruntime.ir.shape import AnyDim
 from pyruntime.ops.lib.window import shortest_step
 from pyruntime.ops.standard.cast import dtype_of
 
@@ -83,11 +82,7 @@ def size(t: Tracer, x: Tensor) -> Tensor:
 
 def read_at_run_time(d: AnyDim) -> bool:
     """Whether a dim is read from data in a run, so that it may be negative."""
-    return isinstance(d, Dim) and any(
-        atom.lower is None or atom.lower < 0 if isinstance(atom, Symbol) else any(map(read_at_run_time, atom[1:]))
-        for m, _ in d.terms
-        for atom in m
-    )
+    return any(symbol.lower is None or symbol.lower < 0 for symbol in sh.symbols(d))
 
 
 def _quotient(whole: Sequence[AnyDim], part: Sequence[AnyDim]) -> AnyDim:

@@ -12,7 +12,8 @@ import { SCHEMA } from './program_schema.js';
 /** @import { Header, ProgramData } from '../../common/program.js' */
 /** @import { Compiler } from '../../session/compiler.js' */
 
-const FORMAT = 3;
+const FORMAT = 4;
+const READABLE = [3, 4]; // 3 has no named dims
 const HEAD = 16; // bytes: magic, format, CRC-32 of the bytes after this head, size of the header
 
 const schema = new Schema(SCHEMA, JSON.stringify);
@@ -28,7 +29,7 @@ export function parse(bytes) {
   if (bytes.length < HEAD) throw new InvalidModel('the program is cut off');
   const [format, checksum, size] = [4, 8, 12].map((at) => word(bytes, at));
   const hint = 'export it again';
-  if (format !== FORMAT) throw new InvalidModel(`the program has format ${format}, this version reads ${FORMAT}`, { hint });
+  if (!READABLE.includes(format)) throw new InvalidModel(`the program has format ${format}, this version reads ${READABLE.join(' and ')}`, { hint });
   if (crc32(bytes.subarray(HEAD)) !== checksum) {
     throw new InvalidModel('the program is damaged or cut off: its checksum does not match', { hint });
   }
