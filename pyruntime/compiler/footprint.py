@@ -73,14 +73,14 @@ class _Values(dict[str, int]):
 
     def __init__(self, header: types.Header) -> None:
         self.assumed: set[str] = set()
-        self._named: dict[str, types.Dim] = dict(header.get("dims", ()))  # type: ignore[arg-type]  # pairs
+        self._named: Mapping[str, types.Dim] = dict(header.get("dims", ()))
 
     def __missing__(self, name: str) -> int:
         if name not in self._named:
             self.assumed.add(name)
             return 1
         used = {name}
-        for other in reversed(self._named):
+        for other in reversed(list(self._named)):
             if other in used:
                 used |= symbols(self._named[other])
         for other in self._named:  # in order, so that operands have values
