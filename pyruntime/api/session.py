@@ -78,7 +78,7 @@ class InferenceSession:
             self._native = Session(
                 path_or_bytes, options, [*self._provider_options.items()], read=partial(_read, options),
                 warn=self._messages.warn, on_kernels=None if self._trace is None else self._trace.kernels,
-                has_fallback=has_fallback,
+                has_fallback=has_fallback, name=options.logid,
             )  # fmt: skip
         # onnxruntime's attribute, which programs read and set.
         self._model_path = os.fspath(path_or_bytes) if isinstance(path_or_bytes, (str, os.PathLike)) else None
@@ -145,6 +145,10 @@ class InferenceSession:
     def memory(self) -> MemoryReport:
         """Weights, peak, reuse and fragmentation, in all and by provider, and the memory of GPU tensors."""
         return self._native.memory()
+
+    def metrics(self) -> Mapping[str, Any]:
+        """What the session has counted since it was created: runs, failures, milliseconds, memory (docs/api.md#metrics)."""
+        return self._native.metrics()
 
     def explain(self) -> dict[str, Any]:
         """For each node of the model: its provider, its kernels, the nodes fused with it (docs/explain.md)."""

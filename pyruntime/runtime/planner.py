@@ -119,6 +119,15 @@ class Figures:
         self.top = max(self.top, arena.top)
 
 
+@dataclass(eq=False, slots=True)
+class PlanCounts:
+    """Of one session. runs: of its executors; planned: runs that needed a new plan, because no earlier one had their
+    shapes."""
+
+    runs: int = 0
+    planned: int = 0
+
+
 class Planner:
     """Of one executor. shapes: for how many different shapes of runs argument blocks are memoised."""
 
@@ -140,11 +149,13 @@ class Planner:
         chunk = 0 if gpu is None else gpu.memory.chunk
         self.root = State(Place(Arena(RESERVED + self.tables.size), Arena(GPU, chunk), {}), {})
         self.observer: Observer | None = None
+        self.counts = PlanCounts()
         self.transitions = 0
         self.layouts = 0
         self.has_spare_capacity = False
         self.linear_figures = Figures()
         self.gpu_figures = Figures()
+        self._is_counted = True  # whether the run in progress counts as planned; not during start-up
         self._steps: dict[str, StepDims] = {}
         self._sizes_before: dict[str, list[int]] = {}  # by step, the sizes of its buffers in the last layout
         self._places: dict[str, Place] = {}  # by content
@@ -155,6 +166,7 @@ class Planner:
         """For another linear memory with the same constants. It has no plans yet."""
         other = Planner(self.header, memory, None, self.shapes)
         other.constants = self.constants
+        other.counts = self.counts
         other._start_at(self.root.place)
         return other
 
@@ -190,6 +202,9 @@ class Planner:
     def _remember(self, state: State, key: str, transition: Transition) -> Transition:
         state.next[key] = transition
         self.transitions += 1
+        if not self._is_counted:
+            self._is_counted = True
+            self.counts.planned += 1
         return transition
 
     def start_from(self, place: Place, buffers: list[int]) -> State:
@@ -326,6 +341,8 @@ class Planner:
 
     def limit(self) -> None:
         """Bound the size of the memo, before a run."""
+        self.counts.runs += 1
+        self._is_counted = False
         if self.transitions > MEMO or (self.gpu is not None and self.gpu.parameter_bytes > PARAMETERS):
             self.clear()
 

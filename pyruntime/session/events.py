@@ -19,7 +19,8 @@ _listeners: dict[str, list[Listener]] = {"memory": [], "session": []}
 _threads: list[Any] = []  # an executor with one thread, once there was an event
 
 
-def _of(name: str) -> list[Listener]:
+def listeners(name: str) -> list[Listener]:
+    """Those of this event, from now on: a list that `on` and `off` change."""
     if name not in _listeners:
         raise InvalidInput(f'there is no event "{name}"', hint=f"one of {', '.join(_listeners)}")
     return _listeners[name]
@@ -30,25 +31,25 @@ def on(name: str, listener: Listener) -> Callable[[], None]:
     "memory" and "session" (docs/api.md#events)."""
     if not callable(listener):
         raise InvalidInput(f'the listener of "{name}" is no function: {listener!r}')
-    if listener not in _of(name):
-        _of(name).append(listener)
+    if listener not in listeners(name):
+        listeners(name).append(listener)
     return lambda: off(name, listener)
 
 
 def off(name: str, listener: Listener) -> None:
     """End what `on` began."""
-    if listener in _of(name):
-        _of(name).remove(listener)
+    if listener in listeners(name):
+        listeners(name).remove(listener)
 
 
 def is_heard(name: str) -> bool:
     """Whether any listener waits for these events: what makes an event may cost."""
-    return bool(_of(name))
+    return bool(listeners(name))
 
 
 def emit(name: str, event: Mapping[str, Any]) -> None:
     """Call the listeners soon, in the order of events. The error of one is logged and stops nothing else."""
-    found = [*_of(name)]
+    found = [*listeners(name)]
     if not found:
         return
     if sys.platform == "emscripten":  # has no threads
@@ -67,8 +68,8 @@ def delivered() -> None:
         _threads[0].submit(lambda: None).result()
 
 
-def _call(listeners: list[Listener], event: Mapping[str, Any]) -> None:
-    for listener in listeners:
+def _call(found: list[Listener], event: Mapping[str, Any]) -> None:
+    for listener in found:
         try:
             listener(event)
         except Exception:

@@ -25,11 +25,16 @@ class StateMachine:
 
     `is_busy` returns whether work is under way. This is never stored, because Ctrl-C may end a run between any two
     lines and would leave the state wrong. A run also need not update it.
+    changed: gets each state that is stored; recovered: how often the session has recovered
     """
 
-    def __init__(self, is_busy: Callable[[], bool]) -> None:
+    def __init__(
+        self, is_busy: Callable[[], bool], changed: Callable[[SessionState], object] = lambda state: None
+    ) -> None:
         self._is_busy = is_busy
+        self._changed = changed
         self._stored = RUNNING  # stands for RUNNING or READY
+        self.recovered = 0
 
     @property
     def state(self) -> SessionState:
@@ -46,4 +51,9 @@ class StateMachine:
             if old is RELEASED:
                 raise SessionFailed("this session is released", hint="create another")
             raise InternalError(f"a session cannot go from {old} to {new}")
-        self._stored = new
+        before, self._stored = self._stored, new
+        if new is before:
+            return
+        if before is RECOVERING and new is RUNNING:
+            self.recovered += 1
+        self._changed(new)

@@ -51,6 +51,11 @@ class MemoryReport(Stats):
         sums = {f.name: sum(getattr(s, f.name) for s in providers.values()) for f in fields(Stats)}
         return cls(**sums, providers=providers, arena=arena, tensors=tensors)
 
+    @property
+    def held(self) -> int:
+        """Bytes from the system, linear and on the GPU, without tensors of callers."""
+        return self.arena + (self.providers["webgpu"].top if "webgpu" in self.providers else 0)
+
     def with_twins(self, others: Sequence[MemoryReport]) -> MemoryReport:
         """Of several linear memories that share their weights."""
         if not others:

@@ -24,13 +24,15 @@ from pyruntime.session.model_source import weight_sources
 
 class Compiler:
     """providers: names in order of preference; named: those that the caller named; why_not_gpu: why this host's GPU is
-    named and not used, or ""; settings: may be replaced between compilations"""
+    named and not used, or ""; settings: may be replaced between compilations; compiled: number of Programs that it has
+    compiled, without those from the cache"""
 
     def __init__(self, options: SessionOptions, providers: Sequence[str], warn: Callable[[str], None]) -> None:
         self.options = options
         self.preset = PRESETS[options.preset or "throughput"]
         self.settings = Settings(options)
         self.warn = warn
+        self.compiled = 0
         self.why_not_gpu = ""
         self.named = list(providers)
         self.set_providers(providers)
@@ -70,6 +72,7 @@ class Compiler:
         all_results: bool = False,
     ) -> Compiled:  # fmt: skip
         """all_results: the outputs are the results of all kernels"""
+        self.compiled += 1
         return compile_graph(
             graph, specs, elements, chosen, self.settings, constants=constants, all_results=all_results
         )

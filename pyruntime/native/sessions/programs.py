@@ -15,6 +15,7 @@ from pyruntime.native.sessions.program_file import Exported
 from pyruntime.native.sessions.shared_weights import load_executor
 from pyruntime.onnx.graph import Graph
 from pyruntime.runtime.arena import WHOLE
+from pyruntime.runtime.planner import PlanCounts
 from pyruntime.session.needs import Given
 from pyruntime.session.specialisation import FOR_ALL, ProgramTable, Requirements, Specialiser, text_of_differing_dims
 from pyruntime.session.states import SessionState, StateMachine
@@ -29,6 +30,7 @@ class Programs(Specialiser[Executor]):
         super().__init__(graph, compiler.warn)
         self.compiler = compiler
         self.states = states
+        self.plan_counts = PlanCounts()
         self._parts: ProgramTable[Executor] = ProgramTable()  # compute values that compilation needs
 
     def require_model(self, purpose: str, hint: str) -> None:
@@ -46,6 +48,10 @@ class Programs(Specialiser[Executor]):
         executor, outputs = self.compiler.load(self.graph, specs, constants, self.memory_left())
         if constants is None:
             self.outputs = outputs
+        return self._counted(executor)
+
+    def _counted(self, executor: Executor) -> Executor:
+        executor.plan.counts = self.plan_counts
         return executor
 
     def describe(self, feeds: Mapping[str, Any]) -> dict[str, Given]:
@@ -80,6 +86,11 @@ class Programs(Specialiser[Executor]):
             if executor.gpu is not None:
                 executor.gpu.host.close()
         self.forget()
+
+    @property
+    def bytes(self) -> int:
+        """Memory of all executors, linear and on the GPU."""
+        return sum(executor.memory_report().held for executor in self._all())
 
     # ── memory ───────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -139,7 +150,8 @@ class Programs(Specialiser[Executor]):
         old.close()
         host = type(old.host)(threads=old.host.threads, relaxed=old.host.relaxed)
         gpu = open_gpu(self.compiler.preset.saves_power) if old.gpu is not None else None
-        return type(old).load(old.program, host, old.sources, old.host_call, self.memory_left(old), gpu)
+        made = type(old).load(old.program, host, old.sources, old.host_call, self.memory_left(old), gpu)
+        return self._counted(made)
 
 
 class ExportedProgram(Programs):
@@ -162,7 +174,8 @@ class ExportedProgram(Programs):
         host = WasmHost(threads=threads, relaxed=compiler.options.relaxed_simd)
         gpu = open_gpu(compiler.preset.saves_power) if compiler.uses_gpu else None
         limit = self.memory_left()
-        self.table[FOR_ALL] = load_executor(found.program, host, found.sources, found.host_call, limit, gpu)
+        executor = load_executor(found.program, host, found.sources, found.host_call, limit, gpu)
+        self.table[FOR_ALL] = self._counted(executor)
         self.is_prepared = True
 
     def split_differing_dims(self, differing: Mapping[str, Sequence[str]]) -> None:

@@ -43,6 +43,8 @@ class RunQueue:
         self._door = threading.Lock()
         self._ended = threading.Lock()  # released when a run ends, to wake the waiter
         self._runs: list[tuple[threading.Lock, Any]] = []  # a run is under way as long as its lock is held
+        self._calls: dict[int, threading.Lock] = {}  # by thread, its latest call, held until that ends
+        self._alone: threading.Lock | None = None  # that of the latest exclusive work
         self._limit = cores()
 
     def after_fork(self) -> None:
@@ -55,14 +57,16 @@ class RunQueue:
 
     def exclusive(self, work: Callable[[], T]) -> T:
         """Return the result of `work`, during which no run is under way and none starts."""
-        with self._door:
+        self._calls[threading.get_ident()] = mine = threading.Lock()
+        with mine, self._door:
             self._wait(0)
+            self._alone = mine
             return work()
 
     def concurrent(self, find: Callable[[], Any], work: Callable[[Any], T], preferred: Callable[[Any], bool]) -> T:
         """Return the result of `work` on a free executor: the one that `find` returns or one of its twins, if possible
         one that is `preferred`. While `find` runs, only runs under way use the session."""
-        mine = threading.Lock()
+        self._calls[threading.get_ident()] = mine = threading.Lock()
         try:
             with mine:
                 with self._door:
@@ -78,6 +82,12 @@ class RunQueue:
     @property
     def _running(self) -> list[Any]:
         return [executor for lock, executor in self._runs if lock.locked()]
+
+    @property
+    def waiting(self) -> int:
+        """The number of calls that wait for their turn."""
+        begun = [self._alone, *[lock for lock, _ in self._runs]]
+        return sum(lock.locked() and lock not in begun for lock in [*self._calls.values()])
 
     @property
     def is_busy(self) -> bool:

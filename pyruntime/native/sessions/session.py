@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import time
 from collections.abc import Callable, Collection, Hashable, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
@@ -26,12 +27,14 @@ from pyruntime.native.sessions.programs import ExportedProgram, Programs
 from pyruntime.native.sessions.recovery import Recovery
 from pyruntime.native.sessions.run_options import RunOptions, check_run_options
 from pyruntime.native.sessions.run_queue import RunQueue
+from pyruntime.native.sessions.watch import Watch
 from pyruntime.onnx import load
 from pyruntime.onnx.graph import Graph, Source
 from pyruntime.options import NATIVE, SessionOptions, check_options
 from pyruntime.placement.provider_list import effective, known
 from pyruntime.runtime.arena import WHOLE
 from pyruntime.runtime.explain import explain
+from pyruntime.runtime.metrics import EngineCounts
 from pyruntime.session.model_source import check_model
 from pyruntime.session.specialisation import FOR_ALL, Requirements
 from pyruntime.session.states import SessionState, StateMachine
@@ -57,8 +60,9 @@ class Session:
     providers: names, or pairs of a name and options, in order of preference, of "wasm", "webgpu" and those that others
         bring (docs/extending.md); onnxruntime's "CPUExecutionProvider" means "wasm"
     read: reads the graph of a model; warn: gets the warnings of compilation; has_fallback: see `set_fallback`
-    on_kernels: gets the times of the kernels of each run, and the providers; such runs are not concurrent Errors:
-    InvalidModel, UnsupportedOp, ShapeError name the node at fault.
+    on_kernels: gets the times of the kernels of each run, and the providers; such runs are not concurrent
+    name: of the session in events; by default that of the model
+    Errors: InvalidModel, UnsupportedOp, ShapeError name the node at fault.
 
     `InferenceSession` documents the methods that it passes on.
     """
@@ -74,6 +78,7 @@ class Session:
         warn: Callable[[str], None] = warn,
         on_kernels: Callable[[list[Timing], list[str]], None] | None = None,
         has_fallback: bool = True,
+        name: str = "",
     ) -> None:
         if not isinstance(sess_options, (SessionOptions, type(None))):
             raise InvalidInput(f"sess_options cannot be of type {type(sess_options).__name__}", hint="SessionOptions")
@@ -83,7 +88,8 @@ class Session:
         is_exported = is_program(model)
         check_options(self.options, NATIVE, is_exported)
         self._path = os.fspath(model) if isinstance(model, (str, os.PathLike)) else ""
-        states = self._states = StateMachine(lambda: queue.is_busy)
+        self.watch = watch = Watch(name or os.path.basename(self._path))
+        states = self._states = StateMachine(lambda: queue.is_busy, lambda state: watch.tell("state", state=str(state)))
         self.compiler = Compiler(self.options, known(providers or ["wasm"]), warn)
         if is_exported:
             exported = Exported(model)
@@ -101,6 +107,8 @@ class Session:
         self._recovery = Recovery(self.programs, has_fallback)
         queue = self._queue = RunQueue(self.programs.after_fork)
         queue.exclusive(lambda: self._recovery.run(self.programs.prepare))
+        watch.name = watch.name or self._declared.name
+        watch.created()
 
     @property
     def state(self) -> SessionState:
@@ -132,6 +140,12 @@ class Session:
 
     def memory(self) -> MemoryReport:
         return self.latest().memory_report()
+
+    def metrics(self) -> Mapping[str, Any]:
+        programs, plans = self.programs, self.programs.plan_counts
+        compiled, held = self.compiler.compiled, programs.bytes
+        engine = EngineCounts(self._states.recovered, self._queue.waiting, compiled, plans.runs, plans.planned, held)
+        return self.watch.report(engine)
 
     def explain(self) -> dict[str, Any]:
         executor = self.latest()
@@ -206,7 +220,6 @@ class Session:
 
     # ── running ──────────────────────────────────────────────────────────────────────────────────────────────────
 
-    @our_fault("the run")
     def run(
         self, output_names: Sequence[str] | None, input_feed: Mapping[str, Any],
         run_options: RunOptions | None = None, *, preferred_output_location: str | Mapping[str, str] | None = None,
@@ -214,9 +227,22 @@ class Session:
     ) -> list[Any]:  # fmt: skip
         """resident: outputs that stay in the executor's memory, as ResidentTensors, if later runs can use them in
         place"""
+        start = time.perf_counter()
+        try:
+            results = self._run_checked(output_names, input_feed, run_options, preferred_output_location, resident)
+        except BaseException as error:
+            self.watch.failed(start, error)
+            raise
+        self.watch.succeeded(start)
+        return results
+
+    @our_fault("the run")
+    def _run_checked(
+        self, output_names: Sequence[str] | None, input_feed: Mapping[str, Any], run_options: RunOptions | None,
+        location: str | Mapping[str, str] | None, resident: Collection[str],
+    ) -> list[Any]:  # fmt: skip
         check_run_options(run_options)
         names = self.feeds.outputs(output_names)
-        location = preferred_output_location
         gpu_outputs = self._gpu_outputs if location is None else self.feeds.gpu_outputs(location)
         feeds = self.check_feeds(input_feed)
 
