@@ -92,6 +92,11 @@ class InferenceSession:
         """One of the states that docs/design/sessions.md draws: "ready", "running", "recovering", "failed"."""
         return self._native.state
 
+    @property
+    def id(self) -> int:
+        """Its number in events (`pyruntime.on`)."""
+        return self._native.watch.id
+
     def get_session_options(self) -> SessionOptions:
         return self.options
 

@@ -27,6 +27,12 @@ import { Stop, StopWords } from './stop.js';
 /** Bytes of memory of a kind. @typedef {{ linear: number, gpu: number }} Held */
 /** The page's limits, Infinity for none, and what its own thread holds. @typedef {{ limits: Held, elsewhere: Held }} PageMemory */
 /** total: 0 if unknown. @typedef {{ phase: 'boot'|'download'|'compile'|'init', loaded: number, total: number }} Progress */
+/** Of a session (docs/design/sessions.md#states). @typedef {'running' | 'ready' | 'recovering' | 'failed' | 'released'} State */
+/** What a call reports before it ends. state: after a fault. @typedef {Progress | { state: State }} Notice */
+/**
+ * What executors of a session count (pyruntime/runtime/metrics.py).
+ * @typedef {{ recovered: number, compiled: number, runs: number, planned: number, bytes: number }} EngineCounts
+ */
 /**
  * An input or an output. dtype: null for any type; shape: null for any rank, a name or null for a free dim; both describe
  * the items of a sequence. classes: the map keys for an output whose rows become maps; map: for an input whose row is a map.
@@ -72,8 +78,8 @@ import { Stop, StopWords } from './stop.js';
  *   compiled: Compiled | null }} CreateResult
  */
 /**
- * A compiler's information about a model, as JSON (web/session/compiler.js).
- * @typedef {{ info: string, needs: string, timings: string }} Compiled
+ * A compiler's information about a model, as JSON, and the number of Programs that it has compiled (web/session/compiler.js).
+ * @typedef {{ info: string, needs: string, timings: string, compiled: number }} Compiled
  */
 /**
  * The report on a model before its download (pyruntime/compiler/inspection.py).
@@ -153,6 +159,7 @@ import { Stop, StopWords } from './stop.js';
  * @property {{ params: { session: number }, result: null }} trim frees memory that larger runs needed
  * @property {{ params: { session: number }, result: Record<string, unknown> }} memory
  * @property {{ params: { session: number }, result: Record<string, unknown> }} explain
+ * @property {{ params: { session: number }, result: EngineCounts }} metrics
  * @property {{ params: { session: number, feeds: Record<string, WireValue>, tolerance: number }, result: Record<string, unknown> }} verify
  * @property {{ params: { session: number, feeds: Record<string, WireValue>, seconds: number }, result: Tuned }} tune
  * @property {{ params: { session: number, gpu: Record<string, unknown> }, result: CreateResult }} moveToPage opens another session of the model, for the GPU of the page
@@ -171,9 +178,9 @@ import { Stop, StopWords } from './stop.js';
  */
 /** stop: the call to stop. @typedef {Request | { stop: number }} Message */
 /** @typedef {{ id: number, result: unknown } | { id: number, error: import('./errors.js').ErrorPayload }} Outcome */
-/** memory: has the word STOP; held: what the worker holds now. @typedef {Outcome | { held: Held } | { id: number, progress: Progress } | { id: number, memory: SharedArrayBuffer }} Reply */
+/** memory: has the word STOP; held: what the worker holds now. @typedef {Outcome | { held: Held } | { id: number, progress: Notice } | { id: number, memory: SharedArrayBuffer }} Reply */
 /**
- * @typedef {{ resolve: (r: any) => void, reject: (e: Error) => void, progress?: (p: Progress) => void, words: StopWords | null }} Pending
+ * @typedef {{ resolve: (r: any) => void, reject: (e: Error) => void, progress?: (p: any) => void, words: StopWords | null }} Pending
  */
 /** Calls `stop` when the caller stops a call. Returns a function that ends the watch. @typedef {(stop: () => void) => () => void} Watch */
 
@@ -204,7 +211,7 @@ export class Caller {
    * @template {keyof Calls} K
    * @param {K} call
    * @param {Calls[K]['params']} params
-   * @param {{ transfer?: Transferable[], progress?: (p: Progress) => void, watch?: Watch | null }} [how] watch: the call can be stopped
+   * @param {{ transfer?: Transferable[], progress?: (p: any) => void, watch?: Watch | null }} [how] watch: the call can be stopped
    * @returns {Promise<Calls[K]['result']>}
    */
   call(call, params, { transfer = [], progress, watch } = {}) {
@@ -273,7 +280,7 @@ export class Caller {
  */
 /**
  * @typedef {{ [K in keyof Calls]:
- *   (params: Calls[K]['params'], progress: (p: Progress) => void, stop: Stop | null) => Promise<Answer<K>> | Answer<K> }} Handlers
+ *   (params: Calls[K]['params'], progress: (p: Notice) => void, stop: Stop | null) => Promise<Answer<K>> | Answer<K> }} Handlers
  */
 
 /**
@@ -292,7 +299,7 @@ export function answer(port, handlers) {
     const stop = message.stop ? new Stop(id, message.stop.interrupt, (memory) => worker.postMessage({ id, memory })) : null;
     if (stop) stops.set(id, stop);
     try {
-      const handler = /** @type {(p: any, progress: (p: Progress) => void, stop: Stop | null) => any} */ (handlers[call]);
+      const handler = /** @type {(p: any, progress: (p: Notice) => void, stop: Stop | null) => any} */ (handlers[call]);
       const { result, transfer = [] } = await handler(params, (progress) => worker.postMessage({ id, progress }), stop);
       worker.postMessage({ id, result }, transfer);
     } catch (error) {

@@ -18,6 +18,7 @@
  * @property {string} info JSON: types of inputs and outputs
  * @property {string} needs JSON: `Needs`, which grow while Programs are compiled
  * @property {string} timings JSON: milliseconds of phases
+ * @property {number} [compiled] number of Programs that it has compiled
  * @property {() => MaybePromise<ProgramData | null>} main the Program for all feeds, if there is one
  * @property {(feeds: object, stop: Stop | null) => MaybePromise<ProgramData | null>} specialise the Program for these feeds; null if
  *   `needs` has grown

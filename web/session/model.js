@@ -36,6 +36,8 @@ export class Model {
     this.state = new SessionState();
     this.specialiser = new Specialiser(compiler, host.logOptions);
     this.table = new ProgramTable();
+    /** Of all executors. @type {import('../runtime/planner.js').PlanCounts | null} */
+    this.planCounts = null;
     /** Called after a Program was added, while later sessions of the same model can use it. @type {() => void} */
     this.onNewProgram = () => {};
     /** Stops the run in progress, or the start. @type {Stop | null} */
@@ -86,6 +88,7 @@ export class Model {
     Object.assign(this.phases, JSON.parse(program.python.timings));
     const host = { ...this.host, memoryLimit: this.memoryLeft() };
     const executor = await Executor.create(program, await this.weights(program), this.compiler, host, this.stop);
+    executor.plan.counts = this.planCounts ??= executor.plan.counts;
     executor.held = new ResidentOutputs(executor.plan, executor.memory);
     this.table.executors.set(key, executor);
     holders.add(this);
@@ -226,6 +229,14 @@ export class Model {
     const found = named.filter((name) => name !== 'webgpu' || gpu);
     const used = found.length ? found.slice(0, found.indexOf('wasm') + 1 || undefined) : ['wasm'];
     return { ...explain(header, env), providers: { named, used, why: lostGpu || whyNotGpu }, phases };
+  }
+
+  /** @returns {import('../common/protocol.js').EngineCounts} */
+  metrics() {
+    const { table, host: { gpu }, state: { recovered }, compiler: { compiled = 0 } } = this;
+    const { runs, planned } = this.planCounts ?? { runs: 0, planned: 0 };
+    const onGpu = gpu ? [...table.executors.values()].reduce((sum, executor) => sum + (executor.gpu?.memory.size ?? 0), 0) : 0;
+    return { recovered, compiled, runs, planned, bytes: table.arenaBytes() + onGpu };
   }
 
   /** A run that times every kernel call. @param {Feeds} feeds */

@@ -3,11 +3,15 @@
 import { SessionFailed } from '../common/errors.js';
 import { TRANSITIONS } from '../runtime/session_rules.js';
 
-/** @typedef {'running' | 'ready' | 'recovering' | 'failed' | 'released'} State */
+/** @import { State } from '../common/protocol.js' */
 
 export class SessionState {
   /** @type {State} */
   current = 'running';
+  /** How often the session has recovered. */
+  recovered = 0;
+  /** Gets the states that are worth an event: those of faults. @type {(state: State) => void} */
+  changed = () => {};
 
   /** @param {State} next */
   enter(next) {
@@ -15,6 +19,8 @@ export class SessionState {
     if (current === 'released') throw new SessionFailed('the session was released');
     if (!TRANSITIONS[current].includes(next)) throw new SessionFailed(`a session cannot go from ${current} to ${next}`);
     this.current = next;
+    if (current === 'recovering' && next === 'running') this.recovered++;
+    if (current === 'recovering' || next === 'recovering' || next === 'failed') this.changed(next);
   }
 
   /** Does work while the session is running. @template T @param {() => Promise<T>} work @returns {Promise<T>} */

@@ -86,14 +86,21 @@ function enqueue(session, action, stop = null) {
   return done;
 }
 
+/** @typedef {(notice: import('../common/protocol.js').Notice) => void} Notify */
+
 /**
  * Answers a call, which waits for its turn.
- * @template T @param {number} id of a session @param {(model: Model) => Promise<T> | T} action
- * @returns {Promise<{ result: T }>}
+ * @template T @param {number} id of a session @param {(model: Model) => Promise<T> | T} action @param {Notify} notify of states
+ * @param {Stop | null} [stop] @returns {Promise<{ result: T }>}
  */
-async function inTurn(id, action) {
+async function inTurn(id, action, notify, stop = null) {
   const session = find(id);
-  return { result: await enqueue(session, () => action(modelOf(session))) };
+  const work = () => {
+    const model = modelOf(session);
+    model.state.changed = (state) => notify({ state });
+    return action(model);
+  };
+  return { result: await enqueue(session, work, stop) };
 }
 
 /**
@@ -168,20 +175,19 @@ const handlers = {
     return { result: await inspectModel(params, progress, interpreter, stop) };
   },
 
-  async run(params, _, stop) {
-    const found = find(params.session);
-    const result = await enqueue(found, () => timedRun(modelOf(found), params, stop), stop);
+  async run(params, notify, stop) {
+    const { result } = await inTurn(params.session, (model) => timedRun(model, params, stop), notify, stop);
     const tensors = Object.values(result.outputs).flat();
     const buffers = tensors.map((tensor) => (tensor && 'buffer' in tensor.data ? tensor.data.buffer : null));
     const transfer = buffers.filter((buffer) => buffer instanceof ArrayBuffer);
     return { result, transfer: [...new Set(transfer)] };
   },
 
-  program: ({ session }) => inTurn(session, programForPage),
-  profile: ({ session, feeds }) => inTurn(session, (model) => model.profile(feeds)),
-  verify: ({ session, feeds, tolerance }) => inTurn(session, (model) => verify(model, feeds, tolerance)),
-  tune: ({ session, feeds, seconds }) => inTurn(session, (model) => tune(model, feeds, seconds)),
-  trim: ({ session }) => inTurn(session, (model) => model.trim().then(() => null)),
+  program: ({ session }, notify) => inTurn(session, programForPage, notify),
+  profile: ({ session, feeds }, notify) => inTurn(session, (model) => model.profile(feeds), notify),
+  verify: ({ session, feeds, tolerance }, notify) => inTurn(session, (model) => verify(model, feeds, tolerance), notify),
+  tune: ({ session, feeds, seconds }, notify) => inTurn(session, (model) => tune(model, feeds, seconds), notify),
+  trim: ({ session }, notify) => inTurn(session, (model) => model.trim().then(() => null), notify),
 
   async release({ session }) {
     const found = find(session);
@@ -192,6 +198,7 @@ const handlers = {
     return { result: null };
   },
 
+  metrics: ({ session }) => ({ result: modelOf(find(session)).metrics() }),
   memory: ({ session }) => ({ result: modelOf(find(session)).memoryReport() }),
   explain: ({ session }) => ({ result: modelOf(find(session)).explain() }),
 

@@ -37,7 +37,7 @@ export const backend = {
     const sent = caller.call('create', params, { transfer: streamsOf(params), progress: settings.options.onProgress, watch: cancellation?.watch });
     const release = (/** @type {CreateResult} */ { session }) => void caller.call('release', { session }).catch(() => {});
     const created = await race(cancellation, sent, release);
-    const handler = new Handler(caller, created, settings);
+    const handler = new Handler(caller, created, settings, logOptions?.id || nameOf(params.model));
     if (gpu && created.compiled) await openOnGpu(handler, created, gpu, cancellation);
     else if (created.gpu) await noteAdapter();
     checkOutputNames(settings.preferred, handler.outputNames, logOptions);
@@ -46,9 +46,13 @@ export const backend = {
       handler.trace = new Trace(start);
       handler.trace.session('session_initialization', start, created.timings);
     }
+    handler.watch.tell('created', { start, milliseconds: performance.now() - start, timings: created.timings });
     return handler;
   },
 };
+
+/** The end of a model's address, as the name of its session. @param {import('../../common/protocol.js').Origin} model */
+const nameOf = (model) => ('url' in model ? model.url.replace(/[?#].*/, '').replace(/.*\//, '') : '');
 
 /** The page's GPU, if the session is to run there. @param {ReturnType<typeof sessionOptions>} settings */
 async function ownGpu({ webgpu, device, preferred, options }) {
@@ -148,11 +152,13 @@ export class InferenceSession extends Concrete {
    */
   async run(feeds, fetches, options) {
     const handler = /** @type {Handler} */ (this.handler);
-    handler.checkUsable();
-    const args = runArguments(fetches, options, handler);
     TRACE_EVENT_BEGIN('InferenceSession.run');
     try {
-      return await handler.run(feeds, args.fetches, args.settings);
+      return await handler.watch.during((run) => {
+        handler.checkUsable();
+        const args = runArguments(fetches, options, handler);
+        return handler.run(feeds, args.fetches, args.settings, run);
+      });
     } finally {
       TRACE_EVENT_END('InferenceSession.run');
     }
@@ -166,6 +172,21 @@ export class InferenceSession extends Concrete {
   /** Reports the memory plan: bytes at the peak, of the arena, of weights. */
   memory() {
     return this.handler.report('memory');
+  }
+
+  /** What the session has counted since it was created. */
+  metrics() {
+    return this.handler.metrics();
+  }
+
+  /** @returns {import('../../common/protocol.js').State} */
+  get state() {
+    return this.handler.state;
+  }
+
+  /** Its number in events. @returns {number} */
+  get id() {
+    return this.handler.watch.id;
   }
 
   /** Frees memory that larger runs took. */

@@ -117,8 +117,9 @@ export class GpuSession {
     return this.enqueue(() => this.model.trim());
   }
 
-  /** @param {'memory' | 'explain'} what @returns {Record<string, unknown>} */
+  /** @param {'memory' | 'metrics' | 'explain'} what @returns {any} */
   ask(what) {
+    if (what === 'metrics') return this.model.metrics();
     return what === 'memory' ? this.model.memoryReport() : this.model.explain();
   }
 

@@ -12,6 +12,7 @@ export class RemoteCompiler {
   info = '';
   needs = '';
   timings = '';
+  compiled = 0;
 
   /** @param {Caller} caller @param {number} session @param {Compiled} compiled */
   constructor(caller, session, compiled) {

@@ -29,7 +29,7 @@ export class GpuPlacement {
    */
   async open(created, gpu, cancellation) {
     const open = async () => (await executorCode()).GpuSession.open(this.worker.caller, created, gpu, this.settings, cancellation);
-    this.session = open();
+    this.session = open().then((session) => this.watched(session));
     await race(cancellation, this.session, (session) => void session.release());
   }
 
@@ -48,6 +48,12 @@ export class GpuPlacement {
     const session = await (await executorCode()).moveToGpu(worker, settings, gpu);
     this.hasMoved = true;
     this.onMove();
+    return this.watched(session);
+  }
+
+  /** @param {GpuSession} session */
+  watched(session) {
+    session.model.state.changed = this.worker.changed;
     return session;
   }
 

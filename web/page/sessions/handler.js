@@ -20,11 +20,13 @@ import { PageRunner } from './page_runner.js';
 import { runPath } from './run_path.js';
 import { Trace } from './trace.js';
 import { untilVisible } from './visibility.js';
+import { Watch } from './watch.js';
 import { isCached, WorkerSession } from './worker_session.js';
 
 /** @import { CreateResult, ValueInfo, WireValue } from '../../common/protocol.js' */
 /** @import { GpuSession } from '../executor/gpu_session.js' */
 /** @import { Feeds } from './page_runner.js' */
+/** @import { Run } from './watch.js' */
 /** @import { Tensor } from 'onnxruntime-common' */
 /** @typedef {import('onnxruntime-common').InferenceSession.ValueMetadata} ValueMetadata */
 /** @typedef {Record<string, Tensor | null>} Fetches */
@@ -35,8 +37,8 @@ import { isCached, WorkerSession } from './worker_session.js';
 export const droppedSessions = dropped('session', 'release', (/** @type {Handler} */ handler) => handler.dispose());
 
 export class Handler {
-  /** @param {import('../../common/protocol.js').Caller} caller @param {CreateResult} created @param {Settings} settings */
-  constructor(caller, created, settings) {
+  /** @param {import('../../common/protocol.js').Caller} caller @param {CreateResult} created @param {Settings} settings @param {string} name */
+  constructor(caller, created, settings, name) {
     const { options, params: { logOptions, limits } } = settings;
     const { inputs, outputs } = created;
     this.caller = caller;
@@ -49,7 +51,9 @@ export class Handler {
     this.trace = null;
     this.lifetime = new AbortController();
     this.pausesHidden = Boolean(options.preset && PRESETS[options.preset].savesPower);
+    this.watch = new Watch(name);
     this.worker = new WorkerSession(caller, created.session);
+    this.worker.changed = this.watch.changed;
     this.pageRunner = new PageRunner(() => this.worker.ask('program'), created.threads);
     this.pageRunner.isRefused = limits.memoryLimit !== undefined; // the limit counts memory in the worker
     this.gpu = new GpuPlacement(this.worker, settings, created.compiled !== null, () => this.pageRunner.release());
@@ -64,8 +68,11 @@ export class Handler {
 
   // ── runs ──
 
-  /** @param {Feeds} feeds @param {Fetches} fetches @param {RunSettings} settings @returns {Promise<Record<string, any>>} */
-  async run(feeds, fetches, settings) {
+  /**
+   * @param {Feeds} feeds @param {Fetches} fetches @param {RunSettings} settings @param {Run} [run] gets what events tell
+   * @returns {Promise<Record<string, any>>}
+   */
+  async run(feeds, fetches, settings, run = { place: '', kernels: [] }) {
     this.checkUsable();
     const start = performance.now();
     const cancellation = settings && new Cancellation(settings.options, 'the run');
@@ -84,8 +91,9 @@ export class Handler {
     const dimsDiffer = differingDims(this.inputs, feeds).size > 0;
     const { place, reason } = runPath({ hasMoved: this.gpu.hasMoved, hasGpu: this.hasGpu, hasGpuTensors, isTimed, dimsDiffer, program });
     const local = place === "page's GPU" ? await this.gpu.move() : null;
+    run.place = place;
     const inPage = place === 'page' && program ? this.pageRunner.tryRun(program, feeds, fetches) : null;
-    const results = inPage ?? await this.send(local, feeds, fetches, cancellation, isTimed);
+    const results = inPage ?? await this.send(local, feeds, fetches, cancellation, isTimed, run);
     if (inPage) await cancellation?.checkLater();
     log('verbose', () => `a run in the ${place} (${reason}): ${ms(performance.now() - start)}`, settings?.logOptions ?? this.logOptions);
     if (settings?.shrinks) await this.trim();
@@ -101,15 +109,16 @@ export class Handler {
   /**
    * A run that waits for its turn, on the page's GPU or in the worker.
    * @param {GpuSession | null} local @param {Feeds} feeds @param {Fetches} fetches
-   * @param {Cancellation | null} cancellation @param {boolean} isTimed
+   * @param {Cancellation | null} cancellation @param {boolean} isTimed @param {Run} run
    */
-  async send(local, feeds, fetches, cancellation, isTimed) {
+  async send(local, feeds, fetches, cancellation, isTimed, run) {
     const start = performance.now();
     const sent = (local ?? this.worker).run(feeds, fetches, cancellation, isTimed);
     const dropLate = (/** @type {import('../../common/protocol.js').RunResult} */ { outputs }) => local?.drop(outputs, fetches);
     const writesTargets = local || Object.values(fetches).some(Boolean); // the run may write to them until it ends
     const { outputs, milliseconds, kernels } = await (
       cancellation && writesTargets ? cancellation.result(sent, dropLate) : race(cancellation, sent, dropLate));
+    run.kernels = kernels;
     this.trace?.kernels(kernels, start);
     this.trace?.session('model_run', start);
     if (isTimed && isProfiling()) reportKernels(kernels);
@@ -165,6 +174,26 @@ export class Handler {
     await (await this.gpu.current()).trim();
   }
 
+  /** @returns {import('../../common/protocol.js').State} */
+  get state() {
+    if (this.lifetime.signal.aborted) return 'released';
+    const { state, busy } = this.watch;
+    if (this.caller.gone) return 'failed';
+    return busy ? (state === 'recovering' ? state : 'running') : state === 'failed' ? state : 'ready';
+  }
+
+  /** Of a session that has ended, what is known. */
+  async metrics() {
+    const { watch, pageRunner } = this;
+    watch.engine = await this.gpu.current().then((session) => session.ask('metrics')).catch(() => ({ ...watch.engine, bytes: 0 }));
+    const { recovered, compiled, runs, planned, bytes } = watch.engine;
+    const here = pageRunner.counts ?? { runs: 0, planned: 0 };
+    return watch.counts.report({
+      recovered, compiled, runs: runs + here.runs, planned: planned + here.planned, bytes: bytes + pageRunner.bytes(),
+      waiting: Math.max(0, watch.busy - 1), // runs of a session execute one after the other
+    });
+  }
+
   /** @param {'memory' | 'explain'} what */
   async report(what) {
     this.checkUsable();
@@ -197,7 +226,10 @@ export class Handler {
     this.lifetime.abort();
     droppedSessions.registry.unregister(this);
     this.pageRunner.release();
+    const counted = this.metrics(); // for later reports
     await (await this.gpu.current()).release();
+    await counted;
+    this.watch.tell('state', { state: 'released' });
   }
 }
 

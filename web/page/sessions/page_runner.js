@@ -38,6 +38,8 @@ export class PageRunner {
   means = [0, 0];
   trial = 0; // runs in the page
   isFetching = false;
+  /** Of the plans of all executors. @type {import('../../runtime/planner.js').PlanCounts | null} */
+  counts = null;
   isRefused = false; // whether all runs stay in the worker
 
   /** @param {() => Promise<Portable | null>} fetch gets the Program of the latest run @param {number} threads of the session */
@@ -79,6 +81,7 @@ export class PageRunner {
     const host = { shared, threads: this.threads, pool: pageThreads() };
     const { Executor } = await executorCode();
     const executor = await Executor.create({ ...program, python: null }, read, null, host);
+    executor.plan.counts = this.counts ??= executor.plan.counts;
     executor.warm = Infinity; // V8 shares optimised code with the worker
     if (this.isRefused) executor.release();
     else this.entries.push({ key, needs, executor });

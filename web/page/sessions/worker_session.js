@@ -19,6 +19,8 @@ export class WorkerSession {
   constructor(caller, session) {
     this.caller = caller;
     this.session = session;
+    /** Gets the session's states after faults. @type {(state: import('../../common/protocol.js').State) => void} */
+    this.changed = () => {};
   }
 
   /**
@@ -48,7 +50,7 @@ export class WorkerSession {
     const packer = new Packer(pool, leases);
     const send = (/** @type {Record<string, WireValue>} */ wire) => {
       const params = /** @type {any} */ ({ session: this.session, feeds: wire, ...more });
-      return this.caller.call(call, params, { transfer: packer.transfer, watch });
+      return this.caller.call(call, params, { transfer: packer.transfer, watch, progress: ({ state }) => this.changed(state) });
     };
     try {
       const wire = packer.packAll(feeds);
@@ -74,7 +76,7 @@ export class WorkerSession {
     return this.send('tune', feeds, { seconds });
   }
 
-  /** @template {'memory' | 'explain' | 'trim' | 'release' | 'program'} K @param {K} call @returns {Promise<Calls[K]['result']>} */
+  /** @template {'memory' | 'metrics' | 'explain' | 'trim' | 'release' | 'program'} K @param {K} call @returns {Promise<Calls[K]['result']>} */
   ask(call) {
     return this.caller.call(call, /** @type {any} */ ({ session: this.session }));
   }

@@ -23,6 +23,7 @@ export class PythonModel {
   constructor(python, proxy) {
     this.python = python;
     this.proxy = proxy;
+    this.compiled = 0;
   }
 
   get info() {
@@ -38,12 +39,12 @@ export class PythonModel {
   }
 
   main() {
-    return this.python.guard(() => takeProgram(this.proxy.main));
+    return this.python.guard(() => this.take(this.proxy.main));
   }
 
   /** @param {object} feeds @param {Stop | null} stop */
   specialise(feeds, stop) {
-    return this.python.stoppable(stop, () => takeProgram(this.proxy.specialise(JSON.stringify(feeds))));
+    return this.python.stoppable(stop, () => this.take(this.proxy.specialise(JSON.stringify(feeds))));
   }
 
   /** @param {string[]} names */
@@ -58,7 +59,7 @@ export class PythonModel {
   /** @param {object} feeds @returns {ProgramData[]} */
   allResults(feeds) {
     const json = JSON.stringify(feeds);
-    const compile = (/** @type {boolean} */ cpuOnly) => this.python.guard(() => takeProgram(this.proxy.with_all_results(json, cpuOnly)));
+    const compile = (/** @type {boolean} */ cpuOnly) => this.python.guard(() => this.take(this.proxy.with_all_results(json, cpuOnly)));
     return /** @type {ProgramData[]} */ ([compile(false), compile(true)]);
   }
 
@@ -67,8 +68,8 @@ export class PythonModel {
     const { python } = this;
     const tuning = python.guard(() => this.proxy.tuning(JSON.stringify(feeds)));
     return {
-      standard: /** @type {ProgramData} */ (takeProgram(tuning.default)),
-      next: () => python.guard(() => takeProgram(tuning.next())),
+      standard: /** @type {ProgramData} */ (this.take(tuning.default)),
+      next: () => python.guard(() => this.take(tuning.next())),
       measured: (times) => python.guard(() => tuning.measured(JSON.stringify(times))),
       result: () => JSON.parse(tuning.result),
       destroy: () => tuning.destroy(),
@@ -89,12 +90,13 @@ export class PythonModel {
   destroy() {
     this.proxy.destroy();
   }
-}
 
-/** @param {any} compilation of pyruntime.browser @returns {ProgramData | null} */
-function takeProgram(compilation) {
-  if (!compilation) return null;
-  return { header: JSON.parse(compilation.json), blob: takeBytes(compilation.blob), python: compilation };
+  /** @param {any} compilation of pyruntime.browser @returns {ProgramData | null} */
+  take(compilation) {
+    if (!compilation) return null;
+    this.compiled++;
+    return { header: JSON.parse(compilation.json), blob: takeBytes(compilation.blob), python: compilation };
+  }
 }
 
 /** Copies Python bytes. @param {any} proxy @returns {Uint8Array} */

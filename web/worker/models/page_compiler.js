@@ -24,8 +24,8 @@ export class PageCompiler {
   }
 
   get compiled() {
-    const { info, needs, timings } = this.compiler;
-    return { info, needs, timings };
+    const { info, needs, timings, compiled = 0 } = this.compiler;
+    return { info, needs, timings, compiled };
   }
 
   get values() {

@@ -27,6 +27,10 @@ export class CachedCompiler {
     return this.python?.timings ?? '{}';
   }
 
+  get compiled() {
+    return this.python?.compiled ?? 0;
+  }
+
   /** Starts Python once for all callers; after a failure, again. */
   start() {
     this.opening ??= this.open().then(
