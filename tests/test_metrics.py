@@ -1,8 +1,7 @@
-"""`metrics()` agrees with what a driver counted. e2e/test_metrics.py goes through the same table in Chromium."""
+"""`metrics()` agrees with what a driver counted, by the table of kit/run_counts.py."""
 
 from __future__ import annotations
 
-import json
 import threading
 import time
 from collections.abc import Callable
@@ -13,7 +12,7 @@ import onnx
 import pytest
 
 import pyruntime
-from kit.docs import ROOT
+from kit.run_counts import TABLE, Row
 from pyruntime import InferenceSession, PyRuntimeError, RunOptions
 from pyruntime.runtime.metrics import RECENT, EngineCounts, RunCounts
 from pyruntime.session.events import delivered
@@ -21,7 +20,6 @@ from pyruntime.session.events import delivered
 TEXT = """<ir_version: 9, opset_import: ["" : 17]> g (float[N, 3] x) => (float[N, 2] y)
     <float[3, 2] w = {1, 2, 3, 4, 5, 6}> { h = MatMul (x, w)  y = Relu (h) }"""
 MODEL = onnx.parser.parse_model(TEXT).SerializeToString()
-TABLE = json.loads((ROOT / "tests" / "vectors" / "metrics.json").read_text())
 
 
 def take(session: InferenceSession, step: str) -> None:
@@ -40,29 +38,18 @@ def take(session: InferenceSession, step: str) -> None:
             pass
 
 
-@pytest.mark.parametrize("row", TABLE, ids=lambda row: row["name"])
-def test_metrics_agree_with_the_driver(row: dict[str, Any]) -> None:
-    if row.get("gpu"):
+@pytest.mark.parametrize("row", TABLE, ids=lambda row: row.name)
+def test_metrics_agree_with_the_driver(row: Row) -> None:
+    if row.on_gpu:
         pytest.importorskip("wgpu")
     heard: list[Any] = []
     end = pyruntime.on("session", heard.append)
-    session = InferenceSession(MODEL, providers=["webgpu" if row.get("gpu") else "wasm"])
-    for step in row["steps"]:
+    session = InferenceSession(MODEL, providers=["webgpu" if row.on_gpu else "wasm"])
+    for step in row.steps:
         take(session, step)
     delivered()
     end()
-    found = session.metrics()
-    for name in ("runs", "failed", "stopped", "recovered"):
-        assert found[name] == row[name], name
-    assert found["plans"]["made"] == row.get("planned", found["plans"]["made"])
-    runs = [event for event in heard if event["type"] == "run"]
-    assert [event["outcome"] for event in runs] == row["outcomes"]
-    assert [e["state"] for e in heard if e["type"] == "state"] + [session.state] == row["states"]
-    assert heard[0]["type"] == "created" and {e["session"] for e in heard} == {session.id}
-    took = sorted(e["milliseconds"] for e in runs if e["outcome"] == "succeeded")
-    assert found["milliseconds"]["max"] == pytest.approx(took[-1], abs=1)
-    assert found["waiting"] == 0 and found["compiled"] >= 1
-    assert (found["bytes"] > 0) == (session.state != "released")
+    row.check(dict(session.metrics()), heard, session.id, session.state)
 
 
 def test_runs_that_wait_are_counted() -> None:

@@ -88,6 +88,41 @@ export interface MemoryReport {
   readonly page: number;
 }
 
+/** What a session has counted since it was created (docs/watching.md). */
+export interface Metrics {
+  /** Runs that have ended; of these, runs that failed, and runs that the caller stopped. */
+  readonly runs: number;
+  readonly failed: number;
+  readonly stopped: number;
+  /** How often the session has recovered from a fault of the GPU. */
+  readonly recovered: number;
+  /** Runs that wait for their turn. */
+  readonly waiting: number;
+  /** Quantiles of the latest 1024 runs with results, the maximum of all; from the call to its results. */
+  readonly milliseconds: { readonly p50: number; readonly p95: number; readonly max: number };
+  /** Programs that were compiled; those from the cache do not count. */
+  readonly compiled: number;
+  /** Runs for which memory was planned, and runs that found a plan for their shapes. */
+  readonly plans: { readonly made: number; readonly found: number };
+  /** Memory of the session, linear and on the GPU. */
+  readonly bytes: number;
+}
+
+/** running: a run is under way; recovering: after a fault of the GPU; failed: no device is left, or the worker has ended. */
+export type SessionState = 'running' | 'ready' | 'recovering' | 'failed' | 'released';
+
+/** What listeners of 'session' get. session: its `id`; name: `logId`, or the name of its file; start: by performance.now(). */
+export type SessionEvent = { readonly session: number; readonly name: string } & (
+  | { readonly type: 'created'; readonly start: number; readonly milliseconds: number; readonly timings: Timings }
+  | { readonly type: 'state'; readonly state: SessionState }
+  | {
+    readonly type: 'run'; readonly outcome: 'succeeded' | 'failed' | 'stopped'; readonly start: number; readonly milliseconds: number;
+    /** Where it ran, "" if it was refused; the times of its kernels, if they were measured. */
+    readonly place: '' | 'page' | 'worker' | "page's GPU"; readonly kernels: readonly KernelTiming[];
+    readonly error?: Error;
+  }
+);
+
 /** One kernel call of a run. */
 export interface KernelTiming {
   /** The label of its node, the name of its function. */
@@ -175,6 +210,11 @@ declare module 'onnxruntime-common' {
     endProfiling(): string;
     /** Bytes of weights, of the peak and of memories. */
     memory(): Promise<MemoryReport>;
+    /** Counts and times of runs, Programs, plans and memory; also after the session's end. */
+    metrics(): Promise<Metrics>;
+    readonly state: SessionState;
+    /** Its number in events. */
+    readonly id: number;
     /** Operators, kernels and their placement. */
     explain(): Promise<Explanation>;
     /** Runs the model on the GPU and on WebAssembly, and names the first kernel whose results differ by more than `tolerance` (1e-3). */
@@ -280,7 +320,7 @@ export function inspect(model: string | URL | Uint8Array | ArrayBufferLike | Blo
 /** What listeners get, by name of the event. */
 export interface Events {
   memory: MemoryEvent;
-  session: object;
+  session: SessionEvent;
 }
 
 /** Sessions hold 70 or 90 % of what `env.memoryLimit` or `env.gpuMemoryLimit` allows; fired again once it has fallen below. In bytes. */

@@ -152,7 +152,8 @@ class InferenceSession:
         return self._native.memory()
 
     def metrics(self) -> Mapping[str, Any]:
-        """What the session has counted since it was created: runs, failures, milliseconds, memory (docs/api.md#metrics)."""
+        """What the session has counted since it was created (docs/watching.md): a dict of "runs", "failed", "stopped",
+        "recovered", "waiting", "milliseconds", "compiled", "plans" and "bytes"."""
         return self._native.metrics()
 
     def explain(self) -> dict[str, Any]:

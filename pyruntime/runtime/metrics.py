@@ -1,4 +1,4 @@
-"""What a session counts of its runs, for dashboards and logs (docs/api.md#metrics)."""
+"""What a session counts of its runs, for dashboards and logs (docs/watching.md)."""
 
 from __future__ import annotations
 
