@@ -137,10 +137,6 @@ def _strings(node: Any, opset: int, types: set[int], arrived: Arrived) -> bool:
     return onnx.TensorProto.STRING in types
 
 
-def _halves_as_text(node: Any, opset: int, types: set[int], arrived: Arrived) -> bool:
-    return onnx.TensorProto.STRING in types and bool(types & HALVES)
-
-
 def _nan(node: Any, opset: int, types: set[int], arrived: Arrived) -> bool:
     first = [run.get(node.input[0]) for run in arrived()]
     return any(np.isnan(widen(x)).any() for x in first if isinstance(x, np.ndarray) and is_float(x.dtype))
@@ -246,7 +242,6 @@ PARTLY: dict[str, list[tuple[str, Rule, str]]] = {
         *[(op, _nan, "drops NaN or not, by its position") for op in ("ReduceMax", "ReduceMin", "Hardmax")],
         ("ReduceMean", _integers_sum_to(2**53), "adds them up as float64"),
         ("ai.onnx.ml.Normalizer", _squares_leave_their_type, "squares integers in their own type"),
-        ("CastLike", _halves_as_text, "writes halves with the digits of float32"),
         ("OneHot", _fractions, 'ignores the index 1.5, which the standard casts to 1: "casted to int64 before use"'),
     ],
     "reference": [

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from onnx import helper
+from onnx import TensorProto, helper
 
 from kit.interpret import run
 from pyruntime.errors import UnsupportedOp
@@ -17,7 +17,7 @@ from pyruntime.ir.kernel import Host
 from pyruntime.onnx.load import load
 from pyruntime.onnx.weight_values import elements
 from pyruntime.passes.lowering.string_kernels import lower_strings
-from tests.ops.compare import by_onnx, check, model, parsed
+from tests.ops.compare import by_onnx, by_onnxruntime, by_session, check, model, parsed, same
 
 WORDS = np.array([["the", "Quick"], ["brown", "fox"], ["the", ""]], dtype=object)
 
@@ -76,6 +76,55 @@ def test_regex(pattern: str) -> None:
 def test_patterns_that_are_refused(pattern: str) -> None:
     with pytest.raises(UnsupportedOp):
         run(node_model("RegexFullMatch", WORDS, ["y"], pattern=pattern).SerializeToString(), {"x": WORDS})
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64", "float16", "bool", "int8", "uint8", "int64", "uint64"])
+def test_texts_of_numbers(dtype: str) -> None:
+    """As onnxruntime writes them, also where categories are looked up by them."""
+    x = np.array([1, 0, 2.5, 1 / 3, 65504, 16777216, 123456789, 1e-7, 1e9, 5e-6, 3e38, -1.0, -0.0], np.float64)
+    if np.dtype(dtype).kind != "f":
+        bounds = [0, 1] if dtype == "bool" else [np.iinfo(dtype).min, np.iinfo(dtype).max]
+        x = np.array([1, 0, *bounds, 100], dtype)
+    with np.errstate(over="ignore"):
+        x = np.array([*x, np.inf, np.nan], dtype) if np.dtype(dtype).kind == "f" else x
+    nodes = [
+        helper.make_node("Cast", ["x"], ["y"], to=TensorProto.STRING),
+        helper.make_node("LabelEncoder", ["y"], ["z"], domain="ai.onnx.ml", keys_strings=["1", "0", "0.33333333", "INF"],
+                         values_int64s=[10, 20, 30, 40], default_int64=-1),
+    ]  # fmt: skip
+    made = model(nodes, {"x": x}, ["y", "z"], domains={"ai.onnx.ml": 2})
+    same(by_session(made, {"x": x}), by_onnxruntime(made, {"x": x}))
+
+
+@pytest.mark.parametrize("keys", [1, 2, 5, 100])
+def test_keys_of_numbers(keys: int) -> None:
+    """Unsorted, negative and equal keys; elements between, below and above them."""
+    rng = np.random.default_rng(keys)
+    table = rng.integers(-3 * keys, 3 * keys, keys)
+    x = np.arange(-4 * keys, 4 * keys)
+    for kind, dtype in (("int64s", np.int64), ("floats", np.float32)):
+        attrs = {f"keys_{kind}": table.astype(dtype).tolist(), "values_int64s": list(range(keys)), "default_int64": -1}
+        node = helper.make_node("LabelEncoder", ["x"], ["y"], domain="ai.onnx.ml", **attrs)
+        check(model([node], {"x": x.astype(dtype)}, ["y"], domains={"ai.onnx.ml": 2}), {"x": x.astype(dtype)})
+
+
+@pytest.mark.parametrize("skip", [0, 1, 4, 100])
+@pytest.mark.parametrize("texts", [False, True])
+@pytest.mark.parametrize("lengths", [(1, 1), (1, 3), (2, 3), (3, 3)])
+def test_tfidf_of_drawn_grams(skip: int, texts: bool, lengths: tuple[int, int]) -> None:
+    """Grams that begin alike, that are beginnings of others, and items that no gram or only its end has."""
+    rng = np.random.default_rng(3)
+    grams = [sorted({tuple(rng.integers(0, 6, n).tolist()) for _ in range(12)}) for n in (1, 2, 3)]
+    pool = [item for group in grams for gram in group for item in gram]
+    counts = np.cumsum([0, *[len(group) * n for n, group in enumerate(grams, 1)]])[:3].tolist()
+    columns = rng.permutation(sum(map(len, grams))).tolist()
+    x = rng.integers(0, 8, (3, 17))
+    attrs = {"pool_strings": [str(item) for item in pool]} if texts else {"pool_int64s": pool}
+    node = helper.make_node("TfIdfVectorizer", ["x"], ["y"], mode="TF", min_gram_length=lengths[0],
+                            max_gram_length=lengths[1], max_skip_count=skip, ngram_counts=counts,
+                            ngram_indexes=columns, **attrs)  # fmt: skip
+    feeds = {"x": np.array([[str(v) for v in row] for row in x], object) if texts else x}
+    check(model([node], feeds, ["y"], opset=9), feeds)
 
 
 @pytest.mark.parametrize("mode", ["TF", "IDF", "TFIDF"])

@@ -10,9 +10,10 @@ from typing import TYPE_CHECKING, Any
 
 from pyruntime.frontend.registry import op
 from pyruntime.frontend.tracer import Tracer, decoded
-from pyruntime.ir.dtype import F32, I32, I64, STRING, DType, bounds
+from pyruntime.ir.dtype import F32, I64, STRING, DType, bounds
 from pyruntime.ir.expr import Expr, Scalar, X, Y, as_expr, cast, const, dim, guard, isnan, select, sqrt
 from pyruntime.ir.kernel import Tensor
+from pyruntime.ops.lib.keys import positions
 from pyruntime.ops.ml import DOMAIN
 
 if TYPE_CHECKING:
@@ -20,26 +21,6 @@ if TYPE_CHECKING:
 
 
 # ── tables ────────────────────────────────────────────────────────────────────────────────────────────────────────
-
-
-def positions(t: Tracer, x: Tensor, keys: Sequence[Any]) -> Tensor:
-    """The index of each element among the keys, or -1; from opset 4 on NaN equals NaN."""
-    if any(isinstance(key, str) is not (x.dtype is STRING) for key in keys):
-        raise t.shape_error(f"the keys differ in type from the input, which is {x.dtype}")
-    if x.dtype is STRING:
-        return t.host("find_keys", [x], [(x.shape, I64)], keys=tuple(keys))[0]
-    if not keys:
-        return t.fill(x.shape, -1, I64)
-    table = t.constant(keys, x.dtype)
-
-    def place(*i: Expr) -> Expr:
-        value, key = x.at(*i[:-1]), table[i[-1]]
-        same = value == key
-        if x.dtype.is_float and t.opset >= 4:
-            same = same | (isnan(value) & isnan(key))
-        return cast(select(same, i[-1], const(-1, I32)), I64)
-
-    return t.reduce_compute("max", x.shape, (len(keys),), place)
 
 
 def look_up(t: Tracer, x: Tensor, keys: Sequence[Any], values: Sequence[Any], to: DType, default: Any) -> Tensor:

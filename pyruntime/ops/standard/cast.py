@@ -15,7 +15,7 @@ from pyruntime.host import host_function
 from pyruntime.ir.dtype import BF16, BOOL, BY_CODE, BY_NAME, F16, F32, F64, I32, STRING, U8, DType, bounds
 from pyruntime.ir.expr import Expr, bitcast, cast
 from pyruntime.ir.kernel import Tensor
-from pyruntime.ir.reference import Array, round_float, store_value
+from pyruntime.ir.reference import Array, store_value
 from pyruntime.ops.lib.minifloat import MINIFLOATS, decode, encode
 
 _OLD_NAMES = {"float": "float32", "double": "float64"}
@@ -134,16 +134,12 @@ def format_numbers(args: list[Array | None], attrs: dict[str, Any]) -> list[Arra
 
 
 def _format(value: Any, source: DType) -> str:
-    """The shortest decimal that reads back as the same number of its type, as NumPy prints it."""
-    if source is BOOL or source.is_int:
-        return str(int(value)) if source.is_int else str(bool(value))
+    """The text that onnxruntime writes, because models look up categories by it: integers, also for bools, or eight
+    significant digits for floats, also for float64. ONNX leaves the digits open."""
+    if not source.is_float:
+        return str(int(value))
     if math.isnan(value):
         return "NaN"
     if math.isinf(value):
         return "INF" if value > 0 else "-INF"
-    if source in (F32, F16, BF16):
-        for digits in range(1, 10):
-            text = f"{value:.{digits}g}"
-            if round_float(float(text), source) == value:
-                return repr(float(text))
-    return repr(float(value))
+    return f"{value:.8g}"
