@@ -1,7 +1,7 @@
 """Regular expressions in RE2's syntax. Matching a whole text takes time linear in its length, for any expression.
 
 An expression is compiled to a program of jumps, all of whose paths run at once (Thompson's construction); transitions
-between sets of positions are memoised. \\p, \\C, \\Q and case folding beyond ASCII are refused.
+between sets of positions are memoised.
 Spec: https://github.com/google/re2/wiki/Syntax, https://swtch.com/~rsc/regexp/regexp2.html"""
 
 from __future__ import annotations
@@ -18,10 +18,13 @@ class Pattern:
     """A compiled expression. Errors: UnsupportedOp for an expression that is invalid, not supported or too long."""
 
     def __init__(self, expression: str) -> None:
-        self.code: list[Step] = parse(expression)
+        self.code: list[Step]
+        self.code, self.reads_bytes = parse(expression)
         self._next: dict[tuple[frozenset[int], int, str], frozenset[int]] = {}
 
     def matches(self, text: str) -> bool:
+        if self.reads_bytes:
+            text = text.encode("utf-8", "surrogatepass").decode("latin-1")
         places, before = frozenset([0]), EDGE
         for c in text:
             places, before = self._after(places, before, c), kind(c)

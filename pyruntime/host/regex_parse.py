@@ -4,17 +4,20 @@ lists. Nothing recurses: open groups are on a stack."""
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from bisect import bisect_right
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from pyruntime.errors import UnsupportedOp
+from pyruntime.host.unicode_classes import cases, named
 
 Ranges = tuple[tuple[int, int], ...]  # of code points, both ends inclusive
 
 # Kinds of characters beside a position: an end of the text, a line feed, a word character, another character.
 EDGE, LINE, WORD, OTHER = range(4)
 SPLIT = "split"
+BYTE = "byte"  # the step of \\C
 # Assertions, as conditions on the kinds of the characters before and after a position.
 KINDS: dict[str, Callable[[int, int], bool]] = {
     "": lambda before, after: False,  # an empty set of characters
@@ -45,7 +48,20 @@ Code = list[Step]
 
 
 def has(ranges: Ranges, c: int) -> bool:
-    return any(low <= c <= high for low, high in ranges)
+    """Whether c is in sorted ranges that do not touch."""
+    n = bisect_right(ranges, (c, LAST))
+    return n > 0 and ranges[n - 1][1] >= c
+
+
+def joined(ranges: Iterable[tuple[int, int]]) -> Ranges:
+    """The same characters as sorted ranges that do not touch."""
+    out: list[tuple[int, int]] = []
+    for low, high in sorted(ranges):
+        if out and low <= out[-1][1] + 1:
+            out[-1] = out[-1][0], max(out[-1][1], high)
+        else:
+            out.append((low, high))
+    return tuple(out)
 
 
 def complement(ranges: Ranges) -> Ranges:
@@ -72,7 +88,8 @@ _POSIX = {
 _CONTROLS = {"a": 7, "f": 12, "n": 10, "r": 13, "t": 9, "v": 11}
 _ASSERTIONS = {"A": "text start", "z": "text end", "b": "boundary", "B": "no boundary"}
 _REPEAT = re.compile(r"([*+?])|\{(\d+)(,?)(\d*)\}")
-_GROUP = re.compile(r"\?(?:P?<[A-Za-z0-9_]+>|([imsU]*(?:-[imsU]+)?)([:)]))")
+_PROPERTY = re.compile(r"\\[pP](?:\{(\^?)([^}]*)\}|([^{]))", re.DOTALL)
+_GROUP = re.compile(r"\?(?:P?<\w+>|([imsU]*(?:-[imsU]+)?)([:)]))")
 
 
 @dataclass
@@ -111,11 +128,48 @@ def _repeated(code: Code, least: int, most: int | None) -> Code:
     return code * least + optional
 
 
+def by_bytes(ranges: Ranges) -> Code:
+    """Consumes one character of the ranges, as the bytes of UTF-8."""
+    branches: list[Code] = []
+    for low, high in ranges:
+        for length, (first, last) in enumerate(((0, 0x7F), (0x80, 0x7FF), (0x800, 0xFFFF), (0x10000, LAST)), 1):
+            if low <= last and high >= first:
+                a, b = (chr(c).encode("utf-8", "surrogatepass") for c in (max(low, first), min(high, last)))
+                branches += [[Step((pair,)) for pair in pairs] for pairs in _sequences(a, b, length)]
+    group = _Open(frozenset(), branches[:-1], [branches[-1]] if branches else [[Step()]])
+    return group.close()
+
+
+def _sequences(a: bytes, b: bytes, length: int) -> list[list[tuple[int, int]]]:
+    """Lists of ranges of bytes whose sequences are those from a to b, which have the same length."""
+    if length == 1:
+        return [[(a[0], b[0])]]
+    if a[0] == b[0]:
+        return [[(a[0], a[0]), *rest] for rest in _sequences(a[1:], b[1:], length - 1)]
+    out: list[list[tuple[int, int]]] = []
+    low, high = a[0], b[0]
+    if a[1:] != b"\x80" * (length - 1):
+        out += [[(low, low), *rest] for rest in _sequences(a[1:], b"\xbf" * (length - 1), length - 1)]
+        low += 1
+    if b[1:] != b"\xbf" * (length - 1):
+        out += [[(high, high), *rest] for rest in _sequences(b"\x80" * (length - 1), b[1:], length - 1)]
+        high -= 1
+    if low <= high:
+        out.append([(low, high), *[(0x80, 0xBF)] * (length - 1)])
+    return out
+
+
+def _matches_bytes(text: str) -> bool:
+    """Whether \\C is in an expression, outside of quotations."""
+    return any(match[0] == "\\C" for match in re.finditer(r"\\Q.*?(?:\\E|$)|\\.", text, re.DOTALL))
+
+
 class _Parser:
     def __init__(self, text: str) -> None:
         self.text = text
         self.at = 0
         self.open = [_Open(frozenset())]
+        self.bytes = _matches_bytes(text)
 
     def error(self, what: str) -> UnsupportedOp:
         text = self.text if len(self.text) <= 80 else f"{self.text[:79]}…"
@@ -130,7 +184,9 @@ class _Parser:
         """The program of the whole text."""
         while self.at < len(self.text):
             c = self.text[self.at]
-            if repeat := _REPEAT.match(self.text, self.at):
+            if self.text.startswith("\\Q", self.at):
+                self.quotation()
+            elif repeat := _REPEAT.match(self.text, self.at):
                 self.repeat(repeat)
             elif c == "(":
                 self.group()
@@ -144,10 +200,22 @@ class _Parser:
                 self.at += 1
                 self.open[-1].branch()
             else:
-                self.open[-1].parts.append([self.single(c)])
+                self.open[-1].parts.append(self.consumed(self.single(c)))
         if len(self.open) > 1:
             raise self.error("a missing )")
         return self.open[0].close()
+
+    def consumed(self, step: Step) -> Code:
+        """The steps that consume one character: several if the text is read as bytes."""
+        return by_bytes(step.ranges) if self.bytes and step.ranges and step.op != BYTE else [step]
+
+    def quotation(self) -> None:
+        """Literal characters from \\Q through \\E or the end."""
+        start = self.at + 2
+        end = self.text.find("\\E", start)
+        for c in self.text[start : len(self.text) if end < 0 else end]:
+            self.open[-1].parts.append(self.consumed(Step(self.folded((ord(c), ord(c))))))
+        self.at = len(self.text) if end < 0 else end + 2
 
     def group(self) -> None:
         """Enters a group at "("; (?i) and similar groups change flags instead."""
@@ -155,7 +223,7 @@ class _Parser:
             self.at += 1
             return self.enter(self.open[-1].flags)
         match = _GROUP.match(self.text, self.at + 1)
-        if not match or match[0] == "?)":
+        if not match:
             raise self.unsupported(self.text[self.at : self.at + 4])
         self.at = match.end()
         on, _, off = (match[1] or "").partition("-")
@@ -199,7 +267,11 @@ class _Parser:
             if name in _ASSERTIONS:
                 self.at += 2
                 return Step((), _ASSERTIONS[name])
-            return Step(self.perl_class() or self.folded(((code := self.escaped()), code)))
+            if name == "C":
+                self.at += 2
+                return Step(((0, 255),), BYTE)
+            found = self.named_class()
+            return Step(self.folded(((code := self.escaped()), code)) if found is None else found)
         self.at += 1
         if c == ".":
             return Step(_set("\0\U0010ffff") if "s" in flags else complement(_set("\n\n")))
@@ -209,23 +281,24 @@ class _Parser:
 
     def folded(self, *ranges: tuple[int, int]) -> Ranges:
         """ranges, with both cases of letters if flag i is set."""
-        if "i" not in self.open[-1].flags:
-            return ranges
-        if any(high > 127 for _, high in ranges):
-            raise self.unsupported("(?i) beyond ASCII")
-        letters = [c for c in range(128) if has(ranges, c) and chr(c).isalpha()]
-        more = {ord(chr(c).swapcase()) for c in letters}
-        more |= {far for near, far in ((ord("k"), 0x212A), (ord("s"), 0x17F)) if near in more or near in letters}
-        return (*ranges, *((c, c) for c in sorted(more)))
+        return joined([*ranges, *cases(ranges)] if "i" in self.open[-1].flags else ranges)
 
-    def perl_class(self) -> Ranges:
-        """The ranges of \\d, \\W and the like if one starts here, else ()."""
+    def named_class(self) -> Ranges | None:
+        """The ranges of \\d, \\W, \\pL, \\P{Greek} and the like if one starts here."""
         name = self.text[self.at + 1 : self.at + 2]
-        if self.text[self.at] != "\\" or name.lower() not in _PERL:
-            return ()
-        self.at += 2
-        ranges = self.folded(*_PERL[name.lower()])
-        return ranges if name.islower() else complement(ranges)
+        if self.text[self.at] != "\\" or name.lower() not in (*_PERL, "p"):
+            return None
+        if name.lower() in _PERL:
+            self.at += 2
+            ranges, positive = self.folded(*_PERL[name.lower()]), name.islower()
+        else:
+            match = _PROPERTY.match(self.text, self.at)
+            found = named(match[2] or match[3]) if match else None
+            if match is None or found is None:
+                raise self.unsupported(match[0] if match else "\\" + name)
+            self.at = match.end()
+            ranges, positive = self.folded(*found), name.islower() is not bool(match[1])
+        return ranges if positive else complement(ranges)
 
     def escaped(self) -> int:
         """Return the code point of an escape sequence."""
@@ -254,7 +327,7 @@ class _Parser:
                 raise self.error("a missing ]")
             ranges += self.class_item()
         self.at += 1
-        return complement(tuple(ranges)) if negated else tuple(ranges)
+        return complement(tuple(ranges)) if negated else joined(ranges)
 
     def class_item(self) -> Ranges:
         if name := re.compile(r"\[:(\^?)(\w+):\]").match(self.text, self.at):
@@ -263,8 +336,8 @@ class _Parser:
             self.at = name.end()
             match = self.folded(*_POSIX[name[2]])
             return complement(match) if name[1] else match
-        if match := self.perl_class():
-            return match
+        if (found := self.named_class()) is not None:
+            return found
         low = high = self.class_character()
         if self.text.startswith("-", self.at) and self.text[self.at + 1 : self.at + 2] not in ("]", ""):
             self.at += 1
@@ -280,9 +353,11 @@ class _Parser:
         return ord(self.text[self.at - 1])
 
 
-def parse(text: str) -> Code:
-    """The program of an expression. Errors: UnsupportedOp names an invalid or unsupported part and its position."""
-    code = _Parser(text).code()
+def parse(text: str) -> tuple[Code, bool]:
+    """The program of an expression, and whether it reads the bytes of UTF-8 in place of characters (\\C). Errors:
+    UnsupportedOp names an invalid or unsupported part and its position."""
+    parser = _Parser(text)
+    code = parser.code()
     if len(code) > MAX_STEPS:
         raise UnsupportedOp(f"a pattern of {len(code)} steps exceeds the limit of {MAX_STEPS}")
-    return code
+    return code, parser.bytes

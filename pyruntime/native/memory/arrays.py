@@ -47,8 +47,11 @@ def to_storage(x: np.ndarray) -> np.ndarray:
     if not x.dtype.isnative:
         x = x.astype(x.dtype.newbyteorder("="))
     if d is dt.STRING:
+        values = x.ravel().tolist()
+        if x.dtype == object and set(map(type, values)) <= {str}:
+            return x.copy()
         try:
-            flat = [v.decode() if isinstance(v, bytes) else str(v) for v in x.ravel().tolist()]
+            flat = [v.decode() if isinstance(v, bytes) else str(v) for v in values]
         except UnicodeDecodeError as e:
             raise InvalidInput(f"bytes that are no UTF-8 among strings: {e}") from None
         return np.array(flat, dtype=object).reshape(x.shape)

@@ -204,6 +204,7 @@ def tokenizer(
     if mincharnum < 1:
         raise t.shape_error(f"mincharnum {mincharnum} must be at least 1")
     for pattern in separators if tokenexp is None else [tokenexp]:
-        compiled(pattern)  # so that a bad pattern is refused at compile time
+        if compiled(pattern).reads_bytes:  # `compiled` refuses a bad pattern at compile time
+            raise t.unsupported(f"pattern {pattern!r} matches parts of characters")
     attrs = {"mark": mark, "least": mincharnum, "pad": pad_value, "separators": tuple(separators), "tokens": tokenexp}
     return t.host("tokenize", [x], [((*x.shape, None), STRING)], **attrs)[0]

@@ -6,6 +6,7 @@ Spec: https://onnx.ai/onnx/operators/onnx__Cast.html"""
 from __future__ import annotations
 
 import math
+from array import array
 from typing import Any
 
 from pyruntime.errors import ExecutionError
@@ -106,24 +107,39 @@ def parse_numbers(args: list[Array | None], attrs: dict[str, Any]) -> list[Array
     shape, texts = args[0] or ((), [])
     to = BY_NAME[attrs["to"]]
     try:
-        return [(shape, [_parse(s, to) for s in texts])]
+        return [(shape, _parsed(texts, to))]
     except (ValueError, OverflowError) as error:
         raise ExecutionError(f"a string cannot be parsed as {to}: {error}") from None
 
 
-def _parse(text: str, to: DType) -> Any:
-    if "_" in text or not text.isascii():
-        raise ValueError(f"{text!r} is a number in Python only")
+def _parsed(texts: list[str], to: DType) -> list[Any]:
+    """The numbers of all texts: checks and conversions of whole lists, because those of single elements took five times
+    as long."""
+    everything = "".join(texts)
+    if "_" in everything or not everything.isascii():
+        wrong = next(text for text in texts if "_" in text or not text.isascii())
+        raise ValueError(f"{wrong!r} is a number in Python only")
+    if to in (F32, F64):
+        values = list(map(float, texts))
+        return array("f", values).tolist() if to is F32 else values
     if not to.is_int:
-        return store_value(float(text), to)
+        return [store_value(float(text), to) for text in texts]
     try:
-        number = int(text)
+        numbers = list(map(int, texts))
     except ValueError:
-        number = math.trunc(float(text))
+        numbers = [_whole(text) for text in texts]
     low, high = bounds(to)
-    if not low <= number <= high:
-        raise OverflowError(f"{text!r} is out of its range")
-    return store_value(number, to)
+    if numbers and not low <= min(numbers) <= max(numbers) <= high:
+        wrong = next(text for text, n in zip(texts, numbers, strict=True) if not low <= n <= high)
+        raise OverflowError(f"{wrong!r} is out of its range")
+    return numbers
+
+
+def _whole(text: str) -> int:
+    try:
+        return int(text)
+    except ValueError:
+        return math.trunc(float(text))
 
 
 @host_function("format_numbers")
