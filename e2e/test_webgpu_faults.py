@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import Any
 
+import onnx
 import pytest
 from playwright.sync_api import Page
 
@@ -188,12 +190,23 @@ def test_verify(booted: tuple[Tab, Page]) -> None:
     """
     found: Any = made.run(OPEN + verify, "affine")
     assert found["ok"] and found["compared"] > 0 and found["first"] is None
-    worker(page).evaluate(BREAK_KERNEL, ["MaxPool", "b1[", "1.5f * b1["])
+    worker(page).evaluate(BREAK_KERNEL, ["MaxPool", "b1[", "1.0f / (b1[0] - b1[0]) * b1["])
     found = made.run(
         OPEN + verify.replace("create(arg,", "ort.InferenceSession.create(arg,"), "/site/digits/digits.onnx"
     )
     assert not found["ok"] and found["compared"] == 6
     assert found["first"]["node"] == 'MaxPool "pool1" (opset 17)' and found["first"]["kernel"]
+    assert found["nonFinite"]["node"] == found["first"]["node"] and found["nonFinite"]["error"] == math.inf
+    ranges = """
+      const session = await ort.InferenceSession.create(Uint8Array.from(arg)); // on WebAssembly
+      const x = new ort.Tensor('float16', new Uint16Array(4).fill(0x5cb0), [1, 4]); // 300
+      return [await session.verify({ x }, { ranges: true }), await session.verify({ x }, {}).catch((e) => e.type)];
+    """
+    text = """<ir_version: 9, opset_import: ["" : 17]> g (float16[1, 4] x) => (float16[1, 4] y)
+        { n = Neg (x) s = Mul (n, n) r = Sqrt (s) y = Add (r, x) }"""
+    checked = made.run(ranges, list(onnx.parser.parse_model(text).SerializeToString()))
+    first = {"node": 'Mul "s" (opset 17)', "output": "s", "magnitude": 90000}
+    assert checked == [{"ok": False, "checked": 5, "first": first}, "InvalidInput"]
 
 
 COUNT_MEMORY = """() => {

@@ -170,10 +170,11 @@ class PageCompiler:
 
     def compile(
         self, graph: Graph, specs: Mapping[str, Spec], constants: Mapping[str, TensorSpec] | None,
-        all_results: bool = False, cpu_only: bool = False,
+        all_results: bool = False, cpu_only: bool = False, providers: Sequence[str] | None = None,
     ) -> Compiled:  # fmt: skip
-        """all_results: the outputs are the results of all kernels; cpu_only: no kernel runs on the GPU"""
-        names = known(self.host.get("executionProviders") or ["wasm"])
+        """all_results: the outputs are the results of all kernels; cpu_only: no kernel runs on the GPU; providers: in
+        place of the session's"""
+        names = known(providers or self.host.get("executionProviders") or ["wasm"])
         compiled = compile_graph(
             graph, specs, elements, target(names, self._engines(names), cpu_only), self.settings,
             constants=constants, all_results=all_results,
@@ -295,6 +296,18 @@ class Model:
         the same kernels, none of them on the GPU."""
         specs, constants, _ = self.programs.requirements(json.loads(feeds))
         return Compilation(self.compiler.compile(self.programs.graph, specs, constants, True, cpu_only))
+
+    def half_ranges(self, feeds: str) -> Compilation:
+        """A Program that measures the half floats of the model (pyruntime/compiler/half_ranges.py), for feeds that were
+        compiled before. Its header has the entries as `ranges`."""
+        from pyruntime.compiler.half_ranges import HalfRanges  # few sessions check them
+
+        specs, constants, _ = self.programs.requirements(json.loads(feeds))
+        ranges = HalfRanges(self.programs.graph, specs, constants)
+        compiled = self.compiler.compile(ranges.graph, specs, ranges.constants, providers=["wasm"])
+        header: Any = compiled.program.header
+        header["ranges"] = ranges.entries
+        return Compilation(compiled)
 
     def tuning(self, feeds: str) -> Tuning:
         """Tunes the kernels of the Program for these feeds, which was compiled before."""

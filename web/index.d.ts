@@ -66,6 +66,17 @@ export interface Verification {
     readonly node: string; readonly kernel: string; readonly index: number; readonly expected: number; readonly actual: number;
     readonly error: number;
   };
+  /** The first result that is infinite or NaN on the GPU, but not on WebAssembly. */
+  readonly nonFinite: Verification['first'];
+}
+
+/** The result of `verify` with `ranges`. */
+export interface RangeVerification {
+  readonly ok: boolean;
+  /** Number of half-float values. */
+  readonly checked: number;
+  /** The first node whose magnitudes in float32 pass 65504, the largest half float, and the value that it makes. */
+  readonly first: null | { readonly node: string; readonly output: string; readonly magnitude: number };
 }
 
 /** Bytes. */
@@ -218,7 +229,9 @@ declare module 'onnxruntime-common' {
     /** Operators, kernels and their placement. */
     explain(): Promise<Explanation>;
     /** Runs the model on the GPU and on WebAssembly, and names the first kernel whose results differ by more than `tolerance` (1e-3). */
-    verify(feeds: InferenceSession.FeedsType, options?: { tolerance?: number }): Promise<Verification>;
+    verify(feeds: InferenceSession.FeedsType, options?: { tolerance?: number; ranges?: false }): Promise<Verification>;
+    /** Runs a half-float model in float32, and names the first node whose magnitudes pass 65504, the largest half float. */
+    verify(feeds: InferenceSession.FeedsType, options: { ranges: true }): Promise<RangeVerification>;
     /** Measures other schedules of the kernels on this machine, about `seconds` (2) each. The session does not change. */
     tune(feeds: InferenceSession.FeedsType, options?: { seconds?: number }): Promise<Tuned>;
     /** Frees memory that an earlier, larger run took. */

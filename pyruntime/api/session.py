@@ -23,7 +23,7 @@ from pyruntime.api.providers import CPU, choose, their_names
 from pyruntime.api.trace import Trace
 from pyruntime.errors import InvalidInput, NotSupported, PyRuntimeError
 from pyruntime.native.execution.timing import Timing
-from pyruntime.native.execution.verify import Verdict
+from pyruntime.native.execution.verify import RangeVerdict, Verdict
 from pyruntime.native.memory.report import MemoryReport
 from pyruntime.native.sessions.run_options import RunOptions
 from pyruntime.native.sessions.session import Session
@@ -170,10 +170,17 @@ class InferenceSession:
         """Run once, each kernel on its own. Returns their times in the order they ran."""
         return self._native.profile(input_feed)
 
-    def verify(self, input_feed: Mapping[str, Any], tolerance: float = 1e-3) -> Verdict:
+    def verify(
+        self, input_feed: Mapping[str, Any], tolerance: float = 1e-3, *, ranges: bool = False
+    ) -> Verdict | RangeVerdict:
         """Run the model on the GPU and on WebAssembly and name the first kernel whose results differ by more than
-        `tolerance`, a share of the tensor's largest value. Errors: InvalidInput for a session without the GPU."""
-        return self._native.verify(input_feed, tolerance)
+        `tolerance`, a share of the tensor's largest value, and the first that is not finite on the GPU alone.
+
+        ranges: instead, run a half-float model in float32 on WebAssembly and name the first node whose magnitudes pass
+        65504, the largest half float
+        Errors: InvalidInput for a session without the GPU, or for `ranges` without half floats
+        """
+        return self._native.check_ranges(input_feed) if ranges else self._native.verify(input_feed, tolerance)
 
     # ── changes ──────────────────────────────────────────────────────────────────────────────────────────────────
 

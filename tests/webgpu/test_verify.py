@@ -5,13 +5,14 @@ from __future__ import annotations
 import gc
 import json
 import weakref
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import pytest
 
 from kit import zoo
 from pyruntime import InferenceSession, InvalidInput
+from pyruntime.native.execution.verify import compare
 from pyruntime.native.sessions import session as session_module
 from pyruntime.providers.webgpu.code_writer import WgslCodeWriter
 
@@ -60,3 +61,25 @@ def test_its_programs_are_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_session_without_the_gpu_has_nothing_to_verify() -> None:
     with pytest.raises(InvalidInput, match="WebAssembly alone"):
         InferenceSession(DIGITS / "digits.onnx").verify({})
+
+
+class Results:
+    """An executor whose results are given."""
+
+    header: ClassVar[Any] = {"outputs": [{"name": "0 a"}, {"name": "1 b"}, {"name": "2 c"}], "blocks": []}
+
+    def __init__(self, **results: list[float]) -> None:
+        self.results = results
+
+    def run(self, _: Any) -> dict[str, Any]:
+        return {f"{n} {name}": np.array(x, np.float32) for n, (name, x) in enumerate(self.results.items())}
+
+
+def test_a_result_that_is_not_finite_is_named() -> None:
+    """Even after a smaller difference, but not where WebAssembly's is not finite either."""
+    right = Results(a=[1, np.inf, np.nan], b=[1, 2, 3], c=[1, 2, 3])
+    wrong = Results(a=[2, np.inf, np.nan], b=[1, 2, np.nan], c=[np.inf, 2, 3])
+    found = compare(wrong, right, {}, 1e-3)
+    assert found.first is not None and (found.first.node, found.first.index) == ("a", 0)
+    assert found.non_finite is not None and (found.non_finite.node, found.non_finite.index) == ("b", 2)
+    assert compare(right, right, {}, 1e-3).non_finite is None

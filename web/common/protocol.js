@@ -88,7 +88,7 @@ import { Stop, StopWords } from './stop.js';
  */
 /**
  * The kinds of compilation that a session in the page requests.
- * @typedef {'main' | 'specialise' | 'fallBackToWasm' | 'allResults' | 'splitDims'} How
+ * @typedef {'main' | 'specialise' | 'fallBackToWasm' | 'allResults' | 'halfRanges' | 'splitDims'} How
  */
 /**
  * number: names it in the calls `host` and `forget`; timings: JSON.
@@ -160,7 +160,7 @@ import { Stop, StopWords } from './stop.js';
  * @property {{ params: { session: number }, result: Record<string, unknown> }} memory
  * @property {{ params: { session: number }, result: Record<string, unknown> }} explain
  * @property {{ params: { session: number }, result: EngineCounts }} metrics
- * @property {{ params: { session: number, feeds: Record<string, WireValue>, tolerance: number }, result: Record<string, unknown> }} verify
+ * @property {{ params: { session: number, feeds: Record<string, WireValue>, tolerance: number, ranges: boolean }, result: Record<string, unknown> }} verify
  * @property {{ params: { session: number, feeds: Record<string, WireValue>, seconds: number }, result: Tuned }} tune
  * @property {{ params: { session: number, gpu: Record<string, unknown> }, result: CreateResult }} moveToPage opens another session of the model, for the GPU of the page
  * @property {{ params: { session: number, how: How, given: unknown }, result: { programs: (CompiledProgram | null)[], compiled: Compiled } }} compile

@@ -25,6 +25,7 @@
  * @property {() => MaybePromise<void>} fallBackToWasm compiles without the GPU from now on
  * @property {(feeds: object) => MaybePromise<ProgramData[]>} allResults Programs with the GPU and without it, whose outputs are the
  *   results of all kernels
+ * @property {(feeds: object) => MaybePromise<ProgramData | null>} [halfRanges] measures half floats (pyruntime/compiler/half_ranges.py)
  * @property {(feeds: object) => MaybePromise<Tuning>} [tuning] Programs with other schedules
  * @property {(names: string[]) => MaybePromise<void>} [splitDims] treats dims of one of these names as separate dims
  * @property {import('../run/environment.js').HostSteps['host']} host

@@ -1,8 +1,9 @@
-// Runs a model on both providers and finds the first kernel whose results differ.
+// Runs a model on both providers and finds the first kernel whose results differ, or finds values that half floats cannot hold.
 
 import { Executor } from '../run/executor.js';
 import { InvalidInput } from '../common/errors.js';
 import { numbers } from '../common/elements.js';
+import { firstBeyond } from '../runtime/ranges.js';
 
 /** @import { Header } from '../common/program.js' */
 /** @import { WireTensor } from '../common/protocol.js' */
@@ -17,11 +18,21 @@ import { numbers } from '../common/elements.js';
  * @property {number} error as a share of the tensor's largest value
  */
 
+/** ranges: whether to check the range of half floats instead. @typedef {{ tolerance: number, ranges: boolean }} How */
+
+/**
+ * @param {Model} model @param {Record<string, import('../common/protocol.js').WireValue>} feeds @param {How} how
+ * @returns {Promise<Record<string, unknown>>}
+ */
+export function verify(model, feeds, { tolerance, ranges }) {
+  return ranges ? checkRanges(model, feeds) : compare(model, feeds, tolerance);
+}
+
 /**
  * Compares results in the order of the kernels, so that the first difference is the fault and not its consequence.
  * @param {Model} model @param {Record<string, import('../common/protocol.js').WireValue>} feeds @param {number} tolerance
  */
-export async function verify(model, feeds, tolerance) {
+async function compare(model, feeds, tolerance) {
   const { gpu } = model.host;
   if (!gpu) throw new InvalidInput('this session runs on WebAssembly alone', { hint: "create it with executionProviders: ['webgpu']" });
   const { feeds: onCpu, described } = await model.compileFor(feeds);
@@ -34,9 +45,38 @@ export async function verify(model, feeds, tolerance) {
   } finally {
     for (const { python } of [gpuProgram, cpuProgram]) python?.destroy();
   }
-  const found = names.map((name) => difference(name, actual[name], expected[name], tolerance)).find(Boolean);
-  const first = found ? { ...found, kernel: kernelsOf(gpuProgram.header, found.node) } : null;
-  return { ok: !first, tolerance, compared: names.length, first };
+  const first = (/** @type {typeof difference} */ find) => {
+    const found = names.map((name) => find(name, actual[name], expected[name], tolerance)).find(Boolean);
+    return found ? { ...found, kernel: kernelsOf(gpuProgram.header, found.node) } : null;
+  };
+  const found = first(difference);
+  return { ok: !found, tolerance, compared: names.length, first: found, nonFinite: found && first(nonFinite) };
+}
+
+/**
+ * Runs a half-float model in float32 (pyruntime/compiler/half_ranges.py).
+ * @param {Model} model @param {Record<string, import('../common/protocol.js').WireValue>} feeds
+ */
+async function checkRanges(model, feeds) {
+  const { feeds: onCpu, described } = await model.compileFor(feeds);
+  const program = await model.compiler.halfRanges?.(described);
+  if (!program) throw new InvalidInput('a compiled Program holds no model to check', { hint: 'open the model' });
+  const names = program.header.outputs.map(({ name }) => name);
+  try {
+    const found = await results(model, program, onCpu, names, null);
+    const measured = names.map((name) => /** @type {any} */ (found[name]).data[0]);
+    return verdict(/** @type {any} */ (program.header).ranges, measured);
+  } finally {
+    program.python?.destroy();
+  }
+}
+
+/** @param {{ node: string, output: string, inputs: number[] }[]} entries @param {number[]} measured see `firstBeyond` */
+function verdict(entries, measured) {
+  const n = firstBeyond(entries, measured);
+  if (n < 0) return { ok: true, checked: entries.length, first: null };
+  const { node, output } = entries[n];
+  return { ok: false, checked: entries.length, first: { node, output, magnitude: measured[2 * n + 1] > 0 ? Infinity : measured[2 * n] } };
 }
 
 /**
@@ -59,12 +99,26 @@ function kernelsOf({ blocks }, label) {
   return [...new Set(calls.filter(({ node }) => node === label).map(({ kernel }) => kernel))].join(', ');
 }
 
+/** The node of a result, whose name begins with the numbers of the kernel and of the result. @param {string} name */
+const nodeOf = (name) => name.slice(name.indexOf(' ') + 1);
+
+/**
+ * The first element that is infinite or NaN on the GPU alone.
+ * @param {string} name @param {any} actual @param {any} expected @returns {Omit<Difference, 'kernel'> | null}
+ */
+function nonFinite(name, actual, expected) {
+  const left = values(actual);
+  const right = values(expected);
+  const index = right.findIndex((x, i) => Number.isFinite(x) && i < left.length && !Number.isFinite(left[i]));
+  return index < 0 ? null : { node: nodeOf(name), index, expected: right[index], actual: left[index], error: Infinity };
+}
+
 /**
  * @param {string} name @param {any} actual @param {any} expected @param {number} tolerance
  * @returns {Omit<Difference, 'kernel'> | null}
  */
 function difference(name, actual, expected, tolerance) {
-  const node = name.slice(name.indexOf(' ') + 1); // after the numbers of the kernel and of its result
+  const node = nodeOf(name);
   const left = values(actual);
   const right = values(expected);
   if (left.length !== right.length) return { node, index: 0, expected: right.length, actual: left.length, error: Infinity };

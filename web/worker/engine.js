@@ -185,7 +185,7 @@ const handlers = {
 
   program: ({ session }, notify) => inTurn(session, programForPage, notify),
   profile: ({ session, feeds }, notify) => inTurn(session, (model) => model.profile(feeds), notify),
-  verify: ({ session, feeds, tolerance }, notify) => inTurn(session, (model) => verify(model, feeds, tolerance), notify),
+  verify: ({ session, feeds, ...how }, notify) => inTurn(session, (model) => verify(model, feeds, how), notify),
   tune: ({ session, feeds, seconds }, notify) => inTurn(session, (model) => tune(model, feeds, seconds), notify),
   trim: ({ session }, notify) => inTurn(session, (model) => model.trim().then(() => null), notify),
 

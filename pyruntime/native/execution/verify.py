@@ -5,11 +5,16 @@ web/session/verify.js is its twin.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import math
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+
+from pyruntime.runtime.ranges import first_beyond
+
+_Found = tuple[int, float, float, float]  # as the last entries of Difference
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,10 +32,43 @@ class Difference:
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
+    """non_finite: the first result on the GPU that is infinite or NaN where WebAssembly's is finite"""
+
     ok: bool
     tolerance: float
     compared: int
     first: Difference | None
+    non_finite: Difference | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Overflow:
+    """output: the name of the value; magnitude: the largest in float32"""
+
+    node: str
+    output: str
+    magnitude: float
+
+
+@dataclass(frozen=True, slots=True)
+class RangeVerdict:
+    """checked: the number of half-float values; first: the first node whose values half floats cannot hold"""
+
+    ok: bool
+    checked: int
+    first: Overflow | None
+
+
+def check_ranges(executor: Any, entries: Sequence[Any], feeds: Mapping[str, Any]) -> RangeVerdict:
+    """executor, entries: see pyruntime/compiler/half_ranges.py"""
+    names = [o["name"] for o in executor.header["outputs"]]
+    results = executor.run(feeds)
+    measured = [float(np.asarray(results[name])) for name in names]
+    n = first_beyond(entries, measured)
+    if n < 0:
+        return RangeVerdict(True, len(entries), None)
+    magnitude = math.inf if measured[2 * n + 1] > 0 else measured[2 * n]
+    return RangeVerdict(False, len(entries), Overflow(entries[n]["node"], entries[n]["output"], magnitude))
 
 
 def compare(gpu: Any, cpu: Any, feeds: Mapping[str, Any], tolerance: float) -> Verdict:
@@ -40,15 +78,28 @@ def compare(gpu: Any, cpu: Any, feeds: Mapping[str, Any], tolerance: float) -> V
     """
     names = [o["name"] for o in gpu.header["outputs"]]
     actual, expected = gpu.run(feeds), cpu.run(feeds)
-    for name in names:
-        found = _difference(name, actual[name], expected[name], tolerance)
-        if found is not None:
-            node = name.partition(" ")[2]  # after the numbers of the kernel and of its result
-            return Verdict(False, tolerance, len(names), Difference(node, _kernels(gpu.header, node), *found))
-    return Verdict(True, tolerance, len(names), None)
+
+    def first(find: Callable[[Any, Any], _Found | None]) -> Difference | None:
+        for name in names:
+            found = find(actual[name], expected[name])
+            if found is not None:
+                node = name.partition(" ")[2]  # after the numbers of the kernel and of its result
+                return Difference(node, _kernels(gpu.header, node), *found)
+        return None
+
+    difference = first(lambda a, b: _difference(a, b, tolerance))
+    return Verdict(difference is None, tolerance, len(names), difference, difference and first(_non_finite))
 
 
-def _difference(name: str, actual: Any, expected: Any, tolerance: float) -> tuple[int, float, float, float] | None:
+def _non_finite(actual: Any, expected: Any) -> _Found | None:
+    left, right = np.asarray(actual).ravel(), np.asarray(expected).ravel()
+    if left.size != right.size or right.dtype.kind != "f":
+        return None
+    at = np.flatnonzero(~np.isfinite(left) & np.isfinite(right))
+    return (int(at[0]), float(right[at[0]]), float(left[at[0]]), math.inf) if at.size else None
+
+
+def _difference(actual: Any, expected: Any, tolerance: float) -> _Found | None:
     left, right = np.asarray(actual).ravel(), np.asarray(expected).ravel()
     if left.size != right.size:
         return 0, float(right.size), float(left.size), float("inf")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from copy import copy
 from functools import partial
 from typing import Any
 
@@ -48,6 +49,12 @@ class Compiler:
     def set_providers(self, providers: Sequence[str]) -> None:
         self.providers = list(providers)
         self.uses_gpu = "webgpu" in effective(providers)  # cached, because every run needs it
+
+    def on_cpu(self) -> Compiler:
+        """The same compiler, for WebAssembly alone."""
+        other = copy(self)
+        other.set_providers(["wasm"])
+        return other
 
     def report(self) -> dict[str, Any]:
         """For `explain`: the providers that the caller named, those that the session uses, and why the GPU is not one

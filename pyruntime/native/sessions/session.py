@@ -9,6 +9,7 @@ from contextlib import suppress
 from functools import partial
 from typing import Any, NamedTuple, TypeVar
 
+from pyruntime.compiler.half_ranges import HalfRanges
 from pyruntime.compiler.listing import listing
 from pyruntime.errors import InvalidInput, OutOfMemory, SessionFailed, our_fault
 from pyruntime.frontend.feed_checks import NodeArg, arguments, required_inputs
@@ -16,7 +17,7 @@ from pyruntime.frontend.maps import without_maps
 from pyruntime.native.execution.executor import Executor
 from pyruntime.native.execution.host_calls import HostCalls
 from pyruntime.native.execution.timing import Timing, timed, timings
-from pyruntime.native.execution.verify import Verdict, compare
+from pyruntime.native.execution.verify import RangeVerdict, Verdict, check_ranges, compare
 from pyruntime.native.gpu.device import warn
 from pyruntime.native.memory.report import MemoryReport
 from pyruntime.native.sessions.compiler import Compiler
@@ -158,6 +159,20 @@ class Session:
         return next(reversed(self.executors.values()))
 
     # ── inspection of kernels ────────────────────────────────────────────────────────────────────────────────────
+
+    def check_ranges(self, input_feed: Mapping[str, Any]) -> RangeVerdict:
+        self.programs.require_model("check", hint="open the model")
+        feeds = self.check_feeds(input_feed)
+
+        def work() -> RangeVerdict:
+            specs, constants, _ = self.programs.requirements_of(feeds)
+            ranges = HalfRanges(self.graph, specs, constants)
+            executor = self.compiler.on_cpu().load(ranges.graph, specs, ranges.constants, self.programs.memory_left())[
+                0
+            ]
+            return check_ranges(executor, ranges.entries, stored(feeds))
+
+        return self.run_alone(work, feeds)
 
     def verify(self, input_feed: Mapping[str, Any], tolerance: float = 1e-3) -> Verdict:
         self.programs.require_model("verify", hint="open the model")

@@ -201,11 +201,12 @@ export class InferenceSession extends Concrete {
 
   /**
    * Runs the model on the GPU and on WebAssembly, and names the first kernel whose results differ by more than
-   * `tolerance` of the tensor's largest value.
-   * @param {any} feeds @param {{ tolerance?: number }} [options]
+   * `tolerance` of the tensor's largest value. With `ranges` it runs a half-float model in float32 instead, and names the
+   * first node whose magnitudes pass 65504.
+   * @param {any} feeds @param {{ tolerance?: number, ranges?: boolean }} [options]
    */
-  verify(feeds, { tolerance = 1e-3 } = {}) {
-    return /** @type {Handler} */ (this.handler).verify(feeds, tolerance);
+  verify(feeds, { tolerance = 1e-3, ranges = false } = {}) {
+    return /** @type {Handler} */ (this.handler).verify(feeds, { tolerance, ranges });
   }
 
   /**

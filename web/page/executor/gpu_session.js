@@ -101,10 +101,10 @@ export class GpuSession {
     }
   }
 
-  /** @param {Feeds} feeds @param {number} tolerance */
-  verify(feeds, tolerance) {
+  /** @param {Feeds} feeds @param {import('../../session/verify.js').How} how */
+  verify(feeds, how) {
     const copies = wires(feeds);
-    return this.kept(feeds, () => verify(this.model, copies, tolerance));
+    return this.kept(feeds, () => verify(this.model, copies, how));
   }
 
   /** @param {Feeds} feeds */

@@ -65,6 +65,11 @@ export class RemoteCompiler {
     return /** @type {ProgramData[]} */ (await this.ask('allResults', feeds, null));
   }
 
+  /** @param {object} feeds */
+  async halfRanges(feeds) {
+    return (await this.ask('halfRanges', feeds, null))[0];
+  }
+
   /** @type {import('../../run/environment.js').HostSteps['host']} */
   host({ number }, { id }, inputs, env, stop) {
     return this.caller.call('host', { session: this.session, program: number, id, inputs, symbols: [...env] }, { watch: watched(stop) });

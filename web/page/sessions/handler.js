@@ -147,10 +147,10 @@ export class Handler {
     return snapshot(this.checked(feeds));
   }
 
-  /** @param {Feeds} feeds @param {number} tolerance */
-  async verify(feeds, tolerance) {
+  /** @param {Feeds} feeds @param {import('../../session/verify.js').How} how */
+  async verify(feeds, how) {
     const copies = this.copies(feeds);
-    return (await this.gpu.current()).verify(copies, tolerance);
+    return (await this.gpu.current()).verify(copies, how);
   }
 
   /** @param {Feeds} feeds */

@@ -61,9 +61,9 @@ export class WorkerSession {
     }
   }
 
-  /** @param {Feeds} feeds @param {number} tolerance */
-  verify(feeds, tolerance) {
-    return this.send('verify', feeds, { tolerance });
+  /** @param {Feeds} feeds @param {import('../../session/verify.js').How} how */
+  verify(feeds, how) {
+    return this.send('verify', feeds, how);
   }
 
   /** @param {Feeds} feeds */

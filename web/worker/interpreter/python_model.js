@@ -6,7 +6,7 @@
 /** @import { Compiler } from '../../session/compiler.js' */
 /**
  * @typedef {{ info: string, needs: string, timings: string, main: any, specialise: (feeds: string) => any, fall_back: () => void,
- *   split_dims: (names: string) => void, with_all_results: (feeds: string, cpuOnly: boolean) => any, tuning: (feeds: string) => any,
+ *   split_dims: (names: string) => void, with_all_results: (feeds: string, cpuOnly: boolean) => any, half_ranges: (feeds: string) => any, tuning: (feeds: string) => any,
  *   destroy: () => void }} ModelProxy
  */
 
@@ -61,6 +61,11 @@ export class PythonModel {
     const json = JSON.stringify(feeds);
     const compile = (/** @type {boolean} */ cpuOnly) => this.python.guard(() => this.take(this.proxy.with_all_results(json, cpuOnly)));
     return /** @type {ProgramData[]} */ ([compile(false), compile(true)]);
+  }
+
+  /** @param {object} feeds */
+  halfRanges(feeds) {
+    return this.python.guard(() => takeProgram(this.proxy.half_ranges(JSON.stringify(feeds))));
   }
 
   /** @param {object} feeds @returns {import('../../session/compiler.js').Tuning} */

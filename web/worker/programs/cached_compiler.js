@@ -64,6 +64,11 @@ export class CachedCompiler {
   }
 
   /** @param {object} feeds */
+  async halfRanges(feeds) {
+    return (await this.start()).halfRanges?.(feeds) ?? null;
+  }
+
+  /** @param {object} feeds */
   async tuning(feeds) {
     return /** @type {Required<Compiler>} */ (await this.start()).tuning(feeds);
   }
