@@ -65,7 +65,7 @@ export class PythonModel {
 
   /** @param {object} feeds */
   halfRanges(feeds) {
-    return this.python.guard(() => takeProgram(this.proxy.half_ranges(JSON.stringify(feeds))));
+    return this.python.guard(() => this.take(this.proxy.half_ranges(JSON.stringify(feeds))));
   }
 
   /** @param {object} feeds @returns {import('../../session/compiler.js').Tuning} */
