@@ -54,6 +54,8 @@ __all__ = [
     "register_provider",
     "remove_pass",
     "rewrite_rule",
+    "set_memory_limit",
+    "stats",
 ]
 
 # Names that onnxruntime also exports; `pyruntime.onnxruntime` has all of its names.
@@ -89,6 +91,14 @@ def __getattr__(name: str) -> Any:
         from pyruntime.placement import provider_list
 
         return getattr(provider_list, name)
+    if name == "set_memory_limit":
+        from pyruntime.native.memory import budgets
+
+        return budgets.set_memory_limit
+    if name == "stats":
+        from pyruntime.native.sessions.process_stats import stats
+
+        return stats
     if name in ("off", "on"):
         from pyruntime.session import events
 

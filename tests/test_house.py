@@ -46,7 +46,7 @@ EXPORTED = """
 ExecutionMode GpuTensor GraphOptimizationLevel IOBinding InferenceSession InvalidInput InvalidModel LimitExceeded
 NotSupported OrtValue OutOfMemory PyRuntimeError RunOptions SessionFailed SessionOptions ShapeError Terminated
 UnsupportedOp elementwise get_available_providers get_device graph_pass inspect off on op register_provider
-remove_pass rewrite_rule
+remove_pass rewrite_rule set_memory_limit stats
 """.split()
 
 FILE_LIMIT, FUNCTION_LIMIT, JS_FUNCTION_LIMIT = 500, 80, 40

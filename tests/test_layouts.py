@@ -130,7 +130,8 @@ def test_the_memory_limit_applies_to_one_run() -> None:
 
 def test_feeds_on_the_gpu_need_no_linear_memory() -> None:
     """A tensor is on the GPU in some runs."""
-    plan = InferenceSession(changing().SerializeToString())._native.latest().plan
+    session = InferenceSession(changing().SerializeToString())
+    plan = session._native.latest().plan
     for sizes in ({0: 64, 1: 64}, {0: 64}, {0: 128, 1: 64}, {1: 64}):
 
         def allocate(change: Change, sizes: dict[int, int] = sizes) -> None:

@@ -195,14 +195,20 @@ class Kernel:
 
 
 _in_fork = False
-_hosts: weakref.WeakSet[WasmHost] = weakref.WeakSet()
+_hosts: weakref.WeakValueDictionary[int, WasmHost] = weakref.WeakValueDictionary()  # by id
+
+
+def held_bytes() -> int:
+    """Bytes of the memories of all hosts. Pages that hosts share count once."""
+    hosts = [ref() for ref in _hosts.valuerefs()]  # at once: other threads open hosts
+    return sum(host.size - host.shared_bytes for host in hosts if host is not None)
 
 
 def _after_fork() -> None:
     """In the child process: restart the threads."""
     global _in_fork
     _in_fork = True
-    for host in _hosts:
+    for host in _hosts.values():
         host.restart_threads()
 
 
@@ -237,15 +243,16 @@ class WasmHost:
         self._engine: wasmtime.Engine = _engine(self.relaxed) if like is None else like._engine
         self._modules: dict[str, wasmtime.Module] = {} if like is None else like._modules  # by a hash of their bytes
         self._pages: list[SharedPages] = []
+        self.shared_bytes = 0  # of pages that it has from another host
         self._stores = [wasmtime.Store(self._engine) for _ in range(threads)]
         self.memories: bool = _has_memories() if like is None else like.memories
         self._memory = self._new_memory(1)
         self._others: list[Any] = []
         self.further: list[np.ndarray[Any, np.dtype[np.uint8]]] = []
         self.restart_threads()
-        _hosts.add(self)
         self._instances: list[wasmtime.Instance] = []
         self._view()
+        _hosts[id(self)] = self
 
     def restart_threads(self) -> None:
         self.stopping = False
@@ -303,6 +310,7 @@ class WasmHost:
             for pages, memory in zip(self._pages, [other.memory, *other.further], strict=True):
                 pages.map_into(memory)
                 other._pages.append(pages.owned_by(memory))
+                other.shared_bytes += sum(end - begin for begin, end in pages.spans)
         return other
 
     def grow(self, size: int) -> None:
@@ -434,6 +442,7 @@ class WasmHost:
             self._modules = {}
             self._pages = []
             self.memory = np.zeros(0, np.uint8)
+            self.shared_bytes = 0
             self._memory = None
             self._others = self.further = []
             for store in self._stores:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any, TypeVar
 
 import numpy as np
@@ -45,6 +46,7 @@ class Device:
         self.layouts: dict[int, tuple[Any, Any]] = {}
         self.pipelines: dict[bytes, Any] = {}
         self.bytes_read = 0
+        self.growth: Callable[[int], AbstractContextManager[None]] = lambda more: nullcontext()  # limits the memory
         self.tensor_bytes = 0
 
     def checked(self, label: str, fn: Callable[[], T]) -> T:
@@ -112,8 +114,9 @@ class TensorMemory:
         self.device = device
         self.size = size
         self.bytes = max(-(-size // 4) * 4, 4)
-        self.buffer = device.buffer(self.bytes, "tensor")
-        device.tensor_bytes += self.bytes
+        with device.growth(self.bytes):
+            self.buffer = device.buffer(self.bytes, "tensor")
+            device.tensor_bytes += self.bytes
 
     def read(self, dtype: np.dtype[Any], count: int) -> np.ndarray[Any, Any]:
         """Elements in linear memory's layout."""
@@ -158,6 +161,10 @@ def widen(data: memoryview, dtype: np.dtype[Any], count: int) -> np.ndarray[Any,
 # ── the process's device ─────────────────────────────────────────────────────────────────────────────────────────────
 
 _device: Device | None = None
+
+
+def tensor_bytes() -> int:
+    return 0 if _device is None or _device.lost else _device.tensor_bytes
 
 
 def shared_device(low_power: bool = False) -> Device:

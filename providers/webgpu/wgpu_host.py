@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import weakref
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -15,7 +16,7 @@ from pyruntime.errors import ExecutionError
 from .adapter import ALIGN, fold_groups
 from .printer.loops import SUBGROUPS, Shader
 from .wgpu_bindings import BindGroups, Parameters
-from .wgpu_device import Place, shared_device
+from .wgpu_device import Place, shared_device, tensor_bytes
 
 PIPELINES = 4096  # most pipelines cached for later sessions; a session references the pipelines that it runs
 QUERIES = 4096  # the largest query set: https://www.w3.org/TR/webgpu/#dom-gpudevice-createqueryset
@@ -35,6 +36,15 @@ class Dispatch:
     x: int
     y: int
     label: str
+
+
+_hosts: weakref.WeakValueDictionary[int, GpuHost] = weakref.WeakValueDictionary()  # by id
+
+
+def held_bytes() -> int:
+    """Bytes of the memories of all hosts, and of all tensors."""
+    hosts = [ref() for ref in _hosts.valuerefs()]  # at once: other threads open hosts
+    return sum(buffer.size for host in hosts if host is not None for buffer in host.buffers) + tensor_bytes()
 
 
 class GpuHost:
@@ -58,6 +68,7 @@ class GpuHost:
         self._fault = bytes(FAULT_BYTES)  # the record that the last read found
         self._encoder: Any = None  # contains the commands that are not submitted yet
         self._encoded: list[Dispatch] = []  # the dispatches in the encoder
+        _hosts[id(self)] = self
 
     # ── memory ───────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -65,16 +76,23 @@ class GpuHost:
         """Grow to at least `size` bytes, and keep the contents."""
         for n in range(-(-size // self.chunk)):
             needed = min(self.chunk, size - n * self.chunk)
-            if n == len(self.buffers):
-                self.buffers.append(self._larger(0, needed))
-            elif needed > self.buffers[n].size:
-                self._replace(n, self._larger(self.buffers[n].size, needed))
+            old = self.buffers[n].size if n < len(self.buffers) else 0
+            if needed > old:
+                self._grow_buffer(n, old, self._larger(old, needed))
 
-    def _larger(self, old: int, needed: int) -> Any:
-        """A new buffer, at most twice as large as the old one and STEP larger than needed."""
+    def _larger(self, old: int, needed: int) -> int:
+        """The size of a new buffer, at most twice as large as the old one and STEP larger than needed."""
         size = min(max(needed, min(2 * old, needed + STEP)), self.chunk)
+        return -(-size // ALIGN) * ALIGN
+
+    def _grow_buffer(self, n: int, old: int, size: int) -> None:
         self.generation += 1
-        return self.own.buffer(-(-size // ALIGN) * ALIGN, "arena")
+        with self.own.growth(size - old):
+            new = self.own.buffer(size, "arena")
+            if old:
+                self._replace(n, new)
+            else:
+                self.buffers.append(new)
 
     def _replace(self, n: int, new: Any) -> None:
         old = self.buffers[n]

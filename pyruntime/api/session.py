@@ -218,6 +218,11 @@ class InferenceSession:
         gets a new memory with its constants."""
         self._native.trim()
 
+    def release(self) -> None:
+        """Free all memory now, after the runs under way. Later work raises SessionFailed. Garbage collection frees it,
+        too."""
+        self._native.release()
+
     # ── running ──────────────────────────────────────────────────────────────────────────────────────────────────
 
     def run(

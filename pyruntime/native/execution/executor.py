@@ -61,6 +61,7 @@ class Executor:
         self.stopped: Callable[[], bool] = lambda: False  # whether the run is to end
         self.timings: list[tuple[str, float]] | None = None
         self.twins: list[Executor] = []
+        self.is_closed = False
         self._symbols = symbols_of(self.header["inputs"])
         self._threads = host.threads
         self._bytes_at_start = 0
@@ -121,6 +122,7 @@ class Executor:
         """Free the memory. No run may be under way."""
         for other in self.twins:
             other.close()
+        self.is_closed = True
         self.residents.copy_all_out()
         self.host.close()
         if self.gpu is not None:

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Sequence
-from functools import cache
+from functools import cache, partial
 from typing import Any, NamedTuple
 
 from pyruntime.errors import DeviceLost
+from pyruntime.native.memory.budgets import growth
 from pyruntime.placement.provider_list import effective
 from pyruntime.runtime.arena import GPU
 
@@ -22,7 +23,9 @@ def open_gpu(low_power: bool = False) -> Any:
     from pyruntime.providers.webgpu.wgpu_runner import GpuRunner
 
     try:
-        return GpuRunner(GpuHost(low_power), GPU)
+        host = GpuHost(low_power)
+        host.own.growth = partial(growth, "gpu")
+        return GpuRunner(host, GPU)
     except NoAdapter as e:
         raise DeviceLost(f"the GPU could not be opened: {e.message}") from None
 

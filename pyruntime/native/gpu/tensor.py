@@ -14,6 +14,9 @@ from pyruntime.native.memory.arrays import NUMPY, from_storage
 TYPES = {d.name for d in dt.ALL if d not in (dt.STRING, dt.F64)}  # element types that the GPU can store
 
 
+counts = {"live": 0, "bytes": 0, "dropped": 0}  # dropped: collected without `dispose`
+
+
 class GpuTensor:
     """`run` returns it for an output whose preferred location is "gpu-buffer", and accepts it as a feed. It belongs to
     the device: any session may take it, even after the session that made it is closed. `dispose` or garbage collection
@@ -25,6 +28,8 @@ class GpuTensor:
         self.dtype = dtype
         self.dims = dims
         self._memory = memory
+        counts["live"] += 1
+        counts["bytes"] += memory.bytes
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -44,7 +49,10 @@ class GpuTensor:
 
     def dispose(self) -> None:
         """Free its memory now. A second call does nothing."""
-        self._memory.release()
+        if self._memory.buffer is not None:
+            counts["live"] -= 1
+            counts["bytes"] -= self._memory.bytes
+            self._memory.release()
 
     def memory(self, device: Any = None) -> Any:
         """Return its memory to the provider; device: the device that will use it. Errors: as above, InvalidInput if it
@@ -64,7 +72,8 @@ class GpuTensor:
         return found.reshape(self.dims)
 
     def __del__(self) -> None:
-        self._memory.release()
+        counts["dropped"] += self._memory.buffer is not None
+        self.dispose()
 
     def __repr__(self) -> str:
         return f"GpuTensor({self.dtype}, {list(self.dims)})"

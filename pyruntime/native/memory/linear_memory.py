@@ -8,6 +8,7 @@ import numpy as np
 
 from pyruntime.errors import OutOfMemory
 from pyruntime.native.memory.argument_blocks import ArgumentBlocks, Words
+from pyruntime.native.memory.budgets import growth
 from pyruntime.program import types
 from pyruntime.runtime.arena import WHOLE
 
@@ -34,8 +35,10 @@ class LinearMemory:
         if end > self._own:
             hint = "raise memory_limit or use smaller inputs"
             raise OutOfMemory(f"{end} bytes of memory are needed, memory_limit is {self._own}", hint=hint)
-        if end + MARGIN > len(self.host.memory):
-            self.host.grow(end + MARGIN)
+        more = end + MARGIN - len(self.host.memory)
+        if more > 0:
+            with growth("linear", more):
+                self.host.grow(end + MARGIN)
 
     def blocks(self, calls: list[types.Call]) -> ArgumentBlocks:
         return ArgumentBlocks(calls)

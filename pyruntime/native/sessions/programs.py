@@ -69,6 +69,13 @@ class Programs(Specialiser[Executor]):
         )
         return constant_of(name, executor, feeds)
 
+    def program(self, feeds: Mapping[str, Any]) -> Executor:
+        found = super().program(feeds)
+        if found.is_closed:  # by `park`
+            (key,) = [key for key, executor in self.table.items() if executor is found]
+            found = self.table[key] = self._reload(found)
+        return found
+
     def requirements_of(self, feeds: Mapping[str, Any] | None) -> Requirements:
         """`requirements` of the Program for these feeds, or for all, which is compiled if there is none yet."""
         if feeds is None:
@@ -117,6 +124,15 @@ class Programs(Specialiser[Executor]):
             executor.twins.clear()
         return bool(others)
 
+    def park(self) -> bool:
+        """Free the memory of all executors; returns whether they held any. Each is loaded again when it next runs."""
+        held = [executor for executor in self._all() if not executor.is_closed]
+        for executor in held:
+            executor.close()
+            executor.twins.clear()
+        self._parts.clear()
+        return bool(held)
+
     def _keep(self, keys: Sequence[Hashable]) -> None:
         """Forget the Programs with other keys, and the parts."""
         self.is_prepared = self.is_prepared and (FOR_ALL in keys or FOR_ALL not in self.table)
@@ -139,7 +155,7 @@ class Programs(Specialiser[Executor]):
         self._parts.clear()
         try:
             for key, executor in self.table.items():
-                if executor.has_grown:
+                if executor.has_grown and not executor.is_closed:
                     self.table[key] = self._reload(executor)
         except BaseException:
             self.close_others([])

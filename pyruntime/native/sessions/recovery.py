@@ -7,6 +7,7 @@ from typing import TypeVar
 
 from pyruntime.errors import DeviceLost, OutOfMemory
 from pyruntime.native.gpu.device import warn
+from pyruntime.native.memory.budgets import free_idle
 from pyruntime.native.sessions.programs import Programs
 from pyruntime.session.states import SessionState
 
@@ -35,6 +36,8 @@ class Recovery:
         except OutOfMemory as e:
             if not (e.gpu and self.is_enabled):
                 raise
+            while free_idle():
+                pass
         except DeviceLost:
             if not self.is_enabled:
                 programs.states.enter(SessionState.FAILED)

@@ -63,6 +63,15 @@ class RunQueue:
             self._alone = mine
             return work()
 
+    def exclusive_if_idle(self, work: Callable[[], bool]) -> bool:
+        """Return the result of `work`, or False at once if other work is under way."""
+        if not self._door.acquire(blocking=False):
+            return False
+        try:
+            return not self._running and work()
+        finally:
+            self._door.release()
+
     def concurrent(self, find: Callable[[], Any], work: Callable[[Any], T], preferred: Callable[[Any], bool]) -> T:
         """Return the result of `work` on a free executor: the one that `find` returns or one of its twins, if possible
         one that is `preferred`. While `find` runs, only runs under way use the session."""

@@ -19,10 +19,12 @@ from pyruntime.native.execution.host_calls import HostCalls
 from pyruntime.native.execution.timing import Timing, timed, timings
 from pyruntime.native.execution.verify import RangeVerdict, Verdict, check_ranges, compare
 from pyruntime.native.gpu.device import warn
+from pyruntime.native.memory.budgets import is_limited, remove_holder, with_room
 from pyruntime.native.memory.report import MemoryReport
 from pyruntime.native.sessions.compiler import Compiler
 from pyruntime.native.sessions.feeds import Feeds, stored
 from pyruntime.native.sessions.maps import Maps
+from pyruntime.native.sessions.process_stats import free_when_collected
 from pyruntime.native.sessions.program_file import Exported, is_program, pack
 from pyruntime.native.sessions.programs import ExportedProgram, Programs
 from pyruntime.native.sessions.recovery import Recovery
@@ -107,7 +109,9 @@ class Session:
         self._gpu_outputs = self.feeds.gpu_outputs(self.options.preferred_output_location)
         self._recovery = Recovery(self.programs, has_fallback)
         queue = self._queue = RunQueue(self.programs.after_fork)
-        queue.exclusive(lambda: self._recovery.run(self.programs.prepare))
+        self.last_used = 0.0
+        self._end = free_when_collected(self, self.programs)
+        with_room(self, lambda: queue.exclusive(lambda: self._recovery.run(self.programs.prepare)))
         watch.name = watch.name or self._declared.name
         watch.created()
 
@@ -274,21 +278,25 @@ class Session:
     def run_alone(self, work: Callable[[], T], feeds: Mapping[str, Any]) -> T:
         """Return the result of `work` for these checked feeds, while no run is under way. After a fault of the GPU,
         repeat it."""
-        return self._queue.exclusive(lambda: self._recovery.run(work, lambda: self.feeds.check(feeds)))
+        attempt = lambda: self._recovery.run(work, lambda: self.feeds.check(feeds))  # noqa: E731
+        return with_room(self, lambda: self._queue.exclusive(attempt))
 
     def _run(self, run: _Run) -> tuple[Mapping[str, Any], dict[str, Any]]:
         """Run concurrently with other runs if that is possible and memory suffices, else alone."""
-        if self._runs_side_by_side:
-            with suppress(OutOfMemory):
-                return self._run_side_by_side(run)
-        return self.run_alone(lambda: self._run_with_all_memory(run), run.feeds)
+        try:
+            if self._runs_side_by_side:
+                with suppress(OutOfMemory):
+                    return self._run_side_by_side(run)
+            return self.run_alone(lambda: self._run_with_all_memory(run), run.feeds)
+        finally:
+            self.last_used = time.monotonic()
 
     @property
     def _runs_side_by_side(self) -> bool:
-        """Whether runs may be concurrent: not on a GPU, which has one queue, and not with a memory limit, which holds
-        for one run."""
+        """Whether runs may be concurrent: not on a GPU, which has one queue, and not with a memory limit of the session
+        or the process, which holds for one run."""
         compiler = self.compiler
-        if self.on_kernels is not None or compiler.preset.saves_power:
+        if self.on_kernels is not None or compiler.preset.saves_power or is_limited():
             return False
         return self.options.memory_limit >= WHOLE and not compiler.uses_gpu
 
@@ -356,3 +364,14 @@ class Session:
             self._states.enter(SessionState.RELEASED)
 
         self._queue.exclusive(work)
+        self._end.detach()
+        remove_holder(self)
+
+    # ── for budgets ──────────────────────────────────────────────────────────────────────────────────────────────
+
+    def free_if_idle(self) -> bool:
+        return self._queue.exclusive_if_idle(self.programs.park)
+
+    @property
+    def is_busy(self) -> bool:
+        return self._queue.is_busy
