@@ -182,7 +182,10 @@ def test_vite(command: str, built: None, tmp_path: Path, page: Page, blank: str)
 
 
 PACK = """
+const [, rule] = process.argv;
 const config = { ...require('./webpack.config.cjs'), optimization: { minimize: false } }; // which takes longest
+const module_ = { parser: { javascript: { url: 'relative' } }, rules: [{ test: /\\.m?js$/, type: 'javascript/auto' }] };
+if (rule) Object.assign(config, { module: module_, ignoreWarnings: [/Critical dependency/] });
 require('webpack')(config, (error, stats) => {
   if (!error && !stats.hasErrors() && !stats.hasWarnings()) return;
   console.error(error ?? stats.toString());
@@ -191,9 +194,11 @@ require('webpack')(config, (error, stats) => {
 """
 
 
-def test_webpack(built: None, tmp_path: Path, page: Page, blank: str) -> None:
+@pytest.mark.parametrize("rule", ["", "with rules"])
+def test_webpack(rule: str, built: None, tmp_path: Path, page: Page, blank: str) -> None:
+    """As it is, and with rules that make addresses relative and compile the engine's scripts."""
     folder = project(built, tmp_path, "webpack")
-    subprocess.run(["node", "-e", PACK], cwd=folder, check=True)
+    subprocess.run(["node", "-e", PACK, rule], cwd=folder, check=True)
     for file in (folder / "index.html", DIGITS):
         shutil.copy(file, folder / "dist")
     with Server({"/": folder / "dist"}) as server:

@@ -28,9 +28,14 @@ const { SHARED } = await import('../web/page/executor/load_code.js');
 const SCRIPT_URL = `const __script = (typeof document !== 'undefined' && document.currentScript && document.currentScript.src)
   || (/[a-z-]+:\\/\\/[^\\s()]+?(?=:\\d+:\\d+)/.exec(new Error().stack) || [])[0] || (typeof location !== 'undefined' ? location.href : 'file:///');`;
 
-/** Pyodide refuses to run in a classic worker, because that has no import(). Our file contains the modules that it
- * would import, so importScripts is hidden. */
-const NOT_CLASSIC = 'self.importScripts = undefined;'; // an own property: deleting it shows the inherited one again
+/** Pyodide refuses to start in a classic worker: a dedicated or shared one has import(), in a service worker our file contains the
+ * modules that Pyodide would import. So importScripts is hidden. */
+const NOT_CLASSIC = { // an own property: deleting it shows the inherited one again
+  banner: { js: 'self.importScripts = undefined;' }, footer: { js: 'delete self.importScripts;' },
+};
+
+/** Wraps the build for <script>. Its only global name is `ort`, so pages can include it twice, and in two versions. */
+const IN_FUNCTION = { banner: { js: `var ort = (() => { const module = {}; ${SCRIPT_URL}` }, footer: { js: 'return module.exports; })();' } };
 
 /** The module's own address, for require() in Node.js. */
 const MODULE_URL = `const __script = require('node:url').pathToFileURL(__filename).href;`;
@@ -80,7 +85,7 @@ const sharesModules = {
 };
 
 /**
- * Comments keep bundlers from following the import of executor.mjs, but esbuild drops comments and spaces. So a name of the
+ * Comments keep bundlers from following the import of a script, but esbuild drops comments and spaces. So a name of the
  * same length replaces them until esbuild has written the bundle, which keeps the source map correct.
  */
 const keepsComments = {
@@ -90,11 +95,11 @@ const keepsComments = {
     const name = '_'.repeat(comments.length);
     const swapped = async (path, from, to) => {
       const [before, after, ...more] = (await readFile(path, 'utf8')).split(from);
-      if (after === undefined || more.length) throw new Error(`${path} does not import executor.mjs as scripts/build_web.mjs knows`);
+      if (after === undefined || more.length) throw new Error(`${path} does not import a script as scripts/build_web.mjs knows`);
       return before + to + after;
     };
     let loaded = false;
-    builder.onLoad({ filter: /executor\/load_code\.js$/ }, async ({ path }) => {
+    builder.onLoad({ filter: /common\/import_script\.js$/ }, async ({ path }) => {
       loaded = true;
       return { contents: await swapped(path, `${comments}address`, `${name}(address)`) };
     });
@@ -138,7 +143,7 @@ async function bundles() {
   const script = { define: { 'import.meta.url': '__script' }, banner: { js: SCRIPT_URL } };
   const inServiceWorkers = {
     entryPoints: [join(ROOT, 'web/service_worker.js')], format: 'iife', sourcemap: false, outfile: join(DIST, 'engine.sw.js'),
-    define: { ...NO_NODE, 'import.meta.url': 'location.href' }, banner: { js: NOT_CLASSIC }, footer: { js: 'delete self.importScripts;' },
+    define: { ...NO_NODE, 'import.meta.url': 'location.href' }, ...NOT_CLASSIC,
   };
   const node = { ...index, platform: 'node', entryPoints: [join(ROOT, 'web/node.js')] };
   const late = {
@@ -149,7 +154,7 @@ async function bundles() {
     build({ ...index, format: 'esm', outfile: join(DIST, 'ort.mjs'), metafile: true }),
     build({ ...index, ...late, metafile: true }),
     build({ ...index, ...script, format: 'cjs', outfile: join(DIST, 'ort.cjs') }),
-    build({ ...index, ...script, format: 'iife', globalName: 'ort', outfile: join(DIST, 'ort.js') }),
+    build({ ...index, ...script, ...IN_FUNCTION, format: 'cjs', outfile: join(DIST, 'ort.js') }),
     build({ ...index, format: 'iife', globalName: 'executor', sourcemap: false, entryPoints: [join(ROOT, 'web/pyodide.js')], outfile: join(ROOT, 'pyruntime/pyodide/executor.js') }),
     build({ ...node, format: 'esm', outfile: join(DIST, 'ort.node.mjs') }),
     build({ ...node, ...script, banner: { js: MODULE_URL }, format: 'cjs', outfile: join(DIST, 'ort.node.cjs') }),
@@ -157,11 +162,12 @@ async function bundles() {
     build({ ...index, format: 'esm', entryPoints: [join(ROOT, 'web/offline/install.js')], outfile: join(DIST, 'offline.mjs') }),
     build({ ...index, format: 'esm', entryPoints: [join(ROOT, 'web/offline/service_worker.js')], outfile: join(DIST, 'offline.sw.mjs') }),
     build({ ...index, format: 'iife', entryPoints: [join(ROOT, 'web/offline/classic_service_worker.js')], outfile: join(DIST, 'offline.sw.js') }),
-    build({ ...worker, plugins: [browserOnly, trimsLoader, named(await buildName())], entryPoints: [join(ROOT, 'web/worker.js')], outfile: join(DIST, 'worker.mjs') }),
+    build({ ...worker, ...NOT_CLASSIC, plugins: [browserOnly, trimsLoader, keepsComments, named(await buildName())], entryPoints: [join(ROOT, 'web/worker.js')], outfile: join(DIST, 'worker.mjs') }),
     build({ ...worker, ...inServiceWorkers, plugins: [browserOnly, trimsGlue, trimsLoader, named(await buildName())] }),
     build({ ...worker, plugins: [browserOnly, trimsGlue], entryPoints: [join(PYODIDE, 'pyodide.asm.mjs')], sourcemap: false, outfile: join(DIST, 'pyodide.asm.mjs') }),
   ]);
   checkApart(page, executor);
+  await Promise.all(['worker', 'pyodide.asm', 'executor'].map((name) => cp(join(DIST, `${name}.mjs`), join(DIST, `${name}.bin`)))); // for assets.js
 }
 
 /** The files that write and read the memory image. */
@@ -349,9 +355,9 @@ async function python() {
   await image();
 }
 
-/** Files of dist/ that no page fetches: for Node.js, bundlers, pip and tools; and service workers, which browsers store
+/** Files of dist/ that no page fetches from here: for Node.js, bundlers, pip and tools; and service workers, which browsers store
  * themselves. */
-const NOT_IN_PAGES = /\.(map|cjs|ts|cts|whl)$|\.node\.|^pyodide-lock|\.sw\./;
+const NOT_IN_PAGES = /\.(map|cjs|ts|cts|whl|bin)$|\.node\.|^pyodide-lock|\.sw\./;
 
 /** Writes the types twice, for import and for require(), because TypeScript reads a file as only one of both. */
 async function types() {

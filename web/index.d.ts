@@ -1,5 +1,7 @@
 // The public types: those of onnxruntime-common, and additions of this package. ort.d.ts adds the default export.
 
+import type { Tensor } from 'onnxruntime-common';
+
 export * from 'onnxruntime-common';
 
 /** Bytes or steps of a phase; `total` is 0 if it is unknown. */
@@ -159,6 +161,15 @@ export interface Tuned {
   readonly took: number;
 }
 
+/** A value for an input: an array of tensors is a sequence, a `Map` or an object is a map, null is an absent optional. */
+export type Feed =
+  | Tensor | readonly Tensor[] | null
+  | ReadonlyMap<string | number | bigint, number | bigint | string> | { readonly [key: string]: number | bigint | string };
+/** Feeds by input name. */
+export interface Feeds {
+  readonly [name: string]: Feed;
+}
+
 declare module 'onnxruntime-common' {
   interface Env {
     /** Bytes of linear memory that all sessions together may hold (docs/api.md#memory-of-a-page). */
@@ -200,6 +211,8 @@ declare module 'onnxruntime-common' {
        */
       preset?: 'latency' | 'throughput' | 'power';
       // End of the generated part.
+      /** Fetches the model's files in the page, instead of the worker; by default the page's `fetch` if a program has replaced it. */
+      fetch?: (url: string, init?: RequestInit) => Promise<Response>;
       /** Stops the creation; `create` rejects at once with `Terminated`. */
       signal?: AbortSignal;
     }
@@ -217,6 +230,8 @@ declare module 'onnxruntime-common' {
     create(model: URL | Blob | Response | ReadableStream<Uint8Array> | FileSystemFileHandle, options?: InferenceSession.SessionOptions): Promise<InferenceSession>;
   }
   interface InferenceSession {
+    run(feeds: Feeds, options?: InferenceSession.RunOptions): Promise<InferenceSession.ReturnType>;
+    run(feeds: Feeds, fetches: InferenceSession.FetchesType, options?: InferenceSession.RunOptions): Promise<InferenceSession.ReturnType>;
     /** Ends `enableProfiling` or `startProfiling()`: prints a trace for Chrome's viewer or Perfetto and returns it; "" without one. */
     endProfiling(): string;
     /** Bytes of weights, of the peak and of memories. */
@@ -229,15 +244,15 @@ declare module 'onnxruntime-common' {
     /** Operators, kernels and their placement. */
     explain(): Promise<Explanation>;
     /** Runs the model on the GPU and on WebAssembly, and names the first kernel whose results differ by more than `tolerance` (1e-3). */
-    verify(feeds: InferenceSession.FeedsType, options?: { tolerance?: number; ranges?: false }): Promise<Verification>;
+    verify(feeds: Feeds, options?: { tolerance?: number; ranges?: false }): Promise<Verification>;
     /** Runs a half-float model in float32, and names the first node whose magnitudes pass 65504, the largest half float. */
-    verify(feeds: InferenceSession.FeedsType, options: { ranges: true }): Promise<RangeVerification>;
+    verify(feeds: Feeds, options: { ranges: true }): Promise<RangeVerification>;
     /** Measures other schedules of the kernels on this machine, about `seconds` (2) each. The session does not change. */
-    tune(feeds: InferenceSession.FeedsType, options?: { seconds?: number }): Promise<Tuned>;
+    tune(feeds: Feeds, options?: { seconds?: number }): Promise<Tuned>;
     /** Frees memory that an earlier, larger run took. */
     trim(): Promise<void>;
     /** Runs the model once, kernel by kernel, on one thread or on the GPU; the times in the order of the kernels. */
-    profile(feeds: InferenceSession.OnnxValueMapType): Promise<KernelTiming[]>;
+    profile(feeds: Feeds): Promise<KernelTiming[]>;
     readonly timings: Timings;
   }
 }

@@ -26,6 +26,17 @@ export async function classify(url: string, pixels: Float32Array): Promise<ort.T
   return results[session.outputNames[0]];
 }
 
+/** Feeds of every kind; results are tensors. */
+export async function everyFeed(session: ort.InferenceSession, model: Response): Promise<readonly number[]> {
+  const one = new ort.Tensor('float32', [1], [1]);
+  const feeds: ort.Feeds = { tensor: one, sequence: [one, one], absent: null, map: new Map([[1n, 0.5]]), record: { a: 1, b: 2 } };
+  const fetch = (url: string, init?: RequestInit): Promise<Response> => globalThis.fetch(url, { ...init, credentials: 'include' });
+  await ort.InferenceSession.create(model, { fetch });
+  await session.verify(feeds);
+  await session.run(feeds, ['y'], { terminate: false });
+  return (await session.run({ tensor: one, sequence: [one], absent: null }, { signal: AbortSignal.timeout(1) })).y.dims;
+}
+
 /** One type, whichever package names it. */
 export const factory: common.InferenceSessionFactory = ort.InferenceSession;
 export const create: typeof ort.InferenceSession.create = byDefault.InferenceSession.create;

@@ -7,6 +7,7 @@ import { platform } from '../../web/common/platform.js';
 import { assetUrls, ownUrls } from '../../web/page/engine/assets.js';
 
 const { exists, address } = platform;
+const { fetch, location, origin } = globalThis;
 const { warn } = console;
 let asked = [];
 let told = [];
@@ -18,7 +19,11 @@ beforeEach(() => {
   platform.address = (text) => new URL(text, 'https://page.example/').href;
   console.warn = (text) => told.push(text);
 });
-afterEach(() => Object.assign(platform, { exists, address }) && Object.assign(console, { warn }));
+afterEach(() => {
+  Object.assign(platform, { exists, address });
+  Object.assign(console, { warn });
+  Object.assign(globalThis, { fetch, location, origin });
+});
 
 for (const folder of ['/here', '/here/', 'https://cdn.example/npm/pyruntime@0.1.0/dist/here/', 'https://me@1.example/here/', '/@2026/here/', '/gh/me/site@1.2.0/here/', '/npm/my-app@2.0.0/node_modules/pyruntime@0.1.0/here/']) {
   test(`files in ${folder}`, async () => {
@@ -43,3 +48,62 @@ for (const address of [
     assert.deepEqual([asked.length, told.length], [0, 1]);
   });
 }
+
+// ── what bundlers insert for new URL('./worker.mjs', import.meta.url).href ──
+
+const module = { [Symbol.toStringTag]: 'Module' };
+const HTTP = 'https://page.example';
+const DATA = 'data:text/javascript;base64,MQ==';
+
+/** In a place: what is inserted, and the address that the engine uses. */
+for (const [where, inserted, expected] of [
+  [`${HTTP}/deep/route`, `${HTTP}/assets/worker-1.mjs`, `${HTTP}/assets/worker-1.mjs`],
+  [`${HTTP}/deep/route`, 'https://cdn.example/worker.mjs', 'https://cdn.example/worker.mjs'],
+  [`${HTTP}/deep/route`, '/_next/static/media/worker.1.mjs', `${HTTP}/_next/static/media/worker.1.mjs`], // Next.js
+  [`${HTTP}/deep/route`, 'out/worker.mjs', `${HTTP}/deep/out/worker.mjs`],
+  [`blob:${HTTP}/id`, '/_next/static/media/worker.1.mjs', `${HTTP}/_next/static/media/worker.1.mjs`], // in a worker of Turbopack
+  [`${HTTP}/`, DATA, DATA],
+  [`${HTTP}/`, `${HTTP}/[object%20Module]`, `${HTTP}/worker.1.bin`], // a rule of webpack for .mjs
+  [`${HTTP}/`, module, `${HTTP}/worker.1.bin`],
+  [`${HTTP}/`, null, `${HTTP}/worker.1.bin`], // the rule, and relative addresses: webpack's class throws
+]) {
+  test(`${where} inserts ${String(inserted)}`, () => {
+    Object.assign(platform, { address });
+    Object.assign(globalThis, { location: { href: where }, origin: HTTP });
+    const { worker, wasm } = ownUrls({ scripts: () => ({ worker: inserted ?? assert.fail() }), copies: () => ({ worker: '/worker.1.bin' }), others: () => ({ wasm: '/x.wasm' }) });
+    assert.deepEqual([worker, wasm], [expected, `${HTTP}/x.wasm`]);
+  });
+}
+
+test('files that a bundler compiles and that have no copies are named', () => {
+  const built = { scripts: () => ({}), others: () => ({ wasm: module }) };
+  assert.throws(() => ownUrls(built), { name: 'InvalidInput', message: /compiled pyodide\.asm\.wasm instead of copying it \(exclude/ });
+});
+
+test('bundles that do not know their address', () => {
+  const unknown = () => ({ worker: new URL('./worker.mjs', undefined).href });
+  assert.throws(() => ownUrls({ scripts: unknown, copies: unknown, others: unknown }), { name: 'InvalidInput', message: /wasmPaths must name the engine's folder/ });
+});
+
+for (const [answers, expected] of [
+  [{ HEAD: [200, 'text/javascript'] }, true],
+  [{ HEAD: [404, 'text/html'] }, false],
+  [{ HEAD: [200, 'text/html; charset=utf-8'] }, false], // single-page hosts answer index.html
+  [{ HEAD: [405, 'text/html'], GET: [200, 'text/javascript'] }, true],
+  [{ HEAD: [405, 'text/html'], GET: [200, 'text/html'] }, false],
+  [{ HEAD: [403, 'application/xml'], GET: [403, 'application/xml'] }, false],
+  [{}, false], // no server
+]) {
+  test(`a server that answers ${JSON.stringify(answers)}`, async () => {
+    globalThis.fetch = async (_, { method }) => {
+      const [status, type] = answers[method] ?? assert.fail(method);
+      return new Response('', { status, headers: { 'content-type': type } });
+    };
+    assert.equal(await exists(`${HTTP}/worker.mjs`), expected);
+  });
+}
+
+test('an address that is not valid is named', () => {
+  globalThis.location = { href: `blob:${HTTP}/id` };
+  assert.throws(() => address('/m/add.onnx'), { name: 'InvalidInput', message: /"\/m\/add\.onnx" is not a valid address \(.*blob:/ });
+});

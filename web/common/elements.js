@@ -104,3 +104,16 @@ export function fromNumbers(values, dtype) {
   const view = /** @type {any} */ (classOf(dtype));
   return view.from(values, dtype.endsWith('int64') ? BigInt : Number);
 }
+
+/** The typed array class of data; a Buffer of Node.js is a Uint8Array. @param {NumericData} data @returns {any} */
+export const arrayClass = (data) => /** @type {any} */ (globalThis)[data[Symbol.toStringTag]];
+
+/**
+ * Data whose class Tensor accepts: jest, vitest and other contexts of Node.js have classes of their own, unlike messages of workers.
+ * @param {NumericData | string[]} data @returns {NumericData | string[]}
+ */
+export function own(data) {
+  if (Array.isArray(data)) return data;
+  const Own = arrayClass(data);
+  return data instanceof Own ? data : new Own(data.buffer, data.byteOffset, data.length);
+}

@@ -1,5 +1,9 @@
 // Functions that differ between platforms, for browsers. web/node/platform.js replaces some of them in Node.js.
 
+import { InvalidInput } from './errors.js';
+
+const HINT = 'a worker that started from a blob: or data: address needs whole addresses, such as https://host/file';
+
 export const platform = {
   /** Null in service workers, which have no workers. @returns {typeof Worker | null} */
   worker: () => globalThis.Worker ?? null,
@@ -26,12 +30,25 @@ export const platform = {
   processors: () => globalThis.navigator?.hardwareConcurrency || 1,
 
   /** An absolute address. @param {string} text @param {string} [base] */
-  address: (text, base = globalThis.document?.baseURI ?? globalThis.location?.href) => new URL(text, base).href,
-
-  /** Whether a file exists. @param {string} url */
-  async exists(url) {
+  address(text, base = globalThis.document?.baseURI ?? globalThis.location?.href) {
     try {
-      return (await fetch(url, { method: 'HEAD' })).ok;
+      return new URL(text, base).href;
+    } catch (cause) {
+      throw new InvalidInput(`"${text}" is not a valid address`, { hint: HINT, cause });
+    }
+  },
+
+  /** Whether a file exists that is no page: servers of single-page applications answer index.html for files that they lack. @param {string} url */
+  async exists(url) {
+    const ask = async (/** @type {string} */ method) => {
+      const response = await fetch(url, { method });
+      response.body?.cancel();
+      return response;
+    };
+    try {
+      const head = await ask('HEAD');
+      const { ok, headers } = head.ok || head.status === 404 ? head : await ask('GET'); // servers may refuse HEAD
+      return ok && !/^text\/html\b/i.test(headers.get('content-type') ?? '');
     } catch {
       return false;
     }

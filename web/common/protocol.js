@@ -20,10 +20,11 @@ import { Stop, StopWords } from './stop.js';
  */
 /** A list is a sequence; null is an absent optional. @typedef {WireTensor | WireTensor[] | null} WireValue */
 /**
- * The source of a file's bytes. keep: see storage/stored_models.js.
- * @typedef {{ url: string, keep?: boolean | string } | { bytes: Uint8Array } | { blob: Blob } | { handle: FileSystemFileHandle }
+ * The source of a file's bytes. keep: see storage/stored_models.js; fetch: in the worker, if the page fetches the file.
+ * @typedef {{ url: string, keep?: boolean | string, fetch?: FetchFile } | { bytes: Uint8Array } | { blob: Blob } | { handle: FileSystemFileHandle }
  *   | { stream: ReadableStream<Uint8Array> }} Origin
  */
+/** @typedef {(url: string, init?: RequestInit) => Promise<Response>} FetchFile */
 /** Bytes of memory of a kind. @typedef {{ linear: number, gpu: number }} Held */
 /** The page's limits, Infinity for none, and what its own thread holds. @typedef {{ limits: Held, elsewhere: Held }} PageMemory */
 /** total: 0 if unknown. @typedef {{ phase: 'boot'|'download'|'compile'|'init', loaded: number, total: number }} Progress */
@@ -62,6 +63,7 @@ import { Stop, StopWords } from './stop.js';
  * @typedef {object} CreateParams
  * @property {Origin} model
  * @property {{ path: string, origin: Origin }[]} external
+ * @property {MessagePort} [fetchPort] to which the worker sends requests for files that the page fetches
  * @property {number} threads for a run, at most, including the worker itself
  * @property {{ executionProviders?: string[], uncached?: boolean, fixedSimd?: boolean, [option: string]: unknown }} options that a Program depends on
  * @property {boolean} allowsSoftware whether the GPU may be an adapter that computes on the CPU, although WebAssembly is named, too
@@ -226,11 +228,16 @@ export class Caller {
       try {
         this.worker.postMessage({ id, call, params, stop }, transfer);
       } catch (error) {
-        this.pending.delete(id);
-        reject(new InvalidInput(`cannot send the call to the worker: ${/** @type {Error} */ (error).message}`, { cause: error }));
+        this.refuse(id, /** @type {Error} */ (error));
       }
     });
     return watch ? answer.finally(watch(() => this.stop(id))) : answer;
+  }
+
+  /** A call cannot be sent. @param {number} id @param {Error} cause */
+  refuse(id, cause) {
+    this.pending.get(id)?.reject(new InvalidInput(`cannot send the call to the worker: ${cause.message}`, { cause }));
+    this.pending.delete(id);
   }
 
   /** Stops a call. @param {number} id */

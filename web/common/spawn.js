@@ -1,6 +1,10 @@
 // Starts workers, even from files of another origin.
 
+import { SessionFailed } from './errors.js';
 import { platform } from './platform.js';
+
+/** Hint of errors: what the server must do. */
+export const HINT = 'serve all files of dist/ unchanged, from one folder';
 
 /**
  * Starts a module worker. Browsers refuse to start a worker from another origin, even if its headers allow it. So the
@@ -10,7 +14,40 @@ import { platform } from './platform.js';
  */
 export function spawn(url, name) {
   const Worker = /** @type {typeof globalThis.Worker} */ (platform.worker());
-  return new Worker(isSameOrigin(url) ? url : importing(url), { type: 'module', name });
+  return new Worker(trusted(isSameOrigin(url) ? url : importing(url)), { type: 'module', name });
+}
+
+/** @typedef {{ createScriptURL: (url: string) => any }} Policy */
+/** @type {Policy | null} */
+let policy = null;
+
+/**
+ * An address that pages with the policy `require-trusted-types-for 'script'` accept. If they do not allow a policy of this name, their
+ * default policy decides.
+ * @param {string} url @returns {any} a string or a TrustedScriptURL
+ */
+export function trusted(url) {
+  try {
+    const { trustedTypes } = /** @type {{ trustedTypes?: { createPolicy: (name: string, rules: Policy) => Policy } }} */ (globalThis);
+    policy ??= trustedTypes?.createPolicy('pyruntime', { createScriptURL: (address) => address }) ?? null;
+  } catch { /* the page does not allow it */ }
+  return policy?.createScriptURL(url) ?? url;
+}
+
+/**
+ * An address from which a script can start: itself, unless it is a data: address, whose workers have no shared memory, or a copy
+ * whose ending is no script's.
+ * @param {string} url
+ */
+export async function scriptUrl(url) {
+  if (!/^data:|\.bin(?=[?#]|$)/.test(url)) return url;
+  try {
+    const response = await fetch(url);
+    if (!response.ok) throw new Error(`HTTP ${response.status}`);
+    return URL.createObjectURL(new Blob([await response.arrayBuffer()], { type: 'text/javascript' }));
+  } catch (cause) {
+    throw new SessionFailed(`cannot load ${url.slice(0, 200)}: ${/** @type {Error} */ (cause).message}`, { hint: HINT, cause });
+  }
 }
 
 /** Whether a worker can start from this file. @param {string} url */

@@ -4,6 +4,7 @@
 import { SessionFailed } from '../common/errors.js';
 import { platform } from '../common/platform.js';
 import { readBody } from '../common/read_body.js';
+import { trusted } from '../common/spawn.js';
 import { digest } from '../storage/digest.js';
 import { deleteModel, fetchAndStore, listModels } from '../storage/stored_models.js';
 import { checkQuota, storageEstimate } from '../storage/quota.js';
@@ -134,7 +135,7 @@ async function startServiceWorker({ worker = './offline.sw.js', type, scope, iso
   const address = new URL(platform.address(worker));
   if (isolation) address.searchParams.set('isolation', isolation);
   try {
-    const registration = await navigator.serviceWorker.register(address, { type, scope, updateViaCache: 'none' });
+    const registration = await navigator.serviceWorker.register(trusted(address.href), { type, scope, updateViaCache: 'none' });
     const next = registration.installing ?? registration.waiting;
     while (next && next.state !== 'activated') {
       if (next.state === 'redundant') throw new Error('it failed to start');

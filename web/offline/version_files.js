@@ -2,7 +2,8 @@
 
 import { InvalidInput, SessionFailed } from '../common/errors.js';
 import { platform } from '../common/platform.js';
-import { HINT, NAMES, ownUrls } from '../page/engine/assets.js';
+import { HINT } from '../common/spawn.js';
+import { NAMES, ownUrls } from '../page/engine/assets.js';
 import { isUnchanged, validators } from '../storage/stored_models.js';
 
 /** @import { OfflineFile, Wanted } from './versions.js' */
@@ -15,7 +16,7 @@ import { isUnchanged, validators } from '../storage/stored_models.js';
 const LIST = 'assets.json';
 
 /** The list beside this file. Bundlers rewrite this address. */
-const ownList = () => new URL('./assets.json', import.meta.url).href;
+const ownList = () => platform.address(new URL('./assets.json', import.meta.url).href);
 
 /** Whether this file is beside its list, as in dist/. In a bundle files may be elsewhere. */
 const isUnbundled = () => new URL('offline.mjs', ownList()).href === import.meta.url;
@@ -61,7 +62,7 @@ function engineFiles({ url, list }, folder) {
   if (folder || isUnbundled()) return used.map(([name, file]) => at(addressIn(url, name), file));
   return Object.entries(ownUrls()).flatMap(([key, address]) => {
     const name = NAMES[/** @type {keyof typeof NAMES} */ (key)];
-    return list.files[name] ? [at(address, list.files[name])] : [];
+    return list.files[name] && !address.startsWith('data:') ? [at(address, list.files[name])] : [];
   });
 }
 

@@ -34,8 +34,9 @@ export const validators = (headers) => ({ etag: headers.get('etag') ?? '', modif
 /**
  * Whether the server still has the same file. True if the server cannot be reached.
  * @param {string} url @param {{ etag: string, modified: string }} stored
+ * @param {import('../common/protocol.js').FetchFile} [fetch]
  */
-export async function isUnchanged(url, stored) {
+export async function isUnchanged(url, stored, fetch = globalThis.fetch) {
   try {
     const response = await fetch(url, { method: 'HEAD', cache: 'no-store' });
     if (!response.ok) return false;
@@ -48,13 +49,14 @@ export async function isUnchanged(url, stored) {
 
 /**
  * The stored bytes if they are valid. Deletes damaged ones. other: whether another version is stored.
- * @param {string} url @param {Keep} keep @returns {Promise<{ bytes: Uint8Array<ArrayBuffer> | null, other: boolean }>}
+ * @param {string} url @param {Keep} keep @param {import('../common/protocol.js').FetchFile} [fetch]
+ * @returns {Promise<{ bytes: Uint8Array<ArrayBuffer> | null, other: boolean }>}
  */
-async function find(url, keep) {
+async function find(url, keep, fetch) {
   const found = await (await open()).match(withoutHash(url));
   if (!found) return { bytes: null, other: false };
   const notes = notesOf(found);
-  const valid = typeof keep === 'string' ? notes.version === keep : await isUnchanged(url, notes);
+  const valid = typeof keep === 'string' ? notes.version === keep : await isUnchanged(url, notes, fetch);
   return { bytes: valid ? await readStored(url) : null, other: !valid };
 }
 
@@ -73,11 +75,11 @@ export async function readStored(url) {
  * stored.
  * @param {string} url @param {Keep} keep @param {import('../common/read_body.js').OnBytes} progress
  * @param {(init: RequestInit) => Promise<Response>} get fetches it or throws
- * @param {(error: Error) => void} [failed]
+ * @param {(error: Error) => void} [failed] @param {import('../common/protocol.js').FetchFile} [fetch]
  * @returns {Promise<{ bytes: Uint8Array<ArrayBuffer>, written: Promise<void> }>}
  */
-export async function fetchAndStore(url, keep, progress, get, failed = ({ message }) => warn(`cannot store ${url}: ${message}`)) {
-  const found = await find(url, keep).catch(() => ({ bytes: null, other: false }));
+export async function fetchAndStore(url, keep, progress, get, failed = ({ message }) => warn(`cannot store ${url}: ${message}`), fetch = undefined) {
+  const found = await find(url, keep, fetch).catch(() => ({ bytes: null, other: false }));
   if (found.bytes) {
     progress(found.bytes.length, found.bytes.length);
     return { bytes: found.bytes, written: Promise.resolve() };

@@ -17,6 +17,8 @@ export const REASON = MAILBOXES + LINE * MAX_THREADS; // why a thread stopped: l
 export const REASON_BYTES = 508;
 export const CONTROL_BYTES = 4 * (REASON + 1) + REASON_BYTES;
 
+/** Name of the engine's worker. */
+export const ENGINE = 'pyruntime';
 /** Prefix of the names of threads. */
 export const THREAD = 'pyruntime thread';
 

@@ -21,6 +21,7 @@ import { tune } from '../session/tune.js';
 import { verify } from '../session/verify.js';
 import { inspectModel } from './models/inspect_model.js';
 import { lastRun } from './files/model_file.js';
+import { usePageFetch } from './files/page_fetch.js';
 import { closeAll } from './models/model_files.js';
 import { openForPage, openModel } from './models/open_model.js';
 import { PageCompiler } from './models/page_compiler.js';
@@ -163,7 +164,8 @@ const handlers = {
     logging.least = () => params.env.least;
     Object.assign(setting.adapterOptions, params.env.adapter);
     const others = () => [...sessions.values()].map(({ opened }) => opened);
-    const opened = await openModel(params, progress, interpreter, pool, stop, others);
+    const closePort = usePageFetch(params);
+    const opened = await openModel(params, progress, interpreter, pool, stop, others).finally(closePort);
     const session = nextSession++;
     const same = [...sessions.values()].find(({ opened: { model } }) => model === opened.model);
     sessions.set(session, same ?? { opened, queue: Promise.resolve() });
@@ -172,7 +174,8 @@ const handlers = {
 
   async inspect(params, progress, stop) {
     logging.least = () => params.env.least;
-    return { result: await inspectModel(params, progress, interpreter, stop) };
+    const closePort = usePageFetch(params);
+    return { result: await inspectModel(params, progress, interpreter, stop).finally(closePort) };
   },
 
   async run(params, notify, stop) {

@@ -1,10 +1,12 @@
 // Addresses of the engine's files. Bundlers recognise `new URL('./name', import.meta.url)`: they copy the file and insert its final
 // address. The builds for <script> and require() replace import.meta.url by the script's own address (scripts/build_web.mjs).
+// docs/design/platforms.md#files-and-bundlers lists what bundlers insert.
 
 import { InvalidInput } from '../../common/errors.js';
 import { warn } from '../../common/log.js';
 import { platform } from '../../common/platform.js';
 import { mapValues } from '../../common/records.js';
+import { scriptUrl } from '../../common/spawn.js';
 
 /**
  * @typedef {{ worker: string, asm: string, wasm: string, rest: string, image: string, stdlib: string, stdlibRest: string,
@@ -17,23 +19,33 @@ export const NAMES = {
   stdlib: 'python_stdlib.zip', stdlibRest: 'python_rest.zip', engine: 'engine.zip', executor: 'executor.mjs',
 };
 
-/** Hint of errors: what the server must do. */
-export const HINT = 'serve all files of dist/ unchanged, from one folder';
-
-/** The files of this build. @returns {AssetUrls} */
-export function ownUrls() {
-  return {
+/** Addresses as a bundler inserts them. */
+const inserted = {
+  scripts: () => ({
     worker: new URL('./worker.mjs', import.meta.url).href,
     asm: new URL('./pyodide.asm.mjs', import.meta.url).href,
+    executor: new URL('./executor.mjs', import.meta.url).href,
+  }),
+
+  /**
+   * Copies of the scripts with another ending, for projects with a rule of webpack that compiles all .mjs files, also those that are
+   * named by address.
+   */
+  copies: () => ({
+    worker: new URL('./worker.bin', import.meta.url).href,
+    asm: new URL('./pyodide.asm.bin', import.meta.url).href,
+    executor: new URL('./executor.bin', import.meta.url).href,
+  }),
+
+  others: () => ({
     wasm: new URL('./pyodide.asm.wasm', import.meta.url).href,
     rest: new URL('./pyodide.rest.wasm', import.meta.url).href,
     image: new URL('./python.image.wasm', import.meta.url).href,
     stdlib: new URL('./python_stdlib.zip', import.meta.url).href,
     stdlibRest: new URL('./python_rest.zip', import.meta.url).href,
     engine: new URL('./engine.zip', import.meta.url).href,
-    executor: new URL('./executor.mjs', import.meta.url).href,
-  };
-}
+  }),
+};
 
 /** The files in a folder. @param {string} folder @returns {AssetUrls} */
 function urlsIn(folder) {
@@ -41,8 +53,11 @@ function urlsIn(folder) {
   return /** @type {AssetUrls} */ (mapValues(NAMES, (name) => new URL(name, base).href));
 }
 
-/** @param {string} text */
-const addressOf = (text) => platform.address(text, globalThis.location?.href);
+/**
+ * An absolute address. Relative ones refer to the page as other addresses in it do, in workers from blob: addresses to its origin.
+ * @param {string} text
+ */
+const addressOf = (text) => platform.address(text, /^(blob|data):/.test(globalThis.location?.href) ? globalThis.origin : undefined);
 
 /** Whether an address belongs to onnxruntime-web or transformers.js on a CDN, which lacks our files. @param {string} text */
 const isForeign = (text) => /\/(?:onnxruntime-web|transformers)@\d/.test(new URL(addressOf(text)).pathname);
@@ -54,12 +69,18 @@ const isForeign = (text) => /\/(?:onnxruntime-web|transformers)@\d/.test(new URL
  * @returns {Promise<AssetUrls>}
  */
 export async function assetUrls(paths) {
+  const urls = await chosenUrls(paths);
+  return { ...urls, worker: await scriptUrl(urls.worker) };
+}
+
+/** @param {unknown} paths */
+async function chosenUrls(paths) {
   const folder = typeof paths === 'string' && paths;
   if (folder && !isForeign(folder)) {
     const urls = urlsIn(folder);
     if (await platform.exists(urls.worker)) return urls;
   }
-  const own = builtUrls();
+  const own = ownUrls();
   if (folder) warnIgnored(folder, own);
   else if (typeof paths === 'object' && paths) {
     const { mjs, wasm } = /** @type {{ mjs?: unknown, wasm?: unknown }} */ (paths);
@@ -73,12 +94,37 @@ export async function assetUrls(paths) {
   return own;
 }
 
-/** Throws in esbuild's bundles that are no modules: they do not know their own address. */
-function builtUrls() {
+/** What a module that a bundler compiled becomes as a text. */
+const COMPILED = /\[object\b/;
+
+/**
+ * The files of this build: whole addresses of what the bundler inserted. Throws in esbuild's bundles that are no modules: they do not
+ * know their own address.
+ * @param {Record<keyof typeof inserted, () => Record<string, unknown>>} urls
+ */
+export function ownUrls({ scripts, copies, others } = inserted) {
+  const read = (/** @type {() => Record<string, unknown>} */ get) => {
+    const found = mapValues(get(), String);
+    for (const [name, url] of Object.entries(found)) {
+      if (!COMPILED.test(url)) continue;
+      const hint = 'exclude this package from that rule, or copy dist/ and let env.wasm.wasmPaths name the folder';
+      throw new InvalidInput(`a rule of the bundler compiled ${NAMES[/** @type {keyof AssetUrls} */ (name)]} instead of copying it`, { hint });
+    }
+    return mapValues(found, addressOf);
+  };
   try {
-    return ownUrls();
+    return /** @type {AssetUrls} */ ({ ...attempt(() => read(scripts)) ?? read(copies), ...read(others) });
+  } catch (error) {
+    throw error instanceof InvalidInput ? error : new InvalidInput("env.wasm.wasmPaths must name the engine's folder");
+  }
+}
+
+/** The result, or null if it throws. @template T @param {() => T} get */
+function attempt(get) {
+  try {
+    return get();
   } catch {
-    throw new InvalidInput("env.wasm.wasmPaths must name the engine's folder");
+    return null;
   }
 }
 

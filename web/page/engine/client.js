@@ -1,15 +1,17 @@
 // Owns the engine's worker: starts it for the first session, and a new one after it ended.
 
 import { env } from 'onnxruntime-common';
-import { HINT, assetUrls } from './assets.js';
-import { SessionFailed } from '../../common/errors.js';
+import { assetUrls } from './assets.js';
+import { PyRuntimeError, SessionFailed } from '../../common/errors.js';
+import { ENGINE } from '../../threads/mailbox.js';
 import { ThreadPool } from '../../threads/pool.js';
+import { importScript } from '../../common/import_script.js';
 import { lifelineEnds } from '../../common/lifeline.js';
 import { logging, warnOnce } from '../../common/log.js';
 import { platform } from '../../common/platform.js';
 import { Caller } from '../../common/protocol.js';
 import { hasSharedMemory } from '../../common/shared_memory.js';
-import { spawn } from '../../common/spawn.js';
+import { HINT, spawn } from '../../common/spawn.js';
 import { connectMemory, noteHeld, pageMemory } from './page_memory.js';
 import { prefetch } from './prefetch.js';
 import { DeferredWorker } from './deferred_worker.js';
@@ -28,10 +30,10 @@ let connection = null;
 export const pool = new SharedPool();
 
 /**
- * Whether prefetching pays: the worker is another thread than the page, unlike in service workers, and files are remote, unlike in
- * Node.js.
+ * Whether prefetching pays: the worker is another thread than the page, unlike in service workers and some shared ones, and files are
+ * remote, unlike in Node.js.
  */
-const canPrefetch = () => !platform.reportsWorkerExit && !('ServiceWorkerGlobalScope' in globalThis);
+const canPrefetch = () => !platform.reportsWorkerExit && platform.worker() && !('ServiceWorkerGlobalScope' in globalThis);
 
 /**
  * The worker, started if needed.
@@ -39,13 +41,13 @@ const canPrefetch = () => !platform.reportsWorkerExit && !('ServiceWorkerGlobalS
  * @returns {Caller}
  */
 export function attach(needsPython = false) {
-  connection ??= start(needsPython && canPrefetch());
+  connection ??= start(Boolean(needsPython && canPrefetch()));
   return connection.caller;
 }
 
-/** Throws in environments without workers. */
+/** Throws in environments without workers; shared workers need none. */
 export function checkPlatform() {
-  if (platform.worker()) return;
+  if (platform.worker() || 'SharedWorkerGlobalScope' in globalThis) return;
   const hint = 'import engine.sw.js before, which runs it in a service worker, or create sessions in a page or a dedicated worker';
   throw new SessionFailed('the engine needs a Worker, which this environment lacks', { hint });
 }
@@ -66,9 +68,13 @@ function start(prefetches) {
   caller.onHeld = noteHeld;
   connectMemory((memory) => caller.call('memoryLimits', memory).catch(() => {})); // the worker may have ended
   worker.onmessageerror = () => end(caller, 'a message could not be read');
+  worker.onrefused = (id, error) => caller.refuse(id, error);
   if (!platform.reportsWorkerExit) watch(caller).catch(() => {}); // without locks the page cannot notice that
   files = assetUrls(env.wasm.wasmPaths);
-  files.then((urls) => launch(started, worker, urls, prefetches)).catch((error) => end(caller, error.message));
+  files.then((urls) => launch(started, worker, urls, prefetches)).catch((error) => {
+    if (error instanceof PyRuntimeError) end(caller, error.detail, error.hint || undefined, error);
+    else end(caller, error.message);
+  });
   return started;
 }
 
@@ -76,14 +82,14 @@ function start(prefetches) {
  * @param {Connection} started @param {DeferredWorker} worker @param {import('./assets.js').AssetUrls} urls
  * @param {boolean} prefetches
  */
-function launch(started, worker, urls, prefetches) {
+async function launch(started, worker, urls, prefetches) {
   const { worker: address, ...assets } = urls;
   const { caller, workers } = started;
   worker.onerror = (/** @type {ErrorEvent} */ { message }) => {
     if (caller.hasAnswered) end(caller, message);
     else end(caller, `${address} could not be started${message ? `: ${message}` : ''}`, HINT);
   };
-  worker.use(spawn(address, 'pyruntime'), () => {
+  worker.use(platform.worker() ? spawn(address, ENGINE) : await localEngine(address), () => {
     const params = { assets, prefetches, least: logging.least(), memory: pageMemory(), ...workers && { threads: workers.port } };
     const opened = caller.call('open', params, { transfer: workers ? [workers.port] : [] });
     opened.catch((error) => end(caller, error.detail, error.hint || undefined, error));
@@ -92,7 +98,15 @@ function launch(started, worker, urls, prefetches) {
     caller.call('prefetched', file, { transfer }).catch(() => {}); // the worker has ended; other calls report that
   };
   if (prefetches) prefetch(urls, send);
-  if (hasSharedMemory()) started.threads = new ThreadPool(address, false);
+  if (hasSharedMemory() && platform.worker()) started.threads = new ThreadPool(address, false);
+}
+
+/** The engine in this thread, for shared workers where there is no Worker. @param {string} address */
+async function localEngine(address) {
+  const { startEngine } = await importScript(address);
+  const { port1, port2 } = new MessageChannel();
+  startEngine(port2);
+  return Object.assign(/** @type {any} */ (port1), { terminate: () => port1.close() });
 }
 
 /** Notices when something else ends the worker. @param {Caller} caller */

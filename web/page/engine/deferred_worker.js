@@ -1,5 +1,7 @@
 // A worker whose file is not chosen yet: messages wait for it.
 
+import { post } from '../../common/post.js';
+
 /** @typedef {Pick<Worker, 'postMessage' | 'terminate' | 'onmessage' | 'onerror' | 'onmessageerror'>} WorkerLike */
 /** @typedef {Worker & { ref?: () => void, unref?: () => void }} PlaceWorker one of Node.js may keep the program running */
 
@@ -9,7 +11,7 @@ export class DeferredWorker {
   worker = null;
   hasRef = false;
   hasEnded = false;
-  /** @type {[unknown, Transferable[]][]} */
+  /** @type {[any, Transferable[]][]} */
   waiting = [];
   /** @type {any} */
   onmessage = null;
@@ -17,6 +19,8 @@ export class DeferredWorker {
   onerror = null;
   /** @type {any} */
   onmessageerror = null;
+  /** Called for a waiting message that cannot be sent. @type {(id: number, error: Error) => void} */
+  onrefused = () => {};
 
   /** @param {PlaceWorker} worker gets the listeners @param {() => void} first sends the message that must precede the waiting ones */
   use(worker, first) {
@@ -25,12 +29,18 @@ export class DeferredWorker {
     this.worker = Object.assign(worker, { onmessage, onerror, onmessageerror });
     if (this.hasRef) worker.ref?.();
     first();
-    for (const [message, transfer] of this.waiting.splice(0)) worker.postMessage(message, transfer);
+    for (const [message, transfer] of this.waiting.splice(0)) {
+      try {
+        post(worker, message, transfer);
+      } catch (error) {
+        this.onrefused(message.id, /** @type {Error} */ (error));
+      }
+    }
   }
 
   /** @param {unknown} message @param {any} [transfer] */
   postMessage(message, transfer = []) {
-    if (this.worker) this.worker.postMessage(message, transfer);
+    if (this.worker) post(this.worker, message, transfer);
     else this.waiting.push([message, transfer]);
   }
 

@@ -2,12 +2,12 @@
 // the worker (docs/design/sessions.md#runs-in-the-page).
 // It shares modules with the page: scripts/build_web.mjs builds it as a function that takes them.
 
-import { HINT } from '../engine/assets.js';
 import * as client from '../engine/client.js';
 import * as dimNames from '../../common/dim_names.js';
 import * as elements from '../../common/elements.js';
 import * as errors from '../../common/errors.js';
 import * as flatFeeds from '../../common/flat_feeds.js';
+import { importScript } from '../../common/import_script.js';
 import * as log from '../../common/log.js';
 import * as protocol from '../../common/protocol.js';
 import * as records from '../../common/records.js';
@@ -43,10 +43,6 @@ export function executorCode() {
 export const loadedExecutorCode = async () => code;
 
 async function load() {
-  const { executor: address } = await client.engineFiles();
-  // With a constant address bundlers would make a chunk, which rollup's single-file scripts cannot have.
-  const built = await import(/* webpackIgnore: true */ /* @vite-ignore */ address).catch((cause) => {
-    throw new errors.SessionFailed(`the executor for the page could not be loaded: ${cause.message}`, { hint: HINT, cause });
-  });
-  return built.default((/** @type {string} */ file) => SHARED[file]);
+  const { executor } = await client.engineFiles();
+  return (await importScript(executor)).default((/** @type {string} */ file) => SHARED[file]);
 }

@@ -55,6 +55,7 @@ export const SESSION = {
   extra: record,
   externalData: list,
   cache: { wants: 'true, false or a version of the model, as a text', takes: (value) => flag.takes(value) || text.takes(value) && value },
+  fetch: callable,
   onProgress: callable,
   signal: anything, // Cancellation checks it
 };

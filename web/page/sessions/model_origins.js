@@ -3,6 +3,7 @@
 import { InvalidInput } from '../../common/errors.js';
 import { platform } from '../../common/platform.js';
 import { threadCount } from '../engine/client.js';
+import { replacedFetch, servedFetch } from '../engine/page_fetch.js';
 import { isShared } from '../tensors/wire_tensors.js';
 
 /** @import { Origin } from '../../common/protocol.js' */
@@ -16,12 +17,22 @@ import { isShared } from '../tensors/wire_tensors.js';
 const sources = new Map();
 let next = 1;
 
+/** The class by its name: another frame or context has other classes. @param {any} value */
+const kindOf = (value) => Object.prototype.toString.call(value).slice(8, -1);
+/** @param {any} value */
+const isUrl = (value) => kindOf(value) === 'URL';
+/** @param {any} value @returns {value is Blob} */
+const isBlob = (value) => ['Blob', 'File'].includes(kindOf(value));
+/** @param {any} value whether only another context's onnxruntime-common would accept it */
+const isForeign = (value) => (
+  ['Uint8Array', 'ArrayBuffer', 'SharedArrayBuffer'].includes(kindOf(value)) && !(value instanceof /** @type {any} */ (globalThis)[kindOf(value)]));
+
 /**
  * Calls `use` with a model that onnxruntime-common accepts: itself, or a stand-in address.
  * @template T @param {any} model @param {(model: unknown) => Promise<T>} use
  */
 export async function withAddress(model, use) {
-  if (!(model instanceof Blob || model instanceof URL || model?.getFile || model?.getReader || model?.body)) return use(model);
+  if (!(isBlob(model) || isUrl(model) || isForeign(model) || model?.getFile || model?.getReader || model?.body)) return use(model);
   const url = `blob:pyruntime/${next++}`;
   sources.set(url, model);
   try {
@@ -37,8 +48,8 @@ export async function withAddress(model, use) {
  */
 function origin(given, base, keep) {
   const source = sources.get(given) ?? given;
-  if (typeof source === 'string' || source instanceof URL) return { url: platform.address(String(source), base), keep };
-  if (source instanceof Blob) return { blob: source };
+  if (typeof source === 'string' || isUrl(source)) return { url: platform.address(String(source), base), keep };
+  if (isBlob(source)) return { blob: source };
   if (source?.getFile) return { handle: source };
   const stream = source?.body ?? source;
   if (stream?.getReader && !stream.locked && !source.bodyUsed && source.ok !== false) return { stream };
@@ -50,9 +61,11 @@ function origin(given, base, keep) {
   return { bytes: bytes.length === bytes.buffer.byteLength || isShared(bytes) ? bytes : bytes.slice() };
 }
 
-/** The streams to transfer to the worker. @param {{ model: Origin, external: { origin: Origin }[] }} params */
-export const streamsOf = ({ model, external }) => (
-  [model, ...external.map((file) => file.origin)].flatMap((from) => ('stream' in from ? from.stream : [])));
+/** What to transfer to the worker. @param {{ model: Origin, external: { origin: Origin }[], fetchPort?: MessagePort }} params */
+export const streamsOf = ({ model, external, fetchPort }) => {
+  const streams = [model, ...external.map((file) => file.origin)].flatMap((from) => ('stream' in from ? from.stream : []));
+  return fetchPort ? [fetchPort, ...streams] : streams;
+};
 
 /** @param {ExternalFile} file @param {Origin} model @param {boolean | string} [keep] */
 function externalFile(file, model, keep) {
@@ -69,5 +82,6 @@ function externalFile(file, model, keep) {
 export function modelParams(source, { options, params }, keep) {
   const model = origin(source, undefined, keep);
   const external = (options.externalData ?? []).map((/** @type {ExternalFile} */ file) => externalFile(file, model, keep));
-  return { model, external, threads: threadCount(options.intraOpNumThreads, options.preset, params.logOptions), ...params };
+  const fetch = options.fetch ?? replacedFetch();
+  return { model, external, fetchPort: fetch ? servedFetch(fetch) : undefined, threads: threadCount(options.intraOpNumThreads, options.preset, params.logOptions), ...params };
 }

@@ -2,6 +2,7 @@
 // output begins with rows of a feed, the worker sends only the new rows; reading the data joins them.
 
 import { Tensor } from 'onnxruntime-common';
+import { own } from '../../common/elements.js';
 import { allRows, joinRows } from './appended_rows.js';
 
 /** @import { NumericData, WireTensor } from '../../common/protocol.js' */
@@ -15,33 +16,33 @@ const Base = /** @type {any} */ (Tensor);
 
 /** A tensor whose data are joined when they are first read. Readers may change them: from then on the page feeds the data. */
 export class CachedOutput extends Base {
-  /** @type {Entry | null} null: the data were read */
-  #entry;
-  /** @type {NumericData | null} joined */
-  #data = null;
-
   /** @param {string} type @param {object} owner @param {number} id @param {Rows} rows */
   constructor(type, owner, id, rows) {
     const { data, dims, before } = rows;
-    super(type, before ? data.subarray(0, 0) : data, before ? [0] : dims);
+    super(type, own(before ? data.subarray(0, 0) : data), before ? [0] : dims);
     if (before) Object.assign(this, { dims, size: dims.reduce((size, dim) => size * dim, 1) });
-    this.#entry = { owner, id, rows, leases: 0 };
+    // No private members: a proxy, as Vue makes of each object in its state, has none.
+    /** @type {Entry | null} null: the data were read */
+    this._entry = { owner, id, rows, leases: 0 };
+    /** @type {NumericData | null} joined */
+    this._data = null;
+    Object.defineProperties(this, { _entry: { enumerable: false }, _data: { enumerable: false } });
   }
 
   get data() {
-    if (this.#entry) {
-      const { rows, leases } = this.#entry;
-      this.#entry = null;
+    if (this._entry) {
+      const { rows, leases } = this._entry;
+      this._entry = null;
       if (leases || rows.before || rows.shared) {
         const { buffer, byteOffset, length } = joinRows(rows);
-        this.#data = new super.data.constructor(buffer, byteOffset, length); // joined data may have another class, such as Float16Array
+        this._data = new super.data.constructor(buffer, byteOffset, length); // joined data may have another class, such as Float16Array
       }
     }
-    return this.#data ?? super.data;
+    return this._data ?? super.data;
   }
 
   dispose() {
-    this.#entry = this.#data = null;
+    this._entry = this._data = null;
     super.dispose();
   }
 
@@ -50,7 +51,7 @@ export class CachedOutput extends Base {
    * @param {any} tensor @returns {Entry | null}
    */
   static unread(tensor) {
-    const entry = #entry in tensor ? tensor.#entry : null;
+    const entry = tensor instanceof CachedOutput ? tensor._entry : null;
     return entry && entry.rows.dims.join() === tensor.dims.join() ? entry : null;
   }
 }

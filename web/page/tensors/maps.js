@@ -28,7 +28,7 @@ function row({ map, dtype }, feeds) {
   if (typeof feed !== 'object' || feed === null || feed instanceof Tensor || Array.isArray(feed)) {
     throw new InvalidInput(`input "${input}" is a map`, { hint });
   }
-  const entries = feed instanceof Map ? [...feed] : Object.entries(feed);
+  const entries = typeof feed[Symbol.iterator] === 'function' ? [...feed] : Object.entries(feed); // also a Map of another frame
   const named = new Map(entries.map(([name, value]) => [key === 'string' ? name : Number(name), value]));
   const fits = key === 'string' ? (/** @type {unknown} */ name) => typeof name === 'string' : Number.isSafeInteger;
   if (![...named.keys()].every(fits)) throw new InvalidInput(`input "${input}" has a key that is no ${key}`, { hint });

@@ -5,6 +5,7 @@ import { InvalidInput } from '../../common/errors.js';
 import { onGpu } from './gpu_tensors.js';
 import { RAW } from './check_feeds.js';
 import { joinRows } from './appended_rows.js';
+import { arrayClass, own } from '../../common/elements.js';
 import { hasSharedMemory } from '../../common/shared_memory.js';
 import { mapTensors, mapValues } from '../../common/records.js';
 
@@ -106,7 +107,7 @@ export class Packer {
   share(data) {
     const buffer = this.pool.take(data.byteLength);
     this.borrowed.push(buffer);
-    const view = new (classOf(data))(buffer, 0, data.length);
+    const view = new (arrayClass(data))(buffer, 0, data.length);
     view.set(data);
     return view;
   }
@@ -133,11 +134,8 @@ export function isShared(data) {
   return typeof SharedArrayBuffer !== 'undefined' && data.buffer instanceof SharedArrayBuffer;
 }
 
-/** The typed array class of data; a Buffer of Node.js is a Uint8Array. @param {NumericData} data @returns {any} */
-const classOf = (data) => /** @type {any} */ (globalThis)[data[Symbol.toStringTag]];
-
 /** .slice() of a Buffer of Node.js would be a view. @param {NumericData} data @returns {NumericData} */
-export const copyOf = (data) => new (classOf(data))(data);
+export const copyOf = (data) => new (arrayClass(data))(data);
 
 /**
  * @param {string} name
@@ -171,7 +169,7 @@ function unpack({ type, dims, data }, into, gpu) {
     const hint = 'the session runs on WebAssembly, or the GPU has no such type';
     throw new InvalidInput(`a tensor on the GPU cannot hold this output of type ${type}`, { hint });
   }
-  if (!into) return new Tensor(/** @type {any} */ (RAW[type] ?? type), /** @type {any} */ (data), dims);
+  if (!into) return new Tensor(/** @type {any} */ (RAW[type] ?? type), /** @type {any} */ (own(data)), dims);
   const target = /** @type {any} */ (into.data);
   if (target === data || (!Array.isArray(data) && isShared(/** @type {NumericData} */ (target)))) return into;
   if (Array.isArray(data)) for (const [i, text] of data.entries()) target[i] = text;

@@ -26,11 +26,11 @@ export async function fetchFile(origin, progress, signal) {
     }));
   }
   if ('stream' in origin) return readStream(origin.stream, progress, signal);
-  const { url, keep } = origin;
+  const { url, keep, fetch } = origin;
   const onDisk = openOnDisk(url);
   if (onDisk) return onDisk;
-  const get = (/** @type {RequestInit} */ init) => resumableFetch(url, init, signal);
-  const download = async () => (keep ? store((await fetchAndStore(url, keep, progress, get)).bytes) : receive(await get({}), progress));
+  const get = (/** @type {RequestInit} */ init) => resumableFetch(url, init, signal, fetch);
+  const download = async () => (keep ? store((await fetchAndStore(url, keep, progress, get, undefined, fetch)).bytes) : receive(await get({}), progress));
   for (let restarts = 0;; restarts++) {
     try {
       return await download();

@@ -3,7 +3,7 @@
 import { InvalidModel, LimitExceeded, PyRuntimeError } from '../../common/errors.js';
 import { request, sameVersion } from './resumable_fetch.js';
 
-/** @import { Origin } from '../../common/protocol.js' */
+/** @import { FetchFile, Origin } from '../../common/protocol.js' */
 /** @typedef {(offset: number, size: number) => Promise<Uint8Array>} Fetch */
 
 const FIRST = 1 << 12, LARGEST = 1 << 20; // bytes of a request after a jump; sequential requests double it up to LARGEST
@@ -58,7 +58,7 @@ export class PartialFile {
 
 /** @param {Origin} origin @param {AbortSignal} [signal] @returns {Promise<PartialFile>} */
 export async function openPartialFile(origin, signal) {
-  if ('url' in origin) return ofAddress(origin.url, signal);
+  if ('url' in origin) return ofAddress(origin.url, signal, origin.fetch);
   const whole = 'bytes' in origin ? origin.bytes : null;
   if ('stream' in origin) {
     throw new InvalidModel('a stream cannot be read in parts', { hint: 'inspect its address, or `await new Response(stream).blob()`' });
@@ -71,11 +71,11 @@ export async function openPartialFile(origin, signal) {
   return file;
 }
 
-/** @param {string} url @param {AbortSignal} [signal] */
-async function ofAddress(url, signal) {
+/** @param {string} url @param {AbortSignal} [signal] @param {FetchFile} [fetch] */
+async function ofAddress(url, signal, fetch) {
   /** @template T @param {number} offset @param {number} size @param {(response: Response) => Promise<T>} take */
   const ask = async (offset, size, take) => {
-    const once = async () => take(await requestPart(url, offset, size, signal));
+    const once = async () => take(await requestPart(url, offset, size, signal, fetch));
     const retry = (/** @type {Error} */ error) => (error instanceof PyRuntimeError || signal?.aborted ? Promise.reject(error) : once());
     return once().catch(retry).catch((cause) => {
       throw cause instanceof PyRuntimeError ? cause : new InvalidModel(`cannot fetch ${url}: ${cause.message}`, { cause });
@@ -83,7 +83,7 @@ async function ofAddress(url, signal) {
   };
   return ask(0, FIRST, async (first) => {
     if (first.status === 416) return new PartialFile(0, async () => new Uint8Array()); // an empty file has no ranges
-    const size = await sizeOf(url, first, signal);
+    const size = await sizeOf(url, first, signal, fetch);
     if (first.status !== 206 && !(size <= SMALL)) {
       first.body?.cancel().catch(() => {});
       const text = size < Infinity ? `${size} bytes` : 'a file of unknown size';
@@ -100,9 +100,9 @@ async function ofAddress(url, signal) {
   });
 }
 
-/** @param {string} url @param {number} offset @param {number} size @param {AbortSignal} [signal] */
-async function requestPart(url, offset, size, signal) {
-  const response = await request(url, { headers: { range: `bytes=${offset}-${offset + size - 1}` } }, signal);
+/** @param {string} url @param {number} offset @param {number} size @param {AbortSignal} [signal] @param {FetchFile} [fetch] */
+async function requestPart(url, offset, size, signal, fetch) {
+  const response = await request(url, { headers: { range: `bytes=${offset}-${offset + size - 1}` } }, signal, fetch);
   const start = /^bytes (\d+)-/.exec(response.headers.get('content-range') ?? '')?.[1]; // other origins may hide the header
   if (response.status === 206 && Number(start ?? offset) !== offset) {
     throw new InvalidModel(`${url}: its server sends a range that was not requested`, { hint: HINT });
@@ -116,9 +116,9 @@ const rangeTotal = ({ headers }) => /\/(\d+)$/.exec(headers.get('content-range')
 
 /**
  * The file's size. If it is unknown: Infinity, or an error if the server sends parts.
- * @param {string} url @param {Response} first @param {AbortSignal} [signal]
+ * @param {string} url @param {Response} first @param {AbortSignal} [signal] @param {FetchFile} [fetch]
  */
-async function sizeOf(url, first, signal) {
+async function sizeOf(url, first, signal, fetch = globalThis.fetch) {
   const total = rangeTotal(first);
   if (total) return Number(total);
   const { ok, headers } = first.status === 206 ? await fetch(url, { method: 'HEAD', signal }).catch(() => Response.error()) : first;

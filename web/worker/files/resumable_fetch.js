@@ -3,6 +3,8 @@
 
 import { InvalidModel } from '../../common/errors.js';
 
+/** @typedef {import('../../common/protocol.js').FetchFile} Fetch */
+
 /**
  * Milliseconds. silence: time without a byte of any file that ends a connection; pauses: before each retry, reset when
  * bytes arrive; longest: the longest wait that a server may request.
@@ -19,18 +21,18 @@ export class Restart extends Error {}
 /**
  * A successful response, whose body resumes after broken connections, or fails with a `Restart`.
  * Errors besides those of `fetch`: InvalidModel, which names the address.
- * @param {string} url @param {RequestInit} init @param {AbortSignal} [signal] cancels it
+ * @param {string} url @param {RequestInit} init @param {AbortSignal} [signal] cancels it @param {Fetch} [fetch]
  */
-export async function resumableFetch(url, init, signal) {
-  const first = await request(url, init, signal);
-  return first.body ? new Response(resumingBody(url, first, first.body, signal), { headers: first.headers }) : first;
+export async function resumableFetch(url, init, signal, fetch) {
+  const first = await request(url, init, signal, fetch);
+  return first.body ? new Response(resumingBody(url, first, first.body, signal, fetch), { headers: first.headers }) : first;
 }
 
 /**
  * The response of a server; retries while the server is busy. 416 (an empty range) is a response.
- * @param {string} url @param {RequestInit} init @param {AbortSignal} [signal]
+ * @param {string} url @param {RequestInit} init @param {AbortSignal} [signal] @param {Fetch} [fetch]
  */
-export async function request(url, init, signal) {
+export async function request(url, init, signal, fetch = globalThis.fetch) {
   for (let tries = 0;; tries++) {
     const response = await unlessSilent(fetch(url, { signal, ...init }));
     const { ok, status, statusText } = response;
@@ -52,9 +54,9 @@ function pauseOf({ status, headers }, tries) {
 
 /**
  * @param {string} url @param {Response} first @param {ReadableStream<Uint8Array>} body of it @param {AbortSignal} [signal]
- * @returns {ReadableStream<Uint8Array>}
+ * @param {Fetch} [fetch] @returns {ReadableStream<Uint8Array>}
  */
-function resumingBody(url, first, body, signal) {
+function resumingBody(url, first, body, signal, fetch) {
   let reader = body.getReader();
   let loaded = 0;
   let tries = 0;
@@ -65,7 +67,7 @@ function resumingBody(url, first, body, signal) {
     const why = `${error.message}, after ${loaded} bytes`;
     if (signal?.aborted || pause === undefined) throw new Error(why, { cause: error });
     await wait(pause, signal);
-    return requestRest(url, first, loaded, signal).catch((cause) => {
+    return requestRest(url, first, loaded, signal, fetch).catch((cause) => {
       if (cause instanceof InvalidModel) throw cause;
       if (cause instanceof Restart) throw new Restart(why, { cause: error });
       return reconnected(cause);
@@ -91,11 +93,13 @@ function resumingBody(url, first, body, signal) {
 /**
  * A reader of the file's remaining bytes. Throws if they cannot be read, or are of another version.
  * @param {string} url @param {Response} first @param {number} loaded @param {AbortSignal} [signal]
+ * @param {Fetch} [fetch]
+ * @param {Fetch} [fetch]
  */
-async function requestRest(url, first, loaded, signal) {
+async function requestRest(url, first, loaded, signal, fetch) {
   const hasVersion = !first.headers.has('content-encoding') && VERSION.some((name) => first.headers.has(name));
   if (!hasVersion) throw new Restart();
-  const response = await request(url, { headers: { range: `bytes=${loaded}-` }, cache: 'no-store' }, signal);
+  const response = await request(url, { headers: { range: `bytes=${loaded}-` }, cache: 'no-store' }, signal, fetch);
   const range = response.headers.get('content-range') ?? ''; // other origins may hide it
   const [, start = loaded, size] = /^bytes (\d+)-\d+\/(\d+)$/.exec(range) ?? [];
   const length = first.headers.get('content-length');

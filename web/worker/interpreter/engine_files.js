@@ -1,16 +1,19 @@
 // Downloads the engine's files. A failure names the file; Pyodide itself would log it and wait for ever.
 
 import { SessionFailed } from '../../common/errors.js';
+import { importScript } from '../../common/import_script.js';
 import { warn } from '../../common/log.js';
 import { mark } from '../../common/marks.js';
 import { platform } from '../../common/platform.js';
+import { HINT } from '../../common/spawn.js';
 import { joinOnDemand, warmUp } from './split_wasm.js';
 
-const HINT = 'serve all files of dist/ unchanged, from one folder';
+/** A data: address holds the whole file. @param {string} url */
+const shown = (url) => url.slice(0, 200);
 
 /** @param {string} url @param {unknown} cause */
 export const failure = (url, cause) => (
-  new SessionFailed(`cannot load ${url}: ${/** @type {Error} */ (cause).message}`, { hint: HINT, cause }));
+  new SessionFailed(`cannot load ${shown(url)}: ${/** @type {Error} */ (cause).message}`, { hint: HINT, cause }));
 
 /** @param {Response} response */
 function checkStatus(response) {
@@ -31,7 +34,11 @@ export async function download(url) {
 
 /** @param {string} url */
 export async function downloadImage(url) {
-  return new Uint8Array(await checkStatus(await fetch(url)).arrayBuffer());
+  try {
+    return new Uint8Array(await checkStatus(await fetch(url)).arrayBuffer());
+  } catch (cause) {
+    throw new Error(failure(url, cause).detail, { cause }); // Python can start without it
+  }
 }
 
 /**
@@ -41,14 +48,7 @@ export async function downloadImage(url) {
 const isWholeZip = ({ buffer, length }) => length >= 22 && new DataView(buffer).getUint32(length - 22, true) === 0x06054b50;
 
 /** @param {string} url @returns {Promise<any>} the module */
-export async function importModule(url) {
-  try {
-    // not in platform.js, which pages import too: bundlers warn of addresses that they cannot resolve
-    return await (platform.module ? platform.module(url) : import(/* @vite-ignore */ /* webpackIgnore: true */ url));
-  } catch (cause) {
-    throw failure(url, cause);
-  }
-}
+export const importModule = (url) => (platform.module ?? importScript)(url);
 
 /**
  * Runs `start`, which makes Pyodide fetch its .wasm and the standard library; rejects when one of them cannot be loaded.

@@ -245,7 +245,7 @@ export const NO_PACKAGES = {
 const loaded = (assets, library, compiled, broken, more) => watchDownloads(assets, { library, compiled }, broken, () => loadPyodide(/** @type {any} */ ({
   // Pyodide fetches `${indexURL}pyodide.asm.wasm`: after a "#" that name has no effect, so the file may have any name.
   indexURL: `${assets.wasm}#/`,
-  packageBaseUrl: new URL('.', assets.wasm).href,
+  packageBaseUrl: '/', // without it Pyodide would name a CDN
   stdLibURL: assets.stdlib,
   lockFileContents: JSON.stringify(NO_PACKAGES),
   stdin: () => '',

@@ -98,5 +98,5 @@ export function beside(model, file) {
     throw new InvalidModel(`the weights of this program are in "${file}"`, { hint });
   }
   const path = plain(file).split('/').map(encodeURIComponent).join('/');
-  return { url: new URL(`./${path}`, model.url).href, keep: model.keep };
+  return { url: new URL(`./${path}`, model.url).href, keep: model.keep, fetch: model.fetch };
 }

@@ -34,7 +34,7 @@ export async function cachedPrograms(engine, origins, options, gpu) {
   if (!BUILD || !cacheStorage() || options.uncached) return null;
   try {
     const cache = await caches.open(PROGRAMS);
-    const name = new URL(engine);
+    const name = new URL(/^(data|blob):/.test(engine) ? 'engine.zip' : engine, globalThis.origin); // caches hold http addresses only
     name.hash = '';
     name.search = `?program=${await hash([BUILD, origins.map(source), options])}`;
     const known = (await cache.keys()).map(({ url }) => url).filter((url) => url.startsWith(name.href));

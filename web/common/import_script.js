@@ -1,0 +1,13 @@
+// Imports a script of the engine.
+
+import { SessionFailed } from './errors.js';
+import { HINT, scriptUrl } from './spawn.js';
+
+/** @param {string} url @returns {Promise<any>} the module */
+export async function importScript(url) {
+  const address = await scriptUrl(url);
+  // With a constant address bundlers would make a chunk, which rollup's single-file scripts cannot have.
+  return import(/* webpackIgnore: true */ /* @vite-ignore */ address).catch((cause) => {
+    throw new SessionFailed(`cannot load ${url}: ${cause.message}`, { hint: HINT, cause });
+  });
+}
