@@ -6,7 +6,7 @@ Besides the root, each class has as bases the exceptions that onnxruntime raises
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
@@ -91,7 +91,11 @@ def not_found(model: str | os.PathLike[str]) -> ModelNotFound:
 
 
 class DeviceLost(PyRuntimeError, ort.EPFail):
-    """The GPU device is gone and could not be rebuilt."""
+    """The GPU device is gone and could not be rebuilt. is_late: it did not answer in time; at_fault: by node, why it is
+    the cause"""
+
+    is_late = False
+    at_fault: Mapping[str, str] = {}
 
 
 class SessionFailed(PyRuntimeError, ort.Fail):
@@ -99,7 +103,10 @@ class SessionFailed(PyRuntimeError, ort.Fail):
 
 
 class ExecutionError(PyRuntimeError, ort.InvalidArgument, ort.RuntimeException, ort.Fail):
-    """A kernel found invalid data during a run, such as an index out of range."""
+    """A kernel found invalid data during a run, such as an index out of range. at_fault: by node, why the driver does
+    not compile its shader"""
+
+    at_fault: Mapping[str, str] = {}
 
 
 class Terminated(PyRuntimeError, ort.Fail):

@@ -136,6 +136,14 @@ class SessionOptions:
     [more memories](design/memory.md#weights-over-4-gib) if its weights need them. In a page a session that has a limit
     runs in the worker."""
 
+    gpu_timeout: float = option(60.0, SECONDS, LIMIT, places=(NATIVE,))
+    """Seconds without an answer of the GPU, after which the session [recovers](design/sessions.md#recovery): the GPU
+    compiles a shader, or runs what was submitted."""
+
+    fallback: bool = option(True, FLAG, places=(NATIVE,))
+    """Whether nodes, or the session, move to the next provider of the list if the GPU refuses a shader, has no memory,
+    does not answer or is gone ([recovery](design/sessions.md#recovery)). If not, the error of the GPU is thrown."""
+
     intra_op_num_threads: int = option(0, COUNT, places=(NATIVE, PAGE))
     """Threads of a run; 0: the number of the [preset](api.md#presets). In a page only if it is cross-origin
     isolated."""

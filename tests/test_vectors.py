@@ -23,6 +23,7 @@ from pyruntime.runtime.explain import explain
 from pyruntime.runtime.growth import byte_ranges, next_capacity
 from pyruntime.runtime.guards import Guards
 from pyruntime.runtime.order_trial import OrderTrial
+from pyruntime.runtime.recovery import Move
 from pyruntime.runtime.stacking import stacked_dims
 from pyruntime.runtime.step_layout import LiveRange, lay_out
 
@@ -79,7 +80,8 @@ def sizes(case: Case) -> None:
 
 
 def explained(case: Case) -> None:
-    assert explain({"explain": case["table"]}, case["symbols"]) == case["told"]
+    moved = [Move(**move) for move in case.get("moved", [])]
+    assert explain({"explain": case["table"]}, case["symbols"], moved) == case["told"]
 
 
 def stack(case: Case) -> None:

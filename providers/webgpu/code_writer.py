@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import asdict, replace
 from typing import Any
 
@@ -31,12 +31,14 @@ class GpuProvider:
     op = "gpu"
     memory = MEMORY
 
-    def __init__(self, adapter: Adapter | None = None) -> None:
+    def __init__(self, adapter: Adapter | None = None, refused: Mapping[str, str] | None = None) -> None:
+        """refused: by node, why it does not run on this GPU: a driver refused its shader"""
         self.adapter = adapter or Adapter()
+        self.refused = refused or {}
         self.ranges = Ranges()
 
     def supports(self, kernel: Kernel) -> str:
-        return reason(kernel, self.adapter, self.ranges)
+        return self.refused.get(kernel.node, "") or reason(kernel, self.adapter, self.ranges)
 
     def code_writer(self, *, choices: Choices | None = None, **_: Any) -> WgslCodeWriter:
         return WgslCodeWriter(self.adapter, choices or Choices())

@@ -5,11 +5,14 @@ Spec: https://www.w3.org/TR/webgpu/ and https://wgpu-py.readthedocs.io/
 
 from __future__ import annotations
 
+import math
 import os
+import queue
 import re
+import threading
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 import numpy as np
 import wgpu
@@ -54,6 +57,14 @@ class Device:
         node, _, what = label.rpartition(" ")
         try:
             return fn()
+        except TimeoutError as e:
+            if not node:  # no shader that is compiled: the queue hangs
+                self.lost = True
+                late = DeviceLost(f"the GPU has not answered {e}", hint="gpu_timeout sets the limit")
+                late.is_late = True
+                raise late from None
+            text = f"the driver has not compiled kernel {what} {e}"
+            raise ExecutionError(text, node=node, hint="gpu_timeout sets the limit") from None
         except (wgpu.GPUError, RuntimeError, ValueError) as e:
             if re.search(r"device (is )?lost", str(e), re.IGNORECASE):  # reported as a validation error
                 self.lost = True
@@ -73,38 +84,72 @@ class Device:
         """A new buffer for kernels and copies."""
         return self.checked(label, lambda: self.wgpu.create_buffer(size=size, usage=_USAGE, label=label))
 
-    def read(self, places: Sequence[tuple[Place, int]]) -> list[memoryview]:
-        """Wait for all submitted work and read the bytes at places in one transfer."""
+    def read(self, places: Sequence[tuple[Place, int]], timeout: float = math.inf) -> list[memoryview]:
+        """Wait for all submitted work and read the bytes at places in one transfer. Errors: DeviceLost after `timeout`
+        seconds"""
         sizes = [-(-size // 4) * 4 for _, size in places]
         total = sum(sizes)
         if not total:
             return [memoryview(b"") for _ in places]
         starts = [sum(sizes[:n]) for n in range(len(sizes))]
-        data = self.checked("read", lambda: self._read([p for p, _ in places], sizes, total))
+        data = self.checked("read", lambda: self._read([p for p, _ in places], sizes, total, timeout))
         self.bytes_read += total
         return [data[start : start + size] for start, (_, size) in zip(starts, places, strict=True)]
 
-    def wait(self, place: Place) -> None:
-        """Wait for all submitted work, by reading four bytes: the wait of wgpu-py 0.32 raises TypeError."""
-        self.checked("wait", lambda: self._read([place], [4], 4))
+    def wait(self, place: Place, timeout: float = math.inf) -> None:
+        """Wait for all submitted work, by reading four bytes: the wait of wgpu-py 0.32 raises TypeError. Errors: as
+        `read`"""
+        self.checked("wait", lambda: self._read([place], [4], 4, timeout))
 
-    def _read(self, places: Sequence[Place], sizes: Sequence[int], total: int) -> memoryview:
-        """Several places are first copied together, because each read waits, which costs more than copies."""
-        buffer, at = places[0]
-        if len(places) > 1:
-            buffer, at = self.buffer(total, "gather"), 0
-            encoder, end = self.wgpu.create_command_encoder(), 0
-            for (source, offset), size in zip(places, sizes, strict=True):
-                if size:
-                    encoder.copy_buffer_to_buffer(source, offset, buffer, end, size)
-                end += size
-            self.wgpu.queue.submit([encoder.finish()])
-        found: memoryview = self.wgpu.queue.read_buffer(buffer, at, total)
+    def _read(self, places: Sequence[Place], sizes: Sequence[int], total: int, timeout: float) -> memoryview:
+        """Copy all places into one buffer, because each read waits, which costs more than copies. `read_buffer` of
+        wgpu-py does the same for one place, and waits for ever. Errors: TimeoutError"""
+        usage = wgpu.BufferUsage.MAP_READ | wgpu.BufferUsage.COPY_DST
+        target = self.wgpu.create_buffer(size=total, usage=usage, label="readback")
+        encoder, end = self.wgpu.create_command_encoder(), 0
+        for (source, offset), size in zip(places, sizes, strict=True):
+            if size:
+                encoder.copy_buffer_to_buffer(source, offset, target, end, size)
+            end += size
+        self.wgpu.queue.submit([encoder.finish()])
+        mapped = target.map_async("READ_NOSYNC")
+        wait_for(mapped, timeout)
+        found: memoryview = target.read_mapped()
+        target.destroy()
         return found
 
     def write(self, place: Place, data: Any) -> None:
         """Write bytes (a multiple of 4) to a place."""
         self.checked("write", lambda: self.wgpu.queue.write_buffer(*place, data))
+
+
+def wait_for(promise: Any, timeout: float) -> None:
+    """Wait for a promise of wgpu-py, whose own wait takes no timeout. Errors: TimeoutError"""
+    if timeout < math.inf and not promise._thread_event.wait(timeout):
+        raise TimeoutError(f"within {timeout:g} s")
+    promise.sync_wait()
+
+
+def in_time(work: Callable[[], T], timeout: float) -> T:
+    """The result of `work`. Errors: TimeoutError if it takes longer; it then goes on in a thread of its own."""
+    if timeout == math.inf:
+        return work()
+    results: queue.SimpleQueue[tuple[T | None, BaseException | None]] = queue.SimpleQueue()
+
+    def job() -> None:
+        try:
+            results.put((work(), None))
+        except BaseException as e:
+            results.put((None, e))
+
+    threading.Thread(target=job, name="pyruntime shader", daemon=True).start()
+    try:
+        result, error = results.get(timeout=timeout)
+    except queue.Empty:
+        raise TimeoutError(f"within {timeout:g} s") from None
+    if error is not None:
+        raise error
+    return cast(T, result)
 
 
 class TensorMemory:

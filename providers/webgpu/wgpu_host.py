@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import math
 import weakref
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -16,7 +17,7 @@ from pyruntime.errors import ExecutionError
 from .adapter import ALIGN, fold_groups
 from .printer.loops import SUBGROUPS, Shader
 from .wgpu_bindings import BindGroups, Parameters
-from .wgpu_device import Place, shared_device, tensor_bytes
+from .wgpu_device import Place, in_time, shared_device, tensor_bytes
 
 PIPELINES = 4096  # most pipelines cached for later sessions; a session references the pipelines that it runs
 QUERIES = 4096  # the largest query set: https://www.w3.org/TR/webgpu/#dom-gpudevice-createqueryset
@@ -51,8 +52,9 @@ class GpuHost:
     """The memory is one range of bytes over buffers of `chunk` bytes, the largest size that can be bound. They grow by
     copying. `generation` changes when one is replaced."""
 
-    def __init__(self, low_power: bool = False) -> None:
+    def __init__(self, low_power: bool = False, timeout: float = math.inf) -> None:
         self.own = shared_device(low_power)
+        self.timeout = timeout  # seconds to wait for the device
         self.adapter = self.own.adapter
         self.device = self.own.wgpu
         self._layouts = self.own.layouts
@@ -120,8 +122,8 @@ class GpuHost:
         self.flush()
         places = [(self.place(offset), size) for offset, size in spans]
         if not self.checks:
-            return self.own.read(places)
-        *found, fault = self.own.read([*places, ((self.faults, 0), FAULT_BYTES)])
+            return self.own.read(places, self.timeout)
+        *found, fault = self.own.read([*places, ((self.faults, 0), FAULT_BYTES)], self.timeout)
         self._fault = bytes(fault)
         return found
 
@@ -155,10 +157,18 @@ class GpuHost:
         key = hashlib.sha256(shader.source.encode()).digest()
         found = self._pipelines.get(key)
         if found is None:
-            found = self._pipelines[key] = self._checked(label, lambda: self._compile(shader, label))
+            found = self._pipelines[key] = self._in_time(shader, label)
             for oldest in list(self._pipelines)[:-PIPELINES]:
                 self._pipelines.pop(oldest, None)
         return found
+
+    def _in_time(self, shader: Shader, label: str) -> Any:
+        """A new pipeline. Errors: ExecutionError if the driver refuses the shader, or does not compile it in time."""
+        try:
+            return self._checked(label, lambda: in_time(lambda: self._compile(shader, label), self.timeout))
+        except ExecutionError as e:
+            e.at_fault = {e.node: " ".join(e.message.split())}
+            raise
 
     def _compile(self, shader: Shader, label: str) -> Any:
         source = shader.source.replace(SUBGROUPS, "")  # wgpu has subgroups without this line, and rejects it
@@ -229,7 +239,7 @@ class GpuHost:
     def finish(self) -> None:
         """Submit all encoded commands and wait for their end."""
         self.flush()
-        self.own.wait((self.faults, 0))
+        self.own.wait((self.faults, 0), self.timeout)
 
     def _submit(self, encoder: Any, dispatches: Sequence[Dispatch]) -> None:
         try:

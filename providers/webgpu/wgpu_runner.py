@@ -6,10 +6,12 @@ import json
 import math
 import struct
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
+
+from pyruntime.errors import DeviceLost, ExecutionError
 
 from .printer.loops import Shader
 from .wgpu_device import Place, TensorMemory, narrow, stored, widen
@@ -56,11 +58,14 @@ class GpuRunner:
         self.base = base
         self.memory = GpuMemory(host, base)
         self.shaders: list[Shader] = []
+        self.labels: dict[int, dict[str, str]] = {}  # by number of a shader: nodes that use it, with labels
         self.timings: list[tuple[str, float]] | None = None
 
-    def load(self, data: bytes) -> None:
-        """Load a Program's shaders (data: the output of its code writer)."""
+    def load(self, data: bytes, calls: Sequence[Mapping[str, Any]] = ()) -> None:
+        """Load a Program's shaders. data: the output of its code writer; calls: all calls of the Program"""
         self.shaders = [Shader(**s) for s in json.loads(data)]
+        for call in calls:
+            self.labels.setdefault(int(call["kernel"]), {})[call["node"]] = _label(call)
         self.host.checks = any(s.faults for s in self.shaders)
 
     @property
@@ -100,11 +105,20 @@ class GpuRunner:
             check()
             part = step.dispatches[at : at + step.portion]
             self.host.encode(part)
-            self.host.finish()
+            self._finish(part)
             now = time.perf_counter()
             step.portion = max(1, int(len(part) * min(GROWTH, PORTION / max(now - last, 1e-6))))
             at, last = at + len(part), now
         step.seconds = last - start
+
+    def _finish(self, part: Sequence[Dispatch]) -> None:
+        try:
+            self.host.finish()
+        except DeviceLost as e:
+            nodes = {d.label.rpartition(" ")[0] for d in part}
+            if e.is_late and len(nodes) == 1:
+                e.at_fault = dict.fromkeys(nodes, e.message)
+            raise
 
     def _bind(self, step: Prepared) -> None:
         """Make parameter blocks and bind groups for the current buffers of the arena."""
@@ -122,10 +136,25 @@ class GpuRunner:
             step.offsets = self.host.parameters.put(blocks)
             step.epoch = self.host.parameters.epoch
         for (call, addresses, sizes, work), offset in zip(plans, step.offsets, strict=True):
-            label = f"{call['node']} {call['kernel']}".strip()
             places = [(a - self.base, s) for a, s in zip(addresses, sizes, strict=True)]
-            step.dispatches.append(self.host.dispatch(self.shaders[int(call["kernel"])], places, offset, work, label))
+            shader = self.shaders[int(call["kernel"])]
+            try:
+                step.dispatches.append(self.host.dispatch(shader, places, offset, work, _label(call)))
+            except ExecutionError as e:
+                if e.at_fault:
+                    e.at_fault = {**e.at_fault, **self._refused()}
+                raise
         step.generation = self.host.generation
+
+    def _refused(self) -> dict[str, str]:
+        """The nodes whose shaders the driver does not compile, with reasons: a session moves all of them at once."""
+        found: dict[str, str] = {}
+        for number, labels in self.labels.items():
+            try:
+                self.host.pipeline(self.shaders[number], next(iter(labels.values())))
+            except ExecutionError as e:
+                found |= dict.fromkeys(labels, " ".join(e.message.split()))
+        return found
 
     # ── copies ───────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -158,3 +187,8 @@ class GpuRunner:
 
     def _place(self, address: int) -> Place:
         return self.host.place(address - self.base)
+
+
+def _label(call: Mapping[str, Any]) -> str:
+    """A call in errors: node and kernel."""
+    return f"{call['node']} {call['kernel']}".strip()

@@ -61,7 +61,7 @@ class InferenceSession:
             raise InvalidInput(f"sess_options cannot be of type {type(sess_options).__name__}", hint="SessionOptions")
         options = self.options = self._sess_options = sess_options or SessionOptions()
         check(options)
-        has_fallback = bool(int(kwargs.pop("enable_fallback", 1)))
+        has_fallback = bool(options.fallback) and bool(int(kwargs.pop("enable_fallback", 1)))
         disabled = kwargs.pop("disabled_optimizers", None) or ()
         kwargs.pop("read_config_from_model", None)  # models contain no options for this engine
         if kwargs:
@@ -193,7 +193,8 @@ class InferenceSession:
         self._provider_options = given
 
     def disable_fallback(self) -> None:
-        """Let a run fail if the GPU fails. Otherwise the session repeats the run, if need be on WebAssembly."""
+        """Let work fail if the GPU fails. Otherwise the session repeats it, if need be on the next provider, for the
+        nodes at fault or for all (docs/design/sessions.md#recovery)."""
         self._native.set_fallback(False)
 
     def enable_fallback(self) -> None:

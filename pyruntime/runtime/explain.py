@@ -5,16 +5,20 @@ pyruntime/emit/explain_table.py writes the table; docs/explain.md describes the 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from pyruntime.program.dims import Env, compile_dim, symbols
 from pyruntime.program.types import Dim, ExplainedNode, Header
+from pyruntime.runtime.recovery import Move
 
 
-def explain(header: Header, env: Env) -> Mapping[str, Any]:
-    """The report. env: values of symbols; numbers of work and bytes that depend on other symbols are None."""
+def explain(header: Header, env: Env, moved: Sequence[Move] | None = None) -> Mapping[str, Any]:
+    """The report. env: values of symbols; numbers of work and bytes that depend on other symbols are None; moved: what
+    has left the GPU after faults."""
     table = header["explain"]
+    found = [] if moved is None else moved
+    whole = [move.reason for move in found if move.node == ""]
     return {
         "operators": table["operators"],
         "placement": table["placement"],
@@ -22,12 +26,13 @@ def explain(header: Header, env: Env) -> Mapping[str, Any]:
         "functions": table["functions"],
         "steps": table["steps"],
         "code": table["code"],
-        "nodes": [_node(row, env) for row in table["nodes"]],
+        "moved": [{"node": move.node, "reason": move.reason, "to": move.to} for move in found],
+        "nodes": [_node(row, env, whole[0] if len(whole) > 0 else "") for row in table["nodes"]],
     }
 
 
-def _node(row: ExplainedNode, env: Env) -> Mapping[str, Any]:
-    """A row with all entries: the table omits those that are empty or 0."""
+def _node(row: ExplainedNode, env: Env, why: str) -> Mapping[str, Any]:
+    """A row with all entries: the table omits those that are empty or 0. why: why all nodes have left the GPU"""
     return {
         "node": row["node"],
         "op": row["op"],
@@ -38,7 +43,7 @@ def _node(row: ExplainedNode, env: Env) -> Mapping[str, Any]:
         "into": row.get("into", ""),
         "work": evaluate(row.get("work", 0), env),
         "crossing": evaluate(row.get("crossing", 0), env),
-        "why": row.get("why", ""),
+        "why": row.get("why", why if row.get("calls", 0) > 0 else ""),
     }
 
 

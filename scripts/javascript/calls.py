@@ -335,8 +335,9 @@ def _get(x: Expressions, e: nodes.CallExpr, base: str, found: str) -> str:
     key, default = e.args[0], x.text(e.args[1]) if len(e.args) > 1 else "null"
     if default != "null" and is_optional(value_type(x.types.get(e.callee.expr))):  # type: ignore[attr-defined]
         raise Refused(e, "get() of values that may be None, with a default")
+    operand = f"({default})" if isinstance(e.args[-1], nodes.ConditionalExpr) else default
     if found == "map":
-        return f"{base}.get({x.text(key)}) ?? {default}"
+        return f"{base}.get({x.text(key)}) ?? {operand}"
     if isinstance(key, nodes.StrExpr) and key.value.isidentifier():
-        return f"{base}.{key.value} ?? {default}"
+        return f"{base}.{key.value} ?? {operand}"
     return f"{x.support('entry')}({base}, {x.text(key)}, {default})"

@@ -216,6 +216,7 @@ def json(call: Call, steps: list[Step], names: Mapping[str, str]) -> Mapping[str
         "codes": codes,
         "forks": forks,
         "name": names.get("s0", ""),
+        "none": names.get("s9", "many" if len(names) > 99 else "few"),
         **names,
         "has": "s1" in names,
     }

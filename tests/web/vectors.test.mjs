@@ -71,8 +71,8 @@ const CHECKS = {
   sizes({ size, rounded }) {
     assert.equal(new Arena(0).round(size), rounded);
   },
-  explain({ table, symbols, told }) {
-    assert.deepEqual(explain({ explain: table }, env(symbols)), told);
+  explain({ table, symbols, moved, told }) {
+    assert.deepEqual(explain({ explain: table }, env(symbols), moved), told);
   },
   growth({ shape, axis, capacity, item, ranges, least, next, refused = null }) {
     let found;

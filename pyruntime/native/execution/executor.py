@@ -75,7 +75,7 @@ class Executor:
         loaded = LoadedProgram(program, sources)
         host.add_memories(loaded.header.get("memories", ()))
         if gpu is not None:
-            gpu.load(program.part(loaded.header["modules"]["webgpu"]))
+            gpu.load(program.part(loaded.header["modules"]["webgpu"]), gpu_calls(loaded.header))
         memory = LinearMemory(host, sum(loaded.header.get("memories", ())), limit)
         executor = cls(loaded, host, host_call, memory, Planner(loaded.header, memory, gpu, SHAPES), gpu)
         loaded.run_init(executor)
@@ -311,6 +311,10 @@ class Executor:
         for value, x in zip(step["outputs"], results, strict=True):
             self.values.write(after, value, x)
         return self.plan.advance(after, f"{key}:free", lambda change: change.drop(step["free"]))
+
+
+def gpu_calls(header: types.Header) -> list[types.Call]:
+    return [call for block in header["blocks"] for s in block["steps"] if s["op"] == "gpu" for call in s["calls"]]
 
 
 def symbols_of(inputs: Sequence[types.Input]) -> list[tuple[str, int, int]]:

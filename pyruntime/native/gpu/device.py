@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import cache, partial
 from typing import Any, NamedTuple
 
@@ -15,26 +15,26 @@ from pyruntime.runtime.arena import GPU
 HINT = 'use it with providers=["webgpu"] or ("webgpu", {"allow_software": True})'
 
 
-def open_gpu(low_power: bool = False) -> Any:
-    """Memory and pipelines on the process's device, for one Program. Errors: DeviceLost if there is no device:
-    `usable` found one before."""
+def open_gpu(low_power: bool, timeout: float) -> Any:
+    """Memory and pipelines on the process's device, for one Program. timeout: seconds to wait for the device. Errors:
+    DeviceLost if there is no device: `usable` found one before."""
     from pyruntime.providers.webgpu.adapter import NoAdapter
     from pyruntime.providers.webgpu.wgpu_host import GpuHost
     from pyruntime.providers.webgpu.wgpu_runner import GpuRunner
 
     try:
-        host = GpuHost(low_power)
+        host = GpuHost(low_power, timeout)
         host.own.growth = partial(growth, "gpu")
         return GpuRunner(host, GPU)
     except NoAdapter as e:
         raise DeviceLost(f"the GPU could not be opened: {e.message}") from None
 
 
-def gpu_engine(gpu: Any, choices: Any) -> tuple[Any, Any]:
-    """Return the provider of this device, and its code writer."""
+def gpu_engine(gpu: Any, choices: Any, refused: Mapping[str, str]) -> tuple[Any, Any]:
+    """Return the provider of this device, and its code writer. refused: by node, why it does not run there"""
     from pyruntime.providers.webgpu.code_writer import GpuProvider
 
-    provider = GpuProvider(gpu.host.adapter)
+    provider = GpuProvider(gpu.host.adapter, refused)
     return provider, provider.code_writer(choices=choices)
 
 
@@ -46,22 +46,25 @@ class Usable(NamedTuple):
     why_not_gpu: str = ""
 
 
-def usable(providers: Sequence[str], low_power: bool = False, allows_software: bool = False) -> Usable:
+def usable(
+    providers: Sequence[str], low_power: bool = False, allows_software: bool = False, has_fallback: bool = True
+) -> Usable:
     """The providers, without "webgpu" if the host has no adapter, or if its adapter computes on the CPU, unless the
     session allows that or does not name "wasm"; warns once per process. Errors: NoAdapter if there is none and "webgpu"
-    is the only provider."""
+    is the only provider, or the session has no fallback."""
     from pyruntime.providers.webgpu.adapter import NoAdapter
 
     if "webgpu" not in effective(providers):
         return Usable(list(providers))
     has_wasm = "wasm" in providers
-    hint = ""
+    hint, is_absent = "", True
     try:
         from pyruntime.providers.webgpu.wgpu_host import GpuHost
 
         adapter = GpuHost(low_power).adapter
         if not adapter.software or not has_wasm or allows_software:
             return Usable(list(providers))
+        is_absent = False
         why = f'the WebGPU adapter "{adapter.name}" computes on the CPU'
         hint = f" ({HINT})"
     except ImportError as e:
@@ -69,8 +72,8 @@ def usable(providers: Sequence[str], low_power: bool = False, allows_software: b
         why = f"no WebGPU: {missing if e.name == 'wgpu' else e}"
     except NoAdapter as e:
         why = e.message
-    if not has_wasm:
-        raise NoAdapter(why, hint='add the provider "wasm"')
+    if not has_wasm or is_absent and not has_fallback:
+        raise NoAdapter(why, hint="fallback is off" if has_wasm else 'add the provider "wasm"')
     warn_once(f"{why}; sessions run on WebAssembly{hint}")
     return Usable([p for p in providers if p != "webgpu"], why)
 

@@ -25,25 +25,27 @@ from pyruntime.session.model_source import weight_sources
 
 class Compiler:
     """providers: names in order of preference; named: those that the caller named; why_not_gpu: why this host's GPU is
-    named and not used, or ""; settings: may be replaced between compilations; compiled: number of Programs that it has
-    compiled, without those from the cache"""
+    named and not used, or ""; refused: by node, why it does not run on the GPU; settings: may be replaced between
+    compilations; compiled: number of Programs that it has compiled, without those from the cache"""
 
     def __init__(self, options: SessionOptions, providers: Sequence[str], warn: Callable[[str], None]) -> None:
         self.options = options
         self.preset = PRESETS[options.preset or "throughput"]
         self.settings = Settings(options)
+        self.refused: Mapping[str, str] = {}
         self.warn = warn
         self.compiled = 0
         self.why_not_gpu = ""
         self.named = list(providers)
         self.set_providers(providers)
 
-    def choose_providers(self, providers: Sequence[Any], on_gpu: bool = False) -> None:
-        """Use those of these providers that this host has. on_gpu: outputs stay on the GPU, even on a software
-        adapter."""
+    def choose_providers(self, providers: Sequence[Any], on_gpu: bool = False, has_fallback: bool = True) -> None:
+        """Use those of these providers that this host has, all again for all nodes. on_gpu: outputs stay on the GPU,
+        even on a software adapter. Errors: NoAdapter, if without fallback"""
+        self.refused = {}
         self.named = known(providers)
         allows = on_gpu or allows_software(providers)
-        names, self.why_not_gpu = usable(self.named, self.preset.saves_power, allows)
+        names, self.why_not_gpu = usable(self.named, self.preset.saves_power, allows, has_fallback)
         self.set_providers(names)
 
     def set_providers(self, providers: Sequence[str]) -> None:
@@ -71,8 +73,11 @@ class Compiler:
         host = WasmHost(threads=threads, relaxed=self.options.relaxed_simd)
         choices = self.settings.choices
         writer = provider.code_writer(**host.target | features, choices=choices)
-        gpu = open_gpu(self.preset.saves_power) if self.uses_gpu else None
-        return host, gpu, [(provider, writer), *([] if gpu is None else [gpu_engine(gpu, choices)])]
+        gpu = self.open_gpu() if self.uses_gpu else None
+        return host, gpu, [(provider, writer), *([] if gpu is None else [gpu_engine(gpu, choices, self.refused)])]
+
+    def open_gpu(self) -> Any:
+        return open_gpu(self.preset.saves_power, self.options.gpu_timeout)
 
     def compile(
         self, graph: Graph, specs: Mapping[str, Spec], constants: Mapping[str, TensorSpec] | None, chosen: Target,

@@ -8,7 +8,6 @@ from typing import Any
 from pyruntime.errors import InvalidInput
 from pyruntime.frontend.trace_graph import Spec, TensorSpec
 from pyruntime.native.execution.executor import Executor
-from pyruntime.native.gpu.device import open_gpu
 from pyruntime.native.sessions.compiler import Compiler
 from pyruntime.native.sessions.feeds import constant_of, described
 from pyruntime.native.sessions.program_file import Exported
@@ -165,7 +164,7 @@ class Programs(Specialiser[Executor]):
         """The same Program in a new memory. Closes the old one first: there may be no room for two."""
         old.close()
         host = type(old.host)(threads=old.host.threads, relaxed=old.host.relaxed)
-        gpu = open_gpu(self.compiler.preset.saves_power) if old.gpu is not None else None
+        gpu = self.compiler.open_gpu() if old.gpu is not None else None
         made = type(old).load(old.program, host, old.sources, old.host_call, self.memory_left(old), gpu)
         return self._counted(made)
 
@@ -188,7 +187,7 @@ class ExportedProgram(Programs):
         found, compiler = self._exported, self.compiler
         threads = found.program.header.get("threads", 1)
         host = WasmHost(threads=threads, relaxed=compiler.options.relaxed_simd)
-        gpu = open_gpu(compiler.preset.saves_power) if compiler.uses_gpu else None
+        gpu = compiler.open_gpu() if compiler.uses_gpu else None
         limit = self.memory_left()
         executor = load_executor(found.program, host, found.sources, found.host_call, limit, gpu)
         self.table[FOR_ALL] = self._counted(executor)

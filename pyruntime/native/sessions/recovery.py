@@ -1,60 +1,112 @@
-"""Recovery from faults of the GPU: a lost device, or one whose memory is full (docs/design/sessions.md)."""
+"""Recovery from faults of the GPU (docs/design/sessions.md#recovery)."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from typing import TypeVar
 
-from pyruntime.errors import DeviceLost, OutOfMemory
+from pyruntime.errors import DeviceLost, ExecutionError, OutOfMemory, PyRuntimeError
 from pyruntime.native.gpu.device import warn
 from pyruntime.native.memory.budgets import free_idle
 from pyruntime.native.sessions.programs import Programs
+from pyruntime.placement.provider_list import effective
+from pyruntime.runtime.recovery import (
+    AGAIN,
+    FAIL,
+    FULL,
+    LATE,
+    LOST,
+    NODES,
+    REFUSED,
+    Move,
+    RecoveryPlan,
+    moves,
+    text_of_moves,
+)  # fmt: skip
 from pyruntime.session.states import SessionState
 
 T = TypeVar("T")
+GPU = "webgpu"
 
 
 class Recovery:
-    """Repeats the work of one session after a fault; is_enabled: if False, the work fails instead."""
+    """Repeats the work of one session after faults of its GPU. web/session/recovery.js is its twin.
+
+    is_enabled: if False, the work fails instead; moved: what has left the GPU
+    """
 
     def __init__(self, programs: Programs, is_enabled: bool) -> None:
         self.is_enabled = is_enabled
+        self.moved: list[Move] = []
         self._programs = programs
 
     def run(self, work: Callable[[], T], check_feeds: Callable[[], object] = lambda: None) -> T:
-        """The result of `work`. After a fault it runs again, with device, pipelines and weights made again; if the host
-        has no device any more, it runs on WebAssembly.
+        """The result of `work`, which runs again after a fault if the plan of the shared runtime says so.
 
         check_feeds: raises DeviceLost if the feeds were on the lost device
-        Errors: OutOfMemory if the GPU is too small, DeviceLost for a Program that was compiled for the GPU
+        Errors: those of `work`
         """
-        programs = self._programs
-        if not programs.compiler.uses_gpu:
+        if not self._programs.compiler.uses_gpu:
             return work()
-        try:
-            return work()
-        except OutOfMemory as e:
-            if not (e.gpu and self.is_enabled):
-                raise
-            while free_idle():
-                pass
-        except DeviceLost:
-            if not self.is_enabled:
-                programs.states.enter(SessionState.FAILED)
-                raise
-        check_feeds()
-        try:
-            return self._run_again(work)
-        except DeviceLost as e:
-            if not programs.has_model:
-                programs.states.enter(SessionState.FAILED)
-                raise
-            warn(f"{e.message}; the session continues on WebAssembly")
-        programs.compiler.set_providers([p for p in programs.compiler.providers if p != "webgpu"] or ["wasm"])
-        return self._run_again(work)
+        following = after_gpu(self._programs.compiler.providers)
+        plan = RecoveryPlan(self.is_enabled, self._programs.has_model, following)
+        made: list[Move] = []
+        while True:
+            try:
+                result = work()
+                break
+            except (DeviceLost, ExecutionError, OutOfMemory) as e:
+                fault, nodes = _fault(e)
+                step = plan.after(fault, nodes, self.moved) if fault else FAIL
+                if step == FAIL:
+                    self._give_up(fault)
+                    raise
+                if fault != REFUSED:
+                    check_feeds()
+                self._programs.states.enter(SessionState.RECOVERING)
+                while fault == FULL and step == AGAIN and free_idle():
+                    pass
+                if step != AGAIN:
+                    made = self._move(nodes if step == NODES else {}, e, following, made)
+                self._programs.restart()
+        if made:
+            warn(text_of_moves(made))
+        return result
 
-    def _run_again(self, work: Callable[[], T]) -> T:
-        """Called after all Programs were dropped. Loading the next Program ends the recovery."""
-        self._programs.states.enter(SessionState.RECOVERING)
-        self._programs.restart()
-        return work()
+    def _move(
+        self, nodes: Mapping[str, str], error: PyRuntimeError, following: str, before: Sequence[Move]
+    ) -> list[Move]:
+        """Compile without the GPU from now on, or without it for these nodes. Returns the moves of this work; before:
+        those made already"""
+        compiler, node = self._programs.compiler, f"{error.node}: " if error.node else ""
+        made = moves(nodes, f"{node}{error.message}", following or "wasm")
+        compiler.refused = {**compiler.refused, **nodes}
+        if nodes:
+            self.moved += made
+            return [*before, *made]
+        compiler.set_providers([p for p in compiler.providers if p != GPU] or ["wasm"])
+        self.moved, compiler.why_not_gpu = made, made[0].reason
+        return made
+
+    def _give_up(self, fault: str) -> None:
+        """Work ends with the error of this fault, "" if it is none of the GPU. Later work opens the device again."""
+        if fault in (LOST, LATE):
+            self._programs.states.enter(SessionState.FAILED)
+        if fault:
+            self._programs.restart()
+
+
+def _fault(e: PyRuntimeError) -> tuple[str, Mapping[str, str]]:
+    """The fault behind an error, "" if it is none of the GPU, and the nodes at fault, with reasons."""
+    if isinstance(e, DeviceLost):
+        return (LATE if e.is_late else LOST), e.at_fault
+    if isinstance(e, OutOfMemory):
+        return (FULL if e.gpu else ""), {}
+    assert isinstance(e, ExecutionError)
+    return (REFUSED if e.at_fault else ""), e.at_fault
+
+
+def after_gpu(providers: Sequence[str]) -> str:
+    """The name of the provider after the GPU, "" if the list ends with it."""
+    names = effective(providers)
+    return next(iter(names[names.index(GPU) + 1 :]), "") if GPU in names else ""

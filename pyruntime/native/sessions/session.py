@@ -102,7 +102,8 @@ class Session:
         else:
             self._declared = self.compiler.settings.prepare(read(model))
             border = without_maps(self._declared)
-            self.compiler.choose_providers(providers or ["wasm"], bool(self.options.preferred_output_location))
+            on_gpu = bool(self.options.preferred_output_location)
+            self.compiler.choose_providers(providers or ["wasm"], on_gpu, has_fallback)
             self.programs = Programs(border.graph, self.compiler, states)
         self._maps = Maps(border)
         self.feeds = Feeds(border.graph)
@@ -154,7 +155,8 @@ class Session:
 
     def explain(self) -> dict[str, Any]:
         executor = self.latest()
-        return {**explain(executor.header, executor.env), "providers": self.compiler.report()}
+        moved = self._recovery.moved
+        return {**explain(executor.header, executor.env, moved), "providers": self.compiler.report()}
 
     def latest(self) -> Executor:
         """The executor that was compiled last. Errors: SessionFailed if there is none yet."""
@@ -343,14 +345,16 @@ class Session:
         def work() -> None:
             if not self.programs.has_model:
                 raise InvalidInput("a compiled Program cannot change its providers")
-            self.compiler.choose_providers(names)
+            self.compiler.choose_providers(names, has_fallback=self._recovery.is_enabled)
+            self._recovery.moved = []
             self.programs.restart()
             self._recovery.run(self.programs.prepare)
 
         self._queue.exclusive(work)
 
     def set_fallback(self, is_enabled: bool) -> None:
-        """Set whether a run that fails because of the GPU is repeated, if need be on WebAssembly (the default)."""
+        """Set whether work that fails because of the GPU is repeated, if need be on the next provider (the
+        default)."""
         self._recovery.is_enabled = is_enabled
 
     def trim(self) -> None:

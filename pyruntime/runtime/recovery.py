@@ -1,0 +1,79 @@
+"""What a session does after a fault of its GPU (docs/design/sessions.md#recovery)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+# Faults
+LOST = "lost"  # the device
+FULL = "full"  # its memory
+LATE = "late"  # no answer in time
+REFUSED = "refused"  # the driver does not compile a shader
+
+# What follows
+AGAIN = "again"  # free all memory, open a lost device again, repeat the work
+NODES = "nodes"  # the next provider gets the nodes at fault
+SESSION = "session"  # it gets all nodes
+FAIL = "fail"  # the work ends with the error
+
+_PLACES: Mapping[str, str] = {"wasm": "WebAssembly"}
+_NAMED = 3  # nodes that a warning names
+
+
+@dataclass(eq=False, slots=True)
+class Move:
+    """What has left the GPU. node: "" stands for all nodes; to: the name of the next provider"""
+
+    node: str
+    reason: str
+    to: str
+
+
+class RecoveryPlan:
+    """The plan for one piece of work, such as a run or the start of a session.
+
+    is_enabled: whether the session may recover; can_compile: whether it has its model; following: the name of the
+    provider after the GPU in the session's list, "" if it names none
+    """
+
+    def __init__(self, is_enabled: bool, can_compile: bool, following: str) -> None:
+        self._is_enabled = is_enabled
+        self._can_compile = can_compile
+        self._has_following = following != ""
+        self._seen: set[str] = set()
+
+    def after(self, fault: str, nodes: Mapping[str, str], moved: Sequence[Move]) -> str:
+        """What follows a fault. nodes: those at fault, with reasons, if they are known; moved: what has left the GPU.
+
+        A lost device is opened again once, and full memory is freed once. A session that names no other provider gets
+        the error, because it was created for the GPU alone; but a lost device would end it, so it goes on without."""
+        if not self._is_enabled:
+            return FAIL
+        is_gone = fault == LOST or fault == LATE and not self._has_following
+        is_first = fault not in self._seen
+        self._seen.add(fault)
+        if is_first and (is_gone or fault == FULL):
+            return AGAIN
+        if not self._can_compile or not (is_gone or self._has_following):
+            return FAIL
+        known = [move.node for move in moved]
+        is_new = len(nodes) > 0 and all(node != "" and node not in known for node in nodes)
+        return NODES if is_new and (fault == REFUSED or fault == LATE and is_first and not is_gone) else SESSION
+
+
+def moves(nodes: Mapping[str, str], reason: str, to: str) -> list[Move]:
+    """The nodes that leave the GPU, with reasons; without any, all nodes leave it for `reason`."""
+    found = [Move(node, why, to) for node, why in nodes.items()]
+    return found if len(found) > 0 else [Move("", reason, to)]
+
+
+def text_of_moves(moved: Sequence[Move]) -> str:
+    """One warning for all moves of one piece of work."""
+    last = moved[len(moved) - 1]
+    place = _PLACES.get(last.to, last.to)
+    if last.node == "":
+        return f"{last.reason}; the session continues on {place}"
+    named = "; ".join([f"{move.node}: {move.reason}" for move in moved[:_NAMED]])
+    more = f"; and {len(moved) - _NAMED} more" if len(moved) > _NAMED else ""
+    return f"{named}{more}; from now on {'these nodes run' if len(moved) > 1 else 'this node runs'} on {place}"

@@ -1,0 +1,188 @@
+"""Each fault of kit/faults.py in a native session: the result is right, on the next provider if the GPU cannot give it,
+and the session says so once."""
+
+from __future__ import annotations
+
+import threading
+import warnings
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from kit.faults import NODES, NOTHING, SESSION, TABLE, Fault, feed, model, right
+from pyruntime import InferenceSession, SessionOptions, errors
+from pyruntime.native.gpu.device import warn_once
+
+wgpu = pytest.importorskip("wgpu")
+
+from pyruntime.providers.webgpu import wgpu_device  # noqa: E402
+from pyruntime.providers.webgpu.wgpu_host import GpuHost  # noqa: E402
+
+BOTH = ["webgpu", "wasm"]
+MODEL = model()
+
+
+class Injector:
+    """Causes one fault."""
+
+    def __init__(self, fault: Fault, patch: pytest.MonkeyPatch) -> None:
+        self.fault, self.patch, self.left = fault, patch, fault.times or 1 << 30
+        hardware(patch)
+        warn_once.cache_clear()
+
+    def start(self) -> None:
+        getattr(self, self.fault.kind.replace(" ", "_"))()
+
+    def replace(self, owner: Any, method: str, act: Callable[..., Any]) -> None:
+        """Let a method be `act(real, self, …)`."""
+        real = getattr(owner, method)
+        self.patch.setattr(owner, method, lambda *args, **kwargs: act(real, *args, **kwargs))
+
+    def happens(self) -> bool:
+        self.left -= 1
+        return self.left >= 0
+
+    def refused_shader(self, node: str = "first") -> None:
+        def compile_broken(real: Any, host: Any, shader: Any, label: str) -> Any:
+            source = shader.source.replace("fn main", "fn main(") if node in label else shader.source
+            return real(host, replace(shader, source=source), label)
+
+        self.replace(GpuHost, "_compile", compile_broken)
+
+    def refused_shaders(self) -> None:
+        self.refused_shader("")
+
+    def slow_shader(self) -> None:
+        def compile_slowly(real: Any, host: Any, shader: Any, label: str) -> Any:
+            return threading.Event().wait(30) if "first" in label else real(host, shader, label)
+
+        self.replace(GpuHost, "_compile", compile_slowly)
+
+    def full(self) -> None:
+        self.no_buffers(lambda size: self.happens())
+
+    def taken_memory(self) -> None:
+        """The device has room for one session, and another one has taken it."""
+        other = InferenceSession(MODEL, providers=["webgpu"])
+        other.run(None, {"x": feed(200)})
+        taken = sum(buffer.size for buffer in other._native.latest().gpu.host.buffers)
+        self.other = other
+        self.no_buffers(lambda size: taken + size > taken + (100 << 10))
+
+    def no_buffers(self, is_refused: Callable[[int], bool]) -> None:
+        def create_buffer(real: Any, device: Any, **how: Any) -> Any:
+            if how.get("label") == "arena" and is_refused(how["size"]):
+                raise wgpu.GPUOutOfMemoryError("made by the test")
+            return real(device, **how)
+
+        self.replace(type(wgpu_device.shared_device().wgpu), "create_buffer", create_buffer)
+
+    def lost(self) -> None:
+        def open_and_lose(real: Any, device: Any, *args: Any) -> None:
+            real(device, *args)
+            if self.happens():
+                device.wgpu.destroy()
+
+        def encode_and_lose(real: Any, host: Any, dispatches: Any) -> None:
+            real(host, dispatches)
+            if self.happens():
+                host.device.destroy()
+
+        if self.fault.when == "between":
+            wgpu_device.shared_device().wgpu.destroy()
+        elif self.fault.when == "run":
+            self.replace(GpuHost, "encode", encode_and_lose)
+        else:
+            self.patch.setattr(wgpu_device, "_device", None)
+            self.replace(wgpu_device.Device, "__init__", open_and_lose)
+
+    def gone(self) -> None:
+        def no_adapter(**_: Any) -> Any:
+            raise RuntimeError("the adapter is gone")
+
+        self.lost()
+        self.patch.setattr(wgpu.gpu, "request_adapter_sync", no_adapter)
+
+    def hang(self) -> None:
+        class Never:
+            _thread_event = threading.Event()
+
+        self.replace(type(wgpu_device.shared_device().buffer(4, "")), "map_async", lambda *_: Never())
+
+
+def hardware(patch: pytest.MonkeyPatch) -> None:
+    """Let the adapter seem to be hardware: work may not pay on a software adapter."""
+    describe = wgpu_device._describe
+    patch.setattr(wgpu_device, "_describe", lambda found: replace(describe(found), software=False))
+    patch.setattr(wgpu_device, "_device", None)
+
+
+def create(has_fallback: bool = True, gpu_timeout: float = 60.0) -> InferenceSession:
+    return InferenceSession(MODEL, SessionOptions(gpu_timeout=gpu_timeout, fallback=has_fallback), providers=BOTH)
+
+
+def is_right(session: InferenceSession, rows: int) -> bool:
+    found = dict(zip(["y", "e"], session.run(None, {"x": feed(rows)}), strict=True))
+    return all(np.allclose(found[name], expected, 1e-4) for name, expected in right(rows).items())
+
+
+@pytest.fixture(params=TABLE, ids=str)
+def injector(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Injector:
+    return Injector(request.param, monkeypatch)
+
+
+def opened_with_fault(injector: Injector, has_fallback: bool = True) -> InferenceSession:
+    """A session in which the fault happens next, or has happened."""
+    timeout = 1.5 if injector.fault.kind in ("slow shader", "hang") else 60.0
+    if injector.fault.when == "creation":
+        injector.start()
+        return create(has_fallback, timeout)
+    session = create(has_fallback, timeout)
+    assert is_right(session, 64) and session.explain()["placement"] == {"webgpu": 2}
+    injector.start()
+    return session
+
+
+def test_with_fallback(injector: Injector) -> None:
+    fault = injector.fault
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        session = opened_with_fault(injector)
+        assert is_right(session, 96)
+        found = session.explain()
+        assert is_right(session, 32) and is_right(session, 100) and session.state == "ready"
+    texts = [str(w.message) for w in caught if issubclass(w.category, RuntimeWarning)]
+    assert len(texts) == (fault.moved != NOTHING), texts
+    moved, placement = found["moved"], found["placement"]
+    assert all(fault.reason in move["reason"] and move["to"] == "wasm" for move in moved), moved
+    assert all(fault.reason in text and "WebAssembly" in text for text in texts)
+    nodes = ["" if not move["node"] else move["node"].partition('"')[2].partition('"')[0] for move in moved]
+    if fault.moved == SESSION:
+        assert placement.keys() == {"wasm"} and session.get_providers() == ["CPUExecutionProvider"]
+        assert found["providers"]["used"] == ["wasm"] and fault.reason in found["providers"]["why"]
+        is_absent = fault.kind == "gone" and fault.when == "creation"  # the session never was on the GPU
+        assert nodes == [""] * (not is_absent)
+        assert is_absent or {node["why"] for node in found["nodes"] if node["calls"]} == {moved[0]["reason"]}
+    elif fault.moved == NODES:
+        assert "first" in nodes and {n for n in nodes if n not in texts[0]} == set()
+        why = {node["node"]: node["why"] for node in found["nodes"]}
+        assert all(why[move["node"]] == move["reason"] for move in moved)
+        assert placement.keys() == ({"wasm"} if fault.kind == "refused shaders" else {"wasm", "webgpu"})
+    else:
+        assert moved == [] and placement.keys() == {"webgpu"}
+    assert (session.metrics()["recovered"] > 0) == (fault.kind != "gone" or fault.when != "creation")
+
+
+def test_without_fallback(injector: Injector, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The typed error; the session is usable once the fault is over."""
+    session = None
+    with pytest.raises(errors.PyRuntimeError) as caught:
+        session = opened_with_fault(injector, has_fallback=False)
+        is_right(session, 96)
+    assert type(caught.value).__name__ == injector.fault.error and injector.fault.reason in str(caught.value)
+    injector.patch.undo()
+    session = session or create(has_fallback=False)
+    assert is_right(session, 96) and session.metrics()["recovered"] == 0 and session.explain()["moved"] == []
