@@ -176,7 +176,7 @@ def test_with_fallback(injector: Injector) -> None:
     assert (session.metrics()["recovered"] > 0) == (fault.kind != "gone" or fault.when != "creation")
 
 
-def test_without_fallback(injector: Injector, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_fallback(injector: Injector) -> None:
     """The typed error; the session is usable once the fault is over."""
     session = None
     with pytest.raises(errors.PyRuntimeError) as caught:
@@ -184,5 +184,6 @@ def test_without_fallback(injector: Injector, monkeypatch: pytest.MonkeyPatch) -
         is_right(session, 96)
     assert type(caught.value).__name__ == injector.fault.error and injector.fault.reason in str(caught.value)
     injector.patch.undo()
+    hardware(injector.patch)
     session = session or create(has_fallback=False)
     assert is_right(session, 96) and session.metrics()["recovered"] == 0 and session.explain()["moved"] == []
