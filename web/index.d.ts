@@ -50,6 +50,8 @@ export interface Explanation {
   readonly steps: number;
   /** Bytes of generated code. */
   readonly code: number;
+  /** What has left the GPU after faults, and why. node: "" for all nodes; to: the provider that follows. */
+  readonly moved: readonly { readonly node: string; readonly reason: string; readonly to: string }[];
   /** Milliseconds of reading and compiling: read, trace, passes, emit, encode. */
   readonly phases: Readonly<Record<string, number>>;
   readonly nodes: readonly ExplainedNode[];
