@@ -77,6 +77,30 @@ def test_run_time_shape_with_marks(to: list[int]) -> None:
     check(m, feeds)
 
 
+SECOND = """s = Shape (x)  at = Constant <value_ints = [1]> ()  d = Gather (s, at)
+    rest = Constant <value_ints = [-1]> ()"""
+
+
+@pytest.mark.parametrize("shape,target", [
+    ((3, 0), "d, rest"), ((0, 3), "d, rest"), ((3, 4), "d, rest"), ((0, 3), "rest, d"), ((3, 4), "rest, d"),
+])  # fmt: skip
+def test_a_dim_of_feeds_that_is_0(shape: tuple[int, int], target: str) -> None:
+    """It stands for the input's dim, too."""
+    m = parsed(f"g (float[b,c] x) => (y) {{ {SECOND}  t = Concat <axis = 0> ({target})  y = Reshape (x, t) }}")
+    check(m, {"x": floats(*shape)}, by_onnxruntime)
+
+
+def test_a_dim_of_feeds_that_is_0_and_stands_for_a_known_one() -> None:
+    """(b, 12, s, 8) -> (-1, s, 8), as attention is exported: all later dims would depend on whether s is 0."""
+    m = parsed("""g (float[b,12,s,8] x) => (y) {
+        shape = Shape <start = 2> (x)  h = Constant <value_ints = [-1]> ()
+        to = Concat <axis = 0> (h, shape)  y = Reshape (x, to)
+    }""")
+    check(m, {"x": floats(0, 12, 5, 8)})
+    with pytest.raises(ShapeError, match="dim 1 of the shape, s, is 0, which stands for the input's dim 1"):
+        by_session(m, {"x": floats(2, 12, 0, 8)})
+
+
 def test_attention_heads_reshape_has_whole_dims() -> None:
     """(b, s, 768) -> (b, s, 12, 64) -> back, by way of Shape, without a division left over."""
     m = parsed("""g (float[b,s,24] x) => (y, z) {

@@ -14,7 +14,7 @@ from pyruntime.ir import shape as sh
 from pyruntime.ir.dtype import F32, I32, I64, STRING, bounds
 from pyruntime.ir.expr import cast
 from pyruntime.ir.kernel import Tensor
-from pyruntime.ir.shape import AnyDim
+from pyruntime.ir.shape import AnyDim, Dim
 from pyruntime.ops.lib.window import shortest_step
 from pyruntime.ops.standard.cast import dtype_of
 
@@ -104,6 +104,7 @@ def _or_own(d: AnyDim, own: Sequence[AnyDim], n: int) -> AnyDim:
 def _target(t: Tracer, x: Tensor, requested: Sequence[AnyDim], allowzero: int) -> list[AnyDim]:
     """The dims that Reshape's second operand stands for."""
     dims: list[AnyDim] = []
+    doubtful: list[int] = []  # axes whose dim may be 0 although x's dim is not
     if any(isinstance(d, int) and d < -1 for d in requested):
         raise t.shape_error(f"shape {list(requested)} has a dim below -1")
     if allowzero:
@@ -117,13 +118,45 @@ def _target(t: Tracer, x: Tensor, requested: Sequence[AnyDim], allowzero: int) -
             others = [_or_own(w, x.shape, m) for m, w in enumerate(requested) if m != n]
             rest = _quotient(x.shape, others)
             d = sh.select(sh.compare("lt", d, 0), rest, sh.select(sh.compare("eq", d, 0), own, d))
+        elif isinstance(d, Dim) and not allowzero and not (n < x.rank and _vanishes_with(own, d)):
+            doubtful.append(n)
         dims.append(d)
     unknown = [n for n, d in enumerate(dims) if isinstance(d, int) and d == -1]
     if len(unknown) > 1:
         raise t.shape_error(f"shape {list(requested)} has more than one -1")
     for n in unknown:
         dims[n] = _quotient(x.shape, [d for m, d in enumerate(dims) if m != n])
-    return dims
+    return _with_copied_dims(t, x, dims, doubtful, unknown)
+
+
+def _vanishes_with(own: AnyDim, d: AnyDim) -> bool:
+    """Whether `own` is 0 if d is 0, or d cannot be 0."""
+    if sh.interval(d)[0] > 0:
+        return True
+    factors = d.terms[0][0] if isinstance(d, Dim) and len(d.terms) == 1 else ()
+    return isinstance(own, Dim) and bool(factors) and all(f in m for f in factors for m, _ in own.terms)
+
+
+def _with_copied_dims(
+    t: Tracer, x: Tensor, dims: Sequence[AnyDim], doubtful: Sequence[int], unknown: Sequence[int]
+) -> list[AnyDim]:
+    """The dims, where a `doubtful` one that is 0 stands for x's dim. Dims that depend on whether it is 0 would make
+    all shapes after this one expressions, so a 0 is refused if x's dim is known, as the number of heads is where
+    exporters write (batch, heads, length, size) as (-1, length, size), or if no dim is `unknown`."""
+    out = list(dims)
+    copies = all(n < x.rank and isinstance(x.shape[n], Dim) for n in doubtful)
+    if not copies or not any(isinstance(dims[n], Dim) for n in unknown):
+        for n in doubtful:
+            own = x.shape[n] if n < x.rank else 1
+            fits = sh.maximum(sh.compare("lt", 0, dims[n]), sh.compare("eq", own, 0))
+            t.require(fits, f"dim {n} of the shape, {dims[n]}, is 0, which stands for the input's dim {n}")
+        return out
+    for n in doubtful:
+        out[n] = _or_own(dims[n], x.shape, n)
+    some_zero = sh.compare("eq", prod([dims[n] for n in doubtful]), 0) if doubtful else 0
+    for n in unknown:
+        out[n] = sh.select(some_zero, _quotient(x.shape, [d for m, d in enumerate(out) if m != n]), dims[n])
+    return out
 
 
 @op("Reshape")
