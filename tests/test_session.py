@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 import onnx
+import onnxruntime
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
@@ -304,6 +305,28 @@ def test_bools_are_true_whatever_byte_says_so(op: str, array: Callable[[np.ndarr
     made = model([node], [info("x", [4], TensorProto.BOOL)], [info("y", ["K"], TensorProto.BOOL if count else INT64)])
     [y] = InferenceSession(made).run(None, {"x": mask})
     np.testing.assert_array_equal(y, [1, 1, 1] if count else [1, 0, 1, 1])
+
+
+@pytest.mark.parametrize("shape", [["n", 3], [], [None, 2], None])
+@pytest.mark.parametrize("kind", ["tensor", "optional", "sequence", "optional sequence"])
+def test_shapes_of_inputs_are_onnxruntimes(kind: str, shape: list[int | str | None] | None) -> None:
+    """The shape of an optional tensor is the tensor's. A free dimension of it can be overridden, too."""
+    made = helper.make_tensor_type_proto(FLOAT, shape)
+    if "sequence" in kind:
+        made = helper.make_sequence_type_proto(made)
+    if "optional" in kind:
+        made = helper.make_optional_type_proto(made)
+    x, y = (helper.make_value_info(name, made) for name in "xy")
+    data = model([helper.make_node("Identity", ["x"], ["y"])], [x], [y])
+    ours, theirs = InferenceSession(data), onnxruntime.InferenceSession(data)
+    for mine, right in zip(
+        (*ours.get_inputs(), *ours.get_outputs()), (*theirs.get_inputs(), *theirs.get_outputs()), strict=True
+    ):
+        assert (mine.type, mine.shape) == (right.type, right.shape)
+    if shape and "n" in shape and "sequence" not in kind:
+        options = SessionOptions()
+        options.add_free_dimension_override_by_name("n", 2)
+        assert InferenceSession(data, options).get_inputs()[0].shape == [2, 3]
 
 
 def test_free_dimensions_are_overridden_by_name() -> None:

@@ -8,7 +8,7 @@ from typing import Any
 
 from pyruntime.errors import InvalidInput
 from pyruntime.ir.dtype import DType
-from pyruntime.onnx.graph import Graph, MapType, OptionalType, SequenceType, TensorType, Type, Value
+from pyruntime.onnx.graph import Graph, MapType, OptionalType, SequenceType, TensorType, Type, Value, tensor_type
 
 _ORT_NAMES = {"float32": "float", "float64": "double"}
 
@@ -40,7 +40,8 @@ def type_name(t: Type | None) -> str:
 
 
 def _shape(t: Type | None) -> list[int | str | None]:
-    return list(t.shape) if isinstance(t, TensorType) and t.shape is not None else []
+    tensor = tensor_type(t)
+    return list(tensor.shape) if tensor is not None and tensor.shape is not None else []
 
 
 def required_inputs(graph: Graph) -> list[Value]:
@@ -81,8 +82,8 @@ def differing_dims(types: Mapping[str, Type | None], feeds: Mapping[str, Any]) -
     `shape`."""
     sizes: dict[str, dict[int, str]] = {}
     for name, x in feeds.items():
-        t = types[name]
-        if isinstance(t, TensorType) and t.shape is not None and x is not None:
+        t = tensor_type(types[name])
+        if t is not None and t.shape is not None and x is not None:
             for have, want in zip(x.shape, t.shape, strict=True):
                 if isinstance(want, str):
                     sizes.setdefault(want, {}).setdefault(have, name)

@@ -32,6 +32,7 @@ from pyruntime.onnx.graph import (
     Type,
     Value,
     Weight,
+    tensor_type,
 )  # fmt: skip
 
 
@@ -126,8 +127,8 @@ def trace_graph(
 def made_outputs(graph: Graph, traced: TracedGraph) -> tuple[tuple[Value, ...], list[str]]:
     """The graph's outputs with inferred shapes where the model declares less, or declares something impossible (as
     onnxruntime does); and a sentence for each impossible declaration."""
-    shapes = [v.type.shape for v in graph.inputs if isinstance(v.type, TensorType)]
-    names = {d for shape in shapes for d in shape or () if isinstance(d, str)}
+    types = [tensor_type(v.type) for v in graph.inputs]
+    names = {d for t in types if t is not None for d in t.shape or () if isinstance(d, str)}
     outputs: list[Value] = []
     remarks: list[str] = []
     for value in graph.outputs:

@@ -55,6 +55,16 @@ class MapType:
 Type = TensorType | SequenceType | OptionalType | MapType
 
 
+def tensor_type(t: Type | None) -> TensorType | None:
+    """The type of a tensor or an optional tensor; None for other types."""
+    inner = t.elem if isinstance(t, OptionalType) else t
+    return inner if isinstance(inner, TensorType) else None
+
+
+def _with_tensor_type(value: Value, t: TensorType) -> Value:
+    return replace(value, type=OptionalType(t) if isinstance(value.type, OptionalType) else t)
+
+
 @dataclass(frozen=True, slots=True)
 class Value:
     name: str
@@ -179,7 +189,8 @@ class Graph:
     def with_dims(self, sizes: Mapping[str, int]) -> Graph:
         """The graph with these sizes for named dims of inputs and outputs. Warns of names that no input has, and
         ignores them."""
-        named = {d for v in self.inputs if isinstance(v.type, TensorType) for d in v.type.shape or ()}
+        types = [tensor_type(v.type) for v in self.inputs]
+        named = {d for t in types if t is not None for d in t.shape or ()}
         for name, size in sizes.items():
             if name not in named:
                 known = ", ".join(sorted(d for d in named if isinstance(d, str))) or "none"
@@ -198,18 +209,19 @@ class Graph:
 
 
 def _sized(value: Value, sizes: Mapping[str, int | None]) -> Value:
-    if not isinstance(value.type, TensorType) or value.type.shape is None:
+    t = tensor_type(value.type)
+    if t is None or t.shape is None:
         return value
-    shape = tuple(sizes.get(d, d) if isinstance(d, str) else d for d in value.type.shape)
-    return replace(value, type=replace(value.type, shape=shape))
+    shape = tuple(sizes.get(d, d) if isinstance(d, str) else d for d in t.shape)
+    return _with_tensor_type(value, replace(t, shape=shape))
 
 
 def _meant(value: Value, sizes: Mapping[str, int]) -> Value:
-    t = value.type
-    if not isinstance(t, TensorType) or not t.meanings or t.shape is None:
+    t = tensor_type(value.type)
+    if t is None or not t.meanings or t.shape is None:
         return value
     dims = tuple(d if isinstance(d, int) else sizes.get(m, d) for d, m in zip(t.shape, t.meanings, strict=True))
-    return replace(value, type=replace(t, shape=dims))
+    return _with_tensor_type(value, replace(t, shape=dims))
 
 
 def subgraphs(node: Node) -> Iterator[Graph]:
