@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from kit.docs import ROOT
-from pyruntime.errors import ExecutionError, PyRuntimeError, ShapeError
+from pyruntime.errors import ExecutionError, PyRuntimeError, ShapeError, UnsupportedOp
 from pyruntime.native.memory.arrays import unpack
 from pyruntime.program.dims import compile_dim, compile_dims, symbols
 from pyruntime.providers.webgpu.wgpu_device import narrow, widen
@@ -39,7 +39,8 @@ def dims(case: Case) -> None:
 
 def guards(case: Case) -> None:
     found = Guards({"guards": case["guards"], "dims": case.get("dims", []), "symbols": case.get("shown", {})})
-    assert refusal(ShapeError, lambda: found.bound(case["symbols"], set(case["fresh"]))) == case["refused"]
+    kind = UnsupportedOp if case.get("unsupported") else ShapeError
+    assert refusal(kind, lambda: found.bound(case["symbols"], set(case["fresh"]))) == case["refused"]
 
 
 def refusal(kind: type[PyRuntimeError], work: Callable[[], object]) -> str | None:

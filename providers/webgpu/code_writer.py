@@ -13,11 +13,12 @@ from pyruntime.codegen.provider import EXTENT, Invocation, Memory, RowLimits
 from pyruntime.errors import our_fault
 from pyruntime.ir.expr import Expr, rewrite
 from pyruntime.ir.kernel import Call, Kernel, Loops, Stmt, Store, Tensor, root
+from pyruntime.ir.shape import AnyDim
 from pyruntime.ir.statements import rebuild
 
 from .adapter import Adapter
 from .limits.integer_ranges import Ranges
-from .limits.support import reason
+from .limits.support import conditions, reason
 from .printer.loops import Shader, generic
 from .schedules import Meaning, Scheduled, scheduled
 
@@ -39,6 +40,9 @@ class GpuProvider:
 
     def supports(self, kernel: Kernel) -> str:
         return self.refused.get(kernel.node, "") or reason(kernel, self.adapter, self.ranges)
+
+    def conditions(self, kernel: Kernel) -> list[tuple[AnyDim, str]]:
+        return conditions(kernel, self.adapter)
 
     def code_writer(self, *, choices: Choices | None = None, **_: Any) -> WgslCodeWriter:
         return WgslCodeWriter(self.adapter, choices or Choices())

@@ -148,6 +148,15 @@ class CodeProvider(Provider, Protocol):
 
 
 @runtime_checkable
+class ConditionalProvider(Protocol):
+    """A provider that can run a kernel for some sizes only."""
+
+    def conditions(self, kernel: Kernel) -> list[tuple[AnyDim, str]]:
+        """Dims that must not be 0 in a run of the kernel, each with a message."""
+        ...
+
+
+@runtime_checkable
 class HostProvider(Provider, Protocol):
     """A provider that runs kernels in Python, natively and in the worker of a page."""
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from pyruntime.codegen.provider import LINEAR, Memory
+from pyruntime.codegen.provider import LINEAR, ConditionalProvider, Memory
 from pyruntime.emit.block_steps import BlockSteps
 from pyruntime.emit.buffers import Buffers
 from pyruntime.emit.control_steps import ControlSteps
@@ -20,7 +20,7 @@ from pyruntime.frontend.budget import Budget
 from pyruntime.frontend.sequences import tensors_of
 from pyruntime.frontend.trace_graph import Feed, TracedGraph
 from pyruntime.ir import shape as sh
-from pyruntime.ir.blocks import readers_of
+from pyruntime.ir.blocks import compute_kernels, readers_of
 from pyruntime.ir.kernel import Block, Host, Leaf, Tensor, root
 from pyruntime.ir.room import Room
 from pyruntime.ir.symbol import Symbol
@@ -121,7 +121,7 @@ class _Emitter:
     def _guards(self, main: TracedGraph) -> list[Any]:
         """Deduplicated guards; the first node's message is kept."""
         guards: dict[Any, list[str]] = {}
-        for condition, *rest in [*main.guards, *self._extents(main)]:
+        for condition, *rest in [*main.guards, *self._extents(main), *self._conditions(main)]:
             guards.setdefault(condition, rest)
         return [[self.symbols.dim(condition), *rest] for condition, rest in guards.items()]
 
@@ -137,6 +137,16 @@ class _Emitter:
             for m in self.residency.device_memories
             if m.extent
             for s in dims
+        ]
+
+    def _conditions(self, main: TracedGraph) -> list[tuple[Any, str, str, str]]:
+        """Guards on dims that providers need for kernels."""
+        found = [(k, self.target.provider(k)) for k in compute_kernels(main.block)]
+        return [
+            (fits, text, k.node, provider.name)
+            for k, provider in found
+            if isinstance(provider, ConditionalProvider)
+            for fits, text in provider.conditions(k)
         ]
 
     # ── blocks ───────────────────────────────────────────────────────────────────────────────────────────────────

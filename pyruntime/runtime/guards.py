@@ -6,7 +6,7 @@ from collections.abc import Callable
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 
-from pyruntime.errors import ShapeError
+from pyruntime.errors import ShapeError, UnsupportedOp
 from pyruntime.program.dims import Env, compile_dim, symbols
 from pyruntime.program.types import Header
 
@@ -24,12 +24,14 @@ class NamedDim:
 
 @dataclass(eq=False, slots=True)
 class Guard:
-    """A condition. value: 0 where it fails; symbols: those it depends on; message, node: of the error."""
+    """A condition. value: 0 where it fails; symbols: those it depends on; message, node: of the error; of_provider:
+    whether only a provider refuses the shapes."""
 
     value: Callable[[Env], int]
     symbols: set[str]
     message: str
     node: str
+    of_provider: bool
 
 
 class Guards:
@@ -38,16 +40,19 @@ class Guards:
     def __init__(self, header: Header) -> None:
         self.names = header["symbols"]
         self.dims = [NamedDim(name, compile_dim(dim), symbols(dim)) for name, dim in header.get("dims", [])]
-        self.all = [Guard(compile_dim(dim), symbols(dim), message, node) for dim, message, node in header["guards"]]
+        self.all = [Guard(compile_dim(g[0]), symbols(g[0]), g[1], g[2], len(g) > 3) for g in header["guards"]]
 
     def bound(self, env: Env, fresh: AbstractSet[str]) -> None:
         """Symbols have new values: compute the named dims that depend on them, and check the guards that do, if all
-        their symbols have values. fresh: these symbols. Errors: ShapeError."""
+        their symbols have values. fresh: these symbols. Errors: ShapeError, UnsupportedOp if a provider refuses."""
         changed = self.compute(env, fresh)
         for guard in self.all:
             used = guard.symbols
             if used <= env.keys() and not (used and used.isdisjoint(changed)) and not guard.value(env):
-                raise ShapeError(guard.message, node=guard.node, hint=self._values(guard, env))
+                hint = self._values(guard, env)
+                if guard.of_provider:
+                    raise UnsupportedOp(guard.message, node=guard.node, hint=hint)
+                raise ShapeError(guard.message, node=guard.node, hint=hint)
 
     def compute(self, env: Env, fresh: AbstractSet[str]) -> set[str]:
         """Set the named dims that depend on fresh symbols, if all their symbols have values. Returns these symbols and

@@ -15,8 +15,17 @@ from typing import Any, Generic, NamedTuple, TypeVar
 from pyruntime.errors import NeedsValue, SessionFailed
 from pyruntime.frontend import interpreter
 from pyruntime.frontend.feed_checks import differing_dims, required_inputs
-from pyruntime.frontend.trace_graph import Path, SequenceSpec, Spec, TensorSpec, declared_specs, trace_graph
+from pyruntime.frontend.trace_graph import (
+    Path,
+    SequenceSpec,
+    Spec,
+    TensorSpec,
+    declared_specs,
+    symbolic_dims,
+    trace_graph,
+)  # fmt: skip
 from pyruntime.ir.kernel import Tensor
+from pyruntime.ir.symbol import Symbol
 from pyruntime.onnx.graph import Graph
 from pyruntime.onnx.weight_values import elements
 from pyruntime.passes.cleanup.graph_pruning import prune
@@ -65,6 +74,7 @@ class Specialiser(ABC, Generic[P]):
         self.needs = Needs()
         self.table: ProgramTable[P] = ProgramTable()
         self.is_prepared = False
+        self.needs_all_dims = False
         self._types = {v.name: v.type for v in graph.inputs}
 
     @abstractmethod
@@ -94,7 +104,7 @@ class Specialiser(ABC, Generic[P]):
         """Compile the Program for all feeds, if there can be one; otherwise the first run compiles a Program."""
         specs = declared_specs(required_inputs(self.graph))
         try:
-            if specs is not None:
+            if specs is not None and not self.needs_all_dims:
                 self.table[FOR_ALL] = self.compile(specs, None)
         except NeedsValue as e:
             if not self.needs:  # an earlier preparation may have found it
@@ -139,6 +149,18 @@ class Specialiser(ABC, Generic[P]):
             raise SessionFailed("this model is compiled when it first runs", hint="give the feeds of a run")
         return Requirements(specs, None, FOR_ALL)
 
+    def fix_all_dims(self) -> bool:
+        """From now on, compile a Program for the dims of each run's feeds: a provider does not run a kernel for all
+        sizes. Returns False if this is done already, or no dim is free. Programs have to be forgotten."""
+        specs = declared_specs(required_inputs(self.graph)) or {}
+        dims = {d for name, spec in specs.items() if isinstance(spec, TensorSpec) for d in symbolic_dims((name,), spec)}
+        free = {d for d in dims if isinstance(d, Symbol)}
+        if free <= self.needs.dims:
+            return False
+        self.needs.dims |= free
+        self.needs_all_dims = True
+        return True
+
     def split_differing_dims(self, differing: Mapping[str, Sequence[str]]) -> None:
         """Call `split_dims` and warn. differing: by the name of a dim, the inputs in which its size differs"""
         for dim, inputs in differing.items():
@@ -149,7 +171,7 @@ class Specialiser(ABC, Generic[P]):
         """From now on, dims of one of these names may have different sizes. Forgets all Programs."""
         self.graph = self.graph.with_dims_apart(dims)
         self._types = {v.name: v.type for v in self.graph.inputs}
-        self.needs = Needs()
+        self.needs, self.needs_all_dims = Needs(), False
         self.forget()
 
     def forget(self) -> None:

@@ -39,9 +39,9 @@ const CHECKS = {
     assert.deepEqual(compileDims([dim, 1, dim])(env(values)).map((n) => n + 0), [value, 1, value]);
     assert.deepEqual([...symbols(dim)].sort(), Object.keys(values).sort());
   },
-  guards({ guards, symbols, shown = {}, dims = [], fresh, refused }) {
+  guards({ guards, symbols, shown = {}, dims = [], fresh, unsupported, refused }) {
     const found = new Guards({ guards, dims, symbols: shown });
-    assert.equal(refusal('ShapeError', () => found.bound(env(symbols), new Set(fresh))), refused);
+    assert.equal(refusal(unsupported ? 'UnsupportedOp' : 'ShapeError', () => found.bound(env(symbols), new Set(fresh))), refused);
   },
   unpack({ bits, signed, packed, elements }) {
     const into = new Uint8Array(elements.length);
