@@ -161,3 +161,75 @@ def test_tensors_and_sessions_on_the_gpu(tab: Callable[..., Tab]) -> None:
     (warning,) = found["warnings"]
     assert "a GPU tensor was dropped without dispose()" in warning
     assert found["right"] == [True] * 6 and max(found["sizes"]) <= limit and "gpu 0.7" in found["events"]
+
+
+REFUSED = {
+    "shared memory": "if (how.shared) throw new RangeError('refused')",
+    "large maximum": "if (how.maximum > 128) throw new RangeError('refused')",
+    "arrays": "",
+}
+REFUSE = """{
+  const { Memory } = WebAssembly, Shared = globalThis.SharedArrayBuffer;
+  WebAssembly.Memory = class extends Memory { constructor(how) { %s; super(how); } };
+  WebAssembly.Memory.prototype.constructor = Memory;
+  if (%s) globalThis.SharedArrayBuffer = class extends Shared { constructor() { throw new RangeError('refused'); } };
+}
+"""
+
+
+@pytest.mark.parametrize("where", ["page", "page and workers"])
+@pytest.mark.parametrize("what", REFUSED)
+def test_a_browser_that_refuses_shared_memory(what: str, where: str, tab: Callable[..., Tab]) -> None:
+    """Sessions run on fewer threads, or in less memory, in the worker and in the page."""
+    page = tab()
+    refuse = REFUSE % (REFUSED[what], "true" if what == "arrays" else "false")
+    page.page.add_init_script(refuse)
+    if where != "page":
+        page.page.context.route("**/worker.mjs", lambda route: _prepend(route, refuse))
+    page.open("/esm.html")
+    found = run(
+        page,
+        """
+        delete ort.env.wasm.proxy;
+        const out = [];
+        for (const options of [{ intraOpNumThreads: 2 }, { executionProviders: ['webgpu'] }]) {
+          const session = await open(options);
+          for (let n = 0; n < 70; n++) {
+            const { y } = await session.run({ past: rows(0), x: rows(16) });
+            if (n % 69 === 0) out.push(y.data[0]);
+          }
+          await session.release();
+        }
+        return out;
+        """,
+    )
+    assert found == [512] * 4
+
+
+def _prepend(route: Any, script: str) -> None:
+    answer = route.fetch()
+    route.fulfill(response=answer, body=script + answer.text())
+
+
+PREPARE = """
+  const held = async () => (await ort.stats())[arg.memory];
+  const session = await open({ executionProviders: arg.providers });
+  const refused = await session.prepare({ dims: { p: 1 } }).catch((error) => [error.type, error.message]);
+  await session.prepare({ dims: { p: 0, s: 64 } });
+  await session.prepare({ dims: { p: 1023, s: 1 } });
+  const before = await held();
+  let last = await session.run({ past: rows(0), x: rows(64, 2) });
+  for (let n = 0; n < 300; n++) last = await session.run({ past: last.present, x: rows(1, 2) });
+  const { data, dims } = last.present;
+  const right = data.every((value) => value === 2) && dims[2] === 364 && last.y.data.every((value) => value === 2048);
+  const after = await held();
+  await session.release();
+  return { refused, right, before, after };
+"""
+
+
+@pytest.mark.parametrize(("memory", "providers"), [("arenas", ["wasm"]), ("gpu", ["webgpu"])])
+def test_prepared_sessions_take_no_more_memory(memory: str, providers: list[str], page: Tab) -> None:
+    found = run(page, PREPARE, memory=memory, providers=providers)
+    assert found["refused"][0] == "InvalidInput" and 'axis 2 of input "x" has no size' in found["refused"][1]
+    assert found["right"] and found["after"] == found["before"] > MIB

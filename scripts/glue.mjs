@@ -27,6 +27,10 @@ const FOR_WINDOWS = [
   ['for SDL library', 'for its library'], // the text of a warning, in which a name counts as a use
 ];
 
+/** The memory on which streams of Node.js wait. Some browsers refuse shared memory, and then the module would not load; without it a
+ * wait ends at once. @type {[string, string][]} */
+const SHARED = [['new Int32Array(new WebAssembly.Memory({shared:!0,initial:1,maximum:1}).buffer)', 'null']];
+
 /** Python source that a start would parse and compile with cold code, and calls that replace it. @type {[string,
  * string][]} */
 const WITHOUT_SOURCE = [
@@ -74,7 +78,7 @@ function changed(code, [from, to]) {
  * @returns {{ code: string, exports: Set<string> }} what is left, and the exports that it mentions
  */
 export function trimmed(source, others, imported) {
-  const { code: used, cut } = withoutUnused([...FOR_LIBRARIES, ...FOR_WINDOWS, ...WITHOUT_SOURCE].reduce(changed, source), others, imported);
+  const { code: used, cut } = withoutUnused([...FOR_LIBRARIES, ...FOR_WINDOWS, ...SHARED, ...WITHOUT_SOURCE].reduce(changed, source), others, imported);
   const rest = used.replaceAll(TAKEN, '').replace(DECLARED, '') + others;
   const words = new Set(rest.match(/[\w$]+/g));
   const quoted = new Set(rest.match(/(["'])\w+\1/g)?.map((text) => `_${text.slice(1, -1)}`)); // for ccall

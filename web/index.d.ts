@@ -251,6 +251,8 @@ declare module 'onnxruntime-common' {
     verify(feeds: Feeds, options: { ranges: true }): Promise<RangeVerification>;
     /** Measures other schedules of the kernels on this machine, about `seconds` (2) each. The session does not change. */
     tune(feeds: Feeds, options?: { seconds?: number }): Promise<Tuned>;
+    /** Runs once on zeros of these sizes, by name of a dim or (all sizes) of an input: later runs of these and smaller sizes find memory and addresses. */
+    prepare(options: { dims: Readonly<Record<string, number | readonly number[]>> }): Promise<void>;
     /** Frees memory that an earlier, larger run took. */
     trim(): Promise<void>;
     /** Runs the model once, kernel by kernel, on one thread or on the GPU; the times in the order of the kernels. */

@@ -214,6 +214,12 @@ class InferenceSession:
         is faster, but which Node.js 20 and some browsers lack."""
         return self._native.export(weights, relaxed)
 
+    def prepare(self, dims: Mapping[str, int | Sequence[int]]) -> None:
+        """Run once on zeros of these sizes, the largest that will occur: later runs of these and smaller sizes find
+        memory and addresses, until `trim`. dims: sizes by the name of a dim, or of all dims by the name of an input.
+        Errors: InvalidInput for a dim without a size"""
+        self._native.prepare(dims)
+
     def trim(self) -> None:
         """Free memory that larger runs took. A memory cannot shrink in place, so each Program whose memory has grown
         gets a new memory with its constants."""

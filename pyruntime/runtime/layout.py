@@ -15,11 +15,12 @@ VARIES = -1  # marks buffers whose size has changed
 class Capacities:
     """Bytes of the buffers that a step allocates, in its order. needed: the sum of their sizes when the layout was
     made; in_place: pairs of positions among the step's sizes, of an output and the input of the same size whose memory
-    it takes over."""
+    it takes over; is_reserved: it serves much smaller sizes, too."""
 
     capacities: list[int]
     needed: int
     in_place: list[tuple[int, int]] = field(default_factory=list)
+    is_reserved: bool = False
 
     def fit(self, sizes: Sequence[int]) -> bool:
         """Reject sizes of less than half: buffers that lie too far apart miss the cache. sizes: of the buffers, and
@@ -30,7 +31,7 @@ class Capacities:
             if size > capacity or size < 0:
                 return False
             needed += size
-        if self.needed > 2 * needed + SMALL:
+        if self.needed > 2 * needed + SMALL and not self.is_reserved:
             return False
         for output, source in self.in_place:
             if sizes[output] != sizes[source]:

@@ -153,6 +153,8 @@ class Planner:
         self.transitions = 0
         self.layouts = 0
         self.has_spare_capacity = False
+        self.is_reserving = False
+        self.reserved: dict[int, int] = {}  # capacities of inputs along their axis, by buffer
         self.linear_figures = Figures()
         self.gpu_figures = Figures()
         self._is_counted = True  # whether the run in progress counts as planned; not during start-up
@@ -239,6 +241,7 @@ class Planner:
         if self.observer is None:
             for known in place.layouts.get(step, []):
                 if known.capacities.fit(sizes):
+                    known.capacities.is_reserved = known.capacities.is_reserved or self.is_reserving
                     return known
         if self.layouts >= LAYOUTS:
             self.tighten()
@@ -249,6 +252,7 @@ class Planner:
             last = now
         capacities = with_spare(now, last)
         layout = Layout(place.copy(), Capacities(capacities, sum(now)))
+        layout.capacities.is_reserved = self.is_reserving
         self.has_spare_capacity = self.has_spare_capacity or sum(capacities) > layout.capacities.needed
         self._sizes_before[step] = known_sizes(now, last)
         fill(layout)
@@ -337,6 +341,25 @@ class Planner:
         self.memory.write_words(address, words)
         return address
 
+    # ── reserves ──
+
+    def begin_reserve(self) -> None:
+        """Plan the next run anew, for its shapes and all smaller ones."""
+        self.clear()
+        self.is_reserving = True
+
+    def end_reserve(self, env: Env) -> None:
+        """Inputs with a capacity have at least this one from now on. env: values of symbols in that run."""
+        self.is_reserving = False
+        for spec in self.header["inputs"]:
+            room = spec.get("room")
+            if room is not None and room["places"] in env:
+                self.reserved[spec["buffer"]] = max(env[room["places"]], self.reserved.get(spec["buffer"], 0))
+
+    def least_capacity(self, buffer: int, least: int) -> int:
+        """The capacity of an input for which a run needs `least`."""
+        return max(least, self.reserved.get(buffer, 0))
+
     # ── limits ──
 
     def limit(self) -> None:
@@ -363,6 +386,7 @@ class Planner:
         self._starts.clear()
         self._sizes_before.clear()
         self._places.clear()
+        self.reserved.clear()
         self.layouts = 0
         self.has_spare_capacity = False
         self.clear()

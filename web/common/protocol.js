@@ -65,6 +65,7 @@ import { Stop, StopWords } from './stop.js';
  * @property {{ path: string, origin: Origin }[]} external
  * @property {MessagePort} [fetchPort] to which the worker sends requests for files that the page fetches
  * @property {number} threads for a run, at most, including the worker itself
+ * @property {boolean} shared whether the page can share memory: it may run the session's Programs, too
  * @property {{ executionProviders?: string[], uncached?: boolean, fixedSimd?: boolean, [option: string]: unknown }} options that a Program depends on
  * @property {boolean} allowsSoftware whether the GPU may be an adapter that computes on the CPU, although WebAssembly is named, too
  * @property {Limits} limits
@@ -159,6 +160,7 @@ import { Stop, StopWords } from './stop.js';
  * @property {{ params: { session: number, feeds: Record<string, WireValue> }, result: KernelTiming[] }} profile
  * @property {{ params: { session: number }, result: null }} release
  * @property {{ params: { session: number }, result: null }} trim frees memory that larger runs needed
+ * @property {{ params: { session: number, dims: Record<string, number | number[]> }, result: null }} prepare takes memory for runs of these sizes
  * @property {{ params: { session: number }, result: Record<string, unknown> }} memory
  * @property {{ params: { session: number }, result: Record<string, unknown> }} explain
  * @property {{ params: { session: number }, result: EngineCounts }} metrics

@@ -8,7 +8,7 @@ import { checkLimit, hold } from './budgets.js';
 
 const PAGE = 65536;
 const MOST = 2 ** 32 - PAGE; // bytes of a linear memory, at most
-const LEAST = 1024; // pages: where a browser refuses even this maximum size, the session fails
+const LEAST = 64; // pages: where a browser refuses even this maximum size, the session fails
 const MARGIN = 64; // bytes behind the last buffer that kernels may read
 
 const SPARES = 4; // memories of released sessions that are kept for later sessions

@@ -94,7 +94,7 @@ export class ResidentOutputs {
       } else {
         const ranges = this.ranges(input, feed.dims, entry);
         run.feeds[input.name] = { ...feed, data: gather(this.bytes(entry, /** @type {Place} */ (place)), ranges) };
-        run.places.set(entry.buffer, nextCapacity(needed, ranges));
+        run.places.set(entry.buffer, this.plan.leastCapacity(entry.buffer, nextCapacity(needed, ranges)));
       }
     }
     if (place && run.there.size) run.root = plan.startFrom(place, [...run.there]);

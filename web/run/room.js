@@ -9,10 +9,12 @@ import { evaluate, evaluateAll } from '../common/dims.js';
 
 /**
  * Sets the symbols of inputs' capacities: to the existing capacity, or else to the least one.
- * @param {import('../common/program.js').Input[]} inputs @param {Env} env @param {Map<number, number>} places by buffer
+ * @param {import('../runtime/planner.js').Planner} plan @param {Env} env @param {Map<number, number>} places by buffer
  */
-export function bindRooms(inputs, env, places) {
-  for (const { buffer, room } of inputs) if (room) env.set(room.places, places.get(buffer) ?? evaluate(room.least, env));
+export function bindRooms(plan, env, places) {
+  for (const { buffer, room } of plan.header.inputs) {
+    if (room) env.set(room.places, places.get(buffer) ?? plan.leastCapacity(buffer, evaluate(room.least, env)));
+  }
 }
 
 /**

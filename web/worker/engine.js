@@ -17,6 +17,7 @@ import { Interpreter } from './interpreter/interpreter.js';
 import { budgets, watcher } from '../run/budgets.js';
 import { freeIdle } from '../session/idle_models.js';
 import { Model } from '../session/model.js';
+import { prepare } from '../session/prepare.js';
 import { tune } from '../session/tune.js';
 import { verify } from '../session/verify.js';
 import { inspectModel } from './models/inspect_model.js';
@@ -190,6 +191,7 @@ const handlers = {
   profile: ({ session, feeds }, notify) => inTurn(session, (model) => model.profile(feeds), notify),
   verify: ({ session, feeds, ...how }, notify) => inTurn(session, (model) => verify(model, feeds, how), notify),
   tune: ({ session, feeds, seconds }, notify) => inTurn(session, (model) => tune(model, feeds, seconds), notify),
+  prepare: ({ session, dims }, notify) => inTurn(session, (model) => prepare(model, dims).then(() => null), notify),
   trim: ({ session }, notify) => inTurn(session, (model) => model.trim().then(() => null), notify),
 
   async release({ session }) {

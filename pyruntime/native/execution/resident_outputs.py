@@ -118,12 +118,12 @@ class ResidentOutputs:
         start = Begin(self._values.plan.root)
         for b, spec in self._inputs.items():
             x, least = feeds[b], self._least[b](env)
-            capacity = least
+            capacity = self._values.plan.least_capacity(b, least)
             if isinstance(x, ResidentTensor) and x.is_in(self) and x.buffer == b:
                 if least <= x.capacity:
                     start.resident[b], capacity = x, x.capacity
                 else:
-                    capacity = next_capacity(least, x.ranges())
+                    capacity = max(capacity, next_capacity(least, x.ranges()))
             env[spec["room"]["places"]] = capacity
         for x in self._alive():
             if x.buffer not in start.resident or x.rows > start.resident[x.buffer].rows:

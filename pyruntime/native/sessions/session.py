@@ -24,6 +24,7 @@ from pyruntime.native.memory.report import MemoryReport
 from pyruntime.native.sessions.compiler import Compiler
 from pyruntime.native.sessions.feeds import Feeds, stored
 from pyruntime.native.sessions.maps import Maps
+from pyruntime.native.sessions.prepare import zeros
 from pyruntime.native.sessions.process_stats import free_when_collected
 from pyruntime.native.sessions.program_file import Exported, is_program, pack
 from pyruntime.native.sessions.programs import ExportedProgram, Programs
@@ -356,6 +357,21 @@ class Session:
         """Set whether work that fails because of the GPU is repeated, if need be on the next provider (the
         default)."""
         self._recovery.is_enabled = is_enabled
+
+    def prepare(self, dims: Mapping[str, int | Sequence[int]]) -> None:
+        feeds = self.feeds.check(zeros(required_inputs(self.programs.graph), dims))
+
+        def work() -> None:
+            executor = self.programs.program(feeds)
+            executor.plan.begin_reserve()
+            env: Mapping[str, int] = {}
+            try:
+                executor.run(stored(feeds))
+                env = executor.env
+            finally:
+                executor.plan.end_reserve(dict(env))
+
+        self.run_alone(work, feeds)
 
     def trim(self) -> None:
         self._queue.exclusive(lambda: self._recovery.run(self.programs.trim))

@@ -189,6 +189,11 @@ export class InferenceSession extends Concrete {
     return this.handler.watch.id;
   }
 
+  /** Plans and takes memory for the largest shapes. @param {{ dims: Record<string, number | number[]> }} options */
+  prepare(options) {
+    return /** @type {Handler} */ (this.handler).prepare(options);
+  }
+
   /** Frees memory that larger runs took. */
   trim() {
     return /** @type {Handler} */ (this.handler).trim();

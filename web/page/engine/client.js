@@ -154,7 +154,7 @@ export function threadCount(asked, preset, logOptions) {
   const wanted = asked || (isCount(ambient) ? ambient : 0); // onnxruntime ignores other values of numThreads
   if (hasSharedMemory()) return wanted || common;
   if (wanted > 1) {
-    const why = globalThis.crossOriginIsolated ? 'this browser has no SharedArrayBuffer.'
+    const why = globalThis.crossOriginIsolated ? 'this browser gives no shared memory.'
       : 'this page is not cross-origin isolated, so it has no shared memory. Serve it with the headers '
         + 'Cross-Origin-Opener-Policy: same-origin and Cross-Origin-Embedder-Policy: require-corp.';
     warnOnce(`one thread instead of ${wanted}: ${why}`, logOptions, 'one thread');

@@ -7,6 +7,7 @@ import { mapTensors, mapValues } from '../../common/records.js';
 import { hasSharedMemory } from '../../common/shared_memory.js';
 import { Stop } from '../../common/stop.js';
 import { Model } from '../../session/model.js';
+import { prepare } from '../../session/prepare.js';
 import { verify } from '../../session/verify.js';
 import { RemoteCompiler } from './remote_compiler.js';
 import { wireOf } from '../tensors/gpu_tensors.js';
@@ -111,6 +112,11 @@ export class GpuSession {
   profile(feeds) {
     const copies = wires(feeds);
     return this.kept(feeds, () => this.model.profile(copies));
+  }
+
+  /** @param {Record<string, number | number[]>} dims */
+  prepare(dims) {
+    return this.enqueue(() => prepare(this.model, dims));
   }
 
   trim() {

@@ -168,6 +168,14 @@ export class Handler {
     return this.worker.tune(copies, seconds);
   }
 
+  /** @param {unknown} options */
+  async prepare(options) {
+    this.checkUsable();
+    const dims = /** @type {any} */ (options)?.dims;
+    if (typeof dims !== 'object' || dims === null) throw new InvalidInput('prepare needs sizes of dims', { hint: 'prepare({ dims: { batch: 8 } })' });
+    await (await this.gpu.current()).prepare({ ...dims });
+  }
+
   async trim() {
     this.checkUsable();
     this.pageRunner.clear();

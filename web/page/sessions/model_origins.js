@@ -2,6 +2,7 @@
 
 import { InvalidInput } from '../../common/errors.js';
 import { platform } from '../../common/platform.js';
+import { hasSharedMemory } from '../../common/shared_memory.js';
 import { threadCount } from '../engine/client.js';
 import { replacedFetch, servedFetch } from '../engine/page_fetch.js';
 import { isShared } from '../tensors/wire_tensors.js';
@@ -83,5 +84,8 @@ export function modelParams(source, { options, params }, keep) {
   const model = origin(source, undefined, keep);
   const external = (options.externalData ?? []).map((/** @type {ExternalFile} */ file) => externalFile(file, model, keep));
   const fetch = options.fetch ?? replacedFetch();
-  return { model, external, fetchPort: fetch ? servedFetch(fetch) : undefined, threads: threadCount(options.intraOpNumThreads, options.preset, params.logOptions), ...params };
+  return {
+    model, external, fetchPort: fetch ? servedFetch(fetch) : undefined, shared: hasSharedMemory(),
+    threads: threadCount(options.intraOpNumThreads, options.preset, params.logOptions), ...params,
+  };
 }

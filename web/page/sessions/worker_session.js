@@ -81,6 +81,11 @@ export class WorkerSession {
     return this.caller.call(call, /** @type {any} */ ({ session: this.session }));
   }
 
+  /** @param {Record<string, number | number[]>} dims */
+  prepare(dims) {
+    return this.caller.call('prepare', { session: this.session, dims });
+  }
+
   trim() {
     return this.ask('trim');
   }

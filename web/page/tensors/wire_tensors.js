@@ -23,12 +23,17 @@ export class SharedPool {
   }
 
   /**
-   * Takes a buffer of this size or more; a new one has room for feeds that grow.
-   * @param {number} size @returns {SharedArrayBuffer}
+   * Takes a buffer of this size or more; a new one has room for feeds that grow. Null if the browser refuses one.
+   * @param {number} size @returns {SharedArrayBuffer | null}
    */
   take(size) {
     const fit = this.free.findIndex((buffer) => buffer.byteLength >= size && buffer.byteLength <= 4 * size + 4096);
-    return fit < 0 ? new SharedArrayBuffer(Math.max(64, size + Math.floor(size / 8))) : this.free.splice(fit, 1)[0];
+    if (fit >= 0) return this.free.splice(fit, 1)[0];
+    try {
+      return new SharedArrayBuffer(Math.max(64, size + Math.floor(size / 8)));
+    } catch {
+      return null;
+    }
   }
 
   /** @param {SharedArrayBuffer[]} buffers of one run */
@@ -83,7 +88,7 @@ export class Packer {
       const entry = value && 'held' in value && this.leases?.byId.get(Number(value.held));
       if (!entry) return value;
       const data = joinRows(entry.rows);
-      return { type: value.type, dims: value.dims, data: hasSharedMemory() ? this.share(data) : data };
+      return { type: value.type, dims: value.dims, data: this.share(data) ?? data };
     });
   }
 
@@ -100,12 +105,13 @@ export class Packer {
     const data = /** @type {NumericData | string[]} */ (tensor.data);
     if (Array.isArray(data)) return { type, dims, data: [...data] };
     if (isShared(data)) return { type, dims, data };
-    return { type, dims, data: hasSharedMemory() ? this.share(data) : this.copy(data) };
+    return { type, dims, data: this.share(data) ?? this.copy(data) };
   }
 
-  /** @param {NumericData} data @returns {NumericData} */
+  /** Copies data into shared memory; null if there is none. @param {NumericData} data @returns {NumericData | null} */
   share(data) {
-    const buffer = this.pool.take(data.byteLength);
+    const buffer = hasSharedMemory() ? this.pool.take(data.byteLength) : null;
+    if (!buffer) return null;
     this.borrowed.push(buffer);
     const view = new (arrayClass(data))(buffer, 0, data.length);
     view.set(data);

@@ -30,7 +30,7 @@ import { codeFeatures } from '../wasm_features.js';
  */
 export async function openModel(params, progress, interpreter, pool, stop, others) {
   const start = performance.now();
-  const shared = pool !== null;
+  const shared = pool !== null && params.shared;
   const threads = shared ? params.threads : 1;
   const options = { ...params.options, threads, shared, ...codeFeatures(params.options.fixedSimd) };
   const device = params.gpu ? Promise.resolve({ gpu: null, whyNot: '' }) : gpuFor(params);
