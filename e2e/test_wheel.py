@@ -130,7 +130,7 @@ await pyodide.loadPackage('pyruntime-onnx', { messageCallback: () => {} });
 const text = (path) => readFileSync(path, 'utf8');
 const files = JSON.parse(text(`${models}/list.json`)).map((name) => [name, readFileSync(`${models}/${name}`)]);
 console.log(await found(pyodide, text(`${root}/e2e/pages/in_pyodide.py`), text(`${models}/cases.json`), files));
-console.log(pyodide.runPython("from importlib.metadata import version; version('pyruntime')"));
+console.log(pyodide.runPython("from importlib.metadata import version; version('pyruntime-onnx')"));
 process.exit(0);
 """
 
