@@ -17,6 +17,7 @@ COMMANDS = {
     "over4": "a model of 4.8 GB of weights, natively and in Chromium: memory, and whether the result is right",
     "llm": "tokens a second of decoders of random weights in four types, natively and in Chromium, beside onnxruntime",
     "overhead": "the time of a run besides its kernels",
+    "batcher": "requests a second to MiniLM through a Batcher, beside single runs",
     "concurrency": "runs a second of one session that 1, 2 and 4 threads use at once, natively",
     "instructions": "WebAssembly instructions of a run of each model: the same under any load",
     "profile": "time, GFLOP/s and GB/s of each kernel of a model; a Chrome trace",

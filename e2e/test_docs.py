@@ -13,7 +13,10 @@ from e2e.conftest import Tab, new_tab
 from kit.docs import ROOT, Block, blocks
 from pyruntime.cli.serve import Server
 
-IMPORTS = '{"imports": {"pyruntime": "/dist/ort.mjs", "pyruntime/offline": "/dist/offline.mjs"}}'
+IMPORTS = (
+    '{"imports": {"pyruntime": "/dist/ort.mjs", "pyruntime/extras": "/dist/extras.mjs",'
+    '"pyruntime/offline": "/dist/offline.mjs"}}'
+)
 MAP = f'<script type="importmap">{IMPORTS}</script>'
 TYPES = "float[N] x) => (float[N] y"
 FOREIGN = f'<ir_version: 10, opset_import: ["" : 20, "my.ops" : 1]> g ({TYPES}) {{ y = my.ops.%s (x) }}'

@@ -68,6 +68,7 @@ WEB_MAY_IMPORT = {
     "session": "common runtime run gpu",
     "worker": "common runtime storage threads run gpu session",
     "page": "common runtime storage threads run gpu session",
+    "extras": "common runtime",
     "offline": "common storage page",
     "node": "common",
     "worker.js": "threads worker",

@@ -25,6 +25,7 @@ from pyruntime.errors import (
 
 __version__ = "0.1.0"
 __all__ = [
+    "Batcher",
     "ExecutionMode",
     "GpuTensor",
     "GraphOptimizationLevel",
@@ -44,6 +45,7 @@ __all__ = [
     "Terminated",
     "UnsupportedOp",
     "elementwise",
+    "export_to_opentelemetry",
     "get_available_providers",
     "get_device",
     "graph_pass",
@@ -77,6 +79,14 @@ def __getattr__(name: str) -> Any:
         from pyruntime.native.gpu.tensor import GpuTensor
 
         return GpuTensor
+    if name == "Batcher":
+        from pyruntime.api.batcher import Batcher
+
+        return Batcher
+    if name == "export_to_opentelemetry":
+        from pyruntime.api.telemetry import export_to_opentelemetry
+
+        return export_to_opentelemetry
     if name == "inspect":
         from pyruntime.native.tools.inspection import inspect
 

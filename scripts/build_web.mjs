@@ -159,6 +159,7 @@ async function bundles() {
     build({ ...node, format: 'esm', outfile: join(DIST, 'ort.node.mjs') }),
     build({ ...node, ...script, banner: { js: MODULE_URL }, format: 'cjs', outfile: join(DIST, 'ort.node.cjs') }),
     build({ ...node, format: 'esm', entryPoints: [join(ROOT, 'web/node/worker.js')], outfile: join(DIST, 'worker.node.mjs') }),
+    build({ ...index, format: 'esm', entryPoints: [join(ROOT, 'web/extras/index.js')], outfile: join(DIST, 'extras.mjs') }),
     build({ ...index, format: 'esm', entryPoints: [join(ROOT, 'web/offline/install.js')], outfile: join(DIST, 'offline.mjs') }),
     build({ ...index, format: 'esm', entryPoints: [join(ROOT, 'web/offline/service_worker.js')], outfile: join(DIST, 'offline.sw.mjs') }),
     build({ ...index, format: 'iife', entryPoints: [join(ROOT, 'web/offline/classic_service_worker.js')], outfile: join(DIST, 'offline.sw.js') }),
@@ -361,7 +362,7 @@ const NOT_IN_PAGES = /\.(map|cjs|ts|cts|whl|bin)$|\.node\.|^pyodide-lock|\.sw\./
 
 /** Writes the types twice, for import and for require(), because TypeScript reads a file as only one of both. */
 async function types() {
-  for (const name of ['index', 'ort', 'offline', 'offline.sw', 'engine.sw']) {
+  for (const name of ['index', 'ort', 'extras', 'offline', 'offline.sw', 'engine.sw']) {
     const text = await readFile(join(ROOT, `web/${name}.d.ts`), 'utf8');
     await writeFile(join(DIST, `${name}.d.ts`), text);
     await writeFile(join(DIST, `${name}.d.cts`), text.replaceAll("'./index.js'", "'./index.cjs'"));

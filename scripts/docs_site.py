@@ -57,7 +57,10 @@ def python_reference() -> str:
 
 
 def javascript_reference() -> str:
-    parts = {"pyruntime": "index", "pyruntime/offline": "offline", "pyruntime/offline/service-worker": "offline.sw"}
+    parts = {
+        "pyruntime": "index", "pyruntime/extras": "extras", "pyruntime/offline": "offline",
+        "pyruntime/offline/service-worker": "offline.sw",
+    }  # fmt: skip
     texts = [f"## {name}\n\n{fenced(ROOT / f'web/{file}.d.ts')}" for name, file in parts.items()]
     head = "# JavaScript\n\nThe types of the package. Re-exported types are onnxruntime-common's.\n\n"
     return head + "\n".join(texts)

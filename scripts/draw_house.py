@@ -27,6 +27,7 @@ PROVIDERS = {"wasm": "print, run", "webgpu": "print, run"}
 WEB = {
     "page": ("", "The JavaScript API: sessions, feeds, tensors. Short Programs run in the page."),
     "worker": ("compile", "The engine's worker: Python, downloads of models, cached Programs."),
+    "extras": ("", "What few pages need: a batcher, measures for the browser's developer tools."),
     "offline": ("", "Visits without a network: stored files, and the service worker that serves them."),
     "storage": ("", "Browser storage: sealed cache entries, models, quota."),
     "session": ("run", "The session core, in the worker or in the page: a model's Programs and their executors."),

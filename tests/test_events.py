@@ -7,6 +7,7 @@ import os
 import threading
 from typing import Any
 
+import numpy as np
 import pytest
 
 import pyruntime
@@ -59,3 +60,33 @@ def test_a_forked_child_hears_events() -> None:
 def test_what_is_no_event_is_refused(name: str, listener: Any, text: str) -> None:
     with pytest.raises(pyruntime.InvalidInput, match=text):
         pyruntime.on(name, listener)
+
+
+def test_opentelemetry_gets_spans_below_the_callers_and_metrics() -> None:
+    pytest.importorskip("opentelemetry.sdk", reason="a package of the tests that is not installed")
+    from opentelemetry.sdk.metrics import MeterProvider
+    from opentelemetry.sdk.metrics.export import InMemoryMetricReader
+    from opentelemetry.sdk.trace import TracerProvider
+    from opentelemetry.sdk.trace.export import SimpleSpanProcessor
+    from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
+
+    spans, reader, provider = InMemorySpanExporter(), InMemoryMetricReader(), TracerProvider()
+    provider.add_span_processor(SimpleSpanProcessor(spans))
+    end = pyruntime.export_to_opentelemetry(provider, MeterProvider([reader]))
+    session = pyruntime.InferenceSession("demo/digits/digits.onnx")
+    with provider.get_tracer("test").start_as_current_span("request") as parent:
+        session.run(None, {"image": np.zeros((1, 1, 28, 28), np.float32)})
+        with pytest.raises(pyruntime.InvalidInput):
+            session.run(None, {})
+    delivered()
+    end()
+    created, good, bad = [s for s in spans.get_finished_spans() if s.name.startswith("pyruntime.")]
+    assert [s.name for s in (created, good, bad)] == ["pyruntime.create", "pyruntime.run", "pyruntime.run"]
+    assert created.parent is None and good.parent.span_id == bad.parent.span_id == parent.get_span_context().span_id
+    assert good.attributes["pyruntime.session.name"] == "digits.onnx"
+    assert (good.status.is_ok, bad.status.is_ok) == (True, False) and bad.status.description.startswith("InvalidInput")
+    assert parent.start_time <= good.start_time < good.end_time <= bad.end_time
+    (scope,) = reader.get_metrics_data().resource_metrics[0].scope_metrics
+    counted = {m.name: {p.attributes["pyruntime.outcome"]: p for p in m.data.data_points} for m in scope.metrics}
+    assert {k: p.value for k, p in counted["pyruntime.runs"].items()} == {"succeeded": 1, "failed": 1}
+    assert counted["pyruntime.run.duration"]["succeeded"].sum > 0

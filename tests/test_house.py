@@ -43,10 +43,10 @@ NATIVE_ONLY = re.compile(
 
 # What `import pyruntime` offers; a change here is a change for users.
 EXPORTED = """
-ExecutionMode GpuTensor GraphOptimizationLevel IOBinding InferenceSession InvalidInput InvalidModel LimitExceeded
-NotSupported OrtValue OutOfMemory PyRuntimeError RunOptions SessionFailed SessionOptions ShapeError Terminated
-UnsupportedOp elementwise get_available_providers get_device graph_pass inspect off on op register_provider
-remove_pass rewrite_rule set_memory_limit stats
+Batcher ExecutionMode GpuTensor GraphOptimizationLevel IOBinding InferenceSession InvalidInput InvalidModel
+LimitExceeded NotSupported OrtValue OutOfMemory PyRuntimeError RunOptions SessionFailed SessionOptions ShapeError
+Terminated UnsupportedOp elementwise export_to_opentelemetry get_available_providers get_device graph_pass inspect off
+on op register_provider remove_pass rewrite_rule set_memory_limit stats
 """.split()
 
 FILE_LIMIT, FUNCTION_LIMIT, JS_FUNCTION_LIMIT = 500, 80, 40

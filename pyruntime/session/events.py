@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Callable, Mapping
+from contextvars import copy_context
 from typing import Any
 
 from pyruntime.errors import InvalidInput
@@ -59,7 +60,7 @@ def emit(name: str, event: Mapping[str, Any]) -> None:
         from concurrent.futures import ThreadPoolExecutor
 
         _threads.append(ThreadPoolExecutor(1, "pyruntime-events"))
-    _threads[0].submit(_call, found, event)
+    _threads[0].submit(copy_context().run, _call, found, event)  # listeners find what the caller keeps there: traces
 
 
 def delivered() -> None:

@@ -2,7 +2,7 @@
 
 import { InferenceSession as Base, registerBackend, Tensor, TRACE_EVENT_BEGIN, TRACE_EVENT_END } from 'onnxruntime-common';
 import { attach, checkPlatform } from '../engine/client.js';
-import { InvalidInput, NoAdapter } from '../../common/errors.js';
+import { InvalidInput, NoAdapter, SessionFailed, Terminated } from '../../common/errors.js';
 import { warnOnce } from '../../common/log.js';
 import { looksLikeProgram } from '../../common/program_mark.js';
 import { checkFetches, checkTargets } from '../tensors/check_feeds.js';
@@ -233,3 +233,6 @@ export class InferenceSession extends Concrete {
     return this.handler.timings;
   }
 }
+
+// Classes for code in other files (web/extras/parts.js).
+Object.assign(InferenceSession, { [Symbol.for('pyruntime.parts')]: { Tensor, InvalidInput, SessionFailed, Terminated } });

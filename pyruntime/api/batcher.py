@@ -1,0 +1,247 @@
+"""Runs requests of many callers together, along the batch dim of a model. web/extras/batcher.js is its twin."""
+
+from __future__ import annotations
+
+import hashlib
+import itertools
+import threading
+import time
+from collections.abc import Mapping, Sequence
+from concurrent.futures import Future
+from math import inf
+from typing import Any
+
+import numpy as np
+
+from pyruntime.api.ort_value import OrtValue
+from pyruntime.api.session import InferenceSession
+from pyruntime.errors import DeviceLost, InvalidInput, SessionFailed, Terminated
+from pyruntime.native.sessions.run_options import RunOptions
+from pyruntime.runtime.batching import BatchLayout, Declared, Gatherer
+
+IDLE = 1.0  # seconds: without requests for so long, the thread ends
+POLL = 0.02  # seconds: how often a call with run options reads whether it should stop
+
+Feeds = dict[str, np.ndarray]
+
+
+class _Request:
+    """names: of outputs; options: stop it"""
+
+    def __init__(self, names: list[str], feeds: Feeds, options: RunOptions | None) -> None:
+        self.names, self.feeds, self.options = names, feeds, options
+        self.dims = {name: list(x.shape) for name, x in feeds.items()}
+        self.future: Future[list[Any]] = Future()
+
+
+class _Together(RunOptions):
+    """Options of a run for several requests. It stops once the callers have stopped all of them."""
+
+    def __init__(self, requests: Sequence[_Request]) -> None:
+        self._requests: Sequence[_Request] = ()
+        super().__init__()
+        self._requests = requests
+
+    @property
+    def terminate(self) -> bool:
+        return bool(self._requests) and all(r.options is not None and r.options.terminate for r in self._requests)
+
+    @terminate.setter
+    def terminate(self, value: bool) -> None:
+        """Set by the constructor; the requests decide."""
+
+
+class Batcher:
+    """Gathers requests into runs of at most `size` rows. A request waits for others for at most `wait` milliseconds.
+
+    pad: by input, the value that fills its other free dims up to the largest among the requests; inputs that are not
+        named share a run only if these dims are equal
+    dim: name of the batch dim; by default that of the first input whose first dim has a name
+    output_names: outputs that requests may ask for; each needs a row for each item
+    Errors: InvalidInput for a model that cannot run batches.
+    """
+
+    def __init__(
+        self, session: InferenceSession, size: int = 8, wait: float = 5.0, *, pad: Mapping[str, Any] | None = None,
+        dim: str = "", output_names: Sequence[str] | None = None,
+    ) -> None:  # fmt: skip
+        if not (isinstance(size, int) and size >= 1 and wait >= 0):
+            raise InvalidInput(f"size {size!r} and wait {wait!r} do not fit", hint="size: from 1 on; wait: from 0 on")
+        names = [o.name for o in session.get_outputs()] if output_names is None else list(output_names)
+        inputs = [Declared(i.name, i.shape if i.type.startswith("tensor(") else None) for i in session.get_inputs()]
+        outputs = [Declared(o.name, o.shape) for o in session.get_outputs() if o.name in names]
+        self._pad = dict(pad or {})
+        self._layout = BatchLayout(inputs, outputs, dim, list(self._pad))
+        if self._layout.refused:
+            raise InvalidInput(f"this model cannot run batches: {self._layout.refused}", hint="dim, output_names")
+        self._names = names
+        self._session = session
+        self._gatherer = Gatherer(size, wait / 1000)
+        self._waiting: dict[int, _Request] = {}
+        self._numbers = itertools.count()
+        self._changed = threading.Condition()
+        self._thread: threading.Thread | None = None
+        self._is_closed = False
+
+    def __enter__(self) -> Batcher:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    # ── requests ─────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def run(
+        self, output_names: Sequence[str] | None, input_feed: Mapping[str, Any], run_options: RunOptions | None = None
+    ) -> list[Any]:
+        """The outputs of one request, as `InferenceSession.run` returns them. Blocks; thread-safe."""
+        future = self._submit(output_names, input_feed, run_options)
+        while run_options is not None:
+            try:
+                return future.result(POLL)
+            except TimeoutError:
+                if future.done():
+                    raise
+                if run_options.terminate and future.cancel():
+                    raise Terminated("the request was stopped", hint="RunOptions.terminate is set") from None
+        return future.result()
+
+    def submit(self, output_names: Sequence[str] | None, input_feed: Mapping[str, Any]) -> Future[list[Any]]:
+        """Like `run`, without waiting. `asyncio.wrap_future` makes the result awaitable; `cancel()` drops a request
+        whose run has not started."""
+        return self._submit(output_names, input_feed, None)
+
+    def _submit(
+        self, output_names: Sequence[str] | None, input_feed: Mapping[str, Any], options: RunOptions | None
+    ) -> Future[list[Any]]:
+        request = _Request(self._checked_names(output_names), self._checked_feeds(input_feed), options)
+        rows = self._layout.rows(request.dims)
+        if rows < 1:
+            raise InvalidInput(
+                "the inputs of a request need equal numbers of rows, at least one", hint=f"{request.dims}"
+            )
+        key = self._key(request)
+        with self._changed:
+            if self._is_closed:
+                raise SessionFailed("the batcher is closed", hint="create another")
+            number = next(self._numbers)
+            self._waiting[number] = request
+            self._gatherer.add(key, number, rows, time.monotonic())
+            if self._thread is None:
+                self._thread = threading.Thread(target=self._work, name="pyruntime batcher", daemon=True)
+                self._thread.start()
+            self._changed.notify_all()
+        return request.future
+
+    def _checked_names(self, names: Sequence[str] | None) -> list[str]:
+        for name in names or ():
+            if name not in self._names:
+                raise InvalidInput(f'the batcher has no output "{name}"', hint=f"outputs are {self._names}")
+        return list(names or self._names)
+
+    def _checked_feeds(self, given: Any) -> Feeds:
+        """Copies, which the caller cannot change while the request waits."""
+        if isinstance(given, Mapping):
+            given = {name: x.numpy() if isinstance(x, OrtValue) else x for name, x in given.items()}
+        known = {x.name for x in self._layout.inputs}
+        feeds: Feeds = {}
+        for name, x in self._session._native.check_feeds(given).items():
+            if name not in known or not isinstance(x, np.ndarray):
+                raise InvalidInput(f'input "{name}" cannot be part of a batch', hint="run it in a session")
+            feeds[name] = np.array(x)
+        return feeds
+
+    def _key(self, request: _Request) -> str:
+        alone = {name: x for name, x in request.feeds.items() if name not in self._layout.batched}
+        types = {name: str(x.dtype) for name, x in request.feeds.items()}
+        return self._layout.key(types, request.dims, {name: _text(x) for name, x in alone.items()})
+
+    def close(self) -> None:
+        """Run what waits, and refuse later requests. The session stays open."""
+        with self._changed:
+            self._is_closed = True
+            self._changed.notify_all()
+            thread = self._thread
+        if thread is not None:
+            thread.join()
+
+    # ── runs ─────────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def _work(self) -> None:
+        """Run what is due, until no request has come for a while."""
+        while True:
+            with self._changed:
+                numbers = self._next()
+                if not numbers:
+                    self._thread = None
+                    return
+                requests = [self._waiting.pop(number) for number in numbers]
+            self._run([r for r in requests if r.future.set_running_or_notify_cancel()])
+
+    def _next(self) -> list[int]:
+        """The requests of the next run, once it is due; none if the thread should end."""
+        while True:
+            now = inf if self._is_closed else time.monotonic()
+            numbers = self._gatherer.take(now)
+            if numbers or self._is_closed:
+                return numbers
+            due = self._gatherer.due()
+            if not self._changed.wait(IDLE if due == inf else max(0.0, due - now)) and not self._waiting:
+                return []
+
+    def _run(self, requests: list[_Request]) -> None:
+        """Run requests together. If that fails, run halves, so that only a request at fault fails."""
+        if not requests:
+            return
+        try:
+            results = self._run_together(requests)
+        except BaseException as error:
+            if len(requests) == 1 or isinstance(error, (SessionFailed, DeviceLost, Terminated)):
+                for request in requests:
+                    request.future.set_exception(error)
+                return
+            half = len(requests) // 2
+            self._run(requests[:half])
+            self._run(requests[half:])
+            return
+        for request, result in zip(requests, results, strict=True):
+            request.future.set_result(result)
+
+    def _run_together(self, requests: list[_Request]) -> list[list[Any]]:
+        names = [name for name in self._names if any(name in r.names for r in requests)]
+        feeds = {name: self._joined(name, requests) for name in requests[0].feeds}
+        found = dict(zip(names, self._session.run(names, feeds, _Together(requests)), strict=True))
+        rows = [self._layout.rows(r.dims) for r in requests]
+        for name, x in found.items():
+            if not isinstance(x, np.ndarray) or x.shape[:1] != (sum(rows),):
+                raise InvalidInput(
+                    f'output "{name}" has no row for each of {sum(rows)}', hint="output_names leaves it out"
+                )
+        ends = itertools.accumulate(rows)
+        return [
+            [self._part(name, found[name], end - n, request.dims) for name in request.names]
+            for request, n, end in zip(requests, rows, ends, strict=True)
+        ]
+
+    def _joined(self, name: str, requests: list[_Request]) -> np.ndarray:
+        parts = [r.feeds[name] for r in requests]
+        if len(parts) == 1 or name not in self._layout.batched:
+            return parts[0]
+        if name not in self._pad:
+            return np.concatenate(parts)
+        whole = np.full(self._layout.shared_dims([list(x.shape) for x in parts]), self._pad[name], parts[0].dtype)
+        start = 0
+        for x in parts:
+            whole[(slice(start, start + len(x)), *map(slice, x.shape[1:]))] = x
+            start += len(x)
+        return whole
+
+    def _part(self, name: str, x: np.ndarray, start: int, request: dict[str, list[int]]) -> np.ndarray:
+        rows, *others = self._layout.result_dims(name, list(x.shape), request)
+        return x[(slice(start, start + rows), *map(slice, others))].copy()
+
+
+def _text(x: np.ndarray) -> str:
+    """Equal for equal arrays."""
+    content = repr(x.tolist()).encode() if x.dtype == object else x.tobytes()
+    return f"{x.shape}{hashlib.sha256(content).hexdigest()}"

@@ -1,0 +1,235 @@
+// Runs requests together, along the batch dim of a model. Twin of pyruntime/api/batcher.py.
+
+import { BatchLayout, Gatherer } from '../runtime/batching.js';
+import { partsOf } from './parts.js';
+
+/** @typedef {import('./parts.js').Session} Session */
+/** @typedef {{ type: string, dims: readonly number[], data: any, location: string, size: number }} Tensor */
+/** @typedef {Record<string, Tensor>} Feeds */
+/**
+ * signal: stops it; rows: number of its rows; stopped: whether its signal is aborted; end: ends the watch of the signal.
+ * @typedef {{ feeds: Feeds, dims: Map<string, number[]>, rows: number, signal?: AbortSignal, stopped: boolean, end: () => void,
+ *   resolve: (results: Record<string, Tensor>) => void, reject: (error: unknown) => void }} Request
+ */
+/** @typedef {{ size?: number, wait?: number, pad?: Record<string, number | bigint | string>, dim?: string, outputs?: readonly string[] }} Options */
+
+export class Batcher {
+  /** @type {Map<number, Request>} */
+  waiting = new Map();
+  next = 0;
+  /** @type {ReturnType<typeof setTimeout> | undefined} */
+  timer = undefined;
+  isRunning = false;
+  isClosed = false;
+  /** Called when nothing is left after `close`. */
+  ended = () => {};
+
+  /** @param {Session} session @param {Options} [options] */
+  constructor(session, { size = 8, wait = 5, pad = {}, dim = '', outputs = session.outputNames } = {}) {
+    this.session = session;
+    this.parts = partsOf(session);
+    const { InvalidInput } = this.parts;
+    if (!(Number.isInteger(size) && size >= 1 && wait >= 0)) {
+      throw new InvalidInput(`size ${size} and wait ${wait} do not fit`, { hint: 'size: from 1 on; wait: from 0 on' });
+    }
+    this.pad = pad;
+    this.outputs = [...outputs];
+    const known = session.outputMetadata.filter((/** @type {{ name: string }} */ { name }) => outputs.includes(name));
+    this.layout = new BatchLayout(session.inputMetadata.map(declared), known.map(declared), dim, Object.keys(pad));
+    const { refused } = this.layout;
+    if (refused) throw new InvalidInput(`this model cannot run batches: ${refused}`, { hint: 'dim, outputs' });
+    this.gatherer = new Gatherer(size, wait);
+  }
+
+  // ── requests ──
+
+  /** @param {Feeds} feeds @param {{ signal?: AbortSignal }} [options] @returns {Promise<Record<string, Tensor>>} */
+  async run(feeds, { signal } = {}) {
+    const { SessionFailed, InvalidInput } = this.parts;
+    if (this.isClosed) throw new SessionFailed('the batcher is closed', { hint: 'create another' });
+    if (signal?.aborted) throw this.stopped(signal);
+    const copies = this.checked(feeds);
+    const dims = new Map(Object.entries(copies).map(([name, tensor]) => [name, [...tensor.dims]]));
+    const rows = this.layout.rows(dims);
+    if (rows < 1) throw new InvalidInput('the inputs of a request need equal numbers of rows, at least one');
+    return new Promise((resolve, reject) => {
+      const request = { feeds: copies, dims, rows, signal, stopped: false, end: () => {}, resolve, reject };
+      const number = this.next++;
+      if (signal) this.watch(request, number, signal);
+      this.waiting.set(number, request);
+      this.gatherer.add(this.key(copies, dims), number, rows, performance.now());
+      this.plan();
+    });
+  }
+
+  /** @param {AbortSignal} signal */
+  stopped(signal) {
+    return new this.parts.Terminated('the request was stopped: its signal is aborted', { cause: signal.reason });
+  }
+
+  /** @param {Request} request @param {number} number @param {AbortSignal} signal */
+  watch(request, number, signal) {
+    const stop = () => {
+      request.stopped = true;
+      if (this.gatherer.remove(number)) this.waiting.delete(number);
+      request.reject(this.stopped(signal));
+      this.plan(); // it may have been the last one before `close`
+    };
+    signal.addEventListener('abort', stop, { once: true });
+    request.end = () => signal.removeEventListener('abort', stop);
+  }
+
+  /** Copies, which the caller cannot change while the request waits. @param {Feeds} feeds @returns {Feeds} */
+  checked(feeds) {
+    const { InvalidInput } = this.parts;
+    const known = this.layout.inputs.map((input) => input.name);
+    const entries = Object.entries(/** @type {Feeds} */ (this.session.handler.checked(feeds))).filter(([, tensor]) => tensor);
+    return Object.fromEntries(entries.map(([name, { type, dims, data, location, size }]) => {
+      if (!known.includes(name) || location.startsWith('gpu') || data.length !== size) {
+        throw new InvalidInput(`input "${name}" cannot be part of a batch`, { hint: 'run it in a session' });
+      }
+      return [name, { type, dims: [...dims], data: data.slice(), location, size }];
+    }));
+  }
+
+  /** @param {Feeds} feeds @param {Map<string, number[]>} dims */
+  key(feeds, dims) {
+    const entries = Object.entries(feeds);
+    const alone = entries.filter(([name]) => !this.layout.batched.has(name));
+    const contents = alone.map(([name, { dims: own, data }]) => /** @type {[string, string]} */ ([name, JSON.stringify([own, [...data].map(String)])]));
+    return this.layout.key(new Map(entries.map(([name, { type }]) => [name, type])), dims, new Map(contents));
+  }
+
+  /** Runs what waits, and refuses later requests. The session stays open. @returns {Promise<void>} */
+  close() {
+    this.isClosed = true;
+    return new Promise((resolve) => {
+      const before = this.ended;
+      this.ended = () => {
+        before();
+        resolve();
+      };
+      this.plan();
+    });
+  }
+
+  // ── runs ──
+
+  /** Starts the next run if it is due, or waits until it is. */
+  plan() {
+    if (this.isRunning) return;
+    clearTimeout(this.timer);
+    const now = this.isClosed ? Infinity : performance.now();
+    const numbers = this.gatherer.take(now);
+    const due = this.gatherer.due();
+    if (numbers.length) this.start(numbers);
+    else if (due < Infinity) this.timer = setTimeout(() => this.plan(), Math.max(0, due - now));
+    else if (this.isClosed) this.ended();
+  }
+
+  /** @param {number[]} numbers of requests */
+  async start(numbers) {
+    this.isRunning = true;
+    const requests = numbers.map((number) => /** @type {Request} */ (this.waiting.get(number)));
+    for (const number of numbers) this.waiting.delete(number);
+    await this.settle(requests);
+    for (const { end } of requests) end();
+    this.isRunning = false;
+    this.plan();
+  }
+
+  /**
+   * Runs requests together. If that fails, runs halves, so that only a request at fault fails.
+   * @param {Request[]} requests @returns {Promise<void>}
+   */
+  async settle(requests) {
+    requests = requests.filter(({ stopped }) => !stopped);
+    if (!requests.length) return;
+    try {
+      const results = await this.together(requests);
+      requests.forEach(({ resolve }, n) => resolve(results[n]));
+    } catch (error) {
+      const concernsAll = ['SessionFailed', 'DeviceLost', 'Terminated'].includes(/** @type {any} */ (error)?.type);
+      if (requests.length === 1 || concernsAll) return requests.forEach(({ reject }) => reject(error));
+      const half = requests.length >> 1;
+      await this.settle(requests.slice(0, half));
+      await this.settle(requests.slice(half));
+    }
+  }
+
+  /** @param {Request[]} requests @returns {Promise<Record<string, Tensor>[]>} */
+  async together(requests) {
+    const feeds = Object.fromEntries(Object.keys(requests[0].feeds).map((name) => [name, this.joined(name, requests)]));
+    const found = await this.session.run(feeds, this.outputs, { signal: signalOfAll(requests) });
+    const rows = requests.reduce((sum, request) => sum + request.rows, 0);
+    for (const name of this.outputs) {
+      if (found[name]?.dims?.[0] === rows) continue;
+      throw new this.parts.InvalidInput(`output "${name}" has no row for each of ${rows}`, { hint: 'outputs leaves it out' });
+    }
+    let start = 0;
+    return requests.map((request) => {
+      const from = start;
+      start += request.rows;
+      return Object.fromEntries(this.outputs.map((name) => [name, this.part(name, found[name], from, request)]));
+    });
+  }
+
+  /** @param {string} name @param {Request[]} requests @returns {Tensor} */
+  joined(name, requests) {
+    const parts = requests.map(({ feeds }) => feeds[name]);
+    const { type, dims, data } = parts[0];
+    if (parts.length === 1 || !this.layout.batched.has(name)) return new this.parts.Tensor(type, data, dims);
+    const whole = this.layout.sharedDims(parts.map((part) => [...part.dims]));
+    const length = whole.reduce((product, n) => product * n, 1);
+    const all = Array.isArray(data) ? new Array(length) : new data.constructor(length);
+    if (this.pad[name]) all.fill(this.pad[name]);
+    let start = 0;
+    for (const part of parts) {
+      copyBox(part.data, part.dims, all, [part.dims[0], ...whole.slice(1)], part.dims, start);
+      start += length / whole[0] * part.dims[0];
+    }
+    return new this.parts.Tensor(type, all, whole);
+  }
+
+  /** The request's part of an output. @param {string} name @param {Tensor} output @param {number} from row @param {Request} request */
+  part(name, { type, dims, data }, from, request) {
+    const own = this.layout.resultDims(name, [...dims], request.dims);
+    const row = dims.slice(1).reduce((product, n) => product * n, 1);
+    const rows = data.slice(from * row, (from + own[0]) * row);
+    if (own.every((n, axis) => !axis || n === dims[axis])) return new this.parts.Tensor(type, rows, own);
+    const length = own.reduce((product, n) => product * n, 1);
+    const cut = Array.isArray(data) ? new Array(length) : new data.constructor(length);
+    copyBox(rows, [own[0], ...dims.slice(1)], cut, own, own, 0);
+    return new this.parts.Tensor(type, cut, own);
+  }
+}
+
+/** @param {{ name: string, isTensor: boolean, shape?: readonly (number | string)[] }} value of a session's metadata */
+const declared = ({ name, isTensor, shape = [] }) => ({ name, dims: isTensor ? shape.map((dim) => (dim === '' ? null : dim)) : null });
+
+/** Aborts when the signals of all requests have. @param {Request[]} requests @returns {AbortSignal | undefined} */
+function signalOfAll(requests) {
+  if (!requests.every(({ signal }) => signal)) return undefined;
+  const controller = new AbortController();
+  const check = () => requests.every(({ signal }) => signal?.aborted) && controller.abort();
+  for (const { signal } of requests) signal?.addEventListener('abort', check, { once: true });
+  return controller.signal;
+}
+
+/**
+ * Copies the first elements along each axis.
+ * @param {any} from @param {readonly number[]} fromDims @param {any} to @param {readonly number[]} toDims
+ * @param {readonly number[]} box elements along each axis @param {number} start in `to`
+ */
+function copyBox(from, fromDims, to, toDims, box, start) {
+  const last = box.length - 1;
+  const copy = (/** @type {number} */ axis, /** @type {number} */ source, /** @type {number} */ target) => {
+    if (axis === last) {
+      for (let i = 0; i < box[axis]; i++) to[target + i] = from[source + i];
+      return;
+    }
+    const [fromStep, toStep] = [fromDims, toDims].map((dims) => dims.slice(axis + 1).reduce((product, n) => product * n, 1));
+    for (let i = 0; i < box[axis]; i++) copy(axis + 1, source + i * fromStep, target + i * toStep);
+  };
+  if (box.every((n) => n > 0)) copy(0, 0, start);
+}

@@ -1,0 +1,4 @@
+// What few pages need, beside the package's bundle: `pyruntime/extras`.
+
+export { Batcher } from './batcher.js';
+export { exportMeasures } from './measures.js';
