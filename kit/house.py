@@ -50,7 +50,7 @@ MAY_IMPORT = {
     "providers.wasm providers.webgpu",
     "native": "errors options ir host onnx codegen frontend placement program runtime compiler session "
     "providers.wasm providers.webgpu",
-    "api": "ort_errors errors options ir onnx frontend placement native",
+    "api": "ort_errors errors options ir onnx frontend placement native runtime session",
     "onnxruntime": "api",
     "pyodide": "errors options ir onnx frontend placement compiler session browser",
     "cli": "errors options onnx frontend ops placement native runtime pyruntime",
