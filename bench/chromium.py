@@ -12,10 +12,10 @@ from typing import Any
 
 from playwright.sync_api import Page, Route
 
-from bench import peak
 from kit import chromium as shared
 from kit import field
 from pyruntime.cli.serve import Server
+from pyruntime.native.tools import peak
 
 ROOT = Path(__file__).parents[1]
 BUILD = ROOT / "build" / "bench"

@@ -1,11 +1,11 @@
 """python -m bench limits [MODEL ...]: the kernels of the zoo and the field that are far from what the machine can do.
 
 On one thread, each kernel called on its own, in a page or with --native by wasmtime. A kernel cannot take less than its
-operations (bench/flops.py) at the 128-bit peak of float32 (bench/peak.py), nor less than its bytes at the memory's
-bandwidth (`bench llm`). Both are measured again after every few models, and the best counts, like the best time of each
-call: other work makes a machine slower, never faster. Listed are kernels that take more than twice the larger of both,
-and more than 3 % of their model's time, the largest loss first; before them their kinds, with the sum of what they
-lose: a kernel's share of its model's time, times what it is short of its limit.
+operations (bench/flops.py) at the 128-bit peak of float32 (pyruntime/native/tools/peak.py), nor less than its bytes at
+the memory's bandwidth (`bench llm`). Both are measured again after every few models, and the best counts, like the best
+time of each call: other work makes a machine slower, never faster. Listed are kernels that take more than twice the
+larger of both, and more than 3 % of their model's time, the largest loss first; before them their kinds, with the sum
+of what they lose: a kernel's share of its model's time, times what it is short of its limit.
 Products of 8-bit codes can exceed that peak, and data in caches can exceed that bandwidth. Only products have
 operations: a loop of many exponentials is listed even if it is optimal.
 """
@@ -14,16 +14,14 @@ from __future__ import annotations
 
 import argparse
 import re
-import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
-import wasmtime
-
-from bench import chromium, models, peak, profile
+from bench import chromium, models, profile
 from bench.llm import bandwidth
 from bench.profile import Call
+from pyruntime.native.tools.advising import peak
 from pyruntime.onnx.graph import operator_of
 
 HALF, NOTED = 0.5, 0.03  # shares of the limit, and of the model's time
@@ -104,7 +102,7 @@ def report(found: dict[str, list[Slow]]) -> str:
 
 @contextmanager
 def natively() -> Iterator[Place]:
-    yield Place(profile.native, fastest)
+    yield Place(profile.native, peak)
 
 
 @contextmanager
@@ -113,20 +111,4 @@ def in_pages() -> Iterator[Place]:
         yield Place(lambda name, runs: profile.in_page(browser, name, runs), lambda: max(browser.peak().values()))
 
 
-def fastest() -> float:
-    """Floating-point operations a second of one thread, natively."""
-    code, loops = peak.module()
-    store = wasmtime.Store()
-    module = wasmtime.Module(store.engine, code)
-    given = [wasmtime.Memory(store, i.type) for i in module.imports if isinstance(i.type, wasmtime.MemoryType)]
-    exports: Any = wasmtime.Instance(store, module, given).exports(store)
-    turns, best = 1 << 19, 0.0
-    for name, operations in loops.items():
-        for _ in range(10):
-            start = time.thread_time()
-            exports[name](store, turns)
-            best = max(best, turns * operations / (time.thread_time() - start))
-    return best
-
-
-__all__ = ["Place", "Slow", "fastest", "main", "report", "slow"]
+__all__ = ["Place", "Slow", "main", "report", "slow"]

@@ -170,6 +170,14 @@ class InferenceSession:
         """Run once, each kernel on its own. Returns their times in the order they ran."""
         return self._native.profile(input_feed)
 
+    def advise(self, input_feed: Mapping[str, Any]) -> list[str]:
+        """Measure some runs and this machine's limits, and say in sentences what is far from these limits, what left
+        the GPU and why, and what to change (docs/watching.md#advice). Errors: InvalidInput for a Program that was
+        compiled before."""
+        from pyruntime.native.tools.advising import advise  # few sessions ask
+
+        return advise(self._native, input_feed)
+
     def verify(
         self, input_feed: Mapping[str, Any], tolerance: float = 1e-3, *, ranges: bool = False
     ) -> Verdict | RangeVerdict:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import textwrap
 from collections import defaultdict
 from pathlib import Path
 
@@ -13,6 +14,7 @@ from pyruntime.onnx.graph import operator_of
 
 EXAMPLES = {
     "model.onnx --top 5": "the five slowest kernels",
+    "model.onnx --advice": "what is far from this machine's limits, and what helps",
     "model.onnx --trace t.json": "for chrome://tracing or Perfetto",
 }
 
@@ -29,6 +31,7 @@ def main(argv: list[str]) -> int:
     )
     parser.add_argument("--top", type=int, default=20, metavar="N", help="number of kernels to list (default 20)")
     parser.add_argument("--trace", type=Path, metavar="T.json", help="save a Chrome trace (chrome://tracing, Perfetto)")
+    parser.add_argument("--advice", action="store_true", help="what is far from this machine's limits, and what helps")
     args = parser.parse_args(argv)
     session = common.session(args)
     feeds = common.feeds(args, session.get_inputs())
@@ -45,6 +48,12 @@ def main(argv: list[str]) -> int:
     print("by call")
     slowest = sorted(calls, key=lambda c: -c.seconds)[: args.top]
     print(common.table([(*share(c.seconds, total), c.kernel, common.short(c.node)) for c in slowest], "rr"))
+    if args.advice:
+        from pyruntime.native.tools.advising import advise
+
+        print("advice")
+        for text in advise(session, feeds):
+            print(textwrap.fill(text, 100, initial_indent="- ", subsequent_indent="  "))
     if args.trace is not None:
         args.trace.write_text(json.dumps(trace(calls)))
         print(f"trace saved to {args.trace}")

@@ -1,4 +1,5 @@
-"""Measures the 128-bit peak: loops of independent multiply-adds, in registers only."""
+"""Code that measures what one thread of this machine reaches: the 128-bit peak by loops of independent multiply-adds in
+registers only, and the memory's bandwidth by a loop of loads."""
 
 from __future__ import annotations
 
@@ -18,6 +19,26 @@ def module(relaxed: bool = True) -> tuple[bytes, dict[str, int]]:
             _loop(made, name, count, fused)
             loops[name] = count * UNROLL * 4 * 2
     return made.to_bytes(), loops
+
+
+def reader() -> bytes:
+    """A module over an unshared memory of `read(bytes)`, which loads as many bytes from address 0 on; their number is a
+    multiple of 64 x UNROLL."""
+    made = Module(shared=False)
+    f = made.function("read", ["i32"])
+    (end,) = f.params
+    at = f.local("i32")
+    sums = f.locals("v128", UNROLL)
+    with f.until(at, end, 16 * UNROLL):
+        for n, to in enumerate(sums):
+            f.emit(at).mem("v128.load", 16 * n)
+            f.emit(to, "i32x4.add").set(to)
+    f.i32(0)
+    f.emit(sums[0])
+    for to in sums[1:]:
+        f.emit(to, "i32x4.add")
+    f.mem("v128.store")
+    return made.to_bytes()
 
 
 def _loop(made: Module, name: str, count: int, fused: bool) -> None:
