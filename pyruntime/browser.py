@@ -27,6 +27,7 @@ from pyruntime.onnx.graph import Graph, OptionalType, SequenceType, TensorType, 
 from pyruntime.onnx.weight_values import elements
 from pyruntime.options import SessionOptions, from_javascript
 from pyruntime.placement.provider_list import effective, known, registered, target
+from pyruntime.session.model_source import about
 from pyruntime.session.needs import Given, GivenTensor
 from pyruntime.session.specialisation import FOR_ALL, Specialiser
 
@@ -214,6 +215,9 @@ class PagePrograms(Specialiser[Compilation]):
             self.outputs = compiled.outputs
         return Compilation(compiled)
 
+    def part(self, names: Sequence[str]) -> Specialiser[Compilation]:
+        return self.share_needs(PagePrograms(self.graph_for(names), self.compiler))
+
     def describe(self, feeds: Mapping[str, Any]) -> dict[str, Given]:
         types = {v.name: v.type for v in self.graph.inputs}
         return {name: _given(feed, types[name]) for name, feed in feeds.items()}
@@ -254,10 +258,12 @@ class Model:
 
     @property
     def info(self) -> str:
-        """JSON {"inputs", "outputs"}: name and type of each, as `describe` gives it, and whether it has a default."""
+        """JSON {"inputs", "outputs"}: name and type of each, as `describe` gives it, and whether it has a default; and
+        what `about` tells."""
         return json.dumps({
             "inputs": [{"name": v.name, **self._input(v)} for v in self.programs.graph.inputs],
             "outputs": [{"name": v.name, **self._output(v)} for v in self.programs.outputs],
+            **about(self.programs.graph),
         })  # fmt: skip
 
     def _input(self, value: Value) -> dict[str, Any]:
@@ -280,15 +286,17 @@ class Model:
         defaults = None if self.main is None else [n for n in names if n in graph.weights]
         return json.dumps({"values": values, "dims": names if needs.dims else [], "defaults": defaults})
 
-    def specialise(self, feeds: str) -> Compilation | None:
+    def specialise(self, feeds: str, outputs: str = "") -> Compilation | None:
         """The Program for these feeds (JSON by name), or None if compilation needs more values or dims. `needs` then
-        names them."""
+        names them. outputs: a JSON list of names if the feeds suffice for these outputs alone"""
         given = json.loads(feeds)
+        programs = self.programs.part(json.loads(outputs)) if outputs else self.programs
+        known = {v.name for v in programs.graph.inputs}
         try:
             with our_fault("compiling for these feeds"):
-                return self.programs.compile(*self.programs.requirements(given)[:2])
+                return programs.compile(*programs.requirements({n: x for n, x in given.items() if n in known})[:2])
         except NeedsValue as e:
-            self.programs.needs.add(self.programs.graph, e)
+            programs.needs.add(programs.graph, e)
             return None
 
     def with_all_results(self, feeds: str, cpu_only: bool) -> Compilation:

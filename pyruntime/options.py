@@ -83,6 +83,7 @@ class Option(NamedTuple):
     places: where it can be set
     refused_for_programs: where it is an error in a session of a compiled Program, which cannot honour it
     no_effect: why it changes nothing
+    warns: whether a program that sets this value expects an effect, so that it gets a warning; the default never does
     """
 
     kind: Kind
@@ -90,6 +91,42 @@ class Option(NamedTuple):
     places: tuple[str, ...] = (NATIVE, PAGE, PYODIDE)
     refused_for_programs: tuple[str, ...] = ()
     no_effect: str = ""
+    warns: Callable[[Any], bool] = bool
+
+
+class Entry(NamedTuple):
+    """An entry of the configuration that onnxruntime has as well. refused: why it cannot be on; places: where it has
+    an effect, or needs none"""
+
+    refused: str = ""
+    places: tuple[str, ...] = (NATIVE, PAGE)
+
+
+SESSION_ENTRIES = {
+    "session.disable_program_cache": Entry(),
+    "session.use_ort_model_bytes_directly": Entry(),  # onnxruntime-web itself adds it to the options of a program
+    "session.load_model_format": Entry(),  # the first bytes of a file tell its format
+    "session.model_external_initializers_file_folder_path": Entry(places=(NATIVE,)),
+    "session.disable_cpu_ep_fallback": Entry("WebAssembly runs the nodes that no other provider supports"),
+    "ep.context_enable": Entry("models are compiled into Programs; `pyruntime export` writes one"),
+}
+SHRINK = "memory.enable_memory_arena_shrinkage"  # the session is trimmed after the run
+RUN_ENTRIES = {SHRINK: Entry()}
+
+
+def without_effect(options: SessionOptions) -> list[str]:
+    """A sentence for each option, and each entry of the configuration, that is set but changes nothing."""
+    defaults, found = type(options)(), []
+    for name, (_, _, _, _, why, warns) in declared(type(options)).items():
+        value = getattr(options, name)
+        if why and value != getattr(defaults, name) and warns(value):
+            found.append(f'the session option "{name}" has no effect: {why}')
+    unknown = [key for key in options.extra if key not in SESSION_ENTRIES]
+    return found + [unknown_entry("session", key) for key in unknown]
+
+
+def unknown_entry(of: str, key: str) -> str:
+    return f'there is no {of} entry "{key}", it has no effect'
 
 
 def option(default: Any, kind: Kind, acts_on: str = SESSION, **declared: Any) -> Any:
@@ -112,6 +149,12 @@ class SessionOptions:
     free_dimension_overrides: dict[str, int] = option(dict, SIZES, PROGRAM)
     """Sizes of named dims of inputs, by name: the model is compiled for these sizes alone. A name that no input has
     gives a warning."""
+
+    outputs: Sequence[str] | None = option(None, NAMES, PROGRAM, refused_for_programs=(NATIVE, PAGE))
+    """Names of the outputs that the session has; others are not computed, and their weights are not loaded.
+
+    Inputs that these outputs do not need are no inputs of the session; feeds for them are ignored ([only what is asked
+    for](api.md#only-what-is-asked-for))."""
 
     sample_from: str | None = option(None, NAME, PROGRAM, refused_for_programs=(NATIVE, PAGE))
     """The name of the output of logits. The session returns a sampled `token` instead of it
@@ -198,7 +241,7 @@ def program_options(options: SessionOptions) -> dict[str, Any]:
 def check_options(options: SessionOptions, place: str, of_program: bool = False) -> None:
     """of_program: the session is created from a compiled Program. Errors: InvalidInput names the option."""
     defaults = type(options)()
-    for name, (kind, _, places, refused, _) in declared(type(options)).items():
+    for name, (kind, _, places, refused, _, _) in declared(type(options)).items():
         value, default = getattr(options, name), getattr(defaults, name)
         is_valid = kind.takes(value) or (value is None and default is None)
         hint = f"{kind.wants} or None" if default is None else kind.wants
@@ -212,7 +255,7 @@ def check_options(options: SessionOptions, place: str, of_program: bool = False)
 
 __all__ = [
     "BYTES", "CHOICES", "COUNT", "ENTRIES", "FLAG", "LEVELS", "LIMIT", "LOCATIONS", "NAME", "NAMES", "NATIVE", "PAGE",
-    "PRESETS", "PROGRAM", "PYODIDE", "SECONDS", "SESSION", "SIZES", "Kind", "Option", "Preset", "SessionOptions",
-    "check_options", "declared", "from_javascript", "instance", "javascript_name", "one_of", "option",
-    "program_options",
+    "PRESETS", "PROGRAM", "PYODIDE", "RUN_ENTRIES", "SECONDS", "SESSION", "SESSION_ENTRIES", "SHRINK", "SIZES", "Entry",
+    "Kind", "Option", "Preset", "SessionOptions", "check_options", "declared", "from_javascript", "instance",
+    "javascript_name", "one_of", "option", "program_options", "unknown_entry", "without_effect",
 ]  # fmt: skip

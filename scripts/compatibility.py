@@ -30,16 +30,13 @@ BEGIN = "<!-- Python: scripts/compatibility.py -->\n"
 END = "\n<!-- end of Python -->"
 
 NO_EFFECT = """
-InferenceSession.get_tuning_results: nothing is tuned, the list is empty
 InferenceSession.release_captured_graph: no graph is captured
 InferenceSession.set_tuning_results: an empty list is taken, others are refused
 IOBinding.synchronize_inputs: a run waits for its inputs
 IOBinding.synchronize_outputs: outputs are complete when a run returns
 SessionIOBinding.synchronize_inputs: a run waits for its inputs
 SessionIOBinding.synchronize_outputs: outputs are complete when a run returns
-RunOptions.add_run_config_entry: entries can be read back
 RunOptions.log_verbosity_level: verbose messages have no levels
-RunOptions.only_execute_path_to_fetches: results are the same
 SessionOptions.clear_ep_context_data_read_func: there is no such function
 OrtArenaCfg: each session plans its memory
 create_and_register_allocator: each session plans its memory
@@ -56,7 +53,8 @@ DIFFERS = """
 InferenceSession: also takes bytearrays and exported Programs; `disabled_optimizers` is refused
 InferenceSession.create_ortvalue_from_shape_and_type: on the CPU; zeros, while onnxruntime leaves memory uninitialised
 InferenceSession.end_profiling: the trace shows the kernels of a run one after the other, each on one thread
-InferenceSession.get_modelmeta: empty for a Program that `export` wrote
+InferenceSession.get_modelmeta: has `producer_version`, `ir_version` and `opset_imports`, too
+InferenceSession.get_tuning_results: an empty list: it has results of GPU providers; `tune` returns `choices` here
 InferenceSession.get_provider_options: the options that the program passed; they have no effect
 InferenceSession.run: refuses numbers in lists that the input's type cannot represent, and does not truncate them
 InferenceSession.run_async: runs on a thread of its own, and needs no second intra-op thread
@@ -73,11 +71,13 @@ OrtValue.ort_value_from_sparse_tensor: refused: sparse tensors are not supported
 OrtValue.ortvalue_from_numpy: strings, too; on the CPU
 OrtValue.ortvalue_from_shape_and_type: on the CPU; zeros, while onnxruntime leaves memory uninitialised
 OrtValue.update_inplace: another element type is refused, while onnxruntime copies its bytes
+RunOptions.add_run_config_entry: memory.enable_memory_arena_shrinkage acts; others give a warning
+RunOptions.only_execute_path_to_fetches: every run does ([how](api.md#only-what-is-asked-for))
 RunOptions.add_active_adapter: refused: LoRA adapters cannot be read
 SessionOptions: values are checked when a session is created
 SessionOptions.add_free_dimension_override_by_name: a name that no input has gives a warning
 SessionOptions.add_initializer: elements are copied; a name that no initializer has is refused
-SessionOptions.add_session_config_entry: the folder of external data acts; entries for other engines are refused
+SessionOptions.add_session_config_entry: a few act; entries for other engines are refused, others give a warning
 SessionOptions.graph_optimization_level: [api.md](api.md#options) says what a level does; texts are values, too
 SessionOptions.optimized_model_filepath: refused when set: an optimised model is no ONNX graph; `session.export()`
 SessionOptions.register_custom_ops_library: refused: operators are [added in Python](extending.md)
@@ -131,9 +131,9 @@ def theirs() -> Iterator[tuple[str, Any]]:
 def rows() -> list[tuple[str, str]]:
     """(name, remark) of each member. Errors: LookupError for members without a remark, and remarks without a member."""
     options = {f"SessionOptions.{name}": option.no_effect for name, option in declared(SessionOptions).items()}
-    no_effect = table(NO_EFFECT) | {name: text for name, text in options.items() if text}
     remarks = {
-        **{name: f"no effect: {text}" for name, text in no_effect.items()},
+        **{name: f"no effect: {text}" for name, text in table(NO_EFFECT).items()},
+        **{name: f"no effect, with a warning: {text}" for name, text in options.items() if text},
         **{name: text if text.startswith("refused") else f"differs: {text}" for name, text in table(DIFFERS).items()},
         **{name: f"differs: {text}" for name, text in table(BORROWED).items()},
         **{name: f"refused: {'; '.join(filter(None, reason))}" for name, reason in refused.REASONS.items()},

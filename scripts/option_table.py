@@ -74,8 +74,8 @@ def documentation() -> dict[str, list[str]]:
 def javascript() -> str:
     groups = {"PROGRAM": options.PROGRAM, "LIMITS": options.LIMIT, "SESSION": options.SESSION}
     lines = [f"// Options of the engine, and what presets decide. {NOTE}", ""]
-    used = sorted({expression(row.option.kind).partition("(")[0] for row in rows() if row.in_page})
-    lines.append(f"import {{ {', '.join(used)} }} from './option_kinds.js';")
+    used = {expression(row.option.kind).partition("(")[0] for row in rows() if row.in_page} | {"refusedIfOn", "text"}
+    lines.append(f"import {{ {', '.join(sorted(used))} }} from './option_kinds.js';")
     for name, acts_on in groups.items():
         lines += ["", "/** @type {import('./option_kinds.js').Table} */", f"export const {name} = {{"]
         for row in rows():
@@ -88,6 +88,13 @@ def javascript() -> str:
         "/** A compiled Program cannot honour them. */",
         f"export const REFUSED_FOR_PROGRAMS = {quoted(refused)};",
     ]
+    entries = {"SESSION_ENTRIES": options.SESSION_ENTRIES, "RUN_ENTRIES": options.RUN_ENTRIES}
+    for name, found in entries.items():
+        lines += ["", "/** @type {import('./option_kinds.js').Table} */", f"export const {name} = {{"]
+        for key, entry in found.items():
+            if options.PAGE in entry.places:
+                lines.append(f"  '{key}': {f'refusedIfOn({entry.refused!r})' if entry.refused else 'text'},")
+        lines.append("};")
     lines += [
         "",
         "/** @type {Record<string, { threads: number, savesPower?: boolean }>} */",

@@ -151,6 +151,21 @@ export interface KernelTiming {
   readonly bytes: number;
 }
 
+/** What the author of a model wrote about it: texts are "" and the version is null where the model has none. */
+export interface ModelMetadata {
+  readonly producerName: string;
+  readonly producerVersion: string;
+  readonly graphName: string;
+  readonly domain: string;
+  readonly description: string;
+  readonly graphDescription: string;
+  readonly version: number | null;
+  readonly irVersion: number;
+  /** Versions of the operator sets by domain; the domain of ONNX itself is "". */
+  readonly opsetImports: Readonly<Record<string, number>>;
+  readonly customMetadataMap: Readonly<Record<string, string>>;
+}
+
 /** The result of `tune`; times in milliseconds. */
 export interface Tuned {
   /** For the option `choices` of later sessions of this model; empty if the default schedules are fastest. */
@@ -191,6 +206,8 @@ declare module 'onnxruntime-common' {
       // Written by scripts/contract.py from pyruntime/options.py.
       /** Names of passes that do not run. */
       disabledPasses?: readonly string[];
+      /** Names of the outputs that the session has; others are not computed, and their weights are not loaded. */
+      outputs?: readonly string[];
       /**
        * The name of the output of logits. The session returns a sampled `token` instead of it (decoders in
        * docs/api.md).
@@ -257,6 +274,8 @@ declare module 'onnxruntime-common' {
     trim(): Promise<void>;
     /** Runs the model once, kernel by kernel, on one thread or on the GPU; the times in the order of the kernels. */
     profile(feeds: Feeds): Promise<KernelTiming[]>;
+    /** What the author of the model wrote about it; null for an exported program without it. */
+    readonly metadata: ModelMetadata | null;
     readonly timings: Timings;
   }
 }
@@ -321,6 +340,7 @@ export interface Inspection {
   readonly producer: string;
   readonly ir: number;
   readonly opsets: Readonly<Record<string, number>>;
+  readonly metadata: ModelMetadata;
   readonly inputs: readonly DeclaredValue[];
   readonly outputs: readonly DeclaredValue[];
   /** Nodes by operator. */

@@ -90,6 +90,8 @@ class WasmCodeWriter:
             with our_fault("writing its WebAssembly", kernel.node):
                 new = self._chain(chain) if chain else self._kernel(kernel)
                 self._use_memories(new)
+            for c in new:
+                c.results = kernel.outputs
             written(kernel.node)
             calls += new
             if self.threads > 1:

@@ -96,8 +96,10 @@ class WgslCodeWriter:
             self.shaders.append(generic(shader) if self.adapter.specialises else shader)
             self.size += len(self.shaders[-1].source)
         scratch = list(meaning.scratch) if isinstance(meaning, Loops) else []
-        name = str(self.numbers[key])
-        return Invocation(name, lowered.tensors, lowered.params, lowered.work, kernel.node, scratch)
+        name, results = str(self.numbers[key]), kernel.outputs
+        return Invocation(
+            name, lowered.tensors, lowered.params, lowered.work, kernel.node, scratch, results=results
+        )  # fmt: skip
 
 
 def _meaning(kernel: Kernel) -> Meaning:

@@ -29,7 +29,7 @@ class ExecutionMode(Enum):
 
 
 class ExecutionOrder(Enum):
-    """For `SessionOptions.execution_order`, without effect: the memory planner chooses the order."""
+    """For `SessionOptions.execution_order`, without effect: nodes run in the order of the file."""
 
     DEFAULT = 0
     PRIORITY_BASED = 1

@@ -12,6 +12,7 @@ from pyruntime.errors import InvalidInput
 _LEVELS = (logging.DEBUG, logging.INFO, logging.WARNING, logging.ERROR, logging.CRITICAL)
 VERBOSE, INFO, WARNING, ERROR = range(4)
 _default = {"severity": WARNING, "verbosity": 0}
+_printed: set[str] = set()
 
 
 def set_default_logger_severity(level: int) -> None:
@@ -24,6 +25,13 @@ def set_default_logger_severity(level: int) -> None:
 def set_default_logger_verbosity(level: int) -> None:
     """Without effect: verbose messages have no levels."""
     _default["verbosity"] = level
+
+
+def warn_once(message: str, *, least: int, logid: str = "") -> None:
+    """Log a warning, unless this process has logged it before."""
+    if message not in _printed and least <= WARNING:
+        _printed.add(message)
+        log(WARNING, message, least=least, logid=logid)
 
 
 def least(severity: int) -> int:
@@ -55,4 +63,5 @@ __all__ = [
     "log",
     "set_default_logger_severity",
     "set_default_logger_verbosity",
+    "warn_once",
 ]

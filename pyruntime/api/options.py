@@ -19,19 +19,18 @@ from pyruntime.api.ort_value import OrtValue
 from pyruntime.api.providers import CPU, WEBGPU
 from pyruntime.errors import InvalidInput, NotSupported
 from pyruntime.onnx.sources import flat
-from pyruntime.options import instance, option
+from pyruntime.options import SESSION_ENTRIES, instance, option
 
-# Entries of the configuration that this engine cannot honour, and why.
-_REFUSED_ENTRIES = {
-    "session.disable_cpu_ep_fallback": "WebAssembly runs the nodes that no other provider supports",
-    "ep.context_enable": "models are compiled into Programs; session.export() writes one",
-}
 _FOLDER = "session.model_external_initializers_file_folder_path"
 
 PLANNED = "each session plans its memory"
 FLAG = instance(int, "True or False")
 NUMBER = instance(int, "an integer")
 TEXT = instance(str, "a text")
+
+
+def _is_off(value: Any) -> bool:
+    return not value
 
 
 @dataclass(slots=True)
@@ -43,17 +42,25 @@ class SessionOptions(options.SessionOptions):
     execution_mode: ExecutionMode = option(
         ExecutionMode.ORT_SEQUENTIAL, instance(ExecutionMode, "an ExecutionMode"),
         no_effect="kernels run one after the other, each on all threads",
+        warns=lambda mode: mode is ExecutionMode.ORT_PARALLEL,
     )  # fmt: skip
     execution_order: ExecutionOrder = option(
         ExecutionOrder.DEFAULT, instance(ExecutionOrder, "an ExecutionOrder"),
-        no_effect="the compiler chooses the order",
+        no_effect="nodes run in the order of the file, which is sorted if a node comes before its inputs",
+        warns=lambda order: order is not ExecutionOrder.DEFAULT,
     )  # fmt: skip
-    inter_op_num_threads: int = option(0, NUMBER, no_effect="kernels run one after the other")
-    enable_cpu_mem_arena: bool = option(True, FLAG, no_effect=PLANNED)
-    enable_mem_pattern: bool = option(True, FLAG, no_effect=PLANNED)
-    enable_mem_reuse: bool = option(True, FLAG, no_effect=PLANNED)
-    use_deterministic_compute: bool = option(False, FLAG, no_effect="runs always give the same bits")
-    use_per_session_threads: bool = option(True, FLAG, no_effect="each session has threads of its own")
+    inter_op_num_threads: int = option(
+        0, NUMBER, no_effect="kernels run one after the other, each on all threads", warns=lambda threads: threads > 1
+    )  # fmt: skip
+    enable_cpu_mem_arena: bool = option(True, FLAG, no_effect=PLANNED, warns=_is_off)
+    enable_mem_pattern: bool = option(True, FLAG, no_effect=PLANNED, warns=_is_off)
+    enable_mem_reuse: bool = option(True, FLAG, no_effect=PLANNED, warns=_is_off)
+    use_deterministic_compute: bool = option(
+        False, FLAG, no_effect="runs always give the same bits", warns=lambda value: False
+    )  # fmt: skip
+    use_per_session_threads: bool = option(
+        True, FLAG, no_effect="each session has threads of its own", warns=_is_off
+    )  # fmt: skip
     enable_profiling: bool = option(False, FLAG)
     profile_file_prefix: str = option("onnxruntime_profile_", TEXT)
     optimized_model_filepath: str = ""
@@ -77,8 +84,9 @@ class SessionOptions(options.SessionOptions):
         """Errors: InvalidInput for a key or value that is not a text, NotSupported for an entry of another engine."""
         if not isinstance(key, str) or not isinstance(value, str):
             raise InvalidInput(f"key and value of an entry must be texts, not {key!r} and {value!r}")
-        if key in _REFUSED_ENTRIES and value not in ("", "0"):
-            raise NotSupported(f'the entry "{key}" is not supported', hint=_REFUSED_ENTRIES[key])
+        refused = SESSION_ENTRIES[key].refused if key in SESSION_ENTRIES else ""
+        if refused and value not in ("", "0"):
+            raise NotSupported(f'the entry "{key}" is not supported', hint=refused)
         self.extra[key] = value
 
     def get_session_config_entry(self, key: str) -> str:

@@ -30,6 +30,7 @@ from pyruntime.native.sessions.session import Session
 from pyruntime.onnx import load
 from pyruntime.onnx.graph import Graph, operator_of
 from pyruntime.onnx.sources import MemorySource, beside
+from pyruntime.options import without_effect
 from pyruntime.placement.provider_list import effective
 
 if TYPE_CHECKING:
@@ -70,6 +71,8 @@ class InferenceSession:
             raise NotSupported(f"passes {sorted(disabled)} are not known here", hint="SessionOptions.disabled_passes")
         self._trace = Trace(options.profile_file_prefix) if options.enable_profiling else None
         self._messages = _Messages(options)
+        for text in without_effect(options):
+            self._messages.warn_once(text)
         if providers is None and options.has_providers():
             providers = options.providers
         self._provider_options = choose(providers, provider_options)
@@ -115,6 +118,11 @@ class InferenceSession:
     def get_modelmeta(self) -> ModelMetadata:
         """The metadata that the author of the model stored in it."""
         return metadata_of(self._native.graph)
+
+    @property
+    def metadata(self) -> ModelMetadata:
+        """`get_modelmeta()`, under the name that it has in JavaScript."""
+        return self.get_modelmeta()
 
     def get_providers(self) -> list[str]:
         """The providers, by onnxruntime's names. The CPU is last, because it runs the kernels that no other provider
@@ -270,6 +278,11 @@ class InferenceSession:
         except PyRuntimeError as error:
             messages.log(logs.ERROR if not isinstance(error, InvalidInput) else logs.INFO, str(error), run_options)
             raise
+        if run_options is not None:
+            for text in run_options.without_effect():
+                messages.warn_once(text, run_options)
+            if run_options.shrinks:
+                self.trim()
         if messages.least(run_options) == logs.VERBOSE:
             messages.log(logs.VERBOSE, f"run in {1e3 * (time.perf_counter() - start):.3f} ms", run_options)
         return results
@@ -394,6 +407,9 @@ class _Messages:
 
     def warn(self, text: str) -> None:
         self.log(logs.WARNING, text)
+
+    def warn_once(self, text: str, run: RunOptions | None = None) -> None:
+        logs.warn_once(text, least=self.least(run), logid=self._options.logid)
 
 
 def _read(options: SessionOptions, model: Any) -> Graph:

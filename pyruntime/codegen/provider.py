@@ -20,6 +20,7 @@ class Invocation:
     scratch: tensors among these that live only during this call
     inplace: (output, input) pairs that may share memory, since each element is read before it is written
     split: non-zero if the call is worth several threads
+    results: what the kernels of the call compute; the call writes those that are among its tensors
     """
 
     function: str
@@ -30,6 +31,7 @@ class Invocation:
     scratch: list[Tensor] = field(default_factory=list)
     inplace: list[tuple[Tensor, Tensor]] = field(default_factory=list)
     split: AnyDim = 0
+    results: Sequence[Tensor] = ()
 
 
 EXTENT = 1 << 30  # bound of feeds' dims on targets with 32-bit integers, so that the sum of two dims fits

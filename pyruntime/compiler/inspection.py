@@ -12,6 +12,7 @@ from pyruntime.compiler.footprint import footprint
 from pyruntime.errors import InvalidModel, NeedsValue, PyRuntimeError, UnsupportedOp
 from pyruntime.frontend import registry
 from pyruntime.frontend.feed_checks import arguments, required_inputs
+from pyruntime.onnx.describe import describe_metadata
 from pyruntime.onnx.graph import Graph, Node, Weight, subgraphs
 from pyruntime.runtime.explain import explain
 
@@ -27,6 +28,7 @@ def inspection(graph: Graph, header: Callable[[], Any]) -> Report:
         "producer": " ".join(graph.metadata.get(k, "") for k in ("producer_name", "producer_version")).strip(),
         "ir": int(graph.metadata.get("ir_version", 0)),
         "opsets": dict(sorted(graph.opsets.items())),
+        "metadata": describe_metadata(graph),
         "inputs": [asdict(a) for a in arguments(required_inputs(graph))],
         "outputs": [asdict(a) for a in arguments(graph.outputs)],
         "operators": dict(Counter(f"{n.domain}.{n.op}" if n.domain else n.op for n in nodes).most_common()),

@@ -12,6 +12,7 @@ from pyruntime.frontend.budget import Budget
 from pyruntime.onnx.graph import Graph
 from pyruntime.onnx.sampling import with_sampling
 from pyruntime.options import SessionOptions, program_options
+from pyruntime.passes.cleanup.graph_pruning import with_outputs
 
 
 class Settings:
@@ -25,10 +26,11 @@ class Settings:
         self.choices = Choices(options.choices)
 
     def prepare(self, graph: Graph) -> Graph:
-        """The graph of a model with sizes for its dims, with sampling, and after the passes on graphs. Errors:
-        InvalidInput for a size or an output that does not fit the model."""
-        sized = graph.with_dims(self.options.free_dimension_overrides)
-        return self.pipeline.graph(with_sampling(sized, self.options.sample_from))
+        """The graph of a model with sizes for its dims, with sampling, with the outputs that the options name, and
+        after the passes on graphs. Errors: InvalidInput for a size or an output that does not fit the model."""
+        options = self.options
+        found = with_sampling(graph.with_dims(options.free_dimension_overrides), options.sample_from)
+        return self.pipeline.graph(found if options.outputs is None else with_outputs(found, options.outputs))
 
     def budget(self) -> Budget:
         """Return the budget of a compilation that starts now."""

@@ -11,10 +11,12 @@ from pyruntime.ir.kernel import Tensor, root
 
 @dataclass(slots=True)
 class Call:
-    """A call of a segment: its JSON, and the tensors that it reads and writes."""
+    """A call of a segment: its JSON, the tensors that it reads and writes, and those that it writes if they are among
+    these."""
 
     json: dict[str, Any]
     tensors: Sequence[Tensor]
+    writes: Sequence[Tensor] = field(default=(), kw_only=True)
 
 
 @dataclass(slots=True)
@@ -29,7 +31,7 @@ class Step(Call):
 def write_lifetimes(
     steps: Sequence[Step], received: set[int], outliving: set[int], numbers: Mapping[int, int]
 ) -> set[int]:
-    """Write `alloc` into calls, and `free` into calls and into steps without calls.
+    """Write `alloc` and `updates` into calls, and `free` into calls and into steps without calls.
 
     received: uids of tensors from outside that the block must free
     outliving: uids of tensors that the block must not free
@@ -56,8 +58,12 @@ def _write_frees(steps: Sequence[Step], alive: set[int], numbers: Mapping[int, i
 def _write_allocs(steps: Sequence[Step], waiting: set[int], numbers: Mapping[int, int]) -> None:
     for step in steps:
         for call in step.calls:
-            fresh = [uid for uid in _buffers_of(call) if uid in waiting]
+            used = _buffers_of(call)
+            fresh = [uid for uid in used if uid in waiting]
             call.json["alloc"] = [numbers[uid] for uid in fresh]
+            updated = {root(t).uid for t in call.writes} - set(fresh)
+            if found := [numbers[uid] for uid in used if uid in updated]:
+                call.json["updates"] = found
             waiting.difference_update(fresh)
 
 

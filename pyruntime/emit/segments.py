@@ -36,7 +36,7 @@ class Segments:
         for c in invocations:
             self.residency.mark_made(c.scratch, by.memory)
             c.tensors = [self.residency.at(t, by.memory) for t in c.tensors]
-        calls = [Call(self._call(c), c.tensors) for c in invocations]
+        calls = [Call(self._call(c), c.tensors, writes=[*c.results, *c.scratch]) for c in invocations]
         json: dict[str, Any] = {"op": by.op, "fn": name, "calls": [call.json for call in calls]}
         forks = {c.split for c in invocations if c.split != 0}
         if forks:

@@ -165,7 +165,8 @@ class AttrRef:
 
 @dataclass(frozen=True, slots=True)
 class Graph:
-    """weights: the initializers by name; an input that is also a weight is overridable (IR >= 4)."""
+    """weights: the initializers by name; an input that is also a weight is overridable (IR >= 4); unused: names of
+    inputs of the model that are left out, because no output depends on them."""
 
     name: str
     inputs: tuple[Value, ...]
@@ -178,6 +179,7 @@ class Graph:
     # ir_version, producer_name, producer_version, domain, model_version, description, graph_description
     metadata: Mapping[str, str] = field(default_factory=dict)
     props: Mapping[str, str] = field(default_factory=dict)  # metadata_props
+    unused: tuple[str, ...] = ()
 
     def with_nodes(self, nodes: tuple[Node, ...]) -> Graph:
         return replace(self, nodes=nodes)

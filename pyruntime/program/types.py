@@ -108,6 +108,7 @@ class Call(TypedDict):
     inplace: list[list[int]]
     alloc: Buffers
     free: Buffers
+    updates: NotRequired[Buffers]
 
 
 @final
@@ -223,6 +224,9 @@ class Types(TypedDict):
 
     inputs: list[Type]
     outputs: list[Type]
+    uses: NotRequired[Mapping[str, list[str]]]
+    unused: NotRequired[list[str]]
+    metadata: NotRequired[Mapping[str, Any]]
 
 
 @final

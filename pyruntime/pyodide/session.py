@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import json
 import warnings
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Collection, Hashable, Mapping, Sequence
 from importlib.resources import files
 from typing import Any
 
@@ -23,7 +23,7 @@ from pyruntime.placement.provider_list import known
 from pyruntime.pyodide.tensors import Tensor, to_output, to_tensor
 from pyruntime.session.model_source import check_model, weight_sources
 from pyruntime.session.needs import Given, GivenTensor
-from pyruntime.session.specialisation import ProgramTable, Specialiser
+from pyruntime.session.specialisation import ProgramTable, Specialiser, output_paths
 
 
 class InferenceSession:
@@ -76,17 +76,22 @@ class InferenceSession:
             if name not in names:
                 raise InvalidInput(f'output "{name}" does not exist', hint=f"outputs are {names}")
         names = list(output_names or names)
-        feeds = self._tensors(input_feed)
+        feeds = self._tensors(input_feed, names)
         with our_fault("running the model"):
-            results = self._programs.program(feeds).run(feeds, names)
+            results = self._programs.find(feeds, names).run(feeds, names)
         return [self._output(name, result) for name, result in zip(names, results, strict=True)]
 
-    def _tensors(self, given: Mapping[str, Any]) -> dict[str, Any]:
+    def _tensors(self, given: Mapping[str, Any], names: Sequence[str]) -> dict[str, Any]:
         if not isinstance(given, Mapping):
             raise InvalidInput(f"feeds must be a dict of tensors by name, got {type(given).__name__}")
         graph = self._programs.graph
         types = {v.name: v.type for v in graph.inputs}
-        check_names(given, types, [v.name for v in required_inputs(graph)])
+        given = {name: x for name, x in given.items() if name not in graph.unused}
+        required = [v.name for v in required_inputs(graph)]
+        if not given.keys() >= set(required):
+            uses = self._programs.uses()
+            required = [name for name in required if any(name in uses[output] for output in names)]
+        check_names(given, types, required)
         return {name: to_tensor(name, x, types[name]) for name, x in given.items()}
 
     def _output(self, name: str, result: Any) -> Any:
@@ -123,6 +128,18 @@ class _Programs(Specialiser["_Program"]):
             self.forget()  # frees the memory of the Programs for other feeds
             self.is_prepared = True  # do not compile the Program for all feeds again
             return _Program(self._js, compilation, self._sources, self._memory_limit)
+
+    def find(self, feeds: Mapping[str, Any], names: Sequence[str]) -> _Program:
+        """The Program that makes these outputs from these feeds."""
+        if all(v.name in feeds for v in required_inputs(self.graph)):
+            return self.program(feeds)
+        return self.program_for(feeds, names)
+
+    def part(self, names: Sequence[str]) -> Specialiser[_Program]:
+        return self.share_needs(_Programs(self.graph_for(names), self._compiler, self._js, self._memory_limit))
+
+    def can_run(self, program: _Program, names: Sequence[str], feeds: Collection[str]) -> bool:
+        return all(spec["name"] in feeds for spec in program.paths.find(list(names)).inputs)
 
     def drop(self, program: _Program) -> None:
         program.release()
@@ -161,6 +178,7 @@ class _Program:
         from pyodide.ffi import create_proxy, to_js
 
         self._js, self._compiled = js, compiled
+        self.paths = output_paths(compiled.program.header)
         self._failed: Exception | None = None  # of a host step
 
         def read(offset: int, size: int, name: str = "") -> Any:

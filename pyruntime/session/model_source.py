@@ -1,4 +1,4 @@
-"""What a session takes as a model, and the files of its weights."""
+"""What a session takes as a model, the files of its weights, and what pages and files of Programs tell about it."""
 
 from __future__ import annotations
 
@@ -6,7 +6,9 @@ import os
 from typing import Any
 
 from pyruntime.errors import InvalidInput, InvalidModel, not_found
+from pyruntime.onnx.describe import describe_metadata
 from pyruntime.onnx.graph import Graph, Source
+from pyruntime.passes.cleanup.graph_pruning import partial_uses
 
 
 def check_model(model: Any) -> None:
@@ -37,3 +39,9 @@ def weight_sources(graph: Graph) -> dict[str, Source]:
                 elif hasattr(x, "source"):
                     weights.append(x)
     return {w.source.name: w.source for w in weights if w.source is not None}
+
+
+def about(graph: Graph) -> dict[str, Any]:
+    """What is known of a model besides the types of its inputs and outputs. uses: of outputs that do not need all
+    inputs, the inputs that they need; unused: names of inputs that no output needs"""
+    return {"uses": partial_uses(graph), "unused": list(graph.unused), "metadata": describe_metadata(graph)}

@@ -81,10 +81,13 @@ class Needs:
         spec = TensorSpec(feed.dtype, (None,) * len(feed.shape) if dims is None else dims)
         return fix_dims((name,), spec, feed.shape, self.dims)
 
-    def inner_values(self, graph: Graph, compute: Compute) -> dict[str, TensorSpec]:
-        """The needed values inside the graph, each computed from the part of the graph before it."""
+    def inner_values(
+        self, graph: Graph, compute: Compute, among: frozenset[str] | None = None
+    ) -> dict[str, TensorSpec]:
+        """The needed values inside the graph, each computed from the part of the graph before it. among: values that
+        the graph has, or None if it is whole"""
         found: dict[str, TensorSpec] = {}
-        for name in sorted(self.inner):
+        for name in sorted(self.inner if among is None else self.inner & among):
             found[name] = compute(replace(graph, outputs=(Value(name, None),)), found)
         return found
 

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import warnings
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Hashable, Iterable, Mapping, Sequence
 from functools import partial
-from typing import Any, Generic, NamedTuple, TypeVar
+from typing import Any, Generic, NamedTuple, TypeVar, cast
 
 from pyruntime.errors import NeedsValue, SessionFailed
 from pyruntime.frontend import interpreter
@@ -28,13 +28,15 @@ from pyruntime.ir.kernel import Tensor
 from pyruntime.ir.symbol import Symbol
 from pyruntime.onnx.graph import Graph
 from pyruntime.onnx.weight_values import elements
-from pyruntime.passes.cleanup.graph_pruning import prune
+from pyruntime.passes.cleanup.graph_pruning import inputs_of_outputs, prune, with_outputs
+from pyruntime.runtime.output_paths import OutputPaths
 from pyruntime.runtime.session_rules import MAX_PROGRAMS
 from pyruntime.session.needs import Given, Needs
 
 P = TypeVar("P")
 
 FOR_ALL = ()  # key of the Program that runs all feeds
+MAX_PARTS = 4  # sets of outputs with Programs of their own
 
 
 class Requirements(NamedTuple):
@@ -73,9 +75,17 @@ class Specialiser(ABC, Generic[P]):
         self.outputs = graph.outputs
         self.needs = Needs()
         self.table: ProgramTable[P] = ProgramTable()
+        self.parts: dict[tuple[str, ...], Specialiser[P]] = {}  # of some outputs, by their names
         self.is_prepared = False
         self.needs_all_dims = False
         self._types = {v.name: v.type for v in graph.inputs}
+        self._made: frozenset[str] | None = None  # values that the graph makes, if it is a part of the model's graph
+
+    def share_needs(self, part: Specialiser[P]) -> Specialiser[P]:
+        """Make these needs those of Programs of a part of the graph, which has no others."""
+        part.needs = self.needs
+        part._made = frozenset(name for node in part.graph.nodes for name in node.outputs)
+        return part
 
     @abstractmethod
     def compile(self, specs: Mapping[str, Spec], constants: Mapping[str, TensorSpec] | None) -> P:
@@ -84,6 +94,22 @@ class Specialiser(ABC, Generic[P]):
     @abstractmethod
     def describe(self, feeds: Mapping[str, Any]) -> Mapping[str, Given]:
         """Convert feeds for `Needs`."""
+
+    def uses(self) -> Mapping[str, Sequence[str]]:
+        """For each output the inputs that it needs."""
+        return inputs_of_outputs(self.graph)
+
+    def graph_for(self, names: Sequence[str]) -> Graph:
+        """The part of the graph that makes these outputs."""
+        return with_outputs(self.graph, names)
+
+    def part(self, names: Sequence[str]) -> Specialiser[P]:
+        """New Programs of these outputs alone, with the same needs."""
+        raise NotImplementedError
+
+    def can_run(self, program: P, names: Sequence[str], feeds: Collection[str]) -> bool:
+        """Whether the Program for all feeds makes these outputs from these feeds alone."""
+        return False
 
     def evaluate(
         self, part: Graph, specs: Mapping[str, Spec], key: Hashable, constants: Mapping[str, TensorSpec],
@@ -129,6 +155,22 @@ class Specialiser(ABC, Generic[P]):
             except NeedsValue as e:
                 self.needs.add(self.graph, e)
 
+    def program_for(self, feeds: Mapping[str, Any], names: Sequence[str]) -> P:
+        """The Program for feeds that suffice for some outputs alone. The Program for all feeds runs the steps that
+        these outputs need, so few models have a Program for them: those that are compiled for values of feeds."""
+        if not self.is_prepared:
+            self.prepare()
+        if FOR_ALL in self.table and feeds.keys().isdisjoint(self.graph.weights):
+            if self.can_run(self.table[FOR_ALL], names, feeds):
+                return self.program(feeds)
+        key = tuple(sorted(set(names)))
+        if key not in self.parts:
+            if len(self.parts) >= MAX_PARTS:
+                self.parts.pop(next(iter(self.parts))).forget()
+            self.parts[key] = self.part(key)
+        part = self.parts[key]
+        return part.program({name: x for name, x in feeds.items() if name in part._types})
+
     def requirements(self, feeds: Mapping[str, Any]) -> Requirements:
         """Return the requirements of the Program for these feeds, as far as `needs` is known. Errors: NeedsValue"""
         if FOR_ALL in self.table and feeds.keys().isdisjoint(self.graph.weights):
@@ -138,7 +180,7 @@ class Specialiser(ABC, Generic[P]):
         constants: dict[str, TensorSpec] = {}
         if self.needs.inner:
             compute = lambda part, known: self.evaluate(part, specs, key, known, feeds)  # noqa: E731
-            constants = self.needs.inner_values(self.graph, compute)
+            constants = self.needs.inner_values(self.graph, compute, self._made)
         return Requirements(specs, constants, (key, tuple(constants.items())))
 
     def requirements_for_all(self) -> Requirements:
@@ -179,7 +221,15 @@ class Specialiser(ABC, Generic[P]):
         for program in self.table.values():
             self.drop(program)
         self.table.clear()
+        for part in self.parts.values():
+            part.forget()
+        self.parts.clear()
         self.is_prepared = False
+
+
+def output_paths(header: Mapping[str, Any]) -> OutputPaths:
+    """Of a Program's header."""
+    return OutputPaths(cast("Any", header))
 
 
 def text_of_differing_dims(dim: str, inputs: Sequence[str]) -> str:

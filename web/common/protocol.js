@@ -76,8 +76,19 @@ import { Stop, StopWords } from './stop.js';
  */
 /** Session options that limit time and memory. @typedef {{ memoryLimit?: number, [option: string]: unknown }} Limits */
 /**
+ * What an author wrote about a model; null for a version that it does not have.
+ * @typedef {{ producerName: string, producerVersion: string, graphName: string, domain: string, description: string,
+ *   graphDescription: string, version: number | null, irVersion: number, opsetImports: Record<string, number>,
+ *   customMetadataMap: Record<string, string> }} ModelMetadata
+ */
+/**
+ * uses: of outputs that do not need all inputs, the inputs that they need; unused: inputs of the model that no output of
+ * the session needs; metadata: null for a Program from a file without it.
+ * @typedef {{ uses: Record<string, string[]>, unused: string[], metadata: ModelMetadata | null }} About
+ */
+/**
  * threads: for which its Program is compiled; gpu: whether it runs on a GPU; compiled: for a session in the page.
- * @typedef {{ session: number, inputs: ValueInfo[], outputs: ValueInfo[], threads: number, gpu: boolean, timings: Timings,
+ * @typedef {{ session: number, inputs: ValueInfo[], outputs: ValueInfo[], about: About, threads: number, gpu: boolean, timings: Timings,
  *   compiled: Compiled | null }} CreateResult
  */
 /**
@@ -167,7 +178,7 @@ import { Stop, StopWords } from './stop.js';
  * @property {{ params: { session: number, feeds: Record<string, WireValue>, tolerance: number, ranges: boolean }, result: Record<string, unknown> }} verify
  * @property {{ params: { session: number, feeds: Record<string, WireValue>, seconds: number }, result: Tuned }} tune
  * @property {{ params: { session: number, gpu: Record<string, unknown> }, result: CreateResult }} moveToPage opens another session of the model, for the GPU of the page
- * @property {{ params: { session: number, how: How, given: unknown }, result: { programs: (CompiledProgram | null)[], compiled: Compiled } }} compile
+ * @property {{ params: { session: number, how: How, given: unknown, outputs?: string[] }, result: { programs: (CompiledProgram | null)[], compiled: Compiled } }} compile
  * @property {{ params: { session: number, places: [source: string, offset: number, size: number][] }, result: Uint8Array[] }} weights
  * @property {{ params: HostParams, result: { dims: number[], data: (string | number)[] }[] }} host
  * @property {{ params: { session: number, program: number }, result: null }} forget

@@ -149,6 +149,7 @@ class Loop {
       next.drop(step.free);
     });
     step.outputs.slice(this.carried).forEach(({ buffer }, i) => {
+      if (step.free.includes(buffer)) return; // nothing reads it
       if (executor.header.buffers[buffer].host) {
         executor.hosts.set(buffer, this.stacks[i].flat());
         return;

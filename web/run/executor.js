@@ -13,6 +13,7 @@ import { andThen } from '../common/maybe_promise.js';
 import { CODES_READ, PANEL_ORDER } from '../common/linear_memory.js';
 import { mark } from '../common/marks.js';
 import { OrderTrial } from '../runtime/order_trial.js';
+import { MAIN, MOST, OutputPaths } from '../runtime/output_paths.js';
 import { loadNow, loadProgram, runInit } from './load_program.js';
 import { Planner } from '../runtime/planner.js';
 import { runInPortions } from './portions.js';
@@ -31,6 +32,7 @@ const SHAPES = 8; // shapes of runs whose argument blocks are memoised
 /** @import { TensorValue, Value } from '../common/program.js' */
 /** @import { Fetch, WireTensor, WireValue } from '../common/protocol.js' */
 /** @import { Stop } from '../common/stop.js' */
+/** @import { OutputPath } from '../runtime/output_paths.js' */
 /** @import { State } from '../runtime/states.js' */
 /** @import { HostArray } from './environment.js' */
 
@@ -60,8 +62,13 @@ export class Executor {
     this.env = new Map();
     /** Runs code on several threads. @type {import('../threads/pool.js').ThreadTeam | null} */
     this.team = null;
+    this.paths = new OutputPaths(program.header);
+    /** What the current run does, or the last one. */
+    this.path = this.paths.whole;
     this.trial = new ThreadTrial();
     this.orders = new OrderTrial();
+    /** Those of other paths: they compare times of whole runs. @type {Map<string, { trial: ThreadTrial, orders: OrderTrial }>} */
+    this.trials = new Map();
     /** Bytes of linear memory before the first run. */
     this.begun = 0;
     /** Can stop the current run. @type {Stop | null} */
@@ -127,6 +134,8 @@ export class Executor {
    */
   run(feeds, fetches, stop = null) {
     this.stop = stop;
+    const path = this.paths.find(Object.keys(fetches));
+    if (path !== this.path) this.takePath(path);
     const cold = this.warm < WARM;
     const { orders, team, trial } = this;
     const { best } = orders;
@@ -144,6 +153,20 @@ export class Executor {
     });
   }
 
+  /** From now on runs take this path. @param {OutputPath} path */
+  takePath(path) {
+    const { trial, orders } = this;
+    if (this.trials.size > MOST) this.trials.clear();
+    this.trials.set(this.path.suffix, { trial, orders });
+    this.path = path;
+    Object.assign(this, this.trials.get(path.suffix) ?? { trial: new ThreadTrial(), orders: new OrderTrial() });
+  }
+
+  /** Whether these feeds suffice for these outputs. @param {Record<string, WireValue>} feeds @param {string[]} names */
+  canRun(feeds, names) {
+    return this.paths.find(names).inputs.every(({ name }) => Object.hasOwn(feeds, name));
+  }
+
   /** A word of linear memory. @param {number} address */
   word(address) {
     return new Int32Array(this.memory.bytes.buffer, address, 1);
@@ -158,10 +181,11 @@ export class Executor {
     this.plan.limit();
     this.hosts = new Map(this.hostConstants);
     this.transfers?.beginRun(feeds, fetches);
-    const run = this.held?.begin(feeds) ?? { root: this.plan.root, feeds, places: new Map(), there: new Set() };
+    const { inputs } = this.path;
+    const run = this.held?.begin(feeds, inputs) ?? { root: this.plan.root, feeds, places: new Map(), there: new Set() };
     const state = this.bindInputs(run);
-    for (const input of this.header.inputs) if (!run.there.has(input.buffer)) this.write(state, input, /** @type {WireTensor} */ (feedOf(run.feeds, input)));
-    return andThen(this.runBlock(1, state), (last) => this.results(last, fetches));
+    for (const input of inputs) if (!run.there.has(input.buffer)) this.write(state, input, /** @type {WireTensor} */ (feedOf(run.feeds, input)));
+    return andThen(this.runBlock(MAIN, state), (last) => this.results(last, fetches));
   }
 
   /** Collects the results. @param {State} state @param {Record<string, Fetch>} fetches @returns {MaybePromise<Record<string, WireTensor | WireTensor[] | null>>} */
@@ -177,9 +201,9 @@ export class Executor {
 
   /** Sets symbols from the inputs' dims, and allocates the inputs. @param {import('./resident_outputs.js').Begin} run */
   bindInputs({ root, feeds, places, there }) {
-    const { inputs, symbols } = this.header;
+    const { header: { symbols }, path: { inputs, suffix } } = this;
     const given = inputs.map((input) => feedOf(feeds, input)?.dims);
-    const key = `${given.map((dims) => dims?.join()).join(';')}|${[...places].join(';')}`;
+    const key = `${given.map((dims) => dims?.join()).join(';')}|${[...places].join(';')}${suffix}`;
     return this.plan.advance(root, key, (next) => {
       inputs.forEach(({ name, dims }, n) => bindDims(name, dims, given[n], next.env));
       inputs.forEach(({ name, dims }, n) => checkDims(name, dims, given[n] ?? [], next.env, symbols));
@@ -220,9 +244,9 @@ export class Executor {
 
   /** @param {number} number @param {State} state @param {number} [from] the first step @returns {MaybePromise<State>} */
   runBlock(number, state, from = 0) {
-    const { steps } = this.header.blocks[number];
+    const { steps, suffix } = number === MAIN ? this.path : { steps: this.header.blocks[number].steps, suffix: '' };
     for (let i = from; i < steps.length; i++) {
-      const after = this.runStep(steps[i], state, `${number}.${i}`);
+      const after = this.runStep(steps[i], state, `${number}.${i}${suffix}`);
       if (after instanceof Promise) return after.then((next) => this.runBlock(number, next, i + 1));
       state = after;
     }

@@ -76,16 +76,21 @@ export class ResidentOutputs {
     this.rows = new NewRows();
   }
 
-  /** Starts a run: only the outputs that it is fed stay resident. @param {Record<string, WireValue>} feeds @returns {Begin} */
-  begin(feeds) {
+  /**
+   * Starts a run: only the outputs that it is fed stay resident.
+   * @param {Record<string, WireValue>} feeds @param {Input[]} inputs that the run reads @returns {Begin}
+   */
+  begin(feeds, inputs) {
     const { entries, place, plan } = this;
-    const named = Object.entries(feeds).filter(([, feed]) => residentId(feed)).map(([name, feed]) => this.found(name, /** @type {WireTensor} */ (feed)));
+    const read = new Set(inputs.map(({ name }) => name));
+    const resident = Object.entries(feeds).filter(([name, feed]) => residentId(feed) && read.has(name));
+    const named = resident.map(([name, feed]) => this.found(name, /** @type {WireTensor} */ (feed)));
     this.entries = new Map();
     this.place = null;
     this.fed = new Map(named.map(({ input, feed }) => [input.buffer, { input, feed }]));
     /** @type {Begin} */
     const run = { root: plan.root, feeds: { ...feeds }, places: new Map(), there: new Set() };
-    const env = named.length ? this.dims(feeds) : new Map();
+    const env = named.length ? this.dims(feeds, inputs) : new Map();
     for (const { input, feed, entry } of named) {
       const needed = evaluate(/** @type {InputRoom} */ (input.room).least, env);
       if (needed <= entry.places) {
@@ -109,10 +114,10 @@ export class ResidentOutputs {
     return { input, feed, entry };
   }
 
-  /** Values of symbols that follow from the feeds' dims. @param {Record<string, WireValue>} feeds @returns {Env} */
-  dims(feeds) {
+  /** Values of symbols that follow from the feeds' dims. @param {Record<string, WireValue>} feeds @param {Input[]} inputs @returns {Env} */
+  dims(feeds, inputs) {
     const env = new Map();
-    for (const input of this.plan.header.inputs) bindDims(input.name, input.dims, feedOf(feeds, input)?.dims, env);
+    for (const input of inputs) bindDims(input.name, input.dims, feedOf(feeds, input)?.dims, env);
     this.plan.guards.compute(env, new Set(env.keys()));
     return env;
   }

@@ -20,8 +20,8 @@
  * @property {string} timings JSON: milliseconds of phases
  * @property {number} [compiled] number of Programs that it has compiled
  * @property {() => MaybePromise<ProgramData | null>} main the Program for all feeds, if there is one
- * @property {(feeds: object, stop: Stop | null) => MaybePromise<ProgramData | null>} specialise the Program for these feeds; null if
- *   `needs` has grown
+ * @property {(feeds: object, stop: Stop | null, outputs?: string[]) => MaybePromise<ProgramData | null>} specialise the Program for these
+ *   feeds, or for some outputs, if the feeds suffice for these alone; null if `needs` has grown
  * @property {() => MaybePromise<void>} fallBackToWasm compiles without the GPU from now on
  * @property {(feeds: object) => MaybePromise<ProgramData[]>} allResults Programs with the GPU and without it, whose outputs are the
  *   results of all kernels

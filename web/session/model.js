@@ -9,7 +9,7 @@ import { ResidentOutputs } from '../run/resident_outputs.js';
 import { downloadFeeds, hasGpuTensors } from './gpu_feeds.js';
 import { holders, withRoom } from './idle_models.js';
 import { profile } from './profile.js';
-import { ProgramTable } from './program_table.js';
+import { PART, ProgramTable } from './program_table.js';
 import { isGpuFull, runWithRecovery } from './recovery.js';
 import { Specialiser } from './specialiser.js';
 import { SessionState } from './states.js';
@@ -20,6 +20,9 @@ import { valuesOf } from './value_info.js';
 /** @import { Stop } from '../common/stop.js' */
 /** @typedef {Record<string, WireValue>} Feeds */
 /** @typedef {Record<string, Fetch>} Fetches */
+
+/** The cache key of a Program of some outputs. @param {string} key of the feeds @param {string[]} names */
+const partKey = (key, names) => `${PART}${JSON.stringify([...names].sort())} ${key}`;
 
 export class Model {
   /**
@@ -58,6 +61,8 @@ export class Model {
   inputs = [];
   /** @type {ValueInfo[]} */
   outputs = [];
+  /** @type {import('../common/protocol.js').About} */
+  about = { uses: {}, unused: [], metadata: null };
 
   /** Opens the session: afterwards it accepts runs. @param {Stop | null} [stop] */
   start(stop = null) {
@@ -135,7 +140,7 @@ export class Model {
     const { needs } = this.specialiser;
     if (needs && hasGpuTensors(feeds)) feeds = await downloadFeeds(gpu, feeds, (name) => !needs.values.includes(name));
     this.specialiser.checkValues(feeds);
-    const executor = await this.executorFor(feeds);
+    const executor = await (this.hasAll(feeds) ? this.executorFor(feeds) : this.executorForSome(feeds, Object.keys(fetches)));
     executor.memory.limit = this.memoryLeft(executor);
     if (hasGpuTensors(feeds)) feeds = await downloadFeeds(gpu, feeds, (name, item) => Boolean(executor.transfers?.keepsInput(name, item)));
     try {
@@ -158,10 +163,30 @@ export class Model {
     return table.executors.get(key) ?? (program ? this.load(key, program) : this.specialise(feeds));
   }
 
-  /** @param {Feeds} feeds @returns {Promise<Executor>} */
-  async specialise(feeds) {
-    const program = await this.specialiser.specialise(feeds, this.stop);
-    this.table.latestKey = this.specialiser.cacheKey(feeds);
+  /** Whether no feed is missing. @param {Feeds} feeds */
+  hasAll(feeds) {
+    return this.inputs.every(({ name, optional, hasDefault }) => optional || hasDefault || Object.hasOwn(feeds, name));
+  }
+
+  /**
+   * The executor for feeds that only some outputs need. The Program for all feeds runs the steps that these outputs need, so few
+   * models have a Program for them: those that are compiled for values of feeds.
+   * @param {Feeds} feeds @param {string[]} names @returns {Promise<Executor>}
+   */
+  async executorForSome(feeds, names) {
+    const { table, specialiser } = this;
+    const whole = specialiser.cacheKey(feeds) === '' ? await this.executorFor(feeds) : null;
+    if (whole?.canRun(feeds, names)) return whole;
+    const key = table.latestKey = partKey(specialiser.cacheKey(feeds), names);
+    const program = table.programs.get(key);
+    return table.executors.get(key) ?? (program ? this.load(key, program) : this.specialise(feeds, names));
+  }
+
+  /** @param {Feeds} feeds @param {string[]} [names] of the outputs, if the feeds suffice for these alone @returns {Promise<Executor>} */
+  async specialise(feeds, names) {
+    const program = await this.specialiser.specialise(feeds, this.stop, names);
+    const key = this.specialiser.cacheKey(feeds);
+    this.table.latestKey = names ? partKey(key, names) : key;
     const executor = await this.load(this.table.latestKey, program);
     this.onNewProgram();
     return executor;

@@ -6,6 +6,9 @@ import { MAX_PROGRAMS } from '../runtime/session_rules.js';
 /** @import { ProgramData } from '../common/program.js' */
 /** @import { Executor } from '../run/executor.js' */
 
+/** Start of the cache keys of Programs of some outputs. */
+export const PART = 'outputs ';
+
 export class ProgramTable {
   /** By cache key. @type {Map<string, ProgramData>} */
   programs = new Map();

@@ -29,12 +29,12 @@ export class Specialiser {
 
   /**
    * Compiles for these feeds, and again while the compiler needs more values.
-   * @param {Feeds} feeds @param {Stop | null} stop @returns {Promise<ProgramData>}
+   * @param {Feeds} feeds @param {Stop | null} stop @param {string[]} [outputs] for which alone the feeds suffice @returns {Promise<ProgramData>}
    */
-  async specialise(feeds, stop) {
+  async specialise(feeds, stop, outputs) {
     for (;;) {
       this.checkValues(feeds);
-      const program = await during(this.logOptions, () => this.compiler.specialise(this.describe(feeds), stop));
+      const program = await during(this.logOptions, () => this.compiler.specialise(this.describe(feeds), stop, outputs));
       this.needs = /** @type {Needs} */ (JSON.parse(this.compiler.needs));
       if (program) return program;
     }

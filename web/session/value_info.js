@@ -1,15 +1,15 @@
 // What a model declares about its inputs and outputs.
 
-/** @import { ValueInfo } from '../common/protocol.js' */
+/** @import { About, ValueInfo } from '../common/protocol.js' */
 /**
  * @typedef {{ kind: string, dtype?: string | null, dims?: (number | string | null)[] | null, of?: Type,
  *   classes?: (string | number)[] }} Type
  */
 
-/** @param {string} info of a `Compiler` @returns {{ inputs: ValueInfo[], outputs: ValueInfo[] }} */
+/** @param {string} info of a `Compiler` @returns {{ inputs: ValueInfo[], outputs: ValueInfo[], about: About }} */
 export function valuesOf(info) {
-  const { inputs, outputs } = JSON.parse(info);
-  return { inputs: inputs.map(valueInfo), outputs: outputs.map(valueInfo) };
+  const { inputs, outputs, uses = {}, unused = [], metadata = null } = JSON.parse(info);
+  return { inputs: inputs.map(valueInfo), outputs: outputs.map(valueInfo), about: { uses, unused, metadata } };
 }
 
 /** @param {{ name: string, default?: boolean, map?: import('../common/protocol.js').MapInfo } & Type} type @returns {ValueInfo} */

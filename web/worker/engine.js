@@ -66,8 +66,8 @@ function compilerOf(id) {
 /** @param {number} session @param {Opened} opened @returns {import('../common/protocol.js').CreateResult} */
 function described(session, { model, source, timings }) {
   if (model instanceof Model) {
-    const { inputs, outputs, host } = model;
-    return { session, inputs, outputs, threads: host.threads ?? 1, gpu: Boolean(host.gpu && source), timings, compiled: null };
+    const { inputs, outputs, about, host } = model;
+    return { session, inputs, outputs, about, threads: host.threads ?? 1, gpu: Boolean(host.gpu && source), timings, compiled: null };
   }
   return { session, ...model.values, threads: source?.host.threads ?? 1, gpu: true, timings, compiled: model.compiled };
 }
@@ -222,8 +222,8 @@ const handlers = {
     return { result: described(moved, opened) };
   },
 
-  async compile({ session, how, given }, _, stop) {
-    const result = await enqueue(find(session), () => compilerOf(session).compile(how, given, stop), stop);
+  async compile({ session, how, given, outputs }, _, stop) {
+    const result = await enqueue(find(session), () => compilerOf(session).compile(how, given, stop, outputs), stop);
     return { result, transfer: result.programs.flatMap((program) => (program ? [program.blob.buffer] : [])) };
   },
 

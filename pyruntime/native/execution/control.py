@@ -142,6 +142,8 @@ class _Loop:
 
         after: State = self.plan.advance(state, f"{self.key}:leave{stacked}", change)
         for value, stack in zip(scanned, self.stacks, strict=True):
+            if value["buffer"] in step["free"]:  # nothing reads it
+                continue
             none = np.zeros(0, object if value["dtype"] == "string" else NUMPY[value["dtype"]])
             self.values.write(after, value, np.concatenate([none, *[x.reshape(-1) for x in stack]]))
         return after

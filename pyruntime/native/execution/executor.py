@@ -20,7 +20,7 @@ from pyruntime.errors import ExecutionError, PyRuntimeError, Terminated
 from pyruntime.native.execution.control import run_if, run_loop
 from pyruntime.native.execution.faults import raise_fault
 from pyruntime.native.execution.gpu_transfers import Transfers
-from pyruntime.native.execution.load_program import LoadedProgram
+from pyruntime.native.execution.load_program import LoadedPath, LoadedProgram
 from pyruntime.native.execution.resident_outputs import Begin, ResidentOutputs, ResidentTensor
 from pyruntime.native.execution.values import Values
 from pyruntime.native.memory.linear_memory import LinearMemory
@@ -29,6 +29,7 @@ from pyruntime.program import types
 from pyruntime.program.dims import Env
 from pyruntime.program.format import Program
 from pyruntime.runtime.order_trial import OrderTrial
+from pyruntime.runtime.output_paths import MOST
 from pyruntime.runtime.planner import Planner
 from pyruntime.runtime.states import Change, State, Transition
 
@@ -56,13 +57,14 @@ class Executor:
         self.transfers = Transfers(self.values, gpu)
         self.residents = ResidentOutputs(self.values)
         self.orders = orders or OrderTrial()
+        self._path = loaded.whole  # of the current run, or of the last one
+        self._trials: dict[LoadedPath, OrderTrial] = {}  # of other paths
         self.outputs = {o["name"]: o["value"] for o in self.header["outputs"]}
         self.env: Env = {}  # of the last run
         self.stopped: Callable[[], bool] = lambda: False  # whether the run is to end
         self.timings: list[tuple[str, float]] | None = None
         self.twins: list[Executor] = []
         self.is_closed = False
-        self._symbols = symbols_of(self.header["inputs"])
         self._threads = host.threads
         self._bytes_at_start = 0
 
@@ -142,9 +144,11 @@ class Executor:
         self.plan.limit()
         self.values.hosts = dict(self.loaded.strings)
         names = self.outputs.keys() if names is None else names
-        inputs = self.header["inputs"]
+        if (path := self.loaded.path(names)) is not self._path:
+            self._take_path(path)
+        inputs = path.inputs
         given = [self._feed(spec, feeds) for spec in inputs]
-        env = {symbol: given[n].shape[axis] for symbol, n, axis in self._symbols}
+        env = {symbol: given[n].shape[axis] for symbol, n, axis in path.symbols}
         if self.plan.guards.dims:
             self.plan.guards.compute(env, set(env))
         start = self.residents.begin({spec["buffer"]: x for spec, x in zip(inputs, given, strict=True)}, env)
@@ -162,6 +166,18 @@ class Executor:
         except BaseException:
             self.transfers.abandon()
             raise
+
+    def _take_path(self, path: LoadedPath) -> None:
+        """Run this path from now on. Each path has a trial of its own, which compares times of whole runs."""
+        if len(self._trials) > MOST:
+            self._trials.clear()
+        self._trials[self._path] = self.orders
+        self.orders = self._trials.get(path) or OrderTrial()
+        self._path = path
+
+    def can_run(self, names: Collection[str], feeds: Collection[str]) -> bool:
+        """Whether these feeds suffice for these outputs."""
+        return all(spec["name"] in feeds for spec in self.loaded.path(names).inputs)
 
     @staticmethod
     def _feed(spec: types.Input, feeds: Mapping[str, Any]) -> Any:
@@ -191,7 +207,7 @@ class Executor:
         _WORD.pack_into(self.host.memory, PANEL_ORDER, self.orders.order)
         _WORD.pack_into(self.host.memory, CODES_READ, 0)
         start = time.perf_counter()
-        state = self.run_block(1, state)
+        state = self._run_steps(self._path.steps, state)
         taken = time.perf_counter() - start
         if self.timings is None:  # else kernels ran one by one
             self.orders.took(_WORD.unpack_from(self.host.memory, CODES_READ)[0], taken)
@@ -209,7 +225,10 @@ class Executor:
     # ── steps ────────────────────────────────────────────────────────────────────────────────────────────────────
 
     def run_block(self, number: int, state: State) -> State:
-        for step, key in self.blocks[number]:
+        return self._run_steps(self.blocks[number], state)
+
+    def _run_steps(self, steps: Sequence[tuple[types.Step, str]], state: State) -> State:
+        for step, key in steps:
             state = self.run_step(step, state, key)
         return state
 
@@ -282,7 +301,8 @@ class Executor:
             work = int(self.host.memory[table + 4 * words :][:4].view(np.int32)[0])
             start = time.thread_time()
             self.functions[call["kernel"]](table, 0, work, 0)
-            self.timings.append((f"{call['node']} {call['kernel']}", time.thread_time() - start))
+            if call["work"] != 0:
+                self.timings.append((f"{call['node']} {call['kernel']}", time.thread_time() - start))
             table += 4 * (words + 1)
 
     def run_read(self, step: types.ReadStep, state: State, key: str) -> State:
@@ -315,9 +335,3 @@ class Executor:
 
 def gpu_calls(header: types.Header) -> list[types.Call]:
     return [call for block in header["blocks"] for s in block["steps"] if s["op"] == "gpu" for call in s["calls"]]
-
-
-def symbols_of(inputs: Sequence[types.Input]) -> list[tuple[str, int, int]]:
-    """The symbols that inputs set, each with the number of an input and an axis."""
-    dims = [(d, n, axis) for n, spec in enumerate(inputs) for axis, d in enumerate(spec["dims"]) if isinstance(d, str)]
-    return [(d, *place) for d, place in {d: (n, axis) for d, n, axis in dims}.items()]

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, cast
 
 import numpy as np
@@ -12,15 +13,36 @@ from pyruntime.onnx.graph import Source
 from pyruntime.program import types
 from pyruntime.program.format import Program
 from pyruntime.runtime.arena import GPU, Span
+from pyruntime.runtime.output_paths import MAIN, MOST, OutputPath, OutputPaths
 from pyruntime.runtime.start_up import start_up
 from pyruntime.runtime.states import State
 
 PART = 1 << 23  # bytes of a weight that are read at once
 
 
+@dataclass(eq=False, slots=True)
+class LoadedPath:
+    """The part of a Program that makes some outputs. inputs: those that it reads; steps: each with its key in plans;
+    symbols: those that inputs set, each with the number of an input and an axis"""
+
+    inputs: list[types.Input]
+    steps: list[tuple[types.Step, str]]
+    symbols: list[tuple[str, int, int]]
+
+    @classmethod
+    def of(cls, path: OutputPath) -> LoadedPath:
+        steps = [(step, f"{MAIN}.{n}{path.suffix}") for n, step in enumerate(path.steps)]
+        return cls(path.inputs, steps, symbols_of(path.inputs))
+
+
+def symbols_of(inputs: Sequence[types.Input]) -> list[tuple[str, int, int]]:
+    dims = [(d, n, axis) for n, spec in enumerate(inputs) for axis, d in enumerate(spec["dims"]) if isinstance(d, str)]
+    return [(d, *place) for d, place in {d: (n, axis) for d, n, axis in dims}.items()]
+
+
 class LoadedProgram:
     """sources: of weights, by name; strings: of constants, by buffer, once the first executor has loaded them; blocks:
-    their steps, each with its key in plans."""
+    their steps, each with its key in plans; whole: the path of all outputs."""
 
     def __init__(self, program: Program, sources: Mapping[str, Source]) -> None:
         self.program = program
@@ -31,6 +53,19 @@ class LoadedProgram:
             [(step, f"{number}.{n}") for n, step in enumerate(block["steps"])]
             for number, block in enumerate(self.header["blocks"])
         ]
+        self._paths = OutputPaths(self.header)
+        self.whole = LoadedPath.of(self._paths.whole)
+        self._loaded: dict[str, LoadedPath] = {"": self.whole}  # by the path's suffix
+
+    def path(self, names: Collection[str]) -> LoadedPath:
+        """The path of these outputs."""
+        path = self._paths.find(list(names))
+        found = self._loaded.get(path.suffix)
+        if found is None:
+            if len(self._loaded) > MOST:
+                self._loaded = {"": self.whole}
+            found = self._loaded[path.suffix] = LoadedPath.of(path)
+        return found
 
     def run_init(self, executor: Any) -> None:
         """Load the constants into memory, and run the init block."""

@@ -117,6 +117,8 @@ class ResidentOutputs:
         self._unprotected, self._appended = {}, set()
         start = Begin(self._values.plan.root)
         for b, spec in self._inputs.items():
+            if b not in feeds:  # the run does not read it
+                continue
             x, least = feeds[b], self._least[b](env)
             capacity = self._values.plan.least_capacity(b, least)
             if isinstance(x, ResidentTensor) and x.is_in(self) and x.buffer == b:

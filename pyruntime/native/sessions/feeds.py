@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -23,11 +24,14 @@ IN_ENGINE = (GpuTensor, ResidentTensor)  # tensors in the engine's memory
 
 
 class Feeds:
-    """The feeds and outputs of one graph."""
+    """The feeds and outputs of one graph. uses: for each output the inputs that it needs"""
 
-    def __init__(self, graph: Graph) -> None:
+    def __init__(self, graph: Graph, uses: Callable[[], Mapping[str, Sequence[str]]]) -> None:
+        self._unused = frozenset(graph.unused)
+        self._uses = cache(uses)
         self.types = {v.name: v.type for v in graph.inputs}
         self.required = [v.name for v in required_inputs(graph)]
+        self._required = frozenset(self.required)
         self.output_names = [v.name for v in graph.outputs]
 
     # ── checks ──
@@ -51,13 +55,25 @@ class Feeds:
                 raise InvalidInput(f"unknown output location {place!r}", hint='"cpu" or "gpu-buffer"')
         return {name for name, place in by_name.items() if place == "gpu-buffer"}
 
-    def check(self, feeds: Mapping[str, Any]) -> dict[str, Any]:
-        """The feeds as arrays or tensors of the engine. Errors: InvalidInput for a feed that does not fit the model's
-        input types, DeviceLost for a tensor on a lost device"""
+    def check(self, feeds: Mapping[str, Any], names: Sequence[str] | None = None) -> dict[str, Any]:
+        """The feeds as arrays or tensors of the engine. names: of the outputs of the run, or all. Errors: InvalidInput
+        for a feed that does not fit the model's input types, DeviceLost for a tensor on a lost device"""
         if not isinstance(feeds, Mapping):
             raise InvalidInput(f"feeds must be a dict of tensors by name, got {type(feeds).__name__}")
-        check_names(feeds, self.types, self.required)
+        if self._unused:
+            feeds = {name: x for name, x in feeds.items() if name not in self._unused}
+        check_names(feeds, self.types, self.required if self.has_all(feeds) else self.needed(names))
         return {name: self._value(name, feeds[name], t) for name, t in self.types.items() if name in feeds}
+
+    def has_all(self, feeds: Mapping[str, Any]) -> bool:
+        return feeds.keys() >= self._required
+
+    def needed(self, names: Sequence[str] | None) -> list[str]:
+        """The inputs that outputs with these names need."""
+        if names is None or set(names) >= set(self.output_names):
+            return self.required
+        used = {i for name in names for i in self._uses()[name]}
+        return [name for name in self.required if name in used]
 
     def _value(self, name: str, x: Any, t: Type | None) -> Any:
         if isinstance(t, OptionalType):

@@ -16,7 +16,7 @@ from typing import Any
 from pyruntime.errors import InvalidInput, InvalidModel
 from pyruntime.native.execution.host_calls import StoredCalls
 from pyruntime.native.sessions.validation import read_program
-from pyruntime.onnx.describe import describe, described_type
+from pyruntime.onnx.describe import describe, described_metadata, described_type
 from pyruntime.onnx.graph import Graph, Source, Value
 from pyruntime.onnx.sources import External, FileSource, beside
 from pyruntime.program.format import MAGIC, Program
@@ -35,10 +35,13 @@ def is_program(model: object) -> bool:
     return isinstance(model, (bytes, bytearray, memoryview)) and bytes(model[: len(MAGIC)]) == MAGIC
 
 
-def pack(executor: Any, program: Program, host_call: Any, graph: Graph, model: str, weights: bool) -> bytes:
+def pack(
+    executor: Any, program: Program, host_call: Any, graph: Graph, model: str, weights: bool, about: Mapping[str, Any]
+) -> bytes:  # fmt: skip
     """Return the bytes of such a file.
 
     executor: runs this Program, or another one of the same model
+    about: further entries of "types"
     model: path of the model file; to open the Program, a file of that name must be beside it
     weights: put the weights into the Program instead
     Errors: InvalidInput if a host step runs in Python, or if the weights are in neither file
@@ -49,6 +52,7 @@ def pack(executor: Any, program: Program, host_call: Any, graph: Graph, model: s
     header["types"] = {
         "inputs": [{"name": v.name, **describe(v.type)} for v in graph.inputs if v.name not in graph.weights],
         "outputs": [{"name": v.name, **describe(v.type)} for v in graph.outputs],
+        **about,
     }
     if weights:
         return _embedded(Program(header, program.blob), sources).to_bytes()
@@ -87,7 +91,7 @@ def _checksum(source: Source) -> dict[str, int]:
 
 
 class Exported:
-    """An opened file. graph: has inputs and outputs only.
+    """An opened file. graph: has inputs, outputs and metadata only; uses: for each output the inputs that it needs.
 
     Errors: InvalidModel if the file is damaged or of another format, or the model beside it is missing or has changed
     """
@@ -100,7 +104,12 @@ class Exported:
             text = "this Program does not list its inputs and outputs"
             raise InvalidModel(text, hint="write it with session.export()")
         inputs, outputs = (_values(header["types"][key]) for key in ("inputs", "outputs"))
-        self.graph = Graph(header["name"], inputs, outputs, nodes=())
+        types = header["types"]
+        self.uses = {v.name: types.get("uses", {}).get(v.name, [i.name for i in inputs]) for v in outputs}
+        self.graph = Graph(
+            header["name"], inputs, outputs, nodes=(), unused=tuple(types.get("unused", ())),
+            **described_metadata(types.get("metadata", {})),
+        )  # fmt: skip
         self.sources = self._weights(header, path)
         self.host_call = StoredCalls(header["host"])
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Hashable, Mapping, Sequence
-from typing import Any
+from typing import Any, cast
 
 from pyruntime.errors import InvalidInput
 from pyruntime.frontend.trace_graph import Spec, TensorSpec
@@ -15,6 +15,7 @@ from pyruntime.native.sessions.shared_weights import load_executor
 from pyruntime.onnx.graph import Graph
 from pyruntime.runtime.arena import WHOLE
 from pyruntime.runtime.planner import PlanCounts
+from pyruntime.session.model_source import about
 from pyruntime.session.needs import Given
 from pyruntime.session.specialisation import FOR_ALL, ProgramTable, Requirements, Specialiser, text_of_differing_dims
 from pyruntime.session.states import SessionState, StateMachine
@@ -30,7 +31,7 @@ class Programs(Specialiser[Executor]):
         self.compiler = compiler
         self.states = states
         self.plan_counts = PlanCounts()
-        self._parts: ProgramTable[Executor] = ProgramTable()  # compute values that compilation needs
+        self._values: ProgramTable[Executor] = ProgramTable()  # compute values that compilation needs
 
     def require_model(self, purpose: str, hint: str) -> None:
         """Errors: InvalidInput for a Program from a file"""
@@ -53,6 +54,21 @@ class Programs(Specialiser[Executor]):
         executor.plan.counts = self.plan_counts
         return executor
 
+    # ── some outputs alone ───────────────────────────────────────────────────────────────────────────────────────
+
+    def about(self) -> dict[str, Any]:
+        """What a file says about the model (`about`)."""
+        return about(self.graph)
+
+    def part(self, names: Sequence[str]) -> Programs:
+        part = _Part(self.graph_for(names), self.compiler, self.states)
+        part.whole, part.plan_counts = self, self.plan_counts
+        self.share_needs(part)
+        return part
+
+    def can_run(self, program: Executor, names: Sequence[str], feeds: Collection[str]) -> bool:
+        return program.can_run(names, feeds)
+
     def describe(self, feeds: Mapping[str, Any]) -> dict[str, Given]:
         return {name: described(x) for name, x in feeds.items()}
 
@@ -62,7 +78,7 @@ class Programs(Specialiser[Executor]):
     ) -> TensorSpec:  # fmt: skip
         """Compute the output of the part by a Program for it."""
         name = part.outputs[0].name
-        executor = self._parts.find(
+        executor = self._values.find(
             (name, key, tuple(constants.items())),
             lambda: self.compiler.load(part, specs, constants, self.memory_left())[0],
         )
@@ -84,7 +100,7 @@ class Programs(Specialiser[Executor]):
 
     def forget(self) -> None:
         super().forget()
-        self._parts.clear()
+        self._values.clear()
 
     def restart(self) -> None:
         """Forget all Programs and close what they have on the GPU."""
@@ -101,7 +117,8 @@ class Programs(Specialiser[Executor]):
     # ── memory ───────────────────────────────────────────────────────────────────────────────────────────────────
 
     def _all(self) -> list[Executor]:
-        return [*self.table.values(), *self._parts.values()]
+        others = [executor for part in self.parts.values() for executor in cast("Programs", part)._all()]
+        return [*self.table.values(), *self._values.values(), *others]
 
     def memory_left(self, executor: Executor | None = None) -> int:
         """Return the bytes of linear memory that a new executor, or this one, may have. The memory of other executors
@@ -129,7 +146,8 @@ class Programs(Specialiser[Executor]):
         for executor in held:
             executor.close()
             executor.twins.clear()
-        self._parts.clear()
+        self._values.clear()
+        self.parts.clear()
         return bool(held)
 
     def _keep(self, keys: Sequence[Hashable]) -> None:
@@ -137,7 +155,8 @@ class Programs(Specialiser[Executor]):
         self.is_prepared = self.is_prepared and (FOR_ALL in keys or FOR_ALL not in self.table)
         for key in [key for key in self.table if key not in keys]:
             del self.table[key]
-        self._parts.clear()
+        self._values.clear()
+        self.parts.clear()
 
     def after_fork(self, busy: Sequence[Executor] | None) -> None:
         """In a forked child: forget the executors that a thread of the parent was running (None: any of them). Their
@@ -146,13 +165,16 @@ class Programs(Specialiser[Executor]):
         self._keep([key for key, e in found.items() if not {e, *e.twins} & {*(busy or ())}])
 
     def trim(self) -> None:
-        """Load each Program whose memory has grown again, into a new memory. Forgets plans and parts."""
+        """Load each Program whose memory has grown again, into a new memory. Forgets plans, and the executors of values
+        that compilation needs."""
         if not self.is_prepared:
             return
-        for executor in self._parts.values():
+        for executor in self._values.values():
             executor.close()
-        self._parts.clear()
+        self._values.clear()
         try:
+            for part in self.parts.values():
+                cast("Programs", part).trim()
             for key, executor in self.table.items():
                 if executor.has_grown and not executor.is_closed:
                     self.table[key] = self._reload(executor)
@@ -167,6 +189,15 @@ class Programs(Specialiser[Executor]):
         gpu = self.compiler.open_gpu() if old.gpu is not None else None
         made = type(old).load(old.program, host, old.sources, old.host_call, self.memory_left(old), gpu)
         return self._counted(made)
+
+
+class _Part(Programs):
+    """The Programs of some outputs. whole: those of all outputs, which share one limit of memory with them"""
+
+    whole: Programs
+
+    def memory_left(self, executor: Executor | None = None) -> int:
+        return self.whole.memory_left(executor)
 
 
 class ExportedProgram(Programs):
@@ -192,6 +223,16 @@ class ExportedProgram(Programs):
         executor = load_executor(found.program, host, found.sources, found.host_call, limit, gpu)
         self.table[FOR_ALL] = self._counted(executor)
         self.is_prepared = True
+
+    def uses(self) -> Mapping[str, Sequence[str]]:
+        return self._exported.uses
+
+    def about(self) -> dict[str, Any]:
+        types = self._exported.program.header["types"]
+        return {key: types[key] for key in ("uses", "unused", "metadata") if key in types}
+
+    def part(self, names: Sequence[str]) -> Programs:
+        raise InvalidInput("this Program needs all its inputs for these outputs", hint="open the model instead")
 
     def split_differing_dims(self, differing: Mapping[str, Sequence[str]]) -> None:
         for dim, inputs in differing.items():

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from pyruntime.errors import InvalidInput, NotSupported
+from pyruntime.options import RUN_ENTRIES, SHRINK, unknown_entry
 
 
 class RunOptions:
@@ -13,7 +14,9 @@ class RunOptions:
     logid, log_severity_level: the name of its messages, and the least severity of those that are logged
     terminate: another thread sets it to True to end the runs with these options, within a kernel, by Terminated. Later
         runs end, too, until it is False.
-    Without effect: `log_verbosity_level`, config entries, `only_execute_path_to_fetches` (results are the same)
+    only_execute_path_to_fetches: every run does so, whatever the value
+    The entry "memory.enable_memory_arena_shrinkage" trims the session after the run. `log_verbosity_level` and other
+    entries have no effect, and give one warning.
     """
 
     __slots__ = (
@@ -36,6 +39,18 @@ class RunOptions:
         if key not in self._entries:
             raise InvalidInput(f'RunOptions has no config entry "{key}"')
         return self._entries[key]
+
+    @property
+    def shrinks(self) -> bool:
+        """Whether the session gives back memory after the run."""
+        return bool(self._entries.get(SHRINK))
+
+    def without_effect(self) -> list[str]:
+        """A sentence for each option that is set but changes nothing."""
+        found = [unknown_entry("run", key) for key in self._entries if key not in RUN_ENTRIES]
+        if self.log_verbosity_level:
+            found.append('the run option "log_verbosity_level" has no effect: verbose messages have no levels')
+        return found
 
     def add_active_adapter(self, adapter: Any) -> None:
         raise NotSupported("LoRA adapters cannot be read", hint="give their weights with add_initializer")

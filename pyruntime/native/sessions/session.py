@@ -107,7 +107,7 @@ class Session:
             self.compiler.choose_providers(providers or ["wasm"], on_gpu, has_fallback)
             self.programs = Programs(border.graph, self.compiler, states)
         self._maps = Maps(border)
-        self.feeds = Feeds(border.graph)
+        self.feeds = Feeds(border.graph, self.programs.uses)
         self._gpu_outputs = self.feeds.gpu_outputs(self.options.preferred_output_location)
         self._recovery = Recovery(self.programs, has_fallback)
         queue = self._queue = RunQueue(self.programs.after_fork)
@@ -238,7 +238,7 @@ class Session:
             work = partial(self.compiler.compile_only, self.graph, specs, constants, cranelift=False, relaxed=relaxed)
             compiled, _ = self._queue.exclusive(work)
             program, calls = compiled.program, HostCalls(compiled.host_kernels, compiled.symbols)
-        return pack(executor, program, calls, self.graph, self._path, weights)
+        return pack(executor, program, calls, self.graph, self._path, weights, self.programs.about())
 
     # ── running ──────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -266,7 +266,7 @@ class Session:
         check_run_options(run_options)
         names = self.feeds.outputs(output_names)
         gpu_outputs = self._gpu_outputs if location is None else self.feeds.gpu_outputs(location)
-        feeds = self.check_feeds(input_feed)
+        feeds = self.check_feeds(input_feed, names)
 
         def is_stopped() -> bool:
             return run_options is not None and run_options.terminate
@@ -274,14 +274,14 @@ class Session:
         header, results = self._run(_Run(feeds, names, gpu_outputs, resident, is_stopped))
         return [self._maps.from_tensor(n, self.feeds.output(header, n, results[n])) for n in names]
 
-    def check_feeds(self, input_feed: Mapping[str, Any]) -> dict[str, Any]:
-        """Check feeds, and convert maps. Errors: InvalidInput"""
-        return self.feeds.check(self._maps.to_tensors(input_feed))
+    def check_feeds(self, input_feed: Mapping[str, Any], names: Sequence[str] | None = None) -> dict[str, Any]:
+        """Check feeds, and convert maps. names: of the outputs of the run, or all. Errors: InvalidInput"""
+        return self.feeds.check(self._maps.to_tensors(input_feed), names)
 
-    def run_alone(self, work: Callable[[], T], feeds: Mapping[str, Any]) -> T:
+    def run_alone(self, work: Callable[[], T], feeds: Mapping[str, Any], names: Sequence[str] | None = None) -> T:
         """Return the result of `work` for these checked feeds, while no run is under way. After a fault of the GPU,
-        repeat it."""
-        attempt = lambda: self._recovery.run(work, lambda: self.feeds.check(feeds))  # noqa: E731
+        repeat it. names: of the outputs, or all"""
+        attempt = lambda: self._recovery.run(work, lambda: self.feeds.check(feeds, names))  # noqa: E731
         return with_room(self, lambda: self._queue.exclusive(attempt))
 
     def _run(self, run: _Run) -> tuple[Mapping[str, Any], dict[str, Any]]:
@@ -290,7 +290,7 @@ class Session:
             if self._runs_side_by_side:
                 with suppress(OutOfMemory):
                     return self._run_side_by_side(run)
-            return self.run_alone(lambda: self._run_with_all_memory(run), run.feeds)
+            return self.run_alone(lambda: self._run_with_all_memory(run), run.feeds, run.names)
         finally:
             self.last_used = time.monotonic()
 
@@ -309,9 +309,12 @@ class Session:
             return executor.header, executor.run(stored(run.feeds), run.names, run.gpu_outputs, run.resident)
 
         feeds = run.feeds
-        return self._queue.concurrent(
-            lambda: self.programs.program(feeds), work, lambda x: x.residents.has(feeds.values())
-        )
+        return self._queue.concurrent(lambda: self._executor(run), work, lambda x: x.residents.has(feeds.values()))
+
+    def _executor(self, run: _Run) -> Executor:
+        if self.feeds.has_all(run.feeds):
+            return self.programs.program(run.feeds)
+        return self.programs.program_for(run.feeds, run.names)
 
     def _run_with_all_memory(self, run: _Run) -> tuple[Mapping[str, Any], dict[str, Any]]:
         """If the memory is full, run again without other executors, and without room for shapes to grow."""
@@ -326,7 +329,7 @@ class Session:
 
     def _run_once(self, run: _Run, running: list[Executor]) -> tuple[Mapping[str, Any], dict[str, Any]]:
         """running: gets the executor"""
-        executor = self.programs.program(run.feeds)
+        executor = self._executor(run)
         running[:] = [executor]
         executor.stopped = run.is_stopped
         executor.share_cores(0)

@@ -228,6 +228,11 @@ export class InferenceSession extends Concrete {
     return /** @type {Handler} */ (this.handler).profile(feeds);
   }
 
+  /** What the author of the model wrote about it; null for an exported program without it. */
+  get metadata() {
+    return this.handler.about.metadata;
+  }
+
   /** Milliseconds of download, compilation and start-up. */
   get timings() {
     return this.handler.timings;

@@ -21,9 +21,10 @@ export class RemoteCompiler {
     Object.assign(this, compiled);
   }
 
-  /** @param {How} how @param {unknown} given @param {Stop | null} stop @returns {Promise<(ProgramData | null)[]>} */
-  async ask(how, given, stop) {
-    const { programs, compiled } = await this.caller.call('compile', { session: this.session, how, given }, { watch: watched(stop) });
+  /** @param {How} how @param {unknown} given @param {Stop | null} stop @param {string[]} [outputs] @returns {Promise<(ProgramData | null)[]>} */
+  async ask(how, given, stop, outputs) {
+    const params = { session: this.session, how, given, outputs };
+    const { programs, compiled } = await this.caller.call('compile', params, { watch: watched(stop) });
     Object.assign(this, compiled);
     return programs.map((program) => program && this.receive(program));
   }
@@ -46,9 +47,9 @@ export class RemoteCompiler {
     return (await this.ask('main', null, null))[0];
   }
 
-  /** @param {object} feeds @param {Stop | null} stop */
-  async specialise(feeds, stop) {
-    return (await this.ask('specialise', feeds, stop))[0];
+  /** @param {object} feeds @param {Stop | null} stop @param {string[]} [outputs] */
+  async specialise(feeds, stop, outputs) {
+    return (await this.ask('specialise', feeds, stop, outputs))[0];
   }
 
   async fallBackToWasm() {

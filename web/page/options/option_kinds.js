@@ -58,6 +58,12 @@ export const locations = {
 /** An option without effect. @param {Option} kind @param {string} why @param {(value: any) => boolean} [warns] @returns {Option} */
 export const noEffect = (kind, why, warns = () => true) => ({ ...kind, noEffect: why, warns });
 
+/** @param {any} value @returns {boolean} */
+export const isOn = (value) => Boolean(value) && value !== '0';
+
+/** A text that cannot be on. @param {string} why @returns {Option} */
+export const refusedIfOn = (why) => ({ ...text, refused: (value) => isOn(value) && why });
+
 /**
  * Options that are undefined or null count as absent.
  * @param {Table} table @param {object} options @param {string} what the options are, in messages @param {LogOptions} [log]

@@ -6,7 +6,7 @@ import { InvalidInput } from '../../common/errors.js';
 import { log, logging, SEVERITIES, warnOnce } from '../../common/log.js';
 import { adapterOptions, isDevice } from './adapter.js';
 import * as engine from './engine_options.js';
-import { anything, callable, check, count, flag, flatten, list, noEffect, oneOf, record, text } from './option_kinds.js';
+import { anything, callable, check, count, flag, flatten, isOn, list, noEffect, oneOf, record, refusedIfOn, text } from './option_kinds.js';
 
 /** @typedef {import('onnxruntime-common').InferenceSession.SessionOptions} SessionOptions */
 /** @typedef {import('onnxruntime-common').InferenceSession.RunOptions} RunOptions */
@@ -20,12 +20,7 @@ const IN_ORDER = 'kernels run one after the other, each on all threads';
 const ONE_KIND = 'verbose messages have no levels';
 
 /** @param {any} value @returns {boolean} */
-const isOn = (value) => Boolean(value) && value !== '0';
-/** @param {any} value @returns {boolean} */
 const isOff = (value) => !value;
-/** @param {string} why @returns {Option} */
-const refusedIfOn = (why) => ({ ...text, refused: (value) => isOn(value) && why });
-
 const severity = count(4);
 const cacheMode = noEffect(oneOf('disabled', 'lazyRelease', 'simple', 'bucket'), 'weights and results stay in the buffers of the memory plan');
 
@@ -70,18 +65,7 @@ export const RUN = {
   signal: anything,
 };
 
-/** Entries of a session's `extra`. @type {Table} */
-const SESSION_ENTRIES = {
-  'session.disable_program_cache': text,
-  'session.use_ort_model_bytes_directly': text, // onnxruntime-web itself adds it to the options of a program
-  'session.disable_cpu_ep_fallback': refusedIfOn('WebAssembly runs the nodes that no other provider supports'),
-  'ep.context_enable': refusedIfOn('models are compiled into Programs; `pyruntime export` writes one'),
-  'session.load_model_format': text, // the first bytes of a file tell its format
-};
-
 const SHRINK = 'memory.enable_memory_arena_shrinkage';
-/** @type {Table} */
-const RUN_ENTRIES = { [SHRINK]: text };
 
 /** Options of providers that run in pages. @type {Record<string, Table>} */
 export const PROVIDERS = {
@@ -144,7 +128,7 @@ export function sessionOptions(input) {
   const names = [...new Set(given.map((/** @type {string} */ name) => (name === 'cpu' ? 'wasm' : name)))];
   checkEnv(logOptions);
   const extra = flatten(options.extra ?? {});
-  check(SESSION_ENTRIES, extra, 'session entry', logOptions);
+  check(engine.SESSION_ENTRIES, extra, 'session entry', logOptions);
   return {
     options,
     webgpu: names.slice(0, names.indexOf('wasm') >>> 0).includes('webgpu'),
@@ -204,7 +188,7 @@ export function runOptions(input, logOptions) {
   const ofRun = { least: severity.takes(options.logSeverityLevel) ? options.logSeverityLevel : logOptions?.least, id: typeof options.tag === 'string' ? name : logOptions?.id };
   check(RUN, options, 'run option', ofRun);
   const extra = flatten(options.extra ?? {});
-  check(RUN_ENTRIES, extra, 'run entry', ofRun);
+  check(engine.RUN_ENTRIES, extra, 'run entry', ofRun);
   return { options, logOptions: ofRun, shrinks: Boolean(extra[SHRINK]) };
 }
 

@@ -9,6 +9,7 @@ import { Cancellation, race } from '../engine/cancellation.js';
 import { GpuPlacement } from '../gpu/gpu_placement.js';
 import { ms } from '../options/options.js';
 import { PRESETS } from '../options/engine_options.js';
+import { record } from '../options/option_kinds.js';
 import { joinRows } from '../tensors/appended_rows.js';
 import { CachedOutput } from '../tensors/cached_outputs.js';
 import { checkFeeds, RAW } from '../tensors/check_feeds.js';
@@ -40,12 +41,13 @@ export class Handler {
   /** @param {import('../../common/protocol.js').Caller} caller @param {CreateResult} created @param {Settings} settings @param {string} name */
   constructor(caller, created, settings, name) {
     const { options, params: { logOptions, limits } } = settings;
-    const { inputs, outputs } = created;
+    const { inputs, outputs, about } = created;
     this.caller = caller;
     this.hasGpu = created.gpu;
     this.logOptions = logOptions;
     this.inputs = inputs;
     this.outputs = outputs;
+    this.about = about;
     this.timings = created.timings;
     /** @type {Trace | null} of a session that is profiled */
     this.trace = null;
@@ -76,7 +78,7 @@ export class Handler {
     this.checkUsable();
     const start = performance.now();
     const cancellation = settings && new Cancellation(settings.options, 'the run');
-    feeds = this.checked(feeds);
+    feeds = this.checked(feeds, Object.keys(fetches));
     cancellation?.check();
     if (this.pausesHidden) {
       await untilVisible(cancellation, this.lifetime.signal, this.caller.end.signal);
@@ -101,9 +103,13 @@ export class Handler {
     return mapValues(results, (wire, name) => this.unpack(name, wire, fetches[name] ?? null, gpu));
   }
 
-  /** Checks feeds, and replaces maps by rows. @param {Feeds} feeds */
-  checked(feeds) {
-    return checkFeeds(rowsOfMaps(feeds, this.inputs), this.inputs);
+  /** Checks feeds, and replaces maps by rows. @param {Feeds} feeds @param {string[]} names of the outputs of the run */
+  checked(feeds, names = this.outputNames) {
+    const { uses, unused } = this.about;
+    if (unused.length && record.takes(feeds)) feeds = Object.fromEntries(Object.entries(feeds).filter(([name]) => !unused.includes(name)));
+    const isNeeded = (/** @type {string} */ input) => (
+      names.length === this.outputNames.length || names.some((name) => uses[name]?.includes(input) ?? true));
+    return checkFeeds(rowsOfMaps(feeds, this.inputs), this.inputs, isNeeded);
   }
 
   /**

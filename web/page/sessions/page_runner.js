@@ -97,7 +97,8 @@ export class PageRunner {
     if (!this.entries.length || env.wasm.proxy || elementsOf(feeds) > GROWTH * this.elements) return null;
     const tensors = [...Object.values(feeds).flat(), ...Object.values(fetches)];
     if (!tensors.every((tensor) => !tensor || tensor.location.startsWith('cpu'))) return null;
-    return this.match(feeds)?.executor ?? null;
+    const executor = this.match(feeds)?.executor;
+    return executor?.canRun(/** @type {any} */ (feeds), Object.keys(fetches)) ? executor : null;
   }
 
   /** Finds the Program for these feeds. @param {Feeds} feeds */

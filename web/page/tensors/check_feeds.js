@@ -17,9 +17,10 @@ export const RAW = {
  * @template {Record<string, any>} T
  * @param {T} feeds
  * @param {ValueInfo[]} inputs
+ * @param {(name: string) => boolean} [isNeeded] whether the run needs an input
  * @returns {T}
  */
-export function checkFeeds(feeds, inputs) {
+export function checkFeeds(feeds, inputs, isNeeded = () => true) {
   if (typeof feeds !== 'object' || feeds === null || feeds instanceof Tensor || Array.isArray(feeds)) {
     throw new InvalidInput('feeds must be an object of tensors by input name');
   }
@@ -31,6 +32,7 @@ export function checkFeeds(feeds, inputs) {
   for (const info of inputs) {
     const tensor = Object.hasOwn(feeds, info.name) ? feeds[info.name] : undefined;
     if ((tensor === undefined || tensor === null) && info.optional || tensor === undefined && info.hasDefault) continue;
+    if (tensor === undefined && !isNeeded(info.name)) continue;
     if (tensor === undefined) refuse(`input "${info.name}" is missing`);
     if (info.sequence) checkSequence(info, tensor);
     else checkTensor(info, tensor);

@@ -5,7 +5,7 @@
 /** @import { HostArray } from '../../run/environment.js' */
 /** @import { Compiler } from '../../session/compiler.js' */
 /**
- * @typedef {{ info: string, needs: string, timings: string, main: any, specialise: (feeds: string) => any, fall_back: () => void,
+ * @typedef {{ info: string, needs: string, timings: string, main: any, specialise: (feeds: string, outputs: string) => any, fall_back: () => void,
  *   split_dims: (names: string) => void, with_all_results: (feeds: string, cpuOnly: boolean) => any, half_ranges: (feeds: string) => any, tuning: (feeds: string) => any,
  *   destroy: () => void }} ModelProxy
  */
@@ -42,9 +42,10 @@ export class PythonModel {
     return this.python.guard(() => this.take(this.proxy.main));
   }
 
-  /** @param {object} feeds @param {Stop | null} stop */
-  specialise(feeds, stop) {
-    return this.python.stoppable(stop, () => this.take(this.proxy.specialise(JSON.stringify(feeds))));
+  /** @param {object} feeds @param {Stop | null} stop @param {string[]} [outputs] */
+  specialise(feeds, stop, outputs) {
+    const names = outputs ? JSON.stringify(outputs) : '';
+    return this.python.stoppable(stop, () => this.take(this.proxy.specialise(JSON.stringify(feeds), names)));
   }
 
   /** @param {string[]} names */

@@ -32,10 +32,10 @@ export class PageCompiler {
     return valuesOf(this.compiler.info);
   }
 
-  /** @param {How} how @param {any} given @param {Stop | null} stop */
-  async compile(how, given, stop) {
+  /** @param {How} how @param {any} given @param {Stop | null} stop @param {string[]} [outputs] */
+  async compile(how, given, stop, outputs) {
     const compiler = /** @type {any} */ (this.compiler);
-    const result = await during(this.logOptions, () => compiler[how](given, stop));
+    const result = await during(this.logOptions, () => compiler[how](given, stop, outputs));
     const made = /** @type {(ProgramData | null)[]} */ (how === 'allResults' ? result : [result]);
     if (how === 'main' && made[0]) this.onMainProgram(made[0]);
     if (how === 'fallBackToWasm' || how === 'splitDims') this.onMainProgram = () => {}; // later Programs are for this session alone

@@ -44,9 +44,9 @@ export class CachedCompiler {
     return this.python ? this.python.main() : this.bundle.programs.get('') ?? null;
   }
 
-  /** @param {object} feeds @param {Stop | null} stop */
-  async specialise(feeds, stop) {
-    return (await this.start()).specialise(feeds, stop);
+  /** @param {object} feeds @param {Stop | null} stop @param {string[]} [outputs] */
+  async specialise(feeds, stop, outputs) {
+    return (await this.start()).specialise(feeds, stop, outputs);
   }
 
   async fallBackToWasm() {

@@ -130,7 +130,10 @@ export class ExportedProgram {
   allResults() {
     throw new InvalidInput('an exported program cannot be compiled again', { hint: 'verify the ONNX model itself' });
   }
-  specialise = this.allResults;
+  /** @returns {never} */
+  specialise() {
+    throw new InvalidInput('this program needs all its inputs for these outputs', { hint: 'open the ONNX model itself' });
+  }
   fallBackToWasm = this.allResults;
   host = this.allResults;
 }
