@@ -95,6 +95,33 @@ def test_a_negative_size_is_an_error_in_a_layout_with_spare_capacity() -> None:
     assert session.run(None, {"x": np.ones(9, np.float32)})[0].shape == (5,)
 
 
+LOOP = """<ir_version: 10, opset_import: ["" : 20]>
+    g (float[n] x, int64 trips) => (float[m] y, float[k] z) {{
+        yes = Constant <value = bool {{1}}> ()  axis = Constant <value = int64[1] {{0}}> ()
+        y, z = Loop (trips, yes, x) <body = b (int64 i, bool on, float[a] held) => (bool go, float[c] grown, float s) {{
+            t = Size (held)  s = Cast <to = 1> (t)  f = Cast <to = 1> ({number})  u = Unsqueeze (f, axis)
+            grown = Concat <axis = 0> (held, u)
+            limit = Constant <value = float {{2999}}> ()  below = Less (s, limit)  go = {condition}
+        }}>
+    }}"""
+
+
+@pytest.mark.parametrize("number", ["i", "t"])
+@pytest.mark.parametrize("condition", ["And (on, below)", "Identity (below)", "Identity (on)"])
+def test_turns_of_a_loop_are_planned_once(number: str, condition: str) -> None:
+    """Values grow in each turn. The body uses the iteration number and the condition, or not."""
+    made = onnx.parser.parse_model(LOOP.format(number=number, condition=condition))
+    session, theirs = InferenceSession(made.SerializeToString()), peer(made)
+    for trips in (0, 1, 500, 500, 1500):
+        given = {"x": np.ones(2, np.float32), "trips": np.array(trips)}
+        before = session._native.latest().plan.counts.planned
+        for got, want in zip(session.run(None, given), theirs.run(None, given), strict=True):
+            np.testing.assert_allclose(got, want, rtol=1e-3)
+    assert session._native.latest().plan.counts.planned == before + 1
+    session.run(None, given)
+    assert session._native.latest().plan.counts.planned == before + 1, "it has a plan"
+
+
 def test_large_and_small_shapes_alternate() -> None:
     """A small run does not use the layout of a large one."""
     session = InferenceSession(changing().SerializeToString())

@@ -23,7 +23,7 @@ from pyruntime.runtime.arena import GPU_ALIGN as ALIGN
 from pyruntime.runtime.planner import Planner, StepDims
 from pyruntime.runtime.states import Layout, State
 from pyruntime.runtime.step_layout import LiveRange, lay_out
-from tests.test_layouts import CHANGES, changing
+from tests.test_layouts import CHANGES, LOOP, changing
 
 NODE = Path(__file__).parent / "web"
 
@@ -121,6 +121,18 @@ def test_both_planners_give_the_same_addresses_as_sizes_change(tmp_path: Path, m
     theirs = peer(model)
     for ours, feeds in zip(found, runs, strict=True):
         agree(ours, theirs.run(None, feeds))
+
+
+@pytest.mark.parametrize(("number", "condition"), [("i", "And (on, below)"), ("t", "Identity (below)")])
+def test_both_planners_give_the_same_addresses_in_loops(
+    number: str, condition: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Values grow in each turn; 1,500 turns need more argument blocks than most runs."""
+    made = onnx.parser.parse_model(LOOP.format(number=number, condition=condition)).SerializeToString()
+    runs = [{"x": np.ones(2, np.float32), "trips": np.array(trips)} for trips in (0, 1, 60, 60, 1500)]
+    theirs = peer(made)
+    for ours, given in zip(compare(made, runs, tmp_path, monkeypatch), runs, strict=True):
+        agree(ours, theirs.run(None, given))
 
 
 def test_both_planners_reject_counts_of_over_32_bits(tmp_path: Path) -> None:

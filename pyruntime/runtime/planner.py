@@ -20,6 +20,8 @@ from pyruntime.runtime.step_layout import LiveRanges
 
 MEMO = 20_000  # transitions: the memo is cleared beyond this number
 LAYOUTS = 4096  # layouts: all are dropped beyond this number, also within one long run
+TURNS = 4096  # turns of a loop whose argument blocks are memoised, if they take no more than LARGEST_TABLE
+LARGEST_TABLE = 1 << 20  # bytes
 PARAMETERS = 4 << 20  # bytes of parameter blocks on the GPU: the memo is cleared beyond this size
 
 
@@ -221,7 +223,11 @@ class Planner:
 
     def _canonical(self, place: Place) -> Place:
         """The first place with this content, which has layouts."""
-        return self._places.setdefault(place.content(), place)
+        found = place.canonical
+        if found is None:
+            found = self._places.setdefault(place.content(), place)
+            place.canonical = found
+        return found
 
     def _interned_state(self, place: Place, env: Env) -> State:
         """The first state with this place and these values."""
@@ -335,11 +341,19 @@ class Planner:
         """The address of argument blocks."""
         size = -(-4 * length // 64) * 64
         if self.tables.top + size > self.tables.size:
-            self.clear()
+            self._reuse_tables()
         address = self.tables.base + self.tables.top
         self.tables.top += size
         self.memory.write_words(address, words)
         return address
+
+    def _reuse_tables(self) -> None:
+        """Overwrite the argument blocks, which are complete: steps whose plans are older write theirs again."""
+        if self.transitions > MEMO:
+            self.clear()
+        else:
+            self.tables.top = 0
+            self.tables.generation += 1
 
     # ── reserves ──
 
@@ -443,10 +457,20 @@ class Planner:
 
 
 def _table_bytes(header: Header, shapes: int) -> int:
-    """Bytes for the argument blocks of about this many different shapes."""
+    """Bytes for the argument blocks of about this many different shapes, and of the turns of loops whose values
+    grow."""
     words = 0
+    turn = 0
     for block in header["blocks"]:
         for step in block["steps"]:
             if step["op"] == "wasm":
-                words += sum(len(call["buffers"]) + len(call["params"]) + 1 for call in step["calls"]) + 16
-    return max(65536, shapes * 4 * words)
+                words += _step_words(step)
+            elif step["op"] == "loop" and len(step["enters"]) > 0:
+                inner = header["blocks"][step["body"]]["steps"]
+                turn += sum(_step_words(own) for own in inner if own["op"] == "wasm")
+    return max(65536, shapes * 4 * words, min(TURNS * 4 * turn, LARGEST_TABLE))
+
+
+def _step_words(step: WasmStep) -> int:
+    """Words of a step's argument blocks, at most, with their alignment."""
+    return sum([len(call["buffers"]) + len(call["params"]) + 1 for call in step["calls"]]) + 16

@@ -16,13 +16,15 @@ from pyruntime.runtime.step_layout import LiveRange, lay_out
 
 class Place:
     """The allocators of both memories, and the span of each buffer. Immutable once a layout leads to it, so that states
-    with different shapes share it. layouts: those that start from here, by step."""
+    with different shapes share it. layouts: those that start from here, by step; canonical: the first place with this
+    content."""
 
     def __init__(self, arena: Arena, gpu: Arena, spans: dict[int, Span]) -> None:
         self.arena = arena
         self.gpu = gpu
         self.spans = spans
         self.layouts: dict[str, list[Layout]] = {}
+        self.canonical: Place | None = None
 
     def copy(self) -> Place:
         """A mutable copy."""

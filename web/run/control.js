@@ -65,7 +65,10 @@ class Loop {
     this.key = key;
     const body = executor.header.blocks[step.body];
     this.inputs = body.inputs;
-    this.unused = body.unused;
+    const first = this.inputs.slice(0, 2).map(({ buffer }) => buffer);
+    /** The iteration number and the condition, if the body uses them. @type {number[]} */
+    this.turn = first.filter((buffer) => !body.unused.includes(buffer));
+    this.unused = body.unused.filter((buffer) => !first.includes(buffer));
     const [condition, ...made] = tensors(body.outputs);
     this.condition = condition;
     this.made = made;
@@ -87,6 +90,7 @@ class Loop {
     const after = executor.plan.advance(state, `${this.key}:enter`, (next) => {
       executor.plan.bind(next, this.enters, step.carried.map(({ dims }) => evaluateAll(dims, state.env)));
       for (const { buffer } of this.inputs.slice(2)) executor.plan.take(next, buffer);
+      for (const buffer of this.turn) executor.plan.take(next, buffer);
     });
     step.carried.forEach(({ buffer }, i) => {
       const target = this.inputs[i + 2].buffer;
@@ -97,18 +101,15 @@ class Loop {
     return after;
   }
 
-  /** @param {State} state @param {number} n @returns {State} */
+  /** Writes the iteration number and the condition. @param {State} state @param {number} n @returns {State} */
   begin(state, n) {
     const { executor } = this;
-    const [number, condition] = this.inputs;
-    const after = executor.plan.advance(state, `${this.key}:begin`, (next) => {
-      executor.plan.take(next, number.buffer);
-      executor.plan.take(next, condition.buffer);
-    });
-    const bytes = executor.bytes(after, number.buffer);
-    new DataView(bytes.buffer, bytes.byteOffset).setBigInt64(0, BigInt(n), true);
-    executor.bytes(after, condition.buffer)[0] = 1;
-    return this.unused.length ? executor.plan.advance(after, `${this.key}:unused`, (next) => next.drop(this.unused)) : after;
+    for (const buffer of this.turn) {
+      const bytes = executor.bytes(state, buffer);
+      if (buffer === this.inputs[0].buffer) new DataView(bytes.buffer, bytes.byteOffset).setBigInt64(0, BigInt(n), true);
+      else bytes[0] = 1;
+    }
+    return this.unused.length ? executor.plan.advance(state, `${this.key}:unused`, (next) => next.drop(this.unused)) : state;
   }
 
   /** Copies the values to stack. Returns the condition. @param {State} state @returns {boolean} */
@@ -122,7 +123,7 @@ class Loop {
     return Boolean(executor.readNumbers(state, this.condition)[0]);
   }
 
-  /** The body's results become the carried values. @param {State} state @returns {State} */
+  /** The body's results become the carried values of the next iteration. @param {State} state @returns {State} */
   end(state) {
     const { executor, made, inputs } = this;
     made.slice(0, this.carried).forEach(({ buffer }, i) => passHost(executor, buffer, inputs[i + 2].buffer));
@@ -132,6 +133,7 @@ class Loop {
       next.drop([this.condition, ...made.slice(this.carried)].map(({ buffer }) => buffer));
       dims.forEach((_, i) => next.rename(made[i].buffer, inputs[i + 2].buffer));
       executor.plan.bind(next, this.enters, dims);
+      for (const buffer of this.turn) executor.plan.take(next, buffer);
     });
   }
 
@@ -146,7 +148,7 @@ class Loop {
       executor.plan.bind(next, step.binds, [...carried, ...stacked]);
       results.forEach(({ buffer }, i) => next.rename(inputs[i + 2].buffer, buffer));
       for (const { buffer } of step.outputs.slice(this.carried)) executor.plan.take(next, buffer);
-      next.drop(step.free);
+      next.drop([...this.turn, ...step.free]);
     });
     step.outputs.slice(this.carried).forEach(({ buffer }, i) => {
       if (step.free.includes(buffer)) return; // nothing reads it

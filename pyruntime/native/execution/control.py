@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import struct
 from typing import Any
 
 import numpy as np
@@ -12,6 +13,8 @@ from pyruntime.program import types
 from pyruntime.program.dims import Env
 from pyruntime.runtime.stacking import stacked_dims
 from pyruntime.runtime.states import Change, State
+
+_NUMBER = struct.Struct("<q")
 
 
 def run_if(executor: Any, step: types.IfStep, state: State, key: str) -> State:
@@ -56,7 +59,9 @@ class _Loop:
         self.executor, self.step, self.key = executor, step, key
         self.values, self.plan = executor.values, executor.plan
         body = executor.header["blocks"][step["body"]]
-        self.inputs, self.unused = body["inputs"], body["unused"]
+        self.inputs = body["inputs"]
+        self.turn = [v["buffer"] for v in self.inputs[:2] if v["buffer"] not in body["unused"]]
+        self.unused = [b for b in body["unused"] if b not in [v["buffer"] for v in self.inputs[:2]]]
         self.condition, *self.made = body["outputs"]
         self.carried = len(step["carried"])
         self.stacks: list[list[np.ndarray]] = [[] for _ in self.made[self.carried :]]  # values of all iterations
@@ -76,6 +81,7 @@ class _Loop:
             self.plan.bind(change, self.enters, self._shapes(self.step["carried"], state.env))
             for value in self.inputs[2:]:
                 self.plan.take(change, value["buffer"])
+            self._take_turn(change)
 
         initial = [self.values.fetch(v, state) for v in self.step["carried"]]
         after: State = self.plan.advance(state, f"{self.key}:enter", change)
@@ -83,29 +89,32 @@ class _Loop:
             self.values.write(after, value, x)
         return after
 
+    def _take_turn(self, change: Change) -> None:
+        """Allocate the iteration number and the condition of the next iteration, if the body uses them."""
+        for buffer in self.turn:
+            self.plan.take(change, buffer)
+
     def begin(self, state: State, n: int) -> State:
         """Write the iteration number and the condition."""
-        number, condition = self.inputs[:2]
-
-        def change(change: Change) -> None:
-            self.plan.take(change, number["buffer"])
-            self.plan.take(change, condition["buffer"])
-
-        after: State = self.plan.advance(state, f"{self.key}:begin", change)
-        self.values.write(after, number, np.array(n, np.int64))
-        self.values.write(after, condition, np.array(True))
-        if self.unused:
-            after = self.plan.advance(after, f"{self.key}:unused", lambda change: change.drop(self.unused))
+        for buffer in self.turn:
+            address = self.plan.span(state, buffer).address
+            if buffer == self.inputs[0]["buffer"]:
+                _NUMBER.pack_into(self.executor.host.memory, address, n)
+            else:
+                self.executor.host.memory[address] = True
+        if not self.unused:
+            return state
+        after: State = self.plan.advance(state, f"{self.key}:unused", lambda change: change.drop(self.unused))
         return after
 
     def collect(self, state: State) -> bool:
         """Copy the values to stack. Returns the condition."""
         for stack, value in zip(self.stacks, self.made[self.carried :], strict=True):
             stack.append(self.values.fetch(value, state))
-        return bool(self.values.fetch(self.condition, state).item())
+        return bool(self.executor.host.memory[self.plan.span(state, self.condition["buffer"]).address])
 
     def end(self, state: State) -> State:
-        """The body's results become the carried values."""
+        """The body's results become the carried values of the next iteration."""
         carried, targets = self.made[: self.carried], self.inputs[2:]
         strings = [self.values.hosts.get(v["buffer"]) for v in carried]  # all first: a round may swap values
         for x, target in zip(strings, targets, strict=True):
@@ -118,6 +127,7 @@ class _Loop:
             for value, target in zip(carried, targets, strict=True):
                 change.rename(value["buffer"], target["buffer"])
             self.plan.bind(change, self.enters, self._shapes(carried, state.env))
+            self._take_turn(change)
 
         after: State = self.plan.advance_interned(state, f"{self.key}:end", change)
         return after
@@ -138,7 +148,7 @@ class _Loop:
                 change.rename(value["buffer"], result["buffer"])
             for value in scanned:
                 self.plan.take(change, value["buffer"])
-            change.drop(step["free"])
+            change.drop([*self.turn, *step["free"]])
 
         after: State = self.plan.advance(state, f"{self.key}:leave{stacked}", change)
         for value, stack in zip(scanned, self.stacks, strict=True):
