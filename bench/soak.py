@@ -1,8 +1,9 @@
 """python -m bench soak: checks that nothing grows or becomes slower while sessions come and go for a long time.
 
 Rounds (soak_rounds.py) natively and in pages of Chromium, with and without cross-origin isolation, all in turns. Memory
-is measured after each cycle of rounds; the first fifth of the time, five minutes at most, does not count. Exits with 1
-if something grew beyond its slack (growth.py) or a round failed.
+is measured after each cycle of rounds, and each session's metrics are compared with what the driver counted; the first
+fifth of the time, five minutes at most, does not count. Exits with 1 if something grew beyond its slack (growth.py) or
+a round failed.
 """
 
 from __future__ import annotations

@@ -31,6 +31,34 @@ TURNS = 5  # of a tensor that stays on the GPU
 Measures = dict[tuple[str, str], float]  # by name and unit (growth.py)
 
 
+class Driven:
+    """A session whose runs are counted here, too."""
+
+    def __init__(self, session: Any) -> None:
+        self.session = session
+        self.runs = self.failed = 0
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.session, name)
+
+    def run(self, *args: Any, **options: Any) -> list[Any]:
+        self.runs += 1
+        try:
+            return list(self.session.run(*args, **options))
+        except Exception:
+            self.failed += 1
+            raise
+
+    def repeat(self, feeds: Any, count: int) -> list[float]:
+        self.runs += count
+        return list(self.session.repeat(feeds, count))
+
+    def check(self) -> None:
+        """Errors: AssertionError if the session has counted otherwise"""
+        found = self.session.metrics()
+        assert (found["runs"], found["failed"] + found["stopped"]) == (self.runs, self.failed), found
+
+
 class Native:
     """This process. ways: (threads, whether on the GPU)."""
 
@@ -42,18 +70,18 @@ class Native:
         self.ways = [(1, False), (2, False), *[(1, True)] * gpu]
 
     @contextmanager
-    def open(
-        self, model: bytes, threads: int = 1, gpu: bool = False, limit: int = 1 << 32
-    ) -> Iterator[InferenceSession]:
+    def open(self, model: bytes, threads: int = 1, gpu: bool = False, limit: int = 1 << 32) -> Iterator[Driven]:
         """limit: bytes of memory."""
         options = SessionOptions(intra_op_num_threads=threads, memory_limit=limit)
-        yield InferenceSession(model, options, providers=["webgpu"] if gpu else ["wasm"])
+        driven = Driven(InferenceSession(model, options, providers=["webgpu"] if gpu else ["wasm"]))
+        yield driven
+        driven.check()
 
     def kind(self, error: Any) -> str:
         """Return the name of the error's type."""
         return type(error).__name__
 
-    def repeat(self, session: InferenceSession, feeds: Any, count: int) -> list[float]:
+    def repeat(self, session: Driven, feeds: Any, count: int) -> list[float]:
         """Return the milliseconds of each run."""
         times = []
         for _ in range(count):
@@ -156,18 +184,19 @@ class Page:
         return next(w for w in self.engine.page.workers if "worker.mjs" in w.url)
 
     @contextmanager
-    def open(self, model: bytes, threads: int = 1, gpu: bool = False, limit: int = 1 << 32) -> Iterator[Any]:
+    def open(self, model: bytes, threads: int = 1, gpu: bool = False, limit: int = 1 << 32) -> Iterator[Driven]:
         options = {"executionProviders": ["webgpu"] if gpu else ["wasm"], "intraOpNumThreads": threads}
-        session = self.engine.open(model, **options, memoryLimit=limit)
+        driven = Driven(self.engine.open(model, **options, memoryLimit=limit))
         try:
-            yield session
+            yield driven
+            driven.check()
         finally:
-            session.release()
+            driven.release()
 
     def kind(self, error: Any) -> str:
         return str(error.kind)
 
-    def repeat(self, session: Any, feeds: Any, count: int) -> list[float]:
+    def repeat(self, session: Driven, feeds: Any, count: int) -> list[float]:
         return list(session.repeat(feeds, count))
 
     def stopped(self, threads: int) -> str:

@@ -166,6 +166,9 @@ class Session:
     def explain(self) -> dict[str, Any]:
         return self.engine.call("explain", self.number)
 
+    def metrics(self) -> dict[str, Any]:
+        return self.engine.call("metrics", self.number)
+
     def memory(self) -> dict[str, Any]:
         return self.engine.call("memory", self.number)
 

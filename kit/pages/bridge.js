@@ -64,6 +64,7 @@ const calls = {
   },
 
   explain: (number) => sessions.get(number).explain(),
+  metrics: (number) => sessions.get(number).metrics(),
   memory: (number) => sessions.get(number).memory(),
   python: (code, args) => ort.python(code, args),
 
