@@ -16,7 +16,9 @@ const PAGE = join(ROOT, 'docs', 'compatibility.md');
 const TYPES = join(ROOT, 'node_modules', 'onnxruntime-common', 'dist', 'esm', 'index.d.ts');
 const [BEGIN, END] = ['<!-- JavaScript: scripts/compatibility.mjs -->\n', '\n<!-- end of JavaScript -->'];
 
-const ELSEWHERE = 'refused: it is no provider of pages; a name that nobody registered is left out with a warning, and refused if it is the only one';
+const LEFT_OUT = 'a name that nobody registered is left out with a warning, and refused if it is the only one';
+const ELSEWHERE = `refused: it is no provider of pages; ${LEFT_OUT}`;
+const OF_PAGES = `refused: onnxruntime-web has it in pages, [this engine declines it](scope.md#devices); ${LEFT_OUT}`;
 const NO_WEBGL = 'no effect, with a warning: there is no WebGL provider';
 const REFUSED_TENSOR = 'differs: such tensors are refused as feeds and fetches';
 /** @param {string[]} names @param {string} remark */
@@ -57,11 +59,14 @@ const REMARKS = {
   'InferenceSession.SessionOptions.optimizedModelFilePath': 'refused: an optimised model is a Program and no ONNX graph; `pyruntime export` writes Programs',
   'InferenceSession.SessionOptions.preferredOutputLocation': 'differs: "cpu" and "gpu-buffer"; "gpu-buffer" is refused without the provider "webgpu", others always',
   ...all(['CoreMLExecutionProviderOption', 'CudaExecutionProviderOption', 'DmlExecutionProviderOption', 'NnapiExecutionProviderOption',
-    'QnnExecutionProviderOption', 'TensorRtExecutionProviderOption', 'WebGLExecutionProviderOption', 'WebNNContextOptions', 'WebNNExecutionProviderName',
-    'WebNNExecutionProviderOption', 'WebNNOptionsWebGpu', 'WebNNOptionsWithMLContext', 'WebNNOptionsWithoutMLContext', 'XnnpackExecutionProviderOption']
+    'QnnExecutionProviderOption', 'TensorRtExecutionProviderOption', 'XnnpackExecutionProviderOption']
     .map((name) => `InferenceSession.${name}`), ELSEWHERE),
-  ...all(['coreml', 'cuda', 'dml', 'nnapi', 'qnn', 'tensorrt', 'webgl', 'webnn', 'xnnpack']
+  ...all(['WebGLExecutionProviderOption', 'WebNNContextOptions', 'WebNNExecutionProviderName', 'WebNNExecutionProviderOption',
+    'WebNNOptionsWebGpu', 'WebNNOptionsWithMLContext', 'WebNNOptionsWithoutMLContext']
+    .map((name) => `InferenceSession.${name}`), OF_PAGES),
+  ...all(['coreml', 'cuda', 'dml', 'nnapi', 'qnn', 'tensorrt', 'xnnpack']
     .map((name) => `InferenceSession.ExecutionProviderOptionMap.${name}`), ELSEWHERE),
+  ...all(['webgl', 'webnn'].map((name) => `InferenceSession.ExecutionProviderOptionMap.${name}`), OF_PAGES),
   ...all(['MLTensorConstructorParameters', 'TextureConstructorParameters'], REFUSED_TENSOR),
   ...all(['TensorConstructor', 'TensorFactory'].flatMap((name) => [`${name}.fromMLTensor`, `${name}.fromTexture`]), REFUSED_TENSOR),
 };
