@@ -26,6 +26,7 @@ COMMANDS = {
     "dispatches": "WebGPU work of a run: dispatches and bytes, beside onnxruntime-web's",
     "checks": "the cost of checking indices from data",
     "soak": "growth of memory and of latency, natively and in Chromium, over a long time",
+    "providers": 'sessions that name the GPU, or "auto", beside WebAssembly alone',
     "visits": "the first visit against the second, on the GPU",
     "loads": "two-thread sessions in fresh pages of Firefox: whether each one ends",
     "accuracy": "largest error of each model against onnxruntime without optimisation, natively",

@@ -67,6 +67,8 @@ import { Stop, StopWords } from './stop.js';
  * @property {number} threads for a run, at most, including the worker itself
  * @property {boolean} shared whether the page can share memory: it may run the session's Programs, too
  * @property {{ executionProviders?: string[], uncached?: boolean, fixedSimd?: boolean, [option: string]: unknown }} options that a Program depends on
+ * @property {string[]} [named] the providers that the caller named, "auto" among them; `options` has those that it stands for
+ * @property {boolean} isAuto whether the GPU is used only if runs on it are faster
  * @property {boolean} allowsSoftware whether the GPU may be an adapter that computes on the CPU, although WebAssembly is named, too
  * @property {Limits} limits
  * @property {string[]} refusedForPrograms options that cannot apply to a compiled Program

@@ -9,9 +9,9 @@
 
 /**
  * What a session runs on. named: the providers that the caller named; whyNotGpu: why the GPU is one of them and not used, or "";
- * logOptions: for its messages.
+ * trial: of the provider "auto"; logOptions: for its messages.
  * @typedef {import('../run/environment.js').Host
- *   & { gpu?: import('../gpu/device.js').Gpu | null, named?: string[], whyNotGpu?: string, logOptions?: import('../common/log.js').LogOptions }} SessionHost
+ *   & { gpu?: import('../gpu/device.js').Gpu | null, named?: string[], whyNotGpu?: string, trial?: { why: string }, logOptions?: import('../common/log.js').LogOptions }} SessionHost
  */
 /**
  * @typedef {object} Compiler

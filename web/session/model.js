@@ -250,10 +250,10 @@ export class Model {
 
   /** How the model was compiled (docs/explain.md). @returns {Record<string, unknown>} */
   explain() {
-    const { latest: { header, env }, phases, host: { gpu, named = ['wasm'], whyNotGpu = '' }, lostGpu } = this;
-    const found = named.filter((name) => name !== 'webgpu' || gpu);
+    const { latest: { header, env }, phases, host: { gpu, named = ['wasm'], whyNotGpu = '', trial }, lostGpu } = this;
+    const found = named.flatMap((name) => (name === 'auto' ? ['webgpu', 'wasm'] : [name])).filter((name) => name !== 'webgpu' || gpu);
     const used = found.length ? found.slice(0, found.indexOf('wasm') + 1 || undefined) : ['wasm'];
-    return { ...explain(header, env), providers: { named, used, why: lostGpu || whyNotGpu }, phases };
+    return { ...explain(header, env), providers: { named, used, why: lostGpu || trial?.why || whyNotGpu }, phases };
   }
 
   /** @returns {import('../common/protocol.js').EngineCounts} */

@@ -107,19 +107,35 @@ async function inTurn(id, action, notify, stop = null) {
 
 /**
  * @param {Model} model @param {import('../common/protocol.js').RunParams} params @param {Stop | null} stop
+ * @param {import('./models/gpu_trial.js').GpuTrial} [trial]
  * @returns {Promise<import('../common/protocol.js').RunResult>}
  */
-async function timedRun(model, { feeds, fetches, profile }, stop) {
+async function timedRun(model, { feeds, fetches, profile }, stop, trial) {
   const start = performance.now();
   try {
+    if (trial?.lacksData(feeds)) throw new StaleFeeds('');
     const outputs = await model.run(feeds, fetches, stop, profile);
-    return { outputs, milliseconds: performance.now() - start, kernels: model.kernels };
+    const milliseconds = performance.now() - start;
+    if (!profile) trial?.took(model, feeds, milliseconds);
+    return { outputs, milliseconds, kernels: model.kernels };
   } catch (error) {
     if (!(error instanceof StaleFeeds)) throw error;
     return { outputs: {}, milliseconds: 0, kernels: [], stale: true };
   } finally {
     lastRun.ended = performance.now();
   }
+}
+
+/** Moves a session to another model, which has the same graph. @param {number} id @param {Model} model */
+function adopt(id, model) {
+  const session = find(id);
+  return enqueue(session, () => {
+    const { opened } = session;
+    const { source } = opened;
+    session.opened = { ...opened, model, source: source && { ...source, gpu: model.host.gpu?.adapter ?? null, host: model.host } };
+    /** @type {Model} */ (opened.model).state.changed = () => {}; // the session is not released
+    opened.model.release();
+  });
 }
 
 /** @param {import('../common/protocol.js').PageMemory} memory */
@@ -170,6 +186,7 @@ const handlers = {
     const session = nextSession++;
     const same = [...sessions.values()].find(({ opened: { model } }) => model === opened.model);
     sessions.set(session, same ?? { opened, queue: Promise.resolve() });
+    if (opened.trial) opened.trial.adopt = (model) => adopt(session, model);
     return { result: described(session, opened) };
   },
 
@@ -180,7 +197,8 @@ const handlers = {
   },
 
   async run(params, notify, stop) {
-    const { result } = await inTurn(params.session, (model) => timedRun(model, params, stop), notify, stop);
+    const { trial } = find(params.session).opened;
+    const { result } = await inTurn(params.session, (model) => timedRun(model, params, stop, trial), notify, stop);
     const tensors = Object.values(result.outputs).flat();
     const buffers = tensors.map((tensor) => (tensor && 'buffer' in tensor.data ? tensor.data.buffer : null));
     const transfer = buffers.filter((buffer) => buffer instanceof ArrayBuffer);
@@ -198,6 +216,7 @@ const handlers = {
     const found = find(session);
     sessions.delete(session);
     if ([...sessions.values()].includes(found)) return { result: null };
+    found.opened.trial?.end();
     await enqueue(found, () => found.opened.model.release());
     found.opened.source?.cache?.written.then(() => closeFiles(found)) ?? closeFiles(found);
     return { result: null };

@@ -60,7 +60,7 @@ async function ownGpu({ webgpu, device, preferred, options }) {
   if (!webgpu || !device && !buffers && !hasPageGpu()) return null;
   const asked = options.executionProviders.map((/** @type {any} */ item) => item.name ?? item);
   const gpu = await pageGpu(device, options.preset).catch((error) => {
-    if (error instanceof NoAdapter && asked.includes('wasm')) return null; // the worker has no GPU either, and warns
+    if (error instanceof NoAdapter && asked.some((/** @type {string} */ name) => ['wasm', 'cpu', 'auto'].includes(name))) return null; // the worker has no GPU either, and warns
     throw error;
   });
   gpu?.throwIfLost();
@@ -79,7 +79,7 @@ async function openOnGpu(handler, created, gpu, cancellation) {
 
 /** Registers this engine under all names of execution providers. */
 export function register() {
-  for (const name of ['webgpu', 'wasm', 'cpu']) registerBackend(name, /** @type {any} */ (backend), name === 'wasm' ? 10 : 5);
+  for (const name of ['webgpu', 'wasm', 'cpu', 'auto']) registerBackend(name, /** @type {any} */ (backend), name === 'wasm' ? 10 : 5);
 }
 
 /** Registers execution providers that the page defines. @param {string[]} names */
@@ -119,7 +119,7 @@ const Concrete = /** @type {any} */ (Base);
 /** Replaces onnxruntime-common's error for unknown providers. @param {Error} cause @returns {never} */
 function unavailable(cause) {
   if (!cause.message.startsWith('no available backend')) throw cause;
-  const hint = "'webgpu', 'wasm' or the page's own; no available backend found";
+  const hint = "'webgpu', 'wasm', 'auto' or the page's own; no available backend found";
   throw new InvalidInput('none of the executionProviders is available', { hint, cause });
 }
 

@@ -71,6 +71,7 @@ const SHRINK = 'memory.enable_memory_arena_shrinkage';
 export const PROVIDERS = {
   cpu: { name: text, useArena: noEffect(flag, PLANNED, isOff) },
   wasm: { name: text },
+  auto: { name: text },
   webgpu: {
     name: text,
     preferredLayout: noEffect(oneOf('NCHW', 'NHWC'), 'the compiler chooses it'),
@@ -125,7 +126,8 @@ export function sessionOptions(input) {
     if (typeof item !== 'string') check(PROVIDERS[item.name] ?? { name: text }, item, `option of the provider "${item.name}"`, logOptions);
     return item.name ?? item;
   });
-  const names = [...new Set(given.map((/** @type {string} */ name) => (name === 'cpu' ? 'wasm' : name)))];
+  const named = [...new Set(given.map((/** @type {string} */ name) => (name === 'cpu' ? 'wasm' : name)))];
+  const names = [...new Set(named.flatMap((name) => (name === 'auto' ? ['webgpu', 'wasm'] : [name])))];
   checkEnv(logOptions);
   const extra = flatten(options.extra ?? {});
   check(engine.SESSION_ENTRIES, extra, 'session entry', logOptions);
@@ -142,6 +144,8 @@ export function sessionOptions(input) {
         uncached: extra['session.disable_program_cache'] === '1' || undefined,
         fixedSimd: env.wasm.simd === 'fixed' || undefined,
       }),
+      named: named.length ? named : undefined,
+      isAuto: named.includes('auto') && !deviceOf(options.executionProviders ?? []),
       allowsSoftware: Boolean(env.webgpu.forceFallbackAdapter) || (options.executionProviders ?? []).some((/** @type {any} */ item) => item.name === 'webgpu' && item.allowSoftware),
       limits: pick(options, engine.LIMITS),
       refusedForPrograms: engine.REFUSED_FOR_PROGRAMS.filter((name) => options[name]),

@@ -28,10 +28,10 @@ export async function inspectModel(params, progress, interpreter, stop) {
     const opened = await Promise.all(listed.map(({ origin }) => openPartialFile(origin, signal)));
     const files = new Map(listed.map(({ path }, n) => [path, opened[n]]));
     await fetchGraph(/** @type {PartialFile} */ (files.get('')));
-    const { gpu } = await gpuFor(params);
+    const { gpu, candidate } = await gpuFor(params);
     const python = await booted;
     const features = codeFeatures(params.options.fixedSimd);
-    const options = { ...params.options, ...params.limits, ...features, threads: params.threads, gpu: gpu?.adapter ?? null };
+    const options = { ...params.options, ...params.limits, ...features, threads: params.threads, gpu: (gpu ?? candidate)?.adapter ?? null };
     for (;;) {
       stop?.check();
       const report = inspectParts(python, files, options, stop);

@@ -12,6 +12,7 @@ import { cachedPrograms } from '../programs/program_cache.js';
 import { ExportedProgram } from '../programs/program_file.js';
 import { PageCompiler } from './page_compiler.js';
 import { gpuFor } from './choose_gpu.js';
+import { openAuto } from './open_auto.js';
 import { codeFeatures } from '../wasm_features.js';
 
 /** @import { CreateParams, Timings } from '../../common/protocol.js' */
@@ -33,10 +34,10 @@ export async function openModel(params, progress, interpreter, pool, stop, other
   const shared = pool !== null && params.shared;
   const threads = shared ? params.threads : 1;
   const options = { ...params.options, threads, shared, ...codeFeatures(params.options.fixedSimd) };
-  const device = params.gpu ? Promise.resolve({ gpu: null, whyNot: '' }) : gpuFor(params);
+  const device = gpuFor(params);
   const opening = openFiles([{ path: '', origin: params.model }, ...params.external], progress, stop);
   const preparing = prepare(params, options, device, interpreter, progress);
-  const [files, { gpu, whyNot }, cache] = await Promise.all([opening, device, preparing]).catch((error) => {
+  const [files, { gpu, whyNot, candidate }, cache] = await Promise.all([opening, device, preparing]).catch((error) => {
     opening.then((opened) => closeAll(opened.values()), () => {});
     throw error;
   });
@@ -44,11 +45,11 @@ export async function openModel(params, progress, interpreter, pool, stop, other
   const { limits: { memoryLimit }, logOptions } = params;
   const source = {
     start, origin: params.model, files, cache, gpu: params.gpu ?? gpu?.adapter ?? null, options: { ...options, ...params.limits }, stop,
-    host: { shared, threads, pool, gpu, named: params.options.executionProviders, whyNotGpu: whyNot, memoryLimit, logOptions },
+    host: { shared, threads, pool, gpu, named: params.named, whyNotGpu: whyNot, memoryLimit, logOptions },
   };
   try {
-    const open = interpreter.customised ? undefined : await sharedModel(source, others);
-    if (!open) return await openSource(params, source, progress, interpreter);
+    const open = interpreter.customised || candidate ? undefined : await sharedModel(source, others);
+    if (!open) return await openSource(params, source, progress, interpreter, candidate);
     closeAll(files.values());
     return { ...open, timings: { download: performance.now() - start, compile: 0, init: 0 } };
   } catch (error) {
@@ -59,14 +60,17 @@ export async function openModel(params, progress, interpreter, pool, stop, other
 
 /**
  * @param {CreateParams} params @param {Source} source @param {OnProgress} progress @param {Interpreter} interpreter
+ * @param {import('../../gpu/device.js').Gpu} [candidate] a GPU to measure
  * @returns {Promise<Opened>}
  */
-async function openSource(params, source, progress, interpreter) {
+async function openSource(params, source, progress, interpreter, candidate) {
   const own = ownOf(source.files);
   if (isProgram(own.read(0, Math.min(4, own.size)))) return openProgram(params, source, progress);
   if (params.gpu) return openForPage(source, interpreter, progress);
-  const cached = interpreter.customised ? null : await openCached(source, progress, interpreter);
-  return cached ?? compile(source, interpreter, progress);
+  const open = async (/** @type {Source} */ from) => (
+    (interpreter.customised ? null : await openCached(from, progress, interpreter)) ?? compile(from, interpreter, progress));
+  if (!candidate) return open(source);
+  return openAuto(source, candidate, open, (adapter) => programsOf(params, source.options, Promise.resolve(adapter), interpreter));
 }
 
 /**
@@ -93,14 +97,23 @@ export async function openForPage(source, interpreter, progress = () => {}) {
  * @param {CreateParams} params @param {Record<string, unknown>} options for Python @param {ReturnType<typeof gpuFor>} device
  * @param {Interpreter} interpreter @param {OnProgress} progress
  */
-async function prepare({ model, external, gpu: pages }, options, device, interpreter, progress) {
-  const { assets, customised } = interpreter;
+async function prepare(params, options, device, interpreter, progress) {
+  const { model, gpu: pages } = params;
   const adapter = device.then(({ gpu }) => pages ?? gpu?.adapter ?? null, () => null); // its error is handled where it is awaited
-  const origins = [model, ...external.map(({ origin }) => origin)];
-  const cache = assets && !customised ? await cachedPrograms(assets.engine, origins, options, adapter) : null;
+  const cache = await programsOf(params, options, adapter, interpreter);
   if (!cache?.hasEntries && !looksLikeProgram(model)) interpreter.start(progress).catch(() => {}); // as above
   device.then(async ({ gpu }) => gpu && (await cache?.guess())?.programs.forEach((program) => gpu.warm(program))).catch(() => {}); // as above
   return cache;
+}
+
+/**
+ * The cached Programs of a model for a GPU, or for WebAssembly alone.
+ * @param {CreateParams} params @param {Record<string, unknown>} options for Python
+ * @param {Promise<Record<string, unknown> | null>} adapter @param {Interpreter} interpreter
+ */
+async function programsOf({ model, external }, options, adapter, { assets, customised }) {
+  const origins = [model, ...external.map(({ origin }) => origin)];
+  return assets && !customised ? cachedPrograms(assets.engine, origins, options, adapter) : null;
 }
 
 /**

@@ -7,6 +7,7 @@
  * @property {import('../../session/model.js').Model | import('./page_compiler.js').PageCompiler} model
  * @property {import('../../common/protocol.js').Timings} timings
  * @property {Source} [source] from which the model can be compiled again; a Program from a file has none
+ * @property {import('./gpu_trial.js').GpuTrial} [trial] of the provider "auto"
  * @property {ModelFile[]} files that the model reads until it is released
  */
 /**

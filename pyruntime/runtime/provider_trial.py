@@ -1,0 +1,81 @@
+"""Decides by times whether the runs of a session are faster on WebAssembly or on the GPU (provider "auto").
+
+A pure state machine: the executor runs on WebAssembly and reports the times. When the trial wants the GPU's time, the
+executor measures it beside the session's runs, on a copy of their feeds.
+"""
+
+from __future__ import annotations
+
+RUNS = 3  # timed runs of about one size, after a first one, whose code is still slow
+FLOOR = 2.0  # ms: a GPU takes about as long to start kernels and to return results
+GAIN = 0.9  # see `fastest`: the GPU must be faster by a tenth, because times vary
+LONGER = 4.0  # runs that take this many times as long as those of the trial start a new one
+GPU_RUNS = 3  # timed runs on the GPU, after a first one that loads weights and compiles shaders
+
+TIMING = 0
+WANTED = 1
+SETTLED = 2
+
+
+class ProviderTrial:
+    """Of one session.
+
+    state: TIMING, WANTED (the GPU is to be measured) or SETTLED; on_gpu: whether the GPU has won; best: milliseconds of
+    a run on WebAssembly; why: the reason of the choice, for `explain`
+    """
+
+    def __init__(self, reference: float) -> None:
+        """reference: `best` of the trial that chose WebAssembly on an earlier visit, or 0"""
+        self.state = SETTLED if reference > 0 else TIMING
+        self.on_gpu = False
+        self.best = reference
+        self.why = "auto: runs on WebAssembly are timed"
+        self._times: list[float] = []
+        self._elements = 0
+        self._long = 0
+
+    def took(self, elements: int, time: float) -> None:
+        """Not called while the GPU is measured. A run on WebAssembly with so many elements in its feeds took so many milliseconds."""
+        if self.state == SETTLED:
+            self._long = self._long + 1 if time > LONGER * max(self.best, FLOOR / LONGER) else 0
+            if self._long > RUNS:
+                self.state = TIMING
+                self._times = []
+        if self.state == SETTLED:
+            return
+        if abs(elements - self._elements) > self._elements / 8:
+            self._elements = elements
+            self._times = []
+            self.state = TIMING
+        if self.state == WANTED:
+            return
+        self._times.append(time)
+        if len(self._times) <= RUNS:
+            return
+        self.best = min(self._times[1:])
+        if self.best < FLOOR:
+            self._settle(False, f"auto: a run takes {milliseconds(self.best)} on WebAssembly, too little for a GPU")
+        else:
+            self.state = WANTED
+
+    def measured(self, time: float) -> bool:
+        """A run on the GPU took so many milliseconds. Returns whether the GPU wins."""
+        wins = time < GAIN * self.best
+        times = f"{milliseconds(self.best)} on WebAssembly, {milliseconds(time)} on the GPU"
+        self._settle(wins, f"auto: a run takes {times}")
+        return wins
+
+    def failed(self, reason: str) -> None:
+        """The GPU could not be measured."""
+        self._settle(False, f"auto: the GPU failed: {reason}")
+
+    def _settle(self, on_gpu: bool, why: str) -> None:
+        self.state = SETTLED
+        self.on_gpu = on_gpu
+        self.why = why
+        self._long = 0
+
+
+def milliseconds(time: float) -> str:
+    tenths = int(10 * time + 0.5)
+    return f"{tenths // 10}.{tenths % 10} ms"

@@ -1,0 +1,105 @@
+// Measures the runs of a session with the provider "auto" on the GPU, beside its runs on WebAssembly, and moves the session there
+// if they are faster (docs/design/gpu.md#auto).
+
+import { mapTensors } from '../../common/records.js';
+import { residentId } from '../../run/resident_outputs.js';
+import { GPU_RUNS, ProviderTrial, SETTLED, WANTED } from '../../runtime/provider_trial.js';
+import { lastRun } from '../files/model_file.js';
+
+/** @import { WireValue } from '../../common/protocol.js' */
+/** @import { Model } from '../../session/model.js' */
+/** @typedef {Record<string, WireValue>} Feeds */
+
+const IDLE = 200; // ms without a run before the GPU's Program is compiled, because Python would delay runs
+const PATIENCE = 5000; // ms after which it is compiled even if runs follow each other
+const POLL = 50; // ms
+
+export class GpuTrial {
+  /**
+   * @param {number} reference see `ProviderTrial` @param {(running: Model) => Promise<Model>} open opens the model on the GPU
+   * @param {(trial: ProviderTrial) => void} keep stores the choice for later visits
+   */
+  constructor(reference, open, keep) {
+    this.trial = new ProviderTrial(reference);
+    this.open = open;
+    this.keep = keep;
+    this.isMeasuring = false;
+    this.hasEnded = false;
+    /** Moves the session to this model, which it owns from then on. @type {(model: Model) => Promise<void>} */
+    this.adopt = async (model) => model.release();
+  }
+
+  get why() {
+    return this.trial.why;
+  }
+
+  /** Whether a run must have all data in its feeds, because the GPU is to be measured with them. @param {Feeds} feeds */
+  lacksData(feeds) {
+    return this.trial.state === WANTED && !this.isMeasuring && isResident(feeds);
+  }
+
+  /** Counts a run on WebAssembly. @param {Model} model @param {Feeds} feeds of the run @param {number} milliseconds */
+  took(model, feeds, milliseconds) {
+    if (model.host.gpu || this.isMeasuring) return;
+    const { trial } = this;
+    const { state } = trial;
+    const elements = Object.values(feeds).flat().reduce((sum, tensor) => sum + (tensor?.dims.reduce((all, n) => all * n, 1) ?? 0), 0);
+    trial.took(elements, milliseconds);
+    if (trial.state === SETTLED && state !== SETTLED) this.keep(trial);
+    if (trial.state === WANTED && !isResident(feeds)) this.measure(model, mapTensors(feeds, copy));
+  }
+
+  /** @param {Model} running on WebAssembly @param {Feeds} feeds */
+  async measure(running, feeds) {
+    this.isMeasuring = true;
+    /** @type {Model | null} */
+    let model = null;
+    try {
+      await untilIdle(() => this.hasEnded);
+      if (this.hasEnded) return;
+      model = await this.open(running);
+      if (this.trial.measured(await this.time(model, feeds)) && !this.hasEnded) {
+        const winner = model;
+        model = null;
+        await this.adopt(winner);
+      }
+    } catch (error) {
+      this.trial.failed(/** @type {Error} */ (error).message);
+    } finally {
+      model?.release();
+      this.isMeasuring = false;
+    }
+    if (!this.hasEnded) this.keep(this.trial);
+  }
+
+  /** The milliseconds of the fastest of some runs. @param {Model} model @param {Feeds} feeds @returns {Promise<number>} */
+  async time(model, feeds) {
+    const fetches = Object.fromEntries(model.outputs.map(({ name }) => [name, null]));
+    let least = Infinity;
+    for (let n = 0; n <= GPU_RUNS && !this.hasEnded; n++) {
+      const start = performance.now();
+      await model.run(feeds, fetches, null);
+      if (!model.host.gpu) throw new Error(model.lostGpu || 'it was lost');
+      if (n) least = Math.min(least, performance.now() - start);
+    }
+    return least;
+  }
+
+  /** Ends the trial of a released session. */
+  end() {
+    this.hasEnded = true;
+  }
+}
+
+/** Whether a feed is an output that the worker keeps, without data. @param {Feeds} feeds */
+const isResident = (feeds) => Object.values(feeds).flat().some((feed) => residentId(feed));
+
+/** @param {import('../../common/protocol.js').WireTensor} tensor */
+const copy = (tensor) => ({ ...tensor, data: /** @type {any} */ (tensor.data).slice() });
+
+/** Waits until no session runs, at most PATIENCE. @param {() => boolean} hasEnded */
+async function untilIdle(hasEnded) {
+  const start = performance.now();
+  const isBusy = () => performance.now() - lastRun.ended < IDLE && performance.now() - start < PATIENCE;
+  do await new Promise((resolve) => setTimeout(resolve, POLL)); while (isBusy() && !hasEnded());
+}
