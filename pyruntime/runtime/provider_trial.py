@@ -35,7 +35,8 @@ class ProviderTrial:
         self._long = 0
 
     def took(self, elements: int, time: float) -> None:
-        """Not called while the GPU is measured. A run on WebAssembly with so many elements in its feeds took so many milliseconds."""
+        """A run on WebAssembly with so many elements in its feeds took so many milliseconds. Not called while the GPU is
+        measured."""
         if self.state == SETTLED:
             self._long = self._long + 1 if time > LONGER * max(self.best, FLOOR / LONGER) else 0
             if self._long > RUNS:
