@@ -1,8 +1,8 @@
 """python -m bench providers [MODEL …]: sessions with ["webgpu", "wasm"] and ["auto"] beside sessions with ["wasm"].
 
 All three run in turns on one thread, in one page of Chromium (in its worker), or natively with --native. A ratio is the
-shortest time on WebAssembly alone over the other's (longer times measure other programs): on a software adapter 0.97 and
-more means that naming the GPU costs nothing.
+shortest time on WebAssembly alone over the other's (longer times measure other programs): on a software adapter, 0.97
+and more means that naming the GPU costs nothing.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ NAMES = "digits bert_tiny gpt2_tiny llama_mini vit_tiny mobilenet_v2 minilm supe
 PROVIDERS = [["wasm"], ["webgpu", "wasm"], ["auto"]]
 TURNS = """async ([url, values, providers, turns, warm]) => {
   const { toFeeds } = await import('/bridge/bridge.js');
-  Object.assign(ort.env.wasm, { numThreads: 1, proxy: true }); // all runs in the worker: moves to the page take some runs
+  Object.assign(ort.env.wasm, { numThreads: 1, proxy: true }); // no run in the page
   const feeds = toFeeds(values);
   const sessions = [];
   const created = [];

@@ -35,8 +35,8 @@ class ProviderTrial:
         self._long = 0
 
     def took(self, elements: int, time: float) -> None:
-        """A run on WebAssembly with so many elements in its feeds took so many milliseconds. Not called while the GPU is
-        measured."""
+        """A run on WebAssembly took so many milliseconds. Not called while the GPU is measured. elements: of the
+        feeds"""
         if self.state == SETTLED:
             self._long = self._long + 1 if time > LONGER * max(self.best, FLOOR / LONGER) else 0
             if self._long > RUNS:
