@@ -55,7 +55,7 @@ export interface Explanation {
   /** Milliseconds of reading and compiling: read, trace, passes, emit, encode. */
   readonly phases: Readonly<Record<string, number>>;
   readonly nodes: readonly ExplainedNode[];
-  /** The providers that the session names, those that it uses, and why the GPU is not one of them, if it is named. */
+  /** The providers that the session names, those that it uses, and why the GPU is not one of them, or what 'auto' measured. */
   readonly providers: { readonly named: readonly string[]; readonly used: readonly string[]; readonly why: string };
 }
 

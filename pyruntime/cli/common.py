@@ -17,7 +17,7 @@ from pyruntime.errors import InvalidInput, InvalidModel
 from pyruntime.frontend.feed_checks import NodeArg
 from pyruntime.native.sessions.session import Session
 from pyruntime.options import SessionOptions
-from pyruntime.placement.provider_list import available
+from pyruntime.placement.provider_list import AUTO, available
 
 TYPES = {"float": "float32", "double": "float64"}
 
@@ -32,7 +32,7 @@ def parser(
         "--provider",
         default="wasm",
         metavar="NAME",
-        help="preferred provider: wasm (default), webgpu, or an installed one; wasm runs the rest",
+        help="preferred provider: wasm (default), webgpu, auto (the faster), or an installed one",
     )
     out.add_argument("--threads", type=int, default=0, metavar="N", help="threads of a kernel (default 1)")
     out.add_argument("--level", default="all", help="optimisation: disabled, basic, extended, layout or all (default)")
@@ -63,12 +63,13 @@ def session_options(args: argparse.Namespace) -> tuple[SessionOptions, list[Any]
     """Options and providers of a session for the model. Errors: InvalidInput"""
     if isinstance(args.model, Path) and not args.model.is_file():
         raise InvalidInput(f"{args.model} is not a file", hint="the path of an .onnx model is expected")
-    if args.provider not in available():
-        raise InvalidInput(f'provider "{args.provider}" is not known', hint=f"there are {', '.join(available())}")
+    known = [*available(), AUTO]
+    if args.provider not in known:
+        raise InvalidInput(f'provider "{args.provider}" is not known', hint=f"there are {', '.join(known)}")
     options = SessionOptions(graph_optimization_level=args.level, intra_op_num_threads=args.threads)
     options.choices = None if args.choices is None else _read(args.choices)
-    if args.provider == "wasm":
-        return options, ["wasm"]
+    if args.provider in ("wasm", AUTO):
+        return options, [args.provider]
     return options, [(args.provider, {"allow_software": True}), "wasm"]
 
 

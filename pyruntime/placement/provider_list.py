@@ -12,6 +12,7 @@ from pyruntime.placement.target import CpuOnly, Target
 
 GROUP = "pyruntime.providers"  # the group of entry points by which packages offer providers
 BASE = "wasm"  # supports every kernel
+AUTO = "auto"  # stands for the engine's own, whichever is faster
 ENGINES = (BASE, "webgpu")  # the engine's own providers, which write code
 _ALIASES = {"CPUExecutionProvider": "wasm", "cpu": "wasm", "WebGpuExecutionProvider": "webgpu"}
 _registered: dict[str, HostProvider] = {}
@@ -46,7 +47,7 @@ def available() -> list[str]:
 def is_available(name: str) -> bool:
     """Whether a provider is available. The engine's own are known without a search of entry points, which takes 3
     ms."""
-    if name in ENGINES or name in _registered:
+    if name in ENGINES or name in _registered or name == AUTO:
         return True
     from importlib.metadata import entry_points
 
@@ -80,20 +81,25 @@ def _name_and_options(entry: Any) -> tuple[str, Mapping[str, Any]]:
 
 
 def allows_software(providers: Sequence[Any]) -> bool:
-    """Whether "webgpu" has the option `allow_software`: its kernels may run on an adapter that computes on the CPU,
-    although the session names WebAssembly, too."""
-    given = [options for name, options in map(_name_and_options, providers) if name == "webgpu"]
+    """Whether "webgpu" or "auto" has the option `allow_software`: its kernels may run on an adapter that computes on
+    the CPU, although the session names WebAssembly, too."""
+    given = [options for name, options in map(_name_and_options, providers) if name in ("webgpu", AUTO)]
     return any(str(options.get("allow_software", 0)) in ("True", "true", "1") for options in given)
 
 
-def known(providers: Sequence[Any]) -> list[str]:
-    """Names in order of preference. An entry may also be a pair of name and options or {"name": …}, as in onnxruntime.
+def is_auto(providers: Sequence[Any]) -> bool:
+    """Whether the session is to use the faster one of the engine's providers."""
+    return any(name == AUTO for name, _ in map(_name_and_options, providers))
 
-    Unknown providers are skipped with a warning, as onnxruntime does. Errors: InvalidInput if no known one remains.
-    """
+
+def known(providers: Sequence[Any]) -> list[str]:
+    """Names in order of preference, with "webgpu", "wasm" for "auto". An entry may also be a pair of name and options
+    or {"name": …}, as in onnxruntime. Unknown providers are skipped with a warning, as onnxruntime does. Errors:
+    InvalidInput if no known one remains."""
     if not isinstance(providers, Sequence) or isinstance(providers, str):
         raise InvalidInput(f"providers must be a list of names, not {providers!r}", hint="wasm and webgpu are known")
-    names = [name for name, _ in map(_name_and_options, providers)]
+    named = [name for name, _ in map(_name_and_options, providers)]
+    names = list(dict.fromkeys(n for name in named for n in (reversed(ENGINES) if name == AUTO else [name])))
     found = [n for n in names if n in ENGINES or _found(n)]
     for n in names:
         if n in found:

@@ -19,7 +19,7 @@ from pyruntime.ir.dtype import BY_NAME
 from pyruntime.onnx import load
 from pyruntime.onnx.graph import Graph, Source
 from pyruntime.options import PYODIDE, SessionOptions, check_options
-from pyruntime.placement.provider_list import known
+from pyruntime.placement.provider_list import is_auto, known
 from pyruntime.pyodide.tensors import Tensor, to_output, to_tensor
 from pyruntime.session.model_source import check_model, weight_sources
 from pyruntime.session.needs import Given, GivenTensor
@@ -39,7 +39,7 @@ class InferenceSession:
     ) -> None:
         options = sess_options or SessionOptions()
         check_options(options, PYODIDE)
-        if "webgpu" in known(providers or ["wasm"]):
+        if "webgpu" in known(providers or ["wasm"]) and not is_auto(providers or []):
             warnings.warn("Python in Pyodide cannot wait for the GPU; the session runs on WebAssembly", stacklevel=2)
         check_model(path_or_bytes)
         js = _executor()

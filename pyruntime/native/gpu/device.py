@@ -47,11 +47,12 @@ class Usable(NamedTuple):
 
 
 def usable(
-    providers: Sequence[str], low_power: bool = False, allows_software: bool = False, has_fallback: bool = True
-) -> Usable:
+    providers: Sequence[str], low_power: bool = False, allows_software: bool = False, has_fallback: bool = True,
+    warns: bool = True,
+) -> Usable:  # fmt: skip
     """The providers, without "webgpu" if the host has no adapter, or if its adapter computes on the CPU, unless the
-    session allows that or does not name "wasm"; warns once per process. Errors: NoAdapter if there is none and "webgpu"
-    is the only provider, or the session has no fallback."""
+    session allows that or does not name "wasm"; warns once per process, if at all. Errors: NoAdapter if there is none
+    and "webgpu" is the only provider, or the session has no fallback."""
     from pyruntime.providers.webgpu.adapter import NoAdapter
 
     if "webgpu" not in effective(providers):
@@ -74,7 +75,8 @@ def usable(
         why = e.message
     if not has_wasm or is_absent and not has_fallback:
         raise NoAdapter(why, hint="fallback is off" if has_wasm else 'add the provider "wasm"')
-    warn_once(f"{why}; sessions run on WebAssembly{hint}")
+    if warns:
+        warn_once(f"{why}; sessions run on WebAssembly{hint}")
     return Usable([p for p in providers if p != "webgpu"], why)
 
 

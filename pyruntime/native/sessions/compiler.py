@@ -18,15 +18,16 @@ from pyruntime.native.sessions.shared_weights import load_executor
 from pyruntime.onnx.graph import Graph, Value
 from pyruntime.onnx.weight_values import elements
 from pyruntime.options import PRESETS, SessionOptions
-from pyruntime.placement.provider_list import allows_software, effective, known, target
+from pyruntime.placement.provider_list import allows_software, effective, is_auto, known, target
 from pyruntime.placement.target import Target
 from pyruntime.session.model_source import weight_sources
 
 
 class Compiler:
-    """providers: names in order of preference; named: those that the caller named; why_not_gpu: why this host's GPU is
-    named and not used, or ""; refused: by node, why it does not run on the GPU; settings: may be replaced between
-    compilations; compiled: number of Programs that it has compiled, without those from the cache"""
+    """providers: names in order of preference; named: those that the caller named; candidates: with "auto", those with
+    the GPU that a trial compares; why_not_gpu: why this host's GPU is named and not used, or ""; refused: by node, why
+    it does not run on the GPU; settings: may be replaced between compilations; compiled: number of Programs that it has
+    compiled, without those from the cache"""
 
     def __init__(self, options: SessionOptions, providers: Sequence[str], warn: Callable[[str], None]) -> None:
         self.options = options
@@ -36,6 +37,7 @@ class Compiler:
         self.warn = warn
         self.compiled = 0
         self.why_not_gpu = ""
+        self.candidates: list[str] = []
         self.named = list(providers)
         self.set_providers(providers)
 
@@ -43,14 +45,21 @@ class Compiler:
         """Use those of these providers that this host has, all again for all nodes. on_gpu: outputs stay on the GPU,
         even on a software adapter. Errors: NoAdapter, if without fallback"""
         self.refused = {}
-        self.named = known(providers)
+        measures = is_auto(providers) and not on_gpu
+        self.named = ["auto"] if measures else known(providers)
         allows = on_gpu or allows_software(providers)
-        names, self.why_not_gpu = usable(self.named, self.preset.saves_power, allows, has_fallback)
-        self.set_providers(names)
+        listed = known(providers)
+        names, self.why_not_gpu = usable(listed, self.preset.saves_power, allows, has_fallback, not measures)
+        self.candidates = names if measures and "webgpu" in names else []
+        self.set_providers([n for n in names if n != "webgpu"] if measures else names)
 
     def set_providers(self, providers: Sequence[str]) -> None:
         self.providers = list(providers)
         self.uses_gpu = "webgpu" in effective(providers)  # cached, because every run needs it
+
+    @property
+    def threads(self) -> int:
+        return self.options.intra_op_num_threads or int(min(self.preset.native_threads, cores()))
 
     def on_cpu(self) -> Compiler:
         """The same compiler, for WebAssembly alone."""
@@ -69,8 +78,7 @@ class Compiler:
         from pyruntime.providers.wasm import provider
         from pyruntime.providers.wasm.wasmtime_host import WasmHost
 
-        threads = self.options.intra_op_num_threads or int(min(self.preset.native_threads, cores()))
-        host = WasmHost(threads=threads, relaxed=self.options.relaxed_simd)
+        host = WasmHost(threads=self.threads, relaxed=self.options.relaxed_simd)
         choices = self.settings.choices
         writer = provider.code_writer(**host.target | features, choices=choices)
         gpu = self.open_gpu() if self.uses_gpu else None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import io
+import json
 import math
 import os
 import pickle
@@ -23,7 +24,7 @@ from pyruntime.native.execution.host_calls import HostCalls, StoredCalls
 from pyruntime.onnx.describe import describe, described_type
 from pyruntime.onnx.graph import Graph, Value, Weight
 from pyruntime.onnx.sources import FileSource, MemorySource
-from pyruntime.options import SessionOptions
+from pyruntime.options import SessionOptions, program_options
 from pyruntime.placement.provider_list import ENGINES
 from pyruntime.placement.target import Target
 from pyruntime.program.format import Program
@@ -50,8 +51,7 @@ def ready(options: SessionOptions, graph: Graph, target: Target, others: Any, wo
     """Return the Program from the cache, or else from `work`, and store it if compiling took long.
 
     others: all values that the Program depends on besides graph and target"""
-    is_on = str(options.extra.get(OFF, "0")) != "1" and not os.environ.get(OFF_FOR_ALL)
-    name = _key(graph, target, others) if is_on else None
+    name = _key(graph, target, others) if _is_on(options) else None
     cached = name and _read(name)
     if cached:
         return cached
@@ -64,6 +64,10 @@ def ready(options: SessionOptions, graph: Graph, target: Target, others: Any, wo
         with suppress(InvalidInput):  # a host step runs in Python
             _write(name, made)
     return made
+
+
+def _is_on(options: SessionOptions) -> bool:
+    return str(options.extra.get(OFF, "0")) != "1" and not os.environ.get(OFF_FOR_ALL)
 
 
 # ── keys ─────────────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -84,10 +88,10 @@ class _KeyPickler(pickle.Pickler):
         return NotImplemented
 
 
-def _key(graph: Graph, target: Target, others: Any) -> str | None:
+def _key(graph: Graph, target: Target | None, others: Any) -> str | None:
     """The cache key; None if compilation depends on something that cannot be part of a key: operators, passes,
     providers or sources that the user registered, or engine files that have changed since they were imported."""
-    registered = {provider.name for provider in target.providers} - set(ENGINES)
+    registered = {provider.name for provider in target.providers} - set(ENGINES) if target else set()
     engine = _engine()
     changed = max((state[-1] for state in engine), default=math.inf)  # files in an archive have no times
     if registered or registry.is_extended() or is_extended() or changed > _IMPORTED:
@@ -158,3 +162,32 @@ def _write(name: str, made: Ready) -> None:
         newest = sorted(path.parent.glob("*.pyrt"), key=lambda file: file.stat().st_mtime_ns, reverse=True)
         for file in newest[MOST:]:
             file.unlink(missing_ok=True)
+
+
+# ── choices of the provider "auto" ───────────────────────────────────────────────────────────────────────────────────
+
+
+def choice_key(options: SessionOptions, graph: Graph, others: Any) -> str | None:
+    """The name of the choice for a graph, without the cache None; others: all other values that it depends on"""
+    return _key(graph, None, (program_options(options), others)) if _is_on(options) else None
+
+
+def read_choice(name: str | None, valid: float) -> Mapping[str, Any] | None:
+    """The choice that was stored under this name in the last `valid` seconds."""
+    try:
+        text = json.loads(_choice_path(name).read_text()) if name else {}
+    except (OSError, ValueError):
+        return None
+    return text if text and time.time() - text["at"] < valid else None
+
+
+def write_choice(name: str | None, choice: Mapping[str, Any]) -> None:
+    """Errors: OSError"""
+    from pyruntime.providers.wasm.wasmtime_host import write_in_one_step
+
+    if name:
+        write_in_one_step(_choice_path(name), json.dumps({"at": time.time(), **choice}).encode())
+
+
+def _choice_path(name: str) -> Path:
+    return _path(name).with_suffix(".choice.json")

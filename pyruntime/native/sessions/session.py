@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import time
+import weakref
 from collections.abc import Callable, Collection, Hashable, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
@@ -23,6 +24,7 @@ from pyruntime.native.memory.budgets import is_limited, remove_holder, with_room
 from pyruntime.native.memory.report import MemoryReport
 from pyruntime.native.sessions.compiler import Compiler
 from pyruntime.native.sessions.feeds import Feeds, stored
+from pyruntime.native.sessions.gpu_trial import GpuTrial
 from pyruntime.native.sessions.maps import Maps
 from pyruntime.native.sessions.prepare import zeros
 from pyruntime.native.sessions.process_stats import free_when_collected
@@ -106,6 +108,7 @@ class Session:
             on_gpu = bool(self.options.preferred_output_location)
             self.compiler.choose_providers(providers or ["wasm"], on_gpu, has_fallback)
             self.programs = Programs(border.graph, self.compiler, states)
+        self._trial = self._new_trial()
         self._maps = Maps(border)
         self.feeds = Feeds(border.graph, self.programs.uses)
         self._gpu_outputs = self.feeds.gpu_outputs(self.options.preferred_output_location)
@@ -271,7 +274,10 @@ class Session:
         def is_stopped() -> bool:
             return run_options is not None and run_options.terminate
 
+        start = time.perf_counter()
         header, results = self._run(_Run(feeds, names, gpu_outputs, resident, is_stopped))
+        if self._trial is not None:
+            self._trial.took(feeds, time.perf_counter() - start)
         return [self._maps.from_tensor(n, self.feeds.output(header, n, results[n])) for n in names]
 
     def check_feeds(self, input_feed: Mapping[str, Any], names: Sequence[str] | None = None) -> dict[str, Any]:
@@ -350,9 +356,25 @@ class Session:
             if not self.programs.has_model:
                 raise InvalidInput("a compiled Program cannot change its providers")
             self.compiler.choose_providers(names, has_fallback=self._recovery.is_enabled)
+            self._trial = self._new_trial()
             self._recovery.moved = []
             self.programs.restart()
             self._recovery.run(self.programs.prepare)
+
+        self._queue.exclusive(work)
+
+    def _new_trial(self) -> GpuTrial | None:
+        """A trial for the provider "auto", if there is a GPU to compare with."""
+        return GpuTrial(self.programs, weakref.WeakMethod(self._move_to_gpu)) if self.compiler.candidates else None
+
+    def _move_to_gpu(self, trial: GpuTrial) -> None:
+        """Compile again for the GPU, which has won this trial."""
+
+        def work() -> None:
+            if self._trial is trial and self.state != SessionState.RELEASED:
+                self.compiler.set_providers(self.compiler.candidates)
+                self.programs.restart()
+                self._recovery.run(self.programs.prepare)
 
         self._queue.exclusive(work)
 

@@ -71,7 +71,7 @@ const SHRINK = 'memory.enable_memory_arena_shrinkage';
 export const PROVIDERS = {
   cpu: { name: text, useArena: noEffect(flag, PLANNED, isOff) },
   wasm: { name: text },
-  auto: { name: text },
+  auto: { name: text, allowSoftware: flag },
   webgpu: {
     name: text,
     preferredLayout: noEffect(oneOf('NCHW', 'NHWC'), 'the compiler chooses it'),
@@ -146,7 +146,7 @@ export function sessionOptions(input) {
       }),
       named: named.length ? named : undefined,
       isAuto: named.includes('auto') && !deviceOf(options.executionProviders ?? []),
-      allowsSoftware: Boolean(env.webgpu.forceFallbackAdapter) || (options.executionProviders ?? []).some((/** @type {any} */ item) => item.name === 'webgpu' && item.allowSoftware),
+      allowsSoftware: Boolean(env.webgpu.forceFallbackAdapter) || (options.executionProviders ?? []).some((/** @type {any} */ item) => ['webgpu', 'auto'].includes(item.name) && item.allowSoftware),
       limits: pick(options, engine.LIMITS),
       refusedForPrograms: engine.REFUSED_FOR_PROGRAMS.filter((name) => options[name]),
       logOptions,

@@ -18,6 +18,7 @@ import { checkFetches, mapsAmong, rowsOfMaps, toMaps } from '../tensors/maps.js'
 import { snapshot, unpackValue } from '../tensors/wire_tensors.js';
 import { isProfiling, reportKernels } from './gpu_profiling.js';
 import { PageRunner } from './page_runner.js';
+import { Rests } from './pressure.js';
 import { runPath } from './run_path.js';
 import { Trace } from './trace.js';
 import { untilVisible } from './visibility.js';
@@ -52,7 +53,7 @@ export class Handler {
     /** @type {Trace | null} of a session that is profiled */
     this.trace = null;
     this.lifetime = new AbortController();
-    this.pausesHidden = Boolean(options.preset && PRESETS[options.preset].savesPower);
+    this.rests = options.preset && PRESETS[options.preset].savesPower ? new Rests() : null;
     this.watch = new Watch(name);
     this.worker = new WorkerSession(caller, created.session);
     this.worker.changed = this.watch.changed;
@@ -80,10 +81,8 @@ export class Handler {
     const cancellation = settings && new Cancellation(settings.options, 'the run');
     feeds = this.checked(feeds, Object.keys(fetches));
     cancellation?.check();
-    if (this.pausesHidden) {
-      await untilVisible(cancellation, this.lifetime.signal, this.caller.end.signal);
-      this.checkUsable();
-    }
+    if (this.rests) await this.untilFit(cancellation);
+    const begun = performance.now();
     const hasGpuTensors = hasBuffers(feeds) || hasBuffers(fetches);
     if (hasGpuTensors || this.gpu.hasMoved) feeds = snapshot(feeds);
     if (hasGpuTensors && !this.hasGpu) feeds = await withoutBuffers(feeds, fetches);
@@ -97,10 +96,19 @@ export class Handler {
     const inPage = place === 'page' && program ? this.pageRunner.tryRun(program, feeds, fetches) : null;
     const results = inPage ?? await this.send(local, feeds, fetches, cancellation, isTimed, run);
     if (inPage) await cancellation?.checkLater();
+    this.rests?.note(begun);
     log('verbose', () => `a run in the ${place} (${reason}): ${ms(performance.now() - start)}`, settings?.logOptions ?? this.logOptions);
     if (settings?.shrinks) await this.trim();
     const gpu = local?.gpu ?? null;
     return mapValues(results, (wire, name) => this.unpack(name, wire, fetches[name] ?? null, gpu));
+  }
+
+  /** Waits while the page is hidden or the processor hot, for sessions that save power. @param {Cancellation | null} cancellation */
+  async untilFit(cancellation) {
+    const ends = [this.lifetime.signal, this.caller.end.signal];
+    await untilVisible(cancellation, ...ends);
+    await this.rests?.rest(cancellation, ...ends);
+    this.checkUsable();
   }
 
   /** Checks feeds, and replaces maps by rows. @param {Feeds} feeds @param {string[]} names of the outputs of the run */
@@ -238,6 +246,7 @@ export class Handler {
   async dispose() {
     if (this.lifetime.signal.aborted) return;
     this.lifetime.abort();
+    this.rests?.end();
     droppedSessions.registry.unregister(this);
     this.pageRunner.release();
     const counted = this.metrics(); // for later reports

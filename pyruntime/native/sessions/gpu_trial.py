@@ -1,0 +1,104 @@
+"""The provider "auto": measures the runs of a session on the GPU in a thread beside them (docs/design/gpu.md#auto).
+
+web/worker/models/gpu_trial.js is its twin in pages.
+"""
+
+from __future__ import annotations
+
+import atexit
+import threading
+import time
+import weakref
+from collections.abc import Callable, Mapping
+from copy import copy
+from typing import Any
+
+import numpy as np
+
+from pyruntime.native.sessions.compiler import Compiler
+from pyruntime.native.sessions.feeds import IN_ENGINE, stored
+from pyruntime.native.sessions.program_cache import choice_key, read_choice, write_choice
+from pyruntime.native.sessions.programs import Programs
+from pyruntime.runtime.provider_trial import GPU_RUNS, SETTLED, WANTED, ProviderTrial
+from pyruntime.session.states import StateMachine
+
+VALID = 30 * 24 * 3600  # seconds: then it is measured again, because drivers change, and it may have been disturbed
+_at_work = threading.Lock()  # held while the thread of a trial is in wgpu, so that the process does not end there
+atexit.register(_at_work.acquire, timeout=5)
+
+
+class GpuTrial:
+    """Of one session."""
+
+    def __init__(self, programs: Programs, adopt: weakref.WeakMethod[Callable[[GpuTrial], object]]) -> None:
+        """Use the GPU at once if an earlier session chose it. adopt: moves the session to the GPU"""
+        self._programs = programs
+        self._adopt = adopt
+        self._thread: threading.Thread | None = None
+        compiler = programs.compiler
+        self._name = choice_key(compiler.options, programs.graph, (_adapter(compiler), compiler.threads))
+        kept = read_choice(self._name, VALID)
+        self._trial = ProviderTrial(kept["best"] if kept and not kept["on_gpu"] else 0.0)
+        if kept:
+            self._trial.why = f"{kept['why']}, in an earlier session"
+        if kept and kept["on_gpu"]:
+            compiler.set_providers(compiler.candidates)
+        compiler.why_not_gpu = self._trial.why
+
+    def took(self, feeds: Mapping[str, Any], seconds: float) -> None:
+        """Count a run."""
+        trial = self._trial
+        compiler = self._programs.compiler
+        if self._thread is not None or compiler.uses_gpu:
+            return
+        before = trial.state
+        arrays = [x for feed in feeds.values() for x in (feed if isinstance(feed, list) else [feed]) if x is not None]
+        trial.took(sum(int(x.size) for x in arrays), 1000 * seconds)
+        if trial.state == SETTLED and before != SETTLED:
+            self._keep()
+        if trial.state == WANTED and not any(isinstance(x, IN_ENGINE) for x in arrays):
+            self._thread = threading.Thread(target=self._measure, args=(_copies(feeds),), daemon=True)
+            self._thread.start()
+
+    def _measure(self, feeds: Mapping[str, Any]) -> None:
+        trial = self._trial
+        try:
+            compiler = copy(self._programs.compiler)
+            compiler.set_providers(compiler.candidates)
+            twin = Programs(self._programs.graph, compiler, StateMachine(lambda: False))
+            with _at_work:
+                executor = twin.program(feeds)
+            least = np.inf
+            for n in range(GPU_RUNS + 1):
+                with _at_work:
+                    start = time.perf_counter()
+                    executor.run(stored(feeds))
+                    least = min(least, time.perf_counter() - start) if n else least
+            wins = trial.measured(1000 * float(least))
+            twin.restart()
+            adopt = self._adopt()
+            if wins and adopt is not None:
+                adopt(self)
+        except Exception as e:  # of any driver: the session runs without it
+            trial.failed(str(e))
+        finally:
+            self._thread = None
+        self._keep()
+
+    def _keep(self) -> None:
+        trial = self._trial
+        self._programs.compiler.why_not_gpu = trial.why
+        write_choice(self._name, {"on_gpu": trial.on_gpu, "best": trial.best, "why": trial.why})
+
+
+def _adapter(compiler: Compiler) -> str:
+    from pyruntime.providers.webgpu.wgpu_device import shared_device
+
+    return repr(shared_device(compiler.preset.saves_power).adapter)
+
+
+def _copies(feeds: Mapping[str, Any]) -> dict[str, Any]:
+    def copied(x: Any) -> Any:
+        return [copied(item) for item in x] if isinstance(x, list) else x.copy() if isinstance(x, np.ndarray) else x
+
+    return {name: copied(x) for name, x in feeds.items()}

@@ -1,0 +1,75 @@
+"""The provider "auto" natively: the trial beside runs on WebAssembly, and the choice that later sessions find."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+import pytest
+
+from pyruntime import InferenceSession
+from pyruntime.native.sessions import program_cache
+from pyruntime.runtime import provider_trial
+
+pytest.importorskip("wgpu")
+
+TEXT = """<ir_version: 9, opset_import: ["" : 17]> g (float[N, 1024] x) => (float[N, 1] s)
+    { a = Tanh (x) b = Erf (a) c = Add (b, x) s = ReduceMax <axes = [1]> (c) }"""
+MODEL = onnx.parser.parse_model(TEXT).SerializeToString()
+AUTO: list[Any] = [("auto", {"allow_software": True})]
+X = np.ones((2048, 1024), np.float32)
+RIGHT = 1.718544  # 1 + erf(tanh(1))
+
+
+def run(session: InferenceSession, rows: int = 2048) -> None:
+    (s,) = session.run(None, {"x": X[:rows]})
+    assert s.shape == (rows, 1)
+    np.testing.assert_allclose(s, RIGHT, rtol=1e-5)
+
+
+def finished(session: InferenceSession) -> dict[str, Any]:
+    """The report of the providers, when the trial has ended."""
+    for _ in range(200):
+        run(session)
+        report: dict[str, Any] = session.explain()["providers"]
+        if session._native._trial is None or "GPU" in report["why"]:
+            return report
+        time.sleep(0.1)
+    raise AssertionError(report)
+
+
+@pytest.mark.parametrize(("gain", "used"), [(1e9, ["webgpu", "wasm"]), (0.0, ["wasm"])])
+def test_trial(gain: float, used: list[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """The session moves to the GPU only if that wins; results stay right; the next session begins there."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    monkeypatch.delenv(program_cache.OFF_FOR_ALL, raising=False)
+    monkeypatch.setattr(provider_trial, "GAIN", gain)
+    session = InferenceSession(MODEL, providers=AUTO)
+    first = session.explain()["providers"]
+    assert first == {"named": ["auto"], "used": ["wasm"], "why": "auto: runs on WebAssembly are timed"}
+    found = finished(session)
+    trial = session._native._trial
+    for _ in range(200):  # until the session has moved
+        if trial is None or trial._thread is None:
+            break
+        time.sleep(0.1)
+    for rows in (2048, 3, 700, 2048):
+        run(session, rows)
+    found = session.explain()["providers"]
+    assert found["used"] == used and found["why"].endswith("ms on the GPU")
+    later = InferenceSession(MODEL, providers=AUTO)
+    run(later)
+    assert later.explain()["providers"] == {**found, "why": f"{found['why']}, in an earlier session"}
+
+
+def test_software_adapters_have_no_trial() -> None:
+    session = InferenceSession(MODEL, providers=["auto"])
+    run(session)
+    if session._native._trial is None:
+        report = session.explain()["providers"]
+        assert report["used"] == ["wasm"] and "computes on the CPU" in report["why"]
+    session.set_providers(["wasm"])
+    assert session.explain()["providers"] == {"named": ["wasm"], "used": ["wasm"], "why": ""}
