@@ -65,13 +65,13 @@ async function trialOf(model, end = false) {
   const trial = new GpuTrial(0, async (from) => { assert.equal(from, running); return model; }, (choice) => { kept.push(choice.onGpu); ended.resolve(); });
   trial.adopt = async (winner) => { adopted.push(winner); };
   const held = { x: { ...FEEDS.x, held: 7 } };
-  for (let n = 0; n < 3; n++) trial.took(running, FEEDS, 40);
-  trial.took(running, held, 40);
+  for (let n = 0; n < 3; n++) trial.took(running, FEEDS, ['y'], 40);
+  trial.took(running, held, ['y'], 40);
   assert.ok(trial.lacksData(held) && !trial.lacksData(FEEDS), 'the worker asks for the data of one run');
-  trial.took(running, FEEDS, 40);
+  trial.took(running, FEEDS, ['y'], 40);
   assert.ok(trial.isMeasuring && !trial.lacksData(held));
   FEEDS.x.data.fill(1); // the page uses its memory again
-  trial.took(running, OTHERS, 400);
+  trial.took(running, OTHERS, ['y'], 400);
   if (end) { trial.end(); setTimeout(ended.resolve, 300); }
   await ended.promise;
   await new Promise((resolve) => setTimeout(resolve, 10));

@@ -116,7 +116,7 @@ async function timedRun(model, { feeds, fetches, profile }, stop, trial) {
     if (trial?.lacksData(feeds)) throw new StaleFeeds('');
     const outputs = await model.run(feeds, fetches, stop, profile);
     const milliseconds = performance.now() - start;
-    if (!profile) trial?.took(model, feeds, milliseconds);
+    if (!profile) trial?.took(model, feeds, Object.keys(fetches), milliseconds);
     return { outputs, milliseconds, kernels: model.kernels };
   } catch (error) {
     if (!(error instanceof StaleFeeds)) throw error;

@@ -9,7 +9,7 @@ import atexit
 import threading
 import time
 import weakref
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from copy import copy
 from typing import Any
 
@@ -45,8 +45,8 @@ class GpuTrial:
             compiler.set_providers(compiler.candidates)
         compiler.why_not_gpu = self._trial.why
 
-    def took(self, feeds: Mapping[str, Any], seconds: float) -> None:
-        """Count a run."""
+    def took(self, feeds: Mapping[str, Any], names: Sequence[str], seconds: float) -> None:
+        """Count a run that made these outputs."""
         trial = self._trial
         compiler = self._programs.compiler
         if self._thread is not None or compiler.uses_gpu:
@@ -57,10 +57,10 @@ class GpuTrial:
         if trial.state == SETTLED and before != SETTLED:
             self._keep()
         if trial.state == WANTED and not any(isinstance(x, IN_ENGINE) for x in arrays):
-            self._thread = threading.Thread(target=self._measure, args=(_copies(feeds),), daemon=True)
+            self._thread = threading.Thread(target=self._measure, args=(_copies(feeds), names), daemon=True)
             self._thread.start()
 
-    def _measure(self, feeds: Mapping[str, Any]) -> None:
+    def _measure(self, feeds: Mapping[str, Any], names: Sequence[str]) -> None:
         trial = self._trial
         try:
             compiler = copy(self._programs.compiler)
@@ -72,7 +72,7 @@ class GpuTrial:
             for n in range(GPU_RUNS + 1):
                 with _at_work:
                     start = time.perf_counter()
-                    executor.run(stored(feeds))
+                    executor.run(stored(feeds), names)
                     least = min(least, time.perf_counter() - start) if n else least
             wins = trial.measured(1000 * float(least))
             twin.restart()

@@ -276,8 +276,8 @@ class Session:
 
         start = time.perf_counter()
         header, results = self._run(_Run(feeds, names, gpu_outputs, resident, is_stopped))
-        if self._trial is not None:
-            self._trial.took(feeds, time.perf_counter() - start)
+        if self._trial is not None and self.feeds.has_all(feeds):
+            self._trial.took(feeds, names, time.perf_counter() - start)
         return [self._maps.from_tensor(n, self.feeds.output(header, n, results[n])) for n in names]
 
     def check_feeds(self, input_feed: Mapping[str, Any], names: Sequence[str] | None = None) -> dict[str, Any]:

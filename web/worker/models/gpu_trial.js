@@ -38,19 +38,22 @@ export class GpuTrial {
     return this.trial.state === WANTED && !this.isMeasuring && isResident(feeds);
   }
 
-  /** Counts a run on WebAssembly. @param {Model} model @param {Feeds} feeds of the run @param {number} milliseconds */
-  took(model, feeds, milliseconds) {
+  /**
+   * Counts a run on WebAssembly.
+   * @param {Model} model @param {Feeds} feeds of the run @param {string[]} names of its outputs @param {number} milliseconds
+   */
+  took(model, feeds, names, milliseconds) {
     if (model.host.gpu || this.isMeasuring) return;
     const { trial } = this;
     const { state } = trial;
     const elements = Object.values(feeds).flat().reduce((sum, tensor) => sum + (tensor?.dims.reduce((all, n) => all * n, 1) ?? 0), 0);
     trial.took(elements, milliseconds);
     if (trial.state === SETTLED && state !== SETTLED) this.keep(trial);
-    if (trial.state === WANTED && !isResident(feeds)) this.measure(model, mapTensors(feeds, copy));
+    if (trial.state === WANTED && !isResident(feeds)) this.measure(model, mapTensors(feeds, copy), names);
   }
 
-  /** @param {Model} running on WebAssembly @param {Feeds} feeds */
-  async measure(running, feeds) {
+  /** @param {Model} running on WebAssembly @param {Feeds} feeds @param {string[]} names */
+  async measure(running, feeds, names) {
     this.isMeasuring = true;
     /** @type {Model | null} */
     let model = null;
@@ -58,7 +61,7 @@ export class GpuTrial {
       await untilIdle(() => this.hasEnded);
       if (this.hasEnded) return;
       model = await this.open(running);
-      if (this.trial.measured(await this.time(model, feeds)) && !this.hasEnded) {
+      if (this.trial.measured(await this.time(model, feeds, names)) && !this.hasEnded) {
         const winner = model;
         model = null;
         await this.adopt(winner);
@@ -72,9 +75,9 @@ export class GpuTrial {
     if (!this.hasEnded) this.keep(this.trial);
   }
 
-  /** The milliseconds of the fastest of some runs. @param {Model} model @param {Feeds} feeds @returns {Promise<number>} */
-  async time(model, feeds) {
-    const fetches = Object.fromEntries(model.outputs.map(({ name }) => [name, null]));
+  /** The milliseconds of the fastest of some runs. @param {Model} model @param {Feeds} feeds @param {string[]} names */
+  async time(model, feeds, names) {
+    const fetches = Object.fromEntries(names.map((name) => [name, null]));
     let least = Infinity;
     for (let n = 0; n <= GPU_RUNS && !this.hasEnded; n++) {
       const start = performance.now();
