@@ -164,6 +164,8 @@ class Session:
 
     def latest(self) -> Executor:
         """The executor that was compiled last. Errors: SessionFailed if there is none yet."""
+        if not self.executors and self._trial is not None:
+            self._queue.exclusive(lambda: None)  # the session may be moving to the GPU
         if not self.executors:
             raise SessionFailed("this model is compiled when it first runs", hint="run it once")
         return next(reversed(self.executors.values()))
