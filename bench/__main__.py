@@ -28,6 +28,7 @@ COMMANDS = {
     "soak": "growth of memory and of latency, natively and in Chromium, over a long time",
     "providers": 'sessions that name the GPU, or "auto", beside WebAssembly alone',
     "visits": "the first visit against the second, on the GPU",
+    "operators": "operators whose algorithm decides (NMS, DFT, RoiAlign, …) beside onnxruntime, natively on one thread",
     "loads": "two-thread sessions in fresh pages of Firefox: whether each one ends",
     "accuracy": "largest error of each model against onnxruntime without optimisation, natively",
     "stretches": "each part of a QDQ model between two quantisations, alone: which runtime's codes are exact",
