@@ -60,8 +60,10 @@ def product(m: int, k: int, n: int, dtype: str = "f8") -> Case:
 
 def deform(channels: int, filters: int, size: int) -> Case:
     def feeds(rng: np.random.Generator) -> Feeds:
-        return {"x": floats(rng, 1, channels, size, size), "w": floats(rng, filters, channels, 3, 3),
-                "o": floats(rng, 1, 18, size, size), "b": floats(rng, filters), "m": rng.random((1, 9, size, size), "f4")}  # fmt: skip
+        return {
+            "x": floats(rng, 1, channels, size, size), "w": floats(rng, filters, channels, 3, 3),
+            "o": floats(rng, 1, 18, size, size), "b": floats(rng, filters), "m": rng.random((1, 9, size, size), "f4"),
+        }  # fmt: skip
 
     return "DeformConv", feeds, {}, {"pads": [1] * 4, "kernel_shape": [3, 3]}, 19
 

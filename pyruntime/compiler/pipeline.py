@@ -25,7 +25,7 @@ from pyruntime.passes.caches.stacked_caches import join_stacked
 from pyruntime.passes.cleanup.dead_code import remove_dead
 from pyruntime.passes.cleanup.used_symbols import symbols_in
 from pyruntime.passes.constants.byte_tables import tabulate
-from pyruntime.passes.constants.constant_hoisting import hoist_constants, unpacks_bits
+from pyruntime.passes.constants.constant_hoisting import computed_tables, hoist_constants, unpacks_bits
 from pyruntime.passes.constants.equal_constants import merge_equal
 from pyruntime.passes.constants.gathered_constants import dequantise_at_reads
 from pyruntime.passes.constants.operand_packing import pack
@@ -231,7 +231,7 @@ PASSES = (
     Pass("epilogues", "extended", **_EPILOGUES),
     Pass("init_fusion", "extended", _fuse_init, needs=(F.HOISTED_CONSTANTS,)),
     Pass(
-        "map_fusion", "extended", lambda w: fuse(w.main, w.outputs, w.routines),
+        "map_fusion", "extended", lambda w: fuse(w.main, [*w.outputs, *computed_tables(w.init)], w.routines),
         needs=(F.NO_STRINGS, F.CLAIMED_CALLS, F.NO_DEAD_KERNELS), breaks=(F.NO_DEAD_KERNELS,),
     ),
     Pass("dead_code", "extended", **_DEAD_CODE),

@@ -6,10 +6,10 @@ from typing import Any
 
 import numpy as np
 import pytest
-from onnx import helper
+from onnx import helper, numpy_helper
 
 from kit.interpret import run
-from tests.ops.compare import by_onnx, check, model, same
+from tests.ops.compare import by_onnx, by_session, check, model, same
 
 RNG = np.random.default_rng(3)
 REAL = RNG.standard_normal((2, 7, 3, 1)).astype(np.float32)
@@ -69,3 +69,30 @@ def test_mel_filters(low: float, high: float) -> None:
     feeds |= {"low": np.array(low, np.float32), "high": np.array(high, np.float32)}
     m = model([helper.make_node("MelWeightMatrix", list(feeds), ["y"])], feeds, ["y"], opset=17)
     same(run(m.SerializeToString(), feeds), by_onnx(m, feeds), 1e-4)
+
+
+@pytest.mark.parametrize("length", [289, 300, 512, 1000, 1009, 2 * 521, 13 * 128, 4096])
+@pytest.mark.parametrize("kind", ["real", "complex", "one side", "inverse", "inverse of one side", "float64"])
+def test_fast_transforms(length: int, kind: str) -> None:
+    """Lengths that are smooth, prime, and products with a large prime; longer and shorter than the input."""
+    rng = np.random.default_rng(length)
+    dtype = np.float64 if kind == "float64" else np.float32
+    parts = 1 if kind in ("real", "one side") else 2
+    given = length // 2 + 1 if "of" in kind else length
+    attrs = {"axis": 1, "inverse": int("inverse" in kind), "onesided": int("one" in kind)}
+    node = helper.make_node("DFT", ["x", "n"], ["y"], **attrs)
+    for n in (given, given + 7, given - 7) if length in (300, 1009) else (given,):
+        x = rng.standard_normal((2, n, parts)).astype(dtype)
+        feeds = {"x": x, "n": np.array(length)}
+        made = model([node], {"x": x}, ["y"], opset=17, initializer=[numpy_helper.from_array(feeds["n"], "n")])
+        (got,) = by_session(made, {"x": x})
+        z = (x[..., 0] + 1j * (x[..., 1] if parts == 2 else 0)).astype(np.complex128)
+        z = np.pad(z, ((0, 0), (0, max(given - n, 0))))[:, :given]
+        if "of" in kind:
+            want = np.fft.irfft(z, length)[..., None]
+        else:
+            full = np.fft.ifft(z) if attrs["inverse"] else np.fft.fft(z)
+            full = full[:, : length // 2 + 1] if attrs["onesided"] else full
+            want = np.stack([full.real, full.imag], -1)
+        assert got.shape == want.shape and got.dtype == dtype
+        assert np.abs(got - want).max() < (1e-13 if dtype is np.float64 else 2e-6) * np.abs(want).max()

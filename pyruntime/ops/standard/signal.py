@@ -1,6 +1,7 @@
 """Fourier transforms, window functions, mel filters.
 
-A transform is one matrix product with its basis, which is a constant if the length is."""
+A transform of a short length, or of one that is known only in a run, is one matrix product with its basis. Other lengths
+have fast transforms (`ops/lib/fourier.py`)."""
 
 # K frequencies, N length of the transform, P parts of a number: 1 real, 2 complex
 
@@ -13,10 +14,11 @@ from pyruntime.frontend.registry import op
 from pyruntime.frontend.tracer import Tracer
 from pyruntime.ir import shape as sh
 from pyruntime.ir.dtype import F64, I32, I64, DType
-from pyruntime.ir.expr import Expr, cast, const, cos, dim, select, sin
+from pyruntime.ir.expr import Expr, cast, const, cos, dim, guard, select
 from pyruntime.ir.kernel import Tensor
 from pyruntime.ir.shape import AnyDim
 from pyruntime.ops.lib.formula import float_type, sum_type
+from pyruntime.ops.lib.fourier import fast_transform, pays, quarter_sine
 from pyruntime.ops.standard.cast import dtype_of
 from pyruntime.ops.standard.matmul import product
 
@@ -63,6 +65,9 @@ def transform(t: Tracer, x: Tensor, length: AnyDim, inverse: bool, onesided: boo
     n = sh.minimum(x.shape[-2], half if real else length)
     bins = half if onesided and not inverse else length
     out_parts = 1 if real else 2
+    if isinstance(length, int) and isinstance(parts, int) and isinstance(x.shape[-2], int) and length > 1:
+        if pays(1 if real else parts, length, bins if isinstance(bins, int) else length):
+            return _fast(t, x, length, parts, inverse, onesided)
     # A real inverse is in float64, because its terms and their mirror images cancel.
     dtype = F64 if real else sum_type(x.dtype)
     basis = t.compute((n, parts, bins, out_parts), _basis(length, dtype, inverse, real), dtype)
@@ -73,6 +78,24 @@ def transform(t: Tracer, x: Tensor, length: AnyDim, inverse: bool, onesided: boo
     return t.cast(t.reshape(y, (*lead, bins, out_parts)), x.dtype)
 
 
+def _fast(t: Tracer, x: Tensor, length: int, parts: int, inverse: bool, onesided: bool) -> Tensor:
+    lead, given, real = x.shape[:-2], x.shape[-2], inverse and onesided
+    flat = t.reshape(x, (sh.size(lead), given, parts))
+    dtype = sum_type(x.dtype)
+
+    def plane(r: Expr, p: Expr, n: Expr) -> Expr:
+        place = select(n * 2 > length, length - n, n) if real else n  # the other half of the spectrum is its mirror
+        value = cast(guard(place < dim(given), flat[r, place, p], 0.0), dtype)
+        return select((n * 2 > length) & (p == 1), -value, value) if real else value
+
+    y = fast_transform(t, t.compute((flat.shape[0], parts, length), plane, dtype), inverse)
+    if real:
+        y = t.slice(y, 2, 0, 1)
+    elif onesided:
+        y = t.slice(y, 1, 0, length // 2 + 1)
+    return t.cast(t.reshape(y, (*lead, *y.shape[1:])), x.dtype)
+
+
 def _basis(length: AnyDim, dtype: DType, inverse: bool, real: bool) -> Callable[..., Expr]:
     """The contribution of part p of input n to part q of output k. The input of a real inverse is the first half of the
     spectrum; the other half is its mirror image."""
@@ -81,24 +104,14 @@ def _basis(length: AnyDim, dtype: DType, inverse: bool, real: bool) -> Callable[
     def element(n: Expr, p: Expr, k: Expr, q: Expr) -> Expr:
         total = cast(dim(length), I64)
         turns = cast(n, I64) * cast(k, I64) % total * 4
-        cross = _sine(turns, total, dtype) * select(p < q, const(sign, dtype), const(-sign, dtype))
-        value = select(p == q, _sine(turns + total, total, dtype), cross)
+        cross = quarter_sine(turns, total, dtype) * select(p < q, const(sign, dtype), const(-sign, dtype))
+        value = select(p == q, quarter_sine(turns + total, total, dtype), cross)
         if real:
             single = (n < 1) | (n * 2 == dim(length))
             value = value * select(single, const(1.0, dtype), const(2.0, dtype))
         return value / cast(total, dtype) if inverse else value
 
     return element
-
-
-def _sine(m: Expr, total: Expr, dtype: DType) -> Expr:
-    """sin(m·π / 2N) for m in [0, 5N). Integers reduce m to the first quarter turn, so that zeros are exact."""
-    m = select(m >= total * 4, m - total * 4, m)
-    negative = m >= total * 2
-    m = select(negative, m - total * 2, m)
-    m = select(m > total, total * 2 - m, m)
-    value = sin(cast(m, dtype) * (math.pi / 2) / cast(total, dtype))
-    return select(negative, -value, value)
 
 
 @op("STFT", since=17)

@@ -5,9 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from pyruntime.ir import shape as sh
-from pyruntime.ir.kernel import Block, If, Kernel, Loop, Map, Read
+from pyruntime.ir.expr import walk
+from pyruntime.ir.kernel import Block, If, Kernel, Loop, Map, Read, Tensor
 from pyruntime.passes.cleanup.used_symbols import symbols_of
 from pyruntime.passes.loads import is_stored_constant
+
+# Operations that take longer than a load: a table of 131,072 sines took 2 ms of each run of a DFT
+COSTLY = frozenset("sin cos tan exp log pow tanh erf".split())
 
 
 def hoist_constants(block: Block, init: Block, selected: Callable[[Kernel], bool] = lambda kernel: True) -> None:
@@ -30,8 +34,18 @@ def is_foldable(kernel: Kernel, constant: set[int]) -> bool:
         return False
     if isinstance(kernel, Map):  # a map that only enlarges a constant (Expand) stays where it can be fused
         read = sum(sh.size(t.shape) for t in kernel.inputs)
-        return sh.size(kernel.out.shape) <= max(4 * read, 1 << 16)
+        least = 1 << 20 if _is_costly(kernel) else 1 << 16
+        return sh.size(kernel.out.shape) <= max(4 * read, least)
     return True
+
+
+def computed_tables(init: Block) -> list[Tensor]:
+    """Results of maps of the init block that take longer to compute than to load: no reader should inline them."""
+    return [kernel.out for kernel in init.kernels if isinstance(kernel, Map) and _is_costly(kernel)]
+
+
+def _is_costly(kernel: Map) -> bool:
+    return any(e.op in COSTLY for e in walk(kernel.expr))
 
 
 def _hoist(block: Block, init: Block, constant: set[int], selected: Callable[[Kernel], bool]) -> None:
