@@ -1,7 +1,7 @@
 """Fourier transforms, window functions, mel filters.
 
-A transform of a short length, or of one that is known only in a run, is one matrix product with its basis. Other lengths
-have fast transforms (`ops/lib/fourier.py`)."""
+A transform of a short length, or of one that is known only in a run, is one matrix product with its basis. Others are
+fast transforms (`ops/lib/fourier.py`)."""
 
 # K frequencies, N length of the transform, P parts of a number: 1 real, 2 complex
 
