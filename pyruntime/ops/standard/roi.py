@@ -4,7 +4,8 @@ Letters: N batch, C channels, H W input extents, R regions, P Q output extents."
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 
 from pyruntime.frontend.registry import op
 from pyruntime.frontend.tracer import Tracer
@@ -90,40 +91,96 @@ def roi_align(
     shape = (rois.shape[0], x.shape[1], output_height, output_width)
     wide = float_type(x.dtype)
     data, regions = t.cast(x, wide), t.cast(rois, wide)
-
-    def axis(k: Builder, r: Expr, n: int, place: Expr, count: int) -> tuple[Expr, Expr, Expr]:
-        """Start, width and number of samples of one bin along an axis (n 0: columns, 1: rows)."""
-        offset = 0.5 if half else 0.0
-        start = regions[r, n] * spatial_scale - offset
-        size = regions[r, n + 2] * spatial_scale - offset - start
-        width = k.let((size if half else maximum(size, 1.0)) / float(count))
-        adapted = cast(clip(ceil(width), 0.0, MAX_ADAPTIVE), I32)
-        samples = dim(sampling_ratio) if sampling_ratio > 0 else adapted
-        return k.let(start + cast(place, wide) * width), width, k.let(samples)
+    rows, columns = (
+        _axis(t, regions, n, x.shape[3 - n], (output_width, output_height)[n], sampling_ratio, spatial_scale, half)
+        for n in (1, 0)
+    )
 
     def body(k: Builder, out: Tensor) -> None:
-        with k.parallel(sh.size(shape)) as i:
-            r, c, p, q = _split(k, i, shape)
-            top, height, rows = axis(k, r, 1, p, output_height)
-            left, width, columns = axis(k, r, 0, q, output_width)
+        with k.parallel(sh.size(shape[:3])) as i:
+            r, c, p = _split(k, i, shape[:3])
             batch = k.let(t.checked_index(batch_indices[r], x.shape[0]))
-            top_row, some_rows = _near(k, top, height, rows, x.shape[2])
-            left_column, some_columns = _near(k, left, width, columns, x.shape[3])
-            all_near = k.let((some_rows == rows) & (some_columns == columns))
-            total = k.var(0.0, wide)
-            with k.loop(some_rows) as iy, k.loop(some_columns) as ix:
-                y = k.let(top + (cast(top_row + iy, wide) + 0.5) * height / cast(rows, wide))
-                z = k.let(left + (cast(left_column + ix, wide) + 0.5) * width / cast(columns, wide))
-                parts = _samples(k, data, batch, c, y, z)
-                if mode == "avg":
-                    total.set(total.get + parts[0] + parts[1] + parts[2] + parts[3])
-                else:
-                    best = maximum(maximum(parts[0], parts[1]), maximum(parts[2], parts[3]))
-                    total.set(select(all_near & ((iy + ix) == 0), best, maximum(total.get, best)))
-            count = maximum(cast(rows, wide) * cast(columns, wide), 1.0)
-            k.store(out, (r, c, p, q), total.get / count if mode == "avg" else total.get)
+            y, first_row, some_rows, all_rows = rows.bin(k, r, p)
+            with k.loop(output_width) as q:
+                z, first_column, some_columns, all_columns = columns.bin(k, r, q)
+                all_near = (some_rows == all_rows) & (some_columns == all_columns)
+                total = k.var(0.0, wide)
+                with k.loop(some_rows) as iy:
+                    lines = [(k.let(place), k.let(weight)) for place, weight in y(first_row + iy)]
+                    with k.loop(some_columns) as ix:
+                        parts = _samples(k, data, batch, c, lines, z(first_column + ix))
+                        if mode == "avg":
+                            total.set(total.get + parts[0] + parts[1] + parts[2] + parts[3])
+                        else:
+                            best = maximum(maximum(parts[0], parts[1]), maximum(parts[2], parts[3]))
+                            total.set(select(all_near & ((iy + ix) == 0), best, maximum(total.get, best)))
+                count = maximum(cast(all_rows, wide) * cast(all_columns, wide), 1.0)
+                k.store(out, (r, c, p, q), total.get / count if mode == "avg" else total.get)
 
-    return t.cast(t.loops("roi_align", (data, regions, batch_indices), [(shape, wide)], body)[0], x.dtype)
+    args = (data, *rows.tables, *columns.tables, batch_indices)
+    return t.cast(t.loops("roi_align", args, [(shape, wide)], body)[0], x.dtype)
+
+
+@dataclass(frozen=True, slots=True)
+class _Axis:
+    """The samples along an axis, which all channels share: their two neighbours and the weights of these, (R, samples);
+    and (R, bins, 3): the first sample of a bin, the number of its samples that may be inside the image, and of all."""
+
+    neighbours: tuple[Tensor, Tensor]
+    weights: tuple[Tensor, Tensor]
+    bins: Tensor
+
+    @property
+    def tables(self) -> tuple[Tensor, ...]:
+        return (*self.neighbours, *self.weights, self.bins)
+
+    def bin(self, k: Builder, r: Expr, n: Expr) -> tuple[Callable[[Expr], list[tuple[Expr, Expr]]], Expr, Expr, Expr]:
+        """The neighbours of a sample and their weights, and the row of a bin in `bins`."""
+
+        def at(sample: Expr) -> list[tuple[Expr, Expr]]:
+            return [(p[r, sample], w[r, sample]) for p, w in zip(self.neighbours, self.weights, strict=True)]
+
+        first, some, all_ = (k.let(self.bins[r, n, m]) for m in range(3))
+        return at, first, some, all_
+
+
+def _axis(
+    t: Tracer, regions: Tensor, n: int, extent: sh.AnyDim, bins: int, ratio: int, scale: float, half: bool
+) -> _Axis:
+    """The samples along an axis (n 0: columns, 1: rows). Adaptive samples are at most a pixel apart and, if a bin has
+    several, at least half a pixel, so that an image has room for few; `_near` adds a margin for each bin."""
+    dtype, count = regions.dtype, regions.shape[0]
+    most = bins * ratio if ratio > 0 else (extent + 2) * 2 + bins * 16
+
+    def body(k: Builder, low: Tensor, high: Tensor, near: Tensor, far: Tensor, out: Tensor) -> None:
+        with k.parallel(count) as r:
+            offset = 0.5 if half else 0.0
+            start = k.let(regions[r, n] * scale - offset)
+            size = k.let(regions[r, n + 2] * scale - offset - start)
+            width = k.let((size if half else maximum(size, 1.0)) / float(bins))
+            adapted = cast(clip(ceil(width), 0.0, MAX_ADAPTIVE), I32)
+            samples = k.let(dim(ratio) if ratio > 0 else adapted)
+            used = k.var(0, I32)
+            with k.loop(bins) as b:
+                begin = k.let(start + cast(b, dtype) * width)
+                first, some = (const(0, I32), samples) if ratio > 0 else _near(k, begin, width, samples, extent)
+                some = k.let(minimum(some, dim(most) - used.get))
+                for m, value in enumerate((used.get, some, samples)):
+                    k.store(out, (r, b, m), value)
+                with k.loop(some) as i:
+                    place = k.let(begin + (cast(first + i, dtype) + 0.5) * width / cast(samples, dtype))
+                    outside = (place < -1.0) | (place > cast(dim(extent), dtype))
+                    keep = k.let(select(outside, const(0.0, dtype), const(1.0, dtype)))
+                    pairs = _neighbours(k, place, extent)
+                    for (neighbour, weight), p, w in zip(pairs, (low, high), (near, far), strict=True):
+                        k.store(p, (r, used.get), neighbour)
+                        k.store(w, (r, used.get), weight * keep)
+                    used.set(used.get + 1)
+
+    table = (count, most)
+    outputs = [(table, I32), (table, I32), (table, dtype), (table, dtype), ((count, bins, 3), I32)]
+    low, high, near, far, out = t.loops("roi_axis", [regions], outputs, body)
+    return _Axis((low, high), (near, far), out)
 
 
 @op("RoiAlign", since=10)
@@ -152,13 +209,12 @@ def _near(k: Builder, start: Expr, width: Expr, samples: Expr, extent: sh.AnyDim
     return first, k.let(select(width == 0.0, samples, high) - first)
 
 
-def _samples(k: Builder, x: Tensor, batch: Expr, c: Expr, y: Expr, z: Expr) -> list[Expr]:
-    """The four weighted neighbours of a point; all are 0 if the point is more than one pixel outside."""
-    height, width = x.shape[2:]
-    outside = (y < -1.0) | (y > cast(dim(height), y.dtype)) | (z < -1.0) | (z > cast(dim(width), y.dtype))
-    keep = k.let(select(outside, const(0.0, y.dtype), const(1.0, y.dtype)))
-    rows, columns = _neighbours(k, y, height), _neighbours(k, z, width)
-    return [k.let(wy * wz * keep * x[batch, c, iy, iz]) for iy, wy in rows for iz, wz in columns]
+def _samples(
+    k: Builder, x: Tensor, batch: Expr, c: Expr, rows: list[tuple[Expr, Expr]], columns: list[tuple[Expr, Expr]]
+) -> list[Expr]:
+    """The four weighted neighbours of a point."""
+    columns = [(k.let(place), k.let(weight)) for place, weight in columns]
+    return [k.let(wy * wz * x[batch, c, iy, iz]) for iy, wy in rows for iz, wz in columns]
 
 
 def _neighbours(k: Builder, place: Expr, extent: sh.AnyDim) -> list[tuple[Expr, Expr]]:
