@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import struct
+import sys
+from array import array
 from collections.abc import Sequence
 from typing import Any
 
@@ -21,4 +23,6 @@ def encode(values: Sequence[Any], dtype: DType) -> bytes:
     if dtype.name == "bfloat16":
         return b"".join(struct.pack("<f", round_float(v, BF16))[2:] for v in values)
     code = _CODES.get(dtype.name) or ("b" if dtype.kind == "i" else "B")
-    return struct.pack(f"<{len(values)}{code}", *values)
+    if code in "e?" or sys.byteorder != "little":
+        return struct.pack(f"<{len(values)}{code}", *values)
+    return array(code, values).tobytes()  # a third of the time of struct.pack

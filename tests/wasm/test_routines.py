@@ -233,6 +233,32 @@ def test_winograd_of_small_images_of_unknown_size(size: tuple[int, int]) -> None
     check([node("Conv", "x w", "y", pads=[1] * 4)], {"x": floats(2, 16, *size)}, weights, symbolic=True)
 
 
+@pytest.mark.parametrize("turned", ["", "B", "A"])
+@pytest.mark.parametrize("threads", [1, 2])
+def test_products_of_doubles(relaxed: bool, turned: str, threads: int) -> None:
+    """Edges of tiles and blocks, few rows in place, batches that broadcast, and an infinity."""
+    nodes = [node("MatMul", "a b", "y")]
+    for name in turned:
+        nodes = [
+            node("Transpose", name.lower(), "t", perm=[0, 2, 1]),
+            node("MatMul", "a t" if name == "B" else "t b", "y"),
+        ]
+    shapes = [(1, 1, 1), (2, 5, 17), (3, 300, 33), (4, 4, 4), (5, 7, 3), (9, 0, 5), (200, 3, 150), (17, 270, 131)]
+    options = SessionOptions(relaxed_simd=relaxed)
+    options.intra_op_num_threads = threads
+    data = model(nodes, {"a": np.zeros((2, 1, 1)), "b": np.zeros((2, 1, 1))}, {}, symbolic=True)
+    session = InferenceSession(data, options)
+    for m, k, n in shapes:
+        for batches in ((2, 2), (1, 3), (3, 1)):
+            a, b = RNG.standard_normal((batches[0], m, k)), RNG.standard_normal((batches[1], k, n))
+            a[0, -1, -1:] = np.inf
+            with np.errstate(invalid="ignore"):
+                want = a @ b
+            feeds = {"a": a.swapaxes(1, 2) if turned == "A" else a, "b": b.swapaxes(1, 2) if turned == "B" else b}
+            (got,) = session.run(None, {name: np.ascontiguousarray(x) for name, x in feeds.items()})
+            np.testing.assert_allclose(got, want, rtol=1e-11, atol=1e-12, err_msg=f"{m} {k} {n} {batches}")
+
+
 @pytest.mark.parametrize("left", [np.uint8, np.int8])
 @pytest.mark.parametrize("right", [np.uint8, np.int8])
 @pytest.mark.parametrize("m", [1, 4, 5, 9])

@@ -8,15 +8,15 @@ from typing import Any
 from pyruntime.codegen.block_epilogue import Groups, takes_epilogue
 from pyruntime.codegen.provider import Invocation
 from pyruntime.ir import shape as sh
-from pyruntime.ir.dtype import F16, F32, I32
+from pyruntime.ir.dtype import F16, F32, F64, I32
 from pyruntime.ir.expr import Expr, const, dim, guard, index
 from pyruntime.ir.kernel import Alias, Call, Kernel, Leaf, Loops, Map, Tensor, View
 from pyruntime.ir.shape import AnyDim
 
-from ..schedules import gemm
+from ..schedules import gemm, gemm_doubles
 from ..schedules.layouts import Dense, Layout, Packed
 from ..schedules.register_tile import PANEL
-from .base import WasmRoutine, fits, is_integer, sum_type, widened
+from .base import WasmRoutine, fits, is_integer, scratch, sum_type, widened
 from .dequantised_weights import prepare_dequantised_weights
 from .gemm_calls import pack_call, product_call
 from .integer_products import prepare_dequantised_product, prepare_product
@@ -185,6 +185,8 @@ class Matmul(WasmRoutine):
     def claims(self, call: Call) -> bool:
         floats = all(t.dtype is F32 for t in (call.operand(0), call.out)) and call.operand(1).dtype in (F32, F16)
         order = tuple(range(call.out.rank))
+        if is_of_doubles(call):
+            return describe(call, call.out, order, call.strided).runs
         return (is_integer(call) or floats) and describe(call, call.out, order, call.strided).runs
 
     def reads(self, call: Call, operand: int, view: View) -> bool:
@@ -200,7 +202,7 @@ class Matmul(WasmRoutine):
 
     def packs(self, call: Call, operand: int) -> Call | None:
         b = call.args[1]
-        if operand != 1 or b is None or 1 in call.packed:
+        if operand != 1 or b is None or 1 in call.packed or b.dtype is F64:
             return None
         view = call.strided.get(1)
         source = view.tensor if view else b
@@ -213,7 +215,31 @@ class Matmul(WasmRoutine):
 
     def emit(self, writer: Any, call: Call) -> list[Invocation]:
         p = described(call)
+        if is_of_doubles(call):
+            return [product_of_doubles(writer, call, p)]
         return [invocation(writer, call, p, gemm.blocks(p.m, p.n, p.k, writer.threads))]
+
+
+def is_of_doubles(call: Call) -> bool:
+    return all(t.dtype is F64 for t in (call.operand(0), call.operand(1), call.out))
+
+
+def product_of_doubles(writer: Any, call: Call, p: Product) -> Invocation:
+    assert isinstance(p.layout, Dense)
+    outer, inner = p.levels()
+    mc, nc, kc = gemm_doubles.blocks(p.m, p.n, p.k)
+    steps = (1, p.ldb) if p.layout.transposed else (p.ldb, 1)
+    params = gemm_doubles.Params(
+        m=p.m, n=p.n, k=p.k, lda=p.lda, step_k=steps[0], step_n=steps[1], ldc=p.ldc, stride_a=inner.a,
+        stride_b=inner.b, stride_c=inner.c, mc=mc, nc=nc, kc=kc, inner=inner.extent, outer_a=outer.a,
+        outer_b=outer.b, outer_c=outer.c, offset_a=offset(call, 0), offset_b=offset(call, 1),
+    )  # fmt: skip
+    own = scratch(gemm_doubles.scratch_bytes(nc, kc) * writer.threads)
+    key = ("matmul_doubles", writer.relaxed)
+    f = writer.function(key, lambda name: gemm_doubles.matmul(writer.module, name, writer.relaxed), "matmul_doubles")
+    buffers = gemm_doubles.Buffers(call.operand(0), call.operand(1), call.out, own)
+    units = gemm.units(p.m, p.n, outer.extent * inner.extent, mc, nc)
+    return Invocation(f.name, list(buffers), list(params), units, call.node, [own])
 
 
 def described(call: Call) -> Product:
