@@ -224,8 +224,8 @@ def _unit(module: Module, relaxed: bool) -> Function:
         with f.if_():
             with f.countdown(p["rows"], 1):
                 f.emit(p["a"], p["b"], w["step_k"], w["k"], p["c"], p["cols"]).call(stretch)
-                for name, step in (("a", "lda"), ("c", "ldc")):
-                    f.emit(p[name], w[step], "i32.add").set(p[name])
+                for name, stride in (("a", "lda"), ("c", "ldc")):
+                    f.emit(p[name], w[stride], "i32.add").set(p[name])
             f.br(done)
         _by_tiles(f, tile, pack, w, p, scratch)
     return f

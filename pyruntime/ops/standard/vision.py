@@ -89,11 +89,10 @@ def _pick(t: Tracer, planes: Tensor, scores: Tensor, iou: Tensor, lowest: Tensor
                 size.set(size.get - 1)
                 sift(0, k.let(heap[unit, size.get]))
                 chosen = [k.let(planes[b, p, best]) for p in range(5)]
-                n = k.var(0, I32)
-                end = k.var(picked.get, I32)
-                with k.while_(n.get < end.get):
-                    other = k.let(picks[b, c, n.get])
-                    n.set(n.get + 1)
+                place, end = k.var(0, I32), k.var(picked.get, I32)
+                with k.while_(place.get < end.get):
+                    other = k.let(picks[b, c, place.get])
+                    place.set(place.get + 1)
                     box = [planes[b, p, other] for p in range(5)]
                     shared = k.let(_intersection(box, chosen))
                     with k.when(shared > 0.0), k.when(_overlap(box[4], chosen[4], shared, iou.at())):
