@@ -1,7 +1,7 @@
 """Fourier transforms, window functions, mel filters.
 
 A transform of a short length, or of one that is known only in a run, is one matrix product with its basis. Others are
-fast transforms (`ops/lib/fourier.py`)."""
+fast transforms (`ops/standard/fourier.py`)."""
 
 # K frequencies, N length of the transform, P parts of a number: 1 real, 2 complex
 
@@ -18,8 +18,8 @@ from pyruntime.ir.expr import Expr, cast, const, cos, dim, guard, select
 from pyruntime.ir.kernel import Tensor
 from pyruntime.ir.shape import AnyDim
 from pyruntime.ops.lib.formula import float_type, sum_type
-from pyruntime.ops.lib.fourier import fast_transform, pays, quarter_sine
 from pyruntime.ops.standard.cast import dtype_of
+from pyruntime.ops.standard.fourier import fast_transform, pays, quarter_sine
 from pyruntime.ops.standard.matmul import product
 
 
