@@ -132,6 +132,13 @@ def test_groups_are_taken_when_full_or_due() -> None:
     assert take(22) == [5] and take(30) == [] and take(31) == [6]
 
 
+def test_the_oldest_request_runs_with_those_of_similar_lengths() -> None:
+    gatherer = Gatherer(2, 10)
+    for number, length in enumerate([9, 2, 8, 3, 20]):
+        gatherer.add("a", number, 1, 0, length)
+    assert [gatherer.take(0), gatherer.take(0), gatherer.take(0), gatherer.take(10)] == [[0, 2], [1, 3], [], [4]]
+
+
 def test_unnamed_first_dims_count_and_named_ones_decide() -> None:
     inputs = [Declared("a", [None, 2]), Declared("b", ["rows"]), Declared("c", ["other", 1])]
     layout = BatchLayout(inputs, [Declared("y", [None])], "", [])

@@ -126,7 +126,7 @@ class Batcher:
                 raise SessionFailed("the batcher is closed", hint="create another")
             number = next(self._numbers)
             self._waiting[number] = request
-            self._gatherer.add(key, number, rows, time.monotonic())
+            self._gatherer.add(key, number, rows, time.monotonic(), self._layout.length(request.dims))
             if self._thread is None:
                 self._thread = threading.Thread(target=self._work, name="pyruntime batcher", daemon=True)
                 self._thread.start()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from math import inf
+from math import inf, prod
 from typing import TypeAlias
 
 Dims: TypeAlias = Sequence[int | str | None]  # as a model declares them: sizes, names, or unknown
@@ -83,6 +83,10 @@ class BatchLayout:
             return -1
         return found[0] if min(found) == max(found) and found[0] > 0 else -1
 
+    def length(self, dims: dict[str, list[int]]) -> int:
+        """The elements in a row of a request's padded inputs."""
+        return sum([prod(dims[x.name][1:]) for x in self.inputs if x.name in self.padded and x.name in dims])
+
     def shared_dims(self, requests: list[list[int]]) -> list[int]:
         """The dims of an input that holds these requests' feeds, padded if they differ."""
         rows = sum([dims[0] for dims in requests])
@@ -109,11 +113,12 @@ class BatchLayout:
 
 @dataclass(eq=False, slots=True)
 class Waiting:
-    """A request that waits. due: when its run should start, at the latest."""
+    """A request that waits. due: when its run should start, at the latest; length: see `BatchLayout.length`."""
 
     number: int
     rows: int
     due: float
+    length: int
 
 
 class Gatherer:
@@ -124,10 +129,10 @@ class Gatherer:
         self.wait = wait
         self._groups: dict[str, list[Waiting]] = {}
 
-    def add(self, key: str, number: int, rows: int, now: float) -> None:
-        """number: a new one for each request"""
+    def add(self, key: str, number: int, rows: int, now: float, length: int = 0) -> None:
+        """number: counts requests"""
         group = self._groups.setdefault(key, [])
-        group.append(Waiting(number, rows, now + self.wait))
+        group.append(Waiting(number, rows, now + self.wait, length))
 
     def remove(self, number: int) -> bool:
         """Drop a request. Returns whether it still waited."""
@@ -147,7 +152,8 @@ class Gatherer:
 
     def take(self, now: float) -> list[int]:
         """The requests of the next run: of a full group, or of that whose first request has waited longest, if it is
-        due; else none."""
+        due; else none. The first request is among them, and those whose lengths differ least from its length, so that
+        little is padded."""
         chosen = ""
         first = inf
         for key in self._groups.keys():
@@ -159,13 +165,16 @@ class Gatherer:
         if first > now or len(self._groups) == 0:
             return []
         group = self._groups[chosen]
+        oldest = group[0].length
+        order = sorted(group, key=lambda x: (abs(x.length - oldest), x.number))
         count = 1
-        rows = group[0].rows
-        while count < len(group) and rows + group[count].rows <= self.size:
-            rows += group[count].rows
+        rows = order[0].rows
+        while count < len(order) and rows + order[count].rows <= self.size:
+            rows += order[count].rows
             count += 1
-        self._keep(chosen, group[count:])
-        return [x.number for x in group[:count]]
+        numbers = [x.number for x in order[:count]]
+        self._keep(chosen, [x for x in group if x.number not in numbers])
+        return numbers
 
     def _is_full(self, group: list[Waiting]) -> bool:
         return sum([x.rows for x in group]) >= self.size

@@ -57,7 +57,7 @@ export class Batcher {
       const number = this.next++;
       if (signal) this.watch(request, number, signal);
       this.waiting.set(number, request);
-      this.gatherer.add(this.key(copies, dims), number, rows, performance.now());
+      this.gatherer.add(this.key(copies, dims), number, rows, performance.now(), this.layout.length(dims));
       this.plan();
     });
   }
