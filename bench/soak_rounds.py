@@ -31,6 +31,8 @@ BUGS = {"PyRuntimeError", "InternalError", "MemoryFault"}  # stands for any erro
 REFUSALS = {name for name, kind in vars(errors).items() if isinstance(kind, type) and issubclass(kind, PyRuntimeError)}
 DAMAGED = 12  # files a round
 LIMIT = 1 << 24  # bytes
+DROPPED = 5  # sessions a round
+ALL = 12 << 20  # bytes of all sessions: two of three fit
 LONG = 60  # runs, after which threads have joined
 
 
@@ -106,6 +108,19 @@ def memory_limits(seat: Seat, n: int) -> None:
         assert session.run(None, {"x": x, "dims": np.array([3])})[0].tolist() == [1, 1, 1]
 
 
+def dropped_sessions(seat: Seat, n: int) -> None:
+    assert seat.drop(AFFINE, {"x": np.ones((2, 4), np.float32)}, DROPPED) == DROPPED
+
+
+def turns_under_a_limit(seat: Seat, n: int) -> None:
+    x = np.random.default_rng(n).normal(size=(512, 1024)).astype(np.float32)
+    with seat.open(SOFTMAX) as a, seat.open(SOFTMAX) as b, seat.open(SOFTMAX) as c:
+        (wanted,) = a.run(None, {"x": x})
+        with seat.limited(ALL):
+            for session in (b, c, a, c):
+                np.testing.assert_array_equal(session.run(None, {"x": x})[0], wanted)
+
+
 def stopped_runs(seat: Seat, n: int) -> None:
     for threads in sorted({threads for threads, _ in seat.ways}):
         assert seat.stopped(threads) == "Terminated"
@@ -139,5 +154,5 @@ def tabs(seat: Seat, n: int) -> None:
 
 ROUNDS = [
     changing_shapes, all_kinds_of_steps, many_runs_on_threads, bad_feeds, indices_out_of_range, more_than_there_is,
-    memory_limits, stopped_runs, damaged_models, tensors_on_the_gpu, tabs,
+    memory_limits, dropped_sessions, turns_under_a_limit, stopped_runs, damaged_models, tensors_on_the_gpu, tabs,
 ]  # fmt: skip

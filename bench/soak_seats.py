@@ -16,7 +16,7 @@ import onnx
 from bench import growth
 from kit import small_models as models
 from kit.chromium import BrowserError, Engine
-from pyruntime import InferenceSession, PyRuntimeError, RunOptions, SessionOptions
+from pyruntime import InferenceSession, PyRuntimeError, RunOptions, SessionOptions, set_memory_limit, stats
 from pyruntime.providers.wasm import wasmtime_host
 
 ADD = models.add().SerializeToString()
@@ -112,6 +112,24 @@ class Native:
                 (c,) = session.run(["c"], {"a": c, "b": one}, preferred_output_location="gpu-buffer")
             return float(c.get_data()[1, 2])  # type: ignore[attr-defined]
 
+    @contextmanager
+    def limited(self, size: int) -> Iterator[None]:
+        """All sessions together have this many bytes of linear memory."""
+        set_memory_limit(size)
+        try:
+            yield
+        finally:
+            set_memory_limit(None)
+
+    def drop(self, model: bytes, feeds: Any, count: int) -> int:
+        """Sessions that nobody releases; returns how many of them were counted as dropped."""
+        gc.collect()
+        before = stats().dropped_sessions
+        for _ in range(count):
+            InferenceSession(model, SessionOptions(intra_op_num_threads=2)).run(None, feeds)
+        gc.collect()
+        return stats().dropped_sessions - before
+
     def come_and_go(self) -> None:
         """Does nothing: the native place has no tabs."""
 
@@ -149,6 +167,20 @@ GPU_TENSORS = """async ([bytes, turns]) => {
   const found = (await c.getData(true))[5];
   await session.release();
   return found;
+}"""
+DROP = """async ([bytes, count]) => {
+  const { droppedSessions: before } = await ort.stats();
+  const x = new ort.Tensor('float32', new Float32Array(8).fill(1), [2, 4]);
+  const model = Uint8Array.fromBase64(bytes);
+  const use = async () => (await ort.InferenceSession.create(model, { intraOpNumThreads: 2 })).run({ x });
+  for (let k = 0; k < count; k++) await use();
+  for (let n = 0; n < 100; n++) {
+    gc();
+    await new Promise((resolve) => setTimeout(resolve, 20));
+    const { droppedSessions } = await ort.stats();
+    if (droppedSessions >= before + count) return droppedSessions - before;
+  }
+  return 0;
 }"""
 # in the worker: counts buffers on the GPU
 COUNT_BUFFERS = """() => {
@@ -204,6 +236,17 @@ class Page:
 
     def stay_on_gpu(self) -> float:
         return float(self.engine.page.evaluate(GPU_TENSORS, [base64.b64encode(ADD).decode(), TURNS]))
+
+    @contextmanager
+    def limited(self, size: int) -> Iterator[None]:
+        self.engine.page.evaluate("(size) => { ort.env.memoryLimit = size; }", size)
+        try:
+            yield
+        finally:
+            self.engine.page.evaluate("() => { ort.env.memoryLimit = undefined; }")
+
+    def drop(self, model: bytes, feeds: Any, count: int) -> int:
+        return int(self.engine.page.evaluate(DROP, [base64.b64encode(model).decode(), count]))
 
     def come_and_go(self) -> None:
         """Close a tab that has a session; in another tab, end and restart the worker."""

@@ -69,9 +69,10 @@ class InvalidInput(PyRuntimeError, ort.InvalidArgument, ValueError, RuntimeError
 
 class OutOfMemory(PyRuntimeError, ort.RuntimeException):
     """A memory limit would be exceeded; nothing was allocated. gpu: the device had no memory left, so that freeing
-    cached memory there may help."""
+    cached memory there may help. of_all: memory of other sessions would help."""
 
     gpu = False
+    of_all = False
 
 
 class MemoryFault(PyRuntimeError, ort.RuntimeException):

@@ -67,7 +67,7 @@ function model(room, size, name, log = []) {
     },
     run: (work = async () => {}) => withRoom(made, async () => {
       if (!made.held) {
-        if (room.left < size) throw new OutOfMemory('full');
+        if (room.left < size) throw Object.assign(new OutOfMemory('full'), { ofAll: true });
         room.left -= size;
         made.held = size;
       }
@@ -108,6 +108,10 @@ test('where all work at once they wait for each other, and only what never fits 
     for (let n = 0; n < 5; n++) await one.run(turn);
   }));
   await assert.rejects(model(room, 4, 'large').run(), OutOfMemory);
+  await models[0].run();
+  const own = models[4].run(async () => { throw new OutOfMemory('a limit of its own'); });
+  await assert.rejects(own, OutOfMemory);
+  assert.ok(models[0].held); // it would not help
   while (freeIdle());
   assert.equal(room.left, 3);
   holders.clear();

@@ -29,11 +29,11 @@ export function checkLimit(kind, more) {
   while (!budgets[kind].fits(more)) if (!watcher.makeRoom()) throw full(kind, more);
 }
 
-/** @param {Kind} kind @param {number} more */
+/** ofAll: memory of other sessions would help. @param {Kind} kind @param {number} more */
 function full(kind, more) {
   const { used, elsewhere, limit } = budgets[kind];
   const [memory, name] = kind === 'gpu' ? ['GPU memory', 'gpuMemoryLimit'] : ['memory', 'memoryLimit'];
   const text = `${more} more bytes of ${memory} are needed, sessions hold ${used + elsewhere}, env.${name} is ${limit}`;
   const error = new OutOfMemory(text, { hint: `raise env.${name} or release sessions` });
-  return kind === 'gpu' ? Object.assign(error, { gpu: true }) : error;
+  return Object.assign(error, kind === 'gpu' ? { ofAll: true, gpu: true } : { ofAll: true });
 }

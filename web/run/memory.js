@@ -125,7 +125,7 @@ function granted(size, take) {
   try {
     return take();
   } catch (cause) {
-    throw new OutOfMemory(`the browser cannot provide ${size} bytes of memory`, { cause });
+    throw Object.assign(new OutOfMemory(`the browser cannot provide ${size} bytes of memory`, { cause }), { ofAll: true });
   }
 }
 
@@ -135,7 +135,7 @@ function reserve(shared) {
     try {
       return new WebAssembly.Memory({ initial: 1, maximum, shared });
     } catch (cause) {
-      if (maximum <= LEAST) throw new OutOfMemory('the browser cannot provide memory for WebAssembly', { hint: 'release sessions or close other tabs', cause });
+      if (maximum <= LEAST) throw Object.assign(new OutOfMemory('the browser cannot provide memory for WebAssembly', { hint: 'release sessions or close other tabs', cause }), { ofAll: true });
     }
   }
 }

@@ -25,7 +25,7 @@ export function freeIdle() {
 watcher.makeRoom = freeIdle;
 
 /**
- * The result of `work`. If memory is full, frees that of idle models, or waits for the work of others to end, and repeats it.
+ * The result of `work`. If memory that all share is full, frees that of idle models, or waits for the work of others to end, and repeats it.
  * @template T @param {Holder} holder @param {() => Promise<T>} work @returns {Promise<T>}
  */
 export async function withRoom(holder, work) {
@@ -37,7 +37,7 @@ export async function withRoom(holder, work) {
       try {
         return await work();
       } catch (error) {
-        if (!(error instanceof OutOfMemory)) throw error;
+        if (!(error instanceof OutOfMemory && 'ofAll' in error)) throw error;
         if (freeIdle()) continue;
         if (working.size === 1) throw error;
         end = await othersEnd(holder, end);

@@ -99,7 +99,7 @@ def growth(kind: str, more: int) -> Iterator[None]:
                 memory = "GPU memory" if kind == "gpu" else "memory"
                 text = f"{more} more bytes of {memory} are needed, sessions hold {budget.used}"
                 error = OutOfMemory(f"{text}, {NAMES[kind]} of the process is {budget.limit}", hint="raise it")
-                error.gpu = kind == "gpu"
+                error.gpu, error.of_all = kind == "gpu", True
                 raise error
             measure(kind)
         yield
@@ -145,8 +145,8 @@ def with_room(holder: Holder, work: Callable[[], T]) -> T:
         while True:
             try:
                 return work()
-            except OutOfMemory:
-                if not _others_end(holder, mine):
+            except OutOfMemory as error:
+                if not (error.of_all and _others_end(holder, mine)):
                     raise
     finally:
         with _turn:
