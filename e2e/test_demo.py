@@ -250,6 +250,19 @@ def test_bring_your_own_to_the_gpu(tab: Callable[..., Tab]) -> None:
     assert "On the GPU" in page.inner_text("#report")
 
 
+def test_model_page_draws_memory(tab: Callable[..., Tab]) -> None:
+    page = tab().open("/site/model/index.html")
+    for provider, memory in (("wasm", "Linear memory"), ("webgpu", "GPU memory")):
+        page.select_option("#provider", provider)
+        page.click('[data-example="../digits/digits.onnx"]')
+        page.click("#timeline")
+        page.wait_for_selector("#timeline-result rect", state="attached")
+        assert memory in page.inner_text("#timeline-result")
+        titles = page.eval_on_selector_all("#timeline-result title", "all => all.map((title) => title.textContent)")
+        assert any(t.startswith("image") for t in titles) and any("Conv" in t for t in titles)
+    assert not faults(page)
+
+
 def test_model_page_tunes(tab: Callable[..., Tab]) -> None:
     """What is chosen depends on the machine; a model may be opened so."""
     page = tab().open("/site/model/index.html")

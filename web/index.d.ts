@@ -83,6 +83,16 @@ export interface RangeVerification {
   readonly first: null | { readonly node: string; readonly output: string; readonly magnitude: number };
 }
 
+/** Bytes that hold the output of the node `name`, or an input, from the kernel call `start` until before the call `end`. */
+export interface BufferSpan {
+  readonly name: string;
+  readonly memory: 'linear' | 'gpu';
+  readonly address: number;
+  readonly size: number;
+  readonly start: number;
+  readonly end: number;
+}
+
 /** Bytes. */
 export interface MemoryReport {
   /** Constants, packed ones included. */
@@ -101,6 +111,8 @@ export interface MemoryReport {
   readonly tensors: number;
   /** Linear memory in the page, for Programs that are short enough to run there. */
   readonly page: number;
+  /** With feeds: the buffers of a run on them. */
+  readonly timeline?: readonly BufferSpan[];
 }
 
 /** What a session has counted since it was created (docs/watching.md). */
@@ -254,7 +266,7 @@ declare module 'onnxruntime-common' {
     /** Ends `enableProfiling` or `startProfiling()`: prints a trace for Chrome's viewer or Perfetto and returns it; "" without one. */
     endProfiling(): string;
     /** Bytes of weights, of the peak and of memories. */
-    memory(): Promise<MemoryReport>;
+    memory(options?: { feeds?: InferenceSession.FeedsType }): Promise<MemoryReport>;
     /** Counts and times of runs, Programs, plans and memory; also after the session's end. */
     metrics(): Promise<Metrics>;
     readonly state: SessionState;

@@ -5,6 +5,7 @@ import { $, bytes, make, milliseconds, onFiles, readyText, Status } from '../com
 import { Dims } from './inputs.js';
 import * as report from './report.js';
 import { latency, outputs, summary } from './results.js';
+import { timeline } from './timeline.js';
 
 const status = new Status($('#status'));
 status.done('Python starts when you open a model');
@@ -47,6 +48,7 @@ async function show(session) {
     timer(session, dims, refresh),
     ...(provider.value.startsWith('webgpu') ? [checker(session, dims)] : []),
     tuner(session, dims),
+    drawer(session, dims),
     pair(report.signature('Inputs', session.inputMetadata), report.signature('Outputs', session.outputMetadata)),
     details,
   );
@@ -89,6 +91,17 @@ function tuner(session, dims) {
     const button = make('button', { id: 'chosen' }, 'Reopen with these schedules');
     button.addEventListener('click', () => reopen?.(tuned.choices));
     return [found, button];
+  });
+}
+
+/** The card that draws the memory of a run. @param {ort.InferenceSession} session @param {Dims} dims */
+function drawer(session, dims) {
+  const texts = {
+    title: 'Memory over a run', name: 'Draw', does: 'draws the address and the lifetime of each buffer', meanwhile: 'Running …',
+  };
+  return actionCard('timeline', texts, async () => {
+    const { timeline: spans } = await session.memory({ feeds: dims.feeds() });
+    return [timeline(spans ?? [])];
   });
 }
 

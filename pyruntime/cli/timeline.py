@@ -3,71 +3,15 @@
 from __future__ import annotations
 
 import zlib
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping
 from html import escape
 from typing import Any
 
 from pyruntime.cli import common
 from pyruntime.native.sessions.session import Session
 from pyruntime.runtime.arena import GPU
-from pyruntime.runtime.states import Layout, Place
-
-
-@dataclass(frozen=True, slots=True)
-class Span:
-    """Bytes [address, address + size) hold the output of `name` in calls [start, end)."""
-
-    name: str
-    address: int
-    size: int
-    start: int
-    end: int
-
-
-class _Watch:
-    """Records the buffers of one run while the planner plans it."""
-
-    def __init__(self, inputs: Iterable[Mapping[str, Any]]) -> None:
-        self.clock = 0
-        self.alive: dict[int, Span] = {}
-        self.done: list[Span] = []
-        self.names = {i["buffer"]: i["name"] for i in inputs}
-
-    def spans(self) -> list[Span]:
-        return [*self.done, *[replace(s, end=self.clock + 1) for s in self.alive.values()]]
-
-    def changed(self, before: Place, after: Place) -> None:
-        """Inputs, copies and control steps. Buffers that are only renamed keep their spans."""
-        old = {span.address for span in before.spans.values()}
-        new = {span.address: (b, span.size) for b, span in after.spans.items()}
-        for address in old - new.keys():
-            self._end(address)
-        for address in new.keys() - old:
-            buffer, size = new[address]
-            self._begin(address, size, self.names.get(buffer, "copy or control"))
-
-    def laid_out(self, calls: Sequence[Mapping[str, Any]], layout: Layout, sizes: Mapping[int, int]) -> None:
-        """For each call, begins the spans of the buffers that it allocates and ends those of the buffers that it
-        frees."""
-        addresses = {b: live.address for b, live in layout.spans.items()}
-        for call in calls:
-            passed = {addresses[b] for b in call["alloc"]} & self.alive.keys()  # in place
-            for b in call["alloc"]:
-                self._end(addresses[b])
-                self._begin(addresses[b], sizes[b], call["node"])
-            self.clock += 1
-            for b in call["free"]:
-                if b in addresses and addresses[b] not in passed:
-                    self._end(addresses[b])
-
-    def _begin(self, address: int, size: int, name: str) -> None:
-        self.alive[address] = Span(name, address, size, self.clock, self.clock)
-
-    def _end(self, address: int) -> None:
-        span = self.alive.pop(address, None)
-        if span is not None:
-            self.done.append(replace(span, end=max(self.clock, span.start + 1)))
+from pyruntime.runtime.timeline import BufferSpan as Span
+from pyruntime.runtime.timeline import Timeline
 
 
 def record(session: Session, feeds: Mapping[str, Any]) -> list[Span]:
@@ -75,13 +19,12 @@ def record(session: Session, feeds: Mapping[str, Any]) -> list[Span]:
     executor = session.latest()
     planner = executor.plan
     planner.tighten()
-    watch = planner.observer = _Watch(executor.header["inputs"])
+    watch = planner.observer = Timeline(list(executor.header["inputs"]))
     try:
         session.run(None, feeds)
     finally:
         planner.observer = None
-    spans = watch.spans()
-    return sorted(spans, key=lambda s: (s.start, s.address))
+    return watch.spans()
 
 
 # ── the drawing ───────────────────────────────────────────────────────────────────────────────────────────────────

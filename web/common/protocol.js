@@ -150,6 +150,10 @@ import { Stop, StopWords } from './stop.js';
  */
 
 /**
+ * Bytes that hold the output of the node `name` from the call `start` until before the call `end`.
+ * @typedef {{ name: string, memory: 'linear' | 'gpu', address: number, size: number, start: number, end: number }} BufferSpan
+ */
+/**
  * Measurements in milliseconds. choices: an option for later sessions.
  * @typedef {object} Tuned
  * @property {Record<string, Record<string, number>>} choices
@@ -175,6 +179,7 @@ import { Stop, StopWords } from './stop.js';
  * @property {{ params: { session: number }, result: null }} trim frees memory that larger runs needed
  * @property {{ params: { session: number, dims: Record<string, number | number[]> }, result: null }} prepare takes memory for runs of these sizes
  * @property {{ params: { session: number }, result: Record<string, unknown> }} memory
+ * @property {{ params: { session: number, feeds: Record<string, WireValue> }, result: BufferSpan[] }} timeline
  * @property {{ params: { session: number }, result: Record<string, unknown> }} explain
  * @property {{ params: { session: number }, result: EngineCounts }} metrics
  * @property {{ params: { session: number, feeds: Record<string, WireValue>, tolerance: number, ranges: boolean }, result: Record<string, unknown> }} verify

@@ -18,6 +18,7 @@ import { budgets, watcher } from '../run/budgets.js';
 import { freeIdle } from '../session/idle_models.js';
 import { Model } from '../session/model.js';
 import { prepare } from '../session/prepare.js';
+import { timeline } from '../session/timeline.js';
 import { tune } from '../session/tune.js';
 import { verify } from '../session/verify.js';
 import { inspectModel } from './models/inspect_model.js';
@@ -206,6 +207,7 @@ const handlers = {
   },
 
   program: ({ session }, notify) => inTurn(session, programForPage, notify),
+  timeline: ({ session, feeds }, notify) => inTurn(session, (model) => timeline(model, feeds), notify),
   profile: ({ session, feeds }, notify) => inTurn(session, (model) => model.profile(feeds), notify),
   verify: ({ session, feeds, ...how }, notify) => inTurn(session, (model) => verify(model, feeds, how), notify),
   tune: ({ session, feeds, seconds }, notify) => inTurn(session, (model) => tune(model, feeds, seconds), notify),

@@ -169,9 +169,9 @@ export class InferenceSession extends Concrete {
     return this.handler.endProfiling();
   }
 
-  /** Reports the memory plan: bytes at the peak, of the arena, of weights. */
-  memory() {
-    return this.handler.report('memory');
+  /** Reports the memory plan: bytes at the peak, of the arena, of weights; with feeds also the buffers of a run. @param {{ feeds?: any }} [options] */
+  memory({ feeds } = {}) {
+    return /** @type {Handler} */ (this.handler).memory(feeds);
   }
 
   /** What the session has counted since it was created. */

@@ -8,6 +8,7 @@ import { hasSharedMemory } from '../../common/shared_memory.js';
 import { Stop } from '../../common/stop.js';
 import { Model } from '../../session/model.js';
 import { prepare } from '../../session/prepare.js';
+import { timeline } from '../../session/timeline.js';
 import { verify } from '../../session/verify.js';
 import { RemoteCompiler } from './remote_compiler.js';
 import { wireOf } from '../tensors/gpu_tensors.js';
@@ -106,6 +107,12 @@ export class GpuSession {
   verify(feeds, how) {
     const copies = wires(feeds);
     return this.kept(feeds, () => verify(this.model, copies, how));
+  }
+
+  /** @param {Feeds} feeds */
+  timeline(feeds) {
+    const copies = wires(feeds);
+    return this.kept(feeds, () => timeline(this.model, copies));
   }
 
   /** @param {Feeds} feeds */

@@ -216,6 +216,14 @@ export class Handler {
     });
   }
 
+  /** The memory, and with feeds the buffers of a run on them. @param {Feeds | undefined} feeds */
+  async memory(feeds) {
+    if (!feeds) return this.report('memory');
+    const copies = this.copies(feeds);
+    const found = await (await this.gpu.current()).timeline(copies);
+    return { ...await this.report('memory'), timeline: found };
+  }
+
   /** @param {'memory' | 'explain'} what */
   async report(what) {
     this.checkUsable();

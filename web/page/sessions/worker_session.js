@@ -42,7 +42,7 @@ export class WorkerSession {
   /**
    * Calls the worker with feeds. If the worker no longer has an output that was fed by id, calls again with all data. In any case
    * returns the pool's buffers.
-   * @template {'run' | 'verify' | 'profile' | 'tune'} K @param {K} call @param {Feeds} feeds @param {object} more parameters
+   * @template {'run' | 'verify' | 'profile' | 'timeline' | 'tune'} K @param {K} call @param {Feeds} feeds @param {object} more parameters
    * @param {import('../../common/protocol.js').Watch} [watch] cancels it @param {Leases | null} [leases]
    * @returns {Promise<Calls[K]['result']>}
    */
@@ -64,6 +64,11 @@ export class WorkerSession {
   /** @param {Feeds} feeds @param {import('../../session/verify.js').How} how */
   verify(feeds, how) {
     return this.send('verify', feeds, how);
+  }
+
+  /** @param {Feeds} feeds */
+  timeline(feeds) {
+    return this.send('timeline', feeds, {});
   }
 
   /** @param {Feeds} feeds */
