@@ -9,7 +9,7 @@ WHERE ?= native
 JOBS ?= 2
 ARGS ?=
 
-.PHONY: help demo serve quick test check bench conformance fuzz docs clean
+.PHONY: help demo serve quick test check bench conformance fuzz docs release clean
 .DEFAULT_GOAL := help
 
 help: ## this list
@@ -59,6 +59,10 @@ fuzz: ## cases at random against peers and ourselves (ARGS="--seconds S --target
 docs: ## the documentation as a site, in build/docs
 	@$(SETUP) python
 	@$(PY) -m scripts.docs_site
+
+release: ## the packages for PyPI and npm, built twice and checked, in build/release
+	@$(SETUP) python node release
+	@PYTHONPATH=build/release-tools $(PY) -m scripts.release
 
 clean: ## remove what was built; keeps .venv and node_modules
 	@rm -rf build dist *.egg-info

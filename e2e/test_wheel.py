@@ -126,7 +126,7 @@ import { readFileSync } from 'node:fs';
 import { loadPyodide } from 'pyodide';
 const [root, models] = process.argv.slice(1);
 const pyodide = await loadPyodide({ lockFileURL: `${root}/dist/pyodide-lock.json` });
-await pyodide.loadPackage('pyruntime', { messageCallback: () => {} });
+await pyodide.loadPackage('pyruntime-onnx', { messageCallback: () => {} });
 const text = (path) => readFileSync(path, 'utf8');
 const files = JSON.parse(text(`${models}/list.json`)).map((name) => [name, readFileSync(`${models}/${name}`)]);
 console.log(await found(pyodide, text(`${root}/e2e/pages/in_pyodide.py`), text(`${models}/cases.json`), files));

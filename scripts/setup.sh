@@ -13,6 +13,7 @@
 # runtimes build/runtimes with e2e/runtimes.txt: Bun and Deno from npm, where tests run the package; 190 MB
 # programs build/programs with tests/programs/requirements.txt, npm.txt and pyodide.txt: programs of others that tests
 #          run; 600 MB
+# release  build/release-tools with scripts/release.txt: what `make release` needs; only if named
 #
 # Stamps and logs are in build/setup; `make clean` removes them.
 set -euo pipefail
@@ -92,6 +93,12 @@ setup_programs() {
     rm "$folder"/*.tgz
   done
   done_with programs "$list" "$packages" "$wheels"
+}
+
+setup_release() {
+  fresh release scripts/release.txt && [ -d build/release-tools ] && return
+  quietly pip-release .venv/bin/python -m pip install -q --disable-pip-version-check --upgrade --target build/release-tools -r scripts/release.txt
+  done_with release scripts/release.txt
 }
 
 setup_runtimes() {
@@ -183,7 +190,7 @@ for part in "$@"; do
       setup_python
       .venv/bin/python -m scripts.javascript # quick when nothing changed
       ;;
-    node | vulkan | browser | programs | browsers | runtimes) "setup_$part" ;;
+    node | vulkan | browser | programs | browsers | runtimes | release) "setup_$part" ;;
     *) fail "no such part: $part" ;;
   esac
 done

@@ -61,7 +61,7 @@ def test_without_extras_it_says_what_is_missing(installed: Path, tmp_path: Path)
     pyruntime = installed.with_name("pyruntime")
     assert run(pyruntime, "--version").stdout.count(".") == 2
     assert "--port" in run(pyruntime, "serve", "--help").stdout
-    told = 'numpy and wasmtime are not installed (pip install "pyruntime[native]")'
+    told = 'numpy and wasmtime are not installed (pip install "pyruntime-onnx[native]")'
     done = run(pyruntime, "run", MODEL, "--random")
     assert (done.returncode, done.stderr) == (2, f"pyruntime: {told}\n")
     for program in ("from pyruntime import InferenceSession", "import pyruntime.onnxruntime"):
@@ -72,7 +72,9 @@ def test_without_extras_it_says_what_is_missing(installed: Path, tmp_path: Path)
 def test_with_its_extra_it_runs_on_both_providers(installed: Path, tmp_path: Path) -> None:
     """The extra's packages come from this environment, so that nothing is fetched."""
     wanted = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]["native"]
-    done = run(installed, "-c", "from importlib.metadata import requires; print(*requires('pyruntime'), sep='\\n')")
+    done = run(
+        installed, "-c", "from importlib.metadata import requires; print(*requires('pyruntime-onnx'), sep='\\n')"
+    )
     assert {f"{package}; extra == 'native'" for package in wanted} <= set(done.stdout.splitlines())
     (site,) = installed.parents[1].glob("lib/*/site-packages")
     for place in {sysconfig.get_path("purelib"), sysconfig.get_path("platlib")}:

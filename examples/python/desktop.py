@@ -1,4 +1,4 @@
-"""Reads a digit on the desktop. `pip install pyruntime[native]`, then `python desktop.py digits.onnx`."""
+"""Reads a digit on the desktop. `pip install "pyruntime-onnx[native]"`, then `python desktop.py digits.onnx`."""
 
 import sys
 

@@ -17,7 +17,7 @@ def get_version_string() -> str:
 
 
 def get_build_info() -> str:
-    return f"pyruntime {version('pyruntime')}, with the interface of onnxruntime {PEER_VERSION}"
+    return f"pyruntime {version('pyruntime-onnx')}, with the interface of onnxruntime {PEER_VERSION}"
 
 
 def get_default_session_options() -> SessionOptions:

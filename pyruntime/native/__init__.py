@@ -9,4 +9,4 @@ if sys.platform == "emscripten":
     raise ModuleNotFoundError(f"the desktop's runtime needs wasmtime, for which there is no Pyodide ({found} works)")
 if missing := [name for name in ("numpy", "wasmtime") if find_spec(name) is None]:
     are = "is" if len(missing) == 1 else "are"
-    raise ModuleNotFoundError(f'{" and ".join(missing)} {are} not installed (pip install "pyruntime[native]")')
+    raise ModuleNotFoundError(f'{" and ".join(missing)} {are} not installed (pip install "pyruntime-onnx[native]")')

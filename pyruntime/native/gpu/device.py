@@ -69,7 +69,7 @@ def usable(
         why = f'the WebGPU adapter "{adapter.name}" computes on the CPU'
         hint = f" ({HINT})"
     except ImportError as e:
-        missing = 'wgpu is not installed (pip install "pyruntime[native]")'
+        missing = 'wgpu is not installed (pip install "pyruntime-onnx[native]")'
         why = f"no WebGPU: {missing if e.name == 'wgpu' else e}"
     except NoAdapter as e:
         why = e.message
