@@ -164,6 +164,7 @@ class PageCompiler:
     def __init__(self, options: SessionOptions, host: Mapping[str, Any]) -> None:
         self.settings = Settings(options)
         self.host = dict(host)
+        self.refused: dict[str, str] = {}  # by node, why it does not run on the GPU
         self._warned: set[str] = set()
 
     def prepare(self, graph: Graph) -> Border:
@@ -197,7 +198,7 @@ class PageCompiler:
             from pyruntime.providers.webgpu.adapter import Adapter  # 20 ms of a start in a browser
             from pyruntime.providers.webgpu.code_writer import GpuProvider
 
-            gpu = GpuProvider(Adapter(**self.host["gpu"]))
+            gpu = GpuProvider(Adapter(**self.host["gpu"]), self.refused)
             engines.append((gpu, gpu.code_writer(choices=choices)))
         return engines
 
@@ -250,9 +251,12 @@ class Model:
         self.programs.split_dims(json.loads(dims))
         self.programs.prepare()
 
-    def fall_back(self) -> None:
-        """Compile again, without the GPU."""
-        self.compiler.host["gpu"] = None
+    def leave_gpu(self, nodes: str) -> None:
+        """Compile again, without the GPU, or without it for these nodes. nodes: JSON, reasons by node"""
+        refused = json.loads(nodes)
+        self.compiler.refused |= refused
+        if not refused:
+            self.compiler.host["gpu"] = None
         self.programs.forget()
         self.programs.prepare()
 

@@ -179,11 +179,11 @@ class SessionOptions:
     [more memories](design/memory.md#weights-over-4-gib) if its weights need them. In a page a session that has a limit
     runs in the worker."""
 
-    gpu_timeout: float = option(60.0, SECONDS, LIMIT, places=(NATIVE,))
+    gpu_timeout: float = option(60.0, SECONDS, LIMIT, places=(NATIVE, PAGE))
     """Seconds without an answer of the GPU, after which the session [recovers](design/sessions.md#recovery): the GPU
     compiles a shader, or runs what was submitted."""
 
-    fallback: bool = option(True, FLAG, places=(NATIVE,))
+    fallback: bool = option(True, FLAG, places=(NATIVE, PAGE))
     """Whether nodes, or the session, move to the next provider of the list if the GPU refuses a shader, has no memory,
     does not answer or is gone ([recovery](design/sessions.md#recovery)). If not, the error of the GPU is thrown."""
 

@@ -237,6 +237,16 @@ declare module 'onnxruntime-common' {
        */
       memoryLimit?: number;
       /**
+       * Seconds without an answer of the GPU, after which the session recovers: the GPU compiles a shader, or runs
+       * what was submitted.
+       */
+      gpuTimeout?: number;
+      /**
+       * Whether nodes, or the session, move to the next provider of the list if the GPU refuses a shader, has no
+       * memory, does not answer or is gone (recovery). If not, the error of the GPU is thrown.
+       */
+      fallback?: boolean;
+      /**
        * `latency`, `throughput` or `power`: sets threads, the choice of the GPU and runs in hidden pages, unless
        * other options do (presets in docs/api.md).
        */

@@ -2,7 +2,7 @@
 
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
-import { DeviceLost, OutOfMemory } from '../../web/common/errors.js';
+import { DeviceLost, ExecutionError, OutOfMemory } from '../../web/common/errors.js';
 import { setting } from '../../web/gpu/setting.js';
 import { MAX_PROGRAMS, TRANSITIONS } from '../../web/runtime/session_rules.js';
 import { ProgramTable } from '../../web/session/program_table.js';
@@ -60,19 +60,19 @@ test('memory of other Programs is freed', () => {
 
 const gpuFull = () => Object.assign(new OutOfMemory('full'), { gpu: true });
 
-/** A model on this GPU; `faults` are thrown by its tries, one each, and null is success. */
-function model(gpu, faults) {
+/** A model on this GPU, with these providers; `faults` are thrown by its tries, one each, and null is success. */
+function model(gpu, faults, named = ['webgpu', 'wasm'], fallback = true) {
   const log = [];
   const made = {
-    log, state: new SessionState(), table: table(['']), host: { gpu }, lostGpu: '', compiler: { fallBackToWasm: () => log.push('wasm') },
-    recompile: async (change) => change(),
+    log, state: new SessionState(), table: table(['']), host: { gpu, named, fallback }, leftGpu: null, moved: [],
+    compiler: { leaveGpu: (nodes) => log.push(`leave ${Object.keys(nodes)}`) }, change: async (change) => change(), prepare: async () => {},
   };
   made.run = () => made.state.finish(() => runWithRecovery(made, async () => {
     log.push(made.state.current);
     const fault = faults.shift();
     if (fault) throw fault(gpu);
     return 'done';
-  }, (lost) => lost && log.push(`lost ${lost}`)));
+  }, ({ lost }) => lost && log.push(`lost ${lost}`)));
   return made;
 }
 
@@ -84,40 +84,56 @@ const lose = (gpu) => {
   gpu.lost = 'gone';
   return new DeviceLost('gone');
 };
+const refuse = (...nodes) => () => Object.assign(new ExecutionError('refused'), { atFault: Object.fromEntries(nodes.map((node) => [node, 'refused'])) });
+const hang = () => Object.assign(new DeviceLost('no answer'), { isLate: true });
 
-test('a full GPU is freed and tried once more', async () => {
-  const found = model(device(true), [gpuFull]);
-  assert.equal(await found.run(), 'done');
-  assert.deepEqual([found.log, found.table.executors.size, found.state.current], [['running', 'running'], 0, 'ready']);
-});
+/** What a test expects of a run: its tries and moves, what has left the GPU, and how it ends. */
+const RUNS = {
+  'a full GPU is freed and tried once more': { faults: [gpuFull], log: ['running', 'running'], moved: [] },
+  'a session leaves a GPU that stays full': { faults: [gpuFull, gpuFull], log: ['running', 'running', 'leave ', 'running'], moved: [''] },
+  'alone, a GPU that stays full is an error': { faults: [gpuFull, gpuFull], named: ['webgpu'], log: ['running', 'running'], moved: [], error: OutOfMemory },
+  'refused nodes leave the GPU': { faults: [refuse('a', 'b')], log: ['running', 'leave a,b', 'running'], moved: ['a', 'b'] },
+  'other nodes follow them': { faults: [refuse('a'), refuse('b')], log: ['running', 'leave a', 'running', 'leave b', 'running'], moved: ['a', 'b'] },
+  'a session leaves if a node is refused twice': { faults: [refuse('a'), refuse('a')], log: ['running', 'leave a', 'running', 'leave ', 'running'], moved: [''] },
+  'a session leaves if nobody knows the node': { faults: [refuse('')], log: ['running', 'leave ', 'running'], moved: [''] },
+  'alone, a refused node is an error': { faults: [refuse('a')], named: ['webgpu'], log: ['running'], moved: [], error: ExecutionError },
+  'a session leaves a GPU that hangs': { faults: [hang], log: ['running', 'leave ', 'running'], moved: [''] },
+  'without another device a session leaves': { faults: [lose], log: ['running', 'leave ', 'lost gone', 'running'], moved: [''] },
+  'alone, too': { faults: [lose], named: ['webgpu'], log: ['running', 'leave ', 'lost gone', 'running'], moved: [''] },
+  'webgpu after wasm is not a next provider': { faults: [refuse('a')], named: ['wasm', 'webgpu'], log: ['running'], moved: [], error: ExecutionError },
+  'without fallback a full GPU is an error': { faults: [gpuFull], fallback: false, log: ['running'], moved: [], error: OutOfMemory },
+  'without fallback a lost device is an error': { faults: [lose], fallback: false, log: ['running'], moved: [], error: DeviceLost, state: 'failed' },
+};
 
-test('a GPU that stays full is an error, and the session is ready', async () => {
-  const found = model(device(true), [gpuFull, gpuFull]);
-  await assert.rejects(found.run(), OutOfMemory);
-  assert.equal(found.state.current, 'ready');
-});
+for (const [name, { faults, named, fallback, log, moved, error, state = 'ready' }] of Object.entries(RUNS)) {
+  test(name, async (context) => {
+    setting.device = null;
+    const warn = context.mock.method(console, 'warn', () => {});
+    const found = model(device(true), faults, named, fallback);
+    if (error) await assert.rejects(found.run(), error);
+    else assert.equal(await found.run(), 'done');
+    assert.deepEqual([found.log, found.moved.map(({ node }) => node), found.state.current], [log, moved, state]);
+    assert.equal(warn.mock.callCount(), moved.length ? 1 : 0);
+    for (const { reason } of found.moved) assert.ok(warn.mock.calls[0].arguments[0].includes(`${reason}; `));
+    assert.equal(found.host.gpu === null, moved.join() === '' && moved.length > 0);
+  });
+}
 
-test('without another device a session continues on WebAssembly', async () => {
-  setting.device = null;
-  const found = model(device(true), [lose]);
-  assert.equal(await found.run(), 'done');
-  assert.deepEqual(found.log, ['running', 'wasm', 'lost gone', 'running']);
-  assert.deepEqual([found.host.gpu, found.lostGpu, found.state.current], [null, 'gone', 'ready']);
-});
-
-test("a lost device of the page's own fails the session, and each run tries again", async () => {
-  const found = model(device(false), [lose]);
+test("a lost device of the page's own fails a session without another provider, and each run tries again", async () => {
+  const found = model(device(false), [lose], ['webgpu']);
   for (let n = 0; n < 2; n++) {
     if (n) found.state.enter('running');
     await assert.rejects(found.run(), DeviceLost);
     assert.equal(found.state.current, 'failed');
   }
   assert.deepEqual(found.log, ['running']);
+  const other = model(device(false), [lose]);
+  assert.equal(await other.run(), 'done');
 });
 
 test('a session that cannot continue on WebAssembly fails', async () => {
   const found = model(device(true), [lose]);
-  found.compiler.fallBackToWasm = () => { throw new Error('an exported program'); };
+  found.compiler.leaveGpu = () => { throw new Error('an exported program'); };
   await assert.rejects(found.run(), /an exported program/);
   assert.equal(found.state.current, 'failed');
 });

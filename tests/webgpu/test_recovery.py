@@ -10,11 +10,13 @@ from dataclasses import replace
 from typing import Any
 
 import numpy as np
+import onnx
 import pytest
 
 from kit.faults import NODES, NOTHING, SESSION, TABLE, Fault, feed, model, right
-from pyruntime import InferenceSession, SessionOptions, errors
+from pyruntime import GpuTensor, InferenceSession, OrtValue, SessionOptions, errors
 from pyruntime.native.gpu.device import warn_once
+from pyruntime.runtime.recovery import Move, RecoveryPlan, moves, text_of_moves
 
 wgpu = pytest.importorskip("wgpu")
 
@@ -187,3 +189,83 @@ def test_without_fallback(injector: Injector) -> None:
     hardware(injector.patch)
     session = session or create(has_fallback=False)
     assert is_right(session, 96) and session.metrics()["recovered"] == 0 and session.explain()["moved"] == []
+
+
+def test_alone_a_session_gets_the_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It was created for the GPU alone; its next run tries the GPU again."""
+    for fault in (Fault("full", "run", 2, NOTHING, ""), Fault("refused shader", "run", 0, NOTHING, "")):
+        session = InferenceSession(MODEL, providers=["webgpu"])
+        with monkeypatch.context() as patch:
+            Injector(fault, patch).start()
+            session._native.programs.restart()
+            with pytest.raises((errors.OutOfMemory, errors.ExecutionError), match=r"no memory left|refused"):
+                is_right(session, 80)
+        assert is_right(session, 80) and session.explain()["moved"] == []
+
+
+CACHE = """<ir_version: 9, opset_import: ["" : 17]>
+    g (float[T, 128] x, float[P, 128] past) => (float[T, 128] y, float[A, 128] present)
+    { k = MatMul (x, w)  present = Concat <axis = 0> (past, k)  [product] a = MatMul (x, v)  y = Tanh (a) }"""
+
+
+def test_tensors_on_the_gpu_and_caches_outlive_a_move(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A cache on the GPU is fed to the session that has left it; then the cache grows in linear memory."""
+    hardware(monkeypatch)
+    parsed = onnx.parser.parse_model(CACHE)
+    weight = np.eye(128, dtype=np.float32)
+    parsed.graph.initializer.extend(onnx.numpy_helper.from_array(weight * n, name) for n, name in ((2, "w"), (1, "v")))
+    session = InferenceSession(parsed.SerializeToString(), providers=BOTH)
+    rows = [np.full((64, 128), n, np.float32) for n in range(5)]
+    past: Any = np.zeros((0, 128), np.float32)
+    on_gpu = {"preferred_output_location": {"present": "gpu-buffer"}}
+    for n in (0, 1):
+        _, past = session.run(None, {"x": rows[n], "past": past}, **on_gpu)
+    assert isinstance(past, GpuTensor)
+    with monkeypatch.context() as patch, pytest.warns(RuntimeWarning, match="continues on WebAssembly"):
+        Injector(Fault("full", "run", 0, SESSION, ""), patch).start()
+        session._native.programs.restart()
+        _, past = session.run(None, {"x": rows[2], "past": past}, **on_gpu)
+    held = OrtValue.ortvalue_from_numpy(past)
+    for n in (3, 4):
+        feeds = {"x": OrtValue.ortvalue_from_numpy(rows[n]), "past": held}
+        _, held = session.run_with_ort_values(None, feeds)
+    assert np.array_equal(held.numpy(), 2 * np.concatenate(rows))
+
+
+PLANS = [  # faults of one work, what follows each; with another provider
+    ("full full", "again session"), ("lost lost", "again session"), ("late:a late:b", "nodes session"),
+    ("late", "session"), ("refused:a refused:b refused:b", "nodes nodes session"), ("refused:", "session"),
+    ("lost full full", "again again session"), ("full refused:a full", "again nodes session"),
+]  # fmt: skip
+ALONE = [
+    ("full full", "again fail"),
+    ("lost lost", "again session"),
+    ("refused:a", "fail"),
+    ("late late", "again session"),
+]
+
+
+@pytest.mark.parametrize("following", ["wasm", ""])
+def test_plans(following: str) -> None:
+    for faults, expected in PLANS if following else ALONE:
+        plan, found = RecoveryPlan(True, True, following), list[str]()
+        moved: list[Move] = []
+        for fault in faults.split():
+            kind, has_node, node = fault.partition(":")
+            nodes = {node: "why"} if has_node else {}
+            found.append(plan.after(kind, nodes, moved))
+            moved += moves(nodes, "why", "wasm") if found[-1] == NODES else []
+        assert " ".join(found) == expected, faults
+    assert RecoveryPlan(False, True, following).after("lost", {}, []) == "fail"
+    assert RecoveryPlan(True, False, following).after("full", {}, []) == "again"
+    plan = RecoveryPlan(True, False, following)
+    assert [plan.after("lost", {}, []) for _ in range(2)] == ["again", "fail"]
+
+
+def test_texts() -> None:
+    made = moves({f"Op {n}": "refused" for n in range(5)}, "", "wasm")
+    assert text_of_moves(made[:1]) == "Op 0: refused; from now on this node runs on WebAssembly"
+    assert text_of_moves(made) == (
+        "Op 0: refused; Op 1: refused; Op 2: refused; and 2 more; from now on these nodes run on WebAssembly"
+    )
+    assert text_of_moves(moves({}, "the GPU is full", "mine")) == "the GPU is full; the session continues on mine"

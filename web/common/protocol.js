@@ -71,12 +71,13 @@ import { Stop, StopWords } from './stop.js';
  * @property {boolean} isAuto whether the GPU is used only if runs on it are faster
  * @property {boolean} allowsSoftware whether the GPU may be an adapter that computes on the CPU, although WebAssembly is named, too
  * @property {Limits} limits
+ * @property {boolean} fallback whether the session may move from the GPU to the next provider
  * @property {string[]} refusedForPrograms options that cannot apply to a compiled Program
  * @property {import('./log.js').LogOptions} [logOptions] of messages of the session
  * @property {{ least: number, adapter: GPURequestAdapterOptions }} env
  * @property {Record<string, unknown>} [gpu] the page's: the session is compiled for it and runs in the page
  */
-/** Session options that limit time and memory. @typedef {{ memoryLimit?: number, [option: string]: unknown }} Limits */
+/** Session options that limit time and memory. @typedef {{ memoryLimit?: number, gpuTimeout?: number, [option: string]: unknown }} Limits */
 /**
  * What an author wrote about a model; null for a version that it does not have.
  * @typedef {{ producerName: string, producerVersion: string, graphName: string, domain: string, description: string,
@@ -104,7 +105,7 @@ import { Stop, StopWords } from './stop.js';
  */
 /**
  * The kinds of compilation that a session in the page requests.
- * @typedef {'main' | 'specialise' | 'fallBackToWasm' | 'allResults' | 'halfRanges' | 'splitDims'} How
+ * @typedef {'main' | 'specialise' | 'leaveGpu' | 'allResults' | 'halfRanges' | 'splitDims'} How
  */
 /**
  * number: names it in the calls `host` and `forget`; timings: JSON.

@@ -8,6 +8,7 @@ import { GpuRunner, shadersOf } from './runner.js';
 import { setting } from './setting.js';
 import { sizeClass } from './sizes.js';
 import { GpuTensors } from './tensors.js';
+import { isInTime, Watchdog } from './watchdog.js';
 
 /** @import { Caught, Description, Device, Shader } from './types.js' */
 
@@ -111,7 +112,7 @@ export class Gpu {
     this.tensors = new GpuTensors(this);
     this.moves = new Moves(this);
     device.lost.then(({ reason, message }) => {
-      this.lost = message || reason || 'unknown';
+      this.lost ||= message || reason || 'unknown';
       this.tensors.lose();
     });
     if (this.exclusive) device.addEventListener('uncapturederror', (event) => {
@@ -125,9 +126,9 @@ export class Gpu {
     return this.source !== null;
   }
 
-  /** @param {import('../common/program.js').ProgramData} program */
-  load(program) {
-    return GpuRunner.create(this, program);
+  /** @param {import('../common/program.js').ProgramData} program @param {number} [timeout] seconds to wait for the device */
+  load(program, timeout = Infinity) {
+    return GpuRunner.create(this, program, timeout);
   }
 
   /**
@@ -199,11 +200,12 @@ export class Gpu {
   // ── pipelines ──
 
   /**
-   * Compiles shaders in parallel; from a cache of PIPELINES by source.
-   * @param {Shader[]} shaders @param {string[]} labels node and kernel of each
+   * Compiles shaders in parallel; from a cache of PIPELINES by source. Throws the error of the first that the driver refuses, or does
+   * not compile in time; the others are in `shaders` of the error, by number.
+   * @param {Shader[]} shaders @param {string[]} labels node and kernel of each @param {number} [seconds] without progress
    * @returns {Promise<GPUComputePipeline[]>}
    */
-  async compile(shaders, labels) {
+  async compile(shaders, labels, seconds = Infinity) {
     const all = shaders.map((shader, n) => {
       const known = this.pipelines.get(shader.source);
       if (known) return known;
@@ -213,8 +215,12 @@ export class Gpu {
       pipeline.catch(() => this.pipelines.delete(shader.source));
       return pipeline;
     });
-    const failed = (await Promise.allSettled(all)).find((result) => result.status === 'rejected');
-    if (failed) throw failed.reason;
+    const failed = await failures(all, labels, seconds);
+    for (const [n, error] of failed) {
+      this.pipelines.delete(shaders[n].source);
+      if (!(error instanceof ExecutionError)) throw error;
+    }
+    if (failed.size) throw Object.assign(/** @type {Error} */ ([...failed.values()][0]), { shaders: failed });
     return Promise.all(all);
   }
 
@@ -253,13 +259,17 @@ export class Gpu {
    * Reads bytes through a staging buffer; waits for the GPU.
    * @param {number} size @param {(staging: GPUBuffer) => void} copy encodes and submits the copy to it
    * @param {(bytes: ArrayBuffer) => void} use @param {Caught[]} [pending] the caller's error scopes
+   * @param {number} [seconds] to wait; then the device counts as lost
    */
-  async read(size, copy, use, pending = this.pending) {
+  async read(size, copy, use, pending = this.pending, seconds = Infinity) {
     const staging = this.takeStaging(size);
     copy(staging);
     try {
-      await staging.mapAsync(READ, 0, size);
+      const mapped = staging.mapAsync(READ, 0, size);
+      await this.inTime(mapped, seconds);
+      await mapped;
     } catch (cause) {
+      if (cause instanceof DeviceLost) throw cause;
       await Promise.race([this.device.lost, new Promise((resolve) => setTimeout(resolve, 1000))]);
       await this.throwErrors(pending);
       throw new DeviceLost(`cannot read results from the GPU: ${/** @type {Error} */ (cause).message}`, { cause });
@@ -271,6 +281,17 @@ export class Gpu {
       staging.unmap();
       this.staging.push(staging);
     }
+  }
+
+  /** Waits until a promise settles. Gives the device up if it does not in time. @param {Promise<unknown>} promise @param {number} seconds */
+  async inTime(promise, seconds) {
+    if (await isInTime(promise, seconds)) return;
+    const text = `the GPU has not answered within ${seconds} s`;
+    if (this.replaceable) {
+      this.lost ||= text; // work that hangs cannot be removed from the queue
+      this.device.destroy();
+    }
+    throw Object.assign(new DeviceLost(text, { hint: 'gpuTimeout sets the limit' }), { isLate: true });
   }
 
   /** @param {number} size @returns {GPUBuffer} */
@@ -290,6 +311,26 @@ export class Gpu {
 
 /** @param {string} message @param {string} [node] @param {unknown} [cause] */
 const refusal = (message, node = '', cause = undefined) => new ExecutionError(`WebGPU refused this kernel: ${message}`, { node, cause });
+
+/**
+ * Waits for pipelines. The errors of those that failed, or that are not ready when none has become ready for a while.
+ * @param {Promise<GPUComputePipeline>[]} all @param {string[]} labels @param {number} seconds @returns {Promise<Map<number, unknown>>} by number
+ */
+async function failures(all, labels, seconds) {
+  const watchdog = new Watchdog(seconds);
+  const pending = new Set(all.keys());
+  /** @type {Map<number, unknown>} */
+  const failed = new Map();
+  const settled = all.map((pipeline, n) => pipeline.catch((error) => failed.set(n, error)).then(() => {
+    pending.delete(n);
+    watchdog.progress();
+  }));
+  const isLate = await Promise.race([Promise.all(settled).then(() => false), watchdog.expired]);
+  watchdog.end();
+  const late = (/** @type {string} */ label) => new ExecutionError(`the driver has not compiled this kernel within ${seconds} s`, { node: label, hint: 'gpuTimeout sets the limit' });
+  if (isLate) for (const n of pending) failed.set(n, late(labels[n]));
+  return failed;
+}
 
 /** @param {string} message @returns {OutOfMemory} */
 export function outOfMemory(message) {

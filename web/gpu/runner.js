@@ -25,11 +25,25 @@ export function shadersOf({ header, blob }) {
   return { shaders, labels };
 }
 
+/**
+ * The nodes that use these shaders, with reasons.
+ * @param {import('../common/program.js').ProgramData} program @param {Map<number, import('../common/errors.js').PyRuntimeError>} failed by number
+ * @returns {Record<string, string>}
+ */
+function nodesOf({ header }, failed) {
+  const calls = header.blocks.flatMap(({ steps }) => steps.flatMap((step) => (step.op === 'gpu' ? step.calls : [])));
+  return Object.fromEntries(calls.flatMap(({ node, kernel }) => {
+    const error = failed.get(Number(kernel));
+    return error ? [[node, error.detail.replace(/\s+/g, ' ').trim()]] : [];
+  }));
+}
+
 /** @implements {Contract} */
 export class GpuRunner {
-  /** @param {Gpu} gpu @param {Shader[]} shaders @param {GPUComputePipeline[]} pipelines */
-  constructor(gpu, shaders, pipelines) {
+  /** @param {Gpu} gpu @param {Shader[]} shaders @param {GPUComputePipeline[]} pipelines @param {number} timeout seconds to wait for the device */
+  constructor(gpu, shaders, pipelines, timeout = Infinity) {
     this.gpu = gpu;
+    this.timeout = timeout;
     this.shaders = shaders;
     this.pipelines = pipelines;
     this.memory = new GpuMemory(gpu);
@@ -43,10 +57,16 @@ export class GpuRunner {
     this.timer = null;
   }
 
-  /** Compiles the shaders. @param {Gpu} gpu @param {import('../common/program.js').ProgramData} program @returns {Promise<GpuRunner>} */
-  static async create(gpu, program) {
+  /**
+   * Compiles the shaders. If the driver does not compile some, `atFault` of the error has their nodes, with reasons.
+   * @param {Gpu} gpu @param {import('../common/program.js').ProgramData} program @param {number} timeout @returns {Promise<GpuRunner>}
+   */
+  static async create(gpu, program, timeout) {
     const { shaders, labels } = shadersOf(program);
-    return new GpuRunner(gpu, shaders, await gpu.compile(shaders, labels));
+    const pipelines = await gpu.compile(shaders, labels, timeout).catch((error) => {
+      throw error.shaders ? Object.assign(error, { atFault: nodesOf(program, error.shaders) }) : error;
+    });
+    return new GpuRunner(gpu, shaders, pipelines, timeout);
   }
 
   /** @param {import('../run/executor.js').Executor} executor */
@@ -80,7 +100,7 @@ export class GpuRunner {
       this.encode(step, begin, end);
       this.memory.flush();
     };
-    await submitInPortions(step, step.groups.length, { encode, sent: () => this.gpu.device.queue.onSubmittedWorkDone() }, stop);
+    await submitInPortions(step, step.groups.length, { encode, sent: () => this.gpu.inTime(this.gpu.device.queue.onSubmittedWorkDone(), this.timeout) }, stop);
   }
 
   /** Times kernels from now on. @param {import('../run/types.js').Timed[]} found receives the times */

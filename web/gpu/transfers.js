@@ -18,8 +18,9 @@ import { GPU_TYPES } from './tensors.js';
 /** @typedef {import('../run/types.js').Transfers} Contract */
 /** @typedef {import('./types.js').Device & { tensors: import('./tensors.js').GpuTensors, moves: import('./moves.js').Moves }} Gpu */
 /**
- * The part of a GPU runner that transfers use. checks: whether kernels check indices.
- * @typedef {{ gpu: Gpu, memory: import('./memory.js').GpuMemory, params: import('./bindings.js').Parameters, checks: boolean,
+ * The part of a GPU runner that transfers use. checks: whether kernels check indices; timeout: seconds to
+ * wait for the device.
+ * @typedef {{ gpu: Gpu, timeout: number, memory: import('./memory.js').GpuMemory, params: import('./bindings.js').Parameters, checks: boolean,
  *   releaseBorrowed(): void }} GpuRunner
  */
 
@@ -150,7 +151,7 @@ export class Transfers {
       needed.forEach(([, { buffer, dtype }], n) => {
         fromGpuStorage(new Uint8Array(found, starts[n], sizes[n]), dtype, this.executor.bytes(after, buffer));
       });
-    }, this.gpu.memory.pending).then(() => after);
+    }, this.gpu.memory.pending, this.gpu.timeout).then(() => after);
   }
 
   /** Throws the error that the fault record has, and clears it for the next run. @param {DataView} record */

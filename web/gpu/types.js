@@ -21,8 +21,9 @@
  * @property {(pending?: Caught[]) => Promise<void>} throwErrors
  * @property {() => void} throwIfLost
  * @property {(encoder: GPUCommandEncoder, pending?: Caught[]) => void} submit
- * @property {(shaders: Shader[], labels: string[]) => Promise<GPUComputePipeline[]>} compile
+ * @property {(shaders: Shader[], labels: string[], seconds?: number) => Promise<GPUComputePipeline[]>} compile
+ * @property {(promise: Promise<unknown>, seconds: number) => Promise<void>} inTime
  * @property {(buffers: number) => { group: GPUBindGroupLayout, pipeline: GPUPipelineLayout }} layout
- * @property {(size: number, copy: (staging: GPUBuffer) => void, use: (bytes: ArrayBuffer) => void, pending?: Caught[]) => Promise<void>} read
+ * @property {(size: number, copy: (staging: GPUBuffer) => void, use: (bytes: ArrayBuffer) => void, pending?: Caught[], seconds?: number) => Promise<void>} read
  */
 export {};

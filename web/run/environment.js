@@ -11,8 +11,9 @@
  * @property {(program: any, step: import('../common/program.js').HostStep, inputs: (HostArray | null)[], env: import('../common/dims.js').Env, stop: import('../common/stop.js').Stop | null) => import('../common/maybe_promise.js').MaybePromise<HostArray[]>} host
  */
 /**
- * The environment that a Program is loaded for. shared: whether linear memory is shared; memoryLimit: its size in bytes, at most.
- * @typedef {{ shared: boolean, memoryLimit?: number, threads?: number, pool?: import('../threads/pool.js').ThreadPool | null,
- *   gpu?: { load(program: import('../common/program.js').ProgramData): Promise<import('./types.js').GpuRunner> } | null }} Host
+ * The environment that a Program is loaded for. shared: whether linear memory is shared; memoryLimit: its size in bytes, at most;
+ * gpuTimeout: seconds to wait for the GPU.
+ * @typedef {{ shared: boolean, memoryLimit?: number, gpuTimeout?: number, threads?: number, pool?: import('../threads/pool.js').ThreadPool | null,
+ *   gpu?: { load(program: import('../common/program.js').ProgramData, timeout?: number): Promise<import('./types.js').GpuRunner> } | null }} Host
  */
 export {};

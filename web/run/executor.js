@@ -190,6 +190,14 @@ export class Executor {
 
   /** Collects the results. @param {State} state @param {Record<string, Fetch>} fetches @returns {MaybePromise<Record<string, WireTensor | WireTensor[] | null>>} */
   results(state, fetches) {
+    this.gpu?.memory.flush();
+    // a run that failed is repeated, so nothing may be written to the caller's tensors before
+    if (this.gpu?.memory.hasPendingErrors) return this.gpu.memory.throwErrors().then(() => this.collect(state, fetches));
+    return this.collect(state, fetches);
+  }
+
+  /** @param {State} state @param {Record<string, Fetch>} fetches @returns {MaybePromise<Record<string, WireTensor | WireTensor[] | null>>} */
+  collect(state, fetches) {
     this.env = state.env;
     const wanted = this.header.outputs.filter(({ name }) => Object.hasOwn(fetches, name));
     const results = Object.fromEntries(wanted.map(({ name, value }) => [name, this.output(state, value, name, fetches[name])]));

@@ -19,7 +19,7 @@ import { State } from '../runtime/states.js';
  */
 export async function loadProgram(program, host) {
   const { gpu } = host;
-  const shaders = gpu && program.header.modules.webgpu ? gpu.load(program) : null; // a page without a GPU does not load the code for it
+  const shaders = gpu && program.header.modules.webgpu ? gpu.load(program, host.gpuTimeout) : null; // a page without a GPU does not load the code for it
   const [code, runner] = await Promise.allSettled([loadWasm(program, host), shaders]);
   if (code.status === 'fulfilled' && runner.status === 'fulfilled') return { ...code.value, gpu: runner.value };
   if (code.status === 'fulfilled') releaseWasm(code.value); // nothing else would release the part that did load

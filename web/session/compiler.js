@@ -9,9 +9,10 @@
 
 /**
  * What a session runs on. named: the providers that the caller named; whyNotGpu: why the GPU is one of them and not used, or "";
- * trial: of the provider "auto"; logOptions: for its messages.
+ * trial: of the provider "auto"; fallback: whether it may leave the GPU after faults; logOptions: for its messages.
  * @typedef {import('../run/environment.js').Host
- *   & { gpu?: import('../gpu/device.js').Gpu | null, named?: string[], whyNotGpu?: string, trial?: { why: string }, logOptions?: import('../common/log.js').LogOptions }} SessionHost
+ *   & { gpu?: import('../gpu/device.js').Gpu | null, named?: string[], whyNotGpu?: string, trial?: { why: string }, fallback?: boolean,
+ *   logOptions?: import('../common/log.js').LogOptions }} SessionHost
  */
 /**
  * @typedef {object} Compiler
@@ -22,7 +23,8 @@
  * @property {() => MaybePromise<ProgramData | null>} main the Program for all feeds, if there is one
  * @property {(feeds: object, stop: Stop | null, outputs?: string[]) => MaybePromise<ProgramData | null>} specialise the Program for these
  *   feeds, or for some outputs, if the feeds suffice for these alone; null if `needs` has grown
- * @property {() => MaybePromise<void>} fallBackToWasm compiles without the GPU from now on
+ * @property {(nodes: Record<string, string>) => MaybePromise<void>} leaveGpu compiles without the GPU from now on, or without it for
+ *   these nodes; nodes: with reasons
  * @property {(feeds: object) => MaybePromise<ProgramData[]>} allResults Programs with the GPU and without it, whose outputs are the
  *   results of all kernels
  * @property {(feeds: object) => MaybePromise<ProgramData | null>} [halfRanges] measures half floats (pyruntime/compiler/half_ranges.py)

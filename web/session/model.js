@@ -6,11 +6,11 @@ import { warn } from '../common/log.js';
 import { explain } from '../runtime/explain.js';
 import { Executor } from '../run/executor.js';
 import { ResidentOutputs } from '../run/resident_outputs.js';
-import { downloadFeeds, hasGpuTensors } from './gpu_feeds.js';
+import { downloadFeeds, hasGpuTensors, saveChanged, uploadResults } from './gpu_feeds.js';
 import { holders, withRoom } from './idle_models.js';
 import { profile } from './profile.js';
 import { PART, ProgramTable } from './program_table.js';
-import { isGpuFull, runWithRecovery } from './recovery.js';
+import { expanded, isGpuFull, runWithRecovery } from './recovery.js';
 import { Specialiser } from './specialiser.js';
 import { SessionState } from './states.js';
 import { valuesOf } from './value_info.js';
@@ -49,8 +49,10 @@ export class Model {
     this.isTimed = false;
     /** Times of the latest run. @type {import('../common/protocol.js').KernelTiming[]} */
     this.kernels = [];
-    /** Why the GPU was lost, if the model fell back to WebAssembly. */
-    this.lostGpu = '';
+    /** What has left the GPU after faults. @type {import('../runtime/recovery.js').Move[]} */
+    this.moved = [];
+    /** The GPU that the model has left after a fault. @type {import('../gpu/device.js').Gpu | null} */
+    this.leftGpu = null;
     /** When its last work ended, in milliseconds. */
     this.lastUsed = 0;
     /** The last executor's reports, once its memory was freed. @type {Pick<Executor, 'header' | 'env'> & { memory: ReturnType<Executor['memoryReport']> } | null} */
@@ -67,10 +69,10 @@ export class Model {
   /** Opens the session: afterwards it accepts runs. @param {Stop | null} [stop] */
   start(stop = null) {
     this.stop = stop;
-    const prepare = async () => { // unless a fallback to WebAssembly has done it
+    const prepare = async () => { // unless recovery has done it
       if (!this.table.executors.size && !this.specialiser.needs) await this.prepare();
     };
-    return this.state.finish(() => withRoom(this, () => runWithRecovery(this, prepare, () => {})));
+    return this.state.finish(() => withRoom(this, () => runWithRecovery(this, prepare)));
   }
 
   /** Loads the Program for all feeds, if there is one. */
@@ -81,10 +83,15 @@ export class Model {
 
   /** Compiles anew after a change that makes earlier Programs useless. @param {() => unknown} change */
   async recompile(change) {
+    await this.change(change);
+    await this.prepare();
+  }
+
+  /** Forgets all Programs. @param {() => unknown} change what makes them useless */
+  async change(change) {
     this.table.clear();
     this.onNewProgram = () => {};
     await change();
-    await this.prepare();
   }
 
   /** @param {string} key @param {ProgramData} program @returns {Promise<Executor>} */
@@ -107,13 +114,15 @@ export class Model {
    * @returns {Promise<Feeds>} outputs
    */
   run(feeds, fetches, stop, isTimed = false) {
-    return this.state.during(() => {
+    return this.state.during(async () => {
       Object.assign(this, { stop, isTimed, kernels: [] });
-      const checkRetry = (/** @type {string} */ lost) => {
-        if (!lost || !hasGpuTensors({ ...feeds, ...fetches })) return;
+      const saved = saveChanged(this.host.gpu, feeds, fetches);
+      const beforeRetry = (/** @type {import('../gpu/device.js').Gpu} */ { lost }) => {
+        if (!lost || !hasGpuTensors({ ...feeds, ...fetches })) return saved?.restore();
         throw new DeviceLost(`tensors of this run are gone with their GPU device: ${lost}`);
       };
-      return withRoom(this, () => runWithRecovery(this, () => this.attempt(feeds, fetches), checkRetry));
+      const work = () => runWithRecovery(this, () => this.attempt(feeds, fetches), beforeRetry);
+      return withRoom(this, work).finally(() => saved?.release());
     });
   }
 
@@ -136,7 +145,7 @@ export class Model {
   async runOnce(feeds, fetches) {
     const differing = differingDims(this.inputs, feeds);
     if (differing.size) await this.splitDims(differing);
-    const { gpu } = this.host;
+    const gpu = this.host.gpu ?? this.leftGpu;
     const { needs } = this.specialiser;
     if (needs && hasGpuTensors(feeds)) feeds = await downloadFeeds(gpu, feeds, (name) => !needs.values.includes(name));
     this.specialiser.checkValues(feeds);
@@ -146,7 +155,8 @@ export class Model {
     try {
       await executor.transfers?.prepare(feeds, fetches);
       const run = () => executor.run(feeds, fetches, this.stop);
-      return this.isTimed ? await profile(executor, run, this.kernels) : await run();
+      const results = this.isTimed ? await profile(executor, run, this.kernels) : await run();
+      return this.leftGpu ? uploadResults(this.leftGpu, fetches, results) : results;
     } catch (error) {
       executor.transfers?.abandon();
       throw error;
@@ -217,7 +227,7 @@ export class Model {
 
   /** Frees memory. A linear memory cannot shrink, so the latest Program is loaded again; others are loaded when they next run. */
   trim() {
-    return this.state.during(async () => {
+    return this.state.during(() => runWithRecovery(this, async () => {
       this.stop = null;
       const { table } = this;
       table.freeOthers();
@@ -226,7 +236,7 @@ export class Model {
       table.releaseExecutors();
       this.host.gpu?.freePools();
       await this.load(table.latestKey, program);
-    });
+    }));
   }
 
   /** Frees the memory of an idle model, whose next run loads its Program again. @returns {boolean} whether it held any */
@@ -250,10 +260,11 @@ export class Model {
 
   /** How the model was compiled (docs/explain.md). @returns {Record<string, unknown>} */
   explain() {
-    const { latest: { header, env }, phases, host: { gpu, named = ['wasm'], whyNotGpu = '', trial }, lostGpu } = this;
-    const found = named.flatMap((name) => (name === 'auto' ? ['webgpu', 'wasm'] : [name])).filter((name) => name !== 'webgpu' || gpu);
+    const { latest: { header, env }, phases, host: { gpu, named = ['wasm'], whyNotGpu = '', trial }, moved } = this;
+    const found = expanded(named).filter((name) => name !== 'webgpu' || gpu);
     const used = found.length ? found.slice(0, found.indexOf('wasm') + 1 || undefined) : ['wasm'];
-    return { ...explain(header, env), providers: { named, used, why: lostGpu || trial?.why || whyNotGpu }, phases };
+    const why = moved.find(({ node }) => !node)?.reason ?? (trial?.why || whyNotGpu);
+    return { ...explain(header, env, moved), providers: { named, used, why }, phases };
   }
 
   /** @returns {import('../common/protocol.js').EngineCounts} */
@@ -276,12 +287,12 @@ export class Model {
    * @returns {Promise<{ feeds: Feeds, described: object }>} feeds: on the CPU; described: the feeds as the compiler gets them
    */
   compileFor(feeds) {
-    return this.state.during(async () => {
+    return this.state.during(() => runWithRecovery(this, async () => {
       this.stop = null;
-      const onCpu = await downloadFeeds(this.host.gpu, feeds, () => false);
+      const onCpu = await downloadFeeds(this.host.gpu ?? this.leftGpu, feeds, () => false);
       await this.executorFor(onCpu);
       return { feeds: onCpu, described: this.specialiser.describe(onCpu) };
-    });
+    }));
   }
 
   /** Header and values of symbols of the latest run. */

@@ -1,94 +1,162 @@
-// Recovers from GPU faults: a model runs again on a new device or after freeing the GPU's memory, and at last on WebAssembly.
+// Recovers from faults of the GPU (docs/design/sessions.md#recovery). pyruntime/native/sessions/recovery.py is its twin.
 
-import { OutOfMemory } from '../common/errors.js';
+import { DeviceLost, OutOfMemory } from '../common/errors.js';
 import { warn } from '../common/log.js';
 import { acquireGpu } from '../gpu/device.js';
+import { AGAIN, FAIL, FULL, LATE, LOST, moves, NODES, RecoveryPlan, REFUSED, SESSION, textOfMoves } from '../runtime/recovery.js';
 import { freeIdle } from './idle_models.js';
 
+/** @import { Move } from '../runtime/recovery.js' */
+/** @typedef {import('../gpu/device.js').Gpu} Gpu */
+/** Nodes at fault, with reasons. @typedef {Record<string, string>} Nodes */
 /**
  * The part of a session's model that recovery uses.
  * @typedef {object} RecoverableModel
  * @property {import('./compiler.js').Compiler} compiler
  * @property {import('./compiler.js').SessionHost} host
- * @property {string} lostGpu why the GPU was lost, if the model fell back to WebAssembly
+ * @property {Gpu | null} leftGpu the GPU that the model has left
+ * @property {Move[]} moved what has left the GPU
  * @property {import('./states.js').SessionState} state
  * @property {import('./program_table.js').ProgramTable} table
- * @property {(change: () => unknown) => Promise<void>} recompile compiles anew after a change that makes earlier Programs useless
+ * @property {(change: () => unknown) => Promise<void>} change forgets all Programs, which `change` makes useless
+ * @property {() => Promise<void>} prepare
  */
 
 /**
- * The result of `work`, which is tried again after a fault of the GPU.
+ * The result of `work`, which runs again after a fault if the plan of the shared runtime says so.
  * @template T @param {RecoverableModel} model @param {() => Promise<T>} work
- * @param {(lost: string) => void} checkRetry refuses work that needs the lost device; lost: why the device is lost, "" if it is not
+ * @param {(gpu: Gpu) => unknown} [beforeRetry] refuses work that needs a lost device, or restores what the work has changed; gpu: on which it ran
  * @returns {Promise<T>}
  */
-export async function runWithRecovery(model, work, checkRetry) {
-  const { gpu } = model.host;
-  if (!gpu) {
-    checkRetry(model.lostGpu);
+export async function runWithRecovery(model, work, beforeRetry = () => {}) {
+  if (!model.host.gpu) {
+    if (model.leftGpu) beforeRetry(model.leftGpu);
     return work();
   }
+  const recovery = new Recovery(model);
   try {
-    gpu.throwIfLost();
-    return await work();
-  } catch (error) {
-    if (!(await recover(model, error))) throw error;
+    return await recovery.run(work, beforeRetry);
+  } finally {
+    if (recovery.made.length) warn(textOfMoves(recovery.made), model.host.logOptions);
   }
-  checkRetry(gpu.lost);
-  try {
-    return await work();
-  } catch (error) {
-    if (isGpuFull(error)) await freeGpu(model);
-    if (!model.host.gpu?.lost) throw error;
-    await recovering(model, () => fallBackToWasm(model, /** @type {Error} */ (error).message));
+}
+
+/** The recovery of one piece of work. */
+class Recovery {
+  /** @param {RecoverableModel} model */
+  constructor(model) {
+    const { named = [], fallback = true } = model.host;
+    this.model = model;
+    this.following = afterGpu(expanded(named));
+    this.plan = new RecoveryPlan(fallback, true, this.following);
+    /** @type {Move[]} */
+    this.made = [];
+    this.isCompiled = true;
+  }
+
+  /** @template T @param {() => Promise<T>} work @param {(gpu: Gpu) => unknown} beforeRetry @returns {Promise<T>} */
+  async run(work, beforeRetry) {
+    for (;;) {
+      const gpu = /** @type {Gpu} */ (this.model.host.gpu ?? this.model.leftGpu);
+      try {
+        return await this.attempt(work);
+      } catch (error) {
+        if (!(await this.prepareRetry(error))) throw error;
+      }
+      await beforeRetry(gpu);
+    }
+  }
+
+  /** @template T @param {() => Promise<T>} work */
+  async attempt(work) {
+    const { model } = this;
+    model.host.gpu?.throwIfLost();
+    if (!this.isCompiled) await model.prepare();
+    this.isCompiled = true;
     return work();
   }
-}
 
-/**
- * Prepares another try, if that can help: acquires a new device, or frees memory.
- * @param {RecoverableModel} model @param {unknown} error @returns {Promise<boolean>}
- */
-async function recover(model, error) {
-  const gpu = /** @type {import('../gpu/device.js').Gpu} */ (model.host.gpu);
-  if (!gpu.lost && !isGpuFull(error)) return false;
-  return recovering(model, async () => {
-    if (gpu.lost && !gpu.replaceable) return model.state.enter('failed');
-    await freeGpu(model);
-    const next = gpu.lost ? await acquireGpu() : gpu;
-    if (next) model.host = { ...model.host, gpu: next };
-    else await fallBackToWasm(model, /** @type {Error} */ (error).message);
-  });
-}
-
-/** @param {RecoverableModel} model @param {() => Promise<void>} work @returns {Promise<boolean>} whether the session goes on */
-async function recovering(model, work) {
-  model.state.enter('recovering');
-  try {
-    await work();
-  } catch (error) {
-    model.state.enter('failed');
-    throw error;
+  /** Prepares another attempt, if one can help. @param {unknown} error @returns {Promise<boolean>} */
+  async prepareRetry(error) {
+    const { model } = this;
+    const { state, host: { gpu } } = model;
+    const { fault, nodes } = faultOf(error, gpu);
+    if (!gpu || !fault) return false;
+    const step = this.stepAfter(gpu, fault, nodes);
+    if (step === FAIL) return this.giveUp(gpu, fault);
+    state.enter('recovering');
+    try {
+      await freeGpu(model, fault);
+      if (fault === FULL && step === AGAIN) while (freeIdle());
+      const next = gpu.lost && step !== SESSION ? await acquireGpu() : gpu;
+      if (next) model.host = { ...model.host, gpu: next };
+      if (step !== AGAIN || !next) await this.move(step === NODES && next ? nodes : {}, /** @type {Error} */ (error).message);
+    } catch (cause) {
+      state.enter('failed');
+      throw cause;
+    }
+    state.enter('running');
+    return true;
   }
-  if (model.state.current === 'failed') return false;
-  model.state.enter('running');
-  return true;
+
+  /** @param {Gpu} gpu @param {string} fault @param {Nodes} nodes */
+  stepAfter(gpu, fault, nodes) {
+    const { fallback = true } = this.model.host;
+    if (fault === LOST && !gpu.replaceable) return fallback && this.following ? SESSION : FAIL; // the page can open it, not the engine
+    return this.plan.after(fault, nodes, this.model.moved);
+  }
+
+  /** From now on the model runs without the GPU, or without it for these nodes. @param {Nodes} nodes @param {string} reason */
+  async move(nodes, reason) {
+    const { model } = this;
+    const made = moves(nodes, reason, this.following || 'wasm');
+    const hasLeft = !made[0].node;
+    this.made = hasLeft ? made : [...this.made, ...made];
+    model.moved = hasLeft ? made : [...model.moved, ...made];
+    if (hasLeft) {
+      model.leftGpu = model.host.gpu ?? null;
+      model.host = { ...model.host, gpu: null };
+    }
+    this.isCompiled = false;
+    await model.change(() => model.compiler.leaveGpu(nodes));
+  }
+
+  /** Work ends with the error of this fault. Later work opens the device again. @param {Gpu} gpu @param {string} fault */
+  async giveUp(gpu, fault) {
+    const { model } = this;
+    if (fault !== REFUSED) await freeGpu(model, fault);
+    if (gpu.lost) {
+      model.state.enter('failed');
+      const next = gpu.replaceable ? await acquireGpu() : null;
+      if (next) model.host = { ...model.host, gpu: next };
+    }
+    return false;
+  }
 }
 
-/** From now on the model runs without the GPU. @param {RecoverableModel} model @param {string} reason */
-async function fallBackToWasm(model, reason) {
-  warn(`${reason}; the session continues on WebAssembly`, model.host.logOptions);
-  model.lostGpu = model.host.gpu?.lost ?? '';
-  model.host = { ...model.host, gpu: null };
-  await model.recompile(() => model.compiler.fallBackToWasm());
+/** The fault behind an error, "" if it is none of the GPU, and the nodes at fault. @param {unknown} error @param {Gpu | null | undefined} gpu */
+function faultOf(error, gpu) {
+  const { isLate, atFault } = /** @type {{ isLate?: boolean, atFault?: Nodes }} */ (error);
+  if (isLate) return { fault: LATE, nodes: {} };
+  if (gpu?.lost || error instanceof DeviceLost) return { fault: gpu?.lost ? LOST : '', nodes: {} };
+  if (isGpuFull(error)) return { fault: FULL, nodes: {} };
+  return { fault: atFault ? REFUSED : '', nodes: atFault ?? {} };
 }
 
-/** Frees the GPU's memory, that of idle models, too; errors of invalid buffers that follow from the fault are dropped. @param {RecoverableModel} model */
-async function freeGpu({ table, host: { gpu } }) {
+/** The providers that a caller named, with those that "auto" chooses from. @param {readonly string[]} named */
+export const expanded = (named) => named.flatMap((name) => (name === 'auto' ? ['webgpu', 'wasm'] : [name]));
+
+/** The provider after the GPU in a session's list, "" if the list ends with it. @param {readonly string[]} names */
+function afterGpu(names) {
+  const at = names.indexOf('webgpu');
+  return at < 0 || names.slice(0, at).includes('wasm') ? '' : names[at + 1] ?? '';
+}
+
+/** Frees the GPU's memory; errors of invalid buffers that follow from the fault are dropped. @param {RecoverableModel} model @param {string} fault */
+async function freeGpu({ table, host: { gpu } }, fault) {
   table.releaseExecutors();
-  while (freeIdle());
   gpu?.freePools();
-  await gpu?.settle();
+  if (fault !== LATE) await gpu?.settle(); // which would not end
 }
 
 /** Whether the GPU's memory was full. @param {unknown} error */

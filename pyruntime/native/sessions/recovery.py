@@ -52,32 +52,31 @@ class Recovery:
         following = after_gpu(self._programs.compiler.providers)
         plan = RecoveryPlan(self.is_enabled, self._programs.has_model, following)
         made: list[Move] = []
-        while True:
-            try:
-                result = work()
-                break
-            except UnsupportedOp:
-                if not (self.is_enabled and self._programs.has_model and self._programs.fix_all_dims()):
-                    raise
-                self._programs.states.enter(SessionState.RECOVERING)
+        try:
+            while True:
+                try:
+                    return work()
+                except UnsupportedOp:
+                    if not (self.is_enabled and self._programs.has_model and self._programs.fix_all_dims()):
+                        raise
+                    self._programs.states.enter(SessionState.RECOVERING)
+                except (DeviceLost, ExecutionError, OutOfMemory) as e:
+                    fault, nodes = _fault(e)
+                    step = plan.after(fault, nodes, self.moved) if fault else FAIL
+                    if step == FAIL:
+                        self._give_up(fault)
+                        raise
+                    if fault != REFUSED:
+                        check_feeds()
+                    self._programs.states.enter(SessionState.RECOVERING)
+                    while fault == FULL and step == AGAIN and free_idle():
+                        pass
+                    if step != AGAIN:
+                        made = self._move(nodes if step == NODES else {}, e, following, made)
                 self._programs.restart()
-            except (DeviceLost, ExecutionError, OutOfMemory) as e:
-                fault, nodes = _fault(e)
-                step = plan.after(fault, nodes, self.moved) if fault else FAIL
-                if step == FAIL:
-                    self._give_up(fault)
-                    raise
-                if fault != REFUSED:
-                    check_feeds()
-                self._programs.states.enter(SessionState.RECOVERING)
-                while fault == FULL and step == AGAIN and free_idle():
-                    pass
-                if step != AGAIN:
-                    made = self._move(nodes if step == NODES else {}, e, following, made)
-                self._programs.restart()
-        if made:
-            warn(text_of_moves(made))
-        return result
+        finally:
+            if made:
+                warn(text_of_moves(made))
 
     def _move(
         self, nodes: Mapping[str, str], error: PyRuntimeError, following: str, before: Sequence[Move]

@@ -36,9 +36,10 @@ export class GpuSession {
    * @param {Settings} settings
    * @param {import('../engine/cancellation.js').Cancellation | null} [cancellation] of the creation
    */
-  static async open(caller, { session, threads, compiled }, gpu, { params: { logOptions, limits, options }, preferred }, cancellation = null) {
+  static async open(caller, { session, threads, compiled }, gpu, { params: { logOptions, limits: { memoryLimit, gpuTimeout }, options, fallback }, preferred }, cancellation = null) {
     const compiler = new RemoteCompiler(caller, session, /** @type {import('../../common/protocol.js').Compiled} */ (compiled));
-    const host = { shared: hasSharedMemory(), threads, pool: pageThreads(), gpu, named: options.executionProviders, logOptions, memoryLimit: limits.memoryLimit };
+    const { executionProviders: named } = options;
+    const host = { shared: hasSharedMemory(), threads, pool: pageThreads(), gpu, named, fallback, gpuTimeout, logOptions, memoryLimit };
     const model = new Model(compiler, (program) => compiler.weights(program), host);
     try {
       await stoppable(cancellation, (stop) => model.start(stop));
@@ -50,7 +51,7 @@ export class GpuSession {
   }
 
   get gpu() {
-    return this.model.host.gpu ?? null;
+    return this.model.host.gpu ?? this.model.leftGpu;
   }
 
   /** @template T @param {() => Promise<T>} action @returns {Promise<T>} */

@@ -52,8 +52,9 @@ export class RemoteCompiler {
     return (await this.ask('specialise', feeds, stop, outputs))[0];
   }
 
-  async fallBackToWasm() {
-    await this.ask('fallBackToWasm', null, null);
+  /** @param {Record<string, string>} nodes */
+  async leaveGpu(nodes) {
+    await this.ask('leaveGpu', nodes, null);
   }
 
   /** @param {string[]} names */

@@ -148,6 +148,7 @@ export function sessionOptions(input) {
       isAuto: named.includes('auto') && !deviceOf(options.executionProviders ?? []),
       allowsSoftware: Boolean(env.webgpu.forceFallbackAdapter) || (options.executionProviders ?? []).some((/** @type {any} */ item) => ['webgpu', 'auto'].includes(item.name) && item.allowSoftware),
       limits: pick(options, engine.LIMITS),
+      fallback: options.fallback ?? true,
       refusedForPrograms: engine.REFUSED_FOR_PROGRAMS.filter((name) => options[name]),
       logOptions,
       env: workerEnv(options.preset),

@@ -5,7 +5,7 @@
 /** @import { HostArray } from '../../run/environment.js' */
 /** @import { Compiler } from '../../session/compiler.js' */
 /**
- * @typedef {{ info: string, needs: string, timings: string, main: any, specialise: (feeds: string, outputs: string) => any, fall_back: () => void,
+ * @typedef {{ info: string, needs: string, timings: string, main: any, specialise: (feeds: string, outputs: string) => any, leave_gpu: (nodes: string) => void,
  *   split_dims: (names: string) => void, with_all_results: (feeds: string, cpuOnly: boolean) => any, half_ranges: (feeds: string) => any, tuning: (feeds: string) => any,
  *   destroy: () => void }} ModelProxy
  */
@@ -53,8 +53,9 @@ export class PythonModel {
     this.python.guard(() => this.proxy.split_dims(JSON.stringify(names)));
   }
 
-  fallBackToWasm() {
-    this.python.guard(() => this.proxy.fall_back());
+  /** @param {Record<string, string>} nodes */
+  leaveGpu(nodes) {
+    this.python.guard(() => this.proxy.leave_gpu(JSON.stringify(nodes)));
   }
 
   /** @param {object} feeds @returns {ProgramData[]} */

@@ -16,9 +16,9 @@ const HINT = "name 'webgpu' alone, or { name: 'webgpu', allowSoftware: true }, t
 /**
  * The GPU, if the session names it before WebAssembly, which can run all kernels. An adapter that computes on the CPU counts only
  * if the session allows it or does not name WebAssembly. None for a session on the page's GPU.
- * @param {Pick<CreateParams, 'options' | 'allowsSoftware' | 'isAuto' | 'logOptions' | 'gpu'>} params @returns {Promise<Choice>}
+ * @param {Pick<CreateParams, 'options' | 'allowsSoftware' | 'isAuto' | 'fallback' | 'logOptions' | 'gpu'>} params @returns {Promise<Choice>}
  */
-export async function gpuFor({ options: { executionProviders: asked = [] }, allowsSoftware, isAuto, logOptions, gpu: pages }) {
+export async function gpuFor({ options: { executionProviders: asked = [] }, allowsSoftware, isAuto, fallback = true, logOptions, gpu: pages }) {
   if (pages || !asked.slice(0, asked.indexOf('wasm') >>> 0).includes('webgpu')) return { gpu: null, whyNot: '' };
   const hasWasm = asked.includes('wasm');
   const gpu = await acquireGpu();
@@ -26,7 +26,8 @@ export async function gpuFor({ options: { executionProviders: asked = [] }, allo
     return isAuto ? { gpu: null, whyNot: '', candidate: gpu } : { gpu, whyNot: '' };
   }
   const whyNot = gpu ? `the WebGPU adapter "${gpu.adapter.name}" computes on the CPU` : 'this browser has no WebGPU adapter';
-  if (!hasWasm) throw new NoAdapter(whyNot, { hint: "ask for ['webgpu', 'wasm'] to run without one" });
+  const hint = hasWasm ? 'fallback is off' : "ask for ['webgpu', 'wasm'] to run without one";
+  if (!hasWasm || !gpu && !fallback && !isAuto) throw new NoAdapter(whyNot, { hint });
   if (isAuto) return { gpu: null, whyNot: `auto: ${whyNot}` };
   if (gpu) warnOnce(`${whyNot}; sessions run on WebAssembly (${HINT})`, logOptions);
   else warn(`${whyNot}; the session runs on WebAssembly`, logOptions);

@@ -42,10 +42,10 @@ export async function openModel(params, progress, interpreter, pool, stop, other
     throw error;
   });
   mark('model fetched');
-  const { limits: { memoryLimit }, logOptions } = params;
+  const { limits: { memoryLimit, gpuTimeout }, fallback, logOptions } = params;
   const source = {
     start, origin: params.model, files, cache, gpu: params.gpu ?? gpu?.adapter ?? null, options: { ...options, ...params.limits }, stop,
-    host: { shared, threads, pool, gpu, named: params.named, whyNotGpu: whyNot, memoryLimit, logOptions },
+    host: { shared, threads, pool, gpu, named: params.named, whyNotGpu: whyNot, fallback, gpuTimeout, memoryLimit, logOptions },
   };
   try {
     const open = interpreter.customised || candidate ? undefined : await sharedModel(source, others);

@@ -38,7 +38,7 @@ export class PageCompiler {
     const result = await during(this.logOptions, () => compiler[how](given, stop, outputs));
     const made = /** @type {(ProgramData | null)[]} */ (how === 'allResults' ? result : [result]);
     if (how === 'main' && made[0]) this.onMainProgram(made[0]);
-    if (how === 'fallBackToWasm' || how === 'splitDims') this.onMainProgram = () => {}; // later Programs are for this session alone
+    if (how === 'leaveGpu' || how === 'splitDims') this.onMainProgram = () => {}; // later Programs are for this session alone
     const programs = made.map((program) => (program ? this.keep(program) : null));
     return { programs, compiled: this.compiled };
   }

@@ -49,8 +49,9 @@ export class CachedCompiler {
     return (await this.start()).specialise(feeds, stop, outputs);
   }
 
-  async fallBackToWasm() {
-    await (await this.start()).fallBackToWasm();
+  /** @param {Record<string, string>} nodes */
+  async leaveGpu(nodes) {
+    await (await this.start()).leaveGpu(nodes);
   }
 
   /** @param {string[]} names */

@@ -134,6 +134,6 @@ export class ExportedProgram {
   specialise() {
     throw new InvalidInput('this program needs all its inputs for these outputs', { hint: 'open the ONNX model itself' });
   }
-  fallBackToWasm = this.allResults;
+  leaveGpu = this.allResults;
   host = this.allResults;
 }
