@@ -56,6 +56,17 @@
     },
     full: (_, happens) => noBuffers(happens),
     'taken memory': (_, __, taken) => noBuffers((size) => taken > 0 && size > 100 * 1024),
+    'full after work': (_, happens) => {
+      const scopes = [];
+      let isSubmitted = false;
+      replace(GPUQueue.prototype, 'submit', (real, ...args) => { real(...args); isSubmitted = true; });
+      replace(GPUDevice.prototype, 'pushErrorScope', (real, filter) => { scopes.push(filter); real(filter); });
+      replace(GPUDevice.prototype, 'popErrorScope', (real) => {
+        const isFull = scopes.pop() === 'out-of-memory' && isSubmitted && happens();
+        isSubmitted = false;
+        return real().then((error) => (isFull ? new GPUOutOfMemoryError('made by the test') : error));
+      });
+    },
     hang: () => replace(GPUBuffer.prototype, 'mapAsync', never),
     lost(when, happens) {
       if (when !== 'run') lose();
