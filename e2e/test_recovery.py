@@ -158,7 +158,8 @@ IN_PLACE = """
   const run = async () => {
     fill();
     const results = await session.run({ x: tensor }, { y: tensor, e: null });
-    return [isNear(await read(), y), isNear(await results.e.getData(), e), results.e.location];
+    const { location } = results.e;
+    return [isNear(await read(), y), isNear(await results.e.getData(), e), location];
   };
 """
 
@@ -178,12 +179,12 @@ def test_a_run_in_place_is_not_applied_twice(tab: Callable[..., Tab]) -> None:
         await inject('full after work', 'run', 1);
         const again = await run();
         const { placement } = await session.explain();
-        await inject('full after work', 'run', 0);
+        await inject('full after work', 'run', 3); // the run, the restored buffer, the run again
         const moved = await run();
         heal();
-        return [again, placement, moved, await run(), (await session.explain()).placement];
+        return [again, placement, moved, await run(), Object.keys((await session.explain()).placement)];
         """,
         given,
     )
     assert found[:2] == [[True, True, "gpu-buffer"], {"webgpu": 2}]
-    assert found[2:] == [[True, True, "cpu"]] * 2 + [{"wasm": 2}]
+    assert found[2:] == [[True, True, "cpu"]] * 2 + [["wasm"]]
