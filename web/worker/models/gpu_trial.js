@@ -82,7 +82,7 @@ export class GpuTrial {
     for (let n = 0; n <= GPU_RUNS && !this.hasEnded; n++) {
       const start = performance.now();
       await model.run(feeds, fetches, null);
-      if (!model.host.gpu) throw new Error(model.lostGpu || 'it was lost');
+      if (!model.host.gpu) throw new Error(model.moved[0]?.reason || 'it was lost');
       if (n) least = Math.min(least, performance.now() - start);
     }
     return least;
