@@ -216,7 +216,7 @@ export class Executor {
       inputs.forEach(({ name, dims }, n) => bindDims(name, dims, given[n], next.env));
       inputs.forEach(({ name, dims }, n) => checkDims(name, dims, given[n] ?? [], next.env, symbols));
       this.plan.guards.compute(next.env, new Set(next.env.keys()));
-      bindRooms(this.plan, next.env, places);
+      bindRooms(this.plan, inputs, next.env, places);
       this.plan.guards.bound(next.env, new Set(next.env.keys()));
       for (const { buffer } of inputs) if (!there.has(buffer)) this.plan.take(next, buffer);
     });

@@ -9,10 +9,11 @@ import { evaluate, evaluateAll } from '../common/dims.js';
 
 /**
  * Sets the symbols of inputs' capacities: to the existing capacity, or else to the least one.
- * @param {import('../runtime/planner.js').Planner} plan @param {Env} env @param {Map<number, number>} places by buffer
+ * @param {import('../runtime/planner.js').Planner} plan @param {import('../common/program.js').Input[]} inputs that the run reads
+ * @param {Env} env @param {Map<number, number>} places by buffer
  */
-export function bindRooms(plan, env, places) {
-  for (const { buffer, room } of plan.header.inputs) {
+export function bindRooms(plan, inputs, env, places) {
+  for (const { buffer, room } of inputs) {
     if (room) env.set(room.places, places.get(buffer) ?? plan.leastCapacity(buffer, evaluate(room.least, env)));
   }
 }

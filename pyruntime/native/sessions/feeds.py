@@ -66,7 +66,7 @@ class Feeds:
         return {name: self._value(name, feeds[name], t) for name, t in self.types.items() if name in feeds}
 
     def has_all(self, feeds: Mapping[str, Any]) -> bool:
-        return feeds.keys() >= self._required
+        return len(feeds) == len(self.types) or feeds.keys() >= self._required
 
     def needed(self, names: Sequence[str] | None) -> list[str]:
         """The inputs that outputs with these names need."""
