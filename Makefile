@@ -9,7 +9,7 @@ WHERE ?= native
 JOBS ?= 2
 ARGS ?=
 
-.PHONY: help demo serve quick test check bench conformance fuzz docs release clean
+.PHONY: help demo serve quick test check bench conformance fuzz projects docs release clean
 .DEFAULT_GOAL := help
 
 help: ## this list
@@ -55,6 +55,11 @@ conformance: ## the official ONNX backend suite (PROVIDER=wasm|webgpu WHERE=nati
 fuzz: ## cases at random against peers and ourselves (ARGS="--seconds S --targets a,b --seed N --case T/N --pages")
 	@$(SETUP) python vulkan
 	@$(PY) -m fuzz $(ARGS)
+
+projects: ## projects of 15 bundlers, frameworks and test runners from npm, beside onnxruntime-web (ARGS="NAME ...")
+	@$(SETUP) python node browser
+	@npm run --silent build
+	@$(PY) -m e2e.projects $(ARGS)
 
 docs: ## the documentation as a site, in build/docs
 	@$(SETUP) python

@@ -2,7 +2,9 @@
 
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
-import { elementSize, exactNumbers, fromNumbers, load, numbers, store, unpackBits } from '../../web/common/elements.js';
+import vm from 'node:vm';
+
+import { elementSize, exactNumbers, fromNumbers, load, numbers, own, store, unpackBits } from '../../web/common/elements.js';
 
 for (const [dtype, size] of [
   ['bool', 1], ['uint8', 1], ['int4', 1], ['uint4', 1], ['float16', 2], ['bfloat16', 2], ['int32', 4], ['float32', 4],
@@ -76,3 +78,16 @@ for (const [dtype, values, exact] of [
     assert.deepEqual(exactNumbers(bytes, dtype), exact);
   });
 }
+
+test('arrays of another context, such as those of messages in jest, become arrays of this one', () => {
+  for (const text of ['new Float32Array([1, 2])', 'new BigInt64Array([1n, 2n]).subarray(1)']) {
+    const theirs = vm.runInNewContext(text);
+    const data = own(theirs);
+    assert.equal(data.constructor, globalThis[theirs.constructor.name]);
+    assert.ok(data.buffer === theirs.buffer && data.byteOffset === theirs.byteOffset);
+    assert.equal(data.join(), theirs.join());
+  }
+  const mine = new Uint8Array(2);
+  assert.equal(own(mine), mine);
+  assert.deepEqual(own(['a']), ['a']);
+});

@@ -1,0 +1,1 @@
+export default { vite: { worker: { format: 'es' } }, devToolbar: { enabled: false } };

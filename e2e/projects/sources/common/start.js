@@ -1,0 +1,3 @@
+import { check } from './page.js';
+
+check();

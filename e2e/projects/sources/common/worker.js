@@ -1,0 +1,3 @@
+import { sums } from './check.js';
+
+sums().then((found) => postMessage(found));

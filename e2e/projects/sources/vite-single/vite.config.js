@@ -1,0 +1,3 @@
+import { viteSingleFile } from 'vite-plugin-singlefile';
+
+export default { plugins: [viteSingleFile()], worker: { format: 'es' } };
