@@ -56,7 +56,7 @@ fuzz: ## cases at random against peers and ourselves (ARGS="--seconds S --target
 	@$(SETUP) python vulkan
 	@$(PY) -m fuzz $(ARGS)
 
-projects: ## projects of 15 bundlers, frameworks and test runners from npm, beside onnxruntime-web (ARGS="NAME ...")
+projects: ## projects of bundlers, frameworks and test runners from npm (ARGS="NAME ...")
 	@$(SETUP) python node browser
 	@npm run --silent build
 	@$(PY) -m e2e.projects $(ARGS)

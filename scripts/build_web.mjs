@@ -42,7 +42,7 @@ const MODULE_URL = `const __script = require('node:url').pathToFileURL(__filenam
 
 /** Removes Pyodide's code for Node.js: it imports modules that browsers lack, for which bundlers of our bundle would
  * look. */
-const NO_NODE = { process: 'undefined', 'globalThis.process': 'undefined', Deno: 'undefined', Bun: 'undefined' };
+const NO_NODE = { process: 'undefined', 'globalThis.process': 'undefined', Deno: 'undefined', Bun: 'undefined', Buffer: 'undefined' };
 const browserOnly = {
   name: 'browser-only',
   setup(builder) {

@@ -53,10 +53,10 @@ def prepare(project: Project, package: Path) -> Path:
     for path in folder.iterdir():
         if path.name not in ("node_modules", "installed"):
             shutil.rmtree(path) if path.is_dir() else path.unlink()
-    for source in ("common", project.source):
-        shutil.copytree(SOURCES / source, folder, dirs_exist_ok=True)
+    for source, target in ("common", project.common), (project.source, "."):
+        shutil.copytree(SOURCES / source, folder / target, dirs_exist_ok=True)
     model = list(small_models.add().SerializeToString())
-    (folder / "model.js").write_text(f"export const MODEL = Uint8Array.from({model});\n")
+    (folder / project.common / "model.js").write_text(f"export const MODEL = Uint8Array.from({model});\n")
     versions = dict(spec.rsplit("@", 1) for spec in (*project.packages, PEER))
     kind = "module" if project.module else "commonjs"
     about = {

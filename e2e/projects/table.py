@@ -15,7 +15,7 @@ class Project:
 
     dev, build, start: commands of the development server, of the build, and of a server for it ({port} stands for its
     port); without `start` our own server serves the folder `built`. test: a command that succeeds if the sums are
-    right. beside: folders to copy to `built` before, from node_modules. missing: a file without which nothing runs."""
+    right. beside: folders to copy to `built` before, from node_modules. common: the folder of the common files."""
 
     name: str
     packages: tuple[str, ...]
@@ -27,7 +27,7 @@ class Project:
     built: str = "dist"
     beside: tuple[tuple[str, str], ...] = ()
     module: bool = True
-    missing: str = ""
+    common: str = "."
 
     @property
     def source(self) -> str:
@@ -36,7 +36,7 @@ class Project:
 
 NEXT = ("next@16.4.6", "react@19.3.1", "react-dom@19.3.1")
 ANGULAR = tuple(
-    f"@angular/{name}@22.2.6" for name in ("common", "compiler", "compiler-cli", "core", "platform-browser")
+    f"@angular/{name}@20.3.35" for name in ("common", "compiler", "compiler-cli", "core", "platform-browser")
 )
 BABEL = ("@babel/core@8.1.3", "@babel/preset-env@8.0.7", "babel-loader@10.1.1")
 BESIDE = (("pyruntime/dist", "."), ("onnxruntime-web/dist", "peer"))
@@ -52,12 +52,14 @@ PROJECTS = [
         "next-webpack", NEXT, "next", "next dev --webpack -p {port}", "next build --webpack", "next start -p {port}"
     ),
     Project(
-        "sveltekit", ("@sveltejs/kit@3.2.0", "@sveltejs/vite-plugin-svelte@7.3.1", "svelte@5.57.3", VITE),
+        "sveltekit",
+        ("@sveltejs/kit@2.70.4", "@sveltejs/vite-plugin-svelte@6.2.3", "svelte@5.57.3", "vite@7.3.8"),  # for Node.js 20
         dev="vite dev --port {port} --strictPort", build="vite build", start="vite preview --port {port} --strictPort",
+        common="src",
     ),
-    Project("astro", ("astro@7.3.5",), dev="astro dev --port {port}", build="astro build"),
+    Project("astro", ("astro@5.9.4",), dev="astro dev --port {port}", build="astro build"),
     Project(
-        "angular", ("@angular/build@22.2.7", "@angular/cli@22.2.7", *ANGULAR, "rxjs@7.8.2", "typescript@6.0.3"),
+        "angular", ("@angular/build@20.3.41", "@angular/cli@20.3.43", *ANGULAR, "rxjs@7.8.2", "typescript@5.9.3"),
         dev="ng serve --port {port}", build="ng build", built="dist/browser",
     ),
     Project(
@@ -69,14 +71,13 @@ PROJECTS = [
         dev="rspack serve --mode development --port {port}", build="rspack build --mode production",
     ),
     Project(
-        "parcel", ("parcel@2.16.4",), dev="parcel index.html --cache-dir .cache -p {port}",
-        build="parcel build index.html --cache-dir .cache",
+        "parcel", ("parcel@2.16.4",), dev="parcel index.html --cache-dir .cache --watch-dir . -p {port}",
+        build="parcel build index.html --cache-dir .cache", beside=(("pyruntime/dist", "engine"),),
     ),
     Project("rollup", ("rollup@4.68.8", "@rollup/plugin-node-resolve@16.0.3"), build="rollup -c", beside=BESIDE),
     Project(
         "esbuild", ("esbuild@0.28.2",), dev=f"{ESBUILD} --servedir=dist --serve={{port}}", build=ESBUILD, beside=BESIDE
     ),
     Project("jest", ("jest@30.5.2", "jest-environment-jsdom@30.5.2"), test="jest", module=False),
-    Project("vitest", ("vitest@5.1.1", "jsdom@31.0.1"), test="vitest run"),
-    Project("electron", ("electron@45.5.0",), test="electron", missing="node_modules/electron/dist/electron"),
+    Project("vitest", ("vitest@5.1.1", "jsdom@26.1.0"), test="vitest run"),
 ]  # fmt: skip

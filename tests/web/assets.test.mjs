@@ -62,6 +62,7 @@ for (const [where, inserted, expected] of [
   [`${HTTP}/deep/route`, '/_next/static/media/worker.1.mjs', `${HTTP}/_next/static/media/worker.1.mjs`], // Next.js
   [`${HTTP}/deep/route`, 'out/worker.mjs', `${HTTP}/deep/out/worker.mjs`],
   [`blob:${HTTP}/id`, '/_next/static/media/worker.1.mjs', `${HTTP}/_next/static/media/worker.1.mjs`], // in a worker of Turbopack
+  [`${HTTP}/`, `${HTTP}/base/node_modules/.vite/deps/worker.mjs`, `${HTTP}/base/node_modules/pyruntime/dist/worker.mjs`], // Vite 7
   [`${HTTP}/`, DATA, DATA],
   [`${HTTP}/`, `${HTTP}/[object%20Module]`, `${HTTP}/worker.1.bin`], // a rule of webpack for .mjs
   [`${HTTP}/`, module, `${HTTP}/worker.1.bin`],

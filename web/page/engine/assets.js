@@ -97,6 +97,9 @@ async function chosenUrls(paths) {
 /** What a module that a bundler compiled becomes as a text. */
 const COMPILED = /\[object\b/;
 
+/** Development servers of Vite up to 7 bundle packages into this folder, without their files. */
+const PREBUNDLED = /\/node_modules\/\.vite\/deps\w*\//;
+
 /**
  * The files of this build: whole addresses of what the bundler inserted. Throws in esbuild's bundles that are no modules: they do not
  * know their own address.
@@ -110,7 +113,7 @@ export function ownUrls({ scripts, copies, others } = inserted) {
       const hint = 'exclude this package from that rule, or copy dist/ and let env.wasm.wasmPaths name the folder';
       throw new InvalidInput(`a rule of the bundler compiled ${NAMES[/** @type {keyof AssetUrls} */ (name)]} instead of copying it`, { hint });
     }
-    return mapValues(found, addressOf);
+    return mapValues(found, (url) => addressOf(url).replace(PREBUNDLED, '/node_modules/pyruntime/dist/'));
   };
   try {
     return /** @type {AssetUrls} */ ({ ...attempt(() => read(scripts)) ?? read(copies), ...read(others) });

@@ -1,7 +1,7 @@
 // What each project does, in its page and in its worker: one sum by this package and by onnxruntime-web.
 
 import * as pyruntime from 'pyruntime';
-import * as peer from 'onnxruntime-web/wasm';
+import * as peer from './peer.js';
 import { MODEL } from './model.js';
 import { options, paths } from './settings.js';
 
