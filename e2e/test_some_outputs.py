@@ -11,8 +11,8 @@ import onnx
 from e2e.conftest import Tab
 from kit.probes import PROBES
 from kit.side_by_side import side_by_side
+from kit.small_models import towers
 from pyruntime import InferenceSession
-from tests.test_output_paths import towers
 
 SCRIPT = """
   const bytes = (text) => Uint8Array.from(atob(text), (c) => c.charCodeAt(0));

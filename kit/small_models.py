@@ -224,3 +224,19 @@ def write(folder: Path) -> None:
     ort_format.saved(whole, folder / "affine.ort", "ENABLE_EXTENDED")
     (folder / "cut.onnx").write_bytes(whole[: len(whole) // 2])
     (folder / "page.onnx").write_text("<!doctype html><title>Not a model</title>")
+
+
+TOWERS = """<ir_version: 10, opset_import: ["" : 20]>
+    g (float[B, 64] image, float[T, 32] text) => (float[B, 16] a, float[T, 16] b, float[B, T] both)
+    {
+      a0 = MatMul (image, wa)  a1 = Tanh (a0)  a = MatMul (a1, va)
+      b0 = MatMul (text, wb)  b = Tanh (b0)  t = Transpose (b)  both = MatMul (a, t) }"""
+
+
+def towers() -> bytes:
+    """An image and a text each go through products of their own; `both` needs the two."""
+    made = onnx.parser.parse_model(TOWERS)
+    rng = np.random.default_rng(1)
+    for name, shape in {"wa": (64, 64), "va": (64, 16), "wb": (32, 16)}.items():
+        made.graph.initializer.append(numpy_helper.from_array(rng.standard_normal(shape, np.float32), name))
+    return made.SerializeToString()

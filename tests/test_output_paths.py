@@ -7,12 +7,12 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import onnx
 import pytest
 
 from kit import zoo
 from kit.conformance.compare import assert_equal
 from kit.side_by_side import fitting, side_by_side
+from kit.small_models import towers
 from pyruntime import InferenceSession, InvalidInput, OrtValue, SessionOptions
 from tests.test_offsets import node, wire
 
@@ -116,21 +116,6 @@ def counted(session: InferenceSession, outputs: list[str]) -> int:
     """The calls that do work for these outputs."""
     path = session._native.latest().loaded.path(outputs)
     return sum(call["work"] != 0 for step, _ in path.steps for call in step.get("calls", ()))
-
-
-TOWERS = """<ir_version: 10, opset_import: ["" : 20]>
-    g (float[B, 64] image, float[T, 32] text) => (float[B, 16] a, float[T, 16] b, float[B, T] both)
-    {
-      a0 = MatMul (image, wa)  a1 = Tanh (a0)  a = MatMul (a1, va)
-      b0 = MatMul (text, wb)  b = Tanh (b0)  t = Transpose (b)  both = MatMul (a, t) }"""
-
-
-def towers() -> bytes:
-    model = onnx.parser.parse_model(TOWERS)
-    rng = np.random.default_rng(1)
-    for name, shape in {"wa": (64, 64), "va": (64, 16), "wb": (32, 16)}.items():
-        model.graph.initializer.append(onnx.numpy_helper.from_array(rng.standard_normal(shape, np.float32), name))
-    return model.SerializeToString()
 
 
 def test_two_towers() -> None:

@@ -1,7 +1,7 @@
 // Faults of the GPU, in the worker of a page (e2e/test_recovery.py): the adapter seems to be hardware, and `inject`
 // replaces methods of WebGPU until `heal`.
 
-(() => {
+{
   Object.defineProperty(GPUAdapter.prototype, 'info', { configurable: true, get: () => ({ vendor: 'test' }) });
   const saved = [];
   const devices = [];
@@ -96,4 +96,4 @@
     kinds[kind](when, () => left-- > 0, taken);
     await new Promise((resolve) => setTimeout(resolve, 50));
   };
-})();
+}
