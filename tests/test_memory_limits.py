@@ -127,7 +127,7 @@ def test_sessions_that_are_freed_with_programs_from_files_and_for_feeds() -> Non
     feeds = {"past": rows(0), "x": rows(4, 3)}
     wanted = fixed.run(["y"], feeds)[0]
     set_memory_limit(1)
-    assert stats().arenas == 0
+    assert [s.memory().arena for s in (exported, fixed)] == [0, 0]
     set_memory_limit(None)
     for session in (exported, fixed):
         np.testing.assert_array_equal(session.run(["y"], feeds)[0], wanted)

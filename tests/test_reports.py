@@ -428,4 +428,5 @@ def test_nodes_of_any_name_are_their_operators(name: str) -> None:
     session = InferenceSession(made.SerializeToString())
     found = session.explain()
     assert {row["op"] for row in found["operators"]} == {"Softmax", "f.twice"}
+    del found["providers"]  # of the session, not of its Program
     assert in_javascript(session) == found

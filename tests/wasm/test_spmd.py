@@ -186,14 +186,16 @@ def test_the_leader_does_not_wait_for_a_helper_that_failed(claimed: int, tmp_pat
 
 def test_one_thread_has_no_atomics() -> None:
     for threads in (0, 1):
-        executor = threaded(models.softmax().SerializeToString(), threads)._native.executors[()]
+        session = threaded(models.softmax().SerializeToString(), threads)
+        executor = session._native.executors[()]
         assert not executor.host.shared
         assert "poison" not in executor.functions
         assert all("fork" not in step for steps in executor.blocks for step, _ in steps)
 
 
 def test_small_steps_wake_nobody() -> None:
-    executor = threaded(models.affine().SerializeToString(), 2)._native.executors[()]
+    session = threaded(models.affine().SerializeToString(), 2)
+    executor = session._native.executors[()]
     out = executor.run({"x": np.ones((1, 4), np.float32)})
     assert out["y"].shape == (1, 3)
     (entered,) = executor.plan.root.next.values()

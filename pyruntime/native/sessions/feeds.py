@@ -31,7 +31,7 @@ class Feeds:
         self._uses = cache(uses)
         self.types = {v.name: v.type for v in graph.inputs}
         self.required = [v.name for v in required_inputs(graph)]
-        self._required = frozenset(self.required)
+        self._required = frozenset(v.name for v in required_inputs(graph) if not isinstance(v.type, OptionalType))
         self.output_names = [v.name for v in graph.outputs]
 
     # ── checks ──

@@ -15,7 +15,7 @@ from pyruntime.frontend.tracer import Tracer
 from pyruntime.host import host_function
 from pyruntime.ir.dtype import BF16, BOOL, BY_CODE, BY_NAME, F16, F32, F64, I32, STRING, U8, DType, bounds
 from pyruntime.ir.expr import Expr, bitcast, cast
-from pyruntime.ir.kernel import Tensor
+from pyruntime.ir.kernel import Alias, Leaf, Map, Tensor
 from pyruntime.ir.reference import Array, store_value
 from pyruntime.ops.lib.minifloat import MINIFLOATS, decode, encode
 
@@ -62,7 +62,9 @@ def convert(t: Tracer, x: Tensor, to: DType, saturate: bool = True, round_mode: 
             return cast(cast(e, I32), to)  # values out of range wrap, as in ml_dtypes
         if to in (F16, BF16):  # the round trip keeps passes/lowering/wide_halves.py from removing this rounding
             return cast(cast(cast(e, to), F32), to)
-        if e.dtype in (F16, BF16) and to in (F32, F64):  # a half float that is float32 between kernels is rounded here
+        # A half float that is float32 between kernels is rounded here, but not a dequantised weight, which could no
+        # longer be stored as codes.
+        if e.dtype in (F16, BF16) and to in (F32, F64) and not _is_of_weights(x):
             e = cast(Expr("cast", (cast(e, F32),), e.dtype), F32)
         return encode(cast(e, F32), to, saturate, round_mode) if to in MINIFLOATS else cast(e, to)
 
@@ -140,6 +142,14 @@ def _whole(text: str) -> int:
         return int(text)
     except ValueError:
         return math.trunc(float(text))
+
+
+def _is_of_weights(x: Tensor) -> bool:
+    """Whether a tensor is a weight, or computed from weights element by element."""
+    kernel = x.kernel
+    if isinstance(kernel, Leaf):
+        return kernel.kind == "weight"
+    return isinstance(kernel, (Map, Alias)) and all(map(_is_of_weights, kernel.inputs))
 
 
 @host_function("format_numbers")
