@@ -10,6 +10,7 @@ import onnx
 import pytest
 
 from kit import zoo
+from kit.gpu import GPU
 from pyruntime import InferenceSession, InvalidInput, SessionOptions
 from pyruntime.codegen.choices import CONTRACTION_TILE, KNOBS, WINOGRAD_TILES, Choices, trials
 from pyruntime.native.tools import tuning
@@ -32,7 +33,7 @@ def built(text: str, **weights: np.ndarray) -> bytes:
 def opened(data: bytes, provider: str = "wasm", threads: int = 1, **values: int | Mapping[str, int]) -> Any:
     chosen = {knob: {"": value} if isinstance(value, int) else value for knob, value in values.items()}
     options = SessionOptions(choices=chosen, intra_op_num_threads=threads)
-    return InferenceSession(data, options, providers=list(dict.fromkeys([provider, "wasm"])))
+    return InferenceSession(data, options, providers=[GPU, "wasm"] if provider == "webgpu" else ["wasm"])
 
 
 def written(session: Any) -> tuple[bytes, str]:

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from onnx import helper, numpy_helper
 
+from kit.gpu import GPU
 from pyruntime import InferenceSession, SessionOptions
 from pyruntime.errors import ExecutionError, ShapeError
 from tests.ops.compare import parsed
@@ -114,7 +115,7 @@ def with_weight(case: Case, place: Place) -> tuple[InferenceSession, dict[str, A
     m.graph.output.append(helper.make_tensor_value_info("product", 1, [2, 64]))
     options = SessionOptions()
     options.intra_op_num_threads = place.threads
-    session = InferenceSession(m.SerializeToString(), options, list(dict.fromkeys([place.name, "wasm"])))
+    session = InferenceSession(m.SerializeToString(), options, [GPU, "wasm"] if place.name == "webgpu" else ["wasm"])
     return session, {**feeds, "beside": floats(2, 64)}
 
 

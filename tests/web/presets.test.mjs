@@ -66,7 +66,7 @@ test('one whose session is released rests no more', async () => {
 test('one whose worker is gone rests no more', async () => {
   globalThis.document = new Page();
   const caller = new Caller({});
-  const handler = new Handler(caller, { session: 1, inputs: [], outputs: [], compiled: null }, { options: { preset: 'power' }, params: { limits: {} } });
+  const handler = new Handler(caller, { session: 1, inputs: [], outputs: [], compiled: null, about: { uses: {}, unused: [] } }, { options: { preset: 'power' }, params: { limits: {} } });
   const run = handler.run({}, {}, null);
   caller.fail('it was shut down', '');
   await assert.rejects(run, { type: 'SessionFailed', message: 'the worker is gone: it was shut down' });

@@ -6,6 +6,7 @@ import pytest
 from onnx import TensorProto as T
 from onnx import helper as h
 
+from kit.gpu import GPU
 from pyruntime.errors import ExecutionError
 from pyruntime.native.sessions.session import Session
 from pyruntime.options import SessionOptions
@@ -114,7 +115,7 @@ def test_what_the_gpu_cannot_do_runs_at_home():
 def test_small_work_stays_at_home():
     data = model([h.make_node("Add", ["x", "x"], ["y"])], [("x", T.FLOAT, [100])], [("y", T.FLOAT, [100])])
     x = np.arange(100, dtype=np.float32)
-    assert steps(both(data, {"x": x}, ("webgpu", "wasm"))) == ["wasm"]
+    assert steps(both(data, {"x": x}, (GPU, "wasm"))) == ["wasm"]
     assert "gpu" in steps(both(data, {"x": x}))
 
 
