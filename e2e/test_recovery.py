@@ -17,7 +17,7 @@ from kit.faults import NODES, NOTHING, SESSION, TABLE, Fault, feed, model, right
 
 ROWS = (32, 64, 96)
 
-INJECTOR = Path(__file__).with_name("pages").joinpath("gpu_faults.js").read_text()
+INJECTOR = f"(() => {{{Path(__file__).with_name('pages').joinpath('gpu_faults.js').read_text()}}})()"
 
 # In the page
 HELPERS = """
