@@ -1,4 +1,4 @@
-"""The provider "auto" in Chromium: the trial on SwiftShader, in which the GPU's time stands still or counts double."""
+"""The provider "auto" in Chromium: the trial on SwiftShader, where the time of the GPU counts several times."""
 
 from __future__ import annotations
 
@@ -6,12 +6,11 @@ from collections.abc import Callable
 from typing import Any
 
 import onnx
-import pytest
 
 from e2e.conftest import Tab
 from e2e.test_webgpu_faults import worker
 
-# The time of the GPU does not count (share 0), or counts several times.
+# The time of the GPU counts several times.
 CLOCK = """(share) => {
   const now = performance.now.bind(performance);
   const { submit } = GPUQueue.prototype;
@@ -51,18 +50,17 @@ TEXT = """<ir_version: 9, opset_import: ["" : 17]> g (float[N, 1024] x) => (floa
     { a = Tanh (x) b = Erf (a) c = Add (b, x) s = ReduceMax <axes = [1]> (c) }"""
 
 
-@pytest.mark.parametrize(("share", "used"), [(0, ["webgpu", "wasm"]), (20, ["wasm"])])
-def test_trial(share: int, used: list[str], tab: Callable[..., Tab]) -> None:
-    """The session moves to the GPU if that is faster, results stay right, and later visits keep the choice."""
+def test_trial(tab: Callable[..., Tab]) -> None:
+    """The session stays on WebAssembly if the GPU is slower, results stay right, and later visits keep the choice."""
     made = tab()
     page = made.open("/esm.html")
     made.run("await ort.boot()")
-    worker(page).evaluate(CLOCK, share)
+    worker(page).evaluate(CLOCK, 20)
     model = list(onnx.parser.parse_model(TEXT).SerializeToString())
     found: Any = made.run(RUN, model)
     first, last, values = found
     assert first == {"named": ["auto"], "used": ["wasm"], "why": "auto: runs on WebAssembly are timed"}
-    assert last["used"] == used and last["why"].endswith("ms on the GPU") and len(values) == 1
+    assert last["used"] == ["wasm"] and last["why"].endswith("ms on the GPU") and len(values) == 1
     made.open("/esm.html")
     again: Any = made.run(RUN, model)
     kept = {**last, "why": f"{last['why']}, on an earlier visit"}

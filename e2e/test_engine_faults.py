@@ -266,7 +266,13 @@ def test_sixty_four_threads_are_asked_for(tab: Callable[..., Tab]) -> None:
 
 
 @pytest.mark.parametrize(
-    "page", ["fetch = () => { throw new Error(); }", "WebAssembly.compileStreaming = undefined", "caches.has = 0"]
+    "page",
+    [
+        "fetch = ((real) => (url) => { if (!`${url}`.endsWith('.onnx')) throw new Error(); return real(url); })(fetch)",
+        "WebAssembly.compileStreaming = undefined",
+        "caches.has = 0",
+    ],
+    ids=["fetch", "compileStreaming", "caches"],
 )
 def test_what_the_page_cannot_fetch_the_worker_does(tab: Callable[..., Tab], page: str) -> None:
     made = tab()

@@ -129,6 +129,7 @@ def test_any_dims_and_reports(programs: Path, tab: Callable[..., Tab]) -> None:
         const refused = await session.run(feed(2, 5)).catch((error) => error.type);
         let page = 0;
         for (let i = 0; i < 50 && !page; i++) {
+          await new Promise((resolve) => setTimeout(resolve, 20)); // meanwhile the page fetches the executor
           await session.run(feed(2, 4));
           page = (await session.memory()).page;
         }

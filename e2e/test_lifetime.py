@@ -131,7 +131,8 @@ def test_integers_and_booleans(page: Tab) -> None:
 
 
 def test_release_and_create_50_times(page: Tab) -> None:
-    """Python's heap and the arenas are the same after the tenth and after the fiftieth."""
+    """Python's heap is the same after the tenth and after the fiftieth, and no session or arena is left. What earlier
+    tests dropped may be freed meanwhile."""
     found = page.run(
         PREPARE
         + """
@@ -147,7 +148,7 @@ def test_release_and_create_50_times(page: Tab) -> None:
     )
     assert isinstance(found, list) and len(found) == 6
     before, *after = found
-    assert all(stats["sessions"] == before["sessions"] and stats["arenas"] == before["arenas"] for stats in after)
+    assert all(stats[kind] <= before[kind] for stats in after for kind in ("sessions", "arenas"))
     assert after[-1]["heap"] == after[0]["heap"]
 
 

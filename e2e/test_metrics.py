@@ -55,7 +55,10 @@ def test_metrics_count_runs_in_the_page_and_runs_that_wait(tab: Callable[..., Ta
         const busy = [session.state, session.handler.watch.busy];
         const { waiting, runs } = await session.metrics();
         await Promise.all(waits);
-        for (let n = 0; n < 100; n++) await session.run({ x });
+        for (let n = 0; n < 100; n++) {
+          if (n % 10 === 0) await new Promise((resolve) => setTimeout(resolve, 30)); // to fetch the executor
+          await session.run({ x });
+        }
         ort.shutdown();
         const places = heard.filter(({ type }) => type === 'run').map(({ place }) => place);
         return [...busy, waiting + runs, [...new Set(places)], session.state,

@@ -232,4 +232,4 @@ PREPARE = """
 def test_prepared_sessions_take_no_more_memory(memory: str, providers: list[str], page: Tab) -> None:
     found = run(page, PREPARE, memory=memory, providers=providers)
     assert found["refused"][0] == "InvalidInput" and 'axis 2 of input "x" has no size' in found["refused"][1]
-    assert found["right"] and found["after"] == found["before"] > MIB
+    assert found["right"] and found["before"] >= found["after"] > MIB  # earlier tests dropped some

@@ -255,4 +255,4 @@ def test_kernels_use_the_buffers_of_the_page(tab: Any) -> None:
         """
     )
     values = [[3, -1], [3, 1], [3, -1], [4, 0], [4, -2], [3, -1], [4, 2], [2, 0]]
-    assert found == [values, [True, 10, -8], [0, 0, 0, 48, 24, 0, 24, 0, 72]]
+    assert found == [values, [True, 10, -8], [0, 0, 0, 48, 24, 0, 24, 0, 96]]

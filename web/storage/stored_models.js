@@ -105,11 +105,12 @@ async function write(url, keep, bytes, headers) {
 export async function listModels() {
   if (!cacheStorage()) return [];
   const cache = await open();
-  const found = await cache.matchAll();
-  const names = await cache.keys();
-  return names.map(({ url }, i) => {
-    const { version = '', size = 0, kept = 0 } = notesOf(found[i]);
-    return { url, version, size, kept };
+  const requests = await cache.keys();
+  const found = await Promise.all(requests.map(async (request) => ({ url: request.url, response: await cache.match(request) })));
+  return found.flatMap(({ url, response }) => {
+    if (!response) return []; // deleted meanwhile
+    const { version = '', size = 0, kept = 0 } = notesOf(response);
+    return [{ url, version, size, kept }];
   });
 }
 

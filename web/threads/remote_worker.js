@@ -12,7 +12,7 @@ export function remoteWorkerClass(page) {
   page.onmessage = ({ data: { id, message } }) => started.get(id)?.onerror?.({ message });
 
   class RemoteWorker {
-    /** @param {string} url @param {{ name?: string }} options */
+    /** @param {string | object} url a string or a TrustedScriptURL @param {{ name?: string }} options */
     constructor(url, { name }) {
       const { port1, port2 } = new MessageChannel();
       this.id = started.size + 1;
@@ -23,7 +23,7 @@ export function remoteWorkerClass(page) {
       /** @type {((event: { message: string }) => void) | null} */
       this.onerror = null;
       port1.onmessage = (event) => this.onmessage?.(event);
-      page.postMessage({ id: this.id, url, name, port: port2 }, [port2]);
+      page.postMessage({ id: this.id, url: String(url), name, port: port2 }, [port2]); // a TrustedScriptURL cannot be cloned
     }
 
     /** @param {unknown} message @param {Transferable[]} [transfer] */

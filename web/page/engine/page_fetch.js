@@ -24,7 +24,7 @@ export function servedFetch(fetch) {
       const response = await fetch(url, { ...init, signal: abort.signal });
       await answer(port1, id, response);
     } catch (error) {
-      port1.postMessage({ id, error: /** @type {Error} */ (error).message });
+      port1.postMessage({ id, error: String(/** @type {Error} */ (error)?.message || error) });
     }
     aborts.delete(id);
   };
