@@ -90,7 +90,7 @@ test('a session moves to a faster GPU', async () => {
 for (const [what, model, why] of [
   ['is slower', gpuModel(60), /ms on the GPU$/],
   ['fails', gpuModel(1, new Error('no shader')), /the GPU failed: no shader/],
-  ['is lost', { ...gpuModel(1), host: { gpu: null }, lostGpu: 'gone' }, /the GPU failed: gone/],
+  ['is lost', { ...gpuModel(1), host: { gpu: null }, moved: [{ node: '', reason: 'gone' }] }, /the GPU failed: gone/],
 ]) {
   test(`a session stays on WebAssembly if the GPU ${what}`, async () => {
     let released = 0;
