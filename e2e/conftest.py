@@ -11,7 +11,7 @@ import subprocess
 from collections.abc import Callable, Iterator
 
 import pytest
-from playwright.sync_api import Browser, BrowserContext, Page, Request
+from playwright.sync_api import Browser, BrowserContext, ConsoleMessage, Page, Request
 
 from kit import small_models as models
 from kit.chromium import ROOT, Engine, build, launch, serve
@@ -54,15 +54,26 @@ def servers(built: None) -> Iterator[dict[str, Server]]:
 
 
 class Tab:
-    """A page that watches itself. `problems` fill as it runs; `errors_allowed` for tests that provoke them."""
+    """A page that watches itself. `problems` fill as it runs; tests that provoke errors call `forgive`.
+
+    `warnings` leaves out the one about sessions without release(): it comes when the browser collects garbage, in
+    whatever test runs then.
+    """
 
     def __init__(self, page: Page, origin: str) -> None:
         self.page, self.origin = page, origin
         self.problems: list[str] = []
         self.requests: list[str] = []
+        self.warnings: list[str] = []
         page.on("pageerror", lambda error: self.problems.append(f"uncaught: {error}"))
-        page.on("console", lambda m: self.problems.append(f"console: {m.text}") if m.type == "error" else None)
+        page.on("console", self.hear)
         page.context.on("request", self.record)
+
+    def hear(self, message: ConsoleMessage) -> None:
+        if message.type == "error":
+            self.problems.append(f"console: {message.text}")
+        elif message.type == "warning" and "dropped without release()" not in message.text:
+            self.warnings.append(message.text.rstrip())
 
     def record(self, request: Request) -> None:
         self.requests.append(request.url)
@@ -119,6 +130,7 @@ def shared_page(request: pytest.FixtureRequest, browser: Browser, servers: dict[
 @pytest.fixture
 def page(shared_page: Tab) -> Iterator[Tab]:
     """The ESM page, once cross-origin isolated and once not. Tests share it and its worker: a start costs seconds."""
+    shared_page.warnings.clear()
     yield shared_page
     shared_page.run("ort.env.wasm.proxy = false")
     shared_page.check()

@@ -31,19 +31,12 @@ JOIN = """
 JOINED = ["1,2,6,7", "1,2,3,4,5", "1,2,3,4,5"] * 4
 
 
-def warnings_of(tab: Tab) -> list[str]:
-    found: list[str] = []
-    tab.page.on("console", lambda message: found.append(message.text) if message.type == "warning" else None)
-    return found
-
-
 @pytest.mark.parametrize("providers", [["wasm"], ["webgpu"]])
 def test_dims_of_one_name_may_differ(tab: Callable[..., Tab], providers: list[str]) -> None:
     made = tab()
-    warnings = warnings_of(made)
     made.open("/esm.html")
     assert made.run(JOIN, {"providers": providers}) == JOINED
-    assert len([text for text in warnings if 'dims named "n" have different sizes' in text]) == 1
+    assert len([text for text in made.warnings if 'dims named "n" have different sizes' in text]) == 1
 
 
 def test_and_in_a_program_that_an_earlier_page_compiled(profile: Profile) -> None:

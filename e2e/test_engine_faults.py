@@ -176,8 +176,6 @@ def test_the_worker_is_ended(tab: Callable[..., Tab], moment: str, end: str) -> 
 def test_threads_that_do_not_answer_are_left_out(tab: Callable[..., Tab]) -> None:
     """A thread whose code never comes: the session works without it, after a moment and a warning."""
     page = tab()
-    warnings: list[str] = []
-    page.page.on("console", lambda m: warnings.append(m.text) if m.type == "warning" else None)
     page.open("/esm.html")
     silent = "import js; js.Worker = js.Function.new('this.postMessage = this.terminate = () => {}')"
     script = "await ort.boot(); await ort.python(arg.code);" + ADD
@@ -186,7 +184,7 @@ def test_threads_that_do_not_answer_are_left_out(tab: Callable[..., Tab]) -> Non
         {"limit": 1000 * LIMIT, "code": silent},
     )
     assert found == [4, 4, 0]
-    assert len(warnings) == 1 and "did not answer within 5 s" in warnings[0]
+    assert len(page.warnings) == 1 and "did not answer within 5 s" in page.warnings[0]
 
 
 FREEZE = """

@@ -143,11 +143,9 @@ PATHS = {
 @pytest.mark.parametrize("kind", PATHS)
 def test_paths_of_other_packages_are_passed_over(tab: Callable[..., Tab], kind: str) -> None:
     made = tab()
-    warnings: list[str] = []
-    made.page.on("console", lambda message: warnings.append(message.text) if message.type == "warning" else None)
     made.open("/esm.html")
     assert made.run(f"ort.env.wasm.wasmPaths = {PATHS[kind]}; {RUN}", "/models/add.onnx") == RIGHT
-    assert any("not this package's files" in text for text in warnings)
+    assert any("not this package's files" in text for text in made.warnings)
     if "localhost" in PATHS[kind]:
         made.forgive("another origin: http://localhost:9")
     if "invalid" not in PATHS[kind]:
@@ -157,9 +155,7 @@ def test_paths_of_other_packages_are_passed_over(tab: Callable[..., Tab], kind: 
 @pytest.mark.parametrize("paths", ["'/dist'", "{ mjs: '/dist/worker.mjs', wasm: '/dist/pyodide.asm.wasm' }", "{}"])
 def test_paths_of_our_files_are_taken(tab: Callable[..., Tab], paths: str) -> None:
     made = tab()
-    warnings: list[str] = []
-    made.page.on("console", lambda message: warnings.append(message.text) if message.type == "warning" else None)
     made.open("/esm.html")
     assert made.run("return Boolean(ort.env.wasm.wasmPaths)") is True  # else transformers.js names a CDN
     assert made.run(f"ort.env.wasm.wasmPaths = {paths}; {RUN}", "/models/add.onnx") == RIGHT
-    assert not warnings
+    assert not made.warnings

@@ -160,22 +160,18 @@ def test_a_number_of_threads_that_is_none(page: Tab, count: float) -> None:
 
 def test_without_isolation_one_thread_and_one_warning(tab: Callable[..., Tab]) -> None:
     page = tab("plain")
-    warnings: list[str] = []
-    page.page.on("console", lambda m: warnings.append(m.text) if m.type == "warning" else None)
     page.open("/esm.html")
     run = "await open('add'); const s = await ort.stats(); return s.threads;"
     assert page.run(OPEN + run) == 0
-    assert not warnings
+    assert not page.warnings
     assert page.run(OPEN + "ort.env.wasm.numThreads = 4; await open('add', 2);" + run) == 0
-    assert len(warnings) == 1
+    assert len(page.warnings) == 1
     for part in ("one thread", "isolated", "Cross-Origin-Opener-Policy", "Cross-Origin-Embedder-Policy"):
-        assert part in warnings[0]
+        assert part in page.warnings[0]
 
 
 def test_where_threads_cannot_start_there_is_one_and_one_warning(tab: Callable[..., Tab]) -> None:
     page = tab()
-    warnings: list[str] = []
-    page.page.on("console", lambda m: warnings.append(m.text) if m.type == "warning" else None)
     page.open("/esm.html")
     refuse = "import js; js.Worker = js.Function.new('throw new Error(\"no more workers\")')"
     found: Any = page.run(
@@ -192,4 +188,4 @@ def test_where_threads_cannot_start_there_is_one_and_one_warning(tab: Callable[.
         refuse,
     )
     assert found == [4, 4, 0]
-    assert len(warnings) == 1 and "no more workers" in warnings[0]
+    assert len(page.warnings) == 1 and "no more workers" in page.warnings[0]

@@ -78,8 +78,6 @@ def worker(page: Page) -> Any:
 def test_no_adapter(booted: tuple[Tab, Page]) -> None:
     """One warning and WebAssembly, or an error if only the GPU was asked for."""
     made, page = booted
-    warnings: list[str] = []
-    page.on("console", lambda m: warnings.append(m.text) if m.type == "warning" else None)
     worker(page).evaluate(NO_ADAPTER)
     found: Any = made.run(
         OPEN
@@ -90,7 +88,7 @@ def test_no_adapter(booted: tuple[Tab, Page]) -> None:
     )
     assert found[0] == RIGHT and found[1] == ["wasm"]
     assert found[2].startswith("NoAdapter") and "wasm" in found[2]
-    assert len([text for text in warnings if "WebGPU adapter" in text]) == 1
+    assert len([text for text in made.warnings if "WebGPU adapter" in text]) == 1
 
 
 def test_device_lost(booted: tuple[Tab, Page]) -> None:
