@@ -66,6 +66,10 @@ class ProviderTrial:
         self._settle(wins, f"auto: a run takes {times}")
         return wins
 
+    def unused(self) -> None:
+        """The compiler placed no kernel of the run on the GPU."""
+        self._settle(False, "auto: no kernel is worth the way to the GPU")
+
     def failed(self, reason: str) -> None:
         """The GPU could not be measured."""
         self._settle(False, f"auto: the GPU failed: {reason}")

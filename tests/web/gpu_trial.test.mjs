@@ -47,8 +47,8 @@ test('a choice of an earlier visit is kept while runs are as long', () => {
 });
 
 /** A model whose runs take some milliseconds; it notes its feeds. */
-function gpuModel(milliseconds, error = null) {
-  const model = { outputs: [{ name: 'y' }], host: { gpu: {} }, feeds: [], released: 0, release() { model.released++; },
+function gpuModel(milliseconds, error = null, place = 'gpu') {
+  const model = { latest: { header: { blocks: [{ steps: [{ op: place }] }] } }, outputs: [{ name: 'y' }], host: { gpu: {} }, feeds: [], released: 0, release() { model.released++; },
     async run(feeds) {
       if (error) throw error;
       model.feeds.push(feeds);
@@ -89,6 +89,7 @@ test('a session moves to a faster GPU', async () => {
 
 for (const [what, model, why] of [
   ['is slower', gpuModel(60), /ms on the GPU$/],
+  ['has no kernel', gpuModel(1, null, 'wasm'), /no kernel is worth/],
   ['fails', gpuModel(1, new Error('no shader')), /the GPU failed: no shader/],
   ['is lost', { ...gpuModel(1), host: { gpu: null }, moved: [{ node: '', reason: 'gone' }] }, /the GPU failed: gone/],
 ]) {

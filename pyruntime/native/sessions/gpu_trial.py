@@ -15,6 +15,7 @@ from typing import Any
 
 import numpy as np
 
+from pyruntime.native.execution.executor import Executor, gpu_calls
 from pyruntime.native.sessions.compiler import Compiler
 from pyruntime.native.sessions.feeds import IN_ENGINE, stored
 from pyruntime.native.sessions.program_cache import choice_key, read_choice, write_choice
@@ -68,13 +69,11 @@ class GpuTrial:
             twin = Programs(self._programs.graph, compiler, StateMachine(lambda: False))
             with _at_work:
                 executor = twin.program(feeds)
-            least = np.inf
-            for n in range(GPU_RUNS + 1):
-                with _at_work:
-                    start = time.perf_counter()
-                    executor.run(stored(feeds), names)
-                    least = min(least, time.perf_counter() - start) if n else least
-            wins = trial.measured(1000 * float(least))
+            wins = False
+            if gpu_calls(executor.header):
+                wins = trial.measured(1000 * _fastest(executor, feeds, names))
+            else:
+                trial.unused()
             twin.restart()
             adopt = self._adopt()
             if wins and adopt is not None:
@@ -89,6 +88,17 @@ class GpuTrial:
         trial = self._trial
         self._programs.compiler.why_not_gpu = trial.why
         write_choice(self._name, {"on_gpu": trial.on_gpu, "best": trial.best, "why": trial.why})
+
+
+def _fastest(executor: Executor, feeds: Mapping[str, Any], names: Sequence[str]) -> float:
+    """The seconds of the fastest of some runs."""
+    least = np.inf
+    for n in range(GPU_RUNS + 1):
+        with _at_work:
+            start = time.perf_counter()
+            executor.run(stored(feeds), names)
+            least = min(least, time.perf_counter() - start) if n else least
+    return float(least)
 
 
 def _adapter(compiler: Compiler) -> str:

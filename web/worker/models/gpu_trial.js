@@ -61,7 +61,9 @@ export class GpuTrial {
       await untilIdle(() => this.hasEnded);
       if (this.hasEnded) return;
       model = await this.open(running);
-      if (this.trial.measured(await this.time(model, feeds, names)) && !this.hasEnded) {
+      const time = await this.time(model, feeds, names);
+      if (time === null) this.trial.unused();
+      else if (this.trial.measured(time) && !this.hasEnded) {
         const winner = model;
         model = null;
         await this.adopt(winner);
@@ -75,7 +77,7 @@ export class GpuTrial {
     if (!this.hasEnded) this.keep(this.trial);
   }
 
-  /** The milliseconds of the fastest of some runs. @param {Model} model @param {Feeds} feeds @param {string[]} names */
+  /** The milliseconds of the fastest of some runs, or null if the GPU has no part in them. @param {Model} model @param {Feeds} feeds @param {string[]} names */
   async time(model, feeds, names) {
     const fetches = Object.fromEntries(names.map((name) => [name, null]));
     let least = Infinity;
@@ -83,6 +85,7 @@ export class GpuTrial {
       const start = performance.now();
       await model.run(feeds, fetches, null);
       if (!model.host.gpu) throw new Error(model.moved[0]?.reason || 'it was lost');
+      if (!model.latest.header.blocks.some(({ steps }) => steps.some(({ op }) => op === 'gpu'))) return null;
       if (n) least = Math.min(least, performance.now() - start);
     }
     return least;
