@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import logging
 import os
+import subprocess
+import sys
 import threading
 from typing import Any
 
@@ -52,6 +54,18 @@ def test_a_forked_child_hears_events() -> None:
         os._exit(len(heard))
     end()
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 2 and len(heard) == 1
+
+
+def test_work_at_the_end_of_the_process_has_events() -> None:
+    code = """if True:
+        import atexit, pyruntime
+        from pyruntime.session.events import emit
+        pyruntime.on("memory", lambda event: print(event["n"], flush=True))
+        emit("memory", {"n": 1})
+        atexit.register(emit, "memory", {"n": 2})
+    """
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert (done.stdout, done.stderr) == ("1\n2\n", "")
 
 
 @pytest.mark.parametrize(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from functools import partial
 
 import numpy as np
 import onnx
@@ -39,14 +40,20 @@ def test_transitions(old: SessionState, new: SessionState) -> None:
             machine.enter(new)
 
 
-def test_a_released_session_refuses_work() -> None:
-    model = onnx.parser.parse_model(
-        '<ir_version: 9, opset_import: ["" : 17]> g (float[n] x) => (float[n] y) { y = Neg (x) }'
-    )
+ONE_PROGRAM = "g (float[n] x, int64[r] s) => (float[n] y) { y = Neg (x) }"
+PROGRAM_FOR_VALUES = "g (float[n] x, int64[r] s) => (float[?] y) { y = Reshape (x, s) }"
+
+
+@pytest.mark.filterwarnings("ignore:output")
+@pytest.mark.parametrize("text", [ONE_PROGRAM, PROGRAM_FOR_VALUES])
+def test_a_released_session_refuses_work(text: str) -> None:
+    model = onnx.parser.parse_model(f'<ir_version: 9, opset_import: ["" : 17]> {text}')
     session = Session(model.SerializeToString())
-    assert session.state == "ready" and session.run(None, {"x": np.float32([1])})[0].tolist() == [-1]
+    feeds = {"x": np.float32([1]), "s": np.int64([1])}
+    assert session.state == "ready" and abs(session.run(None, feeds)[0]).tolist() == [1]
     session.release()
     assert session.state == "released" and not session.executors
-    with pytest.raises(SessionFailed, match="is released"):
-        session.run(None, {"x": np.float32([1])})
+    for work in (partial(session.run, None, feeds), partial(session.profile, feeds), session.explain, session.memory):
+        with pytest.raises(SessionFailed, match="is released"):
+            work()
     session.release()  # a second time does nothing

@@ -10,6 +10,7 @@ import os
 import sys
 from collections.abc import Callable, Mapping
 from contextvars import copy_context
+from functools import partial
 from typing import Any
 
 from pyruntime.errors import InvalidInput
@@ -56,11 +57,15 @@ def emit(name: str, event: Mapping[str, Any]) -> None:
     if sys.platform == "emscripten":  # has no threads
         _call(found, event)
         return
-    if not _threads:
-        from concurrent.futures import ThreadPoolExecutor
+    work = partial(copy_context().run, _call, found, event)  # listeners find what the caller keeps there: traces
+    try:
+        if not _threads:
+            from concurrent.futures import ThreadPoolExecutor
 
-        _threads.append(ThreadPoolExecutor(1, "pyruntime-events"))
-    _threads[0].submit(copy_context().run, _call, found, event)  # listeners find what the caller keeps there: traces
+            _threads.append(ThreadPoolExecutor(1, "pyruntime-events"))
+        _threads[0].submit(work)
+    except RuntimeError:  # the process ends, and its threads take no more work
+        work()
 
 
 def delivered() -> None:

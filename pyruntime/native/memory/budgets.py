@@ -74,8 +74,9 @@ def is_limited() -> bool:
 
 def measure(kind: str) -> int:
     """Bytes that sessions hold now."""
-    held = wasmtime_host.held_bytes() if kind == "linear" else _gpu_bytes()
-    budgets[kind].hold(held - budgets[kind].used)
+    with _growing:
+        held = wasmtime_host.held_bytes() if kind == "linear" else _gpu_bytes()
+        budgets[kind].hold(held - budgets[kind].used)
     return held
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from copy import copy
 from functools import partial
 from typing import Any
 
@@ -60,12 +59,6 @@ class Compiler:
     @property
     def threads(self) -> int:
         return self.options.intra_op_num_threads or int(min(self.preset.native_threads, cores()))
-
-    def on_cpu(self) -> Compiler:
-        """The same compiler, for WebAssembly alone."""
-        other = copy(self)
-        other.set_providers(["wasm"])
-        return other
 
     def report(self) -> dict[str, Any]:
         """For `explain`: the providers that the caller named, those that the session uses, and why the GPU is not one

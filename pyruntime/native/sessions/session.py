@@ -163,7 +163,9 @@ class Session:
         return {**explain(executor.header, executor.env, moved), "providers": self.compiler.report()}
 
     def latest(self) -> Executor:
-        """The executor that was compiled last. Errors: SessionFailed if there is none yet."""
+        """The executor that was compiled last. Errors: SessionFailed if there is none."""
+        if self.state is SessionState.RELEASED:
+            raise SessionFailed("this session is released", hint="create another")
         if not self.executors and self._trial is not None:
             self._queue.exclusive(lambda: None)  # the session may be moving to the GPU
         if not self.executors:
@@ -179,9 +181,8 @@ class Session:
         def work() -> RangeVerdict:
             specs, constants, _ = self.programs.requirements_of(feeds)
             ranges = HalfRanges(self.graph, specs, constants)
-            executor = self.compiler.on_cpu().load(ranges.graph, specs, ranges.constants, self.programs.memory_left())[
-                0
-            ]
+            limit = self.programs.memory_left()
+            executor, _ = self.compiler.load(ranges.graph, specs, ranges.constants, limit, cpu_only=True)
             return check_ranges(executor, ranges.entries, stored(feeds))
 
         return self.run_alone(work, feeds)
@@ -373,10 +374,17 @@ class Session:
         """Compile again for the GPU, which has won this trial."""
 
         def work() -> None:
-            if self._trial is trial and self.state != SessionState.RELEASED:
-                self.compiler.set_providers(self.compiler.candidates)
-                self.programs.restart()
+            if self._trial is not trial or self.state is SessionState.RELEASED:
+                return
+            before = self.compiler.providers
+            self.compiler.set_providers(self.compiler.candidates)
+            self.programs.restart()
+            try:
                 self._recovery.run(self.programs.prepare)
+            except BaseException:
+                self.compiler.set_providers(before)
+                self.programs.restart()
+                raise
 
         self._queue.exclusive(work)
 
@@ -408,6 +416,7 @@ class Session:
 
         def work() -> None:
             self.programs.close_others([])
+            self.programs.forget()  # so that later work prepares, which a released session refuses
             self._states.enter(SessionState.RELEASED)
 
         self._queue.exclusive(work)
