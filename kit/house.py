@@ -37,6 +37,7 @@ MAY_IMPORT = {
     "codegen": "errors ir",
     "frontend": "errors ir host onnx",
     "ops": "errors ir host onnx frontend",
+    "learning": "errors ir frontend ops",
     "passes": "errors ir onnx codegen",
     "providers.wasm": "errors ir mathlib codegen",
     "providers.webgpu": "errors ir mathlib codegen",

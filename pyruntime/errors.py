@@ -54,6 +54,10 @@ class UnsupportedOp(PyRuntimeError, ort.NotImplemented, ort.InvalidGraph, ort.Fa
     """An operator, a version of one, an attribute or a type that is not implemented."""
 
 
+class NotDifferentiable(UnsupportedOp):
+    """A gradient passes through a node that has none. The hint names the tensors that need it."""
+
+
 class NotSupported(PyRuntimeError, ort.NotImplemented, RuntimeError):
     """A part of onnxruntime's interface that this engine does not have. The hint names the alternative."""
 

@@ -44,8 +44,8 @@ NATIVE_ONLY = re.compile(
 # What `import pyruntime` offers; a change here is a change for users.
 EXPORTED = """
 Batcher ExecutionMode GpuTensor GraphOptimizationLevel IOBinding InferenceSession InvalidInput InvalidModel
-LimitExceeded NotSupported OrtValue OutOfMemory PyRuntimeError RunOptions SessionFailed SessionOptions ShapeError
-Terminated UnsupportedOp elementwise export_to_opentelemetry get_available_providers get_device graph_pass inspect off
+LimitExceeded NotDifferentiable NotSupported OrtValue OutOfMemory PyRuntimeError RunOptions SessionFailed
+SessionOptions ShapeError Terminated UnsupportedOp elementwise export_to_opentelemetry get_available_providers get_device graph_pass inspect off
 on op register_provider remove_pass rewrite_rule set_memory_limit stats
 """.split()
 

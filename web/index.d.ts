@@ -312,6 +312,8 @@ export class PyRuntimeError extends Error {
 }
 export class InvalidModel extends PyRuntimeError {}
 export class UnsupportedOp extends PyRuntimeError {}
+/** A gradient passes through a node that has none. `hint` names the tensors that need it. */
+export class NotDifferentiable extends UnsupportedOp {}
 export class ShapeError extends PyRuntimeError {}
 export class InvalidInput extends PyRuntimeError {}
 export class OutOfMemory extends PyRuntimeError {}

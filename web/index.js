@@ -12,7 +12,7 @@ import * as ort from './index.js';
 export * from 'onnxruntime-common';
 export {
   DeviceLost, ExecutionError, InternalError, InvalidInput, InvalidModel, LimitExceeded, MemoryFault, NoAdapter, OutOfMemory,
-  PyRuntimeError, QuotaExceeded, SessionFailed, ShapeError, Terminated, UnsupportedOp,
+  NotDifferentiable, PyRuntimeError, QuotaExceeded, SessionFailed, ShapeError, Terminated, UnsupportedOp,
 } from './common/errors.js';
 export { off, on } from './common/events.js';
 export { InferenceSession } from './page/api/inference_session.js';

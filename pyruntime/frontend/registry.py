@@ -72,14 +72,20 @@ _HOW = (
 
 _TABLE: dict[tuple[str, str], list[Operator]] = {}
 _LAZY_MODULES: list[str] = []
+_LAZY_OPERATORS: dict[tuple[str, str], str] = {}  # modules that an operator of their own needs, and no other
 _BUILT_IN: set[Operator] = set()
 _LOCK = RLock()  # held during imports, so that no thread sees only some of an operator's versions
 
 
-def register_lazily(module: str) -> None:
+def register_lazily(module: str, of: tuple[str, str] | None = None) -> None:
     """Register a module of operators that is imported when an unknown operator is looked up. Call this after all
-    modules that are not lazy are imported: their operators then count as built in."""
-    _LAZY_MODULES.append(module)
+    modules that are not lazy are imported: their operators then count as built in.
+
+    of: domain and name of the one operator for which the module is imported"""
+    if of is None:
+        _LAZY_MODULES.append(module)
+    else:
+        _LAZY_OPERATORS[of] = module
     _BUILT_IN.update(_all())
 
 
@@ -92,9 +98,15 @@ def _all() -> set[Operator]:
     return {version for versions in _TABLE.values() for version in versions}
 
 
-def complete() -> None:
-    """Import all lazy modules, or none if an import fails or is interrupted."""
+def complete(of: tuple[str, str] | None = None) -> None:
+    """Import all lazy modules, or none if an import fails or is interrupted. of: an operator that is looked up; without
+    it, the modules of single operators are imported too"""
     with _LOCK:
+        for operator in [o for o in _LAZY_OPERATORS if of in (o, None)]:
+            _import(_LAZY_OPERATORS[operator])
+            del _LAZY_OPERATORS[operator]
+        if of in _TABLE:
+            return
         for module in _LAZY_MODULES:
             _import(module)
         _LAZY_MODULES.clear()
@@ -225,7 +237,7 @@ def find(domain: str, name: str, opset: int, node: str = "") -> Operator:
     domain = _plain(domain)
     with _LOCK:
         if (domain, name) not in _TABLE:
-            complete()
+            complete((domain, name))
         versions = _TABLE.get((domain, name))
     where = _spelled(domain, name)
     if not versions:

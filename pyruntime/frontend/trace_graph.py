@@ -76,6 +76,7 @@ class TracedGraph:
     values: all values of the main graph by name
     known: uids of tensors whose elements are known at compile time
     rooms: by uid, outputs whose buffers have capacity for more
+    tracer: records more kernels into the block
     """
 
     block: Block
@@ -85,6 +86,7 @@ class TracedGraph:
     values: dict[str, Any] = field(default_factory=dict)
     known: set[int] = field(default_factory=set)
     rooms: dict[int, Room] = field(default_factory=dict)
+    tracer: Tracer | None = None
 
 
 def declared_specs(inputs: Sequence[Value]) -> dict[str, Spec] | None:
@@ -118,10 +120,10 @@ def trace_graph(
         elif v.name not in graph.weights:
             raise InvalidModel(f'input "{v.name}" has no type')
     tracer = _GraphTracer(t, graph, constants, budget or Budget())
-    t.subgraph = tracer.subgraph
+    t.subgraph, t.named = tracer.subgraph, tracer.value
     outputs = tracer.graph(graph, env)
     named = dict(zip([o.name for o in graph.outputs], outputs, strict=True))
-    return TracedGraph(t.block, feeds, named, t.guards, env, t.known_tensors())
+    return TracedGraph(t.block, feeds, named, t.guards, env, t.known_tensors(), tracer=t)
 
 
 def made_outputs(graph: Graph, traced: TracedGraph) -> tuple[tuple[Value, ...], list[str]]:
@@ -216,11 +218,12 @@ class _GraphTracer:
         try:
             for node in nodes:
                 self._node(node)
-            return [self._value(name, "graph output") for name in outputs]
+            return [self.value(name, "graph output") for name in outputs]
         finally:
             self.scopes.pop()
 
-    def _value(self, name: str, where: str) -> Any:
+    def value(self, name: str, where: str = "") -> Any:
+        """The value with a name in the graph that is being traced, or in those around it."""
         if not name:
             return None
         for scope in reversed(self.scopes):
@@ -232,7 +235,7 @@ class _GraphTracer:
 
     def _node(self, node: Node) -> None:
         own = node.label
-        args = [self._value(name, own) for name in node.inputs]
+        args = [self.value(name, own) for name in node.inputs]
         label, opset, wanted = self.t.node, self.t.opset, self.t.wanted
         function = self.root.functions.get((node.domain, node.op, node.overload))
         try:

@@ -65,10 +65,14 @@ class Tracer(Requirements):
         self.wanted: tuple[bool, ...] = ()
         self.elements = elements
         self.subgraph: Callable[[Any, Sequence[Any]], list[Any]] = _no_subgraphs  # set by trace_graph
+        self.named: Callable[[str], Any] = _no_names  # the value with a name in the graph; set by trace_graph
         self.depth = 0  # number of blocks around the current one
         self._known: dict[int, list[Any] | None] = {}
         self.fresh: list[Symbol] = []  # symbols that kernels of this Program bind
         self._read: dict[Symbol, Tensor] = {}  # the tensor of which a symbol is an element
+        # by uid: a value's own gradient (a rule and its arguments), and values through which no gradient flows
+        self.own_gradients: dict[int, tuple[Any, tuple[Any, ...]]] = {}
+        self.still_tensors: set[int] = set()
 
     # ── recording ────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -120,6 +124,21 @@ class Tracer(Requirements):
         """A constant from Python numbers, row-major; 1-D without a shape."""
         values = list(values)
         return self.leaf("constant", (len(values),) if shape is None else shape, dtype, values)
+
+    def own_gradient(self, y: Tensor, rule: str | Callable[..., Any], *args: Any) -> Tensor:
+        """Let a rule compute the gradient of y, the one output of a kernel or the first of several, instead of the
+        kernels that made it. Returns y.
+
+        rule: the name of a rule in `pyruntime.learning`, or a function (walk, g, *args) -> [(operand, its gradient)]
+            that records kernels with walk.t; g is what flows into y, or a list for all outputs of its kernel
+        args: tensors, expressions, and tuples of them; in a loop they are replaced by those of each iteration"""
+        self.own_gradients[y.uid] = rule, args
+        return y
+
+    def still(self, x: Tensor) -> Tensor:
+        """x, through which no gradient flows, for example because its derivatives cancel."""
+        self.still_tensors.add(x.uid)
+        return x
 
     def scalar(self, value: Any, dtype: DType) -> Tensor:
         return self.constant([value], dtype, ())
@@ -476,6 +495,10 @@ def decoded(values: list[Any], dtype: DType) -> list[Any]:
 
 def _no_subgraphs(graph: Any, args: Sequence[Any]) -> list[Any]:
     raise TypeError("this tracer has no graph, so it cannot trace a nested one")
+
+
+def _no_names(name: str) -> Any:
+    raise TypeError("this tracer has no graph, so its values have no names")
 
 
 def _is_small(x: Tensor) -> bool:

@@ -247,8 +247,11 @@ def captures(graph: Graph) -> set[str]:
 
 
 def uses(node: Node) -> set[str]:
-    """The names that a node uses: its inputs, and what its subgraphs capture."""
+    """The names that a node uses: its inputs, what its subgraphs capture, and what Gradient differentiates."""
     needed = set(node.inputs)
+    if node.op == "Gradient":
+        for value in [node.attrs.get(name) for name in ("xs", "zs", "y")]:
+            needed |= {name for name in (value if isinstance(value, tuple) else (value,)) if isinstance(name, str)}
     needed.discard("")
     for graph in subgraphs(node):
         needed |= captures(graph)

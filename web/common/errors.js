@@ -33,6 +33,8 @@ export class PyRuntimeError extends Error {
 export class InvalidModel extends PyRuntimeError {}
 /** An operator, one of its versions, an attribute or a type is not implemented. */
 export class UnsupportedOp extends PyRuntimeError {}
+/** A gradient passes through a node that has none. The hint names the tensors that need it. */
+export class NotDifferentiable extends UnsupportedOp {}
 /** Shapes or attributes of a node contradict each other. */
 export class ShapeError extends PyRuntimeError {}
 /** A feed has a wrong name, element type, rank, dimension or value. The session stays usable. */
@@ -72,7 +74,7 @@ export class Terminated extends PyRuntimeError {
 /** @type {Record<string, typeof PyRuntimeError>} */
 const errors = {
   PyRuntimeError, InvalidModel, UnsupportedOp, ShapeError, InvalidInput, OutOfMemory, MemoryFault, InternalError, DeviceLost,
-  NoAdapter, SessionFailed, ExecutionError, LimitExceeded, QuotaExceeded, Terminated,
+  NoAdapter, NotDifferentiable, SessionFailed, ExecutionError, LimitExceeded, QuotaExceeded, Terminated,
 };
 
 /**

@@ -122,11 +122,11 @@ def _transposed(t: Tracer, x: Tensor, w: Tensor, window: Window, group: int) -> 
     if _is_larger(t, x, w, window, group):
         swap = [1, 0, *range(2, x.rank)]
         exchanged = replace(window, size=window.kernel, kernel=window.size)
-        return t.transpose(_gathered(t, t.transpose(w, swap), t.transpose(x, swap), exchanged, 1), swap)
-    return _gathered(t, x, w, window, group)
+        return t.transpose(gathered(t, t.transpose(w, swap), t.transpose(x, swap), exchanged, 1), swap)
+    return gathered(t, x, w, window, group)
 
 
-def _gathered(t: Tracer, x: Tensor, w: Tensor, window: Window, group: int) -> Tensor:
+def gathered(t: Tracer, x: Tensor, w: Tensor, window: Window, group: int) -> Tensor:
     """For each output, the sum over the elements of a filter."""
     rank = len(window.size)
     dtype = sum_type(x.dtype)

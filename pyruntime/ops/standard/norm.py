@@ -29,7 +29,8 @@ def centre(t: Tracer, x: Tensor, axes: Sequence[int], epsilon: float) -> tuple[T
     mean = mean_of(t, x, axes)
     distance = t.map(X - Y, x, mean)
     inverse = t.map(1.0 / sqrt(X + epsilon), mean_of(t, distance, axes, X * X))
-    return t.map(X * Y, distance, inverse), mean, inverse
+    y = t.map(X * Y, distance, inverse)
+    return t.own_gradient(y, "centre", y, x, inverse, axes), mean, inverse
 
 
 def scale_and_shift(t: Tracer, x: Tensor, scale: Tensor | None, bias: Tensor | None, dtype: DType) -> Tensor:

@@ -60,7 +60,7 @@ def _extreme(op_: str, of_bools: str) -> Reduction:
 def _log_sum_exp(t: Tracer, x: Tensor, axes: list[int]) -> Tensor:
     """log Σ exp(x), shifted by the maximum if that is finite."""
     x = real(t, x)
-    peak = t.map(select(isinf(X), 0.0, X), t.reduce("max", x, axes))
+    peak = t.still(t.map(select(isinf(X), 0.0, X), t.reduce("max", x, axes)))
     return t.map(log(X) + Y, total(t, t.map(exp(X - Y), x, peak), axes), peak)
 
 
@@ -128,14 +128,16 @@ _register_arg("ArgMin", "argmin")
 def softmax_of(t: Tracer, x: Tensor, axes: Sequence[int]) -> Tensor:
     """exp(x - max) / Σ exp(x - max), in x's type."""
     y = wide(t, x)
-    e = t.map(exp(X - Y), y, t.reduce("max", y, axes))
-    return t.cast(t.map(X / Y, e, total(t, e, axes)), x.dtype)
+    e = t.map(exp(X - Y), y, t.still(t.reduce("max", y, axes)))
+    p = t.map(X / Y, e, total(t, e, axes))
+    return t.cast(t.own_gradient(p, "softmax", p, y, axes), x.dtype)
 
 
 def log_softmax_of(t: Tracer, x: Tensor, axes: Sequence[int]) -> Tensor:
     y = wide(t, x)
-    shifted = t.map(X - Y, y, t.reduce("max", y, axes))
-    return t.cast(t.map(X - log(Y), shifted, total(t, shifted, axes, exp(X))), x.dtype)
+    shifted = t.map(X - Y, y, t.still(t.reduce("max", y, axes)))
+    logs = t.map(X - log(Y), shifted, total(t, shifted, axes, exp(X)))
+    return t.cast(t.own_gradient(logs, "log_softmax", logs, y, axes), x.dtype)
 
 
 def _hardmax(t: Tracer, x: Tensor, axes: Sequence[int]) -> Tensor:

@@ -1,0 +1,136 @@
+"""The operator Gradient: ONNX's own vectors, values given in other places, second order, and refusals."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+import pytest
+from onnx import numpy_helper
+
+from kit.interpret import run
+from pyruntime import InferenceSession
+from pyruntime.errors import NotDifferentiable, PyRuntimeError
+from tests.ops.compare import parsed
+
+TRAINING = "ai.onnx.preview.training"
+OFFICIAL = Path(onnx.__file__).parent / "backend/test/data/simple"
+
+
+def gradients(text: str, **feeds: Any) -> list[np.ndarray]:
+    """The outputs of a model in double, natively, checked against the reference evaluator."""
+    model = parsed(text, 22, **{TRAINING: 1}).SerializeToString()
+    values = {name: np.asarray(x, np.float64) for name, x in feeds.items()}
+    found = InferenceSession(model, providers=["wasm"]).run(None, values)
+    for got, want in zip(found, run(model, values), strict=True):
+        np.testing.assert_allclose(got, want, rtol=1e-9)
+    return found
+
+
+@pytest.mark.parametrize("name", ["add", "add_and_mul"])
+def test_official_vectors(name: str) -> None:
+    folder = OFFICIAL / f"test_gradient_of_{name}"
+    model = onnx.load(str(folder / "model.onnx"))
+
+    def read(kind: str, values: Any) -> list[np.ndarray]:
+        paths = [folder / "test_data_set_0" / f"{kind}_{n}.pb" for n in range(len(values))]
+        return [numpy_helper.to_array(onnx.load_tensor(str(path))) for path in paths]
+
+    feeds = dict(zip([i.name for i in model.graph.input], read("input", model.graph.input), strict=True))
+    found = InferenceSession(model.SerializeToString(), providers=["wasm"]).run(None, feeds)
+    for got, want in zip(found, read("output", model.graph.output), strict=True):
+        np.testing.assert_allclose(got, want)
+
+
+def test_the_target_need_not_be_an_output() -> None:
+    (d,) = gradients(
+        """g (double[2] x) => (double[2] d) {
+        y = Exp(x)
+        d = ai.onnx.preview.training.Gradient<xs = ["x"], y = "y">(x) }""",
+        x=[0.0, 1.0],
+    )
+    np.testing.assert_allclose(d, np.exp([0.0, 1.0]))
+
+
+def test_values_can_be_given_elsewhere() -> None:
+    """dy/dh and dy/dz where h is h1, not exp(w)."""
+    found = gradients(
+        """g (double[3] w, double[3] h1, double[3] z) => (double[3] dh, double[3] dz) {
+        h = Exp(w)
+        hz = Mul(h, z)
+        y = Mul(hz, h)
+        dh, dz = ai.onnx.preview.training.Gradient<xs = ["h", "z"], y = "y">(h1, z) }""",
+        w=[0.0, 1.0, 2.0], h1=[1.0, 2.0, 3.0], z=[4.0, 5.0, 6.0],
+    )  # fmt: skip
+    np.testing.assert_allclose(found, [[8.0, 20.0, 36.0], [1.0, 4.0, 9.0]])
+
+
+def test_constants_let_nothing_through() -> None:
+    (d,) = gradients(
+        """g (double[2] w) => (double[2] d) {
+        h = Exp(w)
+        y = Mul(w, h)
+        d = ai.onnx.preview.training.Gradient<xs = ["w"], zs = ["h"], y = "y">(w, h) }""",
+        w=[1.0, 2.0],
+    )
+    np.testing.assert_allclose(d, np.exp([1.0, 2.0]))
+
+
+def test_a_value_that_does_not_contribute_gets_zeros() -> None:
+    (d,) = gradients(
+        """g (double[2] w) => (double[2] d) {
+        y = Ceil(w)
+        d = ai.onnx.preview.training.Gradient<xs = ["w"], y = "y">(w) }""",
+        w=[1.0, 2.0],
+    )
+    np.testing.assert_array_equal(d, [0.0, 0.0])
+
+
+def test_second_order() -> None:
+    """d²(w³)/dw² = 6w."""
+    (d,) = gradients(
+        """g (double[2] w) => (double[2] second) {
+        ww = Mul(w, w)
+        y = Mul(ww, w)
+        first = ai.onnx.preview.training.Gradient<xs = ["w"], y = "y">(w)
+        second = ai.onnx.preview.training.Gradient<xs = ["w"], y = "first">(w) }""",
+        w=[1.0, 2.0],
+    )
+    np.testing.assert_allclose(d, [6.0, 12.0])
+
+
+REFUSED: dict[str, tuple[str, type[Exception], str]] = {
+    "integers": (
+        """g (int64[2] w) => (int64[2] d) {
+        y = Add(w, w)
+        d = ai.onnx.preview.training.Gradient<xs = ["w"], y = "y">(w) }""",
+        PyRuntimeError, '"w", it is int64',
+    ),
+    "no such value": (
+        """g (float[2] w) => (float[2] d) {
+        y = Add(w, w)
+        d = ai.onnx.preview.training.Gradient<xs = ["w"], y = "z">(w) }""",
+        PyRuntimeError, '"z" is not defined',
+    ),
+    "another shape": (
+        """g (float[2] w, float[3] v) => (float[2] d) {
+        y = Add(w, w)
+        d = ai.onnx.preview.training.Gradient<xs = ["w"], y = "y">(v) }""",
+        PyRuntimeError, 'input for "w"',
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_refusals(name: str) -> None:
+    text, kind, message = REFUSED[name]
+    with pytest.raises(kind, match=message):
+        InferenceSession(parsed(text, 22, **{TRAINING: 1}).SerializeToString(), providers=["wasm"])
+
+
+def test_not_differentiable_is_an_unsupported_operator() -> None:
+    from pyruntime import UnsupportedOp
+
+    assert issubclass(NotDifferentiable, UnsupportedOp)
