@@ -271,6 +271,7 @@ ai.onnx.ml:TreeEnsemble = 5:1:1:1:a:0
 ai.onnx.ml:ZipMap com.microsoft:DynamicTimeWarping = 1:1:1:1:a:23
 ai.onnx.preview:FlexAttention = 1:3:3:1:aaa:3
 ai.onnx.preview.training:Adagrad ai.onnx.preview.training:Adam ai.onnx.preview.training:Momentum = 1:3:::abc+:51.6.51
+ai.onnx.preview.training:Gradient = 1:1:::a+:25
 com.microsoft:Attention = 1:2:7:2:aaa?b?a?a?b?:22.42
 com.microsoft:AttnLSTM = 1:3:14:3:aaaa?b?a?a?a?a?a?a?a?b?a?:51.42
 com.microsoft:BeamSearch = 1:5:12:3:abb?bbc?c?d?d?b?b?b?:86.42.87.42
