@@ -10,6 +10,7 @@ from typing import Any
 
 from pyruntime.errors import NeedsValue, ShapeError, UnsupportedOp
 from pyruntime.frontend.access_bounds import accesses_to_check
+from pyruntime.frontend.own_gradients import OwnGradients
 from pyruntime.frontend.requirements import Requirements
 from pyruntime.ir import reference
 from pyruntime.ir import shape as sh
@@ -49,7 +50,7 @@ MOST_JOINED = 64  # tensors that a single kernel concatenates
 LARGEST_DIM = 2**31 - 1  # kernels use int32 indices
 
 
-class Tracer(Requirements):
+class Tracer(OwnGradients, Requirements):
     """Records the kernels of one Program. Dims of shapes are ints or Dims. Axes may be negative everywhere.
 
     elements(weight): decodes a weight to Python numbers
@@ -70,9 +71,6 @@ class Tracer(Requirements):
         self._known: dict[int, list[Any] | None] = {}
         self.fresh: list[Symbol] = []  # symbols that kernels of this Program bind
         self._read: dict[Symbol, Tensor] = {}  # the tensor of which a symbol is an element
-        # by uid: a value's own gradient (a rule and its arguments), and values through which no gradient flows
-        self.own_gradients: dict[int, tuple[Any, tuple[Any, ...]]] = {}
-        self.still_tensors: set[int] = set()
 
     # ── recording ────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -124,21 +122,6 @@ class Tracer(Requirements):
         """A constant from Python numbers, row-major; 1-D without a shape."""
         values = list(values)
         return self.leaf("constant", (len(values),) if shape is None else shape, dtype, values)
-
-    def own_gradient(self, y: Tensor, rule: str | Callable[..., Any], *args: Any) -> Tensor:
-        """Let a rule compute the gradient of y, the one output of a kernel or the first of several, instead of the
-        kernels that made it. Returns y.
-
-        rule: the name of a rule in `pyruntime.learning`, or a function (walk, g, *args) -> [(operand, its gradient)]
-            that records kernels with walk.t; g is what flows into y, or a list for all outputs of its kernel
-        args: tensors, expressions, and tuples of them; in a loop they are replaced by those of each iteration"""
-        self.own_gradients[y.uid] = rule, args
-        return y
-
-    def still(self, x: Tensor) -> Tensor:
-        """x, through which no gradient flows, for example because its derivatives cancel."""
-        self.still_tensors.add(x.uid)
-        return x
 
     def scalar(self, value: Any, dtype: DType) -> Tensor:
         return self.constant([value], dtype, ())
