@@ -10,8 +10,9 @@ import numpy as np
 import onnx
 import pytest
 
-from pyruntime import InferenceSession
-from pyruntime.native.sessions import program_cache
+from pyruntime import InferenceSession, errors
+from pyruntime.native.gpu import device
+from pyruntime.native.sessions import compiler, program_cache
 from pyruntime.runtime import provider_trial
 
 pytest.importorskip("wgpu")
@@ -64,6 +65,26 @@ def test_trial(gain: float, used: list[str], monkeypatch: pytest.MonkeyPatch, tm
     later = InferenceSession(MODEL, providers=AUTO)
     run(later)
     assert later.explain()["providers"] == {**found, "why": f"{found['why']}, in an earlier session"}
+
+
+def test_a_session_that_cannot_move_stays(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The GPU wins, but has no memory for the session. Without fallback, too, later runs are right."""
+    monkeypatch.setattr(provider_trial, "GAIN", 1e9)
+    opened: list[Any] = []
+
+    def open_once(*args: Any) -> Any:
+        if opened:
+            raise errors.OutOfMemory("the GPU is full")
+        opened.append(device.open_gpu(*args))
+        return opened[0]
+
+    monkeypatch.setattr(compiler, "open_gpu", open_once)
+    session = InferenceSession(MODEL, providers=AUTO)
+    session.disable_fallback()
+    found = finished(session)
+    assert (found["used"], found["why"]) == (["wasm"], "auto: the GPU failed: the GPU is full")
+    assert opened[0].host.buffers == []
+    run(session)
 
 
 def test_software_adapters_have_no_trial() -> None:

@@ -36,6 +36,7 @@ class GpuTrial:
         self._programs = programs
         self._adopt = adopt
         self._thread: threading.Thread | None = None
+        self._lock = threading.Lock()  # runs may be concurrent
         compiler = programs.compiler
         self._name = choice_key(compiler.options, programs.graph, (_adapter(compiler), compiler.threads))
         kept = read_choice(self._name, VALID)
@@ -49,40 +50,45 @@ class GpuTrial:
     def took(self, feeds: Mapping[str, Any], names: Sequence[str], seconds: float) -> None:
         """Count a run that made these outputs."""
         trial = self._trial
-        compiler = self._programs.compiler
-        if self._thread is not None or compiler.uses_gpu:
-            return
-        before = trial.state
-        arrays = [x for feed in feeds.values() for x in (feed if isinstance(feed, list) else [feed]) if x is not None]
-        trial.took(sum(int(x.size) for x in arrays), 1000 * seconds)
-        if trial.state == SETTLED and before != SETTLED:
-            self._keep()
-        if trial.state == WANTED and not any(isinstance(x, IN_ENGINE) for x in arrays):
-            self._thread = threading.Thread(target=self._measure, args=(_copies(feeds), names), daemon=True)
-            self._thread.start()
+        with self._lock:
+            if self._thread is not None or self._programs.compiler.uses_gpu:
+                return
+            before = trial.state
+            items = [x for feed in feeds.values() for x in (feed if isinstance(feed, list) else [feed])]
+            arrays = [x for x in items if x is not None]
+            trial.took(sum(int(x.size) for x in arrays), 1000 * seconds)
+            if trial.state == SETTLED and before != SETTLED:
+                self._keep()
+            if trial.state == WANTED and not any(isinstance(x, IN_ENGINE) for x in arrays):
+                self._thread = threading.Thread(target=self._measure, args=(_copies(feeds), names), daemon=True)
+                self._thread.start()
 
     def _measure(self, feeds: Mapping[str, Any], names: Sequence[str]) -> None:
-        trial = self._trial
         try:
-            compiler = copy(self._programs.compiler)
-            compiler.set_providers(compiler.candidates)
-            twin = Programs(self._programs.graph, compiler, StateMachine(lambda: False))
-            with _at_work:
-                executor = twin.program(feeds)
-            wins = False
-            if gpu_calls(executor.header):
-                wins = trial.measured(1000 * _fastest(executor, feeds, names))
-            else:
-                trial.unused()
-            twin.restart()
+            wins = self._wins(feeds, names)
             adopt = self._adopt()
             if wins and adopt is not None:
                 adopt(self)
         except Exception as e:  # of any driver: the session runs without it
-            trial.failed(str(e))
+            self._trial.failed(str(e))
         finally:
             self._thread = None
         self._keep()
+
+    def _wins(self, feeds: Mapping[str, Any], names: Sequence[str]) -> bool:
+        """Whether the GPU is faster. Its memory is free afterwards."""
+        compiler = copy(self._programs.compiler)
+        compiler.set_providers(compiler.candidates)
+        twin = Programs(self._programs.graph, compiler, StateMachine(lambda: False))
+        try:
+            with _at_work:
+                executor = twin.program(feeds)
+            if gpu_calls(executor.header):
+                return self._trial.measured(1000 * _fastest(executor, feeds, names))
+            self._trial.unused()
+            return False
+        finally:
+            twin.close_others([])
 
     def _keep(self) -> None:
         trial = self._trial

@@ -182,7 +182,6 @@ def read_choice(name: str | None, valid: float) -> Mapping[str, Any] | None:
 
 
 def write_choice(name: str | None, choice: Mapping[str, Any]) -> None:
-    """Errors: OSError"""
     from pyruntime.providers.wasm.wasmtime_host import write_in_one_step
 
     if name:
