@@ -1,6 +1,7 @@
 // The batcher of pages, on a session whose runs are JavaScript. tests/test_batcher.py has its native twin.
 
 import assert from 'node:assert/strict';
+import { getEventListeners } from 'node:events';
 import { test } from 'node:test';
 import { Tensor } from 'onnxruntime-common';
 import { ExecutionError, InvalidInput, SessionFailed, Terminated } from '../../web/common/errors.js';
@@ -11,6 +12,7 @@ class Session {
   static [Symbol.for('pyruntime.parts')] = { Tensor, InvalidInput, SessionFailed, Terminated };
   runs = [];
   error = null;
+  started = () => {};
   inputMetadata = [{ name: 'x', isTensor: true, shape: ['N', 'S'] }, { name: 'k', isTensor: true, shape: [] }];
   outputMetadata = [{ name: 'y', isTensor: true, shape: ['N', 'S'] }];
   outputNames = ['y'];
@@ -18,6 +20,7 @@ class Session {
 
   async run({ x, k }, outputs, { signal }) {
     this.runs.push([...x.dims]);
+    this.started();
     await new Promise((done) => setTimeout(done, 5));
     if (this.error) throw this.error;
     if (signal?.aborted) throw new Terminated('the run was stopped');
@@ -47,6 +50,19 @@ test('padded requests get their own lengths', async () => {
   assert.deepEqual([found.map(numbers), session.runs], [[3, 1, 4, 2].map((n) => [`1,${n}`, 2 * n]), [[4, 4]]]);
 });
 
+for (const [type, data, pad, whole] of [
+  ['float32', [5], 1, [5, 1, 5, 5]], ['int64', [5n], 1, [5n, 1n, 5n, 5n]], ['int64', [5n], 0n, [5n, 0n, 5n, 5n]], ['string', ['a'], '', ['a', '', 'a', 'a']],
+]) {
+  test(`${type} is padded with ${typeof pad} ${pad}`, async () => {
+    const session = new Session();
+    const batcher = new Batcher(session, { size: 2, wait: 60_000, pad: { x: pad } });
+    session.run = async ({ x }) => ({ y: new Tensor(type, session.seen = [...x.data], x.dims) });
+    const k = new Tensor('float32', [1], []);
+    const found = await Promise.all([1, 2].map((n) => batcher.run({ x: new Tensor(type, Array(n).fill(data[0]), [1, n]), k })));
+    assert.deepEqual([session.seen, found.map(({ y }) => [...y.data])], [whole, [[whole[0]], whole.slice(2)]]);
+  });
+}
+
 test('a request at fault fails alone, an ended session fails all at once', async () => {
   const session = new Session();
   const batcher = new Batcher(session, { size: 8, wait: 60_000 });
@@ -73,15 +89,24 @@ test('signals drop requests, and stop a run that no request needs', async () => 
   const session = new Session();
   const batcher = new Batcher(session, { size: 2, wait: 60_000 });
   const controllers = Array.from({ length: 3 }, () => new AbortController());
+  const started = new Promise((resolve) => { session.started = resolve; });
   const found = controllers.map(({ signal }, n) => batcher.run(feeds(n), { signal }).catch(({ type, name }) => `${type} ${name}`));
-  await new Promise((done) => setTimeout(done, 1));
+  await started;
   controllers[0].abort(); // runs with the second
   controllers[2].abort(); // waits
   assert.deepEqual(await Promise.all(found.map(async (f) => (await f).y ? 'right' : f)), ['Terminated AbortError', 'right', 'Terminated AbortError']);
   assert.equal(session.runs.length, 1);
-  const two = [0, 1].map((n) => batcher.run(feeds(n), { signal: AbortSignal.timeout(1) }).catch(({ type }) => type));
+  const both = new AbortController();
+  let stopped;
+  session.run = async (_, __, { signal }) => {
+    queueMicrotask(() => both.abort());
+    await new Promise((resolve) => { signal.onabort = resolve; });
+    throw stopped = new Terminated('the run was stopped');
+  };
+  const two = [0, 1].map((n) => batcher.run(feeds(n), { signal: both.signal }).catch(({ type }) => type));
   assert.deepEqual(await Promise.all(two), ['Terminated', 'Terminated']);
   await batcher.close();
+  assert.ok(stopped && !getEventListeners(both.signal, 'abort').length && !getEventListeners(controllers[1].signal, 'abort').length);
 });
 
 test('close runs what waits, and later requests are refused', async () => {

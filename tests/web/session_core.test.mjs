@@ -6,8 +6,10 @@ import { DeviceLost, ExecutionError, OutOfMemory } from '../../web/common/errors
 import { setting } from '../../web/gpu/setting.js';
 import { MAX_PROGRAMS, TRANSITIONS } from '../../web/runtime/session_rules.js';
 import { ProgramTable } from '../../web/session/program_table.js';
+import { prepare } from '../../web/session/prepare.js';
 import { runWithRecovery } from '../../web/session/recovery.js';
 import { SessionState } from '../../web/session/states.js';
+import { timeline } from '../../web/session/timeline.js';
 
 for (const [from, allowed] of Object.entries(TRANSITIONS)) {
   for (const to of Object.keys(TRANSITIONS)) {
@@ -142,4 +144,35 @@ test('other errors are no reason to try again', async () => {
   const found = model(device(true), [() => new Error('bad feeds')]);
   await assert.rejects(found.run(), /bad feeds/);
   assert.deepEqual([found.log, found.state.current], [['running'], 'ready']);
+});
+
+/** A model whose run moves from the first executor to the second, because memory was freed or the GPU had a fault. */
+function movingModel() {
+  const [first, second] = [1, 2].map((n) => {
+    const plan = { log: [], header: { inputs: [] }, observer: null, tighten() {}, beginReserve: () => plan.log.push('begin'), endReserve: (env) => plan.log.push(env) };
+    return { plan, env: new Map([['n', n]]) };
+  });
+  const work = ({ plan, env }) => async () => {
+    plan.observer?.changed({ spans: new Map() }, { spans: new Map([[0, { address: env.get('n'), size: 4 }]]) });
+    if (plan === first.plan) throw new Error('moved');
+  };
+  return {
+    executors: [first, second], inputs: [{ name: 'x', dtype: 'float32', shape: ['n'] }], outputs: [], compileFor: async (feeds) => ({ feeds }),
+    async run(feeds, fetches, stop, around) {
+      await assert.rejects(async () => around(first, work(first)), /moved/);
+      await around(second, work(second));
+    },
+  };
+}
+
+test('prepare reserves memory in the executor that has run', async () => {
+  const model = movingModel();
+  await prepare(model, { n: 4 });
+  assert.deepEqual(model.executors.map(({ plan }) => plan.log), [['begin', new Map()], ['begin', new Map([['n', 2]])]]);
+});
+
+test('a timeline is that of the executor that has run', async () => {
+  const model = movingModel();
+  assert.deepEqual((await timeline(model, {})).map(({ address }) => address), [2]);
+  assert.ok(model.executors.every(({ plan }) => plan.observer === null));
 });

@@ -21,6 +21,8 @@ export class Batcher {
   timer = undefined;
   isRunning = false;
   isClosed = false;
+  /** Stops the run in progress if its callers have stopped all of its requests. */
+  stopUnneeded = () => {};
   /** Called when nothing is left after `close`. */
   ended = () => {};
 
@@ -73,6 +75,7 @@ export class Batcher {
       request.stopped = true;
       if (this.gatherer.remove(number)) this.waiting.delete(number);
       request.reject(this.stopped(signal));
+      this.stopUnneeded();
       this.plan(); // it may have been the last one before `close`
     };
     signal.addEventListener('abort', stop, { once: true });
@@ -134,6 +137,7 @@ export class Batcher {
     for (const number of numbers) this.waiting.delete(number);
     await this.settle(requests);
     for (const { end } of requests) end();
+    this.stopUnneeded = () => {};
     this.isRunning = false;
     this.plan();
   }
@@ -160,7 +164,10 @@ export class Batcher {
   /** @param {Request[]} requests @returns {Promise<Record<string, Tensor>[]>} */
   async together(requests) {
     const feeds = Object.fromEntries(Object.keys(requests[0].feeds).map((name) => [name, this.joined(name, requests)]));
-    const found = await this.session.run(feeds, this.outputs, { signal: signalOfAll(requests) });
+    const stop = new AbortController();
+    this.stopUnneeded = () => void (requests.every(({ stopped }) => stopped) && stop.abort());
+    const canStop = requests.every(({ signal }) => signal);
+    const found = await this.session.run(feeds, this.outputs, { signal: canStop ? stop.signal : undefined });
     const rows = requests.reduce((sum, request) => sum + request.rows, 0);
     for (const name of this.outputs) {
       if (found[name]?.dims?.[0] === rows) continue;
@@ -182,7 +189,7 @@ export class Batcher {
     const whole = this.layout.sharedDims(parts.map((part) => [...part.dims]));
     const length = whole.reduce((product, n) => product * n, 1);
     const all = Array.isArray(data) ? new Array(length) : new data.constructor(length);
-    if (this.pad[name]) all.fill(this.pad[name]);
+    if (Object.hasOwn(this.pad, name)) all.fill(type.endsWith('int64') ? BigInt(this.pad[name]) : this.pad[name]);
     let start = 0;
     for (const part of parts) {
       copyBox(part.data, part.dims, all, [part.dims[0], ...whole.slice(1)], part.dims, start);
@@ -206,15 +213,6 @@ export class Batcher {
 
 /** @param {{ name: string, isTensor: boolean, shape?: readonly (number | string)[] }} value of a session's metadata */
 const declared = ({ name, isTensor, shape = [] }) => ({ name, dims: isTensor ? shape.map((dim) => (dim === '' ? null : dim)) : null });
-
-/** Aborts when the signals of all requests have. @param {Request[]} requests @returns {AbortSignal | undefined} */
-function signalOfAll(requests) {
-  if (!requests.every(({ signal }) => signal)) return undefined;
-  const controller = new AbortController();
-  const check = () => requests.every(({ signal }) => signal?.aborted) && controller.abort();
-  for (const { signal } of requests) signal?.addEventListener('abort', check, { once: true });
-  return controller.signal;
-}
 
 /**
  * Copies the first elements along each axis.

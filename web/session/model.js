@@ -20,9 +20,14 @@ import { valuesOf } from './value_info.js';
 /** @import { Stop } from '../common/stop.js' */
 /** @typedef {Record<string, WireValue>} Feeds */
 /** @typedef {Record<string, Fetch>} Fetches */
+/** @typedef {import('../common/maybe_promise.js').MaybePromise<Feeds>} Results */
+/** What surrounds a run in its executor; it is repeated with the run. @typedef {(executor: Executor, run: () => Results) => Results} Around */
 
 /** The cache key of a Program of some outputs. @param {string} key of the feeds @param {string[]} names */
 const partKey = (key, names) => `${PART}${JSON.stringify([...names].sort())} ${key}`;
+
+/** @type {Around} */
+const plain = (_, run) => run();
 
 export class Model {
   /**
@@ -45,8 +50,8 @@ export class Model {
     this.onNewProgram = () => {};
     /** Stops the run in progress, or the start. @type {Stop | null} */
     this.stop = null;
-    /** Whether the run in progress times its kernels. */
-    this.isTimed = false;
+    /** Of the run in progress. @type {Around} */
+    this.around = plain;
     /** Times of the latest run. @type {import('../common/protocol.js').KernelTiming[]} */
     this.kernels = [];
     /** What has left the GPU after faults. @type {import('../runtime/recovery.js').Move[]} */
@@ -110,12 +115,12 @@ export class Model {
   // ── a run ──
 
   /**
-   * @param {Feeds} feeds @param {Fetches} fetches @param {Stop | null} stop @param {boolean} [isTimed] whether to time its kernels
+   * @param {Feeds} feeds @param {Fetches} fetches @param {Stop | null} stop @param {Around} [around]
    * @returns {Promise<Feeds>} outputs
    */
-  run(feeds, fetches, stop, isTimed = false) {
+  run(feeds, fetches, stop, around = plain) {
     return this.state.during(async () => {
-      Object.assign(this, { stop, isTimed, kernels: [] });
+      Object.assign(this, { stop, around, kernels: [] });
       const saved = saveChanged(this.host.gpu, feeds, fetches);
       const beforeRetry = (/** @type {import('../gpu/device.js').Gpu} */ { lost }) => {
         if (!lost || !hasGpuTensors({ ...feeds, ...fetches })) return saved?.restore();
@@ -154,8 +159,7 @@ export class Model {
     if (hasGpuTensors(feeds)) feeds = await downloadFeeds(gpu, feeds, (name, item) => Boolean(executor.transfers?.keepsInput(name, item)));
     try {
       await executor.transfers?.prepare(feeds, fetches);
-      const run = () => executor.run(feeds, fetches, this.stop);
-      const results = this.isTimed ? await profile(executor, run, this.kernels) : await run();
+      const results = await this.around(executor, () => executor.run(feeds, fetches, this.stop));
       return this.leftGpu ? uploadResults(this.leftGpu, fetches, results) : results;
     } catch (error) {
       executor.transfers?.abandon();
@@ -275,9 +279,12 @@ export class Model {
     return { recovered, compiled, runs, planned, bytes: table.arenaBytes() + onGpu };
   }
 
-  /** A run that times every kernel call. @param {Feeds} feeds */
+  /** Times every kernel call of a run. @type {Around} */
+  timed = (executor, run) => profile(executor, run, this.kernels);
+
+  /** @param {Feeds} feeds */
   async profile(feeds) {
-    await this.run(feeds, {}, null, true);
+    await this.run(feeds, {}, null, this.timed);
     return this.kernels;
   }
 

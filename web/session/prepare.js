@@ -16,18 +16,22 @@ const isSize = (size) => Number.isSafeInteger(size) && Number(size) >= 0;
  */
 export async function prepare(model, dims) {
   checkDims(dims, model.inputs);
-  const feeds = zeros(model.inputs, dims);
-  await model.compileFor(feeds);
-  const executor = model.table.latestExecutor;
   const fetches = Object.fromEntries(model.outputs.map(({ name }) => [name, null]));
-  executor?.plan.beginReserve();
+  await model.run(zeros(model.inputs, dims), fetches, null, reserve);
+}
+
+/** @type {import('./model.js').Around} */
+async function reserve(executor, run) {
+  const { plan } = executor;
+  let env = new Map();
+  plan.beginReserve();
   try {
-    await model.run(feeds, fetches, null);
-  } catch (error) {
-    executor?.plan.endReserve(new Map());
-    throw error;
+    const results = await run();
+    env = executor.env;
+    return results;
+  } finally {
+    plan.endReserve(env);
   }
-  executor?.plan.endReserve(executor.env);
 }
 
 /** @param {Dims} dims @param {ValueInfo[]} inputs */

@@ -10,15 +10,18 @@ import { Timeline } from '../runtime/timeline.js';
  */
 export async function timeline(model, feeds) {
   const { feeds: onCpu } = await model.compileFor(feeds);
-  const { plan } = /** @type {import('../run/executor.js').Executor} */ (model.table.latestExecutor);
-  plan.tighten();
-  const found = new Timeline(plan.header.inputs);
-  plan.observer = found;
-  try {
-    await model.run(onCpu, Object.fromEntries(model.outputs.map(({ name }) => [name, null])), null);
-  } finally {
-    plan.observer = null;
-  }
+  let found = new Timeline([]);
+  /** @type {import('./model.js').Around} */
+  const observe = async ({ plan }, run) => {
+    plan.tighten();
+    plan.observer = found = new Timeline(plan.header.inputs);
+    try {
+      return await run();
+    } finally {
+      plan.observer = null;
+    }
+  };
+  await model.run(onCpu, Object.fromEntries(model.outputs.map(({ name }) => [name, null])), null, observe);
   return found.spans().map(({ name, address, size, start, end }) => (
     { name, memory: address < GPU ? 'linear' : 'gpu', address: address < GPU ? address : address - GPU, size, start, end }));
 }

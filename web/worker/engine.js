@@ -115,7 +115,7 @@ async function timedRun(model, { feeds, fetches, profile }, stop, trial) {
   const start = performance.now();
   try {
     if (trial?.lacksData(feeds)) throw new StaleFeeds('');
-    const outputs = await model.run(feeds, fetches, stop, profile);
+    const outputs = await model.run(feeds, fetches, stop, profile ? model.timed : undefined);
     const milliseconds = performance.now() - start;
     if (!profile) trial?.took(model, feeds, Object.keys(fetches), milliseconds);
     return { outputs, milliseconds, kernels: model.kernels };

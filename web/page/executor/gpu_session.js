@@ -81,7 +81,7 @@ export class GpuSession {
     const copies = wires(feeds);
     return this.kept(feeds, () => stoppable(cancellation, async (stop) => {
       const start = performance.now();
-      const outputs = await this.model.run(copies, targets, stop, isTimed);
+      const outputs = await this.model.run(copies, targets, stop, isTimed ? this.model.timed : undefined);
       return { outputs, milliseconds: performance.now() - start, kernels: this.model.kernels };
     }));
   }

@@ -14,8 +14,8 @@ const sizes = (files) => [...files].map(([path, { size }]) => [path, size]).sort
  * A text that equals that of another source if models differ at most by the content of their files.
  * @param {Source} source
  */
-const settingsOf = ({ files, options, host: { threads, shared, memoryLimit, logOptions } }) => (
-  JSON.stringify([sizes(files), options, threads, shared, memoryLimit, logOptions]));
+const settingsOf = ({ files, options, host: { threads, shared, memoryLimit, logOptions, named, whyNotGpu } }) => (
+  JSON.stringify([sizes(files), options, threads, shared, memoryLimit, logOptions, named, whyNotGpu]));
 
 /** Whether the files hold the same bytes. @param {Files} a @param {Files} b */
 async function equal(a, b) {
@@ -25,15 +25,15 @@ async function equal(a, b) {
 }
 
 /**
- * An open model with the same files and settings, if it runs on WebAssembly.
+ * An open model with the same files and settings, if it runs on WebAssembly and stays there.
  * @param {Source} source @param {() => Opened[]} others open models
  */
 export async function sharedModel(source, others) {
   const bytes = [...source.files.values()].reduce((sum, { size }) => sum + size, 0);
   if (bytes < LEAST || source.gpu) return undefined;
   const settings = settingsOf(source);
-  const alike = others().filter(({ model, source: other }) => (
-    other && !other.gpu && model instanceof Model && settingsOf(other) === settings));
+  const alike = others().filter(({ model, source: other, trial }) => (
+    other && !other.gpu && !trial && model instanceof Model && settingsOf(other) === settings));
   for (const open of alike) {
     const same = await equal(/** @type {Source} */ (open.source).files, source.files).catch(() => false); // it was released meanwhile
     if (same && others().includes(open)) return open;
