@@ -81,25 +81,26 @@ class _Scatter:
 
     def _add(self, k: Builder, out: Tensor, low: Expr, count: Expr) -> None:
         rank = len(self.shape)
-        with _nest(k, [n for n in range(rank) if n != self.place], self.shape) as at:
+        with nest(k, [n for n in range(rank) if n != self.place], self.shape) as at:
             with _lanes(k, self.place, low, count) as last:
                 k.store(out, [(at | last)[n] for n in range(rank)], zero_like(self.value))
         others = [a for a in range(len(self.extents)) if a != self.axis]
-        with _nest(k, others, self.extents) as at, _when(k, [_put(c, at) for c in self.inside if not self._varies(c)]):
+        with nest(k, others, self.extents) as at, _when(k, [put(c, at) for c in self.inside if not self._varies(c)]):
             late = [c for c in self.inside if self._varies(c)]
-            where = [c if self._varies(c) or late else k.let(_put(c, at)) for c in self.coords]
+            where = [c if self._varies(c) or late else k.let(put(c, at)) for c in self.coords]
             with _lanes(k, self.axis, low, count) as last:
                 at |= last
-                with _when(k, [_put(c, at) for c in late]):
-                    there = [_put(c, at) for c in where]
-                    k.store(out, there, out.at(*there) + _put(self.value, at))
+                with _when(k, [put(c, at) for c in late]):
+                    there = [put(c, at) for c in where]
+                    k.store(out, there, out.at(*there) + put(self.value, at))
 
     def _varies(self, e: Expr) -> bool:
         return self.axis is not None and uses_index(e, self.axis)
 
 
 @contextmanager
-def _nest(k: Builder, axes: Sequence[int], shape: Sequence[AnyDim]) -> Iterator[dict[int, Expr]]:
+def nest(k: Builder, axes: Sequence[int], shape: Sequence[AnyDim]) -> Iterator[dict[int, Expr]]:
+    """Nested loops over some axes of a shape; gives the variable of each axis."""
     with ExitStack() as stack:
         yield {a: stack.enter_context(k.loop(dim(shape[a]))) for a in axes}
 
@@ -117,5 +118,6 @@ def _when(k: Builder, conditions: Sequence[Expr]):  # type: ignore[no-untyped-de
     return k.when(reduce(and_, conditions)) if conditions else nullcontext()
 
 
-def _put(e: Expr, at: dict[int, Expr]) -> Expr:
+def put(e: Expr, at: dict[int, Expr]) -> Expr:
+    """e at these values of the axes."""
     return rewrite(e, lambda x: at[x.value] if x.op == "index" else None)

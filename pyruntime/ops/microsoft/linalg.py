@@ -7,11 +7,11 @@ from math import prod
 from pyruntime.frontend.registry import op
 from pyruntime.frontend.tracer import Tracer
 from pyruntime.ir.dtype import F32
-from pyruntime.ir.expr import Expr, X, const, dim, select, sqrt
-from pyruntime.ir.kernel import Builder, Tensor
+from pyruntime.ir.expr import Expr, X, const, select, sqrt
+from pyruntime.ir.kernel import Tensor
 from pyruntime.ops.lib.formula import sum_type
+from pyruntime.ops.lib.matrices import inverted
 from pyruntime.ops.microsoft import MICROSOFT
-from pyruntime.ops.standard.cumulative import pivot_row
 from pyruntime.ops.standard.matmul import product
 
 
@@ -46,34 +46,8 @@ def inverse(t: Tracer, x: Tensor) -> Tensor:
     """The inverse of each matrix, by Gauss-Jordan elimination with row exchanges. Shapes: (*B, n, n) -> the same"""
     n = x.shape[-1]
     t.require_equal(x.shape[-2], n, "an inverse needs square matrices")
-    wide = t.cast(x, sum_type(x.dtype))
-    matrices = t.reshape(wide, [prod(x.shape[:-2]), n, n])
-
-    def body(k: Builder, out: Tensor, a: Tensor) -> None:
-        size = dim(n)
-        with k.parallel(dim(matrices.shape[0])) as b:
-            with k.loop(size) as i, k.loop(size, "vector") as j:
-                k.store(a, (b, i, j), matrices.at(b, i, j))
-                k.store(out, (b, i, j), select(i == j, const(1, wide.dtype), const(0, wide.dtype)))
-            with k.loop(size) as c:
-                pivot = pivot_row(k, a, b, c, size)
-                for m in (a, out):
-                    with k.loop(size) as j:
-                        upper, lower = k.let(m.at(b, c, j)), k.let(m.at(b, pivot, j))
-                        k.store(m, (b, pivot, j), upper)
-                        k.store(m, (b, c, j), lower)
-                first = k.let(a.at(b, c, c))
-                for m in (a, out):
-                    with k.loop(size, "vector") as j:
-                        k.store(m, (b, c, j), m.at(b, c, j) / first)
-                with k.loop(size) as r, k.when(r != c):
-                    factor = k.let(a.at(b, r, c))
-                    for m in (a, out):
-                        with k.loop(size, "vector") as j:
-                            k.store(m, (b, r, j), m.at(b, r, j) - factor * m.at(b, c, j))
-
-    like = [(matrices.shape, wide.dtype)]
-    return t.cast(t.reshape(t.loops("inverse", [matrices], like, body, like)[0], x.shape), x.dtype)
+    matrices = t.reshape(t.cast(x, sum_type(x.dtype)), [prod(x.shape[:-2]), n, n])
+    return t.cast(t.reshape(inverted(t, matrices), x.shape), x.dtype)
 
 
 def _complex_product(t: Tracer, a: Tensor, b: Tensor, sign: float) -> Tensor:

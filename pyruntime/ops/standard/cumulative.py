@@ -2,52 +2,54 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from math import prod
 
 from pyruntime.frontend.registry import op
 from pyruntime.frontend.tracer import Tracer
-from pyruntime.ir.dtype import I32
-from pyruntime.ir.expr import Expr, const, dim, guard
+from pyruntime.ir.expr import binary, const, dim, guard
 from pyruntime.ir.kernel import Builder, Tensor
 from pyruntime.ops.lib.formula import sum_type
+from pyruntime.ops.lib.matrices import pivot_row
 
-Combine = Callable[[Expr, Expr], Expr]
+_NEUTRAL = {"add": 0, "mul": 1}
 
 
-def _running(
-    t: Tracer, x: Tensor, axis: Tensor, reverse: int, exclusive: int, neutral: int, combine: Combine
-) -> Tensor:
-    """out[j] = x[0] ∘ … ∘ x[j] along an axis; exclusive: without x[j]; reverse: from the end."""
+def _running(t: Tracer, x: Tensor, axis: Tensor, reverse: int, exclusive: int, combine: str) -> Tensor:
     n = t.axis(t.static(axis)[0], x.rank)
     wide = t.cast(x, sum_type(x.dtype))
     rows = t.reshape(wide, [prod(x.shape[:n]), x.shape[n], prod(x.shape[n + 1 :])])
+    return t.cast(t.reshape(running(t, rows, reverse, exclusive, combine), x.shape), x.dtype)
+
+
+def running(t: Tracer, rows: Tensor, reverse: int, exclusive: int, combine: str) -> Tensor:
+    """out[j] = x[0] ∘ … ∘ x[j] along axis 1 of three; exclusive: without x[j]; reverse: from the end."""
     length, inner = dim(rows.shape[1]), dim(rows.shape[2])
+    neutral = const(_NEUTRAL[combine], rows.dtype)
 
     def body(k: Builder, out: Tensor) -> None:
         with k.parallel(dim(rows.shape[0])) as row, k.loop(length) as j:
             at = k.let(length - 1 - j if reverse else j)
             before = k.let(at + 1 if reverse else at - 1)
             with k.loop(inner, "vector") as c:
-                so_far = guard(j > 0, out.at(row, before, c), const(neutral, wide.dtype))
+                so_far = guard(j > 0, out.at(row, before, c), neutral)
                 if exclusive:
-                    last = guard(j > 0, rows.at(row, before, c), const(neutral, wide.dtype))
-                    k.store(out, (row, at, c), combine(so_far, last))
+                    last = guard(j > 0, rows.at(row, before, c), neutral)
+                    k.store(out, (row, at, c), binary(combine, so_far, last))
                 else:
-                    k.store(out, (row, at, c), combine(so_far, rows.at(row, at, c)))
+                    k.store(out, (row, at, c), binary(combine, so_far, rows.at(row, at, c)))
 
     out = t.loops("running", [rows], [(rows.shape, rows.dtype)], body)[0]
-    return t.cast(t.reshape(out, x.shape), x.dtype)
+    return t.own_gradient(out, "cum_sum" if combine == "add" else "cum_prod", rows, reverse, exclusive)
 
 
 @op("CumSum", since=11)
 def cum_sum(t: Tracer, x: Tensor, axis: Tensor, *, exclusive: int = 0, reverse: int = 0) -> Tensor:
-    return _running(t, x, axis, reverse, exclusive, 0, lambda a, b: a + b)
+    return _running(t, x, axis, reverse, exclusive, "add")
 
 
 @op("CumProd", since=26)
 def cum_prod(t: Tracer, x: Tensor, axis: Tensor, *, exclusive: int = 0, reverse: int = 0) -> Tensor:
-    return _running(t, x, axis, reverse, exclusive, 1, lambda a, b: a * b)
+    return _running(t, x, axis, reverse, exclusive, "mul")
 
 
 @op("Det", since=11)
@@ -83,14 +85,5 @@ def det(t: Tracer, x: Tensor) -> Tensor:
 
     scratch = [(matrices.shape, wide.dtype)]
     out = t.loops("det", [matrices], [((batch,), wide.dtype)], body, scratch)[0]
+    t.own_gradient(out, "det", out, matrices)
     return t.cast(t.reshape(out, x.shape[:-2]), x.dtype)
-
-
-def pivot_row(k: Builder, a: Tensor, b: Expr, c: Expr, size: Expr) -> Expr:
-    """The row at or below c with the largest magnitude in column c."""
-    best = k.var(c, I32)
-    with k.loop(size - c) as r:
-        row = k.let(r + c)
-        with k.when(abs(a.at(b, row, c)) > abs(a.at(b, best.get, c))):
-            best.set(row)
-    return k.let(best.get)

@@ -172,7 +172,8 @@ def scatter_elements(
             with k.when(i < dim(indices.shape[0])):
                 update(k, out, (i,))
 
-    return t.loops("scatter_elements", [data, indices, updates], [(data.shape, data.dtype)], body)[0]
+    out = t.loops("scatter_elements", [data, indices, updates], [(data.shape, data.dtype)], body)[0]
+    return t.own_gradient(out, "scatter_elements", out, data, indices, updates, axis, reduction)
 
 
 @op("ScatterND", since=11)
@@ -200,6 +201,7 @@ def scatter_nd(t: Tracer, data: Tensor, indices: Tensor, updates: Tensor, *, red
                 put(k, out, [*at, j], values.at(r, j))
 
     out = t.loops("scatter_nd", [flat, rows, values], [(flat.shape, flat.dtype)], body)[0]
+    t.own_gradient(out, "scatter_nd", out, flat, rows, values, reduction)
     return t.reshape(out, data.shape)
 
 

@@ -123,6 +123,7 @@ def max_unpool(
             k.store(out, (t.checked_index(places[i], sh.size(shape)),), values[i])
 
     flat = t.loops("max_unpool", (values, places), [((sh.size(shape),), x.dtype)], body)[0]
+    t.own_gradient(flat, "max_unpool", flat, places, values)
     y = t.reshape(flat, shape)
     if output_shape is None:
         return y

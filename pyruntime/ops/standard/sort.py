@@ -50,6 +50,7 @@ def top_k(t: Tracer, x: Tensor, count: AnyDim, axis: int, largest: bool) -> tupl
     values, places = t.loops(
         "topk", [rows], [(shape, x.dtype), (shape, I64)], lambda k, v, p: _TopK(k, rows, v, p, largest).body()
     )
+    t.own_gradient(values, "top_k", rows, places)
     full = [*x.shape[:axis], count, *x.shape[axis + 1 :]]
     return t.reshape(values, full), t.reshape(places, full)
 
