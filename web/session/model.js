@@ -294,12 +294,12 @@ export class Model {
    * @returns {Promise<{ feeds: Feeds, described: object }>} feeds: on the CPU; described: the feeds as the compiler gets them
    */
   compileFor(feeds) {
-    return this.state.during(() => runWithRecovery(this, async () => {
+    return this.state.during(() => withRoom(this, () => runWithRecovery(this, async () => {
       this.stop = null;
       const onCpu = await downloadFeeds(this.host.gpu ?? this.leftGpu, feeds, () => false);
       await this.executorFor(onCpu);
       return { feeds: onCpu, described: this.specialiser.describe(onCpu) };
-    }));
+    })));
   }
 
   /** Header and values of symbols of the latest run. */

@@ -59,7 +59,6 @@ class Recovery:
                 except UnsupportedOp:
                     if not (self.is_enabled and self._programs.has_model and self._programs.fix_all_dims()):
                         raise
-                    self._programs.states.enter(SessionState.RECOVERING)
                 except (DeviceLost, ExecutionError, OutOfMemory) as e:
                     fault, nodes = _fault(e)
                     step = plan.after(fault, nodes, self.moved) if fault else FAIL
