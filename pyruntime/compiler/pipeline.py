@@ -61,7 +61,7 @@ class Work:
     """The kernels that passes work on, and the facts about the session that they use.
 
     main, init: the blocks that run in each run, and once before the first run
-    outputs: the tensors that leave the Program
+    outputs: the tensors that leave the Program, and the states that runs change
     routines, rows: the routines of the providers, and their limits of row fusion
     cpu_only: no provider of the session has a memory of its own, so that all kernels work in linear memory
     """
@@ -78,7 +78,8 @@ class Work:
 
     @property
     def outputs(self) -> list[Tensor]:
-        return [t for v in self.traced.outputs.values() for t in tensors_of(v)]
+        leaving = [t for v in self.traced.outputs.values() for t in tensors_of(v)]
+        return leaving + [state for t in leaving for state in self.traced.updates.get(t.uid, ())]
 
 
 def _everywhere(work: Work) -> bool:

@@ -20,6 +20,7 @@ MEMORY = ":memory:"  # the source of a weight whose bytes are in no file; the Pr
 class Buffers:
     """buffers, constants: lists of the Program's header
     numbers: the buffer number of each tensor, by uid
+    states: the tensors that runs change, by name
     blob: bytes that the Program carries
     further: placement of weights in further linear memories
     """
@@ -30,6 +31,7 @@ class Buffers:
         self.buffers: list[dict[str, Any]] = []
         self.constants: list[dict[str, Any]] = []
         self.numbers: dict[int, int] = {}
+        self.states: dict[str, Any] = {}
         self.blob = bytearray()
         self.further = FurtherMemories()
 
@@ -39,8 +41,10 @@ class Buffers:
         if base.uid not in self.numbers:
             number = self.numbers[base.uid] = len(self.buffers)
             self.buffers.append(self._buffer(base))
-            if isinstance(base.kernel, Leaf) and base.kernel.kind in ("weight", "constant"):
+            if isinstance(base.kernel, Leaf) and base.kernel.kind in ("weight", "constant", "state"):
                 self.constants.append({"buffer": number, "dtype": base.dtype.name, **self._contents(base)})
+                if base.kernel.kind == "state":
+                    self.states[base.name] = {"buffer": number, "dtype": base.dtype.name, "dims": list(base.shape)}
         return self.numbers[base.uid]
 
     def tensor(self, t: Tensor) -> dict[str, Any]:
@@ -79,6 +83,8 @@ class Buffers:
 
     def _contents(self, t: Tensor) -> dict[str, Any]:
         value = t.kernel.value  # type: ignore[attr-defined]
+        if value is None:
+            return {"zeros": True}
         if isinstance(value, Weight):
             return self._weight(value)
         if t.dtype is STRING:

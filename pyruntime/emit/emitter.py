@@ -82,7 +82,7 @@ class _Emitter:
         header = {
             "name": name,
             "inputs": [self._input(f) for f in main.feeds],
-            "outputs": [{"name": n, "value": self._output(v, main)} for n, v in main.outputs.items()],
+            "outputs": [{"name": n, **self._output(v, main)} for n, v in main.outputs.items()],
             "buffers": self.buffers.buffers,
             "constants": self.buffers.constants,
             "checked": list(self.segments.checked),
@@ -93,6 +93,8 @@ class _Emitter:
         }
         if memories := self.buffers.further.memories:
             header["memories"] = memories
+        if self.buffers.states:
+            header["states"] = self.buffers.states
         if self.symbols.named:
             header["dims"] = self.symbols.named
         return Program(header, bytes(self.buffers.blob))
@@ -102,9 +104,15 @@ class _Emitter:
         value = self._with_capacity(self.buffers.tensor_in_linear_memory(f.tensor), f.room)
         return {"name": name, **({"item": items[0]} if items else {}), **value}
 
-    def _output(self, v: Any, main: TracedGraph) -> Any:
+    def _output(self, v: Any, main: TracedGraph) -> dict[str, Any]:
         value = self.buffers.value(v)
-        return self._with_capacity(value, main.rooms.get(v.uid)) if isinstance(v, Tensor) else value
+        if not isinstance(v, Tensor):
+            return {"value": value}
+        updates = [self.buffers.number(t) for t in main.updates.get(v.uid, ())]
+        return {
+            "value": self._with_capacity(value, main.rooms.get(v.uid)),
+            **({"updates": updates} if updates else {}),
+        }
 
     def _with_capacity(self, value: dict[str, Any], room: Room | None) -> dict[str, Any]:
         """A tensor's description with the capacity of its buffer, if that is larger."""

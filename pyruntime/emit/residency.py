@@ -61,6 +61,7 @@ class Residency:
         Returns the results of `init` that must be copied after it has run, each with the memory to copy it to."""
         made = {t.uid for k in init.kernels for t in k.outputs}
         carried: dict[tuple[int, Memory], tuple[Tensor, Memory]] = {}
+        self._place_states(main)
         for kernel in compute_kernels(main):
             where = self.where(kernel)
             for t in map(root, kernel.inputs):
@@ -71,6 +72,13 @@ class Residency:
                 elif t.uid in made:
                     carried[t.uid, where] = (t, where)
         return list(carried.values())
+
+    def _place_states(self, main: Block) -> None:
+        """A state is in the memory in which it is updated; kernels elsewhere read copies, which each run makes."""
+        for kernel in compute_kernels(main):
+            for t in map(root, kernel.outputs):
+                if isinstance(t.kernel, Leaf) and t.kernel.kind == "state":
+                    self.mark_made([t], self.where(kernel))
 
     def read_in_linear_memory(self, block: Block) -> list[Tensor]:
         """The tensors that kernels in linear memory read, including those of inner blocks."""

@@ -22,7 +22,7 @@ def weight_leaf(t: Tracer, weight: Weight, name: str = "") -> Tensor:
     """The tensor of a weight; a tensor of bytes if it stays packed."""
     if weight.dtype in PACKED and prod(weight.shape) >= LARGE:
         weight = replace(weight, dtype=U8, shape=(weight.size,))
-    return t.leaf("weight", weight.shape, weight.dtype, weight, name)
+    return t.leaf("state" if weight.is_state else "weight", weight.shape, weight.dtype, weight, name)
 
 
 def elements_of(t: Tracer, leaf: Tensor, weight: Weight) -> Tensor:

@@ -77,6 +77,7 @@ class TracedGraph:
     known: uids of tensors whose elements are known at compile time
     rooms: by uid, outputs whose buffers have capacity for more
     tracer: records more kernels into the block
+    updates: by uid, for outputs, the states that a run which asks for them has changed
     """
 
     block: Block
@@ -87,6 +88,7 @@ class TracedGraph:
     known: set[int] = field(default_factory=set)
     rooms: dict[int, Room] = field(default_factory=dict)
     tracer: Tracer | None = None
+    updates: dict[int, list[Tensor]] = field(default_factory=dict)
 
 
 def declared_specs(inputs: Sequence[Value]) -> dict[str, Spec] | None:
@@ -123,7 +125,9 @@ def trace_graph(
     t.subgraph, t.named = tracer.subgraph, tracer.value
     outputs = tracer.graph(graph, env)
     named = dict(zip([o.name for o in graph.outputs], outputs, strict=True))
-    return TracedGraph(t.block, feeds, named, t.guards, env, t.known_tensors(), tracer=t)
+    return TracedGraph(
+        t.block, feeds, named, t.guards, env, t.known_tensors(), tracer=t, updates=t.updates
+    )  # fmt: skip
 
 
 def made_outputs(graph: Graph, traced: TracedGraph) -> tuple[tuple[Value, ...], list[str]]:

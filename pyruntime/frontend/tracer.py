@@ -56,6 +56,7 @@ class Tracer(OwnGradients, Requirements):
     elements(weight): decodes a weight to Python numbers
     wanted: which outputs of the current node the graph uses
     opset: the opset of the current node
+    updates: by uid of a tensor, the states that a run which asks for it must have changed (see `TracedGraph`)
     """
 
     def __init__(self, elements: Callable[[Any], list[Any]]) -> None:
@@ -69,6 +70,7 @@ class Tracer(OwnGradients, Requirements):
         self.named: Callable[[str], Any] = _no_names  # the value with a name in the graph; set by trace_graph
         self.depth = 0  # number of blocks around the current one
         self._known: dict[int, list[Any] | None] = {}
+        self.updates: dict[int, list[Tensor]] = {}
         self.fresh: list[Symbol] = []  # symbols that kernels of this Program bind
         self._read: dict[Symbol, Tensor] = {}  # the tensor of which a symbol is an element
 

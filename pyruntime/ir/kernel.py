@@ -99,7 +99,8 @@ class Kernel:
 
 @dataclass(eq=False, slots=True)
 class Leaf(Kernel):
-    """kind: "feed", "weight" (value: graph.Weight or bytes), or "block" (an input of a sub-block)."""
+    """kind: "feed", "weight" (value: graph.Weight or bytes), "state" (a weight that runs change; without a value it
+    begins with zeros), or "block" (an input of a sub-block)."""
 
     kind: str
     value: Any = None

@@ -76,7 +76,7 @@ class Weight:
     """A constant tensor: the location of its elements, without a copy.
 
     The elements are source[offset : offset + size], little-endian, row-major; sub-byte types are packed as in ONNX (low
-    bits first). A string tensor has `strings` instead.
+    bits first). A string tensor has `strings` instead. is_state: runs change it (a weight that is trained)
     """
 
     name: str
@@ -86,6 +86,7 @@ class Weight:
     offset: int = 0
     size: int = 0
     strings: tuple[bytes, ...] | None = None
+    is_state: bool = False
 
     def read(self) -> bytes:
         assert self.source is not None

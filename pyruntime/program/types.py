@@ -38,6 +38,7 @@ class Room(TypedDict):
 class Output(TypedDict):
     name: str
     value: Value
+    updates: NotRequired[Buffers]
 
 
 @final
@@ -88,6 +89,13 @@ class StringConstant(TypedDict):
     buffer: int
     dtype: Literal["string"]
     strings: list[str]
+
+
+@final
+class ZeroConstant(TypedDict):
+    buffer: int
+    dtype: str
+    zeros: bool
 
 
 @final
@@ -259,6 +267,7 @@ class Header(TypedDict):
     symbols: Mapping[str, str]
     dims: NotRequired[list[NamedDim]]
     memories: NotRequired[list[int]]
+    states: NotRequired[Mapping[str, TensorValue]]
     explain: Explained
     types: NotRequired[Types]
     threads: NotRequired[int]
@@ -274,7 +283,7 @@ Dims = list[Dim]
 Further = list[int]
 Value = TensorValue | SequenceValue | None
 MaybeTensor = TensorValue | None
-Constant = SourceConstant | BlobConstant | StringConstant
+Constant = SourceConstant | BlobConstant | StringConstant | ZeroConstant
 Guard = list[Any]
 Binds = list[list[Any]]
 Buffers = list[int]

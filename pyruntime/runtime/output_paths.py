@@ -79,6 +79,7 @@ class _Search:
             if output["name"] in names:
                 for value in _tensors(output["value"]):
                     self._read(value)
+                self.buffers.update(output.get("updates", []))
         steps = self.header["blocks"][MAIN]["steps"]
         marks = [self._mark(step) for step in reversed(steps)]
         inputs = self._inputs()

@@ -64,6 +64,21 @@ class _Flow:
         for output in self.header["outputs"]:
             for v in _tensors(output["value"]):
                 self._tensor(v, f'output "{output["name"]}"')
+        self._states()
+
+    def _states(self) -> None:
+        """Check that states are constants, each of its own, and that outputs change no others."""
+        constants = {c["buffer"] for c in self.header["constants"]}
+        buffers: set[int] = set()
+        for name, v in _states(self.header):
+            what = f'state "{name}"'
+            if v["buffer"] not in constants or v["buffer"] in buffers or _numbers(v["dims"]) is None:
+                raise _damaged(f"{what} is not a constant of its own")
+            buffers.add(v["buffer"])
+            self._tensor(v, what, self.buffers[v["buffer"]].get("memory", ""))
+        for output in self.header["outputs"]:
+            if not all(b in buffers for b in output.get("updates", [])):
+                raise _damaged(f'output "{output["name"]}" changes a buffer that is no state')
 
     def _buffer(self, buffer: types.Buffer, n: int) -> None:
         size = buffer["size"]
@@ -85,7 +100,7 @@ class _Flow:
         self._make([number], what)
         if ("strings" in constant) != ("host" in buffer):
             raise _damaged(f"{what} is of another type")
-        if "strings" in constant:
+        if "strings" in constant or "zeros" in constant:
             return
         given = constant["blob"][1] if "blob" in constant else constant["size"]
         size = buffer["size"]
@@ -350,6 +365,14 @@ def _carried_types(step: types.LoopStep, body: types.Block, what: str) -> list[s
     if "string" in last:
         raise _damaged(f"{what} stacks strings")
     return dtypes
+
+
+def _states(header: types.Header) -> list[tuple[str, types.TensorValue]]:
+    found: list[tuple[str, types.TensorValue]] = []
+    if "states" in header:
+        for name, value in header["states"].items():
+            found.append((name, value))
+    return found
 
 
 def _numbers(dims: types.Dims) -> list[int] | None:

@@ -22,7 +22,7 @@ RUNTIME = "pyruntime.runtime."
 COMPARE = {"==": "===", "!=": "!==", "is": "===", "is not": "!=="}
 LEVELS = {"+": 2, "-": 2, "*": 3, "/": 3, "//": 4, "%": 4}  # which operators bind more tightly
 PRIMITIVE = ("number", "string", "boolean", "none")
-MATH = {"math.inf": "Infinity", "math.floor": "Math.floor", "math.ceil": "Math.ceil", "math.log2": "Math.log2"}
+MATH = {"math.inf": "Infinity"} | {f"math.{f}": f"Math.{f}" for f in ("floor", "ceil", "log2", "cos", "sqrt")}
 
 
 def refuse_container(node: Any, found: str, what: str) -> None:

@@ -117,6 +117,7 @@ function loadConstants(executor, read, state, constants) {
 /** @param {Executor} executor @param {Numbers} constant @param {Read} read @param {State} state */
 function fill(executor, constant, read, state) {
   const { plan, program, gpu } = executor;
+  if ('zeros' in constant) return fillZeros(executor, constant, state);
   const bytes = () => ('blob' in constant ? program.blob.subarray(constant.blob[0], constant.blob[0] + constant.blob[1])
     : read(constant.offset, constant.size, constant.source));
   if (plan.isOnGpu(constant.buffer)) {
@@ -130,7 +131,14 @@ function fill(executor, constant, read, state) {
   else target.set(bytes());
 }
 
-/** @param {Uint8Array} bytes @param {Numbers} constant @param {number} size @returns {Uint8Array} */
+/** @param {Executor} executor @param {import('../common/program.js').ZeroConstant} constant @param {State} state */
+function fillZeros(executor, { buffer }, state) {
+  const { plan, gpu } = executor;
+  if (plan.isOnGpu(buffer)) gpu?.memory.write(plan.span(state, buffer).address, new Uint8Array(plan.size(state.env, buffer)), 'int32');
+  else executor.bytes(state, buffer).fill(0);
+}
+
+/** @param {Uint8Array} bytes @param {{ unpack: number, signed: boolean }} constant @param {number} size @returns {Uint8Array} */
 function unpacked(bytes, { unpack, signed }, size) {
   const into = new Uint8Array(size);
   unpackBits(bytes, unpack, signed, into);

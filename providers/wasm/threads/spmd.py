@@ -83,9 +83,9 @@ def _ends(group: Sequence[Part], last: Mapping[int, int], n: int, lasting: set[i
 
 
 def _constant(t: Tensor) -> int:
-    """The uid of a constant, -1 for others."""
+    """The uid of a constant or state, -1 for others."""
     base = root(t)
-    return base.uid if isinstance(base.kernel, Leaf) and base.kernel.kind in ("weight", "constant") else -1
+    return base.uid if isinstance(base.kernel, Leaf) and base.kernel.kind in ("weight", "constant", "state") else -1
 
 
 def _overwrites_input(part: Part) -> bool:

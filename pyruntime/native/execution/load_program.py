@@ -98,8 +98,13 @@ class LoadedProgram:
                 executor.plan.ensure(state.place)
                 self._load(c, executor, executor.plan.span(state, c["buffer"]))
 
-    def _load(self, c: types.SourceConstant | types.BlobConstant, executor: Any, span: Span) -> None:
+    def _load(
+        self, c: types.SourceConstant | types.BlobConstant | types.ZeroConstant, executor: Any, span: Span
+    ) -> None:  # fmt: skip
         """Bring a constant into its memory."""
+        if "zeros" in c:
+            write_zeros(c, executor, span)
+            return
         if span.address >= GPU:
             raw = np.frombuffer(self._data(c), np.uint8)
             whole = unpack(raw, c["unpack"], c["signed"], executor.plan.size({}, c["buffer"])) if c["unpack"] else raw
@@ -122,3 +127,11 @@ class LoadedProgram:
 
     def _read(self, c: types.SourceConstant, start: int, size: int) -> Any:
         return self.sources[c["source"]].read(c["offset"] + start, size)
+
+
+def write_zeros(c: types.ZeroConstant, executor: Any, span: Span) -> None:
+    size = executor.plan.size({}, c["buffer"])
+    if span.address >= GPU:
+        executor.gpu.write(span.address, np.zeros(size // 4, np.int32))
+    else:
+        executor.host.memory[span.address : span.address + size] = 0

@@ -8,7 +8,8 @@ from __future__ import annotations
 import math
 import struct
 import zlib
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 
 from pyruntime.frontend.registry import op
 from pyruntime.frontend.tracer import Tracer
@@ -21,8 +22,28 @@ from pyruntime.ops.lib.formula import float_type, numeric
 from pyruntime.ops.standard.cast import convert, dtype_of
 
 
-def _seed(t: Tracer, seed: float | None) -> int:
-    return zlib.crc32(t.node.encode() if seed is None else struct.pack("<f", seed))
+Seed = int | Expr  # an expression: a seed that differs from run to run
+
+_VARIED: dict[int, Expr] = {}  # by id of a tracer, bits that differ from run to run
+
+
+@contextmanager
+def varied(t: Tracer, *numbers: Expr) -> Iterator[None]:
+    """Inside the block, random operators draw other numbers if one of these floats differs."""
+    found: Expr = const(0, U32)
+    for x in numbers:
+        found = mix_bits(found * 0x9E3779B9 + cast(x, U32))
+    _VARIED[id(t)] = found
+    try:
+        yield
+    finally:
+        del _VARIED[id(t)]
+
+
+def _seed(t: Tracer, seed: float | None) -> Seed:
+    own = zlib.crc32(t.node.encode() if seed is None else struct.pack("<f", seed))
+    bits_of_run = _VARIED.get(id(t))
+    return own if bits_of_run is None else bits_of_run ^ const(own, U32)
 
 
 def mix_bits(x: Expr) -> Expr:
@@ -32,22 +53,25 @@ def mix_bits(x: Expr) -> Expr:
     return x ^ (x >> 16)
 
 
-def bits(seed: int, shape: Sequence[AnyDim], at: Sequence[Expr], stream: int = 0) -> Expr:
+def bits(seed: Seed, shape: Sequence[AnyDim], at: Sequence[Expr], stream: int = 0) -> Expr:
     """32 random bits for the element at these coordinates. Each seed and stream starts at another point of one
     sequence."""
     number: Expr = const(0, I32)
     for c, step in zip(at, sh.strides(shape), strict=True):
         number = number + c * dim(step)
-    start = zlib.crc32(struct.pack("<II", seed, stream))
-    return mix_bits(cast(number, U32) * 0x9E3779B9 + const(start, U32))
+    if isinstance(seed, Expr):
+        start = mix_bits(seed + const(stream, U32))
+    else:
+        start = const(zlib.crc32(struct.pack("<II", seed, stream)), U32)
+    return mix_bits(cast(number, U32) * 0x9E3779B9 + start)
 
 
-def uniform(seed: int, shape: Sequence[AnyDim], at: Sequence[Expr], stream: int = 0) -> Expr:
+def uniform(seed: Seed, shape: Sequence[AnyDim], at: Sequence[Expr], stream: int = 0) -> Expr:
     """A float32 in [0, 1) with 24 random bits."""
     return cast(cast(bits(seed, shape, at, stream) >> 8, I32), F32) * 2.0**-24
 
 
-def _positive(seed: int, shape: Sequence[AnyDim], at: Sequence[Expr], stream: int = 0) -> Expr:
+def _positive(seed: Seed, shape: Sequence[AnyDim], at: Sequence[Expr], stream: int = 0) -> Expr:
     """A float32 in (0, 1)."""
     return uniform(seed, shape, at, stream) + 2.0**-25
 
@@ -126,7 +150,7 @@ def _unchanged(t: Tracer, x: Tensor, mask: DType) -> tuple[Tensor, Tensor | None
     return x, t.fill(x.shape, const(1, mask), mask) if len(t.wanted) > 1 and t.wanted[1] else None
 
 
-def _drop(t: Tracer, x: Tensor, ratio: Expr, seed: float | None, mask: DType) -> tuple[Tensor, Tensor]:
+def drop(t: Tracer, x: Tensor, ratio: Expr, seed: float | None, mask: DType) -> tuple[Tensor, Tensor]:
     """Training: each element is kept with probability 1 - ratio, and divided by it."""
     s, wide = _seed(t, seed), float_type(x.dtype)
     keep = t.compute(x.shape, lambda *i: uniform(s, x.shape, i) >= ratio)
@@ -137,7 +161,7 @@ def _drop(t: Tracer, x: Tensor, ratio: Expr, seed: float | None, mask: DType) ->
 
 @op("Dropout")
 def dropout_1(t: Tracer, x: Tensor, *, ratio: float = 0.5, is_test: int = 0) -> tuple[Tensor, Tensor | None]:
-    return _unchanged(t, x, x.dtype) if is_test else _drop(t, x, const(ratio, F32), None, x.dtype)
+    return _unchanged(t, x, x.dtype) if is_test else drop(t, x, const(ratio, F32), None, x.dtype)
 
 
 @op("Dropout", since=7)
@@ -158,4 +182,4 @@ def dropout(
     if training_mode is None or not t.static(t.reshape(training_mode, ()))[0]:
         return _unchanged(t, x, BOOL)
     share = const(0.5, F32) if ratio is None else cast(numeric(t, t.reshape(ratio, ())).at(), F32)
-    return _drop(t, x, share, seed, BOOL)
+    return drop(t, x, share, seed, BOOL)

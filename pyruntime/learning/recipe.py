@@ -1,0 +1,193 @@
+"""What a training session does in a step, as its options say: losses, optimiser, and which weights change.
+
+Options have the same names in Python and JavaScript (there in camel case)."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from fnmatch import fnmatchcase
+from typing import Any
+
+from pyruntime.errors import InvalidInput
+
+# settings of each loss, with defaults
+LOSSES: dict[str, dict[str, Any]] = {
+    "cross_entropy": {"ignore_index": -100, "weights": None, "smoothing": 0.0},
+    "mse": {},
+    "l1": {},
+    "huber": {"delta": 1.0},
+    "bce": {"logits": True},
+}
+# settings of each optimiser, with defaults
+OPTIMIZERS: dict[str, dict[str, float]] = {
+    "sgd": {"rate": 0.01, "momentum": 0.0, "nesterov": False, "decay": 0.0},
+    "adam": {"rate": 1e-3, "beta1": 0.9, "beta2": 0.999, "epsilon": 1e-8, "decay": 0.0},
+    "adamw": {"rate": 1e-3, "beta1": 0.9, "beta2": 0.999, "epsilon": 1e-8, "decay": 0.01},
+    "adagrad": {"rate": 0.01, "epsilon": 1e-10, "decay": 0.0},
+    "lion": {"rate": 1e-4, "beta1": 0.9, "beta2": 0.99, "decay": 0.0},
+}
+ALIASES = {"momentum": ("sgd", {"momentum": 0.9}), "nesterov": ("sgd", {"momentum": 0.9, "nesterov": True})}
+SCHEDULES: dict[str, dict[str, float]] = {
+    "constant": {"warmup": 0},
+    "linear": {"warmup": 0, "steps": 0, "end": 0.0},
+    "cosine": {"warmup": 0, "steps": 0, "end": 0.0},
+    "exponential": {"warmup": 0, "every": 1, "factor": 0.1},
+}
+MODES = ("train", "inference")
+
+
+@dataclass(frozen=True, slots=True)
+class Loss:
+    """kind: a name of LOSSES, or "output"; output: of the model; target: name of the feed to compare with; scale: a
+    factor of this loss in the sum of all"""
+
+    kind: str
+    output: str
+    target: str = ""
+    scale: float = 1.0
+    settings: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Recipe:
+    """trainable, frozen: patterns of names of weights; accumulates: gradients are summed over several batches before a
+    step; norm_limit, value_limit: of gradients (0: none); proximal: pulls weights to where they began"""
+
+    losses: tuple[Loss, ...]
+    optimizer: str
+    settings: Mapping[str, float]
+    schedule: str = "constant"
+    schedule_settings: Mapping[str, float] = field(default_factory=dict)
+    trainable: tuple[str, ...] | None = None
+    frozen: tuple[str, ...] = ()
+    accumulates: bool = False
+    mode: str = "train"
+    norm_limit: float = 0.0
+    value_limit: float = 0.0
+    proximal: float = 0.0
+    seed: int = 0
+    goes_on_after_nan: bool = False
+
+    def to_json(self) -> str:
+        return json.dumps(asdict(self))
+
+    @staticmethod
+    def from_json(text: str) -> Recipe:
+        data = json.loads(text)
+        losses = tuple(Loss(**loss) for loss in data.pop("losses"))
+        lists = {k: None if data[k] is None else tuple(data[k]) for k in ("trainable", "frozen")}
+        return Recipe(**{**data, **lists, "losses": losses})
+
+
+def recipe_of(options: Mapping[str, Any]) -> Recipe:
+    """The recipe of a session's options. Errors: InvalidInput names the option."""
+    known = {
+        "loss", "optimizer", "schedule", "trainable", "frozen", "accumulate", "mode", "clip", "proximal", "seed",
+        "on_nan", "lora",
+    }  # fmt: skip
+    _known("option", options, known)
+    if options.get("loss") is None:
+        raise InvalidInput("training needs a loss", hint='{"cross_entropy": "logits"}, or the name of an output')
+    name, settings = _choice("optimizer", options.get("optimizer", "adamw"), OPTIMIZERS)
+    schedule, timing = _choice("schedule", options.get("schedule", "constant"), SCHEDULES)
+    if schedule in ("linear", "cosine") and timing["steps"] <= 0:
+        raise InvalidInput(f'schedule "{schedule}" needs the number of steps', hint=f'{{"{schedule}": {{"steps": 1000}}}}')
+    mode = options.get("mode", "train")
+    if mode not in MODES:
+        raise InvalidInput(f"mode cannot be {mode!r}", hint='"train" or "inference"')
+    norm, value = _clip(options.get("clip"))
+    on_nan = options.get("on_nan", "skip")
+    if on_nan not in ("skip", "go on"):
+        raise InvalidInput(f"on_nan cannot be {on_nan!r}", hint='"skip" or "go on"')
+    return Recipe(
+        _losses(options["loss"]), name, settings, schedule, timing, _patterns("trainable", options.get("trainable")),
+        _patterns("frozen", options.get("frozen")) or (), bool(options.get("accumulate", False)), mode, norm, value,
+        _number("proximal", options.get("proximal", 0.0)), int(_number("seed", options.get("seed", 0))),
+        on_nan == "go on",
+    )  # fmt: skip
+
+
+def matches(name: str, patterns: Sequence[str]) -> bool:
+    """Whether a name fits one of the patterns, in which * stands for any text."""
+    return any(fnmatchcase(name, p) for p in patterns)
+
+
+def _known(what: str, given: Mapping[str, Any], known: Any) -> None:
+    for name in given:
+        if name not in known:
+            raise InvalidInput(f'there is no {what} "{name}"', hint=f"known: {', '.join(sorted(known))}")
+
+
+def _choice(what: str, given: Any, table: Mapping[str, Mapping[str, float]]) -> tuple[str, dict[str, float]]:
+    """The name in "adam" or {"adam": {"rate": 0.1}}, and all its settings."""
+    name, own = (given, {}) if isinstance(given, str) else _single(what, given)
+    plain = str(name).lower().replace("_", "")
+    base: Mapping[str, Any] = {}
+    if table is OPTIMIZERS and plain in ALIASES:
+        plain, base = ALIASES[plain]
+    if plain not in table:
+        raise InvalidInput(f'{what} "{name}" is not known', hint=f"known: {', '.join(table)}")
+    own = own if isinstance(own, Mapping) else {"rate": own}
+    _known(f"setting of {plain}", own, table[plain])
+    numbers = {k: v if isinstance(v, bool) else _number(f"{plain}.{k}", v) for k, v in own.items()}
+    return plain, {**table[plain], **base, **numbers}
+
+
+def _single(what: str, given: Any) -> tuple[str, Any]:
+    if not isinstance(given, Mapping) or len(given) != 1:
+        raise InvalidInput(f"{what} cannot be {given!r}", hint='a name, or {name: settings}')
+    return next(iter(given.items()))
+
+
+def _number(what: str, value: Any) -> float:
+    if isinstance(value, bool) or not isinstance(value, (int, float)):
+        raise InvalidInput(f"{what} cannot be {value!r}", hint="give a number")
+    return value
+
+
+def _clip(given: Any) -> tuple[float, float]:
+    """Limits of the norm and of the values, 0 for none."""
+    if given is None:
+        return 0.0, 0.0
+    if not isinstance(given, Mapping):
+        return _number("clip", given), 0.0
+    _known("kind of clip", given, ("norm", "value"))
+    return _number("clip.norm", given.get("norm", 0.0)), _number("clip.value", given.get("value", 0.0))
+
+
+def _patterns(what: str, given: Any) -> tuple[str, ...] | None:
+    if given is None:
+        return None
+    found = (given,) if isinstance(given, str) else tuple(given)
+    if not all(isinstance(p, str) for p in found):
+        raise InvalidInput(f"{what} cannot be {given!r}", hint='names or patterns such as "head.*"')
+    return found
+
+
+def _losses(given: Any) -> tuple[Loss, ...]:
+    each = list(given) if isinstance(given, (list, tuple)) else [given]
+    if not each:
+        raise InvalidInput("training needs a loss")
+    return tuple(_loss(one, n) for n, one in enumerate(each))
+
+
+def _loss(given: Any, n: int) -> Loss:
+    """The loss number n of those that are summed."""
+    if isinstance(given, str):
+        return Loss("output", given)
+    if not isinstance(given, Mapping):
+        raise InvalidInput(f"loss cannot be {type(given).__name__}", hint='{"mse": "output"}, or the name of an output')
+    rest = dict(given)
+    scale = _number("scale of a loss", rest.pop("scale", 1.0))
+    target = rest.pop("target", "target" if n == 0 else f"target{n + 1}")
+    kind = next((k for k in rest if k in LOSSES or k == "output"), "")
+    if not kind:
+        raise InvalidInput(f"loss {list(rest)} is not known", hint=f"known: output, {', '.join(LOSSES)}")
+    output = rest.pop(kind)
+    if not isinstance(output, str):
+        raise InvalidInput(f"{kind} cannot be of {output!r}", hint="name an output of the model")
+    settings = LOSSES.get(kind, {})
+    _known(f"setting of {kind}", rest, settings)
+    return Loss(kind, output, "" if kind == "output" else target, scale, {**settings, **rest})

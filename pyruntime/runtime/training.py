@@ -1,0 +1,75 @@
+"""The numbers that the host gives a step of training: learning rate, corrections of Adam, scales. Both executors' hosts
+compute them in double precision."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import cos, floor, sqrt
+
+# places in the feed
+RATE = 0  # of learning, after the schedule
+FIRST = 1  # 1 / (1 - β₁ⁿ)
+SECOND = 2  # 1 / √(1 - β₂ⁿ)
+SCALE = 3  # of gradients: one over the number of batches
+KEEP = 4  # 1: add to the gradients of earlier batches, 0: begin again
+SEED = 5
+DRAW = 6  # number of the batch, so that each has random numbers of its own
+COUNT = 7  # of numbers
+
+WORD = 1 << 24  # floats hold integers below it
+PI = 3.141592653589793
+
+
+@dataclass(eq=False, slots=True)
+class StepNumbers:
+    """Of one session. rate: of the optimiser's settings; beta1, beta2: 0 for optimisers without; kind, warmup, steps,
+    end, every, factor: of the schedule; step: number of steps so far; batch: number of batches so far; waiting: batches
+    whose gradients wait for a step"""
+
+    rate: float
+    beta1: float
+    beta2: float
+    kind: str
+    warmup: float
+    steps: float
+    end: float
+    every: float
+    factor: float
+    seed: int
+    step: int = 0
+    batch: int = 0
+    waiting: int = 0
+
+    def rate_now(self) -> float:
+        """The learning rate of the next step."""
+        if self.step < self.warmup:
+            return self.rate * (self.step + 1) / self.warmup
+        after = self.step - self.warmup
+        if self.kind == "linear" or self.kind == "cosine":
+            left = self.steps - self.warmup
+            share = min(after / left, 1.0) if left > 0 else 1.0
+            if self.kind == "cosine":
+                share = (1.0 - cos(PI * share)) / 2.0
+            return self.rate + (self.end - self.rate) * share
+        if self.kind == "exponential":
+            return self.rate * power(self.factor, floor(after / self.every))
+        return self.rate
+
+    def numbers(self, rate: float, scale: float) -> list[float]:
+        """The feed. rate: of this step; scale: of gradients"""
+        next_step = self.step + 1
+        first = 1.0 / (1.0 - power(self.beta1, next_step))
+        second = 1.0 / sqrt(1.0 - power(self.beta2, next_step))
+        keep = 1.0 if self.waiting > 0 else 0.0
+        return [rate, first, second, scale, keep, self.seed % WORD, self.batch % WORD]
+
+
+def power(base: float, exponent: int) -> float:
+    """base to a power from 0 on, by squaring."""
+    result = 1.0
+    while exponent > 0:
+        if exponent % 2 == 1:
+            result *= base
+        base *= base
+        exponent //= 2
+    return result
