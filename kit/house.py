@@ -37,7 +37,7 @@ MAY_IMPORT = {
     "codegen": "errors ir",
     "frontend": "errors ir host onnx",
     "ops": "errors ir host onnx frontend",
-    "learning": "errors ir frontend ops",
+    "learning": "errors ir onnx frontend ops runtime",
     "passes": "errors ir onnx codegen",
     "providers.wasm": "errors ir mathlib codegen",
     "providers.webgpu": "errors ir mathlib codegen",
@@ -49,7 +49,7 @@ MAY_IMPORT = {
     "session": "errors ir onnx frontend passes compiler runtime",
     "browser": "errors options ir host onnx codegen frontend placement compiler session "
     "providers.wasm providers.webgpu",
-    "native": "errors options ir host onnx codegen frontend placement program runtime compiler session "
+    "native": "errors options ir host onnx codegen frontend placement program runtime compiler session learning "
     "providers.wasm providers.webgpu",
     "api": "ort_errors errors options ir onnx frontend placement native runtime session",
     "onnxruntime": "api",

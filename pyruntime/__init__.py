@@ -45,6 +45,7 @@ __all__ = [
     "SessionOptions",
     "ShapeError",
     "Terminated",
+    "TrainingSession",
     "UnsupportedOp",
     "elementwise",
     "export_to_opentelemetry",
@@ -81,6 +82,10 @@ def __getattr__(name: str) -> Any:
         from pyruntime.native.gpu.tensor import GpuTensor
 
         return GpuTensor
+    if name == "TrainingSession":
+        from pyruntime.native.sessions.training import TrainingSession
+
+        return TrainingSession
     if name == "Batcher":
         from pyruntime.api.batcher import Batcher
 

@@ -45,8 +45,9 @@ NATIVE_ONLY = re.compile(
 EXPORTED = """
 Batcher ExecutionMode GpuTensor GraphOptimizationLevel IOBinding InferenceSession InvalidInput InvalidModel
 LimitExceeded NotDifferentiable NotSupported OrtValue OutOfMemory PyRuntimeError RunOptions SessionFailed
-SessionOptions ShapeError Terminated UnsupportedOp elementwise export_to_opentelemetry get_available_providers
-get_device graph_pass inspect off on op register_provider remove_pass rewrite_rule set_memory_limit stats
+SessionOptions ShapeError Terminated TrainingSession UnsupportedOp elementwise
+export_to_opentelemetry get_available_providers get_device graph_pass inspect off
+on op register_provider remove_pass rewrite_rule set_memory_limit stats
 """.split()
 
 FILE_LIMIT, FUNCTION_LIMIT, JS_FUNCTION_LIMIT = 500, 80, 40

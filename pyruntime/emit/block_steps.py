@@ -11,7 +11,7 @@ from pyruntime.emit.control_steps import ControlSteps
 from pyruntime.emit.lifetimes import Step
 from pyruntime.emit.segments import Segments
 from pyruntime.ir.blocks import own_inputs
-from pyruntime.ir.kernel import Alias, Host, If, Kernel, Loop, Read, Tensor
+from pyruntime.ir.kernel import Alias, Host, If, Kernel, Leaf, Loop, Loops, Read, Tensor, root
 
 LONGEST = 1000  # kernels of a segment: planning takes time and memory proportional to the square of their number
 
@@ -38,7 +38,10 @@ class BlockSteps:
             self.residency.mark_made(kernel.outputs, LINEAR)
             return
         provider = self.segments.target.provider
-        if self.pending and (provider(kernel) is not provider(self.pending[0]) or len(self.pending) == LONGEST):
+        if self.pending and (
+            provider(kernel) is not provider(self.pending[0]) or len(self.pending) == LONGEST
+            or _updates_state(kernel) and not _updates_state(self.pending[-1])
+        ):  # fmt: skip
             self.flush()
         where = self.residency.where(kernel)
         # no pending kernel makes a missing tensor, because all pending kernels work in this kernel's memory
@@ -67,3 +70,10 @@ class BlockSteps:
         read = {t.uid for k in self.pending for t in k.inputs}
         made = {t.uid for k in self.pending for t in k.outputs}
         return {uid for uid in made & read if self.readers[uid] == 1}
+
+
+def _updates_state(kernel: Kernel) -> bool:
+    """Whether it changes a state. Such kernels begin a step: a run that finds an index out of range before has then
+    changed nothing."""
+    base = root(kernel.outputs[0]).kernel if isinstance(kernel, Loops) else None
+    return isinstance(base, Leaf) and base.kind == "state"

@@ -58,21 +58,23 @@ def training_graph(model: Graph, recipe: Recipe) -> Training:
     if renamed:
         trained, _ = _loss_nodes(graph, recipe, COPY + LOSS, renamed)
         loss = COPY + LOSS
-    apply = (APPLY,) if recipe.accumulates else ()
     states = dict.fromkeys([*names, *statistics])
-    step_inputs = (loss, NUMBERS, *names, *statistics, *statistics.values(), *apply)
-    outputs = (RESULT, *((APPLIED,) if recipe.accumulates else ()))
+    sums = [f"{COPY}{name}/sum" for name in names] if recipe.accumulates else []
     attrs = {"recipe": recipe.to_json(), "weights": json.dumps(names)}
-    last = Node("Step", DOMAIN, 1, "step", step_inputs, outputs, attrs)
-    inputs = [Value(NUMBERS, TensorType(F32, (NUMBER_COUNT,)))]
+    last = Node(
+        "Step", DOMAIN, 1, "step", (loss, NUMBERS, *names, *sums, *statistics, *statistics.values()), (RESULT,), attrs
+    )  # fmt: skip
+    inputs, outputs, first = [Value(NUMBERS, TensorType(F32, (NUMBER_COUNT,)))], [LOSS, RESULT], []
     if recipe.accumulates:
+        first = [Node("Apply", DOMAIN, 1, "optimizer", (NUMBERS, APPLY, *names), (APPLIED, *sums), attrs)]
         inputs.append(Value(APPLY, TensorType(F32, (APPLY,))))
+        outputs.append(APPLIED)
     _check_names(graph, [v.name for v in (*feeds, *inputs)])
     made = replace(
         graph,
-        nodes=(*graph.nodes, *copies, *nodes, *(trained if renamed else ()), last),
+        nodes=(*first, *graph.nodes, *copies, *nodes, *(trained if renamed else ()), last),
         inputs=(*[v for v in graph.inputs if v.name not in graph.weights], *feeds, *inputs),
-        outputs=(*graph.outputs, *[Value(name, None) for name in (LOSS, *outputs)]),
+        outputs=(*graph.outputs, *[Value(name, None) for name in outputs]),
         weights={n: replace(w, is_state=True) if n in states else w for n, w in graph.weights.items()},
         opsets={**graph.opsets, DOMAIN: 1},
     )
@@ -133,7 +135,7 @@ def _in_float32(w: Weight) -> Weight:
     import struct
 
     values = elements(w)
-    data = struct.pack(f"<{len(values)}f", *[round_float(v, F32) for v in values])
+    data = struct.pack(f"<{len(values)}f", *[round_float(v, F32) for v in values if isinstance(v, float)])
     return Weight(w.name, F32, w.shape, MemorySource(data), 0, len(data))
 
 

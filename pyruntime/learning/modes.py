@@ -32,7 +32,9 @@ def batch_normalization(
 
 
 @op("Dropout", since=1, domain=DOMAIN)
-def dropout(t: Tracer, x: Tensor, numbers: Tensor, ratio: Tensor | None = None, *, share: float = 0.5) -> tuple[Tensor, ...]:
+def dropout(
+    t: Tracer, x: Tensor, numbers: Tensor, ratio: Tensor | None = None, *, share: float = 0.5
+) -> tuple[Tensor, ...]:
     """Drops other elements in each batch."""
     with _draws(t, numbers):
         kept = const(share, F32) if ratio is None else cast(numeric(t, t.reshape(ratio, ())).at(), F32)

@@ -15,8 +15,9 @@ from pyruntime.runtime.training import FIRST, RATE, SECOND
 
 @dataclass(slots=True)
 class Weight:
-    """A weight that a step changes. gradient: before clipping; moment(name): a state of the optimiser for it; number(n):
-    of the step (pyruntime/runtime/training.py); factor: of the gradient; limit: of its values, 0 for none"""
+    """A weight that a step changes. gradient: before clipping; moment(name): a state of the optimiser for it;
+    number(n): of the step (pyruntime/runtime/training.py); factor: of the gradient; limit: of its values, 0 for
+    none"""
 
     tensor: Tensor
     gradient: Tensor
@@ -100,4 +101,4 @@ KINDS: dict[str, Callable[[Updates, Weight, Mapping[str, float]], None]] = {
 
 def moments(t: Tracer, name: str, like: Tensor) -> Callable[[str], Tensor]:
     """Makes the states of an optimiser for the weight of this name."""
-    return lambda kind: t.leaf("state", like.shape, like.dtype, None, f"{kind}:{name}")
+    return lambda kind: t.leaf("state", like.shape, like.dtype, None, f"optimizer/{kind}/{name}")

@@ -93,7 +93,9 @@ def recipe_of(options: Mapping[str, Any]) -> Recipe:
     name, settings = _choice("optimizer", options.get("optimizer", "adamw"), OPTIMIZERS)
     schedule, timing = _choice("schedule", options.get("schedule", "constant"), SCHEDULES)
     if schedule in ("linear", "cosine") and timing["steps"] <= 0:
-        raise InvalidInput(f'schedule "{schedule}" needs the number of steps', hint=f'{{"{schedule}": {{"steps": 1000}}}}')
+        raise InvalidInput(
+            f'schedule "{schedule}" needs the number of steps', hint=f'{{"{schedule}": {{"steps": 1000}}}}'
+        )
     mode = options.get("mode", "train")
     if mode not in MODES:
         raise InvalidInput(f"mode cannot be {mode!r}", hint='"train" or "inference"')
@@ -137,7 +139,7 @@ def _choice(what: str, given: Any, table: Mapping[str, Mapping[str, float]]) -> 
 
 def _single(what: str, given: Any) -> tuple[str, Any]:
     if not isinstance(given, Mapping) or len(given) != 1:
-        raise InvalidInput(f"{what} cannot be {given!r}", hint='a name, or {name: settings}')
+        raise InvalidInput(f"{what} cannot be {given!r}", hint="a name, or {name: settings}")
     return next(iter(given.items()))
 
 

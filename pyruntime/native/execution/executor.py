@@ -65,6 +65,8 @@ class Executor:
         self.timings: list[tuple[str, float]] | None = None
         self.twins: list[Executor] = []
         self.is_closed = False
+        self.changing: Collection[str] = ()  # names of steps that change the states of the current run
+        self.has_changed_states = False  # whether the current run has begun to
         self._threads = host.threads
         self._bytes_at_start = 0
 
@@ -234,6 +236,8 @@ class Executor:
 
     def run_step(self, step: types.Step, state: State, key: str) -> State:
         self._check()
+        if self.changing and step.get("fn") in self.changing:
+            self.has_changed_states = True
         if step["op"] == "wasm":
             return self.run_wasm(step, state, key)
         if step["op"] == "gpu":

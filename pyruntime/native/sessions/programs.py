@@ -12,6 +12,7 @@ from pyruntime.native.sessions.compiler import Compiler
 from pyruntime.native.sessions.feeds import constant_of, described
 from pyruntime.native.sessions.program_file import Exported
 from pyruntime.native.sessions.shared_weights import load_executor
+from pyruntime.native.sessions.state_values import StateValues
 from pyruntime.onnx.graph import Graph
 from pyruntime.runtime.arena import WHOLE
 from pyruntime.runtime.planner import PlanCounts
@@ -28,9 +29,11 @@ class Programs(Specialiser[Executor]):
 
     def __init__(self, graph: Graph, compiler: Compiler, states: StateMachine) -> None:
         super().__init__(graph, compiler.warn)
+        self.has_states = any(w.is_state for w in graph.weights.values())
         self.compiler = compiler
         self.states = states
         self.plan_counts = PlanCounts()
+        self.state_values = StateValues()
         self._values: ProgramTable[Executor] = ProgramTable()  # compute values that compilation needs
 
     def require_model(self, purpose: str, hint: str) -> None:
@@ -62,12 +65,15 @@ class Programs(Specialiser[Executor]):
 
     def part(self, names: Sequence[str]) -> Programs:
         part = _Part(self.graph_for(names), self.compiler, self.states)
-        part.whole, part.plan_counts = self, self.plan_counts
+        part.whole, part.plan_counts, part.state_values = self, self.plan_counts, self.state_values
         self.share_needs(part)
         return part
 
     def can_run(self, program: Executor, names: Sequence[str], feeds: Collection[str]) -> bool:
         return program.can_run(names, feeds)
+
+    def drop(self, program: Executor) -> None:
+        self.state_values.drop([program])
 
     def describe(self, feeds: Mapping[str, Any]) -> dict[str, Given]:
         return {name: described(x) for name, x in feeds.items()}
@@ -104,6 +110,7 @@ class Programs(Specialiser[Executor]):
 
     def restart(self) -> None:
         """Forget all Programs and close what they have on the GPU."""
+        self.state_values.drop(self._all())
         for executor in self._all():
             if executor.gpu is not None:
                 executor.gpu.host.close()
@@ -135,6 +142,7 @@ class Programs(Specialiser[Executor]):
         others += [twin for executor in running for twin in executor.twins]
         self._keep([key for key, e in self.table.items() if e in running])
         for executor in others:
+            self.state_values.leave(executor)
             executor.close()
         for executor in running:
             executor.twins.clear()
@@ -144,6 +152,7 @@ class Programs(Specialiser[Executor]):
         """Free the memory of all executors; returns whether they held any. Each is loaded again when it next runs."""
         held = [executor for executor in self._all() if not executor.is_closed]
         for executor in held:
+            self.state_values.leave(executor)
             executor.close()
             executor.twins.clear()
         self._values.clear()
@@ -184,6 +193,7 @@ class Programs(Specialiser[Executor]):
 
     def _reload(self, old: Executor) -> Executor:
         """The same Program in a new memory. Closes the old one first: there may be no room for two."""
+        self.state_values.leave(old)
         old.close()
         host = type(old.host)(threads=old.host.threads, relaxed=old.host.relaxed)
         gpu = self.compiler.open_gpu() if old.gpu is not None else None

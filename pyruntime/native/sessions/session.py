@@ -293,6 +293,10 @@ class Session:
         attempt = lambda: self._recovery.run(work, lambda: self.feeds.check(feeds, names))  # noqa: E731
         return with_room(self, lambda: self._queue.exclusive(attempt))
 
+    def alone(self, work: Callable[[], T]) -> T:
+        """Return the result of `work`, while no run is under way."""
+        return self._queue.exclusive(work)
+
     def _run(self, run: _Run) -> tuple[Mapping[str, Any], dict[str, Any]]:
         """Run concurrently with other runs if that is possible and memory suffices, else alone."""
         try:
@@ -308,7 +312,7 @@ class Session:
         """Whether runs may be concurrent: not on a GPU, which has one queue, and not with a memory limit of the session
         or the process, which holds for one run."""
         compiler = self.compiler
-        if self.on_kernels is not None or compiler.preset.saves_power or is_limited():
+        if self.on_kernels is not None or compiler.preset.saves_power or is_limited() or self.programs.has_states:
             return False
         return self.options.memory_limit >= WHOLE and not compiler.uses_gpu
 
@@ -343,10 +347,11 @@ class Session:
         executor.stopped = run.is_stopped
         executor.share_cores(0)
         executor.memory.restrict(self.programs.memory_left(executor))
-        if self.on_kernels is None:
-            return executor.header, executor.run(stored(run.feeds), run.names, run.gpu_outputs, run.resident)
-        with timed(executor) as found:
-            results = executor.run(stored(run.feeds), run.names, run.gpu_outputs, run.resident)
+        with self.programs.state_values.during_run(executor, run.names):
+            if self.on_kernels is None:
+                return executor.header, executor.run(stored(run.feeds), run.names, run.gpu_outputs, run.resident)
+            with timed(executor) as found:
+                results = executor.run(stored(run.feeds), run.names, run.gpu_outputs, run.resident)
         self.on_kernels(timings(found), effective(self.compiler.providers))
         return executor.header, results
 

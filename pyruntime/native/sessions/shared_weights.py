@@ -25,8 +25,8 @@ def load_executor(
     program: Program, host: Any, sources: Mapping[str, Any], host_call: Any, limit: int, gpu: Any
 ) -> Executor:  # fmt: skip
     """Load a Program, as `Executor.load` does. If another session has its weights, the host is closed and replaced.
-    Sessions on the GPU, or with a memory limit, share nothing."""
-    if gpu is not None or limit < WHOLE:
+    Sessions on the GPU, with a memory limit, or with weights that runs change, share nothing."""
+    if "states" in program.header or gpu is not None or limit < WHOLE:
         return Executor.load(program, host, sources, host_call, limit, gpu)
     for other in list(_open):
         if _is_same(other, program, host, sources):

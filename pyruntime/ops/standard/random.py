@@ -21,7 +21,6 @@ from pyruntime.ir.shape import AnyDim
 from pyruntime.ops.lib.formula import float_type, numeric
 from pyruntime.ops.standard.cast import convert, dtype_of
 
-
 Seed = int | Expr  # an expression: a seed that differs from run to run
 
 _VARIED: dict[int, Expr] = {}  # by id of a tracer, bits that differ from run to run

@@ -1,0 +1,296 @@
+"""Trains a model natively. `pyruntime.TrainingSession` is its public form; web/page/training/ is its twin."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from pyruntime.errors import InvalidInput, our_fault
+from pyruntime.frontend.feed_checks import differing_dims
+from pyruntime.learning import safetensors
+from pyruntime.learning.graph import training_graph
+from pyruntime.learning.names import APPLIED, APPLY, LOSS, NUMBERS, RESULT
+from pyruntime.learning.recipe import Recipe, recipe_of
+from pyruntime.native.gpu.device import warn
+from pyruntime.native.memory.report import MemoryReport
+from pyruntime.native.sessions.run_options import RunOptions
+from pyruntime.native.sessions.session import Session
+from pyruntime.onnx import load
+from pyruntime.options import SessionOptions
+from pyruntime.runtime.training import StepNumbers
+from pyruntime.session.specialisation import text_of_differing_dims
+
+FORMAT = "pyruntime-training/1"
+
+
+@dataclass(frozen=True, slots=True)
+class StepResult:
+    """loss: of the batch, before the step; norm: of all gradients; rate: of learning; step: number of steps so far;
+    applied: whether weights were changed: not if the loss or a gradient is not finite"""
+
+    loss: float
+    norm: float
+    rate: float
+    step: int
+    applied: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Parameter:
+    name: str
+    shape: tuple[int, ...]
+    dtype: str
+
+
+def step_numbers(recipe: Recipe) -> StepNumbers:
+    s, timing = recipe.settings, recipe.schedule_settings
+    get = timing.get
+    return StepNumbers(
+        s["rate"], s.get("beta1", 0.0), s.get("beta2", 0.0), recipe.schedule, get("warmup", 0.0), get("steps", 0.0),
+        get("end", 0.0), get("every", 1.0), get("factor", 1.0), recipe.seed,
+    )  # fmt: skip
+
+
+class TrainingSession:
+    """A model and what trains it. See `pyruntime.TrainingSession` in docs/training.md.
+
+    model: an ONNX model, as `InferenceSession` takes it
+    options: loss, optimizer, schedule, trainable, frozen, accumulate, mode, clip, proximal, seed, on_nan
+    Errors: InvalidInput names the option; NotDifferentiable names the node and the weights that need it."""
+
+    @our_fault("opening the training session")
+    def __init__(
+        self, model: Any, *, sess_options: SessionOptions | None = None, providers: Sequence[Any] | None = None,
+        **options: Any,
+    ) -> None:  # fmt: skip
+        self._recipe = recipe_of(options)
+        self._model = model
+        self._graph = load(model)
+        self._training = training_graph(self._graph, self._recipe)
+        self._session = Session(model, sess_options, providers, read=lambda _: self._training.graph)
+        self._numbers = step_numbers(self._recipe)
+
+    # ── steps ────────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def step(
+        self, feeds: Mapping[str, Any], *, rate: float | None = None, run_options: RunOptions | None = None
+    ) -> StepResult:  # fmt: skip
+        """Compute the loss of a batch and its gradients, and change the weights. feeds: the model's inputs, and the
+        targets of the loss; rate: of learning, in place of the schedule's."""
+        if self._recipe.accumulates:
+            if self._numbers.waiting:
+                raise InvalidInput("gradients of earlier batches wait for a step", hint="call apply()")
+            first = self.accumulate(feeds, run_options=run_options)
+            last = self.apply(rate=rate)
+            return StepResult(first.loss, last.norm, last.rate, last.step, last.applied)
+        numbers = self._numbers
+        used = numbers.rate_now() if rate is None else rate
+        loss, good, norm = self._run(RESULT, feeds, used, 1.0, run_options)
+        numbers.batch += 1
+        return self._stepped(loss, good, norm, used)
+
+    def accumulate(self, feeds: Mapping[str, Any], *, run_options: RunOptions | None = None) -> StepResult:
+        """Add the gradients of a batch to those of earlier ones, for a later `apply`."""
+        self._require_accumulation()
+        numbers = self._numbers
+        used = numbers.rate_now()
+        loss, good, norm = self._run(RESULT, feeds, used, 1.0, run_options)
+        numbers.batch += 1
+        numbers.waiting += bool(good) or numbers.waiting > 0
+        if not good:
+            self._warn_of(loss, norm)
+        return StepResult(loss, norm, used, numbers.step, False)
+
+    def apply(self, *, rate: float | None = None, sum: bool = False) -> StepResult:
+        """Change the weights by the mean of the gradients that wait (sum: by their sum)."""
+        self._require_accumulation()
+        numbers = self._numbers
+        if not numbers.waiting:
+            raise InvalidInput("no gradients wait for a step", hint="call accumulate(feeds) first")
+        used = numbers.rate_now() if rate is None else rate
+        scale = 1.0 if sum else 1.0 / numbers.waiting
+        _, good, norm = self._run(APPLIED, {}, used, scale, None, 1)
+        numbers.waiting = 0
+        return self._stepped(float("nan") if not good else 0.0, good, norm, used)
+
+    def evaluate(
+        self, feeds: Mapping[str, Any], outputs: Sequence[str] | None = None, *, run_options: RunOptions | None = None
+    ) -> dict[str, Any]:  # fmt: skip
+        """The loss of a batch, as "loss", if feeds has its targets, and these outputs of the model. Operators are as in
+        inference."""
+        has_targets = all(name in feeds for name in self._training.targets)
+        names = list(outputs or ([] if has_targets else self._training.outputs))
+        wanted = [LOSS, *names] if has_targets else names
+        results = self._session.run(wanted, self._feeds(feeds, 0.0, 1.0, 0), run_options)
+        found = dict(zip(wanted, results, strict=True))
+        return {"loss": float(found[LOSS]), **{n: found[n] for n in names}} if has_targets else found
+
+    def _run(
+        self, name: str, feeds: Mapping[str, Any], rate: float, scale: float, options: RunOptions | None, apply: int = 0
+    ) -> tuple[float, float, float]:  # fmt: skip
+        found = self._session.check_feeds(self._feeds(feeds, rate, scale, apply), [name])
+        for dim, names in differing_dims(self._session.feeds.types, found).items():
+            if not set(names).isdisjoint(self._training.targets):
+                raise InvalidInput(text_of_differing_dims(dim, names))
+        (result,) = self._session.run([name], found, options)
+        loss, good, norm = (float(x) for x in result)
+        return loss, good, norm
+
+    def _feeds(self, feeds: Mapping[str, Any], rate: float, scale: float, apply: int) -> dict[str, Any]:
+        if not isinstance(feeds, Mapping):
+            raise InvalidInput(f"feeds must be a dict of tensors by name, got {type(feeds).__name__}")
+        numbers = np.array(self._numbers.numbers(rate, scale), np.float32)
+        found = {name: self._fitted(name, x) for name, x in feeds.items()} | {NUMBERS: numbers}
+        if self._recipe.accumulates:
+            found[APPLY] = np.zeros(apply, np.float32)
+        return found
+
+    def _fitted(self, name: str, x: Any) -> Any:
+        """A target in the type of its feed: labels may be any integers, other targets any numbers."""
+        if name not in self._training.targets:
+            return x
+        wanted = self._session.feeds.types[name].dtype.name  # type: ignore[union-attr]
+        array = np.asarray(x)
+        if array.dtype.name == wanted or wanted == "int64" and array.dtype.kind not in "iu":
+            return array
+        return array.astype(wanted) if array.dtype.kind in "iuf" else array
+
+    def _stepped(self, loss: float, good: float, norm: float, rate: float) -> StepResult:
+        numbers = self._numbers
+        if good:
+            numbers.step += 1
+        else:
+            self._warn_of(loss, norm)
+        return StepResult(loss, norm, rate, numbers.step, bool(good))
+
+    def _warn_of(self, loss: float, norm: float) -> None:
+        what = f"the loss is {loss}" if not np.isfinite(loss) else f"the gradients have norm {norm}"
+        step, batch = self._numbers.step + 1, self._numbers.batch
+        warn(f"step {step} (batch {batch}) changed no weight: {what}; a lower rate or clip may help")
+
+    def _require_accumulation(self) -> None:
+        if not self._recipe.accumulates:
+            raise InvalidInput("this session makes a step of each batch", hint="create it with accumulate=True")
+
+    # ── weights ──────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def parameters(self) -> list[Parameter]:
+        """Name, shape and type of the weights that are trained."""
+        weights = self._training.graph.weights
+        return [Parameter(n, weights[n].shape, weights[n].dtype.name) for n in self._training.weights]
+
+    def weights(self) -> dict[str, np.ndarray]:
+        """Copies of the weights that are trained, and of running statistics, by name."""
+        values = self._values()
+        names = [*self._training.weights, *self._training.statistics]
+        return {n: values[n] if n in values else self._initial(n) for n in names}
+
+    def _initial(self, name: str) -> np.ndarray:
+        w = self._training.graph.weights[name]
+        return np.frombuffer(w.read(), w.dtype.name).reshape(w.shape)
+
+    def _values(self) -> dict[str, np.ndarray]:
+        session = self._session
+        return session.alone(session.programs.state_values.read)
+
+    def state(self) -> bytes:
+        """A checkpoint: a safetensors file with weights, the optimiser's moments, and the numbers of steps."""
+        values = {**self.weights(), **self._values()}
+        tensors = {
+            n: safetensors.Stored(x.dtype.name, x.shape, np.ascontiguousarray(x).data.cast("B") if x.size else b"")
+            for n, x in values.items()
+        }
+        return safetensors.write(tensors, self._metadata())
+
+    def _metadata(self) -> dict[str, str]:
+        numbers = self._numbers
+        counts = {key: str(getattr(numbers, key)) for key in ("step", "batch", "waiting")}
+        return {"format": FORMAT, **counts, "optimizer": self._recipe.optimizer, "seed": str(self._recipe.seed)}
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write a checkpoint. A file of that name is replaced at the end, in one step."""
+        target = Path(path)
+        temporary = target.with_name(f".{target.name}.{os.getpid()}.part")
+        try:
+            with open(temporary, "wb") as file:
+                file.write(self.state())
+                file.flush()
+                os.fsync(file.fileno())
+            os.replace(temporary, target)
+        finally:
+            temporary.unlink(missing_ok=True)
+
+    def load(self, checkpoint: bytes | str | os.PathLike[str]) -> None:
+        """Go on from a checkpoint, or begin with the weights of a safetensors file. Errors: InvalidInput for a file
+        that does not fit the model or the options; nothing has changed then."""
+        data = Path(checkpoint).read_bytes() if isinstance(checkpoint, (str, os.PathLike)) else bytes(checkpoint)
+        tensors, metadata = safetensors.read(data)
+        values = {name: self._loaded(name, t) for name, t in tensors.items()}
+        missing = [n for n in self._training.weights if n not in values]
+        if missing:
+            raise InvalidInput(f'the checkpoint has no weight "{missing[0]}"', hint="it belongs to another model")
+        counts = {key: _count(metadata, key) for key in ("step", "batch", "waiting")}
+        if metadata.get("format") == FORMAT and metadata.get("optimizer") != self._recipe.optimizer:
+            text = (
+                f"the checkpoint is of optimizer {metadata.get('optimizer')}, the session has {self._recipe.optimizer}"
+            )
+            raise InvalidInput(text)
+        values |= {n: self._initial(n) for n in self._training.statistics if n not in values}
+        session = self._session
+        session.alone(lambda: session.programs.state_values.replace(values))
+        for key, n in counts.items():
+            setattr(self._numbers, key, n)
+
+    def set_weights(self, values: Mapping[str, Any]) -> None:
+        """Replace weights, for example by an average of several sessions'."""
+        known = {*self._training.weights, *self._training.statistics}
+        for name, x in values.items():
+            if name not in known:
+                raise InvalidInput(f'"{name}" is not trained', hint=f"weights are {', '.join(sorted(known))}")
+            shape = self._training.graph.weights[name].shape
+            if np.shape(x) != shape:
+                raise InvalidInput(f'"{name}" has shape {list(shape)}, not {list(np.shape(x))}')
+        arrays = {name: np.array(x) for name, x in values.items()}
+        session = self._session
+        session.alone(lambda: session.programs.state_values.update(arrays))
+
+    def _loaded(self, name: str, t: safetensors.Stored) -> np.ndarray:
+        weight = self._training.graph.weights.get(name)
+        if weight is not None and tuple(t.shape) != weight.shape:
+            raise InvalidInput(f'"{name}" has shape {list(weight.shape)}, in the checkpoint {list(t.shape)}')
+        if t.dtype == "bfloat16":
+            return (np.frombuffer(t.data, np.uint16).astype(np.uint32) << 16).view(np.float32).reshape(t.shape)
+        return np.frombuffer(t.data, t.dtype).reshape(t.shape)
+
+    # ── the rest ─────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def memory(self) -> MemoryReport:
+        """What the session holds, and its peak so far."""
+        return self._session.memory()
+
+    def trim(self) -> None:
+        """Free memory that runs have taken."""
+        self._session.trim()
+
+    def release(self) -> None:
+        """Free all memory. Later work is refused with SessionFailed."""
+        self._session.release()
+
+    def __enter__(self) -> TrainingSession:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.release()
+
+
+def _count(metadata: Mapping[str, str], key: str) -> int:
+    text = metadata.get(key, "0")
+    if not text.isdigit():
+        raise InvalidInput(f'the checkpoint says {key} "{text}"', hint="a number is expected")
+    return int(json.loads(text))

@@ -1,0 +1,73 @@
+"""Data and small networks that the tests of training use."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from onnx import TensorProto as T
+from onnx import helper, numpy_helper
+
+OPSET = 20
+
+
+def digits() -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
+    """Images (N, 1, 8, 8) in [0, 1] and labels, then those of the held-out fifth. The data are scikit-learn's copy of
+    UCI's "Optical Recognition of Handwritten Digits" (E. Alpaydin, C. Kaynak, 1998; CC BY 4.0)."""
+    with np.load(Path(__file__).with_name("digits.npz")) as data:
+        images, labels = data["images"].astype(np.float32).reshape(-1, 1, 8, 8) / 16, data["labels"].astype(np.int64)
+    order = np.random.default_rng(0).permutation(len(images))
+    cut = len(images) * 4 // 5
+    return images[order[:cut]], labels[order[:cut]], images[order[cut:]], labels[order[cut:]]
+
+
+def model(
+    nodes: list[Any], inputs: dict[str, tuple[int, list[Any]]], outputs: dict[str, tuple[int, list[Any]]],
+    weights: dict[str, np.ndarray], domains: tuple[str, ...] = (),
+) -> bytes:  # fmt: skip
+    info = helper.make_tensor_value_info
+    graph = helper.make_graph(
+        nodes, "net", [info(n, *t) for n, t in inputs.items()], [info(n, *t) for n, t in outputs.items()],
+        [numpy_helper.from_array(w, n) for n, w in weights.items()],
+    )  # fmt: skip
+    opsets = [helper.make_opsetid("", OPSET), *[helper.make_opsetid(d, 1) for d in domains]]
+    return helper.make_model(graph, opset_imports=opsets, ir_version=10).SerializeToString()
+
+
+def node(op: str, inputs: str, outputs: str, **attrs: Any) -> Any:
+    return helper.make_node(op, inputs.split(), outputs.split(), **attrs)
+
+
+def random(seed: int, **shapes: tuple[int, ...]) -> dict[str, np.ndarray]:
+    """Weights from a normal distribution whose spread keeps the size of activations; vectors are zeros."""
+    rng = np.random.default_rng(seed)
+    return {
+        name: (rng.normal(size=s) * np.sqrt(2 / np.prod(s[1:])) if len(s) > 1 else np.zeros(s)).astype(np.float32)
+        for name, s in shapes.items()
+    }
+
+
+def convolutional(seed: int = 0) -> bytes:
+    """A classifier of 8×8 images with two convolutions: "image" (N, 1, 8, 8) -> "logits" (N, 10)."""
+    weights = random(seed, w1=(12, 1, 3, 3), b1=(12,), w2=(24, 12, 3, 3), b2=(24,), w3=(10, 96), b3=(10,))
+    pool = {"kernel_shape": [2, 2], "strides": [2, 2]}
+    nodes = [
+        node("Conv", "image w1 b1", "c1", pads=[1] * 4), node("Relu", "c1", "r1"), node("MaxPool", "r1", "p1", **pool),
+        node("Conv", "p1 w2 b2", "c2", pads=[1] * 4), node("Relu", "c2", "r2"), node("MaxPool", "r2", "p2", **pool),
+        node("Flatten", "p2", "f"), node("Gemm", "f w3 b3", "logits", transB=1),
+    ]  # fmt: skip
+    return model(nodes, {"image": (T.FLOAT, ["N", 1, 8, 8])}, {"logits": (T.FLOAT, ["N", 10])}, weights)
+
+
+def dense(seed: int = 0, extra: list[Any] | None = None) -> bytes:
+    """Two layers: "x" (N, 6) -> "y" (N, 3). extra: nodes between them, from "a" to "b", in place of a Tanh"""
+    weights = random(seed, w1=(6, 8), b1=(8,), w2=(8, 3), b2=(3,))
+    nodes = [node("Gemm", "x w1 b1", "a"), *(extra or [node("Tanh", "a", "b")]), node("Gemm", "b w2 b2", "y")]
+    return model(nodes, {"x": (T.FLOAT, ["N", 6])}, {"y": (T.FLOAT, ["N", 3])}, weights)
+
+
+def batch(rows: int, seed: int = 0) -> dict[str, np.ndarray]:
+    """Feeds of `dense` with a loss of classes."""
+    rng = np.random.default_rng(seed)
+    return {"x": rng.normal(size=(rows, 6)).astype(np.float32), "target": rng.integers(0, 3, rows)}
