@@ -22,6 +22,7 @@ demo: ## run two models natively and in headless Chromium, print results and tim
 
 serve: ## the demo site on a local port
 	@$(SETUP) python node
+	@$(PY) -m scripts.site_models --download
 	@npm run --silent build
 	@.venv/bin/pyruntime serve $(ARGS)
 

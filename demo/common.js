@@ -1,6 +1,4 @@
-// Shared by all pages of the site: the theme switch, the status line and number formats.
-
-import './offline.js';
+// Shared by all pages of the site: elements, the status line, chosen files and number formats.
 
 /** @typedef {import('pyruntime').Progress} Progress */
 
@@ -66,6 +64,12 @@ export class Status {
     this.node.className = `status ${result}`;
   }
 
+  /** Work of unknown length. @param {string} text */
+  busy(text) {
+    this.end('waiting');
+    this.text.textContent = text;
+  }
+
   /** @param {string} text */
   done(text) {
     this.end('done');
@@ -75,8 +79,15 @@ export class Status {
   /** @param {unknown} error */
   failed(error) {
     this.end('failed');
-    this.text.textContent = error instanceof Error ? error.message : String(error);
+    this.text.textContent = messageOf(error);
   }
+}
+
+/** The text of an error. Browsers give no reason when they cannot read a file. @param {unknown} error */
+export function messageOf(error) {
+  if (!(error instanceof Error)) return String(error);
+  const unread = /\bNot(Readable|Found)Error\b/.test(`${error.name} ${error.message}`);
+  return unread ? `The browser cannot read this file: it was moved, changed or deleted since you chose it, or it is too large for this browser. (${error.message})` : error.message;
 }
 
 /**
@@ -138,19 +149,3 @@ export function colour(name) {
   probe.remove();
   return value;
 }
-
-/** Light or dark: the system's theme until the user chooses one. */
-function theme() {
-  const button = document.querySelector('#theme');
-  const stored = localStorage.getItem('theme');
-  if (stored) document.documentElement.dataset.theme = stored;
-  button?.addEventListener('click', () => {
-    const chosen = document.documentElement.dataset.theme;
-    const dark = chosen ? chosen === 'dark' : matchMedia('(prefers-color-scheme: dark)').matches;
-    document.documentElement.dataset.theme = dark ? 'light' : 'dark';
-    localStorage.setItem('theme', dark ? 'light' : 'dark');
-    document.dispatchEvent(new Event('themechange'));
-  });
-}
-
-theme();

@@ -64,6 +64,11 @@ def test_digits_by_keys_and_samples(tab: Callable[..., Tab]) -> None:
           return Array.from({ length: 784 }, (_, i) => data[4 * i + 3]);
         }""")
         assert max(abs(a - b) for a, b in zip(alpha, sample["pixels"], strict=True)) <= 1
+        assert page.evaluate("""() => {
+          const { data } = document.querySelector('#pad').getContext('2d').getImageData(0, 0, 300, 300);
+          return data.some((value, i) => i % 4 === 3 && value > 200);
+        }"""), "the sample is on the pad"
+    assert "the median of the latest runs" not in page.inner_text("#time"), "first runs have no time"
     page.focus("#pad")
     for key in [" ", *["ArrowDown"] * 12]:
         page.keyboard.press(key)
@@ -73,18 +78,34 @@ def test_digits_by_keys_and_samples(tab: Callable[..., Tab]) -> None:
 
 
 def test_camera(tab: Callable[..., Tab]) -> None:
-    """Generated pictures are read, then a camera's; ten probabilities leave the GPU, nothing is written to it."""
+    """Generated pictures are read, then a camera's, on WebAssembly, because a software adapter is no GPU. If it is
+    chosen, ten probabilities leave it, and nothing is written to it."""
     page = tab().open("/site/camera/index.html")
     page.wait_for_selector("#status.done")
-    for n in range(1, 6):
-        page.wait_for_function("n => document.querySelector('#count').textContent === `${n}`", arg=n)
-        assert page.inner_text("#digit") == page.get_attribute("#picture", "data-label")
-        assert (page.inner_text("#read"), page.inner_text("#written")) == ("40", "0")
-        page.click("#next")
+    assert page.input_value("#place") == "wasm" and "is software" in page.inner_text("#about-place")
+    for place, traffic in (("wasm", ("0", "0")), ("webgpu", ("40", "0"))):
+        page.select_option("#place", place)
+        for n in range(1, 5):
+            page.wait_for_function("n => document.querySelector('#count').textContent === `${n}`", arg=n)
+            assert page.inner_text("#digit") == page.get_attribute("#picture", "data-label")
+            assert (page.inner_text("#read"), page.inner_text("#written")) == traffic
+            page.click("#next")
     assert not faults(page)
     page.click("#camera")
     page.wait_for_function("Number(document.querySelector('#count').textContent) >= 9")
     assert page.is_visible("#video") and (page.inner_text("#read"), page.inner_text("#written")) == ("40", "0")
+
+
+def test_camera_without_webgpu_or_cameras(tab: Callable[..., Tab]) -> None:
+    made = tab()
+    made.page.add_init_script("""
+      Object.defineProperty(Navigator.prototype, 'gpu', { get: () => undefined });
+      Object.defineProperty(Navigator.prototype, 'mediaDevices', { get: () => undefined });
+    """)
+    page = made.open("/site/camera/index.html")
+    page.wait_for_selector("#status.done")
+    page.wait_for_function("document.querySelector('#count').textContent === '1'")
+    assert "may not use a camera" in page.inner_text(".unsupported") and page.is_disabled("#camera")
 
 
 def test_speech(tab: Callable[..., Tab]) -> None:
@@ -214,6 +235,28 @@ def test_bring_your_own(tab: Callable[..., Tab]) -> None:
     assert "a text file" in page.inner_text("#status")
 
 
+def test_files_that_cannot_be_read(tab: Callable[..., Tab], tmp_path: Path) -> None:
+    """A file of 3 GB is read in place, so what it lacks has a name; so has a file that changes after it was chosen."""
+    large, model = tmp_path / "large.onnx", tmp_path / "model.onnx"
+    with large.open("wb") as file:
+        file.truncate(3 << 30)
+    model.write_bytes(Path("build/models/affine.onnx").read_bytes())
+    made = tab()
+    page = made.open("/site/model/index.html")
+    page.set_input_files("#file", large)
+    page.wait_for_selector("#status.failed")
+    assert "model" in page.inner_text("#status")
+    page.set_input_files("#file", model)
+    page.wait_for_selector("#time")
+    page.fill(".dims input", "1.5")  # a size; arrays have no such length
+    page.click("#time")
+    page.wait_for_function("document.querySelector('#latency').textContent.includes('a size is a whole number')")
+    model.write_bytes(b"other content")
+    page.select_option("#provider", "webgpu")
+    page.wait_for_selector("#status.failed")
+    assert "cannot read this file" in page.inner_text("#status")
+
+
 def test_small_screens(browser: Browser, servers: dict[str, Server]) -> None:
     """No page is wider than a telephone."""
     context = browser.new_context(viewport={"width": 360, "height": 740})
@@ -274,11 +317,4 @@ def test_model_page_tunes(tab: Callable[..., Tab]) -> None:
     if page.query_selector("#chosen"):
         page.click("#chosen")
         page.wait_for_selector("#tune-result:empty", state="attached")
-    assert not faults(page)
-
-
-def test_front_page(tab: Callable[..., Tab]) -> None:
-    page = tab().open("/site/index.html")
-    page.wait_for_selector("#status.done")
-    assert "Python 3" in page.inner_text("#status")
     assert not faults(page)

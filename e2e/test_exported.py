@@ -12,7 +12,7 @@ import onnx
 import pytest
 
 from e2e.conftest import Tab
-from e2e.test_loading import RUN, assert_affine
+from e2e.test_loading import RUN, X, Y, assert_affine
 from kit import small_models as models
 from kit.chromium import ROOT
 from pyruntime import InferenceSession, SessionOptions
@@ -199,3 +199,24 @@ def test_python_starts_where_a_model_needs_it(programs: Path, tab: Callable[...,
     other = tab()
     other.open("/esm.html")
     assert_affine(other.run("const session = await ort.InferenceSession.create('/models/no.pyrt');" + RUN))
+
+
+def test_page_exports_and_lists(tab: Callable[..., Tab], programs: Path) -> None:
+    """What a page exports runs there and natively; a page lists code as Python does."""
+    made = tab()
+    made.open("/esm.html")
+    found: Any = made.run("""
+      const model = await ort.InferenceSession.create('/models/affine.onnx');
+      const lists = [await model.listing(), await model.listing(null, { node: 'MatMul', code: true })];
+      const file = await model.export();
+      const opened = await ort.InferenceSession.create(file.slice());
+      const why = async (call) => call().then(() => '', (error) => error.message);
+      const refused = [await why(() => opened.export()), await why(() => opened.listing())];
+      const { y } = await opened.run({ x: new ort.Tensor('float32', [0, 1, 2, 3, 4, 5, 6, 7], [2, 4]) });
+      return { file: Array.from(file), lists, refused, y: Array.from(y.data) };
+    """)
+    np.testing.assert_allclose(np.array(found["y"]).reshape(2, 3), Y, rtol=1e-5)
+    np.testing.assert_allclose(InferenceSession(bytes(found["file"])).run(None, {"x": X})[0], Y, rtol=1e-5)
+    plain, code = found["lists"]
+    assert "MatMul" in plain and "(func $" in code and "(func $" not in plain
+    assert ["a file already" in found["refused"][0], "no kernels to list" in found["refused"][1]] == [True, True]

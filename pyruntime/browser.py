@@ -16,7 +16,7 @@ from typing import Any
 from pyruntime.codegen.choices import Chosen
 from pyruntime.compiler.compile import Compiled, Stopwatch, compile_graph
 from pyruntime.compiler.settings import Settings
-from pyruntime.errors import InvalidModel, NeedsValue, PyRuntimeError, UnsupportedOp, our_fault
+from pyruntime.errors import InvalidInput, InvalidModel, NeedsValue, PyRuntimeError, UnsupportedOp, our_fault
 from pyruntime.frontend.maps import Border, Column, classes, without_maps
 from pyruntime.frontend.trace_graph import Spec, TensorSpec
 from pyruntime.host import call
@@ -27,6 +27,7 @@ from pyruntime.onnx.graph import Graph, OptionalType, SequenceType, TensorType, 
 from pyruntime.onnx.weight_values import elements
 from pyruntime.options import SessionOptions, from_javascript
 from pyruntime.placement.provider_list import effective, known, registered, target
+from pyruntime.placement.target import Target
 from pyruntime.session.model_source import about
 from pyruntime.session.needs import Given, GivenTensor
 from pyruntime.session.specialisation import FOR_ALL, Specialiser
@@ -176,23 +177,32 @@ class PageCompiler:
     ) -> Compiled:  # fmt: skip
         """all_results: the outputs are the results of all kernels; cpu_only: no kernel runs on the GPU; providers: in
         place of the session's"""
+        return self.compile_for(self.target(cpu_only, providers), graph, specs, constants, all_results)
+
+    def target(self, cpu_only: bool = False, providers: Sequence[str] | None = None, **features: Any) -> Target:
+        """features: replace those of the page's WebAssembly"""
         names = known(providers or self.host.get("executionProviders") or ["wasm"])
+        return target(names, self._engines(names, features), cpu_only)
+
+    def compile_for(
+        self, chosen: Target, graph: Graph, specs: Mapping[str, Spec], constants: Mapping[str, TensorSpec] | None,
+        all_results: bool = False,
+    ) -> Compiled:  # fmt: skip
         compiled = compile_graph(
-            graph, specs, elements, target(names, self._engines(names), cpu_only), self.settings,
-            constants=constants, all_results=all_results,
-        )  # fmt: skip
+            graph, specs, elements, chosen, self.settings, constants=constants, all_results=all_results
+        )
         for text in compiled.remarks:
             if text not in self._warned:
                 self._warned.add(text)
                 warnings.warn(text, stacklevel=2)
         return compiled
 
-    def _engines(self, names: Sequence[str]) -> list[Any]:
+    def _engines(self, names: Sequence[str], replaced: dict[str, Any]) -> list[Any]:
         """The providers that write code, as `target` takes them."""
         from pyruntime.providers.wasm import provider
 
         choices = self.settings.choices
-        features = {name: self.host.get(name, default) for name, default in TARGET.items()}
+        features = {name: self.host.get(name, default) for name, default in TARGET.items()} | replaced
         engines: list[Any] = [(provider, provider.code_writer(**features, choices=choices))]
         if "webgpu" in effective(names) and self.host.get("gpu"):
             from pyruntime.providers.webgpu.adapter import Adapter  # 20 ms of a start in a browser
@@ -319,6 +329,34 @@ class Model:
         compiled = self.compiler.compile(ranges.graph, specs, ranges.constants, providers=["wasm"])
         header: Any = compiled.program.header
         header["ranges"] = ranges.entries
+        return Compilation(compiled)
+
+    def listing(self, feeds: str, node: str, code: bool) -> str:
+        """The text of pyruntime/compiler/listing.py. feeds: JSON of feeds that were compiled before, or "" for all"""
+        from pyruntime.compiler.listing import listing  # few sessions are listed
+
+        programs, chosen = self.programs, self.compiler.target()
+        specs, constants, _ = programs.requirements(json.loads(feeds)) if feeds else programs.requirements_for_all()
+        return listing(self.compiler.compile_for(chosen, programs.graph, specs, constants), chosen, node, code)
+
+    def portable(self) -> Compilation:
+        """The Program for all feeds as a file has it (pyruntime/native/sessions/program_file.py): one thread of any
+        host runs it, without a GPU. Errors: InvalidInput if no Program is for all feeds, or for maps"""
+        if self.main is None:
+            text = "this model is compiled for some feeds when it runs, so there is no Program for all"
+            dims = ", ".join(sorted(map(str, self.programs.needs.dims)))
+            raise InvalidInput(text, hint=dims and f"fix these dims by freeDimensionOverrides: {dims}")
+        if self.columns or self.classes:
+            raise InvalidInput("this model takes or gives maps, which a Program in a file cannot")
+        graph = self.programs.graph
+        specs, constants, _ = self.programs.requirements_for_all()
+        compiled = self.compiler.compile_for(self.compiler.target(False, ["wasm"], **TARGET), graph, specs, constants)
+        header: Any = compiled.program.header
+        header |= {"host": [], "threads": 1, "types": {
+            "inputs": [{"name": v.name, **describe(v.type)} for v in graph.inputs if v.name not in graph.weights],
+            "outputs": [{"name": v.name, **describe(v.type)} for v in self.programs.outputs],
+            **about(graph),
+        }}  # fmt: skip
         return Compilation(compiled)
 
     def tuning(self, feeds: str) -> Tuning:

@@ -3,7 +3,7 @@
 
 import { execFile } from 'node:child_process';
 import { createHash } from 'node:crypto';
-import { cp, mkdir, readFile, rm, stat, writeFile } from 'node:fs/promises';
+import { cp, mkdir, readFile, rm, writeFile } from 'node:fs/promises';
 import { dirname, join, relative } from 'node:path';
 import { fileURLToPath } from 'node:url';
 import { promisify } from 'node:util';
@@ -13,6 +13,7 @@ import { NO_ADDRESS, trimmed, trimmedLoader } from './glue.mjs';
 import { LINK, TABLE } from './memory_image.mjs';
 import { snapshot } from './snapshot.mjs';
 import { compressAll, walk, writeList } from './list_files.mjs';
+import { buildSite } from './site.mjs';
 
 const ROOT = join(dirname(fileURLToPath(import.meta.url)), '..');
 const DIST = join(ROOT, 'dist');
@@ -372,20 +373,6 @@ async function types() {
 /** Whether an option of scripts/build_web.mjs is given. */
 const given = (name) => process.argv.includes(name);
 
-/** Builds the demo site, with the package and models inside, so that it can be served from any folder. */
-async function site() {
-  await rm(SITE, { recursive: true, force: true });
-  await cp(join(ROOT, 'demo'), SITE, { recursive: true, filter: (path) => !/\.py$|__pycache__/.test(path) });
-  await cp(DIST, join(SITE, 'dist'), { recursive: true });
-  await cp(join(DIST, 'offline.sw.js'), join(SITE, 'offline.sw.js'));
-  const vad = join(ROOT, 'node_modules/@ricky0123/vad-web/dist/silero_vad_v5.onnx');
-  if (await stat(vad).catch(() => null)) await cp(vad, join(SITE, 'vad', 'silero_vad_v5.onnx'));
-  const tokenizers = 'tokenizers.min.mjs';
-  await cp(join(ROOT, 'node_modules/@huggingface/tokenizers/dist', tokenizers), join(SITE, 'text', tokenizers));
-  await writeList(SITE, 'site.json', () => true, (path) => !/^dist\/|\.sw\.js$/.test(path));
-  if (given('--compress')) await compressAll(SITE);
-}
-
 const start = performance.now();
 if (!given('--site-only')) {
   await rm(DIST, { recursive: true, force: true });
@@ -394,6 +381,8 @@ if (!given('--site-only')) {
   await writeList(DIST, 'assets.json', (path) => !NOT_IN_PAGES.test(path));
   if (given('--compress')) await compressAll(DIST);
 }
-await site();
+await runPython('scripts.site_models');
+await buildSite(ROOT, DIST, SITE);
+if (given('--compress')) await compressAll(SITE);
 console.log(`dist/ and build/site/ built in ${((performance.now() - start) / 1000).toFixed(1)} s`);
 process.exit(0);

@@ -290,6 +290,13 @@ declare module 'onnxruntime-common' {
     verify(feeds: Feeds, options: { ranges: true }): Promise<RangeVerification>;
     /** Measures other schedules of the kernels on this machine, about `seconds` (2) each. The session does not change. */
     tune(feeds: Feeds, options?: { seconds?: number }): Promise<Tuned>;
+    /**
+     * The kernels after the passes and their loops, as text; with `code` also their WebAssembly and WGSL. node: a name, an operator or a
+     * label; feeds: for models that are compiled for the feeds of a run.
+     */
+    listing(feeds?: Feeds | null, options?: { node?: string; code?: boolean }): Promise<string>;
+    /** The compiled Program with its weights, as a file that opens without Python and without compiling (docs/api.md, "Exported programs"). */
+    export(): Promise<Uint8Array<ArrayBuffer>>;
     /** Runs once on zeros of these sizes, by name of a dim or (all sizes) of an input: later runs of these and smaller sizes find memory and addresses. */
     prepare(options: { dims: Readonly<Record<string, number | readonly number[]>> }): Promise<void>;
     /** Frees memory that an earlier, larger run took. */

@@ -1,13 +1,18 @@
-// Classifies a digit in the camera's or a generated picture on the page's own GPU: texture, tensor and network stay there,
-// and ten probabilities are read back. Counts the bytes that cross.
+// Classifies a digit in the camera's or a generated picture. On the page's own GPU texture, tensor and network stay there, and
+// ten probabilities are read back; the page counts the bytes that cross. Without a GPU all of it runs on the CPU.
 
 import * as ort from 'pyruntime';
-import { $, readyText, Status } from '../common.js';
+import { $, messageOf, milliseconds, readyText, Status } from '../common.js';
 import { showBars } from '../digits/bars.js';
+import { aboutGpu, findGpu } from '../lib/gpu.js';
+import { SteadyTime } from '../lib/steady_time.js';
+import { link, unsupported } from '../lib/unsupported.js';
 import { PictureTensor } from './picture.js';
+import { pictureTensor } from './pixels.js';
 
 const STORAGE = 0x80; // GPUBufferUsage.STORAGE
 const SIDE = 280; // pixels of a generated picture
+const WARM_UP = 4; // pictures
 
 /** pixels: 28 x 28, 0 to 255. @typedef {{ label: number, pixels: number[] }} Sample */
 
@@ -28,20 +33,25 @@ function count() {
 }
 
 class Reader {
-  /** @param {ort.InferenceSession} session @param {PictureTensor} picture */
+  /** @param {ort.InferenceSession} session @param {PictureTensor | null} picture null: the session runs on the CPU */
   constructor(session, picture) {
     this.session = session;
     this.picture = picture;
+    this.time = new SteadyTime(WARM_UP);
     this.count = 0;
   }
 
   /** @param {HTMLCanvasElement | ImageBitmap} source @param {number} width @param {number} height */
   async read(source, width, height) {
     Object.assign(traffic, { read: 0, written: 0 });
-    const { probabilities } = await this.session.run({ image: this.picture.take(source, width, height) });
+    const start = performance.now();
+    const image = this.picture ? this.picture.take(source, width, height) : pictureTensor(source, width, height);
+    const { probabilities } = await this.session.run({ image });
     showBars(/** @type {Float32Array} */ (await probabilities.getData(true)));
-    $('#read').textContent = `${traffic.read}`;
-    $('#written').textContent = `${traffic.written}`;
+    const median = this.time.add(performance.now() - start);
+    $('#read').textContent = this.picture ? `${traffic.read}` : '0';
+    $('#written').textContent = this.picture ? `${traffic.written}` : '0';
+    if (median !== null) $('#time').textContent = milliseconds(median);
     $('#count').textContent = `${++this.count}`;
   }
 }
@@ -61,56 +71,95 @@ function paint(canvas, { pixels, label }) {
   canvas.dataset.label = String(label);
 }
 
-/** @param {Reader} reader @param {Status} status */
-async function watch(reader, status) {
-  const video = /** @type {HTMLVideoElement} */ ($('#video'));
-  try {
-    video.srcObject = await navigator.mediaDevices.getUserMedia({ video: { facingMode: 'environment' } });
-    await video.play();
-  } catch (error) {
-    return status.failed(new Error(`No camera: ${/** @type {Error} */ (error).message}`));
+class Camera {
+  /** @param {Status} status */
+  constructor(status) {
+    this.status = status;
+    this.video = /** @type {HTMLVideoElement} */ ($('#video'));
+    /** @type {Reader | null} */
+    this.reader = null;
   }
-  video.hidden = false;
-  $('#picture').hidden = true;
-  const frame = async () => {
-    if (video.hidden) return;
+
+  async start() {
+    const { video, status } = this;
+    try {
+      video.srcObject = await navigator.mediaDevices.getUserMedia({ video: { facingMode: 'environment' } });
+      await video.play();
+    } catch (error) {
+      status.failed(new Error(`No camera: ${messageOf(error)} The generated pictures work without one.`));
+      return;
+    }
+    video.hidden = false;
+    $('#picture').hidden = true;
+    this.next();
+  }
+
+  next() {
+    this.frame().catch((error) => this.status.failed(error));
+  }
+
+  async frame() {
+    const { video, reader } = this;
+    if (video.hidden || !reader) return;
     const picture = await createImageBitmap(video); // browsers without a GPU process cannot copy video into a texture
     await reader.read(picture, picture.width, picture.height);
     picture.close();
-    video.requestVideoFrameCallback(next);
-  };
-  const next = () => void frame().catch((error) => status.failed(error));
-  next();
+    if (video.requestVideoFrameCallback) video.requestVideoFrameCallback(() => this.next());
+    else requestAnimationFrame(() => this.next());
+  }
+
+  stop() {
+    for (const track of /** @type {MediaStream | null} */ (this.video.srcObject)?.getTracks() ?? []) track.stop();
+    Object.assign(this.video, { srcObject: null, hidden: true });
+    $('#picture').hidden = false;
+  }
 }
 
-/** @param {Reader} reader @param {Status} status */
-async function pictures(reader, status) {
-  const all = /** @type {Sample[]} */ (await (await fetch('../digits/samples.json')).json());
-  const canvas = /** @type {HTMLCanvasElement} */ ($('#picture'));
-  const video = /** @type {HTMLVideoElement} */ ($('#video'));
-  let turn = 0;
-  return async () => {
-    for (const track of /** @type {MediaStream | null} */ (video.srcObject)?.getTracks() ?? []) track.stop();
-    Object.assign(video, { srcObject: null, hidden: true });
-    canvas.hidden = false;
-    paint(canvas, all[turn++ % all.length]);
-    await reader.read(canvas, SIDE, SIDE).catch((error) => status.failed(error));
-  };
+/** A session in the chosen place. @param {string} place wasm or webgpu @param {Status} status */
+async function openReader(place, status) {
+  const onGpu = place === 'webgpu';
+  const options = { executionProviders: [place], onProgress: status.progress, ...(onGpu ? { preferredOutputLocation: /** @type {const} */ ('gpu-buffer') } : {}) };
+  const session = await ort.InferenceSession.create('../digits/digits.onnx', options);
+  status.done(readyText(session.timings));
+  return new Reader(session, onGpu ? new PictureTensor(await ort.env.webgpu.device) : null);
+}
+
+/** The choice of the place: the GPU if there is a real one. */
+async function places() {
+  const gpu = await findGpu();
+  const choice = /** @type {HTMLSelectElement} */ ($('#place'));
+  if (gpu.kind !== 'none') choice.append(new Option(gpu.kind === 'gpu' ? 'the GPU' : `software WebGPU: ${gpu.name} (slow)`, 'webgpu'));
+  choice.value = gpu.kind === 'gpu' ? 'webgpu' : 'wasm';
+  $('#about-place').textContent = aboutGpu(gpu);
+  return choice;
 }
 
 async function main() {
   const status = new Status($('#status'));
   try {
-    const options = { executionProviders: ['webgpu'], preferredOutputLocation: /** @type {const} */ ('gpu-buffer'), onProgress: status.progress };
-    const session = await ort.InferenceSession.create('../digits/digits.onnx', options);
-    count();
-    const reader = new Reader(session, new PictureTensor(await ort.env.webgpu.device));
-    const next = await pictures(reader, status);
-    await next();
+    const [choice, samples] = await Promise.all([places(), fetch('../digits/samples.json').then((response) => response.json())]);
+    const camera = new Camera(status);
+    if (globalThis.GPUBuffer) count();
+    let turn = 0;
+    const next = async () => {
+      camera.stop();
+      const canvas = /** @type {HTMLCanvasElement} */ ($('#picture'));
+      paint(canvas, samples[turn++ % samples.length]);
+      await camera.reader?.read(canvas, SIDE, SIDE).catch((error) => status.failed(error));
+    };
+    const open = async () => {
+      await camera.reader?.session.release();
+      camera.reader = await openReader(choice.value, status);
+      if (camera.video.hidden) await next();
+    };
+    await open();
+    choice.addEventListener('change', () => open().catch((error) => status.failed(error)));
     $('#next').addEventListener('click', next);
-    $('#camera').addEventListener('click', () => watch(reader, status));
-    for (const button of document.querySelectorAll('button')) button.disabled = false;
-    status.done(readyText(session.timings));
+    $('#camera').addEventListener('click', () => camera.start());
+    for (const button of document.querySelectorAll('main button')) button.removeAttribute('disabled');
+    if (navigator.mediaDevices) return;
+    $('#camera').setAttribute('disabled', '');
+    $('#status').after(unsupported('This page may not use a camera: browsers allow it on https:// and localhost only.', 'The generated pictures work, and so does ', link('../digits/index.html', 'drawing a digit'), '.'));
   } catch (error) {
     status.failed(error);
   }

@@ -17,6 +17,8 @@ export class Pad {
     this.changed = changed;
     /** @type {[number, number][][]} */
     this.strokes = [];
+    /** A picture in place of strokes, until the next one. @type {{ pixels: number[], side: number } | null} */
+    this.picture = null;
     /** The pen's position while keys are used, and whether it draws. @type {[number, number] | null} */
     this.pen = null;
     this.draws = false;
@@ -66,6 +68,7 @@ export class Pad {
 
   /** @param {[number, number]} point of a new stroke */
   begin(point) {
+    this.picture = null;
     this.strokes.push([point]);
     this.draw();
     this.changed();
@@ -80,12 +83,32 @@ export class Pad {
 
   clear() {
     this.strokes = [];
+    this.picture = null;
     this.lift();
     this.changed();
   }
 
+  /** Replaces the drawing. @param {number[]} pixels from 0 to 255, row by row @param {number} side in pixels */
+  showPixels(pixels, side) {
+    this.strokes = [];
+    this.picture = { pixels, side };
+    this.lift();
+  }
+
+  drawPicture() {
+    const { pixels, side } = this.picture ?? { pixels: [], side: 1 };
+    const small = new OffscreenCanvas(side, side);
+    const context = /** @type {OffscreenCanvasRenderingContext2D} */ (small.getContext('2d'));
+    const image = new ImageData(side, side);
+    const [r, g, b] = colour('ink').match(/[\d.]+/g)?.map(Number) ?? [0, 0, 0];
+    pixels.forEach((value, i) => image.data.set([r, g, b, value], 4 * i));
+    context.putImageData(image, 0, 0);
+    this.context.drawImage(small, 0, 0, SIDE, SIDE);
+  }
+
   draw() {
     this.context.clearRect(0, 0, SIDE, SIDE);
+    if (this.picture) this.drawPicture();
     trace(this.context, this.strokes, colour('ink'));
     if (!this.pen) return;
     Object.assign(this.context, { lineWidth: 3, strokeStyle: colour('accent'), fillStyle: colour(this.draws ? 'accent' : 'accent-soft') });

@@ -22,7 +22,7 @@ export class Dims {
     const key = this.key(input, dim, axis);
     if (typeof dim === 'number' || this.fields.has(key)) return;
     this.labels.set(key, `${dim ? `${dim}: ` : ''}axis ${axis} of ${input}`);
-    this.fields.set(key, /** @type {HTMLInputElement} */ (make('input', { type: 'number', min: 0, value: guess(key, input) })));
+    this.fields.set(key, /** @type {HTMLInputElement} */ (make('input', { type: 'number', min: 0, step: 1, value: guess(key, input) })));
   }
 
   /** @param {string} input @param {number | string} dim @param {number} axis */
@@ -33,7 +33,7 @@ export class Dims {
   /** @returns {HTMLElement} */
   form() {
     const labels = [...this.fields].map(([name, field]) => make('label', { class: 'small' }, `${this.labels.get(name)} `, field));
-    return make('div', { class: 'row' }, ...labels);
+    return make('div', { class: 'row dims' }, ...labels);
   }
 
   /** @returns {Record<string, ort.Tensor>} */
@@ -41,17 +41,26 @@ export class Dims {
     return Object.fromEntries(this.inputs.map((input) => [input.name, this.tensor(input)]));
   }
 
+  /** @param {string} name @param {number | string} dim @param {number} axis @returns {number} */
+  size(name, dim, axis) {
+    if (typeof dim === 'number') return dim;
+    const key = this.key(name, dim, axis);
+    const size = Number(this.fields.get(key)?.value);
+    if (Number.isInteger(size) && size >= 0) return size;
+    throw new RangeError(`${this.labels.get(key)}: a size is a whole number from 0 on`);
+  }
+
   /** @param {TensorValueMetadata} input @returns {ort.Tensor} */
   tensor({ name, type, shape }) {
-    const dims = shape.map((dim, axis) => (typeof dim === 'number' ? dim : Number(this.fields.get(this.key(name, dim, axis))?.value)));
+    const dims = shape.map((dim, axis) => this.size(name, dim, axis));
     const size = dims.reduce((product, dim) => product * dim, 1);
-    if (type === 'string') return new ort.Tensor('string', new Array(size).fill('text'), dims);
-    const zeros = () => /** @type {any} */ (new ort.Tensor(type, empty(type, size), dims));
-    const tensor = zeros();
-    for (let i = 0; i < tensor.data.length; i++) tensor.data[i] = value(type, name);
-    return tensor;
+    if (size > LARGEST) throw new RangeError(`${name} [${dims.join(', ')}] has ${size} elements, more than this page makes (${LARGEST})`);
+    const data = type === 'string' ? new Array(size).fill('text') : elements(type, size, name);
+    return /** @type {any} */ (new ort.Tensor(/** @type {any} */ (type), /** @type {any} */ (data), dims));
   }
 }
+
+const LARGEST = 2 ** 28; // elements of an input: 1 GiB of floats
 
 /** A default size for a free dim. @param {string} name @param {string} input */
 function guess(name, input) {
@@ -61,19 +70,24 @@ function guess(name, input) {
   return /^input\[1\]$/.test(name) && input === 'input' ? 576 : 1;
 }
 
-/** @param {string} type @param {number} size */
-function empty(type, size) {
-  if (type === 'int64') return new BigInt64Array(size);
-  if (type === 'uint64') return new BigUint64Array(size);
-  if (type === 'float16') return new Uint16Array(size);
-  if (type === 'int4' || type === 'uint4') return new Uint8Array(Math.ceil(size / 2));
-  return /** @type {any} */ (new Array(size).fill(0));
+/** The arrays that carry elements, by type. @type {Record<string, new (size: number) => { length: number, [i: number]: number | bigint }>} */
+const ARRAYS = {
+  float32: Float32Array, float64: Float64Array, float16: Uint16Array, int64: BigInt64Array, uint64: BigUint64Array, int32: Int32Array,
+  uint32: Uint32Array, int16: Int16Array, uint16: Uint16Array, int8: Int8Array, uint8: Uint8Array, bool: Uint8Array, int4: Uint8Array, uint4: Uint8Array,
+};
+
+/** Elements of an input that nothing is known about. @param {string} type @param {number} size @param {string} name */
+export function elements(type, size, name) {
+  const made = new (ARRAYS[type] ?? Float32Array)(/int4$/.test(type) ? Math.ceil(size / 2) : size);
+  for (let i = 0; i < made.length; i++) made[i] = element(type, name);
+  return made;
 }
 
 /** A plausible element: 1 for a mask, 16000 for a sampling rate, a small index. @param {string} type @param {string} name */
-function value(type, name) {
+function element(type, name) {
   if (type === 'int64' || type === 'uint64') return name === 'sr' ? 16000n : BigInt(/mask/.test(name) ? 1 : /type/.test(name) ? 0 : Math.floor(64 * Math.random()));
   if (type === 'bool') return 1;
+  if (type === 'float16') return 0x3000 + Math.floor(0xc00 * Math.random()); // 0.125 to 1
   if (type.startsWith('float')) return 2 * Math.random() - 1;
   return Math.floor(64 * Math.random());
 }

@@ -1,8 +1,9 @@
 // Bring your own model: shows its structure, placement and latency.
 
 import * as ort from 'pyruntime';
-import { $, bytes, make, milliseconds, onFiles, readyText, Status } from '../common.js';
+import { $, bytes, make, messageOf, milliseconds, onFiles, readyText, Status } from '../common.js';
 import { Dims } from './inputs.js';
+import { chooseProvider } from './provider.js';
 import * as report from './report.js';
 import { latency, outputs, summary } from './results.js';
 import { timeline } from './timeline.js';
@@ -13,10 +14,10 @@ status.done('Python starts when you open a model');
 let current = null;
 /** Opens the model again with another provider or other schedules. @type {((choices?: ort.Tuned['choices']) => Promise<void>) | null} */
 let reopen = null;
-const provider = /** @type {HTMLSelectElement} */ ($('#provider'));
+const provider = await chooseProvider();
 
 /**
- * @param {string | Uint8Array} model @param {string} name @param {{ path: string, data: Uint8Array }[]} externalData
+ * @param {string | Blob} model @param {string} name @param {{ path: string, data: Blob }[]} externalData
  * @param {ort.Tuned['choices']} [choices] of `tune`
  */
 async function open(model, name, externalData = [], choices) {
@@ -118,7 +119,7 @@ function actionCard(id, { title, name, does, meanwhile }, work) {
     try {
       result.replaceChildren(...await work());
     } catch (error) {
-      result.textContent = error instanceof Error ? error.message : String(error);
+      result.textContent = messageOf(error);
     }
     button.disabled = false;
   });
@@ -140,7 +141,7 @@ function timer(session, dims, after) {
       result.replaceChildren(summary(times, count), latency(times.slice(1)), title, outputs(results));
       await after();
     } catch (error) {
-      result.replaceChildren(make('p', { style: 'color: var(--bad)' }, error instanceof Error ? error.message : String(error)));
+      result.replaceChildren(make('p', { style: 'color: var(--bad)' }, messageOf(error)));
     }
     button.disabled = false;
   });
@@ -166,13 +167,12 @@ async function measure(session, feeds, runs, result) {
   return { times, results };
 }
 
-/** @param {File[]} files */
+/** Opens files in place: they may be larger than memory. @param {File[]} files */
 async function take(files) {
-  const all = await Promise.all(files.map(async (file) => ({ path: file.name, data: new Uint8Array(await file.arrayBuffer()) })));
-  const withSuffix = (/** @type {string} */ end) => all.find(({ path }) => path.endsWith(end));
-  const model = withSuffix('.pyrt') ?? withSuffix('.onnx') ?? all[0]; // a Program can come with the model that has its weights
+  const withSuffix = (/** @type {string} */ end) => files.find(({ name }) => name.endsWith(end));
+  const model = withSuffix('.pyrt') ?? withSuffix('.onnx') ?? files[0]; // a Program can come with the model that has its weights
   if (!model) return;
-  await open(model.data, `${model.path}, ${bytes(model.data.length)}`, all.filter((file) => file !== model));
+  await open(model, `${model.name}, ${bytes(model.size)}`, files.filter((file) => file !== model).map((data) => ({ path: data.name, data })));
 }
 
 provider.addEventListener('change', () => reopen?.());

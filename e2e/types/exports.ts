@@ -12,7 +12,7 @@ export const timings: Same<Plain<declared.Timings>, Timings> = true;
 export const kernel: Same<Plain<declared.KernelTiming>, KernelTiming> = true;
 
 /** Ours beside onnxruntime's, of a session. */
-type Ours = 'memory' | 'explain' | 'verify' | 'profile' | 'tune' | 'timings';
+type Ours = 'memory' | 'explain' | 'verify' | 'profile' | 'tune' | 'listing' | 'export' | 'timings';
 export const session: Same<Extract<keyof declared.InferenceSession, Ours>, Ours> = true;
 
 export const classes: Pick<typeof declared, 'InvalidModel' | 'UnsupportedOp' | 'ShapeError' | 'InvalidInput' | 'OutOfMemory'

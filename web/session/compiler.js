@@ -29,6 +29,8 @@
  *   results of all kernels
  * @property {(feeds: object) => MaybePromise<ProgramData | null>} [halfRanges] measures half floats (pyruntime/compiler/half_ranges.py)
  * @property {(feeds: object) => MaybePromise<Tuning>} [tuning] Programs with other schedules
+ * @property {(feeds: object | null, node: string, code: boolean) => MaybePromise<string>} [listing] kernels, loops and code as text
+ * @property {() => MaybePromise<ProgramData>} [portable] the Program for all feeds as a file has it
  * @property {(names: string[]) => MaybePromise<void>} [splitDims] treats dims of one of these names as separate dims
  * @property {import('../run/environment.js').HostSteps['host']} host
  * @property {() => void} destroy

@@ -17,6 +17,7 @@ import { Interpreter } from './interpreter/interpreter.js';
 import { budgets, watcher } from '../run/budgets.js';
 import { freeIdle } from '../session/idle_models.js';
 import { Model } from '../session/model.js';
+import { listing } from '../session/listing.js';
 import { prepare } from '../session/prepare.js';
 import { timeline } from '../session/timeline.js';
 import { tune } from '../session/tune.js';
@@ -27,6 +28,7 @@ import { usePageFetch } from './files/page_fetch.js';
 import { closeAll } from './models/model_files.js';
 import { openForPage, openModel } from './models/open_model.js';
 import { PageCompiler } from './models/page_compiler.js';
+import { exportProgram } from './programs/export_program.js';
 import { programForPage } from './programs/page_program.js';
 
 /** @import { Stop } from '../common/stop.js' */
@@ -211,6 +213,11 @@ const handlers = {
   profile: ({ session, feeds }, notify) => inTurn(session, (model) => model.profile(feeds), notify),
   verify: ({ session, feeds, ...how }, notify) => inTurn(session, (model) => verify(model, feeds, how), notify),
   tune: ({ session, feeds, seconds }, notify) => inTurn(session, (model) => tune(model, feeds, seconds), notify),
+  listing: ({ session, feeds, ...what }, notify) => inTurn(session, (model) => listing(model, feeds, what), notify),
+  export: async ({ session }, notify) => {
+    const { result } = await inTurn(session, exportProgram, notify);
+    return { result, transfer: [result.buffer] };
+  },
   prepare: ({ session, dims }, notify) => inTurn(session, (model) => prepare(model, dims).then(() => null), notify),
   trim: ({ session }, notify) => inTurn(session, (model) => model.trim().then(() => null), notify),
 

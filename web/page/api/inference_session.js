@@ -223,6 +223,21 @@ export class InferenceSession extends Concrete {
     return /** @type {Handler} */ (this.handler).tune(feeds, seconds);
   }
 
+  /**
+   * The kernels after the passes, their loops and their code, as text; node: a name, operator or label; code: also functions and
+   * shaders.
+   * @param {any} [feeds] for models that are compiled for their feeds @param {{ node?: string, code?: boolean }} [options]
+   */
+  async listing(feeds, { node = '', code = false } = {}) {
+    const { handler } = this;
+    return handler.compiling('list kernels').listing(feeds ? handler.copies(feeds) : null, { node, code });
+  }
+
+  /** The compiled Program with its weights, as a file that opens without Python. @returns {Promise<Uint8Array>} */
+  async export() {
+    return this.handler.compiling('export').ask('export');
+  }
+
   /** Runs once and times each kernel; returns the times in the order of the kernels. @param {Record<string, any>} feeds */
   profile(feeds) {
     return /** @type {Handler} */ (this.handler).profile(feeds);

@@ -175,11 +175,14 @@ export class Handler {
 
   /** @param {Feeds} feeds @param {number} seconds */
   async tune(feeds, seconds) {
-    const copies = this.copies(feeds);
-    if (this.gpu.hasMoved) {
-      throw new InvalidInput("a session on the page's GPU cannot be tuned", { hint: 'tune one whose tensors are on the CPU' });
-    }
-    return this.worker.tune(copies, seconds);
+    return this.compiling('tune').tune(this.copies(feeds), seconds);
+  }
+
+  /** The session in the worker, which has the compiler. @param {string} what */
+  compiling(what) {
+    this.checkUsable();
+    if (!this.gpu.hasMoved) return this.worker;
+    throw new InvalidInput(`a session on the page's GPU cannot ${what}`, { hint: 'create one whose tensors are on the CPU' });
   }
 
   /** @param {unknown} options */

@@ -42,7 +42,7 @@ export class WorkerSession {
   /**
    * Calls the worker with feeds. If the worker no longer has an output that was fed by id, calls again with all data. In any case
    * returns the pool's buffers.
-   * @template {'run' | 'verify' | 'profile' | 'timeline' | 'tune'} K @param {K} call @param {Feeds} feeds @param {object} more parameters
+   * @template {'run' | 'verify' | 'profile' | 'timeline' | 'tune' | 'listing'} K @param {K} call @param {Feeds} feeds @param {object} more parameters
    * @param {import('../../common/protocol.js').Watch} [watch] cancels it @param {Leases | null} [leases]
    * @returns {Promise<Calls[K]['result']>}
    */
@@ -55,7 +55,7 @@ export class WorkerSession {
     try {
       const wire = packer.packAll(feeds);
       const result = await send(wire);
-      return 'stale' in result && result.stale ? await send(packer.withData(wire)) : result;
+      return typeof result === 'object' && 'stale' in result && result.stale ? await send(packer.withData(wire)) : result;
     } finally {
       pool.give(packer.borrowed);
     }
@@ -81,7 +81,12 @@ export class WorkerSession {
     return this.send('tune', feeds, { seconds });
   }
 
-  /** @template {'memory' | 'metrics' | 'explain' | 'trim' | 'release' | 'program'} K @param {K} call @returns {Promise<Calls[K]['result']>} */
+  /** @param {Feeds | null} feeds @param {{ node: string, code: boolean }} what */
+  listing(feeds, what) {
+    return this.send('listing', feeds ?? {}, { forAll: !feeds, ...what });
+  }
+
+  /** @template {'memory' | 'metrics' | 'explain' | 'trim' | 'release' | 'program' | 'export'} K @param {K} call @returns {Promise<Calls[K]['result']>} */
   ask(call) {
     return this.caller.call(call, /** @type {any} */ ({ session: this.session }));
   }

@@ -7,6 +7,7 @@
 /**
  * @typedef {{ info: string, needs: string, timings: string, main: any, specialise: (feeds: string, outputs: string) => any, leave_gpu: (nodes: string) => void,
  *   split_dims: (names: string) => void, with_all_results: (feeds: string, cpuOnly: boolean) => any, half_ranges: (feeds: string) => any, tuning: (feeds: string) => any,
+ *   listing: (feeds: string, node: string, code: boolean) => string, portable: () => any,
  *   destroy: () => void }} ModelProxy
  */
 
@@ -68,6 +69,15 @@ export class PythonModel {
   /** @param {object} feeds */
   halfRanges(feeds) {
     return this.python.guard(() => this.take(this.proxy.half_ranges(JSON.stringify(feeds))));
+  }
+
+  /** @param {object | null} feeds @param {string} node @param {boolean} code */
+  listing(feeds, node, code) {
+    return this.python.guard(() => this.proxy.listing(feeds ? JSON.stringify(feeds) : '', node, code));
+  }
+
+  portable() {
+    return /** @type {ProgramData} */ (this.python.guard(() => this.take(this.proxy.portable())));
   }
 
   /** @param {object} feeds @returns {import('../../session/compiler.js').Tuning} */

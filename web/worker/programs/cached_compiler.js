@@ -69,6 +69,15 @@ export class CachedCompiler {
     return (await this.start()).halfRanges?.(feeds) ?? null;
   }
 
+  /** @param {Parameters<Required<Compiler>['listing']>} what */
+  async listing(...what) {
+    return /** @type {Required<Compiler>} */ (await this.start()).listing(...what);
+  }
+
+  async portable() {
+    return /** @type {Required<Compiler>} */ (await this.start()).portable();
+  }
+
   /** @param {object} feeds */
   async tuning(feeds) {
     return /** @type {Required<Compiler>} */ (await this.start()).tuning(feeds);

@@ -3,13 +3,13 @@
 const DELAY = 3000; // ms
 
 /** @param {string} text */
-const say = (text) => document.querySelector('footer')?.append(` ${text}`);
+const say = (text) => document.querySelector('#note')?.append(` ${text}`);
 
 /** @param {string} path from the root of the site */
-const at = (path) => new URL(path, import.meta.url).href;
+const at = (path) => new URL(`../${path}`, import.meta.url).href;
 
 async function store() {
-  /** @type {{ install: typeof import('../web/offline/install.js').install }} */
+  /** @type {{ install: typeof import('../../web/offline/install.js').install }} */
   const { install } = await import(at('dist/offline.mjs'));
   const { versions } = await install({
     worker: at('offline.sw.js'), lists: [at('site.json')], isolation: 'require-corp',

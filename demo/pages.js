@@ -1,0 +1,65 @@
+// The pages of the site, in the order of the navigation. scripts/site.mjs lays them out; `View code` shows `code`.
+// A page whose folder has no index.html is left out.
+
+/**
+ * script, styles: beside the page's index.html; imports: further names for `import`, from the root of the site; code: files from the
+ * root, the first one first.
+ * @typedef {{ path: string, name: string, title: string, about: string, script: string, styles?: string[], imports?: Record<string, string>, code: string[] }} Page
+ */
+
+/** @type {Page[]} */
+export const PAGES = [
+  {
+    path: 'playground/', name: 'Playground', title: 'Write an operator in Python', script: 'playground.js', styles: ['playground.css'],
+    about: 'Write an ONNX operator in Python and watch the WebAssembly and the WGSL that it becomes.',
+    code: ['playground/playground.js', 'playground/compile.py', 'lib/onnx_writer.js'],
+  },
+  {
+    path: 'model/', name: 'Your model', title: 'Open your own model', script: 'model.js', styles: ['model.css'],
+    about: 'Open an ONNX model of yours: its graph, where each node runs, how long it takes, and its code.',
+    code: ['model/model.js', 'model/inputs.js', 'model/results.js'],
+  },
+  {
+    path: 'benchmark/', name: 'Benchmark', title: 'Beside onnxruntime-web, on this device', script: 'benchmark.js', styles: ['benchmark.css'],
+    about: 'Measure a dozen models here, in turns with onnxruntime-web.',
+    code: ['benchmark/benchmark.js', 'benchmark/turns.js'],
+  },
+  {
+    path: 'text/', name: 'Write', title: 'Generate text', script: 'text.js', styles: ['text.css'],
+    imports: { '@huggingface/tokenizers': 'text/tokenizers.min.mjs' },
+    about: 'A small language model writes in this page, about a token per millisecond.',
+    code: ['text/decoder.js', 'text/text.js'],
+  },
+  {
+    path: 'vad/', name: 'Voice', title: 'Is someone speaking?', script: 'vad.js',
+    about: 'Silero VAD listens to the microphone and draws the probability of speech.',
+    code: ['vad/detector.js', 'vad/vad.js', 'vad/sources.js'],
+  },
+  {
+    path: 'camera/', name: 'Camera', title: 'Read a digit with the camera', script: 'camera.js', styles: ['../digits/digits.css'],
+    about: 'Hold a written digit in front of the camera: each frame is classified, on the GPU or on WebAssembly.',
+    code: ['camera/camera.js', 'camera/picture.js', 'camera/pixels.js'],
+  },
+  {
+    path: 'digits/', name: 'Draw', title: 'Draw a digit', script: 'digits.js', styles: ['digits.css'],
+    about: 'A small network classifies your drawing again with each movement of the pen.',
+    code: ['digits/digits.js', 'digits/preprocess.js', 'digits/pad.js'],
+  },
+  {
+    path: 'teach/', name: 'Teach it', title: 'Teach it', script: 'teach.js', styles: ['teach.css'],
+    about: 'Train a model in this page, by your own examples.',
+    code: ['teach/teach.js'],
+  },
+  {
+    path: 'notebook/', name: 'Notebook', title: 'Python in a notebook', script: 'notebook.js',
+    about: 'Python notebooks in this page, with the engine as a package.',
+    code: ['notebook/notebook.js'],
+  },
+];
+
+/** @type {Page} */
+export const HOME = {
+  path: '', name: 'Home', title: 'pyruntime: ONNX models in the browser', script: 'read/home.js', styles: ['read/home.css'],
+  about: 'ONNX models in the browser, compiled there by Python. Read the text in a photograph, in this page.',
+  code: ['read/reader.js', 'read/regions.js', 'read/home.js'],
+};

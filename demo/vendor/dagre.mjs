@@ -1,0 +1,3 @@
+// The layout of graphs: dagre, bundled by scripts/site.mjs.
+
+export { Graph, layout } from '@dagrejs/dagre';

@@ -1,0 +1,3 @@
+// Zip archives: fflate, bundled by scripts/site.mjs.
+
+export { zip } from 'fflate';

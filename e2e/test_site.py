@@ -1,0 +1,91 @@
+"""Pages of the demo site that show the engine: the front page, the playground, the benchmark, the notebook."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+
+import pytest
+
+from e2e.conftest import Tab
+from e2e.test_demo import faults
+from kit.chromium import ROOT
+
+MODELS = ROOT / "build/site-models/ocr/recognition.onnx"
+CLAIM = re.compile(r"<strong data-claim>([\d.]+)</strong>")
+
+
+@pytest.mark.skipif(not MODELS.exists(), reason="the networks that read text are a package of tests/programs")
+def test_front_page_reads_a_photograph(tab: Callable[..., Tab]) -> None:
+    """The menu is read when the page opens, then a picture of the visitor's; View code shows the page's own lines."""
+    made = tab()
+    page = made.open("/site/index.html")
+    page.wait_for_selector("#status.done")
+    text = page.inner_text("#lines")
+    assert all(word in text for word in ("Espresso", "Cappuccino", "4.20", "Please order at the bar")), text
+    counts = {
+        page.locator("#regions polygon").count(),
+        page.locator("#lines li").count(),
+        int(page.inner_text("#count")),
+    }
+    assert len(counts) == 1
+    assert "ms" in page.inner_text("#time")
+    assert "MB" in page.inner_text("#engine-bytes") and "15 MB" in page.inner_text("#model-bytes")
+    assert not faults(page)
+    page.set_input_files("#file", ROOT / "demo/read/page.jpg")
+    page.wait_for_function("document.querySelector('#lines').textContent.includes('from old Miss Watson')")
+    page.click("#tab-code")
+    page.wait_for_function(
+        "document.querySelector('#view-code-tab').textContent.includes('ort.InferenceSession.create')"
+    )
+    page.click("#view-code")
+    page.wait_for_selector("dialog.code pre span")
+    assert "class Reader" in page.inner_text("dialog.code") and not faults(page)
+
+
+def test_front_page_without_its_networks(tab: Callable[..., Tab]) -> None:
+    made = tab()
+    made.page.route("**/models/**", lambda route: route.fulfill(status=404))
+    page = made.open("/site/index.html")
+    page.wait_for_selector(".unsupported")
+    assert "make serve" in page.inner_text(".unsupported")
+    made.forgive("404")
+
+
+def test_claims_are_those_of_the_readme() -> None:
+    readme = (ROOT / "README.md").read_text(encoding="utf-8")
+    claims = CLAIM.findall((ROOT / "demo/index.html").read_text(encoding="utf-8"))
+    assert len(claims) == 3 and all(claim in readme for claim in claims)
+
+
+def test_playground(tab: Callable[..., Tab]) -> None:
+    """An operator is compiled while it is typed; its code and its mistakes are shown; the address holds it."""
+    page = tab().open("/site/playground/index.html")
+    page.wait_for_selector("#status.done")
+    assert "(func $" in (page.text_content("#view-wasm") or "") and "@compute" in (
+        page.text_content("#view-webgpu") or ""
+    )
+    assert page.inner_text("#values figcaption >> nth=1") == "Output [4, 6]"
+    assert not faults(page)
+    page.click("#examples button:text('Edges')")
+    page.wait_for_function("document.querySelector('#values').textContent.includes('Output [159, 239]')")
+    assert page.locator("#values canvas").count() == 2
+    page.click("#examples button:text('Swish')")
+    page.wait_for_function("document.querySelector('#values').textContent.includes('Output [2, 6]')")
+    page.click("#editor .cm-content")
+    page.keyboard.press("Control+End")
+    page.keyboard.type("nonsense")
+    page.wait_for_function("document.querySelector('#problem').textContent.startsWith('Line 6: NameError')")
+    assert not faults(page)
+    for _ in "nonsense":
+        page.keyboard.press("Backspace")
+    page.wait_for_selector("#problem", state="hidden")
+    page.fill("#shapes", "3, x")
+    page.wait_for_function("document.querySelector('#problem').textContent.includes('is no size')")
+    page.fill("#shapes", "5")
+    page.wait_for_function("document.querySelector('#values').textContent.includes('Output [5]')")
+    link = page.evaluate("location.href")
+    page.goto("about:blank")
+    page.goto(link)
+    page.wait_for_function("document.querySelector('#values').textContent.includes('Output [5]')")
+    assert "Swish" in page.inner_text("#editor")
