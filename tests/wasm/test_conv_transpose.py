@@ -52,10 +52,25 @@ def test_conv_transpose(x: Any, w: Any, attrs: dict[str, Any], after: str, symbo
     np.testing.assert_allclose(got, want, rtol=2e-4, atol=2e-4)
 
 
+SPECIAL: list[tuple[tuple[int, ...], tuple[int, ...], dict[str, Any]]] = [
+    *CASES[:-1],
+    ((1, 3, 5, 40), (3, 2, 3, 3), {"strides": [2, 2]}),
+    ((2, 4, 30), (4, 2, 11), {"strides": [4], "group": 2}),
+    ((1, 4, 9, 13), (4, 5, 5, 5), {"strides": [2, 2]}),
+]
+
+
 @pytest.mark.parametrize("special", [np.nan, np.inf])
-def test_what_is_not_a_number_reaches_its_window_only(special: float) -> None:
-    feeds, weights = {"x": floats(1, 2, 4, 4)}, {"w": floats(2, 3, 2, 2)}
-    feeds["x"][0, 1, 2, 1] = special
-    data = model([node("ConvTranspose", "x w", "y", strides=[2, 2])], feeds, weights, False)
+@pytest.mark.parametrize("after", ["", "Relu"])
+@pytest.mark.parametrize(("x", "w", "attrs"), SPECIAL, ids=str)
+def test_what_is_not_a_number_reaches_its_window_only(
+    x: Any, w: Any, attrs: dict[str, Any], after: str, special: float
+) -> None:
+    """Also where filters of a phase are padded with zeros."""
+    feeds, weights = {"x": floats(*x)}, {"w": floats(*w)}
+    feeds["x"][(0, 1, *[n // 2 for n in x[2:]])] = special
+    feeds["x"][(-1, 0, *[0 for _ in x[2:]])] = -special
+    nodes = [node("ConvTranspose", "x w", "y", **attrs), *([node(after, "y", "z")] if after else [])]
+    data = model(nodes, feeds, weights, False)
     (got,), (want,) = InferenceSession(data).run(None, feeds), zoo.oracle(data, feeds)
     np.testing.assert_allclose(got, want, rtol=2e-4, atol=2e-4)

@@ -19,9 +19,13 @@ from kit.models import MODELS
 from pyruntime import InferenceSession, SessionOptions
 from pyruntime.codegen import linear_memory
 from pyruntime.errors import ExecutionError
+from pyruntime.ir import shape as sh
+from pyruntime.ir.dtype import F32
+from pyruntime.ir.expr import const
+from pyruntime.ir.kernel import Map, Reduce
 from pyruntime.providers.wasm import provider
 from pyruntime.providers.wasm.printer.assembler import Module
-from pyruntime.providers.wasm.threads import spmd
+from pyruntime.providers.wasm.threads import cost, spmd
 from pyruntime.providers.wasm.threads import work_claims as claims
 from pyruntime.providers.wasm.wasmtime_host import WasmHost
 
@@ -230,6 +234,13 @@ def attention_inputs() -> bytes:
     shape = (TensorProto.FLOAT, [64, 64])
     made: onnx.ModelProto = models.model(nodes, [("x", *shape)], [("y", *shape), ("vx", *shape)], weights)
     return made.SerializeToString()
+
+
+def test_sizes_with_more_factors_than_a_dim_may_have() -> None:
+    """Whether a call pays is decided by two comparisons, which have the factors of its sizes."""
+    dims = [sh.symbol(f"d{n}") for n in range(2 * sh.MOST_FACTORS // 3)]
+    for kernel in (Map(const(1.0)), Reduce("sum", tuple(dims), const(1.0))):
+        assert isinstance(cost.pays(kernel.making(dims, F32), sh.size(dims)), sh.Dim)
 
 
 def test_projections_of_one_input_share_a_group(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -3,7 +3,8 @@
 With stride s let q = o + begin = s·u + r. Output o takes the taps k = r + s·j at the inputs i = u - j: the same inputs
 for all phases r. So one convolution over u computes all phases: it has s filters for each filter (taps past the window
 are 0).
-With a stride of 1 that convolution is the result.
+With a stride of 1 that convolution is the result. If the stride does not divide the window, some filters are padded
+with zeros, and the last step also reads x and the filters, to mend what an infinity makes of these zeros.
 """
 
 from __future__ import annotations
@@ -35,7 +36,11 @@ class ConvTranspose(WasmRoutine):
         if all(s == 1 for s in call.attrs["strides"]):
             return [*before, filters, changed(call, routine="conv", args=product.args, attrs=product.attrs)]
         meaning = _interleaved(call, product.out)
-        interleaved = changed(call, routine="phase_interleave", args=(product.out,), meaning=meaning)
+        mended = (call.operand(0), filters.out) if _pads_filters(call) else ()
+        attrs = {**call.attrs, "window": call.operand(1).shape[2:]}
+        interleaved = changed(
+            call, routine="phase_interleave", args=(product.out, *mended), attrs=attrs, meaning=meaning
+        )
         return [*before, filters, product, interleaved]
 
     def claims(self, call: Call) -> bool:
@@ -43,20 +48,36 @@ class ConvTranspose(WasmRoutine):
 
 
 class PhaseInterleave(PlaneRoutine):
-    """args: the result of the convolution that computes all phases; attrs: the attributes of "conv_transpose"."""
+    """args: the result of the convolution that computes all phases and, to mend results, its operands; attrs: the
+    attributes of "conv_transpose", and `window`, its extents."""
 
     def emit(self, writer: Any, call: Call) -> list[Invocation]:
         z, y, a = call.operand(0), call.out, call.attrs
-        rank = y.rank - 2
+        rank, mended = y.rank - 2, len(call.args) > 1
         dropped = [b % s for b, s in zip(a["pads"][:rank], a["strides"], strict=True)]
-        params = interleave.Params(
+        params: Sequence[AnyDim] = interleave.Params(
             **spatial("o", y.shape[2:], 1), **spatial("u", z.shape[2:], 1), **spatial("s", a["strides"], 1),
             **spatial("b", dropped, 0), filters=y.shape[1],
         )  # fmt: skip
-        fused = fused_epilogue(writer, call, conv_groups(y.rank), interleave.ARGUMENTS, registers=False)
-        kernel, buffers = partial(interleave.interleave, writer.module), interleave.Buffers(z, fused.result or y)
+        arguments = interleave.MENDED if mended else interleave.ARGUMENTS
+        fused = fused_epilogue(writer, call, conv_groups(y.rank), arguments, registers=False)
+        buffers: Sequence[Tensor] = interleave.Buffers(z, fused.result or y)
+        if mended:
+            buffers = interleave.MendingBuffers(*buffers, call.operand(1), call.operand(2))
+            params = (*params, *_mending(call))
+        kernel = partial(interleave.interleave, writer.module, mended=mended)
         units = y.shape[0] * y.shape[1]
-        return [fused.invocation(writer, call, kernel, ("interleave",), "interleave", buffers, params, units)]
+        return [fused.invocation(writer, call, kernel, ("interleave", mended), "interleave", buffers, params, units)]
+
+
+def _mending(call: Call) -> interleave.MendingParams:
+    (x, filters), a = (call.operand(1), call.operand(2)), call.attrs
+    taps = filters.shape[2:]
+    pads = [t - 1 - b // s for t, b, s in zip(taps, a["pads"][: len(taps)], a["strides"], strict=True)]
+    return interleave.MendingParams(
+        channels=filters.shape[1], members=sh.floordiv(call.out.shape[1], a["group"]), **spatial("k", a["window"], 1),
+        **spatial("t", taps, 1), **spatial("i", x.shape[2:], 1), **spatial("p", pads, 0),
+    )  # fmt: skip
 
 
 def _suits(call: Call, x: Tensor, w: Tensor) -> bool:
@@ -67,6 +88,11 @@ def _suits(call: Call, x: Tensor, w: Tensor) -> bool:
     one = all(s == 1 for s in a["strides"])
     flat = all(d == 1 for d in a["dilations"])
     return (one or flat) and all(_pad(call, w, n) >= 0 for n in range(rank)) and sh.size(_taps(call, w)) <= MOST_TAPS
+
+
+def _pads_filters(call: Call) -> bool:
+    """Whether some phases have fewer taps than others."""
+    return any(k % s for k, s in zip(call.operand(1).shape[2:], call.attrs["strides"], strict=True))
 
 
 def _taps(call: Call, w: Tensor) -> tuple[int, ...]:

@@ -4,6 +4,7 @@ y[n, m, o] = z[n, m * phases + r, u] with o + b = u * s + r along each of three 
 row-major number of the phase. Fewer than three spatial dims are 3-D with extents and strides of 1.
 
 The epilogue has a block function only; its row is m, its col the position in the plane. Work units: planes of y.
+If filters are padded with zeros, phase_mending.py checks the finished planes.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from pyruntime.ir.shape import AnyDim
 
 from ..printer.assembler import Function, Module
 from .arguments import KERNEL, ArgumentBlock
+from .phase_mending import MendingBuffers, MendingParams, mend_plane
 from .register_tile import Epilogue
 
 
@@ -40,13 +42,15 @@ class Params(NamedTuple):
 
 
 ARGUMENTS = ArgumentBlock(Buffers._fields, Params._fields, "y")
+MENDED = ArgumentBlock(MendingBuffers._fields, (*Params._fields, *MendingParams._fields), "y")
 
 
-def interleave(module: Module, name: str, *, epilogue: Epilogue) -> Function:
-    """Emit the kernel (args, begin, end, tid)."""
+def interleave(module: Module, name: str, *, epilogue: Epilogue, mended: bool = False) -> Function:
+    """Emit the kernel (args, begin, end, tid). mended: it has the arguments MENDED and computes NaN again"""
     f = module.function(name, KERNEL)
     args, begin, end, _ = f.params
-    w = ARGUMENTS.load(f, epilogue.extra)
+    arguments = MENDED if mended else ARGUMENTS
+    w = arguments.load(f, epilogue.extra, Buffers._fields)
     plane, phases, z, y, row = f.locals("i32", 5)
     o = {axis: f.local("i32") for axis in "dh"}
     f.emit(w["ud"], w["uh"], "i32.mul", w["uw"], "i32.mul").i32(2).emit("i32.shl").set(plane)
@@ -63,6 +67,9 @@ def interleave(module: Module, name: str, *, epilogue: Epilogue) -> Function:
                 _source(f, w, o, z, plane, row)
                 _row(f, w, row, plane, y)
                 f.emit(y, w["ow"]).i32(2).emit("i32.shl", "i32.add").set(y)
+        if mended:
+            f.emit(args, begin, y, finish["cols"]).i32(2).emit("i32.shl", "i32.sub")
+            f.call(mend_plane(module, arguments, epilogue.extra))
         f.emit(begin, w["filters"], "i32.div_u").set(finish["batch"])
         f.emit(begin, w["filters"], "i32.rem_u").set(finish["row"])
         epilogue.finish(f, finish)
@@ -82,9 +89,9 @@ def _source(f: Function, w: dict[str, int], o: dict[str, int], z: int, plane: in
 
 
 def _row(f: Function, w: dict[str, int], row: int, plane: int, y: int) -> None:
-    """Write one row of y. Elements of a phase are a stride apart; a stride of 2 writes eight at a time from two
+    """Write one row of y. Elements of a phase are a stride apart; a stride of 2 writes several at a time from two
     rows."""
-    with f.scratch("i32", 5) as (x, phase, source, to, step), f.scratch("v128", 2) as (even, odd):
+    with f.scratch("i32", 6) as (x, phase, source, to, step, first), f.scratch("v128", 2) as (even, odd):
         f.i32(0).set(x)
         f.emit(w["sw"]).i32(2).emit("i32.eq")
         with f.if_():
@@ -92,20 +99,24 @@ def _row(f: Function, w: dict[str, int], row: int, plane: int, y: int) -> None:
             f.emit(row).set(source).emit(row, plane, "i32.add").set(to).emit(w["bw"])
             with f.if_():
                 f.emit(source).i32(4).emit("i32.add", to).set(source).set(to)
-            f.emit(w["ow"]).i32(7).emit("i32.sub").set(step)
-            with f.until(x, step, 8):
-                f.emit(source).mem("v128.load").set(even).emit(to).mem("v128.load").set(odd)
-                for half, lanes in ((0, (0, 4, 1, 5)), (16, (2, 6, 3, 7))):
-                    f.emit(y, x).i32(2).emit("i32.shl", "i32.add", even, odd).shuffle32(*lanes).mem("v128.store", half)
-                f.add(source, 16).add(to, 16)
-        _rest(f, w, row, plane, y, x, phase, source, to, step)
+            f.emit(y).set(first)
+            for count in (32, 8):
+                f.emit(w["ow"]).i32(count - 1).emit("i32.sub").set(step)
+                with f.until(x, step, count):
+                    for n in range(count // 8):
+                        f.emit(source).mem("v128.load", 16 * n).set(even).emit(to).mem("v128.load", 16 * n).set(odd)
+                        for half, lanes in ((0, (0, 4, 1, 5)), (16, (2, 6, 3, 7))):
+                            f.emit(first, even, odd).shuffle32(*lanes).mem("v128.store", 32 * n + half)
+                    f.add(source, 2 * count).add(to, 2 * count).add(first, 4 * count)
+        _rest(f, w, row, plane, y, x, phase, source, to, step, first)
 
 
 def _rest(
-    f: Function, w: dict[str, int], row: int, plane: int, y: int, x: int, phase: int, source: int, to: int, step: int
-) -> None:
+    f: Function, w: dict[str, int], row: int, plane: int, y: int, x: int, phase: int, source: int, to: int, step: int,
+    first: int,
+) -> None:  # fmt: skip
     """Write the elements from x on, whose number is a multiple of the stride, phase by phase."""
-    first, last = f.locals("i32", 2)
+    last = f.local("i32")
     f.emit(w["sw"]).i32(2).emit("i32.shl").set(step).i32(0).set(phase)
     f.emit(y, w["ow"]).i32(2).emit("i32.shl", "i32.add").set(last)
     with f.until(phase, w["sw"]):
@@ -118,4 +129,4 @@ def _rest(
             f.emit(to, last, "i32.ge_u").br_if(out)
             f.emit(to, source).mem("f32.load").mem("f32.store").add(source, 4).emit(to, step, "i32.add").set(to)
             f.br(again)
-    f.release(first, last)
+    f.release(last)

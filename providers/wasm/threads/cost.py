@@ -21,9 +21,12 @@ _LONG = frozenset("exp log sin cos tan tanh erf pow sinh cosh asin acos atan asi
 
 def pays(kernel: Kernel, work: AnyDim) -> AnyDim:
     """Whether to share a call of the kernel with `work` units: 0 no, 1 with threads that are awake, 3 with all."""
-    operations, speed = amount(kernel)
-    shared = sh.compare("le", 2, work) * sh.compare("le", SPLIT * speed, operations)
-    return shared * (1 + 2 * sh.compare("le", WAKE * speed, operations))
+    try:
+        operations, speed = amount(kernel)
+    except sh.Undecided:  # more factors than a dim may have
+        return sh.select(sh.compare("le", 2, work), 3, 0)
+    level = sh.compare("le", SPLIT * speed, operations) + 2 * sh.compare("le", WAKE * speed, operations)
+    return sh.select(sh.compare("le", 2, work), level, 0)
 
 
 def amount(kernel: Kernel) -> tuple[AnyDim, int]:
