@@ -313,6 +313,17 @@ class Model:
             programs.needs.add(programs.graph, e)
             return None
 
+    def for_sizes(self, feeds: str) -> Compilation | None:
+        """The Program for the dims of these feeds alone, which the others refused; None if it is one of these, or if
+        `needs` has grown."""
+        try:
+            with our_fault("compiling for these sizes"):
+                found = self.programs.requirements_of_sizes(json.loads(feeds))
+                return found and self.programs.compile(*found[:2])
+        except NeedsValue as e:
+            self.programs.needs.add(self.programs.graph, e)
+            return None
+
     def with_all_results(self, feeds: str, cpu_only: bool) -> Compilation:
         """A Program whose outputs include the results of all kernels, for feeds that were compiled before. cpu_only:
         the same kernels, none of them on the GPU."""

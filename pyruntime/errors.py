@@ -58,6 +58,10 @@ class NotDifferentiable(UnsupportedOp):
     """A gradient passes through a node that has none. The hint names the tensors that need it."""
 
 
+class UnsupportedSizes(UnsupportedOp):
+    """The Program for all sizes does not run these; a Program for these alone may. Sessions catch it."""
+
+
 class NotSupported(PyRuntimeError, ort.NotImplemented, RuntimeError):
     """A part of onnxruntime's interface that this engine does not have. The hint names the alternative."""
 

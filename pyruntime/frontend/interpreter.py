@@ -9,6 +9,7 @@ from typing import Any
 
 from pyruntime import host
 from pyruntime.errors import ShapeError
+from pyruntime.frontend.requirements import Guard
 from pyruntime.frontend.trace_graph import Path
 from pyruntime.frontend.tracer import decoded
 from pyruntime.ir import reference
@@ -24,7 +25,7 @@ class Interpreter:
     """weights(leaf): the elements of a weight; guards: the tracer's guards. Symbols get their values during the run.
     Errors: ShapeError of a guard, as soon as its symbols have values."""
 
-    def __init__(self, weights: Any, guards: Sequence[tuple[sh.AnyDim, str, str]]) -> None:
+    def __init__(self, weights: Any, guards: Sequence[Guard]) -> None:
         self.weights = weights
         self.guards = guards
         self.symbols: Symbols = {}
@@ -54,7 +55,7 @@ class Interpreter:
         return self.arrays[t.uid]
 
     def check(self) -> None:
-        for condition, message, node in self.guards:
+        for condition, message, node, *_ in self.guards:
             if sh.symbols(condition) <= self.symbols.keys() and not sh.evaluate(condition, self.symbols):
                 raise ShapeError(message, node=node)
 

@@ -11,13 +11,16 @@ from pyruntime.ir.expr import Expr, checked
 from pyruntime.ir.kernel import Tensor, tensors_in
 from pyruntime.ir.shape import AnyDim, Dim
 
+# (dim that must not be 0, message, node), and "" if a Program for the sizes of a run may accept them
+Guard = tuple[AnyDim, str, str] | tuple[AnyDim, str, str, str]
+
 
 class Requirements:
     """The part of the Tracer that checks operands. Every method may raise a ShapeError with the node."""
 
     def __init__(self) -> None:
-        # (dim that must not be 0, message, node): the executor checks it when symbols have values
-        self.guards: list[tuple[AnyDim, str, str]] = []
+        # The executor checks them when symbols have values.
+        self.guards: list[Guard] = []
         self.node = ""
 
     def require_broadcasts(self, d: AnyDim, full: AnyDim) -> None:
@@ -26,10 +29,12 @@ class Requirements:
             fits = sh.maximum(sh.compare("eq", d, 1), sh.compare("eq", d, full))
             self.require(fits, f"dims {d} and {full} do not broadcast")
 
-    def require(self, condition: AnyDim, message: str) -> None:
-        """Refuse shapes for which `condition` is 0: now if it is known, else at run time."""
+    def require(self, condition: AnyDim, message: str, *, of_program: bool = False) -> None:
+        """Refuse shapes for which `condition` is 0: now if it is known, else at run time. of_program: only a Program
+        for all sizes refuses them, so that the session compiles one for such sizes"""
         if isinstance(condition, Dim):
-            self.guards.append((condition, message, self.node))
+            guard = (condition, message, self.node)
+            self.guards.append((*guard, "") if of_program else guard)
         elif not condition:
             raise ShapeError(message, node=self.node)
 

@@ -11,6 +11,7 @@ from pyruntime.frontend import registry
 from pyruntime.frontend.budget import Budget
 from pyruntime.frontend.operator_ranks import check_ranks
 from pyruntime.frontend.packed_weights import elements_of, weight_leaf
+from pyruntime.frontend.requirements import Guard
 from pyruntime.frontend.sequences import NOTHING, SequenceValue
 from pyruntime.frontend.signatures import check_attributes, check_inputs, check_result, signature
 from pyruntime.frontend.tracer import Tracer
@@ -83,7 +84,7 @@ class TracedGraph:
     block: Block
     feeds: list[Feed]
     outputs: dict[str, Any]
-    guards: list[tuple[Any, str, str]] = field(default_factory=list)
+    guards: list[Guard] = field(default_factory=list)
     values: dict[str, Any] = field(default_factory=dict)
     known: set[int] = field(default_factory=set)
     rooms: dict[int, Room] = field(default_factory=dict)

@@ -30,7 +30,7 @@ KINDS: dict[str, Callable[[int, int], bool]] = {
 }
 
 MAX_STEPS = 20_000
-MAX_REPEATS = 1000  # RE2's limit
+MAX_REPEATS = 1000  # RE2's limit, also of the product of nested repetitions
 MAX_DEPTH = 1000  # of nested groups
 LAST = 0x10FFFF  # the last code point
 
@@ -94,15 +94,24 @@ _GROUP = re.compile(r"\?(?:P?<\w+>|([imsU]*(?:-[imsU]+)?)([:)]))")
 
 @dataclass
 class _Open:
-    """An open group: its branches so far, the parts of the last branch, and the flags in force."""
+    """An open group: its branches so far, the parts of the last branch, and the flags in force.
+
+    repeats: of each part, the largest product of the counts of nested repetitions; most: the largest of the group"""
 
     flags: frozenset[str]
     branches: list[Code] = field(default_factory=list)
     parts: list[Code] = field(default_factory=list)
+    repeats: list[int] = field(default_factory=list)
+    most: int = 1
+
+    def add(self, part: Code, repeats: int = 1) -> None:
+        self.parts.append(part)
+        self.repeats.append(repeats)
+        self.most = max(self.most, repeats)
 
     def branch(self) -> None:
         self.branches.append([step for part in self.parts for step in part])
-        self.parts = []
+        self.parts, self.repeats = [], []
 
     def close(self) -> Code:
         self.branch()
@@ -194,13 +203,13 @@ class _Parser:
                 if len(self.open) == 1:
                     raise self.error("an unexpected )")
                 self.at += 1
-                code = self.open.pop().close()
-                self.open[-1].parts.append(code)
+                group = self.open.pop()
+                self.open[-1].add(group.close(), group.most)
             elif c == "|":
                 self.at += 1
                 self.open[-1].branch()
             else:
-                self.open[-1].parts.append(self.consumed(self.single(c)))
+                self.open[-1].add(self.consumed(self.single(c)))
         if len(self.open) > 1:
             raise self.error("a missing )")
         return self.open[0].close()
@@ -214,7 +223,7 @@ class _Parser:
         start = self.at + 2
         end = self.text.find("\\E", start)
         for c in self.text[start : len(self.text) if end < 0 else end]:
-            self.open[-1].parts.append(self.consumed(Step(self.folded((ord(c), ord(c))))))
+            self.open[-1].add(self.consumed(Step(self.folded((ord(c), ord(c))))))
         self.at = len(self.text) if end < 0 else end + 2
 
     def group(self) -> None:
@@ -239,8 +248,8 @@ class _Parser:
             raise self.error(f"groups nested more than {MAX_DEPTH} deep")
 
     def repeat(self, match: re.Match[str]) -> None:
-        parts = self.open[-1].parts
-        if not parts:
+        group = self.open[-1]
+        if not group.parts:
             raise self.error(f"{match[0]!r} repeats nothing")
         least, most = {"*": (0, None), "+": (1, None), "?": (0, 1)}.get(match[1] or "", (0, 0))
         if not match[1]:
@@ -248,10 +257,14 @@ class _Parser:
             most = int(match[4]) if match[4] else None if match[3] else least
         if max(least, most or 0) > MAX_REPEATS or most is not None and most < least:
             raise self.error(f"bad repetition {match[0]!r}")
-        code = parts.pop()
+        code, repeats = group.parts.pop(), group.repeats.pop()
+        if not match[1]:
+            repeats *= max(least if most is None else most, 1)
+            if repeats > MAX_REPEATS:
+                raise self.error(f"nested repetitions of more than {MAX_REPEATS} in all")
         if (len(code) + 1) * max(least + 1, most or 0) > MAX_STEPS:
             raise self.error(f"a repetition of more than {MAX_STEPS} steps")
-        parts.append(_repeated(code, least, most))
+        group.add(_repeated(code, least, most), repeats)
         self.at = match.end() + self.text.startswith("?", match.end())  # a lazy repetition matches the same texts
         if _REPEAT.match(self.text, self.at):
             raise self.error("a repetition of a repetition")

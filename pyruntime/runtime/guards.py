@@ -6,7 +6,7 @@ from collections.abc import Callable
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 
-from pyruntime.errors import ShapeError, UnsupportedOp
+from pyruntime.errors import ShapeError, UnsupportedSizes
 from pyruntime.program.dims import Env, compile_dim, symbols
 from pyruntime.program.types import Header
 
@@ -24,14 +24,14 @@ class NamedDim:
 
 @dataclass(eq=False, slots=True)
 class Guard:
-    """A condition. value: 0 where it fails; symbols: those it depends on; message, node: of the error; of_provider:
-    whether only a provider refuses the shapes."""
+    """A condition. value: 0 where it fails; symbols: those it depends on; message, node: of the error; of_program:
+    whether a Program for these sizes alone may accept the shapes."""
 
     value: Callable[[Env], int]
     symbols: set[str]
     message: str
     node: str
-    of_provider: bool
+    of_program: bool
 
 
 class Guards:
@@ -44,14 +44,14 @@ class Guards:
 
     def bound(self, env: Env, fresh: AbstractSet[str]) -> None:
         """Symbols have new values: compute the named dims that depend on them, and check the guards that do, if all
-        their symbols have values. fresh: these symbols. Errors: ShapeError, UnsupportedOp if a provider refuses."""
+        their symbols have values. fresh: these symbols. Errors: ShapeError, UnsupportedSizes"""
         changed = self.compute(env, fresh)
         for guard in self.all:
             used = guard.symbols
             if used <= env.keys() and not (used and used.isdisjoint(changed)) and not guard.value(env):
                 hint = self._values(guard, env)
-                if guard.of_provider:
-                    raise UnsupportedOp(guard.message, node=guard.node, hint=hint)
+                if guard.of_program:
+                    raise UnsupportedSizes(guard.message, node=guard.node, hint=hint)
                 raise ShapeError(guard.message, node=guard.node, hint=hint)
 
     def compute(self, env: Env, fresh: AbstractSet[str]) -> set[str]:

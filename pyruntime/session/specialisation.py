@@ -9,6 +9,7 @@ from __future__ import annotations
 import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Hashable, Iterable, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import Any, Generic, NamedTuple, TypeVar, cast
 
@@ -52,11 +53,11 @@ class ProgramTable(dict[Hashable, P]):
     """At most MAX_PROGRAMS Programs, by key."""
 
     def find(self, key: Hashable, compile_program: Callable[[], P], drop: Callable[[P], object] | None = None) -> P:
-        """The Program of this key. If it has to be compiled and the table is full, the oldest Program is removed first
-        and passed to `drop`."""
+        """The Program of this key. If it has to be compiled and the table is full, the oldest Program, except the one
+        for all feeds, is removed first and passed to `drop`."""
         if key not in self:
             if len(self) >= MAX_PROGRAMS:
-                oldest = self.pop(next(iter(self)))
+                oldest = self.pop(next(k for k in self if k != FOR_ALL))
                 if drop is not None:
                     drop(oldest)
             self[key] = compile_program()
@@ -77,7 +78,6 @@ class Specialiser(ABC, Generic[P]):
         self.table: ProgramTable[P] = ProgramTable()
         self.parts: dict[tuple[str, ...], Specialiser[P]] = {}  # of some outputs, by their names
         self.is_prepared = False
-        self.needs_all_dims = False
         self._types = {v.name: v.type for v in graph.inputs}
         self._made: frozenset[str] | None = None  # values that the graph makes, if it is a part of the model's graph
 
@@ -130,7 +130,7 @@ class Specialiser(ABC, Generic[P]):
         """Compile the Program for all feeds, if there can be one; otherwise the first run compiles a Program."""
         specs = declared_specs(required_inputs(self.graph))
         try:
-            if specs is not None and not self.needs_all_dims:
+            if specs is not None:
                 self.table[FOR_ALL] = self.compile(specs, None)
         except NeedsValue as e:
             if not self.needs:  # an earlier preparation may have found it
@@ -175,12 +175,15 @@ class Specialiser(ABC, Generic[P]):
         """Return the requirements of the Program for these feeds, as far as `needs` is known. Errors: NeedsValue"""
         if FOR_ALL in self.table and feeds.keys().isdisjoint(self.graph.weights):
             return self.requirements_for_all()
-        specs = self.needs.specs(self.graph, self.describe(feeds))
+        return self._requirements(self.needs, feeds)
+
+    def _requirements(self, needs: Needs, feeds: Mapping[str, Any]) -> Requirements:
+        specs = needs.specs(self.graph, self.describe(feeds))
         key = tuple((name, _spec_key(spec)) for name, spec in specs.items())
         constants: dict[str, TensorSpec] = {}
-        if self.needs.inner:
+        if needs.inner:
             compute = lambda part, known: self.evaluate(part, specs, key, known, feeds)  # noqa: E731
-            constants = self.needs.inner_values(self.graph, compute, self._made)
+            constants = needs.inner_values(self.graph, compute, self._made)
         return Requirements(specs, constants, (key, tuple(constants.items())))
 
     def requirements_for_all(self) -> Requirements:
@@ -191,17 +194,22 @@ class Specialiser(ABC, Generic[P]):
             raise SessionFailed("this model is compiled when it first runs", hint="give the feeds of a run")
         return Requirements(specs, None, FOR_ALL)
 
-    def fix_all_dims(self) -> bool:
-        """From now on, compile a Program for the dims of each run's feeds: a provider does not run a kernel for all
-        sizes. Returns False if this is done already, or no dim is free. Programs have to be forgotten."""
-        specs = declared_specs(required_inputs(self.graph)) or {}
+    def program_for_sizes(self, feeds: Mapping[str, Any]) -> P | None:
+        """The Program for the dims of these feeds alone, which the others refused (UnsupportedSizes); None if it is one
+        of these, because no dim is free."""
+        while True:
+            try:
+                found = self.requirements_of_sizes(feeds)
+                return found and self.table.find(found.key, partial(self.compile, *found[:2]), self.drop)
+            except NeedsValue as e:
+                self.needs.add(self.graph, e)
+
+    def requirements_of_sizes(self, feeds: Mapping[str, Any]) -> Requirements | None:
+        """The requirements of `program_for_sizes`. Errors: NeedsValue"""
+        specs = self.needs.specs(self.graph, self.describe(feeds))
         dims = {d for name, spec in specs.items() if isinstance(spec, TensorSpec) for d in symbolic_dims((name,), spec)}
-        free = {d for d in dims if isinstance(d, Symbol)}
-        if free <= self.needs.dims:
-            return False
-        self.needs.dims |= free
-        self.needs_all_dims = True
-        return True
+        free = frozenset(d for d in dims if isinstance(d, Symbol))
+        return self._requirements(replace(self.needs, dims=self.needs.dims | free), feeds) if free else None
 
     def split_differing_dims(self, differing: Mapping[str, Sequence[str]]) -> None:
         """Call `split_dims` and warn. differing: by the name of a dim, the inputs in which its size differs"""
@@ -213,7 +221,7 @@ class Specialiser(ABC, Generic[P]):
         """From now on, dims of one of these names may have different sizes. Forgets all Programs."""
         self.graph = self.graph.with_dims_apart(dims)
         self._types = {v.name: v.type for v in self.graph.inputs}
-        self.needs, self.needs_all_dims = Needs(), False
+        self.needs = Needs()
         self.forget()
 
     def forget(self) -> None:

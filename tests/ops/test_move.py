@@ -90,15 +90,24 @@ def test_a_dim_of_feeds_that_is_0(shape: tuple[int, int], target: str) -> None:
     check(m, {"x": floats(*shape)}, by_onnxruntime)
 
 
-def test_a_dim_of_feeds_that_is_0_and_stands_for_a_known_one() -> None:
-    """(b, 12, s, 8) -> (-1, s, 8), as attention is exported: all later dims would depend on whether s is 0."""
-    m = parsed("""g (float[b,12,s,8] x) => (y) {
-        shape = Shape <start = 2> (x)  h = Constant <value_ints = [-1]> ()
-        to = Concat <axis = 0> (h, shape)  y = Reshape (x, to)
-    }""")
-    check(m, {"x": floats(0, 12, 5, 8)})
-    with pytest.raises(ShapeError, match="dim 1 of the shape, s, is 0, which stands for the input's dim 1"):
-        by_session(m, {"x": floats(2, 12, 0, 8)})
+@pytest.mark.parametrize("inputs,target,shapes", [
+    # (b, 12, s, 8) -> (-1, s, 8), as attention is exported: all later dims would depend on whether s is 0
+    ("float[b,12,s,8] x, float[n] o", "s = Shape <start = 2> (x)  to = Concat <axis = 0> (rest, s)",
+     [((2, 12, 5, 8), (0,)), ((2, 12, 0, 8), (0,)), ((0, 12, 5, 8), (0,)), ((3, 12, 4, 8), (0,))]),
+    ("float[3,n] x, float[m,4] o", "s = Shape <end = 1> (o)  to = Concat <axis = 0> (s, rest)",
+     [((3, 0), (0, 4)), ((3, 5), (5, 4)), ((3, 5), (0, 4)), ((3, 0), (2, 4)), ((3, 7), (0, 4))]),
+    ("float[3,n] x, float[m,k] o", "to = Shape (o)",
+     [((3, 5), (0, 0)), ((3, 4), (4, 3)), ((3, 4), (0, 4)), ((3, 4), (3, 0))]),
+    ("float[a,b] x, float[m,k] o", "to = Shape (o)",
+     [((3, 5), (0, 0)), ((3, 4), (0, 4)), ((3, 4), (3, 0)), ((0, 4), (0, 2))]),
+])  # fmt: skip
+def test_a_dim_of_feeds_that_is_0_and_stands_for_a_known_one(inputs: str, target: str, shapes: Any) -> None:
+    """A Program for these sizes alone runs them; the others keep the one for all sizes."""
+    m = parsed(f"g ({inputs}) => (y) {{ rest = Constant <value_ints = [-1]> ()  {target}  y = Reshape (x, to) }}")
+    session = InferenceSession(m.SerializeToString())
+    for x, o in shapes:
+        feeds = {"x": floats(*x), "o": floats(*o)}
+        np.testing.assert_array_equal(session.run(None, feeds)[0], by_onnxruntime(m, feeds)[0])
 
 
 def test_attention_heads_reshape_has_whole_dims() -> None:

@@ -8,7 +8,8 @@ import numpy as np
 import onnx
 import pytest
 
-from pyruntime import InferenceSession
+from pyruntime import InferenceSession, UnsupportedOp
+from pyruntime.session.specialisation import FOR_ALL
 from tests.ops.compare import by_onnxruntime
 
 pytest.importorskip("wgpu")
@@ -43,8 +44,16 @@ def limited(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_sizes_beyond_the_limit(node: str) -> None:
     made = model(NODES[node])
     session = InferenceSession(made.SerializeToString(), providers=["webgpu"])
-    assert not session._native.programs.needs_all_dims
-    for rows, columns in ((3, 20), (3, LIMIT + 100), (2, 20), (3, 40 * LIMIT)):
+    for rows, columns in ((3, 20), (3, LIMIT + 100), (2, 20), (3, 40 * LIMIT), (3, 21)):
         feeds = {"x": np.random.default_rng(0).random((rows, columns), np.float32)}
         np.testing.assert_allclose(session.run(None, feeds)[0], by_onnxruntime(made, feeds)[0], 1e-4, 1e-5)
-    assert session._native.programs.needs_all_dims and session.metrics()["recovered"] == 0  # it is no fault
+    assert FOR_ALL in session._native.programs.table and session.metrics()["recovered"] == 0  # it is no fault
+    assert 2 <= len(session._native.programs.table) <= 3
+
+
+@pytest.mark.usefixtures("limited")
+def test_sizes_beyond_the_limit_without_fallback() -> None:
+    session = InferenceSession(model("ReduceSum (x)").SerializeToString(), providers=["webgpu"])
+    session.disable_fallback()
+    with pytest.raises(UnsupportedOp, match="loop iterations"):
+        session.run(None, {"x": np.zeros((3, 40 * LIMIT), np.float32)})

@@ -35,6 +35,13 @@ export class InvalidModel extends PyRuntimeError {}
 export class UnsupportedOp extends PyRuntimeError {}
 /** A gradient passes through a node that has none. The hint names the tensors that need it. */
 export class NotDifferentiable extends UnsupportedOp {}
+/** The Program for all sizes does not run these; a Program for these alone may. Sessions catch it. */
+export class UnsupportedSizes extends UnsupportedOp {
+  /** @override */
+  get type() {
+    return 'UnsupportedOp';
+  }
+}
 /** Shapes or attributes of a node contradict each other. */
 export class ShapeError extends PyRuntimeError {}
 /** A feed has a wrong name, element type, rank, dimension or value. The session stays usable. */

@@ -105,7 +105,7 @@ import { Stop, StopWords } from './stop.js';
  */
 /**
  * The kinds of compilation that a session in the page requests.
- * @typedef {'main' | 'specialise' | 'leaveGpu' | 'allResults' | 'halfRanges' | 'splitDims'} How
+ * @typedef {'main' | 'specialise' | 'forSizes' | 'leaveGpu' | 'allResults' | 'halfRanges' | 'splitDims'} How
  */
 /**
  * number: names it in the calls `host` and `forget`; timings: JSON.

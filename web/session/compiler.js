@@ -23,6 +23,8 @@
  * @property {() => MaybePromise<ProgramData | null>} main the Program for all feeds, if there is one
  * @property {(feeds: object, stop: Stop | null, outputs?: string[]) => MaybePromise<ProgramData | null>} specialise the Program for these
  *   feeds, or for some outputs, if the feeds suffice for these alone; null if `needs` has grown
+ * @property {(feeds: object, stop: Stop | null) => MaybePromise<ProgramData | null>} [forSizes] the Program for the dims of these feeds
+ *   alone, which the others refused; null if it is one of these
  * @property {(nodes: Record<string, string>) => MaybePromise<void>} leaveGpu compiles without the GPU from now on, or without it for
  *   these nodes; nodes: with reasons
  * @property {(feeds: object) => MaybePromise<ProgramData[]>} allResults Programs with the GPU and without it, whose outputs are the

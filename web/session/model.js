@@ -1,7 +1,7 @@
 // A model in the thread that runs it: the worker or the page.
 
 import { differingDims, withUnknownDims } from '../common/dim_names.js';
-import { DeviceLost, InvalidInput, OutOfMemory, SessionFailed } from '../common/errors.js';
+import { DeviceLost, InvalidInput, OutOfMemory, SessionFailed, UnsupportedSizes } from '../common/errors.js';
 import { warn } from '../common/log.js';
 import { explain } from '../runtime/explain.js';
 import { Executor } from '../run/executor.js';
@@ -146,15 +146,30 @@ export class Model {
     }
   }
 
-  /** @param {Feeds} feeds @param {Fetches} fetches @returns {Promise<Feeds>} */
+  /** If the Program for all sizes refuses these, runs again with a Program for them. @param {Feeds} feeds @param {Fetches} fetches @returns {Promise<Feeds>} */
   async runOnce(feeds, fetches) {
+    try {
+      return await this.runWith(feeds, fetches, (known) => (this.hasAll(known) ? this.executorFor(known) : this.executorForSome(known, Object.keys(fetches))));
+    } catch (error) {
+      const { gpu, fallback = true } = this.host;
+      if (!(error instanceof UnsupportedSizes) || gpu && !fallback || !this.hasAll(feeds)) throw error;
+      return this.runWith(feeds, fetches, async (known) => {
+        const executor = await this.executorForSizes(known);
+        if (!executor) throw error;
+        return executor;
+      });
+    }
+  }
+
+  /** @param {Feeds} feeds @param {Fetches} fetches @param {(feeds: Feeds) => Promise<Executor> | Executor} choose @returns {Promise<Feeds>} */
+  async runWith(feeds, fetches, choose) {
     const differing = differingDims(this.inputs, feeds);
     if (differing.size) await this.splitDims(differing);
     const gpu = this.host.gpu ?? this.leftGpu;
     const { needs } = this.specialiser;
     if (needs && hasGpuTensors(feeds)) feeds = await downloadFeeds(gpu, feeds, (name) => !needs.values.includes(name));
     this.specialiser.checkValues(feeds);
-    const executor = await (this.hasAll(feeds) ? this.executorFor(feeds) : this.executorForSome(feeds, Object.keys(fetches)));
+    const executor = await choose(feeds);
     executor.memory.limit = this.memoryLeft(executor);
     if (hasGpuTensors(feeds)) feeds = await downloadFeeds(gpu, feeds, (name, item) => Boolean(executor.transfers?.keepsInput(name, item)));
     try {
@@ -175,6 +190,16 @@ export class Model {
     const key = table.latestKey = this.specialiser.cacheKey(feeds);
     const program = table.programs.get(key);
     return table.executors.get(key) ?? (program ? this.load(key, program) : this.specialise(feeds));
+  }
+
+  /** The executor for the dims of these feeds alone, if there can be one. @param {Feeds} feeds @returns {Promise<Executor | null>} */
+  async executorForSizes(feeds) {
+    const { table, specialiser } = this;
+    const key = specialiser.keyOfSizes(feeds);
+    const program = table.programs.get(key) ?? await specialiser.forSizes(feeds, this.stop);
+    if (!program) return null;
+    table.latestKey = key;
+    return table.executors.get(key) ?? this.load(key, program);
   }
 
   /** Whether no feed is missing. @param {Feeds} feeds */

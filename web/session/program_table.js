@@ -17,9 +17,9 @@ export class ProgramTable {
   /** Cache key of the latest run. */
   latestKey = '';
 
-  /** Adds a Program; drops the oldest if the table is full. @param {string} key @param {ProgramData} program */
+  /** Adds a Program; drops the oldest, except the one for all feeds, if the table is full. @param {string} key @param {ProgramData} program */
   add(key, program) {
-    const [oldest] = this.programs.keys();
+    const [oldest] = [...this.programs.keys()].filter((name) => name !== '');
     if (this.programs.size >= MAX_PROGRAMS && !this.programs.has(key)) this.forget(oldest);
     this.programs.set(key, program);
   }

@@ -40,6 +40,17 @@ export class Specialiser {
     }
   }
 
+  /** The Program for the dims of these feeds alone, if a compiler can make one. @param {Feeds} feeds @param {Stop | null} stop */
+  async forSizes(feeds, stop) {
+    for (;;) {
+      const { needs } = this.compiler;
+      const program = await during(this.logOptions, () => this.compiler.forSizes?.(this.describe(feeds), stop));
+      if (program || this.compiler.needs === needs) return program ?? null;
+      this.needs = /** @type {Needs} */ (JSON.parse(this.compiler.needs));
+      this.checkValues(feeds);
+    }
+  }
+
   /** Refuses feeds whose needed values the page did not send. @param {Feeds} feeds */
   checkValues(feeds) {
     for (const name of this.needs?.values ?? []) if (residentId(feeds[name] ?? null)) throw new StaleFeeds(name);
@@ -48,6 +59,11 @@ export class Specialiser {
   /** @param {Feeds} feeds */
   cacheKey(feeds) {
     return programKey(feeds, this.needs);
+  }
+
+  /** The key of a Program for the dims of these feeds alone. @param {Feeds} feeds */
+  keyOfSizes(feeds) {
+    return programKey(feeds, { values: this.needs?.values ?? [], dims: Object.keys(feeds), defaults: null });
   }
 
   /** The feeds as Python gets them: types and dims, and the values that it needs. @param {Feeds} feeds */

@@ -21,6 +21,7 @@ from pyruntime.ir.kernel import Call, Kernel, Map, Reduce, Tensor
 from pyruntime.ir.shape import AnyDim
 
 from ..schedules import phase_interleave as interleave
+from ..schedules.phase_mending import MendingBuffers, MendingParams
 from .base import WasmRoutine, changed, fused_epilogue, made_map, widened
 from .conv import MOST_TAPS, PlaneRoutine, conv_groups, spatial
 
@@ -63,18 +64,18 @@ class PhaseInterleave(PlaneRoutine):
         fused = fused_epilogue(writer, call, conv_groups(y.rank), arguments, registers=False)
         buffers: Sequence[Tensor] = interleave.Buffers(z, fused.result or y)
         if mended:
-            buffers = interleave.MendingBuffers(*buffers, call.operand(1), call.operand(2))
+            buffers = MendingBuffers(z, buffers[1], call.operand(1), call.operand(2))
             params = (*params, *_mending(call))
         kernel = partial(interleave.interleave, writer.module, mended=mended)
         units = y.shape[0] * y.shape[1]
         return [fused.invocation(writer, call, kernel, ("interleave", mended), "interleave", buffers, params, units)]
 
 
-def _mending(call: Call) -> interleave.MendingParams:
+def _mending(call: Call) -> MendingParams:
     (x, filters), a = (call.operand(1), call.operand(2)), call.attrs
     taps = filters.shape[2:]
     pads = [t - 1 - b // s for t, b, s in zip(taps, a["pads"][: len(taps)], a["strides"], strict=True)]
-    return interleave.MendingParams(
+    return MendingParams(
         channels=filters.shape[1], members=sh.floordiv(call.out.shape[1], a["group"]), **spatial("k", a["window"], 1),
         **spatial("t", taps, 1), **spatial("i", x.shape[2:], 1), **spatial("p", pads, 0),
     )  # fmt: skip

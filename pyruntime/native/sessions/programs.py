@@ -91,7 +91,13 @@ class Programs(Specialiser[Executor]):
         return constant_of(name, executor, feeds)
 
     def program(self, feeds: Mapping[str, Any]) -> Executor:
-        found = super().program(feeds)
+        return self._opened(super().program(feeds))
+
+    def program_for_sizes(self, feeds: Mapping[str, Any]) -> Executor | None:
+        found = super().program_for_sizes(feeds)
+        return found and self._opened(found)
+
+    def _opened(self, found: Executor) -> Executor:
         if found.is_closed:  # by `park`
             (key,) = [key for key, executor in self.table.items() if executor is found]
             found = self.table[key] = self._reload(found)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import TypeVar
 
-from pyruntime.errors import DeviceLost, ExecutionError, OutOfMemory, PyRuntimeError, UnsupportedOp
+from pyruntime.errors import DeviceLost, ExecutionError, OutOfMemory, PyRuntimeError
 from pyruntime.native.gpu.device import warn
 from pyruntime.native.memory.budgets import free_idle
 from pyruntime.native.sessions.programs import Programs
@@ -41,8 +41,7 @@ class Recovery:
         self._programs = programs
 
     def run(self, work: Callable[[], T], check_feeds: Callable[[], object] = lambda: None) -> T:
-        """The result of `work`, which runs again after a fault if the plan of the shared runtime says so. If the GPU
-        does not run a kernel for these sizes, it runs again with a Program for them.
+        """The result of `work`, which runs again after a fault if the plan of the shared runtime says so.
 
         check_feeds: raises DeviceLost if the feeds were on the lost device
         Errors: those of `work`
@@ -56,9 +55,6 @@ class Recovery:
             while True:
                 try:
                     return work()
-                except UnsupportedOp:
-                    if not (self.is_enabled and self._programs.has_model and self._programs.fix_all_dims()):
-                        raise
                 except (DeviceLost, ExecutionError, OutOfMemory) as e:
                     fault, nodes = _fault(e)
                     step = plan.after(fault, nodes, self.moved) if fault else FAIL

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple, TypeVar
 
 from pyruntime.compiler.half_ranges import HalfRanges
 from pyruntime.compiler.listing import listing
-from pyruntime.errors import InvalidInput, OutOfMemory, SessionFailed, our_fault
+from pyruntime.errors import InvalidInput, OutOfMemory, SessionFailed, UnsupportedSizes, our_fault
 from pyruntime.frontend.feed_checks import NodeArg, arguments, required_inputs
 from pyruntime.frontend.maps import without_maps
 from pyruntime.native.execution.executor import Executor
@@ -50,13 +50,14 @@ T = TypeVar("T")
 
 class _Run(NamedTuple):
     """gpu_outputs: names of outputs to leave on the GPU; resident: names of outputs that may stay in the executor's
-    memory; is_stopped: polled while kernels run"""
+    memory; is_stopped: polled while kernels run; needs_sizes: the Program for all sizes refused these"""
 
     feeds: Mapping[str, Any]
     names: Sequence[str]
     gpu_outputs: Collection[str]
     resident: Collection[str]
     is_stopped: Callable[[], bool]
+    needs_sizes: bool = False
 
 
 class Session:
@@ -298,6 +299,16 @@ class Session:
         return self._queue.exclusive(work)
 
     def _run(self, run: _Run) -> tuple[Mapping[str, Any], dict[str, Any]]:
+        """If the Program for all sizes refuses these, run again with a Program for them."""
+        try:
+            return self._run_queued(run)
+        except UnsupportedSizes:
+            may_leave_gpu = self._recovery.is_enabled or not self.compiler.uses_gpu
+            if not (may_leave_gpu and self.programs.has_model and self.feeds.has_all(run.feeds)):
+                raise
+        return self._run_queued(run._replace(needs_sizes=True))
+
+    def _run_queued(self, run: _Run) -> tuple[Mapping[str, Any], dict[str, Any]]:
         """Run concurrently with other runs if that is possible and memory suffices, else alone."""
         try:
             if self._runs_side_by_side:
@@ -325,6 +336,8 @@ class Session:
         return self._queue.concurrent(lambda: self._executor(run), work, lambda x: x.residents.has(feeds.values()))
 
     def _executor(self, run: _Run) -> Executor:
+        if run.needs_sizes and (found := self.programs.program_for_sizes(run.feeds)):
+            return found
         if self.feeds.has_all(run.feeds):
             return self.programs.program(run.feeds)
         return self.programs.program_for(run.feeds, run.names)

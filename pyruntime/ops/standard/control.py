@@ -67,7 +67,7 @@ def _branch(t: Tracer, cond: Tensor, graph: Any, taken: AnyDim | None) -> tuple[
     if required and taken is None and not t.depth:
         t.static(cond)
     if taken is not None:
-        t.guards += [(sh.select(taken, condition, 1), text, node) for condition, text, node in required]
+        t.guards += [(sh.select(taken, condition, 1), *rest) for condition, *rest in required]  # type: ignore[misc]
     return block, values
 
 

@@ -141,15 +141,16 @@ def _with_copied_dims(
     t: Tracer, x: Tensor, dims: Sequence[AnyDim], doubtful: Sequence[int], unknown: Sequence[int]
 ) -> list[AnyDim]:
     """The dims, where a `doubtful` one that is 0 stands for x's dim. Dims that depend on whether it is 0 would make
-    all shapes after this one expressions, so a 0 is refused if x's dim is known, as the number of heads is where
-    exporters write (batch, heads, length, size) as (-1, length, size), or if no dim is `unknown`."""
+    all shapes after this one expressions, so a Program for all sizes refuses a 0 if x's dim is known, as the number of
+    heads is where exporters write (batch, heads, length, size) as (-1, length, size), or if no dim is `unknown`."""
     out = list(dims)
     copies = all(n < x.rank and isinstance(x.shape[n], Dim) for n in doubtful)
     if not copies or not any(isinstance(dims[n], Dim) for n in unknown):
         for n in doubtful:
             own = x.shape[n] if n < x.rank else 1
             fits = sh.maximum(sh.compare("lt", 0, dims[n]), sh.compare("eq", own, 0))
-            t.require(fits, f"dim {n} of the shape, {dims[n]}, is 0, which stands for the input's dim {n}")
+            text = f"dim {n} of the shape, {dims[n]}, is 0, which stands for the input's dim {n}"
+            t.require(fits, text, of_program=True)
         return out
     for n in doubtful:
         out[n] = _or_own(dims[n], x.shape, n)

@@ -36,7 +36,7 @@ class Traced(Protocol):
     block: Block
     feeds: list[Any]
     outputs: dict[str, Any]
-    guards: list[tuple[Any, str, str]]
+    guards: list[Any]
     rooms: dict[int, Room]
 
 

@@ -52,6 +52,11 @@ export class RemoteCompiler {
     return (await this.ask('specialise', feeds, stop, outputs))[0];
   }
 
+  /** @param {object} feeds @param {Stop | null} stop */
+  async forSizes(feeds, stop) {
+    return (await this.ask('forSizes', feeds, stop))[0];
+  }
+
   /** @param {Record<string, string>} nodes */
   async leaveGpu(nodes) {
     await this.ask('leaveGpu', nodes, null);

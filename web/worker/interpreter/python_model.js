@@ -6,8 +6,9 @@
 /** @import { Compiler } from '../../session/compiler.js' */
 /**
  * @typedef {{ info: string, needs: string, timings: string, main: any, specialise: (feeds: string, outputs: string) => any, leave_gpu: (nodes: string) => void,
- *   split_dims: (names: string) => void, with_all_results: (feeds: string, cpuOnly: boolean) => any, half_ranges: (feeds: string) => any, tuning: (feeds: string) => any,
- *   listing: (feeds: string, node: string, code: boolean) => string, portable: () => any,
+ *   for_sizes: (feeds: string) => any, split_dims: (names: string) => void, with_all_results: (feeds: string, cpuOnly: boolean) => any,
+ *   half_ranges: (feeds: string) => any, tuning: (feeds: string) => any, listing: (feeds: string, node: string, code: boolean) => string,
+ *   portable: () => any,
  *   destroy: () => void }} ModelProxy
  */
 
@@ -47,6 +48,11 @@ export class PythonModel {
   specialise(feeds, stop, outputs) {
     const names = outputs ? JSON.stringify(outputs) : '';
     return this.python.stoppable(stop, () => this.take(this.proxy.specialise(JSON.stringify(feeds), names)));
+  }
+
+  /** @param {object} feeds @param {Stop | null} stop */
+  forSizes(feeds, stop) {
+    return this.python.stoppable(stop, () => this.take(this.proxy.for_sizes(JSON.stringify(feeds))));
   }
 
   /** @param {string[]} names */

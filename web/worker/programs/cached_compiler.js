@@ -49,6 +49,11 @@ export class CachedCompiler {
     return (await this.start()).specialise(feeds, stop, outputs);
   }
 
+  /** @param {object} feeds @param {Stop | null} stop */
+  async forSizes(feeds, stop) {
+    return (await this.start()).forSizes?.(feeds, stop) ?? null;
+  }
+
   /** @param {Record<string, string>} nodes */
   async leaveGpu(nodes) {
     await (await this.start()).leaveGpu(nodes);
