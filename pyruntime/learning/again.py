@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
+from dataclasses import fields, is_dataclass, replace
 from typing import Any
 
 from pyruntime.errors import NotDifferentiable
@@ -92,4 +92,6 @@ class _Copies:
         """An argument of an operator's own gradient, with its tensors replaced."""
         if isinstance(v, (tuple, list)):
             return type(v)([self._value(x) for x in v])
+        if is_dataclass(v) and not isinstance(v, type):
+            return replace(v, **{f.name: self._value(getattr(v, f.name)) for f in fields(v)})
         return self._tensor(v) if isinstance(v, Tensor) else self._expr(v) if isinstance(v, Expr) else v

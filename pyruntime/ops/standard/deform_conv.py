@@ -95,6 +95,7 @@ def _samples(
     shape = (batch, groups, elements, len(corners), count)
     args = [moved] if weighted is None else [moved, weighted]
     weights, places = t.loops("deform_samples", args, [(shape, dtype), (shape, I32)], body)
+    t.own_gradient(weights, "deform_samples", moved, weighted, window)
     return weights, places
 
 

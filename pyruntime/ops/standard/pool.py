@@ -50,7 +50,7 @@ def max_pool(
     Shapes: x (N, C, *S) -> (N, C, *O), indices (N, C, *O) int64, flat in x; storage_order 1: column-major in S.
     Spec: https://onnx.ai/onnx/operators/onnx__MaxPool.html"""
     w = sliding(t, x.shape[2:], kernel_shape, **window)
-    y = _largest(t, x, w)
+    y = t.own_gradient(_largest(t, x, w), "max_pool", x, w)
     if len(t.wanted) < 2 or not t.wanted[1]:
         return y, None
     best = t.reduce_compute("argmax", (*x.shape[:2], *w.out), w.kernel, _in_windows(x, w))

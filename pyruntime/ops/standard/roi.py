@@ -42,11 +42,14 @@ def max_roi_pool(
     wide = float_type(x.dtype)
     data, regions = t.cast(x, wide), t.cast(rois, wide)
 
+    def bin_of(k: Builder, regions: Tensor, r: Expr, p: Expr, q: Expr) -> tuple[tuple[Expr, Expr], tuple[Expr, Expr]]:
+        rows = _bin(k, regions[r, 2], regions[r, 4], spatial_scale, p, pooled_shape[0], x.shape[2])
+        return rows, _bin(k, regions[r, 1], regions[r, 3], spatial_scale, q, pooled_shape[1], x.shape[3])
+
     def body(k: Builder, out: Tensor) -> None:
         with k.parallel(sh.size(shape)) as i:
             r, c, p, q = _split(k, i, shape)
-            rows = _bin(k, regions[r, 2], regions[r, 4], spatial_scale, p, pooled_shape[0], x.shape[2])
-            columns = _bin(k, regions[r, 1], regions[r, 3], spatial_scale, q, pooled_shape[1], x.shape[3])
+            rows, columns = bin_of(k, regions, r, p, q)
             empty = (rows[1] <= rows[0]) | (columns[1] <= columns[0])
             batch = k.let(t.checked_index(regions[r, 0], x.shape[0]))
             best = k.var(select(empty, const(0.0, wide), const(LOWEST[wide], wide)), wide)
@@ -55,7 +58,8 @@ def max_roi_pool(
                 best.set(maximum(best.get, value))
             k.store(out, (r, c, p, q), best.get)
 
-    return t.cast(t.loops("max_roi_pool", (data, regions), [(shape, wide)], body)[0], x.dtype)
+    y = t.loops("max_roi_pool", (data, regions), [(shape, wide)], body)[0]
+    return t.cast(t.own_gradient(y, "max_roi_pool", data, regions, bin_of), x.dtype)
 
 
 def _bin(k: Builder, low: Expr, high: Expr, scale: float, n: Expr, count: int, extent: sh.AnyDim) -> tuple[Expr, Expr]:
@@ -118,7 +122,8 @@ def roi_align(
                 k.store(out, (r, c, p, q), total.get / count if mode == "avg" else total.get)
 
     args = (data, *rows.tables, *columns.tables, batch_indices)
-    return t.cast(t.loops("roi_align", args, [(shape, wide)], body)[0], x.dtype)
+    y = t.loops("roi_align", args, [(shape, wide)], body)[0]
+    return t.cast(t.own_gradient(y, "roi_align", data, rows, columns, batch_indices, mode), x.dtype)
 
 
 @dataclass(frozen=True, slots=True)
