@@ -53,6 +53,7 @@ def linear_attention(
     inputs = [*args, *[x for x in extras if x is not None]]
     shapes = [((n, steps, q_num_heads * m), F32), ((n, kv_num_heads, d, m), F32)]
     y, state = t.loops("linear_attention", inputs, shapes, body)
+    t.own_gradient(y, "linear_attention", args, extras, sizes, factor)
     return t.cast(y, query.dtype), t.cast(state, query.dtype if past_state is None else past_state.dtype)
 
 
