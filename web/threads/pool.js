@@ -12,6 +12,7 @@ const POLLS = 2000; // reads of the count of arrivals before the leader sleeps, 
 const MAX_SLEEP = 1; // ms
 const IDLE = 10_000; // ms without Programs after which threads end: each takes some megabytes
 const ANSWER_LIMIT = 5000; // ms: a thread takes about 100 to start
+const AGAIN = 60_000; // ms after which threads that failed are tried again: the computer may have slept
 
 export class ThreadPool {
   /** @param {string} url of the worker's file @param {boolean} [sleeps] whether the leading thread may sleep: a page may not */
@@ -20,8 +21,10 @@ export class ThreadPool {
     this.sleeps = sleeps;
     /** By number, from 1. @type {Map<number, Worker>} */
     this.workers = new Map();
-    /** Threads that failed or did not answer; the pool does not try them again. @type {Set<number>} */
+    /** Threads that failed or did not answer. While a Program is on threads, the pool does not try them again. @type {Set<number>} */
     this.failed = new Set();
+    /** When the last one failed, in milliseconds. */
+    this.failure = 0;
     this.control = new Int32Array(new SharedArrayBuffer(CONTROL_BYTES));
     this.programs = 0;
     this.teams = 0;
@@ -42,6 +45,7 @@ export class ThreadPool {
     const program = ++this.programs;
     const entries = Object.keys(code).filter((name) => name.startsWith('run_'));
     const helpers = await this.enqueue(async () => {
+      if (!this.teams && performance.now() - this.failure > AGAIN) this.failed.clear();
       const tids = Array.from({ length: count - 1 }, (_, i) => i + 1);
       await Promise.all(tids.map((tid) => this.start(tid)));
       const found = await this.sendAll(tids, { program, module, imports, entries });
@@ -109,6 +113,7 @@ export class ThreadPool {
   exclude(tid, reason) {
     if (!this.failed.size) warn(`fewer threads run than requested: ${reason}`);
     this.failed.add(tid);
+    this.failure = performance.now();
     this.workers.get(tid)?.terminate();
     this.workers.delete(tid);
   }
