@@ -9,11 +9,11 @@ WHERE ?= native
 JOBS ?= 2
 ARGS ?=
 
-.PHONY: help demo serve quick test check bench conformance fuzz projects docs release clean
+.PHONY: help demo serve quick test check bench conformance fuzz projects docs package release try-release clean
 .DEFAULT_GOAL := help
 
 help: ## this list
-	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):[^#]*## /\1\t/' | expand -t 14
+	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):[^#]*## /\1\t/' | expand -t 14
 
 demo: ## run two models natively and in headless Chromium, print results and times
 	@$(SETUP) python node vulkan browser
@@ -66,9 +66,20 @@ docs: ## the documentation as a site, in build/docs
 	@$(SETUP) python
 	@$(PY) -m scripts.docs_site
 
+package: ## the packages for npm and pip, in build/package
+	@$(SETUP) python node
+	@npm run --silent build
+	@rm -rf build/package && mkdir -p build/package
+	@npm pack --silent --pack-destination build/package >/dev/null
+	@mv build/package/*.tgz build/package/pyruntime.tgz && cp dist/*.whl build/package && ls build/package/*
+
 release: ## the packages for PyPI and npm, built twice and checked, in build/release
 	@$(SETUP) python node release
 	@PYTHONPATH=build/release-tools $(PY) -m scripts.release
+
+try-release: ## what `make release` built, installed into empty projects
+	@$(SETUP) python browser
+	@$(PY) -m e2e.released
 
 clean: ## remove what was built; keeps .venv and node_modules
 	@rm -rf build dist *.egg-info

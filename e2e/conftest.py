@@ -14,7 +14,7 @@ import pytest
 from playwright.sync_api import Browser, BrowserContext, ConsoleMessage, Page, Request
 
 from kit import small_models as models
-from kit.chromium import ROOT, Engine, build, launch, serve
+from kit.chromium import ROOT, Engine, launch, serve
 from pyruntime.cli.serve import Server
 
 os.environ.setdefault("PYRUNTIME_DISABLE_PROGRAM_CACHE", "1")  # what is tested is compiled
@@ -23,14 +23,14 @@ CSP = "default-src 'self'; script-src 'self' 'wasm-unsafe-eval'; worker-src 'sel
 
 @pytest.fixture(scope="session")
 def built(tmp_path_factory: pytest.TempPathFactory) -> None:
-    """dist/ and build/site/, made from the working tree by the first of the tests' processes."""
+    """dist/, build/site/ and build/package/, made from the working tree by the first of the tests' processes."""
     folder = tmp_path_factory.getbasetemp()
     shared = folder.parent if "PYTEST_XDIST_WORKER" in os.environ else folder
     with (shared / "building").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         if (shared / "built").exists():
             return
-        build()
+        subprocess.run(["make", "--silent", "package"], cwd=ROOT, check=True, stdout=subprocess.DEVNULL)
         bundle = ["node_modules/.bin/esbuild", "e2e/pages/cjs.cjs", "--bundle", "--log-level=warning"]
         subprocess.run([*bundle, "--outfile=build/pages/cjs.js"], cwd=ROOT, check=True)
         models.write(ROOT / "build" / "models")

@@ -1,4 +1,4 @@
-"""The examples, as they stand, against the package as it is published."""
+"""The examples, by the commands of their READMEs, and in further surroundings."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from functools import partial
 from pathlib import Path
 
 import numpy as np
-import onnx
 import pytest
 from playwright.sync_api import Browser, Page, expect
 from tokenizers import Tokenizer
 
+from e2e import readmes
 from kit.chromium import ROOT
 from kit.greedy_decoding import tokens_after
 from kit.programs import folders
@@ -29,9 +29,7 @@ from pyruntime.cli.serve import Server
 EXAMPLES = ROOT / "examples"
 DIGITS = ROOT / "demo/digits/digits.onnx"
 VITE = "node_modules/vite/bin/vite.js"
-SWISH = (
-    '<ir_version: 10, opset_import: ["" : 20, "my.ops" : 1]> g (float[N] x) => (float[N] y) { y = my.ops.Swish (x) }'
-)
+NAMES = sorted(path.name for path in EXAMPLES.iterdir() if path.is_dir())
 
 
 @pytest.fixture(scope="module")
@@ -60,51 +58,28 @@ def project(built: None, folder: Path, name: str) -> Path:
     return folder
 
 
-# ── without tools ───────────────────────────────────────────────────────────────────────────────────────────────────
+# ── as their READMEs say ────────────────────────────────────────────────────────────────────────────────────────────
 
 
-@pytest.fixture
-def site(built: None, tmp_path: Path) -> Path:
-    """Models and `dist/` where the examples look for them."""
-    shutil.copy(DIGITS, tmp_path)
-    onnx.save(onnx.parser.parse_model(SWISH), tmp_path / "swish.onnx")
-    (tmp_path / "pyruntime").symlink_to(ROOT / "dist")
-    shutil.copy(ROOT / "dist/offline.sw.js", tmp_path)
-    return tmp_path
+@pytest.fixture(scope="module")
+def checkout(built: None, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return readmes.clone(tmp_path_factory.mktemp("checkout"))
 
 
-@pytest.mark.parametrize(
-    ("name", "text"),
-    [
-        ("script-tag", "A blank is read as"),
-        ("own-worker", "A blank is read as"),
-        ("custom-operator", "swish(-1, 0, 1) = -0.2689, 0.0000, 0.7311"),
-        ("camera", "The camera's picture is read as"),
-    ],
-)
-def test_pages(name: str, text: str, site: Path, page: Page, blank: str) -> None:
-    with served(site, name) as server:
-        page.goto(f"{server.url}/index.html")
-        expect(page.locator("body")).to_contain_text(blank if text in blank else text, timeout=60_000)
+@pytest.mark.parametrize("name", [name for name in NAMES if name not in readmes.LARGE])
+def test_readme(name: str, checkout: Path, page: Page) -> None:
+    readmes.follow(name, checkout, page)
+    if name == "pwa":  # whose server has stopped
+        page.reload()
+        expect(page.locator("body")).to_contain_text("A blank is read as 1.", timeout=60_000)
 
 
-def test_pwa(site: Path, page: Page, blank: str) -> None:
-    with served(site, "pwa") as server:
-        page.goto(f"{server.url}/")
-        expect(page.locator("body")).to_have_text(f"{blank}. The network may go.", timeout=60_000)
-    page.reload()
-    expect(page.locator("body")).to_contain_text(blank, timeout=60_000)
-
-
-def served(site: Path, name: str) -> Server:
-    shutil.copytree(EXAMPLES / name, site, dirs_exist_ok=True)
-    return Server({"/": site, "/pyruntime/": ROOT / "dist"})
-
-
-def test_python(blank: str, tmp_path: Path) -> None:
-    command = [sys.executable, EXAMPLES / "python/desktop.py", DIGITS]
-    done = subprocess.run(command, env={"PYTHONPATH": str(ROOT)}, capture_output=True, text=True, check=False)
-    assert (done.stdout, done.stderr) == (f"{blank}.\n", "")
+def test_all_are_complete() -> None:
+    """Each is listed, and has its own copy of the model."""
+    text = (EXAMPLES / "README.md").read_text()
+    assert set(NAMES) == {name for name in NAMES if f"[{name}]({name})" in text}
+    copies = [path for path in EXAMPLES.rglob("digits.onnx") if "node_modules" not in path.parts]
+    assert len(copies) >= 8 and {path.read_bytes() for path in copies} == {DIGITS.read_bytes()}
 
 
 def test_generate() -> None:
@@ -136,12 +111,6 @@ def generated(model: Path, table: Path, *options: str, prompt: str = "The execut
     return done.stdout
 
 
-def test_all_are_listed() -> None:
-    names = {path.name for path in EXAMPLES.iterdir() if path.is_dir()}
-    text = (EXAMPLES / "README.md").read_text()
-    assert names == {name for name in names if f"[{name}]({name}" in text}
-
-
 # ── bundlers ────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
@@ -168,17 +137,17 @@ def vite(folder: Path, *command: str) -> Iterator[str]:
         server.wait()
 
 
-@pytest.mark.parametrize("command", ["dev", "preview"])
-def test_vite(command: str, built: None, tmp_path: Path, page: Page, blank: str) -> None:
-    """The development server, and the built site; with threads."""
-    folder = project(built, tmp_path, "vite")
-    (folder / "public").mkdir()
-    shutil.copy(DIGITS, folder / "public")
-    if command == "preview":
-        subprocess.run(["node", VITE, "build"], cwd=folder, check=True)
-    with vite(folder, command) as address:
-        page.goto(address)
-        expect(page.locator("body")).to_have_text(f"{blank}, by 2 threads.", timeout=60_000)
+def test_vite_with_a_link(built: None, tmp_path: Path, browser: Browser) -> None:
+    """Vite serves no files outside of the project, and the error tells what to do."""
+    folder = project(built, tmp_path / "project", "vite")
+    package = folder / "node_modules/pyruntime"
+    package.rename(tmp_path / "pyruntime").joinpath("node_modules").symlink_to(folder / "node_modules")
+    package.symlink_to(tmp_path / "pyruntime")
+    tab = browser.new_page()
+    with vite(folder, "dev") as address, tab.expect_event("pageerror", timeout=60_000) as failed:
+        tab.goto(address)
+    tab.close()
+    assert "install a copy of the package, not a link" in str(failed.value)
 
 
 PACK = """
@@ -194,13 +163,11 @@ require('webpack')(config, (error, stats) => {
 """
 
 
-@pytest.mark.parametrize("rule", ["", "with rules"])
-def test_webpack(rule: str, built: None, tmp_path: Path, page: Page, blank: str) -> None:
-    """As it is, and with rules that make addresses relative and compile the engine's scripts."""
+def test_webpack_with_rules(built: None, tmp_path: Path, page: Page, blank: str) -> None:
+    """Rules that make addresses relative and compile the engine's scripts."""
     folder = project(built, tmp_path, "webpack")
-    subprocess.run(["node", "-e", PACK, rule], cwd=folder, check=True)
-    for file in (folder / "index.html", DIGITS):
-        shutil.copy(file, folder / "dist")
+    subprocess.run(["node", "-e", PACK, "with rules"], cwd=folder, check=True)
+    shutil.copytree(folder / "public", folder / "dist", dirs_exist_ok=True)
     with Server({"/": folder / "dist"}) as server:
         page.goto(f"{server.url}/index.html")
         expect(page.locator("body")).to_have_text(f"{blank}.", timeout=60_000)

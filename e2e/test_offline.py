@@ -391,7 +391,7 @@ def test_in_a_bundle(chromium: Any, built: None, tmp_path: Path, tool: str) -> N
     subprocess.run(TOOLS[tool], cwd=folder, check=True)
     site = Site(folder / "dist")
     if tool == "webpack":
-        shutil.copy(folder / "index.html", site.folder)
+        shutil.copy(folder / "public/index.html", site.folder)
     for file in (ROOT / "demo/digits/digits.onnx", ROOT / "dist/offline.sw.js"):
         shutil.copy(file, site.folder)
     with site.online():

@@ -27,6 +27,8 @@ LINKS = {
     r"(?:tests/programs|kit/\w+|LICENSE)": "",
 }
 LANGUAGES = {".cjs": "js", ".mjs": "js", ".webmanifest": "json"}
+SOURCES = {".cjs", ".html", ".js", ".json", ".jsx", ".mjs", ".py", ".webmanifest"}  # of examples
+NOT_SOURCES = {"node_modules", "dist", ".next", ".venv", "offline.sw.js"}  # what their commands make
 
 
 def with_links(text: str) -> str:
@@ -42,12 +44,13 @@ def fenced(path: Path) -> str:
 
 
 def examples() -> str:
-    """The table of examples, then every file of each."""
+    """The table of examples, then each one's README and every file."""
     text = re.sub(r"\]\(([\w-]+)[^)]*\)", r"](#\1)", (ROOT / "examples/README.md").read_text())
     for folder in sorted(path for path in (ROOT / "examples").iterdir() if path.is_dir()):
-        text += f"\n## {folder.name}\n"
-        for path in sorted(folder.iterdir()):
-            text += f"\n`{path.relative_to(ROOT)}`\n\n{fenced(path)}"
+        text += f"\n## {folder.name}\n\n" + (folder / "README.md").read_text().partition("\n")[2]
+        for path in sorted(path for path in folder.rglob("*") if path.is_file() and path.suffix in SOURCES):
+            if not NOT_SOURCES & set(path.parts):
+                text += f"\n`{path.relative_to(ROOT)}`\n\n{fenced(path)}"
     return text
 
 

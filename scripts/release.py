@@ -1,6 +1,9 @@
-"""Builds what a release publishes into build/release, twice, checks it, and lists checksums.
+"""Builds what a release publishes into build/release, checks it, and lists checksums.
 
 Usage: make release, which installs the tools (scripts/release.txt)
+
+The last commit is built twice, in new folders with packages from the lock file, so that the files depend on nothing
+else: not on uncommitted or old files, nor on caches of earlier builds. The bytes of both builds must be equal.
 
 The wheel and the sdist for PyPI, the tarball for npm, and sbom.cdx.json: the parts of others in the npm package
 (CycloneDX, https://cyclonedx.org), which NOTICE explains. Nothing is published: .github/workflows/release.yml does that
@@ -27,25 +30,43 @@ from packageurl import PackageURL
 
 ROOT = Path(__file__).parents[1]
 OUT = ROOT / "build/release"
+BUILD = ROOT / "build/release-trees"
 TYPES, PUBLINT = "@arethetypeswrong/cli@0.18.5", "publint@0.3.25"  # npm
 
 
-def run(*command: object, env: dict[str, str] | None = None) -> str:
+def run(*command: object, folder: Path = ROOT, env: dict[str, str] | None = None) -> str:
     """The output of a command; ends the program if it fails."""
     texts = [str(part) for part in command]
     print("$", " ".join(texts), flush=True)
     done = subprocess.run(
-        texts, cwd=ROOT, env={**os.environ, **(env or {})}, text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT
+        texts,
+        cwd=folder,
+        env={**os.environ, **(env or {})},
+        text=True,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
     )
     if done.returncode:
         raise SystemExit(f"{done.stdout}\nrelease: {texts[0]} failed")
     return done.stdout
 
 
-def parts() -> list[tuple[str, str, str, str]]:
+def check_out(folder: Path) -> None:
+    """Writes the last commit into a new folder, with its packages. The Python environment is this tree's."""
+    shutil.rmtree(folder, ignore_errors=True)
+    folder.mkdir(parents=True)
+    archive = folder / "commit.tar"
+    run("git", "archive", "--output", archive, "HEAD")
+    shutil.unpack_archive(archive, folder)
+    archive.unlink()
+    run("npm", "ci", "--prefer-offline", "--loglevel=error", folder=folder)
+    (folder / ".venv").symlink_to(ROOT / ".venv")
+
+
+def parts(tree: Path) -> list[tuple[str, str, str, str]]:
     """Name, version, licence and package type of what the npm package holds of others."""
-    lock = json.loads((ROOT / "package-lock.json").read_text())["packages"]
-    info = json.loads((ROOT / "node_modules/pyodide/pyodide-lock.json").read_text())["info"]
+    lock = json.loads((tree / "package-lock.json").read_text())["packages"]
+    info = json.loads((tree / "node_modules/pyodide/pyodide-lock.json").read_text())["info"]
     emscripten = info["platform"].removeprefix("emscripten_").replace("_", ".")
     return [
         ("pyodide", lock["node_modules/pyodide"]["version"], "MPL-2.0", "npm"),
@@ -55,8 +76,9 @@ def parts() -> list[tuple[str, str, str, str]]:
     ]
 
 
-def bill_of_materials(version: str) -> str:
+def bill_of_materials(tree: Path) -> str:
     """As JSON, without a time and a serial number, so that the same commit gives the same bytes."""
+    version = json.loads((tree / "package.json").read_text())["version"]
     licences, bom = LicenseFactory(), Bom()
     bom.metadata.tools.components.add(this_component())
     bom.metadata.component = Component(
@@ -66,7 +88,7 @@ def bill_of_materials(version: str) -> str:
         licenses=[licences.make_from_string("Apache-2.0")],
         bom_ref=f"pyruntime@{version}",
     )
-    for name, its_version, licence, kind in parts():
+    for name, its_version, licence, kind in parts(tree):
         purl = PackageURL(kind, None, name, its_version)
         component = Component(
             name=name,
@@ -83,17 +105,17 @@ def bill_of_materials(version: str) -> str:
     return json.dumps(data, indent=1, sort_keys=True) + "\n"
 
 
-def build(out: Path, env: dict[str, str]) -> dict[str, str]:
-    """SHA-256 of the built files by name."""
+def build(tree: Path, out: Path, env: dict[str, str]) -> dict[str, str]:
+    """SHA-256 of the files that the last commit, checked out into `tree`, gives; by name."""
+    check_out(tree)
     shutil.rmtree(out, ignore_errors=True)
     out.mkdir(parents=True)
-    shutil.rmtree(ROOT / "dist", ignore_errors=True)
-    version = json.loads((ROOT / "package.json").read_text())["version"]
-    (ROOT / "sbom.cdx.json").write_text(bill_of_materials(version))
-    run("npm", "run", "--silent", "build", env=env)
-    run(sys.executable, "-m", "build", "--no-isolation", "--outdir", out, ROOT, env=env)
-    run("npm", "pack", "--pack-destination", out, env=env)
-    shutil.copy(ROOT / "sbom.cdx.json", out)
+    (tree / "sbom.cdx.json").write_text(bill_of_materials(tree))
+    run("npm", "run", "--silent", "build", folder=tree, env=env)
+    run(sys.executable, "-m", "build", "--no-isolation", "--outdir", out, tree, env=env)
+    run("npm", "pack", "--pack-destination", out, folder=tree, env=env)
+    shutil.copy(tree / "sbom.cdx.json", out)
+    shutil.rmtree(tree)
     return {file.name: hashlib.sha256(file.read_bytes()).hexdigest() for file in sorted(out.iterdir())}
 
 
@@ -113,16 +135,21 @@ def check(files: Sequence[Path]) -> None:
 
 
 def main() -> int:
-    version = json.loads((ROOT / "package.json").read_text())["version"]
-    env = {"SOURCE_DATE_EPOCH": run("git", "log", "-1", "--format=%ct").strip()}
-    first = build(OUT.with_name("release-again"), env)
-    second = build(OUT, env)
+    os.umask(0o022)  # archives store the modes of files
+    if changed := run("git", "status", "--porcelain").rstrip():
+        print(f"release: not committed, so not in the release:\n{changed}")
+    commit, seconds = run("git", "log", "-1", "--format=%H %ct").split()
+    env = {"SOURCE_DATE_EPOCH": seconds}
+    again = OUT.with_name("release-again")
+    second = build(BUILD / "another" / "tree", again, {**env, "TZ": "Asia/Tokyo"})
+    first = build(BUILD / "tree", OUT, env)
     if first != second:
-        raise SystemExit(f"release: not reproducible: {[name for name in second if first[name] != second[name]]}")
-    check([OUT / name for name in second])
-    lines = [f"{digest}  {name}" for name, digest in second.items()]
+        names = [name for name in first if first[name] != second[name]]
+        raise SystemExit(f"release: not reproducible: {names} differ in {OUT} and {again}")
+    check([OUT / name for name in first])
+    lines = [f"{digest}  {name}" for name, digest in first.items()]
     (OUT / "SHA256SUMS").write_text("\n".join(lines) + "\n")
-    print(f"pyruntime {version}, the same bytes in two builds, in {OUT.relative_to(ROOT)}:", *lines, sep="\n")
+    print(f"commit {commit}, the same bytes in two builds, in {OUT.relative_to(ROOT)}:", *lines, sep="\n")
     return 0
 
 

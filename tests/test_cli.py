@@ -239,6 +239,8 @@ REFUSED: dict[str, tuple[list[Any], str]] = {
     "number": (["bench", DIGITS, "--runs", "many"], "argument --runs: invalid int value: 'many'"),
     "option": (["inspect", DIGITS, "--colour"], "unrecognized arguments: --colour (pyruntime inspect --help)"),
     "no folder": (["serve", "nowhere"], "nowhere does not exist"),
+    "no mount": (["serve", ".", "--mount", "/a=nowhere"], "--mount /a=nowhere: nowhere is not a folder"),
+    "no prefix": (["serve", ".", "--mount", "demo"], "--mount demo: it is not a folder (/PREFIX=FOLDER)"),
     "command": (["blend"], 'unknown command "blend"'),
     "no file": (["run", "nowhere.onnx"], "nowhere.onnx is not a file"),
     "no model": (["inspect", __file__], "test_cli.py: "),

@@ -131,3 +131,13 @@ def test_parts_are_read_in_pieces(server: serve.Server, folder: Path) -> None:
     with (folder / "model.onnx").open("rb") as file:
         part = serve.Part(file, 5)
         assert [part.read(3), part.read(3), part.read(3)] == [TEXT[:3], TEXT[3:5], b""]
+
+
+def test_takes_the_next_free_port(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with serve.Server({"/": folder}) as first, serve.Server({"/": folder}) as second:
+        taken = [first.server_address[1], second.server_address[1]]
+        monkeypatch.setattr(serve, "PORTS", [*taken, 0])
+        with serve.listening({"/": folder}, None) as third:
+            assert third.server_address[1] not in taken
+        with pytest.raises(OSError):
+            serve.listening({"/": folder}, taken[0])

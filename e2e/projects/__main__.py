@@ -7,12 +7,15 @@ ours is wrong."""
 from __future__ import annotations
 
 import argparse
+import subprocess
+import tempfile
 import time
 from collections.abc import Iterator
 from pathlib import Path
 
 from playwright.sync_api import Browser
 
+from e2e import readmes
 from e2e.projects.run import Failure, Sums, build, command, packed, prepare, serving, visit
 from e2e.projects.table import PROJECTS, Project
 from kit import chromium
@@ -55,9 +58,23 @@ def shown(found: Sums | Failure) -> tuple[list[str], bool]:
     return texts, all(values["pyruntime"] == RIGHT for values in found.values())
 
 
+def example(name: str, browser: Browser) -> tuple[str, bool]:
+    """A text, and whether the commands of its README do what it says."""
+    subprocess.run(["make", "--silent", "package"], cwd=chromium.ROOT, check=True, stdout=subprocess.DEVNULL)
+    page = browser.new_page()
+    with tempfile.TemporaryDirectory() as folder:
+        try:
+            readmes.follow(name, readmes.clone(Path(folder)), page)
+        except AssertionError as error:
+            return f"failed: {error}", False
+        finally:
+            page.close()
+    return "ok", True
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m e2e.projects", description=__doc__)
-    names = [project.name for project in PROJECTS]
+    names = [*(project.name for project in PROJECTS), *(f"examples/{name}" for name in readmes.LARGE)]
     parser.add_argument("names", nargs="*", metavar="NAME", help=f"projects to run: {', '.join(names)} (default: all)")
     chosen = parser.parse_args().names
     if unknown := set(chosen) - set(names):
@@ -84,6 +101,11 @@ def main() -> int:
                 failed += not right
                 print(row(project.name, phase, f"{time.monotonic() - start:.0f}", *texts), flush=True)
                 start = time.monotonic()
+        for name in readmes.LARGE:
+            if not chosen or f"examples/{name}" in chosen:
+                text, right = example(name, browser)
+                failed += not right
+                print(row(f"examples/{name}", "README", "", text, ""))
     print(f"{failed} failed" if failed else "all right")
     return min(failed, 1)
 

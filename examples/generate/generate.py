@@ -1,4 +1,4 @@
-"""Generates text token by token. `pip install "pyruntime-onnx[native]" tokenizers`, then
+"""Generates text token by token:
 `python generate.py model.onnx tokenizer.json "The executor" --temperature 0.8 --top-k 40 --top-p 0.95`.
 
 The model is a decoder as Hugging Face's exporters write it: inputs are `input_ids` and past keys and values, outputs

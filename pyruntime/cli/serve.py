@@ -24,6 +24,7 @@ from urllib.parse import unquote, urlsplit
 from pyruntime.cli.parser import Parser
 
 SITE = Path("build/site")
+PORTS = range(8000, 8100)
 EXAMPLES = {
     "": "the demo site, after `npm run build`",
     "public --port 9000": "another folder",
@@ -230,10 +231,18 @@ class Server(http.server.ThreadingHTTPServer):
         self.server_close()
 
 
+def listening(mounts: Mapping[str, Path], port: int | None, **options: bool) -> Server:
+    """A server on the port; without one, on the first of PORTS that is free."""
+    for candidate in PORTS if port is None else ():
+        with suppress(OSError):
+            return Server(mounts, port=candidate, **options)
+    return Server(mounts, port=port or 0, **options)
+
+
 def main(argv: list[str] | None = None) -> int:
     parser = Parser("serve", "Serve pages that use pyruntime.", EXAMPLES)
     parser.add_argument("folder", nargs="?", type=Path, default=SITE, help=f"folder to serve (default {SITE})")
-    parser.add_argument("--port", type=int, default=8000)
+    parser.add_argument("--port", type=int, help=f"default: {PORTS[0]}, or the next that is free")
     parser.add_argument("--no-isolation", action="store_true", help="do not send the headers that allow shared memory")
     parser.add_argument(
         "--mount", action="append", default=[], metavar="/PREFIX=FOLDER", help="also serve FOLDER at /PREFIX"
@@ -245,7 +254,12 @@ def main(argv: list[str] | None = None) -> int:
     for mount in args.mount:
         prefix, _, folder = mount.partition("=")
         mounts[prefix.rstrip("/") + "/"] = Path(folder)
-    server = Server(mounts, isolated=not args.no_isolation, port=args.port, quiet=False, compress=True)
+        if not prefix.startswith("/") or not Path(folder).is_dir():
+            parser.error(f"--mount {mount}: {folder or 'it'} is not a folder (/PREFIX=FOLDER)")
+    try:
+        server = listening(mounts, args.port, isolated=not args.no_isolation, quiet=False, compress=True)
+    except OSError as error:
+        parser.error(f"port {args.port}: {error.strerror}")
     print(
         f"{args.folder} at {server.url}/ ({'not ' if args.no_isolation else ''}isolated); stop with Ctrl-C", flush=True
     )

@@ -11,7 +11,7 @@ import { logging, warnOnce } from '../../common/log.js';
 import { platform } from '../../common/platform.js';
 import { Caller } from '../../common/protocol.js';
 import { hasSharedMemory } from '../../common/shared_memory.js';
-import { HINT, spawn } from '../../common/spawn.js';
+import { spawn, startHint } from '../../common/spawn.js';
 import { connectMemory, noteHeld, pageMemory } from './page_memory.js';
 import { prefetch } from './prefetch.js';
 import { DeferredWorker } from './deferred_worker.js';
@@ -87,7 +87,7 @@ async function launch(started, worker, urls, prefetches) {
   const { caller, workers } = started;
   worker.onerror = (/** @type {ErrorEvent} */ { message }) => {
     if (caller.hasAnswered) end(caller, message);
-    else end(caller, `${address} could not be started${message ? `: ${message}` : ''}`, HINT);
+    else end(caller, `${address} could not be started${message ? `: ${message}` : ''}`, startHint(address));
   };
   worker.use(platform.worker() ? spawn(address, ENGINE) : await localEngine(address), () => {
     const params = { assets, prefetches, least: logging.least(), memory: pageMemory(), ...workers && { threads: workers.port } };
