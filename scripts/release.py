@@ -51,12 +51,12 @@ def run(*command: object, folder: Path = ROOT, env: dict[str, str] | None = None
     return done.stdout
 
 
-def check_out(folder: Path) -> None:
-    """Writes the last commit into a new folder, with its packages. The Python environment is this tree's."""
+def check_out(commit: str, folder: Path) -> None:
+    """Writes a commit into a new folder, with its packages. The Python environment is this tree's."""
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True)
     archive = folder / "commit.tar"
-    run("git", "archive", "--output", archive, "HEAD")
+    run("git", "archive", "--output", archive, commit)
     shutil.unpack_archive(archive, folder)
     archive.unlink()
     run("npm", "ci", "--prefer-offline", "--loglevel=error", folder=folder)
@@ -105,9 +105,9 @@ def bill_of_materials(tree: Path) -> str:
     return json.dumps(data, indent=1, sort_keys=True) + "\n"
 
 
-def build(tree: Path, out: Path, env: dict[str, str]) -> dict[str, str]:
-    """SHA-256 of the files that the last commit, checked out into `tree`, gives; by name."""
-    check_out(tree)
+def build(commit: str, tree: Path, out: Path, env: dict[str, str]) -> dict[str, str]:
+    """SHA-256 of the files that a commit, checked out into `tree`, gives; by name."""
+    check_out(commit, tree)
     shutil.rmtree(out, ignore_errors=True)
     out.mkdir(parents=True)
     (tree / "sbom.cdx.json").write_text(bill_of_materials(tree))
@@ -141,8 +141,8 @@ def main() -> int:
     commit, seconds = run("git", "log", "-1", "--format=%H %ct").split()
     env = {"SOURCE_DATE_EPOCH": seconds}
     again = OUT.with_name("release-again")
-    second = build(BUILD / "another" / "tree", again, {**env, "TZ": "Asia/Tokyo"})
-    first = build(BUILD / "tree", OUT, env)
+    second = build(commit, BUILD / "another" / "tree", again, {**env, "TZ": "Asia/Tokyo"})
+    first = build(commit, BUILD / "tree", OUT, env)
     if first != second:
         names = [name for name in first if first[name] != second[name]]
         raise SystemExit(f"release: not reproducible: {names} differ in {OUT} and {again}")
