@@ -231,7 +231,7 @@ class Server(http.server.ThreadingHTTPServer):
         self.server_close()
 
 
-def listening(mounts: Mapping[str, Path], port: int | None, **options: bool) -> Server:
+def listening(mounts: Mapping[str, Path], port: int | None, **options: Any) -> Server:
     """A server on the port; without one, on the first of PORTS that is free."""
     for candidate in PORTS if port is None else ():
         with suppress(OSError):
