@@ -9,11 +9,11 @@ WHERE ?= native
 JOBS ?= 2
 ARGS ?=
 
-.PHONY: help demo serve quick test check bench conformance fuzz projects docs package release try-release clean
+.PHONY: help demo serve quick test check bench conformance fuzz projects docs package release released clean
 .DEFAULT_GOAL := help
 
 help: ## this list
-	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):[^#]*## /\1\t/' | expand -t 14
+	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):[^#]*## /\1\t/' | expand -t 14
 
 demo: ## run two models natively and in headless Chromium, print results and times
 	@$(SETUP) python node vulkan browser
@@ -77,7 +77,7 @@ release: ## the packages for PyPI and npm, built twice and checked, in build/rel
 	@$(SETUP) python node release
 	@PYTHONPATH=build/release-tools $(PY) -m scripts.release
 
-try-release: ## what `make release` built, installed into empty projects
+released: ## what `make release` built, installed into empty projects
 	@$(SETUP) python browser
 	@$(PY) -m e2e.released
 

@@ -1,4 +1,4 @@
-"""Installs what `make release` built into empty projects, and runs them: `make try-release`.
+"""Installs what `make release` built into empty projects, and runs them: `make released`.
 
 The wheel and the sdist in a new environment of each Python on the path, the tarball for npm in the projects of the
 examples. Prints a line for each; exits with 1 if one fails."""
