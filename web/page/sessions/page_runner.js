@@ -1,7 +1,7 @@
 // Runs short Programs in the page itself, because two messages would take longer (docs/design/sessions.md#runs-in-the-page).
 
 import { env } from 'onnxruntime-common';
-import { OutOfMemory } from '../../common/errors.js';
+import { OutOfMemory, UnsupportedSizes } from '../../common/errors.js';
 import { programKey } from '../../common/flat_feeds.js';
 import { mapValues } from '../../common/records.js';
 import { fastest } from '../../runtime/trial.js';
@@ -108,7 +108,8 @@ export class PageRunner {
   }
 
   /**
-   * The results; null if memory is full: then runs return to the worker, which can free that of other sessions.
+   * The results; null if the worker has to run these feeds: the Program refuses their sizes, or memory is full. Then later runs return
+   * there, too, because the worker can free memory of other sessions.
    * @param {Executor} executor @param {Feeds} feeds @param {Record<string, Tensor | null>} fetches
    * @returns {Record<string, WireValue> | null}
    */
@@ -116,6 +117,7 @@ export class PageRunner {
     try {
       return this.run(executor, feeds, fetches);
     } catch (error) {
+      if (error instanceof UnsupportedSizes) return null;
       if (!(error instanceof OutOfMemory)) throw error;
       this.release();
       return null;
