@@ -39,7 +39,7 @@ quick: check ## after each change: check, and the first case of every test that 
 	@$(PY) -m pytest -q -n $(JOBS) -p tests.quick --ignore tests/test_house.py tests
 
 test: check ## everything: check, native tests, browser tests
-	@$(SETUP) python node vulkan browser programs browsers runtimes
+	@$(SETUP) python node vulkan browser programs browsers runtimes docs
 	@$(PY) -m pytest -q -n $(JOBS) --dist worksteal -m "not alone" tests
 	@$(PY) -m pytest -q -n $(JOBS) --dist worksteal -m "not alone" e2e
 	@$(PY) -m pytest -q -m alone tests e2e
@@ -63,7 +63,7 @@ projects: ## projects of bundlers, frameworks and test runners from npm (ARGS="N
 	@$(PY) -m e2e.projects $(ARGS)
 
 docs: ## the documentation as a site, in build/docs
-	@$(SETUP) python
+	@$(SETUP) python node docs
 	@$(PY) -m scripts.docs_site
 
 package: ## the packages for npm and pip, in build/package

@@ -33,6 +33,7 @@ def program(built: None, tmp_path_factory: pytest.TempPathFactory) -> Path:
         shutil.copy(path, folder)
     ignored = shutil.ignore_patterns("*.pyrt", "*.[0-9]*")  # what another process of tests may be writing
     shutil.copytree(ROOT / "build/models", folder / "models", ignore=ignored)
+    shutil.copy(ROOT / "demo/digits/digits.onnx", folder)
     shutil.copy(folder / "models/add.onnx", folder / "models/50% of #1?.onnx")
     shape = (TensorProto.UINT8, [3])
     nodes = [helper.make_node("Add", ["x", "x"], ["y"])]
@@ -85,6 +86,12 @@ def test_program(program: Path, place: str, name: str) -> None:
 
 def test_the_gpu_of_deno(program: Path) -> None:
     assert run(program, "deno", "webgpu.mjs") == [2, 3, 4, 5, 6, 7]
+
+
+def test_the_program_of_the_documentation(program: Path) -> None:
+    command = [*COMMANDS["node"], "start.mjs", "digits.onnx"]
+    out = subprocess.run(command, cwd=program, check=True, capture_output=True, text=True, timeout=600).stdout
+    assert out.startswith("A blank is read as ")
 
 
 def test_required(program: Path) -> None:

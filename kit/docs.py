@@ -6,26 +6,68 @@ import re
 from pathlib import Path
 from typing import NamedTuple
 
+import onnx
+
 ROOT = Path(__file__).parents[1]
 FILES = ["README.md", "CONTRIBUTING.md", *sorted(str(p.relative_to(ROOT)) for p in ROOT.glob("docs/**/*.md"))]
+MODELS = ROOT / "build/docs-models"  # that examples name besides those of demo/
+ENGINEERS = ("docs/adr/", "docs/design/", "docs/architecture.md", "docs/operators.md", "docs/schedules.md")
+SOURCES = {
+    # a picture's classifier: the mean of each channel, then three classes
+    "classifier": """<ir_version: 10, opset_import: ["" : 20]>
+        g (float[N, 3, 224, 224] image) => (float[N, 3] logits)
+        { pooled = GlobalAveragePool (image)  logits = Flatten (pooled) }""",
+    "towers": """<ir_version: 10, opset_import: ["" : 20]>
+        g (float[N, 3, 224, 224] pixel_values, int64[N, L] input_ids)
+        => (float[N, 3] image_embeds, int64[N, 1] text_embeds)
+        { pooled = GlobalAveragePool (pixel_values)  image_embeds = Flatten (pooled)
+          axes = Constant <value_ints = [1]> ()  text_embeds = ReduceMax (input_ids, axes) }""",
+    # overflows half floats at 300
+    "halves": """<ir_version: 10, opset_import: ["" : 20]> g (float16[4] x) => (float16[4] y)
+        { squares = Mul (x, x)  y = Sqrt (squares) }""",
+    **{
+        name: f"""<ir_version: 10, opset_import: ["" : 20, "my.ops" : 1]>
+            g (float[N] x) => (float[N] y) {{ y = my.ops.{name.title()} (x) }}"""
+        for name in ("halve", "square")
+    },
+}
 
 
 class Block(NamedTuple):
+    """title: `title="…"` after the language, the file that the block is a part of."""
+
     file: str
     line: int
     language: str
+    title: str
     text: str
 
     def __str__(self) -> str:
         return f"{self.file}:{self.line}"
 
+    @property
+    def is_for_users(self) -> bool:
+        return self.file != "CONTRIBUTING.md" and not self.file.startswith(ENGINEERS)
 
-def blocks(language: str) -> list[Block]:
-    """The fenced code blocks in a language, of all files."""
+
+def all_blocks() -> list[Block]:
+    """The fenced code blocks of all files."""
     found = []
     for file in FILES:
         text = (ROOT / file).read_text()
-        for m in re.finditer(r"^```(\w+)\n(.*?)^```$", text, re.MULTILINE | re.DOTALL):
-            if m[1] == language:
-                found.append(Block(file, text[: m.start()].count("\n") + 2, m[1], m[2]))
+        for m in re.finditer(r'^```(\w*)(?: title="(.*?)")?\n(.*?)^```$', text, re.MULTILINE | re.DOTALL):
+            found.append(Block(file, text[: m.start()].count("\n") + 2, m[1], m[2] or "", m[3]))
     return found
+
+
+def blocks(language: str) -> list[Block]:
+    """The blocks in a language that are no parts of files."""
+    return [block for block in all_blocks() if block.language == language and not block.title]
+
+
+def write_models() -> Path:
+    """The folder of the models that examples name."""
+    MODELS.mkdir(parents=True, exist_ok=True)
+    for name, text in SOURCES.items():
+        (MODELS / f"{name}.onnx").write_bytes(onnx.parser.parse_model(text).SerializeToString())
+    return MODELS

@@ -16,15 +16,25 @@ from pyruntime import ort_errors as ort
 class PyRuntimeError(Exception):
     """The root of all exceptions.
 
-    node: "Op "name"" of the ONNX node at fault; hint: one sentence on what to do; both may be empty.
+    node: "Op "name"" of the ONNX node at fault; hint: one sentence on what to do; both may be empty. help: path of the
+    documentation's page on this kind of error, which tracebacks show.
     `payload()` is the data from which the other side of the worker boundary rebuilds the error.
     """
+
+    help = ""
 
     def __init__(self, message: str, *, node: str = "", hint: str = "") -> None:
         super().__init__(message)
         self.message = message
         self.node = node
         self.hint = hint
+        if self.help:
+            self.add_note(f"See {self.help}")
+
+    def __init_subclass__(cls, **options: Any) -> None:
+        super().__init_subclass__(**options)
+        if cls.__module__ == __name__ and "help" not in vars(cls):
+            cls.help = f"docs/errors/{cls.__name__}.md"
 
     def at(self, node: str) -> PyRuntimeError:
         """Set the node, unless an inner frame has set it."""
@@ -60,6 +70,8 @@ class NotDifferentiable(UnsupportedOp):
 
 class UnsupportedSizes(UnsupportedOp):
     """The Program for all sizes does not run these; a Program for these alone may. Sessions catch it."""
+
+    help = UnsupportedOp.help
 
 
 class NotSupported(PyRuntimeError, ort.NotImplemented, RuntimeError):
@@ -129,6 +141,8 @@ class LimitExceeded(PyRuntimeError, ort.Fail):
 class NeedsValue(PyRuntimeError):
     """Internal: compilation needs the value of the tensor `name`, or the values of `symbols`, which are dims of inputs.
     The session catches it and specialises the model (docs/architecture.md)."""
+
+    help = ""  # it has no page
 
     def __init__(self, name: str, *, node: str = "", symbols: frozenset[Any] = frozenset()) -> None:
         what = f'the value of "{name}"' if name else f"the dims {sorted(map(str, symbols))}"

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Set up what the Makefile's targets need; each part once, again only when its inputs change.
 #
-#   scripts/setup.sh [python] [node] [vulkan] [browser] [programs] [browsers] [runtimes]
+#   scripts/setup.sh [python] [node] [vulkan] [browser] [programs] [browsers] [runtimes] [docs]
 #                    (none named: all of them)
 #
 # python   .venv with requirements.txt and this project (editable); web/runtime, translated from pyruntime/runtime
@@ -13,6 +13,7 @@
 # runtimes build/runtimes with e2e/runtimes.txt: Bun and Deno from npm, where tests run the package; 190 MB
 # programs build/programs with tests/programs/requirements.txt, npm.txt and pyodide.txt: programs of others that tests
 #          run; 600 MB
+# docs     build/docs-tools with scripts/typedoc/package.json: TypeDoc, with its own TypeScript; 47 MB
 # release  build/release-tools with scripts/release.txt: what `make release` needs; only if named
 #
 # Stamps and logs are in build/setup; `make clean` removes them.
@@ -101,6 +102,15 @@ setup_release() {
   done_with release scripts/release.txt
 }
 
+setup_docs() {
+  local list=scripts/typedoc/package-lock.json
+  fresh docs "$list" && [ -d build/docs-tools/node_modules ] && return
+  mkdir -p build/docs-tools
+  cp scripts/typedoc/package.json "$list" build/docs-tools
+  (cd build/docs-tools && npm ci --no-audit --no-fund --loglevel=error) >"$state/npm-docs.log" 2>&1 || fail "npm ci of scripts/typedoc failed; the log is $state/npm-docs.log"
+  done_with docs "$list"
+}
+
 setup_runtimes() {
   local list=e2e/runtimes.txt
   fresh runtimes "$list" && [ -d build/runtimes/node_modules ] && return
@@ -183,14 +193,14 @@ setup_browsers() {
   fi
 }
 
-[ $# -gt 0 ] || set -- python node vulkan browser programs browsers runtimes
+[ $# -gt 0 ] || set -- python node vulkan browser programs browsers runtimes docs
 for part in "$@"; do
   case $part in
     python)
       setup_python
       .venv/bin/python -m scripts.javascript # quick when nothing changed
       ;;
-    node | vulkan | browser | programs | browsers | runtimes | release) "setup_$part" ;;
+    node | vulkan | browser | programs | browsers | runtimes | docs | release) "setup_$part" ;;
     *) fail "no such part: $part" ;;
   esac
 done

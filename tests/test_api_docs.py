@@ -13,8 +13,9 @@ from typing import Any
 import onnxruntime
 
 from kit.docs import ROOT
-from pyruntime import InferenceSession, SessionOptions, errors
+from pyruntime import InferenceSession, PyRuntimeError, SessionOptions, errors
 from pyruntime.cli import COMMANDS
+from pyruntime.errors import NeedsValue, UnsupportedSizes
 from pyruntime.options import declared
 
 TEXT = (ROOT / "docs" / "api.md").read_text()
@@ -113,6 +114,20 @@ def test_errors_are_those_of_both_languages() -> None:
     table = TEXT.partition("| class | when |")[2].partition("\n\n")[0]
     assert set(code(table)) == kinds - {"PyRuntimeError"} | OF_BROWSERS
     assert kinds == {n for n in javascript()["ours"] if n[0].isupper()} - OF_BROWSERS - {"InferenceSession"}
+
+
+def test_each_error_has_a_page() -> None:
+    """Its class and its message name it, and docs/errors/README.md lists it."""
+    pages = {path.stem for path in (ROOT / "docs/errors").glob("*.md")} - {"README"}
+    raised = {kind for kind in vars(errors).values() if inspect.isclass(kind) and issubclass(kind, PyRuntimeError)}
+    named = {kind.help: kind for kind in raised if kind.help and kind is not UnsupportedSizes}
+    assert raised - set(named.values()) == {PyRuntimeError, NeedsValue, UnsupportedSizes}
+    assert pages == {kind.__name__ for kind in named.values()} | OF_BROWSERS
+    assert all(kind("").__notes__ == [f"See {path}"] and (ROOT / path).exists() for path, kind in named.items())
+    listed = (ROOT / "docs/errors/README.md").read_text().partition("| class | when |")[2]
+    assert set(code(listed)) == pages and all(f"]({page}.md)" in listed for page in pages)
+    for page in pages:
+        assert (ROOT / f"docs/errors/{page}.md").read_text().startswith(f"# {page}\n\n")
 
 
 def test_python_names() -> None:

@@ -1,16 +1,21 @@
-"""The documentation's examples run. Those for pages do so in e2e/test_docs.py."""
+"""The documentation's examples run. Those for pages do so in e2e/test_docs.py, parts of files with these files."""
 
 from __future__ import annotations
 
+import os
 import re
 import shlex
+import subprocess
+import sys
+import tomllib
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 import pyruntime.ops  # noqa: F401  what examples add to
-from kit.docs import ROOT, Block, blocks
+from kit.docs import ROOT, Block, all_blocks, blocks, write_models
 from pyruntime.cli import main
 from pyruntime.compiler import user_passes
 from pyruntime.frontend import registry
@@ -35,9 +40,11 @@ def registered_before(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     table.update(before)
 
 
+@pytest.mark.filterwarnings("ignore:.*computes on the CPU")  # as the adapters of machines that test do
 @pytest.mark.parametrize("block", blocks("python"), ids=str)
 def test_python_examples_run(block: Block, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     monkeypatch.chdir(ROOT)
+    write_models()
     code = EXCERPTS.get(block.file, "") + block.text
     exec(compile(code, str(block), "exec"), {"__name__": "example"})
 
@@ -53,6 +60,40 @@ def test_commands_run(line: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest
     (ROOT / "build").mkdir(exist_ok=True)
     assert main(shlex.split(line)[1:]) == 0
     assert capsys.readouterr().out
+
+
+# Commands that other tests run, as e2e/test_examples.py does, or that print nothing.
+ELSEWHERE = re.compile(r"(npm install|pip install|make) ")
+
+
+def test_every_block_runs_somewhere() -> None:
+    """Blocks of users' pages are of a language that tests run, or a part of a file that tests run."""
+    for block in filter(lambda block: block.is_for_users, all_blocks()):
+        if "/" in block.title:
+            part, whole = (
+                "\n".join(map(str.strip, t.splitlines())) for t in (block.text, (ROOT / block.title).read_text())
+            )
+            assert f"\n{part}\n" in f"\n{whole}\n", f"{block}: not in {block.title}"
+        elif block.language == "console":
+            others = [line for line in block.text.splitlines() if not line.startswith("pyruntime ")]
+            assert all(map(ELSEWHERE.match, others)), f"{block}: {others}"
+        elif block.language == "toml":
+            tomllib.loads(block.text)
+        else:
+            assert block.language in ("python", "js", "html", "text") or block.file == "README.md", str(block)
+
+
+@pytest.mark.parametrize("script", sorted((ROOT / "tests/conversions").glob("*.py")), ids=lambda path: path.stem)
+def test_conversions(script: Path, tmp_path: Path) -> None:
+    """Programs that convert models of other frameworks and compare the results."""
+    framework = {"from_keras": "keras", "from_pytorch": "torch", "from_scikit_learn": "skl2onnx"}[script.stem]
+    path = os.pathsep.join([str(ROOT / "build/programs"), str(ROOT)])
+    environment = {**os.environ, "PYTHONPATH": path, "PYTHONDONTWRITEBYTECODE": "1"}
+    there = subprocess.run([sys.executable, "-c", f"import {framework}"], env=environment, capture_output=True)
+    if there.returncode:
+        pytest.skip(f"{framework} is not installed: half a gigabyte, which the tests do not fetch")
+    done = subprocess.run([sys.executable, script], env=environment, cwd=tmp_path, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
 
 
 def test_decisions_are_short_and_listed() -> None:

@@ -48,6 +48,7 @@ def test_the_wheel_holds_what_the_tree_does(wheel: Path) -> None:
     ours = {str(p) for p in files if p.suffix in {".py", ".js", ".wgsl", ".json", ".typed"}}
     with zipfile.ZipFile(wheel) as archive:
         names = {name for name in archive.namelist() if ".dist-info/" not in name}
+    ours |= {str(p.relative_to(ROOT)) for p in (ROOT / "docs/errors").glob("*.md")}
     assert names == {name if name.startswith("pyruntime/") else f"pyruntime/{name}" for name in ours}
     folder = wheel.parent / "sdist"
     done = run(sys.executable, "-m", "build", "--no-isolation", "--outdir", folder, ROOT)

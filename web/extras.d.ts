@@ -1,4 +1,7 @@
-// Types of pyruntime/extras: a batcher, and measures for the browser's developer tools.
+/**
+ * Types of pyruntime/extras: a batcher, and measures for the browser's developer tools.
+ * @module pyruntime/extras
+ */
 
 import type { InferenceSession, Tensor, on } from './index.js';
 

@@ -1,4 +1,7 @@
-// The public types: those of onnxruntime-common, and additions of this package. ort.d.ts adds the default export.
+/**
+ * The public types: those of onnxruntime-common, and additions of this package. ort.d.ts adds the default export.
+ * @module pyruntime
+ */
 
 import type { Tensor } from 'onnxruntime-common';
 
@@ -309,28 +312,41 @@ declare module 'onnxruntime-common' {
   }
 }
 
-/** The base class of errors; `message` is "node: detail (hint)". */
+/** The base class of errors; `message` is "node: detail (hint)" and a line with `help`. */
 export class PyRuntimeError extends Error {
   constructor(detail: string, where?: { node?: string; hint?: string; cause?: unknown });
   readonly type: string;
   readonly detail: string;
   readonly node: string;
   readonly hint: string;
+  /** The path of the documentation's page on this kind of error. */
+  readonly help: string;
 }
+/** The file is not an ONNX model, or cannot be fetched (docs/errors/InvalidModel.md). */
 export class InvalidModel extends PyRuntimeError {}
+/** An operator, an attribute or a type is not supported (docs/errors/UnsupportedOp.md). */
 export class UnsupportedOp extends PyRuntimeError {}
-/** A gradient passes through a node that has none. `hint` names the tensors that need it. */
+/** A gradient passes through a node that has none. `hint` names the tensors that need it (docs/errors/NotDifferentiable.md). */
 export class NotDifferentiable extends UnsupportedOp {}
+/** Shapes in the model contradict each other (docs/errors/ShapeError.md). */
 export class ShapeError extends PyRuntimeError {}
+/** A feed has a wrong name, type, shape or value; the session stays usable (docs/errors/InvalidInput.md). */
 export class InvalidInput extends PyRuntimeError {}
+/** Memory or a limit does not suffice; nothing was allocated (docs/errors/OutOfMemory.md). */
 export class OutOfMemory extends PyRuntimeError {}
+/** A bug of the engine (docs/errors/MemoryFault.md). */
 export class MemoryFault extends PyRuntimeError {}
-/** A bug of the engine. */
+/** A bug of the engine (docs/errors/InternalError.md). */
 export class InternalError extends PyRuntimeError {}
+/** The GPU is gone and could not be replaced (docs/errors/DeviceLost.md). */
 export class DeviceLost extends PyRuntimeError {}
+/** The browser has no WebGPU adapter (docs/errors/NoAdapter.md). */
 export class NoAdapter extends PyRuntimeError {}
+/** The session was released, or its worker is gone (docs/errors/SessionFailed.md). */
 export class SessionFailed extends PyRuntimeError {}
+/** Data was refused during a run (docs/errors/ExecutionError.md). */
 export class ExecutionError extends PyRuntimeError {}
+/** Compiling takes longer or writes more code than the options allow (docs/errors/LimitExceeded.md). */
 export class LimitExceeded extends PyRuntimeError {}
 /** The browser's storage is too small; in bytes. */
 export class QuotaExceeded extends PyRuntimeError {

@@ -1,4 +1,7 @@
-// Types of pyruntime/offline: a page's store for offline visits (docs/hosting.md).
+/**
+ * Types of pyruntime/offline: a page's store for offline visits (docs/hosting.md).
+ * @module pyruntime/offline
+ */
 
 import type { KeptModel } from './index.js';
 

@@ -44,7 +44,7 @@ def visited(project: Project, browser: Browser, folder: Path, phase: str) -> Sum
     if phase == "build" or project.beside:
         build(project, folder)
     with serving(project, folder, project.dev if phase == "dev" else project.start) as address:
-        return visit(browser, address)
+        return visit(browser, address, bool(project.static))
 
 
 def shown(found: Sums | Failure) -> tuple[list[str], bool]:

@@ -55,6 +55,9 @@ def prepare(project: Project, package: Path) -> Path:
             shutil.rmtree(path) if path.is_dir() else path.unlink()
     for source, target in ("common", project.common), (project.source, "."):
         shutil.copytree(SOURCES / source, folder / target, dirs_exist_ok=True)
+    if project.static:
+        (folder / project.static).mkdir(exist_ok=True)
+        shutil.copy(ROOT / "demo/digits/digits.onnx", folder / project.static)
     model = list(small_models.add().SerializeToString())
     (folder / project.common / "model.js").write_text(f"export const MODEL = Uint8Array.from({model});\n")
     versions = dict(spec.rsplit("@", 1) for spec in (*project.packages, PEER))
@@ -135,13 +138,16 @@ def listens(port: int) -> bool:
     return False
 
 
-def visit(browser: Browser, address: str) -> Sums:
+def visit(browser: Browser, address: str, has_component: bool) -> Sums:
+    """What the page and its worker find, after its component, if it has one, shows a digit."""
     page = browser.new_context().new_page()
     lines: list[str] = []
     page.on("console", lambda message: lines.append(message.text))
     page.on("pageerror", lambda error: lines.append(str(error)))
     try:
         page.goto(address, timeout=LIMIT * 1000)
+        if has_component:
+            page.get_by_text("This is a ").wait_for(timeout=LIMIT * 1000)
         page.wait_for_function("document.documentElement.dataset.sums", timeout=LIMIT * 1000)
         return json.loads(page.evaluate("document.documentElement.dataset.sums"))
     except Exception as error:

@@ -15,7 +15,9 @@ class Project:
 
     dev, build, start: commands of the development server, of the build, and of a server for it ({port} stands for its
     port); without `start` our own server serves the folder `built`. test: a command that succeeds if the sums are
-    right. beside: folders to copy to `built` before, from node_modules. common: the folder of the common files."""
+    right. beside: folders to copy to `built` before, from node_modules. common: the folder of the common files.
+    static: the folder of static files, if the project shows the component of its page in docs/use, which reads
+    digits.onnx from there."""
 
     name: str
     packages: tuple[str, ...]
@@ -28,13 +30,15 @@ class Project:
     beside: tuple[tuple[str, str], ...] = ()
     module: bool = True
     common: str = "."
+    static: str = ""
 
     @property
     def source(self) -> str:
         return self.folder or self.name
 
 
-NEXT = ("next@16.4.6", "react@19.3.1", "react-dom@19.3.1")
+REACT = ("react@19.3.1", "react-dom@19.3.1")
+NEXT = ("next@16.4.6", *REACT)
 ANGULAR = tuple(
     f"@angular/{name}@20.3.35" for name in ("common", "compiler", "compiler-cli", "core", "platform-browser")
 )
@@ -44,23 +48,34 @@ ESBUILD = "esbuild start.js worker.js --bundle --format=esm --outdir=dist"
 
 PROJECTS = [
     Project("vite", (VITE, "vue@3.5.45"), dev="vite --port {port} --strictPort", build="vite build"),
-    Project("vite-single", (VITE, "vite-plugin-singlefile@2.3.4"), build="vite build"),
     Project(
-        "next", NEXT, dev="next dev --turbopack -p {port}", build="next build --turbopack", start="next start -p {port}"
+        "react", (VITE, "@vitejs/plugin-react@6.3.0", *REACT), dev="vite --port {port} --strictPort",
+        build="vite build", static="public",
     ),
     Project(
-        "next-webpack", NEXT, "next", "next dev --webpack -p {port}", "next build --webpack", "next start -p {port}"
+        "vue", (VITE, "@vitejs/plugin-vue@6.0.11", "vue@3.5.45"), dev="vite --port {port} --strictPort",
+        build="vite build", static="public",
+    ),
+    Project("alias", (VITE,), dev="vite --port {port} --strictPort", build="vite build"),
+    Project("vite-single", (VITE, "vite-plugin-singlefile@2.3.4"), build="vite build"),
+    Project(
+        "next", NEXT, dev="next dev --turbopack -p {port}", build="next build --turbopack",
+        start="next start -p {port}", static="public",
+    ),
+    Project(
+        "next-webpack", NEXT, "next", "next dev --webpack -p {port}", "next build --webpack", "next start -p {port}",
+        static="public",
     ),
     Project(
         "sveltekit",
         ("@sveltejs/kit@2.70.4", "@sveltejs/vite-plugin-svelte@6.2.3", "svelte@5.57.3", "vite@7.3.8"),  # for Node.js 20
         dev="vite dev --port {port} --strictPort", build="vite build", start="vite preview --port {port} --strictPort",
-        common="src",
+        common="src", static="static",
     ),
     Project("astro", ("astro@5.9.4",), dev="astro dev --port {port}", build="astro build"),
     Project(
         "angular", ("@angular/build@20.3.41", "@angular/cli@20.3.43", *ANGULAR, "rxjs@7.8.2", "typescript@5.9.3"),
-        dev="ng serve --port {port}", build="ng build", built="dist/browser",
+        dev="ng serve --port {port}", build="ng build", built="dist/browser", static="public",
     ),
     Project(
         "webpack", (WEBPACK, "webpack-cli@7.3.1", "webpack-dev-server@6.1.0", *BABEL),

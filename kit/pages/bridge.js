@@ -89,7 +89,7 @@ globalThis.bridge = {
       return { result: (await Promise.race([calls[name](...args), late])) ?? null };
     } catch (error) {
       if (error.name === 'TimeoutError') ort.shutdown();
-      return { error: { type: error.type ?? error.name, message: error.message } };
+      return { error: { type: error.type ?? error.name, message: error.message.replace(/\nSee docs.*/, '') } };
     } finally {
       clearTimeout(timer);
     }

@@ -55,7 +55,7 @@ def main(argv: list[str] | None = None) -> int:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 1
     except (PyRuntimeError, OSError, ModuleNotFoundError) as error:
-        print(f"pyruntime: {_sentence(error)}", file=sys.stderr)
+        print(f"pyruntime: {_sentence(error)}", *getattr(error, "__notes__", ()), sep="\n", file=sys.stderr)
         return 2
     except KeyboardInterrupt:
         return 1

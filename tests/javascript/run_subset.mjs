@@ -10,7 +10,7 @@ const result = ([name, ...args]) => {
   try {
     return subset[name](...args.map(revive));
   } catch (error) {
-    return `${error.constructor.name}: ${error.message}`;
+    return `${error.constructor.name}: ${error.message.replace(/\nSee .*/, '')}`;
   }
 };
 console.log(JSON.stringify(cases.map(result), plain));

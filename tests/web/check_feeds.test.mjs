@@ -6,6 +6,7 @@ import { Tensor } from 'onnxruntime-common';
 import { describeFeed, programKey } from '../../web/common/flat_feeds.js';
 import { checkFeeds, checkFetches } from '../../web/page/tensors/check_feeds.js';
 import { Packer, SharedPool, unpackValue } from '../../web/page/tensors/wire_tensors.js';
+import { refusal } from './sentences.mjs';
 
 const X = { name: 'x', dtype: 'float32', shape: ['N', 2] };
 const floats = (...dims) => new Tensor('float32', new Float32Array(dims.reduce((a, b) => a * b, 1)), dims);
@@ -38,12 +39,12 @@ for (const [feeds, info, message] of [
   [{ x: floats(1, 2) }, { ...X, sequence: true }, 'input "x" is a sequence (feed an array of tensors)'],
   [{ x: [floats(1, 2), floats(1)] }, { ...X, sequence: true }, 'input "x[1]" must be [N, 2], it is [1]: rank Got: 1 Expected: 2'],
 ]) {
-  test(`refused: ${message}`, () => assert.throws(() => checkFeeds(feeds, [info]), { type: 'InvalidInput', message }));
+  test(`refused: ${message}`, () => assert.throws(() => checkFeeds(feeds, [info]), refusal('InvalidInput', message)));
 }
 
 test('an output that there is not', () => {
   checkFetches(['y'], [{ name: 'y' }]);
-  assert.throws(() => checkFetches(['z'], [{ name: 'y' }]), { type: 'InvalidInput', message: 'there is no output "z" (outputs: "y")' });
+  assert.throws(() => checkFetches(['z'], [{ name: 'y' }]), refusal('InvalidInput', 'there is no output "z" (outputs: "y")'));
 });
 
 test("the caller's data is sent as one copy, what is shared as it is", () => {
@@ -87,7 +88,7 @@ test('a tensor to fill must be of the type and dims that come out', () => {
   const into = floats(2);
   assert.equal(unpackValue('y', wire, into, null), into);
   assert.deepEqual([...into.data], [1, 2]);
-  assert.throws(() => unpackValue('y', wire, floats(1, 2), null), { type: 'InvalidInput', message: 'output "y" is float32 [2], the tensor to fill is float32 [1, 2]' });
+  assert.throws(() => unpackValue('y', wire, floats(1, 2), null), { type: 'InvalidInput', detail: 'output "y" is float32 [2], the tensor to fill is float32 [1, 2]' });
   assert.deepEqual(unpackValue('y', [wire, wire], null, null).map(({ dims }) => dims), [[2], [2]]);
   assert.equal(unpackValue('y', null, null, null), null);
 });

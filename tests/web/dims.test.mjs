@@ -4,6 +4,7 @@ import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import { evaluate, evaluateAll, symbols } from '../../web/common/dims.js';
 import { bindDims, checkDims, feedOf } from '../../web/run/input_dims.js';
+import { refusal } from './sentences.mjs';
 
 const ENV = new Map([['N', 7], ['K', -3], ['zero', 0]]);
 
@@ -69,5 +70,5 @@ for (const [dims, given, message] of [
   [['N.0', 'N.0'], [3, 4], 'input "x" is [3, 4]: index: 1 Got: 4 Expected: 3, as "N" is elsewhere'],
   [['M', ['+', 'M', 1]], [3, 3], 'input "x" is [3, 3]: index: 1 Got: 3 Expected: 4'],
 ]) {
-  test(message, () => assert.throws(() => fed(dims, given), { type: 'InvalidInput', message }));
+  test(message, () => assert.throws(() => fed(dims, given), refusal('InvalidInput', message)));
 }

@@ -54,7 +54,7 @@ for (const [fault, status, text] of [['cut off', 200, 'cut off'], ['', 503, 'HTT
 
 test('a server that cannot be reached', async () => {
   globalThis.fetch = async () => { throw new TypeError('no connection'); };
-  await assert.rejects(fetched(), { type: 'InvalidModel', message: `cannot fetch ${URL_OF}: no connection` });
+  await assert.rejects(fetched(), { type: 'InvalidModel', detail: `cannot fetch ${URL_OF}: no connection` });
 });
 
 test('what is wanted no more is not fetched on', async () => {
@@ -74,7 +74,7 @@ test('a stream is read as it comes', async () => {
   assert.deepEqual((await fetchFile({ stream: stream() }, (...counts) => told.push(counts))).bytes, new TextEncoder().encode('abc'));
   assert.deepEqual(told.at(-1), [3, 3]);
   const broken = new ReadableStream({ pull: (to) => to.error(new Error('torn')) });
-  await assert.rejects(fetchFile({ stream: broken }, () => {}), { type: 'InvalidModel', message: 'cannot read the stream: torn' });
+  await assert.rejects(fetchFile({ stream: broken }, () => {}), { type: 'InvalidModel', detail: 'cannot read the stream: torn' });
 });
 
 const FILE = Uint8Array.from({ length: 100 }, (_, i) => i);

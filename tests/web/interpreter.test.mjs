@@ -13,7 +13,7 @@ function made(boot) {
 }
 
 test('nobody knows where its files are', async () => {
-  await assert.rejects(new Interpreter().start(), { type: 'SessionFailed', message: 'the engine is not started' });
+  await assert.rejects(new Interpreter().start(), { type: 'SessionFailed', detail: 'the engine is not started' });
 });
 
 test('the page is told of a failure before all who wait, and once', async () => {

@@ -69,5 +69,5 @@ test('one whose worker is gone rests no more', async () => {
   const handler = new Handler(caller, { session: 1, inputs: [], outputs: [], compiled: null, about: { uses: {}, unused: [] } }, { options: { preset: 'power' }, params: { limits: {} } });
   const run = handler.run({}, {}, null);
   caller.fail('it was shut down', '');
-  await assert.rejects(run, { type: 'SessionFailed', message: 'the worker is gone: it was shut down' });
+  await assert.rejects(run, { type: 'SessionFailed', detail: 'the worker is gone: it was shut down' });
 });

@@ -7,6 +7,7 @@ import { FileInMemory } from '../../web/worker/files/model_file.js';
 import { crc32 } from '../../web/worker/crc32.js';
 import { isProgram, looksLikeProgram } from '../../web/common/program_mark.js';
 import { ExportedProgram, parse, toBytes } from '../../web/worker/programs/program_file.js';
+import { refusal } from './sentences.mjs';
 
 /** A Program that gives what it is fed. */
 const VALUE = { buffer: 0, dtype: 'float32', dims: ['N'] };
@@ -68,7 +69,7 @@ for (const [told, bytes, message] of [
   ['whose header lacks a part', filed(JSON.stringify({ ...HEADER, guards: undefined })), /the program is damaged: .*guards/],
   ['that gives a buffer without a value', filed(JSON.stringify({ ...HEADER, buffers: [...HEADER.buffers, { size: 4 }], outputs: [{ name: 'y', value: { ...VALUE, buffer: 1, dims: [1] } }] })), /the program is damaged: .*output "y"/],
 ]) {
-  test(`a file ${told}`, () => assert.throws(() => parse(bytes), { type: 'InvalidModel', message }));
+  test(`a file ${told}`, () => assert.throws(() => parse(bytes), refusal('InvalidModel', message)));
 }
 
 for (const [bytes, is] of [[FILE, true], [FILE.slice(0, 4), true], [FILE.slice(0, 3), false], [Uint8Array.of(8, 9, 18, 0), false], [new Uint8Array(0), false]]) {
@@ -98,7 +99,7 @@ for (const [bytes, fits] of [[BLOB, true], [Uint8Array.of(1, 2, 4), false], [Uin
       const program = new ExportedProgram(toBytes({ ...HEADER, model: OF, files: [{ ...OF, file: 'w.bin' }] }, BLOB));
       assert.deepEqual([...program.files], [['', 'm.onnx']]);
       if (fits) program.check(name, new FileInMemory(bytes));
-      else assert.throws(() => program.check(name, new FileInMemory(bytes)), { type: 'InvalidModel', message: `"${file}" is not the file that this program needs (export it again)` });
+      else assert.throws(() => program.check(name, new FileInMemory(bytes)), refusal('InvalidModel', `"${file}" is not the file that this program needs (export it again)`));
     });
   }
 }

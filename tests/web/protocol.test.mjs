@@ -4,6 +4,7 @@ import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import * as errors from '../../web/common/errors.js';
 import { answer, Caller } from '../../web/common/protocol.js';
+import { refusal, sentence } from './sentences.mjs';
 
 const { fromPayload, outOfRange, PyRuntimeError, SessionFailed, toPayload } = errors;
 const tree = Object.values(errors).filter((member) => member === PyRuntimeError || member.prototype instanceof PyRuntimeError);
@@ -13,7 +14,7 @@ for (const type of tree) {
     const error = new type('it is odd', { node: 'Conv "c"', hint: 'try another' });
     const there = fromPayload(structuredClone(toPayload(error)));
     assert.equal(there.constructor, type);
-    assert.deepEqual([there.name, there.message, there.node, there.hint], [type.name, 'Conv "c": it is odd (try another)', 'Conv "c"', 'try another']);
+    assert.deepEqual([there.name, sentence(there), there.node, there.hint], [type.name, 'Conv "c": it is odd (try another)', 'Conv "c"', 'try another']);
   });
 }
 
@@ -25,8 +26,8 @@ for (const [thrown, message] of [[new TypeError('no'), 'TypeError: no'], ['text'
 }
 
 test('an index is out of range of so many elements', () => {
-  assert.equal(outOfRange('Gather "g"', -3n, 1).message, 'Gather "g": index -3 is out of range for 1 element');
-  assert.equal(outOfRange('', 2, 2).message, 'index 2 is out of range for 2 elements');
+  assert.equal(sentence(outOfRange('Gather "g"', -3n, 1)), 'Gather "g": index -3 is out of range for 1 element');
+  assert.equal(sentence(outOfRange('', 2, 2)), 'index 2 is out of range for 2 elements');
 });
 
 /** A page and a worker joined by copies of messages. */
@@ -85,7 +86,7 @@ test('a worker that is gone fails all calls, and late answers do nothing', async
   const caller = joined({ run: () => new Promise(() => {}) });
   const waiting = caller.call('run', {});
   caller.fail('it was ended', 'create the session again');
-  const told = { type: 'SessionFailed', message: 'the worker is gone: it was ended (create the session again)' };
+  const told = refusal('SessionFailed', 'the worker is gone: it was ended (create the session again)');
   await assert.rejects(waiting, told);
   await assert.rejects(caller.call('run', {}), told);
   caller.receive({ id: 1, result: 3 });
@@ -96,8 +97,8 @@ test('what is in flight can fail with an error of its own', async () => {
   const caller = joined({ run: () => new Promise(() => {}) });
   const waiting = caller.call('run', {});
   caller.fail('engine.zip is missing', '', new SessionFailed('cannot load engine.zip'));
-  await assert.rejects(waiting, { message: 'cannot load engine.zip' });
-  await assert.rejects(caller.call('run', {}), { message: 'the worker is gone: engine.zip is missing' });
+  await assert.rejects(waiting, { detail: 'cannot load engine.zip' });
+  await assert.rejects(caller.call('run', {}), { detail: 'the worker is gone: engine.zip is missing' });
 });
 
 test('a call is stopped once, and others are not', async () => {

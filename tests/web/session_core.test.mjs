@@ -10,6 +10,7 @@ import { prepare } from '../../web/session/prepare.js';
 import { runWithRecovery } from '../../web/session/recovery.js';
 import { SessionState } from '../../web/session/states.js';
 import { timeline } from '../../web/session/timeline.js';
+import { refusal } from './sentences.mjs';
 
 for (const [from, allowed] of Object.entries(TRANSITIONS)) {
   for (const to of Object.keys(TRANSITIONS)) {
@@ -17,7 +18,7 @@ for (const [from, allowed] of Object.entries(TRANSITIONS)) {
       const state = Object.assign(new SessionState(), { current: from });
       if (allowed.includes(to)) return state.enter(to);
       const message = from === 'released' ? 'the session was released' : `a session cannot go from ${from} to ${to}`;
-      assert.throws(() => state.enter(to), { type: 'SessionFailed', message });
+      assert.throws(() => state.enter(to), refusal('SessionFailed', message));
     });
   }
 }
@@ -28,7 +29,7 @@ test('after work a session is ready, whether it failed or not', async () => {
   await assert.rejects(state.during(async () => { throw new Error('bad feeds'); }), /bad feeds/);
   assert.equal(state.current, 'ready');
   state.enter('released');
-  await assert.rejects(state.during(async () => {}), { message: 'the session was released' });
+  await assert.rejects(state.during(async () => {}), { detail: 'the session was released' });
 });
 
 /** A table of these keys whose executors and Programs log their end. */

@@ -18,7 +18,7 @@ for (const [reason, name] of reasons) {
     controller.abort(reason);
     assert.throws(() => cancellation.check(), (error) => {
       assert.ok(error instanceof Terminated);
-      assert.deepEqual([error.name, error.type, error.message], [name, 'Terminated', 'the run was stopped: its signal is aborted']);
+      assert.deepEqual([error.name, error.type, error.detail], [name, 'Terminated', 'the run was stopped: its signal is aborted']);
       assert.equal(error.cause, controller.signal.reason);
       return true;
     });
@@ -39,7 +39,7 @@ test('terminate may be set at any time', async () => {
   const seen = stops;
   await sleep(3 * TICK);
   assert.equal(stops, seen);
-  assert.throws(() => cancellation.check(), { name: 'Terminated', message: 'the run was stopped: terminate is set' });
+  assert.throws(() => cancellation.check(), { name: 'Terminated', detail: 'the run was stopped: terminate is set' });
 });
 
 test('a signal that is none is refused', () => assert.throws(() => new Cancellation({ signal: 'now' }, 'the run'), InvalidInput));

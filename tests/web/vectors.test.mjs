@@ -14,6 +14,7 @@ import { Guards } from '../../web/runtime/guards.js';
 import { OrderTrial } from '../../web/runtime/order_trial.js';
 import { stackedDims } from '../../web/runtime/stacking.js';
 import { fastest, Trial } from '../../web/runtime/trial.js';
+import { sentence } from './sentences.mjs';
 
 const env = (values) => new Map(Object.entries(values));
 
@@ -22,7 +23,7 @@ function refusal(type, work) {
     work();
   } catch (error) {
     assert.equal(error.type, type, error.stack);
-    return error.message;
+    return sentence(error);
   }
   return null;
 }

@@ -5,22 +5,36 @@
  * @typedef {{ type: string, message: string, node: string, hint: string }} ErrorPayload
  */
 
-/** The base class. `message` is "node: detail (hint)"; each part is also a field. */
+/** The line of a message that names the documentation's page. */
+const SEE = /\nSee docs\/errors\/\w+\.md/g;
+
+/**
+ * The base class. `message` is "node: detail (hint)" and a line with `help`, the path of the documentation's page on this
+ * kind of error. Each part is also a field.
+ */
 export class PyRuntimeError extends Error {
   /**
    * @param {string} detail
    * @param {{ node?: string, hint?: string, cause?: unknown }} [where]
    */
   constructor(detail, { node = '', hint = '', cause } = {}) {
-    super(`${node ? `${node}: ` : ''}${detail}${hint ? ` (${hint})` : ''}`, cause === undefined ? undefined : { cause });
-    this.detail = detail;
+    const own = detail.replace(SEE, ''); // of an error whose message is a part of this one's
+    const help = helpOf(new.target.prototype.type);
+    const message = `${node ? `${node}: ` : ''}${own}${hint ? ` (${hint})` : ''}${help && `\nSee ${help}`}`;
+    super(message, cause === undefined ? undefined : { cause });
+    this.detail = own;
     this.node = node;
     this.hint = hint;
   }
 
   /** The name of the class in Python. Minifiers do not change it. */
   get type() {
-    return Object.keys(errors).find((name) => errors[name] === this.constructor) ?? 'PyRuntimeError';
+    return typeOf(this.constructor);
+  }
+
+  /** The path of the documentation's page on this kind of error. */
+  get help() {
+    return helpOf(this.type);
   }
 
   /** @override */
@@ -83,6 +97,10 @@ const errors = {
   PyRuntimeError, InvalidModel, UnsupportedOp, ShapeError, InvalidInput, OutOfMemory, MemoryFault, InternalError, DeviceLost,
   NoAdapter, NotDifferentiable, SessionFailed, ExecutionError, LimitExceeded, QuotaExceeded, Terminated,
 };
+
+/** @param {Function} kind */
+const typeOf = (kind) => Object.keys(errors).find((name) => errors[name] === kind) ?? 'PyRuntimeError';
+const helpOf = (/** @type {string} */ type) => (type === 'PyRuntimeError' ? '' : `docs/errors/${type}.md`);
 
 /**
  * @param {unknown} error

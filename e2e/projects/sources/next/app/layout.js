@@ -1,5 +1,5 @@
-import { createElement } from 'react';
+import { Check } from './check.js';
 
 export default function Layout({ children }) {
-  return createElement('html', { lang: 'en', suppressHydrationWarning: true }, createElement('body', null, children));
+  return <html lang="en" suppressHydrationWarning><body>{children}<Check /></body></html>;
 }

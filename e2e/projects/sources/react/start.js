@@ -1,0 +1,4 @@
+import './main.jsx';
+import { check } from './page.js';
+
+check();

@@ -1,0 +1,135 @@
+"""The documentation's sites: no dead links, nothing from other hosts, a search that answers users, nothing cut."""
+
+from __future__ import annotations
+
+import html
+import posixpath
+import re
+from collections.abc import Iterator
+from urllib.parse import unquote
+
+import pytest
+from playwright.sync_api import Browser, Page
+
+import pyruntime
+from e2e.conftest import Tab, new_tab
+from pyruntime.cli.serve import Server
+from scripts.docs_site import ROOT, SITE, main
+
+EXTERNAL = re.compile(
+    r'<(?:script|img|iframe|source)[^>]* src="(https?:)?//|<link(?![^>]*canonical)[^>]* href="(https?:)?//'
+)
+# What users type, and the page that answers it, which must be one of the first three results.
+QUESTIONS = {
+    "cancel": "use/cancel", "abort a run": "use/cancel", "Safari": "use/faq", "iOS": "use/faq", "iphone": "use/faq",
+    "android": "use/faq", "Next.js": "use/nextjs", "React": "use/react", "vue": "use/vue", "svelte": "use/svelte",
+    "angular": "use/angular", "vite": "use/bundlers", "webpack": "use/bundlers", "electron": "use/electron",
+    "node": "use/node", "chrome extension": "use/extension", "service worker": "use/service-worker",
+    "PyTorch": "use/convert", "tensorflow": "use/convert", "keras": "use/convert", "scikit-learn": "use/convert",
+    "convert model": "use/convert", "quantise": "use/convert", "quantize": "use/convert", "slow": "use/slow",
+    "performance": "use/slow", "wrong result": "use/wrong", "NaN": "use/wrong", "verify": "use/wrong",
+    "licence": "use/faq", "license": "use/faq", "privacy": "use/faq", "out of memory": "use/memory",
+    "memory leak": "use/memory", "CORS": "use/troubleshooting", "404": "use/troubleshooting", "offline": "use/offline",
+    "cache": "use/offline", "webgpu not used": "use/webgpu", "gpu": "use/webgpu", "float16": "use/wrong",
+    "tokenizer": "use/text", "embeddings": "use/text", "chat": "use/chat", "llm": "use/chat", "camera": "use/images",
+    "image": "use/images", "threads": "use/slow", "SharedArrayBuffer": "use/troubleshooting",
+    "bundle size": "use/bundlers", "onnxruntime-web": "use/onnxruntime-web", "transformers.js": "use/text",
+    "browser support": "use/support", "semver": "use/support", "typescript": "use/javascript",
+    "install": "use/javascript", "pip install": "use/python", "InvalidInput": "errors/InvalidInput",
+    "error": "errors/index", "batch": "batching", "custom operator": "extending", "headers": "hosting",
+}  # fmt: skip
+RESULTS = "() => [...document.querySelectorAll('.md-search-result__item')].map((item) => item.querySelector('a').href)"
+# Elements wider than the window, other than those that scroll by themselves
+CUT = """() => [...document.querySelectorAll('body *')].filter((node) => {
+  const box = node.getBoundingClientRect();
+  if (!box.width || box.right <= innerWidth + 1 || getComputedStyle(node).visibility === 'hidden') return false;
+  for (let up = node; up; up = up.parentElement) {
+    if (up !== document.body && getComputedStyle(up).overflowX !== 'visible') return false;
+  }
+  return node.closest('.md-content, .md-header, .md-footer');
+}).map((node) => `${node.tagName}.${node.className}: ${node.textContent.slice(0, 60)}`).slice(0, 3)"""
+
+pytestmark = pytest.mark.alone
+
+
+@pytest.fixture(scope="module")
+def pages() -> dict[str, str]:
+    """All pages of both sites, by path."""
+    assert main() == 0
+    return {path.relative_to(SITE).as_posix(): path.read_text() for path in SITE.rglob("*.html")}
+
+
+@pytest.fixture(scope="module")
+def tab(pages: dict[str, str], browser: Browser) -> Iterator[Tab]:
+    with Server({"/": SITE}) as server:
+        made = new_tab(browser, server)
+        made.open("/index.html")
+        yield made
+        made.page.context.close()
+
+
+def test_the_sites_are_complete(pages: dict[str, str]) -> None:
+    assert not [name for name, text in pages.items() if EXTERNAL.search(text)]
+    styles = "".join(path.read_text() for path in SITE.rglob("*.css"))
+    assert not re.search(r"url\([\"']?https?:|@import", styles)
+    reference = pages["python.html"]
+    missing = [name for name in pyruntime.__all__ if f'.{name}"' not in reference]
+    assert not missing, "each name has an entry"
+    assert "get_inputs" in reference and "executionProviders" in pages["api.html"]
+    assert "preferredOutputLocation" in pages["javascript/pyruntime.Namespace.InferenceSession.html"]
+    assert "memoryLimit" in pages["javascript/pyruntime.Namespace.Env.html"]
+    records = [f"engineers/adr/{path.stem}.html" for path in ROOT.glob("docs/adr/[0-9]*.md")]
+    assert not set(records) - pages.keys()
+
+
+def test_links_between_the_sites_lead_somewhere(pages: dict[str, str]) -> None:
+    """MkDocs checks those within a site."""
+    anchors = {name: set(re.findall(r' id="([^"]+)"', text)) for name, text in pages.items()}
+    dead = []
+    for name, text in pages.items():  # addresses of 404.html begin at the root
+        for link in set(re.findall(r'<a [^>]*href="([^"]+)"', text)):
+            path, _, anchor = html.unescape(link).partition("#")
+            if "://" in path or path.startswith("mailto:") or not (path or anchor) or name.endswith("404.html"):
+                continue
+            target = posixpath.normpath(posixpath.join(posixpath.dirname(name), unquote(path))) if path else name
+            if target.endswith(".html"):
+                if target not in pages or (anchor and unquote(anchor) not in anchors[target]):
+                    dead.append(f"{name}: {link}")
+            elif not (SITE / target).exists():
+                dead.append(f"{name}: {link}")
+    assert not [link for link in dead if "__" not in link], "footnotes and menus of the theme have ids of their own"
+
+
+def results(page: Page, question: str) -> list[str]:
+    """The pages of the first three results."""
+    box = page.locator("input.md-search__input")
+    for text in ("", question):
+        box.fill(text)
+        box.dispatch_event("keyup")  # for which Material listens
+        page.wait_for_function("!document.querySelector('.md-search-result__item')") if not text else None
+    page.wait_for_function("document.querySelector('.md-search-result__item')")
+    return [re.sub(r".*?://[^/]*/|\.html.*", "", link) for link in page.evaluate(RESULTS)[:3]]
+
+
+def test_the_search_answers_users(tab: Tab) -> None:
+    tab.page.locator("input.md-search__input").focus()
+    found = {question: results(tab.page, question) for question in QUESTIONS}
+    assert not {q: found[q] for q, page in QUESTIONS.items() if page not in found[q]}
+    assert not any(name.startswith("engineers/") for names in found.values() for name in names)
+    tab.check()
+
+
+def test_engineers_have_their_own_search(tab: Tab) -> None:
+    tab.open("/engineers/architecture.html").locator("input.md-search__input").focus()
+    assert "engineers/design/kv-caches" in results(tab.page, "KV caches grow in place")
+
+
+@pytest.mark.parametrize("width", [390, 1280])
+def test_nothing_is_cut(tab: Tab, pages: dict[str, str], width: int) -> None:
+    tab.page.set_viewport_size({"width": width, "height": 800})
+    cut = {}
+    for name in sorted(name for name in pages if not re.search(r"engineers/adr/0|404", name)):
+        found = tab.open(f"/{name}").evaluate(CUT)
+        if found or tab.page.evaluate("document.documentElement.scrollWidth > innerWidth"):
+            cut[name] = found
+    assert not cut
