@@ -136,12 +136,8 @@ def examples() -> str:
     """The table of examples, then each one's README and its text files."""
     text = with_links((ROOT / "examples/README.md").read_text(), "examples/README.md")
     for folder in sorted(path for path in (ROOT / "examples").iterdir() if path.is_dir()):
-        about = (folder / "README.md").read_text().partition("
-")[2]
-        text += f"
-## {folder.name}
-
-{with_links(about, f'examples/{folder.name}/README.md')}"
+        about = (folder / "README.md").read_text().partition("\n")[2]
+        text += f"\n## {folder.name}\n\n{with_links(about, f'examples/{folder.name}/README.md')}"
         for path in tracked(folder):
             if path.suffix in SOURCES and path.name != "package-lock.json":
                 text += f"\n`{path.relative_to(ROOT)}`\n\n{fenced(path)}"
