@@ -9,10 +9,10 @@ from collections.abc import Iterator
 from urllib.parse import unquote
 
 import pytest
-from playwright.sync_api import Browser, Page
+from playwright.sync_api import Page
 
 import pyruntime
-from e2e.conftest import Tab, new_tab
+from kit.chromium import launch
 from pyruntime.cli.serve import Server
 from scripts.docs_site import ROOT, SITE, main
 
@@ -60,12 +60,17 @@ def pages() -> dict[str, str]:
 
 
 @pytest.fixture(scope="module")
-def tab(pages: dict[str, str], browser: Browser) -> Iterator[Tab]:
-    with Server({"/": SITE}) as server:
-        made = new_tab(browser, server)
-        made.open("/index.html")
-        yield made
-        made.page.context.close()
+def page(pages: dict[str, str]) -> Iterator[Page]:
+    """The first page of a server of the sites. Requests to others, and errors, fail at the end."""
+    with Server({"/": SITE}) as server, launch() as browser:
+        page = browser.new_context(base_url=server.url).new_page()
+        problems: list[str] = []
+        page.on("request", lambda request: problems.append(request.url) if server.url not in request.url else None)
+        page.on("pageerror", lambda error: problems.append(str(error)))
+        page.on("console", lambda message: problems.append(message.text) if message.type == "error" else None)
+        page.goto("/index.html")
+        yield page
+        assert not problems
 
 
 def test_the_sites_are_complete(pages: dict[str, str]) -> None:
@@ -77,7 +82,7 @@ def test_the_sites_are_complete(pages: dict[str, str]) -> None:
     assert not missing, "each name has an entry"
     assert "get_inputs" in reference and "executionProviders" in pages["api.html"]
     assert "preferredOutputLocation" in pages["javascript/pyruntime.Namespace.InferenceSession.html"]
-    assert "memoryLimit" in pages["javascript/pyruntime.Namespace.Env.html"]
+    assert "gpuMemoryLimit" in pages["javascript/pyruntime.html"]
     records = [f"engineers/adr/{path.stem}.html" for path in ROOT.glob("docs/adr/[0-9]*.md")]
     assert not set(records) - pages.keys()
 
@@ -111,25 +116,26 @@ def results(page: Page, question: str) -> list[str]:
     return [re.sub(r".*?://[^/]*/|\.html.*", "", link) for link in page.evaluate(RESULTS)[:3]]
 
 
-def test_the_search_answers_users(tab: Tab) -> None:
-    tab.page.locator("input.md-search__input").focus()
-    found = {question: results(tab.page, question) for question in QUESTIONS}
-    assert not {q: found[q] for q, page in QUESTIONS.items() if page not in found[q]}
+def test_the_search_answers_users(page: Page) -> None:
+    page.locator("input.md-search__input").focus()
+    found = {question: results(page, question) for question in QUESTIONS}
+    assert not {question: found[question] for question, answer in QUESTIONS.items() if answer not in found[question]}
     assert not any(name.startswith("engineers/") for names in found.values() for name in names)
-    tab.check()
 
 
-def test_engineers_have_their_own_search(tab: Tab) -> None:
-    tab.open("/engineers/architecture.html").locator("input.md-search__input").focus()
-    assert "engineers/design/kv-caches" in results(tab.page, "KV caches grow in place")
+def test_engineers_have_their_own_search(page: Page) -> None:
+    page.goto("/engineers/architecture.html")
+    page.locator("input.md-search__input").focus()
+    assert "engineers/design/kv-caches" in results(page, "KV caches grow in place")
 
 
-@pytest.mark.parametrize("width", [390, 1280])
-def test_nothing_is_cut(tab: Tab, pages: dict[str, str], width: int) -> None:
-    tab.page.set_viewport_size({"width": width, "height": 800})
+def test_nothing_is_cut(page: Page, pages: dict[str, str]) -> None:
+    """On a telephone and on a desktop."""
     cut = {}
     for name in sorted(name for name in pages if not re.search(r"engineers/adr/0|404", name)):
-        found = tab.open(f"/{name}").evaluate(CUT)
-        if found or tab.page.evaluate("document.documentElement.scrollWidth > innerWidth"):
-            cut[name] = found
+        page.goto(f"/{name}")
+        for width in (390, 1280):
+            page.set_viewport_size({"width": width, "height": 800})
+            if found := page.evaluate(CUT) or page.evaluate("document.documentElement.scrollWidth > innerWidth"):
+                cut[name, width] = found
     assert not cut

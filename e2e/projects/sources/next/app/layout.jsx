@@ -1,4 +1,4 @@
-import { Check } from './check.js';
+import { Check } from './check.jsx';
 
 export default function Layout({ children }) {
   return <html lang="en" suppressHydrationWarning><body>{children}<Check /></body></html>;
