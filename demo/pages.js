@@ -21,7 +21,7 @@ export const PAGES = [
   },
   {
     path: 'benchmark/', name: 'Benchmark', title: 'Beside onnxruntime-web, on this device', script: 'benchmark.js', styles: ['benchmark.css'],
-    about: 'Measure a dozen models here, in turns with onnxruntime-web.',
+    about: 'Measure eleven models here, in turns with onnxruntime-web.',
     code: ['benchmark/benchmark.js', 'benchmark/turns.js'],
   },
   {
@@ -51,8 +51,8 @@ export const PAGES = [
     code: ['teach/teach.js'],
   },
   {
-    path: 'notebook/', name: 'Notebook', title: 'Python in a notebook', script: 'notebook.js',
-    about: 'Python notebooks in this page, with the engine as a package.',
+    path: 'notebook/', name: 'Python', title: 'Python in this page', script: 'notebook.js',
+    about: 'Run Python beside the engine, in this page.',
     code: ['notebook/notebook.js'],
   },
 ];

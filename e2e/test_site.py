@@ -89,3 +89,37 @@ def test_playground(tab: Callable[..., Tab]) -> None:
     page.goto(link)
     page.wait_for_function("document.querySelector('#values').textContent.includes('Output [5]')")
     assert "Swish" in page.inner_text("#editor")
+
+
+def test_benchmark(tab: Callable[..., Tab]) -> None:
+    """Both runtimes give the same results; the address holds the table, which others see without measuring."""
+    made = tab()
+    page = made.open("/site/benchmark/index.html")
+    page.route("**/models/**", lambda route: route.fulfill(status=404))  # two models are enough here
+    page.click("#measure")
+    page.wait_for_function("document.querySelector('#status').textContent.startsWith('Measured')")
+    assert page.inner_text("#counted") == "2" and "×" in page.inner_text("#mean")
+    assert "differ" not in page.inner_text("#rows") and not page.inner_text("#skipped")
+    assert not faults(page)
+    mean = page.inner_text("#mean")
+    made.forgive("404")
+    page.reload()
+    page.wait_for_function("document.querySelector('#status').textContent.includes('somebody shared')")
+    assert page.inner_text("#mean") == mean
+    page.route("**/onnxruntime-web/**", lambda route: route.fulfill(status=404))
+    page.click("#measure")
+    page.wait_for_selector("#no-peer .unsupported")
+    made.forgive("404")
+
+
+def test_cells_of_python(tab: Callable[..., Tab]) -> None:
+    """The first cell runs by itself, others by keys; an error is shown in its cell."""
+    page = tab().open("/site/notebook/index.html")
+    page.wait_for_function("document.querySelector('.cell pre').textContent.includes('operators')")
+    page.locator(".cell textarea >> nth=1").press("Shift+Enter")
+    page.wait_for_function("document.querySelectorAll('.cell pre')[1].textContent.includes('map mul(tanh(')")
+    page.click("#add")
+    page.fill(".cell textarea >> nth=2", "1 / 0")
+    page.locator(".cell textarea >> nth=2").press("Shift+Enter")
+    page.wait_for_function("document.querySelectorAll('.cell pre')[2].textContent.includes('division by zero')")
+    assert ".whl" in page.inner_text("#install") and not faults(page)

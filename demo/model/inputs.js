@@ -1,19 +1,25 @@
-// Feeds for an unknown model: free dims from fields, random numbers.
+// The inputs of a model: sizes of its free dims, and where the elements come from: made up, from a file, or typed.
 
 import * as ort from 'pyruntime';
-import { make } from '../common.js';
+import { make, messageOf } from '../common.js';
+import { elements } from './elements.js';
+import { ACCEPTED, imageLayout, readInput, SCALES, shapeFor } from './input_files.js';
 
 /** @typedef {import('pyruntime').InferenceSession.TensorValueMetadata} TensorValueMetadata */
+/** @typedef {import('./input_files.js').Loaded} Loaded */
 
-/** Fields for the free dims, by name. */
-export class Dims {
+const LARGEST = 2 ** 28; // elements of an input: 1 GiB of floats
+
+export class Inputs {
   /** @param {ort.InferenceSession} session */
   constructor(session) {
     this.inputs = session.inputMetadata.filter((value) => value.isTensor);
-    /** @type {Map<string, HTMLInputElement>} */
+    /** By name of a dim. @type {Map<string, HTMLInputElement>} */
     this.fields = new Map();
     /** By name: the dim's axis and input. @type {Map<string, string>} */
     this.labels = new Map();
+    /** What visitors gave, by input. @type {Map<string, Loaded>} */
+    this.loaded = new Map();
     for (const { name, shape } of this.inputs) shape.forEach((dim, axis) => this.addField(name, dim, axis));
   }
 
@@ -33,7 +39,56 @@ export class Dims {
   /** @returns {HTMLElement} */
   form() {
     const labels = [...this.fields].map(([name, field]) => make('label', { class: 'small' }, `${this.labels.get(name)} `, field));
-    return make('div', { class: 'row dims' }, ...labels);
+    return make('div', {}, make('div', { class: 'row dims' }, ...labels), make('div', { class: 'inputs' }, ...this.inputs.map((input) => this.row(input))));
+  }
+
+  /** An input's row: its name, and a file in place of made-up numbers. @param {TensorValueMetadata} input */
+  row(input) {
+    const { name, type, shape } = input;
+    const told = make('span', { class: 'soft small', role: 'status' }, 'random');
+    const file = /** @type {HTMLInputElement} */ (make('input', { type: 'file', accept: ACCEPTED, 'aria-label': `A file for ${name}` }));
+    const scale = /** @type {HTMLSelectElement} */ (make('select', { 'aria-label': `Range of pixels for ${name}` }, ...Object.keys(SCALES).map((text) => make('option', {}, text))));
+    const load = async () => {
+      const [chosen] = file.files ?? [];
+      if (!chosen) return;
+      try {
+        this.take(input, await readInput(chosen, { type, dims: shape.map((dim) => (typeof dim === 'number' ? dim : null)), scale: scale.value }));
+        told.textContent = `${chosen.name} as [${this.loaded.get(name)?.dims.join(', ')}]`;
+      } catch (error) {
+        this.loaded.delete(name);
+        told.textContent = messageOf(error);
+      }
+    };
+    file.addEventListener('change', load);
+    scale.addEventListener('change', load);
+    const isImage = imageLayout(shape.map((dim) => (typeof dim === 'number' ? dim : null)));
+    return make('div', { class: 'row input', 'data-input': name }, make('code', {}, name), make('label', { class: 'button small' }, isImage ? 'Image or file' : 'File', file), ...(isImage ? [scale] : []), this.typed(input, told), told);
+  }
+
+  /** A field for few elements, for text or numbers. @param {TensorValueMetadata} input @param {HTMLElement} told */
+  typed(input, told) {
+    const { name, type, shape } = input;
+    const field = /** @type {HTMLInputElement} */ (make('input', { type: 'text', class: 'typed', placeholder: type === 'string' ? 'text' : 'or numbers: 1, 2, 3', 'aria-label': `Elements of ${name}` }));
+    field.addEventListener('change', () => {
+      const parts = type === 'string' ? [field.value] : field.value.split(/[\s,;]+/).filter(Boolean).map(Number);
+      this.loaded.delete(name);
+      if (!parts.length || !field.value) return void (told.textContent = 'random');
+      if (parts.some((part) => Number.isNaN(part))) return void (told.textContent = 'These are no numbers.');
+      const dims = shapeFor(parts.length, shape.map((dim) => (typeof dim === 'number' ? dim : null)));
+      if (dims.reduce((product, dim) => product * dim, 1) !== parts.length) return void (told.textContent = `The input is [${shape.join(', ')}].`);
+      this.take(input, { data: parts, dims });
+      told.textContent = `typed, as [${dims.join(', ')}]`;
+    });
+    return field;
+  }
+
+  /** Keeps what a visitor gave, and sets the sizes of its dims. @param {TensorValueMetadata} input @param {Loaded} loaded */
+  take({ name, shape }, loaded) {
+    this.loaded.set(name, loaded);
+    shape.forEach((dim, axis) => {
+      const field = typeof dim === 'number' ? null : this.fields.get(this.key(name, dim, axis));
+      if (field) field.value = String(loaded.dims[axis]);
+    });
   }
 
   /** @returns {Record<string, ort.Tensor>} */
@@ -55,12 +110,11 @@ export class Dims {
     const dims = shape.map((dim, axis) => this.size(name, dim, axis));
     const size = dims.reduce((product, dim) => product * dim, 1);
     if (size > LARGEST) throw new RangeError(`${name} [${dims.join(', ')}] has ${size} elements, more than this page makes (${LARGEST})`);
-    const data = type === 'string' ? new Array(size).fill('text') : elements(type, size, name);
-    return /** @type {any} */ (new ort.Tensor(/** @type {any} */ (type), /** @type {any} */ (data), dims));
+    const given = this.loaded.get(name);
+    if (given && given.data.length !== size) throw new RangeError(`${name} has ${given.data.length} elements from you, and its sizes are [${dims.join(', ')}]`);
+    return /** @type {any} */ (new ort.Tensor(/** @type {any} */ (type), /** @type {any} */ (elements(type, size, name, given?.data)), dims));
   }
 }
-
-const LARGEST = 2 ** 28; // elements of an input: 1 GiB of floats
 
 /** A default size for a free dim. @param {string} name @param {string} input */
 function guess(name, input) {
@@ -68,26 +122,4 @@ function guess(name, input) {
   if (/seq|len|time|tokens/i.test(name)) return 16;
   if (/height|width/i.test(name)) return 224;
   return /^input\[1\]$/.test(name) && input === 'input' ? 576 : 1;
-}
-
-/** The arrays that carry elements, by type. @type {Record<string, new (size: number) => { length: number, [i: number]: number | bigint }>} */
-const ARRAYS = {
-  float32: Float32Array, float64: Float64Array, float16: Uint16Array, int64: BigInt64Array, uint64: BigUint64Array, int32: Int32Array,
-  uint32: Uint32Array, int16: Int16Array, uint16: Uint16Array, int8: Int8Array, uint8: Uint8Array, bool: Uint8Array, int4: Uint8Array, uint4: Uint8Array,
-};
-
-/** Elements of an input that nothing is known about. @param {string} type @param {number} size @param {string} name */
-export function elements(type, size, name) {
-  const made = new (ARRAYS[type] ?? Float32Array)(/int4$/.test(type) ? Math.ceil(size / 2) : size);
-  for (let i = 0; i < made.length; i++) made[i] = element(type, name);
-  return made;
-}
-
-/** A plausible element: 1 for a mask, 16000 for a sampling rate, a small index. @param {string} type @param {string} name */
-function element(type, name) {
-  if (type === 'int64' || type === 'uint64') return name === 'sr' ? 16000n : BigInt(/mask/.test(name) ? 1 : /type/.test(name) ? 0 : Math.floor(64 * Math.random()));
-  if (type === 'bool') return 1;
-  if (type === 'float16') return 0x3000 + Math.floor(0xc00 * Math.random()); // 0.125 to 1
-  if (type.startsWith('float')) return 2 * Math.random() - 1;
-  return Math.floor(64 * Math.random());
 }

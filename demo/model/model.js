@@ -1,36 +1,38 @@
-// Bring your own model: shows its structure, placement and latency.
+// Opens a model of the visitor's and shows its graph, where its nodes run, how long they take, and their code.
 
 import * as ort from 'pyruntime';
-import { $, bytes, make, messageOf, milliseconds, onFiles, readyText, Status } from '../common.js';
-import { Dims } from './inputs.js';
+import { $, bytes, make, milliseconds, onFiles, readyText, Status } from '../common.js';
+import { checker, drawer, runner, tuner } from './cards.js';
+import { GraphView } from './graph_view.js';
+import { Inputs } from './inputs.js';
+import { forget, keep, keptFiles } from './kept.js';
+import { NodePanel } from './node_panel.js';
+import { readGraph } from './onnx_graph.js';
 import { chooseProvider } from './provider.js';
 import * as report from './report.js';
-import { latency, outputs, summary } from './results.js';
-import { timeline } from './timeline.js';
+import { takeAway } from './take_away.js';
+
+/** name; model: read in place, whatever its size. @typedef {{ name: string, model: Blob, external: { path: string, data: Blob }[] }} Source */
 
 const status = new Status($('#status'));
-status.done('Python starts when you open a model');
 /** @type {ort.InferenceSession | null} */
 let current = null;
 /** Opens the model again with another provider or other schedules. @type {((choices?: ort.Tuned['choices']) => Promise<void>) | null} */
 let reopen = null;
 const provider = await chooseProvider();
 
-/**
- * @param {string | Blob} model @param {string} name @param {{ path: string, data: Blob }[]} externalData
- * @param {ort.Tuned['choices']} [choices] of `tune`
- */
-async function open(model, name, externalData = [], choices) {
+/** @param {Source} source @param {ort.Tuned['choices']} [choices] of `tune` */
+async function open(source, choices) {
   $('#report').hidden = true;
-  reopen = (chosen) => open(model, name, externalData, chosen);
+  reopen = (chosen) => open(source, chosen);
   try {
     await current?.release();
     current = null;
     const start = performance.now();
-    const options = { onProgress: status.progress, externalData, executionProviders: provider.value.split(','), choices };
-    current = await ort.InferenceSession.create(/** @type {any} */ (model), options);
-    status.done(`${name}: ${readyText(current.timings)} · total ${milliseconds(performance.now() - start)}`);
-    await show(current);
+    const options = { onProgress: status.progress, externalData: source.external, executionProviders: provider.value.split(','), choices };
+    current = await ort.InferenceSession.create(/** @type {any} */ (source.model), options);
+    status.done(`${source.name}, ${bytes(source.model.size)}: ${readyText(current.timings)} · total ${milliseconds(performance.now() - start)}`);
+    await show(current, source);
   } catch (error) {
     status.failed(error);
   }
@@ -39,21 +41,45 @@ async function open(model, name, externalData = [], choices) {
 /** @param {...HTMLElement} cards */
 const pair = (...cards) => make('div', { class: 'pair' }, ...cards);
 
-/** @param {ort.InferenceSession} session */
-async function show(session) {
+/** @param {ort.InferenceSession} session @param {Source} source */
+async function show(session, source) {
+  const inputs = new Inputs(session);
+  const feeds = () => inputs.feeds();
+  const graph = await graphCard(session, source, feeds);
   const details = make('div');
   const refresh = async () => details.replaceChildren(await compiledCards(session));
   await refresh();
-  const dims = new Dims(session);
+  $('#report').hidden = false;
   $('#report').replaceChildren(
-    timer(session, dims, refresh),
-    ...(provider.value.startsWith('webgpu') ? [checker(session, dims)] : []),
-    tuner(session, dims),
-    drawer(session, dims),
+    ...(graph ? [graph.card] : []),
+    runner(session, inputs, async (timings) => {
+      await refresh();
+      if (graph) await graph.refresh(timings);
+    }),
+    report.card('Take it away', takeAway({ session, name: source.name, file: source.external.length ? null : source.model, feeds })),
     pair(report.signature('Inputs', session.inputMetadata), report.signature('Outputs', session.outputMetadata)),
     details,
+    ...(provider.value.startsWith('webgpu') ? [checker(session, inputs)] : []),
+    drawer(session, inputs),
+    tuner(session, inputs, (chosen) => reopen?.(chosen)),
   );
-  $('#report').hidden = false;
+  if (graph) await graph.refresh([]);
+}
+
+/** The graph and what is known of the chosen node; null for files without a graph. @param {ort.InferenceSession} session @param {Source} source @param {() => ort.InferenceSession.FeedsType} feeds */
+async function graphCard(session, source, feeds) {
+  const graph = await readGraph(source.model).catch(() => null);
+  if (!graph?.nodes.length) return null;
+  const panel = new NodePanel(session, graph, feeds);
+  const view = new GraphView(graph, (group) => panel.show(group));
+  const refresh = async (/** @type {readonly ort.KernelTiming[]} */ timings) => {
+    const explanation = await session.explain().catch(() => null); // some models are compiled when they first run
+    await view.show(explanation?.nodes ?? []).catch((error) => view.canvas.replaceChildren(make('p', {}, error.message)));
+    view.time(timings);
+    panel.times = view.times;
+    if (timings.length) view.chooseSlowest();
+  };
+  return { card: report.card('Graph', make('div', { class: 'graph-card' }, view.node, panel.node)), refresh };
 }
 
 /** Cards about the compiled model. Some models are compiled only when they first run. @param {ort.InferenceSession} session */
@@ -70,113 +96,58 @@ async function compiledCards(session) {
   }
 }
 
-/** The card that compares the results of the providers for each kernel. @param {ort.InferenceSession} session @param {Dims} dims */
-function checker(session, dims) {
-  const texts = {
-    title: 'Verify the GPU', name: 'Verify', does: 'compares the results of each kernel on the GPU and on WebAssembly',
-    meanwhile: 'Running each kernel on both …',
-  };
-  return actionCard('verify', texts, async () => [report.verification(await session.verify(dims.feeds()))]);
-}
-
-/** The card that measures other schedules. @param {ort.InferenceSession} session @param {Dims} dims */
-function tuner(session, dims) {
-  const texts = {
-    title: 'Tune the kernels', name: 'Tune', does: 'measures other schedules of the kernels on this device',
-    meanwhile: 'Measuring, some seconds for each schedule …',
-  };
-  return actionCard('tune', texts, async () => {
-    const tuned = await session.tune(dims.feeds());
-    const found = make('p', {}, report.tuning(tuned));
-    if (!Object.keys(tuned.choices).length) return [found];
-    const button = make('button', { id: 'chosen' }, 'Reopen with these schedules');
-    button.addEventListener('click', () => reopen?.(tuned.choices));
-    return [found, button];
-  });
-}
-
-/** The card that draws the memory of a run. @param {ort.InferenceSession} session @param {Dims} dims */
-function drawer(session, dims) {
-  const texts = {
-    title: 'Memory over a run', name: 'Draw', does: 'draws the address and the lifetime of each buffer', meanwhile: 'Running …',
-  };
-  return actionCard('timeline', texts, async () => {
-    const { timeline: spans } = await session.memory({ feeds: dims.feeds() });
-    return [timeline(spans ?? [])];
-  });
-}
-
 /**
- * A card with a button and the result of its action.
- * @param {string} id @param {{ title: string, name: string, does: string, meanwhile: string }} texts @param {() => Promise<HTMLElement[]>} work
+ * Opens the files that a visitor chose, and keeps them for the next visit.
+ * @param {File[]} files @param {boolean} [isKept] whether they are the kept ones, which must stay as they are while the model is open
  */
-function actionCard(id, { title, name, does, meanwhile }, work) {
-  const button = /** @type {HTMLButtonElement} */ (make('button', { id }, name));
-  const result = make('div', { id: `${id}-result`, class: 'small' });
-  button.addEventListener('click', async () => {
-    button.disabled = true;
-    result.textContent = meanwhile;
-    try {
-      result.replaceChildren(...await work());
-    } catch (error) {
-      result.textContent = messageOf(error);
-    }
-    button.disabled = false;
-  });
-  const row = make('div', { class: 'row', style: 'margin-bottom: 0.6rem' }, button, make('span', { class: 'small soft' }, does));
-  return report.card(title, row, result);
-}
-
-/** The card that runs the model. @param {ort.InferenceSession} session @param {Dims} dims @param {() => Promise<unknown>} after */
-function timer(session, dims, after) {
-  const runs = /** @type {HTMLInputElement} */ (make('input', { type: 'number', id: 'runs', min: 1, value: 50 }));
-  const button = /** @type {HTMLButtonElement} */ (make('button', { class: 'main', id: 'time' }, 'Measure'));
-  const result = make('div', { id: 'latency' });
-  button.addEventListener('click', async () => {
-    button.disabled = true;
-    try {
-      const count = Math.max(1, Number(runs.value));
-      const { times, results } = await measure(session, dims.feeds(), count, result);
-      const title = make('h2', { style: 'margin-top: 1.2rem' }, 'Outputs of the last run');
-      result.replaceChildren(summary(times, count), latency(times.slice(1)), title, outputs(results));
-      await after();
-    } catch (error) {
-      result.replaceChildren(make('p', { style: 'color: var(--bad)' }, messageOf(error)));
-    }
-    button.disabled = false;
-  });
-  const row = make('div', { class: 'row', style: 'margin-bottom: 1rem' }, button, make('label', { class: 'small soft' }, runs, ' runs with random inputs'));
-  return report.card('Latency', row, dims.form(), result);
-}
-
-/**
- * Times the first run, then `runs` others or those of five seconds.
- * @param {ort.InferenceSession} session @param {Record<string, ort.Tensor>} feeds @param {number} runs @param {Element} result
- */
-async function measure(session, feeds, runs, result) {
-  /** @type {number[]} */
-  const times = [];
-  let results = {};
-  const begin = performance.now();
-  while (times.length <= runs && (times.length < 4 || performance.now() - begin < 5000)) {
-    const start = performance.now();
-    results = await session.run(feeds);
-    times.push(performance.now() - start);
-    if (times.length % 10 === 1) result.textContent = `Run ${times.length} of ${runs + 1}`;
-  }
-  return { times, results };
-}
-
-/** Opens files in place: they may be larger than memory. @param {File[]} files */
-async function take(files) {
+async function take(files, isKept = false) {
   const withSuffix = (/** @type {string} */ end) => files.find(({ name }) => name.endsWith(end));
   const model = withSuffix('.pyrt') ?? withSuffix('.onnx') ?? files[0]; // a Program can come with the model that has its weights
   if (!model) return;
-  await open(model, `${model.name}, ${bytes(model.size)}`, files.filter((file) => file !== model).map((data) => ({ path: data.name, data })));
+  setAddress('');
+  await open({ name: model.name, model, external: files.filter((file) => file !== model).map((data) => ({ path: data.name, data })) });
+  if (current && !isKept && await keep(files)) showKept(files);
+}
+
+/** @param {string} model in the page's address, "" for none */
+function setAddress(model) {
+  const url = new URL(location.href);
+  url.search = model && `?${new URLSearchParams({ model })}`;
+  history.replaceState(null, '', url);
+}
+
+/** @param {string} address */
+async function openAddress(address) {
+  setAddress(address);
+  try {
+    status.busy(`Fetching ${address}`);
+    const response = await fetch(address);
+    if (!response.ok) throw new Error(`${address} cannot be fetched: ${response.status}`);
+    await open({ name: new URL(address, document.baseURI).pathname.split('/').at(-1) || address, model: await response.blob(), external: [] });
+  } catch (error) {
+    status.failed(error);
+  }
+}
+
+/** @param {File[]} files */
+function showKept(files) {
+  const button = make('button', { id: 'kept' }, `Last one: ${files.map(({ name }) => name).join(', ')}`);
+  const drop = make('button', { class: 'plain', 'aria-label': 'Forget the last model' }, '✕');
+  button.addEventListener('click', async () => take(await keptFiles(), true));
+  drop.addEventListener('click', () => {
+    forget();
+    $('#kept-models').replaceChildren();
+  });
+  $('#kept-models').replaceChildren(button, drop);
 }
 
 provider.addEventListener('change', () => reopen?.());
-onFiles($('#drop'), take);
+onFiles($('#drop'), (files) => take(files));
 for (const button of document.querySelectorAll('[data-example]')) {
-  button.addEventListener('click', () => open(button.getAttribute('data-example') ?? '', button.textContent ?? ''));
+  button.addEventListener('click', () => openAddress(button.getAttribute('data-example') ?? ''));
 }
+const kept = await keptFiles();
+if (kept.length) showKept(kept);
+const asked = new URLSearchParams(location.search).get('model');
+if (asked) await openAddress(asked);
+else status.done('Python starts when you open a model');

@@ -34,11 +34,11 @@ const brief = (values) => values.slice(0, SHOWN).map(short).join(', ') + (values
 /** @param {unknown} value */
 const short = (value) => (typeof value === 'number' && !Number.isInteger(value) ? String(Number(value.toPrecision(4))) : String(value));
 
-/** @param {number[]} times of the first run, then of others @param {number} count of others, unless time ran out */
-export function summary([first, ...rest], count) {
+/** @param {number[]} rest times @param {number} count of runs, unless time ran out */
+export function summary(rest, count) {
   const runs = rest.length < count ? `${rest.length} of ${count}` : String(rest.length);
   const why = rest.length < count ? [make('p', { class: 'soft small', style: 'margin: 0.8rem 0 0' }, 'Stopped after five seconds.')] : [];
-  return make('div', { style: 'margin-top: 1rem' }, stats([['First run', milliseconds(first)], ['Median', milliseconds(quantile(rest, 0.5))],
+  return make('div', { style: 'margin-top: 1rem' }, stats([['Median', milliseconds(quantile(rest, 0.5))],
     ['95th percentile', milliseconds(quantile(rest, 0.95))], ['Fastest', milliseconds(quantile(rest, 0))], ['Runs', runs]]), ...why);
 }
 

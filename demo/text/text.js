@@ -3,9 +3,11 @@
 import { Tokenizer } from '@huggingface/tokenizers';
 import * as ort from 'pyruntime';
 import { $, bytes, milliseconds, onFiles, readyText, Status } from '../common.js';
+import { showCurve } from './curve.js';
 import { Decoder } from './decoder.js';
 
 const LENGTH = 300; // tokens of a text
+const WARM_UP = 8; // tokens before the first text, while the browser optimises the code
 
 const status = new Status($('#status'));
 const button = /** @type {HTMLButtonElement} */ ($('#write'));
@@ -41,9 +43,14 @@ async function write(decoder, tokenizer) {
   $('#text').replaceChildren(Object.assign(document.createElement('b'), { textContent: prompt.value }), more);
   decoder.restart();
   const begin = performance.now();
+  /** @type {number[]} */
+  const times = [];
   let [first, fresh] = [0, all.slice()];
   for (let n = 0; n < LENGTH && !stopped; n++) {
+    const start = performance.now();
     fresh = [await decoder.step(fresh, settings())];
+    if (n) times.push(performance.now() - start);
+    if (n % 24 === 0 || n === LENGTH - 1) showCurve($('#curve'), times);
     const end = tokenizer.get_added_tokens_decoder().get(fresh[0])?.special;
     all.push(fresh[0]);
     more.data = text().slice(prefix);
@@ -118,6 +125,8 @@ async function replaceDecoder(model, table, externalData = []) {
   const session = await ort.InferenceSession.create(/** @type {any} */ (model), options);
   try {
     const decoder = new Decoder(session);
+    for (let n = 0; n < WARM_UP; n++) await decoder.step([1], settings());
+    decoder.restart();
     await current?.decoder.session.release();
     current = { decoder, tokenizer };
   } catch (error) {

@@ -1,26 +1,26 @@
 // Draws the probability of speech in the microphone's sound or a generated voice.
 
 import * as ort from 'pyruntime';
-import { $, milliseconds, quantile, readyText, Status } from '../common.js';
+import { $, messageOf, milliseconds, readyText, Status } from '../common.js';
+import { SteadyTime } from '../lib/steady_time.js';
 import { Chart } from './chart.js';
 import { Detector, FRAME, RATE } from './detector.js';
 import { generated, microphone } from './sources.js';
 
 const chart = new Chart($('#chart'));
-/** @type {number[]} */
-const times = [];
+const time = new SteadyTime(10, 100);
 let frames = 0;
 
 /** @param {number} probability @param {Float32Array} frame @param {number} took */
 function showFrame(probability, frame, took) {
   chart.add(probability, frame);
-  times.push(took);
-  if (times.length > 100) times.shift();
   frames++;
-  const median = quantile(times, 0.5);
+  const median = time.add(took);
   $('#probability').textContent = probability.toFixed(3);
-  $('#frame').textContent = milliseconds(median);
-  $('#speed').textContent = `${Math.round((1000 * FRAME) / RATE / median)}×`;
+  if (median !== null) {
+    $('#frame').textContent = milliseconds(median);
+    $('#speed').textContent = `${Math.round((1000 * FRAME) / RATE / median)}×`;
+  }
   $('#frames').textContent = String(frames);
   $('#verdict').textContent = probability > 0.5 ? 'Speech' : 'No speech';
 }
@@ -43,7 +43,7 @@ class Listener {
     try {
       this.close = await source((samples) => this.detector.push(samples), say);
     } catch (error) {
-      this.failed(new Error(`No sound: ${/** @type {Error} */ (error).message}`, { cause: error }));
+      this.failed(new Error(`No sound: ${messageOf(error)} The generated voice needs no microphone.`, { cause: error }));
     }
   }
 
