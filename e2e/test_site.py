@@ -115,7 +115,7 @@ def test_benchmark(tab: Callable[..., Tab]) -> None:
 def test_cells_of_python(tab: Callable[..., Tab]) -> None:
     """The first cell runs by itself, others by keys; an error is shown in its cell."""
     page = tab().open("/site/notebook/index.html")
-    page.wait_for_function("document.querySelector('.cell pre').textContent.includes('operators')")
+    page.wait_for_function("document.querySelector('.cell pre')?.textContent.includes('operators')")
     page.locator(".cell textarea >> nth=1").press("Shift+Enter")
     page.wait_for_function("document.querySelectorAll('.cell pre')[1].textContent.includes('map mul(tanh(')")
     page.click("#add")

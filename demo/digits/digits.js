@@ -104,6 +104,8 @@ async function samples(classifier, pad) {
   button.disabled = false;
   button.addEventListener('click', () => {
     const { pixels } = all[turn++ % all.length];
+    classifier.forget();
+    showNothing();
     pad.showPixels(pixels, SIZE);
     classifier.show(Float32Array.from(pixels, (value) => value / 255)).catch((error) => { $('#time').textContent = messageOf(error); });
   });
