@@ -47,7 +47,7 @@ MAY_IMPORT = {
     "emit": "ir onnx codegen frontend placement program runtime",
     "compiler": "errors options ir onnx codegen frontend ops passes placement emit program runtime",
     "session": "errors ir onnx frontend passes compiler runtime",
-    "browser": "errors options ir host onnx codegen frontend placement compiler session "
+    "browser": "errors options ir host onnx codegen frontend placement compiler session learning "
     "providers.wasm providers.webgpu",
     "native": "errors options ir host onnx codegen frontend placement program runtime compiler session learning "
     "providers.wasm providers.webgpu",

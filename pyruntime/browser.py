@@ -156,6 +156,14 @@ def _load(read: Read, size: int, external: Mapping[str, int], file_class: type[_
     return load(file_class(read, size), open_external=open_external)
 
 
+def _training(graph: Graph, options: Mapping[str, Any]) -> Any:
+    # imported here to keep it out of a page's first download
+    from pyruntime.learning.graph import training_graph
+    from pyruntime.learning.recipe import from_javascript, recipe_of
+
+    return training_graph(graph, recipe_of(from_javascript(options)))
+
+
 class PageCompiler:
     """Compiles graphs by the options of a session in a page.
 
@@ -241,6 +249,11 @@ class Model:
         """graph: the model's graph, if it is already read"""
         watch = Stopwatch()
         graph = graph or _load(read, size, options.get("external", {}))
+        self._file = _PageFile(read, size)
+        self._training: Any = None
+        if options.get("training"):
+            self._training = _training(graph, json.loads(options["training"]))
+            graph = self._training.graph
         self.compiler = PageCompiler(from_javascript(options), options)
         border = self.compiler.prepare(graph)
         self.columns = border.columns
@@ -278,7 +291,14 @@ class Model:
             "inputs": [{"name": v.name, **self._input(v)} for v in self.programs.graph.inputs],
             "outputs": [{"name": v.name, **self._output(v)} for v in self.programs.outputs],
             **about(self.programs.graph),
+            **({} if self._training is None else {"training": self._training.report()}),
         })  # fmt: skip
+
+    def export_plan(self) -> str:
+        """JSON: the pieces of the model's file with new weights (pyruntime/learning/export.py)."""
+        from pyruntime.learning.export import export_plan
+
+        return json.dumps([piece.to_json() for piece in export_plan(self._file, self._training.exported)])
 
     def _input(self, value: Value) -> dict[str, Any]:
         column = self.columns.get(value.name)

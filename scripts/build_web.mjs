@@ -24,6 +24,8 @@ const PYTHON = process.env.PYTHON || join(ROOT, '.venv', 'bin', 'python');
 
 await runPython('scripts.javascript'); // writes web/runtime, which load_code.js imports
 const { SHARED } = await import('../web/page/executor/load_code.js');
+const { SHARED: SHARED_IN_TRAINING } = await import('../web/page/training/load_code.js');
+const { SHARED: SHARED_IN_WORKER } = await import('../web/worker/training/load_code.js');
 
 /** The script's own address, for builds without import.meta. In a worker it is found in a stack trace. */
 const SCRIPT_URL = `const __script = (typeof document !== 'undefined' && document.currentScript && document.currentScript.src)
@@ -74,16 +76,16 @@ const trimsLoader = {
   },
 };
 
-/** Makes modules that the page also has parameters of executor.mjs, so that their classes and counters exist once. */
-const sharesModules = {
+/** Makes modules that the page also has parameters of executor.mjs or training.mjs, so that their classes and counters exist once. */
+const sharesModules = (shared) => ({
   name: 'shares-modules',
   setup(builder) {
     builder.onResolve({ filter: /\.js$/ }, ({ path, resolveDir }) => {
       const file = relative(join(ROOT, 'web'), join(resolveDir, path));
-      return file in SHARED ? { path: file, external: true } : undefined;
+      return file in shared ? { path: file, external: true } : undefined;
     });
   },
-};
+});
 
 /**
  * Comments keep bundlers from following the import of a script, but esbuild drops comments and spaces. So a name of the
@@ -148,12 +150,13 @@ async function bundles() {
   };
   const node = { ...index, platform: 'node', entryPoints: [join(ROOT, 'web/node.js')] };
   const late = {
-    entryPoints: [join(ROOT, 'web/page/executor/entry.js')], plugins: [sharesModules], format: 'cjs', outfile: join(DIST, 'executor.mjs'),
+    entryPoints: [join(ROOT, 'web/page/executor/entry.js')], plugins: [sharesModules(SHARED)], format: 'cjs', outfile: join(DIST, 'executor.mjs'),
     banner: { js: 'export default (require) => { const module = {};' }, footer: { js: 'return module.exports; };' },
   };
-  const [page, executor] = await Promise.all([
+  const [page, executor, trainer] = await Promise.all([
     build({ ...index, format: 'esm', outfile: join(DIST, 'ort.mjs'), metafile: true }),
     build({ ...index, ...late, metafile: true }),
+    training(index),
     build({ ...index, ...script, format: 'cjs', outfile: join(DIST, 'ort.cjs') }),
     build({ ...index, ...script, ...IN_FUNCTION, format: 'cjs', outfile: join(DIST, 'ort.js') }),
     build({ ...index, format: 'iife', globalName: 'executor', sourcemap: false, entryPoints: [join(ROOT, 'web/pyodide.js')], outfile: join(ROOT, 'pyruntime/pyodide/executor.js') }),
@@ -169,7 +172,18 @@ async function bundles() {
     build({ ...worker, plugins: [browserOnly, trimsGlue], entryPoints: [join(PYODIDE, 'pyodide.asm.mjs')], sourcemap: false, outfile: join(DIST, 'pyodide.asm.mjs') }),
   ]);
   checkApart(page, executor);
-  await Promise.all(['worker', 'pyodide.asm', 'executor'].map((name) => cp(join(DIST, `${name}.mjs`), join(DIST, `${name}.bin`)))); // for assets.js
+  checkApart(page, trainer);
+  await Promise.all(['worker', 'pyodide.asm', 'executor', 'training'].map((name) => cp(join(DIST, `${name}.mjs`), join(DIST, `${name}.bin`)))); // for assets.js
+}
+
+/** Writes training.mjs: what trains models in the page, and in the worker. */
+async function training(index) {
+  const how = { ...index, format: 'cjs', sourcemap: false, write: false, metafile: true };
+  const entry = (folder, shared) => build({ ...how, entryPoints: [join(ROOT, `web/${folder}/training/entry.js`)], plugins: [sharesModules(shared)], outfile: 'x.js' });
+  const [page, worker] = await Promise.all([entry('page', SHARED_IN_TRAINING), entry('worker', SHARED_IN_WORKER)]);
+  const [inPage, inWorker] = [page, worker].map(({ outputFiles: [{ text }] }) => `(require) => { const module = {};${text}return module.exports; };`);
+  await writeFile(join(DIST, 'training.mjs'), `export default ${inPage}\nexport const inWorker = ${inWorker}\n`);
+  return page;
 }
 
 /** The files that write and read the memory image. */

@@ -9,9 +9,10 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import prod
+from typing import Any
 
 from pyruntime.errors import InvalidInput, NotDifferentiable
-from pyruntime.ir.dtype import BF16, F16, F32, F64, I64
+from pyruntime.ir.dtype import BF16, BY_NAME, F16, F32, F64, I64, DType
 from pyruntime.ir.reference import round_float
 from pyruntime.learning import losses, step  # noqa: F401  their operators
 from pyruntime.learning.modes import check_subgraphs, renamed_node, training_nodes
@@ -43,6 +44,30 @@ class Training:
     statistics: tuple[str, ...]
     targets: tuple[str, ...]
     outputs: tuple[str, ...]
+    recipe: Recipe
+
+    @property
+    def exported(self) -> dict[str, tuple[DType, tuple[int, ...]]]:
+        """The weights that an exported model has new values of, with the types that the model has."""
+        found = {n: self.graph.weights[n] for n in (*self.weights, *self.statistics)}
+        return {n: (BY_NAME[self.halves.get(n, w.dtype.name)], w.shape) for n, w in found.items()}
+
+    def report(self) -> dict[str, Any]:
+        """For the page: what is trained, and what the host of a step must know."""
+        recipe, weights = self.recipe, self.graph.weights
+        types = {v.name: v.type.dtype for v in self.graph.inputs if isinstance(v.type, TensorType)}
+        named = [(n, weights[n]) for n in (*self.weights, *self.statistics)]
+        return {
+            "weights": [{"name": n, "shape": list(w.shape), "dtype": w.dtype.name} for n, w in named],
+            "count": len(self.weights),
+            "targets": {n: str(types[n]) for n in self.targets},
+            "outputs": list(self.outputs),
+            "accumulates": recipe.accumulates,
+            "optimizer": recipe.optimizer,
+            "settings": {**recipe.settings},
+            "schedule": {"kind": recipe.schedule, **recipe.schedule_settings},
+            "seed": recipe.seed,
+        }
 
 
 def training_graph(model: Graph, recipe: Recipe) -> Training:
@@ -79,7 +104,8 @@ def training_graph(model: Graph, recipe: Recipe) -> Training:
         opsets={**graph.opsets, DOMAIN: 1},
     )
     targets = tuple(v.name for v in feeds)
-    return Training(made, tuple(names), halves, tuple(statistics), targets, tuple(v.name for v in graph.outputs))
+    outputs_of_model = tuple(v.name for v in graph.outputs)
+    return Training(made, tuple(names), halves, tuple(statistics), targets, outputs_of_model, recipe)
 
 
 # ── weights ───────────────────────────────────────────────────────────────────────────────────────────────────────

@@ -111,6 +111,21 @@ def recipe_of(options: Mapping[str, Any]) -> Recipe:
     )  # fmt: skip
 
 
+def from_javascript(options: Mapping[str, Any]) -> dict[str, Any]:
+    """Options in camel case, as pages give them, in our names."""
+
+    def plain(value: Any) -> Any:
+        if isinstance(value, Mapping):
+            return {_snake(k): plain(v) for k, v in value.items()}
+        return [plain(v) for v in value] if isinstance(value, list) else value
+
+    return plain(options)
+
+
+def _snake(name: str) -> str:
+    return "".join(f"_{c.lower()}" if c.isupper() else c for c in name)
+
+
 def matches(name: str, patterns: Sequence[str]) -> bool:
     """Whether a name fits one of the patterns, in which * stands for any text."""
     return any(fnmatchcase(name, p) for p in patterns)

@@ -281,3 +281,33 @@ def test_targets_of_another_shape_or_type() -> None:
             with pytest.raises(pyruntime.PyRuntimeError, match=text):
                 s.step({**feeds, "target": target})
         assert s.step({**feeds, "target": feeds["target"].astype(np.uint8)}).step == 1
+
+
+def test_exported_models_have_the_new_weights(tmp_path: Any) -> None:
+    """onnxruntime runs them; weights may be raw, floats of a list, halves, or in another file."""
+    import onnx
+    import onnxruntime
+    from onnx import helper
+
+    w = random(0, w=(5, 3))["w"]
+    plain = model([node("MatMul", "x w", "y")], {"x": (T.FLOAT, ["N", 5])}, {"y": (T.FLOAT, ["N", 3])}, {"w": w})
+    listed = onnx.load_from_string(plain)
+    listed.graph.initializer[0].CopyFrom(helper.make_tensor("w", T.FLOAT, (5, 3), w.ravel().tolist()))
+    half = model(
+        [node("MatMul", "x w", "y")], {"x": (T.FLOAT16, ["N", 5])}, {"y": (T.FLOAT16, ["N", 3])},
+        {"w": w.astype(np.float16)},
+    )  # fmt: skip
+    apart = tmp_path / "apart.onnx"
+    onnx.save(onnx.load_from_string(plain), apart, save_as_external_data=True, location="w.bin", size_threshold=0)
+    x = np.random.default_rng(0).normal(size=(4, 5))
+    for given in (plain, listed.SerializeToString(), half, apart):
+        kind = np.float16 if given is half else np.float32
+        with TrainingSession(given, loss={"mse": "y"}, optimizer="sgd") as s:
+            s.step({"x": x.astype(kind), "target": np.ones((4, 3))})
+            data = s.export(tmp_path / "new.onnx")
+            assert (tmp_path / "new.onnx").read_bytes() == data
+            expected = s.evaluate({"x": x.astype(kind)})["y"]
+            assert not np.array_equal(s.weights()["w"], w)
+        onnx.checker.check_model(onnx.load_from_string(data))
+        found = onnxruntime.InferenceSession(data).run(None, {"x": x.astype(kind)})[0]
+        np.testing.assert_allclose(found, expected, rtol=1e-2 if given is half else 1e-5)

@@ -47,7 +47,7 @@ import { Stop, StopWords } from './stop.js';
  */
 /**
  * Addresses of the engine's files.
- * @typedef {{ asm: string, wasm: string, rest: string, image: string, stdlib: string, stdlibRest: string, engine: string }} Assets
+ * @typedef {{ asm: string, wasm: string, rest: string, image: string, stdlib: string, stdlibRest: string, engine: string, training: string }} Assets
  */
 /**
  * prefetches: whether the page will call `prefetched`; least: severity of messages; threads: port of a page that starts threads;
@@ -87,7 +87,21 @@ import { Stop, StopWords } from './stop.js';
 /**
  * uses: of outputs that do not need all inputs, the inputs that they need; unused: inputs of the model that no output of
  * the session needs; metadata: null for a Program from a file without it.
- * @typedef {{ uses: Record<string, string[]>, unused: string[], metadata: ModelMetadata | null }} About
+ * @typedef {{ uses: Record<string, string[]>, unused: string[], metadata: ModelMetadata | null, training?: TrainingInfo }} About
+ */
+/**
+ * Of a session that trains (pyruntime/learning/graph.py, `report`). weights: those that steps change, of which the first `count` are
+ * trained and the others are running statistics; targets: types of the feeds for the loss, by name; outputs: of the model
+ * @typedef {object} TrainingInfo
+ * @property {{ name: string, shape: number[], dtype: string }[]} weights
+ * @property {number} count
+ * @property {Record<string, string>} targets
+ * @property {string[]} outputs
+ * @property {boolean} accumulates
+ * @property {string} optimizer
+ * @property {Record<string, number>} settings
+ * @property {{ kind: string, [setting: string]: number | string }} schedule
+ * @property {number} seed
  */
 /**
  * threads: for which its Program is compiled; gpu: whether it runs on a GPU; compiled: for a session in the page.
@@ -110,6 +124,10 @@ import { Stop, StopWords } from './stop.js';
 /**
  * number: names it in the calls `host` and `forget`; timings: JSON.
  * @typedef {{ number: number, header: import('./program.js').Header, blob: Uint8Array, timings: string }} CompiledProgram
+ */
+/**
+ * values: bytes by name of the weight; how: replace replaces all; export gives the model's file with the weights, as "model".
+ * @typedef {{ session: number, how: 'read' | 'update' | 'replace' | 'export', values: Record<string, Uint8Array> }} TrainParams
  */
 /**
  * A step of a Program in the page that Python runs.
@@ -179,6 +197,7 @@ import { Stop, StopWords } from './stop.js';
  * @property {{ params: { session: number }, result: null }} release
  * @property {{ params: { session: number }, result: null }} trim frees memory that larger runs needed
  * @property {{ params: { session: number, dims: Record<string, number | number[]> }, result: null }} prepare takes memory for runs of these sizes
+ * @property {{ params: TrainParams, result: Record<string, Uint8Array> }} train reads or writes weights of a session that trains
  * @property {{ params: { session: number }, result: Record<string, unknown> }} memory
  * @property {{ params: { session: number, feeds: Record<string, WireValue> }, result: BufferSpan[] }} timeline
  * @property {{ params: { session: number }, result: Record<string, unknown> }} explain

@@ -73,6 +73,9 @@ export class Executor {
     this.begun = 0;
     /** Can stop the current run. @type {Stop | null} */
     this.stop = null;
+    /** Names of the steps that change the states of the current run. @type {Set<string>} */
+    this.changing = new Set();
+    this.hasChangedStates = false; // whether the current run has begun to
     /** Outputs of earlier runs, which later runs may take as feeds in place. @type {import('./resident_outputs.js').ResidentOutputs | null} */
     this.held = null;
   }
@@ -269,6 +272,7 @@ export class Executor {
 
   /** @param {import('../common/program.js').Step} step @param {State} state @param {string} key @returns {MaybePromise<State>} */
   takeStep(step, state, key) {
+    if (this.changing.size && 'fn' in step && this.changing.has(step.fn)) this.hasChangedStates = true;
     if (step.op === 'wasm') return this.runWasm(step, state, key);
     if (step.op === 'gpu') return this.runGpu(step, state, key);
     if (step.op === 'copy') return /** @type {import('./types.js').Transfers} */ (this.transfers).run(step, state, key);

@@ -34,6 +34,7 @@
  * @property {(feeds: object | null, node: string, code: boolean) => MaybePromise<string>} [listing] kernels, loops and code as text
  * @property {() => MaybePromise<ProgramData>} [portable] the Program for all feeds as a file has it
  * @property {(names: string[]) => MaybePromise<void>} [splitDims] treats dims of one of these names as separate dims
+ * @property {() => MaybePromise<string>} [exportPlan] JSON: the pieces of the model's file with new weights (pyruntime/learning/export.py)
  * @property {import('../run/environment.js').HostSteps['host']} host
  * @property {() => void} destroy
  */

@@ -21,6 +21,14 @@ import { valuesOf } from './value_info.js';
 /** @typedef {Record<string, WireValue>} Feeds */
 /** @typedef {Record<string, Fetch>} Fetches */
 /** @typedef {import('../common/maybe_promise.js').MaybePromise<Feeds>} Results */
+/**
+ * The weights that runs of a session change (web/worker/training/state_values.js).
+ * @typedef {object} States
+ * @property {(executor: Executor, names: string[], run: () => Results) => Promise<Feeds>} during
+ * @property {() => Promise<void>} leave
+ * @property {(executor: Executor) => void} drop
+ * @property {() => boolean} isOnGpu
+ */
 /** What surrounds a run in its executor; it is repeated with the run. @typedef {(executor: Executor, run: () => Results) => Results} Around */
 
 /** The cache key of a Program of some outputs. @param {string} key of the feeds @param {string[]} names */
@@ -58,6 +66,8 @@ export class Model {
     this.moved = [];
     /** The GPU that the model has left after a fault. @type {import('../gpu/device.js').Gpu | null} */
     this.leftGpu = null;
+    /** Of a session that trains: the weights that its runs change. @type {States | null} */
+    this.trainer = null;
     /** When its last work ended, in milliseconds. */
     this.lastUsed = 0;
     /** The last executor's reports, once its memory was freed. @type {Pick<Executor, 'header' | 'env'> & { memory: ReturnType<Executor['memoryReport']> } | null} */
@@ -174,7 +184,8 @@ export class Model {
     if (hasGpuTensors(feeds)) feeds = await downloadFeeds(gpu, feeds, (name, item) => Boolean(executor.transfers?.keepsInput(name, item)));
     try {
       await executor.transfers?.prepare(feeds, fetches);
-      const results = await this.around(executor, () => executor.run(feeds, fetches, this.stop));
+      const run = () => this.around(executor, () => executor.run(feeds, fetches, this.stop));
+      const results = await (this.trainer ? this.trainer.during(executor, Object.keys(fetches), run) : run());
       return this.leftGpu ? uploadResults(this.leftGpu, fetches, results) : results;
     } catch (error) {
       executor.transfers?.abandon();
@@ -259,6 +270,7 @@ export class Model {
     return this.state.during(() => runWithRecovery(this, async () => {
       this.stop = null;
       const { table } = this;
+      await this.trainer?.leave();
       table.freeOthers();
       const program = table.programs.get(table.latestKey);
       if (!program || !table.executors.get(table.latestKey)?.grown) return;
@@ -271,14 +283,22 @@ export class Model {
   /** Frees the memory of an idle model, whose next run loads its Program again. @returns {boolean} whether it held any */
   free() {
     const latest = this.table.latestExecutor;
-    if (!latest) return false;
+    if (!latest || this.trainer?.isOnGpu()) return false; // values on the GPU cannot be read at once
     const { header, env } = latest;
     this.freed = { header, env, memory: { ...latest.memoryReport(), arena: 0, gpu: 0 } };
     this.table.releaseExecutors();
     return true;
   }
 
+  /** From now on runs change weights. @param {States} trainer */
+  train(trainer) {
+    this.trainer = trainer;
+    this.table.onRelease = (executor) => trainer.drop(executor);
+  }
+
   release() {
+    this.trainer = null;
+    this.table.onRelease = () => {};
     this.state.enter('released');
     holders.delete(this);
     this.table.clear();

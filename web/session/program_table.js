@@ -14,6 +14,8 @@ export class ProgramTable {
   programs = new Map();
   /** By cache key; a Program without an executor gets one when it runs. @type {Map<string, Executor>} */
   executors = new Map();
+  /** Called with an executor before it loses its memory. @type {(executor: Executor) => void} */
+  onRelease = () => {};
   /** Cache key of the latest run. */
   latestKey = '';
 
@@ -37,7 +39,9 @@ export class ProgramTable {
 
   /** @param {string} key */
   releaseExecutor(key) {
-    this.executors.get(key)?.release();
+    const executor = this.executors.get(key);
+    if (executor) this.onRelease(executor);
+    executor?.release();
     this.executors.delete(key);
   }
 

@@ -33,6 +33,7 @@ import { programForPage } from './programs/page_program.js';
 
 /** @import { Stop } from '../common/stop.js' */
 /** @import { Opened } from './models/types.js' */
+/** @import { Trainer } from './training/trainer.js' */
 /**
  * A model, or the compiler of a model that runs in the page. Several sessions may share it; runs execute one after the
  * other.
@@ -217,6 +218,11 @@ const handlers = {
   export: async ({ session }, notify) => {
     const { result } = await inTurn(session, exportProgram, notify);
     return { result, transfer: [result.buffer] };
+  },
+  async train({ session, how, values }, notify) {
+    const { source } = find(session).opened;
+    const { result } = await inTurn(session, (model) => /** @type {Trainer} */ (model.trainer).answer(model, source, how, values), notify);
+    return { result, transfer: Object.values(result).map(({ buffer }) => buffer) };
   },
   prepare: ({ session, dims }, notify) => inTurn(session, (model) => prepare(model, dims).then(() => null), notify),
   trim: ({ session }, notify) => inTurn(session, (model) => model.trim().then(() => null), notify),

@@ -14,6 +14,7 @@ import numpy as np
 from pyruntime.errors import InvalidInput, our_fault
 from pyruntime.frontend.feed_checks import differing_dims
 from pyruntime.learning import safetensors
+from pyruntime.learning.export import export_plan
 from pyruntime.learning.graph import training_graph
 from pyruntime.learning.names import APPLIED, APPLY, LOSS, NUMBERS, RESULT
 from pyruntime.learning.recipe import Recipe, recipe_of
@@ -22,6 +23,7 @@ from pyruntime.native.memory.report import MemoryReport
 from pyruntime.native.sessions.run_options import RunOptions
 from pyruntime.native.sessions.session import Session
 from pyruntime.onnx import load
+from pyruntime.onnx.sources import FileSource, MemorySource
 from pyruntime.options import SessionOptions
 from pyruntime.runtime.training import StepNumbers
 from pyruntime.session.specialisation import text_of_differing_dims
@@ -215,16 +217,7 @@ class TrainingSession:
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write a checkpoint. A file of that name is replaced at the end, in one step."""
-        target = Path(path)
-        temporary = target.with_name(f".{target.name}.{os.getpid()}.part")
-        try:
-            with open(temporary, "wb") as file:
-                file.write(self.state())
-                file.flush()
-                os.fsync(file.fileno())
-            os.replace(temporary, target)
-        finally:
-            temporary.unlink(missing_ok=True)
+        _write(Path(path), self.state())
 
     def load(self, checkpoint: bytes | str | os.PathLike[str]) -> None:
         """Go on from a checkpoint, or begin with the weights of a safetensors file. Errors: InvalidInput for a file
@@ -270,6 +263,23 @@ class TrainingSession:
 
     # ── the rest ─────────────────────────────────────────────────────────────────────────────────────────────────
 
+    def export(self, path: str | os.PathLike[str] | None = None) -> bytes:
+        """The model with the new weights, in ONNX's format; also written to `path`, at the end and in one step. A model
+        with external data still needs those files."""
+        values = self.weights()
+        exported = self._training.exported
+        source = FileSource(self._model) if isinstance(self._model, (str, os.PathLike)) else MemorySource(self._model)
+        parts = []
+        for piece in export_plan(source, exported):
+            if piece.weight:
+                parts.append(from_float32(values[piece.weight], exported[piece.weight][0].name))
+            else:
+                parts.append(piece.data or source.read(piece.start, piece.size))
+        data = b"".join(parts)
+        if path is not None:
+            _write(Path(path), data)
+        return data
+
     def memory(self) -> MemoryReport:
         """What the session holds, and its peak so far."""
         return self._session.memory()
@@ -287,6 +297,28 @@ class TrainingSession:
 
     def __exit__(self, *_: object) -> None:
         self.release()
+
+
+def _write(target: Path, data: bytes) -> None:
+    """Replace a file in one step, so that a program that is killed leaves the old one."""
+    temporary = target.with_name(f".{target.name}.{os.getpid()}.part")
+    try:
+        with open(temporary, "wb") as file:
+            file.write(data)
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(temporary, target)
+    finally:
+        temporary.unlink(missing_ok=True)
+
+
+def from_float32(x: np.ndarray, dtype: str) -> bytes:
+    """The bytes of an array in this type."""
+    if dtype != "bfloat16":
+        return np.ascontiguousarray(x, dtype).tobytes()
+    bits = np.ascontiguousarray(x, np.float32).view(np.uint32)
+    rounded = (bits + 0x7FFF + ((bits >> 16) & 1)) >> 16
+    return np.where(np.isnan(x), 0x7FC0, rounded).astype(np.uint16).tobytes()
 
 
 def _count(metadata: Mapping[str, str], key: str) -> int:

@@ -24,14 +24,16 @@ export const backend = {
   /**
    * @param {string | Uint8Array} model
    * @param {SessionOptions & { onProgress?: OnProgress, signal?: AbortSignal }} [options]
+   * @param {string} [training] options of a session that trains, as JSON
    */
-  async createInferenceSessionHandler(model, options = {}) {
+  async createInferenceSessionHandler(model, options = {}, training = '') {
     checkPlatform();
     const cancellation = Cancellation.of(options.signal, 'the creation of the session');
     const start = performance.now();
     const settings = sessionOptions(options);
     const { params: { logOptions } } = settings;
-    const gpu = await ownGpu(settings);
+    const gpu = training ? null : await ownGpu(settings);
+    if (training) Object.assign(settings.params, { isAuto: false, options: { ...settings.params.options, training } });
     const params = { ...modelParams(model, settings, settings.options.cache), gpu: gpu?.adapter };
     const caller = attach(!looksLikeProgram(params.model));
     const sent = caller.call('create', params, { transfer: streamsOf(params), progress: settings.options.onProgress, watch: cancellation?.watch });

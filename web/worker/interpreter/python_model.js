@@ -6,7 +6,7 @@
 /** @import { Compiler } from '../../session/compiler.js' */
 /**
  * @typedef {{ info: string, needs: string, timings: string, main: any, specialise: (feeds: string, outputs: string) => any, leave_gpu: (nodes: string) => void,
- *   for_sizes: (feeds: string) => any, split_dims: (names: string) => void, with_all_results: (feeds: string, cpuOnly: boolean) => any,
+ *   for_sizes: (feeds: string) => any, split_dims: (names: string) => void, export_plan: () => string, with_all_results: (feeds: string, cpuOnly: boolean) => any,
  *   half_ranges: (feeds: string) => any, tuning: (feeds: string) => any, listing: (feeds: string, node: string, code: boolean) => string,
  *   portable: () => any,
  *   destroy: () => void }} ModelProxy
@@ -53,6 +53,10 @@ export class PythonModel {
   /** @param {object} feeds @param {Stop | null} stop */
   forSizes(feeds, stop) {
     return this.python.stoppable(stop, () => this.take(this.proxy.for_sizes(JSON.stringify(feeds))));
+  }
+
+  exportPlan() {
+    return this.python.guard(() => this.proxy.export_plan());
   }
 
   /** @param {string[]} names */

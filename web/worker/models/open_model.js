@@ -5,6 +5,7 @@ import { during } from '../../common/log.js';
 import { mark } from '../../common/marks.js';
 import { isProgram, looksLikeProgram } from '../../common/program_mark.js';
 import { Model } from '../../session/model.js';
+import { trainingCode } from '../training/load_code.js';
 import { beside, closeAll, openFiles, readerOf, weightsOf } from './model_files.js';
 import { CachedCompiler } from '../programs/cached_compiler.js';
 import { sharedModel } from './shared_models.js';
@@ -43,12 +44,14 @@ export async function openModel(params, progress, interpreter, pool, stop, other
   });
   mark('model fetched');
   const { limits: { memoryLimit, gpuTimeout }, fallback, logOptions } = params;
+  const trainer = params.options.training ? new (await trainingCode(/** @type {import('../../common/protocol.js').Assets} */ (interpreter.assets).training)).Trainer() : null;
   const source = {
-    start, origin: params.model, files, cache, gpu: params.gpu ?? gpu?.adapter ?? null, options: { ...options, ...params.limits }, stop,
+    start, trainer, origin: params.model, files, cache, gpu: params.gpu ?? gpu?.adapter ?? null, options: { ...options, ...params.limits }, stop,
     host: { shared, threads, pool, gpu, named: params.named, whyNotGpu: whyNot, fallback, gpuTimeout, memoryLimit, logOptions },
   };
   try {
-    const open = interpreter.customised || candidate ? undefined : await sharedModel(source, others);
+    const isAlone = interpreter.customised || candidate || params.options.training;
+    const open = isAlone ? undefined : await sharedModel(source, others);
     if (!open) return await openSource(params, source, progress, interpreter, candidate);
     closeAll(files.values());
     return { ...open, timings: { download: performance.now() - start, compile: 0, init: 0 } };
@@ -128,6 +131,7 @@ async function openCached(source, progress, interpreter) {
   try {
     const compiler = new CachedCompiler(known, () => openInPython(source, interpreter));
     const model = new Model(compiler, weightsIn(files), host);
+    if (source.trainer) model.train(source.trainer);
     for (const [key, program] of known.programs) model.table.add(key, program);
     model.onNewProgram = () => keep(source, compiler, model.table.programs, interpreter);
     return { ...await started(model, progress, { download, compile: 0 }, stop), source, files: [...files.values()] };
@@ -172,6 +176,7 @@ async function compile(source, interpreter, progress) {
   const compiler = await openInPython(source, interpreter, progress);
   mark('model compiled');
   const model = new Model(compiler, weightsIn(files), host);
+  if (source.trainer) model.train(source.trainer);
   progress({ phase: 'compile', loaded: 1, total: 1 });
   const ready = await started(model, progress, { download, compile: performance.now() - booted }, stop);
   model.onNewProgram = () => keep(source, compiler, model.table.programs, interpreter);
@@ -203,10 +208,12 @@ function weightsIn(files) {
  * @returns {Promise<Opened>}
  */
 async function openProgram(params, { start, files, stop, host: { pool, memoryLimit } }, progress) {
+  if (params.options.training) throw new InvalidInput('a compiled Program cannot be trained', { hint: 'train the model it was made of' });
   const refused = params.refusedForPrograms.join(', ');
   if (refused) throw new InvalidInput(`${refused} cannot change a compiled Program`);
   const own = ownOf(files);
   const program = new ExportedProgram(own.read(0, own.size));
+  if (program.header.states) throw new InvalidModel('this Program trains a model; it cannot be opened as a session');
   closeAll([own]); // its content is in memory
   const weights = await weightsOf(program, params, files, progress, stop);
   const read = readerOf(weights);

@@ -88,6 +88,10 @@ export class CachedCompiler {
     return /** @type {Required<Compiler>} */ (await this.start()).tuning(feeds);
   }
 
+  async exportPlan() {
+    return (await this.start()).exportPlan?.() ?? '[]';
+  }
+
   /** @type {Compiler['host']} */
   async host(...step) {
     return (await this.start()).host(...step);

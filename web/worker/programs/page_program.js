@@ -13,7 +13,7 @@ const LARGEST = 24 * 2 ** 20; // bytes of weights that the page may copy
  */
 export async function programForPage(model) {
   const program = model.table.programs.get(model.table.latestKey);
-  if (!program || model.host.gpu || hostStep(program.header) || model.table.latestKey.startsWith(PART)) return null;
+  if (!program || program.header.states || model.host.gpu || hostStep(program.header) || model.table.latestKey.startsWith(PART)) return null;
   const { header, blob, module } = program;
   const weights = header.constants.filter((constant) => 'source' in constant);
   if (weights.reduce((sum, { size }) => sum + size, blob.length) > LARGEST) return null;

@@ -1,0 +1,67 @@
+// Checkpoints of a training session: weights, moments and counts, as a safetensors file.
+
+import { InvalidInput } from '../../common/errors.js';
+import * as safetensors from '../../common/safetensors.js';
+
+/** @import { TrainingInfo } from '../../common/protocol.js' */
+/** @import { StepNumbers } from '../../runtime/training.js' */
+/** @typedef {Record<string, Uint8Array>} Values */
+
+const FORMAT = 'pyruntime-training/1';
+const COUNTS = /** @type {const} */ (['step', 'batch', 'waiting']);
+
+/** @param {Values} values @param {TrainingInfo} info @param {StepNumbers} numbers */
+export function toCheckpoint(values, info, numbers) {
+  const shapes = new Map(info.weights.map(({ name, shape, dtype }) => [name, { shape, dtype }]));
+  const tensors = Object.fromEntries(Object.entries(values).map(([name, bytes]) => {
+    const weight = shapes.get(name.replace(/^(optimizer\/\w+|gradient|start)\//, ''));
+    return [name, { ...weight ?? { dtype: 'float32', shape: [bytes.length / 4] }, bytes }];
+  }));
+  const counts = Object.fromEntries(COUNTS.map((key) => [key, String(numbers[key])]));
+  return safetensors.write(tensors, { format: FORMAT, ...counts, optimizer: info.optimizer, seed: String(info.seed) });
+}
+
+/**
+ * The values of a checkpoint, or of another file with weights. Errors: InvalidInput if it does not fit the session
+ * @param {Uint8Array} file @param {TrainingInfo} info @returns {{ values: Values, counts: Record<string, number> }}
+ */
+export function fromCheckpoint(file, info) {
+  const { tensors, metadata } = safetensors.read(file);
+  for (const { name, shape } of info.weights.slice(0, info.count)) {
+    if (!Object.hasOwn(tensors, name)) throw new InvalidInput(`the checkpoint has no weight "${name}"`, { hint: 'it belongs to another model' });
+    const found = tensors[name].shape;
+    if (String(found) !== String(shape)) throw new InvalidInput(`"${name}" has shape [${shape}], in the checkpoint [${found}]`);
+  }
+  const isOurs = metadata.format === FORMAT;
+  if (isOurs && metadata.optimizer !== info.optimizer) {
+    throw new InvalidInput(`the checkpoint is of optimizer ${metadata.optimizer}, the session has ${info.optimizer}`);
+  }
+  const values = Object.fromEntries(Object.entries(tensors).map(([name, tensor]) => [name, inFloat32(tensor)]));
+  return { values, counts: Object.fromEntries(COUNTS.map((key) => [key, Number(metadata[key] ?? 0)])) };
+}
+
+/** A copy; numbers of 16 bits become float32. @param {safetensors.Stored} tensor */
+function inFloat32({ dtype, bytes }) {
+  if (dtype !== 'float16' && dtype !== 'bfloat16') return bytes.slice();
+  const own = bytes.slice();
+  const words = new Uint16Array(own.buffer);
+  const numbers = Float32Array.from(words, dtype === 'float16' ? halfValue : shortValue);
+  return new Uint8Array(numbers.buffer);
+}
+
+/** @param {number} bits */
+function halfValue(bits) {
+  const sign = bits & 0x8000 ? -1 : 1;
+  const [exponent, fraction] = [(bits >> 10) & 31, bits & 1023];
+  if (exponent === 31) return fraction ? NaN : sign * Infinity;
+  return sign * (exponent ? 2 ** (exponent - 15) * (1 + fraction / 1024) : 2 ** -14 * fraction / 1024);
+}
+
+const word = new Uint32Array(1);
+const real = new Float32Array(word.buffer);
+
+/** @param {number} bits */
+function shortValue(bits) {
+  word[0] = bits << 16;
+  return real[0];
+}

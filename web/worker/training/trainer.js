@@ -1,0 +1,75 @@
+// What a session that trains does in the worker besides runs: reads and writes weights, and writes the model's file with them.
+
+import { InvalidInput } from '../../common/errors.js';
+import { readerOf } from '../models/model_files.js';
+import { StateValues } from './state_values.js';
+
+/** @import { Model } from '../../session/model.js' */
+/** @import { Source } from '../models/types.js' */
+/** @import { Values } from './state_values.js' */
+/** @typedef {[size: number, start: number, data: string, weight: string, dtype: string]} Piece see pyruntime/learning/export.py */
+
+export class Trainer extends StateValues {
+  /**
+   * @param {Model} model @param {Source | undefined} source of the model @param {'read' | 'update' | 'replace' | 'export'} how @param {Values} values
+   * @returns {Promise<Values>} the file as "model"
+   */
+  async answer(model, source, how, values) {
+    if (how === 'export') return { model: await this.file(model, source) };
+    if (how === 'read') return this.values(model);
+    this[how](values);
+    return {};
+  }
+
+  /** All values, also of weights that no run has changed yet. @param {Model} model @returns {Promise<Values>} */
+  async values({ table: { latestExecutor } }) {
+    if (!this.holder && latestExecutor) await this.enter(latestExecutor);
+    return this.read();
+  }
+
+  /** The bytes of the model's file with the current weights. @param {Model} model @param {Source | undefined} source @returns {Promise<Uint8Array>} */
+  async file(model, source) {
+    const values = await this.values(model);
+    if (!source || !model.compiler.exportPlan) throw new InvalidInput('the file of the model is not at hand');
+    /** @type {Piece[]} */
+    const pieces = JSON.parse(await model.compiler.exportPlan());
+    const read = readerOf(source.files);
+    const whole = new Uint8Array(pieces.reduce((sum, [size]) => sum + size, 0));
+    let at = 0;
+    for (const [size, start, data, weight, dtype] of pieces) {
+      if (weight && !values[weight]) throw new InvalidInput(`the session has no value of "${weight}" yet`, { hint: 'make a step first' });
+      whole.set(weight ? newWeight(values[weight], dtype) : data ? fromHex(data) : read(start, size), at);
+      at += size;
+    }
+    return whole;
+  }
+}
+
+/** A weight, which may have 16 bits in the file. @param {Uint8Array} bytes @param {string} dtype in the file */
+function newWeight(bytes, dtype) {
+  const rounded = { float16: halfOf, bfloat16: shortOf }[dtype];
+  if (!rounded) return bytes;
+  const bits = new Uint32Array(bytes.buffer, bytes.byteOffset, bytes.length / 4);
+  return new Uint8Array(Uint16Array.from(bits, rounded).buffer);
+}
+
+/** @param {string} text */
+const fromHex = (text) => Uint8Array.from({ length: text.length / 2 }, (_, n) => parseInt(text.slice(2 * n, 2 * n + 2), 16));
+
+/** The bfloat16 nearest to a float32. @param {number} bits */
+const shortOf = (bits) => ((bits & 0x7fffffff) > 0x7f800000 ? 0x7fc0 : (bits + 0x7fff + ((bits >>> 16) & 1)) >>> 16);
+
+/** The float16 nearest to a float32; ties go to even. @param {number} bits */
+function halfOf(bits) {
+  const sign = (bits >>> 16) & 0x8000;
+  const exponent = ((bits >>> 23) & 0xff) - 112;
+  const fraction = bits & 0x7fffff;
+  if (exponent === 143) return sign | (fraction ? 0x7e00 : 0x7c00);
+  if (exponent < -10) return sign;
+  const shift = exponent < 1 ? 14 - exponent : 13;
+  const whole = exponent < 1 ? fraction | 0x800000 : (exponent << 23) | fraction;
+  const kept = exponent > 30 ? 0x7c00 : whole >>> shift;
+  const rest = whole & ((1 << shift) - 1);
+  const half = 1 << (shift - 1);
+  return sign | Math.min(0x7c00, kept + (exponent <= 30 && (rest > half || rest === half && kept & 1) ? 1 : 0));
+}
