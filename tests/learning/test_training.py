@@ -229,13 +229,14 @@ def test_a_checkpoint_goes_on_with_the_same_curve(tmp_path: Any) -> None:
 def test_an_infinite_loss_changes_nothing_and_is_told() -> None:
     feeds = batch(4)
     bad = {**feeds, "x": np.full((4, 6), np.inf, np.float32)}
-    with TrainingSession(dense(extra=[node("Identity", "a", "b")]), **CLASSES) as s:
-        s.step(feeds)
-        before = s.weights()
-        with pytest.warns(RuntimeWarning, match="step 2 .batch 2. changed no weight: the loss is nan"):
-            assert not s.step(bad).applied
-        assert all(np.array_equal(x, before[n]) for n, x in s.weights().items())
-        assert s.step(feeds).step == 2
+    for accumulate in (False, True):
+        with TrainingSession(dense(extra=[node("Identity", "a", "b")]), **CLASSES, accumulate=accumulate) as s:
+            s.step(feeds)
+            before = s.weights()
+            with pytest.warns(RuntimeWarning, match="step 2 .batch 2. changed no weight: the loss is nan"):
+                assert not s.step(bad).applied
+            assert all(np.array_equal(x, before[n]) for n, x in s.weights().items())
+            assert s.step(feeds).step == 2
 
 
 def test_a_label_out_of_range_changes_nothing() -> None:

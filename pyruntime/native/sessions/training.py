@@ -89,6 +89,8 @@ class TrainingSession:
             if self._numbers.waiting:
                 raise InvalidInput("gradients of earlier batches wait for a step", hint="call apply()")
             first = self.accumulate(feeds, run_options=run_options)
+            if not self._numbers.waiting:  # its gradients are not finite
+                return first
             last = self.apply(rate=rate)
             return StepResult(first.loss, last.norm, last.rate, last.step, last.applied)
         numbers = self._numbers

@@ -55,8 +55,8 @@ export class TrainingSession {
   async step(feeds, options = {}) {
     if (!this.info.accumulates) return this.inTurn(() => this.stepOnce(feeds, options));
     if (this.counts.waiting) throw new InvalidInput('gradients of earlier batches wait for a step', { hint: 'call apply()' });
-    const { loss } = await this.accumulate(feeds, options);
-    return { ...await this.apply(options), loss };
+    const first = await this.accumulate(feeds, options);
+    return this.counts.waiting ? { ...await this.apply(options), loss: first.loss } : first; // without gradients that are finite
   }
 
   /** @param {Feeds} feeds @param {StepOptions} options */

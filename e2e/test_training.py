@@ -1,0 +1,152 @@
+"""Training in pages and in Node.js: curves equal to native ones, checkpoints, export, what is refused."""
+
+from __future__ import annotations
+
+import base64
+import json
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnxruntime
+import pytest
+
+from e2e.conftest import Tab
+from kit.chromium import ROOT
+from pyruntime import TrainingSession
+from tests.learning.networks import convolutional, dense, digits
+
+STEPS, ROWS, EPOCHS = 22, 64, 14
+OPTIONS = {"loss": {"crossEntropy": "logits"}, "optimizer": {"adam": {"rate": 0.01}}, "seed": 1}
+
+TRAIN = """
+  const bytes = (text) => Uint8Array.from(atob(text), (c) => c.charCodeAt(0));
+  const model = bytes(arg.model);
+  const [images, labels] = [Float32Array.from(arg.images), Int32Array.from(arg.labels)];
+  const batch = (rows) => ({
+    image: new ort.Tensor('float32', Float32Array.from(rows.flatMap((n) => [...images.subarray(64 * n, 64 * n + 64)])), [rows.length, 1, 8, 8]),
+    target: new ort.Tensor('int32', Int32Array.from(rows, (n) => labels[n]), [rows.length]),
+  });
+  const session = await ort.TrainingSession.create(model, { ...arg.options, executionProviders: arg.providers });
+  const losses = [];
+  for (const rows of arg.batches) losses.push((await session.step(batch(rows))).loss);
+  const { loss, logits } = await session.evaluate(batch(arg.held), ['logits']);
+  const best = arg.held.map((_, n) => { const row = [...logits.data.subarray(10 * n, 10 * n + 10)]; return row.indexOf(Math.max(...row)); });
+  const state = await session.state();
+  const file = await session.export();
+  const next = async () => [(await session.step(batch(arg.batches[0]))).loss, (await session.step(batch(arg.batches[1]))).loss];
+  const first = await next();
+  await session.load(state);
+  await session.trim();
+  const again = await next();
+  await session.release();
+  const text = (data) => btoa(Array.from(data, (c) => String.fromCharCode(c)).join(''));
+  return { losses, loss, best, state: text(state), file: text(file), first, again, parameters: session.parameters() };
+"""
+
+
+@pytest.fixture(scope="module")
+def arg() -> dict[str, Any]:
+    images, labels, held, held_labels = digits()
+    rng, batches = np.random.default_rng(1), []
+    for _ in range(EPOCHS):
+        order = rng.permutation(len(images))
+        batches += [order[n : n + ROWS].tolist() for n in range(0, STEPS * ROWS, ROWS)]
+    every = np.concatenate([images, held]).ravel().tolist()
+    return {
+        "model": base64.b64encode(convolutional()).decode(), "options": OPTIONS, "providers": ["wasm"], "images": every,
+        "labels": np.concatenate([labels, held_labels]).tolist(), "batches": batches,
+        "held": list(range(len(images), len(images) + len(held))),
+    }  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def native(arg: dict[str, Any]) -> list[float]:
+    """The losses of the same steps natively."""
+    images = np.array(arg["images"], np.float32).reshape(-1, 1, 8, 8)
+    labels = np.array(arg["labels"])
+    with TrainingSession(
+        convolutional(), loss={"cross_entropy": "logits"}, optimizer={"adam": {"rate": 0.01}}, seed=1
+    ) as session:  # fmt: skip
+        return [session.step({"image": images[b], "target": labels[b]}).loss for b in arg["batches"]]
+
+
+def check(found: Any, arg: dict[str, Any], native: list[float], tolerance: float) -> None:
+    labels = np.array(arg["labels"])[arg["held"]]
+    assert (np.array(found["best"]) == labels).mean() >= 0.97
+    np.testing.assert_allclose(found["losses"], native, atol=tolerance)
+    assert found["first"] == found["again"]
+    assert [p["name"] for p in found["parameters"]] == ["w1", "b1", "w2", "b2", "w3", "b3"]
+    data, held = base64.b64decode(found["file"]), np.array(arg["images"], np.float32).reshape(-1, 1, 8, 8)[arg["held"]]
+    (logits,) = onnxruntime.InferenceSession(data).run(None, {"image": held})
+    assert (logits.argmax(1) == np.array(found["best"])).all()
+    with TrainingSession(convolutional(), loss={"cross_entropy": "logits"}, optimizer="adam") as session:
+        session.load(base64.b64decode(found["state"]))  # the same file in both languages
+        assert session.evaluate({"image": held, "target": labels})["loss"] == pytest.approx(found["loss"], rel=1e-4)
+
+
+def test_digits_in_pages(page: Tab, arg: dict[str, Any], native: list[float]) -> None:
+    """On two threads in the isolated page, on one in the other."""
+    check(page.run(TRAIN, arg), arg, native, 1e-3)
+
+
+def test_digits_in_node(built: None, arg: dict[str, Any], native: list[float], tmp_path: Path) -> None:
+    (tmp_path / "arg.json").write_text(json.dumps(arg))
+    program = tmp_path / "train.mjs"
+    program.write_text(
+        f"import * as ort from {json.dumps((ROOT / 'dist/ort.node.mjs').as_uri())};\n"
+        f"import {{ readFileSync }} from 'node:fs';\n"
+        f"const arg = JSON.parse(readFileSync({json.dumps(str(tmp_path / 'arg.json'))}, 'utf8'));\n"
+        f"const train = async () => {{ {TRAIN} }};\n"
+        "console.log(JSON.stringify(await train()));\nawait ort.shutdown();\n"
+    )
+    done = subprocess.run(["node", program], check=True, capture_output=True, text=True, timeout=600)
+    check(json.loads(done.stdout), arg, native, 1e-3)
+
+
+REFUSED = """
+  const model = Uint8Array.from(atob(arg), (c) => c.charCodeAt(0));
+  const x = new ort.Tensor('float32', new Float32Array(24).fill(0.1), [4, 6]);
+  const target = (labels) => new ort.Tensor('uint8', Uint8Array.from(labels), [labels.length]);
+  const classes = { loss: { crossEntropy: 'y' } };
+  const create = (options) => ort.TrainingSession.create(model, options);
+  const errors = [];
+  const refuse = async (work) => errors.push(await work().then(() => 'no error', (error) => `${error.name}: ${error.message}`));
+  for (const options of [{}, { ...classes, trainable: 'q.*' }, { ...classes, optimizer: 'adm' }]) await refuse(() => create(options));
+  const session = await create({ ...classes, accumulate: true, clip: 1, schedule: { cosine: { steps: 10 } } });
+  await refuse(() => session.apply());
+  await refuse(() => session.step({ x, target: target([0, 1, 2]) }));
+  await refuse(() => session.step({ x, target: target([0, 1, 2, 3]) }));
+  await refuse(async () => session.load(new Uint8Array(9)));
+  await session.accumulate({ x, target: target([0, 1, 2, 0]) });
+  await session.accumulate({ x, target: target([0, 1, 2, 0]) });
+  const { step, applied, rate } = await session.apply();
+  const before = (await session.weights()).w1.data;
+  const endless = new ort.Tensor('float32', new Float32Array(24).fill(Infinity), [4, 6]);
+  const nan = await session.step({ x: endless, target: target([0, 1, 2, 0]) });
+  const after = (await session.weights()).w1.data;
+  const controller = new AbortController();
+  controller.abort();
+  await refuse(async () => session.step({ x, target: target([0, 1, 2, 0]) }, { signal: controller.signal }));
+  await session.setWeights({ w1: new ort.Tensor('float32', new Float32Array(48), [6, 8]) });
+  const zeros = (await session.weights()).w1.data.every((n) => n === 0);
+  await session.release();
+  await refuse(() => session.step({ x, target: target([0, 1, 2, 0]) }));
+  const same = before.every((n, i) => n === after[i]);
+  return { errors, step, applied, rate, nan: nan.applied, same, zeros };
+"""
+
+
+def test_what_is_refused_in_pages(page: Tab) -> None:
+    found: Any = page.run(REFUSED, base64.b64encode(dense()).decode())
+    texts = [
+        "InvalidInput: training needs a loss", 'no weight has a name like "q.*"', 'optimizer "adm" is not known',
+        "no gradients wait for a step", 'dims named "N" have different sizes', "index 3", "this is no checkpoint",
+        "AbortError", "SessionFailed",
+    ]  # fmt: skip
+    assert len(texts) == len(found["errors"])
+    for text, error in zip(texts, found["errors"], strict=True):
+        assert text in error
+    assert (found["step"], found["applied"], found["nan"], found["same"], found["zeros"]) == (1, True, False, True, True)
+    assert any("changed no weight" in text for text in page.warnings)
