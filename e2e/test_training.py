@@ -15,7 +15,7 @@ import pytest
 from e2e.conftest import Tab
 from kit.chromium import ROOT
 from pyruntime import TrainingSession
-from tests.learning.networks import convolutional, dense, digits
+from kit.training_networks import convolutional, dense, digits
 
 STEPS, ROWS, EPOCHS = 22, 64, 14
 OPTIONS = {"loss": {"crossEntropy": "logits"}, "optimizer": {"adam": {"rate": 0.01}}, "seed": 1}
@@ -148,5 +148,11 @@ def test_what_is_refused_in_pages(page: Tab) -> None:
     assert len(texts) == len(found["errors"])
     for text, error in zip(texts, found["errors"], strict=True):
         assert text in error
-    assert (found["step"], found["applied"], found["nan"], found["same"], found["zeros"]) == (1, True, False, True, True)
+    assert (found["step"], found["applied"], found["nan"], found["same"], found["zeros"]) == (
+        1,
+        True,
+        False,
+        True,
+        True,
+    )
     assert any("changed no weight" in text for text in page.warnings)

@@ -3,7 +3,7 @@
  * @module pyruntime
  */
 
-import type { Tensor } from 'onnxruntime-common';
+import type { InferenceSession, Tensor } from 'onnxruntime-common';
 
 export * from 'onnxruntime-common';
 
@@ -446,9 +446,7 @@ export interface StepResult {
 export type Loss = string | ({ readonly target?: string; readonly scale?: number } & (
   | { readonly crossEntropy: string; readonly ignoreIndex?: number; readonly weights?: readonly number[]; readonly smoothing?: number }
   | { readonly mse: string } | { readonly l1: string } | { readonly huber: string; readonly delta?: number }
-  | { readonly bce: string; readonly logits?: boolean }
-  | { readonly output: string }));
-/** docs/training.md tells what each option means. */
+  | { readonly bce: string; readonly logits?: boolean } | { readonly output: string }));
 export interface TrainingOptions extends InferenceSession.SessionOptions {
   loss: Loss | readonly Loss[];
   optimizer?: string | Readonly<Record<string, Readonly<Record<string, number | boolean>>>>;
@@ -462,10 +460,7 @@ export interface TrainingOptions extends InferenceSession.SessionOptions {
   seed?: number;
   onNan?: 'skip' | 'go on';
 }
-export interface StepOptions {
-  rate?: number;
-  signal?: AbortSignal;
-}
+export interface StepOptions { rate?: number; signal?: AbortSignal }
 /** Trains a model in the worker (docs/training.md). */
 export interface TrainingSession {
   step(feeds: Feeds, options?: StepOptions): Promise<StepResult>;

@@ -10,7 +10,7 @@ import pytest
 
 import pyruntime
 from pyruntime import InvalidInput, SessionFailed, TrainingSession
-from tests.learning.networks import T, batch, convolutional, dense, digits, model, node, random
+from kit.training_networks import T, batch, convolutional, dense, digits, model, node, random
 
 CLASSES = {"loss": {"cross_entropy": "y"}}
 

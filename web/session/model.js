@@ -22,7 +22,7 @@ import { valuesOf } from './value_info.js';
 /** @typedef {Record<string, Fetch>} Fetches */
 /** @typedef {import('../common/maybe_promise.js').MaybePromise<Feeds>} Results */
 /**
- * The weights that runs of a session change (web/worker/training/state_values.js).
+ * The weights that runs of a session change (web/worker/models/state_values.js).
  * @typedef {object} States
  * @property {(executor: Executor, names: string[], run: () => Results) => Promise<Feeds>} during
  * @property {() => Promise<void>} leave

@@ -33,7 +33,7 @@ import { programForPage } from './programs/page_program.js';
 
 /** @import { Stop } from '../common/stop.js' */
 /** @import { Opened } from './models/types.js' */
-/** @import { Trainer } from './training/trainer.js' */
+/** @import { Trainer } from './models/trainer.js' */
 /**
  * A model, or the compiler of a model that runs in the page. Several sessions may share it; runs execute one after the
  * other.

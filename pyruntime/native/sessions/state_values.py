@@ -1,6 +1,6 @@
 """The states of a session: weights that its runs change. One executor at a time has their values.
 
-web/worker/training/state_values.js is its twin (docs/design/training.md)."""
+web/worker/models/state_values.js is its twin (docs/design/training.md)."""
 
 from __future__ import annotations
 

@@ -5,7 +5,7 @@ import { during } from '../../common/log.js';
 import { mark } from '../../common/marks.js';
 import { isProgram, looksLikeProgram } from '../../common/program_mark.js';
 import { Model } from '../../session/model.js';
-import { trainingCode } from '../training/load_code.js';
+import { trainingCode } from './trainer_code.js';
 import { beside, closeAll, openFiles, readerOf, weightsOf } from './model_files.js';
 import { CachedCompiler } from '../programs/cached_compiler.js';
 import { sharedModel } from './shared_models.js';

@@ -21,6 +21,6 @@
  * @property {Record<string, unknown> | null} gpu that the compiler writes code for
  * @property {Record<string, unknown>} options of the compiler
  * @property {import('../../common/stop.js').Stop | null} stop of the call
- * @property {import('../training/trainer.js').Trainer | null} trainer of a session that trains
+ * @property {import('../../session/model.js').States | null} trainer of a session that trains
  */
 export {};

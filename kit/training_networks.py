@@ -1,4 +1,4 @@
-"""Data and small networks that the tests of training use."""
+"""Data and small networks for tests of training."""
 
 from __future__ import annotations
 

@@ -1,11 +1,11 @@
 // What a session that trains does in the worker besides runs: reads and writes weights, and writes the model's file with them.
 
 import { InvalidInput } from '../../common/errors.js';
-import { readerOf } from '../models/model_files.js';
+import { readerOf } from './model_files.js';
 import { StateValues } from './state_values.js';
 
 /** @import { Model } from '../../session/model.js' */
-/** @import { Source } from '../models/types.js' */
+/** @import { Source } from './types.js' */
 /** @import { Values } from './state_values.js' */
 /** @typedef {[size: number, start: number, data: string, weight: string, dtype: string]} Piece see pyruntime/learning/export.py */
 
