@@ -14,8 +14,8 @@ import pytest
 
 from e2e.conftest import Tab
 from kit.chromium import ROOT
-from pyruntime import TrainingSession
 from kit.training_networks import convolutional, dense, digits
+from pyruntime import TrainingSession
 
 STEPS, ROWS, EPOCHS = 22, 64, 14
 OPTIONS = {"loss": {"crossEntropy": "logits"}, "optimizer": {"adam": {"rate": 0.01}}, "seed": 1}

@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 import pyruntime
-from pyruntime import InvalidInput, SessionFailed, TrainingSession
 from kit.training_networks import T, batch, convolutional, dense, digits, model, node, random
+from pyruntime import InvalidInput, SessionFailed, TrainingSession
 
 CLASSES = {"loss": {"cross_entropy": "y"}}
 
