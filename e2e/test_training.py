@@ -24,18 +24,21 @@ TRAIN = """
   const bytes = (text) => Uint8Array.from(atob(text), (c) => c.charCodeAt(0));
   const model = bytes(arg.model);
   const [images, labels] = [Float32Array.from(arg.images), Int32Array.from(arg.labels)];
+  const image = (n) => [...images.subarray(64 * n, 64 * n + 64)];
   const batch = (rows) => ({
-    image: new ort.Tensor('float32', Float32Array.from(rows.flatMap((n) => [...images.subarray(64 * n, 64 * n + 64)])), [rows.length, 1, 8, 8]),
+    image: new ort.Tensor('float32', Float32Array.from(rows.flatMap(image)), [rows.length, 1, 8, 8]),
     target: new ort.Tensor('int32', Int32Array.from(rows, (n) => labels[n]), [rows.length]),
   });
   const session = await ort.TrainingSession.create(model, { ...arg.options, executionProviders: arg.providers });
   const losses = [];
   for (const rows of arg.batches) losses.push((await session.step(batch(rows))).loss);
   const { loss, logits } = await session.evaluate(batch(arg.held), ['logits']);
-  const best = arg.held.map((_, n) => { const row = [...logits.data.subarray(10 * n, 10 * n + 10)]; return row.indexOf(Math.max(...row)); });
+  const largest = (row) => row.indexOf(Math.max(...row));
+  const best = arg.held.map((_, n) => largest([...logits.data.subarray(10 * n, 10 * n + 10)]));
   const state = await session.state();
   const file = await session.export();
-  const next = async () => [(await session.step(batch(arg.batches[0]))).loss, (await session.step(batch(arg.batches[1]))).loss];
+  const lossOf = async (n) => (await session.step(batch(arg.batches[n]))).loss;
+  const next = async () => [await lossOf(0), await lossOf(1)];
   const first = await next();
   await session.load(state);
   await session.trim();
@@ -112,8 +115,10 @@ REFUSED = """
   const classes = { loss: { crossEntropy: 'y' } };
   const create = (options) => ort.TrainingSession.create(model, options);
   const errors = [];
-  const refuse = async (work) => errors.push(await work().then(() => 'no error', (error) => `${error.name}: ${error.message}`));
-  for (const options of [{}, { ...classes, trainable: 'q.*' }, { ...classes, optimizer: 'adm' }]) await refuse(() => create(options));
+  const textOf = (error) => `${error.name}: ${error.message}`;
+  const refuse = async (work) => errors.push(await work().then(() => 'no error', textOf));
+  const bad = [{}, { ...classes, trainable: 'q.*' }, { ...classes, optimizer: 'adm' }];
+  for (const options of bad) await refuse(() => create(options));
   const session = await create({ ...classes, accumulate: true, clip: 1, schedule: { cosine: { steps: 10 } } });
   await refuse(() => session.apply());
   await refuse(() => session.step({ x, target: target([0, 1, 2]) }));
