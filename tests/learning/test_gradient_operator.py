@@ -101,6 +101,60 @@ def test_second_order() -> None:
     np.testing.assert_allclose(d, [6.0, 12.0])
 
 
+# Models of x (double[2, 3]) with the output y, whose gradient is compared with finite differences.
+COMPARED: dict[str, str] = {
+    "If": """total = ReduceSum<keepdims = 0>(x)
+        c = Greater(total, zero)
+        y = If(c) <then_branch = t () => (double[2, 3] a) { a = Exp(x) },
+                   else_branch = e () => (double[2, 3] b) { b = Mul(x, x) }>""",
+    "Loop": """y, all = Loop(trips, "", x) <body = b (int64 i, bool on, double[2, 3] h)
+            => (bool go, double[2, 3] next, double[2, 3] out) {
+            go = Identity(on)
+            hx = Mul(h, x)
+            next = Sin(hx)
+            out = Exp(h) }>""",
+    "Loop of stacked values": """last, y = Loop(trips, "", x) <body = b (int64 i, bool on, double[2, 3] h)
+            => (bool go, double[2, 3] next, double[2, 3] out) {
+            go = Identity(on)
+            next = Sin(h)
+            out = Mul(h, x) }>""",
+    "Scan": """h0 = ReduceSum<keepdims = 0>(x, axis)
+        last, y = Scan<num_scan_inputs = 1, body = b (double[3] h, double[3] row)
+            => (double[3] next, double[3] out) {
+            p = Mul(h, row)
+            next = Tanh(p)
+            out = Add(next, row) }>(h0, x)""",
+    "sequences": """parts = SplitToSequence<axis = 0>(x)
+        first = SequenceAt(parts, zero_index)
+        e = Exp(first)
+        more = SequenceInsert(parts, e)
+        less = SequenceErase(more, zero_index)
+        y = ConcatFromSequence<axis = 0>(less)""",
+    "optionals": """o = Optional(x)
+        z = OptionalGetElement(o)
+        y = Exp(z)""",
+    "SequenceConstruct": """e = Exp(x)
+        pair = SequenceConstruct(x, e)
+        y = ConcatFromSequence<axis = 1>(pair)""",
+}
+
+
+@pytest.mark.parametrize("name", COMPARED)
+def test_gradients_of_blocks_and_sequences(name: str) -> None:
+    text = f"""g (double[2, 3] x) => (double s, double[2, 3] d)
+        <double zero = {{0}}, int64[1] axis = {{0}}, int64 zero_index = {{0}}, int64 trips = {{4}}> {{
+        {COMPARED[name]}
+        yy = Mul(y, y)
+        s = ReduceSum<keepdims = 0>(yy)
+        d = {TRAINING}.Gradient<xs = ["x"], y = "s">(x) }}"""
+    session = InferenceSession(parsed(text, 22, **{TRAINING: 1}).SerializeToString(), providers=["wasm"])
+    rng = np.random.default_rng(4)
+    x, along = rng.normal(size=(2, 3)), rng.normal(size=(2, 3))
+    _, d = session.run(None, {"x": x})
+    ends = [float(session.run(["s"], {"x": x + step * along})[0]) for step in (1e-6, -1e-6)]
+    np.testing.assert_allclose((d * along).sum(), (ends[0] - ends[1]) / 2e-6, rtol=1e-6)
+
+
 REFUSED: dict[str, tuple[str, type[Exception], str]] = {
     "integers": (
         """g (int64[2] w) => (int64[2] d) {

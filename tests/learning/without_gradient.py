@@ -1,0 +1,74 @@
+"""The operators that the table of gradients does not check, each in a list that says why."""
+
+# No float flows in and out: logic, integers, codes, strings, shapes, sequences, random numbers, chosen tokens.
+NO_FLOATS = frozenset(
+    """And ArgMax ArgMin BitCast BitShift BitwiseAnd BitwiseNot BitwiseOr BitwiseXor BlackmanWindow Constant
+    ConstantOfShape ConvInteger Equal EyeLike Greater GreaterOrEqual HammingWindow HannWindow ImageDecoder IsInf IsNaN
+    Less LessOrEqual MatMulInteger MelWeightMatrix Multinomial NonMaxSuppression NonZero Not OptionalHasElement Or
+    QLinearMatMul QuantizeLinear
+    RandomNormal RandomNormalLike RandomUniform RandomUniformLike RegexFullMatch SequenceEmpty
+    SequenceLength Shape Size StringConcat StringNormalizer StringSplit TfIdfVectorizer Xor
+    ai.onnx.ml.CastMap ai.onnx.ml.CategoryMapper ai.onnx.ml.DictVectorizer ai.onnx.ml.LabelEncoder
+    ai.onnx.ml.OneHotEncoder ai.onnx.ml.ZipMap com.microsoft.BifurcationDetector com.microsoft.DynamicTimeWarping
+    com.microsoft.MatMulInteger16 com.microsoft.MurmurHash3 com.microsoft.NGramHashMapping com.microsoft.QLinearAdd
+    com.microsoft.QLinearAveragePool com.microsoft.QLinearConcat com.microsoft.QLinearConv
+    com.microsoft.QLinearGlobalAveragePool com.microsoft.QLinearLeakyRelu com.microsoft.QLinearMul
+    com.microsoft.QLinearReduceMean com.microsoft.QLinearSigmoid com.microsoft.QLinearSoftmax
+    com.microsoft.QLinearWhere com.microsoft.Tokenizer com.microsoft.VarlenNGramHashMapping QLinearConv
+    com.microsoft.BeamSearch com.microsoft.GreedySearch com.microsoft.Sampling com.microsoft.WhisperBeamSearch
+    """.split()
+)
+
+# Refused with NotDifferentiable. Operator -> why.
+NO_RULE = {
+    "RNN": "the recurrence is a procedure that has no backward procedure yet",
+    "GRU": "the recurrence is a procedure that has no backward procedure yet",
+    "LSTM": "the recurrence is a procedure that has no backward procedure yet",
+    "com.microsoft.DynamicQuantizeLSTM": "the recurrence is a procedure that has no backward procedure yet",
+    "com.microsoft.NGramRepeatBlock": "it forbids tokens while a decoder chooses them, which is not trained",
+    "ai.onnx.ml.TreeEnsemble": "a piecewise constant function of its input",
+    "ai.onnx.ml.TreeEnsembleClassifier": "a piecewise constant function of its input",
+    "ai.onnx.ml.TreeEnsembleRegressor": "a piecewise constant function of its input",
+}
+
+# Piecewise constant: gradients are 0 everywhere.
+ZERO = frozenset(
+    """Bernoulli Ceil Floor Hardmax Round Sign ai.onnx.ml.Binarizer ai.onnx.ml.LinearClassifier
+    ai.onnx.ml.SVMRegressor""".split()
+)
+
+# Differentiable, but not compared here. Operator -> why.
+NOT_COMPARED = {
+    **dict.fromkeys(
+        "Scan Loop If Optional OptionalGetElement SequenceConstruct SequenceAt SequenceInsert "
+        "SequenceErase ConcatFromSequence SplitToSequence ai.onnx.preview.training.Gradient".split(),
+        "test_gradient_operator.py compares it",
+    ),
+    **dict.fromkeys(
+        "com.microsoft.QuantizeLinear com.microsoft.DynamicQuantizeMatMul com.microsoft.QAttention "
+        "com.microsoft.QGemm com.microsoft.QMoE com.microsoft.QEmbedLayerNormalization "
+        "com.microsoft.GroupQueryAttention".split(),
+        "it rounds (the cases of GroupQueryAttention round their caches), so that differences are steps",
+    ),
+    **dict.fromkeys(
+        "SequenceMap".split(),
+        "sequences exist while tracing only; the kernels are those of their items",
+    ),
+    **dict.fromkeys(
+        "ai.onnx.ml.SVMClassifier ai.onnx.ml.Normalizer ai.onnx.ml.Imputer com.microsoft.EngramGate".split(),
+        "some of its cases are at kinks, or use a procedure without a gradient",
+    ),
+    **dict.fromkeys(
+        "com.microsoft.LinearAttentionGate ai.onnx.preview.FlexAttention".split(),
+        "it computes in float32 only",
+    ),
+    **dict.fromkeys(
+        "DynamicSlice Range "
+        "com.microsoft.AttnLSTM com.microsoft.BiasAdd com.microsoft.BiasDropout com.microsoft.BiasSoftmax "
+        "com.microsoft.BiasSplitGelu com.microsoft.CausalConvWithState com.microsoft.GemmaRotaryEmbedding "
+        "com.microsoft.GroupNorm com.microsoft.LinearAttention com.microsoft.MatMulFpQ4 com.microsoft.NhwcConv "
+        "com.microsoft.NhwcFusedConv com.microsoft.NhwcMaxPool com.microsoft.RelativePositionBias "
+        "com.microsoft.SkipGroupNorm com.microsoft.SparseAttention com.microsoft.SparseToDenseMatMul".split(),
+        "no case; it is made of kernels that other operators check",
+    ),
+}
