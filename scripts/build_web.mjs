@@ -24,7 +24,6 @@ const PYTHON = process.env.PYTHON || join(ROOT, '.venv', 'bin', 'python');
 
 await runPython('scripts.javascript'); // writes web/runtime, which load_code.js imports
 const { SHARED } = await import('../web/page/executor/load_code.js');
-const { SHARED: SHARED_IN_TRAINING } = await import('../web/page/training/load_code.js');
 const { SHARED: SHARED_IN_WORKER } = await import('../web/worker/models/trainer_code.js');
 
 /** The script's own address, for builds without import.meta. In a worker it is found in a stack trace. */
@@ -180,7 +179,7 @@ async function bundles() {
 async function training(index) {
   const how = { ...index, format: 'cjs', sourcemap: false, write: false, metafile: true };
   const part = (entry, shared) => build({ ...how, entryPoints: [join(ROOT, `web/${entry}`)], plugins: [sharesModules(shared)], outfile: 'x.js' });
-  const [page, worker] = await Promise.all([part('page/training/entry.js', SHARED_IN_TRAINING), part('worker/models/trainer_entry.js', SHARED_IN_WORKER)]);
+  const [page, worker] = await Promise.all([part('page/training/entry.js', SHARED), part('worker/models/trainer_entry.js', SHARED_IN_WORKER)]);
   const [inPage, inWorker] = [page, worker].map(({ outputFiles: [{ text }] }) => `(require) => { const module = {};${text}return module.exports; };`);
   await writeFile(join(DIST, 'training.mjs'), `export default ${inPage}\nexport const inWorker = ${inWorker}\n`);
   return page;

@@ -2,20 +2,19 @@
 // It shares modules with the page: scripts/build_web.mjs builds it as a function that takes them.
 
 import { importScript } from '../../common/import_script.js';
-import * as inferenceSession from '../api/inference_session.js';
+import { backend, InferenceSession } from '../api/inference_session.js';
 import { engineFiles } from '../engine/client.js';
-import { SHARED as WITH_EXECUTOR } from '../executor/load_code.js';
-import * as options from '../options/options.js';
-import * as modelOrigins from '../sessions/model_origins.js';
+import { SHARED } from '../executor/load_code.js';
+import { runOptions } from '../options/options.js';
+import { withAddress } from '../sessions/model_origins.js';
 
-/** The shared modules by file. @type {Record<string, object>} */
-export const SHARED = {
-  ...WITH_EXECUTOR, 'page/api/inference_session.js': inferenceSession, 'page/options/options.js': options,
-  'page/sessions/model_origins.js': modelOrigins,
-};
+/** What it needs of the page besides these modules. */
+const parts = { backend, InferenceSession, runOptions, withAddress };
 
-/** @returns {Promise<typeof import('./entry.js')>} */
-export async function trainingCode() {
+/** @param {any} model @param {Record<string, any>} [options] */
+export async function create(model, options) {
   const { training } = await engineFiles();
-  return (await importScript(training)).default((/** @type {string} */ file) => SHARED[file]);
+  /** @type {typeof import('./entry.js')} */
+  const code = (await importScript(training)).default((/** @type {keyof typeof SHARED} */ file) => SHARED[file]);
+  return code.TrainingSession.create(parts, model, options);
 }

@@ -4,13 +4,11 @@ import { InvalidInput } from '../../common/errors.js';
 import { warn } from '../../common/log.js';
 import { differingDims } from '../../common/dim_names.js';
 import { StepNumbers } from '../../runtime/training.js';
-import { backend, InferenceSession } from '../api/inference_session.js';
-import { withAddress } from '../sessions/model_origins.js';
-import { runOptions } from '../options/options.js';
 import { fromCheckpoint, toCheckpoint } from './checkpoint.js';
 
 /** @import { TrainingInfo } from '../../common/protocol.js' */
 /** @import { Handler } from '../sessions/handler.js' */
+/** What it needs of the page (load_code.js). @typedef {{ backend: any, InferenceSession: any, runOptions: any, withAddress: any }} PageParts */
 /** @typedef {Record<string, any>} Feeds */
 /** @typedef {{ rate?: number, signal?: AbortSignal }} StepOptions */
 /**
@@ -21,8 +19,8 @@ import { fromCheckpoint, toCheckpoint } from './checkpoint.js';
 // names in the graph of a step (pyruntime/learning/names.py)
 const [NUMBERS, APPLY, RESULT, APPLIED, LOSS] = ['numbers', 'apply', 'result', 'applied', 'loss'].map((name) => `training:${name}`);
 const OWN = ['loss', 'optimizer', 'schedule', 'trainable', 'frozen', 'accumulate', 'mode', 'clip', 'proximal', 'seed', 'onNan', 'lora'];
-/** @type {any} */
-const { Tensor } = /** @type {any} */ (InferenceSession)[Symbol.for('pyruntime.parts')];
+/** Of the page. @type {any} */
+let Tensor = null;
 
 /** @param {TrainingInfo} info */
 function stepNumbers({ settings, schedule, seed }) {
@@ -32,8 +30,9 @@ function stepNumbers({ settings, schedule, seed }) {
 }
 
 export class TrainingSession {
-  /** @param {Handler} handler @param {TrainingInfo} info */
-  constructor(handler, info) {
+  /** @param {Handler} handler @param {TrainingInfo} info @param {PageParts} parts */
+  constructor(handler, info, parts) {
+    this.parts = parts;
     this.handler = handler;
     this.info = info;
     this.counts = stepNumbers(info);
@@ -41,12 +40,13 @@ export class TrainingSession {
     this.queue = Promise.resolve();
   }
 
-  /** @param {any} model @param {Record<string, any>} options @returns {Promise<TrainingSession>} */
-  static async create(model, options = {}) {
+  /** @param {PageParts} parts @param {any} model @param {Record<string, any>} options @returns {Promise<TrainingSession>} */
+  static async create(parts, model, options = {}) {
+    ({ Tensor } = /** @type {any} */ (parts.InferenceSession)[Symbol.for('pyruntime.parts')]);
     const own = Object.fromEntries(OWN.filter((name) => options[name] !== undefined).map((name) => [name, options[name]]));
     const rest = Object.fromEntries(Object.entries(options).filter(([name]) => !OWN.includes(name)));
-    const handler = await withAddress(model, (accepted) => backend.createInferenceSessionHandler(/** @type {any} */ (accepted), rest, JSON.stringify(own)));
-    return new TrainingSession(handler, /** @type {TrainingInfo} */ (handler.about.training));
+    const handler = await parts.withAddress(model, (/** @type {any} */ accepted) => parts.backend.createInferenceSessionHandler(/** @type {any} */ (accepted), rest, JSON.stringify(own)));
+    return new TrainingSession(handler, /** @type {TrainingInfo} */ (handler.about.training), parts);
   }
 
   // ── steps ──
@@ -114,7 +114,7 @@ export class TrainingSession {
   /** @param {string[]} names @param {Feeds} feeds @param {AbortSignal} [signal] */
   send(names, feeds, signal) {
     const fetches = Object.fromEntries(names.map((name) => [name, null]));
-    return this.handler.run(feeds, fetches, signal ? runOptions({ signal }) : null);
+    return this.handler.run(feeds, fetches, signal ? this.parts.runOptions({ signal }) : null);
   }
 
   /** @param {Feeds} feeds @param {number} rate @param {number} scale @param {number} apply @returns {Feeds} */
