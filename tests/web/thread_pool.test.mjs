@@ -9,29 +9,39 @@ import { ThreadPool } from '../../web/threads/pool.js';
 const memory = new WebAssembly.Memory({ initial: 1, maximum: 1, shared: true });
 const team = (pool) => pool.team(2, /** @type {any} */ ({}), { memory }, /** @type {any} */ ({}));
 
-test('a thread that failed is tried again after a while, when no Program is on threads', async () => {
-  logging.least = () => 4;
-  let failure = '';
-  let started = 0;
+logging.least = () => 4;
+
+/** A pool whose threads answer with `state.failure`; `state.now` is the time. */
+function made(state) {
   platform.worker = () => class {
-    constructor() { started++; }
-    postMessage() { queueMicrotask(() => this.onmessage({ data: failure })); }
+    constructor() { state.started++; }
+    postMessage() { queueMicrotask(() => this.onmessage({ data: state.failure })); }
     terminate() {}
   };
-  let now = 1e6;
-  mock.method(performance, 'now', () => now);
-  const pool = new ThreadPool('file:///worker.mjs');
+  mock.method(performance, 'now', () => state.now);
+  return new ThreadPool('file:///worker.mjs');
+}
+
+test('a thread that failed is tried again after a while, when no Program is on threads', async () => {
+  const state = { failure: '', started: 0, now: 1e6 };
+  const pool = made(state);
   const first = await team(pool);
-  assert.deepEqual([first.helpers, started], [[1], 1]);
-  failure = 'it sleeps';
+  assert.deepEqual([first.helpers, state.started], [[1], 1]);
+  state.failure = 'it sleeps';
   assert.equal(await team(pool), null);
-  failure = '';
-  now += 61_000;
+  state.failure = '';
+  state.now += 61_000;
   assert.equal(await team(pool), null, 'the first Program may still name it');
   await pool.unload(first);
   clearTimeout(pool.timer);
-  assert.deepEqual([(await team(pool)).helpers, started], [[1], 2]);
-  pool.exclude(1, 'again');
-  pool.teams = 0;
-  assert.equal(await team(pool), null, 'it has just failed');
+  assert.deepEqual([(await team(pool)).helpers, state.started], [[1], 2]);
+});
+
+test('a thread that has just failed is not tried again', async () => {
+  const state = { failure: 'it sleeps', started: 0, now: 1e6 };
+  const pool = made(state);
+  assert.equal(await team(pool), null);
+  state.failure = '';
+  state.now += 59_000;
+  assert.deepEqual([await team(pool), state.started], [null, 1]);
 });
