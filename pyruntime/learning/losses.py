@@ -77,9 +77,10 @@ def _huber(settings: dict[str, Any]) -> Expr:
 
 
 def _bce(settings: dict[str, Any]) -> Expr:
-    """Of logits: max(x, 0) - x·y + log(1 + exp(-|x|)). Of probabilities: the logarithms are at least -100."""
+    """Of logits: max(x, 0) - x·y + log(1 + exp(-|x|)), with -1 as the derivative of |x| at 0, which makes that of the
+    whole 1/2 - y. Of probabilities: the logarithms are at least -100."""
     if settings["logits"]:
-        return select(X > 0.0, X, 0.0) - X * Y + log(exp(-abs(X)) + 1.0)
+        return select(X > 0.0, X, 0.0) - X * Y + log(exp(select(X > 0.0, -X, X)) + 1.0)
     low = 1e-38
     return -(Y * log(select(X > low, X, low)) + (1.0 - Y) * log(select(1.0 - X > low, 1.0 - X, low)))
 

@@ -34,8 +34,11 @@ def centre(walk: Walk, g: Tensor, y: Tensor, x: Tensor, inverse: Tensor, axes: S
     return [(x, t.map((X - Y - Z * W) * scale, g, first, y, second))]
 
 
-def sigmoid_like(walk: Walk, g: Tensor, x: Tensor, derivative: Callable[[Expr], Expr]) -> Given:
-    return [(x, walk.t.map(X * derivative(Y), g, x))]
+def pointwise(walk: Walk, g: Tensor, x: Tensor, derivative: Expr) -> Given:
+    """derivative: of an element, Y"""
+    return [(x, walk.t.map(X * derivative, g, x))]
 
 
-RULES: dict[str, Callable[..., Given]] = {"softmax": softmax, "log_softmax": log_softmax, "centre": centre}
+RULES: dict[str, Callable[..., Given]] = {
+    "softmax": softmax, "log_softmax": log_softmax, "centre": centre, "pointwise": pointwise,
+}  # fmt: skip

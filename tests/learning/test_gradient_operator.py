@@ -44,6 +44,19 @@ def test_official_vectors(name: str) -> None:
         np.testing.assert_allclose(got, want)
 
 
+@pytest.mark.parametrize(
+    ("op", "at_0"),
+    [("Softplus", 0.5), ("Celu", 1), ("Elu", 1), ("Relu", 0), ("Abs", 0), ("Sigmoid", 0.25), ("Mish", 0.6)],
+)
+def test_activations_at_0(op: str, at_0: float) -> None:
+    """0 is where weights begin that are not drawn at random."""
+    text = f"""g (float[1] x) => (float[1] d) {{ y = {op}(x)
+        d = ai.onnx.preview.training.Gradient<xs = ["x"], y = "y">(x) }}"""
+    model = parsed(text, 22, **{TRAINING: 1}).SerializeToString()
+    (found,) = InferenceSession(model, providers=["wasm"]).run(None, {"x": np.zeros(1, np.float32)})
+    np.testing.assert_allclose(found, [at_0], rtol=1e-6)
+
+
 def test_the_target_need_not_be_an_output() -> None:
     (d,) = gradients(
         """g (double[2] x) => (double[2] d) {

@@ -15,7 +15,7 @@ from typing import Any
 from pyruntime.frontend.registry import Lowering, op
 from pyruntime.frontend.tracer import Tracer
 from pyruntime.ir.dtype import BF16, F16, F32, F64, STRING, U8, DType
-from pyruntime.ir.expr import Expr, as_expr, bitcast, cast, const, exp, maximum
+from pyruntime.ir.expr import Expr, Y, as_expr, bitcast, cast, const, exp, maximum
 from pyruntime.ir.kernel import Tensor
 from pyruntime.ops.lib.minifloat import MINIFLOATS, decode
 
@@ -30,13 +30,21 @@ def mapped(t: Tracer, fn: Formula, *xs: Tensor) -> Tensor:
     return t.compute(shape, lambda *_: fn(*[t.aligned(x, shape) for x in xs]))
 
 
-def formula(name: str, *, since: int = 1, domain: str = "") -> Callable[[Formula], Formula]:
+def formula(
+    name: str, *, since: int = 1, domain: str = "", derivative: Formula | None = None
+) -> Callable[[Formula], Formula]:
     """Register a formula as an operator: its positional parameters are the inputs' elements, its keyword-only
-    parameters the attributes."""
+    parameters the attributes.
+
+    derivative: of a formula of one operand, for one that is smooth where its parts are not, as |x| at 0"""
 
     def register(fn: Formula) -> Formula:
         def lower(t: Tracer, *xs: Tensor, **attrs: Any) -> Tensor:
-            return mapped(t, lambda *es: fn(*es, **attrs), *[numeric(t, x) for x in xs])
+            operands = [numeric(t, x) for x in xs]
+            y = mapped(t, lambda *es: fn(*es, **attrs), *operands)
+            if derivative is not None:
+                t.own_gradient(y, "pointwise", operands[0], derivative(Y, **attrs))
+            return y
 
         _copy_signature(lower, fn)
         op(name, since=since, domain=domain)(lower)

@@ -42,7 +42,11 @@ def selu(x: Expr, *, alpha: float = 1.67326319217681884765625, gamma: float = 1.
     return selu_1(x, alpha=alpha, gamma=gamma)
 
 
-@formula("Celu", since=12)
+def _slope_of_celu(x: Expr, *, alpha: float = 1.0) -> Expr:
+    return select(x < 0.0, exp(x / alpha), 1.0)
+
+
+@formula("Celu", since=12, derivative=_slope_of_celu)
 def celu(x: Expr, *, alpha: float = 1.0) -> Expr:
     """max(x, 0) + min(alpha · (e^(x / alpha) - 1), 0). Near z = x / alpha = 0, e^z - 1 cancels, and a large alpha would
     make its error as large as x; there a series computes (e^z - 1) / z. An infinite alpha gives 0 · ∞ = NaN, as
@@ -65,7 +69,7 @@ def hard_swish(x: Expr) -> Expr:
     return x * hard_sigmoid(x, alpha=1 / 6)
 
 
-formula("Softplus")(softplus)
+formula("Softplus", derivative=sigmoid)(softplus)
 
 
 @formula("Softsign")
