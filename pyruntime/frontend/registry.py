@@ -70,7 +70,10 @@ _HOW = (
     else 'add it with pyruntime.op: CONTRIBUTING.md, "Add an operator in 15 lines"'
 )
 
+INTERNAL = "pyruntime.training"  # domain of the operators that the engine adds to graphs: models have none of them
+
 _TABLE: dict[tuple[str, str], list[Operator]] = {}
+_INTERNAL_TABLE: dict[tuple[str, str], list[Operator]] = {}
 _LAZY_MODULES: list[str] = []
 _LAZY_OPERATORS: dict[tuple[str, str], str] = {}  # modules that an operator of their own needs, and no other
 _BUILT_IN: set[Operator] = set()
@@ -146,16 +149,21 @@ def op(name: str, *, since: int = 1, domain: str = "", replaces: bool = False) -
     return register
 
 
+def _table_of(domain: str) -> dict[tuple[str, str], list[Operator]]:
+    return _INTERNAL_TABLE if domain == INTERNAL else _TABLE
+
+
 def _add(operator: Operator, replaces: bool) -> None:
     operator = replace(operator, domain=_plain(operator.domain))
-    versions = _TABLE.get((operator.domain, operator.name), [])
+    table = _table_of(operator.domain)
+    versions = table.get((operator.domain, operator.name), [])
     others = [v for v in versions if v.since != operator.since]
     what = f"operator {_spelled(operator.domain, operator.name)} from opset {operator.since} on"
     if len(others) < len(versions) and not replaces:
         raise InvalidInput(f"{what} is defined already", hint="pass replaces=True to replace this definition")
     if len(others) == len(versions) and replaces:
         raise InvalidInput(f"{what} is not defined, so nothing is replaced", hint="pass its since=")
-    _TABLE[operator.domain, operator.name] = sorted([*others, operator], key=lambda v: v.since)
+    table[operator.domain, operator.name] = sorted([*others, operator], key=lambda v: v.since)
 
 
 def attributes_of(other: Callable[..., Any]) -> Callable[[Lowering], Lowering]:
@@ -235,10 +243,11 @@ def find(domain: str, name: str, opset: int, node: str = "") -> Operator:
     """The definition of an operator at an opset: the newest one that is not newer than the opset. The reader has
     refused opsets beyond `NEWEST_OPSETS`."""
     domain = _plain(domain)
+    table = _table_of(domain)
     with _LOCK:
-        if (domain, name) not in _TABLE:
+        if (domain, name) not in table:
             complete((domain, name))
-        versions = _TABLE.get((domain, name))
+        versions = table.get((domain, name))
     where = _spelled(domain, name)
     if not versions:
         raise UnsupportedOp(f"operator {where} is unknown", node=node, hint=_HOW)
@@ -273,6 +282,6 @@ def check_kinds(operator: Operator, attrs: Mapping[str, object], node: str) -> N
 
 
 def table() -> Mapping[tuple[str, str], list[Operator]]:
-    """The definitions of all operators, by (domain, name)."""
+    """The definitions of all operators that models may have, by (domain, name)."""
     complete()
     return _TABLE

@@ -1,6 +1,8 @@
 """Names of what a training session adds to a model's graph."""
 
-DOMAIN = "pyruntime.training"  # of its operators
+from pyruntime.frontend.registry import INTERNAL
+
+DOMAIN = INTERNAL  # of its operators
 NUMBERS = "training:numbers"  # the feed with the numbers of a step (pyruntime/runtime/training.py)
 APPLY = "training:apply"  # a feed of 1 or 0 elements: whether the optimiser runs
 RESULT = "training:result"  # loss, whether it and all gradients are finite, norm of the gradients
