@@ -132,7 +132,7 @@ def page(shared_page: Tab) -> Iterator[Tab]:
     """The ESM page, once cross-origin isolated and once not. Tests share it and its worker: a start costs seconds."""
     shared_page.warnings.clear()
     yield shared_page
-    shared_page.run("ort.env.wasm.proxy = false")
+    shared_page.run("ort.env.wasm.proxy = false; ort.env.logLevel = 'warning'")
     shared_page.check()
 
 

@@ -102,7 +102,8 @@ def test_tensors_that_cannot_hold_an_output(page: Tab) -> None:
         """
     )
     given = ["float32 [1, 5]", "float32 [3, 3]", "float32 [5]", "float32 [6]", "int32 [2, 3]"]
-    assert found == [[f'InvalidInput: output "c" is float32 [2, 3], the tensor to fill is {g}' for g in given], 6]
+    sentence = 'InvalidInput: output "c" is float32 [2, 3], the tensor to fill is {}\nSee docs/errors/InvalidInput.md'
+    assert found == [[sentence.format(g) for g in given], 6]
 
 
 def test_outputs_are_independent(page: Tab) -> None:

@@ -353,7 +353,7 @@ def test_the_demo_site(chromium: Any, built: None, tmp_path: Path) -> None:
         errors = devtools.send("Page.getInstallabilityErrors")["installabilityErrors"]
         assert [error["errorId"] for error in errors] == ["in-incognito"]  # as all of Playwright's profiles are
         assert not devtools.send("Page.getAppManifest")["errors"]
-    chromium.goto(f"{site.url}")
+    chromium.goto(f"{site.url}digits/")
     chromium.wait_for_selector("#status.done")
     chromium.goto(f"{site.url}model/")
     chromium.set_input_files("#file", str(ROOT / "build" / "models" / "affine.onnx"))

@@ -94,6 +94,7 @@ def test_playground(tab: Callable[..., Tab]) -> None:
 def test_benchmark(tab: Callable[..., Tab]) -> None:
     """Both runtimes give the same results; the address holds the table, which others see without measuring."""
     made = tab()
+    made.page.add_init_script("delete Navigator.prototype.serviceWorker")  # its answers would pass the routes below by
     page = made.open("/site/benchmark/index.html")
     page.route("**/models/**", lambda route: route.fulfill(status=404))  # two models are enough here
     page.click("#measure")

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import base64
+from collections.abc import Callable
+from typing import Any
 
 import onnx
 
@@ -40,12 +42,14 @@ SCRIPT = """
 LLVMPIPE = "Object.defineProperty(GPUAdapterInfo.prototype, 'description', { get: () => 'llvmpipe' })"
 
 
-def test_sizes_with_programs_of_their_own(page: Tab) -> None:
+def test_sizes_with_programs_of_their_own(tab: Callable[..., Tab]) -> None:
     """Mesa's llvmpipe, as which the adapter presents itself here, stops an invocation after 65,535 loop iterations."""
+    page = tab()
+    page.open("/esm.html")
     page.run("await ort.boot()")
     worker(page.page).evaluate(LLVMPIPE)
     encode = lambda text: base64.b64encode(onnx.parser.parse_model(text).SerializeToString()).decode()  # noqa: E731
-    found = page.run(SCRIPT, {"reshape": encode(RESHAPE), "sum": encode(SUM)})
+    found: Any = page.run(SCRIPT, {"reshape": encode(RESHAPE), "sum": encode(SUM)})
     assert found["reshape"] == ["3,0", "5,3", "3,5", "3,7", "9,2"]
     assert found["sums"] == [50, "webgpu", 100000, "wasm", 60, "webgpu"]
     assert found["strict"].startswith("UnsupportedOp: ") and "loop iterations" in found["strict"]

@@ -68,6 +68,6 @@ def test_some_outputs(page: Tab) -> None:
         assert got["metadata"]["opsetImports"] == {"": 20}
     assert found["alone"][:2] == [["text"], ["b"]]
     np.testing.assert_allclose(found["alone"][2], b.ravel(), rtol=1e-4, atol=1e-4)
-    assert found["refused"] == "outputs cannot change a compiled Program"
+    assert found["refused"].splitlines()[0] == "outputs cannot change a compiled Program"
     assert found["part"] == [0, 1, 2]
     assert found["inspected"] == found["model"]["metadata"]

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from urllib.parse import unquote
 
 import pytest
-from playwright.sync_api import Page
+from playwright.sync_api import Page, TimeoutError
 
 import pyruntime
 from kit.chromium import launch
@@ -48,6 +48,7 @@ CUT = """() => [...document.querySelectorAll('body *')].filter((node) => {
   }
   return node.closest('.md-content, .md-header, .md-footer');
 }).map((node) => `${node.tagName}.${node.className}: ${node.textContent.slice(0, 60)}`).slice(0, 3)"""
+FITS = "document.documentElement.scrollWidth <= innerWidth"
 
 pytestmark = pytest.mark.alone
 
@@ -136,6 +137,8 @@ def test_nothing_is_cut(page: Page, pages: dict[str, str]) -> None:
         page.goto(f"/{name}")
         for width in (390, 1280):
             page.set_viewport_size({"width": width, "height": 800})
-            if found := page.evaluate(CUT) or page.evaluate("document.documentElement.scrollWidth > innerWidth"):
-                cut[name, width] = found
+            try:
+                page.wait_for_function(f"() => !({CUT})().length && {FITS}", timeout=3000)  # after the new layout
+            except TimeoutError:
+                cut[name, width] = page.evaluate(CUT)
     assert not cut

@@ -134,6 +134,12 @@ async function places() {
   return choice;
 }
 
+/** Cameras need a page of a trustworthy origin. @param {boolean} isReady */
+function enableButtons(isReady) {
+  /** @type {HTMLButtonElement} */ ($('#next')).disabled = !isReady;
+  /** @type {HTMLButtonElement} */ ($('#camera')).disabled = !isReady || !navigator.mediaDevices;
+}
+
 async function main() {
   const status = new Status($('#status'));
   try {
@@ -148,18 +154,19 @@ async function main() {
       await camera.reader?.read(canvas, SIDE, SIDE).catch((error) => status.failed(error));
     };
     const open = async () => {
+      enableButtons(false); // a released session reads nothing
+      $('#count').textContent = '0';
       await camera.reader?.session.release();
       camera.reader = await openReader(choice.value, status);
+      enableButtons(true);
       if (camera.video.hidden) await next();
     };
     await open();
     choice.addEventListener('change', () => open().catch((error) => status.failed(error)));
     $('#next').addEventListener('click', next);
     $('#camera').addEventListener('click', () => camera.start());
-    for (const button of document.querySelectorAll('main button')) button.removeAttribute('disabled');
     if (navigator.mediaDevices) return;
-    $('#camera').setAttribute('disabled', '');
-    $('#status').after(unsupported('This page may not use a camera: browsers allow it on https:// and localhost only.', 'The generated pictures work, and so does ', link('../digits/index.html', 'drawing a digit'), '.'));
+    $('#status').after(unsupported('This page may not use a camera: browsers allow it over HTTPS and on localhost only.', 'The generated pictures work, and so does ', link('../digits/index.html', 'drawing a digit'), '.'));
   } catch (error) {
     status.failed(error);
   }

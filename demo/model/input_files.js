@@ -25,7 +25,7 @@ const VIEWS = /** @type {Record<string, any>} */ ({
   u1: Uint8Array, u2: Uint16Array, u4: Uint32Array, u8: BigUint64Array, b1: Uint8Array,
 });
 
-/** https://numpy.org/doc/stable/reference/generated/numpy.lib.format.html @param {Blob} file @returns {Promise<Loaded>} */
+/** An array as numpy.save writes it (numpy.lib.format). @param {Blob} file @returns {Promise<Loaded>} */
 async function readNpy(file) {
   const buffer = await file.arrayBuffer();
   const view = new DataView(buffer);
