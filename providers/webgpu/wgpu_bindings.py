@@ -1,5 +1,5 @@
-"""Parameter blocks at dynamic offsets of one buffer, and cached bind groups: between the tokens of a decoder only the
-numbers in the blocks change (docs/design/gpu.md#bind-group-cache).
+"""What dispatches bind: parameter blocks at dynamic offsets of one buffer, and cached bind groups. Between the tokens
+of a decoder only the numbers in the blocks change (docs/design/gpu.md#bind-group-cache).
 
 web/gpu/bindings.js is its twin.
 """
@@ -11,52 +11,64 @@ from typing import Any
 
 import wgpu
 
+from .wgpu_device import TensorMemory
+
 SLOT = 256  # alignment of parameter blocks in bytes
 LEAST = 1 << 16  # least bytes of the buffer of parameter blocks
 MOST = 1 << 23  # a larger buffer is freed when plans are dropped
 GROUPS = 1 << 14  # most cached bind groups
 
-_USAGE = wgpu.BufferUsage.UNIFORM | wgpu.BufferUsage.COPY_SRC | wgpu.BufferUsage.COPY_DST
+_USAGE = wgpu.BufferUsage.UNIFORM | wgpu.BufferUsage.COPY_DST
 
 
 class Parameters:
-    """Parameter blocks of a session, in one buffer. top: bytes in use; epoch: how often all blocks were dropped."""
+    """Parameter blocks of a session, in one buffer. top: bytes in use; epoch: how often all blocks were dropped.
+
+    Blocks are written into a copy in the process's memory. A submission first uploads what has changed, in one
+    write."""
 
     def __init__(self, host: Any) -> None:
         self.host = host
         self.buffer: Any = None
         self.top = 0
         self.epoch = 0
+        self._bytes = bytearray()
+        self._changed = (0, 0)  # the range of bytes that the next submission uploads
 
-    def put(self, blocks: Sequence[bytes]) -> list[int]:
-        """Write blocks. Returns their offsets."""
-        data, offsets = bytearray(), []
-        for block in blocks:
-            offsets.append(self.top + len(data))
-            data += block.ljust(-(-len(block) // SLOT) * SLOT, b"\0")
-        if data:
-            self._reserve(self.top + len(data))
-            self.host.own.write((self.buffer, self.top), bytes(data))
-            self.top += len(data)
-        return offsets
+    def reserve(self, size: int) -> int:
+        """The offset of `size` more bytes."""
+        offset = self.top
+        self.top += size
+        if self.buffer is None or self.buffer.size < self.top:
+            self._grow(max(self.top, LEAST, 2 * len(self._bytes)))
+        return offset
 
-    def _reserve(self, size: int) -> None:
-        """Grow to `size` bytes, and keep the blocks."""
-        old = self.buffer
-        if old is not None and old.size >= size:
-            return
-        enough = max(size, LEAST, 0 if old is None else 2 * old.size)
-        new = self.host.own.checked("parameters", lambda: self.host.device.create_buffer(size=enough, usage=_USAGE))
-        if old is not None:
-            self.host.copy([((old, 0), (new, 0), old.size)])
-            self.host.flush()
-            old.destroy()
+    def write(self, offset: int, data: bytes | bytearray) -> None:
+        """Commands that are not submitted yet must not use these bytes."""
+        self._bytes[offset : offset + len(data)] = data
+        first, end = self._changed
+        self._changed = (min(first, offset), max(end, offset + len(data))) if end else (offset, offset + len(data))
+
+    def upload(self) -> None:
+        """Before a submission."""
+        first, end = self._changed
+        if end:
+            self._changed = (0, 0)
+            self.host.own.write((self.buffer, first), bytes(memoryview(self._bytes)[first:end]))
+
+    def _grow(self, size: int) -> None:
+        self.host.flush()
+        new = self.host.own.checked("parameters", lambda: self.host.device.create_buffer(size=size, usage=_USAGE))
+        if self.buffer is not None:
+            self.buffer.destroy()
+        self._changed = (0, len(self._bytes))
+        self._bytes.extend(bytes(size - len(self._bytes)))
         self.buffer = new
         self.host.generation += 1
 
     def forget(self) -> None:
         """The planner has dropped its plans, and all work that uses blocks is submitted."""
-        self.top = 0
+        self.top, self._changed = 0, (0, 0)
         self.epoch += 1
         if self.buffer is not None and self.buffer.size > MOST:
             self.close()
@@ -64,8 +76,90 @@ class Parameters:
     def close(self) -> None:
         if self.buffer is not None:
             self.buffer.destroy()
-        self.buffer, self.top = None, 0
+        self.buffer, self.top, self._changed = None, 0, (0, 0)
+        self._bytes = bytearray()
+        self.epoch += 1
         self.host.generation += 1
+
+
+class Region:
+    """Parameter blocks of one step. offset: in the buffer; step: whose blocks it has; submission: number of the last
+    submission that uses them."""
+
+    __slots__ = ("offset", "step", "submission")
+
+    def __init__(self, offset: int) -> None:
+        self.offset = offset
+        self.step: Any = None
+        self.submission = -1
+
+
+class LayoutBindings:
+    """What the dispatches of a step bind in one layout: for each call the addresses and bytes of its buffers and its
+    bind group, and regions for parameter blocks. Steps of many shapes share a layout, and only rewrite their blocks.
+
+    starts: offset of each call's block in a region; size: bytes of a region"""
+
+    def __init__(self, calls: Sequence[dict[str, Any]], sizes: list[list[int]], words: Sequence[int]) -> None:
+        self.calls = calls
+        self.sizes = sizes
+        self.addresses: list[Sequence[int]] = []
+        self.starts: list[int] = []
+        self.size = at = 0
+        for call in calls:
+            count, params = len(call["buffers"]), len(call["params"]) + 1
+            self.addresses.append(words[at : at + count])
+            at += count + params
+            self.starts.append(self.size)
+            self.size += -(-4 * params // SLOT) * SLOT
+        self.groups: list[Any] = [None] * len(calls)
+        self.generation = self.epoch = -1
+        self.own: list[Sequence[int]] = [()] * len(calls)  # numbers of the tensors' memories that each group binds
+        self.has_own = False
+        self.changes = 0  # how often a group was replaced
+        self.regions: list[Region] = []
+
+    def differs(self, n: int, own: Sequence[TensorMemory | None]) -> bool:
+        """Whether group n binds other memories of tensors."""
+        return self.own[n] != _numbers(own)
+
+    def bind(self, n: int, own: Sequence[TensorMemory | None], group: Any) -> None:
+        """Set group n."""
+        self.groups[n] = group
+        self.changes += 1
+        self.own[n] = _numbers(own)
+        self.has_own = self.has_own or bool(self.own[n])
+
+    def release(self) -> None:
+        """Drop the groups that bind memories of tensors, so that these are freed with their tensors."""
+        for n, numbers in enumerate(self.own):
+            if numbers:
+                self.groups[n], self.own[n] = None, ()
+        self.has_own = False
+
+    def region(self, step: Any, parameters: Parameters, submission: int) -> Region:
+        """The region with the blocks of a step. submission: number of the next one, whose commands may use others."""
+        if self.epoch != parameters.epoch:
+            self.regions, self.epoch = [], parameters.epoch
+        free = None
+        for region in self.regions:
+            if region.step is step:
+                break
+            if region.submission != submission:
+                free = region
+        else:
+            if free is None:
+                free = Region(parameters.reserve(self.size))
+                self.regions.append(free)
+            region = free
+            region.step = step
+            parameters.write(region.offset, step.blocks())
+        region.submission = submission
+        return region
+
+
+def _numbers(own: Sequence[TensorMemory | None]) -> Sequence[int]:
+    return [memory.number if memory else 0 for memory in own] if any(own) else ()
 
 
 class BindGroups:

@@ -12,6 +12,7 @@ import re
 import threading
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
+from itertools import count
 from typing import Any, TypeVar, cast
 
 import numpy as np
@@ -25,10 +26,13 @@ _WANTED = ("shader-f16", "subgroup", "timestamp-query")
 _LIMITS = ("max-buffer-size", "max-storage-buffer-binding-size", "max-storage-buffers-per-shader-stage",
            "max-compute-workgroup-storage-size", "max-compute-invocations-per-workgroup",
            "max-compute-workgroup-size-x", "max-uniform-buffer-binding-size")  # fmt: skip
+LEAST = 16  # bytes of the memory of a tensor: a shader may read it as vec4
+KEPT = 1 << 24  # bytes: larger staging buffers are not kept
 _USAGE = wgpu.BufferUsage.STORAGE | wgpu.BufferUsage.COPY_SRC | wgpu.BufferUsage.COPY_DST
 
 T = TypeVar("T")
 Place = tuple[Any, int]  # a buffer, and an offset in it
+Ranges = Any  # byte ranges of a tensor in its buffer: `ByteRanges` of pyruntime/runtime/growth.py
 
 
 class Device:
@@ -49,6 +53,7 @@ class Device:
         self.layouts: dict[int, tuple[Any, Any]] = {}
         self.pipelines: dict[bytes, Any] = {}
         self.bytes_read = 0
+        self._readbacks: list[Any] = []  # staging buffers of reads that have ended
         self.growth: Callable[[int], AbstractContextManager[None]] = lambda more: nullcontext()  # limits the memory
         self.tensor_bytes = 0
 
@@ -104,19 +109,35 @@ class Device:
     def _read(self, places: Sequence[Place], sizes: Sequence[int], total: int, timeout: float) -> memoryview:
         """Copy all places into one buffer, because each read waits, which costs more than copies. `read_buffer` of
         wgpu-py does the same for one place, and waits for ever. Errors: TimeoutError"""
-        usage = wgpu.BufferUsage.MAP_READ | wgpu.BufferUsage.COPY_DST
-        target = self.wgpu.create_buffer(size=total, usage=usage, label="readback")
+        target = self._staging(total)
         encoder, end = self.wgpu.create_command_encoder(), 0
         for (source, offset), size in zip(places, sizes, strict=True):
             if size:
                 encoder.copy_buffer_to_buffer(source, offset, target, end, size)
             end += size
         self.wgpu.queue.submit([encoder.finish()])
-        mapped = target.map_async("READ_NOSYNC")
+        mapped = target.map_async("READ_NOSYNC", 0, total)
         wait_for(mapped, timeout)
-        found: memoryview = target.read_mapped()
-        target.destroy()
+        found: memoryview = target.read_mapped(0, total)
+        target.unmap()
+        if target.size <= KEPT:
+            self._readbacks.append(target)
+        else:
+            target.destroy()
         return found
+
+    def _staging(self, size: int) -> Any:
+        """A buffer of at least this size to read from: one of an earlier read, if it is not much larger."""
+        for buffer in list(self._readbacks):
+            if size <= buffer.size <= 4 * size + 4096:
+                try:
+                    self._readbacks.remove(buffer)
+                except ValueError:  # another thread has taken it
+                    continue
+                return buffer
+        del self._readbacks[:-1]
+        usage = wgpu.BufferUsage.MAP_READ | wgpu.BufferUsage.COPY_DST
+        return self.wgpu.create_buffer(size=1 << (size - 1).bit_length(), usage=usage, label="readback")
 
     def write(self, place: Place, data: Any) -> None:
         """Write bytes (a multiple of 4) to a place."""
@@ -153,28 +174,55 @@ def in_time(work: Callable[[], T], timeout: float) -> T:
 
 
 class TensorMemory:
-    """The memory of a GPU tensor, which no session owns. size: bytes of the elements as kernels store them."""
+    """The memory of GPU tensors, which no session owns. size: bytes of the elements as kernels store them; number: of
+    this memory in the process; groups: bind groups with its buffer, by what they bind; tensors: weak references to its
+    tensors; appended: axis and number of rows of outputs whose new rows are assumed to come last."""
 
     def __init__(self, device: Device, size: int) -> None:
         self.device = device
         self.size = size
-        self.bytes = max(-(-size // 4) * 4, 4)
+        self.bytes = max(-(-size // 4) * 4, LEAST)
+        self.number = next(_numbers)
+        self.groups: dict[Any, Any] = {}
+        self.tensors: list[Any] = []
+        self.appended: list[tuple[int, int]] = []
         with device.growth(self.bytes):
             self.buffer = device.buffer(self.bytes, "tensor")
             device.tensor_bytes += self.bytes
 
-    def read(self, dtype: np.dtype[Any], count: int) -> np.ndarray[Any, Any]:
-        """Elements in linear memory's layout."""
-        return widen(self.device.read([((self.buffer, 0), self.size)])[0], dtype, count)
+    def read(self, dtype: np.dtype[Any], ranges: Ranges) -> np.ndarray[Any, Any]:
+        """The elements in these ranges, in linear memory's layout."""
+        lines, length, stride = ranges.count, ranges.length, ranges.stride
+        if length == stride or lines == 1:
+            data = self.device.read([((self.buffer, 0), lines * length)])[0]
+        elif length % 4 or stride % 4:  # copies are of words
+            whole = np.frombuffer(self.device.read([((self.buffer, 0), lines * stride)])[0], np.uint8)
+            data = memoryview(whole[: lines * stride].reshape(lines, stride)[:, :length].tobytes())
+        else:
+            parts = self.device.read([((self.buffer, n * stride), length) for n in range(lines)])
+            data = memoryview(b"".join(parts))
+        return widen(data, dtype, lines * length // stored(dtype).itemsize)
 
-    def write(self, x: np.ndarray[Any, Any]) -> None:
-        if x.size:
-            self.device.write((self.buffer, 0), narrow(x))
+    def write(self, x: np.ndarray[Any, Any], ranges: Ranges) -> None:
+        """Write elements to these ranges."""
+        if not x.size:
+            return
+        data = narrow(x)
+        if ranges.length != ranges.stride and ranges.count > 1:
+            whole = np.zeros(self.bytes, np.uint8)
+            lines = whole[: ranges.count * ranges.stride].reshape(ranges.count, ranges.stride)
+            lines[:, : ranges.length] = data[: ranges.count * ranges.length].reshape(ranges.count, ranges.length)
+            data = whole
+        self.device.write((self.buffer, 0), data)
 
     def release(self) -> None:
         if self.buffer is not None:
             self.buffer = None  # not destroyed: wgpu aborts the process if a command of another thread still uses it
+            self.groups = {}
             self.device.tensor_bytes -= self.bytes
+
+
+_numbers = count(1)
 
 
 # ── 64-bit integers are 32-bit on the GPU ────────────────────────────────────────────────────────────────────────────

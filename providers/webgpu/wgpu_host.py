@@ -8,16 +8,17 @@ import weakref
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
+from itertools import count
 from typing import Any
 
 import wgpu
 
 from pyruntime.errors import ExecutionError
 
-from .adapter import ALIGN, fold_groups
+from .adapter import ALIGN
 from .printer.loops import SUBGROUPS, Shader
 from .wgpu_bindings import BindGroups, Parameters
-from .wgpu_device import Place, in_time, shared_device, tensor_bytes
+from .wgpu_device import Place, TensorMemory, in_time, shared_device, tensor_bytes
 
 PIPELINES = 4096  # most pipelines cached for later sessions; a session references the pipelines that it runs
 QUERIES = 4096  # the largest query set: https://www.w3.org/TR/webgpu/#dom-gpudevice-createqueryset
@@ -39,6 +40,7 @@ class Dispatch:
     label: str
 
 
+_numbers = count(1)
 _hosts: weakref.WeakValueDictionary[int, GpuHost] = weakref.WeakValueDictionary()  # by id
 
 
@@ -53,6 +55,7 @@ class GpuHost:
     copying. `generation` changes when one is replaced."""
 
     def __init__(self, low_power: bool = False, timeout: float = math.inf) -> None:
+        self.number = next(_numbers)  # of this host in the process
         self.own = shared_device(low_power)
         self.timeout = timeout  # seconds to wait for the device
         self.adapter = self.own.adapter
@@ -65,6 +68,8 @@ class GpuHost:
         self.generation = 0
         self.parameters = Parameters(self)
         self._groups = BindGroups()
+        self.borrowed: dict[int, TensorMemory] = {}  # of this run: tensors with memory of their own, by buffer
+        self.submission = 0  # number of the next submission
         self.checks = False  # whether kernels check indices
         self._faults: Any = None
         self._fault = bytes(FAULT_BYTES)  # the record that the last read found
@@ -193,18 +198,28 @@ class GpuHost:
             self._layouts[buffers] = group, self.device.create_pipeline_layout(bind_group_layouts=[group])
         return self._layouts[buffers]
 
-    def dispatch(
-        self, shader: Shader, places: Sequence[tuple[int, int]], params: int, work: int, label: str = ""
-    ) -> Dispatch:
-        """A call of a shader. places: (offset, bytes) of its buffers; params: offset of its parameter block."""
-        pipeline = self.pipeline(shader, label)
-        x, y = fold_groups(-(-work // shader.span), self.adapter.workgroups)
+    def group(
+        self, shader: Shader, places: Sequence[tuple[int, int]], own: Sequence[TensorMemory | None], label: str
+    ) -> Any:
+        """The bind group of a dispatch. places: (offset, bytes) of its buffers; own: their memory, if that is not the
+        arena's. Memory of a tensor keeps its bind groups itself, so that they do not outlive it."""
         key = (shader.buffers, shader.faults, shader.params // 4, *places)
-        group = self._groups.get(self.generation, key, lambda: self._group(shader, places, label))
-        return Dispatch(pipeline, group, params, x, y, label)
+        owner = next((memory for memory in own if memory is not None), None)
+        if owner is None:
+            return self._groups.get(self.generation, key, lambda: self._group(shader, places, own, label))
+        key = (self.number, self.generation, *key, *[memory and memory.number for memory in own])
+        found = owner.groups.get(key)
+        if found is None:
+            found = owner.groups[key] = self._group(shader, places, own, label)
+        return found
 
-    def _group(self, shader: Shader, places: Sequence[tuple[int, int]], label: str) -> Any:
-        bound = [(*self.place(at), -(-size // 4) * 4 or EMPTY) for at, size in places]
+    def _group(
+        self, shader: Shader, places: Sequence[tuple[int, int]], own: Sequence[TensorMemory | None], label: str
+    ) -> Any:
+        bound = [
+            (*self.place(at), -(-size // 4) * 4 or EMPTY) if memory is None else (memory.buffer, 0, memory.bytes)
+            for (at, size), memory in zip(places, own, strict=True)
+        ]
         if shader.faults:
             bound.append((self.faults, 0, FAULT_BYTES))
         bound.append((self.parameters.buffer, 0, (shader.params // 4 + 1) * 16))
@@ -232,7 +247,7 @@ class GpuHost:
     def flush(self) -> None:
         """Submit all encoded commands."""
         encoder, encoded = self._encoder, self._encoded
-        self.abandon()
+        self._encoder, self._encoded = None, []
         if encoder is not None:
             self._submit(encoder, encoded)
 
@@ -242,6 +257,8 @@ class GpuHost:
         self.own.wait((self.faults, 0), self.timeout)
 
     def _submit(self, encoder: Any, dispatches: Sequence[Dispatch]) -> None:
+        self.parameters.upload()
+        self.submission += 1
         try:
             self._checked("commands", lambda: self.device.queue.submit([encoder.finish()]))
         except ExecutionError:  # the error names no pass: encode each dispatch alone to find the first that fails
@@ -259,6 +276,7 @@ class GpuHost:
     def abandon(self) -> None:
         """Forget all encoded commands after a run that failed."""
         self._encoder, self._encoded = None, []
+        self.submission += 1
 
     def timed(self, dispatches: Sequence[Dispatch]) -> list[int]:
         """Run dispatches. Returns the nanoseconds of each. The adapter must have timestamp-query."""
@@ -289,6 +307,7 @@ class GpuHost:
     def close(self) -> None:
         """Free the memory."""
         self.abandon()
+        self.borrowed = {}
         self.parameters.close()
         self._groups = BindGroups()
         for buffer in self.buffers:

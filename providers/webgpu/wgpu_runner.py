@@ -13,8 +13,10 @@ import numpy as np
 
 from pyruntime.errors import DeviceLost, ExecutionError
 
+from .adapter import fold_groups
 from .printer.loops import Shader
-from .wgpu_device import Place, TensorMemory, narrow, stored, widen
+from .wgpu_bindings import LayoutBindings
+from .wgpu_device import Place, Ranges, TensorMemory, narrow, stored, widen
 from .wgpu_host import Dispatch, GpuHost
 
 SHORT = 0.02  # seconds: shorter steps are submitted whole, without a wait
@@ -23,18 +25,26 @@ PORTION, GROWTH = 0.01, 4
 
 
 class Prepared:
-    """A step with bound shapes, and its dispatches for one generation of the arena."""
+    """A step with bound shapes. words: its argument blocks, as int32; counts: workgroups of each call along x and y,
+    None for calls without work; dispatches: for the bind groups and the region that `made_for` names."""
 
-    def __init__(self, calls: Sequence[dict[str, Any]], sizes: list[list[int]], words: Sequence[int]) -> None:
-        self.calls = calls
+    def __init__(self, bindings: LayoutBindings, words: bytes, counts: list[tuple[int, int] | None]) -> None:
+        self.bindings = bindings
         self.words = words
-        self.sizes = sizes
-        self.generation = -1
-        self.offsets: list[int] = []  # of the parameter blocks
-        self.epoch = -1  # of these
+        self.counts = counts
         self.dispatches: list[Dispatch] = []
+        self.made_for: Any = None
         self.seconds = math.inf  # time of the last run
         self.portion = 1  # dispatches per submission
+
+    def blocks(self) -> bytearray:
+        """The parameter blocks, as they lie in a region."""
+        found, at = bytearray(self.bindings.size), 0
+        for call, start in zip(self.bindings.calls, self.bindings.starts, strict=True):
+            first = at + 4 * len(call["buffers"])
+            at = first + 4 * (len(call["params"]) + 1)
+            found[start : start + at - first] = self.words[first:at]
+        return found
 
 
 class GpuMemory:
@@ -58,6 +68,8 @@ class GpuRunner:
         self.base = base
         self.memory = GpuMemory(host, base)
         self.shaders: list[Shader] = []
+        self._pipelines: dict[int, Any] = {}  # by number of a shader
+        self._borrowed: list[Prepared] = []  # steps of this run whose dispatches bind memory of tensors
         self.labels: dict[int, dict[str, str]] = {}  # by number of a shader: nodes that use it, with labels
         self.timings: list[tuple[str, float]] | None = None
 
@@ -79,14 +91,22 @@ class GpuRunner:
 
     # ── steps ────────────────────────────────────────────────────────────────────────────────────────────────────
 
-    def prepare(self, calls: Sequence[dict[str, Any]], sizes: list[list[int]], words: Any) -> Prepared:
-        """Prepare a step. sizes: bytes of each call's buffers, with spare capacity; words: its argument blocks."""
-        return Prepared(calls, sizes, words.tolist())
+    def prepare(self, calls: Sequence[dict[str, Any]], layout: Any, words: Any) -> Prepared:
+        """Prepare a step. layout: with the bytes of each call's buffers, with spare capacity; words: argument
+        blocks."""
+        numbers = words.tolist()
+        if layout.bindings is None:
+            layout.bindings = LayoutBindings(calls, layout.sizes or [], numbers)
+        counts, at = [], -1
+        for call in calls:
+            at += len(call["buffers"]) + len(call["params"]) + 1
+            work, span = numbers[at], self.shaders[int(call["kernel"])].span
+            counts.append(fold_groups(-(-work // span), self.host.adapter.workgroups) if work > 0 else None)
+        return Prepared(layout.bindings, np.asarray(words, np.int32).tobytes(), counts)
 
     def run(self, step: Prepared, check: Callable[[], None]) -> None:
         """Run a prepared step. check: called between the submissions of a long step; raises an error to end the run."""
-        if (step.generation, step.epoch) != (self.host.generation, self.host.parameters.epoch):
-            self._bind(step)
+        self._bind(step)
         if not step.dispatches:
             return
         if self.timings is not None and self.host.adapter.timestamps:
@@ -121,30 +141,59 @@ class GpuRunner:
             raise
 
     def _bind(self, step: Prepared) -> None:
-        """Make parameter blocks and bind groups for the current buffers of the arena."""
-        blocks, plans, at = [], [], 0
-        for call, sizes in zip(step.calls, step.sizes, strict=True):
-            count, params = len(call["buffers"]), len(call["params"]) + 1
-            addresses = step.words[at : at + count]
-            words = step.words[at + count : at + count + params]
-            at += count + params
-            if words[-1] > 0:
-                plans.append((call, addresses, sizes, words[-1]))
-                blocks.append(struct.pack(f"<{params}i", *words))
-        step.dispatches = []
-        if step.epoch != self.host.parameters.epoch:
-            step.offsets = self.host.parameters.put(blocks)
-            step.epoch = self.host.parameters.epoch
-        for (call, addresses, sizes, work), offset in zip(plans, step.offsets, strict=True):
-            places = [(a - self.base, s) for a, s in zip(addresses, sizes, strict=True)]
-            shader = self.shaders[int(call["kernel"])]
-            try:
-                step.dispatches.append(self.host.dispatch(shader, places, offset, work, _label(call)))
-            except ExecutionError as e:
-                if e.at_fault:
-                    e.at_fault = {**e.at_fault, **self._refused()}
-                raise
-        step.generation = self.host.generation
+        """Make the dispatches of a step for the current buffers, and write its parameter blocks."""
+        bindings, host = step.bindings, self.host
+        region = bindings.region(step, host.parameters, host.submission)
+        self._regroup(step)
+        if bindings.has_own:
+            self._borrowed.append(step)
+        if step.made_for == (bindings.generation, region, bindings.changes):
+            return
+        step.dispatches = [
+            Dispatch(self._pipelines[int(call["kernel"])], group, region.offset + start, *count, _label(call))
+            for call, start, group, count in zip(
+                bindings.calls, bindings.starts, bindings.groups, step.counts, strict=True
+            )
+            if count is not None
+        ]
+        step.made_for = (bindings.generation, region, bindings.changes)
+
+    def _regroup(self, step: Prepared) -> None:
+        """Make the bind groups of a step's layout that are missing, or that bind other memory than now."""
+        bindings, host = step.bindings, self.host
+        if bindings.generation != host.generation:
+            bindings.generation, bindings.groups = host.generation, [None] * len(bindings.calls)
+        for n, count in enumerate(step.counts):
+            if count is None:
+                continue
+            own = (
+                [host.borrowed.get(b) for b in bindings.calls[n]["buffers"]]
+                if host.borrowed or bindings.has_own
+                else ()
+            )
+            if bindings.groups[n] is None or bindings.differs(n, own):
+                bindings.bind(n, own, self._group(bindings, n, own))
+
+    def _group(self, bindings: LayoutBindings, n: int, own: Sequence[TensorMemory | None]) -> Any:
+        call = bindings.calls[n]
+        number, label = int(call["kernel"]), _label(call)
+        try:
+            if number not in self._pipelines:
+                self._pipelines[number] = self.host.pipeline(self.shaders[number], label)
+            places = [(a - self.base, s) for a, s in zip(bindings.addresses[n], bindings.sizes[n], strict=True)]
+            return self.host.group(self.shaders[number], places, own or [None] * len(places), label)
+        except ExecutionError as e:
+            if e.at_fault:
+                e.at_fault = {**e.at_fault, **self._refused()}
+            raise
+
+    def release_borrowed(self) -> None:
+        """After a run: drop references to the memory of tensors, because plans outlive the run."""
+        self.host.borrowed = {}
+        for step in self._borrowed:
+            step.dispatches, step.made_for = [], None
+            step.bindings.release()
+        self._borrowed = []
 
     def _refused(self) -> dict[str, str]:
         """The nodes whose shaders the driver does not compile, with reasons: a session moves all of them at once."""
@@ -177,13 +226,39 @@ class GpuRunner:
         """Memory for a GPU tensor."""
         return TensorMemory(self.host.own, count * stored(dtype).itemsize)
 
-    def copy_from_tensors(self, tensors: Sequence[tuple[int, TensorMemory]]) -> None:
-        """Copy tensors to addresses."""
-        self.host.copy([((t.buffer, 0), self._place(at), t.bytes) for at, t in tensors if t.size])
+    def copy_from_tensors(self, tensors: Sequence[tuple[int, TensorMemory, Ranges]]) -> None:
+        """Copy tensors, which are these ranges of their memories, to addresses."""
+        for at, t, ranges in tensors:
+            if ranges.count == 1:
+                length = -(-ranges.length // 4) * 4
+                self.host.copy([((t.buffer, 0), self._place(at), length)] if length else [])
+            elif ranges.length % 4 or ranges.stride % 4:  # copies are of words
+                self.host.flush()
+                data = t.read(np.dtype(np.uint8), ranges)
+                self.host.write(at - self.base, narrow(data))
+            else:
+                lines = [n for n in range(ranges.count) if ranges.length]
+                length = ranges.length
+                self.host.copy([((t.buffer, n * ranges.stride), self._place(at + n * length), length) for n in lines])
 
     def copy_to_tensors(self, tensors: Sequence[tuple[int, TensorMemory]]) -> None:
         """Copy from addresses to tensors."""
         self.host.copy([(self._place(at), (t.buffer, 0), t.bytes) for at, t in tensors if t.size])
+
+    def copy_rows(self, old: TensorMemory, source: Ranges, new: TensorMemory, target: Ranges) -> bool:
+        """Copy the elements of one tensor's ranges to another's. Returns False if that takes no copies of words."""
+        if source.count == target.count:
+            stride = source.stride
+        elif source.count == 1 and target.count:
+            stride = target.length
+        else:
+            return False
+        if target.length % 4 or target.stride % 4 or stride % 4:
+            return False
+        if target.length:
+            places = [((old.buffer, n * stride), (new.buffer, n * target.stride)) for n in range(target.count)]
+            self.host.copy([(at, to, target.length) for at, to in places])
+        return True
 
     def _place(self, address: int) -> Place:
         return self.host.place(address - self.base)

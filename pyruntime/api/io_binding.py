@@ -13,8 +13,8 @@ from pyruntime.api.devices import check_device
 from pyruntime.api.ort_value import OrtValue, OrtValueVector, element_dtype
 from pyruntime.errors import InvalidInput
 from pyruntime.frontend.feed_checks import NodeArg
-from pyruntime.native.execution.resident_outputs import ResidentTensor
 from pyruntime.native.memory.arrays import NUMPY, from_storage
+from pyruntime.native.sessions.feeds import IN_ENGINE
 
 
 class Bindable(Protocol):
@@ -108,7 +108,7 @@ class IOBinding:
     @property
     def locations(self) -> dict[str, str]:
         """The preferred location of each output."""
-        return {n: "gpu-buffer" if o in ("webgpu", "gpu") else "cpu" for n, o in self.outputs.items()}
+        return {n: "gpu-buffer" if _is_on_gpu(o) else "cpu" for n, o in self.outputs.items()}
 
     @property
     def unbound(self) -> list[str]:
@@ -120,7 +120,7 @@ class IOBinding:
         """During the run, marks inputs that are also bound as outputs (KV caches in buffers of their largest size): the
         run overwrites them in place, without a copy. A run that fails may have overwritten some of them."""
         places = {id(place) for place in self.outputs.values()}
-        fed = [x.value for x in self.inputs.values() if id(x) in places and isinstance(x.value, ResidentTensor)]
+        fed = [x.value for x in self.inputs.values() if id(x) in places and isinstance(x.value, IN_ENGINE)]
         for x in fed:
             x.replaced = True
         try:
@@ -143,6 +143,10 @@ class IOBinding:
                 result = place
             stored.append(result)
         self.results = OrtValueVector(stored)
+
+
+def _is_on_gpu(place: Any) -> bool:
+    return place.device_name() == "webgpu" if isinstance(place, OrtValue) else place in ("webgpu", "gpu")
 
 
 def at_address(element_type: Any, shape: Sequence[int], address: int) -> OrtValue:

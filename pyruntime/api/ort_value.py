@@ -165,12 +165,12 @@ class OrtValue:
     @property
     def takes_over(self) -> bool:
         """Whether a run's output can replace the tensor without a copy: no program has a reference to its memory."""
-        return self._unseen or isinstance(self._value, ResidentTensor)
+        return self._unseen or isinstance(self._value, (ResidentTensor, GpuTensor))
 
     def take_over(self, other: OrtValue) -> bool:
         """Replace the tensor by an output of the same type and shape, without a copy; returns whether that is
         possible."""
-        if not self.takes_over or not isinstance(other.value, ResidentTensor):
+        if not self.takes_over or not isinstance(other.value, (ResidentTensor, GpuTensor)):
             return False
         self._value = other.value
         return True

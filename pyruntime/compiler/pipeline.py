@@ -124,7 +124,7 @@ class Pass:
 
 def _grow_caches(w: Work) -> None:
     join_stacked(w.traced)
-    grow_in_place(w.traced, w.outputs)
+    grow_in_place(w.traced, w.outputs, at_once=not w.cpu_only)
     scatter_in_place(w.traced, w.outputs)
 
 
@@ -180,13 +180,13 @@ PASSES = (
     Pass("dead_code", "disabled", **_DEAD_CODE),
     # The two passes on attention match expressions as operators write them, so they run before any pass rewrites these.
     Pass(
-        "growing_caches", "extended", _grow_caches, applies=_cpu,
+        "growing_caches", "extended", _grow_caches,
         needs=(F.NO_DEAD_KERNELS,),  # a dead reader of a past would forbid growing it in place
         breaks=(F.NO_DEAD_KERNELS,),
     ),
     # After growing_caches: keys and values are then read from the buffer in which they grow.
     Pass(
-        "shared_operands", "extended", lambda w: share_operands(w.main), applies=_cpu,
+        "shared_operands", "extended", lambda w: share_operands(w.main),
         needs=(F.DENSE_OPERANDS, F.NO_EPILOGUES), breaks=(F.NO_DEAD_KERNELS,),
     ),
     Pass("string_kernels", "disabled", lambda w: lower_strings(w.main), establishes=(F.NO_STRINGS,)),

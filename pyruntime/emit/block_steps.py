@@ -45,9 +45,12 @@ class BlockSteps:
             self.flush()
         where = self.residency.where(kernel)
         # no pending kernel makes a missing tensor, because all pending kernels work in this kernel's memory
-        self.copy_missing(own_inputs(kernel), where)
+        changed = [kernel.base] if isinstance(kernel, Loops) and kernel.base is not None else []
+        self.copy_missing([*own_inputs(kernel), *changed], where)
         self.pending.append(kernel)
         self.residency.mark_made(kernel.outputs, where)
+        for t in changed:
+            self.residency.mark_updated(t, where)
 
     def flush(self) -> None:
         """Write the pending kernels as a segment."""

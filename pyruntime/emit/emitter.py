@@ -101,7 +101,7 @@ class _Emitter:
 
     def _input(self, f: Feed) -> dict[str, Any]:
         name, *items = f.path
-        value = self._with_capacity(self.buffers.tensor_in_linear_memory(f.tensor), f.room)
+        value = self._with_capacity(self.buffers.tensor(f.tensor), f.room)
         return {"name": name, **({"item": items[0]} if items else {}), **value}
 
     def _output(self, v: Any, main: TracedGraph) -> dict[str, Any]:

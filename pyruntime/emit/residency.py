@@ -22,19 +22,26 @@ class Residency:
         self.device_memories = device_memories
         self.made_in: dict[int, Memory] = {}
         self.copies: dict[tuple[int, Memory], Tensor] = {}
+        self.updated: dict[int, Tensor] = {}  # by uid: the copy that a kernel has changed in place; others are old
 
     def memory(self, t: Tensor) -> Memory:
-        return self.made_in.get(root(t).uid, LINEAR)
+        return self.made_in.get(self._buffer(t).uid, LINEAR)
+
+    def _buffer(self, t: Tensor) -> Tensor:
+        """The tensor whose buffer holds this one."""
+        base = root(t)
+        return self.updated.get(base.uid, base)
 
     def at(self, t: Tensor, where: Memory) -> Tensor:
         """The tensor's copy in another memory, if there is one; else the tensor itself."""
-        base = root(t)
-        return t if self.memory(base) is where else self.copies.get((base.uid, where), t)
+        base = self._buffer(t)
+        own = t if base is root(t) else base
+        return own if self.memory(base) is where else self.copies.get((base.uid, where), own)
 
     def missing(self, tensors: Sequence[Tensor], where: Memory) -> list[Tensor]:
-        """The roots of the tensors that are not in this memory."""
-        roots = {root(t).uid: root(t) for t in tensors}
-        return [t for t in roots.values() if self.memory(t) is not where and (t.uid, where) not in self.copies]
+        """The buffers of the tensors that are not in this memory."""
+        buffers = {t.uid: t for t in map(self._buffer, tensors)}
+        return [t for t in buffers.values() if self.memory(t) is not where and (t.uid, where) not in self.copies]
 
     def add_copy(self, t: Tensor, where: Memory, kind: str = "copy", value: Any = None) -> Tensor:
         """A new tensor in this memory for a copy step to fill."""
@@ -46,6 +53,14 @@ class Residency:
     def mark_made(self, tensors: Sequence[Tensor], where: Memory) -> None:
         for t in tensors:
             self.made_in[t.uid] = where
+
+    def mark_updated(self, t: Tensor, where: Memory) -> None:
+        """A kernel in this memory changes the tensor in place: copies in other memories have the old elements."""
+        base = self._buffer(t)
+        here = self.at(base, where)
+        self.copies = {key: copy for key, copy in self.copies.items() if key[0] not in (base.uid, here.uid)}
+        if here is not base:
+            self.updated[root(t).uid] = here
 
     @contextmanager
     def inner_block(self) -> Iterator[None]:

@@ -6,12 +6,12 @@ from collections.abc import Sequence
 from typing import Any
 
 from pyruntime.codegen.loop_ir import Param, Site
-from pyruntime.codegen.provider import Invocation
+from pyruntime.codegen.provider import Invocation, Memory
 from pyruntime.emit.buffers import Buffers
 from pyruntime.emit.lifetimes import Call, Step
 from pyruntime.emit.residency import Residency
 from pyruntime.frontend.budget import Budget
-from pyruntime.ir.kernel import Kernel
+from pyruntime.ir.kernel import Kernel, Tensor
 from pyruntime.ir.shape import AnyDim
 from pyruntime.placement.target import Target
 
@@ -36,13 +36,16 @@ class Segments:
         for c in invocations:
             self.residency.mark_made(c.scratch, by.memory)
             c.tensors = [self.residency.at(t, by.memory) for t in c.tensors]
-        calls = [Call(self._call(c), c.tensors, writes=[*c.results, *c.scratch]) for c in invocations]
+        calls = [Call(self._call(c), c.tensors, writes=self._written(c, by.memory)) for c in invocations]
         json: dict[str, Any] = {"op": by.op, "fn": name, "calls": [call.json for call in calls]}
         forks = {c.split for c in invocations if c.split != 0}
         if forks:
             json["fork"] = 1 if 1 in forks else self.buffers.symbols.dim(sum(forks))
         made = [t for k in kernels for t in k.outputs] + [t for c in invocations for t in c.scratch]
         return Step(json, [], made, calls)
+
+    def _written(self, c: Invocation, where: Memory) -> list[Tensor]:
+        return [self.residency.at(t, where) for t in (*c.results, *c.scratch)]
 
     def _check(self, node: str) -> None:
         """Check the budget after a node's kernel is written."""

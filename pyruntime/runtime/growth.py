@@ -40,6 +40,13 @@ def next_capacity(least: int, ranges: ByteRanges) -> int:
     return least + max(-(-least // 4), 1 if row == 0 else -(-GROWTH // row))
 
 
+def capacity_on_gpu(least: int, ranges: ByteRanges, chunk: int) -> int:
+    """The same for a buffer on a GPU, which has no more than `chunk` bytes."""
+    row = ranges.count * ranges.row
+    capacity = next_capacity(least, ranges)
+    return capacity if capacity * row <= chunk else max(least, chunk // row)
+
+
 def first_new_row(batch: int, rows: int, total: int, fresh: int) -> int:
     """The first row that a run writes in a cache that it is fed, if the new rows come last; 0 if they may be anywhere.
 

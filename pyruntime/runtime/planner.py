@@ -69,8 +69,8 @@ class Gpu(Protocol):
     def forget(self) -> None:
         """Drop all that belongs to plans."""
 
-    def prepare(self, calls: list[Call], sizes: list[list[int]], words: Any) -> Any:
-        """What to run for these calls. sizes: bytes of each call's buffers; words: argument blocks."""
+    def prepare(self, calls: list[Call], layout: Layout, words: Any) -> Any:
+        """What to run for these calls. layout: with the bytes of each call's buffers; words: argument blocks."""
 
 
 class Observer(Protocol):
@@ -288,13 +288,11 @@ class Planner:
         dims = self._dims_of(step["calls"], key, 0)
         layout = self._lay_out_calls(step["calls"], dims, state, key)
         words = dims.blocks.fill(layout.words, state.env)
-        sizes = layout.sizes
-        if sizes is None:
-            sizes = [[self._size_in(layout, state, b) for b in call["buffers"]] for call in step["calls"]]
-            layout.sizes = sizes
+        if layout.sizes is None:
+            layout.sizes = [[self._size_in(layout, state, b) for b in call["buffers"]] for call in step["calls"]]
         transition = Transition(State(layout.after, state.env), layout)
         if self.gpu is not None:
-            transition.prepared = self.gpu.prepare(step["calls"], sizes, words)
+            transition.prepared = self.gpu.prepare(step["calls"], layout, words)
         return self._remember(state, key, transition)
 
     def _lay_out_calls(self, calls: list[Call], dims: StepDims, state: State, key: str) -> Layout:

@@ -97,14 +97,15 @@ class Place:
 class Layout:
     """Addresses of the buffers of a step, with spare capacity. after: the memory after it; spans: of the buffers that
     the step's calls allocate or free; words: its argument blocks with addresses, but without parameters and work;
-    sizes: on the GPU, bytes of each call's buffers; duration: of its last run, in the executor's unit; portions: work
-    units of each call between two checks whether to stop."""
+    sizes, bindings: on the GPU, bytes of each call's buffers, and what the GPU keeps for them; duration: of its last
+    run, in the executor's unit; portions: work units of each call between two checks whether to stop."""
 
     after: Place
     capacities: Capacities
     spans: dict[int, LiveRange] = field(default_factory=dict)
     words: Any = None
     sizes: list[list[int]] | None = None
+    bindings: Any = None
     duration: float = inf
     portions: list[int] | None = None
 

@@ -10,9 +10,11 @@ from pyruntime.codegen.schedule import lower
 from pyruntime.ir import dtype as dt
 from pyruntime.ir import shape as sh
 from pyruntime.ir.kernel import Loops
+from pyruntime.providers.webgpu.adapter import fold_groups
 from pyruntime.providers.webgpu.printer import storage as layout
 from pyruntime.providers.webgpu.printer.loops import print_kernel
-from pyruntime.providers.webgpu.wgpu_host import GpuHost
+from pyruntime.providers.webgpu.wgpu_bindings import SLOT
+from pyruntime.providers.webgpu.wgpu_host import Dispatch, GpuHost
 
 NUMPY = {dt.F32: np.float32, dt.F16: np.float16, dt.BOOL: np.uint8, dt.I8: np.int8, dt.U8: np.uint8, dt.I16: np.int16,
          dt.U16: np.uint16, dt.I32: np.int32, dt.U32: np.uint32, dt.I64: np.int32, dt.U64: np.uint32}  # fmt: skip
@@ -80,9 +82,12 @@ class Bench:
                 ends.append((at + -(-size // 4) * 4, 64))
         words = [sh.evaluate(p, symbols) for p in [*params, work]]
         block = struct.pack(f"<{len(words)}i", *words).ljust((len(words) + 3) // 4 * 16, b"\0")
-        (block,) = self.host.parameters.put([block])
+        at = self.host.parameters.reserve(-(-len(block) // SLOT) * SLOT)
+        self.host.parameters.write(at, block)
         if words[-1]:
-            self.host.encode([self.host.dispatch(shader, [places[t.uid] for t in tensors], block, words[-1])])
+            group = self.host.group(shader, [places[t.uid] for t in tensors], [None] * len(tensors), "")
+            x, y = fold_groups(-(-words[-1] // shader.span), self.host.adapter.workgroups)
+            self.host.encode([Dispatch(self.host.pipeline(shader), group, at, x, y, "")])
         for at, size in ends:
             assert bytes(self.host.read(at, size)) == b"\xa5" * size, "wrote outside a buffer"
         out = []

@@ -53,8 +53,7 @@ def test_cache_stays_on_the_gpu() -> None:
     tokens, logits = generate(session, seen, preferred_output_location=PRESENT)
     assert own.bytes_read - read == STEPS * (VOCABULARY * 4 + FAULT_BYTES)
     assert len(compiled) == 1 and len(session._native.executors) == 1
-    # after each step: its cache, and that of the step before
-    assert live == [8 * 2 * 32 * 4 * (n + max(n - 1, 0)) for n in range(1, STEPS + 1)]
+    assert len(set(live)) == 1, "past and present share their memory, which has room for all steps"
     want, last = generate(zoo.oracle_session(model))
     assert tokens == want
     np.testing.assert_allclose(logits, last, rtol=1e-3, atol=1e-3)

@@ -11,7 +11,12 @@ import { Stop, StopWords } from './stop.js';
  * A tensor in a message. Data in a SharedArrayBuffer is shared, other data is transferred; a GPU tensor cannot leave its
  * thread. held: the number of a resident output, which a later run can be fed; its data is then absent. after: the data
  * follows the first rows of a tensor that the run was fed.
- * @typedef {{ type: string, dims: readonly number[], data: NumericData | string[] | { gpu: GPUBuffer }, held?: number, after?: After }} WireTensor
+ * @typedef {{ type: string, dims: readonly number[], data: NumericData | string[] | InBuffer, held?: number, after?: After }} WireTensor
+ */
+/** A GPU tensor. room: if its buffer has capacity for more rows. @typedef {{ gpu: GPUBuffer, room?: SharedRoom }} InBuffer */
+/**
+ * One for each tensor in a buffer that tensors share. places: rows along the axis for which the buffer has space; rows: of this tensor.
+ * @typedef {{ axis: number, places: number, rows: number }} SharedRoom
  */
 /** The first rows, along an axis, of a resident output. @typedef {{ held: number, axis: number, rows: number }} After */
 /**

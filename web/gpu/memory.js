@@ -28,6 +28,10 @@ export class GpuMemory {
     this.generation = 0;
     /** Has the commands that are not submitted yet. @type {GPUCommandEncoder | null} */
     this.encoder = null;
+    /** The number of the next submission. */
+    this.submission = 0;
+    /** Uploaded before each submission. @type {{ upload(): void } | null} */
+    this.parameters = null;
     /** Results of error scopes. @type {import('./types.js').Caught[]} */
     this.pending = [];
     /** @type {GPUBuffer | null} */
@@ -118,6 +122,8 @@ export class GpuMemory {
     if (!this.encoder) return;
     const { encoder } = this;
     this.encoder = null;
+    this.submission++;
+    this.parameters?.upload();
     this.gpu.submit(encoder, this.pending);
   }
 

@@ -3,12 +3,11 @@
 import { submitInPortions } from '../run/portions.js';
 import { KernelTimer } from './timer.js';
 import { Transfers } from './transfers.js';
-import { BindGroups, Parameters } from './bindings.js';
+import { BindGroups, LayoutBindings, Parameters } from './bindings.js';
 import { FAULT_BYTES, GpuMemory } from './memory.js';
 import { Prepared } from './prepared.js';
 
 /** @import { Call } from '../common/program.js' */
-/** @import { Bound } from './prepared.js' */
 /** @import { Gpu } from './transfers.js' */
 /** @import { Shader } from './types.js' */
 /** @typedef {import('../run/types.js').GpuRunner} Contract */
@@ -48,11 +47,12 @@ export class GpuRunner {
     this.pipelines = pipelines;
     this.memory = new GpuMemory(gpu);
     this.params = new Parameters(this.memory);
+    this.memory.parameters = this.params;
     this.groups = new BindGroups(this.memory);
     /** Whether kernels check indices. */
     this.checks = shaders.some(({ faults }) => faults);
-    /** Dispatches of this run that bind buffers of other owners. @type {{ step: Prepared, n: number }[]} */
-    this.borrowed = [];
+    /** What this run binds in buffers of other owners. @type {Set<LayoutBindings>} */
+    this.borrowed = new Set();
     /** While kernels are timed. @type {KernelTimer | null} */
     this.timer = null;
   }
@@ -74,9 +74,11 @@ export class GpuRunner {
     return new Transfers(executor, this);
   }
 
-  /** @param {Call[]} calls @param {number[][]} sizes @param {Iterable<number>} words @returns {Prepared} */
-  prepare(calls, sizes, words) {
-    return new Prepared(calls, sizes, [...words]);
+  /** @param {Call[]} calls @param {import('../runtime/states.js').Layout} layout @param {ArrayLike<number>} words @returns {Prepared} */
+  prepare(calls, layout, words) {
+    layout.bindings ??= new LayoutBindings(calls, /** @type {number[][]} */ (layout.sizes), words);
+    const widest = this.gpu.adapter.workgroups;
+    return new Prepared(layout.bindings, words, ({ kernel }, work) => fold(Math.ceil(work / this.shaders[Number(kernel)].span), widest));
   }
 
   /** Of parameter blocks, since the planner last dropped its plans. */
@@ -87,7 +89,7 @@ export class GpuRunner {
   /** Encodes the step's dispatches. @param {Prepared} step */
   run(step) {
     this.ready(step);
-    if (step.groups.length) this.encode(step, 0, step.groups.length);
+    if (step.numbers.length) this.encode(step, 0, step.numbers.length);
   }
 
   /**
@@ -100,7 +102,7 @@ export class GpuRunner {
       this.encode(step, begin, end);
       this.memory.flush();
     };
-    await submitInPortions(step, step.groups.length, { encode, sent: () => this.gpu.inTime(this.gpu.device.queue.onSubmittedWorkDone(), this.timeout) }, stop);
+    await submitInPortions(step, step.numbers.length, { encode, sent: () => this.gpu.inTime(this.gpu.device.queue.onSubmittedWorkDone(), this.timeout) }, stop);
   }
 
   /** Times kernels from now on. @param {import('../run/types.js').Timed[]} found receives the times */
@@ -114,84 +116,76 @@ export class GpuRunner {
   }
 
   /** @param {Prepared} step @param {number} begin @param {number} end dispatches @param {GPUComputePassDescriptor} [how] */
-  encode({ pipelines, groups, offsets, counts }, begin, end, how) {
+  encode(step, begin, end, how) {
+    const { bindings: { groups }, dispatched, numbers, offsets, counts } = step;
+    this.locate(step);
     const pass = this.memory.commands().beginComputePass(how);
     for (let i = begin; i < end; i++) {
-      pass.setPipeline(pipelines[i]);
-      pass.setBindGroup(0, groups[i], offsets, i, 1);
+      pass.setPipeline(this.pipelines[Number(dispatched[i].kernel)]);
+      pass.setBindGroup(0, groups[numbers[i]], offsets, i, 1);
       pass.dispatchWorkgroups(counts[2 * i], counts[2 * i + 1]);
     }
     pass.end();
   }
 
+  /** Places the step's parameter blocks for the next submission. @param {Prepared} step */
+  locate(step) {
+    const { bindings, numbers, offsets } = step;
+    const { offset } = bindings.region(step, this.params, this.memory.submission);
+    for (let i = 0; i < numbers.length; i++) offsets[i] = offset + bindings.starts[numbers[i]];
+  }
+
   /** Updates the step's bind groups for the present buffers. @param {Prepared} step */
   ready(step) {
-    if (step.generation !== this.memory.generation || step.epoch !== this.params.epoch) return this.bind(step);
-    const { ownBuffers } = this.memory;
-    const hasChanged = (/** @type {Bound} */ bound) => (
-      bound.call.buffers.some((buffer, i) => ownBuffers.get(buffer) !== bound.ownBuffers[i]));
-    this.regroup(step, [...step.bound.keys()].filter((n) => hasChanged(step.bound[n])));
+    const { bindings, numbers } = step;
+    const { memory, borrowed } = this;
+    this.locate(step);
+    if (bindings.generation !== memory.generation) bindings.groups.fill(null);
+    bindings.generation = memory.generation;
+    const { ownBuffers } = memory;
+    const known = ownBuffers.size === 0 && !borrowed.has(bindings);
+    this.regroup(bindings, numbers.filter((n) => !bindings.groups[n] || !(known || this.isCurrent(bindings, n))));
   }
 
-  /** Makes parameter blocks and bind groups for the present buffers. @param {Prepared} step */
-  bind(step) {
-    const calls = this.unpack(step).filter(({ params }) => params[params.length - 1] > 0);
-    const widest = this.gpu.adapter.workgroups;
-    step.bound = calls.map(({ call, addresses, sizes }) => ({ call, addresses, sizes, ownBuffers: [] }));
-    step.dispatched = calls.map(({ call }) => call);
-    step.pipelines = calls.map(({ call }) => this.pipelines[Number(call.kernel)]);
-    const span = (/** @type {Call} */ call) => this.shaders[Number(call.kernel)].span;
-    step.counts = calls.flatMap(({ call, params }) => fold(Math.ceil(params[params.length - 1] / span(call)), widest));
-    step.groups = [];
-    if (calls.length && step.epoch !== this.params.epoch) step.offsets = this.params.put(calls.map(({ params }) => params));
-    step.generation = this.memory.generation;
-    step.epoch = this.params.epoch;
-    this.regroup(step, [...calls.keys()]);
+  /** Whether group n binds the buffers of this run. @param {LayoutBindings} bindings @param {number} n */
+  isCurrent({ calls, own }, n) {
+    const bound = own[n];
+    return calls[n].buffers.every((buffer, i) => this.memory.ownBuffers.get(buffer) === bound?.[i]);
   }
 
-  /** Splits the words of a step by call. @param {Prepared} step */
-  unpack({ calls, sizes, words }) {
-    let at = 0;
-    return calls.map((call, n) => {
-      const middle = at + call.buffers.length;
-      const end = middle + call.params.length + 1;
-      const unpacked = { call, addresses: words.slice(at, middle), sizes: sizes[n], params: words.slice(middle, end) };
-      at = end;
-      return unpacked;
-    });
-  }
-
-  /** Sets the bind groups of dispatches, from the cache if it has them. @param {Prepared} step @param {number[]} those */
-  regroup(step, those) {
+  /** Sets bind groups, from the cache if it has them. @param {LayoutBindings} bindings @param {number[]} those */
+  regroup(bindings, those) {
     const missing = those.flatMap((n) => {
-      const { key, shader, ranges } = this.ranges(step, n);
+      const { key, shader, ranges } = this.ranges(bindings, n);
       const known = key && this.groups.get(key);
-      if (known) step.groups[n] = known;
+      if (known) bindings.groups[n] = known;
       return known ? [] : [{ n, key, shader, ranges }];
     });
     if (!missing.length) return;
-    const create = () => missing.forEach(({ n, key, shader, ranges }) => {
+    const labels = missing.map(({ n }) => labelOf(bindings.calls[n]));
+    const create = () => missing.forEach(({ n, key, shader, ranges }, i) => {
       const entries = ranges.map((resource, binding) => ({ binding, resource }));
       const layout = this.gpu.layout(shader.buffers).group;
-      step.groups[n] = this.gpu.device.createBindGroup({ layout, entries, label: labelOf(step.dispatched[n]) });
-      if (key) this.groups.cache.set(key, step.groups[n]);
+      const group = this.gpu.device.createBindGroup({ layout, entries, label: labels[i] });
+      bindings.groups[n] = group;
+      if (key) this.groups.cache.set(key, group);
     });
-    this.gpu.catchErrors(create, this.memory.pending, missing.map(({ n }) => labelOf(step.dispatched[n])));
+    this.gpu.catchErrors(create, this.memory.pending, labels);
   }
 
   /**
    * The buffers of a dispatch, and the cache key of its bind group: "" (not cached) with a buffer of the page.
-   * @param {Prepared} step @param {number} n
+   * @param {LayoutBindings} bindings @param {number} n
    */
-  ranges(step, n) {
+  ranges(bindings, n) {
     const { memory, gpu: { tensors } } = this;
-    const bound = step.bound[n];
-    const { call, addresses, sizes } = bound;
-    const shader = this.shaders[Number(call.kernel)];
-    bound.ownBuffers = call.buffers.map((buffer) => memory.ownBuffers.get(buffer));
-    const own = bound.ownBuffers.flatMap((each) => each ?? []);
-    if (own.length) this.borrowed.push({ step, n });
-    const ranges = call.buffers.map((_, i) => memory.bound(bound.ownBuffers[i], addresses[i], sizes[i]));
+    const { calls, addresses, sizes } = bindings;
+    const shader = this.shaders[Number(calls[n].kernel)];
+    const owners = calls[n].buffers.map((buffer) => memory.ownBuffers.get(buffer));
+    const own = owners.flatMap((each) => each ?? []);
+    bindings.own[n] = own.length ? owners : null;
+    if (own.length) this.borrowed.add(bindings);
+    const ranges = owners.map((owner, i) => memory.bound(owner, addresses[n][i], sizes[n][i]));
     if (shader.faults) ranges.push({ buffer: memory.faults, offset: 0, size: FAULT_BYTES });
     ranges.push({ buffer: /** @type {GPUBuffer} */ (this.params.buffer), offset: 0, size: (Math.floor(shader.params / 4) + 1) * 16 });
     const cacheable = own.every(({ buffer }) => tensors.live.has(buffer));
@@ -201,11 +195,8 @@ export class GpuRunner {
   /** After a run: drops references to the page's buffers, because plans outlive the run. */
   releaseBorrowed() {
     this.memory.ownBuffers.clear();
-    for (const { step, n } of this.borrowed.splice(0)) {
-      if (!step.bound[n]) continue; // the step was bound again, with fewer dispatches
-      step.groups[n] = /** @type {GPUBindGroup} */ (/** @type {unknown} */ (null));
-      step.bound[n].ownBuffers = step.bound[n].ownBuffers.map(() => null);
-    }
+    for (const bindings of this.borrowed) bindings.release();
+    this.borrowed.clear();
   }
 
   /** The planner has dropped its plans. */
@@ -221,7 +212,7 @@ export class GpuRunner {
   }
 }
 
-/** Workgroups along x and y. @param {number} groups @param {number} most along one axis */
+/** Workgroups along x and y. @param {number} groups @param {number} most along one axis @returns {[number, number]} */
 function fold(groups, most) {
   const rows = Math.ceil(groups / most);
   return [Math.ceil(groups / rows), rows];

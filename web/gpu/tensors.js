@@ -3,8 +3,9 @@
 import { load } from '../common/elements.js';
 import { InvalidInput } from '../common/errors.js';
 import { budgets, checkLimit, hold } from '../run/budgets.js';
+import { gather } from '../run/room.js';
 import { USAGE } from './flags.js';
-import { bytesOf, sizeClass, wholeSize } from './sizes.js';
+import { bytesOf, rangeOf, rangesIn, sizeClass, wholeSize } from './sizes.js';
 import { isWide } from './storage.js';
 
 /** @import { WireTensor } from '../common/protocol.js' */
@@ -27,19 +28,58 @@ export class GpuTensors {
     this.gpu = gpu;
     /** Buffers of tensors that `create` made and that are not disposed of. @type {Set<GPUBuffer>} */
     this.live = new Set();
+    /** The tensors in buffers with capacity for more rows. @type {Map<GPUBuffer, Set<import('../common/protocol.js').SharedRoom>>} */
+    this.shared = new Map();
     /** @type {GPUBuffer[]} */
     this.pool = [];
     /** Source and target of the copies of `probe`. @type {GPUBuffer | null} */
     this.scratch = null;
   }
 
-  /** A new tensor. @param {string} type @param {number[]} dims @returns {GpuTensor} */
+  /** A new tensor. @param {string} type @param {readonly number[]} dims @returns {GpuTensor} */
   create(type, dims) {
-    const needed = sizeClass(bytesOf(type, dims));
-    const fit = this.pool.findIndex(({ size }) => size === needed);
+    return { type, dims, data: { gpu: this.allocate(bytesOf(type, dims)) } };
+  }
+
+  /** A buffer of at least this size, from the pool if it has one. @param {number} size */
+  allocate(size) {
+    const needed = sizeClass(size);
+    const fit = this.pool.findIndex((buffer) => buffer.size === needed);
     const buffer = fit >= 0 ? this.pool.splice(fit, 1)[0] : this.counted(needed);
     this.live.add(buffer);
-    return { type, dims, data: { gpu: buffer } };
+    return buffer;
+  }
+
+  // ── buffers with capacity for more rows, which tensors share ──
+
+  /**
+   * A tensor that is the first rows along an axis of a buffer.
+   * @param {GPUBuffer} buffer @param {string} type @param {number[]} dims @param {number} axis @param {number} places for which it has space
+   * @returns {GpuTensor}
+   */
+  share(buffer, type, dims, axis, places) {
+    const room = { axis, places, rows: dims[axis] };
+    const known = this.shared.get(buffer);
+    if (known) known.add(room);
+    else this.shared.set(buffer, new Set([room]));
+    return { type, dims, data: { gpu: buffer, room } };
+  }
+
+  /** Those of the tensors in a buffer. @param {GPUBuffer} buffer @returns {import('../common/protocol.js').SharedRoom[]} */
+  sharing(buffer) {
+    return [...this.shared.get(buffer) ?? []];
+  }
+
+  /** A tensor alone in its buffer, in place of one that shares a buffer, which it leaves. @param {GpuTensor} tensor @returns {GpuTensor} */
+  dense(tensor) {
+    const { type, dims, data: { gpu: buffer, room } } = tensor;
+    const alone = this.create(type, dims);
+    const encoder = this.gpu.device.createCommandEncoder();
+    const ranges = rangesIn(tensor);
+    this.gpu.moves.encodeRanges(encoder, type, rangeOf(tensor), ranges, rangeOf(alone), ranges.length);
+    this.gpu.submit(encoder);
+    this.dispose(buffer, room);
+    return alone;
   }
 
   /** A buffer that counts. @param {number} size */
@@ -92,20 +132,31 @@ export class GpuTensors {
   /** Waits for the GPU and copies a tensor to the CPU. @param {GpuTensor | WireTensor} tensor @returns {Promise<WireTensor>} */
   async download({ type, dims, data }) {
     const { gpu: buffer } = /** @type {GpuTensor['data']} */ (data);
+    const { room } = /** @type {GpuTensor['data']} */ (data);
+    const tensor = /** @type {GpuTensor} */ ({ type, dims, data });
     const size = bytesOf(type, dims);
     const found = new Uint8Array(size);
-    const whole = wholeSize(type, dims);
+    const { size: whole } = rangeOf(tensor);
     const copy = (/** @type {GPUBuffer} */ staging) => {
       const encoder = this.gpu.device.createCommandEncoder();
       encoder.copyBufferToBuffer(buffer, 0, staging, 0, whole);
       this.gpu.submit(encoder);
     };
-    if (size) await this.gpu.read(whole, copy, (bytes) => found.set(new Uint8Array(bytes, 0, size)));
+    const use = (/** @type {ArrayBuffer} */ bytes) => {
+      found.set(room ? gather(new Uint8Array(bytes), rangesIn(tensor)) : new Uint8Array(bytes, 0, size));
+    };
+    if (size) await this.gpu.read(whole, copy, use);
     return load(found, type, [...dims], null);
   }
 
-  /** Puts the buffer of a live tensor into the pool. @param {GPUBuffer} buffer */
-  dispose(buffer) {
+  /**
+   * Puts the buffer of a live tensor into the pool, unless another tensor shares it.
+   * @param {GPUBuffer} buffer @param {import('../common/protocol.js').SharedRoom} [room] of a tensor that shares it
+   */
+  dispose(buffer, room) {
+    const others = this.shared.get(buffer);
+    if (room && (!others?.delete(room) || others.size)) return;
+    this.shared.delete(buffer);
     if (!this.live.delete(buffer)) return;
     this.pool.push(buffer);
     while (this.pool.reduce((sum, { size }) => sum + size, 0) > POOL) this.destroy(this.pool.splice(0, 1));
@@ -123,6 +174,7 @@ export class GpuTensors {
   lose() {
     hold('gpu', -[...this.live, ...this.pool].reduce((sum, { size }) => sum + size, 0));
     this.live.clear();
+    this.shared.clear();
     this.pool = [];
   }
 

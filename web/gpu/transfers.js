@@ -3,10 +3,12 @@
 import { ExecutionError, InvalidInput, outOfRange } from '../common/errors.js';
 import { gpuBuffer } from '../common/protocol.js';
 import { evaluateAll, symbols } from '../common/dims.js';
-import { feedOf } from '../run/input_dims.js';
+import { dimsOf, feedOf } from '../run/input_dims.js';
 import { USAGE } from './flags.js';
 import { FAULT_BYTES, padToWords } from './memory.js';
-import { bytesOf } from './sizes.js';
+import { rangesOf } from '../run/room.js';
+import { GpuCaches } from './caches.js';
+import { bytesOf, rangeOf } from './sizes.js';
 import { fromGpuStorage, isWide } from './storage.js';
 import { GPU_TYPES } from './tensors.js';
 
@@ -38,6 +40,7 @@ export class Transfers {
     const leaving = new Set(outputs.flatMap(buffersOf));
     /** Inputs that only kernels on the GPU read. */
     this.inputs = header.inputs.filter(({ buffer }) => !read.has(buffer) && !leaving.has(buffer));
+    this.caches = new GpuCaches(executor, gpu, this.inputs);
     /** Names of outputs whose buffers in linear memory only the page reads, by buffer. @type {Map<number, string[]>} */
     this.outputs = new Map();
     for (const { name, value } of header.outputs) {
@@ -83,7 +86,8 @@ export class Transfers {
     await tensors.check(ins, 'feed');
     await tensors.check(outs, 'fill');
     const types = fresh.flatMap(({ value }) => (value && 'dtype' in value ? [value.dtype] : []));
-    await moves.prepare(ins.map(([, tensor]) => tensor), outs.map(([, tensor]) => tensor), types);
+    const hasRooms = this.caches.byInput.size > 0 || ins.some(([, { data }]) => data.room);
+    await moves.prepare(ins.map(([, tensor]) => tensor), outs.map(([, tensor]) => tensor), types, hasRooms);
   }
 
   /** @param {Record<string, WireValue>} feeds @param {Record<string, Fetch>} fetches */
@@ -99,24 +103,45 @@ export class Transfers {
     }
   }
 
+  /** The capacities, by buffer, of caches that are on the GPU before or after the run. @param {Record<string, WireValue>} feeds @param {import('../common/program.js').Input[]} inputs that the run reads */
+  beginCaches(feeds, inputs) {
+    return this.caches.begin(feeds, this.fetches, inputs, () => dimsOf(this.executor.plan, feeds, inputs));
+  }
+
+  endRun() {
+    this.caches.end();
+  }
+
   /** The run failed: disposes of the tensors that it created. */
   abandon() {
     this.gpu.memory.encoder = null;
     this.gpu.params.release(); // its buffer or a bind group may be invalid: GPU errors are reported later
     this.gpu.releaseBorrowed();
-    for (const { data } of this.created) this.gpu.gpu.tensors.dispose(data.gpu);
+    for (const { data } of this.created) this.gpu.gpu.tensors.dispose(data.gpu, data.room);
+    this.caches.end();
     this.gpu.gpu.tensors.freePool(); // the page may have destroyed a buffer in it without an event
   }
 
   /** Runs a copy step. @param {CopyStep} step @param {State} state @param {string} key @returns {State | Promise<State>} */
   run(step, state, key) {
     const { plan } = this.executor;
-    const after = plan.advance(state, key, (next) => {
-      for (const [, { buffer }] of step.pairs) plan.take(next, buffer);
+    const { ownBuffers } = this.gpu.memory;
+    const { env } = state;
+    for (const [{ buffer }, target] of step.pairs) {
+      const own = this.caches.own(buffer, env);
+      if (own) ownBuffers.set(target.buffer, own);
+    }
+    const unused = step.pairs.flatMap(([, { buffer }]) => (this.isUnused(step, buffer) ? [buffer] : []));
+    const after = plan.advance(state, unused.length ? `${key}|${unused.join()}` : key, (next) => {
+      for (const [, { buffer }] of step.pairs) {
+        if (unused.includes(buffer)) next.take(buffer, 0, plan.isOnGpu(buffer));
+        else plan.take(next, buffer);
+      }
       next.drop(step.free);
     });
     if (step.to === 'wasm') return this.fetch(step, state, after);
     for (const [{ buffer, dtype }, target] of step.pairs) {
+      if (ownBuffers.has(target.buffer)) continue;
       const { address } = plan.span(after, target.buffer);
       const remote = this.remote.get(buffer);
       const size = remote ? plan.size(after.env, target.buffer) : 0;
@@ -127,6 +152,13 @@ export class Transfers {
       } else this.gpu.memory.write(address, this.executor.bytes(state, buffer), dtype);
     }
     return after;
+  }
+
+  /** Whether the target of a copy needs no memory of the session. @param {CopyStep} step @param {number} buffer */
+  isUnused({ to }, buffer) {
+    if (to !== 'wasm') return this.gpu.memory.ownBuffers.has(buffer);
+    const fetched = this.outputs.get(buffer)?.filter((name) => Object.hasOwn(this.fetches, name));
+    return fetched?.length === 0;
   }
 
   /**
@@ -170,10 +202,10 @@ export class Transfers {
    * Whether kernels can bind the buffer of a tensor. No other tensor of the run may use it, because shaders bind all
    * buffers for writing. @param {GpuTensor} tensor @param {number} size bytes of the tensor in the session's memory
    */
-  canBind({ type, dims, data: { gpu: buffer } }, size) {
+  canBind({ type, dims, data: { gpu: buffer, room } }, size) {
     const all = [...this.remote.values(), ...Object.values(this.fetches).filter(onGpu), ...this.created];
     const usage = USAGE.STORAGE | USAGE.COPY_SRC;
-    const usable = !isWide(type) && (buffer.usage & usage) === usage && size > 0 && bytesOf(type, dims) === size;
+    const usable = !room && !isWide(type) && (buffer.usage & usage) === usage && size > 0 && bytesOf(type, dims) === size;
     return usable && all.filter(({ data }) => data.gpu === buffer).length === 1;
   }
 
@@ -209,12 +241,35 @@ export class Transfers {
     const { plan } = this.executor;
     let onCpu = false;
     for (const name of names.filter((each) => Object.hasOwn(this.fetches, each))) {
-      const tensor = this.gpuOutputs.get(name) ?? this.gpuOutput(name, source.dtype, evaluateAll(target.dims, state.env));
+      const tensor = this.cached(name, state) ?? this.gpuOutputs.get(name) ?? this.gpuOutput(name, source.dtype, this.dims(name, target, state));
       const own = this.gpu.memory.ownBuffers.get(source.buffer);
       if (!tensor) onCpu = true;
-      else if (tensor.data.gpu !== own?.buffer) this.gpu.gpu.moves.out(this.gpu.memory, this.place([source], state), tensor);
+      else if (tensor.data.gpu !== own?.buffer) this.moveOut(name, this.place([source], state), tensor, state);
     }
     return onCpu;
+  }
+
+  /** An output that stays in the buffer of its feed; null for others. @param {string} name @param {State} state */
+  cached(name, state) {
+    const tensor = this.caches.result(name, state.env, this.fetches[name]);
+    if (tensor) this.gpuOutputs.set(name, tensor);
+    if (tensor?.data.room) this.created.push(tensor);
+    return tensor;
+  }
+
+  /** @param {string} name of an output @param {TensorValue} target @param {State} state */
+  dims(name, target, state) {
+    const output = this.executor.header.outputs.find((each) => each.name === name);
+    return evaluateAll((/** @type {TensorValue} */ (output?.value) ?? target).dims, state.env);
+  }
+
+  /** Copies an output to its tensor. @param {string} name @param {import('./types.js').Range} from @param {GpuTensor} tensor @param {State} state */
+  moveOut(name, from, tensor, state) {
+    const { gpu: { moves }, memory } = this.gpu;
+    const value = /** @type {TensorValue} */ (this.executor.header.outputs.find((each) => each.name === name)?.value);
+    if (!value?.room || isWide(tensor.type)) return moves.out(memory, from, tensor);
+    const ranges = rangesOf(value, state.env);
+    moves.encodeRanges(memory.commands(), tensor.type, from, ranges, rangeOf(tensor), ranges.length);
   }
 
   /** The GPU tensor for an output; null if the output goes to the CPU. @param {string} name @param {string} dtype @param {number[]} dims */

@@ -9,7 +9,7 @@
  *   binding_bytes: number, buffer_bytes: number, workgroups: number, shared_bytes: number, iterations: number }} Description
  */
 /** Part of a buffer. @typedef {{ buffer: GPUBuffer, offset: number, size: number }} Range */
-/** @typedef {import('../common/protocol.js').WireTensor & { data: { gpu: GPUBuffer } }} GpuTensor */
+/** @typedef {import('../common/protocol.js').WireTensor & { data: import('../common/protocol.js').InBuffer }} GpuTensor */
 /**
  * A GPU (device.js). pending: results of error scopes; tensors.live: buffers of tensors that nobody disposed of.
  * @typedef {object} Device

@@ -186,6 +186,10 @@ export class Executor {
     this.transfers?.beginRun(feeds, fetches);
     const { inputs } = this.path;
     const run = this.held?.begin(feeds, inputs) ?? { root: this.plan.root, feeds, places: new Map(), there: new Set() };
+    for (const [buffer, places] of this.transfers?.beginCaches(run.feeds, inputs) ?? []) {
+      run.places.set(buffer, places);
+      run.there.add(buffer);
+    }
     const state = this.bindInputs(run);
     for (const input of inputs) if (!run.there.has(input.buffer)) this.write(state, input, /** @type {WireTensor} */ (feedOf(run.feeds, input)));
     return andThen(this.runBlock(MAIN, state), (last) => this.results(last, fetches));
@@ -207,6 +211,7 @@ export class Executor {
     this.held?.leave(state, results, fetches);
     this.gpu?.memory.flush();
     this.gpu?.releaseBorrowed();
+    this.transfers?.endRun();
     return this.gpu?.memory.hasPendingErrors ? this.gpu.memory.throwErrors().then(() => results) : results;
   }
 
@@ -214,7 +219,7 @@ export class Executor {
   bindInputs({ root, feeds, places, there }) {
     const { header: { symbols }, path: { inputs, suffix } } = this;
     const given = inputs.map((input) => feedOf(feeds, input)?.dims);
-    const key = `${given.map((dims) => dims?.join()).join(';')}|${[...places].join(';')}${suffix}`;
+    const key = `${given.map((dims) => dims?.join()).join(';')}|${[...places].join(';')}|${[...there].join()}${suffix}`;
     return this.plan.advance(root, key, (next) => {
       inputs.forEach(({ name, dims }, n) => bindDims(name, dims, given[n], next.env));
       inputs.forEach(({ name, dims }, n) => checkDims(name, dims, given[n] ?? [], next.env, symbols));
@@ -246,7 +251,7 @@ export class Executor {
     if (dims.some((n) => n < 0)) throw new ShapeError(`an output cannot have the shape [${dims.join(', ')}]`);
     if (host) return { type: value.dtype, dims, data: /** @type {string[]} */ (host) };
     const bytes = this.bytes(state, value.buffer);
-    if (value.room && this.held && !fetch) return this.held.output(value, dims, bytes, state.env);
+    if (value.room && this.held?.isInput(value.buffer) && !fetch) return this.held.output(value, dims, bytes, state.env);
     if (value.room) return load(gather(bytes, rangesOf(value, state.env)), value.dtype, dims, target, true);
     return load(bytes, value.dtype, dims, target);
   }

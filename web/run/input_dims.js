@@ -40,3 +40,15 @@ export function checkDims(name, dims, given, env, shown = {}) {
     throw new InvalidInput(`input "${name}" is [${given.join(', ')}]: index: ${axis} Got: ${given[axis]} Expected: ${wanted}${why}`);
   });
 }
+
+/**
+ * Values of symbols that follow from the feeds' dims.
+ * @param {import('../runtime/planner.js').Planner} plan @param {Record<string, WireValue>} feeds @param {Input[]} inputs that the run reads
+ * @returns {Env}
+ */
+export function dimsOf(plan, feeds, inputs) {
+  const env = new Map();
+  for (const input of inputs) bindDims(input.name, input.dims, feedOf(feeds, input)?.dims, env);
+  plan.guards.compute(env, new Set(env.keys()));
+  return env;
+}

@@ -1,7 +1,7 @@
 // Outputs that stay in linear memory for the next run: KV caches (docs/design/kv-caches.md#growing-in-place). When the next
 // run starts, those that it is not fed are dropped. pyruntime/native/execution/resident_outputs.py does the same natively.
 
-import { bindDims, feedOf } from './input_dims.js';
+import { dimsOf } from './input_dims.js';
 import { evaluate } from '../common/dims.js';
 import { gather, rangesOf } from './room.js';
 import { load, viewOf } from '../common/elements.js';
@@ -90,7 +90,7 @@ export class ResidentOutputs {
     this.fed = new Map(named.map(({ input, feed }) => [input.buffer, { input, feed }]));
     /** @type {Begin} */
     const run = { root: plan.root, feeds: { ...feeds }, places: new Map(), there: new Set() };
-    const env = named.length ? this.dims(feeds, inputs) : new Map();
+    const env = named.length ? dimsOf(plan, feeds, inputs) : new Map();
     for (const { input, feed, entry } of named) {
       const needed = evaluate(/** @type {InputRoom} */ (input.room).least, env);
       if (needed <= entry.places) {
@@ -114,12 +114,9 @@ export class ResidentOutputs {
     return { input, feed, entry };
   }
 
-  /** Values of symbols that follow from the feeds' dims. @param {Record<string, WireValue>} feeds @param {Input[]} inputs @returns {Env} */
-  dims(feeds, inputs) {
-    const env = new Map();
-    for (const input of inputs) bindDims(input.name, input.dims, feedOf(feeds, input)?.dims, env);
-    this.plan.guards.compute(env, new Set(env.keys()));
-    return env;
+  /** Whether an output lies in the buffer of an input, so that a run can be fed it in place. @param {number} buffer */
+  isInput(buffer) {
+    return [...this.inputs.values()].some((input) => input.buffer === buffer);
   }
 
   /** @param {Input} input @param {readonly number[]} dims @param {Entry} entry */
@@ -172,7 +169,7 @@ export class ResidentOutputs {
     this.rows.end();
     for (const { name, value } of this.plan.header.outputs) {
       const made = /** @type {WireTensor | undefined} */ (results[name]);
-      if (!made || fetches[name] || !value || !('room' in value) || !value.room) continue;
+      if (!made || fetches[name] || !value || !('room' in value) || !value.room || !this.isInput(value.buffer)) continue;
       made.held = next++;
       this.entries.set(made.held, { buffer: value.buffer, places: evaluate(value.room.places, env), dims: made.dims.join() });
     }

@@ -4,10 +4,7 @@
 /** @import { Fetch, WireTensor, WireValue } from '../common/protocol.js' */
 /** @import { Stop } from '../common/stop.js' */
 /** @import { State } from '../runtime/states.js' */
-/**
- * A step that the GPU has prepared. sizes: bytes of each call's buffers; words: the argument blocks.
- * @typedef {{ calls: import('../common/program.js').Call[], sizes: number[][], words: number[] }} PreparedStep
- */
+/** A step that the GPU has prepared. @typedef {{ dispatched: import('../common/program.js').Call[] }} PreparedStep */
 /** @template T @typedef {import('../common/maybe_promise.js').MaybePromise<T>} MaybePromise */
 
 /**
@@ -48,9 +45,11 @@
  * @property {(name: string, item?: number) => boolean} keepsInput
  * @property {(feeds: Record<string, WireValue>, fetches: Record<string, Fetch>) => Promise<void>} prepare
  * @property {(feeds: Record<string, WireValue>, fetches: Record<string, Fetch>) => void} beginRun
+ * @property {(feeds: Record<string, WireValue>, inputs: import('../common/program.js').Input[]) => Map<number, number>} beginCaches
  * @property {(step: import('../common/program.js').CopyStep, state: State, key: string) => MaybePromise<State>} run
  * @property {(step: import('../common/program.js').GpuStep, after: State) => void} createOutputs
  * @property {(name: string, value: TensorValue, state: State) => WireTensor | null} output
+ * @property {() => void} endRun
  * @property {() => void} abandon
  */
 /**

@@ -158,8 +158,8 @@ class Executor:
             (spec["buffer"], x) for spec, x in zip(inputs, given, strict=True) if spec["buffer"] not in start.resident
         ]
         stored = [(b, x.stored() if isinstance(x, ResidentTensor) else x) for b, x in others]
-        arrays = self.transfers.begin_run(stored, names, on_gpu)
         try:
+            arrays = self.transfers.begin_run(stored, names, on_gpu, env)
             state = self.bind_inputs(start, env, arrays)
             for spec in inputs:
                 if spec["buffer"] in arrays:

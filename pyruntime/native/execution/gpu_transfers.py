@@ -13,10 +13,13 @@ import numpy as np
 
 from pyruntime.errors import PyRuntimeError
 from pyruntime.native.execution.faults import raise_fault
+from pyruntime.native.execution.gpu_caches import GpuCaches
 from pyruntime.native.execution.values import Values
 from pyruntime.native.gpu.tensor import TYPES, GpuTensor
 from pyruntime.native.memory.arrays import NUMPY
 from pyruntime.program import types
+from pyruntime.program.dims import Env
+from pyruntime.runtime.growth import ByteRanges
 from pyruntime.runtime.states import Change, State
 
 
@@ -44,20 +47,24 @@ class Transfers:
         self.on_gpu: set[str] = set()  # those of them that stay on the GPU
         self.gpu_feeds: dict[int, Any] = {}  # feeds on the GPU, by buffer
         self.gpu_results: dict[str, GpuTensor] = {}
+        self.caches = GpuCaches(values, gpu, self.inputs if gpu is not None else ())
 
     def begin_run(
-        self, feeds: Sequence[tuple[int, Any]], names: Collection[str], on_gpu: Collection[str]
+        self, feeds: Sequence[tuple[int, Any]], names: Collection[str], on_gpu: Collection[str], env: Env
     ) -> dict[int, np.ndarray]:
         """The feeds, by buffer, that linear memory needs. names: of the outputs that the caller asked for; on_gpu: of
-        those that stay on the GPU."""
+        those that stay on the GPU; env: gets the capacities of caches that the GPU grows."""
         self.names = set(names)
-        self.on_gpu = self.can_stay.keys() & set(on_gpu) if self.gpu is not None else set()
+        self.on_gpu = self.can_stay.keys() & self.names.intersection(on_gpu) if self.gpu is not None else set()
         arrays: dict[int, np.ndarray] = {}
+        caches = self.caches.begin(feeds, self.on_gpu, env)
         for buffer, x in feeds:
+            if buffer in caches:
+                continue
             if not isinstance(x, GpuTensor):
                 arrays[buffer] = x
             elif self.gpu is not None and buffer in self.inputs:
-                self.gpu_feeds[buffer] = x.memory(self.gpu.host.own)
+                self.gpu_feeds[buffer] = x.memory(self.gpu.host.own), x.ranges()
             else:
                 arrays[buffer] = x.stored()
         return arrays
@@ -77,58 +84,97 @@ class Transfers:
     def _release(self) -> None:
         """Let go of the run's GPU tensors, so that their memory is freed with the caller's last reference."""
         self.gpu_feeds, self.gpu_results = {}, {}
+        self.caches.end()
+        if self.gpu is not None:
+            self.gpu.release_borrowed()
 
     def run(self, step: types.CopyStep, state: State, key: str) -> State:
         """Copy tensors into the other memory."""
         plan = self.values.plan
+        to_linear = step["to"] == "wasm"
+        own = {} if to_linear else {t["buffer"]: m for s, t in step["pairs"] if (m := self._own(s, state)) is not None}
+        unused = [t["buffer"] for _, t in step["pairs"] if not self._is_needed(t["buffer"])] if to_linear else [*own]
 
         def change(change: Change) -> None:
             for _, target in step["pairs"]:
-                plan.take(change, target["buffer"])
+                if target["buffer"] in unused:
+                    change.take(target["buffer"], 0, plan.is_on_gpu(target["buffer"]))
+                else:
+                    plan.take(change, target["buffer"])
             change.drop(step["free"])
 
         try:
-            after = plan.advance(state, key, change)
-            (self._to_linear if step["to"] == "wasm" else self._to_gpu)(step, state, after)
+            after = plan.advance(state, f"{key}{unused}" if unused else key, change)
+            if to_linear:
+                self._to_linear(step, state, after)
+            else:
+                self.gpu.host.borrowed.update(own)
+                self._to_gpu([pair for pair in step["pairs"] if pair[1]["buffer"] not in own], state, after)
         except PyRuntimeError as e:
             raise e.at(self._user(step["pairs"])) from e.__cause__
         return after
 
-    def _to_gpu(self, step: types.CopyStep, state: State, after: State) -> None:
+    def _own(self, source: types.TensorValue, state: State) -> Any:
+        """The memory of a tensor in which its copy on the GPU lies; None if that is the session's."""
+        return self.caches.memory(source["buffer"], state.env)
+
+    def _to_gpu(self, pairs: Sequence[Sequence[types.TensorValue]], state: State, after: State) -> None:
         from_tensors = []
-        for source, target in step["pairs"]:
+        for source, target in pairs:
             address = self.values.plan.span(after, target["buffer"]).address
             if source["buffer"] in self.gpu_feeds:
-                from_tensors.append((address, self.gpu_feeds[source["buffer"]]))
+                from_tensors.append((address, *self.gpu_feeds[source["buffer"]]))
             else:
                 self.gpu.write(address, self.values.fetch(source, state))
         self.gpu.copy_from_tensors(from_tensors)
 
     def _to_linear(self, step: types.CopyStep, state: State, after: State) -> None:
-        pairs = step["pairs"]
-        for source, target in pairs:
+        pairs = [pair for pair in step["pairs"] if self._is_needed(pair[1]["buffer"])]
+        for source, target in step["pairs"]:
             self._keep_on_gpu(source, target, state)
-        pairs = [pair for pair in pairs if self._is_needed(pair[1]["buffer"])]
-        plan = self.values.plan
+        plan, own = self.values.plan, self.gpu.host.borrowed
         arrays = self.gpu.read(
-            [(plan.span(state, s["buffer"]).address, NUMPY[s["dtype"]], self._count(s, state)) for s, _ in pairs]
+            [
+                (plan.span(state, s["buffer"]).address, NUMPY[s["dtype"]], self._count(s, state))
+                for s, _ in pairs
+                if s["buffer"] not in own
+            ]
         )
         if record := self.gpu.take_fault():
             raise_fault(record, self.values.header["checked"])
-        for (_, target), data in zip(pairs, arrays, strict=True):
+        rest = iter(arrays)
+        for source, target in pairs:
+            memory = own.get(source["buffer"])
+            if memory is None:
+                data = next(rest)
+            else:
+                self.gpu.host.flush()
+                data = memory.read(NUMPY[source["dtype"]], ByteRanges(1, memory.size, memory.size, memory.size))
             self.values.write(after, target, data)
 
     def _keep_on_gpu(self, source: types.TensorValue, target: types.TensorValue, state: State) -> None:
         """Copy an output that stays on the GPU to a tensor, because the next run uses the session's memory again."""
         for name in self.on_gpu.intersection(self.outputs.get(target["buffer"], ())):
+            kept = self.caches.result(name, state.env)
+            if kept is not None:
+                self.gpu_results[name] = kept
+                continue
+            if self._has_room(name):
+                continue  # `result` makes it dense
             dtype = source["dtype"]
             memory = self.gpu.tensor_memory(NUMPY[dtype], self._count(source, state))
             self.gpu_results[name] = GpuTensor(memory, dtype, self.values.shape(self.can_stay[name], state.env))
             self.gpu.copy_to_tensors([(self.values.plan.span(state, source["buffer"]).address, memory)])
 
+    def _has_room(self, name: str) -> bool:
+        return "room" in self.can_stay[name]
+
     def _is_needed(self, buffer: int) -> bool:
         names = self.outputs.get(buffer)
-        return names is None or not self.names.isdisjoint(set(names) - self.on_gpu)
+        if names is None:
+            return True
+        stays = {n for n in self.on_gpu if not self._has_room(n) or self.caches.keeps(n)}
+        return not self.names.isdisjoint(set(names) - stays)
 
     def _user(self, pairs: list[list[types.TensorValue]]) -> str:
         """The first node that makes or reads the tensors of a copy."""
@@ -149,7 +195,7 @@ class Transfers:
             return x
         memory = self.gpu.tensor_memory(x.dtype, x.size)
         tensor = GpuTensor(memory, self.can_stay[name]["dtype"], x.shape)
-        memory.write(x)
+        memory.write(x, tensor.ranges())
         return tensor
 
 

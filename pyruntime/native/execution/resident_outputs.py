@@ -95,12 +95,14 @@ class ResidentOutputs:
         header = values.header
         self._inputs: dict[int, types.Input] = {i["buffer"]: i for i in header["inputs"] if "room" in i}
         outputs = {o["name"]: o["value"] for o in header["outputs"]}
-        self._outputs: dict[str, Any] = {n: v for n, v in outputs.items() if v is not None and "room" in v}
+        # those that the GPU makes are copied to another buffer than their feed's
+        resident = [(n, v) for n, v in outputs.items() if v is not None and v.get("buffer") in self._inputs]
+        self._outputs: dict[str, Any] = {n: v for n, v in resident if "room" in v}
         self._capacity = {n: compile_dim(v["room"]["places"]) for n, v in self._outputs.items()}
         rooms = {b: i["room"] for b, i in self._inputs.items()}
         self._least = {b: compile_dim(room["least"]) for b, room in rooms.items()}
-        self._new_rows = {b: compile_dim(room["mixed"]) for b, room in rooms.items() if "mixed" in room}
         dims = {v["buffer"]: v["dims"][v["room"]["axis"]] for v in self._outputs.values()}
+        self._new_rows = {b: compile_dim(r["mixed"]) for b, r in rooms.items() if "mixed" in r and b in dims}
         self._total_rows = {b: compile_dim(dims[b]) for b in self._new_rows}
         self._place: Place | None = None
         self._tensors: list[weakref.ref[ResidentTensor]] = []

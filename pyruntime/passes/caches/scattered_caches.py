@@ -47,8 +47,7 @@ class _Cache:
 
 
 def scatter_in_place(traced: Traced, outputs: Sequence[Tensor]) -> None:
-    """Rewrite the caches among a graph's outputs. All kernels must work in linear memory. outputs: all tensors that
-    leave the Program."""
+    """Rewrite the caches among a graph's outputs. outputs: all tensors that leave the Program."""
     reads, times_output = _Reads(traced, outputs), Counter([root(t).uid for t in outputs])
     for name, out in traced.outputs.items():
         cache = _cache(out, reads) if isinstance(out, Tensor) and times_output[root(out).uid] == 1 else None
@@ -183,7 +182,7 @@ def _rewrite(traced: Traced, name: str, cache: _Cache) -> None:
     if cache.transposed:
         out = traced.outputs[name] = _write_transposed(traced, cache.scatters[0].kernel, cache.transposed, leaf.out)
     feed.tensor, feed.room = leaf.out, Room(0, places, past.shape, past.shape[0], past.shape[0])
-    traced.rooms[out.uid] = Room(0, places, out.shape)
+    traced.rooms[out.uid] = Room(0, places, past.shape)
 
 
 def _write_transposed(

@@ -13,7 +13,7 @@ from pyruntime.codegen.provider import Routine
 from pyruntime.ir.blocks import readers_of
 from pyruntime.ir.dtype import F32, I8, U8
 from pyruntime.ir.expr import Expr, cast, is_view, rewrite, substitute, walk
-from pyruntime.ir.kernel import Block, Call, Kernel, Loops, Map, Reduce, Stmt, Tensor
+from pyruntime.ir.kernel import Block, Call, For, Kernel, Loops, Map, Reduce, Stmt, Store, Tensor, When
 from pyruntime.ir.shape import Shape
 from pyruntime.ir.statements import nodes, rebuild
 
@@ -53,7 +53,7 @@ def _block(block: Block, uses: Counter[int], keep: set[int], routines: Mapping[s
         elif isinstance(kernel, Call):
             _call(kernel, uses, keep, routines)
         elif isinstance(kernel, Loops):
-            _loops(kernel)
+            _loops(kernel, uses, keep)
         for inner in kernel.blocks:
             _block(inner, uses, keep | {t.uid for t in inner.outputs}, routines)
 
@@ -114,16 +114,22 @@ def _reads_once(at: Expr, axes: set[int]) -> bool:
     return axes <= found
 
 
-def _loops(kernel: Loops) -> None:
-    """Inline views into a procedure."""
+def _loops(kernel: Loops, uses: Counter[int], keep: set[int]) -> None:
+    """Inline views into a procedure, and maps that it alone reads if each of its work units stores one element."""
     changed = False
+    budget = MAX_NODES if _appends_elements(kernel) else 0
 
     def visit(x: Expr) -> Expr | None:
-        nonlocal changed
-        if x.op == "at" and isinstance(x.value.kernel, Map) and is_view(x.value.kernel.expr):
-            changed = True
-            return substitute(x.value.kernel.expr, x.args)
-        return None
+        nonlocal changed, budget
+        if x.op != "at" or not isinstance(x.value.kernel, Map):
+            return None
+        producer = x.value.kernel.expr
+        if not is_view(producer):
+            if uses[x.value.uid] != 1 or x.value.uid in keep or len(walk(producer)) > budget:
+                return None
+            budget -= len(walk(producer))
+        changed = True
+        return substitute(producer, x.args)
 
     def inner(body: list[Stmt]) -> list[Stmt]:
         return [rebuild(s, lambda e: rewrite(e, visit), inner) for s in body]
@@ -133,3 +139,14 @@ def _loops(kernel: Loops) -> None:
         made = {t.uid for t in (*kernel.outputs, *kernel.scratch)}
         found = {x.value.uid: x.value for x in nodes(kernel.body) if x.op == "at" and x.value.uid not in made}
         kernel.args = tuple(found.values())
+
+
+def _appends_elements(kernel: Loops) -> bool:
+    """Whether a procedure only stores the element of each work unit in memory that it changes in place."""
+    outer = kernel.body[0] if len(kernel.body) == 1 else None
+    if kernel.base is None or not isinstance(outer, For) or outer.kind != "parallel" or len(outer.body) != 1:
+        return False
+    inner = outer.body[0]
+    if isinstance(inner, When) and not inner.orelse and len(inner.then) == 1:
+        inner = inner.then[0]
+    return isinstance(inner, Store)

@@ -2,7 +2,6 @@
 
 import { pageThreads } from '../engine/client.js';
 import { SessionFailed } from '../../common/errors.js';
-import { gpuBuffer } from '../../common/protocol.js';
 import { mapTensors, mapValues } from '../../common/records.js';
 import { hasSharedMemory } from '../../common/shared_memory.js';
 import { Stop } from '../../common/stop.js';
@@ -99,8 +98,8 @@ export class GpuSession {
    */
   drop(outputs, fetches) {
     for (const tensor of Object.entries(outputs).filter(([name]) => !fetches[name]).flatMap(([, value]) => value)) {
-      const buffer = gpuBuffer(tensor?.data);
-      if (buffer) this.gpu?.tensors.dispose(buffer);
+      const data = tensor?.data;
+      if (data && 'gpu' in data) this.gpu?.tensors.dispose(data.gpu, data.room);
     }
   }
 

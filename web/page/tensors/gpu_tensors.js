@@ -4,55 +4,60 @@ import { Tensor } from 'onnxruntime-common';
 import { dropped } from '../../common/dropped.js';
 import { InvalidInput } from '../../common/errors.js';
 
-/** @import { WireTensor } from '../../common/protocol.js' */
+/** @import { InBuffer, WireTensor } from '../../common/protocol.js' */
 /** @import { Gpu } from '../../gpu/device.js' */
+/** Where an output is: a buffer of its own, or one that it shares until the page reads `gpuBuffer`. @typedef {{ data: InBuffer, gpu: Gpu }} Held */
 
 /** The GPU of each output's buffer. @type {WeakMap<GPUBuffer, Gpu>} */
 const outputs = new WeakMap();
 
-/** @type {WeakMap<Tensor, GPUBuffer>} */
-const buffers = new WeakMap();
+/** @type {WeakMap<Tensor, Held>} */
+const places = new WeakMap();
 /** Buffers that the page has read. @type {WeakSet<GPUBuffer>} */
 const known = new WeakSet();
 const read = /** @type {() => GPUBuffer} */ (Object.getOwnPropertyDescriptor(Tensor.prototype, 'gpuBuffer')?.get);
 
 /** Tensors that the page dropped. */
-export const droppedTensors = dropped('GPU tensor', 'dispose', (/** @type {{ buffer: GPUBuffer, gpu: Gpu }} */ { buffer, gpu }) => {
-  if (known.has(buffer)) gpu.tensors.giveAway(buffer);
-  else gpu.tensors.dispose(buffer);
+export const droppedTensors = dropped('GPU tensor', 'dispose', (/** @type {Held} */ { data, gpu }) => {
+  if (known.has(data.gpu)) gpu.tensors.giveAway(data.gpu);
+  else gpu.tensors.dispose(data.gpu, data.room);
 });
 
 /** The tensor of an output on the GPU. @param {WireTensor} wire @param {GPUBuffer} buffer @param {Gpu} gpu @returns {Tensor} */
 export function onGpu(wire, buffer, gpu) {
+  const held = { data: /** @type {InBuffer} */ (wire.data), gpu };
   const options = {
     dataType: wire.type,
     dims: wire.dims,
-    download: async () => (await gpu.tensors.download(wire)).data,
+    download: async () => (await gpu.tensors.download({ ...wire, data: held.data })).data,
     dispose: () => {
-      droppedTensors.registry.unregister(buffer);
-      gpu.tensors.dispose(buffer);
+      droppedTensors.registry.unregister(held);
+      gpu.tensors.dispose(held.data.gpu, held.data.room);
     },
   };
   outputs.set(buffer, gpu);
   const tensor = Tensor.fromGpuBuffer(buffer, /** @type {any} */ (options));
-  buffers.set(tensor, buffer);
+  places.set(tensor, held);
   known.delete(buffer);
   Object.defineProperty(tensor, 'gpuBuffer', {
     configurable: true,
     get() {
-      known.add(buffer);
-      return read.call(this);
+      read.call(this); // throws after dispose()
+      if (held.data.room) held.data = gpu.tensors.dense({ ...wire, data: held.data }).data;
+      known.add(held.data.gpu);
+      outputs.set(held.data.gpu, gpu);
+      return held.data.gpu;
     },
   });
-  droppedTensors.registry.register(tensor, { buffer, gpu }, buffer);
+  droppedTensors.registry.register(tensor, held, held);
   return tensor;
 }
 
 /** @param {Tensor} tensor whose location is 'gpu-buffer' @returns {WireTensor} */
-export const wireOf = (tensor) => ({ type: tensor.type, dims: tensor.dims, data: { gpu: bufferOf(tensor) } });
+export const wireOf = (tensor) => ({ type: tensor.type, dims: tensor.dims, data: dataOf(tensor) });
 
-/** @param {Tensor} tensor */
-const bufferOf = (tensor) => buffers.get(tensor) ?? /** @type {GPUBuffer} */ (tensor.gpuBuffer);
+/** @param {Tensor} tensor @returns {InBuffer} */
+const dataOf = (tensor) => places.get(tensor)?.data ?? { gpu: /** @type {GPUBuffer} */ (tensor.gpuBuffer) };
 
 /** @param {unknown} value a feed, or a tensor to fill */
 const inBuffer = (value) => /** @type {Tensor | null} */ (value)?.location === 'gpu-buffer';
@@ -77,7 +82,7 @@ export async function withoutBuffers(feeds, fetches) {
 
 /** Downloads a feed to a new tensor; the feed itself stays on the GPU. @param {string} name @param {Tensor} tensor @param {string} hint */
 async function downloaded(name, tensor, hint) {
-  const gpu = outputs.get(bufferOf(tensor));
+  const gpu = outputs.get(dataOf(tensor).gpu);
   if (!gpu) {
     throw new InvalidInput(`input "${name}" lies in a GPUBuffer, and the session has no GPU`, { hint: `feed its data, or ${hint}` });
   }
