@@ -156,7 +156,7 @@ def test_tensors_and_sessions_on_the_gpu(tab: Callable[..., Tab]) -> None:
     limit = 40 * MIB
     found = run(page, ON_GPU, limit=limit)
     dropped = found["dropped"]
-    assert (dropped["tensors"], dropped["tensorBytes"], dropped["droppedTensors"]) == (1, 32 << 10, 21)
+    assert (dropped["tensors"], dropped["tensorBytes"], dropped["droppedTensors"]) == (1, 128 << 10, 21)
     assert found["values"] == [512.0 * n for n in (3, 5, 7)]
     (warning,) = found["warnings"]
     assert "a GPU tensor was dropped without dispose()" in warning

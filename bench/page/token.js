@@ -5,12 +5,16 @@ const NAMES = [0, 1, 2, 3].flatMap((n) => [`${n}.key`, `${n}.value`]); // caches
 /** @type {{ ort: any, session: any, past: Record<string, any>, step: number, next: number[] } | null} next: tokens that it is fed next */
 let decoder = null;
 
-/** @param {any} runtime of ort.js @param {{ model: string, past: number }} what and how many tokens the first step is fed */
-export async function openDecoder({ ort }, { model, past: count }) {
+/**
+ * @param {any} runtime of ort.js
+ * @param {{ model: string, past: number, behind?: number }} what past: tokens that the first step is fed; behind: positions in its caches
+ */
+export async function openDecoder({ ort }, { model, past: count, behind = 0 }) {
   const preferredOutputLocation = Object.fromEntries(NAMES.map((name) => [`present.${name}`, 'gpu-buffer']));
   const session = await ort.InferenceSession.create(model, { executionProviders: ['webgpu'], logSeverityLevel: 3, preferredOutputLocation });
-  const past = NAMES.map((name) => [`past_key_values.${name}`, new ort.Tensor('float32', new Float32Array(0), [1, 2, 0, 32])]);
-  decoder = { ort, session, past: Object.fromEntries(past), step: 0, next: new Array(count).fill(1) };
+  const rows = (/** @type {number} */ seed) => Float32Array.from({ length: 64 * behind }, (_, n) => Math.sin(n * 12.9898 + seed));
+  const past = NAMES.map((name, n) => [`past_key_values.${name}`, new ort.Tensor('float32', rows(n), [1, 2, behind, 32])]);
+  decoder = { ort, session, past: Object.fromEntries(past), step: behind, next: new Array(count).fill(1) };
 }
 
 /** Returns the most likely next token. @returns {Promise<number>} */

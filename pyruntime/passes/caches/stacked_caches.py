@@ -27,7 +27,7 @@ class _Part:
 
 
 def join_stacked(traced: Traced) -> None:
-    """Rewrite the outputs that join two such parts. All kernels must work in linear memory."""
+    """Rewrite the outputs that join two such parts."""
     feeds = {f.tensor.uid for f in traced.feeds}
     for out in traced.outputs.values():
         if isinstance(out, Tensor) and isinstance(out.kernel, Map) and out.rank > 1:

@@ -2,8 +2,7 @@
 
 Exporters write attention as separate nodes: they repeat keys and values for the heads that share them (Unsqueeze,
 Expand, Reshape), and scale keys before the product, as they scale queries. Both would copy the whole cache in each run.
-This pass joins the rows of heads that share keys into one product, and moves the scale of keys to the few queries. It
-runs for the CPU only; for GPUs see `reshaped_views`.
+This pass joins the rows of heads that share keys into one product, and moves the scale of keys to the few queries.
 """
 
 from __future__ import annotations

@@ -1,0 +1,127 @@
+"""KV caches in buffers of the page's GPU: they grow in place, programs see dense buffers, and no tensor changes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from e2e.conftest import Tab
+from kit.small_models import model
+from kit.static_caches import FLOAT, HALF
+from tests.test_growing_caches import node
+from tests.webgpu.test_growing_caches import concat
+
+STATIC = model(
+    [node("ScatterND", "past at new", "present"), node("Add", "present present", "twice")],
+    [("past", FLOAT, ["p", 3]), ("at", 7, ["s", 1]), ("new", FLOAT, ["s", 3])],
+    [("present", FLOAT, None), ("twice", FLOAT, None)],
+).SerializeToString()
+
+RUN = """
+  const counts = {};
+  const count = (type, name) => {
+    const method = type.prototype[name];
+    type.prototype[name] = function (...args) {
+      counts[name] = (counts[name] ?? 0) + 1;
+      return method.apply(this, args);
+    };
+  };
+  count(GPUDevice, 'createBuffer'); count(GPUDevice, 'createBindGroup'); count(GPUCommandEncoder, 'copyBufferToBuffer');
+  count(GPUDevice, 'createComputePipelineAsync');
+  const create = (bytes, where = { present: 'gpu-buffer' }) => ort.InferenceSession.create(
+    Uint8Array.from(bytes), { executionProviders: ['webgpu'], preferredOutputLocation: where });
+  const { types } = arg;
+  const wrong = [];
+  const agree = (name, got, want) => { if (got.join() !== want.join()) wrong.push(`${name}: ${got} is not ${want}`); };
+
+  // rows of `width` numbers in two heads; `past` is [1, 2, rows, width], or [2, width, rows] if rows come last
+  for (const { bytes, type, width, last } of types) {
+    const session = await create(bytes);
+    const Data = type === 'float32' ? Float32Array : Float16Array;
+    const dims = (rows) => (last ? [2, width, rows] : [1, 2, rows, width]);
+    const tensor = (rows, times = 1) => { // each number fills a row; the second head has the next number
+      const flat = last ? [0, 1].flatMap((h) => Array(width).fill(0).flatMap(() => rows.map((x) => x + h)))
+        : [0, 1].flatMap((h) => rows.flatMap((x) => Array(width).fill(x + h)));
+      return new ort.Tensor(type, Data.from(flat, (x) => times * x), dims(rows.length));
+    };
+    const step = async (past, rows, names) => session.run({ past, new: tensor(rows) }, names);
+    const known = [{ present: tensor([]), rows: [] }];
+    const random = (n) => (wrong.seed = (wrong.seed ?? 7) * 16807 % 2147483647) % n;
+    for (let n = 0; n < 24; n++) {
+      const from = known[n % 3 ? known.length - 1 : random(known.length)];
+      const rows = [...from.rows, ...Array(random(4)).fill(n + 1)];
+      const { present, twice } = await step(from.present, rows.slice(from.rows.length));
+      agree(`twice ${n}`, [...twice.data], [...tensor(rows, 2).data]);
+      known.push({ present, rows });
+      if (n % 7 === 6) known.splice(1, 1)[0].present.dispose();
+      if (n % 5 === 4) { // from now on the page's own buffer is fed
+        const earlier = known.at(-2);
+        const { gpuBuffer } = earlier.present;
+        const size = earlier.present.dims.reduce((a, b) => a * b, type === 'float32' ? 4 : 2);
+        if (gpuBuffer.size < size || earlier.present.gpuBuffer !== gpuBuffer) wrong.push('gpuBuffer is not dense');
+        const device = await ort.env.webgpu.device;
+        const whole = Math.ceil(size / 4) * 4;
+        if (whole) {
+          const usage = GPUBufferUsage.MAP_READ | GPUBufferUsage.COPY_DST;
+          const staging = device.createBuffer({ size: whole, usage });
+          const encoder = device.createCommandEncoder();
+          encoder.copyBufferToBuffer(gpuBuffer, 0, staging, 0, whole);
+          device.queue.submit([encoder.finish()]);
+          await staging.mapAsync(GPUMapMode.READ);
+          const found = new Data(staging.getMappedRange().slice(0, size));
+          agree('gpuBuffer', [...found], [...tensor(earlier.rows).data]);
+        }
+      }
+    }
+    for (const { present, rows } of known.slice(1)) {
+      agree('present', [...await present.getData()], [...tensor(rows).data]);
+    }
+    for (const { present } of known.slice(1)) present.dispose();
+
+    let past = tensor(Array(300).fill(1));
+    const rows = Array(300).fill(1);
+    for (let n = 0; n < 20; n++) {
+      if (n === 8) for (const name of Object.keys(counts)) delete counts[name];
+      const { present } = await step(past, [n], ['present']);
+      past.dispose?.();
+      past = present;
+      rows.push(n);
+    }
+    if (Object.keys(counts).length) wrong.push(`a token calls ${JSON.stringify(counts)}`);
+    agree('after tokens', [...await past.getData()], [...tensor(rows).data]);
+    past.dispose();
+    if ((await ort.stats()).tensors) wrong.push('tensors are left');
+    await session.release();
+  }
+
+  // a buffer that is fed and filled is overwritten in place
+  const session = await create(arg.still);
+  const at = (...n) => new ort.Tensor('int64', BigInt64Array.from(n, BigInt), [n.length, 1]);
+  const row = (x) => new ort.Tensor('float32', Float32Array.of(x, x, x), [1, 3]);
+  const zero = () => new ort.Tensor('float32', new Float32Array(12), [4, 3]);
+  const first = await session.run({ past: zero(), at: at(2), new: row(7) });
+  const next = await session.run({ past: first.present, at: at(0), new: row(5) });
+  agree('first', [...await first.present.getData()], [0, 0, 0, 0, 0, 0, 7, 7, 7, 0, 0, 0]);
+  agree('next', [...await next.present.getData()], [5, 5, 5, 0, 0, 0, 7, 7, 7, 0, 0, 0]);
+  const device = await ort.env.webgpu.device;
+  const usage = GPUBufferUsage.STORAGE | GPUBufferUsage.COPY_SRC | GPUBufferUsage.COPY_DST;
+  const buffer = device.createBuffer({ size: 48, usage });
+  const own = ort.Tensor.fromGpuBuffer(buffer, { dataType: 'float32', dims: [4, 3] });
+  await session.run({ past: zero(), at: at(3), new: row(1) }, { present: own });
+  for (let n = 0; n < 4; n++) await session.run({ past: own, at: at(1), new: row(n) }, { present: own });
+  const { twice } = await session.run({ past: own, at: at(0), new: row(9) }, { present: own, twice: null });
+  agree('in place', [...twice.data], [18, 18, 18, 6, 6, 6, 0, 0, 0, 2, 2, 2]);
+  await session.release();
+  return wrong;
+"""
+
+
+def test_caches_of_a_page(tab: Callable[..., Tab]) -> None:
+    page = tab()
+    page.open("/esm.html")
+    types: list[dict[str, Any]] = [
+        {"bytes": list(concat(FLOAT)), "type": "float32", "width": 6, "last": False},
+        {"bytes": list(concat(HALF, 2, (None, 2, None, 3))), "type": "float16", "width": 3, "last": False},
+        {"bytes": list(concat(HALF, 2, (2, 3, None))), "type": "float16", "width": 3, "last": True},
+    ]
+    assert page.run(RUN, {"types": types, "still": list(STATIC)}) == []
