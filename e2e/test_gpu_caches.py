@@ -7,13 +7,14 @@ from typing import Any
 
 from e2e.conftest import Tab
 from kit.small_models import model
-from kit.static_caches import FLOAT, HALF
-from tests.test_growing_caches import node
-from tests.webgpu.test_growing_caches import concat
+from kit.static_caches import FLOAT, HALF, INT, Graph, concat
 
+WRITE = Graph()
+WRITE("ScatterND", "past", "at", "new", to="present")
+WRITE("Add", "present", "present", to="twice")
 STATIC = model(
-    [node("ScatterND", "past at new", "present"), node("Add", "present present", "twice")],
-    [("past", FLOAT, ["p", 3]), ("at", 7, ["s", 1]), ("new", FLOAT, ["s", 3])],
+    WRITE.nodes,
+    [("past", FLOAT, ["p", 3]), ("at", INT, ["s", 1]), ("new", FLOAT, ["s", 3])],
     [("present", FLOAT, None), ("twice", FLOAT, None)],
 ).SerializeToString()
 

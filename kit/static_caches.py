@@ -194,3 +194,15 @@ def steps(kind: int) -> list[dict[str, np.ndarray]]:
         given = {n: random.standard_normal((B, H, len(at), D)).astype(dtype) for n in ("q", "new_k", "new_v")}
         found.append({**given, "at": at})
     return found
+
+
+def concat(dtype: int = FLOAT, axis: int = 2, dims: tuple[int | None, ...] = (None, 2, None, 6)) -> bytes:
+    """A cache that grows along an axis, and a result that is computed from all of it. None: a symbolic dim"""
+    shape = [("b", "h", "d", "e")[n] if d is None else d for n, d in enumerate(dims)]
+    past, new = ([*shape[:axis], s, *shape[axis + 1 :]] for s in ("p", "s"))
+    g = Graph()
+    g("Concat", "past", "new", to="present", axis=axis)
+    g("Add", "present", "present", to="twice")
+    outputs = [("present", dtype, None), ("twice", dtype, None)]
+    made: bytes = model(g.nodes, [("past", dtype, past), ("new", dtype, new)], outputs).SerializeToString()
+    return made

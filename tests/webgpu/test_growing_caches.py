@@ -14,7 +14,7 @@ import pytest
 
 from kit.decoders import TINY, Decoder, feeds
 from kit.small_models import model
-from kit.static_caches import FLOAT, HALF, IN_PLACE, KINDS, Write, added, decoder, steps
+from kit.static_caches import FLOAT, HALF, IN_PLACE, KINDS, Write, added, concat, decoder, steps
 from pyruntime import InferenceSession, OrtValue
 from pyruntime.errors import ExecutionError
 from pyruntime.native.gpu.tensor import GpuTensor
@@ -30,15 +30,6 @@ HEADS = 2 * TINY.layers
 PASTS = [f"past.{n}.{part}" for n in range(TINY.layers) for part in ("key", "value")]
 PRESENTS = [name.replace("past", "present") for name in PASTS]
 DECODER = Decoder(TINY, "fp32", empty=False).model().SerializeToString()
-
-
-def concat(dtype: int = FLOAT, axis: int = 2, dims: Any = (None, 2, None, 6)) -> bytes:
-    """A cache, and a result that is computed from all of it."""
-    shape = [("b", "h", "d", "e")[n] if d is None else d for n, d in enumerate(dims)]
-    past, new = ([*shape[:axis], s, *shape[axis + 1 :]] for s in ("p", "s"))
-    nodes = [node("Concat", "past new", "present", axis=axis), node("Add", "present present", "twice")]
-    outputs = [("present", dtype, None), ("twice", dtype, None)]
-    return model(nodes, [("past", dtype, past), ("new", dtype, new)], outputs).SerializeToString()
 
 
 def arrays(x: Any) -> Any:

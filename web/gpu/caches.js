@@ -6,7 +6,7 @@ import { elementSize } from '../common/elements.js';
 import { InvalidInput, OutOfMemory } from '../common/errors.js';
 import { gpuBuffer } from '../common/protocol.js';
 import { feedOf } from '../run/input_dims.js';
-import { scatter } from '../run/room.js';
+import { rangesOf, scatter } from '../run/room.js';
 import { byteRanges, capacityOnGpu, firstNewRow } from '../runtime/growth.js';
 import { USAGE } from './flags.js';
 import { padToWords } from './memory.js';
@@ -28,16 +28,25 @@ import { isWide } from './storage.js';
  * @typedef {{ cache: Cache, feed: WireTensor, places: number, fills: boolean, buffer: GPUBuffer | null, isNew: boolean }} Fed
  */
 /**
- * The part of a GPU runner that caches use.
- * @typedef {{ gpu: import('./types.js').Device & { tensors: import('./tensors.js').GpuTensors, moves: import('./moves.js').Moves },
- *   memory: import('./memory.js').GpuMemory }} GpuRunner
+ * The GPU, as caches use it.
+ * @typedef {import('./types.js').Device & { tensors: import('./tensors.js').GpuTensors, moves: import('./moves.js').Moves }} Gpu
+ */
+/** The part of a GPU runner that caches use. @typedef {{ gpu: Gpu, memory: import('./memory.js').GpuMemory }} Runner */
+/**
+ * Tensors that share buffers (rooms.js).
+ * @typedef {{ prepare(): Promise<unknown>, sharing(buffer: GPUBuffer): SharedRoom[],
+ *   share(buffer: GPUBuffer, type: string, dims: number[], axis: number, places: number): GpuTensor,
+ *   encode(encoder: GPUCommandEncoder, type: string, from: import('./types.js').Range, ranges: ByteRanges, to: import('./types.js').Range, stride: number): void,
+ * }} Rooms
  */
 
 export class GpuCaches {
-  /** @param {import('../run/types.js').Executor} executor @param {GpuRunner} runner @param {Input[]} inputs that only the GPU reads */
-  constructor({ header, plan }, runner, inputs) {
+  /** @param {import('../run/types.js').Executor} executor @param {Runner} runner @param {Input[]} inputs that only the GPU reads @param {Rooms} rooms */
+  constructor({ header, plan }, runner, inputs, rooms) {
+    this.header = header;
     this.plan = plan;
     this.runner = runner;
+    this.rooms = rooms;
     /** By buffer of the input. @type {Map<number, Cache>} */
     this.byInput = new Map(inputs.flatMap((input) => {
       const cache = cacheOf(header, input);
@@ -74,6 +83,31 @@ export class GpuCaches {
       capacities.set(input.buffer, places);
     }
     return capacities;
+  }
+
+  /** Compiles the shaders that a run needs. @param {[string, GpuTensor][]} feeds */
+  async prepare(feeds) {
+    if (this.byInput.size || feeds.some(([, { data }]) => data.room)) await this.rooms.prepare();
+  }
+
+  /** Copies a tensor with capacity for more to the session's memory. @param {number} address @param {GpuTensor} tensor */
+  moveIn(address, tensor) {
+    const { memory } = this.runner;
+    const ranges = rangesIn(tensor);
+    const to = memory.locate(address, ranges.count * ranges.length);
+    this.rooms.encode(memory.commands(), tensor.type, rangeOf(tensor), ranges, to, ranges.length);
+  }
+
+  /**
+   * Copies an output that the session's memory has with capacity for more to a dense tensor. Returns whether it is one.
+   * @param {string} name @param {import('./types.js').Range} from @param {GpuTensor} tensor @param {Env} env
+   */
+  moveOut(name, from, tensor, env) {
+    const value = /** @type {TensorValue} */ (this.header.outputs.find((each) => each.name === name)?.value);
+    if (!value.room || isWide(tensor.type)) return false;
+    const ranges = rangesOf(value, env);
+    this.rooms.encode(this.runner.memory.commands(), tensor.type, from, ranges, rangeOf(tensor), ranges.length);
+    return true;
   }
 
   /** @param {Cache} cache @param {WireTensor} feed @param {Record<string, Fetch>} fetches */
@@ -136,15 +170,14 @@ export class GpuCaches {
     if (!buffer || roomOf(feed)?.places !== places) return false;
     const rows = feed.dims[room.axis];
     const first = room.mixed === undefined ? rows : firstNewRow(feed.dims[0], rows, total, evaluate(room.mixed, env));
-    return this.tensors.sharing(buffer).every((other) => other.rows <= first);
+    return this.rooms.sharing(buffer).every((other) => other.rows <= first);
   }
 
   /** @param {GpuTensor} feed @param {GPUBuffer} target @param {ByteRanges} ranges of the target */
   copy(feed, target, { count, length, stride, row }) {
-    const { gpu: { moves }, memory } = this.runner;
     const from = feed.data.room ? rangesIn(feed) : { count, length, stride: length, row };
     const to = { buffer: target, offset: 0, size: Math.ceil((count * stride) / 4) * 4 };
-    moves.encodeRanges(memory.commands(), feed.type, rangeOf(feed), from, to, stride);
+    this.rooms.encode(this.runner.memory.commands(), feed.type, rangeOf(feed), from, to, stride);
   }
 
   /** @param {GPUBuffer} buffer @param {ArrayBufferView} data @param {ByteRanges} ranges @param {number} size */
@@ -167,13 +200,13 @@ export class GpuCaches {
     const dims = evaluateAll(value.dims, env);
     if (fed.fills) return sameDims(name, /** @type {GpuTensor} */ (fetch), dims);
     if (fetch !== 'gpu') return null;
-    return this.tensors.share(buffer, value.dtype, dims, axis, places);
+    return this.rooms.share(buffer, value.dtype, dims, axis, places);
   }
 
   /** Ends a run: frees buffers that no tensor uses. */
   end() {
     for (const { buffer, isNew } of this.fed.values()) {
-      if (buffer && isNew && !this.tensors.sharing(buffer).length) this.tensors.dispose(buffer);
+      if (buffer && isNew && !this.rooms.sharing(buffer).length) this.tensors.dispose(buffer);
     }
     this.fed.clear();
   }

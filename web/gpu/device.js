@@ -3,7 +3,6 @@
 
 import { DeviceLost, ExecutionError, OutOfMemory } from '../common/errors.js';
 import { COMPUTE, READ, USAGE } from './flags.js';
-import { Moves } from './moves.js';
 import { GpuRunner, shadersOf } from './runner.js';
 import { setting } from './setting.js';
 import { sizeClass } from './sizes.js';
@@ -110,7 +109,10 @@ export class Gpu {
     /** Unused buffers for readback. @type {GPUBuffer[]} */
     this.staging = [];
     this.tensors = new GpuTensors(this);
-    this.moves = new Moves(this);
+    const parts = setting.tensorParts?.(this);
+    /** Unused in the worker. */
+    this.moves = /** @type {import('./moves.js').Moves} */ (parts?.moves);
+    this.rooms = parts?.rooms ?? null;
     device.lost.then(({ reason, message }) => {
       this.lost ||= message || reason || 'unknown';
       this.tensors.lose();

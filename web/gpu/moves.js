@@ -1,13 +1,11 @@
 // Moves tensors between a session's memory and their own buffers: by a copy if both store elements alike, else by a
 // shader: for 64-bit integers, which have 32 bits in the memory (storage.js), and for buffers without a COPY usage.
 
-import { elementSize } from '../common/elements.js';
 import { COMPUTE, USAGE } from './flags.js';
 import { isWide } from './storage.js';
 import { FAULT_BYTES } from './memory.js';
-import { rangeOf, rangesIn, storedSize, wholeSize } from './sizes.js';
+import { storedSize, wholeSize } from './sizes.js';
 
-/** @import { ByteRanges } from '../runtime/growth.js' */
 /** @import { GpuMemory } from './memory.js' */
 /** @import { GpuTensor, Range } from './types.js' */
 
@@ -18,7 +16,7 @@ const ROW = 32768; // workgroups along x
  * Shader bodies by kind; `i` counts elements. The last word of the fault record is set if an integer does not fit.
  * @type {Record<string, string>}
  */
-const KINDS = {
+export const KINDS = {
   copy: 'if (i < arrayLength(&destination)) { destination[i] = source[i]; }',
   ...Object.fromEntries([['int64', 'bitcast<u32>(bitcast<i32>(low) >> 31u)'], ['uint64', '0u']].flatMap(([type, high]) => [
     [`narrow ${type}`, `if (i < arrayLength(&destination)) { let low = source[2u * i]; destination[i] = low; if (source[2u * i + 1u] != ${high}) { faults[3] = 1u; } }`],
@@ -26,29 +24,11 @@ const KINDS = {
   ])),
 };
 
-/**
- * Copies lines of `length` elements from `stride` to `stride` and sets what lies between them to 0; `i` counts words of the
- * target. shape: lines, length, stride in the source, in the target, elements of a word.
- */
-const ROWS = `
-  let per = shape[4]; let bits = 32u / per; let mask = select((1u << bits) - 1u, 0xffffffffu, per == 1u);
-  if (i < arrayLength(&destination)) {
-    var word = 0u;
-    for (var k = 0u; k < per; k++) {
-      let line = (i * per + k) / shape[3]; let at = (i * per + k) % shape[3];
-      if (line < shape[0] && at < shape[1]) {
-        let index = line * shape[2] + at;
-        word |= ((source[index / per] >> ((index % per) * bits)) & mask) << (k * bits);
-      }
-    }
-    destination[i] = word;
-  }`;
-
 /** @param {string} body */
 const shader = (body) => `
 @group(0) @binding(0) var<storage, read_write> source: array<u32>;
 @group(0) @binding(1) var<storage, read_write> destination: array<u32>;
-@group(0) @binding(2) var<storage, read_write> ${body === ROWS ? 'shape: array<u32, 5>' : 'faults: array<u32, 4>'};
+@group(0) @binding(2) var<storage, read_write> faults: array<u32, 4>;
 @compute @workgroup_size(${WIDTH}) fn main(@builtin(global_invocation_id) at: vec3<u32>) {
   let i = at.y * ${ROW * WIDTH}u + at.x;
   ${body}
@@ -70,12 +50,11 @@ export class Moves {
   /**
    * Compiles the shaders that tensors need.
    * @param {GpuTensor[]} feeds @param {GpuTensor[]} fills @param {string[]} types of new outputs
-   * @param {boolean} hasRooms whether buffers have capacity for more rows
    */
-  async prepare(feeds, fills, types, hasRooms) {
+  async prepare(feeds, fills, types) {
     const kinds = [
       ...feeds.map((tensor) => kindOf(tensor, 'narrow')), ...fills.map((tensor) => kindOf(tensor, 'widen')),
-      ...types.filter(isWide).map((type) => `widen ${type}`), hasRooms ? 'rows' : '',
+      ...types.filter(isWide).map((type) => `widen ${type}`),
     ];
     await Promise.all([...new Set(kinds)].map((kind) => kind && !this.ready.has(kind) && this.compile(kind)));
   }
@@ -91,7 +70,7 @@ export class Moves {
   /** @param {string} kind */
   pipeline(kind) {
     const { device } = this.gpu;
-    const module = device.createShaderModule({ code: shader(kind === 'rows' ? ROWS : KINDS[kind]), label: kind });
+    const module = device.createShaderModule({ code: shader(KINDS[kind]), label: kind });
     const layout = device.createPipelineLayout({ bindGroupLayouts: [this.groupLayout()] });
     return device.createComputePipelineAsync({ layout, compute: { module, entryPoint: 'main' }, label: kind });
   }
@@ -108,12 +87,6 @@ export class Moves {
    * @param {GpuMemory} memory @param {number} address @param {GpuTensor} tensor
    */
   in(memory, address, tensor) {
-    if (tensor.data.room) {
-      const ranges = rangesIn(tensor);
-      const to = memory.locate(address, ranges.count * ranges.length);
-      this.encodeRanges(memory.commands(), tensor.type, rangeOf(tensor), ranges, to, ranges.length);
-      return false;
-    }
     const kind = kindOf(tensor, 'narrow');
     const size = storedSize(tensor.type, tensor.dims);
     const { gpu: buffer } = tensor.data;
@@ -139,20 +112,6 @@ export class Moves {
   dispatch(memory, kind, from, to) {
     const faults = { buffer: memory.faults, offset: 0, size: FAULT_BYTES };
     this.encode(memory.commands(), kind, [from, to, faults], Math.min(from.size, to.size));
-  }
-
-  /**
-   * Copies byte ranges of one buffer to another, where they are `stride` bytes apart.
-   * @param {GPUCommandEncoder} encoder @param {string} type of elements @param {Range} from @param {ByteRanges} ranges @param {Range} to @param {number} stride
-   */
-  encodeRanges(encoder, type, from, { count, length, stride: before }, to, stride) {
-    if (count * length === 0) return;
-    const unit = elementSize(type);
-    const words = Uint32Array.of(count, length / unit, before / unit, stride / unit, 4 / unit);
-    const { device } = this.gpu;
-    const shape = device.createBuffer({ size: words.byteLength, usage: USAGE.STORAGE | USAGE.COPY_DST, label: 'shape' });
-    device.queue.writeBuffer(shape, 0, words);
-    this.encode(encoder, 'rows', [from, to, { buffer: shape, offset: 0, size: words.byteLength }], to.size);
   }
 
   /** @param {GPUCommandEncoder} encoder @param {string} kind @param {Range[]} ranges @param {number} size bytes that the invocations write */

@@ -3,9 +3,8 @@
 import { load } from '../common/elements.js';
 import { InvalidInput } from '../common/errors.js';
 import { budgets, checkLimit, hold } from '../run/budgets.js';
-import { gather } from '../run/room.js';
 import { USAGE } from './flags.js';
-import { bytesOf, rangeOf, rangesIn, sizeClass, wholeSize } from './sizes.js';
+import { bytesOf, sizeClass, wholeSize } from './sizes.js';
 import { isWide } from './storage.js';
 
 /** @import { WireTensor } from '../common/protocol.js' */
@@ -23,13 +22,11 @@ const WIDE_USES = { feed: USES.feed.slice(1), fill: USES.fill.slice(1), download
 
 /** The tensors of a device. */
 export class GpuTensors {
-  /** @param {import('./types.js').Device & { moves: import('./moves.js').Moves }} gpu */
+  /** @param {import('./types.js').Device & { moves: import('./moves.js').Moves, rooms: import('./types.js').SharedBuffers | null }} gpu */
   constructor(gpu) {
     this.gpu = gpu;
     /** Buffers of tensors that `create` made and that are not disposed of. @type {Set<GPUBuffer>} */
     this.live = new Set();
-    /** The tensors in buffers with capacity for more rows. @type {Map<GPUBuffer, Set<import('../common/protocol.js').SharedRoom>>} */
-    this.shared = new Map();
     /** @type {GPUBuffer[]} */
     this.pool = [];
     /** Source and target of the copies of `probe`. @type {GPUBuffer | null} */
@@ -48,38 +45,6 @@ export class GpuTensors {
     const buffer = fit >= 0 ? this.pool.splice(fit, 1)[0] : this.counted(needed);
     this.live.add(buffer);
     return buffer;
-  }
-
-  // ── buffers with capacity for more rows, which tensors share ──
-
-  /**
-   * A tensor that is the first rows along an axis of a buffer.
-   * @param {GPUBuffer} buffer @param {string} type @param {number[]} dims @param {number} axis @param {number} places for which it has space
-   * @returns {GpuTensor}
-   */
-  share(buffer, type, dims, axis, places) {
-    const room = { axis, places, rows: dims[axis] };
-    const known = this.shared.get(buffer);
-    if (known) known.add(room);
-    else this.shared.set(buffer, new Set([room]));
-    return { type, dims, data: { gpu: buffer, room } };
-  }
-
-  /** Those of the tensors in a buffer. @param {GPUBuffer} buffer @returns {import('../common/protocol.js').SharedRoom[]} */
-  sharing(buffer) {
-    return [...this.shared.get(buffer) ?? []];
-  }
-
-  /** A tensor alone in its buffer, in place of one that shares a buffer, which it leaves. @param {GpuTensor} tensor @returns {GpuTensor} */
-  dense(tensor) {
-    const { type, dims, data: { gpu: buffer, room } } = tensor;
-    const alone = this.create(type, dims);
-    const encoder = this.gpu.device.createCommandEncoder();
-    const ranges = rangesIn(tensor);
-    this.gpu.moves.encodeRanges(encoder, type, rangeOf(tensor), ranges, rangeOf(alone), ranges.length);
-    this.gpu.submit(encoder);
-    this.dispose(buffer, room);
-    return alone;
   }
 
   /** A buffer that counts. @param {number} size */
@@ -131,21 +96,17 @@ export class GpuTensors {
 
   /** Waits for the GPU and copies a tensor to the CPU. @param {GpuTensor | WireTensor} tensor @returns {Promise<WireTensor>} */
   async download({ type, dims, data }) {
-    const { gpu: buffer } = /** @type {GpuTensor['data']} */ (data);
-    const { room } = /** @type {GpuTensor['data']} */ (data);
-    const tensor = /** @type {GpuTensor} */ ({ type, dims, data });
+    const { gpu: buffer, room } = /** @type {GpuTensor['data']} */ (data);
+    if (room) return /** @type {NonNullable<typeof this.gpu.rooms>} */ (this.gpu.rooms).download(/** @type {GpuTensor} */ ({ type, dims, data }));
     const size = bytesOf(type, dims);
     const found = new Uint8Array(size);
-    const { size: whole } = rangeOf(tensor);
+    const whole = wholeSize(type, dims);
     const copy = (/** @type {GPUBuffer} */ staging) => {
       const encoder = this.gpu.device.createCommandEncoder();
       encoder.copyBufferToBuffer(buffer, 0, staging, 0, whole);
       this.gpu.submit(encoder);
     };
-    const use = (/** @type {ArrayBuffer} */ bytes) => {
-      found.set(room ? gather(new Uint8Array(bytes), rangesIn(tensor)) : new Uint8Array(bytes, 0, size));
-    };
-    if (size) await this.gpu.read(whole, copy, use);
+    if (size) await this.gpu.read(whole, copy, (bytes) => found.set(new Uint8Array(bytes, 0, size)));
     return load(found, type, [...dims], null);
   }
 
@@ -154,9 +115,7 @@ export class GpuTensors {
    * @param {GPUBuffer} buffer @param {import('../common/protocol.js').SharedRoom} [room] of a tensor that shares it
    */
   dispose(buffer, room) {
-    const others = this.shared.get(buffer);
-    if (room && (!others?.delete(room) || others.size)) return;
-    this.shared.delete(buffer);
+    if (room && !this.gpu.rooms?.leave(buffer, room)) return;
     if (!this.live.delete(buffer)) return;
     this.pool.push(buffer);
     while (this.pool.reduce((sum, { size }) => sum + size, 0) > POOL) this.destroy(this.pool.splice(0, 1));
@@ -174,7 +133,7 @@ export class GpuTensors {
   lose() {
     hold('gpu', -[...this.live, ...this.pool].reduce((sum, { size }) => sum + size, 0));
     this.live.clear();
-    this.shared.clear();
+    this.gpu.rooms?.shared.clear();
     this.pool = [];
   }
 

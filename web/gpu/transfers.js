@@ -6,9 +6,7 @@ import { evaluateAll, symbols } from '../common/dims.js';
 import { dimsOf, feedOf } from '../run/input_dims.js';
 import { USAGE } from './flags.js';
 import { FAULT_BYTES, padToWords } from './memory.js';
-import { rangesOf } from '../run/room.js';
-import { GpuCaches } from './caches.js';
-import { bytesOf, rangeOf } from './sizes.js';
+import { bytesOf } from './sizes.js';
 import { fromGpuStorage, isWide } from './storage.js';
 import { GPU_TYPES } from './tensors.js';
 
@@ -18,7 +16,7 @@ import { GPU_TYPES } from './tensors.js';
 /** @import { State } from '../runtime/states.js' */
 /** @import { GpuTensor } from './types.js' */
 /** @typedef {import('../run/types.js').Transfers} Contract */
-/** @typedef {import('./types.js').Device & { tensors: import('./tensors.js').GpuTensors, moves: import('./moves.js').Moves }} Gpu */
+/** @typedef {import('./types.js').Device & { tensors: import('./tensors.js').GpuTensors, moves: import('./moves.js').Moves, rooms: import('./rooms.js').Rooms | null }} Gpu */
 /**
  * The part of a GPU runner that transfers use. checks: whether kernels check indices; timeout: seconds to
  * wait for the device.
@@ -40,7 +38,8 @@ export class Transfers {
     const leaving = new Set(outputs.flatMap(buffersOf));
     /** Inputs that only kernels on the GPU read. */
     this.inputs = header.inputs.filter(({ buffer }) => !read.has(buffer) && !leaving.has(buffer));
-    this.caches = new GpuCaches(executor, gpu, this.inputs);
+    /** Null in the worker, whose sessions have no tensors on the GPU. */
+    this.caches = gpu.gpu.rooms?.caches(executor, gpu, this.inputs) ?? null;
     /** Names of outputs whose buffers in linear memory only the page reads, by buffer. @type {Map<number, string[]>} */
     this.outputs = new Map();
     for (const { name, value } of header.outputs) {
@@ -86,8 +85,8 @@ export class Transfers {
     await tensors.check(ins, 'feed');
     await tensors.check(outs, 'fill');
     const types = fresh.flatMap(({ value }) => (value && 'dtype' in value ? [value.dtype] : []));
-    const hasRooms = this.caches.byInput.size > 0 || ins.some(([, { data }]) => data.room);
-    await moves.prepare(ins.map(([, tensor]) => tensor), outs.map(([, tensor]) => tensor), types, hasRooms);
+    await moves.prepare(ins.map(([, tensor]) => tensor), outs.map(([, tensor]) => tensor), types);
+    await this.caches?.prepare(ins);
   }
 
   /** @param {Record<string, WireValue>} feeds @param {Record<string, Fetch>} fetches */
@@ -105,11 +104,11 @@ export class Transfers {
 
   /** The capacities, by buffer, of caches that are on the GPU before or after the run. @param {Record<string, WireValue>} feeds @param {import('../common/program.js').Input[]} inputs that the run reads */
   beginCaches(feeds, inputs) {
-    return this.caches.begin(feeds, this.fetches, inputs, () => dimsOf(this.executor.plan, feeds, inputs));
+    return this.caches?.begin(feeds, this.fetches, inputs, () => dimsOf(this.executor.plan, feeds, inputs));
   }
 
   endRun() {
-    this.caches.end();
+    this.caches?.end();
   }
 
   /** The run failed: disposes of the tensors that it created. */
@@ -118,7 +117,7 @@ export class Transfers {
     this.gpu.params.release(); // its buffer or a bind group may be invalid: GPU errors are reported later
     this.gpu.releaseBorrowed();
     for (const { data } of this.created) this.gpu.gpu.tensors.dispose(data.gpu, data.room);
-    this.caches.end();
+    this.caches?.end();
     this.gpu.gpu.tensors.freePool(); // the page may have destroyed a buffer in it without an event
   }
 
@@ -128,7 +127,7 @@ export class Transfers {
     const { ownBuffers } = this.gpu.memory;
     const { env } = state;
     for (const [{ buffer }, target] of step.pairs) {
-      const own = this.caches.own(buffer, env);
+      const own = this.caches?.own(buffer, env);
       if (own) ownBuffers.set(target.buffer, own);
     }
     const unused = step.pairs.flatMap(([, { buffer }]) => (this.isUnused(step, buffer) ? [buffer] : []));
@@ -147,6 +146,8 @@ export class Transfers {
       const size = remote ? plan.size(after.env, target.buffer) : 0;
       if (remote && this.canBind(remote, size)) {
         this.gpu.memory.ownBuffers.set(target.buffer, { buffer: remote.data.gpu, size });
+      } else if (remote?.data.room) {
+        this.caches?.moveIn(address, remote);
       } else if (remote) {
         this.narrowed = this.gpu.gpu.moves.in(this.gpu.memory, address, remote) || this.narrowed;
       } else this.gpu.memory.write(address, this.executor.bytes(state, buffer), dtype);
@@ -244,14 +245,14 @@ export class Transfers {
       const tensor = this.cached(name, state) ?? this.gpuOutputs.get(name) ?? this.gpuOutput(name, source.dtype, this.dims(name, target, state));
       const own = this.gpu.memory.ownBuffers.get(source.buffer);
       if (!tensor) onCpu = true;
-      else if (tensor.data.gpu !== own?.buffer) this.moveOut(name, this.place([source], state), tensor, state);
+      else if (tensor.data.gpu !== own?.buffer) this.moveOut(name, this.place([source], state), tensor, state.env);
     }
     return onCpu;
   }
 
   /** An output that stays in the buffer of its feed; null for others. @param {string} name @param {State} state */
   cached(name, state) {
-    const tensor = this.caches.result(name, state.env, this.fetches[name]);
+    const tensor = this.caches?.result(name, state.env, this.fetches[name]) ?? null;
     if (tensor) this.gpuOutputs.set(name, tensor);
     if (tensor?.data.room) this.created.push(tensor);
     return tensor;
@@ -263,13 +264,9 @@ export class Transfers {
     return evaluateAll((/** @type {TensorValue} */ (output?.value) ?? target).dims, state.env);
   }
 
-  /** Copies an output to its tensor. @param {string} name @param {import('./types.js').Range} from @param {GpuTensor} tensor @param {State} state */
-  moveOut(name, from, tensor, state) {
-    const { gpu: { moves }, memory } = this.gpu;
-    const value = /** @type {TensorValue} */ (this.executor.header.outputs.find((each) => each.name === name)?.value);
-    if (!value?.room || isWide(tensor.type)) return moves.out(memory, from, tensor);
-    const ranges = rangesOf(value, state.env);
-    moves.encodeRanges(memory.commands(), tensor.type, from, ranges, rangeOf(tensor), ranges.length);
+  /** Copies an output to its tensor. @param {string} name @param {import('./types.js').Range} from @param {GpuTensor} tensor @param {import('../common/dims.js').Env} env */
+  moveOut(name, from, tensor, env) {
+    if (!this.caches?.moveOut(name, from, tensor, env)) this.gpu.gpu.moves.out(this.gpu.memory, from, tensor);
   }
 
   /** The GPU tensor for an output; null if the output goes to the CPU. @param {string} name @param {string} dtype @param {number[]} dims */

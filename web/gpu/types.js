@@ -26,4 +26,9 @@
  * @property {(buffers: number) => { group: GPUBindGroupLayout, pipeline: GPUPipelineLayout }} layout
  * @property {(size: number, copy: (staging: GPUBuffer) => void, use: (bytes: ArrayBuffer) => void, pending?: Caught[], seconds?: number) => Promise<void>} read
  */
+/**
+ * Buffers that tensors share (rooms.js), as tensors use them.
+ * @typedef {{ shared: Map<GPUBuffer, unknown>, leave(buffer: GPUBuffer, room: import('../common/protocol.js').SharedRoom): boolean,
+ *   download(tensor: GpuTensor): Promise<import('../common/protocol.js').WireTensor> }} SharedBuffers
+ */
 export {};

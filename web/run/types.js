@@ -45,7 +45,7 @@
  * @property {(name: string, item?: number) => boolean} keepsInput
  * @property {(feeds: Record<string, WireValue>, fetches: Record<string, Fetch>) => Promise<void>} prepare
  * @property {(feeds: Record<string, WireValue>, fetches: Record<string, Fetch>) => void} beginRun
- * @property {(feeds: Record<string, WireValue>, inputs: import('../common/program.js').Input[]) => Map<number, number>} beginCaches
+ * @property {(feeds: Record<string, WireValue>, inputs: import('../common/program.js').Input[]) => Map<number, number> | undefined} beginCaches
  * @property {(step: import('../common/program.js').CopyStep, state: State, key: string) => MaybePromise<State>} run
  * @property {(step: import('../common/program.js').GpuStep, after: State) => void} createOutputs
  * @property {(name: string, value: TensorValue, state: State) => WireTensor | null} output

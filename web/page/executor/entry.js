@@ -1,5 +1,11 @@
 // What runs Programs in the page itself: dist/executor.mjs, which load_code.js fetches.
 
+import { Moves } from '../../gpu/moves.js';
+import { Rooms } from '../../gpu/rooms.js';
+import { setting } from '../../gpu/setting.js';
+
 export { Executor } from '../../run/executor.js';
 export { acquireGpu, currentGpu, gpuOf } from '../../gpu/device.js';
 export { GpuSession, moveToGpu } from './gpu_session.js';
+
+setting.tensorParts = (gpu) => ({ moves: new Moves(gpu), rooms: new Rooms(gpu) });

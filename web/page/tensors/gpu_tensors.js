@@ -6,6 +6,7 @@ import { InvalidInput } from '../../common/errors.js';
 
 /** @import { InBuffer, WireTensor } from '../../common/protocol.js' */
 /** @import { Gpu } from '../../gpu/device.js' */
+/** @typedef {import('../../gpu/rooms.js').Rooms} Rooms */
 /** Where an output is: a buffer of its own, or one that it shares until the page reads `gpuBuffer`. @typedef {{ data: InBuffer, gpu: Gpu }} Held */
 
 /** The GPU of each output's buffer. @type {WeakMap<GPUBuffer, Gpu>} */
@@ -43,7 +44,7 @@ export function onGpu(wire, buffer, gpu) {
     configurable: true,
     get() {
       read.call(this); // throws after dispose()
-      if (held.data.room) held.data = gpu.tensors.dense({ ...wire, data: held.data }).data;
+      if (held.data.room) held.data = /** @type {Rooms} */ (gpu.rooms).dense({ ...wire, data: held.data }).data;
       known.add(held.data.gpu);
       outputs.set(held.data.gpu, gpu);
       return held.data.gpu;

@@ -1,0 +1,118 @@
+// Tensors in buffers with capacity for more rows, which they share: KV caches on the page's GPU. Only executor.mjs has this code,
+// because the worker's sessions have no tensors on the GPU.
+
+import { elementSize, load } from '../common/elements.js';
+import { gather } from '../run/room.js';
+import { GpuCaches } from './caches.js';
+import { USAGE } from './flags.js';
+import { KINDS } from './moves.js';
+import { rangeOf, rangesIn } from './sizes.js';
+
+/** @import { SharedRoom, WireTensor } from '../common/protocol.js' */
+/** @import { ByteRanges } from '../runtime/growth.js' */
+/** @import { GpuTensor, Range } from './types.js' */
+/** @typedef {import('./caches.js').Gpu} Gpu */
+
+/**
+ * Copies lines of elements and sets what lies between them to 0. faults: lines, elements of a line, elements from one line to the
+ * next in the source and in the target. per: elements of a word.
+ * @param {number} per
+ */
+const rows = (per) => `
+  if (i < arrayLength(&destination)) {
+    var word = 0u;
+    for (var k = 0u; k < ${per}u; k++) {
+      let line = (i * ${per}u + k) / faults[3]; let place = (i * ${per}u + k) % faults[3];
+      if (line < faults[0] && place < faults[1]) {
+        let index = line * faults[2] + place;
+        word |= ((source[index / ${per}u] >> ((index % ${per}u) * ${32 / per}u)) & ${2 ** (32 / per) - 1}u) << (k * ${32 / per}u);
+      }
+    }
+    destination[i] = word;
+  }`;
+for (const per of [1, 2, 4]) KINDS[`rows ${per}`] = rows(per);
+
+/** Those of a device. */
+export class Rooms {
+  /** @param {Gpu} gpu */
+  constructor(gpu) {
+    this.gpu = gpu;
+    /** The tensors in each buffer. @type {Map<GPUBuffer, Set<SharedRoom>>} */
+    this.shared = new Map();
+  }
+
+  /** @param {import('../run/types.js').Executor} executor @param {import('./caches.js').Runner} runner @param {import('../common/program.js').Input[]} inputs that only the GPU reads */
+  caches(executor, runner, inputs) {
+    return new GpuCaches(executor, runner, inputs, this);
+  }
+
+  /** Compiles the shaders. */
+  prepare() {
+    return Promise.all([1, 2, 4].map((per) => this.gpu.moves.compile(`rows ${per}`)));
+  }
+
+  /**
+   * A tensor that is the first rows along an axis of a buffer.
+   * @param {GPUBuffer} buffer @param {string} type @param {number[]} dims @param {number} axis @param {number} places for which it has space
+   * @returns {GpuTensor}
+   */
+  share(buffer, type, dims, axis, places) {
+    const room = { axis, places, rows: dims[axis] };
+    const known = this.shared.get(buffer);
+    if (known) known.add(room);
+    else this.shared.set(buffer, new Set([room]));
+    return { type, dims, data: { gpu: buffer, room } };
+  }
+
+  /** Those of the tensors in a buffer. @param {GPUBuffer} buffer @returns {SharedRoom[]} */
+  sharing(buffer) {
+    return [...this.shared.get(buffer) ?? []];
+  }
+
+  /** A tensor is disposed of. Returns whether it was the last in its buffer. @param {GPUBuffer} buffer @param {SharedRoom} room */
+  leave(buffer, room) {
+    const others = this.shared.get(buffer);
+    if (!others?.delete(room) || others.size) return false;
+    return this.shared.delete(buffer);
+  }
+
+  /** A tensor alone in its buffer, in place of one that shares a buffer, which it leaves. @param {GpuTensor} tensor @returns {GpuTensor} */
+  dense(tensor) {
+    const { type, dims, data: { gpu: buffer, room } } = tensor;
+    const alone = this.gpu.tensors.create(type, dims);
+    const encoder = this.gpu.device.createCommandEncoder();
+    const ranges = rangesIn(tensor);
+    this.encode(encoder, type, rangeOf(tensor), ranges, rangeOf(alone), ranges.length);
+    this.gpu.submit(encoder);
+    this.gpu.tensors.dispose(buffer, room);
+    return alone;
+  }
+
+  /** Waits for the GPU and copies a tensor to the CPU. @param {GpuTensor} tensor @returns {Promise<WireTensor>} */
+  async download(tensor) {
+    const { buffer, size } = rangeOf(tensor);
+    const ranges = rangesIn(tensor);
+    let found = /** @type {Uint8Array} */ (new Uint8Array(0));
+    const copy = (/** @type {GPUBuffer} */ staging) => {
+      const encoder = this.gpu.device.createCommandEncoder();
+      encoder.copyBufferToBuffer(buffer, 0, staging, 0, size);
+      this.gpu.submit(encoder);
+    };
+    if (size) await this.gpu.read(size, copy, (bytes) => { found = gather(new Uint8Array(bytes), ranges); });
+    return load(found, tensor.type, [...tensor.dims], null);
+  }
+
+  /**
+   * Copies byte ranges of one buffer to another, where they are `stride` bytes apart.
+   * @param {GPUCommandEncoder} encoder @param {string} type of elements @param {Range} from @param {ByteRanges} ranges @param {Range} to @param {number} stride
+   */
+  encode(encoder, type, from, { count, length, stride: before }, to, stride) {
+    if (count * length === 0) return;
+    const unit = elementSize(type);
+    const words = Uint32Array.of(count, length / unit, before / unit, stride / unit);
+    const { device, moves } = this.gpu;
+    const shape = device.createBuffer({ size: words.byteLength, usage: USAGE.STORAGE | USAGE.COPY_DST, label: 'shape' });
+    device.queue.writeBuffer(shape, 0, words);
+    moves.encode(encoder, `rows ${4 / unit}`, [from, to, { buffer: shape, offset: 0, size: words.byteLength }], to.size);
+  }
+}
