@@ -435,41 +435,7 @@ export function on<K extends keyof Events>(name: K, listener: (event: Events[K])
 /** Ends what `on` began. */
 export function off<K extends keyof Events>(name: K, listener: (event: Events[K]) => void): void;
 
-/** loss: of the batch, before the step; norm: of all gradients; step: number of steps so far; applied: whether weights were changed. */
-export interface StepResult { readonly loss: number; readonly norm: number; readonly rate: number; readonly step: number; readonly applied: boolean }
-export type Loss = string | ({ readonly target?: string; readonly scale?: number } & (
-  | { readonly crossEntropy: string; readonly ignoreIndex?: number; readonly weights?: readonly number[]; readonly smoothing?: number }
-  | { readonly mse: string } | { readonly l1: string } | { readonly huber: string; readonly delta?: number }
-  | { readonly bce: string; readonly logits?: boolean } | { readonly output: string }));
-export interface TrainingOptions extends InferenceSession.SessionOptions {
-  loss: Loss | readonly Loss[];
-  optimizer?: string | Readonly<Record<string, Readonly<Record<string, number | boolean>>>>;
-  schedule?: string | Readonly<Record<string, Readonly<Record<string, number>>>>;
-  trainable?: string | readonly string[];
-  frozen?: string | readonly string[];
-  mode?: 'train' | 'inference';
-  clip?: number | { readonly norm?: number; readonly value?: number };
-  proximal?: number; seed?: number; accumulate?: boolean;
-  onNan?: 'skip' | 'go on';
-}
-export interface StepOptions { rate?: number; signal?: AbortSignal }
-/** Trains a model in the worker. `apply` makes a step with the gradients that `accumulate` has added; `state` is a safetensors file. */
-export interface TrainingSession {
-  step(feeds: Feeds, options?: StepOptions): Promise<StepResult>;
-  accumulate(feeds: Feeds, options?: { signal?: AbortSignal }): Promise<StepResult>;
-  apply(options?: StepOptions & { sum?: boolean }): Promise<StepResult>;
-  evaluate(feeds: Feeds, outputs?: string[], options?: { signal?: AbortSignal }): Promise<{ readonly loss: number } & Record<string, any>>;
-  parameters(): { name: string; shape: number[]; dtype: string }[];
-  weights(): Promise<Record<string, Tensor>>;
-  setWeights(tensors: Readonly<Record<string, Tensor>>): Promise<void>;
-  state(): Promise<Uint8Array>;
-  load(checkpoint: Uint8Array | ArrayBuffer): Promise<void>;
-  export(): Promise<Uint8Array>;
-  memory(): Promise<MemoryReport>;
-  trim(): Promise<void>; release(): Promise<void>;
-  readonly timings: Timings;
-}
-export const TrainingSession: { create(model: string | URL | Uint8Array | ArrayBuffer | Blob | Response, options: TrainingOptions): Promise<TrainingSession> };
+export * from './training.js';
 
 /** Starts the engine before the first session needs it. */
 export function boot(onProgress?: (progress: Progress) => void): Promise<void>;

@@ -67,6 +67,7 @@ class Training:
             "settings": {**recipe.settings},
             "schedule": {"kind": recipe.schedule, **recipe.schedule_settings},
             "seed": recipe.seed,
+            "isProximal": recipe.proximal != 0,
         }
 
 

@@ -18,7 +18,7 @@ from pyruntime.ir.expr import Expr, W, X, Y, Z, cast, const, minimum, select, sq
 from pyruntime.ir.kernel import Leaf, Tensor
 from pyruntime.ir.shape import AnyDim
 from pyruntime.learning import optimizers
-from pyruntime.learning.names import DOMAIN
+from pyruntime.learning.names import DOMAIN, START
 from pyruntime.learning.recipe import Recipe
 from pyruntime.learning.reverse import gradients
 from pyruntime.learning.updates import Updates
@@ -156,6 +156,6 @@ class _Step:
         if not mu:
             return gradient
         assert isinstance(leaf, Leaf)
-        start = self.t.leaf("state", weight.shape, weight.dtype, leaf.value, f"start/{name}")
+        start = self.t.leaf("state", weight.shape, weight.dtype, leaf.value, START + name)
         scale = self.t.compute((), lambda: cast(self.number(SCALE), weight.dtype))
         return self.t.map(X + (Y - Z) * mu / W, gradient, weight, start, scale)

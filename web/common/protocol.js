@@ -107,6 +107,7 @@ import { Stop, StopWords } from './stop.js';
  * @property {Record<string, number>} settings
  * @property {{ kind: string, [setting: string]: number | string }} schedule
  * @property {number} seed
+ * @property {boolean} isProximal whether a term holds weights near those that were loaded last
  */
 /**
  * threads: for which its Program is compiled; gpu: whether it runs on a GPU; compiled: for a session in the page.

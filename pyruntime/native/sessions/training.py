@@ -16,12 +16,13 @@ from pyruntime.frontend.feed_checks import differing_dims
 from pyruntime.learning import safetensors
 from pyruntime.learning.export import export_plan
 from pyruntime.learning.graph import training_graph
-from pyruntime.learning.names import APPLIED, APPLY, LOSS, NUMBERS, RESULT
+from pyruntime.learning.names import APPLIED, APPLY, LOSS, NUMBERS, RESULT, START
 from pyruntime.learning.recipe import Recipe, recipe_of
 from pyruntime.native.gpu.device import warn
 from pyruntime.native.memory.report import MemoryReport
 from pyruntime.native.sessions.run_options import RunOptions
 from pyruntime.native.sessions.session import Session
+from pyruntime.native.sessions.weight_vectors import joined, size_of, split
 from pyruntime.onnx import load
 from pyruntime.onnx.sources import FileSource, MemorySource
 from pyruntime.options import SessionOptions
@@ -237,6 +238,8 @@ class TrainingSession:
             )
             raise InvalidInput(text)
         values |= {n: self._initial(n) for n in self._training.statistics if n not in values}
+        if not any(name.startswith(START) for name in values):
+            values |= self._anchors(values)
         session = self._session
         session.alone(lambda: session.programs.state_values.replace(values))
         for key, n in counts.items():
@@ -252,8 +255,32 @@ class TrainingSession:
             if np.shape(x) != shape:
                 raise InvalidInput(f'"{name}" has shape {list(shape)}, not {list(np.shape(x))}')
         arrays = {name: np.array(x) for name, x in values.items()}
+        arrays |= self._anchors(arrays)
         session = self._session
         session.alone(lambda: session.programs.state_values.update(arrays))
+
+    def _anchors(self, values: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+        """What the proximal term holds weights near, from now on: the values that were loaded last."""
+        names = self._training.weights if self._recipe.proximal else ()
+        return {START + name: values[name] for name in names if name in values}
+
+    def get_parameters_size(self, trainable_only: bool = True) -> int:
+        """How many numbers `get_contiguous_parameters` returns."""
+        return size_of(self._shapes(trainable_only))
+
+    def get_contiguous_parameters(self, trainable_only: bool = True) -> np.ndarray:
+        """The trained weights as one vector of float32, in the order of `parameters()`, each row-major; with
+        trainable_only=False followed by running statistics."""
+        values = self.weights()
+        return joined(values[name] for name in self._shapes(trainable_only))
+
+    def load_parameters_buffer(self, buffer: Any, trainable_only: bool = True) -> None:
+        """Replace weights by such a vector, for example an average of several sessions'. buffer: an array, or bytes"""
+        self.set_weights(split(buffer, self._shapes(trainable_only)))
+
+    def _shapes(self, trainable_only: bool) -> dict[str, tuple[int, ...]]:
+        names = self._training.weights if trainable_only else (*self._training.weights, *self._training.statistics)
+        return {name: self._training.graph.weights[name].shape for name in names}
 
     def _loaded(self, name: str, t: safetensors.Stored) -> np.ndarray:
         weight = self._training.graph.weights.get(name)

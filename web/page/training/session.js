@@ -5,6 +5,7 @@ import { warn } from '../../common/log.js';
 import { differingDims } from '../../common/dim_names.js';
 import { StepNumbers } from '../../runtime/training.js';
 import { fromCheckpoint, toCheckpoint } from './checkpoint.js';
+import { joined, split, totalSize } from './vectors.js';
 
 /** @import { TrainingInfo } from '../../common/protocol.js' */
 /** @import { Handler } from '../sessions/handler.js' */
@@ -181,7 +182,40 @@ export class TrainingSession {
       if (String(tensor.dims) !== String(weight.shape)) throw new InvalidInput(`"${name}" has shape [${weight.shape}], not [${tensor.dims}]`);
       return [name, bytesOf(fitted(tensor, weight.dtype).data)];
     }));
-    return this.inTurn(async () => void await this.states('update', values));
+    return this.inTurn(async () => void await this.states('update', { ...values, ...this.anchors(values) }));
+  }
+
+  /** What the proximal term holds weights near from now on: the values that were loaded last. @param {Record<string, Uint8Array>} values */
+  anchors(values) {
+    const names = this.info.isProximal ? this.shapes(true).map(({ name }) => name) : [];
+    return Object.fromEntries(names.filter((name) => values[name]).map((name) => [`start/${name}`, values[name].slice()]));
+  }
+
+  /** How many numbers `getContiguousParameters` returns. */
+  async getParametersSize(trainableOnly = true) {
+    return totalSize(this.shapes(trainableOnly));
+  }
+
+  /**
+   * The trained weights as one float32 tensor, in the order of `parameters()`; with `trainableOnly` false followed by running
+   * statistics. @returns {Promise<any>}
+   */
+  async getContiguousParameters(trainableOnly = true) {
+    const shapes = this.shapes(trainableOnly);
+    const vector = joined(shapes, await this.weights());
+    return new Tensor('float32', vector, [vector.length]);
+  }
+
+  /** Replaces weights by such a vector. @param {any} buffer a Float32Array, its bytes, or a tensor */
+  async loadParametersBuffer(buffer, trainableOnly = true) {
+    const shapes = this.shapes(trainableOnly);
+    const parts = split(shapes, buffer).map(([name, data], n) => [name, new Tensor('float32', data, shapes[n].shape)]);
+    return this.setWeights(Object.fromEntries(parts));
+  }
+
+  /** @param {boolean} trainableOnly */
+  shapes(trainableOnly) {
+    return trainableOnly ? this.info.weights.slice(0, this.info.count) : this.info.weights;
   }
 
   /** A checkpoint: the bytes of a safetensors file. @returns {Promise<Uint8Array>} */
@@ -192,6 +226,7 @@ export class TrainingSession {
   /** Goes on from a checkpoint. @param {Uint8Array | ArrayBuffer} file */
   load(file) {
     const { values, counts } = fromCheckpoint(file instanceof Uint8Array ? file : new Uint8Array(file), this.info);
+    if (!Object.keys(values).some((name) => name.startsWith('start/'))) Object.assign(values, this.anchors(values));
     return this.inTurn(async () => {
       await this.states('replace', values);
       Object.assign(this.counts, counts);
