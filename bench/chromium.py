@@ -22,6 +22,9 @@ BUILD = ROOT / "build" / "bench"
 MOUNTS = shared.MOUNTS | {
     "/": ROOT / "bench" / "page",
     "/jax.js": BUILD / "jax.js",
+    "/learning/jax.js": BUILD / "learning_jax.js",
+    "/learning/tfjs.js": BUILD / "learning_tfjs.js",
+    "/tfjs-wasm/": ROOT / "node_modules" / "@tensorflow" / "tfjs-backend-wasm" / "wasm-out",
     "/data/": BUILD,
     "/field/": field.CACHE,
     "/peer/": ROOT / "node_modules" / "onnxruntime-web" / "dist",
@@ -29,11 +32,13 @@ MOUNTS = shared.MOUNTS | {
 
 
 def build() -> None:
-    """dist/ of the working tree, and jax-js as one file."""
+    """dist/ of the working tree, and each page that uses another library as one file."""
     BUILD.mkdir(parents=True, exist_ok=True)
     shared.build()
-    bundle = ["node_modules/.bin/esbuild", "bench/page/jax.js", "--bundle", "--format=esm", "--log-level=error"]
-    subprocess.run([*bundle, f"--outfile={BUILD / 'jax.js'}"], cwd=ROOT, check=True)
+    for source in ("jax", "learning/jax", "learning/tfjs"):
+        made = BUILD / f"{source.replace('/', '_')}.js"
+        bundle = ["node_modules/.bin/esbuild", "--bundle", "--format=esm", "--log-level=error", "--tsconfig-raw={}"]
+        subprocess.run([*bundle, f"bench/page/{source}.js", f"--outfile={made}"], cwd=ROOT, check=True)
 
 
 def _begin(code: str, route: Route) -> None:
