@@ -13,12 +13,14 @@ class OwnGradients:
 
     own_gradients: by uid of a value, a rule and its arguments
     still_tensors: uids of values through which no gradient flows
+    differentiates: whether the graph computes gradients, so that operators keep what these read
     """
 
     def __init__(self) -> None:
         super().__init__()
         self.own_gradients: dict[int, tuple[Any, tuple[Any, ...]]] = {}
         self.still_tensors: set[int] = set()
+        self.differentiates = False
 
     def own_gradient(self, y: Tensor, rule: str | Callable[..., Any], *args: Any) -> Tensor:
         """Let a rule compute the gradient of y, the one output of a kernel or the first of several, instead of the

@@ -111,6 +111,7 @@ def trace_graph(
 ) -> TracedGraph:
     """Trace a graph for feeds of these specs. constants: inner values that the session has computed."""
     t = Tracer(elements)
+    t.differentiates = any(n.op in ("Gradient", "Step") for n in graph.nodes)
     feeds: list[Feed] = []
     env: dict[str, Any] = {}
     for v in graph.inputs:

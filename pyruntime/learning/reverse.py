@@ -7,14 +7,16 @@ from dataclasses import dataclass
 
 from pyruntime.frontend.tracer import Tracer
 from pyruntime.ir.kernel import Alias, Call, If, Loop, Map, Reduce, Tensor
-from pyruntime.learning import control, linear_attention, own, procedures, regions, rules
+from pyruntime.learning import control, linear_attention, own, procedures, recurrences, regions, rules
 from pyruntime.learning.walk import Rule, Walk
 
 _RULES: dict[type, Rule] = {
     Alias: rules.of_alias, Map: rules.of_map, Reduce: rules.of_reduce, Call: rules.of_call, If: control.of_if,
     Loop: control.of_loop,
 }  # fmt: skip
-_OWN = {**own.RULES, **procedures.RULES, **regions.RULES, **linear_attention.RULES}
+_OWN = {
+    **own.RULES, **procedures.RULES, **regions.RULES, **linear_attention.RULES, **recurrences.RULES,
+}  # fmt: skip
 
 
 @dataclass(slots=True)

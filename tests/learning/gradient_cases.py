@@ -14,6 +14,7 @@ import onnx
 from onnx import TensorProto, helper, numpy_helper
 
 from kit.conformance.cases import load
+from tests.learning import recurrence_cases
 from tests.ops import seed_nodes
 
 TRAINING = "ai.onnx.preview.training"
@@ -51,7 +52,7 @@ class Case:
 def cases() -> dict[tuple[str, str], list[Case]]:
     """The cases of each operator, by domain and name, without those that have no float inputs."""
     found: dict[tuple[str, str], list[Case]] = {}
-    for name, node, values in (*_official(), *_seeds(), *_more()):
+    for name, node, values in (*_official(), *_seeds(), *_more(), *recurrence_cases.nodes()):
         if "opset19" in name or "float_edge" in name:  # another opset; quotients that are not finite
             continue
         case = _case(name, node, values)

@@ -146,6 +146,26 @@ COMPARED: dict[str, str] = {
     "optionals": """o = Optional(x)
         z = OptionalGetElement(o)
         y = Exp(z)""",
+    "recurrence in a branch": """total = ReduceSum<keepdims = 0>(x)
+        c = Greater(total, zero)
+        steps = Unsqueeze(x, one_axis)
+        w = Unsqueeze(x, axis)
+        xt = Transpose(x)
+        xx = MatMul(x, xt)
+        r = Unsqueeze(xx, axis)
+        y = If(c) <then_branch = t () => (double[1, 1, 2] h) { hs, h = RNN<hidden_size = 2>(steps, w, r) },
+                   else_branch = e () => (double[1, 1, 2] k) { ks, k = RNN<hidden_size = 2>(steps, w, r) }>""",
+    "SequenceMap": """parts = SplitToSequence<axis = 0>(x)
+        mapped = SequenceMap(parts, x) <body = b (double[1, 3] row, double[2, 3] z) => (double[2, 3] out) {
+            p = Mul(row, z)
+            out = Tanh(p) }>
+        y = ConcatFromSequence<axis = 0>(mapped)""",
+    "Range": """start = ReduceSum<keepdims = 0>(x)
+        least = ReduceMin<keepdims = 0>(x)
+        delta = Exp(least)
+        far = Mul(delta, four_steps)
+        limit = Add(start, far)
+        y = Range(start, limit, delta)""",
     "SequenceConstruct": """e = Exp(x)
         pair = SequenceConstruct(x, e)
         y = ConcatFromSequence<axis = 1>(pair)""",
@@ -155,7 +175,8 @@ COMPARED: dict[str, str] = {
 @pytest.mark.parametrize("name", COMPARED)
 def test_gradients_of_blocks_and_sequences(name: str) -> None:
     text = f"""g (double[2, 3] x) => (double s, double[2, 3] d)
-        <double zero = {{0}}, int64[1] axis = {{0}}, int64 zero_index = {{0}}, int64 trips = {{4}}> {{
+        <double zero = {{0}}, double four_steps = {{3.3}}, int64[1] axis = {{0}}, int64[1] one_axis = {{1}},
+        int64 zero_index = {{0}}, int64 trips = {{4}}> {{
         {COMPARED[name]}
         yy = Mul(y, y)
         s = ReduceSum<keepdims = 0>(yy)

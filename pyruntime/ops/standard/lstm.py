@@ -12,7 +12,7 @@ from pyruntime.ir.dtype import F32
 from pyruntime.ir.expr import Expr, clip, maximum, minimum, round_even, select
 from pyruntime.ir.kernel import Builder, Tensor
 from pyruntime.ops.lib.recurrent_activations import Activation
-from pyruntime.ops.standard.recurrent import GRU, LSTM, Layer, Step, layer_of
+from pyruntime.ops.standard.recurrent import GRU, LSTM, Cell, Layer, Step, layer_of
 
 
 @op("GRU", since=1)
@@ -31,7 +31,8 @@ def gru(
     start = layer.use(h0)
     rb = layer.use(t.slice(b, 1, 5 * layer.H, layer.H) if b is not None and linear_before_reset else None)
     step = _linear_step(layer, sets, xs, rb) if linear_before_reset else _reset_step(layer, sets, xs)
-    return layer.run("gru", lens, [start], 3, step)
+    kept = Cell("linear gru" if linear_before_reset else "gru", layer, sets, xs, rb)
+    return layer.run("gru", lens, [start], 3, step, kept)
 
 
 def _linear_step(layer: Layer, sets: list[list[Activation]], xs: Tensor, rb: Tensor | None) -> Step:
@@ -136,7 +137,8 @@ def lstm_of(
 
         layer.per_direction(k, d, sets, write)
 
-    return layer.run("lstm", lens, initial, 5 if rounded else 4, step)
+    of = None if rounded else Cell("lstm", layer, sets, xs, peep, bool(input_forget))
+    return layer.run("lstm", lens, initial, 5 if rounded else 4, step, of)
 
 
 def _round(k: Builder, layer: Layer, h: Tensor, gates: Tensor, d: Expr, b: Expr) -> None:

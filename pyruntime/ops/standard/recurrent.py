@@ -44,6 +44,19 @@ class Run:
     gates: Tensor
 
 
+@dataclass(frozen=True, slots=True)
+class Cell:
+    """What the gradient must know of a recurrence. kind: "rnn", "gru", "linear gru" or "lstm"; xs: the projection;
+    more: an LSTM's peepholes (D, 3, H) or Rb (D, H) of a linear GRU; coupled: an LSTM's input_forget"""
+
+    kind: str
+    layer: Layer
+    sets: list[list[Activation]]
+    xs: Tensor
+    more: Tensor | None = None
+    coupled: bool = False
+
+
 class Layer:
     """The common part of the three operators: shapes, the projection, states, and the loop over steps."""
 
@@ -107,11 +120,14 @@ class Layer:
 
     def run(
         self, name: str, lens: Tensor | None, initial: Sequence[Tensor | None], gates: int, step: Step,
+        cell: Cell | None = None,
     ) -> list[Tensor | None]:  # fmt: skip
         """Y and the final states. `step(k, d, rows, time, states, scratch)` updates states[0] (the output) and the
-        other states of these batch rows in place; scratch[d, b] has `gates` rows of units."""
+        other states of these batch rows in place; scratch[d, b] has `gates` rows of units. cell: what the gradient
+        needs to know"""
         t = self.t
-        wanted = (*t.wanted, False, False, False)
+        asked = (*t.wanted, False, False, False)
+        wanted = (asked[0] or (t.differentiates and cell is not None), *asked[1:])
         lead = (self.B, self.D) if self.layout else (self.D, self.B)
         y_shape = (self.B, self.T, self.D, self.H) if self.layout else (self.T, self.D, self.B, self.H)
         requested = [n for n in range(len(initial)) if wanted[1 + n]]
@@ -129,56 +145,65 @@ class Layer:
             states: dict[int, Tensor] = {n: rest.pop(0) for n in requested}
             states.update({n: rest.pop(0) for n in hidden})
             run = Run(y, [states[n] for n in range(len(initial))], initial, lens, step, rest[0])
-            self._blocks(k, run)
+            self.blocks(k, lens is not None, lambda d, rows: self._steps(k, run, d, rows))
 
         outputs = [(s, self.dtype) for s in shapes]
         units = sh.ceildiv(self.H, MAX_UNITS) * MAX_UNITS
         inside = [((*lead, self.H), self.dtype) for _ in hidden] + [((self.D, self.B, gates, units), self.dtype)]
-        results = [t.cast(x, self.out_type) for x in t.loops(name, self.args, outputs, body, inside)]
-        return [results.pop(0) if w else None for w in wanted[: 1 + len(initial)]]
+        made = t.loops(name, self.args, outputs, body, inside)
+        if wanted[0] and cell is not None:
+            t.own_gradient(made[0], "recurrence", cell, self.r, lens, tuple(initial), made[0], tuple(requested))
+        results = [t.cast(x, self.out_type) for x in made]
+        found = [results.pop(0) if w else None for w in wanted[: 1 + len(initial)]]
+        return found if asked[0] else [None, *found[1:]]
 
-    def _blocks(self, k: Builder, run: Run) -> None:
-        """Loops over pairs of batch rows, or over single rows if there is one or their lengths may differ."""
-        alone = run.lens is not None or self.B == 1
+    def blocks(self, k: Builder, has_lens: bool, work: Callable[[Expr, list[Expr]], None]) -> None:
+        """Does the work (direction, batch rows) for pairs of batch rows, or for single rows if there is one or their
+        lengths may differ."""
+        alone = has_lens or self.B == 1
         blocks = self.B if alone else sh.ceildiv(self.B, 2)
         with k.parallel(self.D * blocks) as p:
             d = const(0, I32) if self.D == 1 else k.let(p / dim(blocks))
             block = p if self.D == 1 else k.let(p - d * dim(blocks))
             if alone:
-                self._steps(k, run, d, [block])
+                work(d, [block])
                 return
             first = k.let(block * 2)
             if isinstance(self.B, int) and self.B % 2 == 0:
-                self._steps(k, run, d, [first, first + 1])
+                work(d, [first, first + 1])
                 return
             with k.when(first + 1 < dim(self.B)):
-                self._steps(k, run, d, [first, first + 1])
+                work(d, [first, first + 1])
             with k.otherwise():
-                self._steps(k, run, d, [first])
+                work(d, [first])
 
     def _steps(self, k: Builder, run: Run, d: Expr, rows: list[Expr]) -> None:
         y, lens = run.y, run.lens
-        steps = dim(self.T) if lens is None else k.let(self.t.checked_index(lens[rows[0]], self.T + 1))
+        steps = self.steps(k, lens, rows[0])
         for b in rows:
             with k.loop(self.H, "vector") as j:
                 for state, start in zip(run.states, run.initial, strict=True):
                     at = self.state(d, b, j)
                     k.store(state, at, 0.0 if start is None else start.at(*at))
         with k.loop(steps) as s:
-            time = k.let(self._time(d, s, steps))
+            time = k.let(self.time(d, s, steps))
             run.step(k, d, rows, time, run.states, run.gates)
             for b in rows if y is not None else []:
                 with k.loop(self.H, "vector") as j:
                     assert y is not None
-                    k.store(y, self._place(time, d, b, j), run.states[0].at(*self.state(d, b, j)))
+                    k.store(y, self.place(time, d, b, j), run.states[0].at(*self.state(d, b, j)))
         if y is not None and lens is not None:
             with k.loop(dim(self.T) - steps) as s, k.loop(self.H, "vector") as j:
-                k.store(y, self._place(steps + s, d, rows[0], j), 0.0)
+                k.store(y, self.place(steps + s, d, rows[0], j), 0.0)
 
-    def _place(self, time: Scalar, d: Scalar, b: Scalar, j: Scalar) -> tuple[Scalar, ...]:
+    def steps(self, k: Builder, lens: Tensor | None, b: Expr) -> Expr:
+        """The number of steps of a batch row."""
+        return dim(self.T) if lens is None else k.let(self.t.checked_index(lens[b], self.T + 1))
+
+    def place(self, time: Scalar, d: Scalar, b: Scalar, j: Scalar) -> tuple[Scalar, ...]:
         return (b, time, d, j) if self.layout else (time, d, b, j)
 
-    def _time(self, d: Expr, s: Expr, steps: Expr) -> Expr:
+    def time(self, d: Expr, s: Expr, steps: Expr) -> Expr:
         if self.direction == "bidirectional":
             return select(d > 0, steps - 1 - s, s)
         return steps - 1 - s if self.direction == "reverse" else s
@@ -230,19 +255,26 @@ def layer_of(
 
 
 class Packed:
-    """Some gates of R as (D, units / (4 · parts), parts, G, H, 4): four units are the lanes of a vector."""
+    """Some gates of R as (D, units / (4 · parts), parts, G, H, 4): four units are the lanes of a vector.
 
-    def __init__(self, layer: Layer, gates: Sequence[int]) -> None:
+    element(d, gate, unit, i), length: a matrix with rows of another length instead of R"""
+
+    def __init__(
+        self, layer: Layer, gates: Sequence[int], element: Callable[..., Expr] | None = None,
+        length: AnyDim | None = None,
+    ) -> None:  # fmt: skip
         self.layer, self.gates, self.parts = layer, gates, PARTS[len(gates)]
+        self.length = layer.H if length is None else length
+        read = element or layer.r.at
         width = LANES * self.parts
         self.blocks = sh.ceildiv(layer.H, width)
 
         def place(d: Expr, block: Expr, part: Expr, g: Expr, i: Expr, lane: Expr) -> Expr:
             unit = block * width + part * LANES + lane
             gate = g if len(gates) == layer.gates else g + gates[0]
-            return guard(unit < dim(layer.H), layer.r[d, gate, unit, i], 0.0)
+            return guard(unit < dim(layer.H), read(d, gate, unit, i), 0.0)
 
-        shape = (layer.D, self.blocks, self.parts, len(gates), layer.H, LANES)
+        shape = (layer.D, self.blocks, self.parts, len(gates), self.length, LANES)
         self.r = layer.t.compute(shape, place, layer.dtype)
         layer.args.append(self.r)
 
@@ -264,7 +296,7 @@ class Packed:
     ) -> None:  # fmt: skip
         dtype, gates = self.layer.dtype, range(len(self.gates))
         sums = {(b, part, g): k.var(0.0, dtype) for b in range(len(rows)) for part in parts for g in gates}
-        with k.loop(self.layer.H) as i:
+        with k.loop(self.length) as i:
             values = [k.let(vector(b, i)) for b in rows]
             for part in parts:
                 for g in gates:
@@ -301,4 +333,4 @@ def rnn(
 
         layer.per_direction(k, d, sets, write)
 
-    return layer.run("rnn", lens, [initial], 1, step)
+    return layer.run("rnn", lens, [initial], 1, step, Cell("rnn", layer, sets, xs))
