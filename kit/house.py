@@ -52,10 +52,11 @@ MAY_IMPORT = {
     "native": "errors options ir host onnx codegen frontend placement program runtime compiler session learning "
     "providers.wasm providers.webgpu",
     "api": "ort_errors errors options ir onnx frontend placement native runtime session",
+    "quantization": "errors native",
     "onnxruntime": "api",
     "pyodide": "errors options ir onnx frontend placement compiler session browser",
-    "cli": "errors options onnx frontend ops placement native runtime pyruntime",
-    "pyruntime": "errors frontend ops placement compiler session native api pyodide",
+    "cli": "errors options onnx frontend ops placement native runtime quantization pyruntime",
+    "pyruntime": "errors frontend ops placement compiler session native quantization api pyodide",
 }
 
 # The same for the rooms of web/ and its entry files. Types that JSDoc names count as imports.

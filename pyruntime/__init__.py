@@ -56,6 +56,7 @@ __all__ = [
     "off",
     "on",
     "op",
+    "quantize",
     "register_provider",
     "remove_pass",
     "rewrite_rule",
@@ -86,6 +87,10 @@ def __getattr__(name: str) -> Any:
         from pyruntime.native.sessions.training import TrainingSession
 
         return TrainingSession
+    if name == "quantize":
+        from pyruntime.quantization.quantize import quantize
+
+        return quantize
     if name == "Batcher":
         from pyruntime.api.batcher import Batcher
 

@@ -36,9 +36,9 @@ from kit.house import (
 )  # fmt: skip
 from scripts import draw_house
 
-# Run on the desktop only, so these may import NumPy, wasmtime and wgpu; the rest imports them inside functions at most.
+# Run on the desktop only, so these may import NumPy, onnx, wasmtime and wgpu; others import them in functions at most.
 NATIVE_ONLY = re.compile(
-    r"pyruntime\.(api|cli|native|onnxruntime)(\..*)?|pyruntime\.providers\.\w+\.(wasmtime|wgpu)_\w+"
+    r"pyruntime\.(api|cli|native|onnxruntime|quantization)(\..*)?|pyruntime\.providers\.\w+\.(wasmtime|wgpu)_\w+"
 )
 
 # What `import pyruntime` offers; a change here is a change for users.
@@ -47,7 +47,7 @@ Batcher ExecutionMode GpuTensor GraphOptimizationLevel IOBinding InferenceSessio
 LimitExceeded NotDifferentiable NotSupported OrtValue OutOfMemory PyRuntimeError RunOptions SessionFailed
 SessionOptions ShapeError Terminated TrainingSession UnsupportedOp elementwise
 export_to_opentelemetry get_available_providers get_device graph_pass inspect off
-on op register_provider remove_pass rewrite_rule set_memory_limit stats
+on op quantize register_provider remove_pass rewrite_rule set_memory_limit stats
 """.split()
 
 FILE_LIMIT, FUNCTION_LIMIT, JS_FUNCTION_LIMIT = 500, 80, 40

@@ -40,7 +40,7 @@ def parser(
     return out
 
 
-def add_feeds(out: argparse.ArgumentParser) -> None:
+def add_feeds(out: argparse._ActionsContainer) -> None:
     out.add_argument("--inputs", type=Path, metavar="X.npz", help="arrays by input name")
     out.add_argument("--random", action="store_true", help="random inputs with a fixed seed")
     out.add_argument("--dim", action="append", default=[], metavar="NAME=N", help="size of a named dim (default 1)")

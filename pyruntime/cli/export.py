@@ -1,10 +1,14 @@
-"""`pyruntime export MODEL OUT`: compiles a model into a file that sessions open without compiling."""
+"""`pyruntime export MODEL OUT`: compiles a model into a file that sessions open without compiling, or writes it with
+weights of fewer bits."""
 
 from __future__ import annotations
 
+import argparse
+import tempfile
 from pathlib import Path
 
 from pyruntime.cli import common
+from pyruntime.cli.progress import doing
 from pyruntime.errors import InvalidInput
 from pyruntime.native.sessions.program_file import is_program
 
@@ -12,6 +16,8 @@ EXAMPLES = {
     "model.onnx model.pyrt --weights": "a file that needs no model",
     "model.onnx model.pyrt": "a small file, which reads the weights from the model",
     "model.onnx model.pyrt --weights --relaxed": "faster code, for places that have relaxed SIMD",
+    "model.onnx small.pyrt --bits 4": "weights of 4 bits",
+    "model.onnx small.onnx --onnx --bits 4 --inputs x.npz --max-error 0.05": "an ONNX model within an error",
 }
 
 
@@ -24,11 +30,73 @@ def main(argv: list[str]) -> int:
     code.add_argument("--portable", action="store_false", dest="relaxed", help=text)
     text = "code with relaxed SIMD: Chromium 114, Firefox 146, Node.js 21 and later, wasmtime"
     code.add_argument("--relaxed", action="store_true", help=text)
+    _add_bits(parser)
     args = parser.parse_args(argv)
     if is_program(args.model):
         raise InvalidInput(f"{args.model} is already a Program", hint="export the ONNX model")
-    data = common.session(args).export(args.weights, args.relaxed)
+    if args.bits is None:
+        if args.onnx or args.keep or args.max_error is not None:
+            raise InvalidInput("--onnx, --keep and --max-error need --bits", hint="for example --bits 8")
+        return _export(args, args.weights)
+    with tempfile.TemporaryDirectory() as folder:
+        small = args.out if args.onnx else Path(folder, args.model.name)
+        _quantize(args, small)
+        if args.onnx:
+            return 0
+        args.model = small
+        return _export(args, True)
+
+
+def _export(args: argparse.Namespace, with_weights: bool) -> int:
+    data = common.session(args).export(with_weights, args.relaxed)
     args.out.write_bytes(data)
-    rest = "" if args.weights else f"; it reads weights from {args.model.name}, which must be in the same folder"
+    rest = "" if with_weights else f"; it reads weights from {args.model.name}, which must be in the same folder"
     print(f"{args.out}: {common.size(len(data))}{rest}")
     return 0
+
+
+def _add_bits(parser: argparse.ArgumentParser) -> None:
+    out = parser.add_argument_group(
+        "fewer bits", "constant weights of MatMul, Gemm, Gather and convolutions become codes"
+    )
+    out.add_argument("--bits", type=int, choices=(4, 8, 16), help="bits of a weight; the file contains the weights")
+    text = "leave layers with such names as they are; may be repeated"
+    out.add_argument("--keep", action="append", default=[], metavar="PATTERN", help=text)
+    text = "give layers more bits until each output is within this error, relative to its size"
+    out.add_argument("--max-error", type=float, metavar="E", help=text)
+    text = "weights with fewer elements stay as they are (default 16384)"
+    out.add_argument("--smallest", type=int, default=16384, metavar="N", help=text)
+    out.add_argument("--onnx", action="store_true", help="write an ONNX model, which other runtimes open, too")
+    common.add_feeds(out)
+
+
+def _quantize(args: argparse.Namespace, out: Path) -> None:
+    """Writes the model with fewer bits to `out`, and prints what became of its layers."""
+    from pyruntime.quantization.quantize import quantize
+
+    samples = []
+    if args.inputs is not None or args.random:
+        session = common.session(args)
+        samples.append(common.feeds(args, session.get_inputs()))
+        session.release()
+    with doing(f"quantising {args.model.name}"):
+        found = quantize(
+            args.model,
+            args.bits,
+            samples=samples,
+            max_error=args.max_error,
+            keep=args.keep,
+            smallest=args.smallest,
+        )
+        found.save(out)
+    rows: list[list[object]] = [["layer", "operator", "weight", "bits", "before", "after", "error"]]
+    for a in found.layers:
+        error = "" if a.error is None else f"{a.error:.2g}"
+        sizes = [common.size(a.before), common.size(a.after)]
+        rows.append([common.short(a.name), a.op, common.shape(a.shape), a.bits, *sizes, error])
+    print(common.table(rows, "lllrrrr"))
+    if worst := max((a for a in found.layers if a.error is not None), key=lambda a: a.error or 0, default=None):
+        print(f'largest error of a layer: {worst.error:.2g} in "{worst.name}"')
+    for name, off in found.errors.items():
+        print(f'error of output "{name}": {off:.2g}')
+    print(f"{args.model}: {common.size(args.model.stat().st_size)}; {out.name}: {common.size(found.model.ByteSize())}")

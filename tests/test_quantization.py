@@ -1,0 +1,260 @@
+"""Weights of fewer bits: the models that `quantize` writes, run here and by onnxruntime, and what its report says."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+import onnxruntime
+import pytest
+from onnx import ModelProto, TensorProto, numpy_helper, parser
+
+from pyruntime import InferenceSession, InvalidInput, quantize
+from pyruntime.cli import main
+from pyruntime.quantization.codes import encode, pack
+
+RNG = np.random.default_rng(5)
+BOUNDS = {4: 0.13, 8: 0.012, 16: 1e-3}  # normally distributed weights in blocks of 32
+MATRIX = np.asarray(RNG.standard_normal((100, 60)), np.float32)
+TABLE = np.asarray(RNG.standard_normal((80, 96)), np.float32)
+FILTERS = np.asarray(RNG.standard_normal((24, 40, 3, 3)), np.float32)
+ROWS = {"x": np.asarray(RNG.standard_normal((2, 3, 100)), np.float32)}
+FLAT = {"x": ROWS["x"][0]}
+IDS = {"i": np.array([[0, 79], [-1, 5]])}
+PICTURE = {"x": np.asarray(RNG.standard_normal((1, 40, 9, 9)), np.float32)}
+BIAS = np.asarray(RNG.standard_normal(60), np.float32)
+
+
+def graph(text: str, opset: int = 17, ir: int = 8, **weights: np.ndarray[Any, Any]) -> ModelProto:
+    model = parser.parse_model(f'<ir_version: {ir}, opset_import: ["": {opset}]> {text}')
+    model.graph.initializer.extend(numpy_helper.from_array(array, name) for name, array in weights.items())
+    return model
+
+
+HALVES = {"x": ROWS["x"].astype(np.float16)}
+BRANCH = """g (bool c, float[2, 3, 100] x) => (float[2, 3, 60] y) {
+  y = If (c) <then_branch = t () => (float[2, 3, 60] a) { a = MatMul(x, w) },
+              else_branch = e () => (float[2, 3, 60] b) { p = MatMul(x, w)  b = Neg(p) }>
+}"""
+TIED = """g (int64[2, 2] i) => (float[2, 2, 80] y, float[2, 2, 96] e) {
+  e = Gather(w, i)  t = Transpose<perm = [1, 0]>(w)  y = MatMul(e, t)
+}"""
+CONSTANT = """g (float[2, 3, 100] x) => (float[2, 3, 60] y) { v = Identity(x)  y = MatMul(v, w) }"""
+CASES: dict[str, tuple[ModelProto, dict[str, Any], dict[int, dict[str, int]]]] = {
+    "MatMul": (
+        graph("g (float[2, 3, 100] x) => (float[2, 3, 60] y) { y = MatMul(x, w) }", w=MATRIX),
+        ROWS,
+        {4: {"MatMulNBits": 1}, 8: {"MatMulNBits": 1}, 16: {"Cast": 1, "MatMul": 1}},
+    ),
+    "MatMul of half floats": (
+        graph(
+            "g (float16[2, 3, 100] x) => (float16[2, 3, 60] y) { y = MatMul(x, w) }", w=MATRIX.astype(np.float16)
+        ),
+        HALVES,
+        {4: {"MatMulNBits": 1}, 8: {"MatMulNBits": 1}, 16: {"MatMul": 1}},
+    ),
+    "Gemm": (
+        graph(
+            "g (float[3, 100] x) => (float[3, 60] y) { y = Gemm<alpha = 0.5, beta = 2.0>(x, w, b) }",
+            w=MATRIX,
+            b=BIAS,
+        ),
+        FLAT,
+        {4: {"MatMulNBits": 1, "Mul": 1, "Add": 1}, 16: {"Cast": 1, "Gemm": 1}},
+    ),
+    "Gemm of a transposed weight": (
+        graph("g (float[3, 100] x) => (float[3, 60] y) { y = Gemm<transB = 1>(x, w) }", w=MATRIX.T.copy()),
+        FLAT,
+        {4: {"MatMulNBits": 1}, 8: {"MatMulNBits": 1}},
+    ),
+    "Gather": (
+        graph("g (int64[2, 2] i) => (float[2, 2, 60] y) { y = Gather(w, i) }", w=MATRIX[:80]),
+        IDS,
+        {4: {"GatherBlockQuantized": 1}, 8: {"GatherBlockQuantized": 1}, 16: {"Cast": 1, "Gather": 1}},
+    ),
+    "Gather of an odd width": (
+        graph("g (int64[2, 2] i) => (float[2, 2, 59] y) { y = Gather(w, i) }", w=MATRIX[:80, :59].copy()),
+        IDS,
+        {4: {"GatherBlockQuantized": 1}},
+    ),
+    "a lookup and a product of one matrix": (
+        graph(TIED, w=TABLE),
+        IDS,
+        {
+            4: {"GatherBlockQuantized": 1, "Reshape": 1, "MatMulNBits": 1},
+            16: {"Cast": 2, "Gather": 1, "Transpose": 1, "MatMul": 1},
+        },
+    ),
+    "Conv": (
+        graph("g (float[1, 40, 9, 9] x) => (float[1, 24, 7, 7] y) { y = Conv(x, w) }", w=FILTERS),
+        PICTURE,
+        {4: {"DequantizeLinear": 1, "Conv": 1}, 8: {"DequantizeLinear": 1, "Conv": 1}, 16: {"Cast": 1, "Conv": 1}},
+    ),
+    "Conv, blocks of 4 bits": (
+        graph("g (float[1, 40, 9, 9] x) => (float[1, 24, 7, 7] y) { y = Conv(x, w) }", 21, 10, w=FILTERS),
+        PICTURE,
+        {4: {"DequantizeLinear": 1, "Conv": 1}},
+    ),
+    "Conv before scales had an axis": (
+        graph("g (float[1, 40, 9, 9] x) => (float[1, 24, 7, 7] y) { y = Conv(x, w) }", 11, 6, w=FILTERS),
+        PICTURE,
+        {4: {"Cast": 1, "Conv": 1}},
+    ),
+    "ConvTranspose": (
+        graph(
+            "g (float[1, 40, 9, 9] x) => (float[1, 24, 11, 11] y) { y = ConvTranspose(x, w) }",
+            21,
+            10,
+            w=FILTERS.swapaxes(0, 1).copy(),
+        ),
+        PICTURE,
+        {4: {"DequantizeLinear": 1, "ConvTranspose": 1}, 8: {"DequantizeLinear": 1, "ConvTranspose": 1}},
+    ),
+    "branches": (
+        graph(BRANCH, w=MATRIX),
+        {**ROWS, "c": np.array(False)},
+        {4: {"If": 1}, 8: {"If": 1}},
+    ),
+    "initializers that are inputs": (
+        graph("g (float[2, 3, 100] x, float[100, 60] w) => (float[2, 3, 60] y) { y = MatMul(x, w) }", 8, 3, w=MATRIX),
+        ROWS,
+        {4: {"MatMulNBits": 1}},
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("case", "bits"), [(name, bits) for name, (_, _, by) in CASES.items() for bits in by])
+def test_models_with_fewer_bits(case: str, bits: int) -> None:
+    model, feeds, by = CASES[case]
+    before = model.SerializeToString()
+    found = quantize(model, bits, samples=[feeds], smallest=1000)
+    assert model.SerializeToString() == before
+    ops = [node.op_type for node in found.model.graph.node]
+    assert {op: ops.count(op) for op in ops} == by[bits]
+    onnx.checker.check_model(found.model)
+    data = found.model.SerializeToString()
+    ours = InferenceSession(data).run(None, feeds)
+    theirs = onnxruntime.InferenceSession(data).run(None, feeds)
+    exact = InferenceSession(before).run(None, feeds)
+    for mine, its, all_bits in zip(ours, theirs, exact, strict=True):
+        mine, its, all_bits = (np.asarray(y, np.float32) for y in (mine, its, all_bits))
+        tolerance = (2e-3 if feeds is HALVES else 2e-6) * np.abs(all_bits).max()
+        np.testing.assert_allclose(mine, its, rtol=0, atol=tolerance)
+        assert np.linalg.norm(mine - all_bits) < 2 * BOUNDS[bits] * np.linalg.norm(all_bits)
+    for layer in found.layers:
+        if layer.bits == bits:
+            assert layer.after < {4: 0.9, 8: 1.6, 16: 2.01}[bits] * np.prod(layer.shape)
+        if layer.bits in BOUNDS and case not in ("branches", "MatMul of half floats"):
+            assert layer.error is not None and layer.error < BOUNDS[layer.bits]
+    assert set(found.errors) == {o.name for o in model.graph.output}
+
+
+def test_a_shared_matrix_lies_in_the_file_once() -> None:
+    found = quantize(CASES["a lookup and a product of one matrix"][0], 4, smallest=1000)
+    assert found.model.ByteSize() < TABLE.size * (0.5 + 4 / 32 + 0.5 / 32) + 1000
+
+
+def test_scales_lessen_the_error() -> None:
+    """Against rounding with the range of each block as it is."""
+    rows = np.asarray(np.random.default_rng(0).standard_normal((64, 128)), np.float32)
+    codes = encode(rows, 4, 32)
+    back = (codes.codes.reshape(64, 4, 32) - np.float32(codes.zeros[..., None])) * codes.scales[..., None]
+    blocks = rows.reshape(64, 4, 32)
+    scale = (blocks.max(-1, keepdims=True) - blocks.min(-1, keepdims=True)) / 15
+    plain = np.rint(blocks / scale) * scale
+    assert np.linalg.norm(back - blocks) < 0.98 * np.linalg.norm(plain - blocks)
+
+
+@pytest.mark.parametrize("values", [[0.0] * 32, [3.0] * 32, [-1e-30] * 32, [1e38, -1e38] * 16])
+def test_blocks_at_the_ends_of_the_range(values: list[float]) -> None:
+    rows = np.array([values], np.float32)
+    for bits in (4, 8):
+        codes = encode(rows, bits, 32)
+        back = (codes.codes - np.float32(codes.zeros)) * codes.scales
+        assert np.isfinite(codes.scales).all() and np.abs(back - rows).max() <= 0.07 * np.abs(rows).max()
+
+
+def test_packed_codes() -> None:
+    assert pack(np.array([[1, 2, 3]], np.uint8), 4).tolist() == [[0x21, 0x03]]
+    assert pack(np.array([[1, 2]], np.uint8), 8).tolist() == [[1, 2]]
+
+
+def mixed() -> ModelProto:
+    """Two products; the second's weights are far from evenly distributed, so that 4 bits cost more there."""
+    outliers = MATRIX.copy()
+    outliers[::8] *= 30
+    text = "g (float[3, 100] x) => (float[3, 60] y) { a = MatMul(x, v)  b = MatMul(x, w)  y = Add(a, b) }"
+    return graph(text, v=MATRIX, w=outliers)
+
+
+def test_a_bound_of_the_error() -> None:
+    feeds = dict(FLAT)
+    bits = {}
+    for bound in (0.5, 0.08, 0.004, 1e-4, 1e-9):
+        found = quantize(mixed(), 4, samples=[feeds], max_error=bound, smallest=1000)
+        assert all(error <= bound for error in found.errors.values())
+        bits[bound] = [layer.bits for layer in found.layers]
+    assert bits[0.5] == [4, 4] and bits[1e-9] == [32, 32]
+    sums = [sum(found) for found in bits.values()]
+    assert sums == sorted(sums) and len(set(sums)) > 2
+
+
+def test_weights_that_stay() -> None:
+    infinite = MATRIX.copy()
+    infinite[3, 3] = np.inf
+    text = "g (float[3, 100] x) => (float[3, 60] y) { a = MatMul(x, v)  b = MatMul(x, w)  y = Add(a, b) }"
+    found = quantize(graph(text, v=infinite, w=1e5 * MATRIX), 16, smallest=1000)
+    assert [layer.bits for layer in found.layers] == [32, 32]
+    kept = quantize(mixed(), 8, keep=["a"], smallest=1000)
+    assert [layer.bits for layer in kept.layers] == [32, 8]
+
+
+REFUSED: dict[str, tuple[dict[str, Any], str]] = {
+    "bits": ({"bits": 3}, "bits is 3"),
+    "pattern": ({"keep": ["head*"]}, 'no layer has a name like "head*"'),
+    "no samples": ({"max_error": 0.1}, "max_error needs samples"),
+    "block": ({"block_size": 24}, "block_size is 24"),
+    "small weights": ({"smallest": 10**6}, "no layer has a weight of 1000000 floats"),
+}
+
+
+@pytest.mark.parametrize("case", REFUSED)
+def test_what_is_refused(case: str) -> None:
+    options, text = REFUSED[case]
+    with pytest.raises(InvalidInput, match=re.escape(text)):
+        quantize(mixed(), **{"smallest": 1000, **options})
+    with pytest.raises(InvalidInput, match="the model cannot be read"):
+        quantize(b"no model")
+
+
+def test_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "model.onnx"
+    onnx.save(mixed(), path)
+    options = ["--bits", "4", "--smallest", "1000", "--random"]
+    assert main(["export", str(path), str(tmp_path / "m.pyrt"), *options]) == 0
+    assert "largest error of a layer" in capsys.readouterr().out
+    small = str(tmp_path / "small.onnx")
+    assert main(["export", str(path), small, "--onnx", "--keep", "b", *options]) == 0
+    text = capsys.readouterr().out
+    assert 'in "a"' in text and "error of output" in text
+    program = InferenceSession(str(tmp_path / "m.pyrt")).run(None, FLAT)[0]
+    exact, kept = (InferenceSession(str(name)).run(None, FLAT)[0] for name in (path, small))
+    assert 0 < np.abs(kept - exact).max() < np.abs(program - exact).max()
+    assert main(["export", str(path), small, "--onnx"]) == 2
+    assert "need --bits" in capsys.readouterr().err
+
+
+def test_large_models_keep_weights_beside(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("pyruntime.quantization.measure.LARGEST", 1000)
+    found = quantize(mixed(), 8, samples=[FLAT], smallest=1000)
+    found.save(tmp_path / "m.onnx")
+    assert (tmp_path / "m.onnx.data").is_file()
+    a, b = (
+        InferenceSession(source).run(None, FLAT)[0]
+        for source in (str(tmp_path / "m.onnx"), found.model.SerializeToString())
+    )
+    np.testing.assert_array_equal(a, b)
+    assert TensorProto.EXTERNAL not in {t.data_location for t in found.model.graph.initializer}
