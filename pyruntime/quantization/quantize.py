@@ -79,7 +79,7 @@ def quantize(
     task = _Task(source, Form(smallest, block_size, accuracy_level), list(samples))
     layers = find_layers(source, smallest)
     if not layers:
-        raise InvalidInput(f"no layer has a weight of {smallest} floats or more", hint="a lower `smallest` takes smaller ones")
+        raise InvalidInput(f"no layer has a weight of {smallest} floats or more", hint="lower `smallest`")
     kept = {layer.name for layer in layers} - {layer.name for layer in without_kept(layers, tuple(keep))}
     plan = task.possible([KEPT if layer.name in kept else bits for layer in layers])
     if max_error is not None:
