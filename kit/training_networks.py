@@ -67,6 +67,48 @@ def dense(seed: int = 0, extra: list[Any] | None = None) -> bytes:
     return model(nodes, {"x": (T.FLOAT, ["N", 6])}, {"y": (T.FLOAT, ["N", 3])}, weights)
 
 
+def transformer(dtype: type = np.float32, vocabulary: int = 50, width: int = 32, blocks: int = 2) -> bytes:
+    """A language model of 4 heads without positions: "ids" (N, S) -> "logits" (N, S, vocabulary)."""
+    rng, weights, nodes, heads = np.random.default_rng(0), {}, [], 4
+
+    def weight(name: str, *shape: int) -> str:
+        x = rng.normal(size=shape) / np.sqrt(shape[0]) if len(shape) > 1 else np.full(shape, name.endswith("scale"))
+        weights[name] = x.astype(dtype)
+        return name
+
+    def add(op: str, inputs: str, output: str, **attrs: Any) -> str:
+        nodes.append(node(op, inputs, output, **attrs))
+        return output
+
+    weights["split"] = np.array([0, 0, heads, width // heads], np.int64)
+    weights["joined"] = np.array([0, 0, width], np.int64)
+    weights["root"] = np.array(np.sqrt(width / heads), dtype)
+    x = add("Gather", f"{weight('embedding', vocabulary, width)} ids", "x")
+    for n in range(blocks):
+        p = f"block{n}."
+        norm = f"{weight(p + 'norm1.scale', width)} {weight(p + 'norm1.bias', width)}"
+        normed = add("LayerNormalization", f"{x} {norm}", p + "normed")
+        parts = []
+        for k, perm in (("q", [0, 2, 1, 3]), ("k", [0, 2, 3, 1]), ("v", [0, 2, 1, 3])):
+            flat = add("MatMul", f"{normed} {weight(p + k + '_proj', width, width)}", p + k)
+            split = add("Reshape", f"{flat} split", p + k + ".split")
+            parts.append(add("Transpose", split, p + k + ".heads", perm=perm))
+        scores = add("Div", f"{add('MatMul', ' '.join(parts[:2]), p + 'qk')} root", p + "scores")
+        mixed = add("MatMul", f"{add('Softmax', scores, p + 'shares')} {parts[2]}", p + "mixed")
+        turned = add("Transpose", mixed, p + "turned", perm=[0, 2, 1, 3])
+        joined = add("Reshape", f"{turned} joined", p + "joined")
+        out = add("MatMul", f"{joined} {weight(p + 'o_proj', width, width)}", p + "o")
+        x = add("Add", f"{x} {out}", p + "x")
+        norm = f"{weight(p + 'norm2.scale', width)} {weight(p + 'norm2.bias', width)}"
+        normed = add("LayerNormalization", f"{x} {norm}", p + "normed2")
+        wide = add("Gelu", add("MatMul", f"{normed} {weight(p + 'up', width, 2 * width)}", p + "u"), p + "wide")
+        out = add("MatMul", f"{wide} {weight(p + 'down', 2 * width, width)}", p + "d")
+        x = add("Add", f"{x} {out}", p + "y")
+    add("MatMul", f"{x} {weight('head', width, vocabulary)}", "logits")
+    kind = T.FLOAT16 if dtype is np.float16 else T.FLOAT
+    return model(nodes, {"ids": (T.INT64, ["N", "S"])}, {"logits": (kind, ["N", "S", vocabulary])}, weights)
+
+
 def batch(rows: int, seed: int = 0) -> dict[str, np.ndarray]:
     """Feeds of `dense` with a loss of classes."""
     rng = np.random.default_rng(seed)

@@ -12,14 +12,14 @@ from pyruntime.codegen.loop_ir import LoopCode, Lowered
 from pyruntime.codegen.provider import EXTENT, Invocation, Memory, RowLimits
 from pyruntime.errors import our_fault
 from pyruntime.ir.expr import Expr, rewrite
-from pyruntime.ir.kernel import Call, Kernel, Loops, Stmt, Store, Tensor, root
+from pyruntime.ir.kernel import Call, Kernel, Loops, Stmt, Store, Tensor, root, updates_state
 from pyruntime.ir.shape import AnyDim
 from pyruntime.ir.statements import rebuild
 
 from .adapter import Adapter
 from .limits.integer_ranges import Ranges
 from .limits.support import conditions, reason
-from .printer.loops import Shader, generic
+from .printer.loops import Shader, generic, unless_faulty
 from .schedules import Meaning, Scheduled, scheduled
 
 # A copy costs a submission and a wait of about 100 microseconds.
@@ -89,10 +89,11 @@ class WgslCodeWriter:
         meaning = _meaning(kernel)
         schedule = self._scheduled(kernel)
         lowered = one_binding_each(schedule.lowered)
-        key = (lowered.code.key(), schedule.name)
+        key = (lowered.code.key(), schedule.name, updates_state(kernel))
         if key not in self.numbers:
             self.numbers[key] = len(self.shaders)
             shader = schedule.printed(lowered.code)
+            shader = unless_faulty(shader) if updates_state(kernel) else shader
             self.shaders.append(generic(shader) if self.adapter.specialises else shader)
             self.size += len(self.shaders[-1].source)
         scratch = list(meaning.scratch) if isinstance(meaning, Loops) else []

@@ -11,7 +11,7 @@ from pyruntime.emit.control_steps import ControlSteps
 from pyruntime.emit.lifetimes import Step
 from pyruntime.emit.segments import Segments
 from pyruntime.ir.blocks import own_inputs
-from pyruntime.ir.kernel import Alias, Host, If, Kernel, Leaf, Loop, Loops, Read, Tensor, root
+from pyruntime.ir.kernel import Alias, Host, If, Kernel, Loop, Loops, Read, Tensor, updates_state
 
 LONGEST = 1000  # kernels of a segment: planning takes time and memory proportional to the square of their number
 
@@ -40,7 +40,7 @@ class BlockSteps:
         provider = self.segments.target.provider
         if self.pending and (
             provider(kernel) is not provider(self.pending[0]) or len(self.pending) == LONGEST
-            or _updates_state(kernel) and not _updates_state(self.pending[-1])
+            or updates_state(kernel) and not updates_state(self.pending[-1])
         ):  # fmt: skip
             self.flush()
         where = self.residency.where(kernel)
@@ -73,10 +73,3 @@ class BlockSteps:
         read = {t.uid for k in self.pending for t in k.inputs}
         made = {t.uid for k in self.pending for t in k.outputs}
         return {uid for uid in made & read if self.readers[uid] == 1}
-
-
-def _updates_state(kernel: Kernel) -> bool:
-    """Whether it changes a state. Such kernels begin a step: a run that finds an index out of range before has then
-    changed nothing."""
-    base = root(kernel.outputs[0]).kernel if isinstance(kernel, Loops) else None
-    return isinstance(base, Leaf) and base.kind == "state"

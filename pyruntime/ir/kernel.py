@@ -171,6 +171,13 @@ class Loops(Kernel):
         return self.args
 
 
+def updates_state(kernel: Kernel) -> bool:
+    """Whether it changes a state. Such kernels begin a step: a run that finds an index out of range before has then
+    changed nothing."""
+    base = root(kernel.outputs[0]).kernel if isinstance(kernel, Loops) else None
+    return isinstance(base, Leaf) and base.kind == "state"
+
+
 @dataclass(eq=False, slots=True)
 class Call(Kernel):
     """A routine with one contract, defined by `meaning`, a Map, Reduce or Loops with the same operands. attrs are

@@ -191,6 +191,7 @@ export class Transfers {
   checkFaults(record) {
     const [node, extent, index, wide] = [0, 4, 8, 12].map((at) => record.getInt32(at, true));
     if (!node && !wide) return;
+    this.executor.hasChangedStates = false; // kernels that change weights look at the record, too
     this.gpu.gpu.device.queue.writeBuffer(this.gpu.memory.faults, 0, new Uint8Array(FAULT_BYTES));
     if (wide) {
       const text = "a 64-bit integer of a GPU tensor does not fit the GPU's 32-bit integers";

@@ -14,6 +14,7 @@
  * @property {import('../common/program.js').Header} header
  * @property {import('./memory.js').Memory} memory
  * @property {import('../runtime/planner.js').Planner} plan
+ * @property {boolean} hasChangedStates
  * @property {import('../threads/mailbox.js').Code} code
  * @property {GpuRunner | null} gpu
  * @property {Map<number, (string | number)[]>} hosts

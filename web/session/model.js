@@ -104,6 +104,7 @@ export class Model {
 
   /** Forgets all Programs. @param {() => unknown} change what makes them useless */
   async change(change) {
+    await this.saveStates();
     this.table.clear();
     this.onNewProgram = () => {};
     await change();
@@ -150,6 +151,7 @@ export class Model {
       return await this.runOnce(feeds, fetches);
     } catch (error) {
       if (!(error instanceof OutOfMemory) || isGpuFull(error)) throw error;
+      await this.saveStates();
       const hasFreed = this.table.freeOthers();
       if (!this.table.executors.get(this.table.latestKey)?.plan.tighten() && !hasFreed) throw error;
       return this.runOnce(feeds, fetches);
@@ -294,6 +296,11 @@ export class Model {
   train(trainer) {
     this.trainer = trainer;
     this.table.onRelease = (executor) => trainer.drop(executor);
+  }
+
+  /** Takes the weights that runs change from the executor that has them; if their GPU is lost, they are lost. */
+  async saveStates() {
+    if (this.trainer && !this.host.gpu?.lost) await this.trainer.leave().catch(() => {}); // `drop` tells that they are lost
   }
 
   release() {

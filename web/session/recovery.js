@@ -20,6 +20,7 @@ import { freeIdle } from './idle_models.js';
  * @property {import('./program_table.js').ProgramTable} table
  * @property {(change: () => unknown) => Promise<void>} change forgets all Programs, which `change` makes useless
  * @property {() => Promise<void>} prepare
+ * @property {() => Promise<void>} saveStates
  */
 
 /**
@@ -153,7 +154,9 @@ function afterGpu(names) {
 }
 
 /** Frees the GPU's memory; errors of invalid buffers that follow from the fault are dropped. @param {RecoverableModel} model @param {string} fault */
-async function freeGpu({ table, host: { gpu } }, fault) {
+async function freeGpu(model, fault) {
+  const { table, host: { gpu } } = model;
+  if (fault !== LATE) await model.saveStates();
   table.releaseExecutors();
   gpu?.freePools();
   if (fault !== LATE) await gpu?.settle(); // which would not end

@@ -133,9 +133,12 @@ async function timedRun(model, { feeds, fetches, profile }, stop, trial) {
 /** Moves a session to another model, which has the same graph. @param {number} id @param {Model} model */
 function adopt(id, model) {
   const session = find(id);
-  return enqueue(session, () => {
+  return enqueue(session, async () => {
     const { opened } = session;
     const { source } = opened;
+    const { trainer } = /** @type {Model} */ (opened.model);
+    await trainer?.leave();
+    if (trainer) model.train(trainer);
     session.opened = { ...opened, model, source: source && { ...source, gpu: model.host.gpu?.adapter ?? null, host: model.host } };
     /** @type {Model} */ (opened.model).state.changed = () => {}; // the session is not released
     opened.model.release();

@@ -28,6 +28,8 @@ from .wgsl_functions import CHECKED, text_of
 
 GROUP = 64  # invocations of a workgroup
 SUBGROUPS = "enable subgroups;\n"
+_FAULTS = "@group(0) @binding({}) var<storage, read_write> faults: array<atomic<i32>>;"
+_FIRST = "let first = at.y * groups.x + at.x;"
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,7 +86,7 @@ def declare(
         kind = f"vec4<{kind}>" if n in vec4_buffers else kind
         out.append(f"@group(0) @binding({n}) var<storage, read_write> b{n}: array<{kind}>;")
     if faults:
-        out.append(f"@group(0) @binding({len(buffers)}) var<storage, read_write> faults: array<atomic<i32>>;")
+        out.append(_FAULTS.format(len(buffers)))
     out.append(f"struct Params {{ words: array<vec4<i32>, {params // 4 + 1}> }}")
     out.append(f"@group(0) @binding({len(buffers) + faults}) var<uniform> params: Params;")
     return "\n".join(out) + "\n"
@@ -99,6 +101,18 @@ def generic(shader: Shader) -> Shader:
     """The shader with parameters that no driver specialises on (see `Adapter.specialises`): their index depends on
     `at.z`, which is always 0, but the driver cannot know (docs/design/gpu.md#lavapipe)."""
     return replace(shader, source=shader.source.replace("params.words[", "params.words[at.z + "))
+
+
+def unless_faulty(shader: Shader) -> Shader:
+    """The shader, which does nothing once the fault record has a fault. The executor reads the record after the run, so
+    a kernel that changes weights must look itself."""
+    source, n = shader.source, shader.buffers
+    if not shader.faults:
+        params = "@group(0) @binding({}) var<uniform> params"
+        source = source.replace(params.format(n), f"{_FAULTS.format(n)}\n{params.format(n + 1)}")
+    ends = "if (atomicLoad(&faults[0]) != 0 || atomicLoad(&faults[3]) != 0) { return; }"
+    source = source.replace(_FIRST, f"{ends}\n  {_FIRST}")
+    return replace(shader, source=source, buffers=n + (not shader.faults), faults=True)
 
 
 class Printer:
@@ -149,7 +163,7 @@ class Printer:
             "fn main(@builtin(workgroup_id) at: vec3<u32>, @builtin(num_workgroups) groups: vec3<u32>,\n"
             f"        @builtin(local_invocation_index) lane: u32{more}) {{"
         )
-        self.lines.add("let first = at.y * groups.x + at.x;")
+        self.lines.add(_FIRST)
         for n in sorted({x.value for x in nodes(self.code.body) if x.op == "param"}):
             self.lines.add(f"let p{n} = {word(n)};")
 

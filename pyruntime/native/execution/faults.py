@@ -14,7 +14,9 @@ from pyruntime.ir.reference import out_of_range
 _RECORD = struct.Struct("<iiq")
 
 
-def raise_fault(record: bytes, checked: Sequence[str]) -> None:
+def raise_fault(record: bytes, checked: Sequence[str], on_gpu: bool = False) -> None:
     """checked: nodes whose indices are checked; their numbers begin at 1. Errors: ExecutionError."""
     node, extent, index = _RECORD.unpack(record)
-    raise ExecutionError(out_of_range(index, extent), node=checked[node - 1] if 0 < node <= len(checked) else "")
+    error = ExecutionError(out_of_range(index, extent), node=checked[node - 1] if 0 < node <= len(checked) else "")
+    error.has_kept_states = on_gpu
+    raise error

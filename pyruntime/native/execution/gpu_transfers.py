@@ -141,7 +141,7 @@ class Transfers:
             ]
         )
         if record := self.gpu.take_fault():
-            raise_fault(record, self.values.header["checked"])
+            raise_fault(record, self.values.header["checked"], on_gpu=True)
         rest = iter(arrays)
         for source, target in pairs:
             memory = own.get(source["buffer"])

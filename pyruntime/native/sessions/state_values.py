@@ -22,13 +22,15 @@ Values = dict[str, np.ndarray]
 
 
 class StateValues:
-    """holder: the executor that has the current values; kept: values that no executor has, by name; is_whole: whether
-    `kept` has all that are not as at the start; lost: why there are no values that belong to one step, or "" """
+    """holder: the executor that has the current values; kept: values by name, without those that are as at the start;
+    is_current: whether `kept` has the holder's values, so that a fault of the next step loses none; spoiled: an executor
+    whose values a step has changed in part; lost: why there are no values that belong to one step, or "" """
 
     def __init__(self) -> None:
         self.holder: Executor | None = None
         self.kept: Values = {}
-        self.is_whole = False
+        self.is_current = True
+        self.spoiled: Executor | None = None
         self.lost = ""
 
     @contextmanager
@@ -42,9 +44,12 @@ class StateValues:
         try:
             yield
         except BaseException as error:
-            if executor.has_changed_states:
-                self.lose(f"a step ended in the middle: {error}")
+            if executor.has_changed_states and not getattr(error, "has_kept_states", False):
+                self._spoil(executor, f"a step ended in the middle: {error}")
             raise
+        if executor.has_changed_states and self.is_current:
+            self.is_current = False
+            self.kept = {n: x for n, x in self.kept.items() if n not in executor.header["states"]}
 
     def enter(self, executor: Executor) -> None:
         """Give an executor the current values."""
@@ -53,11 +58,24 @@ class StateValues:
             return
         if self.holder is not None:
             self.leave(self.holder)
-        rest = executor.header.get("states", {}) if self.is_whole else {}
-        new = [name for name in rest if name not in self.kept]
-        zeros = {name: np.zeros(cast("list[int]", rest[name]["dims"]), rest[name]["dtype"]) for name in new}
-        write(executor, {**zeros, **self.kept})
-        self.holder, self.is_whole = executor, True
+        states = executor.header.get("states", {})
+        filled = {c["buffer"] for c in executor.header["constants"] if "zeros" in c}
+        zeros = {
+            n: np.zeros(cast("list[int]", v["dims"]), v["dtype"]) for n, v in states.items() if v["buffer"] in filled
+        }
+        values = {**zeros, **self.kept}
+        if executor is self.spoiled and not values.keys() >= states.keys():
+            self.lose("the first step ended in the middle")
+            self._require_values()
+        write(executor, values)
+        self.holder, self.is_current, self.spoiled = executor, True, None
+
+    def _spoil(self, executor: Executor, why: str) -> None:
+        """A step has changed values of the executor in part."""
+        if self.is_current:
+            self.holder, self.spoiled = None, executor
+        else:
+            self.lose(why)
 
     def leave(self, executor: Executor) -> None:
         """Take the values from an executor that is about to lose its memory."""
@@ -69,6 +87,9 @@ class StateValues:
         """These executors are gone; their GPU may be lost."""
         if self.holder is not None and self.holder in executors:
             holder = self.holder
+            if self.is_current:
+                self.holder = None
+                return
             try:
                 self.leave(holder)
             except PyRuntimeError as error:
@@ -92,7 +113,7 @@ class StateValues:
 
     def replace(self, values: Mapping[str, np.ndarray]) -> None:
         """Replace all values; those that are not given become zeros."""
-        self.holder, self.kept, self.is_whole, self.lost = None, dict(values), True, ""
+        self.holder, self.kept, self.spoiled, self.lost = None, dict(values), None, ""
 
     def _require_values(self) -> None:
         if self.lost:

@@ -309,6 +309,10 @@ class TrainingSession:
             _write(Path(path), data)
         return data
 
+    def explain(self) -> dict[str, Any]:
+        """Which node runs where, and why."""
+        return self._session.explain()
+
     def memory(self) -> MemoryReport:
         """What the session holds, and its peak so far."""
         return self._session.memory()

@@ -247,6 +247,11 @@ export class TrainingSession {
 
   // ── the rest ──
 
+  /** Which node runs where, and why. */
+  explain() {
+    return this.handler.report('explain');
+  }
+
   memory() {
     return this.handler.memory(undefined);
   }

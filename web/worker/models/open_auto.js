@@ -5,6 +5,7 @@ import { keepChoice, keptChoice } from './kept_choice.js';
 
 /** @import { Gpu } from '../../gpu/device.js' */
 /** @import { Model } from '../../session/model.js' */
+/** @import { Trainer } from './trainer.js' */
 /** @import { Opened, Source } from './types.js' */
 
 /**
@@ -28,7 +29,8 @@ export async function openAuto(source, gpu, open, cacheFor) {
   const openOnGpu = async (/** @type {Model} */ running) => {
     const memoryLimit = host.memoryLimit && Math.max(1, host.memoryLimit - running.arenaBytes());
     const other = await onGpu({ trial, memoryLimit });
-    return /** @type {Model} */ ((await open({ ...other, stop: null, start: performance.now() })).model);
+    const trainer = /** @type {Trainer | null} */ (source.trainer)?.another() ?? null; // measured runs change weights
+    return /** @type {Model} */ ((await open({ ...other, trainer, stop: null, start: performance.now() })).model);
   };
   const keep = (/** @type {GpuTrial['trial']} */ choice) => keepChoice(source, gpu.adapter, choice);
   const trial = new GpuTrial(kept && !kept.onGpu ? kept.best : 0, openOnGpu, keep);

@@ -13,9 +13,11 @@ import { MAIN } from '../../runtime/output_paths.js';
 export class StateValues {
   /** The executor that has the current values. @type {Executor | null} */
   holder = null;
-  /** Values that no executor has. @type {Values} */
+  /** Values without those that are as at the start. @type {Values} */
   kept = {};
-  isWhole = false; // whether `kept` has all that are not as at the start
+  isCurrent = true; // whether `kept` has the holder's values, so that a fault of the next step loses none
+  /** An executor whose values a step has changed in part. @type {Executor | null} */
+  spoiled = null;
   /** Why there are no values that belong to one step. */
   lost = '';
 
@@ -28,11 +30,25 @@ export class StateValues {
     executor.changing = changing(executor.header, names);
     executor.hasChangedStates = false;
     try {
-      return await run();
+      const results = await run();
+      if (executor.hasChangedStates && this.isCurrent) this.dropKept(executor);
+      return results;
     } catch (error) {
-      if (executor.hasChangedStates) this.lose(`a step ended in the middle: ${/** @type {Error} */ (error).message}`);
+      if (executor.hasChangedStates) this.spoil(executor, `a step ended in the middle: ${/** @type {Error} */ (error).message}`);
       throw error;
     }
+  }
+
+  /** `kept` has old values of the executor. @param {Executor} executor */
+  dropKept(executor) {
+    this.isCurrent = false;
+    this.kept = Object.fromEntries(Object.entries(this.kept).filter(([name]) => !Object.hasOwn(states(executor), name)));
+  }
+
+  /** A step has changed values of the executor in part. @param {Executor} executor @param {string} why */
+  spoil(executor, why) {
+    if (!this.isCurrent) this.lose(why);
+    else Object.assign(this, { holder: null, spoiled: executor });
   }
 
   /** Gives an executor the current values. @param {Executor} executor */
@@ -40,10 +56,15 @@ export class StateValues {
     this.requireValues();
     if (this.holder === executor) return;
     if (this.holder) await this.leave();
-    if (this.isWhole) for (const value of Object.values(states(executor))) put(executor, value, null);
+    const rest = Object.entries(states(executor)).filter(([name]) => !Object.hasOwn(this.kept, name));
+    const zeros = new Set(executor.header.constants.flatMap((constant) => ('zeros' in constant ? constant.buffer : [])));
+    if (executor === this.spoiled && rest.some(([, { buffer }]) => !zeros.has(buffer))) {
+      this.lose('the first step ended in the middle');
+      this.requireValues();
+    }
+    for (const [, value] of rest) if (zeros.has(value.buffer)) put(executor, value, null);
     write(executor, this.kept);
-    this.holder = executor;
-    this.isWhole = true;
+    Object.assign(this, { holder: executor, isCurrent: true, spoiled: null });
   }
 
   /** Takes the values from the executor that has them, which is about to lose its memory. */
@@ -58,6 +79,7 @@ export class StateValues {
   drop(executor) {
     if (this.holder !== executor) return;
     this.holder = null;
+    if (this.isCurrent) return;
     if (this.isOnGpu(executor)) this.lose('the memory of the GPU that had them is gone');
     else this.kept = { ...this.kept, .../** @type {Values} */ (read(executor)) };
   }
@@ -87,7 +109,7 @@ export class StateValues {
 
   /** Replaces all values; those that are not given become zeros. @param {Values} values */
   replace(values) {
-    Object.assign(this, { holder: null, kept: values, isWhole: true, lost: '' });
+    Object.assign(this, { holder: null, kept: values, spoiled: null, lost: '' });
   }
 
   requireValues() {

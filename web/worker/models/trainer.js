@@ -10,6 +10,11 @@ import { StateValues } from './state_values.js';
 /** @typedef {[size: number, start: number, data: string, weight: string, dtype: string]} Piece see pyruntime/learning/export.py */
 
 export class Trainer extends StateValues {
+  /** One for another model of the session, with the weights at the start. */
+  another() {
+    return new Trainer();
+  }
+
   /**
    * @param {Model} model @param {Source | undefined} source of the model @param {'read' | 'update' | 'replace' | 'export'} how @param {Values} values
    * @returns {Promise<Values>} the file as "model"
