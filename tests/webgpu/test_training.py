@@ -14,7 +14,7 @@ from pyruntime import PyRuntimeError, SessionFailed, SessionOptions, TrainingSes
 
 pytest.importorskip("wgpu")
 
-from tests.webgpu.test_recovery import BOTH, Injector, hardware  # noqa: E402
+from tests.webgpu.test_recovery import BOTH, Injector, hardware
 
 CLASSES = {"loss": {"cross_entropy": "y"}}
 IMAGES, LABELS, _, _ = digits()
