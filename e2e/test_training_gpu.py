@@ -1,5 +1,5 @@
-"""Training on the GPU in Chromium (SwiftShader): native curves, and faults, after which a session goes on with the right
-curve or refuses work until it has loaded a checkpoint."""
+"""Training on the GPU in Chromium (SwiftShader): native curves, and faults: a session goes on with the right curve
+or refuses work until it has loaded a checkpoint."""
 
 from __future__ import annotations
 
@@ -73,10 +73,9 @@ def test_digits(gpu_tab: Tab) -> None:
 
 
 FAULT = """
-  const { timeout, both } = arg;
   const session = await ort.TrainingSession.create(bytes(arg.model), {
-    loss: { mse: 'y' }, optimizer: { adam: { rate: 1e-3 } }, executionProviders: ['webgpu', 'wasm'], gpuTimeout: timeout,
-    extra: { session: { disable_program_cache: '1' } } });
+    loss: { mse: 'y' }, optimizer: { adam: { rate: 1e-3 } }, executionProviders: ['webgpu', 'wasm'],
+    gpuTimeout: arg.timeout, extra: { session: { disable_program_cache: '1' } } });
   const x = new ort.Tensor('float32', floats(arg.x), [64, 128]);
   const target = new ort.Tensor('float32', new Float32Array(64 * 128), [64, 128]);
   const losses = [];

@@ -1,4 +1,4 @@
-"""Training on the GPU: the same curves as on WebAssembly, weights that stay in its memory, and what its faults leave."""
+"""Training on the GPU: the curves of WebAssembly, weights that stay in its memory, and what faults leave."""
 
 from __future__ import annotations
 

@@ -23,8 +23,8 @@ Values = dict[str, np.ndarray]
 
 class StateValues:
     """holder: the executor that has the current values; kept: values by name, without those that are as at the start;
-    is_current: whether `kept` has the holder's values, so that a fault of the next step loses none; spoiled: an executor
-    whose values a step has changed in part; lost: why there are no values that belong to one step, or "" """
+    is_current: whether `kept` has the holder's values, so that a fault of the next step loses none; spoiled: an
+    executor whose values a step has changed in part; lost: why there are no values that belong to one step, or "" """
 
     def __init__(self) -> None:
         self.holder: Executor | None = None
