@@ -40,30 +40,29 @@ def export_plan(source: Source, weights: Mapping[str, tuple[DType, tuple[int, ..
     if is_ort_format(source):
         raise InvalidInput("a model in ONNX Runtime's format cannot be written", hint="train the .onnx file")
     wire = Wire(source)
-    graphs = [(first, a, b) for tag, first, a, b in _fields(wire, 0, source.size) if tag == GRAPH << 3 | LENGTH]
+    graphs = [(first, a, b) for tag, first, a, b in fields(wire, 0, source.size) if tag == GRAPH << 3 | LENGTH]
     first, a, b = graphs[-1]
     inner = _graph(wire, a, b, weights)
     size = sum(piece.size for piece in inner)
-    head = _key(GRAPH) + _varint(size)
-    return [_copy(0, first), _bytes(head), *inner, _copy(b, source.size)]
+    return [copy(0, first), literal(message(GRAPH, b"", size)), *inner, copy(b, source.size)]
 
 
 def _graph(
     wire: Wire, start: int, end: int, weights: Mapping[str, tuple[DType, tuple[int, ...]]]
 ) -> list[Piece]:  # fmt: skip
     pieces: list[Piece] = []
-    for tag, first, a, b in _fields(wire, start, end):
-        name = _name(wire, a, b) if tag == INITIALIZERS << 3 | LENGTH else ""
+    for tag, first, a, b in fields(wire, start, end):
+        name = name_of(wire, a, b) if tag == INITIALIZERS << 3 | LENGTH else ""
         if name in weights:
-            pieces += _tensor(name, *weights[name])
+            pieces += tensor(name, *weights[name])
         elif pieces and not pieces[-1].data and not pieces[-1].weight and pieces[-1].start + pieces[-1].size == first:
             pieces[-1] = replace(pieces[-1], size=b - pieces[-1].start)
         else:
-            pieces.append(_copy(first, b))
+            pieces.append(copy(first, b))
     return pieces
 
 
-def _fields(wire: Wire, start: int, end: int) -> Iterator[tuple[int, int, int, int]]:
+def fields(wire: Wire, start: int, end: int) -> Iterator[tuple[int, int, int, int]]:
     """Of each field: tag, where it begins, where its payload begins, where it ends."""
     first = start
     for tag, a, b in wire.fields(start, end):
@@ -71,18 +70,23 @@ def _fields(wire: Wire, start: int, end: int) -> Iterator[tuple[int, int, int, i
         first = b
 
 
-def _name(wire: Wire, start: int, end: int) -> str:
+def name_of(wire: Wire, start: int, end: int) -> str:
     found = wire.gather(start, end, _TENSOR, runs=True).get(_NAME, ())
     return wire.text(*found[-1][1:]) if found else ""
 
 
-def _tensor(name: str, dtype: DType, shape: tuple[int, ...]) -> list[Piece]:
+def tensor(name: str, dtype: DType, shape: tuple[int, ...]) -> list[Piece]:
     """The field of an initializer. Spec: https://onnx.ai/onnx/api/classes.html#tensorproto"""
     size, text = prod(shape) * dtype.size, name.encode()
     dims = b"".join(b"\x08" + _varint(d) for d in shape)
     head = dims + b"\x10" + _varint(dtype.code) + _key(_NAME) + _varint(len(text)) + text + _key(9) + _varint(size)
     whole = _key(INITIALIZERS) + _varint(len(head) + size) + head
-    return [_bytes(whole), Piece(size, weight=name, dtype=dtype.name)] if size else [_bytes(whole)]
+    return [literal(whole), Piece(size, weight=name, dtype=dtype.name)] if size else [literal(whole)]
+
+
+def message(number: int, payload: bytes, size: int | None = None) -> bytes:
+    """A field with this payload; size: of a payload that follows"""
+    return _key(number) + _varint(len(payload) if size is None else size) + payload
 
 
 def _key(number: int) -> bytes:
@@ -97,9 +101,9 @@ def _varint(value: int) -> bytes:
     return bytes([*out, value])
 
 
-def _copy(start: int, end: int) -> Piece:
+def copy(start: int, end: int) -> Piece:
     return Piece(end - start, start)
 
 
-def _bytes(data: bytes) -> Piece:
+def literal(data: bytes) -> Piece:
     return Piece(len(data), data=data)

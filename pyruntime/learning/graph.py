@@ -36,7 +36,8 @@ _SETTINGS = {
 class Training:
     """graph: of the training session; weights: names of those that are trained, in the model's order; halves: of these,
     the names that the model has in 16 bits, with their types; statistics: names of running statistics that steps
-    change; targets: names of the feeds for losses; outputs: names of the model's outputs"""
+    change; targets: names of the feeds for losses; outputs: names of the model's outputs; step_outputs: of these, names
+    in the graph of what a step returns"""
 
     graph: Graph
     weights: tuple[str, ...]
@@ -45,6 +46,7 @@ class Training:
     targets: tuple[str, ...]
     outputs: tuple[str, ...]
     recipe: Recipe
+    step_outputs: Mapping[str, str]
 
     @property
     def exported(self) -> dict[str, tuple[DType, tuple[int, ...]]]:
@@ -68,6 +70,7 @@ class Training:
             "schedule": {"kind": recipe.schedule, **recipe.schedule_settings},
             "seed": recipe.seed,
             "isProximal": recipe.proximal != 0,
+            "stepOutputs": {**self.step_outputs},
         }
 
 
@@ -95,6 +98,8 @@ def training_graph(model: Graph, recipe: Recipe) -> Training:
         first = [Node("Apply", DOMAIN, 1, "optimizer", (NUMBERS, APPLY, *names), (APPLIED, *sums), attrs)]
         inputs.append(Value(APPLY, TensorType(F32, (APPLY,))))
         outputs.append(APPLIED)
+    step_outputs = {name: renamed.get(name, name) for name in recipe.step_outputs}
+    outputs += [renamed[name] for name in recipe.step_outputs if name in renamed]
     _check_names(graph, [v.name for v in (*feeds, *inputs)])
     made = replace(
         graph,
@@ -106,7 +111,7 @@ def training_graph(model: Graph, recipe: Recipe) -> Training:
     )
     targets = tuple(v.name for v in feeds)
     outputs_of_model = tuple(v.name for v in graph.outputs)
-    return Training(made, tuple(names), halves, tuple(statistics), targets, outputs_of_model, recipe)
+    return Training(made, tuple(names), halves, tuple(statistics), targets, outputs_of_model, recipe, step_outputs)
 
 
 # ── weights ───────────────────────────────────────────────────────────────────────────────────────────────────────

@@ -48,7 +48,8 @@ def sgd(up: Updates, w: Weight, s: Mapping[str, float]) -> None:
 
 
 def adam(up: Updates, w: Weight, s: Mapping[str, float], decoupled: bool = False) -> None:
-    """Adam, whose decay adds to the gradient; AdamW, whose decay shrinks the weight (decoupled)"""
+    """Adam, whose decay adds to the gradient; AdamW, whose decay shrinks the weight (decoupled). transformers: as
+    Hugging Face's AdamW and onnxruntime's by default: epsilon comes before the correction, decay after the update"""
     b1, b2, eps = (float(s[k]) for k in ("beta1", "beta2", "epsilon"))
     added, shrinks = (0.0, float(s["decay"])) if decoupled else (float(s["decay"]), 0.0)
 
@@ -59,6 +60,11 @@ def adam(up: Updates, w: Weight, s: Mapping[str, float], decoupled: bool = False
     m = up.write(w.moment("m"), of, [w.factor], lambda m, g, x, f: m * b1 + full(g, x, f) * (1 - b1))
     v = up.write(w.moment("v"), of, [w.factor], lambda v, g, x, f: v * b2 + full(g, x, f) * full(g, x, f) * (1 - b2))
     numbers = [w.number(n) for n in (RATE, FIRST, SECOND)]
+    if s.get("transformers"):
+        up.write(w.tensor, [m, v], numbers,
+                 lambda x, m, v, rate, c1, c2: (
+                     (x - m * c1 / ((sqrt(v) + eps) * c2) * rate) * (1.0 - rate * shrinks)))  # fmt: skip
+        return
     up.write(w.tensor, [m, v], numbers,
              lambda x, m, v, rate, c1, c2: x - x * shrinks * rate - m * c1 / (sqrt(v) * c2 + eps) * rate)  # fmt: skip
 

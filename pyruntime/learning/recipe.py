@@ -24,7 +24,7 @@ LOSSES: dict[str, dict[str, Any]] = {
 OPTIMIZERS: dict[str, dict[str, float]] = {
     "sgd": {"rate": 0.01, "momentum": 0.0, "nesterov": False, "decay": 0.0},
     "adam": {"rate": 1e-3, "beta1": 0.9, "beta2": 0.999, "epsilon": 1e-8, "decay": 0.0},
-    "adamw": {"rate": 1e-3, "beta1": 0.9, "beta2": 0.999, "epsilon": 1e-8, "decay": 0.01},
+    "adamw": {"rate": 1e-3, "beta1": 0.9, "beta2": 0.999, "epsilon": 1e-8, "decay": 0.01, "transformers": False},
     "adagrad": {"rate": 0.01, "epsilon": 1e-10, "decay": 0.0},
     "lion": {"rate": 1e-4, "beta1": 0.9, "beta2": 0.99, "decay": 0.0},
 }
@@ -53,7 +53,8 @@ class Loss:
 @dataclass(frozen=True, slots=True)
 class Recipe:
     """trainable, frozen: patterns of names of weights; accumulates: gradients are summed over several batches before a
-    step; norm_limit, value_limit: of gradients (0: none); proximal: pulls weights to where they began"""
+    step; norm_limit, value_limit: of gradients (0: none); proximal: pulls weights to where they began; step_outputs:
+    outputs of the model that a step may also return, as training computes them"""
 
     losses: tuple[Loss, ...]
     optimizer: str
@@ -69,6 +70,7 @@ class Recipe:
     proximal: float = 0.0
     seed: int = 0
     goes_on_after_nan: bool = False
+    step_outputs: tuple[str, ...] = ()
 
     def to_json(self) -> str:
         return json.dumps(asdict(self))
@@ -77,7 +79,7 @@ class Recipe:
     def from_json(text: str) -> Recipe:
         data = json.loads(text)
         losses = tuple(Loss(**loss) for loss in data.pop("losses"))
-        lists = {k: None if data[k] is None else tuple(data[k]) for k in ("trainable", "frozen")}
+        lists = {k: None if data[k] is None else tuple(data[k]) for k in ("trainable", "frozen", "step_outputs")}
         return Recipe(**{**data, **lists, "losses": losses})
 
 
@@ -85,7 +87,7 @@ def recipe_of(options: Mapping[str, Any]) -> Recipe:
     """The recipe of a session's options. Errors: InvalidInput names the option."""
     known = {
         "loss", "optimizer", "schedule", "trainable", "frozen", "accumulate", "mode", "clip", "proximal", "seed",
-        "on_nan", "lora",
+        "on_nan", "lora", "step_outputs",
     }  # fmt: skip
     _known("option", options, known)
     if options.get("loss") is None:
@@ -107,7 +109,7 @@ def recipe_of(options: Mapping[str, Any]) -> Recipe:
         _losses(options["loss"]), name, settings, schedule, timing, _patterns("trainable", options.get("trainable")),
         _patterns("frozen", options.get("frozen")) or (), bool(options.get("accumulate", False)), mode, norm, value,
         _number("proximal", options.get("proximal", 0.0)), int(_number("seed", options.get("seed", 0))),
-        on_nan == "go on",
+        on_nan == "go on", _patterns("step_outputs", options.get("step_outputs")) or (),
     )  # fmt: skip
 
 

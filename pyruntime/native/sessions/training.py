@@ -14,7 +14,7 @@ import numpy as np
 from pyruntime.errors import InvalidInput, our_fault
 from pyruntime.frontend.feed_checks import differing_dims
 from pyruntime.learning import safetensors
-from pyruntime.learning.export import export_plan
+from pyruntime.learning.export import Piece, export_plan
 from pyruntime.learning.graph import training_graph
 from pyruntime.learning.names import APPLIED, APPLY, LOSS, NUMBERS, RESULT, START
 from pyruntime.learning.recipe import Recipe, recipe_of
@@ -24,6 +24,7 @@ from pyruntime.native.sessions.run_options import RunOptions
 from pyruntime.native.sessions.session import Session
 from pyruntime.native.sessions.weight_vectors import joined, size_of, split
 from pyruntime.onnx import load
+from pyruntime.onnx.graph import Graph, Source
 from pyruntime.onnx.sources import FileSource, MemorySource
 from pyruntime.options import SessionOptions
 from pyruntime.runtime.training import StepNumbers
@@ -74,10 +75,14 @@ class TrainingSession:
     ) -> None:  # fmt: skip
         self._recipe = recipe_of(options)
         self._model = model
-        self._graph = load(model)
+        self._graph = self._read(model)
         self._training = training_graph(self._graph, self._recipe)
         self._session = Session(model, sess_options, providers, read=lambda _: self._training.graph)
         self._numbers = step_numbers(self._recipe)
+        self.step_outputs: dict[str, Any] = {}  # of the last batch
+
+    def _read(self, model: Any) -> Graph:
+        return load(model)
 
     # ── steps ────────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -143,7 +148,10 @@ class TrainingSession:
         for dim, names in differing_dims(self._session.feeds.types, found).items():
             if not set(names).isdisjoint(self._training.targets):
                 raise InvalidInput(text_of_differing_dims(dim, names))
-        (result,) = self._session.run([name], found, options)
+        also = self._training.step_outputs if name == RESULT else {}
+        result, *rest = self._session.run([name, *also.values()], found, options)
+        if name == RESULT:
+            self.step_outputs = dict(zip(also, rest, strict=True))
         loss, good, norm = (float(x) for x in result)
         return loss, good, norm
 
@@ -220,7 +228,7 @@ class TrainingSession:
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write a checkpoint. A file of that name is replaced at the end, in one step."""
-        _write(Path(path), self.state())
+        write_file(Path(path), self.state())
 
     def load(self, checkpoint: bytes | str | os.PathLike[str]) -> None:
         """Go on from a checkpoint, or begin with the weights of a safetensors file. Errors: InvalidInput for a file
@@ -298,15 +306,9 @@ class TrainingSession:
         values = self.weights()
         exported = self._training.exported
         source = FileSource(self._model) if isinstance(self._model, (str, os.PathLike)) else MemorySource(self._model)
-        parts = []
-        for piece in export_plan(source, exported):
-            if piece.weight:
-                parts.append(from_float32(values[piece.weight], exported[piece.weight][0].name))
-            else:
-                parts.append(piece.data or source.read(piece.start, piece.size))
-        data = b"".join(parts)
+        data = assembled(export_plan(source, exported), source, values)
         if path is not None:
-            _write(Path(path), data)
+            write_file(Path(path), data)
         return data
 
     def explain(self) -> dict[str, Any]:
@@ -332,7 +334,17 @@ class TrainingSession:
         self.release()
 
 
-def _write(target: Path, data: bytes) -> None:
+def assembled(plan: Sequence[Piece], source: Source, values: Mapping[str, np.ndarray]) -> bytes:
+    """The bytes of a file, from pieces of another one and weights."""
+    parts = [
+        from_float32(values[piece.weight], piece.dtype) if piece.weight
+        else piece.data or source.read(piece.start, piece.size)
+        for piece in plan
+    ]  # fmt: skip
+    return b"".join(parts)
+
+
+def write_file(target: Path, data: bytes) -> None:
     """Replace a file in one step, so that a program that is killed leaves the old one."""
     temporary = target.with_name(f".{target.name}.{os.getpid()}.part")
     try:

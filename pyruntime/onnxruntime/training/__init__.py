@@ -1,0 +1,1 @@
+"""Stands in for onnxruntime.training; of its parts, `api` is here."""
