@@ -21,6 +21,7 @@ from kit.conformance.failing import passing
 from kit.conformance.runner import wholly
 from kit.gpu import GPU_IN_PAGES
 from kit.models import MODELS, silero, silero_path
+from kit.overflows import CASES
 from pyruntime.cli.serve import Server
 
 NAMES = "digits squeezenet mobilenet_v2 bert_tiny gpt2_tiny llama_mini unet_resize vit_tiny".split()
@@ -44,6 +45,15 @@ def test_model(name: str, gpu: Engine) -> None:
         assert wholly(session.explain(), "webgpu")
     finally:
         session.release()
+
+
+def test_half_floats_do_not_overflow(gpu: Engine) -> None:
+    """SwiftShader has no shader-f16: half floats are packed in words, and kernels keep the same values in float32."""
+    for case in CASES:
+        session = gpu.open(case.model(half=True), executionProviders=["webgpu"])
+        (got,) = session.run(None, case.feeds())
+        session.release()
+        case.check(got)
 
 
 def test_providers(gpu: Engine) -> None:

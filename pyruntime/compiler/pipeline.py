@@ -37,6 +37,7 @@ from pyruntime.passes.lowering.legalise import legalise
 from pyruntime.passes.lowering.rounded_halves import round_halves
 from pyruntime.passes.lowering.string_kernels import lower_strings
 from pyruntime.passes.lowering.wide_halves import widen_halves
+from pyruntime.passes.lowering.wide_sums import widen_sums
 from pyruntime.passes.views.reshaped_views import read_repeated
 from pyruntime.passes.views.shared_operands import share_operands
 from pyruntime.passes.views.strided_operands import read_through
@@ -211,6 +212,10 @@ PASSES = (
         "wide_halves", "extended", lambda w: widen_halves(w.main, w.outputs), applies=_cpu,
         needs=(F.NO_STRINGS, F.DENSE_OPERANDS, F.CLAIMED_CALLS),  # it replaces operands, and would miss strided ones
         breaks=(F.NO_DEAD_KERNELS,),
+    ),
+    Pass(
+        "wide_sums", "extended", lambda w: widen_sums(w.main, w.outputs), applies=_gpu,
+        needs=(F.NO_STRINGS, F.DENSE_OPERANDS, F.CLAIMED_CALLS), breaks=(F.NO_DEAD_KERNELS,),
     ),
     Pass(
         "strided_operands", "extended", lambda w: read_through(w.main, w.routines),

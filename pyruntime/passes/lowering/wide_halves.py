@@ -26,18 +26,30 @@ def widen_halves(block: Block, outputs: Iterable[Tensor]) -> None:
     kernels = all_kernels(block)
     if not any(t.dtype in HALVES for k in kernels for t in (*k.inputs, *k.outputs)):
         return
-    computing, wide = _wide(kernels, _fixed_types(kernels, outputs))
-    for k in kernels:
-        for t in k.outputs:
-            if root(t).uid in wide:
-                t.dtype = F32
-    widening = _Widening()
+    computing, wide = _wide(kernels, fixed_types(kernels, outputs))
+    _set_types(kernels, wide)
+    widening = _Widening(LARGEST_COPY)
     for k in computing:
         widening.kernel(k)
     block.kernels[:0] = widening.copies.values()
 
 
-def _fixed_types(kernels: list[Kernel], outputs: Iterable[Tensor]) -> set[int]:
+def widen(kernels: Iterable[Kernel], wide: set[int]) -> None:
+    """Widen the tensors with these uids. kernels: all that read or make one"""
+    _set_types(kernels, wide)
+    widening = _Widening(0)
+    for k in kernels:
+        widening.kernel(k)
+
+
+def _set_types(kernels: Iterable[Kernel], wide: set[int]) -> None:
+    for k in kernels:
+        for t in k.outputs:
+            if root(t).uid in wide:
+                t.dtype = F32
+
+
+def fixed_types(kernels: list[Kernel], outputs: Iterable[Tensor]) -> set[int]:
     """Uids of tensors whose type must stay: outputs, and tensors that kernels without computation read or make."""
     fixed = {root(t).uid for t in outputs}
     for k in kernels:
@@ -53,13 +65,13 @@ def _wide(kernels: list[Kernel], fixed: set[int]) -> tuple[list[Kernel], set[int
     computing: list[Kernel] = []
     wide: set[int] = set()
     for k in kernels:
-        if isinstance(k, (Reduce, Loops, Call)) or isinstance(k, Map) and not _only_moves(k, wide):
+        if isinstance(k, (Reduce, Loops, Call)) or isinstance(k, Map) and not only_moves(k, wide):
             computing.append(k)
             wide |= {t.uid for t in k.outputs if t.dtype in HALVES and t.uid not in fixed}
     return computing, wide
 
 
-def _only_moves(k: Map, wide: set[int]) -> bool:
+def only_moves(k: Map, wide: set[int]) -> bool:
     """Whether a map only loads and selects half floats, none of which becomes float32."""
     if k.out.dtype not in HALVES or any(root(t).uid in wide for t in k.inputs):
         return False
@@ -67,9 +79,11 @@ def _only_moves(k: Map, wide: set[int]) -> bool:
 
 
 class _Widening:
-    """Rewrites expressions of half floats as expressions of float32. copies: float32 copies of weights, by uid."""
+    """Rewrites expressions of half floats as expressions of float32. largest: elements of a weight that is copied as
+    float32; copies: these copies, by uid."""
 
-    def __init__(self) -> None:
+    def __init__(self, largest: int) -> None:
+        self.largest = largest
         self.copies: dict[int, Map] = {}
         self._widened: dict[int, tuple[Expr, Expr]] = {}  # by id of the old expression, which keeps that id alive
 
@@ -130,7 +144,7 @@ class _Widening:
 
     def _weight(self, t: Tensor) -> Tensor:
         """The float32 copy of a small half-float weight; any other tensor itself."""
-        small = t.dtype in HALVES and sh.is_static(t.shape) and sh.size(t.shape) <= LARGEST_COPY
+        small = t.dtype in HALVES and sh.is_static(t.shape) and sh.size(t.shape) <= self.largest
         if not small or not isinstance(t.kernel, Leaf) or t.kernel.kind not in ("weight", "constant"):
             return t
         if t.uid not in self.copies:
