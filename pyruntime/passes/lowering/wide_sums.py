@@ -1,9 +1,9 @@
 """Keeps sums, norms and scores of half floats in float32 between kernels on the GPU, where storing them would overflow.
 
 Kernels compute with half floats in float32, but a tensor between two kernels is rounded, and half floats end at 65,504.
-The square of 300 is more, and so are most sums of squares and many scores of attention, while what a model computes from
-them, x / sqrt(mean(x²)) or a softmax, is small. `wide_halves` widens all tensors between kernels on the CPU; here it
-would double the bytes that kernels read and write. So only these become float32:
+The square of 300 is more, and so are most sums of squares and many scores of attention, while what a model computes
+from them, x / sqrt(mean(x²)) or a softmax, is small. `wide_halves` widens all tensors between kernels on the CPU; here
+it would double the bytes that kernels read and write. So only these become float32:
 
 - what is reduced along whole axes, and what is computed from such results alone: means, variances, their roots;
 - squares, exponentials, differences from a mean, and other values computed from float32 on their way to a reduction;
