@@ -1,5 +1,7 @@
 """Names of what a training session adds to a model's graph."""
 
+import re
+
 from pyruntime.frontend.registry import INTERNAL
 
 DOMAIN = INTERNAL  # of its operators
@@ -10,3 +12,8 @@ APPLIED = "training:applied"  # the same, of a step with the gradients of severa
 LOSS = "training:loss"  # of an evaluation
 COPY = "training/"  # before names of values that are computed for training alone
 START = "start/"  # before names of the values that the proximal term holds weights near
+
+
+def state_of(name: str) -> str:
+    """The weight that a value of a checkpoint belongs to, such as that of its optimiser's moments."""
+    return re.sub(f"^(optimizer/[a-z]+|gradient|{START[:-1]})/", "", name)

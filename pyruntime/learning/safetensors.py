@@ -12,6 +12,7 @@ from pyruntime.errors import InvalidInput
 
 CODES = {"float64": "F64", "float32": "F32", "float16": "F16", "bfloat16": "BF16", "int64": "I64", "int32": "I32"}
 TYPES = {code: name for name, code in CODES.items()}
+OTHERS = {"BOOL", "U8", "I8", "U16", "I16", "U32", "U64", "F8_E4M3", "F8_E5M2", "F4", "C64"}  # read as if absent
 SIZES = {"F64": 8, "F32": 4, "F16": 2, "BF16": 2, "I64": 8, "I32": 4}
 LONGEST = 100_000_000  # bytes of a header, as the format says
 
@@ -38,13 +39,13 @@ def write(tensors: Mapping[str, Stored], metadata: Mapping[str, str]) -> bytes:
 
 
 def read(data: bytes) -> tuple[dict[str, Stored], dict[str, str]]:
-    """The tensors and the metadata. Errors: InvalidInput for bytes that are no such file"""
+    """The tensors of the types in CODES, and the metadata. Errors: InvalidInput for bytes that are no such file"""
     header, start = _header(data)
     metadata = header.pop("__metadata__", {})
     if not isinstance(metadata, dict) or not all(isinstance(v, str) for v in metadata.values()):
         raise _damaged("its metadata are no texts")
     found = {name: _stored(name, entry, data, start) for name, entry in header.items()}
-    return found, metadata
+    return {name: t for name, t in found.items() if t.dtype}, metadata
 
 
 def _header(data: bytes) -> tuple[dict[str, Any], int]:
@@ -64,12 +65,12 @@ def _header(data: bytes) -> tuple[dict[str, Any], int]:
 def _stored(name: str, entry: Any, data: bytes, start: int) -> Stored:
     try:
         code, shape, (first, last) = entry["dtype"], tuple(entry["shape"]), entry["data_offsets"]
-        size = prod(shape) * SIZES[code]
+        size = last - first if code in OTHERS else prod(shape) * SIZES[code]
     except (KeyError, TypeError, ValueError):
         raise _damaged(f'tensor "{name}" has no type and place that are known') from None
     if not 0 <= first <= last <= len(data) - start or last - first != size:
         raise _damaged(f'tensor "{name}" does not fill its place')
-    return Stored(TYPES[code], shape, memoryview(data)[start + first : start + last])
+    return Stored(TYPES.get(code, ""), shape, memoryview(data)[start + first : start + last])
 
 
 def _damaged(text: str) -> InvalidInput:

@@ -7,6 +7,7 @@ import { InvalidInput } from './errors.js';
 /** @type {Record<string, string>} */
 const CODES = { float64: 'F64', float32: 'F32', float16: 'F16', bfloat16: 'BF16', int64: 'I64', int32: 'I32' };
 const TYPES = Object.fromEntries(Object.entries(CODES).map(([name, code]) => [code, name]));
+const OTHERS = new Set(['BOOL', 'U8', 'I8', 'U16', 'I16', 'U32', 'U64', 'F8_E4M3', 'F8_E5M2', 'F4', 'C64']); // read as if absent
 /** @type {Record<string, number>} */
 const SIZES = { F64: 8, F32: 4, F16: 2, BF16: 2, I64: 8, I32: 4 };
 
@@ -41,8 +42,8 @@ export function read(file) {
   if (size > Math.min(100_000_000, file.length - 8)) throw damaged('it is cut off');
   const { __metadata__: metadata = {}, ...entries } = headerOf(file.subarray(8, 8 + size));
   if (Object.values(Object(metadata)).some((value) => typeof value !== 'string')) throw damaged('its metadata are no texts');
-  const tensors = Object.fromEntries(Object.entries(entries).map(([name, entry]) => [name, stored(name, entry, file, 8 + size)]));
-  return { tensors, metadata };
+  const found = Object.entries(entries).map(([name, entry]) => /** @type {const} */ ([name, stored(name, entry, file, 8 + size)]));
+  return { tensors: Object.fromEntries(found.filter(([, { dtype }]) => dtype)), metadata };
 }
 
 /** @param {Uint8Array} bytes @returns {Record<string, any>} */
@@ -61,10 +62,10 @@ function headerOf(bytes) {
 /** @param {string} name @param {any} entry @param {Uint8Array} file @param {number} start @returns {Stored} */
 function stored(name, entry, file, start) {
   const { dtype: code, shape, data_offsets: offsets } = Object(entry);
-  const isKnown = Object.hasOwn(SIZES, code) && Array.isArray(shape) && shape.every(Number.isSafeInteger) && Array.isArray(offsets);
+  const isKnown = (OTHERS.has(code) || Object.hasOwn(SIZES, code)) && Array.isArray(shape) && shape.every(Number.isSafeInteger) && Array.isArray(offsets);
   if (!isKnown) throw damaged(`tensor "${name}" has no type and place that are known`);
   const [first, last] = offsets;
-  const size = shape.reduce((/** @type {number} */ product, /** @type {number} */ n) => product * n, SIZES[code]);
+  const size = OTHERS.has(code) ? last - first : shape.reduce((/** @type {number} */ product, /** @type {number} */ n) => product * n, SIZES[code]);
   if (!(first >= 0 && first <= last && last <= file.length - start && last - first === size)) throw damaged(`tensor "${name}" does not fill its place`);
-  return { dtype: TYPES[code], shape, bytes: file.subarray(start + first, start + last) };
+  return { dtype: TYPES[code] ?? '', shape, bytes: file.subarray(start + first, start + last) };
 }

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import glob
 import json
 import os
 from collections.abc import Mapping, Sequence
@@ -16,7 +17,7 @@ from pyruntime.frontend.feed_checks import differing_dims
 from pyruntime.learning import safetensors
 from pyruntime.learning.export import Piece, export_plan
 from pyruntime.learning.graph import training_graph
-from pyruntime.learning.names import APPLIED, APPLY, LOSS, NUMBERS, RESULT, START
+from pyruntime.learning.names import APPLIED, APPLY, LOSS, NUMBERS, RESULT, START, state_of
 from pyruntime.learning.recipe import Recipe, recipe_of
 from pyruntime.native.gpu.device import warn
 from pyruntime.native.memory.report import MemoryReport
@@ -235,7 +236,7 @@ class TrainingSession:
         that does not fit the model or the options; nothing has changed then."""
         data = Path(checkpoint).read_bytes() if isinstance(checkpoint, (str, os.PathLike)) else bytes(checkpoint)
         tensors, metadata = safetensors.read(data)
-        values = {name: self._loaded(name, t) for name, t in tensors.items()}
+        values = {n: self._loaded(n, t) for n, t in tensors.items() if state_of(n) in self._training.exported}
         missing = [n for n in self._training.weights if n not in values]
         if missing:
             raise InvalidInput(f'the checkpoint has no weight "{missing[0]}"', hint="it belongs to another model")
@@ -291,8 +292,8 @@ class TrainingSession:
         return {name: self._training.graph.weights[name].shape for name in names}
 
     def _loaded(self, name: str, t: safetensors.Stored) -> np.ndarray:
-        weight = self._training.graph.weights.get(name)
-        if weight is not None and tuple(t.shape) != weight.shape:
+        weight = self._training.graph.weights[state_of(name)]
+        if tuple(t.shape) != weight.shape:
             raise InvalidInput(f'"{name}" has shape {list(weight.shape)}, in the checkpoint {list(t.shape)}')
         if t.dtype == "bfloat16":
             return (np.frombuffer(t.data, np.uint16).astype(np.uint32) << 16).view(np.float32).reshape(t.shape)
@@ -347,6 +348,9 @@ def assembled(plan: Sequence[Piece], source: Source, values: Mapping[str, np.nda
 def write_file(target: Path, data: bytes) -> None:
     """Replace a file in one step, so that a program that is killed leaves the old one."""
     temporary = target.with_name(f".{target.name}.{os.getpid()}.part")
+    for part in target.parent.glob(f".{glob.escape(target.name)}.*.part"):
+        if not _is_running(int(part.name.split(".")[-2])):
+            part.unlink(missing_ok=True)
     try:
         with open(temporary, "wb") as file:
             file.write(data)
@@ -355,6 +359,19 @@ def write_file(target: Path, data: bytes) -> None:
         os.replace(temporary, target)
     finally:
         temporary.unlink(missing_ok=True)
+
+
+def _is_running(process: int) -> bool:
+    """Whether there is such a process. On Windows, where a question would end it, all seem to be."""
+    if os.name != "posix":
+        return True
+    try:
+        os.kill(process, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:
+        pass
+    return True
 
 
 def from_float32(x: np.ndarray, dtype: str) -> bytes:

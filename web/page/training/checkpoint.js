@@ -10,11 +10,14 @@ import * as safetensors from '../../common/safetensors.js';
 const FORMAT = 'pyruntime-training/1';
 const COUNTS = /** @type {const} */ (['step', 'batch', 'waiting']);
 
+/** The weight that a value belongs to, such as that of its optimiser's moments. @param {string} name */
+const weightOf = (name) => name.replace(/^(optimizer\/\w+|gradient|start)\//, '');
+
 /** @param {Values} values @param {TrainingInfo} info @param {StepNumbers} numbers */
 export function toCheckpoint(values, info, numbers) {
   const shapes = new Map(info.weights.map(({ name, shape, dtype }) => [name, { shape, dtype }]));
   const tensors = Object.fromEntries(Object.entries(values).map(([name, bytes]) => {
-    const weight = shapes.get(name.replace(/^(optimizer\/\w+|gradient|start)\//, ''));
+    const weight = shapes.get(weightOf(name));
     return [name, { ...weight ?? { dtype: 'float32', shape: [bytes.length / 4] }, bytes }];
   }));
   const counts = Object.fromEntries(COUNTS.map((key) => [key, String(numbers[key])]));
@@ -27,16 +30,19 @@ export function toCheckpoint(values, info, numbers) {
  */
 export function fromCheckpoint(file, info) {
   const { tensors, metadata } = safetensors.read(file);
-  for (const { name, shape } of info.weights.slice(0, info.count)) {
-    if (!Object.hasOwn(tensors, name)) throw new InvalidInput(`the checkpoint has no weight "${name}"`, { hint: 'it belongs to another model' });
-    const found = tensors[name].shape;
+  const shapes = new Map(info.weights.map(({ name, shape }) => [name, shape]));
+  const own = Object.entries(tensors).filter(([name]) => shapes.has(weightOf(name)));
+  for (const [name, { shape: found }] of own) {
+    const shape = shapes.get(weightOf(name));
     if (String(found) !== String(shape)) throw new InvalidInput(`"${name}" has shape [${shape}], in the checkpoint [${found}]`);
   }
+  const missing = info.weights.slice(0, info.count).find(({ name }) => !Object.hasOwn(tensors, name));
+  if (missing) throw new InvalidInput(`the checkpoint has no weight "${missing.name}"`, { hint: 'it belongs to another model' });
   const isOurs = metadata.format === FORMAT;
   if (isOurs && metadata.optimizer !== info.optimizer) {
     throw new InvalidInput(`the checkpoint is of optimizer ${metadata.optimizer}, the session has ${info.optimizer}`);
   }
-  const values = Object.fromEntries(Object.entries(tensors).map(([name, tensor]) => [name, inFloat32(tensor)]));
+  const values = Object.fromEntries(own.map(([name, tensor]) => [name, inFloat32(tensor)]));
   return { values, counts: Object.fromEntries(COUNTS.map((key) => [key, Number(metadata[key] ?? 0)])) };
 }
 

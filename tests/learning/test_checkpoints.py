@@ -1,0 +1,88 @@
+"""Checkpoints: a killed program leaves one that opens; other programs read and write the same files."""
+
+from __future__ import annotations
+
+import random
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+import safetensors.numpy
+
+from kit.training_networks import batch, dense
+from pyruntime import InvalidInput, TrainingSession
+
+PROGRAM = """
+import sys
+from kit.training_networks import batch, dense
+from pyruntime import TrainingSession
+session, feeds = TrainingSession(dense(), loss={"cross_entropy": "y"}), batch(8)
+if len(sys.argv) > 2:
+    session.load(sys.argv[2])
+while True:
+    session.step(feeds)
+    session.save(sys.argv[1])
+    print(session._numbers.step, flush=True)
+"""
+
+
+@pytest.mark.skipif(not hasattr(signal, "SIGKILL"), reason="this system has no SIGKILL")
+def test_a_killed_program_leaves_a_checkpoint(tmp_path: Path) -> None:
+    """It is that of the last step that was saved, or of the next one; later programs go on with the same curve."""
+    file, feeds, chance = tmp_path / "net.safetensors", batch(8), random.Random(0)
+    with TrainingSession(dense(), loss={"cross_entropy": "y"}) as session:
+        for _ in range(4):
+            more = [str(file)] if file.exists() else []
+            command = [sys.executable, "-c", PROGRAM, str(file), *more]
+            with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as child:
+                assert child.stdout is not None
+                saved = [child.stdout.readline() for _ in range(5)]
+                time.sleep(chance.random() / 50)
+                child.kill()
+                saved += child.stdout.read().splitlines()
+            assert child.returncode == -signal.SIGKILL
+            last = [int(line) for line in saved if line.strip()][-1]
+            session.load(file)
+            step = session.step(feeds).step - 1
+            assert step in (last, last + 1)
+    with TrainingSession(dense(), loss={"cross_entropy": "y"}) as whole:
+        for _ in range(step):
+            whole.step(feeds)
+        found = session_values(file)
+        assert all(np.array_equal(x, found[n]) for n, x in whole.weights().items())
+        whole.save(file)
+    assert [f.name for f in tmp_path.iterdir()] == [file.name]  # `save` removes what the killed programs left
+
+
+def session_values(file: Path) -> dict[str, np.ndarray]:
+    """As the library reads them."""
+    return dict(safetensors.numpy.load_file(file))
+
+
+def test_the_library_reads_and_writes_them(tmp_path: Path) -> None:
+    file = tmp_path / "net.safetensors"
+    with TrainingSession(dense(), loss={"cross_entropy": "y"}) as session:
+        session.step(batch(8))
+        session.save(file)
+        found, weights = session_values(file), session.weights()
+        assert all(np.array_equal(found[n], x) for n, x in weights.items())
+        assert {f"optimizer/{k}/{n}" for k in "mv" for n in weights} | weights.keys() == found.keys()
+        with safetensors.safe_open(file, "np") as opened:
+            assert opened.metadata()["step"] == "1" and opened.metadata()["optimizer"] == "adamw"
+        doubled = {n: x * 2 for n, x in weights.items()} | {"other": np.zeros(3, np.uint8)}
+        safetensors.numpy.save_file(doubled, file)
+        session.load(file)
+        assert all(np.array_equal(x, 2 * weights[n]) for n, x in session.weights().items())
+        safetensors.numpy.save_file({**doubled, "optimizer/m/w1": np.zeros(3, np.float32)}, file)
+        with pytest.raises(InvalidInput, match=r'"optimizer/m/w1" has shape \[6, 8\], in the checkpoint \[3\]'):
+            session.load(file)
+        safetensors.numpy.save_file(doubled, file)
+        data = file.read_bytes()
+        for size in (0, 7, 60, len(data) - 1):
+            with pytest.raises(InvalidInput, match="no checkpoint"):
+                session.load(data[:size])
+        assert all(np.array_equal(x, 2 * weights[n]) for n, x in session.weights().items())
