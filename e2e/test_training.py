@@ -31,7 +31,12 @@ TRAIN = """
   });
   const session = await ort.TrainingSession.create(model, { ...arg.options, executionProviders: arg.providers });
   const losses = [];
+  const heard = [];
+  const note = ({ type, session: id, loss }) => type === 'step' && id === session.id && heard.push(loss);
+  const end = ort.on('session', note);
   for (const rows of arg.batches) losses.push((await session.step(batch(rows))).loss);
+  await new Promise((done) => setTimeout(done));
+  end();
   const { loss, logits } = await session.evaluate(batch(arg.held), ['logits']);
   const largest = (row) => row.indexOf(Math.max(...row));
   const best = arg.held.map((_, n) => largest([...logits.data.subarray(10 * n, 10 * n + 10)]));
@@ -45,7 +50,8 @@ TRAIN = """
   const again = await next();
   await session.release();
   const text = (data) => btoa(Array.from(data, (c) => String.fromCharCode(c)).join(''));
-  return { losses, loss, best, state: text(state), file: text(file), first, again, parameters: session.parameters() };
+  const parameters = session.parameters();
+  return { losses, heard, loss, best, state: text(state), file: text(file), first, again, parameters };
 """
 
 
@@ -79,7 +85,7 @@ def check(found: Any, arg: dict[str, Any], native: list[float], tolerance: float
     labels = np.array(arg["labels"])[arg["held"]]
     assert (np.array(found["best"]) == labels).mean() >= 0.97
     np.testing.assert_allclose(found["losses"], native, atol=tolerance)
-    assert found["first"] == found["again"]
+    assert found["first"] == found["again"] and found["heard"] == found["losses"]
     assert [p["name"] for p in found["parameters"]] == ["w1", "b1", "w2", "b2", "w3", "b3"]
     data, held = base64.b64decode(found["file"]), np.array(arg["images"], np.float32).reshape(-1, 1, 8, 8)[arg["held"]]
     (logits,) = onnxruntime.InferenceSession(data).run(None, {"image": held})

@@ -4,6 +4,7 @@
  */
 
 import type { InferenceSession, Tensor } from 'onnxruntime-common';
+import type { StepResult } from './training.js';
 
 export * from 'onnxruntime-common';
 
@@ -145,6 +146,7 @@ export type SessionState = 'running' | 'ready' | 'recovering' | 'failed' | 'rele
 export type SessionEvent = { readonly session: number; readonly name: string } & (
   | { readonly type: 'created'; readonly start: number; readonly milliseconds: number; readonly timings: Timings }
   | { readonly type: 'state'; readonly state: SessionState }
+  | { readonly type: 'step' | 'batch'; readonly batch: number } & StepResult // of sessions that train
   | {
     readonly type: 'run'; readonly outcome: 'succeeded' | 'failed' | 'stopped'; readonly start: number; readonly milliseconds: number;
     /** Where it ran, "" if it was refused; the times of its kernels, if they were measured. */

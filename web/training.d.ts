@@ -1,6 +1,6 @@
 // Types of sessions that train.
 
-import type { Explanation, Feeds, InferenceSession, MemoryReport, Tensor, Timings } from './index.js';
+import type { Explanation, Feeds, InferenceSession, MemoryReport, Metrics, Tensor, Timings } from './index.js';
 
 /** loss: of the batch, before the step; norm: of all gradients; step: number of steps so far; applied: whether weights were changed. */
 export interface StepResult { readonly loss: number; readonly norm: number; readonly rate: number; readonly step: number; readonly applied: boolean }
@@ -37,6 +37,9 @@ export interface TrainingSession {
   state(): Promise<Uint8Array>;
   load(checkpoint: Uint8Array | ArrayBuffer): Promise<void>;
   export(): Promise<Uint8Array>;
+  /** Its number in events. */
+  readonly id: number;
+  metrics(): Promise<Metrics>;
   explain(): Promise<Explanation>;
   memory(): Promise<MemoryReport>;
   trim(): Promise<void>; release(): Promise<void>;

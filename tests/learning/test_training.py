@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import math
+import threading
 from typing import Any
 
 import numpy as np
 import pytest
 
 import pyruntime
-from kit.training_networks import T, batch, convolutional, dense, digits, model, node, random
-from pyruntime import InvalidInput, SessionFailed, TrainingSession
+from kit.training_networks import T, batch, convolutional, dense, digits, model, node, random, transformer
+from pyruntime import InvalidInput, RunOptions, SessionFailed, Terminated, TrainingSession
+from pyruntime.session.events import delivered
 
 CLASSES = {"loss": {"cross_entropy": "y"}}
 
@@ -221,6 +223,47 @@ def test_a_checkpoint_goes_on_with_the_same_curve(tmp_path: Any) -> None:
     with TrainingSession(dense(), **CLASSES, optimizer="sgd") as other:
         with pytest.raises(InvalidInput, match="of optimizer adamw"):
             other.load(file)
+
+
+def test_listeners_hear_of_steps() -> None:
+    heard: list[Any] = []
+    end = pyruntime.on("session", lambda event: heard.append(event) if event["type"] in ("step", "batch") else None)
+    with TrainingSession(dense(), **CLASSES, accumulate=True) as s:
+        first, second, last = s.accumulate(batch(4)), s.accumulate(batch(4)), s.apply()
+        delivered()
+        assert s.metrics()["runs"] == 3
+    end()
+    assert [(e["type"], e["batch"], e["step"], e["applied"]) for e in heard] == [
+        ("batch", 1, 0, False), ("batch", 2, 0, False), ("step", 2, 1, True),
+    ]  # fmt: skip
+    assert [e["norm"] for e in heard] == [r.norm for r in (first, second, last)]
+    assert {e["session"] for e in heard} == {s.id}
+
+
+def test_a_step_that_is_stopped_changes_nothing_or_refuses() -> None:
+    """Wherever the stop meets it."""
+    ids = np.zeros((16, 64), np.int64)
+    feeds = {"ids": ids, "target": ids}
+    with TrainingSession(transformer(), loss={"cross_entropy": "logits"}) as s:
+        s.step(feeds)
+        outcomes = set()
+        for n in range(12):
+            checkpoint, options = s.state(), RunOptions()
+            timer = threading.Timer(n / 400, lambda options=options: setattr(options, "terminate", True))
+            timer.start()
+            try:
+                s.step(feeds, run_options=options)
+                outcomes.add("done")
+            except Terminated:
+                try:
+                    assert s.state() == checkpoint
+                    outcomes.add("stopped")
+                except SessionFailed:
+                    s.load(checkpoint)
+                    outcomes.add("lost")
+                assert s.state() == checkpoint
+            timer.join()
+    assert "stopped" in outcomes
 
 
 # ── what is refused, and what changes nothing ───────────────────────────────────────────────────────────────────────

@@ -6,7 +6,7 @@ import glob
 import json
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -98,7 +98,7 @@ class TrainingSession:
             first = self.accumulate(feeds, run_options=run_options)
             if not self._numbers.waiting:  # its gradients are not finite
                 return first
-            last = self.apply(rate=rate)
+            last = self.apply(rate=rate, run_options=run_options)
             return StepResult(first.loss, last.norm, last.rate, last.step, last.applied)
         numbers = self._numbers
         used = numbers.rate_now() if rate is None else rate
@@ -116,9 +116,11 @@ class TrainingSession:
         numbers.waiting += bool(good) or numbers.waiting > 0
         if not good:
             self._warn_of(loss, norm)
-        return StepResult(loss, norm, used, numbers.step, False)
+        return self._told("batch", StepResult(loss, norm, used, numbers.step, False))
 
-    def apply(self, *, rate: float | None = None, sum: bool = False) -> StepResult:
+    def apply(
+        self, *, rate: float | None = None, sum: bool = False, run_options: RunOptions | None = None
+    ) -> StepResult:  # fmt: skip
         """Change the weights by the mean of the gradients that wait (sum: by their sum)."""
         self._require_accumulation()
         numbers = self._numbers
@@ -126,7 +128,7 @@ class TrainingSession:
             raise InvalidInput("no gradients wait for a step", hint="call accumulate(feeds) first")
         used = numbers.rate_now() if rate is None else rate
         scale = 1.0 if sum else 1.0 / numbers.waiting
-        _, good, norm = self._run(APPLIED, {}, used, scale, None, 1)
+        _, good, norm = self._run(APPLIED, {}, used, scale, run_options, 1)
         numbers.waiting = 0
         return self._stepped(float("nan") if not good else 0.0, good, norm, used)
 
@@ -181,7 +183,12 @@ class TrainingSession:
             numbers.step += 1
         else:
             self._warn_of(loss, norm)
-        return StepResult(loss, norm, rate, numbers.step, bool(good))
+        return self._told("step", StepResult(loss, norm, rate, numbers.step, bool(good)))
+
+    def _told(self, kind: str, result: StepResult) -> StepResult:
+        """The result, of which listeners of "session" hear."""
+        self._session.watch.tell(kind, batch=self._numbers.batch, **asdict(result))
+        return result
 
     def _warn_of(self, loss: float, norm: float) -> None:
         what = f"the loss is {loss}" if not np.isfinite(loss) else f"the gradients have norm {norm}"
@@ -311,6 +318,15 @@ class TrainingSession:
         if path is not None:
             write_file(Path(path), data)
         return data
+
+    @property
+    def id(self) -> int:
+        """Its number in events."""
+        return self._session.watch.id
+
+    def metrics(self) -> Mapping[str, Any]:
+        """What the session has counted, as of `InferenceSession`; a step is a run, with `accumulate` one more."""
+        return self._session.metrics()
 
     def explain(self) -> dict[str, Any]:
         """Which node runs where, and why."""

@@ -76,7 +76,7 @@ export class TrainingSession {
       this.counts.batch++;
       if (good || this.counts.waiting) this.counts.waiting++;
       if (!good) this.warnOf(loss, norm);
-      return { loss, norm, rate, step: this.counts.step, applied: false };
+      return this.told('batch', { loss, norm, rate, step: this.counts.step, applied: false });
     });
   }
 
@@ -138,7 +138,13 @@ export class TrainingSession {
   stepped(loss, good, norm, rate) {
     if (good) this.counts.step++;
     else this.warnOf(loss, norm);
-    return { loss, norm, rate, step: this.counts.step, applied: good > 0 };
+    return this.told('step', { loss, norm, rate, step: this.counts.step, applied: good > 0 });
+  }
+
+  /** The result, of which listeners of 'session' hear. @param {'step' | 'batch'} type @param {StepResult} result */
+  told(type, result) {
+    this.handler.watch.tell(type, { batch: this.counts.batch, ...result });
+    return result;
   }
 
   /** @param {number} loss @param {number} norm */
@@ -246,6 +252,16 @@ export class TrainingSession {
   }
 
   // ── the rest ──
+
+  /** Its number in events. */
+  get id() {
+    return this.handler.watch.id;
+  }
+
+  /** What the session has counted. */
+  metrics() {
+    return this.handler.metrics();
+  }
 
   /** Which node runs where, and why. */
   explain() {
