@@ -84,6 +84,10 @@ class Routine(Protocol):
         """A call (not yet part of a block) that brings a constant operand into the layout the routine wants."""
         return None
 
+    def packs_in_runs(self, call: Call, operand: int) -> Kernel | None:
+        """The same for an operand that runs change, if it pays even in each run."""
+        return None
+
 
 class RowLimits(NamedTuple):
     """Limits of kernels that process whole rows: number of tensors, and elements of a row."""

@@ -35,19 +35,29 @@ def max_pool(walk: Walk, g: Tensor, x: Tensor, window: Window) -> Given:
     each element with the result in a reduction over windows took seven times as long."""
     t, (batch, channels, *_) = walk.t, x.shape
     rows, size = batch * channels, sh.size(window.size)
+    planes = window.kernel == window.strides == (2, 2)  # for the routine; the row of an element costs a division
+
+    def place(row: Expr, n: Expr, c: Expr, i: Expr) -> list[Expr]:
+        return [n, c, i / dim(window.size[1]), rem(i, dim(window.size[1]))] if planes else [row, i]
 
     def body(k: Builder, out: Tensor) -> None:
         with k.parallel(dim(rows)) as row, ExitStack() as stack:
             n, c = k.let(row / dim(channels)), k.let(rem(row, dim(channels)))
             with k.loop(dim(size), "vector") as i:
-                k.store(out, (row, i), const(0.0, g.dtype))
+                k.store(out, place(row, n, c, i), const(0.0, g.dtype))
             o = [stack.enter_context(k.loop(dim(d))) for d in window.out]
-            place = _first_largest(k, x, window, [n, c], o)
-            k.store(out, (row, place), out.at(row, place) + g.at(n, c, *o))
+            at = place(row, n, c, _first_largest(k, x, window, [n, c], o))
+            k.store(out, at, out.at(*at) + g.at(n, c, *o))
 
-    flat = t.loops("into_largest", (x, g), [((rows, size), g.dtype)], body)[0]
-    t.own_gradient(flat, "into_largest", g, x, window)
-    return [(x, t.reshape(flat, x.shape))]
+    shape = x.shape if planes else (rows, size)
+    made = t.loops("into_largest", (x, g), [(shape, g.dtype)], body)[0]
+    if planes:
+        made = t.call(
+            "max_pool_gradient", (x, g), made, kernel=window.kernel, strides=window.strides,
+            dilations=window.dilations, pads=window.pads,
+        )  # fmt: skip
+    t.own_gradient(made, "into_largest", g, x, window)
+    return [(x, t.reshape(made, x.shape))]
 
 
 def _first_largest(k: Builder, x: Tensor, window: Window, lead: list[Expr], o: list[Expr]) -> Expr:
@@ -81,6 +91,7 @@ def into_largest(walk: Walk, h: Tensor, g: Tensor, x: Tensor, window: Window) ->
     """The second derivative: each window reads h where it added g."""
     t, rank = walk.t, len(window.kernel)
     channels = x.shape[1]
+    h = t.reshape(h, (x.shape[0] * channels, sh.size(window.size)))
 
     def element(n: Expr, c: Expr, *i: Expr) -> Expr:
         return padded_load(x, (n, c), window, window.positions(i[:rank], i[rank:]), -math.inf)

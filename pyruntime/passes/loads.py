@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 
 from pyruntime.ir import shape as sh
 from pyruntime.ir.expr import Expr, dim, is_view, rem, substitute
-from pyruntime.ir.kernel import Alias, Leaf, Map, Tensor
+from pyruntime.ir.kernel import Alias, Leaf, Loops, Map, Tensor
 from pyruntime.ir.shape import AnyDim, Shape
 
 Axes = list[tuple[Expr, AnyDim]]  # the index of each axis, and its extent
@@ -55,6 +55,16 @@ def view_of(t: Tensor, load: Expr, node: str) -> Map:
 def is_stored_constant(t: Tensor, made_in_init: set[int]) -> bool:
     """Whether a tensor is a weight, a constant of the graph, or a result of the init block (uids)."""
     return t.uid in made_in_init or (isinstance(t.kernel, Leaf) and t.kernel.kind in ("weight", "constant"))
+
+
+def is_of_states(t: Tensor) -> bool:
+    """Whether a tensor is a weight that runs change, or made of such weights by maps."""
+    kernel = t.kernel
+    if isinstance(kernel, (Alias, Loops)):
+        return kernel.base is not None and is_of_states(kernel.base)
+    if isinstance(kernel, Map):
+        return bool(kernel.inputs) and all(is_of_states(x) for x in kernel.inputs)
+    return isinstance(kernel, Leaf) and kernel.kind == "state"
 
 
 def _reshaped(axes: Axes, base: Shape, joined: Joined) -> list[Expr] | None:

@@ -105,3 +105,6 @@ class _Claimed:
 
     def packs(self, call: Call, operand: int) -> Kernel | None:
         return self.inner.packs(call, operand)
+
+    def packs_in_runs(self, call: Call, operand: int) -> Kernel | None:
+        return self.inner.packs_in_runs(call, operand)

@@ -7,6 +7,7 @@ from .conv import Conv
 from .conv_transpose import ConvTranspose, PhaseInterleave
 from .matmul import Matmul, PackB
 from .matmul_nbits import MatmulNBits
+from .pool_gradient import MaxPoolGradient
 
 
 def routines(dots: str) -> dict[str, WasmRoutine]:
@@ -18,4 +19,5 @@ def routines(dots: str) -> dict[str, WasmRoutine]:
         "conv_transpose": ConvTranspose(),
         "phase_interleave": PhaseInterleave(),
         "matmul_nbits": MatmulNBits(),
+        "max_pool_gradient": MaxPoolGradient(),
     }

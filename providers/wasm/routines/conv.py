@@ -23,6 +23,8 @@ from .gemm_calls import product_call
 from .integer_products import prepare_conv, prepare_dequantised_conv
 from .winograd import suits, transformed
 
+# From this many positions of the output on, Winograd's form pays even if each run transforms the filters
+WINOGRAD_POSITIONS = 1024
 MOST_TAPS = 1 << 16  # at this size a thread's panels and table have 25 MB
 
 
@@ -68,6 +70,10 @@ class Conv(PlaneRoutine):
         if operand != 1 or 1 in call.packed or not suits(call):
             return None
         return transformed(call)
+
+    def packs_in_runs(self, call: Call, operand: int) -> Kernel | None:
+        positions = call.out.shape[0] * sh.size(call.out.shape[2:])
+        return None if sh.compare("lt", positions, WINOGRAD_POSITIONS) == 1 else self.packs(call, operand)
 
 
 def _runs(x: Tensor, w: Tensor) -> bool:
