@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 
 from pyruntime.frontend.tracer import Tracer
 from pyruntime.ir import shape as sh
-from pyruntime.ir.expr import Expr, const, guard, index, rewrite
+from pyruntime.ir.expr import Expr, cast, dim, guard, index, rewrite
 from pyruntime.ir.kernel import Call, Reduce, Tensor
-from pyruntime.ir.shape import AnyDim
 from pyruntime.learning.walk import Given, Walk
+from pyruntime.ops.lib.formula import sum_type
 from pyruntime.ops.lib.window import Window
 from pyruntime.ops.standard.conv import convolve, gathered
 from pyruntime.ops.standard.matmul import product
@@ -44,59 +45,72 @@ def summed_to(t: Tracer, x: Tensor, shape: sh.Shape) -> Tensor:
     return t.reshape(t.reduce("sum", x, gone) if gone else x, shape)
 
 
-def conv(walk: Walk, call: Call, g: Tensor) -> Given | None:
-    """x: the transposed convolution of g; w: the product of g with the windows of x. Filters of groups get their
-    gradient by the definition."""
-    x, w, t, group = call.operand(0), call.operand(1), walk.t, call.attrs["group"]
-    if group != 1 and walk.is_active(w):
-        return None
-    rank = x.rank - 2
-    over = Window(
-        x.shape[2:], w.shape[2:], call.attrs["strides"], call.attrs["dilations"],
-        call.attrs["pads"][:rank], call.attrs["pads"][rank:], g.shape[2:],
-    )  # fmt: skip
+def conv(walk: Walk, call: Call, g: Tensor) -> Given:
+    """x: the transposed convolution of g; w: the sum of g times the windows of x."""
+    x, w, t = call.operand(0), call.operand(1), walk.t
+    over, group = _window(call, x, w, g), call.attrs["group"]
     given: Given = []
     if walk.is_active(x):
-        back = Window(g.shape[2:], over.kernel, over.strides, over.dilations, over.begin, over.end, x.shape[2:])
-        given.append((x, t.cast(gathered(t, g, w, back, group), x.dtype)))
+        given.append((x, t.cast(gathered(t, g, w, _back(over), group), x.dtype)))
     if walk.is_active(w):
-        given.append((w, t.cast(_filters(t, x, g, over, w.shape), w.dtype)))
+        given.append((w, t.cast(_filters(t, x, g, over, w.shape, group), w.dtype)))
     return given
 
 
-def conv_transpose(walk: Walk, call: Call, g: Tensor) -> Given | None:
-    """x: the convolution of g; w: the product of x with the windows of g."""
-    x, w, t, group = call.operand(0), call.operand(1), walk.t, call.attrs["group"]
-    if group != 1 and walk.is_active(w):
-        return None
-    rank = x.rank - 2
-    over = Window(
-        g.shape[2:], w.shape[2:], call.attrs["strides"], call.attrs["dilations"],
-        call.attrs["pads"][:rank], call.attrs["pads"][rank:], x.shape[2:],
-    )  # fmt: skip
+def conv_transpose(walk: Walk, call: Call, g: Tensor) -> Given:
+    """x: the convolution of g; w: the sum of x times the windows of g."""
+    x, w, t = call.operand(0), call.operand(1), walk.t
+    over, group = _window(call, g, w, x), call.attrs["group"]
     given: Given = []
     if walk.is_active(x):
         given.append((x, t.cast(convolve(t, g, w, over, group), x.dtype)))
     if walk.is_active(w):
-        given.append((w, t.cast(_filters(t, g, x, over, w.shape), w.dtype)))
+        given.append((w, t.cast(_filters(t, g, x, over, w.shape, group), w.dtype)))
     return given
 
 
-def _filters(t: Tracer, x: Tensor, g: Tensor, over: Window, shape: sh.Shape) -> Tensor:
-    """The gradient of filters w[m, c, k]: Σ over n and o of g[n, m, o] · x[n, c, o·stride + k·dilation - begin], as one
-    product over (n, o)."""
-    rank = len(over.kernel)
+def conv_filters(walk: Walk, call: Call, h: Tensor) -> Given:
+    """The second derivative, with h in the place of filters: x: the transposed convolution of g; g: the convolution of
+    x."""
+    x, g, t = call.operand(0), call.operand(1), walk.t
+    over, group = _window(call, x, h, g), call.attrs["group"]
+    given: Given = []
+    if walk.is_active(x):
+        given.append((x, t.cast(gathered(t, g, h, _back(over), group), x.dtype)))
+    if walk.is_active(g):
+        given.append((g, t.cast(convolve(t, x, h, over, group), g.dtype)))
+    return given
 
-    def window(c: Expr, *i: Expr) -> Expr:
+
+def _window(call: Call, x: Tensor, w: Tensor, y: Tensor) -> Window:
+    """Of the convolution of x with w that makes y."""
+    a, rank = call.attrs, x.rank - 2
+    ends = a["pads"][:rank], a["pads"][rank:]
+    return Window(x.shape[2:], w.shape[2:], a["strides"], a["dilations"], *ends, y.shape[2:])
+
+
+def _back(over: Window) -> Window:
+    return replace(over, size=over.out, out=over.size)
+
+
+def _filters(t: Tracer, x: Tensor, g: Tensor, over: Window, shape: sh.Shape, group: int) -> Tensor:
+    """The gradient of filters w[m, c, k]: Σ over n and o of g[n, m, o] · x[n, q·C/group + c, o·stride + k·dilation -
+    begin] with q = m // (M/group).
+
+    Routine "conv_filters": args (x, g), attrs as for "conv"."""
+    rank, dtype = len(over.kernel), sum_type(x.dtype)
+    per_group = t.divided(shape[0], group, "filters into groups")
+
+    def body(m: Expr, c: Expr, *i: Expr) -> Expr:
         k, n, o = i[:rank], i[rank], i[rank + 1 :]
+        channel = c if group == 1 else m / dim(per_group) * dim(shape[1]) + c
         at = over.positions(o, k)
-        return guard(over.inside(at), x.at(n, c, *at), const(0.0, x.dtype))
+        value = guard(over.inside(at), cast(x.at(n, channel, *at), dtype), 0)
+        return cast(g.at(n, m, *o), dtype) * value
 
-    count: tuple[AnyDim, ...] = (x.shape[0], *over.out)
-    columns = t.compute((x.shape[1], *over.kernel, *count), window)
-    flat = t.reshape(columns, (x.shape[1] * sh.size(over.kernel), sh.size(count)))
-    rows = t.reshape(t.transpose(g, [1, 0, *range(2, g.rank)]), (g.shape[1], sh.size(count)))
-    return t.reshape(product(t, rows, swapped(t, flat)), shape)
+    meaning = t.reduce_compute("sum", shape, (x.shape[0], *over.out), body)
+    attrs = {"strides": over.strides, "pads": over.pads, "dilations": over.dilations, "group": group}
+    return t.call("conv_filters", (x, g), meaning, **attrs)
 
 
 def matmul_nbits(walk: Walk, call: Call, g: Tensor) -> Given | None:
@@ -112,5 +126,6 @@ def matmul_nbits(walk: Walk, call: Call, g: Tensor) -> Given | None:
 
 
 ROUTINES: dict[str, Routine] = {
-    "matmul": matmul, "conv": conv, "conv_transpose": conv_transpose, "matmul_nbits": matmul_nbits,
+    "matmul": matmul, "conv": conv, "conv_transpose": conv_transpose, "conv_filters": conv_filters,
+    "matmul_nbits": matmul_nbits,
 }  # fmt: skip

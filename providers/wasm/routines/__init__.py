@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from .base import WasmRoutine
 from .conv import Conv
+from .conv_filters import ConvFilters
 from .conv_transpose import ConvTranspose, PhaseInterleave
 from .matmul import Matmul, PackB
 from .matmul_nbits import MatmulNBits
@@ -16,6 +17,7 @@ def routines(dots: str) -> dict[str, WasmRoutine]:
         "matmul": Matmul(dots),
         "pack_b": PackB(),
         "conv": Conv(dots),
+        "conv_filters": ConvFilters(),
         "conv_transpose": ConvTranspose(),
         "phase_interleave": PhaseInterleave(),
         "matmul_nbits": MatmulNBits(),

@@ -1,0 +1,56 @@
+"""The routine "conv_filters": the gradient of a convolution's filters."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Any
+
+from pyruntime.codegen.provider import Invocation
+from pyruntime.ir import shape as sh
+from pyruntime.ir.kernel import Call, Kernel
+
+from ..schedules import conv_filters
+from .base import WasmRoutine, arithmetic, scratch, widened
+from .conv import MOST_TAPS, spatial
+
+
+class ConvFilters(WasmRoutine):
+    """args: x (N, C, *S), g (N, M, *O), what flows into the convolution; attrs: those of "conv" """
+
+    def prepare(self, call: Call) -> list[Kernel]:
+        before, wide = widened(call)
+        return [*before, wide] if before else []
+
+    def claims(self, call: Call) -> bool:
+        y, pads = call.out, call.attrs["pads"]
+        known = 3 <= y.rank <= 5 and sh.is_static(y.shape) and 0 < sh.size(y.shape[2:]) <= MOST_TAPS
+        return super().claims(call) and known and not any(isinstance(p, int) and p < 0 for p in pads)
+
+    def emit(self, writer: Any, call: Call) -> list[Invocation]:
+        x, g, y, a = call.operand(0), call.operand(1), call.out, call.attrs
+        group, window = a["group"], _window(call)
+        mg, columns = int(y.shape[0]) // group, int(sh.size(y.shape[1:]))
+        lines, wide = conv_filters.step_size(window["oh"], window["ow"])
+        rows, run = conv_filters.covered(lines, wide, window)
+        mc, nc = conv_filters.blocks(mg, columns, writer.threads)
+        cg, taps = int(y.shape[1]), int(sh.size(y.shape[2:]))
+        size = conv_filters.scratch_bytes(nc, cg, taps, window, rows, run)
+        params = conv_filters.Params(
+            batch=x.shape[0], groups=group, mg=mg, cg=cg, **window, mc=mc, nc=nc, lines=lines, wide=wide, rows=rows,
+            run=run, bytes=size,
+        )  # fmt: skip
+        own = scratch(size * writer.threads)
+        sums = arithmetic(writer, call)
+        kernel = partial(conv_filters.conv_filters, writer.module, arithmetic=sums)
+        f = writer.function(("conv_filters", sums), kernel, "conv_filters")
+        units = conv_filters.units(group, mg, columns, mc, nc)
+        return [Invocation(f.name, [x, g, y, own], list(params), units, call.node, [own])]
+
+
+def _window(call: Call) -> dict[str, Any]:
+    a, rank = call.attrs, call.out.rank - 2
+    named = (
+        ("i", call.operand(0).shape[2:], 1), ("o", call.operand(1).shape[2:], 1), ("k", call.out.shape[2:], 1),
+        ("s", a["strides"], 1), ("d", a["dilations"], 1), ("p", a["pads"][:rank], 0),
+    )  # fmt: skip
+    return {name: d for prefix, dims, missing in named for name, d in spatial(prefix, dims, missing).items()}
