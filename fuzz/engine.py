@@ -91,12 +91,12 @@ class TwinSession:
         self.session = InferenceSession(redeclared(model, twin.dims), made, list(twin.providers))
         self.loops = has_loop(model)
 
-    def run(self, feeds: Any) -> Answer:
+    def run(self, feeds: Any, names: Sequence[str] | None = None) -> Answer:
         stop, over = RunOptions(), threading.Event()
         if self.loops:
             threading.Thread(target=_stop_endless, args=(stop, over), daemon=True).start()
         try:
-            return list(self.session.run(None, feeds, stop))
+            return list(self.session.run(names, feeds, stop))
         except Exception as error:
             return failure(error)
         finally:

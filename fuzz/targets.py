@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import onnx
 
-from fuzz import feeds, hostile, models, programs, rare_nodes, seeds
+from fuzz import feeds, gradients, hostile, models, programs, rare_nodes, seeds
 from fuzz.case import Case
 from fuzz.draw import Draw
 from fuzz.graphs import Around
@@ -93,6 +93,15 @@ def rare(draw: Draw) -> Case:
     return draw.pick([operators, operators, misfits, graphs, sequences])(draw, rare_nodes.random_node)
 
 
+def transposed(draw: Draw) -> Case | None:
+    """A random graph in double, whose gradients are compared with differences."""
+    for _ in range(10):  # many nodes have no floats
+        node = draw.pick([seed_node, seed_node, rare_nodes.random_node])(draw)
+        if (made := gradients.case(draw, node)) is not None:
+            return made
+    return None
+
+
 TARGETS: dict[str, Maker] = {
     "operators": operators,
     "misfits": misfits,
@@ -105,6 +114,7 @@ TARGETS: dict[str, Maker] = {
     "feeds": feeds.case,
     "hostile": hostile.case,
     "programs": programs.case,
+    "gradients": transposed,
 }
 # Run only by name: most findings of eight extreme feeds a model are a peer's bugs, which a person must judge.
 BY_NAME = {"values"}

@@ -23,6 +23,7 @@ def serve(connection: Connection, pages: bool) -> None:
     )  # a new group, but no new session: Linux divides processor time by session, and `nice` works inside one
     warnings.simplefilter("ignore")
     np.seterr(all="ignore")
+    from fuzz import gradients
     from fuzz.draw import Draw
     from fuzz.engine import TWINS
     from fuzz.judge import judge
@@ -44,7 +45,12 @@ def serve(connection: Connection, pages: bool) -> None:
         if command == "make":
             return make(*rest)
         case, name = (make(*rest), "/".join(map(str, rest))) if command == "fuzz" else rest
-        return judge(case, Draw(f"judge/{name}"), peers, say, TWINS, browser) if case else Verdict("no case")
+        if case is None:
+            return Verdict("no case")
+        draw = Draw(f"judge/{name}")
+        if case.target == "gradients":
+            return gradients.judge(case, draw, say)
+        return judge(case, draw, peers, say, TWINS, browser)
 
     while True:
         try:

@@ -55,13 +55,30 @@ def linear_attention(
     if decay is not None:
         out.append((decay, _fitting(walk, made[4], decay, groups)))
     if beta is not None:
-        out.append((beta, made[5] if beta.shape[2] == groups else t.reduce("sum", made[5], [2])))
+        out.append((beta, _added(walk, made[5], beta)))
     return out
 
 
-def _fitting(walk: Walk, g: Tensor, decay: Tensor, groups: int) -> Tensor:
-    t = walk.t
-    return t.reduce("sum", g, [3], keepdims=False) if decay.shape[2] == groups else t.reshape(g, decay.shape)
+def _is_wide(decay: Tensor, groups: sh.AnyDim) -> sh.AnyDim:
+    """1 if there is a decay for each row of a state, 0 if there is one for each state."""
+    return sh.compare("ne", decay.shape[2], groups)
+
+
+def _fitting(walk: Walk, g: Tensor, decay: Tensor, groups: sh.AnyDim) -> Tensor:
+    """g (N, T, G, D) summed over the rows of each state that share a decay."""
+    count, wide = g.shape[3], _is_wide(decay, groups)
+
+    def term(n: Expr, s: Expr, c: Expr, r: Expr) -> Expr:
+        rows = dim(sh.select(wide, count, 1))
+        return g.at(n, s, c / rows, c % rows + r)
+
+    return walk.t.reduce_compute("sum", decay.shape, [sh.select(wide, 1, count)], term)
+
+
+def _added(walk: Walk, g: Tensor, beta: Tensor) -> Tensor:
+    """g (N, T, G) summed over the states that share a beta."""
+    terms = sh.floordiv(g.shape[2], beta.shape[2])
+    return walk.t.reduce_compute("sum", beta.shape, [terms], lambda n, s, c, more: g.at(n, s, c + more))
 
 
 class _Backward:
@@ -117,12 +134,13 @@ class _Backward:
 
     def factor(self, s: Expr, r: Expr) -> Expr:
         assert self.decay is not None
-        wide = self.decay.shape[2] != self.groups
-        return self.k.let(exp(self.decay.at(self.b, s, self.g * self.d + r if wide else self.g)))
+        wide = _is_wide(self.decay, self.groups)
+        at = self.g * dim(sh.select(wide, self.d, 1)) + r * dim(wide)
+        return self.k.let(exp(self.decay.at(self.b, s, at)))
 
     def weight(self, s: Expr) -> Expr:
         assert self.beta is not None
-        return self.k.let(self.beta.at(self.b, s, self.g if self.beta.shape[2] == self.groups else 0))
+        return self.k.let(self.beta.at(self.b, s, self.g * dim(sh.compare("ne", self.beta.shape[2], 1))))
 
     def updates(self, s: Expr, at: Callable[[Expr, Expr], tuple[Tensor, tuple[Scalar, ...]]]) -> None:
         """Apply the decay to a state; then the values that it gains in a step."""

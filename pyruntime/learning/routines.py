@@ -39,10 +39,21 @@ def swapped(t: Tracer, x: Tensor) -> Tensor:
 
 
 def summed_to(t: Tracer, x: Tensor, shape: sh.Shape) -> Tensor:
-    """x summed over the axes that broadcasting added to `shape` or enlarged from 1."""
-    skip = x.rank - len(shape)
-    gone = [n for n in range(x.rank) if n < skip or shape[n - skip] != x.shape[n]]
-    return t.reshape(t.reduce("sum", x, gone) if gone else x, shape)
+    """The product x summed over the leading axes that broadcasting added to `shape` or enlarged from 1. Whether a
+    symbolic dim was enlarged is known in a run: then the sum has one term, or as many as the axis."""
+    skip, batch = x.rank - len(shape), x.rank - 2
+    wanted = (*[1] * skip, *shape[: len(shape) - 2])
+    terms = [1 if d == x.shape[n] else sh.floordiv(x.shape[n], d) for n, d in enumerate(wanted)]
+    gone = [n for n in range(batch) if terms[n] != 1]
+    if not gone:
+        return t.reshape(x, shape)
+
+    def term(*i: Expr) -> Expr:
+        more = dict(zip(gone, i[x.rank :], strict=True))
+        return x.at(*[i[n] + more[n] if n in more else i[n] for n in range(x.rank)])
+
+    out = t.reduce_compute("sum", (*wanted, *x.shape[batch:]), [terms[n] for n in gone], term)
+    return t.reshape(t.cast(out, x.dtype), shape)
 
 
 def conv(walk: Walk, call: Call, g: Tensor) -> Given:

@@ -29,6 +29,7 @@ def transposed(t: Tracer, load: Expr, value: Expr, extents: Sequence[AnyDim]) ->
     coords, value, extents = _without_unit_axes(list(load.args), value, list(extents))
     coords, value, extents, inside = _split_axes(coords, value, extents)
     shape = load.value.shape
+    coords, value, extents, inside = _split_broadcasts(shape, coords, value, extents, inside)
     solution = _Solution(shape, extents)
     if not solution.solve(coords):
         return scattered(t, shape, coords, value, extents, inside)
@@ -85,6 +86,26 @@ def _split_axes(
 
 def _is_split(x: Expr) -> bool:
     return x.op in ("div", "rem", "mod") and x.args[0].op == "index" and x.args[1].op in ("const", "dim")
+
+
+def _split_broadcasts(
+    shape: sh.Shape, coords: list[Expr], value: Expr, extents: list[AnyDim], inside: list[Expr]
+) -> tuple[list[Expr], Expr, list[AnyDim], list[Expr]]:
+    """The same nest, in which an axis along which a dim d is broadcast if it is 1, which a run decides, is an axis of d
+    elements plus one of extent / d, so one of the two has extent 1. (See `Tracer.aligned`.)"""
+    for n, d in enumerate(shape):
+        form, enlarged = affine(coords[n]), 1 - sh.compare("eq", d, 1)
+        if isinstance(enlarged, int) or form is None or form[0] != 0 or list(form[1].values()) != [enlarged]:
+            continue
+        ((kind, axis),) = form[1]
+        if kind != "index":
+            continue
+        split = _Split(axis, 1, len(extents))
+        coords = [index(axis) if m == n else split(c) for m, c in enumerate(coords)]
+        value, inside = split(value), [split(c) for c in inside]
+        extents = [*extents, sh.floordiv(extents[axis], sh.maximum(d, 1))]
+        extents[axis] = d
+    return coords, value, extents, inside
 
 
 class _Split:

@@ -14,24 +14,11 @@ import onnx
 from onnx import TensorProto, helper, numpy_helper
 
 from kit.conformance.cases import load
+from kit.gradients import CONSTANT, TRAINING, gradient_node, in_double, loss_of
 from tests.learning import recurrence_cases
 from tests.ops import seed_nodes
 
-TRAINING = "ai.onnx.preview.training"
 OPSETS = {"": 28, "com.microsoft": 1, "ai.onnx.ml": 5, "ai.onnx.preview": 1, TRAINING: 1}
-# Inputs that are settings, although they are floats: sizes, regions, ratios.
-CONSTANT = {
-    "Resize": (1, 2, 3),
-    "Upsample": (1,),
-    "CropAndResize": (1,),
-    "MaxRoiPool": (1,),
-    "RoiAlign": (1,),
-    "Dropout": (1,),
-    "OneHot": (0, 1),
-}
-# Attributes that choose float32, and the operators that need another value for arithmetic in double.
-DOUBLE = {"stash_type": ("LayerNormalization", "RMSNormalization", "GroupNormalization")}
-HUGE = 1e20  # outputs beyond it, such as masked scores, would hide the others in a sum
 
 
 @dataclass(slots=True)
@@ -123,24 +110,7 @@ def _case(name: str, node: onnx.NodeProto, values: dict[str, np.ndarray]) -> Cas
         elif key not in feeds:  # not at ties and kinks
             away = rng.uniform(0.5, 1.5, x.shape) * 1e-3 * rng.choice([-1, 1], x.shape)
             feeds[key] = np.asarray(x + away, np.float64)
-    return Case(name, _in_double(node), feeds, constants)
-
-
-def _in_double(node: onnx.NodeProto) -> onnx.NodeProto:
-    out = onnx.NodeProto()
-    out.CopyFrom(node)
-    kept = []
-    for a in node.attribute:
-        if a.name in ("stash_type", "softmax_precision"):
-            continue
-        if a.name in ("dtype", "output_dtype", "to") and a.i in (TensorProto.FLOAT, TensorProto.FLOAT16):
-            a = helper.make_attribute(a.name, TensorProto.DOUBLE)
-        kept.append(a)
-    if node.op_type in DOUBLE["stash_type"]:
-        kept.append(helper.make_attribute("stash_type", TensorProto.DOUBLE))
-    del out.attribute[:]
-    out.attribute.extend(kept)
-    return out
+    return Case(name, in_double(node), feeds, constants)
 
 
 # ── models ────────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -185,21 +155,9 @@ def with_losses(group: Group, results: dict[str, Any]) -> tuple[list[onnx.NodePr
     has a float output. results: of the group's nodes"""
     rng, nodes, some = np.random.default_rng(5), [], []
     for n, node in enumerate(group.nodes):
-        terms = []
-        for name in node.output:
-            y = results.get(name)
-            if not isinstance(y, np.ndarray) or y.dtype.kind != "f":
-                continue
-            factors = np.where(np.abs(np.nan_to_num(y, nan=1e30)) < HUGE, rng.normal(size=y.shape), 0.0)
-            group.constants[f"{name}/factors"] = factors
-            nodes.append(helper.make_node("Cast", [name], [f"{name}/wide"], to=TensorProto.DOUBLE))
-            nodes.append(helper.make_node("Mul", [f"{name}/wide", f"{name}/factors"], [f"{name}/term"]))
-            nodes.append(helper.make_node("ReduceSum", [f"{name}/term"], [f"{name}/sum"], keepdims=0))
-            terms.append(f"{name}/sum")
-        some.append(bool(terms))
-        if terms:
-            xs = group.names(n)
-            nodes.append(helper.make_node("Sum", terms, [f"{n}/the.loss"]))
-            gradients = [f"{x}/gradient" for x in xs]
-            nodes.append(helper.make_node("Gradient", xs, gradients, f"{n}", domain=TRAINING, xs=xs, y=f"{n}/the.loss"))
+        loss, constants = loss_of({name: results.get(name) for name in node.output}, f"{n}/the.loss", rng)
+        group.constants |= constants
+        some.append(bool(loss))
+        if loss:
+            nodes += [*loss, gradient_node(group.names(n), f"{n}/the.loss", f"{n}")]
     return nodes, some

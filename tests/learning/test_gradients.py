@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from functools import cache
 
 import numpy as np
 import pytest
 
-import pyruntime.frontend.trace_graph
+from kit.gradients import any_type
+from kit.without_gradient import NO_FLOATS, NO_RULE, NOT_COMPARED, ZERO
 from pyruntime import GraphOptimizationLevel, InferenceSession, NotDifferentiable, SessionOptions
 from pyruntime.frontend import registry
 from tests.learning.gradient_cases import Case, Group, cases, grouped, with_losses
-from tests.learning.without_gradient import NO_FLOATS, NO_RULE, NOT_COMPARED, ZERO
 
 GROUPS = 8  # models into which the cases are divided
 PER_OPERATOR = 1  # more in operators that have modes
@@ -24,9 +24,9 @@ Level = GraphOptimizationLevel
 
 
 @pytest.fixture(autouse=True)
-def any_type(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Lets double into operators that are declared for other floats only."""
-    monkeypatch.setattr(pyruntime.frontend.trace_graph, "signature", lambda *_: None)
+def doubles() -> Iterator[None]:
+    with any_type():
+        yield
 
 
 @cache
