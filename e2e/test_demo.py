@@ -261,7 +261,20 @@ def test_small_screens(browser: Browser, servers: dict[str, Server]) -> None:
     """No page is wider than a telephone."""
     context = browser.new_context(viewport={"width": 360, "height": 740})
     page = context.new_page()
-    for path in ("", "digits/", "camera/", "vad/", "text/", "model/", "playground/", "benchmark/", "notebook/"):
+    for path in (
+        "",
+        "digits/",
+        "camera/",
+        "vad/",
+        "text/",
+        "model/",
+        "playground/",
+        "benchmark/",
+        "notebook/",
+        "teach/",
+        "speak/",
+        "yours/",
+    ):
         page.goto(f"{servers['isolated'].url}/site/{path}index.html")
         assert page.evaluate("document.documentElement.scrollWidth") <= 360
     context.close()

