@@ -51,11 +51,11 @@ MAY_IMPORT = {
     "providers.wasm providers.webgpu",
     "native": "errors options ir host onnx codegen frontend placement program runtime compiler session learning "
     "providers.wasm providers.webgpu",
-    "api": "ort_errors errors options ir onnx frontend placement native runtime session",
+    "api": "ort_errors errors options ir onnx frontend placement learning native runtime session",
     "quantization": "errors native",
     "onnxruntime": "api",
     "pyodide": "errors options ir onnx frontend placement compiler session browser",
-    "cli": "errors options onnx frontend ops placement native runtime quantization pyruntime",
+    "cli": "errors options learning onnx frontend ops placement native runtime quantization pyruntime",
     "pyruntime": "errors frontend ops placement compiler session native quantization api pyodide",
 }
 

@@ -35,6 +35,7 @@ __all__ = [
     "InvalidInput",
     "InvalidModel",
     "LimitExceeded",
+    "LoraAdapter",
     "NotDifferentiable",
     "NotSupported",
     "OrtValue",
@@ -65,7 +66,7 @@ __all__ = [
 ]
 
 # Names that onnxruntime also exports; `pyruntime.onnxruntime` has all of its names.
-_API = """ExecutionMode GraphOptimizationLevel IOBinding InferenceSession OrtValue RunOptions SessionOptions
+_API = """ExecutionMode GraphOptimizationLevel IOBinding InferenceSession LoraAdapter OrtValue RunOptions SessionOptions
 get_available_providers get_device""".split()
 _IN_PYODIDE = ("InferenceSession", "SessionOptions")
 

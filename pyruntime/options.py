@@ -70,6 +70,7 @@ NAMES = Kind(
 )
 SIZES = instance(Mapping, "a dict of numbers by name")  # the graph checks the numbers
 CHOICES = instance(Mapping, "the result of `tune`")
+ADAPTERS = instance(Mapping, "a dict of adapters by name")
 ENTRIES = instance(Mapping, "a dict of texts")
 LOCATIONS = instance((str, Mapping), "'cpu' or 'gpu-buffer', for all outputs or by name")  # the session checks them
 
@@ -203,6 +204,10 @@ class SessionOptions:
     relaxed_simd: bool | None = option(None, FLAG, places=(NATIVE,))
     """Whether kernels use relaxed SIMD. None: if the host has it."""
 
+    adapters: Mapping[str, Any] = option(dict, ADAPTERS, places=(NATIVE,), refused_for_programs=(NATIVE,))
+    """[LoRA adapters](use/adapters.md) by names that runs give: paths of `.onnx_adapter` or `.safetensors` files, their
+    bytes, or folders of PEFT."""
+
     extra: dict[str, Any] = option(dict, ENTRIES, places=(NATIVE,))
     """Entries of the configuration."""
 
@@ -254,8 +259,9 @@ def check_options(options: SessionOptions, place: str, of_program: bool = False)
 
 
 __all__ = [
-    "BYTES", "CHOICES", "COUNT", "ENTRIES", "FLAG", "LEVELS", "LIMIT", "LOCATIONS", "NAME", "NAMES", "NATIVE", "PAGE",
-    "PRESETS", "PROGRAM", "PYODIDE", "RUN_ENTRIES", "SECONDS", "SESSION", "SESSION_ENTRIES", "SHRINK", "SIZES", "Entry",
-    "Kind", "Option", "Preset", "SessionOptions", "check_options", "declared", "from_javascript", "instance",
-    "javascript_name", "one_of", "option", "program_options", "unknown_entry", "without_effect",
+    "ADAPTERS", "BYTES", "CHOICES", "COUNT", "ENTRIES", "FLAG", "LEVELS", "LIMIT", "LOCATIONS", "NAME", "NAMES",
+    "NATIVE", "PAGE", "PRESETS", "PROGRAM", "PYODIDE", "RUN_ENTRIES", "SECONDS", "SESSION", "SESSION_ENTRIES",
+    "SHRINK", "SIZES", "Entry", "Kind", "Option", "Preset", "SessionOptions", "check_options", "declared",
+    "from_javascript", "instance", "javascript_name", "one_of", "option", "program_options", "unknown_entry",
+    "without_effect",
 ]  # fmt: skip

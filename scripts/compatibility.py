@@ -73,7 +73,9 @@ OrtValue.ortvalue_from_shape_and_type: on the CPU; zeros, while onnxruntime leav
 OrtValue.update_inplace: another element type is refused, while onnxruntime copies its bytes
 RunOptions.add_run_config_entry: memory.enable_memory_arena_shrinkage acts; others give a warning
 RunOptions.only_execute_path_to_fetches: every run does ([how](api.md#only-what-is-asked-for))
-RunOptions.add_active_adapter: refused: LoRA adapters cannot be read
+RunOptions.add_active_adapter: takes names of the option `adapters`, and a weight, too ([adapters](use/adapters.md))
+LoraAdapter: also reads safetensors files and folders of PEFT
+AdapterFormat: in `import pyruntime.onnxruntime`
 SessionOptions: values are checked when a session is created
 SessionOptions.add_free_dimension_override_by_name: a name that no input has gives a warning
 SessionOptions.add_initializer: elements are copied; a name that no initializer has is refused

@@ -320,7 +320,6 @@ def test_what_cannot_be_is_refused_with_a_way_out() -> None:
     found = pyruntime.SessionOptions()
     for attempt, text in (
         (lambda: found.register_custom_ops_library("x.so"), "pyruntime.op"),
-        (lambda: pyruntime.RunOptions().add_active_adapter(None), "add_initializer"),
         (lambda: names.NAMES["SparseTensor"].sparse_coo_from_numpy([1], [1], [0], None), "dense"),
         (lambda: names.NAMES["register_execution_provider_library"]("x", "y.so"), "register_provider"),
     ):

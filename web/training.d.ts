@@ -14,6 +14,7 @@ export interface TrainingOptions extends InferenceSession.SessionOptions {
   schedule?: string | Readonly<Record<string, Readonly<Record<string, number>>>>;
   trainable?: string | readonly string[];
   frozen?: string | readonly string[];
+  lora?: { readonly rank?: number; readonly alpha?: number; readonly targets?: string | readonly string[] };
   mode?: 'train' | 'inference';
   clip?: number | { readonly norm?: number; readonly value?: number };
   proximal?: number; seed?: number; accumulate?: boolean;
@@ -36,6 +37,8 @@ export interface TrainingSession {
   getParametersSize(trainableOnly?: boolean): Promise<number>;
   state(): Promise<Uint8Array>;
   load(checkpoint: Uint8Array | ArrayBuffer): Promise<void>;
+  /** The adapters alone: a safetensors file with PEFT's names. */
+  adapter(): Promise<Uint8Array>;
   export(): Promise<Uint8Array>;
   /** Its number in events. */
   readonly id: number;

@@ -6,6 +6,7 @@ from typing import Any
 
 from pyruntime import ort_errors
 from pyruntime.api import (
+    adapters,
     devices,
     enums,
     io_binding,
@@ -19,9 +20,11 @@ from pyruntime.api import (
     session,
 )  # fmt: skip
 from pyruntime.frontend.feed_checks import NodeArg
+from pyruntime.native.sessions.adapters import LoraAdapter
 from pyruntime.native.sessions.run_options import RunOptions
 
 _BY_MODULE: dict[Any, str] = {
+    adapters: "AdapterFormat",
     devices: "OrtArenaCfg OrtDevice OrtEpDevice OrtHardwareDevice OrtMemoryInfo get_ep_devices",
     enums: """ExecutionMode ExecutionOrder GraphOptimizationLevel OrtAllocatorType OrtCompileApiFlags
         OrtDeviceMemoryType OrtDeviceVendorId OrtExecutionProviderDevicePolicy OrtHardwareDeviceType OrtMemType
@@ -39,7 +42,7 @@ _BY_MODULE: dict[Any, str] = {
 }
 
 NAMES: dict[str, Any] = {name: getattr(module, name) for module, names in _BY_MODULE.items() for name in names.split()}
-NAMES |= {"NodeArg": NodeArg, "RunOptions": RunOptions, **refused.NAMES}
+NAMES |= {"NodeArg": NodeArg, "LoraAdapter": LoraAdapter, "RunOptions": RunOptions, **refused.NAMES}
 ERRORS: dict[str, Any] = {name: getattr(ort_errors, name) for name in ort_errors.__all__}
 
 __all__ = ["ERRORS", "NAMES"]  # the documentation site reads it

@@ -7,8 +7,6 @@ from typing import Any, NoReturn
 from pyruntime.errors import NotSupported
 
 REASONS = {
-    "AdapterFormat": ("LoRA adapters cannot be read or written", "give their weights with add_initializer"),
-    "LoraAdapter": ("LoRA adapters cannot be read", "give their weights with add_initializer"),
     "ModelCompiler": ("models are not compiled into ONNX models", "session.export() writes a Program"),
     "OrtEpContextData": ("models with EP contexts (code of a provider) are not supported", ""),
     "OrtEpContextDataBuffer": ("models with EP contexts (code of a provider) are not supported", ""),

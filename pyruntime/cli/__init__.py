@@ -17,6 +17,7 @@ COMMANDS = {
     "tune": "measure other schedules of the kernels on this machine, and choose the fastest",
     "memory": "print and draw the memory plan of a run",
     "export": "compile a model into a file that runs without compiling",
+    "adapters": "list what is in a LoRA adapter, and convert it",
     "serve": "serve pages that use pyruntime",
 }
 WITHOUT_EXTRAS = ("serve",)

@@ -15,6 +15,7 @@ from pyruntime.errors import InvalidInput, NotDifferentiable
 from pyruntime.ir.dtype import BF16, BY_NAME, F16, F32, F64, I64, DType
 from pyruntime.ir.reference import round_float
 from pyruntime.learning import losses, step  # noqa: F401  their operators
+from pyruntime.learning.adapters.lora import Beside, Lora, Merge, with_lora
 from pyruntime.learning.modes import check_subgraphs, renamed_node, training_nodes
 from pyruntime.learning.names import APPLIED, APPLY, COPY, DOMAIN, LOSS, NUMBERS, RESULT
 from pyruntime.learning.recipe import Loss, Recipe, matches
@@ -37,7 +38,7 @@ class Training:
     """graph: of the training session; weights: names of those that are trained, in the model's order; halves: of these,
     the names that the model has in 16 bits, with their types; statistics: names of running statistics that steps
     change; targets: names of the feeds for losses; outputs: names of the model's outputs; step_outputs: of these, names
-    in the graph of what a step returns"""
+    in the graph of what a step returns; lora: the adapters that are trained; base: the graph without them"""
 
     graph: Graph
     weights: tuple[str, ...]
@@ -47,11 +48,24 @@ class Training:
     outputs: tuple[str, ...]
     recipe: Recipe
     step_outputs: Mapping[str, str]
+    lora: Lora | None
+    base: Graph
+
+    @property
+    def merges(self) -> dict[str, list[Merge]]:
+        """The products of adapters that an exported model has in its weights, by name of the weight."""
+        return {} if self.lora is None else self.lora.merges(self.base)
+
+    @property
+    def beside(self) -> list[Beside]:
+        """Those that it has as further nodes. Errors: InvalidInput"""
+        return [] if self.lora is None else self.lora.beside(self.base)
 
     @property
     def exported(self) -> dict[str, tuple[DType, tuple[int, ...]]]:
         """The weights that an exported model has new values of, with the types that the model has."""
-        found = {n: self.graph.weights[n] for n in (*self.weights, *self.statistics)}
+        own = [n for n in (*self.weights, *self.statistics) if n in self.base.weights]
+        found = {n: self.graph.weights[n] for n in (*own, *self.merges)}
         return {n: (BY_NAME[self.halves.get(n, w.dtype.name)], w.shape) for n, w in found.items()}
 
     def report(self) -> dict[str, Any]:
@@ -69,6 +83,7 @@ class Training:
             "settings": {**recipe.settings},
             "schedule": {"kind": recipe.schedule, **recipe.schedule_settings},
             "seed": recipe.seed,
+            "lora": None if self.lora is None else {"names": self.lora.names, "config": self.lora.config()},
             "isProximal": recipe.proximal != 0,
             "stepOutputs": {**self.step_outputs},
         }
@@ -76,8 +91,12 @@ class Training:
 
 def training_graph(model: Graph, recipe: Recipe) -> Training:
     """Errors: InvalidInput for options that do not fit the model."""
-    names = trainable(model, recipe)
-    graph, halves = _with_masters(model, names)
+    names, lora = _weights_to_train(model, recipe), None
+    base, halves = _with_masters(model, names)
+    graph = base
+    if recipe.lora is not None:
+        graph, lora = with_lora(graph, recipe.lora, recipe.seed)
+        names += lora.names
     trains = recipe.mode == "train"
     if trains:
         check_subgraphs(graph)
@@ -111,10 +130,17 @@ def training_graph(model: Graph, recipe: Recipe) -> Training:
     )
     targets = tuple(v.name for v in feeds)
     outputs_of_model = tuple(v.name for v in graph.outputs)
-    return Training(made, tuple(names), halves, tuple(statistics), targets, outputs_of_model, recipe, step_outputs)
+    return Training(
+        made, tuple(names), halves, tuple(statistics), targets, outputs_of_model, recipe, step_outputs, lora, base
+    )
 
 
 # ── weights ───────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def _weights_to_train(graph: Graph, recipe: Recipe) -> list[str]:
+    """With adapters, only weights that the caller names."""
+    return [] if recipe.lora is not None and recipe.trainable is None else trainable(graph, recipe)
 
 
 def trainable(graph: Graph, recipe: Recipe) -> list[str]:

@@ -11,6 +11,7 @@ from fnmatch import fnmatchcase
 from typing import Any
 
 from pyruntime.errors import InvalidInput
+from pyruntime.learning.adapters.lora import lora_of
 
 # settings of each loss, with defaults
 LOSSES: dict[str, dict[str, Any]] = {
@@ -54,7 +55,7 @@ class Loss:
 class Recipe:
     """trainable, frozen: patterns of names of weights; accumulates: gradients are summed over several batches before a
     step; norm_limit, value_limit: of gradients (0: none); proximal: pulls weights to where they began; step_outputs:
-    outputs of the model that a step may also return, as training computes them"""
+    outputs of the model that a step may also return, as training computes them; lora: settings of adapters"""
 
     losses: tuple[Loss, ...]
     optimizer: str
@@ -71,6 +72,7 @@ class Recipe:
     seed: int = 0
     goes_on_after_nan: bool = False
     step_outputs: tuple[str, ...] = ()
+    lora: Mapping[str, Any] | None = None
 
     def to_json(self) -> str:
         return json.dumps(asdict(self))
@@ -109,7 +111,7 @@ def recipe_of(options: Mapping[str, Any]) -> Recipe:
         _losses(options["loss"]), name, settings, schedule, timing, _patterns("trainable", options.get("trainable")),
         _patterns("frozen", options.get("frozen")) or (), bool(options.get("accumulate", False)), mode, norm, value,
         _number("proximal", options.get("proximal", 0.0)), int(_number("seed", options.get("seed", 0))),
-        on_nan == "go on", _patterns("step_outputs", options.get("step_outputs")) or (),
+        on_nan == "go on", _patterns("step_outputs", options.get("step_outputs")) or (), lora_of(options.get("lora")),
     )  # fmt: skip
 
 

@@ -107,6 +107,7 @@ import { Stop, StopWords } from './stop.js';
  * @property {Record<string, number>} settings
  * @property {{ kind: string, [setting: string]: number | string }} schedule
  * @property {number} seed
+ * @property {{ names: string[], config: string } | null} lora names of the adapters' weights, and PEFT's configuration
  * @property {boolean} isProximal whether a term holds weights near those that were loaded last
  */
 /**

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
-from pyruntime.errors import InvalidInput, NotSupported
+from pyruntime.errors import InvalidInput
 from pyruntime.options import RUN_ENTRIES, SHRINK, unknown_entry
 
 
@@ -20,7 +21,8 @@ class RunOptions:
     """
 
     __slots__ = (
-        "_entries", "log_severity_level", "log_verbosity_level", "logid", "only_execute_path_to_fetches", "terminate",
+        "_entries", "adapters", "log_severity_level", "log_verbosity_level", "logid", "only_execute_path_to_fetches",
+        "terminate",
     )  # fmt: skip
 
     def __init__(self) -> None:
@@ -29,6 +31,7 @@ class RunOptions:
         self.log_verbosity_level = 0
         self.only_execute_path_to_fetches = False
         self.terminate = False
+        self.adapters: list[tuple[Any, float]] = []
         self._entries: dict[str, str] = {}
 
     def add_run_config_entry(self, key: str, value: str) -> None:
@@ -52,8 +55,22 @@ class RunOptions:
             found.append('the run option "log_verbosity_level" has no effect: verbose messages have no levels')
         return found
 
-    def add_active_adapter(self, adapter: Any) -> None:
-        raise NotSupported("LoRA adapters cannot be read", hint="give their weights with add_initializer")
+    def add_active_adapter(self, adapter: Any, weight: float = 1.0) -> None:
+        """Let runs with these options use an adapter, with others if it is not the first. adapter: a LoraAdapter, or
+        its name in the session's option `adapters`; weight: a factor of what it adds (not in onnxruntime). Errors:
+        InvalidInput"""
+        if isinstance(weight, bool) or not isinstance(weight, (int, float)) or not math.isfinite(weight):
+            raise InvalidInput(f"the weight of an adapter cannot be {weight!r}", hint="give a number")
+        if not isinstance(adapter, str):
+            if not hasattr(adapter, "loaded"):
+                text = f"an adapter cannot be of type {type(adapter).__name__}"
+                raise InvalidInput(text, hint="pyruntime.LoraAdapter")
+            adapter.loaded()
+        self.adapters.append((adapter, float(weight)))
+
+    def clear_active_adapters(self) -> None:
+        """Let later runs use none (not in onnxruntime)."""
+        self.adapters.clear()
 
 
 def check_run_options(options: Any) -> None:

@@ -22,6 +22,7 @@ from pyruntime.native.execution.verify import RangeVerdict, Verdict, check_range
 from pyruntime.native.gpu.device import warn
 from pyruntime.native.memory.budgets import is_limited, remove_holder, with_room
 from pyruntime.native.memory.report import MemoryReport
+from pyruntime.native.sessions.adapters import SessionAdapters
 from pyruntime.native.sessions.compiler import Compiler
 from pyruntime.native.sessions.feeds import Feeds, stored
 from pyruntime.native.sessions.gpu_trial import GpuTrial
@@ -101,11 +102,13 @@ class Session:
         if is_exported:
             exported = Exported(model)
             self._declared = exported.graph
+            self.adapters = SessionAdapters(self._declared, {})
             border = without_maps(self._declared)
             self.programs: Programs = ExportedProgram(exported, border.graph, self.compiler, states)
         else:
             self._declared = self.compiler.settings.prepare(read(model))
-            border = without_maps(self._declared)
+            self.adapters = SessionAdapters(self._declared, self.options.adapters)
+            border = without_maps(self.adapters.graph)
             on_gpu = bool(self.options.preferred_output_location)
             self.compiler.choose_providers(providers or ["wasm"], on_gpu, has_fallback)
             self.programs = Programs(border.graph, self.compiler, states)
@@ -141,7 +144,7 @@ class Session:
         return arguments(required_inputs(self._declared))
 
     def get_overridable_initializers(self) -> list[NodeArg]:
-        return arguments([v for v in self.graph.inputs if v.name in self.graph.weights])
+        return arguments([v for v in self._declared.inputs if v.name in self._declared.weights])
 
     def get_outputs(self) -> list[NodeArg]:
         return arguments(self._maps.outputs(self._declared.outputs, self.programs.outputs))
@@ -236,6 +239,8 @@ class Session:
             text = "this model is compiled for some feeds when it runs, so there is no Program for all"
             dims = ", ".join(sorted(map(str, self.programs.needs.dims)))
             raise InvalidInput(text, hint=dims and f"fix these dims by free_dimension_overrides: {dims}")
+        if self.options.adapters:
+            raise InvalidInput("a session with adapters cannot be exported", hint="create it without them")
         if self._maps:
             raise InvalidInput("this model takes or gives maps, which a Program in a file cannot")
         executor = self.latest()
@@ -273,7 +278,8 @@ class Session:
         check_run_options(run_options)
         names = self.feeds.outputs(output_names)
         gpu_outputs = self._gpu_outputs if location is None else self.feeds.gpu_outputs(location)
-        feeds = self.check_feeds(input_feed, names)
+        active = () if run_options is None else run_options.adapters
+        feeds = self.check_feeds(input_feed, names, active)
 
         def is_stopped() -> bool:
             return run_options is not None and run_options.terminate
@@ -284,9 +290,16 @@ class Session:
             self._trial.took(feeds, names, time.perf_counter() - start)
         return [self._maps.from_tensor(n, self.feeds.output(header, n, results[n])) for n in names]
 
-    def check_feeds(self, input_feed: Mapping[str, Any], names: Sequence[str] | None = None) -> dict[str, Any]:
-        """Check feeds, and convert maps. names: of the outputs of the run, or all. Errors: InvalidInput"""
-        return self.feeds.check(self._maps.to_tensors(input_feed), names)
+    def check_feeds(
+        self, input_feed: Mapping[str, Any], names: Sequence[str] | None = None,
+        active: Sequence[tuple[Any, float]] = (),
+    ) -> dict[str, Any]:  # fmt: skip
+        """Check feeds, convert maps, and add those of adapters. names: of the outputs of the run, or all; active:
+        adapters, with weights. Errors: InvalidInput"""
+        feeds = self._maps.to_tensors(input_feed)
+        if added := self.adapters.feeds(active):
+            feeds = {**added, **feeds}
+        return self.feeds.check(feeds, names)
 
     def run_alone(self, work: Callable[[], T], feeds: Mapping[str, Any], names: Sequence[str] | None = None) -> T:
         """Return the result of `work` for these checked feeds, while no run is under way. After a fault of the GPU,
@@ -412,7 +425,7 @@ class Session:
         self._recovery.is_enabled = is_enabled
 
     def prepare(self, dims: Mapping[str, int | Sequence[int]]) -> None:
-        feeds = self.feeds.check(zeros(required_inputs(self.programs.graph), dims))
+        feeds = self.feeds.check(zeros(required_inputs(self.programs.graph), {**dims, **self.adapters.dims}))
 
         def work() -> None:
             executor = self.programs.program(feeds)

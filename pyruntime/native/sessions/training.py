@@ -15,12 +15,15 @@ import numpy as np
 from pyruntime.errors import InvalidInput, our_fault
 from pyruntime.frontend.feed_checks import differing_dims
 from pyruntime.learning import safetensors
+from pyruntime.learning.adapters.lora import Lora
+from pyruntime.learning.adapters.side_nodes import side_nodes
 from pyruntime.learning.export import Piece, export_plan
 from pyruntime.learning.graph import training_graph
 from pyruntime.learning.names import APPLIED, APPLY, LOSS, NUMBERS, RESULT, START, state_of
 from pyruntime.learning.recipe import Recipe, recipe_of
 from pyruntime.native.gpu.device import warn
 from pyruntime.native.memory.report import MemoryReport
+from pyruntime.native.sessions.adapter_values import merged, to_file, to_files
 from pyruntime.native.sessions.run_options import RunOptions
 from pyruntime.native.sessions.session import Session
 from pyruntime.native.sessions.weight_vectors import joined, size_of, split
@@ -66,7 +69,8 @@ class TrainingSession:
     """A model and what trains it. See `pyruntime.TrainingSession` in docs/training.md.
 
     model: an ONNX model, as `InferenceSession` takes it
-    options: loss, optimizer, schedule, trainable, frozen, accumulate, mode, clip, proximal, seed, on_nan
+    options: loss, optimizer, schedule, trainable, lora, frozen, accumulate, mode, clip, proximal, seed,
+        on_nan
     Errors: InvalidInput names the option; NotDifferentiable names the node and the weights that need it."""
 
     @our_fault("opening the training session")
@@ -243,7 +247,8 @@ class TrainingSession:
         that does not fit the model or the options; nothing has changed then."""
         data = Path(checkpoint).read_bytes() if isinstance(checkpoint, (str, os.PathLike)) else bytes(checkpoint)
         tensors, metadata = safetensors.read(data)
-        values = {n: self._loaded(n, t) for n, t in tensors.items() if state_of(n) in self._training.exported}
+        known = {*self._training.weights, *self._training.statistics}
+        values = {n: self._loaded(n, t) for n, t in tensors.items() if state_of(n) in known}
         missing = [n for n in self._training.weights if n not in values]
         if missing:
             raise InvalidInput(f'the checkpoint has no weight "{missing[0]}"', hint="it belongs to another model")
@@ -306,15 +311,30 @@ class TrainingSession:
             return (np.frombuffer(t.data, np.uint16).astype(np.uint32) << 16).view(np.float32).reshape(t.shape)
         return np.frombuffer(t.data, t.dtype).reshape(t.shape)
 
+    def adapter(self) -> bytes:
+        """The adapters alone: a safetensors file with PEFT's names, and its configuration in the metadata. Errors:
+        InvalidInput for a session without the option lora"""
+        return to_file(self._lora(), self.weights())
+
+    def save_adapter(self, path: str | os.PathLike[str]) -> None:
+        """Write the adapters alone: a file (.safetensors or .onnx_adapter), or else a folder as PEFT's."""
+        for target, data in to_files(Path(path), self._lora(), self.weights()).items():
+            write_file(target, data)
+
+    def _lora(self) -> Lora:
+        if self._training.lora is None:
+            raise InvalidInput("this session trains no adapters", hint='create it with lora={"rank": 8}')
+        return self._training.lora
+
     # ── the rest ─────────────────────────────────────────────────────────────────────────────────────────────────
 
     def export(self, path: str | os.PathLike[str] | None = None) -> bytes:
         """The model with the new weights, in ONNX's format; also written to `path`, at the end and in one step. A model
         with external data still needs those files."""
-        values = self.weights()
-        exported = self._training.exported
+        values, exported = merged(self._training, self.weights()), self._training.exported
         source = FileSource(self._model) if isinstance(self._model, (str, os.PathLike)) else MemorySource(self._model)
-        data = assembled(export_plan(source, exported), source, values)
+        plan = export_plan(source, exported, *side_nodes(self._training.beside))
+        data = assembled(plan, source, values)
         if path is not None:
             write_file(Path(path), data)
         return data

@@ -2,6 +2,7 @@
 
 import { InvalidInput } from '../../common/errors.js';
 import { warn } from '../../common/log.js';
+import * as safetensors from '../../common/safetensors.js';
 import { differingDims } from '../../common/dim_names.js';
 import { StepNumbers } from '../../runtime/training.js';
 import { fromCheckpoint, toCheckpoint } from './checkpoint.js';
@@ -242,6 +243,18 @@ export class TrainingSession {
   /** The model's file with the new weights. @returns {Promise<Uint8Array>} */
   export() {
     return this.inTurn(async () => (await this.states('export')).model);
+  }
+
+  /** The adapters alone: a safetensors file with PEFT's names, and its configuration in the metadata. @returns {Promise<Uint8Array>} */
+  adapter() {
+    const { lora } = this.info;
+    if (!lora) throw new InvalidInput('this session trains no adapters', { hint: 'create it with lora: { rank: 8 }' });
+    return this.inTurn(async () => {
+      const values = await this.states('read');
+      const own = this.info.weights.filter(({ name }) => lora.names.includes(name));
+      const tensors = Object.fromEntries(own.map(({ name, shape, dtype }) => [name, { dtype, shape, bytes: values[name] }]));
+      return safetensors.write(tensors, { format: 'pt', adapter_config: lora.config });
+    });
   }
 
   /** @param {import('../../common/protocol.js').TrainParams['how']} how @param {Record<string, Uint8Array>} [values] @returns {Promise<Record<string, Uint8Array>>} */

@@ -1,13 +1,14 @@
 // What a session that trains does in the worker besides runs: reads and writes weights, and writes the model's file with them.
 
 import { InvalidInput } from '../../common/errors.js';
+import { mergedWeight } from './merged_weights.js';
 import { readerOf } from './model_files.js';
 import { StateValues } from './state_values.js';
 
 /** @import { Model } from '../../session/model.js' */
 /** @import { Source } from './types.js' */
 /** @import { Values } from './state_values.js' */
-/** @typedef {[size: number, start: number, data: string, weight: string, dtype: string]} Piece see pyruntime/learning/export.py */
+/** @typedef {[size: number, start: number, data: string, weight: string, dtype: string, merged?: import('./merged_weights.js').Merged]} Piece see pyruntime/learning/export.py */
 
 export class Trainer extends StateValues {
   /** One for another model of the session, with the weights at the start. */
@@ -41,7 +42,8 @@ export class Trainer extends StateValues {
     const read = readerOf(source.files);
     const whole = new Uint8Array(pieces.reduce((sum, [size]) => sum + size, 0));
     let at = 0;
-    for (const [size, start, data, weight, dtype] of pieces) {
+    for (const [size, start, data, weight, dtype, merged] of pieces) {
+      if (merged) values[weight] = mergedWeight(merged, dtype, values[weight], values, read, fromHex);
       if (weight && !values[weight]) throw new InvalidInput(`the session has no value of "${weight}" yet`, { hint: 'make a step first' });
       whole.set(weight ? newWeight(values[weight], dtype) : data ? fromHex(data) : read(start, size), at);
       at += size;

@@ -1,0 +1,67 @@
+"""`pyruntime adapters FILE [OUT]`: lists what is in a LoRA adapter, and converts it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from pyruntime.cli.common import size
+from pyruntime.cli.parser import Parser
+from pyruntime.errors import InvalidInput
+from pyruntime.learning.adapters.adapter_file import Adapter
+from pyruntime.learning.adapters.serving import Serving, serve
+from pyruntime.native.sessions.adapter_values import files_of, for_model
+from pyruntime.native.sessions.adapters import LoraAdapter
+from pyruntime.onnx import load
+
+EXAMPLES = {
+    "style.safetensors": "modules, ranks, sizes",
+    "style.safetensors --model model.onnx": "where in the model they belong",
+    "style.safetensors style.onnx_adapter": "for onnxruntime, with the names of PEFT",
+    "style.safetensors style.onnx_adapter --model model.onnx": "with the names of the inputs that the model has for it",
+    "style.onnx_adapter folder": "for PEFT",
+}
+
+
+def main(argv: list[str]) -> int:
+    parser = Parser("adapters", "List what is in a LoRA adapter, and convert it.", EXAMPLES)
+    parser.add_argument("adapter", type=Path, metavar="FILE", help=".onnx_adapter, .safetensors, or a folder of PEFT")
+    text = "a file that ends in .onnx_adapter or .safetensors, or a folder for PEFT"
+    parser.add_argument("out", type=Path, nargs="?", metavar="OUT", help=text)
+    parser.add_argument("--model", type=Path, help="the ONNX model that the adapter belongs to")
+    args = parser.parse_args(argv)
+    adapter = LoraAdapter(args.adapter).loaded()
+    serving = serve(load(args.model), {args.adapter.name: adapter}) if args.model else None
+    if args.out is None:
+        print("\n".join(_lines(adapter, serving)))
+        return 0
+    if args.out.resolve() == args.adapter.resolve():
+        raise InvalidInput(f"{args.out} is the adapter itself", hint="name another file")
+    if serving is not None:
+        adapter = for_model(adapter, serving)
+    for path, data in files_of(args.out, adapter).items():
+        path.write_bytes(data)
+        print(f"{path}: {size(len(data))}")
+    return 0
+
+
+def _lines(adapter: Adapter, serving: Serving | None) -> list[str]:
+    bytes_ = sum(len(memoryview(t.data).cast("B")) for t in adapter.tensors.values())
+    types = ", ".join(sorted({t.dtype for t in adapter.tensors.values()}))
+    lines = [f"{len(adapter.tensors)} tensors of {types}, {size(bytes_)}"]
+    if adapter.config:
+        shown = ("r", "lora_alpha", "use_rslora", "base_model_name_or_path")
+        lines.append(", ".join(f"{name} {adapter.config[name]}" for name in shown if adapter.config.get(name)))
+    for name, t in adapter.tensors.items():
+        lines.append(f"  {name}  {t.dtype} {list(t.shape)}{_place(name, serving, adapter)}")
+    return lines
+
+
+def _place(name: str, serving: Serving | None, adapter: Adapter) -> str:
+    if serving is None:
+        return ""
+    if name in {v.name for v in serving.graph.inputs}:
+        return "  -> the input of this name"
+    pair = next(p for p in adapter.pairs() if name in (p.a, p.b))
+    if slot := serving.slot(pair.module):
+        return f"  -> input {slot[name == pair.b]}"
+    return "  -> " + ", ".join(part.site.node.label for part in serving.parts(adapter, pair, "it"))

@@ -1,0 +1,110 @@
+"""Adapters in files: safetensors with PEFT's names and configuration, and ONNX Runtime's `.onnx_adapter`."""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from pyruntime.errors import InvalidInput
+from pyruntime.learning import safetensors
+from pyruntime.learning.adapters import onnx_adapter
+from pyruntime.learning.adapters.onnx_adapter import Versions
+from pyruntime.learning.safetensors import Stored
+
+CONFIG = "adapter_config"  # in the metadata of our safetensors files: PEFT's adapter_config.json
+PEFT_FILES = ("adapter_model.safetensors", "adapter_config.json")
+_PAIR = re.compile(r"(.*?)[._]?lora[_.](A|B|down|up)(?:\.(?!weight$)\w+)?(?:\.weight)?")
+_FIRST = ("A", "down")
+
+
+@dataclass(frozen=True, slots=True)
+class Pair:
+    """Of one module the names of A and B, and the factor of their product"""
+
+    module: str
+    a: str
+    b: str
+    scale: float
+
+
+@dataclass(frozen=True, slots=True)
+class Adapter:
+    """tensors: by name; config: PEFT's, empty if the file has none (factors of products are then 1)"""
+
+    tensors: Mapping[str, Stored]
+    config: Mapping[str, Any] = field(default_factory=dict)
+    versions: Versions = Versions()
+
+    def pairs(self) -> list[Pair]:
+        """The modules. Errors: InvalidInput for what is no LoRA of two matrices"""
+        found: dict[str, dict[str, str]] = {}
+        for name in self.tensors:
+            matched = _PAIR.fullmatch(name)
+            if matched is None:
+                raise InvalidInput(f'"{name}" is no matrix of a LoRA', hint=_why(name))
+            found.setdefault(matched[1], {})["a" if matched[2] in _FIRST else "b"] = name
+        return [self._pair(module, **names) for module, names in found.items()]
+
+    def _pair(self, module: str, a: str = "", b: str = "") -> Pair:
+        if not (a and b):
+            raise InvalidInput(f'of "{module}" the adapter has only {a or b}', hint="it needs lora_A and lora_B")
+        first, second = self.tensors[a].shape, self.tensors[b].shape
+        if len(first) != 2 or len(second) != 2 or first[0] != second[1] and first[1] != second[0]:
+            hint = "adapters of convolutions are not supported" if len(first) > 2 else ""
+            raise InvalidInput(f'"{a}" {list(first)} and "{b}" {list(second)} are no two matrices', hint=hint)
+        return Pair(module, a, b, self._scale(module, first[0] if first[0] == second[1] else first[1]))
+
+    def _scale(self, module: str, rank: int) -> float:
+        """As PEFT computes it: lora_alpha over the rank, or over its root."""
+        config = self.config
+        if not config:
+            return 1.0
+        alpha = config.get("lora_alpha", config.get("alpha", rank))
+        for pattern, value in (config.get("alpha_pattern") or {}).items():
+            if re.fullmatch(rf"(.*\.)?({pattern})", module):
+                alpha = value
+        return float(alpha) / (math.sqrt(rank) if config.get("use_rslora") else max(rank, 1))
+
+    def to_safetensors(self) -> bytes:
+        for name, t in self.tensors.items():
+            if t.dtype not in safetensors.CODES:
+                raise InvalidInput(f'"{name}" of {t.dtype} cannot be in a safetensors file of adapters')
+        config = {CONFIG: json.dumps(dict(self.config))} if self.config else {}
+        return safetensors.write(self.tensors, {"format": "pt", **config})
+
+    def to_onnx_adapter(self) -> bytes:
+        return onnx_adapter.write(self.tensors, self.versions)
+
+
+def _why(name: str) -> str:
+    if "magnitude" in name:
+        return "DoRA is not supported"
+    if "embedding" in name:
+        return "adapters of embeddings are not supported"
+    return "weights that an adapter replaces (modules_to_save) are not supported: merge them into the model"
+
+
+def read_adapter(data: bytes, config: bytes | str | None = None) -> Adapter:
+    """config: adapter_config.json, if it is a file of its own. Errors: InvalidInput"""
+    if onnx_adapter.is_onnx_adapter(data):
+        tensors, versions = onnx_adapter.read(data)
+        return Adapter(tensors, {}, versions)
+    stored, metadata = safetensors.read(data)
+    return Adapter(stored, _config(config if config is not None else metadata.get(CONFIG, "{}")))
+
+
+def _config(text: bytes | str) -> Mapping[str, Any]:
+    try:
+        found = json.loads(text)
+    except ValueError:
+        found = None
+    if not isinstance(found, dict):
+        raise InvalidInput("the adapter's configuration is no JSON object", hint="give PEFT's adapter_config.json")
+    if found.get("peft_type", "LORA") != "LORA" or found.get("use_dora"):
+        kind = "DoRA" if found.get("use_dora") else found.get("peft_type")
+        raise InvalidInput(f"an adapter of kind {kind} is not supported", hint="LoRA is")
+    return found

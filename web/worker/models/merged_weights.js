@@ -1,0 +1,57 @@
+// Weights with the products of adapters added, for the file that a training session exports.
+// pyruntime/native/sessions/adapter_values.py is its twin.
+
+/** @import { ReadFile } from '../../run/environment.js' */
+/** @import { Values } from './state_values.js' */
+/**
+ * base: where the model has the weight, or its bytes in hex; without it the session trains the weight itself.
+ * shape: of the weight; products: names of A and B, scale, whether the weight is (fan_out, fan_in)
+ * @typedef {{ base: { start: number, size: number, name: string, data: string } | null, shape: number[], products: [a: string, b: string, scale: number, isTransposed: boolean][] }} Merged
+ */
+
+/**
+ * The numbers of the weight in float32, or as it is in float64.
+ * @param {Merged} merged @param {string} dtype of the weight @param {Uint8Array | undefined} own bytes of a weight that is trained
+ * @param {Values} values @param {ReadFile} read @param {(text: string) => Uint8Array} fromHex @returns {Uint8Array}
+ */
+export function mergedWeight({ base, shape, products }, dtype, own, values, read, fromHex) {
+  const numbers = own ? numbersOf(own, dtype === 'float64' ? dtype : 'float32')
+    : numbersOf(base?.data ? fromHex(base.data) : base ? read(base.start, base.size, base.name) : new Uint8Array(), dtype);
+  for (const [a, b, scale, isTransposed] of products) addProduct(numbers, shape, numbersOf(values[a], 'float32'), numbersOf(values[b], 'float32'), scale, isTransposed);
+  return new Uint8Array((dtype === 'float64' ? numbers : Float32Array.from(numbers)).buffer);
+}
+
+/**
+ * @param {Float64Array} w @param {number[]} shape @param {Float64Array} a (rank, fan_in) @param {Float64Array} b (fan_out, rank)
+ * @param {number} scale @param {boolean} isTransposed
+ */
+function addProduct(w, [rows, columns], a, b, scale, isTransposed) {
+  const [fanIn, fanOut] = isTransposed ? [columns, rows] : [rows, columns];
+  const rank = a.length / fanIn;
+  const [byOut, byIn] = isTransposed ? [columns, 1] : [1, columns];
+  for (let n = 0; n < fanOut; n++) {
+    for (let r = 0; r < rank; r++) {
+      const factor = b[n * rank + r] * scale;
+      if (factor) for (let k = 0; k < fanIn; k++) w[n * byOut + k * byIn] += factor * a[r * fanIn + k];
+    }
+  }
+}
+
+/** A copy in double precision. @param {Uint8Array} bytes @param {string} dtype @returns {Float64Array} */
+function numbersOf(bytes, dtype) {
+  const { buffer } = bytes.slice();
+  if (dtype === 'float64') return new Float64Array(buffer);
+  if (dtype === 'float32') return Float64Array.from(new Float32Array(buffer));
+  return Float64Array.from(new Uint16Array(buffer), dtype === 'float16' ? halfValue : shortValue);
+}
+
+/** @param {number} bits */
+function halfValue(bits) {
+  const sign = bits & 0x8000 ? -1 : 1;
+  const [exponent, fraction] = [(bits >> 10) & 31, bits & 1023];
+  if (exponent === 31) return fraction ? NaN : sign * Infinity;
+  return sign * (exponent ? 2 ** (exponent - 15) * (1 + fraction / 1024) : 2 ** -14 * fraction / 1024);
+}
+
+/** @param {number} bits */
+const shortValue = (bits) => new Float32Array(new Uint32Array([bits << 16]).buffer)[0];
