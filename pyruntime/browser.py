@@ -296,16 +296,9 @@ class Model:
 
     def export_plan(self) -> str:
         """JSON: the pieces of the model's file with new weights (pyruntime/learning/export.py)."""
-        from pyruntime.learning.adapters.merging import merging
-        from pyruntime.learning.adapters.side_nodes import side_nodes
-        from pyruntime.learning.export import export_plan
+        from pyruntime.learning.adapters.merging import export_pieces
 
-        training = self._training
-        more = merging(training)
-        plan = export_plan(self._file, training.exported, *side_nodes(training.beside))
-        return json.dumps([[*p.to_json(), *([more[p.weight]] if p.weight in more else [])] for p in plan])
-
-        return json.dumps([piece.to_json() for piece in export_plan(self._file, self._training.exported)])
+        return export_pieces(self._file, self._training)
 
     def _input(self, value: Value) -> dict[str, Any]:
         column = self.columns.get(value.name)

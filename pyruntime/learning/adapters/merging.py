@@ -1,15 +1,26 @@
-"""What a page adds to the weights of an exported model (web/worker/models/merged_weights.js)."""
+"""What a page writes into the file of an exported model: weights, and products of adapters that it adds to them
+(web/worker/models/merged_weights.js)."""
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
+from pyruntime.learning.adapters.side_nodes import side_nodes
+from pyruntime.learning.export import export_plan
 from pyruntime.learning.graph import Training
-from pyruntime.onnx.graph import Weight
+from pyruntime.onnx.graph import Source, Weight
 from pyruntime.onnx.sources import MEMORY
 
 
-def merging(training: Training) -> dict[str, dict[str, Any]]:
+def export_pieces(file: Source, training: Training) -> str:
+    """JSON: the pieces of the file (pyruntime/learning/export.py); a weight with products to add has these after it"""
+    more = _merging(training)
+    plan = export_plan(file, training.exported, *side_nodes(training.beside))
+    return json.dumps([[*p.to_json(), *([more[p.weight]] if p.weight in more else [])] for p in plan])
+
+
+def _merging(training: Training) -> dict[str, dict[str, Any]]:
     """By name of the weight, in JSON: where its numbers are, its shape, and the products of adapters to add."""
     found = {}
     for name, merges in training.merges.items():
