@@ -197,7 +197,8 @@ class _Judged:
             forward, backward = (ends[0] - here) / step, (here - ends[1]) / step
             centre = (forward + backward) / 2
             scale = max(abs(centre), size * 1e-3)
-            if not abs(forward - backward) <= 0.05 * scale:
+            stuck = centre == 0.0 and step < 1e-3  # in the digits of float32
+            if stuck or not abs(forward - backward) <= 0.05 * scale:
                 agreeing = []
                 continue
             agreeing = [c for c in agreeing if abs(centre - c) <= LIMIT * scale] + [centre]

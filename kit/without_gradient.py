@@ -43,25 +43,7 @@ NOT_COMPARED = {
     ),
     **dict.fromkeys(
         "com.microsoft.QuantizeLinear com.microsoft.DynamicQuantizeMatMul com.microsoft.QAttention "
-        "com.microsoft.QGemm com.microsoft.QMoE com.microsoft.QEmbedLayerNormalization "
-        "com.microsoft.GroupQueryAttention".split(),
-        "it rounds (the cases of GroupQueryAttention round their caches), so that differences are steps",
-    ),
-    **dict.fromkeys(
-        "ai.onnx.ml.SVMClassifier ai.onnx.ml.Normalizer ai.onnx.ml.Imputer com.microsoft.EngramGate".split(),
-        "some of its cases are at kinks, or use a procedure without a gradient",
-    ),
-    **dict.fromkeys(
-        "com.microsoft.LinearAttentionGate ai.onnx.preview.FlexAttention".split(),
-        "it computes in float32 only",
-    ),
-    **dict.fromkeys(
-        "DynamicSlice "
-        "com.microsoft.AttnLSTM com.microsoft.BiasAdd com.microsoft.BiasDropout com.microsoft.BiasSoftmax "
-        "com.microsoft.BiasSplitGelu com.microsoft.CausalConvWithState com.microsoft.GemmaRotaryEmbedding "
-        "com.microsoft.GroupNorm com.microsoft.LinearAttention com.microsoft.MatMulFpQ4 com.microsoft.NhwcConv "
-        "com.microsoft.NhwcFusedConv com.microsoft.NhwcMaxPool com.microsoft.RelativePositionBias "
-        "com.microsoft.SkipGroupNorm com.microsoft.SparseAttention com.microsoft.SparseToDenseMatMul".split(),
-        "no case; it is made of kernels that other operators check",
+        "com.microsoft.QGemm com.microsoft.QMoE com.microsoft.QEmbedLayerNormalization".split(),
+        "it rounds, so that differences are steps",
     ),
 }

@@ -17,7 +17,7 @@ from tests.learning.gradient_cases import Case, Group, cases, grouped, with_loss
 GROUPS = 8  # models into which the cases are divided
 PER_OPERATOR = 1  # more in operators that have modes
 MODES = {"Attention": 3, "Conv": 2, "Resize": 4, "Pad": 3, "LinearAttention": 3, "ScatterElements": 4, "ScatterND": 4}
-EVERY = {"RNN", "GRU", "LSTM"}  # of their many options
+EVERY = {"RNN", "GRU", "LSTM", "AttnLSTM"}  # of their many options
 STEPS = ((1e-6, 1e-4), (3e-3, 2e-2))  # step and tolerance; the second for operators that compute in float32
 OPTIMISERS = [f"ai.onnx.preview.training.{name}" for name in ("Adagrad", "Adam", "Momentum")]
 Level = GraphOptimizationLevel

@@ -11,7 +11,7 @@ from pyruntime.ir import shape as sh
 from pyruntime.ir.dtype import F32
 from pyruntime.ir.expr import X, Y, cast, maximum, select, sigmoid, sqrt
 from pyruntime.ir.kernel import Tensor
-from pyruntime.ops.lib.formula import softplus
+from pyruntime.ops.lib.formula import softplus, sum_type
 from pyruntime.ops.microsoft import MICROSOFT
 from pyruntime.ops.standard.attention import default_scale
 from pyruntime.ops.standard.matmul import product
@@ -78,9 +78,10 @@ def linear_attention_gate(
     t.require_shape("dt_bias", dt_bias, a.shape[2:])
     t.require_shape("decay_scale", decay_scale, a.shape[2:])
     t.require_shape("b", b, a.shape)
-    z = t.map(X + Y, t.cast(a, F32), dt_bias)
+    wide = sum_type(a.dtype)
+    z = t.map(X + Y, t.cast(a, wide), dt_bias)
     decay = t.cast(t.map(softplus(X) * Y, z, decay_scale), a.dtype)
-    return decay, None if b is None else t.cast(t.map(sigmoid(X), t.cast(b, F32)), b.dtype)
+    return decay, None if b is None else t.cast(t.map(sigmoid(X), t.cast(b, wide)), b.dtype)
 
 
 @op("HyperConnectionPreMix", domain=MICROSOFT)
