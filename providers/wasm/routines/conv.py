@@ -21,10 +21,10 @@ from ..schedules.layouts import Dense
 from .base import WasmRoutine, arithmetic, fits, fused_epilogue, is_integer, scratch, sum_type, widened
 from .gemm_calls import product_call
 from .integer_products import prepare_conv, prepare_dequantised_conv
-from .winograd import suits, transformed
+from .winograd import suits, transformed, transformed_in_runs
 
 # From this many positions of the output on, Winograd's form pays even if each run transforms the filters
-WINOGRAD_POSITIONS = 1024
+WINOGRAD_POSITIONS = 256
 MOST_TAPS = 1 << 16  # at this size a thread's panels and table have 25 MB
 
 
@@ -73,7 +73,8 @@ class Conv(PlaneRoutine):
 
     def packs_in_runs(self, call: Call, operand: int) -> Kernel | None:
         positions = call.out.shape[0] * sh.size(call.out.shape[2:])
-        return None if sh.compare("lt", positions, WINOGRAD_POSITIONS) == 1 else self.packs(call, operand)
+        few = sh.compare("lt", positions, WINOGRAD_POSITIONS) == 1
+        return None if few or self.packs(call, operand) is None else transformed_in_runs(call)
 
 
 def _runs(x: Tensor, w: Tensor) -> bool:
