@@ -34,7 +34,8 @@ import { isWide } from './storage.js';
 /** The part of a GPU runner that caches use. @typedef {{ gpu: Gpu, memory: import('./memory.js').GpuMemory }} Runner */
 /**
  * Tensors that share buffers (rooms.js).
- * @typedef {{ prepare(): Promise<unknown>, sharing(buffer: GPUBuffer): SharedRoom[],
+ * @typedef {{ prepare(): Promise<unknown>, sharing(buffer: GPUBuffer): SharedRoom[], verify(tensor: GpuTensor): Promise<void>,
+ *   noteAppended(buffer: GPUBuffer, rows: number): void,
  *   share(buffer: GPUBuffer, type: string, dims: number[], axis: number, places: number): GpuTensor,
  *   encode(encoder: GPUCommandEncoder, type: string, from: import('./types.js').Range, ranges: ByteRanges, to: import('./types.js').Range, stride: number): void,
  * }} Rooms
@@ -85,9 +86,11 @@ export class GpuCaches {
     return capacities;
   }
 
-  /** Compiles the shaders that a run needs. @param {[string, GpuTensor][]} feeds */
+  /** Compiles the shaders that a run needs, and checks its feeds (`Rooms.verify`). @param {[string, GpuTensor][]} feeds */
   async prepare(feeds) {
-    if (this.byInput.size || feeds.some(([, { data }]) => data.room)) await this.rooms.prepare();
+    const shared = feeds.filter(([, { data }]) => data.room);
+    await Promise.all(shared.map(([, tensor]) => this.rooms.verify(tensor)));
+    if (this.byInput.size || shared.length) await this.rooms.prepare();
   }
 
   /** Copies a tensor with capacity for more to the session's memory. @param {number} address @param {GpuTensor} tensor */
@@ -170,6 +173,7 @@ export class GpuCaches {
     if (!buffer || roomOf(feed)?.places !== places) return false;
     const rows = feed.dims[room.axis];
     const first = room.mixed === undefined ? rows : firstNewRow(feed.dims[0], rows, total, evaluate(room.mixed, env));
+    if (room.mixed !== undefined && first > 0) this.rooms.noteAppended(buffer, total);
     return this.rooms.sharing(buffer).every((other) => other.rows <= first);
   }
 

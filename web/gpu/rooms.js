@@ -2,7 +2,9 @@
 // because the worker's sessions have no tensors on the GPU.
 
 import { elementSize, load } from '../common/elements.js';
-import { gather } from '../run/room.js';
+import { ExecutionError } from '../common/errors.js';
+import { log } from '../common/log.js';
+import { endsInNew, gather } from '../run/room.js';
 import { GpuCaches } from './caches.js';
 import { USAGE } from './flags.js';
 import { KINDS } from './moves.js';
@@ -39,6 +41,11 @@ export class Rooms {
     this.gpu = gpu;
     /** The tensors in each buffer. @type {Map<GPUBuffer, Set<SharedRoom>>} */
     this.shared = new Map();
+    /**
+     * By buffer, the rows after each run whose new rows are assumed to come last, until `verify` has seen them.
+     * @type {WeakMap<GPUBuffer, Set<number>>}
+     */
+    this.appended = new WeakMap();
   }
 
   /** @param {import('../run/types.js').Executor} executor @param {import('./caches.js').Runner} runner @param {import('../common/program.js').Input[]} inputs that only the GPU reads */
@@ -73,33 +80,68 @@ export class Rooms {
   leave(buffer, room) {
     const others = this.shared.get(buffer);
     if (!others?.delete(room) || others.size) return false;
+    this.appended.delete(buffer);
     return this.shared.delete(buffer);
   }
 
-  /** A tensor alone in its buffer, in place of one that shares a buffer, which it leaves. @param {GpuTensor} tensor @returns {GpuTensor} */
-  dense(tensor) {
-    const { type, dims, data: { gpu: buffer, room } } = tensor;
-    const alone = this.gpu.tensors.create(type, dims);
-    const encoder = this.gpu.device.createCommandEncoder();
-    const ranges = rangesIn(tensor);
-    this.encode(encoder, type, rangeOf(tensor), ranges, rangeOf(alone), ranges.length);
-    this.gpu.submit(encoder);
-    this.gpu.tensors.dispose(buffer, room);
-    return alone;
+  /** A run writes new rows, which are assumed to come last. @param {GPUBuffer} buffer @param {number} rows after the run */
+  noteAppended(buffer, rows) {
+    const known = this.appended.get(buffer);
+    if (known) known.add(rows);
+    else this.appended.set(buffer, new Set([rows]));
   }
 
-  /** Waits for the GPU and copies a tensor to the CPU. @param {GpuTensor} tensor @returns {Promise<WireTensor>} */
-  async download(tensor) {
+  /**
+   * Whether later runs wrote behind a tensor's rows: rows that no run wrote are 0, so new rows came last if the last row is not 0.
+   * Programs rarely use a tensor again that they have fed, so runs do not wait for this check. Throws ExecutionError.
+   * @param {GpuTensor} tensor
+   */
+  async verify(tensor) {
+    if (this.unseen(tensor).length) await this.read(tensor);
+  }
+
+  /** Rows after later runs that no check has seen. @param {GpuTensor} tensor */
+  unseen({ data: { gpu: buffer, room } }) {
+    return [...this.appended.get(buffer) ?? []].filter((rows) => room && rows > room.rows);
+  }
+
+  /** The bytes of a tensor's buffer. @param {GpuTensor} tensor @returns {Promise<Uint8Array>} */
+  async read(tensor) {
     const { buffer, size } = rangeOf(tensor);
-    const ranges = rangesIn(tensor);
-    let found = /** @type {Uint8Array} */ (new Uint8Array(0));
+    const later = this.unseen(tensor); // when the copy begins
+    let found = new Uint8Array(0);
     const copy = (/** @type {GPUBuffer} */ staging) => {
       const encoder = this.gpu.device.createCommandEncoder();
       encoder.copyBufferToBuffer(buffer, 0, staging, 0, size);
       this.gpu.submit(encoder);
     };
-    if (size) await this.gpu.read(size, copy, (bytes) => { found = gather(new Uint8Array(bytes), ranges); });
-    return load(found, tensor.type, [...tensor.dims], null);
+    if (size) await this.gpu.read(size, copy, (bytes) => { found = new Uint8Array(bytes.slice(0)); });
+    const ranges = rangesIn(tensor);
+    if (!later.every((rows) => endsInNew(found, { ...ranges, length: rows * ranges.row }))) throw overwritten();
+    for (const rows of later) this.appended.get(buffer)?.delete(rows);
+    return found;
+  }
+
+  /**
+   * Puts a tensor that shares a buffer in a buffer of its own. check: `verify`; the page may use the buffer before it ends, so its
+   * error is also printed. @param {GpuTensor} tensor
+   */
+  dense(tensor) {
+    const check = this.verify(tensor);
+    check.catch(({ message }) => log('error', message));
+    const { type, dims, data: { gpu: buffer, room } } = tensor;
+    const { data } = this.gpu.tensors.create(type, dims);
+    const encoder = this.gpu.device.createCommandEncoder();
+    const ranges = rangesIn(tensor);
+    this.encode(encoder, type, rangeOf(tensor), ranges, rangeOf({ type, dims, data }), ranges.length);
+    this.gpu.submit(encoder);
+    this.gpu.tensors.dispose(buffer, room);
+    return { data, check };
+  }
+
+  /** Waits for the GPU and copies a tensor to the CPU. @param {GpuTensor} tensor @returns {Promise<WireTensor>} */
+  async download(tensor) {
+    return load(gather(await this.read(tensor), rangesIn(tensor)), tensor.type, [...tensor.dims], null);
   }
 
   /**
@@ -115,4 +157,9 @@ export class Rooms {
     device.queue.writeBuffer(shape, 0, words);
     moves.encode(encoder, `rows ${4 / unit}`, [from, to, { buffer: shape, offset: 0, size: words.byteLength }], to.size);
   }
+}
+
+function overwritten() {
+  const hint = 'getData() before a run is fed it keeps it; is seqlens_k less than total_sequence_length - 1?';
+  return new ExecutionError('a run has written its new keys among those of this cache', { hint });
 }

@@ -3,7 +3,7 @@
 
 import { dimsOf } from './input_dims.js';
 import { evaluate } from '../common/dims.js';
-import { gather, rangesOf } from './room.js';
+import { endsInNew, gather, rangesOf } from './room.js';
 import { load, viewOf } from '../common/elements.js';
 import { firstNewRow, nextCapacity } from '../runtime/growth.js';
 
@@ -22,15 +22,6 @@ import { firstNewRow, nextCapacity } from '../runtime/growth.js';
 
 /** The page named a cached tensor that the worker no longer has: the page must send its data. */
 export class StaleFeeds extends Error {}
-
-/**
- * Whether the last row of all byte ranges was written (is not 0). If new rows do not come last (`firstNewRow`), it is unwritten.
- * @param {Uint8Array} bytes @param {ByteRanges} ranges
- */
-function endsInNew(bytes, { count, length, stride, row }) {
-  for (let n = 0; n < count; n++) if (bytes.subarray(n * stride + length - row, n * stride + length).every((byte) => byte === 0)) return false;
-  return true;
-}
 
 const MOST = 1 << 18; // bytes: a buffer is sent to the page whole, also if little of it is used
 

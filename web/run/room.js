@@ -42,3 +42,12 @@ export function gather(buffer, { count, length, stride }, known = 0, bytes = new
   for (let n = 0; n < count; n++) bytes.set(buffer.subarray(n * stride + known, n * stride + length), n * size);
   return bytes;
 }
+
+/**
+ * Whether the last row of all byte ranges was written (is not 0). If new rows do not come last (`firstNewRow`), it is unwritten.
+ * @param {Uint8Array} bytes @param {ByteRanges} ranges
+ */
+export function endsInNew(bytes, { count, length, stride, row }) {
+  for (let n = 0; n < count; n++) if (bytes.subarray(n * stride + length - row, n * stride + length).every((byte) => byte === 0)) return false;
+  return true;
+}

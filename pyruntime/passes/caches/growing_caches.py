@@ -16,7 +16,7 @@ from typing import Any, Protocol
 
 from pyruntime.ir import shape as sh
 from pyruntime.ir.blocks import readers_of
-from pyruntime.ir.expr import Expr, const, dim, index, rem, rewrite, substitute, walk
+from pyruntime.ir.expr import Expr, const, dim, index, rem, rewrite, select, substitute, walk
 from pyruntime.ir.kernel import Block, Builder, Leaf, Loops, Map, Tensor, tensors_in
 from pyruntime.ir.room import Room
 from pyruntime.ir.shape import AnyDim, Shape
@@ -175,10 +175,9 @@ def _rewrite(traced: Traced, name: str, cache: _Cache, at_once: bool) -> None:
     past, least = feed.tensor, _places(cache)
     assert least is not None
     leaf, places = leaf_with_capacity(feed, out.shape, axis)
-    writers = _append(cache, leaf.out, at_once)
-    written = writers[-1]
+    written = _append(cache, leaf.out, at_once)
     at = traced.block.kernels.index(cache.present)
-    traced.block.kernels[at : at + 1] = [*writers, _view(out, written.out, cache.present.node)]
+    traced.block.kernels[at : at + 1] = [written, _view(out, written.out, cache.present.node)]
     traced.block.kernels.insert(0, _view(past, leaf.out, cache.present.node))
     feed.tensor, feed.room = leaf.out, Room(axis, places, past.shape, least, _mixed(cache))
     traced.outputs[name] = written.out
@@ -197,30 +196,27 @@ def leaf_with_capacity(feed: Feed, shape: Shape, axis: int) -> tuple[Leaf, AnyDi
     return leaf, places
 
 
-def _append(cache: _Cache, room: Tensor, at_once: bool) -> list[Loops]:
-    """Procedures that write the rows that the feed lacks into the buffer `room`: new rows and rows beyond the past.
-    at_once: each element is a work unit, and there is a procedure for each kind of row."""
+def _append(cache: _Cache, room: Tensor, at_once: bool) -> Loops:
+    """A procedure that writes the rows that the feed lacks into the buffer `room`: new rows and rows beyond the past.
+    at_once: each element is a work unit."""
+    w = _Writer(cache, room, at_once)
     total, fresh = cache.present.out.shape[cache.axis], cache.fresh
     contiguous = _contiguous_rows(cache)
-    parts: list[Callable[[_Writer], None]] = []
-    if fresh is None or contiguous is not None:
-        parts.append(lambda w: w.rows(total - cache.past, cache.past, cache.beyond, None if fresh is None else ~fresh))
-    # testing whether each row is new took 15 us for 3,000 rows (natively, timed by hand)
-    if contiguous is not None:
-        first, count = contiguous
-        is_inside = (index(cache.axis) >= 0) & (index(cache.axis) < dim(total))
-        parts.append(lambda w: w.rows(count, first, cache.new, is_inside))
-    elif fresh is not None:
-        more = total != cache.past
-        whole = Expr("guard", (fresh, cache.new, cache.beyond), cache.new.dtype) if more else cache.new
-        where = fresh | (index(cache.axis) >= dim(cache.past)) if more else fresh
-        parts.append(lambda w: w.rows(total, 0, whole, where))
-    if not at_once:
-        return [_Writer(cache, room).procedure(parts)]
-    made: list[Loops] = []
-    for part in parts:
-        made.append(_Writer(cache, made[-1].out if made else room, at_once).procedure([part]))
-    return made
+    if contiguous is not None and at_once:
+        return w.procedure(lambda: w.new_or_beyond(*contiguous))
+
+    def parts() -> None:
+        if fresh is None or contiguous is not None:
+            w.rows(total - cache.past, cache.past, cache.beyond, None if fresh is None else ~fresh)
+        # testing whether each row is new took 15 us for 3,000 rows (natively, timed by hand)
+        if contiguous is not None:
+            w.rows(contiguous[1], contiguous[0], cache.new, w.is_inside())
+        elif fresh is not None:
+            more = total != cache.past
+            whole = Expr("guard", (fresh, cache.new, cache.beyond), cache.new.dtype) if more else cache.new
+            w.rows(total, 0, whole, fresh | (index(cache.axis) >= dim(cache.past)) if more else fresh)
+
+    return w.procedure(parts)
 
 
 class _Writer:
@@ -237,17 +233,46 @@ class _Writer:
         self.lead: list[Expr] = []
         self.read: list[Expr] = []
 
-    def procedure(self, parts: Sequence[Callable[[_Writer], None]]) -> Loops:
+    def procedure(self, write: Callable[[], None]) -> Loops:
         made = self.made
         with ExitStack() as nest:
             if not self.at_once:
                 self.lead = [nest.enter_context(self.k.parallel(dim(d))) for d in made.out.shape[: self.cache.axis]]
-            for part in parts:
-                part(self)
+            write()
         made.body = self.k.body
         # the past is in the buffer
         made.args = (self.room, *[t for t in tensors_in(*self.read) if t is not self.room])
         return made
+
+    def is_inside(self) -> Expr:
+        """Whether a row is one of the present."""
+        row = index(self.cache.axis)
+        return (row >= 0) & (row < dim(self.cache.present.out.shape[self.cache.axis]))
+
+    def new_or_beyond(self, first: Expr, count: AnyDim) -> None:
+        """Write `count` new rows from the row `first` on, and the rows after the past that are not new."""
+        cache = self.cache
+        assert cache.fresh is not None
+        axis, past = cache.axis, dim(cache.past)
+        more = cache.present.out.shape[axis] - cache.past
+        with ExitStack() as nest:
+            lead, n, inner = self.unit(nest, count + more)
+            is_new = n < dim(count)
+            row = select(is_new, n + substitute(first, tuple(lead)), n - dim(count) + past)
+            at = (*lead, row, *inner)
+            here = (*lead, row)
+            inside, fresh = (substitute(e, here) for e in (self.is_inside(), cache.fresh))
+            nest.enter_context(self.k.when((is_new & inside) | (~is_new & ~fresh)))
+            value = Expr("guard", (is_new, substitute(cache.new, at), cache.beyond), cache.new.dtype)
+            self.read += [value, *here, inside, fresh]
+            self.k.store(self.made.out, at, value)
+
+    def unit(self, nest: ExitStack, count: AnyDim) -> tuple[list[Expr], Expr, list[Expr]]:
+        """The coordinates before, on and after the axis of one element of `count` rows, which is a work unit."""
+        shape, axis = self.made.out.shape, self.cache.axis
+        extents = (*shape[:axis], count, *shape[axis + 1 :])
+        at = _coordinates(nest.enter_context(self.k.parallel(dim(sh.size(extents)))), extents)
+        return at[:axis], at[axis], at[axis + 1 :]
 
     def rows(self, count: AnyDim, first: AnyDim | Expr, e: Expr, where: Expr | None) -> None:
         """Write e to `count` rows from the row `first` on, if `where` holds."""
@@ -256,9 +281,7 @@ class _Writer:
         rest = made.out.shape[self.cache.axis + 1 :]
         with ExitStack() as nest:
             if self.at_once:
-                extents = (*made.out.shape[: self.cache.axis], count, *rest)
-                unit = _coordinates(nest.enter_context(k.parallel(dim(sh.size(extents)))), extents)
-                self.lead, n, inner = unit[: self.cache.axis], unit[self.cache.axis], unit[self.cache.axis + 1 :]
+                self.lead, n, inner = self.unit(nest, count)
             else:
                 n = nest.enter_context(k.loop(dim(count)))
             row = n + (substitute(first, tuple(self.lead)) if isinstance(first, Expr) else dim(first))

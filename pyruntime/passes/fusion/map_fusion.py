@@ -138,7 +138,8 @@ def _loops(kernel: Loops, uses: Counter[int], keep: set[int]) -> None:
     if changed:
         made = {t.uid for t in (*kernel.outputs, *kernel.scratch)}
         found = {x.value.uid: x.value for x in nodes(kernel.body) if x.op == "at" and x.value.uid not in made}
-        kernel.args = tuple(found.values())
+        kept = {} if kernel.base is None else {kernel.base.uid: kernel.base}  # the procedure keeps its other elements
+        kernel.args = tuple((kept | found).values())
 
 
 def _appends_elements(kernel: Loops) -> bool:

@@ -7,7 +7,10 @@ import { InvalidInput } from '../../common/errors.js';
 /** @import { InBuffer, WireTensor } from '../../common/protocol.js' */
 /** @import { Gpu } from '../../gpu/device.js' */
 /** @typedef {import('../../gpu/rooms.js').Rooms} Rooms */
-/** Where an output is: a buffer of its own, or one that it shares until the page reads `gpuBuffer`. @typedef {{ data: InBuffer, gpu: Gpu }} Held */
+/**
+ * Where an output is: a buffer of its own, or one that it shares until the page reads `gpuBuffer`. check: whether a run had
+ * overwritten it by then. @typedef {{ data: InBuffer, gpu: Gpu, check?: Promise<void> }} Held
+ */
 
 /** The GPU of each output's buffer. @type {WeakMap<GPUBuffer, Gpu>} */
 const outputs = new WeakMap();
@@ -26,11 +29,14 @@ export const droppedTensors = dropped('GPU tensor', 'dispose', (/** @type {Held}
 
 /** The tensor of an output on the GPU. @param {WireTensor} wire @param {GPUBuffer} buffer @param {Gpu} gpu @returns {Tensor} */
 export function onGpu(wire, buffer, gpu) {
-  const held = { data: /** @type {InBuffer} */ (wire.data), gpu };
+  const held = /** @type {Held} */ ({ data: wire.data, gpu });
   const options = {
     dataType: wire.type,
     dims: wire.dims,
-    download: async () => (await gpu.tensors.download({ ...wire, data: held.data })).data,
+    download: async () => {
+      await held.check;
+      return (await gpu.tensors.download({ ...wire, data: held.data })).data;
+    },
     dispose: () => {
       droppedTensors.registry.unregister(held);
       gpu.tensors.dispose(held.data.gpu, held.data.room);
@@ -44,7 +50,7 @@ export function onGpu(wire, buffer, gpu) {
     configurable: true,
     get() {
       read.call(this); // throws after dispose()
-      if (held.data.room) held.data = /** @type {Rooms} */ (gpu.rooms).dense({ ...wire, data: held.data }).data;
+      if (held.data.room) Object.assign(held, /** @type {Rooms} */ (gpu.rooms).dense({ ...wire, data: held.data }));
       known.add(held.data.gpu);
       outputs.set(held.data.gpu, gpu);
       return held.data.gpu;
