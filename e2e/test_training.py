@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import onnx
 import onnxruntime
 import pytest
 
@@ -55,6 +56,10 @@ TRAIN = """
 """
 
 
+def encoded(data: bytes) -> str:
+    return base64.b64encode(data).decode()
+
+
 @pytest.fixture(scope="module")
 def arg() -> dict[str, Any]:
     images, labels, held, held_labels = digits()
@@ -64,7 +69,7 @@ def arg() -> dict[str, Any]:
         batches += [order[n : n + ROWS].tolist() for n in range(0, STEPS * ROWS, ROWS)]
     every = np.concatenate([images, held]).ravel().tolist()
     return {
-        "model": base64.b64encode(convolutional()).decode(), "options": OPTIONS, "providers": ["wasm"], "images": every,
+        "model": encoded(convolutional()), "options": OPTIONS, "providers": ["wasm"], "images": every,
         "labels": np.concatenate([labels, held_labels]).tolist(), "batches": batches,
         "held": list(range(len(images), len(images) + len(held))),
     }  # fmt: skip
@@ -115,7 +120,7 @@ def test_digits_in_node(built: None, arg: dict[str, Any], native: list[float], t
 
 
 REFUSED = """
-  const model = Uint8Array.from(atob(arg), (c) => c.charCodeAt(0));
+  const model = Uint8Array.from(atob(arg.model), (c) => c.charCodeAt(0));
   const x = new ort.Tensor('float32', new Float32Array(24).fill(0.1), [4, 6]);
   const target = (labels) => new ort.Tensor('uint8', Uint8Array.from(labels), [labels.length]);
   const classes = { loss: { crossEntropy: 'y' } };
@@ -125,6 +130,14 @@ REFUSED = """
   const refuse = async (work) => errors.push(await work().then(() => 'no error', textOf));
   const bad = [{}, { ...classes, trainable: 'q.*' }, { ...classes, optimizer: 'adm' }];
   for (const options of bad) await refuse(() => create(options));
+  const doubled = await create({ loss: { onnx: Uint8Array.from(atob(arg.loss), (c) => c.charCodeAt(0)) } });
+  const plain = await create({ loss: { crossEntropy: 'y', scale: 2 } });
+  const graphs = [
+    (await doubled.step({ x, labels: target([0, 1, 2, 0]) })).loss,
+    (await plain.step({ x, target: target([0, 1, 2, 0]) })).loss,
+  ];
+  await doubled.release();
+  await plain.release();
   const session = await create({ ...classes, accumulate: true, clip: 1, schedule: { cosine: { steps: 10 } } });
   await refuse(() => session.apply());
   await refuse(() => session.step({ x, target: target([0, 1, 2]) }));
@@ -145,12 +158,17 @@ REFUSED = """
   await session.release();
   await refuse(() => session.step({ x, target: target([0, 1, 2, 0]) }));
   const same = before.every((n, i) => n === after[i]);
-  return { errors, step, applied, rate, nan: nan.applied, same, zeros };
+  return { errors, graphs, step, applied, rate, nan: nan.applied, same, zeros };
 """
 
 
+TWICE = """<ir_version: 9, opset_import: ["" : 20]> twice (float[N, 3] y, int64[N] labels) => (float loss)
+    <float two = {2.0}> { l = SoftmaxCrossEntropyLoss (y, labels)  loss = Mul (l, two) }"""
+
+
 def test_what_is_refused_in_pages(page: Tab) -> None:
-    found: Any = page.run(REFUSED, base64.b64encode(dense()).decode())
+    twice = onnx.parser.parse_model(TWICE)
+    found: Any = page.run(REFUSED, {"model": encoded(dense()), "loss": encoded(twice.SerializeToString())})
     texts = [
         "InvalidInput: training needs a loss", 'no weight has a name like "q.*"', 'optimizer "adm" is not known',
         "no gradients wait for a step", 'dims named "N" have different sizes', "index 3", "this is no checkpoint",
@@ -166,4 +184,5 @@ def test_what_is_refused_in_pages(page: Tab) -> None:
         True,
         True,
     )
+    assert found["graphs"][0] == pytest.approx(found["graphs"][1], rel=1e-5)
     assert any("changed no weight" in text for text in page.warnings)

@@ -7,7 +7,8 @@ export interface StepResult { readonly loss: number; readonly norm: number; read
 export type Loss = string | ({ readonly target?: string; readonly scale?: number } & (
   | { readonly crossEntropy: string; readonly ignoreIndex?: number; readonly weights?: readonly number[]; readonly smoothing?: number }
   | { readonly mse: string } | { readonly l1: string } | { readonly huber: string; readonly delta?: number }
-  | { readonly bce: string; readonly logits?: boolean } | { readonly output: string }));
+  | { readonly bce: string; readonly logits?: boolean } | { readonly output: string }
+  | { readonly onnx: Uint8Array | ArrayBuffer; readonly inputs?: Readonly<Record<string, string>>; readonly output?: string }));
 export interface TrainingOptions extends InferenceSession.SessionOptions {
   loss: Loss | readonly Loss[];
   optimizer?: string | Readonly<Record<string, Readonly<Record<string, number | boolean>>>>;

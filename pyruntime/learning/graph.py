@@ -16,6 +16,7 @@ from pyruntime.ir.dtype import BF16, BY_NAME, F16, F32, F64, I64, DType
 from pyruntime.ir.reference import round_float
 from pyruntime.learning import losses, step  # noqa: F401  their operators
 from pyruntime.learning.adapters.lora import Beside, Lora, Merge, with_lora
+from pyruntime.learning.loss_graph import LossGraph
 from pyruntime.learning.modes import check_subgraphs, renamed_node, training_nodes
 from pyruntime.learning.names import APPLIED, APPLY, COPY, DOMAIN, LOSS, NUMBERS, RESULT
 from pyruntime.learning.recipe import Loss, Recipe, matches
@@ -101,14 +102,15 @@ def training_graph(model: Graph, recipe: Recipe) -> Training:
     if trains:
         check_subgraphs(graph)
     copies, renamed, statistics = training_nodes(graph) if trains else ([], {}, {})
-    nodes, feeds = _loss_nodes(graph, recipe, LOSS, {})
+    graphs = {n: LossGraph(graph, loss, n) for n, loss in enumerate(recipe.losses) if loss.kind == "onnx"}
+    nodes, feeds = _loss_nodes(graph, recipe, graphs, LOSS, {})
     trained, loss = nodes, LOSS
     if renamed:
-        trained, _ = _loss_nodes(graph, recipe, COPY + LOSS, renamed)
+        trained, _ = _loss_nodes(graph, recipe, graphs, COPY + LOSS, renamed)
         loss = COPY + LOSS
     states = dict.fromkeys([*names, *statistics])
     sums = [f"{COPY}{name}/sum" for name in names] if recipe.accumulates else []
-    attrs = {"recipe": recipe.to_json(), "weights": json.dumps(names)}
+    attrs = {"recipe": replace(recipe, losses=()).to_json(), "weights": json.dumps(names)}
     last = Node(
         "Step", DOMAIN, 1, "step", (loss, NUMBERS, *names, *sums, *statistics, *statistics.values()), (RESULT,), attrs
     )  # fmt: skip
@@ -120,6 +122,8 @@ def training_graph(model: Graph, recipe: Recipe) -> Training:
     step_outputs = {name: renamed.get(name, name) for name in recipe.step_outputs}
     outputs += [renamed[name] for name in recipe.step_outputs if name in renamed]
     _check_names(graph, [v.name for v in (*feeds, *inputs)])
+    for loss_graph in graphs.values():
+        graph = loss_graph.added_to(graph)
     made = replace(
         graph,
         nodes=(*first, *graph.nodes, *copies, *nodes, *(trained if renamed else ()), last),
@@ -201,18 +205,23 @@ def _in_float32(w: Weight) -> Weight:
 
 
 def _loss_nodes(
-    graph: Graph, recipe: Recipe, name: str, renamed: Mapping[str, str]
-) -> tuple[list[Node], list[Value]]:  # fmt: skip
-    """The nodes that compute the loss of this name, and the feeds that they need. renamed: of values in training"""
+    graph: Graph, recipe: Recipe, graphs: Mapping[int, LossGraph], name: str, renamed: Mapping[str, str]
+) -> tuple[list[Node], list[Value]]:
+    """The nodes that compute the loss of this name, and the feeds that they need. graphs: those that losses are, by
+    number; renamed: of values in training"""
     nodes: list[Node] = []
     feeds: dict[str, Value] = {}
     types = {v.name: tensor_type(v.type) for v in graph.outputs}
     parts = []
     for n, loss in enumerate(recipe.losses):
-        if loss.output not in types:
-            raise InvalidInput(f'output "{loss.output}" does not exist', hint=f"outputs are {', '.join(types)}")
         part = f"{name}/{n}"
         parts.append(part)
+        if n in graphs:
+            nodes += graphs[n].nodes(part, renamed)
+            feeds = {v.name: v for v in graphs[n].feeds} | feeds
+            continue
+        if loss.output not in types:
+            raise InvalidInput(f'output "{loss.output}" does not exist', hint=f"outputs are {', '.join(types)}")
         targets = () if loss.kind == "output" else (loss.target,)
         if targets and loss.target not in feeds:
             feeds[loss.target] = Value(loss.target, _target_type(loss, types[loss.output]))

@@ -4,7 +4,9 @@ Options have the same names in Python and JavaScript (there in camel case)."""
 
 from __future__ import annotations
 
+import base64
 import json
+import os
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from fnmatch import fnmatchcase
@@ -41,8 +43,8 @@ MODES = ("train", "inference")
 
 @dataclass(frozen=True, slots=True)
 class Loss:
-    """kind: a name of LOSSES, or "output"; output: of the model; target: name of the feed to compare with; scale: a
-    factor of this loss in the sum of all"""
+    """kind: a name of LOSSES, "output" or "onnx"; output: of the model, or of the graph that the loss is; target: name
+    of the feed to compare with; scale: a factor of this loss in the sum of all"""
 
     kind: str
     output: str
@@ -120,7 +122,7 @@ def from_javascript(options: Mapping[str, Any]) -> dict[str, Any]:
 
     def plain(value: Any) -> Any:
         if isinstance(value, Mapping):
-            return {_snake(k): plain(v) for k, v in value.items()}
+            return {_snake(k): v if k == "inputs" else plain(v) for k, v in value.items()}
         return [plain(v) for v in value] if isinstance(value, list) else value
 
     return plain(options)
@@ -203,12 +205,31 @@ def _loss(given: Any, n: int) -> Loss:
     rest = dict(given)
     scale = _number("scale of a loss", rest.pop("scale", 1.0))
     target = rest.pop("target", "target" if n == 0 else f"target{n + 1}")
+    if "onnx" in rest:
+        return _graph_of_loss(rest, scale)
     kind = next((k for k in rest if k in LOSSES or k == "output"), "")
     if not kind:
-        raise InvalidInput(f"loss {list(rest)} is not known", hint=f"known: output, {', '.join(LOSSES)}")
+        raise InvalidInput(f"loss {list(rest)} is not known", hint=f"known: output, onnx, {', '.join(LOSSES)}")
     output = rest.pop(kind)
     if not isinstance(output, str):
         raise InvalidInput(f"{kind} cannot be of {output!r}", hint="name an output of the model")
     settings = LOSSES.get(kind, {})
     _known(f"setting of {kind}", rest, settings)
     return Loss(kind, output, "" if kind == "output" else target, scale, {**settings, **rest})
+
+
+def _graph_of_loss(given: Mapping[str, Any], scale: float) -> Loss:
+    """A loss that is an ONNX model: its bytes, its path, or as pages give it, bytes in base64."""
+    _known("setting of onnx", given, ("onnx", "inputs", "output"))
+    data, inputs = given["onnx"], given.get("inputs", {})
+    if isinstance(data, (str, os.PathLike)):
+        with open(data, "rb") as file:
+            data = file.read()
+    elif isinstance(data, Mapping) and data.keys() == {"base64"}:
+        data = base64.b64decode(data["base64"])
+    if not isinstance(data, (bytes, bytearray, memoryview)):
+        raise InvalidInput(f"onnx cannot be {type(data).__name__}", hint="the bytes of an ONNX model")
+    if not isinstance(inputs, Mapping) or not all(isinstance(v, str) for v in inputs.values()):
+        raise InvalidInput(f"inputs cannot be {inputs!r}", hint='{"input of the loss": "output of the model"}')
+    settings = {"model": base64.b64encode(data).decode(), "inputs": dict(inputs)}
+    return Loss("onnx", given.get("output", ""), "", scale, settings)

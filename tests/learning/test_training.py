@@ -119,6 +119,46 @@ def test_schedules_and_rates() -> None:
         assert s.step(feeds, rate=0.5).rate == 0.5
 
 
+GRAPHS = {
+    "twice": """twice (float[N, 3] y, int64[N] labels) => (float loss) <float two = {2.0}> {
+        l = SoftmaxCrossEntropyLoss (y, labels)  loss = Mul (l, two) }""",
+    "own": """own (float[N, 6] x, float[N, K] scores, int64[N] labels) => (float loss, float[N, 6] b)
+        <float[3] w = {1, 2, 3}> {
+        b = Identity (x)  p = LogSoftmax (scores)  loss = NegativeLogLikelihoodLoss (p, labels, w) }""",
+}
+
+
+def graph_of_loss(name: str) -> bytes:
+    import onnx
+
+    parsed = onnx.parser.parse_model(f'<ir_version: 9, opset_import: ["" : 20]> {GRAPHS[name]}')
+    return bytes(parsed.SerializeToString())
+
+
+@pytest.mark.parametrize(
+    ("name", "options", "same"),
+    [
+        ("twice", {}, {"scale": 2.0}),
+        ("own", {"inputs": {"scores": "y"}, "output": "loss"}, {"weights": [1, 2, 3]}),
+    ],
+)  # fmt: skip
+def test_an_onnx_model_is_the_loss(name: str, options: Any, same: Any, tmp_path: Any) -> None:
+    path = tmp_path / "loss.onnx"
+    path.write_bytes(graph_of_loss(name))
+    feeds = batch(8)
+    given = {"x": feeds["x"], "labels": feeds["target"]}
+    net = dense(extra=[node("Tanh", "a", "t"), node("Dropout", "t", "b")])  # losses of training and of evaluation
+    for model_of_loss in (path, path.read_bytes()):
+        with (
+            TrainingSession(net, loss={"onnx": model_of_loss, **options}) as a,
+            TrainingSession(net, loss={"cross_entropy": "y", **same}) as b,
+        ):
+            losses = [[s.step(f).loss for _ in range(4)] for s, f in ((a, given), (b, feeds))]
+            np.testing.assert_allclose(*losses, rtol=1e-6)
+            assert a.evaluate(given)["loss"] == pytest.approx(b.evaluate(feeds)["loss"], rel=1e-6)
+            assert [p.name for p in a.parameters()] == [p.name for p in b.parameters()]
+
+
 # ── batches, modes, states ──────────────────────────────────────────────────────────────────────────────────────────
 
 
@@ -310,6 +350,13 @@ def test_a_label_out_of_range_changes_nothing() -> None:
         ({**CLASSES, "clip": "yes"}, "clip cannot be 'yes'"),
         ({**CLASSES, "lose": 1}, 'no option "lose"'),
         ({"loss": {"cross_entropy": "y", "target": "x"}}, 'has a value "x" already'),
+        ({"loss": {"onnx": b"x"}}, "not an ONNX model"),
+        ({"loss": {"onnx": 1}}, "onnx cannot be int"),
+        ({"loss": {"onnx": graph_of_loss("own")}}, "needs one output"),
+        ({"loss": {"onnx": graph_of_loss("own"), "output": "b"}}, "no input of the graph of the loss .x, scores, labels."),
+        ({"loss": {"onnx": graph_of_loss("own"), "output": "b", "inputs": {"scores": "y"}}}, "a loss is a single number"),
+        ({"loss": {"onnx": graph_of_loss("twice"), "inputs": {"y": "z"}}}, 'the model has no output "z"'),
+        ({"loss": {"onnx": graph_of_loss("twice"), "inputs": {"q": "y"}}}, 'has no input "q"'),
     ],
 )  # fmt: skip
 def test_refused_options(options: dict[str, Any], text: str) -> None:

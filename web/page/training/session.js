@@ -47,7 +47,7 @@ export class TrainingSession {
     ({ Tensor } = /** @type {any} */ (parts.InferenceSession)[Symbol.for('pyruntime.parts')]);
     const own = Object.fromEntries(OWN.filter((name) => options[name] !== undefined).map((name) => [name, options[name]]));
     const rest = Object.fromEntries(Object.entries(options).filter(([name]) => !OWN.includes(name)));
-    const handler = await parts.withAddress(model, (/** @type {any} */ accepted) => parts.backend.createInferenceSessionHandler(/** @type {any} */ (accepted), rest, JSON.stringify(own)));
+    const handler = await parts.withAddress(model, (/** @type {any} */ accepted) => parts.backend.createInferenceSessionHandler(/** @type {any} */ (accepted), rest, JSON.stringify(own, plainBytes)));
     return new TrainingSession(handler, /** @type {TrainingInfo} */ (handler.about.training), parts);
   }
 
@@ -305,6 +305,13 @@ function fitted(x, type) {
   if (type === 'int64') return isWhole ? new Tensor('int64', BigInt64Array.from(x.data, BigInt), x.dims) : x;
   const numbers = Array.from(x.data, Number);
   return new Tensor(type, type === 'float64' ? Float64Array.from(numbers) : Float32Array.from(numbers), x.dims);
+}
+
+/** Bytes, such as the graph of a loss, as JSON. @param {string} _ @param {any} value */
+function plainBytes(_, value) {
+  if (!(value instanceof ArrayBuffer || ArrayBuffer.isView(value))) return value;
+  const bytes = value instanceof ArrayBuffer ? new Uint8Array(value) : new Uint8Array(value.buffer, value.byteOffset, value.byteLength);
+  return { base64: btoa(Array.from(bytes, (byte) => String.fromCharCode(byte)).join('')) };
 }
 
 /** @param {Uint8Array} bytes @param {string} dtype */
