@@ -156,14 +156,6 @@ def _load(read: Read, size: int, external: Mapping[str, int], file_class: type[_
     return load(file_class(read, size), open_external=open_external)
 
 
-def _training(graph: Graph, options: Mapping[str, Any]) -> Any:
-    # imported here to keep it out of a page's first download
-    from pyruntime.learning.graph import training_graph
-    from pyruntime.learning.recipe import from_javascript, recipe_of
-
-    return training_graph(graph, recipe_of(from_javascript(options)))
-
-
 class PageCompiler:
     """Compiles graphs by the options of a session in a page.
 
@@ -249,10 +241,13 @@ class Model:
         """graph: the model's graph, if it is already read"""
         watch = Stopwatch()
         graph = graph or _load(read, size, options.get("external", {}))
-        self._file = _PageFile(read, size)
         self._training: Any = None
         if options.get("training"):
-            self._training = _training(graph, json.loads(options["training"]))
+            sizes = {**options.get("external", {}), "": size}
+            given = json.loads(options["training"])
+            from pyruntime.learning.page import page_training  # few pages need it
+
+            self._training, self._plan = page_training(graph, given, lambda path: _PageFile(read, sizes[path], path))
             graph = self._training.graph
         self.compiler = PageCompiler(from_javascript(options), options)
         border = self.compiler.prepare(graph)
@@ -296,9 +291,7 @@ class Model:
 
     def export_plan(self) -> str:
         """JSON: the pieces of the model's file with new weights (pyruntime/learning/export.py)."""
-        from pyruntime.learning.adapters.merging import export_pieces
-
-        return export_pieces(self._file, self._training)
+        return self._plan()
 
     def _input(self, value: Value) -> dict[str, Any]:
         column = self.columns.get(value.name)

@@ -18,7 +18,7 @@ export interface TrainingOptions extends InferenceSession.SessionOptions {
   lora?: { readonly rank?: number; readonly alpha?: number; readonly targets?: string | readonly string[] };
   mode?: 'train' | 'inference';
   clip?: number | { readonly norm?: number; readonly value?: number };
-  proximal?: number; seed?: number; accumulate?: boolean;
+  proximal?: number; seed?: number; accumulate?: boolean; stepOutputs?: string | readonly string[];
   onNan?: 'skip' | 'go on';
 }
 export interface StepOptions { rate?: number; signal?: AbortSignal }
@@ -49,4 +49,38 @@ export interface TrainingSession {
   trim(): Promise<void>; release(): Promise<void>;
   readonly timings: Timings;
 }
-export const TrainingSession: { create(model: string | URL | Uint8Array | ArrayBuffer | Blob | Response, options: TrainingOptions): Promise<TrainingSession> };
+/** Addresses, bytes or Blobs of what onnxruntime-training's generate_artifacts made. */
+export interface TrainingArtifacts {
+  trainModel: ArtifactFile;
+  checkpointState: ArtifactFile;
+  evalModel?: ArtifactFile;
+  optimizerModel?: ArtifactFile;
+}
+export type ArtifactFile = string | URL | Uint8Array | ArrayBuffer | Blob | Response;
+/** As onnxruntime-web's TrainingSession had it (1.17 to 1.19), and additions: rates, a checkpoint, and an inference model. */
+export interface ArtifactSession {
+  readonly trainingInputNames: readonly string[];
+  readonly trainingOutputNames: readonly string[];
+  readonly evalInputNames: readonly string[];
+  readonly evalOutputNames: readonly string[];
+  runTrainStep(feeds: Feeds, options?: { signal?: AbortSignal }): Promise<Record<string, Tensor>>;
+  runTrainStep(feeds: Feeds, fetches: InferenceSession.FetchesType, options?: { signal?: AbortSignal }): Promise<Record<string, Tensor>>;
+  runOptimizerStep(options?: { signal?: AbortSignal }): Promise<void>;
+  lazyResetGrad(): Promise<void>;
+  runEvalStep(feeds: Feeds, options?: { signal?: AbortSignal }): Promise<Record<string, Tensor>>;
+  runEvalStep(feeds: Feeds, fetches: InferenceSession.FetchesType, options?: { signal?: AbortSignal }): Promise<Record<string, Tensor>>;
+  getParametersSize(trainableOnly?: boolean): Promise<number>;
+  loadParametersBuffer(buffer: Uint8Array | Float32Array | ArrayBuffer | Tensor, trainableOnly?: boolean): Promise<void>;
+  getContiguousParameters(trainableOnly?: boolean): Promise<Tensor>;
+  setLearningRate(rate: number): void;
+  getLearningRate(): number;
+  state(): Promise<Uint8Array>;
+  load(checkpoint: Uint8Array | ArrayBuffer): Promise<void>;
+  export(): Promise<Uint8Array>;
+  memory(): Promise<MemoryReport>;
+  release(): Promise<void>;
+}
+export const TrainingSession: {
+  create(artifacts: TrainingArtifacts, options?: Partial<TrainingOptions>): Promise<ArtifactSession>;
+  create(model: string | URL | Uint8Array | ArrayBuffer | Blob | Response, options: TrainingOptions): Promise<TrainingSession>;
+};

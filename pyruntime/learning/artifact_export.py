@@ -3,12 +3,12 @@ outputs need are copied as they are."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Container, Mapping, Sequence
+from dataclasses import replace
 
 from pyruntime.errors import InvalidInput
-from pyruntime.ir.dtype import DType
-from pyruntime.learning.export import Piece, copy, fields, literal, message, name_of, tensor
-from pyruntime.onnx.graph import Source
+from pyruntime.learning.export import Piece, copy, fields, literal, message, name_of, tensor, tensor_head
+from pyruntime.onnx.graph import Source, Weight
 from pyruntime.onnx.load import GRAPH
 from pyruntime.onnx.protobuf import LENGTH, Wire, tags
 
@@ -20,9 +20,10 @@ Field = tuple[int, int, int, int]  # tag, where it begins, where its payload beg
 
 
 def inference_plan(
-    source: Source, outputs: Sequence[str], parameters: Mapping[str, tuple[DType, tuple[int, ...]]]
-) -> list[Piece]:  # fmt: skip
-    """The pieces of the new file. Errors: InvalidInput for an output that no node computes"""
+    source: Source, outputs: Sequence[str], parameters: Mapping[str, Weight], changed: Container[str]
+) -> list[Piece]:
+    """The pieces of the new file. changed: parameters with new values. Errors: InvalidInput for an output that no node
+    computes"""
     wire = Wire(source)
     first, start, end = next((f, a, b) for tag, f, a, b in fields(wire, 0, source.size) if tag == GRAPH << 3 | LENGTH)
     parts = list(fields(wire, start, end))
@@ -39,14 +40,21 @@ def inference_plan(
         )  # fmt: skip
         if not dropped:
             inner.append(copy(begin, b))
-    for name, (dtype, shape) in parameters.items():
-        inner += tensor(name, dtype, shape) if name in read else []
+    for name, w in parameters.items():
+        if name in read:
+            inner += tensor(name, w.dtype, w.shape) if name in changed else _unchanged(w)
     for name in outputs:
         known = types.get(name)
         payload = source.read(known[2], known[3] - known[2]) if known else message(_VALUE_NAME, name.encode())
         inner.append(literal(message(_OUTPUT, payload)))
     size = sum(piece.size for piece in inner)
-    return [copy(0, first), literal(message(GRAPH, b"", size)), *inner, copy(end, source.size)]
+    plan = [copy(0, first), literal(message(GRAPH, b"", size)), *inner, copy(end, source.size)]
+    return [p if p.data or p.weight or p.file else replace(p, file=source.name) for p in plan]
+
+
+def _unchanged(w: Weight) -> list[Piece]:
+    assert w.source is not None
+    return [literal(tensor_head(w.name, w.dtype, w.shape)), Piece(w.size, w.offset, file=w.source.name)]
 
 
 def _needed(wire: Wire, parts: Sequence[Field], outputs: Sequence[str]) -> tuple[set[Field], set[str]]:

@@ -9,15 +9,20 @@ from glob import escape
 from typing import Any
 
 from pyruntime.errors import InvalidInput, InvalidModel, UnsupportedOp
-from pyruntime.onnx.graph import Graph, Node, Value, Weight, tensor_type, uses
-from pyruntime.onnx.ort_checkpoint import Checkpoint
+from pyruntime.learning.artifact_export import inference_plan
+from pyruntime.learning.export import Piece
+from pyruntime.learning.graph import Training, training_graph
+from pyruntime.learning.recipe import recipe_of
+from pyruntime.onnx import load
+from pyruntime.onnx.graph import Graph, Node, Source, Value, Weight, tensor_type, uses
+from pyruntime.onnx.ort_checkpoint import Checkpoint, read_checkpoint
 from pyruntime.onnx.weight_values import elements
 
 RATE = 1e-3  # of learning, as in onnxruntime until it is set
 _ACCUMULATORS = ("InPlaceAccumulatorV2", "InPlaceAccumulator")
 _OPSET = 17
 # ours by theirs: moments in a checkpoint
-MOMENTS = {"adamw": {"momentum0": "m", "momentum1": "v"}, "sgd": {}}
+MOMENTS: dict[str, dict[str, str]] = {"adamw": {"momentum0": "m", "momentum1": "v"}, "sgd": {}}
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,9 +38,40 @@ class Artifacts:
     parameters: tuple[str, ...]
     corrects: bool
 
-    def report(self) -> dict[str, Any]:
-        names = {"inputs": [*self.inputs], "outputs": [*self.outputs], "parameters": [*self.parameters]}
-        return {**names, "corrects": self.corrects, "rate": RATE}
+
+def artifact_training(
+    train: Graph, files: Mapping[str, str], options: Mapping[str, Any], open_file: Callable[[str], Source]
+) -> tuple[Training, Callable[[], list[Piece]]]:
+    """The graph of a session in a page, and the plan of its inference model. files: names of checkpoint, optimizer and
+    evaluation; options: further ones"""
+    checkpoint = read_checkpoint(open_file(files["checkpoint"]))
+    if checkpoint.is_nominal:
+        raise InvalidInput("the checkpoint has no values", hint="in pages, give the complete one")
+    found = artifacts(train, checkpoint, load(open_file(files["optimizer"])) if "optimizer" in files else None)
+    recipe = recipe_of({**found.options, "step_outputs": found.outputs[1:], **options})
+    made = training_graph(found.graph, recipe)
+    given = {**checkpoint.trained, **checkpoint.frozen}
+    parameters = [given[name] for name in found.parameters]
+    moments = [
+        [f"optimizer/{ours}/{name}", w.offset, w.size]
+        for name, each in checkpoint.moments.items()
+        for theirs, ours in MOMENTS[recipe.optimizer].items()
+        if (w := each.get(theirs))
+    ]
+    report = {
+        "inputs": found.inputs, "outputs": found.outputs, "corrects": found.corrects, "rate": checkpoint.rate or RATE,
+        "parameters": [{"name": w.name, "shape": w.shape, "place": [w.offset, w.size]} for w in parameters],
+        "step": checkpoint.step, "moments": moments,
+    }  # fmt: skip
+
+    def export() -> list[Piece]:
+        if "evaluation" not in files or not found.outputs[1:]:
+            hint = "give evalModel, and name additional outputs when the artifacts are made"
+            raise InvalidInput("an inference model is made of the outputs of the evaluation model", hint=hint)
+        evaluation = open_file(files["evaluation"])
+        return inference_plan(evaluation, found.outputs[1:], {n: given[n] for n in found.parameters}, made.weights)
+
+    return replace(made, artifacts=report), export
 
 
 def artifacts(train: Graph, checkpoint: Checkpoint, optimizer: Graph | None) -> Artifacts:

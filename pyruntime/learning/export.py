@@ -24,17 +24,18 @@ NodeWriters = Mapping[str, Callable[[Wire, int, int], bytes]]
 
 @dataclass(frozen=True, slots=True)
 class Piece:
-    """A part of the new file: bytes, or `size` bytes of the old file from `start`, or the new values of a weight in
-    this type."""
+    """A part of the new file: bytes, or `size` bytes of the old file (or of the one of this name) from `start`, or the
+    new values of a weight in this type."""
 
     size: int
     start: int = 0
     data: bytes = b""
     weight: str = ""
     dtype: str = ""
+    file: str = ""
 
     def to_json(self) -> list[object]:
-        return [self.size, self.start, self.data.hex(), self.weight, self.dtype]
+        return [self.size, self.start, self.data.hex(), self.weight, self.dtype, self.file]
 
 
 def export_plan(
@@ -86,11 +87,17 @@ def name_of(wire: Wire, start: int, end: int) -> str:
 
 def tensor(name: str, dtype: DType, shape: tuple[int, ...]) -> list[Piece]:
     """The field of an initializer. Spec: https://onnx.ai/onnx/api/classes.html#tensorproto"""
+    size = prod(shape) * dtype.size
+    whole = tensor_head(name, dtype, shape)
+    return [literal(whole), Piece(size, weight=name, dtype=dtype.name)] if size else [literal(whole)]
+
+
+def tensor_head(name: str, dtype: DType, shape: tuple[int, ...]) -> bytes:
+    """The field of an initializer up to its values."""
     size, text = prod(shape) * dtype.size, name.encode()
     dims = b"".join(b"\x08" + _varint(d) for d in shape)
     head = dims + b"\x10" + _varint(dtype.code) + _key(_NAME) + _varint(len(text)) + text + _key(9) + _varint(size)
-    whole = _key(INITIALIZERS) + _varint(len(head) + size) + head
-    return [literal(whole), Piece(size, weight=name, dtype=dtype.name)] if size else [literal(whole)]
+    return _key(INITIALIZERS) + _varint(len(head) + size) + head
 
 
 def message(number: int, payload: bytes, size: int | None = None) -> bytes:

@@ -39,7 +39,8 @@ class Training:
     """graph: of the training session; weights: names of those that are trained, in the model's order; halves: of these,
     the names that the model has in 16 bits, with their types; statistics: names of running statistics that steps
     change; targets: names of the feeds for losses; outputs: names of the model's outputs; step_outputs: of these, names
-    in the graph of what a step returns; lora: the adapters that are trained; base: the graph without them"""
+    in the graph of what a step returns; lora: the adapters that are trained; base: the graph without them; artifacts:
+    what the page must know of onnxruntime-training's"""
 
     graph: Graph
     weights: tuple[str, ...]
@@ -51,6 +52,7 @@ class Training:
     step_outputs: Mapping[str, str]
     lora: Lora | None
     base: Graph
+    artifacts: Mapping[str, Any] | None = None
 
     @property
     def merges(self) -> dict[str, list[Merge]]:
@@ -87,6 +89,7 @@ class Training:
             "lora": None if self.lora is None else {"names": self.lora.names, "config": self.lora.config()},
             "isProximal": recipe.proximal != 0,
             "stepOutputs": {**self.step_outputs},
+            **({} if self.artifacts is None else {"artifacts": self.artifacts}),
         }
 
 

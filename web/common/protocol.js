@@ -108,7 +108,21 @@ import { Stop, StopWords } from './stop.js';
  * @property {{ kind: string, [setting: string]: number | string }} schedule
  * @property {number} seed
  * @property {{ names: string[], config: string } | null} lora names of the adapters' weights, and PEFT's configuration
+ * @property {Record<string, string>} stepOutputs outputs of the model that steps also compute: names in the graph of a step
+ * @property {TrainingArtifacts} [artifacts]
  * @property {boolean} isProximal whether a term holds weights near those that were loaded last
+ */
+/**
+ * Of onnxruntime-training (pyruntime/learning/artifacts.py). outputs: the loss is first; place: offset and size in the checkpoint;
+ * corrects: whether the optimiser corrects its moments; moments: name of the state, offset, size
+ * @typedef {object} TrainingArtifacts
+ * @property {string[]} inputs
+ * @property {string[]} outputs
+ * @property {{ name: string, shape: number[], place: [number, number] }[]} parameters
+ * @property {boolean} corrects
+ * @property {number} rate
+ * @property {number} step
+ * @property {[string, number, number][]} moments
  */
 /**
  * threads: for which its Program is compiled; gpu: whether it runs on a GPU; compiled: for a session in the page.
@@ -133,8 +147,9 @@ import { Stop, StopWords } from './stop.js';
  * @typedef {{ number: number, header: import('./program.js').Header, blob: Uint8Array, timings: string }} CompiledProgram
  */
 /**
- * values: bytes by name of the weight; how: replace replaces all; export gives the model's file with the weights, as "model".
- * @typedef {{ session: number, how: 'read' | 'update' | 'replace' | 'export', values: Record<string, Uint8Array> }} TrainParams
+ * values: bytes by name of the weight; how: replace replaces all; export gives the model's file with the weights, as
+ * "model"; places reads parts of a file.
+ * @typedef {{ session: number, how: 'read' | 'update' | 'replace' | 'export' | 'places', values: Record<string, Uint8Array> }} TrainParams
  */
 /**
  * A step of a Program in the page that Python runs.

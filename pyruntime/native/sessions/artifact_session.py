@@ -106,5 +106,5 @@ def export_for_inference(
 ) -> None:  # fmt: skip
     """Write the part of an evaluation model that computes these outputs, with these parameters. like: their types"""
     source = FileSource(model)
-    plan = inference_plan(source, outputs, {name: (w.dtype, w.shape) for name, w in like.items()})
+    plan = inference_plan(source, outputs, like, like)
     write_file(Path(target), assembled(plan, source, parameters))

@@ -1,3 +1,8 @@
 // What trains models: dist/training.mjs, which training_session.js fetches.
 
-export { TrainingSession } from './session.js';
+import { createWithArtifacts, isArtifacts } from './artifact_session.js';
+import { TrainingSession } from './session.js';
+
+/** @param {import('./session.js').PageParts} parts @param {any} model @param {Record<string, any>} [options] */
+export const create = (parts, model, options) => (
+  isArtifacts(model) ? createWithArtifacts(parts, model, options) : TrainingSession.create(parts, model, options));

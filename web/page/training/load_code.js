@@ -16,5 +16,5 @@ export async function create(model, options) {
   const { training } = await engineFiles();
   /** @type {typeof import('./entry.js')} */
   const code = (await importScript(training)).default((/** @type {keyof typeof SHARED} */ file) => SHARED[file]);
-  return code.TrainingSession.create(parts, model, options);
+  return code.create(parts, model, options);
 }

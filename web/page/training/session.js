@@ -20,7 +20,7 @@ import { joined, split, totalSize } from './vectors.js';
 
 // names in the graph of a step (pyruntime/learning/names.py)
 const [NUMBERS, APPLY, RESULT, APPLIED, LOSS] = ['numbers', 'apply', 'result', 'applied', 'loss'].map((name) => `training:${name}`);
-const OWN = ['loss', 'optimizer', 'schedule', 'trainable', 'frozen', 'accumulate', 'mode', 'clip', 'proximal', 'seed', 'onNan', 'lora'];
+const OWN = ['loss', 'optimizer', 'schedule', 'trainable', 'frozen', 'accumulate', 'mode', 'clip', 'proximal', 'seed', 'onNan', 'lora', 'stepOutputs', 'artifacts'];
 /** Of the page. @type {any} */
 let Tensor = null;
 
@@ -38,6 +38,8 @@ export class TrainingSession {
     this.handler = handler;
     this.info = info;
     this.counts = stepNumbers(info);
+    /** The outputs that the last batch's step also computed. @type {Record<string, any>} */
+    this.stepOutputs = {};
     /** Steps follow one another. @type {Promise<unknown>} */
     this.queue = Promise.resolve();
   }
@@ -109,7 +111,9 @@ export class TrainingSession {
    * @returns {Promise<number[]>} loss, whether it and the gradients are finite, norm
    */
   async run(name, feeds, rate, scale, signal, apply = 0) {
-    const results = await this.send([name], this.feeds(feeds, rate, scale, apply), signal);
+    const also = name === RESULT ? this.info.stepOutputs : {};
+    const results = await this.send([name, ...Object.values(also)], this.feeds(feeds, rate, scale, apply), signal);
+    if (name === RESULT) this.stepOutputs = Object.fromEntries(Object.entries(also).map(([output, own]) => [output, results[own]]));
     return [...results[name].data];
   }
 

@@ -8,7 +8,7 @@ import { StateValues } from './state_values.js';
 /** @import { Model } from '../../session/model.js' */
 /** @import { Source } from './types.js' */
 /** @import { Values } from './state_values.js' */
-/** @typedef {[size: number, start: number, data: string, weight: string, dtype: string, merged?: import('./merged_weights.js').Merged]} Piece see pyruntime/learning/export.py */
+/** @typedef {[size: number, start: number, data: string, weight: string, dtype: string, file: string, merged?: import('./merged_weights.js').Merged]} Piece see pyruntime/learning/export.py */
 
 export class Trainer extends StateValues {
   /** One for another model of the session, with the weights at the start. */
@@ -17,11 +17,12 @@ export class Trainer extends StateValues {
   }
 
   /**
-   * @param {Model} model @param {Source | undefined} source of the model @param {'read' | 'update' | 'replace' | 'export'} how @param {Values} values
+   * @param {Model} model @param {Source | undefined} source of the model @param {'read' | 'update' | 'replace' | 'export' | 'places'} how @param {Values} values
    * @returns {Promise<Values>} the file as "model"
    */
   async answer(model, source, how, values) {
     if (how === 'export') return { model: await this.file(model, source) };
+    if (how === 'places') return readPlaces(/** @type {Source} */ (source), values.places);
     if (how === 'read') return this.values(model);
     this[how](values);
     return {};
@@ -42,14 +43,21 @@ export class Trainer extends StateValues {
     const read = readerOf(source.files);
     const whole = new Uint8Array(pieces.reduce((sum, [size]) => sum + size, 0));
     let at = 0;
-    for (const [size, start, data, weight, dtype, merged] of pieces) {
+    for (const [size, start, data, weight, dtype, file, merged] of pieces) {
       if (merged) values[weight] = mergedWeight(merged, dtype, values[weight], values, read, fromHex);
       if (weight && !values[weight]) throw new InvalidInput(`the session has no value of "${weight}" yet`, { hint: 'make a step first' });
-      whole.set(weight ? newWeight(values[weight], dtype) : data ? fromHex(data) : read(start, size), at);
+      whole.set(weight ? newWeight(values[weight], dtype) : data ? fromHex(data) : read(start, size, file), at);
       at += size;
     }
     return whole;
   }
+}
+
+/** Parts of a file beside the model. @param {Source} source @param {Uint8Array} asked JSON: the file, and names with places in it @returns {Values} */
+function readPlaces({ files }, asked) {
+  const { file, places } = JSON.parse(new TextDecoder().decode(asked));
+  const read = readerOf(files);
+  return Object.fromEntries(places.map((/** @type {[string, number, number]} */ [name, start, size]) => [name, read(start, size, file).slice()]));
 }
 
 /** A weight, which may have 16 bits in the file. @param {Uint8Array} bytes @param {string} dtype in the file */
