@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from pyruntime.ir.expr import Expr
 from pyruntime.ir.kernel import Tensor
 
 
@@ -31,6 +32,11 @@ class OwnGradients:
         args: tensors, expressions, and tuples of them; in a loop they are replaced by those of each iteration"""
         self.own_gradients[y.uid] = rule, args
         return y
+
+    def rounded(self, codes: Tensor, value: Expr) -> Tensor:
+        """codes, whose gradient is that of `value` at their indices, which rounds nothing ("straight through"). Also
+        moves, sums and products of codes then have gradients."""
+        return self.own_gradient(codes, "rounded", value)
 
     def still(self, x: Tensor) -> Tensor:
         """x, through which no gradient flows, for example because its derivatives cancel."""

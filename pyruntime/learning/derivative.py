@@ -94,7 +94,15 @@ _TABLE: dict[str, Derivative] = {
     "min": _larger,
     "rem": lambda x, g: (g, -(g * trunc(x.args[0] / x.args[1]))),
     "mod": lambda x, g: (g, -(g * floor(x.args[0] / x.args[1]))),
-    "cast": lambda x, g: (cast(g, x.args[0].dtype),),
+    "cast": lambda x, g: (cast(g, x.args[0].dtype) if x.args[0].dtype.is_float else g,),
+}  # fmt: skip
+# The same for codes (see `Tracer.rounded`), into which floats flow.
+_CODES: dict[str, Derivative] = {
+    "add": lambda x, g: (g, g),
+    "sub": lambda x, g: (g, -g),
+    "mul": lambda x, g: (g * cast(x.args[1], g.dtype), g * cast(x.args[0], g.dtype)),
+    "neg": lambda x, g: (-g,),
+    "cast": lambda x, g: (g,),
 }  # fmt: skip
 # Piecewise constant operations, and leaves.
 _FLAT = frozenset("floor ceil trunc round isnan const dim index var bitcast".split())
@@ -136,6 +144,8 @@ def _operands(x: Expr) -> tuple[Expr, ...]:
 
 
 def _flows(x: Expr, g: Expr) -> tuple[Expr, ...]:
+    if not x.dtype.is_float:
+        return _CODES[x.op](x, g)
     known = _known_formula(x)
     if known is not None:
         return (known[1](g),)
@@ -192,7 +202,7 @@ def _through_choice(x: Expr, g: Expr, active: Callable[[Tensor], bool]) -> list[
 
 
 class _Leads:
-    """Whether an active load of a float contributes to an expression."""
+    """Whether an active load of a float, or of codes that are rounded floats, contributes to an expression."""
 
     def __init__(self, active: Callable[[Tensor], bool]) -> None:
         self.active = active
@@ -200,10 +210,15 @@ class _Leads:
 
     def __call__(self, x: Expr) -> bool:
         if id(x) not in self.known:
-            if x.dtype is None or not x.dtype.is_float or x.op in _FLAT:
+            if x.dtype is None or x.op in _FLAT:
                 self.known[id(x)] = False
             elif x.op == "at":
                 self.known[id(x)] = self.active(x.value)
+            elif not x.dtype.is_float:
+                known = x.op in ("guard", "select") or (x.dtype.is_int and x.op in _CODES)
+                codes = known and not any(a.dtype.is_float for a in x.args)
+                args = x.args[1:] if x.op in ("guard", "select") else x.args
+                self.known[id(x)] = codes and any([self(a) for a in args])
             else:
                 args = x.args[1:] if x.op in ("guard", "select") else x.args
                 self.known[id(x)] = any([self(a) for a in args])

@@ -7,8 +7,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from pyruntime.ir.expr import Expr, W, X, Y, Z, exp
+from pyruntime.ir.expr import Expr, W, X, Y, Z, cast, exp, index
 from pyruntime.ir.kernel import Tensor
+from pyruntime.learning.derivative import contributions
 from pyruntime.learning.walk import Given, Walk
 from pyruntime.ops.standard.norm import mean_of
 
@@ -39,6 +40,13 @@ def pointwise(walk: Walk, g: Tensor, x: Tensor, derivative: Expr) -> Given:
     return [(x, walk.t.map(X * derivative, g, x))]
 
 
+def rounded(walk: Walk, g: Tensor, value: Expr) -> Given:
+    """Of codes: what flows into the value that was rounded."""
+    flow = cast(g.at(*[index(n) for n in range(g.rank)]), value.dtype)
+    return walk.into_loads(contributions(value, flow, walk.is_active), g.shape)
+
+
 RULES: dict[str, Callable[..., Given]] = {
     "softmax": softmax, "log_softmax": log_softmax, "centre": centre, "pointwise": pointwise,
+    "rounded": rounded,
 }  # fmt: skip

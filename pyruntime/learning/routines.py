@@ -23,14 +23,19 @@ def matmul(walk: Walk, call: Call, g: Tensor) -> Given:
     a, b, t = call.operand(0), call.operand(1), walk.t
     given: Given = []
     if walk.is_active(a):
-        given.append((a, t.cast(summed_to(t, product(t, g, swapped(t, b)), a.shape), a.dtype)))
+        given.append((a, walk.like(a, summed_to(t, product(t, g, swapped(t, _real(t, b, g))), a.shape))))
     if walk.is_active(b):
-        rows = a
+        rows = _real(t, a, g)
         if b.rank == 2 and a.rank > 2:
             count = sh.size(a.shape[:-1])
-            rows, g = t.reshape(a, (count, a.shape[-1])), t.reshape(g, (count, g.shape[-1]))
-        given.append((b, t.cast(summed_to(t, product(t, swapped(t, rows), g), b.shape), b.dtype)))
+            rows, g = t.reshape(rows, (count, a.shape[-1])), t.reshape(g, (count, g.shape[-1]))
+        given.append((b, walk.like(b, summed_to(t, product(t, swapped(t, rows), g), b.shape))))
     return given
+
+
+def _real(t: Tracer, x: Tensor, g: Tensor) -> Tensor:
+    """x; codes as floats, in the type of a flow."""
+    return x if x.dtype.is_float else t.cast(x, g.dtype)
 
 
 def swapped(t: Tracer, x: Tensor) -> Tensor:
@@ -59,24 +64,26 @@ def summed_to(t: Tracer, x: Tensor, shape: sh.Shape) -> Tensor:
 def conv(walk: Walk, call: Call, g: Tensor) -> Given:
     """x: the transposed convolution of g; w: the sum of g times the windows of x."""
     x, w, t = call.operand(0), call.operand(1), walk.t
+    real_x, real_w = _real(t, x, g), _real(t, w, g)
     over, group = _window(call, x, w, g), call.attrs["group"]
     given: Given = []
     if walk.is_active(x):
-        given.append((x, t.cast(gathered(t, g, w, _back(over), group), x.dtype)))
+        given.append((x, walk.like(x, gathered(t, g, real_w, _back(over), group))))
     if walk.is_active(w):
-        given.append((w, t.cast(_filters(t, x, g, over, w.shape, group), w.dtype)))
+        given.append((w, walk.like(w, _filters(t, real_x, g, over, w.shape, group))))
     return given
 
 
 def conv_transpose(walk: Walk, call: Call, g: Tensor) -> Given:
     """x: the convolution of g; w: the sum of x times the windows of g."""
     x, w, t = call.operand(0), call.operand(1), walk.t
+    real_x, real_w = _real(t, x, g), _real(t, w, g)
     over, group = _window(call, g, w, x), call.attrs["group"]
     given: Given = []
     if walk.is_active(x):
-        given.append((x, t.cast(convolve(t, g, w, over, group), x.dtype)))
+        given.append((x, walk.like(x, convolve(t, g, real_w, over, group))))
     if walk.is_active(w):
-        given.append((w, t.cast(_filters(t, g, x, over, w.shape, group), w.dtype)))
+        given.append((w, walk.like(w, _filters(t, g, real_x, over, w.shape, group))))
     return given
 
 

@@ -23,13 +23,18 @@ def _axes(x: Tensor) -> list[Expr]:
     return [index(n) for n in range(x.rank)]
 
 
+def _like(e: Expr, flow: Expr) -> Expr:
+    """A flow in the type of e; what flows into codes remains a float."""
+    return cast(flow, e.dtype) if e.dtype.is_float else flow
+
+
 def of_alias(walk: Walk, kernel: Alias, flows: Flows) -> Given:
     return [(kernel.base, walk.t.reshape(_flow(flows), kernel.base.shape))]
 
 
 def of_map(walk: Walk, kernel: Map, flows: Flows) -> Given:
     e, out = kernel.expr, kernel.out
-    g = cast(_flow(flows).at(*_axes(out)), e.dtype)
+    g = _like(e, _flow(flows).at(*_axes(out)))
     made = out.at(*_axes(out)) if out.dtype is e.dtype and e.op != "at" else None
     return walk.into_loads(contributions(e, g, walk.is_active, made), out.shape)
 
@@ -40,7 +45,7 @@ def of_reduce(walk: Walk, kernel: Reduce, flows: Flows) -> Given:
 
 def _of_reduction(walk: Walk, kernel: Reduce, out: Tensor, flow: Tensor) -> Given:
     e = kernel.expr
-    g = cast(flow.at(*_axes(out)), e.dtype)
+    g = _like(e, flow.at(*_axes(out)))
     if kernel.op in ("max", "min"):
         chosen = _is_first_extreme(walk.t, kernel, out)
         parts = [(x, select(chosen, v, zero_like(v))) for x, v in contributions(e, g, walk.is_active)]
@@ -85,5 +90,5 @@ def of_call(walk: Walk, kernel: Call, flows: Flows) -> Given:
         return _of_reduction(walk, meaning, kernel.out, flow)
     if isinstance(meaning, Loops):
         raise NotDifferentiable(f"the routine {kernel.routine} has no gradient")
-    g = cast(flow.at(*_axes(kernel.out)), meaning.expr.dtype)
+    g = _like(meaning.expr, flow.at(*_axes(kernel.out)))
     return walk.into_loads(contributions(meaning.expr, g, walk.is_active), kernel.out.shape)

@@ -37,9 +37,19 @@ class Walk:
         self.active = set(self.wanted)
         fixed = t.still_tensors | {x.uid for x in constant}
         for kernel in self.kernels:
-            if any(x.uid in self.active for x in kernel.inputs):
-                self.active |= {o.uid for o in kernel.outputs if o.dtype.is_float and o.uid not in fixed}
+            read = [x for x in kernel.inputs if x.uid in self.active]
+            if read:
+                codes = self._is_rounded(kernel) or any(x.dtype.is_int for x in read)
+                self.active |= {
+                    o.uid for o in kernel.outputs
+                    if o.uid not in fixed and (o.dtype.is_float or (codes and o.dtype.is_int))
+                }  # fmt: skip
         self.flow: dict[int, Tensor] = {}
+
+    def _is_rounded(self, kernel: Kernel) -> bool:
+        """Whether it makes codes through which gradients flow."""
+        own = self.t.own_gradients.get(kernel.outputs[0].uid)
+        return own is not None and own[0] == "rounded"
 
     def inner(self, block: Block, wanted: Iterable[Tensor]) -> Walk:
         """A walk over another block by the same rules."""
@@ -101,7 +111,8 @@ class Walk:
 
     def into_loads(self, parts: Iterable[tuple[Expr, Expr]], extents: Sequence[AnyDim]) -> Given:
         """The flows into tensors from the flows into their loads in a nest of these extents."""
-        return [
-            (load.value, self.t.cast(transposed(self.t, load, value, extents), load.value.dtype))
-            for load, value in parts
-        ]
+        return [(load.value, self.like(load.value, transposed(self.t, load, value, extents))) for load, value in parts]
+
+    def like(self, x: Tensor, flow: Tensor) -> Tensor:
+        """A flow in the type of x; what flows into codes remains a float."""
+        return self.t.cast(flow, x.dtype) if x.dtype.is_float else flow

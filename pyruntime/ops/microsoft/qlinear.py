@@ -19,8 +19,8 @@ from pyruntime.ops.standard.qlinear import scalar_of, to_channels_first, to_chan
 from pyruntime.ops.standard.quant import (
     dequantize_linear,
     dynamic_quantize_linear,
+    map_to_codes,
     quantize_linear,
-    saturated,
     subtract_zero,
 )
 from pyruntime.ops.standard.recurrent import LSTM, layer_of
@@ -35,13 +35,13 @@ def _quantised(t: Tracer, x: Tensor, scale: Tensor, zero: Tensor | None, like: T
     """Codes of x; a missing zero point is 0 of like's type."""
     if zero is None:
         zero = t.scalar(0, like.dtype)
-    return t.map(saturated(X / Y, cast(Z, F32), zero.dtype), x, scalar_of(t, scale), scalar_of(t, zero))
+    return map_to_codes(t, X / Y, cast(Z, F32), zero.dtype, x, scalar_of(t, scale), scalar_of(t, zero))
 
 
 def _rounded(t: Tracer, value: Tensor, zero: Tensor | None, like: Tensor) -> Tensor:
     """Codes of values that are already divided by the result's scale."""
     zero = t.scalar(0, like.dtype) if zero is None else scalar_of(t, zero)
-    return t.map(saturated(X, cast(Y, F32), zero.dtype), value, zero)
+    return map_to_codes(t, X, cast(Y, F32), zero.dtype, value, zero)
 
 
 @op("QuantizeLinear", domain=MICROSOFT)

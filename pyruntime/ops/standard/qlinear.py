@@ -12,7 +12,7 @@ from pyruntime.ir.expr import X, Y, Z, cast
 from pyruntime.ir.kernel import Tensor
 from pyruntime.ops.standard.conv import convolve_integers
 from pyruntime.ops.standard.matmul import matmul
-from pyruntime.ops.standard.quant import require_pair, saturated, subtract_zero
+from pyruntime.ops.standard.quant import map_to_codes, require_pair, subtract_zero
 
 
 def per_row(t: Tracer, v: Tensor, of: Tensor) -> Tensor:
@@ -33,7 +33,7 @@ def requantise(t: Tracer, codes: Tensor, factor: Tensor, zero: Tensor) -> Tensor
     """codes · factor + zero, rounded and saturated to the zero point's type."""
     if not zero.dtype.is_int:
         raise t.unsupported(f"quantised {zero.dtype} is not implemented, only integers")
-    y = t.map(saturated(cast(X, F32) * Y, cast(Z, F32), zero.dtype), codes, factor, zero)
+    y = map_to_codes(t, cast(X, F32) * Y, cast(Z, F32), zero.dtype, codes, factor, zero)
     t.require_shape("a scale or zero point does not broadcast: the result", y, codes.shape)
     return y
 

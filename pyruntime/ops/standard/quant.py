@@ -10,7 +10,7 @@ from pyruntime.frontend.registry import op
 from pyruntime.frontend.tracer import Tracer
 from pyruntime.ir import shape as sh
 from pyruntime.ir.dtype import BF16, F16, F32, I32, U8, DType, bounds
-from pyruntime.ir.expr import Expr, X, Y, cast, clip, const, maximum, minimum, round_even, select
+from pyruntime.ir.expr import Expr, X, Y, cast, clip, const, index, instantiate, maximum, minimum, round_even, select
 from pyruntime.ir.kernel import Leaf, Tensor
 from pyruntime.ops.lib.formula import numeric
 from pyruntime.ops.lib.minifloat import FORMATS, MINIFLOATS, decode, encode
@@ -24,6 +24,21 @@ def saturated(value: Expr, zero: Expr | None, dtype: DType) -> Expr:
     low, high = bounds(dtype)
     code = round_even(value)
     return cast(clip(code if zero is None else code + zero, float(low), float(high)), dtype)
+
+
+def value_of_codes(value: Expr, dtype: DType) -> Expr:
+    """The value that codes round, constant where they saturate."""
+    low, high = bounds(dtype)
+    return clip(value, low - 0.5, high + 0.5)
+
+
+def map_to_codes(t: Tracer, value: Expr, zero: Expr, dtype: DType, *tensors: Tensor) -> Tensor:
+    """The codes of a value in units of the scale, plus the zero point: templates over tensors, which are broadcast."""
+    codes = t.map(saturated(value, zero, dtype), *tensors)
+    if t.differentiates:
+        loads = [t.aligned(x, codes.shape) for x in tensors]
+        t.rounded(codes, instantiate(value_of_codes(value + zero, dtype), loads))
+    return codes
 
 
 def parameter(t: Tracer, v: Tensor, x: Tensor, axis: int, block: int, i: Sequence[Expr], name: str) -> Expr:
@@ -99,8 +114,17 @@ def quantize_linear(
             return saturated(value, None if zero is None else cast(zero, F32), dtype)
         return encode(value if zero is None else value + decode(zero, dtype), dtype, bool(saturate))
 
+    def unrounded(*i: Expr) -> Expr:
+        value = cast(x.at(*i), F32) / cast(parameter(t, y_scale, x, axis, block_size, i, "y_scale"), F32)
+        if y_zero_point is not None:
+            value = value + cast(parameter(t, y_zero_point, x, axis, block_size, i, "y_zero_point"), F32)
+        return value_of_codes(value, dtype)
+
     codes = moved_codes(t, x, y_scale, y_zero_point, dtype) if work is F32 and not block_size else None
-    return t.compute(x.shape, body) if codes is None else codes
+    codes = t.compute(x.shape, body) if codes is None else codes
+    if t.differentiates and dtype.is_int:
+        t.rounded(codes, unrounded(*[index(n) for n in range(x.rank)]))
+    return codes
 
 
 @op("DequantizeLinear", since=10)
