@@ -24,6 +24,7 @@ from pyruntime.learning.reverse import gradients
 from pyruntime.learning.updates import Updates
 from pyruntime.runtime.training import KEEP, SCALE
 
+ROW = 4096  # elements that are summed at once
 LARGEST = 3.4028234663852886e38  # of float32
 
 
@@ -106,14 +107,27 @@ class _Step:
     def _squares(self, flows: Sequence[Tensor], times: AnyDim) -> Tensor:
         """The sum of the squares of all gradients; 0 if times is 0."""
         t = self.t
-        each = []
-        for g in flows:
-            size = sh.size(g.shape)
-            flat = t.reshape(g, (size,))
-            square = lambda i, flat=flat: cast(flat.at(i), F32) * cast(flat.at(i), F32)  # noqa: E731
-            each.append(t.reshape(t.reduce_compute("sum", (), (size * times,), square), (1,)))
+        each = [t.reshape(part, (1,)) for g in flows for part in self._square(g, times)]
         joined = t.concat(each, 0) if each else t.constant([0.0], F32)
         return t.reduce("sum", joined, [0], keepdims=False)
+
+    def _square(self, g: Tensor, times: AnyDim) -> list[Tensor]:
+        """Tensors whose sum is the square of a gradient: that of large ones in rows, which threads share."""
+        t, size = self.t, sh.size(g.shape)
+        flat = t.reshape(g, (size,))
+        rows = size // ROW if isinstance(size, int) and size >= 16 * ROW else 0
+
+        def square(i: Expr) -> Expr:
+            return cast(flat.at(i), F32) * cast(flat.at(i), F32)
+
+        parts = []
+        if rows:
+            sums = t.reduce_compute("sum", (rows * times,), (ROW,), lambda i, j: square(i * ROW + j))
+            parts.append(t.reduce("sum", sums, [0], keepdims=False))
+        if size != rows * ROW:
+            rest = (size - rows * ROW) * times
+            parts.append(t.reduce_compute("sum", (), (rest,), lambda i: square(i + rows * ROW)))
+        return parts
 
     def _good(self, loss: Tensor | None, squares: Tensor | None) -> Tensor:
         """1 if the loss and all gradients are finite, else 0."""

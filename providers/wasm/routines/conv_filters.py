@@ -27,17 +27,20 @@ class ConvFilters(WasmRoutine):
         return super().claims(call) and known and not any(isinstance(p, int) and p < 0 for p in pads)
 
     def emit(self, writer: Any, call: Call) -> list[Invocation]:
-        x, g, y, a = call.operand(0), call.operand(1), call.out, call.attrs
-        group, window = a["group"], _window(call)
+        x, g, y, group = call.operand(0), call.operand(1), call.out, call.attrs["group"]
+        window, direct = _window(call), _reads_in_place(call)
+        if direct:
+            window |= {"id": 1, "ih": 1, "iw": sh.size(x.shape[2:]), "od": 1, "oh": 1, "ow": sh.size(g.shape[2:])}
         mg, columns = int(y.shape[0]) // group, int(sh.size(y.shape[1:]))
-        lines, wide = conv_filters.step_size(window["oh"], window["ow"])
-        rows, run = conv_filters.covered(lines, wide, window)
-        mc, nc = conv_filters.blocks(mg, columns, writer.threads)
         cg, taps = int(y.shape[1]), int(sh.size(y.shape[2:]))
-        size = conv_filters.scratch_bytes(nc, cg, taps, window, rows, run)
+        lines, wide = conv_filters.step_size(window["oh"], window["ow"])
+        rows, run = (1, window["iw"]) if direct else conv_filters.covered(lines, wide, window)
+        mc, nc = conv_filters.blocks(mg, columns, writer.threads)
+        channels = 0 if direct else conv_filters.channels_of_block(nc, cg, taps)
+        size = conv_filters.scratch_bytes(nc, channels, window, rows, run)
         params = conv_filters.Params(
             batch=x.shape[0], groups=group, mg=mg, cg=cg, **window, mc=mc, nc=nc, lines=lines, wide=wide, rows=rows,
-            run=run, bytes=size,
+            run=run, bytes=size, direct=int(direct),
         )  # fmt: skip
         own = scratch(size * writer.threads)
         sums = arithmetic(writer, call)
@@ -45,6 +48,11 @@ class ConvFilters(WasmRoutine):
         f = writer.function(("conv_filters", sums), kernel, "conv_filters")
         units = conv_filters.units(group, mg, columns, mc, nc)
         return [Invocation(f.name, [x, g, y, own], list(params), units, call.node, [own])]
+
+
+def _reads_in_place(call: Call) -> bool:
+    a = call.attrs
+    return all(d == 1 for d in (*call.out.shape[2:], *a["strides"])) and all(p == 0 for p in a["pads"])
 
 
 def _window(call: Call) -> dict[str, Any]:

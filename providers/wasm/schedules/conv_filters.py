@@ -5,10 +5,11 @@ y[q*mg + m, c, tap] = sum over n and out of g[n, q*mg + m, out] * x[n, q*cg + c,
 A product whose rows are those of g, as they lie in memory, and whose columns are (c, tap). A step takes `lines` lines
 of out, or `wide` positions of one: it copies what their windows cover, with zeros for the padding, into scratch, where
 positions of a tap are adjacent, and transposes these into panels. So no matrix of windows is ever in memory (a 3x3
-window: nine times x), and a step's panels stay in the second-level cache.
+window: nine times x), and a step's panels stay in the second-level cache. For one or two rows (depthwise) it sums
+products along the positions instead, without panels. A 1x1 convolution with stride 1 reads x in place.
 
-Fewer dims are 3-D with extents of 1. Work units: groups * ceil(cg * taps / nc) * ceil(mg / mc); row blocks vary
-fastest. `scratch_bytes` of scratch for each thread.
+Fewer dims are 3-D with extents of 1. Reads up to 4 bytes past the end of x. `scratch_bytes` of scratch for each thread.
+Work units: groups * ceil(cg * taps / nc) * ceil(mg / mc); row blocks vary fastest.
 """
 
 from __future__ import annotations
@@ -28,6 +29,7 @@ from .pack_panels import transpose4
 from .register_tile import BLOCK, FIRST, NO_EPILOGUE, PANEL, block_of_unit, call_block, panels_block
 
 STEP = 384  # positions of a step, at most
+FEW = 2  # rows, up to which panels do not pay
 
 
 class Buffers(NamedTuple):
@@ -67,6 +69,7 @@ class Params(NamedTuple):
     rows: AnyDim  # of x that a step's lines cover, from `covered`
     run: AnyDim  # elements of such a row, for each remainder by the stride
     bytes: AnyDim  # of scratch for a thread
+    direct: int  # 1: x is read in place; dims are one line, rows is 1 and run the size of a plane
 
 
 ARGUMENTS = ArgumentBlock(Buffers._fields, Params._fields, "y")
@@ -94,10 +97,14 @@ def covered(lines: AnyDim, wide: AnyDim, window: dict[str, AnyDim]) -> tuple[Any
     return rows, wide + sh.floordiv((window["kw"] - 1) * window["dw"], window["sw"])
 
 
-def scratch_bytes(nc: int, cg: int, taps: int, window: dict[str, AnyDim], rows: AnyDim, run: AnyDim) -> AnyDim:
-    """Panels, a table of the columns, and what windows cover."""
-    channels = min((nc - 2) // taps + 2, cg)
+def scratch_bytes(nc: int, channels: int, window: dict[str, AnyDim], rows: AnyDim, run: AnyDim) -> AnyDim:
+    """Panels, a table of the columns, and what windows cover of so many channels."""
     return nc * (STEP + 1) * 4 + channels * window["kd"] * rows * window["sw"] * run * 4 + 16
+
+
+def channels_of_block(nc: int, cg: int, taps: int) -> int:
+    """The most channels that a block of columns touches."""
+    return min((nc - 2) // taps + 2, cg)
 
 
 def units(groups: AnyDim, mg: int, columns: int, mc: int, nc: int) -> AnyDim:
@@ -169,9 +176,13 @@ def _copy_row(f: Function, w: dict[str, int], source: int, x0: int, to: int) -> 
             f.emit("i32.shl", source, "i32.add").set(start)
             f.emit(phase, w["run"], "i32.mul", low, "i32.add").i32(2).emit("i32.shl", to, "i32.add").set(at)
             f.emit(high, low, "i32.sub").set(high)  # the number of elements
-            f.emit(w["sw"]).i32(1).emit("i32.eq")
-            with f.if_(), f.countdown(high, 4):
-                f.emit(at, start).mem("v128.load").mem("v128.store").add(at, 16).add(start, 16)
+            for stride in (1, 2):
+                f.emit(w["sw"]).i32(stride).emit("i32.eq")
+                with f.if_(), f.countdown(high, 4):
+                    f.emit(at, start).mem("v128.load")
+                    if stride == 2:
+                        f.emit(start).mem("v128.load", 16).shuffle32(0, 2, 4, 6)
+                    f.mem("v128.store").add(at, 16).add(start, 16 * stride)
             with f.countdown(high, 1):
                 f.emit(at, start).mem("f32.load").mem("f32.store").add(at, 4).emit(start, step, "i32.add").set(start)
 
@@ -219,6 +230,51 @@ def _positions(f: Function, rows: list[int], to: int, v: list[int], taken: int) 
             f.emit(to, v[i]).mem("v128.store", 32 * i + 16 * half)
 
 
+@once
+def _dots(module: Module, arithmetic: Arithmetic) -> Function:
+    """(from, table, cols, count, lines, step, a, c, flags): one row of y, each element a sum along positions. a: the
+    row of g; from to step: as `_pack`."""
+    f = module.function("filters_dots", ["i32"] * 9, export=False)
+    source, table, cols, *_ = f.params
+    for width in (PANEL, 1):
+        columns, sums = f.locals("i32", width), f.locals("v128", width)
+        with f.countdown(cols, width):
+            for i, (column, total) in enumerate(zip(columns, sums, strict=True)):
+                f.emit(source, table).mem("i32.load", 4 * i).emit("i32.add").set(column).f32x4(0).set(total)
+            _sum_positions(f, columns, sums, arithmetic)
+            _add_sums(f, sums)
+            f.add(table, 4 * width).add(f.params[7], 4 * width)
+        f.release(*columns, *sums)
+    return f
+
+
+def _sum_positions(f: Function, columns: list[int], sums: list[int], arithmetic: Arithmetic) -> None:
+    """Add g times x at all positions of the step to the sums."""
+    count, lines, step, a = f.params[3:7]
+    with f.scratch("i32", 3 + len(columns)) as (g, line, n, *at), f.scratch("v128", 2) as (flow, value):
+        f.emit(a).set(g).i32(0).set(line)
+        with f.until(line, lines):
+            for column, pointer in zip(columns, at, strict=True):
+                f.emit(column).tee(pointer).emit(step, "i32.add").set(column)
+            f.emit(count).set(n)
+            for taken, load in ((4, "v128.load"), (1, "v128.load32_zero")):
+                with f.countdown(n, taken):
+                    f.emit(g).mem(load).set(flow).add(g, 4 * taken)
+                    for pointer, total in zip(at, sums, strict=True):
+                        f.emit(pointer).mem(load).set(value).add(pointer, 4 * taken)
+                        arithmetic.multiply_add(f, total, flow, value)
+
+
+def _add_sums(f: Function, sums: list[int]) -> None:
+    """Add the sums over lanes to y, or store them in the first step."""
+    c, flags = f.params[7:]
+    for i, total in enumerate(sums):
+        for lanes in ((2, 3, 0, 1), (1, 0, 3, 2)):
+            f.emit(total, total, total).shuffle32(*lanes).emit("f32x4.add").set(total)
+        f.emit(c).f32(0).emit(c).mem("f32.load", 4 * i).emit(flags, "select")
+        f.emit(total).lane("f32x4.extract_lane", 0).emit("f32.add").mem("f32.store", 4 * i)
+
+
 @contextmanager
 def _steps(f: Function, w: dict[str, int], n: int, z: int, y: int, x: int) -> Iterator[None]:
     """Loop over the batch and its steps: depth z, first line y, first position x."""
@@ -242,13 +298,13 @@ def _steps(f: Function, w: dict[str, int], n: int, z: int, y: int, x: int) -> It
 def _unit(module: Module, arithmetic: Arithmetic) -> Function:
     """(args, unit, scratch): one block of y."""
     panels = panels_block(module, arithmetic, NO_EPILOGUE)
-    table, copy, pack = _table(module), _copy(module), _pack(module)
+    table, copy, pack, dots = _table(module), _copy(module), _pack(module), _dots(module, arithmetic)
     f = module.function("filters_unit", ["i32"] * 3, export=False)
     args, unit, scratch = f.params
     w = ARGUMENTS.load(f)
     p = {name: f.local("i32") for name in BLOCK}
     columns, taps, group, positions, plane, first, channels = f.locals("i32", 7)
-    n, z, y, x, count, lines, offsets, covered_at, image, step = f.locals("i32", 10)
+    n, z, y, x, count, lines, offsets, covered_at, image, step, source = f.locals("i32", 11)
     for to, names in ((taps, "kd kh kw"), (positions, "od oh ow"), (plane, "id ih iw")):
         a, b, c = (w[name] for name in names.split())
         f.emit(a, b, "i32.mul", c, "i32.mul").set(to)
@@ -276,14 +332,22 @@ def _unit(module: Module, arithmetic: Arithmetic) -> Function:
         for to, extent, at, most in ((count, "ow", x, "wide"), (lines, "oh", y, "lines")):
             f.emit(w[extent], at, "i32.sub").set(to)
             minimum(f, to, to, w[most])
-        f.emit(args, image, n, w["groups"], "i32.mul", w["cg"], "i32.mul", plane, "i32.mul").i32(2)
-        f.emit("i32.shl", "i32.add", channels, z, y, x, covered_at).call(copy)
-        f.emit(covered_at, offsets, p["cols"], count, lines, step, scratch).call(pack)
-        f.emit(count, lines, "i32.mul").tee(p["k"]).i32(5).emit("i32.shl").set(p["ldb"])
+        f.emit(n, w["groups"], "i32.mul", w["cg"], "i32.mul", plane, "i32.mul", x).i32(0).emit(w["direct"], "select")
+        f.emit("i32.add").i32(2).emit("i32.shl", image, "i32.add").set(source).emit(w["direct"], "i32.eqz")
+        with f.if_():
+            f.emit(args, source, channels, z, y, x, covered_at).call(copy).emit(covered_at).set(source)
         f.emit(n, w["groups"], "i32.mul", w["mg"], "i32.mul", positions, "i32.mul")
         f.emit(z, w["oh"], "i32.mul", y, "i32.add", w["ow"], "i32.mul", x, "i32.add", "i32.add").i32(2)
         f.emit("i32.shl", w["g"], "i32.add").set(p["a"])
-        call_block(f, panels, p)
+        span = (source, offsets, p["cols"], count, lines, step)
+        f.emit(p["rows"]).i32(FEW).emit("i32.le_s")
+        with f.if_():
+            f.emit(*span, p["a"], p["c"], p["flags"]).call(dots).emit(p["rows"]).i32(1).emit("i32.gt_s")
+            with f.if_():
+                f.emit(*span, p["a"], p["lda"], "i32.add", p["c"], p["ldc"], "i32.add", p["flags"]).call(dots)
+            f.otherwise().emit(*span, scratch).call(pack)
+            f.emit(count, lines, "i32.mul").tee(p["k"]).i32(5).emit("i32.shl").set(p["ldb"])
+            call_block(f, panels, p)
         f.i32(0).set(p["flags"])
     return f
 
