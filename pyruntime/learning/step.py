@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import json
 import warnings
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
+from pyruntime.errors import NotDifferentiable
 from pyruntime.frontend.registry import op
 from pyruntime.frontend.tracer import Tracer
 from pyruntime.ir import shape as sh
@@ -55,6 +56,24 @@ def apply(
     return result, *sums
 
 
+def _not_trained(names: Sequence[str], stopped: Mapping[int, str]) -> str:
+    """Which weights get no gradient, by the reason, for one warning."""
+    groups: dict[str, list[str]] = {}
+    for n, node in stopped.items():
+        groups.setdefault(node, []).append(f'"{names[n]}"')
+    found = []
+    for node, of in groups.items():
+        some = ", ".join(of[:5]) + (f" and {len(of) - 5} more" if len(of) > 5 else "")
+        verb = "is" if len(of) == 1 else "are"
+        why = (
+            f"{node} is piecewise constant"
+            if node
+            else f"the loss does not depend on {'it' if verb == 'is' else 'them'}"
+        )
+        found.append(f"{some} {verb} not trained: {why}")
+    return "; ".join(found)
+
+
 class _Step:
     def __init__(self, t: Tracer, recipe: Recipe, numbers: Tensor) -> None:
         self.t = t
@@ -95,12 +114,13 @@ class _Step:
         """The gradients of the weights that the loss depends on."""
         t = self.t
         found = gradients(t, {loss: t.fill((), 1.0, loss.dtype)}, list(weights.values()))
-        for n, (name, flow) in enumerate(zip(weights, found.of, strict=True)):
-            if flow is None:
-                node = found.stopped.get(n, "")
-                why = f"{node} lets no gradient through" if node else "the loss does not depend on it"
-                warnings.warn(f'"{name}" is not trained: {why}', stacklevel=2)
-        return {name: flow for name, flow in zip(weights, found.of, strict=True) if flow is not None}
+        flows = {name: flow for name, flow in zip(weights, found.of, strict=True) if flow is not None}
+        if len(flows) < len(weights):
+            text = _not_trained(list(weights), found.stopped)
+            if not flows:
+                raise NotDifferentiable(f"no weight gets a gradient: {text}")
+            warnings.warn(text, stacklevel=2)
+        return flows
 
     # ── scalars ──────────────────────────────────────────────────────────────────────────────────────────────────
 

@@ -7,7 +7,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from pyruntime import GraphOptimizationLevel, InferenceSession, SessionOptions
+import pyruntime
+from pyruntime import GraphOptimizationLevel, InferenceSession, NotDifferentiable, SessionOptions
 from tests.ops.compare import parsed
 
 TRAINING = "ai.onnx.preview.training"
@@ -113,10 +114,30 @@ def test_nothing_flows_where_codes_saturate() -> None:
     np.testing.assert_allclose(gradient(text, x, LEVELS[0]), want, rtol=1e-6)
 
 
+STOPPED = """g (float[N, 2] x) => (float[N, 2] y) <float[2, 2] w = {0.3, -0.2, 0.1, 0.4}, float[2] v = {1, 2},
+    float[2] unused = {1, 2}> {
+    a = MatMul(x, w)
+    b = Floor(a)
+    c = Mul(unused, v)
+    y = Mul(b, v) }"""
+
+
+def test_what_is_piecewise_constant_is_told_once() -> None:
+    model = parsed(STOPPED, 21).SerializeToString()
+    x = np.ones((3, 2), np.float32)
+    with pytest.warns(UserWarning, match="not trained") as told:
+        session = pyruntime.TrainingSession(model, loss={"mse": "y"}, providers=["wasm"])
+        for n in (3, 2, 3):
+            session.step({"x": x[:n], "target": x[:n]})
+    texts = [str(w.message) for w in told if "not trained" in str(w.message)]
+    assert texts == ['"w" is not trained: Floor "b" (opset 21) is piecewise constant; '
+                     '"unused" is not trained: the loss does not depend on it']  # fmt: skip
+    with pytest.raises(NotDifferentiable, match='no weight gets a gradient: "w" is not trained: Floor "b"'):
+        pyruntime.TrainingSession(model, loss={"mse": "y"}, providers=["wasm"], trainable=["w"])
+
+
 def test_steps_train_through_fake_quantisation() -> None:
     """The weight and its scale learn; the codes do not hide them from the optimiser."""
-    import pyruntime
-
     model = parsed(
         """g (float[8, 3] x) => (float[8, 2] y) <float[3, 2] w = {0.3, -0.2, 0.1, 0.4, -0.5, 0.2}, float s = {0.05},
         int8 zero = {0}> {
