@@ -12,7 +12,7 @@ export const PAGES = [
   {
     path: 'playground/', name: 'Playground', title: 'Write an operator in Python', script: 'playground.js', styles: ['playground.css'],
     about: 'Write an ONNX operator in Python and watch the WebAssembly and the WGSL that it becomes.',
-    code: ['playground/playground.js', 'playground/compile.py', 'lib/onnx_writer.js'],
+    code: ['playground/playground.js', 'playground/compile.py', 'playground/values.js'],
   },
   {
     path: 'model/', name: 'Your model', title: 'Open your own model', script: 'model.js', styles: ['model.css'],

@@ -162,9 +162,12 @@ def test_yours(tab: Callable[..., Tab]) -> None:
     page.wait_for_function("document.querySelectorAll('.example').length === 20")
     page.click("#camera")
     keep(page)
+    page.wait_for_function("document.querySelector('#note').textContent.includes('Available offline')")
+    page.context.set_offline(True)
     page.reload()
     page.wait_for_function("document.querySelector('#kept').textContent.includes('since your last visit')")
-    assert page.locator(".example").count() == 20
+    page.wait_for_selector("#status.done")
+    assert page.locator(".example").count() == 20 and page.inner_text("#train") == "Train on"
 
 
 def test_yours_without_its_network(tab: Callable[..., Tab]) -> None:

@@ -74,6 +74,9 @@ export async function buildSite(root, dist, site) {
   }
   const there = await Promise.all(PAGES.map(({ path }) => exists(join(demo, path, 'index.html'))));
   const pages = PAGES.filter((_, i) => there[i]);
+  for (const file of [HOME, ...pages].flatMap(({ code }) => code)) {
+    if (!await exists(join(site, file))) throw new Error(`demo/pages.js names ${file}, which is not there`);
+  }
   for (const page of [HOME, ...pages]) {
     const file = join(page.path, 'index.html');
     await writeFile(join(site, file), laidOut(layout, page, await readFile(join(demo, file), 'utf8'), pages));

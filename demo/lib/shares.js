@@ -7,5 +7,6 @@ export function showShares(place, answer, names, shares) {
   const best = shares ? shares.indexOf(Math.max(...shares)) : -1;
   place.replaceChildren(...names.map((name, n) => make('div', n === best ? { class: 'top' } : {},
     make('span', {}, name), make('i', { style: `--share: ${shares?.[n] ?? 0}` }), make('span', {}, shares ? `${Math.round(100 * shares[n])}\u00a0%` : ''))));
-  answer.textContent = names[best] ?? '–';
+  const text = names[best] ?? '–';
+  if (answer.textContent !== text) answer.textContent = text; // screen readers read each change
 }

@@ -180,7 +180,15 @@ async function main() {
     field(id).addEventListener('click', async () => { try { await act(); } catch (error) { say(messageOf(error)); } });
   }
   $('#text').addEventListener('change', () => take(valueOf('text')).catch((error) => status.failed(error)));
-  onFiles($('#drop'), async ([file]) => { try { await take(await file.text()); } catch (error) { status.failed(error); } });
+  onFiles($('#drop'), async ([file]) => {
+    try {
+      const text = await file.text();
+      /** @type {HTMLInputElement} */ ($('#prompt')).value = Array.from(text.trimStart().split('\n')[0]).slice(0, 8).join('');
+      await take(text);
+    } catch (error) {
+      status.failed(error);
+    }
+  });
   await connectSettings();
   try {
     const writer = await Writer.open(status.progress);

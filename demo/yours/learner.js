@@ -11,7 +11,7 @@ export class Learner {
   /** @param {string} address of the network @param {(progress: import('pyruntime').Progress) => void} onProgress @param {import('../lib/classes.js').Classes<Photograph>} classes */
   static async open(address, onProgress, classes) {
     const session = await ort.TrainingSession.create(address, {
-      loss: { crossEntropy: 'scores' }, optimizer: { adamW: { rate: 0.001 } }, trainable: 'head.*', onProgress,
+      loss: { crossEntropy: 'scores' }, optimizer: { adamW: { rate: 0.001 } }, trainable: 'head.*', cache: true, onProgress,
     });
     return new Learner(session, classes, await session.state());
   }

@@ -115,7 +115,8 @@ function connect() {
 }
 
 async function main() {
-  if (!(await fetch(NETWORK, { method: 'HEAD' })).ok) {
+  const isThere = !navigator.onLine || await fetch(NETWORK, { method: 'HEAD' }).then(({ ok }) => ok, () => true); // offline, it may be cached
+  if (!isThere) {
     $('#status').replaceWith(unsupported('This copy of the site was built without the network for pictures.',
       'Its builder gets it by ', make('code', {}, 'make serve'), ' or ', make('code', {}, 'python -m scripts.site_models --download'), '. Meanwhile, ', link('../teach/index.html', 'teach a network your symbols'), '.'));
     return;
