@@ -7,8 +7,8 @@ from dataclasses import replace
 
 from pyruntime.frontend.tracer import Tracer
 from pyruntime.ir import shape as sh
-from pyruntime.ir.expr import Expr, cast, dim, guard, index, rewrite
-from pyruntime.ir.kernel import Call, Reduce, Tensor
+from pyruntime.ir.expr import Expr, cast, dim, guard
+from pyruntime.ir.kernel import Call, Tensor
 from pyruntime.learning.walk import Given, Walk
 from pyruntime.ops.lib.formula import sum_type
 from pyruntime.ops.lib.window import Window
@@ -131,19 +131,6 @@ def _filters(t: Tracer, x: Tensor, g: Tensor, over: Window, shape: sh.Shape, gro
     return t.call("conv_filters", (x, g), meaning, **attrs)
 
 
-def matmul_nbits(walk: Walk, call: Call, g: Tensor) -> Given | None:
-    """a: g · W with the weights dequantised for it; the codes are integers, so nothing flows into them."""
-    a, t, meaning = call.operand(0), walk.t, call.meaning
-    if not walk.is_active(a) or any(x is not None and walk.is_active(x) for x in call.args[1:]):
-        return None
-    assert isinstance(meaning, Reduce)
-    turn = {a.rank - 1: index(0), a.rank: index(1)}
-    weight = rewrite(meaning.expr.args[1], lambda x: turn.get(x.value) if x.op == "index" else None)
-    w = t.compute((call.attrs["N"], call.attrs["K"]), lambda *_: weight)
-    return [(a, t.cast(product(t, g, w), a.dtype))]
-
-
 ROUTINES: dict[str, Routine] = {
     "matmul": matmul, "conv": conv, "conv_transpose": conv_transpose, "conv_filters": conv_filters,
-    "matmul_nbits": matmul_nbits,
 }  # fmt: skip

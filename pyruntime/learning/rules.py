@@ -8,6 +8,7 @@ from pyruntime.ir import shape as sh
 from pyruntime.ir.dtype import I32
 from pyruntime.ir.expr import Expr, cast, const, dim, index, select
 from pyruntime.ir.kernel import Alias, Call, Loops, Map, Reduce, Tensor
+from pyruntime.learning import codes
 from pyruntime.learning.derivative import contributions, zero_like
 from pyruntime.learning.routines import ROUTINES
 from pyruntime.learning.walk import Flows, Given, Walk
@@ -81,7 +82,7 @@ def _product_of_others(t: Tracer, kernel: Reduce, out: Tensor) -> Expr:
 def of_call(walk: Walk, kernel: Call, flows: Flows) -> Given:
     """By the routine's own rule, else by its definition."""
     flow = _flow(flows)
-    rule = ROUTINES.get(kernel.routine)
+    rule = codes.matmul_nbits if kernel.routine == "matmul_nbits" else ROUTINES.get(kernel.routine)
     given = rule(walk, kernel, flow) if rule else None
     if given is not None:
         return given

@@ -222,3 +222,27 @@ def test_not_differentiable_is_an_unsupported_operator() -> None:
     from pyruntime import UnsupportedOp
 
     assert issubclass(NotDifferentiable, UnsupportedOp)
+
+
+def test_codes_are_not_kept_as_floats() -> None:
+    """The gradient of MatMulNBits dequantises a panel of its weights at a time."""
+    rng, (rows, n, k) = np.random.default_rng(0), (5, 256, 512)
+    codes = rng.integers(0, 256, (n, k // 32, 16)).astype(np.uint8)
+    scales = rng.uniform(0.1, 1, (n, k // 32)).astype(np.float32)
+    model = parsed(
+        f"""g (float[{rows}, {k}] x, float[{rows}, {n}] u, uint8[{n}, {k // 32}, 16] b, float[{n}, {k // 32}] s)
+        => (float[{rows}, {k}] d) {{
+        y = com.microsoft.MatMulNBits<K = {k}, N = {n}, bits = 4, block_size = 32>(x, b, s)
+        uy = Mul(u, y)
+        d = {TRAINING}.Gradient<xs = ["x"], y = "uy">(x) }}""",
+        21, **{TRAINING: 1, "com.microsoft": 1},
+    )  # fmt: skip
+    for name, value in (("b", codes), ("s", scales)):
+        model.graph.initializer.append(numpy_helper.from_array(value, name))
+    del model.graph.input[2:]
+    session = InferenceSession(model.SerializeToString(), providers=["wasm"])
+    x, u = (rng.normal(size=(rows, m)).astype(np.float32) for m in (k, n))
+    (d,) = session.run(None, {"x": x, "u": u})
+    real = np.stack([codes & 15, codes >> 4], -1).reshape(n, k // 32, 32).astype(np.float32) - 8
+    np.testing.assert_allclose(d, u @ (real * scales[..., None]).reshape(n, k), rtol=1e-4, atol=1e-3)
+    assert session.memory().weights < 2 * (codes.nbytes + scales.nbytes)
