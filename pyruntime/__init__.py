@@ -46,6 +46,7 @@ __all__ = [
     "SessionOptions",
     "ShapeError",
     "Terminated",
+    "TextGenerator",
     "TrainingSession",
     "UnsupportedOp",
     "elementwise",
@@ -92,6 +93,10 @@ def __getattr__(name: str) -> Any:
         from pyruntime.quantization.quantize import quantize
 
         return quantize
+    if name == "TextGenerator":
+        from pyruntime.api.text_generator import TextGenerator
+
+        return TextGenerator
     if name == "Batcher":
         from pyruntime.api.batcher import Batcher
 

@@ -161,6 +161,11 @@ class SessionOptions:
     """The name of the output of logits. The session returns a sampled `token` instead of it
     ([decoders](api.md#decoders))."""
 
+    sample_positions: int = option(0, COUNT, PROGRAM, refused_for_programs=(NATIVE, PAGE))
+    """With `sample_from`: a token for each of so many last positions, with a penalty for tokens that are there already.
+
+    0: one token of the last position, without a penalty ([decoders](api.md#decoders))."""
+
     choices: Mapping[str, Mapping[str, int]] | None = option(None, CHOICES, PROGRAM, refused_for_programs=(NATIVE,))
     """The schedules that `tune` measured for this model on this machine.
 

@@ -45,7 +45,7 @@ NATIVE_ONLY = re.compile(
 EXPORTED = """
 Batcher ExecutionMode GpuTensor GraphOptimizationLevel IOBinding InferenceSession InvalidInput InvalidModel
 LimitExceeded LoraAdapter NotDifferentiable NotSupported OrtValue OutOfMemory PyRuntimeError RunOptions SessionFailed
-SessionOptions ShapeError Terminated TrainingSession UnsupportedOp elementwise
+SessionOptions ShapeError Terminated TextGenerator TrainingSession UnsupportedOp elementwise
 export_to_opentelemetry get_available_providers get_device graph_pass inspect off
 on op quantize register_provider remove_pass rewrite_rule set_memory_limit stats
 """.split()

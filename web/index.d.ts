@@ -230,6 +230,11 @@ declare module 'onnxruntime-common' {
        * docs/api.md).
        */
       sampleFrom?: string;
+      /**
+       * With `sample_from`: a token for each of so many last positions, with a penalty for tokens that are there
+       * already.
+       */
+      samplePositions?: number;
       /** The schedules that `tune` measured for this model on this machine. */
       choices?: Tuned['choices'];
       /** Bytes of code that one compilation may write. Beyond it `LimitExceeded` names the node or the pass. */

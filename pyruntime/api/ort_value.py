@@ -124,6 +124,13 @@ class OrtValue:
         tensor = self._tensor("numpy")
         return tensor.get_data() if isinstance(tensor, GpuTensor) else self._array("numpy")
 
+    def first(self, count: int, axis: int) -> OrtValue:
+        """The first entries along an axis. Rows of a KV cache that a session has in its memory stay there."""
+        value = self._tensor("first")
+        if isinstance(value, ResidentTensor) and axis == value.axis:
+            return OrtValue(value.first_rows(count), self._dtype)
+        return OrtValue(np.ascontiguousarray(self.numpy()[(slice(None),) * axis + (slice(count),)]), self._dtype)
+
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray[Any, Any]:
         return np.array(self.numpy(), dtype, copy=copy)
 

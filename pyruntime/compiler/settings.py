@@ -29,7 +29,8 @@ class Settings:
         """The graph of a model with sizes for its dims, with sampling, with the outputs that the options name, and
         after the passes on graphs. Errors: InvalidInput for a size or an output that does not fit the model."""
         options = self.options
-        found = with_sampling(graph.with_dims(options.free_dimension_overrides), options.sample_from)
+        sized = graph.with_dims(options.free_dimension_overrides)
+        found = with_sampling(sized, options.sample_from, options.sample_positions)
         return self.pipeline.graph(found if options.outputs is None else with_outputs(found, options.outputs))
 
     def budget(self) -> Budget:

@@ -12,11 +12,11 @@ from pyruntime.onnx.graph import Graph, Node, TensorType, Value, uses
 
 _OPSET = 20
 _PRODUCTS = (("", "MatMul"), ("com.microsoft", "MatMulNBits"))
-_STEPS: tuple[tuple[str, str, str, Mapping[str, object]], ...] = (
+_Steps = tuple[tuple[str, str, str, Mapping[str, object]], ...]
+_STEPS: _Steps = (
     ("zero", "Constant", "", {"value_int": 0}), ("one", "Constant", "", {"value_int": 1}),
     ("axis", "Constant", "", {"value_ints": (1,)}), ("flat", "Constant", "", {"value_ints": (-1,)}),
     ("cold", "Constant", "", {"value_float": 0.0}), ("tiny", "Constant", "", {"value_float": 1e-6}),
-    ("scores", "Cast", "row", {"to": F32.code}),
     ("heat", "Max", "temperature tiny", {}), ("scaled", "Div", "scores heat", {}),
     # the top_k most likely tokens, in order
     ("size", "Shape", "row", {"start": 1}), ("all", "LessOrEqual", "top_k zero", {}),
@@ -29,26 +29,48 @@ _STEPS: tuple[tuple[str, str, str, Mapping[str, object]], ...] = (
     ("number", "Cast", "inside", {"to": I64.code}), ("numbers", "ReduceSum", "number axis", {"keepdims": 1}),
     # one of them, by a random number from 0 to 1
     ("sums", "CumSum", "kept one", {}), ("total", "ReduceSum", "kept axis", {"keepdims": 1}),
-    ("column", "Unsqueeze", "random axis", {}), ("drawn", "Mul", "total column", {}),
+    ("drawn", "Mul", "total column", {}),
     ("passed", "LessOrEqual", "sums drawn", {}), ("pass", "Cast", "passed", {"to": I64.code}),
     ("passes", "ReduceSum", "pass axis", {"keepdims": 1}), ("last", "Sub", "numbers one", {}),
     ("place", "Min", "passes last", {}), ("greedy", "LessOrEqual", "temperature cold", {}),
     ("chosen", "Where", "greedy zero place", {}), ("found", "GatherElements", "which chosen", {"axis": 1}),
-    ("token", "Squeeze", "found axis", {}),
+)  # fmt: skip
+# What differs between one token of the last position (N), and tokens of several positions (N, P) with a penalty.
+_ONE: tuple[_Steps, _Steps] = (
+    (("scores", "Cast", "row", {"to": F32.code}), ("column", "Unsqueeze", "random axis", {})),
+    (("token", "Squeeze", "found axis", {}),),
+)
+_SEVERAL: tuple[_Steps, _Steps] = (
+    (
+        ("tall", "Constant", "", {"value_ints": (-1, 1)}), ("column", "Reshape", "random tall", {}),
+        ("plain", "Cast", "row", {"to": F32.code}), ("picked", "GatherND", "plain repeated", {}),
+        ("less", "Div", "picked repetition_penalty", {}), ("more", "Mul", "picked repetition_penalty", {}),
+        ("likely", "Greater", "picked cold", {}), ("penalised", "Where", "likely less more", {}),
+        ("scores", "ScatterND", "plain repeated penalised", {}),
+    ),
+    (("shape", "Shape", "random", {}), ("token", "Reshape", "found shape", {})),
 )  # fmt: skip
 
 
-def with_sampling(graph: Graph, logits: str | None) -> Graph:
+def with_sampling(graph: Graph, logits: str | None, positions: int = 0) -> Graph:
     """The graph with the output `token` in place of the output `logits`, and new inputs; the graph itself if logits is
     None.
 
     logits: (N, V) or (N, S, V), of which the last position counts
-    new inputs: `temperature` (0: greedy), `top_k` (0: off), `top_p`, and `random` (N, each from 0 to 1)
+    positions: 0, or P: a token for each of the last min(S, P) positions
+    new inputs: `temperature` (0: greedy), `top_k` (0: off), `top_p`, and `random` (N; with positions (N, min(S, P));
+        each from 0 to 1). With positions also `repetition_penalty` and `repeated` (R, 2): pairs of a row
+        n · min(S, P) + p and a token, whose score is divided by the penalty if it is positive, else multiplied
     Errors: InvalidInput if the output does not exist or has another shape or type, or if the model uses these names."""
     if logits is None:
         return graph
     dims = _dims(graph, logits)
-    inputs = [("temperature", F32, ()), ("top_k", I64, ()), ("top_p", F32, ()), ("random", F32, dims[:1])]
+    if positions and len(dims) == 2:
+        raise InvalidInput(f'output "{logits}" has no positions to sample', hint="sample_positions is for (N, S, V)")
+    count = (*dims[:1], f"positions:{positions}") if positions else dims[:1]
+    inputs = [("temperature", F32, ()), ("top_k", I64, ()), ("top_p", F32, ()), ("random", F32, count)]
+    if positions:
+        inputs += [("repetition_penalty", F32, ()), ("repeated", I64, ("repeated", 2))]
     own = {name: name for name, *_ in inputs} | {"token": "token"}
     taken = own.keys() & _names(graph)
     if taken:
@@ -57,18 +79,50 @@ def with_sampling(graph: Graph, logits: str | None) -> Graph:
     def named(names: str) -> tuple[str, ...]:
         return tuple(own.get(name, f"{logits}/sampling/{name}") for name in names.split())
 
-    (row,) = named("row")
-    first = [Node("Identity", "", _OPSET, row, (logits,), (row,))]
-    if len(dims) == 3:
-        (end,) = named("flat")
-        first = [Node("Squeeze", "", _OPSET, row, (f"{row}/last", *named("axis")), (row,))]
-        first.insert(0, Node("Gather", "", _OPSET, f"{row}/last", (logits, end), (f"{row}/last",), {"axis": 1}))
-    steps = [Node(op, "", _OPSET, named(out)[0], named(of), named(out), attrs) for out, op, of, attrs in _STEPS]
-    values = (Value("token", TensorType(I64, dims[:1])) if v.name == logits else v for v in graph.outputs)
+    before, after = _SEVERAL if positions else _ONE
+    steps = [
+        Node(op, "", _OPSET, named(out)[0], named(of), named(out), attrs)
+        for out, op, of, attrs in (*_STEPS[:6], *before, *_STEPS[6:], *after)
+    ]
+    values = (Value("token", TensorType(I64, count)) if v.name == logits else v for v in graph.outputs)
     more = [Value(name, TensorType(dtype, shape)) for name, dtype, shape in inputs]
     made = replace(graph, inputs=(*graph.inputs, *more), outputs=tuple(values))
-    before = graph.nodes if len(dims) == 2 else _of_last_rows(made, logits)
-    return replace(made, nodes=(*before, *steps[:6], *first, *steps[6:]))
+    nodes = graph.nodes if len(dims) == 2 else _of_last_rows(made, logits, max(1, positions))
+    (row,) = named("row")
+    return replace(made, nodes=(*nodes, *_rows(logits, row, len(dims), positions), *steps))
+
+
+def _rows(logits: str, row: str, rank: int, positions: int) -> list[Node]:
+    """Nodes that make a row (V) of each position that is sampled."""
+    if rank == 2:
+        return [Node("Identity", "", _OPSET, row, (logits,), (row,))]
+    last, shape = f"{row}/last", f"{row}/shape"
+    nodes = _last(logits, last, max(1, positions))
+    if positions == 0:
+        axis = f"{row}/axis"
+        constant = Node("Constant", "", _OPSET, axis, (), (axis,), {"value_ints": (1,)})
+        return [*nodes, constant, Node("Squeeze", "", _OPSET, row, (last, axis), (row,))]
+    size, whole = f"{row}/size", f"{row}/whole"
+    return [
+        *nodes,
+        Node("Constant", "", _OPSET, shape, (), (shape,), {"value_ints": (-1,)}),
+        Node("Shape", "", _OPSET, size, (last,), (size,), {"start": 2}),
+        Node("Concat", "", _OPSET, whole, (shape, size), (whole,), {"axis": 0}),
+        Node("Reshape", "", _OPSET, row, (last, whole), (row,)),
+    ]
+
+
+def _last(value: str, name: str, positions: int) -> list[Node]:
+    """Nodes that take the last positions, along axis 1."""
+    if positions == 1:
+        end = Node("Constant", "", _OPSET, f"{name}/end", (), (f"{name}/end",), {"value_ints": (-1,)})
+        return [end, Node("Gather", "", _OPSET, name, (value, f"{name}/end"), (name,), {"axis": 1})]
+    ends = {"from": -positions, "to": (1 << 63) - 1, "axis": 1}
+    parts = [
+        Node("Constant", "", _OPSET, f"{name}/{part}", (), (f"{name}/{part}",), {"value_ints": (n,)})
+        for part, n in ends.items()
+    ]
+    return [*parts, Node("Slice", "", _OPSET, name, (value, *(f"{name}/{part}" for part in ends)), (name,))]
 
 
 def _names(graph: Graph) -> set[str]:
@@ -77,8 +131,8 @@ def _names(graph: Graph) -> set[str]:
     return {v.name for v in (*graph.inputs, *graph.outputs)} | graph.weights.keys() | made
 
 
-def _of_last_rows(graph: Graph, logits: str) -> tuple[Node, ...]:
-    """Return the nodes. If nothing else reads the product that makes the logits, it is computed for the last position
+def _of_last_rows(graph: Graph, logits: str, positions: int) -> tuple[Node, ...]:
+    """Return the nodes. If nothing else reads the product that makes the logits, it is computed for the last positions
     only, because it is most of the work for a prompt."""
     makers = {name: node for node in graph.nodes for name in node.outputs}
     reads = Counter(name for node in graph.nodes for name in uses(node)) + Counter(v.name for v in graph.outputs)
@@ -91,12 +145,10 @@ def _of_last_rows(graph: Graph, logits: str) -> tuple[Node, ...]:
     weight = graph.weights.get(product.inputs[1])
     if weight is None or product.op == "MatMul" and len(weight.shape) != 2:
         return graph.nodes
-    end, row = f"{logits}/sampling/end", f"{logits}/sampling/position"
-    taken = [Node("Constant", "", _OPSET, end, (), (end,), {"value_ints": (-1,)}),
-             Node("Gather", "", _OPSET, row, (product.inputs[0], end), (row,), {"axis": 1})]  # fmt: skip
+    row = f"{logits}/sampling/position"
     at = graph.nodes.index(product)
     less = replace(product, inputs=(row, *product.inputs[1:]))
-    return (*graph.nodes[:at], *taken, less, *graph.nodes[at + 1 :])
+    return (*graph.nodes[:at], *_last(product.inputs[0], row, positions), less, *graph.nodes[at + 1 :])
 
 
 def _dims(graph: Graph, logits: str) -> tuple[int | str | None, ...]:

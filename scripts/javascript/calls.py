@@ -322,13 +322,17 @@ def _method(x: Expressions, e: nodes.CallExpr, callee: nodes.MemberExpr) -> str:
     direct = {
         ("list", "append"): "push", ("list", "index"): "indexOf", ("set", "add"): "add", ("set", "discard"): "delete",
         ("map", "clear"): "clear", ("set", "clear"): "clear", ("string", "startswith"): "startsWith",
-        ("string", "endswith"): "endsWith", ("string", "split"): "split",
+        ("string", "endswith"): "endsWith", ("string", "split"): "split", ("string", "find"): "indexOf",
+        ("string", "replace"): "replaceAll",
     }  # fmt: skip
     if (found, name) == ("list", "index"):
         refuse_container(e, element_kind(x.types.get(callee.expr)), "index()")
-    if (found, name) not in direct or name == "split" and len(args) != 1:
+    if (found, name) not in direct or len(args) != {"split": 1, "find": 1, "replace": 2}.get(name, len(args)):
         raise Refused(e, f"the method {name} of {found}")
-    return f"{base}.{direct[found, name]}({', '.join(map(x.text, args))})"
+    values = list(map(x.text, args))
+    if name == "replace":
+        values[1] = f"() => {values[1]}"  # or "$" would have a meaning
+    return f"{base}.{direct[found, name]}({', '.join(values)})"
 
 
 def _get(x: Expressions, e: nodes.CallExpr, base: str, found: str) -> str:

@@ -198,6 +198,7 @@ def texts(name: str, n: int, parts: list[str]) -> list[str]:
         str(n),
         f"{name}",
         *(p for p in parts if p.startswith("a") or not p.endswith("z")),
+        *(f"{p.find('a')} {p.find('')} {p.replace('a', '$&')}" for p in [*parts, "abab", ""]),
         *name.split("-"),
     ]
 

@@ -1,4 +1,5 @@
 // What few pages need, beside the package's bundle: `pyruntime/extras`.
 
 export { Batcher } from './batcher.js';
+export { TextGenerator } from './text_generator.js';
 export { exportMeasures } from './measures.js';

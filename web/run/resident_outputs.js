@@ -13,7 +13,7 @@ import { firstNewRow, nextCapacity } from '../runtime/growth.js';
 /** @import { ByteRanges } from '../runtime/growth.js' */
 /** @import { Planner } from '../runtime/planner.js' */
 /** @import { Place, State } from '../runtime/states.js' */
-/** @typedef {{ buffer: number, places: number, dims: string }} Entry places: capacity of its buffer along the axis */
+/** @typedef {{ buffer: number, places: number, dims: readonly number[] }} Entry places: capacity of its buffer along the axis */
 /**
  * The start of a run. places: capacities of inputs that exceed the least, by buffer; there: buffers that already hold their
  * inputs.
@@ -22,6 +22,12 @@ import { firstNewRow, nextCapacity } from '../runtime/growth.js';
 
 /** The page named a cached tensor that the worker no longer has: the page must send its data. */
 export class StaleFeeds extends Error {}
+
+/**
+ * Whether these are the dims of a tensor, or of its first rows along the axis.
+ * @param {readonly number[]} dims @param {readonly number[]} whole @param {number} axis
+ */
+const isStartOf = (dims, whole, axis) => dims.length === whole.length && dims.every((dim, n) => (n === axis ? dim <= whole[n] : dim === whole[n]));
 
 const MOST = 1 << 18; // bytes: a buffer is sent to the page whole, also if little of it is used
 
@@ -101,7 +107,7 @@ export class ResidentOutputs {
   found(name, feed) {
     const entry = this.entries.get(residentId(feed));
     const input = this.inputs.get(name);
-    if (!input || entry?.buffer !== input.buffer || entry.dims !== feed.dims.join()) throw new StaleFeeds(name);
+    if (!input || entry?.buffer !== input.buffer || !isStartOf(feed.dims, entry.dims, /** @type {InputRoom} */ (input.room).axis)) throw new StaleFeeds(name);
     return { input, feed, entry };
   }
 
@@ -162,7 +168,7 @@ export class ResidentOutputs {
       const made = /** @type {WireTensor | undefined} */ (results[name]);
       if (!made || fetches[name] || !value || !('room' in value) || !value.room || !this.isInput(value.buffer)) continue;
       made.held = next++;
-      this.entries.set(made.held, { buffer: value.buffer, places: evaluate(value.room.places, env), dims: made.dims.join() });
+      this.entries.set(made.held, { buffer: value.buffer, places: evaluate(value.room.places, env), dims: made.dims });
     }
   }
 }

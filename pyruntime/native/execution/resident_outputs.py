@@ -27,9 +27,11 @@ class ResidentTensor:
     """An output in the memory of its run: the first rows along an axis of a buffer with `capacity` rows. Runs that are
     fed it append rows. Before a run overwrites its rows they are copied out; then it is an array."""
 
-    def __init__(self, owner: ResidentOutputs, value: types.TensorValue, shape: tuple[int, ...], capacity: int) -> None:
-        self.dtype, self.shape, self.capacity = value["dtype"], shape, capacity
-        self.buffer, self.axis = value["buffer"], value["room"]["axis"]
+    def __init__(
+        self, owner: ResidentOutputs, dtype: str, shape: tuple[int, ...], buffer: int, axis: int, capacity: int
+    ) -> None:  # fmt: skip
+        self.dtype, self.shape, self.capacity = dtype, shape, capacity
+        self.buffer, self.axis = buffer, axis
         self.replaced = False  # by an output of the current run
         self._owner: ResidentOutputs | None = owner
         self._array: np.ndarray | None = None
@@ -70,6 +72,13 @@ class ResidentTensor:
     def stored(self) -> np.ndarray[Any, Any]:
         """The data in the engine's storage layout. Callers must not change them."""
         return to_storage(self.array())
+
+    def first_rows(self, count: int) -> ResidentTensor | np.ndarray[Any, Any]:
+        """The first rows along the axis that grows: in the same memory, if they are there."""
+        owner, shape = self._owner, (*self.shape[: self.axis], count, *self.shape[self.axis + 1 :])
+        if owner is None:
+            return np.ascontiguousarray(self.array()[(slice(None),) * self.axis + (slice(count),)])
+        return owner.shorter(self, shape)
 
     def detach(self, data: np.ndarray | None) -> None:
         """From now on `data`; None: the data are lost."""
@@ -178,7 +187,8 @@ class ResidentOutputs:
         made = {}
         for name in self._outputs.keys() & names:
             value = self._outputs[name]
-            made[name] = ResidentTensor(self, value, self._values.shape(value, env), self._capacity[name](env))
+            shape, axis = self._values.shape(value, env), value["room"]["axis"]
+            made[name] = ResidentTensor(self, value["dtype"], shape, value["buffer"], axis, self._capacity[name](env))
         self._tensors = [weakref.ref(x) for x in (*self._alive(), *made.values())]
         return made
 
@@ -225,6 +235,11 @@ class ResidentOutputs:
             if detach:
                 x.detach(copy)
             return copy
+
+    def shorter(self, x: ResidentTensor, shape: tuple[int, ...]) -> ResidentTensor:
+        made = ResidentTensor(self, x.dtype, shape, x.buffer, x.axis, x.capacity)
+        self._tensors.append(weakref.ref(made))
+        return made
 
     def copy_out(self, x: ResidentTensor) -> None:
         self.data(x, detach=True)

@@ -41,6 +41,19 @@ export class CachedOutput extends Base {
     return this._data ?? super.data;
   }
 
+  /**
+   * The first entries along an axis; the worker keeps them, too. null if the data were read.
+   * @param {number} count @param {number} axis @returns {CachedOutput | null}
+   */
+  first(count, axis) {
+    if (!this._entry) return null;
+    const { owner, id, rows } = this._entry;
+    rows.shared = true;
+    const dims = this.dims.map((/** @type {number} */ dim, /** @type {number} */ n) => (n === axis ? count : dim));
+    const none = rows.data.subarray(0, 0);
+    return new CachedOutput(this.type, owner, id, { data: none, dims, axis, from: count, before: rows, shared: false });
+  }
+
   dispose() {
     this._entry = this._data = null;
     super.dispose();

@@ -1,0 +1,103 @@
+"""TextGenerator in a page: the tokens and texts of its twin in Python."""
+
+from __future__ import annotations
+
+import base64
+from pathlib import Path
+from typing import Any
+
+from e2e.conftest import Tab
+from kit import zoo
+from pyruntime import TextGenerator
+
+TEXT = Path(__file__).parents[1] / "demo/text"
+PROMPT = [5, 7, 9, 11, 13, 2, 3] * 4
+SETTINGS: list[dict[str, Any]] = [
+    {},
+    {"temperature": 0.9, "top_k": 40, "top_p": 0.9, "seed": 3},
+    {"temperature": 1.0, "repetition_penalty": 1.1, "seed": 4},
+]
+NAMES = {"top_k": "topK", "top_p": "topP", "repetition_penalty": "repetitionPenalty"}
+SCRIPT = """
+  const { TextGenerator } = await import('/dist/extras.mjs');
+  const bytes = (text) => Uint8Array.from(atob(text), (c) => c.charCodeAt(0));
+  const open = (model, options, more) =>
+    ort.InferenceSession.create(bytes(model), { ...TextGenerator.options(options), ...more });
+  const sizes = [];
+  const post = Worker.prototype.postMessage;
+  Worker.prototype.postMessage = function (message, ...rest) {
+    const feeds = Object.entries(message.params?.feeds ?? {}).filter(([name]) => name.startsWith('past'));
+    if (message.call === 'run') sizes.push(feeds.reduce((sum, [, { data }]) => sum + (data?.byteLength ?? 0), 0));
+    return post.call(this, message, ...rest);
+  };
+  ort.env.wasm.proxy = true;
+  const session = await open(arg.model, { draftTokens: 4 });
+  const draft = await open(arg.model);
+  const plain = new TextGenerator(draft);
+  const drafted = new TextGenerator(session, { draft });
+  const results = [];
+  for (const settings of arg.settings) {
+    plain.reset();
+    const cold = await plain.generate(arg.prompt, { maxTokens: 12, ...settings });
+    sizes.length = 0;
+    const warm = await plain.generate([...arg.prompt, ...cold.tokens, 4, 4], { maxTokens: 6, ...settings });
+    const other = await plain.generate([...arg.prompt.slice(0, 20), 8, 9], { maxTokens: 6, ...settings });
+    const sent = Math.max(...sizes); // bytes of caches
+    plain.reset();
+    drafted.reset();
+    const faster = await drafted.generate(arg.prompt, { maxTokens: 12, ...settings });
+    const tokens = [cold, warm, other, faster].map((found) => found.tokens);
+    results.push({ tokens, reused: [warm.reused, other.reused], accepted: faster.accepted, sent });
+  }
+  const gpu = await open(arg.decoder, {}, { executionProviders: ['webgpu'], preferredOutputLocation: arg.presents });
+  const onGpu = new TextGenerator(gpu);
+  const first = await onGpu.generate(arg.prompt, { maxTokens: 8 });
+  const second = await onGpu.generate([...arg.prompt.slice(0, 20), 8, 9], { maxTokens: 8 });
+  results.push({ tokens: [first.tokens, second.tokens], reused: [first.reused, second.reused] });
+  const told = async (work) => work().then(() => 'no error', ({ name, message }) => `${name}: ${message}`);
+  const controller = new AbortController();
+  const stopped = async () => {
+    for await (const piece of onGpu.stream(arg.prompt, { signal: controller.signal })) await piece;
+  };
+  controller.abort();
+  const errors = [
+    await told(() => onGpu.generate('text')),
+    await told(() => onGpu.generate([1], { heat: 1 })),
+    await told(() => onGpu.generate([1], { temperature: -1 })),
+    await told(stopped),
+    await told(async () => new TextGenerator(draft, { draft: session })),
+    await told(async () => new TextGenerator(await ort.InferenceSession.create(bytes(arg.decoder)))),
+  ];
+  const again = await onGpu.generate(arg.prompt, { maxTokens: 8 });
+  for (const one of [session, draft, gpu]) await one.release();
+  Worker.prototype.postMessage = post;
+  return { results, errors, again: again.tokens };
+"""
+
+
+def test_tokens_are_those_of_python(page: Tab) -> None:
+    model, decoder = zoo.materialize("llama_mini"), TEXT / "decoder.onnx"
+    presents = {f"present.{n}.{part}": "gpu-buffer" for n in range(2) for part in ("key", "value")}
+    models = {"model": model, "decoder": decoder}
+    arg = {
+        "prompt": PROMPT, "presents": presents,
+        "settings": [{NAMES.get(name, name): value for name, value in how.items()} for how in SETTINGS],
+        **{name: base64.b64encode(path.read_bytes()).decode() for name, path in models.items()},
+    }  # fmt: skip
+    found: Any = page.run(SCRIPT, arg)
+    writer = TextGenerator(model)
+    for how, result in zip(SETTINGS, found["results"], strict=False):
+        first = writer.generate(PROMPT, max_tokens=12, **how).tokens
+        second = writer.generate([*PROMPT, *first, 4, 4], max_tokens=6, **how).tokens
+        third = writer.generate([*PROMPT[:20], 8, 9], max_tokens=6, **how).tokens
+        assert result["tokens"] == [first, second, third, first]
+        assert result["reused"] == [len(PROMPT) + 11, 20] and result["accepted"] >= 8 and result["sent"] == 0
+    small = TextGenerator(decoder)
+    tokens = [small.generate(prompt, max_tokens=8).tokens for prompt in (PROMPT, [*PROMPT[:20], 8, 9])]
+    assert found["results"][-1] == {"tokens": tokens, "reused": [0, 20]} and found["again"] == tokens[0]
+    parts = [
+        "InvalidInput: a text needs a tokenizer", 'the setting "heat" does not exist', "temperature is -1",
+        "AbortError", "TextGenerator.options({ draftTokens: 4 })", "its session samples no positions",
+    ]  # fmt: skip
+    for part, text in zip(parts, found["errors"], strict=True):
+        assert part in text

@@ -1,0 +1,134 @@
+"""A decoder's session with the keys and values of the tokens that it has read."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from pyruntime.api.ort_value import OrtValue
+from pyruntime.api.session import InferenceSession
+from pyruntime.errors import InvalidInput
+from pyruntime.runtime.batching import Declared
+from pyruntime.runtime.generation import DecoderLayout, empty_dims, kept, penalised
+
+TYPES = {
+    "tensor(float)": np.float32, "tensor(float16)": np.float16, "tensor(int64)": np.int64, "tensor(int32)": np.int32,
+    "tensor(bool)": np.bool_, "tensor(double)": np.float64,
+}  # fmt: skip
+Arrays = Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Sampling:
+    """How tokens are chosen from logits: see `TextGenerator.generate`."""
+
+    temperature: float = 0.0
+    top_k: int = 0
+    top_p: float = 1.0
+    repetition_penalty: float = 1.0
+
+    def feeds(self) -> dict[str, Any]:
+        # The likeliest token needs no order of all tokens.
+        top_k = 1 if self.temperature <= 0 else self.top_k
+        return {
+            "temperature": np.float32(self.temperature),
+            "top_k": np.int64(top_k),
+            "top_p": np.float32(self.top_p),
+            "repetition_penalty": np.float32(self.repetition_penalty),
+        }
+
+
+@dataclass(slots=True)
+class Decoder:
+    """session: with the option sample_positions; given: inputs besides those of a text, such as an encoder's states
+
+    Errors: InvalidInput for a model that cannot generate."""
+
+    session: InferenceSession
+    given: Arrays = field(default_factory=dict)
+    layout: DecoderLayout = field(init=False)
+    cached: list[int] = field(init=False, default_factory=list)  # tokens whose keys and values are in `pasts`
+    pasts: dict[str, OrtValue] = field(init=False, default_factory=dict)
+    _types: dict[str, Any] = field(init=False)
+
+    def __post_init__(self) -> None:
+        inputs = self.session.get_inputs()
+        self._types = {x.name: TYPES.get(x.type, np.float32) for x in inputs}
+        self.layout = DecoderLayout(
+            [Declared(x.name, x.shape) for x in inputs], [Declared(x.name, x.shape) for x in self.session.get_outputs()]
+        )
+        hint = "export it as a decoder with a KV cache, for example with Optimum"
+        if self.layout.refused:
+            raise InvalidInput(f"this model cannot generate text: {self.layout.refused}", hint=hint)
+        missing = [name for name in self.layout.unknown if name not in self.given]
+        if missing:
+            raise InvalidInput(f"the model has the inputs {', '.join(missing)}", hint="inputs={name: array} gives them")
+
+    def restart(self) -> None:
+        """Forget all tokens."""
+        self.cached, self.pasts = [], {}
+
+    def sample(self, tokens: Sequence[int], count: int, how: Sampling, random: Sequence[float]) -> list[int]:
+        """The tokens that follow each of the last `count` of these tokens, chosen by `count` random numbers. Only
+        tokens that are not cached are computed."""
+        keep = kept(self.cached, tokens, count)
+        if keep < len(self.cached) or not self.pasts:
+            self._keep(keep)
+        fresh = np.array([tokens[keep:]])
+        rows = min(self.layout.positions, fresh.shape[1])
+        numbers = np.zeros((1, rows), np.float32)
+        numbers[0, -count:] = random
+        pairs = penalised(rows, tokens) if how.repetition_penalty != 1 else []
+        feeds = {
+            **self.text_feeds(fresh, np.ones((1, len(tokens)), np.int64)),
+            **how.feeds(),
+            "random": numbers,
+            "repeated": np.array(pairs, np.int64).reshape(-1, 2),
+        }
+        found = self.run(feeds)
+        self.cached = list(tokens)
+        return [int(token) for token in found[0, -count:]]
+
+    def text_feeds(self, fresh: np.ndarray[Any, Any], mask: np.ndarray[Any, Any]) -> dict[str, Any]:
+        """The inputs for new tokens (N, S) after earlier ones; mask (N, all tokens): 0 where a row is padded."""
+        new = fresh.shape[1]
+        positions = np.maximum(mask.cumsum(1) - 1, 0)[:, -new:]
+        known = {
+            self.layout.ids: fresh,
+            "attention_mask": mask,
+            "position_ids": positions,
+            "token_type_ids": np.zeros_like(fresh),
+            "use_cache_branch": np.array([mask.shape[1] > new]),
+            "num_logits_to_keep": np.int64(min(self.layout.positions, new)),
+        }
+        return {name: known[name] for name in (self.layout.ids, *self.layout.fed)}
+
+    def run(self, feeds: Arrays) -> np.ndarray[Any, Any]:
+        """The sampled tokens (N, positions). The caches become those that the model returns."""
+        values = {
+            name: OrtValue.ortvalue_from_numpy(np.ascontiguousarray(x, self._types[name]))
+            for name, x in {**self.given, **feeds}.items()
+        }
+        names = ["token", *(cache.present for cache in self.layout.caches)]
+        token, *presents = self.session.run_with_ort_values(names, {**values, **self.pasts})
+        self.pasts = dict(zip([cache.past for cache in self.layout.caches], presents, strict=True))
+        return token.numpy()
+
+    def _keep(self, count: int) -> None:
+        """Keep the keys and values of the first tokens."""
+        self.cached = self.cached[:count]
+        if not self.pasts:
+            self.start(1)
+            return
+        self.pasts = {cache.past: self.pasts[cache.past].first(count, cache.axis) for cache in self.layout.caches}
+
+    def start(self, batch: int) -> None:
+        """Empty caches."""
+        self.cached = []
+        self.pasts = {
+            cache.past: OrtValue.ortvalue_from_numpy(np.zeros(empty_dims(cache, batch), self._types[cache.past]))
+            for cache in self.layout.caches
+        }

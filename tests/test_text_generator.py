@@ -1,0 +1,241 @@
+"""Text of decoders: against onnxruntime's greedy tokens, and each way of writing against the plain one."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+import pytest
+
+from kit import zoo
+from kit.greedy_decoding import tokens_after
+from pyruntime import InferenceSession, InvalidInput, SessionOptions, TextGenerator
+from pyruntime.runtime.batching import Declared
+from pyruntime.runtime.generation import DecoderLayout, StopTexts, TextStream, kept
+from tests.test_sampling import chosen
+
+TEXT = Path(__file__).parents[1] / "demo/text"
+DECODER, TOKENIZER = TEXT / "decoder.onnx", TEXT / "tokenizer.json"
+PROMPT = [5, 7, 9, 11, 13, 2, 3] * 6
+SETTINGS: dict[str, dict[str, Any]] = {
+    "greedy": {},
+    "sampled": {"temperature": 0.9, "top_k": 40, "top_p": 0.9, "seed": 3},
+    "penalised": {"repetition_penalty": 1.3},
+    "both": {"temperature": 1.0, "repetition_penalty": 1.1, "seed": 4},
+}
+
+
+@pytest.fixture(scope="module")
+def opened() -> Callable[..., TextGenerator]:
+    """A generator of a model, without what it has read before."""
+    made: dict[Any, TextGenerator] = {}
+
+    def generator(name: str, draft: str | None = None) -> TextGenerator:
+        if (name, draft) not in made:
+            made[name, draft] = TextGenerator(_path(name), draft=None if draft is None else _path(draft))
+        made[name, draft].reset()
+        return made[name, draft]
+
+    return generator
+
+
+def _path(name: str) -> Path:
+    return DECODER if name == "decoder" else zoo.materialize(name)
+
+
+@pytest.mark.parametrize("name", ["llama_mini", "gpt2_tiny", "decoder"])
+def test_greedy_tokens_are_those_of_onnxruntime(name: str, opened: Callable[..., TextGenerator]) -> None:
+    found = opened(name).generate(PROMPT, max_tokens=16)
+    assert found.tokens == tokens_after(_path(name), PROMPT, 16)
+    assert (found.reason, found.text, found.reused) == ("length", "", 0)
+
+
+@pytest.mark.parametrize("how", SETTINGS)
+def test_turns_reuse_the_cache(how: str, opened: Callable[..., TextGenerator]) -> None:
+    """The second prompt goes on, the third differs in its middle, the fourth is a part of the third."""
+    first = opened("llama_mini").generate(PROMPT, max_tokens=12, **SETTINGS[how]).tokens
+    prompts = [PROMPT, PROMPT + first + [4, 4], [*PROMPT[:20], 8, 9], PROMPT[:10]]
+    cold = [opened("llama_mini").generate(prompt, max_tokens=8, **SETTINGS[how]).tokens for prompt in prompts]
+    warm = opened("llama_mini")
+    found = [warm.generate(prompt, max_tokens=8, **SETTINGS[how]) for prompt in prompts]
+    assert [out.tokens for out in found] == cold
+    assert [out.reused for out in found][1:] == [len(PROMPT) + 7, 20, 9]
+
+
+@pytest.mark.parametrize("how", SETTINGS)
+@pytest.mark.parametrize("draft", ["llama_mini", "llama_mini.nb4"])
+def test_a_draft_changes_nothing(how: str, draft: str, opened: Callable[..., TextGenerator]) -> None:
+    plain = opened("llama_mini").generate(PROMPT, max_tokens=20, **SETTINGS[how])
+    found = opened("llama_mini", draft).generate(PROMPT, max_tokens=20, **SETTINGS[how])
+    assert found.tokens == plain.tokens
+    assert found.drafted >= found.accepted >= (draft == "llama_mini") * 12
+
+
+@pytest.mark.parametrize("how", ["greedy", "penalised"])
+def test_prompts_together(how: str, opened: Callable[..., TextGenerator]) -> None:
+    prompts = [PROMPT, PROMPT[:3], PROMPT[:17]]
+    alone = [opened("llama_mini").generate(prompt, max_tokens=10, **SETTINGS[how]).tokens for prompt in prompts]
+    for generator in (opened("llama_mini"), opened("llama_mini", "llama_mini.nb4")):
+        found = generator.generate(prompts, max_tokens=10, **SETTINGS[how])
+        assert [out.tokens for out in found] == alone
+    sampled = [opened("llama_mini").generate(prompts, max_tokens=5, **SETTINGS["sampled"]) for _ in range(2)]
+    assert [out.tokens for out in sampled[0]] == [out.tokens for out in sampled[1]]
+
+
+def test_caches_of_halves_and_codes(opened: Callable[..., TextGenerator]) -> None:
+    for name in ("llama_mini.fp16", "llama_mini.nb4"):
+        found = opened(name).generate(PROMPT, max_tokens=8)
+        assert found.tokens == tokens_after(_path(name), PROMPT, 8)
+
+
+def test_text() -> None:
+    writer = TextGenerator(DECODER, TOKENIZER)
+    whole = writer.generate("The executor", max_tokens=24)
+    assert whole.text and whole.tokens
+    pieces = list(writer.stream("The executor", max_tokens=24))
+    assert "".join(pieces) == whole.text and len(pieces) > 5
+    stop = whole.text[8:12]
+    ended = writer.generate("The executor", max_tokens=24, stop=[stop, "never"])
+    assert ended.text == whole.text[: whole.text.index(stop)] and ended.reason == "text"
+    short = TextGenerator(DECODER, TOKENIZER, stop_tokens=whole.tokens[3:4]).generate("The executor", max_tokens=24)
+    assert short.reason == "token" and short.tokens == whole.tokens[: whole.tokens.index(whole.tokens[3]) + 1]
+    for _ in writer.stream("The executor"):
+        break  # the caller may stop
+    assert writer.generate("The executor", max_tokens=24).text == whole.text
+    writer.release()
+
+
+class Bytes:
+    """A tokenizer whose tokens are bytes, so that characters have several. It drops a space at the start."""
+
+    def encode(self, text: str) -> list[int]:
+        return list(text.encode())
+
+    def decode(self, tokens: list[int]) -> str:
+        return bytes(tokens).decode(errors="replace").removeprefix(" ")
+
+
+@pytest.mark.parametrize("text", ["plain", " begins with a space", "naïve — 日本語 🙂!", "🙂", "é" * 9, ""])
+def test_pieces_are_whole_characters(text: str) -> None:
+    stream = TextStream(Bytes().decode, b"x: ")
+    pieces = [stream.add(token) for token in text.encode()]
+    assert "".join(pieces) == text and "\ufffd" not in "".join(pieces) and stream.rest() == ""
+    cut = TextStream(Bytes().decode, b"x: ")
+    assert "".join(cut.add(token) for token in "ab🙂".encode()[:-1]) + cut.rest() == "ab\ufffd"
+
+
+STOPS = {
+    "split": (["ab", "cd"], ["bc"], "a"),
+    "held back, then told": (["ab", "ad"], ["abc"], "abad"),
+    "the first of two": (["one. two"], ["two", "."], "one"),
+    "at the start": (["xx"], ["x"], ""),
+    "overlapping": (["a", "a", "b", "c"], ["aab", "ab"], ""),
+    "none": (["abc"], [], "abc"),
+    "empty": (["abc"], [""], "abc"),
+}
+
+
+@pytest.mark.parametrize("case", STOPS)
+def test_texts_that_stop(case: str) -> None:
+    pieces, stops, expected = STOPS[case]
+    text = StopTexts(stops)
+    found = ""
+    for piece in pieces:
+        if not text.is_stopped:
+            found += text.add(piece)
+    assert found + ("" if text.is_stopped else text.waiting) == expected
+
+
+def test_tokens_that_are_kept() -> None:
+    assert [kept([1, 2, 3], tokens, 1) for tokens in ([1, 2, 3], [1, 2, 3, 4], [1, 5, 3], [9], [1])] == [2, 3, 1, 0, 0]
+    assert kept([], [1], 1) == 0 and kept([1, 2, 3, 4], [1, 2, 3, 4], 3) == 1 and kept([1], [1], 4) == 0
+
+
+LAYOUTS: dict[str, tuple[str, str, list[str]]] = {
+    "Optimum": ("past_key_values.0.key past_key_values.0.value", "present.0.key present.0.value", []),
+    "model builder": ("past.0.key past.0.value", "present.0.key present.0.value", []),
+    "same words": ("past_key_values.0.key", "present_key_values.0.key", []),
+    "any words": ("k0 v0", "k0_new v0_new", []),
+    "with an encoder": ("past_key_values.0.key encoder_hidden_states", "present.0.key", ["encoder_hidden_states"]),
+}
+
+
+@pytest.mark.parametrize("case", LAYOUTS)
+def test_caches_are_found_by_name_and_shape(case: str) -> None:
+    pasts, presents, unknown = LAYOUTS[case]
+    dims = {"encoder_hidden_states": ["n", 1500, 384]}
+    inputs = [Declared("input_ids", ["n", "s"]), Declared("attention_mask", ["n", "t"])]
+    inputs.append(Declared("random", ["n", "positions:3"]))
+    inputs += [Declared(name, dims.get(name, ["n", 2, "p", 8])) for name in pasts.split()]  # type: ignore[arg-type]
+    outputs = [Declared("token", ["n", "p"]), *(Declared(name, ["n", 2, "t", 8]) for name in presents.split())]
+    layout = DecoderLayout(inputs, outputs)
+    assert (
+        layout.refused == ""
+        and layout.positions == 3
+        and layout.unknown == unknown
+        and layout.fed == ["attention_mask"]
+    )
+    cached = [name for name in pasts.split() if name not in unknown]
+    assert [(c.past, c.present, c.axis) for c in layout.caches] == [
+        (past, present, 2) for past, present in zip(cached, presents.split(), strict=True)
+    ]
+
+
+def no_cache() -> bytes:
+    text = "g (int64[n, s] input_ids) => (float[n, s, 8] logits) { logits = OneHot (input_ids, depth, values) }"
+    model = onnx.parser.parse_model(f'<ir_version: 10, opset_import: ["" : 17]> {text}')
+    for name, value in (("depth", np.array(8)), ("values", np.array([0, 1], np.float32))):
+        model.graph.initializer.append(onnx.numpy_helper.from_array(value, name))
+    return model.SerializeToString()
+
+
+REFUSED: dict[str, tuple[Callable[[], Any], str]] = {
+    "no cache": (lambda: TextGenerator(no_cache()), "it has no caches that grow"),
+    "no logits": (lambda: TextGenerator(DECODER, logits="scores"), 'output "scores" does not exist'),
+    "draft tokens": (lambda: TextGenerator(DECODER, draft_tokens=0), "draft_tokens is 0"),
+    "setting": (lambda: TextGenerator(DECODER).generate([1], heat=1), 'the setting "heat" does not exist'),
+    "temperature": (lambda: TextGenerator(DECODER).generate([1], temperature=-1), "temperature is -1"),
+    "penalty": (lambda: TextGenerator(DECODER).generate([1], repetition_penalty=0), "repetition_penalty is 0"),
+    "seed": (lambda: TextGenerator(DECODER).generate([1], seed="x"), "seed is 'x'"),
+    "text": (lambda: TextGenerator(DECODER).generate("text"), "a text needs a tokenizer"),
+    "stop": (lambda: TextGenerator(DECODER).generate([1], stop="."), "stop needs a tokenizer"),
+    "no tokens": (lambda: TextGenerator(DECODER).generate([]), "the prompt has no tokens"),
+    "together": (lambda: TextGenerator(DECODER).generate([[1], [2]]), "need the inputs attention_mask"),
+}
+
+
+@pytest.mark.parametrize("case", REFUSED)
+def test_what_is_refused(case: str) -> None:
+    work, text = REFUSED[case]
+    with pytest.raises(InvalidInput) as error:
+        work()
+    assert text in str(error.value)
+
+
+@pytest.mark.parametrize("positions", [1, 3, 9])
+@pytest.mark.parametrize("settings", [(0.0, 0, 1.0), (0.8, 12, 0.9), (1.0, 0, 1.0)])
+def test_sampled_positions(positions: int, settings: tuple[float, int, float]) -> None:
+    """A token of each of the last positions, with a penalty for some, against the definition in NumPy."""
+    text = "g (float[n, s, 50] x) => (float[n, s, 50] logits) { logits = Identity (x) }"
+    model = onnx.parser.parse_model(f'<ir_version: 10, opset_import: ["" : 17]> {text}').SerializeToString()
+    session = InferenceSession(model, SessionOptions(sample_from="logits", sample_positions=positions))
+    rng = np.random.default_rng(1)
+    x = np.asarray(2 * rng.standard_normal((2, 5, 50)), np.float32)
+    rows = min(positions, 5)
+    random = rng.random((2, rows)).astype(np.float32)
+    pairs = np.array([[row, token] for row in range(0, 2 * rows, 2) for token in (3, 7, 7, 20)])
+    temperature, top_k, top_p = settings
+    for repeated in (pairs, pairs[:0]):
+        feeds = {
+            "x": x, "temperature": np.float32(temperature), "top_k": np.int64(top_k), "top_p": np.float32(top_p),
+            "random": random, "repetition_penalty": np.float32(1.5), "repeated": repeated,
+        }  # fmt: skip
+        (found,) = session.run(None, feeds)
+        logits = x[:, -rows:].reshape(-1, 50).copy()
+        for row, token in {(row, token) for row, token in repeated.tolist()}:
+            logits[row, token] *= 1.5 if logits[row, token] < 0 else 1 / 1.5
+        expected = [chosen(row, *settings, float(n)) for row, n in zip(logits, random.ravel(), strict=True)]
+        assert found.shape == (2, rows) and found.ravel().tolist() == expected
