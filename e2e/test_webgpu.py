@@ -12,7 +12,7 @@ from playwright.sync_api import Browser
 
 from e2e.conftest import Tab
 from e2e.test_page_gpu import COUNT, OPEN
-from kit import zoo
+from kit import low_bits, zoo
 from kit.chromium import Engine
 from kit.conformance.cases import load
 from kit.conformance.chromium import run
@@ -54,6 +54,15 @@ def test_half_floats_do_not_overflow(gpu: Engine) -> None:
         (got,) = session.run(None, case.feeds())
         session.release()
         case.check(got)
+
+
+def test_weights_of_few_bits(gpu: Engine) -> None:
+    for case in low_bits.CASES:
+        data, weights = case.build()
+        session = gpu.open(data, executionProviders=["webgpu"])
+        for x in (case.feed(1), case.feed(33)):
+            case.check(session.run(None, {"x": x})[0], x, weights)
+        session.release()
 
 
 def test_providers(gpu: Engine) -> None:

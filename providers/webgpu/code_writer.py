@@ -134,7 +134,7 @@ def _renumbered(body: list[Stmt], numbers: list[int]) -> list[Stmt]:
     def load(e: Expr) -> Expr | None:
         if isinstance(e.value, str):
             return None
-        return Expr(e.op, e.args, e.dtype, numbers[e.value]) if e.op in ("load", "load4") else None
+        return Expr(e.op, e.args, e.dtype, numbers[e.value]) if e.op in ("load", "load4", "word") else None
 
     def inner(statements: list[Stmt]) -> list[Stmt]:
         out = [rebuild(s, lambda e: rewrite(e, load, memo), inner) for s in statements]

@@ -13,7 +13,7 @@ from pyruntime.ir.expr import Expr, with_args
 from pyruntime.ir.kernel import For, Let, Stmt, When, While
 from pyruntime.ir.statements import children, rebuild, statements
 
-_LOADS = ("load", "load4")
+_LOADS = ("load", "load4", "word")
 _NEVER = frozenset((-1,))  # marks, in a set of dependences, an expression that is never invariant
 
 

@@ -44,7 +44,7 @@ def fold(e: Expr) -> Expr | None:
     """Fold an operation on constants, because WGSL's compile-time evaluation refuses overflow, inf and NaN."""
     if (
         not e.args
-        or e.op in ("load", "load4", "checked")
+        or e.op in ("load", "load4", "word", "checked")
         or any(a.op != "const" for a in e.args)
         or is_pattern(e.dtype)
     ):
@@ -148,6 +148,9 @@ class Values(Conversions):
         if op == "load4":
             four = f"b{e.value}[{self.value(e.args[0])} >> 2u]"
             return f"vec4<f32>({four})" if e.dtype is F16 else four
+        if op == "word":
+            at = self.named(self.value(e.args[0]))
+            return f"(b{e.value}[{at} >> 2u] >> (u32({at} & 3) * 8u))"
         if op == "lane":
             return f"{self.value(e.args[0])}.{'xyzw'[e.value]}"
         if op == "checked":

@@ -15,7 +15,7 @@ from pyruntime.codegen.loop_ir import Lowered
 from pyruntime.codegen.schedule import Group, Nest, accumulator
 from pyruntime.ir import shape as sh
 from pyruntime.ir.dtype import I32, DType
-from pyruntime.ir.expr import Expr, binary, cast, const, walk
+from pyruntime.ir.expr import Expr, binary, cast, const, rewrite, walk
 from pyruntime.ir.kernel import For, Reduce, Set, Stmt, Store
 from pyruntime.ir.reference import NEUTRAL
 from pyruntime.ir.shape import AnyDim
@@ -23,10 +23,15 @@ from pyruntime.ir.shape import AnyDim
 from ..adapter import Adapter
 from ..printer.loops import Array
 from ..printer.storage import is_packed
-from .vec4_access import WIDTH, aligned, lane, load4_of
+from .packed_steps import Codes, code, shared_by_steps, word_of
+from .vec4_access import WIDTH, aligned, divisible, lane, load4_of
 
 LONG_EPILOGUE = 24  # nodes of an epilogue
 BLOCK = 32  # a chosen tile of this size means workgroup_tile.py
+
+
+# The words of the codes of one value, and variables by the id of the expressions that four steps share.
+_Shared = tuple[list[Expr], dict[int, Expr]]
 
 
 @dataclass(slots=True)
@@ -36,12 +41,14 @@ class Side:
     size: number of its values in a work unit
     vec4: a vec4 contains values of neighbouring indices ("lanes") or of neighbouring steps of the sum ("steps"); "":
         values are loaded one by one
+    codes: packed codes, which four steps read from one word
     """
 
     factor: Expr
     group: Group | None
     size: int
     vec4: str = ""
+    codes: Codes | None = None
 
 
 def tiled(kernel: Reduce, adapter: Adapter) -> tuple[Lowered, list[Array]] | None:
@@ -52,6 +59,8 @@ def tiled(kernel: Reduce, adapter: Adapter) -> tuple[Lowered, list[Array]] | Non
     nest, sides = found
     for side in sides:
         side.vec4 = _vec4_of(nest, side, adapter.f16)
+        if divisible(nest.inner[-1].extent):
+            side.codes = shared_by_steps(side.factor, nest.inner[-1].axis)
     return Tile(nest, kernel, sides, adapter.software).lowered()
 
 
@@ -189,7 +198,7 @@ class Tile:
         nest, work = self.nest, self.work
         loops = nest.loops()
         inner: list[Stmt] = []
-        width = WIDTH if any(s.vec4 == "steps" for s in self.sides) else 1
+        width = WIDTH if any(s.vec4 == "steps" or s.codes is not None for s in self.sides) else 1
         axis, begin = nest.inner[-1].axis, loops[-1]
         if width > 1:
             begin = work.let(binary("mul", loops[-1], const(width, I32)), inner)
@@ -197,26 +206,46 @@ class Tile:
         for step in range(width):
             nest.index_of[axis] = [begin, const(step, I32)] if step else [begin]
             values = [
-                [lane(v, step) for v in vectors] if vectors else self._values(side, places, inner)
-                for side, places, vectors in zip(self.sides, lanes, ahead, strict=True)
+                self._values(side, places, known, step, inner)
+                for side, places, known in zip(self.sides, lanes, ahead, strict=True)
             ]
             for (i, j), total in sums.items():
                 inner.append(Set(total.value, binary("add", total, binary("mul", values[0][i], values[1][j]))))
         return nest.nested(loops, inner, width=width)
 
-    def _ahead(self, side: Side, places: list[Any], begin: Expr, body: list[Stmt]) -> list[Expr]:
-        """The vec4s of the next four steps, one for each value."""
-        if side.vec4 != "steps":
-            return []
+    def _ahead(self, side: Side, places: list[Any], begin: Expr, body: list[Stmt]) -> list[Any]:
+        """What the next four steps share, for each value: a vec4 or `_Shared`."""
         self.nest.index_of[self.nest.inner[-1].axis] = [begin]
-        return [self._load4(side, at, body) for at in places]
+        if side.vec4 == "steps":
+            return [self._load4(side, at, body) for at in places]
+        return [] if side.codes is None else [self._shared(side, at, body) for at in places]
 
-    def _values(self, side: Side, places: list[Any], body: list[Stmt]) -> list[Expr]:
-        """The side's values at one step."""
+    def _shared(self, side: Side, at: Expr | None, body: list[Stmt]) -> _Shared:
+        assert side.codes is not None
+        self._move([at], [side])
+        load, let = self.nest.load, self.work.let
+        words = [let(word_of(load(byte)), body) for _, byte, _ in side.codes.codes]
+        return words, {id(e): let(load(e), body) for e in side.codes.same}
+
+    def _values(self, side: Side, places: list[Any], known: list[Any], step: int, body: list[Stmt]) -> list[Expr]:
+        """The side's values at one step. known: see `_ahead`"""
+        if side.vec4 == "steps":
+            return [lane(v, step) for v in known]
+        if side.codes is not None:
+            decoded = [self._decoded(side, at, shared, step) for at, shared in zip(places, known, strict=True)]
+            return [self.work.let(x, body) for x in decoded]
         if side.vec4 == "lanes":
             vectors = [self._load4(side, at, body) for at in places[::WIDTH]]
             return [lane(v, n) for v in vectors for n in range(WIDTH)]
         return [self.work.let(self._factor(side, at), body) for at in places]
+
+    def _decoded(self, side: Side, at: Expr | None, shared: _Shared, step: int) -> Expr:
+        """The side's factor at one of four steps."""
+        assert side.codes is not None
+        words, same = shared
+        self._move([at], [side])
+        codes = {id(e): code(w, step, bits, e.dtype) for (e, _, bits), w in zip(side.codes.codes, words, strict=True)}
+        return cast(self.nest.load(rewrite(side.factor, lambda _: None, same | codes)), self.dtype)
 
     def _load4(self, side: Side, at: Expr | None, body: list[Stmt]) -> Expr:
         return self.work.let(load4_of(self._factor(side, at)), body)
