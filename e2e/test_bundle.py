@@ -11,6 +11,7 @@ from kit.chromium import ROOT
 
 # Bytes, minified. The page: onnxruntime-common, the session API, the options. The built worker has Pyodide's loader.
 PAGE, WORKER = 88_000, 206_000
+TRAINING = "web/page/training/"
 SHARED = {"memory_budget", "metrics", "trial"}  # of the runtime
 
 
@@ -37,6 +38,10 @@ def test_page_has_no_code_for_the_worker_alone(page: dict[str, int]) -> None:
     """Python, downloads and storage are the worker's; what runs Programs in the page is a file of its own."""
     assert {name for name in page if name.startswith("web/worker/")} <= {"web/worker/build.js"}
     assert not {name for name in page if name.startswith(("web/gpu/device", "web/run/executor"))}
+    assert {name for name in page if "training" in name} <= {
+        f"{TRAINING}load_code.js",
+        f"{TRAINING}training_session.js",
+    }
     runtime = {name for name in page if name.startswith("web/runtime/")}
     assert runtime <= {f"web/runtime/{name}.js" for name in SHARED}
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import json
 import subprocess
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -186,3 +187,24 @@ def test_what_is_refused_in_pages(page: Tab) -> None:
     )
     assert found["graphs"][0] == pytest.approx(found["graphs"][1], rel=1e-5)
     assert any("changed no weight" in text for text in page.warnings)
+
+
+ONLY_RUNS = """
+  const session = await ort.InferenceSession.create('/models/affine.onnx');
+  await session.run({ x: new ort.Tensor('float32', Float32Array.from([0, 1, 2, 3]), [1, 4]) });
+  await session.release();
+"""
+
+
+def test_pages_that_train_nothing_fetch_no_code_of_it(tab: Callable[..., Tab]) -> None:
+    made = tab()
+    made.open("/esm.html")
+    made.run(ONLY_RUNS)
+    files = sorted(url.rpartition("/")[2].split("?")[0] for url in made.requests if "/dist/" in url)
+    assert "ort.mjs" in files and not [name for name in files if "training" in name or name.endswith(".zip")]
+    asked = "import sys; [name for name in sys.modules if name.startswith('pyruntime.learning')]"
+    assert made.run("return ort.python(arg)", asked) == []
+    made.run(
+        REFUSED.partition("const errors")[0] + "await (await create(classes)).release();", {"model": encoded(dense())}
+    )
+    assert any("training.mjs" in url for url in made.requests)

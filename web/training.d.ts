@@ -20,6 +20,7 @@ export interface TrainingOptions extends InferenceSession.SessionOptions {
   clip?: number | { readonly norm?: number; readonly value?: number };
   proximal?: number; seed?: number; accumulate?: boolean; stepOutputs?: string | readonly string[];
   onNan?: 'skip' | 'go on';
+  lossScale?: 'dynamic' | number;
 }
 export interface StepOptions { rate?: number; signal?: AbortSignal }
 /** Trains a model in the worker. `apply` makes a step with the gradients that `accumulate` has added; `state` is a safetensors file. */
@@ -41,6 +42,7 @@ export interface TrainingSession {
   /** The adapters alone: a safetensors file with PEFT's names. */
   adapter(): Promise<Uint8Array>;
   export(): Promise<Uint8Array>;
+  readonly lossScale: number;
   /** Its number in events. */
   readonly id: number;
   metrics(): Promise<Metrics>;

@@ -19,13 +19,12 @@ from pyruntime.learning.adapters.lora import Beside, Lora, Merge, with_lora
 from pyruntime.learning.loss_graph import LossGraph
 from pyruntime.learning.modes import check_subgraphs, renamed_node, training_nodes
 from pyruntime.learning.names import APPLIED, APPLY, COPY, DOMAIN, LOSS, NUMBERS, RESULT
-from pyruntime.learning.recipe import Loss, Recipe, matches
+from pyruntime.learning.recipe import DYNAMIC, Loss, Recipe, matches
 from pyruntime.onnx.graph import Graph, Node, TensorType, Value, Weight, tensor_type, uses
 from pyruntime.onnx.sources import MemorySource
 from pyruntime.onnx.weight_values import elements
-from pyruntime.runtime.training import DRAW
+from pyruntime.runtime.training import COUNT
 
-NUMBER_COUNT = DRAW + 1
 _OPSET = 20
 # inputs of operators that are settings, not weights, by (operator, position)
 _SETTINGS = {
@@ -87,6 +86,7 @@ class Training:
             "schedule": {"kind": recipe.schedule, **recipe.schedule_settings},
             "seed": recipe.seed,
             "lora": None if self.lora is None else {"names": self.lora.names, "config": self.lora.config()},
+            "lossScale": recipe.loss_scale,
             "isProximal": recipe.proximal != 0,
             "stepOutputs": {**self.step_outputs},
             **({} if self.artifacts is None else {"artifacts": self.artifacts}),
@@ -95,6 +95,8 @@ class Training:
 
 def training_graph(model: Graph, recipe: Recipe) -> Training:
     """Errors: InvalidInput for options that do not fit the model."""
+    if recipe.loss_scale is None:
+        recipe = replace(recipe, loss_scale=DYNAMIC if _has_halves(model) else 1.0)
     names, lora = _weights_to_train(model, recipe), None
     base, halves = _with_masters(model, names)
     graph = base
@@ -117,7 +119,7 @@ def training_graph(model: Graph, recipe: Recipe) -> Training:
     last = Node(
         "Step", DOMAIN, 1, "step", (loss, NUMBERS, *names, *sums, *statistics, *statistics.values()), (RESULT,), attrs
     )  # fmt: skip
-    inputs, outputs, first = [Value(NUMBERS, TensorType(F32, (NUMBER_COUNT,)))], [LOSS, RESULT], []
+    inputs, outputs, first = [Value(NUMBERS, TensorType(F32, (COUNT,)))], [LOSS, RESULT], []
     if recipe.accumulates:
         first = [Node("Apply", DOMAIN, 1, "optimizer", (NUMBERS, APPLY, *names), (APPLIED, *sums), attrs)]
         inputs.append(Value(APPLY, TensorType(F32, (APPLY,))))
@@ -194,6 +196,13 @@ def _with_masters(graph: Graph, names: Sequence[str]) -> tuple[Graph, dict[str, 
         return graph, {}
     nodes = [replace(renamed_node(n, renamed), name=n.name) if set(uses(n)) & set(renamed) else n for n in graph.nodes]
     return replace(graph, weights=weights, nodes=(*casts, *nodes)), halves
+
+
+def _has_halves(graph: Graph) -> bool:
+    """Whether gradients would pass through float16, whose smallest number is 6e-8."""
+    types = [tensor_type(v.type) for v in (*graph.inputs, *graph.outputs)]
+    casts = any(n.op == "Cast" and n.attrs.get("to") == F16.code for n in graph.nodes)
+    return casts or any(w.dtype is F16 for w in graph.weights.values()) or any(t and t.dtype is F16 for t in types)
 
 
 def _in_float32(w: Weight) -> Weight:

@@ -39,6 +39,7 @@ SCHEDULES: dict[str, dict[str, float]] = {
     "exponential": {"warmup": 0, "every": 1, "factor": 0.1},
 }
 MODES = ("train", "inference")
+DYNAMIC = 0.0  # a scale of the loss
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +58,8 @@ class Loss:
 class Recipe:
     """trainable, frozen: patterns of names of weights; accumulates: gradients are summed over several batches before a
     step; norm_limit, value_limit: of gradients (0: none); proximal: pulls weights to where they began; step_outputs:
-    outputs of the model that a step may also return, as training computes them; lora: settings of adapters"""
+    outputs of the model that a step may also return, as training computes them; lora: settings of adapters;
+    loss_scale: DYNAMIC, a number (1: none), or None: dynamic if the model computes in float16"""
 
     losses: tuple[Loss, ...]
     optimizer: str
@@ -75,6 +77,7 @@ class Recipe:
     goes_on_after_nan: bool = False
     step_outputs: tuple[str, ...] = ()
     lora: Mapping[str, Any] | None = None
+    loss_scale: float | None = None
 
     def to_json(self) -> str:
         return json.dumps(asdict(self))
@@ -91,7 +94,7 @@ def recipe_of(options: Mapping[str, Any]) -> Recipe:
     """The recipe of a session's options. Errors: InvalidInput names the option."""
     known = {
         "loss", "optimizer", "schedule", "trainable", "frozen", "accumulate", "mode", "clip", "proximal", "seed",
-        "on_nan", "lora", "step_outputs",
+        "on_nan", "lora", "step_outputs", "loss_scale",
     }  # fmt: skip
     _known("option", options, known)
     if options.get("loss") is None:
@@ -114,6 +117,7 @@ def recipe_of(options: Mapping[str, Any]) -> Recipe:
         _patterns("frozen", options.get("frozen")) or (), bool(options.get("accumulate", False)), mode, norm, value,
         _number("proximal", options.get("proximal", 0.0)), int(_number("seed", options.get("seed", 0))),
         on_nan == "go on", _patterns("step_outputs", options.get("step_outputs")) or (), lora_of(options.get("lora")),
+        _loss_scale(options.get("loss_scale")),
     )  # fmt: skip
 
 
@@ -178,6 +182,14 @@ def _clip(given: Any) -> tuple[float, float]:
         return _number("clip", given), 0.0
     _known("kind of clip", given, ("norm", "value"))
     return _number("clip.norm", given.get("norm", 0.0)), _number("clip.value", given.get("value", 0.0))
+
+
+def _loss_scale(given: Any) -> float | None:
+    if given is None or given == "dynamic":
+        return None if given is None else DYNAMIC
+    if _number("loss_scale", given) <= 0:
+        raise InvalidInput(f"loss_scale cannot be {given!r}", hint='"dynamic", or a number above 0')
+    return float(given)
 
 
 def _patterns(what: str, given: Any) -> tuple[str, ...] | None:

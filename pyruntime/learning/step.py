@@ -23,7 +23,7 @@ from pyruntime.learning.names import DOMAIN, START
 from pyruntime.learning.recipe import Recipe
 from pyruntime.learning.reverse import gradients
 from pyruntime.learning.updates import Updates
-from pyruntime.runtime.training import KEEP, SCALE
+from pyruntime.runtime.training import KEEP, LOSS_SCALE, SCALE
 
 ROW = 4096  # elements that are summed at once
 LARGEST = 3.4028234663852886e38  # of float32
@@ -79,6 +79,7 @@ class _Step:
         self.t = t
         self.recipe = recipe
         self.numbers = numbers
+        self.is_scaled = recipe.loss_scale != 1.0
 
     def result(
         self, loss: Tensor, weights: dict[str, Tensor], sums: Sequence[Tensor], statistics: list[tuple[Tensor, Tensor]]
@@ -113,14 +114,19 @@ class _Step:
     def _flows(self, loss: Tensor, weights: dict[str, Tensor]) -> dict[str, Tensor]:
         """The gradients of the weights that the loss depends on."""
         t = self.t
-        found = gradients(t, {loss: t.fill((), 1.0, loss.dtype)}, list(weights.values()))
+        scale = self.number(LOSS_SCALE)
+        seed = t.compute((), lambda: cast(scale, loss.dtype)) if self.is_scaled else t.fill((), 1.0, loss.dtype)
+        found = gradients(t, {loss: seed}, list(weights.values()))
         flows = {name: flow for name, flow in zip(weights, found.of, strict=True) if flow is not None}
         if len(flows) < len(weights):
             text = _not_trained(list(weights), found.stopped)
             if not flows:
                 raise NotDifferentiable(f"no weight gets a gradient: {text}")
             warnings.warn(text, stacklevel=2)
-        return flows
+        if not self.is_scaled:
+            return flows
+        inverse = {d: t.compute((), lambda d=d: cast(1.0 / scale, d)) for d in {g.dtype for g in flows.values()}}
+        return {name: t.map(X * Y, g, inverse[g.dtype]) for name, g in flows.items()}
 
     # ── scalars ──────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -153,7 +159,7 @@ class _Step:
         """1 if the loss and all gradients are finite, else 0."""
         t = self.t
         parts = [t.cast(x, F32) for x in (loss, squares) if x is not None]
-        if self.recipe.goes_on_after_nan:
+        if self.recipe.goes_on_after_nan and not self.is_scaled:
             return t.fill((), 1.0, F32)
         finite = [select(abs(x.at()) <= LARGEST, const(1.0, F32), 0.0) for x in parts]
         return t.compute((), lambda: finite[0] if len(finite) == 1 else finite[0] * finite[1])

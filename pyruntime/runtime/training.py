@@ -14,7 +14,14 @@ SCALE = 3  # of gradients: one over the number of batches
 KEEP = 4  # 1: add to the gradients of earlier batches, 0: begin again
 SEED = 5
 DRAW = 6  # number of the batch, so that each has random numbers of its own
-COUNT = 7  # of numbers
+LOSS_SCALE = 7  # what the loss is multiplied by before its gradients, so that small ones are no zeros in float16
+COUNT = 8  # of numbers
+
+# Dynamic loss scaling, as PyTorch's GradScaler does it
+FIRST_SCALE = 65536.0
+LEAST_SCALE = 0.00006103515625
+MOST_SCALE = 16777216.0
+GROWTH_STEPS = 2000
 
 WORD = 1 << 24  # floats hold integers below it
 PI = 3.141592653589793
@@ -24,7 +31,8 @@ PI = 3.141592653589793
 class StepNumbers:
     """Of one session. rate: of the optimiser's settings; beta1, beta2: 0 for optimisers without; kind, warmup, steps,
     end, every, factor: of the schedule; step: number of steps so far; batch: number of batches so far; waiting: batches
-    whose gradients wait for a step"""
+    whose gradients wait for a step; loss_scale: of the next batch; is_dynamic: whether it adapts; good_batches: how
+    many had finite gradients since it last changed"""
 
     rate: float
     beta1: float
@@ -39,6 +47,9 @@ class StepNumbers:
     step: int = 0
     batch: int = 0
     waiting: int = 0
+    loss_scale: float = 1.0
+    is_dynamic: bool = False
+    good_batches: int = 0
 
     def rate_now(self) -> float:
         """The learning rate of the next step."""
@@ -61,7 +72,24 @@ class StepNumbers:
         first = 1.0 / (1.0 - power(self.beta1, next_step))
         second = 1.0 / sqrt(1.0 - power(self.beta2, next_step))
         keep = 1.0 if self.waiting > 0 else 0.0
-        return [rate, first, second, scale, keep, self.seed % WORD, self.batch % WORD]
+        return [rate, first, second, scale, keep, self.seed % WORD, self.batch % WORD, self.loss_scale]
+
+    def adapts(self, has_loss: bool, is_good: bool) -> bool:
+        """Adapt the scale to a batch; returns whether a smaller scale may help the next one. has_loss: its loss is
+        finite; is_good: its gradients are, too."""
+        if not self.is_dynamic or not has_loss:
+            return False
+        if is_good:
+            self.good_batches += 1
+            if self.good_batches >= GROWTH_STEPS:
+                self.good_batches = 0
+                self.loss_scale = min(self.loss_scale * 2.0, MOST_SCALE)
+            return False
+        self.good_batches = 0
+        if self.loss_scale <= LEAST_SCALE:
+            return False
+        self.loss_scale = self.loss_scale / 2.0
+        return True
 
 
 def power(base: float, exponent: int) -> float:

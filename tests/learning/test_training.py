@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import threading
+import warnings
 from typing import Any
 
 import numpy as np
@@ -223,6 +224,36 @@ def test_half_floats_are_trained_in_float32() -> None:
         assert s.weights()["w"].dtype == np.float32
 
 
+def test_losses_of_half_floats_are_scaled() -> None:
+    """Gradients below the smallest float16 train; those that overflow shrink the scale; checkpoints have it."""
+    small = np.array(1e-4, np.float16)
+    net = model(
+        [node("Mul", "x small", "a"), node("Mul", "a small", "b"), node("MatMul", "b w", "y")],
+        {"x": (T.FLOAT16, ["N", 5])}, {"y": (T.FLOAT16, ["N", 3])},
+        {"w": random(0, w=(5, 3))["w"].astype(np.float16), "small": small},
+    )  # fmt: skip
+    x = np.random.default_rng(0).normal(size=(16, 5)).astype(np.float16)
+    feeds = {"x": x, "target": np.full((16, 3), 0.01, np.float32)}
+    options: dict[str, Any] = {"loss": {"mse": "y"}, "optimizer": {"sgd": {"rate": 0.1}}, "trainable": "w"}
+    for accumulate in (False, True):
+        norms = {}
+        for scale in (1, 1024.0, "dynamic", None):
+            with TrainingSession(net, **options, loss_scale=scale, accumulate=accumulate) as s:
+                norms[scale] = s.step(feeds).norm
+        right = np.linalg.norm(2 / 48 * 1e-8 * (x.astype(np.float64).T @ np.full((16, 3), -0.01)))
+        assert norms[1] == 0 and norms[None] == norms["dynamic"] == pytest.approx(right, rel=0.05)
+    with TrainingSession(net, **options) as s, warnings.catch_warnings():
+        warnings.simplefilter("error")
+        s._numbers.loss_scale, s._numbers.good_batches = 2.0**23, 1998
+        far = {**feeds, "target": np.full((16, 3), 60000.0, np.float32)}
+        results = [s.step(f).applied for f in (feeds, feeds, far, far, feeds)]
+        assert results[:2] == [True, True] and results[2:4] == [False, False] and s.loss_scale < 2.0**24
+        state, scale = s.state(), s.loss_scale
+        s.step(far)
+        s.load(state)
+        assert s.loss_scale == scale and TrainingSession(dense(), **CLASSES).loss_scale == 1
+
+
 def test_sessions_have_their_own_weights_and_keep_them(tmp_path: Any) -> None:
     """Two sessions of one model, trim, a memory that is freed and filled again, and feeds of other shapes."""
     path = tmp_path / "net.onnx"
@@ -350,6 +381,7 @@ def test_a_label_out_of_range_changes_nothing() -> None:
         ({**CLASSES, "clip": "yes"}, "clip cannot be 'yes'"),
         ({**CLASSES, "lose": 1}, 'no option "lose"'),
         ({"loss": {"cross_entropy": "y", "target": "x"}}, 'has a value "x" already'),
+        ({**CLASSES, "loss_scale": 0}, "loss_scale cannot be 0"),
         ({"loss": {"onnx": b"x"}}, "not an ONNX model"),
         ({"loss": {"onnx": 1}}, "onnx cannot be int"),
         ({"loss": {"onnx": graph_of_loss("own")}}, "needs one output"),

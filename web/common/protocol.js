@@ -110,6 +110,7 @@ import { Stop, StopWords } from './stop.js';
  * @property {{ names: string[], config: string } | null} lora names of the adapters' weights, and PEFT's configuration
  * @property {Record<string, string>} stepOutputs outputs of the model that steps also compute: names in the graph of a step
  * @property {TrainingArtifacts} [artifacts]
+ * @property {number} lossScale 0: it adapts
  * @property {boolean} isProximal whether a term holds weights near those that were loaded last
  */
 /**

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import glob
 import json
+import math
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
@@ -20,7 +21,7 @@ from pyruntime.learning.adapters.side_nodes import side_nodes
 from pyruntime.learning.export import Piece, export_plan
 from pyruntime.learning.graph import training_graph
 from pyruntime.learning.names import APPLIED, APPLY, LOSS, NUMBERS, RESULT, START, state_of
-from pyruntime.learning.recipe import Recipe, recipe_of
+from pyruntime.learning.recipe import DYNAMIC, Recipe, recipe_of
 from pyruntime.native.gpu.device import warn
 from pyruntime.native.memory.report import MemoryReport
 from pyruntime.native.sessions.adapter_values import merged, to_file, to_files
@@ -31,10 +32,11 @@ from pyruntime.onnx import load
 from pyruntime.onnx.graph import Graph, Source
 from pyruntime.onnx.sources import FileSource, MemorySource
 from pyruntime.options import SessionOptions
-from pyruntime.runtime.training import StepNumbers
+from pyruntime.runtime.training import FIRST_SCALE, LEAST_SCALE, MOST_SCALE, StepNumbers
 from pyruntime.session.specialisation import text_of_differing_dims
 
 FORMAT = "pyruntime-training/1"
+COUNTS = ("step", "batch", "waiting", "good_batches")  # in checkpoints
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,6 +64,7 @@ def step_numbers(recipe: Recipe) -> StepNumbers:
     return StepNumbers(
         s["rate"], s.get("beta1", 0.0), s.get("beta2", 0.0), recipe.schedule, get("warmup", 0.0), get("steps", 0.0),
         get("end", 0.0), get("every", 1.0), get("factor", 1.0), recipe.seed,
+        loss_scale=recipe.loss_scale or FIRST_SCALE, is_dynamic=recipe.loss_scale == DYNAMIC,
     )  # fmt: skip
 
 
@@ -83,7 +86,7 @@ class TrainingSession:
         self._graph = self._read(model)
         self._training = training_graph(self._graph, self._recipe)
         self._session = Session(model, sess_options, providers, read=lambda _: self._training.graph)
-        self._numbers = step_numbers(self._recipe)
+        self._numbers = step_numbers(self._training.recipe)
         self.step_outputs: dict[str, Any] = {}  # of the last batch
 
     def _read(self, model: Any) -> Graph:
@@ -108,7 +111,7 @@ class TrainingSession:
         used = numbers.rate_now() if rate is None else rate
         loss, good, norm = self._run(RESULT, feeds, used, 1.0, run_options)
         numbers.batch += 1
-        return self._stepped(loss, good, norm, used)
+        return self._stepped(loss, good, norm, used, numbers.adapts(math.isfinite(loss), bool(good)))
 
     def accumulate(self, feeds: Mapping[str, Any], *, run_options: RunOptions | None = None) -> StepResult:
         """Add the gradients of a batch to those of earlier ones, for a later `apply`."""
@@ -118,7 +121,7 @@ class TrainingSession:
         loss, good, norm = self._run(RESULT, feeds, used, 1.0, run_options)
         numbers.batch += 1
         numbers.waiting += bool(good) or numbers.waiting > 0
-        if not good:
+        if not numbers.adapts(math.isfinite(loss), bool(good)) and not good:
             self._warn_of(loss, norm)
         return self._told("batch", StepResult(loss, norm, used, numbers.step, False))
 
@@ -181,11 +184,14 @@ class TrainingSession:
             return array
         return array.astype(wanted) if array.dtype.kind in "iuf" else array
 
-    def _stepped(self, loss: float, good: float, norm: float, rate: float) -> StepResult:
+    def _stepped(
+        self, loss: float, good: float, norm: float, rate: float, has_new_scale: bool = False
+    ) -> StepResult:  # fmt: skip
+        """has_new_scale: a smaller scale of the loss may help the next step, so that there is nothing to tell"""
         numbers = self._numbers
         if good:
             numbers.step += 1
-        else:
+        elif not has_new_scale:
             self._warn_of(loss, norm)
         return self._told("step", StepResult(loss, norm, rate, numbers.step, bool(good)))
 
@@ -235,7 +241,7 @@ class TrainingSession:
 
     def _metadata(self) -> dict[str, str]:
         numbers = self._numbers
-        counts = {key: str(getattr(numbers, key)) for key in ("step", "batch", "waiting")}
+        counts = {key: str(getattr(numbers, key)) for key in (*COUNTS, "loss_scale")}
         return {"format": FORMAT, **counts, "optimizer": self._recipe.optimizer, "seed": str(self._recipe.seed)}
 
     def save(self, path: str | os.PathLike[str]) -> None:
@@ -252,7 +258,9 @@ class TrainingSession:
         missing = [n for n in self._training.weights if n not in values]
         if missing:
             raise InvalidInput(f'the checkpoint has no weight "{missing[0]}"', hint="it belongs to another model")
-        counts = {key: _count(metadata, key) for key in ("step", "batch", "waiting")}
+        counts: dict[str, float] = {key: _count(metadata, key) for key in COUNTS}
+        if self._numbers.is_dynamic and "loss_scale" in metadata:
+            counts["loss_scale"] = _scale(metadata["loss_scale"])
         if metadata.get("format") == FORMAT and metadata.get("optimizer") != self._recipe.optimizer:
             text = (
                 f"the checkpoint is of optimizer {metadata.get('optimizer')}, the session has {self._recipe.optimizer}"
@@ -340,6 +348,11 @@ class TrainingSession:
         return data
 
     @property
+    def loss_scale(self) -> float:
+        """What the loss of the next batch is multiplied by, so that small gradients are no zeros in float16."""
+        return self._numbers.loss_scale
+
+    @property
     def id(self) -> int:
         """Its number in events."""
         return self._session.watch.id
@@ -417,6 +430,16 @@ def from_float32(x: np.ndarray, dtype: str) -> bytes:
     bits = np.ascontiguousarray(x, np.float32).view(np.uint32)
     rounded = (bits + 0x7FFF + ((bits >> 16) & 1)) >> 16
     return np.where(np.isnan(x), 0x7FC0, rounded).astype(np.uint16).tobytes()
+
+
+def _scale(text: str) -> float:
+    try:
+        scale = float(text)
+    except ValueError:
+        scale = 0.0
+    if not LEAST_SCALE <= scale <= MOST_SCALE:
+        raise InvalidInput(f'the checkpoint says loss_scale "{text}"', hint="it is damaged")
+    return scale
 
 
 def _count(metadata: Mapping[str, str], key: str) -> int:

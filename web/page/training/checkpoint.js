@@ -8,7 +8,8 @@ import * as safetensors from '../../common/safetensors.js';
 /** @typedef {Record<string, Uint8Array>} Values */
 
 const FORMAT = 'pyruntime-training/1';
-const COUNTS = /** @type {const} */ (['step', 'batch', 'waiting']);
+/** Names in files, and of ours. */
+const COUNTS = /** @type {const} */ ([['step', 'step'], ['batch', 'batch'], ['waiting', 'waiting'], ['good_batches', 'goodBatches']]);
 
 /** The weight that a value belongs to, such as that of its optimiser's moments. @param {string} name */
 const weightOf = (name) => name.replace(/^(optimizer\/\w+|gradient|start)\//, '');
@@ -20,7 +21,7 @@ export function toCheckpoint(values, info, numbers) {
     const weight = shapes.get(weightOf(name));
     return [name, { ...weight ?? { dtype: 'float32', shape: [bytes.length / 4] }, bytes }];
   }));
-  const counts = Object.fromEntries(COUNTS.map((key) => [key, String(numbers[key])]));
+  const counts = Object.fromEntries([...COUNTS, /** @type {const} */ (['loss_scale', 'lossScale'])].map(([key, name]) => [key, String(numbers[name])]));
   return safetensors.write(tensors, { format: FORMAT, ...counts, optimizer: info.optimizer, seed: String(info.seed) });
 }
 
@@ -43,7 +44,9 @@ export function fromCheckpoint(file, info) {
     throw new InvalidInput(`the checkpoint is of optimizer ${metadata.optimizer}, the session has ${info.optimizer}`);
   }
   const values = Object.fromEntries(own.map(([name, tensor]) => [name, inFloat32(tensor)]));
-  return { values, counts: Object.fromEntries(COUNTS.map((key) => [key, Number(metadata[key] ?? 0)])) };
+  const counts = Object.fromEntries(COUNTS.map(([key, name]) => [name, Number(metadata[key] ?? 0)]));
+  if (info.lossScale === 0 && Number(metadata.loss_scale) > 0) counts.lossScale = Number(metadata.loss_scale);
+  return { values, counts };
 }
 
 /** A copy; numbers of 16 bits become float32. @param {safetensors.Stored} tensor */

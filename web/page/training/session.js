@@ -4,7 +4,7 @@ import { InvalidInput } from '../../common/errors.js';
 import { warn } from '../../common/log.js';
 import * as safetensors from '../../common/safetensors.js';
 import { differingDims } from '../../common/dim_names.js';
-import { StepNumbers } from '../../runtime/training.js';
+import { FIRST_SCALE, StepNumbers } from '../../runtime/training.js';
 import { fromCheckpoint, toCheckpoint } from './checkpoint.js';
 import { joined, split, totalSize } from './vectors.js';
 
@@ -20,15 +20,15 @@ import { joined, split, totalSize } from './vectors.js';
 
 // names in the graph of a step (pyruntime/learning/names.py)
 const [NUMBERS, APPLY, RESULT, APPLIED, LOSS] = ['numbers', 'apply', 'result', 'applied', 'loss'].map((name) => `training:${name}`);
-const OWN = ['loss', 'optimizer', 'schedule', 'trainable', 'frozen', 'accumulate', 'mode', 'clip', 'proximal', 'seed', 'onNan', 'lora', 'stepOutputs', 'artifacts'];
+const OWN = ['loss', 'optimizer', 'schedule', 'trainable', 'frozen', 'accumulate', 'mode', 'clip', 'proximal', 'seed', 'onNan', 'lora', 'stepOutputs', 'artifacts', 'lossScale'];
 /** Of the page. @type {any} */
 let Tensor = null;
 
 /** @param {TrainingInfo} info */
-function stepNumbers({ settings, schedule, seed }) {
+function stepNumbers({ settings, schedule, seed, lossScale }) {
   const { rate, beta1 = 0, beta2 = 0 } = settings;
   const { kind, warmup = 0, steps = 0, end = 0, every = 1, factor = 1 } = /** @type {any} */ (schedule);
-  return new StepNumbers(rate, beta1, beta2, kind, warmup, steps, end, every, factor, seed);
+  return new StepNumbers(rate, beta1, beta2, kind, warmup, steps, end, every, factor, seed, 0, 0, 0, lossScale || FIRST_SCALE, lossScale === 0);
 }
 
 export class TrainingSession {
@@ -67,7 +67,7 @@ export class TrainingSession {
   async stepOnce(feeds, { rate = this.counts.rateNow(), signal }) {
     const [loss, good, norm] = await this.run(RESULT, feeds, rate, 1, signal);
     this.counts.batch++;
-    return this.stepped(loss, good, norm, rate);
+    return this.stepped(loss, good, norm, rate, this.counts.adapts(Number.isFinite(loss), good > 0));
   }
 
   /** @param {Feeds} feeds @param {StepOptions} [options] @returns {Promise<StepResult>} */
@@ -78,7 +78,7 @@ export class TrainingSession {
       const [loss, good, norm] = await this.run(RESULT, feeds, rate, 1, signal);
       this.counts.batch++;
       if (good || this.counts.waiting) this.counts.waiting++;
-      if (!good) this.warnOf(loss, norm);
+      if (!this.counts.adapts(Number.isFinite(loss), good > 0) && !good) this.warnOf(loss, norm);
       return this.told('batch', { loss, norm, rate, step: this.counts.step, applied: false });
     });
   }
@@ -139,10 +139,13 @@ export class TrainingSession {
     return found;
   }
 
-  /** @param {number} loss @param {number} good @param {number} norm @param {number} rate @returns {StepResult} */
-  stepped(loss, good, norm, rate) {
+  /**
+   * hasNewScale: a smaller scale of the loss may help the next step, so that there is nothing to tell
+   * @param {number} loss @param {number} good @param {number} norm @param {number} rate @param {boolean} [hasNewScale] @returns {StepResult}
+   */
+  stepped(loss, good, norm, rate, hasNewScale = false) {
     if (good) this.counts.step++;
-    else this.warnOf(loss, norm);
+    else if (!hasNewScale) this.warnOf(loss, norm);
     return this.told('step', { loss, norm, rate, step: this.counts.step, applied: good > 0 });
   }
 
@@ -269,6 +272,11 @@ export class TrainingSession {
   }
 
   // ── the rest ──
+
+  /** What the loss of the next batch is multiplied by, so that small gradients are no zeros in float16. */
+  get lossScale() {
+    return this.counts.lossScale;
+  }
 
   /** Its number in events. */
   get id() {
