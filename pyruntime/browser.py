@@ -241,14 +241,13 @@ class Model:
         """graph: the model's graph, if it is already read"""
         watch = Stopwatch()
         graph = graph or _load(read, size, options.get("external", {}))
-        self._training: Any = None
-        if options.get("training"):
+        self._changed: Any = None
+        if options.get("training") or options.get("adapting"):
             sizes = {**options.get("external", {}), "": size}
-            given = json.loads(options["training"])
-            from pyruntime.learning.page import page_training  # few pages need it
+            from pyruntime.learning.page import changed  # few pages need it
 
-            self._training, self._plan = page_training(graph, given, lambda path: _PageFile(read, sizes[path], path))
-            graph = self._training.graph
+            self._changed, self._plan = changed(graph, options, lambda path: _PageFile(read, sizes[path], path))
+            graph = self._changed.graph
         self.compiler = PageCompiler(from_javascript(options), options)
         border = self.compiler.prepare(graph)
         self.columns = border.columns
@@ -286,7 +285,7 @@ class Model:
             "inputs": [{"name": v.name, **self._input(v)} for v in self.programs.graph.inputs],
             "outputs": [{"name": v.name, **self._output(v)} for v in self.programs.outputs],
             **about(self.programs.graph),
-            **({} if self._training is None else {"training": self._training.report()}),
+            **({} if self._changed is None else {self._changed.kind: self._changed.report()}),
         })  # fmt: skip
 
     def export_plan(self) -> str:

@@ -9,7 +9,7 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import prod
-from typing import Any
+from typing import Any, ClassVar
 
 from pyruntime.errors import InvalidInput, NotDifferentiable
 from pyruntime.ir.dtype import BF16, BY_NAME, F16, F32, F64, I64, DType
@@ -52,6 +52,7 @@ class Training:
     lora: Lora | None
     base: Graph
     artifacts: Mapping[str, Any] | None = None
+    kind: ClassVar[str] = "training"  # of what it tells the page
 
     @property
     def merges(self) -> dict[str, list[Merge]]:

@@ -1,4 +1,5 @@
-"""What a training session in a page compiles, and how it writes the model with new weights."""
+"""What a session in a page compiles to train a model or to run it with adapters, and how it writes the model with new
+weights."""
 
 from __future__ import annotations
 
@@ -6,11 +7,33 @@ import json
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from pyruntime.learning.adapters.adapter_file import Adapter, checked_config
 from pyruntime.learning.adapters.merging import export_pieces
+from pyruntime.learning.adapters.serving import Serving, serve
 from pyruntime.learning.artifacts import artifact_training
 from pyruntime.learning.graph import Training, training_graph
 from pyruntime.learning.recipe import from_javascript, recipe_of
+from pyruntime.learning.safetensors import Stored
 from pyruntime.onnx.graph import Graph, Source
+
+
+def changed(
+    graph: Graph, options: Mapping[str, Any], open_file: Callable[[str], Source]
+) -> tuple[Training | Serving, Callable[[], str]]:
+    """The model as the session trains it, or runs it with adapters, and what makes the plan of its export."""
+    if options.get("training"):
+        return page_training(graph, json.loads(options["training"]), open_file)
+    return _serving(graph, json.loads(options["adapting"])), lambda: "[]"
+
+
+def _serving(graph: Graph, given: Mapping[str, Any]) -> Serving:
+    """given: by name of the adapter types and shapes of its tensors, whose numbers the page keeps, and its
+    configuration"""
+    found = {}
+    for name, one in given.items():
+        tensors = {n: Stored(dtype, tuple(shape), b"") for n, (dtype, shape) in one["tensors"].items()}
+        found[name] = Adapter(tensors, checked_config(one["config"]))
+    return serve(graph, found)
 
 
 def page_training(

@@ -92,7 +92,22 @@ import { Stop, StopWords } from './stop.js';
 /**
  * uses: of outputs that do not need all inputs, the inputs that they need; unused: inputs of the model that no output of
  * the session needs; metadata: null for a Program from a file without it.
- * @typedef {{ uses: Record<string, string[]>, unused: string[], metadata: ModelMetadata | null, training?: TrainingInfo }} About
+ * @typedef {{ uses: Record<string, string[]>, unused: string[], metadata: ModelMetadata | null, training?: TrainingInfo,
+ *   adapters?: AdaptersInfo }} About
+ */
+/**
+ * Of a session with adapters (pyruntime/learning/adapters/serving.py, `report`): rows of the two matrices that runs feed, where the
+ * tensors of each adapter go, and values of the model's own inputs for adapters in runs without one (data: base64).
+ * @typedef {object} AdaptersInfo
+ * @property {number} rowsA
+ * @property {number} rowsB
+ * @property {Record<string, { entries: AdapterEntry[], fed: AdapterFed[] }>} places
+ * @property {Record<string, { dtype: string, dims: number[], data: string }>} defaults
+ */
+/**
+ * @typedef {{ a: string, b: string, first_a: number, first_b: number, rows_a: number, rows_b: number, rank: number, is_peft: boolean,
+ *   scale: number }} AdapterEntry
+ * @typedef {{ input: string, tensor: string, axis: number, is_transposed: boolean, scale: number }} AdapterFed
  */
 /**
  * Of a session that trains (pyruntime/learning/graph.py, `report`). weights: those that steps change, of which the first `count` are

@@ -1,6 +1,7 @@
 // The platform Node.js, and Deno and Bun, which have its modules.
 
 import { availableParallelism } from 'node:os';
+import { readFileSync } from 'node:fs';
 import { stat } from 'node:fs/promises';
 import { resolve } from 'node:path';
 import { fileURLToPath, pathToFileURL } from 'node:url';
@@ -14,6 +15,8 @@ const node = {
   worker: () => /** @type {any} */ (NodeWorker),
   reportsWorkerExit: true,
   processors: availableParallelism,
+
+  readNow: (url) => new Uint8Array(readFileSync(new URL(url))).buffer,
 
   /** Paths of files are relative to the folder of `base`, or to the working directory. */
   address(text, base) {

@@ -102,6 +102,11 @@ def _config(text: bytes | str) -> Mapping[str, Any]:
         found = json.loads(text)
     except ValueError:
         found = None
+    return checked_config(found)
+
+
+def checked_config(found: Any) -> Mapping[str, Any]:
+    """PEFT's configuration. Errors: InvalidInput for another kind of adapter"""
     if not isinstance(found, dict):
         raise InvalidInput("the adapter's configuration is no JSON object", hint="give PEFT's adapter_config.json")
     if found.get("peft_type", "LORA") != "LORA" or found.get("use_dora"):

@@ -10,7 +10,7 @@ from __future__ import annotations
 from base64 import b64encode
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
-from typing import Any
+from typing import Any, ClassVar
 
 from pyruntime.errors import InvalidInput
 from pyruntime.ir.dtype import F32
@@ -70,6 +70,8 @@ class Serving:
     rows_b: int = 0
     rows: dict[tuple[tuple[int, ...], int, int], tuple[int, int]] = field(default_factory=dict)
     defaults: dict[str, Weight] = field(default_factory=dict)
+    adapters: Mapping[str, Adapter] = field(default_factory=dict)
+    kind: ClassVar[str] = "adapters"  # of what it tells the page
 
     def places(self, adapter: Adapter, name: str) -> Places:
         """Errors: InvalidInput for a module that the graph has no place for"""
@@ -124,9 +126,9 @@ class Serving:
             for place in places if place is not None
         ]  # fmt: skip
 
-    def report(self, adapters: Mapping[str, Adapter]) -> dict[str, Any]:
+    def report(self) -> dict[str, Any]:
         """For the page."""
-        found = {name: asdict(self.places(a, name)) for name, a in adapters.items()}
+        found = {name: asdict(self.places(a, name)) for name, a in self.adapters.items()}
         defaults = {
             n: {"dtype": w.dtype.name, "dims": list(w.shape), "data": b64encode(w.read()).decode() if w.size else ""}
             for n, w in self.defaults.items()
@@ -161,7 +163,7 @@ def serve(graph: Graph, adapters: Mapping[str, Adapter]) -> Serving:
     """The graph for these adapters, and for others of the same modules. Errors: InvalidInput names adapter and
     module."""
     inputs = {v.name for v in graph.inputs}
-    serving = Serving(graph, Modules(sites(graph)), _slots(graph))
+    serving = Serving(graph, Modules(sites(graph)), _slots(graph), adapters=adapters)
     sides: dict[tuple[int, ...], tuple[Site, list[Side]]] = {}
     fed: set[str] = set()
     for name, adapter in adapters.items():

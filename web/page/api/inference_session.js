@@ -24,16 +24,16 @@ export const backend = {
   /**
    * @param {string | Uint8Array} model
    * @param {SessionOptions & { onProgress?: OnProgress, signal?: AbortSignal }} [options]
-   * @param {string} [training] options of a session that trains, as JSON
+   * @param {{ training?: string, adapting?: string }} [learning] JSON: options of a session that trains, or its adapters
    */
-  async createInferenceSessionHandler(model, options = {}, training = '') {
+  async createInferenceSessionHandler(model, options = {}, learning) {
     checkPlatform();
     const cancellation = Cancellation.of(options.signal, 'the creation of the session');
     const start = performance.now();
     const settings = sessionOptions(options);
     const { params: { logOptions } } = settings;
-    const gpu = training ? null : await ownGpu(settings);
-    if (training) Object.assign(settings.params, { isAuto: false, options: { ...settings.params.options, training } });
+    const gpu = learning ? null : await ownGpu(settings);
+    if (learning) Object.assign(settings.params, { isAuto: false, options: { ...settings.params.options, ...learning } });
     const params = { ...modelParams(model, settings, settings.options.cache), gpu: gpu?.adapter };
     const caller = attach(!looksLikeProgram(params.model));
     const sent = caller.call('create', params, { transfer: streamsOf(params), progress: settings.options.onProgress, watch: cancellation?.watch });
@@ -125,6 +125,9 @@ function unavailable(cause) {
   throw new InvalidInput('none of the executionProviders is available', { hint, cause });
 }
 
+/** Creates sessions with adapters: training/load_code.js sets it. @type {{ create?: (model: any, args: any[]) => Promise<InferenceSession> }} */
+export const adapted = {};
+
 /** onnxruntime's session, with this engine's errors and additional methods. */
 export class InferenceSession extends Concrete {
   /** @param {Handler} handler */
@@ -141,6 +144,7 @@ export class InferenceSession extends Concrete {
   static async create(model, ...args) {
     register();
     checkProviders(args);
+    if (adapted.create && args.some((given) => given?.adapters)) return adapted.create(model, args);
     const session = await withAddress(model, (accepted) => Concrete.create(accepted, ...args)).catch(unavailable);
     return session.handler instanceof Handler ? new InferenceSession(session.handler) : session; // of another backend
   }

@@ -1,6 +1,7 @@
 // Checkpoints of a training session: weights, moments and counts, as a safetensors file.
 
 import { InvalidInput } from '../../common/errors.js';
+import { floatsOf } from '../../common/half_values.js';
 import * as safetensors from '../../common/safetensors.js';
 
 /** @import { TrainingInfo } from '../../common/protocol.js' */
@@ -52,25 +53,5 @@ export function fromCheckpoint(file, info) {
 /** A copy; numbers of 16 bits become float32. @param {safetensors.Stored} tensor */
 function inFloat32({ dtype, bytes }) {
   if (dtype !== 'float16' && dtype !== 'bfloat16') return bytes.slice();
-  const own = bytes.slice();
-  const words = new Uint16Array(own.buffer);
-  const numbers = Float32Array.from(words, dtype === 'float16' ? halfValue : shortValue);
-  return new Uint8Array(numbers.buffer);
-}
-
-/** @param {number} bits */
-function halfValue(bits) {
-  const sign = bits & 0x8000 ? -1 : 1;
-  const [exponent, fraction] = [(bits >> 10) & 31, bits & 1023];
-  if (exponent === 31) return fraction ? NaN : sign * Infinity;
-  return sign * (exponent ? 2 ** (exponent - 15) * (1 + fraction / 1024) : 2 ** -14 * fraction / 1024);
-}
-
-const word = new Uint32Array(1);
-const real = new Float32Array(word.buffer);
-
-/** @param {number} bits */
-function shortValue(bits) {
-  word[0] = bits << 16;
-  return real[0];
+  return new Uint8Array(floatsOf(bytes, dtype).buffer);
 }

@@ -1,7 +1,9 @@
-// What trains models: dist/training.mjs, which training_session.js fetches.
+// What trains models and runs them with adapters: dist/training.mjs, which load_code.js fetches.
 
 import { createWithArtifacts, isArtifacts } from './artifact_session.js';
 import { TrainingSession } from './session.js';
+
+export { createAdapted } from './adapted_session.js';
 
 /** @param {import('./session.js').PageParts} parts @param {any} model @param {Record<string, any>} [options] */
 export const create = (parts, model, options) => (

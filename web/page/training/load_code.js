@@ -1,20 +1,24 @@
-// Loads the code that trains models, a separate file, when a page first calls TrainingSession.create.
+// Loads the code that trains models and runs them with adapters, a separate file, when a page first asks for that.
 // It shares modules with the page: scripts/build_web.mjs builds it as a function that takes them.
 
 import { importScript } from '../../common/import_script.js';
-import { backend, InferenceSession } from '../api/inference_session.js';
+import { adapted, backend, InferenceSession } from '../api/inference_session.js';
+import { platform } from '../../common/platform.js';
 import { engineFiles } from '../engine/client.js';
 import { SHARED } from '../executor/load_code.js';
 import { runOptions } from '../options/options.js';
 import { withAddress } from '../sessions/model_origins.js';
 
 /** What it needs of the page besides these modules. */
-const parts = { backend, InferenceSession, runOptions, withAddress };
+const parts = { platform, backend, InferenceSession, runOptions, withAddress };
+
+/** @returns {Promise<typeof import('./entry.js')>} */
+async function load() {
+  const { training } = await engineFiles();
+  return (await importScript(training)).default((/** @type {keyof typeof SHARED} */ file) => SHARED[file]);
+}
 
 /** @param {any} model @param {Record<string, any>} [options] */
-export async function create(model, options) {
-  const { training } = await engineFiles();
-  /** @type {typeof import('./entry.js')} */
-  const code = (await importScript(training)).default((/** @type {keyof typeof SHARED} */ file) => SHARED[file]);
-  return code.create(parts, model, options);
-}
+export const create = async (model, options) => (await load()).create(parts, model, options);
+
+adapted.create = async (model, args) => (await load()).createAdapted(parts, model, args);

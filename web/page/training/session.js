@@ -49,7 +49,8 @@ export class TrainingSession {
     ({ Tensor } = /** @type {any} */ (parts.InferenceSession)[Symbol.for('pyruntime.parts')]);
     const own = Object.fromEntries(OWN.filter((name) => options[name] !== undefined).map((name) => [name, options[name]]));
     const rest = Object.fromEntries(Object.entries(options).filter(([name]) => !OWN.includes(name)));
-    const handler = await parts.withAddress(model, (/** @type {any} */ accepted) => parts.backend.createInferenceSessionHandler(/** @type {any} */ (accepted), rest, JSON.stringify(own, plainBytes)));
+    const learning = { training: JSON.stringify(own, plainBytes) };
+    const handler = await parts.withAddress(model, (/** @type {any} */ accepted) => parts.backend.createInferenceSessionHandler(/** @type {any} */ (accepted), rest, learning));
     return new TrainingSession(handler, /** @type {TrainingInfo} */ (handler.about.training), parts);
   }
 

@@ -1,6 +1,8 @@
 // Weights with the products of adapters added, for the file that a training session exports.
 // pyruntime/native/sessions/adapter_values.py is its twin.
 
+import { floatsOf } from '../../common/half_values.js';
+
 /** @import { ReadFile } from '../../run/environment.js' */
 /** @import { Values } from './state_values.js' */
 /**
@@ -38,20 +40,4 @@ function addProduct(w, [rows, columns], a, b, scale, isTransposed) {
 }
 
 /** A copy in double precision. @param {Uint8Array} bytes @param {string} dtype @returns {Float64Array} */
-function numbersOf(bytes, dtype) {
-  const { buffer } = bytes.slice();
-  if (dtype === 'float64') return new Float64Array(buffer);
-  if (dtype === 'float32') return Float64Array.from(new Float32Array(buffer));
-  return Float64Array.from(new Uint16Array(buffer), dtype === 'float16' ? halfValue : shortValue);
-}
-
-/** @param {number} bits */
-function halfValue(bits) {
-  const sign = bits & 0x8000 ? -1 : 1;
-  const [exponent, fraction] = [(bits >> 10) & 31, bits & 1023];
-  if (exponent === 31) return fraction ? NaN : sign * Infinity;
-  return sign * (exponent ? 2 ** (exponent - 15) * (1 + fraction / 1024) : 2 ** -14 * fraction / 1024);
-}
-
-/** @param {number} bits */
-const shortValue = (bits) => new Float32Array(new Uint32Array([bits << 16]).buffer)[0];
+const numbersOf = (bytes, dtype) => (dtype === 'float64' ? new Float64Array(bytes.slice().buffer) : Float64Array.from(floatsOf(bytes, dtype)));

@@ -1,6 +1,7 @@
 // What a session that trains does in the worker besides runs: reads and writes weights, and writes the model's file with them.
 
 import { InvalidInput } from '../../common/errors.js';
+import { halfOf } from '../../common/half_values.js';
 import { mergedWeight } from './merged_weights.js';
 import { readerOf } from './model_files.js';
 import { StateValues } from './state_values.js';
@@ -73,18 +74,3 @@ const fromHex = (text) => Uint8Array.from({ length: text.length / 2 }, (_, n) =>
 
 /** The bfloat16 nearest to a float32. @param {number} bits */
 const shortOf = (bits) => ((bits & 0x7fffffff) > 0x7f800000 ? 0x7fc0 : (bits + 0x7fff + ((bits >>> 16) & 1)) >>> 16);
-
-/** The float16 nearest to a float32; ties go to even. @param {number} bits */
-function halfOf(bits) {
-  const sign = (bits >>> 16) & 0x8000;
-  const exponent = ((bits >>> 23) & 0xff) - 112;
-  const fraction = bits & 0x7fffff;
-  if (exponent === 143) return sign | (fraction ? 0x7e00 : 0x7c00);
-  if (exponent < -10) return sign;
-  const shift = exponent < 1 ? 14 - exponent : 13;
-  const whole = exponent < 1 ? fraction | 0x800000 : (exponent << 23) | fraction;
-  const kept = exponent > 30 ? 0x7c00 : whole >>> shift;
-  const rest = whole & ((1 << shift) - 1);
-  const half = 1 << (shift - 1);
-  return sign | Math.min(0x7c00, kept + (exponent <= 30 && (rest > half || rest === half && kept & 1) ? 1 : 0));
-}

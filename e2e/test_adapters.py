@@ -1,0 +1,223 @@
+"""Adapters in a page and in Node.js: trained as natively, exported, and several in one session."""
+
+from __future__ import annotations
+
+import base64
+import json
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnxruntime
+import pytest
+
+import pyruntime
+from e2e.conftest import Tab
+from kit.adapter_networks import Decoder, peft, texts
+from kit.chromium import ROOT
+from pyruntime import RunOptions, SessionOptions, TrainingSession
+from pyruntime.learning import safetensors
+from pyruntime.learning.adapters import onnx_adapter
+from pyruntime.learning.adapters.onnx_adapter import Versions
+from pyruntime.learning.safetensors import Stored
+from tests.learning.test_adapters import with_inputs
+
+LORA = {"rank": 4, "alpha": 8, "targets": ["q_proj", "*/mlp/*"]}
+OPTIONS = {"loss": {"cross_entropy": "logits"}, "optimizer": {"adam": {"rate": 0.01}}, "lora": LORA, "seed": 3}
+KINDS = ("float32", "float16", "4 bits")
+STEPS = 12
+
+WORK = """
+  const bytes = (text) => Uint8Array.from(atob(text), (c) => c.charCodeAt(0));
+  const text = (data) => btoa(Array.from(new Uint8Array(data), (c) => String.fromCharCode(c)).join(''));
+  const ints = (values) => (
+    new ort.Tensor('int64', BigInt64Array.from(values.flat(), BigInt), [values.length, values[0].length]));
+  const ids = ints(arg.ids);
+  const trained = [];
+  for (const model of arg.models) {
+    const session = await ort.TrainingSession.create(bytes(model), arg.options);
+    const losses = [];
+    for (let n = 0; n < arg.steps; n++) losses.push((await session.step({ ids, target: ints(arg.after) })).loss);
+    const [adapter, merged] = [text(await session.adapter()), text(await session.export())];
+    trained.push({ losses, adapter, merged, names: session.parameters().map(({ name }) => name) });
+    await session.release();
+  }
+  const [float32, , bits] = arg.models;
+  const three = { file: bytes(arg.plain), config: arg.config };
+  const adapters = { one: bytes(arg.one), two: new Blob([bytes(arg.two)]), three };
+  const runs = [];
+  for (const model of [float32, bits]) {
+    const session = await ort.InferenceSession.create(bytes(model), { adapters });
+    const results = [];
+    const times = [];
+    for (const active of [undefined, ...arg.active, undefined]) {
+      const start = performance.now();
+      const options = active === undefined ? [] : [['logits'], { adapters: active }];
+      const { logits } = await session.run({ ids }, ...options);
+      times.push(performance.now() - start);
+      results.push([...logits.data]);
+    }
+    await session.prepare({ dims: { N: 2, T: 3 } });
+    runs.push({ results, times, inputs: [...session.inputNames], compiled: (await session.metrics()).compiled });
+    await session.release();
+  }
+  const x = new ort.Tensor('float32', Float32Array.from({ length: 12 }, (_, n) => n / 12), [2, 6]);
+  const own = { a: bytes(arg.theirs), b: bytes(arg.peftSlots) };
+  const slots = await ort.InferenceSession.create(bytes(arg.slots), { adapters: own });
+  const slotRuns = [];
+  for (const active of [[], 'a', ['b'], { a: 1, b: -1 }]) {
+    slotRuns.push([...(await slots.run({ x }, { adapters: active })).y.data]);
+  }
+  const slotNames = [...slots.inputNames];
+  const errors = [];
+  const textOf = (error) => `${error.name}: ${error.message}`;
+  const refuse = async (work) => errors.push(await work().then(() => 'no error', textOf));
+  await refuse(() => slots.run({ x }, { adapters: ['c'] }));
+  await refuse(() => slots.run({ x }, { adapters: { a: NaN } }));
+  await refuse(() => slots.export());
+  for (const bad of [new Uint8Array(9), bytes(arg.theirs).subarray(0, 90), bytes(arg.other)]) {
+    await refuse(() => ort.InferenceSession.create(bytes(float32), { adapters: { bad } }));
+  }
+  await refuse(() => ort.TrainingSession.create(bytes(float32), { ...arg.options, lora: { targets: 'nothing' } }));
+  await slots.release();
+  return { trained, runs, slotRuns, slotNames, errors };
+"""
+ACTIVE = ["one", ["two"], {"one": 0.5, "two": -1.0}, ["three"], ["one", "two"], ["three"]]
+
+
+def encoded(data: bytes) -> str:
+    return base64.b64encode(data).decode()
+
+
+def stored(tensors: dict[str, np.ndarray], kind: str = "float32") -> dict[str, Stored]:
+    found = {n: np.ascontiguousarray(x, kind) for n, x in tensors.items()}
+    return {n: Stored(kind, x.shape, x) for n, x in found.items()}
+
+
+def safe(tensors: dict[str, Stored], config: Any = None) -> bytes:
+    return safetensors.write(tensors, {} if config is None else {"adapter_config": json.dumps(config)})
+
+
+@pytest.fixture(scope="module")
+def arg() -> dict[str, Any]:
+    rng, (ids, after) = np.random.default_rng(1), texts(4, 8)
+    one, two, three = peft(rng, 4), peft(rng, 2, layers=1, parts="qkvo"), peft(rng, 3)
+    slot = "layers.0.attn.q_proj.lora_{}.MatMul.weight"
+    theirs = {slot.format("A"): rng.normal(size=(6, 2)), slot.format("B"): rng.normal(size=(2, 5))}
+    own = {"q_proj.lora_A.weight": rng.normal(size=(3, 6)), "q_proj.lora_B.weight": rng.normal(size=(5, 3))}
+    own = {f"base_model.model.layers.0.self_attn.{n}": x for n, x in own.items()}
+    files = {
+        "one": safe(stored(one), {"r": 4, "lora_alpha": 8}),
+        "two": onnx_adapter.write(stored(two, "float16"), Versions()),
+        "plain": safe(stored(three)), "theirs": onnx_adapter.write(stored(theirs), Versions()),
+        "peftSlots": safe(stored(own), {"r": 3, "lora_alpha": 6}), "slots": with_inputs(),
+        "other": safe(stored({n.replace("q_proj", "zz"): x for n, x in one.items()})),
+    }  # fmt: skip
+    camel = {**OPTIONS, "loss": {"crossEntropy": "logits"}}
+    return {
+        **{name: encoded(data) for name, data in files.items()}, "ids": ids.tolist(), "after": after.tolist(),
+        "models": [encoded(Decoder(kind).build()) for kind in KINDS], "options": camel, "steps": STEPS,
+        "config": {"r": 3, "lora_alpha": 3, "use_rslora": True}, "active": ACTIVE,
+    }  # fmt: skip
+
+
+def decoded(arg: dict[str, Any], name: str) -> bytes:
+    return base64.b64decode(arg[name])
+
+
+def check_training(found: Any, arg: dict[str, Any]) -> None:
+    """Curves and adapters as natively; merged models that onnxruntime runs."""
+    ids, after = np.array(arg["ids"]), np.array(arg["after"])
+    for kind, one, data in zip(KINDS, found, arg["models"], strict=True):
+        model = base64.b64decode(data)
+        with TrainingSession(model, **OPTIONS) as native:
+            losses = [native.step({"ids": ids, "target": after}).loss for _ in range(STEPS)]
+            wanted = native.evaluate({"ids": ids}, ["logits"])["logits"]
+            assert one["names"] == [p.name for p in native.parameters()]
+            tensors, metadata = safetensors.read(base64.b64decode(one["adapter"]))
+            assert json.loads(metadata["adapter_config"])["lora_alpha"] == 8 and [*tensors] == one["names"]
+        near = 0.05 if kind == "float16" else 2e-3
+        np.testing.assert_allclose(one["losses"], losses, rtol=near)
+        assert one["losses"][-1] < one["losses"][0] * 0.7
+        merged = base64.b64decode(one["merged"])
+        (logits,) = onnxruntime.InferenceSession(merged).run(None, {"ids": ids})
+        np.testing.assert_allclose(logits, wanted, atol=near * float(np.abs(wanted).max()))
+
+
+def check_runs(found: Any, arg: dict[str, Any]) -> None:
+    """Each combination as natively, in one Program."""
+    ids = np.array(arg["ids"])
+    for kind, one in zip((0, 2), found, strict=True):
+        options = SessionOptions()
+        options.adapters = {
+            "one": decoded(arg, "one"), "two": decoded(arg, "two"),
+            "three": pyruntime.LoraAdapter(decoded(arg, "plain"), json.dumps(arg["config"])),
+        }  # fmt: skip
+        native = pyruntime.InferenceSession(base64.b64decode(arg["models"][kind]), options)
+        for active, result in zip([(), *ACTIVE, ()], one["results"], strict=True):
+            run_options = RunOptions()
+            weights = {active: 1} if isinstance(active, str) else active
+            weights = weights if isinstance(weights, dict) else dict.fromkeys(weights, 1)
+            for name, weight in weights.items():
+                run_options.add_active_adapter(name, weight)
+            (wanted,) = native.run(None, {"ids": ids}, run_options)
+            np.testing.assert_allclose(np.reshape(result, wanted.shape), wanted, atol=1e-3)
+        assert one["inputs"] == ["ids"] and one["compiled"] <= 1
+        assert max(one["times"][1:]) < 1000
+
+
+def check(found: Any, arg: dict[str, Any]) -> None:
+    check_training(found["trained"], arg)
+    check_runs(found["runs"], arg)
+    options = SessionOptions()
+    options.adapters = {"a": decoded(arg, "theirs"), "b": decoded(arg, "peftSlots")}
+    native = pyruntime.InferenceSession(decoded(arg, "slots"), options)
+    x = (np.arange(12, dtype=np.float32) / 12).reshape(2, 6)
+    for weights, result in zip(({}, {"a": 1}, {"b": 1}, {"a": 1, "b": -1}), found["slotRuns"], strict=True):
+        run_options = RunOptions()
+        for name, weight in weights.items():
+            run_options.add_active_adapter(name, weight)
+        np.testing.assert_allclose(np.reshape(result, (2, 5)), native.run(None, {"x": x}, run_options)[0], atol=1e-5)
+    assert found["slotNames"] == ["x"]
+    errors = (
+        'no adapter "c"', "cannot be NaN", "cannot be exported", "its header is not JSON", "damaged",
+        'no product for "base_model',
+        'no product has a name like "nothing"',
+    )  # fmt: skip
+    assert len(errors) == len(found["errors"])
+    for text, error in zip(errors, found["errors"], strict=True):
+        assert error.startswith("InvalidInput") and text in error, error
+
+
+def test_adapters_in_a_page(page: Tab, arg: dict[str, Any]) -> None:
+    check(page.run(WORK, arg), arg)
+
+
+def test_adapters_in_node(built: None, arg: dict[str, Any], tmp_path: Path) -> None:
+    """The same, then adapters by the names of files, PEFT's configuration beside its weights."""
+    (tmp_path / "arg.json").write_text(json.dumps(arg))
+    (tmp_path / "adapter_model.safetensors").write_bytes(decoded(arg, "plain"))
+    (tmp_path / "adapter_config.json").write_text(json.dumps(arg["config"]))
+    (tmp_path / "model.onnx").write_bytes(base64.b64decode(arg["models"][0]))
+    program = tmp_path / "run.mjs"
+    program.write_text(
+        f"import * as ort from {json.dumps((ROOT / 'dist/ort.node.mjs').as_uri())};\n"
+        f"import {{ readFileSync }} from 'node:fs';\n"
+        f"const arg = JSON.parse(readFileSync({json.dumps(str(tmp_path / 'arg.json'))}, 'utf8'));\n"
+        f"const work = async () => {{ {WORK} }};\n"
+        "const found = await work();\n"
+        "const adapters = { a: 'adapter_model.safetensors' };\n"
+        "const session = await ort.InferenceSession.create('model.onnx', { adapters });\n"
+        "const data = BigInt64Array.from(arg.ids.flat(), BigInt);\n"
+        "const ids = new ort.Tensor('int64', data, [arg.ids.length, arg.ids[0].length]);\n"
+        "found.file = [...(await session.run({ ids }, { adapters: 'a' })).logits.data];\n"
+        "console.log(JSON.stringify(found));\nawait ort.shutdown();\n"
+    )
+    done = subprocess.run(
+        ["node", program], capture_output=True, text=True, timeout=600, cwd=tmp_path, check=False
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr[-2000:]
+    found = json.loads(done.stdout)
+    check(found, arg)
+    np.testing.assert_allclose(found["file"], found["runs"][0]["results"][4], atol=1e-5)

@@ -1,0 +1,83 @@
+// A session with adapters: its runs feed the matrices of those that they name.
+
+import { readAdapter } from './adapter_file.js';
+import { Adapters, RANK } from './adapters.js';
+import { InvalidInput } from '../../common/errors.js';
+
+/** @import { AdaptersInfo } from '../../common/protocol.js' */
+/** @import { Handler } from '../sessions/handler.js' */
+/** @import { Adapter } from './adapter_file.js' */
+/** @import { Active } from './adapters.js' */
+/** @typedef {import('./session.js').PageParts & { platform: any }} PageParts */
+
+/** @type {Record<string, any>} */
+const ARRAYS = {
+  float64: Float64Array, int8: Int8Array, int16: Int16Array, int32: Int32Array, int64: BigInt64Array, uint16: Uint16Array, uint32: Uint32Array,
+  uint64: BigUint64Array, float32: Float32Array, float16: Uint16Array, bfloat16: Uint16Array,
+};
+
+/** @param {PageParts} parts @param {any} model @param {any[]} args of `InferenceSession.create`, after the model */
+export async function createAdapted(parts, model, args) {
+  const options = args.find((given) => given?.adapters);
+  const { adapters: given, ...rest } = options;
+  if (typeof given !== 'object' || Array.isArray(given)) throw new InvalidInput('adapters cannot be that', { hint: 'an object of files by name' });
+  const fetches = (/** @type {string} */ address) => fetched(parts.platform.address(address), parts.platform, options.fetch ?? fetch);
+  /** @type {Record<string, Adapter>} */
+  const files = Object.fromEntries(await Promise.all(Object.entries(given).map(async ([name, one]) => [name, await readAdapter(one, fetches)])));
+  const described = Object.fromEntries(Object.entries(files).map(([name, { tensors, config }]) => [name, { config, tensors: typesOf(tensors) }]));
+  const source = args.length > 1 && model?.slice ? model.slice(args[0], args[0] + (typeof args[1] === 'number' ? args[1] : Infinity)) : model;
+  /** @type {Handler} */
+  const handler = await parts.withAddress(source, (/** @type {any} */ accepted) => (
+    parts.backend.createInferenceSessionHandler(accepted, rest, { adapting: JSON.stringify(described) })));
+  const info = /** @type {AdaptersInfo | undefined} */ (handler.about.adapters);
+  if (!info) {
+    await handler.dispose();
+    throw new InvalidInput('adapters cannot change a compiled Program', { hint: 'open the model that it was made of' });
+  }
+  const types = Object.fromEntries(handler.inputs.map(({ name, dtype }) => [name, dtype]));
+  return adapted(parts, handler, new Adapters(files, info, types));
+}
+
+/** Types and shapes. @param {Adapter['tensors']} tensors */
+const typesOf = (tensors) => Object.fromEntries(Object.entries(tensors).map(([name, { dtype, shape }]) => [name, [dtype, shape]]));
+
+/** @param {string} url @param {any} platform @param {typeof globalThis.fetch} fetch @returns {Promise<Uint8Array | null>} */
+async function fetched(url, platform, fetch) {
+  if (url.startsWith('file:')) return await platform.exists(url) ? new Uint8Array(platform.readNow(url)) : null;
+  const response = await fetch(url);
+  return response.ok ? new Uint8Array(await response.arrayBuffer()) : null;
+}
+
+/** @param {PageParts} parts @param {Handler} handler @param {Adapters} adapters */
+function adapted(parts, handler, adapters) {
+  const { InferenceSession } = parts;
+  const { Tensor } = /** @type {any} */ (InferenceSession)[Symbol.for('pyruntime.parts')];
+  const isShown = (/** @type {string} */ name) => !Object.hasOwn(adapters.feeds(), name);
+  handler.inputNames = handler.inputNames.filter(isShown);
+  handler.inputMetadata = handler.inputMetadata.filter(({ name }) => isShown(name));
+  const session = new InferenceSession(handler);
+  const toTensor = (/** @type {import('./adapters.js').Fed} */ { data, dims, type }) => {
+    const Kind = ARRAYS[type] ?? Uint8Array;
+    const array = data instanceof Kind ? data : new Kind(data.buffer, data.byteOffset, data.byteLength / Kind.BYTES_PER_ELEMENT);
+    return new Tensor(type === 'bfloat16' ? 'uint16' : type, array, dims);
+  };
+  /** Of the run that begins. @type {Active | undefined} */
+  let active;
+  const added = () => Object.fromEntries(Object.entries(adapters.feeds(active)).map(([name, fed]) => [name, toTensor(fed)]));
+  const checked = handler.checked.bind(handler);
+  handler.checked = (feeds, names) => checked(typeof feeds === 'object' && feeds && !(feeds instanceof Tensor) ? { ...added(), ...feeds } : feeds, names);
+  const prepare = handler.prepare.bind(handler);
+  handler.prepare = (/** @type {any} */ options) => prepare(options?.dims ? { ...options, dims: { [RANK]: adapters.rank, ...options.dims } } : options);
+  session.run = async (/** @type {any} */ feeds, /** @type {any} */ fetches, /** @type {any} */ options) => {
+    const settings = options ?? (fetches?.adapters && !handler.outputNames.includes('adapters') ? fetches : undefined);
+    const { adapters: wanted, ...rest } = settings ?? {};
+    active = wanted;
+    try {
+      return InferenceSession.prototype.run.call(session, feeds, settings === fetches ? undefined : fetches, settings && rest);
+    } finally {
+      active = undefined; // the feeds were checked before the run waited for anything
+    }
+  };
+  session.export = async () => { throw new InvalidInput('a session with adapters cannot be exported', { hint: 'create it without them' }); };
+  return session;
+}
