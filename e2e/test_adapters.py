@@ -14,14 +14,13 @@ import pytest
 
 import pyruntime
 from e2e.conftest import Tab
-from kit.adapter_networks import Decoder, peft, texts
+from kit.adapter_networks import Decoder, peft, texts, with_inputs
 from kit.chromium import ROOT
 from pyruntime import RunOptions, SessionOptions, TrainingSession
 from pyruntime.learning import safetensors
 from pyruntime.learning.adapters import onnx_adapter
 from pyruntime.learning.adapters.onnx_adapter import Versions
 from pyruntime.learning.safetensors import Stored
-from tests.learning.test_adapters import with_inputs
 
 LORA = {"rank": 4, "alpha": 8, "targets": ["q_proj", "*/mlp/*"]}
 OPTIONS = {"loss": {"cross_entropy": "logits"}, "optimizer": {"adam": {"rate": 0.01}}, "lora": LORA, "seed": 3}

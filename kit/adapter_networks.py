@@ -8,7 +8,7 @@ import numpy as np
 from onnx import TensorProto as T
 from onnx import helper
 
-from kit.training_networks import model, random
+from kit.training_networks import model, node, random
 
 WIDTH, HEADS, VOCABULARY, LAYERS = 64, 4, 32, 2
 DOMAIN = "com.microsoft"
@@ -110,3 +110,15 @@ def peft(rng: np.random.Generator, rank: int, layers: int = LAYERS, parts: str =
             found[f"{name}.lora_A.weight"] = rng.normal(size=(rank, WIDTH)).astype(np.float32) / 8
             found[f"{name}.lora_B.weight"] = rng.normal(size=(WIDTH, rank)).astype(np.float32) / 8
     return found
+
+
+def with_inputs() -> bytes:
+    """A model that was exported with inputs for an adapter, as ONNX Runtime wants them."""
+    nodes = [
+        node("MatMul", "x w", "m"), node("MatMul", "x layers.0.attn.q_proj.lora_A.MatMul.weight", "u"),
+        node("MatMul", "u layers.0.attn.q_proj.lora_B.MatMul.weight", "v"), node("Add", "m v", "y"),
+    ]  # fmt: skip
+    a, b = (f"layers.0.attn.q_proj.lora_{part}.MatMul.weight" for part in "AB")
+    weights = {**random(0, w=(6, 5)), a: np.zeros((6, 0), np.float32), b: np.zeros((0, 5), np.float32)}
+    inputs = {"x": (T.FLOAT, ["N", 6]), a: (T.FLOAT, [6, "rank"]), b: (T.FLOAT, ["rank", 5])}
+    return model(nodes, inputs, {"y": (T.FLOAT, ["N", 5])}, weights)

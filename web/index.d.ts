@@ -9,6 +9,7 @@ import type { StepResult } from './training.js';
 export * from 'onnxruntime-common';
 
 /** Bytes or steps of a phase; `total` is 0 if it is unknown. */
+export type AdapterSource = string | URL | Uint8Array | ArrayBuffer | Blob | Response;
 export interface Progress {
   readonly phase: 'boot' | 'download' | 'compile' | 'init';
   readonly loaded: number;
@@ -215,6 +216,8 @@ declare module 'onnxruntime-common' {
     interface SessionOptions {
       /** Called while the engine starts, and while the model is fetched, compiled and initialised. */
       onProgress?: (progress: Progress) => void;
+      /** LoRA adapters (.onnx_adapter, or safetensors of PEFT) by the names that runs give. */
+      adapters?: Readonly<Record<string, AdapterSource | { readonly file: AdapterSource; readonly config: string | URL | object }>>;
       /**
        * Caches the model's files for later visits. true: until the server has another version; a text: until pages ask
        * for another version than this, without a request to the server.
@@ -272,6 +275,8 @@ declare module 'onnxruntime-common' {
       allowSoftware?: boolean;
     }
     interface RunOptions {
+      /** Which of the session's adapters the run uses: names, or weights by name. */
+      adapters?: string | readonly string[] | Readonly<Record<string, number>>;
       /** Stops the run; `run` rejects with `Terminated` when it has ended, some milliseconds later. */
       signal?: AbortSignal;
     }

@@ -16,7 +16,7 @@ from onnx import TensorProto as T
 from onnx import numpy_helper
 
 import pyruntime
-from kit.adapter_networks import LAYERS, WIDTH, Decoder, peft, texts
+from kit.adapter_networks import LAYERS, WIDTH, Decoder, peft, texts, with_inputs
 from kit.training_networks import model, node, random
 from pyruntime import InvalidInput, LoraAdapter, RunOptions, SessionOptions, TrainingSession
 from pyruntime.api.names import NAMES
@@ -247,18 +247,6 @@ def test_parts_of_a_fused_projection() -> None:
     (wanted,) = onnxruntime.InferenceSession(proto.SerializeToString()).run(None, {"ids": ids})
     (found,) = session(fused, a=peft_file(tensors, r=3, lora_alpha=3)).run(None, {"ids": ids}, using("a"))
     np.testing.assert_allclose(found, wanted, atol=2e-4)
-
-
-def with_inputs() -> bytes:
-    """A model that was exported with inputs for an adapter, as ONNX Runtime wants them."""
-    nodes = [
-        node("MatMul", "x w", "m"), node("MatMul", "x layers.0.attn.q_proj.lora_A.MatMul.weight", "u"),
-        node("MatMul", "u layers.0.attn.q_proj.lora_B.MatMul.weight", "v"), node("Add", "m v", "y"),
-    ]  # fmt: skip
-    a, b = (f"layers.0.attn.q_proj.lora_{part}.MatMul.weight" for part in "AB")
-    weights = {**random(0, w=(6, 5)), a: np.zeros((6, 0), np.float32), b: np.zeros((0, 5), np.float32)}
-    inputs = {"x": (T.FLOAT, ["N", 6]), a: (T.FLOAT, [6, "rank"]), b: (T.FLOAT, ["rank", 5])}
-    return model(nodes, inputs, {"y": (T.FLOAT, ["N", 5])}, weights)
 
 
 def test_adapter_files_of_onnxruntime(tmp_path: Path) -> None:

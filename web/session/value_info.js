@@ -8,8 +8,8 @@
 
 /** @param {string} info of a `Compiler` @returns {{ inputs: ValueInfo[], outputs: ValueInfo[], about: About }} */
 export function valuesOf(info) {
-  const { inputs, outputs, uses = {}, unused = [], metadata = null, training, adapters } = JSON.parse(info);
-  return { inputs: inputs.map(valueInfo), outputs: outputs.map(valueInfo), about: { uses, unused, metadata, training, adapters } };
+  const { inputs, outputs, uses = {}, unused = [], metadata = null, ...more } = JSON.parse(info);
+  return { inputs: inputs.map(valueInfo), outputs: outputs.map(valueInfo), about: { uses, unused, metadata, ...more } };
 }
 
 /** @param {{ name: string, default?: boolean, map?: import('../common/protocol.js').MapInfo } & Type} type @returns {ValueInfo} */

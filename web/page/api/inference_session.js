@@ -125,9 +125,6 @@ function unavailable(cause) {
   throw new InvalidInput('none of the executionProviders is available', { hint, cause });
 }
 
-/** Creates sessions with adapters: training/load_code.js sets it. @type {{ create?: (model: any, args: any[]) => Promise<InferenceSession> }} */
-export const adapted = {};
-
 /** onnxruntime's session, with this engine's errors and additional methods. */
 export class InferenceSession extends Concrete {
   /** @param {Handler} handler */
@@ -144,7 +141,7 @@ export class InferenceSession extends Concrete {
   static async create(model, ...args) {
     register();
     checkProviders(args);
-    if (adapted.create && args.some((given) => given?.adapters)) return adapted.create(model, args);
+    if (args.some((given) => given?.adapters)) return /** @type {any} */ (InferenceSession).adapt(model, args); // of training/load_code.js
     const session = await withAddress(model, (accepted) => Concrete.create(accepted, ...args)).catch(unavailable);
     return session.handler instanceof Handler ? new InferenceSession(session.handler) : session; // of another backend
   }

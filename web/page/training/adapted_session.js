@@ -17,7 +17,7 @@ const ARRAYS = {
 };
 
 /** @param {PageParts} parts @param {any} model @param {any[]} args of `InferenceSession.create`, after the model */
-export async function createAdapted(parts, model, args) {
+export async function adapt(parts, model, args) {
   const options = args.find((given) => given?.adapters);
   const { adapters: given, ...rest } = options;
   if (typeof given !== 'object' || Array.isArray(given)) throw new InvalidInput('adapters cannot be that', { hint: 'an object of files by name' });

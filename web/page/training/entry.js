@@ -3,7 +3,7 @@
 import { createWithArtifacts, isArtifacts } from './artifact_session.js';
 import { TrainingSession } from './session.js';
 
-export { createAdapted } from './adapted_session.js';
+export { adapt } from './adapted_session.js';
 
 /** @param {import('./session.js').PageParts} parts @param {any} model @param {Record<string, any>} [options] */
 export const create = (parts, model, options) => (

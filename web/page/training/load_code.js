@@ -2,7 +2,7 @@
 // It shares modules with the page: scripts/build_web.mjs builds it as a function that takes them.
 
 import { importScript } from '../../common/import_script.js';
-import { adapted, backend, InferenceSession } from '../api/inference_session.js';
+import { backend, InferenceSession } from '../api/inference_session.js';
 import { platform } from '../../common/platform.js';
 import { engineFiles } from '../engine/client.js';
 import { SHARED } from '../executor/load_code.js';
@@ -21,4 +21,5 @@ async function load() {
 /** @param {any} model @param {Record<string, any>} [options] */
 export const create = async (model, options) => (await load()).create(parts, model, options);
 
-adapted.create = async (model, args) => (await load()).createAdapted(parts, model, args);
+// Creates sessions with adapters.
+/** @type {any} */ (InferenceSession).adapt = async (/** @type {any} */ model, /** @type {any[]} */ args) => (await load()).adapt(parts, model, args);
