@@ -65,6 +65,8 @@ class Average:
 class Handler(SimpleHTTPRequestHandler):
     """Serves the pages and this package, and takes weights from pages of this address only."""
 
+    timeout = 60  # seconds for a request to arrive
+
     def __init__(self, *args: Any, average: Average, results: Results, token: str, **kwargs: Any) -> None:
         self.average, self.results, self.token = average, results, token
         super().__init__(*args, directory=str(HERE), **kwargs)
@@ -83,10 +85,10 @@ class Handler(SimpleHTTPRequestHandler):
     def do_POST(self) -> None:
         url = urlsplit(self.path)
         query = {key: values[0] for key, values in parse_qs(url.query).items()}
-        size = int(self.headers.get("Content-Length", "0"))
+        size = 4 * self.average.current.size
         if not self._is_for_us() or not self._has_token() or url.path != "/round":
             self.send_error(HTTPStatus.FORBIDDEN)
-        elif query.get("client") not in CLIENTS or size != 4 * self.average.current.size:
+        elif query.get("client") not in CLIENTS or self.headers.get("Content-Length") != str(size):
             self.send_error(HTTPStatus.BAD_REQUEST)
         else:
             try:

@@ -125,6 +125,11 @@ def training_graph(model: Graph, recipe: Recipe) -> Training:
         first = [Node("Apply", DOMAIN, 1, "optimizer", (NUMBERS, APPLY, *names), (APPLIED, *sums), attrs)]
         inputs.append(Value(APPLY, TensorType(F32, (APPLY,))))
         outputs.append(APPLIED)
+    known = [v.name for v in graph.outputs]
+    if unknown := [name for name in recipe.step_outputs if name not in known]:
+        raise InvalidInput(
+            f'output "{unknown[0]}" of step_outputs does not exist', hint=f"outputs are {', '.join(known)}"
+        )
     step_outputs = {name: renamed.get(name, name) for name in recipe.step_outputs}
     outputs += [renamed[name] for name in recipe.step_outputs if name in renamed]
     _check_names(graph, [v.name for v in (*feeds, *inputs)])

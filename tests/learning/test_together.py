@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from kit.training_networks import batch, dense
+from kit.training_networks import batch, dense, node
 from pyruntime import InvalidInput, TrainingSession
 from pyruntime.learning import safetensors
 
@@ -59,3 +59,13 @@ def test_the_proximal_term_pulls_to_what_was_loaded_last(how: str) -> None:
         following = [pulled.step(feeds).loss for _ in range(2)]
         pulled.load(state)  # a checkpoint has what it pulls to
         assert [pulled.step(feeds).loss for _ in range(2)] == following
+
+
+def test_a_step_also_computes_outputs_as_training_does() -> None:
+    net, feeds = dense(extra=[node("Tanh", "a", "t"), node("Dropout", "t", "b")]), batch(16)
+    with TrainingSession(net, **CLASSES, optimizer={"sgd": {"rate": 0.0}}, step_outputs="y") as session:
+        session.step(feeds)
+        y = session.step_outputs["y"]
+        assert y.shape == (16, 3) and not np.allclose(y, session.evaluate(feeds, ["y"])["y"])
+    with pytest.raises(InvalidInput, match='output "z" of step_outputs does not exist'):
+        TrainingSession(net, **CLASSES, step_outputs="z")
