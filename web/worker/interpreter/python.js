@@ -6,6 +6,7 @@ import { warn } from '../../common/log.js';
 import { mark } from '../../common/marks.js';
 import { platform } from '../../common/platform.js';
 import { download, downloadImage, importModule, watchDownloads } from './engine_files.js';
+import { deferFinalizers } from './finalizers.js';
 import { addLazyFile, takeReadError } from './lazy_files.js';
 import { readImage, restore, STATE } from './memory_image.js';
 import { PythonModel } from './python_model.js';
@@ -93,13 +94,16 @@ export class Python {
     const image = Promise.resolve(prefetched?.image).then((bytes) => (bytes ? new Uint8Array(bytes) : downloadImage(assets.image)));
     const compiled = prefetched?.module ?? null;
     for (const file of [module, image]) file.catch(() => {}); // its error is handled where it is awaited
+    const end = deferFinalizers();
     try {
       return await Python.restored(assets, { module, compiled, image }, progress, broken);
     } catch (error) {
       if (error instanceof SessionFailed) throw error; // another file failed
       warn(`Python starts without the image of its memory, which takes longer: ${error}`);
+      return await Python.started(assets, { module, compiled }, progress, broken);
+    } finally {
+      end();
     }
-    return Python.started(assets, { module, compiled }, progress, broken);
   }
 
   /**
