@@ -12,10 +12,19 @@ import pytest
 
 import pyruntime
 from kit.training_networks import T, batch, convolutional, dense, digits, model, node, random, transformer
-from pyruntime import InvalidInput, RunOptions, SessionFailed, Terminated, TrainingSession
+from pyruntime import (
+    InvalidInput,
+    OutOfMemory,
+    RunOptions,
+    SessionFailed,
+    SessionOptions,
+    Terminated,
+    TrainingSession,
+)
 from pyruntime.session.events import delivered
 
 CLASSES = {"loss": {"cross_entropy": "y"}}
+CLASSES_OF_TOKENS: dict[str, Any] = {"loss": {"cross_entropy": "logits"}}
 
 
 def test_digits_from_random_weights() -> None:
@@ -351,6 +360,19 @@ def test_an_infinite_loss_changes_nothing_and_is_told() -> None:
                 assert not s.step(bad).applied
             assert all(np.array_equal(x, before[n]) for n, x in s.weights().items())
             assert s.step(feeds).step == 2
+
+
+def test_memory_that_will_not_do_is_told_before_a_kernel_runs() -> None:
+    ids = np.zeros((16, 128), np.int64)
+    few, many = ({"ids": x, "target": x} for x in (ids[:1, :4], ids))
+    options = {**CLASSES_OF_TOKENS, "sess_options": SessionOptions(memory_limit=4 << 20)}
+    with TrainingSession(transformer(), **options) as s, TrainingSession(transformer(), **CLASSES_OF_TOKENS) as free:
+        for n in range(2):
+            before = s.weights()
+            with pytest.raises(OutOfMemory, match=r"\d+ bytes of memory are needed, memory_limit is 4194304"):
+                s.step(many)
+            assert all(np.array_equal(x, before[name]) for name, x in s.weights().items())
+            assert s.step(few) == free.step(few) and s.memory().peak < 4 << 20, n
 
 
 def test_a_label_out_of_range_changes_nothing() -> None:
