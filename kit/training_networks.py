@@ -109,6 +109,18 @@ def transformer(dtype: type = np.float32, vocabulary: int = 50, width: int = 32,
     return model(nodes, {"ids": (T.INT64, ["N", "S"])}, {"logits": (kind, ["N", "S", vocabulary])}, weights)
 
 
+def recurrent(hidden: int = 5) -> bytes:
+    """A classifier of sequences by an LSTM of both directions: "x" (S, N, 6) -> "logits" (N, 5)."""
+    weights = random(3, w=(2, 4 * hidden, 6), r=(2, 4 * hidden, hidden), b=(2, 8 * hidden), head=(2 * hidden, 5))
+    weights["flat"] = np.array([0, 2 * hidden], np.int64)
+    nodes = [
+        node("LSTM", "x w r b", "all last", hidden_size=hidden, direction="bidirectional"),
+        node("Transpose", "last", "rows", perm=[1, 0, 2]), node("Reshape", "rows flat", "both"),
+        node("MatMul", "both head", "logits"),
+    ]  # fmt: skip
+    return model(nodes, {"x": (T.FLOAT, ["S", "N", 6])}, {"logits": (T.FLOAT, ["N", 5])}, weights)
+
+
 def batch(rows: int, seed: int = 0) -> dict[str, np.ndarray]:
     """Feeds of `dense` with a loss of classes."""
     rng = np.random.default_rng(seed)
