@@ -31,7 +31,7 @@ class Pair:
     scale: float
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False, weakref_slot=True)
 class Adapter:
     """tensors: by name; config: PEFT's, empty if the file has none (factors of products are then 1)"""
 

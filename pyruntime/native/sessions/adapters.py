@@ -6,7 +6,9 @@ import os
 from collections import OrderedDict
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from threading import Lock
 from typing import Any
+from weakref import WeakKeyDictionary
 
 import numpy as np
 
@@ -72,13 +74,16 @@ class SessionAdapters:
         self._named = {name: x if isinstance(x, LoraAdapter) else LoraAdapter(x) for name, x in given.items()}
         self._serving: Any = None
         self._feeds: OrderedDict[Any, dict[str, np.ndarray]] = OrderedDict()
+        self._places: WeakKeyDictionary[Adapter, Any] = WeakKeyDictionary()
+        self._lock = Lock()
         if self._named:
             from pyruntime.learning.adapters.serving import RANK, serve  # few sessions have adapters
 
             self._serving = serve(graph, {name: x.loaded() for name, x in self._named.items()})
             self.graph = self._serving.graph
             for name, x in self._named.items():
-                self._serving.places(x.loaded(), name)
+                x.name = name
+                self._places_of(x)
             ranks = [t.shape[0] for x in self._named.values() for n, t in x.loaded().tensors.items() if "lora_A" in n]
             self.dims = {RANK: max(ranks, default=0)} if self._serving.rows_a else {}
 
@@ -88,13 +93,14 @@ class SessionAdapters:
         if not active and self._serving is None:
             return {}
         adapters = [(self._adapter(x), weight) for x, weight in active]
-        key = tuple((id(a), weight) for a, weight in adapters)
-        if key not in self._feeds:
-            self._feeds[key] = self._joined(adapters)
-            if len(self._feeds) > _KEPT:
-                self._feeds.popitem(last=False)
-        self._feeds.move_to_end(key)
-        return self._feeds[key]
+        key = tuple((a.loaded(), weight) for a, weight in adapters)
+        with self._lock:  # runs may be concurrent
+            if key not in self._feeds:
+                self._feeds[key] = self._joined(adapters)
+                if len(self._feeds) > _KEPT:
+                    self._feeds.popitem(last=False)
+            self._feeds.move_to_end(key)
+            return self._feeds[key]
 
     def _adapter(self, x: Any) -> LoraAdapter:
         if isinstance(x, LoraAdapter):
@@ -104,12 +110,19 @@ class SessionAdapters:
             raise InvalidInput(f'the session has no adapter "{x}"', hint=f"its option adapters names {known}")
         return self._named[x]
 
+    def _places_of(self, x: LoraAdapter) -> Any:
+        """Where its tensors go. Errors: InvalidInput"""
+        adapter = x.loaded()
+        if adapter not in self._places:
+            self._places[adapter] = self._serving.places(adapter, x.name)
+        return self._places[adapter]
+
     def _joined(self, active: Sequence[tuple[LoraAdapter, float]]) -> dict[str, np.ndarray]:
         serving = self._serving
         if serving is None:
             return self._plain(active)
         found = {name: initial(w) for name, w in serving.defaults.items()}
-        places = [serving.places(x.loaded(), x.name) for x, _ in active]
+        places = [self._places_of(x) for x, _ in active]
         if serving.rows_a:
             found |= _stacked(serving, active, places)
         fed: dict[str, list[tuple[int, np.ndarray]]] = {}
