@@ -28,6 +28,7 @@ def convolve(t: Tracer, x: Tensor, w: Tensor, window: Window, group: int = 1) ->
 
     Routine "conv": args (x, w), attrs strides, pads (begins, then ends), dilations, group.
     Shapes: x (N, C, *S), w (M, C/group, *K) -> (N, M, *O)"""
+    _require_groups(t, group)
     t.require_equal(x.shape[1], w.shape[1] * group, f"input channels and weight channels x group {group} differ")
     t.require(sh.compare("eq", w.shape[0] % group, 0), f"{w.shape[0]} filters are not divisible by group {group}")
     t.settle(w.shape)
@@ -130,6 +131,7 @@ def gathered(t: Tracer, x: Tensor, w: Tensor, window: Window, group: int) -> Ten
     """For each output, the sum over the elements of a filter."""
     rank = len(window.size)
     dtype = sum_type(x.dtype)
+    _require_groups(t, group)
     per_group = t.divided(x.shape[1], group, "channels into groups")
 
     def body(n: Expr, m: Expr, *i: Expr) -> Expr:
@@ -143,6 +145,11 @@ def gathered(t: Tracer, x: Tensor, w: Tensor, window: Window, group: int) -> Ten
     meaning = t.reduce_compute("sum", shape, (per_group, *window.kernel), body)
     attrs = {"strides": window.strides, "pads": window.pads, "dilations": window.dilations, "group": group}
     return t.call("conv_transpose", (x, w), meaning, **attrs)
+
+
+def _require_groups(t: Tracer, group: int) -> None:
+    if group < 1:  # it would divide a tensor without channels
+        raise t.unsupported(f"group is {group}, must be above 0")
 
 
 def _is_larger(t: Tracer, x: Tensor, w: Tensor, window: Window, group: int) -> bool:
