@@ -154,7 +154,7 @@ def _combined(t: Tracer, data: Tensor, updates: Tensor, coords: Sequence[Expr], 
 
 def cum_sum(walk: Walk, g: Tensor, rows: Tensor, reverse: int, exclusive: int) -> Given:
     """The sum from the other end."""
-    return [(rows, running(walk.t, g, 1 - reverse, exclusive, "add"))]
+    return [(rows, running(walk.t, g, int(not reverse), exclusive, "add"))]
 
 
 def cum_prod(walk: Walk, g: Tensor, rows: Tensor, reverse: int, exclusive: int) -> Given:
