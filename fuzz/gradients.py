@@ -133,7 +133,9 @@ class _Judged:
         try:
             return self.run(model, PLAIN, wanted)
         except _Ended as e:
-            if e.verdict.outcome == "refused" and not e.verdict.kind.startswith(MAY_REFUSE):
+            may = e.verdict.outcome != "refused" or e.verdict.kind.startswith(MAY_REFUSE)
+            if not may:
+                self.values()  # raises if the graph itself is at fault, in a part whose values nothing reads
                 raise _Ended(replace(e.verdict, outcome="wrong")) from e
             raise
 
@@ -177,13 +179,16 @@ class _Judged:
 
     def is_finite(self) -> bool:
         """Whether all values of the graph are."""
+        return all(np.isfinite(x).all() for x in self.values() if isinstance(x, np.ndarray) and x.dtype.kind == "f")
+
+    def values(self) -> list[Any]:
+        """All values of the graph."""
         made = onnx.ModelProto()
         made.CopyFrom(self.model)
         del made.graph.output[:]
         names = [name for node in made.graph.node for name in node.output if name]
         made.graph.output.extend(onnx.ValueInfoProto(name=name) for name in names)
-        values = self.answer(made, PLAIN).values()
-        return all(np.isfinite(x).all() for x in values if isinstance(x, np.ndarray) and x.dtype.kind == "f")
+        return list(self.answer(made, PLAIN).values())
 
     def differences(self, session: TwinSession, along: dict[str, np.ndarray], here: float, size: float) -> float | None:
         """The derivative, if the differences of three steps agree, on both sides: no kink or jump is near, and float32
