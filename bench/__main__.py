@@ -35,6 +35,7 @@ COMMANDS = {
     "stretches": "each part of a QDQ model between two quantisations, alone: which runtime's codes are exact",
     "bits": "models with weights of 4, 8 and 16 bits: size, error, speed",
     "generate": "a second turn of a chat, and a draft model",
+    "site": "what a visitor of the demo site waits for and downloads, page by page",
     "towers": "one output of a model with two towers, against a model of one tower: time, memory, required feeds",
     "tune": "the schedules that tuning chooses, the gain of a run, and the time of tuning",
     "chart": "an SVG of the newest results",

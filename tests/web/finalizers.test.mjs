@@ -34,3 +34,16 @@ test('finalizers that the browser runs during a synchronous read wait for its en
     platform.readNow = readNow;
   }
 });
+
+test('a browser without finalizers needs nothing', () => {
+  const native = globalThis.FinalizationRegistry;
+  const { readNow } = platform;
+  try {
+    Object.assign(globalThis, { FinalizationRegistry: undefined });
+    deferFinalizers()();
+    assert.equal(globalThis.FinalizationRegistry, undefined);
+    assert.equal(platform.readNow, readNow);
+  } finally {
+    Object.assign(globalThis, { FinalizationRegistry: native });
+  }
+});

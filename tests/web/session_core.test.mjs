@@ -68,7 +68,7 @@ function model(gpu, faults, named = ['webgpu', 'wasm'], fallback = true) {
   const log = [];
   const made = {
     log, state: new SessionState(), table: table(['']), host: { gpu, named, fallback }, leftGpu: null, moved: [],
-    compiler: { leaveGpu: (nodes) => log.push(`leave ${Object.keys(nodes)}`) }, change: async (change) => change(), prepare: async () => {},
+    compiler: { leaveGpu: (nodes) => log.push(`leave ${Object.keys(nodes)}`) }, change: async (change) => change(), prepare: async () => {}, saveStates: async () => {},
   };
   made.run = () => made.state.finish(() => runWithRecovery(made, async () => {
     log.push(made.state.current);

@@ -19,6 +19,9 @@ import { Trace } from '../sessions/trace.js';
 
 /** The backend that onnxruntime-common calls. */
 export const backend = {
+  /** Creates a session with adapters; training/load_code.js sets it. @type {any} */
+  adapt: null,
+
   async init() {},
 
   /**
@@ -141,7 +144,7 @@ export class InferenceSession extends Concrete {
   static async create(model, ...args) {
     register();
     checkProviders(args);
-    if (args.some((given) => given?.adapters)) return /** @type {any} */ (InferenceSession).adapt(model, args); // of training/load_code.js
+    if (args.some((given) => given?.adapters)) return backend.adapt(model, args);
     const session = await withAddress(model, (accepted) => Concrete.create(accepted, ...args)).catch(unavailable);
     return session.handler instanceof Handler ? new InferenceSession(session.handler) : session; // of another backend
   }

@@ -21,5 +21,4 @@ async function load() {
 /** @param {any} model @param {Record<string, any>} [options] */
 export const create = async (model, options) => (await load()).create(parts, model, options);
 
-// Creates sessions with adapters.
-/** @type {any} */ (InferenceSession).adapt = async (/** @type {any} */ model, /** @type {any[]} */ args) => (await load()).adapt(parts, model, args);
+backend.adapt = async (/** @type {any} */ model, /** @type {any[]} */ args) => (await load()).adapt(parts, model, args);
