@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -75,7 +76,9 @@ SCRIPT = """
 """
 
 
-def test_tokens_are_those_of_python(page: Tab) -> None:
+def test_tokens_are_those_of_python(tab: Callable[..., Tab]) -> None:
+    page = tab()  # its own, because the GPU of a page stays in use
+    page.open("/esm.html")
     model, decoder = zoo.materialize("llama_mini"), TEXT / "decoder.onnx"
     presents = {f"present.{n}.{part}": "gpu-buffer" for n in range(2) for part in ("key", "value")}
     models = {"model": model, "decoder": decoder}
