@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from onnx import TensorProto as T
 
-from kit.training_networks import model, node, random
+from kit.training_networks import classifier, model, node, random
 
 Arrays = dict[str, np.ndarray]
 
@@ -37,17 +37,6 @@ def cnn_weights() -> Arrays:
     return random(
         0, w1=(16, 1, 3, 3), b1=(16,), w2=(32, 16, 3, 3), b2=(32,), w3=(10, 32 * (SIDE // 4) ** 2), b3=(10,)
     )  # fmt: skip
-
-
-def cnn(weights: Arrays) -> bytes:
-    pool = {"kernel_shape": [2, 2], "strides": [2, 2]}
-    nodes = [
-        node("Conv", "image w1 b1", "c1", pads=[1] * 4), node("Relu", "c1", "r1"), node("MaxPool", "r1", "p1", **pool),
-        node("Conv", "p1 w2 b2", "c2", pads=[1] * 4), node("Relu", "c2", "r2"), node("MaxPool", "r2", "p2", **pool),
-        node("Flatten", "p2", "f"), node("Gemm", "f w3 b3", "logits", transB=1),
-    ]  # fmt: skip
-    image = (T.FLOAT, ["N", 1, SIDE, SIDE])
-    return model(nodes, {"image": image}, {"logits": (T.FLOAT, ["N", 10])}, weights)
 
 
 def cnn_feeds(n: int) -> Arrays:
@@ -128,7 +117,7 @@ def transformer_feeds(n: int) -> Arrays:
 
 
 NETS = {
-    "cnn": Net(cnn_weights, cnn, cnn_feeds),
+    "cnn": Net(cnn_weights, lambda weights: classifier(weights, SIDE), cnn_feeds),
     "transformer": Net(
         transformer_weights, transformer, transformer_feeds,
         {"layers": LAYERS, "width": WIDTH, "heads": HEADS, "length": LENGTH, "vocabulary": VOCABULARY},

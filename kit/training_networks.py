@@ -49,15 +49,22 @@ def random(seed: int, **shapes: tuple[int, ...]) -> dict[str, np.ndarray]:
 
 
 def convolutional(seed: int = 0) -> bytes:
-    """A classifier of 8×8 images with two convolutions: "image" (N, 1, 8, 8) -> "logits" (N, 10)."""
-    weights = random(seed, w1=(12, 1, 3, 3), b1=(12,), w2=(24, 12, 3, 3), b2=(24,), w3=(10, 96), b3=(10,))
+    """A classifier of 8×8 images: "image" (N, 1, 8, 8) -> "logits" (N, 10)."""
+    return classifier(
+        random(seed, w1=(12, 1, 3, 3), b1=(12,), w2=(24, 12, 3, 3), b2=(24,), w3=(10, 96), b3=(10,)), side=8
+    )
+
+
+def classifier(weights: dict[str, np.ndarray], side: int) -> bytes:
+    """Two convolutions and a layer, in the style of LeNet: "image" (N, 1, side, side) -> "logits" (N, 10). weights: w1,
+    w2 of the convolutions, w3 (10, channels · (side / 4)²), and b1, b2, b3"""
     pool = {"kernel_shape": [2, 2], "strides": [2, 2]}
     nodes = [
         node("Conv", "image w1 b1", "c1", pads=[1] * 4), node("Relu", "c1", "r1"), node("MaxPool", "r1", "p1", **pool),
         node("Conv", "p1 w2 b2", "c2", pads=[1] * 4), node("Relu", "c2", "r2"), node("MaxPool", "r2", "p2", **pool),
         node("Flatten", "p2", "f"), node("Gemm", "f w3 b3", "logits", transB=1),
     ]  # fmt: skip
-    return model(nodes, {"image": (T.FLOAT, ["N", 1, 8, 8])}, {"logits": (T.FLOAT, ["N", 10])}, weights)
+    return model(nodes, {"image": (T.FLOAT, ["N", 1, side, side])}, {"logits": (T.FLOAT, ["N", 10])}, weights)
 
 
 def dense(seed: int = 0, extra: list[Any] | None = None) -> bytes:

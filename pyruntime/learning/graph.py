@@ -205,7 +205,7 @@ def _with_masters(graph: Graph, names: Sequence[str]) -> tuple[Graph, dict[str, 
 
 
 def _has_halves(graph: Graph) -> bool:
-    """Whether gradients would pass through float16, whose smallest number is 6e-8."""
+    """Whether gradients would pass through float16, in which those below 6e-8 become 0: then the loss is scaled."""
     types = [tensor_type(v.type) for v in (*graph.inputs, *graph.outputs)]
     casts = any(n.op == "Cast" and n.attrs.get("to") == F16.code for n in graph.nodes)
     return casts or any(w.dtype is F16 for w in graph.weights.values()) or any(t and t.dtype is F16 for t in types)

@@ -15,7 +15,7 @@ from pyruntime.ir.dtype import BF16, F16, F32, F64, DType
 from pyruntime.onnx.graph import Graph, Node, Weight, subgraphs, uses
 
 MICROSOFT = "com.microsoft"
-OUTPUT, WEIGHT = "output", "weight"  # what a side path is added to
+OUTPUT, WEIGHT = "output", "weight"  # what an adapter's product is added to: (x·A)·B to the output, A·B to the weight
 _FLOATS = (F16, BF16, F32, F64)
 # Operators with a weight as input 1, by (domain, operator). Those whose result is no longer linear in the weight get
 # the product of A and B added to the weight itself.
@@ -46,8 +46,9 @@ FUSED = {
 class Site:
     """A product with a constant weight.
 
-    path: of the node: its index in the graph; in inner graphs, after those of the nodes around it and of the graphs
-    module: its name; names: all names that patterns may match
+    path: where the node is: its index in the main graph. In the graph of a branch or a loop: the index of the node that
+        contains the graph, the number of the graph in that node, then the index in it
+    module: the name of the part of the network, as PEFT writes it; names: all names that patterns may match
     fan_in, fan_out: lengths of a row of the input and of the output
     weight: name of the initializer, or ""; is_transposed: whether it has shape (fan_out, fan_in)
     is_plain: whether the weight is of floats, in an initializer of the main graph
@@ -68,13 +69,13 @@ class Site:
 
     @property
     def factor(self) -> float:
-        """What the operator multiplies the product by, but not the side path."""
+        """Gemm's alpha: the node multiplies its own product by it, but not (x·A)·B, which is added later."""
         alpha = self.node.attrs.get("alpha", 1.0)
         return alpha if self.way == OUTPUT and isinstance(alpha, float) else 1.0
 
 
 def sites(graph: Graph) -> list[Site]:
-    """All sites of a graph and of its inner graphs."""
+    """All products with a constant weight, in the main graph and in those of branches and loops."""
     return list(_sites(graph, (), dict(graph.weights), {}, graph.weights))
 
 
@@ -129,8 +130,8 @@ def _count(node: Node, name: str) -> int:
 def _weight(
     name: str, weights: Mapping[str, Weight], makers: Mapping[str, Node]
 ) -> tuple[Weight, bool, bool] | None:  # fmt: skip
-    """The constant that a value comes from, whether it is transposed on the way, and whether the value has its numbers
-    as they are."""
+    """The constant from which nodes make this value; whether they transpose it; whether the value has the constant's
+    numbers (not if they are codes that DequantizeLinear decodes). None if the value is no constant."""
     flipped, is_plain = False, True
     while name not in weights:
         node = makers.get(name)
@@ -152,7 +153,8 @@ def _weight(
 
 
 def _names(node: Node, w: Weight) -> tuple[str, ...]:
-    """The names of a site, that of its module first: from the name that ends as names in modules do."""
+    """All names of a product. The first is its module's: it comes from the weight's or the node's name, whichever ends
+    like a module's tensor (`….q_proj.weight`); else from one that has parts; else from any."""
     made = [name for name in (w.name, node.name) if name and "::" not in name]
     in_module = [name for name in made if _TAIL.match(_parts(name)[-1]) and len(_parts(name)) > 1]
     paths = [name for name in made if "." in name or "/" in name]
@@ -194,7 +196,7 @@ def _fits(site: Site, pattern: str) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """The columns of a site's output that a module of an adapter computes: first and number"""
+    """The columns of a product's output to which a module of an adapter adds: the first, and how many"""
 
     site: Site
     first: int
@@ -214,7 +216,7 @@ class Modules:
                 self.by_name.setdefault(name, []).append(site)
 
     def parts(self, module: str, rows: int) -> list[Part]:
-        """Where a module of an adapter belongs, rows: of its B; empty if the graph has no such module."""
+        """The products to which a module of an adapter adds; empty if the graph has none. rows: of the module's B"""
         name = plain_name(module)
         if found := self._sites(name):
             return [Part(site, 0, site.fan_out) for site in found]
@@ -224,7 +226,8 @@ class Modules:
         return []
 
     def _sites(self, name: tuple[str, ...]) -> list[Site]:
-        """Sites of this name, or of the only name that ends with it or is its end."""
+        """The products of this name. If there are none: those of the one name that ends with it or with which it ends,
+        as `layers.0.attn.q_proj` ends with `attn.q_proj`; none if several names do."""
         if name in self.by_name:
             return self.by_name[name]
         ends = [k for k in self.by_name if k[-len(name) :] == name or len(k) > 1 and name[-len(k) :] == k]

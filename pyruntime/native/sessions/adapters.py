@@ -65,7 +65,12 @@ def _from_path(path: Path, config: bytes | str | None) -> Adapter:
 
 
 class SessionAdapters:
-    """graph: that the session compiles; dims: sizes for preparing runs"""
+    """The adapters that a session was created with, and the arrays that its runs are fed for those they use.
+
+    graph: the model's, with inputs for the matrices of adapters, which the session compiles
+    dims: the largest rank, by the name of its dim, for which `prepare` reserves memory
+
+    Errors: ModelNotFound, InvalidInput for an adapter that does not fit the model."""
 
     def __init__(self, graph: Graph, given: Mapping[str, Any]) -> None:
         self.graph = graph

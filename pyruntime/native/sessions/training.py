@@ -36,7 +36,7 @@ from pyruntime.runtime.training import FIRST_SCALE, LEAST_SCALE, MOST_SCALE, Ste
 from pyruntime.session.specialisation import text_of_differing_dims
 
 FORMAT = "pyruntime-training/1"
-COUNTS = ("step", "batch", "waiting", "good_batches")  # in checkpoints
+COUNTS = ("step", "batch", "waiting", "good_batches")  # numbers that a checkpoint keeps, beside the weights
 
 
 @dataclass(frozen=True, slots=True)
