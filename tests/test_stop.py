@@ -16,7 +16,7 @@ import pytest
 
 from pyruntime import InferenceSession, RunOptions, SessionOptions, Terminated
 
-SOON = 2.0  # seconds: 0.03 on a quiet machine; the kernels take over ten
+SOON = 5.0  # seconds: 0.03 on a quiet machine, 3 on a busy one; the kernels take over ten
 ENDLESS = np.full((5000, 5000), 1 / 5000, np.float32)  # three products of 250 GFLOP
 MODELS = {
     "a product": (
@@ -70,8 +70,11 @@ def seconds_to_stop(session: InferenceSession, x: np.ndarray, stop: Callable[[],
 
     timer = threading.Timer(0.5, stopping)
     timer.start()
-    with pytest.raises(error):
-        session.run(None, {"x": x}, *args)
+    try:
+        with pytest.raises(error):
+            session.run(None, {"x": x}, *args)
+    finally:
+        timer.cancel()  # a late signal would end the process that tests
     return time.monotonic() - at[0]
 
 
@@ -128,7 +131,7 @@ def test_runs_on_the_gpu(name: str) -> None:
     ]
     for stop, error in ways * 2:
         options.terminate = False
-        assert seconds_to_stop(session, x, stop, error, options) < 2 * SOON
+        assert seconds_to_stop(session, x, stop, error, options) < SOON
     assert session.explain()["placement"]["webgpu"] > 0  # the GPU is still in use
     if name == "a step":
         assert session.run(None, {"x": small})[0].shape == (4, 4)

@@ -98,7 +98,8 @@ def stop(thread: HostThread, inaccessible: Callable[[], AbstractContextManager[N
 
 @contextmanager
 def inaccessible_pages(address: int, size: int) -> Iterator[None]:
-    """A context in which these pages are inaccessible: WebAssembly that touches them traps, Python ends the process."""
+    """A context in which these pages are inaccessible. WebAssembly that touches them traps; Python and the instructions
+    that wasmtime carries out in functions of its own (`memory.fill`, `memory.atomic.wait32`) end the process."""
     if _mprotect is None:
         yield
         return

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import ctypes
 import hashlib
+import mmap
 import os
 import struct
 import tempfile
@@ -422,7 +423,8 @@ class WasmHost:
 
     @contextmanager
     def _inaccessible(self) -> Iterator[None]:
-        with self.memory_lock, inaccessible_pages(self.memory.ctypes.data, len(self.memory)):
+        first = mmap.PAGESIZE  # a thread may be in `memory.atomic.wait32`, where wasmtime's own code reads a word below it
+        with self.memory_lock, inaccessible_pages(self.memory.ctypes.data + first, len(self.memory) - first):
             yield
 
     def take_fault(self) -> bytes:

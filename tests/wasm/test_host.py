@@ -1,9 +1,12 @@
-"""The wasmtime host: memory views, growth, the fast call, traps, threads, the cache."""
+"""The wasmtime host: memory views, growth, the fast call, traps, threads, stops, the cache."""
 
+import re
 import threading
+from pathlib import Path
 
 import pytest
 
+from pyruntime.codegen.linear_memory import EPOCH
 from pyruntime.errors import ExecutionError, OutOfMemory
 from pyruntime.providers.wasm.printer.assembler import Module
 from pyruntime.providers.wasm.wasmtime_host import PAGE, WasmHost
@@ -84,6 +87,30 @@ def test_spmd(host):
         assert list(host.memory[128 : 128 + 4 * host.threads].view("<i4")) == list(range(host.threads))
     with pytest.raises(ExecutionError, match="unreachable"):
         parallel(host, [k["fail"].calls[t] for t in range(host.threads)])
+
+
+def test_threads_that_wait_survive_a_stop():
+    """Wasmtime itself reads the word that `memory.atomic.wait32` compares. If that is inaccessible, the process ends."""
+    host = WasmHost(threads=2, cache=None)
+    host.grow(4 * PAGE)
+    module = Module(shared=True)
+    f = module.function("run", ["i32"] * 3)
+    n = f.local("i32")
+    with f.loop() as again:
+        f.i32(EPOCH).i32(0).i64(1000).mem("memory.atomic.wait32").emit("drop")
+        f.emit(n).i32(1).emit("i32.add").tee(n).i32(1000).emit("i32.lt_u").br_if(again)
+        f.i32(3 * PAGE).mem("i32.load").emit("i32.eqz").br_if(again)  # until a stop, the only way out
+    run = host.load(module.to_bytes())["run"]
+    for _ in range(5):
+        assert not host.watched(run.spmd, lambda: True)
+    host.close()
+
+
+def test_kernels_do_not_use_bulk_instructions():
+    """Wasmtime carries them out itself, so a stop inside of one would end the process, not the run."""
+    files = [path for path in Path("providers/wasm").rglob("*.py") if path.parent.name != "printer"]
+    assert len(files) > 50
+    assert not [path for path in files if re.search(r'"memory\.(fill|copy|init)"', path.read_text())]
 
 
 def test_invalid_module(host):

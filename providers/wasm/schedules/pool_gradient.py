@@ -60,7 +60,10 @@ def into_largest(module: Module, name: str, *, epilogue: Epilogue) -> Function:
             f.emit(w["g"], w["ow"]).i32(2).emit("i32.shl", "i32.add").set(w["g"])
         f.emit(w["h"]).i32(1).emit("i32.and")
         with f.if_():
-            f.emit(y).i32(0).emit(step, "memory.fill")
+            with f.scratch("i32", 1) as (column,):  # not memory.fill: a run cannot be stopped inside of it
+                f.i32(0).set(column)
+                with f.until(column, step, 4):
+                    f.emit(y, column, "i32.add").i32(0).mem("i32.store")
             f.emit(x, step, "i32.add").set(x).emit(y, step, "i32.add").set(y)
         f.emit(begin, w["channels"], "i32.div_u").set(finish["batch"])
         f.emit(begin, w["channels"], "i32.rem_u").set(finish["row"])
