@@ -423,7 +423,9 @@ class WasmHost:
 
     @contextmanager
     def _inaccessible(self) -> Iterator[None]:
-        first = mmap.PAGESIZE  # a thread may be in `memory.atomic.wait32`, where wasmtime's own code reads a word below it
+        first = (
+            mmap.PAGESIZE
+        )  # a thread may be in `memory.atomic.wait32`, where wasmtime's own code reads a word below it
         with self.memory_lock, inaccessible_pages(self.memory.ctypes.data + first, len(self.memory) - first):
             yield
 

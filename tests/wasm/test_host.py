@@ -90,7 +90,7 @@ def test_spmd(host):
 
 
 def test_threads_that_wait_survive_a_stop():
-    """Wasmtime itself reads the word that `memory.atomic.wait32` compares. If that is inaccessible, the process ends."""
+    """Wasmtime reads the word that `memory.atomic.wait32` compares. If that is inaccessible, the process ends."""
     host = WasmHost(threads=2, cache=None)
     host.grow(4 * PAGE)
     module = Module(shared=True)
