@@ -45,7 +45,7 @@ class BlockSteps:
             self.flush()
         where = self.residency.where(kernel)
         # no pending kernel makes a missing tensor, because all pending kernels work in this kernel's memory
-        changed = [kernel.base] if isinstance(kernel, Loops) and kernel.base is not None else []
+        changed = kernel.bases if isinstance(kernel, Loops) else ()
         self.copy_missing([*own_inputs(kernel), *changed], where)
         self.pending.append(kernel)
         self.residency.mark_made(kernel.outputs, where)

@@ -147,24 +147,30 @@ class Alias(Kernel):
 
 def root(t: Tensor) -> Tensor:
     """The tensor whose buffer holds this one."""
-    while (base := t.kernel.base if isinstance(t.kernel, (Alias, Loops)) else None) is not None:
-        t = base
-    return t
+    while True:
+        kernel = t.kernel
+        if isinstance(kernel, Alias):
+            t = kernel.base
+        elif isinstance(kernel, Loops) and kernel.bases:
+            t = kernel.bases[t.index]
+        else:
+            return t
 
 
 @dataclass(eq=False, slots=True)
 class Loops(Kernel):
     """A procedure. Its body addresses `args`, `outputs` and `scratch` tensors by coordinates. Scratch is memory of
     the call (its Leaf kind is "scratch"); `name` is for profiles. unit_is_row: iteration u of the outermost loop makes
-    row u of the one output; rows are numbered row-major over all axes except those of the inner loops. base: an
-    argument whose memory the one output takes over; elements that the body does not store keep their values."""
+    row u of the one output; rows are numbered row-major over all axes except those of the inner loops. bases: none, or
+    an argument for each output, whose memory the output takes over; elements that the body does not store keep their
+    values."""
 
     name: str
     args: tuple[Tensor, ...]
     scratch: tuple[Tensor, ...]
     body: list[Stmt]
     unit_is_row: bool = False
-    base: Tensor | None = None
+    bases: tuple[Tensor, ...] = ()
 
     @property
     def inputs(self) -> tuple[Tensor, ...]:

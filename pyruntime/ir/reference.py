@@ -388,8 +388,8 @@ def _run_loops(kernel: Loops, arrays: dict[int, Array], shapes: Sequence[tuple[i
     made += [(t, tuple(sh.evaluate(d, env.get("symbols", {})) for d in t.shape)) for t in kernel.scratch]
     for t, shape in made:
         mine[t.uid] = (tuple(shape), [NEUTRAL["sum"](t.dtype)] * math.prod(shape))
-    if kernel.base is not None:
-        mine[kernel.out.uid] = (tuple(shapes[0]), list(arrays[kernel.base.uid][1]))
+    for out, shape, base in zip(kernel.outputs, shapes, kernel.bases, strict=False):
+        mine[out.uid] = (tuple(shape), list(arrays[base.uid][1]))
     _run(kernel.body, dict(env), mine)
     return [mine[t.uid] for t in kernel.outputs]
 

@@ -64,8 +64,8 @@ class _Copies:
         raise NotDifferentiable(f"a {type(kernel).__name__} kernel inside If or Loop has no gradient")
 
     def _loops(self, kernel: Loops) -> Loops:
-        base = None if kernel.base is None else self._tensor(kernel.base)
-        new = Loops(kernel.name, tuple(map(self._tensor, kernel.args)), (), [], kernel.unit_is_row, base)
+        args, bases = (tuple(map(self._tensor, of)) for of in (kernel.args, kernel.bases))
+        new = Loops(kernel.name, args, (), [], kernel.unit_is_row, bases)
         new.outputs = tuple([Tensor(o.shape, o.dtype, new, o.index) for o in kernel.outputs])
         new.scratch = tuple([self.t.leaf("scratch", s.shape, s.dtype) for s in kernel.scratch])
         pairs = zip((*kernel.outputs, *kernel.scratch), (*new.outputs, *new.scratch), strict=True)

@@ -11,6 +11,7 @@ RESULT = "training:result"  # loss, whether it and all gradients are finite, nor
 APPLIED = "training:applied"  # the same, of a step with the gradients of several batches
 LOSS = "training:loss"  # of an evaluation
 COPY = "training/"  # before names of values that are computed for training alone
+IDLE = "idle/"  # before names of states that tell which rows of moments are 0; checkpoints do not have them
 START = "start/"  # before names of the values that the proximal term holds weights near
 
 

@@ -2,109 +2,90 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 
-from pyruntime.frontend.tracer import Tracer
-from pyruntime.ir.expr import Expr, const, maximum, minimum, select, sqrt
-from pyruntime.ir.kernel import Tensor
-from pyruntime.learning.updates import Updates
+from pyruntime.ir.expr import Expr, const, select, sqrt
 from pyruntime.runtime.training import FIRST, RATE, SECOND
 
-
-@dataclass(slots=True)
-class Weight:
-    """A weight that a step changes. gradient: before clipping; moment(name): a state of the optimiser for it;
-    number(n): of the step (pyruntime/runtime/training.py); factor: of the gradient; limit: of its values, 0 for
-    none"""
-
-    tensor: Tensor
-    gradient: Tensor
-    moment: Callable[[str], Tensor]
-    number: Callable[[int], Expr]
-    factor: Expr
-    limit: float
-
-    def clipped(self, g: Expr, factor: Expr) -> Expr:
-        g = g * factor
-        return g if self.limit <= 0 else minimum(maximum(g, -self.limit), self.limit)
+Settings = Mapping[str, float]
 
 
-def sgd(up: Updates, w: Weight, s: Mapping[str, float]) -> None:
+@dataclass(frozen=True, slots=True)
+class Rule:
+    """moments: names of the states that a weight has; numbers: of the step, which it needs
+    (pyruntime/runtime/training.py); new: (weight, *moments, gradient, *numbers) -> their new values; decay: "gradient"
+    if it adds to gradients, so that moments change where the gradient is 0; "weight" if it shrinks weights, "" without
+    decay"""
+
+    moments: tuple[str, ...]
+    numbers: tuple[int, ...]
+    new: Callable[..., Sequence[Expr]]
+    decay: str
+
+
+def sgd(s: Settings) -> Rule:
     """v = momentum·v + g, w = w - rate·v; nesterov: w = w - rate·(g + momentum·v)"""
     keep, decay = float(s["momentum"]), float(s["decay"])
     if not keep:
-        up.write(w.tensor, [w.gradient], [w.factor, w.number(RATE)],
-                 lambda x, g, f, rate: x - (w.clipped(g, f) + x * decay) * rate)  # fmt: skip
-        return
-    v = up.write(w.moment("v"), [w.gradient, w.tensor], [w.factor],
-                 lambda v, g, x, f: v * keep + (w.clipped(g, f) + x * decay))  # fmt: skip
-    if s["nesterov"]:
-        up.write(w.tensor, [w.gradient, v], [w.factor, w.number(RATE)],
-                 lambda x, g, v, f, rate: x - (w.clipped(g, f) + x * decay + v * keep) * rate)  # fmt: skip
-    else:
-        up.write(w.tensor, [v], [w.number(RATE)], lambda x, v, rate: x - v * rate)
+        return Rule((), (RATE,), lambda x, g, rate: (x - (g + x * decay) * rate,), "weight" if decay else "")
+
+    def new(x: Expr, v: Expr, g: Expr, rate: Expr) -> Sequence[Expr]:
+        full = g + x * decay
+        v = v * keep + full
+        return x - (full + v * keep if s["nesterov"] else v) * rate, v
+
+    return Rule(("v",), (RATE,), new, "gradient" if decay else "")
 
 
-def adam(up: Updates, w: Weight, s: Mapping[str, float], decoupled: bool = False) -> None:
+def adam(s: Settings, decoupled: bool = False) -> Rule:
     """Adam, whose decay adds to the gradient; AdamW, whose decay shrinks the weight (decoupled). transformers: as
     Hugging Face's AdamW and onnxruntime's by default: epsilon comes before the correction, decay after the update"""
-    b1, b2, eps = (float(s[k]) for k in ("beta1", "beta2", "epsilon"))
-    added, shrinks = (0.0, float(s["decay"])) if decoupled else (float(s["decay"]), 0.0)
+    b1, b2, eps, decay = (float(s[k]) for k in ("beta1", "beta2", "epsilon", "decay"))
+    added, shrinks = (0.0, decay) if decoupled else (decay, 0.0)
 
-    def full(g: Expr, x: Expr, f: Expr) -> Expr:
-        return w.clipped(g, f) + x * added if added else w.clipped(g, f)
+    def new(x: Expr, m: Expr, v: Expr, g: Expr, rate: Expr, c1: Expr, c2: Expr) -> Sequence[Expr]:
+        g = g + x * added if added else g
+        m, v = m * b1 + g * (1 - b1), v * b2 + g * g * (1 - b2)
+        if s.get("transformers"):
+            return (x - m * c1 / ((sqrt(v) + eps) * c2) * rate) * (1.0 - rate * shrinks), m, v
+        shrunk = x - x * shrinks * rate if shrinks else x
+        return shrunk - m * c1 / (sqrt(v) * c2 + eps) * rate, m, v
 
-    of = [w.gradient, w.tensor]
-    m = up.write(w.moment("m"), of, [w.factor], lambda m, g, x, f: m * b1 + full(g, x, f) * (1 - b1))
-    v = up.write(w.moment("v"), of, [w.factor], lambda v, g, x, f: v * b2 + full(g, x, f) * full(g, x, f) * (1 - b2))
-    numbers = [w.number(n) for n in (RATE, FIRST, SECOND)]
-    if s.get("transformers"):
-        up.write(w.tensor, [m, v], numbers,
-                 lambda x, m, v, rate, c1, c2: (
-                     (x - m * c1 / ((sqrt(v) + eps) * c2) * rate) * (1.0 - rate * shrinks)))  # fmt: skip
-        return
-    up.write(w.tensor, [m, v], numbers,
-             lambda x, m, v, rate, c1, c2: x - x * shrinks * rate - m * c1 / (sqrt(v) * c2 + eps) * rate)  # fmt: skip
+    return Rule(("m", "v"), (RATE, FIRST, SECOND), new, ("weight" if decoupled else "gradient") if decay else "")
 
 
-def adagrad(up: Updates, w: Weight, s: Mapping[str, float]) -> None:
+def adagrad(s: Settings) -> Rule:
     """h = h + g², w = w - rate·g / (√h + ε)"""
     eps, decay = float(s["epsilon"]), float(s["decay"])
 
-    def full(g: Expr, x: Expr, f: Expr) -> Expr:
-        return w.clipped(g, f) + x * decay
+    def new(x: Expr, h: Expr, g: Expr, rate: Expr) -> Sequence[Expr]:
+        full = g + x * decay
+        h = h + full * full
+        return x - full / (sqrt(h) + eps) * rate, h
 
-    of = [w.gradient, w.tensor]
-    h = up.write(w.moment("h"), of, [w.factor], lambda h, g, x, f: h + full(g, x, f) * full(g, x, f))
-    up.write(w.tensor, [w.gradient, h], [w.factor, w.number(RATE)],
-             lambda x, g, h, f, rate: x - full(g, x, f) / (sqrt(h) + eps) * rate)  # fmt: skip
+    return Rule(("h",), (RATE,), new, "gradient" if decay else "")
 
 
-def lion(up: Updates, w: Weight, s: Mapping[str, float]) -> None:
+def lion(s: Settings) -> Rule:
     """w = w - rate·(sign(β₁·m + (1-β₁)·g) + decay·w), then m = β₂·m + (1-β₂)·g"""
     b1, b2, decay = (float(s[k]) for k in ("beta1", "beta2", "decay"))
 
     def sign(x: Expr) -> Expr:
-        one = const(1.0, w.tensor.dtype)
-        return select(x > 0.0, one, select(x < 0.0, -one, const(0.0, w.tensor.dtype)))
+        one = const(1.0, x.dtype)
+        return select(x > 0.0, one, select(x < 0.0, -one, const(0.0, x.dtype)))
 
-    m = w.moment("m")
-    up.write(w.tensor, [w.gradient, m], [w.factor, w.number(RATE)],
-             lambda x, g, m, f, rate: x - (sign(m * b1 + w.clipped(g, f) * (1 - b1)) + x * decay) * rate)  # fmt: skip
-    up.write(m, [w.gradient], [w.factor], lambda m, g, f: m * b2 + w.clipped(g, f) * (1 - b2))
+    def new(x: Expr, m: Expr, g: Expr, rate: Expr) -> Sequence[Expr]:
+        return x - (sign(m * b1 + g * (1 - b1)) + x * decay) * rate, m * b2 + g * (1 - b2)
+
+    return Rule(("m",), (RATE,), new, "weight" if decay else "")
 
 
-KINDS: dict[str, Callable[[Updates, Weight, Mapping[str, float]], None]] = {
+KINDS: dict[str, Callable[[Settings], Rule]] = {
     "sgd": sgd,
     "adam": adam,
     "adamw": partial(adam, decoupled=True),
     "adagrad": adagrad,
     "lion": lion,
 }
-
-
-def moments(t: Tracer, name: str, like: Tensor) -> Callable[[str], Tensor]:
-    """Makes the states of an optimiser for the weight of this name."""
-    return lambda kind: t.leaf("state", like.shape, like.dtype, None, f"optimizer/{kind}/{name}")

@@ -85,12 +85,12 @@ class _Scatter:
             with _lanes(k, self.place, low, count) as last:
                 k.store(out, [(at | last)[n] for n in range(rank)], zero_like(self.value))
         others = [a for a in range(len(self.extents)) if a != self.axis]
-        with nest(k, others, self.extents) as at, _when(k, [put(c, at) for c in self.inside if not self._varies(c)]):
+        with nest(k, others, self.extents) as at, when(k, [put(c, at) for c in self.inside if not self._varies(c)]):
             late = [c for c in self.inside if self._varies(c)]
             where = [c if self._varies(c) or late else k.let(put(c, at)) for c in self.coords]
             with _lanes(k, self.axis, low, count) as last:
                 at |= last
-                with _when(k, [put(c, at) for c in late]):
+                with when(k, [put(c, at) for c in late]):
                     there = [put(c, at) for c in where]
                     k.store(out, there, out.at(*there) + put(self.value, at))
 
@@ -114,7 +114,7 @@ def _lanes(k: Builder, axis: int | None, low: Expr, count: Expr) -> Iterator[dic
         yield {axis: low + i}
 
 
-def _when(k: Builder, conditions: Sequence[Expr]):  # type: ignore[no-untyped-def]
+def when(k: Builder, conditions: Sequence[Expr]):  # type: ignore[no-untyped-def]
     return k.when(reduce(and_, conditions)) if conditions else nullcontext()
 
 

@@ -9,22 +9,26 @@ from __future__ import annotations
 import json
 import warnings
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 from pyruntime.errors import NotDifferentiable
 from pyruntime.frontend.registry import op
 from pyruntime.frontend.tracer import Tracer
 from pyruntime.ir import shape as sh
 from pyruntime.ir.dtype import F32
-from pyruntime.ir.expr import Expr, W, X, Y, Z, cast, const, minimum, select, sqrt
+from pyruntime.ir.expr import Expr, W, X, Y, Z, cast, const, maximum, minimum, select, sqrt
 from pyruntime.ir.kernel import Leaf, Tensor
-from pyruntime.ir.shape import AnyDim
+from pyruntime.ir.shape import AnyDim, Shape
 from pyruntime.learning import optimizers
-from pyruntime.learning.names import DOMAIN, START
+from pyruntime.learning.names import DOMAIN, IDLE, START
 from pyruntime.learning.recipe import Recipe
 from pyruntime.learning.reverse import gradients
+from pyruntime.learning.row_gradients import RowGradient, row_gradient
 from pyruntime.learning.updates import Updates
 from pyruntime.runtime.training import KEEP, LOSS_SCALE, SCALE
 
+# places in the numbers of updates: whether the step is good, what gradients are multiplied by, the numbers of the step
+FACTOR, OF_STEP = 1, 2
 ROW = 4096  # elements that are summed at once
 LARGEST = 3.4028234663852886e38  # of float32
 
@@ -86,38 +90,38 @@ class _Step:
     ) -> tuple[Tensor, ...]:
         """Update the weights, or the sums if there are any, and the running statistics."""
         flows = self._flows(loss, weights)
-        squares = self._squares([*flows.values()], 1)
+        squares = self._squares([g.values if isinstance(g, RowGradient) else g for g in flows.values()], 1)
         good = self._good(loss, squares)
-        up = Updates(self.t, good, 1, [])
+        up = self._updates(good, squares, 1)
         if sums:
             for name, total in zip(weights, sums, strict=True):
-                if name in flows:
-                    up.write(total, [flows[name]], [self.number(KEEP)],
-                             lambda old, g, keep: select(keep > 0.0, old, 0.0) + g)  # fmt: skip
+                if isinstance(g := flows.get(name), Tensor):
+                    up.write([total], [g], [OF_STEP + KEEP],
+                             lambda old, g, keep: [select(keep > 0.0, old, 0.0) + g])  # fmt: skip
         else:
-            self._apply(up, {n: (weights[n], g) for n, g in flows.items()}, self._factor(squares))
+            self._apply(up, {n: (weights[n], g) for n, g in flows.items()})
         for state, new in statistics:
-            up.write(state, [new], [], lambda _, new: new)
+            up.write([state], [new], [], lambda _, new: [new])
         return (self._result(loss, good, squares, up),)
 
     def applied(self, weights: dict[str, tuple[Tensor, Tensor]], times: AnyDim) -> Tensor:
         """Update weights by the sums of earlier runs, if times is 1."""
         squares = self._squares([g for _, g in weights.values()], times)
         good = self._good(None, squares)
-        up = Updates(self.t, good, times, [])
-        self._apply(up, weights, self._factor(squares))
+        up = self._updates(good, squares, times)
+        self._apply(up, weights)
         return self._result(None, good, squares, up)
 
     def number(self, n: int) -> Expr:
         return self.numbers.at(n)
 
-    def _flows(self, loss: Tensor, weights: dict[str, Tensor]) -> dict[str, Tensor]:
+    def _flows(self, loss: Tensor, weights: dict[str, Tensor]) -> dict[str, Tensor | RowGradient]:
         """The gradients of the weights that the loss depends on."""
         t = self.t
         scale = self.number(LOSS_SCALE)
         seed = t.compute((), lambda: cast(scale, loss.dtype)) if self.is_scaled else t.fill((), 1.0, loss.dtype)
         found = gradients(t, {loss: seed}, list(weights.values()))
-        flows = {name: flow for name, flow in zip(weights, found.of, strict=True) if flow is not None}
+        flows = {name: self._compact(g) for name, g in zip(weights, found.of, strict=True) if g is not None}
         if len(flows) < len(weights):
             text = _not_trained(list(weights), found.stopped)
             if not flows:
@@ -125,8 +129,20 @@ class _Step:
             warnings.warn(text, stacklevel=2)
         if not self.is_scaled:
             return flows
-        inverse = {d: t.compute((), lambda d=d: cast(1.0 / scale, d)) for d in {g.dtype for g in flows.values()}}
-        return {name: t.map(X * Y, g, inverse[g.dtype]) for name, g in flows.items()}
+        inverse = {d: t.compute((), lambda d=d: cast(1.0 / scale, d)) for d in {w.dtype for w in weights.values()}}
+
+        def unscaled(g: Tensor) -> Tensor:
+            return t.map(X * Y, g, inverse[g.dtype])
+
+        return {
+            name: replace(g, values=unscaled(g.values)) if isinstance(g, RowGradient) else unscaled(g)
+            for name, g in flows.items()
+        }
+
+    def _compact(self, g: Tensor) -> Tensor | RowGradient:
+        """The gradient, of few rows if the optimiser can take it so."""
+        rows = None if self.recipe.accumulates or self.recipe.proximal else row_gradient(self.t, g)
+        return rows or g
 
     # ── scalars ──────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -182,13 +198,32 @@ class _Step:
 
     # ── updates ──────────────────────────────────────────────────────────────────────────────────────────────────
 
-    def _apply(self, up: Updates, weights: dict[str, tuple[Tensor, Tensor]], factor: Tensor) -> None:
-        optimize = optimizers.KINDS[self.recipe.optimizer]
+    def _updates(self, good: Tensor, squares: Tensor, times: AnyDim) -> Updates:
+        """Updates with the numbers that they need."""
+        first = [self.t.reshape(x, (1,)) for x in (good, self._factor(squares))]
+        return Updates(self.t, self.t.concat([*first, self.numbers], 0), times, [])
+
+    def _apply(self, up: Updates, weights: Mapping[str, tuple[Tensor, Tensor | RowGradient]]) -> None:
+        rule, limit = optimizers.KINDS[self.recipe.optimizer](self.recipe.settings), self.recipe.value_limit
+        count = 1 + len(rule.moments)
+
+        def new(*of: Expr) -> Sequence[Expr]:
+            states, (g, factor, *numbers) = of[:count], of[count:]
+            g = g * factor
+            return rule.new(*states, g if limit <= 0 else minimum(maximum(g, -limit), limit), *numbers)
+
+        scalars = [FACTOR, *[OF_STEP + n for n in rule.numbers]]
         for name, (weight, gradient) in weights.items():
-            pulled = self._pulled(name, weight, gradient)
-            moment = optimizers.moments(self.t, name, weight)
-            w = optimizers.Weight(weight, pulled, moment, self.number, factor.at(), self.recipe.value_limit)
-            optimize(up, w, self.recipe.settings)
+            states = [weight, *[self._state(f"optimizer/{m}/{name}", weight.shape, weight) for m in rule.moments]]
+            if isinstance(gradient, RowGradient):
+                rests = rule.decay != "gradient"
+                idle = self._state(IDLE + name, weight.shape[:1], weight) if rests else None
+                up.write_rows(states, gradient, scalars, new, idle, rule.decay == "weight")
+            else:
+                up.write(states, [self._pulled(name, weight, gradient)], scalars, new)
+
+    def _state(self, name: str, shape: Shape, like: Tensor) -> Tensor:
+        return self.t.leaf("state", shape, like.dtype, None, name)
 
     def _pulled(self, name: str, weight: Tensor, gradient: Tensor) -> Tensor:
         """The gradient with that of the proximal term, μ/2·|w - w₀|², divided by the scale that it gets later."""

@@ -60,8 +60,10 @@ def is_stored_constant(t: Tensor, made_in_init: set[int]) -> bool:
 def is_of_states(t: Tensor) -> bool:
     """Whether a tensor is a weight that runs change, or made of such weights by maps."""
     kernel = t.kernel
-    if isinstance(kernel, (Alias, Loops)):
-        return kernel.base is not None and is_of_states(kernel.base)
+    if isinstance(kernel, Alias):
+        return is_of_states(kernel.base)
+    if isinstance(kernel, Loops):
+        return bool(kernel.bases) and is_of_states(kernel.bases[t.index])
     if isinstance(kernel, Map):
         return bool(kernel.inputs) and all(is_of_states(x) for x in kernel.inputs)
     return isinstance(kernel, Leaf) and kernel.kind == "state"

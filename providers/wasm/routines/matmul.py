@@ -162,7 +162,7 @@ def _is_stored_half(t: Tensor | None) -> bool:
         elif isinstance(kernel, Leaf):
             return kernel.kind == "feed"
         else:
-            return isinstance(kernel, Loops) and kernel.base is not None
+            return isinstance(kernel, Loops) and bool(kernel.bases)
     return False
 
 

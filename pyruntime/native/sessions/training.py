@@ -20,7 +20,7 @@ from pyruntime.learning.adapters.lora import Lora
 from pyruntime.learning.adapters.side_nodes import side_nodes
 from pyruntime.learning.export import Piece, export_plan
 from pyruntime.learning.graph import training_graph
-from pyruntime.learning.names import APPLIED, APPLY, LOSS, NUMBERS, RESULT, START, state_of
+from pyruntime.learning.names import APPLIED, APPLY, IDLE, LOSS, NUMBERS, RESULT, START, state_of
 from pyruntime.learning.recipe import DYNAMIC, Recipe, recipe_of
 from pyruntime.native.gpu.device import warn
 from pyruntime.native.memory.report import MemoryReport
@@ -232,7 +232,7 @@ class TrainingSession:
 
     def state(self) -> bytes:
         """A checkpoint: a safetensors file with weights, the optimiser's moments, and the numbers of steps."""
-        values = {**self.weights(), **self._values()}
+        values = {n: x for n, x in {**self.weights(), **self._values()}.items() if not n.startswith(IDLE)}
         tensors = {
             n: safetensors.Stored(x.dtype.name, x.shape, np.ascontiguousarray(x).data.cast("B") if x.size else b"")
             for n, x in values.items()

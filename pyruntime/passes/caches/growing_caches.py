@@ -227,7 +227,7 @@ class _Writer:
         self.room = room
         self.at_once = at_once
         self.k = Builder()
-        self.made = Loops("append", (), (), [], base=room)
+        self.made = Loops("append", (), (), [], bases=(room,))
         out = Tensor(room.shape, cache.present.out.dtype, self.made, 0, cache.present.out.name)
         self.made.node, self.made.outputs = cache.present.node, (out,)
         self.lead: list[Expr] = []

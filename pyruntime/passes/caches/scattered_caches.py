@@ -130,7 +130,7 @@ def _as_transpose(t: Tensor) -> Expr | None:
 
 def _scatter(kernel: Kernel) -> _Scatter | None:
     """The kernel as a scattering procedure: one that copies an argument and does not read it afterwards."""
-    if not isinstance(kernel, Loops) or len(kernel.outputs) != 1 or kernel.base is not None or kernel.unit_is_row:
+    if not isinstance(kernel, Loops) or len(kernel.outputs) != 1 or kernel.bases or kernel.unit_is_row:
         return None
     for data in kernel.args:
         rest = _without_copy(kernel.body, [], kernel.out, data) if data.shape == kernel.out.shape else None
@@ -176,7 +176,7 @@ def _rewrite(traced: Traced, name: str, cache: _Cache) -> None:
     base = leaf.out
     for s in reversed(cache.scatters):
         s.kernel.args = (base, *[t for t in s.kernel.args if t is not s.data])
-        s.kernel.base, s.kernel.body = base, s.body
+        s.kernel.bases, s.kernel.body = (base,), s.body
         base = s.kernel.out
     out = cache.out
     if cache.transposed:

@@ -138,14 +138,14 @@ def _loops(kernel: Loops, uses: Counter[int], keep: set[int]) -> None:
     if changed:
         made = {t.uid for t in (*kernel.outputs, *kernel.scratch)}
         found = {x.value.uid: x.value for x in nodes(kernel.body) if x.op == "at" and x.value.uid not in made}
-        kept = {} if kernel.base is None else {kernel.base.uid: kernel.base}  # the procedure keeps its other elements
+        kept = {t.uid: t for t in kernel.bases}  # the procedure keeps their other elements
         kernel.args = tuple((kept | found).values())
 
 
 def _appends_elements(kernel: Loops) -> bool:
     """Whether a procedure only stores the element of each work unit in memory that it changes in place."""
     outer = kernel.body[0] if len(kernel.body) == 1 else None
-    if kernel.base is None or not isinstance(outer, For) or outer.kind != "parallel" or len(outer.body) != 1:
+    if not kernel.bases or not isinstance(outer, For) or outer.kind != "parallel" or len(outer.body) != 1:
         return False
     inner = outer.body[0]
     if isinstance(inner, When) and not inner.orelse and len(inner.then) == 1:

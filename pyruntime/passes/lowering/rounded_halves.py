@@ -99,7 +99,7 @@ def _read_copies(kernel: Kernel, copies: dict[int, Tensor]) -> None:
         return rebuild(s, new, lambda body: [statement(b) for b in body])
 
     if isinstance(kernel, Loops):
-        if kernel.base is None:
+        if not kernel.bases:
             kernel.args = tuple([copies.get(t.uid, t) for t in kernel.args])
             kernel.body = [statement(s) for s in kernel.body]
     elif isinstance(kernel, (Map, Reduce)):

@@ -53,7 +53,7 @@ def fixed_types(kernels: list[Kernel], outputs: Iterable[Tensor]) -> set[int]:
     """Uids of tensors whose type must stay: outputs, and tensors that kernels without computation read or make."""
     fixed = {root(t).uid for t in outputs}
     for k in kernels:
-        if not isinstance(k, (Map, Reduce, Loops, Alias)) or isinstance(k, Loops) and k.base is not None:
+        if not isinstance(k, (Map, Reduce, Loops, Alias)) or isinstance(k, Loops) and k.bases:
             fixed |= {root(t).uid for t in (*own_inputs(k), *k.outputs)}
         for inner in k.blocks:
             fixed |= {root(t).uid for t in (*inner.inputs, *inner.outputs)}

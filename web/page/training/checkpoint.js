@@ -18,7 +18,8 @@ const weightOf = (name) => name.replace(/^(optimizer\/\w+|gradient|start)\//, ''
 /** @param {Values} values @param {TrainingInfo} info @param {StepNumbers} numbers */
 export function toCheckpoint(values, info, numbers) {
   const shapes = new Map(info.weights.map(({ name, shape, dtype }) => [name, { shape, dtype }]));
-  const tensors = Object.fromEntries(Object.entries(values).map(([name, bytes]) => {
+  const kept = Object.entries(values).filter(([name]) => !name.startsWith('idle/')); // states that need no place in files
+  const tensors = Object.fromEntries(kept.map(([name, bytes]) => {
     const weight = shapes.get(weightOf(name));
     return [name, { ...weight ?? { dtype: 'float32', shape: [bytes.length / 4] }, bytes }];
   }));
