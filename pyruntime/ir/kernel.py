@@ -147,14 +147,9 @@ class Alias(Kernel):
 
 def root(t: Tensor) -> Tensor:
     """The tensor whose buffer holds this one."""
-    while True:
-        kernel = t.kernel
-        if isinstance(kernel, Alias):
-            t = kernel.base
-        elif isinstance(kernel, Loops) and kernel.bases:
-            t = kernel.bases[t.index]
-        else:
-            return t
+    while isinstance(t.kernel, Alias) or isinstance(t.kernel, Loops) and t.kernel.bases:
+        t = t.kernel.base if isinstance(t.kernel, Alias) else t.kernel.bases[t.index]
+    return t
 
 
 @dataclass(eq=False, slots=True)

@@ -14,6 +14,7 @@ from pyruntime import PyRuntimeError, SessionFailed, SessionOptions, TrainingSes
 
 pytest.importorskip("wgpu")
 
+from tests.learning.test_row_gradients import batches, embedding
 from tests.webgpu.test_recovery import BOTH, Injector, hardware
 
 CLASSES = {"loss": {"cross_entropy": "y"}}
@@ -30,6 +31,7 @@ NETS: dict[str, tuple[bytes, dict[str, Any], dict[str, Any]]] = {
     ),
     "dropout": (DROPPED, batch(8), {**CLASSES, "seed": 3, "optimizer": "nesterov"}),
     "sums": (dense(), batch(8), {**CLASSES, "accumulate": True, "optimizer": "adagrad"}),
+    "rows": (embedding(), batches(2)[0], {"loss": {"mse": "y"}, "optimizer": {"adam": {"rate": 0.01}}}),
     "lion": (dense(), batch(8), {**CLASSES, "optimizer": "lion", "proximal": 0.1, "clip": {"value": 0.01}}),
 }  # fmt: skip
 
