@@ -12,6 +12,7 @@ from pathlib import Path
 COMMANDS = {
     "compile": "compile and boot times in the browser, from a cold profile",
     "start": "the first visit of a new browser profile beside onnxruntime-web's, its phases and bytes, and the second",
+    "ready": "from create to the first result in a new page whose files are cached, beside onnxruntime-web",
     "memory": "peak of each model against the largest set of tensors alive at once",
     "load": "memory for loading, over the weights, 20 MB to 1 GB, natively and in Chromium, beside onnxruntime's",
     "over4": "a model of 4.8 GB of weights, natively and in Chromium: memory, and whether the result is right",

@@ -25,9 +25,10 @@ import { Stop, StopWords } from './stop.js';
  */
 /** A list is a sequence; null is an absent optional. @typedef {WireTensor | WireTensor[] | null} WireValue */
 /**
- * The source of a file's bytes. keep: see storage/stored_models.js; fetch: in the worker, if the page fetches the file.
+ * The source of a file's bytes. keep: see storage/stored_models.js; fetch: in the worker, if the page fetches the file; port: to which the
+ * worker sends { from, to } and gets these bytes.
  * @typedef {{ url: string, keep?: boolean | string, fetch?: FetchFile } | { bytes: Uint8Array } | { blob: Blob } | { handle: FileSystemFileHandle }
- *   | { stream: ReadableStream<Uint8Array> }} Origin
+ *   | { stream: ReadableStream<Uint8Array> } | { port: MessagePort, size: number }} Origin
  */
 /** @typedef {(url: string, init?: RequestInit) => Promise<Response>} FetchFile */
 /** Bytes of memory of a kind. @typedef {{ linear: number, gpu: number }} Held */

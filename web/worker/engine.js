@@ -24,6 +24,7 @@ import { tune } from '../session/tune.js';
 import { verify } from '../session/verify.js';
 import { inspectModel } from './models/inspect_model.js';
 import { lastRun } from './files/model_file.js';
+import { moveToDisk } from './files/download.js';
 import { usePageFetch } from './files/page_fetch.js';
 import { closeAll } from './models/model_files.js';
 import { openForPage, openModel } from './models/open_model.js';
@@ -39,6 +40,8 @@ import { programForPage } from './programs/page_program.js';
  * other.
  * @typedef {{ opened: Opened, queue: Promise<unknown> }} Session
  */
+
+const SETTLED = 1000; // ms after which a session that is ready has most likely run
 
 const interpreter = new Interpreter();
 /** Null without shared memory. @type {ThreadPool | null} */
@@ -193,6 +196,7 @@ const handlers = {
     const session = nextSession++;
     const same = [...sessions.values()].find(({ opened: { model } }) => model === opened.model);
     sessions.set(session, same ?? { opened, queue: Promise.resolve() });
+    setTimeout(moveToDisk, SETTLED, opened.files);
     if (opened.trial) opened.trial.adopt = (model) => adopt(session, model);
     return { result: described(session, opened) };
   },

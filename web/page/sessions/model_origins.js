@@ -1,6 +1,7 @@
 // Where the bytes of models and of their external data come from.
 
 import { InvalidInput } from '../../common/errors.js';
+import { isProgram } from '../../common/program_mark.js';
 import { platform } from '../../common/platform.js';
 import { hasSharedMemory } from '../../common/shared_memory.js';
 import { threadCount } from '../engine/client.js';
@@ -10,6 +11,8 @@ import { isShared } from '../tensors/wire_tensors.js';
 /** @import { Origin } from '../../common/protocol.js' */
 /** @typedef {string | URL | BufferSource | SharedArrayBuffer | Blob | Response | ReadableStream | FileSystemFileHandle} Source */
 /** @typedef {string | { path: string, data: Source }} ExternalFile */
+
+const LARGE = 32 * 2 ** 20; // bytes: smaller models are sent at once
 
 /**
  * Sources by stand-in address, while a call passes through onnxruntime-common, which takes only addresses and bytes.
@@ -59,12 +62,24 @@ function origin(given, base, keep) {
       + 'or responses that are ok');
   }
   const bytes = ArrayBuffer.isView(source) ? new Uint8Array(source.buffer, source.byteOffset, source.byteLength) : new Uint8Array(source);
+  if (bytes.length >= LARGE && !isShared(bytes) && !isProgram(bytes)) return served(bytes);
   return { bytes: bytes.length === bytes.buffer.byteLength || isShared(bytes) ? bytes : bytes.slice() };
+}
+
+/** Sends the worker parts of these bytes as it asks for them, so that the page never waits for a large copy. @param {Uint8Array} bytes */
+function served(bytes) {
+  const { port1, port2 } = new MessageChannel();
+  port1.onmessage = ({ data: { from, to } }) => {
+    const part = new Uint8Array(bytes.subarray(from, to));
+    port1.postMessage(part, [part.buffer]);
+  };
+  /** @type {any} */ (port1).unref?.(); // Node.js: the call keeps the program running
+  return { port: port2, size: bytes.length };
 }
 
 /** What to transfer to the worker. @param {{ model: Origin, external: { origin: Origin }[], fetchPort?: MessagePort }} params */
 export const streamsOf = ({ model, external, fetchPort }) => {
-  const streams = [model, ...external.map((file) => file.origin)].flatMap((from) => ('stream' in from ? from.stream : []));
+  const streams = [model, ...external.map((file) => file.origin)].flatMap((from) => ('stream' in from ? from.stream : 'port' in from ? from.port : []));
   return fetchPort ? [fetchPort, ...streams] : streams;
 };
 

@@ -7,6 +7,7 @@ import { storageEstimate } from '../../storage/quota.js';
 import { ScratchFile } from '../../storage/scratch_file.js';
 import { resumableFetch, patience, Restart } from './resumable_fetch.js';
 import { FileInMemory, FileOnDisk, LARGE, fileOf } from './model_file.js';
+import { MovingFile, receiveParts } from './moving_file.js';
 
 /** @import { Origin } from '../../common/protocol.js' */
 /** @import { OnBytes } from '../../common/read_body.js' */
@@ -18,7 +19,8 @@ import { FileInMemory, FileOnDisk, LARGE, fileOf } from './model_file.js';
  * @returns {Promise<ModelFile>}
  */
 export async function fetchFile(origin, progress, signal) {
-  if ('bytes' in origin) return store(origin.bytes);
+  if ('bytes' in origin) return new FileInMemory(origin.bytes); // small, shared, or an exported Program
+  if ('port' in origin) return receiveParts(origin, signal);
   if ('blob' in origin) return fileOf(origin.blob);
   if ('handle' in origin) {
     return fileOf(await origin.handle.getFile().catch((cause) => {
@@ -116,6 +118,11 @@ function joined(scratch, rest) {
     at += part.length;
   }
   return bytes;
+}
+
+/** Moves files from memory to disk, while the session is used. @param {ModelFile[]} files */
+export function moveToDisk(files) {
+  for (const file of files) if (file instanceof MovingFile) file.moveToDisk(scratchFor).catch(() => {}); // then it stays in memory
 }
 
 /** A scratch file; null without a file system, or without room. @param {number} size bytes, 0 if unknown */

@@ -22,6 +22,11 @@ export class FileInMemory {
     this.size = bytes.length;
   }
 
+  /** Whether the page can change it. */
+  get isShared() {
+    return !(this.bytes.buffer instanceof ArrayBuffer);
+  }
+
   /** @param {number} offset @param {number} size */
   read(offset, size) {
     return this.bytes.subarray(offset, offset + size);
@@ -44,6 +49,8 @@ export class FileInMemory {
 let buffer = null;
 
 export class FileOnDisk {
+  isShared = false;
+
   /**
    * @param {number} size @param {(into: Uint8Array, offset: number) => void} read not into shared memory
    * @param {() => Promise<void>} [close]
@@ -108,10 +115,10 @@ export class FileOnDisk {
   }
 
   /** Pauses, for longer while runs follow each other: then hashing makes tokens take 24 ms instead of 20. */
-  async rest() {
-    if (!this.pause) return;
-    await wait(this.pause);
-    if (performance.now() - lastRun.ended < this.pause) await wait(BUSY * this.pause);
+  async rest(pause = this.pause) {
+    if (!pause) return;
+    await wait(pause);
+    if (performance.now() - lastRun.ended < pause) await wait(BUSY * pause);
   }
 }
 

@@ -1,6 +1,7 @@
 // Reads parts of a file; at an address, by range requests (RFC 9110, section 14).
 
 import { InvalidModel, LimitExceeded, PyRuntimeError } from '../../common/errors.js';
+import { receiveParts } from './moving_file.js';
 import { request, sameVersion } from './resumable_fetch.js';
 
 /** @import { FetchFile, Origin } from '../../common/protocol.js' */
@@ -62,6 +63,10 @@ export async function openPartialFile(origin, signal) {
   const whole = 'bytes' in origin ? origin.bytes : null;
   if ('stream' in origin) {
     throw new InvalidModel('a stream cannot be read in parts', { hint: 'inspect its address, or `await new Response(stream).blob()`' });
+  }
+  if ('port' in origin) {
+    const file = await receiveParts(origin, signal);
+    return new PartialFile(file.size, async (offset, size) => file.read(offset, size));
   }
   const blob = 'blob' in origin ? origin.blob : 'handle' in origin ? await origin.handle.getFile() : new Blob();
   const read = async (/** @type {number} */ offset, /** @type {number} */ size) => (

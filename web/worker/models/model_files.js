@@ -2,6 +2,7 @@
 
 import { InvalidModel } from '../../common/errors.js';
 import { fetchFile } from '../files/download.js';
+import { lookUp } from '../files/reader.js';
 
 /** @import { CreateParams } from '../../common/protocol.js' */
 /** @import { Stop } from '../../common/stop.js' */
@@ -44,23 +45,6 @@ export function closeAll(files) {
 
 /** A path as models write it. @param {string} path */
 export const plain = (path) => path.replaceAll('\\', '/').replace(/^(\.\/)+/, '');
-
-/** Finds a file by its path in the model, or by its name alone. @param {Files} files @param {string} name */
-const lookUp = (files, name) => files.get(name) ?? files.get(name.slice(name.lastIndexOf('/') + 1));
-
-/** A function that reads parts of a model's files. @param {Files} files @returns {import('../../run/environment.js').ReadFile} */
-export function readerOf(files) {
-  const fileWith = (/** @type {number} */ end, /** @type {string} */ name) => {
-    const file = lookUp(files, name);
-    if (!file) throw new InvalidModel(`external data "${name}" was not given`, { hint: 'list it in the externalData option' });
-    if (end > file.size) throw new InvalidModel(`${name ? `external data "${name}"` : 'the model'} is cut off`);
-    return file;
-  };
-  /** @type {import('../../run/environment.js').ReadFile} */
-  const read = (offset, size, name = '') => fileWith(offset + size, name).read(offset, size);
-  read.into = (target, offset, name = '') => fileWith(offset + target.length, name).fill(target, offset);
-  return read;
-}
 
 /**
  * Opens and checks the files with the weights of an exported Program: those that the caller listed, the others from addresses beside it.

@@ -6,7 +6,9 @@ import { mark } from '../../common/marks.js';
 import { isProgram, looksLikeProgram } from '../../common/program_mark.js';
 import { Model } from '../../session/model.js';
 import { trainingCode } from './trainer_code.js';
-import { beside, closeAll, openFiles, readerOf, weightsOf } from './model_files.js';
+import { ReadRanges } from '../files/read_ranges.js';
+import { readerOf } from '../files/reader.js';
+import { beside, closeAll, openFiles, weightsOf } from './model_files.js';
 import { CachedCompiler } from '../programs/cached_compiler.js';
 import { sharedModel } from './shared_models.js';
 import { cachedPrograms } from '../programs/program_cache.js';
@@ -46,7 +48,7 @@ export async function openModel(params, progress, interpreter, pool, stop, other
   const { limits: { memoryLimit, gpuTimeout }, fallback, logOptions } = params;
   const trainer = params.options.training ? new (await trainingCode(/** @type {import('../../common/protocol.js').Assets} */ (interpreter.assets).training)).Trainer() : null;
   const source = {
-    start, trainer, origin: params.model, files, cache, gpu: params.gpu ?? gpu?.adapter ?? null, options: { ...options, ...params.limits }, stop,
+    start, trainer, origin: params.model, files, cache, reads: new ReadRanges(), gpu: params.gpu ?? gpu?.adapter ?? null, options: { ...options, ...params.limits }, stop,
     host: { shared, threads, pool, gpu, named: params.named, whyNotGpu: whyNot, fallback, gpuTimeout, memoryLimit, logOptions },
   };
   try {
@@ -83,6 +85,7 @@ async function openSource(params, source, progress, interpreter, candidate) {
 export async function openForPage(source, interpreter, progress = () => {}) {
   const { cache, files, host, start } = source;
   const known = interpreter.customised ? null : await cache?.find(files);
+  known?.reads.forEach((range) => source.reads.add(range));
   const download = performance.now() - start;
   if (!known) await interpreter.start(progress);
   const booted = performance.now();
@@ -127,6 +130,7 @@ async function openCached(source, progress, interpreter) {
   const { start, files, cache, host, stop } = source;
   const known = await cache?.find(files);
   if (!cache || !known) return null;
+  known.reads.forEach((range) => source.reads.add(range));
   const download = performance.now() - start;
   try {
     const compiler = new CachedCompiler(known, () => openInPython(source, interpreter));
@@ -137,7 +141,7 @@ async function openCached(source, progress, interpreter) {
     return { ...await started(model, progress, { download, compile: 0 }, stop), source, files: [...files.values()] };
   } catch {
     stop?.check();
-    await cache.remove(files); // the entry may be the cause; if not, compiling raises the error again
+    await cache.remove(); // the entry may be the cause; if not, compiling raises the error again
     return null;
   }
 }
@@ -147,9 +151,9 @@ async function openCached(source, progress, interpreter) {
  * @param {Source} source @param {Interpreter} interpreter @param {OnProgress} [progress]
  */
 async function openInPython(source, interpreter, progress = () => {}) {
-  const { files, host, gpu, options, stop, origin } = source;
+  const { files, host, gpu, options, stop, origin, reads } = source;
   const python = await interpreter.start();
-  const read = readerOf(files);
+  const read = reads.recorded(readerOf(files));
   for (let before = 0;; before = files.size) {
     const external = Object.fromEntries([...files].filter(([path]) => path).map(([path, file]) => [path, file.size]));
     try {
@@ -189,8 +193,8 @@ async function compile(source, interpreter, progress) {
  * @param {Source} source @param {import('../../session/compiler.js').Compiler} compiler
  * @param {Map<string, import('../../common/program.js').ProgramData>} programs @param {Interpreter} interpreter
  */
-function keep({ cache, files }, { info, needs }, programs, interpreter) {
-  if (!interpreter.customised) cache?.save(files, { info, needs, programs });
+function keep({ cache, files, reads }, { info, needs }, programs, interpreter) {
+  if (!interpreter.customised) cache?.save(files, { info, needs, reads: reads.all(), programs });
 }
 
 /** The model's own file. @param {Files} files */

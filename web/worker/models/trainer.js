@@ -3,7 +3,7 @@
 import { InvalidInput } from '../../common/errors.js';
 import { halfOf } from '../../common/half_values.js';
 import { mergedWeight } from './merged_weights.js';
-import { readerOf } from './model_files.js';
+import { readerOf } from '../files/reader.js';
 import { StateValues } from './state_values.js';
 
 /** @import { Model } from '../../session/model.js' */

@@ -4,10 +4,10 @@
 import { InvalidInput, SessionFailed } from '../../common/errors.js';
 import { importScript } from '../../common/import_script.js';
 import { fromGpuStorage } from '../../gpu/storage.js';
-import { readerOf } from './model_files.js';
+import { readerOf } from '../files/reader.js';
 
 /** What it uses of the shared modules, by file. @type {Record<string, object>} */
-export const SHARED = { 'common/errors.js': { InvalidInput, SessionFailed }, 'gpu/storage.js': { fromGpuStorage }, 'worker/models/model_files.js': { readerOf } };
+export const SHARED = { 'common/errors.js': { InvalidInput, SessionFailed }, 'gpu/storage.js': { fromGpuStorage }, 'worker/files/reader.js': { readerOf } };
 
 /** @param {string} address of training.mjs @returns {Promise<typeof import('./trainer_entry.js')>} */
 export const trainingCode = async (address) => (await importScript(address)).inWorker((/** @type {string} */ file) => SHARED[file]);

@@ -16,6 +16,7 @@
  * @property {number} start of the call, in milliseconds
  * @property {import('../../common/protocol.js').Origin} origin
  * @property {Map<string, ModelFile>} files
+ * @property {import('../files/read_ranges.js').ReadRanges} reads of the compiler
  * @property {Awaited<ReturnType<typeof import('../programs/program_cache.js').cachedPrograms>>} cache
  * @property {import('../../session/compiler.js').SessionHost} host
  * @property {Record<string, unknown> | null} gpu that the compiler writes code for

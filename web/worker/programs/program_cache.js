@@ -2,6 +2,8 @@
 // (docs/design/storage.md#program-cache).
 
 import { BUILD } from '../build.js';
+import { digestOf } from '../files/read_ranges.js';
+import { readerOf } from '../files/reader.js';
 import { pack, unpack } from './program_bundle.js';
 import { hostStep } from './program_file.js';
 import { digest } from '../../storage/digest.js';
@@ -10,12 +12,12 @@ import { cacheStorage, store, unseal } from '../../storage/sealed_cache.js';
 
 /** @import { Origin } from '../../common/protocol.js' */
 /** @import { Files } from '../files/model_file.js' */
+/** @import { Range } from '../files/read_ranges.js' */
 /** @import { Bundle } from './program_bundle.js' */
 
 const MAX_ENTRIES = 16; // models of an origin: the cache stores only the newest
 const LARGEST = 4 * 2 ** 20; // most bytes of a model's Programs: most have 60 to 260 KB, those with shaders up to 2 MB
 const WRITE_DELAY = 2000; // ms, so that the cache does not write while the first session starts
-const PAUSE = 50; // ms between hashed pieces of files: a piece of 4 MiB takes some 20, and runs wait for it
 
 const text = new TextEncoder();
 
@@ -49,6 +51,7 @@ export async function cachedPrograms(engine, origins, options, gpu) {
 function source(model) {
   if ('url' in model) return /^http/.test(model.url) && model.url;
   if ('handle' in model) return model.handle.name;
+  if ('port' in model) return model.size;
   return 'bytes' in model ? model.bytes.length : 'blob' in model && model.blob.size;
 }
 
@@ -62,8 +65,10 @@ class CachedPrograms {
     this.cache = cache;
     this.prefix = prefix;
     this.names = known;
-    /** Name of the model's entry. @type {Promise<string> | null} */
-    this.entry = null;
+    /** Name of the model's entry, once it is known. */
+    this.entry = '';
+    /** A name by all bytes of the model's files. @type {Promise<string> | null} */
+    this.whole = null;
     /** By name of the entry. @type {Map<string, Promise<Bundle | null>>} */
     this.read = new Map();
     /** @type {ReturnType<typeof setTimeout> | undefined} */
@@ -78,9 +83,14 @@ class CachedPrograms {
 
   /** @param {Files} files @param {number} [pause] as `FileOnDisk.hash` has it */
   name(files, pause) {
-    this.entry ??= Promise.all([...files].sort().map(async ([path, file]) => `${path} ${await file.hash(pause)}`))
+    this.whole ??= Promise.all([...files].sort().map(async ([path, file]) => `${path} ${await file.hash(pause)}`))
       .then(async (hashes) => await this.prefix + await digest(text.encode(hashes.join('\n'))));
-    return this.entry;
+    return this.whole;
+  }
+
+  /** The name of an entry of Programs that depend on these bytes. @param {Files} files @param {Range[]} reads */
+  async nameFor(files, reads) {
+    return await this.prefix + await digestOf(files, readerOf(files), reads);
   }
 
   /** Reads the newest entry, which is most likely the right one, while the model is downloaded. */
@@ -104,29 +114,40 @@ class CachedPrograms {
     return found;
   }
 
-  /** The Programs of the model with these files. @param {Files} files */
+  /**
+   * The newest Programs that were compiled from bytes that these files have, too.
+   * @param {Files} files @returns {Promise<Bundle | null>}
+   */
   async find(files) {
     if (!this.hasEntries) return null;
-    try {
-      return await this.load(await this.name(files));
-    } catch {
-      await this.remove(files); // the entry cannot be read
-      return null; // or storage is forbidden, or the model is in shared memory, which cannot be hashed
+    const prefix = await this.prefix;
+    for (const name of this.names.filter((known) => known.startsWith(prefix)).reverse()) {
+      const bundle = await this.load(name).catch(() => this.cache.delete(name).then(() => null, () => null)); // it cannot be read
+      const fits = bundle && await this.nameFor(files, bundle.reads).catch(() => ''); // files are shorter, or in shared memory
+      if (fits !== name) continue;
+      this.entry = name;
+      return bundle;
     }
+    return null;
   }
 
-  /** @param {Files} files of an entry that this browser cannot run */
-  async remove(files) {
-    await this.name(files).then((name) => this.cache.delete(name)).catch(() => {});
+  /** Removes the entry that `find` found: this browser cannot run it. */
+  async remove() {
+    await this.cache.delete(this.entry).catch(() => {});
   }
 
   /** Stores the Programs that run without Python. @param {Files} files @param {Bundle} bundle */
-  save(files, { info, needs, programs }) {
+  save(files, { info, needs, reads, programs }) {
     const portable = new Map([...programs].filter(([, { header }]) => !hostStep(header)));
     const size = [...portable.values()].reduce((sum, { blob }) => sum + blob.length, 0);
     if (!portable.size || size > LARGEST) return;
     clearTimeout(this.timer); // replaces a write that waits
-    const write = async () => store(this.cache, await this.name(files, PAUSE), pack({ info, needs, programs: portable }), MAX_ENTRIES);
+    const write = async () => {
+      const name = await this.nameFor(files, reads);
+      await store(this.cache, name, pack({ info, needs, reads, programs: portable }), MAX_ENTRIES);
+      if (this.entry && this.entry !== name) await this.remove(); // its Programs are in the new entry
+      this.entry = name;
+    };
     this.written = new Promise((done) => {
       // if storage is full or forbidden, the next page compiles again
       this.timer = setTimeout(() => write().then(done, () => done()), WRITE_DELAY);

