@@ -49,7 +49,7 @@ class GpuProvider:
 
 
 class WgslCodeWriter:
-    """Collects the shaders of one Program."""
+    """Collects the shaders of one Program. kernels: those that the shaders run"""
 
     routines: dict[str, Any] = {}  # contractions are scheduled from their definitions (schedules/register_tile.py)
 
@@ -60,6 +60,7 @@ class WgslCodeWriter:
         self.shaders: list[Shader] = []
         self.size = 0  # bytes of the shaders' sources
         self.numbers: dict[Any, int] = {}
+        self.kernels: list[Kernel] = []
 
     def segment(
         self, name: str, kernels: Sequence[Kernel], private: Collection[int], written: Callable[[str], None]
@@ -87,6 +88,7 @@ class WgslCodeWriter:
 
     def invoke(self, kernel: Kernel) -> Invocation:
         meaning = _meaning(kernel)
+        self.kernels.append(kernel)
         schedule = self._scheduled(kernel)
         lowered = one_binding_each(schedule.lowered)
         key = (lowered.code.key(), schedule.name, updates_state(kernel))

@@ -76,10 +76,11 @@ class InferenceSession:
         if providers is None and options.has_providers():
             providers = options.providers
         self._provider_options = choose(providers, provider_options)
+        named = [*self._provider_options.items()] if providers else None  # a Program in a file may prefer the GPU
         start = time.perf_counter()
         with self._event("session_initialization"):
             self._native = Session(
-                path_or_bytes, options, [*self._provider_options.items()], read=partial(_read, options),
+                path_or_bytes, options, named, read=partial(_read, options),
                 warn=self._messages.warn, on_kernels=None if self._trace is None else self._trace.kernels,
                 has_fallback=has_fallback, name=options.logid,
             )  # fmt: skip
@@ -224,11 +225,20 @@ class InferenceSession:
 
         return tune(self._native, input_feed, seconds)
 
-    def export(self, weights: bool = False, *, relaxed: bool = False) -> bytes:
-        """The Program as a file that `InferenceSession` opens without compiling. weights: put the weights into it, too;
-        otherwise it reads them from the model's file in the same folder. relaxed: let kernels use relaxed SIMD, which
-        is faster, but which Node.js 20 and some browsers lack."""
-        return self._native.export(weights, relaxed)
+    def export(
+        self, weights: bool = False, *, relaxed: bool = False, providers: Sequence[str] | None = None,
+        assume: Sequence[str] = (),
+    ) -> bytes:  # fmt: skip
+        """The Program as a file that `InferenceSession` opens without compiling, on any host.
+
+        weights: put the weights into it, too; otherwise it reads them from the model's file in the same folder
+        relaxed: let kernels use relaxed SIMD, which is faster, but which Node.js 20 and some browsers lack
+        providers: by default the session's. With "webgpu", the file has shaders for the GPU; with "wasm" as well, it
+            also has a Program for hosts whose GPU lacks what the shaders need. This host needs no GPU
+        assume: what shaders may use beyond what every WebGPU adapter has: "f16", "subgroups", "storage_buffers=N",
+            "binding_bytes=N", "shared_bytes=N"
+        """
+        return self._native.export(weights, relaxed, providers, assume)
 
     def prepare(self, dims: Mapping[str, int | Sequence[int]]) -> None:
         """Run once on zeros of these sizes, the largest that will occur: later runs of these and smaller sizes find

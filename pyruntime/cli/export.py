@@ -10,12 +10,15 @@ from pathlib import Path
 from pyruntime.cli import common
 from pyruntime.cli.progress import doing
 from pyruntime.errors import InvalidInput
-from pyruntime.native.sessions.program_file import is_program
+from pyruntime.native.sessions.program_file import is_program, needs_of_file
+from pyruntime.placement.provider_list import AUTO, BASE, ENGINES
 
 EXAMPLES = {
     "model.onnx model.pyrt --weights": "a file that needs no model",
     "model.onnx model.pyrt": "a small file, which reads the weights from the model",
     "model.onnx model.pyrt --weights --relaxed": "faster code, for places that have relaxed SIMD",
+    "model.onnx model.pyrt --weights --provider webgpu": "code for the GPU, and for places without one",
+    "model.onnx model.pyrt --weights --provider webgpu --assume f16": "shaders that need half floats",
     "model.onnx small.pyrt --bits 4": "weights of 4 bits",
     "model.onnx small.onnx --onnx --bits 4 --inputs x.npz --max-error 0.05": "an ONNX model within an error",
 }
@@ -30,6 +33,10 @@ def main(argv: list[str]) -> int:
     code.add_argument("--portable", action="store_false", dest="relaxed", help=text)
     text = "code with relaxed SIMD: Chromium 114, Firefox 146, Node.js 21 and later, wasmtime"
     code.add_argument("--relaxed", action="store_true", help=text)
+    text = "let shaders use f16, subgroups, storage_buffers=N, binding_bytes=N or shared_bytes=N; may be repeated"
+    parser.add_argument("--assume", action="append", default=[], metavar="WHAT", help=text)
+    text = "without code for places whose GPU lacks what the shaders need"
+    parser.add_argument("--gpu-only", action="store_true", help=text)
     _add_bits(parser)
     args = parser.parse_args(argv)
     if is_program(args.model):
@@ -48,10 +55,20 @@ def main(argv: list[str]) -> int:
 
 
 def _export(args: argparse.Namespace, with_weights: bool) -> int:
-    data = common.session(args).export(with_weights, args.relaxed)
+    if args.gpu_only and args.provider != "webgpu":
+        raise InvalidInput("--gpu-only needs --provider webgpu")
+    named = [args.provider] if args.gpu_only or args.provider in (BASE, AUTO) else [args.provider, BASE]
+    if args.provider in ENGINES or args.provider == AUTO:
+        args.provider = BASE  # this host needs no GPU
+    data = common.session(args).export(with_weights, args.relaxed, named, args.assume)
     args.out.write_bytes(data)
     rest = "" if with_weights else f"; it reads weights from {args.model.name}, which must be in the same folder"
     print(f"{args.out}: {common.size(len(data))}{rest}")
+    if needs := needs_of_file(data):
+        found = [f"{name} {value}" for name, value in needs.items() if value is not False]
+        print(f"its shaders need of a GPU: {', '.join(found)}")
+    elif "webgpu" in named:
+        print("it has no shaders: no kernel of this model pays on a GPU (--gpu-only writes them all the same)")
     return 0
 
 

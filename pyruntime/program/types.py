@@ -245,6 +245,18 @@ class HostCall(TypedDict):
 
 
 @final
+class Needs(TypedDict):
+    """In a file with shaders: what a GPU adapter must have to run them."""
+
+    f16: bool
+    subgroups: bool
+    storage_buffers: int
+    binding_bytes: int
+    shared_bytes: int
+    iterations: NotRequired[int]
+
+
+@final
 class ModelFile(TypedDict):
     """In a file without weights in the blob: the model file beside it."""
 
@@ -274,6 +286,8 @@ class Header(TypedDict):
     host: NotRequired[list[HostCall]]
     model: NotRequired[ModelFile]
     files: NotRequired[list[ModelFile]]
+    needs: NotRequired[Needs]
+    fallback: NotRequired[Mapping[str, Any]]
 
 
 Place = list[int]

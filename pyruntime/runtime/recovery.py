@@ -34,12 +34,14 @@ class RecoveryPlan:
     """The plan for one piece of work, such as a run or the start of a session.
 
     is_enabled: whether the session may recover; can_compile: whether it has its model; following: the name of the
-    provider after the GPU in the session's list, "" if it names none
+    provider after the GPU in the session's list, "" if it names none; has_fallback: whether it has a Program without
+    the GPU, if it cannot compile one
     """
 
-    def __init__(self, is_enabled: bool, can_compile: bool, following: str) -> None:
+    def __init__(self, is_enabled: bool, can_compile: bool, following: str, has_fallback: bool = False) -> None:
         self._is_enabled = is_enabled
         self._can_compile = can_compile
+        self._can_leave = can_compile or has_fallback
         self._has_following = following != ""
         self._seen: set[str] = set()
 
@@ -55,11 +57,15 @@ class RecoveryPlan:
         self._seen.add(fault)
         if is_first and (is_gone or fault == FULL):
             return AGAIN
-        if not self._can_compile or not (is_gone or self._has_following):
+        if not self._can_leave or not (is_gone or self._has_following):
             return FAIL
         known = [move.node for move in moved]
         is_new = len(nodes) > 0 and all(node != "" and node not in known for node in nodes)
-        return NODES if is_new and (fault == REFUSED or fault == LATE and is_first and not is_gone) else SESSION
+        return (
+            NODES
+            if is_new and self._can_compile and (fault == REFUSED or fault == LATE and is_first and not is_gone)
+            else SESSION
+        )
 
 
 def moves(nodes: Mapping[str, str], reason: str, to: str) -> list[Move]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from math import prod
-from typing import Any
+from typing import Any, cast
 
 from pyruntime.errors import InvalidModel
 from pyruntime.program import types
@@ -21,13 +21,50 @@ READABLE = ["int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uin
 
 
 def validate(header: Any, blob: int, schema: Schema, element_size: Callable[[str], int]) -> None:
-    """Check a header. blob: its size in bytes; schema: of headers; element_size: bytes of an element in linear memory,
-    0 for strings. Errors: InvalidModel with the first violation."""
+    """Check a header, and those of its fallbacks. blob: its size in bytes; schema: of headers; element_size: bytes of
+    an element in linear memory, 0 for strings. Errors: InvalidModel with the first violation."""
+    _validate_one(header, blob, schema, element_size)
+    found = header
+    while "fallback" in found:
+        _validate_one(found["fallback"], blob, schema, element_size)
+        _check_fallback(found, header)
+        found = found["fallback"]
+
+
+def _validate_one(header: Any, blob: int, schema: Schema, element_size: Callable[[str], int]) -> None:
     limits = {"buffers": _length(header, "buffers"), "blocks": _length(header, "blocks"), "blob": blob}
     wrong = schema.refusal(header, limits)
     if wrong != "":
         raise _damaged(f"the header{wrong}")
     _Flow(header, element_size).program()
+    if "needs" in header:
+        _check_needs(header)
+
+
+def _check_needs(header: types.Header) -> None:
+    """Check that a Program states a need only if it has shaders, and none that its buffers exceed."""
+    if "webgpu" not in header["modules"]:
+        raise _damaged("it needs a GPU, and has no code for one")
+    most = header["needs"]["binding_bytes"] if "needs" in header else 0
+    for n, buffer in enumerate(header["buffers"]):
+        size = buffer["size"]
+        if buffer.get("memory", "") == "webgpu" and isinstance(size, int) and size > most:
+            raise _damaged(f"buffer {n} has {size} bytes, and it needs buffers of {most} bytes")
+
+
+def _check_fallback(header: types.Header, first: types.Header) -> None:
+    """Check that the fallback of a Program stands for it. first: the file's first Program, which declares the types"""
+    other: types.Header = cast("types.Header", header["fallback"]) if "fallback" in header else header
+    if "needs" not in header or ("webgpu" in other["modules"] and "needs" not in other):
+        raise _damaged("it has a fallback, and code for a GPU without what this code needs")
+    if "types" in other or "model" in other or "files" in other:
+        raise _damaged("a fallback describes the model again")
+    if [v["name"] for v in other["outputs"]] != [v["name"] for v in first["outputs"]]:
+        raise _damaged("a fallback has other outputs")
+    if [_name(v) for v in other["inputs"]] != [_name(v) for v in first["inputs"]]:
+        raise _damaged("a fallback has other inputs")
+    if "types" in first:
+        _check_declared(other["inputs"], first["types"]["inputs"])
 
 
 def _length(header: Any, key: str) -> int:

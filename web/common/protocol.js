@@ -148,7 +148,8 @@ import { Stop, StopWords } from './stop.js';
  */
 /**
  * A compiler's information about a model, as JSON, and the number of Programs that it has compiled (web/session/compiler.js).
- * @typedef {{ info: string, needs: string, timings: string, compiled: number }} Compiled
+ * @typedef {{ info: string, needs: string, timings: string, compiled: number,
+ *   canCompile?: boolean, hasFallback?: boolean, shared?: boolean }} Compiled
  */
 /**
  * The report on a model before its download (pyruntime/compiler/inspection.py).

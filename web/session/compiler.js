@@ -20,6 +20,9 @@
  * @property {string} needs JSON: `Needs`, which grow while Programs are compiled
  * @property {string} timings JSON: milliseconds of phases
  * @property {number} [compiled] number of Programs that it has compiled
+ * @property {boolean} [canCompile] false: it has the Programs of a file, and no model
+ * @property {boolean} [hasFallback] whether one of these runs without the GPU that another one needs
+ * @property {boolean} [shared] whether these use shared memory
  * @property {() => MaybePromise<ProgramData | null>} main the Program for all feeds, if there is one
  * @property {(feeds: object, stop: Stop | null, outputs?: string[]) => MaybePromise<ProgramData | null>} specialise the Program for these
  *   feeds, or for some outputs, if the feeds suffice for these alone; null if `needs` has grown

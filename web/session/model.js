@@ -249,7 +249,7 @@ export class Model {
     const texts = [...dims].map(([dim, inputs]) => (
       `dims named "${dim}" have different sizes in the inputs ${inputs.map((name) => `"${name}"`).join(', ')}`));
     const { compiler } = this;
-    if (!compiler.splitDims) throw new InvalidInput(texts[0], { hint: 'this Program was compiled for equal dims; open the model instead' });
+    if (!compiler.splitDims || compiler.canCompile === false) throw new InvalidInput(texts[0], { hint: 'this Program was compiled for equal dims; open the model instead' });
     for (const text of texts) warn(`${text}; from now on they are taken as different dims`, this.host.logOptions);
     this.inputs = withUnknownDims(this.inputs, dims);
     await this.recompile(() => compiler.splitDims?.([...dims.keys()]));

@@ -49,7 +49,9 @@ class Recovery {
     const { named = [], fallback = true } = model.host;
     this.model = model;
     this.following = afterGpu(expanded(named));
-    this.plan = new RecoveryPlan(fallback, true, this.following);
+    const { canCompile = true, hasFallback = false } = model.compiler;
+    this.canLeave = canCompile || hasFallback;
+    this.plan = new RecoveryPlan(fallback, canCompile, this.following, hasFallback);
     /** @type {Move[]} */
     this.made = [];
     this.isCompiled = true;
@@ -90,6 +92,10 @@ class Recovery {
       await freeGpu(model, fault);
       if (fault === FULL && step === AGAIN) while (freeIdle());
       const next = gpu.lost && step !== SESSION ? await acquireGpu() : gpu;
+      if (!next && !this.canLeave) {
+        state.enter('failed');
+        return false; // later work tries again to open the device
+      }
       if (next) model.host = { ...model.host, gpu: next };
       if (step !== AGAIN || !next) await this.move(step === NODES && next ? nodes : {}, /** @type {Error} */ (error).message);
     } catch (cause) {

@@ -10,6 +10,7 @@ Spec: https://www.w3.org/TR/WGSL/
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
@@ -28,6 +29,7 @@ from .wgsl_functions import CHECKED, text_of
 
 GROUP = 64  # invocations of a workgroup
 SUBGROUPS = "enable subgroups;\n"
+HALVES = "enable f16;\n"
 _FAULTS = "@group(0) @binding({}) var<storage, read_write> faults: array<atomic<i32>>;"
 _FIRST = "let first = at.y * groups.x + at.x;"
 
@@ -80,7 +82,7 @@ def declare(
     buffers: Sequence[DType], params: int, f16: bool, atomic: set[int], vec4_buffers: set[int], faults: bool
 ) -> str:
     """Declarations of the bindings and the parameter block."""
-    out = ["enable f16;"] if f16 else []
+    out = []
     for n, dtype in enumerate(buffers):
         kind = "atomic<u32>" if n in atomic else stored_type(dtype, f16)
         kind = f"vec4<{kind}>" if n in vec4_buffers else kind
@@ -172,15 +174,9 @@ class Printer:
         self.lines.text.append("}")
         faults = self.values.faults
         head = declare(self.dtypes, self.code.params, self.f16, self.atomic, self.values.vec4_buffers, faults)
-        source = (
-            (SUBGROUPS if subgroups else "")
-            + head
-            + more
-            + (CHECKED if faults else "")
-            + text_of(self.values.helpers)
-            + "\n".join(self.lines.text)
-            + "\n"
-        )
+        checks = CHECKED if faults else ""
+        body = head + more + checks + text_of(self.values.helpers) + "\n".join(self.lines.text) + "\n"
+        source = (SUBGROUPS if subgroups else "") + (HALVES if re.search(r"\bf16\b", body) else "") + body
         return Shader(source, len(self.dtypes) + faults, self.code.params, span, faults)
 
     def _words(self, per: int) -> None:

@@ -38,6 +38,13 @@ def gpu_engine(gpu: Any, choices: Any, refused: Mapping[str, str]) -> tuple[Any,
     return provider, provider.code_writer(choices=choices)
 
 
+def adapter_of(low_power: bool) -> Any:
+    """The adapter of the process's device. Errors: NoAdapter"""
+    from pyruntime.providers.webgpu.wgpu_host import GpuHost
+
+    return GpuHost(low_power).adapter
+
+
 class Usable(NamedTuple):
     """names: the providers that a session uses, of those that it names; why_not_gpu: empty if it uses the GPU, or does
     not name it."""
@@ -60,9 +67,7 @@ def usable(
     has_wasm = "wasm" in providers
     hint, is_absent = "", True
     try:
-        from pyruntime.providers.webgpu.wgpu_host import GpuHost
-
-        adapter = GpuHost(low_power).adapter
+        adapter = adapter_of(low_power)
         if not adapter.software or not has_wasm or allows_software:
             return Usable(list(providers))
         is_absent = False

@@ -20,6 +20,7 @@ from pyruntime.options import PRESETS, SessionOptions
 from pyruntime.placement.provider_list import allows_software, effective, is_auto, known, target
 from pyruntime.placement.target import Target
 from pyruntime.session.model_source import weight_sources
+from pyruntime.session.specialisation import Requirements
 
 
 class Compiler:
@@ -103,6 +104,33 @@ class Compiler:
             host.close()
             if gpu is not None:
                 gpu.host.close()
+
+    def compile_elsewhere(
+        self, graph: Graph, requirements: Requirements, providers: Sequence[str], adapter: Any, relaxed: bool
+    ) -> tuple[Compiled, dict[str, Any] | None]:
+        """A Program for other hosts, and what it needs of their GPU, None if it does not use it. adapter: the GPU that
+        is assumed. Pages run it, too (docs/design/cpu-kernels.md#code-for-cranelift)."""
+        from pyruntime.providers.wasm import provider
+        from pyruntime.providers.wasm.wasmtime_host import WasmHost
+
+        host, choices = WasmHost(threads=self.threads, relaxed=self.options.relaxed_simd), self.settings.choices
+        features = host.target | {"cranelift": False, "relaxed": relaxed}
+        host.close()
+        engines: list[Any] = [(provider, provider.code_writer(**features, choices=choices))]
+        if adapter is not None:
+            from pyruntime.providers.webgpu.code_writer import GpuProvider
+
+            gpu = GpuProvider(adapter)
+            engines.append((gpu, writer := gpu.code_writer(choices=choices)))
+        specs, constants, _ = requirements
+        compiled = self.compile(graph, specs, constants, target(providers, engines))
+        code = compiled.program.header["modules"]
+        if adapter is None or not writer.shaders:
+            code.pop("webgpu", None)
+            return compiled, None
+        from pyruntime.providers.webgpu.assumed import needs_of
+
+        return compiled, needs_of(compiled.program.header, writer, adapter)
 
     def load(
         self, graph: Graph, specs: Mapping[str, Spec], constants: Mapping[str, TensorSpec] | None, memory_limit: int,

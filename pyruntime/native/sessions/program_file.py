@@ -2,26 +2,36 @@
 
 Besides the entries in docs/architecture.md, the header of such a file has "types" of the inputs and outputs, and "host"
 (attributes of the host steps). If the weights are not in the file itself, "model" and "files" have name, size and
-checksum of the model file beside it, and of its external data.
+checksum of the model file beside it, and of its external data. A Program with shaders has "needs", and may have a
+"fallback": the Program that hosts run that cannot run the shaders.
 """
 
 from __future__ import annotations
 
+import hashlib
 import os
 import zlib
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple, cast
 
 from pyruntime.errors import InvalidInput, InvalidModel
-from pyruntime.native.execution.host_calls import StoredCalls
 from pyruntime.native.sessions.validation import read_program
 from pyruntime.onnx.describe import describe, described_metadata, described_type
 from pyruntime.onnx.graph import Graph, Source, Value
 from pyruntime.onnx.sources import External, FileSource, beside
 from pyruntime.program.format import MAGIC, Program
+from pyruntime.program.types import Header
+from pyruntime.runtime.halves import choose_half
 
 _CHUNK = 1 << 20
+
+
+def needs_of_file(data: bytes) -> Mapping[str, Any] | None:
+    """What the shaders in a file need of a GPU, None if it has none."""
+    found: Mapping[str, Any] | None = Program.from_bytes(data).header.get("needs")
+    return found
 
 
 def is_program(model: object) -> bool:
@@ -35,52 +45,106 @@ def is_program(model: object) -> bool:
     return isinstance(model, (bytes, bytearray, memoryview)) and bytes(model[: len(MAGIC)]) == MAGIC
 
 
-def pack(
-    executor: Any, program: Program, host_call: Any, graph: Graph, model: str, weights: bool, about: Mapping[str, Any]
-) -> bytes:  # fmt: skip
-    """Return the bytes of such a file.
+class Half(NamedTuple):
+    """One Program of a file. host: the data of its host steps; needs: what it needs of a GPU, None if it has no
+    shaders."""
 
-    executor: runs this Program, or another one of the same model
-    about: further entries of "types"
-    model: path of the model file; to open the Program, a file of that name must be beside it
-    weights: put the weights into the Program instead
-    Errors: InvalidInput if a host step runs in Python, or if the weights are in neither file
-    """
-    sources = executor.sources
-    header = {**program.header, "host": host_call.to_json()}
-    header["threads"] = executor.host.threads
-    header["types"] = {
+    program: Program
+    host: list[dict[str, Any]]
+    needs: dict[str, Any] | None
+
+
+def join(halves: Sequence[Half], threads: int) -> Program:
+    """Programs of one model, in order of preference, as one: each is the fallback of the one before. Equal bytes are in
+    its blob once. threads: that they have scratch memory for"""
+    blob = _Blob()
+    joined: dict[str, Any] = {}
+    for program, host, needs in reversed(halves):
+        header = {**program.header, "host": host, "threads": threads}
+        header["modules"] = {name: blob.add(program.part(place)) for name, place in header["modules"].items()}
+        header["constants"] = [
+            {**c, "blob": blob.add(program.part(c["blob"]))} if "blob" in c else c for c in header["constants"]
+        ]
+        joined = {**header, **({"needs": needs} if needs else {}), **({"fallback": joined} if joined else {})}
+    return Program(joined, bytes(blob.bytes))
+
+
+def with_types(program: Program, graph: Graph, about: Mapping[str, Any]) -> Program:
+    """A Program that lists its inputs and outputs. about: further entries of "types" """
+    types = {
         "inputs": [{"name": v.name, **describe(v.type)} for v in graph.inputs if v.name not in graph.weights],
         "outputs": [{"name": v.name, **describe(v.type)} for v in graph.outputs],
         **about,
     }
-    if weights:
-        return _embedded(Program(header, program.blob), sources).to_bytes()
-    if any("source" in c for c in header["constants"]):
+    return Program({**program.header, "types": types}, program.blob)
+
+
+def beside_model(program: Program, sources: Mapping[str, Source], model: str) -> Program:
+    """A Program that reads its weights from the file of its model, which must be beside it. model: path of that file.
+    Errors: InvalidInput if there is none"""
+    header = dict(program.header)
+    names = {c["source"] for part in parts(header) for c in part["constants"] if "source" in c}
+    if names:
         if not model:
             text = "the model was given as bytes, so the Program has no file to read weights from"
             raise InvalidInput(text, hint="weights=True")
         header["model"] = {"file": Path(model).name, **_checksum(FileSource(model))}
-        header["files"] = [{"file": name, **_checksum(sources[name])} for name in _external(header)]
-    return Program(header, program.blob).to_bytes()
+        header["files"] = [{"file": name, **_checksum(sources[name])} for name in sorted(names - {""})]
+    return Program(header, program.blob)
 
 
-def _embedded(program: Program, sources: Mapping[str, Source]) -> Program:
-    blob = bytearray(program.blob)
-    constants = []
-    for c in program.header["constants"]:
-        if "source" in c:
-            blob += b"\0" * (-len(blob) % 16)
-            place = [len(blob), c["size"]]
-            blob += sources[c["source"]].read(c["offset"], c["size"])
-            c = {key: v for key, v in c.items() if key not in ("source", "offset", "size")} | {"blob": place}
-        constants.append(c)
-    return Program({**program.header, "constants": constants}, bytes(blob))
+def embed(program: Program, sources: Mapping[str, Source]) -> Program:
+    """A Program that has its weights in its blob, each once."""
+    blob = _Blob(program.blob)
+    places: dict[tuple[str, int, int], list[int]] = {}
+
+    def placed(c: dict[str, Any]) -> dict[str, Any]:
+        if "source" not in c:
+            return c
+        key = (c["source"], c["offset"], c["size"])
+        if key not in places:
+            places[key] = blob.append(sources[c["source"]].read(c["offset"], c["size"]))
+        kept = {name: v for name, v in c.items() if name not in ("source", "offset", "size")}
+        return {**kept, "blob": places[key]}
+
+    def embedded(header: dict[str, Any]) -> dict[str, Any]:
+        made = {name: v for name, v in header.items() if name not in ("model", "files")}
+        made["constants"] = [placed(c) for c in header["constants"]]
+        if "fallback" in header:
+            made["fallback"] = embedded(header["fallback"])
+        return made
+
+    header = embedded(program.header)
+    return Program(header, bytes(blob.bytes))
 
 
-def _external(header: Mapping[str, Any]) -> list[str]:
-    """Names of its files of external data."""
-    return sorted({c["source"] for c in header["constants"] if c.get("source")})
+def parts(header: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
+    """The headers of all Programs in a file."""
+    found: Mapping[str, Any] | None = header
+    while found is not None:
+        yield found
+        found = found.get("fallback")
+
+
+class _Blob:
+    """A blob that grows. Each part begins at a multiple of 16 bytes."""
+
+    def __init__(self, start: bytes = b"") -> None:
+        self.bytes = bytearray(start)
+        self._known: dict[bytes, list[int]] = {}
+
+    def add(self, data: bytes) -> list[int]:
+        """Offset and size of these bytes, which are in the blob once."""
+        key = hashlib.sha256(data).digest()
+        if key not in self._known:
+            self._known[key] = self.append(data)
+        return self._known[key]
+
+    def append(self, data: bytes) -> list[int]:
+        self.bytes += b"\0" * (-len(self.bytes) % 16)
+        place = [len(self.bytes), len(data)]
+        self.bytes += data
+        return place
 
 
 def _checksum(source: Source) -> dict[str, int]:
@@ -99,7 +163,7 @@ class Exported:
     def __init__(self, model: Any) -> None:
         path = Path(model) if isinstance(model, (str, os.PathLike)) else None
         self.program = read_program(bytes(model) if path is None else path.read_bytes())
-        header = self.program.header
+        self.header = header = self.program.header
         if "types" not in header or "host" not in header:
             text = "this Program does not list its inputs and outputs"
             raise InvalidModel(text, hint="write it with session.export()")
@@ -111,7 +175,12 @@ class Exported:
             **described_metadata(types.get("metadata", {})),
         )  # fmt: skip
         self.sources = self._weights(header, path)
-        self.host_call = StoredCalls(header["host"])
+
+    def half(self, adapter: Any, why_not: str, may_leave_gpu: bool) -> tuple[Program | None, str]:
+        """`choose_half` for this file. adapter: an Adapter, or None"""
+        facts = None if adapter is None else asdict(adapter)
+        found = choose_half(cast("Header", self.header), facts, why_not, may_leave_gpu)
+        return found.header and Program(cast("dict[str, Any]", found.header), self.program.blob), found.why
 
     @staticmethod
     def _weights(header: Mapping[str, Any], path: Path | None) -> dict[str, Source]:
@@ -125,7 +194,8 @@ class Exported:
         except OSError as error:
             raise InvalidModel(f"{text}, which cannot be read: {error}") from error
         external = External(beside(path))
-        sources = {"": model, **{location: external.get(location) for location in _external(header)}}
+        names = {c["source"] for part in parts(header) for c in part["constants"] if c.get("source")}
+        sources = {"": model, **{location: external.get(location) for location in sorted(names)}}
         for file in [header["model"], *header.get("files", [])]:
             source = model if file is header["model"] else sources.get(file["file"])
             if source and _checksum(source) != {k: file[k] for k in ("size", "crc32")}:

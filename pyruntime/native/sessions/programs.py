@@ -8,12 +8,16 @@ from typing import Any, cast
 from pyruntime.errors import InvalidInput
 from pyruntime.frontend.trace_graph import Spec, TensorSpec
 from pyruntime.native.execution.executor import Executor
+from pyruntime.native.execution.host_calls import StoredCalls
+from pyruntime.native.gpu.device import adapter_of, usable, warn_once
 from pyruntime.native.sessions.compiler import Compiler
 from pyruntime.native.sessions.feeds import constant_of, described
-from pyruntime.native.sessions.program_file import Exported
+from pyruntime.native.sessions.program_file import Exported, embed
 from pyruntime.native.sessions.shared_weights import load_executor
 from pyruntime.native.sessions.state_values import StateValues
 from pyruntime.onnx.graph import Graph
+from pyruntime.placement.provider_list import BASE, allows_software, effective, known
+from pyruntime.program.format import Program
 from pyruntime.runtime.arena import WHOLE
 from pyruntime.runtime.planner import PlanCounts
 from pyruntime.session.model_source import about
@@ -23,12 +27,13 @@ from pyruntime.session.states import SessionState, StateMachine
 
 
 class Programs(Specialiser[Executor]):
-    """The Programs of a model."""
+    """The Programs of a model. has_fallback: whether it has no model, and can leave the GPU"""
 
     has_model = True
 
     def __init__(self, graph: Graph, compiler: Compiler, states: StateMachine) -> None:
         super().__init__(graph, compiler.warn)
+        self.has_fallback = False
         self.has_states = any(w.is_state for w in graph.weights.values())
         self.compiler = compiler
         self.states = states
@@ -217,34 +222,78 @@ class _Part(Programs):
 
 
 class ExportedProgram(Programs):
-    """The one Program of a file that `export` wrote."""
+    """The Programs of a file that `export` wrote, of which one runs."""
 
     has_model = False
 
     def __init__(self, exported: Exported, graph: Graph, compiler: Compiler, states: StateMachine) -> None:
         super().__init__(graph, compiler, states)
         self._exported = exported
-        on_gpu = "webgpu" in exported.program.header["modules"]
-        compiler.set_providers(["webgpu", "wasm"] if on_gpu else ["wasm"])
+        self._on_gpu: Program | None = exported.program if "webgpu" in exported.header["modules"] else None
+        self._without = None if self._on_gpu else exported.program
+
+    def choose(self, providers: Sequence[Any] | None, outputs_on_gpu: bool, may_leave_gpu: bool) -> None:
+        """Decide which Program of the file this session runs. providers: that the caller named. Errors: NoAdapter if
+        the host can run none of them"""
+        exported, compiler = self._exported, self.compiler
+        if "needs" in exported.header:
+            self._without, _ = exported.half(None, "", True)
+            self.has_fallback = self._without is not None
+            base = [BASE] if self._without else []
+            compiler.named = named = known(providers) if providers else ["webgpu", *base]
+            adapter = None
+            if "webgpu" in effective(named):
+                allows = outputs_on_gpu or allows_software(providers or [])
+                wanted = [name for name in named if name != BASE or base]
+                names, compiler.why_not_gpu = usable(wanted, compiler.preset.saves_power, allows, may_leave_gpu)
+                adapter = adapter_of(compiler.preset.saves_power) if "webgpu" in names else None
+            elif not base:
+                text = "this Program runs on a GPU, which the session does not name"
+                raise InvalidInput(text, hint='providers=["webgpu"], or export it for ["webgpu", "wasm"]')
+            self._on_gpu = self._chosen(adapter, BASE in named and (may_leave_gpu or adapter is None))
+        is_alone = "needs" in exported.header and BASE not in compiler.named
+        compiler.set_providers([*(["webgpu"] if self._on_gpu else []), *([] if is_alone else [BASE])])
+
+    def _chosen(self, adapter: Any, may_leave_gpu: bool) -> Program | None:
+        """The Program for this GPU; None if one without a GPU runs. Warns if the GPU lacks what the first needs."""
+        compiler = self.compiler
+        found, why = self._exported.half(adapter, compiler.why_not_gpu, may_leave_gpu)
+        if found is None:
+            from pyruntime.providers.webgpu.adapter import NoAdapter
+
+            raise NoAdapter(
+                why, hint='providers=["webgpu", "wasm"] runs the Program without a GPU, if the file has one'
+            )
+        on_gpu = "needs" in found.header
+        if why and adapter is not None:
+            warn_once(f"{why}; the session runs on {'less of the GPU' if on_gpu else 'WebAssembly'}")
+        compiler.why_not_gpu = why
+        return found if on_gpu else None
 
     def prepare(self) -> None:
         from pyruntime.providers.wasm.wasmtime_host import WasmHost
 
         self.states.enter(SessionState.RUNNING)
-        found, compiler = self._exported, self.compiler
-        threads = found.program.header.get("threads", 1)
-        host = WasmHost(threads=threads, relaxed=compiler.options.relaxed_simd)
+        compiler = self.compiler
+        program = self._on_gpu if compiler.uses_gpu else self._without
+        assert program is not None
+        host = WasmHost(threads=program.header.get("threads", 1), relaxed=compiler.options.relaxed_simd)
         gpu = compiler.open_gpu() if compiler.uses_gpu else None
-        limit = self.memory_left()
-        executor = load_executor(found.program, host, found.sources, found.host_call, limit, gpu)
+        calls, limit = StoredCalls(program.header["host"]), self.memory_left()
+        executor = load_executor(program, host, self._exported.sources, calls, limit, gpu)
         self.table[FOR_ALL] = self._counted(executor)
         self.is_prepared = True
+
+    def export(self, weights: bool) -> bytes:
+        """The file, with its weights if they are wanted."""
+        program, sources = self._exported.program, self._exported.sources
+        return (embed(program, sources) if weights else program).to_bytes()
 
     def uses(self) -> Mapping[str, Sequence[str]]:
         return self._exported.uses
 
     def about(self) -> dict[str, Any]:
-        types = self._exported.program.header["types"]
+        types = self._exported.header["types"]
         return {key: types[key] for key in ("uses", "unused", "metadata") if key in types}
 
     def part(self, names: Sequence[str]) -> Programs:

@@ -49,7 +49,7 @@ class Recovery:
         if not self._programs.compiler.uses_gpu:
             return work()
         following = after_gpu(self._programs.compiler.providers)
-        plan = RecoveryPlan(self.is_enabled, self._programs.has_model, following)
+        plan = RecoveryPlan(self.is_enabled, self._programs.has_model, following, self._programs.has_fallback)
         made: list[Move] = []
         try:
             while True:

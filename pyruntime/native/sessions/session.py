@@ -7,7 +7,6 @@ import time
 import weakref
 from collections.abc import Callable, Collection, Hashable, Mapping, Sequence
 from contextlib import suppress
-from functools import partial
 from typing import Any, NamedTuple, TypeVar
 
 from pyruntime.compiler.half_ranges import HalfRanges
@@ -16,7 +15,6 @@ from pyruntime.errors import InvalidInput, OutOfMemory, SessionFailed, Unsupport
 from pyruntime.frontend.feed_checks import NodeArg, arguments, required_inputs
 from pyruntime.frontend.maps import without_maps
 from pyruntime.native.execution.executor import Executor
-from pyruntime.native.execution.host_calls import HostCalls
 from pyruntime.native.execution.timing import Timing, timed, timings
 from pyruntime.native.execution.verify import RangeVerdict, Verdict, check_ranges, compare
 from pyruntime.native.gpu.device import warn
@@ -24,12 +22,13 @@ from pyruntime.native.memory.budgets import is_limited, remove_holder, with_room
 from pyruntime.native.memory.report import MemoryReport
 from pyruntime.native.sessions.adapters import SessionAdapters
 from pyruntime.native.sessions.compiler import Compiler
+from pyruntime.native.sessions.exporting import export
 from pyruntime.native.sessions.feeds import Feeds, stored
 from pyruntime.native.sessions.gpu_trial import GpuTrial
 from pyruntime.native.sessions.maps import Maps
 from pyruntime.native.sessions.prepare import zeros
 from pyruntime.native.sessions.process_stats import free_when_collected
-from pyruntime.native.sessions.program_file import Exported, is_program, pack
+from pyruntime.native.sessions.program_file import Exported, is_program
 from pyruntime.native.sessions.programs import ExportedProgram, Programs
 from pyruntime.native.sessions.recovery import Recovery
 from pyruntime.native.sessions.run_options import RunOptions, check_run_options
@@ -105,6 +104,7 @@ class Session:
             self.adapters = SessionAdapters(self._declared, {})
             border = without_maps(self._declared)
             self.programs: Programs = ExportedProgram(exported, border.graph, self.compiler, states)
+            self.programs.choose(providers, bool(self.options.preferred_output_location), has_fallback)
         else:
             self._declared = self.compiler.settings.prepare(read(model))
             self.adapters = SessionAdapters(self._declared, self.options.adapters)
@@ -234,7 +234,10 @@ class Session:
 
         return self.run_alone(work, feeds)
 
-    def export(self, weights: bool = False, relaxed: bool = False) -> bytes:
+    def export(
+        self, weights: bool = False, relaxed: bool = False, providers: Sequence[str] | None = None,
+        assume: Sequence[str] = (),
+    ) -> bytes:  # fmt: skip
         if FOR_ALL not in self.executors:
             text = "this model is compiled for some feeds when it runs, so there is no Program for all"
             dims = ", ".join(sorted(map(str, self.programs.needs.dims)))
@@ -243,14 +246,9 @@ class Session:
             raise InvalidInput("a session with adapters cannot be exported", hint="create it without them")
         if self._maps:
             raise InvalidInput("this model takes or gives maps, which a Program in a file cannot")
-        executor = self.latest()
-        program, calls = executor.program, executor.host_call
-        if self.programs.has_model:  # browsers open it, too (docs/design/cpu-kernels.md#code-for-cranelift)
-            specs, constants, _ = self.programs.requirements_for_all()
-            work = partial(self.compiler.compile_only, self.graph, specs, constants, cranelift=False, relaxed=relaxed)
-            compiled, _ = self._queue.exclusive(work)
-            program, calls = compiled.program, HostCalls(compiled.host_kernels, compiled.symbols)
-        return pack(executor, program, calls, self.graph, self._path, weights, self.programs.about())
+        if isinstance(self.programs, ExportedProgram):
+            return self.programs.export(weights)
+        return export(self.programs, self._queue.exclusive, self._path, weights, relaxed, providers, assume)
 
     # ── running ──────────────────────────────────────────────────────────────────────────────────────────────────
 

@@ -38,7 +38,7 @@ export class GpuSession {
   static async open(caller, { session, threads, compiled }, gpu, { params: { logOptions, limits: { memoryLimit, gpuTimeout }, options, fallback }, preferred }, cancellation = null) {
     const compiler = new RemoteCompiler(caller, session, /** @type {import('../../common/protocol.js').Compiled} */ (compiled));
     const { executionProviders: named } = options;
-    const host = { shared: hasSharedMemory(), threads, pool: pageThreads(), gpu, named, fallback, gpuTimeout, logOptions, memoryLimit };
+    const host = { shared: compiled?.shared ?? hasSharedMemory(), threads, pool: pageThreads(), gpu, named, fallback, gpuTimeout, logOptions, memoryLimit };
     const model = new Model(compiler, (program) => compiler.weights(program), host);
     try {
       await stoppable(cancellation, (stop) => model.start(stop));

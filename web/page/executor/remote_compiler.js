@@ -13,6 +13,8 @@ export class RemoteCompiler {
   needs = '';
   timings = '';
   compiled = 0;
+  canCompile = true;
+  hasFallback = false;
 
   /** @param {Caller} caller @param {number} session @param {Compiled} compiled */
   constructor(caller, session, compiled) {

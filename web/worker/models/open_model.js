@@ -1,6 +1,6 @@
 // Opens a model: its Program is in a file, or in the cache of an earlier page, or Python compiles it.
 
-import { InvalidInput, InvalidModel } from '../../common/errors.js';
+import { InvalidModel } from '../../common/errors.js';
 import { during } from '../../common/log.js';
 import { mark } from '../../common/marks.js';
 import { isProgram, looksLikeProgram } from '../../common/program_mark.js';
@@ -8,17 +8,18 @@ import { Model } from '../../session/model.js';
 import { trainingCode } from './trainer_code.js';
 import { ReadRanges } from '../files/read_ranges.js';
 import { readerOf } from '../files/reader.js';
-import { beside, closeAll, openFiles, weightsOf } from './model_files.js';
+import { beside, closeAll, openFiles } from './model_files.js';
 import { CachedCompiler } from '../programs/cached_compiler.js';
 import { sharedModel } from './shared_models.js';
 import { cachedPrograms } from '../programs/program_cache.js';
-import { ExportedProgram } from '../programs/program_file.js';
 import { PageCompiler } from './page_compiler.js';
 import { gpuFor } from './choose_gpu.js';
 import { openAuto } from './open_auto.js';
+import { openProgram, programForPage } from './open_program.js';
+import { started } from './start_model.js';
 import { codeFeatures } from '../wasm_features.js';
 
-/** @import { CreateParams, Timings } from '../../common/protocol.js' */
+/** @import { CreateParams } from '../../common/protocol.js' */
 /** @import { Stop } from '../../common/stop.js' */
 /** @import { ThreadPool } from '../../threads/pool.js' */
 /** @import { Files, ModelFile } from '../files/model_file.js' */
@@ -70,7 +71,7 @@ export async function openModel(params, progress, interpreter, pool, stop, other
  */
 async function openSource(params, source, progress, interpreter, candidate) {
   const own = ownOf(source.files);
-  if (isProgram(own.read(0, Math.min(4, own.size)))) return openProgram(params, source, progress);
+  if (isProgram(own.read(0, Math.min(4, own.size)))) return openProgram(params, source, progress, candidate);
   if (params.gpu) return openForPage(source, interpreter, progress);
   const open = async (/** @type {Source} */ from) => (
     (interpreter.customised ? null : await openCached(from, progress, interpreter)) ?? compile(from, interpreter, progress));
@@ -83,7 +84,8 @@ async function openSource(params, source, progress, interpreter, candidate) {
  * @param {Source} source @param {Interpreter} interpreter @param {OnProgress} [progress] @returns {Promise<Opened>}
  */
 export async function openForPage(source, interpreter, progress = () => {}) {
-  const { cache, files, host, start } = source;
+  const { cache, files, host, start, program } = source;
+  if (program) return programForPage(source, program);
   const known = interpreter.customised ? null : await cache?.find(files);
   known?.reads.forEach((range) => source.reads.add(range));
   const download = performance.now() - start;
@@ -204,51 +206,4 @@ const ownOf = (files) => /** @type {ModelFile} */ (files.get(''));
 function weightsIn(files) {
   const read = readerOf(files);
   return () => read;
-}
-
-/**
- * Opens an exported Program.
- * @param {CreateParams} params @param {Source} source @param {OnProgress} progress
- * @returns {Promise<Opened>}
- */
-async function openProgram(params, { start, files, stop, host: { pool, memoryLimit } }, progress) {
-  if (params.options.training) throw new InvalidInput('a compiled Program cannot be trained', { hint: 'train the model it was made of' });
-  const refused = params.refusedForPrograms.join(', ');
-  if (refused) throw new InvalidInput(`${refused} cannot change a compiled Program`);
-  const own = ownOf(files);
-  const program = new ExportedProgram(own.read(0, own.size));
-  if (program.header.states) throw new InvalidModel('this Program trains a model; it cannot be opened as a session');
-  closeAll([own]); // its content is in memory
-  const weights = await weightsOf(program, params, files, progress, stop);
-  const read = readerOf(weights);
-  const threads = pool ? Math.min(program.threads, params.threads) : 1;
-  const host = { shared: program.threads > 1, threads, pool, gpu: null, memoryLimit, logOptions: params.logOptions };
-  const download = performance.now() - start;
-  try {
-    const ready = await started(new Model(program, () => read, host), progress, { download, compile: 0 }, stop);
-    return { ...ready, files: [...files.values(), ...weights.values()] };
-  } catch (error) {
-    closeAll(weights.values());
-    if (!(error instanceof WebAssembly.CompileError)) throw error;
-    throw new InvalidModel(`this browser cannot run the program: ${error.message}`, { hint: 'export it without --relaxed' });
-  }
-}
-
-/**
- * @param {Model} model @param {OnProgress} progress @param {Omit<Timings, 'init'>} times @param {Stop | null} stop
- * @returns {Promise<Pick<Opened, 'model' | 'timings'>>}
- */
-async function started(model, progress, times, stop) {
-  const start = performance.now();
-  progress({ phase: 'init', loaded: 0, total: 1 });
-  try {
-    await stop?.yieldToEventLoop();
-    await model.start(stop);
-    await stop?.yieldToEventLoop();
-  } catch (error) {
-    model.release();
-    throw error;
-  }
-  progress({ phase: 'init', loaded: 1, total: 1 });
-  return { model, timings: { ...times, init: performance.now() - start } };
 }

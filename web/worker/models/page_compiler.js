@@ -24,8 +24,8 @@ export class PageCompiler {
   }
 
   get compiled() {
-    const { info, needs, timings, compiled = 0 } = this.compiler;
-    return { info, needs, timings, compiled };
+    const { info, needs, timings, compiled = 0, canCompile = true, hasFallback = false, shared } = this.compiler;
+    return { info, needs, timings, compiled, canCompile, hasFallback, shared };
   }
 
   get values() {
@@ -35,7 +35,7 @@ export class PageCompiler {
   /** @param {How} how @param {any} given @param {Stop | null} stop @param {string[]} [outputs] */
   async compile(how, given, stop, outputs) {
     const compiler = /** @type {any} */ (this.compiler);
-    const result = await during(this.logOptions, () => compiler[how](given, stop, outputs));
+    const result = await during(this.logOptions, () => compiler[how]?.(given, stop, outputs) ?? null);
     const made = /** @type {(ProgramData | null)[]} */ (how === 'allResults' ? result : [result]);
     if (how === 'main' && made[0]) this.onMainProgram(made[0]);
     if (how === 'leaveGpu' || how === 'splitDims') this.onMainProgram = () => {}; // later Programs are for this session alone

@@ -6,7 +6,7 @@
  * @typedef {object} Opened
  * @property {import('../../session/model.js').Model | import('./page_compiler.js').PageCompiler} model
  * @property {import('../../common/protocol.js').Timings} timings
- * @property {Source} [source] from which the model can be compiled again; a Program from a file has none
+ * @property {Source} [source] from which the model can be compiled again; a Program from a file that needs no GPU has none
  * @property {import('./gpu_trial.js').GpuTrial} [trial] of the provider "auto"
  * @property {ModelFile[]} files that the model reads until it is released
  */
@@ -23,5 +23,6 @@
  * @property {Record<string, unknown>} options of the compiler
  * @property {import('../../common/stop.js').Stop | null} stop of the call
  * @property {import('../../session/model.js').States | null} trainer of a session that trains
+ * @property {{ program: import('../programs/program_file.js').ExportedProgram, weights: Map<string, ModelFile> }} [program] of a file
  */
 export {};

@@ -1,10 +1,11 @@
 // A Program as a file (pyruntime/native/sessions/program_file.py): it runs without Python and without compilation.
 
-import { InvalidInput, InvalidModel, UnsupportedOp } from '../../common/errors.js';
+import { InvalidInput, InvalidModel, NoAdapter, UnsupportedOp } from '../../common/errors.js';
 import { elementSize } from '../../common/elements.js';
 import { MAGIC } from '../../common/program_mark.js';
 import { crc32 } from '../crc32.js';
 import { PIECE } from '../files/model_file.js';
+import { chooseHalf, fallbackOf } from '../../runtime/halves.js';
 import { Schema } from '../../runtime/schema.js';
 import { validate } from '../../runtime/validate.js';
 import { SCHEMA } from './program_schema.js';
@@ -12,8 +13,9 @@ import { SCHEMA } from './program_schema.js';
 /** @import { Header, ProgramData } from '../../common/program.js' */
 /** @import { Compiler } from '../../session/compiler.js' */
 
-const FORMAT = 4;
-const READABLE = [3, 4]; // 3 has no named dims
+const FORMAT = 4; // of files with one Program
+const HALVES = 5; // of files that state what they need of a GPU, and may have a fallback
+const READABLE = [3, 4, 5]; // 3 has no named dims
 const HEAD = 16; // bytes: magic, format, CRC-32 of the bytes after this head, size of the header
 
 const schema = new Schema(SCHEMA, JSON.stringify);
@@ -29,7 +31,7 @@ export function parse(bytes) {
   if (bytes.length < HEAD) throw new InvalidModel('the program is cut off');
   const [format, checksum, size] = [4, 8, 12].map((at) => word(bytes, at));
   const hint = 'export it again';
-  if (!READABLE.includes(format)) throw new InvalidModel(`the program has format ${format}, this version reads ${READABLE.join(' and ')}`, { hint });
+  if (!READABLE.includes(format)) throw new InvalidModel(`the program has format ${format}, this version reads ${READABLE.join(', ')}`, { hint });
   if (crc32(bytes.subarray(HEAD)) !== checksum) {
     throw new InvalidModel('the program is damaged or cut off: its checksum does not match', { hint });
   }
@@ -53,7 +55,7 @@ export function toBytes(header, blob) {
   const bytes = new Uint8Array(HEAD + text.length + blob.length);
   bytes.set(text, HEAD);
   bytes.set(blob, HEAD + text.length);
-  new Uint32Array(bytes.buffer, 0, 4).set([MAGIC, FORMAT, crc32(bytes.subarray(HEAD)), text.length]);
+  new Uint32Array(bytes.buffer, 0, 4).set([MAGIC, header.needs ? HALVES : FORMAT, crc32(bytes.subarray(HEAD)), text.length]);
   return bytes;
 }
 
@@ -69,30 +71,58 @@ export const hostStep = ({ blocks }) => blocks.flatMap(({ steps }) => steps).fin
 
 /** Refuses Programs that need Python or the GPU of another machine. @param {Header} header */
 function refuse(header) {
-  if (header.modules.webgpu) {
-    throw new UnsupportedOp('this program was compiled for the GPU of one machine', { hint: 'export it for the provider "wasm"' });
+  if (header.modules.webgpu && !header.needs) {
+    throw new UnsupportedOp('this program was compiled for the GPU of one machine', { hint: 'export it again' });
   }
   const host = hostStep(header);
   if (host) throw new UnsupportedOp('this step runs in Python', { node: host.node, hint: 'open the ONNX model itself' });
 }
 
 /**
- * An exported Program, which is the only one of its model.
+ * The Programs of a file, of which one runs: the only one of its model.
  * @implements {Compiler}
  */
 export class ExportedProgram {
   needs = '{"values":[],"dims":[],"defaults":[]}';
   timings = '{}';
+  canCompile = false;
 
   /** @param {Uint8Array} bytes */
   constructor(bytes) {
     const { header, blob } = parse(bytes);
     const { types } = header;
     if (!types) throw new InvalidModel('this program does not list its inputs and outputs', { hint: 'write it with session.export()' });
-    refuse(header);
+    this.first = header;
+    /** The Programs, in order of preference. */
+    this.headers = [header];
+    for (let next = fallbackOf(header); next; next = fallbackOf(next)) this.headers.push(next);
+    this.headers.forEach(refuse);
+    /** Of the Program that runs. */
     this.header = header;
     this.blob = blob;
     this.info = JSON.stringify(types);
+  }
+
+  /** Whether a Program of the file runs without a GPU, and another one with it. */
+  get hasFallback() {
+    return this.headers.length > 1 && !this.headers[this.headers.length - 1].needs;
+  }
+
+  /**
+   * Chooses the Program to run, and returns why it is not the first one, or "".
+   * @param {import('../../runtime/halves.js').Adapter | null} adapter the GPU to use @param {string} whyNot why there is none
+   * @param {boolean} mayLeaveGpu
+   */
+  choose(adapter, whyNot, mayLeaveGpu) {
+    const { header, why } = chooseHalf(this.first, adapter, whyNot, mayLeaveGpu);
+    if (!header) throw new NoAdapter(why, { hint: "executionProviders: ['webgpu', 'wasm'] runs the Program without a GPU, if the file has one" });
+    this.header = header;
+    return why;
+  }
+
+  /** The same file for another session, which may choose another Program. @returns {ExportedProgram} */
+  again() {
+    return Object.assign(Object.create(ExportedProgram.prototype), this);
   }
 
   /** The number of threads that it has scratch memory for; above 1 its memory is shared. */
@@ -102,9 +132,9 @@ export class ExportedProgram {
 
   /** The files with its weights, by name in the Program. @returns {Map<string, string>} */
   get files() {
-    const { model, constants } = this.header;
+    const { model } = this.first;
     const files = new Map(model ? [['', model.file]] : []);
-    for (const constant of constants) if ('source' in constant && constant.source) files.set(constant.source, constant.source);
+    for (const constant of this.headers.flatMap(({ constants }) => constants)) if ('source' in constant && constant.source) files.set(constant.source, constant.source);
     return files;
   }
 
@@ -113,10 +143,14 @@ export class ExportedProgram {
    * @param {string} name in the Program @param {import('../files/model_file.js').ModelFile} file
    */
   check(name, file) {
-    const { model, files } = this.header;
+    const { model, files } = this.first;
     const exported = name ? files?.find((known) => known.file === name) : model;
     if (!exported || file.size === exported.size && checksum(file) === exported.crc32) return;
     throw new InvalidModel(`"${exported.file}" is not the file that this program needs`, { hint: 'export it again' });
+  }
+
+  get shared() {
+    return this.threads > 1;
   }
 
   /** @returns {ProgramData} */
@@ -134,6 +168,10 @@ export class ExportedProgram {
   specialise() {
     throw new InvalidInput('this program needs all its inputs for these outputs', { hint: 'open the ONNX model itself' });
   }
-  leaveGpu = this.allResults;
   host = this.allResults;
+
+  /** @param {Record<string, string>} nodes with the reasons why the GPU does not run them */
+  leaveGpu(nodes) {
+    this.choose(null, Object.values(nodes)[0] ?? 'the GPU is lost', true);
+  }
 }
