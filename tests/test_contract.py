@@ -17,6 +17,7 @@ from kit.docs import ROOT
 from pyruntime import InferenceSession, InvalidModel, PyRuntimeError
 from pyruntime.native.sessions.validation import read_program
 from pyruntime.program.format import FORMAT, HEAD, MAGIC
+from scripts.contract import SCHEMA, slim
 
 COUNT = 400
 SOURCES = cache(corrupted.sources)
@@ -83,3 +84,12 @@ def test_cases_can_be_had_again() -> None:
     assert corrupted.corrupted(SOURCES()[0][1], random.Random(1)) == corrupted.corrupted(
         SOURCES()[0][1], random.Random(1)
     )
+
+
+def test_the_pages_copy_of_the_schema() -> None:
+    """It is written with functions, because it is in the worker of each page."""
+    script = "console.log(JSON.stringify((await import('./web/worker/programs/program_schema.js')).SCHEMA))"
+    command = ["node", "--input-type=module", "-e", script]
+    found = json.loads(subprocess.run(command, cwd=ROOT, check=True, capture_output=True, text=True).stdout)
+    kept = {name: rule for name, rule in slim(SCHEMA).items() if name not in ("$schema", "$comment", "title")}
+    assert found == kept
