@@ -179,6 +179,7 @@ def javascript_types() -> str:
     lines += [
         "/**", " * @typedef {object} ProgramData", " * @property {Header} header", " * @property {Uint8Array} blob",
         " * @property {WebAssembly.Module} [module] of the blob's WebAssembly, once it is compiled",
+        " * @property {Promise<WebAssembly.Module>} [compiling] the same while it is compiled",
         " * @property {any} python the Python object behind it, for host steps and specialisation; null in the page",
         " */", "export {};", "",
     ]  # fmt: skip

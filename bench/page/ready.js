@@ -36,12 +36,16 @@ async function fillCaches(model) {
   }
 }
 
-/** Waits until the browser has a compiled Program for a later visit. */
-async function kept() {
+/** Waits until the browser has so many compiled Programs for later visits. @param {number} count */
+async function kept(count) {
   const cache = await caches.open(PROGRAMS);
-  while (!(await cache.keys()).length) await new Promise((done) => setTimeout(done, 100));
+  while ((await cache.keys()).length < count) await new Promise((done) => setTimeout(done, 100));
 }
 
-const forgetPrograms = () => caches.delete(PROGRAMS);
+/** Forgets all Programs but the first, so that the profile has one of another model. */
+async function forgetPrograms() {
+  const cache = await caches.open(PROGRAMS);
+  for (const request of (await cache.keys()).slice(1)) await cache.delete(request);
+}
 
 Object.assign(globalThis, { bench: { ready, fillCaches, kept, forgetPrograms } });

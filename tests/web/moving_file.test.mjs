@@ -2,8 +2,9 @@
 
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
-import { PIECE } from '../../web/worker/files/model_file.js';
+import { LARGE, PIECE } from '../../web/worker/files/model_file.js';
 import { MovingFile, receiveParts } from '../../web/worker/files/moving_file.js';
+import { PartWriter } from '../../web/worker/files/part_writer.js';
 
 const SIZE = 2 * PIECE + 5;
 const CONTENT = Uint8Array.from({ length: SIZE }, (_, n) => n % 251);
@@ -13,12 +14,15 @@ const made = () => new MovingFile(SIZE, [0, 1, 2].map((n) => CONTENT.slice(n * P
 class Scratch {
   bytes = new Uint8Array();
   removed = 0;
+  get size() {
+    return this.bytes.length;
+  }
   constructor(room = SIZE) {
     this.room = room;
   }
   appendUntilFull(bytes) {
     const taken = Math.min(bytes.length, this.room - this.bytes.length);
-    this.bytes = Uint8Array.from([...this.bytes, ...bytes.subarray(0, taken)]);
+    this.bytes = Buffer.concat([this.bytes, bytes.subarray(0, taken)]);
     return bytes.subarray(taken);
   }
   read(into, offset) {
@@ -89,3 +93,28 @@ test('bytes that are detached meanwhile are refused, and a stop ends the transfe
   abort.abort();
   await assert.rejects(received);
 });
+
+const ALL = LARGE + 2 * PIECE + 3;
+for (const [text, size, room, isSlow, memory] of [
+  ['that is small', PIECE + 1, ALL, false, null], ['that is large', ALL, ALL, false, 0], ['on a slow disk', ALL, ALL, true, 3],
+  ['on a disk that fills up', ALL, 2 * PIECE + 1, false, 9], ['on a full disk', ALL, 5, false, 11],
+]) {
+  test(`a file ${text}, as it arrives`, async () => {
+    const bytes = Buffer.alloc(size, CONTENT.subarray(0, 251));
+    const scratch = new Scratch(room);
+    const writer = new PartWriter(scratch, size);
+    Object.assign(writer, { mayStay: true, start: -1e12, writing: isSlow ? 1e12 : 0 });
+    for (let at = 0; at < size; at += 1_000_003) writer.take(bytes.subarray(at, at + 1_000_003));
+    const file = await writer.end();
+    assert.equal(file.size, size);
+    assert.equal(file.parts?.filter(Boolean).length ?? null, memory);
+    assert.equal(scratch.removed, memory === null || memory === 11 ? 1 : 0);
+    assert.ok(bytes.equals(file.read(0, size)));
+    if (memory === null) return;
+    file.rest = async () => {};
+    scratch.room = ALL; // there is room again
+    await file.moveToDisk(async () => new Scratch());
+    assert.ok(bytes.equals(file.read(0, size)));
+    assert.equal(file.parts.filter(Boolean).length, memory === 9 ? 9 : memory === 11 ? 9 : 0); // behind a torn part nothing is written
+  });
+}

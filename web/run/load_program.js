@@ -33,15 +33,21 @@ function releaseWasm({ memory, team }) {
   memory.giveBack();
 }
 
+/** Compiles a Program's code, once. @param {import('../common/program.js').ProgramData} program @returns {Promise<WebAssembly.Module>} */
+export function compileCode(program) {
+  const { header: { modules: { wasm: [start, size] = [0, 0] } }, blob } = program;
+  return program.compiling ??= WebAssembly.compile(blob.slice(start, start + size));
+}
+
 /** @param {import('../common/program.js').ProgramData} program @param {import('./environment.js').Host} host */
 async function loadWasm(program, { shared, threads = 1, pool = null, memoryLimit }) {
-  const { header, blob } = program;
+  const { header } = program;
   const memory = Memory.take(shared, memoryLimit);
   try {
     memory.add(header.memories ?? [], shared);
     const place = header.modules.wasm;
     if (!place) return { memory, code: {}, team: null };
-    program.module ??= await WebAssembly.compile(blob.slice(place[0], place[0] + place[1]));
+    program.module ??= await compileCode(program);
     mark('kernels compiled');
     return await start(program.module, memory, threads, pool);
   } catch (error) {

@@ -38,7 +38,7 @@ export const backend = {
     const gpu = learning ? null : await ownGpu(settings);
     if (learning) Object.assign(settings.params, { isAuto: false, options: { ...settings.params.options, ...learning } });
     const params = { ...modelParams(model, settings, settings.options.cache), gpu: gpu?.adapter };
-    const caller = attach(!looksLikeProgram(params.model));
+    const caller = attach(looksLikeProgram(params.model) ? null : params.model);
     const sent = caller.call('create', params, { transfer: streamsOf(params), progress: settings.options.onProgress, watch: cancellation?.watch });
     const release = (/** @type {CreateResult} */ { session }) => void caller.call('release', { session }).catch(() => {});
     const created = await race(cancellation, sent, release);

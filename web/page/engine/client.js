@@ -24,6 +24,7 @@ import { SharedPool } from '../tensors/wire_tensors.js';
  * @typedef {{ caller: Caller, threads: ThreadPool | null, workers: WorkerHost | null }} Connection
  */
 
+/** @import { Origin } from '../../common/protocol.js' */
 /** @type {Connection | null} */
 let connection = null;
 
@@ -37,11 +38,11 @@ const canPrefetch = () => !platform.reportsWorkerExit && platform.worker() && !(
 
 /**
  * The worker, started if needed.
- * @param {boolean} [needsPython] whether its first call will most likely need Python
+ * @param {Origin | null} [model] of its first call, if that will most likely need Python
  * @returns {Caller}
  */
-export function attach(needsPython = false) {
-  connection ??= start(Boolean(needsPython && canPrefetch()));
+export function attach(model = null) {
+  connection ??= start(canPrefetch() ? model : null);
   return connection.caller;
 }
 
@@ -58,8 +59,8 @@ let files = null;
 /** Addresses of the engine's files. */
 export const engineFiles = () => (files ??= assetUrls(env.wasm.wasmPaths));
 
-/** @param {boolean} prefetches @returns {Connection} */
-function start(prefetches) {
+/** @param {Origin | null} model for which it prefetches @returns {Connection} */
+function start(model) {
   checkPlatform();
   const worker = new DeferredWorker();
   const caller = new Caller(worker);
@@ -71,7 +72,7 @@ function start(prefetches) {
   worker.onrefused = (id, error) => caller.refuse(id, error);
   if (!platform.reportsWorkerExit) watch(caller).catch(() => {}); // without locks the page cannot notice that
   files = assetUrls(env.wasm.wasmPaths);
-  files.then((urls) => launch(started, worker, urls, prefetches)).catch((error) => {
+  files.then((urls) => launch(started, worker, urls, model)).catch((error) => {
     if (error instanceof PyRuntimeError) end(caller, error.detail, error.hint || undefined, error);
     else end(caller, error.message);
   });
@@ -80,9 +81,9 @@ function start(prefetches) {
 
 /**
  * @param {Connection} started @param {DeferredWorker} worker @param {import('./assets.js').AssetUrls} urls
- * @param {boolean} prefetches
+ * @param {Origin | null} model
  */
-async function launch(started, worker, urls, prefetches) {
+async function launch(started, worker, urls, model) {
   const { worker: address, ...assets } = urls;
   const { caller, workers } = started;
   worker.onerror = (/** @type {ErrorEvent} */ { message }) => {
@@ -90,14 +91,14 @@ async function launch(started, worker, urls, prefetches) {
     else end(caller, `${address} could not be started${message ? `: ${message}` : ''}`, startHint(address));
   };
   worker.use(platform.worker() ? spawn(address, ENGINE) : await localEngine(address), () => {
-    const params = { assets, prefetches, least: logging.least(), memory: pageMemory(), ...workers && { threads: workers.port } };
+    const params = { assets, prefetches: Boolean(model), least: logging.least(), memory: pageMemory(), ...workers && { threads: workers.port } };
     const opened = caller.call('open', params, { transfer: workers ? [workers.port] : [] });
     opened.catch((error) => end(caller, error.detail, error.hint || undefined, error));
   });
   const send = (/** @type {import('../../common/protocol.js').Prefetched} */ file, /** @type {Transferable[]} */ transfer = []) => {
     caller.call('prefetched', file, { transfer }).catch(() => {}); // the worker has ended; other calls report that
   };
-  if (prefetches) prefetch(urls, send);
+  if (model) prefetch(urls, model, send);
   if (hasSharedMemory() && platform.worker()) started.threads = new ThreadPool(address, false);
 }
 

@@ -8,6 +8,7 @@ import { ScratchFile } from '../../storage/scratch_file.js';
 import { resumableFetch, patience, Restart } from './resumable_fetch.js';
 import { FileInMemory, FileOnDisk, LARGE, fileOf } from './model_file.js';
 import { MovingFile, receiveParts } from './moving_file.js';
+import { PartWriter } from './part_writer.js';
 
 /** @import { Origin } from '../../common/protocol.js' */
 /** @import { OnBytes } from '../../common/read_body.js' */
@@ -91,33 +92,14 @@ async function receive(response, progress) {
   const size = sizeOf(response);
   const scratch = size && size < LARGE || !response.body ? null : await scratchFor(size);
   if (!scratch) return new FileInMemory(await readBody(response, progress));
-  /** @type {Uint8Array[]} */
-  const rest = [];
   try {
-    await eachChunk(response, progress, (bytes) => {
-      const left = rest.length ? bytes : scratch.appendUntilFull(bytes);
-      if (left.length) rest.push(left);
-    });
-    if (!rest.length && scratch.size >= LARGE) return onDisk(scratch);
-    const bytes = joined(scratch, rest);
-    await scratch.remove();
-    return new FileInMemory(bytes);
+    const writer = new PartWriter(scratch, size);
+    await eachChunk(response, progress, (bytes) => writer.take(bytes));
+    return await writer.end();
   } catch (error) {
     await scratch.remove().catch(() => {}); // as above
     throw error;
   }
-}
-
-/** @param {ScratchFile} scratch the first bytes @param {Uint8Array[]} rest */
-function joined(scratch, rest) {
-  let at = scratch.size;
-  const bytes = new Uint8Array(rest.reduce((sum, { length }) => sum + length, at));
-  scratch.read(bytes.subarray(0, at), 0);
-  for (const part of rest) {
-    bytes.set(part, at);
-    at += part.length;
-  }
-  return bytes;
 }
 
 /** Moves files from memory to disk, while the session is used. @param {ModelFile[]} files */

@@ -1,5 +1,5 @@
-// A large file whose bytes the page has sent. They are in memory until the session is ready, so that its weights are copied from there
-// straight to their places. Then they move to disk, piece by piece.
+// A large file of which some parts are in memory until the session is ready, such as bytes from the page: weights are copied from there
+// straight to their places. Then the parts move to disk, one by one.
 
 import { InvalidModel } from '../../common/errors.js';
 import { ScratchFile } from '../../storage/scratch_file.js';
@@ -9,36 +9,38 @@ const AHEAD = 4; // parts that are requested before they are needed
 const PAUSE = 50; // ms between parts that are written: runs wait for one
 
 export class MovingFile extends FileOnDisk {
-  /** @param {number} size @param {(Uint8Array | null)[]} parts each of PIECE bytes, but the last; null: it is on disk */
-  constructor(size, parts) {
-    super(size, (into, offset) => this.copy(into, offset), () => this.end());
+  /**
+   * @param {number} size @param {(Uint8Array | null)[]} parts each of PIECE bytes, but the last; null: it is on disk
+   * @param {ScratchFile | null} [scratch] has the first parts
+   */
+  constructor(size, parts, scratch = null) {
+    const fromDisk = (/** @type {Uint8Array} */ into, /** @type {number} */ at) => /** @type {ScratchFile} */ (this.scratch).read(into, at);
+    super(size, (into, offset) => this.copy(into, offset, fromDisk), () => this.end());
     this.parts = parts;
-    /** @type {ScratchFile | null} */
-    this.scratch = null;
+    this.scratch = scratch;
     /** @type {Promise<void | null> | null} */
     this.moving = null;
   }
 
   /** @override @param {Uint8Array} into @param {number} offset */
   fill(into, offset) {
-    if (this.scratch) super.fill(into, offset); // not from disk into shared memory
-    else this.copy(into, offset);
+    this.copy(into, offset, (some, at) => super.fill(some, at)); // which reads the disk not into shared memory
   }
 
-  /** @param {Uint8Array} into @param {number} offset */
-  copy(into, offset) {
+  /** @param {Uint8Array} into @param {number} offset @param {(into: Uint8Array, offset: number) => void} fromDisk */
+  copy(into, offset, fromDisk) {
     for (let done = 0; done < into.length;) {
       const [at, part] = [(offset + done) % PIECE, this.parts[Math.floor((offset + done) / PIECE)]];
       const target = into.subarray(done, done + PIECE - at);
       if (part) target.set(part.subarray(at, at + target.length));
-      else /** @type {ScratchFile} */ (this.scratch).read(target, offset + done);
+      else fromDisk(target, offset + done);
       done += target.length;
     }
   }
 
   /** Moves the parts to disk, once, as far as there is room. @param {(size: number) => Promise<ScratchFile | null>} scratchFor */
   moveToDisk(scratchFor) {
-    this.moving ??= scratchFor(this.size).then((scratch) => scratch && this.moveTo(scratch));
+    this.moving ??= (this.scratch ? Promise.resolve(this.scratch) : scratchFor(this.size)).then((scratch) => scratch && this.moveTo(scratch));
     return this.moving;
   }
 
@@ -46,7 +48,8 @@ export class MovingFile extends FileOnDisk {
   async moveTo(scratch) {
     for (let n = 0; n < this.parts.length; n++) {
       const part = /** @type {any} */ (this.parts[n]);
-      if (scratch.appendUntilFull(part).length) break; // the rest stays in memory
+      if (!part) continue;
+      if (scratch.size !== n * PIECE || scratch.appendUntilFull(part).length) break; // the disk is full: the rest stays in memory
       this.scratch = scratch;
       this.parts[n] = null;
       part.buffer.transfer?.(0); // frees it now: a sleeping thread collects no garbage

@@ -4,6 +4,7 @@ import { InvalidModel } from '../../common/errors.js';
 import { during } from '../../common/log.js';
 import { mark } from '../../common/marks.js';
 import { isProgram, looksLikeProgram } from '../../common/program_mark.js';
+import { compileCode } from '../../run/load_program.js';
 import { Model } from '../../session/model.js';
 import { trainingCode } from './trainer_code.js';
 import { ReadRanges } from '../files/read_ranges.js';
@@ -110,7 +111,12 @@ async function prepare(params, options, device, interpreter, progress) {
   const adapter = device.then(({ gpu }) => pages ?? gpu?.adapter ?? null, () => null); // its error is handled where it is awaited
   const cache = await programsOf(params, options, adapter, interpreter);
   if (!cache?.hasEntries && !looksLikeProgram(model)) interpreter.start(progress).catch(() => {}); // as above
-  device.then(async ({ gpu }) => gpu && (await cache?.guess())?.programs.forEach((program) => gpu.warm(program))).catch(() => {}); // as above
+  device.then(async ({ gpu }) => {
+    for (const program of (await cache?.guess())?.programs.values() ?? []) {
+      gpu?.warm(program);
+      compileCode(program).catch(() => {}); // as above
+    }
+  }).catch(() => {}); // as above
   return cache;
 }
 

@@ -7,7 +7,7 @@ import { readerOf } from '../files/reader.js';
 import { pack, unpack } from './program_bundle.js';
 import { hostStep } from './program_file.js';
 import { digest } from '../../storage/digest.js';
-import { PROGRAMS } from '../../storage/names.js';
+import { PROGRAMS, sourceOf, sourceParameter } from '../../storage/names.js';
 import { cacheStorage, store, unseal } from '../../storage/sealed_cache.js';
 
 /** @import { Origin } from '../../common/protocol.js' */
@@ -38,21 +38,13 @@ export async function cachedPrograms(engine, origins, options, gpu) {
     const cache = await caches.open(PROGRAMS);
     const name = new URL(/^(data|blob):/.test(engine) ? 'engine.zip' : engine, globalThis.origin); // caches hold http addresses only
     name.hash = '';
-    name.search = `?program=${await hash([BUILD, origins.map(source), options])}`;
+    name.search = `?program=${await hash([BUILD, origins.map(sourceOf), options])}${sourceParameter(origins[0])}`;
     const known = (await cache.keys()).map(({ url }) => url).filter((url) => url.startsWith(name.href));
-    const prefix = gpu.then(async (adapter) => `${name.href}&gpu=${adapter ? await hash(adapter) : ''}&model=`);
+    const prefix = gpu.then(async (adapter) => `${name.href}gpu=${adapter ? await hash(adapter) : ''}&model=`);
     return new CachedPrograms(cache, prefix, known);
   } catch {
     return null; // storage is forbidden here
   }
-}
-
-/** Identifies a model before it is downloaded: false if its address is valid only in this page (blob:). @param {Origin} model */
-function source(model) {
-  if ('url' in model) return /^http/.test(model.url) && model.url;
-  if ('handle' in model) return model.handle.name;
-  if ('port' in model) return model.size;
-  return 'bytes' in model ? model.bytes.length : 'blob' in model && model.blob.size;
 }
 
 /** Entries of one source, by the GPU and the hash of the model. */
