@@ -7,6 +7,7 @@ import hashlib
 import subprocess
 import threading
 import time
+from collections import Counter
 from collections.abc import Iterable
 from pathlib import Path
 from typing import IO, Any
@@ -68,12 +69,16 @@ class Handler(serve.Handler):
         while data := source.read(PORTION):
             self.server.line.wait(len(data))
             outputfile.write(data)
+            self.server.sent[self.whole] += len(data)
 
 
 class Server(serve.Server):
+    """sent: bytes by file"""
+
     handler = Handler
 
     def __init__(self, mounts: dict[str, Path], brotli: dict[Path, Path]) -> None:
         super().__init__(mounts)
         self.brotli = brotli
         self.line = Line()
+        self.sent: Counter[str] = Counter()

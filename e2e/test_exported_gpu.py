@@ -47,13 +47,24 @@ def layers() -> bytes:
     return model.SerializeToString()
 
 
+def halves() -> bytes:
+    """A product of half floats, which gives ones for ones."""
+    text = """<ir_version: 9, opset_import: ["" : 17]> g (float16[64, 64] x) => (float16[64, 4096] y)
+      { y = MatMul (x, w) }"""
+    model = onnx.parser.parse_model(text)
+    model.graph.initializer.append(onnx.numpy_helper.from_array(np.full((64, 4096), 1 / 64, np.float16), "w"))
+    return model.SerializeToString()
+
+
 @pytest.fixture(scope="module")
 def programs(built: None) -> Path:
     path = MODELS / "layers.onnx"
     path.write_bytes(layers())
     session = InferenceSession(path)
     both = session.export(weights=True, providers=["webgpu", "wasm"])
+    half = InferenceSession(halves())
     files = {
+        "gpu_half": half.export(weights=True, providers=["webgpu", "wasm"], assume=["f16"]),
         "gpu": both,
         "gpu_beside": session.export(providers=["webgpu", "wasm"]),
         "gpu_alone": session.export(weights=True, providers=["webgpu"]),
@@ -132,6 +143,33 @@ def test_no_adapter(programs: Path, tab: Callable[..., Tab]) -> None:
         check(told, [RIGHT, "wasm", "no WebGPU adapter", ["wasm"]], "no adapter")
     assert found[2].startswith("NoAdapter") and found[3].startswith("NoAdapter")
     assert not of_python(made)
+
+
+WITHOUT_HALVES = """() => {
+  const { get } = Object.getOwnPropertyDescriptor(GPUAdapter.prototype, 'features');
+  const features = { get() { return new Set([...get.call(this)].filter((name) => name !== 'shader-f16')); } };
+  Object.defineProperty(GPUAdapter.prototype, 'features', features);
+}"""
+
+
+def test_no_half_floats(programs: Path, tab: Callable[..., Tab]) -> None:
+    made = tab()
+    page = made.open("/esm.html")
+    made.run(f"{TELL} return opened('gpu', {{ executionProviders: ['wasm'] }})")
+    worker(page).evaluate(WITHOUT_HALVES)
+    found: Any = made.run(
+        TELL
+        + """
+        const half = new ort.Tensor('float16', new Uint16Array(4096).fill(0x3c00), [64, 64]);
+        const executionProviders = [{ name: 'webgpu', allowSoftware: true }, 'wasm'];
+        const session = await program('gpu_half', { executionProviders });
+        const { y } = await session.run({ x: half });
+        const { providers: { used, why } } = await session.explain();
+        return [used[0], why, Array.from(y.data.slice(0, 2), Number), y.data.constructor.name];
+        """
+    )
+    assert found[0] == "wasm" and "lacks half floats (shader-f16)" in found[1]
+    assert found[2] == ([1, 1] if found[3] == "Float16Array" else [0x3C00, 0x3C00])
 
 
 def test_device_lost(programs: Path, tab: Callable[..., Tab]) -> None:

@@ -13,13 +13,14 @@ from .code_writer import WgslCodeWriter
 from .limits import iterations
 from .printer.loops import HALVES, SUBGROUPS
 
-FEATURES = ("f16", "subgroups")
+FEATURES = ("f16", "subgroups", "software")
 LIMITS = ("storage_buffers", "binding_bytes", "shared_bytes")
 
 
 def assumed_adapter(assumptions: Iterable[str]) -> Adapter:
     """An adapter with what every WebGPU adapter has, and these features and limits: "f16", "subgroups",
-    "binding_bytes=1073741824". Errors: InvalidInput"""
+    "binding_bytes=1073741824". "software" excludes no adapter, but chooses the schedules for those that compute on the
+    CPU, as in tests. Errors: InvalidInput"""
     found: dict[str, Any] = {}
     for text in assumptions:
         name, _, value = text.partition("=")

@@ -236,7 +236,7 @@ class InferenceSession:
         providers: by default the session's. With "webgpu", the file has shaders for the GPU; with "wasm" as well, it
             also has a Program for hosts whose GPU lacks what the shaders need. This host needs no GPU
         assume: what shaders may use beyond what every WebGPU adapter has: "f16", "subgroups", "storage_buffers=N",
-            "binding_bytes=N", "shared_bytes=N"
+            "binding_bytes=N", "shared_bytes=N"; and "software", for adapters that compute on the CPU
         """
         return self._native.export(weights, relaxed, providers, assume)
 

@@ -179,6 +179,20 @@ def test_the_adapter_lacks_something(both: bytes, quiet: None) -> None:
         InferenceSession(alone, providers=["wasm"])
 
 
+@pytest.mark.parametrize("f16", [False, True])
+def test_half_floats(f16: bool, monkeypatch: pytest.MonkeyPatch, quiet: None) -> None:
+    device = wgpu_device.shared_device()
+    if f16 and not device.adapter.f16:
+        pytest.skip("this adapter has no half floats")
+    monkeypatch.setattr(device, "adapter", replace(device.adapter, f16=f16))
+    model, x = half_model(), np.random.default_rng(2).standard_normal((64, 256)).astype(np.float16)
+    session = InferenceSession(exported(model, assume=["f16"]), providers=[GPU, "wasm"])
+    first, why = told(session)
+    assert first == ("webgpu" if f16 else "wasm") and ("half floats (shader-f16)" in why) != f16
+    expected = InferenceSession(model).run(None, {"x": x})[0]
+    np.testing.assert_allclose(session.run(None, {"x": x})[0], expected, rtol=0, atol=2e-3)
+
+
 def test_no_adapter(both: bytes, monkeypatch: pytest.MonkeyPatch, quiet: None) -> None:
     alone = exported(providers=["webgpu"])
     monkeypatch.setattr(wgpu.gpu, "request_adapter_sync", no_adapters)
