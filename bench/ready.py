@@ -10,7 +10,8 @@ from __future__ import annotations
 import argparse
 import statistics
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -65,6 +66,7 @@ def main(argv: list[str]) -> int:
     parser.add_argument("--rounds", type=int, default=3, help="visits, of which the median counts (default 3)")
     parser.add_argument("--sources", nargs="+", choices=SOURCES, default=SOURCES)
     parser.add_argument("--built", action="store_true", help="measure dist/ as it is")
+    parser.add_argument("--private", action="store_true", help="in a private window, whose files are in memory")
     parser.add_argument("--against", type=Path, metavar="DIST", help="another build, in the peer's place")
     args = parser.parse_args(argv)
     names = args.models or sum(GROUPS.values(), [])
@@ -73,7 +75,7 @@ def main(argv: list[str]) -> int:
     if not args.built:
         shared.build()
     print(f"{machine.processor()}, load {machine.load()}; ms from create to the first result, ours and the peer's")
-    with Server(mounts(args.against)) as server, shared.launch_profile() as profile:
+    with Server(mounts(args.against)) as server, private() if args.private else shared.launch_profile() as profile:
         bench = Bench(profile, server.url)
         bench.fill_caches()
         for name in names:
@@ -82,6 +84,12 @@ def main(argv: list[str]) -> int:
         print(f"\n{group}, {visit} visit\n{phases.table()}")
     print(f"\n{summary(bench.times, names)}")
     return int(bench.wrong)
+
+
+@contextmanager
+def private() -> Iterator[BrowserContext]:
+    with shared.launch() as browser:
+        yield browser.new_context()
 
 
 def mounts(against: Path | None) -> dict[str, Path]:
