@@ -59,6 +59,8 @@ def _check_fallback(header: types.Header, first: types.Header) -> None:
         raise _damaged("it has a fallback, and code for a GPU without what this code needs")
     if "types" in other or "model" in other or "files" in other:
         raise _damaged("a fallback describes the model again")
+    if "states" in first or "states" in other or other.get("threads", 1) != first.get("threads", 1):
+        raise _damaged("a fallback has states, or another number of threads")
     if [v["name"] for v in other["outputs"]] != [v["name"] for v in first["outputs"]]:
         raise _damaged("a fallback has other outputs")
     if [_name(v) for v in other["inputs"]] != [_name(v) for v in first["inputs"]]:

@@ -305,6 +305,7 @@ def damage(*path: Any, value: Any) -> Callable[[dict[str, Any]], None]:
         (damage("fallback", "name", value=None), "name"),
         (damage("fallback", "types", value={"inputs": [], "outputs": []}), "describes the model again|not declared"),
         (damage("fallback", "outputs", value=[]), "other outputs"),
+        (damage("fallback", "threads", value=2), "another number of threads"),
         (damage("fallback", "modules", "webgpu", value=[0, 2]), "without what this code needs"),
         (damage("fallback", "constants", 0, "buffer", value=9999), "buffer"),
         (damage("needs", value=None), "without what this code needs"),
