@@ -35,6 +35,7 @@ COMMANDS = {
     "loads": "two-thread sessions in fresh pages of Firefox: whether each one ends",
     "accuracy": "largest error of each model against onnxruntime without optimisation, natively",
     "stretches": "each part of a QDQ model between two quantisations, alone: which runtime's codes are exact",
+    "rows": "products of 2 to 16 rows: share of the machine's bounds, beside onnxruntime",
     "bits": "models with weights of 4, 8 and 16 bits: size, error, speed",
     "generate": "a second turn of a chat, and a draft model",
     "site": "what a visitor of the demo site waits for and downloads, page by page",

@@ -99,7 +99,7 @@ def matrices(batch, m, n, k, b_batch=None):
     return a, rng.standard_normal((batch if b_batch is None else b_batch, k, n)).astype(np.float32)
 
 
-EDGES_M = (0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 11, 12, 13)
+EDGES_M = (0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 11, 12, 13, 16, 17)
 EDGES_N = (0, 1, 2, 3, 4, 5, 7, 8, 9, 12, 15, 16, 17)
 EDGES_K = (0, 1, 2, 3, 4, 5, 7, 8, 9, 17)
 
@@ -138,6 +138,13 @@ def test_few_rows(setup, kind, variant, m):
     """Around the numbers of columns that registers hold, of rows that stay in cache, and of k that one turn takes."""
     for n, k in itertools.product((4, 8, 20, 24, 27, 48, 76, 256, 260), (1, 15, 17, 31, 32, 33, 65)):
         check(setup, kind, *matrices(2, m, n, k), variant=variant, gap=(1, 4, 0))
+
+
+@pytest.mark.parametrize("m", (2, 3, 4, 5, 6, 10, 15, 16, 17))
+def test_few_rows_of_panels(setup, m):
+    """Around the k of a part and of what is loaded ahead, and with blocks that end before the columns do."""
+    for n, k in itertools.product((7, 8, 9, 40), (15, 16, 17, 127, 128, 129, 300)):
+        check(setup, "panels", *matrices(2, m, n, k), variant="col", gap=(1, 4, 3), blocks=(24, 16, 8 + k % 5))
 
 
 @pytest.mark.parametrize("kind", KINDS)

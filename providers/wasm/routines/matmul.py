@@ -14,6 +14,7 @@ from pyruntime.ir.kernel import Alias, Call, Kernel, Leaf, Loops, Map, Tensor, V
 from pyruntime.ir.shape import AnyDim
 
 from ..schedules import gemm, gemm_doubles
+from ..schedules.few_rows import FEW_ROWS
 from ..schedules.layouts import Dense, Layout, Packed
 from ..schedules.register_tile import PANEL
 from .base import WasmRoutine, fits, is_integer, scratch, sum_type, widened
@@ -217,7 +218,8 @@ class Matmul(WasmRoutine):
         p = described(call)
         if is_of_doubles(call):
             return [product_of_doubles(writer, call, p)]
-        return [invocation(writer, call, p, gemm.blocks(p.m, p.n, p.k, writer.threads))]
+        few = {"few": FEW_ROWS} if isinstance(p.layout, Packed) else {}
+        return [invocation(writer, call, p, gemm.blocks(p.m, p.n, p.k, writer.threads, **few))]
 
 
 def is_of_doubles(call: Call) -> bool:

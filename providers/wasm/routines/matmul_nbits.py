@@ -17,6 +17,7 @@ from pyruntime.ir.packed_codes import code_at
 from pyruntime.ir.shape import AnyDim
 
 from ..schedules import gemm
+from ..schedules.few_rows import FEW_BYTES, FEW_ROWS
 from ..schedules.gemv_integers import LARGEST_BLOCK, largest_row
 from ..schedules.panel_order import GEMV_ROWS
 from ..schedules.register_tile import PANEL
@@ -78,13 +79,14 @@ class MatmulNBits(WasmRoutine):
 
 def _blocks(m: AnyDim, n: int, k: int, size: int, digits: int, threads: int) -> tuple[AnyDim, AnyDim, AnyDim]:
     """Return (mc, nc, kc), like `gemm.blocks`. If rows are few, each thread has the same number of blocks, and scratch,
-    which then has no panels, has room for the rows' records (gemv_integers.py)."""
+    which then has no panels, has room for the rows' records (gemv_integers.py) or splats (few_rows.py)."""
     kc = min(-(-k // GROUP) * GROUP, 384)
     panels = -(-n // PANEL)
     few = PANEL * -(-panels // (threads * max(1, panels // (GEMV_PANELS * threads))))
-    records = -(-GEMV_ROWS * largest_row(k, size, digits) // (4 * few)) if digits else 1
-    rare = sh.compare("le", m, GEMV_ROWS)
-    return sh.clamp(m, 1, 192), sh.select(rare, few, COLUMNS), sh.select(rare, records, kc)
+    records = GEMV_ROWS * largest_row(k, size, digits) if digits else 0
+    own = GROUP * -(-max(records, FEW_BYTES) // (4 * few * GROUP))
+    rare = sh.compare("le", m, FEW_ROWS)
+    return sh.clamp(m, 1, 192), sh.select(rare, few, COLUMNS), sh.select(rare, own, kc)
 
 
 def prepare_halves(call: Call) -> list[Kernel]:

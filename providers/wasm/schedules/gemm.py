@@ -21,6 +21,7 @@ from pyruntime.ir.shape import AnyDim
 from ..printer.assembler import Function, Module, once
 from .arguments import KERNEL, ArgumentBlock, element, minimum
 from .arithmetic import Arithmetic
+from .few_rows import FEW_ROWS
 from .gemv_integers import quantise_rows
 from .layouts import Dense, Layout
 from .pack_panels import pack_cols, pack_rows
@@ -103,8 +104,9 @@ def arguments_of(layout: Layout) -> ArgumentBlock:
     return QUANTISED_ARGUMENTS if isinstance(layout, WeightCodes) else ARGUMENTS
 
 
-def blocks(m: AnyDim, n: AnyDim, k: AnyDim, threads: int = 1) -> tuple[AnyDim, AnyDim, AnyDim]:
+def blocks(m: AnyDim, n: AnyDim, k: AnyDim, threads: int = 1, few: int = 8) -> tuple[AnyDim, AnyDim, AnyDim]:
     """(mc, nc, kc): the panel block (kc * nc floats) stays in the second-level cache, a tile's rows of A in the first.
+    few: rows up to which blocks have as many columns as a thread.
 
     Any positive values give correct results. Chromium, 512^3: from (96, 64, 256) to (512, 256, 512) all within 5 %.
     With several threads, each gets at least two blocks, of nearly equal size. If m or n is a symbol, a simpler rule
@@ -124,7 +126,7 @@ def blocks(m: AnyDim, n: AnyDim, k: AnyDim, threads: int = 1) -> tuple[AnyDim, A
         columns = max(sh.ceildiv(n, 256), min(threads, n // 64), 1) if isinstance(n, int) else 1
         nc = sh.clamp(sh.ceildiv(sh.ceildiv(n, columns), PANEL) * PANEL, PANEL, 256)
         mc = sh.clamp(sh.ceildiv(sh.ceildiv(m, threads), 12) * 12, 24, 192)
-    return mc, sh.select(sh.compare("le", m, 8), wide, nc), kc
+    return mc, sh.select(sh.compare("le", m, few), wide, nc), kc
 
 
 def row_block(m: AnyDim, columns: AnyDim, threads: int) -> AnyDim:
@@ -185,6 +187,11 @@ def _unit(module: Module, layout: Layout, arithmetic: Arithmetic, epilogue: Epil
                 b.stride(at).set(p["ldb"])
                 set_flags(f, p["flags"], k0, p["k"], w["k"])
                 b.multiply_few(at)
+                f.br(done)
+        if b.by_panel is not None:
+            f.emit(w["m"]).i32(FEW_ROWS).emit("i32.le_s")
+            with f.if_():
+                b.multiply_by_panel(at)
                 f.br(done)
         with f.loop() as again:
             f.emit(w["k"], k0, "i32.sub").set(p["k"])

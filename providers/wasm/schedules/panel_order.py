@@ -19,13 +19,12 @@ from pyruntime.codegen.linear_memory import CODES_READ, IN_TURNS, PANEL_ORDER, P
 
 from ..printer.assembler import Function, Module
 from .arguments import minimum
-from .register_tile import BLOCK, FIRST, LAST, PANEL
+from .register_tile import AHEAD, BLOCK, FIRST, LAST, LINE, PANEL
 from .weight_codes import WeightCodes
 
 GEMV_ROWS = 2  # largest number of rows for which kernels read weights in panel order
 STREAMS, TURN_BYTES = 3, 1024
 SUMMED = 128  # k of half floats, 2 KiB, that are summed before they are added to C
-LINE, PREFETCHED = 64, 512  # bytes of a cache line, and of those that are prefetched together
 PART = (*BLOCK, "steps", "size", "next")
 TURN_ARGUMENTS = ("a", "b", "c", "cols", "flags", "col", "steps", "next")  # arguments of PART that each turn computes
 
@@ -231,9 +230,9 @@ def prefetch(f: Function, p: dict[str, int], layout: WeightCodes, code: int, k: 
     columns) equal the bits of a code."""
     with f.block() as done:
         f.emit(p["prefetches"], "i32.eqz").br_if(done)
-        f.emit(code, p["b"], "i32.sub").i32(PREFETCHED - 1).emit("i32.and", step, "i32.ge_u").br_if(done)
-        f.emit(k).i32(PREFETCHED // layout.bits).emit("i32.lt_s").br_if(done)
+        f.emit(code, p["b"], "i32.sub").i32(AHEAD - 1).emit("i32.and", step, "i32.ge_u").br_if(done)
+        f.emit(k).i32(AHEAD // layout.bits).emit("i32.lt_s").br_if(done)
         with f.scratch("i32", 1) as (ahead,):
             f.emit(p["next"], code, p["b"], "i32.sub", "i32.add").set(ahead)
-            for line in range(0, PREFETCHED, LINE):
+            for line in range(0, AHEAD, LINE):
                 f.emit(ahead).mem("i32.load8_u", line).emit("drop")

@@ -30,6 +30,7 @@ from .arguments import ceil_div, minimum
 from .arithmetic import Arithmetic
 
 PANEL = 8
+LINE, AHEAD = 64, 512  # bytes of a cache line, and of those that are loaded ahead together
 FIRST, LAST = 1, 2
 BLOCK = ("a", "lda", "b", "ldb", "k", "c", "ldc", "cols", "rows", "flags", "bias", "args", "batch", "row", "col")
 FINISH = ("args", "batch", "row", "rows", "col", "cols")
@@ -185,18 +186,45 @@ def _two_steps(f: Function, rows: list[int], panel: int, groups: list[list[list[
 
 
 def _k_loop(
-    f: Function, p: dict[str, int], a: list[int], groups: list[list[list[int]]], arithmetic: Arithmetic
+    f: Function, p: dict[str, int], a: list[int], groups: list[list[list[int]]], arithmetic: Arithmetic, ahead: bool
 ) -> None:
     """Sum all k for one panel: sums[row][half] in each of the alternating groups, which hide latency in tiles of few
     rows."""
-    pointers, n = f.locals("i32", len(a)), f.local("i32")
-    panel = f.local("i32")
+    pointers, panel = f.locals("i32", len(a)), f.local("i32")
     for pointer, base in zip(pointers, a, strict=True):
         f.emit(base).set(pointer)
     f.emit(p["b"]).set(panel)
+    if not ahead:
+        _some_k(f, p["k"], pointers, panel, groups, arithmetic)
+    else:
+        with f.scratch("i32", 2) as (left, k):
+            f.emit(p["k"]).set(left)
+            with f.block() as done, f.loop() as again:
+                f.emit(left, "i32.eqz").br_if(done)
+                load_ahead(f, panel, p["ldb"], AHEAD)
+                f.i32(AHEAD // (4 * PANEL)).set(k)
+                minimum(f, k, k, left)
+                _some_k(f, k, pointers, panel, groups, arithmetic)
+                f.emit(left, k, "i32.sub").set(left).br(again)
+    f.release(*pointers, panel)
+
+
+def load_ahead(f: Function, at: int, end: int, count: int) -> None:
+    """Load from each line of the `count` bytes that follow as many at an address, unless they reach past `end`."""
+    f.emit(at).i32(2 * count).emit("i32.add", end, "i32.le_u")
+    with f.if_():
+        for line in range(count, 2 * count, LINE):
+            f.emit(at).mem("i32.load8_u", line).emit("drop")
+
+
+def _some_k(
+    f: Function, k: int, pointers: list[int], panel: int, groups: list[list[list[int]]], arithmetic: Arithmetic
+) -> None:
+    """Add `k` products and advance the pointers."""
+    n = f.local("i32")
     shift = 1 if f.module.cranelift else 2
     for unroll in (1 << shift, 1):
-        f.emit(p["k"]).i32(shift if unroll > 1 else (1 << shift) - 1).emit("i32.shr_u" if unroll > 1 else "i32.and")
+        f.emit(k).i32(shift if unroll > 1 else (1 << shift) - 1).emit("i32.shr_u" if unroll > 1 else "i32.and")
         f.tee(n)
         with f.if_(), f.loop() as again:
             if unroll == 2:
@@ -208,7 +236,7 @@ def _k_loop(
                 f.add(pointer, 4 * unroll)
             f.add(panel, 32 * unroll)
             f.emit(n).i32(1).emit("i32.sub").tee(n).br_if(again)
-    f.release(*pointers, n, panel)
+    f.release(n)
 
 
 def row_pointers(f: Function, p: dict[str, int], height: int) -> tuple[list[int], list[int], list[int]]:
@@ -270,9 +298,11 @@ def finish_tile(
             f.emit(address, s[0], s[1], p["cols"]).call(store_part)
 
 
-def _strip(module: Module, height: int, arithmetic: Arithmetic, epilogue: Epilogue, alone: bool = False) -> Function:
+def _strip(
+    module: Module, height: int, arithmetic: Arithmetic, epilogue: Epilogue, alone: bool = False, ahead: bool = False
+) -> Function:
     """Return a block function for 1..height rows: one register tile for each panel of the block; alone: for the first
-    panel only."""
+    panel only; ahead: and it loads ahead, up to the address ldb."""
     store_part(module)
     f, p = module.internal(f"strip{height}", BLOCK)
     a, c, rows = row_pointers(f, p, height)
@@ -283,7 +313,7 @@ def _strip(module: Module, height: int, arithmetic: Arithmetic, epilogue: Epilog
         for group in groups:
             for total in (total for pair in group for total in pair):
                 f.f32x4(0).set(total)
-        _k_loop(f, p, a, groups, arithmetic)
+        _k_loop(f, p, a, groups, arithmetic, ahead)
         for group in groups[1:]:
             for s, t in zip(groups[0], group, strict=True):
                 for j in (0, 1):
@@ -304,9 +334,11 @@ def _strip(module: Module, height: int, arithmetic: Arithmetic, epilogue: Epilog
 
 
 @once
-def first_panel(module: Module, arithmetic: Arithmetic, epilogue: Epilogue) -> Function:
-    """Return a block function for one row and the first panel."""
-    return _strip(module, 1, arithmetic, epilogue, alone=True)
+def panel_strip(
+    module: Module, height: int, arithmetic: Arithmetic, epilogue: Epilogue, ahead: bool = False
+) -> Function:
+    """Return a block function for 1..height rows and the first panel; ahead: it loads ahead, up to the address ldb."""
+    return _strip(module, height, arithmetic, epilogue, True, ahead)
 
 
 @once

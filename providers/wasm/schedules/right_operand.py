@@ -8,13 +8,14 @@ from ..printer.assembler import Function, Module
 from .arguments import ceil_div, element
 from .arithmetic import Arithmetic
 from .dequantise import gemv_dequantised, pack_codes
+from .few_rows import SOME_K, few_panel, multiply_few_rows
 from .gemv_integers import gemv_integers, row_bytes
 from .gemv_panels import gemv_panels
 from .gemv_unpacked import cols_block, rows_block
 from .layouts import Dense, Layout, Packed
 from .pack_panels import pack_cols, pack_rows
 from .panel_order import GEMV_ROWS, StepWords
-from .register_tile import PANEL, Epilogue, call_block, pick_rows
+from .register_tile import PANEL, Epilogue, call_block, load_ahead, pick_rows
 from .weight_codes import GROUP, ROUND, WeightCodes
 
 
@@ -32,10 +33,11 @@ class Block:
 
 
 class PackedOperand:
-    """B in panels. `gemv` is the block function that reads B in place for up to `few` rows, or None."""
+    """B in panels. `gemv` is the block function that reads B in place for up to `few` rows, or None; `by_panel` the one
+    for up to FEW_ROWS rows (few_rows.py), or None."""
 
-    def __init__(self, gemv: Function | None, few: int) -> None:
-        self.gemv, self.few = gemv, few
+    def __init__(self, gemv: Function | None, few: int, by_panel: Function | None = None) -> None:
+        self.gemv, self.few, self.by_panel = gemv, few, by_panel
 
     def address(self, at: Block) -> Function:
         """Push the address of B[batch][k0][col] in place."""
@@ -51,6 +53,26 @@ class PackedOperand:
         """Multiply all k by `gemv`."""
         assert self.gemv is not None
         call_block(at.f, self.gemv, at.block)
+
+    def multiply_by_panel(self, at: Block) -> None:
+        """Multiply all k by `by_panel`."""
+        assert self.by_panel is not None
+
+        f, names = at.f, ("a", "c", "col", "cols")  # the epilogue needs col and cols as they are
+        own = dict(zip(names, f.locals("i32", len(names)), strict=True))
+        for name, local in own.items():
+            f.emit(at.block[name]).set(local)
+        at, end = replace(at, block=at.block | own), f.local("i32")
+        self.address(at)
+        self.stride(at).emit(own["cols"]).i32(PANEL - 1).emit("i32.add").i32(3).emit("i32.shr_u", "i32.mul")
+        f.emit("i32.add").set(end)
+        multiply_few_rows(f, at.block, at.arguments["k"], at.k0, self.by_panel, lambda: self.panel(at, end))
+        f.release(end, *own.values())
+
+    def panel(self, at: Block, end: int) -> None:
+        """Point the block's b to the first panel of its k and columns. end: the address after all panels."""
+        self.address(at).set(at.block["b"])
+        at.f.emit(end).set(at.block["ldb"])
 
     def panels(self, at: Block) -> None:
         """Point the block's b and ldb to panels of its k and columns."""
@@ -89,9 +111,9 @@ class DenseOperand(PackedOperand):
 class QuantisedOperand(DenseOperand):
     """Codes in panels. The argument ldb is the number of k that share a step."""
 
-    def __init__(self, gemv: Function, packer: Function, layout: WeightCodes, steps: int) -> None:
+    def __init__(self, gemv: Function, by_panel: Function, packer: Function, layout: WeightCodes, steps: int) -> None:
         super().__init__(gemv, GEMV_ROWS, packer, transposed=False)
-        self.layout, self.steps = layout, steps
+        self.by_panel, self.layout, self.steps = by_panel, layout, steps
 
     def address(self, at: Block) -> Function:
         at.f.emit(at.arguments["b"])
@@ -112,12 +134,23 @@ class QuantisedOperand(DenseOperand):
             at = replace(at, block=at.block | {"a": at.scratch, "lda": row})
         super().multiply_few(at)
 
+    def panel(self, at: Block, end: int) -> None:
+        with at.f.scratch("i32", 2) as (code, cols):
+            self.address(at).emit(at.k0).i32(self.layout.bits).emit("i32.mul", "i32.add").set(code)
+            load_ahead(at.f, code, end, SOME_K * self.layout.bits)
+            at.f.i32(PANEL).set(cols)
+            self._pack(at, cols)
+        at.f.emit(at.scratch).set(at.block["b"])
+
     def pack(self, at: Block) -> None:
+        self._pack(at, at.block["cols"])
+
+    def _pack(self, at: Block, cols: int) -> None:
         f, w, p = at.f, at.arguments, at.block
         self.address(at).emit(p["args"]).mem("i32.load", 4 * self.steps)
         ceil_div(f, w["k"], w["ldb"]).emit(p["col"], "i32.mul").i32(self.layout.step_bytes // PANEL)
         f.emit("i32.mul", "i32.add")
-        f.emit(at.k0, p["k"], w["k"], w["ldb"], p["cols"], at.scratch, p["ldb"]).call(self.packer)
+        f.emit(at.k0, p["k"], w["k"], w["ldb"], cols, at.scratch, p["ldb"]).call(self.packer)
 
 
 def right_operand(
@@ -126,13 +159,16 @@ def right_operand(
     """words: positions in the argument block, for quantised weights"""
     few = few_rows(arithmetic)
     if isinstance(layout, Packed):
-        return PackedOperand(gemv_panels(module, arithmetic, tile), few)
+        return PackedOperand(
+            gemv_panels(module, arithmetic, tile), GEMV_ROWS, few_panel(module, arithmetic, tile, True)
+        )
     if isinstance(layout, Dense):
         in_place, pack = (cols_block, pack_cols) if layout.transposed else (rows_block, pack_rows)
         block = in_place(module, arithmetic, tile, layout.half) if arithmetic.codes == 1 else None
         return DenseOperand(block, few, pack(module, layout.half), layout.transposed, layout.size)
     gemv = (gemv_integers if layout.digits else gemv_dequantised)(module, layout, arithmetic, tile, words)
-    return QuantisedOperand(gemv, pack_codes(module, layout, arithmetic), layout, words.address)
+    by_panel, pack_ = few_panel(module, arithmetic, tile, False), pack_codes(module, layout, arithmetic)
+    return QuantisedOperand(gemv, by_panel, pack_, layout, words.address)
 
 
 def few_rows(arithmetic: Arithmetic = Arithmetic.FUSED) -> int:
