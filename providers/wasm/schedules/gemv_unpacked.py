@@ -126,9 +126,10 @@ def _narrow(module: Module, height: int, vectors: int, arithmetic: Arithmetic, h
     in registers."""
     f = module.function(f"narrow{height}_{vectors}", ["i32"] * 7, export=False)
     a, lda, b, ldb, c, ldc, k = f.params
-    elements = FloatLoads(f, half)
+    pairs = half and vectors > 1
+    elements = FloatLoads(f, half, pairs)
     at, to = _rows_from(f, a, lda, height), _rows_from(f, c, ldc, height)
-    totals, xs, y = [f.locals("v128", vectors) for _ in at], f.locals("v128", height), f.local("v128")
+    totals, xs, ys = [f.locals("v128", vectors) for _ in at], f.locals("v128", height), f.locals("v128", 1 + pairs)
     for pointer, total in zip(to, totals, strict=True):
         for j, t in enumerate(total):
             f.emit(pointer).mem("v128.load", 16 * j).set(t)
@@ -136,10 +137,14 @@ def _narrow(module: Module, height: int, vectors: int, arithmetic: Arithmetic, h
         f.emit(k, "i32.eqz").br_if(out)
         for pointer, x in zip(at, xs, strict=True):
             f.emit(pointer).mem("v128.load32_splat").set(x).add(pointer, 4)
-        for j in range(vectors):
-            elements.four(b, 4 * j).set(y)
+        for j in range(0, vectors, len(ys)):
+            if pairs:
+                elements.eight(b, 4 * j, ys)
+            else:
+                elements.four(b, 4 * j).set(ys[0])
             for x, total in zip(xs, totals, strict=True):
-                arithmetic.multiply_add(f, total[j], x, y)
+                for n, y in enumerate(ys):
+                    arithmetic.multiply_add(f, total[j + n], x, y)
         f.emit(b, ldb, "i32.add").set(b).add(k, -1).br(again)
     for pointer, total in zip(to, totals, strict=True):
         for j, t in enumerate(total):
@@ -257,13 +262,13 @@ class _Dots:
     def __init__(self, module: Module, height: int, arithmetic: Arithmetic, half: bool) -> None:
         store_part(module)
         self.f = f = module.function(f"dots{height}", ["i32"] * 8, export=False)
-        self.arithmetic, self.elements = arithmetic, FloatLoads(f, half)
+        self.arithmetic, self.elements, self.half = arithmetic, FloatLoads(f, half, half), half
         self.a, self.lda, b, ldb, c, ldc, cols, self.k = f.params
         self.at, of, self.left = f.locals("i32", height), f.locals("i32", 4), f.local("i32")
         few = 2 if height == 3 else 4  # n at a time: V8 has no registers for four
         turns = 1 if height == 2 or half and height == 3 else 2  # alternating sums hide latency but take registers
         self.turns = [[f.locals("v128", few) for _ in self.at] for _ in range(turns)]
-        self.xs, self.y = f.locals("v128", height), f.local("v128")
+        self.xs, self.ys = f.locals("v128", height), f.locals("v128", 1 + half)
         parts = [f.locals("v128", 4) for _ in self.at]
         with f.loop() as again:
             _four_of(f, b, ldb, cols, of)
@@ -284,10 +289,14 @@ class _Dots:
         f.emit(self.k).set(self.left)
         for total in (s for turn in self.turns for row in turn for s in row):
             f.f32x4(0).set(total)
-        for count, loads in ((16, 4), (4, 1), (1, 1)):
+        for count in (16, 4, 1):
             with f.countdown(self.left, count):
-                for u in range(loads):
-                    self.step(of, u, count == 1)
+                if count == 16 and self.half:
+                    self.eight(of, 0)
+                    self.eight(of, 2)
+                else:
+                    for u in range(max(count // 4, 1)):
+                        self.step(of, u, count == 1)
                 for pointers, size in ((self.at, 4), (of, self.elements.size)):
                     for pointer in pointers:
                         f.add(pointer, size * count)
@@ -300,13 +309,23 @@ class _Dots:
 
     def step(self, of: list[int], u: int, alone: bool) -> None:
         """Multiply the u-th four k, or a single k."""
-        f = self.f
+        f, y = self.f, self.ys[0]
         for pointer, x in zip(self.at, self.xs, strict=True):
             f.emit(pointer).mem("v128.load32_zero" if alone else "v128.load", 16 * u).set(x)
         for n, pointer in enumerate(of):
-            (self.elements.one(pointer) if alone else self.elements.four(pointer, 4 * u)).set(self.y)
+            (self.elements.one(pointer) if alone else self.elements.four(pointer, 4 * u)).set(y)
             for x, total in zip(self.xs, self.turns[u % len(self.turns)], strict=True):
-                self.arithmetic.multiply_add(f, total[n], x, self.y)
+                self.arithmetic.multiply_add(f, total[n], x, y)
+
+    def eight(self, of: list[int], u: int) -> None:
+        """Multiply the u-th four k and the next four, of half floats. A, in a cache, is loaded again for each row."""
+        f = self.f
+        for n, pointer in enumerate(of):
+            self.elements.eight(pointer, 4 * u, self.ys)
+            for turn, y in enumerate(self.ys):
+                for row, x, total in zip(self.at, self.xs, self.turns[turn % len(self.turns)], strict=True):
+                    f.emit(row).mem("v128.load", 16 * (u + turn)).set(x)
+                    self.arithmetic.multiply_add(f, total[n], x, y)
 
 
 @once
