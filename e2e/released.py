@@ -1,7 +1,8 @@
 """Installs what `make release` built into empty projects, and runs them: `make released`.
 
 The wheel and the sdist in a new environment of each Python on the path, the tarball for npm in the projects of the
-examples. Prints a line for each; exits with 1 if one fails."""
+examples. Prints a line for each, also for a Python that is skipped; exits with 1 if one fails or if no Python
+starts."""
 
 from __future__ import annotations
 
@@ -34,9 +35,13 @@ def released(ending: str) -> Path:
     return file
 
 
-def works(python: str) -> bool:
-    command = [python, "-c", "import ensurepip, venv"]
-    return bool(shutil.which(python)) and subprocess.run(command, capture_output=True).returncode == 0
+def obstacle(python: str) -> str:
+    """Why this Python cannot make an environment; "" if it can. pyenv puts commands on the path that do not start."""
+    if not shutil.which(python):
+        return "not on the path"
+    done = subprocess.run([python, "-c", "import ensurepip, venv"], capture_output=True, text=True)
+    lines = done.stderr.strip().splitlines() or [f"exit status {done.returncode}"]
+    return f"does not start: {lines[0]}" if done.returncode else ""
 
 
 def in_python(python: str, package: Path, folder: Path) -> None:
@@ -58,7 +63,10 @@ def required(folder: Path) -> None:
 
 def trials(folder: Path) -> Iterator[tuple[str, Callable[[], None]]]:
     """What to try, each by a function that raises an error if it fails."""
-    for python in filter(works, PYTHONS):
+    for python in PYTHONS:
+        if reason := obstacle(python):
+            print(f"{python:52}skipped: {reason}", flush=True)
+            continue
         for package in (released(".whl"), released(".tar.gz")):
             place = Path(tempfile.mkdtemp(dir=folder))
             yield f"{python} {package.name}", partial(in_python, python, package, place)
