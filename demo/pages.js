@@ -20,7 +20,7 @@ export const PAGES = [
     code: ['model/model.js', 'model/inputs.js', 'model/results.js'],
   },
   {
-    path: 'benchmark/', name: 'Benchmark', title: 'Beside onnxruntime-web, on this device', script: 'benchmark.js', styles: ['benchmark.css'],
+    path: 'benchmark/', name: 'Benchmark', title: 'Compare with onnxruntime-web', script: 'benchmark.js', styles: ['benchmark.css'],
     about: 'Measure eleven models here, in turns with onnxruntime-web.',
     code: ['benchmark/benchmark.js', 'benchmark/turns.js'],
   },

@@ -25,7 +25,7 @@ READY = "#status.done, #status.failed, .unsupported, .cell pre:not(:empty)"
 PATIENCE = 60_000  # ms for a page's first model
 # Switches to a theme as the pages' own buttons do; the documentation's theme follows the system's.
 THEME = """(theme) => {
-  if (!document.querySelector('script[data-root]')) return;
+  if (!document.querySelector('script[data-root]')) return; // a page of the documentation
   document.documentElement.dataset.theme = theme;
   document.dispatchEvent(new Event('themechange'));
 }"""
@@ -33,9 +33,9 @@ OVERFLOW = "() => document.documentElement.scrollWidth - document.documentElemen
 
 
 def addresses() -> list[str]:
-    """Pages of the site, then those of the documentation for users that are built."""
+    """Pages of the site, then those of the documentation for users that are built, besides the reference of types."""
     site = [f"/{path.relative_to(SITE)}" for path in [SITE / "index.html", *sorted(SITE.glob("*/index.html"))]]
-    docs = [path for path in sorted(DOCS.rglob("index.html")) if "engineers" not in path.relative_to(DOCS).parts[:-2]]
+    docs = [path for path in sorted(DOCS.rglob("*.html")) if not {"engineers", "javascript"} & set(path.parts)]
     return site + [f"/docs/{path.relative_to(DOCS)}" for path in docs]
 
 
@@ -52,7 +52,7 @@ def faults(browser: Browser, url: str, address: str, folder: Path) -> Iterator[s
             page.wait_for_selector(READY, timeout=PATIENCE)
         except TimeoutError:
             yield "shows no result"
-    name = re.sub(r"\W+", "-", address.removesuffix("index.html")).strip("-") or "home"
+    name = re.sub(r"\W+", "-", address.removesuffix(".html").removesuffix("index")).strip("-") or "home"
     for width, height in WIDTHS.items():
         page.set_viewport_size({"width": width, "height": height})
         for theme in THEMES:

@@ -64,11 +64,19 @@ async function copyBeside(root, site) {
   }
 }
 
+/** The documentation for users, if `make docs` has built it. Returns the link to it. @param {string} root @param {string} site */
+async function copyDocs(root, site) {
+  const docs = join(root, 'build', 'docs');
+  if (!await exists(join(docs, 'index.html'))) return '';
+  await cp(docs, join(site, 'docs'), { recursive: true });
+  return '<a href="%root%docs/index.html">Documentation</a> · ';
+}
+
 /** @param {string} root the repository @param {string} dist the built package @param {string} site */
 export async function buildSite(root, dist, site) {
   const demo = join(root, 'demo');
-  const layout = await readFile(join(demo, 'layout.html'), 'utf8');
   await rm(site, { recursive: true, force: true });
+  const layout = (await readFile(join(demo, 'layout.html'), 'utf8')).replace('%docs%', await copyDocs(root, site));
   for (const file of await walk(demo)) {
     if (SOURCES.test(file) && !NOT_SERVED.test(file)) await cp(join(demo, file), join(site, file));
   }

@@ -16,7 +16,8 @@ const WRONG = 1e-2; // difference of results, relative to the largest value
 /** onnxruntime-web, if the host has put it beside the site; on as many threads as this engine. */
 async function peer() {
   const address = new URL('../onnxruntime-web/ort.wasm.min.mjs', import.meta.url).href;
-  if (!(await fetch(address, { method: 'HEAD' })).ok) return null;
+  const answer = await fetch(address, { method: 'HEAD' }).catch(() => null); // null: offline
+  if (!answer?.ok) return null;
   const theirs = await import(address);
   theirs.env.logLevel = 'error';
   Object.assign(theirs.env.wasm, { wasmPaths: new URL('./', address).href, numThreads: 1 });
@@ -39,6 +40,7 @@ function rowOf({ name, ours, theirs, difference }, most) {
 
 /** @param {Result} result */
 function show({ rows, device, date }) {
+  $('#results').hidden = false;
   $('#rows').replaceChildren(...rows.map((row) => rowOf(row, Math.max(row.ours, row.theirs ?? 0))));
   const ratio = mean(rows);
   $('#mean').textContent = ratio ? `${ratio.toFixed(2)}×` : '–';
@@ -50,11 +52,13 @@ async function run() {
   /** @type {Result} */
   const result = { rows: [], device: `${navigator.hardwareConcurrency} cores · ${/(Firefox|Edg|Chrome|Version)\/[\d.]+/.exec(navigator.userAgent)?.[0] ?? 'a browser'}`, date: new Date().toISOString().slice(0, 10) };
   const theirs = await peer();
-  $('#no-peer').replaceChildren(...(theirs ? [] : [unsupported('This host has no onnxruntime-web beside the site, so only this engine is measured.', 'A build of the site in a checkout with npm packages has it.')]));
+  $('#no-peer').replaceChildren(...(theirs ? [] : [navigator.onLine
+    ? unsupported('This host has no onnxruntime-web beside the site, so only this engine is measured.', 'A build of the site in a checkout with npm packages has it.')
+    : unsupported('You are offline, so only this engine is measured, with the models that this browser has stored.', 'Online, onnxruntime-web runs beside it.')]));
   for (const [n, model] of MODELS.entries()) {
     status.busy(`${model.name}: ${n + 1} of ${MODELS.length}`);
-    const response = await fetch(model.url);
-    if (!response.ok) continue; // a site without this model
+    const response = await fetch(model.url).catch(() => null); // null: offline
+    if (!response?.ok) continue; // a site without this model
     const row = await measure(oneThread, theirs, model, new Uint8Array(await response.arrayBuffer())).catch((error) => {
       $('#skipped').append(make('li', {}, `${model.name}: ${messageOf(error)}`));
       return null;

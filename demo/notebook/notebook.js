@@ -4,7 +4,7 @@ import * as ort from 'pyruntime';
 import { $, make, messageOf, Status } from '../common.js';
 
 const CELLS = [
-  'import sys\nfrom pyruntime.frontend import registry\n\nregistry.complete()\nf"Python {sys.version.split()[0]} knows {len(registry._TABLE)} operators"',
+  'import sys\nfrom pyruntime.frontend import registry\n\nregistry.complete()\nf"Python {sys.version.split()[0]} knows {len(registry.table())} operators"',
   'from pyruntime.codegen.schedule import lower\nfrom pyruntime.codegen.text import kernel_lines, loop_lines\nfrom pyruntime.frontend.tracer import Tracer\nfrom pyruntime.ir import dtype\nfrom pyruntime.ir.expr import X, tanh\n\nt = Tracer(lambda wanted: [])\nx = t.leaf("feed", (5, 4), dtype.F32)\nkernel = t.map(tanh(X) * 2.0, x).kernel\n"\\n".join([*kernel_lines(kernel), *loop_lines(lower(kernel, "cpu").code)])',
 ];
 
@@ -12,7 +12,7 @@ const status = new Status($('#status'));
 
 /** @param {string} source */
 function addCell(source) {
-  const field = /** @type {HTMLTextAreaElement} */ (make('textarea', { class: 'listing', rows: Math.max(3, source.split('\n').length), spellcheck: 'false', 'aria-label': 'Python', style: 'width: 100%; color: inherit' }, source));
+  const field = /** @type {HTMLTextAreaElement} */ (make('textarea', { class: 'listing', rows: Math.max(3, source.split('\n').length), spellcheck: 'false', 'aria-label': 'Python', style: 'width: 100%; color: inherit; field-sizing: content' }, source));
   const run = /** @type {HTMLButtonElement} */ (make('button', { class: 'small' }, 'Run (Shift + Enter)'));
   const output = make('pre', { class: 'listing', tabindex: 0, role: 'status', 'aria-label': 'Result', hidden: '' });
   const execute = async () => {
@@ -32,11 +32,16 @@ function addCell(source) {
   return execute;
 }
 
-async function main() {
+/** The command that installs this site's wheel; offline visits do without it. */
+async function showInstall() {
   const lock = new URL('../dist/pyodide-lock.json', import.meta.url);
   const { packages } = await (await fetch(lock)).json();
   const [{ file_name: file }] = Object.values(/** @type {Record<string, { file_name: string }>} */ (packages));
   $('#install').textContent = `%pip install ${new URL(file, lock).href}`;
+}
+
+async function main() {
+  showInstall().catch(() => { $('#install').textContent = '# The address of the wheel is shown when you are online.'; });
   const [first] = CELLS.map(addCell);
   $('#add').addEventListener('click', () => addCell(''));
   await ort.boot(status.progress);

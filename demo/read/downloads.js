@@ -1,25 +1,37 @@
-// Counts what the page has downloaded. Files that the browser has cached cost nothing.
+// Counts what the page has downloaded until its first result. Files that the browser has cached cost nothing, and those that
+// the page stores later, for offline visits, do not count: no result waits for them.
 
+import * as ort from 'pyruntime';
 import { $, bytes } from '../common.js';
 
 export class Downloads {
-  constructor() {
-    /** Bytes of networks that earlier sessions of this page have loaded, and of the current one. */
-    this.done = 0;
-    this.current = 0;
+  /** @param {string[]} stored addresses of networks that an earlier visit has stored */
+  constructor(stored) {
+    this.stored = stored;
+    /** Bytes of each network, by its address. @type {Map<string, number>} */
+    this.loaded = new Map();
+    this.isShown = false;
   }
 
-  /** @param {import('pyruntime').Progress} progress */
-  note({ phase, loaded }) {
-    if (phase !== 'download') return;
-    if (loaded < this.current) this.done += this.current;
-    this.current = loaded;
+  /** What the browser has stored when the page opens. */
+  static async begin() {
+    const all = await ort.models.list().catch(() => []); // a browser without storage
+    return new Downloads(all.map(({ url }) => url));
+  }
+
+  /** Progress of stored networks tells of reading, not of downloads. @param {import('pyruntime').Progress} progress @param {string} address */
+  note({ phase, loaded }, address) {
+    if (phase !== 'download' || this.stored.includes(new URL(address, document.baseURI).href)) return;
+    this.loaded.set(address, loaded);
   }
 
   show() {
-    const files = /** @type {PerformanceResourceTiming[]} */ (performance.getEntriesByType('resource')).filter(({ name }) => name.includes('/dist/'));
-    const sum = (/** @type {(file: PerformanceResourceTiming) => number} */ of) => files.reduce((total, file) => total + of(file), 0);
-    $('#engine-bytes').textContent = sum((file) => file.encodedBodySize) && !sum((file) => file.transferSize) ? '0 B (cached)' : bytes(sum((file) => file.transferSize));
-    $('#model-bytes').textContent = this.done + this.current ? bytes(this.done + this.current) : '0 B (cached)';
+    if (this.isShown) return;
+    this.isShown = true;
+    const files = /** @type {PerformanceResourceTiming[]} */ (performance.getEntriesByType('resource')).filter(({ name }) => /\/dist\/(?!offline|assets)/.test(name));
+    const engine = files.reduce((sum, { transferSize }) => sum + transferSize, 0);
+    const networks = [...this.loaded.values()].reduce((sum, size) => sum + size, 0);
+    $('#engine-bytes').textContent = engine ? bytes(engine) : '0 B (cached)';
+    $('#model-bytes').textContent = networks ? bytes(networks) : '0 B (cached)';
   }
 }

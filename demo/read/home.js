@@ -3,6 +3,7 @@
 import { $, bytes, make, milliseconds, onFiles, quantile, readyText, Status } from '../common.js';
 import { codeTabs } from '../lib/code_dialog.js';
 import { connectTabs } from '../lib/tabs.js';
+import { isOnServer, offlineError } from '../lib/on_server.js';
 import { link, unsupported } from '../lib/unsupported.js';
 import { Downloads } from './downloads.js';
 import { Reader } from './reader.js';
@@ -16,7 +17,6 @@ const CREDITS = {
 /** @typedef {Awaited<ReturnType<Reader['read']>>} Lines */
 
 const status = new Status($('#status'));
-const downloads = new Downloads();
 /** Pictures are read one after another, and only the latest one is shown. */
 let latest = 0;
 /** @type {Promise<unknown>} */
@@ -51,8 +51,8 @@ function showLines(lines) {
   $('#count').textContent = String(lines.length);
 }
 
-/** @param {Reader} reader @param {Blob} file @param {number} turn */
-async function read(reader, file, turn) {
+/** @param {Reader} reader @param {Blob} file @param {number} turn @param {Downloads} downloads */
+async function read(reader, file, turn, downloads) {
   const picture = await createImageBitmap(file);
   if (turn !== latest) return;
   showPicture(picture);
@@ -74,10 +74,10 @@ async function read(reader, file, turn) {
   if (turn === latest) status.done(`Two networks. ${readyText({ ...detection.timings, compile: detection.timings.compile + recognition.timings.compile, init: detection.timings.init + recognition.timings.init })}`);
 }
 
-/** @param {Promise<Reader>} opening @param {() => Promise<Blob> | Blob} file */
-function request(opening, file) {
+/** @param {Promise<Reader>} opening @param {() => Promise<Blob> | Blob} file @param {Downloads} downloads */
+function request(opening, file, downloads) {
   const turn = ++latest;
-  before = before.then(async () => { if (turn === latest) await read(await opening, await file(), turn); }).catch((error) => status.failed(error));
+  before = before.then(async () => { if (turn === latest) await read(await opening, await file(), turn, downloads); }).catch((error) => status.failed(offlineError(error)));
 }
 
 /** The page's own lines, when the tab is first opened. */
@@ -97,23 +97,23 @@ function showPages() {
 async function main() {
   connectCode();
   showPages();
-  const there = await fetch('models/ocr/recognition.onnx', { method: 'HEAD' });
-  if (!there.ok) {
+  if (!await isOnServer('models/ocr/recognition.onnx')) {
     $('#status').replaceWith(unsupported('This copy of the site was built without the networks that read text.',
       'Its builder gets them by ', make('code', {}, 'make serve'), ' or ', make('code', {}, 'python -m scripts.site_models --download'), '. The other pages work, such as ', link('digits/index.html', 'drawing a digit'), '.'));
     return;
   }
-  const opening = Reader.open((progress) => {
+  const downloads = await Downloads.begin();
+  const opening = Reader.open((progress, address) => {
     status.progress(progress);
-    downloads.note(progress);
+    downloads.note(progress, address);
   });
   const sample = (/** @type {keyof typeof CREDITS} */ address) => {
     $('#credit').textContent = CREDITS[address];
-    request(opening, () => fetch(address).then((response) => response.blob()));
+    request(opening, () => fetch(address).then((response) => response.blob()), downloads);
   };
   onFiles($('#drop'), ([file]) => {
     $('#credit').textContent = file.name;
-    request(opening, () => file);
+    request(opening, () => file, downloads);
   });
   for (const button of /** @type {NodeListOf<HTMLElement>} */ (document.querySelectorAll('[data-picture]'))) {
     button.addEventListener('click', () => sample(/** @type {keyof typeof CREDITS} */ (button.dataset.picture)));

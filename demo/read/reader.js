@@ -7,9 +7,12 @@ const LONGEST = 960; // pixels of the picture's longer side in the first network
 const HEIGHT = 48; // pixels of a line in the second one
 
 export class Reader {
-  /** @param {(progress: import('pyruntime').Progress) => void} onProgress */
+  /** @param {(progress: import('pyruntime').Progress, address: string) => void} onProgress */
   static async open(onProgress) {
-    const open = (/** @type {string} */ name) => ort.InferenceSession.create(`models/ocr/${name}.onnx`, { cache: true, onProgress });
+    const open = (/** @type {string} */ name) => {
+      const address = `models/ocr/${name}.onnx`;
+      return ort.InferenceSession.create(address, { cache: true, onProgress: (progress) => onProgress(progress, address) });
+    };
     return new Reader(await open('detection'), await open('recognition'));
   }
 

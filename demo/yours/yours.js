@@ -3,6 +3,7 @@
 import { $, make, messageOf, onFiles } from '../common.js';
 import { Classes } from '../lib/classes.js';
 import { button, ClassifierPage, say } from '../lib/classifier_page.js';
+import { isOnServer, offlineError } from '../lib/on_server.js';
 import { link, unsupported } from '../lib/unsupported.js';
 import { readState, writeState } from '../lib/url_state.js';
 import { Learner } from './learner.js';
@@ -115,8 +116,7 @@ function connect() {
 }
 
 async function main() {
-  const isThere = !navigator.onLine || await fetch(NETWORK, { method: 'HEAD' }).then(({ ok }) => ok, () => true); // offline, it may be cached
-  if (!isThere) {
+  if (!await isOnServer(NETWORK)) {
     $('#status').replaceWith(unsupported('This copy of the site was built without the network for pictures.',
       'Its builder gets it by ', make('code', {}, 'make serve'), ' or ', make('code', {}, 'python -m scripts.site_models --download'), '. Meanwhile, ', link('../teach/index.html', 'teach a network your symbols'), '.'));
     return;
@@ -135,7 +135,7 @@ async function main() {
     await page.restore((/** @type {Stored[]} */ found) => !linked || JSON.stringify(found.map(({ name }) => name)) === JSON.stringify(linked));
     page.status.done(classes.areEnough ? 'Ready to learn' : 'Ready. Add photographs of two classes, or load the samples.');
   } catch (error) {
-    page.status.failed(error);
+    page.status.failed(offlineError(error));
   }
   page.changed();
 }
