@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import base64
 import subprocess
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
@@ -31,11 +31,11 @@ MOUNTS = shared.MOUNTS | {
 }
 
 
-def build() -> None:
-    """dist/ of the working tree, and each page that uses another library as one file."""
+def build(libraries: Sequence[str] = ("jax", "learning/jax", "learning/tfjs")) -> None:
+    """dist/ of the working tree, and each page that uses another library as one file. libraries: those pages"""
     BUILD.mkdir(parents=True, exist_ok=True)
     shared.build()
-    for source in ("jax", "learning/jax", "learning/tfjs"):
+    for source in libraries:
         made = BUILD / f"{source.replace('/', '_')}.js"
         bundle = ["node_modules/.bin/esbuild", "--bundle", "--format=esm", "--log-level=error", "--tsconfig-raw={}"]
         subprocess.run([*bundle, f"bench/page/{source}.js", f"--outfile={made}"], cwd=ROOT, check=True)

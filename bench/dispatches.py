@@ -13,7 +13,7 @@ from __future__ import annotations
 import argparse
 import math
 import statistics
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from operator import itemgetter
 
@@ -27,6 +27,7 @@ from kit import zoo
 
 TOKENS = 16
 RUNTIMES = ("ours", "peer")
+PEER = "onnxruntime-web"
 COUNTER = ROOT / "bench" / "page" / "gpu_counter.js"
 COUNTED = {"dispatches": 1, "submits": 1, "bind groups": 1, "readbacks": 1, "written": 1000, "read": 1000,
            "copied": 1000, "bound": 1000}  # fmt: skip
@@ -54,11 +55,12 @@ def main(argv: list[str]) -> int:
     parser.add_argument("models", nargs="*", default=GPU_MODELS, help=f"default {' '.join(GPU_MODELS)}")
     parser.add_argument("--token", action="store_true", help="a token of a decoder whose caches stay on the GPU")
     parser.add_argument("--past", type=int, default=1, help="tokens of the decoder's first step (default 1)")
+    parser.add_argument("--alone", action="store_true", help="with --token: without onnxruntime-web")
     parser.add_argument("--behind", type=int, nargs="*", default=[0], help="positions in its caches before that")
     args = parser.parse_args(argv)
-    build()
+    build(())
     if args.token:
-        return max(token(args.past, behind) for behind in args.behind)
+        return tokens(args.past, args.behind, RUNTIMES[:1] if args.alone else RUNTIMES)
     names = args.models
     print("ours / onnxruntime-web's; bytes in kB, times in ms")
     print(f"{'':16}" + "".join(f"{name:>{WIDTH.get(name, 16)}}" for name in (*COUNTED, *MADE)))
@@ -83,9 +85,9 @@ def main(argv: list[str]) -> int:
     return failed
 
 
-def cell(found: list[Counts], key: str, unit: int) -> str:
-    ours, theirs = (f"{counts.get(key, 0) / unit:.0f}" for counts in found)
-    return f"{ours + ' / ' + theirs:>{WIDTH.get(key, 16)}}"
+def cell(found: Sequence[Counts], key: str, unit: int) -> str:
+    text = " / ".join(f"{counts.get(key, 0) / unit:.0f}" for counts in found)
+    return f"{text:>{WIDTH.get(key, 16)}}"
 
 
 def counted(name: str, runtime: str) -> Counts:
@@ -104,23 +106,29 @@ def counted(name: str, runtime: str) -> Counts:
         return {**take(page), **{key: made.get(key, 0) for key in MADE}, **times}
 
 
-def token(past: int, behind: int) -> int:
-    """Return exit code 1 if both do not find the same tokens."""
-    found: list[Counts] = []
-    tokens = []
+def tokens(past: int, positions: Sequence[int], runtimes: Sequence[str]) -> int:
+    """Return exit code 1 if the runtimes do not find the same tokens."""
+    differ = False
+    for behind in positions:
+        found, texts = zip(*[decoded(runtime, past, behind) for runtime in runtimes], strict=True)
+        against = f" / {PEER}'s" if len(runtimes) > 1 else ""
+        print(f"ours{against}, a token behind {behind} positions on the GPU; bytes in kB, ms a median")
+        for key, unit in (COUNTED | {"buffers": 1, "pipelines": 1, "writes": 1, "ms": 1}).items():
+            print(f"{key:14}{cell(found, key, unit)}", flush=True)
+        differ |= texts[0] != texts[-1]
+    return int(differ)
+
+
+def decoded(runtime: str, past: int, behind: int) -> tuple[Counts, list[int]]:
+    """Return the counts of a token, and the tokens."""
     what = {"model": f"/zoo/{zoo.materialize('llama_mini').name}", "past": past, "behind": behind}
-    for runtime in RUNTIMES:
-        with opened(runtime) as page:
-            page.evaluate("(what) => bench.openDecoder(what)", what)
-            tokens.append([page.evaluate("() => bench.nextToken()") for _ in range(TOKENS)])
-            take(page)
-            tokens[-1] += [page.evaluate("() => bench.nextToken()") for _ in range(TOKENS)]
-            found.append({key: count / TOKENS for key, count in take(page).items()})
-            found[-1]["ms"] = statistics.median(page.evaluate(TIMES, TOKENS))
-    print(f"ours / onnxruntime-web's, a token behind {behind} positions on the GPU; bytes in kB, ms a median")
-    for key, unit in (COUNTED | {"buffers": 1, "pipelines": 1, "writes": 1, "ms": 1}).items():
-        print(f"{key:14}{cell(found, key, unit)}")
-    return int(tokens[0] != tokens[1])
+    with opened(runtime) as page:
+        page.evaluate("(what) => bench.openDecoder(what)", what)
+        text = [page.evaluate("() => bench.nextToken()") for _ in range(TOKENS)]
+        take(page)
+        text += [page.evaluate("() => bench.nextToken()") for _ in range(TOKENS)]
+        counts = {key: count / TOKENS for key, count in take(page).items()}
+        return {**counts, "ms": statistics.median(page.evaluate(TIMES, TOKENS))}, text
 
 
 @contextmanager

@@ -12,7 +12,7 @@ from playwright.sync_api import Browser
 
 from e2e.conftest import Tab
 from e2e.test_page_gpu import COUNT, OPEN
-from kit import low_bits, zoo
+from kit import attention_cases, low_bits, zoo
 from kit.chromium import Engine
 from kit.conformance.cases import load
 from kit.conformance.chromium import run
@@ -54,6 +54,16 @@ def test_half_floats_do_not_overflow(gpu: Engine) -> None:
         (got,) = session.run(None, case.feeds())
         session.release()
         case.check(got)
+
+
+def test_attention_in_one_kernel(gpu: Engine) -> None:
+    """Decoders with keys that end within a block and at its edge."""
+    for case in (c for c in attention_cases.CASES if c.past):
+        session = gpu.open(case.model(half=case.capped), executionProviders=["webgpu"])
+        for feeds in case.feeds(case.capped, ((0, 1), (511, 1), (512, 5))):
+            (got,) = session.run(None, feeds)
+            case.check(feeds, got)
+        session.release()
 
 
 def test_weights_of_few_bits(gpu: Engine) -> None:

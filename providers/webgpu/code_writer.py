@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import asdict, replace
+from functools import partial
 from typing import Any
 
 from pyruntime.codegen.choices import CONTRACTION_TILE, Choices
@@ -19,8 +20,8 @@ from pyruntime.ir.statements import rebuild
 from .adapter import Adapter
 from .limits.integer_ranges import Ranges
 from .limits.support import conditions, reason
-from .printer.loops import Shader, generic, unless_faulty
-from .schedules import Meaning, Scheduled, scheduled
+from .printer.loops import Shader, generic, print_kernel, print_workgroup_tile, unless_faulty
+from .schedules import Meaning, Scheduled, attention, attention_chain, scheduled
 
 # A copy costs a submission and a wait of about 100 microseconds.
 LONG_ROW = 8192  # elements: longer rows stay separate reductions and maps, which use several workgroups
@@ -66,10 +67,28 @@ class WgslCodeWriter:
         self, name: str, kernels: Sequence[Kernel], private: Collection[int], written: Callable[[str], None]
     ) -> list[Invocation]:
         calls = []
+        chains = {id(chain.last): chain for chain in attention_chain.find(kernels, private)}
+        chains = {n: chain for n, chain in chains.items() if attention.pays(chain, self.adapter)}
+        within = {id(k) for chain in chains.values() for k in (chain.scores, chain.between, chain.rows)}
         for kernel in kernels:
+            if id(kernel) in within:
+                continue
             with our_fault("writing its shader", kernel.node):
-                calls.append(self.invoke(kernel))
+                chain = chains.get(id(kernel))
+                calls += [self.invoke(kernel)] if chain is None else self._attention(chain)
             written(kernel.node)
+        return calls
+
+    def _attention(self, chain: attention_chain.Chain) -> list[Invocation]:
+        """One kernel, or two: parts of the keys, and what joins them."""
+        parts = attention.parts_of(chain, self.adapter)
+        lowered, arrays = attention.attention(chain, self.adapter, parts)
+        printed = partial(print_workgroup_tile, shared=arrays, f16=self.adapter.f16)
+        calls = [self._invocation(chain.last, Scheduled(lowered, "attention", printed))]
+        if parts is not None:
+            calls[0].scratch = [parts]
+            joining = Scheduled(attention.joining(chain, parts), "", partial(print_kernel, f16=self.adapter.f16))
+            calls.append(self._invocation(chain.last, joining))
         return calls
 
     def finish(self) -> bytes:
@@ -87,9 +106,11 @@ class WgslCodeWriter:
         return scheduled(_meaning(kernel), replace(self.adapter, tile=tile) if tile else self.adapter)
 
     def invoke(self, kernel: Kernel) -> Invocation:
+        return self._invocation(kernel, self._scheduled(kernel))
+
+    def _invocation(self, kernel: Kernel, schedule: Scheduled) -> Invocation:
         meaning = _meaning(kernel)
         self.kernels.append(kernel)
-        schedule = self._scheduled(kernel)
         lowered = one_binding_each(schedule.lowered)
         key = (lowered.code.key(), schedule.name, updates_state(kernel))
         if key not in self.numbers:

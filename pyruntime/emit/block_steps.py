@@ -69,7 +69,14 @@ class BlockSteps:
             self.steps.append(Step({"op": "copy", "to": where.name, "pairs": pairs}, [*missing, *copies], copies))
 
     def _private(self) -> set[int]:
-        """Uids of tensors that a pending kernel makes and only one other pending kernel reads."""
-        read = {t.uid for k in self.pending for t in k.inputs}
+        """Uids of tensors that a pending kernel makes and only one other pending kernel reads, maybe as a reshape."""
         made = {t.uid for k in self.pending for t in k.outputs}
-        return {uid for uid in made & read if self.readers[uid] == 1}
+        private = set()
+        for t in (t for k in self.pending for t in k.inputs):
+            while self.readers[t.uid] == 1:
+                if t.uid in made:
+                    private.add(t.uid)
+                if not isinstance(t.kernel, Alias):
+                    break
+                t = t.kernel.base
+        return private

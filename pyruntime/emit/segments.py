@@ -11,6 +11,7 @@ from pyruntime.emit.buffers import Buffers
 from pyruntime.emit.lifetimes import Call, Step
 from pyruntime.emit.residency import Residency
 from pyruntime.frontend.budget import Budget
+from pyruntime.ir.blocks import unreshaped
 from pyruntime.ir.kernel import Kernel, Tensor
 from pyruntime.ir.shape import AnyDim
 from pyruntime.placement.target import Target
@@ -68,7 +69,7 @@ class Segments:
 
     def _note_within(self, kernels: Sequence[Kernel], absent: set[int]) -> None:
         """absent: uids of tensors that no call reads or writes, because their makers run as part of their readers."""
-        readers = {t.uid: k for k in kernels for t in k.inputs if t.uid in absent}
+        readers = {made.uid: k for k in kernels for t in k.inputs if (made := unreshaped(t)).uid in absent}
         for kernel in reversed(kernels):
             reader = readers.get(kernel.outputs[0].uid)
             if reader is not None:

@@ -37,6 +37,13 @@ def is_constant(t: Tensor) -> bool:
     return True
 
 
+def unreshaped(t: Tensor) -> Tensor:
+    """The tensor of which this is a reshape, or the tensor itself."""
+    while isinstance(t.kernel, Alias):
+        t = t.kernel.base
+    return t
+
+
 def own_inputs(kernel: Kernel) -> tuple[Tensor, ...]:
     """The tensors that a kernel itself reads, without those that only kernels of its inner blocks read."""
     if isinstance(kernel, If):

@@ -7,7 +7,8 @@ it would double the bytes that kernels read and write. So only these become floa
 
 - what is reduced along whole axes, and what is computed from such results alone: means, variances, their roots;
 - squares, exponentials, differences from a mean, and other values computed from float32 on their way to a reduction;
-- products of matrices on their way to a softmax, and those that one map reads, which becomes their epilogue.
+- products of matrices on their way to a softmax, and those that one map reads, which becomes their epilogue;
+- the result of a softmax that a product reads: attention then is one kernel, and never stores it.
 """
 
 from __future__ import annotations
@@ -43,6 +44,8 @@ class _Search:
                 self.readers.setdefault(t.uid, []).append(k)
         self.reduced: set[int] = set()  # on the way to a reduction through maps
         self.scores: set[int] = set()  # on the way to a softmax
+        self.factors: set[int] = set()  # on the way to a product through maps
+        self.shares: set[int] = set()  # exponentials, and what is computed from them on the way to a product
         for k in reversed(kernels):
             self._look_ahead(k)
         self.statistics: set[int] = set()
@@ -59,6 +62,8 @@ class _Search:
 
     def _look_ahead(self, k: Kernel) -> None:
         """Note where the inputs of a kernel lead to."""
+        if isinstance(k, Call) or isinstance(k, Reduce) and _is_product(k):
+            self.factors |= {t.uid for t in k.inputs}
         to_reduction = isinstance(k, Reduce) and _reduces_rows(k)
         if not to_reduction and not isinstance(k, (Map, Alias)):
             return
@@ -66,7 +71,10 @@ class _Search:
         uids = {t.uid for t in k.inputs}
         if to_reduction or out in self.reduced:
             self.reduced |= uids
+        if out in self.factors:
+            self.factors |= uids
         is_exponential = isinstance(k, Map) and out in self.reduced and any(x.op == "exp" for x in walk(k.expr))
+        self.shares |= {out} if is_exponential else set()
         if isinstance(k, Reduce) and k.op == "max" or is_exponential or out in self.scores:
             self.scores |= uids
 
@@ -84,6 +92,8 @@ class _Search:
         else:
             computed = [t for t in k.inputs if not is_constant(t)]
             self.statistics |= {out.uid} if computed and all(t.uid in self.statistics for t in computed) else set()
+        if isinstance(k, (Map, Alias)) and out.uid in self.factors and any(t.uid in self.shares for t in k.inputs):
+            self.shares.add(out.uid)
         if out.dtype in HALVES and root(out).uid not in self.fixed and not isinstance(k, Alias):
             self._decide(k, out)
 
@@ -97,6 +107,8 @@ class _Search:
             elif self._has_epilogue(out):
                 self.ends.add(uid)
         elif uid in self.statistics:
+            self.wide.add(uid)
+        elif uid in self.shares and uid in self.factors:
             self.wide.add(uid)
         elif uid in self.reduced and isinstance(k, Map):
             if _grows(k.expr) or any(root(t).uid in self.wide for t in k.inputs):
