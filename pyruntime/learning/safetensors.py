@@ -66,9 +66,10 @@ def _stored(name: str, entry: Any, data: bytes, start: int) -> Stored:
     try:
         code, shape, (first, last) = entry["dtype"], tuple(entry["shape"]), entry["data_offsets"]
         size = last - first if code in OTHERS else prod(shape) * SIZES[code]
+        is_whole = isinstance(entry["shape"], list) and all(type(n) is int and n >= 0 for n in (*shape, first, last))
     except (KeyError, TypeError, ValueError):
         raise _damaged(f'tensor "{name}" has no type and place that are known') from None
-    if not 0 <= first <= last <= len(data) - start or last - first != size:
+    if not is_whole or not first <= last <= len(data) - start or last - first != size:
         raise _damaged(f'tensor "{name}" does not fill its place')
     return Stored(TYPES.get(code, ""), shape, memoryview(data)[start + first : start + last])
 

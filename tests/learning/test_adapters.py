@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import time
 from pathlib import Path
 from types import SimpleNamespace
@@ -23,6 +24,7 @@ from pyruntime.api.names import NAMES
 from pyruntime.cli import main
 from pyruntime.learning import safetensors
 from pyruntime.learning.adapters import onnx_adapter
+from pyruntime.learning.adapters.adapter_file import read_adapter
 from pyruntime.learning.adapters.onnx_adapter import Versions
 from pyruntime.learning.adapters.sites import Modules, sites
 from pyruntime.learning.safetensors import Stored
@@ -332,6 +334,21 @@ def test_adapters_that_do_not_fit(change: Any, text: str) -> None:
     with pytest.raises(InvalidInput) as error:
         session(Decoder().build(), a=peft_file(change(peft(np.random.default_rng(1), 4))))
     assert text in f"{error.value}"
+
+
+@pytest.mark.parametrize("config", [
+    {"lora_alpha": "x"}, {"lora_alpha": None}, {"lora_alpha": math.nan}, {"alpha_pattern": [1]},
+    {"alpha_pattern": {"(": 1}}, {"alpha_pattern": {"q": "x"}},
+])  # fmt: skip
+def test_damaged_configurations(config: Any) -> None:
+    with pytest.raises(InvalidInput, match="alpha"):
+        read_adapter(peft_file(peft(np.random.default_rng(1), 4)), json.dumps(config))
+
+
+def test_the_first_pattern_of_alpha_counts() -> None:
+    config = {"lora_alpha": 4, "alpha_pattern": {"q_proj": 8, r"self_attn\.q_proj": 16}}
+    pairs = read_adapter(peft_file(peft(np.random.default_rng(1), 4)), json.dumps(config)).pairs()
+    assert {p.scale for p in pairs if p.module.endswith("q_proj")} == {2.0}
 
 
 def test_what_runs_may_not_name() -> None:

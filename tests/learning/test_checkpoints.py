@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import random
 import signal
 import subprocess
@@ -15,6 +16,8 @@ import safetensors.numpy
 
 from kit.training_networks import batch, dense
 from pyruntime import InvalidInput, TrainingSession
+from pyruntime.learning.safetensors import read, write
+from pyruntime.native.sessions.training import write_file
 
 PROGRAM = """
 import sys
@@ -86,3 +89,40 @@ def test_the_library_reads_and_writes_them(tmp_path: Path) -> None:
             with pytest.raises(InvalidInput, match="no checkpoint"):
                 session.load(data[:size])
         assert all(np.array_equal(x, 2 * weights[n]) for n, x in session.weights().items())
+
+
+def damaged_files() -> list[bytes]:
+    places = [([-1, -4], [0, 16]), ([4.0], [0, 16]), ([4], [0.0, 16.0]), ([4], ["0", "16"]), ([True, 4], [0, 16])]
+    headers = [json.dumps({"w1": {"dtype": "F32", "shape": s, "data_offsets": at}}).encode() for s, at in places]
+    return [len(h).to_bytes(8, "little") + h + bytes(16) for h in headers]
+
+
+@pytest.mark.parametrize("data", damaged_files())
+def test_shapes_and_places_are_whole_numbers(data: bytes) -> None:
+    with pytest.raises(InvalidInput, match="no checkpoint"):
+        read(data)
+
+
+@pytest.mark.parametrize("count", ["007x", "\u00b2", "-1", "9" * 400])
+def test_counts_of_damaged_checkpoints(count: str) -> None:
+    with TrainingSession(dense(), loss={"cross_entropy": "y"}) as session:
+        tensors, metadata = read(session.state())
+        with pytest.raises(InvalidInput, match="the checkpoint says step"):
+            session.load(write(tensors, {**metadata, "step": count}))
+
+
+def test_foreign_files_beside_a_checkpoint_stay(tmp_path: Path) -> None:
+    foreign = tmp_path / ".net.mine.part"
+    foreign.write_bytes(b"1")
+    write_file(tmp_path / "net", b"2")
+    assert foreign.read_bytes() == b"1" and (tmp_path / "net").read_bytes() == b"2"
+
+
+def test_weights_keep_their_type() -> None:
+    with TrainingSession(dense(), loss={"cross_entropy": "y"}) as session:
+        for dtype in (np.float64, np.float16, np.uint8):
+            session.set_weights({n: np.ones(x.shape, dtype) for n, x in session.weights().items()})
+            assert {x.dtype.name for x in session.weights().values()} == {"float32"}
+            session.load(session.state())
+        with pytest.raises(InvalidInput, match='"w1" needs numbers'):
+            session.set_weights({"w1": np.full(session.weights()["w1"].shape, "a")})

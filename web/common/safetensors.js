@@ -41,7 +41,7 @@ export function read(file) {
   const size = file.length < 8 ? Infinity : Number(new DataView(file.buffer, file.byteOffset).getBigUint64(0, true));
   if (size > Math.min(100_000_000, file.length - 8)) throw damaged('it is cut off');
   const { __metadata__: metadata = {}, ...entries } = headerOf(file.subarray(8, 8 + size));
-  if (Object.values(Object(metadata)).some((value) => typeof value !== 'string')) throw damaged('its metadata are no texts');
+  if (metadata === null || Object.values(Object(metadata)).some((value) => typeof value !== 'string')) throw damaged('its metadata are no texts');
   const found = Object.entries(entries).map(([name, entry]) => /** @type {const} */ ([name, stored(name, entry, file, 8 + size)]));
   return { tensors: Object.fromEntries(found.filter(([, { dtype }]) => dtype)), metadata };
 }
@@ -62,10 +62,10 @@ function headerOf(bytes) {
 /** @param {string} name @param {any} entry @param {Uint8Array} file @param {number} start @returns {Stored} */
 function stored(name, entry, file, start) {
   const { dtype: code, shape, data_offsets: offsets } = Object(entry);
-  const isKnown = (OTHERS.has(code) || Object.hasOwn(SIZES, code)) && Array.isArray(shape) && shape.every(Number.isSafeInteger) && Array.isArray(offsets);
+  const isKnown = (OTHERS.has(code) || Object.hasOwn(SIZES, code)) && Array.isArray(shape) && Array.isArray(offsets) && [...shape, ...offsets].every((n) => Number.isSafeInteger(n) && n >= 0);
   if (!isKnown) throw damaged(`tensor "${name}" has no type and place that are known`);
   const [first, last] = offsets;
   const size = OTHERS.has(code) ? last - first : shape.reduce((/** @type {number} */ product, /** @type {number} */ n) => product * n, SIZES[code]);
-  if (!(first >= 0 && first <= last && last <= file.length - start && last - first === size)) throw damaged(`tensor "${name}" does not fill its place`);
+  if (!(first <= last && last <= file.length - start && last - first === size)) throw damaged(`tensor "${name}" does not fill its place`);
   return { dtype: TYPES[code] ?? '', shape, bytes: file.subarray(start + first, start + last) };
 }

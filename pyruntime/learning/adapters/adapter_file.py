@@ -19,6 +19,7 @@ CONFIG = "adapter_config"  # in the metadata of our safetensors files: PEFT's ad
 PEFT_FILES = ("adapter_model.safetensors", "adapter_config.json")
 _PAIR = re.compile(r"(.*?)[._]?lora[_.](A|B|down|up)(?:\.(?!weight$)\w+)?(?:\.weight)?")
 _FIRST = ("A", "down")
+_MOST = 3e38  # of lora_alpha: it scales float32
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,6 +68,7 @@ class Adapter:
         for pattern, value in (config.get("alpha_pattern") or {}).items():
             if re.fullmatch(rf"(.*\.)?({pattern})", module):
                 alpha = value
+                break  # PEFT takes the first pattern that matches
         return float(alpha) / (math.sqrt(rank) if config.get("use_rslora") else max(rank, 1))
 
     def to_safetensors(self) -> bytes:
@@ -100,7 +102,7 @@ def read_adapter(data: bytes, config: bytes | str | None = None) -> Adapter:
 def _config(text: bytes | str) -> Mapping[str, Any]:
     try:
         found = json.loads(text)
-    except ValueError:
+    except (ValueError, RecursionError):
         found = None
     return checked_config(found)
 
@@ -112,4 +114,18 @@ def checked_config(found: Any) -> Mapping[str, Any]:
     if found.get("peft_type", "LORA") != "LORA" or found.get("use_dora"):
         kind = "DoRA" if found.get("use_dora") else found.get("peft_type")
         raise InvalidInput(f"an adapter of kind {kind} is not supported", hint="LoRA is")
+    alphas = found.get("alpha_pattern") or {}
+    if not isinstance(alphas, dict) or not all(map(_is_pattern, alphas)):
+        raise InvalidInput("alpha_pattern is no table of patterns", hint="give PEFT's adapter_config.json")
+    for alpha in (*(found[k] for k in ("lora_alpha", "alpha") if k in found), *alphas.values()):
+        if type(alpha) not in (int, float) or not abs(alpha) <= _MOST:
+            raise InvalidInput(f"the adapter's lora_alpha is {alpha!r}, not a number")
     return found
+
+
+def _is_pattern(text: str) -> bool:
+    try:
+        re.compile(text)
+    except (re.error, RecursionError, OverflowError):
+        return False
+    return True

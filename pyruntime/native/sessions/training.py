@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import glob
-import json
 import math
 import os
 from collections.abc import Mapping, Sequence
@@ -24,7 +23,7 @@ from pyruntime.learning.names import APPLIED, APPLY, IDLE, LOSS, NUMBERS, RESULT
 from pyruntime.learning.recipe import DYNAMIC, Recipe, recipe_of
 from pyruntime.native.gpu.device import warn
 from pyruntime.native.memory.report import MemoryReport
-from pyruntime.native.sessions.adapter_values import merged, to_file, to_files
+from pyruntime.native.sessions.adapter_values import array_of, merged, to_file, to_files
 from pyruntime.native.sessions.run_options import RunOptions
 from pyruntime.native.sessions.session import Session
 from pyruntime.native.sessions.weight_vectors import joined, size_of, split
@@ -283,7 +282,9 @@ class TrainingSession:
             shape = self._training.graph.weights[name].shape
             if np.shape(x) != shape:
                 raise InvalidInput(f'"{name}" has shape {list(shape)}, not {list(np.shape(x))}')
-        arrays = {name: np.array(x) for name, x in values.items()}
+            if np.asarray(x).dtype.kind not in "biuf":
+                raise InvalidInput(f'"{name}" needs numbers, got {np.asarray(x).dtype}')
+        arrays = {name: np.array(x, self._training.graph.weights[name].dtype.name) for name, x in values.items()}
         arrays |= self._anchors(arrays)
         session = self._session
         session.alone(lambda: session.programs.state_values.update(arrays))
@@ -315,9 +316,7 @@ class TrainingSession:
         weight = self._training.graph.weights[state_of(name)]
         if tuple(t.shape) != weight.shape:
             raise InvalidInput(f'"{name}" has shape {list(weight.shape)}, in the checkpoint {list(t.shape)}')
-        if t.dtype == "bfloat16":
-            return (np.frombuffer(t.data, np.uint16).astype(np.uint32) << 16).view(np.float32).reshape(t.shape)
-        return np.frombuffer(t.data, t.dtype).reshape(t.shape)
+        return array_of(t).astype(weight.dtype.name, copy=False)
 
     def adapter(self) -> bytes:
         """The adapters alone: a safetensors file with PEFT's names, and its configuration in the metadata. Errors:
@@ -398,7 +397,8 @@ def write_file(target: Path, data: bytes) -> None:
     """Replace a file in one step, so that a program that is killed leaves the old one."""
     temporary = target.with_name(f".{target.name}.{os.getpid()}.part")
     for part in target.parent.glob(f".{glob.escape(target.name)}.*.part"):
-        if not _is_running(int(part.name.split(".")[-2])):
+        process = part.name.removeprefix(f".{target.name}.").removesuffix(".part")
+        if process.isdecimal() and not _is_running(int(process)):
             part.unlink(missing_ok=True)
     try:
         with open(temporary, "wb") as file:
@@ -444,6 +444,6 @@ def _scale(text: str) -> float:
 
 def _count(metadata: Mapping[str, str], key: str) -> int:
     text = metadata.get(key, "0")
-    if not text.isdigit():
+    if not (text.isascii() and text.isdigit() and len(text) < 16):
         raise InvalidInput(f'the checkpoint says {key} "{text}"', hint="a number is expected")
-    return int(json.loads(text))
+    return int(text)

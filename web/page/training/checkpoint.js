@@ -3,6 +3,7 @@
 import { InvalidInput } from '../../common/errors.js';
 import { floatsOf } from '../../common/half_values.js';
 import * as safetensors from '../../common/safetensors.js';
+import { LEAST_SCALE, MOST_SCALE } from '../../runtime/training.js';
 
 /** @import { TrainingInfo } from '../../common/protocol.js' */
 /** @import { StepNumbers } from '../../runtime/training.js' */
@@ -34,6 +35,7 @@ export function toCheckpoint(values, info, numbers) {
 export function fromCheckpoint(file, info) {
   const { tensors, metadata } = safetensors.read(file);
   const shapes = new Map(info.weights.map(({ name, shape }) => [name, shape]));
+  const types = new Map(info.weights.map(({ name, dtype }) => [name, dtype]));
   const own = Object.entries(tensors).filter(([name]) => shapes.has(weightOf(name)));
   for (const [name, { shape: found }] of own) {
     const shape = shapes.get(weightOf(name));
@@ -45,14 +47,29 @@ export function fromCheckpoint(file, info) {
   if (isOurs && metadata.optimizer !== info.optimizer) {
     throw new InvalidInput(`the checkpoint is of optimizer ${metadata.optimizer}, the session has ${info.optimizer}`);
   }
-  const values = Object.fromEntries(own.map(([name, tensor]) => [name, inFloat32(tensor)]));
-  const counts = Object.fromEntries(COUNTS.map(([key, name]) => [name, Number(metadata[key] ?? 0)]));
-  if (info.lossScale === 0 && Number(metadata.loss_scale) > 0) counts.lossScale = Number(metadata.loss_scale);
+  const values = Object.fromEntries(own.map(([name, tensor]) => [name, inType(tensor, types.get(weightOf(name)))]));
+  const counts = Object.fromEntries(COUNTS.map(([key, name]) => [name, count(key, metadata[key] ?? '0')]));
+  if (info.lossScale === 0 && metadata.loss_scale !== undefined) counts.lossScale = scaleOf(metadata.loss_scale);
   return { values, counts };
 }
 
-/** A copy; numbers of 16 bits become float32. @param {safetensors.Stored} tensor */
-function inFloat32({ dtype, bytes }) {
-  if (dtype !== 'float16' && dtype !== 'bfloat16') return bytes.slice();
-  return new Uint8Array(floatsOf(bytes, dtype).buffer);
+/** @param {string} text */
+function scaleOf(text) {
+  const scale = Number(text);
+  if (!(scale >= LEAST_SCALE && scale <= MOST_SCALE)) throw new InvalidInput(`the checkpoint says loss_scale "${text}"`, { hint: 'it is damaged' });
+  return scale;
+}
+
+/** @param {string} key @param {string} text */
+function count(key, text) {
+  if (!/^\d{1,15}$/.test(text)) throw new InvalidInput(`the checkpoint says ${key} "${text}"`, { hint: 'a number is expected' });
+  return Number(text);
+}
+
+/** A copy in the type of a weight. @param {safetensors.Stored} tensor @param {string} [wanted] */
+function inType({ dtype, bytes }, wanted) {
+  if (dtype === wanted) return bytes.slice();
+  const floats = dtype === 'int64' ? Float64Array.from(new BigInt64Array(bytes.slice().buffer), Number)
+    : dtype === 'int32' ? Float64Array.from(new Int32Array(bytes.slice().buffer)) : floatsOf(bytes, dtype);
+  return new Uint8Array((wanted === 'float64' ? Float64Array : Float32Array).from(floats).buffer);
 }
