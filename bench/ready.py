@@ -44,7 +44,7 @@ REAL: dict[str, dict[str, int]] = {
     "rapidocr_onnxruntime/models/ch_PP-OCRv4_det_infer": {
         "p2o.DynamicDimension.1": 320, "p2o.DynamicDimension.2": 320,
     },
-    "rapidocr_onnxruntime/models/ch_PP-OCRv4_rec_infer": {"?": 48, "p2o.DynamicDimension.1": 320},
+    "rapidocr_onnxruntime/models/ch_PP-OCRv4_rec_infer": {"": 48, "p2o.DynamicDimension.1": 320},
     "swift_f0/model": {"samples": 16000},
 }  # fmt: skip
 LARGE = (128, 256, 512)  # MB of weights, besides two models of the zoo
@@ -99,22 +99,27 @@ def mounts(against: Path | None) -> dict[str, Path]:
 
 
 def info(name: str) -> models.Info:
+    if name == models.SILERO:
+        return _described(name, models.path(name), "/vad/silero_vad_v5.onnx", models.feeds(name))
     if name in REAL:
-        return _of_file(name, PROGRAMS / f"{name}.onnx", f"/real/{name}.onnx", REAL[name])
+        return _with_random_feeds(name, PROGRAMS / f"{name}.onnx", f"/real/{name}.onnx", REAL[name])
     if name.startswith("products_"):
-        size = int(name.removeprefix("products_"))
-        path = load.made(size)
-        return _of_file(name, path, f"/data/{path.name}", {"n": 1})
+        path = load.made(int(name.removeprefix("products_")))
+        return _with_random_feeds(name, path, f"/data/{path.name}", {"n": 1})
     return models.info(name)
 
 
-def _of_file(name: str, path: Path, address: str, dims: dict[str, int]) -> models.Info:
-    """Describe a model with random feeds."""
+def _with_random_feeds(name: str, path: Path, address: str, dims: dict[str, int]) -> models.Info:
     from pyruntime import InferenceSession
 
     feeds = {arg.name: random_array(arg, dims) for arg in InferenceSession(path).get_inputs()}
     if name == "swift_f0/model":
         feeds |= {"fmin": np.array(50, np.float32), "fmax": np.array(2000, np.float32)}
+    return _described(name, path, address, feeds)
+
+
+def _described(name: str, path: Path, address: str, feeds: zoo.Feeds) -> models.Info:
+    """Describe a model with the results of one run."""
     oracle = zoo.oracle_session(path.read_bytes())
     names = [out.name for out in oracle.get_outputs()]
     results = dict(zip(names, oracle.run(None, feeds), strict=True))

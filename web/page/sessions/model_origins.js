@@ -70,7 +70,7 @@ function origin(given, base, keep) {
 function served(bytes) {
   const { port1, port2 } = new MessageChannel();
   port1.onmessage = ({ data: { from, to } }) => {
-    const part = new Uint8Array(bytes.subarray(from, to));
+    const part = bytes.length ? new Uint8Array(bytes.subarray(from, to)) : new Uint8Array(); // detached: the worker refuses it
     port1.postMessage(part, [part.buffer]);
   };
   /** @type {any} */ (port1).unref?.(); // Node.js: the call keeps the program running
