@@ -56,24 +56,22 @@ def halves() -> bytes:
     return model.SerializeToString()
 
 
+def write(name: str, data: bytes) -> Path:
+    """The file appears whole: another process of tests may write it as well."""
+    new = MODELS / f"{name}.{os.getpid()}"
+    new.write_bytes(data)
+    return new.replace(MODELS / name)
+
+
 @pytest.fixture(scope="module")
 def programs(built: None) -> Path:
-    path = MODELS / "layers.onnx"
-    path.write_bytes(layers())
-    session = InferenceSession(path)
+    session, half = InferenceSession(write("layers.onnx", layers())), InferenceSession(halves())
     both = session.export(weights=True, providers=["webgpu", "wasm"])
-    half = InferenceSession(halves())
-    files = {
-        "gpu_half": half.export(weights=True, providers=["webgpu", "wasm"], assume=["f16"]),
-        "gpu": both,
-        "gpu_beside": session.export(providers=["webgpu", "wasm"]),
-        "gpu_alone": session.export(weights=True, providers=["webgpu"]),
-        "gpu_much": changed(both, lambda header: header["needs"].update(storage_buffers=99, subgroups=False)),
-    }
-    for name, data in files.items():
-        new = MODELS / f"{name}.pyrt.{os.getpid()}"
-        new.write_bytes(data)
-        new.replace(MODELS / f"{name}.pyrt")
+    write("gpu.pyrt", both)
+    write("gpu_beside.pyrt", session.export(providers=["webgpu", "wasm"]))
+    write("gpu_alone.pyrt", session.export(weights=True, providers=["webgpu"]))
+    write("gpu_much.pyrt", changed(both, lambda header: header["needs"].update(storage_buffers=99)))
+    write("gpu_half.pyrt", half.export(weights=True, providers=["webgpu", "wasm"], assume=["f16"]))
     return MODELS
 
 
