@@ -108,7 +108,7 @@ def counted(name: str, runtime: str) -> Counts:
 
 def tokens(past: int, positions: Sequence[int], runtimes: Sequence[str]) -> int:
     """Return exit code 1 if the runtimes do not find the same tokens."""
-    differ = False
+    differ, times = False, []
     for behind in positions:
         found, texts = zip(*[decoded(runtime, past, behind) for runtime in runtimes], strict=True)
         against = f" / {PEER}'s" if len(runtimes) > 1 else ""
@@ -116,6 +116,9 @@ def tokens(past: int, positions: Sequence[int], runtimes: Sequence[str]) -> int:
         for key, unit in (COUNTED | {"buffers": 1, "pipelines": 1, "writes": 1, "ms": 1}).items():
             print(f"{key:14}{cell(found, key, unit)}", flush=True)
         differ |= texts[0] != texts[-1]
+        times.append(found[0]["ms"])
+    if len(times) > 1:
+        print(f"ours behind {positions[-1]} positions over {positions[0]}: {times[-1] / times[0]:.2f} of the time")
     return int(differ)
 
 
