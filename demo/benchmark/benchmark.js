@@ -52,9 +52,9 @@ async function run() {
   /** @type {Result} */
   const result = { rows: [], device: `${navigator.hardwareConcurrency} cores · ${/(Firefox|Edg|Chrome|Version)\/[\d.]+/.exec(navigator.userAgent)?.[0] ?? 'a browser'}`, date: new Date().toISOString().slice(0, 10) };
   const theirs = await peer();
-  $('#no-peer').replaceChildren(...(theirs ? [] : [navigator.onLine
-    ? unsupported('This host has no onnxruntime-web beside the site, so only this engine is measured.', 'A build of the site in a checkout with npm packages has it.')
-    : unsupported('You are offline, so only this engine is measured, with the models that this browser has stored.', 'Online, onnxruntime-web runs beside it.')]));
+  $('#no-peer').replaceChildren(...(theirs ? [] : [unsupported(
+    'onnxruntime-web is not beside this site, or you are offline: only this engine is measured.',
+    'A build of the site in a checkout with npm packages has it.')]));
   for (const [n, model] of MODELS.entries()) {
     status.busy(`${model.name}: ${n + 1} of ${MODELS.length}`);
     const response = await fetch(model.url).catch(() => null); // null: offline
