@@ -68,6 +68,18 @@ def deform(channels: int, filters: int, size: int) -> Case:
     return "DeformConv", feeds, {}, {"pads": [1] * 4, "kernel_shape": [3, 3]}, 19
 
 
+def softmax(masked: float | None = None) -> Case:
+    """2000 rows of 500 scores; every other one is `masked`."""
+
+    def feeds(rng: np.random.Generator) -> Feeds:
+        x = floats(rng, 2000, 500)
+        if masked is not None:
+            x[:, ::2] = masked
+        return {"x": x}
+
+    return "Softmax", feeds, {}, {}, 13
+
+
 def roi(channels: int, size: int, count: int, **attributes: int) -> Case:
     def feeds(rng: np.random.Generator) -> Feeds:
         return {"x": floats(rng, 1, channels, size, size), "r": regions(rng, count, size * 8),
@@ -98,6 +110,9 @@ CASES: dict[str, Case] = {
     "deformable 128 x 20": deform(128, 128, 20),
     "roi align 256 x 50": roi(256, 50, 100, sampling_ratio=2),
     "roi align, adaptive": roi(256, 50, 100),
+    "softmax": softmax(),
+    "softmax, mask of -100": softmax(-100.0),
+    "softmax, mask of -inf": softmax(-np.inf),
     "text to float32": parse(TensorProto.FLOAT, lambda rng: floats(rng, 20_000)),
     "text to float64": parse(TensorProto.DOUBLE, lambda rng: floats(rng, 20_000, dtype="f8")),
     "text to int64": parse(TensorProto.INT64, lambda rng: rng.integers(-(10**6), 10**6, 20_000)),
@@ -120,10 +135,11 @@ def model(case: Case, feeds: Feeds) -> bytes:
     return helper.make_model(graph, opset_imports=[helper.make_opsetid("", opset)], ir_version=9).SerializeToString()
 
 
-def sessions(data: bytes) -> list[Any]:
+def sessions(data: bytes | str, threads: int = 1) -> list[Any]:
     options = [pyruntime.SessionOptions(), onnxruntime.SessionOptions()]
     for made in options:
-        made.intra_op_num_threads = 1
+        made.intra_op_num_threads = threads
+    options[1].add_session_config_entry("session.intra_op.allow_spinning", "0")  # beside our turns
     ours = pyruntime.InferenceSession(data, options[0])
     return [ours, onnxruntime.InferenceSession(data, options[1], providers=["CPUExecutionProvider"])]
 
@@ -136,18 +152,26 @@ def difference(got: np.ndarray, want: np.ndarray) -> str:
     return f"{np.abs(got - want).max(initial=0) / max(np.abs(want).max(initial=0), 1e-30):.0e}"
 
 
-def measure(name: str, seconds: float) -> None:
-    case = CASES[name]
-    feeds = case[1](np.random.default_rng(0))
-    pair = sessions(model(case, feeds))
-    results = [session.run(None, feeds)[0] for session in pair]
-    times: list[list[float]] = [[], []]
+def turns(pair: list[Any], feeds: Feeds, seconds: float) -> list[list[float]]:
+    """Run the sessions in turns, at least five times; return the seconds of each one's runs."""
+    times: list[list[float]] = [[] for _ in pair]
+    for session in pair:
+        session.run(None, feeds)
     end = time.perf_counter() + seconds
     while len(times[0]) < 5 or time.perf_counter() < end:
         for session, took in zip(pair, times, strict=True):
             start = time.perf_counter()
             session.run(None, feeds)
             took.append(time.perf_counter() - start)
+    return times
+
+
+def measure(name: str, seconds: float) -> None:
+    case = CASES[name]
+    feeds = case[1](np.random.default_rng(0))
+    pair = sessions(model(case, feeds))
+    results = [session.run(None, feeds)[0] for session in pair]
+    times = turns(pair, feeds, seconds)
     ratio = statistics.median(a / b for a, b in zip(*times, strict=True))
     ours, theirs = (1e3 * statistics.median(took) for took in times)
     print(

@@ -22,12 +22,11 @@ from typing import Any
 
 import numpy as np
 import onnx
-import onnxruntime
 from onnx import TensorProto, helper, numpy_helper
 
-import pyruntime
 from bench import machine
 from bench.llm import bandwidth
+from bench.operators import sessions, turns
 from bench.results import geomean_of
 from kit.decoders import SIZES, Decoder
 from kit.decoders import feeds as decoder_feeds
@@ -106,20 +105,6 @@ def measure(
     return found
 
 
-def turns(pair: list[Any], feeds: dict[str, np.ndarray], seconds: float) -> list[list[float]]:
-    """Run the sessions in turns; return the seconds of each one's runs."""
-    times: list[list[float]] = [[] for _ in pair]
-    for session in pair:
-        session.run(None, feeds)
-    end = time.perf_counter() + seconds
-    while len(times[0]) < 5 or time.perf_counter() < end:
-        for session, took in zip(pair, times, strict=True):
-            start = time.perf_counter()
-            session.run(None, feeds)
-            took.append(time.perf_counter() - start)
-    return times
-
-
 def busy(session: Any, feeds: dict[str, np.ndarray]) -> float:
     """Return the processor's seconds of a run."""
     start = time.process_time()
@@ -129,18 +114,6 @@ def busy(session: Any, feeds: dict[str, np.ndarray]) -> float:
 
 def ratio(times: list[list[float]]) -> float:
     return statistics.median(b / a for a, b in zip(times[0], times[-1], strict=True))
-
-
-def sessions(data: bytes | str, threads: int) -> list[Any]:
-    options = [pyruntime.SessionOptions(), onnxruntime.SessionOptions()]
-    for made in options:
-        made.intra_op_num_threads = threads
-    options[1].add_session_config_entry("session.intra_op.allow_spinning", "0")  # beside our turns
-    ours = pyruntime.InferenceSession(data, options[0])
-    return [ours, onnxruntime.InferenceSession(data, options[1], providers=["CPUExecutionProvider"])]
-
-
-# ── models ───────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
 def model(kind: str, k: int, n: int) -> tuple[bytes, int, int]:

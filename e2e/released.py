@@ -36,7 +36,8 @@ def released(ending: str) -> Path:
 
 
 def obstacle(python: str) -> str:
-    """Why this Python cannot make an environment; "" if it can. pyenv puts commands on the path that do not start."""
+    """Why this Python cannot make a virtual environment; "" if it can. pyenv puts commands on the path that do not
+    start."""
     if not shutil.which(python):
         return "not on the path"
     done = subprocess.run([python, "-c", "import ensurepip, venv"], capture_output=True, text=True)

@@ -140,7 +140,7 @@ class _Step:
         }
 
     def _compact(self, g: Tensor) -> Tensor | RowGradient:
-        """The gradient, of few rows if the optimiser can take it so."""
+        """The gradient as a RowGradient, if it is a sum of rows and nothing but the optimiser reads it."""
         rows = None if self.recipe.accumulates or self.recipe.proximal else row_gradient(self.t, g)
         return rows or g
 

@@ -31,7 +31,7 @@ def choose_half(header: Header, adapter: Adapter | None, why_not: str, may_leave
     while found is not None:
         if "needs" not in found:
             return Half(found if may_leave_gpu or "needs" not in header else None, why)
-        reason = why_not if adapter is None else text_of_lacks(found["needs"], adapter)
+        reason = why_not if adapter is None else what_is_missing(found["needs"], adapter)
         if adapter is not None and reason == "":
             return Half(found, why)
         why = reason if why == "" else why
@@ -45,14 +45,14 @@ def fallback_of(header: Header) -> Header | None:
     return other
 
 
-def text_of_lacks(needs: Needs, adapter: Adapter) -> str:
+def what_is_missing(needs: Needs, adapter: Adapter) -> str:
     """A sentence on what the adapter lacks, "" if it has everything."""
-    found = lacks(needs, adapter)
+    found = missing(needs, adapter)
     name: str = adapter["name"]
     return f'the GPU "{name}" lacks {", ".join(found)}' if len(found) > 0 else ""
 
 
-def lacks(needs: Needs, adapter: Adapter) -> list[str]:
+def missing(needs: Needs, adapter: Adapter) -> list[str]:
     """What the shaders need that the adapter does not have, each with what it has instead."""
     found: list[str] = []
     if needs["f16"] and not adapter["f16"]:

@@ -18,7 +18,7 @@ from pyruntime import InferenceSession
 from pyruntime.errors import DeviceLost, InvalidInput, InvalidModel
 from pyruntime.native.gpu.device import warn_once
 from pyruntime.program.format import Program
-from pyruntime.runtime.halves import choose_half, lacks
+from pyruntime.runtime.halves import choose_half, missing
 
 wgpu = pytest.importorskip("wgpu")
 
@@ -263,13 +263,13 @@ FULL = Adapter(
     ],
 )
 def test_what_an_adapter_lacks(change: dict[str, Any], text: str) -> None:
-    assert lacks(NEEDS, asdict(replace(FULL, **change))) == [text] * bool(text)
+    assert missing(NEEDS, asdict(replace(FULL, **change))) == [text] * bool(text)
 
 
 def test_iterations_that_depend_on_feeds() -> None:
     needs = {name: value for name, value in NEEDS.items() if name != "iterations"}
-    assert lacks(needs, asdict(FULL)) == []  # type: ignore[arg-type]
-    found = lacks(needs, asdict(replace(FULL, iterations=65535)))  # type: ignore[arg-type]
+    assert missing(needs, asdict(FULL)) == []  # type: ignore[arg-type]
+    found = missing(needs, asdict(replace(FULL, iterations=65535)))  # type: ignore[arg-type]
     assert found == ["loops of any number of iterations (it stops after 65535)"]
 
 

@@ -13,7 +13,8 @@ REBIAS = 2.0**112
 
 
 class FloatLoads:
-    """Emits loads in one function. Constructed before its loops, because V8 materialises a constant at each use.
+    """Emits loads in one function. Make it before the function's loops: it puts constants into locals, because V8 loads
+    a constant again at each use.
 
     paired: most of a conversion works on eight upper and eight lower parts of 16 bits; best for `eight`"""
 

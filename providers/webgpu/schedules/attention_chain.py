@@ -22,7 +22,7 @@ SCORE = Expr("arg", (), F32, 0)  # the result of the first product
 
 @dataclass(slots=True)
 class Softmax:
-    """Element j of row u of the result is exp(logit - shift) · scale. Its NaNs become `otherwise`, if that is given.
+    """Element j of row u of the result is exp(logit - shift) / divisor. Its NaNs become `otherwise`, if that is given.
 
     unit, place: the variables u and j; largest, total: the variables of the row's largest logit, and of the sum of its
         exponentials
@@ -132,7 +132,7 @@ def _ending(last: Kernel, makers: dict[int, Kernel]) -> Iterator[Chain]:
 
 
 def _is_own(at: Expr, t: Tensor) -> bool:
-    """Whether a map reads the element that it computes."""
+    """Whether a load in a map takes the element of a tensor of t's shape that has the coordinates of the result's."""
     return at.value.shape == t.shape and all(c.op == "index" and c.value == n for n, c in enumerate(at.args))
 
 
@@ -207,7 +207,7 @@ def _shifted(power: Expr) -> Expr:
 
 
 def softmax_of(rows: Loops, scores: Tensor) -> Softmax | None:
-    """What a procedure over rows computes from the scores; None if it is not a softmax of each row."""
+    """The softmax that a procedure over rows computes of each row of the scores; None if it computes anything else."""
     (loop,) = rows.body
     if not isinstance(loop, For):
         return None
