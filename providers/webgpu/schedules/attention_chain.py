@@ -132,7 +132,7 @@ def _ending(last: Kernel, makers: dict[int, Kernel]) -> Iterator[Chain]:
 
 
 def _is_own(at: Expr, t: Tensor) -> bool:
-    """Whether a load in a map takes the element of a tensor of t's shape that has the coordinates of the result's."""
+    """Whether a load of a map that computes t has the coordinates of the computed element, in a tensor of t's shape."""
     return at.value.shape == t.shape and all(c.op == "index" and c.value == n for n, c in enumerate(at.args))
 
 
