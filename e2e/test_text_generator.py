@@ -48,6 +48,8 @@ SCRIPT = """
     drafted.reset();
     const faster = await drafted.generate(arg.prompt, { maxTokens: 12, ...settings });
     const tokens = [cold, warm, other, faster].map((found) => found.tokens);
+    const together = await drafted.generate([arg.prompt, arg.prompt.slice(0, 3)], { maxTokens: 5, ...settings });
+    tokens.push(...together.map((found) => found.tokens));
     results.push({ tokens, reused: [warm.reused, other.reused], accepted: faster.accepted, sent });
   }
   const gpu = await open(arg.decoder, {}, { executionProviders: ['webgpu'], preferredOutputLocation: arg.presents });
@@ -65,6 +67,8 @@ SCRIPT = """
     await told(() => onGpu.generate('text')),
     await told(() => onGpu.generate([1], { heat: 1 })),
     await told(() => onGpu.generate([1], { temperature: -1 })),
+    await told(() => onGpu.generate([1], { maxTokens: -1 })),
+    await told(() => onGpu.generate([[1], [2, 3]])),
     await told(stopped),
     await told(async () => new TextGenerator(draft, { draft: session })),
     await told(async () => new TextGenerator(await ort.InferenceSession.create(bytes(arg.decoder)))),
@@ -93,13 +97,15 @@ def test_tokens_are_those_of_python(tab: Callable[..., Tab]) -> None:
         first = writer.generate(PROMPT, max_tokens=12, **how).tokens
         second = writer.generate([*PROMPT, *first, 4, 4], max_tokens=6, **how).tokens
         third = writer.generate([*PROMPT[:20], 8, 9], max_tokens=6, **how).tokens
-        assert result["tokens"] == [first, second, third, first]
+        together = [out.tokens for out in writer.generate([PROMPT, PROMPT[:3]], max_tokens=5, **how)]
+        assert result["tokens"] == [first, second, third, first, *together]
         assert result["reused"] == [len(PROMPT) + 11, 20] and result["accepted"] >= 8 and result["sent"] == 0
     small = TextGenerator(decoder)
     tokens = [small.generate(prompt, max_tokens=8).tokens for prompt in (PROMPT, [*PROMPT[:20], 8, 9])]
     assert found["results"][-1] == {"tokens": tokens, "reused": [0, 20]} and found["again"] == tokens[0]
     parts = [
         "InvalidInput: a text needs a tokenizer", 'the setting "heat" does not exist', "temperature is -1",
+        "maxTokens is -1", "prompts together need the inputs",
         "AbortError", "TextGenerator.options({ draftTokens: 4 })", "its session samples no positions",
     ]  # fmt: skip
     for part, text in zip(parts, found["errors"], strict=True):

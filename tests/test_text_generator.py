@@ -13,6 +13,7 @@ import pytest
 from kit import zoo
 from kit.greedy_decoding import tokens_after
 from pyruntime import InferenceSession, InvalidInput, SessionOptions, TextGenerator
+from pyruntime.errors import ExecutionError
 from pyruntime.runtime.batching import Declared
 from pyruntime.runtime.generation import DecoderLayout, StopTexts, TextStream, kept
 from tests.test_sampling import chosen
@@ -81,8 +82,22 @@ def test_prompts_together(how: str, opened: Callable[..., TextGenerator]) -> Non
     for generator in (opened("llama_mini"), opened("llama_mini", "llama_mini.nb4")):
         found = generator.generate(prompts, max_tokens=10, **SETTINGS[how])
         assert [out.tokens for out in found] == alone
+    arrays = [np.array(prompt) for prompt in prompts]
+    assert opened("llama_mini").generate(arrays[0], max_tokens=10, **SETTINGS[how]).tokens == alone[0]
+    assert opened("llama_mini").generate(arrays, max_tokens=1, **SETTINGS[how])[2].tokens == alone[2][:1]
     sampled = [opened("llama_mini").generate(prompts, max_tokens=5, **SETTINGS["sampled"]) for _ in range(2)]
     assert [out.tokens for out in sampled[0]] == [out.tokens for out in sampled[1]]
+
+
+def test_prompts_together_that_fail(opened: Callable[..., TextGenerator], monkeypatch: pytest.MonkeyPatch) -> None:
+    """leave a generator that goes on."""
+    writer, first = opened("llama_mini"), opened("llama_mini").generate(PROMPT, max_tokens=3).tokens
+    with monkeypatch.context() as patched, pytest.raises(ExecutionError):
+        patched.setattr(
+            TextGenerator, "_encoded", lambda _, prompt: [10**6 if token == 3 else token for token in prompt]
+        )
+        writer.generate([PROMPT, PROMPT[:3]], max_tokens=3)
+    assert writer.generate(PROMPT, max_tokens=3).tokens == first
 
 
 def test_caches_of_halves_and_codes(opened: Callable[..., TextGenerator]) -> None:
@@ -202,6 +217,7 @@ REFUSED: dict[str, tuple[Callable[[], Any], str]] = {
     "seed": (lambda: TextGenerator(DECODER).generate([1], seed="x"), "seed is 'x'"),
     "text": (lambda: TextGenerator(DECODER).generate("text"), "a text needs a tokenizer"),
     "stop": (lambda: TextGenerator(DECODER).generate([1], stop="."), "stop needs a tokenizer"),
+    "count": (lambda: TextGenerator(DECODER).generate([1], max_tokens=-1), "max_tokens is -1"),
     "no tokens": (lambda: TextGenerator(DECODER).generate([]), "the prompt has no tokens"),
     "together": (lambda: TextGenerator(DECODER).generate([[1], [2]]), "need the inputs attention_mask"),
 }

@@ -9,6 +9,7 @@ import secrets
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, fields
+from numbers import Integral
 from typing import Any
 
 import numpy as np
@@ -17,7 +18,7 @@ from pyruntime.api.decoder import Arrays, Decoder, Sampling
 from pyruntime.api.options import SessionOptions
 from pyruntime.api.session import InferenceSession
 from pyruntime.errors import InvalidInput, NotSupported
-from pyruntime.runtime.generation import Random, StopTexts, TextStream, agreed, kept
+from pyruntime.runtime.generation import Random, StopTexts, TextStream, agreed, kept, left_padded, penalised_last
 
 Model = str | os.PathLike[str] | bytes
 Prompt = str | Sequence[int]
@@ -83,7 +84,7 @@ class TextGenerator:
         """What follows the prompt: `Generated`; for a list of prompts, which are computed together, a list of them.
 
         The settings are those of `stream`. Errors: InvalidInput for settings that do not fit."""
-        if isinstance(prompt, str) or not prompt or isinstance(prompt[0], int):
+        if isinstance(prompt, str) or not len(prompt) or isinstance(prompt[0], Integral):
             for _ in self.stream(prompt, **settings):  # type: ignore[arg-type]
                 pass
             return self.last
@@ -124,10 +125,10 @@ class TextGenerator:
         stop: str | Sequence[str] = (), **sampling: Any,
     ) -> Iterator[str]:  # fmt: skip
         how, numbers, tokens = _sampling(sampling), _Numbers(seed), self._encoded(prompt)
-        text = self._text(out, stop, tokens)
+        text, most = self._text(out, stop, tokens), _count(max_tokens)
         out.reused = kept(self._model.cached, tokens, 1)
-        while len(out.tokens) < max_tokens and not text.is_ended:
-            for token in self._next(tokens + out.tokens, max_tokens - len(out.tokens), how, numbers, out):
+        while len(out.tokens) < most and not text.is_ended:
+            for token in self._next(tokens + out.tokens, most - len(out.tokens), how, numbers, out):
                 yield text.add(token)
                 if text.is_ended:
                     break
@@ -181,30 +182,27 @@ class TextGenerator:
         how, numbers = _sampling(sampling), _Numbers(seed)
         begun = [self._encoded(prompt) for prompt in prompts]
         texts = [self._text(Generated(), stop, tokens) for tokens in begun]
-        longest = max(map(len, begun))
-        fresh = np.array([[0] * (longest - len(tokens)) + tokens for tokens in begun])
-        mask = np.array([[0] * (longest - len(tokens)) + [1] * len(tokens) for tokens in begun])
-        self._model.start(len(prompts))
-        for n in range(max_tokens):
-            rows = min(self._model.layout.positions, fresh.shape[1])
-            random = np.zeros((len(prompts), rows), np.float32)
-            random[:, -1] = numbers.at(n * len(prompts), len(prompts))
-            pairs = [
-                [row * rows + rows - 1, token]
-                for row, (tokens, text) in enumerate(zip(begun, texts, strict=True))
-                for token in {*tokens, *text.out.tokens}
-                if how.repetition_penalty != 1
-            ]
-            repeated = np.array(pairs, np.int64).reshape(-1, 2)
-            feeds = {**self._model.text_feeds(fresh, mask), **how.feeds(), "random": random, "repeated": repeated}
-            found = self._model.run(feeds)[:, -1:]
-            for text, (token,) in zip(texts, found, strict=True):
-                if not text.is_ended:
-                    text.add(int(token))
-            if all(text.is_ended for text in texts):
-                break
-            fresh, mask = found, np.concatenate([mask, np.ones_like(found)], 1)
-        self._model.restart()
+        fresh = np.array(left_padded(begun))
+        mask = np.array(left_padded([[1] * len(tokens) for tokens in begun]))
+        try:
+            self._model.start(len(prompts))
+            for n in range(_count(max_tokens)):
+                rows = min(self._model.layout.positions, fresh.shape[1])
+                random = np.zeros((len(prompts), rows), np.float32)
+                random[:, -1] = numbers.at(n * len(prompts), len(prompts))
+                written = [tokens + text.out.tokens for tokens, text in zip(begun, texts, strict=True)]
+                pairs = penalised_last(rows, written) if how.repetition_penalty != 1 else []
+                repeated = np.array(pairs, np.int64).reshape(-1, 2)
+                feeds = {**self._model.text_feeds(fresh, mask), **how.feeds(), "random": random, "repeated": repeated}
+                fresh = self._model.run(feeds)[:, -1:]
+                for text, (token,) in zip(texts, fresh, strict=True):
+                    if not text.is_ended:
+                        text.add(int(token))
+                if all(text.is_ended for text in texts):
+                    break
+                mask = np.concatenate([mask, np.ones_like(fresh)], 1)
+        finally:
+            self._model.restart()
         for text in texts:
             text.end()
         return [text.out for text in texts]
@@ -260,6 +258,12 @@ class _Numbers:
         while len(self._made) < start + count:
             self._made.append(self._random.next())
         return self._made[start : start + count]
+
+
+def _count(max_tokens: Any) -> int:
+    if isinstance(max_tokens, bool) or not isinstance(max_tokens, Integral) or max_tokens < 0:
+        raise InvalidInput(f"max_tokens is {max_tokens!r}", hint="an integer from 0 on is expected")
+    return int(max_tokens)
 
 
 def _sampling(given: dict[str, Any]) -> Sampling:

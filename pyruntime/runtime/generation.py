@@ -131,11 +131,33 @@ def penalised(rows: int, tokens: Sequence[int]) -> list[int]:
     """Pairs of a row and a token, flat: in the row of each of the last positions, the tokens up to there."""
     flat: list[int] = []
     for row in range(rows):
-        seen = list(set(tokens[0 : len(tokens) - rows + row + 1]))
-        for n in range(-(-len(seen) // PADDED) * PADDED):
-            flat.append(row)
-            flat.append(seen[min(n, len(seen) - 1)])
+        _penalise(flat, row, tokens[0 : len(tokens) - rows + row + 1])
     return flat
+
+
+def penalised_last(positions: int, texts: Sequence[Sequence[int]]) -> list[int]:
+    """Pairs of a row and a token, flat: in the row of the last of the positions of each text, its tokens."""
+    flat: list[int] = []
+    for n in range(len(texts)):
+        _penalise(flat, n * positions + positions - 1, texts[n])
+    return flat
+
+
+def _penalise(flat: list[int], row: int, tokens: Sequence[int]) -> None:
+    seen = list(set(tokens))
+    for n in range(-(-len(seen) // PADDED) * PADDED):
+        flat.append(row)
+        flat.append(seen[min(n, len(seen) - 1)])
+
+
+def left_padded(rows: Sequence[Sequence[int]]) -> list[list[int]]:
+    """The rows, with zeros on the left where they are shorter than the longest."""
+    longest = max([len(row) for row in rows])
+    padded: list[list[int]] = []
+    for row in rows:
+        zeros = [0 for _ in range(longest - len(row))]
+        padded.append([*zeros, *row])
+    return padded
 
 
 class Random:

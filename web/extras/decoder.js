@@ -14,12 +14,19 @@ const ARRAYS = {
   int64: (/** @type {readonly any[]} */ values) => BigInt64Array.from(values, BigInt),
   int32: (/** @type {readonly any[]} */ values) => Int32Array.from(values),
   float32: (/** @type {readonly any[]} */ values) => Float32Array.from(values),
+  float64: (/** @type {readonly any[]} */ values) => Float64Array.from(values),
   float16: (/** @type {readonly any[]} */ values) => new Uint16Array(values.length), // only empty caches
   bool: (/** @type {readonly any[]} */ values) => Uint8Array.from(values, Number),
 };
 
 /** @param {{ name: string, isTensor?: boolean, shape?: readonly (number | string)[] }} metadata */
 const declared = ({ name, isTensor, shape }) => new Declared(name, isTensor && shape ? [...shape] : null);
+
+/** The place of each token among those that are not padded. @param {readonly number[]} mask @returns {number[]} */
+function positions(mask) {
+  let place = -1;
+  return mask.map((bit) => Math.max(place += bit, 0));
+}
 
 /** @param {number} count @param {(n: number) => number} of */
 const range = (count, of) => Array.from({ length: count }, (_, n) => of(n));
@@ -69,7 +76,7 @@ export class Decoder {
     const rows = Math.min(this.layout.positions, fresh.length);
     const pairs = how.repetitionPenalty === 1 ? [] : penalised(rows, tokens);
     const feeds = {
-      ...this.textFeeds(fresh, keep),
+      ...this.textFeeds([fresh], [range(tokens.length, () => 1)]),
       ...samplingFeeds(how),
       random: { dims: [1, rows], values: [...new Array(rows - count).fill(0), ...random] },
       repeated: { dims: [pairs.length / 2, 2], values: pairs },
@@ -79,17 +86,21 @@ export class Decoder {
     return [...found.data.subarray(-count)].map(Number);
   }
 
-  /** The inputs for new tokens after earlier ones. @param {readonly number[]} fresh @param {number} past @returns {Record<string, Feed>} */
-  textFeeds(fresh, past) {
-    const dims = [1, fresh.length];
+  /**
+   * The inputs for new tokens (N, S) after earlier ones. @param {readonly number[][]} fresh
+   * @param {readonly number[][]} mask (N, all tokens): 0 where a row is padded @returns {Record<string, Feed>}
+   */
+  textFeeds(fresh, mask) {
+    const [rows, count, all] = [fresh.length, fresh[0].length, mask[0].length];
+    const dims = [rows, count];
     /** @type {Record<string, Feed>} */
     const known = {
-      [this.layout.ids]: { dims, values: fresh },
-      attention_mask: { dims: [1, past + fresh.length], values: range(past + fresh.length, () => 1) },
-      position_ids: { dims, values: range(fresh.length, (n) => past + n) },
-      token_type_ids: { dims, values: range(fresh.length, () => 0) },
-      use_cache_branch: { dims: [1], values: [past > 0] },
-      num_logits_to_keep: { dims: [], values: [Math.min(this.layout.positions, fresh.length)] },
+      [this.layout.ids]: { dims, values: fresh.flat() },
+      attention_mask: { dims: [rows, all], values: mask.flat() },
+      position_ids: { dims, values: mask.flatMap((row) => positions(row).slice(-count)) },
+      token_type_ids: { dims, values: range(rows * count, () => 0) },
+      use_cache_branch: { dims: [1], values: [all > count] },
+      num_logits_to_keep: { dims: [], values: [Math.min(this.layout.positions, count)] },
     };
     return Object.fromEntries([this.layout.ids, ...this.layout.fed].map((name) => [name, known[name]]));
   }
@@ -107,11 +118,20 @@ export class Decoder {
   /** Keeps the keys and values of the first tokens. @param {number} count */
   async keep(count) {
     this.cached = this.cached.slice(0, count);
+    if (!Object.keys(this.pasts).length) {
+      this.start(1);
+      return;
+    }
     const { caches } = this.layout;
-    const isEmpty = !Object.keys(this.pasts).length;
-    const values = caches.map((cache) => (isEmpty ? this.tensor(cache.past, emptyDims(cache, 1), []) : this.first(this.pasts[cache.past], count, cache)));
-    const found = await Promise.all(values);
+    const found = await Promise.all(caches.map((cache) => this.first(this.pasts[cache.past], count, cache)));
     this.replace(Object.fromEntries(caches.map(({ past }, n) => [past, found[n]])));
+  }
+
+  /** Empty caches. @param {number} batch */
+  start(batch) {
+    this.cached = [];
+    const empty = this.layout.caches.map((cache) => [cache.past, this.tensor(cache.past, emptyDims(cache, batch), [])]);
+    this.replace(Object.fromEntries(empty));
   }
 
   /** The first positions of a cache, in the worker if they are there. @param {Tensor} tensor @param {number} count @param {Cache} cache */
@@ -142,7 +162,7 @@ export class Decoder {
 }
 
 /** @param {Sampling} how @returns {Record<string, Feed>} */
-function samplingFeeds({ temperature, topK, topP, repetitionPenalty }) {
+export function samplingFeeds({ temperature, topK, topP, repetitionPenalty }) {
   const scalar = (/** @type {number} */ value) => ({ dims: [], values: [value] });
   return {
     temperature: scalar(temperature),

@@ -4,6 +4,7 @@
 import { Random, StopTexts, TextStream, agreed, kept } from '../runtime/generation.js';
 import { Decoder } from './decoder.js';
 import { partsOf } from './parts.js';
+import { writtenTogether } from './written_together.js';
 
 /** @typedef {import('./parts.js').Session} Session */
 /** @typedef {import('./decoder.js').Sampling} Sampling */
@@ -11,6 +12,7 @@ import { partsOf } from './parts.js';
 /** What was written, as web/extras.d.ts documents it.
  * @typedef {{ tokens: number[], text: string, reason: 'length' | 'token' | 'text', reused: number, first: number, milliseconds: number, drafted: number,
  *   accepted: number }} Generated */
+/** @typedef {string | readonly number[]} Prompt */
 /** @typedef {{ maxTokens?: number, seed?: number, stop?: string | readonly string[], signal?: AbortSignal } & Partial<Sampling>} Settings */
 /** @typedef {{ tokenizer?: Tokenizer, draft?: Session, draftTokens?: number, inputs?: Record<string, any>, stopTokens?: readonly number[] }} Options */
 
@@ -40,8 +42,12 @@ export class TextGenerator {
     this.isWriting = false;
   }
 
-  /** What follows the prompt. @param {string | readonly number[]} prompt @param {Settings} [settings] @returns {Promise<Generated>} */
-  async generate(prompt, settings) {
+  /**
+   * What follows the prompt; for a list of prompts, which are computed together, a list.
+   * @param {Prompt | readonly Prompt[]} prompt @param {Settings} [settings] @returns {Promise<Generated | Generated[]>}
+   */
+  async generate(prompt, settings = {}) {
+    if (isList(prompt)) return this.together(prompt, settings);
     const stream = this.stream(prompt, settings);
     for (;;) {
       const { done, value } = await stream.next();
@@ -51,15 +57,12 @@ export class TextGenerator {
 
   /**
    * The text that follows the prompt, piece by piece; returns what was written.
-   * @param {string | readonly number[]} prompt @param {Settings} [settings] @returns {AsyncGenerator<string, Generated>}
+   * @param {Prompt} prompt @param {Settings} [settings] @returns {AsyncGenerator<string, Generated>}
    */
   async* stream(prompt, settings = {}) {
-    if (this.isWriting) throw new this.parts.InvalidInput('this generator is writing another text', { hint: 'use one generator for each text' });
-    this.isWriting = true;
+    this.begin();
     try {
-      const { maxTokens = 256, seed, stop = [], signal, ...sampling } = settings;
-      const how = this.sampling(sampling);
-      const numbers = this.numbers(seed);
+      const { maxTokens, stop, signal, how, numbers } = this.read(settings);
       const tokens = this.encoded(prompt);
       const text = this.text(stop, tokens);
       text.out.reused = kept(this.model.cached, tokens, 1);
@@ -76,6 +79,22 @@ export class TextGenerator {
     } finally {
       this.isWriting = false;
     }
+  }
+
+  /** @param {readonly Prompt[]} prompts @param {Settings} settings @returns {Promise<Generated[]>} */
+  async together(prompts, settings) {
+    this.begin();
+    try {
+      return await writtenTogether(this, prompts, settings);
+    } finally {
+      this.isWriting = false;
+    }
+  }
+
+  /** One text, or one list of texts, at a time. */
+  begin() {
+    if (this.isWriting) throw new this.parts.InvalidInput('this generator is writing another text', { hint: 'use one generator for each text' });
+    this.isWriting = true;
   }
 
   /** Forgets the tokens of earlier calls, and frees their caches. The sessions stay open. */
@@ -105,6 +124,12 @@ export class TextGenerator {
     out.drafted += drafted.length;
     out.accepted += good;
     return found.slice(0, good + 1);
+  }
+
+  /** @param {Settings} settings */
+  read({ maxTokens = 256, seed, stop = [], signal, ...sampling }) {
+    if (!(maxTokens >= 0)) throw new this.parts.InvalidInput(`maxTokens is ${maxTokens}`, { hint: 'a number from 0 on is expected' });
+    return { maxTokens, stop, signal, how: this.sampling(sampling), numbers: this.numbers(seed) };
   }
 
   /** @param {Record<string, unknown>} given @returns {Sampling} */
@@ -139,7 +164,7 @@ export class TextGenerator {
     return new Text(new TextStream(decode, prompt), new StopTexts(stops), this.stopTokens);
   }
 
-  /** @param {string | readonly number[]} prompt @returns {number[]} */
+  /** @param {Prompt} prompt @returns {number[]} */
   encoded(prompt) {
     const { InvalidInput } = this.parts;
     let tokens = prompt;
@@ -198,6 +223,9 @@ class Text {
     return piece;
   }
 }
+
+/** @param {Prompt | readonly Prompt[]} prompt @returns {prompt is readonly Prompt[]} */
+const isList = (prompt) => typeof prompt !== 'string' && prompt.length > 0 && (typeof prompt[0] === 'string' || typeof prompt[0] === 'object');
 
 /** The special tokens of a tokenizer of @huggingface/tokenizers. @param {any} tokenizer @returns {number[]} */
 function specialTokens(tokenizer) {
