@@ -158,4 +158,5 @@ def _within(task: _Task, plan: list[int], bound: float) -> list[int]:
 
 
 def _mixed(plan: list[int], raised: list[int], chosen: list[int]) -> list[int]:
-    return [raised[n] if n in set(chosen) else bits for n, bits in enumerate(plan)]
+    more = set(chosen)
+    return [raised[n] if n in more else bits for n, bits in enumerate(plan)]

@@ -31,6 +31,7 @@ class Writer:
     block: int
     accuracy_level: int = 0
     made: dict[str, TensorProto] = field(default_factory=dict)
+    _weights: dict[str, list[TensorProto]] = field(default_factory=dict)
 
     @property
     def opset(self) -> int:
@@ -65,6 +66,14 @@ class Writer:
             case _:
                 return self._convolution(layer, bits, output)
 
+    def _prefix(self, layer: Layer, bits: int) -> str:
+        """Of the names of the codes. Branches may have different weights of the same name."""
+        same = self._weights.setdefault(layer.weight_name, [])
+        if not any(weight is layer.weight for weight in same):
+            same.append(layer.weight)
+        at = next(n for n, weight in enumerate(same) if weight is layer.weight)
+        return f"{layer.weight_name}{f'.{at}' if at else ''}.{bits}bits"
+
     def size(self, node: NodeProto) -> int:
         """Bytes of the new initializers that a node reads."""
         return sum(len(self.made[name].raw_data) for name in node.input if name in self.made)
@@ -81,7 +90,7 @@ class Writer:
     def _matrix(self, layer: Layer, bits: int, has_columns: bool, factor: float = 1.0) -> list[str]:
         """The names of codes, scales and zero points of a matrix or its transpose, in MatMulNBits' layout."""
         turned = "turned." if has_columns else ""
-        prefix = f"{layer.weight_name}.{bits}bits.{turned}{factor if factor != 1 else ''}"
+        prefix = f"{self._prefix(layer, bits)}.{turned}{factor if factor != 1 else ''}"
         names = [f"{prefix}{part}" for part in ("codes", "scales", "zeros")]
         if names[0] not in self.made:
             values = layer.values().T if has_columns else layer.values()
@@ -122,7 +131,7 @@ class Writer:
         return [*nodes, node]
 
     def _convolution(self, layer: Layer, bits: int, output: str) -> list[NodeProto]:
-        prefix = f"{layer.weight_name}.{bits}bits."
+        prefix = f"{self._prefix(layer, bits)}."
         options: dict[str, Any] = {"axis": 0} if bits == 8 else {"axis": 1, "block_size": self.block}
         if f"{prefix}codes" not in self.made:
             self._add_filters(prefix, layer, bits)
@@ -154,7 +163,7 @@ class Writer:
                 self._add_narrow(f"{prefix}{part}", placed)
 
     def _from_half(self, layer: Layer, output: str) -> list[NodeProto]:
-        name = f"{layer.weight_name}.16bits"
+        name = self._prefix(layer, 16)
         if name not in self.made:
             self._add(name, layer.values().astype(np.float16))
         return self._with_weight(layer, "Cast", [name], output, {"to": TensorProto.FLOAT})

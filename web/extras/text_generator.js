@@ -4,7 +4,7 @@
 import { Random, StopTexts, TextStream, agreed, kept } from '../runtime/generation.js';
 import { Decoder } from './decoder.js';
 import { partsOf } from './parts.js';
-import { writtenTogether } from './written_together.js';
+import { writeTogether } from './written_together.js';
 
 /** @typedef {import('./parts.js').Session} Session */
 /** @typedef {import('./decoder.js').Sampling} Sampling */
@@ -81,11 +81,16 @@ export class TextGenerator {
     }
   }
 
-  /** @param {readonly Prompt[]} prompts @param {Settings} settings @returns {Promise<Generated[]>} */
+  /** Without the draft. @param {readonly Prompt[]} prompts @param {Settings} settings @returns {Promise<Generated[]>} */
   async together(prompts, settings) {
     this.begin();
     try {
-      return await writtenTogether(this, prompts, settings);
+      const { stop, ...how } = this.read(settings);
+      const begun = prompts.map((prompt) => this.encoded(prompt));
+      const texts = begun.map((tokens) => this.text(stop, tokens));
+      await writeTogether(this.model, begun, texts, how);
+      for (const text of texts) text.end();
+      return texts.map(({ out }) => out);
     } finally {
       this.isWriting = false;
     }

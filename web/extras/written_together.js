@@ -3,34 +3,30 @@
 import { leftPadded, penalisedLast } from '../runtime/generation.js';
 import { samplingFeeds } from './decoder.js';
 
-/** @typedef {import('./text_generator.js').TextGenerator} TextGenerator */
+/** @typedef {{ isEnded: boolean, out: { tokens: number[] }, add: (token: number) => unknown }} Text */
+/** @typedef {{ maxTokens: number, how: import('./decoder.js').Sampling, numbers: (start: number, count: number) => number[], signal?: AbortSignal }} Settings */
 
 /**
- * Prompts of different lengths are padded on the left, which a mask hides. The draft is not used.
- * @param {TextGenerator} writer @param {readonly import('./text_generator.js').Prompt[]} prompts
- * @param {import('./text_generator.js').Settings} settings
+ * Continues each prompt's text. Prompts of different lengths are padded on the left, which a mask hides.
+ * @param {import('./decoder.js').Decoder} decoder @param {number[][]} prompts @param {readonly Text[]} texts @param {Settings} settings
  */
-export async function writtenTogether(writer, prompts, settings) {
-  const { model } = writer;
-  const { InvalidInput } = writer.parts;
-  if (!['attention_mask', 'position_ids'].every((name) => model.layout.fed.includes(name))) {
+export async function writeTogether(decoder, prompts, texts, { maxTokens, how, numbers, signal }) {
+  const { layout, parts: { InvalidInput } } = decoder;
+  if (!['attention_mask', 'position_ids'].every((name) => layout.fed.includes(name))) {
     const hint = 'generate one prompt after the other';
     throw new InvalidInput('prompts together need the inputs attention_mask and position_ids', { hint });
   }
-  const { maxTokens, stop, signal, how, numbers } = writer.read(settings);
-  const begun = prompts.map((prompt) => writer.encoded(prompt));
-  const texts = begun.map((tokens) => writer.text(stop, tokens));
-  const mask = leftPadded(begun.map((tokens) => tokens.map(() => 1)));
-  let fresh = leftPadded(begun);
-  model.start(prompts.length);
+  const mask = leftPadded(prompts.map((tokens) => tokens.map(() => 1)));
+  let fresh = leftPadded(prompts);
+  decoder.start(prompts.length);
   try {
     for (let n = 0; n < maxTokens && !texts.every(({ isEnded }) => isEnded); n++) {
-      const rows = Math.min(model.layout.positions, fresh[0].length);
+      const rows = Math.min(layout.positions, fresh[0].length);
       const random = numbers(n * texts.length, texts.length).flatMap((number) => [...new Array(rows - 1).fill(0), number]);
-      const written = begun.map((tokens, row) => [...tokens, ...texts[row].out.tokens]);
+      const written = prompts.map((tokens, row) => [...tokens, ...texts[row].out.tokens]);
       const pairs = how.repetitionPenalty === 1 ? [] : penalisedLast(rows, written);
-      const found = await model.run({
-        ...model.textFeeds(fresh, mask),
+      const found = await decoder.run({
+        ...decoder.textFeeds(fresh, mask),
         ...samplingFeeds(how),
         random: { dims: [texts.length, rows], values: random },
         repeated: { dims: [pairs.length / 2, 2], values: pairs },
@@ -40,8 +36,6 @@ export async function writtenTogether(writer, prompts, settings) {
       mask.forEach((row) => row.push(1));
     }
   } finally {
-    model.restart();
+    decoder.restart();
   }
-  for (const text of texts) text.end();
-  return texts.map(({ out }) => out);
 }
