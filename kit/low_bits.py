@@ -9,8 +9,7 @@ import numpy as np
 import onnx
 from onnx import helper, numpy_helper
 
-K, N, BLOCK = 256, 512, 32
-BLOCKS = K // BLOCK
+K, N = 256, 512
 Array = np.ndarray[Any, Any]
 
 
@@ -25,7 +24,9 @@ def packed(codes: Array, bits: int) -> Array:
 @dataclass(frozen=True)
 class Case:
     """op: MatMulNBits or GatherBlockQuantized; zeros: "packed", "real" (of the scales' type) or none; order: of g_idx,
-    "full" if it fills its blocks, "any", or none; most: bytes of a weight on the GPU, with scales and zero points."""
+    "full" if it fills its blocks, "any", or none; steps: of the scales in float32: "half" if all are half floats,
+    "bfloat" if they have the bits of bfloat16 and many are below the half floats; most: bytes of a weight on the GPU,
+    with scales and zero points."""
 
     bits: int
     half: bool
@@ -33,22 +34,30 @@ class Case:
     zeros: str = ""
     order: str = ""
     op: str = "MatMulNBits"
+    block: int = 32
+    steps: str = ""
 
     def build(self) -> tuple[bytes, Array]:
         """The model, and its dequantised weights [N, K]."""
         random = np.random.default_rng(0)
         real = np.float16 if self.half else np.float32
+        blocks = K // self.block
         codes = random.integers(0, 1 << self.bits, (N, K))
-        scales = (random.random((N, BLOCKS)) / 64 + 0.01).astype(real)
+        scales = (random.random((N, blocks)) / 64 + 0.01).astype(real)
+        if self.steps == "half":
+            scales = scales.astype(np.float16).astype(real)
+        elif self.steps == "bfloat":
+            small = np.ldexp(scales, random.integers(-20, 1, scales.shape)).view(np.uint32)
+            scales = (small & 0xFFFF0000).view(real)
         zeros = (
             random.integers(0, 1 << self.bits, scales.shape)
             if self.zeros
-            else np.full_like(codes[:, :BLOCKS], 1 << (self.bits - 1))
+            else np.full_like(codes[:, :blocks], 1 << (self.bits - 1))
         )
-        block = np.arange(K) // BLOCK
+        block = np.arange(K) // self.block
         if self.order:
-            block = random.permutation(block) if self.order == "full" else random.integers(0, BLOCKS, K)
-        weights = {"s": scales, "b": packed(codes.reshape(N, BLOCKS, BLOCK), self.bits)}
+            block = random.permutation(block) if self.order == "full" else random.integers(0, blocks, K)
+        weights = {"s": scales, "b": packed(codes.reshape(N, blocks, self.block), self.bits)}
         if self.zeros:
             weights["z"] = zeros.astype(real) if self.zeros == "real" else packed(zeros, self.bits)
         if self.order:
@@ -59,12 +68,12 @@ class Case:
         kind = helper.np_dtype_to_tensor_dtype(np.dtype(np.float16 if self.half else np.float32))
         z, g = ("z" if self.zeros else ""), ("g" if self.order else "")
         if self.op == "MatMulNBits":
-            sizes = {"K": K, "N": N, "bits": self.bits, "block_size": BLOCK}
+            sizes = {"K": K, "N": N, "bits": self.bits, "block_size": self.block}
             node = helper.make_node(self.op, ["x", "b", "s", z, g], ["y"], domain="com.microsoft", **sizes)
             x = helper.make_tensor_value_info("x", kind, ["m", K])
         else:
             weights["b"] = weights["b"].reshape(N, -1)
-            sizes = {"bits": self.bits, "block_size": BLOCK}
+            sizes = {"bits": self.bits, "block_size": self.block}
             node = helper.make_node(
                 self.op, ["b", "x", "s", *filter(None, [z])], ["y"], domain="com.microsoft", **sizes
             )
@@ -89,7 +98,13 @@ CASES = [
     Case(4, True, 0.5625),
     Case(4, True, 0.58, "packed"),
     Case(4, False, 0.625),
-    Case(4, False, 0.75, "real"),
+    Case(4, False, 0.5625, steps="half"),
+    Case(4, False, 0.5625, steps="bfloat"),
+    Case(4, False, 0.579, "packed", steps="half"),
+    Case(4, False, 0.54, "packed", block=64, steps="bfloat"),
+    Case(4, False, 0.52, "packed", block=128, steps="half"),
+    Case(4, False, 0.69, "real"),
+    Case(4, False, 0.625, "real", steps="half"),
     Case(4, False, 0.64, order="full"),
     Case(4, True, 0.58, "packed", order="any"),
     Case(2, True, 0.3125),
@@ -97,5 +112,6 @@ CASES = [
     Case(8, True, 1.0625),
     Case(4, True, 0.5625, op="GatherBlockQuantized"),
     Case(4, False, 0.645, "packed", op="GatherBlockQuantized"),
+    Case(4, False, 0.58, "packed", op="GatherBlockQuantized", steps="half"),
     Case(2, True, 0.3125, op="GatherBlockQuantized"),
 ]

@@ -28,6 +28,7 @@ from pyruntime.passes.constants.byte_tables import tabulate
 from pyruntime.passes.constants.constant_hoisting import computed_tables, hoist_constants, unpacks_bits
 from pyruntime.passes.constants.equal_constants import merge_equal
 from pyruntime.passes.constants.gathered_constants import dequantise_at_reads
+from pyruntime.passes.constants.half_scales import made_halves, store_as_halves
 from pyruntime.passes.constants.operand_packing import pack
 from pyruntime.passes.fusion.epilogues import absorb
 from pyruntime.passes.fusion.map_fusion import fuse
@@ -129,6 +130,11 @@ def _grow_caches(w: Work) -> None:
     scatter_in_place(w.traced, w.outputs)
 
 
+def _fuse(w: Work) -> None:
+    stored = [*computed_tables(w.init), *([] if w.cpu_only else made_halves(w.init))]
+    fuse(w.main, [*w.outputs, *stored], w.routines)
+
+
 def _fuse_init(w: Work) -> None:
     fuse(w.init, [t for k in w.init.kernels for t in k.outputs])
 
@@ -202,6 +208,11 @@ PASSES = (
         "gathered_constants", "extended", lambda w: dequantise_at_reads(w.main, products=not w.cpu_only),
         needs=(F.NO_STRINGS,), breaks=(F.NO_DEAD_KERNELS,),
     ),
+    # After gathered_constants, which puts codes and scales into one expression.
+    Pass(
+        "half_scales", "extended", lambda w: store_as_halves(w.main), applies=_gpu,
+        needs=(F.NO_STRINGS,), breaks=(F.NO_DEAD_KERNELS,),
+    ),
     Pass(
         "reshaped_views", "extended", lambda w: read_repeated(w.main), applies=_gpu,
         needs=(F.NO_STRINGS,), breaks=(F.NO_DEAD_KERNELS,),
@@ -237,7 +248,7 @@ PASSES = (
     Pass("epilogues", "extended", **_EPILOGUES),
     Pass("init_fusion", "extended", _fuse_init, needs=(F.HOISTED_CONSTANTS,)),
     Pass(
-        "map_fusion", "extended", lambda w: fuse(w.main, [*w.outputs, *computed_tables(w.init)], w.routines),
+        "map_fusion", "extended", _fuse,
         needs=(F.NO_STRINGS, F.CLAIMED_CALLS, F.NO_DEAD_KERNELS), breaks=(F.NO_DEAD_KERNELS,),
     ),
     Pass("dead_code", "extended", **_DEAD_CODE),
