@@ -5,7 +5,6 @@ A page that logs an error, throws, or asks anything of another origin fails its 
 
 from __future__ import annotations
 
-import fcntl
 import os
 import subprocess
 from collections.abc import Callable, Iterator
@@ -15,6 +14,7 @@ from playwright.sync_api import Browser, BrowserContext, ConsoleMessage, Page, R
 
 from kit import small_models as models
 from kit.chromium import ROOT, Engine, launch, serve
+from kit.once import once
 from pyruntime.cli.serve import Server
 
 os.environ.setdefault("PYRUNTIME_DISABLE_PROGRAM_CACHE", "1")  # what is tested is compiled
@@ -24,17 +24,14 @@ CSP = "default-src 'self'; script-src 'self' 'wasm-unsafe-eval'; worker-src 'sel
 @pytest.fixture(scope="session")
 def built(tmp_path_factory: pytest.TempPathFactory) -> None:
     """dist/, build/site/ and build/package/, made from the working tree by the first of the tests' processes."""
-    folder = tmp_path_factory.getbasetemp()
-    shared = folder.parent if "PYTEST_XDIST_WORKER" in os.environ else folder
-    with (shared / "building").open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        if (shared / "built").exists():
-            return
-        subprocess.run(["make", "--silent", "package"], cwd=ROOT, check=True, stdout=subprocess.DEVNULL)
-        bundle = ["node_modules/.bin/esbuild", "e2e/pages/cjs.cjs", "--bundle", "--log-level=warning"]
-        subprocess.run([*bundle, "--outfile=build/pages/cjs.js"], cwd=ROOT, check=True)
-        models.write(ROOT / "build" / "models")
-        (shared / "built").touch()
+    once(tmp_path_factory, "built", _build)
+
+
+def _build() -> None:
+    subprocess.run(["make", "--silent", "package"], cwd=ROOT, check=True, stdout=subprocess.DEVNULL)
+    bundle = ["node_modules/.bin/esbuild", "e2e/pages/cjs.cjs", "--bundle", "--log-level=warning"]
+    subprocess.run([*bundle, "--outfile=build/pages/cjs.js"], cwd=ROOT, check=True)
+    models.write(ROOT / "build" / "models")
 
 
 @pytest.fixture(scope="session")

@@ -10,6 +10,7 @@ conformance/        the official ONNX backend suite, on any provider, natively o
 chromium            the package in a page of headless Chromium, with onnxruntime's Python shape
 interpret           a model by the reference evaluator alone
 trapping_kernel     a kernel that fails on one thread
+once                work that the first of the tests' processes does for all
 python_calls        counts the Python functions entered in a page
 docs                the code blocks of the documentation
 """

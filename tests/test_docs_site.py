@@ -13,6 +13,7 @@ from playwright.sync_api import Page, TimeoutError
 
 import pyruntime
 from kit.chromium import launch
+from kit.once import once
 from pyruntime.cli.serve import Server
 from scripts.docs_site import ROOT, SITE, main
 
@@ -50,14 +51,16 @@ CUT = """() => [...document.querySelectorAll('body *')].filter((node) => {
 }).map((node) => `${node.tagName}.${node.className}: ${node.textContent.slice(0, 60)}`).slice(0, 3)"""
 FITS = "document.documentElement.scrollWidth <= innerWidth"
 
-pytestmark = pytest.mark.alone
-
 
 @pytest.fixture(scope="module")
-def pages() -> dict[str, str]:
+def pages(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
     """All pages of both sites, by path."""
-    assert main() == 0
+    once(tmp_path_factory, "docs", build)
     return {path.relative_to(SITE).as_posix(): path.read_text() for path in SITE.rglob("*.html")}
+
+
+def build() -> None:
+    assert main() == 0
 
 
 @pytest.fixture(scope="module")
@@ -130,10 +133,11 @@ def test_engineers_have_their_own_search(page: Page) -> None:
     assert "engineers/design/kv-caches" in results(page, "KV caches grow in place")
 
 
-def test_nothing_is_cut(page: Page, pages: dict[str, str]) -> None:
+@pytest.mark.parametrize("half", [0, 1])  # for two processes
+def test_nothing_is_cut(half: int, page: Page, pages: dict[str, str]) -> None:
     """On a telephone and on a desktop."""
     cut = {}
-    for name in sorted(name for name in pages if not re.search(r"engineers/adr/0|404", name)):
+    for name in sorted(name for name in pages if not re.search(r"engineers/adr/0|404", name))[half::2]:
         page.goto(f"/{name}")
         for width in (390, 1280):
             page.set_viewport_size({"width": width, "height": 800})

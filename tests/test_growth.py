@@ -12,7 +12,6 @@ from onnx import helper
 
 from pyruntime import InferenceSession
 
-pytestmark = pytest.mark.alone
 LINEAR, MOST = 4, 10  # times; what grows with the square of the size takes 16
 FLOAT = onnx.TensorProto.FLOAT
 Model = onnx.ModelProto
@@ -71,5 +70,8 @@ CASES = [(chain, 300), (parts, 150), *[(operands(op), 150) for op in ("Sum", "Ma
 def test_time_to_compile(build: Callable[[int], Model], size: int) -> None:
     small, large = build(size), build(LINEAR * size)
     seconds(small)
-    ratio = min(seconds(large) for _ in range(2)) / min(seconds(small) for _ in range(4))
+    few = min(seconds(small) for _ in range(3))
+    ratio = seconds(large) / few
+    if ratio >= MOST:  # once more: other processes share the processor's caches
+        ratio = min(ratio, seconds(large) / few)
     assert ratio < MOST, f"{LINEAR} times the size takes {ratio:.1f} times as long"

@@ -14,7 +14,6 @@ import pytest
 
 from scripts.wheel import ROOT, build
 
-pytestmark = pytest.mark.alone
 MODEL = ROOT / "demo/digits/digits.onnx"
 PACKAGES = ("numpy", "wasmtime", "wgpu", "cffi", "_cffi_backend", "rendercanvas", "pycparser", "sniffio")  # of `native`
 
