@@ -316,8 +316,11 @@ declare module 'onnxruntime-common' {
     prepare(options: { dims: Readonly<Record<string, number | readonly number[]>> }): Promise<void>;
     /** Frees memory that an earlier, larger run took. */
     trim(): Promise<void>;
-    /** Runs the model once, kernel by kernel, on one thread or on the GPU; the times in the order of the kernels. */
-    profile(feeds: Feeds): Promise<KernelTiming[]>;
+    /**
+     * Runs the model once, kernel by kernel, on one thread or on the GPU; the times in the order of the kernels. repeat: how often each
+     * kernel on the GPU runs, one after the other; its time is the mean. Kernels that are short need it: clocks of GPUs are coarse in pages.
+     */
+    profile(feeds: Feeds, options?: { repeat?: number }): Promise<KernelTiming[]>;
     /** What the author of the model wrote about it; null for an exported program without it. */
     readonly metadata: ModelMetadata | null;
     readonly timings: Timings;

@@ -12,6 +12,7 @@ from itertools import count
 from typing import Any
 
 import wgpu
+from wgpu.backends.wgpu_native import lib
 
 from pyruntime.errors import ExecutionError
 
@@ -278,13 +279,13 @@ class GpuHost:
         self._encoder, self._encoded = None, []
         self.submission += 1
 
-    def timed(self, dispatches: Sequence[Dispatch]) -> list[int]:
-        """Run dispatches. Returns the nanoseconds of each. The adapter must have timestamp-query."""
+    def timed(self, dispatches: Sequence[Dispatch], repeat: int = 1) -> list[int]:
+        """Run each dispatch `repeat` times. Returns the nanoseconds of each. The adapter must have timestamp-query."""
         self.flush()
         parts = [dispatches[n : n + QUERIES // 2] for n in range(0, len(dispatches), QUERIES // 2)]
-        return [t for part in parts for t in self._timed(part)]
+        return [t for part in parts for t in self._timed(part, repeat)]
 
-    def _timed(self, dispatches: Sequence[Dispatch]) -> list[int]:
+    def _timed(self, dispatches: Sequence[Dispatch], repeat: int) -> list[int]:
         # before timing: wgpu-hal 29 ends a later pass with the query of a pass that failed
         self._find_fault(dispatches)
         count = 2 * len(dispatches)
@@ -296,13 +297,14 @@ class GpuHost:
                 "beginning_of_pass_write_index": 2 * n,
                 "end_of_pass_write_index": 2 * n + 1,
             }
-            self._checked(d.label, partial(_one_pass, encoder, [d], timestamp_writes=stamps))
+            self._checked(d.label, partial(_one_pass, encoder, [d] * repeat, timestamp_writes=stamps))
         usage = wgpu.BufferUsage.QUERY_RESOLVE | wgpu.BufferUsage.COPY_SRC
         out = self._checked("timestamps", lambda: self.device.create_buffer(size=8 * count, usage=usage))
         self._checked("timestamps", lambda: encoder.resolve_query_set(queries, 0, count, out, 0))
         self._submit(encoder, dispatches)
         ticks = self._checked("timestamps", lambda: self.device.queue.read_buffer(out).cast("Q"))
-        return [ticks[2 * n + 1] - ticks[2 * n] for n in range(len(dispatches))]
+        period = lib.wgpuQueueGetTimestampPeriod(self.device.queue._internal)  # nanoseconds of a tick
+        return [round(period * (ticks[2 * n + 1] - ticks[2 * n])) for n in range(len(dispatches))]
 
     def close(self) -> None:
         """Free the memory."""

@@ -72,6 +72,7 @@ class GpuRunner:
         self._borrowed: list[Prepared] = []  # steps of this run whose dispatches bind memory of tensors
         self.labels: dict[int, dict[str, str]] = {}  # by number of a shader: nodes that use it, with labels
         self.timings: list[tuple[str, float]] | None = None
+        self.repeat = 1  # how often a timed kernel runs
 
     def load(self, data: bytes, calls: Sequence[Mapping[str, Any]] = ()) -> None:
         """Load a Program's shaders. data: the output of its code writer; calls: all calls of the Program"""
@@ -109,13 +110,27 @@ class GpuRunner:
         self._bind(step)
         if not step.dispatches:
             return
-        if self.timings is not None and self.host.adapter.timestamps:
-            times = self.host.timed(step.dispatches)
-            self.timings += [(d.label, t / 1e9) for d, t in zip(step.dispatches, times, strict=True)]
+        if self.timings is not None:
+            self.timings += self._timed(step.dispatches)
         elif step.seconds < SHORT:
             self.host.encode(step.dispatches)
         else:
             self._submit_in_parts(step, check)
+
+    def _timed(self, dispatches: Sequence[Dispatch]) -> list[tuple[str, float]]:
+        """Run each dispatch alone. Returns labels and mean seconds: by the adapter's clock, or else by ours, from
+        submission until the queue is empty."""
+        if self.host.adapter.timestamps:
+            times = [t / 1e9 for t in self.host.timed(dispatches, self.repeat)]
+            return [(d.label, t / self.repeat) for d, t in zip(dispatches, times, strict=True)]
+        found = []
+        self.host.finish()
+        for d in dispatches:
+            start = time.perf_counter()
+            self.host.encode([d] * self.repeat)
+            self.host.finish()
+            found.append((d.label, (time.perf_counter() - start) / self.repeat))
+        return found
 
     def _submit_in_parts(self, step: Prepared, check: Callable[[], None]) -> None:
         """Submit the step in portions. web/run/portions.js is its twin."""

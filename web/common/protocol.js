@@ -233,7 +233,7 @@ import { Stop, StopWords } from './stop.js';
  * @property {{ params: CreateParams, result: Inspection }} inspect
  * @property {{ params: RunParams, result: RunResult }} run
  * @property {{ params: { session: number }, result: Portable | null }} program the Program that ran last
- * @property {{ params: { session: number, feeds: Record<string, WireValue> }, result: KernelTiming[] }} profile
+ * @property {{ params: { session: number, feeds: Record<string, WireValue>, repeat: number }, result: KernelTiming[] }} profile
  * @property {{ params: { session: number }, result: null }} release
  * @property {{ params: { session: number }, result: null }} trim frees memory that larger runs needed
  * @property {{ params: { session: number, dims: Record<string, number | number[]> }, result: null }} prepare takes memory for runs of these sizes

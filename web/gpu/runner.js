@@ -105,9 +105,9 @@ export class GpuRunner {
     await submitInPortions(step, step.numbers.length, { encode, sent: () => this.gpu.inTime(this.gpu.device.queue.onSubmittedWorkDone(), this.timeout) }, stop);
   }
 
-  /** Times kernels from now on. @param {import('../run/types.js').Timed[]} found receives the times */
-  beginTiming(found) {
-    this.timer = new KernelTimer(this, found);
+  /** Times kernels from now on. @param {import('../run/types.js').Timed[]} found receives the times @param {number} repeat how often each runs */
+  beginTiming(found, repeat) {
+    this.timer = new KernelTimer(this, found, repeat);
   }
 
   endTiming() {
@@ -115,15 +115,15 @@ export class GpuRunner {
     this.timer = null;
   }
 
-  /** @param {Prepared} step @param {number} begin @param {number} end dispatches @param {GPUComputePassDescriptor} [how] */
-  encode(step, begin, end, how) {
+  /** @param {Prepared} step @param {number} begin @param {number} end dispatches @param {GPUComputePassDescriptor} [how] @param {number} [repeat] how often each */
+  encode(step, begin, end, how, repeat = 1) {
     const { bindings: { groups }, dispatched, numbers, offsets, counts } = step;
     this.locate(step);
     const pass = this.memory.commands().beginComputePass(how);
     for (let i = begin; i < end; i++) {
       pass.setPipeline(this.pipelines[Number(dispatched[i].kernel)]);
       pass.setBindGroup(0, groups[numbers[i]], offsets, i, 1);
-      pass.dispatchWorkgroups(counts[2 * i], counts[2 * i + 1]);
+      for (let n = 0; n < repeat; n++) pass.dispatchWorkgroups(counts[2 * i], counts[2 * i + 1]);
     }
     pass.end();
   }

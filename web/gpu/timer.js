@@ -1,5 +1,6 @@
 // Times kernels on the GPU, each in its own compute pass: by the GPU's clock if the device has `timestamp-query`, else
-// from submission until the queue is done, which includes the latency of both.
+// from submission until the queue is done, which includes the latency of both. Repeating a kernel makes its time longer than the
+// clock's steps (Chromium rounds timestamps to 0.1 ms) and its share of the latency small.
 
 import { submitInPortions } from '../run/portions.js';
 import { USAGE } from './flags.js';
@@ -10,7 +11,7 @@ import { USAGE } from './flags.js';
 /**
  * The part of a GPU runner that a timer uses.
  * @typedef {{ gpu: import('./types.js').Device, memory: import('./memory.js').GpuMemory, ready(step: Prepared): void,
- *   encode(step: Prepared, begin: number, end: number, how?: GPUComputePassDescriptor): void }} GpuRunner
+ *   encode(step: Prepared, begin: number, end: number, how?: GPUComputePassDescriptor, repeat?: number): void }} GpuRunner
  */
 
 const PAIRS = 2048; // in a query set, which holds 4096 timestamps
@@ -18,11 +19,15 @@ const NS = 1e6; // in a millisecond
 
 /** The timer of one run. */
 export class KernelTimer {
-  /** @param {GpuRunner} runner @param {Timed[]} found receives the kernels in the order of their calls */
-  constructor(runner, found) {
+  /**
+   * @param {GpuRunner} runner @param {Timed[]} found receives the kernels in the order of their calls
+   * @param {number} repeat how often each kernel runs, one after the other; times are means
+   */
+  constructor(runner, found, repeat) {
     this.runner = runner;
     this.gpu = runner.gpu;
     this.found = found;
+    this.repeat = repeat;
     /** Kernels whose timestamps are in the query sets. @type {Timed[]} */
     this.waiting = [];
     /** @type {GPUQuerySet[]} */
@@ -37,7 +42,7 @@ export class KernelTimer {
     if (!features.has('timestamp-query')) return this.runOneByOne(step, stop);
     const encode = (/** @type {number} */ begin, /** @type {number} */ end) => {
       for (let n = begin; n < end; n++) {
-        runner.encode(step, n, n + 1, { timestampWrites: this.timestampWrites(this.begin(step, n)) });
+        runner.encode(step, n, n + 1, { timestampWrites: this.timestampWrites(this.begin(step, n)) }, this.repeat);
       }
       runner.memory.flush();
     };
@@ -50,13 +55,14 @@ export class KernelTimer {
   async runOneByOne(step, stop) {
     const { runner } = this;
     runner.memory.flush();
+    await this.gpu.device.queue.onSubmittedWorkDone(); // earlier work, such as writes of feeds
     for (const n of step.dispatched.keys()) {
       const timed = this.begin(step, n);
       const start = performance.now();
-      runner.encode(step, n, n + 1);
+      runner.encode(step, n, n + 1, undefined, this.repeat);
       runner.memory.flush();
       await this.gpu.device.queue.onSubmittedWorkDone();
-      timed.milliseconds = performance.now() - start;
+      timed.milliseconds = (performance.now() - start) / this.repeat;
       await stop?.yieldToEventLoop();
     }
   }
@@ -106,7 +112,7 @@ export class KernelTimer {
   fill(times) {
     const first = times[0];
     this.waiting.forEach((timed, n) => {
-      timed.milliseconds = Math.max(0, Number(times[2 * n + 1] - times[2 * n]) / NS);
+      timed.milliseconds = Math.max(0, Number(times[2 * n + 1] - times[2 * n]) / NS / this.repeat);
       timed.start = Math.max(0, Number(times[2 * n] - first) / NS);
     });
   }

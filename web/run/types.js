@@ -34,7 +34,7 @@
  *   transfers(executor: Executor): Transfers,
  *   run(step: PreparedStep): void,
  *   runInPortions(step: PreparedStep, stop: Stop): Promise<void>,
- *   beginTiming(found: Timed[]): void,
+ *   beginTiming(found: Timed[], repeat: number): void,
  *   endTiming(): void,
  *   releaseBorrowed(): void,
  *   release(): void,

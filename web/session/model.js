@@ -334,9 +334,9 @@ export class Model {
   /** Times every kernel call of a run. @type {Around} */
   timed = (executor, run) => profile(executor, run, this.kernels);
 
-  /** @param {Feeds} feeds */
-  async profile(feeds) {
-    await this.run(feeds, {}, null, this.timed);
+  /** @param {Feeds} feeds @param {number} repeat how often each kernel on the GPU runs */
+  async profile(feeds, repeat) {
+    await this.run(feeds, {}, null, (executor, run) => profile(executor, run, this.kernels, repeat));
     return this.kernels;
   }
 

@@ -12,14 +12,15 @@ import { evaluate } from '../common/dims.js';
 /**
  * Calls each kernel separately: on the CPU from this thread, not from generated code; on the GPU in a pass of its own.
  * @template T @param {Executor} executor @param {() => T} run @param {KernelTiming[]} kernels gets the times, in the order of the calls
+ * @param {number} [repeat] how often each kernel on the GPU runs; its time is the mean
  * @returns {Promise<Awaited<T>>} result of the run
  */
-export async function profile(executor, run, kernels) {
+export async function profile(executor, run, kernels, repeat = 1) {
   const { code, team, gpu } = executor;
   /** @type {Timed[]} */
   const found = [];
   Object.assign(executor, { code: timed(executor, found), team: null });
-  gpu?.beginTiming(found);
+  gpu?.beginTiming(found, repeat);
   try {
     const result = await run();
     await gpu?.timer?.read();

@@ -218,7 +218,7 @@ const handlers = {
 
   program: ({ session }, notify) => inTurn(session, programForPage, notify),
   timeline: ({ session, feeds }, notify) => inTurn(session, (model) => timeline(model, feeds), notify),
-  profile: ({ session, feeds }, notify) => inTurn(session, (model) => model.profile(feeds), notify),
+  profile: ({ session, feeds, repeat }, notify) => inTurn(session, (model) => model.profile(feeds, repeat), notify),
   verify: ({ session, feeds, ...how }, notify) => inTurn(session, (model) => verify(model, feeds, how), notify),
   tune: ({ session, feeds, seconds }, notify) => inTurn(session, (model) => tune(model, feeds, seconds), notify),
   listing: ({ session, feeds, ...what }, notify) => inTurn(session, (model) => listing(model, feeds, what), notify),

@@ -223,12 +223,14 @@ class Session:
 
         return self._queue.exclusive(work)
 
-    def profile(self, input_feed: Mapping[str, Any]) -> list[Timing]:
+    def profile(self, input_feed: Mapping[str, Any], repeat: int = 1) -> list[Timing]:
+        if isinstance(repeat, bool) or not isinstance(repeat, int) or repeat < 1:
+            raise InvalidInput(f"repeat cannot be {repeat!r}", hint="a whole number from 1 on")
         feeds = self.check_feeds(input_feed)
 
         def work() -> list[Timing]:
             executor = self.programs.program(feeds)
-            with timed(executor) as found:
+            with timed(executor, repeat) as found:
                 executor.run(stored(feeds))
             return timings(found)
 

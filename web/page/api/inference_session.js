@@ -244,9 +244,13 @@ export class InferenceSession extends Concrete {
     return this.handler.compiling('export').ask('export');
   }
 
-  /** Runs once and times each kernel; returns the times in the order of the kernels. @param {Record<string, any>} feeds */
-  profile(feeds) {
-    return /** @type {Handler} */ (this.handler).profile(feeds);
+  /**
+   * Runs once and times each kernel; returns the times in the order of the kernels.
+   * @param {Record<string, any>} feeds @param {{ repeat?: number }} [options] how often each kernel on the GPU runs
+   */
+  async profile(feeds, { repeat = 1 } = {}) {
+    if (!Number.isInteger(repeat) || repeat < 1) throw new InvalidInput(`repeat cannot be ${repeat}`, { hint: 'a whole number from 1 on' });
+    return /** @type {Handler} */ (this.handler).profile(feeds, repeat);
   }
 
   /** What the author of the model wrote about it; null for an exported program without it. */

@@ -115,10 +115,10 @@ export class GpuSession {
     return this.kept(feeds, () => timeline(this.model, copies));
   }
 
-  /** @param {Feeds} feeds */
-  profile(feeds) {
+  /** @param {Feeds} feeds @param {number} repeat */
+  profile(feeds, repeat) {
     const copies = wires(feeds);
-    return this.kept(feeds, () => this.model.profile(copies));
+    return this.kept(feeds, () => this.model.profile(copies, repeat));
   }
 
   /** @param {Record<string, number | number[]>} dims */

@@ -167,10 +167,10 @@ export class Handler {
     return (await this.gpu.current()).verify(copies, how);
   }
 
-  /** @param {Feeds} feeds */
-  async profile(feeds) {
+  /** @param {Feeds} feeds @param {number} repeat */
+  async profile(feeds, repeat) {
     const copies = this.copies(feeds);
-    return (await this.gpu.current()).profile(copies);
+    return (await this.gpu.current()).profile(copies, repeat);
   }
 
   /** @param {Feeds} feeds @param {number} seconds */

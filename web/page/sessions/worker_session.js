@@ -71,9 +71,9 @@ export class WorkerSession {
     return this.send('timeline', feeds, {});
   }
 
-  /** @param {Feeds} feeds */
-  profile(feeds) {
-    return this.send('profile', feeds, {});
+  /** @param {Feeds} feeds @param {number} repeat */
+  profile(feeds, repeat) {
+    return this.send('profile', feeds, { repeat });
   }
 
   /** @param {Feeds} feeds @param {number} seconds */
