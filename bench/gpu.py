@@ -1,143 +1,110 @@
-"""python -m bench gpu: GFLOP/s and GB/s of the WebGPU kernels on the native adapter, by its own clock.
+"""python -m bench gpu: what the native WebGPU adapter can do, and how near the kernels come.
 
-Models of one operator or of a short chain. Operations are those of products and convolutions (two for a
-multiply-add); bytes are those of inputs, weights and outputs, each counted once, without intermediate results.
+Measures copies and multiply-adds by small shaders, then products, attention, reductions, convolutions and elementwise
+operators (kit/gpu_cases.py), and networks on the GPU and on WebAssembly. --report writes all of it for others to
+compare with; --compare prints two reports side by side. The page "Your GPU" of the demo site writes the same reports.
 """
 
 from __future__ import annotations
 
 import argparse
-import math
+import json
+import platform
 import re
-from collections.abc import Callable, Sequence
-from typing import NamedTuple
+from datetime import UTC, datetime
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
 
-import numpy as np
-import onnx
-from onnx import helper
-
-from kit.zoo import Feeds
-from pyruntime import InferenceSession
-from pyruntime.cli.profile import best
+from bench import gpu_report, machine
+from bench.gpu_measure import LONG, RUNS, WARM_UP, measure, network
+from bench.gpu_probes import Probes
+from kit import gpu_cases
 from pyruntime.providers.webgpu.wgpu_host import GpuHost
-
-
-class Case(NamedTuple):
-    """A model, its feeds, and its floating-point operations (0: only bytes count)."""
-
-    model: bytes
-    feeds: Feeds
-    flops: int
-
-
-def build(nodes: Sequence[onnx.NodeProto], feeds: Feeds, weights: Feeds, flops: int = 0) -> Case:
-    """Build a model from "x" (and other feeds) to "y"."""
-    infos = [helper.make_tensor_value_info(name, onnx.TensorProto.FLOAT, x.shape) for name, x in feeds.items()]
-    made = [onnx.numpy_helper.from_array(w, name) for name, w in weights.items()]
-    graph = helper.make_graph(nodes, "g", infos, [onnx.ValueInfoProto(name="y")], made)
-    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=9)
-    return Case(model.SerializeToString(), feeds, flops)
-
-
-def normal(*shape: int) -> np.ndarray:
-    """Return random numbers whose magnitude keeps sums near 1."""
-    x = np.random.default_rng(len(shape)).standard_normal(shape, np.float32)
-    return x / np.float32(math.sqrt(shape[-1]))
-
-
-def matmul(m: int, k: int, n: int) -> Case:
-    node = helper.make_node("MatMul", ["x", "w"], ["y"])
-    return build([node], {"x": normal(m, k)}, {"w": normal(k, n)}, 2 * m * k * n)
-
-
-def scores(heads: int, length: int, width: int) -> Case:
-    """Attention's q·kᵀ."""
-    nodes = [helper.make_node("Transpose", ["k"], ["t"], perm=[0, 2, 1]), helper.make_node("MatMul", ["x", "t"], ["y"])]
-    feeds = {"x": normal(heads, length, width), "k": normal(heads, length, width)}
-    return build(nodes, feeds, {}, 2 * heads * length * length * width)
-
-
-def conv(channels: int, filters: int, size: int, window: int, group: int = 1) -> Case:
-    nodes = [helper.make_node("Conv", ["x", "w", "b"], ["z"], pads=[window // 2] * 4, group=group),
-             helper.make_node("Relu", ["z"], ["y"])]  # fmt: skip
-    weights = {"w": normal(filters, channels // group, window, window), "b": normal(filters)}
-    flops = 2 * filters * channels // group * window**2 * size**2
-    return build(nodes, {"x": normal(1, channels, size, size)}, weights, flops)
-
-
-def recurrent(op: str, gates: int, steps: int, batch: int, width: int) -> Case:
-    node = helper.make_node(op, ["x", "w", "r"], ["y"], hidden_size=width)
-    weights = {"w": normal(1, gates * width, width), "r": normal(1, gates * width, width)}
-    return build([node], {"x": normal(steps, batch, width)}, weights, 4 * steps * batch * gates * width**2)
-
-
-def unary(op: str, *shape: int, **attributes: object) -> Case:
-    return build([helper.make_node(op, ["x"], ["y"], **attributes)], {"x": normal(*shape)}, {})
-
-
-def chain(*shape: int) -> Case:
-    """tanh(x · x + a) · b with a and b along the last axis: one kernel after fusion."""
-    nodes = [helper.make_node("Mul", ["x", "x"], ["p"]), helper.make_node("Add", ["p", "a"], ["q"]),
-             helper.make_node("Tanh", ["q"], ["r"]), helper.make_node("Mul", ["r", "b"], ["y"])]  # fmt: skip
-    return build(nodes, {"x": normal(*shape)}, {"a": normal(shape[-1]), "b": normal(shape[-1])})
-
-
-def normalised(rows: int, width: int) -> Case:
-    node = helper.make_node("LayerNormalization", ["x", "a", "b"], ["y"])
-    return build([node], {"x": normal(rows, width)}, {"a": normal(width), "b": normal(width)})
-
-
-def added(*shape: int) -> Case:
-    return build([helper.make_node("Add", ["x", "z"], ["y"])], {"x": normal(*shape), "z": normal(*shape)}, {})
-
-
-CASES: dict[str, Callable[[], Case]] = {
-    "matmul 512": lambda: matmul(512, 512, 512),
-    "matmul 1024": lambda: matmul(1024, 1024, 1024),
-    "matmul 197x768x768": lambda: matmul(197, 768, 768),
-    "matmul 509 (prime)": lambda: matmul(509, 509, 509),
-    "matmul 1x2048x2048": lambda: matmul(1, 2048, 2048),
-    "q·kT 12x197x64": lambda: scores(12, 197, 64),
-    "conv 3x3 64 of 56x56": lambda: conv(64, 64, 56, 3),
-    "conv 3x3 256 of 14x14": lambda: conv(256, 256, 14, 3),
-    "conv 3x3 512 of 7x7": lambda: conv(512, 512, 7, 3),
-    "conv 1x1 64 to 256 of 56x56": lambda: conv(64, 256, 56, 1),
-    "conv 1x1 1024 to 256 of 14x14": lambda: conv(1024, 256, 14, 1),
-    "conv 1x1 512 to 2048 of 7x7": lambda: conv(512, 2048, 7, 1),
-    "conv 3x3 96 depthwise 112x112": lambda: conv(96, 96, 112, 3, 96),
-    "LSTM 7 steps of 128": lambda: recurrent("LSTM", 4, 7, 1, 128),
-    "GRU 7 steps of 8 x 128": lambda: recurrent("GRU", 3, 7, 8, 128),
-    "add 4M": lambda: added(64, 256, 256),
-    "tanh(x·x+a)·b 4M": lambda: chain(64, 256, 256),
-    "sum of 4M": lambda: unary("ReduceSum", 1 << 22),
-    "sums of 4096 rows of 1024": lambda: unary("ReduceMean", 4096, 1024, axes=[1]),
-    "softmax 2364x197": lambda: unary("Softmax", 12 * 197, 197),
-    "softmax 64x16384": lambda: unary("Softmax", 64, 16384),
-    "layer norm 1500x384": lambda: normalised(1500, 384),
-}
 
 
 def main(argv: list[str]) -> int:
     parser = argparse.ArgumentParser(prog="python -m bench gpu", description=__doc__)
-    parser.add_argument("--filter", default="", metavar="RE", help="only cases whose name matches")
-    parser.add_argument("--runs", type=int, default=5, help="the best time of each kernel counts (default 5)")
+    parser.add_argument("--filter", default="", metavar="RE", help="only cases and networks whose name matches")
+    parser.add_argument("--no-tune", action="store_true", help="with the default schedules")
+    parser.add_argument("--report", type=Path, metavar="OUT.json", help="write the report to this file")
+    parser.add_argument("--compare", type=Path, nargs=2, metavar=("A.json", "B.json"), help="two reports, as ratios")
     args = parser.parse_args(argv)
-    print(f"adapter: {GpuHost().adapter.name}")
-    for name, make in CASES.items():
-        if re.search(args.filter, name):
-            print(measured(name, make(), args.runs), flush=True)
+    if args.compare:
+        return compare(*args.compare)
+    report = measured(re.compile(args.filter), not args.no_tune)
+    print(*gpu_report.slow_lines(report), sep="\n")
+    if args.report:
+        args.report.write_text(json.dumps(report, indent=1) + "\n")
+        print(f"written to {args.report}")
+    return int(any("failed" in each for each in [*report["cases"], *report["models"]]))
+
+
+def compare(a: Path, b: Path) -> int:
+    try:
+        print(*gpu_report.compare(gpu_report.read(a), gpu_report.read(b)), sep="\n")
+    except gpu_report.NotComparable as error:
+        print(f"bench gpu: {error}")
+        return 1
     return 0
 
 
-def measured(name: str, case: Case, runs: int) -> str:
-    session = InferenceSession(case.model, providers=["webgpu"])
-    (y,) = session.run(None, case.feeds)
-    calls = best([session.profile(case.feeds) for _ in range(runs)])
-    seconds = sum(call.seconds for call in calls)
-    weights = sum(math.prod(w.dims) * 4 for w in onnx.load_from_string(case.model).graph.initializer)
-    moved = weights + y.nbytes + sum(x.nbytes for x in case.feeds.values())
-    rate = f"{case.flops / seconds / 1e9:7.2f} GFLOP/s" if case.flops else " " * 15
-    return f"{name:30} {1e3 * seconds:9.3f} ms {rate} {moved / seconds / 1e9:7.2f} GB/s  {len(calls)} kernels"
+def measured(chosen: re.Pattern[str], tune: bool) -> gpu_report.Report:
+    """The report; prints each line of it."""
+    host, table = GpuHost(), gpu_cases.everything()
+    report = about(host, table["work"], tune)
+    print(gpu_report.title(report), flush=True)
+    peaks = report["peaks"] = limits(host, table["probes"])
+    print(", ".join(f"{name} {rate / 1e9:.1f} G/s" for name, rate in peaks.items()), flush=True)
+    for case in table["cases"]:
+        if chosen.search(case["name"]):
+            report["cases"].append(measure(case, peaks, host.adapter.software, host.adapter.f16, tune))
+            print(gpu_report.line(report["cases"][-1]), flush=True)
+    for case in table["models"]:
+        if chosen.search(case["name"]):
+            report["models"].append(network(case))
+            print(network_line(report["models"][-1]), flush=True)
+    gpu_report.settle(report)
+    report["complete"] = len(report["cases"] + report["models"]) == len(table["cases"] + table["models"])
+    return report
 
 
-__all__ = ["CASES", "main"]
+def about(host: GpuHost, work: str, tune: bool) -> gpu_report.Report:
+    """A report without measurements."""
+    adapter = host.device.adapter
+    told = {key: str(adapter.info.get(key, "")) for key in ("vendor", "architecture", "device", "description")}
+    system = f"CPython {platform.python_version()}, wgpu {version('wgpu')}, {platform.system()}"
+    return {
+        "format": gpu_report.FORMAT, "version": gpu_report.VERSION, "work": work, "complete": False,
+        "date": datetime.now(UTC).isoformat(timespec="seconds"),
+        "engine": machine.commit(),
+        "host": {"kind": "native", "name": system, "processor": machine.processor(), "load": machine.load()},
+        "adapter": {**told, "software": host.adapter.software, "backend": str(adapter.info.get("backend_type", ""))},
+        "features": sorted(map(str, adapter.features)),
+        "limits": {camel(name): value for name, value in sorted(adapter.limits.items())},
+        "clock": "timestamp-query" if host.adapter.timestamps else "queue",
+        "settings": {"warmUp": WARM_UP, "runs": RUNS, "milliseconds": LONG, "tune": tune},
+        "peaks": {}, "cases": [], "models": [], "slow": [],
+    }  # fmt: skip
+
+
+def camel(name: str) -> str:
+    """The name of a limit, as in browsers."""
+    first, *rest = name.split("-")
+    return first + "".join(word.capitalize() for word in rest)
+
+
+def limits(host: GpuHost, probes: dict[str, Any]) -> gpu_report.Peaks:
+    shaders = Probes(host.device, host.adapter.timestamps)
+    types = ["float32", "float16"] if host.adapter.f16 else ["float32"]
+    return {name: shaders.peak(probes[name]) for name in types} | {"bandwidth": shaders.copies(probes["copy"])}
+
+
+def network_line(found: dict[str, Any]) -> str:
+    if "failed" in found:
+        return f"{found['name']:38} failed: {found['failed']}"
+    gpu, cpu = (found[place]["median"] for place in ("webgpu", "wasm"))
+    return f"{found['name']:38} {gpu:10.3f} ms, on WebAssembly {cpu:.3f} ms, error {found['error']}"
+
+
+__all__ = ["main"]
