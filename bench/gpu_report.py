@@ -92,7 +92,7 @@ def compare(a: Report, b: Report) -> Iterator[str]:
     if a["work"] != b["work"]:
         raise NotComparable(f"the reports are of different work: {a['work']} and {b['work']}")
     for letter, report in (("A", a), ("B", b)):
-        yield f"{letter}: {title(report)}"
+        yield f"{letter}: {title(report)}{'' if report['complete'] else '; not all cases'}"
     for key, unit in (("float32", "GFLOP/s"), ("float16", "GFLOP/s"), ("bandwidth", "GB/s")):
         pair = [report["peaks"].get(key) for report in (a, b)]
         if all(pair):
@@ -109,8 +109,7 @@ def title(report: Report) -> str:
     """The adapter and the host."""
     told = " ".join(filter(None, (report["adapter"].get(key) for key in ("vendor", "architecture", "device"))))
     software = ", software" if report["adapter"]["software"] else ""
-    complete = "" if report["complete"] else ", stopped early"
-    return f"{told}{software}; {report['host']['name']}; {report['date']}; clock {report['clock']}{complete}"
+    return f"{told}{software}; {report['host']['name']}; {report['date']}; clock {report['clock']}"
 
 
 def _pairs(a: Report, b: Report, part: str, key: str) -> Iterator[tuple[str, float, float]]:
