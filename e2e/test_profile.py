@@ -32,10 +32,13 @@ def test_profile_checks_feeds(page: Tab) -> None:
     found = page.run(
         """
         const session = await ort.InferenceSession.create(Uint8Array.from(arg));
-        const error = await session.profile({}).then(() => 'ran', (e) => e.type);
+        const reason = (feeds, options) => session.profile(feeds, options).then(() => 'ran', (e) => e.type);
+        const x = new ort.Tensor('float32', new Float32Array(6), [2, 3]);
+        const errors = [await reason({})];
+        for (const repeat of [0, 1.5, 2]) errors.push(await reason({ x }, { repeat }));
         await session.release();
-        return error;
+        return errors;
         """,
         list(chain(1)),
     )
-    assert found == "InvalidInput"
+    assert found == [*["InvalidInput"] * 3, "ran"]

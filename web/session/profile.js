@@ -1,6 +1,7 @@
 // Times the kernel calls of a run one by one, as InferenceSession.profile in Python does.
 
 import { evaluate } from '../common/dims.js';
+import { InvalidInput } from '../common/errors.js';
 
 /** @import { Call } from '../common/program.js' */
 /** @import { KernelTiming } from '../common/protocol.js' */
@@ -16,6 +17,7 @@ import { evaluate } from '../common/dims.js';
  * @returns {Promise<Awaited<T>>} result of the run
  */
 export async function profile(executor, run, kernels, repeat = 1) {
+  if (!Number.isInteger(repeat) || repeat < 1) throw new InvalidInput(`repeat cannot be ${repeat}`, { hint: 'a whole number from 1 on' });
   const { code, team, gpu } = executor;
   /** @type {Timed[]} */
   const found = [];

@@ -248,8 +248,7 @@ export class InferenceSession extends Concrete {
    * Runs once and times each kernel; returns the times in the order of the kernels.
    * @param {Record<string, any>} feeds @param {{ repeat?: number }} [options] how often each kernel on the GPU runs
    */
-  async profile(feeds, { repeat = 1 } = {}) {
-    if (!Number.isInteger(repeat) || repeat < 1) throw new InvalidInput(`repeat cannot be ${repeat}`, { hint: 'a whole number from 1 on' });
+  profile(feeds, { repeat = 1 } = {}) {
     return /** @type {Handler} */ (this.handler).profile(feeds, repeat);
   }
 
