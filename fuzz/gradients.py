@@ -18,7 +18,7 @@ from fuzz.graphs import Around
 from fuzz.mutate_node import CHANGES, change_type, change_values
 from fuzz.node import Node, describe, full_name, model_of, nodes
 from kit.gradients import CONSTANT, TRAINING, any_type, gradient_node, in_double, loss_of
-from kit.without_gradient import NO_FLOATS
+from kit.without_gradient import NO_FLOATS, ZERO
 
 LARGEST = 50.0  # of floats: no case for functions that grow fast
 STEPS = (1e-6, 1e-5, 1e-4, 1e-3, 3e-3, 1e-2)  # of differences: the larger ones for operators that compute in float32
@@ -163,14 +163,17 @@ class _Judged:
             got = float(sum(p.sum() for p in terms))
             spread = float(sum(np.abs(p).sum() for p in terms))
         here = float(self.ask(session, self.feeds, [LOSS])[0])
-        trusted = self.differences(session, along, here, size)
-        if trusted is None:
+        found = self.differences(session, along, here, size)
+        if found is None:
             return Verdict("open", "differences do not converge")
+        trusted, step = found
         scale = max(abs(trusted), spread * 1e-2, size * 1e-3)
         if np.isfinite(got) and abs(got - trusted) <= 3 * LIMIT * scale:
             return Verdict("right")
         if _rounds(self.model):
             return Verdict("open", "it rounds")
+        if self.jumps(along, step):
+            return Verdict("open", "a rounded value is so large that its steps look smooth")
         if not np.isfinite(got) and not self.is_finite():
             return Verdict("open", "a value that does not count is not finite: 0 times it is not 0")
         names = ", ".join(xs)
@@ -181,24 +184,38 @@ class _Judged:
         """Whether all values of the graph are."""
         return all(np.isfinite(x).all() for x in self.values() if isinstance(x, np.ndarray) and x.dtype.kind == "f")
 
+    def jumps(self, along: dict[str, np.ndarray], step: float) -> bool:
+        """Whether a value whose gradient is 0 changes within a step: differences of large numbers cross many jumps."""
+        names = [name for n in self.model.graph.node if n.op_type in ZERO for name in n.output if name]
+        if not names:
+            return False
+        session, _ = self.run(self.with_outputs(names), PLAIN, names)
+        before, after = (self.ask(session, self.moved(along, sign * step), names) for sign in (-1, 1))
+        return any(not np.array_equal(a, b, equal_nan=True) for a, b in zip(before, after, strict=True))
+
+    def moved(self, along: dict[str, np.ndarray], step: float) -> dict[str, Any]:
+        return {**self.feeds, **{x: self.feeds[x] + step * v for x, v in along.items()}}
+
     def values(self) -> list[Any]:
         """All values of the graph."""
+        names = [name for node in self.model.graph.node for name in node.output if name]
+        return list(self.answer(self.with_outputs(names), PLAIN).values())
+
+    def with_outputs(self, names: list[str]) -> onnx.ModelProto:
         made = onnx.ModelProto()
         made.CopyFrom(self.model)
         del made.graph.output[:]
-        names = [name for node in made.graph.node for name in node.output if name]
         made.graph.output.extend(onnx.ValueInfoProto(name=name) for name in names)
-        return list(self.answer(made, PLAIN).values())
+        return made
 
-    def differences(self, session: TwinSession, along: dict[str, np.ndarray], here: float, size: float) -> float | None:
+    def differences(
+        self, session: TwinSession, along: dict[str, np.ndarray], here: float, size: float
+    ) -> tuple[float, float] | None:
         """The derivative, if the differences of three steps agree, on both sides: no kink or jump is near, and float32
-        inside an operator does not decide."""
-        agreeing: list[float] = []
+        inside an operator does not decide. The second number is the least of these steps."""
+        agreeing: list[tuple[float, float]] = []
         for step in STEPS:
-            ends = []
-            for sign in (step, -step):
-                moved = {**self.feeds, **{x: self.feeds[x] + sign * v for x, v in along.items()}}
-                ends.append(float(self.ask(session, moved, [LOSS])[0]))
+            ends = [float(self.ask(session, self.moved(along, s), [LOSS])[0]) for s in (step, -step)]
             forward, backward = (ends[0] - here) / step, (here - ends[1]) / step
             centre = (forward + backward) / 2
             scale = max(abs(centre), size * 1e-3)
@@ -206,9 +223,9 @@ class _Judged:
             if stuck or not abs(forward - backward) <= 0.05 * scale:
                 agreeing = []
                 continue
-            agreeing = [c for c in agreeing if abs(centre - c) <= LIMIT * scale] + [centre]
+            agreeing = [(c, s) for c, s in agreeing if abs(centre - c) <= LIMIT * scale] + [(centre, step)]
             if len(agreeing) == 3:
-                return centre
+                return centre, agreeing[0][1]
         return None
 
 

@@ -67,7 +67,7 @@ class _ReverseLoop:
         self.count = sh.dim_of(symbol)
         self.stacks = [Tensor((self.count, *x.shape), x.dtype, kernel, before + n) for n, x in enumerate(self.entered)]
         kernel.outputs = (*kernel.outputs, *self.stacks)
-        kernel.binds = (*kernel.binds, (before, 0, symbol)) if self.stacks else kernel.binds
+        kernel.binds = (*kernel.binds, (len(kernel.carried), 0, symbol))  # the first output that is stacked
         self.results = body.outputs[1 : before + 1]
 
     def record(self) -> Given:

@@ -131,6 +131,11 @@ COMPARED: dict[str, str] = {
             go = Identity(on)
             next = Sin(h)
             out = Mul(h, x) }>""",
+    "Loop that carries nothing": """y = Loop(trips, "") <body = b (int64 i, bool on) => (bool go, double[2, 3] out) {
+            go = Identity(on)
+            n = Cast<to = 11>(i)
+            p = Mul(n, x)
+            out = Sin(p) }>""",
     "Scan": """h0 = ReduceSum<keepdims = 0>(x, axis)
         last, y = Scan<num_scan_inputs = 1, body = b (double[3] h, double[3] row)
             => (double[3] next, double[3] out) {
