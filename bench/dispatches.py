@@ -5,7 +5,7 @@ same on any adapter. Each runtime and model has a new browser, in which a sessio
 of one run, the fourth (with --token the mean of sixteen steps of llama_mini behind the first sixteen; its caches stay
 there): dispatches, submissions, bind groups, readbacks, and in kB what is written by the CPU, copied between buffers,
 read back, and `bound`, the storage bindings of all dispatches. Creation and first run: pipelines, kB of shaders,
-milliseconds.
+milliseconds. With several lengths of caches (--behind), bench/token_lengths.py compares their times.
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ from bench import models
 from bench.chromium import ROOT, build, chromium
 from bench.compare import GPU_MODELS
 from bench.results import geomean_of
+from bench.token_lengths import in_page, natively
 from kit import zoo
 
 TOKENS = 16
@@ -38,11 +39,11 @@ TAKE = """() => {
   for (const name of Object.keys(gpuCounts)) delete gpuCounts[name];
   return taken;
 }"""
-TIMES = """async (count) => {
+TIMES = """async ({ count, behind }) => {
   const times = [];
   for (let n = 0; n < count; n++) {
     const start = performance.now();
-    await bench.nextToken();
+    await bench.nextToken(behind);
     times.push(performance.now() - start);
   }
   return times;
@@ -108,7 +109,7 @@ def counted(name: str, runtime: str) -> Counts:
 
 def tokens(past: int, positions: Sequence[int], runtimes: Sequence[str]) -> int:
     """Return exit code 1 if the runtimes do not find the same tokens."""
-    differ, times = False, []
+    differ = False
     for behind in positions:
         found, texts = zip(*[decoded(runtime, past, behind) for runtime in runtimes], strict=True)
         against = f" / {PEER}'s" if len(runtimes) > 1 else ""
@@ -116,9 +117,10 @@ def tokens(past: int, positions: Sequence[int], runtimes: Sequence[str]) -> int:
         for key, unit in (COUNTED | {"buffers": 1, "pipelines": 1, "writes": 1, "ms": 1}).items():
             print(f"{key:14}{cell(found, key, unit)}", flush=True)
         differ |= texts[0] != texts[-1]
-        times.append(found[0]["ms"])
-    if len(times) > 1:
-        print(f"ours behind {positions[-1]} positions over {positions[0]}: {times[-1] / times[0]:.2f} of the time")
+    if len(positions) > 1:
+        with opened("ours") as page:
+            print(in_page(page, positions), flush=True)
+        print(natively(positions))
     return int(differ)
 
 
@@ -127,11 +129,11 @@ def decoded(runtime: str, past: int, behind: int) -> tuple[Counts, list[int]]:
     what = {"model": f"/zoo/{zoo.materialize('llama_mini').name}", "past": past, "behind": behind}
     with opened(runtime) as page:
         page.evaluate("(what) => bench.openDecoder(what)", what)
-        text = [page.evaluate("() => bench.nextToken()") for _ in range(TOKENS)]
+        text = [page.evaluate("(behind) => bench.nextToken(behind)", behind) for _ in range(TOKENS)]
         take(page)
-        text += [page.evaluate("() => bench.nextToken()") for _ in range(TOKENS)]
+        text += [page.evaluate("(behind) => bench.nextToken(behind)", behind) for _ in range(TOKENS)]
         counts = {key: count / TOKENS for key, count in take(page).items()}
-        return {**counts, "ms": statistics.median(page.evaluate(TIMES, TOKENS))}, text
+        return {**counts, "ms": statistics.median(page.evaluate(TIMES, {"count": TOKENS, "behind": behind}))}, text
 
 
 @contextmanager

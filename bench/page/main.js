@@ -1,5 +1,6 @@
 // The page of the bench: Python calls its `bench.…` and gets plain data back.
 
+import { adapterTimes } from './adapter_speed.js';
 import { compile } from './compile.js';
 import { measure } from './measure.js';
 import { again, open } from './opened.js';
@@ -91,4 +92,4 @@ async function adapter() {
 /** @param {import('./model.js').ModelInfo} info @param {import('./measure.js').Effort} effort */
 const model = (info, effort) => measure(runtimes, info, effort);
 
-Object.assign(globalThis, { bench: { start, model, open: (/** @type {import('./model.js').ModelInfo} */ info) => open(runtimes, info), again, openDecoder: (/** @type {{ model: string, past: number, behind?: number }} */ what) => openDecoder(Object.values(runtimes)[0], what), nextToken, decode: (/** @type {import('./decode.js').Decoder} */ what) => decode(runtimes, what), peak, adapter, compile, learning, overhead, profile, tune } });
+Object.assign(globalThis, { bench: { start, model, open: (/** @type {import('./model.js').ModelInfo} */ info) => open(runtimes, info), again, openDecoder: (/** @type {{ model: string, past: number, behind?: number }} */ what) => openDecoder(Object.values(runtimes)[0], what), nextToken, decode: (/** @type {import('./decode.js').Decoder} */ what) => decode(runtimes, what), peak, adapter, adapterTimes, compile, learning, overhead, profile, tune } });

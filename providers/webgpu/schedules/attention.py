@@ -31,6 +31,12 @@ from .attention_statements import LOWEST, Statements, below, element, finite, la
 from .vec4_access import WIDTH, aligned, lane, load4_of
 
 MOST_ROWS = 8
+# On the CPU, reads of workgroup memory take as long as those of caches. With at most FEW_ROWS rows, an invocation
+# therefore uses them for twice as many keys, and twice as many values if these have at least WIDE elements: fewer
+# would leave too many sums to join. Milliseconds of processor time on llvmpipe, before -> after (2026-11-27): 2 caches
+# of 8192 keys of 32, 4 rows: 7.1 -> 6.5; of 64: 12.8 -> 8.6; 4 caches of 512 keys of 64, 128 rows: 48 -> 40
+FEW_ROWS = 4
+WIDE = 64
 KEYS = 4  # of an invocation at once: each element of a query is loaded once for them
 BLOCK = 512  # keys, if workgroup memory suffices
 SHARED = 16384  # bytes of workgroup memory that every adapter has, so that an exported Program needs no more
@@ -40,11 +46,14 @@ _JOINED = GROUP // MOST_ROWS  # values of a row that one invocation joins
 
 
 class Sizes(NamedTuple):
-    """rows: rows of a workgroup; block: keys of a block; part: keys of a workgroup"""
+    """rows: rows of a workgroup; block: keys of a block; part: keys of a workgroup; keys: those whose scores an
+    invocation computes at once; vectors: of neighbouring values, whose sums an invocation has"""
 
     rows: int
     block: int
     part: AnyDim
+    keys: int
+    vectors: int
 
 
 def sizes(chain: Chain, adapter: Adapter) -> Sizes | None:
@@ -54,12 +63,17 @@ def sizes(chain: Chain, adapter: Adapter) -> Sizes | None:
     factor = extent if isinstance(extent, int) else math.gcd(*[c for _, c in extent.terms])
     rows = next((n for n in range(MOST_ROWS, 1, -1) if factor % n == 0), min(4, factor) if known else 4)
     rest = min(adapter.shared_bytes, SHARED) // 4 - rows * (chain.size + GROUP) - GROUP
-    block = min(BLOCK, rest // rows // (GROUP * KEYS) * GROUP * KEYS)
-    if block <= 0:
+    fits = min(BLOCK, rest // rows)
+    if fits < GROUP * KEYS:
         return None
+    doubles = adapter.software and rows <= FEW_ROWS
+    keys = 2 * KEYS if doubles and fits >= GROUP * 2 * KEYS else KEYS
+    vectors = 2 if doubles and chain.width >= WIDE else 1
+    block = fits // (GROUP * keys) * GROUP * keys
     tiles = sh.size(chain.scores.out.shape[:-2]) * sh.ceildiv(extent, rows)
     whole = sh.compare("ge", tiles, FILLS)
-    return Sizes(rows, block, chain.length if adapter.software else sh.select(whole, chain.length, block))
+    part = chain.length if adapter.software else sh.select(whole, chain.length, block)
+    return Sizes(rows, block, part, keys, vectors)
 
 
 def attention(chain: Chain, adapter: Adapter, parts: Tensor | None = None) -> tuple[Lowered, list[Array]]:
@@ -68,16 +82,16 @@ def attention(chain: Chain, adapter: Adapter, parts: Tensor | None = None) -> tu
     s = sizes(chain, adapter)
     assert s is not None
     arrays = [(_QUERIES, s.rows * chain.size), (_WEIGHTS, s.rows * s.block), (_SHARES, s.rows * GROUP), (_FEW, GROUP)]
-    writer = _Blocks(chain, s, adapter.f16, parts)
+    writer = _Blocks(chain, s, adapter.f16, adapter.software, parts)
     lowered = writer.lowered()
     own = Array(_ROWS, F32, s.rows * (len(writer.sums) + 2), "private")
     return lowered, [*[Array(name, F32, count) for name, count in arrays], own]
 
 
 class _Blocks(Statements):
-    def __init__(self, chain: Chain, s: Sizes, f16: bool, parts: Tensor | None) -> None:
+    def __init__(self, chain: Chain, s: Sizes, f16: bool, by_ranges: bool, parts: Tensor | None) -> None:
         super().__init__(chain, chain.last.out if parts is None else parts, chain.read_first if parts else chain.read)
-        self.sizes, self.parts = s, parts
+        self.sizes, self.parts, self.by_ranges = s, parts, by_ranges
         self.vec4_keys = _is_vec4(chain.keys, chain.scores, chain.scores.out.rank, f16)
         self.vec4_values = chain.wide is not None and _is_vec4(chain.values, chain.last, chain.wide, f16)
         self.lane = self.work.new()
@@ -160,7 +174,8 @@ class _Blocks(Statements):
         """Variables that change from block to block, and what the second product of an invocation adds up."""
         width = self.chain.width
         self.together = WIDTH if width % WIDTH == 0 else 1  # neighbouring elements of an invocation
-        self.across = min(width // self.together, GROUP)  # invocations that differ in their elements of the values
+        # invocations that differ in their elements of the values
+        self.across = min(-(-width // (self.together * self.sizes.vectors)), GROUP)
         self.groups = GROUP // self.across  # of invocations that differ in their keys
         turns = -(-width // (self.across * self.together))
         self.largest, self.totals = self._variables(LOWEST), self._variables(const(0.0))
@@ -176,7 +191,7 @@ class _Blocks(Statements):
         self._barrier()
         here = self._variables(LOWEST)
         count = self.let(minimum(self.end - first, const(self.sizes.block, I32)))
-        turns, some = (self._turns(count, n) for n in (GROUP, KEYS * GROUP))
+        turns, some = (self._turns(count, n) for n in (GROUP, self.sizes.keys * GROUP))
         self._for_rows(lambda: self.loop(some, lambda turn: self._scores(first, turn, here)))
         best = self._joined(here, larger)
         safe = []
@@ -190,17 +205,21 @@ class _Blocks(Statements):
         self._for_rows(lambda: self.loop(turns, lambda turn: self._exponentials(turn, safe)))
         self._barrier()
         keys = self._turns(count, self.groups)
-        self._for_rows(lambda: self.loop(keys, lambda turn: self._weighted(turn, first, count)))
+        # A GPU reads what neighbouring invocations read at once; the CPU is faster at reading ranges one after the
+        # other: 8192 keys of 32 took 8.9 and 7.1 ms
+        begin = self.let(self.group * keys) if self.by_ranges else None
+        self._for_rows(lambda: self.loop(keys, lambda turn: self._weighted(turn, begin, first, count)))
 
     def _turns(self, count: Expr, each: int) -> Expr:
         return self.let(binary("div", count + (each - 1), const(each, I32)))
 
     def _scores(self, first: Expr, turn: Expr, here: list[Expr]) -> None:
-        """The logits of KEYS keys of an invocation."""
-        place = self.let(turn * (KEYS * GROUP) + self.lane)
+        """The logits of some keys of an invocation."""
+        each = range(self.sizes.keys)
+        place = self.let(turn * (len(each) * GROUP) + self.lane)
         rank, size = self.chain.scores.out.rank, self.chain.size
         last = self.end - 1
-        keys = [self.let(minimum(first + (place + k * GROUP), last)) for k in range(KEYS)]
+        keys = [self.let(minimum(first + (place + k * GROUP), last)) for k in each]
         products = [self._variables(const(0.0)) for _ in keys]
         width = WIDTH if size % WIDTH == 0 else 1
 
@@ -213,7 +232,7 @@ class _Blocks(Statements):
             for r in self.printed:
                 for n in range(width):
                     q = self.let(element(_QUERIES, at + (r * size + n)))
-                    for k in range(KEYS):
+                    for k in each:
                         self.change(products[k][r], products[k][r] + q * loaded[k][n])
 
         self.loop(const(size // width, I32), step)
@@ -255,10 +274,11 @@ class _Blocks(Statements):
             out.append(self.let(cast(of.load(factor), F32)))
         return out
 
-    def _weighted(self, turn: Expr, first: Expr, count: Expr) -> None:
-        """Add the values of one key for each group of invocations."""
+    def _weighted(self, turn: Expr, begin: Expr | None, first: Expr, count: Expr) -> None:
+        """Add the values of one key for each group of invocations. begin: the first key of this invocation's group, if
+        it has a range of keys"""
         chain = self.chain
-        at = self.let(turn * self.groups + self.group)
+        at = self.let(turn * self.groups + self.group if begin is None else begin + turn)
         self.of_result.index_of[chain.last.out.rank] = [self.let(minimum(first + at, self.end - 1))]
         axis = -1 if chain.wide is None else chain.wide
         values = []
@@ -309,16 +329,19 @@ class _Blocks(Statements):
 
     def _sum_groups(self, first: Expr) -> None:
         """The first group adds the sums of the others, of one row."""
-        groups = const(self.groups - 1, I32)
+        groups, own = const(self.groups - 1, I32), below(self.lane, const(self.across, I32))
+
+        def add(at: Expr) -> None:
+            found = self.variable(element(_SHARES, self.own))
+            self.loop(groups, lambda g: self.change(found, found + element(_SHARES, self.own + (g + 1) * self.across)))
+            self.add(Store(_ROWS, (at,), found))
 
         def one(n: Expr) -> None:
             at = self.let(first + n)
             self._barrier()
             self.add(Store(_SHARES, (self.lane,), element(_ROWS, at)))
             self._barrier()
-            found = self.variable(element(_SHARES, self.own))
-            self.loop(groups, lambda g: self.change(found, found + element(_SHARES, self.own + (g + 1) * self.across)))
-            self.add(Store(_ROWS, (at,), found))
+            self.when(own, lambda: add(at))
 
         self.loop(const(len(self.sums), I32), one)
 
