@@ -26,13 +26,14 @@ from pyruntime.providers.webgpu.wgpu_host import GpuHost
 def main(argv: list[str]) -> int:
     parser = argparse.ArgumentParser(prog="python -m bench gpu", description=__doc__)
     parser.add_argument("--filter", default="", metavar="RE", help="only cases and networks whose name matches")
-    parser.add_argument("--no-tune", action="store_true", help="with the default schedules")
+    how = "tune schedules first (default: unless the adapter is software)"
+    parser.add_argument("--tune", action=argparse.BooleanOptionalAction, help=how)
     parser.add_argument("--report", type=Path, metavar="OUT.json", help="write the report to this file")
     parser.add_argument("--compare", type=Path, nargs=2, metavar=("A.json", "B.json"), help="two reports, as ratios")
     args = parser.parse_args(argv)
     if args.compare:
         return compare(*args.compare)
-    report = measured(re.compile(args.filter), not args.no_tune)
+    report = measured(re.compile(args.filter), args.tune)
     print(*gpu_report.slow_lines(report), sep="\n")
     if args.report:
         args.report.write_text(json.dumps(report, indent=1) + "\n")
@@ -49,9 +50,10 @@ def compare(a: Path, b: Path) -> int:
     return 0
 
 
-def measured(chosen: re.Pattern[str], tune: bool) -> gpu_report.Report:
+def measured(chosen: re.Pattern[str], tune: bool | None) -> gpu_report.Report:
     """The report; prints each line of it."""
     host, table = GpuHost(), gpu_cases.everything()
+    tune = not host.adapter.software if tune is None else tune
     report = about(host, table["work"], tune)
     print(gpu_report.title(report), flush=True)
     peaks = report["peaks"] = limits(host, table["probes"])

@@ -42,12 +42,12 @@ def entry(case: dict[str, Any], peaks: Peaks, measured: dict[str, Any]) -> dict[
 
 
 def settle(report: Report) -> None:
-    """List the cases below half of the nearer bound, and keep the shaders of these alone."""
+    """List the cases below half of the nearer bound, and keep the shaders of these alone, of software adapters none."""
     done = [case for case in report["cases"] if "share" in case]
     slow = sorted((case for case in done if case["share"] < HALF), key=lambda case: float(case["share"]))
     report["slow"] = [case["name"] for case in slow]
     for case in done:
-        for kernel in case["kernels"] if case["share"] >= HALF else []:
+        for kernel in case["kernels"] if case["share"] >= HALF or report["adapter"]["software"] else []:
             kernel.pop("source", None)
 
 
@@ -106,10 +106,11 @@ def compare(a: Report, b: Report) -> Iterator[str]:
 
 
 def title(report: Report) -> str:
-    """The adapter and the host."""
+    """The adapter, the host, and how it was measured."""
     told = " ".join(filter(None, (report["adapter"].get(key) for key in ("vendor", "architecture", "device"))))
     software = ", software" if report["adapter"]["software"] else ""
-    return f"{told}{software}; {report['host']['name']}; {report['date']}; clock {report['clock']}"
+    how = f"clock {report['clock']}, {'tuned' if report['settings']['tune'] else 'default'} schedules"
+    return f"{told}{software}; {report['host']['name']}; {report['date']}; {how}"
 
 
 def _pairs(a: Report, b: Report, part: str, key: str) -> Iterator[tuple[str, float, float]]:

@@ -40,7 +40,7 @@ def saved(page: Page, button: str, path: Path) -> Path:
 
 def test_report(tab: Callable[..., Tab], tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """It has the schema, the arithmetic and the cases of the command, which compares both; the picture is a PNG."""
-    page = tab().open(ADDRESS + SHORT)
+    page = tab().open(f"{ADDRESS}{SHORT}&tune=1")
     measured(page)
     assert "Measured 4 cases" in page.inner_text("#status") and "is software" in page.inner_text("#state")
     rows = page.locator("#rows tr").all_inner_texts()
@@ -58,7 +58,7 @@ def test_report(tab: Callable[..., Tab], tmp_path: Path, capsys: pytest.CaptureF
     page.wait_for_function("document.querySelector('#status').innerText.includes('in the clipboard')")
     assert json.loads(page.evaluate("navigator.clipboard.readText()")) == report
     native = tmp_path / "native.json"
-    assert gpu.main(["--filter", "^LSTM", "--no-tune", "--report", str(native)]) == 0
+    assert gpu.main(["--filter", "^LSTM", "--report", str(native)]) == 0
     assert gpu.main(["--compare", str(path), str(native)]) == 0
     assert "LSTM, 7 steps of 128" in capsys.readouterr().out.rpartition("A: ")[2]
 
@@ -83,7 +83,7 @@ def test_stop_and_narrow_screens(tab: Callable[..., Tab]) -> None:
     """Stopped, by the keyboard, it keeps what is measured. On a phone nothing is wider than the screen."""
     made = tab()
     made.page.set_viewport_size({"width": 390, "height": 800})
-    page = made.open(ADDRESS + "^(LSTM|GRU|add)&tune=0")
+    page = made.open(ADDRESS + "^(LSTM|GRU|add)")
     page.wait_for_selector("#measure:enabled")
     page.focus("#measure")
     page.keyboard.press("Enter")

@@ -15,7 +15,7 @@ import { emptyReport, HALF, settle } from './report.js';
 const status = new Status($('#status'));
 const [measureButton, stopButton] = ['#measure', '#stop'].map((id) => /** @type {HTMLButtonElement} */ ($(id)));
 const progress = /** @type {HTMLProgressElement} */ ($('#progress'));
-const options = new URLSearchParams(location.search); // only: of which names (a regular expression); tune=0: default schedules
+const options = new URLSearchParams(location.search); // only: of which names (a regular expression); tune: 0 or 1, whether to tune schedules
 const adapterOptions = /** @type {const} */ ({ powerPreference: 'high-performance' });
 ort.env.webgpu.powerPreference = adapterOptions.powerPreference;
 /** @type {Report | null} */
@@ -115,7 +115,7 @@ async function run(table, software) {
   const adapter = await navigator.gpu.requestAdapter(adapterOptions);
   if (!adapter) throw new Error('This browser gives no WebGPU adapter any more.');
   stopping = new AbortController();
-  const told = report = emptyReport(adapter, software, table.work, settings(options.get('tune') !== '0'));
+  const told = report = emptyReport(adapter, software, table.work, settings(options.has('tune') ? options.get('tune') === '1' : !software));
   showAdapter(told);
   for (const id of ['#json', '#copy', '#picture']) /** @type {HTMLButtonElement} */ ($(id)).disabled = false;
   try {

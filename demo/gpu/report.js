@@ -29,11 +29,11 @@ export function entry(one, peaks, measured) {
   };
 }
 
-/** Lists the cases below half of the nearer bound, and keeps the shaders of these alone. @param {Report} report */
+/** Lists the cases below half of the nearer bound, and keeps the shaders of these alone, of software adapters none. @param {Report} report */
 export function settle(report) {
   const done = report.cases.filter(({ share }) => share !== undefined);
   report.slow = done.filter(({ share }) => share < HALF).sort((a, b) => a.share - b.share).map(({ name }) => name);
-  for (const { share, kernels } of done) if (share >= HALF) for (const kernel of kernels) delete kernel.source;
+  for (const { share, kernels } of done) if (share >= HALF || report.adapter.software) for (const kernel of kernels) delete kernel.source;
 }
 
 /**

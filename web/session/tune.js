@@ -11,6 +11,7 @@ import { profile } from './profile.js';
 
 const TURNS = 4; // turns of the two Programs, at least
 const COLD = 3; // runs of each that do not count: the browser optimises their code meanwhile
+const [LONG, MOST] = [5, 20]; // milliseconds, times: so often do kernels of short runs run, because Chromium rounds the GPU's clock to 0.1 ms
 
 /**
  * Measures candidates for these feeds, `seconds` each. The session does not change.
@@ -85,7 +86,7 @@ async function turn(executor, feeds, best) {
   const took = Math.max(performance.now() - start, 1e-3); // a clock may be coarse
   /** @type {import('../common/protocol.js').KernelTiming[]} */
   const timings = [];
-  await profile(executor, () => executor.run(feeds, {}), timings);
+  await profile(executor, () => executor.run(feeds, {}), timings, Math.max(1, Math.min(MOST, Math.round(LONG / took))));
   /** @type {Record<string, number>} */
   const sums = {};
   for (const { node, milliseconds } of timings) sums[node] = (sums[node] ?? 0) + milliseconds;
