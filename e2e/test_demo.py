@@ -270,6 +270,7 @@ def test_small_screens(browser: Browser, servers: dict[str, Server]) -> None:
         "model/",
         "playground/",
         "benchmark/",
+        "gpu/",
         "notebook/",
         "teach/",
         "speak/",
