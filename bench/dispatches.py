@@ -1,6 +1,6 @@
 """python -m bench dispatches: counts a model's WebGPU calls, beside onnxruntime-web's `/webgpu` bundle.
 
-One counter (bench/page/gpu_counter.js) wraps the methods of WebGPU in the page and in the worker, so the counts are the
+One counter (kit/pages/gpu_counter.js) wraps the methods of WebGPU in the page and in the worker, so the counts are the
 same on any adapter. Each runtime and model has a new browser, in which a session of a tiny model runs first. Counts are
 of one run, the fourth (with --token the mean of sixteen steps of llama_mini behind the first sixteen; its caches stay
 there): dispatches, submissions, bind groups, readbacks, and in kB what is written by the CPU, copied between buffers,
@@ -29,7 +29,7 @@ from kit import zoo
 TOKENS = 16
 RUNTIMES = ("ours", "peer")
 PEER = "onnxruntime-web"
-COUNTER = ROOT / "bench" / "page" / "gpu_counter.js"
+COUNTER = ROOT / "kit" / "pages" / "gpu_counter.js"
 COUNTED = {"dispatches": 1, "submits": 1, "bind groups": 1, "readbacks": 1, "written": 1000, "read": 1000,
            "copied": 1000, "bound": 1000}  # fmt: skip
 MADE = {"pipelines": 1, "source": 1000, "create": 1, "first": 1, "both": 1}  # both: from create to the first result

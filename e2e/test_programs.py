@@ -1,6 +1,6 @@
 """Published programs written for onnxruntime-web, unmodified: with this package in its place, and with itself.
 
-The whole matrix of transformers.js: `python -m kit.programs`.
+The whole matrix of transformers.js: `python -m kit.programs`; texts of 512 tokens: with `--generate 512`.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from playwright.sync_api import Browser
 
 from e2e.conftest import Tab, new_tab
 from kit.chromium import ARGS, MOUNTS, chromium_path
-from kit.programs import folders, transformers, vad
+from kit.programs import folders, generation, transformers, vad
 from kit.programs.compare import assert_same
 from kit.speech import speech
 from pyruntime.cli.serve import Server
@@ -71,6 +71,26 @@ def test_caches_of_transformers_are_not_sent(transformers_pages: dict[str, Tab])
     transformers.result(tab.page, "generation", "wasm", "fp32")
     assert tab.page.evaluate("() => named") > 0
     tab.forgive("404")
+
+
+@pytest.mark.parametrize("precision", ["fp32", "q4f16"])
+def test_texts_on_the_gpu_are_those_of_webassembly(
+    browser: Browser, servers: dict[str, Server], precision: str
+) -> None:
+    """By transformers.js, whose caches stay on the page's GPU. No token makes anything there, or copies."""
+    count = 48
+    folders.write()
+    tab = new_tab(browser, servers["isolated"])
+    tab.page.add_init_script(generation.COUNTER.read_text())
+    transformers.open_page(tab.page, tab.origin, "ours")
+    found = generation.write(tab.page, precision, count)
+    tab.page.context.close()
+    assert found.distinct == count
+    assert found.difference < generation.BOUNDS[precision]
+    assert found.same == count or precision != "fp32"
+    assert (found.made, found.buffers) == (dict.fromkeys(generation.MADE, []), 0)
+    tab.forgive("404")
+    tab.check()
 
 
 @pytest.fixture(scope="module")

@@ -1,6 +1,6 @@
 // What programs do with transformers.js, on models of a folder of this server. `tasks[name](options)` gives plain data.
 
-import { env, pipeline, RawImage } from '@huggingface/transformers';
+import { env, LogitsProcessor, LogitsProcessorList, pipeline, RawImage } from '@huggingface/transformers';
 
 env.allowRemoteModels = false;
 env.allowLocalModels = true;
@@ -21,7 +21,7 @@ function picture(width, height) {
   return new RawImage(pixels, width, height, 3);
 }
 
-/** @typedef {{ device: 'wasm' | 'webgpu', dtype: 'fp32' | 'q8' | 'q4' }} Options */
+/** @typedef {{ device: 'wasm' | 'webgpu', dtype: 'fp32' | 'q8' | 'q4' | 'q4f16', model_file_name?: string }} Options */
 
 /** @param {string} task @param {string} model @param {Options} options @param {(pipe: any) => Promise<unknown>} use */
 async function using(task, model, options, use) {
@@ -30,6 +30,34 @@ async function using(task, model, options, use) {
   await pipe.dispose();
   return found;
 }
+
+/** Notes the logits of each token and the WebGPU calls until then. With `path`, its tokens are written. */
+class Notes extends LogitsProcessor {
+  /** @param {number[]} [path] */
+  constructor(path) {
+    super();
+    this.path = path;
+    /** @type {Float32Array[]} */
+    this.logits = [];
+    /** The likeliest token of each step. @type {number[]} */
+    this.tokens = [];
+    /** @type {Record<string, number>[]} */
+    this.calls = [];
+  }
+
+  /** @param {bigint[][]} _ids @param {any} logits of one text */
+  _call(_ids, logits) {
+    const { data } = logits;
+    const step = this.logits.push(data.slice()) - 1;
+    this.tokens.push(data.reduce((best, x, n) => (x > data[best] ? n : best), 0));
+    this.calls.push({ .../** @type {any} */ (globalThis).gpuCounts });
+    if (this.path) data[this.path[step]] = Infinity;
+    return logits;
+  }
+}
+
+/** Largest difference of two rows of logits. Those of tokens that may not be repeated are infinite. @param {Float32Array} a @param {Float32Array} b */
+const apart = (a, b) => a.reduce((most, x, n) => (x === b[n] ? most : Math.max(most, Math.abs(x - b[n]))), 0);
 
 const tasks = {
   /** @param {Options} options */
@@ -49,4 +77,44 @@ const tasks = {
   }),
 };
 
-Object.assign(globalThis, { tasks });
+/** The notes of a text on which `path` decides, if it is given. @param {any} pipe @param {number} count @param {number[]} [path] */
+async function write(pipe, count, path) {
+  const [notes, list] = [new Notes(path), new LogitsProcessorList()];
+  list.push(notes);
+  const how = { max_new_tokens: count, min_new_tokens: count, do_sample: false, no_repeat_ngram_size: 1 };
+  await pipe.model.generate({ ...pipe.tokenizer(TEXTS[0]), ...how, logits_processor: list });
+  return notes;
+}
+
+class LongText {
+  /** Writes on WebAssembly, and opens the same model on the GPU. @param {Options} options @param {number} count */
+  async open(options, count) {
+    this.expected = /** @type {Notes} */ (await using('text-generation', 'generator', { ...options, device: 'wasm' }, (pipe) => write(pipe, count)));
+    this.pipe = await pipeline('text-generation', 'generator', { ...options, device: 'webgpu' });
+    await write(this.pipe, 8);
+  }
+
+  /** Writes the same text on the GPU. @param {number} count */
+  async compare(count) {
+    const { tokens, logits } = /** @type {Notes} */ (this.expected);
+    const found = await write(this.pipe, count, tokens);
+    const largest = Math.max(...logits.map((row) => row.reduce((most, x) => (x > -Infinity ? Math.max(most, Math.abs(x)) : most), 0)));
+    return {
+      same: found.tokens.filter((token, n) => token === tokens[n]).length,
+      distinct: new Set(tokens).size,
+      difference: Math.max(...found.logits.map((row, n) => apart(row, logits[n]))) / largest,
+      calls: found.calls,
+    };
+  }
+
+  /** Writes once more. @param {number} count */
+  async again(count) {
+    await write(this.pipe, count);
+  }
+
+  async close() {
+    await this.pipe.dispose();
+  }
+}
+
+Object.assign(globalThis, { tasks, longText: new LongText() });

@@ -29,6 +29,7 @@ PRECISIONS: dict[str, tuple[str, Save]] = {
     "q8": ("_quantized", precisions.q8),
     "q4": ("_q4", precisions.q4),
 }
+HALVES = {"fp16": ("_fp16", onnx.save), "q4f16": ("_q4f16", precisions.q4)}  # of the generator alone
 GENERATORS = {"fp32": "llama_mini", "q8": "llama_mini.dyn", "q4": "llama_mini.nb4"}  # of the zoo
 WORDS = "a and bird brown dog fox hill in jumps lazy light moon of old on over quick river sleeps stone sun the".split()
 MARKS = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
@@ -43,6 +44,8 @@ def write() -> Path:
         _model("classifier", precision, "bert_tiny", _classifier)
         _model("pictures", precision, "vit_tiny", _pictures)
         _model("generator", precision, GENERATORS[precision], _generator, onnx.save)
+    for precision in HALVES:
+        _model("generator", precision, "llama_mini.fp16", lambda model: precisions.half_caches(_generator(model)))
     for name, files in _configurations().items():
         for file, content in files.items():
             with zoo.replacing(FOLDERS / name / file) as part:
@@ -51,7 +54,7 @@ def write() -> Path:
 
 
 def _model(folder: str, precision: str, source: str, build: Build, save: Save | None = None) -> None:
-    end, usual = PRECISIONS[precision]
+    end, usual = (PRECISIONS | HALVES)[precision]
     original, path = zoo.materialize(source), FOLDERS / folder / "onnx" / f"model{end}.onnx"
     sources = [original, Path(__file__), Path(precisions.__file__)]
     zoo.cached(path, sources, lambda part: (save or usual)(build(onnx.load(original)), part))

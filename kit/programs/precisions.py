@@ -1,4 +1,5 @@
-"""Models in the precisions of transformers.js: fp32, q8 as onnxruntime quantises, q4 in blocks of MatMul's weights."""
+"""Models in the precisions of transformers.js: fp32, q8 as onnxruntime quantises, q4 in blocks of MatMul's weights,
+fp16 with caches of half floats."""
 
 from __future__ import annotations
 
@@ -7,7 +8,7 @@ from pathlib import Path
 
 import numpy as np
 import onnx
-from onnx import helper, numpy_helper
+from onnx import TensorProto, helper, numpy_helper
 
 BLOCK = 32  # weights that share a scale
 
@@ -36,6 +37,23 @@ def q4(model: onnx.ModelProto, path: Path) -> None:
     onnx.save(pruned(model), path)
 
 
+def half_caches(model: onnx.ModelProto) -> onnx.ModelProto:
+    """The model without the casts between its half floats and caches of float32, as exporters for WebGPU write it."""
+    graph, renamed = model.graph, {}
+    for node in [node for node in graph.node if node.op_type == "Cast"]:
+        (source,), (target,) = node.input, node.output
+        if source.startswith("past") or target.startswith("present"):
+            renamed |= {target: source} if source.startswith("past") else {source: target}
+            graph.node.remove(node)
+    for node in graph.node:
+        node.input[:] = [renamed.get(name, name) for name in node.input]
+        node.output[:] = [renamed.get(name, name) for name in node.output]
+    for value in [*graph.input, *graph.output]:
+        if value.name.startswith(("past", "present")):
+            value.type.tensor_type.elem_type = TensorProto.FLOAT16
+    return model
+
+
 def pruned(model: onnx.ModelProto) -> onnx.ModelProto:
     """The model without unused nodes and weights."""
     inputs, outputs = ([value.name for value in values] for values in (model.graph.input, model.graph.output))
@@ -47,7 +65,8 @@ def _blocks(weight: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 
     The value of a code is scale * (code - 8).
     """
-    blocks = np.ascontiguousarray(weight.T, np.float32).reshape(weight.shape[1], -1, BLOCK)
+    padded = np.pad(weight, [(0, -len(weight) % BLOCK), (0, 0)])
+    blocks = np.ascontiguousarray(padded.T, np.float32).reshape(weight.shape[1], -1, BLOCK)
     scales = np.abs(blocks).max(2, keepdims=True) / 7
     codes = np.rint(blocks / scales + 8).astype(np.uint8)
-    return codes[..., ::2] | codes[..., 1::2] << 4, scales.ravel()
+    return codes[..., ::2] | codes[..., 1::2] << 4, scales.ravel().astype(weight.dtype)

@@ -18,7 +18,7 @@ function counted() {
     GPUCommandEncoder: fake('beginComputePass', 'copyBufferToBuffer'),
     GPUComputePassEncoder: fake('setBindGroup', 'dispatchWorkgroups', 'dispatchWorkgroupsIndirect'),
   });
-  vm.runInContext(readFileSync(new URL('../../bench/page/gpu_counter.js', import.meta.url), 'utf8'), place);
+  vm.runInContext(readFileSync(new URL('../../kit/pages/gpu_counter.js', import.meta.url), 'utf8'), place);
   return place;
 }
 

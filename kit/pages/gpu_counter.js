@@ -40,6 +40,7 @@
       add('buffers');
       if (mappedAtCreation) add('written', size);
     });
+    listen(GPUBuffer, 'destroy', () => add('destroyed'));
     listen(GPUBuffer, 'mapAsync', (buffer, mode, at = 0, size = buffer.size - at) => {
       if (mode === READ) add('readbacks');
       add(mode === READ ? 'read' : 'written', size);
