@@ -13,7 +13,7 @@ import pytest
 from playwright.sync_api import Browser, BrowserContext, ConsoleMessage, Page, Request
 
 from kit import small_models as models
-from kit.chromium import ROOT, Engine, launch, serve
+from kit.chromium import ARGS, ROOT, WITH_GRAPHICS, Engine, chromium_path, launch, serve
 from kit.once import once
 from pyruntime.cli.serve import Server
 
@@ -38,6 +38,15 @@ def _build() -> None:
 def browser() -> Iterator[Browser]:
     with launch() as chromium:
         yield chromium
+
+
+@pytest.fixture(scope="session")
+def drawing(browser: Browser) -> Iterator[Browser]:
+    """Another browser, whose software adapter also draws the pages: for canvases of WebGPU and frames of videos."""
+    arguments = [*ARGS, *WITH_GRAPHICS]
+    made = browser.browser_type.launch(executable_path=chromium_path(), args=arguments)
+    yield made
+    made.close()
 
 
 @pytest.fixture(scope="session")

@@ -30,7 +30,7 @@ PHOTO += " (blob) => resolve([...new Uint8Array(await blob.arrayBuffer())])))"
 
 
 @pytest.fixture(scope="module")
-def folder(built: None, browser: Browser, tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Path, Tab]]:
+def folder(built: None, drawing: Browser, tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Path, Tab]]:
     """A site with the files that the examples name, and a tab on it."""
     assert PROGRAMS.is_dir(), "scripts/setup.sh programs installs what examples import"
     site = tmp_path_factory.mktemp("docs")
@@ -45,7 +45,7 @@ def folder(built: None, browser: Browser, tmp_path_factory: pytest.TempPathFacto
     }  # fmt: skip
     (site / "index.html").write_text(HEAD)
     with Server(mounts) as server:
-        tab = new_tab(browser, server)
+        tab = new_tab(drawing, server)
         (site / "photo.png").write_bytes(bytes(tab.open("/").evaluate(PHOTO)))
         yield site, tab
         tab.page.context.close()

@@ -39,6 +39,8 @@ ARGS = [
     "--use-fake-device-for-media-stream",
     "--use-fake-ui-for-media-stream",
 ]
+# More of them, for pages that draw on canvases by WebGPU or bind frames of videos: without, Chromium loses the device.
+WITH_GRAPHICS = ["--enable-features=Vulkan", "--use-angle=vulkan", "--use-vulkan=swiftshader"]
 MOUNTS = {
     "/": ROOT / "e2e" / "pages",
     "/bridge/": ROOT / "kit" / "pages",

@@ -17,6 +17,10 @@ SOURCES = {
     "classifier": """<ir_version: 10, opset_import: ["" : 20]>
         g (float[N, 3, 224, 224] image) => (float[N, 3] logits)
         { pooled = GlobalAveragePool (image)  logits = Flatten (pooled) }""",
+    "super": """<ir_version: 10, opset_import: ["" : 20]>
+        g (float[N, 3, H, W] image) => (float[N, 3, h, w] larger)
+        { twice = Constant <value_floats = [1.0, 1.0, 2.0, 2.0]> ()
+          larger = Resize <mode = "linear"> (image, , twice) }""",
     "towers": """<ir_version: 10, opset_import: ["" : 20]>
         g (float[N, 3, 224, 224] pixel_values, int64[N, L] input_ids)
         => (float[N, 3] image_embeds, int64[N, 1] text_embeds)

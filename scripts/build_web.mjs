@@ -75,7 +75,7 @@ const trimsLoader = {
   },
 };
 
-/** Makes modules that the page also has parameters of executor.mjs or training.mjs, so that their classes and counters exist once. */
+/** Makes modules that the page also has parameters of executor.mjs, training.mjs or pictures.mjs, so that their classes and counters exist once. */
 const sharesModules = (shared) => ({
   name: 'shares-modules',
   setup(builder) {
@@ -116,7 +116,7 @@ const keepsComments = {
 const PRIVATE = { mangleProps: /^_[a-z]/, reserveProps: /^_module$/ };
 
 /** Modules of functions without state: a copy of the used functions is smaller than all functions shared. */
-const IN_BOTH = ['web/common/linear_memory.js', 'web/common/python_builtins.js', 'web/runtime/growth.js', 'web/runtime/trial.js'];
+const IN_BOTH = ['web/common/linear_memory.js', 'web/common/python_builtins.js', 'web/runtime/growth.js', 'web/runtime/trial.js', 'web/threads/mailbox.js'];
 
 /** Refuses other modules that are in both the page's bundle and executor.mjs. @param {import('esbuild').BuildResult[]} built */
 function checkApart(...built) {
@@ -148,13 +148,14 @@ async function bundles() {
     define: { ...NO_NODE, 'import.meta.url': 'location.href' }, ...NOT_CLASSIC,
   };
   const node = { ...index, platform: 'node', entryPoints: [join(ROOT, 'web/node.js')] };
-  const late = {
-    entryPoints: [join(ROOT, 'web/page/executor/entry.js')], plugins: [sharesModules(SHARED)], format: 'cjs', outfile: join(DIST, 'executor.mjs'),
-    banner: { js: 'export default (require) => { const module = {};' }, footer: { js: 'return module.exports; };' },
-  };
-  const [page, executor, trainer] = await Promise.all([
+  const late = (name) => ({
+    ...index, entryPoints: [join(ROOT, `web/page/${name}/entry.js`)], plugins: [sharesModules(SHARED)], format: 'cjs', outfile: join(DIST, `${name}.mjs`),
+    banner: { js: 'export default (require) => { const module = {};' }, footer: { js: 'return module.exports; };' }, metafile: true,
+  });
+  const [page, executor, pictures, trainer] = await Promise.all([
     build({ ...index, format: 'esm', outfile: join(DIST, 'ort.mjs'), metafile: true }),
-    build({ ...index, ...late, metafile: true }),
+    build(late('executor')),
+    build(late('pictures')),
     training(index),
     build({ ...index, ...script, format: 'cjs', outfile: join(DIST, 'ort.cjs') }),
     build({ ...index, ...script, ...IN_FUNCTION, format: 'cjs', outfile: join(DIST, 'ort.js') }),
@@ -171,8 +172,9 @@ async function bundles() {
     build({ ...worker, plugins: [browserOnly, trimsGlue], entryPoints: [join(PYODIDE, 'pyodide.asm.mjs')], sourcemap: false, outfile: join(DIST, 'pyodide.asm.mjs') }),
   ]);
   checkApart(page, executor);
+  checkApart(page, pictures);
   checkApart(page, trainer);
-  await Promise.all(['worker', 'pyodide.asm', 'executor', 'training'].map((name) => cp(join(DIST, `${name}.mjs`), join(DIST, `${name}.bin`)))); // for assets.js
+  await Promise.all(['worker', 'pyodide.asm', 'executor', 'training', 'pictures'].map((name) => cp(join(DIST, `${name}.mjs`), join(DIST, `${name}.bin`)))); // for assets.js
 }
 
 /** Writes training.mjs: what trains models in the page, and in the worker. */
@@ -376,10 +378,10 @@ const NOT_IN_PAGES = /\.(map|cjs|ts|cts|whl|bin)$|\.node\.|^pyodide-lock|\.sw\./
 
 /** Writes the types twice, for import and for require(), because TypeScript reads a file as only one of both. */
 async function types() {
-  for (const name of ['index', 'training', 'ort', 'extras', 'offline', 'offline.sw', 'engine.sw']) {
+  for (const name of ['index', 'pictures', 'training', 'ort', 'extras', 'offline', 'offline.sw', 'engine.sw']) {
     const text = await readFile(join(ROOT, `web/${name}.d.ts`), 'utf8');
     await writeFile(join(DIST, `${name}.d.ts`), text);
-    await writeFile(join(DIST, `${name}.d.cts`), text.replace(/'\.\/(index|training)\.js'/g, "'./$1.cjs'"));
+    await writeFile(join(DIST, `${name}.d.cts`), text.replace(/'\.\/(index|pictures|training)\.js'/g, "'./$1.cjs'"));
   }
 }
 

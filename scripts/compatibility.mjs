@@ -21,6 +21,7 @@ const ELSEWHERE = `refused: it is no provider of pages; ${LEFT_OUT}`;
 const OF_PAGES = `refused: onnxruntime-web has it in pages, [this engine declines it](scope.md#devices); ${LEFT_OUT}`;
 const NO_WEBGL = 'no effect, with a warning: there is no WebGL provider';
 const REFUSED_TENSOR = 'differs: such tensors are refused as feeds and fetches';
+const PICTURES = "differs: takes a texture of WebGPU and returns a promise of a tensor in a buffer ([how](api.md#pictures-on-the-gpu)); tensors of WebGL's textures are refused as feeds and fetches";
 /** @param {string[]} names @param {string} remark */
 const all = (names, remark) => Object.fromEntries(names.map((name) => [name, remark]));
 
@@ -68,7 +69,8 @@ const REMARKS = {
     .map((name) => `InferenceSession.ExecutionProviderOptionMap.${name}`), ELSEWHERE),
   ...all(['webgl', 'webnn'].map((name) => `InferenceSession.ExecutionProviderOptionMap.${name}`), OF_PAGES),
   ...all(['MLTensorConstructorParameters', 'TextureConstructorParameters'], REFUSED_TENSOR),
-  ...all(['TensorConstructor', 'TensorFactory'].flatMap((name) => [`${name}.fromMLTensor`, `${name}.fromTexture`]), REFUSED_TENSOR),
+  ...all(['TensorConstructor.fromMLTensor', 'TensorFactory.fromMLTensor'], REFUSED_TENSOR),
+  ...all(['TensorConstructor.fromTexture', 'TensorFactory.fromTexture'], PICTURES),
 };
 
 /** The interfaces of options in the types, and our tables, which must have an entry for each option. */

@@ -19,7 +19,7 @@ from pyruntime.errors import NeedsValue, UnsupportedSizes
 from pyruntime.options import declared
 
 TEXT = (ROOT / "docs" / "api.md").read_text()
-DECLARED = "".join((ROOT / "web" / name).read_text() for name in ("index.d.ts", "training.d.ts"))
+DECLARED = "".join((ROOT / "web" / name).read_text() for name in ("index.d.ts", "pictures.d.ts", "training.d.ts"))
 JAVASCRIPT, PYTHON = TEXT.split("\n## Python\n")
 INHERITED = {"endProfiling", "inputMetadata", "inputNames", "outputMetadata", "outputNames", "startProfiling"}
 EXPORTED = """

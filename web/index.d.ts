@@ -4,6 +4,7 @@
  */
 
 import type { InferenceSession, Tensor } from 'onnxruntime-common';
+import type { Drawn, Picture, PictureOptions, PictureTexture, PictureType } from './pictures.js';
 import type { StepResult } from './training.js';
 
 export * from 'onnxruntime-common';
@@ -281,6 +282,14 @@ declare module 'onnxruntime-common' {
       signal?: AbortSignal;
     }
   }
+  interface TensorFactory {
+    /** A tensor on the page's GPU, without a copy to the CPU (docs/api.md, "Pictures on the GPU"). */
+    fromImage<T extends PictureType = 'float32'>(picture: Picture, options: PictureOptions<T> & { readonly location: 'gpu-buffer' }): Promise<TypedTensor<T>>;
+    /** The same, of a texture of the page's device. width and height: of an external texture. */
+    fromTexture<T extends PictureType = 'float32'>(texture: PictureTexture, options?: PictureOptions<T> & { readonly width?: number; readonly height?: number }): Promise<TypedTensor<T>>;
+  }
+  interface Tensor extends Drawn {}
+  interface TypedTensor<T extends Tensor.Type> extends Drawn {}
   interface InferenceSessionFactory {
     /** A large file that a user has chosen is read in place. */
     create(model: URL | Blob | Response | ReadableStream<Uint8Array> | FileSystemFileHandle, options?: InferenceSession.SessionOptions): Promise<InferenceSession>;
@@ -450,6 +459,7 @@ export function on<K extends keyof Events>(name: K, listener: (event: Events[K])
 /** Ends what `on` began. */
 export function off<K extends keyof Events>(name: K, listener: (event: Events[K]) => void): void;
 
+export * from './pictures.js';
 export * from './training.js';
 
 /** Starts the engine before the first session needs it. */

@@ -41,11 +41,11 @@ class Reader {
     this.count = 0;
   }
 
-  /** @param {HTMLCanvasElement | ImageBitmap} source @param {number} width @param {number} height */
+  /** @param {HTMLCanvasElement | HTMLVideoElement} source @param {number} width @param {number} height */
   async read(source, width, height) {
     Object.assign(traffic, { read: 0, written: 0 });
     const start = performance.now();
-    const image = this.picture ? this.picture.take(source, width, height) : pictureTensor(source, width, height);
+    const image = this.picture ? await this.picture.take(source, width, height) : pictureTensor(source, width, height);
     const { probabilities } = await this.session.run({ image });
     showBars(/** @type {Float32Array} */ (await probabilities.getData(true)));
     const median = this.time.add(performance.now() - start);
@@ -101,9 +101,7 @@ class Camera {
   async frame() {
     const { video, reader } = this;
     if (video.hidden || !reader) return;
-    const picture = await createImageBitmap(video); // browsers without a GPU process cannot copy video into a texture
-    await reader.read(picture, picture.width, picture.height);
-    picture.close();
+    await reader.read(video, video.videoWidth, video.videoHeight);
     if (video.requestVideoFrameCallback) video.requestVideoFrameCallback(() => this.next());
     else requestAnimationFrame(() => this.next());
   }

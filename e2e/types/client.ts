@@ -48,3 +48,12 @@ export function report(error: unknown): string {
   if (error instanceof ort.InvalidInput) return `${error.type} at ${error.node}: ${error.detail} ${error.hint}`;
   return String(error);
 }
+
+/** Pictures on the GPU, and onnxruntime's on the CPU. */
+export async function pictures(video: HTMLVideoElement, texture: GPUTexture, canvas: OffscreenCanvas): Promise<GPUTexture> {
+  const halves: ort.TypedTensor<'float16'> = await ort.Tensor.fromImage(video, { location: 'gpu-buffer', dataType: 'float16', resizedWidth: 8 });
+  const gray: ort.Tensor = await ort.Tensor.fromTexture(texture, { tensorFormat: 'GRAY', norm: { mean: 1 } });
+  const cpu: ort.Tensor = await ort.Tensor.fromImage(new ImageData(1, 1), { tensorFormat: 'BGR' });
+  for (const tensor of [halves, gray]) await tensor.toTexture({ canvas });
+  return cpu.toTexture({ texture, format: 'BGR' });
+}

@@ -10,14 +10,14 @@ import { scriptUrl } from '../../common/spawn.js';
 
 /**
  * @typedef {{ worker: string, asm: string, wasm: string, rest: string, image: string, stdlib: string, stdlibRest: string,
- *   engine: string, executor: string, training: string }} AssetUrls
+ *   engine: string, executor: string, training: string, pictures: string }} AssetUrls
  */
 
 /** Names in dist/. @type {Record<keyof AssetUrls, string>} */
 export const NAMES = {
   worker: 'worker.mjs', asm: 'pyodide.asm.mjs', wasm: 'pyodide.asm.wasm', rest: 'pyodide.rest.wasm', image: 'python.image.wasm',
   stdlib: 'python_stdlib.zip', stdlibRest: 'python_rest.zip', engine: 'engine.zip', executor: 'executor.mjs',
-  training: 'training.mjs',
+  training: 'training.mjs', pictures: 'pictures.mjs',
 };
 
 /** Addresses as a bundler inserts them. */
@@ -27,6 +27,7 @@ const inserted = {
     asm: new URL('./pyodide.asm.mjs', import.meta.url).href,
     executor: new URL('./executor.mjs', import.meta.url).href,
     training: new URL('./training.mjs', import.meta.url).href,
+    pictures: new URL('./pictures.mjs', import.meta.url).href,
   }),
 
   /**
@@ -38,6 +39,7 @@ const inserted = {
     asm: new URL('./pyodide.asm.bin', import.meta.url).href,
     executor: new URL('./executor.bin', import.meta.url).href,
     training: new URL('./training.bin', import.meta.url).href,
+    pictures: new URL('./pictures.bin', import.meta.url).href,
   }),
 
   others: () => ({

@@ -4,7 +4,6 @@ import { env } from 'onnxruntime-common';
 import { assetUrls } from './assets.js';
 import { PyRuntimeError, SessionFailed } from '../../common/errors.js';
 import { ENGINE } from '../../threads/mailbox.js';
-import { ThreadPool } from '../../threads/pool.js';
 import { importScript } from '../../common/import_script.js';
 import { lifelineEnds } from '../../common/lifeline.js';
 import { logging, warnOnce } from '../../common/log.js';
@@ -20,11 +19,13 @@ import { PRESETS } from '../options/engine_options.js';
 import { SharedPool } from '../tensors/wire_tensors.js';
 
 /**
- * threads: threads that run Programs in the page; workers: workers that the page starts for the engine's worker.
- * @typedef {{ caller: Caller, threads: ThreadPool | null, workers: WorkerHost | null }} Connection
+ * threads: threads that run Programs in the page; script: their file, if they can start; workers: workers that the page starts for
+ * the engine's worker.
+ * @typedef {{ caller: Caller, threads: ThreadPool | null, script: string, workers: WorkerHost | null }} Connection
  */
 
 /** @import { Origin } from '../../common/protocol.js' */
+/** @import { ThreadPool } from '../../threads/pool.js' */
 /** @type {Connection | null} */
 let connection = null;
 
@@ -65,7 +66,7 @@ function start(model) {
   const worker = new DeferredWorker();
   const caller = new Caller(worker);
   const workers = hasSharedMemory() && workersHang() ? new WorkerHost() : null;
-  const started = { caller, threads: /** @type {ThreadPool | null} */ (null), workers };
+  const started = { caller, threads: /** @type {ThreadPool | null} */ (null), script: '', workers };
   caller.onHeld = noteHeld;
   connectMemory((memory) => caller.call('memoryLimits', memory).catch(() => {})); // the worker may have ended
   worker.onmessageerror = () => end(caller, 'a message could not be read');
@@ -99,7 +100,7 @@ async function launch(started, worker, urls, model) {
     caller.call('prefetched', file, { transfer }).catch(() => {}); // the worker has ended; other calls report that
   };
   if (model) prefetch(urls, model, send);
-  if (hasSharedMemory() && platform.worker()) started.threads = new ThreadPool(address, false);
+  if (hasSharedMemory() && platform.worker()) started.script = address;
 }
 
 /** The engine in this thread, for shared workers where there is no Worker. @param {string} address */
@@ -133,8 +134,11 @@ function end(caller, reason, hint = 'create the session again: that starts a new
   connectMemory();
 }
 
-/** Threads for Programs in the page, which start when a Program first needs them. */
-export const pageThreads = () => connection?.threads ?? null;
+/** Threads for Programs in the page, which start when a Program first needs them. @param {typeof ThreadPool} Pool whose code comes later */
+export function pageThreads(Pool) {
+  if (!connection?.script) return null;
+  return connection.threads ??= new Pool(connection.script, false);
+}
 
 /** Ends the worker with every session in it; the next session starts a new one. */
 export function shutdown() {

@@ -5,6 +5,7 @@ import { Rooms } from '../../gpu/rooms.js';
 import { setting } from '../../gpu/setting.js';
 
 export { Executor } from '../../run/executor.js';
+export { ThreadPool } from '../../threads/pool.js';
 export { acquireGpu, currentGpu, gpuOf } from '../../gpu/device.js';
 export { GpuSession, moveToGpu } from './gpu_session.js';
 

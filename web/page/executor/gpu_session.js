@@ -7,6 +7,7 @@ import { hasSharedMemory } from '../../common/shared_memory.js';
 import { Stop } from '../../common/stop.js';
 import { Model } from '../../session/model.js';
 import { prepare } from '../../session/prepare.js';
+import { ThreadPool } from '../../threads/pool.js';
 import { timeline } from '../../session/timeline.js';
 import { verify } from '../../session/verify.js';
 import { RemoteCompiler } from './remote_compiler.js';
@@ -38,7 +39,7 @@ export class GpuSession {
   static async open(caller, { session, threads, compiled }, gpu, { params: { logOptions, limits: { memoryLimit, gpuTimeout }, options, fallback }, preferred }, cancellation = null) {
     const compiler = new RemoteCompiler(caller, session, /** @type {import('../../common/protocol.js').Compiled} */ (compiled));
     const { executionProviders: named } = options;
-    const host = { shared: compiled?.shared ?? hasSharedMemory(), threads, pool: pageThreads(), gpu, named, fallback, gpuTimeout, logOptions, memoryLimit };
+    const host = { shared: compiled?.shared ?? hasSharedMemory(), threads, pool: pageThreads(ThreadPool), gpu, named, fallback, gpuTimeout, logOptions, memoryLimit };
     const model = new Model(compiler, (program) => compiler.weights(program), host);
     try {
       await stoppable(cancellation, (stop) => model.start(stop));

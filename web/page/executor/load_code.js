@@ -12,6 +12,7 @@ import * as log from '../../common/log.js';
 import * as protocol from '../../common/protocol.js';
 import * as records from '../../common/records.js';
 import * as sharedMemory from '../../common/shared_memory.js';
+import * as spawn from '../../common/spawn.js';
 import * as stop from '../../common/stop.js';
 import * as setting from '../../gpu/setting.js';
 import * as budgets from '../../run/budgets.js';
@@ -21,7 +22,7 @@ import * as gpuTensors from '../tensors/gpu_tensors.js';
 export const SHARED = {
   'common/dim_names.js': dimNames, 'common/elements.js': elements, 'common/errors.js': errors, 'common/flat_feeds.js': flatFeeds,
   'common/log.js': log, 'common/protocol.js': protocol, 'common/records.js': records, 'common/shared_memory.js': sharedMemory,
-  'common/stop.js': stop, 'gpu/setting.js': setting, 'page/engine/client.js': client, 'page/tensors/gpu_tensors.js': gpuTensors,
+  'common/spawn.js': spawn, 'common/stop.js': stop, 'gpu/setting.js': setting, 'page/engine/client.js': client, 'page/tensors/gpu_tensors.js': gpuTensors,
   'run/budgets.js': budgets,
 };
 

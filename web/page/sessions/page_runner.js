@@ -78,8 +78,8 @@ export class PageRunner {
   async add({ key, needs, program, weights, shared }) {
     const read = (/** @type {number} */ offset, /** @type {number} */ _size, source = '') => (
       /** @type {Uint8Array} */ (weights.get(`${source}:${offset}`)));
-    const host = { shared, threads: this.threads, pool: pageThreads() };
-    const { Executor } = await executorCode();
+    const { Executor, ThreadPool } = await executorCode();
+    const host = { shared, threads: this.threads, pool: pageThreads(ThreadPool) };
     const executor = await Executor.create({ ...program, python: null }, read, null, host);
     executor.plan.counts = this.counts ??= executor.plan.counts;
     executor.warm = Infinity; // V8 shares optimised code with the worker

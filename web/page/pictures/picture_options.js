@@ -1,0 +1,57 @@
+// The options of conversions between pictures and tensors: those of onnxruntime's Tensor.fromImage and toImageData, and some more.
+
+import { InvalidInput } from '../../common/errors.js';
+
+/**
+ * What a shader is made for, and the numbers that it is given, for red, green, blue and alpha. order: which of these each channel of the
+ * tensor has; empty: one channel of brightness.
+ * @typedef {{ type: string, isNhwc: boolean, order: number[], mean: number[], bias: number[] }} Conversion
+ */
+
+/** Channels of tensors by format. @type {Record<string, number[]>} */
+const ORDERS = { RGB: [0, 1, 2], RGBA: [0, 1, 2, 3], BGR: [2, 1, 0], RBG: [0, 2, 1], GRAY: [] };
+
+/** Brightness of red, green and blue (ITU-R BT.601), as Pillow's conversion to "L" has it. */
+export const BRIGHTNESS = [0.299, 0.587, 0.114];
+
+/** Elements in a word of 32 bits. @type {Record<string, number>} */
+export const PER_WORD = { float32: 1, float16: 2, uint8: 4 };
+
+/** @template T @param {string} name @param {T} value @param {readonly T[]} allowed @returns {T} */
+function oneOf(name, value, allowed) {
+  if (allowed.includes(value)) return value;
+  throw new InvalidInput(`${name} cannot be ${JSON.stringify(value)}`, { hint: allowed.join(', ') });
+}
+
+/** @param {string} name @param {unknown} value @param {number} usual @returns {number[]} of red, green, blue and alpha */
+function fourNumbers(name, value, usual) {
+  const all = Array.isArray(value) ? value : new Array(4).fill(value ?? usual);
+  const isValid = [3, 4].includes(all.length) && all.every(Number.isFinite);
+  if (!isValid) throw new InvalidInput(`norm.${name} cannot be ${JSON.stringify(value)}`, { hint: 'a number, or three or four numbers' });
+  return [...all, usual].slice(0, 4);
+}
+
+/**
+ * @param {Record<string, any>} options @param {string} type of the tensor @param {string} format unless the options say it
+ * @returns {Conversion}
+ */
+export function conversion({ tensorLayout = 'NCHW', norm = {} }, type, format) {
+  oneOf('dataType', type, Object.keys(PER_WORD));
+  return {
+    type, order: ORDERS[oneOf('the format', format, Object.keys(ORDERS))],
+    isNhwc: oneOf('tensorLayout', tensorLayout, ['NCHW', 'NHWC']) === 'NHWC',
+    mean: fourNumbers('mean', norm.mean, type === 'uint8' ? 1 : 255), bias: fourNumbers('bias', norm.bias, 0),
+  };
+}
+
+/** @param {Conversion} how */
+export const channelsOf = ({ order }) => order.length || 1;
+
+/** @param {Conversion} how @param {number} height @param {number} width */
+export const dimsOf = (how, height, width) => (how.isNhwc ? [1, height, width, channelsOf(how)] : [1, channelsOf(how), height, width]);
+
+/** @param {string} name @param {unknown} value @param {number} least @returns {number} */
+export function whole(name, value, least) {
+  if (Number.isInteger(value) && Number(value) >= least) return Number(value);
+  throw new InvalidInput(`${name} cannot be ${JSON.stringify(value)}`, { hint: `a whole number from ${least} on` });
+}

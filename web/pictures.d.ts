@@ -1,0 +1,33 @@
+// Types of pictures that become tensors, and of tensors that become pictures: a part of index.d.ts.
+
+/** Tensors [1, channels, height, width] that become pictures. */
+export interface Drawn {
+  /** Draws the tensor into a texture or a canvas; without one into a new texture (docs/api.md, "Pictures on the GPU"). */
+  toTexture(options?: {
+    readonly texture?: Global<'GPUTexture'>; readonly canvas?: HTMLCanvasElement | OffscreenCanvas; readonly format?: PictureFormat;
+    readonly tensorLayout?: 'NCHW' | 'NHWC'; readonly norm?: PictureNorm; readonly device?: Global<'GPUDevice'>;
+  }): Promise<Global<'GPUTexture'>>;
+}
+/** A type of the platform, for compilers that may not know it. */
+type Global<Name extends string> = typeof globalThis extends { [k in Name]: { prototype: infer T } } ? T : object;
+export type PictureTexture = Global<'GPUTexture'> | Global<'GPUExternalTexture'>;
+/** What can become a tensor on the GPU. A string is an address. */
+export type Picture = HTMLVideoElement | VideoFrame | HTMLCanvasElement | OffscreenCanvas | ImageBitmap | ImageData | HTMLImageElement | Blob | string;
+export type PictureFormat = 'RGB' | 'RGBA' | 'BGR' | 'RBG' | 'GRAY';
+export type PictureType = 'float32' | 'float16' | 'uint8';
+/** For each channel, or for red, green, blue and alpha. */
+export interface PictureNorm {
+  readonly mean?: number | readonly number[];
+  readonly bias?: number | readonly number[];
+}
+/** How a picture becomes a tensor (docs/api.md, "Pictures on the GPU"). */
+export interface PictureOptions<T extends PictureType = 'float32'> {
+  readonly tensorFormat?: PictureFormat;
+  readonly tensorLayout?: 'NCHW' | 'NHWC';
+  readonly dataType?: T;
+  readonly norm?: PictureNorm;
+  readonly resizedWidth?: number;
+  readonly resizedHeight?: number;
+  readonly crop?: { readonly x: number; readonly y: number; readonly width: number; readonly height: number };
+  readonly device?: Global<'GPUDevice'>;
+}
