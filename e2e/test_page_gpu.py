@@ -490,11 +490,11 @@ def test_code_for_it_comes_when_it_is_wanted(tab: Callable[..., Tab], path: str)
     found = page.run(
         OPEN
         + """
-        const [one, other] = await Promise.all([add(kept), add(kept)]);
-        const { c } = await one.run({ a: six, b: six });
-        const { d } = await other.run({ a: c, b: six });
+        const [one, other] = await Promise.all([add(kept), add(kept)]), first = await one.run({ a: six, b: six });
+        const second = await other.run({ a: first.c, b: six });
         const wrong = await one.run({ a: six }).catch((error) => error instanceof ort.InvalidInput);
-        return [Array.from(await d.getData()), (await ort.stats()).tensors, wrong, [c, d].length]; // held until counted
+        const data = Array.from(await second.d.getData());
+        return [data, (await ort.stats()).tensors, wrong, [first, second].length]; // held until counted
         """
     )
     assert found == [[1, 2, 3, 4, 5, 6], 4, True, 2] and fetched() == before + 1
