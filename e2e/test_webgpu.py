@@ -22,6 +22,7 @@ from kit.conformance.runner import wholly
 from kit.gpu import GPU_IN_PAGES
 from kit.models import MODELS, silero, silero_path
 from kit.overflows import CASES
+from pyruntime import InferenceSession
 from pyruntime.cli.serve import Server
 
 NAMES = "digits squeezenet mobilenet_v2 bert_tiny gpt2_tiny llama_mini unet_resize vit_tiny".split()
@@ -72,6 +73,17 @@ def test_weights_of_few_bits(gpu: Engine) -> None:
         session = gpu.open(data, executionProviders=["webgpu"])
         for x in (case.feed(1), case.feed(33)):
             case.check(session.run(None, {"x": x})[0], x, weights)
+        session.release()
+
+
+def test_few_rows_on_gpus(gpu: Engine) -> None:
+    """Programs for GPUs have a kernel of their own for products of few rows, with and without subgroups."""
+    for assume in ([], ["subgroups"]):
+        data, weights = low_bits.ROWS[0].build()
+        program = InferenceSession(data).export(weights=True, providers=["webgpu"], assume=assume)
+        session = gpu.open(program, executionProviders=[GPU_IN_PAGES])
+        for x in map(low_bits.ROWS[0].feed, (1, 4, 5)):
+            low_bits.ROWS[0].check(session.run(None, {"x": x})[0], x, weights)
         session.release()
 
 

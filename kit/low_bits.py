@@ -115,3 +115,11 @@ CASES = [
     Case(4, False, 0.58, "packed", op="GatherBlockQuantized", steps="half"),
     Case(2, True, 0.3125, op="GatherBlockQuantized"),
 ]
+
+# for kernels of few rows
+ROWS = [
+    Case(4, False, 0.625),
+    Case(4, False, 0.579, "packed", steps="half"),
+    Case(2, False, 0.39, "packed"),
+    Case(8, False, 1.125, block=64),
+]

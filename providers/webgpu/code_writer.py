@@ -12,6 +12,7 @@ from pyruntime.codegen.choices import CONTRACTION_TILE, Choices
 from pyruntime.codegen.loop_ir import LoopCode, Lowered
 from pyruntime.codegen.provider import EXTENT, Invocation, Memory, RowLimits
 from pyruntime.errors import our_fault
+from pyruntime.ir import shape as sh
 from pyruntime.ir.expr import Expr, rewrite
 from pyruntime.ir.kernel import Call, Kernel, Loops, Stmt, Store, Tensor, root, updates_state
 from pyruntime.ir.shape import AnyDim
@@ -21,7 +22,8 @@ from .adapter import Adapter
 from .limits.integer_ranges import Ranges
 from .limits.support import conditions, reason
 from .printer.loops import Shader, generic, print_kernel, print_workgroup_tile, unless_faulty
-from .schedules import Meaning, Scheduled, attention, attention_chain, scheduled
+from .schedules import Meaning, Scheduled, attention, attention_chain, scheduled, shared
+from .schedules.few_rows import has_few_rows
 
 # A copy costs a submission and a wait of about 100 microseconds.
 LONG_ROW = 8192  # elements: longer rows stay separate reductions and maps, which use several workgroups
@@ -75,9 +77,21 @@ class WgslCodeWriter:
                 continue
             with our_fault("writing its shader", kernel.node):
                 chain = chains.get(id(kernel))
-                calls += [self.invoke(kernel)] if chain is None else self._attention(chain)
+                calls += self._calls(kernel) if chain is None else self._attention(chain)
             written(kernel.node)
         return calls
+
+    def _calls(self, kernel: Kernel) -> list[Invocation]:
+        """The kernel, or two of which a run skips one."""
+        meaning = _meaning(kernel)
+        few = has_few_rows(meaning, self.adapter)
+        alone = [] if few == 0 else [self._invocation(kernel, shared(meaning, self.adapter))]
+        if few == 1:
+            return alone
+        tiles = self.invoke(kernel)
+        for call in alone:
+            call.work, tiles.work = sh.select(few, call.work, 0), sh.select(few, 0, tiles.work)
+        return [*alone, tiles]
 
     def _attention(self, chain: attention_chain.Chain) -> list[Invocation]:
         """One kernel, or two: parts of the keys, and what joins them."""

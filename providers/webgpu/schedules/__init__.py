@@ -69,8 +69,11 @@ def _sums(kernel: Meaning) -> TypeGuard[Reduce]:
 
 def _workgroup_reduction(kernel: Meaning, adapter: Adapter) -> Scheduled | None:
     """A reduction to few elements, with a workgroup for each element."""
-    if not (isinstance(kernel, Reduce) and cooperates(kernel, adapter)):
-        return None
+    return shared(kernel, adapter) if isinstance(kernel, Reduce) and cooperates(kernel, adapter) else None
+
+
+def shared(kernel: Meaning, adapter: Adapter) -> Scheduled:
+    """A reduction with a workgroup for each element."""
     alone = _elementwise(kernel, adapter)
     return Scheduled(alone.lowered, "shared", lambda code: print_reduction(code, adapter) or alone.printed(code))
 
