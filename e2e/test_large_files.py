@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 import onnx
 import pytest
+from onnx import numpy_helper
 from playwright.sync_api import Route
 
 from e2e.conftest import Profile, Tab
@@ -261,3 +262,59 @@ def test_a_file_that_changes_is_refused(tab: Callable[..., Tab], expected: list[
       return ort.InferenceSession.create(file).catch((error) => `${error.name}: ${error.message}`);
     """)
     assert "has changed" in str(told)
+
+
+# arg: a file that comes from the address of another, its last byte late; how: whether the download breaks before it
+SLOWLY = """
+  const bytes = new Uint8Array(await (await fetch(arg.file)).arrayBuffer());
+  const waiting = new Promise((done) => { globalThis.goOn = done; });
+  let broken = 0;
+  const slowly = async () => new Response(new ReadableStream({
+    async start(stream) {
+      stream.enqueue(bytes.slice(0, -1));
+      await waiting;
+      if (arg.how === 'breaks' && !broken++) return stream.error(new TypeError('broken'));
+      stream.enqueue(bytes.slice(-1));
+      stream.close();
+    },
+  }), { headers: { 'content-length': bytes.length } });
+  const options = { executionProviders: ['wasm'], fetch: slowly };
+  globalThis.opening = ort.InferenceSession.create('/models/large.onnx', options);
+  opening.catch(() => {});
+"""
+LOADED = "() => performance.getEntriesByName('pyruntime kernels compiled').length"
+
+
+@pytest.mark.parametrize("how", ["arrives", "breaks", "is another"])
+def test_models_that_were_compiled_before_start_while_they_arrive(
+    profile: Profile, expected: list[float], how: str
+) -> None:
+    """Results are right even if the download begins anew, or if the address has another model of the same size."""
+    first = profile.tab()
+    first.run(CREATE, {"how": "address", "url": "/models/large.onnx", "options": {}})
+    first.run(KEPT, 1)
+    first.page.close()
+    other = onnx.load(FOLDER / "large.onnx")
+    products = [node for node in other.graph.node if node.op_type == "MatMul"]
+    names = [node.input[1] for node in reversed(products)]
+    for node, name in zip(products, names, strict=True):
+        node.input[1] = name
+    onnx.save(other, FOLDER / "large_other.onnx")
+    assert (FOLDER / "large_other.onnx").stat().st_size == (FOLDER / "large.onnx").stat().st_size
+    tab = profile.tab()
+    file = "large_other" if how == "is another" else "large"
+    tab.run(SLOWLY, {"file": f"/models/{file}.onnx", "how": how})
+    while not any(worker.evaluate(LOADED) for worker in tab.page.workers):
+        tab.page.wait_for_timeout(20)
+    tab.run("goOn(); globalThis.session = await opening")
+    if how == "is another":
+        weights = {weight.name: numpy_helper.to_array(weight) for weight in other.graph.initializer}
+        y = X
+        for name in names:
+            y = y @ weights[name]
+        expected = y[0].tolist()
+    right(tab, expected)
+    assert tab.run("return (await ort.stats()).heap > 0") is (how == "is another")
+    tab.run("await session.release()")
+    assert tab.run(GONE) == []
+    tab.check()

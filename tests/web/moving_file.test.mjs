@@ -101,7 +101,7 @@ const ALL = LARGE + 2 * PIECE + 3;
 // memory: parts in memory, null: of a file of another kind; removed: whether the file leaves the disk at once
 for (const [text, size, room, isSlow, memory, removed] of [
   ['that is empty', 0, ALL, false, null, 1], ['that is small', PIECE + 1, ALL, false, null, 1], ['of one part', PIECE, ALL, false, null, 1], ['that is small, on a full disk', PIECE + 1, 5, false, null, 1],
-  ['that is large', ALL, ALL, false, null, 0], ['on a slow disk', ALL, ALL, true, 3, 0], ['of whole parts', LARGE + PIECE, ALL, true, 1, 0],
+  ['that is large', ALL, ALL, false, 0, 0], ['on a slow disk', ALL, ALL, true, 3, 0], ['of whole parts', LARGE + PIECE, ALL, true, 1, 0],
   ['on a disk that fills up', ALL, 2 * PIECE + 1, false, 9, 0], ['on a full disk', ALL, 5, false, 11, 1],
 ]) {
   test(`a file ${text}, as it arrives`, async () => {

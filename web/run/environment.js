@@ -1,8 +1,10 @@
 // Types of what the worker or the page provides to an executor.
 
 /**
- * Reads a part of a file: the model's own (""), or one of its external data. into: reads to `target`, which takes less memory.
- * @typedef {((offset: number, size: number, name?: string) => Uint8Array) & { into?: (target: Uint8Array, offset: number, name?: string) => void }} ReadFile
+ * Reads a part of a file: the model's own (""), or one of its external data. into: reads to `target`, which takes less memory; until:
+ * resolves when the first `end` bytes of a file have arrived, null if they are there.
+ * @typedef {((offset: number, size: number, name?: string) => Uint8Array) & { into?: (target: Uint8Array, offset: number, name?: string) => void,
+ *   until?: (end: number, name?: string) => Promise<void> | null }} ReadFile
  */
 /** A value outside linear memory. @typedef {{ dims: number[], data: (string | number)[] }} HostArray */
 /**

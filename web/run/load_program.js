@@ -2,6 +2,7 @@
 
 import { unpackBits } from '../common/elements.js';
 import { mark } from '../common/marks.js';
+import { andThen } from '../common/maybe_promise.js';
 import { Memory } from './memory.js';
 import { startUp } from '../runtime/start_up.js';
 import { State } from '../runtime/states.js';
@@ -81,35 +82,42 @@ async function start(module, memory, threads, pool) {
 }
 
 /**
- * Loads the constants into memory, and runs the init block.
+ * Loads the constants into memory, as far as their bytes have arrived, and runs the init block.
  * @param {Executor} executor @param {Read} read
  * @returns {MaybePromise<void>}
  */
 export function runInit(executor, read) {
   const { header, plan } = executor;
-  const { permanent, constants, before } = startUp(header);
+  const { permanent, constants, reads, before } = startUp(header);
   for (const buffer of permanent) plan.place(plan.root, buffer);
   plan.preallocated = new Set(permanent);
-  loadConstants(executor, read, plan.root, constants);
-  mark('constants placed');
+  place(executor, plan.root, constants);
+  const pending = new Set(constants.sort((a, b) => endOf(a) - endOf(b)));
   const { steps } = header.blocks[0];
   /** @param {number} n @param {State} state @returns {MaybePromise<void>} */
   const from = (n, state) => {
     for (; n < steps.length; n++) {
+      for (const constant of pending) {
+        if (arrival(constant, read)) break;
+        load(executor, [constant], read, state, pending);
+      }
       const next = new State(state.place.copy(), state.env);
-      loadConstants(executor, read, next, before[n]);
-      const after = executor.runStep(steps[n], next, `0.${n}`);
+      place(executor, next, before[n]);
+      const loading = load(executor, [...reads[n], ...before[n]], read, next, pending);
+      const after = andThen(loading, () => executor.runStep(steps[n], next, `0.${n}`));
       if (after instanceof Promise) return after.then((last) => from(n + 1, last));
       state = after;
     }
-    executor.hostConstants = executor.hosts;
-    plan.makePermanent(state);
+    return andThen(load(executor, [...pending], read, state, pending), () => {
+      executor.hostConstants = executor.hosts;
+      plan.makePermanent(state);
+    });
   };
   return from(0, plan.root);
 }
 
-/** @param {Executor} executor @param {Read} read @param {State} state in which the constants get memory @param {Constant[]} constants */
-function loadConstants(executor, read, state, constants) {
+/** Gives constants memory. @param {Executor} executor @param {State} state @param {Constant[]} constants */
+function place(executor, state, constants) {
   const { plan } = executor;
   for (const constant of constants) {
     if ('strings' in constant) executor.hostConstants.set(constant.buffer, constant.strings);
@@ -117,8 +125,29 @@ function loadConstants(executor, read, state, constants) {
   }
   plan.ensure(state.place);
   executor.hosts = new Map([...executor.hosts, ...executor.hostConstants]);
-  for (const constant of constants) if (!('strings' in constant)) fill(executor, constant, read, state);
 }
+
+/**
+ * Fills the memory of constants, one after the other, each when its bytes have arrived.
+ * @param {Executor} executor @param {Constant[]} constants @param {Read} read @param {State} state
+ * @param {Set<Constant>} pending which loses those that are filled
+ * @returns {MaybePromise<void>}
+ */
+function load(executor, constants, read, state, pending) {
+  for (const [n, constant] of constants.entries()) {
+    const wait = arrival(constant, read);
+    if (wait) return wait.then(() => load(executor, constants.slice(n), read, state, pending));
+    if (!('strings' in constant)) fill(executor, constant, read, state);
+    pending.delete(constant);
+  }
+  return undefined;
+}
+
+/** Where a constant ends in its file. @param {Constant} constant */
+const endOf = (constant) => ('source' in constant ? constant.offset + constant.size : 0);
+
+/** Resolves when the bytes of a constant have arrived; null if they are there. @param {Constant} constant @param {Read} read */
+const arrival = (constant, read) => ('source' in constant ? read.until?.(endOf(constant), constant.source) ?? null : null);
 
 /** @param {Executor} executor @param {Numbers} constant @param {Read} read @param {State} state */
 function fill(executor, constant, read, state) {

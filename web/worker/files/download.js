@@ -13,15 +13,17 @@ import { PartWriter } from './part_writer.js';
 /** @import { Origin } from '../../common/protocol.js' */
 /** @import { OnBytes } from '../../common/read_body.js' */
 /** @import { ModelFile } from './model_file.js' */
+/** Called with a large file that begins to arrive, perhaps again after a failure. @typedef {(file: MovingFile) => void} Begin */
 
 /**
  * @param {Origin} origin @param {OnBytes} progress
  * @param {AbortSignal} [signal] cancels it
+ * @param {Begin} [begin]
  * @returns {Promise<ModelFile>}
  */
-export async function fetchFile(origin, progress, signal) {
+export async function fetchFile(origin, progress, signal, begin) {
   if ('bytes' in origin) return new FileInMemory(origin.bytes); // small, shared, or an exported Program
-  if ('port' in origin) return receiveParts(origin, signal);
+  if ('port' in origin) return receiveParts(origin, signal, begin);
   if ('blob' in origin) return fileOf(origin.blob);
   if ('handle' in origin) {
     return fileOf(await origin.handle.getFile().catch((cause) => {
@@ -33,7 +35,7 @@ export async function fetchFile(origin, progress, signal) {
   const onDisk = openOnDisk(url);
   if (onDisk) return onDisk;
   const get = (/** @type {RequestInit} */ init) => resumableFetch(url, init, signal, fetch);
-  const download = async () => (keep ? store((await fetchAndStore(url, keep, progress, get, undefined, fetch)).bytes) : receive(await get({}), progress));
+  const download = async () => (keep ? store((await fetchAndStore(url, keep, progress, get, undefined, fetch)).bytes) : receive(await get({}), progress, begin));
   for (let restarts = 0;; restarts++) {
     try {
       return await download();
@@ -86,17 +88,19 @@ async function store(bytes) {
 
 /**
  * Reads a response to disk if it is large or of unknown size. Without room on the disk, the file is in memory.
- * @param {Response} response @param {OnBytes} progress @returns {Promise<ModelFile>}
+ * @param {Response} response @param {OnBytes} progress @param {Begin} [begin] @returns {Promise<ModelFile>}
  */
-async function receive(response, progress) {
+async function receive(response, progress, begin = () => {}) {
   const size = sizeOf(response);
   const scratch = size && size < LARGE || !response.body ? null : await scratchFor(size);
   if (!scratch) return new FileInMemory(await readBody(response, progress));
+  const writer = new PartWriter(scratch, size);
+  if (size) begin(writer.file);
   try {
-    const writer = new PartWriter(scratch, size);
     await eachChunk(response, progress, (bytes) => writer.take(bytes));
     return await writer.end();
   } catch (error) {
+    writer.arrival.fail(error);
     await scratch.remove().catch(() => {}); // as above
     throw error;
   }

@@ -16,6 +16,8 @@ export const lastRun = { ended: -Infinity };
 /** By path; "" is the model's own file. @typedef {ReadonlyMap<string, ModelFile>} Files */
 
 export class FileInMemory {
+  arrival = null;
+
   /** @param {Uint8Array} bytes */
   constructor(bytes) {
     this.bytes = bytes;
@@ -50,6 +52,8 @@ let buffer = null;
 
 export class FileOnDisk {
   isShared = false;
+  /** Of a file that is read while it arrives. @type {import('./arrival.js').Arrival | null} */
+  arrival = null;
 
   /**
    * @param {number} size @param {(into: Uint8Array, offset: number) => void} read not into shared memory
@@ -79,7 +83,8 @@ export class FileOnDisk {
     if (size > READ_AHEAD) return this.part(offset, size);
     const { ahead } = this;
     if (offset < ahead.from || offset + size > ahead.from + ahead.bytes.length) {
-      this.ahead = { from: offset, bytes: this.part(offset, Math.min(READ_AHEAD, this.size - offset)) };
+      const end = this.arrival?.count ?? this.size;
+      this.ahead = { from: offset, bytes: this.part(offset, Math.min(READ_AHEAD, end - offset)) };
     }
     const begin = offset - this.ahead.from;
     return this.ahead.bytes.subarray(begin, begin + size);

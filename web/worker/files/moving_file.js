@@ -3,6 +3,7 @@
 
 import { InvalidModel } from '../../common/errors.js';
 import { ScratchFile } from '../../storage/scratch_file.js';
+import { Arrival } from './arrival.js';
 import { FileOnDisk, PIECE } from './model_file.js';
 
 const AHEAD = 4; // parts that are requested before they are needed
@@ -10,7 +11,7 @@ const PAUSE = 50; // ms between parts that are written: runs wait for one
 
 export class MovingFile extends FileOnDisk {
   /**
-   * @param {number} size @param {(Uint8Array | null)[]} parts each of PIECE bytes, but the last; null: it is on disk
+   * @param {number} size @param {(Uint8Array | null)[]} parts each of PIECE bytes, but the last; others and null: they are on disk
    * @param {ScratchFile | null} [scratch] has the first parts
    */
   constructor(size, parts, scratch = null) {
@@ -66,24 +67,32 @@ export class MovingFile extends FileOnDisk {
 
 /**
  * Takes a file from the page.
- * @param {{ port: MessagePort, size: number }} origin @param {AbortSignal} [signal] @returns {Promise<MovingFile>}
+ * @param {{ port: MessagePort, size: number }} origin @param {AbortSignal} [signal]
+ * @param {(file: MovingFile) => void} [begin] called with the file before it arrives @returns {Promise<MovingFile>}
  */
-export async function receiveParts({ port, size }, signal) {
+export async function receiveParts({ port, size }, signal, begin = () => {}) {
   const count = Math.ceil(size / PIECE);
   const parts = /** @type {Uint8Array[]} */ ([]);
+  const file = new MovingFile(size, parts);
+  const arrival = file.arrival = new Arrival();
+  begin(file);
   const ask = (/** @type {number} */ n) => n < count && port.postMessage({ from: n * PIECE, to: Math.min(size, (n + 1) * PIECE) });
   try {
     await new Promise((done, failed) => {
       signal?.addEventListener('abort', failed);
       port.onmessage = ({ data }) => {
-        if (data.length !== Math.min(PIECE, size - parts.length * PIECE)) failed(new InvalidModel('the bytes of the model were detached while they were read'));
+        if (data.length !== Math.min(PIECE, size - parts.length * PIECE)) return failed(new InvalidModel('the bytes of the model were detached while they were read'));
         if (parts.push(data) === count) done(null);
         else ask(parts.length + AHEAD - 1);
+        arrival.reach(Math.min(size, parts.length * PIECE));
       };
       for (let n = 0; n < AHEAD; n++) ask(n);
     });
+  } catch (error) {
+    arrival.fail(error);
+    throw error;
   } finally {
     port.close();
   }
-  return new MovingFile(size, parts);
+  return file;
 }

@@ -1,6 +1,7 @@
 // Takes a file of large or unknown size as it arrives: to disk, or to memory where the disk is full or slower than the source.
 
-import { FileInMemory, FileOnDisk, LARGE, PIECE } from './model_file.js';
+import { Arrival } from './arrival.js';
+import { FileInMemory, LARGE, PIECE } from './model_file.js';
 import { MovingFile } from './moving_file.js';
 
 /** @import { ScratchFile } from '../../storage/scratch_file.js' */
@@ -24,6 +25,8 @@ export class PartWriter {
     this.parts = [];
     /** Bytes of the last part. */
     this.filled = PIECE;
+    this.file = new MovingFile(size, this.parts, scratch);
+    this.arrival = this.file.arrival = new Arrival();
   }
 
   /** @param {Uint8Array} bytes */
@@ -36,6 +39,7 @@ export class PartWriter {
       this.filled += some.length;
       done += some.length;
     }
+    this.arrival.reach(this.arrival.count + bytes.length);
   }
 
   /** Begins a part in memory, of which so many bytes are there. @param {number} filled */
@@ -71,15 +75,15 @@ export class PartWriter {
 
   /** The file, once it has arrived. @returns {Promise<ModelFile>} */
   async end() {
-    const { scratch, parts } = this;
-    if (this.usesDisk && scratch.size >= LARGE) return new FileOnDisk(scratch.size, (into, offset) => scratch.read(into, offset), () => scratch.remove());
+    const { scratch, parts, file } = this;
+    file.size = this.arrival.count;
+    if (this.usesDisk && file.size >= LARGE) return file;
     if (this.usesDisk) this.leaveDisk();
     const last = parts.at(-1);
     if (last) parts[parts.length - 1] = last.subarray(0, this.filled);
-    const size = parts.length * PIECE - PIECE + this.filled;
-    const file = new MovingFile(size, parts, scratch);
-    if (parts[0] === null && size >= LARGE) return file;
-    const whole = size < LARGE ? new FileInMemory(file.part(0, size)) : new MovingFile(size, parts);
+    if (parts[0] === null && file.size >= LARGE) return file;
+    const whole = file.size < LARGE ? new FileInMemory(file.part(0, file.size)) : file;
+    file.scratch = null;
     await scratch.remove();
     return whole;
   }

@@ -42,6 +42,9 @@ export class ReadRanges {
   }
 }
 
+/** Paths and sizes, as JSON. @param {Files} files */
+export const sizesOf = (files) => JSON.stringify([...files].map(([path, { size }]) => [path, size]).sort());
+
 /**
  * A hash of the sizes of files and of their bytes in these ranges. Throws for files in shared memory: the page may have changed them
  * since they were compiled.
@@ -49,7 +52,7 @@ export class ReadRanges {
  */
 export async function digestOf(files, read, ranges) {
   if ([...files.values()].some(({ isShared }) => isShared)) throw new TypeError('a model in shared memory has no hash');
-  const hashes = [JSON.stringify([[...files].map(([path, { size }]) => [path, size]).sort(), ranges])];
+  const hashes = [sizesOf(files), JSON.stringify(ranges)];
   const piece = new Uint8Array(Math.min(PIECE, ranges.reduce((sum, [, from, to]) => sum + to - from, 0)));
   let filled = 0;
   for (const [name, from, to] of ranges) {

@@ -18,5 +18,6 @@ export function readerOf(files) {
   /** @type {import('../../run/environment.js').ReadFile} */
   const read = (offset, size, name = '') => fileWith(offset + size, name).read(offset, size);
   read.into = (target, offset, name = '') => fileWith(offset + target.length, name).fill(target, offset);
+  read.until = (end, name = '') => lookUp(files, name)?.arrival?.until(end) ?? null;
   return read;
 }

@@ -14,22 +14,31 @@ import { lookUp } from '../files/reader.js';
  * @param {CreateParams['external']} given
  * @param {OnProgress} progress
  * @param {Stop | null} [stop]
+ * @param {(files: Map<string, ModelFile>) => void} [begin] called when each file is there or begins to arrive
  * @returns {Promise<Map<string, ModelFile>>} by path
  */
-export async function openFiles(given, progress, stop) {
+export async function openFiles(given, progress, stop, begin = () => {}) {
   const byPath = new Map(given.map(({ path, origin }) => [plain(path), origin])); // the last of each path
   const files = [...byPath].map(([path, origin]) => ({ path, origin }));
   const counts = files.map(() => ({ loaded: 0, total: 0 }));
   const abort = new AbortController();
   stop?.controller.signal.addEventListener('abort', () => abort.abort());
-  const opening = files.map(({ origin }, i) => fetchFile(origin, (loaded, total) => {
+  const count = (/** @type {number} */ i) => (/** @type {number} */ loaded, /** @type {number} */ total) => {
     counts[i] = { loaded, total };
-    const sum = (/** @type {'loaded'|'total'} */ key) => counts.reduce((all, count) => all + count[key], 0);
-    progress({ phase: 'download', loaded: sum('loaded'), total: counts.every((count) => count.total) ? sum('total') : 0 });
-  }, abort.signal));
+    const sum = (/** @type {'loaded'|'total'} */ key) => counts.reduce((all, one) => all + one[key], 0);
+    progress({ phase: 'download', loaded: sum('loaded'), total: counts.every((one) => one.total) ? sum('total') : 0 });
+  };
+  /** @type {Promise<ModelFile>[]} */
+  const opening = [];
+  const begun = files.map(({ origin }, i) => /** @type {Promise<ModelFile>} */ (new Promise((done, failed) => {
+    opening[i] = fetchFile(origin, count(i), abort.signal, done);
+    opening[i].then(done, failed);
+  })));
+  const named = (/** @type {ModelFile[]} */ some) => new Map(files.map(({ path }, i) => [path, some[i]]));
+  const whole = Promise.all(opening);
   try {
-    const opened = await Promise.all(opening);
-    return new Map(files.map(({ path }, i) => [path, opened[i]]));
+    begin(named(await Promise.race([Promise.all(begun), whole])));
+    return named(await whole);
   } catch (error) {
     abort.abort();
     for (const file of opening) file.then((opened) => closeAll([opened]), () => {});

@@ -11,7 +11,8 @@ import { ReadRanges } from '../files/read_ranges.js';
 import { readerOf } from '../files/reader.js';
 import { beside, closeAll, openFiles } from './model_files.js';
 import { CachedCompiler } from '../programs/cached_compiler.js';
-import { sharedModel } from './shared_models.js';
+import { cachedModel, finishEarly, startEarly } from './early_start.js';
+import { alikeModels, sharedModel } from './shared_models.js';
 import { cachedPrograms } from '../programs/program_cache.js';
 import { PageCompiler } from './page_compiler.js';
 import { gpuFor } from './choose_gpu.js';
@@ -40,25 +41,32 @@ export async function openModel(params, progress, interpreter, pool, stop, other
   const threads = shared ? params.threads : 1;
   const options = { ...params.options, threads, shared, ...codeFeatures(params.options.fixedSimd) };
   const device = gpuFor(params);
-  const opening = openFiles([{ path: '', origin: params.model }, ...params.external], progress, stop);
-  const preparing = prepare(params, options, device, interpreter, progress);
-  const [files, { gpu, whyNot, candidate }, cache] = await Promise.all([opening, device, preparing]).catch((error) => {
+  const preparing = Promise.all([device, prepare(params, options, device, interpreter, progress)]);
+  const { limits, fallback, logOptions, named } = params;
+  const common = { start, trainer: null, origin: params.model, options: { ...options, ...limits }, stop };
+  const sourceOf = async (/** @type {Source['files']} */ files) => {
+    const [{ gpu, whyNot }, cache] = await preparing;
+    const host = { shared, threads, pool, gpu, named, whyNotGpu: whyNot, fallback, ...limits, logOptions };
+    return { ...common, files, cache, reads: new ReadRanges(), gpu: params.gpu ?? gpu?.adapter ?? null, host };
+  };
+  const isAlone = async () => interpreter.customised || params.options.training || (await device).candidate;
+  const begin = async (/** @type {Source['files']} */ arriving) => {
+    const source = await sourceOf(arriving);
+    const mayFit = !params.gpu && !await isAlone() && !alikeModels(source, others).length;
+    return mayFit ? startEarly(source, opening, () => openInPython(source, interpreter)) : null;
+  };
+  /** @type {ReturnType<typeof startEarly>} */
+  let starting = Promise.resolve(null);
+  const opening = openFiles([{ path: '', origin: params.model }, ...params.external], progress, stop, (arriving) => { starting = begin(arriving).catch(() => null); });
+  const [files, [{ candidate }]] = await Promise.all([opening, preparing]).catch((error) => {
     opening.then((opened) => closeAll(opened.values()), () => {});
     throw error;
   });
   mark('model fetched');
-  const { limits: { memoryLimit, gpuTimeout }, fallback, logOptions } = params;
-  const trainer = params.options.training ? new (await trainingCode(/** @type {import('../../common/protocol.js').Assets} */ (interpreter.assets).training)).Trainer() : null;
-  const source = {
-    start, trainer, origin: params.model, files, cache, reads: new ReadRanges(), gpu: params.gpu ?? gpu?.adapter ?? null, options: { ...options, ...params.limits }, stop,
-    host: { shared, threads, pool, gpu, named: params.named, whyNotGpu: whyNot, fallback, gpuTimeout, memoryLimit, logOptions },
-  };
   try {
-    const isAlone = interpreter.customised || candidate || params.options.training;
-    const open = isAlone ? undefined : await sharedModel(source, others);
-    if (!open) return await openSource(params, source, progress, interpreter, candidate);
-    closeAll(files.values());
-    return { ...open, timings: { download: performance.now() - start, compile: 0, init: 0 } };
+    const early = await finishEarly(await starting, files, progress);
+    if (early) return kept(early, interpreter);
+    return await openSource(params, await sourceOf(files), progress, interpreter, await isAlone() ? () => [] : others, candidate);
   } catch (error) {
     closeAll(files.values());
     throw error;
@@ -67,10 +75,16 @@ export async function openModel(params, progress, interpreter, pool, stop, other
 
 /**
  * @param {CreateParams} params @param {Source} source @param {OnProgress} progress @param {Interpreter} interpreter
- * @param {import('../../gpu/device.js').Gpu} [candidate] a GPU to measure
+ * @param {() => Opened[]} others open models that it may share @param {import('../../gpu/device.js').Gpu} [candidate] a GPU to measure
  * @returns {Promise<Opened>}
  */
-async function openSource(params, source, progress, interpreter, candidate) {
+async function openSource(params, source, progress, interpreter, others, candidate) {
+  if (params.options.training) source.trainer = new (await trainingCode(/** @type {import('../../common/protocol.js').Assets} */ (interpreter.assets).training)).Trainer();
+  const shared = await sharedModel(source, others);
+  if (shared) {
+    closeAll(source.files.values());
+    return { ...shared, timings: { download: performance.now() - source.start, compile: 0, init: 0 } };
+  }
   const own = ownOf(source.files);
   if (isProgram(own.read(0, Math.min(4, own.size)))) return openProgram(params, source, progress, candidate);
   if (params.gpu) return openForPage(source, interpreter, progress);
@@ -135,23 +149,27 @@ async function programsOf({ model, external }, options, adapter, { assets, custo
  * @param {Source} source @param {OnProgress} progress @param {Interpreter} interpreter @returns {Promise<Opened | null>}
  */
 async function openCached(source, progress, interpreter) {
-  const { start, files, cache, host, stop } = source;
+  const { start, files, cache, stop } = source;
   const known = await cache?.find(files);
   if (!cache || !known) return null;
-  known.reads.forEach((range) => source.reads.add(range));
   const download = performance.now() - start;
   try {
-    const compiler = new CachedCompiler(known, () => openInPython(source, interpreter));
-    const model = new Model(compiler, weightsIn(files), host);
-    if (source.trainer) model.train(source.trainer);
-    for (const [key, program] of known.programs) model.table.add(key, program);
-    model.onNewProgram = () => keep(source, compiler, model.table.programs, interpreter);
-    return { ...await started(model, progress, { download, compile: 0 }, stop), source, files: [...files.values()] };
+    const model = cachedModel(source, known, () => openInPython(source, interpreter));
+    return kept({ ...await started(model, progress, { download, compile: 0 }, stop), source }, interpreter);
   } catch {
     stop?.check();
     await cache.remove(); // the entry may be the cause; if not, compiling raises the error again
     return null;
   }
+}
+
+/**
+ * A session of cached Programs that stores those that it compiles, too.
+ * @param {{ model: Model, source: Source, timings: Opened['timings'] }} opened @param {Interpreter} interpreter @returns {Opened}
+ */
+function kept({ model, source, timings }, interpreter) {
+  model.onNewProgram = () => keep(source, model.compiler, model.table.programs, interpreter);
+  return { model, source, timings, files: [...source.files.values()] };
 }
 
 /**

@@ -4,11 +4,10 @@
 /** @import { Stop } from '../../common/stop.js' */
 /** @import { Model } from '../../session/model.js' */
 /** @import { OnProgress } from './model_files.js' */
-/** @import { Opened } from './types.js' */
 
 /**
  * @param {Model} model @param {OnProgress} progress @param {Omit<Timings, 'init'>} times @param {Stop | null} stop
- * @returns {Promise<Pick<Opened, 'model' | 'timings'>>}
+ * @returns {Promise<{ model: Model, timings: Timings }>}
  */
 export async function started(model, progress, times, stop) {
   const start = performance.now();

@@ -5,18 +5,19 @@ import { parse, toBytes } from './program_file.js';
 /** @import { ProgramData } from '../../common/program.js' */
 /** @import { Range } from '../files/read_ranges.js' */
 /**
- * info, needs: JSON, as a `Compiler` has them; reads: what the compiler has read of the model's files; programs: by cache key.
- * @typedef {{ info: string, needs: string, reads: Range[], programs: Map<string, ProgramData> }} Bundle
+ * info, needs: JSON, as a `Compiler` has them; sizes: of the model's files, JSON; reads: what the compiler has read of them; programs:
+ * by cache key.
+ * @typedef {{ info: string, needs: string, sizes: string, reads: Range[], programs: Map<string, ProgramData> }} Bundle
  */
 
-const WORD = 4; // bytes of the length of the head, which is JSON: { info, needs, reads, keys, sizes }
+const WORD = 4; // bytes of the length of the head, which is JSON: { info, needs, sizes, reads, keys, lengths }
 
 /** @param {Bundle} bundle @returns {Uint8Array<ArrayBuffer>} */
-export function pack({ info, needs, reads, programs }) {
+export function pack({ programs, ...about }) {
   const files = [...programs.values()].map(({ header, blob }) => toBytes(header, blob));
-  const sizes = files.map(({ length }) => length);
-  const head = new TextEncoder().encode(JSON.stringify({ info, needs, reads, keys: [...programs.keys()], sizes }));
-  const bytes = new Uint8Array(sizes.reduce((sum, size) => sum + size, WORD + head.length));
+  const lengths = files.map(({ length }) => length);
+  const head = new TextEncoder().encode(JSON.stringify({ ...about, keys: [...programs.keys()], lengths }));
+  const bytes = new Uint8Array(lengths.reduce((sum, length) => sum + length, WORD + head.length));
   new DataView(bytes.buffer).setUint32(0, head.length, true);
   bytes.set(head, WORD);
   let at = WORD + head.length;
@@ -30,11 +31,11 @@ export function pack({ info, needs, reads, programs }) {
 /** Throws if the file is incomplete or damaged. @param {Uint8Array} bytes @returns {Bundle} */
 export function unpack(bytes) {
   const length = new DataView(bytes.buffer, bytes.byteOffset).getUint32(0, true);
-  const { info, needs, reads, keys, sizes } = JSON.parse(new TextDecoder().decode(bytes.subarray(WORD, WORD + length)));
+  const { keys, lengths, ...about } = JSON.parse(new TextDecoder().decode(bytes.subarray(WORD, WORD + length)));
   let at = WORD + length;
-  const programs = sizes.map((/** @type {number} */ size) => {
+  const programs = lengths.map((/** @type {number} */ size) => {
     const { header, blob } = parse(bytes.subarray(at, at += size));
     return { header, blob, python: { timings: '{}', destroy() {} } };
   });
-  return { info, needs, reads, programs: new Map(keys.map((/** @type {string} */ key, /** @type {number} */ i) => [key, programs[i]])) };
+  return { ...about, programs: new Map(keys.map((/** @type {string} */ key, /** @type {number} */ i) => [key, programs[i]])) };
 }

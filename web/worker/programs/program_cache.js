@@ -2,7 +2,7 @@
 // (docs/design/storage.md#program-cache).
 
 import { BUILD } from '../build.js';
-import { digestOf } from '../files/read_ranges.js';
+import { digestOf, sizesOf } from '../files/read_ranges.js';
 import { readerOf } from '../files/reader.js';
 import { pack, unpack } from './program_bundle.js';
 import { hostStep } from './program_file.js';
@@ -128,15 +128,15 @@ class CachedPrograms {
     await this.cache.delete(this.entry).catch(() => {});
   }
 
-  /** Stores the Programs that run without Python. @param {Files} files @param {Bundle} bundle */
-  save(files, { info, needs, reads, programs }) {
+  /** Stores the Programs that run without Python. @param {Files} files @param {Omit<Bundle, 'sizes'>} bundle */
+  save(files, { programs, ...about }) {
     const portable = new Map([...programs].filter(([, { header }]) => !hostStep(header)));
     const size = [...portable.values()].reduce((sum, { blob }) => sum + blob.length, 0);
     if (!portable.size || size > LARGEST) return;
     clearTimeout(this.timer); // replaces a write that waits
     const write = async () => {
-      const name = await this.nameFor(files, reads);
-      await store(this.cache, name, pack({ info, needs, reads, programs: portable }), MAX_ENTRIES);
+      const name = await this.nameFor(files, about.reads);
+      await store(this.cache, name, pack({ ...about, sizes: sizesOf(files), programs: portable }), MAX_ENTRIES);
       if (this.entry && this.entry !== name) await this.remove(); // its Programs are in the new entry
       this.entry = name;
     };
