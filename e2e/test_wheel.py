@@ -15,10 +15,10 @@ import pytest
 from onnx import TensorProto, helper
 from playwright.sync_api import Browser
 
+from e2e.stock_pyodide import RUN, run_in_worker
 from kit import small_models
 from kit.chromium import ROOT
 from pyruntime import __version__
-from pyruntime.cli.serve import Server
 
 FORMATS = {"float32": "f", "int64": "q", "bool": "?", "int8": "b", "object": ""}
 RNG = np.random.default_rng(0)
@@ -113,14 +113,6 @@ def check(found: Any, models: Path) -> None:
     )
 
 
-RUN = """
-async function found(pyodide, program, cases, files) {
-  pyodide.FS.mkdir('/models');
-  for (const [name, bytes] of files) pyodide.FS.writeFile(`/models/${name}`, bytes);
-  pyodide.runPython(program);
-  return pyodide.globals.get('main')(cases);
-}
-"""
 NODE = """
 import { readFileSync } from 'node:fs';
 import { loadPyodide } from 'pyodide';
@@ -144,42 +136,5 @@ def test_in_node(models: Path) -> None:
     assert version == __version__
 
 
-BROWSER = """
-const bytes = async (path) => new Uint8Array(await (await fetch(path)).arrayBuffer());
-const text = async (path) => (await fetch(path)).text();
-async function all({ wheel, tools }) {
-  const { loadPyodide } = await import('/pyodide/pyodide.mjs');
-  const pyodide = await loadPyodide({ indexURL: '/pyodide/' });
-  for (const tool of tools) pyodide.unpackArchive((await bytes(`/tools/${tool}`)).buffer, 'wheel');
-  await pyodide.runPythonAsync(`import micropip; await micropip.install("${new URL(`/dist/${wheel}`, location)}")`);
-  const names = JSON.parse(await text('/models/list.json'));
-  const files = await Promise.all(names.map(async (name) => [name, await bytes(`/models/${name}`)]));
-  return found(pyodide, await text('/pages/in_pyodide.py'), await text('/models/cases.json'), files);
-}
-"""
-WORKER = "onmessage = ({ data }) => all(data).then(postMessage, (error) => postMessage(String(error)));"
-ASK = """(arg) => new Promise((resolve) => {
-  const worker = new Worker('/worker.mjs', { type: 'module' });
-  worker.onmessage = ({ data }) => resolve(data);
-  worker.postMessage(arg);
-})"""
-
-
 def test_in_a_worker_in_chromium(models: Path, browser: Browser, tmp_path: Path) -> None:
-    """Nothing of the page's own is loaded: the wheel brings the executor."""
-    (tmp_path / "index.html").write_text('<link rel="icon" href="data:,">')
-    (tmp_path / "worker.mjs").write_text(RUN + BROWSER + WORKER)
-    (wheel,) = (ROOT / "dist").glob("*.whl")
-    tools = ROOT / "build/programs/pyodide"
-    mounts = {"/": tmp_path, "/models/": models, "/pyodide/": ROOT / "node_modules/pyodide", "/dist/": ROOT / "dist",
-              "/pages/": ROOT / "e2e/pages", "/tools/": tools}  # fmt: skip
-    with Server(mounts) as server:
-        page = browser.new_page()
-        try:
-            page.goto(f"{server.url}/index.html")
-            check(
-                json.loads(page.evaluate(ASK, {"wheel": wheel.name, "tools": [tool.name for tool in tools.iterdir()]})),
-                models,
-            )
-        finally:
-            page.close()
+    check(run_in_worker(browser, tmp_path, models, "in_pyodide.py", (models / "cases.json").read_text()), models)

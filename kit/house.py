@@ -47,14 +47,15 @@ MAY_IMPORT = {
     "emit": "ir onnx codegen frontend placement program runtime",
     "compiler": "errors options ir onnx codegen frontend ops passes placement emit program runtime",
     "session": "errors ir onnx frontend passes compiler runtime",
+    "training": "errors onnx frontend learning program runtime session",
     "browser": "errors options ir host onnx codegen frontend placement compiler session learning "
     "providers.wasm providers.webgpu",
     "native": "errors options ir host onnx codegen frontend placement program runtime compiler session learning "
-    "providers.wasm providers.webgpu",
+    "training providers.wasm providers.webgpu",
     "api": "ort_errors errors options ir onnx frontend placement learning native runtime session",
     "quantization": "errors native",
     "onnxruntime": "api",
-    "pyodide": "errors options ir onnx frontend placement compiler session browser",
+    "pyodide": "errors options ir onnx frontend placement compiler program session browser learning training",
     "cli": "errors options learning onnx frontend ops placement native runtime quantization pyruntime",
     "pyruntime": "errors frontend ops placement compiler session native quantization api pyodide",
 }

@@ -8,6 +8,7 @@ costs nothing: the session and the operators are loaded on first use.
 from __future__ import annotations
 
 import sys
+from importlib import import_module
 from typing import Any
 
 from pyruntime.errors import (
@@ -69,14 +70,12 @@ __all__ = [
 # Names that onnxruntime also exports; `pyruntime.onnxruntime` has all of its names.
 _API = """ExecutionMode GraphOptimizationLevel IOBinding InferenceSession LoraAdapter OrtValue RunOptions SessionOptions
 get_available_providers get_device""".split()
-_IN_PYODIDE = ("InferenceSession", "SessionOptions")
+_IN_PYODIDE = {"InferenceSession": "session", "SessionOptions": "session", "TrainingSession": "training"}
 
 
 def __getattr__(name: str) -> Any:
     if name in _IN_PYODIDE and sys.platform == "emscripten":
-        from pyruntime.pyodide import session
-
-        return getattr(session, name)
+        return getattr(import_module(f"pyruntime.pyodide.{_IN_PYODIDE[name]}"), name)
     if name in _API:
         from pyruntime.api.names import NAMES
 

@@ -4,6 +4,8 @@
 import { unpackBits } from './common/elements.js';
 import { toPayload } from './common/errors.js';
 import { Executor } from './run/executor.js';
+import { mergedWeight } from './worker/models/merged_weights.js';
+import { read as statesOf, write } from './worker/models/state_values.js';
 import { codeFeatures } from './worker/wasm_features.js';
 
 /** @import { WireTensor, WireValue } from './common/protocol.js' */
@@ -32,12 +34,36 @@ export function open(header, blob, read, step, memoryLimit) {
   return attempt(() => Executor.createNow({ header: JSON.parse(header), blob, python: null }, read, python, limit));
 }
 
-/** @param {Executor} executor @param {Record<string, WireValue>} feeds @param {string[]} names of outputs */
-export function run(executor, feeds, names) {
-  return attempt(() => {
+/**
+ * @param {Executor} executor @param {Record<string, WireValue>} feeds @param {string[]} names of outputs
+ * @param {string[]} changing names of the steps that change states
+ */
+export function run(executor, feeds, names, changing) {
+  Object.assign(executor, { changing: new Set(changing), hasChangedStates: false });
+  const answer = attempt(() => {
     const fetches = Object.fromEntries(names.map((name) => [name, null]));
     const found = /** @type {Record<string, WireTensor | WireTensor[] | null>} */ (executor.run(feeds, fetches));
     return names.map((name) => (Array.isArray(found[name]) ? found[name].map(stored) : found[name] && stored(found[name])));
+  });
+  return { ...answer, hasChangedStates: executor.hasChangedStates };
+}
+
+/** Copies of the states, in the header's order. @param {Executor} executor */
+export const readStates = (executor) => attempt(() => Object.values(statesOf(executor)));
+
+/** @param {Executor} executor @param {Record<string, Uint8Array>} values by name of the state */
+export const writeStates = (executor, values) => attempt(() => write(executor, values));
+
+/**
+ * A weight with products of adapters added, in float32, or as it is in float64.
+ * @param {string} merged JSON: its shape and the products (see mergedWeight) @param {string} dtype of the weight
+ * @param {Uint8Array} weight @param {Record<string, Uint8Array>} values of adapters, by name
+ */
+export function merge(merged, dtype, weight, values) {
+  return attempt(() => {
+    const { shape, products } = JSON.parse(merged);
+    const base = { start: 0, size: weight.length, name: '', data: '' };
+    return mergedWeight({ base, shape, products }, dtype, undefined, values, () => weight, () => weight);
   });
 }
 

@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import numpy as np
@@ -17,7 +18,7 @@ import safetensors.numpy
 from kit.training_networks import batch, dense
 from pyruntime import InvalidInput, TrainingSession
 from pyruntime.learning.safetensors import read, write
-from pyruntime.native.sessions.training import write_file
+from pyruntime.training.files import write_file
 
 PROGRAM = """
 import sys
@@ -116,6 +117,14 @@ def test_foreign_files_beside_a_checkpoint_stay(tmp_path: Path) -> None:
     foreign.write_bytes(b"1")
     write_file(tmp_path / "net", b"2")
     assert foreign.read_bytes() == b"1" and (tmp_path / "net").read_bytes() == b"2"
+
+
+def test_threads_write_one_file(tmp_path: Path) -> None:
+    """Each writes a file of its own, and the last replaces the others'."""
+    texts = [bytes([n]) * 200_000 for n in range(8)]
+    with ThreadPoolExecutor(8) as threads:
+        list(threads.map(lambda text: write_file(tmp_path / "net", text), texts))
+    assert (tmp_path / "net").read_bytes() in texts and [p.name for p in tmp_path.iterdir()] == ["net"]
 
 
 def test_weights_keep_their_type() -> None:

@@ -5,15 +5,18 @@ from __future__ import annotations
 import json
 import math
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from pyruntime.errors import InvalidInput
 from pyruntime.learning import safetensors
 from pyruntime.learning.adapters import onnx_adapter
 from pyruntime.learning.adapters.onnx_adapter import Versions
 from pyruntime.learning.safetensors import Stored
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 CONFIG = "adapter_config"  # in the metadata of our safetensors files: PEFT's adapter_config.json
 PEFT_FILES = ("adapter_model.safetensors", "adapter_config.json")
@@ -129,3 +132,27 @@ def _is_pattern(text: str) -> bool:
     except (re.error, RecursionError, OverflowError):
         return False
     return True
+
+
+def adapter_files(path: Path, adapter: Adapter, times: Callable[[Stored, float], Stored]) -> dict[Path, bytes]:
+    """The files to write: one by its ending, or those of a folder as PEFT has it, which is made. times: a tensor with
+    its numbers multiplied, in float32"""
+    if path.suffix == ".safetensors":
+        return {path: adapter.to_safetensors()}
+    if path.suffix == ".onnx_adapter":
+        return {path: _folded(adapter, times).to_onnx_adapter()}
+    path.mkdir(parents=True, exist_ok=True)
+    config = json.dumps(dict(adapter.config), indent=2).encode()
+    weights, settings = PEFT_FILES
+    return {path / weights: adapter.to_safetensors(), path / settings: config}
+
+
+def _folded(adapter: Adapter, times: Callable[[Stored, float], Stored]) -> Adapter:
+    """Without a configuration: the factors are in B, because ONNX Runtime's format has none."""
+    if not adapter.config:
+        return adapter
+    tensors = dict(adapter.tensors)
+    for pair in adapter.pairs():
+        if pair.scale != 1.0:
+            tensors[pair.b] = times(tensors[pair.b], pair.scale)
+    return Adapter(tensors, {}, adapter.versions)

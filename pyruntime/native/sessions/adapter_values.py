@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from pathlib import Path
 
 import numpy as np
 
 from pyruntime.ir.dtype import BF16
-from pyruntime.learning.adapters.adapter_file import PEFT_FILES, Adapter
-from pyruntime.learning.adapters.lora import Lora
+from pyruntime.learning.adapters.adapter_file import Adapter, adapter_files
 from pyruntime.learning.adapters.serving import Serving
 from pyruntime.learning.graph import Training
 from pyruntime.learning.safetensors import Stored
@@ -37,42 +35,13 @@ def merged(training: Training, values: Mapping[str, np.ndarray]) -> dict[str, np
     return found
 
 
-def to_adapter(lora: Lora, values: Mapping[str, np.ndarray]) -> Adapter:
-    tensors = {n: Stored("float32", values[n].shape, np.ascontiguousarray(values[n], np.float32)) for n in lora.names}
-    return Adapter(tensors, json.loads(lora.config()))
-
-
-def to_file(lora: Lora, values: Mapping[str, np.ndarray]) -> bytes:
-    """A safetensors file."""
-    return to_adapter(lora, values).to_safetensors()
-
-
-def to_files(path: Path, lora: Lora, values: Mapping[str, np.ndarray]) -> dict[Path, bytes]:
-    """The files to write: one by its ending, or those of a folder as PEFT has it, which is made."""
-    return files_of(path, to_adapter(lora, values))
-
-
 def files_of(path: Path, adapter: Adapter) -> dict[Path, bytes]:
-    if path.suffix == ".safetensors":
-        return {path: adapter.to_safetensors()}
-    if path.suffix == ".onnx_adapter":
-        return {path: folded(adapter).to_onnx_adapter()}
-    path.mkdir(parents=True, exist_ok=True)
-    config = json.dumps(dict(adapter.config), indent=2).encode()
-    weights, settings = PEFT_FILES
-    return {path / weights: adapter.to_safetensors(), path / settings: config}
+    """The files to write: one by its ending, or those of a folder as PEFT has it, which is made."""
+    return adapter_files(path, adapter, _times)
 
 
-def folded(adapter: Adapter) -> Adapter:
-    """Without a configuration: the factors are in B, because ONNX Runtime's format has none."""
-    if not adapter.config:
-        return adapter
-    tensors = dict(adapter.tensors)
-    for pair in adapter.pairs():
-        if pair.scale != 1.0:
-            t = tensors[pair.b]
-            tensors[pair.b] = Stored("float32", t.shape, array_of(t) * np.float32(pair.scale))
-    return Adapter(tensors, {}, adapter.versions)
+def _times(t: Stored, factor: float) -> Stored:
+    return Stored("float32", t.shape, array_of(t) * np.float32(factor))
 
 
 def array_of(t: Stored) -> np.ndarray:
@@ -95,3 +64,12 @@ def for_model(adapter: Adapter, serving: Serving) -> Adapter:
         array = np.ascontiguousarray(array if one.scale == 1.0 else array * np.float32(one.scale))
         tensors[one.input] = Stored(array.dtype.name, array.shape, array)
     return Adapter(tensors, {}, adapter.versions)
+
+
+def from_float32(x: np.ndarray, dtype: str) -> bytes:
+    """The bytes of an array in this type."""
+    if dtype != "bfloat16":
+        return np.ascontiguousarray(x, dtype).tobytes()
+    bits = np.ascontiguousarray(x, np.float32).view(np.uint32)
+    rounded = (bits + 0x7FFF + ((bits >> 16) & 1)) >> 16
+    return np.where(np.isnan(x), 0x7FC0, rounded).astype(np.uint16).tobytes()

@@ -12,12 +12,14 @@ import numpy as np
 
 from pyruntime.learning.artifact_export import inference_plan
 from pyruntime.learning.artifacts import MOMENTS, Artifacts, artifacts
-from pyruntime.native.sessions.training import TrainingSession, assembled, write_file
+from pyruntime.native.sessions.adapter_values import from_float32
+from pyruntime.native.sessions.training import TrainingSession
 from pyruntime.onnx import load
 from pyruntime.onnx.graph import Graph, Weight
 from pyruntime.onnx.ort_checkpoint import Checkpoint, Moments, read_checkpoint, weight_of, write_checkpoint
 from pyruntime.onnx.sources import FileSource
 from pyruntime.options import SessionOptions
+from pyruntime.training.files import assembled, write_file
 
 Path_ = str | os.PathLike[str]
 
@@ -43,7 +45,7 @@ class ArtifactSession(TrainingSession):
             if kind in kinds
         }
         if moments:
-            self._session.alone(lambda: self._session.programs.state_values.update(moments))
+            self._update(moments)
             self._numbers.step = checkpoint.step
 
     def _read(self, model: Any) -> Graph:
@@ -69,10 +71,10 @@ class ArtifactSession(TrainingSession):
         self._numbers.waiting = 0
 
     def gradient(self, name: str) -> np.ndarray | None:
-        return self._values().get(f"gradient/{name}") if self._numbers.waiting else None
+        return self._states().get(f"gradient/{name}") if self._numbers.waiting else None
 
     def moments(self) -> Moments:
-        values, kinds = self._values(), MOMENTS.get(self._recipe.optimizer, {})
+        values, kinds = self._states(), MOMENTS.get(self._recipe.optimizer, {})
         found: Moments = {}
         for name in self._training.weights:
             each = {theirs: values.get(f"optimizer/{ours}/{name}") for theirs, ours in kinds.items()}
@@ -107,4 +109,5 @@ def export_for_inference(
     """Write the part of an evaluation model that computes these outputs, with these parameters. like: their types"""
     source = FileSource(model)
     plan = inference_plan(source, outputs, like, like)
-    write_file(Path(target), assembled(plan, source, parameters))
+    data = assembled(plan, source, lambda name, dtype: from_float32(parameters[name], dtype))
+    write_file(Path(target), data)

@@ -14,7 +14,7 @@ from pyruntime.native.sessions.compiler import Compiler
 from pyruntime.native.sessions.feeds import constant_of, described
 from pyruntime.native.sessions.program_file import Exported, embed
 from pyruntime.native.sessions.shared_weights import load_executor
-from pyruntime.native.sessions.state_values import StateValues
+from pyruntime.native.sessions.state_values import NativeStates
 from pyruntime.onnx.graph import Graph
 from pyruntime.placement.provider_list import BASE, allows_software, effective, known
 from pyruntime.program.format import Program
@@ -38,7 +38,7 @@ class Programs(Specialiser[Executor]):
         self.compiler = compiler
         self.states = states
         self.plan_counts = PlanCounts()
-        self.state_values = StateValues()
+        self.state_values = NativeStates()
         self._values: ProgramTable[Executor] = ProgramTable()  # compute values that compilation needs
 
     def require_model(self, purpose: str, hint: str) -> None:

@@ -128,7 +128,7 @@ function changing({ outputs, blocks }, names) {
 }
 
 /** Copies of an executor's states. @param {Executor} executor @returns {MaybePromise<Values>} */
-function read(executor) {
+export function read(executor) {
   const entries = Object.entries(states(executor));
   const near = entries.filter(([, { buffer }]) => !executor.plan.isOnGpu(buffer));
   const found = Object.fromEntries(near.map(([name, { buffer }]) => [name, executor.bytes(executor.plan.root, buffer).slice()]));
@@ -156,7 +156,7 @@ async function readFromGpu({ plan, gpu }, entries) {
 }
 
 /** Writes an executor's states; other names are those of other Programs. @param {Executor} executor @param {Values} values */
-function write(executor, values) {
+export function write(executor, values) {
   const known = states(executor);
   for (const [name, bytes] of Object.entries(values)) if (Object.hasOwn(known, name)) put(executor, known[name], bytes);
 }

@@ -1,0 +1,224 @@
+"""The Programs of a session in Pyodide, on the executor of web/."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Collection, Hashable, Mapping, Sequence
+from dataclasses import replace
+from importlib.resources import files
+from math import prod
+from typing import Any
+
+import pyruntime.errors
+from pyruntime.browser import Compilation, PageCompiler
+from pyruntime.errors import OutOfMemory, PyRuntimeError, SessionFailed
+from pyruntime.frontend.feed_checks import required_inputs
+from pyruntime.frontend.trace_graph import Spec, TensorSpec
+from pyruntime.ir.dtype import BY_NAME
+from pyruntime.onnx.graph import Graph, Source
+from pyruntime.program.types import TensorValue
+from pyruntime.pyodide.tensors import Tensor
+from pyruntime.session.model_source import weight_sources
+from pyruntime.session.needs import Given, GivenTensor
+from pyruntime.session.specialisation import ProgramTable, Specialiser, output_paths
+from pyruntime.training.state_values import StateValues
+
+
+class Programs(Specialiser["Program"]):
+    """The Programs of a session, each with a memory of its own."""
+
+    def __init__(self, graph: Graph, compiler: PageCompiler, js: Any, memory_limit: int) -> None:
+        super().__init__(graph)
+        self._compiler, self._js, self._memory_limit = compiler, js, memory_limit
+        self._sources = weight_sources(graph)
+        self.state_values = _States()
+        self._inner_values: ProgramTable[TensorSpec] = ProgramTable()
+
+    def compile(self, specs: Mapping[str, Spec], constants: Mapping[str, TensorSpec] | None) -> Program:
+        compiled = self._compiler.compile(self.graph, specs, constants)
+        if constants is None:
+            self.outputs = compiled.outputs
+        compilation = Compilation(compiled)
+        try:
+            return Program(self._js, compilation, self._sources, self._memory_limit)
+        except OutOfMemory:
+            if not self.table:
+                raise
+            self.forget()  # frees the memory of the Programs for other feeds
+            self.is_prepared = True  # do not compile the Program for all feeds again
+            return Program(self._js, compilation, self._sources, self._memory_limit)
+
+    def _find(self, feeds: Mapping[str, Any], names: Sequence[str]) -> Program:
+        """The Program that makes these outputs from these feeds."""
+        if all(v.name in feeds for v in required_inputs(self.graph)):
+            return self.program(feeds)
+        return self.program_for(feeds, names)
+
+    def part(self, names: Sequence[str]) -> Specialiser[Program]:
+        part = Programs(self.graph_for(names), self._compiler, self._js, self._memory_limit)
+        part.state_values = self.state_values
+        return self.share_needs(part)
+
+    def can_run(self, program: Program, names: Sequence[str], feeds: Collection[str]) -> bool:
+        return all(spec["name"] in feeds for spec in program.paths.find(list(names)).inputs)
+
+    def run(self, feeds: Mapping[str, Any], names: Sequence[str]) -> list[Any]:
+        program = self._find(feeds, names)
+        with self.state_values.during_run(program, names):
+            return program.run(feeds, names)
+
+    def drop(self, program: Program) -> None:
+        self.state_values.drop([program])
+        program.release()
+
+    def describe(self, feeds: Mapping[str, Any]) -> dict[str, Given]:
+        return {name: _described(x) for name, x in feeds.items()}
+
+    def evaluate(
+        self, part: Graph, specs: Mapping[str, Spec], key: Hashable, constants: Mapping[str, TensorSpec],
+        feeds: Mapping[str, Any],
+    ) -> TensorSpec:  # fmt: skip
+        """Memoised, because the interpreter is slow."""
+        given = (part.outputs[0].name, *((name, _hashable(x)) for name, x in feeds.items()))
+        inner = super().evaluate
+        return self._inner_values.find(given, lambda: inner(part, specs, key, constants, feeds))
+
+
+def _described(x: Any) -> Given:
+    if x is None or isinstance(x, list):
+        return x and [_described(item) for item in x]
+    return GivenTensor(x.dtype, x.shape, x.flat)
+
+
+def _hashable(x: Any) -> Hashable:
+    if x is None:
+        return None
+    if isinstance(x, list):
+        return tuple(_hashable(item) for item in x)
+    return (x.shape, x.data if isinstance(x.data, bytes) else tuple(x.data))
+
+
+class Program:
+    """A Program on the executor of web/."""
+
+    def __init__(self, js: Any, compiled: Compilation, sources: Mapping[str, Source], memory_limit: int) -> None:
+        from pyodide.ffi import create_proxy, to_js
+
+        self._js, self._compiled = js, compiled
+        self.header = compiled.program.header
+        self.paths = output_paths(self.header)
+        self.changing: Collection[str] = ()  # names of the steps that change states in the next run
+        self.has_changed_states = False  # whether the last run has begun to
+        self._failed: Exception | None = None  # of a host step
+
+        def read(offset: int, size: int, name: str = "") -> Any:
+            return to_js(memoryview(sources[name or ""].read(offset, size)))
+
+        self._proxies = [create_proxy(read), create_proxy(self._step)]
+        blob = to_js(memoryview(compiled.blob))
+        self._executor = None
+        try:
+            self._executor = self._answer(js.open(compiled.json, blob, *self._proxies, memory_limit))
+        except PyRuntimeError:
+            self.release()
+            raise
+
+    def run(self, feeds: Mapping[str, Any], names: Sequence[str]) -> list[Any]:
+        from js import Object
+        from pyodide.ffi import to_js
+
+        wire = to_js({name: _wire(x) for name, x in feeds.items()}, dict_converter=Object.fromEntries)
+        answer = self._js.run(self._executor, wire, to_js(names), to_js([*self.changing]))
+        self.has_changed_states = answer.hasChangedStates
+        return [_result(found) for found in self._answer(answer)]
+
+    def states(self) -> dict[str, Tensor]:
+        """Copies of the states."""
+        values = self.header.get("states", {})
+        found = self._answer(self._js.readStates(self._executor))
+        return {n: _state(v, data.to_bytes()) for (n, v), data in zip(values.items(), found, strict=True)}
+
+    def set_states(self, values: Mapping[str, Tensor]) -> None:
+        from js import Object
+        from pyodide.ffi import to_js
+
+        data = {name: memoryview(x.data) for name, x in values.items() if isinstance(x.data, bytes)}
+        self._answer(self._js.writeStates(self._executor, to_js(data, dict_converter=Object.fromEntries)))
+
+    def _step(self, number: int, inputs: str, symbols: str) -> str:
+        """Run a host step. Its exception is raised when the executor has returned."""
+        try:
+            return self._compiled.host(number, inputs, symbols)
+        except Exception as error:
+            self._failed = error
+            return ""
+
+    def _answer(self, answer: Any) -> Any:
+        failed, self._failed = self._failed, None
+        if failed is not None:
+            raise failed
+        return value_of(answer)
+
+    def release(self) -> None:
+        """Free the memory. Needed because JavaScript's references to Python functions keep the Program alive."""
+        if self._executor is not None:
+            self._js.release(self._executor)
+        for proxy in self._proxies:
+            proxy.destroy()
+
+
+class _States(StateValues[Program, Tensor]):
+    def fetch(self, executor: Program) -> dict[str, Tensor]:
+        return executor.states()
+
+    def put(self, executor: Program, values: Mapping[str, Tensor]) -> None:
+        executor.set_states(values)
+
+    def zeros(self, value: TensorValue) -> Tensor:
+        zeros = _state(value, b"")
+        return replace(zeros, data=bytes(prod(zeros.shape) * zeros.dtype.size))
+
+
+def _state(value: TensorValue, data: bytes) -> Tensor:
+    return Tensor(BY_NAME[value["dtype"]], tuple(int(n) for n in value["dims"]), data)  # type: ignore[arg-type]
+
+
+def value_of(answer: Any) -> Any:
+    """What a call of the executor returned. Errors: those that it threw"""
+    if not hasattr(answer, "error"):
+        return answer.value
+    payload = json.loads(answer.error)
+    kind = getattr(pyruntime.errors, payload["type"], None)
+    if isinstance(kind, type) and issubclass(kind, PyRuntimeError):
+        raise kind(payload["message"], node=payload["node"], hint=payload["hint"])
+    raise SessionFailed(f"{payload['type']}: {payload['message']}")
+
+
+def _wire(x: Any) -> Any:
+    """Convert a feed for the executor."""
+    if x is None or isinstance(x, list):
+        return x and [_wire(item) for item in x]
+    data = memoryview(x.data) if isinstance(x.data, bytes) else x.data
+    return {"type": x.dtype.name, "dims": list(x.shape), "data": data}
+
+
+def _result(found: Any) -> Any:
+    if not found:
+        return None
+    if not hasattr(found, "dims"):
+        return [_result(item) for item in found]
+    data = found.data.to_bytes() if hasattr(found.data, "to_bytes") else found.data.to_py()
+    return Tensor(BY_NAME[found.type], tuple(found.dims.to_py()), data)
+
+
+def executor() -> Any:
+    """The executor, run in the surrounding page or program. Errors: SessionFailed if the wheel has no executor"""
+    import js
+
+    code = files("pyruntime.pyodide") / "executor.js"
+    if not code.is_file():
+        raise SessionFailed("this wheel was built without executor.js", hint="npm run build, then build the wheel")
+    name = f"__pyruntime_{pyruntime.__version__}"  # named by version, because a page may install another wheel later
+    if not hasattr(js, name):
+        setattr(js, name, js.Function.new(f"{code.read_text()};return executor")())
+    return getattr(js, name)

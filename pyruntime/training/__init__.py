@@ -1,0 +1,1 @@
+"""What training sessions do natively and in Pyodide: steps, checkpoints, exports, files."""
