@@ -63,7 +63,7 @@ def refused(action):
 def freed():
     """Whether a session that nobody holds any more takes its Program along."""
     session = InferenceSession("/models/affine.onnx")
-    program = weakref.ref(session._programs.table[()])
+    program = weakref.ref(session.programs.table[()])
     del session
     gc.collect()
     return program() is None
