@@ -4,6 +4,12 @@
 import * as ort from 'pyruntime';
 import { $, bytes } from '../common.js';
 
+const ENGINE = /\/dist\/(?!offline|assets)/;
+/** Python for the engine's worker: bytes of what it has fetched itself, which the page's own entries leave out. */
+const IN_WORKER = `
+import js
+sum(entry.transferSize for entry in js.performance.getEntriesByType("resource") if "/dist/" in entry.name)`;
+
 export class Downloads {
   /** @param {string[]} stored addresses of networks that an earlier visit has stored */
   constructor(stored) {
@@ -25,13 +31,15 @@ export class Downloads {
     this.loaded.set(address, loaded);
   }
 
-  show() {
+  async show() {
     if (this.isShown) return;
     this.isShown = true;
-    const files = /** @type {PerformanceResourceTiming[]} */ (performance.getEntriesByType('resource')).filter(({ name }) => /\/dist\/(?!offline|assets)/.test(name));
-    const engine = files.reduce((sum, { transferSize }) => sum + transferSize, 0);
     const networks = [...this.loaded.values()].reduce((sum, size) => sum + size, 0);
-    $('#engine-bytes').textContent = engine ? bytes(engine) : '0 B (cached)';
     $('#model-bytes').textContent = networks ? bytes(networks) : '0 B (cached)';
+    const files = /** @type {PerformanceResourceTiming[]} */ (performance.getEntriesByType('resource')).filter(({ name }) => ENGINE.test(name));
+    const started = files.some(({ name }) => name.endsWith('/pyodide.asm.wasm'));
+    const inWorker = started ? await ort.python(IN_WORKER) : 0;
+    const engine = files.reduce((sum, { transferSize }) => sum + transferSize, inWorker);
+    $('#engine-bytes').textContent = engine ? bytes(engine) : '0 B (cached)';
   }
 }
