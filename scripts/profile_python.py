@@ -1,7 +1,8 @@
 """Profiles which functions of Pyodide's WebAssembly are used, and which most. Writes scripts/python_used.txt, by which
 the build splits the WebAssembly, and scripts/python_hot.txt, the functions that pages warm up.
 
-    python -m scripts.profile_python        in Chromium: starts, sessions of real and of small models, errors
+    python -m scripts.profile_python        in Chromium: starts, sessions of real and of small models, and of those that
+                                            `make serve` fetches for the demo site, errors
 
 If the first list lacks a function, a page downloads the second half when it first calls the function.
 """
@@ -81,6 +82,8 @@ def prepare() -> None:
 def use(engine: Engine) -> None:
     for path in [*(MODELS[name].path() for name in NAMES), silero_path(), *sorted(Path("build/models").glob("*.onnx"))]:
         attempt(engine, path)
+    for path in sorted((ROOT / "build/site-models").rglob("*.onnx")):
+        engine.open(path.read_bytes()).release()
     for name in ON_GPU:
         attempt(engine, MODELS[name].path(), executionProviders=["webgpu"])
     engine.python("sorted([3, 1, 2])")

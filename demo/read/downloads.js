@@ -38,8 +38,8 @@ export class Downloads {
     $('#model-bytes').textContent = networks ? bytes(networks) : '0 B (cached)';
     const files = /** @type {PerformanceResourceTiming[]} */ (performance.getEntriesByType('resource')).filter(({ name }) => ENGINE.test(name));
     const started = files.some(({ name }) => name.endsWith('/pyodide.asm.wasm'));
-    const inWorker = started ? await ort.python(IN_WORKER) : 0;
-    const engine = files.reduce((sum, { transferSize }) => sum + transferSize, inWorker);
+    const inWorker = started ? Number(await ort.python(IN_WORKER)) : 0;
+    const engine = inWorker + files.reduce((sum, { transferSize }) => sum + transferSize, 0);
     $('#engine-bytes').textContent = engine ? bytes(engine) : '0 B (cached)';
   }
 }
