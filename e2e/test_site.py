@@ -13,7 +13,7 @@ from kit.chromium import ROOT
 
 PACKAGE = ROOT / "build/programs/rapidocr_onnxruntime"
 # Of the engine, before the first result of the front page; files that are stored for offline visits come later.
-FETCHED = ("ort.mjs", "worker.mjs", "pyodide.asm.mjs", "pyodide.asm.wasm", "pyodide.rest.wasm", "python.image.wasm")
+FETCHED = ("ort.mjs", "worker.mjs", "pyodide.asm.mjs", "pyodide.asm.wasm", "python.image.wasm")
 CLAIM = re.compile(r"<strong data-claim>([\d.]+)</strong>")
 
 

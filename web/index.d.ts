@@ -482,6 +482,8 @@ export interface Stats {
   /** Number of threads besides the worker, and of Programs whose code they have loaded. */
   readonly threads: number;
   readonly teams: number;
+  /** What the worker has fetched: bytes that came over the network (0 for cached files). A page's own list of resources leaves these out. */
+  readonly downloads: readonly { readonly url: string; readonly bytes: number }[];
 }
 
 export function stats(): Promise<Stats>;

@@ -5,11 +5,6 @@ import * as ort from 'pyruntime';
 import { $, bytes } from '../common.js';
 
 const ENGINE = /\/dist\/(?!offline|assets)/;
-/** Python for the engine's worker: bytes of what it has fetched itself, which the page's own entries leave out. */
-const IN_WORKER = `
-import js
-sum(entry.transferSize for entry in js.performance.getEntriesByType("resource") if "/dist/" in entry.name)`;
-
 export class Downloads {
   /** @param {string[]} stored addresses of networks that an earlier visit has stored */
   constructor(stored) {
@@ -36,10 +31,9 @@ export class Downloads {
     this.isShown = true;
     const networks = [...this.loaded.values()].reduce((sum, size) => sum + size, 0);
     $('#model-bytes').textContent = networks ? bytes(networks) : '0 B (cached)';
-    const files = /** @type {PerformanceResourceTiming[]} */ (performance.getEntriesByType('resource')).filter(({ name }) => ENGINE.test(name));
-    const started = files.some(({ name }) => name.endsWith('/pyodide.asm.wasm'));
-    const inWorker = started ? Number(await ort.python(IN_WORKER)) : 0;
-    const engine = inWorker + files.reduce((sum, { transferSize }) => sum + transferSize, 0);
+    const own = /** @type {PerformanceResourceTiming[]} */ (performance.getEntriesByType('resource')).map(({ name, transferSize }) => ({ url: name, bytes: transferSize }));
+    const { downloads } = await ort.stats();
+    const engine = [...own, ...downloads].filter(({ url }) => ENGINE.test(url)).reduce((sum, file) => sum + file.bytes, 0);
     $('#engine-bytes').textContent = engine ? bytes(engine) : '0 B (cached)';
   }
 }

@@ -200,7 +200,8 @@ import { Stop, StopWords } from './stop.js';
 /**
  * Bytes and counts in the worker. threads: number without the worker itself; teams: number of Programs that the threads
  * have instantiated.
- * @typedef {{ heap: number, arenas: number, gpu: number, sessions: number, threads: number, teams: number }} WorkerStats
+ * @typedef {{ heap: number, arenas: number, gpu: number, sessions: number, threads: number, teams: number,
+ *   downloads: readonly { readonly url: string, readonly bytes: number }[] }} WorkerStats
  */
 /**
  * One call. bytes: size of its buffers, 0 if unknown; start: milliseconds after the run's first kernel on the GPU, by

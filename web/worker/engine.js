@@ -287,7 +287,9 @@ const handlers = {
 
   async stats() {
     const { linear, gpu } = budgets;
-    return { result: { heap: await interpreter.heap(), arenas: linear.used, gpu: gpu.used, sessions: sessions.size, ...threadStats() } };
+    const files = /** @type {PerformanceResourceTiming[]} */ (performance.getEntriesByType('resource'));
+    const downloads = files.map(({ name, transferSize }) => ({ url: name, bytes: transferSize }));
+    return { result: { heap: await interpreter.heap(), arenas: linear.used, gpu: gpu.used, sessions: sessions.size, downloads, ...threadStats() } };
   },
 
   async python({ code, args }) {
