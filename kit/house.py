@@ -37,7 +37,7 @@ MAY_IMPORT = {
     "codegen": "errors ir",
     "frontend": "errors ir host onnx",
     "ops": "errors ir host onnx frontend",
-    "learning": "errors ir onnx frontend ops runtime",
+    "learning": "errors ir host onnx frontend ops runtime",
     "passes": "errors ir onnx codegen",
     "providers.wasm": "errors ir mathlib codegen",
     "providers.webgpu": "errors ir mathlib codegen",

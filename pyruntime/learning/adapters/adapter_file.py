@@ -9,7 +9,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from pyruntime.errors import InvalidInput
+from pyruntime.errors import InvalidInput, UnsupportedOp
+from pyruntime.host.regex import Pattern, compiled
 from pyruntime.learning import safetensors
 from pyruntime.learning.adapters import onnx_adapter
 from pyruntime.learning.adapters.onnx_adapter import Versions
@@ -69,7 +70,7 @@ class Adapter:
             return 1.0
         alpha = config.get("lora_alpha", config.get("alpha", rank))
         for pattern, value in (config.get("alpha_pattern") or {}).items():
-            if re.fullmatch(rf"(.*\.)?({pattern})", module):
+            if _ending(pattern).matches(module):
                 alpha = value
                 break  # PEFT takes the first pattern that matches
         return float(alpha) / (math.sqrt(rank) if config.get("use_rslora") else max(rank, 1))
@@ -126,10 +127,15 @@ def checked_config(found: Any) -> Mapping[str, Any]:
     return found
 
 
+def _ending(pattern: str) -> Pattern:
+    """What a module's name, or its last part, matches. A file's pattern may not take long, so the time is linear."""
+    return compiled(rf"(.*\.)?({pattern})")
+
+
 def _is_pattern(text: str) -> bool:
     try:
-        re.compile(text)
-    except (re.error, RecursionError, OverflowError):
+        _ending(text)
+    except UnsupportedOp:
         return False
     return True
 
