@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import os
 from collections.abc import Callable
 from pathlib import Path
@@ -122,6 +123,40 @@ def test_the_program_that_runs(programs: Path, tab: Callable[..., Tab]) -> None:
             check(made.run(f"{TELL} return opened({args}).catch((e) => `${{e.type}}: ${{e.message}}`)"), expected, way)
     assert not of_python(made)
     assert len([text for text in made.warnings if LACKS in text]) == 2
+
+
+EXPORT = """
+  const session = await ort.InferenceSession.create('/models/layers.onnx');
+  const export_ = (providers, ...assume) => session.export({ providers, assume });
+  const refused = [await reason(() => export_(['wasm'], 'f16')), await reason(() => export_(['webgpu'], 'f17'))];
+  const files = [await export_(['webgpu', 'wasm']), await export_(['webgpu'], 'software', 'storage_buffers=99')];
+  await session.release();
+  const reader = (file) => new Promise((resolve) => {
+    const reading = new FileReader();
+    reading.onload = () => resolve(reading.result.split(',')[1]);
+    reading.readAsDataURL(new Blob([file]));
+  });
+  return [refused, await Promise.all(files.map(reader))];
+"""
+
+
+def test_exported_in_a_page(programs: Path, tab: Callable[..., Tab]) -> None:
+    """Another page opens the files without Python. They are like those that are exported natively."""
+    author, reader = tab(), tab()
+    author.open("/esm.html")
+    found = author.run(TELL + EXPORT)
+    assert isinstance(found, list)
+    for text, part in zip(found[0], ("only a Program for the GPU", 'cannot assume "f17"'), strict=True):
+        assert text.startswith("InvalidInput") and part in text
+    for name, data in zip(("gpu", "gpu_alone"), found[1], strict=True):
+        size = write(f"page_{name}.pyrt", base64.b64decode(data)).stat().st_size
+        assert size == pytest.approx((programs / f"{name}.pyrt").stat().st_size, rel=0.05)
+    reader.open("/esm.html")
+    for way, (args, expected) in WAYS.items():
+        if args.startswith(("'gpu'", "'gpu_alone'")):
+            told = reader.run(f"{TELL} return opened('page_' + {args}).catch((e) => `${{e.type}}: ${{e.message}}`)")
+            check(told, expected, way)
+    assert not of_python(reader)
 
 
 def test_no_adapter(programs: Path, tab: Callable[..., Tab]) -> None:

@@ -10,6 +10,7 @@ import json
 import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import replace
 from math import isfinite
 from typing import Any
 
@@ -28,9 +29,10 @@ from pyruntime.onnx.weight_values import elements
 from pyruntime.options import SessionOptions, from_javascript
 from pyruntime.placement.provider_list import effective, known, registered, target
 from pyruntime.placement.target import Target
+from pyruntime.session.exports import Half, halves, join, needs_of
 from pyruntime.session.model_source import about
 from pyruntime.session.needs import Given, GivenTensor
-from pyruntime.session.specialisation import FOR_ALL, Specialiser
+from pyruntime.session.specialisation import FOR_ALL, Requirements, Specialiser
 
 SAFE = 2**53 - 1  # Number.MAX_SAFE_INTEGER of JavaScript
 # features that the WebAssembly code may use
@@ -179,10 +181,10 @@ class PageCompiler:
         place of the session's"""
         return self.compile_for(self.target(cpu_only, providers), graph, specs, constants, all_results)
 
-    def target(self, cpu_only: bool = False, providers: Sequence[str] | None = None, **features: Any) -> Target:
-        """features: replace those of the page's WebAssembly"""
+    def target(self, cpu_only: bool = False, providers: Sequence[str] | None = None) -> Target:
         names = known(providers or self.host.get("executionProviders") or ["wasm"])
-        return target(names, self._engines(names, features), cpu_only)
+        engines = self._engines(names, {name: self.host.get(name, default) for name, default in TARGET.items()})
+        return target(names, engines, cpu_only)
 
     def compile_for(
         self, chosen: Target, graph: Graph, specs: Mapping[str, Spec], constants: Mapping[str, TensorSpec] | None,
@@ -197,18 +199,27 @@ class PageCompiler:
                 warnings.warn(text, stacklevel=2)
         return compiled
 
-    def _engines(self, names: Sequence[str], replaced: dict[str, Any]) -> list[Any]:
-        """The providers that write code, as `target` takes them."""
+    def compile_elsewhere(
+        self, graph: Graph, requirements: Requirements, names: Sequence[str], adapter: Any
+    ) -> tuple[Compiled, dict[str, Any] | None]:
+        """A Program for one thread of any host, and what it needs of the GPU. adapter: the GPU that is assumed"""
+        engines = self._engines(names, TARGET, adapter)
+        specs, constants, _ = requirements
+        compiled = self.compile_for(target(names, engines), graph, specs, constants)
+        return compiled, needs_of(compiled, engines[-1][1], adapter)
+
+    def _engines(self, names: Sequence[str], features: Mapping[str, Any], assumed: Any = None) -> list[Any]:
+        """The providers that write code, as `target` takes them. features: of WebAssembly; assumed: an adapter in place
+        of the page's"""
         from pyruntime.providers.wasm import provider
 
         choices = self.settings.choices
-        features = {name: self.host.get(name, default) for name, default in TARGET.items()} | replaced
         engines: list[Any] = [(provider, provider.code_writer(**features, choices=choices))]
-        if "webgpu" in effective(names) and self.host.get("gpu"):
+        if "webgpu" in effective(names) and (assumed or self.host.get("gpu")):
             from pyruntime.providers.webgpu.adapter import Adapter  # 20 ms of a start in a browser
             from pyruntime.providers.webgpu.code_writer import GpuProvider
 
-            gpu = GpuProvider(Adapter(**self.host["gpu"]), self.refused)
+            gpu = GpuProvider(assumed) if assumed else GpuProvider(Adapter(**self.host["gpu"]), self.refused)
             engines.append((gpu, gpu.code_writer(choices=choices)))
         return engines
 
@@ -362,9 +373,11 @@ class Model:
         specs, constants, _ = programs.requirements(json.loads(feeds)) if feeds else programs.requirements_for_all()
         return listing(self.compiler.compile_for(chosen, programs.graph, specs, constants), chosen, node, code)
 
-    def portable(self) -> Compilation:
-        """The Program for all feeds as a file has it (pyruntime/native/sessions/program_file.py): one thread of any
-        host runs it, without a GPU. Errors: InvalidInput if no Program is for all feeds, or for maps"""
+    def portable(self, providers: str = '["wasm"]', assume: str = "[]") -> Compilation:
+        """The Programs for all feeds as a file has them (pyruntime/native/sessions/program_file.py): one thread of any
+        host runs them. Errors: InvalidInput if no Program is for all feeds, or for maps
+
+        providers, assume: JSON of names, and of what shaders may use (pyruntime/session/exports.py)"""
         if self.main is None:
             text = "this model is compiled for some feeds when it runs, so there is no Program for all"
             dims = ", ".join(sorted(map(str, self.programs.needs.dims)))
@@ -372,15 +385,21 @@ class Model:
         if self.columns or self.classes:
             raise InvalidInput("this model takes or gives maps, which a Program in a file cannot")
         graph = self.programs.graph
-        specs, constants, _ = self.programs.requirements_for_all()
-        compiled = self.compiler.compile_for(self.compiler.target(False, ["wasm"], **TARGET), graph, specs, constants)
-        header: Any = compiled.program.header
-        header |= {"host": [], "threads": 1, "types": {
+        requirements, made = self.programs.requirements_for_all(), []
+
+        def compiled(names: Sequence[str], adapter: Any) -> Half:
+            one, needs = self.compiler.compile_elsewhere(graph, requirements, names, adapter)
+            made.append(one)
+            return Half(one.program, [], needs)
+
+        program = join(halves(known(json.loads(providers)), json.loads(assume), compiled), 1)
+        header: Any = program.header
+        header["types"] = {
             "inputs": [{"name": v.name, **describe(v.type)} for v in graph.inputs if v.name not in graph.weights],
             "outputs": [{"name": v.name, **describe(v.type)} for v in self.programs.outputs],
             **about(graph),
-        }}  # fmt: skip
-        return Compilation(compiled)
+        }
+        return Compilation(replace(made[-1], program=program))
 
     def tuning(self, feeds: str) -> Tuning:
         """Tunes the kernels of the Program for these feeds, which was compiled before."""

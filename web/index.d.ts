@@ -319,8 +319,11 @@ declare module 'onnxruntime-common' {
      * label; feeds: for models that are compiled for the feeds of a run.
      */
     listing(feeds?: Feeds | null, options?: { node?: string; code?: boolean }): Promise<string>;
-    /** The compiled Program with its weights, as a file that opens without Python and without compiling (docs/api.md, "Exported programs"). */
-    export(): Promise<Uint8Array<ArrayBuffer>>;
+    /**
+     * The compiled Program with its weights, as a file that opens without Python and without compiling (docs/api.md, "Exported programs").
+     * providers: ['wasm'] by default; with 'webgpu' it has shaders. assume: what they may use, such as 'f16' (docs/api.md, "For the GPU").
+     */
+    export(options?: { readonly providers?: readonly ('webgpu' | 'wasm')[]; readonly assume?: readonly string[] }): Promise<Uint8Array<ArrayBuffer>>;
     /** Runs once on zeros of these sizes, by name of a dim or (all sizes) of an input: later runs of these and smaller sizes find memory and addresses. */
     prepare(options: { dims: Readonly<Record<string, number | readonly number[]>> }): Promise<void>;
     /** Frees memory that an earlier, larger run took. */

@@ -246,7 +246,7 @@ import { Stop, StopWords } from './stop.js';
  * @property {{ params: { session: number, feeds: Record<string, WireValue>, tolerance: number, ranges: boolean }, result: Record<string, unknown> }} verify
  * @property {{ params: { session: number, feeds: Record<string, WireValue>, seconds: number }, result: Tuned }} tune
  * @property {{ params: { session: number, feeds: Record<string, WireValue>, forAll: boolean, node: string, code: boolean }, result: string }} listing
- * @property {{ params: { session: number }, result: Uint8Array }} export
+ * @property {{ params: { session: number, providers: string[], assume: string[] }, result: Uint8Array }} export
  * @property {{ params: { session: number, gpu: Record<string, unknown> }, result: CreateResult }} moveToPage opens another session of the model, for the GPU of the page
  * @property {{ params: { session: number, how: How, given: unknown, outputs?: string[] }, result: { programs: (CompiledProgram | null)[], compiled: Compiled } }} compile
  * @property {{ params: { session: number, places: [source: string, offset: number, size: number][] }, result: Uint8Array[] }} weights

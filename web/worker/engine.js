@@ -222,8 +222,8 @@ const handlers = {
   verify: ({ session, feeds, ...how }, notify) => inTurn(session, (model) => verify(model, feeds, how), notify),
   tune: ({ session, feeds, seconds }, notify) => inTurn(session, (model) => tune(model, feeds, seconds), notify),
   listing: ({ session, feeds, ...what }, notify) => inTurn(session, (model) => listing(model, feeds, what), notify),
-  export: async ({ session }, notify) => {
-    const { result } = await inTurn(session, exportProgram, notify);
+  export: async ({ session, ...how }, notify) => {
+    const { result } = await inTurn(session, (model) => exportProgram(model, how), notify);
     return { result, transfer: [result.buffer] };
   },
   async train({ session, how, values }, notify) {

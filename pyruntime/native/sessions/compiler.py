@@ -19,6 +19,7 @@ from pyruntime.onnx.weight_values import elements
 from pyruntime.options import PRESETS, SessionOptions
 from pyruntime.placement.provider_list import allows_software, effective, is_auto, known, target
 from pyruntime.placement.target import Target
+from pyruntime.session.exports import needs_of
 from pyruntime.session.model_source import weight_sources
 from pyruntime.session.specialisation import Requirements
 
@@ -117,6 +118,7 @@ class Compiler:
         features = host.target | {"cranelift": False, "relaxed": relaxed}
         host.close()
         engines: list[Any] = [(provider, provider.code_writer(**features, choices=choices))]
+        writer = None
         if adapter is not None:
             from pyruntime.providers.webgpu.code_writer import GpuProvider
 
@@ -124,13 +126,7 @@ class Compiler:
             engines.append((gpu, writer := gpu.code_writer(choices=choices)))
         specs, constants, _ = requirements
         compiled = self.compile(graph, specs, constants, target(providers, engines))
-        code = compiled.program.header["modules"]
-        if adapter is None or not writer.shaders:
-            code.pop("webgpu", None)
-            return compiled, None
-        from pyruntime.providers.webgpu.assumed import needs_of
-
-        return compiled, needs_of(compiled.program.header, writer, adapter)
+        return compiled, needs_of(compiled, writer, adapter)
 
     def load(
         self, graph: Graph, specs: Mapping[str, Spec], constants: Mapping[str, TensorSpec] | None, memory_limit: int,

@@ -8,13 +8,12 @@ checksum of the model file beside it, and of its external data. A Program with s
 
 from __future__ import annotations
 
-import hashlib
 import os
 import zlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any, NamedTuple, cast
+from typing import Any, cast
 
 from pyruntime.errors import InvalidInput, InvalidModel
 from pyruntime.native.sessions.validation import read_program
@@ -24,6 +23,7 @@ from pyruntime.onnx.sources import External, FileSource, beside
 from pyruntime.program.format import MAGIC, Program
 from pyruntime.program.types import Header
 from pyruntime.runtime.halves import choose_half
+from pyruntime.session.exports import Blob
 
 _CHUNK = 1 << 20
 
@@ -43,30 +43,6 @@ def is_program(model: object) -> bool:
         except OSError:
             return False
     return isinstance(model, (bytes, bytearray, memoryview)) and bytes(model[: len(MAGIC)]) == MAGIC
-
-
-class Half(NamedTuple):
-    """One Program of a file. host: the data of its host steps; needs: what it needs of a GPU, None if it has no
-    shaders."""
-
-    program: Program
-    host: list[dict[str, Any]]
-    needs: dict[str, Any] | None
-
-
-def join(halves: Sequence[Half], threads: int) -> Program:
-    """Programs of one model, in order of preference, as one: each is the fallback of the one before. Equal bytes are in
-    its blob once. threads: that they have scratch memory for"""
-    blob = _Blob()
-    joined: dict[str, Any] = {}
-    for program, host, needs in reversed(halves):
-        header = {**program.header, "host": host, "threads": threads}
-        header["modules"] = {name: blob.add(program.part(place)) for name, place in header["modules"].items()}
-        header["constants"] = [
-            {**c, "blob": blob.add(program.part(c["blob"]))} if "blob" in c else c for c in header["constants"]
-        ]
-        joined = {**header, **({"needs": needs} if needs else {}), **({"fallback": joined} if joined else {})}
-    return Program(joined, bytes(blob.bytes))
 
 
 def with_types(program: Program, graph: Graph, about: Mapping[str, Any]) -> Program:
@@ -95,7 +71,7 @@ def beside_model(program: Program, sources: Mapping[str, Source], model: str) ->
 
 def embed(program: Program, sources: Mapping[str, Source]) -> Program:
     """A Program that has its weights in its blob, each once."""
-    blob = _Blob(program.blob)
+    blob = Blob(program.blob)
     places: dict[tuple[str, int, int], list[int]] = {}
 
     def placed(c: dict[str, Any]) -> dict[str, Any]:
@@ -124,27 +100,6 @@ def parts(header: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
     while found is not None:
         yield found
         found = found.get("fallback")
-
-
-class _Blob:
-    """A blob that grows. Each part begins at a multiple of 16 bytes."""
-
-    def __init__(self, start: bytes = b"") -> None:
-        self.bytes = bytearray(start)
-        self._known: dict[bytes, list[int]] = {}
-
-    def add(self, data: bytes) -> list[int]:
-        """Offset and size of these bytes, which are in the blob once."""
-        key = hashlib.sha256(data).digest()
-        if key not in self._known:
-            self._known[key] = self.append(data)
-        return self._known[key]
-
-    def append(self, data: bytes) -> list[int]:
-        self.bytes += b"\0" * (-len(self.bytes) % 16)
-        place = [len(self.bytes), len(data)]
-        self.bytes += data
-        return place
 
 
 def _checksum(source: Source) -> dict[str, int]:

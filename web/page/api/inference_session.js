@@ -239,9 +239,12 @@ export class InferenceSession extends Concrete {
     return handler.compiling('list kernels').listing(feeds ? handler.copies(feeds) : null, { node, code });
   }
 
-  /** The compiled Program with its weights, as a file that opens without Python. @returns {Promise<Uint8Array>} */
-  async export() {
-    return this.handler.compiling('export').ask('export');
+  /**
+   * The compiled Program with its weights, as a file that opens without Python: for these providers; assume: what shaders may use.
+   * @param {{ providers?: readonly string[], assume?: readonly string[] }} [options] @returns {Promise<Uint8Array>}
+   */
+  async export({ providers = ['wasm'], assume = [] } = {}) {
+    return this.handler.compiling('export').ask('export', { providers, assume });
   }
 
   /**

@@ -86,9 +86,9 @@ export class WorkerSession {
     return this.send('listing', feeds ?? {}, { forAll: !feeds, ...what });
   }
 
-  /** @template {'memory' | 'metrics' | 'explain' | 'trim' | 'release' | 'program' | 'export'} K @param {K} call @returns {Promise<Calls[K]['result']>} */
-  ask(call) {
-    return this.caller.call(call, /** @type {any} */ ({ session: this.session }));
+  /** @template {'memory' | 'metrics' | 'explain' | 'trim' | 'release' | 'program' | 'export'} K @param {K} call @param {object} [params] @returns {Promise<Calls[K]['result']>} */
+  ask(call, params) {
+    return this.caller.call(call, /** @type {any} */ ({ session: this.session, ...params }));
   }
 
   /** @param {Record<string, number | number[]>} dims */

@@ -8,7 +8,7 @@
  * @typedef {{ info: string, needs: string, timings: string, main: any, specialise: (feeds: string, outputs: string) => any, leave_gpu: (nodes: string) => void,
  *   for_sizes: (feeds: string) => any, split_dims: (names: string) => void, export_plan: () => string, with_all_results: (feeds: string, cpuOnly: boolean) => any,
  *   half_ranges: (feeds: string) => any, tuning: (feeds: string) => any, listing: (feeds: string, node: string, code: boolean) => string,
- *   portable: () => any,
+ *   portable: (providers: string, assume: string) => any,
  *   destroy: () => void }} ModelProxy
  */
 
@@ -86,8 +86,10 @@ export class PythonModel {
     return this.python.guard(() => this.proxy.listing(feeds ? JSON.stringify(feeds) : '', node, code));
   }
 
-  portable() {
-    return /** @type {ProgramData} */ (this.python.guard(() => this.take(this.proxy.portable())));
+  /** @param {string[]} providers @param {string[]} assume */
+  portable(providers, assume) {
+    const [names, texts] = [providers, assume].map((list) => JSON.stringify(list));
+    return /** @type {ProgramData} */ (this.python.guard(() => this.take(this.proxy.portable(names, texts))));
   }
 
   /** @param {object} feeds @returns {import('../../session/compiler.js').Tuning} */

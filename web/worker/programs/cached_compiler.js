@@ -79,8 +79,9 @@ export class CachedCompiler {
     return /** @type {Required<Compiler>} */ (await this.start()).listing(...what);
   }
 
-  async portable() {
-    return /** @type {Required<Compiler>} */ (await this.start()).portable();
+  /** @param {Parameters<Required<Compiler>['portable']>} what */
+  async portable(...what) {
+    return /** @type {Required<Compiler>} */ (await this.start()).portable(...what);
   }
 
   /** @param {object} feeds */

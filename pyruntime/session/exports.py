@@ -1,0 +1,82 @@
+"""The Programs of an exported file: one for each place that it runs in, joined with equal bytes once."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+from pyruntime.compiler.compile import Compiled
+from pyruntime.errors import InvalidInput
+from pyruntime.placement.provider_list import BASE, effective
+from pyruntime.program.format import Program
+
+GPU = "webgpu"
+
+
+class Half(NamedTuple):
+    """One Program of a file. host: the data of its host steps; needs: what it needs of a GPU, None if it has no
+    shaders."""
+
+    program: Program
+    host: list[dict[str, Any]]
+    needs: dict[str, Any] | None
+
+
+def halves(named: Sequence[str], assume: Sequence[str], compiled: Callable[[Sequence[str], Any], Half]) -> list[Half]:
+    """The Programs of a file for these providers, in order of preference. assume: what shaders may use (`--assume`);
+    compiled: a Program for providers and the GPU that is assumed, None without one. Errors: InvalidInput"""
+    wants_gpu = GPU in effective(named)
+    if assume and not wants_gpu:
+        raise InvalidInput("only a Program for the GPU can assume anything of it", hint='providers=["webgpu", "wasm"]')
+    adapters: list[Any] = [None] if not wants_gpu or BASE in named else []
+    if wants_gpu:
+        from pyruntime.providers.webgpu.assumed import assumed_adapter
+
+        adapters.insert(0, assumed_adapter(assume))
+    made = [compiled([n for n in named if adapter or n != GPU], adapter) for adapter in adapters]
+    return made[-1:] if made[0].needs is None else made  # without kernels on the GPU one is enough
+
+
+def needs_of(compiled: Compiled, writer: Any, adapter: Any) -> dict[str, Any] | None:
+    """What a Program needs of a GPU; None if it has no shaders. writer: of its shaders; adapter: the one assumed"""
+    if adapter is None or not writer.shaders:
+        compiled.program.header["modules"].pop("webgpu", None)
+        return None
+    from pyruntime.providers.webgpu import assumed
+
+    return assumed.needs_of(compiled.program.header, writer, adapter)
+
+
+def join(made: Sequence[Half], threads: int) -> Program:
+    """Programs of one model, in order of preference, as one: each is the fallback of the one before. threads: that they
+    have scratch memory for"""
+    blob = Blob()
+    joined: dict[str, Any] = {}
+    for program, host, needs in reversed(made):
+        header = {**program.header, "host": host, "threads": threads}
+        header["modules"] = {name: blob.add(program.part(place)) for name, place in header["modules"].items()}
+        header["constants"] = [
+            {**c, "blob": blob.add(program.part(c["blob"]))} if "blob" in c else c for c in header["constants"]
+        ]
+        joined = {**header, **({"needs": needs} if needs else {}), **({"fallback": joined} if joined else {})}
+    return Program(joined, bytes(blob.bytes))
+
+
+class Blob:
+    """A blob that grows. Each part begins at a multiple of 16 bytes."""
+
+    def __init__(self, start: bytes = b"") -> None:
+        self.bytes = bytearray(start)
+        self._known: dict[bytes, list[int]] = {}
+
+    def add(self, data: bytes) -> list[int]:
+        """Offset and size of these bytes, which are in the blob once."""
+        if data not in self._known:
+            self._known[data] = self.append(data)
+        return self._known[data]
+
+    def append(self, data: bytes) -> list[int]:
+        self.bytes += b"\0" * (-len(self.bytes) % 16)
+        place = [len(self.bytes), len(data)]
+        self.bytes += data
+        return place
