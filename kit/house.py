@@ -48,10 +48,11 @@ MAY_IMPORT = {
     "compiler": "errors options ir onnx codegen frontend ops passes placement emit program runtime",
     "session": "errors ir onnx frontend passes compiler runtime",
     "training": "errors onnx frontend learning program runtime session",
-    "browser": "errors options ir host onnx codegen frontend placement compiler session learning "
+    "exports": "errors onnx placement program compiler providers.webgpu",
+    "browser": "errors options ir host onnx codegen frontend placement compiler session learning exports "
     "providers.wasm providers.webgpu",
     "native": "errors options ir host onnx codegen frontend placement program runtime compiler session learning "
-    "training providers.wasm providers.webgpu",
+    "training exports providers.wasm providers.webgpu",
     "api": "ort_errors errors options ir onnx frontend placement learning native runtime session",
     "quantization": "errors native",
     "onnxruntime": "api",

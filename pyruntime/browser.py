@@ -18,6 +18,7 @@ from pyruntime.codegen.choices import Chosen
 from pyruntime.compiler.compile import Compiled, Stopwatch, compile_graph
 from pyruntime.compiler.settings import Settings
 from pyruntime.errors import InvalidInput, InvalidModel, NeedsValue, PyRuntimeError, UnsupportedOp, our_fault
+from pyruntime.exports import Half, halves, join, needs_of, with_types
 from pyruntime.frontend.maps import Border, Column, classes, without_maps
 from pyruntime.frontend.trace_graph import Spec, TensorSpec
 from pyruntime.host import call
@@ -29,7 +30,6 @@ from pyruntime.onnx.weight_values import elements
 from pyruntime.options import SessionOptions, from_javascript
 from pyruntime.placement.provider_list import effective, known, registered, target
 from pyruntime.placement.target import Target
-from pyruntime.session.exports import Half, halves, join, needs_of
 from pyruntime.session.model_source import about
 from pyruntime.session.needs import Given, GivenTensor
 from pyruntime.session.specialisation import FOR_ALL, Requirements, Specialiser
@@ -377,7 +377,7 @@ class Model:
         """The Programs for all feeds as a file has them (pyruntime/native/sessions/program_file.py): one thread of any
         host runs them. Errors: InvalidInput if no Program is for all feeds, or for maps
 
-        providers, assume: JSON of names, and of what shaders may use (pyruntime/session/exports.py)"""
+        providers, assume: JSON of names, and of what shaders may use (pyruntime/exports.py)"""
         if self.main is None:
             text = "this model is compiled for some feeds when it runs, so there is no Program for all"
             dims = ", ".join(sorted(map(str, self.programs.needs.dims)))
@@ -393,12 +393,7 @@ class Model:
             return Half(one.program, [], needs)
 
         program = join(halves(known(json.loads(providers)), json.loads(assume), compiled), 1)
-        header: Any = program.header
-        header["types"] = {
-            "inputs": [{"name": v.name, **describe(v.type)} for v in graph.inputs if v.name not in graph.weights],
-            "outputs": [{"name": v.name, **describe(v.type)} for v in self.programs.outputs],
-            **about(graph),
-        }
+        program = with_types(program, graph, self.programs.outputs, about(graph))
         return Compilation(replace(made[-1], program=program))
 
     def tuning(self, feeds: str) -> Tuning:

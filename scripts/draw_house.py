@@ -22,7 +22,7 @@ ENGINE = {
     "placement": "place", "codegen": "lower", "mathlib": "lower", "emit": "emit", "program": "", "runtime": "run",
     "host": "run", "session": "", "native": "run", "api": "", "onnxruntime": "", "pyodide": "", "cli": "",
 }  # fmt: skip
-MODULES = ("browser", "options", "errors", "ort_errors")  # beside the rooms
+MODULES = ("browser", "exports", "options", "errors", "ort_errors")  # beside the rooms
 PROVIDERS = {"wasm": "print, run", "webgpu": "print, run"}
 WEB = {
     "page": ("", "The JavaScript API: sessions, feeds, tensors. Short Programs run in the page."),

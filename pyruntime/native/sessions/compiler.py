@@ -8,6 +8,7 @@ from typing import Any
 
 from pyruntime.compiler.compile import Compiled, compile_graph
 from pyruntime.compiler.settings import Settings
+from pyruntime.exports import needs_of
 from pyruntime.frontend.trace_graph import Spec, TensorSpec
 from pyruntime.native.execution.executor import Executor
 from pyruntime.native.gpu.device import gpu_engine, open_gpu, usable
@@ -19,7 +20,6 @@ from pyruntime.onnx.weight_values import elements
 from pyruntime.options import PRESETS, SessionOptions
 from pyruntime.placement.provider_list import allows_software, effective, is_auto, known, target
 from pyruntime.placement.target import Target
-from pyruntime.session.exports import needs_of
 from pyruntime.session.model_source import weight_sources
 from pyruntime.session.specialisation import Requirements
 

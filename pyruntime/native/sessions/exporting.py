@@ -6,11 +6,11 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
+from pyruntime.exports import Half, halves, join, with_types
 from pyruntime.native.execution.host_calls import HostCalls
-from pyruntime.native.sessions.program_file import beside_model, embed, with_types
+from pyruntime.native.sessions.program_file import beside_model, embed
 from pyruntime.native.sessions.programs import Programs
 from pyruntime.placement.provider_list import known
-from pyruntime.session.exports import Half, halves, join
 from pyruntime.session.model_source import weight_sources
 
 
@@ -29,5 +29,5 @@ def export(
 
     found = halves(known(providers or compiler.named), assume, lambda *what: exclusive(partial(compiled, *what)))
     sources = weight_sources(programs.graph)
-    program = with_types(join(found, compiler.threads), programs.graph, programs.about())
+    program = with_types(join(found, compiler.threads), programs.graph, programs.graph.outputs, programs.about())
     return (embed(program, sources) if weights else beside_model(program, sources, model)).to_bytes()

@@ -16,14 +16,14 @@ from pathlib import Path
 from typing import Any, cast
 
 from pyruntime.errors import InvalidInput, InvalidModel
+from pyruntime.exports import Blob
 from pyruntime.native.sessions.validation import read_program
-from pyruntime.onnx.describe import describe, described_metadata, described_type
+from pyruntime.onnx.describe import described_metadata, described_type
 from pyruntime.onnx.graph import Graph, Source, Value
 from pyruntime.onnx.sources import External, FileSource, beside
 from pyruntime.program.format import MAGIC, Program
 from pyruntime.program.types import Header
 from pyruntime.runtime.halves import choose_half
-from pyruntime.session.exports import Blob
 
 _CHUNK = 1 << 20
 
@@ -43,16 +43,6 @@ def is_program(model: object) -> bool:
         except OSError:
             return False
     return isinstance(model, (bytes, bytearray, memoryview)) and bytes(model[: len(MAGIC)]) == MAGIC
-
-
-def with_types(program: Program, graph: Graph, about: Mapping[str, Any]) -> Program:
-    """A Program that lists its inputs and outputs. about: further entries of "types" """
-    types = {
-        "inputs": [{"name": v.name, **describe(v.type)} for v in graph.inputs if v.name not in graph.weights],
-        "outputs": [{"name": v.name, **describe(v.type)} for v in graph.outputs],
-        **about,
-    }
-    return Program({**program.header, "types": types}, program.blob)
 
 
 def beside_model(program: Program, sources: Mapping[str, Source], model: str) -> Program:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from pyruntime.compiler.compile import Compiled
 from pyruntime.errors import InvalidInput
+from pyruntime.onnx.describe import describe
+from pyruntime.onnx.graph import Graph, Value
 from pyruntime.placement.provider_list import BASE, effective
 from pyruntime.program.format import Program
 
@@ -45,6 +47,16 @@ def needs_of(compiled: Compiled, writer: Any, adapter: Any) -> dict[str, Any] | 
     from pyruntime.providers.webgpu import assumed
 
     return assumed.needs_of(compiled.program.header, writer, adapter)
+
+
+def with_types(program: Program, graph: Graph, outputs: Sequence[Value], about: Mapping[str, Any]) -> Program:
+    """A Program that lists its inputs and outputs. about: further entries of "types" """
+    types = {
+        "inputs": [{"name": v.name, **describe(v.type)} for v in graph.inputs if v.name not in graph.weights],
+        "outputs": [{"name": v.name, **describe(v.type)} for v in outputs],
+        **about,
+    }
+    return Program({**program.header, "types": types}, program.blob)
 
 
 def join(made: Sequence[Half], threads: int) -> Program:
