@@ -82,6 +82,7 @@ class Camera {
 
   async start() {
     const { video, status } = this;
+    status.busy('Waiting for the camera. The browser may ask you to allow it');
     try {
       video.srcObject = await navigator.mediaDevices.getUserMedia({ video: { facingMode: 'environment' } });
       await video.play();
@@ -91,6 +92,7 @@ class Camera {
     }
     video.hidden = false;
     $('#picture').hidden = true;
+    status.done('The camera is on');
     this.next();
   }
 

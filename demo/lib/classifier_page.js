@@ -33,6 +33,7 @@ export class ClassifierPage {
     this.parts = parts;
     this.status = new Status($('#status'));
     this.curve = new LearningCurve(/** @type {SVGSVGElement} */ ($('#curve')));
+    showConfusion($('#confusion'), [], []);
     this.list = new ClassList($('#classes'), classes, parts.picture, () => this.changed());
     /** @type {{ learner: Learner<T>, trainer: Trainer } | null} */
     this.ready = null;

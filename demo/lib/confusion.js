@@ -12,6 +12,10 @@ export function accuracyOf(results) {
 
 /** @param {Element} place @param {string[]} names of the classes @param {Result[]} results */
 export function showConfusion(place, names, results) {
+  if (!results.length) {
+    place.replaceChildren(make('caption', { class: 'soft' }, 'Nothing to show yet: it takes a training and held-out examples.'));
+    return;
+  }
   const rows = names.map((name, label) => {
     const own = results.filter((result) => result.label === label).map(({ scores }) => softmax(scores));
     const cells = names.map((_, n) => {

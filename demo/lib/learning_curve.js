@@ -10,7 +10,6 @@ export class LearningCurve {
   constructor(plot, points = []) {
     this.plot = plot;
     this.points = points;
-    plot.setAttribute('height', `${TOP + HEIGHT + BOTTOM}`);
     plot.setAttribute('role', 'img');
     new ResizeObserver(() => this.draw()).observe(plot);
     this.draw();
@@ -30,22 +29,30 @@ export class LearningCurve {
   }
 
   draw() {
-    const [width, last] = [this.plot.clientWidth || 600, this.points.at(-1)];
-    const [steps, most] = [last?.step || 1, Math.max(0.1, ...this.points.map(({ loss }) => loss))];
+    if (this.points.length) return this.drawPoints();
+    this.plot.setAttribute('height', `${TOP}`);
+    this.plot.setAttribute('aria-label', 'No step yet');
+    this.plot.innerHTML = '<text x="0" y="14">No step yet. The curve of the loss appears here.</text>';
+  }
+
+  drawPoints() {
+    this.plot.setAttribute('height', `${TOP + HEIGHT + BOTTOM}`);
+    const [width, last] = [this.plot.clientWidth || 600, this.points[this.points.length - 1]];
+    const [steps, most] = [last.step || 1, Math.max(0.1, ...this.points.map(({ loss }) => loss))];
     const x = (/** @type {number} */ step) => LEFT + ((width - LEFT) * step) / steps;
     const y = (/** @type {number} */ share) => TOP + HEIGHT * (1 - share);
     const line = (/** @type {string} */ colour, /** @type {(point: Point) => number | undefined} */ share) => {
       const all = this.points.flatMap((point) => (share(point) === undefined ? [] : [`${x(point.step).toFixed(1)},${y(share(point) ?? 0).toFixed(1)}`]));
       return `<polyline points="${all.join(' ')}" fill="none" stroke="var(--${colour})" stroke-width="2" stroke-linejoin="round"/>`;
     };
-    const accuracy = last?.accuracy;
-    const text = last ? `loss ${last.loss.toFixed(2)}` : 'loss';
+    const { accuracy } = last;
+    const text = `loss ${last.loss.toFixed(2)}`;
     const second = accuracy === undefined ? '' : `<text x="${width}" y="12" text-anchor="end" style="fill: var(--good)">accuracy ${Math.round(100 * accuracy)} %</text>`;
-    this.plot.setAttribute('aria-label', last ? `After ${last.step} steps: ${text}${accuracy === undefined ? '' : `, accuracy ${Math.round(100 * accuracy)} %`}` : 'No step yet');
+    this.plot.setAttribute('aria-label', `After ${last.step} steps: ${text}${accuracy === undefined ? '' : `, accuracy ${Math.round(100 * accuracy)} %`}`);
     this.plot.innerHTML = `<line class="axis" x1="${LEFT}" x2="${width}" y1="${y(0)}" y2="${y(0)}"/>
-      <text x="0" y="${y(1) + 4}">${last ? most.toFixed(1) : ''}</text><text x="0" y="${y(0) + 4}">0</text>
+      <text x="0" y="${y(1) + 4}">${most.toFixed(1)}</text><text x="0" y="${y(0) + 4}">0</text>
       <text x="${LEFT}" y="12" style="fill: var(--accent)">${text}</text>${second}
-      <text x="${width}" y="${HEIGHT + TOP + 15}" text-anchor="end">${last ? `${last.step} steps` : 'no step yet'}</text>
+      <text x="${width}" y="${HEIGHT + TOP + 15}" text-anchor="end">${last.step} steps</text>
       ${line('good', ({ accuracy: share }) => share)}${line('accent', ({ loss }) => loss / most)}`;
   }
 }
