@@ -13,7 +13,7 @@ export function accuracyOf(results) {
 /** @param {Element} place @param {string[]} names of the classes @param {Result[]} results */
 export function showConfusion(place, names, results) {
   if (!results.length) {
-    place.replaceChildren(make('caption', { class: 'soft' }, 'Nothing to show yet: it takes a training and held-out examples.'));
+    place.replaceChildren(make('caption', { class: 'soft' }, 'Nothing has been tested yet.'));
     return;
   }
   const rows = names.map((name, label) => {

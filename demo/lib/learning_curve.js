@@ -32,7 +32,7 @@ export class LearningCurve {
     if (this.points.length) return this.drawPoints();
     this.plot.setAttribute('height', `${TOP}`);
     this.plot.setAttribute('aria-label', 'No step yet');
-    this.plot.innerHTML = '<text x="0" y="14">No step yet. The curve of the loss appears here.</text>';
+    this.plot.innerHTML = '<text x="0" y="14" style="font-size: 13px">The curve of the loss appears here.</text>';
   }
 
   drawPoints() {
