@@ -15,6 +15,7 @@ import onnxruntime
 import pytest
 
 from e2e.conftest import Tab
+from kit import half_training
 from kit.chromium import ROOT
 from kit.training_networks import convolutional, dense, digits
 from pyruntime import TrainingSession
@@ -118,6 +119,59 @@ def test_digits_in_node(built: None, arg: dict[str, Any], native: list[float], t
     )
     done = subprocess.run(["node", program], check=True, capture_output=True, text=True, timeout=600)
     check(json.loads(done.stdout), arg, native, 1e-3)
+
+
+HALVES = """
+  const bytes = (text) => Uint8Array.from(atob(text), (c) => c.charCodeAt(0));
+  const tensor = (type, Class, text, dims) => new ort.Tensor(type, new Class(bytes(text).buffer), dims);
+  const executionProviders = [arg.provider];
+  const session = await ort.TrainingSession.create(bytes(arg.model), { ...arg.options, executionProviders });
+  const first = session.lossScale;
+  await session.load(bytes(arg.checkpoint));
+  const x = tensor('float16', Uint16Array, arg.x, [4, 6]);
+  const step = async (name) => {
+    const scale = session.lossScale;
+    const { loss, applied } = await session.step({ x, target: tensor('float32', Float32Array, arg[name], [4, 3]) });
+    return { scale, loss, applied };
+  };
+  const steps = [];
+  for (const name of arg.steps) steps.push(await step(name));
+  const state = await session.state();
+  const last = [await step('good'), await step('good'), await step('far')];
+  await session.load(state);
+  const again = [await step('good'), await step('good'), await step('far')];
+  const { placement } = await session.explain();
+  await session.release();
+  return { first, steps, last, again, placement, state: btoa(String.fromCharCode(...state)) };
+"""
+
+
+def check_halves(tab: Tab, provider: str) -> None:
+    """The curve of double precision; steps whose gradients overflow change nothing and halve the scale, which grows
+    after enough others, and which checkpoints have."""
+    feeds = half_training.feeds()
+    given = {
+        "model": encoded(half_training.network()), "checkpoint": encoded(half_training.checkpoint()),
+        "options": half_training.OPTIONS, "steps": half_training.STEPS, "provider": provider,
+        "x": encoded(feeds["good"]["x"].tobytes()), **{name: encoded(f["target"].tobytes()) for name, f in feeds.items()},
+    }  # fmt: skip
+    found: Any = tab.run(HALVES, given)
+    assert found["first"] == 65536 and found["placement"].keys() == {provider}
+    assert [step["scale"] for step in found["steps"]] == half_training.SCALES
+    assert [step["applied"] for step in found["steps"]] == half_training.APPLIED
+    losses, _ = half_training.in_double([*half_training.STEPS, "good", "good"])
+    steps = [*found["steps"], *found["last"][:2]]
+    np.testing.assert_allclose([step["loss"] for step in steps], losses, rtol=0.01)
+    assert found["last"] == found["again"] and not found["last"][2]["applied"]
+    assert not [text for text in tab.warnings if "changed no weight" in text]
+    with TrainingSession(half_training.network(), **half_training.OPTIONS) as session:
+        session.load(base64.b64decode(found["state"]))
+        assert session.loss_scale == half_training.SCALES[-1]
+        assert session.step(feeds["good"]).loss == pytest.approx(losses[-2], rel=0.01)
+
+
+def test_losses_of_half_floats_are_scaled(page: Tab) -> None:
+    check_halves(page, "wasm")
 
 
 REFUSED = """

@@ -14,6 +14,7 @@ from playwright.sync_api import Browser
 from e2e.conftest import Server, Tab, new_tab
 from e2e.test_auto_provider import CLOCK
 from e2e.test_recovery import INJECTOR
+from e2e.test_training import check_halves
 from e2e.test_webgpu_faults import worker
 from kit.faults import TABLE, Fault, feed, model
 from kit.training_networks import convolutional, digits
@@ -70,6 +71,10 @@ def test_digits(gpu_tab: Tab) -> None:
     for found in (on_gpu, near):
         np.testing.assert_allclose(found["losses"], native, atol=2e-5)
         assert "index 10 is out of range for 10 elements" in found["error"] and found["isSame"]
+
+
+def test_losses_of_half_floats_are_scaled(gpu_tab: Tab) -> None:
+    check_halves(gpu_tab, "webgpu")
 
 
 FAULT = """

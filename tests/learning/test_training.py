@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 import pyruntime
+from kit import half_training
 from kit.training_networks import T, batch, convolutional, dense, digits, model, node, random, transformer
 from pyruntime import (
     InvalidInput,
@@ -233,34 +234,29 @@ def test_half_floats_are_trained_in_float32() -> None:
         assert s.weights()["w"].dtype == np.float32
 
 
-def test_losses_of_half_floats_are_scaled() -> None:
+@pytest.mark.parametrize("accumulate", [False, True])
+def test_losses_of_half_floats_are_scaled(accumulate: bool) -> None:
     """Gradients below the smallest float16 train; those that overflow shrink the scale; checkpoints have it."""
-    small = np.array(1e-4, np.float16)
-    net = model(
-        [node("Mul", "x small", "a"), node("Mul", "a small", "b"), node("MatMul", "b w", "y")],
-        {"x": (T.FLOAT16, ["N", 5])}, {"y": (T.FLOAT16, ["N", 3])},
-        {"w": random(0, w=(5, 3))["w"].astype(np.float16), "small": small},
-    )  # fmt: skip
-    x = np.random.default_rng(0).normal(size=(16, 5)).astype(np.float16)
-    feeds = {"x": x, "target": np.full((16, 3), 0.01, np.float32)}
-    options: dict[str, Any] = {"loss": {"mse": "y"}, "optimizer": {"sgd": {"rate": 0.1}}, "trainable": "w"}
-    for accumulate in (False, True):
-        norms = {}
-        for scale in (1, 1024.0, "dynamic", None):
-            with TrainingSession(net, **options, loss_scale=scale, accumulate=accumulate) as s:
-                norms[scale] = s.step(feeds).norm
-        right = np.linalg.norm(2 / 48 * 1e-8 * (x.astype(np.float64).T @ np.full((16, 3), -0.01)))
-        assert norms[1] == 0 and norms[None] == norms["dynamic"] == pytest.approx(right, rel=0.05)
-    with TrainingSession(net, **options) as s, warnings.catch_warnings():
+    feeds, norms = half_training.feeds(), {}
+    losses, norm = half_training.in_double([*half_training.STEPS, "good", "good"])
+    options: dict[str, Any] = {**half_training.OPTIONS, "accumulate": accumulate}
+    for scale in (1, 1024.0, "dynamic", None):
+        with TrainingSession(half_training.network(), **options, loss_scale=scale) as s:
+            norms[scale] = s.step(feeds["good"]).norm
+    assert norms[1] == 0 and norms[None] == norms["dynamic"] == pytest.approx(norm, rel=0.01)
+    assert norms[1024.0] == pytest.approx(norm, rel=0.1)
+    with TrainingSession(half_training.network(), **options) as s, warnings.catch_warnings():
         warnings.simplefilter("error")
-        s._numbers.loss_scale, s._numbers.good_batches = 2.0**23, 1998
-        far = {**feeds, "target": np.full((16, 3), 60000.0, np.float32)}
-        results = [s.step(f).applied for f in (feeds, feeds, far, far, feeds)]
-        assert results[:2] == [True, True] and results[2:4] == [False, False] and s.loss_scale < 2.0**24
+        s.load(half_training.checkpoint())
+        found = [(s.loss_scale, s.step(feeds[name])) for name in half_training.STEPS]
+        assert [scale for scale, _ in found] == half_training.SCALES
+        assert [step.applied for _, step in found] == half_training.APPLIED
         state, scale = s.state(), s.loss_scale
-        s.step(far)
+        last = [s.step(feeds[name]).loss for name in ("good", "good", "far")]
         s.load(state)
-        assert s.loss_scale == scale and TrainingSession(dense(), **CLASSES).loss_scale == 1
+        assert s.loss_scale == scale and [s.step(feeds["good"]).loss for _ in range(2)] == last[:2]
+    np.testing.assert_allclose([*[step.loss for _, step in found], *last[:2]], losses, rtol=0.01)
+    assert TrainingSession(dense(), **CLASSES).loss_scale == 1
 
 
 def test_sessions_have_their_own_weights_and_keep_them(tmp_path: Any) -> None:

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from kit import half_training
 from kit.faults import TABLE, Fault, feed, model
 from kit.training_networks import batch, convolutional, dense, digits, node, transformer
 from pyruntime import PyRuntimeError, SessionFailed, SessionOptions, TrainingSession
@@ -51,6 +52,24 @@ def test_curves(name: str) -> None:
     assert curves[1] == curves[2]
     for key, x in weights[0].items():
         np.testing.assert_allclose(weights[1][key], x, atol=2e-4)
+
+
+def test_losses_of_half_floats_are_scaled() -> None:
+    """The curve of double precision; gradients that overflow change nothing and halve the scale."""
+    feeds = half_training.feeds()
+    with TrainingSession(half_training.network(), providers=["webgpu"], **half_training.OPTIONS) as session:
+        session.load(half_training.checkpoint())
+        found = [(session.loss_scale, session.step(feeds[name])) for name in half_training.STEPS]
+        state = session.state()
+        assert session.explain()["placement"].keys() == {"webgpu"}
+    assert [scale for scale, _ in found] == half_training.SCALES
+    assert [step.applied for _, step in found] == half_training.APPLIED
+    losses, _ = half_training.in_double([*half_training.STEPS, "good"])
+    np.testing.assert_allclose([step.loss for _, step in found], losses[:-1], rtol=0.01)
+    with TrainingSession(half_training.network(), **half_training.OPTIONS) as session:
+        session.load(state)
+        assert session.loss_scale == half_training.SCALES[-1]
+        assert session.step(feeds["good"]).loss == pytest.approx(losses[-1], rel=0.01)
 
 
 def test_weights_stay_on_the_gpu() -> None:
