@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import inspect
 import json
 import subprocess
 from collections.abc import Callable
@@ -15,9 +16,9 @@ import onnxruntime
 import pytest
 
 from e2e.conftest import Tab
-from kit import half_training
+from kit import half_training, trapping_kernel
 from kit.chromium import ROOT
-from kit.training_networks import convolutional, dense, digits
+from kit.training_networks import batch, convolutional, dense, digits, layer
 from pyruntime import TrainingSession
 
 STEPS, ROWS, EPOCHS = 22, 64, 14
@@ -241,6 +242,65 @@ def test_what_is_refused_in_pages(page: Tab) -> None:
     )
     assert found["graphs"][0] == pytest.approx(found["graphs"][1], rel=1e-5)
     assert any("changed no weight" in text for text in page.warnings)
+
+
+TRAPS = """
+  const model = Uint8Array.from(atob(arg.model), (c) => c.charCodeAt(0));
+  const tensor = (numbers) => new ort.Tensor('float32', Float32Array.from(numbers), [4, 6]);
+  const target = new ort.Tensor('uint8', Uint8Array.from(arg.target), [4]);
+  const feeds = { x: tensor(arg.x), target };
+  const [good, bad] = [[feeds], arg.place === 'update' ? [feeds, { rate: 13 }] : [{ x: tensor(Array(24).fill(13)), target }]];
+  const create = () => ort.TrainingSession.create(model, { loss: { crossEntropy: 'y' }, optimizer: 'adam' });
+  const told = ({ type, message }) => `${type}: ${message}`;
+  await ort.boot();
+  await ort.python(arg.install);
+  const [stopped, other] = [await create(), await create()];
+  const errors = [];
+  const fail = (work) => work().then(() => errors.push('no error'), (error) => errors.push(told(error)));
+  const losses = [];
+  const both = async () => losses.push([(await stopped.step(...good)).loss, (await other.step(...good)).loss]);
+  const fall = () => fail(() => stopped.step(...bad));
+  const start = await stopped.state();
+  await fall();
+  if (arg.place === 'update') {
+    await fail(() => stopped.step(...good));
+    await stopped.load(start);
+    await fall(); // the first step after load(): nothing is lost
+  }
+  await both(); await both();
+  const checkpoint = await stopped.state();
+  await fall();
+  if (arg.place === 'update') {
+    for (const work of ['state', 'weights', 'export']) await fail(() => stopped[work]());
+    await stopped.load(checkpoint);
+  }
+  await both(); await both();
+  const isSame = String(await stopped.state()) === String(await other.state());
+  await stopped.release(); await other.release();
+  return { errors, losses, isSame };
+"""
+
+
+@pytest.mark.parametrize("place", ["forward", "update"])
+def test_kernels_that_trap_in_a_step(place: str, tab: Callable[..., Tab]) -> None:
+    """Weights are as before the step, or work is refused until a checkpoint is loaded."""
+    made = tab()
+    made.open("/esm.html")
+    feeds = batch(4)
+    install = f"install{'_in_updates()' if place == 'update' else '(0)'}"
+    given = {
+        "model": encoded(layer()), "x": feeds["x"].ravel().tolist(), "target": feeds["target"].tolist(),
+        "place": place, "install": f"{inspect.getsource(trapping_kernel)}\n{install}\n",
+    }  # fmt: skip
+    found: Any = made.run(TRAPS, given)
+    trap, lost = "ExecutionError: ", "SessionFailed: the weights are lost"
+    expected = [trap, trap] if place == "forward" else [trap, lost, trap, trap, lost, lost, lost]
+    for text, error in zip(expected, found["errors"], strict=True):
+        assert error.startswith(text) and ("out of bounds" in error or text == lost)
+    assert found["isSame"] and all(a == b for a, b in found["losses"])
+    with TrainingSession(layer(), loss={"cross_entropy": "y"}, optimizer="adam") as session:
+        right = [session.step(feeds).loss for _ in range(4)]
+    np.testing.assert_allclose([a for a, _ in found["losses"]], right, rtol=1e-5)
 
 
 ONLY_RUNS = """

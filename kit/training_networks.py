@@ -74,6 +74,12 @@ def dense(seed: int = 0, extra: list[Any] | None = None) -> bytes:
     return model(nodes, {"x": (T.FLOAT, ["N", 6])}, {"y": (T.FLOAT, ["N", 3])}, weights)
 
 
+def layer() -> bytes:
+    """A layer after a Tanh: "x" (N, 6) -> "y" (N, 3)."""
+    nodes = [node("Tanh", "x", "t"), node("Gemm", "t w b", "y")]
+    return model(nodes, {"x": (T.FLOAT, ["N", 6])}, {"y": (T.FLOAT, ["N", 3])}, random(0, w=(6, 3), b=(3,)))
+
+
 def transformer(dtype: type = np.float32, vocabulary: int = 50, width: int = 32, blocks: int = 2) -> bytes:
     """A language model of 4 heads without positions: "ids" (N, S) -> "logits" (N, S, vocabulary)."""
     rng, weights, nodes, heads = np.random.default_rng(0), {}, [], 4
@@ -129,6 +135,6 @@ def recurrent(hidden: int = 5) -> bytes:
 
 
 def batch(rows: int, seed: int = 0) -> dict[str, np.ndarray]:
-    """Feeds of `dense` with a loss of classes."""
+    """Feeds of `dense` and `layer` with a loss of classes."""
     rng = np.random.default_rng(seed)
     return {"x": rng.normal(size=(rows, 6)).astype(np.float32), "target": rng.integers(0, 3, rows)}

@@ -131,3 +131,34 @@ def test_faults(fault: Fault, monkeypatch: pytest.MonkeyPatch) -> None:
                 losses.append(session.step(feeds).loss)
         np.testing.assert_allclose(losses, right, rtol=1e-4)
         session.release()
+
+
+@pytest.mark.parametrize("fault", [f for f in TABLE if f.when in ("run", "between") and f.kind != "hang"], ids=str)
+def test_faults_while_gradients_accumulate(fault: Fault, monkeypatch: pytest.MonkeyPatch) -> None:
+    """After the first of two batches: their sum is right, or lost until a checkpoint is loaded, which has the first."""
+    hardware(monkeypatch)
+    feeds = {"x": feed(64), "target": np.zeros((64, 128), np.float32)}
+    options: dict[str, Any] = {"loss": {"mse": "y"}, "optimizer": {"adam": {"rate": 1e-3}}, "accumulate": True}
+
+    def end(session: TrainingSession) -> list[float]:
+        session.accumulate(feeds)
+        return [session.apply().norm, session.step(feeds).loss]
+
+    with TrainingSession(model(), **options) as session:
+        session.step(feeds)
+        session.accumulate(feeds)
+        right = end(session)
+    with monkeypatch.context() as patch, warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        session = TrainingSession(model(), providers=BOTH, **options)
+        session.step(feeds)
+        session.accumulate(feeds)
+        checkpoint = session.state()
+        Injector(fault, patch).start()
+        try:
+            found = end(session)
+        except SessionFailed:
+            session.load(checkpoint)
+            found = end(session)
+        np.testing.assert_allclose(found, right, rtol=1e-4)
+        session.release()
