@@ -154,7 +154,8 @@ def check_halves(tab: Tab, provider: str) -> None:
     given = {
         "model": encoded(half_training.network()), "checkpoint": encoded(half_training.checkpoint()),
         "options": half_training.OPTIONS, "steps": half_training.STEPS, "provider": provider,
-        "x": encoded(feeds["good"]["x"].tobytes()), **{name: encoded(f["target"].tobytes()) for name, f in feeds.items()},
+        "x": encoded(feeds["good"]["x"].tobytes()),
+        **{name: encoded(f["target"].tobytes()) for name, f in feeds.items()},
     }  # fmt: skip
     found: Any = tab.run(HALVES, given)
     assert found["first"] == 65536 and found["placement"].keys() == {provider}
@@ -249,7 +250,8 @@ TRAPS = """
   const tensor = (numbers) => new ort.Tensor('float32', Float32Array.from(numbers), [4, 6]);
   const target = new ort.Tensor('uint8', Uint8Array.from(arg.target), [4]);
   const feeds = { x: tensor(arg.x), target };
-  const [good, bad] = [[feeds], arg.place === 'update' ? [feeds, { rate: 13 }] : [{ x: tensor(Array(24).fill(13)), target }]];
+  const trigger = { x: tensor(Array(24).fill(13)), target };
+  const [good, bad] = [[feeds], arg.place === 'update' ? [feeds, { rate: 13 }] : [trigger]];
   const create = () => ort.TrainingSession.create(model, { loss: { crossEntropy: 'y' }, optimizer: 'adam' });
   const told = ({ type, message }) => `${type}: ${message}`;
   await ort.boot();

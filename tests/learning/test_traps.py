@@ -13,6 +13,7 @@ from kit.trapping_kernel import TRIGGER
 from pyruntime import SessionFailed, SessionOptions, TrainingSession
 from pyruntime.errors import ExecutionError
 
+
 @pytest.fixture
 def trap(request: pytest.FixtureRequest) -> Iterator[None]:
     install: Callable[[], None] = request.param
