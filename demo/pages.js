@@ -16,8 +16,9 @@ export const PAGES = [
   },
   {
     path: 'model/', name: 'Your model', title: 'Open your own model', script: 'model.js', styles: ['model.css'],
+    imports: { '@huggingface/tokenizers': 'text/tokenizers.min.mjs' },
     about: 'Open an ONNX model of yours: its graph, where each node runs, how long it takes, and its code.',
-    code: ['model/model.js', 'model/inputs.js', 'model/results.js'],
+    code: ['model/model.js', 'model/inputs.js', 'model/token_inputs.js', 'model/text_field.js', 'model/results.js'],
   },
   {
     path: 'benchmark/', name: 'Benchmark', title: 'Compare with onnxruntime-web', script: 'benchmark.js', styles: ['benchmark.css'],

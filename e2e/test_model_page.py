@@ -9,11 +9,14 @@ from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
+import onnx
 from playwright.sync_api import Page
+from tokenizers import Tokenizer
 
 from e2e.conftest import Tab
 from e2e.test_demo import faults
 from kit.chromium import ROOT
+from kit.programs import folders
 from pyruntime import InferenceSession
 
 DIGITS = ROOT / "demo/digits/digits.onnx"
@@ -92,3 +95,93 @@ def test_kept_and_taken_away(tab: Callable[..., Tab], tmp_path: Path) -> None:
     project.extractall(ROOT / "build/pages/project")
     page.goto(f"{page.url.split('/site')[0]}/built/project/index.html")
     page.wait_for_function("document.querySelector('output').textContent.includes('probabilities [1,10]')")
+
+
+TEXT, PAIR = "The quick fox sleeps", "a dog jumps over the river"
+
+
+def shown(page: Page) -> list[float]:
+    """Runs the model: the first values of its first output."""
+    page.fill("#runs", "4")
+    page.evaluate("document.querySelector('#latency').replaceChildren()")
+    page.click("#time")
+    page.wait_for_selector("#latency table")
+    return [float(x) for x in page.inner_text("#latency td >> nth=2").replace(", …", "").split(", ")]
+
+
+def told(page: Page, text: str) -> None:
+    page.wait_for_function("(text) => document.querySelector('#text-told')?.textContent.includes(text)", arg=text)
+
+
+def test_text_of_an_encoder(tab: Callable[..., Tab]) -> None:
+    """Ids can be typed; the tokenizer that a visitor chooses turns text into all inputs of tokens, and is kept."""
+    folder = folders.write() / "encoder"
+    model, table = folder / "onnx/model.onnx", folder / "tokenizer.json"
+    session, tokenizer = InferenceSession(model), Tokenizer.from_file(str(table))
+
+    def native(ids: list[int]) -> np.ndarray:
+        return session.run(None, {"input_ids": np.array([ids]), "attention_mask": np.ones((1, len(ids)), np.int64)})[0]
+
+    page = tab().open("/site/model/index.html")
+    page.set_input_files("#file", table)
+    page.wait_for_selector("#status.failed")  # a tokenizer, and no model
+    page.set_input_files("#file", model)
+    told(page, "tokenizer.json")
+    page.fill("#text", "2, x")
+    told(page, "Ids are whole numbers")
+    page.fill("#text", "2, 7, 9, 3")
+    np.testing.assert_allclose(shown(page), native([2, 7, 9, 3])[0, 0, :6], rtol=2e-3, atol=1e-5)
+    page.set_input_files(".text-field input[type=file]", DIGITS)
+    told(page, "This is no tokenizer.json")
+    page.set_input_files(".text-field input[type=file]", table)
+    for text, second, arguments in ((TEXT, "", (TEXT,)), (TEXT, PAIR, (TEXT, PAIR))):
+        page.fill("#text", text)
+        page.fill("#second-text", second)
+        ids = tokenizer.encode(*arguments).ids
+        told(page, f"{len(ids)} tokens")
+        assert f"as [1, {len(ids)}]" in page.inner_text("[data-input=attention_mask]")
+        np.testing.assert_allclose(shown(page), native(ids)[0, 0, :6], rtol=2e-3, atol=1e-5)
+    page.fill("#text", "")
+    assert "random" in page.inner_text("[data-input=input_ids]")
+    page.reload()
+    page.click("#kept")
+    page.fill("#text", TEXT)
+    told(page, f"{len(tokenizer.encode(TEXT).ids)} tokens")
+
+
+def test_text_of_a_fixed_length(tab: Callable[..., Tab], tmp_path: Path) -> None:
+    """Short texts are filled up and masked, long ones cut before their last special token; the page says so."""
+    folder = folders.write() / "classifier"
+    made, length = onnx.load(folder / "onnx/model.onnx"), 12
+    for value in made.graph.input:
+        for dim, size in zip(value.type.tensor_type.shape.dim, (1, length), strict=True):
+            dim.dim_value = size
+    del made.graph.value_info[:]
+    onnx.save(made, tmp_path / "model.onnx")
+    session = InferenceSession(tmp_path / "model.onnx")
+    tokenizer = Tokenizer.from_file(str(folder / "tokenizer.json"))
+    tokenizer.enable_padding(length=length)
+    tokenizer.enable_truncation(length)
+    page = tab().open("/site/model/index.html")
+    page.set_input_files("#file", [tmp_path / "model.onnx", folder / "tokenizer.json"])
+    for text, sentence in ((TEXT, "filled up to 12"), (f"{TEXT} {PAIR} {TEXT}", "cut to 12")):
+        page.fill("#text", text)
+        told(page, sentence)
+        encoded = tokenizer.encode(text)
+        feeds = {"input_ids": np.array([encoded.ids]), "attention_mask": np.array([encoded.attention_mask])}
+        np.testing.assert_allclose(shown(page), session.run(None, feeds)[0][0], rtol=2e-3, atol=1e-5)
+
+
+def test_text_of_a_decoder(tab: Callable[..., Tab]) -> None:
+    """tokenizer.json lies beside the model: caches are empty, and the likeliest next tokens are read."""
+    page = tab().open("/site/model/index.html?model=../text/decoder.onnx")
+    page.fill("#text", "The executor plans ")
+    tokenizer = Tokenizer.from_file(str(ROOT / "demo/text/tokenizer.json"))
+    ids = tokenizer.encode("The executor plans ").ids
+    told(page, f"{len(ids)} tokens")
+    session = InferenceSession(ROOT / "demo/text/decoder.onnx")
+    empty = {x.name: np.zeros((1, 4, 0, 16), np.float32) for x in session.get_inputs() if x.name.startswith("past")}
+    (logits,) = session.run(["logits"], {"input_ids": np.array([ids]), **empty})
+    np.testing.assert_allclose(shown(page), logits[0, 0, :6], rtol=2e-3, atol=1e-5)
+    assert f"likeliest: “{tokenizer.decode([int(logits[0, -1].argmax())])}” " in page.inner_text(".readings")
+    assert page.is_hidden("#second-text") and not faults(page)

@@ -80,7 +80,7 @@ export function runner(session, inputs, after) {
       const count = Math.max(1, Number(runs.value));
       const { times, results } = await measure(session, inputs.feeds(), count, result);
       const title = make('h2', { style: 'margin-top: 1.2rem' }, 'Outputs of the last run');
-      result.replaceChildren(summary(times, count), latency(times), title, outputs(results));
+      result.replaceChildren(summary(times, count), latency(times), title, outputs(results), ...(inputs.text?.readings(results) ?? []));
       await after(await session.profile(inputs.feeds()).catch(() => []));
     } catch (error) {
       result.replaceChildren(make('p', { style: 'color: var(--bad)' }, messageOf(error)));

@@ -1,9 +1,10 @@
-// The inputs of a model: sizes of its free dims, and where the elements come from: made up, from a file, or typed.
+// The inputs of a model: sizes of its free dims, and where the elements come from: made up, from a file, from a text, or typed.
 
 import * as ort from 'pyruntime';
 import { make, messageOf } from '../common.js';
 import { elements } from './elements.js';
 import { ACCEPTED, imageLayout, readInput, SCALES, shapeFor } from './input_files.js';
+import { textField } from './text_field.js';
 
 /** @typedef {import('pyruntime').InferenceSession.TensorValueMetadata} TensorValueMetadata */
 /** @typedef {import('./input_files.js').Loaded} Loaded */
@@ -20,6 +21,9 @@ export class Inputs {
     this.labels = new Map();
     /** What visitors gave, by input. @type {Map<string, Loaded>} */
     this.loaded = new Map();
+    /** What a row says of its elements, by input. @type {Map<string, HTMLElement>} */
+    this.told = new Map();
+    this.text = textField(this.inputs, (filled) => this.takeTokens(filled));
     for (const { name, shape } of this.inputs) shape.forEach((dim, axis) => this.addField(name, dim, axis));
   }
 
@@ -39,13 +43,22 @@ export class Inputs {
   /** @returns {HTMLElement} */
   form() {
     const labels = [...this.fields].map(([name, field]) => make('label', { class: 'small' }, `${this.labels.get(name)} `, field));
-    return make('div', {}, make('div', { class: 'row dims' }, ...labels), make('div', { class: 'inputs' }, ...this.inputs.map((input) => this.row(input))));
+    const caches = this.inputs.filter((input) => this.isCache(input));
+    const rows = this.inputs.filter((input) => !this.isCache(input)).map((input) => this.row(input));
+    if (caches.length) rows.push(make('details', { class: 'small' }, make('summary', {}, `Inputs of the cache (${caches.length})`), ...caches.map((input) => this.row(input))));
+    return make('div', {}, ...(this.text ? [this.text.node] : []), make('div', { class: 'row dims' }, ...labels), make('div', { class: 'inputs' }, ...rows));
+  }
+
+  /** @param {TensorValueMetadata} input */
+  isCache(input) {
+    return this.text?.found.roles.get(input) === 'cache';
   }
 
   /** An input's row: its name, and a file in place of made-up numbers. @param {TensorValueMetadata} input */
   row(input) {
     const { name, type, shape } = input;
     const told = make('span', { class: 'soft small', role: 'status' }, 'random');
+    this.told.set(name, told);
     const file = /** @type {HTMLInputElement} */ (make('input', { type: 'file', accept: ACCEPTED, 'aria-label': `A file for ${name}` }));
     const scale = /** @type {HTMLSelectElement} */ (make('select', { 'aria-label': `Range of pixels for ${name}` }, ...Object.keys(SCALES).map((text) => make('option', {}, text))));
     const load = async () => {
@@ -61,7 +74,7 @@ export class Inputs {
     };
     file.addEventListener('change', load);
     scale.addEventListener('change', load);
-    const isImage = imageLayout(shape.map((dim) => (typeof dim === 'number' ? dim : null)));
+    const isImage = !this.isCache(input) && imageLayout(shape.map((dim) => (typeof dim === 'number' ? dim : null)));
     return make('div', { class: 'row input', 'data-input': name }, make('code', {}, name), make('label', { class: 'button small' }, isImage ? 'Image or file' : 'File', file), ...(isImage ? [scale] : []), this.typed(input, told), told);
   }
 
@@ -82,13 +95,24 @@ export class Inputs {
     return field;
   }
 
-  /** Keeps what a visitor gave, and sets the sizes of its dims. @param {TensorValueMetadata} input @param {Loaded} loaded */
+  /** Keeps what a visitor gave, and sets the sizes of its dims. @param {import('./token_inputs.js').Input} input @param {Loaded} loaded */
   take({ name, shape }, loaded) {
     this.loaded.set(name, loaded);
     shape.forEach((dim, axis) => {
       const field = typeof dim === 'number' ? null : this.fields.get(this.key(name, dim, axis));
       if (field) field.value = String(loaded.dims[axis]);
     });
+  }
+
+  /** Takes the inputs of a text's tokens; those of an earlier text are random again. @param {Map<string, Loaded>} filled */
+  takeTokens(filled) {
+    for (const input of this.text?.found.roles.keys() ?? []) {
+      const loaded = filled.get(input.name);
+      const told = this.told.get(input.name);
+      if (loaded) this.take(input, loaded);
+      else this.loaded.delete(input.name);
+      if (told) told.textContent = loaded ? `from the text, as [${loaded.dims.join(', ')}]` : 'random';
+    }
   }
 
   /** @returns {Record<string, ort.Tensor>} */

@@ -27,6 +27,21 @@ export async function forget() {
   await root?.removeEntry(FOLDER, { recursive: true }).catch(() => {});
 }
 
+/** Keeps a file beside the kept model. @param {File} file */
+export async function keepBeside(file) {
+  try {
+    await write(await folder(false), file);
+  } catch (error) {
+    console.warn(error);
+  }
+}
+
+/** @param {FileSystemDirectoryHandle | undefined} into @param {File} file */
+async function write(into, file) {
+  const handle = await into?.getFileHandle(file.name, { create: true });
+  await file.stream().pipeTo(/** @type {WritableStream} */ (await handle?.createWritable()));
+}
+
 /** Whether the files are kept: not if they are too large, or storage is forbidden. @param {File[]} files */
 export async function keep(files) {
   try {
@@ -34,10 +49,7 @@ export async function keep(files) {
     if (files.reduce((sum, { size }) => sum + size, 0) > SHARE * (quota - usage)) return false;
     await forget();
     const into = await folder(true);
-    for (const file of files) {
-      const handle = await into?.getFileHandle(file.name, { create: true });
-      await file.stream().pipeTo(/** @type {WritableStream} */ (await handle?.createWritable()));
-    }
+    for (const file of files) await write(into, file);
     return true;
   } catch (error) {
     console.warn(error);

@@ -5,20 +5,26 @@ import { $, bytes, make, milliseconds, onFiles, readyText, Status } from '../com
 import { checker, drawer, runner, tuner } from './cards.js';
 import { GraphView } from './graph_view.js';
 import { Inputs } from './inputs.js';
-import { forget, keep, keptFiles } from './kept.js';
+import { forget, keep, keepBeside, keptFiles } from './kept.js';
 import { NodePanel } from './node_panel.js';
 import { readGraph } from './onnx_graph.js';
 import { chooseProvider } from './provider.js';
 import * as report from './report.js';
 import { takeAway } from './take_away.js';
 
-/** name; model: read in place, whatever its size. @typedef {{ name: string, model: Blob, external: { path: string, data: Blob }[] }} Source */
+/** name; model: read in place, whatever its size; tokenizer: its tokenizer.json; address: where the model is from;
+ * isKept: whether the next visit can open it.
+ * @typedef {{ name: string, model: Blob, external: { path: string, data: Blob }[], tokenizer?: Blob | null, address?: URL, isKept?: boolean }} Source */
+
+const TOKENIZER = 'tokenizer.json';
 
 const status = new Status($('#status'));
 /** @type {ort.InferenceSession | null} */
 let current = null;
 /** Opens the model again with another provider or other schedules. @type {((choices?: ort.Tuned['choices']) => Promise<void>) | null} */
 let reopen = null;
+/** Reads texts by another tokenizer from now on. @type {((table: File) => Promise<unknown>) | null} */
+let useTokenizer = null;
 const provider = await chooseProvider();
 
 /** @param {Source} source @param {ort.Tuned['choices']} [choices] of `tune` */
@@ -44,6 +50,7 @@ const pair = (...cards) => make('div', { class: 'pair' }, ...cards);
 /** @param {ort.InferenceSession} session @param {Source} source */
 async function show(session, source) {
   const inputs = new Inputs(session);
+  await readTexts(inputs, source);
   const feeds = () => inputs.feeds();
   const graph = await graphCard(session, source, feeds);
   const details = make('div');
@@ -64,6 +71,32 @@ async function show(session, source) {
     tuner(session, inputs, (chosen) => reopen?.(chosen)),
   );
   if (graph) await graph.refresh([]);
+}
+
+/** Gives the field for text its tokenizer. @param {Inputs} inputs @param {Source} source */
+async function readTexts({ text }, source) {
+  useTokenizer = null;
+  if (!text) return;
+  text.onTokenizer = async (table) => {
+    source.tokenizer = table; // for when the model is opened again
+    if (!source.isKept) return;
+    await keepBeside(new File([table], TOKENIZER));
+    showKept(await keptFiles());
+  };
+  useTokenizer = async (table) => await text.use(table) && text.onTokenizer(table);
+  source.tokenizer ??= await tokenizerBeside(source);
+  if (source.tokenizer) await text.use(source.tokenizer);
+}
+
+/** The tokenizer.json in the folder of a model on a server; Hugging Face has it above the folder "onnx". @param {Source} source */
+async function tokenizerBeside({ address }) {
+  const folders = address ? ['.', ...(address.pathname.includes('/onnx/') ? ['..'] : [])] : [];
+  for (const folder of folders) {
+    const response = await fetch(new URL(`${folder}/${TOKENIZER}`, address)).catch(() => null);
+    const table = response?.ok && await response.blob();
+    if (table && !table.type.includes('html')) return table; // some servers answer with their first page
+  }
+  return null;
 }
 
 /** The graph and what is known of the chosen node; null for files without a graph. @param {ort.InferenceSession} session @param {Source} source @param {() => ort.InferenceSession.FeedsType} feeds */
@@ -102,11 +135,24 @@ async function compiledCards(session) {
  */
 async function take(files, isKept = false) {
   const withSuffix = (/** @type {string} */ end) => files.find(({ name }) => name.endsWith(end));
-  const model = withSuffix('.pyrt') ?? withSuffix('.onnx') ?? files[0]; // a Program can come with the model that has its weights
-  if (!model) return;
+  const tokenizer = files.find(({ name }) => name === TOKENIZER);
+  const others = files.filter((file) => file !== tokenizer);
+  const model = withSuffix('.pyrt') ?? withSuffix('.onnx') ?? others[0]; // a Program can come with the model that has its weights
+  if (!model) return tokenizer && takeTokenizer(tokenizer);
   setAddress('');
-  await open({ name: model.name, model, external: files.filter((file) => file !== model).map((data) => ({ path: data.name, data })) });
-  if (current && !isKept && await keep(files)) showKept(files);
+  const external = others.filter((file) => file !== model).map((data) => ({ path: data.name, data }));
+  /** @type {Source} */
+  const source = { name: model.name, model, external, tokenizer, isKept };
+  await open(source);
+  if (!current || isKept) return;
+  source.isKept = await keep(files);
+  if (source.isKept) showKept(files);
+}
+
+/** A tokenizer.json without a model is for the open one. @param {File} tokenizer */
+async function takeTokenizer(tokenizer) {
+  if (useTokenizer) await useTokenizer(tokenizer);
+  else status.failed(current ? 'This model has no input for token ids, so it needs no tokenizer.json' : 'Choose tokenizer.json together with its model, or after it');
 }
 
 /** @param {string} model in the page's address, "" for none */
@@ -123,7 +169,8 @@ async function openAddress(address) {
     status.busy(`Fetching ${address}`);
     const response = await fetch(address);
     if (!response.ok) throw new Error(`${address} cannot be fetched: ${response.status}`);
-    await open({ name: new URL(address, document.baseURI).pathname.split('/').at(-1) || address, model: await response.blob(), external: [] });
+    const url = new URL(address, document.baseURI);
+    await open({ name: url.pathname.split('/').at(-1) || address, model: await response.blob(), external: [], address: url });
   } catch (error) {
     status.failed(error);
   }
