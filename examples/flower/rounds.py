@@ -1,101 +1,66 @@
-"""Rounds of Flower on this machine: a server and two clients in processes of their own, with different digits."""
+"""Runs the Flower app of this folder on this machine: a SuperLink, and two SuperNodes with different digits."""
 
 from __future__ import annotations
 
-import logging
 import os
 import socket
 import subprocess
 import sys
+import tempfile
 import time
-from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
-os.environ["FLWR_TELEMETRY_ENABLED"] = "0"  # or else Flower tells its makers that it runs
-
-import numpy as np
-from flwr.client import start_client
-from flwr.common import ndarrays_to_parameters
-from flwr.server import ServerConfig, start_server
-from flwr.server.strategy import FedAvg
-
-from pyruntime import TrainingSession
-from pyruntime.api.flower import flower_client, load_parameters
-
-DATA = Path(__file__).parent / "../federated"
-CLIENTS = {"a": range(7), "b": range(3, 10)}
-ROUNDS, BATCH = 4, 32
+HERE = Path(__file__).parent.resolve()
+BIN = Path(sys.executable).parent
+DATA = HERE.parent / "federated"
+DIGITS = [(0, 6), (3, 9)]  # first and last of each client
+# Beyond this machine: certificates in place of --insecure, and logins of nodes (--enable-supernode-auth).
+CONNECTION = '[superlink]\ndefault = "here"\n\n[superlink.here]\naddress = "{}"\ninsecure = true\n'
 
 
-def digits() -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Pictures, labels, and which are held out from training."""
-    rows = np.frombuffer((DATA / "digits.bin").read_bytes(), np.uint8).reshape(-1, 65)
-    return (
-        rows[:, 1:].reshape(-1, 1, 8, 8).astype(np.float32) / 16,
-        rows[:, 0].astype(np.int64),
-        np.arange(len(rows)) % 5 == 4,
-    )
+def free_port() -> int:
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port: int = free.getsockname()[1]
+        return port
 
 
-def session() -> TrainingSession:
-    options: dict[str, Any] = {
-        "loss": {"cross_entropy": "logits"},
-        "optimizer": {"sgd": {"rate": 0.2}},
-        "proximal": 0.1,
-    }
-    return TrainingSession(DATA / "network.onnx", **options)
-
-
-def client(name: str, address: str) -> None:
-    pictures, labels, is_held = digits()
-    (mine,) = np.nonzero(np.isin(labels, list(CLIENTS[name])) & ~is_held)
-    random = np.random.default_rng(0)
-
-    def batches(config: Any) -> Iterator[dict[str, np.ndarray]]:
-        order = random.permutation(mine)
-        for n in range(0, len(order) - BATCH + 1, BATCH):
-            rows = order[n : n + BATCH]
-            yield {"image": pictures[rows], "target": labels[rows]}
-
-    held = [{"image": pictures[is_held], "target": labels[is_held]}]
-    # beyond this machine: root_certificates in place of insecure
-    start_client(server_address=address, client=flower_client(session(), batches, held).to_client(), insecure=True)
+def wait_for(port: int) -> None:
+    while True:
+        with socket.socket() as tried:
+            if tried.connect_ex(("127.0.0.1", port)) == 0:
+                return
+        time.sleep(0.2)
 
 
 def main() -> None:
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        address = f"127.0.0.1:{free.getsockname()[1]}"
-    waits = "import socket, time\nwhile socket.socket().connect_ex(('{}', {})): time.sleep(0.1)\n".format(
-        *address.split(":")
-    )
-    starts = f"import sys\nsys.path.insert(0, {str(Path(__file__).parent)!r})\nimport rounds\n"
-    started = [
-        subprocess.Popen([sys.executable, "-c", f"{starts}{waits}rounds.client({name!r}, {address!r})"])
-        for name in CLIENTS
-    ]
-    trained, (pictures, labels, is_held) = session(), digits()
-    found: list[float] = []
+    port, nodes = free_port(), [free_port() for _ in DIGITS]
+    address, started = f"127.0.0.1:{port}", []
+    with tempfile.TemporaryDirectory() as home:
+        Path(home, "config.toml").write_text(CONNECTION.format(address))
+        path = f"{BIN}{os.pathsep}{os.environ['PATH']}"  # of the programs that Flower starts
+        # Without the second variable, Flower tells its makers that it runs.
+        variables = {**os.environ, "FLWR_HOME": home, "FLWR_TELEMETRY_ENABLED": "0", "PATH": path}
 
-    def evaluate(number: int, parameters: Any, config: Any) -> tuple[float, dict[str, Any]]:
-        load_parameters(trained, parameters)
-        result = trained.evaluate({"image": pictures[is_held], "target": labels[is_held]}, ["logits"])
-        found.append(float((result["logits"].argmax(1) == labels[is_held]).mean()))
-        return result["loss"], {}
+        def start(name: str, *arguments: str) -> None:
+            with Path(home, f"{len(started)}.log").open("w") as log:
+                command = [str(BIN / name), "--insecure", *arguments]
+                started.append(subprocess.Popen(command, env=variables, stdout=log, stderr=subprocess.STDOUT))
 
-    start = ndarrays_to_parameters([trained.weights()[p.name] for p in trained.parameters()])
-    strategy = FedAvg(min_fit_clients=2, min_available_clients=2, initial_parameters=start, evaluate_fn=evaluate)
-    begun = time.monotonic()
-    start_server(server_address=address, config=ServerConfig(num_rounds=ROUNDS), strategy=strategy)
-    seconds = time.monotonic() - begun
-    for process in started:
-        process.wait()
-    before, after = (f"{100 * x:.1f} %" for x in (found[0], found[-1]))
-    text = f"{before} before, {after} after {ROUNDS} rounds of two clients, in {seconds:.1f} s."
-    print(f"Held-out digits read rightly: {text}")
+        try:
+            start("flower-superlink", "--disable-runtime-dependency-installation", "--port", str(port))
+            wait_for(port)
+            for node, (first, last) in zip(nodes, DIGITS, strict=True):
+                config = f'data="{DATA}" first={first} last={last}'
+                start("flower-supernode", "--superlink", address, "--port", str(node), "--node-config", config)
+            run = [str(BIN / "flwr"), "run", str(HERE), "here", "--run-config", f'data="{DATA}"', "--stream"]
+            subprocess.run(run, env=variables, check=True)
+        finally:
+            for process in reversed(started):
+                process.terminate()
+            for process in started:
+                process.wait()
 
 
-logging.getLogger("flwr").setLevel(logging.ERROR)
 if __name__ == "__main__":
     main()
