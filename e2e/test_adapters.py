@@ -1,4 +1,4 @@
-"""Adapters in a page and in Node.js: trained as natively, exported, and several in one session."""
+"""Adapters in a page, on its GPU, in Node.js and in Pyodide: trained as natively, exported, several in one session."""
 
 from __future__ import annotations
 
@@ -11,9 +11,11 @@ from typing import Any
 import numpy as np
 import onnxruntime
 import pytest
+from playwright.sync_api import Browser
 
 import pyruntime
 from e2e.conftest import Tab
+from e2e.stock_pyodide import run_in_worker
 from kit.adapter_networks import Decoder, peft, texts, with_inputs
 from kit.chromium import ROOT
 from pyruntime import RunOptions, SessionOptions, TrainingSession
@@ -21,6 +23,7 @@ from pyruntime.learning import safetensors
 from pyruntime.learning.adapters import onnx_adapter
 from pyruntime.learning.adapters.onnx_adapter import Versions
 from pyruntime.learning.safetensors import Stored
+from pyruntime.program.format import Program
 
 LORA = {"rank": 4, "alpha": 8, "targets": ["q_proj", "*/mlp/*"]}
 OPTIONS = {"loss": {"cross_entropy": "logits"}, "optimizer": {"adam": {"rate": 0.01}}, "lora": LORA, "seed": 3}
@@ -46,8 +49,11 @@ WORK = """
   const three = { file: bytes(arg.plain), config: arg.config };
   const adapters = { one: bytes(arg.one), two: new Blob([bytes(arg.two)]), three };
   const runs = [];
-  for (const model of [float32, bits]) {
-    const session = await ort.InferenceSession.create(bytes(model), { adapters });
+  const opened = await ort.InferenceSession.create(bytes(float32), { adapters });
+  const program = await opened.export();
+  await opened.release();
+  for (const model of [bytes(float32), bytes(bits), program]) {
+    const session = await ort.InferenceSession.create(model, { adapters });
     const results = [];
     const times = [];
     for (const active of [undefined, ...arg.active, undefined]) {
@@ -61,26 +67,38 @@ WORK = """
     runs.push({ results, times, inputs: [...session.inputNames], compiled: (await session.metrics()).compiled });
     await session.release();
   }
+  const bare = await ort.InferenceSession.create(program);
+  const plain = [[...bare.inputNames], [...(await bare.run({ ids })).logits.data]];
+  await bare.release();
   const x = new ort.Tensor('float32', Float32Array.from({ length: 12 }, (_, n) => n / 12), [2, 6]);
   const own = { a: bytes(arg.theirs), b: bytes(arg.peftSlots) };
   const slots = await ort.InferenceSession.create(bytes(arg.slots), { adapters: own });
+  const slotProgram = await slots.export();
+  const exportedSlots = await ort.InferenceSession.create(slotProgram, { adapters: own });
   const slotRuns = [];
-  for (const active of [[], 'a', ['b'], { a: 1, b: -1 }]) {
-    slotRuns.push([...(await slots.run({ x }, { adapters: active })).y.data]);
+  for (const session of [slots, exportedSlots]) {
+    for (const active of [[], 'a', ['b'], { a: 1, b: -1 }]) {
+      slotRuns.push([...(await session.run({ x }, { adapters: active })).y.data]);
+    }
   }
-  const slotNames = [...slots.inputNames];
+  const slotNames = [...slots.inputNames, ...exportedSlots.inputNames];
   const errors = [];
   const textOf = (error) => `${error.name}: ${error.message}`;
   const refuse = async (work) => errors.push(await work().then(() => 'no error', textOf));
   await refuse(() => slots.run({ x }, { adapters: ['c'] }));
   await refuse(() => slots.run({ x }, { adapters: { a: NaN } }));
-  await refuse(() => slots.export());
+  const open = (file, bad) => ort.InferenceSession.create(file, { adapters: { bad } });
+  const regular = { file: bytes(arg.plain), config: { lora_alpha: 1, alpha_pattern: { 'q_(a+)+': 2 } } };
+  const without = await (await ort.InferenceSession.create(bytes(float32))).export();
+  await refuse(() => open(without, bytes(arg.one)));
+  for (const bad of [bytes(arg.other), regular, bytes(arg.narrow)]) await refuse(() => open(program, bad));
+  await refuse(() => open(bytes(arg.damaged), bytes(arg.one)));
   for (const bad of [new Uint8Array(9), bytes(arg.theirs).subarray(0, 90), bytes(arg.other)]) {
     await refuse(() => ort.InferenceSession.create(bytes(float32), { adapters: { bad } }));
   }
   await refuse(() => ort.TrainingSession.create(bytes(float32), { ...arg.options, lora: { targets: 'nothing' } }));
   await slots.release();
-  return { trained, runs, slotRuns, slotNames, errors };
+  return { trained, runs, plain, slotRuns, slotNames, errors };
 """
 ACTIVE = ["one", ["two"], {"one": 0.5, "two": -1.0}, ["three"], ["one", "two"], ["three"]]
 
@@ -98,6 +116,16 @@ def safe(tensors: dict[str, Stored], config: Any = None) -> bytes:
     return safetensors.write(tensors, {} if config is None else {"adapter_config": json.dumps(config)})
 
 
+def damaged(adapter: bytes) -> bytes:
+    """A Program whose places for adapters are outside of its inputs."""
+    options = SessionOptions()
+    options.adapters = {"one": adapter}
+    program = Program.from_bytes(pyruntime.InferenceSession(Decoder().build(), options).export(weights=True))
+    rows = next(iter(program.header["types"]["adapters"]["modules"].values()))
+    rows[0][0] += 10_000
+    return program.to_bytes()
+
+
 @pytest.fixture(scope="module")
 def arg() -> dict[str, Any]:
     rng, (ids, after) = np.random.default_rng(1), texts(4, 8)
@@ -112,6 +140,8 @@ def arg() -> dict[str, Any]:
         "plain": safe(stored(three)), "theirs": onnx_adapter.write(stored(theirs), Versions()),
         "peftSlots": safe(stored(own), {"r": 3, "lora_alpha": 6}), "slots": with_inputs(),
         "other": safe(stored({n.replace("q_proj", "zz"): x for n, x in one.items()})),
+        "narrow": safe(stored({n: x[:, :3] if "lora_A" in n else x for n, x in one.items()})),
+        "damaged": damaged(safe(stored(one))),
     }  # fmt: skip
     camel = {**OPTIONS, "loss": {"crossEntropy": "logits"}}
     return {
@@ -145,9 +175,9 @@ def check_training(found: Any, arg: dict[str, Any]) -> None:
 
 
 def check_runs(found: Any, arg: dict[str, Any]) -> None:
-    """Each combination as natively, in one Program."""
+    """Each combination as natively, in one Program; the last of an exported file."""
     ids = np.array(arg["ids"])
-    for kind, one in zip((0, 2), found, strict=True):
+    for kind, one in zip((0, 2, 0)[: len(found)], found, strict=True):
         options = SessionOptions()
         options.adapters = {
             "one": decoded(arg, "one"), "two": decoded(arg, "two"),
@@ -169,24 +199,32 @@ def check_runs(found: Any, arg: dict[str, Any]) -> None:
 def check(found: Any, arg: dict[str, Any]) -> None:
     check_training(found["trained"], arg)
     check_runs(found["runs"], arg)
-    options = SessionOptions()
-    options.adapters = {"a": decoded(arg, "theirs"), "b": decoded(arg, "peftSlots")}
-    native = pyruntime.InferenceSession(decoded(arg, "slots"), options)
-    x = (np.arange(12, dtype=np.float32) / 12).reshape(2, 6)
-    for weights, result in zip(({}, {"a": 1}, {"b": 1}, {"a": 1, "b": -1}), found["slotRuns"], strict=True):
-        run_options = RunOptions()
-        for name, weight in weights.items():
-            run_options.add_active_adapter(name, weight)
-        np.testing.assert_allclose(np.reshape(result, (2, 5)), native.run(None, {"x": x}, run_options)[0], atol=1e-5)
-    assert found["slotNames"] == ["x"]
+    check_slots(found, arg, 2)
+    inputs, logits = found["plain"]
+    assert inputs == ["ids"] and logits == found["runs"][2]["results"][0]
     errors = (
-        'no adapter "c"', "cannot be NaN", "cannot be exported", "its header is not JSON", "damaged",
-        'no product for "base_model',
+        'no adapter "c"', "cannot be NaN", "exported without places for adapters", 'no place for "base_model',
+        "is a regular expression", 'does not fit "layers.0.attn.q_proj": it is 64 to 64',
+        "InvalidModel: the program is damaged", "its header is not JSON", "damaged", 'no product for "base_model',
         'no product has a name like "nothing"',
     )  # fmt: skip
     assert len(errors) == len(found["errors"])
     for text, error in zip(errors, found["errors"], strict=True):
-        assert error.startswith("InvalidInput") and text in error, error
+        assert error.startswith("Invalid") and text in error, error
+
+
+def check_slots(found: Any, arg: dict[str, Any], sessions: int) -> None:
+    """A model with inputs for adapters. sessions: of the model, and of a Program"""
+    options = SessionOptions()
+    options.adapters = {"a": decoded(arg, "theirs"), "b": decoded(arg, "peftSlots")}
+    native = pyruntime.InferenceSession(decoded(arg, "slots"), options)
+    x = (np.arange(12, dtype=np.float32) / 12).reshape(2, 6)
+    for weights, result in zip(({}, {"a": 1}, {"b": 1}, {"a": 1, "b": -1}) * sessions, found["slotRuns"], strict=True):
+        run_options = RunOptions()
+        for name, weight in weights.items():
+            run_options.add_active_adapter(name, weight)
+        np.testing.assert_allclose(np.reshape(result, (2, 5)), native.run(None, {"x": x}, run_options)[0], atol=1e-5)
+    assert found["slotNames"] == ["x"] * sessions
 
 
 def test_adapters_in_a_page(page: Tab, arg: dict[str, Any]) -> None:
@@ -220,3 +258,57 @@ def test_adapters_in_node(built: None, arg: dict[str, Any], tmp_path: Path) -> N
     found = json.loads(done.stdout)
     check(found, arg)
     np.testing.assert_allclose(found["file"], found["runs"][0]["results"][4], atol=1e-5)
+
+
+GPU = """
+  const bytes = (text) => Uint8Array.from(atob(text), (c) => c.charCodeAt(0));
+  const ids = new ort.Tensor('int64', BigInt64Array.from(arg.ids.flat(), BigInt), [arg.ids.length, arg.ids[0].length]);
+  const three = { file: bytes(arg.plain), config: arg.config };
+  const options = {
+    adapters: { one: bytes(arg.one), two: bytes(arg.two), three }, preferredOutputLocation: 'gpu-buffer',
+    executionProviders: ['webgpu'],
+  };
+  const runs = [];
+  const files = [bytes(arg.models[0]), bytes(arg.models[2])];
+  for (let n = 0; n < 3; n++) {
+    const session = await ort.InferenceSession.create(files[n], options);
+    const [results, times] = [[], []];
+    for (const active of [[], ...arg.active, []]) {
+      const start = performance.now();
+      const { logits } = await session.run({ ids }, { adapters: active });
+      results.push([...await logits.getData(true)]);
+      times.push(performance.now() - start);
+    }
+    const { placement, providers } = await session.explain();
+    const inputs = [...session.inputNames];
+    runs.push({ results, times, inputs, compiled: 0, used: providers.used, placement: Object.keys(placement) });
+    await session.release();
+    if (n) continue;
+    const exporting = await ort.InferenceSession.create(files[0], { adapters: options.adapters });
+    files.push(await exporting.export({ providers: ['webgpu'] }));
+  }
+  return runs;
+"""
+
+
+def test_adapters_on_the_pages_gpu(page: Tab, arg: dict[str, Any]) -> None:
+    runs = page.run(GPU, arg)
+    check_runs(runs, arg)
+    assert [[one["used"][0], "webgpu" in one["placement"]] for one in runs] == [["webgpu", True]] * 3
+
+
+def test_adapters_in_pyodide(
+    browser: Browser, built: None, arg: dict[str, Any], tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    models = tmp_path_factory.mktemp("models")
+    (models / "adapter_model.safetensors").write_bytes(decoded(arg, "plain"))
+    (models / "adapter_config.json").write_text(json.dumps(arg["config"]))
+    found = run_in_worker(browser, tmp_path_factory.mktemp("page"), models, "adapters_in_pyodide.py", json.dumps(arg))
+    check_runs(found["runs"], arg)
+    check_slots(found, arg, 1)
+    errors = (
+        'no adapter "b"', "no place for", "has no option terminate", "call Load(path) first", "its header is not JSON",
+        'no product for "base_model', "run_options cannot be of type dict", "adapters cannot be 3",
+    )  # fmt: skip
+    for text, error in zip(errors, found["errors"], strict=True):
+        assert error and error.startswith("InvalidInput") and text in error, error

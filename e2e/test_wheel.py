@@ -99,7 +99,7 @@ def check(found: Any, models: Path) -> None:
         'InvalidInput: input "x" is not a tensor: object (give a list, a memoryview or an array)',
         "InvalidInput: output \"z\" does not exist (outputs are ['y'])",
         "InvalidInput: input \"y\" does not exist (inputs are ['x'])",
-        "InvalidInput: a run in Pyodide has no options",
+        "InvalidInput: run_options cannot be of type object",
         'ModelNotFound: there is no file "/models/none.onnx"',
         "UnsupportedOp: Frobnicate",
         "OutOfMemory: ",

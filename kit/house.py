@@ -46,7 +46,7 @@ MAY_IMPORT = {
     "runtime": "errors codegen program",
     "emit": "ir onnx codegen frontend placement program runtime",
     "compiler": "errors options ir onnx codegen frontend ops passes placement emit program runtime",
-    "session": "errors ir onnx frontend passes compiler runtime",
+    "session": "errors options ir onnx frontend passes compiler runtime",
     "training": "errors onnx frontend learning program runtime session",
     "exports": "errors onnx placement program compiler providers.webgpu",
     "browser": "errors options ir host onnx codegen frontend placement compiler session learning exports "

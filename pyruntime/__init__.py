@@ -70,7 +70,10 @@ __all__ = [
 # Names that onnxruntime also exports; `pyruntime.onnxruntime` has all of its names.
 _API = """ExecutionMode GraphOptimizationLevel IOBinding InferenceSession LoraAdapter OrtValue RunOptions SessionOptions
 get_available_providers get_device""".split()
-_IN_PYODIDE = {"InferenceSession": "session", "SessionOptions": "session", "TrainingSession": "training"}
+_IN_PYODIDE = {
+    **dict.fromkeys(("InferenceSession", "LoraAdapter", "RunOptions", "SessionOptions"), "session"),
+    "TrainingSession": "training",
+}
 
 
 def __getattr__(name: str) -> Any:

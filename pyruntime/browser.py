@@ -290,8 +290,7 @@ class Model:
 
     @property
     def info(self) -> str:
-        """JSON {"inputs", "outputs"}: name and type of each, as `describe` gives it, and whether it has a default; and
-        what `about` tells."""
+        """JSON: name, type (as `describe` gives it) and default of "inputs" and "outputs", and what `about` tells."""
         return json.dumps({
             "inputs": [{"name": v.name, **self._input(v)} for v in self.programs.graph.inputs],
             "outputs": [{"name": v.name, **self._output(v)} for v in self.programs.outputs],
@@ -393,7 +392,8 @@ class Model:
             return Half(one.program, [], needs)
 
         program = join(halves(known(json.loads(providers)), json.loads(assume), compiled), 1)
-        program = with_types(program, graph, self.programs.outputs, about(graph))
+        changed = {} if self._changed is None else self._changed.in_file()
+        program = with_types(program, graph, self.programs.outputs, {**about(graph), **changed})
         return Compilation(replace(made[-1], program=program))
 
     def tuning(self, feeds: str) -> Tuning:

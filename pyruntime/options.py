@@ -209,7 +209,7 @@ class SessionOptions:
     relaxed_simd: bool | None = option(None, FLAG, places=(NATIVE,))
     """Whether kernels use relaxed SIMD. None: if the host has it."""
 
-    adapters: Mapping[str, Any] = option(dict, ADAPTERS, places=(NATIVE,), refused_for_programs=(NATIVE,))
+    adapters: Mapping[str, Any] = option(dict, ADAPTERS, places=(NATIVE, PYODIDE))
     """[LoRA adapters](use/adapters.md) by names that runs give: paths of `.onnx_adapter` or `.safetensors` files, their
     bytes, or folders of PEFT."""
 

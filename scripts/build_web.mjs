@@ -216,8 +216,8 @@ async function engineSources() {
   return Object.fromEntries(await Promise.all(entries));
 }
 
-/** Sources that pages cannot use, because they need wasmtime or wgpu, or another Pyodide; in pages JavaScript has the steps of training. */
-const NATIVE = /\/(native|pyodide|training)\/|\/(host_threads|huge_pages|shared_pages|(wasmtime|wgpu)_\w+)\.py$/;
+/** Sources that pages cannot use: they need wasmtime or wgpu, or another Pyodide, or JavaScript does their work in pages. */
+const NATIVE = /\/(native|pyodide|training)\/|\/(host_threads|huge_pages|shared_pages|lora_adapter|run_options|session_adapters|(wasmtime|wgpu)_\w+)\.py$/;
 
 /** The engine's sources for a page. */
 const forPages = async () => Object.fromEntries(Object.entries(await engineSources()).filter(([file]) => !NATIVE.test(file)));

@@ -19,7 +19,6 @@ import pytest
 from onnx import TensorProto, helper
 
 from kit import small_models, zoo
-from kit.adapter_networks import Decoder, peft
 from kit.models import MODELS
 from pyruntime import InferenceSession, __version__
 from pyruntime.cli import COMMANDS, main, progress
@@ -61,21 +60,15 @@ def test_every_command_has_help(name: str, capsys: pytest.CaptureFixture[str]) -
     assert stop.value.code == 0 and f"pyruntime {name}" in capsys.readouterr().out
 
 
-def write_adapter(model: str, adapter: str) -> None:
-    """A model with a product, and an adapter of it."""
-    onnx.save(onnx.load_from_string(Decoder().build()), model)
-    tensors = {n: Stored("float32", x.shape, x) for n, x in peft(np.random.default_rng(0), 2).items()}
-    Path(adapter).write_bytes(safetensors.write(tensors, {}))
-
-
 @pytest.mark.parametrize("name", [name for name in COMMANDS if name != "serve"])
 def test_examples_of_the_help_run(
     name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.chdir(tmp_path)
     onnx.save(small_models.affine(), "model.onnx")
-    if name == "adapters":
-        write_adapter("model.onnx", "style.safetensors")
+    a, b = np.ones((2, 4), np.float32), np.ones((3, 2), np.float32)
+    adapter = {"w.lora_A": Stored("float32", a.shape, a), "w.lora_B": Stored("float32", b.shape, b)}
+    Path("style.safetensors").write_bytes(safetensors.write(adapter, {}))
     np.savez("x.npz", x=np.zeros((2, 4), np.float32))
     examples = import_module(f"pyruntime.cli.{name}").EXAMPLES
     assert examples

@@ -3,6 +3,7 @@
 
 import { unpackBits } from './common/elements.js';
 import { toPayload } from './common/errors.js';
+import { joinedAdapters } from './common/joined_adapters.js';
 import { Executor } from './run/executor.js';
 import { mergedWeight } from './worker/models/merged_weights.js';
 import { read as statesOf, write } from './worker/models/state_values.js';
@@ -64,6 +65,20 @@ export function merge(merged, dtype, weight, values) {
     const { shape, products } = JSON.parse(merged);
     const base = { start: 0, size: weight.length, name: '', data: '' };
     return mergedWeight({ base, shape, products }, dtype, undefined, values, () => weight, () => weight);
+  });
+}
+
+/**
+ * The matrices of the adapters of a run, by name of the input.
+ * @param {string} described JSON: rowsA, rowsB, types of the model's inputs, and adapters with types and shapes of their tensors
+ * @param {Uint8Array[]} data of all tensors, in the same order
+ */
+export function join(described, data) {
+  return attempt(() => {
+    const { rowsA, rowsB, types, active } = JSON.parse(described);
+    let n = 0;
+    for (const one of active) one.tensors = Object.fromEntries(one.tensors.map((/** @type {any} */ [name, dtype, shape]) => [name, { dtype, shape, bytes: data[n++] }]));
+    return Object.entries(joinedAdapters({ rowsA, rowsB }, types, active));
   });
 }
 

@@ -16,8 +16,8 @@ import numpy as np
 from pyruntime.api.ort_value import OrtValue
 from pyruntime.api.session import InferenceSession
 from pyruntime.errors import DeviceLost, InvalidInput, SessionFailed, Terminated
-from pyruntime.native.sessions.run_options import RunOptions
 from pyruntime.runtime.batching import BatchLayout, Declared, Gatherer
+from pyruntime.session.run_options import RunOptions
 
 IDLE = 1.0  # seconds: without requests for so long, the thread ends
 POLL = 0.02  # seconds: how often a call with run options reads whether it should stop

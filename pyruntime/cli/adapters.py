@@ -7,10 +7,11 @@ from pathlib import Path
 from pyruntime.cli.common import size
 from pyruntime.cli.parser import Parser
 from pyruntime.errors import InvalidInput
+from pyruntime.learning.adapters.adapted_graph import AdaptedGraph, adapted_graph
 from pyruntime.learning.adapters.adapter_file import Adapter
-from pyruntime.learning.adapters.serving import Serving, serve
+from pyruntime.learning.adapters.adapter_inputs import key
+from pyruntime.learning.adapters.lora_adapter import LoraAdapter
 from pyruntime.native.sessions.adapter_values import files_of, for_model
-from pyruntime.native.sessions.adapters import LoraAdapter
 from pyruntime.onnx import load
 
 EXAMPLES = {
@@ -30,21 +31,21 @@ def main(argv: list[str]) -> int:
     parser.add_argument("--model", type=Path, help="the ONNX model that the adapter belongs to")
     args = parser.parse_args(argv)
     adapter = LoraAdapter(args.adapter).loaded()
-    serving = serve(load(args.model), {args.adapter.name: adapter}) if args.model else None
+    graph = adapted_graph(load(args.model), {args.adapter.name: adapter}) if args.model else None
     if args.out is None:
-        print("\n".join(_lines(adapter, serving)))
+        print("\n".join(_lines(adapter, graph)))
         return 0
     if args.out.resolve() == args.adapter.resolve():
         raise InvalidInput(f"{args.out} is the adapter itself", hint="name another file")
-    if serving is not None:
-        adapter = for_model(adapter, serving)
+    if graph is not None:
+        adapter = for_model(adapter, graph)
     for path, data in files_of(args.out, adapter).items():
         path.write_bytes(data)
         print(f"{path}: {size(len(data))}")
     return 0
 
 
-def _lines(adapter: Adapter, serving: Serving | None) -> list[str]:
+def _lines(adapter: Adapter, graph: AdaptedGraph | None) -> list[str]:
     bytes_ = sum(len(memoryview(t.data).cast("B")) for t in adapter.tensors.values())
     types = ", ".join(sorted({t.dtype for t in adapter.tensors.values()}))
     lines = [f"{len(adapter.tensors)} tensors of {types}, {size(bytes_)}"]
@@ -52,16 +53,16 @@ def _lines(adapter: Adapter, serving: Serving | None) -> list[str]:
         shown = ("r", "lora_alpha", "use_rslora", "base_model_name_or_path")
         lines.append(", ".join(f"{name} {adapter.config[name]}" for name in shown if adapter.config.get(name)))
     for name, t in adapter.tensors.items():
-        lines.append(f"  {name}  {t.dtype} {list(t.shape)}{_place(name, serving, adapter)}")
+        lines.append(f"  {name}  {t.dtype} {list(t.shape)}{_place(name, graph, adapter)}")
     return lines
 
 
-def _place(name: str, serving: Serving | None, adapter: Adapter) -> str:
-    if serving is None:
+def _place(name: str, graph: AdaptedGraph | None, adapter: Adapter) -> str:
+    if graph is None:
         return ""
-    if name in {v.name for v in serving.graph.inputs}:
+    if name in graph.shapes:
         return "  -> the input of this name"
     pair = next(p for p in adapter.pairs() if name in (p.a, p.b))
-    if slot := serving.slot(pair.module):
+    if slot := graph.slots.get(key(pair.module)):
         return f"  -> input {slot[name == pair.b]}"
-    return "  -> " + ", ".join(part.site.node.label for part in serving.parts(adapter, pair, "it"))
+    return "  -> " + ", ".join(part.site.node.label for part in graph.parts(adapter, pair, "it"))

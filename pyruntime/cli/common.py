@@ -46,8 +46,9 @@ def add_feeds(out: argparse._ActionsContainer) -> None:
     out.add_argument("--dim", action="append", default=[], metavar="NAME=N", help="size of a named dim (default 1)")
 
 
-def session(args: argparse.Namespace) -> Session:
+def session(args: argparse.Namespace, adapters: Mapping[str, Any] | None = None) -> Session:
     options, providers = session_options(args)
+    options.adapters = adapters or {}
     if not isinstance(args.model, Path):
         raise InvalidInput(
             f"{args.model} is an address, and this needs the whole model", hint="download the model first"

@@ -19,6 +19,7 @@ EXAMPLES = {
     "model.onnx model.pyrt --weights --relaxed": "faster code, for places that have relaxed SIMD",
     "model.onnx model.pyrt --weights --provider webgpu": "code for the GPU, and for places without one",
     "model.onnx model.pyrt --weights --provider webgpu --assume f16": "shaders that need half floats",
+    "model.onnx model.pyrt --weights --adapter style.safetensors": "with places for LoRA adapters of the same modules",
     "model.onnx small.pyrt --bits 4": "weights of 4 bits",
     "model.onnx small.onnx --onnx --bits 4 --inputs x.npz --max-error 0.05": "an ONNX model within an error",
 }
@@ -38,6 +39,8 @@ def main(argv: list[str]) -> int:
     parser.add_argument("--assume", action="append", default=[], metavar="WHAT", help=text)
     text = "without code for places whose GPU lacks what the shaders need"
     parser.add_argument("--gpu-only", action="store_true", help=text)
+    text = "leave places for LoRA adapters of the same modules as this one; may be repeated"
+    parser.add_argument("--adapter", type=Path, action="append", default=[], metavar="FILE", help=text)
     _add_bits(parser)
     args = parser.parse_args(argv)
     if is_program(args.model):
@@ -61,7 +64,8 @@ def _export(args: argparse.Namespace, with_weights: bool) -> int:
     named = [args.provider] if args.gpu_only or args.provider in (BASE, AUTO) else [args.provider, BASE]
     if args.provider in ENGINES or args.provider == AUTO:
         args.provider = BASE  # this host needs no GPU
-    data = common.session(args).export(with_weights, args.relaxed, named, args.assume)
+    adapters = {str(path): path for path in args.adapter}
+    data = common.session(args, adapters).export(with_weights, args.relaxed, named, args.assume)
     args.out.write_bytes(data)
     rest = "" if with_weights else f"; it reads weights from {args.model.name}, which must be in the same folder"
     print(f"{args.out}: {common.size(len(data))}{rest}")

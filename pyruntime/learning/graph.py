@@ -71,6 +71,10 @@ class Training:
         found = {n: self.graph.weights[n] for n in (*own, *self.merges)}
         return {n: (BY_NAME[self.halves.get(n, w.dtype.name)], w.shape) for n, w in found.items()}
 
+    def in_file(self) -> dict[str, Any]:
+        """Nothing: sessions open no Program that trains."""
+        return {}
+
     def report(self) -> dict[str, Any]:
         """For the page: what is trained, and what the host of a step must know."""
         recipe, weights = self.recipe, self.graph.weights

@@ -7,9 +7,9 @@ import json
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from pyruntime.learning.adapters.adapted_graph import AdaptedGraph, adapted_graph
 from pyruntime.learning.adapters.adapter_file import Adapter, checked_config
 from pyruntime.learning.adapters.merging import export_pieces
-from pyruntime.learning.adapters.serving import Serving, serve
 from pyruntime.learning.artifacts import artifact_training
 from pyruntime.learning.graph import Training, training_graph
 from pyruntime.learning.recipe import from_javascript, recipe_of
@@ -19,21 +19,21 @@ from pyruntime.onnx.graph import Graph, Source
 
 def changed(
     graph: Graph, options: Mapping[str, Any], open_file: Callable[[str], Source]
-) -> tuple[Training | Serving, Callable[[], str]]:
+) -> tuple[Training | AdaptedGraph, Callable[[], str]]:
     """The model as the session trains it, or runs it with adapters, and what makes the plan of its export."""
     if options.get("training"):
         return page_training(graph, json.loads(options["training"]), open_file)
-    return _serving(graph, json.loads(options["adapting"])), lambda: "[]"
+    return _adapted(graph, json.loads(options["adapting"])), lambda: "[]"
 
 
-def _serving(graph: Graph, given: Mapping[str, Any]) -> Serving:
+def _adapted(graph: Graph, given: Mapping[str, Any]) -> AdaptedGraph:
     """given: by name of the adapter types and shapes of its tensors, whose numbers the page keeps, and its
     configuration"""
     found = {}
     for name, one in given.items():
         tensors = {n: Stored(dtype, tuple(shape), b"") for n, (dtype, shape) in one["tensors"].items()}
         found[name] = Adapter(tensors, checked_config(one["config"]))
-    return serve(graph, found)
+    return adapted_graph(graph, found)
 
 
 def page_training(

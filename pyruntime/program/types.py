@@ -235,6 +235,7 @@ class Types(TypedDict):
     uses: NotRequired[Mapping[str, list[str]]]
     unused: NotRequired[list[str]]
     metadata: NotRequired[Mapping[str, Any]]
+    adapters: NotRequired[Mapping[str, Any]]
 
 
 @final

@@ -130,7 +130,7 @@ class Program:
         wire = to_js({name: _wire(x) for name, x in feeds.items()}, dict_converter=Object.fromEntries)
         answer = self._js.run(self._executor, wire, to_js(names), to_js([*self.changing]))
         self.has_changed_states = answer.hasChangedStates
-        return [_result(found) for found in self._answer(answer)]
+        return [result_of(found) for found in self._answer(answer)]
 
     def states(self) -> dict[str, Tensor]:
         """Copies of the states."""
@@ -202,11 +202,11 @@ def _wire(x: Any) -> Any:
     return {"type": x.dtype.name, "dims": list(x.shape), "data": data}
 
 
-def _result(found: Any) -> Any:
+def result_of(found: Any) -> Any:
     if not found:
         return None
     if not hasattr(found, "dims"):
-        return [_result(item) for item in found]
+        return [result_of(item) for item in found]
     data = found.data.to_bytes() if hasattr(found.data, "to_bytes") else found.data.to_py()
     return Tensor(BY_NAME[found.type], tuple(found.dims.to_py()), data)
 

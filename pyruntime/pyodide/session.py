@@ -11,13 +11,16 @@ from pyruntime.browser import PageCompiler
 from pyruntime.errors import InvalidInput, our_fault
 from pyruntime.frontend.feed_checks import NodeArg, arguments, check_names, required_inputs
 from pyruntime.frontend.maps import classes
+from pyruntime.learning.adapters.lora_adapter import LoraAdapter
 from pyruntime.onnx import load
 from pyruntime.onnx.graph import Graph
 from pyruntime.options import PYODIDE, SessionOptions, check_options
 from pyruntime.placement.provider_list import is_auto, known
+from pyruntime.pyodide.adapters import PyodideAdapters
 from pyruntime.pyodide.programs import Programs, executor
 from pyruntime.pyodide.tensors import Tensor, to_output, to_tensor
 from pyruntime.session.model_source import check_model
+from pyruntime.session.run_options import RunOptions, check_run_options
 
 
 class InferenceSession:
@@ -39,7 +42,8 @@ class InferenceSession:
         js = executor()
         with our_fault("opening the model"):
             compiler = PageCompiler(options, js.codeFeatures().to_py())
-            border = compiler.prepare(self._read(path_or_bytes))
+            self._adapters = PyodideAdapters(self._read(path_or_bytes), options.adapters)
+            border = compiler.prepare(self._adapters.graph)
             self._classes = {name: classes(node) for name, node in border.scores.items()}
             self.programs = Programs(border.graph, compiler, js, options.memory_limit)
             self.programs.prepare()
@@ -53,7 +57,7 @@ class InferenceSession:
 
     def get_inputs(self) -> list[NodeArg]:
         """Name, type ("tensor(float)", …) and shape (ints, names, None) of each input."""
-        return arguments(required_inputs(self.programs.graph))
+        return arguments([v for v in required_inputs(self.programs.graph) if v.name not in self._adapters.inputs])
 
     def get_outputs(self) -> list[NodeArg]:
         return arguments(self.programs.outputs)
@@ -66,22 +70,24 @@ class InferenceSession:
     ) -> list[Any]:
         """The outputs with these names, or all outputs for None. Errors: InvalidInput names the feed at fault; the
         session stays usable."""
-        if run_options is not None:
-            raise InvalidInput("a run in Pyodide has no options", hint="run_options=None")
+        active = _active_adapters(run_options)
         names = [o.name for o in self.get_outputs()]
         for name in output_names or ():
             if name not in names:
                 raise InvalidInput(f'output "{name}" does not exist', hint=f"outputs are {names}")
         names = list(output_names or names)
-        feeds = self.tensors(input_feed, names)
+        feeds = self.tensors(input_feed, names, active)
         with our_fault("running the model"):
             results = self.programs.run(feeds, names)
         return [self._output(name, result) for name, result in zip(names, results, strict=True)]
 
-    def tensors(self, given: Mapping[str, Any], names: Sequence[str]) -> dict[str, Any]:
-        """Feeds for these outputs as the executor takes them. Errors: InvalidInput"""
+    def tensors(
+        self, given: Mapping[str, Any], names: Sequence[str], active: Sequence[tuple[Any, float]] = ()
+    ) -> dict[str, Any]:  # fmt: skip
+        """Feeds for these outputs as the executor takes them. active: adapters, with weights. Errors: InvalidInput"""
         if not isinstance(given, Mapping):
             raise InvalidInput(f"feeds must be a dict of tensors by name, got {type(given).__name__}")
+        given = {**self._adapters.feeds(active), **given}
         graph = self.programs.graph
         types = {v.name: v.type for v in graph.inputs}
         given = {name: x for name, x in given.items() if name not in graph.unused}
@@ -104,4 +110,14 @@ class InferenceSession:
         return [dict(sorted(zip(classes, row, strict=True))) for row in rows]
 
 
-__all__ = ["InferenceSession", "SessionOptions", "Tensor"]
+def _active_adapters(options: Any) -> Sequence[tuple[Any, float]]:
+    """Errors: InvalidInput for other options of a run"""
+    check_run_options(options)
+    if options is None:
+        return ()
+    if others := options.others():
+        raise InvalidInput(f"a run in Pyodide has no option {others[0]}", hint="its options can name adapters only")
+    return options.adapters
+
+
+__all__ = ["InferenceSession", "LoraAdapter", "RunOptions", "SessionOptions", "Tensor"]

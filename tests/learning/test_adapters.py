@@ -19,7 +19,7 @@ from onnx import numpy_helper
 import pyruntime
 from kit.adapter_networks import LAYERS, WIDTH, Decoder, peft, texts, with_inputs
 from kit.training_networks import model, node, random
-from pyruntime import InvalidInput, LoraAdapter, RunOptions, SessionOptions, TrainingSession
+from pyruntime import InvalidInput, InvalidModel, LoraAdapter, RunOptions, SessionOptions, TrainingSession
 from pyruntime.api.names import NAMES
 from pyruntime.cli import main
 from pyruntime.learning import safetensors
@@ -29,6 +29,7 @@ from pyruntime.learning.adapters.onnx_adapter import Versions
 from pyruntime.learning.adapters.sites import Modules, sites
 from pyruntime.learning.safetensors import Stored
 from pyruntime.onnx import load
+from pyruntime.program.format import Program
 
 KINDS = ("float32", "float16", "4 bits")
 LOSS = {"cross_entropy": "logits"}
@@ -235,6 +236,72 @@ def test_several_adapters_in_one_program() -> None:
     both.prepare({"N": 2, "T": 4})
 
 
+@pytest.mark.parametrize("kind", ["float32", "4 bits", "own inputs"])
+def test_exported_programs(kind: str, tmp_path: Path) -> None:
+    """A file has places for adapters of the modules that it was exported with, whichever these are, and for none."""
+    rng, (ids, _) = np.random.default_rng(3), texts()
+    if kind == "own inputs":
+        data, feeds = with_inputs(), {"x": rng.normal(size=(2, 6)).astype(np.float32)}
+        shapes = {"A": (2, 6), "B": (5, 2)}
+        name = "base_model.model.layers.0.self_attn.q_proj.lora_{}.weight"
+        made = [{name.format(k): rng.normal(size=s).astype(np.float32) for k, s in shapes.items()} for _ in range(2)]
+    else:
+        data, feeds, made = Decoder(kind).build(), {"ids": ids}, [peft(rng, 4), peft(rng, 2)]
+    one, two = (peft_file(tensors, lora_alpha=3) for tensors in made)
+    (tmp_path / "model.onnx").write_bytes(data)
+    (tmp_path / "one.safetensors").write_bytes(one)
+    (tmp_path / "two.safetensors").write_bytes(two)
+    model, program = str(tmp_path / "model.onnx"), str(tmp_path / "model.pyrt")
+    assert main(["export", model, program, "--weights", "--adapter", str(tmp_path / "one.safetensors")]) == 0
+    of_model, of_file = session(data, one=one, two=two), session(program, two=two)
+    again = session(of_file.export(weights=True), two=two)
+    later = LoraAdapter(tmp_path / "one.safetensors")
+    for ours, theirs in (
+        ([], []), (["two"], ["two"]), ([("two", 0.5), (later, -1)], [("two", 0.5), ("one", -1)]), ([], []),
+    ):  # fmt: skip
+        (wanted,) = of_model.run(None, feeds, using(*theirs))
+        for exported in (of_file, again):
+            (found,) = exported.run(None, feeds, using(*ours))
+            np.testing.assert_allclose(found, wanted, atol=1e-5)
+    assert [i.name for i in of_file.get_inputs()] == [*feeds]
+    (found,) = pyruntime.InferenceSession(program).run(None, feeds)
+    np.testing.assert_allclose(found, wanted, atol=1e-5)
+
+
+def rows_outside(places: Any) -> None:
+    next(iter(places["modules"].values()))[0][2] += 9999
+
+
+@pytest.mark.parametrize("change", [
+    rows_outside, lambda p: p.pop("slots"), lambda p: p["modules"].update(q=[[0, 1]]), lambda p: p.update(rowsA=9),
+    lambda p: p["modules"].update(q=[[0, 1.5, 0, 1]]), lambda p: p["slots"].update(q=["a", "b"]),
+    lambda p: p["defaults"].update(q={"dtype": "float32", "dims": [1], "data": "!"}), lambda p: p.update(modules=3),
+])  # fmt: skip
+def test_programs_with_damaged_places(change: Any, places: bytes) -> None:
+    program = Program.from_bytes(places)
+    change(program.header["types"]["adapters"])
+    with pytest.raises(InvalidModel, match="places for adapters"):
+        session(program.to_bytes())
+
+
+@pytest.fixture(scope="module")
+def places() -> bytes:
+    """A Program with places for adapters."""
+    return session(Decoder().build(), a=peft_file(peft(np.random.default_rng(1), 4))).export(weights=True)
+
+
+def test_programs_without_a_place(places: bytes) -> None:
+    rng, plain = np.random.default_rng(1), pyruntime.InferenceSession(Decoder().build()).export(weights=True)
+    for program, tensors, text in (
+        (plain, peft(rng, 4), "exported without places for adapters"),
+        (places, peft(rng, 4, parts="k"), 'no place for "base_model.model.model.layers.0.self_attn.k_proj" of adap'),
+        (places, {n: x[:, :3] if "lora_A" in n else x for n, x in peft(rng, 4).items()}, "it is 64 to 64"),
+    ):  # fmt: skip
+        with pytest.raises(InvalidInput) as error:
+            session(program, a=peft_file(tensors))
+        assert text in f"{error.value}"
+
+
 def test_parts_of_a_fused_projection() -> None:
     """Query, key and value of PEFT, in a model whose exporter made one product of them."""
     (ids, _), tensors = texts(), peft(np.random.default_rng(2), 3, parts="qv")
@@ -364,7 +431,6 @@ def test_what_runs_may_not_name() -> None:
         (lambda: runs.run(None, {"ids": ids}, using(other)), "the session has no place for"),
         (lambda: plain.run(None, {"ids": ids}, using(other)), "the model has no input"),
         (lambda: LoraAdapter(b"nonsense"), "cut off"), (lambda: LoraAdapter(b"\0\0\0\0TORT" + bytes(9)), "damaged"),
-        (lambda: runs.export(), "a session with adapters cannot be exported"),
     ):  # fmt: skip
         with pytest.raises(InvalidInput) as error:
             work()

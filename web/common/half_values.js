@@ -39,3 +39,14 @@ export function floatsOf(bytes, dtype) {
   if (dtype === 'float64') return Float32Array.from(new Float64Array(buffer));
   return Float32Array.from(new Uint16Array(buffer), dtype === 'float16' ? halfValue : shortValue);
 }
+
+/** Numbers in a type of floats. @param {string} dtype @param {Float32Array} numbers */
+export function floatsIn(dtype, numbers) {
+  if (dtype === 'float64') return Float64Array.from(numbers);
+  const bits = new Uint32Array(numbers.buffer, numbers.byteOffset, numbers.length);
+  if (dtype === 'float16') return Uint16Array.from(bits, halfOf);
+  return dtype === 'bfloat16' ? Uint16Array.from(bits, shortOf) : numbers;
+}
+
+/** The bfloat16 nearest to a float32, by its bits; ties go to even. @param {number} bits */
+const shortOf = (bits) => ((bits & 0x7fffffff) > 0x7f800000 ? 0x7fc0 : (bits + 0x7fff + ((bits >>> 16) & 1)) >>> 16);

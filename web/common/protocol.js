@@ -97,18 +97,22 @@ import { Stop, StopWords } from './stop.js';
  *   adapters?: AdaptersInfo }} About
  */
 /**
- * Of a session with adapters (pyruntime/learning/adapters/serving.py, `report`): rows of the two matrices that runs feed, where the
- * tensors of each adapter go, and values of the model's own inputs for adapters in runs without one (data: base64).
+ * Of a session with adapters (pyruntime/learning/adapters/adapter_inputs.py, `described`): rows of the two matrices that runs feed;
+ * by name of a module its rows ([first_a, rows_a, first_b, rows_b]), or the model's own inputs for its A and B; values of such inputs in
+ * runs without adapters (data: base64). places: where the tensors of each adapter go, unless the session is of a Program.
  * @typedef {object} AdaptersInfo
  * @property {number} rowsA
  * @property {number} rowsB
- * @property {Record<string, { entries: AdapterEntry[], fed: AdapterFed[] }>} places
+ * @property {Record<string, number[][]>} modules
+ * @property {Record<string, [string, string]>} slots
  * @property {Record<string, { dtype: string, dims: number[], data: string }>} defaults
+ * @property {Record<string, AdapterPlaces>} [places]
  */
 /**
  * @typedef {{ a: string, b: string, first_a: number, first_b: number, rows_a: number, rows_b: number, rank: number, is_peft: boolean,
  *   scale: number }} AdapterEntry
  * @typedef {{ input: string, tensor: string, axis: number, is_transposed: boolean, scale: number }} AdapterFed
+ * @typedef {{ entries: AdapterEntry[], fed: AdapterFed[] }} AdapterPlaces
  */
 /**
  * Of a session that trains (pyruntime/learning/graph.py, `report`). weights: those that steps change, of which the first `count` are

@@ -9,7 +9,7 @@ import numpy as np
 
 from pyruntime.ir.dtype import BF16
 from pyruntime.learning.adapters.adapter_file import Adapter, adapter_files
-from pyruntime.learning.adapters.serving import Serving
+from pyruntime.learning.adapters.adapter_inputs import AdapterInputs
 from pyruntime.learning.graph import Training
 from pyruntime.learning.safetensors import Stored
 from pyruntime.onnx.graph import Weight
@@ -52,9 +52,9 @@ def array_of(t: Stored) -> np.ndarray:
     return array.astype(np.float32) if t.dtype == "float16" else array
 
 
-def for_model(adapter: Adapter, serving: Serving) -> Adapter:
+def for_model(adapter: Adapter, inputs: AdapterInputs) -> Adapter:
     """The adapter with the names and shapes of the inputs that a model has for it; without such inputs unchanged."""
-    fed = serving.places(adapter, "it").fed
+    fed = inputs.places(adapter, "it").fed
     if not fed:
         return adapter
     tensors = {}

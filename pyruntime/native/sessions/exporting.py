@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
@@ -15,11 +15,12 @@ from pyruntime.session.model_source import weight_sources
 
 
 def export(
-    programs: Programs, exclusive: Callable[[Callable[[], Half]], Half], model: str, weights: bool, relaxed: bool,
-    providers: Sequence[str] | None, assume: Sequence[str],
+    programs: Programs, about: Mapping[str, Any], exclusive: Callable[[Callable[[], Half]], Half], model: str,
+    weights: bool, relaxed: bool, providers: Sequence[str] | None, assume: Sequence[str],
 ) -> bytes:  # fmt: skip
-    """The bytes of the file. exclusive: calls a function while no run is under way; model: path of the model's file.
-    `InferenceSession.export` documents the others. Errors: InvalidInput if a step runs in Python"""
+    """The bytes of the file. about: what it says of the model besides types; exclusive: calls a function while no run
+    is under way; model: path of the model's file. `InferenceSession.export` documents the others. Errors: InvalidInput
+    if a step runs in Python"""
     compiler = programs.compiler
     requirements = programs.requirements_for_all()
 
@@ -29,5 +30,5 @@ def export(
 
     found = halves(known(providers or compiler.named), assume, lambda *what: exclusive(partial(compiled, *what)))
     sources = weight_sources(programs.graph)
-    program = with_types(join(found, compiler.threads), programs.graph, programs.graph.outputs, programs.about())
+    program = with_types(join(found, compiler.threads), programs.graph, programs.graph.outputs, about)
     return (embed(program, sources) if weights else beside_model(program, sources, model)).to_bytes()

@@ -294,7 +294,7 @@ class ExportedProgram(Programs):
 
     def about(self) -> dict[str, Any]:
         types = self._exported.header["types"]
-        return {key: types[key] for key in ("uses", "unused", "metadata") if key in types}
+        return {key: types[key] for key in ("uses", "unused", "metadata", "adapters") if key in types}
 
     def part(self, names: Sequence[str]) -> Programs:
         raise InvalidInput("this Program needs all its inputs for these outputs", hint="open the model instead")

@@ -20,7 +20,7 @@ from pyruntime.native.execution.verify import RangeVerdict, Verdict, check_range
 from pyruntime.native.gpu.device import warn
 from pyruntime.native.memory.budgets import is_limited, remove_holder, with_room
 from pyruntime.native.memory.report import MemoryReport
-from pyruntime.native.sessions.adapters import SessionAdapters
+from pyruntime.native.sessions.adapters import NativeAdapters, adapters_of_program
 from pyruntime.native.sessions.compiler import Compiler
 from pyruntime.native.sessions.exporting import export
 from pyruntime.native.sessions.feeds import Feeds, stored
@@ -31,7 +31,6 @@ from pyruntime.native.sessions.process_stats import free_when_collected
 from pyruntime.native.sessions.program_file import Exported, is_program
 from pyruntime.native.sessions.programs import ExportedProgram, Programs
 from pyruntime.native.sessions.recovery import Recovery
-from pyruntime.native.sessions.run_options import RunOptions, check_run_options
 from pyruntime.native.sessions.run_queue import RunQueue
 from pyruntime.native.sessions.watch import Watch
 from pyruntime.onnx import load
@@ -42,6 +41,7 @@ from pyruntime.runtime.arena import WHOLE
 from pyruntime.runtime.explain import explain
 from pyruntime.runtime.metrics import EngineCounts
 from pyruntime.session.model_source import check_model
+from pyruntime.session.run_options import RunOptions, check_run_options
 from pyruntime.session.specialisation import FOR_ALL, Requirements
 from pyruntime.session.states import SessionState, StateMachine
 
@@ -101,13 +101,13 @@ class Session:
         if is_exported:
             exported = Exported(model)
             self._declared = exported.graph
-            self.adapters = SessionAdapters(self._declared, {})
+            self.adapters = adapters_of_program(exported, self.options.adapters)
             border = without_maps(self._declared)
             self.programs: Programs = ExportedProgram(exported, border.graph, self.compiler, states)
             self.programs.choose(providers, bool(self.options.preferred_output_location), has_fallback)
         else:
             self._declared = self.compiler.settings.prepare(read(model))
-            self.adapters = SessionAdapters(self._declared, self.options.adapters)
+            self.adapters = NativeAdapters(self._declared, self.options.adapters)
             border = without_maps(self.adapters.graph)
             on_gpu = bool(self.options.preferred_output_location)
             self.compiler.choose_providers(providers or ["wasm"], on_gpu, has_fallback)
@@ -141,7 +141,7 @@ class Session:
     # ── description ──────────────────────────────────────────────────────────────────────────────────────────────
 
     def get_inputs(self) -> list[NodeArg]:
-        return arguments(required_inputs(self._declared))
+        return arguments([v for v in required_inputs(self._declared) if v.name not in self.adapters.inputs])
 
     def get_overridable_initializers(self) -> list[NodeArg]:
         return arguments([v for v in self._declared.inputs if v.name in self._declared.weights])
@@ -244,13 +244,12 @@ class Session:
             text = "this model is compiled for some feeds when it runs, so there is no Program for all"
             dims = ", ".join(sorted(map(str, self.programs.needs.dims)))
             raise InvalidInput(text, hint=dims and f"fix these dims by free_dimension_overrides: {dims}")
-        if self.options.adapters:
-            raise InvalidInput("a session with adapters cannot be exported", hint="create it without them")
         if self._maps:
             raise InvalidInput("this model takes or gives maps, which a Program in a file cannot")
         if isinstance(self.programs, ExportedProgram):
             return self.programs.export(weights)
-        return export(self.programs, self._queue.exclusive, self._path, weights, relaxed, providers, assume)
+        about = {**self.programs.about(), **self.adapters.in_file()}
+        return export(self.programs, about, self._queue.exclusive, self._path, weights, relaxed, providers, assume)
 
     # ── running ──────────────────────────────────────────────────────────────────────────────────────────────────
 

@@ -35,8 +35,9 @@ export const backend = {
     const start = performance.now();
     const settings = sessionOptions(options);
     const { params: { logOptions } } = settings;
-    const gpu = learning ? null : await ownGpu(settings);
-    if (learning) Object.assign(settings.params, { isAuto: false, options: { ...settings.params.options, ...learning } });
+    const gpu = learning?.training ? null : await ownGpu(settings);
+    if (learning?.training) settings.params.isAuto = false;
+    Object.assign(settings.params.options, learning);
     const params = { ...modelParams(model, settings, settings.options.cache), gpu: gpu?.adapter };
     const caller = attach(looksLikeProgram(params.model) ? null : params.model);
     const sent = caller.call('create', params, { transfer: streamsOf(params), progress: settings.options.onProgress, watch: cancellation?.watch });
@@ -146,7 +147,9 @@ export class InferenceSession extends Concrete {
     checkProviders(args);
     if (args.some((given) => given?.adapters)) return backend.adapt(model, args);
     const session = await withAddress(model, (accepted) => Concrete.create(accepted, ...args)).catch(unavailable);
-    return session.handler instanceof Handler ? new InferenceSession(session.handler) : session; // of another backend
+    const { handler } = session;
+    if (handler?.about?.adapters) return backend.adapt(model, [], handler); // of a Program
+    return handler instanceof Handler ? new InferenceSession(handler) : session; // of another backend
   }
 
   /**

@@ -1,10 +1,10 @@
 // A session with adapters: its runs feed the matrices of those that they name.
 
 import { readAdapter } from './adapter_file.js';
+import { checkInfo, placesIn } from './adapter_places.js';
 import { Adapters, RANK } from './adapters.js';
 import { InvalidInput } from '../../common/errors.js';
 
-/** @import { AdaptersInfo } from '../../common/protocol.js' */
 /** @import { Handler } from '../sessions/handler.js' */
 /** @import { Adapter } from './adapter_file.js' */
 /** @import { Active } from './adapters.js' */
@@ -16,10 +16,13 @@ const ARRAYS = {
   uint64: BigUint64Array, float32: Float32Array, float16: Uint16Array, bfloat16: Uint16Array,
 };
 
-/** @param {PageParts} parts @param {any} model @param {any[]} args of `InferenceSession.create`, after the model */
-export async function adapt(parts, model, args) {
-  const options = args.find((given) => given?.adapters);
-  const { adapters: given, ...rest } = options;
+/**
+ * @param {PageParts} parts @param {any} model @param {any[]} args of `InferenceSession.create`, after the model
+ * @param {Handler} [opened] of a Program that has places for adapters, if the session was created without any
+ */
+export async function adapt(parts, model, args, opened) {
+  const options = args.find((given) => given?.adapters) ?? {};
+  const { adapters: given = {}, ...rest } = options;
   if (typeof given !== 'object' || Array.isArray(given)) throw new InvalidInput('adapters cannot be that', { hint: 'an object of files by name' });
   const fetches = (/** @type {string} */ address) => fetched(parts.platform.address(address), parts.platform, options.fetch ?? fetch);
   /** @type {Record<string, Adapter>} */
@@ -27,15 +30,25 @@ export async function adapt(parts, model, args) {
   const described = Object.fromEntries(Object.entries(files).map(([name, { tensors, config }]) => [name, { config, tensors: typesOf(tensors) }]));
   const source = args.length > 1 && model?.slice ? model.slice(args[0], args[0] + (typeof args[1] === 'number' ? args[1] : Infinity)) : model;
   /** @type {Handler} */
-  const handler = await parts.withAddress(source, (/** @type {any} */ accepted) => (
+  const handler = opened ?? await parts.withAddress(source, (/** @type {any} */ accepted) => (
     parts.backend.createInferenceSessionHandler(accepted, rest, { adapting: JSON.stringify(described) })));
-  const info = /** @type {AdaptersInfo | undefined} */ (handler.about.adapters);
-  if (!info) {
+  try {
+    return adapted(parts, handler, adaptersOf(handler, files));
+  } catch (error) {
     await handler.dispose();
-    throw new InvalidInput('adapters cannot change a compiled Program', { hint: 'open the model that it was made of' });
+    throw error;
   }
-  const types = Object.fromEntries(handler.inputs.map(({ name, dtype }) => [name, dtype]));
-  return adapted(parts, handler, new Adapters(files, info, types));
+}
+
+/** @param {Handler} handler @param {Record<string, Adapter>} files */
+function adaptersOf({ about: { adapters: info }, inputs }, files) {
+  if (!info) {
+    const hint = 'export it from a session with adapters, or open the ONNX model';
+    throw new InvalidInput('this Program was exported without places for adapters', { hint });
+  }
+  if (!info.places) checkInfo(info, inputs);
+  const places = info.places ?? Object.fromEntries(Object.entries(files).map(([name, file]) => [name, placesIn(info, inputs, name, file)]));
+  return new Adapters(files, info, places, Object.fromEntries(inputs.map(({ name, dtype }) => [name, dtype])));
 }
 
 /** Types and shapes. @param {Adapter['tensors']} tensors */
@@ -56,7 +69,7 @@ function adapted(parts, handler, adapters) {
   handler.inputNames = handler.inputNames.filter(isShown);
   handler.inputMetadata = handler.inputMetadata.filter(({ name }) => isShown(name));
   const session = new InferenceSession(handler);
-  const toTensor = (/** @type {import('./adapters.js').Fed} */ { data, dims, type }) => {
+  const toTensor = (/** @type {import('../../common/joined_adapters.js').Fed} */ { data, dims, type }) => {
     const Kind = ARRAYS[type] ?? Uint8Array;
     const array = data instanceof Kind ? data : new Kind(data.buffer, data.byteOffset, data.byteLength / Kind.BYTES_PER_ELEMENT);
     return new Tensor(type === 'bfloat16' ? 'uint16' : type, array, dims);
@@ -78,6 +91,5 @@ function adapted(parts, handler, adapters) {
       active = undefined; // the feeds were checked before the run waited for anything
     }
   };
-  session.export = async () => { throw new InvalidInput('a session with adapters cannot be exported', { hint: 'create it without them' }); };
   return session;
 }

@@ -21,4 +21,4 @@ async function load() {
 /** @param {any} model @param {Record<string, any>} [options] */
 export const create = async (model, options) => (await load()).create(parts, model, options);
 
-backend.adapt = async (/** @type {any} */ model, /** @type {any[]} */ args) => (await load()).adapt(parts, model, args);
+backend.adapt = async (/** @type {[any, any[], any?]} */ ...given) => (await load()).adapt(parts, ...given);

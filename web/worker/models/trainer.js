@@ -1,7 +1,7 @@
 // What a session that trains does in the worker besides runs: reads and writes weights, and writes the model's file with them.
 
 import { InvalidInput } from '../../common/errors.js';
-import { halfOf } from '../../common/half_values.js';
+import { floatsIn } from '../../common/half_values.js';
 import { mergedWeight } from './merged_weights.js';
 import { readerOf } from '../files/reader.js';
 import { StateValues } from './state_values.js';
@@ -63,14 +63,9 @@ function readPlaces({ files }, asked) {
 
 /** A weight, which may have 16 bits in the file. @param {Uint8Array} bytes @param {string} dtype in the file */
 function newWeight(bytes, dtype) {
-  const rounded = { float16: halfOf, bfloat16: shortOf }[dtype];
-  if (!rounded) return bytes;
-  const bits = new Uint32Array(bytes.buffer, bytes.byteOffset, bytes.length / 4);
-  return new Uint8Array(Uint16Array.from(bits, rounded).buffer);
+  if (dtype !== 'float16' && dtype !== 'bfloat16') return bytes;
+  return new Uint8Array(floatsIn(dtype, new Float32Array(bytes.buffer, bytes.byteOffset, bytes.length / 4)).buffer);
 }
 
 /** @param {string} text */
 const fromHex = (text) => Uint8Array.from({ length: text.length / 2 }, (_, n) => parseInt(text.slice(2 * n, 2 * n + 2), 16));
-
-/** The bfloat16 nearest to a float32. @param {number} bits */
-const shortOf = (bits) => ((bits & 0x7fffffff) > 0x7f800000 ? 0x7fc0 : (bits + 0x7fff + ((bits >>> 16) & 1)) >>> 16);

@@ -43,6 +43,12 @@ class RunOptions:
             raise InvalidInput(f'RunOptions has no config entry "{key}"')
         return self._entries[key]
 
+    def others(self) -> list[str]:
+        """Names of the options that are set, without adapters."""
+        defaults = RunOptions()
+        names = [name for name in RunOptions.__slots__ if name != "adapters"]
+        return [name.strip("_") for name in names if getattr(self, name) != getattr(defaults, name)]
+
     @property
     def shrinks(self) -> bool:
         """Whether the session gives back memory after the run."""
