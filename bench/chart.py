@@ -21,8 +21,8 @@ ROW, BAR, LEFT, WIDTH, TOP = 26, 9, 170, 760, 82
 SERIES = {"1": ("#4c78a8", "1 thread"), "2": ("#f58518", "2 threads")}
 VISITS = {"local": ("#4c78a8", "first visit"), "second": ("#f58518", "second visit")}
 TITLES = {
-    "wasm": "Times faster than onnxruntime-web (WebAssembly), same page",
-    "start": "Times faster than onnxruntime-web (WebAssembly), from import to the first result",
+    "wasm": "Speed of a run, onnxruntime-web = 1 (WebAssembly, same page). 2 is twice as fast",
+    "start": "Speed from import to the first result, onnxruntime-web = 1 (WebAssembly). 2 is twice as fast",
 }
 Series = dict[str, tuple[str, str]]
 Ratios = dict[str, dict[str, float]]  # ratios of a model or a net, by kind
@@ -87,7 +87,7 @@ def svg(result: dict[str, Any]) -> str:
     body.append(
         f'<line x1="{at:.1f}" y1="{TOP - 8}" x2="{at:.1f}" y2="{height - 20}" stroke="{TEXT}" stroke-width="1"/>'
     )
-    body.append(_text(at, height - 6, "1x: as fast", 11, "middle"))
+    body.append(_text(at, height - 6, "1: as fast as onnxruntime-web", 11, "middle"))
     size = f'width="{WIDTH}" height="{height}" viewBox="0 0 {WIDTH} {height}"'
     return (
         f'<svg xmlns="http://www.w3.org/2000/svg" {size} font-family="sans-serif">\n' + "\n".join(body) + "\n</svg>\n"
@@ -119,7 +119,7 @@ def _legend(result: dict[str, Any], series: Series, models: Ratios) -> list[str]
         if found:
             mean, lowest = statistics.geometric_mean(found), min(found)
             out.append(f'<rect x="{x}" y="34" width="10" height="10" fill="{colour}"/>')
-            out.append(_text(x + 15, 43, f"{name}, geometric mean {mean:.2f}x, lowest {lowest:.2f}x", 12))
+            out.append(_text(x + 15, 43, f"{name}, geometric mean {mean:.2f}, lowest {lowest:.2f}", 12))
             x += 310
     where = f"{result['machine']['processor']}, Chromium {result['chromium'].split('.')[0]}, {result['date'][:10]}"
     return [*out, _text(12, 61, where, 11)]

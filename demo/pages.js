@@ -22,7 +22,7 @@ export const PAGES = [
   },
   {
     path: 'benchmark/', name: 'Benchmark', title: 'Compare with onnxruntime-web', script: 'benchmark.js', styles: ['benchmark.css'],
-    about: 'Measure eleven models here, in turns with onnxruntime-web.',
+    about: 'Measure twelve models here, in turns with onnxruntime-web.',
     code: ['benchmark/benchmark.js', 'benchmark/turns.js'],
   },
   {
@@ -58,7 +58,7 @@ export const PAGES = [
   },
   {
     path: 'speak/', name: 'Speak', title: 'Speak like this', script: 'speak.js', styles: ['../lib/training.css', 'speak.css'],
-    about: 'A small language model learns a text of yours, character by character, and writes on.',
+    about: 'A small language model learns a text of yours, character by character, and then writes by itself.',
     code: ['speak/writer.js', 'lib/trainer.js', 'speak/alphabet.js', 'speak/speak.js'],
   },
   {

@@ -10,7 +10,7 @@ import numpy as np
 import onnx
 import pytest
 from onnx import helper, numpy_helper
-from playwright.sync_api import Browser, Page
+from playwright.sync_api import Page
 from tokenizers import Tokenizer
 
 from e2e.conftest import Tab
@@ -18,7 +18,6 @@ from kit.chromium import ROOT
 from kit.greedy_decoding import tokens_after
 from kit.programs import folders
 from pyruntime import InferenceSession
-from pyruntime.cli.serve import Server
 
 AXE = ROOT / "node_modules/axe-core/axe.min.js"
 
@@ -94,18 +93,6 @@ def test_camera(tab: Callable[..., Tab]) -> None:
     page.click("#camera")
     page.wait_for_function("Number(document.querySelector('#count').textContent) >= 9")
     assert page.is_visible("#video") and (page.inner_text("#read"), page.inner_text("#written")) == ("40", "0")
-
-
-def test_camera_without_webgpu_or_cameras(tab: Callable[..., Tab]) -> None:
-    made = tab()
-    made.page.add_init_script("""
-      Object.defineProperty(Navigator.prototype, 'gpu', { get: () => undefined });
-      Object.defineProperty(Navigator.prototype, 'mediaDevices', { get: () => undefined });
-    """)
-    page = made.open("/site/camera/index.html")
-    page.wait_for_selector("#status.done")
-    page.wait_for_function("document.querySelector('#count').textContent === '1'")
-    assert "may not use a camera" in page.inner_text(".unsupported") and page.is_disabled("#camera")
 
 
 def test_speech(tab: Callable[..., Tab]) -> None:
@@ -255,30 +242,6 @@ def test_files_that_cannot_be_read(tab: Callable[..., Tab], tmp_path: Path) -> N
     page.select_option("#provider", "webgpu")
     page.wait_for_selector("#status.failed")
     assert "cannot read this file" in page.inner_text("#status")
-
-
-def test_small_screens(browser: Browser, servers: dict[str, Server]) -> None:
-    """No page is wider than a telephone."""
-    context = browser.new_context(viewport={"width": 360, "height": 740})
-    page = context.new_page()
-    for path in (
-        "",
-        "digits/",
-        "camera/",
-        "vad/",
-        "text/",
-        "model/",
-        "playground/",
-        "benchmark/",
-        "gpu/",
-        "notebook/",
-        "teach/",
-        "speak/",
-        "yours/",
-    ):
-        page.goto(f"{servers['isolated'].url}/site/{path}index.html")
-        assert page.evaluate("document.documentElement.scrollWidth") <= 360
-    context.close()
 
 
 def test_bring_your_own_program_and_a_broken_one(tab: Callable[..., Tab]) -> None:

@@ -343,24 +343,6 @@ def test_in_a_service_worker_of_ones_own(chromium: Any, site: Site, kind: str) -
     assert chromium.evaluate("async () => (await fetch('/own')).text()") == "own"
 
 
-def test_the_demo_site(chromium: Any, built: None, tmp_path: Path) -> None:
-    """It can be installed; with the network cut its pages open, and run a model that was never compiled before."""
-    site = Site(ROOT / "build" / "site")
-    devtools = chromium.context.new_cdp_session(chromium)
-    with site.online():
-        chromium.goto(f"{site.url}index.html")
-        chromium.wait_for_function("document.querySelector('footer').textContent.includes('Available offline')")
-        errors = devtools.send("Page.getInstallabilityErrors")["installabilityErrors"]
-        assert [error["errorId"] for error in errors] == ["in-incognito"]  # as all of Playwright's profiles are
-        assert not devtools.send("Page.getAppManifest")["errors"]
-    chromium.goto(f"{site.url}digits/")
-    chromium.wait_for_selector("#status.done")
-    chromium.goto(f"{site.url}model/")
-    chromium.set_input_files("#file", str(ROOT / "build" / "models" / "affine.onnx"))
-    chromium.click("#time")
-    chromium.wait_for_selector("#latency svg")
-
-
 BUNDLED = """
 import * as ort from 'pyruntime';
 import * as offline from 'pyruntime/offline';

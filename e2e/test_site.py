@@ -66,7 +66,7 @@ def test_claims_are_those_of_the_readme() -> None:
 
 
 def test_playground(tab: Callable[..., Tab]) -> None:
-    """An operator is compiled while it is typed; its code and its mistakes are shown; the address holds it."""
+    """An operator is compiled while it is typed; its code and its mistakes are shown."""
     page = tab().open("/site/playground/index.html")
     page.wait_for_selector("#status.done")
     assert "(func $" in (page.text_content("#view-wasm") or "") and "@compute" in (
@@ -91,15 +91,10 @@ def test_playground(tab: Callable[..., Tab]) -> None:
     page.wait_for_function("document.querySelector('#problem').textContent.includes('is no size')")
     page.fill("#shapes", "5")
     page.wait_for_function("document.querySelector('#values').textContent.includes('Output [5]')")
-    link = page.evaluate("location.href")
-    page.goto("about:blank")
-    page.goto(link)
-    page.wait_for_function("document.querySelector('#values').textContent.includes('Output [5]')")
-    assert "Swish" in page.inner_text("#editor")
 
 
 def test_benchmark(tab: Callable[..., Tab]) -> None:
-    """Both runtimes give the same results; the address holds the table, which others see without measuring."""
+    """Both runtimes give the same results; without the peer the page says so."""
     made = tab()
     made.page.add_init_script("delete Navigator.prototype.serviceWorker")  # its answers would pass the routes below by
     page = made.open("/site/benchmark/index.html")
@@ -107,13 +102,10 @@ def test_benchmark(tab: Callable[..., Tab]) -> None:
     page.click("#measure")
     page.wait_for_function("document.querySelector('#status').textContent.startsWith('Measured')")
     assert page.inner_text("#counted") == "2" and "×" in page.inner_text("#mean")
-    assert "differ" not in page.inner_text("#rows") and not page.inner_text("#skipped")
+    assert "differ" not in page.inner_text("#rows")
+    assert page.inner_text("#skipped").count("this copy of the site was built without it") == 10
     assert not faults(page)
-    mean = page.inner_text("#mean")
     made.forgive("404")
-    page.reload()
-    page.wait_for_function("document.querySelector('#status').textContent.includes('somebody shared')")
-    assert page.inner_text("#mean") == mean
     page.route("**/onnxruntime-web/**", lambda route: route.fulfill(status=404))
     page.click("#measure")
     page.wait_for_selector("#no-peer .unsupported")

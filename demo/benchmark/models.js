@@ -14,6 +14,7 @@ export const MODELS = [
   { name: 'Mel spectrogram', url: '../models/mel_spectrogram.onnx', inputs: { input: floats(1, 16000) } },
   { name: 'Speech embedding', url: '../models/speech_embedding.onnx', inputs: { input_1: floats(1, 76, 32, 1) } },
   { name: 'Names (Transformer encoder)', url: '../models/name_encoder.onnx', inputs: { src: { type: 'int64', dims: [1, 16], value: 5 }, src_mask: { type: 'bool', dims: [1, 16], value: 1 } } },
+  { name: 'File types (Magika)', url: '../models/file_types.onnx', inputs: { bytes: { type: 'int32', dims: [1, 2048], value: 101 } } },
   { name: 'Text direction (PP-OCR)', url: '../models/ocr/direction.onnx', inputs: { x: floats(1, 3, 48, 192) } },
   { name: 'Text recognition (PP-OCR)', url: '../models/ocr/recognition.onnx', inputs: { x: floats(1, 3, 48, 320) } },
   { name: 'Text detection (PP-OCR)', url: '../models/ocr/detection.onnx', inputs: { x: floats(1, 3, 320, 320) } },
@@ -21,7 +22,7 @@ export const MODELS = [
   { name: 'Captcha (CRNN)', url: '../models/captcha.onnx', inputs: { image: floats(1, 3, 60, 160) } },
 ];
 
-const ARRAYS = { float32: Float32Array, int64: BigInt64Array, bool: Uint8Array };
+const ARRAYS = { float32: Float32Array, int32: Int32Array, int64: BigInt64Array, bool: Uint8Array };
 
 /** The elements of an input, the same on each call. @param {Input} input */
 export function elementsOf({ type, dims, value }) {

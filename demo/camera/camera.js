@@ -6,6 +6,7 @@ import { $, messageOf, milliseconds, readyText, Status } from '../common.js';
 import { showBars } from '../digits/bars.js';
 import { aboutGpu, findGpu } from '../lib/gpu.js';
 import { SteadyTime } from '../lib/steady_time.js';
+import { readState, writeState } from '../lib/url_state.js';
 import { link, unsupported } from '../lib/unsupported.js';
 import { PictureTensor } from './picture.js';
 import { pictureTensor } from './pixels.js';
@@ -143,13 +144,14 @@ function enableButtons(isReady) {
 async function main() {
   const status = new Status($('#status'));
   try {
-    const [choice, samples] = await Promise.all([places(), fetch('../digits/samples.json').then((response) => response.json())]);
+    const [choice, samples, linked] = await Promise.all([places(), fetch('../digits/samples.json').then((response) => response.json()), readState()]);
     const camera = new Camera(status);
     if (globalThis.GPUBuffer) count();
-    let turn = 0;
+    let turn = Number.isInteger(linked) && linked >= 0 ? linked : 0;
     const next = async () => {
       camera.stop();
       const canvas = /** @type {HTMLCanvasElement} */ ($('#picture'));
+      writeState(turn || null);
       paint(canvas, samples[turn++ % samples.length]);
       await camera.reader?.read(canvas, SIDE, SIDE).catch((error) => status.failed(error));
     };

@@ -3,6 +3,7 @@
 import * as ort from 'pyruntime';
 import { $, colour, messageOf, milliseconds, readyText, Status } from '../common.js';
 import { SteadyTime } from '../lib/steady_time.js';
+import { readState, writeState } from '../lib/url_state.js';
 import { showBars } from './bars.js';
 import { Pad } from './pad.js';
 import { preprocess, SIZE } from './preprocess.js';
@@ -78,6 +79,7 @@ async function main() {
   /** @type {Classifier | null} */
   let classifier = null;
   const pad = new Pad($('#pad'), () => {
+    writeState(pad.strokes.length ? pad.strokes.map((stroke) => stroke.flat().map(Math.round)) : null);
     if (!pad.strokes.length) {
       classifier?.forget();
       return showNothing();
@@ -90,25 +92,32 @@ async function main() {
     classifier = new Classifier(session);
     status.done(readyText(session.timings));
     if (pad.strokes.length) pad.changed();
-    await samples(classifier, pad);
+    await samples(classifier, pad, await readState());
   } catch (error) {
     status.failed(error);
   }
 }
 
-/** Enables the button that shows images of the data set. @param {Classifier} classifier @param {Pad} pad */
-async function samples(classifier, pad) {
+/**
+ * Enables the button that shows images of the data set, and shows what is in the address: strokes, or an image by its number.
+ * @param {Classifier} classifier @param {Pad} pad @param {any} linked
+ */
+async function samples(classifier, pad, linked) {
   const all = /** @type {Sample[]} */ (await (await fetch('samples.json')).json());
   const button = /** @type {HTMLButtonElement} */ ($('#sample'));
   let turn = 0;
   button.disabled = false;
-  button.addEventListener('click', () => {
-    const { pixels } = all[turn++ % all.length];
+  const show = (/** @type {number} */ n) => {
+    const { pixels } = all[n % all.length];
+    writeState(n);
     classifier.forget();
     showNothing();
     pad.showPixels(pixels, SIZE);
     classifier.show(Float32Array.from(pixels, (value) => value / 255)).catch((error) => { $('#time').textContent = messageOf(error); });
-  });
+  };
+  button.addEventListener('click', () => show(turn++));
+  if (Number.isInteger(linked) && linked >= 0) show(linked);
+  else if (Array.isArray(linked) && !pad.strokes.length) pad.showStrokes(linked);
 }
 
 main();

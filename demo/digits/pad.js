@@ -95,6 +95,14 @@ export class Pad {
     this.lift();
   }
 
+  /** Replaces the drawing. @param {number[][]} strokes x and y of their points by turns */
+  showStrokes(strokes) {
+    this.picture = null;
+    this.strokes = strokes.map((numbers) => numbers.flatMap((x, i) => (i % 2 ? [] : [/** @type {[number, number]} */ ([x, numbers[i + 1]])])));
+    this.lift();
+    this.changed();
+  }
+
   drawPicture() {
     const { pixels, side } = this.picture ?? { pixels: [], side: 1 };
     const small = new OffscreenCanvas(side, side);

@@ -2,12 +2,13 @@
 
 import * as ort from 'pyruntime';
 import { $, make, messageOf, milliseconds, Status } from '../common.js';
-import { aboutGpu, findGpu } from '../lib/gpu.js';
+import { aboutGpu, findGpu, nameOf } from '../lib/gpu.js';
+import { readState, writeState } from '../lib/url_state.js';
 import { link, unsupported } from '../lib/unsupported.js';
 import { measureCase, measureNetwork, settings, Stopped } from './measure.js';
 import { draw } from './picture.js';
 import { measurePeaks } from './probes.js';
-import { emptyReport, HALF, settle } from './report.js';
+import { emptyReport, FORMAT, HALF, settle, VERSION } from './report.js';
 
 /** @import { Case, Entry, Network, Report } from './report.js' */
 /** @typedef {{ work: string, probes: any, cases: Case[], models: Case[] }} Table */
@@ -21,7 +22,6 @@ ort.env.webgpu.powerPreference = adapterOptions.powerPreference;
 /** @type {Report | null} */
 let report = null;
 let stopping = new AbortController();
-let adapterName = '';
 
 /** @param {number} rate a second @param {string} unit */
 const giga = (rate, unit) => (rate ? `${(rate / 1e9).toFixed(rate < 1e10 ? 1 : 0)} ${unit}` : '–');
@@ -77,7 +77,7 @@ function show(told) {
 function showAdapter({ adapter, clock, features, languageFeatures, limits }) {
   $('#adapter').hidden = false;
   showPairs('#about', [
-    ['Name', adapterName || 'not told'],
+    ['Name', nameOf(/** @type {any} */ (adapter)) || 'not told'],
     ['Computes on', adapter.software ? 'the CPU' : 'the GPU'],
     ['Half floats', features.includes('shader-f16') ? 'yes' : 'no'],
     ['Subgroups', features.includes('subgroups') ? 'yes' : 'no'],
@@ -85,6 +85,19 @@ function showAdapter({ adapter, clock, features, languageFeatures, limits }) {
   ]);
   $('#features').textContent = [...features, ...languageFeatures].join(', ');
   $('#limits').replaceChildren(...Object.entries(limits).map(([name, value]) => make('tr', {}, make('th', { scope: 'row' }, name), number(String(value)))));
+}
+
+/** A report for a link: without lists of kernels and schedules. @param {Report} told */
+const shortened = (told) => JSON.parse(JSON.stringify(told, (key, value) => (key === 'kernels' || key === 'choices' ? undefined : value)));
+
+/** Shows a report from a link, whose file has more. @param {any} linked @returns {boolean} whether it is one */
+function showLinked(linked) {
+  if (linked?.format !== FORMAT || linked.version !== VERSION) return false;
+  report = linked;
+  showAdapter(linked);
+  show(linked);
+  for (const id of ['#json', '#copy']) /** @type {HTMLButtonElement} */ ($(id)).disabled = true;
+  return true;
 }
 
 /** Measures all cases, and shows the report as it grows. @param {Report} told @param {GPUAdapter} adapter @param {Table} table */
@@ -125,11 +138,12 @@ async function run(table, software) {
     if (!(error instanceof Stopped)) throw error;
     status.done(`Stopped after ${told.cases.length + told.models.length} cases. The report has these.`);
   }
+  writeState(shortened(told));
 }
 
 /** @param {Blob} blob @param {string} ending of its name */
 function save(blob, ending) {
-  const name = (adapterName || 'gpu').toLowerCase().replace(/[^a-z0-9]+/g, '-');
+  const name = (nameOf(/** @type {any} */ (report?.adapter)) || 'gpu').toLowerCase().replace(/[^a-z0-9]+/g, '-');
   const href = URL.createObjectURL(blob);
   make('a', { href, download: `pyruntime-${name}.${ending}` }).click();
   setTimeout(() => URL.revokeObjectURL(href), 10_000);
@@ -146,7 +160,7 @@ async function copy({ currentTarget }) {
 }
 
 function savePicture() {
-  if (report) draw(report, adapterName || 'A GPU', figures(report)).toBlob((blob) => blob && save(blob, 'png'), 'image/png');
+  if (report) draw(report, nameOf(/** @type {any} */ (report.adapter)) || 'A GPU', figures(report)).toBlob((blob) => blob && save(blob, 'png'), 'image/png');
 }
 
 /** The table of cases, which the build writes. @returns {Promise<Table | null>} */
@@ -166,7 +180,6 @@ function explain(found, hasTable) {
 }
 
 const [found, table] = await Promise.all([findGpu(), load()]);
-adapterName = found.name;
 $('#state').replaceChildren(...explain(found, table !== null));
 for (const [id, action] of /** @type {const} */ ([['#json', () => save(new Blob([textOf()], { type: 'application/json' }), 'json')], ['#copy', copy], ['#picture', savePicture]])) $(id).addEventListener('click', action);
 stopButton.addEventListener('click', () => {
@@ -182,4 +195,5 @@ measureButton.addEventListener('click', async () => {
   measureButton.focus();
 });
 measureButton.disabled = found.kind === 'none' || !table;
-status.done(measureButton.disabled ? 'Nothing can be measured here.' : 'Ready to measure: it takes a few minutes.');
+if (showLinked(await readState())) status.done('A report that somebody shared. Measure to see yours.');
+else status.done(measureButton.disabled ? 'Nothing can be measured here.' : 'Ready to measure: it takes a few minutes.');

@@ -13,6 +13,7 @@ import * as ort from 'pyruntime';
 /** @typedef {{ name: string, webgpu: Spread, wasm: Spread, error: number | null, kernels: Kernel[], failed?: string }} Network */
 /** @typedef {{ adapter: Record<string, any>, complete: boolean, date: string, engine: string, work: string, clock: string, peaks: Peaks, cases: Entry[], models: Network[], slow: string[], [key: string]: any }} Report */
 
+export const [FORMAT, VERSION] = ['pyruntime GPU report', 1];
 export const HALF = 0.5; // of the nearer bound; cases below are listed
 
 /** @param {Case} one @param {Peaks} peaks */
@@ -46,7 +47,7 @@ export function emptyReport(adapter, software, work, settings) {
   const limits = {};
   for (const name in adapter.limits) limits[name] = /** @type {any} */ (adapter.limits)[name];
   return {
-    format: 'pyruntime GPU report', version: 1, work, complete: false, date: `${new Date().toISOString().slice(0, 19)}+00:00`,
+    format: FORMAT, version: VERSION, work, complete: false, date: `${new Date().toISOString().slice(0, 19)}+00:00`,
     engine: ort.env.versions.web ?? '', host: { kind: 'browser', name: navigator.userAgent, processor: `${navigator.hardwareConcurrency} threads` },
     adapter: { vendor, architecture, device, description, software, backend: 'browser' },
     features: [...adapter.features].sort(), languageFeatures: [...navigator.gpu.wgslLanguageFeatures ?? []].sort(), limits,

@@ -26,8 +26,10 @@ export function codeTabs(files) {
     const tab = make('button', { role: 'tab', class: 'tab', 'aria-selected': 'false' }, file.name.split('/').at(-1) ?? '');
     tab.addEventListener('click', async () => {
       for (const other of tabs) other.setAttribute('aria-selected', String(other === tab));
+      const lines = highlighted(await text(file.url), languageOf(file.name));
+      if (tab.getAttribute('aria-selected') === 'false') return; // another tab was chosen meanwhile
       shown.setAttribute('aria-label', file.name);
-      shown.replaceChildren(highlighted(await text(file.url), languageOf(file.name)));
+      shown.replaceChildren(lines);
     });
     return tab;
   });

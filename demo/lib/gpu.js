@@ -5,12 +5,14 @@ const SOFTWARE = /swiftshader|llvmpipe|lavapipe|softpipe|warp|basic render/i;
 
 /** @typedef {{ kind: 'gpu' | 'software' | 'none', name: string }} Found */
 
+/** @param {Pick<GPUAdapterInfo, 'vendor' | 'architecture' | 'device' | 'description'>} info */
+export const nameOf = ({ vendor, architecture, device, description }) => [vendor, architecture, device, description].filter(Boolean).join(' ');
+
 /** @returns {Promise<Found>} */
 export async function findGpu() {
   const adapter = await navigator.gpu?.requestAdapter().catch(() => null);
   if (!adapter) return { kind: 'none', name: '' };
-  const { vendor, architecture, device, description } = adapter.info;
-  const name = [vendor, architecture, device, description].filter(Boolean).join(' ');
+  const name = nameOf(adapter.info);
   const isSoftware = adapter.info.isFallbackAdapter || /** @type {any} */ (adapter).isFallbackAdapter || SOFTWARE.test(name);
   return { kind: isSoftware ? 'software' : 'gpu', name };
 }

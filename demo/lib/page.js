@@ -2,6 +2,7 @@
 
 import './offline.js';
 import { showCode } from './code_dialog.js';
+import { flushState } from './url_state.js';
 
 const script = /** @type {HTMLElement} */ (document.querySelector('script[data-root]'));
 const { root = '', code = '' } = script.dataset;
@@ -10,6 +11,12 @@ const { root = '', code = '' } = script.dataset;
 function onPress(selector, pressed) {
   const button = /** @type {HTMLButtonElement | null} */ (document.querySelector(selector));
   button?.addEventListener('click', () => pressed(button));
+}
+
+/** Moves the focus to the content. Following the link would replace the page's state in the address. @param {Event} event */
+function skip(event) {
+  event.preventDefault();
+  /** @type {HTMLElement | null} */ (document.querySelector('main'))?.focus();
 }
 
 /** Light or dark: the system's theme until the user chooses one. */
@@ -21,9 +28,9 @@ function switchTheme() {
   document.dispatchEvent(new Event('themechange'));
 }
 
-/** Copies the page's address. Pages put their state into it before, when 'copylink' is dispatched. @param {HTMLButtonElement} button */
+/** Copies the page's address, in which the page has put its state. @param {HTMLButtonElement} button */
 async function copyLink(button) {
-  document.dispatchEvent(new Event('copylink'));
+  await flushState();
   const copied = await navigator.clipboard?.writeText(location.href).then(() => true, () => false);
   button.textContent = copied ? 'Link copied' : 'The address bar has the link';
   setTimeout(() => { button.textContent = 'Copy link'; }, 2000);
@@ -43,6 +50,7 @@ function checkBrowser() {
 const stored = localStorage.getItem('theme');
 if (stored) document.documentElement.dataset.theme = stored;
 onPress('#theme', switchTheme);
+document.querySelector('.skip')?.addEventListener('click', skip);
 onPress('#view-code', () => showCode(code.split(' ').map((file) => ({ name: file, url: new URL(root + file, document.baseURI).href }))));
 onPress('#copy-link', copyLink);
 checkBrowser();

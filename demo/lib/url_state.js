@@ -3,8 +3,35 @@
 /** @param {ReadableStream<any>} stream */
 const bytesOf = async (stream) => new Uint8Array(await new Response(stream).arrayBuffer());
 
-/** Puts the state into the address. @param {unknown} state */
-export async function writeState(state) {
+const DELAY = 300; // ms after the latest change
+
+/** What waits to be written. @type {{ state: unknown } | null} */
+let next = null;
+let timer = 0;
+/** @type {Promise<void>} */
+let written = Promise.resolve();
+
+/** Puts the state into the address soon. @param {unknown} state null: none */
+export function writeState(state) {
+  next = { state };
+  clearTimeout(timer);
+  timer = setTimeout(flushState, DELAY);
+}
+
+/** Resolves when the address has the latest state. */
+export function flushState() {
+  clearTimeout(timer);
+  if (next) {
+    const { state } = next;
+    next = null;
+    written = written.then(() => write(state));
+  }
+  return written;
+}
+
+/** @param {unknown} state */
+async function write(state) {
+  if (state === null) return history.replaceState(null, '', location.pathname + location.search);
   const packed = await bytesOf(new Blob([JSON.stringify(state)]).stream().pipeThrough(new CompressionStream('deflate-raw')));
   const text = btoa(String.fromCharCode(...packed)).replaceAll('+', '-').replaceAll('/', '_').replaceAll('=', '');
   history.replaceState(null, '', `#${text}`);

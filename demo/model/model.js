@@ -197,4 +197,4 @@ const kept = await keptFiles();
 if (kept.length) showKept(kept);
 const asked = new URLSearchParams(location.search).get('model');
 if (asked) await openAddress(asked);
-else status.done('Python starts when you open a model');
+else status.done('Ready. The engine starts when you open a model.');

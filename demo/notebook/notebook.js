@@ -2,11 +2,15 @@
 
 import * as ort from 'pyruntime';
 import { $, make, messageOf, Status } from '../common.js';
+import { readState, writeState } from '../lib/url_state.js';
 
 const CELLS = [
   'import sys\nfrom pyruntime.frontend import registry\n\nregistry.complete()\nf"Python {sys.version.split()[0]} knows {len(registry.table())} operators"',
   'from pyruntime.codegen.schedule import lower\nfrom pyruntime.codegen.text import kernel_lines, loop_lines\nfrom pyruntime.frontend.tracer import Tracer\nfrom pyruntime.ir import dtype\nfrom pyruntime.ir.expr import X, tanh\n\nt = Tracer(lambda wanted: [])\nx = t.leaf("feed", (5, 4), dtype.F32)\nkernel = t.map(tanh(X) * 2.0, x).kernel\n"\\n".join([*kernel_lines(kernel), *loop_lines(lower(kernel, "cpu").code)])',
 ];
+
+/** Puts the cells into the address. */
+const link = () => writeState([.../** @type {NodeListOf<HTMLTextAreaElement>} */ (document.querySelectorAll('.cell textarea'))].map(({ value }) => value));
 
 const status = new Status($('#status'));
 
@@ -23,6 +27,7 @@ function addCell(source) {
     run.disabled = false;
   };
   run.addEventListener('click', execute);
+  field.addEventListener('input', link);
   field.addEventListener('keydown', (event) => {
     if (event.key !== 'Enter' || !event.shiftKey) return;
     event.preventDefault();
@@ -42,11 +47,13 @@ async function showInstall() {
 
 async function main() {
   showInstall().catch(() => { $('#install').textContent = '# The address of the wheel is shown when you are online.'; });
-  const [first] = CELLS.map(addCell);
+  const linked = await readState();
+  const isLinked = Array.isArray(linked) && linked.every((source) => typeof source === 'string');
+  const [first] = (isLinked ? linked : CELLS).map(addCell);
   $('#add').addEventListener('click', () => addCell(''));
   await ort.boot(status.progress);
-  status.done('Python has started');
-  await first();
+  status.done(isLinked ? 'Python has started. Somebody shared these cells: read them before you run them.' : 'Python has started');
+  if (!isLinked) await first();
 }
 
 main().catch((error) => status.failed(error));

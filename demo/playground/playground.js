@@ -91,10 +91,10 @@ async function compile(turn) {
 function changed() {
   clearTimeout(timer);
   const turn = ++version;
+  state.shapes = shapes.value;
+  writeState({ ...state });
   timer = setTimeout(() => {
-    Object.assign(state, { shapes: shapes.value });
     before = before.then(() => compile(turn)).catch((error) => showProblem(messageOf(error)));
-    writeState(state);
   }, DELAY);
 }
 

@@ -3,8 +3,10 @@
 
 import * as ort from 'pyruntime';
 import { $, bytes } from '../common.js';
+import { storedNetworks } from '../lib/networks.js';
 
 const ENGINE = /\/dist\/(?!offline|assets)/;
+
 export class Downloads {
   /** @param {string[]} stored addresses of networks that an earlier visit has stored */
   constructor(stored) {
@@ -16,8 +18,7 @@ export class Downloads {
 
   /** What the browser has stored when the page opens. */
   static async begin() {
-    const all = await ort.models.list().catch(() => []); // a browser without storage
-    return new Downloads(all.map(({ url }) => url));
+    return new Downloads(await storedNetworks());
   }
 
   /** Progress of stored networks tells of reading, not of downloads. @param {import('pyruntime').Progress} progress @param {string} address */
@@ -31,9 +32,13 @@ export class Downloads {
     this.isShown = true;
     const networks = [...this.loaded.values()].reduce((sum, size) => sum + size, 0);
     $('#model-bytes').textContent = networks ? bytes(networks) : '0 B (cached)';
-    const own = /** @type {PerformanceResourceTiming[]} */ (performance.getEntriesByType('resource')).map(({ name, transferSize }) => ({ url: name, bytes: transferSize }));
+    const files = /** @type {PerformanceResourceTiming[]} */ (performance.getEntriesByType('resource')).filter(({ name }) => ENGINE.test(name));
+    const own = files.map(({ name, transferSize }) => ({ url: name, bytes: transferSize }));
     const { downloads } = await ort.stats();
     const engine = [...own, ...downloads].filter(({ url }) => ENGINE.test(url)).reduce((sum, file) => sum + file.bytes, 0);
+    if (engine && files.every(({ encodedBodySize, decodedBodySize }) => encodedBodySize === decodedBodySize)) {
+      $('#compression').textContent = 'This host does not compress, so this page has downloaded more.';
+    }
     $('#engine-bytes').textContent = engine ? bytes(engine) : '0 B (cached)';
   }
 }

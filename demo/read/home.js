@@ -3,14 +3,16 @@
 import { $, bytes, make, milliseconds, onFiles, quantile, readyText, Status } from '../common.js';
 import { codeTabs } from '../lib/code_dialog.js';
 import { connectTabs } from '../lib/tabs.js';
-import { isOnServer, offlineError } from '../lib/on_server.js';
+import { isThere, offlineError } from '../lib/networks.js';
+import { readState, writeState } from '../lib/url_state.js';
 import { link, unsupported } from '../lib/unsupported.js';
 import { Downloads } from './downloads.js';
 import { Reader } from './reader.js';
 
 const REPEATS = 4; // runs after the first, whose time does not count: browsers optimise the code meanwhile
+const FIRST = 'read/cafe.jpg';
 const CREDITS = {
-  'read/cafe.jpg': 'Photograph: Rachel Michetti (CC0), with a menu that we added.',
+  [FIRST]: 'Photograph: Rachel Michetti (CC0), with a menu that we added.',
   'read/page.jpg': 'Adventures of Huckleberry Finn, 1885. Scan: Project Gutenberg, public domain.',
 };
 
@@ -97,7 +99,7 @@ function showPages() {
 async function main() {
   connectCode();
   showPages();
-  if (!await isOnServer('models/ocr/recognition.onnx')) {
+  if (!await isThere('models/ocr/recognition.onnx')) {
     $('#status').replaceWith(unsupported('This copy of the site was built without the networks that read text.',
       'Its builder gets them by ', make('code', {}, 'make serve'), ' or ', make('code', {}, 'python -m scripts.site_models --download'), '. The other pages work, such as ', link('digits/index.html', 'drawing a digit'), '.'));
     return;
@@ -109,16 +111,19 @@ async function main() {
   });
   const sample = (/** @type {keyof typeof CREDITS} */ address) => {
     $('#credit').textContent = CREDITS[address];
+    writeState(address === FIRST ? null : address);
     request(opening, () => fetch(address).then((response) => response.blob()), downloads);
   };
   onFiles($('#drop'), ([file]) => {
     $('#credit').textContent = file.name;
+    writeState(null);
     request(opening, () => file, downloads);
   });
   for (const button of /** @type {NodeListOf<HTMLElement>} */ (document.querySelectorAll('[data-picture]'))) {
     button.addEventListener('click', () => sample(/** @type {keyof typeof CREDITS} */ (button.dataset.picture)));
   }
-  sample('read/cafe.jpg');
+  const linked = await readState();
+  sample(Object.hasOwn(CREDITS, linked) ? linked : FIRST);
 }
 
 main();

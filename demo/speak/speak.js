@@ -3,9 +3,9 @@
 import { $, make, messageOf, onFiles, Status } from '../common.js';
 import { forget, keep, kept } from '../lib/browser_store.js';
 import { LearningCurve } from '../lib/learning_curve.js';
+import { linkSettings } from '../lib/settings.js';
 import { download, withMetadata } from '../lib/take_away.js';
 import { Trainer } from '../lib/trainer.js';
-import { readState, writeState } from '../lib/url_state.js';
 import { Alphabet } from './alphabet.js';
 import { SHORTEST, Writer } from './writer.js';
 
@@ -161,20 +161,6 @@ async function restore() {
   say('Kept in this browser since your last visit.');
 }
 
-/** The settings in the address. */
-async function connectSettings() {
-  const linked = await readState() ?? {};
-  const ids = ['prompt', 'temperature', 'steps'];
-  for (const id of ids) {
-    const control = /** @type {HTMLInputElement} */ ($(`#${id}`));
-    if (typeof linked[id] === 'string') control.value = linked[id];
-    const show = () => { if (control.type === 'range') /** @type {HTMLOutputElement} */ (control.nextElementSibling).value = control.value; };
-    control.addEventListener('input', show);
-    control.addEventListener('change', () => writeState(Object.fromEntries(ids.map((name) => [name, valueOf(name)]))));
-    show();
-  }
-}
-
 async function main() {
   for (const [id, act] of Object.entries(ACTIONS)) {
     field(id).addEventListener('click', async () => { try { await act(); } catch (error) { say(messageOf(error)); } });
@@ -189,7 +175,7 @@ async function main() {
       status.failed(error);
     }
   });
-  await connectSettings();
+  await linkSettings(['prompt', 'temperature', 'steps']);
   try {
     const writer = await Writer.open(status.progress);
     ready = { writer, trainer: new Trainer(writer.session, () => writer.batch(), showProgress) };

@@ -5,7 +5,7 @@ import { Pad } from '../digits/pad.js';
 import { Classes } from '../lib/classes.js';
 import { button, ClassifierPage, say } from '../lib/classifier_page.js';
 import { download, shareAddress } from '../lib/take_away.js';
-import { readState, writeState } from '../lib/url_state.js';
+import { flushState, readState, writeState } from '../lib/url_state.js';
 import { drawingOf, thumbnail } from './drawings.js';
 import { Learner } from './learner.js';
 import { fromPlain, toPlain } from './symbols.js';
@@ -15,7 +15,6 @@ const TESTS_EVERY = 120; // ms
 
 /** @type {import('./symbols.js').Symbols} */
 const symbols = new Classes(CLASSES);
-let linkTimer = 0;
 
 const page = new ClassifierPage(symbols, {
   name: 'teach',
@@ -26,8 +25,7 @@ const page = new ClassifierPage(symbols, {
   unpack: (found) => fromPlain(symbols, found),
   changed: () => {
     showAdd();
-    clearTimeout(linkTimer);
-    linkTimer = setTimeout(writeLink, 300);
+    writeState(symbols.all.length ? toPlain(symbols) : null);
   },
 });
 
@@ -40,12 +38,6 @@ function showAdd() {
   const { chosen } = page.list;
   button('add').textContent = chosen ? `Add to “${chosen.name}”` : 'Add';
   button('add').disabled = !chosen || !pad.strokes.length;
-}
-
-/** Puts the drawings into the address. */
-async function writeLink() {
-  if (symbols.all.length) await writeState(toPlain(symbols));
-  else history.replaceState(null, '', location.pathname + location.search);
 }
 
 function addDrawing() {
@@ -67,7 +59,7 @@ async function main() {
     new: () => page.list.add(`Symbol ${symbols.all.length + 1}`),
     samples: async () => openDrawings(await (await fetch('samples.json')).json()),
     share: async () => {
-      await writeLink();
+      await flushState();
       say(await shareAddress('My symbols'));
     },
     download: () => page.download('symbols.onnx'),

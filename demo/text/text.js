@@ -3,6 +3,7 @@
 import { Tokenizer } from '@huggingface/tokenizers';
 import * as ort from 'pyruntime';
 import { $, bytes, milliseconds, onFiles, readyText, Status } from '../common.js';
+import { linkSettings } from '../lib/settings.js';
 import { showCurve } from './curve.js';
 import { Decoder } from './decoder.js';
 
@@ -145,12 +146,7 @@ function take(files) {
   open(model, table, others, `Prompt for ${model.name}`);
 }
 
-for (const control of document.querySelectorAll('input[type=range]')) {
-  const shown = /** @type {HTMLOutputElement} */ (control.nextElementSibling);
-  const show = () => { shown.value = /** @type {HTMLInputElement} */ (control).value; };
-  control.addEventListener('input', show);
-  show();
-}
+await linkSettings(['prompt', 'temperature', 'top-k', 'top-p']);
 button.addEventListener('click', pressed);
 onFiles($('#drop'), take);
 open('decoder.onnx', 'tokenizer.json');

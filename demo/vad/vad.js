@@ -3,12 +3,14 @@
 import * as ort from 'pyruntime';
 import { $, messageOf, milliseconds, readyText, Status } from '../common.js';
 import { SteadyTime } from '../lib/steady_time.js';
+import { unsupported } from '../lib/unsupported.js';
 import { Chart } from './chart.js';
 import { Detector, FRAME, RATE } from './detector.js';
 import { generated, microphone } from './sources.js';
 
 const chart = new Chart($('#chart'));
 const time = new SteadyTime(10, 100);
+const stopButton = /** @type {HTMLButtonElement} */ ($('#stop'));
 let frames = 0;
 
 /** @param {number} probability @param {Float32Array} frame @param {number} took */
@@ -37,6 +39,7 @@ class Listener {
   /** @param {typeof microphone} source */
   async start(source) {
     this.stop();
+    stopButton.disabled = false;
     chart.clear();
     this.detector.reset();
     const say = (/** @type {string} */ text, over = false) => (over ? this.failed(new Error(text)) : ($('#sound').textContent = text));
@@ -50,6 +53,7 @@ class Listener {
   stop() {
     this.close();
     this.close = () => {};
+    stopButton.disabled = true;
     $('#sound').textContent = '';
   }
 }
@@ -71,7 +75,9 @@ async function main() {
     $('#microphone').addEventListener('click', () => start(microphone));
     $('#voice').addEventListener('click', () => start(generated));
     $('#stop').addEventListener('click', () => listener.stop());
-    for (const button of document.querySelectorAll('main button')) button.removeAttribute('disabled');
+    for (const id of ['#voice', ...(navigator.mediaDevices ? ['#microphone'] : [])]) $(id).removeAttribute('disabled');
+    if (navigator.mediaDevices) return;
+    $('#status').after(unsupported('This page may not use a microphone: browsers allow it over HTTPS and on localhost only.', 'The generated voice works without one.'));
   } catch (error) {
     status.failed(error);
   }

@@ -3,7 +3,7 @@
 import { $, make, messageOf, onFiles } from '../common.js';
 import { Classes } from '../lib/classes.js';
 import { button, ClassifierPage, say } from '../lib/classifier_page.js';
-import { isOnServer, offlineError } from '../lib/on_server.js';
+import { isThere, offlineError } from '../lib/networks.js';
 import { link, unsupported } from '../lib/unsupported.js';
 import { readState, writeState } from '../lib/url_state.js';
 import { Learner } from './learner.js';
@@ -37,7 +37,7 @@ const page = new ClassifierPage(classes, {
   changed: () => {
     button('take-picture').textContent = page.list.chosen ? `Add to “${page.list.chosen.name}”` : 'Add';
     button('take-picture').disabled = !page.list.chosen;
-    if (classes.all.length) writeState(classes.names);
+    writeState(classes.all.length ? classes.names : null);
   },
 });
 
@@ -116,7 +116,7 @@ function connect() {
 }
 
 async function main() {
-  if (!await isOnServer(NETWORK)) {
+  if (!await isThere(NETWORK)) {
     $('#status').replaceWith(unsupported('This copy of the site was built without the network for pictures.',
       'Its builder gets it by ', make('code', {}, 'make serve'), ' or ', make('code', {}, 'python -m scripts.site_models --download'), '. Meanwhile, ', link('../teach/index.html', 'teach a network your symbols'), '.'));
     return;
