@@ -120,7 +120,7 @@ def test_speak(tab: Callable[..., Tab], tmp_path: Path) -> None:
     page.wait_for_selector("#write:enabled")
     page.fill("#temperature", "0")
     page.click("#write")
-    page.wait_for_function("document.querySelectorAll('#written p').length === 2")
+    page.wait_for_function("document.querySelector('#written small').textContent.endsWith('temperature 0')")
     page.wait_for_selector("#write:enabled")
     assert not faults(page)
     files = downloads(page, 2)

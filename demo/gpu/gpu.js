@@ -87,6 +87,9 @@ function showAdapter({ adapter, clock, features, languageFeatures, limits }) {
   $('#limits').replaceChildren(...Object.entries(limits).map(([name, value]) => make('tr', {}, make('th', { scope: 'row' }, name), number(String(value)))));
 }
 
+/** @param {Report} told */
+const countOf = ({ cases, models }) => (cases.length + models.length === 1 ? 'one case' : `${cases.length + models.length} cases`);
+
 /** A report for a link: without lists of kernels and schedules. @param {Report} told */
 const shortened = (told) => JSON.parse(JSON.stringify(told, (key, value) => (key === 'kernels' || key === 'choices' ? undefined : value)));
 
@@ -133,10 +136,10 @@ async function run(table, software) {
   for (const id of ['#json', '#copy', '#picture']) /** @type {HTMLButtonElement} */ ($(id)).disabled = false;
   try {
     await measureAll(told, adapter, table);
-    status.done(`Measured ${told.cases.length + told.models.length} cases. Save the report, or copy it.`);
+    status.done(`Measured ${countOf(told)}. Save the report, or copy its link.`);
   } catch (error) {
     if (!(error instanceof Stopped)) throw error;
-    status.done(`Stopped after ${told.cases.length + told.models.length} cases. The report has these.`);
+    status.done(`Stopped after ${countOf(told)}. The report has what was measured.`);
   }
   writeState(shortened(told));
 }

@@ -41,6 +41,7 @@ async function write(decoder, tokenizer) {
   const text = () => tokenizer.decode(all, { skip_special_tokens: true });
   const prefix = text().length; // all tokens are decoded together, because one may be a part of a character
   const more = document.createTextNode('');
+  $('#text').className = '';
   $('#text').replaceChildren(Object.assign(document.createElement('b'), { textContent: prompt.value }), more);
   decoder.restart();
   const begin = performance.now();
