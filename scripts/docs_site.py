@@ -35,22 +35,26 @@ ELSEWHERE = {
 BOOSTS = {"javascript/": 0.2, "python.md": 0.3, "compatibility.md": 0.5, "changelog.md": 0.1, "errors/": 0.8}
 # Words that users search for and a page does not have in its title, or not at all.
 WORDS = {
+    "api.md": "pyrt precompile ahead Program",
     "batching.md": "throughput",
     "extending.md": "custom operator",
+    "training.md": "train fine-tune fine-tuning finetune learn learning gradient augmentation overfitting browser export",
+    "use/adapters.md": "LoRA PEFT adapter fine-tuning",
     "use/bundlers.md": "size",
     "use/cancel.md": "abort stop timeout interrupt",
-    "use/chat.md": "LLM language model GPT Llama generate",
-    "use/convert.md": "convert export PyTorch TensorFlow Keras quantise quantize quantisation int8 optimum",
+    "use/chat.md": "LLM language model GPT Llama generate TextGenerator stream tokens speculative conversation",
+    "use/convert.md": "convert export PyTorch TensorFlow Keras quantise quantize quantization int8 int4 4-bit smaller reduce size optimum",
     "use/faq.md": "Safari iOS iPhone iPad Android licence license privacy GDPR phone mobile",
-    "use/memory.md": "out of memory OOM leak release crash RAM",
+    "use/images.md": "webcam video canvas picture photo GPUTexture texture fromImage",
+    "use/memory.md": "out of memory OOM leak release crash RAM large",
     "use/node.md": "server",
     "use/offline.md": "cache PWA storage IndexedDB",
     "use/onnxruntime-web.md": "migrate migration ort TensorFlow.js",
-    "use/slow.md": "performance speed fast threads latency profile benchmark SharedArrayBuffer",
+    "use/slow.md": "performance speed fast faster startup threads latency profile benchmark SharedArrayBuffer",
     "use/support.md": "browser support compatibility semver version Safari Windows macOS",
     "use/text.md": "tokenizer NLP BERT embeddings transformers.js",
     "use/troubleshooting.md": "404 CORS CSP SharedArrayBuffer help",
-    "use/webgpu.md": "GPU adapter graphics",
+    "use/webgpu.md": "GPU adapter graphics compare report",
     "use/wrong.md": "wrong result NaN accuracy verify float16 fp16 precision garbage",
 }
 LINK = re.compile(r"(?<!!)\[([^]]*)\]\(([^)#\s]*)(#[^)\s]*)?\)")

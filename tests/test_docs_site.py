@@ -38,6 +38,14 @@ QUESTIONS = {
     "browser support": "use/support", "semver": "use/support", "typescript": "use/javascript",
     "install": "use/javascript", "pip install": "use/python", "InvalidInput": "errors/InvalidInput",
     "error": "errors/index", "batch": "batching", "custom operator": "extending", "headers": "hosting",
+    "train in the browser": "training", "fine-tune": "training", "overfitting": "training", "checkpoint": "training",
+    "freeze layers": "training", "federated learning": "training", "export trained model": "training",
+    "LoRA": "use/adapters", "merge adapter": "use/adapters", "switch adapters": "use/adapters",
+    "4-bit weights": "use/convert", "reduce model size": "use/convert", "accuracy after quantization": "use/convert",
+    "TextGenerator": "use/chat", "speculative decoding": "use/chat", "repetition penalty": "use/chat",
+    "stream tokens": "use/chat", "tokenizer.json": "use/text", "exported program": "api", "precompile model": "api",
+    "compare two gpus": "use/webgpu", "is my gpu fast": "use/webgpu", "GPUTexture": "use/images", "webcam": "use/images",
+    "large model": "use/memory", "faster startup": "use/slow",
 }  # fmt: skip
 RESULTS = "() => [...document.querySelectorAll('.md-search-result__item')].map((item) => item.querySelector('a').href)"
 # Elements wider than the window, other than those that scroll by themselves
