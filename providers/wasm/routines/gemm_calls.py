@@ -11,7 +11,7 @@ from pyruntime.codegen.provider import Invocation
 from pyruntime.ir.kernel import Call, Tensor
 
 from ..schedules import gemm
-from ..schedules.layouts import Layout, Packed
+from ..schedules.layouts import Layout
 from .base import arithmetic, fused_epilogue, scratch, sum_type
 
 
@@ -21,7 +21,8 @@ def product_call(
 ) -> Invocation:  # fmt: skip
     """Return a call of gemm.py; steps: one tensor with quantised weights, else none."""
     fused = fused_epilogue(writer, call, groups, gemm.arguments_of(layout), sum_type(call))
-    own = [] if isinstance(layout, Packed) else [scratch(gemm.scratch_bytes(params.nc, params.kc) * writer.threads)]
+    params = params._replace(own=gemm.scratch_bytes(layout, params))
+    own = [scratch(params.own * writer.threads)] if params.own != 0 else []
     c, sums = fused.result or call.out, arithmetic(writer, call)
     kernel = partial(gemm.matmul, writer.module, layout=layout, arithmetic=sums)
     buffers = (*gemm.Buffers(a, b, c, fused.bias or c, own[0] if own else c), *steps)

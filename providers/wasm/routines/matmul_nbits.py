@@ -17,9 +17,8 @@ from pyruntime.ir.packed_codes import code_at
 from pyruntime.ir.shape import AnyDim
 
 from ..schedules import gemm
-from ..schedules.few_rows import FEW_BYTES, FEW_ROWS
-from ..schedules.gemv_integers import LARGEST_BLOCK, largest_row
-from ..schedules.panel_order import GEMV_ROWS
+from ..schedules.few_rows import FEW_ROWS
+from ..schedules.gemv_integers import LARGEST_BLOCK
 from ..schedules.register_tile import PANEL
 from ..schedules.weight_codes import GROUP, ROUND, WeightCodes
 from .base import WasmRoutine, changed, made_map, widened
@@ -70,23 +69,19 @@ class MatmulNBits(WasmRoutine):
         a, codes, steps = (call.operand(n) for n in range(3))
         k, n, size, layout = call.attrs["K"], call.attrs["N"], call.attrs["block_size"], call.plan
         m = sh.size(a.shape[:-1])
-        mc, nc, kc = _blocks(m, n, k, size, layout.digits, writer.threads)
+        mc, nc, kc = _blocks(m, n, k, writer.threads)
         params = gemm.Params(
             m=m, n=n, k=k, batch=1, lda=k, ldb=size, ldc=n, stride_a=0, stride_b=0, stride_c=0, mc=mc, nc=nc, kc=kc
         )
         return [product_call(writer, call, layout, _groups(call.out.rank), a, codes, params, [steps])]
 
 
-def _blocks(m: AnyDim, n: int, k: int, size: int, digits: int, threads: int) -> tuple[AnyDim, AnyDim, AnyDim]:
-    """Return (mc, nc, kc), like `gemm.blocks`. If rows are few, each thread has the same number of blocks, and scratch,
-    which then has no panels, has room for the rows' records (gemv_integers.py) or splats (few_rows.py)."""
-    kc = min(-(-k // GROUP) * GROUP, 384)
+def _blocks(m: AnyDim, n: int, k: int, threads: int) -> tuple[AnyDim, AnyDim, AnyDim]:
+    """Return (mc, nc, kc), like `gemm.blocks`. If rows are few, each thread has the same number of blocks."""
     panels = -(-n // PANEL)
     few = PANEL * -(-panels // (threads * max(1, panels // (GEMV_PANELS * threads))))
-    records = GEMV_ROWS * largest_row(k, size, digits) if digits else 0
-    own = GROUP * -(-max(records, FEW_BYTES) // (4 * few * GROUP))
-    rare = sh.compare("le", m, FEW_ROWS)
-    return sh.clamp(m, 1, 192), sh.select(rare, few, COLUMNS), sh.select(rare, own, kc)
+    columns = sh.select(sh.compare("le", m, FEW_ROWS), few, COLUMNS)
+    return sh.clamp(m, 1, 192), columns, min(-(-k // GROUP) * GROUP, 384)
 
 
 def prepare_halves(call: Call) -> list[Kernel]:

@@ -21,9 +21,9 @@ from pyruntime.ir.shape import AnyDim
 from ..printer.assembler import Function, Module, once
 from .arguments import KERNEL, ArgumentBlock, element, minimum
 from .arithmetic import Arithmetic
-from .few_rows import FEW_ROWS
-from .gemv_integers import quantise_rows
-from .layouts import Dense, Layout
+from .few_rows import FEW_ROWS, few_bytes
+from .gemv_integers import largest_row, quantise_rows
+from .layouts import Dense, Layout, Packed
 from .pack_panels import pack_cols, pack_rows
 from .panel_order import GEMV_ROWS, StepWords
 from .register_tile import (
@@ -38,7 +38,7 @@ from .register_tile import (
     set_flags,
 )
 from .right_operand import Block, right_operand
-from .weight_codes import WeightCodes
+from .weight_codes import GROUP, WeightCodes
 
 PACK_COLUMNS = 64
 
@@ -48,7 +48,7 @@ class Buffers(NamedTuple):
     b: Tensor
     c: Tensor
     bias: Tensor  # read by epilogues that add a bias
-    scratch: Tensor  # read for dense and quantised B, `scratch_bytes` for each thread
+    scratch: Tensor  # read unless `own` is 0
 
 
 class Params(NamedTuple):
@@ -73,6 +73,7 @@ class Params(NamedTuple):
     outer_c: AnyDim = 0
     offset_a: AnyDim = 0  # where A and B start in their buffers; 0 where rows of A are quantised
     offset_b: AnyDim = 0
+    own: AnyDim = 0  # bytes of scratch for each thread, from `scratch_bytes`
 
 
 class PackBuffers(NamedTuple):
@@ -141,9 +142,15 @@ def units(m: AnyDim, n: AnyDim, batch: AnyDim, mc: AnyDim, nc: AnyDim) -> AnyDim
     return batch * sh.ceildiv(m, mc) * sh.ceildiv(n, nc)
 
 
-def scratch_bytes(nc: AnyDim, kc: AnyDim) -> AnyDim:
+def scratch_bytes(layout: Layout, p: Params) -> AnyDim:
     """Return the scratch bytes of a thread; thread t uses scratch + t * scratch_bytes."""
-    return sh.ceildiv(nc, PANEL) * PANEL * (sh.ceildiv(kc, 4) * 4) * 4
+    panels = sh.ceildiv(p.nc, PANEL) * PANEL * (sh.ceildiv(p.kc, GROUP) * GROUP) * 4
+    if isinstance(layout, Dense):
+        return panels
+    few = few_bytes(p.m, p.k)
+    if isinstance(layout, WeightCodes) and layout.digits:
+        few = sh.maximum(few, GEMV_ROWS * largest_row(p.k, p.ldb, layout.digits))
+    return sh.select(sh.compare("le", p.m, FEW_ROWS), few, 0 if isinstance(layout, Packed) else panels)
 
 
 def packed_floats(n: AnyDim, k: AnyDim) -> AnyDim:
@@ -222,9 +229,7 @@ def matmul(
     unit = _unit(module, layout, arithmetic, epilogue)
     f = module.function(name, KERNEL)
     w = arguments_of(layout).load(f, epilogue.extra, ("scratch",))
-    f.emit(w["nc"]).i32(PANEL - 1).emit("i32.add").i32(-PANEL).emit("i32.and", w["kc"])
-    f.i32(3).emit("i32.add").i32(-4).emit("i32.and", "i32.mul").i32(2)
-    f.emit("i32.shl", f.params[-1], "i32.mul", w["scratch"], "i32.add").set(w["scratch"])
+    f.emit(w["own"], f.params[-1], "i32.mul", w["scratch"], "i32.add").set(w["scratch"])
 
     def start() -> None:
         if isinstance(layout, WeightCodes) and layout.digits:

@@ -186,7 +186,7 @@ def _two_steps(f: Function, rows: list[int], panel: int, groups: list[list[list[
 
 
 def _k_loop(
-    f: Function, p: dict[str, int], a: list[int], groups: list[list[list[int]]], arithmetic: Arithmetic, ahead: bool
+    f: Function, p: dict[str, int], a: list[int], groups: list[list[list[int]]], arithmetic: Arithmetic
 ) -> None:
     """Sum all k for one panel: sums[row][half] in each of the alternating groups, which hide latency in tiles of few
     rows."""
@@ -194,18 +194,7 @@ def _k_loop(
     for pointer, base in zip(pointers, a, strict=True):
         f.emit(base).set(pointer)
     f.emit(p["b"]).set(panel)
-    if not ahead:
-        _some_k(f, p["k"], pointers, panel, groups, arithmetic)
-    else:
-        with f.scratch("i32", 2) as (left, k):
-            f.emit(p["k"]).set(left)
-            with f.block() as done, f.loop() as again:
-                f.emit(left, "i32.eqz").br_if(done)
-                load_ahead(f, panel, p["ldb"], AHEAD)
-                f.i32(AHEAD // (4 * PANEL)).set(k)
-                minimum(f, k, k, left)
-                _some_k(f, k, pointers, panel, groups, arithmetic)
-                f.emit(left, k, "i32.sub").set(left).br(again)
+    _some_k(f, p["k"], pointers, panel, groups, arithmetic)
     f.release(*pointers, panel)
 
 
@@ -244,11 +233,18 @@ def row_pointers(f: Function, p: dict[str, int], height: int) -> tuple[list[int]
     a, c, rows = f.locals("i32", height), f.locals("i32", height), f.locals("i32", height)
     with f.scratch("i32", 1) as (i,):
         for r in range(height):
-            f.i32(r).emit(p["rows"]).i32(1).emit("i32.sub").tee(i).i32(r).emit(i, "i32.lt_s", "select").set(i)
+            clamped_row(f, p["rows"], r).set(i)
             f.emit(p["row"], i, "i32.add").set(rows[r])
             f.emit(p["a"], i, p["lda"], "i32.mul", "i32.add").set(a[r])
             f.emit(p["c"], i, p["ldc"], "i32.mul", "i32.add").set(c[r])
     return a, c, rows
+
+
+def clamped_row(f: Function, rows: int, row: int) -> Function:
+    """Push a constant row of a block, or the last one if the block ends before it."""
+    with f.scratch("i32", 1) as (last,):
+        f.i32(row).emit(rows).i32(1).emit("i32.sub").tee(last).i32(row).emit(last, "i32.lt_s", "select")
+    return f
 
 
 def _each_half(f: Function, p: dict[str, int], action: Callable[[int], None]) -> None:
@@ -299,10 +295,10 @@ def finish_tile(
 
 
 def _strip(
-    module: Module, height: int, arithmetic: Arithmetic, epilogue: Epilogue, alone: bool = False, ahead: bool = False
+    module: Module, height: int, arithmetic: Arithmetic, epilogue: Epilogue, alone: bool = False
 ) -> Function:
     """Return a block function for 1..height rows: one register tile for each panel of the block; alone: for the first
-    panel only; ahead: and it loads ahead, up to the address ldb."""
+    panel only."""
     store_part(module)
     f, p = module.internal(f"strip{height}", BLOCK)
     a, c, rows = row_pointers(f, p, height)
@@ -313,7 +309,7 @@ def _strip(
         for group in groups:
             for total in (total for pair in group for total in pair):
                 f.f32x4(0).set(total)
-        _k_loop(f, p, a, groups, arithmetic, ahead)
+        _k_loop(f, p, a, groups, arithmetic)
         for group in groups[1:]:
             for s, t in zip(groups[0], group, strict=True):
                 for j in (0, 1):
@@ -334,11 +330,9 @@ def _strip(
 
 
 @once
-def panel_strip(
-    module: Module, height: int, arithmetic: Arithmetic, epilogue: Epilogue, ahead: bool = False
-) -> Function:
-    """Return a block function for 1..height rows and the first panel; ahead: it loads ahead, up to the address ldb."""
-    return _strip(module, height, arithmetic, epilogue, True, ahead)
+def panel_strip(module: Module, height: int, arithmetic: Arithmetic, epilogue: Epilogue) -> Function:
+    """Return a block function for 1..height rows and the first panel."""
+    return _strip(module, height, arithmetic, epilogue, True)
 
 
 @once

@@ -8,14 +8,14 @@ from ..printer.assembler import Function, Module
 from .arguments import ceil_div, element
 from .arithmetic import Arithmetic
 from .dequantise import gemv_dequantised, pack_codes
-from .few_rows import SOME_K, few_panel, multiply_few_rows
+from .few_rows import HEIGHT, copy_rows, few_panel, multiply_few_rows, row_step
 from .gemv_integers import gemv_integers, row_bytes
 from .gemv_panels import gemv_panels
 from .gemv_unpacked import cols_block, rows_block
 from .layouts import Dense, Layout, Packed
 from .pack_panels import pack_cols, pack_rows
 from .panel_order import GEMV_ROWS, StepWords
-from .register_tile import PANEL, Epilogue, call_block, load_ahead, pick_rows
+from .register_tile import PANEL, Epilogue, call_block, pick_rows, set_flags
 from .weight_codes import GROUP, ROUND, WeightCodes
 
 
@@ -57,22 +57,30 @@ class PackedOperand:
     def multiply_by_panel(self, at: Block) -> None:
         """Multiply all k by `by_panel`."""
         assert self.by_panel is not None
+        f, w, names = at.f, at.arguments, ("a", "lda", "c", "col", "cols", "steps", "size", "sums")
+        own = dict(zip(names, f.locals("i32", len(names)), strict=True))  # the epilogue needs those of the block
+        p = at.block | own
+        for name in ("c", "col", "cols"):
+            f.emit(at.block[name]).set(own[name])
+        f.emit(w["k"]).set(p["k"]).emit(w["ldb"]).set(p["size"])
+        set_flags(f, p["flags"], at.k0, p["k"], w["k"])
+        row_step(f, w["k"]).set(p["lda"]).emit(at.scratch).set(p["a"])
+        f.emit(at.block["a"], at.block["lda"], p["rows"], w["k"], at.scratch).call(copy_rows(f.module, self.half))
+        f.emit(at.scratch, p["lda"], p["rows"]).i32(HEIGHT - 1).emit("i32.add").i32(-HEIGHT).emit("i32.and")
+        f.emit("i32.mul", "i32.add").set(p["sums"])
+        with f.scratch("i32", 2) as (step, steps):
+            self.address(at).set(p["b"])
+            self.stride(at).set(step)
+            f.emit(p["b"], step, p["cols"]).i32(PANEL - 1).emit("i32.add").i32(3).emit("i32.shr_u", "i32.mul")
+            f.emit("i32.add").set(p["ldb"])
+            self.steps_of(at, p["steps"], steps)
+            multiply_few_rows(f, p, self.by_panel, step, steps)
+        f.release(*own.values())
 
-        f, names = at.f, ("a", "c", "col", "cols")  # the epilogue needs col and cols as they are
-        own = dict(zip(names, f.locals("i32", len(names)), strict=True))
-        for name, local in own.items():
-            f.emit(at.block[name]).set(local)
-        at, end = replace(at, block=at.block | own), f.local("i32")
-        self.address(at)
-        self.stride(at).emit(own["cols"]).i32(PANEL - 1).emit("i32.add").i32(3).emit("i32.shr_u", "i32.mul")
-        f.emit("i32.add").set(end)
-        multiply_few_rows(f, at.block, at.arguments["k"], at.k0, self.by_panel, lambda: self.panel(at, end))
-        f.release(end, *own.values())
+    half = False
 
-    def panel(self, at: Block, end: int) -> None:
-        """Point the block's b to the first panel of its k and columns. end: the address after all panels."""
-        self.address(at).set(at.block["b"])
-        at.f.emit(end).set(at.block["ldb"])
+    def steps_of(self, at: Block, to: int, step: int) -> None:
+        """Set the address of the steps of the block's first panel, and the number of bytes between panels."""
 
     def panels(self, at: Block) -> None:
         """Point the block's b and ldb to panels of its k and columns."""
@@ -112,8 +120,9 @@ class QuantisedOperand(DenseOperand):
     """Codes in panels. The argument ldb is the number of k that share a step."""
 
     def __init__(self, gemv: Function, by_panel: Function, packer: Function, layout: WeightCodes, steps: int) -> None:
-        super().__init__(gemv, GEMV_ROWS, packer, transposed=False)
+        super().__init__(gemv, GEMV_ROWS if layout.digits else 1, packer, transposed=False)
         self.by_panel, self.layout, self.steps = by_panel, layout, steps
+        self.half = layout.bits == 16
 
     def address(self, at: Block) -> Function:
         at.f.emit(at.arguments["b"])
@@ -134,23 +143,18 @@ class QuantisedOperand(DenseOperand):
             at = replace(at, block=at.block | {"a": at.scratch, "lda": row})
         super().multiply_few(at)
 
-    def panel(self, at: Block, end: int) -> None:
-        with at.f.scratch("i32", 2) as (code, cols):
-            self.address(at).emit(at.k0).i32(self.layout.bits).emit("i32.mul", "i32.add").set(code)
-            load_ahead(at.f, code, end, SOME_K * self.layout.bits)
-            at.f.i32(PANEL).set(cols)
-            self._pack(at, cols)
-        at.f.emit(at.scratch).set(at.block["b"])
+    def steps_of(self, at: Block, to: int, step: int) -> None:
+        f, w, p = at.f, at.arguments, at.block
+        ceil_div(f, w["k"], w["ldb"]).i32(self.layout.step_bytes).emit("i32.mul").set(step)
+        f.emit(p["args"]).mem("i32.load", 4 * self.steps).emit(step, p["col"]).i32(3).emit("i32.shr_u", "i32.mul")
+        f.emit("i32.add").set(to)
 
     def pack(self, at: Block) -> None:
-        self._pack(at, at.block["cols"])
-
-    def _pack(self, at: Block, cols: int) -> None:
         f, w, p = at.f, at.arguments, at.block
         self.address(at).emit(p["args"]).mem("i32.load", 4 * self.steps)
         ceil_div(f, w["k"], w["ldb"]).emit(p["col"], "i32.mul").i32(self.layout.step_bytes // PANEL)
         f.emit("i32.mul", "i32.add")
-        f.emit(at.k0, p["k"], w["k"], w["ldb"], cols, at.scratch, p["ldb"]).call(self.packer)
+        f.emit(at.k0, p["k"], w["k"], w["ldb"], p["cols"], at.scratch, p["ldb"]).call(self.packer)
 
 
 def right_operand(
@@ -160,14 +164,14 @@ def right_operand(
     few = few_rows(arithmetic)
     if isinstance(layout, Packed):
         return PackedOperand(
-            gemv_panels(module, arithmetic, tile), GEMV_ROWS, few_panel(module, arithmetic, tile, True)
+            gemv_panels(module, arithmetic, tile), 1, few_panel(module, arithmetic, tile, None)
         )
     if isinstance(layout, Dense):
         in_place, pack = (cols_block, pack_cols) if layout.transposed else (rows_block, pack_rows)
         block = in_place(module, arithmetic, tile, layout.half) if arithmetic.codes == 1 else None
         return DenseOperand(block, few, pack(module, layout.half), layout.transposed, layout.size)
     gemv = (gemv_integers if layout.digits else gemv_dequantised)(module, layout, arithmetic, tile, words)
-    by_panel, pack_ = few_panel(module, arithmetic, tile, False), pack_codes(module, layout, arithmetic)
+    by_panel, pack_ = few_panel(module, arithmetic, tile, layout), pack_codes(module, layout, arithmetic)
     return QuantisedOperand(gemv, by_panel, pack_, layout, words.address)
 
 

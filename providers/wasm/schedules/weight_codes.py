@@ -43,6 +43,11 @@ class WeightCodes:
         return GROUP * PANEL * self.bits // 8
 
     @property
+    def k_bytes(self) -> int:
+        """Bytes of one k of a panel."""
+        return self.group_bytes // GROUP
+
+    @property
     def step_bytes(self) -> int:
         """Bytes of the scales and zero points of a block."""
         return 0 if self.bits == 16 else 8 * PANEL if self.zeros else 4 * PANEL
@@ -65,11 +70,13 @@ class WeightCodes:
 HALF_STEP = 2.0**112  # scale of the half floats that `values` pushes, a power of two: it changes exponents only
 
 
-def value_constants(f: Function, layout: WeightCodes) -> list[int]:
-    """Return locals for `values`, set before the loop because V8 materialises a constant at each use. For half floats
-    the last one is an i32 that callers set: whether any is infinite or NaN."""
+def value_constants(f: Function, layout: WeightCodes, tables: bool = True) -> list[int]:
+    """Return locals for `values`, or without tables for `one_k`, set before the loop because V8 materialises a constant
+    at each use. For half floats the last one is an i32 that callers of `values` set: whether any is infinite or NaN."""
     if layout.bits == 16:  # masks of sign and digits, exponent of infinities, and the bits that it has only in a float
-        words = [struct.pack("<H", 0x8FFF) * 8, *[struct.pack("<I", x) * 4 for x in (0x0F800000, 0x70000000)]]
+        words = [struct.pack("<H", 0x8FFF) * 8 if tables else struct.pack("<I", 0x8FFFFFFF) * 4, *[struct.pack("<I", x) * 4 for x in (0x0F800000, 0x70000000)]]
+    elif layout.uses_tables and not tables:
+        words = [sum(layout.middle << at for at in range(0, 8, layout.bits)).to_bytes(1, "little") * 16]
     elif layout.uses_tables:
         mask = (1 << layout.bits) - 1
         halves = [struct.pack(">f", (code & mask) - layout.middle)[:2] for code in range(16)]  # the lower bytes are 0
@@ -176,3 +183,43 @@ def _half_floats(f: Function, code: int, constants: list[int], use: Use, rows: i
                     f.emit(value, value, special, "v128.and", special, "i32x4.eq", more, "v128.and", "v128.or")
                     f.set(value)
                 use(row, half, value)
+
+
+# ── one k at a time ──────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def one_k(
+    f: Function, layout: WeightCodes, code: int, constants: list[int], k: int, to: list[int], careful: bool = False
+) -> None:
+    """Set two locals to the weights of one k as floats, like `values`. code: address of a pair of k, of fewer than
+    eight bits that of a group."""
+    low, high = to
+    if layout.bits == 16:
+        _one_half(f, code, constants, 16 * k, to, careful)
+        return
+    if layout.adjacent == 2 and layout.bits == 8:
+        for half, y in enumerate(to):
+            f.emit(code).mem("v128.load8x8_s", 8 * half)
+            if k == 0:
+                f.i32(16).emit("i32x4.shl")
+            f.i32(16).emit("i32x4.shr_s", "f32x4.convert_i32x4_s").set(y)
+        return
+    if layout.bits == 8:
+        f.emit(code).mem("v128.load8x8_s", 8 * k)
+    else:  # in 16 bits: the first bit of this k's code; its sign is inverted
+        at = 2 * k if layout.bits == 2 else 4 * (k >> 1) + 8 * (k & 1)
+        f.emit(code).mem("v128.load8x8_u" if layout.bits == 2 else "v128.load").emit(constants[0], "v128.xor")
+        if at + layout.bits < 16:
+            f.i32(16 - layout.bits - at).emit("i16x8.shl")
+        f.i32(16 - layout.bits).emit("i16x8.shr_s")
+    f.tee(high).emit("i32x4.extend_low_i16x8_s", "f32x4.convert_i32x4_s").set(low)
+    f.emit(high, "i32x4.extend_high_i16x8_s", "f32x4.convert_i32x4_s").set(high)
+
+
+def _one_half(f: Function, code: int, constants: list[int], offset: int, to: list[int], careful: bool) -> None:
+    digits, special, more, _ = constants
+    for y, part in zip(to, ("low", "high"), strict=True):
+        f.emit(code).mem("v128.load", offset).emit(f"i32x4.extend_{part}_i16x8_s").i32(13).emit("i32x4.shl", digits)
+        f.emit("v128.and").set(y)
+        if careful:
+            f.emit(y, y, special, "v128.and", special, "i32x4.eq", more, "v128.and", "v128.or").set(y)
