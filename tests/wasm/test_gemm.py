@@ -67,7 +67,6 @@ def check(setup, kind, a, b, *, variant="", gap=(0, 0, 0), blocks=None, split=Fa
     bias = rng.standard_normal(m if variant == "row" else n).astype(np.float32)
     pc, pbias = arena.put(c), arena.put(bias)
     mc, nc, kc = blocks or gemm.blocks(m, n, k)
-    scratch = arena.put(np.zeros(2 * gemm.scratch_bytes(nc, kc), np.uint8))
     ldb, sb = wide[1].shape[2], wide[1][0].size
     if kind == "panels":
         size = gemm.packed_floats(n, k)
@@ -80,6 +79,8 @@ def check(setup, kind, a, b, *, variant="", gap=(0, 0, 0), blocks=None, split=Fa
         m=m, n=n, k=k, batch=batch, lda=k + gap[0], ldb=ldb, ldc=n + gap[2], stride_a=m * (k + gap[0]), stride_b=sb,
         stride_c=m * (n + gap[2]), mc=mc, nc=nc, kc=kc, inner=max(batch, 1),
     )  # fmt: skip
+    params = params._replace(own=gemm.scratch_bytes(LAYOUTS[kind], params))
+    scratch = arena.put(np.zeros(2 * params.own, np.uint8))
     args = arena.arguments(pa, pb, pc, pbias, scratch, *params)
     units = gemm.units(m, n, batch, mc, nc)
     if split or host.threads == 2:
@@ -142,8 +143,8 @@ def test_few_rows(setup, kind, variant, m):
 
 @pytest.mark.parametrize("m", (2, 3, 4, 5, 6, 10, 15, 16, 17))
 def test_few_rows_of_panels(setup, m):
-    """Around the k of a part and of what is loaded ahead, and with blocks that end before the columns do."""
-    for n, k in itertools.product((7, 8, 9, 40), (15, 16, 17, 127, 128, 129, 300)):
+    """Around two k and those that are loaded ahead, and with blocks that end before the columns do."""
+    for n, k in itertools.product((7, 8, 9, 40), (0, 1, 2, 3, 15, 16, 17, 31, 32, 33, 300)):
         check(setup, "panels", *matrices(2, m, n, k), variant="col", gap=(1, 4, 3), blocks=(24, 16, 8 + k % 5))
 
 
@@ -188,10 +189,11 @@ def test_two_threads_share_a_call():
     arena = Arena(host, 1 << 22)
     a, b = matrices(1, 200, 300, 64)
     mc, nc, kc = gemm.blocks(200, 300, 64, threads=2)
-    scratch = np.zeros(2 * gemm.scratch_bytes(nc, kc), np.uint8)
     buffers = [arena.put(x) for x in (a, b, np.zeros((200, 300), np.float32))]
     params = gemm.Params(200, 300, 64, 1, 64, 300, 300, 0, 0, 0, mc, nc, kc)
-    args = arena.arguments(*buffers, 0, arena.put(scratch), *params)
+    params = params._replace(own=gemm.scratch_bytes(Dense(), params))
+    scratch = arena.put(np.zeros(2 * params.own, np.uint8))
+    args = arena.arguments(*buffers, 0, scratch, *params)
     units = gemm.units(200, 300, 1, mc, nc)
     assert units >= 4
     parallel(host, [lambda t=t: kernel.calls[t](args, t * units // 2, (t + 1) * units // 2, t) for t in (0, 1)])
@@ -206,7 +208,8 @@ def test_block_sizes_are_sane():
         assert nc > 0
         assert nc % 8 == 0
         assert 0 < kc <= 512
-        assert gemm.scratch_bytes(nc, kc) <= 1 << 22
+        params = gemm.Params(m, n, k, 1, k, n, n, 0, 0, 0, mc, nc, kc)
+        assert gemm.scratch_bytes(Dense(), params) <= 1 << 22
 
 
 @pytest.mark.parametrize("rows", [2, 9])

@@ -12,7 +12,6 @@ from pyruntime.codegen.linear_memory import CODES_READ, IN_TURNS, PANEL_ORDER, P
 from pyruntime.providers.wasm.printer.assembler import Module
 from pyruntime.providers.wasm.schedules import gemm
 from pyruntime.providers.wasm.schedules.arithmetic import Arithmetic
-from pyruntime.providers.wasm.schedules.gemv_integers import largest_row
 from pyruntime.providers.wasm.schedules.gemv_panels import IN_CACHE
 from pyruntime.providers.wasm.schedules.layouts import Packed
 from pyruntime.providers.wasm.schedules.register_tile import PANEL, Epilogue
@@ -25,6 +24,7 @@ WIDTHS = ((2, 0), *[(bits, digits) for bits in (4, 8) for digits in (0, 1, 2)])
 QUANTISED = [WeightCodes(16), *[WeightCodes(b, zeros, digits) for b, digits in WIDTHS for zeros in (False, True)]]
 KINDS = {layout.name: layout for layout in QUANTISED}
 COLUMNS = (1, 8, 9, 16, 17, 24, 25, 33, 47, 48, 49, 73)
+ROWS = (2, 3, 4, 5, 6, 7, 8, 9, 12, 15, 16, 17)
 TURN_OF = {bits: 1024 // bits for bits in (2, 4, 8, 16)}  # k
 VARIANTS = {"": {}, "col": {"epilogue": Epilogue("col", low=0.0)}}
 # Whether instructions are relaxed, threads, and the order
@@ -89,9 +89,9 @@ def check(setup: Any, layout: WeightCodes, shape: tuple[int, int, int], size: in
     c, bias = rng.standard_normal((m, n)).astype(np.float32), rng.standard_normal(n + 4).astype(np.float32)
     arena = Arena(host)
     pa, pb, pc = arena.put(a), arena.put(codes), arena.put(c)
-    kc = -(-m * largest_row(k, size, max(layout.digits, 1)) // (4 * columns))
-    scratch = arena.put(np.zeros(2 * gemm.scratch_bytes(columns, kc), np.uint8))
-    numbers = gemm.Params(m, n, k, 1, k, size, n, 0, 0, 0, m, columns, kc)
+    numbers = gemm.Params(m, n, k, 1, k, size, n, 0, 0, 0, m, columns, min(k, 384))
+    numbers = numbers._replace(own=gemm.scratch_bytes(layout, numbers))
+    scratch = arena.put(np.full(2 * numbers.own, 0xFF, np.uint8))
     args = arena.arguments(pa, pb, pc, arena.put(bias), scratch, arena.put(steps), *numbers)
     words = host.memory.view("<i4")
     words[[PANEL_ORDER // 4, CODES_READ // 4]] = order, 0
@@ -122,6 +122,38 @@ def test_k(setup: Any, kind: str) -> None:
         whole = -(-max(k, 1) // ROUND) * ROUND
         for size in {whole} if layout.bits == 16 else {16, 48, 256} if layout.digits else {16, 48, whole}:
             check(setup, layout, (1, 33, k), size, "", 80)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_few_rows(setup: Any, kind: str) -> None:
+    """Around the rows of tiles, the k that share bytes, blocks of k, and what is loaded ahead."""
+    layout = KINDS[kind]
+    for k in (0, 1, 2, 3, 4, 5, 31, 32, 33, 48, 101, 256, 513):
+        whole = -(-max(k, 1) // ROUND) * ROUND
+        for m in ROWS:
+            size = whole if layout.bits == 16 else (16, 32, 48, 256)[(m + k) % 4]
+            check(setup, layout, (m, 9 + m, k), size, "col" if m % 2 else "", 16)
+
+
+@pytest.mark.parametrize("m", ROWS)
+def test_few_rows_by_special_halves(setup: Any, m: int) -> None:
+    """Infinite, NaN and subnormal half floats in B."""
+    host, kernels, order = setup
+    rng = np.random.default_rng(m)
+    n, k = 11, 37
+    a, b = rng.standard_normal((m, k)).astype(np.float32), rng.standard_normal((k, n)).astype(np.float16)
+    b[5, 1], b[6, 2], b[7, 3], b[:, 4] = np.inf, -np.inf, np.nan, 3e-7
+    arena = Arena(host)
+    numbers = gemm.Params(m, n, k, 1, k, 48, n, 0, 0, 0, m, 16, k)
+    numbers = numbers._replace(own=gemm.scratch_bytes(WeightCodes(16), numbers))
+    pc, scratch = arena.put(np.zeros((m, n), np.float32)), arena.put(np.zeros(2 * numbers.own, np.uint8))
+    special = arena.put(np.ones(16, np.uint8))
+    args = arena.arguments(arena.put(a), arena.put(laid_out(WeightCodes(16), b)), pc, pc, scratch, special, *numbers)
+    host.memory.view("<i4")[PANEL_ORDER // 4] = order
+    share(host, kernels["nbits16"], args, gemm.units(m, n, 1, m, 16))
+    arena.check()
+    want = a.astype(np.float64) @ b.astype(np.float64)
+    np.testing.assert_allclose(arena.get(pc, (m, n)), want, rtol=1e-4, atol=1e-5)
 
 
 @pytest.mark.parametrize("variant", VARIANTS)

@@ -85,7 +85,7 @@ def _load_steps(f: Function, layout: WeightCodes, steps: int, scale: list[int], 
 def gemv_dequantised(
     module: Module, layout: WeightCodes, arithmetic: Arithmetic, epilogue: Epilogue, words: StepWords
 ) -> Function:
-    """Return a block function for up to GEMV_ROWS rows; b, ldb: address of codes, bytes between panels."""
+    """Return a block function for one row; b, ldb: address of codes, bytes between panels."""
 
     def part(height: int) -> Function:
         return _part(module, height, layout, arithmetic, epilogue)

@@ -2,8 +2,9 @@
 registers. All rows use a panel before the next one is read.
 
 A is copied to scratch first, once for each block of C: two k of a row, the same two of the next row, and so on for the
-HEIGHT rows of a register tile, or HALF rows if no more are left. So a tile reads one stream of A instead of one for each
-row, whose addresses may share a cache set. Behind an odd K is a zero. The rows of a tile past the end repeat the last.
+HEIGHT rows of a register tile, or HALF rows if no more are left. So a tile reads one stream of A instead of one for
+each row, whose addresses may share a cache set. Behind an odd K is a zero. The rows of a tile past the end repeat the
+last.
 
 Loops over k add two k and are in functions that call no others: Cranelift moves all loads of a loop to its beginning,
 moves each sum that an odd number of products changed, and waits for memory where it spills a sum
@@ -18,6 +19,7 @@ that come next, AHEAD bytes at a time, which memory delivers together
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 
 from pyruntime.ir import shape as sh
 from pyruntime.ir.shape import AnyDim
@@ -36,13 +38,14 @@ from .register_tile import (
     row_pointers,
     store_part,
 )
-from .weight_codes import HALF_STEP, WeightCodes, one_k, value_constants
+from .weight_codes import HALF_STEP, PairedCodes, WeightCodes
 
 FEW_ROWS = 16
 HEIGHT, HALF = 4, 2  # rows of a register tile, and of the last one if so few are left
 ROOT = HALF_STEP**0.5  # half floats: A is multiplied by it, and then the sums, lest products overflow
-# a, lda: the copy of A and the bytes between its rows; b, ldb: a panel, and the address after the block's panels; of
-# codes: steps of the panel's first block, number of k of a block; sums: memory for those of a tile
+# a, lda: the copy of A and the bytes between its rows; b, ldb: a panel, and the address up to which the tile loads
+# ahead; steps, size: of codes, the steps of the panel's first block and the number of k of a block; sums: memory for
+# those of a tile
 FEW = (*BLOCK, "steps", "size", "sums")
 TILE = ("a", "b", "ldb", "k", "steps", "size", "sums")
 
@@ -171,28 +174,19 @@ class _Tile:
         return self.f
 
 
-def _float_tile(module: Module, height: int, arithmetic: Arithmetic, ahead: bool) -> Function:
+@once
+def _float_tile(module: Module, height: int, arithmetic: Arithmetic) -> Function:
     tile = _Tile(module, "few_floats", height, arithmetic)
-    f, p, turns, most = tile.f, tile.p, tile.f.local("i32"), AHEAD // (4 * PANEL)
+    f, b = tile.f, tile.p["b"]
 
     def load(k: int, to: list[int]) -> None:
         for half, y in enumerate(to):
-            f.emit(p["b"]).mem("v128.load", 4 * PANEL * k + 16 * half).set(y)
+            f.emit(b).mem("v128.load", 4 * PANEL * k + 16 * half).set(y)
 
-    def add() -> None:
-        tile.repeat(turns, p["a"], load, lambda: f.add(p["b"], 8 * PANEL))
-
-    tile.clear()
-    if ahead:
-        with f.countdown(p["k"], most):
-            load_ahead(f, p["b"], p["ldb"], AHEAD)
-            f.i32(most // 2).set(turns)
-            add()
-    f.emit(p["k"]).i32(1).emit("i32.shr_u").set(turns)
-    add()
-    f.emit(p["k"]).i32(1).emit("i32.and")
+    _whole_column(tile, 4 * PANEL, load)
+    f.emit(tile.p["k"]).i32(1).emit("i32.and")
     with f.if_():
-        tile.add(p["a"], load, 1)
+        tile.add(tile.p["a"], load, 1)
     tile.join()
     return tile.store()
 
@@ -201,14 +195,10 @@ def _float_tile(module: Module, height: int, arithmetic: Arithmetic, ahead: bool
 def _half_floats_tile(module: Module, height: int, arithmetic: Arithmetic, careful: bool) -> Function:
     """careful: some of B are infinite or NaN"""
     tile, layout = _Tile(module, "few_halves", height, arithmetic), WeightCodes(16)
-    f, k, b = tile.f, tile.p["k"], tile.p["b"]
-    constants, root = value_constants(f, layout, False), f.local("v128")
-    tile.clear()
-    f.emit(k).i32(1).emit("i32.add").i32(1).emit("i32.shr_u").set(k)
-    tile.repeat(
-        k, tile.p["a"], lambda n, to: one_k(f, layout, b, constants, n, to, careful),
-        lambda: f.add(b, 2 * layout.k_bytes),
-    )  # fmt: skip
+    f, p, root = tile.f, tile.p, tile.f.local("v128")
+    codes = PairedCodes(f, layout, p["b"], careful)
+    f.add(p["k"], 1)  # behind an odd K are a zero of A and one of B
+    _whole_column(tile, layout.k_bytes, codes.load)
     tile.join()
     f.f32x4(ROOT).set(root)
     for s in (s for pair in tile.sums for s in pair):
@@ -216,36 +206,59 @@ def _half_floats_tile(module: Module, height: int, arithmetic: Arithmetic, caref
     return tile.store()
 
 
+def _whole_column(tile: _Tile, k_bytes: int, load: Load) -> None:
+    """Set the sums to those of all pairs of k. k_bytes: of a panel"""
+    f, p, turns, most = tile.f, tile.p, tile.f.local("i32"), AHEAD // k_bytes
+
+    def add() -> None:
+        tile.repeat(turns, p["a"], load, lambda: f.add(p["b"], 2 * k_bytes))
+
+    tile.clear()
+    with f.countdown(p["k"], most):
+        load_ahead(f, p["b"], p["ldb"], AHEAD)
+        f.i32(most // 2).set(turns)
+        add()
+    f.emit(p["k"]).i32(1).emit("i32.shr_u").set(turns)
+    add()
+
+
 def _codes_tile(module: Module, height: int, layout: WeightCodes, arithmetic: Arithmetic) -> Function:
     if layout.bits == 16:
-        f, p = module.internal(f"few_16bits{height}", TILE)
-        f.emit(p["steps"]).mem("i32.load8_u")
-        with f.if_():
-            f.emit(*f.params).call(_half_floats_tile(module, height, arithmetic, True))
-            f.otherwise().emit(*f.params).call(_half_floats_tile(module, height, arithmetic, False))
-        return f
-    tile, phases = _Tile(module, f"few_{layout.bits}bits", height, arithmetic), 2 if layout.uses_tables else 1
+        return _any_half_floats_tile(module, height, arithmetic)
+    tile, pairs = _Tile(module, f"few_{layout.bits}bits", height, arithmetic), layout.pairs
     f, p = tile.f, tile.p
     left, turns, a, b = f.locals("i32", 4)
-    constants = value_constants(f, layout, False)
+    codes = PairedCodes(f, layout, b)
     for n in range(2 * height):
         f.emit(p["sums"]).v128(bytes(16)).mem("v128.store", 16 * n)
-    with f.loop() as again:
+    f.emit(p["k"])
+    with f.if_(), f.loop() as again:
         minimum(f, left, p["k"], p["size"])
         f.emit(p["k"], left, "i32.sub").set(p["k"])
+        f.emit(p["b"]).i32(AHEAD - 1).emit("i32.and", p["size"]).i32(layout.k_bytes).emit("i32.mul", "i32.lt_u")
+        with f.if_():
+            load_ahead(f, p["b"], p["ldb"], AHEAD)
         tile.clear()
-        for phase in range(phases):
-            f.emit(left).i32(2 * phases - 1 - 2 * phase).emit("i32.add").i32(phases).emit("i32.shr_u").set(turns)
-            f.emit(p["a"]).i32(8 * height * phase).emit("i32.add").set(a).emit(p["b"]).set(b)
+        for pair in range(pairs):
+            f.emit(left).i32(2 * (pairs - pair) - 1).emit("i32.add").i32(pairs).emit("i32.shr_u").set(turns)
+            f.emit(p["a"]).i32(8 * height * pair).emit("i32.add").set(a).emit(p["b"]).set(b)
             tile.repeat(
-                turns, a, lambda k, to, n=2 * phase: one_k(f, layout, b, constants, k + n, to),
-                lambda: f.add(b, 2 * phases * layout.k_bytes), phases,
+                turns, a, partial(codes.load, pair=pair), lambda: f.add(b, 2 * pairs * layout.k_bytes), pairs
             )  # fmt: skip
         f.emit(p["a"]).set(a).emit(p["a"], left).i32(4 * height).emit("i32.mul", "i32.add").set(p["a"])
-        f.emit(p["b"], left).i32(layout.bits).emit("i32.mul", "i32.add").set(p["b"])
+        f.emit(p["b"], left).i32(layout.k_bytes).emit("i32.mul", "i32.add").set(p["b"])
         tile.join()
         _add_block(tile, layout, a)
         f.add(p["steps"], layout.step_bytes).emit(p["k"]).br_if(again)
+    return f
+
+
+def _any_half_floats_tile(module: Module, height: int, arithmetic: Arithmetic) -> Function:
+    f, p = module.internal(f"few_16bits{height}", TILE)
+    f.emit(p["steps"]).mem("i32.load8_u")
+    with f.if_():
+        f.emit(*f.params).call(_half_floats_tile(module, height, arithmetic, True))
+        f.otherwise().emit(*f.params).call(_half_floats_tile(module, height, arithmetic, False))
     return f
 
 
@@ -295,34 +308,29 @@ def _finish(module: Module, height: int, epilogue: Epilogue) -> Function:
 @once
 def few_panel(module: Module, arithmetic: Arithmetic, epilogue: Epilogue, layout: WeightCodes | None) -> Function:
     """A function for all rows and one panel, of float32 or of codes."""
-    heights = (HALF, HEIGHT)
-    if layout:
-        first = tiles = {height: _codes_tile(module, height, layout, arithmetic) for height in heights}
-    else:
-        first, tiles = ({h: _float_tile(module, h, arithmetic, ahead) for h in heights} for ahead in (True, False))
-    finish = {height: _finish(module, height, epilogue) for height in heights}
+    make = partial(_codes_tile, layout=layout) if layout else _float_tile
+    tiles = {height: make(module, height, arithmetic=arithmetic) for height in (HALF, HEIGHT)}
+    finish = {height: _finish(module, height, epilogue) for height in tiles}
     f, p = module.internal("few_panel", FEW)
+    if layout is None:  # two rows read about as many lines of B at a time as one
+        f.i32(0).emit(p["ldb"], p["rows"]).i32(HALF).emit("i32.le_s", "select").set(p["ldb"])
 
-    def tile(of: dict[int, Function], height: int) -> None:
-        f.emit(*[p[name] for name in TILE]).call(of[height])
+    def tile(height: int) -> None:
+        f.emit(*[p[name] for name in TILE]).call(tiles[height])
         f.emit(*[p[name] for name in FEW]).call(finish[height])
 
-    def next_tile() -> Function:
+    with f.loop() as again:
+        by_height(f, p["rows"], tile)
+        f.i32(0).set(p["ldb"])
         for pointer, step in (("a", "lda"), ("c", "ldc")):
             f.emit(p[pointer], p[step]).i32(HEIGHT).emit("i32.mul", "i32.add").set(p[pointer])
-        return f.add(p["row"], HEIGHT).add(p["rows"], -HEIGHT).emit(p["rows"]).i32(0).emit("i32.gt_s")
-
-    by_height(f, p["rows"], lambda height: tile(first, height))
-    next_tile()
-    with f.if_(), f.loop() as again:
-        by_height(f, p["rows"], lambda height: tile(tiles, height))
-        next_tile().br_if(again)
+        f.add(p["row"], HEIGHT).add(p["rows"], -HEIGHT).emit(p["rows"]).i32(0).emit("i32.gt_s").br_if(again)
     return f
 
 
 def multiply_few_rows(f: Function, p: dict[str, int], panel: Function, step: int, steps: int) -> None:
-    """Multiply a block of C. p: locals by the names FEW, changed; panel: `few_panel`; step, steps: locals with the bytes
-    between panels and between their steps."""
+    """Multiply a block of C. p: locals by the names FEW, changed; panel: `few_panel`; step, steps: locals with the
+    bytes between panels and between their steps."""
     with f.loop() as again:
         f.emit(*[p[name] for name in FEW]).call(panel)
         f.emit(p["b"], step, "i32.add").set(p["b"]).emit(p["steps"], steps, "i32.add").set(p["steps"])

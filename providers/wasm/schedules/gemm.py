@@ -22,7 +22,7 @@ from ..printer.assembler import Function, Module, once
 from .arguments import KERNEL, ArgumentBlock, element, minimum
 from .arithmetic import Arithmetic
 from .few_rows import FEW_ROWS, few_bytes
-from .gemv_integers import largest_row, quantise_rows
+from .gemv_integers import integer_rows, largest_row, quantise_rows
 from .layouts import Dense, Layout, Packed
 from .pack_panels import pack_cols, pack_rows
 from .panel_order import GEMV_ROWS, StepWords
@@ -212,14 +212,14 @@ def _unit(module: Module, layout: Layout, arithmetic: Arithmetic, epilogue: Epil
     return f
 
 
-def _quantise(f: Function, w: dict[str, int], digits: int) -> None:
+def _quantise(f: Function, w: dict[str, int], layout: WeightCodes) -> None:
     """If rows are few, quantise them once before the units of this call."""
     _, begin, end, _ = f.params
     with f.scratch("i32", 2) as (a, step):
         f.emit(0).mem("i32.load", 4 * ARGUMENTS.word("a")).set(a).emit(w["lda"]).i32(2).emit("i32.shl").set(step)
-        f.emit(begin, end, "i32.lt_s", w["m"]).i32(GEMV_ROWS).emit("i32.le_s", "i32.and")
+        f.emit(begin, end, "i32.lt_s", w["m"]).i32(integer_rows(f.module, layout)).emit("i32.le_s", "i32.and")
         with f.if_():
-            f.emit(a, step, w["m"], w["k"], w["ldb"], w["scratch"]).call(quantise_rows(f.module, digits))
+            f.emit(a, step, w["m"], w["k"], w["ldb"], w["scratch"]).call(quantise_rows(f.module, layout.digits))
 
 
 def matmul(
@@ -233,7 +233,7 @@ def matmul(
 
     def start() -> None:
         if isinstance(layout, WeightCodes) and layout.digits:
-            _quantise(f, w, layout.digits)
+            _quantise(f, w, layout)
 
     call_units(f, unit, w["scratch"], (w["m"], w["mc"]), (w["k"], w["kc"], "i32.le_u", "i32.and"), start)
     return f

@@ -22,7 +22,7 @@ from .arguments import minimum
 from .register_tile import AHEAD, BLOCK, FIRST, LAST, LINE, PANEL
 from .weight_codes import WeightCodes
 
-GEMV_ROWS = 2  # largest number of rows for which kernels read weights in panel order
+GEMV_ROWS = 2  # largest number of rows for which kernels may read weights in panel order
 STREAMS, TURN_BYTES = 3, 1024
 SUMMED = 128  # k of half floats, 2 KiB, that are summed before they are added to C
 PART = (*BLOCK, "steps", "size", "next")
@@ -80,20 +80,19 @@ def part_function(module: Module, name: str) -> tuple[Function, dict[str, int]]:
 
 def in_panel_order(
     module: Module, name: str, panels: PanelFormat, words: StepWords | None, row_bytes: RowBytes,
-    part: Callable[[int], Function],
+    part: Callable[[int], Function], rows: int = 1,
 ) -> Function:  # fmt: skip
     """Return a block function that calls part functions for the panels in their order.
 
-    words: None without steps; part(n) makes the part function of up to n rows
+    words: None without steps; part(n) makes the part function of up to n rows; rows: the most, one or two
     """
-    parts = [part(1), part(GEMV_ROWS)]
+    parts = [part(n + 1) for n in range(rows)]
     f, p = module.internal(name, BLOCK)
     turns = _Turns(f, p, panels, words, row_bytes)
-    f.emit(p["rows"]).i32(1).emit("i32.eq")
-    with f.if_():
-        turns.call(parts[0])
-        f.otherwise()
-        turns.call(parts[1])
+    for n, each in enumerate(parts):
+        f.emit(p["rows"]).i32(n + 1).emit("i32.eq")
+        with f.if_():
+            turns.call(each)
     return f
 
 
@@ -127,8 +126,7 @@ class _Turns:
             f.set(self.streams)
             return
         order_has(f.i32(1), IN_TURNS).emit("select").set(self.streams)
-        f.i32(CODES_READ).i32(CODES_READ).mem("i32.load").emit(p["cols"], p["k"], "i32.mul").i32(10).emit("i32.shr_u")
-        f.i32(bits).emit("i32.mul").i32(3).emit("i32.shr_u", "i32.add").mem("i32.store")
+        count_codes(f, p, bits)
 
     def call(self, part: Function) -> None:
         f, k = self.f, self.p["k"]
@@ -216,6 +214,12 @@ def blocks_of_k(
         f.emit(k, p["size"], "i32.sub").set(k)
         yield
         f.add(p["steps"], layout.step_bytes).br(again)
+
+
+def count_codes(f: Function, p: dict[str, int], bits: int) -> None:
+    """Count the KiB of a block's codes."""
+    f.i32(CODES_READ).i32(CODES_READ).mem("i32.load").emit(p["cols"], p["k"], "i32.mul").i32(10).emit("i32.shr_u")
+    f.i32(bits).emit("i32.mul").i32(3).emit("i32.shr_u", "i32.add").mem("i32.store")
 
 
 def order_has(f: Function, bit: int) -> Function:

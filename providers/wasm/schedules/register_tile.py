@@ -294,9 +294,7 @@ def finish_tile(
             f.emit(address, s[0], s[1], p["cols"]).call(store_part)
 
 
-def _strip(
-    module: Module, height: int, arithmetic: Arithmetic, epilogue: Epilogue, alone: bool = False
-) -> Function:
+def _strip(module: Module, height: int, arithmetic: Arithmetic, epilogue: Epilogue, alone: bool = False) -> Function:
     """Return a block function for 1..height rows: one register tile for each panel of the block; alone: for the first
     panel only."""
     store_part(module)

@@ -4,17 +4,19 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
+from pyruntime.codegen.linear_memory import PREFETCH
+
 from ..printer.assembler import Function, Module
 from .arguments import ceil_div, element
 from .arithmetic import Arithmetic
 from .dequantise import gemv_dequantised, pack_codes
 from .few_rows import HEIGHT, copy_rows, few_panel, multiply_few_rows, row_step
-from .gemv_integers import gemv_integers, row_bytes
+from .gemv_integers import gemv_integers, integer_rows, row_bytes
 from .gemv_panels import gemv_panels
 from .gemv_unpacked import cols_block, rows_block
 from .layouts import Dense, Layout, Packed
 from .pack_panels import pack_cols, pack_rows
-from .panel_order import GEMV_ROWS, StepWords
+from .panel_order import StepWords, count_codes, order_has
 from .register_tile import PANEL, Epilogue, call_block, pick_rows, set_flags
 from .weight_codes import GROUP, ROUND, WeightCodes
 
@@ -73,13 +75,13 @@ class PackedOperand:
             self.stride(at).set(step)
             f.emit(p["b"], step, p["cols"]).i32(PANEL - 1).emit("i32.add").i32(3).emit("i32.shr_u", "i32.mul")
             f.emit("i32.add").set(p["ldb"])
-            self.steps_of(at, p["steps"], steps)
+            self.steps_of(at, p, steps)
             multiply_few_rows(f, p, self.by_panel, step, steps)
         f.release(*own.values())
 
     half = False
 
-    def steps_of(self, at: Block, to: int, step: int) -> None:
+    def steps_of(self, at: Block, p: dict[str, int], step: int) -> None:
         """Set the address of the steps of the block's first panel, and the number of bytes between panels."""
 
     def panels(self, at: Block) -> None:
@@ -120,7 +122,7 @@ class QuantisedOperand(DenseOperand):
     """Codes in panels. The argument ldb is the number of k that share a step."""
 
     def __init__(self, gemv: Function, by_panel: Function, packer: Function, layout: WeightCodes, steps: int) -> None:
-        super().__init__(gemv, GEMV_ROWS if layout.digits else 1, packer, transposed=False)
+        super().__init__(gemv, integer_rows(gemv.module, layout) if layout.digits else 1, packer, transposed=False)
         self.by_panel, self.layout, self.steps = by_panel, layout, steps
         self.half = layout.bits == 16
 
@@ -143,11 +145,14 @@ class QuantisedOperand(DenseOperand):
             at = replace(at, block=at.block | {"a": at.scratch, "lda": row})
         super().multiply_few(at)
 
-    def steps_of(self, at: Block, to: int, step: int) -> None:
-        f, w, p = at.f, at.arguments, at.block
+    def steps_of(self, at: Block, p: dict[str, int], step: int) -> None:
+        f, w = at.f, at.arguments
+        count_codes(f, p, self.layout.bits)
+        f.emit(p["ldb"]).i32(0)
+        order_has(f, PREFETCH).emit("select").set(p["ldb"])
         ceil_div(f, w["k"], w["ldb"]).i32(self.layout.step_bytes).emit("i32.mul").set(step)
         f.emit(p["args"]).mem("i32.load", 4 * self.steps).emit(step, p["col"]).i32(3).emit("i32.shr_u", "i32.mul")
-        f.emit("i32.add").set(to)
+        f.emit("i32.add").set(p["steps"])
 
     def pack(self, at: Block) -> None:
         f, w, p = at.f, at.arguments, at.block
@@ -163,9 +168,7 @@ def right_operand(
     """words: positions in the argument block, for quantised weights"""
     few = few_rows(arithmetic)
     if isinstance(layout, Packed):
-        return PackedOperand(
-            gemv_panels(module, arithmetic, tile), 1, few_panel(module, arithmetic, tile, None)
-        )
+        return PackedOperand(gemv_panels(module, arithmetic, tile), 1, few_panel(module, arithmetic, tile, None))
     if isinstance(layout, Dense):
         in_place, pack = (cols_block, pack_cols) if layout.transposed else (rows_block, pack_rows)
         block = in_place(module, arithmetic, tile, layout.half) if arithmetic.codes == 1 else None

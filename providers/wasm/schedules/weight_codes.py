@@ -58,6 +58,11 @@ class WeightCodes:
         return 2 if self.uses_tables or self.digits else 1
 
     @property
+    def pairs(self) -> int:
+        """Number of pairs of k whose codes share bytes."""
+        return GROUP // 2 if self.uses_tables else 1
+
+    @property
     def uses_tables(self) -> bool:
         """Whether codes become floats by a lookup table."""
         return self.bits <= 4
@@ -70,13 +75,11 @@ class WeightCodes:
 HALF_STEP = 2.0**112  # scale of the half floats that `values` pushes, a power of two: it changes exponents only
 
 
-def value_constants(f: Function, layout: WeightCodes, tables: bool = True) -> list[int]:
-    """Return locals for `values`, or without tables for `one_k`, set before the loop because V8 materialises a constant
-    at each use. For half floats the last one is an i32 that callers of `values` set: whether any is infinite or NaN."""
+def value_constants(f: Function, layout: WeightCodes) -> list[int]:
+    """Return locals for `values`, set before the loop because V8 materialises a constant at each use. For half floats
+    the last one is an i32 that callers set: whether any is infinite or NaN."""
     if layout.bits == 16:  # masks of sign and digits, exponent of infinities, and the bits that it has only in a float
-        words = [struct.pack("<H", 0x8FFF) * 8 if tables else struct.pack("<I", 0x8FFFFFFF) * 4, *[struct.pack("<I", x) * 4 for x in (0x0F800000, 0x70000000)]]
-    elif layout.uses_tables and not tables:
-        words = [sum(layout.middle << at for at in range(0, 8, layout.bits)).to_bytes(1, "little") * 16]
+        words = [struct.pack("<H", 0x8FFF) * 8, *[struct.pack("<I", x) * 4 for x in (0x0F800000, 0x70000000)]]
     elif layout.uses_tables:
         mask = (1 << layout.bits) - 1
         halves = [struct.pack(">f", (code & mask) - layout.middle)[:2] for code in range(16)]  # the lower bytes are 0
@@ -185,41 +188,68 @@ def _half_floats(f: Function, code: int, constants: list[int], use: Use, rows: i
                 use(row, half, value)
 
 
-# ── one k at a time ──────────────────────────────────────────────────────────────────────────────────────────────────
+# ── two k at a time ──────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def one_k(
-    f: Function, layout: WeightCodes, code: int, constants: list[int], k: int, to: list[int], careful: bool = False
-) -> None:
-    """Set two locals to the weights of one k as floats, like `values`. code: address of a pair of k, of fewer than
-    eight bits that of a group."""
-    low, high = to
-    if layout.bits == 16:
-        _one_half(f, code, constants, 16 * k, to, careful)
-        return
-    if layout.adjacent == 2 and layout.bits == 8:
-        for half, y in enumerate(to):
-            f.emit(code).mem("v128.load8x8_s", 8 * half)
+class PairedCodes:
+    """Loads codes in one function, two k at a time, as floats like `values`. Fewer values are alive than with `values`,
+    for register tiles of several rows; four k of fewer than 8 bits take two visits.
+
+    code: local with the address of two k, or of a group; careful: whether half floats may be infinite or NaN. Make it
+    before loops: V8 materialises a constant at each use."""
+
+    def __init__(self, f: Function, layout: WeightCodes, code: int, careful: bool = False) -> None:
+        self.f, self.layout, self.code, self.careful = f, layout, code, careful
+        self.raw = f.locals("v128", 2)
+        words = [struct.pack("<I", word) * 4 for word in (0x8FFFFFFF, 0x0F800000, 0x70000000)[: 1 + 2 * careful]]
+        if layout.bits < 16:  # the signs of the codes
+            words = [sum(layout.middle << at for at in range(0, 8, layout.bits)).to_bytes(1, "little") * 16]
+        self.constants = f.locals("v128", len(words))
+        for to, word in zip(self.constants, words, strict=True):
+            f.v128(word).set(to)
+
+    def load(self, k: int, to: list[int], pair: int = 0) -> None:
+        """Set two locals to the weights of one k, 0 and then 1, of a pair of a group."""
+        if self.layout.bits == 16:
+            self._half_floats(k, to)
+        elif self.layout.uses_tables:
+            self._bits(k, to, pair)
+        elif self.layout.adjacent == 2:
+            self._byte_pairs(k, to)
+        else:
+            self._floats(self.f.emit(self.code).mem("v128.load8x8_s", PANEL * k), to)
+
+    def _half_floats(self, k: int, to: list[int]) -> None:
+        f, (digits, *exponents) = self.f, self.constants
+        for y, part in zip(to, ("low", "high"), strict=True):
+            f.emit(self.code).mem("v128.load", 2 * PANEL * k).emit(f"i32x4.extend_{part}_i16x8_s")
+            f.i32(13).emit("i32x4.shl", digits, "v128.and").set(y)
+            if self.careful:
+                special, more = exponents
+                f.emit(y, y, special, "v128.and", special, "i32x4.eq", more, "v128.and", "v128.or").set(y)
+
+    def _bits(self, k: int, to: list[int], pair: int) -> None:
+        f, bits, raw = self.f, self.layout.bits, self.raw[0]
+        if k == 0:
+            f.emit(self.code).mem("v128.load8x8_u" if bits == 2 else "v128.load")
+            f.emit(self.constants[0], "v128.xor").set(raw)
+        first = 2 * (2 * pair + k) if bits == 2 else 4 * pair + 8 * k  # bit of a column's 16
+        f.emit(raw)
+        if first + bits < 16:
+            f.i32(16 - bits - first).emit("i16x8.shl")
+        self._floats(f.i32(16 - bits).emit("i16x8.shr_s"), to)
+
+    def _byte_pairs(self, k: int, to: list[int]) -> None:
+        f = self.f
+        for half, (raw, y) in enumerate(zip(self.raw, to, strict=True)):
             if k == 0:
-                f.i32(16).emit("i32x4.shl")
+                f.emit(self.code).mem("v128.load8x8_s", 8 * half).tee(raw).i32(16).emit("i32x4.shl")
+            else:
+                f.emit(raw)
             f.i32(16).emit("i32x4.shr_s", "f32x4.convert_i32x4_s").set(y)
-        return
-    if layout.bits == 8:
-        f.emit(code).mem("v128.load8x8_s", 8 * k)
-    else:  # in 16 bits: the first bit of this k's code; its sign is inverted
-        at = 2 * k if layout.bits == 2 else 4 * (k >> 1) + 8 * (k & 1)
-        f.emit(code).mem("v128.load8x8_u" if layout.bits == 2 else "v128.load").emit(constants[0], "v128.xor")
-        if at + layout.bits < 16:
-            f.i32(16 - layout.bits - at).emit("i16x8.shl")
-        f.i32(16 - layout.bits).emit("i16x8.shr_s")
-    f.tee(high).emit("i32x4.extend_low_i16x8_s", "f32x4.convert_i32x4_s").set(low)
-    f.emit(high, "i32x4.extend_high_i16x8_s", "f32x4.convert_i32x4_s").set(high)
 
-
-def _one_half(f: Function, code: int, constants: list[int], offset: int, to: list[int], careful: bool) -> None:
-    digits, special, more, _ = constants
-    for y, part in zip(to, ("low", "high"), strict=True):
-        f.emit(code).mem("v128.load", offset).emit(f"i32x4.extend_{part}_i16x8_s").i32(13).emit("i32x4.shl", digits)
-        f.emit("v128.and").set(y)
-        if careful:
-            f.emit(y, y, special, "v128.and", special, "i32x4.eq", more, "v128.and", "v128.or").set(y)
+    def _floats(self, f: Function, to: list[int]) -> None:
+        """Convert eight int16."""
+        low, high = to
+        f.tee(high).emit("i32x4.extend_low_i16x8_s", "f32x4.convert_i32x4_s").set(low)
+        f.emit(high, "i32x4.extend_high_i16x8_s", "f32x4.convert_i32x4_s").set(high)
