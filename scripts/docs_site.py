@@ -43,7 +43,8 @@ WORDS = {
     "use/bundlers.md": "size",
     "use/cancel.md": "abort stop timeout interrupt",
     "use/chat.md": "LLM language model GPT Llama generate TextGenerator stream tokens speculative conversation",
-    "use/convert.md": "convert export PyTorch TensorFlow Keras quantise quantize quantization int8 int4 4-bit smaller reduce size optimum",
+    "use/convert.md": "convert export PyTorch TensorFlow Keras quantise quantize quantization int8 int4 4-bit smaller "
+    "reduce size optimum",
     "use/faq.md": "Safari iOS iPhone iPad Android licence license privacy GDPR phone mobile",
     "use/images.md": "webcam video canvas picture photo GPUTexture texture fromImage",
     "use/memory.md": "out of memory OOM leak release crash RAM large",

@@ -44,8 +44,8 @@ QUESTIONS = {
     "4-bit weights": "use/convert", "reduce model size": "use/convert", "accuracy after quantization": "use/convert",
     "TextGenerator": "use/chat", "speculative decoding": "use/chat", "repetition penalty": "use/chat",
     "stream tokens": "use/chat", "tokenizer.json": "use/text", "exported program": "api", "precompile model": "api",
-    "compare two gpus": "use/webgpu", "is my gpu fast": "use/webgpu", "GPUTexture": "use/images", "webcam": "use/images",
-    "large model": "use/memory", "faster startup": "use/slow",
+    "compare two gpus": "use/webgpu", "is my gpu fast": "use/webgpu", "GPUTexture": "use/images",
+    "webcam": "use/images", "large model": "use/memory", "faster startup": "use/slow",
 }  # fmt: skip
 RESULTS = "() => [...document.querySelectorAll('.md-search-result__item')].map((item) => item.querySelector('a').href)"
 # Elements wider than the window, other than those that scroll by themselves
