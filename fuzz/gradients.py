@@ -204,7 +204,8 @@ class _Judged:
 
     def is_finite(self) -> bool:
         """Whether all values of the graph are."""
-        return all(np.isfinite(x).all() for x in self.values().values() if isinstance(x, np.ndarray) and x.dtype.kind == "f")
+        arrays = (x for x in self.values().values() if isinstance(x, np.ndarray))
+        return all(np.isfinite(x).all() for x in arrays if x.dtype.kind == "f")
 
     def moved(self, along: dict[str, np.ndarray], step: float) -> dict[str, Any]:
         return {**self.feeds, **{x: self.feeds[x] + step * v for x, v in along.items()}}

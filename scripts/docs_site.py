@@ -38,7 +38,8 @@ WORDS = {
     "api.md": "pyrt precompile ahead Program",
     "batching.md": "throughput",
     "extending.md": "custom operator",
-    "training.md": "train fine-tune fine-tuning finetune learn learning gradient augmentation overfitting browser export",
+    "training.md": "train fine-tune fine-tuning finetune learn learning gradient augmentation overfitting "
+    "browser export",
     "use/adapters.md": "LoRA PEFT adapter fine-tuning",
     "use/bundlers.md": "size",
     "use/cancel.md": "abort stop timeout interrupt",
