@@ -223,9 +223,7 @@ class _Judged:
         made.graph.output.extend(onnx.ValueInfoProto(name=name) for name in names)
         return made
 
-    def differences(
-        self, session: TwinSession, along: dict[str, np.ndarray], here: float, size: float
-    ) -> float | None:
+    def differences(self, session: TwinSession, along: dict[str, np.ndarray], here: float, size: float) -> float | None:
         """The derivative, if the differences of three steps agree, on both sides: no kink or jump is near, and float32
         inside an operator does not decide."""
         agreeing: list[float] = []
