@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import json
 import subprocess
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -291,8 +292,10 @@ GPU = """
 """
 
 
-def test_adapters_on_the_pages_gpu(page: Tab, arg: dict[str, Any]) -> None:
-    runs = page.run(GPU, arg)
+def test_adapters_on_the_pages_gpu(tab: Callable[..., Tab], arg: dict[str, Any]) -> None:
+    made = tab()
+    made.open("/esm.html")
+    runs: Any = made.run(GPU, arg)
     check_runs(runs, arg)
     assert [[one["used"][0], "webgpu" in one["placement"]] for one in runs] == [["webgpu", True]] * 3
 
