@@ -22,6 +22,7 @@ from .routines import attention, routines
 from .threads import spmd
 
 MAX_PAGES = 65536  # 4 GiB, so that the module accepts any memory
+SCRATCH = 400 << 10  # bytes of the panels that a thread of a product or convolution packs (schedules/gemm.py, blocks)
 
 
 class WasmProvider:
@@ -62,6 +63,7 @@ class WasmCodeWriter:
         self.routines = routines(dots if relaxed else "")
         self.rows = RowLimits(sys.maxsize, sys.maxsize)
         self.threads = threads
+        self.scratch = threads * SCRATCH
         self.module = Module(shared=shared, max_pages=MAX_PAGES, cranelift=cranelift)
         self.relaxed = relaxed
         self.functions: dict[Any, Function] = {}

@@ -97,7 +97,12 @@ class RowLimits(NamedTuple):
 
 
 class CodeWriter(Protocol):
-    """Collects the code of one Program. rows: limits for fusing chains of reductions and maps over rows."""
+    """Collects the code of one Program.
+
+    rows: limits for fusing chains of reductions and maps over rows
+    scratch: bytes that a call of a routine needs at most, besides its operands and its result"""
+
+    scratch: int
 
     @property
     def routines(self) -> Mapping[str, Routine]: ...

@@ -39,6 +39,7 @@ from pyruntime.passes.lowering.rounded_halves import round_halves
 from pyruntime.passes.lowering.string_kernels import lower_strings
 from pyruntime.passes.lowering.wide_halves import widen_halves
 from pyruntime.passes.lowering.wide_sums import widen_sums
+from pyruntime.passes.memory.recomputation import recompute
 from pyruntime.passes.views.reshaped_views import read_repeated
 from pyruntime.passes.views.shared_operands import share_operands
 from pyruntime.passes.views.strided_operands import read_through
@@ -66,12 +67,14 @@ class Work:
     outputs: the tensors that leave the Program, and the states that runs change
     routines, rows: the routines of the providers, and their limits of row fusion
     cpu_only: no provider of the session has a memory of its own, so that all kernels work in linear memory
+    scratch: see `CodeWriter`
     """
 
     traced: TracedGraph
     routines: Mapping[str, Routine]
     rows: RowLimits
     cpu_only: bool
+    scratch: int = 0
     init: Block = field(default_factory=Block)
 
     @property
@@ -133,6 +136,12 @@ def _grow_caches(w: Work) -> None:
 def _fuse(w: Work) -> None:
     stored = [*computed_tables(w.init), *([] if w.cpu_only else made_halves(w.init))]
     fuse(w.main, [*w.outputs, *stored], w.routines)
+
+
+def _recompute(w: Work) -> None:
+    tracer = w.traced.tracer
+    if tracer is not None and tracer.memory:
+        recompute(w.main, w.outputs, tracer.memory, w.scratch)
 
 
 def _fuse_init(w: Work) -> None:
@@ -264,6 +273,8 @@ PASSES = (
         "row_fusion", "extended", lambda w: fuse_rows(w.main, w.outputs, w.rows),
         needs=(F.NO_STRINGS, F.NO_DEAD_KERNELS),
     ),
+    # After fusion, because values that are never stored need no memory.
+    Pass("recomputation", "disabled", _recompute, breaks=(F.NO_DEAD_KERNELS,)),
     # After strided_operands and hoisting: the layout depends on the strides, and results of the init block are packed,
     # too.
     Pass(

@@ -57,6 +57,7 @@ class Tracer(OwnGradients, Requirements):
     wanted: which outputs of the current node the graph uses
     opset: the opset of the current node
     updates: by uid of a tensor, the states that a run which asks for it must have changed (see `TracedGraph`)
+    memory: bytes that a step of training may need; 0: no limit
     """
 
     def __init__(self, elements: Callable[[Any], list[Any]]) -> None:
@@ -71,6 +72,7 @@ class Tracer(OwnGradients, Requirements):
         self.depth = 0  # number of blocks around the current one
         self._known: dict[int, list[Any] | None] = {}
         self.updates: dict[int, list[Tensor]] = {}
+        self.memory = 0
         self.fresh: list[Symbol] = []  # symbols that kernels of this Program bind
         self._read: dict[Symbol, Tensor] = {}  # the tensor of which a symbol is an element
 

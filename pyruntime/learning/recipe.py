@@ -59,7 +59,8 @@ class Recipe:
     """trainable, frozen: patterns of names of weights; accumulates: gradients are summed over several batches before a
     step; norm_limit, value_limit: of gradients (0: none); proximal: pulls weights to where they began; step_outputs:
     outputs of the model that a step may also return, as training computes them; lora: settings of adapters;
-    loss_scale: DYNAMIC, a number (1: none), or None: dynamic if the model computes in float16"""
+    loss_scale: DYNAMIC, a number (1: none), or None: dynamic if the model computes in float16; memory: bytes that a
+    step may need, weights included (0: no limit)"""
 
     losses: tuple[Loss, ...]
     optimizer: str
@@ -78,6 +79,7 @@ class Recipe:
     step_outputs: tuple[str, ...] = ()
     lora: Mapping[str, Any] | None = None
     loss_scale: float | None = None
+    memory: int = 0
 
     def to_json(self) -> str:
         return json.dumps(asdict(self))
@@ -94,7 +96,7 @@ def recipe_of(options: Mapping[str, Any]) -> Recipe:
     """The recipe of a session's options. Errors: InvalidInput names the option."""
     known = {
         "loss", "optimizer", "schedule", "trainable", "frozen", "accumulate", "mode", "clip", "proximal", "seed",
-        "on_nan", "lora", "step_outputs", "loss_scale",
+        "on_nan", "lora", "step_outputs", "loss_scale", "memory",
     }  # fmt: skip
     _known("option", options, known)
     if options.get("loss") is None:
@@ -117,7 +119,7 @@ def recipe_of(options: Mapping[str, Any]) -> Recipe:
         _patterns("frozen", options.get("frozen")) or (), bool(options.get("accumulate", False)), mode, norm, value,
         _number("proximal", options.get("proximal", 0.0)), int(_number("seed", options.get("seed", 0))),
         on_nan == "go on", _patterns("step_outputs", options.get("step_outputs")) or (), lora_of(options.get("lora")),
-        _loss_scale(options.get("loss_scale")),
+        _loss_scale(options.get("loss_scale")), _memory(options.get("memory")),
     )  # fmt: skip
 
 
@@ -190,6 +192,14 @@ def _loss_scale(given: Any) -> float | None:
     if _number("loss_scale", given) <= 0:
         raise InvalidInput(f"loss_scale cannot be {given!r}", hint='"dynamic", or a number above 0')
     return float(given)
+
+
+def _memory(given: Any) -> int:
+    if given is None:
+        return 0
+    if isinstance(given, bool) or not isinstance(given, (int, float)) or given < 1 or given != int(given):
+        raise InvalidInput(f"memory cannot be {given!r}", hint="a number of bytes")
+    return int(given)
 
 
 def _patterns(what: str, given: Any) -> tuple[str, ...] | None:

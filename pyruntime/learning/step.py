@@ -38,6 +38,9 @@ def step(t: Tracer, loss: Tensor, numbers: Tensor, *tensors: Tensor, recipe: str
     """tensors: the weights to train; if batches accumulate, their sums; the running statistics, then their new values.
     weights: their names, as JSON. Output: see names.RESULT"""
     made = _Step(t, Recipe.from_json(recipe), numbers)
+    if made.recipe.memory:
+        t.memory = made.recipe.memory
+        t.settle([d for x in _leaves(loss) for d in x.shape])
     names = json.loads(weights)
     count = len(names)
     sums = tensors[count : 2 * count] if made.recipe.accumulates else ()
@@ -58,6 +61,16 @@ def apply(
     made = _Step(t, Recipe.from_json(recipe), numbers)
     result = made.applied(dict(zip(names, zip(tensors, sums, strict=True), strict=True)), wanted.shape[0])
     return result, *sums
+
+
+def _leaves(x: Tensor) -> list[Tensor]:
+    """The feeds and weights from which a tensor is computed."""
+    found, todo = {x.uid: x}, [x]
+    while todo:
+        new = {y.uid: y for y in todo.pop().kernel.inputs if y.uid not in found}
+        found |= new
+        todo += new.values()
+    return [y for y in found.values() if isinstance(y.kernel, Leaf)]
 
 
 def _not_trained(names: Sequence[str], stopped: Mapping[int, str]) -> str:

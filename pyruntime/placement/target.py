@@ -35,6 +35,7 @@ class Target:
         self.requested = requested
         self.placement = Placement(providers)
         self.rows = RowLimits(*[min(limits) for limits in zip(*[w.rows for w in writers.values()], strict=True)])
+        self.scratch = max(w.scratch for w in writers.values())
         self.routines: dict[str, Any] = {}
         for n, p in enumerate(providers):
             for name, routine in writers[p.name].routines.items() if p.name in writers else ():

@@ -1,0 +1,79 @@
+"""Kernels as they are, but reading other tensors."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from pyruntime.ir.expr import Expr, rewrite
+from pyruntime.ir.kernel import Alias, Call, Kernel, Leaf, Loops, Map, Reduce, Stmt, Store, Tensor
+from pyruntime.ir.statements import rebuild
+
+
+class Copies:
+    """of: by uid, what is read in place of a tensor"""
+
+    def __init__(self, of: dict[int, Tensor]) -> None:
+        self.of = of
+
+    def copy(self, kernel: Kernel) -> Kernel:
+        """A copy with new outputs, which `of` has from now on. kernel: see `can_copy`"""
+        if isinstance(kernel, Loops):
+            scratch = [Tensor(s.shape, s.dtype, Leaf("scratch")) for s in kernel.scratch]
+            self.of |= {s.uid: new for s, new in zip(kernel.scratch, scratch, strict=True)}
+        made = tuple([Tensor(o.shape, o.dtype, kernel, o.index) for o in kernel.outputs])
+        self.of |= {o.uid: new for o, new in zip(kernel.outputs, made, strict=True)}
+        return self._finished(self._reading(kernel), made, kernel.node)
+
+    def rewired(self, kernel: Kernel) -> Kernel:
+        """A kernel with the same outputs in place of this one."""
+        return self._finished(self._reading(kernel), kernel.outputs, kernel.node)
+
+    def _finished(self, new: Kernel, outputs: tuple[Tensor, ...], node: str) -> Kernel:
+        new.outputs, new.node = outputs, node
+        for t in outputs:
+            t.kernel = new
+        return new
+
+    def tensor(self, x: Tensor) -> Tensor:
+        return self.of.get(x.uid, x)
+
+    def expr(self, e: Expr) -> Expr:
+        def load(x: Expr) -> Expr | None:
+            if x.op == "at" and x.value.uid in self.of:
+                return Expr("at", x.args, x.dtype, self.of[x.value.uid])
+            return None
+
+        return rewrite(e, load)
+
+    def _reading(self, kernel: Kernel) -> Kernel:
+        if isinstance(kernel, Map):
+            return Map(self.expr(kernel.expr))
+        if isinstance(kernel, Reduce):
+            return replace(kernel, expr=self.expr(kernel.expr), epilogue=self._epilogue(kernel.epilogue))
+        if isinstance(kernel, Alias):
+            return Alias(self.tensor(kernel.base))
+        if isinstance(kernel, Loops):
+            args, scratch, bases = (tuple(map(self.tensor, x)) for x in (kernel.args, kernel.scratch, kernel.bases))
+            return replace(kernel, args=args, scratch=scratch, bases=bases, body=self._body(kernel.body))
+        assert isinstance(kernel, Call)
+        meaning = self._reading(kernel.meaning)
+        assert isinstance(meaning, (Map, Reduce, Loops))
+        meaning.outputs = tuple(map(self.tensor, kernel.meaning.outputs))
+        args = tuple([None if a is None else self.tensor(a) for a in kernel.args])
+        strided = {n: replace(v, tensor=self.tensor(v.tensor)) for n, v in kernel.strided.items()}
+        return replace(kernel, args=args, meaning=meaning, strided=strided, epilogue=self._epilogue(kernel.epilogue))
+
+    def _epilogue(self, e: Expr | None) -> Expr | None:
+        return None if e is None else self.expr(e)
+
+    def _body(self, body: list[Stmt]) -> list[Stmt]:
+        return [self._statement(s) for s in body]
+
+    def _statement(self, s: Stmt) -> Stmt:
+        new = rebuild(s, self.expr, self._body)
+        return replace(new, target=self.tensor(new.target)) if isinstance(new, Store) else new
+
+
+def can_copy(kernel: Kernel) -> bool:
+    """Whether a kernel can run a second time: no kernel of Python or with inner blocks."""
+    return isinstance(kernel, (Map, Reduce, Alias, Loops, Call))
