@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import inspect
 import json
+import re
 import subprocess
 from collections.abc import Callable
 from pathlib import Path
@@ -18,7 +19,7 @@ import pytest
 from e2e.conftest import Tab
 from kit import half_training, trapping_kernel
 from kit.chromium import ROOT
-from kit.training_networks import batch, convolutional, dense, digits, layer
+from kit.training_networks import batch, convolutional, deep, dense, digits, layer
 from pyruntime import TrainingSession
 
 STEPS, ROWS, EPOCHS = 22, 64, 14
@@ -303,6 +304,42 @@ def test_kernels_that_trap_in_a_step(place: str, tab: Callable[..., Tab]) -> Non
     with TrainingSession(layer(), loss={"cross_entropy": "y"}, optimizer="adam") as session:
         right = [session.step(feeds).loss for _ in range(4)]
     np.testing.assert_allclose([a for a, _ in found["losses"]], right, rtol=1e-5)
+
+
+LITTLE_MEMORY = """
+  const model = Uint8Array.from(atob(arg.model), (c) => c.charCodeAt(0));
+  const batch = (rows) => ({
+    image: new ort.Tensor('float32', Float32Array.from({ length: 1024 * rows }, (_, n) => Math.sin(n * n)), [rows, 1, 32, 32]),
+    target: new ort.Tensor('int32', Int32Array.from({ length: rows }, (_, n) => n), [rows]),
+  });
+  const create = (memory) => ort.TrainingSession.create(model, {
+    loss: { crossEntropy: 'logits' }, seed: 1, executionProviders: arg.providers, intraOpNumThreads: 1, memory,
+  });
+  const found = [];
+  for (const memory of [undefined, arg.memory]) {
+    const session = await create(memory);
+    const losses = [];
+    for (const rows of [8, 3, 8]) losses.push((await session.step(batch(rows))).loss);
+    const { loss } = await session.evaluate(batch(5));
+    const { weights, peak } = await session.memory();
+    found.push({ losses, loss, bytes: weights + peak });
+    await session.release();
+  }
+  const short = await create(arg.memory / 4);
+  const error = await short.step(batch(8)).catch(({ name, message }) => `${name}: ${message}`);
+  const { applied } = await short.step(batch(1));
+  await short.release();
+  return { found, error, applied };
+"""
+
+
+def test_little_memory_in_pages(page: Tab) -> None:
+    memory = 2_800_000
+    made: Any = page.run(LITTLE_MEMORY, {"model": encoded(deep(6, 8, 32)), "memory": memory, "providers": ["wasm"]})
+    free, bound = made["found"]
+    assert bound["losses"] == free["losses"] and bound["loss"] == free["loss"]
+    assert bound["bytes"] <= memory < 0.6 * free["bytes"]
+    assert re.search(r"OutOfMemory: a step needs \d+ bytes, \d+ of them for weights", made["error"]) and made["applied"]
 
 
 ONLY_RUNS = """

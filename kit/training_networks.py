@@ -67,6 +67,31 @@ def classifier(weights: dict[str, np.ndarray], side: int) -> bytes:
     return model(nodes, {"image": (T.FLOAT, ["N", 1, side, side])}, {"logits": (T.FLOAT, ["N", 10])}, weights)
 
 
+def deep(depth: int, channels: int, side: int, dropout: float = 0.0) -> bytes:
+    """A classifier of images by blocks of Conv, BatchNormalization and Relu: "image" (N, 1, side, side) -> "logits"
+    (N, 10). dropout: share of a Dropout before the last layer"""
+    weights = random(2, out=(10, channels))
+    weights |= {"share": np.array(dropout, np.float32), "yes": np.array(True)}
+    nodes, x = [], "image"
+    for n in range(depth):
+        weights |= {f"w{n}": random(n, w=(channels, channels if n else 1, 3, 3))["w"]}
+        weights |= {f"{name}{n}": np.full(channels, name in ("scale", "var"), np.float32) for name in _STATISTICS}
+        norm = " ".join(f"{name}{n}" for name in _STATISTICS)
+        nodes += [
+            node("Conv", f"{x} w{n}", f"c{n}", pads=[1] * 4), node("BatchNormalization", f"c{n} {norm}", f"n{n}"),
+            node("Relu", f"n{n}", f"r{n}"),
+        ]  # fmt: skip
+        x = f"r{n}"
+    nodes += [
+        node("Dropout", f"{x} share yes", "d"), node("GlobalAveragePool", "d", "p"), node("Flatten", "p", "f"),
+        node("Gemm", "f out", "logits", transB=1),
+    ]  # fmt: skip
+    return model(nodes, {"image": (T.FLOAT, ["N", 1, side, side])}, {"logits": (T.FLOAT, ["N", 10])}, weights)
+
+
+_STATISTICS = ("scale", "shift", "mean", "var")  # inputs of BatchNormalization
+
+
 def dense(seed: int = 0, extra: list[Any] | None = None) -> bytes:
     """Two layers: "x" (N, 6) -> "y" (N, 3). extra: nodes between them, from "a" to "b", in place of a Tanh"""
     weights = random(seed, w1=(6, 8), b1=(8,), w2=(8, 3), b2=(3,))

@@ -21,6 +21,8 @@ export interface TrainingOptions extends InferenceSession.SessionOptions {
   proximal?: number; seed?: number; accumulate?: boolean; stepOutputs?: string | readonly string[];
   onNan?: 'skip' | 'go on';
   lossScale?: 'dynamic' | number;
+  /** Bytes that a step may take, with weights and moments: activations that would take more are computed again. */
+  memory?: number;
 }
 export interface StepOptions { rate?: number; signal?: AbortSignal }
 /** Trains a model in the worker. `apply` makes a step with the gradients that `accumulate` has added; `state` is a safetensors file. */

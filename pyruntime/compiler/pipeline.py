@@ -273,8 +273,6 @@ PASSES = (
         "row_fusion", "extended", lambda w: fuse_rows(w.main, w.outputs, w.rows),
         needs=(F.NO_STRINGS, F.NO_DEAD_KERNELS),
     ),
-    # After fusion, because values that are never stored need no memory.
-    Pass("recomputation", "disabled", _recompute, breaks=(F.NO_DEAD_KERNELS,)),
     # After strided_operands and hoisting: the layout depends on the strides, and results of the init block are packed,
     # too.
     Pass(
@@ -282,6 +280,8 @@ PASSES = (
         needs=(F.CLAIMED_CALLS, F.HOISTED_CONSTANTS), establishes=(F.PACKED_OPERANDS,),
     ),
     Pass("equal_constants", "extended", lambda w: merge_equal(w.init), needs=(F.PACKED_OPERANDS,)),
+    # After all passes that decide which values are stored.
+    Pass("recomputation", "disabled", _recompute, breaks=(F.NO_DEAD_KERNELS,)),
     Pass(
         "unread_values", "disabled", _remove_unread,
         establishes=(F.NO_DEAD_KERNELS, F.NO_UNUSED_READS),

@@ -35,6 +35,7 @@ class Programs(Specialiser[Executor]):
         super().__init__(graph, compiler.warn)
         self.has_fallback = False
         self.has_states = any(w.is_state for w in graph.weights.values())
+        self.keeps_one = False  # whether only the executor that runs has memory
         self.compiler = compiler
         self.states = states
         self.plan_counts = PlanCounts()
@@ -161,13 +162,18 @@ class Programs(Specialiser[Executor]):
 
     def park(self) -> bool:
         """Free the memory of all executors; returns whether they held any. Each is loaded again when it next runs."""
-        held = [executor for executor in self._all() if not executor.is_closed]
+        has_held = self.free_others(None)
+        self.parts.clear()
+        return has_held
+
+    def free_others(self, running: Executor | None) -> bool:
+        """The same, but for this executor."""
+        held = [executor for executor in self._all() if executor is not running and not executor.is_closed]
         for executor in held:
             self.state_values.leave(executor)
             executor.close()
             executor.twins.clear()
         self._values.clear()
-        self.parts.clear()
         return bool(held)
 
     def _keep(self, keys: Sequence[Hashable]) -> None:

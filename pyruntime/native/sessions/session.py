@@ -371,6 +371,8 @@ class Session:
         running[:] = [executor]
         executor.stopped = run.is_stopped
         executor.share_cores(0)
+        if self.programs.keeps_one:
+            self.programs.free_others(executor)
         executor.memory.restrict(self.programs.memory_left(executor))
         with self.programs.state_values.during_run(executor, run.names):
             if self.on_kernels is None:

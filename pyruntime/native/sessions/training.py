@@ -27,7 +27,7 @@ class TrainingSession(TrainingCore[np.ndarray]):
 
     model: an ONNX model, as `InferenceSession` takes it
     options: loss, optimizer, schedule, trainable, lora, frozen, accumulate, mode, clip, proximal, seed,
-        on_nan
+        on_nan, loss_scale, step_outputs, memory
     Errors: InvalidInput names the option; NotDifferentiable names the node and the weights that need it."""
 
     @our_fault("opening the training session")
@@ -37,6 +37,7 @@ class TrainingSession(TrainingCore[np.ndarray]):
     ) -> None:  # fmt: skip
         super().__init__(model, options)
         self._session = Session(model, sess_options, providers, read=lambda _: self._training.graph)
+        self._session.programs.keeps_one = self._recipe.memory > 0
 
     def get_contiguous_parameters(self, trainable_only: bool = True) -> np.ndarray:
         """The trained weights as one vector of float32, in the order of `parameters()`, each row-major; with

@@ -5,11 +5,13 @@ A value is a buffer, numbered by the uid of the tensor that owns it: tensors tha
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from math import prod
 from typing import NamedTuple
 
+from pyruntime.ir.copies import can_copy
 from pyruntime.ir.expr import walk
 from pyruntime.ir.kernel import Alias, Call, Kernel, Leaf, Loops, Map, Reduce, Tensor, root
 from pyruntime.ir.shape import Shape
@@ -32,14 +34,14 @@ def bytes_of(t: Tensor) -> int:
 @dataclass(slots=True)
 class Op:
     """What a kernel does. reads: values; makes: values that begin with it; over: of `reads`, those whose memory the
-    result may take; scratch: bytes that it needs besides; changes: whether it changes a value in place"""
+    result may take; scratch: bytes that it needs besides; acts: whether it does more than make values"""
 
     kernel: Kernel
     reads: tuple[int, ...]
     makes: tuple[int, ...]
     over: tuple[int, ...]
     scratch: int
-    changes: bool
+    acts: bool
 
     @classmethod
     def of(cls, kernel: Kernel, most: int) -> Op:
@@ -48,8 +50,14 @@ class Op:
         makes = tuple([t.uid for t in kernel.outputs if root(t) is t])
         scratch = sum(map(bytes_of, kernel.scratch)) if isinstance(kernel, Loops) else 0
         if isinstance(kernel, Call):
-            scratch = min(most, sum(map(bytes_of, kernel.inputs)))
-        return cls(kernel, reads, makes, tuple(_overwritten(kernel)), scratch, len(makes) < len(kernel.outputs))
+            scratch = most
+        acts = len(makes) < len(kernel.outputs) or not makes
+        return cls(kernel, reads, makes, tuple(_overwritten(kernel)), scratch, acts)
+
+    @property
+    def may_move(self) -> bool:
+        """Whether it may run at another place, or twice."""
+        return can_copy(self.kernel) and not self.acts
 
     @property
     def cost(self) -> float:
@@ -120,7 +128,7 @@ class Lifetimes:
 
     def runs(self, again: Collection[int]) -> list[Run]:
         """The ops in order, if from `late` on these values are computed again before the first op that reads them."""
-        order = [Run(n, op.reads, op.makes) for n, op in enumerate(self.ops[: self.late])]
+        order: list[Run] = []
         made: set[int] = set()
 
         def late(v: int) -> int:
@@ -135,20 +143,58 @@ class Lifetimes:
         for n in range(self.late, len(self.ops)):
             reads = [late(v) for v in self.ops[n].reads]
             order.append(Run(n, reads, self.ops[n].makes))
-        return self._needed(order)
+        first = [Run(n, op.reads, op.makes) for n, op in enumerate(self.ops[: self.late])]
+        return self._needed([*first, *self._freeing_first(order)])
+
+    def _freeing_first(self, order: Sequence[Run]) -> list[Run]:
+        """These runs, but one that frees more than it makes comes as soon as it can."""
+        left = Counter([v for run in order for v in run.reads])
+        missing = {v for run in order for v in run.makes}
+        readers: dict[int, list[int]] = {}
+        for n, run in enumerate(order):
+            for v in run.reads:
+                readers.setdefault(v, []).append(n)
+        found: list[Run] = []
+        done: set[int] = set()
+
+        def frees(run: Run) -> bool:
+            if not self.ops[run.op].may_move or not missing.isdisjoint(run.reads):
+                return False
+            freed = sum(self.size(v) for v in run.reads if left[v] == 1 and v not in self.kept)
+            return freed > sum(map(self.size, run.makes))
+
+        for next_one in range(len(order)):
+            todo = [next_one]
+            while todo:
+                n = todo.pop()
+                run = order[n]
+                if n in done or n != next_one and not frees(run):
+                    continue
+                found.append(run)
+                done.add(n)
+                left.subtract(run.reads)
+                missing.difference_update(run.makes)
+                todo += sorted({r for v in (*run.reads, *run.makes) for r in readers.get(v, ())} - done, reverse=True)
+        return found
 
     def _needed(self, order: list[Run]) -> list[Run]:
         """Without ops whose results nothing reads."""
         used = set(self.kept)
         found = []
         for run in reversed(order):
-            if self.ops[run.op].changes or not used.isdisjoint(run.makes):
+            if self.ops[run.op].acts or not used.isdisjoint(run.makes):
                 used.update(run.reads)
                 found.append(run)
         return found[::-1]
 
+    def given(self) -> Peak:
+        """The peak of the kernels as they are."""
+        return self._peak(self._needed([Run(n, op.reads, op.makes) for n, op in enumerate(self.ops)]))
+
     def peak(self, again: Collection[int]) -> Peak:
-        runs = self.runs(again)
+        return self._peak(self.runs(again))
+
+    def _peak(self, runs: Sequence[Run]) -> Peak:
         last = {v: n for n, run in enumerate(runs) for v in (*run.reads, *run.makes)}
         born = {v: n for n, run in enumerate(runs) for v in run.makes}
         now = sum(self.size(v) for v in {*self.staying, *last} - born.keys())

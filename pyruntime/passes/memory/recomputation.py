@@ -8,11 +8,12 @@ from dataclasses import dataclass
 
 from pyruntime.errors import OutOfMemory
 from pyruntime.ir.copies import Copies, can_copy
-from pyruntime.ir.kernel import Block, Kernel, Tensor, root
-from pyruntime.passes.memory.lifetimes import Lifetimes, Peak
+from pyruntime.ir.kernel import Alias, Block, Kernel, Tensor, root
+from pyruntime.passes.memory.lifetimes import Lifetimes, Peak, copy_of
 
 BACKWARD = "gradient of "  # labels of the kernels of a backward pass begin with it
-AT_ONCE = 4  # of the choices, this part is made before costs are estimated again
+AT_ONCE = 32  # of the choices, this part is made before costs are estimated again. The limit only ends the search, so
+# what an error says can be reached is reached
 SMALL = 8  # an operand that is smaller than the value by this factor is kept for it
 
 
@@ -21,12 +22,13 @@ def recompute(block: Block, outputs: Sequence[Tensor], limit: int, scratch: int)
     see `CodeWriter`
 
     Errors: OutOfMemory tells what is needed, and what could be reached"""
-    late = next((k for k in block.kernels if k.node.startswith(BACKWARD)), None)
+    late = next((k for k in block.kernels if k.node.startswith(BACKWARD) and not isinstance(k, Alias)), None)
     if late is None:
         return
-    search = _Search(Lifetimes(block.kernels, late, outputs, scratch), limit)
-    if again := search.found():
-        block.kernels = _with_copies(block.kernels, late, again)
+    lives = Lifetimes(block.kernels, late, outputs, scratch)
+    if lives.given().bytes > limit:
+        again = _Search(lives, limit).found()
+        block.kernels = _Writer(block.kernels, lives).written(again)
 
 
 @dataclass(slots=True)
@@ -49,12 +51,12 @@ class _Search:
 
     def found(self) -> set[int]:
         lives, refused = self.lives, set[int]()
-        first = peak = lives.peak(())
+        peak = lives.peak(())
         while peak.bytes > self.limit:
             choices = self._choices(peak, refused)
             if not choices:
-                raise self._too_much(first.bytes, peak.bytes)
-            count = min(self._enough(choices, peak.bytes - self.limit), -(-len(choices) // AT_ONCE))
+                raise self._too_much(peak.bytes)
+            count = -(-len(choices) // AT_ONCE)
             while count:
                 tried = self.again.union(*[c.values for c in choices[:count]])
                 new = lives.peak(tried)
@@ -66,15 +68,6 @@ class _Search:
                 count //= 2
         return self.again
 
-    @staticmethod
-    def _enough(choices: Sequence[_Choice], excess: int) -> int:
-        """How many choices save the excess together."""
-        for n, choice in enumerate(choices):
-            excess -= choice.saved
-            if excess <= 0:
-                return n + 1
-        return len(choices)
-
     def _choices(self, peak: Peak, refused: set[int]) -> list[_Choice]:
         values = [v for v in peak.alive() if v >= 0 and v not in refused and self._may_copy(v)]
         choices = [self._choice(v, peak) for v in values]
@@ -84,9 +77,7 @@ class _Search:
         """Whether v is an activation that a kernel can compute again."""
         lives = self.lives
         n = lives.maker.get(v, lives.late)
-        if n >= lives.late or v in lives.kept or v in self.fixed:
-            return False
-        return can_copy(lives.ops[n].kernel) and not lives.ops[n].changes
+        return n < lives.late and v not in lives.kept and v not in self.fixed and lives.ops[n].may_move
 
     def _choice(self, v: int, peak: Peak) -> _Choice:
         """v, and what has to be computed again for it because it is not kept."""
@@ -110,27 +101,38 @@ class _Search:
     def _is_kept(self, x: int, peak: Peak) -> bool:
         return x in self.lives.kept or peak.last.get(x, -1) > peak.at
 
-    def _too_much(self, needed: int, reached: int) -> OutOfMemory:
+    def _too_much(self, reached: int) -> OutOfMemory:
+        needed = self.lives.given().bytes
         fixed = sum(map(self.lives.size, self.lives.staying))
         text = f"a step needs {needed} bytes, {fixed} of them for weights and moments, and memory is {self.limit}"
         hint = f"{reached} bytes would do, with what can be computed again; or use a smaller batch"
         return OutOfMemory(text, hint=hint)
 
 
-def _with_copies(kernels: Sequence[Kernel], late: Kernel, again: set[int]) -> list[Kernel]:
-    """The kernels, from `late` on with copies of those that make these values before their first reader."""
-    place, copies = kernels.index(late), Copies({})
-    found = list(kernels[:place])
+class _Writer:
+    """Writes the kernels in the order that a search found. Reshapes come before their first readers."""
 
-    def use(t: Tensor) -> None:
-        if root(t).uid in again and t.uid not in copies.of:
-            for x in t.kernel.inputs:
-                use(x)
-            found.append(copies.copy(t.kernel))
+    def __init__(self, kernels: Sequence[Kernel], lives: Lifetimes) -> None:
+        self.lives = lives
+        self.found: list[Kernel] = []
+        self.copies = Copies({})
+        self.reshapes = {k.outputs[0].uid: k for k in kernels if isinstance(k, Alias)}
 
-    for kernel in kernels[place:]:
-        for t in kernel.inputs:
-            use(t)
-        reads_copies = any(t.uid in copies.of for t in kernel.inputs)
-        found.append(copies.rewired(kernel) if reads_copies else kernel)
-    return found
+    def written(self, again: set[int]) -> list[Kernel]:
+        for run in self.lives.runs(again):
+            kernel = self.lives.ops[run.op].kernel
+            for t in kernel.inputs:
+                self._reshape(t, copy_of(root(t).uid) in run.reads)
+            if any(v < 0 for v in run.makes):
+                kernel = self.copies.copy(kernel)
+            elif any(v < 0 for v in run.reads):
+                kernel = self.copies.rewired(kernel)
+            self.found.append(kernel)
+        return [*self.found, *self.reshapes.values()]
+
+    def _reshape(self, t: Tensor, is_copy: bool) -> None:
+        """Record the kernel of a reshaped tensor, or a copy of it, unless it is there."""
+        if not isinstance(t.kernel, Alias) or (t.uid in self.copies.of if is_copy else t.uid not in self.reshapes):
+            return
+        self._reshape(t.kernel.base, is_copy)
+        self.found.append(self.copies.copy(t.kernel) if is_copy else self.reshapes.pop(t.uid))

@@ -20,7 +20,7 @@ import { joined, split, totalSize } from './vectors.js';
 
 // names in the graph of a step (pyruntime/learning/names.py)
 const [NUMBERS, APPLY, RESULT, APPLIED, LOSS] = ['numbers', 'apply', 'result', 'applied', 'loss'].map((name) => `training:${name}`);
-const OWN = ['loss', 'optimizer', 'schedule', 'trainable', 'frozen', 'accumulate', 'mode', 'clip', 'proximal', 'seed', 'onNan', 'lora', 'stepOutputs', 'artifacts', 'lossScale'];
+const OWN = ['loss', 'optimizer', 'schedule', 'trainable', 'frozen', 'accumulate', 'mode', 'clip', 'proximal', 'seed', 'onNan', 'lora', 'stepOutputs', 'artifacts', 'lossScale', 'memory'];
 /** Of the page. @type {any} */
 let Tensor = null;
 
@@ -51,7 +51,9 @@ export class TrainingSession {
     const rest = Object.fromEntries(Object.entries(options).filter(([name]) => !OWN.includes(name)));
     const learning = { training: JSON.stringify(own, plainBytes) };
     const handler = await parts.withAddress(model, (/** @type {any} */ accepted) => parts.backend.createInferenceSessionHandler(/** @type {any} */ (accepted), rest, learning));
-    return new TrainingSession(handler, /** @type {TrainingInfo} */ (handler.about.training), parts);
+    const session = new TrainingSession(handler, /** @type {TrainingInfo} */ (handler.about.training), parts);
+    if (own.memory !== undefined) await session.states('alone');
+    return session;
   }
 
   // ── steps ──

@@ -12,20 +12,33 @@ import { StateValues } from './state_values.js';
 /** @typedef {[size: number, start: number, data: string, weight: string, dtype: string, file: string, merged?: import('./merged_weights.js').Merged]} Piece see pyruntime/learning/export.py */
 
 export class Trainer extends StateValues {
+  /** Of a session with a limit of memory: its executors but the one that runs have none. @type {Model | null} */
+  alone = null;
+
+  /** @type {StateValues['during']} */
+  async during(executor, names, run) {
+    if (this.alone && this.holder !== executor) {
+      await this.leave();
+      this.alone.table.freeOthers();
+    }
+    return super.during(executor, names, run);
+  }
+
   /** One for another model of the session, with the weights at the start. */
   another() {
     return new Trainer();
   }
 
   /**
-   * @param {Model} model @param {Source | undefined} source of the model @param {'read' | 'update' | 'replace' | 'export' | 'places'} how @param {Values} values
+   * @param {Model} model @param {Source | undefined} source of the model @param {'read' | 'update' | 'replace' | 'export' | 'places' | 'alone'} how @param {Values} values
    * @returns {Promise<Values>} the file as "model"
    */
   async answer(model, source, how, values) {
     if (how === 'export') return { model: await this.file(model, source) };
     if (how === 'places') return readPlaces(/** @type {Source} */ (source), values.places);
     if (how === 'read') return this.values(model);
-    this[how](values);
+    if (how === 'alone') this.alone = model;
+    else this[how](values);
     return {};
   }
 
