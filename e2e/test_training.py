@@ -309,7 +309,8 @@ def test_kernels_that_trap_in_a_step(place: str, tab: Callable[..., Tab]) -> Non
 LITTLE_MEMORY = """
   const model = Uint8Array.from(atob(arg.model), (c) => c.charCodeAt(0));
   const batch = (rows) => ({
-    image: new ort.Tensor('float32', Float32Array.from({ length: 1024 * rows }, (_, n) => Math.sin(n * n)), [rows, 1, 32, 32]),
+    image: new ort.Tensor('float32', Float32Array.from({ length: 1024 * rows }, (_, n) => Math.sin(n * n)),
+      [rows, 1, 32, 32]),
     target: new ort.Tensor('int32', Int32Array.from({ length: rows }, (_, n) => n), [rows]),
   });
   const create = (memory) => ort.TrainingSession.create(model, {

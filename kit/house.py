@@ -38,7 +38,7 @@ MAY_IMPORT = {
     "frontend": "errors ir host onnx",
     "ops": "errors ir host onnx frontend",
     "learning": "errors ir host onnx frontend ops runtime",
-    "passes": "errors ir onnx codegen",
+    "passes": "errors ir onnx codegen runtime",
     "providers.wasm": "errors ir mathlib codegen",
     "providers.webgpu": "errors ir mathlib codegen",
     "placement": "errors ir codegen",

@@ -59,9 +59,9 @@ class Copies:
         meaning = self._reading(kernel.meaning)
         assert isinstance(meaning, (Map, Reduce, Loops))
         meaning.outputs = tuple(map(self.tensor, kernel.meaning.outputs))
-        args = tuple([None if a is None else self.tensor(a) for a in kernel.args])
+        given = tuple([None if a is None else self.tensor(a) for a in kernel.args])
         strided = {n: replace(v, tensor=self.tensor(v.tensor)) for n, v in kernel.strided.items()}
-        return replace(kernel, args=args, meaning=meaning, strided=strided, epilogue=self._epilogue(kernel.epilogue))
+        return replace(kernel, args=given, meaning=meaning, strided=strided, epilogue=self._epilogue(kernel.epilogue))
 
     def _epilogue(self, e: Expr | None) -> Expr | None:
         return None if e is None else self.expr(e)

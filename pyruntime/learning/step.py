@@ -40,7 +40,7 @@ def step(t: Tracer, loss: Tensor, numbers: Tensor, *tensors: Tensor, recipe: str
     made = _Step(t, Recipe.from_json(recipe), numbers)
     if made.recipe.memory:
         t.memory = made.recipe.memory
-        t.settle([d for x in _leaves(loss) for d in x.shape])
+        t.settle(tuple(d for x in _leaves(loss) for d in x.shape))
     names = json.loads(weights)
     count = len(names)
     sums = tensors[count : 2 * count] if made.recipe.accumulates else ()

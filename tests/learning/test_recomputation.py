@@ -49,7 +49,8 @@ def gated() -> bytes:
     weights["last"] = np.array(-1)
     for n in range(3):
         size = hidden if n else 6
-        weights |= {f"w{n}": random(n, w=(1, 4 * hidden, size))["w"], f"r{n}": random(n, r=(1, 4 * hidden, hidden))["r"]}
+        weights[f"w{n}"] = random(n, w=(1, 4 * hidden, size))["w"]
+        weights[f"r{n}"] = random(n, r=(1, 4 * hidden, hidden))["r"]
         nodes += [
             node("LSTM", f"{x} w{n} r{n}", f"y{n}", hidden_size=hidden), node("Squeeze", f"y{n} axis", f"s{n}"),
             node("LayerNormalization", f"s{n} one", f"z{n}"), node("Mish", f"z{n}", f"x{n}"),

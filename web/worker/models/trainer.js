@@ -15,7 +15,7 @@ export class Trainer extends StateValues {
   /** Of a session with a limit of memory: its executors but the one that runs have none. @type {Model | null} */
   alone = null;
 
-  /** @type {StateValues['during']} */
+  /** @override @type {StateValues['during']} */
   async during(executor, names, run) {
     if (this.alone && this.holder !== executor) {
       await this.leave();
