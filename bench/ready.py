@@ -21,7 +21,7 @@ from playwright.sync_api import BrowserContext, Page
 from bench import load, machine, models
 from bench.chromium import MOUNTS, ROOT
 from bench.start_phases import Phases
-from bench.table import number
+from bench.turns import columns, ratio
 from kit import chromium as shared
 from kit import zoo
 from pyruntime.cli.common import random_array
@@ -57,7 +57,7 @@ SOURCES = ("url", "buffer")
 VISITS = ("first", "second")
 SETTLED = 3000  # ms after which the browser has cached the packages' code
 LIMIT = 300_000  # most ms of a call
-Times = dict[tuple[str, str, str, str], list[float]]  # (model, source, visit, whose): ms
+Times = dict[tuple[str, ...], list[float]]  # (model, source, visit, whose): ms
 
 
 def main(argv: list[str]) -> int:
@@ -182,25 +182,15 @@ class Bench:
 
 
 def line(name: str, source: str, times: Times) -> str:
-    out = f"{name[-34:]:36}{source:8}"
-    for visit in VISITS:
-        for whose in ("ours", "peer"):
-            out += f"{number(statistics.median(times[name, source, visit, whose]), 4):>8}"
-        out += f"{ratio(times, name, source, visit):7.2f}"
-    return out
-
-
-def ratio(times: Times, name: str, source: str, visit: str) -> float:
-    ours, peer = (statistics.median(times[name, source, visit, whose]) for whose in ("ours", "peer"))
-    return ours / peer
+    return f"{name[-34:]:36}{source:8}{columns(times, [(name, source, visit) for visit in VISITS])}"
 
 
 def summary(times: Times, names: list[str]) -> str:
     """Geometric means over models and sources."""
-    found = {key[:2] for key in times}
+    found = {(name, source) for name, source, *_ in times}
 
     def mean(chosen: Iterable[str], visit: str) -> str:
-        ratios = [ratio(times, name, source, visit) for name, source in found if name in chosen]
+        ratios = [ratio(times, (name, source, visit)) for name, source in found if name in chosen]
         return f"{statistics.geometric_mean(ratios):.2f}" if ratios else "-"
 
     groups = ", ".join(f"{group} {mean([n for n in names if group_of(n) == group], 'first')}" for group in GROUPS)

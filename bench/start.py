@@ -8,7 +8,6 @@ ratios are our time over theirs.
 from __future__ import annotations
 
 import argparse
-import math
 import statistics
 from collections import defaultdict
 from pathlib import Path
@@ -20,7 +19,7 @@ from bench import history, machine, models
 from bench.chromium import MOUNTS, ROOT, build
 from bench.start_phases import Phases
 from bench.start_server import Server, compressed
-from bench.table import number
+from bench.turns import columns, ratio
 from kit import chromium as shared
 
 MODELS = """mobilenet_v2 efficientnet_b0 vit_tiny minilm.dyn gpt2_tiny llama_mini.qdq lstm_tagger superres yolo_nms
@@ -31,7 +30,7 @@ LATER = "pyodide.rest.wasm python_stdlib.zip python_rest.zip engine.zip".split()
 PEER = "ort.wasm.bundle.min.mjs ort-wasm-simd-threaded.wasm".split()
 LIMIT = 300_000  # most ms of a call
 KINDS = ("local", "slow", "second")
-Times = dict[tuple[str, str, str], list[float]]  # (model, kind, whose): ms
+Times = dict[tuple[str, ...], list[float]]  # (model, kind, whose): ms
 
 
 def main(argv: list[str]) -> int:
@@ -121,19 +120,8 @@ def medians(times: Times, name: str) -> dict[str, dict[str, float]]:
     }
 
 
-def ratio(times: Times, name: str, kind: str) -> float:
-    """Return our time over the peer's; NaN if one is missing."""
-    ours, peer = (statistics.median(times[name, kind, whose] or [math.nan]) for whose in ("ours", "peer"))
-    return ours / peer
-
-
 def line(name: str, times: Times) -> str:
-    out = f"{name:22}"
-    for kind in KINDS:
-        for whose in ("ours", "peer"):
-            out += f"{number(statistics.median(times[name, kind, whose] or [math.nan]), 4):>8}"
-        out += f"{ratio(times, name, kind):7.2f}"
-    return out
+    return f"{name:22}{columns(times, [(name, kind) for kind in KINDS])}"
 
 
 def size(brotli: dict[Path, Path], names: list[str], folder: str) -> int:
@@ -154,7 +142,7 @@ def files(brotli: dict[Path, Path]) -> str:
 
 
 def summary(times: Times, names: list[str], mbits: float, count: int) -> str:
-    means = [statistics.geometric_mean(ratio(times, name, kind) for name in names) for kind in KINDS]
+    means = [statistics.geometric_mean(ratio(times, (name, kind)) for name in names) for kind in KINDS]
     local, slow, second = (f"{mean:.2f}" for mean in means)
     return (
         f"first visit vs onnxruntime-web wasm: local {local}, {mbits:g} Mbit/s {slow}, bytes {count / 1e6:.2f} MB;"
