@@ -2,10 +2,13 @@
 
 One counter (kit/pages/gpu_counter.js) wraps the methods of WebGPU in the page and in the worker, so the counts are the
 same on any adapter. Each runtime and model has a new browser, in which a session of a tiny model runs first. Counts are
-of one run, the fourth (with --token the mean of sixteen steps of llama_mini behind the first sixteen; its caches stay
-there): dispatches, submissions, bind groups, readbacks, and in kB what is written by the CPU, copied between buffers,
-read back, and `bound`, the storage bindings of all dispatches. Creation and first run: pipelines, kB of shaders,
-milliseconds. With several lengths of caches (--behind), bench/token_lengths.py compares their times.
+of one run, the fourth: dispatches, submissions, bind groups, readbacks, and in kB what is written by the CPU, copied
+between buffers, read back, and `bound`, the storage bindings of all dispatches. Creation and first run: pipelines, kB
+of shaders, milliseconds.
+
+With --token they are the mean of sixteen steps of a decoder behind the first sixteen; its caches stay on the GPU. The
+decoder is llama_mini, or with --items, --places or --window one with GroupQueryAttention. With several lengths of
+caches (--behind), bench/token_lengths.py compares their times.
 """
 
 from __future__ import annotations
@@ -16,6 +19,7 @@ import statistics
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from operator import itemgetter
+from typing import Any
 
 from playwright.sync_api import Error, Page
 
@@ -25,9 +29,11 @@ from bench.compare import GPU_MODELS
 from bench.results import geomean_of
 from bench.token_lengths import in_page, natively
 from kit import zoo
+from kit.decoders import Decoder, Size
 
 TOKENS = 16
 RUNTIMES = ("ours", "peer")
+GROUPED = Size(256, 4, 8, 2, 512, 1000)  # caches as those of llama_mini
 PEER = "onnxruntime-web"
 COUNTER = ROOT / "kit" / "pages" / "gpu_counter.js"
 COUNTED = {"dispatches": 1, "submits": 1, "bind groups": 1, "readbacks": 1, "written": 1000, "read": 1000,
@@ -58,10 +64,16 @@ def main(argv: list[str]) -> int:
     parser.add_argument("--past", type=int, default=1, help="tokens of the decoder's first step (default 1)")
     parser.add_argument("--alone", action="store_true", help="with --token: without onnxruntime-web")
     parser.add_argument("--behind", type=int, nargs="*", default=[0], help="positions in its caches before that")
+    parser.add_argument("--items", type=int, default=0, help="with --token: texts of different lengths")
+    parser.add_argument("--places", type=int, default=0, help="with --token: of caches of a fixed length")
+    parser.add_argument("--window", type=int, default=0, help="with --token: last keys that a token attends to")
     args = parser.parse_args(argv)
     build(())
     if args.token:
-        return tokens(args.past, args.behind, RUNTIMES[:1] if args.alone else RUNTIMES)
+        what = {"model": f"/zoo/{zoo.materialize('llama_mini').name}", "past": args.past, "items": 0}
+        if args.items or args.places or args.window:
+            what |= {"model": grouped(args.window), "items": args.items or 1, "places": args.places}
+        return tokens(what, args.behind, RUNTIMES[:1] if args.alone else RUNTIMES)
     names = args.models
     print("ours / onnxruntime-web's; bytes in kB, times in ms")
     print(f"{'':16}" + "".join(f"{name:>{WIDTH.get(name, 16)}}" for name in (*COUNTED, *MADE)))
@@ -107,26 +119,34 @@ def counted(name: str, runtime: str) -> Counts:
         return {**take(page), **{key: made.get(key, 0) for key in MADE}, **times}
 
 
-def tokens(past: int, positions: Sequence[int], runtimes: Sequence[str]) -> int:
-    """Return exit code 1 if the runtimes do not find the same tokens."""
+def grouped(window: int) -> str:
+    """Write a decoder with GroupQueryAttention, and return its address."""
+    path = zoo.CACHE / f"grouped_{window}.onnx"
+    with zoo.replacing(path) as part:
+        part.write_bytes(Decoder(GROUPED, "fp32", empty=False, window=window or -1).model().SerializeToString())
+    return f"/zoo/{path.name}"
+
+
+def tokens(what: dict[str, Any], positions: Sequence[int], runtimes: Sequence[str]) -> int:
+    """Return exit code 1 if the runtimes do not find the same tokens. what: see `openDecoder` of bench/page/token.js"""
     differ = False
     for behind in positions:
-        found, texts = zip(*[decoded(runtime, past, behind) for runtime in runtimes], strict=True)
+        found, texts = zip(*[decoded(runtime, what | {"behind": behind}) for runtime in runtimes], strict=True)
         against = f" / {PEER}'s" if len(runtimes) > 1 else ""
         print(f"ours{against}, a token behind {behind} positions on the GPU; bytes in kB, ms a median")
         for key, unit in (COUNTED | {"buffers": 1, "pipelines": 1, "writes": 1, "ms": 1}).items():
             print(f"{key:14}{cell(found, key, unit)}", flush=True)
         differ |= texts[0] != texts[-1]
-    if len(positions) > 1:
+    if len(positions) > 1 and not what["items"]:
         with opened("ours") as page:
             print(in_page(page, positions), flush=True)
         print(natively(positions))
     return int(differ)
 
 
-def decoded(runtime: str, past: int, behind: int) -> tuple[Counts, list[int]]:
+def decoded(runtime: str, what: dict[str, Any]) -> tuple[Counts, list[int]]:
     """Return the counts of a token, and the tokens."""
-    what = {"model": f"/zoo/{zoo.materialize('llama_mini').name}", "past": past, "behind": behind}
+    behind = what["behind"]
     with opened(runtime) as page:
         page.evaluate("(what) => bench.openDecoder(what)", what)
         text = [page.evaluate("(behind) => bench.nextToken(behind)", behind) for _ in range(TOKENS)]

@@ -31,10 +31,11 @@ SIZES = {
 
 
 class Decoder:
-    """empty: count the weights without allocating them."""
+    """empty: count the weights without allocating them; window: the number of last keys that a token attends to, -1 for
+    all."""
 
-    def __init__(self, size: Size, kind: str, empty: bool) -> None:
-        self.size, self.kind, self.empty = size, kind, empty
+    def __init__(self, size: Size, kind: str, empty: bool, window: int = -1) -> None:
+        self.size, self.kind, self.empty, self.window = size, kind, empty, window
         self.bytes = 0
         self.random = np.random.default_rng(0)
         self.float = np.float16 if kind == "fp16" else np.float32
@@ -57,7 +58,8 @@ class Decoder:
             present = [f"present.{n}.{part}" for part in ("key", "value")]
             outputs += [_value(name, of, ["batch", kv, "all", width // heads]) for name in present]
             y = self.node("GroupQueryAttention", q, k, v, *past, "last", "total", more=present,
-                          domain="com.microsoft", num_heads=heads, kv_num_heads=kv)  # fmt: skip
+                          domain="com.microsoft", num_heads=heads, kv_num_heads=kv,
+                          local_window_size=self.window)  # fmt: skip
             x = self.node("Add", x, self.linear(y, width, width))
             y = self.norm(x)
             gate = self.linear(y, width, inner)

@@ -124,6 +124,8 @@ class _Emitter:
             capacity["least"] = dim(room.least)
         if room.mixed is not None:
             capacity["mixed"] = dim(room.mixed)
+        if room.undo is not None:
+            capacity["undo"] = dim(room.undo)
         return {**value, "dims": [dim(d) for d in room.shape], "room": capacity}
 
     def _guards(self, main: TracedGraph) -> list[Any]:

@@ -13,6 +13,8 @@ class Room:
 
     least: the capacity that a feed needs, computed from dims that are known before a run
     mixed: the number of contiguous new rows that may overwrite the feed's rows; None if new rows only follow them
+    undo: the number of rows at the end of the buffer in which a run keeps the rows that it overwrites; None if it keeps
+        none
     """
 
     axis: int
@@ -20,3 +22,4 @@ class Room:
     shape: Shape
     least: AnyDim | None = None
     mixed: AnyDim | None = None
+    undo: AnyDim | None = None

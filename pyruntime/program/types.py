@@ -18,12 +18,13 @@ class Input(TypedDict):
 
 @final
 class InputRoom(TypedDict):
-    """Capacity along an axis: its symbol, the least that a run needs, new rows that may overwrite old ones."""
+    """Capacity along an axis: its symbol, the least for a run, new rows that may overwrite rows, rows to keep these."""
 
     axis: int
     places: str
     least: Dim
     mixed: NotRequired[Dim]
+    undo: NotRequired[Dim]
 
 
 @final

@@ -197,7 +197,8 @@ class _Search:
             for spec in found:
                 self._need(spec["dims"])
                 if "room" in spec:
-                    self._need([spec["room"]["least"], spec["room"].get("mixed", 0)])
+                    room = spec["room"]
+                    self._need([room["least"], room.get("mixed", 0), room.get("undo", 0)])
         return found
 
 

@@ -154,8 +154,9 @@ class _Flow:
         self._know([d for v in inputs for d in v["dims"] if isinstance(d, str)])
         for v in inputs:
             if "room" in v:
-                self._bound([v["room"]["least"], v["room"].get("mixed", 0)], _name(v))
-                self._know([v["room"]["places"]])
+                room = v["room"]
+                self._bound([room["least"], room.get("mixed", 0), room.get("undo", 0)], _name(v))
+                self._know([room["places"]])
         for v in inputs:
             self._make([v["buffer"]], _name(v))
         for v in inputs:

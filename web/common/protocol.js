@@ -15,8 +15,9 @@ import { Stop, StopWords } from './stop.js';
  */
 /** A GPU tensor. room: if its buffer has capacity for more rows. @typedef {{ gpu: GPUBuffer, room?: SharedRoom }} InBuffer */
 /**
- * One for each tensor in a buffer that tensors share. places: rows along the axis for which the buffer has space; rows: of this tensor.
- * @typedef {{ axis: number, places: number, rows: number }} SharedRoom
+ * One for each tensor in a buffer that tensors share. places: rows along the axis for which the buffer has space; rows: of this tensor;
+ * undo: number of last places that keep rows of this tensor that a run overwrote; isLost: a run that failed may have overwritten some.
+ * @typedef {{ axis: number, places: number, rows: number, undo?: number, isLost?: boolean }} SharedRoom
  */
 /** The first rows, along an axis, of a resident output. @typedef {{ held: number, axis: number, rows: number }} After */
 /**

@@ -24,8 +24,8 @@ import { isWide } from './storage.js';
  */
 /**
  * The feed of a cache in this run. places: capacity of the buffer that the run works in; fills: the tensor to fill is the feed
- * itself; buffer: null before the run needs it; isNew: the run created it.
- * @typedef {{ cache: Cache, feed: WireTensor, places: number, fills: boolean, buffer: GPUBuffer | null, isNew: boolean }} Fed
+ * itself; isAlone: no other feed is in its buffer; buffer: null before the run needs it; isNew: the run created it.
+ * @typedef {{ cache: Cache, feed: WireTensor, places: number, fills: boolean, isAlone: boolean, buffer: GPUBuffer | null, isNew: boolean }} Fed
  */
 /**
  * The GPU, as caches use it.
@@ -34,7 +34,7 @@ import { isWide } from './storage.js';
 /** The part of a GPU runner that caches use. @typedef {{ gpu: Gpu, memory: import('./memory.js').GpuMemory }} Runner */
 /**
  * Tensors that share buffers (rooms.js).
- * @typedef {{ prepare(): Promise<unknown>, sharing(buffer: GPUBuffer): SharedRoom[], verify(tensor: GpuTensor): Promise<void>,
+ * @typedef {{ prepare(): Promise<unknown>, dense(tensor: GpuTensor): void, sharing(buffer: GPUBuffer): SharedRoom[], verify(tensor: GpuTensor): Promise<void>,
  *   noteAppended(buffer: GPUBuffer, rows: number): void,
  *   share(buffer: GPUBuffer, type: string, dims: number[], axis: number, places: number): GpuTensor,
  *   encode(encoder: GPUCommandEncoder, type: string, from: import('./types.js').Range, ranges: ByteRanges, to: import('./types.js').Range, stride: number): void,
@@ -55,6 +55,8 @@ export class GpuCaches {
     }));
     /** By buffer of the input. @type {Map<number, Fed>} */
     this.fed = new Map();
+    /** Feeds whose rows this run overwrites, and the submission from which on it may have done so. @type {{ room: SharedRoom, submission: number }[]} */
+    this.overwritten = [];
   }
 
   get tensors() {
@@ -68,11 +70,13 @@ export class GpuCaches {
    */
   begin(feeds, fetches, inputs, dims) {
     this.fed.clear();
+    this.overwritten = [];
     /** @type {Map<number, number>} */
     const capacities = new Map();
     if (!this.byInput.size) return capacities;
     /** @type {Env | null} */
     let env = null;
+    const buffers = Object.values(feeds).flat().map((each) => each && gpuBuffer(each.data));
     for (const input of inputs) {
       const cache = this.byInput.get(input.buffer);
       const feed = cache && feedOf(feeds, input);
@@ -80,7 +84,8 @@ export class GpuCaches {
       env ??= dims();
       const fills = this.fills(cache, feed, fetches);
       const places = fills ? capacityOf(feed, cache.room.axis) : this.capacity(cache, feed, env);
-      this.fed.set(input.buffer, { cache, feed, places, fills, buffer: null, isNew: false });
+      const isAlone = buffers.filter((each) => each === gpuBuffer(feed.data)).length === 1;
+      this.fed.set(input.buffer, { cache, feed, places, fills, isAlone, buffer: null, isNew: false });
       capacities.set(input.buffer, places);
     }
     return capacities;
@@ -91,6 +96,11 @@ export class GpuCaches {
     const shared = feeds.filter(([, { data }]) => data.room);
     await Promise.all(shared.map(([, tensor]) => this.rooms.verify(tensor)));
     if (this.byInput.size || shared.length) await this.rooms.prepare();
+  }
+
+  /** Puts a feed that another run has overwritten in a buffer of its own. @param {GpuTensor} tensor */
+  separate(tensor) {
+    if (tensor.data.room?.undo) this.rooms.dense(tensor);
   }
 
   /** Copies a tensor with capacity for more to the session's memory. @param {number} address @param {GpuTensor} tensor */
@@ -128,11 +138,11 @@ export class GpuCaches {
 
   /** @param {Cache} cache @param {WireTensor} feed @param {Env} env */
   capacity({ input, value, room }, feed, env) {
-    const least = evaluate(room.least, env);
+    const isFixed = JSON.stringify(value.dims[room.axis]) === JSON.stringify(input.dims[room.axis]);
     const known = roomOf(feed)?.axis === room.axis ? capacityOf(feed, room.axis) : 0;
+    const least = evaluate(room.least, env) + (known && spare(room, isFixed || feed.dims[0] > 1, env));
     if (known >= least) return known;
     const enough = this.plan.leastCapacity(input.buffer, least);
-    const isFixed = JSON.stringify(value.dims[room.axis]) === JSON.stringify(input.dims[room.axis]);
     if (isFixed) return enough;
     const ranges = byteRanges([...feed.dims], room.axis, feed.dims[room.axis], elementSize(feed.type));
     return Math.max(enough, capacityOnGpu(least, ranges, this.runner.memory.chunk));
@@ -167,14 +177,23 @@ export class GpuCaches {
     return fresh;
   }
 
-  /** Whether the run can write into the buffer of its feed: it changes no row of a tensor that still exists. @param {Fed} fed @param {number} total rows after the run @param {Env} env */
-  canAppend({ cache: { room }, feed, places }, total, env) {
+  /**
+   * Whether the run can write into the buffer of its feed: it changes no row of a tensor that still exists, or only rows of the feed,
+   * which it keeps. @param {Fed} fed @param {number} total rows after the run @param {Env} env
+   */
+  canAppend({ cache: { room }, feed, places, isAlone }, total, env) {
     const buffer = gpuBuffer(feed.data);
-    if (!buffer || roomOf(feed)?.places !== places) return false;
+    const own = roomOf(feed);
+    if (!buffer || own?.places !== places || !isAlone) return false;
     const rows = feed.dims[room.axis];
     const first = room.mixed === undefined ? rows : firstNewRow(feed.dims[0], rows, total, evaluate(room.mixed, env));
     if (room.mixed !== undefined && first > 0) this.rooms.noteAppended(buffer, total);
-    return this.rooms.sharing(buffer).every((other) => other.rows <= first);
+    const changed = this.rooms.sharing(buffer).filter((other) => other.rows > first);
+    const undo = evaluate(room.undo ?? 0, env);
+    if (changed.length !== 1 || changed[0] !== own || !undo || total + undo > places) return !changed.length;
+    own.undo = undo;
+    this.overwritten.push({ room: own, submission: this.runner.memory.submission });
+    return true;
   }
 
   /** @param {GpuTensor} feed @param {GPUBuffer} target @param {ByteRanges} ranges of the target */
@@ -207,6 +226,14 @@ export class GpuCaches {
     return this.rooms.share(buffer, value.dtype, dims, axis, places);
   }
 
+  /** The run failed, and its commands since the last submission are dropped. */
+  abandon() {
+    for (const { room, submission } of this.overwritten) {
+      Object.assign(room, { undo: 0, isLost: this.runner.memory.submission > submission });
+    }
+    this.end();
+  }
+
   /** Ends a run: frees buffers that no tensor uses. */
   end() {
     for (const { buffer, isNew } of this.fed.values()) {
@@ -221,6 +248,12 @@ function sameDims(name, into, dims) {
   if (into.dims.join() === dims.join()) return into;
   throw new InvalidInput(`the output "${name}" is [${dims.join(', ')}], the tensor to fill is [${into.dims.join(', ')}]`);
 }
+
+/**
+ * Rows beyond the least that let a run keep what it overwrites. The least of a cache that may grow has rows for new keys, which a single
+ * item's run needs only if it overwrites none. @param {InputRoom} room @param {boolean} all @param {Env} env
+ */
+const spare = ({ undo, mixed = 0 }, all, env) => (undo === undefined ? 0 : evaluate(undo, env) - (all ? 0 : evaluate(mixed, env)));
 
 /** @param {Fed} fed bytes of one row in all ranges */
 const rowBytes = ({ cache: { room: { axis } }, feed: { type, dims } }) => bytesOf(type, dims.map((d, n) => (n === axis ? 1 : d)));

@@ -28,7 +28,7 @@ export const KINDS = {
 const shader = (body) => `
 @group(0) @binding(0) var<storage, read_write> source: array<u32>;
 @group(0) @binding(1) var<storage, read_write> destination: array<u32>;
-@group(0) @binding(2) var<storage, read_write> faults: array<u32, 4>;
+@group(0) @binding(2) var<storage, read_write> faults: array<u32>;
 @compute @workgroup_size(${WIDTH}) fn main(@builtin(global_invocation_id) at: vec3<u32>) {
   let i = at.y * ${ROW * WIDTH}u + at.x;
   ${body}

@@ -15,10 +15,16 @@ import { rangeOf, rangesIn } from './sizes.js';
 /** @import { GpuTensor, Range } from './types.js' */
 /** @typedef {import('./caches.js').Gpu} Gpu */
 
+const BITS = 30; // of a number of rows in a buffer
+
+/** An element as an integer. @param {number} per elements of a word @param {string} index */
+const element = (per, index) => `((source[(${index}) / ${per}u] >> (((${index}) % ${per}u) * ${32 / per}u)) & ${2 ** (32 / per) - 1}u)`;
+
 /**
- * Copies lines of elements and sets what lies between them to 0. faults: lines, elements of a line, elements from one line to the
- * next in the source and in the target. per: elements of a word.
- * @param {number} per
+ * Copies lines of elements and sets what lies between them to 0. Overwritten rows are those that a run has kept at the end of the line
+ * (passes/caches/growing_caches.py). faults: lines, elements of a line, elements from one line to the next in the source and in the
+ * target, elements of a row, kept rows, and where they and the end of the overwritten rows, in binary, begin in a line of the source.
+ * @param {number} per elements of a word
  */
 const rows = (per) => `
   if (i < arrayLength(&destination)) {
@@ -26,8 +32,19 @@ const rows = (per) => `
     for (var k = 0u; k < ${per}u; k++) {
       let line = (i * ${per}u + k) / faults[3]; let place = (i * ${per}u + k) % faults[3];
       if (line < faults[0] && place < faults[1]) {
-        let index = line * faults[2] + place;
-        word |= ((source[index / ${per}u] >> ((index % ${per}u) * ${32 / per}u)) & ${2 ** (32 / per) - 1}u) << (k * ${32 / per}u);
+        let start = line * faults[2];
+        var index = start + place;
+        if (faults[5] > 0u) {
+          let row = place / faults[4];
+          var end = 0u;
+          for (var b = 0u; b < ${BITS}u; b++) {
+            if (${element(per, 'start + faults[7] + b')} != 0u) { end |= 1u << b; }
+          }
+          if (row < end && row + faults[5] >= end) {
+            index = start + faults[6] + (row + faults[5] - end) * faults[4] + place % faults[4];
+          }
+        }
+        word |= ${element(per, 'index')} << (k * ${32 / per}u);
       }
     }
     destination[i] = word;
@@ -97,7 +114,7 @@ export class Rooms {
    * @param {GpuTensor} tensor
    */
   async verify(tensor) {
-    if (this.unseen(tensor).length) await this.read(tensor);
+    if (tensor.data.room?.isLost || this.unseen(tensor).length) await this.read(tensor);
   }
 
   /** Rows after later runs that no check has seen. @param {GpuTensor} tensor */
@@ -108,7 +125,8 @@ export class Rooms {
   /** The bytes of a tensor's buffer. @param {GpuTensor} tensor @returns {Promise<Uint8Array>} */
   async read(tensor) {
     const { buffer, size } = rangeOf(tensor);
-    const later = this.unseen(tensor); // when the copy begins
+    if (tensor.data.room?.isLost) throw overwritten('a run that failed may have');
+    const [ranges, later] = [rangesIn(tensor), this.unseen(tensor)]; // when the copy begins
     let found = new Uint8Array(0);
     const copy = (/** @type {GPUBuffer} */ staging) => {
       const encoder = this.gpu.device.createCommandEncoder();
@@ -116,42 +134,52 @@ export class Rooms {
       this.gpu.submit(encoder);
     };
     if (size) await this.gpu.read(size, copy, (bytes) => { found = new Uint8Array(bytes.slice(0)); });
-    const ranges = rangesIn(tensor);
-    if (!later.every((rows) => endsInNew(found, { ...ranges, length: rows * ranges.row }))) throw overwritten();
+    if (!later.every((rows) => endsInNew(found, { ...ranges, length: rows * ranges.row }))) throw overwritten('a run has');
     for (const rows of later) this.appended.get(buffer)?.delete(rows);
     return found;
   }
 
   /**
-   * Puts a tensor that shares a buffer in a buffer of its own. check: `verify`; the page may use the buffer before it ends, so its
+   * Puts a tensor that shares a buffer in a buffer of its own. Returns `verify`; the page may use the buffer before it ends, so its
    * error is also printed. @param {GpuTensor} tensor
    */
   dense(tensor) {
     const check = this.verify(tensor);
     check.catch(({ message }) => log('error', message));
-    const { type, dims, data: { gpu: buffer, room } } = tensor;
-    const { data } = this.gpu.tensors.create(type, dims);
+    const { type, dims, data } = tensor;
+    const { gpu: buffer, room } = data;
+    const own = this.gpu.tensors.create(type, dims);
     const encoder = this.gpu.device.createCommandEncoder();
     const ranges = rangesIn(tensor);
-    this.encode(encoder, type, rangeOf(tensor), ranges, rangeOf({ type, dims, data }), ranges.length);
+    this.encode(encoder, type, rangeOf(tensor), ranges, rangeOf(own), ranges.length, room?.undo);
     this.gpu.submit(encoder);
     this.gpu.tensors.dispose(buffer, room);
-    return { data, check };
+    data.gpu = own.data.gpu;
+    delete data.room;
+    return check;
   }
 
   /** Waits for the GPU and copies a tensor to the CPU. @param {GpuTensor} tensor @returns {Promise<WireTensor>} */
   async download(tensor) {
+    if (tensor.data.room?.undo) {
+      await this.dense(tensor);
+      return this.gpu.tensors.download(tensor);
+    }
     return load(gather(await this.read(tensor), rangesIn(tensor)), tensor.type, [...tensor.dims], null);
   }
 
   /**
-   * Copies byte ranges of one buffer to another, where they are `stride` bytes apart.
+   * Copies byte ranges of one buffer to another, where they are `stride` bytes apart. undo: rows at the end of each range's space that
+   * keep overwritten rows, and their end in binary.
    * @param {GPUCommandEncoder} encoder @param {string} type of elements @param {Range} from @param {ByteRanges} ranges @param {Range} to @param {number} stride
    */
-  encode(encoder, type, from, { count, length, stride: before }, to, stride) {
+  encode(encoder, type, from, { count, length, stride: before, row: width }, to, stride, undo = 0) {
     if (count * length === 0) return;
     const unit = elementSize(type);
-    const words = Uint32Array.of(count, length / unit, before / unit, stride / unit);
+    const row = width / unit;
+    const bits = Math.ceil(BITS / row);
+    const end = before / unit;
+    const words = Uint32Array.of(count, length / unit, end, stride / unit, row, undo && undo - bits, end - undo * row, end - bits * row);
     const { device, moves } = this.gpu;
     const shape = device.createBuffer({ size: words.byteLength, usage: USAGE.STORAGE | USAGE.COPY_DST, label: 'shape' });
     device.queue.writeBuffer(shape, 0, words);
@@ -159,7 +187,8 @@ export class Rooms {
   }
 }
 
-function overwritten() {
+/** @param {string} run */
+function overwritten(run) {
   const hint = 'getData() before a run is fed it keeps it; is seqlens_k less than total_sequence_length - 1?';
-  return new ExecutionError('a run has written its new keys among those of this cache', { hint });
+  return new ExecutionError(`${run} written its new keys among those of this cache`, { hint });
 }

@@ -98,7 +98,9 @@ export class Transfers {
     this.remote.clear();
     for (const input of this.executor.header.inputs) {
       const feed = feedOf(feeds, input);
-      if (onGpu(feed)) this.remote.set(input.buffer, feed);
+      if (!onGpu(feed)) continue;
+      this.caches?.separate(feed);
+      this.remote.set(input.buffer, feed);
     }
   }
 
@@ -113,11 +115,11 @@ export class Transfers {
 
   /** The run failed: disposes of the tensors that it created. */
   abandon() {
+    this.caches?.abandon();
     this.gpu.memory.encoder = null;
     this.gpu.params.release(); // its buffer or a bind group may be invalid: GPU errors are reported later
     this.gpu.releaseBorrowed();
     for (const { data } of this.created) this.gpu.gpu.tensors.dispose(data.gpu, data.room);
-    this.caches?.end();
     this.gpu.gpu.tensors.freePool(); // the page may have destroyed a buffer in it without an event
   }
 

@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -20,7 +20,8 @@ from pyruntime.runtime.growth import byte_ranges, capacity_on_gpu, first_new_row
 class _Cache:
     """An input that lies in the buffer of an output on the GPU. name, value: of the output; axis: along which the
     buffer has capacity; least: the capacity that a run needs; fresh: number of new rows that may overwrite old ones;
-    total: rows after a run; is_fixed: a run makes no more rows than it is fed."""
+    undo: number of rows at the end of the memory that keep these; total: rows after a run; is_fixed: a run makes no
+    more rows than it is fed."""
 
     spec: types.Input
     name: str
@@ -28,18 +29,20 @@ class _Cache:
     axis: int
     least: Callable[[Env], int]
     fresh: Callable[[Env], int] | None
+    undo: Callable[[Env], int] | None
     total: Callable[[Env], int]
     is_fixed: bool
 
 
 @dataclass(eq=False, slots=True)
 class _Fed:
-    """The feed of a cache in this run. capacity: of the memory that the run works in; memory: None before the run needs
-    it."""
+    """The feed of a cache in this run. capacity: of the memory that the run works in; is_alone: no other feed is in the
+    feed's memory; memory: None before the run needs it."""
 
     cache: _Cache
     x: Any
     capacity: int
+    is_alone: bool
     memory: Any = None
 
 
@@ -62,28 +65,44 @@ class GpuCaches:
             if "room" in spec and spec["buffer"] in inputs and output is not None:
                 self._by_input[spec["buffer"]] = _cache(spec, output)
         self._fed: dict[int, _Fed] = {}
+        # feeds whose rows this run overwrites, and the number of the first submission that may do so
+        self._overwritten: list[tuple[GpuTensor, int]] = []
 
-    def begin(self, feeds: Iterable[tuple[int, Any]], on_gpu: Collection[str], env: Env) -> set[int]:
+    def begin(self, feeds: Sequence[tuple[int, Any]], on_gpu: Collection[str], env: Env) -> set[int]:
         """Choose the memory of caches that start or stay on the GPU, and set the symbols of their capacities. feeds: by
         buffer; on_gpu: outputs that stay there. Returns the buffers of these feeds."""
-        self._fed = {}
-        for b, x in feeds if self._by_input else ():
+        self.end()
+        if not self._by_input:
+            return set()
+        memories = [x.memory(self.gpu.host.own) for _, x in feeds if isinstance(x, GpuTensor)]
+        for b, x in feeds:
             cache = self._by_input.get(b)
             if cache is None or not (cache.name in on_gpu or isinstance(x, GpuTensor)):
                 continue
             capacity = env[cache.spec["room"]["places"]] = self._capacity(cache, x, env)
-            self._fed[b] = _Fed(cache, x, capacity)
+            is_alone = isinstance(x, GpuTensor) and memories.count(x.memory()) == 1
+            self._fed[b] = _Fed(cache, x, capacity, is_alone)
         return set(self._fed)
 
     def _capacity(self, cache: _Cache, x: Any, env: Env) -> int:
         least = cache.least(env)
-        if isinstance(x, GpuTensor) and (x.capacity(cache.axis) >= least or x.replaced):
-            return x.capacity(cache.axis)
+        if isinstance(x, GpuTensor):
+            least += 0 if x.replaced else self._spare(cache, x, env)
+            if x.capacity(cache.axis) >= least or x.replaced:
+                return x.capacity(cache.axis)
         enough = self.values.plan.least_capacity(cache.spec["buffer"], least)
         if cache.is_fixed:
             return enough
         ranges = byte_ranges(x.shape, cache.axis, x.shape[cache.axis], self._item(cache))
         return max(enough, capacity_on_gpu(least, ranges, self.gpu.host.chunk))
+
+    @staticmethod
+    def _spare(cache: _Cache, x: GpuTensor, env: Env) -> int:
+        """Rows beyond the least that let a run keep what it overwrites. `least` of a cache that may grow has rows for
+        new keys, which a single item's run needs only if it overwrites none."""
+        if cache.undo is None or cache.fresh is None:
+            return 0
+        return cache.undo(env) - (0 if cache.is_fixed or x.shape[0] > 1 else cache.fresh(env))
 
     def memory(self, b: int, env: Env) -> Any:
         """The memory in which the run appends to the feed of buffer `b`, with the feed's rows; None for other buffers.
@@ -97,8 +116,8 @@ class GpuCaches:
                 rows = f"{cache.total(env)} rows, the memory that it is bound to {fed.capacity}"
                 raise ShapeError(f'output "{cache.name}" has {rows}')
             if isinstance(x, GpuTensor):
-                shared = x.memory(self.gpu.host.own)
-                is_free = x.capacity(cache.axis) == fed.capacity and self._leaves_tensors(fed, env)
+                shared = x.memory()
+                is_free = fed.is_alone and x.capacity(cache.axis) == fed.capacity and self._leaves_tensors(fed, env)
                 fed.memory = shared if is_free else self._copy(fed, shared)
             else:
                 fed.memory = self._new_memory(fed)
@@ -106,16 +125,21 @@ class GpuCaches:
         return fed.memory
 
     def _leaves_tensors(self, fed: _Fed, env: Env) -> bool:
-        """Whether the run changes no row of a tensor that still exists."""
+        """Whether the run may write into the memory of its feed: it changes no row of a tensor that still exists, or
+        only rows of the feed, which it keeps."""
         x, cache = fed.x, fed.cache
-        rows = x.shape[cache.axis]
-        first = rows
+        rows = first = x.shape[cache.axis]
+        total = cache.total(env)
         if cache.fresh is not None:
-            total = cache.total(env)
             first = first_new_row(x.shape[0], rows, total, cache.fresh(env))
             if first > 0:
                 x.note_appended(cache.axis, total)
-        return all(t.replaced or t.shape[cache.axis] <= first for t in x.sharing())
+        changed = [t for t in x.sharing() if not t.replaced and t.shape[cache.axis] > first]
+        if changed == [x] and cache.undo is not None and total + cache.undo(env) <= fed.capacity:
+            x.note_overwritten(cache.undo(env))
+            self._overwritten.append((x, self.gpu.host.submission))
+            return True
+        return not changed
 
     def _new_memory(self, fed: _Fed) -> Any:
         x, cache = fed.x, fed.cache
@@ -151,17 +175,23 @@ class GpuCaches:
                 return GpuTensor(fed.memory, cache.value["dtype"], shape, (cache.axis, fed.capacity))
         return None
 
+    def abandon(self) -> None:
+        """The run failed, and its commands since the last submission are dropped."""
+        for x, submission in self._overwritten:
+            x.note_failure(may_have_run=self.gpu.host.submission > submission)
+        self.end()
+
     def end(self) -> None:
-        self._fed = {}
+        self._fed, self._overwritten = {}, []
 
 
 def _cache(spec: types.Input, output: Any) -> _Cache:
     room, value = spec["room"], output["value"]
     axis = room["axis"]
-    fresh = compile_dim(room["mixed"]) if "mixed" in room else None
+    fresh, undo = (compile_dim(room[key]) if key in room else None for key in ("mixed", "undo"))
     total, before = value["dims"][axis], spec["dims"][axis]
     least, is_fixed = compile_dim(room["least"]), total == before
-    return _Cache(spec, output["name"], value, axis, least, fresh, compile_dim(total), is_fixed)
+    return _Cache(spec, output["name"], value, axis, least, fresh, undo, compile_dim(total), is_fixed)
 
 
 def _copies(header: types.Header) -> list[types.CopyStep]:

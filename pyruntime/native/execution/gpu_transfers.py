@@ -77,6 +77,7 @@ class Transfers:
 
     def abandon(self) -> None:
         """Drop the commands of a run that failed."""
+        self.caches.abandon()
         self._release()
         if self.gpu is not None:
             self.gpu.host.abandon()

@@ -13,6 +13,7 @@ from pyruntime.ir import dtype as dt
 from pyruntime.native.memory.arrays import NUMPY, from_storage
 from pyruntime.runtime.growth import ByteRanges, byte_ranges
 
+BITS = 30  # of a number of rows in memory (passes/caches/growing_caches.py)
 TYPES = {d.name for d in dt.ALL if d not in (dt.STRING, dt.F64)}  # element types that the GPU can store
 
 
@@ -35,12 +36,11 @@ class GpuTensor:
         self.dims = dims
         self.replaced = False  # by an output of the current run
         self._room = room
-        self._memory = memory
+        self._undo = 0  # rows at the end of the memory that keep overwritten rows of this tensor
+        self._is_lost = False  # a run that failed may have overwritten its rows
         self._is_disposed = False
         counts["live"] += 1
-        if not memory.tensors:
-            counts["bytes"] += memory.bytes
-        memory.tensors.append(weakref.ref(self))
+        self._enter(memory)
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -63,15 +63,28 @@ class GpuTensor:
         if not self._is_disposed:
             self._is_disposed = True
             counts["live"] -= 1
-            memory = self._memory
-            memory.tensors = [ref for ref in memory.tensors if ref() not in (None, self)]
-            if not memory.tensors:
-                counts["bytes"] -= memory.bytes
-                memory.release()
+            self._leave()
+
+    def _enter(self, memory: Any) -> None:
+        if not memory.tensors:
+            counts["bytes"] += memory.bytes
+        memory.tensors.append(weakref.ref(self))
+        self._memory = memory
+
+    def _leave(self) -> None:
+        memory = self._memory
+        memory.tensors = [ref for ref in memory.tensors if ref() not in (None, self)]
+        if not memory.tensors:
+            counts["bytes"] -= memory.bytes
+            memory.release()
 
     def memory(self, device: Any = None) -> Any:
         """Return its memory to the provider; device: the device that will use it. Errors: as above, InvalidInput if it
         is on another device, ExecutionError if a run has overwritten its rows."""
+        self.separate()
+        return self._checked(device)
+
+    def _checked(self, device: Any = None) -> Any:
         memory = self._memory
         if self._is_disposed:
             raise InvalidInput("this GPU tensor was disposed")
@@ -79,12 +92,17 @@ class GpuTensor:
             raise DeviceLost("this GPU tensor is gone with its device", hint="keep a copy with get_data()")
         if device not in (None, memory.device):
             raise InvalidInput("this GPU tensor is on another device", hint="feed get_data()")
+        if self._is_lost:
+            hint = "get_data() before a run is fed it keeps it"
+            raise ExecutionError("a run that failed may have written its new keys among those of this cache", hint=hint)
         if memory.appended:
             self._verify_appended()
         return memory
 
     def stored(self) -> np.ndarray[Any, Any]:
         """Its elements in the engine's storage layout."""
+        if self._undo:
+            return self._restored()
         found: np.ndarray[Any, Any] = self.memory().read(NUMPY[self.dtype], self.ranges())
         return found.reshape(self.dims)
 
@@ -107,6 +125,39 @@ class GpuTensor:
     def sharing(self) -> list[GpuTensor]:
         """The tensors in its memory, with itself."""
         return [t for ref in self._memory.tensors if (t := ref()) is not None]
+
+    def note_overwritten(self, undo: int) -> None:
+        """A run overwrites rows, and keeps them in the memory's last `undo` rows (passes/caches/growing_caches.py)."""
+        self._undo = undo
+
+    def note_failure(self, may_have_run: bool) -> None:
+        """That run has failed."""
+        self._is_lost, self._undo = may_have_run, 0
+
+    def separate(self) -> None:
+        """Put a tensor with overwritten rows into memory of its own."""
+        if self._undo:
+            x, memory = self.stored(), self._memory
+            self._leave()
+            self._enter(type(memory)(memory.device, self.ranges().count * self.ranges().length))
+            self._undo, self._room = 0, None
+            self._memory.write(x, self.ranges())
+
+    def _restored(self) -> np.ndarray[Any, Any]:
+        assert self._room is not None
+        axis, places = self._room
+        dims = (*self.dims[:axis], places, *self.dims[axis + 1 :])
+        item = min(NUMPY[self.dtype].itemsize, 4)
+        whole = self._checked().read(NUMPY[self.dtype], byte_ranges(dims, *self._room, item))
+        whole = whole.reshape(math.prod(dims[:axis]), places, -1)
+        bits = -(-BITS // whole.shape[2])
+        kept = whole[:, places - self._undo : places - bits]
+        ends = whole[:, places - bits :].reshape(len(whole), -1)[:, :BITS] != 0
+        found = np.array(whole[:, : self.dims[axis]])
+        for line, end, old in zip(found, ends @ (1 << np.arange(BITS)), kept, strict=True):
+            first, stop = end - len(old), min(end, len(line))
+            line[max(first, 0) : stop] = old[max(-first, 0) : stop - first]
+        return found.reshape(self.dims)
 
     def note_appended(self, axis: int, rows: int) -> None:
         """A run writes new rows, which are assumed to come last. rows: after the run."""

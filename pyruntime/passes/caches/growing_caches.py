@@ -23,6 +23,8 @@ from pyruntime.ir.shape import AnyDim, Shape
 from pyruntime.ir.symbol import ROOM, Symbol
 from pyruntime.passes.loads import through_views, view_of
 
+BITS = 30  # of a number of rows: dims of Programs that use the GPU are below 2^30
+
 
 class Feed(Protocol):
     path: Any
@@ -162,6 +164,21 @@ def _contiguous_rows(cache: _Cache) -> tuple[Expr, AnyDim] | None:
     return (place.args[1], rows.value) if is_range else None
 
 
+def _undo(cache: _Cache) -> AnyDim | None:
+    """The number of rows at the end of the buffer in which a run keeps what its new rows overwrite: first the old rows,
+    then the end of the new rows in binary, one element for each of BITS bits. None if the run keeps nothing."""
+    contiguous, inner = _contiguous_rows(cache), sh.size(cache.present.out.shape[cache.axis + 1 :])
+    if contiguous is None or not isinstance(inner, int) or not inner:
+        return None
+    return contiguous[1] + _rows_of_bits(cache.present.out, cache.axis)
+
+
+def _rows_of_bits(t: Tensor, axis: int) -> int:
+    inner = sh.size(t.shape[axis + 1 :])
+    assert isinstance(inner, int)
+    return -(-BITS // inner)
+
+
 def _depends_on_feeds(d: AnyDim) -> bool:
     return all(s.is_extent for s in sh.symbols(d))
 
@@ -179,7 +196,8 @@ def _rewrite(traced: Traced, name: str, cache: _Cache, at_once: bool) -> None:
     at = traced.block.kernels.index(cache.present)
     traced.block.kernels[at : at + 1] = [written, _view(out, written.out, cache.present.node)]
     traced.block.kernels.insert(0, _view(past, leaf.out, cache.present.node))
-    feed.tensor, feed.room = leaf.out, Room(axis, places, past.shape, least, _mixed(cache))
+    undo = _undo(cache) if at_once else None
+    feed.tensor, feed.room = leaf.out, Room(axis, places, past.shape, least, _mixed(cache), undo)
     traced.outputs[name] = written.out
     traced.rooms[written.out.uid] = Room(axis, places, out.shape)
     fits = sh.compare("le", out.shape[axis], least)
@@ -265,7 +283,28 @@ class _Writer:
             nest.enter_context(self.k.when((is_new & inside) | (~is_new & ~fresh)))
             value = Expr("guard", (is_new, substitute(cache.new, at), cache.beyond), cache.new.dtype)
             self.read += [value, *here, inside, fresh]
+            undo = _undo(cache)
+            if undo is not None:
+                self.keep(undo, at, n, is_new, here[-1] + dim(count))
             self.k.store(self.made.out, at, value)
+
+    def keep(self, undo: AnyDim, at: Sequence[Expr], n: Expr, is_new: Expr, end: Expr) -> None:
+        """Copy an element that new row n is about to overwrite, at these coordinates, behind the present (see `_undo`).
+        end: of the new rows"""
+        axis, out = self.cache.axis, self.made.out
+        places, inner = out.shape[axis], at[axis + 1 :]
+        enough = dim(self.cache.present.out.shape[axis] + undo) <= dim(places)
+        with self.k.when(is_new & enough):
+            self.k.store(out, (*at[:axis], dim(places - undo) + n, *inner), self.room.at(*at))
+            first = n == 0
+            for i in inner:
+                first = first & (i == 0)
+            with self.k.when(first), self.k.loop(BITS) as bit:
+                extents = (_rows_of_bits(out, axis), *out.shape[axis + 1 :])
+                row, *place = _coordinates(bit, extents)
+                is_set = ((end >> bit) & 1) != 0
+                where = (*at[:axis], dim(places - extents[0]) + row, *place)
+                self.k.store(out, where, select(is_set, const(1, out.dtype), const(0, out.dtype)))
 
     def unit(self, nest: ExitStack, count: AnyDim) -> tuple[list[Expr], Expr, list[Expr]]:
         """The coordinates before, on and after the axis of one element of `count` rows, which is a work unit."""

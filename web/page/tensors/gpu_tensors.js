@@ -50,7 +50,7 @@ export function onGpu(wire, buffer, gpu) {
     configurable: true,
     get() {
       read.call(this); // throws after dispose()
-      if (held.data.room) Object.assign(held, /** @type {Rooms} */ (gpu.rooms).dense({ ...wire, data: held.data }));
+      if (held.data.room) held.check = /** @type {Rooms} */ (gpu.rooms).dense({ ...wire, data: held.data });
       known.add(held.data.gpu);
       outputs.set(held.data.gpu, gpu);
       return held.data.gpu;
