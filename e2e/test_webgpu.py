@@ -60,11 +60,21 @@ def test_half_floats_do_not_overflow(gpu: Engine) -> None:
 def test_attention_in_one_kernel(gpu: Engine) -> None:
     """Decoders with keys that end within a block and at its edge."""
     for case in (c for c in attention_cases.CASES if c.past):
-        session = gpu.open(case.model(half=case.capped), executionProviders=["webgpu"])
+        choices = {"attention_form": {"": 1}}
+        session = gpu.open(case.model(half=case.capped), executionProviders=["webgpu"], choices=choices)
         for feeds in case.feeds(case.capped, ((0, 1), (511, 1), (512, 5))):
             (got,) = session.run(None, feeds)
             case.check(feeds, got)
         session.release()
+
+
+def test_attention_of_tokens_and_prompts(gpu: Engine) -> None:
+    """SwiftShader computes a token's attention in one kernel, that of a prompt in three."""
+    case = attention_cases.CASES[2]
+    session = gpu.open(case.model(half=False), executionProviders=["webgpu"])
+    for feeds in case.feeds(False, ((511, 1), (0, 70), (70, 1))):
+        case.check(feeds, session.run(None, feeds)[0])
+    session.release()
 
 
 def test_weights_of_few_bits(gpu: Engine) -> None:

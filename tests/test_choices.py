@@ -9,7 +9,7 @@ import numpy as np
 import onnx
 import pytest
 
-from kit import zoo
+from kit import attention_cases, zoo
 from kit.gpu import GPU
 from pyruntime import InferenceSession, InvalidInput, SessionOptions
 from pyruntime.codegen.choices import CONTRACTION_TILE, KNOBS, WINOGRAD_TILES, Choices, trials
@@ -226,6 +226,19 @@ def test_kernels_that_gain_alone_are_not_chosen(clock: Any) -> None:
     session = opened(layers())
     tuned = session.tune(X)
     assert tuned.choices == {} and tuned.gain == 1 and len(tuned.kernels) == 1 and rows(session) == [4, 4, 4]
+
+
+def test_kernels_that_one_program_fuses_are_compared_as_a_whole() -> None:
+    """The time of attention as one kernel counts against that of its products and softmax together."""
+    data = attention_cases.CASES[-1].model(False)
+    one, apart = (opened(data, "webgpu", attention_form=n)._native.latest().program for n in (1, 4))
+    last, (scores, softmax) = 'MatMul "result" (opset 20)', ('MatMul "scores" (opset 20)', 'Softmax "softmax" (opset 20)')
+    for times, gains in [([2, 2, 2], [((last,), 9, 6)]), ([4, 2, 4], [])]:
+        search = tuning.Search(one, ["webgpu"])
+        search.next()
+        assert search.worth(apart)
+        search.measured(tuning.Times(10, {last: 9}), tuning.Times(10, dict(zip([scores, softmax, last], times))))
+        assert [(k.nodes, k.before, k.after) for k in search.kernels] == gains
 
 
 def test_without_times_of_kernels_that_of_the_run_counts(clock: Any) -> None:

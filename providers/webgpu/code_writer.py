@@ -8,7 +8,7 @@ from dataclasses import asdict, replace
 from functools import partial
 from typing import Any
 
-from pyruntime.codegen.choices import CONTRACTION_TILE, Choices
+from pyruntime.codegen.choices import ATTENTION_FORM, CONTRACTION_TILE, Choices
 from pyruntime.codegen.loop_ir import LoopCode, Lowered
 from pyruntime.codegen.provider import EXTENT, Invocation, Memory, RowLimits
 from pyruntime.errors import our_fault
@@ -69,16 +69,20 @@ class WgslCodeWriter:
     def segment(
         self, name: str, kernels: Sequence[Kernel], private: Collection[int], written: Callable[[str], None]
     ) -> list[Invocation]:
-        calls = []
+        calls: list[Invocation] = []
         chains = {id(chain.last): chain for chain in attention_chain.find(kernels, private)}
-        chains = {n: chain for n, chain in chains.items() if attention.pays(chain, self.adapter)}
-        within = {id(k) for chain in chains.values() for k in (chain.scores, chain.between, chain.rows)}
+        joined = {key: attention.joined(chain, self._chosen(chain.last.node)) for key, chain in chains.items()}
+        parts = {id(k): joined[key] for key, chain in chains.items() for k in chain.kernels}
         for kernel in kernels:
-            if id(kernel) in within:
-                continue
+            one = parts.get(id(kernel), 0)
             with our_fault("writing its shader", kernel.node):
-                chain = chains.get(id(kernel))
-                calls += self._calls(kernel) if chain is None else self._attention(chain)
+                apart = [] if one == 1 else self._calls(kernel)
+                together = self._attention(chains[id(kernel)]) if joined.get(id(kernel), 0) != 0 else []
+            for call in apart:
+                call.work = sh.select(one, 0, call.work)
+            for call in together:
+                call.work = sh.select(one, call.work, 0)
+            calls += [*apart, *together]
             written(kernel.node)
         return calls
 
@@ -96,8 +100,9 @@ class WgslCodeWriter:
 
     def _attention(self, chain: attention_chain.Chain) -> list[Invocation]:
         """One kernel, or two: parts of the keys, and what joins them."""
-        parts = attention.parts_of(chain, self.adapter)
-        lowered, arrays = attention.attention(chain, self.adapter, parts)
+        adapter = self._chosen(chain.last.node)
+        parts = attention.parts_of(chain, adapter)
+        lowered, arrays = attention.attention(chain, adapter, parts)
         printed = partial(print_workgroup_tile, shared=arrays, f16=self.adapter.f16)
         calls = [self._invocation(chain.last, Scheduled(lowered, "attention", printed))]
         if parts is not None:
@@ -117,8 +122,12 @@ class WgslCodeWriter:
         return self.shaders[int(function)].source
 
     def _scheduled(self, kernel: Kernel) -> Scheduled:
-        tile = self.choices.of(CONTRACTION_TILE, kernel.node) or 0
-        return scheduled(_meaning(kernel), replace(self.adapter, tile=tile) if tile else self.adapter)
+        return scheduled(_meaning(kernel), self._chosen(kernel.node))
+
+    def _chosen(self, node: str) -> Adapter:
+        """The adapter with what is chosen for kernels of this node."""
+        tile, form = (self.choices.of(knob, node) or 0 for knob in (CONTRACTION_TILE, ATTENTION_FORM))
+        return replace(self.adapter, tile=tile, attention=form)
 
     def invoke(self, kernel: Kernel) -> Invocation:
         return self._invocation(kernel, self._scheduled(kernel))

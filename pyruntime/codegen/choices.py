@@ -10,6 +10,7 @@ from pyruntime.errors import InvalidInput
 
 WINOGRAD_TILES = "winograd_tiles"  # tiles of a work unit, which determine its scratch: wasm/schedules/winograd.py
 CONTRACTION_TILE = "contraction_tile"  # rows and columns of a work unit: webgpu/schedules/register_tile.py
+ATTENTION_FORM = "attention_form"  # sizes of attention's blocks, or its products apart: webgpu/schedules/attention.py
 
 
 class Knob(NamedTuple):
@@ -20,7 +21,11 @@ class Knob(NamedTuple):
     values: tuple[int, ...]
 
 
-KNOBS = {WINOGRAD_TILES: Knob("wasm", (32, 128)), CONTRACTION_TILE: Knob("webgpu", (4, 8, 16, 32))}
+KNOBS = {
+    WINOGRAD_TILES: Knob("wasm", (32, 128)),
+    CONTRACTION_TILE: Knob("webgpu", (4, 8, 16, 32)),
+    ATTENTION_FORM: Knob("webgpu", (1, 2, 3, 4)),
+}
 OTHERS = ""  # the key for all nodes without an entry of their own
 
 Chosen = Mapping[str, Mapping[str, int]]  # knob -> label of a node -> value
@@ -43,8 +48,8 @@ class Choices:
 
 
 def trials(providers: Collection[str]) -> list[Chosen]:
-    """Return choices that together contain each value of each knob of these providers. No kernel has two knobs, so one
-    choice can set a value of every knob."""
+    """Return choices that together contain each value of each knob of these providers. One choice sets a value of every
+    knob, because no kernel has two, except that attention may run as products, which have tiles."""
     knobs = {name: knob.values for name, knob in KNOBS.items() if knob.provider in providers}
     most = max(map(len, knobs.values()), default=0)
     return [{name: {OTHERS: values[n]} for name, values in knobs.items() if n < len(values)} for n in range(most)]

@@ -45,7 +45,9 @@ class Search:
     def __init__(self, default: Program, providers: Collection[str]) -> None:
         self.choices: Chosen = {}
         self.before = self.after = float("inf")
-        self._code = _code(default)
+        self._default = default
+        self._fused: dict[str, str] = {}
+        self._code: dict[str, tuple[Any, ...]] = {}
         self._left = trials(providers)
         self._confirms = False
         self._chosen: Chosen = {}
@@ -69,7 +71,10 @@ class Search:
         return self._chosen or None
 
     def worth(self, program: Program) -> bool:
-        self._changed = {node for node, code in _code(program).items() if self._code.get(node) != code}
+        """Whether a Program for the choices differs from the default."""
+        self._fused = _fused(self._default) | _fused(program)
+        self._code, its = (_code(p, self._fused) for p in (self._default, program))
+        self._changed = {node for node, code in its.items() if self._code.get(node) != code}
         return bool(self._changed)
 
     def measured(self, own: Times, its: Times) -> None:
@@ -80,7 +85,7 @@ class Search:
                 self.choices, self.after = self._chosen, its.run
             return
         self._trial = max(self._trial, (ratio, self._chosen), key=lambda x: x[0])
-        for gain in self._gains(own.kernels, its.kernels):
+        for gain in self._gains(*(_summed(t.kernels, self._fused) for t in (own, its))):
             best = self._best.get(gain.nodes, gain)
             self._best[gain.nodes] = max(best, gain, key=lambda g: g.before / g.after)
 
@@ -97,8 +102,9 @@ class Search:
                 yield KernelGain(tuple(sorted(nodes)), values, before, after)
 
 
-def _code(program: Program) -> dict[str, tuple[Any, ...]]:
-    """Return the functions and parameters of each node's calls. Kernels with equal ones take the same time."""
+def _code(program: Program, fused: Mapping[str, str]) -> dict[str, tuple[Any, ...]]:
+    """Return the functions and parameters of each node's calls. Kernels with equal ones take the same time. fused: see
+    `_summed`"""
     place = program.header["modules"].get("webgpu")
     shaders = json.loads(program.part(place)) if place else []
     found: dict[str, list[Any]] = defaultdict(list)
@@ -106,8 +112,22 @@ def _code(program: Program) -> dict[str, tuple[Any, ...]]:
         for step in block["steps"]:
             for call in step.get("calls", ()):
                 kernel = shaders[int(call["kernel"])]["source"] if step["op"] == "gpu" else call["kernel"]
-                found[call["node"]].append((_PROVIDER[step["op"]], kernel, str(call["params"]), str(call["work"])))
+                code = _PROVIDER[step["op"]], kernel, str(call["params"]), str(call["work"])
+                found[fused.get(call["node"], call["node"])].append(code)
     return {node: tuple(calls) for node, calls in found.items()}
+
+
+def _fused(program: Program) -> dict[str, str]:
+    """The nodes that run as part of another node's kernel, and that node."""
+    return {row["node"]: row["into"] for row in program.header["explain"]["nodes"] if "into" in row}
+
+
+def _summed(kernels: Mapping[str, float], fused: Mapping[str, str]) -> dict[str, float]:
+    """Times of kernels, with those of nodes that either Program fuses added to the kernel that has them there."""
+    found: dict[str, float] = defaultdict(float)
+    for node, seconds in kernels.items():
+        found[fused.get(node, node)] += seconds
+    return dict(found)
 
 
 def _by_node(kernels: list[KernelGain]) -> Chosen:

@@ -8,10 +8,14 @@ from typing import Any
 import pytest
 
 from kit.attention_cases import CASES, STEPS, Case
-from pyruntime import InferenceSession
+from pyruntime import InferenceSession, SessionOptions
+from pyruntime.codegen.choices import ATTENTION_FORM, KNOBS
 from pyruntime.providers.webgpu.schedules import attention
 
 pytest.importorskip("wgpu")
+
+FORMS = KNOBS[ATTENTION_FORM].values
+ALWAYS = [form for form in FORMS if attention.FORMS[form].always]  # one kernel on every adapter
 
 
 def steps(session: InferenceSession, feeds: Any) -> set[str]:
@@ -19,30 +23,48 @@ def steps(session: InferenceSession, feeds: Any) -> set[str]:
     return {timing.node.split('"')[1] for timing in session.profile(feeds)} & STEPS - {"scale"}
 
 
+def opened(case: Case, half: bool = False, form: int | None = None) -> InferenceSession:
+    choices = None if form is None else {ATTENTION_FORM: {"": form}}
+    return InferenceSession(case.model(half), SessionOptions(choices=choices), providers=["webgpu"])
+
+
 @pytest.mark.parametrize("half", [False, True], ids=["float32, all keys in a workgroup", "float16, parts of the keys"])
 @pytest.mark.parametrize("case", CASES, ids=str)
 def test_sizes(case: Case, half: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     sizes = attention.sizes
-    monkeypatch.setattr(attention, "pays", lambda chain, adapter: True)
     monkeypatch.setattr(attention, "sizes", lambda c, a: sizes(c, replace(a, software=not half)))
-    session = InferenceSession(case.model(half), providers=["webgpu"])
+    session = opened(case, half, form=ALWAYS[half])
     for n, feeds in enumerate(case.feeds(half)):
         (got,) = session.run(None, feeds)
         case.check(feeds, got)
         assert n or not steps(session, feeds)
 
 
-@pytest.mark.parametrize(("case", "joined"), [(CASES[0], True), (CASES[-1], False)], ids=["decoder", "encoder"])
-def test_software_adapters_keep_register_tiles_for_many_rows(case: Case, joined: bool) -> None:
-    """An encoder has as many rows as keys; a decoder's keys have a past."""
-    session = InferenceSession(case.model(False), providers=["webgpu"])
-    assert bool(steps(session, next(case.feeds(False)))) is not joined
+@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize("case", [CASES[3], CASES[-1]], ids=str)
+def test_every_form(case: Case, form: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    sizes = attention.sizes
+    monkeypatch.setattr(attention, "sizes", lambda c, a: sizes(c, replace(a, software=False)))
+    session = opened(case, form=form)
+    for feeds in case.feeds(False):
+        case.check(feeds, session.run(None, feeds)[0])
+
+
+@pytest.mark.parametrize("case", CASES, ids=str)
+def test_software_adapters_compute_tokens_in_one_kernel(case: Case) -> None:
+    """Runs of more rows, encoders, whose rows are as many as their keys, and more than four heads that share keys have
+    products and a softmax, which are faster there."""
+    session = opened(case)
+    for past, rows in ((0, 1), (300, 1), (300, 2), (0, 1), (5, 40)):
+        feeds = next(case.feeds(False, ((past, rows),)))
+        case.check(feeds, session.run(None, feeds)[0])
+        assert bool(steps(session, feeds)) is not (rows == 1 and case.past and case.shared <= 4)
 
 
 def test_no_room_in_workgroup_memory(monkeypatch: pytest.MonkeyPatch) -> None:
     sizes = attention.sizes
     monkeypatch.setattr(attention, "sizes", lambda c, a: sizes(c, replace(a, shared_bytes=2048)))
-    session = InferenceSession(CASES[0].model(False), providers=["webgpu"])
+    session = opened(CASES[0])
     feeds = next(CASES[0].feeds(False))
     assert steps(session, feeds)
     CASES[0].check(feeds, session.run(None, feeds)[0])

@@ -38,11 +38,26 @@ MOST_ROWS = 8
 FEW_ROWS = 4
 WIDE = 64
 KEYS = 4  # of an invocation at once: each element of a query is loaded once for them
-BLOCK = 512  # keys, if workgroup memory suffices
 SHARED = 16384  # bytes of workgroup memory that every adapter has, so that an exported Program needs no more
-FILLS = 512  # workgroups that fill a GPU; runs with fewer divide the keys. Not measured on a GPU yet
 _QUERIES, _WEIGHTS, _SHARES, _FEW, _ROWS = _ARRAYS = ("queries", "weights", "shares", "few", "rows")
 _JOINED = GROUP // MOST_ROWS  # values of a row that one invocation joins
+
+
+class Form(NamedTuple):
+    """block: keys of a block, if workgroup memory suffices; fills: workgroups that fill a GPU: runs with fewer divide
+    the keys; always: whether runs of many rows are one kernel, too. The numbers were not measured on a GPU yet"""
+
+    block: int = 512
+    fills: int = 512
+    always: bool = True
+
+
+# What `tune` tries. The last one is tried together with the tile of contractions that is usual on GPUs.
+FORMS = {1: Form(fills=128), 2: Form(fills=2048), 3: Form(block=256), 4: Form(always=False)}
+
+
+def form(adapter: Adapter) -> Form:
+    return FORMS[adapter.attention] if adapter.attention else Form(always=not adapter.software)
 
 
 class Sizes(NamedTuple):
@@ -59,11 +74,10 @@ class Sizes(NamedTuple):
 def sizes(chain: Chain, adapter: Adapter) -> Sizes | None:
     """The sizes that fit in workgroup memory; None if no block fits."""
     extent = chain.scores.out.shape[-2]
-    known = isinstance(extent, int)
-    factor = extent if isinstance(extent, int) else math.gcd(*[c for _, c in extent.terms])
+    known, factor, own = isinstance(extent, int), _factor(extent), form(adapter)
     rows = next((n for n in range(MOST_ROWS, 1, -1) if factor % n == 0), min(4, factor) if known else 4)
     rest = min(adapter.shared_bytes, SHARED) // 4 - rows * (chain.size + GROUP) - GROUP
-    fits = min(BLOCK, rest // rows)
+    fits = min(own.block, rest // rows)
     if fits < GROUP * KEYS:
         return None
     doubles = adapter.software and rows <= FEW_ROWS
@@ -71,7 +85,7 @@ def sizes(chain: Chain, adapter: Adapter) -> Sizes | None:
     vectors = 2 if doubles and chain.width >= WIDE else 1
     block = fits // (GROUP * keys) * GROUP * keys
     tiles = sh.size(chain.scores.out.shape[:-2]) * sh.ceildiv(extent, rows)
-    whole = sh.compare("ge", tiles, FILLS)
+    whole = sh.compare("ge", tiles, own.fills)
     part = chain.length if adapter.software else sh.select(whole, chain.length, block)
     return Sizes(rows, block, part, keys, vectors)
 
@@ -422,15 +436,27 @@ def _is_vec4(factor: Expr, kernel: Reduce, axis: int, f16: bool) -> bool:
     return aligned(at, [Group(d, n) for n, d in enumerate((*kernel.out.shape, *kernel.extents))], axis, f16)
 
 
-def pays(chain: Chain, adapter: Adapter) -> bool:
-    """Whether attention runs as one kernel: on GPUs if its blocks fit in workgroup memory, on software adapters in
-    decoders, whose runs mostly have one row for each cache of keys. Register tiles are faster there for many rows.
+def joined(chain: Chain, adapter: Adapter) -> AnyDim:
+    """1 if attention runs as one kernel, 0 if its products and its softmax run apart; else a dim that is 1 or 0 in a
+    run. On software adapters one kernel computes the tokens of decoders, where it saves dispatches. For more rows,
+    register tiles are faster there.
 
-    Milliseconds of the two products and the softmax -> of this (2026-11-26, a busy machine): 8 heads that share 2
-    caches of 8192 keys of 32: SwiftShader 14.7 -> 12.6, llvmpipe 4.9 -> 5.1; 4 heads of 4096 keys of 64: SwiftShader 44
-    -> 28, llvmpipe 5.5 -> 6.6; 6 heads of 512 rows and keys of 64: llvmpipe 73 -> 187."""
-    rows, keys = (sh.symbols(d) for d in chain.scores.out.shape[-2:])
+    Milliseconds of the three kernels -> of this, best of 7 (SwiftShader, 8 heads of 64) and median processor time
+    (llvmpipe, 4 heads of 64; 2026-11-27, a busy machine), as many rows as keys: SwiftShader, 64 rows: 7.3 -> 134, 256
+    rows: 103 -> 1079; llvmpipe, 16 rows: 2.4 -> 8.1, 64: 3.2 -> 17, 256: 17 -> 74, 1024: 240 -> 632. Tokens of
+    llama_mini behind 8192 positions take llvmpipe as long both ways."""
+    rows, keys = chain.scores.out.shape[-2:]
     length, few = sh.estimate(chain.length), len(chain.read) + 2 <= adapter.storage_buffers  # the result, fault record
     ends = not adapter.iterations or 2 * length <= adapter.iterations
-    wanted = not adapter.software or bool(rows) and bool(keys - rows)
-    return wanted and few and ends and sizes(chain, adapter) is not None
+    if not (few and ends and sizes(chain, adapter)):
+        return 0
+    if form(adapter).always:
+        return 1
+    token = _factor(rows)
+    decodes = sh.symbols(rows) and sh.symbols(keys - rows) and token <= FEW_ROWS
+    return sh.compare("le", rows, token) if decodes else 0
+
+
+def _factor(extent: AnyDim) -> int:
+    """The largest known factor: for a dim of a decoder, the heads that share keys."""
+    return extent if isinstance(extent, int) else math.gcd(*[c for _, c in extent.terms])

@@ -62,6 +62,10 @@ class Chain:
     between: Map | None = None
 
     @property
+    def kernels(self) -> list[Kernel]:
+        return [k for k in (self.scores, self.between, self.rows, self.last) if k is not None]
+
+    @property
     def size(self) -> int:
         """Elements of a query."""
         return int(self.scores.extents[0])
