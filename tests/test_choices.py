@@ -232,12 +232,17 @@ def test_kernels_that_one_program_fuses_are_compared_as_a_whole() -> None:
     """The time of attention as one kernel counts against that of its products and softmax together."""
     data = attention_cases.CASES[-1].model(False)
     one, apart = (opened(data, "webgpu", attention_form=n)._native.latest().program for n in (1, 4))
-    last, (scores, softmax) = 'MatMul "result" (opset 20)', ('MatMul "scores" (opset 20)', 'Softmax "softmax" (opset 20)')
+    last, (scores, softmax) = (
+        'MatMul "result" (opset 20)',
+        ('MatMul "scores" (opset 20)', 'Softmax "softmax" (opset 20)'),
+    )
     for times, gains in [([2, 2, 2], [((last,), 9, 6)]), ([4, 2, 4], [])]:
         search = tuning.Search(one, ["webgpu"])
         search.next()
         assert search.worth(apart)
-        search.measured(tuning.Times(10, {last: 9}), tuning.Times(10, dict(zip([scores, softmax, last], times))))
+        search.measured(
+            tuning.Times(10, {last: 9}), tuning.Times(10, dict(zip([scores, softmax, last], times, strict=True)))
+        )
         assert [(k.nodes, k.before, k.after) for k in search.kernels] == gains
 
 
