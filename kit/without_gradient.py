@@ -29,10 +29,10 @@ NO_RULE = {
 }
 
 # Piecewise constant: gradients are 0 everywhere.
-ZERO = frozenset(
-    """Bernoulli Ceil Floor Hardmax Round Sign ai.onnx.ml.Binarizer ai.onnx.ml.LinearClassifier
-    ai.onnx.ml.SVMRegressor""".split()
-)
+ZERO = frozenset("Bernoulli Ceil Floor Hardmax Round Sign ai.onnx.ml.Binarizer".split())
+
+# Piecewise constant with some attributes, which cases have: classes of a classifier, one_class of a regressor.
+ZERO_IN_CASES = frozenset({"ai.onnx.ml.LinearClassifier", "ai.onnx.ml.SVMRegressor"})
 
 # Differentiable, but not compared here. Operator -> why.
 NOT_COMPARED = {
