@@ -318,3 +318,36 @@ def test_models_that_were_compiled_before_start_while_they_arrive(
     tab.run("await session.release()")
     assert tab.run(GONE) == []
     tab.check()
+
+
+# the second file, as large as the first, sends a byte and then breaks off for good
+BREAKING = """
+  let stream;
+  const broken = async (url) => {
+    if (!url.includes('?other')) return fetch(url);
+    if (stream) return new Response(null, { status: 404 });
+    const body = new ReadableStream({ start: (made) => { stream = made; made.enqueue(new Uint8Array(1)); } });
+    return new Response(body, { headers: { 'content-length': arg.size } });
+  };
+  globalThis.breakOff = () => stream.error(new Error('broken'));
+  globalThis.opening = ort.InferenceSession.create('/models/large.onnx', { ...arg.options, fetch: broken });
+  opening.catch(() => {});
+"""
+STARTED = "() => performance.getEntriesByName('pyruntime constants folded').length"
+
+
+def test_a_model_that_started_before_a_download_failed_is_freed(profile: Profile, expected: list[float]) -> None:
+    external = [{"path": "other.bin", "data": "/models/large.onnx?other"}]
+    options = {"executionProviders": ["wasm"], "externalData": external}
+    first = profile.tab()
+    first.run(CREATE, {"how": "address", "url": "/models/large.onnx", "options": options})
+    first.run(KEPT, 1)
+    first.page.close()
+    tab = profile.tab()
+    tab.run(BREAKING, {"size": (FOLDER / "large.onnx").stat().st_size, "options": options})
+    while not any(worker.evaluate(STARTED) for worker in tab.page.workers[:1]):  # others may wait, and not answer
+        tab.page.wait_for_timeout(20)
+    assert "404" in str(tab.run("breakOff(); return opening.catch((error) => error.message)"))
+    assert tab.run("return (await ort.stats()).arenas") == 0
+    assert tab.run(GONE) == []
+    tab.check()

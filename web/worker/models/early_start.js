@@ -52,8 +52,14 @@ export async function finishEarly(early, files, progress) {
   const arrived = performance.now();
   progress({ phase: 'init', loaded: 0, total: 1 });
   const isRight = [...files].every(([path, file]) => source.files.get(path) === file) && await source.cache?.find(files) === bundle;
+  if (!isRight) return void await dropEarly(early);
   const model = await early.starting;
-  if (!model || !isRight) return void model?.release();
+  if (!model) return null;
   progress({ phase: 'init', loaded: 1, total: 1 });
   return { model, source, timings: { download: arrived - source.start, compile: 0, init: performance.now() - arrived } };
+}
+
+/** Releases the model, if it starts. @param {EarlyStart | null} early */
+export async function dropEarly(early) {
+  (await early?.starting)?.release();
 }
