@@ -12,7 +12,7 @@ from playwright.sync_api import Browser
 
 from e2e.conftest import Tab
 from e2e.test_page_gpu import COUNT, OPEN
-from kit import attention_cases, low_bits, zoo
+from kit import attention_cases, byte_products, low_bits, zoo
 from kit.chromium import Engine
 from kit.conformance.cases import load
 from kit.conformance.chromium import run
@@ -82,6 +82,15 @@ def test_weights_of_few_bits(gpu: Engine) -> None:
         data, weights = case.build()
         session = gpu.open(data, executionProviders=["webgpu"])
         for x in (case.feed(1), case.feed(33)):
+            case.check(session.run(None, {"x": x})[0], x, weights)
+        session.release()
+
+
+def test_rows_rounded_to_bytes(gpu: Engine) -> None:
+    for case in byte_products.CASES:
+        data, weights = case.build()
+        session = gpu.open(data, executionProviders=["webgpu"])
+        for x in map(case.feed, (1, byte_products.FEW + 1, 33)):
             case.check(session.run(None, {"x": x})[0], x, weights)
         session.release()
 

@@ -23,6 +23,7 @@ class Adapter:
     f16: bool = False
     subgroups: bool = False  # with subgroup_id
     timestamps: bool = False
+    dot4: bool = False  # with WGSL's packed_4x8_integer_dot_product
     storage_buffers: int = 8
     binding_bytes: int = 128 << 20
     buffer_bytes: int = 256 << 20

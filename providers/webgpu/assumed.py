@@ -13,14 +13,14 @@ from .code_writer import WgslCodeWriter
 from .limits import iterations
 from .printer.loops import HALVES, SUBGROUPS
 
-FEATURES = ("f16", "subgroups", "software")
+FEATURES = ("f16", "subgroups", "dot4", "software")
 LIMITS = ("storage_buffers", "binding_bytes", "shared_bytes")
 
 
 def assumed_adapter(assumptions: Iterable[str]) -> Adapter:
     """An adapter with what every WebGPU adapter has, and these features and limits: "f16", "subgroups",
-    "binding_bytes=1073741824". "software" excludes no adapter, but chooses the schedules for those that compute on the
-    CPU, as in tests. Errors: InvalidInput"""
+    "dot4", "binding_bytes=1073741824". "software" excludes no adapter, but chooses the schedules for those that compute
+    on the CPU, as in tests. Errors: InvalidInput"""
     found: dict[str, Any] = {}
     for text in assumptions:
         name, _, value = text.partition("=")
@@ -47,6 +47,7 @@ def needs_of(header: Mapping[str, Any], writer: WgslCodeWriter, adapter: Adapter
         "subgroups": any(SUBGROUPS in source for source in sources),
         "storage_buffers": max(shader.buffers for shader in writer.shaders),
         "binding_bytes": max((size for size in buffers if isinstance(size, int)), default=0),
+        **({"dot4": True} if any("dot4I8Packed" in source for source in sources) else {}),
         "shared_bytes": adapter.shared_bytes if any("var<workgroup>" in source for source in sources) else 0,
         **({"iterations": max(known)} if len(known) == len(longest) else {}),
     }

@@ -23,6 +23,7 @@ from .limits.integer_ranges import Ranges
 from .limits.support import conditions, reason
 from .printer.loops import Shader, generic, print_kernel, print_workgroup_tile, unless_faulty
 from .schedules import Meaning, Scheduled, attention, attention_chain, scheduled, shared
+from .schedules.byte_products import FEW, ByteProduct, byte_product
 from .schedules.few_rows import has_few_rows
 
 # A copy costs a submission and a wait of about 100 microseconds.
@@ -78,25 +79,29 @@ class WgslCodeWriter:
             with our_fault("writing its shader", kernel.node):
                 apart = [] if one == 1 else self._calls(kernel)
                 together = self._attention(chains[id(kernel)]) if joined.get(id(kernel), 0) != 0 else []
-            for call in apart:
-                call.work = sh.select(one, 0, call.work)
-            for call in together:
-                call.work = sh.select(one, call.work, 0)
-            calls += [*apart, *together]
+            calls += either(one, together, apart)
             written(kernel.node)
         return calls
 
     def _calls(self, kernel: Kernel) -> list[Invocation]:
-        """The kernel, or two of which a run skips one."""
+        """The kernel, or two forms of which a run skips one."""
         meaning = _meaning(kernel)
-        few = has_few_rows(meaning, self.adapter)
-        alone = [] if few == 0 else [self._invocation(kernel, shared(meaning, self.adapter))]
+        rounded = byte_product(meaning, self._chosen(kernel.node))
+        by_sums = has_few_rows(meaning, self.adapter)
+        few = by_sums if rounded is None else sh.compare("le", rounded.rows, FEW)
+        first = [] if few == 0 else [self.invoke(kernel) if by_sums == 0 else self._by_sums(kernel)]
         if few == 1:
-            return alone
-        tiles = self.invoke(kernel)
-        for call in alone:
-            call.work, tiles.work = sh.select(few, call.work, 0), sh.select(few, 0, tiles.work)
-        return [*alone, tiles]
+            return first
+        return either(few, first, [self.invoke(kernel)] if rounded is None else self._byte_product(kernel, rounded))
+
+    def _by_sums(self, kernel: Kernel) -> Invocation:
+        return self._invocation(kernel, shared(_meaning(kernel), self.adapter))
+
+    def _byte_product(self, kernel: Kernel, product: ByteProduct) -> list[Invocation]:
+        """The two kernels that round the rows, and the product."""
+        calls = [self._invocation(k, scheduled(k, self.adapter), kernel) for k in (product.scales, product.words)]
+        printed = partial(print_kernel, f16=self.adapter.f16, arrays=product.arrays)
+        return [*calls, self._invocation(kernel, Scheduled(product.lowered, "byte product", printed))]
 
     def _attention(self, chain: attention_chain.Chain) -> list[Invocation]:
         """One kernel, or two: parts of the keys, and what joins them."""
@@ -132,7 +137,8 @@ class WgslCodeWriter:
     def invoke(self, kernel: Kernel) -> Invocation:
         return self._invocation(kernel, self._scheduled(kernel))
 
-    def _invocation(self, kernel: Kernel, schedule: Scheduled) -> Invocation:
+    def _invocation(self, kernel: Kernel, schedule: Scheduled, helped: Kernel | None = None) -> Invocation:
+        """helped: the kernel of the model for which this one makes scratch"""
         meaning = _meaning(kernel)
         self.kernels.append(kernel)
         lowered = one_binding_each(schedule.lowered)
@@ -144,10 +150,21 @@ class WgslCodeWriter:
             self.shaders.append(generic(shader) if self.adapter.specialises else shader)
             self.size += len(self.shaders[-1].source)
         scratch = list(meaning.scratch) if isinstance(meaning, Loops) else []
+        if helped is not None:
+            scratch, kernel = [*kernel.outputs], helped
         name, results = str(self.numbers[key]), kernel.outputs
         return Invocation(
             name, lowered.tensors, lowered.params, lowered.work, kernel.node, scratch, results=results
         )  # fmt: skip
+
+
+def either(first: AnyDim, calls: list[Invocation], others: list[Invocation]) -> list[Invocation]:
+    """Calls of which a run skips the first ones or the others. first: a dim that is 1 if it runs the first ones"""
+    for call in calls:
+        call.work = sh.select(first, call.work, 0)
+    for call in others:
+        call.work = sh.select(first, 0, call.work)
+    return [*calls, *others]
 
 
 def _meaning(kernel: Kernel) -> Meaning:

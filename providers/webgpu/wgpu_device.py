@@ -12,6 +12,7 @@ import re
 import threading
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
+from dataclasses import replace
 from itertools import count
 from typing import Any, TypeVar, cast
 
@@ -47,6 +48,7 @@ class Device:
             features = [f for f in _WANTED if f in adapter.features]
             limits = {name: adapter.limits[name] for name in _LIMITS if name in adapter.limits}
             self.wgpu = adapter.request_device_sync(required_features=features, required_limits=limits)
+            self.adapter = replace(self.adapter, dot4=_multiplies_bytes(self.wgpu))
         except RuntimeError as e:
             raise NoAdapter(f"no WebGPU adapter: {e}") from None
         self.lost = False  # set by the call that finds the loss
@@ -267,6 +269,19 @@ def shared_device(low_power: bool = False) -> Device:
         _device = None
         _device = Device(low_power)
     return _device
+
+
+_DOT4 = """@group(0) @binding(0) var<storage, read_write> x: array<u32>;
+@compute @workgroup_size(1) fn main() { x[0] = u32(dot4I8Packed(x[1], x[2])); }"""
+
+
+def _multiplies_bytes(device: Any) -> bool:
+    """Whether WGSL has dot4I8Packed. wgpu-py 0.32 does not report the features of the language."""
+    try:
+        device.create_shader_module(code=_DOT4)
+    except (wgpu.GPUError, RuntimeError):
+        return False
+    return True
 
 
 def _describe(adapter: Any) -> Adapter:

@@ -236,8 +236,9 @@ class InferenceSession:
         relaxed: let kernels use relaxed SIMD, which is faster, but which Node.js 20 and some browsers lack
         providers: by default the session's. With "webgpu", the file has shaders for the GPU; with "wasm" as well, it
             also has a Program for hosts whose GPU lacks what the shaders need. This host needs no GPU
-        assume: what shaders may use beyond what every WebGPU adapter has: "f16", "subgroups", "storage_buffers=N",
-            "binding_bytes=N", "shared_bytes=N"; and "software", for adapters that compute on the CPU
+        assume: what shaders may use beyond what every WebGPU adapter has: "f16", "subgroups", "dot4" (WGSL's
+            packed_4x8_integer_dot_product), "storage_buffers=N", "binding_bytes=N", "shared_bytes=N"; and "software",
+            for adapters that compute on the CPU
         """
         return self._native.export(weights, relaxed, providers, assume)
 

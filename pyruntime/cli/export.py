@@ -34,7 +34,7 @@ def main(argv: list[str]) -> int:
     code.add_argument("--portable", action="store_false", dest="relaxed", help=text)
     text = "code with relaxed SIMD: Chromium 114, Firefox 146, Node.js 21 and later, wasmtime"
     code.add_argument("--relaxed", action="store_true", help=text)
-    text = "let shaders use f16, subgroups, storage_buffers=N, binding_bytes=N or shared_bytes=N, "
+    text = "let shaders use f16, subgroups, dot4, storage_buffers=N, binding_bytes=N or shared_bytes=N, "
     text += "or suit software adapters; may be repeated"
     parser.add_argument("--assume", action="append", default=[], metavar="WHAT", help=text)
     text = "without code for places whose GPU lacks what the shaders need"

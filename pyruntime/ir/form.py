@@ -48,7 +48,7 @@ class Form:
             return made, self._expression(k.expr)
         if isinstance(k, Reduce):
             epilogue = None if k.epilogue is None else self._expression(k.epilogue)
-            return made, k.op, k.extents, self._expression(k.expr), epilogue
+            return made, k.op, k.extents, self._expression(k.expr), epilogue, k.round_block
         if isinstance(k, Loops):
             tensors = tuple([self._tensor(t) for t in (*k.args, *k.scratch)])
             return made, tensors, len(k.args), *[statement_key(s, self._expression, self._tensor) for s in k.body]

@@ -122,12 +122,14 @@ class Reduce(Kernel):
     """out[i…] = epilogue(op over r of expr): index(0 … rank-1) are the output's axes, index(rank …) the reduction
     axes with these extents; in `epilogue` arg(0) stands for the reduced value. op: sum prod max min (NaN propagates),
     any all; argmax argmin give the row-major number (int64) of the first extreme, argmax_last argmin_last of the last.
-    An empty reduction gives the neutral element."""
+    An empty reduction gives the neutral element. round_block: a provider may round the first factor of this sum of
+    products to 8 bits, with a scale for so many neighbouring steps; 0: it may not."""
 
     op: str
     extents: Shape
     expr: Expr
     epilogue: Expr | None = None
+    round_block: int = 0
 
     @property
     def inputs(self) -> tuple[Tensor, ...]:

@@ -252,6 +252,7 @@ class Needs(TypedDict):
 
     f16: bool
     subgroups: bool
+    dot4: NotRequired[bool]
     storage_buffers: int
     binding_bytes: int
     shared_bytes: int

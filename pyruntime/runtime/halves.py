@@ -59,6 +59,8 @@ def missing(needs: Needs, adapter: Adapter) -> list[str]:
         found.append("half floats (shader-f16)")
     if needs["subgroups"] and not adapter["subgroups"]:
         found.append("subgroups")
+    if "dot4" in needs and needs["dot4"] and not adapter["dot4"]:
+        found.append("integer dot products (packed_4x8_integer_dot_product)")
     buffers: int = adapter["storage_buffers"]
     if buffers < needs["storage_buffers"]:
         found.append(f"{needs['storage_buffers']} storage buffers in one shader (it has {buffers})")

@@ -240,12 +240,13 @@ def test_networks(name: str) -> None:
 # ── rules that Python and JavaScript share ────────────────────────────────────────────────────────────────────────────
 
 NEEDS: Any = {
-    "f16": True, "subgroups": True, "storage_buffers": 10, "binding_bytes": 1 << 28, "shared_bytes": 32768,
-    "iterations": 1000,
+    "f16": True, "subgroups": True, "dot4": True, "storage_buffers": 10, "binding_bytes": 1 << 28,
+    "shared_bytes": 32768, "iterations": 1000,
 }  # fmt: skip
 FULL = Adapter(
-    "a", f16=True, subgroups=True, storage_buffers=10, binding_bytes=1 << 28, buffer_bytes=1 << 28, shared_bytes=32768
-)
+    "a", f16=True, subgroups=True, dot4=True, storage_buffers=10, binding_bytes=1 << 28, buffer_bytes=1 << 28,
+    shared_bytes=32768,
+)  # fmt: skip
 
 
 @pytest.mark.parametrize(
@@ -254,6 +255,7 @@ FULL = Adapter(
         ({}, ""),
         ({"f16": False}, "half floats (shader-f16)"),
         ({"subgroups": False}, "subgroups"),
+        ({"dot4": False}, "integer dot products (packed_4x8_integer_dot_product)"),
         ({"storage_buffers": 8}, "10 storage buffers in one shader (it has 8)"),
         ({"binding_bytes": 1 << 27}, "buffers of 268435456 bytes (it has 134217728)"),
         ({"buffer_bytes": 1 << 27}, "buffers of 268435456 bytes (it has 134217728)"),

@@ -81,6 +81,7 @@ function describe(device, info = device.adapterInfo, adapter = {}) {
     software: Boolean(info?.isFallbackAdapter || adapter.isFallbackAdapter) || SOFTWARE.test(name),
     f16: features.has('shader-f16'),
     subgroups: features.has('subgroups') && navigator.gpu.wgslLanguageFeatures.has('subgroup_id'),
+    dot4: navigator.gpu.wgslLanguageFeatures?.has('packed_4x8_integer_dot_product') ?? false,
     timestamps: features.has('timestamp-query'),
     storage_buffers: limits.maxStorageBuffersPerShaderStage,
     binding_bytes: limits.maxStorageBufferBindingSize,

@@ -5,8 +5,8 @@
 /** The result of an error scope. @typedef {Promise<Error | null>} Caught */
 /**
  * Properties of the adapter that a Program is compiled for.
- * @typedef {{ name: string, software: boolean, f16: boolean, subgroups: boolean, timestamps: boolean, storage_buffers: number,
- *   binding_bytes: number, buffer_bytes: number, workgroups: number, shared_bytes: number, iterations: number }} Description
+ * @typedef {{ name: string, software: boolean, f16: boolean, subgroups: boolean, dot4: boolean, timestamps: boolean,
+ *   storage_buffers: number, binding_bytes: number, buffer_bytes: number, workgroups: number, shared_bytes: number, iterations: number }} Description
  */
 /** Part of a buffer. @typedef {{ buffer: GPUBuffer, offset: number, size: number }} Range */
 /** @typedef {import('../common/protocol.js').WireTensor & { data: import('../common/protocol.js').InBuffer }} GpuTensor */

@@ -151,6 +151,8 @@ class Values(Conversions):
         if op == "word":
             at = self.named(self.value(e.args[0]))
             return f"(b{e.value}[{at} >> 2u] >> (u32({at} & 3) * 8u))"
+        if op == "dot4":
+            return f"dot4I8Packed({self.value(e.args[0])}, {self.value(e.args[1])})"
         if op == "lane":
             return f"{self.value(e.args[0])}.{'xyzw'[e.value]}"
         if op == "checked":

@@ -8,7 +8,7 @@ from pyruntime.frontend.tracer import Tracer
 from pyruntime.ir import shape as sh
 from pyruntime.ir.dtype import F32, I32, U8, U32, DType
 from pyruntime.ir.expr import Expr, X, Y, bitcast, cast, dim, index, minimum
-from pyruntime.ir.kernel import Leaf, Tensor
+from pyruntime.ir.kernel import Leaf, Reduce, Tensor
 from pyruntime.ir.packed_codes import code_at, packed_byte, unpacked
 from pyruntime.ops.lib.formula import sum_type
 from pyruntime.ops.lib.minifloat import MINIFLOATS, decode
@@ -66,6 +66,9 @@ def matmul_nbits(
         return cast(a.at(*i[: rank - 1], index(rank)), dtype) * weight(i[rank - 1], index(rank))
 
     meaning = t.reduce_compute("sum", (*a.shape[:-1], N), (K,), body)
+    if accuracy_level == 4 and g_idx is None:
+        assert isinstance(meaning.kernel, Reduce)
+        meaning.kernel.round_block = block_size
     y = meaning
     if g_idx is None:
         attrs = {"bits": bits, "block_size": block_size, "K": K, "N": N, "accuracy_level": accuracy_level}
