@@ -30,7 +30,7 @@ export function listen({ isolation = null } = {}) {
   scope.addEventListener('fetch', (/** @type {FetchEvent} */ event) => {
     const { method, cache, mode, headers } = event.request;
     if (method !== 'GET' || headers.has('range') || cache === 'no-store' && mode !== 'navigate') return;
-    event.respondWith(answer(event).then((response) => withIsolation(response, event.request, isolation)));
+    event.respondWith(answer(event).catch(() => unreachable(event.request)).then((response) => withIsolation(response, event.request, isolation)));
   });
 }
 
@@ -51,6 +51,17 @@ async function answer(event) {
     if (model) return model;
     throw cause;
   });
+}
+
+/**
+ * What neither the network nor the store has. An answer never rejects: Firefox would report corrupted content
+ * (NS_ERROR_INTERCEPTION_FAILED). A page's fetch() rejects by a network error; a page that is opened is a text.
+ * @param {Request} request
+ */
+function unreachable({ mode, url }) {
+  if (mode !== 'navigate') return Response.error();
+  const text = `${url} cannot be reached, and this browser has not stored it for offline visits.\nConnect to the network, then reload.\n`;
+  return new Response(text, { status: 503, headers: { 'content-type': 'text/plain; charset=utf-8', 'cache-control': 'no-store' } });
 }
 
 /** @param {string} url @returns {Promise<Response | null>} */
@@ -94,17 +105,17 @@ function addresses(url, opens) {
  * @param {Versions} store @param {Version} version @param {OfflineFile} file
  */
 async function refetch(store, version, file) {
-  const response = await fetch(file.url, { cache: 'no-store' });
-  if (!response.ok) return response;
-  const bytes = new Uint8Array(await response.clone().arrayBuffer());
+  const { ok, status, headers, body } = await fetch(file.url, { cache: 'no-store' });
+  if (!ok) return new Response(body, { status, headers });
+  const bytes = new Uint8Array(await new Response(body).arrayBuffer());
   if (await digest(bytes) === file.hash) {
-    await store.put(file, bytes, response.headers).catch(() => {}); // out of space: fetched again next time
+    await store.put(file, bytes, headers).catch(() => {}); // out of space: fetched again next time
   } else {
     await store.change((book) => {
       book.versions.splice(0, book.versions.findIndex(({ name }) => name === version.name) + 1);
     });
   }
-  return response;
+  return new Response(bytes, { headers }); // browsers refuse to open a page from a response that was redirected
 }
 
 /** @param {Response} response @param {Request} request @param {Options['isolation']} policy */
