@@ -112,17 +112,18 @@ export function onFiles(label, take) {
 }
 
 /** @param {import('pyruntime').Timings} timings */
-export const readyText = (timings) => `Compile ${milliseconds(timings.compile)} · load weights ${milliseconds(timings.init)}`;
+export const readyText = (timings) => `Ready. Compile ${duration(timings.compile)} · load weights ${duration(timings.init)}`;
 
-/** @param {number} value @returns {string} */
-export function milliseconds(value) {
-  return value < 10 ? `${value.toFixed(2)} ms` : value < 100 ? `${value.toFixed(1)} ms` : `${Math.round(value)} ms`;
+/** @param {number} time in milliseconds @returns {string} */
+export function duration(time) {
+  if (time >= 1000) return `${(time / 1000).toFixed(time < 9950 ? 1 : 0)} s`;
+  return time < 10 ? `${time.toFixed(2)} ms` : time < 100 ? `${time.toFixed(1)} ms` : `${Math.round(time)} ms`;
 }
 
-/** @param {number} size @returns {string} */
+/** With decimal prefixes, like the figures of the documentation. @param {number} size @returns {string} */
 export function bytes(size) {
-  if (size < 1024) return `${size} B`;
-  const [unit, power] = size < 2 ** 20 ? ['kB', 2 ** 10] : size < 2 ** 30 ? ['MB', 2 ** 20] : ['GB', 2 ** 30];
+  if (size < 1000) return `${size} B`;
+  const [unit, power] = size < 1e6 ? ['kB', 1e3] : size < 1e9 ? ['MB', 1e6] : ['GB', 1e9];
   return `${(size / power).toFixed(size / power < 10 ? 1 : 0)} ${unit}`;
 }
 

@@ -1,7 +1,7 @@
 // Measures models with this engine and with onnxruntime-web in turns, and makes a link of the result.
 
 import * as ort from 'pyruntime';
-import { $, make, messageOf, milliseconds, Status } from '../common.js';
+import { $, duration, make, messageOf, Status } from '../common.js';
 import { storedNetworks } from '../lib/networks.js';
 import { unsupported } from '../lib/unsupported.js';
 import { flushState, readState, writeState } from '../lib/url_state.js';
@@ -33,7 +33,7 @@ function mean(rows) {
 
 /** @param {Row} row @param {number} most milliseconds of the widest bar */
 function rowOf({ name, ours, theirs, difference }, most) {
-  const bar = (/** @type {string} */ kind, /** @type {number} */ time) => make('div', { class: `bar ${kind}` }, make('i', { style: `--share: ${time / most}` }), make('span', {}, milliseconds(time)));
+  const bar = (/** @type {string} */ kind, /** @type {number} */ time) => make('div', { class: `bar ${kind}` }, make('i', { style: `--share: ${time / most}` }), make('span', {}, duration(time)));
   const ratio = theirs ? `${(theirs / ours).toFixed(2)}×` : '';
   const note = difference > WRONG ? ' results differ' : '';
   return make('tr', {}, make('th', { scope: 'row' }, name), make('td', {}, bar('ours', ours), ...(theirs ? [bar('theirs', theirs)] : [])), make('td', { class: 'number' }, ratio + note));
@@ -97,4 +97,4 @@ const stored = await readState();
 if (Array.isArray(stored?.rows)) {
   show(stored);
   status.done('A result that somebody shared. Measure to see yours.');
-} else status.done(`Ready to measure ${MODELS.map(({ name }) => name).join(', ')}: it takes a minute or two.`);
+} else status.done('Ready. It takes a minute or two.');

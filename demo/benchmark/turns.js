@@ -43,7 +43,7 @@ export async function measure(ours, theirs, model, bytes) {
   const runtimes = theirs ? [ours, theirs] : [ours];
   const sessions = [];
   try {
-    for (const runtime of runtimes) sessions.push(await runtime.InferenceSession.create(bytes.slice(), { executionProviders: ['wasm'] }));
+    for (const runtime of runtimes) sessions.push(await runtime.InferenceSession.create(bytes.slice(), { executionProviders: ['wasm'], logSeverityLevel: 3 }));
     const feeds = runtimes.map((runtime) => feedsOf(runtime, model));
     const results = [];
     for (const [i, session] of sessions.entries()) results.push(await session.run(feeds[i]));

@@ -2,7 +2,7 @@
 // ten probabilities are read back; the page counts the bytes that cross. Without a GPU all of it runs on the CPU.
 
 import * as ort from 'pyruntime';
-import { $, messageOf, milliseconds, readyText, Status } from '../common.js';
+import { $, duration, messageOf, readyText, Status } from '../common.js';
 import { showBars } from '../digits/bars.js';
 import { aboutGpu, findGpu } from '../lib/gpu.js';
 import { SteadyTime } from '../lib/steady_time.js';
@@ -50,9 +50,9 @@ class Reader {
     const { probabilities } = await this.session.run({ image });
     showBars(/** @type {Float32Array} */ (await probabilities.getData(true)));
     const median = this.time.add(performance.now() - start);
-    $('#read').textContent = this.picture ? `${traffic.read}` : '0';
-    $('#written').textContent = this.picture ? `${traffic.written}` : '0';
-    if (median !== null) $('#time').textContent = milliseconds(median);
+    $('#read').textContent = `${traffic.read}`;
+    $('#written').textContent = `${traffic.written}`;
+    if (median !== null) $('#time').textContent = duration(median);
     $('#count').textContent = `${++this.count}`;
   }
 }
@@ -122,6 +122,7 @@ async function openReader(place, status) {
   const options = { executionProviders: [place], onProgress: status.progress, ...(onGpu ? { preferredOutputLocation: /** @type {const} */ ('gpu-buffer') } : {}) };
   const session = await ort.InferenceSession.create('../digits/digits.onnx', options);
   status.done(readyText(session.timings));
+  for (const node of /** @type {NodeListOf<HTMLElement>} */ (document.querySelectorAll('.traffic'))) node.hidden = !onGpu;
   return new Reader(session, onGpu ? new PictureTensor(await ort.env.webgpu.device) : null);
 }
 

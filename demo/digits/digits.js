@@ -1,7 +1,7 @@
 // Classifies the drawing again with each movement of the pen.
 
 import * as ort from 'pyruntime';
-import { $, colour, messageOf, milliseconds, readyText, Status } from '../common.js';
+import { $, colour, duration, messageOf, readyText, Status } from '../common.js';
 import { SteadyTime } from '../lib/steady_time.js';
 import { readState, writeState } from '../lib/url_state.js';
 import { showBars } from './bars.js';
@@ -66,7 +66,7 @@ class Classifier {
       const { probabilities } = await this.session.run({ image: new ort.Tensor('float32', image, [1, 1, SIZE, SIZE]) });
       const median = this.time.add(performance.now() - start);
       if (!this.shows) continue;
-      if (median !== null) $('#time').textContent = `${milliseconds(median)} a run: the median of the latest runs, with messages to the worker and back.`;
+      if (median !== null) $('#time').textContent = `${duration(median)} a run: the median of the latest runs, with messages to the worker and back.`;
       showSeen(image);
       showBars(/** @type {Float32Array} */ (probabilities.data));
     }

@@ -27,6 +27,7 @@ export class Pad {
     canvas.addEventListener('keydown', (event) => this.key(event));
     canvas.addEventListener('blur', () => this.lift());
     document.addEventListener('themechange', () => this.draw());
+    this.draw();
   }
 
   /** @param {PointerEvent} event @returns {[number, number]} */
@@ -114,9 +115,15 @@ export class Pad {
     this.context.drawImage(small, 0, 0, SIDE, SIDE);
   }
 
+  invite() {
+    Object.assign(this.context, { font: '18px system-ui, sans-serif', textAlign: 'center', fillStyle: colour('soft') });
+    this.context.fillText('Draw here', SIDE / 2, SIDE / 2);
+  }
+
   draw() {
     this.context.clearRect(0, 0, SIDE, SIDE);
     if (this.picture) this.drawPicture();
+    else if (!this.strokes.length && !this.pen) this.invite();
     trace(this.context, this.strokes, colour('ink'));
     if (!this.pen) return;
     Object.assign(this.context, { lineWidth: 3, strokeStyle: colour('accent'), fillStyle: colour(this.draws ? 'accent' : 'accent-soft') });

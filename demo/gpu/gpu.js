@@ -1,7 +1,7 @@
 // Measures this browser's GPU, case by case, and shows a report that can be kept, shared and compared.
 
 import * as ort from 'pyruntime';
-import { $, make, messageOf, milliseconds, Status } from '../common.js';
+import { $, duration, make, messageOf, Status } from '../common.js';
 import { aboutGpu, findGpu, nameOf } from '../lib/gpu.js';
 import { readState, writeState } from '../lib/url_state.js';
 import { link, unsupported } from '../lib/unsupported.js';
@@ -54,14 +54,14 @@ function rowOf({ name, share, bound, milliseconds: took, gflops, gbs, error, ski
   if (share === undefined) return make('tr', {}, head, make('td', { colspan: 4, class: 'soft' }, skipped ?? `failed: ${failed}`));
   const wrong = error === null || error < 0.01 ? '' : ', wrong result';
   const bar = make('div', { class: share < HALF ? 'share low' : 'share' }, make('i', { style: `--share: ${share}` }), make('span', {}, `${Math.round(100 * share)} % of ${bound}${wrong}`));
-  return make('tr', {}, head, number(milliseconds(took.median)), number(rateText(gflops), 'wide'), number(rateText(gbs), 'wide'), make('td', {}, bar));
+  return make('tr', {}, head, number(duration(took.median)), number(rateText(gflops), 'wide'), number(rateText(gbs), 'wide'), make('td', {}, bar));
 }
 
 /** @param {Network} network */
 function networkRow({ name, webgpu, wasm, failed }) {
   const head = make('th', { scope: 'row' }, name);
   if (failed) return make('tr', {}, head, make('td', { colspan: 3, class: 'soft' }, `failed: ${failed}`));
-  return make('tr', {}, head, number(milliseconds(webgpu.median)), number(milliseconds(wasm.median)), number(`${(wasm.median / webgpu.median).toFixed(2)}×`));
+  return make('tr', {}, head, number(duration(webgpu.median)), number(duration(wasm.median)), number(`${(wasm.median / webgpu.median).toFixed(2)}×`));
 }
 
 /** @param {Report} told */

@@ -1,6 +1,6 @@
 // A picture of a report, to share: the adapter, its limits, and how near each case comes to them.
 
-import { colour, make, milliseconds } from '../common.js';
+import { colour, duration, make } from '../common.js';
 import { HALF } from './report.js';
 
 /** @import { Report } from './report.js' */
@@ -36,7 +36,7 @@ function row(to, { name, share, milliseconds: took }, y) {
   to.fillStyle = colour(share < HALF ? 'warm' : 'accent');
   to.fillRect(from, y + 6, width * Math.min(1, share), 16);
   write(to, `${Math.round(100 * share)} %`, from + width + 20, y + 20, 'ink', `18px ${FONT}`);
-  write(to, milliseconds(took.median), from + width + 110, y + 20, 'soft', `18px ${FONT}`);
+  write(to, duration(took.median), from + width + 110, y + 20, 'soft', `18px ${FONT}`);
 }
 
 /** @param {CanvasRenderingContext2D} to @param {string} text @param {number} x @param {number} y @param {string} kind a colour @param {string} font @param {number} [most] width */

@@ -1,6 +1,6 @@
 // What the pages have in common whose network learns to tell the visitor's classes apart: buttons, numbers, curve, what is kept.
 
-import { $, messageOf, milliseconds, softmax, Status } from '../common.js';
+import { $, duration, messageOf, softmax, Status } from '../common.js';
 import { forget, keep, kept } from './browser_store.js';
 import { ClassList } from './class_list.js';
 import { accuracyOf, showConfusion } from './confusion.js';
@@ -86,7 +86,7 @@ export class ClassifierPage {
     this.curve.add({ step, loss, accuracy });
     $('#loss').textContent = Number.isNaN(loss) ? '–' : loss.toFixed(3);
     $('#accuracy').textContent = accuracy === undefined ? '–' : `${Math.round(100 * accuracy)} %`;
-    $('#time').textContent = Number.isNaN(time) ? '–' : milliseconds(time);
+    $('#time').textContent = Number.isNaN(time) ? '–' : duration(time);
     showConfusion($('#confusion'), this.classes.names, results);
     await this.guess();
   }

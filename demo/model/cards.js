@@ -25,14 +25,14 @@ export function checker(session, inputs) {
  */
 export function tuner(session, inputs, reopen) {
   const texts = {
-    title: 'Tune the kernels', name: 'Tune', does: 'measures other schedules of the kernels on this device',
+    title: 'Tune the kernels', name: 'Tune', does: 'tries other ways of computing the same on this device, and measures them',
     meanwhile: 'Measuring, some seconds for each schedule …',
   };
   return actionCard('tune', texts, async () => {
     const tuned = await session.tune(inputs.feeds());
     const found = make('p', {}, report.tuning(tuned));
     if (!Object.keys(tuned.choices).length) return [found];
-    const button = make('button', { id: 'chosen' }, 'Reopen with these schedules');
+    const button = make('button', { id: 'chosen' }, 'Reopen with the fastest');
     button.addEventListener('click', () => reopen(tuned.choices));
     return [found, button];
   });
@@ -41,7 +41,7 @@ export function tuner(session, inputs, reopen) {
 /** The card that draws the memory of a run. @param {Session} session @param {Inputs} inputs */
 export function drawer(session, inputs) {
   const texts = {
-    title: 'Memory over a run', name: 'Draw', does: 'draws the address and the lifetime of each buffer', meanwhile: 'Running …',
+    title: 'Memory over a run', name: 'Draw', does: 'draws where each intermediate result is in memory, and how long', meanwhile: 'Running …',
   };
   return actionCard('timeline', texts, async () => {
     const { timeline: spans } = await session.memory({ feeds: inputs.feeds() });

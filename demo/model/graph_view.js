@@ -1,6 +1,6 @@
 // Draws a model's graph: colours tell where a node runs, their strength how long it takes. Nodes can be chosen with pointer and keys.
 
-import { make, milliseconds } from '../common.js';
+import { duration, make } from '../common.js';
 import { drawingOf } from './groups.js';
 
 /** @typedef {import('./groups.js').Group} Group */
@@ -60,7 +60,7 @@ export class GraphView {
       this.show(this.explained);
     });
     return make('div', { class: 'row graph-controls' }, button('+', 'Larger', () => this.zoom(1.25)), button('−', 'Smaller', () => this.zoom(0.8)),
-      button('Fit', 'Fit the width', () => this.fit()), make('label', { class: 'small' }, written, ' as written, with nodes that were fused'));
+      button('Fit', 'Fit the width', () => this.fit()), make('label', { class: 'small' }, written, ' every node of the file, also those that share one piece of code'));
   }
 
   /** @param {readonly import('pyruntime').ExplainedNode[]} explained */
@@ -149,10 +149,10 @@ export class GraphView {
       const took = (this.groups.get(id)?.explained ?? []).reduce((all, { node }) => all + (this.times.get(node) ?? 0), 0);
       shape.setAttribute('style', `--share: ${sum ? took / most : 0.35}`);
       const text = shape.querySelector('.time');
-      if (text) text.textContent = took ? milliseconds(took) : '';
+      if (text) text.textContent = took ? duration(took) : '';
       shape.classList.toggle('timed', took > 0);
     }
     const parts = Object.entries(PLACES).filter(([place]) => this.drawing?.querySelector(`.place-${place}`)).map(([place, name]) => make('span', { class: `key place-${place}` }, make('i'), name));
-    this.legend.replaceChildren(...parts, make('span', {}, sum ? `Stronger colours take longer; all kernels ${milliseconds(sum)}.` : 'Run the model to see which nodes take long.'));
+    this.legend.replaceChildren(...parts, make('span', {}, sum ? `Stronger colours take longer; all kernels ${duration(sum)}.` : 'Run the model to see which nodes take long.'));
   }
 }

@@ -31,7 +31,7 @@ export class Inputs {
   addField(input, dim, axis) {
     const key = this.key(input, dim, axis);
     if (typeof dim === 'number' || this.fields.has(key)) return;
-    this.labels.set(key, `${dim ? `${dim}: ` : ''}axis ${axis} of ${input}`);
+    this.labels.set(key, `${dim ? `Size ${dim} (axis ${axis} of ${input})` : `Size of axis ${axis} of ${input}`}`);
     this.fields.set(key, /** @type {HTMLInputElement} */ (make('input', { type: 'number', min: 0, step: 1, value: guess(key, input) })));
   }
 

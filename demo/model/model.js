@@ -1,7 +1,7 @@
 // Opens a model of the visitor's and shows its graph, where its nodes run, how long they take, and their code.
 
 import * as ort from 'pyruntime';
-import { $, bytes, make, milliseconds, onFiles, readyText, Status } from '../common.js';
+import { $, bytes, duration, make, onFiles, readyText, Status } from '../common.js';
 import { checker, drawer, runner, tuner } from './cards.js';
 import { GraphView } from './graph_view.js';
 import { Inputs } from './inputs.js';
@@ -37,7 +37,7 @@ async function open(source, choices) {
     const start = performance.now();
     const options = { onProgress: status.progress, externalData: source.external, executionProviders: provider.value.split(','), choices };
     current = await ort.InferenceSession.create(/** @type {any} */ (source.model), options);
-    status.done(`${source.name}, ${bytes(source.model.size)}: ${readyText(current.timings)} · total ${milliseconds(performance.now() - start)}`);
+    status.done(`${source.name}, ${bytes(source.model.size)}: ${readyText(current.timings)} · total ${duration(performance.now() - start)}`);
     await show(current, source);
   } catch (error) {
     status.failed(error);
@@ -120,7 +120,7 @@ async function compiledCards(session) {
   try {
     const [explanation, memory] = await Promise.all([session.explain(), session.memory()]);
     const right = make('div', { style: 'display: grid; gap: 1.1rem' },
-      report.card('Placement', report.placement(explanation)), report.card('Memory', report.memory(memory)));
+      report.card('Where it runs', report.placement(explanation)), report.card('Memory', report.memory(memory)));
     const nodes = report.card('Nodes', report.nodes(explanation));
     return make('div', { style: 'display: grid; gap: 1.1rem' }, pair(report.card('Operators', report.operators(explanation)), right), nodes);
   } catch (error) {

@@ -1,6 +1,6 @@
 // What is known of a node: where it runs, its kernels, time, attributes, shapes, and the code that computes it.
 
-import { make, messageOf, milliseconds } from '../common.js';
+import { duration, make, messageOf } from '../common.js';
 import { highlighted } from '../lib/highlight.js';
 
 /** @typedef {import('./groups.js').Group} Group */
@@ -25,7 +25,7 @@ export class NodePanel {
     const steps = group.explained.find(({ node }) => this.times.has(node)) ?? group.explained.find(({ into }) => !into);
     const took = group.explained.reduce((sum, { node }) => sum + (this.times.get(node) ?? 0), 0);
     const facts = /** @type {[string, string][]} */ ([
-      ['Where', steps?.place ?? ''], ['Why not on the GPU', steps?.why ?? ''], ['Time', took ? milliseconds(took) : ''], ['Kernels', steps?.kernels.join(', ') ?? ''],
+      ['Holds', group.explained.length ? '' : this.shape(group.label)], ['Where', steps?.place ?? ''], ['Why not on the GPU', steps?.why ?? ''], ['Time', took ? duration(took) : ''], ['Kernels', steps?.kernels.join(', ') ?? ''],
       ['Work units', steps?.work ? String(steps.work) : '']]);
     this.node.replaceChildren(make('h3', {}, group.label), list(facts), ...group.nodes.slice(0, 12).map((node) => this.written(node)), ...(steps ? [listing] : []));
     if (steps) this.list(steps.node, listing);

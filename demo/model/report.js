@@ -77,7 +77,7 @@ export function tuning({ choices, before, after, took }) {
 
 /** @param {MemoryReport} memory */
 export function memory({ weights, peak, arena, requested, gpu }) {
-  const entries = /** @type {[string, string][]} */ ([['Weights', bytes(weights)], ['Linear memory', bytes(arena)], ...(gpu ? [['On the GPU', bytes(gpu)]] : [])]);
+  const entries = /** @type {[string, string][]} */ ([['Weights', bytes(weights)], ['WebAssembly memory', bytes(arena)], ...(gpu ? [['On the GPU', bytes(gpu)]] : [])]);
   if (!peak) return make('div', {}, stats(entries), make('p', { class: 'soft small', style: 'margin: 0.8rem 0 0' }, 'The memory of a run is known after the first run.'));
   return stats([...entries, ['Peak of a run', bytes(peak)], ['Without reuse', bytes(requested)], ['Reuse', `${(requested / peak).toFixed(1)}×`]]);
 }

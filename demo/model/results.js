@@ -1,6 +1,6 @@
 // Results of runs: outputs and latency.
 
-import { make, milliseconds, quantile } from '../common.js';
+import { duration, make, quantile } from '../common.js';
 import { scroll, stats, table } from './report.js';
 
 const SHOWN = 6; // values of an output
@@ -38,8 +38,8 @@ const short = (value) => (typeof value === 'number' && !Number.isInteger(value) 
 export function summary(rest, count) {
   const runs = rest.length < count ? `${rest.length} of ${count}` : String(rest.length);
   const why = rest.length < count ? [make('p', { class: 'soft small', style: 'margin: 0.8rem 0 0' }, 'Stopped after five seconds.')] : [];
-  return make('div', { style: 'margin-top: 1rem' }, stats([['Median', milliseconds(quantile(rest, 0.5))],
-    ['95th percentile', milliseconds(quantile(rest, 0.95))], ['Fastest', milliseconds(quantile(rest, 0))], ['Runs', runs]]), ...why);
+  return make('div', { style: 'margin-top: 1rem' }, stats([['Median', duration(quantile(rest, 0.5))],
+    ['95th percentile', duration(quantile(rest, 0.95))], ['Fastest', duration(quantile(rest, 0))], ['Runs', runs]]), ...why);
 }
 
 /** A plot of times by run, with a line at the median. @param {number[]} times */
@@ -51,16 +51,16 @@ export function latency(times) {
   const y = (/** @type {number} */ time) => HEIGHT - BOTTOM - (HEIGHT - BOTTOM - 8) * Math.min(1, time / top);
   const across = (/** @type {number} */ time) => `x1="${LEFT}" x2="${right}" y1="${y(time)}" y2="${y(time)}"`;
   const grid = [0, top / 2, top].map((time) => `<line class="axis" ${across(time)}/>
-    <text x="${LEFT - 6}" y="${y(time) + 4}" text-anchor="end">${time ? milliseconds(time) : 0}</text>`);
+    <text x="${LEFT - 6}" y="${y(time) + 4}" text-anchor="end">${time ? duration(time) : 0}</text>`);
   const every = Math.ceil(times.length / DOTS);
   const dots = times.flatMap((time, i) => (i % every ? [] : [`<circle class="mark" cx="${x(i)}" cy="${y(time)}" r="${times.length > 150 ? 1.8 : 2.8}"/>`]));
   const plot = document.createElementNS('http://www.w3.org/2000/svg', 'svg');
   plot.setAttribute('viewBox', `0 0 ${width} ${HEIGHT}`);
   plot.setAttribute('class', 'plot');
   plot.setAttribute('role', 'img');
-  plot.setAttribute('aria-label', `Times of ${times.length} runs, the median ${milliseconds(middle)}`);
+  plot.setAttribute('aria-label', `Times of ${times.length} runs, the median ${duration(middle)}`);
   plot.innerHTML = `${grid.join('')}${dots.join('')}<line class="middle" ${across(middle)}/>
-    <text x="${right + 6}" y="${y(middle) + 4}">median ${milliseconds(middle)}</text>
+    <text x="${right + 6}" y="${y(middle) + 4}">median ${duration(middle)}</text>
     <text x="${LEFT}" y="${HEIGHT - 6}">run 1</text><text x="${right}" y="${HEIGHT - 6}" text-anchor="end">run ${times.length}</text>`;
   return plot;
 }

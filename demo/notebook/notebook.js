@@ -6,7 +6,7 @@ import { readState, writeState } from '../lib/url_state.js';
 
 const CELLS = [
   'import sys\nfrom pyruntime.frontend import registry\n\nregistry.complete()\nf"Python {sys.version.split()[0]} knows {len(registry.table())} operators"',
-  'from pyruntime.codegen.schedule import lower\nfrom pyruntime.codegen.text import kernel_lines, loop_lines\nfrom pyruntime.frontend.tracer import Tracer\nfrom pyruntime.ir import dtype\nfrom pyruntime.ir.expr import X, tanh\n\nt = Tracer(lambda wanted: [])\nx = t.leaf("feed", (5, 4), dtype.F32)\nkernel = t.map(tanh(X) * 2.0, x).kernel\n"\\n".join([*kernel_lines(kernel), *loop_lines(lower(kernel, "cpu").code)])',
+  '# Two descriptions of tanh(x) * 2 for 5 x 4 numbers: what is computed, then the loops that become WebAssembly\nfrom pyruntime.codegen.schedule import lower\nfrom pyruntime.codegen.text import kernel_lines, loop_lines\nfrom pyruntime.frontend.tracer import Tracer\nfrom pyruntime.ir import dtype\nfrom pyruntime.ir.expr import X, tanh\n\nt = Tracer(lambda wanted: [])\nx = t.leaf("feed", (5, 4), dtype.F32)\nkernel = t.map(tanh(X) * 2.0, x).kernel\n"\\n".join([*kernel_lines(kernel), *loop_lines(lower(kernel, "cpu").code)])',
 ];
 
 /** Puts the cells into the address. */

@@ -1,7 +1,7 @@
 // Compiles the visitor's operator whenever its code changes, runs it, and shows its result and its code.
 
 import * as ort from 'pyruntime';
-import { $, bytes, make, messageOf, milliseconds, quantile, Status } from '../common.js';
+import { $, bytes, duration, make, messageOf, quantile, Status } from '../common.js';
 import { highlighted } from '../lib/highlight.js';
 import { connectTabs } from '../lib/tabs.js';
 import { readState, writeState } from '../lib/url_state.js';
@@ -32,10 +32,11 @@ function sizes() {
   }));
 }
 
-/** @param {string} text */
+/** What is wrong with the code. The result stays that of the code before. @param {string} text */
 function showProblem(text) {
   $('#problem').textContent = text;
   $('#problem').hidden = !text;
+  if (text) status.failed('Not compiled. The result is that of the code before.');
 }
 
 /** @param {string} id @param {string} text @param {'wat' | 'wgsl'} language */
@@ -78,10 +79,10 @@ async function compile(turn) {
   if (found.error) return showProblem(found.error);
   showListing('wasm', found.wasm, 'wat');
   showListing('webgpu', found.webgpu, 'wgsl');
-  $('#compile-time').textContent = milliseconds(took);
+  $('#compile-time').textContent = duration(took);
   const { inputs, output, time, code } = await run(Uint8Array.from(atob(found.model), (letter) => letter.charCodeAt(0)), dims);
   if (turn !== version) return;
-  $('#run-time').textContent = milliseconds(time);
+  $('#run-time').textContent = duration(time);
   $('#code-size').textContent = bytes(code);
   $('#values').replaceChildren(...inputs.map((values, i) => figure(`Input ${i + 1}`, values)), figure('Output', output));
   showProblem('');

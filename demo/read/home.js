@@ -1,6 +1,6 @@
 // The front page: reads a photograph, shows its lines, the time and what was downloaded.
 
-import { $, bytes, make, milliseconds, onFiles, quantile, readyText, Status } from '../common.js';
+import { $, bytes, duration, make, onFiles, quantile, readyText, Status } from '../common.js';
 import { codeTabs } from '../lib/code_dialog.js';
 import { connectTabs } from '../lib/tabs.js';
 import { isThere, offlineError } from '../lib/networks.js';
@@ -70,10 +70,10 @@ async function read(reader, file, turn, downloads) {
     times.push(performance.now() - start);
     await new Promise((done) => setTimeout(done)); // the page stays responsive
   }
-  if (turn === latest) $('#time').textContent = milliseconds(quantile(times, 0.5));
+  if (turn === latest) $('#time').textContent = duration(quantile(times, 0.5));
   picture.close();
   const { detection, recognition } = reader;
-  if (turn === latest) status.done(`Two networks. ${readyText({ ...detection.timings, compile: detection.timings.compile + recognition.timings.compile, init: detection.timings.init + recognition.timings.init })}`);
+  if (turn === latest) status.done(`${readyText({ ...detection.timings, compile: detection.timings.compile + recognition.timings.compile, init: detection.timings.init + recognition.timings.init })} · both networks`);
 }
 
 /** @param {Promise<Reader>} opening @param {() => Promise<Blob> | Blob} file @param {Downloads} downloads */

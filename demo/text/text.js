@@ -2,7 +2,7 @@
 
 import { Tokenizer } from '@huggingface/tokenizers';
 import * as ort from 'pyruntime';
-import { $, bytes, milliseconds, onFiles, readyText, Status } from '../common.js';
+import { $, bytes, duration, onFiles, readyText, Status } from '../common.js';
 import { linkSettings } from '../lib/settings.js';
 import { showCurve } from './curve.js';
 import { Decoder } from './decoder.js';
@@ -65,7 +65,7 @@ async function write(decoder, tokenizer) {
 /** @param {Decoder} decoder @param {number} count @param {number} first @param {number} taken milliseconds */
 async function showNumbers(decoder, count, first, taken) {
   $('#speed').textContent = ((1000 * count) / taken).toFixed(taken > 100 * count ? 1 : 0);
-  $('#first').textContent = milliseconds(first);
+  $('#first').textContent = duration(first);
   $('#cached').textContent = `${decoder.length}`;
   $('#memory').textContent = bytes((await decoder.session.memory()).arena);
 }

@@ -65,11 +65,11 @@ export class Chart {
     this.columns.forEach(({ low, high, probability }, i) => {
       if (probability > THRESHOLD) {
         this.context.fillStyle = speech;
-        this.context.fillRect(x(i), 0, step + 0.5, height);
+        this.context.fillRect(Math.floor(x(i)), 0, Math.floor(x(i + 1)) - Math.floor(x(i)), height); // whole pixels, without seams
       }
       this.context.fillStyle = sound;
       this.context.globalAlpha = 0.55;
-      const y = (/** @type {number} */ value) => height * (0.5 - (0.42 * value) / top);
+      const y = (/** @type {number} */ value) => level(THRESHOLD + (0.45 * value) / top, height);
       this.context.fillRect(x(i), y(high) - 0.5, Math.max(1, step - 0.7), y(low) - y(high) + 1);
       this.context.globalAlpha = 1;
     });

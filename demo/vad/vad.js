@@ -1,7 +1,7 @@
 // Draws the probability of speech in the microphone's sound or a generated voice.
 
 import * as ort from 'pyruntime';
-import { $, messageOf, milliseconds, readyText, Status } from '../common.js';
+import { $, duration, messageOf, readyText, Status } from '../common.js';
 import { SteadyTime } from '../lib/steady_time.js';
 import { unsupported } from '../lib/unsupported.js';
 import { Chart } from './chart.js';
@@ -20,7 +20,7 @@ function showFrame(probability, frame, took) {
   const median = time.add(took);
   $('#probability').textContent = probability.toFixed(3);
   if (median !== null) {
-    $('#frame').textContent = milliseconds(median);
+    $('#frame').textContent = duration(median);
     $('#speed').textContent = `${Math.round((1000 * FRAME) / RATE / median)}×`;
   }
   $('#frames').textContent = String(frames);
