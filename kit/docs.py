@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import math
 import re
+import wave
 from pathlib import Path
 from typing import NamedTuple
 
@@ -26,6 +28,10 @@ SOURCES = {
         => (float[N, 3] image_embeds, int64[N, 1] text_embeds)
         { pooled = GlobalAveragePool (pixel_values)  image_embeds = Flatten (pooled)
           axes = Constant <value_ints = [1]> ()  text_embeds = ReduceMax (input_ids, axes) }""",
+    "loudness": """<ir_version: 10, opset_import: ["" : 20]>
+        g (float[N, samples] sound) => (float[N, 1] loudness)
+        { axes = Constant <value_ints = [1]> ()  squares = Mul (sound, sound)
+          power = ReduceMean (squares, axes)  loudness = Sqrt (power) }""",
     # overflows half floats at 300
     "halves": """<ir_version: 10, opset_import: ["" : 20]> g (float16[4] x) => (float16[4] y)
         { squares = Mul (x, x)  y = Sqrt (squares) }""",
@@ -70,8 +76,14 @@ def blocks(language: str) -> list[Block]:
 
 
 def write_models() -> Path:
-    """The folder of the models that examples name."""
+    """The folder of the models that examples name, with a sound: a second of 440 Hz."""
     MODELS.mkdir(parents=True, exist_ok=True)
     for name, text in SOURCES.items():
         (MODELS / f"{name}.onnx").write_bytes(onnx.parser.parse_model(text).SerializeToString())
+    with wave.open(str(MODELS / "sound.wav"), "wb") as file:
+        file.setnchannels(1)
+        file.setsampwidth(2)
+        file.setframerate(16000)
+        tone = (round(8000 * math.sin(2 * math.pi * 440 * n / 16000)) for n in range(16000))
+        file.writeframes(b"".join(sample.to_bytes(2, "little", signed=True) for sample in tone))
     return MODELS

@@ -37,27 +37,47 @@ BOOSTS = {"javascript/": 0.2, "python.md": 0.3, "compatibility.md": 0.5, "change
 WORDS = {
     "api.md": "pyrt precompile ahead Program",
     "batching.md": "throughput",
+    "errors/InvalidInput.md": "shape mismatch dims dimensions dtype type float64",
+    "errors/InvalidModel.md": "protobuf corrupt",
     "extending.md": "custom operator",
-    "training.md": "train fine-tune fine-tuning finetune learn learning gradient augmentation overfitting "
-    "browser export",
-    "use/adapters.md": "LoRA PEFT adapter fine-tuning",
-    "use/bundlers.md": "size",
-    "use/cancel.md": "abort stop timeout interrupt",
-    "use/chat.md": "LLM language model GPT Llama generate TextGenerator stream tokens speculative conversation",
-    "use/convert.md": "convert export PyTorch TensorFlow Keras quantise quantize quantization int8 int4 4-bit smaller "
-    "reduce size optimum",
-    "use/faq.md": "Safari iOS iPhone iPad Android licence license privacy GDPR phone mobile",
-    "use/images.md": "webcam video canvas picture photo GPUTexture texture fromImage",
-    "use/memory.md": "out of memory OOM leak release crash RAM large",
-    "use/node.md": "server",
-    "use/offline.md": "cache PWA storage IndexedDB",
-    "use/onnxruntime-web.md": "migrate migration ort TensorFlow.js",
-    "use/slow.md": "performance speed fast faster startup threads latency profile benchmark SharedArrayBuffer",
-    "use/support.md": "browser support compatibility semver version Safari Windows macOS",
-    "use/text.md": "tokenizer NLP BERT embeddings transformers.js",
-    "use/troubleshooting.md": "404 CORS CSP SharedArrayBuffer help",
-    "use/webgpu.md": "GPU adapter graphics compare report",
-    "use/wrong.md": "wrong result NaN accuracy verify float16 fp16 precision garbage",
+    "hosting.md": "nginx Apache Caddy Netlify Vercel Cloudflare GitHub deploy CDN MIME CSP headers",
+    "scope.md": "roadmap planned WebNN NPU",
+    "training.md": "train fine-tune fine-tuning finetune finetuning learn learning gradient augmentation overfitting "
+    "browser export stopping imbalance mixed weights resume",
+    "watching.md": "profile trace debug log logging level monitor",
+    "use/adapters.md": "LoRA PEFT adapter fine-tuning safetensors",
+    "use/audio.md": "audio sound microphone mic wav mp3 speech voice Whisper ASR transcribe transcription VAD "
+    "spectrogram",
+    "use/bundlers.md": "size wasmPaths",
+    "use/cancel.md": "abort stop timeout interrupt Ctrl-C",
+    "use/chat.md": "LLM language GPT Llama chatbot generate TextGenerator stream tokens speculative conversation "
+    "prompt KV stop sequence",
+    "use/convert.md": "convert export PyTorch TensorFlow Keras quantise quantisation quantize quantization int8 int4 "
+    "4-bit smaller reduce size optimum GGUF huggingface pt pth h5 onnx_data external",
+    "use/extension.md": "Chrome store manifest",
+    "use/faq.md": "Safari iOS iPhone iPad Android licence license commercial free cost privacy GDPR phone mobile "
+    "production native Capacitor Cordova GGUF Python encrypt protect hide secret",
+    "use/images.md": "webcam video canvas picture photo GPUTexture texture fromImage object detection YOLO OCR face "
+    "segmentation background classes classification NHWC NCHW resize",
+    "use/javascript.md": "JavaScript install input names array ArrayBuffer BigInt dynamic shapes axes load run",
+    "use/memory.md": "memory OOM leak release dispose free crash RAM large limit 2GB 4GB RangeError allocation",
+    "use/nextjs.md": "Vercel",
+    "use/node.md": "server Express",
+    "use/offline.md": "cache PWA storage IndexedDB update clear",
+    "use/onnxruntime-web.md": "onnxruntime-web migrate migration ort TensorFlow.js wasm paths",
+    "use/python.md": "Python NumPy pip Jupyter Colab notebook Flask FastAPI Docker server",
+    "use/react.md": "Remix",
+    "use/slow.md": "performance speed fast faster startup loading warm threads multithreading cores SIMD latency "
+    "profile benchmark freeze freezes block blocks UI web worker SharedArrayBuffer",
+    "use/support.md": "browser support compatibility semver version Safari Windows macOS ARM Raspberry production "
+    "stable",
+    "use/text.md": "tokenizer detokenize NLP BERT embeddings transformers transformers.js Hugging Face huggingface "
+    "sentiment translate",
+    "use/troubleshooting.md": "404 CORS CSP SharedArrayBuffer BigInt help blank hangs stuck failed fetch module MIME "
+    "unexpected undefined",
+    "use/vue.md": "Nuxt",
+    "use/webgpu.md": "GPU fast adapter graphics compare report CUDA NVIDIA AMD Intel Vulkan software",
+    "use/wrong.md": "wrong result NaN accuracy verify float16 fp16 precision garbage debug different",
 }
 LINK = re.compile(r"(?<!!)\[([^]]*)\]\(([^)#\s]*)(#[^)\s]*)?\)")
 LANGUAGES = {".cjs": "js", ".mjs": "js", ".webmanifest": "json"}
@@ -213,7 +233,14 @@ def main() -> int:
         sys.stderr.writelines(line for line in done.stderr.splitlines(keepends=True) if not line.startswith("INFO"))
         if done.returncode:
             return done.returncode
+    improve_search()
     return 0
+
+
+def improve_search() -> None:
+    """Puts docs_search.js before the search workers."""
+    for worker in SITE.rglob("assets/javascripts/workers/search.*.js"):
+        worker.write_text((ROOT / "scripts/docs_search.js").read_text() + worker.read_text())
 
 
 if __name__ == "__main__":

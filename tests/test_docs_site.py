@@ -20,7 +20,7 @@ from scripts.docs_site import ROOT, SITE, main
 EXTERNAL = re.compile(
     r'<(?:script|img|iframe|source)[^>]* src="(https?:)?//|<link(?![^>]*canonical)[^>]* href="(https?:)?//'
 )
-# What users type, and the page that answers it, which must be one of the first three results.
+# What users type, typing errors included, and the page that answers it, which must be one of the first three results.
 QUESTIONS = {
     "cancel": "use/cancel", "abort a run": "use/cancel", "Safari": "use/faq", "iOS": "use/faq", "iphone": "use/faq",
     "android": "use/faq", "Next.js": "use/nextjs", "React": "use/react", "vue": "use/vue", "svelte": "use/svelte",
@@ -46,6 +46,32 @@ QUESTIONS = {
     "stream tokens": "use/chat", "tokenizer.json": "use/text", "exported program": "api", "precompile model": "api",
     "compare two gpus": "use/webgpu", "is my gpu fast": "use/webgpu", "GPUTexture": "use/images",
     "webcam": "use/images", "large model": "use/memory", "faster startup": "use/slow",
+    "ctrl c": "use/cancel", "nginx": "hosting", "github pages": "hosting", "vercel": "use/nextjs",
+    "Failed to fetch": "use/troubleshooting", "blank page": "use/troubleshooting", "it hangs": "use/troubleshooting",
+    "stuck": "use/troubleshooting", "module not found": "use/troubleshooting",
+    "unexpected token <": "use/troubleshooting", "mime type wasm": "hosting", "huggingface": "use/text",
+    "huggingface to onnx": "use/convert", "sentiment analysis": "use/text", "whisper": "use/audio",
+    "audio": "use/audio", "microphone": "use/audio", "speech to text": "use/audio", "object detection": "use/images",
+    "yolo": "use/images", "ocr": "use/images", "segmentation": "use/images", "top 5 classes": "use/images",
+    "channels last nhwc": "use/images", "dynamic shapes": "use/javascript", "input names": "use/javascript",
+    "model from arraybuffer": "use/javascript", "how do i get the output array": "use/javascript",
+    "BigInt error": "use/troubleshooting", "tensor shape mismatch": "errors/InvalidInput",
+    "wrong data type float64": "errors/InvalidInput", "protobuf": "errors/InvalidModel", "pt file": "use/convert",
+    "h5 file": "use/convert", "warm up": "use/slow", "loading time": "use/slow", "multithreading": "use/slow",
+    "use all cpu cores": "use/slow", "web worker": "use/slow", "file size limit": "use/memory",
+    "2gb model": "use/memory", "Array buffer allocation failed": "use/memory", "dispose": "use/memory",
+    "react native": "use/faq", "is it free": "use/faq", "commercial use": "use/faq", "why python": "use/faq",
+    "protect my model": "use/faq", "production ready": "use/support", "roadmap": "scope",
+    "chrome store": "use/extension", "update model": "use/offline", "remix": "use/react",
+    "raspberry pi": "use/support", "chatbot in browser": "use/chat", "kv cache": "use/chat",
+    "system prompt": "use/chat", "stop sequence": "use/chat", "detokenize": "use/text", "finetuning": "training",
+    "early stopping": "training", "save weights": "training", "log level": "watching", "profile": "watching",
+    "debug": "use/wrong", "different output than onnxruntime": "use/wrong", "colab": "use/python",
+    "numpy": "use/python", "flask": "use/python", "docker": "use/python", "cuda": "use/webgpu", "nvidia": "use/webgpu",
+    "software renderer": "use/webgpu", "safetensors": "use/adapters", "wasm paths": "use/onnxruntime-web",
+    "pytroch": "use/convert", "tensorflw": "use/convert", "quantisation": "use/convert", "quantizaton": "use/convert",
+    "perfomance": "use/slow", "memmory": "use/memory", "javascrpt": "use/javascript", "intall": "use/javascript",
+    "cancle": "use/cancel", "electorn": "use/electron", "sharedarraybufer": "use/slow",
 }  # fmt: skip
 RESULTS = "() => [...document.querySelectorAll('.md-search-result__item')].map((item) => item.querySelector('a').href)"
 # Elements wider than the window, other than those that scroll by themselves
