@@ -17,6 +17,7 @@ from fuzz.engine import PLAIN, TWINS, Failed, Twin, TwinSession, failure
 from fuzz.graphs import Around
 from fuzz.mutate_node import CHANGES, change_type, change_values
 from fuzz.node import Node, describe, full_name, model_of, nodes
+from fuzz.undefined import Cause, open_outputs
 from kit.gradients import CONSTANT, TRAINING, any_type, gradient_node, in_double, loss_of
 from kit.without_gradient import NO_FLOATS, ZERO
 
@@ -182,6 +183,8 @@ class _Judged:
             return Verdict("open", "it rounds")
         if not np.isfinite(got) and not self.is_finite():
             return Verdict("open", "a value that does not count is not finite: 0 times it is not 0")
+        if not np.isfinite(got) and (reasons := self.undefined()):
+            return Verdict("open", f"the standard leaves values open: {'; '.join(sorted(reasons))}")
         names = ", ".join(along)
         detail = f"⟨v, Jᵀ u⟩ = {got:.6g}, ⟨J v, u⟩ = {trusted:.6g} along {names}"
         return Verdict("wrong", f"differences: {self.core}", detail)
@@ -206,6 +209,13 @@ class _Judged:
         """Whether all values of the graph are."""
         arrays = (x for x in self.values().values() if isinstance(x, np.ndarray))
         return all(np.isfinite(x).all() for x in arrays if x.dtype.kind == "f")
+
+    def undefined(self) -> set[str]:
+        """Why the standard leaves values of the graph open. Inside an operator such a value may be NaN where none of
+        the graph's is: the root of a negative variance, if there are no elements to scale."""
+        fed = {w.name: numpy_helper.to_array(w) for w in self.model.graph.initializer} | self.feeds
+        rules = open_outputs(self.model, self.values() | fed, fed)
+        return {rule.reason for found in rules for rule in found if rule.cause is Cause.MEANING}
 
     def moved(self, along: dict[str, np.ndarray], step: float) -> dict[str, Any]:
         return {**self.feeds, **{x: self.feeds[x] + step * v for x, v in along.items()}}

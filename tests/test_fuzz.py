@@ -7,6 +7,7 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Iterator
 from dataclasses import replace
@@ -321,6 +322,16 @@ def test_no_finalizer_swallows_the_alarm() -> None:
             Slow()
     gc.collect()
     assert gc.isenabled()
+
+
+@pytest.mark.parametrize(("asked", "outcome"), [(("fuzz", "operators", 0, 0), "no case"),
+                                                   (("judge", Case("operators", b""), "x"), "crash")])  # fmt: skip
+def test_a_death_while_a_case_is_made_is_no_finding(worker: Worker, asked: Any, outcome: str) -> None:
+    """onnx's shape inference aborts the process on some models."""
+    worker.make("operators", 0, 0)
+    os.kill(worker.process.pid, signal.SIGSTOP)
+    threading.Timer(0.2, os.kill, (worker.process.pid, signal.SIGKILL)).start()
+    assert worker._ask(asked).outcome == outcome
 
 
 STARTS = """

@@ -40,3 +40,13 @@ def test_faults_are_found_beside_rounding(graph: str, monkeypatch: pytest.Monkey
     monkeypatch.setattr(gradients._Judged, "gradients", wrong)
     monkeypatch.setattr(gradients, "_differ", lambda a, b: "")
     assert judged(graph).outcome == "wrong"
+
+
+def test_roots_of_negative_variances_without_elements() -> None:
+    """The gradient of the scale is 0 · NaN, where no value of the graph is NaN."""
+    text = """<ir_version: 9, opset_import: ["" : 15]> g (double[0, 2] x, double[2] w, double[2] v) => (double[0, 2] y)
+        <double[2] zeros = {0, 0}> { y = BatchNormalization (x, w, zeros, zeros, v) }"""
+    feeds = {"x": np.zeros((0, 2)), "w": np.ones(2), "v": -np.ones(2)}
+    case = Case("gradients", onnx.parser.parse_model(text).SerializeToString(), (feeds,), note="BatchNormalization")
+    verdict = gradients.judge(case, Draw("1"), lambda *_: None)
+    assert verdict.outcome == "open" and "negative variances" in verdict.kind
