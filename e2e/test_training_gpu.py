@@ -14,10 +14,10 @@ from playwright.sync_api import Browser
 from e2e.conftest import Server, Tab, new_tab
 from e2e.test_auto_provider import CLOCK
 from e2e.test_recovery import INJECTOR
-from e2e.test_training import check_halves
+from e2e.test_training import check_halves, check_little_memory
 from e2e.test_webgpu_faults import worker
 from kit.faults import TABLE, Fault, feed, model
-from kit.training_networks import convolutional, digits
+from kit.training_networks import convolutional, deep, digits
 from pyruntime import TrainingSession
 
 HELPERS = """
@@ -75,6 +75,11 @@ def test_digits(gpu_tab: Tab) -> None:
 
 def test_losses_of_half_floats_are_scaled(gpu_tab: Tab) -> None:
     check_halves(gpu_tab, "webgpu")
+
+
+def test_little_memory(gpu_tab: Tab) -> None:
+    """With running statistics and Dropout, whose masks are the same."""
+    check_little_memory(gpu_tab, deep(3, 8, 32, dropout=0.3), 0.75, "webgpu", 1e-5)
 
 
 FAULT = """

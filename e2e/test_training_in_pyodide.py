@@ -15,6 +15,7 @@ from playwright.sync_api import Browser
 
 from e2e.stock_pyodide import run_in_worker
 from kit.training_networks import convolutional, dense, digits, model, node
+from kit.training_reports import MEMORY, check_reports
 from pyruntime import LoraAdapter, TrainingSession
 
 ROWS, EPOCHS = 64, 3
@@ -48,7 +49,7 @@ def found(
     (models / "halves.onnx").write_bytes(HALVES)
     (models / "images.bin").write_bytes(data["images"].tobytes())
     (models / "labels.bin").write_bytes(data["labels"].tobytes())
-    given = json.dumps({"options": OPTIONS, "batches": data["batches"], "held": data["held"]})
+    given = json.dumps({"options": OPTIONS, "batches": data["batches"], "held": data["held"], "memory": MEMORY})
     return run_in_worker(browser, page, models, "train_in_pyodide.py", given)
 
 
@@ -105,6 +106,10 @@ def test_float16(found: dict[str, Any]) -> None:
     assert not ours["applied"][0] and ours["applied"][-1] and ours["losses"][-1] < ours["losses"][0]
     (y,) = onnxruntime.InferenceSession(base64.b64decode(ours["file"])).run(None, {"x": feeds["x"]})
     np.testing.assert_allclose(y, feeds["x"] @ np.array(ours["w"]), rtol=2e-3)
+
+
+def test_reports(found: dict[str, Any]) -> None:
+    check_reports(found["reports"])
 
 
 def test_what_is_refused(found: dict[str, Any]) -> None:

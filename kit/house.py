@@ -56,7 +56,7 @@ MAY_IMPORT = {
     "api": "ort_errors errors options ir onnx frontend placement learning native runtime session",
     "quantization": "errors native",
     "onnxruntime": "api",
-    "pyodide": "errors options ir onnx frontend placement compiler program session browser learning training",
+    "pyodide": "errors options ir onnx frontend placement compiler program runtime session browser learning training",
     "cli": "errors options learning onnx frontend ops placement native runtime quantization pyruntime",
     "pyruntime": "errors frontend ops placement compiler session native quantization api pyodide",
 }

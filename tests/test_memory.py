@@ -10,10 +10,10 @@ import pytest
 
 from pyruntime.errors import MemoryFault, OutOfMemory
 from pyruntime.native.memory.linear_memory import LinearMemory
-from pyruntime.native.memory.report import Stats
 from pyruntime.runtime.arena import ALIGN, GPU, GPU_ALIGN, Arena, Span
 from pyruntime.runtime.planner import Figures
 from pyruntime.runtime.step_layout import LiveRange, lay_out
+from pyruntime.session.memory_report import Stats
 
 
 def stats(arena: Arena) -> Stats:

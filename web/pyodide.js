@@ -49,6 +49,15 @@ export function run(executor, feeds, names, changing) {
   return { ...answer, hasChangedStates: executor.hasChangedStates };
 }
 
+/** For reports, as JSON: values of symbols, counts of plans, and figures of linear memory. @param {Executor} executor */
+export function figures(executor) {
+  const { env, plan } = executor;
+  const { weights, peak, requested, arena } = executor.memoryReport();
+  const top = plan.linearFigures.top - plan.root.place.arena.base;
+  const { runs, planned } = plan.counts;
+  return JSON.stringify({ env: Object.fromEntries(env), runs, planned, memory: { weights, peak, requested, top }, arena });
+}
+
 /** Copies of the states, in the header's order. @param {Executor} executor */
 export const readStates = (executor) => attempt(() => Object.values(statesOf(executor)));
 

@@ -21,11 +21,18 @@ def text(data):
     return base64.b64encode(data).decode()
 
 
-def refused(action):
+def asked(action):
+    """What it returns, or its error."""
     try:
-        action()
+        return action()
     except Exception as error:
         return f"{type(error).__name__}: {error}"
+
+
+def refused(action):
+    """The error of an action that returns nothing of interest, or None."""
+    found = asked(action)
+    return found if isinstance(found, str) else None
 
 
 def digits(given):
@@ -112,6 +119,25 @@ def halves():
     return {"scales": scales, "applied": applied, "losses": losses, "file": text(file), "w": w}
 
 
+def reports(memory):
+    """As in kit/training_reports.py."""
+    made = {} if memory is None else {"memory": memory}
+    session, rows = TrainingSession("/models/dense.onnx", loss=CLASSES, **made), []
+
+    def row(runs):
+        used = asked(lambda: session.explain()["providers"]["used"][0])
+        figures = asked(session.memory)
+        kind = "weights and peak" if getattr(figures, "peak", 0) else "weights"
+        rows.append([used, runs, kind if getattr(figures, "weights", 0) else str(figures)])
+
+    row(session.metrics()["runs"])
+    session.step(BATCH)
+    row(session.metrics()["runs"])
+    session.release()
+    row(None)
+    return rows
+
+
 def errors():
     def create(**options):
         return TrainingSession("/models/dense.onnx", **options)
@@ -140,5 +166,5 @@ def errors():
 def main(given):
     return json.dumps({
         "digits": digits(json.loads(given)), "adapters": adapters(), "accumulated": accumulated(), "halves": halves(),
-        "errors": errors(),
+        "errors": errors(), "reports": [reports(memory) for memory in json.loads(given)["memory"]],
     })  # fmt: skip

@@ -24,13 +24,13 @@ from pyruntime.api.trace import Trace
 from pyruntime.errors import InvalidInput, NotSupported, PyRuntimeError
 from pyruntime.native.execution.timing import Timing
 from pyruntime.native.execution.verify import RangeVerdict, Verdict
-from pyruntime.native.memory.report import MemoryReport
 from pyruntime.native.sessions.session import Session
 from pyruntime.onnx import load
 from pyruntime.onnx.graph import Graph, operator_of
 from pyruntime.onnx.sources import MemorySource, beside
 from pyruntime.options import without_effect
 from pyruntime.placement.provider_list import effective
+from pyruntime.session.memory_report import MemoryReport
 from pyruntime.session.run_options import RunOptions
 
 if TYPE_CHECKING:

@@ -141,7 +141,7 @@ def _fuse(w: Work) -> None:
 def _recompute(w: Work) -> None:
     tracer = w.traced.tracer
     if tracer is not None and tracer.memory:
-        recompute(w.main, w.outputs, tracer.memory, w.scratch)
+        recompute(w.main, w.outputs, tracer.memory, w.scratch, on_gpu=not w.cpu_only)
 
 
 def _fuse_init(w: Work) -> None:

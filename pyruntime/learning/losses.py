@@ -110,9 +110,10 @@ def cross_entropy(t: Tracer, x: Tensor, target: Tensor, work: DType, settings: d
     found = t.compute(target.shape, lambda *i: of(i, lambda c: -at(i, c) * weight(c)), work)
     weights = t.compute(target.shape, lambda *i: of(i, weight), work)
     if smoothing:
-        means = t.reduce("sum", logs, [axis], keepdims=False)
+        weighted = t.compute(logs.shape, lambda *i: logs.at(*i) * weight(i[axis]))
+        sums_of_logs = t.reduce("sum", weighted, [axis], keepdims=False)
         share = const(smoothing, work) / cast(dim(classes), work)
-        even = t.compute(target.shape, lambda *i: of(i, lambda c: -means.at(*i) * share * weight(c)), work)
+        even = t.compute(target.shape, lambda *i: of(i, lambda _: -sums_of_logs.at(*i) * share), work)
         found = t.map(X * (1.0 - smoothing) + Y, found, even)
     axes = range(target.rank)
     sums = [t.reduce("sum", v, axes, keepdims=False) for v in (found, weights)]

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import json
 from collections.abc import Collection, Hashable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from importlib.resources import files
 from math import prod
-from typing import Any
+from typing import Any, NamedTuple
 
 import pyruntime.errors
 from pyruntime.browser import Compilation, PageCompiler
@@ -18,6 +18,7 @@ from pyruntime.ir.dtype import BY_NAME
 from pyruntime.onnx.graph import Graph, Source
 from pyruntime.program.types import TensorValue
 from pyruntime.pyodide.tensors import Tensor
+from pyruntime.runtime.metrics import EngineCounts
 from pyruntime.session.model_source import weight_sources
 from pyruntime.session.needs import Given, GivenTensor
 from pyruntime.session.specialisation import ProgramTable, Specialiser, output_paths
@@ -32,9 +33,12 @@ class Programs(Specialiser["Program"]):
         self._compiler, self._js, self._memory_limit = compiler, js, memory_limit
         self._sources = weight_sources(graph)
         self.state_values = _States()
+        self.counts = _Counts()
+        self._freed: Report | None = None  # of the Program that was dropped last
         self._inner_values: ProgramTable[TensorSpec] = ProgramTable()
 
     def compile(self, specs: Mapping[str, Spec], constants: Mapping[str, TensorSpec] | None) -> Program:
+        self.counts.compiled += 1
         compiled = self._compiler.compile(self.graph, specs, constants)
         if constants is None:
             self.outputs = compiled.outputs
@@ -56,7 +60,7 @@ class Programs(Specialiser["Program"]):
 
     def part(self, names: Sequence[str]) -> Specialiser[Program]:
         part = Programs(self.graph_for(names), self._compiler, self._js, self._memory_limit)
-        part.state_values = self.state_values
+        part.state_values, part.counts = self.state_values, self.counts
         return self.share_needs(part)
 
     def can_run(self, program: Program, names: Sequence[str], feeds: Collection[str]) -> bool:
@@ -67,7 +71,29 @@ class Programs(Specialiser["Program"]):
         with self.state_values.during_run(program, names):
             return program.run(feeds, names)
 
+    def latest(self) -> Report:
+        """Of the Program that was compiled last, also after its memory was freed. Errors: SessionFailed if there is
+        none."""
+        if self.table:
+            program = next(reversed(self.table.values()))
+            return Report(program.header, program.figures())
+        if self._freed is None:
+            raise SessionFailed("this model is compiled when it first runs", hint="run it once")
+        return self._freed
+
+    def engine_counts(self) -> EngineCounts:
+        """Of all Programs so far, with the memory of those that are there."""
+        tables = [self.table, *[part.table for part in self.parts.values()]]
+        found = [program.figures() for table in tables for program in table.values()]
+        runs, planned, held = (sum(f[key] for f in found) for key in ("runs", "planned", "arena"))
+        counts = self.counts
+        return EngineCounts(0, 0, counts.compiled, counts.runs + runs, counts.planned + planned, held)
+
     def drop(self, program: Program) -> None:
+        figures = program.figures()
+        self._freed = Report(program.header, {**figures, "arena": 0})
+        self.counts.runs += figures["runs"]
+        self.counts.planned += figures["planned"]
         self.state_values.drop([program])
         program.release()
 
@@ -82,6 +108,22 @@ class Programs(Specialiser["Program"]):
         given = (part.outputs[0].name, *((name, _hashable(x)) for name, x in feeds.items()))
         inner = super().evaluate
         return self._inner_values.find(given, lambda: inner(part, specs, key, constants, feeds))
+
+
+class Report(NamedTuple):
+    """Of one Program. figures: see web/pyodide.js"""
+
+    header: Any
+    figures: dict[str, Any]
+
+
+@dataclass(slots=True)
+class _Counts:
+    """compiled: Programs of a session so far; runs, planned: of those that are dropped (see PlanCounts)"""
+
+    compiled: int = 0
+    runs: int = 0
+    planned: int = 0
 
 
 def _described(x: Any) -> Given:
@@ -105,7 +147,7 @@ class Program:
         from pyodide.ffi import create_proxy, to_js
 
         self._js, self._compiled = js, compiled
-        self.header = compiled.program.header
+        self.header: Any = compiled.program.header
         self.paths = output_paths(self.header)
         self.changing: Collection[str] = ()  # names of the steps that change states in the next run
         self.has_changed_states = False  # whether the last run has begun to
@@ -131,6 +173,10 @@ class Program:
         answer = self._js.run(self._executor, wire, to_js(names), to_js([*self.changing]))
         self.has_changed_states = answer.hasChangedStates
         return [result_of(found) for found in self._answer(answer)]
+
+    def figures(self) -> dict[str, Any]:
+        """What reports need of the executor: see web/pyodide.js."""
+        return json.loads(self._js.figures(self._executor))
 
     def states(self) -> dict[str, Tensor]:
         """Copies of the states."""

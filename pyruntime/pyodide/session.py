@@ -3,8 +3,9 @@ on one thread."""
 
 from __future__ import annotations
 
+import time
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from pyruntime.browser import PageCompiler
@@ -19,8 +20,13 @@ from pyruntime.placement.provider_list import is_auto, known
 from pyruntime.pyodide.adapters import PyodideAdapters
 from pyruntime.pyodide.programs import Programs, executor
 from pyruntime.pyodide.tensors import Tensor, to_output, to_tensor
+from pyruntime.runtime.explain import explain
+from pyruntime.runtime.metrics import RunCounts
+from pyruntime.session.memory_report import MemoryReport, Stats
 from pyruntime.session.model_source import check_model
 from pyruntime.session.run_options import RunOptions, check_run_options
+
+NO_GPU = "Python in Pyodide cannot wait for the GPU"
 
 
 class InferenceSession:
@@ -36,8 +42,11 @@ class InferenceSession:
     ) -> None:
         options = sess_options or SessionOptions()
         check_options(options, PYODIDE)
-        if "webgpu" in known(providers or ["wasm"]) and not is_auto(providers or []):
-            warnings.warn("Python in Pyodide cannot wait for the GPU; the session runs on WebAssembly", stacklevel=2)
+        listed = providers or ["wasm"]
+        self._named = ["auto"] if is_auto(listed) else known(listed)
+        self._counts = RunCounts()
+        if "webgpu" in self._named:
+            warnings.warn(f"{NO_GPU}; the session runs on WebAssembly", stacklevel=2)
         check_model(path_or_bytes)
         js = executor()
         with our_fault("opening the model"):
@@ -78,8 +87,35 @@ class InferenceSession:
         names = list(output_names or names)
         feeds = self.tensors(input_feed, names, active)
         with our_fault("running the model"):
-            results = self.programs.run(feeds, names)
+            results = self._counted(lambda: self.programs.run(feeds, names))
         return [self._output(name, result) for name, result in zip(names, results, strict=True)]
+
+    def _counted(self, run: Callable[[], list[Any]]) -> list[Any]:
+        start = time.perf_counter()
+        try:
+            results = run()
+        except Exception:
+            self._counts.fail(is_stopped=False)
+            raise
+        if self._counts.succeed(1000 * (time.perf_counter() - start)):
+            self._counts.settle()
+        return results
+
+    def explain(self) -> dict[str, Any]:
+        """Which node runs where, and why (docs/explain.md)."""
+        header, figures = self.programs.latest()
+        why = "" if self._named == ["wasm"] else NO_GPU
+        providers = {"named": self._named, "used": ["wasm"], "why": why}
+        return {**explain(header, figures["env"]), "providers": providers}
+
+    def metrics(self) -> Mapping[str, Any]:
+        """What the session has counted: see docs/watching.md."""
+        return self._counts.report(self.programs.engine_counts())
+
+    def memory(self) -> MemoryReport:
+        """The memory of the session, and its peak so far."""
+        figures = self.programs.latest().figures
+        return MemoryReport.of({"wasm": Stats(**figures["memory"])}, figures["arena"])
 
     def tensors(
         self, given: Mapping[str, Any], names: Sequence[str], active: Sequence[tuple[Any, float]] = ()

@@ -24,6 +24,7 @@ from pyruntime.pyodide.programs import executor, value_of
 from pyruntime.pyodide.session import InferenceSession
 from pyruntime.pyodide.tensors import Tensor, to_output, to_tensor
 from pyruntime.session.events import emit
+from pyruntime.session.memory_report import MemoryReport
 from pyruntime.training.core import TrainingCore
 
 _numbers = itertools.count(1)
@@ -40,14 +41,15 @@ class TrainingSession(TrainingCore[Tensor]):
         **options: Any,
     ) -> None:  # fmt: skip
         super().__init__(model, options)
-        self._session: _Session | None = _Session(self._training.graph, model, sess_options, providers)
+        self._session = _Session(self._training.graph, model, sess_options, providers)
+        self._is_released = False
         self.id = next(_numbers)  # its number in events
         types = {v.name: tensor_type(v.type) for v in self._training.graph.inputs}
         self._targets = {n: t.dtype for n, t in types.items() if t and t.dtype and n in self._training.targets}
 
     @property
     def _usable(self) -> _Session:
-        if self._session is None:
+        if self._is_released:
             raise SessionFailed("this session is released", hint="create another")
         return self._session
 
@@ -80,15 +82,26 @@ class TrainingSession(TrainingCore[Tensor]):
             first = end
         self.set_weights(parts)
 
+    def metrics(self) -> Mapping[str, Any]:
+        """What the session has counted, as of `InferenceSession`; a step is a run, with `accumulate` one more."""
+        return self._session.metrics()
+
+    def explain(self) -> dict[str, Any]:
+        """Which node runs where, and why."""
+        return self._usable.explain()
+
+    def memory(self) -> MemoryReport:
+        """What the session holds, and its peak so far."""
+        return self._usable.memory()
+
     def trim(self) -> None:
         """Free memory that runs have taken."""
         self._usable.programs.forget()
 
     def release(self) -> None:
         """Free all memory. Later work is refused with SessionFailed."""
-        if self._session is not None:
-            self._session.programs.forget()
-            self._session = None
+        self._session.programs.forget()
+        self._is_released = True
 
     # ── for the core ─────────────────────────────────────────────────────────────────────────────────────────────
 

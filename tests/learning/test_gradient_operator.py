@@ -213,6 +213,22 @@ REFUSED: dict[str, tuple[str, type[Exception], str]] = {
         d = ai.onnx.preview.training.Gradient<xs = ["w"], y = "y">(v) }""",
         PyRuntimeError, 'input for "w"',
     ),
+    "a loop inside a loop": (
+        """g (float[3, 2] w) => (float[3, 2] d) <int64 n = {2}, bool yes = {1}, float[2] one = {1, 1}> {
+        last, y = Scan<num_scan_inputs = 1, body = b (float[2] h, float[2] x) => (float[2] h3, float[2] z) {
+            h2 = Loop<body = inner (int64 i, bool c, float[2] a) => (bool c2, float[2] a2) {
+                c2 = Identity(c)  a2 = Mul(a, x) }>(n, yes, h)
+            h3 = Add(h2, x)  z = Identity(h3) }>(one, w)
+        d = ai.onnx.preview.training.Gradient<xs = ["w"], y = "y">(w) }""",
+        NotDifferentiable, 'Scan .* a Loop kernel inside If or Loop has no gradient .*gradient of w passes through it',
+    ),
+    "the second derivative of a recurrence": (
+        """g (float[3, 1, 2] x, float[1, 8, 2] w, float[1, 8, 2] r) => (float[3, 1, 2] d) {
+        y = LSTM<hidden_size = 2>(x, w, r)
+        a = ai.onnx.preview.training.Gradient<xs = ["x"], y = "y">(x)  b = Mul(a, a)
+        d = ai.onnx.preview.training.Gradient<xs = ["x"], y = "b">(x) }""",
+        NotDifferentiable, 'gradient of LSTM .*the procedure lstm_back has no gradient',
+    ),
 }  # fmt: skip
 
 
@@ -251,3 +267,22 @@ def test_codes_are_not_kept_as_floats() -> None:
     real = np.stack([codes & 15, codes >> 4], -1).reshape(n, k // 32, 32).astype(np.float32) - 8
     np.testing.assert_allclose(d, u @ (real * scales[..., None]).reshape(n, k), rtol=1e-4, atol=1e-3)
     assert session.memory().weights < 2 * (codes.nbytes + scales.nbytes)
+
+
+NORMS = {
+    "LpNormalization": ("y = LpNormalization<axis = 1>(x)", lambda x, n: (1 - x * x.sum() / n**2) / n),
+    "ReduceL2": ("axes = Constant<value_ints = [1]>()  y = ReduceL2(x, axes)", lambda x, n: x / n),
+    "LpPool": ("y = LpPool<kernel_shape = [3], p = 2>(x)", lambda x, n: x / n),
+}
+
+
+@pytest.mark.parametrize("name", NORMS)
+def test_norms_of_zeros(name: str) -> None:
+    """A row of zeros has the gradient 0, and the others are as they are."""
+    text, derivative = NORMS[name]
+    x = np.array([[0.0, 0.0, 0.0], [1.0, -2.0, 3.0]])
+    shape, given = ("2, 3", x) if name != "LpPool" else ("2, 1, 3", x[:, None])
+    (d,) = gradients(f"""g (double[{shape}] x) => (double[{shape}] d) {{
+        {text}  loss = ReduceSum(y)  d = {TRAINING}.Gradient<xs = ["x"], y = "loss">(x) }}""", x=given)  # fmt: skip
+    want = np.stack([np.zeros(3), derivative(x[1], np.linalg.norm(x[1]))])
+    np.testing.assert_allclose(d.reshape(2, 3), want, rtol=1e-6)

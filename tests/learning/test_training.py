@@ -13,6 +13,7 @@ import pytest
 import pyruntime
 from kit import half_training
 from kit.training_networks import T, batch, convolutional, dense, digits, model, node, random, transformer
+from kit.training_reports import MEMORY, check_reports
 from pyruntime import (
     InvalidInput,
     OutOfMemory,
@@ -384,6 +385,20 @@ def test_a_label_out_of_range_changes_nothing() -> None:
         assert ignored == pytest.approx(alone, rel=1e-5)
 
 
+@pytest.mark.parametrize("weights", [None, [0.3, 2.0, 0.7]], ids=str)
+@pytest.mark.parametrize("smoothing", [0.0, 0.2])
+def test_cross_entropy_is_that_of_pytorch(weights: Any, smoothing: float) -> None:
+    """Σ w[t]·(1 - s)·-log p[t] + s/C·Σ w[c]·-log p[c], divided by the weights of the labels that count."""
+    settings = {"weights": weights, "smoothing": smoothing, "ignore_index": 7}
+    feeds = {**batch(4), "target": np.array([0, 7, 2, 1])}
+    with TrainingSession(dense(), loss={"cross_entropy": "y", **settings}) as s:
+        found = s.evaluate(feeds, ["y"])
+    y, labels, w = found["y"][[0, 2, 3]].astype(float), [0, 2, 1], np.array(weights or [1.0] * 3)
+    logs = y - np.log(np.exp(y).sum(1, keepdims=True))
+    terms = (1 - smoothing) * w[labels] * logs[range(3), labels] + smoothing / 3 * (logs * w).sum(1)
+    assert found["loss"] == pytest.approx(-terms.sum() / w[labels].sum(), rel=1e-6)
+
+
 @pytest.mark.parametrize(
     ("options", "text"),
     [
@@ -452,3 +467,29 @@ def test_exported_models_have_the_new_weights(tmp_path: Any) -> None:
         onnx.checker.check_model(onnx.load_from_string(data))
         found = onnxruntime.InferenceSession(data).run(None, {"x": x.astype(kind)})[0]
         np.testing.assert_allclose(found, expected, rtol=1e-2 if given is half else 1e-5)
+
+
+def test_reports() -> None:
+    found: list[Any] = []
+    for memory in MEMORY:
+        session, rows = TrainingSession(dense(), **CLASSES, **({} if memory is None else {"memory": memory})), []
+
+        def asked(action: Any) -> Any:
+            try:
+                return action()
+            except pyruntime.PyRuntimeError as error:
+                return f"{type(error).__name__}: {error}"
+
+        def row(runs: int | None, s: TrainingSession = session, rows: list[Any] = rows) -> None:
+            figures = asked(s.memory)
+            kind = "weights and peak" if getattr(figures, "peak", 0) else "weights"
+            used = asked(lambda: s.explain()["providers"]["used"][0])
+            rows.append([used, runs, kind if getattr(figures, "weights", 0) else figures])
+
+        row(session.metrics()["runs"])
+        session.step(batch(4))
+        row(session.metrics()["runs"])
+        session.release()
+        row(None)
+        found.append(rows)
+    check_reports(found)

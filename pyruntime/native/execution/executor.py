@@ -24,7 +24,6 @@ from pyruntime.native.execution.load_program import LoadedPath, LoadedProgram
 from pyruntime.native.execution.resident_outputs import Begin, ResidentOutputs, ResidentTensor
 from pyruntime.native.execution.values import Values
 from pyruntime.native.memory.linear_memory import LinearMemory
-from pyruntime.native.memory.report import MemoryReport, Stats
 from pyruntime.program import types
 from pyruntime.program.dims import Env
 from pyruntime.program.format import Program
@@ -32,6 +31,7 @@ from pyruntime.runtime.order_trial import OrderTrial
 from pyruntime.runtime.output_paths import MOST
 from pyruntime.runtime.planner import Planner
 from pyruntime.runtime.states import Change, State, Transition
+from pyruntime.session.memory_report import MemoryReport, Stats
 
 _WORD = struct.Struct("<i")
 SHAPES = 64  # shapes of runs whose argument blocks are memoised

@@ -19,7 +19,6 @@ from pyruntime.native.execution.timing import Timing, timed, timings
 from pyruntime.native.execution.verify import RangeVerdict, Verdict, check_ranges, compare
 from pyruntime.native.gpu.device import warn
 from pyruntime.native.memory.budgets import is_limited, remove_holder, with_room
-from pyruntime.native.memory.report import MemoryReport
 from pyruntime.native.sessions.adapters import NativeAdapters, adapters_of_program
 from pyruntime.native.sessions.compiler import Compiler
 from pyruntime.native.sessions.exporting import export
@@ -40,6 +39,7 @@ from pyruntime.placement.provider_list import effective, known
 from pyruntime.runtime.arena import WHOLE
 from pyruntime.runtime.explain import explain
 from pyruntime.runtime.metrics import EngineCounts
+from pyruntime.session.memory_report import MemoryReport
 from pyruntime.session.model_source import check_model
 from pyruntime.session.run_options import RunOptions, check_run_options
 from pyruntime.session.specialisation import FOR_ALL, Requirements

@@ -13,12 +13,12 @@ from pyruntime.errors import InvalidInput, our_fault
 from pyruntime.learning.adapters.adapter_file import Adapter
 from pyruntime.learning.safetensors import Stored
 from pyruntime.native.gpu.device import warn
-from pyruntime.native.memory.report import MemoryReport
 from pyruntime.native.sessions.adapter_values import array_of, files_of, from_float32, merged
 from pyruntime.native.sessions.session import Session
 from pyruntime.native.sessions.weight_vectors import joined, split
 from pyruntime.onnx.graph import Weight
 from pyruntime.options import SessionOptions
+from pyruntime.session.memory_report import MemoryReport
 from pyruntime.training.core import Parameter, StepResult, TrainingCore
 
 

@@ -15,7 +15,7 @@ from pyruntime.ir.copies import can_copy
 from pyruntime.ir.expr import walk
 from pyruntime.ir.kernel import Alias, Call, Kernel, Leaf, Loops, Map, Reduce, Tensor, root
 from pyruntime.ir.shape import Shape
-from pyruntime.runtime.arena import ALIGN
+from pyruntime.runtime.arena import ALIGN, GPU_ALIGN
 
 
 def copy_of(v: int) -> int:
@@ -27,8 +27,8 @@ def elements(shape: Shape) -> int:
     return prod([d if isinstance(d, int) else 1 for d in shape])
 
 
-def bytes_of(t: Tensor) -> int:
-    return max(-(-elements(t.shape) * t.dtype.size // ALIGN) * ALIGN, ALIGN)
+def bytes_of(t: Tensor, unit: int = ALIGN) -> int:
+    return max(-(-elements(t.shape) * t.dtype.size // unit) * unit, unit)
 
 
 @dataclass(slots=True)
@@ -44,15 +44,15 @@ class Op:
     acts: bool
 
     @classmethod
-    def of(cls, kernel: Kernel, most: int) -> Op:
-        """most: bytes of scratch that a routine's call may need"""
+    def of(cls, kernel: Kernel, most: int, on_gpu: bool) -> Op:
+        """most: bytes of scratch that a routine's call may need; on_gpu: there, no result takes an operand's memory"""
         reads = tuple(dict.fromkeys([root(t).uid for t in kernel.inputs]))
         makes = tuple([t.uid for t in kernel.outputs if root(t) is t])
         scratch = sum(map(bytes_of, kernel.scratch)) if isinstance(kernel, Loops) else 0
         if isinstance(kernel, Call):
             scratch = most
         acts = len(makes) < len(kernel.outputs) or not makes
-        return cls(kernel, reads, makes, tuple(_overwritten(kernel)), scratch, acts)
+        return cls(kernel, reads, makes, () if on_gpu else tuple(_overwritten(kernel)), scratch, acts)
 
     @property
     def may_move(self) -> bool:
@@ -109,19 +109,24 @@ class Peak:
 
 class Lifetimes:
     """ops: without reshapes; sizes: bytes by value; staying: values that are there before and after a run; maker: by
-    value, the number of an op; late: number of the first op before which values are computed again"""
+    value, the number of an op; late: number of the first op before which values are computed again; elsewhere: bytes
+    of feeds and results in linear memory if the values are on a GPU"""
 
-    def __init__(self, kernels: Sequence[Kernel], late: Kernel, outputs: Iterable[Tensor], scratch: int) -> None:
-        """outputs: tensors that nothing frees; scratch: see `CodeWriter`"""
+    def __init__(
+        self, kernels: Sequence[Kernel], late: Kernel, outputs: Iterable[Tensor], scratch: int, on_gpu: bool
+    ) -> None:  # fmt: skip
+        """outputs: tensors that nothing frees; scratch: see `CodeWriter`; on_gpu: as if all values were there"""
         computing = [k for k in kernels if not isinstance(k, Alias)]
-        self.ops = [Op.of(k, scratch) for k in computing]
+        self.ops = [Op.of(k, scratch, on_gpu) for k in computing]
         self.late = computing.index(late)
         self.maker = {v: n for n, op in enumerate(self.ops) for v in op.makes}
         used = {r.uid: r for k in computing for t in (*k.inputs, *k.outputs) for r in (root(t),)}
-        self.sizes = {uid: bytes_of(t) for uid, t in used.items()}
+        self.sizes = {uid: bytes_of(t, GPU_ALIGN if on_gpu else ALIGN) for uid, t in used.items()}
         given = [t for uid, t in used.items() if uid not in self.maker]
         self.staying = {t.uid for t in given if not (isinstance(t.kernel, Leaf) and t.kernel.kind == "feed")}
         self.kept = self.staying | {root(t).uid for t in outputs}
+        crossing = (used.keys() - self.maker.keys() - self.staying) | (self.kept & self.maker.keys())
+        self.elsewhere = sum(map(self.size, crossing)) if on_gpu else 0
 
     def size(self, v: int) -> int:
         return self.sizes[v if v >= 0 else copy_of(v)]
@@ -197,7 +202,7 @@ class Lifetimes:
     def _peak(self, runs: Sequence[Run]) -> Peak:
         last = {v: n for n, run in enumerate(runs) for v in (*run.reads, *run.makes)}
         born = {v: n for n, run in enumerate(runs) for v in run.makes}
-        now = sum(self.size(v) for v in {*self.staying, *last} - born.keys())
+        now = self.elsewhere + sum(self.size(v) for v in {*self.staying, *last} - born.keys())
         found = Peak(now, -1, born, last)
         for n, run in enumerate(runs):
             op = self.ops[run.op]

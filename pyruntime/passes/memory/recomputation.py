@@ -17,15 +17,15 @@ AT_ONCE = 32  # of the choices, this part is made before costs are estimated aga
 SMALL = 8  # an operand that is smaller than the value by this factor is kept for it
 
 
-def recompute(block: Block, outputs: Sequence[Tensor], limit: int, scratch: int) -> None:
+def recompute(block: Block, outputs: Sequence[Tensor], limit: int, scratch: int, on_gpu: bool) -> None:
     """Add copies of kernels, so that the block needs at most this many bytes. outputs: tensors that leave it; scratch:
-    see `CodeWriter`
+    see `CodeWriter`; on_gpu: whether a GPU runs it, or most of it
 
     Errors: OutOfMemory tells what is needed, and what could be reached"""
     late = next((k for k in block.kernels if k.node.startswith(BACKWARD) and not isinstance(k, Alias)), None)
     if late is None:
         return
-    lives = Lifetimes(block.kernels, late, outputs, scratch)
+    lives = Lifetimes(block.kernels, late, outputs, scratch, on_gpu)
     if lives.given().bytes > limit:
         again = _Search(lives, limit).found()
         block.kernels = _Writer(block.kernels, lives).written(again)

@@ -123,7 +123,8 @@ export class TrainingSession {
   /** @param {string[]} names @param {Feeds} feeds @param {AbortSignal} [signal] */
   send(names, feeds, signal) {
     const fetches = Object.fromEntries(names.map((name) => [name, null]));
-    return this.handler.run(feeds, fetches, signal ? this.parts.runOptions({ signal }) : null);
+    const settings = signal ? this.parts.runOptions({ signal }) : null;
+    return this.handler.watch.during((run) => this.handler.run(feeds, fetches, settings, run));
   }
 
   /** @param {Feeds} feeds @param {number} rate @param {number} scale @param {number} apply @returns {Feeds} */
