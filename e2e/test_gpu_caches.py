@@ -176,7 +176,7 @@ BATCHES = """
   const stay = { present: 'gpu-buffer', present_v: 'gpu-buffer' };
   let seed = 7;
   const random = (n) => (seed = seed * 16807 % 2147483647) % n;
-  for (const { bytes, type, size } of arg) {
+  for (const { bytes, type, size, lengths } of arg) {
     const create = (provider, where) => ort.InferenceSession.create(
       Uint8Array.from(bytes), { executionProviders: [provider], preferredOutputLocation: where });
     const [gpu, cpu] = [await create('webgpu', stay), await create('wasm', {})];
@@ -189,19 +189,20 @@ BATCHES = """
       if (far >= 0) wrong.push(`${type} ${name}: ${got[far]} is not ${want[far]} at ${far}`);
       if (got.length !== want.length) wrong.push(`${type} ${name}: ${got.length} are not ${want.length}`);
     };
-    // steps of several tokens continue any earlier present of three texts, also from the place before their last keys
-    const lengths = [4, 1, 3];
-    const first = [fill([3, 1, 4, size]), fill([3, 1, 4, size])];
+    // steps of several tokens continue any earlier present, also from the place before their last keys
+    const items = lengths.length;
+    const first = [fill([items, 1, 4, size]), fill([items, 1, 4, size])];
     const step = async ({ ours, theirs, n }, tokens, back = 0) => {
       const ends = lengths.map((length) => length + n - back + tokens);
-      const [last, total] = [int32(ends.map((end) => end - 1), [3]), int32([Math.max(...ends)], [])];
-      const feeds = { x: fill([3, tokens, size]), last, total };
+      const [last, total] = [int32(ends.map((end) => end - 1), [items]), int32([Math.max(...ends)], [])];
+      const feeds = { x: fill([items, tokens, size]), last, total };
       const run = (session, [past, past_v]) => session.run({ ...feeds, past, past_v });
       const [got, want] = [await run(gpu, ours), await run(cpu, theirs)];
       agree('y', got.y.data, want.y.data);
       return { ours: [got.present, got.present_v], theirs: [want.present, want.present_v], n: n - back + tokens };
     };
     let known = [{ ours: first, theirs: first, n: 0 }];
+    for (const tokens of [1, 1, 1, 3, 3]) known.push(await step(known.at(-1), tokens, known.at(-1).n > 1 ? 1 : 0));
     const dispose = ({ ours }) => ours.forEach((tensor) => tensor.dispose());
     for (let n = 0; n < 16; n++) {
       const from = n % 4 ? known.length - 1 : random(known.length);
@@ -224,7 +225,8 @@ BATCHES = """
 
     // a run that failed may have overwritten its past
     last = await step(last, 1);
-    const bad = { x: fill([3, 1, size]), last: int32([99, 1, 1], [3]), total: int32([last.theirs[0].dims[2]], []) };
+    const total = int32([last.theirs[0].dims[2]], []);
+    const bad = { x: fill([items, 1, size]), last: int32(lengths.map((_, n) => (n ? 1 : 99)), [items]), total };
     const messages = [];
     await gpu.run({ ...bad, past: last.ours[0], past_v: last.ours[1] }).catch(({ message }) => messages.push(message));
     await last.ours[1].getData().catch(({ message }) => messages.push(message));
@@ -236,13 +238,14 @@ BATCHES = """
 
 
 def test_batches_of_a_page(tab: Callable[..., Tab]) -> None:
-    """Texts of different lengths, whose new keys lie among rows of the past."""
+    """Texts of different lengths, and one text, whose new keys lie among rows of the past."""
     page = tab()
     page.open("/esm.html")
     types = [
-        {"bytes": list(grouped(FLOAT, "b", 6)), "type": "float32", "size": 6},
-        {"bytes": list(grouped(HALF, "b", 32)), "type": "float16", "size": 32},
-        {"bytes": list(grouped(HALF, "b", 8)), "type": "float16", "size": 8},
+        {"bytes": list(grouped(FLOAT, "b", 6)), "type": "float32", "size": 6, "lengths": [4, 1, 3]},
+        {"bytes": list(grouped(HALF, "b", 32)), "type": "float16", "size": 32, "lengths": [4, 1, 3]},
+        {"bytes": list(grouped(HALF, "b", 8)), "type": "float16", "size": 8, "lengths": [4, 1, 3]},
+        {"bytes": list(grouped(FLOAT, "b", 8)), "type": "float32", "size": 8, "lengths": [4]},
     ]
     assert page.run(COUNT + BATCHES, types) == []
     page.forgive("is out of range")

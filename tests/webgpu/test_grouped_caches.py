@@ -119,6 +119,27 @@ def test_a_tree_of_continuations(case: Case) -> None:
             np.testing.assert_allclose(ours[name].get_data(), theirs[name], rtol=near, atol=near)
 
 
+@pytest.mark.parametrize("steps", [
+    [(0, 0, 1), (1, 1, 3), (2, 1, 3)],  # the last two both overwrite rows of a present that is still there
+    [(0, 0, 1), (1, 1, 1), (2, 1, 3)],  # the last one works in a copy
+], ids=str)  # fmt: skip
+def test_one_text_with_earlier_presents(steps: list[tuple[int, int, int]]) -> None:
+    """steps: the number of the past, how many keys from its end the tokens begin, and how many they are."""
+    case, data = Case([9]), grouped("fp32")
+    session, want = InferenceSession(data, providers=["webgpu"]), InferenceSession(data)
+    known: list[tuple[Any, Any, int]] = [(caches(case), caches(case), 0)]
+    for at, back, tokens in steps:
+        past, others, n = known[at]
+        feeds = given(case, n - back, tokens)
+        presents = session.run(None, {**feeds, **past}, preferred_output_location=STAYS)[1:]
+        theirs = want.run(None, {**feeds, **others})[1:]
+        pair = (dict(zip(PASTS, x, strict=True)) for x in (presents, theirs))
+        known.append((*pair, n - back + tokens))
+    for ours, theirs, _ in known[1:]:
+        for name in PASTS:
+            np.testing.assert_allclose(ours[name].get_data(), theirs[name], rtol=1e-4, atol=1e-4)
+
+
 def test_the_past_of_a_run_that_failed() -> None:
     """Whether the run has kept the rows that it overwrites is not known."""
     case = Case([4, 9, 1])

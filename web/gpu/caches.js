@@ -179,7 +179,7 @@ export class GpuCaches {
 
   /**
    * Whether the run can write into the buffer of its feed: it changes no row of a tensor that still exists, or only rows of the feed,
-   * which it keeps. @param {Fed} fed @param {number} total rows after the run @param {Env} env
+   * which it keeps. The end of the buffer keeps the rows of one run. @param {Fed} fed @param {number} total rows after the run @param {Env} env
    */
   canAppend({ cache: { room }, feed, places, isAlone }, total, env) {
     const buffer = gpuBuffer(feed.data);
@@ -187,12 +187,16 @@ export class GpuCaches {
     if (!buffer || own?.places !== places || !isAlone) return false;
     const rows = feed.dims[room.axis];
     const first = room.mixed === undefined ? rows : firstNewRow(feed.dims[0], rows, total, evaluate(room.mixed, env));
+    const others = this.rooms.sharing(buffer);
+    const changed = others.filter((other) => other.rows > first);
+    if (others.some((other) => other.undo) || changed.some((other) => other !== own)) return false;
+    if (changed.length) {
+      const undo = evaluate(room.undo ?? 0, env);
+      if (!undo || total + undo > places) return false;
+      own.undo = undo;
+      this.overwritten.push({ room: own, submission: this.runner.memory.submission });
+    }
     if (room.mixed !== undefined && first > 0) this.rooms.noteAppended(buffer, total);
-    const changed = this.rooms.sharing(buffer).filter((other) => other.rows > first);
-    const undo = evaluate(room.undo ?? 0, env);
-    if (changed.length !== 1 || changed[0] !== own || !undo || total + undo > places) return !changed.length;
-    own.undo = undo;
-    this.overwritten.push({ room: own, submission: this.runner.memory.submission });
     return true;
   }
 

@@ -126,20 +126,23 @@ class GpuCaches:
 
     def _leaves_tensors(self, fed: _Fed, env: Env) -> bool:
         """Whether the run may write into the memory of its feed: it changes no row of a tensor that still exists, or
-        only rows of the feed, which it keeps."""
-        x, cache = fed.x, fed.cache
-        rows = first = x.shape[cache.axis]
-        total = cache.total(env)
-        if cache.fresh is not None:
-            first = first_new_row(x.shape[0], rows, total, cache.fresh(env))
-            if first > 0:
-                x.note_appended(cache.axis, total)
-        changed = [t for t in x.sharing() if not t.replaced and t.shape[cache.axis] > first]
-        if changed == [x] and cache.undo is not None and total + cache.undo(env) <= fed.capacity:
-            x.note_overwritten(cache.undo(env))
+        only rows of the feed, which it keeps. The end of the memory keeps the rows of one run."""
+        x, axis, total = fed.x, fed.cache.axis, fed.cache.total(env)
+        undo = 0 if fed.cache.undo is None else fed.cache.undo(env)
+        fresh = None if fed.cache.fresh is None else fed.cache.fresh(env)
+        first = x.shape[axis] if fresh is None else first_new_row(x.shape[0], x.shape[axis], total, fresh)
+        others = [t for t in x.sharing() if not t.replaced]
+        changed = [t for t in others if t.shape[axis] > first]
+        if any(t.is_overwritten for t in others) or changed not in ([], [x]):
+            return False
+        if changed:
+            if not undo or total + undo > fed.capacity:
+                return False
+            x.note_overwritten(undo)
             self._overwritten.append((x, self.gpu.host.submission))
-            return True
-        return not changed
+        if fresh is not None and first > 0:
+            x.note_appended(axis, total)
+        return True
 
     def _new_memory(self, fed: _Fed) -> Any:
         x, cache = fed.x, fed.cache

@@ -126,6 +126,11 @@ class GpuTensor:
         """The tensors in its memory, with itself."""
         return [t for ref in self._memory.tensors if (t := ref()) is not None]
 
+    @property
+    def is_overwritten(self) -> bool:
+        """Whether the end of its memory keeps rows of it."""
+        return self._undo > 0
+
     def note_overwritten(self, undo: int) -> None:
         """A run overwrites rows, and keeps them in the memory's last `undo` rows (passes/caches/growing_caches.py)."""
         self._undo = undo
@@ -149,14 +154,15 @@ class GpuTensor:
         dims = (*self.dims[:axis], places, *self.dims[axis + 1 :])
         item = min(NUMPY[self.dtype].itemsize, 4)
         whole = self._checked().read(NUMPY[self.dtype], byte_ranges(dims, *self._room, item))
-        whole = whole.reshape(math.prod(dims[:axis]), places, -1)
+        whole = whole.reshape(math.prod(dims[:axis]), places, math.prod(dims[axis + 1 :]))
         bits = -(-BITS // whole.shape[2])
         kept = whole[:, places - self._undo : places - bits]
         ends = whole[:, places - bits :].reshape(len(whole), -1)[:, :BITS] != 0
         found = np.array(whole[:, : self.dims[axis]])
         for line, end, old in zip(found, ends @ (1 << np.arange(BITS)), kept, strict=True):
-            first, stop = end - len(old), min(end, len(line))
-            line[max(first, 0) : stop] = old[max(-first, 0) : stop - first]
+            at = np.arange(end - len(old), end)
+            is_own = (at >= 0) & (at < len(line))
+            line[at[is_own]] = old[is_own]
         return found.reshape(self.dims)
 
     def note_appended(self, axis: int, rows: int) -> None:
