@@ -276,6 +276,8 @@ def rows_outside(places: Any) -> None:
     rows_outside, lambda p: p.pop("slots"), lambda p: p["modules"].update(q=[[0, 1]]), lambda p: p.update(rowsA=9),
     lambda p: p["modules"].update(q=[[0, 1.5, 0, 1]]), lambda p: p["slots"].update(q=["a", "b"]),
     lambda p: p["defaults"].update(q={"dtype": "float32", "dims": [1], "data": "!"}), lambda p: p.update(modules=3),
+    lambda p: p.update(rowsA="9"), lambda p: p["slots"].update(q=[[], []]),
+    lambda p: p["defaults"].update({"adapters:A": {"dtype": "float32", "dims": [2], "data": "AAAA"}}),
 ])  # fmt: skip
 def test_programs_with_damaged_places(change: Any, places: bytes) -> None:
     program = Program.from_bytes(places)

@@ -8,12 +8,14 @@ web/page/training/adapter_places.js is the twin of `AdapterInputs.places`.
 
 from __future__ import annotations
 
+import math
 from base64 import b64decode, b64encode
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from pyruntime.errors import InvalidInput, InvalidModel
+from pyruntime.ir.dtype import BY_NAME
 from pyruntime.learning.adapters.adapter_file import Adapter, Pair
 from pyruntime.learning.adapters.sites import plain_name
 from pyruntime.learning.safetensors import Stored
@@ -143,24 +145,30 @@ class AdapterInputs:
     @classmethod
     def from_program(cls, described: Any, graph: Graph) -> AdapterInputs:
         """Of a Program with these inputs. Errors: InvalidModel for damaged data"""
-        shapes = shapes_of(graph)
         try:
             found = cls(
-                shapes, described["rowsA"], described["rowsB"],
+                shapes_of(graph), _count(described["rowsA"]), _count(described["rowsB"]),
                 {name: [Rows(*map(_count, rows)) for rows in found] for name, found in described["modules"].items()},
                 {name: (a, b) for name, (a, b) in described["slots"].items()},
-                {n: Stored(t["dtype"], tuple(map(_count, t["dims"])), b64decode(t["data"]))
-                 for n, t in described["defaults"].items()},
+                {n: _stored(t) for n, t in described["defaults"].items()},
             )  # fmt: skip
+            if not found._fits():
+                raise ValueError
         except (AttributeError, KeyError, TypeError, ValueError):
-            raise _damaged() from None
-        rows = [row for several in found.modules.values() for row in several]
-        fits = all(r.first_a + r.rows_a <= found.rows_a and r.first_b + r.rows_b <= found.rows_b for r in rows)
-        sizes = ((ALL_A, found.rows_a), (ALL_B, found.rows_b))
-        fits = fits and all(shapes.get(name, (0,))[:1] == (size,) for name, size in sizes)
-        if not fits or not {*found.defaults, *(n for slot in found.slots.values() for n in slot)} <= shapes.keys():
-            raise _damaged()
+            text = "the program is damaged: its places for adapters do not fit its inputs"
+            raise InvalidModel(text, hint="export it again") from None
         return found
+
+    def _fits(self) -> bool:
+        """Whether all inputs and rows are there."""
+        sizes = ((ALL_A, self.rows_a), (ALL_B, self.rows_b))
+        rows = [row for several in self.modules.values() for row in several]
+        names = {*self.defaults, *(n for slot in self.slots.values() for n in slot)}
+        return (
+            all(self.shapes.get(name, (0,))[:1] == (size,) for name, size in sizes)
+            and all(r.first_a + r.rows_a <= self.rows_a and r.first_b + r.rows_b <= self.rows_b for r in rows)
+            and names <= self.shapes.keys()
+        )
 
 
 def _count(x: Any) -> int:
@@ -169,8 +177,13 @@ def _count(x: Any) -> int:
     return x
 
 
-def _damaged() -> InvalidModel:
-    return InvalidModel("the program is damaged: its places for adapters do not fit its inputs", hint="export it again")
+def _stored(described: Any) -> Stored:
+    """Errors: KeyError, TypeError, ValueError for damaged data"""
+    dtype, shape = described["dtype"], tuple(map(_count, described["dims"]))
+    data = b64decode(described["data"])
+    if len(data) != BY_NAME[dtype].size * math.prod(shape):
+        raise ValueError
+    return Stored(dtype, shape, data)
 
 
 def key(module: str) -> str:

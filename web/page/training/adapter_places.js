@@ -41,14 +41,21 @@ export function placesIn(info, inputs, name, adapter) {
 }
 
 /** Refuses places outside of the inputs. @param {AdaptersInfo} info @param {ValueInfo[]} inputs of the Program */
-export function checkInfo({ rowsA, rowsB, modules, slots, defaults }, inputs) {
+export function checkInfo(info, inputs) {
+  try {
+    if (areInside(info, inputs)) return;
+  } catch { /* a table is none */ }
+  throw new InvalidModel('the program is damaged: its places for adapters do not fit its inputs', { hint: 'export it again' });
+}
+
+/** @param {AdaptersInfo} info @param {ValueInfo[]} inputs */
+function areInside({ rowsA, rowsB, modules, slots, defaults }, inputs) {
   const fits = (/** @type {number[]} */ [firstA, a, firstB, b]) => (
     [firstA, a, firstB, b].every((x) => Number.isSafeInteger(x) && x >= 0) && firstA + a <= rowsA && firstB + b <= rowsB);
   const sizeOf = (/** @type {string} */ name) => inputs.find((input) => input.name === name)?.shape?.[0] ?? 0;
   const named = [...Object.values(slots).flat(), ...Object.keys(defaults)];
-  if (Object.values(modules).flat().every(fits) && sizeOf('adapters:A') === rowsA && sizeOf('adapters:B') === rowsB
-    && named.every((name) => inputs.some((input) => input.name === name))) return;
-  throw new InvalidModel('the program is damaged: its places for adapters do not fit its inputs', { hint: 'export it again' });
+  return Object.values(modules).flat().every(fits) && sizeOf('adapters:A') === rowsA && sizeOf('adapters:B') === rowsB
+    && named.every((name) => inputs.some((input) => input.name === name));
 }
 
 /** @template T @param {Record<string, T>} table @param {string} name */
