@@ -197,7 +197,7 @@ def _loss_scale(given: Any) -> float | None:
 def _memory(given: Any) -> int:
     if given is None:
         return 0
-    if isinstance(given, bool) or not isinstance(given, (int, float)) or given < 1 or given != int(given):
+    if isinstance(given, bool) or not isinstance(given, (int, float)) or given < 1 or given % 1:
         raise InvalidInput(f"memory cannot be {given!r}", hint="a number of bytes")
     return int(given)
 
