@@ -100,7 +100,7 @@ class CodeWriter(Protocol):
     """Collects the code of one Program.
 
     rows: limits for fusing chains of reductions and maps over rows
-    scratch: bytes that a call of a routine needs at most, besides its operands and its result"""
+    scratch: bytes that a call of a routine is assumed to need besides its operands and its result"""
 
     scratch: int
 

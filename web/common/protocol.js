@@ -171,7 +171,7 @@ import { Stop, StopWords } from './stop.js';
  */
 /**
  * values: bytes by name of the weight; how: replace replaces all; export gives the model's file with the weights, as
- * "model"; places reads parts of a file.
+ * "model"; places reads parts of a file; alone frees the memory of other Programs before each that runs.
  * @typedef {{ session: number, how: 'read' | 'update' | 'replace' | 'export' | 'places' | 'alone', values: Record<string, Uint8Array> }} TrainParams
  */
 /**

@@ -161,13 +161,14 @@ class Programs(Specialiser[Executor]):
         return bool(others)
 
     def park(self) -> bool:
-        """Free the memory of all executors; returns whether they held any. Each is loaded again when it next runs."""
+        """`free_others` of all executors."""
         has_held = self.free_others(None)
         self.parts.clear()
         return has_held
 
     def free_others(self, running: Executor | None) -> bool:
-        """The same, but for this executor."""
+        """Free the memory of all executors but this one; returns whether they held any. They are loaded again when they
+        next run."""
         held = [executor for executor in self._all() if executor is not running and not executor.is_closed]
         for executor in held:
             self.state_values.leave(executor)

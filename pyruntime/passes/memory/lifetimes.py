@@ -136,17 +136,17 @@ class Lifetimes:
         order: list[Run] = []
         made: set[int] = set()
 
-        def late(v: int) -> int:
+        def replacement(v: int) -> int:
             """The value to read in place of v."""
             if v in again and v not in made:
                 op = self.ops[self.maker[v]]
-                reads = [late(x) for x in op.reads]
+                reads = [replacement(x) for x in op.reads]
                 made.update(op.makes)
                 order.append(Run(self.maker[v], reads, [copy_of(x) for x in op.makes]))
             return copy_of(v) if v in made else v
 
         for n in range(self.late, len(self.ops)):
-            reads = [late(v) for v in self.ops[n].reads]
+            reads = [replacement(v) for v in self.ops[n].reads]
             order.append(Run(n, reads, self.ops[n].makes))
         first = [Run(n, op.reads, op.makes) for n, op in enumerate(self.ops[: self.late])]
         return self._needed([*first, *self._freeing_first(order)])

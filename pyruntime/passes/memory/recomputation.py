@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from math import ceil
 
 from pyruntime.errors import OutOfMemory
 from pyruntime.ir.copies import Copies, can_copy
@@ -12,8 +13,9 @@ from pyruntime.ir.kernel import Alias, Block, Kernel, Tensor, root
 from pyruntime.passes.memory.lifetimes import Lifetimes, Peak, copy_of
 
 BACKWARD = "gradient of "  # labels of the kernels of a backward pass begin with it
-AT_ONCE = 32  # of the choices, this part is made before costs are estimated again. The limit only ends the search, so
-# what an error says can be reached is reached
+# Costs are estimated again after this part of the choices. The limit only ends the search, so what an error says can be
+# reached is reached.
+AT_ONCE = 1 / 32
 SMALL = 8  # an operand that is smaller than the value by this factor is kept for it
 
 
@@ -56,7 +58,7 @@ class _Search:
             choices = self._choices(peak, refused)
             if not choices:
                 raise self._too_much(peak.bytes)
-            count = -(-len(choices) // AT_ONCE)
+            count = ceil(len(choices) * AT_ONCE)
             while count:
                 tried = self.again.union(*[c.values for c in choices[:count]])
                 new = lives.peak(tried)

@@ -52,7 +52,7 @@ export class TrainingSession {
     const learning = { training: JSON.stringify(own, plainBytes) };
     const handler = await parts.withAddress(model, (/** @type {any} */ accepted) => parts.backend.createInferenceSessionHandler(/** @type {any} */ (accepted), rest, learning));
     const session = new TrainingSession(handler, /** @type {TrainingInfo} */ (handler.about.training), parts);
-    if (own.memory !== undefined) await session.states('alone');
+    if (own.memory) await session.states('alone');
     return session;
   }
 

@@ -12,7 +12,7 @@ import { StateValues } from './state_values.js';
 /** @typedef {[size: number, start: number, data: string, weight: string, dtype: string, file: string, merged?: import('./merged_weights.js').Merged]} Piece see pyruntime/learning/export.py */
 
 export class Trainer extends StateValues {
-  /** Of a session with a limit of memory: its executors but the one that runs have none. @type {Model | null} */
+  /** Of a session with a limit of memory, in which only the executor that runs has any. @type {Model | null} */
   alone = null;
 
   /** @override @type {StateValues['during']} */
