@@ -156,3 +156,24 @@ def test_batches_of_other_sizes_and_evaluation() -> None:
             outputs = s.evaluate({"image": feeds["image"]})
             results.append((steps, found["loss"], found["logits"].tolist(), outputs["logits"].tolist()))
     assert results[0] == results[1]
+
+
+def test_axes_that_a_program_computes() -> None:
+    """The Program of evaluation is compiled for axes which another one computes, whose memory a step frees."""
+    nodes = [
+        node("ReduceMax", "x", "largest", keepdims=0), node("Cast", "largest", "number", to=T.INT64),
+        node("Reshape", "number shape", "axes"), node("ReduceMean", "x axes", "mean", keepdims=0),
+        node("MatMul", "mean w", "logits"),
+    ]  # fmt: skip
+    weights = random(0, w=(6, 5)) | {"shape": np.array([1])}
+    data = model(nodes, {"x": (T.FLOAT, ["N", "K", 6])}, {"logits": (T.FLOAT, ["N", 5])}, weights)
+    feeds = {"x": np.ones((4, 3, 6), np.float32)}
+    with (
+        TrainingSession(data, **CLASSES, memory=1 << 24, sess_options=one_thread()) as s,
+        TrainingSession(data, **CLASSES, sess_options=one_thread()) as plain,
+    ):
+        for _ in range(2):
+            batch = {**feeds, "target": np.zeros(4, np.int64)}
+            assert s.step(batch) == plain.step(batch)
+            found, want = (x.evaluate(feeds)["logits"] for x in (s, plain))
+            np.testing.assert_array_equal(found, want)

@@ -175,6 +175,8 @@ class Programs(Specialiser[Executor]):
             executor.close()
             executor.twins.clear()
         self._values.clear()
+        for part in self.parts.values():
+            cast("Programs", part)._values.clear()
         return bool(held)
 
     def _keep(self, keys: Sequence[Hashable]) -> None:
