@@ -70,13 +70,13 @@ def _in_halves(made: onnx.ModelProto) -> onnx.ModelProto:
     return made
 
 
-def _attention(nodes: str) -> dict[str, Any]:
+def _attention(nodes: str, more: tuple[tuple[str, tuple[int, ...], float], ...] = ()) -> dict[str, Any]:
     """Queries x and keys whose products exceed 65,504, as those of models without scaled scores; values v."""
     return {
         "nodes": nodes,
         "dims": HEADS,
         "largest": 150.0,
-        "more": (("k", (1, 2, 40, 64), 150.0), ("v", (1, 2, 40, 64), 1.0)),
+        "more": (("k", (1, 2, 40, 64), 150.0), ("v", (1, 2, 40, 64), 1.0), *more),
     }
 
 
@@ -175,7 +175,54 @@ CASES = [
         more=(("z", (4, 512), 2000.0),),
     ),
     Case("deviations", TWO + EPS + AXIS + LN + "p = Pow (d, two) v = ReduceMean (p, ax) y = Sqrt (v)"),
+    Case(
+        "ReduceL2 and the root of the count",
+        AXIS + "c = Constant <value_float = 0.044194174> () s = ReduceL2 (x, ax) r = Mul (s, c) y = Div (x, r)",
+    ),
+    Case(
+        "variance by ReduceSum",
+        AXIS
+        + EPS
+        + "n = Constant <value_float = 512.0> () t = ReduceSum (x, ax) m = Div (t, n) d = Sub (x, m) p = Mul (d, d) "
+        + "u = ReduceSum (p, ax) v = Div (u, n) e = Add (v, eps) s = Sqrt (e) y = Div (d, s)",
+    ),
+    Case(
+        "weights over the deviation",
+        TWO + EPS + AXIS + VARIANCE + "r = Reciprocal (s) w = Mul (r, g) q = Mul (d, w) y = Add (q, g)",
+        more=ONES,
+    ),
+    Case(
+        "SkipLayerNormalization",
+        "y = com.microsoft.SkipLayerNormalization (x, r, g, g)",
+        dims=(1, 4, 512),
+        largest=40000,
+        more=(("r", (1, 4, 512), 40000.0), *ONES),
+    ),
+    Case(
+        "groups by InstanceNormalization",
+        "sh = Constant <value_ints = [1, 2, -1]> () to = Constant <value_ints = [1, 4, 512]> () "
+        "o = Constant <value_floats = [1.0, 1.0]> () one = CastLike (o, x) z = Sub (one, one) f = Reshape (x, sh) "
+        "i = InstanceNormalization (f, one, z) b = Reshape (i, to) q = Mul (b, g) y = Add (q, g)",
+        dims=(1, 4, 512),
+        more=(("g", (4, 1), 1.0),),
+    ),
+    Case("LRN", "y = LRN <size = 5> (x)", dims=(1, 16, 8, 8)),
+    Case(
+        "distances by products",
+        AXIS
+        + TWO
+        + "t = Transpose <perm = [1, 0]> (z) d = MatMul (x, t) a = ReduceSumSquare (x, ax) b = ReduceSumSquare (z, ax) "
+        + "c = Transpose <perm = [1, 0]> (b) e = Mul (d, two) f = Add (a, c) h = Sub (f, e) y = Sqrt (h)",
+        largest=1500,
+        more=(("z", (6, 512), 1500.0),),
+    ),
     # softmax
+    Case("LogSoftmax of 65,536", "y = LogSoftmax <axis = -1> (x)", dims=(2, 65536), largest=30000),
+    Case(
+        "Softmax of a temperature",
+        "t = Constant <value_float = 0.1> () q = Div (x, t) y = Softmax <axis = -1> (q)",
+        largest=60000,
+    ),
     Case("Softmax", "y = Softmax <axis = -1> (x)", largest=60000),
     Case("LogSoftmax", "z = Softmax <axis = -1> (x) y = ReduceMax (z)", largest=30000),
     Case("Exp, ReduceSum, Div", AXIS + "e = Exp (x) s = ReduceSum (e, ax) y = Div (e, s)", largest=14),
@@ -210,6 +257,17 @@ CASES = [
             + KEYS
             + "m = ReduceMax (s, ax) d = Sub (s, m) e = Exp (d) z = ReduceSum (e, ax) p = Div (e, z) y = MatMul (p, v)"
         ),
+    ),
+    Case(
+        "scores and a mask of the lowest numbers",
+        **_attention(KEYS.replace("s =", "u =") + "s = Add (u, m) " + SOFTMAX, (("m", (1, 1, 16, 40), 65000.0),)),
+    ),
+    Case(
+        "MultiHeadAttention",
+        "y = com.microsoft.MultiHeadAttention <num_heads = 2, scale = 1.0> (x, k, v)",
+        dims=(1, 16, 128),
+        largest=150,
+        more=(("k", (1, 40, 128), 150.0), ("v", (1, 40, 128), 1.0)),
     ),
     Case("Attention", **_attention("y = Attention <scale = 1.0> (x, k, v)")),
     Case("8,192 keys", **_long(KEYS + SOFTMAX)),

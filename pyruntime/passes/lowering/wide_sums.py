@@ -8,7 +8,8 @@ it would double the bytes that kernels read and write. So only these become floa
 - what is reduced along whole axes, and what is computed from such results alone: means, variances, their roots;
 - squares, exponentials, differences from a mean, and other values computed from float32 on their way to a reduction;
 - products of matrices on their way to a softmax, and those that one map reads, which becomes their epilogue;
-- the result of a softmax that a product reads: attention then is one kernel, and never stores it.
+- the result of a softmax that a product reads: attention then is one kernel, and never stores it;
+- what maps compute from these, if one map reads it element by element: fusion joins the two, and nothing stores it.
 """
 
 from __future__ import annotations
@@ -113,9 +114,14 @@ class _Search:
         elif uid in self.reduced and isinstance(k, Map):
             if _grows(k.expr) or any(root(t).uid in self.wide for t in k.inputs):
                 self.wide.add(uid)
+        if isinstance(k, Map) and self._has_epilogue(out) and any(self._is_wide(t) for t in k.inputs):
+            self.ends.add(uid)
+
+    def _is_wide(self, t: Tensor) -> bool:
+        return root(t).uid in self.wide or root(t).uid in self.ends
 
     def _has_epilogue(self, t: Tensor) -> bool:
-        """Whether one map alone reads a product, element by element."""
+        """Whether one map alone reads a tensor, element by element."""
         readers = self.readers.get(t.uid, [])
         return len(readers) == 1 and isinstance(readers[0], Map) and readers[0].out.shape == t.shape and all(
             _is_at_own_index(x) for x in walk(readers[0].expr) if x.op == "at" and x.value is t
