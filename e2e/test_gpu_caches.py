@@ -5,9 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
+import onnxruntime
 from onnx import TensorProto, helper
 
 from e2e.conftest import Tab
+from kit import moving_caches
 from kit.small_models import model
 from kit.static_caches import FLOAT, HALF, INT, Graph, concat
 
@@ -249,3 +252,58 @@ def test_batches_of_a_page(tab: Callable[..., Tab]) -> None:
     ]
     assert page.run(COUNT + BATCHES, types) == []
     page.forgive("is out of range")
+
+
+MOVING = """
+  const found = [];
+  for (const { bytes, steps } of arg) {
+    const stay = { present_k: 'gpu-buffer', present_v: 'gpu-buffer' };
+    const options = { executionProviders: ['webgpu'], preferredOutputLocation: stay };
+    const session = await ort.InferenceSession.create(Uint8Array.from(bytes), options);
+    let [past, y] = [{}, null];
+    const made = steps.map(() => ({}));
+    for (const [n, feeds] of steps.entries()) {
+      const given = Object.fromEntries(Object.entries(feeds).map(([name, { type, data, dims }]) => {
+        const Data = type === 'int64' ? BigInt64Array : Float32Array;
+        return [name, new ort.Tensor(type, Data.from(data, type === 'int64' ? BigInt : Number), dims)];
+      }));
+      for (const name of Object.keys(counts)) delete counts[name];
+      const { present_k: past_k, present_v: past_v, ...rest } = await session.run({ ...past, ...given });
+      Object.assign(made[n], counts);
+      Object.values(past).forEach((tensor) => tensor.dispose());
+      past = { past_k, past_v };
+      y = [...rest.y.data];
+    }
+    found.push({ made, y, past: [...await past.past_k.getData()] });
+    past.past_k.dispose();
+    past.past_v.dispose();
+    await session.release();
+  }
+  return found;
+"""
+
+
+def test_caches_that_move(tab: Callable[..., Tab]) -> None:
+    """Windows and beams: each token writes the caches by one kernel into buffers of the token before the last."""
+    page = tab()
+    page.open("/esm.html")
+    cases, given, want = moving_caches.CASES, [], []
+    for case in cases:
+        data, steps = case.model(), case.steps(30)
+        theirs, past = onnxruntime.InferenceSession(data), {}
+        for feeds in steps:
+            y, *presents = theirs.run(None, {**past, **feeds})
+            past = dict(zip(("past_k", "past_v"), presents, strict=True))
+        want.append((y, past["past_k"]))
+        given.append({"bytes": list(data), "steps": [{n: plain(x) for n, x in feeds.items()} for feeds in steps]})
+    found: Any = page.run(COUNT + MOVING, given)
+    for case, each, (y, past_k) in zip(cases, found, want, strict=True):
+        np.testing.assert_allclose(each["y"], y.ravel(), rtol=1e-4, atol=1e-5)
+        np.testing.assert_allclose(each["past"], past_k.ravel(), rtol=1e-6)
+        # a full window makes nothing; beams, whose caches grow, when a size of buffers no longer suffices
+        made = [n for n, counts in enumerate(each["made"]) if counts and n > 8]
+        assert len(made) <= (3 if case.what == "beams" else 0), (case, made)
+
+
+def plain(x: np.ndarray) -> dict[str, Any]:
+    return {"type": "int64" if x.dtype == np.int64 else "float32", "data": x.ravel().tolist(), "dims": list(x.shape)}

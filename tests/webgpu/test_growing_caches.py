@@ -12,6 +12,7 @@ import onnx
 import onnxruntime
 import pytest
 
+from kit import moving_caches
 from kit.decoders import TINY, Decoder, feeds
 from kit.small_models import model
 from kit.static_caches import FLOAT, HALF, IN_PLACE, KINDS, Write, added, concat, decoder, steps
@@ -259,3 +260,23 @@ def test_onnxruntime_agrees() -> None:
         expected, *presents = theirs.run(None, {**feeds(TINY, "fp32", 1, n), **others, "ids": np.array([[n % 50]])})
         others = dict(zip(PASTS, presents, strict=True))
         np.testing.assert_allclose(logits, expected, rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize("case", moving_caches.CASES, ids=str)
+def test_caches_that_move(case: moving_caches.Case, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Windows and beams: natively, each token copies its caches in and out, and makes a buffer for each."""
+    data = case.model()
+    session, theirs = InferenceSession(data, providers=["webgpu"]), onnxruntime.InferenceSession(data)
+    counts, stay = Counts(monkeypatch), {"present_k": STAY, "present_v": STAY}
+    past: dict[str, Any] = {}
+    others: dict[str, Any] = {}
+    for n, given in enumerate(case.steps(20)):
+        counts.clear()
+        y, *presents = session.run(None, {**past, **given}, preferred_output_location=stay)
+        expected, *wanted = theirs.run(None, {**others, **given})
+        np.testing.assert_allclose(y, expected, rtol=1e-4, atol=1e-5)
+        if case.what == "window" and n > 8:
+            assert counts == {"create_buffer": 2, "copied": 2 * 2 * presents[0].size * 4}
+        past, others = (dict(zip(("past_k", "past_v"), x, strict=True)) for x in (presents, wanted))
+    for name, want in others.items():
+        np.testing.assert_array_equal(past[name].get_data(), want)

@@ -3,7 +3,7 @@
 import { USAGE } from './flags.js';
 import { checkLimit, hold } from '../run/budgets.js';
 import { GPU } from '../runtime/arena.js';
-import { toGpuStorage } from './storage.js';
+import { isWide, toGpuStorage } from './storage.js';
 
 /** @import { Device } from './types.js' */
 /** @typedef {{ buffer: GPUBuffer, size: number }} OwnBuffer the GPUBuffer of one tensor, and the tensor's bytes */
@@ -136,6 +136,16 @@ export class GpuMemory {
     const { buffer, offset } = this.locate(address, data.length);
     this.flush();
     this.gpu.device.queue.writeBuffer(buffer, offset, /** @type {Uint8Array<ArrayBuffer>} */ (data));
+  }
+
+  /**
+   * Writes the byte ranges of a tensor; at once, with what is between them, if that is little: a call takes about 1 us.
+   * @param {number} address @param {Uint8Array} bytes @param {string} dtype @param {import('../runtime/growth.js').ByteRanges} ranges
+   */
+  writeRanges(address, bytes, dtype, { count, length, stride }) {
+    const few = stride - length < Math.max(length / 4, 256);
+    if (length && (few || length % 4 || stride % 4 || isWide(dtype))) return this.write(address, bytes, dtype);
+    for (let at = 0; at < count * stride; at += stride) this.write(address + at, bytes.subarray(at, at + length), dtype);
   }
 
   /** @param {number} address @param {GPUBuffer} source @param {number} size */

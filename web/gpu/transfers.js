@@ -4,6 +4,7 @@ import { ExecutionError, InvalidInput, outOfRange } from '../common/errors.js';
 import { gpuBuffer } from '../common/protocol.js';
 import { evaluateAll, symbols } from '../common/dims.js';
 import { dimsOf, feedOf } from '../run/input_dims.js';
+import { rangesOf } from '../run/room.js';
 import { USAGE } from './flags.js';
 import { FAULT_BYTES, padToWords } from './memory.js';
 import { bytesOf } from './sizes.js';
@@ -152,9 +153,21 @@ export class Transfers {
         this.caches?.moveIn(address, remote);
       } else if (remote) {
         this.narrowed = this.gpu.gpu.moves.in(this.gpu.memory, address, remote) || this.narrowed;
-      } else this.gpu.memory.write(address, this.executor.bytes(state, buffer), dtype);
+      } else this.write(address, buffer, dtype, state);
     }
     return after;
+  }
+
+  /**
+   * Copies a tensor of linear memory to the session's memory; of a tensor with capacity for more rows, its rows.
+   * @param {number} address @param {number} buffer @param {string} dtype @param {State} state
+   */
+  write(address, buffer, dtype, state) {
+    const { memory } = this.gpu;
+    const bytes = this.executor.bytes(state, buffer);
+    const input = this.executor.header.inputs.find((each) => each.buffer === buffer && each.room);
+    if (input) memory.writeRanges(address, bytes, dtype, rangesOf(input, state.env));
+    else memory.write(address, bytes, dtype);
   }
 
   /** Whether the target of a copy needs no memory of the session. @param {CopyStep} step @param {number} buffer */
