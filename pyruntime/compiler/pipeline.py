@@ -29,9 +29,10 @@ from pyruntime.passes.constants.constant_hoisting import computed_tables, hoist_
 from pyruntime.passes.constants.equal_constants import merge_equal
 from pyruntime.passes.constants.gathered_constants import dequantise_at_reads
 from pyruntime.passes.constants.half_scales import made_halves, store_as_halves
+from pyruntime.passes.constants.joined_scalars import join_scalars
 from pyruntime.passes.constants.operand_packing import pack
 from pyruntime.passes.fusion.epilogues import absorb
-from pyruntime.passes.fusion.map_fusion import fuse
+from pyruntime.passes.fusion.map_fusion import fuse, fuse_scalars
 from pyruntime.passes.fusion.row_fusion import fuse_rows
 from pyruntime.passes.fusion.unit_axes import absorb_units
 from pyruntime.passes.lowering.legalise import legalise
@@ -135,6 +136,8 @@ def _grow_caches(w: Work) -> None:
 
 def _fuse(w: Work) -> None:
     stored = [*computed_tables(w.init), *([] if w.cpu_only else made_halves(w.init))]
+    if not w.cpu_only:
+        fuse_scalars(w.main)
     fuse(w.main, [*w.outputs, *stored], w.routines)
 
 
@@ -272,6 +275,11 @@ PASSES = (
     Pass(
         "row_fusion", "extended", lambda w: fuse_rows(w.main, w.outputs, w.rows),
         needs=(F.NO_STRINGS, F.NO_DEAD_KERNELS),
+    ),
+    # After all passes that put the expressions of kernels together.
+    Pass(
+        "joined_scalars", "extended", lambda w: join_scalars(w.main, w.init), applies=_gpu,
+        needs=(F.NO_STRINGS, F.HOISTED_CONSTANTS), breaks=(F.NO_DEAD_KERNELS,),
     ),
     # After strided_operands and hoisting: the layout depends on the strides, and results of the init block are packed,
     # too.

@@ -7,12 +7,13 @@ from __future__ import annotations
 
 from pyruntime.ir import shape as sh
 from pyruntime.ir.blocks import all_kernels, is_constant
-from pyruntime.ir.dtype import F32
+from pyruntime.ir.dtype import F32, I8, I32, U8
 from pyruntime.ir.expr import Expr, is_view, rewrite, substitute, walk
 from pyruntime.ir.kernel import Block, Map, Reduce, Tensor
 from pyruntime.ir.packed_codes import LARGE
 
 # cheap to repeat, unlike a table of sines
+CODES = frozenset("at cast sub const index".split())
 CHEAP = frozenset("at cast sub mul add div and shr xor const index dim".split())
 
 
@@ -32,9 +33,18 @@ def _inline_in_product(e: Expr) -> Expr | None:
         return None
     t = e.value
     inner = substitute(t.kernel.expr, e.args)
-    if t.rank == 2 and (t.dtype is F32 or t.dtype.bits < 8) and _enlarges(t):
+    if t.rank == 2 and (t.dtype in (F32, I32) or t.dtype.bits < 8) and _enlarges(t) or _is_code(t):
         return rewrite(inner, _inline_in_product)
     return _inline_in_product(inner) if inner.op == "at" and is_view(t.kernel.expr) else None
+
+
+def _is_code(t: Tensor) -> bool:
+    """Whether this is an 8-bit code less a zero point, as integer products read it."""
+    e = t.kernel.expr if isinstance(t.kernel, Map) else None
+    if e is None or t.dtype is not I32 or e.op not in ("sub", "cast"):
+        return False
+    loads = [x for x in walk(e) if x.op == "at"]
+    return {x.op for x in walk(e)} <= CODES and all(x.dtype in (I8, U8) for x in loads)
 
 
 def _inline_in_gather(e: Expr) -> Expr | None:

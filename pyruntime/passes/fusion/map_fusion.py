@@ -1,7 +1,8 @@
 """Map fusion: inlines the expression of a map where its result is read.
 
 Views (maps that only load) are always inlined. A map that computes is inlined into its only consumer, if that reads
-every element once, so that nothing is computed twice. A map that dequantises is inlined into each of its readers.
+every element once, so that nothing is computed twice. A map that dequantises is inlined into each of its readers, and
+on GPUs a product of two numbers, because a dispatch takes longer.
 """
 
 from __future__ import annotations
@@ -10,13 +11,15 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 
 from pyruntime.codegen.provider import Routine
-from pyruntime.ir.blocks import readers_of
+from pyruntime.ir.blocks import all_kernels, readers_of
 from pyruntime.ir.dtype import F32, I8, U8
 from pyruntime.ir.expr import Expr, cast, is_view, rewrite, substitute, walk
 from pyruntime.ir.kernel import Block, Call, For, Kernel, Loops, Map, Reduce, Stmt, Store, Tensor, When
 from pyruntime.ir.shape import Shape
 from pyruntime.ir.statements import nodes, rebuild
 
+SCALAR = frozenset("at cast const mul add sub".split())
+MAX_INPUTS = 6  # of a kernel in which one becomes two: a GPU binds at least eight buffers, with results and faults
 MAX_NODES = 96  # nodes of a fused expression; larger ones spill registers and repeat shared work
 
 
@@ -24,6 +27,26 @@ def fuse(block: Block, outputs: Iterable[Tensor], routines: Mapping[str, Routine
     """Inline maps in this block and its inner blocks. The pass dead_code removes the producers that become dead."""
     keep = {t.uid for t in outputs}
     _block(block, readers_of(block, (), _reads), keep, routines or {})
+
+
+def fuse_scalars(block: Block) -> None:
+    """Inline maps that multiply or add two numbers, such as scales, into the maps and epilogues that read these. Then
+    `fuse` finds only larger ones."""
+    for kernel in all_kernels(block):
+        if len(kernel.inputs) >= MAX_INPUTS:
+            continue
+        if isinstance(kernel, Map):
+            kernel.expr = rewrite(kernel.expr, _scalar)
+        elif isinstance(kernel, Reduce) and kernel.epilogue is not None:
+            kernel.epilogue = rewrite(kernel.epilogue, _scalar)
+
+
+def _scalar(e: Expr) -> Expr | None:
+    if e.op != "at" or not isinstance(e.value.kernel, Map) or any(d != 1 for d in e.value.shape):
+        return None
+    nodes = walk(e.value.kernel.expr)
+    few = sum(x.op == "at" for x in nodes) <= 2 and {x.op for x in nodes} <= SCALAR
+    return substitute(e.value.kernel.expr, e.args) if few else None
 
 
 def _reads(kernel: Kernel) -> Iterable[int]:
