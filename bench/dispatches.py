@@ -1,10 +1,11 @@
 """python -m bench dispatches: counts a model's WebGPU calls, beside onnxruntime-web's `/webgpu` bundle.
 
 One counter (kit/pages/gpu_counter.js) wraps the methods of WebGPU in the page and in the worker, so the counts are the
-same on any adapter. Each runtime and model has a new browser, in which a session of a tiny model runs first. Counts are
-of one run, the fourth: dispatches, submissions, bind groups, readbacks, and in kB what is written by the CPU, copied
-between buffers, read back, and `bound`, the storage bindings of all dispatches. Creation and first run: pipelines, kB
-of shaders, milliseconds.
+same on any adapter. Each model has a new browser with a page for each runtime, in which a session of a tiny model runs
+first. Counts are of one run, the third: dispatches, submissions, bind groups, buffers, readbacks, and in kB what is
+written by the CPU, copied between buffers, read back, and `bound`, the storage bindings of all dispatches; ms: the
+median of five more runs, in turns. Creation and first run: pipelines, kB of shaders, milliseconds. At the end: the
+models of which a run takes more than with the peer. --all: the zoo, and the field (kit/field) in its small forms.
 
 With --token they are the mean of sixteen steps of a decoder behind the first sixteen; its caches stay on the GPU. The
 decoder is llama_mini, or with --items, --places or --window one with GroupQueryAttention. With several lengths of
@@ -14,21 +15,22 @@ caches (--behind), bench/token_lengths.py compares their times.
 from __future__ import annotations
 
 import argparse
+import json
 import math
 import statistics
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
 from operator import itemgetter
 from typing import Any
 
 from playwright.sync_api import Error, Page
 
-from bench import models
-from bench.chromium import ROOT, build, chromium
+from bench import machine, models
+from bench.chromium import ROOT, Chromium, build, chromium
 from bench.compare import GPU_MODELS
 from bench.results import geomean_of
 from bench.token_lengths import in_page, natively
-from kit import zoo
+from kit import field, zoo
 from kit.decoders import Decoder, Size
 
 TOKENS = 16
@@ -36,10 +38,19 @@ RUNTIMES = ("ours", "peer")
 GROUPED = Size(256, 4, 8, 2, 512, 1000)  # caches as those of llama_mini
 PEER = "onnxruntime-web"
 COUNTER = ROOT / "kit" / "pages" / "gpu_counter.js"
-COUNTED = {"dispatches": 1, "submits": 1, "bind groups": 1, "readbacks": 1, "written": 1000, "read": 1000,
-           "copied": 1000, "bound": 1000}  # fmt: skip
-MADE = {"pipelines": 1, "source": 1000, "create": 1, "first": 1, "both": 1}  # both: from create to the first result
-WIDTH = {"dispatches": 12, "submits": 10, "bind groups": 13, "readbacks": 11, "pipelines": 11}
+COUNTED = {"dispatches": 1, "submits": 1, "bind groups": 1, "buffers": 1, "readbacks": 1, "written": 1000,
+           "read": 1000, "copied": 1000, "bound": 1000}  # fmt: skip
+TIMED = 5  # runs
+HISTORY = ROOT / "bench" / "history" / "dispatches.json"
+MADE = {
+    "ms": 1,
+    "pipelines": 1,
+    "source": 1000,
+    "create": 1,
+    "first": 1,
+    "both": 1,
+}  # both: from create to the first result
+WIDTH = {"dispatches": 12, "submits": 10, "bind groups": 13, "buffers": 10, "readbacks": 11, "pipelines": 11}
 TAKE = """() => {
   const { gpuCounts = {} } = globalThis, taken = { ...gpuCounts };
   for (const name of Object.keys(gpuCounts)) delete gpuCounts[name];
@@ -54,12 +65,15 @@ TIMES = """async ({ count, behind }) => {
   }
   return times;
 }"""
+TIME = "async () => { const start = performance.now(); await bench.again(); return performance.now() - start; }"
 Counts = dict[str, float]
 
 
 def main(argv: list[str]) -> int:
     parser = argparse.ArgumentParser(prog="python -m bench dispatches", description=__doc__)
     parser.add_argument("models", nargs="*", default=GPU_MODELS, help=f"default {' '.join(GPU_MODELS)}")
+    parser.add_argument("--all", action="store_true", help="all models of the zoo and, in small forms, of the field")
+    parser.add_argument("--save", action="store_true", help="keep the counts in bench/history/dispatches.json")
     parser.add_argument("--token", action="store_true", help="a token of a decoder whose caches stay on the GPU")
     parser.add_argument("--past", type=int, default=1, help="tokens of the decoder's first step (default 1)")
     parser.add_argument("--alone", action="store_true", help="with --token: without onnxruntime-web")
@@ -74,28 +88,50 @@ def main(argv: list[str]) -> int:
         if args.items or args.places or args.window:
             what |= {"model": grouped(args.window), "items": args.items or 1, "places": args.places}
         return tokens(what, args.behind, RUNTIMES[:1] if args.alone else RUNTIMES)
-    names = args.models
+    return runs([*zoo.names(), *field.names()] if args.all else args.models, args.save)
+
+
+def runs(names: Sequence[str], save: bool) -> int:
+    """Print the counts of each model, and return the number of models that we fail."""
     print("ours / onnxruntime-web's; bytes in kB, times in ms")
-    print(f"{'':16}" + "".join(f"{name:>{WIDTH.get(name, 16)}}" for name in (*COUNTED, *MADE)))
-    ratios: dict[str, dict[str, float]] = {}
-    failed = 0
+    print(f"{'':20}" + "".join(f"{name:>{WIDTH.get(name, 16)}}" for name in (*COUNTED, *MADE)))
+    kept: dict[str, list[Counts | str]] = {}
     for name in names:
-        try:
-            found = [counted(name, runtime) for runtime in RUNTIMES]
-        except (Error, ValueError) as error:
-            failed += 1
-            print(f"{name:16} failed: {str(error).splitlines()[0]}", flush=True)
-            continue
-        print(f"{name:16}" + "".join(cell(found, key, unit) for key, unit in (COUNTED | MADE).items()), flush=True)
-        ours, theirs = found
-        for key in ours.keys() & theirs.keys():
-            if ours[key] and theirs[key]:
-                ratios.setdefault(key, {})[name] = ours[key] / theirs[key]
-    for key in ("dispatches", "bound", "both"):
-        worst, most = max(ratios.get(key, {"": math.nan}).items(), key=itemgetter(1))
-        mean = geomean_of([*ratios.get(key, {}).values()])
-        print(f"{key}: {mean:.2f} of onnxruntime-web's, at most {most:.2f} ({worst})")
-    return failed
+        kept[name] = found = counted(name)
+        why = [f"{runtime}: {each}" for runtime, each in zip(RUNTIMES, found, strict=True) if isinstance(each, str)]
+        both = [{} if isinstance(each, str) else each for each in found]
+        print(f"{name:20}" + "".join(cell(both, key, unit) for key, unit in (COUNTED | MADE).items()), *why, flush=True)
+    if save:
+        store(kept)
+    numbers = {name: [each for each in found if not isinstance(each, str)] for name, found in kept.items()}
+    summarise({name: found for name, found in numbers.items() if len(found) == len(RUNTIMES)})
+    return sum(isinstance(ours, str) for ours, _ in kept.values())
+
+
+def store(found: Mapping[str, Sequence[Counts | str]]) -> None:
+    """Keep the counts of a run, and its milliseconds with three digits, beside those of other models."""
+    kept = json.loads(HISTORY.read_text())["models"] if HISTORY.exists() else {}
+    for name, each in found.items():
+        counts = [x if isinstance(x, str) else {k: round(x.get(k, 0)) for k in COUNTED} | _ms(x) for x in each]
+        kept[name] = dict(zip(RUNTIMES, counts, strict=True))
+    lines = ",\n".join(f"  {json.dumps(name)}: {json.dumps(counts)}" for name, counts in sorted(kept.items()))
+    HISTORY.write_text(f'{{\n "commit": "{machine.commit()}",\n "models": {{\n{lines}\n }}\n}}\n')
+
+
+def _ms(counts: Counts) -> Counts:
+    return {"ms": float(f"{counts['ms']:.3g}")}
+
+
+def summarise(compared: Mapping[str, Sequence[Counts]]) -> None:
+    """Print means, and where a run takes more than with onnxruntime-web. compared: for each model ours and theirs"""
+    for key in ("dispatches", "bound", "ms", "both"):
+        ratios = {name: ours[key] / theirs[key] for name, (ours, theirs) in compared.items() if theirs.get(key)}
+        worst, most = max(ratios.items(), key=itemgetter(1), default=("", math.nan))
+        print(f"{key}: {geomean_of([*ratios.values()]):.2f} of onnxruntime-web's, at most {most:.2f} ({worst})")
+    for name, (ours, theirs) in compared.items():
+        more = [key for key in COUNTED if ours.get(key, 0) > theirs.get(key, 0)]
+        if more:
+            print(f"more than onnxruntime-web: {name}: {', '.join(more)}")
 
 
 def cell(found: Sequence[Counts], key: str, unit: int) -> str:
@@ -103,20 +139,35 @@ def cell(found: Sequence[Counts], key: str, unit: int) -> str:
     return f"{text:>{WIDTH.get(key, 16)}}"
 
 
-def counted(name: str, runtime: str) -> Counts:
-    """Return the counts of a run, and of creation with the first run."""
-    info = models.info(name)
-    with opened(runtime) as page:
+def counted(name: str) -> list[Counts | str]:
+    """Return the counts of a run, and of creation with the first run, for each runtime; or why it has none."""
+    info = models.info(name, small=True)
+    found: list[Counts | str] = []
+    with chromium(built=True) as browser, ExitStack() as stack:
+        pages: list[Page] = [stack.enter_context(started(browser, runtime)) for runtime in RUNTIMES]
+        for page, runtime in zip(pages, RUNTIMES, strict=True):
+            try:
+                found.append(of_run(page, info, runtime))
+            except Error as error:
+                found.append(error.message.splitlines()[0])
+        running = [(page, counts) for page, counts in zip(pages, found, strict=True) if not isinstance(counts, str)]
+        turns = [[page.evaluate(TIME) for page, _ in running] for _ in range(TIMED)]
+        for (_, counts), times in zip(running, zip(*turns, strict=True), strict=True):
+            counts["ms"] = statistics.median(times)
+    return found
+
+
+def of_run(page: Page, info: models.Info, runtime: str) -> Counts:
+    take(page)
+    timing = page.evaluate("(info) => bench.open(info)", info)
+    if isinstance(timing["difference"], str) or timing["difference"] > info["tolerance"]:
+        print(f"{info['name']}: RESULTS of {runtime} DIFFER from those expected: {timing['difference']}")
+    made = take(page)
+    for _ in range(2):
         take(page)
-        timing = page.evaluate("(info) => bench.open(info)", info)
-        if isinstance(timing["difference"], str) or timing["difference"] > info["tolerance"]:
-            print(f"{name}: RESULTS of {runtime} DIFFER from those expected: {timing['difference']}")
-        made = take(page)
-        for _ in range(3):
-            take(page)
-            page.evaluate("() => bench.again()")
-        times = {"create": timing["create"], "first": timing["first"], "both": timing["create"] + timing["first"]}
-        return {**take(page), **{key: made.get(key, 0) for key in MADE}, **times}
+        page.evaluate("() => bench.again()")
+    times = {"create": timing["create"], "first": timing["first"], "both": timing["create"] + timing["first"]}
+    return {**take(page), **{key: made.get(key, 0) for key in MADE}, **times}
 
 
 def grouped(window: int) -> str:
@@ -159,12 +210,18 @@ def decoded(runtime: str, what: dict[str, Any]) -> tuple[Counts, list[int]]:
 @contextmanager
 def opened(runtime: str) -> Iterator[Page]:
     """Open a page of a new browser in which the runtime has started."""
+    with chromium(built=True) as browser, started(browser, runtime) as page:
+        yield page
+
+
+@contextmanager
+def started(browser: Chromium, runtime: str) -> Iterator[Page]:
     how = {"threads": 1, "provider": "webgpu", "worker": False, "jax": False, "tiny": models.tiny()}
     how |= {one: one == runtime for one in RUNTIMES}
-    with chromium(built=True) as browser, browser.page(beginning=COUNTER.read_text()) as page:
-        started = page.evaluate("(how) => bench.start(how)", how)
-        if isinstance(started[runtime], str):
-            raise ValueError(started[runtime])
+    with browser.page(beginning=COUNTER.read_text()) as page:
+        times = page.evaluate("(how) => bench.start(how)", how)
+        if isinstance(times[runtime], str):
+            raise ValueError(times[runtime])
         yield page
 
 

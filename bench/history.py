@@ -47,7 +47,8 @@ def last(result: Result) -> Result | None:
     wanted = [result[key] for key in ("machine", "provider", "adapter")]
     for path in sorted(HISTORY.glob("*.json"), reverse=True):
         found = json.loads(path.read_text())
-        if [found[key] for key in ("machine", "provider", "adapter")] == wanted and found["date"] != result["date"]:
+        # files of other measurements lack some of these
+        if [found.get(key) for key in ("machine", "provider", "adapter")] == wanted and found["date"] != result["date"]:
             return found
     return None
 

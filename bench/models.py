@@ -63,12 +63,17 @@ def feeds(name: str) -> zoo.Feeds:
     return {"input": known.silero_frames(count=1), "state": state, "sr": np.array(16000, np.int64)}
 
 
-def info(name: str) -> Info:
-    """Return the ModelInfo of bench/page/model.js, and write the feeds and the expected results."""
+def info(name: str, small: bool = False) -> Info:
+    """Return the ModelInfo of bench/page/model.js, and write the feeds and the expected results. small: a model of the
+    field in its small form"""
     if name == SILERO:
         frames = {"input": known.silero_frames(count=FRAMES)}
         made = describe(name, "/vad/silero_vad_v5.onnx", feeds(name), _silero_results(), frames)
         return {**made, "feedback": {"state": "stateN"}}
+    if of_field(name) and small:
+        address = f"/field/{field.materialize(name, small).name}"
+        made = describe(f"{name}.small", address, field.inputs(name, small), results(name, small))
+        return {**made, "tolerance": RELATIVE + field.tolerance(name, small)}
     made = describe(name, f"/{'field' if of_field(name) else 'zoo'}/{name}.onnx", feeds(name), results(name))
     made["check"] = f"/zoo/{name}.more.onnx" if name in CHAOTIC else None
     return {**made, "tolerance": RELATIVE + tolerance(name)}
@@ -81,12 +86,12 @@ def tolerance(name: str) -> float:
     return known.TOLERANCE.get(name, 0.03 if name == "minilm.dyn" else 1e-4)
 
 
-def results(name: str) -> zoo.Feeds:
+def results(name: str, small: bool = False) -> zoo.Feeds:
     """Return the expected results of a run of a model of the zoo or the field."""
     if name in CHAOTIC:
         return _inner_results(name)
-    model = onnx.load(path(name), load_external_data=False)
-    expected = field.expected(name) if of_field(name) else zoo.expected(name)
+    model = onnx.load(field.materialize(name, small) if of_field(name) else path(name), load_external_data=False)
+    expected = field.expected(name, small) if of_field(name) else zoo.expected(name)
     return dict(zip([out.name for out in model.graph.output], expected, strict=True))
 
 

@@ -10,6 +10,8 @@ let session = null;
 
 /** @param {Record<string, import('./measure.js').Runtime>} runtimes one @param {import('./model.js').ModelInfo} info */
 export async function open(runtimes, info) {
+  await session?.release();
+  session = null;
   const [model, data, wanted] = await Promise.all([fetchBuffer(info.model), fetchBuffer(info.data), expected(info)]);
   const [runtime] = Object.values(runtimes);
   const { session: made, timing, outputs } = await start(runtime, model, new Feeds(info, data));
