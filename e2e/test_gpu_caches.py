@@ -254,6 +254,42 @@ def test_batches_of_a_page(tab: Callable[..., Tab]) -> None:
     page.forgive("is out of range")
 
 
+UPLOADS = """
+  let written = 0;
+  const { writeBuffer } = GPUQueue.prototype;
+  GPUQueue.prototype.writeBuffer = function (buffer, at, data, begin = 0, size = data.byteLength - begin) {
+    written += size;
+    return writeBuffer.call(this, buffer, at, data, begin, size);
+  };
+  const options = { executionProviders: ['webgpu'], preferredOutputLocation: { twice: 'gpu-buffer' } };
+  const session = await ort.InferenceSession.create(Uint8Array.from(arg), options);
+  const tensor = (rows, first) => {
+    const data = Float32Array.from({ length: 12 * rows }, (_, n) => first + n);
+    return new ort.Tensor('float32', data, [1, 2, rows, 6]);
+  };
+  const found = [];
+  for (const [past, fresh] of [[0, 300], [4, 300], [300, 1]]) {
+    written = 0;
+    const { present, twice } = await session.run({ past: tensor(past, 0), new: tensor(fresh, 1e4) });
+    const sums = [...present.data].map((x) => 2 * x);
+    found.push([written - 48 * (past + fresh), (await twice.getData()).join() === sums.join(), present.data[0]]);
+    twice.dispose();
+  }
+  await session.release();
+  return found;
+"""
+
+
+def test_uploads_of_arrays(tab: Callable[..., Tab]) -> None:
+    """Of a cache that is fed as an array, the rows go to the GPU and not the places for new ones, unless these are few.
+    More bytes are those of parameters."""
+    page = tab()
+    page.open("/esm.html")
+    found: Any = page.run(UPLOADS, list(concat(FLOAT)))
+    assert [each[1:] for each in found] == [[True, 10_000], [True, 0], [True, 0]]
+    assert max(more for more, *_ in found) < 1500, found
+
+
 MOVING = """
   const found = [];
   for (const { bytes, steps } of arg) {

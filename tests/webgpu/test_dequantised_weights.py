@@ -57,3 +57,32 @@ def test_codes_stay(kind: int, zero: bool, turned: bool, by_block: bool, gemm: b
         np.testing.assert_allclose(session.run(None, {"x": x})[0], want, rtol=1e-4, atol=1e-4 * np.abs(want).max())
     scales, bits = K * N // BLOCK if by_block else N, 8 if kind in (T.INT8, T.UINT8) else 4
     assert session.memory().providers["webgpu"].weights <= K * N * bits // 8 + 5 * scales + 1024
+
+
+@pytest.mark.parametrize("zero", [None, 3, "columns"])
+def test_codes_of_integer_products_stay(zero: int | str | None) -> None:
+    """A product of codes, as dynamic quantisation writes it. Neither operand becomes a tensor of int32, and the product
+    of both scales is no kernel of its own: two find the range, and zero point, codes and product take one each."""
+    random = np.random.default_rng(3)
+    weights = [nh.from_array(random.integers(-127, 128, (K, N)).astype(np.int8), "w")]
+    weights.append(nh.from_array(np.array(0.01, np.float32), "s"))
+    if zero is not None:
+        points = random.integers(-9, 9, N) if zero == "columns" else np.array(zero)
+        weights.append(nh.from_array(points.astype(np.int8), "z"))
+    nodes = [
+        h.make_node("DynamicQuantizeLinear", ["x"], ["codes", "scale", "point"]),
+        h.make_node("MatMulInteger", ["codes", "w", "point", *["z"] * (zero is not None)], ["sums"]),
+        h.make_node("Cast", ["sums"], ["floats"], to=T.FLOAT),
+        h.make_node("Mul", ["scale", "s"], ["both"]),
+        h.make_node("Mul", ["floats", "both"], ["y"]),
+    ]
+    x, y = h.make_tensor_value_info("x", T.FLOAT, ["M", K]), h.make_tensor_value_info("y", T.FLOAT, ["M", N])
+    graph = h.make_graph(nodes, "g", [x], [y], weights)
+    data = h.make_model(graph, opset_imports=[h.make_opsetid("", 21)], ir_version=10).SerializeToString()
+    peer, session = onnxruntime.InferenceSession(data), Session(data, providers=["webgpu"])
+    for rows in (1, 5, 33):
+        given = random.standard_normal((rows, K)).astype(np.float32)
+        (want,) = peer.run(None, {"x": given})
+        np.testing.assert_allclose(session.run(None, {"x": given})[0], want, rtol=1e-5, atol=1e-5 * np.abs(want).max())
+    assert session.memory().providers["webgpu"].weights <= K * N + 5 * N + 1024
+    assert session.explain()["placement"] == {"webgpu": 5}

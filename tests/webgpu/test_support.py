@@ -6,6 +6,8 @@ from dataclasses import replace
 
 import pytest
 
+from kit import field
+from pyruntime import InferenceSession
 from pyruntime.frontend.tracer import Tracer
 from pyruntime.ir import dtype as dt
 from pyruntime.ir import shape as sh
@@ -34,6 +36,18 @@ def largest(shape, dtype):
 @pytest.mark.parametrize("inputs,why", [(7, ""), (8, "9 tensors in one kernel, the GPU allows 8")])
 def test_number_of_bindings(inputs, why):
     assert reason(total(inputs), ADAPTER) == why
+
+
+@pytest.mark.parametrize("name", ["detector.qop", "encoder.qdq", "conformer.qdq"])
+def test_quantised_models_bind_few_tensors(monkeypatch, name):
+    """Their kernels read up to 21 tensors, scales and zero points among them; all run on GPUs that bind few."""
+    device = pytest.importorskip("pyruntime.providers.webgpu.wgpu_device").shared_device()
+    monkeypatch.setattr(device, "adapter", replace(device.adapter, storage_buffers=8))
+    session = InferenceSession(field.materialize(name, small=True), providers=["webgpu"])
+    assert {n["place"] for n in session.explain()["nodes"]} <= {"webgpu", "fused", "view", "plan", "init"}
+    found = session.run(None, field.inputs(name, small=True))
+    for got, want in zip(found, field.expected(name, small=True), strict=True):
+        assert abs(got.astype("f8") - want).max() <= field.tolerance(name, small=True) * abs(want).max()
 
 
 @pytest.mark.parametrize("over", [0, 1])
