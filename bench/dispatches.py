@@ -20,12 +20,13 @@ import math
 import statistics
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
+from datetime import date
 from operator import itemgetter
 from typing import Any
 
 from playwright.sync_api import Error, Page
 
-from bench import machine, models
+from bench import models
 from bench.chromium import ROOT, Chromium, build, chromium
 from bench.compare import GPU_MODELS
 from bench.results import geomean_of
@@ -115,7 +116,7 @@ def store(found: Mapping[str, Sequence[Counts | str]]) -> None:
         counts = [x if isinstance(x, str) else {k: round(x.get(k, 0)) for k in COUNTED} | _ms(x) for x in each]
         kept[name] = dict(zip(RUNTIMES, counts, strict=True))
     lines = ",\n".join(f"  {json.dumps(name)}: {json.dumps(counts)}" for name, counts in sorted(kept.items()))
-    HISTORY.write_text(f'{{\n "commit": "{machine.commit()}",\n "models": {{\n{lines}\n }}\n}}\n')
+    HISTORY.write_text(f'{{\n "date": "{date.today()}",\n "models": {{\n{lines}\n }}\n}}\n')
 
 
 def _ms(counts: Counts) -> Counts:
