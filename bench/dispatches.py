@@ -5,7 +5,7 @@ same on any adapter. Each model has a new browser with a page for each runtime, 
 first. Counts are of one run, the third: dispatches, submissions, bind groups, buffers, readbacks, and in kB what is
 written by the CPU, copied between buffers, read back, and `bound`, the storage bindings of all dispatches; ms: the
 median of five more runs, in turns. Creation and first run: pipelines, kB of shaders, milliseconds. At the end: the
-models of which a run takes more than with the peer. --all: the zoo, and the field (kit/field) in its small forms.
+models of which a run takes more than with the peer. --all: the zoo, Silero, and small forms of the field (kit/field).
 
 With --token they are the mean of sixteen steps of a decoder behind the first sixteen; its caches stay on the GPU. The
 decoder is llama_mini, or with --items, --places or --window one with GroupQueryAttention. With several lengths of
@@ -31,7 +31,7 @@ from bench.chromium import ROOT, Chromium, build, chromium
 from bench.compare import GPU_MODELS
 from bench.results import geomean_of
 from bench.token_lengths import in_page, natively
-from kit import field, zoo
+from kit import zoo
 from kit.decoders import Decoder, Size
 
 TOKENS = 16
@@ -73,7 +73,7 @@ Counts = dict[str, float]
 def main(argv: list[str]) -> int:
     parser = argparse.ArgumentParser(prog="python -m bench dispatches", description=__doc__)
     parser.add_argument("models", nargs="*", default=GPU_MODELS, help=f"default {' '.join(GPU_MODELS)}")
-    parser.add_argument("--all", action="store_true", help="all models of the zoo and, in small forms, of the field")
+    parser.add_argument("--all", action="store_true", help="zoo, Silero, and small forms of the field")
     parser.add_argument("--save", action="store_true", help="keep the counts in bench/history/dispatches.json")
     parser.add_argument("--token", action="store_true", help="a token of a decoder whose caches stay on the GPU")
     parser.add_argument("--past", type=int, default=1, help="tokens of the decoder's first step (default 1)")
@@ -89,7 +89,7 @@ def main(argv: list[str]) -> int:
         if args.items or args.places or args.window:
             what |= {"model": grouped(args.window), "items": args.items or 1, "places": args.places}
         return tokens(what, args.behind, RUNTIMES[:1] if args.alone else RUNTIMES)
-    return runs([*zoo.names(), *field.names()] if args.all else args.models, args.save)
+    return runs(models.everything() if args.all else args.models, args.save)
 
 
 def runs(names: Sequence[str], save: bool) -> int:
