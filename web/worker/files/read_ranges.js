@@ -51,7 +51,7 @@ export const sizesOf = (files) => JSON.stringify([...files].map(([path, { size }
  * @param {Files} files @param {ReadFile} read reads these files @param {Range[]} ranges
  */
 export async function digestOf(files, read, ranges) {
-  if ([...files.values()].some(({ isShared }) => isShared)) throw new TypeError('a model in shared memory has no hash');
+  if ([...files.values()].some(({ isShared }) => isShared)) throw new TypeError('shared memory has no hash');
   const hashes = [sizesOf(files), JSON.stringify(ranges)];
   const piece = new Uint8Array(Math.min(PIECE, ranges.reduce((sum, [, from, to]) => sum + to - from, 0)));
   let filled = 0;

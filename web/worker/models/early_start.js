@@ -24,8 +24,8 @@ export function cachedModel({ files, host, trainer, reads }, bundle, open) {
 }
 
 /**
- * starting: null if the start failed.
- * @typedef {{ source: Source, bundle: Bundle, starting: Promise<Model | null> }} EarlyStart
+ * starting: no model if the start failed, or if the files did not arrive.
+ * @typedef {{ source: Source, bundle: Bundle, starting: Promise<Model | void> }} EarlyStart
  */
 
 /**
@@ -39,7 +39,7 @@ export async function startEarly(source, whole, open) {
   if (!arrives || bundle?.sizes !== sizesOf(source.files)) return null;
   const model = cachedModel(source, bundle, () => whole.then(open));
   const starting = started(model, () => {}, { download: 0, compile: 0 }, source.stop);
-  return { source, bundle, starting: starting.then(() => model, () => null) };
+  return { source, bundle, starting: starting.then(() => whole.then(() => model, () => model.release()), () => {}) };
 }
 
 /**
@@ -52,14 +52,8 @@ export async function finishEarly(early, files, progress) {
   const arrived = performance.now();
   progress({ phase: 'init', loaded: 0, total: 1 });
   const isRight = [...files].every(([path, file]) => source.files.get(path) === file) && await source.cache?.find(files) === bundle;
-  if (!isRight) return void await dropEarly(early);
   const model = await early.starting;
-  if (!model) return null;
+  if (!model || !isRight) return void model?.release();
   progress({ phase: 'init', loaded: 1, total: 1 });
   return { model, source, timings: { download: arrived - source.start, compile: 0, init: performance.now() - arrived } };
-}
-
-/** Releases the model, if it starts. @param {EarlyStart | null} early */
-export async function dropEarly(early) {
-  (await early?.starting)?.release();
 }

@@ -11,7 +11,7 @@ import { ReadRanges } from '../files/read_ranges.js';
 import { readerOf } from '../files/reader.js';
 import { beside, closeAll, openFiles } from './model_files.js';
 import { CachedCompiler } from '../programs/cached_compiler.js';
-import { cachedModel, dropEarly, finishEarly, startEarly } from './early_start.js';
+import { cachedModel, finishEarly, startEarly } from './early_start.js';
 import { alikeModels, sharedModel } from './shared_models.js';
 import { cachedPrograms } from '../programs/program_cache.js';
 import { PageCompiler } from './page_compiler.js';
@@ -60,7 +60,6 @@ export async function openModel(params, progress, interpreter, pool, stop, other
   const opening = openFiles([{ path: '', origin: params.model }, ...params.external], progress, stop, (arriving) => { starting = begin(arriving).catch(() => null); });
   const [files, [{ candidate }]] = await Promise.all([opening, preparing]).catch((error) => {
     opening.then((opened) => closeAll(opened.values()), () => {});
-    starting.then(dropEarly);
     throw error;
   });
   mark('model fetched');
