@@ -9,6 +9,8 @@ from typing import Any
 
 from e2e.conftest import Tab
 from kit import zoo
+from kit.decoder_forms import FORMS, STATES, decoder
+from kit.greedy_decoding import tokens_of_form
 from pyruntime import TextGenerator
 
 TEXT = Path(__file__).parents[1] / "demo/text"
@@ -17,6 +19,13 @@ SETTINGS: list[dict[str, Any]] = [
     {},
     {"temperature": 0.9, "top_k": 40, "top_p": 0.9, "seed": 3},
     {"temperature": 1.0, "repetition_penalty": 1.1, "seed": 4},
+]
+FORMS_HERE = [
+    "half floats",
+    "a cache for each layer, no names",
+    "positions first",
+    "one axis of positions",
+    "with an encoder",
 ]
 NAMES = {"top_k": "topK", "top_p": "topP", "repetition_penalty": "repetitionPenalty"}
 SCRIPT = """
@@ -57,6 +66,15 @@ SCRIPT = """
   const first = await onGpu.generate(arg.prompt, { maxTokens: 8 });
   const second = await onGpu.generate([...arg.prompt.slice(0, 20), 8, 9], { maxTokens: 8 });
   results.push({ tokens: [first.tokens, second.tokens], reused: [first.reused, second.reused] });
+  for (const { model, states, prompts } of arg.forms) {
+    const inputs = states ? { encoder_hidden_states: new ort.Tensor('float32', states, [1, 5, 32]) } : {};
+    const one = await open(model);
+    const writer = new TextGenerator(one, { inputs });
+    const tokens = [];
+    for (const prompt of prompts) tokens.push((await writer.generate(prompt, { maxTokens: 6 })).tokens);
+    await one.release();
+    results.push({ tokens });
+  }
   const told = async (work) => work().then(() => 'no error', ({ name, message }) => `${name}: ${message}`);
   const controller = new AbortController();
   const stopped = async () => {
@@ -68,10 +86,13 @@ SCRIPT = """
     await told(() => onGpu.generate([1], { heat: 1 })),
     await told(() => onGpu.generate([1], { temperature: -1 })),
     await told(() => onGpu.generate([1], { maxTokens: -1 })),
+    await told(() => onGpu.generate([1], { topK: 2.5 })),
+    await told(() => onGpu.generate(undefined)),
     await told(() => onGpu.generate([[1], [2, 3]])),
     await told(stopped),
     await told(async () => new TextGenerator(draft, { draft: session })),
     await told(async () => new TextGenerator(await ort.InferenceSession.create(bytes(arg.decoder)))),
+    await told(async () => new TextGenerator(draft, { inputs: { states: null } })),
   ];
   const again = await onGpu.generate(arg.prompt, { maxTokens: 8 });
   for (const one of [session, draft, gpu]) await one.release();
@@ -83,10 +104,19 @@ SCRIPT = """
 def test_tokens_are_those_of_python(tab: Callable[..., Tab]) -> None:
     page = tab()  # its own, because the GPU of a page stays in use
     page.open("/esm.html")
-    model, decoder = zoo.materialize("llama_mini"), TEXT / "decoder.onnx"
+    model, smaller = zoo.materialize("llama_mini"), TEXT / "decoder.onnx"
     presents = {f"present.{n}.{part}": "gpu-buffer" for n in range(2) for part in ("key", "value")}
-    models = {"model": model, "decoder": decoder}
+    models = {"model": model, "decoder": smaller}
+    prompts = [PROMPT[:8], [*PROMPT[:8], 6, 6], PROMPT[:3]]
+    forms = [
+        {
+            "model": base64.b64encode(decoder(FORMS[form]).SerializeToString()).decode(), "prompts": prompts,
+            "states": STATES.ravel().tolist() if FORMS[form].crosses else None,
+        }
+        for form in FORMS_HERE
+    ]  # fmt: skip
     arg = {
+        "forms": forms,
         "prompt": PROMPT, "presents": presents,
         "settings": [{NAMES.get(name, name): value for name, value in how.items()} for how in SETTINGS],
         **{name: base64.b64encode(path.read_bytes()).decode() for name, path in models.items()},
@@ -100,13 +130,17 @@ def test_tokens_are_those_of_python(tab: Callable[..., Tab]) -> None:
         together = [out.tokens for out in writer.generate([PROMPT, PROMPT[:3]], max_tokens=5, **how)]
         assert result["tokens"] == [first, second, third, first, *together]
         assert result["reused"] == [len(PROMPT) + 11, 20] and result["accepted"] >= 8 and result["sent"] == 0
-    small = TextGenerator(decoder)
+    small = TextGenerator(smaller)
     tokens = [small.generate(prompt, max_tokens=8).tokens for prompt in (PROMPT, [*PROMPT[:20], 8, 9])]
-    assert found["results"][-1] == {"tokens": tokens, "reused": [0, 20]} and found["again"] == tokens[0]
+    results = found["results"][len(SETTINGS) :]
+    assert results[0] == {"tokens": tokens, "reused": [0, 20]} and found["again"] == tokens[0]
+    for form, result in zip(FORMS_HERE, results[1:], strict=True):
+        assert result["tokens"] == [tokens_of_form(form, tuple(prompt), 6) for prompt in prompts], form
     parts = [
         "InvalidInput: a text needs a tokenizer", 'the setting "heat" does not exist', "temperature is -1",
-        "maxTokens is -1", "prompts together need the inputs",
+        "maxTokens is -1", "topK is 2.5", "the prompt is undefined", "the model takes batches of 1, not of 2",
         "AbortError", "TextGenerator.options({ draftTokens: 4 })", "its session samples no positions",
+        "the model has no input states",
     ]  # fmt: skip
     for part, text in zip(parts, found["errors"], strict=True):
         assert part in text

@@ -11,11 +11,11 @@ import onnx
 import pytest
 
 from kit import zoo
-from kit.greedy_decoding import tokens_after
+from kit.decoder_forms import FORMS, STATES, decoder
+from kit.greedy_decoding import tokens_after, tokens_of_form
 from pyruntime import InferenceSession, InvalidInput, SessionOptions, TextGenerator
 from pyruntime.errors import ExecutionError
-from pyruntime.runtime.batching import Declared
-from pyruntime.runtime.generation import DecoderLayout, StopTexts, TextStream, kept
+from pyruntime.runtime.generation import StopTexts, TextStream, kept
 from tests.test_sampling import chosen
 
 TEXT = Path(__file__).parents[1] / "demo/text"
@@ -123,6 +123,25 @@ def test_text() -> None:
     writer.release()
 
 
+@pytest.mark.parametrize("form", FORMS)
+def test_decoders_of_all_forms(form: str) -> None:
+    """Names and layouts of inputs and caches, against onnxruntime without a cache; a second turn; prompts together."""
+    made = FORMS[form]
+    writer = TextGenerator(
+        decoder(made).SerializeToString(), inputs={"encoder_hidden_states": STATES} if made.crosses else None
+    )
+    first = tokens_of_form(form, tuple(PROMPT[:8]), 6)
+    prompts = [tuple(PROMPT[:8]), (*PROMPT[:8], *first[:3], first[3] ^ 1, 2), tuple(PROMPT[:3])]
+    expected = [tokens_of_form(form, prompt, 6) for prompt in prompts]
+    found = [writer.generate(prompt, max_tokens=6) for prompt in prompts]
+    assert [out.tokens for out in found] == expected
+    assert [out.reused for out in found] == [0, 11, 2]
+    if made.mask and made.positions and made.batch != 1 and not made.flat and not made.crosses:
+        assert [out.tokens for out in writer.generate(prompts, max_tokens=6)] == expected
+    elif made.batch != 1 and not made.crosses:
+        assert [out.tokens for out in writer.generate(prompts[:1] * 2, max_tokens=6)] == expected[:1] * 2
+
+
 class Bytes:
     """A tokenizer whose tokens are bytes, so that characters have several. It drops a space at the start."""
 
@@ -169,36 +188,6 @@ def test_tokens_that_are_kept() -> None:
     assert kept([], [1], 1) == 0 and kept([1, 2, 3, 4], [1, 2, 3, 4], 3) == 1 and kept([1], [1], 4) == 0
 
 
-LAYOUTS: dict[str, tuple[str, str, list[str]]] = {
-    "Optimum": ("past_key_values.0.key past_key_values.0.value", "present.0.key present.0.value", []),
-    "model builder": ("past.0.key past.0.value", "present.0.key present.0.value", []),
-    "same words": ("past_key_values.0.key", "present_key_values.0.key", []),
-    "any words": ("k0 v0", "k0_new v0_new", []),
-    "with an encoder": ("past_key_values.0.key encoder_hidden_states", "present.0.key", ["encoder_hidden_states"]),
-}
-
-
-@pytest.mark.parametrize("case", LAYOUTS)
-def test_caches_are_found_by_name_and_shape(case: str) -> None:
-    pasts, presents, unknown = LAYOUTS[case]
-    dims = {"encoder_hidden_states": ["n", 1500, 384]}
-    inputs = [Declared("input_ids", ["n", "s"]), Declared("attention_mask", ["n", "t"])]
-    inputs.append(Declared("random", ["n", "positions:3"]))
-    inputs += [Declared(name, dims.get(name, ["n", 2, "p", 8])) for name in pasts.split()]  # type: ignore[arg-type]
-    outputs = [Declared("token", ["n", "p"]), *(Declared(name, ["n", 2, "t", 8]) for name in presents.split())]
-    layout = DecoderLayout(inputs, outputs)
-    assert (
-        layout.refused == ""
-        and layout.positions == 3
-        and layout.unknown == unknown
-        and layout.fed == ["attention_mask"]
-    )
-    cached = [name for name in pasts.split() if name not in unknown]
-    assert [(c.past, c.present, c.axis) for c in layout.caches] == [
-        (past, present, 2) for past, present in zip(cached, presents.split(), strict=True)
-    ]
-
-
 def no_cache() -> bytes:
     text = "g (int64[n, s] input_ids) => (float[n, s, 8] logits) { logits = OneHot (input_ids, depth, values) }"
     model = onnx.parser.parse_model(f'<ir_version: 10, opset_import: ["" : 17]> {text}')
@@ -217,10 +206,22 @@ REFUSED: dict[str, tuple[Callable[[], Any], str]] = {
     "seed": (lambda: TextGenerator(DECODER).generate([1], seed="x"), "seed is 'x'"),
     "text": (lambda: TextGenerator(DECODER).generate("text"), "a text needs a tokenizer"),
     "stop": (lambda: TextGenerator(DECODER).generate([1], stop="."), "stop needs a tokenizer"),
+    "not a number": (lambda: TextGenerator(DECODER).generate([1], top_p=float("nan")), "top_p is nan"),
+    "top_k": (lambda: TextGenerator(DECODER).generate([1], top_k=2.5), "top_k is 2.5"),
+    "stops": (lambda: TextGenerator(DECODER, TOKENIZER).generate("a", stop=[1]), "stop is [1]"),
+    "no prompt": (lambda: TextGenerator(DECODER).generate(None), "the prompt is NoneType"),
+    "half a token": (lambda: TextGenerator(DECODER).generate([1, 2.5]), "the prompt is list"),
     "count": (lambda: TextGenerator(DECODER).generate([1], max_tokens=-1), "max_tokens is -1"),
     "no tokens": (lambda: TextGenerator(DECODER).generate([]), "the prompt has no tokens"),
-    "together": (lambda: TextGenerator(DECODER).generate([[1], [2]]), "need the inputs attention_mask"),
+    "together": (lambda: of_form("no mask").generate([[1], [2, 3]]), "need the inputs attention_mask"),
+    "one text": (lambda: of_form("positions first, one text").generate([[1], [2]]), "takes batches of 1, not of 2"),
+    "no input": (lambda: of_form("no mask", states=STATES), "the model has no input states"),
+    "no states": (lambda: of_form("with an encoder"), "the model has the inputs encoder_hidden_states"),
 }
+
+
+def of_form(form: str, **inputs: Any) -> TextGenerator:
+    return TextGenerator(decoder(FORMS[form]).SerializeToString(), inputs=inputs)
 
 
 @pytest.mark.parametrize("case", REFUSED)

@@ -87,7 +87,7 @@ export class TextGenerator {
   constructor(session: InferenceSession, options?: TextGeneratorOptions);
   /** What follows the prompt: a text, or tokens. */
   generate(prompt: string | readonly number[], settings?: TextSettings): Promise<Generated>;
-  /** What follows each prompt, computed together, without the draft. The model needs the inputs attention_mask and position_ids. */
+  /** What follows each prompt, computed together, without the draft. Different lengths need the inputs attention_mask and position_ids. */
   generate(prompts: readonly (string | readonly number[])[], settings?: TextSettings): Promise<Generated[]>;
   /** The same, piece by piece; the iterator returns what was written. */
   stream(prompt: string | readonly number[], settings?: TextSettings): AsyncGenerator<string, Generated>;

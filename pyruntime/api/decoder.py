@@ -12,7 +12,7 @@ from pyruntime.api.ort_value import OrtValue
 from pyruntime.api.session import InferenceSession
 from pyruntime.errors import InvalidInput
 from pyruntime.runtime.batching import Declared
-from pyruntime.runtime.generation import DecoderLayout, empty_dims, kept, penalised
+from pyruntime.runtime.generation import DecoderLayout, empty_dims, kept, penalised, text_inputs
 
 TYPES = {
     "tensor(float)": np.float32, "tensor(float16)": np.float16, "tensor(int64)": np.int64, "tensor(int32)": np.int32,
@@ -58,14 +58,18 @@ class Decoder:
         inputs = self.session.get_inputs()
         self._types = {x.name: TYPES.get(x.type, np.float32) for x in inputs}
         self.layout = DecoderLayout(
-            [Declared(x.name, x.shape) for x in inputs], [Declared(x.name, x.shape) for x in self.session.get_outputs()]
+            [Declared(x.name, x.shape) for x in inputs],
+            [Declared(x.name, x.shape) for x in self.session.get_outputs()],
+            list(self.given),
         )
         hint = "export it as a decoder with a KV cache, for example with Optimum"
         if self.layout.refused:
             raise InvalidInput(f"this model cannot generate text: {self.layout.refused}", hint=hint)
-        missing = [name for name in self.layout.unknown if name not in self.given]
-        if missing:
-            raise InvalidInput(f"the model has the inputs {', '.join(missing)}", hint="inputs={name: array} gives them")
+        if strange := [name for name in self.given if name not in self._types]:
+            raise InvalidInput(f"the model has no input {', '.join(strange)}", hint=f"it has {', '.join(self._types)}")
+        if self.layout.unknown:
+            names = ", ".join(self.layout.unknown)
+            raise InvalidInput(f"the model has the inputs {names}", hint="inputs={name: array} gives them")
 
     def restart(self) -> None:
         """Forget all tokens."""
@@ -77,13 +81,13 @@ class Decoder:
         keep = kept(self.cached, tokens, count)
         if keep < len(self.cached) or not self.pasts:
             self._keep(keep)
-        fresh = np.array([tokens[keep:]])
-        rows = min(self.layout.positions, fresh.shape[1])
+        fresh = list(tokens[keep:])
+        rows = min(self.layout.positions, len(fresh))
         numbers = np.zeros((1, rows), np.float32)
         numbers[0, -count:] = random
         pairs = penalised(rows, tokens) if how.repetition_penalty != 1 else []
         feeds = {
-            **self.text_feeds(fresh, np.ones((1, len(tokens)), np.int64)),
+            **self.text_feeds([fresh], [[1] * len(tokens)]),
             **how.feeds(),
             "random": numbers,
             "repeated": np.array(pairs, np.int64).reshape(-1, 2),
@@ -92,19 +96,9 @@ class Decoder:
         self.cached = list(tokens)
         return [int(token) for token in found[0, -count:]]
 
-    def text_feeds(self, fresh: np.ndarray[Any, Any], mask: np.ndarray[Any, Any]) -> dict[str, Any]:
+    def text_feeds(self, fresh: list[list[int]], mask: list[list[int]]) -> dict[str, Any]:
         """The inputs for new tokens (N, S) after earlier ones; mask (N, all tokens): 0 where a row is padded."""
-        new = fresh.shape[1]
-        positions = np.maximum(mask.cumsum(1) - 1, 0)[:, -new:]
-        known = {
-            self.layout.ids: fresh,
-            "attention_mask": mask,
-            "position_ids": positions,
-            "token_type_ids": np.zeros_like(fresh),
-            "use_cache_branch": np.array([mask.shape[1] > new]),
-            "num_logits_to_keep": np.int64(min(self.layout.positions, new)),
-        }
-        return {name: known[name] for name in (self.layout.ids, *self.layout.fed)}
+        return {x.name: np.reshape(x.values, x.dims) for x in text_inputs(self.layout, fresh, mask)}
 
     def run(self, feeds: Arrays) -> np.ndarray[Any, Any]:
         """The sampled tokens (N, positions). The caches become those that the model returns."""
@@ -114,7 +108,9 @@ class Decoder:
         }
         names = ["token", *(cache.present for cache in self.layout.caches)]
         token, *presents = self.session.run_with_ort_values(names, {**values, **self.pasts})
-        self.pasts = dict(zip([cache.past for cache in self.layout.caches], presents, strict=True))
+        for cache, present in zip(self.layout.caches, presents, strict=True):
+            if not (cache.of_encoder and self.pasts[cache.past].shape()[cache.axis]):
+                self.pasts[cache.past] = present
         return token.numpy()
 
     def _keep(self, count: int) -> None:
@@ -123,7 +119,9 @@ class Decoder:
         if not self.pasts:
             self.start(1)
             return
-        self.pasts = {cache.past: self.pasts[cache.past].first(count, cache.axis) for cache in self.layout.caches}
+        for cache in self.layout.caches:
+            if not cache.of_encoder:
+                self.pasts[cache.past] = self.pasts[cache.past].first(count, cache.axis)
 
     def start(self, batch: int) -> None:
         """Empty caches."""

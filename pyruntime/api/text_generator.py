@@ -7,9 +7,9 @@ import copy
 import os
 import secrets
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, fields
-from numbers import Integral
+from numbers import Integral, Real
 from typing import Any
 
 import numpy as np
@@ -18,7 +18,16 @@ from pyruntime.api.decoder import Arrays, Decoder, Sampling
 from pyruntime.api.options import SessionOptions
 from pyruntime.api.session import InferenceSession
 from pyruntime.errors import InvalidInput, NotSupported
-from pyruntime.runtime.generation import Random, StopTexts, TextStream, agreed, kept, left_padded, penalised_last
+from pyruntime.runtime.generation import (
+    Random,
+    StopTexts,
+    TextStream,
+    agreed,
+    kept,
+    left_padded,
+    not_together,
+    penalised_last,
+)
 
 Model = str | os.PathLike[str] | bytes
 Prompt = str | Sequence[int]
@@ -84,7 +93,12 @@ class TextGenerator:
         """What follows the prompt: `Generated`; for a list of prompts, which are computed together, a list of them.
 
         The settings are those of `stream`. Errors: InvalidInput for settings that do not fit."""
-        if isinstance(prompt, str) or not len(prompt) or isinstance(prompt[0], Integral):
+        if (
+            isinstance(prompt, str)
+            or not isinstance(prompt, Iterable)
+            or not len(prompt)
+            or isinstance(prompt[0], Integral)
+        ):
             for _ in self.stream(prompt, **settings):  # type: ignore[arg-type]
                 pass
             return self.last
@@ -151,7 +165,9 @@ class TextGenerator:
         return found[: good + 1]
 
     def _text(self, out: Generated, stop: str | Sequence[str], prompt: list[int]) -> _Text:
-        stops = [stop] if isinstance(stop, str) else list(stop)
+        stops = [stop] if isinstance(stop, str) else list(stop or ())
+        if not all(isinstance(one, str) for one in stops):
+            raise InvalidInput(f"stop is {stop!r}", hint="a text or a list of texts is expected")
         if stops and self.tokenizer is None:
             raise InvalidInput("stop needs a tokenizer", hint="stop_tokens end a text without one")
         return _Text(out, TextStream(self._decoded, prompt), StopTexts(stops), self.stop_tokens)
@@ -162,6 +178,8 @@ class TextGenerator:
                 raise InvalidInput("a text needs a tokenizer", hint="TextGenerator(model, tokenizer), or give tokens")
             found = self.tokenizer.encode(prompt)
             prompt = getattr(found, "ids", found)
+        if not isinstance(prompt, Iterable) or not all(isinstance(token, Integral) for token in prompt):
+            raise InvalidInput(f"the prompt is {type(prompt).__name__}", hint="a text or a list of tokens is expected")
         if not len(prompt):
             raise InvalidInput("the prompt has no tokens", hint="begin with the model's start token")
         return [int(token) for token in prompt]
@@ -176,31 +194,29 @@ class TextGenerator:
         stop: str | Sequence[str] = (), **sampling: Any,
     ) -> list[Generated]:  # fmt: skip
         """Prompts of different lengths are padded on the left, which a mask hides. The draft is not used."""
-        if not {"attention_mask", "position_ids"} <= set(self._model.layout.fed):
-            hint = "generate one prompt after the other"
-            raise InvalidInput("prompts together need the inputs attention_mask and position_ids", hint=hint)
         how, numbers = _sampling(sampling), _Numbers(seed)
         begun = [self._encoded(prompt) for prompt in prompts]
+        if refused := not_together(self._model.layout, begun):
+            raise InvalidInput(refused, hint="generate one prompt after the other")
         texts = [self._text(Generated(), stop, tokens) for tokens in begun]
-        fresh = np.array(left_padded(begun))
-        mask = np.array(left_padded([[1] * len(tokens) for tokens in begun]))
+        fresh, mask = left_padded(begun), left_padded([[1] * len(tokens) for tokens in begun])
         try:
             self._model.start(len(prompts))
             for n in range(_count(max_tokens)):
-                rows = min(self._model.layout.positions, fresh.shape[1])
+                rows = min(self._model.layout.positions, len(fresh[0]))
                 random = np.zeros((len(prompts), rows), np.float32)
                 random[:, -1] = numbers.at(n * len(prompts), len(prompts))
                 written = [tokens + text.out.tokens for tokens, text in zip(begun, texts, strict=True)]
                 pairs = penalised_last(rows, written) if how.repetition_penalty != 1 else []
                 repeated = np.array(pairs, np.int64).reshape(-1, 2)
                 feeds = {**self._model.text_feeds(fresh, mask), **how.feeds(), "random": random, "repeated": repeated}
-                fresh = self._model.run(feeds)[:, -1:]
+                fresh = self._model.run(feeds)[:, -1:].tolist()
                 for text, (token,) in zip(texts, fresh, strict=True):
                     if not text.is_ended:
-                        text.add(int(token))
+                        text.add(token)
                 if all(text.is_ended for text in texts):
                     break
-                mask = np.concatenate([mask, np.ones_like(fresh)], 1)
+                mask = [[*row, 1] for row in mask]
         finally:
             self._model.restart()
         for text in texts:
@@ -249,9 +265,9 @@ class _Numbers:
     """Random numbers by place."""
 
     def __init__(self, seed: int | None) -> None:
-        if seed is not None and not isinstance(seed, int):
+        if seed is not None and not isinstance(seed, Integral):
             raise InvalidInput(f"seed is {seed!r}", hint="an integer is expected")
-        self._random = Random(secrets.randbits(31) if seed is None else seed)
+        self._random = Random(secrets.randbits(31) if seed is None else int(seed))
         self._made: list[float] = []
 
     def at(self, start: int, count: int) -> list[float]:
@@ -271,8 +287,9 @@ def _sampling(given: dict[str, Any]) -> Sampling:
     for name, value in given.items():
         if name not in known:
             raise InvalidInput(f'the setting "{name}" does not exist', hint=f"there are {', '.join(known)}")
-        if isinstance(value, bool) or not isinstance(value, (int, float)) or value < 0:
-            raise InvalidInput(f"{name} is {value!r}", hint="a number from 0 on is expected")
+        kind, what = (Integral, "an integer") if name == "top_k" else (Real, "a number")
+        if isinstance(value, bool) or not isinstance(value, kind) or not float(value) >= 0:
+            raise InvalidInput(f"{name} is {value!r}", hint=f"{what} from 0 on is expected")
     found = Sampling(**given)
     if found.repetition_penalty == 0:
         raise InvalidInput("repetition_penalty is 0", hint="1 changes nothing, 1.1 avoids repetition")
@@ -290,6 +307,6 @@ def _tokenizer(tokenizer: Any) -> Any:
 
 
 def _special(tokenizer: Any) -> list[int]:
-    """The special tokens of a tokenizer of the package tokenizers."""
+    """The special tokens of a tokenizer of the packages tokenizers and transformers."""
     added: dict[int, Any] = getattr(tokenizer, "get_added_tokens_decoder", dict)()
-    return [token for token, one in added.items() if one.special]
+    return [*(token for token, one in added.items() if one.special), *getattr(tokenizer, "all_special_ids", ())]

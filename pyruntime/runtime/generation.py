@@ -8,9 +8,24 @@ from dataclasses import dataclass
 
 from pyruntime.runtime.batching import Declared, Dims
 
-IDS = ["input_ids", "ids", "tokens"]
-FED = ["attention_mask", "position_ids", "token_type_ids", "use_cache_branch", "num_logits_to_keep"]
+IDS = ["input_ids", "decoder_input_ids", "ids", "tokens"]
 SAMPLING = ["temperature", "top_k", "top_p", "random", "repetition_penalty", "repeated"]
+# The inputs that generation makes, and what they hold
+HOLDS = {
+    "attention_mask": "mask",
+    "decoder_attention_mask": "mask",
+    "mask": "mask",
+    "position_ids": "places",
+    "decoder_position_ids": "places",
+    "positions": "places",
+    "cache_position": "places",
+    "token_type_ids": "zeros",
+    "use_cache_branch": "is there a past",
+    "num_logits_to_keep": "logits",
+    "past_sequence_length": "old",
+    "total_sequence_length": "total",
+    "seqlens_k": "last place",
+}
 # A part of the name of a present and that of its past, as exporters write them
 PAIRS = [
     ["present_key_values", "past_key_values"],
@@ -26,60 +41,150 @@ PADDED = 64  # pairs of penalties: their number is a multiple, so that few shape
 
 @dataclass(eq=False, slots=True)
 class Cache:
-    """An input of keys or values, the output that continues it, and the axis of positions."""
+    """An input of keys or values, the output that continues it, and the axes of the batch (-1: none) and of positions.
+
+    of_encoder: its positions are an encoder's, and only a first run computes them
+    """
 
     past: str
     present: str
     dims: Dims
+    batch: int
     axis: int
+    of_encoder: bool
+
+
+@dataclass(eq=False, slots=True)
+class TextInput:
+    """An input that generation makes. holds: a value of HOLDS, "" for other inputs"""
+
+    name: str
+    holds: str
+    rank: int
+
+
+@dataclass(eq=False, slots=True)
+class Made:
+    """A tensor of integers for an input."""
+
+    name: str
+    dims: list[int]
+    values: list[int]
 
 
 class DecoderLayout:
-    """The parts of a decoder whose session samples several positions.
+    """The parts of a decoder whose session samples several positions. given: inputs that the caller gives
 
-    ids: input of tokens; caches: keys and values; fed: other inputs that generation makes
+    ids: input of tokens; rows: the prompts that it takes at a time, 0 if any number
+    caches: keys and values; fed: other inputs that generation makes
+    pads: whether prompts of different lengths run together
     positions: of which the session samples tokens
     unknown: inputs that the caller must give; refused: why the model cannot generate, or ""
     """
 
-    def __init__(self, inputs: list[Declared], outputs: list[Declared]) -> None:
-        names = [x.name for x in inputs]
-        found = [name for name in IDS if name in names]
-        self.ids = found[0] if len(found) > 0 else ""
-        self.fed = [name for name in names if name in FED]
+    def __init__(self, inputs: list[Declared], outputs: list[Declared], given: list[str]) -> None:
+        free = [x for x in inputs if x.name not in SAMPLING and x.name not in given]
+        found = token_inputs(free)
+        dims = found[0].dims if len(found) == 1 else None
+        batch = dims[0] if dims is not None and len(dims) > 0 else None
+        self.ids = found[0].name if len(found) == 1 else ""
+        self.rows = batch if isinstance(batch, int) else 0
+        self.fed = [x for x in [text_input(x) for x in free if x.name != self.ids] if x.holds != ""]
+        self.pads = len([x for x in self.fed if x.holds in ["mask", "places"] and x.rank == 2]) == 2
         self.positions = sampled_positions(inputs)
         self.caches: list[Cache] = []
         self.refused = ""
-        free = [x for x in inputs if x.name != self.ids and x.name not in FED and x.name not in SAMPLING]
-        self._pair(free, [x for x in outputs if x.name != "token"])
+        made = [self.ids, *[x.name for x in self.fed]]
+        free = [x for x in free if x.name not in made]
+        self._pair(free, [x for x in outputs if x.name != "token"], batch)
         cached = [cache.past for cache in self.caches]
         self.unknown = [x.name for x in free if x.name not in cached]
         if self.ids == "":
-            self.refused = f"no input is called {', '.join(IDS)}"
+            self.refused = f"no input is called {', '.join(IDS)}, and not just one has the shape of tokens"
         elif self.positions == 0:
             self.refused = "its session samples no positions"
         elif len(self.caches) == 0:
             self.refused = "it has no caches that grow"
 
-    def _pair(self, inputs: list[Declared], outputs: list[Declared]) -> None:
+    def _pair(self, inputs: list[Declared], outputs: list[Declared], batch: int | str | None) -> None:
         by_name = {x.name: x for x in inputs}
         for output in outputs:
             names = [output.name.replace(pair[0], pair[1]) for pair in PAIRS if pair[0] in output.name]
             known = [name for name in names if name in by_name]
             if len(known) > 0:
-                self._add(by_name[known[0]], output)
+                self._add(by_name[known[0]], output, batch)
         if len(self.caches) > 0:
             return
-        grow = [x for x in inputs if growing_axis(x) > 0]
-        presents = [x for x in outputs if growing_axis(x) > 0]
+        grow = [x for x in inputs if growing_axis(x, x, batch) >= 0]
+        presents = [x for x in outputs if growing_axis(x, x, batch) >= 0]
         if len(grow) == len(presents):  # other names: both are in the same order
             for n in range(len(grow)):
-                self._add(grow[n], presents[n])
+                self._add(grow[n], presents[n], batch)
 
-    def _add(self, past: Declared, present: Declared) -> None:
-        axis = growing_axis(past)
-        if axis > 0 and past.dims is not None:
-            self.caches.append(Cache(past.name, present.name, past.dims, axis))
+    def _add(self, past: Declared, present: Declared, batch: int | str | None) -> None:
+        axis = growing_axis(past, present, batch)
+        if axis >= 0 and past.dims is not None:
+            of_encoder = "encoder" in past.name or "cross" in past.name
+            self.caches.append(
+                Cache(past.name, present.name, past.dims, batch_axis(past.dims, batch), axis, of_encoder)
+            )
+
+
+def token_inputs(inputs: list[Declared]) -> list[Declared]:
+    """The input of tokens, by name, or else all that have its shape."""
+    for name in IDS:
+        found = [x for x in inputs if x.name == name]
+        if len(found) > 0:
+            return found
+    rows = [x for x in inputs if x.dims is not None and len(x.dims) == 2 and not isinstance(x.dims[1], int)]
+    return [x for x in rows if text_input(x).holds == ""]
+
+
+def text_input(x: Declared) -> TextInput:
+    rank = len(x.dims) if x.dims is not None else 9
+    holds = HOLDS[x.name] if x.name in HOLDS else ""
+    least = 2 if holds in ["mask", "zeros"] else 1 if holds == "places" else 0
+    return TextInput(x.name, holds if least <= rank <= 2 else "", rank)
+
+
+def text_inputs(layout: DecoderLayout, fresh: list[list[int]], mask: list[list[int]]) -> list[Made]:
+    """The inputs for new tokens (N, S) after earlier ones; mask (N, all tokens): 0 where a row is padded."""
+    count, total = len(fresh[0]), len(mask[0])
+    shape = [len(fresh), count]
+    made = [Made(layout.ids, shape, [token for row in fresh for token in row])]
+    for x in layout.fed:
+        if x.holds == "mask":
+            made.append(Made(x.name, [len(mask), total], [bit for row in mask for bit in row]))
+        elif x.holds == "places":
+            rows = [_places(row, count) for row in mask][0 : len(mask) if x.rank == 2 else 1]
+            made.append(Made(x.name, shape[2 - x.rank :], [place for row in rows for place in row]))
+        elif x.holds == "zeros":
+            made.append(Made(x.name, shape, [0 for row in fresh for _ in row]))
+        else:
+            rows_of = len(fresh) if x.holds == "last place" else 1
+            number = _number(x.holds, layout, count, total)
+            made.append(Made(x.name, [rows_of, 1][0 : x.rank], [number for _ in range(rows_of)]))
+    return made
+
+
+def _places(mask: list[int], count: int) -> list[int]:
+    """Of the last `count` tokens of a row, the number of tokens before each."""
+    places: list[int] = []
+    before = 0
+    for bit in mask:
+        places.append(before)
+        before += bit
+    return places[len(places) - count :]
+
+
+def _number(holds: str, layout: DecoderLayout, count: int, total: int) -> int:
+    if holds == "is there a past":
+        return 1 if total > count else 0
+    if holds == "logits":
+        return min(layout.positions, count)
+    if holds == "old":
+        return total - count
+    return total - 1 if holds == "last place" else total
 
 
 def sampled_positions(inputs: list[Declared]) -> int:
@@ -92,21 +197,35 @@ def sampled_positions(inputs: list[Declared]) -> int:
     return 0
 
 
-def growing_axis(x: Declared) -> int:
-    """The axis of positions of a cache: the first free one after that of the batch; 0 if there is none."""
-    if x.dims is None or len(x.dims) < 3:
-        return 0
-    for axis in range(1, len(x.dims)):
-        if not isinstance(x.dims[axis], int):
-            return axis
-    return 0
+def free_axes(dims: Dims) -> list[int]:
+    return [axis for axis in range(len(dims)) if not isinstance(dims[axis], int)]
+
+
+def batch_axis(dims: Dims, batch: int | str | None) -> int:
+    """The axis that has the name of the tokens' batch, or else the first of several free ones; -1 if there is none."""
+    free = free_axes(dims)
+    named = [axis for axis in free if dims[axis] == batch and batch != ""]
+    if len(named) > 0:
+        return named[0]
+    return free[0] if len(free) > 1 else -1
+
+
+def growing_axis(past: Declared, present: Declared, batch: int | str | None) -> int:
+    """The axis of positions of a cache: a free one, with another name in the present; -1 if there is none."""
+    dims, later = past.dims, present.dims
+    if dims is None or later is None or len(dims) < 3 or len(dims) != len(later):
+        return -1
+    of_batch = batch_axis(dims, batch)
+    free = [axis for axis in free_axes(dims) if axis != of_batch]
+    renamed = [axis for axis in free if dims[axis] != later[axis]]
+    return [*renamed, *free, -1][0]
 
 
 def empty_dims(cache: Cache, batch: int) -> list[int]:
     """The dims of a cache without positions."""
     found: list[int] = []
     for axis, dim in enumerate(cache.dims):
-        found.append(batch if axis == 0 else dim if isinstance(dim, int) else 0)
+        found.append(batch if axis == cache.batch else dim if isinstance(dim, int) else 0)
     return found
 
 
@@ -148,6 +267,16 @@ def _penalise(flat: list[int], row: int, tokens: Sequence[int]) -> None:
     for n in range(-(-len(seen) // PADDED) * PADDED):
         flat.append(row)
         flat.append(seen[min(n, len(seen) - 1)])
+
+
+def not_together(layout: DecoderLayout, prompts: Sequence[Sequence[int]]) -> str:
+    """Why prompts cannot run together, or ""."""
+    if layout.rows not in (0, len(prompts)):
+        return f"the model takes batches of {layout.rows}, not of {len(prompts)}"
+    lengths = [len(tokens) for tokens in prompts]
+    if min(lengths) < max(lengths) and not layout.pads:
+        return "prompts of different lengths together need the inputs attention_mask and position_ids"
+    return ""
 
 
 def left_padded(rows: Sequence[Sequence[int]]) -> list[list[int]]:

@@ -1,7 +1,7 @@
 // A decoder's session with the keys and values of the tokens that it has read. Twin of pyruntime/api/decoder.py.
 
 import { Declared } from '../runtime/batching.js';
-import { DecoderLayout, emptyDims, kept, penalised } from '../runtime/generation.js';
+import { DecoderLayout, emptyDims, kept, penalised, textInputs } from '../runtime/generation.js';
 import { partsOf } from './parts.js';
 
 /** @typedef {import('./parts.js').Session} Session */
@@ -15,18 +15,12 @@ const ARRAYS = {
   int32: (/** @type {readonly any[]} */ values) => Int32Array.from(values),
   float32: (/** @type {readonly any[]} */ values) => Float32Array.from(values),
   float64: (/** @type {readonly any[]} */ values) => Float64Array.from(values),
-  float16: (/** @type {readonly any[]} */ values) => new Uint16Array(values.length), // only empty caches
+  float16: (/** @type {readonly any[]} */ values) => Uint16Array.from(values, (bit) => bit && 0x3c00), // of masks; caches are empty
   bool: (/** @type {readonly any[]} */ values) => Uint8Array.from(values, Number),
 };
 
 /** @param {{ name: string, isTensor?: boolean, shape?: readonly (number | string)[] }} metadata */
 const declared = ({ name, isTensor, shape }) => new Declared(name, isTensor && shape ? [...shape] : null);
-
-/** The place of each token among those that are not padded. @param {readonly number[]} mask @returns {number[]} */
-function positions(mask) {
-  let place = -1;
-  return mask.map((bit) => Math.max(place += bit, 0));
-}
 
 /** @param {number} count @param {(n: number) => number} of */
 const range = (count, of) => Array.from({ length: count }, (_, n) => of(n));
@@ -49,12 +43,13 @@ export class Decoder {
     const { InvalidInput } = this.parts;
     /** @type {Record<string, keyof typeof ARRAYS>} */
     this.types = Object.fromEntries(session.inputMetadata.map((/** @type {any} */ { name, type }) => [name, type]));
-    this.layout = new DecoderLayout(session.inputMetadata.map(declared), session.outputMetadata.map(declared));
+    this.layout = new DecoderLayout(session.inputMetadata.map(declared), session.outputMetadata.map(declared), Object.keys(given));
     const { refused, unknown } = this.layout;
     const hint = 'it must be a decoder with a KV cache, and its session needs the options of TextGenerator.options()';
     if (refused) throw new InvalidInput(`this model cannot generate text: ${refused}`, { hint });
-    const missing = unknown.filter((name) => !(name in given));
-    if (missing.length) throw new InvalidInput(`the model has the inputs ${missing.join(', ')}`, { hint: 'inputs: { name: tensor } gives them' });
+    const strange = Object.keys(given).filter((name) => !(name in this.types));
+    if (strange.length) throw new InvalidInput(`the model has no input ${strange.join(', ')}`, { hint: `it has ${session.inputNames.join(', ')}` });
+    if (unknown.length) throw new InvalidInput(`the model has the inputs ${unknown.join(', ')}`, { hint: 'inputs: { name: tensor } gives them' });
   }
 
   /** Forgets all tokens. */
@@ -87,22 +82,11 @@ export class Decoder {
   }
 
   /**
-   * The inputs for new tokens (N, S) after earlier ones. @param {readonly number[][]} fresh
-   * @param {readonly number[][]} mask (N, all tokens): 0 where a row is padded @returns {Record<string, Feed>}
+   * The inputs for new tokens (N, S) after earlier ones. @param {number[][]} fresh
+   * @param {number[][]} mask (N, all tokens): 0 where a row is padded @returns {Record<string, Feed>}
    */
   textFeeds(fresh, mask) {
-    const [rows, count, all] = [fresh.length, fresh[0].length, mask[0].length];
-    const dims = [rows, count];
-    /** @type {Record<string, Feed>} */
-    const known = {
-      [this.layout.ids]: { dims, values: fresh.flat() },
-      attention_mask: { dims: [rows, all], values: mask.flat() },
-      position_ids: { dims, values: mask.flatMap((row) => positions(row).slice(-count)) },
-      token_type_ids: { dims, values: range(rows * count, () => 0) },
-      use_cache_branch: { dims: [1], values: [all > count] },
-      num_logits_to_keep: { dims: [], values: [Math.min(this.layout.positions, count)] },
-    };
-    return Object.fromEntries([this.layout.ids, ...this.layout.fed].map((name) => [name, known[name]]));
+    return Object.fromEntries(textInputs(this.layout, fresh, mask).map(({ name, dims, values }) => [name, { dims, values }]));
   }
 
   /** The sampled tokens. The caches become those that the model returns. @param {Record<string, Feed>} feeds @param {AbortSignal} [signal] */
@@ -111,7 +95,8 @@ export class Decoder {
     const tensors = Object.entries(feeds).map(([name, { dims, values }]) => [name, this.tensor(name, dims, values)]);
     const names = ['token', ...caches.map(({ present }) => present)];
     const results = await this.session.run({ ...this.given, ...Object.fromEntries(tensors), ...this.pasts }, names, signal ? { signal } : {});
-    this.replace(Object.fromEntries(caches.map(({ past, present }) => [past, results[present]])));
+    const keeps = (/** @type {Cache} */ { past, axis, ofEncoder }) => ofEncoder && this.pasts[past].dims[axis];
+    this.replace(Object.fromEntries(caches.map((cache) => [cache.past, keeps(cache) ? this.pasts[cache.past] : results[cache.present]])));
     return results.token;
   }
 
@@ -135,7 +120,8 @@ export class Decoder {
   }
 
   /** The first positions of a cache, in the worker if they are there. @param {Tensor} tensor @param {number} count @param {Cache} cache */
-  async first(tensor, count, { axis }) {
+  async first(tensor, count, { axis, ofEncoder }) {
+    if (ofEncoder) return tensor;
     const there = tensor.first?.(count, axis);
     if (there) return there;
     const { type, dims } = tensor;
@@ -149,7 +135,8 @@ export class Decoder {
 
   /** @param {Record<string, Tensor>} pasts */
   replace(pasts) {
-    const gone = Object.values(this.pasts).filter((tensor) => tensor.location === 'gpu-buffer');
+    const stay = Object.values(pasts);
+    const gone = Object.values(this.pasts).filter((tensor) => tensor.location === 'gpu-buffer' && !stay.includes(tensor));
     this.pasts = pasts;
     for (const tensor of gone) tensor.dispose();
   }

@@ -133,7 +133,7 @@ export class TextGenerator {
 
   /** @param {Settings} settings */
   read({ maxTokens = 256, seed, stop = [], signal, ...sampling }) {
-    if (!(maxTokens >= 0)) throw new this.parts.InvalidInput(`maxTokens is ${maxTokens}`, { hint: 'a number from 0 on is expected' });
+    if (!(maxTokens >= 0) || maxTokens % 1) throw new this.parts.InvalidInput(`maxTokens is ${maxTokens}`, { hint: 'an integer from 0 on is expected' });
     return { maxTokens, stop, signal, how: this.sampling(sampling), numbers: this.numbers(seed) };
   }
 
@@ -142,7 +142,10 @@ export class TextGenerator {
     const { InvalidInput } = this.parts;
     for (const [name, value] of Object.entries(given)) {
       if (!(name in DEFAULTS)) throw new InvalidInput(`the setting "${name}" does not exist`, { hint: `there are ${Object.keys(DEFAULTS).join(', ')}` });
-      if (typeof value !== 'number' || !(value >= 0)) throw new InvalidInput(`${name} is ${value}`, { hint: 'a number from 0 on is expected' });
+      const whole = name === 'topK';
+      if (typeof value !== 'number' || !(value >= 0) || (whole && value % 1)) {
+        throw new InvalidInput(`${name} is ${value}`, { hint: `${whole ? 'an integer' : 'a number'} from 0 on is expected` });
+      }
     }
     const found = { ...DEFAULTS, ...given };
     if (found.repetitionPenalty === 0) throw new InvalidInput('repetitionPenalty is 0', { hint: '1 changes nothing, 1.1 avoids repetition' });
@@ -163,7 +166,8 @@ export class TextGenerator {
 
   /** @param {string | readonly string[]} stop @param {number[]} prompt */
   text(stop, prompt) {
-    const stops = typeof stop === 'string' ? [stop] : [...stop];
+    const stops = typeof stop === 'string' ? [stop] : [...stop ?? []];
+    if (!stops.every((one) => typeof one === 'string')) throw new this.parts.InvalidInput(`stop is ${stop}`, { hint: 'a text or a list of texts is expected' });
     if (stops.length && !this.tokenizer) throw new this.parts.InvalidInput('stop needs a tokenizer', { hint: 'stopTokens end a text without one' });
     const decode = (/** @type {number[]} */ tokens) => this.tokenizer?.decode(tokens, { skip_special_tokens: true }) ?? '';
     return new Text(new TextStream(decode, prompt), new StopTexts(stops), this.stopTokens);
@@ -178,6 +182,7 @@ export class TextGenerator {
       const found = this.tokenizer.encode(prompt);
       tokens = found.ids ?? found;
     }
+    if (typeof tokens?.length !== 'number') throw new InvalidInput(`the prompt is ${tokens}`, { hint: 'a text or a list of tokens is expected' });
     if (!tokens.length) throw new InvalidInput('the prompt has no tokens', { hint: "begin with the model's start token" });
     return [.../** @type {readonly number[]} */ (tokens)].map(Number);
   }
@@ -230,10 +235,10 @@ class Text {
 }
 
 /** @param {Prompt | readonly Prompt[]} prompt @returns {prompt is readonly Prompt[]} */
-const isList = (prompt) => typeof prompt !== 'string' && prompt.length > 0 && (typeof prompt[0] === 'string' || typeof prompt[0] === 'object');
+const isList = (prompt) => typeof prompt !== 'string' && prompt?.length > 0 && (typeof prompt[0] === 'string' || typeof prompt[0] === 'object');
 
-/** The special tokens of a tokenizer of @huggingface/tokenizers. @param {any} tokenizer @returns {number[]} */
+/** The special tokens of a tokenizer of @huggingface/tokenizers or transformers.js. @param {any} tokenizer @returns {number[]} */
 function specialTokens(tokenizer) {
-  const added = tokenizer?.get_added_tokens_decoder?.();
-  return added ? [...added].filter(([, { special }]) => special).map(([token]) => Number(token)) : [];
+  const added = [...tokenizer?.get_added_tokens_decoder?.() ?? []].filter(([, { special }]) => special);
+  return [...added.map(([token]) => Number(token)), ...tokenizer?.all_special_ids ?? []];
 }

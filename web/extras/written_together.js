@@ -1,6 +1,6 @@
 // Texts that the same runs of a decoder continue. Twin of TextGenerator._together in pyruntime/api/text_generator.py.
 
-import { leftPadded, penalisedLast } from '../runtime/generation.js';
+import { leftPadded, notTogether, penalisedLast } from '../runtime/generation.js';
 import { samplingFeeds } from './decoder.js';
 
 /** @typedef {{ isEnded: boolean, out: { tokens: number[] }, add: (token: number) => unknown }} Text */
@@ -12,10 +12,8 @@ import { samplingFeeds } from './decoder.js';
  */
 export async function writeTogether(decoder, prompts, texts, { maxTokens, how, numbers, signal }) {
   const { layout, parts: { InvalidInput } } = decoder;
-  if (!['attention_mask', 'position_ids'].every((name) => layout.fed.includes(name))) {
-    const hint = 'generate one prompt after the other';
-    throw new InvalidInput('prompts together need the inputs attention_mask and position_ids', { hint });
-  }
+  const refused = notTogether(layout, prompts);
+  if (refused) throw new InvalidInput(refused, { hint: 'generate one prompt after the other' });
   const mask = leftPadded(prompts.map((tokens) => tokens.map(() => 1)));
   let fresh = leftPadded(prompts);
   decoder.start(prompts.length);
