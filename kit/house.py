@@ -48,7 +48,7 @@ MAY_IMPORT = {
     "compiler": "errors options ir onnx codegen frontend ops passes placement emit program runtime",
     "session": "errors options ir onnx frontend passes compiler runtime",
     "training": "errors onnx frontend learning program runtime session",
-    "exports": "errors onnx placement program compiler providers.webgpu",
+    "exports": "errors ir onnx placement program compiler providers.webgpu",
     "browser": "errors options ir host onnx codegen frontend placement compiler session learning exports "
     "providers.wasm providers.webgpu",
     "native": "errors options ir host onnx codegen frontend placement program runtime compiler session learning "
@@ -56,7 +56,8 @@ MAY_IMPORT = {
     "api": "ort_errors errors options ir onnx frontend placement learning native runtime session",
     "quantization": "errors native",
     "onnxruntime": "api",
-    "pyodide": "errors options ir onnx frontend placement compiler program runtime session browser learning training",
+    "pyodide": "errors options ir onnx frontend placement compiler program runtime session browser learning training "
+    "exports",
     "cli": "errors options learning onnx frontend ops placement native runtime quantization pyruntime",
     "pyruntime": "errors frontend ops placement compiler session native quantization api pyodide",
 }

@@ -11,6 +11,7 @@ import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
+from functools import partial
 from math import isfinite
 from typing import Any
 
@@ -18,7 +19,7 @@ from pyruntime.codegen.choices import Chosen
 from pyruntime.compiler.compile import Compiled, Stopwatch, compile_graph
 from pyruntime.compiler.settings import Settings
 from pyruntime.errors import InvalidInput, InvalidModel, NeedsValue, PyRuntimeError, UnsupportedOp, our_fault
-from pyruntime.exports import Half, halves, join, needs_of, with_types
+from pyruntime.exports import compile_for_file, needs_of, with_types
 from pyruntime.frontend.maps import Border, Column, classes, without_maps
 from pyruntime.frontend.trace_graph import Spec, TensorSpec
 from pyruntime.host import call
@@ -384,17 +385,12 @@ class Model:
         if self.columns or self.classes:
             raise InvalidInput("this model takes or gives maps, which a Program in a file cannot")
         graph = self.programs.graph
-        requirements, made = self.programs.requirements_for_all(), []
-
-        def compiled(names: Sequence[str], adapter: Any) -> Half:
-            one, needs = self.compiler.compile_elsewhere(graph, requirements, names, adapter)
-            made.append(one)
-            return Half(one.program, [], needs)
-
-        program = join(halves(known(json.loads(providers)), json.loads(assume), compiled), 1)
+        requirements = self.programs.requirements_for_all()
+        compiled = partial(self.compiler.compile_elsewhere, graph, requirements)
+        made = compile_for_file(json.loads(providers), json.loads(assume), 1, compiled)
         changed = {} if self._changed is None else self._changed.in_file()
-        program = with_types(program, graph, self.programs.outputs, {**about(graph), **changed})
-        return Compilation(replace(made[-1], program=program))
+        program = with_types(made.program, graph, self.programs.outputs, {**about(graph), **changed})
+        return Compilation(replace(made, program=program))
 
     def tuning(self, feeds: str) -> Tuning:
         """Tunes the kernels of the Program for these feeds, which was compiled before."""

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 from pyruntime.compiler.compile import Compiled
 from pyruntime.errors import InvalidInput
+from pyruntime.ir.kernel import Host
 from pyruntime.onnx.describe import describe
-from pyruntime.onnx.graph import Graph, Value
-from pyruntime.placement.provider_list import BASE, effective
+from pyruntime.onnx.graph import Graph, Source, Value
+from pyruntime.placement.provider_list import BASE, effective, known
 from pyruntime.program.format import Program
 
 GPU = "webgpu"
@@ -37,6 +39,26 @@ def halves(named: Sequence[str], assume: Sequence[str], compiled: Callable[[Sequ
         adapters.insert(0, assumed_adapter(assume))
     made = [compiled([n for n in named if adapter or n != GPU], adapter) for adapter in adapters]
     return made[-1:] if made[0].needs is None else made  # without kernels on the GPU one is enough
+
+
+def compile_for_file(
+    providers: Sequence[str],
+    assume: Sequence[str],
+    threads: int,
+    compiled: Callable[[Sequence[str], Any], tuple[Compiled, dict[str, Any] | None]],
+) -> Compiled:
+    """The Programs of a file as one, without weights and types. assume, compiled: see `halves`; `compiled` also returns
+    what the Program needs of a GPU. threads: see `join`. Errors: InvalidInput, also if a step runs a kernel in
+    Python"""
+    made: list[Compiled] = []
+
+    def half(names: Sequence[str], adapter: Any) -> Half:
+        one, needs = compiled(names, adapter)
+        made.append(one)
+        return Half(one.program, host_steps(one.host_kernels), needs)
+
+    program = join(halves(known(providers), assume, half), threads)
+    return replace(made[-1], program=program)
 
 
 def needs_of(compiled: Compiled, writer: Any, adapter: Any) -> dict[str, Any] | None:
@@ -72,6 +94,48 @@ def join(made: Sequence[Half], threads: int) -> Program:
         ]
         joined = {**header, **({"needs": needs} if needs else {}), **({"fallback": joined} if joined else {})}
     return Program(joined, bytes(blob.bytes))
+
+
+def embed(program: Program, sources: Mapping[str, Source]) -> Program:
+    """A Program that has its weights in its blob, each once."""
+    blob = Blob(program.blob)
+    places: dict[tuple[str, int, int], list[int]] = {}
+
+    def placed(c: dict[str, Any]) -> dict[str, Any]:
+        if "source" not in c:
+            return c
+        key = (c["source"], c["offset"], c["size"])
+        if key not in places:
+            places[key] = blob.append(sources[c["source"]].read(c["offset"], c["size"]))
+        kept = {name: v for name, v in c.items() if name not in ("source", "offset", "size")}
+        return {**kept, "blob": places[key]}
+
+    def embedded(header: dict[str, Any]) -> dict[str, Any]:
+        made = {name: v for name, v in header.items() if name not in ("model", "files")}
+        made["constants"] = [placed(c) for c in header["constants"]]
+        if "fallback" in header:
+            made["fallback"] = embedded(header["fallback"])
+        return made
+
+    header = embedded(program.header)
+    return Program(header, bytes(blob.bytes))
+
+
+def host_steps(kernels: Sequence[Host]) -> list[dict[str, Any]]:
+    """What a file holds of host steps (`HostCall` of pyruntime/program/schema.json). Errors: InvalidInput if a step
+    runs a kernel in Python"""
+    for k in kernels:
+        if "kernel" in k.attrs:
+            text = f"this node runs in Python ({k.provider or 'it works on strings'}), which a file cannot hold"
+            raise InvalidInput(text, node=k.node, hint="open the ONNX model itself instead of an export")
+    return [
+        {
+            "attrs": k.attrs,
+            "inputs": [None if a is None else a.dtype.name for a in k.args],
+            "outputs": [t.dtype.name for t in k.outputs],
+        }
+        for k in kernels
+    ]
 
 
 class Blob:

@@ -4,6 +4,7 @@
 """
 
 import array
+import base64
 import gc
 import json
 import sys
@@ -60,6 +61,10 @@ def refused(action):
         return f"{type(error).__name__}: {error}"
 
 
+def file(session, **how):
+    return base64.b64encode(session.export(**how)).decode()
+
+
 def freed():
     """Whether a session that nobody holds any more takes its Program along."""
     session = InferenceSession("/models/affine.onnx")
@@ -92,6 +97,12 @@ def main(cases):
             lambda: InferenceSession("/models/affine.onnx", SessionOptions(memory_limit=100)),
             lambda: InferenceSession("/models/gather.onnx").run(None, {"x": [1.0, 2.0], "i": [5]}),
             lambda: import_module("pyruntime.onnxruntime"),
+            lambda: session.export(weights=False),
+            lambda: session.export(assume=["f16"]),
+            lambda: InferenceSession("/models/zipped.onnx").export(),
         )],
+        "files": [
+            file(session), file(session, providers=["webgpu", "wasm"]), file(InferenceSession("/models/upper.onnx")),
+        ],
         "again": plain(session.run(["y"], {"x": rows})[0]),
     })  # fmt: skip

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Collection, Hashable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from importlib.resources import files
 from math import prod
 from typing import Any, NamedTuple
@@ -12,6 +13,7 @@ from typing import Any, NamedTuple
 import pyruntime.errors
 from pyruntime.browser import Compilation, PageCompiler
 from pyruntime.errors import OutOfMemory, PyRuntimeError, SessionFailed
+from pyruntime.exports import compile_for_file, embed, with_types
 from pyruntime.frontend.feed_checks import required_inputs
 from pyruntime.frontend.trace_graph import Spec, TensorSpec
 from pyruntime.ir.dtype import BY_NAME
@@ -19,7 +21,7 @@ from pyruntime.onnx.graph import Graph, Source
 from pyruntime.program.types import TensorValue
 from pyruntime.pyodide.tensors import Tensor
 from pyruntime.runtime.metrics import EngineCounts
-from pyruntime.session.model_source import weight_sources
+from pyruntime.session.model_source import about, weight_sources
 from pyruntime.session.needs import Given, GivenTensor
 from pyruntime.session.specialisation import ProgramTable, Specialiser, output_paths
 from pyruntime.training.state_values import StateValues
@@ -62,6 +64,13 @@ class Programs(Specialiser["Program"]):
         part = Programs(self.graph_for(names), self._compiler, self._js, self._memory_limit)
         part.state_values, part.counts = self.state_values, self.counts
         return self.share_needs(part)
+
+    def export(self, providers: Sequence[str], assume: Sequence[str], more: Mapping[str, Any]) -> bytes:
+        """A file with the Program for all feeds. more: further entries of "types" in it"""
+        compiled = partial(self._compiler.compile_elsewhere, self.graph, self.requirements_for_all())
+        made = compile_for_file(providers, assume, 1, compiled)
+        program = with_types(made.program, self.graph, self.outputs, {**about(self.graph), **more})
+        return embed(program, self._sources).to_bytes()
 
     def can_run(self, program: Program, names: Sequence[str], feeds: Collection[str]) -> bool:
         return all(spec["name"] in feeds for spec in program.paths.find(list(names)).inputs)

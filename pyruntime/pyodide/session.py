@@ -117,6 +117,18 @@ class InferenceSession:
         figures = self.programs.latest().figures
         return MemoryReport.of({"wasm": Stats(**figures["memory"])}, figures["arena"])
 
+    def export(
+        self, weights: bool = True, *, providers: Sequence[str] = ("wasm",), assume: Sequence[str] = ()
+    ) -> bytes:  # fmt: skip
+        """The Program as a file that pages, Node.js and Python on the desktop open without compiling, with its weights.
+        providers, assume: as for the desktop's `InferenceSession.export`. Errors: InvalidInput; SessionFailed if the
+        model is compiled when it first runs"""
+        if not weights:
+            raise InvalidInput("in Pyodide a file always has its weights", hint="weights=True")
+        if self._classes:
+            raise InvalidInput("this model gives maps, which a Program in a file cannot")
+        return self.programs.export(providers, assume, self._adapters.in_file())
+
     def tensors(
         self, given: Mapping[str, Any], names: Sequence[str], active: Sequence[tuple[Any, float]] = ()
     ) -> dict[str, Any]:  # fmt: skip

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import pyruntime.host.text  # noqa: F401  for Programs from files, which import no operators
-from pyruntime.errors import InvalidInput, InvalidModel, our_fault
+from pyruntime.errors import InvalidModel, our_fault
 from pyruntime.frontend.trace_graph import TensorSpec
 from pyruntime.host import FUNCTIONS, call
 from pyruntime.ir.dtype import BY_NAME
@@ -27,21 +27,6 @@ class HostCalls:
         args = [None if a is None else to_python(a, t) for a, t in zip(arrays, kernel.args, strict=True)]
         results = call(kernel, args, {self.symbols[name]: n for name, n in env.items()})
         return [from_python(r, t.dtype) for r, t in zip(results, kernel.outputs, strict=True)]
-
-    def to_json(self) -> list[dict[str, Any]]:
-        """For `StoredCalls`. Errors: InvalidInput if a step runs a kernel in Python."""
-        for k in self.kernels:
-            if "kernel" in k.attrs:
-                text = f"this node runs in Python ({k.provider or 'it works on strings'}), which a file cannot hold"
-                raise InvalidInput(text, node=k.node, hint="open the ONNX model itself instead of an export")
-        return [
-            {
-                "attrs": k.attrs,
-                "inputs": [None if a is None else a.dtype.name for a in k.args],
-                "outputs": [t.dtype.name for t in k.outputs],
-            }
-            for k in self.kernels
-        ]
 
 
 class StoredCalls:

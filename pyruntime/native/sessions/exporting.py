@@ -6,29 +6,27 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
-from pyruntime.exports import Half, halves, join, with_types
-from pyruntime.native.execution.host_calls import HostCalls
-from pyruntime.native.sessions.program_file import beside_model, embed
+from pyruntime.compiler.compile import Compiled
+from pyruntime.exports import compile_for_file, embed, with_types
+from pyruntime.native.sessions.program_file import beside_model
 from pyruntime.native.sessions.programs import Programs
-from pyruntime.placement.provider_list import known
 from pyruntime.session.model_source import weight_sources
+
+Elsewhere = tuple[Compiled, dict[str, Any] | None]
 
 
 def export(
-    programs: Programs, about: Mapping[str, Any], exclusive: Callable[[Callable[[], Half]], Half], model: str,
+    programs: Programs, about: Mapping[str, Any], exclusive: Callable[[Callable[[], Elsewhere]], Elsewhere], model: str,
     weights: bool, relaxed: bool, providers: Sequence[str] | None, assume: Sequence[str],
 ) -> bytes:  # fmt: skip
     """The bytes of the file. about: what it says of the model besides types; exclusive: calls a function while no run
     is under way; model: path of the model's file. `InferenceSession.export` documents the others. Errors: InvalidInput
     if a step runs in Python"""
-    compiler = programs.compiler
-    requirements = programs.requirements_for_all()
-
-    def compiled(names: Sequence[str], adapter: Any) -> Half:
-        made, needs = compiler.compile_elsewhere(programs.graph, requirements, names, adapter, relaxed)
-        return Half(made.program, HostCalls(made.host_kernels, made.symbols).to_json(), needs)
-
-    found = halves(known(providers or compiler.named), assume, lambda *what: exclusive(partial(compiled, *what)))
-    sources = weight_sources(programs.graph)
-    program = with_types(join(found, compiler.threads), programs.graph, programs.graph.outputs, about)
+    compiler, graph = programs.compiler, programs.graph
+    compiled = partial(compiler.compile_elsewhere, graph, programs.requirements_for_all(), relaxed=relaxed)
+    made = compile_for_file(
+        providers or compiler.named, assume, compiler.threads, lambda *what: exclusive(partial(compiled, *what))
+    )
+    sources = weight_sources(graph)
+    program = with_types(made.program, graph, graph.outputs, about)
     return (embed(program, sources) if weights else beside_model(program, sources, model)).to_bytes()

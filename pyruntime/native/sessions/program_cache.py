@@ -19,6 +19,7 @@ from typing import Any, NamedTuple
 from pyruntime.compiler.compile import Compiled
 from pyruntime.compiler.user_passes import is_extended
 from pyruntime.errors import InvalidInput, InvalidModel
+from pyruntime.exports import host_steps
 from pyruntime.frontend import registry
 from pyruntime.native.execution.host_calls import HostCalls, StoredCalls
 from pyruntime.onnx.describe import describe, described_type
@@ -154,7 +155,8 @@ def _write(name: str, made: Ready) -> None:
     from pyruntime.providers.wasm.wasmtime_host import write_in_one_step
 
     outputs = [{"name": v.name, **describe(v.type)} for v in made.outputs]
-    cached: Mapping[str, Any] = {"host": made.host_call.to_json(), "outputs": outputs, "remarks": made.remarks}
+    host = host_steps(made.host_call.kernels)
+    cached: Mapping[str, Any] = {"host": host, "outputs": outputs, "remarks": made.remarks}
     data = Program({**made.program.header, "cached": cached}, made.program.blob).to_bytes()
     path = _path(name)
     write_in_one_step(path, _seal(name, data) + data)

@@ -16,7 +16,6 @@ from pathlib import Path
 from typing import Any, cast
 
 from pyruntime.errors import InvalidInput, InvalidModel
-from pyruntime.exports import Blob
 from pyruntime.native.sessions.validation import read_program
 from pyruntime.onnx.describe import described_metadata, described_type
 from pyruntime.onnx.graph import Graph, Source, Value
@@ -57,31 +56,6 @@ def beside_model(program: Program, sources: Mapping[str, Source], model: str) ->
         header["model"] = {"file": Path(model).name, **_checksum(FileSource(model))}
         header["files"] = [{"file": name, **_checksum(sources[name])} for name in sorted(names - {""})]
     return Program(header, program.blob)
-
-
-def embed(program: Program, sources: Mapping[str, Source]) -> Program:
-    """A Program that has its weights in its blob, each once."""
-    blob = Blob(program.blob)
-    places: dict[tuple[str, int, int], list[int]] = {}
-
-    def placed(c: dict[str, Any]) -> dict[str, Any]:
-        if "source" not in c:
-            return c
-        key = (c["source"], c["offset"], c["size"])
-        if key not in places:
-            places[key] = blob.append(sources[c["source"]].read(c["offset"], c["size"]))
-        kept = {name: v for name, v in c.items() if name not in ("source", "offset", "size")}
-        return {**kept, "blob": places[key]}
-
-    def embedded(header: dict[str, Any]) -> dict[str, Any]:
-        made = {name: v for name, v in header.items() if name not in ("model", "files")}
-        made["constants"] = [placed(c) for c in header["constants"]]
-        if "fallback" in header:
-            made["fallback"] = embedded(header["fallback"])
-        return made
-
-    header = embedded(program.header)
-    return Program(header, bytes(blob.bytes))
 
 
 def parts(header: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:

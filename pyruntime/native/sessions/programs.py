@@ -6,13 +6,14 @@ from collections.abc import Collection, Hashable, Mapping, Sequence
 from typing import Any, cast
 
 from pyruntime.errors import InvalidInput
+from pyruntime.exports import embed
 from pyruntime.frontend.trace_graph import Spec, TensorSpec
 from pyruntime.native.execution.executor import Executor
 from pyruntime.native.execution.host_calls import StoredCalls
 from pyruntime.native.gpu.device import adapter_of, usable, warn_once
 from pyruntime.native.sessions.compiler import Compiler
 from pyruntime.native.sessions.feeds import constant_of, described
-from pyruntime.native.sessions.program_file import Exported, embed
+from pyruntime.native.sessions.program_file import Exported
 from pyruntime.native.sessions.shared_weights import load_executor
 from pyruntime.native.sessions.state_values import NativeStates
 from pyruntime.onnx.graph import Graph
