@@ -201,6 +201,7 @@ REFUSED = """
   await refuse(() => session.apply());
   await refuse(() => session.step({ x, target: target([0, 1, 2]) }));
   await refuse(() => session.step({ x, target: target([0, 1, 2, 3]) }));
+  await refuse(() => session.step({ x, target: target([0, 1, 2, 0]) }, { rate: -1 }));
   await refuse(async () => session.load(new Uint8Array(9)));
   await session.accumulate({ x, target: target([0, 1, 2, 0]) });
   await session.accumulate({ x, target: target([0, 1, 2, 0]) });
@@ -230,8 +231,8 @@ def test_what_is_refused_in_pages(page: Tab) -> None:
     found: Any = page.run(REFUSED, {"model": encoded(dense()), "loss": encoded(twice.SerializeToString())})
     texts = [
         "InvalidInput: training needs a loss", 'no weight has a name like "q.*"', 'optimizer "adm" is not known',
-        "no gradients wait for a step", 'dims named "N" have different sizes', "index 3", "this is no checkpoint",
-        "AbortError", "SessionFailed",
+        "no gradients wait for a step", 'dims named "N" have different sizes', "index 3", "rate cannot be -1",
+        "this is no checkpoint", "AbortError", "SessionFailed",
     ]  # fmt: skip
     assert len(texts) == len(found["errors"])
     for text, error in zip(texts, found["errors"], strict=True):

@@ -10,6 +10,7 @@ from pyruntime.errors import InvalidInput
 from pyruntime.ir.dtype import DType
 from pyruntime.onnx.graph import Graph, MapType, OptionalType, SequenceType, TensorType, Type, Value, tensor_type
 
+HIDDEN = "training:"  # before names of inputs that a training session adds, which no caller gives
 _ORT_NAMES = {"float32": "float", "float64": "double"}
 
 
@@ -51,12 +52,13 @@ def required_inputs(graph: Graph) -> list[Value]:
 
 def check_names(given: Iterable[str], types: Mapping[str, Type | None], required: Sequence[str]) -> None:
     """Errors: InvalidInput for a feed that is no input of the model, or a missing input."""
+    hint = f"inputs are {[name for name in required if not name.startswith(HIDDEN)]}"
     for name in given:
         if name not in types:
-            raise InvalidInput(f'input "{name}" does not exist', hint=f"inputs are {list(required)}")
+            raise InvalidInput(f'input "{name}" does not exist', hint=hint)
     for name in required:
         if name not in given and not isinstance(types[name], OptionalType):
-            raise InvalidInput(f'input "{name}" is missing', hint=f"inputs are {list(required)}")
+            raise InvalidInput(f'input "{name}" is missing', hint=hint)
 
 
 def check_tensor(name: str, dtype: DType, shape: Sequence[int], t: TensorType) -> None:

@@ -10,6 +10,7 @@ import os
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from fnmatch import fnmatchcase
+from math import isfinite
 from typing import Any
 
 from pyruntime.errors import InvalidInput
@@ -38,6 +39,7 @@ SCHEDULES: dict[str, dict[str, float]] = {
     "cosine": {"warmup": 0, "steps": 0, "end": 0.0},
     "exponential": {"warmup": 0, "every": 1, "factor": 0.1},
 }
+BELOW_ONE = ("momentum", "beta1", "beta2")
 MODES = ("train", "inference")
 DYNAMIC = 0.0  # a scale of the loss
 
@@ -117,7 +119,7 @@ def recipe_of(options: Mapping[str, Any]) -> Recipe:
     return Recipe(
         _losses(options["loss"]), name, settings, schedule, timing, _patterns("trainable", options.get("trainable")),
         _patterns("frozen", options.get("frozen")) or (), bool(options.get("accumulate", False)), mode, norm, value,
-        _number("proximal", options.get("proximal", 0.0)), int(_number("seed", options.get("seed", 0))),
+        not_negative("proximal", options.get("proximal", 0.0)), int(_number("seed", options.get("seed", 0))),
         on_nan == "go on", _patterns("step_outputs", options.get("step_outputs")) or (), lora_of(options.get("lora")),
         _loss_scale(options.get("loss_scale")), _memory(options.get("memory")),
     )  # fmt: skip
@@ -160,7 +162,7 @@ def _choice(what: str, given: Any, table: Mapping[str, Mapping[str, float]]) -> 
         raise InvalidInput(f'{what} "{name}" is not known', hint=f"known: {', '.join(table)}")
     own = own if isinstance(own, Mapping) else {"rate": own}
     _known(f"setting of {plain}", own, table[plain])
-    numbers = {k: v if isinstance(v, bool) else _number(f"{plain}.{k}", v) for k, v in own.items()}
+    numbers = {k: v if isinstance(v, bool) else _setting(f"{plain}.{k}", k, v) for k, v in own.items()}
     return plain, {**table[plain], **base, **numbers}
 
 
@@ -171,9 +173,30 @@ def _single(what: str, given: Any) -> tuple[str, Any]:
 
 
 def _number(what: str, value: Any) -> float:
-    if isinstance(value, bool) or not isinstance(value, (int, float)):
+    number = value if isinstance(value, (int, float)) or not hasattr(value, "__float__") else float(value)
+    if isinstance(number, bool) or not isinstance(number, (int, float)) or not isfinite(number):
         raise InvalidInput(f"{what} cannot be {value!r}", hint="give a number")
-    return value
+    return number
+
+
+def not_negative(what: str, value: Any) -> float:
+    """Errors: InvalidInput for what is no finite number from 0 on"""
+    if _number(what, value) < 0:
+        raise InvalidInput(f"{what} cannot be {value!r}", hint="a number from 0 on")
+    return float(value)
+
+
+def _setting(what: str, name: str, value: Any) -> float:
+    found = not_negative(what, value)
+    if name in BELOW_ONE and found >= 1:
+        raise InvalidInput(f"{what} cannot be {value!r}", hint="a number from 0 on, below 1")
+    return found
+
+
+def _limit(what: str, value: Any) -> float:
+    if _number(what, value) <= 0:
+        raise InvalidInput(f"{what} cannot be {value!r}", hint="a number above 0")
+    return float(value)
 
 
 def _clip(given: Any) -> tuple[float, float]:
@@ -181,15 +204,16 @@ def _clip(given: Any) -> tuple[float, float]:
     if given is None:
         return 0.0, 0.0
     if not isinstance(given, Mapping):
-        return _number("clip", given), 0.0
+        return _limit("clip", given), 0.0
     _known("kind of clip", given, ("norm", "value"))
-    return _number("clip.norm", given.get("norm", 0.0)), _number("clip.value", given.get("value", 0.0))
+    norm, value = (_limit(f"clip.{kind}", given[kind]) if kind in given else 0.0 for kind in ("norm", "value"))
+    return norm, value
 
 
 def _loss_scale(given: Any) -> float | None:
     if given is None or given == "dynamic":
         return None if given is None else DYNAMIC
-    if _number("loss_scale", given) <= 0:
+    if isinstance(given, str) or _number("loss_scale", given) <= 0:
         raise InvalidInput(f"loss_scale cannot be {given!r}", hint='"dynamic", or a number above 0')
     return float(given)
 
@@ -237,7 +261,26 @@ def _loss(given: Any, n: int) -> Loss:
         raise InvalidInput(f"{kind} cannot be of {output!r}", hint="name an output of the model")
     settings = LOSSES.get(kind, {})
     _known(f"setting of {kind}", rest, settings)
-    return Loss(kind, output, "" if kind == "output" else target, scale, {**settings, **rest})
+    return Loss(kind, output, "" if kind == "output" else target, scale, {**settings, **_checked(rest)})
+
+
+def _checked(given: Mapping[str, Any]) -> dict[str, Any]:
+    """Settings of a loss that a caller gives, as JSON has them."""
+    found = dict(given)
+    if "delta" in given:
+        found["delta"] = _limit("delta", given["delta"])
+    if "smoothing" in given:
+        found["smoothing"] = not_negative("smoothing", given["smoothing"])
+        if found["smoothing"] > 1:
+            raise InvalidInput(f"smoothing cannot be {given['smoothing']!r}", hint="a number from 0 to 1")
+    if given.get("ignore_index") is not None:
+        found["ignore_index"] = int(_number("ignore_index", given["ignore_index"]))
+    if given.get("weights") is not None:
+        weights = given["weights"]
+        if isinstance(weights, (str, bytes, Mapping)) or not hasattr(weights, "__iter__"):
+            raise InvalidInput(f"weights cannot be {weights!r}", hint="a number for each class")
+        found["weights"] = [not_negative("a class's weight", w) for w in weights]
+    return found
 
 
 def _graph_of_loss(given: Mapping[str, Any], scale: float) -> Loss:

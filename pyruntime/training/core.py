@@ -21,7 +21,7 @@ from pyruntime.learning.adapters.side_nodes import side_nodes
 from pyruntime.learning.export import export_plan
 from pyruntime.learning.graph import training_graph
 from pyruntime.learning.names import APPLIED, APPLY, IDLE, LOSS, NUMBERS, RESULT, START, state_of
-from pyruntime.learning.recipe import DYNAMIC, Recipe, recipe_of
+from pyruntime.learning.recipe import DYNAMIC, Recipe, not_negative, recipe_of
 from pyruntime.onnx import load
 from pyruntime.onnx.graph import Graph, Weight
 from pyruntime.onnx.sources import FileSource, MemorySource
@@ -148,6 +148,7 @@ class TrainingCore(ABC, Generic[V]):
     ) -> StepResult:  # fmt: skip
         """Compute the loss of a batch and its gradients, and change the weights. feeds: the model's inputs, and the
         targets of the loss; rate: of learning, in place of the schedule's."""
+        rate = None if rate is None else not_negative("rate", rate)
         if self._recipe.accumulates:
             if self._numbers.waiting:
                 raise InvalidInput("gradients of earlier batches wait for a step", hint="call apply()")
@@ -182,7 +183,7 @@ class TrainingCore(ABC, Generic[V]):
         numbers = self._numbers
         if not numbers.waiting:
             raise InvalidInput("no gradients wait for a step", hint="call accumulate(feeds) first")
-        used = numbers.rate_now() if rate is None else rate
+        used = numbers.rate_now() if rate is None else not_negative("rate", rate)
         scale = 1.0 if sum else 1.0 / numbers.waiting
         _, good, norm = self._run(APPLIED, {}, used, scale, run_options, 1)
         numbers.waiting = 0

@@ -13,7 +13,6 @@ import pytest
 import pyruntime
 from kit import half_training
 from kit.training_networks import T, batch, convolutional, dense, digits, model, node, random, transformer
-from kit.training_reports import MEMORY, check_reports
 from pyruntime import (
     InvalidInput,
     OutOfMemory,
@@ -412,6 +411,12 @@ def test_cross_entropy_is_that_of_pytorch(weights: Any, smoothing: float) -> Non
         ({**CLASSES, "optimizer": {"sgd": {"lr": 1}}}, 'no setting of sgd "lr"'),
         ({**CLASSES, "schedule": "cosine"}, "needs the number of steps"),
         ({**CLASSES, "clip": "yes"}, "clip cannot be 'yes'"),
+        ({**CLASSES, "clip": {"value": 0}}, "clip.value cannot be 0"),
+        ({**CLASSES, "optimizer": {"sgd": -0.1}}, "sgd.rate cannot be -0.1"),
+        ({**CLASSES, "optimizer": {"adam": {"beta1": 1}}}, "adam.beta1 cannot be 1 .*below 1"),
+        ({**CLASSES, "schedule": {"constant": {"warmup": math.nan}}}, "constant.warmup cannot be nan"),
+        ({"loss": {"cross_entropy": "y", "smoothing": 1.5}}, "smoothing cannot be 1.5"),
+        ({"loss": {"cross_entropy": "y", "weights": [1, -1, 1]}}, "a class's weight cannot be -1"),
         ({**CLASSES, "lose": 1}, 'no option "lose"'),
         ({"loss": {"cross_entropy": "y", "target": "x"}}, 'has a value "x" already'),
         ({**CLASSES, "loss_scale": 0}, "loss_scale cannot be 0"),
@@ -427,6 +432,15 @@ def test_cross_entropy_is_that_of_pytorch(weights: Any, smoothing: float) -> Non
 def test_refused_options(options: dict[str, Any], text: str) -> None:
     with pytest.raises(pyruntime.PyRuntimeError, match=text):
         TrainingSession(dense(), **options)
+
+
+@pytest.mark.parametrize("rate", [-1.0, math.nan, math.inf, "fast"], ids=str)
+def test_rates_that_would_spoil_the_weights(rate: Any) -> None:
+    with TrainingSession(dense(), **CLASSES) as s:
+        before = s.weights()
+        with pytest.raises(InvalidInput, match="rate cannot be"):
+            s.step(batch(4), rate=rate)
+        assert all(np.array_equal(x, before[n]) for n, x in s.weights().items())
 
 
 def test_targets_of_another_shape_or_type() -> None:
@@ -467,29 +481,3 @@ def test_exported_models_have_the_new_weights(tmp_path: Any) -> None:
         onnx.checker.check_model(onnx.load_from_string(data))
         found = onnxruntime.InferenceSession(data).run(None, {"x": x.astype(kind)})[0]
         np.testing.assert_allclose(found, expected, rtol=1e-2 if given is half else 1e-5)
-
-
-def test_reports() -> None:
-    found: list[Any] = []
-    for memory in MEMORY:
-        session, rows = TrainingSession(dense(), **CLASSES, **({} if memory is None else {"memory": memory})), []
-
-        def asked(action: Any) -> Any:
-            try:
-                return action()
-            except pyruntime.PyRuntimeError as error:
-                return f"{type(error).__name__}: {error}"
-
-        def row(runs: int | None, s: TrainingSession = session, rows: list[Any] = rows) -> None:
-            figures = asked(s.memory)
-            kind = "weights and peak" if getattr(figures, "peak", 0) else "weights"
-            used = asked(lambda: s.explain()["providers"]["used"][0])
-            rows.append([used, runs, kind if getattr(figures, "weights", 0) else figures])
-
-        row(session.metrics()["runs"])
-        session.step(batch(4))
-        row(session.metrics()["runs"])
-        session.release()
-        row(None)
-        found.append(rows)
-    check_reports(found)

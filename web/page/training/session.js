@@ -31,6 +31,11 @@ function stepNumbers({ settings, schedule, seed, lossScale }) {
   return new StepNumbers(rate, beta1, beta2, kind, warmup, steps, end, every, factor, seed, 0, 0, 0, lossScale || FIRST_SCALE, lossScale === 0);
 }
 
+/** @param {number} rate of learning */
+function checkRate(rate) {
+  if (!(Number.isFinite(rate) && rate >= 0)) throw new InvalidInput(`rate cannot be ${rate}`, { hint: 'a number from 0 on' });
+}
+
 export class TrainingSession {
   /** @param {Handler} handler @param {TrainingInfo} info @param {PageParts} parts */
   constructor(handler, info, parts) {
@@ -60,6 +65,7 @@ export class TrainingSession {
 
   /** @param {Feeds} feeds @param {StepOptions} [options] @returns {Promise<StepResult>} */
   async step(feeds, options = {}) {
+    checkRate(options.rate ?? 0);
     if (!this.info.accumulates) return this.inTurn(() => this.stepOnce(feeds, options));
     if (this.counts.waiting) throw new InvalidInput('gradients of earlier batches wait for a step', { hint: 'call apply()' });
     const first = await this.accumulate(feeds, options);
@@ -90,6 +96,7 @@ export class TrainingSession {
   apply({ rate = this.counts.rateNow(), sum = false, signal } = {}) {
     this.requireAccumulation();
     return this.inTurn(async () => {
+      checkRate(rate);
       const { waiting } = this.counts;
       if (!waiting) throw new InvalidInput('no gradients wait for a step', { hint: 'call accumulate(feeds) first' });
       const [, good, norm] = await this.run(APPLIED, {}, rate, sum ? 1 : 1 / waiting, signal, 1);
