@@ -259,6 +259,8 @@ def test_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None
     assert 0 < np.abs(kept - exact).max() < np.abs(program - exact).max()
     assert main(["export", str(path), small, "--onnx"]) == 2
     assert "need --bits" in capsys.readouterr().err
+    assert main(["export", str(path), small, "--onnx", *options, "--relaxed"]) == 2
+    assert "leave out --onnx" in capsys.readouterr().err
 
 
 def test_large_models_keep_weights_beside(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -49,6 +49,8 @@ def main(argv: list[str]) -> int:
         if args.onnx or args.keep or args.max_error is not None:
             raise InvalidInput("--onnx, --keep and --max-error need --bits", hint="for example --bits 8")
         return _export(args, args.weights)
+    if args.onnx and (args.adapter or args.assume or args.relaxed or args.gpu_only):
+        raise InvalidInput("--adapter, --assume, --relaxed and --gpu-only are of Programs", hint="leave out --onnx")
     with tempfile.TemporaryDirectory() as folder:
         small = args.out if args.onnx else Path(folder, args.model.name)
         _quantize(args, small)
