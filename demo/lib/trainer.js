@@ -43,7 +43,9 @@ export class Trainer {
     Object.assign(this, { isRunning: true, isStopping: false });
     let drawn = 0;
     try {
-      for (let n = 0; n < steps && !this.isStopping; n++) {
+      const goal = this.step + steps;
+      // Steps whose numbers are not finite change nothing and do not count: the first ones, until the scale of the loss fits.
+      for (let n = 0; n < 2 * steps && this.step < goal && !this.isStopping; n++) {
         const start = performance.now();
         this.note(await this.session.step(this.batch()), performance.now() - start);
         if (start - drawn < this.every) continue;
