@@ -31,7 +31,7 @@ def main(argv: list[str]) -> int:
     parser.add_argument("--weights", action="store_true", help="put the weights into the file; it then needs no model")
     code = parser.add_mutually_exclusive_group()
     text = "code that every place of the README's table runs (default)"
-    code.add_argument("--portable", action="store_false", dest="relaxed", help=text)
+    code.add_argument("--portable", action="store_false", dest="relaxed", default=False, help=text)
     text = "code with relaxed SIMD: Chromium 114, Firefox 146, Node.js 21 and later, wasmtime"
     code.add_argument("--relaxed", action="store_true", help=text)
     text = "let shaders use f16, subgroups, dot4, storage_buffers=N, binding_bytes=N or shared_bytes=N, "
