@@ -43,8 +43,7 @@ def _listed(numbers: list[Tensor]) -> Expr:
 
 def _read(k: Map | Reduce, loads: dict[int, Expr]) -> None:
     def visit(e: Expr) -> Expr | None:
-        at = e.args[0] if e.op == "cast" else e
-        return cast(loads[at.value.uid], e.dtype) if at.op == "at" and at.value.uid in loads else None
+        return cast(loads[e.value.uid], e.dtype) if e.op == "at" and e.value.uid in loads else None
 
     k.expr = rewrite(k.expr, visit)
     if isinstance(k, Reduce) and k.epilogue is not None:
