@@ -276,7 +276,7 @@ def test_sessions_have_their_own_weights_and_keep_them(tmp_path: Any) -> None:
             if n == 3:
                 b.evaluate(batch(300))
             if n == 4:
-                b._session.programs.close_others([])
+                b._session.programs.forget_others([])
         assert first == second
         assert np.array_equal(a.weights()["w1"], b.weights()["w1"])
     with pytest.raises(SessionFailed):

@@ -88,7 +88,7 @@ class GpuTrial:
             self._trial.unused()
             return False
         finally:
-            twin.close_others([])
+            twin.forget_others([])
 
     def _keep(self) -> None:
         trial = self._trial

@@ -46,4 +46,4 @@ def free_when_collected(session: Any, programs: Any) -> weakref.finalize[Any, An
 
 def _collected(programs: Any) -> None:
     _dropped["sessions"] += 1
-    programs.close_others([])
+    programs.forget_others([])

@@ -148,9 +148,9 @@ class Programs(Specialiser[Executor]):
             return limit
         return limit - sum(e.host.size for e in self._all() if e is not executor)
 
-    def close_others(self, running: Collection[Executor]) -> bool:
+    def forget_others(self, running: Collection[Executor]) -> bool:
         """Close all executors except those that run, and close all twins. Returns whether there were any. Later runs
-        load them again."""
+        compile their Programs again, or find them in the cache."""
         others = [e for e in self._all() if e not in running]
         others += [twin for executor in running for twin in executor.twins]
         self._keep([key for key, e in self.table.items() if e in running])
@@ -209,7 +209,7 @@ class Programs(Specialiser[Executor]):
                 if executor.has_grown and not executor.is_closed:
                     self.table[key] = self._reload(executor)
         except BaseException:
-            self.close_others([])
+            self.forget_others([])
             raise
 
     def _reload(self, old: Executor) -> Executor:

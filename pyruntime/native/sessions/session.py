@@ -360,7 +360,7 @@ class Session:
         try:
             return self._run_once(run, running)
         except OutOfMemory as e:
-            freed = not e.gpu and [self.programs.close_others(running), *(x.plan.tighten() for x in running)]
+            freed = not e.gpu and [self.programs.forget_others(running), *(x.plan.tighten() for x in running)]
             if not freed or not any(freed):
                 raise
         return self._run_once(run, running)
@@ -447,7 +447,7 @@ class Session:
         """Free all memory. Later work is refused with SessionFailed."""
 
         def work() -> None:
-            self.programs.close_others([])
+            self.programs.forget_others([])
             self.programs.forget()  # so that later work prepares, which a released session refuses
             self._states.enter(SessionState.RELEASED)
 
