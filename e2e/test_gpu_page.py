@@ -73,7 +73,9 @@ def check(report: dict[str, Any]) -> None:
     assert again.keys() == case.keys() and again["bound"] == case["bound"]
     for key in ("gflops", "gbs", "ofPeak", "ofBandwidth", "share"):
         assert again[key] == pytest.approx(case[key])
-    assert case["error"] < 1e-5 and report["models"][0]["error"] < 1e-4
+    assert (
+        case["error"] < 1e-5 and report["models"][0]["error"] < 2e-2
+    )  # rows of 4-bit products may be rounded to 8 bits
     settled = json.loads(json.dumps(report))
     gpu_report.settle(settled)
     assert settled == report

@@ -46,7 +46,7 @@ def test_report(written: Path) -> None:
         assert low <= seconds <= high and case["gbs"] == pytest.approx(case["bytes"] / seconds / 1e9)
         assert all(kernel["workgroup"] for kernel in case["kernels"])
     (network,) = report["models"]
-    assert network["error"] < 1e-4 and network["wasm"]["median"] > 0
+    assert network["error"] < 2e-2 and network["wasm"]["median"] > 0  # its rows may be rounded to 8 bits
 
 
 def test_a_case_is_below_its_nearer_bound() -> None:

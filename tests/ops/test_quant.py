@@ -195,7 +195,8 @@ def test_blocks_in_any_order_in_sessions(provider: str, bits: int, level: int) -
         made = build(case, given)
         (y,) = InferenceSession(made.SerializeToString(), providers=[provider]).run(None, {"a": given["a"]})
         exact = given["a"] @ weights_of(case, made).T
-        np.testing.assert_allclose(y, exact, rtol=1e-4, atol=1e-3 * np.abs(exact).max() if level else 1e-4)
+        rounding = 0.0 if level == 0 else 1e-2 if provider == "webgpu" else 1e-3  # a GPU may round rows to 8 bits
+        np.testing.assert_allclose(y, exact, rtol=1e-4, atol=1e-4 + rounding * np.abs(exact).max())
 
 
 @pytest.mark.parametrize("uneven", [False, True])

@@ -91,6 +91,11 @@ def test_a_session_that_cannot_move_stays(monkeypatch: pytest.MonkeyPatch) -> No
     session.disable_fallback()
     found = finished(session)
     assert (found["used"], found["why"]) == (["wasm"], "auto: the GPU failed: the GPU is full")
+    trial = session._native._trial
+    assert trial is not None
+    with pytest.raises(errors.OutOfMemory):
+        session._native._move_to_gpu(trial)
+    session.explain()  # there is a Program before the next run
     assert opened[0].host.buffers == []
     run(session)
 

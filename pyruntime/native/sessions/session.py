@@ -416,6 +416,7 @@ class Session:
             except BaseException:
                 self.compiler.set_providers(before)
                 self.programs.restart()
+                self._recovery.run(self.programs.prepare)  # `explain` and `memory` need a Program
                 raise
 
         self._queue.exclusive(work)
