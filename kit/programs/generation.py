@@ -10,8 +10,8 @@ from kit.chromium import ROOT
 
 COUNTER = ROOT / "kit" / "pages" / "gpu_counter.js"
 # Largest difference of a logit, as a part of the largest logit. Half floats have 11 bits, and so have the activations
-# of 4 layers that are stored as such.
-BOUNDS = {"fp32": 1e-5, "q4": 2e-4, "q4f16": 4e-3, "fp16": 4e-3}
+# of 4 layers that are stored as such. Rows of q4, whose accuracy_level is 4, may be rounded to 8 bits.
+BOUNDS = {"fp32": 1e-5, "q4": 2e-2, "q4f16": 4e-3, "fp16": 4e-3}
 MADE = ("buffers", "bind groups", "pipelines", "copied")
 
 
