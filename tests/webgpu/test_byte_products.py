@@ -39,6 +39,17 @@ def test_exact_levels_do_not_round() -> None:
     assert len(functions(session, x)) == 1
 
 
+def test_long_blocks_are_not_rounded() -> None:
+    """Float32 would not represent the sums of their integers."""
+    case = Case(block=2048, K=2048)
+    data, weights = case.build()
+    x = case.feed(33)
+    session = InferenceSession(data, providers=["webgpu"])
+    want = x.astype(np.float64) @ weights.T
+    np.testing.assert_allclose(session.run(None, {"x": x})[0], want, rtol=0, atol=1e-5 * np.abs(want).max())
+    assert len(functions(session, x)) == 1
+
+
 @pytest.mark.parametrize("bad", [np.inf, -np.inf, np.nan])
 def test_numbers_that_are_not_finite(bad: float) -> None:
     """They make the results of their row infinite or NaN, and no others."""

@@ -139,7 +139,8 @@ export class GpuMemory {
   }
 
   /**
-   * Writes the byte ranges of a tensor; at once, with what is between them, if that is little: a call takes about 1 us.
+   * Writes some byte ranges of a tensor. If the gaps between them are small, one call writes all, because a call takes about 1 us.
+   * address: of the tensor on the GPU; bytes: the whole tensor; ranges: of those to write.
    * @param {number} address @param {Uint8Array} bytes @param {string} dtype @param {import('../runtime/growth.js').ByteRanges} ranges
    */
   writeRanges(address, bytes, dtype, { count, length, stride }) {

@@ -43,6 +43,7 @@ from .vec4_access import WIDTH
 
 FEW = 4  # rows: rounding them takes two more dispatches. Not measured on a GPU yet
 LARGEST = 127
+LONGEST = 1024  # steps of a block: float32 represents every sum of their products, 127 · 128 · 1024
 _ONES = 0x01010101
 _SIGNS = 0x80808080
 # How four neighbouring codes of 2 or 4 bits become the bytes of a word: shifts and masks, one after the other
@@ -70,7 +71,9 @@ class Weight(NamedTuple):
 
 def byte_product(kernel: Any, adapter: Adapter) -> ByteProduct | None:
     """The kernels that compute a sum in this way; None if it does not apply."""
-    if not adapter.dot4 or not isinstance(kernel, Reduce) or not kernel.round_block or 0 in kernel.out.shape:
+    if not adapter.dot4 or not isinstance(kernel, Reduce) or not 0 < kernel.round_block <= LONGEST:
+        return None
+    if 0 in kernel.out.shape:
         return None
     rank, (steps,) = kernel.out.rank, kernel.extents
     if kernel.op != "sum" or kernel.expr.op != "mul" or not isinstance(steps, int):
@@ -148,8 +151,10 @@ def _tiled(product: Reduce, adapter: Adapter) -> tuple[Lowered, list[Array]] | N
     if found is None:
         return None
     nest, sides = found
-    weight = _weight(sides[1].factor)
-    if weight is None or nest.inner[-1].axis != product.out.rank + 1:
+    weight, step = _weight(sides[1].factor), product.out.rank + 1
+    if weight is None or nest.inner[-1].axis != step:
+        return None
+    if any(_depends(e, step) for e in (weight.scale, weight.zero) if e is not None):
         return None
     tile = ByteTile(nest, product, sides, weight, adapter.software)
     return tile.lowered() if tile.reads_codes else None

@@ -46,7 +46,7 @@ def _scalar(e: Expr) -> Expr | None:
         return None
     nodes = walk(e.value.kernel.expr)
     few = sum(x.op == "at" for x in nodes) <= 2 and {x.op for x in nodes} <= SCALAR
-    return substitute(e.value.kernel.expr, e.args) if few else None
+    return cast(substitute(e.value.kernel.expr, e.args), e.dtype) if few else None
 
 
 def _reads(kernel: Kernel) -> Iterable[int]:
