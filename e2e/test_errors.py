@@ -48,7 +48,7 @@ def test_unsupported_names_the_node(page: Tab) -> None:
     assert isinstance(error, dict)
     assert 'Frobnicate "odd"' in error["node"] and "opset 17" in error["node"]
     assert error["message"].startswith(error["node"])
-    assert "ort.python" in error["hint"] and "docs/api.md" in error["hint"]
+    assert "ort.python" in error["hint"] and "docs/api/javascript.md" in error["hint"]
 
 
 def test_external_data_that_was_not_given(page: Tab) -> None:

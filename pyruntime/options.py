@@ -1,7 +1,7 @@
 """The options of a session, each declared once for Python, JavaScript and Pyodide.
 
-JavaScript spells the names in camel case. `scripts/contract.py` writes the page's table of options, its types and the
-table in docs/api.md from the declarations in `SessionOptions`. The text below a field is its documentation; TypeScript
+JavaScript spells the names in camel case. `scripts/contract.py` writes the page's table of options, its types and
+docs/api/options.md from the declarations in `SessionOptions`. The text below a field is its documentation; TypeScript
 gets the first paragraph.
 """
 
@@ -20,7 +20,7 @@ PROGRAM, LIMIT, SESSION = "program", "limit", "session"  # what options act on
 
 
 class Preset(NamedTuple):
-    """Settings of a preset, for options that are not set (docs/api.md has the table).
+    """Settings of a preset, for options that are not set (docs/api/options.md has the table).
 
     native_threads, page_threads: the most threads of a session, which never has more than there are cores
     saves_power: the session uses a low-power GPU; its runs queue, and wait while the page is hidden
@@ -155,16 +155,16 @@ class SessionOptions:
     """Names of the outputs that the session has; others are not computed, and their weights are not loaded.
 
     Inputs that these outputs do not need are no inputs of the session; feeds for them are ignored ([only what is asked
-    for](api.md#only-what-is-asked-for))."""
+    for](api/runs.md#only-what-is-asked-for))."""
 
     sample_from: str | None = option(None, NAME, PROGRAM, refused_for_programs=(NATIVE, PAGE))
     """The name of the output of logits. The session returns a sampled `token` instead of it
-    ([decoders](api.md#decoders))."""
+    ([decoders](api/decoders.md))."""
 
     sample_positions: int = option(0, COUNT, PROGRAM, refused_for_programs=(NATIVE, PAGE))
     """With `sample_from`: a token for each of so many last positions, with a penalty for tokens that are there already.
 
-    0: one token of the last position, without a penalty ([decoders](api.md#decoders))."""
+    0: one token of the last position, without a penalty ([decoders](api/decoders.md))."""
 
     choices: Mapping[str, Mapping[str, int]] | None = option(None, CHOICES, PROGRAM, refused_for_programs=(NATIVE,))
     """The schedules that `tune` measured for this model on this machine.
@@ -182,8 +182,8 @@ class SessionOptions:
     allocates.
 
     Before that, the session frees the Programs of other feeds. The default is no limit: each Program has 4 GiB, and
-    [more memories](design/memory.md#weights-over-4-gib) if its weights need them. In a page a session that has a limit
-    runs in the worker."""
+    [more memories](design/memory.md#weights-over-4-gib) if its weights need them. In a page a session that has a
+    limit runs in the worker."""
 
     gpu_timeout: float = option(60.0, SECONDS, LIMIT, places=(NATIVE, PAGE))
     """Seconds without an answer of the GPU, after which the session [recovers](design/sessions.md#recovery): the GPU
@@ -194,24 +194,24 @@ class SessionOptions:
     does not answer or is gone ([recovery](design/sessions.md#recovery)). If not, the error of the GPU is thrown."""
 
     intra_op_num_threads: int = option(0, COUNT, places=(NATIVE, PAGE))
-    """Threads of a run; 0: the number of the [preset](api.md#presets). In a page only if it is cross-origin
+    """Threads of a run; 0: the number of the [preset](api/options.md#presets). In a page only if it is cross-origin
     isolated."""
 
     preset: str | None = option(None, one_of(*PRESETS), places=(NATIVE, PAGE))
     """`latency`, `throughput` or `power`: sets threads, the choice of the GPU and runs in hidden pages, unless other
-    options do ([presets](api.md#presets))."""
+    options do ([presets](api/options.md#presets))."""
 
     preferred_output_location: str | Mapping[str, str] | None = option(None, LOCATIONS, places=(NATIVE, PAGE))
     """`gpu-buffer`, for all outputs or by name, leaves outputs on the GPU: in buffers of [the
-    page](api.md#the-pages-gpu), in
+    page](api/gpu.md#the-pages-gpu), in
     Python as `GpuTensor`s."""
 
     relaxed_simd: bool | None = option(None, FLAG, places=(NATIVE,))
     """Whether kernels use relaxed SIMD. None: if the host has it."""
 
     adapters: Mapping[str, Any] = option(dict, ADAPTERS, places=(NATIVE, PYODIDE))
-    """[LoRA adapters](use/adapters.md) by names that runs give: paths of `.onnx_adapter` or `.safetensors` files, their
-    bytes, or folders of PEFT."""
+    """[LoRA adapters](use/adapters.md) by names that runs give: paths of `.onnx_adapter` or `.safetensors` files,
+    their bytes, or folders of PEFT."""
 
     extra: dict[str, Any] = option(dict, ENTRIES, places=(NATIVE,))
     """Entries of the configuration."""

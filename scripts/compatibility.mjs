@@ -21,7 +21,7 @@ const ELSEWHERE = `refused: it is no provider of pages; ${LEFT_OUT}`;
 const OF_PAGES = `refused: onnxruntime-web has it in pages, [this engine declines it](scope.md#devices); ${LEFT_OUT}`;
 const NO_WEBGL = 'no effect, with a warning: there is no WebGL provider';
 const REFUSED_TENSOR = 'differs: such tensors are refused as feeds and fetches';
-const PICTURES = "differs: takes a texture of WebGPU and returns a promise of a tensor in a buffer ([how](api.md#pictures-on-the-gpu)); tensors of WebGL's textures are refused as feeds and fetches";
+const PICTURES = "differs: takes a texture of WebGPU and returns a promise of a tensor in a buffer ([how](api/gpu.md#pictures-on-the-gpu)); tensors of WebGL's textures are refused as feeds and fetches";
 /** @param {string[]} names @param {string} remark */
 const all = (names, remark) => Object.fromEntries(names.map((name) => [name, remark]));
 
@@ -47,7 +47,7 @@ const REMARKS = {
   'Env.WebGpuFlags.powerPreference': 'differs: "high-performance" by default; acts before the first session on the GPU',
   'InferenceSession.endProfiling': "differs: prints the trace, for Chrome's viewer or Perfetto, and returns it as text; it shows the kernels of a run one after the other, each on one thread",
   'InferenceSession.release': 'differs: a second call does nothing',
-  'InferenceSession.run': 'differs: a feed may be an array of tensors (a sequence) or null (an absent optional); errors are [ours](api.md#errors)',
+  'InferenceSession.run': 'differs: a feed may be an array of tensors (a sequence) or null (an absent optional); errors are [ours](errors/README.md)',
   'InferenceSession.startProfiling': 'differs: begins a trace; has no effect in onnxruntime-web',
   'InferenceSession.RunOptions.extra': 'differs: `memory.enable_memory_arena_shrinkage` acts; other entries give a warning',
   'InferenceSession.RunOptions.tag': 'differs: names the run in messages',
@@ -56,7 +56,7 @@ const REMARKS = {
   'InferenceSession.SessionOptions.enableProfiling': 'differs: the trace has the kernels, those on the GPU in a row of their own, timed by `timestamp-query` if the adapter has it',
   'InferenceSession.SessionOptions.executionProviders': 'differs: "webgpu", "wasm", "cpu" and [those that you bring](extending.md#providers); "wasm" by default',
   'InferenceSession.SessionOptions.extra': 'differs: `session.disable_program_cache` acts; entries that ask for another engine are refused, others give a warning',
-  'InferenceSession.SessionOptions.graphOptimizationLevel': 'differs: [api.md](api.md#options) says what a level does',
+  'InferenceSession.SessionOptions.graphOptimizationLevel': 'differs: [the option](api/options.md) says what a level does',
   'InferenceSession.SessionOptions.optimizedModelFilePath': 'refused: an optimised model is a Program and no ONNX graph; `pyruntime export` writes Programs',
   'InferenceSession.SessionOptions.preferredOutputLocation': 'differs: "cpu" and "gpu-buffer"; "gpu-buffer" is refused without the provider "webgpu", others always',
   ...all(['CoreMLExecutionProviderOption', 'CudaExecutionProviderOption', 'DmlExecutionProviderOption', 'NnapiExecutionProviderOption',

@@ -72,7 +72,7 @@ OrtValue.ortvalue_from_numpy: strings, too; on the CPU
 OrtValue.ortvalue_from_shape_and_type: on the CPU; zeros, while onnxruntime leaves memory uninitialised
 OrtValue.update_inplace: another element type is refused, while onnxruntime copies its bytes
 RunOptions.add_run_config_entry: memory.enable_memory_arena_shrinkage acts; others give a warning
-RunOptions.only_execute_path_to_fetches: every run does ([how](api.md#only-what-is-asked-for))
+RunOptions.only_execute_path_to_fetches: every run does ([how](api/runs.md#only-what-is-asked-for))
 RunOptions.add_active_adapter: takes names of the option `adapters`, and a weight, too ([adapters](use/adapters.md))
 LoraAdapter: also reads safetensors files and folders of PEFT
 AdapterFormat: in `import pyruntime.onnxruntime`
@@ -80,7 +80,7 @@ SessionOptions: values are checked when a session is created
 SessionOptions.add_free_dimension_override_by_name: a name that no input has gives a warning
 SessionOptions.add_initializer: elements are copied; a name that no initializer has is refused
 SessionOptions.add_session_config_entry: a few act; entries for other engines are refused, others give a warning
-SessionOptions.graph_optimization_level: [api.md](api.md#options) says what a level does; texts are values, too
+SessionOptions.graph_optimization_level: [the option](api/options.md) says what a level does; texts are values, too
 SessionOptions.optimized_model_filepath: refused when set: an optimised model is no ONNX graph; `session.export()`
 SessionOptions.register_custom_ops_library: refused: operators are [added in Python](extending.md)
 SessionOptions.set_ep_context_data_read_func: refused: models with EP contexts (code of a provider) are not supported
@@ -176,7 +176,7 @@ def written() -> str:
             lines.append(f"| `{name}` | {remark} |")
     errors = ", ".join(f"`{name}`" for name in sorted(ERRORS))
     lines += ["", "Members of enumerations are the same. Exceptions (`onnxruntime.capi.onnxruntime_pybind11_state`): "]
-    lines[-1] += f"{errors} are bases of [ours](api.md#errors)."
+    lines[-1] += f"{errors} are bases of [ours](errors/README.md)."
     before, rest = text_of(PAGE).split(BEGIN)
     return before + BEGIN + "\n".join(lines) + END + rest.split(END, 1)[1]
 

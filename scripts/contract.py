@@ -1,7 +1,7 @@
 """Writes files that follow from one source each:
 
 pyruntime/program/schema.json: types for Python and JavaScript, a schema for the browser, docs/architecture.md
-pyruntime/options.py: the page's table of options, their TypeScript types, a table in docs/api.md
+pyruntime/options.py: the page's table of options, their TypeScript types, docs/api/options.md
 pyruntime/codegen/linear_memory.py: the same constants for JavaScript
 
 Usage: python -m scripts.contract [--check]    --check: only print which of them are stale

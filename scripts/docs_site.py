@@ -35,7 +35,7 @@ ELSEWHERE = {
 BOOSTS = {"javascript/": 0.2, "python.md": 0.3, "compatibility.md": 0.5, "changelog.md": 0.1, "errors/": 0.8}
 # Words that users search for and a page does not have in its title, or not at all.
 WORDS = {
-    "api.md": "pyrt precompile ahead Program",
+    "api/exported-programs.md": "pyrt precompile ahead Program",
     "batching.md": "throughput",
     "errors/InvalidInput.md": "shape mismatch dims dimensions dtype type float64",
     "errors/InvalidModel.md": "protobuf corrupt",

@@ -1,4 +1,4 @@
-"""Draws the current house into docs/architecture.md: the tree of its rooms, and the arrows between them.
+"""Draws the architecture as it is: the tree of folders in docs/architecture.md, and docs/architecture.svg.
 
 python -m scripts.draw_house
 """
@@ -11,8 +11,10 @@ from collections import defaultdict
 from pathlib import Path
 
 from kit.house import ROOT, files, imports, modules, room_of, text_of, tree, web_imports, web_room
+from scripts.architecture_picture import Panel, picture
 
 PAGE = Path("docs/architecture.md")
+PICTURE = Path("docs/architecture.svg")
 WIDTH = 118
 
 # Rooms in the order in which a model passes through them, each with its stage. Rooms of the engine have their
@@ -37,6 +39,7 @@ WEB = {
     "node": ("", "What Node.js, Deno and Bun need in place of browser APIs."),
     "common": ("", "Code for page and worker: messages, errors, element types, the Program's types."),
 }
+LEFT_OUT = {"errors", "pyruntime", "providers"}  # of the picture: nearly all folders import them, or they import all
 BESIDE = {
     "kit": "shared by tests, e2e, bench and demo: Chromium, models, the official suite",
     "tests": "native tests (pytest), and tests of web/ in Node.js (tests/web)",
@@ -48,14 +51,12 @@ BESIDE = {
 }
 
 
-def drawn() -> str:
-    """Return the page with both drawings updated."""
-    text = text_of(PAGE)
-    for name, drawing in (("tree", f"```\n{_tree()}\n```"), ("arrows", f"```mermaid\n{_arrows()}\n```")):
-        begin, end = f"<!-- {name} of the house: scripts/draw_house.py -->\n", f"\n<!-- end of the {name} -->"
-        before, rest = text.split(begin)
-        text = before + begin + drawing + end + rest.split(end, 1)[1]
-    return text
+def drawn() -> dict[Path, str]:
+    """Return the files that this script writes, with their texts."""
+    begin, end = "<!-- tree of the house: scripts/draw_house.py -->\n", "\n<!-- end of the tree -->"
+    before, rest = text_of(PAGE).split(begin)
+    page = f"{before}{begin}```\n{_tree()}\n```{end}{rest.split(end, 1)[1]}"
+    return {PAGE: page, PICTURE: picture(_panels())}
 
 
 def _tree() -> str:
@@ -101,36 +102,39 @@ def _names(folder: Path, suffix: str) -> list[str]:
     return [name for name in own if not name.startswith("__")]
 
 
-def _arrows() -> str:
-    """Return the import arrows between rooms, without arrows that follow from others; and those of web/."""
+def _panels() -> list[Panel]:
+    """Return the imports between the folders of the engine, and those between the folders of web/."""
     engine: dict[str, set[str]] = defaultdict(set)
     for name in modules():
-        if name.startswith("pyruntime.") and room_of(name) not in ("providers", "errors"):
-            engine[room_of(name)] |= {room_of(i.module) for i in imports(name) if i.module.startswith("pyruntime.")} - {
-                "errors",
-                "pyruntime",
-                "providers",
-            }
+        room = room_of(name)
+        if name.startswith("pyruntime.") and room not in LEFT_OUT:
+            engine[room] |= {room_of(i.module) for i in imports(name) if i.module.startswith("pyruntime.")} - LEFT_OUT
     web: dict[str, set[str]] = defaultdict(set)
     for path, (loaded, _) in web_imports().items():
         if len(path.parts) > 2:
             web[web_room(path)] |= {web_room(other) for other in loaded if len(other.parts) > 2}
-    lines = ["flowchart BT", "  subgraph engine [pyruntime and providers]"]
-    lines += [f"    {a} --> {b}" for a, b in _reduced(engine)]
-    lines += ["  end", "  subgraph browser [web]"]
-    lines += [f"    web_{a}[{a}] --> web_{b}[{b}]" for a, b in _reduced(web)]
-    return "\n".join([*lines, "  end"])
+    stages = ENGINE | {f"providers.{name}": stage for name, stage in PROVIDERS.items()}
+    return [
+        Panel("The engine, in Python: pyruntime/ and providers/", _reduced(engine), stages, "#4c78a8"),
+        Panel(
+            "The page, the worker and the executor, in JavaScript: web/",
+            _reduced(web),
+            {name: stage for name, (stage, _) in WEB.items()} | {"runtime": "run"},
+            "#b86e14",
+        ),
+    ]
 
 
-def _reduced(graph: dict[str, set[str]]) -> list[tuple[str, str]]:
-    """Return the arrows that no path through other rooms implies."""
+def _reduced(graph: dict[str, set[str]]) -> dict[str, set[str]]:
+    """Return the arrows that no path through other folders implies."""
 
     def reach(a: str) -> set[str]:
         return {b for direct in graph[a] - {a} for b in (direct, *reach(direct))}
 
     graph = defaultdict(set, {a: those - {a} for a, those in graph.items()})
-    return [(a, b) for a in sorted(graph) for b in sorted(graph[a]) if not any(b in reach(c) for c in graph[a] - {b})]
+    return {a: {b for b in graph[a] if not any(b in reach(c) for c in graph[a] - {b})} for a in sorted(graph)}
 
 
 if __name__ == "__main__":
-    (ROOT / PAGE).write_text(drawn())
+    for file, text in drawn().items():
+        (ROOT / file).write_text(text)

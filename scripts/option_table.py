@@ -1,5 +1,5 @@
 """What `scripts/contract.py` writes from the options in pyruntime/options.py: the page's table of them, their types in
-TypeScript, and the table in docs/api.md."""
+TypeScript, and the descriptions in docs/api/options.md."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ NOTE = "Written by scripts/contract.py from pyruntime/options.py."
 END = "End of the generated part."
 TABLE = "web/page/options/engine_options.js"
 TYPES = "web/index.d.ts"
-PAGE = "docs/api.md"
+PAGE = "docs/api/options.md"
 WIDTH = 112
 
 # Of each kind its expression in web/page/options/option_kinds.js, and its type.
@@ -120,8 +120,7 @@ def typescript() -> str:
     for row in rows():
         if row.in_page and row.name not in OF_ONNXRUNTIME:
             kind = row.option.kind
-            text = re.sub(r"\[([^]]*)]\(api\.md#[^)]*\)", r"\1 in docs/api.md", row.text[0])
-            text = re.sub(r"\[([^]]*)]\([^)]*\)", r"\1", text)
+            text = re.sub(r"\[([^]]*)]\([^)]*\)", r"\1", row.text[0])
             comment = [" ".join(("/**", text, "*/"))]
             if len(comment[0]) > WIDTH:
                 comment = ["/**", *(f" * {line}" for line in wrap(text, WIDTH - 3)), " */"]
@@ -131,13 +130,25 @@ def typescript() -> str:
 
 
 def document() -> str:
-    lines = ["| option | in Python | default | |", "|---|---|---|---|"]
+    lines = []
     for row in rows():
-        ours = f"`{javascript_name(row.name)}`" if row.in_page else ""
-        lines.append(f"| {ours} | `{row.name}` | {default(row)} | {' '.join(row.text)} |")
+        about = [f"In Python `{row.name}`"] if row.in_page else ["In Python only"]
+        about += [f"default {default(row)}"] if default(row) else []
+        title = javascript_name(row.name) if row.in_page else row.name
+        lines += ["", f"### `{title}`", "", f"{'; '.join(about)}.", "", *wrapped(within_page(" ".join(row.text)))]
     refused = [f"`{row.name}`" for row in rows() if options.PYODIDE not in row.option.places]
-    lines += ["", f"[In Pyodide](#in-pyodide) sessions take all but {', '.join(refused)}."]
+    lines += ["", *wrapped(f"[In Pyodide](python.md#in-pyodide) sessions take all but {', '.join(refused)}."), ""]
     return between(PAGE, "<!-- {} -->\n", "\n".join(lines) + "\n")
+
+
+def within_page(text: str) -> str:
+    """Links of docstrings lead from docs/; these lead from the page."""
+    return text.replace("](", "](../").replace("](../api/options.md#", "](#").replace("](../api/", "](")
+
+
+def wrapped(text: str) -> list[str]:
+    """Lines of Markdown; links stay whole."""
+    return wrap(text, 120, break_long_words=False, break_on_hyphens=False)
 
 
 def default(row: Row) -> str:

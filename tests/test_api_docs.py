@@ -1,4 +1,4 @@
-"""docs/api.md names what there is, and everything that there is: in JavaScript, in Python and on the command line."""
+"""docs/api/ names what there is, and everything that there is: in JavaScript, in Python and on the command line."""
 
 from __future__ import annotations
 
@@ -18,9 +18,12 @@ from pyruntime.cli import COMMANDS
 from pyruntime.errors import NeedsValue, UnsupportedSizes
 from pyruntime.options import declared
 
-TEXT = (ROOT / "docs" / "api.md").read_text()
+PAGES = {path.stem: path.read_text() for path in (ROOT / "docs/api").glob("*.md")}
+PYTHON, COMMAND_LINE = PAGES["python"], PAGES["command-line"]
+TEXT = "\n".join(PAGES.values())
+JAVASCRIPT = "\n".join(text for name, text in PAGES.items() if name not in ("python", "command-line"))
+ERRORS = (ROOT / "docs/errors/README.md").read_text()
 DECLARED = "".join((ROOT / "web" / name).read_text() for name in ("index.d.ts", "pictures.d.ts", "training.d.ts"))
-JAVASCRIPT, PYTHON = TEXT.split("\n## Python\n")
 INHERITED = {"endProfiling", "inputMetadata", "inputNames", "outputMetadata", "outputNames", "startProfiling"}
 EXPORTED = """
   const ours = await import('./web/index.js');
@@ -45,9 +48,11 @@ def javascript() -> dict[str, set[str]]:
 
 
 def code(text: str) -> list[str]:
-    """What stands in the first cells of tables, as code."""
-    cells = [line.split("|")[1] for line in text.splitlines() if line.startswith("|")]
-    return [name for cell in cells for name in re.findall(r"`([^`]+)`", cell)]
+    """What stands in headings and in the first cells of tables, as code."""
+    lines = text.splitlines()
+    cells = [line.split("|")[1] for line in lines if line.startswith("|")]
+    headings = [line for line in lines if line.startswith("##")]
+    return [name for cell in (*cells, *headings) for name in re.findall(r"`([^`]+)`", cell)]
 
 
 def called(text: str, what: str) -> set[str]:
@@ -81,14 +86,14 @@ def test_every_javascript_name_is_there() -> None:
     """Exports that are not onnxruntime-common's, methods of sessions, fields of reports."""
     there = javascript()
     for name in there["ours"] - {"InferenceSession"}:
-        assert re.search(rf"`(?:ort\.)?{name}[`(]", JAVASCRIPT), name
+        assert re.search(rf"`(?:ort\.)?{name}[`(]", JAVASCRIPT + ERRORS), name
     ours = there["session"] - INHERITED - {"constructor", "length", "name", "prototype"}
     assert {"create", "run", "release", "verify", "profile", "timings"} <= ours
     for name in ours:
         assert re.search(rf"(?:[sS]ession)\.{name}\b", JAVASCRIPT), name
     (stats,) = re.findall(r"export interface Stats \{(.*?)\n\}", DECLARED, re.S)
-    (line,) = [line for line in JAVASCRIPT.splitlines() if line.startswith("| `ort.stats()`")]
-    assert set(re.findall(r"readonly (\w+):", stats)) == set(re.findall(r"`(\w+)`", line))
+    listed = JAVASCRIPT.partition("### `ort.stats()`")[2].partition("\n### ")[0]
+    assert set(re.findall(r"readonly (\w+):", stats)) | {"url", "bytes"} == set(re.findall(r"`(\w+)`", listed))
 
 
 def test_types_declare_what_is_exported() -> None:
@@ -111,8 +116,8 @@ OF_BROWSERS = {"NoAdapter", "QuotaExceeded"}
 
 def test_errors_are_those_of_both_languages() -> None:
     kinds = {name for name, kind in vars(errors).items() if inspect.isclass(kind) and name in javascript()["ours"]}
-    table = TEXT.partition("| class | when |")[2].partition("\n\n")[0]
-    assert set(code(table)) == kinds - {"PyRuntimeError"} | OF_BROWSERS
+    table = set(code(ERRORS.partition("| class | when |")[2]))
+    assert table >= kinds - {"PyRuntimeError"} | OF_BROWSERS
     assert kinds == {n for n in javascript()["ours"] if n[0].isupper()} - OF_BROWSERS - {
         "InferenceSession",
         "TrainingSession",
@@ -127,7 +132,7 @@ def test_each_error_has_a_page() -> None:
     assert raised - set(named.values()) == {PyRuntimeError, NeedsValue, UnsupportedSizes}
     assert pages == {kind.__name__ for kind in named.values()} | OF_BROWSERS
     assert all(kind("").__notes__ == [f"See {path}"] and (ROOT / path).exists() for path, kind in named.items())
-    listed = (ROOT / "docs/errors/README.md").read_text().partition("| class | when |")[2]
+    listed = ERRORS.partition("| class | when |")[2]
     assert set(code(listed)) == pages and all(f"]({page}.md)" in listed for page in pages)
     for page in pages:
         assert (ROOT / f"docs/errors/{page}.md").read_text().startswith(f"# {page}\n\n")
@@ -135,8 +140,7 @@ def test_each_error_has_a_page() -> None:
 
 def test_python_names() -> None:
     """Methods and options: those named exist, those that exist are named; onnxruntime's in docs/compatibility.md."""
-    tables = PYTHON.partition("### Command line")[0]
-    methods, options = tables.split("`SessionOptions` has [the options above]")
+    methods, options, _ = re.split("\n## (?:Options of sessions|Programs written for onnxruntime)\n", PYTHON)
     named = {name.partition("(")[0] for name in code(methods)} - {"InferenceSession"}
     theirs = {name: public(getattr(onnxruntime, name)) for name in ("InferenceSession", "SessionOptions")}
     assert named | theirs["InferenceSession"] == public(InferenceSession)
@@ -146,4 +150,4 @@ def test_python_names() -> None:
 
 
 def test_commands() -> None:
-    assert set(code(PYTHON.partition("### Command line")[2])) == set(COMMANDS)
+    assert set(code(COMMAND_LINE)) == set(COMMANDS)

@@ -43,7 +43,8 @@ QUESTIONS = {
     "LoRA": "use/adapters", "merge adapter": "use/adapters", "switch adapters": "use/adapters",
     "4-bit weights": "use/convert", "reduce model size": "use/convert", "accuracy after quantization": "use/convert",
     "TextGenerator": "use/chat", "speculative decoding": "use/chat", "repetition penalty": "use/chat",
-    "stream tokens": "use/chat", "tokenizer.json": "use/text", "exported program": "api", "precompile model": "api",
+    "stream tokens": "use/chat", "tokenizer.json": "use/text", "exported program": "api/exported-programs",
+    "precompile model": "api/exported-programs",
     "compare two gpus": "use/webgpu", "is my gpu fast": "use/webgpu", "GPUTexture": "use/images",
     "webcam": "use/images", "large model": "use/memory", "faster startup": "use/slow",
     "ctrl c": "use/cancel", "nginx": "hosting", "github pages": "hosting", "vercel": "use/nextjs",
@@ -118,7 +119,7 @@ def test_the_sites_are_complete(pages: dict[str, str]) -> None:
     reference = pages["python.html"]
     missing = [name for name in pyruntime.__all__ if f'.{name}"' not in reference]
     assert not missing, "each name has an entry"
-    assert "get_inputs" in reference and "executionProviders" in pages["api.html"]
+    assert "get_inputs" in reference and "executionProviders" in pages["api/options.html"]
     assert "preferredOutputLocation" in pages["javascript/pyruntime.Namespace.InferenceSession.html"]
     assert "gpuMemoryLimit" in pages["javascript/pyruntime.html"]
     records = [f"engineers/adr/{path.stem}.html" for path in ROOT.glob("docs/adr/[0-9]*.md")]

@@ -208,7 +208,7 @@ export interface Feeds {
 
 declare module 'onnxruntime-common' {
   interface Env {
-    /** Bytes of linear memory that all sessions together may hold (docs/api.md#memory-of-a-page). */
+    /** Bytes of linear memory that all sessions together may hold (docs/api/memory.md). */
     memoryLimit?: number;
     /** The same of GPU memory. */
     gpuMemoryLimit?: number;
@@ -229,10 +229,7 @@ declare module 'onnxruntime-common' {
       disabledPasses?: readonly string[];
       /** Names of the outputs that the session has; others are not computed, and their weights are not loaded. */
       outputs?: readonly string[];
-      /**
-       * The name of the output of logits. The session returns a sampled `token` instead of it (decoders in
-       * docs/api.md).
-       */
+      /** The name of the output of logits. The session returns a sampled `token` instead of it (decoders). */
       sampleFrom?: string;
       /**
        * With `sample_from`: a token for each of so many last positions, with a penalty for tokens that are there
@@ -262,7 +259,7 @@ declare module 'onnxruntime-common' {
       fallback?: boolean;
       /**
        * `latency`, `throughput` or `power`: sets threads, the choice of the GPU and runs in hidden pages, unless
-       * other options do (presets in docs/api.md).
+       * other options do (presets).
        */
       preset?: 'latency' | 'throughput' | 'power';
       // End of the generated part.
@@ -283,7 +280,7 @@ declare module 'onnxruntime-common' {
     }
   }
   interface TensorFactory {
-    /** A tensor on the page's GPU, without a copy to the CPU (docs/api.md, "Pictures on the GPU"). */
+    /** A tensor on the page's GPU, without a copy to the CPU (docs/api/gpu.md). */
     fromImage<T extends PictureType = 'float32'>(picture: Picture, options: PictureOptions<T> & { readonly location: 'gpu-buffer' }): Promise<TypedTensor<T>>;
     /** The same, of a texture of the page's device. width and height: of an external texture. */
     fromTexture<T extends PictureType = 'float32'>(texture: PictureTexture, options?: PictureOptions<T> & { readonly width?: number; readonly height?: number }): Promise<TypedTensor<T>>;
@@ -320,8 +317,8 @@ declare module 'onnxruntime-common' {
      */
     listing(feeds?: Feeds | null, options?: { node?: string; code?: boolean }): Promise<string>;
     /**
-     * The compiled Program with its weights, as a file that opens without Python and without compiling (docs/api.md, "Exported programs").
-     * providers: ['wasm'] by default; with 'webgpu' it has shaders. assume: what they may use, such as 'f16' (docs/api.md, "For the GPU").
+     * The compiled Program with its weights, as a file that opens without Python and without compiling (docs/api/exported-programs.md).
+     * providers: ['wasm'] by default; with 'webgpu' it has shaders. assume: what they may use, such as 'f16' (docs/api/exported-programs.md).
      */
     export(options?: { readonly providers?: readonly ('webgpu' | 'wasm')[]; readonly assume?: readonly string[] }): Promise<Uint8Array<ArrayBuffer>>;
     /** Runs once on zeros of these sizes, by name of a dim or (all sizes) of an input: later runs of these and smaller sizes find memory and addresses. */
@@ -408,7 +405,7 @@ export interface DeclaredValue {
   readonly shape: readonly (number | string | null)[];
 }
 
-/** A description of a model and the memory that it needs (docs/api.md, "Know before you load"). */
+/** A description of a model and the memory that it needs (docs/api/python.md). */
 export interface Inspection {
   readonly name: string;
   readonly producer: string;

@@ -2,7 +2,7 @@
 
 /** Tensors [1, channels, height, width] that become pictures. */
 export interface Drawn {
-  /** Draws the tensor into a texture or a canvas; without one into a new texture (docs/api.md, "Pictures on the GPU"). */
+  /** Draws the tensor into a texture or a canvas; without one into a new texture (docs/api/gpu.md). */
   toTexture(options?: {
     readonly texture?: Global<'GPUTexture'>; readonly canvas?: HTMLCanvasElement | OffscreenCanvas; readonly format?: PictureFormat;
     readonly tensorLayout?: 'NCHW' | 'NHWC'; readonly norm?: PictureNorm; readonly device?: Global<'GPUDevice'>;
@@ -20,7 +20,7 @@ export interface PictureNorm {
   readonly mean?: number | readonly number[];
   readonly bias?: number | readonly number[];
 }
-/** How a picture becomes a tensor (docs/api.md, "Pictures on the GPU"). */
+/** How a picture becomes a tensor (docs/api/gpu.md). */
 export interface PictureOptions<T extends PictureType = 'float32'> {
   readonly tensorFormat?: PictureFormat;
   readonly tensorLayout?: 'NCHW' | 'NHWC';

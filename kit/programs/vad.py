@@ -27,7 +27,8 @@ SEGMENTS = """async () => {
 }"""
 
 # Our build listens to the microphone; then both builds process the recorded frames in order. Live results may differ:
-# the package never waits for a run (docs/api.md), and on a busy processor a frame arrives before the previous run ends.
+# the package never waits for a run (docs/api/javascript.md), and on a busy processor a frame arrives before the
+# previous run ends.
 LISTEN = """async (count) => {
   const told = { heard: [], ours: [], theirs: [] };
   const frames = [];

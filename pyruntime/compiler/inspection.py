@@ -1,4 +1,4 @@
-"""Reports what a model contains and how much memory it needs, as plain data for Python and JavaScript (docs/api.md)."""
+"""Reports what a model contains and how much memory it needs, as plain data (docs/api/python.md)."""
 
 from __future__ import annotations
 

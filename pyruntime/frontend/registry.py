@@ -65,7 +65,7 @@ class Operator:
 
 
 _HOW = (
-    'add it with ort.python: docs/api.md, "Operators of your own"'
+    "add it with ort.python: docs/api/javascript.md"
     if sys.platform == "emscripten"
     else 'add it with pyruntime.op: CONTRIBUTING.md, "Add an operator in 15 lines"'
 )

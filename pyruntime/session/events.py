@@ -30,7 +30,7 @@ def listeners(name: str) -> list[Listener]:
 
 def on(name: str, listener: Listener) -> Callable[[], None]:
     """Call `listener` for each event of this name from now on, with a dict. Returns a function that ends it. Events are
-    "memory" and "session" (docs/api.md#events)."""
+    "memory" and "session" (docs/api/memory.md)."""
     if not callable(listener):
         raise InvalidInput(f'the listener of "{name}" is no function: {listener!r}')
     if listener not in listeners(name):

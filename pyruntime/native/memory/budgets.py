@@ -1,4 +1,4 @@
-"""The memory that all sessions of this process hold, and what they may hold together (docs/api.md#memory-of-a-page).
+"""The memory that all sessions of this process hold, and what they may hold together (docs/api/memory.md).
 
 web/run/budgets.js and web/session/idle_models.js do the same in pages.
 """

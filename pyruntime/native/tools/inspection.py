@@ -33,7 +33,7 @@ def inspect(
     sess_options: SessionOptions | None = None,
     providers: Sequence[str] | None = None,
 ) -> Report:
-    """A description of a model, its unsupported operators, and the memory that it needs: docs/api.md lists the entries.
+    """Describe a model, its unsupported operators, and the memory that it needs (docs/api/python.md lists the entries).
 
     model: a path, bytes, or a URL (http, https), of which only parts are fetched, by range requests. Errors:
     InvalidModel, ModelNotFound, LimitExceeded, InvalidInput.
