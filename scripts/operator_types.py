@@ -91,7 +91,8 @@ def render() -> str:
                 parts.append(f"{s.since_version}:{text}")
             before = text
         rows[domain, name] = " ".join(parts)
-    rows |= {key: rows["", key[1]] for key in own - rows.keys()}  # exporters write it with Microsoft's domain, too
+    # Exporters write some standard operators with Microsoft's domain. Types of operators without schema are unchecked.
+    rows |= {key: rows["", key[1]] for key in own - rows.keys() if ("", key[1]) in rows}
     names: dict[str, list[str]] = {}
     for (domain, name), row in sorted(rows.items()):
         names.setdefault(row, []).append(f"{domain}:{name}")
