@@ -20,11 +20,10 @@ from e2e.stock_pyodide import run_in_worker
 from kit.adapter_networks import Decoder, peft, texts, with_inputs
 from kit.chromium import ROOT
 from pyruntime import RunOptions, SessionOptions, TrainingSession
-from pyruntime.learning import safetensors
-from pyruntime.learning.adapters import onnx_adapter
-from pyruntime.learning.adapters.onnx_adapter import Versions
-from pyruntime.learning.safetensors import Stored
 from pyruntime.program.format import Program
+from pyruntime.training.files import onnx_adapter, safetensors
+from pyruntime.training.files.onnx_adapter import Versions
+from pyruntime.training.files.safetensors import Stored
 
 LORA = {"rank": 4, "alpha": 8, "targets": ["q_proj", "*/mlp/*"]}
 OPTIONS = {"loss": {"cross_entropy": "logits"}, "optimizer": {"adam": {"rate": 0.01}}, "lora": LORA, "seed": 3}

@@ -13,7 +13,7 @@ from e2e.conftest import Tab
 from kit.chromium import ROOT
 from pyruntime.api.training import CheckpointState, Module
 
-ARTIFACTS = ROOT / "tests/learning/artifacts"
+ARTIFACTS = ROOT / "tests/training/artifacts"
 TRAIN = """
   const bytes = (text) => text && Uint8Array.from(atob(text), (c) => c.charCodeAt(0));
   const text = (data) => btoa(Array.from(data, (c) => String.fromCharCode(c)).join(''));

@@ -35,7 +35,7 @@ def folder(built: None, drawing: Browser, tmp_path_factory: pytest.TempPathFacto
     assert PROGRAMS.is_dir(), "scripts/setup.sh programs installs what examples import"
     site = tmp_path_factory.mktemp("docs")
     demos = (ROOT / "demo/digits/digits.onnx", ROOT / "demo/text/decoder.onnx", ROOT / "demo/text/tokenizer.json")
-    artifacts = (ROOT / "tests/learning/artifacts/classifier").iterdir()
+    artifacts = (ROOT / "tests/training/artifacts/classifier").iterdir()
     for path in (*write_models().iterdir(), *demos, *artifacts, ROOT / "dist/offline.sw.js"):
         shutil.copy(path, site)
     mounts = {

@@ -363,7 +363,7 @@ def test_pages_that_train_nothing_fetch_no_code_of_it(tab: Callable[..., Tab]) -
     made.run(ONLY_RUNS)
     files = sorted(url.rpartition("/")[2].split("?")[0] for url in made.requests if "/dist/" in url)
     assert "ort.mjs" in files and not [name for name in files if "training" in name or name.endswith(".zip")]
-    asked = "import sys; [name for name in sys.modules if name.startswith('pyruntime.learning')]"
+    asked = "import sys; [name for name in sys.modules if name.startswith('pyruntime.training')]"
     assert made.run("return ort.python(arg)", asked) == []
     made.run(
         REFUSED.partition("const errors")[0] + "await (await create(classes)).release();", {"model": encoded(dense())}

@@ -37,7 +37,6 @@ MAY_IMPORT = {
     "codegen": "errors ir",
     "frontend": "errors ir host onnx",
     "ops": "errors ir host onnx frontend",
-    "learning": "errors ir host onnx frontend ops runtime",
     "passes": "errors ir onnx codegen runtime",
     "providers.wasm": "errors ir mathlib codegen",
     "providers.webgpu": "errors ir mathlib codegen",
@@ -47,18 +46,17 @@ MAY_IMPORT = {
     "emit": "ir onnx codegen frontend placement program runtime",
     "compiler": "errors options ir onnx codegen frontend ops passes placement emit program runtime",
     "session": "errors options ir onnx frontend passes compiler runtime",
-    "training": "errors onnx frontend learning program runtime session",
+    "training": "errors ir host onnx frontend ops program runtime session",
     "exports": "errors ir onnx placement program compiler providers.webgpu",
-    "browser": "errors options ir host onnx codegen frontend placement compiler session learning exports "
+    "browser": "errors options ir host onnx codegen frontend placement compiler session training exports "
     "providers.wasm providers.webgpu",
-    "native": "errors options ir host onnx codegen frontend placement program runtime compiler session learning "
+    "native": "errors options ir host onnx codegen frontend placement program runtime compiler session "
     "training exports providers.wasm providers.webgpu",
-    "api": "ort_errors errors options ir onnx frontend placement learning native runtime session",
+    "api": "ort_errors errors options ir onnx frontend placement training native runtime session",
     "quantization": "errors native",
     "onnxruntime": "api",
-    "pyodide": "errors options ir onnx frontend placement compiler program runtime session browser learning training "
-    "exports",
-    "cli": "errors options learning onnx frontend ops placement native runtime quantization pyruntime",
+    "pyodide": "errors options ir onnx frontend placement compiler program runtime session browser training exports",
+    "cli": "errors options training onnx frontend ops placement native runtime quantization pyruntime",
     "pyruntime": "errors frontend ops placement compiler session native quantization api pyodide",
 }
 

@@ -1,4 +1,4 @@
-"""The operators that the table of gradients (tests/learning) does not check, each in a list that says why."""
+"""The operators that the table of gradients (tests/training) does not check, each in a list that says why."""
 
 # No float flows in and out: logic, integers, codes, strings, shapes, sequences, random numbers, chosen tokens.
 NO_FLOATS = frozenset(

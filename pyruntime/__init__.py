@@ -88,7 +88,7 @@ def __getattr__(name: str) -> Any:
 
         return GpuTensor
     if name == "TrainingSession":
-        from pyruntime.native.sessions.training import TrainingSession
+        from pyruntime.native.training.session import TrainingSession
 
         return TrainingSession
     if name == "quantize":

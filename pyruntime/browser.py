@@ -256,7 +256,7 @@ class Model:
         self._changed: Any = None
         if options.get("training") or options.get("adapting"):
             sizes = {**options.get("external", {}), "": size}
-            from pyruntime.learning.page import changed  # few pages need it
+            from pyruntime.training.graph.page_graph import changed  # few pages need it
 
             self._changed, self._plan = changed(graph, options, lambda path: _PageFile(read, sizes[path], path))
             graph = self._changed.graph
@@ -300,7 +300,7 @@ class Model:
         })  # fmt: skip
 
     def export_plan(self) -> str:
-        """JSON: the pieces of the model's file with new weights (pyruntime/learning/export.py)."""
+        """JSON: the pieces of the model's file with new weights (pyruntime/training/files/model_export.py)."""
         return self._plan()
 
     def _input(self, value: Value) -> dict[str, Any]:

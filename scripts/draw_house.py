@@ -22,7 +22,8 @@ WIDTH = 118
 ENGINE = {
     "compiler": "", "onnx": "read", "ir": "", "frontend": "trace", "ops": "trace", "passes": "optimise",
     "placement": "place", "codegen": "lower", "mathlib": "lower", "emit": "emit", "program": "", "runtime": "run",
-    "host": "run", "session": "", "native": "run", "api": "", "onnxruntime": "", "pyodide": "", "cli": "",
+    "host": "run", "session": "", "training": "", "native": "run", "api": "", "onnxruntime": "", "pyodide": "",
+    "cli": "",
 }  # fmt: skip
 MODULES = ("browser", "exports", "options", "errors", "ort_errors")  # beside the rooms
 PROVIDERS = {"wasm": "print, run", "webgpu": "print, run"}

@@ -1,4 +1,4 @@
-"""Writes tests/learning/jax_gradients.npz: losses and gradients by JAX, in float32, of the networks in `NETWORKS`.
+"""Writes tests/training/jax_gradients.npz: losses and gradients by JAX, in float32, of the networks in `NETWORKS`.
 
 JAX is not one of the project's packages, so this runs in an environment of its own (pip install "jax[cpu]" onnx):
 python -m scripts.jax_gradients"""
@@ -14,7 +14,7 @@ from onnx import numpy_helper
 
 from kit import training_networks as networks
 
-VECTORS = Path(__file__).parents[1] / "tests" / "learning" / "jax_gradients.npz"
+VECTORS = Path(__file__).parents[1] / "tests" / "training" / "jax_gradients.npz"
 
 
 def _convolutional() -> tuple[bytes, dict[str, np.ndarray], np.ndarray]:

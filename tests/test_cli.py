@@ -23,8 +23,8 @@ from kit.models import MODELS
 from pyruntime import InferenceSession, __version__
 from pyruntime.cli import COMMANDS, main, progress
 from pyruntime.cli.timeline import Span, draw, record
-from pyruntime.learning import safetensors
-from pyruntime.learning.safetensors import Stored
+from pyruntime.training.files import safetensors
+from pyruntime.training.files.safetensors import Stored
 from tests.test_session import info, model
 
 DIGITS = Path(__file__).parents[1] / "demo" / "digits" / "digits.onnx"

@@ -11,10 +11,10 @@ import numpy as np
 from pyruntime.api.ort_value import OrtValue
 from pyruntime.errors import InvalidInput, not_found
 from pyruntime.ir.dtype import BY_NAME
-from pyruntime.learning.adapters import onnx_adapter
-from pyruntime.learning.adapters.onnx_adapter import Versions
-from pyruntime.learning.safetensors import Stored
 from pyruntime.native.memory.arrays import NUMPY, dtype_of, from_storage, to_storage
+from pyruntime.training.files import onnx_adapter
+from pyruntime.training.files.onnx_adapter import Versions
+from pyruntime.training.files.safetensors import Stored
 
 
 class AdapterFormat:

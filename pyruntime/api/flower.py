@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from pyruntime.errors import InvalidInput
-from pyruntime.native.sessions.training import TrainingSession
+from pyruntime.native.training.session import TrainingSession
 
 Feeds = Mapping[str, Any]
 Batches = Callable[[Mapping[str, Any]], Iterable[Feeds]]

@@ -20,8 +20,8 @@ from pyruntime.api import (
     session,
 )  # fmt: skip
 from pyruntime.frontend.feed_checks import NodeArg
-from pyruntime.learning.adapters.lora_adapter import LoraAdapter
 from pyruntime.session.run_options import RunOptions
+from pyruntime.training.adapters.lora_adapter import LoraAdapter
 
 _BY_MODULE: dict[Any, str] = {
     adapters: "AdapterFormat",

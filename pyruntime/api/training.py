@@ -15,7 +15,7 @@ import numpy as np
 
 from pyruntime.api.ort_value import OrtValue
 from pyruntime.errors import InvalidInput
-from pyruntime.native.sessions.artifact_session import (
+from pyruntime.native.training.artifact_session import (
     ArtifactSession,
     array_of,
     export_for_inference,
@@ -23,7 +23,7 @@ from pyruntime.native.sessions.artifact_session import (
     save_checkpoint,
     stored,
 )
-from pyruntime.native.sessions.weight_vectors import joined, size_of, split
+from pyruntime.native.training.weight_vectors import joined, size_of, split
 from pyruntime.onnx import load
 from pyruntime.onnx.graph import Graph, Weight, tensor_type
 from pyruntime.onnx.ort_checkpoint import Checkpoint

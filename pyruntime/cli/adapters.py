@@ -7,12 +7,12 @@ from pathlib import Path
 from pyruntime.cli.common import size
 from pyruntime.cli.parser import Parser
 from pyruntime.errors import InvalidInput
-from pyruntime.learning.adapters.adapted_graph import AdaptedGraph, adapted_graph
-from pyruntime.learning.adapters.adapter_file import Adapter
-from pyruntime.learning.adapters.adapter_inputs import key
-from pyruntime.learning.adapters.lora_adapter import LoraAdapter
 from pyruntime.native.sessions.adapter_values import files_of, for_model
 from pyruntime.onnx import load
+from pyruntime.training.adapters.adapted_graph import AdaptedGraph, adapted_graph
+from pyruntime.training.adapters.adapter_file import Adapter
+from pyruntime.training.adapters.adapter_inputs import key
+from pyruntime.training.adapters.lora_adapter import LoraAdapter
 
 EXAMPLES = {
     "style.safetensors": "modules, ranks, sizes",

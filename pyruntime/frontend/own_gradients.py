@@ -10,7 +10,7 @@ from pyruntime.ir.kernel import Tensor
 
 
 class OwnGradients:
-    """The part of the Tracer that `pyruntime.learning` reads.
+    """The part of the Tracer that `pyruntime.training` reads.
 
     own_gradients: by uid of a value, a rule and its arguments
     still_tensors: uids of values through which no gradient flows
@@ -27,7 +27,7 @@ class OwnGradients:
         """Let a rule compute the gradient of y, the one output of a kernel or the first of several, instead of the
         kernels that made it. Returns y.
 
-        rule: the name of a rule in `pyruntime.learning`, or a function (walk, g, *args) -> [(operand, its gradient)]
+        rule: the name of a rule in `pyruntime.training`, or a function (walk, g, *args) -> [(operand, its gradient)]
             that records kernels with walk.t; g is what flows into y, or a list for all outputs of its kernel
         args: tensors, expressions, and tuples of them; in a loop they are replaced by those of each iteration"""
         self.own_gradients[y.uid] = rule, args

@@ -24,11 +24,11 @@ from pyruntime.ops.standard import (  # noqa: F401
     grid,
     linear_attention,
     loss,
+    optimizers,
     roi,
     scan,
     sequence,
     signal,
     text,
-    training,
     unique,
 )

@@ -8,12 +8,12 @@ from dataclasses import asdict
 from typing import Any
 
 from pyruntime.ir.dtype import BY_NAME
-from pyruntime.learning.adapters.adapter_inputs import AdapterInputs
-from pyruntime.learning.adapters.session_adapters import Active, SessionAdapters
-from pyruntime.learning.safetensors import Stored
 from pyruntime.onnx.graph import tensor_type
 from pyruntime.pyodide.programs import executor, result_of, value_of
 from pyruntime.pyodide.tensors import Tensor
+from pyruntime.training.adapters.adapter_inputs import AdapterInputs
+from pyruntime.training.adapters.session_adapters import Active, SessionAdapters
+from pyruntime.training.files.safetensors import Stored
 
 
 class PyodideAdapters(SessionAdapters[Tensor]):

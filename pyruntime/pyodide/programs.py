@@ -24,7 +24,7 @@ from pyruntime.runtime.metrics import EngineCounts
 from pyruntime.session.model_source import about, weight_sources
 from pyruntime.session.needs import Given, GivenTensor
 from pyruntime.session.specialisation import ProgramTable, Specialiser, output_paths
-from pyruntime.training.state_values import StateValues
+from pyruntime.training.session.state_values import StateValues
 
 
 class Programs(Specialiser["Program"]):

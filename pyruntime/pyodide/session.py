@@ -12,7 +12,6 @@ from pyruntime.browser import PageCompiler
 from pyruntime.errors import InvalidInput, our_fault
 from pyruntime.frontend.feed_checks import NodeArg, arguments, check_names, required_inputs
 from pyruntime.frontend.maps import classes
-from pyruntime.learning.adapters.lora_adapter import LoraAdapter
 from pyruntime.onnx import load
 from pyruntime.onnx.graph import Graph
 from pyruntime.options import PYODIDE, SessionOptions, check_options
@@ -25,6 +24,7 @@ from pyruntime.runtime.metrics import RunCounts
 from pyruntime.session.memory_report import MemoryReport, Stats
 from pyruntime.session.model_source import check_model
 from pyruntime.session.run_options import RunOptions, check_run_options
+from pyruntime.training.adapters.lora_adapter import LoraAdapter
 
 NO_GPU = "Python in Pyodide cannot wait for the GPU"
 

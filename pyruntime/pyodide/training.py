@@ -1,4 +1,4 @@
-"""`TrainingSession` for Pyodide. pyruntime/native/sessions/training.py is its twin."""
+"""`TrainingSession` for Pyodide. pyruntime/native/training/session.py is its twin."""
 
 from __future__ import annotations
 
@@ -16,8 +16,6 @@ from pyruntime.errors import InvalidInput, SessionFailed, our_fault
 from pyruntime.ir.dtype import BY_NAME, F32, I64, DType
 from pyruntime.ir.reference import round_float
 from pyruntime.ir.storage import encode
-from pyruntime.learning.adapters.adapter_file import Adapter, adapter_files
-from pyruntime.learning.safetensors import Stored
 from pyruntime.onnx.graph import Graph, Weight, tensor_type
 from pyruntime.options import SessionOptions
 from pyruntime.pyodide.programs import executor, value_of
@@ -25,7 +23,9 @@ from pyruntime.pyodide.session import InferenceSession
 from pyruntime.pyodide.tensors import Tensor, to_output, to_tensor
 from pyruntime.session.events import emit
 from pyruntime.session.memory_report import MemoryReport
-from pyruntime.training.core import TrainingCore
+from pyruntime.training.adapters.adapter_file import Adapter, adapter_files
+from pyruntime.training.files.safetensors import Stored
+from pyruntime.training.session.core import TrainingCore
 
 _numbers = itertools.count(1)
 

@@ -15,7 +15,7 @@ from pyruntime import PyRuntimeError, SessionFailed, SessionOptions, TrainingSes
 
 pytest.importorskip("wgpu")
 
-from tests.learning.test_row_gradients import batches, embedding
+from tests.training.test_row_gradients import batches, embedding
 from tests.webgpu.test_recovery import BOTH, Injector, hardware
 
 CLASSES = {"loss": {"cross_entropy": "y"}}

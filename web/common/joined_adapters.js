@@ -10,7 +10,7 @@ import { floatsIn, floatsOf } from './half_values.js';
 /** A tensor that is fed to an input of the model. @typedef {{ fed: AdapterFed, one: Active }} Part */
 /** @typedef {{ rows: number, columns: number, data: Float32Array }} Matrix */
 
-const [ALL_A, ALL_B] = ['adapters:A', 'adapters:B']; // pyruntime/learning/adapters/adapter_inputs.py
+const [ALL_A, ALL_B] = ['adapters:A', 'adapters:B']; // pyruntime/training/adapters/adapter_inputs.py
 const FLOATS = ['float16', 'bfloat16', 'float32', 'float64'];
 
 /**

@@ -98,7 +98,7 @@ import { Stop, StopWords } from './stop.js';
  *   adapters?: AdaptersInfo }} About
  */
 /**
- * Of a session with adapters (pyruntime/learning/adapters/adapter_inputs.py, `described`): rows of the two matrices that runs feed;
+ * Of a session with adapters (pyruntime/training/adapters/adapter_inputs.py, `described`): rows of the two matrices that runs feed;
  * by name of a module its rows ([first_a, rows_a, first_b, rows_b]), or the model's own inputs for its A and B; values of such inputs in
  * runs without adapters (data: base64). places: where the tensors of each adapter go, unless the session is of a Program.
  * @typedef {object} AdaptersInfo
@@ -116,7 +116,7 @@ import { Stop, StopWords } from './stop.js';
  * @typedef {{ entries: AdapterEntry[], fed: AdapterFed[] }} AdapterPlaces
  */
 /**
- * Of a session that trains (pyruntime/learning/graph.py, `report`). weights: those that steps change, of which the first `count` are
+ * Of a session that trains (pyruntime/training/graph/training_graph.py, `report`). weights: those that steps change, of which the first `count` are
  * trained and the others are running statistics; targets: types of the feeds for the loss, by name; outputs: of the model
  * @typedef {object} TrainingInfo
  * @property {{ name: string, shape: number[], dtype: string }[]} weights
@@ -135,7 +135,7 @@ import { Stop, StopWords } from './stop.js';
  * @property {boolean} isProximal whether a term holds weights near those that were loaded last
  */
 /**
- * Of onnxruntime-training (pyruntime/learning/artifacts.py). outputs: the loss is first; place: offset and size in the checkpoint;
+ * Of onnxruntime-training (pyruntime/training/graph/artifacts.py). outputs: the loss is first; place: offset and size in the checkpoint;
  * corrects: whether the optimiser corrects its moments; moments: name of the state, offset, size
  * @typedef {object} TrainingArtifacts
  * @property {string[]} inputs

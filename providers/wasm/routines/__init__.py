@@ -19,9 +19,9 @@ class _OfTraining:
         self._name = name
 
     def __getattr__(self, method: str) -> Any:
-        from . import training
+        from . import gradients
 
-        return getattr(training.ROUTINES[self._name], method)
+        return getattr(gradients.ROUTINES[self._name], method)
 
 
 def routines(dots: str) -> dict[str, WasmRoutine | Any]:

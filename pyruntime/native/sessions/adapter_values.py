@@ -8,11 +8,11 @@ from pathlib import Path
 import numpy as np
 
 from pyruntime.ir.dtype import BF16
-from pyruntime.learning.adapters.adapter_file import Adapter, adapter_files
-from pyruntime.learning.adapters.adapter_inputs import AdapterInputs
-from pyruntime.learning.graph import Training
-from pyruntime.learning.safetensors import Stored
 from pyruntime.onnx.graph import Weight
+from pyruntime.training.adapters.adapter_file import Adapter, adapter_files
+from pyruntime.training.adapters.adapter_inputs import AdapterInputs
+from pyruntime.training.files.safetensors import Stored
+from pyruntime.training.graph.training_graph import Training
 
 
 def initial(w: Weight) -> np.ndarray:

@@ -8,12 +8,12 @@ from typing import Any
 import numpy as np
 
 from pyruntime.errors import InvalidInput
-from pyruntime.learning.adapters.adapter_inputs import ALL_A, ALL_B, AdapterInputs, Fed
-from pyruntime.learning.adapters.session_adapters import Active, SessionAdapters
-from pyruntime.learning.safetensors import Stored
 from pyruntime.native.sessions.adapter_values import array_of
 from pyruntime.native.sessions.program_file import Exported
 from pyruntime.onnx.graph import tensor_type
+from pyruntime.training.adapters.adapter_inputs import ALL_A, ALL_B, AdapterInputs, Fed
+from pyruntime.training.adapters.session_adapters import Active, SessionAdapters
+from pyruntime.training.files.safetensors import Stored
 
 
 class NativeAdapters(SessionAdapters[np.ndarray]):

@@ -12,7 +12,7 @@ from pyruntime.native.execution.executor import Executor
 from pyruntime.native.memory.arrays import NUMPY
 from pyruntime.program import types
 from pyruntime.runtime.arena import GPU
-from pyruntime.training.state_values import StateValues
+from pyruntime.training.session.state_values import StateValues
 
 
 class NativeStates(StateValues[Executor, np.ndarray]):

@@ -1,5 +1,5 @@
 // Adapters in files: safetensors with PEFT's names, and ONNX Runtime's `.onnx_adapter`.
-// pyruntime/learning/adapters/adapter_file.py is its twin. The worker decides where tensors belong; adapter_places.js for a Program.
+// pyruntime/training/adapters/adapter_file.py is its twin. The worker decides where tensors belong; adapter_places.js for a Program.
 
 import { InvalidInput } from '../../common/errors.js';
 import * as safetensors from '../../common/safetensors.js';

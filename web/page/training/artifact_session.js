@@ -1,5 +1,5 @@
 // Trains with the artifacts of onnxruntime-training, under the names that onnxruntime-web had (1.17 to 1.19).
-// pyruntime/native/sessions/artifact_session.py is its twin.
+// pyruntime/native/training/artifact_session.py is its twin.
 
 import { InvalidInput } from '../../common/errors.js';
 import { TrainingSession } from './session.js';

@@ -3,10 +3,10 @@
 import { InvalidInput } from '../../common/errors.js';
 import { floatsOf } from '../../common/half_values.js';
 import * as safetensors from '../../common/safetensors.js';
-import { LEAST_SCALE, MOST_SCALE } from '../../runtime/training.js';
+import { LEAST_SCALE, MOST_SCALE } from '../../runtime/step_numbers.js';
 
 /** @import { TrainingInfo } from '../../common/protocol.js' */
-/** @import { StepNumbers } from '../../runtime/training.js' */
+/** @import { StepNumbers } from '../../runtime/step_numbers.js' */
 /** @typedef {Record<string, Uint8Array>} Values */
 
 const FORMAT = 'pyruntime-training/1';

@@ -1,10 +1,10 @@
-// Trains a model in the engine's worker. pyruntime/native/sessions/training.py is its twin.
+// Trains a model in the engine's worker. pyruntime/native/training/session.py is its twin.
 
 import { InvalidInput } from '../../common/errors.js';
 import { warn } from '../../common/log.js';
 import * as safetensors from '../../common/safetensors.js';
 import { differingDims } from '../../common/dim_names.js';
-import { FIRST_SCALE, StepNumbers } from '../../runtime/training.js';
+import { FIRST_SCALE, StepNumbers } from '../../runtime/step_numbers.js';
 import { fromCheckpoint, toCheckpoint } from './checkpoint.js';
 import { joined, split, totalSize } from './vectors.js';
 
@@ -18,7 +18,7 @@ import { joined, split, totalSize } from './vectors.js';
  * @typedef {{ loss: number, norm: number, rate: number, step: number, applied: boolean }} StepResult
  */
 
-// names in the graph of a step (pyruntime/learning/names.py)
+// names in the graph of a step (pyruntime/training/graph/graph_names.py)
 const [NUMBERS, APPLY, RESULT, APPLIED, LOSS] = ['numbers', 'apply', 'result', 'applied', 'loss'].map((name) => `training:${name}`);
 const OWN = ['loss', 'optimizer', 'schedule', 'trainable', 'frozen', 'accumulate', 'mode', 'clip', 'proximal', 'seed', 'onNan', 'lora', 'stepOutputs', 'artifacts', 'lossScale', 'memory'];
 /** Of the page. @type {any} */

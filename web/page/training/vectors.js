@@ -1,4 +1,4 @@
-// Weights as one vector of float32, for averages of several sessions. pyruntime/native/sessions/weight_vectors.py is its twin.
+// Weights as one vector of float32, for averages of several sessions. pyruntime/native/training/weight_vectors.py is its twin.
 
 import { InvalidInput } from '../../common/errors.js';
 

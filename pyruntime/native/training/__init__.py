@@ -1,0 +1,1 @@
+"""Training sessions with NumPy arrays."""

@@ -1,0 +1,139 @@
+"""Paths beside the products of a graph, which add what adapters have learnt: y + scale · (x · Aᵀ) · Bᵀ.
+
+A and B are values of the graph: weights that are trained, or inputs that each run feeds. So the product's own weight is
+never read or changed, and may be of 4 bits.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from pyruntime.frontend.registry import INTERNAL, op
+from pyruntime.frontend.tracer import Tracer
+from pyruntime.ir.expr import X, Y
+from pyruntime.ir.kernel import Tensor
+from pyruntime.onnx.graph import Graph, Node, subgraphs
+from pyruntime.ops.standard.matmul import matmul
+from pyruntime.training.adapters.sites import WEIGHT, Site
+
+BESIDE = "adapters/"  # before the names of the values that side paths add to
+
+
+@dataclass(frozen=True, slots=True)
+class Side:
+    """a: name of A, of shape (rank, fan_in), or of several A as rows (rows_a, rank) from row `first_a`; b: of B, of
+    shape (columns, rank), from row `first_b`; first, columns: of the site's output; is_stacked: whether A has rows"""
+
+    a: str
+    b: str
+    scale: float
+    first: int
+    columns: int
+    is_stacked: bool = False
+    first_a: int = 0
+    first_b: int = 0
+
+
+@op("Side", since=1, domain=INTERNAL)
+def side(
+    t: Tracer, x: Tensor, y: Tensor, *pairs: Tensor, first: Sequence[int], columns: Sequence[int],
+    scales: Sequence[float], places: Sequence[int], stacked: int, fan_in: int,
+) -> Tensor:  # fmt: skip
+    """y + the products of x with pairs of A and B; y is the output of a product of x"""
+    for n, (a, b) in enumerate(_operands(t, pairs, places, columns, stacked, fan_in, x)):
+        part = matmul(t, matmul(t, x, a), b)
+        part = part if scales[n] == 1.0 else t.map(X * scales[n], part)
+        y = t.map(X + Y, y, t.cast(_padded(t, part, first[n], y), y.dtype))
+    return y
+
+
+@op("SideOfWeight", since=1, domain=INTERNAL)
+def side_of_weight(
+    t: Tracer, w: Tensor, *pairs: Tensor, first: Sequence[int], columns: Sequence[int], scales: Sequence[float],
+    places: Sequence[int], stacked: int, fan_in: int, transposed: int,
+) -> Tensor:  # fmt: skip
+    """A weight + the products of pairs of A and B, in the weight's shape"""
+    plain = t.transpose(w, [1, 0]) if transposed else w
+    for n, (a, b) in enumerate(_operands(t, pairs, places, columns, stacked, fan_in, w)):
+        part = matmul(t, a, b)
+        part = part if scales[n] == 1.0 else t.map(X * scales[n], part)
+        plain = t.map(X + Y, plain, t.cast(_padded(t, part, first[n], plain), plain.dtype))
+    return t.transpose(plain, [1, 0]) if transposed else plain
+
+
+def _operands(
+    t: Tracer, pairs: Sequence[Tensor], places: Sequence[int], columns: Sequence[int], stacked: int, fan_in: int,
+    like: Tensor,
+) -> list[tuple[Tensor, Tensor]]:  # fmt: skip
+    """Of each pair A as (fan_in, rank) and B as (rank, columns)."""
+    found = []
+    for n, size in enumerate(columns):
+        a, b = pairs[2 * n], pairs[2 * n + 1]
+        if stacked:
+            a = t.slice(a, 0, places[2 * n], fan_in)
+            b = t.slice(b, 0, places[2 * n + 1], size)
+        else:
+            a = t.transpose(a, [1, 0])
+        found.append((t.cast(a, like.dtype), t.transpose(t.cast(b, like.dtype), [1, 0])))
+    return found
+
+
+def _padded(t: Tracer, part: Tensor, first: int, like: Tensor) -> Tensor:
+    """With zeros in the columns of `like` that the part does not have."""
+    whole, size = like.shape[-1], part.shape[-1]
+    if whole == size:
+        return part
+    assert isinstance(whole, int) and isinstance(size, int)
+    rest = whole - first - size
+    zeros = [t.fill((*part.shape[:-1], n), 0.0, part.dtype) for n in (first, rest)]
+    return t.concat([*zeros[:1] * (first > 0), part, *zeros[1:] * (rest > 0)], part.rank - 1)
+
+
+def with_sides(graph: Graph, sides: Mapping[tuple[int, ...], tuple[Site, Sequence[Side]]]) -> Graph:
+    """The graph with these paths, by the path of the site."""
+    return _rewritten(graph, (), sides) if sides else graph
+
+
+def _rewritten(
+    graph: Graph, path: tuple[int, ...], sides: Mapping[tuple[int, ...], tuple[Site, Sequence[Side]]]
+) -> Graph:  # fmt: skip
+    made: list[Node] = []
+    for n, node in enumerate(graph.nodes):
+        inner = {id(g): _rewritten(g, (*path, n, k), sides) for k, g in enumerate(subgraphs(node))}
+        if inner:
+            attrs = {name: _replaced(value, inner) for name, value in node.attrs.items()}
+            node = replace(node, attrs=attrs)
+        if found := sides.get((*path, n)):
+            made += _with_side(node, *found)
+        else:
+            made.append(node)
+    return replace(graph, nodes=tuple(made))
+
+
+def _replaced(value: object, inner: Mapping[int, Graph]) -> object:
+    if isinstance(value, Graph):
+        return inner[id(value)]
+    if isinstance(value, tuple) and value and isinstance(value[0], Graph):
+        return tuple(inner[id(g)] for g in value)
+    return value
+
+
+def _with_side(node: Node, site: Site, sides: Sequence[Side]) -> list[Node]:
+    pairs = [name for s in sides for name in (s.a, s.b)]
+    attrs: dict[str, object] = {
+        "first": tuple(s.first for s in sides),
+        "columns": tuple(s.columns for s in sides),
+        "scales": tuple(s.scale for s in sides),
+        "places": tuple(place for s in sides for place in (s.first_a, s.first_b)),
+        "stacked": int(sides[0].is_stacked),
+        "fan_in": site.fan_in,
+    }
+    if site.way == WEIGHT:
+        new = f"{BESIDE}{node.outputs[0]}"
+        attrs["transposed"] = int(bool(node.attrs.get("transB")))
+        weight = Node("SideOfWeight", INTERNAL, 1, node.name, (node.inputs[1], *pairs), (new,), attrs)
+        return [weight, replace(node, inputs=(node.inputs[0], new, *node.inputs[2:]))]
+    old = f"{BESIDE}{node.outputs[0]}"
+    beside = Node("Side", INTERNAL, 1, node.name, (node.inputs[0], old, *pairs), (node.outputs[0],), attrs)
+    return [replace(node, outputs=(old, *node.outputs[1:])), beside]

@@ -1,0 +1,115 @@
+"""The gradients of If and Loop: the backward pass runs each body again, from what it was entered with, and then
+backwards."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from pyruntime.errors import NotDifferentiable
+from pyruntime.frontend.tracer import Tracer
+from pyruntime.ir import shape as sh
+from pyruntime.ir.dtype import BOOL, I64
+from pyruntime.ir.expr import X, Y
+from pyruntime.ir.kernel import Block, If, Loop, Tensor, free
+from pyruntime.ops.standard.control import block_outputs
+from pyruntime.training.derive.backward_walk import Flows, Given, Walk
+from pyruntime.training.derive.replay import record_again
+
+
+def _zeros(t: Tracer, x: Tensor) -> Tensor:
+    return t.fill(x.shape, 0.0, x.dtype)
+
+
+def _sum(t: Tracer, a: Tensor, b: Tensor | None) -> Tensor:
+    return a if b is None else t.map(X + Y, a, b)
+
+
+def of_if(walk: Walk, kernel: If, flows: Flows) -> Given:
+    """An If of the reversed branches. A branch gives zeros for a tensor that it does not reach."""
+    t = walk.t
+    outer = list({x.uid: x for x in kernel.inputs[1:] if walk.is_active(x)}.values())
+    branches: list[Block] = []
+    for branch in kernel.blocks:
+        with t.sub_block() as block:
+            of = record_again(t, branch, {})
+            inner = walk.inner(block, outer)
+            inner.run([(of[o.uid], f) for o, f in zip(branch.outputs, flows, strict=True) if f is not None])
+            values = [inner.flow.get(x.uid) or _zeros(t, x) for x in outer]
+        block.outputs = block_outputs(t, block, values)
+        branches.append(block)
+    then, orelse = branches
+    outs = t.add(If(kernel.condition, then, orelse), [(x.shape, x.dtype) for x in outer])
+    return list(zip(outer, outs, strict=True))
+
+
+def of_loop(walk: Walk, kernel: Loop, flows: Flows) -> Given:
+    if kernel.enters:
+        raise NotDifferentiable("a loop whose carried values change their shape has no gradient")
+    return _ReverseLoop(walk, kernel, flows).record()
+
+
+class _ReverseLoop:
+    """The forward loop stacks what each iteration is entered with. The backward loop runs as many iterations, the last
+    one first: each records the body again, reverses it, and carries the flows into carried values and the sums of the
+    flows into outer tensors."""
+
+    def __init__(self, walk: Walk, kernel: Loop, flows: Flows) -> None:
+        self.walk, self.t, self.kernel, self.flows = walk, walk.t, kernel, flows
+        body, t = kernel.body, walk.t
+        self.entered = body.inputs[2:]
+        self.live = [i for i, x in enumerate(kernel.carried) if x.dtype.is_float]
+        self.outer = [x for x in free(body) if walk.is_active(x)]
+        # from here on the forward loop also stacks what its iterations are entered with
+        before = len(kernel.outputs)
+        body.outputs = (*body.outputs, *block_outputs(t, body, self.entered))
+        symbol = t.symbol()
+        self.count = sh.dim_of(symbol)
+        self.stacks = [Tensor((self.count, *x.shape), x.dtype, kernel, before + n) for n, x in enumerate(self.entered)]
+        kernel.outputs = (*kernel.outputs, *self.stacks)
+        kernel.binds = (*kernel.binds, (len(kernel.carried), 0, symbol))  # the first output that is stacked
+        self.results = body.outputs[1 : before + 1]
+
+    def record(self) -> Given:
+        t, kernel = self.t, self.kernel
+        start = [self.flows[i] or _zeros(t, kernel.carried[i]) for i in self.live]
+        start += [_zeros(t, x) for x in self.outer]
+        trip = t.reshape(t.dims([self.count]), ())
+        with t.sub_block() as block:
+            step, on = t.leaf("block", (), I64), t.leaf("block", (), BOOL)
+            carried = [t.leaf("block", x.shape, x.dtype) for x in start]
+            outs = self._body(t.map(Y - 1 - X, step, trip), carried)
+            condition = t.compute((), lambda: on.at())
+        block.inputs = (step, on, *carried)
+        block.outputs = block_outputs(t, block, [condition, *outs])
+        made = t.add(Loop(trip, None, tuple(start), block), [(x.shape, x.dtype) for x in start])
+        given = [kernel.carried[i] for i in self.live] + self.outer
+        return list(zip(given, made, strict=True))
+
+    def _at(self, stack: Tensor, n: Tensor) -> Tensor:
+        place = self.t.checked_index(n.at(), self.count)
+        return self.t.compute(stack.shape[1:], lambda *i: stack.at(place, *i))
+
+    def _body(self, n: Tensor, carried: Sequence[Tensor]) -> list[Tensor]:
+        t, kernel, body = self.t, self.kernel, self.kernel.body
+        number, going, *_ = body.inputs
+        given = {number.uid: n, going.uid: t.scalar(True, BOOL)}
+        given |= {x.uid: self._at(s, n) for x, s in zip(self.entered, self.stacks, strict=True)}
+        of = record_again(t, body, given)
+        wanted = [given[self.entered[i].uid] for i in self.live]
+        inner = self.walk.inner(t.block, [*wanted, *self.outer])
+        seeds: list[tuple[Tensor, Tensor]] = []
+        for i, g in zip(self.live, carried, strict=False):
+            seeds.append((_of(of, self.results[i]), g))
+        for i in range(len(kernel.carried), len(self.results)):
+            flow = self.flows[i]
+            if flow is not None:
+                seeds.append((_of(of, self.results[i]), self._at(flow, n)))
+        inner.run(seeds)
+        outs = [inner.flow.get(x.uid) or _zeros(t, x) for x in wanted]
+        sums = carried[len(self.live) :]
+        return outs + [_sum(t, a, inner.flow.get(x.uid)) for a, x in zip(sums, self.outer, strict=True)]
+
+
+def _of(of: Mapping[int, Any], x: Tensor) -> Tensor:
+    return of.get(x.uid, x)

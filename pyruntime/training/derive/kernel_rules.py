@@ -1,0 +1,95 @@
+"""The rules of Map, Reduce, Alias and Call."""
+
+from __future__ import annotations
+
+from pyruntime.errors import NotDifferentiable
+from pyruntime.frontend.tracer import Tracer
+from pyruntime.ir import shape as sh
+from pyruntime.ir.dtype import I32
+from pyruntime.ir.expr import Expr, cast, const, dim, index, select
+from pyruntime.ir.kernel import Alias, Call, Loops, Map, Reduce, Tensor
+from pyruntime.training.derive import nbits_rule
+from pyruntime.training.derive.backward_walk import Flows, Given, Walk
+from pyruntime.training.derive.derivative import contributions, zero_like
+from pyruntime.training.derive.routine_rules import ROUTINES
+
+
+def _flow(flows: Flows) -> Tensor:
+    """What flows into a kernel of one output. The walk has checked that there is something."""
+    assert flows[0] is not None
+    return flows[0]
+
+
+def _axes(x: Tensor) -> list[Expr]:
+    return [index(n) for n in range(x.rank)]
+
+
+def _like(e: Expr, flow: Expr) -> Expr:
+    """A flow in the type of e; what flows into codes remains a float."""
+    return cast(flow, e.dtype) if e.dtype.is_float else flow
+
+
+def of_alias(walk: Walk, kernel: Alias, flows: Flows) -> Given:
+    return [(kernel.base, walk.t.reshape(_flow(flows), kernel.base.shape))]
+
+
+def of_map(walk: Walk, kernel: Map, flows: Flows) -> Given:
+    e, out = kernel.expr, kernel.out
+    g = _like(e, _flow(flows).at(*_axes(out)))
+    made = out.at(*_axes(out)) if out.dtype is e.dtype and e.op != "at" else None
+    return walk.into_loads(contributions(e, g, walk.is_active, made), out.shape)
+
+
+def of_reduce(walk: Walk, kernel: Reduce, flows: Flows) -> Given:
+    return _of_reduction(walk, kernel, kernel.out, _flow(flows))
+
+
+def _of_reduction(walk: Walk, kernel: Reduce, out: Tensor, flow: Tensor) -> Given:
+    e = kernel.expr
+    g = _like(e, flow.at(*_axes(out)))
+    if kernel.op in ("max", "min"):
+        chosen = _is_first_extreme(walk.t, kernel, out)
+        parts = [(x, select(chosen, v, zero_like(v))) for x, v in contributions(e, g, walk.is_active)]
+    elif kernel.op == "prod":
+        parts = contributions(e, g * _product_of_others(walk.t, kernel, out), walk.is_active)
+    elif kernel.op == "sum":
+        parts = contributions(e, g, walk.is_active)
+    else:
+        raise NotDifferentiable(f"a reduction by {kernel.op} has no gradient")
+    return walk.into_loads(parts, [*out.shape, *kernel.extents])
+
+
+def _is_first_extreme(t: Tracer, kernel: Reduce, out: Tensor) -> Expr:
+    """Whether an element of the nest is the first maximum or minimum."""
+    best = t.add(Reduce(f"arg{kernel.op}", kernel.extents, kernel.expr), [(out.shape, I32)])[0]
+    number: Expr = const(0, I32)
+    for n, step in enumerate(sh.strides(kernel.extents)):
+        number = number + index(out.rank + n) * dim(step)
+    return best.at(*_axes(out)) == number
+
+
+def _product_of_others(t: Tracer, kernel: Reduce, out: Tensor) -> Expr:
+    """The product of all elements but one, from the product of those that are not 0 and the number of zeros."""
+    e = kernel.expr
+    zero, one = const(0.0, e.dtype), const(1.0, e.dtype)
+    product = t.reduce_compute("prod", out.shape, kernel.extents, lambda *_: select(e == zero, one, e))
+    zeros = t.reduce_compute("sum", out.shape, kernel.extents, lambda *_: select(e == zero, one, zero))
+    p, count = product.at(*_axes(out)), zeros.at(*_axes(out))
+    at_zero = select((count == one) & (e == zero), p, zero)
+    return select(count == zero, p / select(e == zero, one, e), at_zero)
+
+
+def of_call(walk: Walk, kernel: Call, flows: Flows) -> Given:
+    """By the routine's own rule, else by its definition."""
+    flow = _flow(flows)
+    rule = nbits_rule.matmul_nbits if kernel.routine == "matmul_nbits" else ROUTINES.get(kernel.routine)
+    given = rule(walk, kernel, flow) if rule else None
+    if given is not None:
+        return given
+    meaning = kernel.meaning
+    if isinstance(meaning, Reduce):
+        return _of_reduction(walk, meaning, kernel.out, flow)
+    if isinstance(meaning, Loops):
+        raise NotDifferentiable(f"the routine {kernel.routine} has no gradient")
+    g = _like(meaning.expr, flow.at(*_axes(kernel.out)))
+    return walk.into_loads(contributions(meaning.expr, g, walk.is_active), kernel.out.shape)

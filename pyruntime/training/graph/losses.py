@@ -1,0 +1,148 @@
+"""The losses of training sessions. Their sums run in float32, in the order in which the kernel reads elements."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from typing import Any
+
+from pyruntime.frontend.registry import op
+from pyruntime.frontend.tracer import Tracer
+from pyruntime.ir import shape as sh
+from pyruntime.ir.dtype import F32, F64, DType
+from pyruntime.ir.expr import Expr, X, Y, cast, const, dim, exp, guard, log, select
+from pyruntime.ir.kernel import Tensor
+from pyruntime.ops.standard.reduce import log_softmax_of
+from pyruntime.training.graph.graph_names import DOMAIN
+
+
+@op("Loss", since=1, domain=DOMAIN)
+def loss(t: Tracer, y: Tensor, target: Tensor | None = None, *, kind: str, settings: str) -> Tensor:
+    """A scalar: the mean of a loss over all elements of the target. kind: see `recipe.LOSSES`"""
+    if not y.dtype.is_float:
+        raise t.unsupported(f"a loss of {y.dtype} numbers has no gradient", "the output must be a float")
+    work = F64 if y.dtype is F64 else F32
+    x = t.cast(y, work)
+    if kind == "output":
+        return _as_scalar(t, x)
+    assert target is not None
+    return KINDS[kind](t, x, target, work, json.loads(settings))
+
+
+@op("Total", since=1, domain=DOMAIN)
+def total(t: Tracer, *losses: Tensor, scales: str) -> Tensor:
+    """The sum of scalars, each with a factor."""
+    found: Tensor | None = None
+    for x, scale in zip(losses, json.loads(scales), strict=True):
+        part = t.map(X * scale, x)
+        found = part if found is None else t.map(X + Y, found, t.cast(part, found.dtype))
+    assert found is not None
+    return found
+
+
+def _as_scalar(t: Tracer, x: Tensor) -> Tensor:
+    if not (sh.is_static(x.shape) and sh.size(x.shape) == 1):
+        shape = ", ".join(map(str, x.shape))
+        raise t.shape_error(f'the loss "{x.name}" has shape [{shape}]; a loss is a single number, such as a mean')
+    return t.reshape(x, ())
+
+
+def _mean(t: Tracer, values: Tensor) -> Tensor:
+    whole = t.reduce("sum", values, range(values.rank), keepdims=False)
+    count = cast(dim(sh.size(values.shape)), values.dtype)
+    return t.map(X / count, whole)
+
+
+def _checked(t: Tracer, x: Tensor, target: Tensor, work: DType) -> Tensor:
+    """The target, of the shape of x."""
+    shapes = [", ".join(map(str, s)) for s in (target.shape, x.shape)]
+    if target.rank != x.rank:
+        raise t.shape_error(f"the target has shape [{shapes[0]}], the output [{shapes[1]}]: they must be equal")
+    for n, (have, want) in enumerate(zip(target.shape, x.shape, strict=True)):
+        t.require_equal(have, want, f"axis {n} of the target [{shapes[0]}] and of the output [{shapes[1]}] differ")
+    return t.cast(target, work)
+
+
+def _elementwise(of: Callable[[dict[str, Any]], Expr]) -> Callable[..., Tensor]:
+    def made(t: Tracer, x: Tensor, target: Tensor, work: DType, settings: dict[str, Any]) -> Tensor:
+        return _mean(t, t.map(of(settings), x, _checked(t, x, target, work)))
+
+    return made
+
+
+def _huber(settings: dict[str, Any]) -> Expr:
+    delta = float(settings["delta"])
+    far = abs(X - Y)
+    return select(far < delta, far * far * 0.5, (far - 0.5 * delta) * delta)
+
+
+def _bce(settings: dict[str, Any]) -> Expr:
+    """Of logits: max(x, 0) - x·y + log(1 + exp(-|x|)), with -1 as the derivative of |x| at 0, which makes that of the
+    whole 1/2 - y. Of probabilities: the logarithms are at least -100."""
+    if settings["logits"]:
+        return select(X > 0.0, X, 0.0) - X * Y + log(exp(select(X > 0.0, -X, X)) + 1.0)
+    low = 1e-38
+    return -(Y * log(select(X > low, X, low)) + (1.0 - Y) * log(select(1.0 - X > low, 1.0 - X, low)))
+
+
+def cross_entropy(t: Tracer, x: Tensor, target: Tensor, work: DType, settings: dict[str, Any]) -> Tensor:
+    """Of logits whose classes are axis 1, or the last axis if the target has the shape of the others. The mean is over
+    the labels that are not ignored, weighted by their classes."""
+    axis = _class_axis(t, x, target)
+    classes = x.shape[axis]
+    logs = log_softmax_of(t, x, [axis])
+    ignored, smoothing = settings["ignore_index"], float(settings["smoothing"])
+    table = None if settings["weights"] is None else t.constant([float(w) for w in settings["weights"]], work)
+    if table is not None:
+        t.require_equal(table.shape[0], classes, "the loss's weights must have one number for each class")
+
+    def of(i: tuple[Expr, ...], value: Callable[[Expr], Expr]) -> Expr:
+        label = target.at(*i)
+        known = value(t.checked_index(label, classes))
+        return known if ignored is None else guard(label == ignored, const(0.0, work), known)
+
+    def weight(c: Expr) -> Expr:
+        return const(1.0, work) if table is None else table.at(c)
+
+    def at(i: tuple[Expr, ...], c: Expr) -> Expr:
+        return logs.at(*i[:axis], c, *i[axis:])
+
+    found = t.compute(target.shape, lambda *i: of(i, lambda c: -at(i, c) * weight(c)), work)
+    weights = t.compute(target.shape, lambda *i: of(i, weight), work)
+    if smoothing:
+        weighted = t.compute(logs.shape, lambda *i: logs.at(*i) * weight(i[axis]))
+        sums_of_logs = t.reduce("sum", weighted, [axis], keepdims=False)
+        share = const(smoothing, work) / cast(dim(classes), work)
+        even = t.compute(target.shape, lambda *i: of(i, lambda _: -sums_of_logs.at(*i) * share), work)
+        found = t.map(X * (1.0 - smoothing) + Y, found, even)
+    axes = range(target.rank)
+    sums = [t.reduce("sum", v, axes, keepdims=False) for v in (found, weights)]
+    return t.map(X / select(Y > 0.0, Y, 1.0), *sums)
+
+
+def _class_axis(t: Tracer, x: Tensor, target: Tensor) -> int:
+    shapes = [", ".join(map(str, s)) for s in (target.shape, x.shape)]
+    text = f"the labels have shape [{shapes[0]}], the logits [{shapes[1]}]"
+    if target.dtype.is_float:
+        raise t.unsupported(f"labels are integers, these are {target.dtype}", "numbers of classes from 0 on")
+    if x.rank < 2 or target.rank != x.rank - 1:
+        raise t.shape_error(f"{text}: labels have the axes of the logits without that of the classes")
+    last = x.rank - 1
+
+    def differs(axis: int) -> bool:
+        pairs = zip(target.shape, [d for n, d in enumerate(x.shape) if n != axis], strict=True)
+        return any(sh.compare("eq", a, b) == 0 for a, b in pairs)
+
+    axis = last if differs(1) or (x.rank == 3 and not differs(last)) else 1
+    for have, want in zip(target.shape, [d for n, d in enumerate(x.shape) if n != axis], strict=True):
+        t.require_equal(have, want, text)
+    return axis
+
+
+KINDS: dict[str, Callable[..., Tensor]] = {
+    "cross_entropy": cross_entropy,
+    "mse": _elementwise(lambda _: (X - Y) * (X - Y)),
+    "l1": _elementwise(lambda _: abs(X - Y)),
+    "huber": _elementwise(_huber),
+    "bce": _elementwise(_bce),
+}

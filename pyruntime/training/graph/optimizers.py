@@ -1,0 +1,91 @@
+"""Optimisers: how a step changes a weight by its gradient. Weights, gradients and moments are float32 or float64."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+
+from pyruntime.ir.expr import Expr, const, select, sqrt
+from pyruntime.runtime.step_numbers import FIRST, RATE, SECOND
+
+Settings = Mapping[str, float]
+
+
+@dataclass(frozen=True, slots=True)
+class Rule:
+    """moments: names of the states that a weight has; numbers: of the step, which it needs
+    (pyruntime/runtime/step_numbers.py); new: (weight, *moments, gradient, *numbers) -> their new values; decay:
+    "gradient" if it adds to gradients, so that moments change where the gradient is 0; "weight" if it shrinks weights,
+    "" without decay"""
+
+    moments: tuple[str, ...]
+    numbers: tuple[int, ...]
+    new: Callable[..., Sequence[Expr]]
+    decay: str
+
+
+def sgd(s: Settings) -> Rule:
+    """v = momentum·v + g, w = w - rate·v; nesterov: w = w - rate·(g + momentum·v)"""
+    keep, decay = float(s["momentum"]), float(s["decay"])
+    if not keep:
+        return Rule((), (RATE,), lambda x, g, rate: (x - (g + x * decay) * rate,), "weight" if decay else "")
+
+    def new(x: Expr, v: Expr, g: Expr, rate: Expr) -> Sequence[Expr]:
+        full = g + x * decay
+        v = v * keep + full
+        return x - (full + v * keep if s["nesterov"] else v) * rate, v
+
+    return Rule(("v",), (RATE,), new, "gradient" if decay else "")
+
+
+def adam(s: Settings, decoupled: bool = False) -> Rule:
+    """Adam, whose decay adds to the gradient; AdamW, whose decay shrinks the weight (decoupled). transformers: as
+    Hugging Face's AdamW and onnxruntime's by default: epsilon comes before the correction, decay after the update"""
+    b1, b2, eps, decay = (float(s[k]) for k in ("beta1", "beta2", "epsilon", "decay"))
+    added, shrinks = (0.0, decay) if decoupled else (decay, 0.0)
+
+    def new(x: Expr, m: Expr, v: Expr, g: Expr, rate: Expr, c1: Expr, c2: Expr) -> Sequence[Expr]:
+        g = g + x * added if added else g
+        m, v = m * b1 + g * (1 - b1), v * b2 + g * g * (1 - b2)
+        if s.get("transformers"):
+            return (x - m * c1 / ((sqrt(v) + eps) * c2) * rate) * (1.0 - rate * shrinks), m, v
+        shrunk = x - x * shrinks * rate if shrinks else x
+        return shrunk - m * c1 / (sqrt(v) * c2 + eps) * rate, m, v
+
+    return Rule(("m", "v"), (RATE, FIRST, SECOND), new, ("weight" if decoupled else "gradient") if decay else "")
+
+
+def adagrad(s: Settings) -> Rule:
+    """h = h + g², w = w - rate·g / (√h + ε)"""
+    eps, decay = float(s["epsilon"]), float(s["decay"])
+
+    def new(x: Expr, h: Expr, g: Expr, rate: Expr) -> Sequence[Expr]:
+        full = g + x * decay
+        h = h + full * full
+        return x - full / (sqrt(h) + eps) * rate, h
+
+    return Rule(("h",), (RATE,), new, "gradient" if decay else "")
+
+
+def lion(s: Settings) -> Rule:
+    """w = w - rate·(sign(β₁·m + (1-β₁)·g) + decay·w), then m = β₂·m + (1-β₂)·g"""
+    b1, b2, decay = (float(s[k]) for k in ("beta1", "beta2", "decay"))
+
+    def sign(x: Expr) -> Expr:
+        one = const(1.0, x.dtype)
+        return select(x > 0.0, one, select(x < 0.0, -one, const(0.0, x.dtype)))
+
+    def new(x: Expr, m: Expr, g: Expr, rate: Expr) -> Sequence[Expr]:
+        return x - (sign(m * b1 + g * (1 - b1)) + x * decay) * rate, m * b2 + g * (1 - b2)
+
+    return Rule(("m",), (RATE,), new, "weight" if decay else "")
+
+
+KINDS: dict[str, Callable[[Settings], Rule]] = {
+    "sgd": sgd,
+    "adam": adam,
+    "adamw": partial(adam, decoupled=True),
+    "adagrad": adagrad,
+    "lion": lion,
+}

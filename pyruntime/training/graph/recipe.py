@@ -1,0 +1,300 @@
+"""What a training session does in a step, as its options say: losses, optimiser, and which weights change.
+
+Options have the same names in Python and JavaScript (there in camel case)."""
+
+from __future__ import annotations
+
+import base64
+import json
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from fnmatch import fnmatchcase
+from math import isfinite
+from typing import Any
+
+from pyruntime.errors import InvalidInput
+from pyruntime.training.adapters.lora import lora_of
+
+# settings of each loss, with defaults
+LOSSES: dict[str, dict[str, Any]] = {
+    "cross_entropy": {"ignore_index": -100, "weights": None, "smoothing": 0.0},
+    "mse": {},
+    "l1": {},
+    "huber": {"delta": 1.0},
+    "bce": {"logits": True},
+}
+# settings of each optimiser, with defaults
+OPTIMIZERS: dict[str, dict[str, float]] = {
+    "sgd": {"rate": 0.01, "momentum": 0.0, "nesterov": False, "decay": 0.0},
+    "adam": {"rate": 1e-3, "beta1": 0.9, "beta2": 0.999, "epsilon": 1e-8, "decay": 0.0},
+    "adamw": {"rate": 1e-3, "beta1": 0.9, "beta2": 0.999, "epsilon": 1e-8, "decay": 0.01, "transformers": False},
+    "adagrad": {"rate": 0.01, "epsilon": 1e-10, "decay": 0.0},
+    "lion": {"rate": 1e-4, "beta1": 0.9, "beta2": 0.99, "decay": 0.0},
+}
+ALIASES = {"momentum": ("sgd", {"momentum": 0.9}), "nesterov": ("sgd", {"momentum": 0.9, "nesterov": True})}
+SCHEDULES: dict[str, dict[str, float]] = {
+    "constant": {"warmup": 0},
+    "linear": {"warmup": 0, "steps": 0, "end": 0.0},
+    "cosine": {"warmup": 0, "steps": 0, "end": 0.0},
+    "exponential": {"warmup": 0, "every": 1, "factor": 0.1},
+}
+BELOW_ONE = ("momentum", "beta1", "beta2")
+MODES = ("train", "inference")
+DYNAMIC = 0.0  # a scale of the loss
+
+
+@dataclass(frozen=True, slots=True)
+class Loss:
+    """kind: a name of LOSSES, "output" or "onnx"; output: of the model, or of the graph that the loss is; target: name
+    of the feed to compare with; scale: a factor of this loss in the sum of all"""
+
+    kind: str
+    output: str
+    target: str = ""
+    scale: float = 1.0
+    settings: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Recipe:
+    """trainable, frozen: patterns of names of weights; accumulates: gradients are summed over several batches before a
+    step; norm_limit, value_limit: of gradients (0: none); proximal: pulls weights to where they began; step_outputs:
+    outputs of the model that a step may also return, as training computes them; lora: settings of adapters;
+    loss_scale: DYNAMIC, a number (1: none), or None: dynamic if the model computes in float16; memory: bytes that a
+    step may need, weights included (0: no limit)"""
+
+    losses: tuple[Loss, ...]
+    optimizer: str
+    settings: Mapping[str, float]
+    schedule: str = "constant"
+    schedule_settings: Mapping[str, float] = field(default_factory=dict)
+    trainable: tuple[str, ...] | None = None
+    frozen: tuple[str, ...] = ()
+    accumulates: bool = False
+    mode: str = "train"
+    norm_limit: float = 0.0
+    value_limit: float = 0.0
+    proximal: float = 0.0
+    seed: int = 0
+    goes_on_after_nan: bool = False
+    step_outputs: tuple[str, ...] = ()
+    lora: Mapping[str, Any] | None = None
+    loss_scale: float | None = None
+    memory: int = 0
+
+    def to_json(self) -> str:
+        return json.dumps(asdict(self))
+
+    @staticmethod
+    def from_json(text: str) -> Recipe:
+        data = json.loads(text)
+        losses = tuple(Loss(**loss) for loss in data.pop("losses"))
+        lists = {k: None if data[k] is None else tuple(data[k]) for k in ("trainable", "frozen", "step_outputs")}
+        return Recipe(**{**data, **lists, "losses": losses})
+
+
+def recipe_of(options: Mapping[str, Any]) -> Recipe:
+    """The recipe of a session's options. Errors: InvalidInput names the option."""
+    known = {
+        "loss", "optimizer", "schedule", "trainable", "frozen", "accumulate", "mode", "clip", "proximal", "seed",
+        "on_nan", "lora", "step_outputs", "loss_scale", "memory",
+    }  # fmt: skip
+    _known("option", options, known)
+    if options.get("loss") is None:
+        raise InvalidInput("training needs a loss", hint='{"cross_entropy": "logits"}, or the name of an output')
+    name, settings = _choice("optimizer", options.get("optimizer", "adamw"), OPTIMIZERS)
+    schedule, timing = _choice("schedule", options.get("schedule", "constant"), SCHEDULES)
+    if schedule in ("linear", "cosine") and timing["steps"] <= 0:
+        raise InvalidInput(
+            f'schedule "{schedule}" needs the number of steps', hint=f'{{"{schedule}": {{"steps": 1000}}}}'
+        )
+    mode = options.get("mode", "train")
+    if mode not in MODES:
+        raise InvalidInput(f"mode cannot be {mode!r}", hint='"train" or "inference"')
+    norm, value = _clip(options.get("clip"))
+    on_nan = options.get("on_nan", "skip")
+    if on_nan not in ("skip", "go on"):
+        raise InvalidInput(f"on_nan cannot be {on_nan!r}", hint='"skip" or "go on"')
+    return Recipe(
+        _losses(options["loss"]), name, settings, schedule, timing, _patterns("trainable", options.get("trainable")),
+        _patterns("frozen", options.get("frozen")) or (), bool(options.get("accumulate", False)), mode, norm, value,
+        not_negative("proximal", options.get("proximal", 0.0)), int(_number("seed", options.get("seed", 0))),
+        on_nan == "go on", _patterns("step_outputs", options.get("step_outputs")) or (), lora_of(options.get("lora")),
+        _loss_scale(options.get("loss_scale")), _memory(options.get("memory")),
+    )  # fmt: skip
+
+
+def from_javascript(options: Mapping[str, Any]) -> dict[str, Any]:
+    """Options in camel case, as pages give them, in our names."""
+
+    def plain(value: Any) -> Any:
+        if isinstance(value, Mapping):
+            return {_snake(k): v if k == "inputs" else plain(v) for k, v in value.items()}
+        return [plain(v) for v in value] if isinstance(value, list) else value
+
+    return plain(options)
+
+
+def _snake(name: str) -> str:
+    return "".join(f"_{c.lower()}" if c.isupper() else c for c in name)
+
+
+def matches(name: str, patterns: Sequence[str]) -> bool:
+    """Whether a name fits one of the patterns, in which * stands for any text."""
+    return any(fnmatchcase(name, p) for p in patterns)
+
+
+def _known(what: str, given: Mapping[str, Any], known: Any) -> None:
+    for name in given:
+        if name not in known:
+            raise InvalidInput(f'there is no {what} "{name}"', hint=f"known: {', '.join(sorted(known))}")
+
+
+def _choice(what: str, given: Any, table: Mapping[str, Mapping[str, float]]) -> tuple[str, dict[str, float]]:
+    """The name in "adam" or {"adam": {"rate": 0.1}}, and all its settings."""
+    name, own = (given, {}) if isinstance(given, str) else _single(what, given)
+    plain = str(name).lower().replace("_", "")
+    base: Mapping[str, Any] = {}
+    if table is OPTIMIZERS and plain in ALIASES:
+        plain, base = ALIASES[plain]
+    if plain not in table:
+        raise InvalidInput(f'{what} "{name}" is not known', hint=f"known: {', '.join(table)}")
+    own = own if isinstance(own, Mapping) else {"rate": own}
+    _known(f"setting of {plain}", own, table[plain])
+    numbers = {k: v if isinstance(v, bool) else _setting(f"{plain}.{k}", k, v) for k, v in own.items()}
+    return plain, {**table[plain], **base, **numbers}
+
+
+def _single(what: str, given: Any) -> tuple[str, Any]:
+    if not isinstance(given, Mapping) or len(given) != 1:
+        raise InvalidInput(f"{what} cannot be {given!r}", hint="a name, or {name: settings}")
+    return next(iter(given.items()))
+
+
+def _number(what: str, value: Any) -> float:
+    number = value if isinstance(value, (int, float)) or not hasattr(value, "__float__") else float(value)
+    if isinstance(number, bool) or not isinstance(number, (int, float)) or not isfinite(number):
+        raise InvalidInput(f"{what} cannot be {value!r}", hint="give a number")
+    return number
+
+
+def not_negative(what: str, value: Any) -> float:
+    """Errors: InvalidInput for what is no finite number from 0 on"""
+    if _number(what, value) < 0:
+        raise InvalidInput(f"{what} cannot be {value!r}", hint="a number from 0 on")
+    return float(value)
+
+
+def _setting(what: str, name: str, value: Any) -> float:
+    found = not_negative(what, value)
+    if name in BELOW_ONE and found >= 1:
+        raise InvalidInput(f"{what} cannot be {value!r}", hint="a number from 0 on, below 1")
+    return found
+
+
+def _limit(what: str, value: Any) -> float:
+    if _number(what, value) <= 0:
+        raise InvalidInput(f"{what} cannot be {value!r}", hint="a number above 0")
+    return float(value)
+
+
+def _clip(given: Any) -> tuple[float, float]:
+    """Limits of the norm and of the values, 0 for none."""
+    if given is None:
+        return 0.0, 0.0
+    if not isinstance(given, Mapping):
+        return _limit("clip", given), 0.0
+    _known("kind of clip", given, ("norm", "value"))
+    norm, value = (_limit(f"clip.{kind}", given[kind]) if kind in given else 0.0 for kind in ("norm", "value"))
+    return norm, value
+
+
+def _loss_scale(given: Any) -> float | None:
+    if given is None or given == "dynamic":
+        return None if given is None else DYNAMIC
+    if isinstance(given, str) or _number("loss_scale", given) <= 0:
+        raise InvalidInput(f"loss_scale cannot be {given!r}", hint='"dynamic", or a number above 0')
+    return float(given)
+
+
+def _memory(given: Any) -> int:
+    if given is None:
+        return 0
+    if isinstance(given, bool) or not isinstance(given, (int, float)) or given < 1 or given % 1:
+        raise InvalidInput(f"memory cannot be {given!r}", hint="a number of bytes")
+    return int(given)
+
+
+def _patterns(what: str, given: Any) -> tuple[str, ...] | None:
+    if given is None:
+        return None
+    found = (given,) if isinstance(given, str) else tuple(given)
+    if not all(isinstance(p, str) for p in found):
+        raise InvalidInput(f"{what} cannot be {given!r}", hint='names or patterns such as "head.*"')
+    return found
+
+
+def _losses(given: Any) -> tuple[Loss, ...]:
+    each = list(given) if isinstance(given, (list, tuple)) else [given]
+    if not each:
+        raise InvalidInput("training needs a loss")
+    return tuple(_loss(one, n) for n, one in enumerate(each))
+
+
+def _loss(given: Any, n: int) -> Loss:
+    """The loss number n of those that are summed."""
+    if isinstance(given, str):
+        return Loss("output", given)
+    if not isinstance(given, Mapping):
+        raise InvalidInput(f"loss cannot be {type(given).__name__}", hint='{"mse": "output"}, or the name of an output')
+    rest = dict(given)
+    scale = _number("scale of a loss", rest.pop("scale", 1.0))
+    target = rest.pop("target", "target" if n == 0 else f"target{n + 1}")
+    if "onnx" in rest:
+        return _graph_of_loss(rest, scale)
+    kind = next((k for k in rest if k in LOSSES or k == "output"), "")
+    if not kind:
+        raise InvalidInput(f"loss {list(rest)} is not known", hint=f"known: output, onnx, {', '.join(LOSSES)}")
+    output = rest.pop(kind)
+    if not isinstance(output, str):
+        raise InvalidInput(f"{kind} cannot be of {output!r}", hint="name an output of the model")
+    settings = LOSSES.get(kind, {})
+    _known(f"setting of {kind}", rest, settings)
+    return Loss(kind, output, "" if kind == "output" else target, scale, {**settings, **_checked(rest)})
+
+
+def _checked(given: Mapping[str, Any]) -> dict[str, Any]:
+    """Settings of a loss that a caller gives, as JSON has them."""
+    found = dict(given)
+    if "delta" in given:
+        found["delta"] = _limit("delta", given["delta"])
+    if "smoothing" in given:
+        found["smoothing"] = not_negative("smoothing", given["smoothing"])
+        if found["smoothing"] > 1:
+            raise InvalidInput(f"smoothing cannot be {given['smoothing']!r}", hint="a number from 0 to 1")
+    if given.get("ignore_index") is not None:
+        found["ignore_index"] = int(_number("ignore_index", given["ignore_index"]))
+    if given.get("weights") is not None:
+        weights = given["weights"]
+        if isinstance(weights, (str, bytes, Mapping)) or not hasattr(weights, "__iter__"):
+            raise InvalidInput(f"weights cannot be {weights!r}", hint="a number for each class")
+        found["weights"] = [not_negative("a class's weight", w) for w in weights]
+    return found
+
+
+def _graph_of_loss(given: Mapping[str, Any], scale: float) -> Loss:
+    """A loss that is an ONNX model: its bytes, its path, or as pages give it, bytes in base64."""
+    _known("setting of onnx", given, ("onnx", "inputs", "output"))
+    data, inputs = given["onnx"], given.get("inputs", {})
+    if isinstance(data, (str, os.PathLike)):
+        with open(data, "rb") as file:
+            data = file.read()
+    elif isinstance(data, Mapping) and data.keys() == {"base64"}:
+        data = base64.b64decode(data["base64"])
+    if not isinstance(data, (bytes, bytearray, memoryview)):
+        raise InvalidInput(f"onnx cannot be {type(data).__name__}", hint="the bytes of an ONNX model")
+    if not isinstance(inputs, Mapping) or not all(isinstance(v, str) for v in inputs.values()):
+        raise InvalidInput(f"inputs cannot be {inputs!r}", hint='{"input of the loss": "output of the model"}')
+    settings = {"model": base64.b64encode(data).decode(), "inputs": dict(inputs)}
+    return Loss("onnx", given.get("output", ""), "", scale, settings)

@@ -1,0 +1,276 @@
+"""Turns a model into the graph of a training session: loss, gradients and updates are further nodes.
+
+Such a graph compiles and runs like any other. Its weights that are trained are states, which runs change in place.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from math import prod
+from typing import Any, ClassVar
+
+from pyruntime.errors import InvalidInput, NotDifferentiable
+from pyruntime.ir.dtype import BF16, BY_NAME, F16, F32, F64, I64, DType
+from pyruntime.ir.reference import round_float
+from pyruntime.onnx.graph import Graph, Node, TensorType, Value, Weight, tensor_type, uses
+from pyruntime.onnx.sources import MemorySource
+from pyruntime.onnx.weight_values import elements
+from pyruntime.runtime.step_numbers import COUNT
+from pyruntime.training.adapters.lora import Beside, Lora, Merge, with_lora
+from pyruntime.training.graph import losses, step_operators  # noqa: F401  their operators
+from pyruntime.training.graph.graph_names import APPLIED, APPLY, COPY, DOMAIN, LOSS, NUMBERS, RESULT
+from pyruntime.training.graph.loss_graph import LossGraph
+from pyruntime.training.graph.recipe import DYNAMIC, Loss, Recipe, matches
+from pyruntime.training.graph.training_mode import check_subgraphs, renamed_node, training_nodes
+
+_OPSET = 20
+# inputs of operators that are settings, not weights, by (operator, position)
+_SETTINGS = {
+    ("BatchNormalization", 3), ("BatchNormalization", 4), ("Clip", 1), ("Clip", 2), ("Dropout", 1), ("Pad", 2),
+    ("Resize", 1), ("Resize", 2), ("Upsample", 1), ("OneHot", 2), ("Range", 0), ("Range", 1), ("Range", 2),
+}  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class Training:
+    """graph: of the training session; weights: names of those that are trained, in the model's order; halves: of these,
+    the names that the model has in 16 bits, with their types; statistics: names of running statistics that steps
+    change; targets: names of the feeds for losses; outputs: names of the model's outputs; step_outputs: of these, names
+    in the graph of what a step returns; lora: the adapters that are trained; base: the graph without them; artifacts:
+    what the page must know of onnxruntime-training's"""
+
+    graph: Graph
+    weights: tuple[str, ...]
+    halves: Mapping[str, str]
+    statistics: tuple[str, ...]
+    targets: tuple[str, ...]
+    outputs: tuple[str, ...]
+    recipe: Recipe
+    step_outputs: Mapping[str, str]
+    lora: Lora | None
+    base: Graph
+    artifacts: Mapping[str, Any] | None = None
+    kind: ClassVar[str] = "training"  # of what it tells the page
+
+    @property
+    def merges(self) -> dict[str, list[Merge]]:
+        """The products of adapters that an exported model has in its weights, by name of the weight."""
+        return {} if self.lora is None else self.lora.merges(self.base)
+
+    @property
+    def beside(self) -> list[Beside]:
+        """Those that it has as further nodes. Errors: InvalidInput"""
+        return [] if self.lora is None else self.lora.beside(self.base)
+
+    @property
+    def exported(self) -> dict[str, tuple[DType, tuple[int, ...]]]:
+        """The weights that an exported model has new values of, with the types that the model has."""
+        own = [n for n in (*self.weights, *self.statistics) if n in self.base.weights]
+        found = {n: self.graph.weights[n] for n in (*own, *self.merges)}
+        return {n: (BY_NAME[self.halves.get(n, w.dtype.name)], w.shape) for n, w in found.items()}
+
+    def in_file(self) -> dict[str, Any]:
+        """Nothing: sessions open no Program that trains."""
+        return {}
+
+    def report(self) -> dict[str, Any]:
+        """For the page: what is trained, and what the host of a step must know."""
+        recipe, weights = self.recipe, self.graph.weights
+        types = {v.name: v.type.dtype for v in self.graph.inputs if isinstance(v.type, TensorType)}
+        named = [(n, weights[n]) for n in (*self.weights, *self.statistics)]
+        return {
+            "weights": [{"name": n, "shape": list(w.shape), "dtype": w.dtype.name} for n, w in named],
+            "count": len(self.weights),
+            "targets": {n: str(types[n]) for n in self.targets},
+            "outputs": list(self.outputs),
+            "accumulates": recipe.accumulates,
+            "optimizer": recipe.optimizer,
+            "settings": {**recipe.settings},
+            "schedule": {"kind": recipe.schedule, **recipe.schedule_settings},
+            "seed": recipe.seed,
+            "lora": None if self.lora is None else {"names": self.lora.names, "config": self.lora.config()},
+            "lossScale": recipe.loss_scale,
+            "isProximal": recipe.proximal != 0,
+            "stepOutputs": {**self.step_outputs},
+            **({} if self.artifacts is None else {"artifacts": self.artifacts}),
+        }
+
+
+def training_graph(model: Graph, recipe: Recipe) -> Training:
+    """Errors: InvalidInput for options that do not fit the model."""
+    if recipe.loss_scale is None:
+        recipe = replace(recipe, loss_scale=DYNAMIC if _has_halves(model) else 1.0)
+    names, lora = _weights_to_train(model, recipe), None
+    base, halves = _with_masters(model, names)
+    graph = base
+    if recipe.lora is not None:
+        graph, lora = with_lora(graph, recipe.lora, recipe.seed)
+        names += lora.names
+    trains = recipe.mode == "train"
+    if trains:
+        check_subgraphs(graph)
+    copies, renamed, statistics = training_nodes(graph) if trains else ([], {}, {})
+    graphs = {n: LossGraph(graph, loss, n) for n, loss in enumerate(recipe.losses) if loss.kind == "onnx"}
+    nodes, feeds = _loss_nodes(graph, recipe, graphs, LOSS, {})
+    trained, loss = nodes, LOSS
+    if renamed:
+        trained, _ = _loss_nodes(graph, recipe, graphs, COPY + LOSS, renamed)
+        loss = COPY + LOSS
+    states = dict.fromkeys([*names, *statistics])
+    sums = [f"{COPY}{name}/sum" for name in names] if recipe.accumulates else []
+    attrs = {"recipe": replace(recipe, losses=()).to_json(), "weights": json.dumps(names)}
+    last = Node(
+        "Step", DOMAIN, 1, "step", (loss, NUMBERS, *names, *sums, *statistics, *statistics.values()), (RESULT,), attrs
+    )  # fmt: skip
+    inputs, outputs, first = [Value(NUMBERS, TensorType(F32, (COUNT,)))], [LOSS, RESULT], []
+    if recipe.accumulates:
+        first = [Node("Apply", DOMAIN, 1, "optimizer", (NUMBERS, APPLY, *names), (APPLIED, *sums), attrs)]
+        inputs.append(Value(APPLY, TensorType(F32, (APPLY,))))
+        outputs.append(APPLIED)
+    known = [v.name for v in graph.outputs]
+    if unknown := [name for name in recipe.step_outputs if name not in known]:
+        raise InvalidInput(
+            f'output "{unknown[0]}" of step_outputs does not exist', hint=f"outputs are {', '.join(known)}"
+        )
+    step_outputs = {name: renamed.get(name, name) for name in recipe.step_outputs}
+    outputs += [renamed[name] for name in recipe.step_outputs if name in renamed]
+    _check_names(graph, [v.name for v in (*feeds, *inputs)])
+    for loss_graph in graphs.values():
+        graph = loss_graph.added_to(graph)
+    made = replace(
+        graph,
+        nodes=(*first, *graph.nodes, *copies, *nodes, *(trained if renamed else ()), last),
+        inputs=(*[v for v in graph.inputs if v.name not in graph.weights], *feeds, *inputs),
+        outputs=(*graph.outputs, *[Value(name, None) for name in outputs]),
+        weights={n: replace(w, is_state=True) if n in states else w for n, w in graph.weights.items()},
+        opsets={**graph.opsets, DOMAIN: 1},
+    )
+    targets = tuple(v.name for v in feeds)
+    outputs_of_model = tuple(v.name for v in graph.outputs)
+    return Training(
+        made, tuple(names), halves, tuple(statistics), targets, outputs_of_model, recipe, step_outputs, lora, base
+    )
+
+
+# ── weights ───────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def _weights_to_train(graph: Graph, recipe: Recipe) -> list[str]:
+    """With adapters, only weights that the caller names."""
+    return [] if recipe.lora is not None and recipe.trainable is None else trainable(graph, recipe)
+
+
+def trainable(graph: Graph, recipe: Recipe) -> list[str]:
+    """Names of the weights that a step changes, in the model's order: by the patterns, or else all floats of more than
+    one element that are no settings of operators. Errors: InvalidInput"""
+    used = {name for node in graph.nodes for name in uses(node)}
+    floats = [n for n, w in graph.weights.items() if w.dtype in (F16, BF16, F32, F64) and n in used]
+    known = ", ".join(floats[:8]) + (", …" if len(floats) > 8 else "")
+    for pattern in (*(recipe.trainable or ()), *recipe.frozen):
+        found = [n for n in graph.weights if matches(n, (pattern,))]
+        if not found:
+            raise InvalidInput(f'no weight has a name like "{pattern}"', hint=f"weights are {known or 'none'}")
+        if pattern in recipe.frozen or any(n in floats for n in found):
+            continue
+        w = graph.weights[found[0]]
+        text = f'"{w.name}" is {w.dtype}: it cannot be trained' if found[0] in used else f'nothing reads "{found[0]}"'
+        raise InvalidInput(text, hint="train adapters beside it with the option lora")
+    settings = {
+        n for node in graph.nodes if node.domain == "" for i, n in enumerate(node.inputs) if (node.op, i) in _SETTINGS
+    }
+    if recipe.trainable is None:
+        floats = [n for n in floats if n not in settings and prod(graph.weights[n].shape) > 1]
+    else:
+        floats = [n for n in floats if matches(n, recipe.trainable)]
+    found = [n for n in floats if not matches(n, recipe.frozen)]
+    if not found:
+        raise InvalidInput("the model has no weight to train", hint=f"weights are {known or 'none'}")
+    return found
+
+
+def _with_masters(graph: Graph, names: Sequence[str]) -> tuple[Graph, dict[str, str]]:
+    """The graph in which weights of 16 bits that are trained are kept in float32, and cast where they are read."""
+    weights, casts = dict(graph.weights), []
+    renamed: dict[str, str] = {}
+    halves: dict[str, str] = {}
+    for name in names:
+        w = weights[name]
+        if w.dtype in (F16, BF16):
+            weights[name] = _in_float32(w)
+            renamed[name] = COPY + name
+            halves[name] = w.dtype.name
+            casts.append(Node("Cast", "", _OPSET, renamed[name], (name,), (renamed[name],), {"to": w.dtype.code}))
+    if not casts:
+        return graph, {}
+    nodes = [replace(renamed_node(n, renamed), name=n.name) if set(uses(n)) & set(renamed) else n for n in graph.nodes]
+    return replace(graph, weights=weights, nodes=(*casts, *nodes)), halves
+
+
+def _has_halves(graph: Graph) -> bool:
+    """Whether gradients would pass through float16, in which those below 6e-8 become 0: then the loss is scaled."""
+    types = [tensor_type(v.type) for v in (*graph.inputs, *graph.outputs)]
+    casts = any(n.op == "Cast" and n.attrs.get("to") == F16.code for n in graph.nodes)
+    return casts or any(w.dtype is F16 for w in graph.weights.values()) or any(t and t.dtype is F16 for t in types)
+
+
+def _in_float32(w: Weight) -> Weight:
+    import struct
+
+    values = elements(w)
+    data = struct.pack(f"<{len(values)}f", *[round_float(v, F32) for v in values if isinstance(v, float)])
+    return Weight(w.name, F32, w.shape, MemorySource(data), 0, len(data))
+
+
+# ── losses ────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def _loss_nodes(
+    graph: Graph, recipe: Recipe, graphs: Mapping[int, LossGraph], name: str, renamed: Mapping[str, str]
+) -> tuple[list[Node], list[Value]]:
+    """The nodes that compute the loss of this name, and the feeds that they need. graphs: those that losses are, by
+    number; renamed: of values in training"""
+    nodes: list[Node] = []
+    feeds: dict[str, Value] = {}
+    types = {v.name: tensor_type(v.type) for v in graph.outputs}
+    parts = []
+    for n, loss in enumerate(recipe.losses):
+        part = f"{name}/{n}"
+        parts.append(part)
+        if n in graphs:
+            nodes += graphs[n].nodes(part, renamed)
+            feeds = {v.name: v for v in graphs[n].feeds} | feeds
+            continue
+        if loss.output not in types:
+            raise InvalidInput(f'output "{loss.output}" does not exist', hint=f"outputs are {', '.join(types)}")
+        targets = () if loss.kind == "output" else (loss.target,)
+        if targets and loss.target not in feeds:
+            feeds[loss.target] = Value(loss.target, _target_type(loss, types[loss.output]))
+        attrs = {"kind": loss.kind, "settings": json.dumps(dict(loss.settings))}
+        of = renamed.get(loss.output, loss.output)
+        nodes.append(Node("Loss", DOMAIN, 1, part, (of, *targets), (part,), attrs))
+    scales = json.dumps([loss.scale for loss in recipe.losses])
+    nodes.append(Node("Total", DOMAIN, 1, name, tuple(parts), (name,), {"scales": scales}))
+    return nodes, list(feeds.values())
+
+
+def _target_type(loss: Loss, output: TensorType | None) -> TensorType:
+    """The type of the feed, by what the model declares of the output: the dims of classes may be axis 1 or the last, so
+    those of labels are known only for one class axis."""
+    if output is None or output.shape is None:
+        raise NotDifferentiable(f'the model does not declare the shape of output "{loss.output}"')
+    if loss.kind != "cross_entropy":
+        return TensorType(F64 if output.dtype is F64 else F32, output.shape)
+    if len(output.shape) < 2:
+        raise InvalidInput(f'output "{loss.output}" cannot be logits: it has {len(output.shape)} axes, needs 2 or more')
+    if len(output.shape) == 2:
+        return TensorType(I64, output.shape[:1])
+    return TensorType(I64, (output.shape[0], *[None] * (len(output.shape) - 2)))
+
+
+def _check_names(graph: Graph, names: Sequence[str]) -> None:
+    taken = {v.name for v in graph.inputs} | graph.weights.keys() | {o for n in graph.nodes for o in n.outputs}
+    for name in names:
+        if name in taken:
+            raise InvalidInput(f'the model has a value "{name}" already', hint="name the target otherwise")

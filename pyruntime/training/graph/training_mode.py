@@ -1,0 +1,136 @@
+"""Operators that differ in training: Dropout, BatchNormalization, and those that draw random numbers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from typing import Any
+
+from pyruntime.errors import InvalidModel
+from pyruntime.frontend import registry
+from pyruntime.frontend.registry import op
+from pyruntime.frontend.tracer import Tracer
+from pyruntime.ir.dtype import BOOL, F32
+from pyruntime.ir.expr import cast, const
+from pyruntime.ir.kernel import Tensor
+from pyruntime.onnx.graph import Graph, Node, subgraphs, uses
+from pyruntime.ops.lib.formula import numeric
+from pyruntime.ops.standard import norm, random
+from pyruntime.runtime.step_numbers import DRAW, SEED
+from pyruntime.training.graph.graph_names import COPY, DOMAIN, NUMBERS
+
+RANDOM = ("RandomUniform", "RandomUniformLike", "RandomNormal", "RandomNormalLike", "Bernoulli", "Multinomial")
+
+
+@op("BatchNormalization", since=1, domain=DOMAIN)
+def batch_normalization(
+    t: Tracer, x: Tensor, scale: Tensor, b: Tensor, mean: Tensor, var: Tensor, *, epsilon: float = 1e-5,
+    momentum: float = 0.9,
+) -> tuple[Tensor, ...]:  # fmt: skip
+    """Normalises by the statistics of the batch; further outputs: the new running statistics."""
+    return norm.batch_normalization(t, x, scale, b, mean, var, epsilon=epsilon, momentum=momentum, training_mode=1)
+
+
+@op("Dropout", since=1, domain=DOMAIN)
+def dropout(
+    t: Tracer, x: Tensor, numbers: Tensor, ratio: Tensor | None = None, *, share: float = 0.5
+) -> tuple[Tensor, ...]:
+    """Drops other elements in each batch."""
+    with _draws(t, numbers):
+        kept = const(share, F32) if ratio is None else cast(numeric(t, t.reshape(ratio, ())).at(), F32)
+        return random.drop(t, x, kept, None, BOOL)
+
+
+@op("Random", since=1, domain=DOMAIN)
+def drawn(t: Tracer, numbers: Tensor, *operands: Tensor, kind: str, opset: int, attributes: Any = ()) -> Any:
+    """A random operator of ONNX, with other numbers in each batch."""
+    found = registry.find("", kind, opset, t.node)
+    with _draws(t, numbers):
+        return found.lower(t, *operands, **{**found.schema.floats, **dict(attributes)})
+
+
+def _draws(t: Tracer, numbers: Tensor) -> Any:
+    return random.varied(t, numbers.at(SEED), numbers.at(DRAW))
+
+
+def training_nodes(graph: Graph) -> tuple[list[Node], dict[str, str], dict[str, str]]:
+    """Nodes that compute in training what differs from inference; the new names of values that differ; and of running
+    statistics, the names of their new values."""
+    renamed: dict[str, str] = {}
+    statistics: dict[str, str] = {}
+    made: list[Node] = []
+    for node in graph.nodes:
+        changed = _CHANGED.get(node.op, _same)(node, graph) if node.domain == "" else node
+        if changed is node and renamed.keys().isdisjoint(uses(node)):
+            continue
+        for name in filter(None, changed.outputs):
+            renamed[name] = COPY + name
+        copy = renamed_node(changed, renamed)
+        if changed.op == "BatchNormalization" and changed.domain == DOMAIN:
+            statistics |= {s: f"{COPY}{node.outputs[0]}/{s}" for s in node.inputs[3:5]}
+            copy = replace(copy, outputs=(copy.outputs[0], *[statistics[s] for s in node.inputs[3:5]]))
+        made.append(copy)
+    return made, renamed, statistics
+
+
+def renamed_node(node: Node, names: Mapping[str, str]) -> Node:
+    """The node with other names of values, in its inner graphs, too."""
+
+    def name(x: str) -> str:
+        return names.get(x, x)
+
+    def inner(graph: Graph) -> Graph:
+        own = {v.name for v in graph.inputs} | {o for n in graph.nodes for o in n.outputs} | graph.weights.keys()
+        rest = {old: new for old, new in names.items() if old not in own}
+        outputs = tuple(replace(v, name=rest.get(v.name, v.name)) for v in graph.outputs)
+        return replace(graph, nodes=tuple(renamed_node(n, rest) for n in graph.nodes), outputs=outputs)
+
+    attrs = {k: inner(v) if isinstance(v, Graph) else v for k, v in node.attrs.items()}
+    return replace(
+        node, inputs=tuple(map(name, node.inputs)), outputs=tuple(map(name, node.outputs)), attrs=attrs,
+        name=COPY + node.shown,
+    )  # fmt: skip
+
+
+def _same(node: Node, graph: Graph) -> Node:
+    return node
+
+
+def _dropout(node: Node, graph: Graph) -> Node:
+    attrs = {"share": node.attrs["ratio"]} if "ratio" in node.attrs else {}
+    ratio = node.inputs[1:2] if node.opset >= 12 else ()
+    outputs = tuple(node.outputs) if any(node.outputs[1:]) else node.outputs[:1]
+    return replace(
+        node, domain=DOMAIN, opset=1, inputs=(node.inputs[0], NUMBERS, *ratio), outputs=outputs, attrs=attrs
+    )  # fmt: skip
+
+
+def _batch_normalization(node: Node, graph: Graph) -> Node:
+    if node.attrs.get("spatial", 1) != 1 or not all(name in graph.weights for name in node.inputs[3:5]):
+        return node  # its statistics are not the model's own
+    attrs = {k: v for k, v in node.attrs.items() if k in ("epsilon", "momentum")}
+    return replace(node, domain=DOMAIN, opset=1, outputs=node.outputs[:1], attrs=attrs)
+
+
+def _random(node: Node, graph: Graph) -> Node:
+    attrs = {"kind": node.op, "opset": node.opset, "attributes": tuple(node.attrs.items())}
+    return replace(node, op="Random", domain=DOMAIN, opset=1, inputs=(NUMBERS, *node.inputs), attrs=attrs)
+
+
+_CHANGED: dict[str, Callable[[Node, Graph], Node]] = {
+    "Dropout": _dropout,
+    "BatchNormalization": _batch_normalization,
+    **dict.fromkeys(RANDOM, _random),
+}
+
+
+def check_subgraphs(graph: Graph) -> None:
+    """Errors: InvalidModel if an inner graph has operators that differ in training."""
+    for node in graph.nodes:
+        for inner in subgraphs(node):
+            if found := next((n for n in inner.nodes if n.op in _CHANGED and n.domain == ""), None):
+                raise InvalidModel(
+                    "in a branch or loop it cannot be in training mode", node=found.label,
+                    hint='train with mode "inference"',
+                )  # fmt: skip
+            check_subgraphs(inner)

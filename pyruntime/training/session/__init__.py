@@ -1,0 +1,1 @@
+"""What the hosts of training sessions share: steps, states, checkpoints, exports."""
