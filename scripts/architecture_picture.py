@@ -7,6 +7,7 @@ down. Arrows that follow from others are left out. A box shows the folder's stag
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from math import fsum
 from typing import NamedTuple
 
 Graph = Mapping[str, set[str]]
@@ -77,7 +78,7 @@ def _ordered(graph: Graph, rows: list[list[str]]) -> list[list[str]]:
 
 
 def _mean(values: Sequence[float]) -> float:
-    return sum(values) / len(values) if values else 0.5
+    return fsum(values) / len(values) if values else 0.5  # exact, so that the order of a set decides no tie
 
 
 def _boxes(row: Sequence[str], top: int) -> dict[str, tuple[float, int, float]]:
