@@ -1,14 +1,14 @@
 """python -m bench llm: tokens a second of decoders of random weights, natively beside onnxruntime, and in Chromium
 beside onnxruntime-web.
 
-Natively each runtime has a process of its own; in a page the two take turns. `prefill` is of 64 tokens. `at` is of
-tokens one after another behind caches of that length and more: what a step gives as present keys and values is fed to
-the next as past ones, so that caches grow and their copies count. `share` is the bytes that a token needs, weights and
-caches, over its time, of the bandwidth that a search for a byte has, one on each thread; what stays in the processor's
-caches reads faster. --bound: natively by IO binding, whose values are not copied into arrays.
+Natively each runtime has its own process; in a page the two alternate. `prefill`: the speed of a prompt of 64 tokens.
+`at N`: the speed of decoding when the cache already has N positions. Each step feeds the present keys and values of the
+step before as past ones, so caches grow, and copies of them count. `share`: the bandwidth at which a token reads its
+weights and caches, divided by the bandwidth of searches for a byte, one on each thread. Shares above 1 mean that the
+processor's caches have parts of the data. --bound: natively by IO binding, which copies no values into arrays.
 
-The last lines are geometric means of our rows in Chromium (with --native, natively): `token at 1024 / at 16` is the
-time that caches do not explain, as bytes at that bandwidth.
+The last lines are geometric means of our rows in Chromium (with --native, natively). `token at 1024 / at 16` is the
+ratio of the times of a token, after the time for reading its caches at that bandwidth is subtracted.
 """
 
 from __future__ import annotations

@@ -3,8 +3,8 @@
 const NAMES = [0, 1, 2, 3].flatMap((n) => [`${n}.key`, `${n}.value`]); // caches, each of 2 heads of 32
 
 /**
- * By the number of positions in the caches at first. next: tokens that it is fed next; items: texts of a decoder with
- * GroupQueryAttention, 0 for llama_mini
+ * Decoders by the initial length of their caches. next: input tokens of the next step; items: number of texts in the
+ * batch of a decoder with GroupQueryAttention, 0 for llama_mini
  * @type {Map<number, { ort: any, session: any, past: Record<string, any>, step: number, next: number[], items: number }>}
  */
 const decoders = new Map();

@@ -7,7 +7,7 @@ import { hull, smallestRectangle } from './rectangle.js';
 
 const PIXEL = 0.3; // least probability that a pixel is text
 const MEAN = 0.5; // least mean of a region
-const GROWTH = 1.6; // the network is trained on regions that are smaller than the text by this ratio (area · ratio / perimeter)
+const GROWTH = 1.6; // unclip ratio of DB (arXiv:1911.08947): regions grow by area · ratio / perimeter
 const SMALLEST = 3; // pixels
 
 /**

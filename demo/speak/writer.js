@@ -4,7 +4,7 @@ import * as ort from 'pyruntime';
 import { softmax } from '../common.js';
 
 const [ROWS, LENGTH] = [8, 64]; // pieces of the text in a step, characters of each
-const HELD_OUT = 0.1; // of the text, at its end
+const HELD_OUT = 0.1; // fraction of the text, at its end
 export const SHORTEST = 4 * LENGTH; // characters of a text that can be learned
 
 /** @typedef {import('./alphabet.js').Alphabet} Alphabet */

@@ -52,7 +52,7 @@ export async function learning({ info, names, threads, rounds, compared }) {
   }
   for (let round = 0; round < rounds; round++) {
     for (const [name, trainer] of started) {
-      await new Promise((resolve) => setTimeout(resolve, 40)); // threads of the library before stop spinning
+      await new Promise((resolve) => setTimeout(resolve, 40)); // wait until the previous library's threads stop spinning
       await turn(trainer.step, round, found[name].steps, count);
       if (trainer.forward) await turn(trainer.forward, round, found[name].forwards, count);
     }

@@ -54,9 +54,10 @@ def deform_conv(
 def _samples(
     t: Tracer, offset: Tensor, mask: Tensor | None, window: Window, groups: int, dtype: DType
 ) -> tuple[Tensor, Tensor]:
-    """For each element of each window, which all channels of a group of offsets share, and for each corner around its
-    position: the weight of that corner, and its row-major place in the image, one past the end for outside.
-    Shapes: (N, F, K, corners, O), windows and outputs row-major"""
+    """Return bilinear weights and flat indices into the image of the 2^rank corners around each sampling point.
+
+    Shapes: both (N, offset groups, kernel elements, corners, output elements); elements are in row-major order. The
+    index of a corner outside of the image is one past its end."""
     rank, elements, count = len(window.size), sh.size(window.kernel), sh.size(window.out)
     batch, corners = offset.shape[0], list(product_of((0, 1), repeat=rank))
     moved = t.reshape(offset, (batch, groups, elements, rank, count))
