@@ -1,4 +1,5 @@
 """The exceptions of the engine. An error names the node at fault and, if possible, what to do about it.
+Twin of web/common/errors.js.
 
 Besides the root, each class has as bases the exceptions that onnxruntime raises in the same cases.
 """

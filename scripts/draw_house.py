@@ -1,4 +1,5 @@
-"""Draws the architecture as it is: the tree of folders in docs/architecture.md, and docs/architecture.svg.
+"""Draws the architecture as it is: the tree of folders in docs/architecture.md, docs/architecture.svg, and the files
+that are written in both languages (docs/design/runtime.md).
 
 python -m scripts.draw_house
 """
@@ -10,11 +11,13 @@ import textwrap
 from collections import defaultdict
 from pathlib import Path
 
+from kit import twins
 from kit.house import ROOT, files, imports, modules, room_of, text_of, tree, web_imports, web_room
 from scripts.architecture_picture import Panel, picture
 
 PAGE = Path("docs/architecture.md")
 PICTURE = Path("docs/architecture.svg")
+TWINS = Path("docs/design/runtime.md")
 WIDTH = 118
 
 # Rooms in the order in which a model passes through them, each with its stage. Rooms of the engine have their
@@ -54,10 +57,18 @@ BESIDE = {
 
 def drawn() -> dict[Path, str]:
     """Return the files that this script writes, with their texts."""
-    begin, end = "<!-- tree of the house: scripts/draw_house.py -->\n", "\n<!-- end of the tree -->"
-    before, rest = text_of(PAGE).split(begin)
-    page = f"{before}{begin}```\n{_tree()}\n```{end}{rest.split(end, 1)[1]}"
-    return {PAGE: page, PICTURE: picture(_panels())}
+    return {
+        PAGE: _between(PAGE, "tree", f"```\n{_tree()}\n```"),
+        TWINS: _between(TWINS, "twins", twins.table()),
+        PICTURE: picture(_panels()),
+    }
+
+
+def _between(page: Path, name: str, text: str) -> str:
+    """Return the page with this text between the marks of this name."""
+    begin, end = f"<!-- {name}: scripts/draw_house.py -->\n", f"<!-- end of the {name} -->"
+    before, rest = text_of(page).split(begin)
+    return f"{before}{begin}{text}\n{end}{rest.split(end, 1)[1]}"
 
 
 def _tree() -> str:

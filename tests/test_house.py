@@ -14,6 +14,7 @@ from pathlib import Path
 
 import pytest
 
+from kit import twins
 from kit.docs import FILES
 from kit.house import (
     INSTALLED_IN,
@@ -144,9 +145,14 @@ def test_web_has_no_import_cycles() -> None:
 
 
 def test_the_drawings_of_the_house_are_fresh() -> None:
-    """The tree in docs/architecture.md and docs/architecture.svg; `python -m scripts.draw_house` writes them."""
+    """`python -m scripts.draw_house` writes the tree, the picture, and the table of files in both languages."""
     stale = [str(file) for file, text in draw_house.drawn().items() if text != text_of(file)]
     assert not stale, "python -m scripts.draw_house"
+
+
+def test_files_in_both_languages_name_each_other() -> None:
+    """As in the table of kit/twins.py, both ways."""
+    assert not [*twins.wrong()]
 
 
 def test_the_browser_needs_the_standard_library_only() -> None:

@@ -1,8 +1,6 @@
 """What dispatches bind: parameter blocks at dynamic offsets of one buffer, and cached bind groups. Between the tokens
 of a decoder only the numbers in the blocks change (docs/design/gpu.md#bind-group-cache).
-
-web/gpu/bindings.js is its twin.
-"""
+Twin of web/gpu/bindings.js."""
 
 from __future__ import annotations
 

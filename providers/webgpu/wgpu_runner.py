@@ -1,4 +1,5 @@
-"""Runs the GPU steps of a Program natively, and copies between linear memory and the GPU."""
+"""Runs the GPU steps of a Program natively, and copies between linear memory and the GPU.
+Twin of web/run/portions.js."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Runs requests of many callers together, along the batch dim of a model. web/extras/batcher.js is its twin."""
+"""Runs requests of many callers together, along the batch dim of a model. Twin of web/extras/batcher.js."""
 
 from __future__ import annotations
 

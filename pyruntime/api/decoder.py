@@ -1,4 +1,4 @@
-"""A decoder's session with the keys and values of the tokens that it has read."""
+"""A decoder's session with the keys and values of the tokens that it has read. Twin of web/extras/decoder.js."""
 
 from __future__ import annotations
 

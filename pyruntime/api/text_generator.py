@@ -1,5 +1,5 @@
-"""Writes text with a decoder: streaming, sampling, a KV cache that stays between turns, a draft model. Its twin is
-web/extras/text_generator.js."""
+"""Writes text with a decoder: streaming, sampling, a KV cache that stays between turns, a draft model. Twin of
+web/extras/text_generator.js and web/extras/written_together.js."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
 """Writes the trace of `SessionOptions.enable_profiling`: Chrome's trace events, which Chrome and Perfetto open.
+Twin of web/page/sessions/trace.js.
 
 Events have onnxruntime's fields and names: the category is "Session" or, for kernels, "Node"; times are in
 microseconds.

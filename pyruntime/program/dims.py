@@ -1,4 +1,4 @@
-"""Compiles serialised dims to functions of the symbols' values, once for each Program."""
+"""Compiles serialised dims to functions of the symbols' values, once for each Program. Twin of web/common/dims.js."""
 
 from __future__ import annotations
 

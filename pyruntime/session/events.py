@@ -1,4 +1,4 @@
-"""Events that programs listen for: `pyruntime.on(name, listener)`. web/common/events.js is its twin.
+"""Events that programs listen for: `pyruntime.on(name, listener)`. Twin of web/common/events.js.
 
 A thread of its own calls the listeners: an event may come from within a run, and a listener that used the same session
 there would wait for itself.

@@ -1,4 +1,4 @@
-"""Programs of one model, compiled on demand (docs/adr/0003-specialisation.md).
+"""Programs of one model, compiled on demand (docs/adr/0003-specialisation.md). Twin of web/session/specialiser.js.
 
 One Program runs all feeds if the input types say enough. Otherwise compilation needs some values or dims of the feeds
 (it raises NeedsValue), and there is a Program for each set of them.

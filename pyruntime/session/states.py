@@ -1,4 +1,4 @@
-"""The state of a session. pyruntime/runtime/session_rules.py has the transitions."""
+"""The state of a session. pyruntime/runtime/session_rules.py has the transitions. Twin of web/session/states.js."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
 // Evaluates the dims of a Program: integers, symbols, and expressions (to_json and evaluate of pyruntime/ir/shape.py).
+// Twin of pyruntime/program/dims.py.
 
 /** @import { Dim } from '../common/program.js' */
 /** @typedef {Map<string, number>} Env values of symbols */

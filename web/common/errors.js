@@ -1,4 +1,5 @@
 // The exceptions of pyruntime/errors.py, in JavaScript: an error raised in Python reaches the page with all its parts.
+// Twin of pyruntime/errors.py.
 
 /**
  * An error on its way from the worker to the page. `message` excludes node and hint.

@@ -1,4 +1,4 @@
-// Events that pages listen for: ort.on(name, listener). pyruntime/session/events.py is its twin.
+// Events that pages listen for: ort.on(name, listener). Twin of pyruntime/session/events.py.
 
 import { InvalidInput } from './errors.js';
 

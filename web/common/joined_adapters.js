@@ -1,4 +1,4 @@
-// Joins the matrices of the adapters of a run. pyruntime/native/sessions/adapters.py is its twin.
+// Joins the matrices of the adapters of a run. Twin of pyruntime/native/sessions/adapters.py.
 
 import { InvalidInput } from './errors.js';
 import { floatsIn, floatsOf } from './half_values.js';

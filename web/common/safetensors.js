@@ -1,4 +1,4 @@
-// Reads and writes safetensors files. Mirrors pyruntime/training/files/safetensors.py.
+// Reads and writes safetensors files. Twin of pyruntime/training/files/safetensors.py.
 
 import { InvalidInput } from './errors.js';
 

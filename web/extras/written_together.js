@@ -1,4 +1,4 @@
-// Texts that the same runs of a decoder continue. Twin of TextGenerator._together in pyruntime/api/text_generator.py.
+// Texts that the same runs of a decoder continue. Twin of pyruntime/api/text_generator.py.
 
 import { leftPadded, notTogether, penalisedLast } from '../runtime/generation.js';
 import { samplingFeeds } from './decoder.js';

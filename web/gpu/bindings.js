@@ -1,6 +1,6 @@
 // What dispatches bind: parameter blocks at dynamic offsets of one buffer, and cached bind groups. From one token of a
-// decoder to the next only the numbers in the blocks change (docs/design/gpu.md#bind-group-cache). Mirrors
-// providers/webgpu/wgpu_bindings.py.
+// decoder to the next only the numbers in the blocks change (docs/design/gpu.md#bind-group-cache).
+// Twin of providers/webgpu/wgpu_bindings.py.
 
 import { USAGE } from './flags.js';
 

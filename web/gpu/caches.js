@@ -1,5 +1,5 @@
 // Caches that kernels on the GPU grow in place: past and present share a buffer with capacity for more rows
-// (docs/design/kv-caches.md#on-the-gpu). Mirrors pyruntime/native/execution/gpu_caches.py.
+// (docs/design/kv-caches.md#on-the-gpu). Twin of pyruntime/native/execution/gpu_caches.py.
 
 import { evaluate, evaluateAll } from '../common/dims.js';
 import { elementSize } from '../common/elements.js';

@@ -1,4 +1,5 @@
 // Copies between linear memory and the GPU in a run; and GPU tensors among feeds and outputs, which need no copies.
+// Twin of pyruntime/native/execution/gpu_transfers.py.
 
 import { ExecutionError, InvalidInput, outOfRange } from '../common/errors.js';
 import { gpuBuffer } from '../common/protocol.js';

@@ -1,5 +1,5 @@
-// Argument blocks of the calls of a step: the addresses of buffers, the parameters, and the work of each call. Mirrors
-// pyruntime/native/memory/argument_blocks.py.
+// Argument blocks of the calls of a step: the addresses of buffers, the parameters, and the work of each call.
+// Twin of pyruntime/native/memory/argument_blocks.py.
 
 import { evaluate } from '../common/dims.js';
 import { ShapeError } from '../common/errors.js';

@@ -1,4 +1,4 @@
-// Runs If and Loop steps. Mirrors pyruntime/native/execution/control.py.
+// Runs If and Loop steps. Twin of pyruntime/native/execution/control.py.
 
 import { evaluateAll } from '../common/dims.js';
 import { andThen } from '../common/maybe_promise.js';

@@ -1,4 +1,4 @@
-// Runs a Program in the browser, without Python except for host steps. Mirrors pyruntime/native/execution/executor.py.
+// Runs a Program in the browser, without Python except for host steps. Twin of pyruntime/native/execution/executor.py.
 
 import { bindDims, checkDims, feedOf } from './input_dims.js';
 import { SHARED, ThreadTrial } from './thread_trial.js';

@@ -1,5 +1,5 @@
 // Reports indices out of range. Kernels write a record of 16 bytes: node number and extent (int32), and index (int64).
-// Mirrors pyruntime/native/execution/faults.py.
+// Twin of pyruntime/native/execution/faults.py.
 
 import { outOfRange } from '../common/errors.js';
 import { FAULT, FAULT_BYTES } from '../common/linear_memory.js';

@@ -1,4 +1,5 @@
-// Loads a Program: compiles its code, and loads its constants into memory. Mirrors pyruntime/native/execution/load_program.py.
+// Loads a Program: compiles its code, and loads its constants into memory.
+// Twin of pyruntime/native/execution/load_program.py.
 
 import { unpackBits } from '../common/elements.js';
 import { mark } from '../common/marks.js';

@@ -1,4 +1,4 @@
-// Linear memory.
+// Linear memory. Twin of pyruntime/native/memory/linear_memory.py.
 
 import { ArgumentBlocks } from './argument_blocks.js';
 import { OutOfMemory } from '../common/errors.js';

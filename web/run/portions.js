@@ -1,4 +1,5 @@
 // Runs a step in portions of a few milliseconds, and checks between them whether to stop.
+// Twin of providers/webgpu/wgpu_runner.py.
 
 import { TICK } from '../common/stop.js';
 

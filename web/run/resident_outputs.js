@@ -1,5 +1,5 @@
 // Outputs that stay in linear memory for the next run: KV caches (docs/design/kv-caches.md#growing-in-place). When the next
-// run starts, those that it is not fed are dropped. pyruntime/native/execution/resident_outputs.py does the same natively.
+// run starts, those that it is not fed are dropped. Twin of pyruntime/native/execution/resident_outputs.py.
 
 import { dimsOf } from './input_dims.js';
 import { evaluate } from '../common/dims.js';

@@ -1,4 +1,4 @@
-// Plans a session's memory for its largest shapes, and takes it. pyruntime/native/sessions/prepare.py is its twin.
+// Plans a session's memory for its largest shapes, and takes it. Twin of pyruntime/native/sessions/prepare.py.
 
 import { elementSize, viewOf } from '../common/elements.js';
 import { InvalidInput } from '../common/errors.js';

@@ -1,4 +1,4 @@
-// Recovers from faults of the GPU (docs/design/sessions.md#recovery). pyruntime/native/sessions/recovery.py is its twin.
+// Recovers from faults of the GPU (docs/design/sessions.md#recovery). Twin of pyruntime/native/sessions/recovery.py.
 
 import { DeviceLost, OutOfMemory } from '../common/errors.js';
 import { warn } from '../common/log.js';

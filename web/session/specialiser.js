@@ -1,4 +1,5 @@
 // Compiles a model: once for all feeds, or for each set of values that the compiler needs to know.
+// Twin of pyruntime/session/specialisation.py.
 
 import { describeFeed, programKey } from '../common/flat_feeds.js';
 import { during } from '../common/log.js';

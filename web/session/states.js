@@ -1,4 +1,4 @@
-// The state of a session. pyruntime/runtime/session_rules.py has the transitions.
+// The state of a session. pyruntime/runtime/session_rules.py has the transitions. Twin of pyruntime/session/states.py.
 
 import { SessionFailed } from '../common/errors.js';
 import { TRANSITIONS } from '../runtime/session_rules.js';

@@ -1,4 +1,5 @@
 // Runs a model on both providers and finds the first kernel whose results differ, or finds values that half floats cannot hold.
+// Twin of pyruntime/native/execution/verify.py.
 
 import { Executor } from '../run/executor.js';
 import { InvalidInput } from '../common/errors.js';

@@ -1,4 +1,4 @@
-"""Runs If and Loop steps. web/run/control.js is its twin."""
+"""Runs If and Loop steps. Twin of web/run/control.js."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Runs a Program natively. web/run/executor.js is its twin; docs/architecture.md describes what both do.
+"""Runs a Program natively. Twin of web/run/executor.js; docs/architecture.md describes both.
 
 Memory is planned when shapes are bound, and plans are memoised, so that a repeated run with the same shapes only calls
 code (pyruntime/runtime/planner.py).

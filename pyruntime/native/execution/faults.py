@@ -1,7 +1,5 @@
 """Indices out of range. Kernels report them by a record of 16 bytes: number of a node, extent (int32), index (int64).
-
-web/run/faults.js is its twin.
-"""
+Twin of web/run/faults.js."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 """Caches that kernels on the GPU grow in place: past and present share memory with capacity for more rows
-(docs/design/kv-caches.md#on-the-gpu). web/gpu/caches.js is its twin."""
+(docs/design/kv-caches.md#on-the-gpu). Twin of web/gpu/caches.js."""
 
 from __future__ import annotations
 

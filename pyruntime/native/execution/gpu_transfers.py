@@ -1,7 +1,5 @@
 """Copies between linear memory and the GPU in a run, without those that GPU tensors make unnecessary.
-
-web/gpu/transfers.js is its twin.
-"""
+Twin of web/gpu/transfers.js."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Loads a Program: what its executors share, and its constants. web/run/load_program.js is its twin."""
+"""Loads a Program: what its executors share, and its constants. Twin of web/run/load_program.js."""
 
 from __future__ import annotations
 

@@ -1,7 +1,9 @@
 """Outputs that stay in linear memory for later runs: KV caches (docs/design/kv-caches.md#caches-in-native-sessions).
+Twin of web/run/resident_outputs.js.
 
 pyruntime/runtime/growth.py has the arithmetic, which web/run/resident_outputs.js uses as well. There the page has a
-copy of the data; here there is no copy until the caller asks for the data or a run is about to overwrite them."""
+copy of the data; here there is no copy until the caller asks for the data or a run is about to overwrite them.
+"""
 
 from __future__ import annotations
 

@@ -1,7 +1,5 @@
 """Runs a model on the GPU and on WebAssembly, and finds the first kernel whose results differ.
-
-web/session/verify.js is its twin.
-"""
+Twin of web/session/verify.js."""
 
 from __future__ import annotations
 

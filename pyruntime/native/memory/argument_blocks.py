@@ -1,7 +1,5 @@
 """Argument blocks, which a step's kernels read: for each call addresses of its buffers, its parameters, its work.
-
-web/run/argument_blocks.js is its twin.
-"""
+Twin of web/run/argument_blocks.js."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Linear memory, as planners use it: its limit, and argument blocks in it."""
+"""Linear memory, as planners use it: its limit, and argument blocks in it. Twin of web/run/memory.js."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""Values of adapters as arrays: products that are added to weights, and files."""
+"""Values of adapters as arrays: products that are added to weights, and files.
+Twin of web/worker/models/merged_weights.js."""
 
 from __future__ import annotations
 

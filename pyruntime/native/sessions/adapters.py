@@ -1,4 +1,4 @@
-"""Joins the matrices of adapters for the runs of native sessions."""
+"""Joins the matrices of adapters for the runs of native sessions. Twin of web/common/joined_adapters.js."""
 
 from __future__ import annotations
 

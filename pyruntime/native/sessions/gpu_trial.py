@@ -1,7 +1,5 @@
 """The provider "auto": measures the runs of a session on the GPU in a thread beside them (docs/design/gpu.md#auto).
-
-web/worker/models/gpu_trial.js is its twin in pages.
-"""
+Twin of web/worker/models/gpu_trial.js."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Feeds of zeros for `session.prepare`. web/session/prepare.js is its twin."""
+"""Feeds of zeros for `session.prepare`. Twin of web/session/prepare.js."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A Program as a file, which runs without being compiled.
+"""A Program as a file, which runs without being compiled. Twin of web/worker/programs/export_program.js.
 
 Besides the entries in docs/architecture.md, the header of such a file has "types" of the inputs and outputs, and "host"
 (attributes of the host steps). If the weights are not in the file itself, "model" and "files" have name, size and

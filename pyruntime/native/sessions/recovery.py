@@ -1,4 +1,4 @@
-"""Recovery from faults of the GPU (docs/design/sessions.md#recovery)."""
+"""Recovery from faults of the GPU (docs/design/sessions.md#recovery). Twin of web/session/recovery.js."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""Counts the runs of a session, and tells the listeners of `pyruntime.on("session", …)` of them."""
+"""Counts the runs of a session, and tells the listeners of `pyruntime.on("session", …)` of them.
+Twin of web/page/sessions/watch.js."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`InferenceSession.tune`: measures schedules on this machine, kernel by kernel. web/session/tune.js is its twin."""
+"""`InferenceSession.tune`: measures schedules on this machine, kernel by kernel. Twin of web/session/tune.js."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""Trains with the artifacts of onnxruntime-training. `pyruntime.api.training` has their names;
-web/page/training/artifact_session.js is its twin."""
+"""Trains with the artifacts of onnxruntime-training. `pyruntime.api.training` has their names.
+Twin of web/page/training/artifact_session.js."""
 
 from __future__ import annotations
 

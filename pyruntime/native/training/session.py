@@ -1,5 +1,5 @@
-"""Trains a model natively. `pyruntime.TrainingSession` is its public form; pyruntime/pyodide/training.py and
-web/page/training/ are its twins."""
+"""Trains a model natively. `pyruntime.TrainingSession` is its public form; pyruntime/pyodide/training.py
+is the same in Pyodide."""
 
 from __future__ import annotations
 

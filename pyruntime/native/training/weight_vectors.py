@@ -1,4 +1,4 @@
-"""Weights as one vector of float32, for averages of several sessions. web/page/training/vectors.js is its twin."""
+"""Weights as one vector of float32, for averages of several sessions. Twin of web/page/training/vectors.js."""
 
 from __future__ import annotations
 

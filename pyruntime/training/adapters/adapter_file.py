@@ -1,4 +1,5 @@
-"""Adapters in files: safetensors with PEFT's names and configuration, and ONNX Runtime's `.onnx_adapter`."""
+"""Adapters in files: safetensors with PEFT's names and configuration, and ONNX Runtime's `.onnx_adapter`.
+Twin of web/page/training/adapter_file.js."""
 
 from __future__ import annotations
 

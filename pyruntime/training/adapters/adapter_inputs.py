@@ -1,4 +1,5 @@
 """The inputs of a graph for adapters, and where in them the numbers of an adapter go.
+Twin of web/page/training/adapter_places.js.
 
 A run feeds two matrices: the A of all modules as rows below one another, transposed, and the B likewise. Their columns
 are the ranks of the adapters that are active in this run, side by side, so that one Program serves each adapter,

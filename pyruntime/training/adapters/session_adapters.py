@@ -1,4 +1,4 @@
-"""The adapters of a session, natively and in Pyodide."""
+"""The adapters of a session, natively and in Pyodide. Twin of web/page/training/adapters.js."""
 
 from __future__ import annotations
 

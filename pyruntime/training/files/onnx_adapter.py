@@ -1,4 +1,5 @@
 """Reads and writes `.onnx_adapter` files, ONNX Runtime's format of adapters: a FlatBuffer of named tensors.
+Twin of web/page/training/onnx_adapter.js.
 
 Spec: https://onnxruntime.ai/docs/genai/reference/adapter.html, onnxruntime/lora/adapter_format/adapter_schema.fbs
 """

@@ -1,5 +1,5 @@
-"""Reads and writes safetensors files (https://github.com/huggingface/safetensors#format). web/common/safetensors.js is
-its twin."""
+"""Reads and writes safetensors files (https://github.com/huggingface/safetensors#format).
+Twin of web/common/safetensors.js."""
 
 from __future__ import annotations
 

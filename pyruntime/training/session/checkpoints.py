@@ -1,4 +1,5 @@
-"""What a checkpoint says besides its tensors: the numbers of steps, and the optimiser."""
+"""What a checkpoint says besides its tensors: the numbers of steps, and the optimiser.
+Twin of web/page/training/checkpoint.js."""
 
 from __future__ import annotations
 

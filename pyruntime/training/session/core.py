@@ -1,5 +1,6 @@
 """What `TrainingSession` does natively and in Pyodide: steps, checkpoints, exports. Subclasses run the Programs, and
-have values of their own type (NumPy arrays, or Pyodide's tensors). web/page/training/session.js is its twin."""
+have values of their own type (NumPy arrays, or Pyodide's tensors). Twin of
+web/page/training/session.js."""
 
 from __future__ import annotations
 

@@ -1,6 +1,5 @@
 """The states of a session: weights that its runs change. One executor at a time has their values.
-
-web/worker/models/state_values.js is its twin (docs/design/training.md)."""
+Twin of web/worker/models/state_values.js."""
 
 from __future__ import annotations
 

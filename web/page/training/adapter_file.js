@@ -1,5 +1,6 @@
-// Adapters in files: safetensors with PEFT's names, and ONNX Runtime's `.onnx_adapter`.
-// pyruntime/training/adapters/adapter_file.py is its twin. The worker decides where tensors belong; adapter_places.js for a Program.
+// Adapters in files: safetensors with PEFT's names, and ONNX Runtime's `.onnx_adapter`. The worker decides where
+// tensors belong; adapter_places.js for a Program.
+// Twin of pyruntime/training/adapters/adapter_file.py.
 
 import { InvalidInput } from '../../common/errors.js';
 import * as safetensors from '../../common/safetensors.js';

@@ -1,5 +1,5 @@
 // Where the tensors of an adapter go in the inputs of a Program, which has no Python to tell it.
-// pyruntime/training/adapters/adapter_inputs.py is its twin, with adapter_file.py and sites.py.
+// Twin of pyruntime/training/adapters/adapter_inputs.py.
 
 import { InvalidInput, InvalidModel } from '../../common/errors.js';
 

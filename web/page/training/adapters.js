@@ -1,5 +1,5 @@
 // The adapters of a session in a page, and what its runs feed for those that they use.
-// pyruntime/training/adapters/session_adapters.py is its twin.
+// Twin of pyruntime/training/adapters/session_adapters.py.
 
 import { InvalidInput } from '../../common/errors.js';
 import { joinedAdapters, rankOf } from '../../common/joined_adapters.js';

@@ -1,5 +1,5 @@
 // Trains with the artifacts of onnxruntime-training, under the names that onnxruntime-web had (1.17 to 1.19).
-// pyruntime/native/training/artifact_session.py is its twin.
+// Twin of pyruntime/native/training/artifact_session.py.
 
 import { InvalidInput } from '../../common/errors.js';
 import { TrainingSession } from './session.js';

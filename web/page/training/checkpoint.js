@@ -1,4 +1,5 @@
 // Checkpoints of a training session: weights, moments and counts, as a safetensors file.
+// Twin of pyruntime/training/session/checkpoints.py.
 
 import { InvalidInput } from '../../common/errors.js';
 import { floatsOf } from '../../common/half_values.js';

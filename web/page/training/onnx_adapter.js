@@ -1,4 +1,4 @@
-// Reads `.onnx_adapter` files, ONNX Runtime's format of adapters. pyruntime/training/files/onnx_adapter.py is its twin.
+// Reads `.onnx_adapter` files, ONNX Runtime's format of adapters. Twin of pyruntime/training/files/onnx_adapter.py.
 
 import { InvalidInput } from '../../common/errors.js';
 

@@ -1,4 +1,4 @@
-// Trains a model in the engine's worker. pyruntime/native/training/session.py is its twin.
+// Trains a model in the engine's worker. Twin of pyruntime/training/session/core.py.
 
 import { InvalidInput } from '../../common/errors.js';
 import { warn } from '../../common/log.js';

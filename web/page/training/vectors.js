@@ -1,4 +1,5 @@
-// Weights as one vector of float32, for averages of several sessions. pyruntime/native/training/weight_vectors.py is its twin.
+// Weights as one vector of float32, for averages of several sessions.
+// Twin of pyruntime/native/training/weight_vectors.py.
 
 import { InvalidInput } from '../../common/errors.js';
 

@@ -1,5 +1,5 @@
 // Measures the runs of a session with the provider "auto" on the GPU, beside its runs on WebAssembly, and moves the session there
-// if they are faster (docs/design/gpu.md#auto).
+// if they are faster (docs/design/gpu.md#auto). Twin of pyruntime/native/sessions/gpu_trial.py.
 
 import { mapTensors } from '../../common/records.js';
 import { residentId } from '../../run/resident_outputs.js';

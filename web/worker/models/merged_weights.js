@@ -1,5 +1,5 @@
 // Weights with the products of adapters added, for the file that a training session exports.
-// pyruntime/native/sessions/adapter_values.py is its twin.
+// Twin of pyruntime/native/sessions/adapter_values.py.
 
 import { floatsOf } from '../../common/half_values.js';
 

@@ -1,5 +1,5 @@
-// The states of a session: weights that its runs change. One executor at a time has their values. Mirrors
-// pyruntime/native/sessions/state_values.py.
+// The states of a session: weights that its runs change. One executor at a time has their values.
+// Twin of pyruntime/training/session/state_values.py.
 
 import { SessionFailed } from '../../common/errors.js';
 import { fromGpuStorage } from '../../gpu/storage.js';

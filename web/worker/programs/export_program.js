@@ -1,4 +1,4 @@
-// Writes a model's Programs into a file, with its weights. Twin of `embed` in pyruntime/native/sessions/program_file.py.
+// Writes a model's Programs into a file, with its weights. Twin of pyruntime/native/sessions/program_file.py.
 
 import { InvalidInput } from '../../common/errors.js';
 import { hostStep, toBytes } from './program_file.js';
