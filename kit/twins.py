@@ -146,7 +146,7 @@ TWINS = [
     ),
     Twin(
         "pyruntime/native/sessions/adapters.py",
-        "web/common/joined_adapters.js",
+        "web/run/joined_adapters.js",
         "NumPy, typed arrays",
         "tests/training/test_adapters.py e2e/test_adapters.py",
     ),
@@ -158,58 +158,10 @@ TWINS = [
         "tests/webgpu/test_buffers.py e2e/test_webgpu.py",
     ),
     Twin(
-        "pyruntime/training/session/core.py",
-        "web/page/training/session.js",
-        "promises, NumPy; the decisions are `runtime/training.py`",
-        "tests/training/test_training.py e2e/test_training.py",
-    ),
-    Twin(
-        "pyruntime/native/training/artifact_session.py",
-        "web/page/training/artifact_session.js",
-        "promises, NumPy",
-        "tests/training/test_artifacts.py e2e/test_artifacts.py",
-    ),
-    Twin(
-        "pyruntime/native/training/weight_vectors.py",
-        "web/page/training/vectors.js",
-        "NumPy, typed arrays",
-        "tests/training/test_federated.py e2e/test_training.py",
-    ),
-    Twin(
-        "pyruntime/training/session/checkpoints.py",
-        "web/page/training/checkpoint.js",
-        "NumPy, typed arrays",
-        "tests/training/test_checkpoints.py tests/web/checkpoint.test.mjs",
-    ),
-    Twin(
         "pyruntime/training/session/state_values.py",
         "web/worker/models/state_values.js",
         "promises",
         "tests/training/test_training.py e2e/test_training.py",
-    ),
-    Twin(
-        "pyruntime/training/files/safetensors.py",
-        "web/common/safetensors.js",
-        "bytes",
-        "tests/training/test_checkpoints.py e2e/test_training.py",
-    ),
-    Twin(
-        "pyruntime/training/files/onnx_adapter.py",
-        "web/page/training/onnx_adapter.js",
-        "bytes",
-        "tests/training/test_adapters.py e2e/test_adapters.py",
-    ),
-    Twin(
-        "pyruntime/training/adapters/adapter_file.py",
-        "web/page/training/adapter_file.js",
-        "bytes",
-        "tests/training/test_adapters.py e2e/test_adapters.py",
-    ),
-    Twin(
-        "pyruntime/training/adapters/adapter_inputs.py",
-        "web/page/training/adapter_places.js",
-        "NumPy, typed arrays",
-        "tests/training/test_adapters.py e2e/test_adapters.py",
     ),
     Twin(
         "pyruntime/training/adapters/session_adapters.py",
@@ -218,7 +170,7 @@ TWINS = [
         "tests/training/test_adapters.py e2e/test_adapters.py",
     ),
     Twin(
-        "pyruntime/native/sessions/adapter_values.py",
+        "pyruntime/native/sessions/stored_arrays.py",
         "web/worker/models/merged_weights.js",
         "NumPy, typed arrays",
         "tests/training/test_adapters.py e2e/test_adapters.py",

@@ -31,6 +31,7 @@ CASES: list[list[Any]] = [
     *[["closures", n] for n in (0, 4)],
     *[["texts", name, n, parts] for name in ("a-b", "") for n in (-1, 12) for parts in ([], ["az", "bz", "b`${c}"])],
     *[["counters", numbers] for numbers in ([], [1, 2, 2])],
+    *[["kinds", x] for x in (1.5, 3, "3", [], {})],
     *[["json", CALL, STEPS[:n], names] for n in range(3) for names in ({}, {"s0": "batch", "s1": "length"})],
     *[["dims", d, {"map": env}] for d in (3, "s0", ["floordiv", "s0", 0], ["+", "s0", ["*", 2, "s1"]])
       for env in ({"s0": 5}, {"s0": 5, "s1": 2})],

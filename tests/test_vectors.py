@@ -4,8 +4,10 @@ translation."""
 from __future__ import annotations
 
 import json
+import math
 import subprocess
-from collections.abc import Callable
+from base64 import b64decode, b64encode
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -13,8 +15,10 @@ import numpy as np
 import pytest
 
 from kit.docs import ROOT
-from pyruntime.errors import ExecutionError, PyRuntimeError, ShapeError, UnsupportedOp
+from pyruntime.errors import ExecutionError, InvalidInput, PyRuntimeError, ShapeError, UnsupportedOp
+from pyruntime.ir.dtype import F32
 from pyruntime.native.memory.arrays import unpack
+from pyruntime.onnx.graph import Graph, TensorType, Value
 from pyruntime.program.dims import compile_dim, compile_dims, symbols
 from pyruntime.providers.webgpu.wgpu_device import narrow, widen
 from pyruntime.runtime import trial
@@ -26,6 +30,14 @@ from pyruntime.runtime.order_trial import OrderTrial
 from pyruntime.runtime.recovery import Move
 from pyruntime.runtime.stacking import stacked_dims
 from pyruntime.runtime.step_layout import LiveRange, lay_out
+from pyruntime.runtime.step_numbers import StepNumbers
+from pyruntime.runtime.trained_weights import TrainedWeight, TrainedWeights, go_on_from
+from pyruntime.runtime.training_steps import StepRun, TrainingSteps
+from pyruntime.training.adapters.adapter_file import Adapter, checked_config
+from pyruntime.training.adapters.adapter_inputs import AdapterInputs, in_javascript
+from pyruntime.training.files import onnx_adapter, safetensors
+from pyruntime.training.files.safetensors import Stored
+from pyruntime.training.session.core import number_of
 
 FOLDER = Path(__file__).parent / "vectors"
 Case = dict[str, Any]
@@ -132,7 +144,101 @@ def order_trials(case: Case) -> None:
         assert found.best == phase["best"]
 
 
+def nan_of(values: list[Any]) -> list[float]:
+    return [math.nan if x is None else x for x in values]
+
+
+def null_of(values: list[Any]) -> list[Any]:
+    return [None if x != x else round(x, 12) if isinstance(x, float) else x for x in values]
+
+
+def step_results(case: Case) -> Iterator[tuple[list[Any], str | None]]:
+    """For each call what its runs tell, and the refusal."""
+    given = case["settings"], case["schedule"], case["timing"], 7, case["loss_scale"]
+    steps = TrainingSteps(StepNumbers(*given), case["accumulates"], ["target"], ["y"], ["more"])
+    for call in case["calls"]:
+        told: list[Any] = []
+
+        def make(call: Case = call, told: list[Any] = told) -> None:
+            rate, does = call["rate"], call["does"]
+            run: StepRun | None = (
+                steps.step(rate) if does == "step"
+                else steps.accumulate() if does == "accumulate" else steps.apply(rate, call["sums"])
+            )  # fmt: skip
+            for values in call["runs"]:
+                assert run is not None
+                fed, outputs = null_of([*run.numbers, run.applies]), run.outputs
+                found = steps.ended(run, nan_of(values))
+                r, run = found.result, found.following
+                result = null_of([r.loss, r.norm, r.rate, r.step, r.applied])
+                told.append([outputs, fed, found.event, found.batch, result, found.warning])
+            assert run is None or not call["runs"]
+
+        yield told, refusal(InvalidInput, make)
+
+
+def training_steps(case: Case) -> None:
+    expected = [(call["told"], call["refused"]) for call in case["calls"]]
+    assert list(step_results(case)) == expected
+
+
+def read_file(case: Case) -> tuple[Any, str | None]:
+    data, found = b64decode(case["file"]), {}
+
+    def read() -> None:
+        tensors, _ = safetensors.read(data) if case["kind"] == "safetensors" else onnx_adapter.read(data)
+        found.update({n: [t.dtype, list(t.shape), b64encode(t.data).decode()] for n, t in tensors.items()})
+
+    refused = refusal(InvalidInput, read)
+    return None if refused else found, refused
+
+
+def read_checkpoint(case: Case) -> tuple[Any, str | None]:
+    found: list[Any] = []
+
+    def read() -> None:
+        tensors, metadata = safetensors.read(b64decode(case["file"]))
+        weights = TrainedWeights([TrainedWeight(*w) for w in case["weights"]], case["count"], False)
+        fitting = weights.fitting({name: list(t.shape) for name, t in tensors.items()})
+        n = StepNumbers({}, "constant", {}, 0, case["loss_scale"])
+        go_on_from(metadata, n, case["optimizer"], number_of)
+        found.extend([[n.step, n.batch, n.waiting, n.good_batches, n.loss_scale], sorted(fitting)])
+
+    refused = refusal(InvalidInput, read)
+    return None if refused else found, refused
+
+
+def training_files(case: Case) -> None:
+    if case["kind"] == "checkpoint":
+        assert read_checkpoint(case) == (case["numbers"], case["refused"])
+    else:
+        assert read_file(case) == (case["tensors"], case["refused"])
+
+
+def adapter_answer(case: Case) -> tuple[Any, str | None]:
+    """Where the tensors go, and the refusal."""
+    found: dict[str, Any] = {}
+    inputs = {name: TensorType(F32, tuple(shape)) for name, shape in case["inputs"].items()}
+    graph = Graph("", tuple(Value(n, t) for n, t in inputs.items()), (), ())
+    empty = {"dtype": "float32", "dims": [0], "data": ""}
+    described = {"rowsA": case["rows"][0], "rowsB": case["rows"][1], "modules": case["modules"], "slots": case["slots"]}
+    described["defaults"] = dict.fromkeys(case["defaults"], empty)
+
+    def place() -> None:
+        tensors = {name: Stored("float32", tuple(shape), b"") for name, shape in case["shapes"].items()}
+        adapter = Adapter(tensors, checked_config(case["config"]))
+        found.update(in_javascript(AdapterInputs.from_program(described, graph).places(adapter, "mine")))
+
+    refused = refusal(PyRuntimeError, place)
+    return None if refused else found, refused
+
+
+def adapter_places(case: Case) -> None:
+    assert adapter_answer(case) == (case["places"], case["refused"])
+
+
 CHECKS = {
+    "training_steps": training_steps, "training_files": training_files, "adapter_places": adapter_places,
     "dims": dims, "guards": guards, "unpack": constants, "int64": int64, "layout": layout, "sizes": sizes,
     "explain": explained, "stack": stack, "growth": growth, "fastest": fastest, "trial": trials,
     "order_trial": order_trials,

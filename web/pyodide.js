@@ -3,7 +3,7 @@
 
 import { unpackBits } from './common/elements.js';
 import { toPayload } from './common/errors.js';
-import { joinedAdapters } from './common/joined_adapters.js';
+import { joinedAdapters } from './run/joined_adapters.js';
 import { Executor } from './run/executor.js';
 import { mergedWeight } from './worker/models/merged_weights.js';
 import { read as statesOf, write } from './worker/models/state_values.js';

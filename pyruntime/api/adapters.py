@@ -12,6 +12,7 @@ from pyruntime.api.ort_value import OrtValue
 from pyruntime.errors import InvalidInput, not_found
 from pyruntime.ir.dtype import BY_NAME
 from pyruntime.native.memory.arrays import NUMPY, dtype_of, from_storage, to_storage
+from pyruntime.runtime.onnx_adapter import FORMAT
 from pyruntime.training.files import onnx_adapter
 from pyruntime.training.files.onnx_adapter import Versions
 from pyruntime.training.files.safetensors import Stored
@@ -43,7 +44,7 @@ class AdapterFormat:
         Path(file_path).write_bytes(onnx_adapter.write(tensors, self._versions))
 
     def get_format_version(self) -> int:
-        return onnx_adapter.FORMAT
+        return FORMAT
 
     def get_adapter_version(self) -> int:
         return self._versions.adapter

@@ -8,13 +8,14 @@ See docs/training.md.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
 
 from pyruntime.api.ort_value import OrtValue
 from pyruntime.errors import InvalidInput
+from pyruntime.native.sessions.stored_arrays import NUMPY_ARRAYS
 from pyruntime.native.training.artifact_session import (
     ArtifactSession,
     array_of,
@@ -23,11 +24,12 @@ from pyruntime.native.training.artifact_session import (
     save_checkpoint,
     stored,
 )
-from pyruntime.native.training.weight_vectors import joined, size_of, split
 from pyruntime.onnx import load
 from pyruntime.onnx.graph import Graph, Weight, tensor_type
 from pyruntime.onnx.ort_checkpoint import Checkpoint
 from pyruntime.options import SessionOptions
+from pyruntime.runtime.trained_weights import TrainedWeight, TrainedWeights
+from pyruntime.training.session.core import joined, split
 
 Path = str | os.PathLike[str]
 Property = int | float | str
@@ -226,17 +228,19 @@ class Module:
     # ── parameters ───────────────────────────────────────────────────────────────────────────────────────────────
 
     def get_parameters_size(self, trainable_only: bool = True) -> int:
-        return size_of(self._shapes(trainable_only))
+        return self._listed(trainable_only).size(True)
 
     def get_contiguous_parameters(self, trainable_only: bool = False) -> OrtValue:
         """The parameters as one vector, in the order of the training model's inputs."""
-        parameters = self._state.parameters
-        return OrtValue.ortvalue_from_numpy(joined(parameters[n].data for n in self._shapes(trainable_only)))
+        listed, parameters = self._listed(trainable_only), self._state.parameters
+        values = {w.name: NUMPY_ARRAYS.stored(w.name, parameters[w.name].data) for w in listed.weights}
+        return OrtValue.ortvalue_from_numpy(NUMPY_ARRAYS.array(joined(listed, True, values, NUMPY_ARRAYS)))
 
     def copy_buffer_to_parameters(self, buffer: Any, trainable_only: bool = True) -> None:
         """Replace parameters by such a vector, which also completes a nominal checkpoint."""
         vector = buffer.numpy() if isinstance(buffer, OrtValue) else buffer
-        checkpoint, values = self._state._checkpoint, split(vector, self._shapes(trainable_only))
+        checkpoint, parts = self._state._checkpoint, split(self._listed(trainable_only), True, vector, NUMPY_ARRAYS)
+        values = {name: NUMPY_ARRAYS.array(t) for name, t in parts.items()}
         if self._session is None or not trainable_only:
             self._close()
             for name, x in values.items():
@@ -262,11 +266,13 @@ class Module:
     def _parameter_names(self) -> list[str]:
         return [v.name for v in self._graph.inputs if v.name in self._state.parameters]
 
-    def _shapes(self, trainable_only: bool) -> Mapping[str, tuple[int, ...]]:
+    def _listed(self, trainable_only: bool) -> TrainedWeights:
+        """The parameters, in the order of the training model's inputs."""
         types = {v.name: tensor_type(v.type) for v in self._graph.inputs}
         names = [n for n in self._names if not trainable_only or n in self._state._checkpoint.trained]
         shapes = {n: t.shape if (t := types[n]) is not None else None for n in names}
-        return {n: tuple(int(d or 0) for d in shape or ()) for n, shape in shapes.items()}
+        weights = [TrainedWeight(n, [int(d or 0) for d in shape or ()], "float32") for n, shape in shapes.items()]
+        return TrainedWeights(weights, len(weights), False)
 
     # ── the session ──────────────────────────────────────────────────────────────────────────────────────────────
 

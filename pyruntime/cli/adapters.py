@@ -7,11 +7,11 @@ from pathlib import Path
 from pyruntime.cli.common import size
 from pyruntime.cli.parser import Parser
 from pyruntime.errors import InvalidInput
-from pyruntime.native.sessions.adapter_values import files_of, for_model
+from pyruntime.native.sessions.stored_arrays import NUMPY_ARRAYS, for_model
 from pyruntime.onnx import load
+from pyruntime.runtime.adapter_places import module_key
 from pyruntime.training.adapters.adapted_graph import AdaptedGraph, adapted_graph
-from pyruntime.training.adapters.adapter_file import Adapter
-from pyruntime.training.adapters.adapter_inputs import key
+from pyruntime.training.adapters.adapter_file import Adapter, adapter_files
 from pyruntime.training.adapters.lora_adapter import LoraAdapter
 
 EXAMPLES = {
@@ -39,7 +39,7 @@ def main(argv: list[str]) -> int:
         raise InvalidInput(f"{args.out} is the adapter itself", hint="name another file")
     if graph is not None:
         adapter = for_model(adapter, graph)
-    for path, data in files_of(args.out, adapter).items():
+    for path, data in adapter_files(args.out, adapter, NUMPY_ARRAYS.times).items():
         path.write_bytes(data)
         print(f"{path}: {size(len(data))}")
     return 0
@@ -63,6 +63,6 @@ def _place(name: str, graph: AdaptedGraph | None, adapter: Adapter) -> str:
     if name in graph.shapes:
         return "  -> the input of this name"
     pair = next(p for p in adapter.pairs() if name in (p.a, p.b))
-    if slot := graph.slots.get(key(pair.module)):
+    if slot := graph.slots.get(module_key(pair.module)):
         return f"  -> input {slot[name == pair.b]}"
     return "  -> " + ", ".join(part.site.node.label for part in graph.parts(adapter, pair, "it"))

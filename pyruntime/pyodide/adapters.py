@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from dataclasses import asdict
 from typing import Any
 
 from pyruntime.ir.dtype import BY_NAME
 from pyruntime.onnx.graph import tensor_type
 from pyruntime.pyodide.programs import executor, result_of, value_of
 from pyruntime.pyodide.tensors import Tensor
-from pyruntime.training.adapters.adapter_inputs import AdapterInputs
+from pyruntime.training.adapters.adapter_inputs import AdapterInputs, in_javascript
 from pyruntime.training.adapters.session_adapters import Active, SessionAdapters
 from pyruntime.training.files.safetensors import Stored
 
@@ -30,7 +29,7 @@ class PyodideAdapters(SessionAdapters[Tensor]):
             "types": {name: t.dtype.name for name, t in declared.items() if t is not None and t.dtype is not None},
             "active": [
                 {
-                    "places": asdict(one.places),
+                    "places": in_javascript(one.places),
                     "weight": one.weight,
                     "tensors": [[name, t.dtype, t.shape] for name, t in one.adapter.tensors.items()],
                 }

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import json
 from collections.abc import Collection, Hashable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from importlib.resources import files
-from math import prod
 from typing import Any, NamedTuple
 
 import pyruntime.errors
@@ -24,7 +23,8 @@ from pyruntime.runtime.metrics import EngineCounts
 from pyruntime.session.model_source import about, weight_sources
 from pyruntime.session.needs import Given, GivenTensor
 from pyruntime.session.specialisation import ProgramTable, Specialiser, output_paths
-from pyruntime.training.session.state_values import StateValues
+from pyruntime.training.files.safetensors import Stored
+from pyruntime.training.session.state_values import StateValues, zeros_of
 
 
 class Programs(Specialiser["Program"]):
@@ -187,17 +187,19 @@ class Program:
         """What reports need of the executor: see web/pyodide.js."""
         return json.loads(self._js.figures(self._executor))
 
-    def states(self) -> dict[str, Tensor]:
+    def states(self) -> dict[str, Stored]:
         """Copies of the states."""
-        values = self.header.get("states", {})
+        values: Mapping[str, TensorValue] = self.header.get("states", {})
         found = self._answer(self._js.readStates(self._executor))
-        return {n: _state(v, data.to_bytes()) for (n, v), data in zip(values.items(), found, strict=True)}
+        return {
+            n: zeros_of(v)._replace(data=data.to_bytes()) for (n, v), data in zip(values.items(), found, strict=True)
+        }
 
-    def set_states(self, values: Mapping[str, Tensor]) -> None:
+    def set_states(self, values: Mapping[str, Stored]) -> None:
         from js import Object
         from pyodide.ffi import to_js
 
-        data = {name: memoryview(x.data) for name, x in values.items() if isinstance(x.data, bytes)}
+        data = {name: memoryview(t.data) for name, t in values.items()}
         self._answer(self._js.writeStates(self._executor, to_js(data, dict_converter=Object.fromEntries)))
 
     def _step(self, number: int, inputs: str, symbols: str) -> str:
@@ -222,20 +224,12 @@ class Program:
             proxy.destroy()
 
 
-class _States(StateValues[Program, Tensor]):
-    def fetch(self, executor: Program) -> dict[str, Tensor]:
+class _States(StateValues[Program]):
+    def fetch(self, executor: Program) -> dict[str, Stored]:
         return executor.states()
 
-    def put(self, executor: Program, values: Mapping[str, Tensor]) -> None:
+    def put(self, executor: Program, values: Mapping[str, Stored]) -> None:
         executor.set_states(values)
-
-    def zeros(self, value: TensorValue) -> Tensor:
-        zeros = _state(value, b"")
-        return replace(zeros, data=bytes(prod(zeros.shape) * zeros.dtype.size))
-
-
-def _state(value: TensorValue, data: bytes) -> Tensor:
-    return Tensor(BY_NAME[value["dtype"]], tuple(int(n) for n in value["dims"]), data)  # type: ignore[arg-type]
 
 
 def value_of(answer: Any) -> Any:

@@ -1,9 +1,8 @@
-"""The numbers that the host gives a step of training: learning rate, corrections of Adam, scales. Both executors' hosts
-compute them in double precision."""
+"""The numbers that the host gives a step of training, in double precision: rate, corrections of Adam, scales."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
 from math import cos, floor, sqrt
 
 # places in the feed
@@ -27,43 +26,45 @@ WORD = 1 << 24  # floats hold integers below it
 PI = 3.141592653589793
 
 
-@dataclass(eq=False, slots=True)
 class StepNumbers:
-    """Of one session. rate: of the optimiser's settings; beta1, beta2: 0 for optimisers without; kind, warmup, steps,
-    end, every, factor: of the schedule; step: number of steps so far; batch: number of batches so far; waiting: batches
-    whose gradients wait for a step; loss_scale: of the next batch; is_dynamic: whether it adapts; good_batches: how
-    many had finite gradients since it last changed"""
+    """The numbers of one session.
 
-    rate: float
-    beta1: float
-    beta2: float
-    kind: str
-    warmup: float
-    steps: float
-    end: float
-    every: float
-    factor: float
-    seed: int
-    step: int = 0
-    batch: int = 0
-    waiting: int = 0
-    loss_scale: float = 1.0
-    is_dynamic: bool = False
-    good_batches: int = 0
+    settings: of the optimiser; schedule: its name; timing: its settings; loss_scale: what losses are multiplied by
+        (0: a scale that adapts)
+    step: number of steps so far; batch: number of batches so far; waiting: batches whose gradients wait for a step;
+    is_dynamic: whether the scale adapts; good_batches: how many had finite gradients since it last changed"""
+
+    def __init__(
+        self, settings: Mapping[str, float], schedule: str, timing: Mapping[str, float], seed: int, loss_scale: float
+    ) -> None:  # fmt: skip
+        self.rate = settings.get("rate", 0.0)
+        self.beta1 = settings.get("beta1", 0.0)
+        self.beta2 = settings.get("beta2", 0.0)
+        self.schedule = schedule
+        self.timing = timing
+        self.seed = seed
+        self.is_dynamic = loss_scale == 0.0
+        self.loss_scale = FIRST_SCALE if loss_scale == 0.0 else loss_scale
+        self.step = 0
+        self.batch = 0
+        self.waiting = 0
+        self.good_batches = 0
 
     def rate_now(self) -> float:
         """The learning rate of the next step."""
-        if self.step < self.warmup:
-            return self.rate * (self.step + 1) / self.warmup
-        after = self.step - self.warmup
-        if self.kind == "linear" or self.kind == "cosine":
-            left = self.steps - self.warmup
+        timing = self.timing
+        warmup = timing.get("warmup", 0.0)
+        if self.step < warmup:
+            return self.rate * (self.step + 1) / warmup
+        after = self.step - warmup
+        if self.schedule == "linear" or self.schedule == "cosine":
+            left = timing.get("steps", 0.0) - warmup
             share = min(after / left, 1.0) if left > 0 else 1.0
-            if self.kind == "cosine":
+            if self.schedule == "cosine":
                 share = (1.0 - cos(PI * share)) / 2.0
-            return self.rate + (self.end - self.rate) * share
-        if self.kind == "exponential":
-            return self.rate * power(self.factor, floor(after / self.every))
+            return self.rate + (timing.get("end", 0.0) - self.rate) * share
+        if self.schedule == "exponential":
+            return self.rate * power(timing.get("factor", 1.0), floor(after / timing.get("every", 1.0)))
         return self.rate
 
     def numbers(self, rate: float, scale: float) -> list[float]:

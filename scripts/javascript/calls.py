@@ -156,6 +156,7 @@ def _isinstance(x: Expressions, e: Any, args: list[Any], named: dict[str, Any]) 
     simple = {
         "str": f"typeof {text} === 'string'",
         "bool": f"typeof {text} === 'boolean'",
+        "float": f"typeof {text} === 'number'",
         "list": f"Array.isArray({x.text(args[0])})",
     }
     if name in simple:
@@ -322,7 +323,8 @@ def _method(x: Expressions, e: nodes.CallExpr, callee: nodes.MemberExpr) -> str:
     direct = {
         ("list", "append"): "push", ("list", "index"): "indexOf", ("set", "add"): "add", ("set", "discard"): "delete",
         ("map", "clear"): "clear", ("set", "clear"): "clear", ("string", "startswith"): "startsWith",
-        ("string", "endswith"): "endsWith", ("string", "split"): "split", ("string", "find"): "indexOf",
+        ("string", "endswith"): "endsWith", ("string", "lower"): "toLowerCase",
+        ("string", "split"): "split", ("string", "find"): "indexOf",
         ("string", "replace"): "replaceAll",
     }  # fmt: skip
     if (found, name) == ("list", "index"):

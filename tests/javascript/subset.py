@@ -195,12 +195,18 @@ def texts(name: str, n: int, parts: list[str]) -> list[str]:
     return [
         quoted,
         name + "!",
+        f"É{name}".lower(),
         str(n),
         f"{name}",
         *(p for p in parts if p.startswith("a") or not p.endswith("z")),
         *(f"{p.find('a')} {p.find('')} {p.replace('a', '$&')}" for p in [*parts, "abab", ""]),
         *name.split("-"),
     ]
+
+
+def kinds(x: Any) -> list[bool]:
+    """Of a JSON value."""
+    return [isinstance(x, bool), isinstance(x, int) or isinstance(x, float), isinstance(x, str), isinstance(x, dict)]
 
 
 def counters(numbers: list[int]) -> list[Any]:

@@ -14,6 +14,14 @@ import { Guards } from '../../web/runtime/guards.js';
 import { OrderTrial } from '../../web/runtime/order_trial.js';
 import { stackedDims } from '../../web/runtime/stacking.js';
 import { fastest, Trial } from '../../web/runtime/trial.js';
+import { StepNumbers } from '../../web/runtime/step_numbers.js';
+import { TrainedWeights } from '../../web/runtime/trained_weights.js';
+import { TrainingSteps } from '../../web/runtime/training_steps.js';
+import * as safetensors from '../../web/page/training/safetensors.js';
+import { readAdapter } from '../../web/page/training/adapter_file.js';
+import { checkInfo, placesIn } from '../../web/page/training/adapter_places.js';
+import { fromCheckpoint } from '../../web/page/training/checkpoint.js';
+import * as onnxAdapter from '../../web/page/training/onnx_adapter.js';
 import { sentence } from './sentences.mjs';
 
 const env = (values) => new Map(Object.entries(values));
@@ -34,7 +42,66 @@ const numbers = (text) => text.split(' ').flatMap((word) => {
   return [...digits.repeat(count)].map(Number);
 });
 
+/** NaN as null, and without the last digits. */
+const plain = (values) => values.map((x) => (Number.isNaN(x) ? null : typeof x === 'number' ? Number(x.toFixed(12)) : x));
+
+const bytes = (text) => Uint8Array.from(Buffer.from(text, 'base64'));
+
+/** The work's error as its sentence, of any type of ours. */
+async function refused(work) {
+  try {
+    await work();
+  } catch (error) {
+    assert.ok(error.type, error.stack);
+    return sentence(error);
+  }
+  return null;
+}
+
 const CHECKS = {
+  training_steps({ settings, schedule, timing, loss_scale: scale, accumulates, calls }) {
+    const steps = new TrainingSteps(new StepNumbers(settings, schedule, timing, 7, scale), accumulates, ['target'], ['y'], ['more']);
+    for (const { does, rate, sums, runs, told, refused: text } of calls) {
+      const found = [];
+      assert.equal(refusal('InvalidInput', () => {
+        let run = does === 'step' ? steps.step(rate) : does === 'accumulate' ? steps.accumulate() : steps.apply(rate, sums);
+        for (const values of runs) {
+          const [fed, outputs] = [plain([...run.numbers, run.applies]), run.outputs];
+          const { result, event, batch, warning, following } = steps.ended(run, values.map((x) => x ?? NaN));
+          found.push([outputs, fed, event, batch, plain(Object.values(result)), warning]);
+          run = following;
+        }
+      }), text);
+      assert.deepEqual(found, told);
+    }
+  },
+  async training_files({ kind, file, tensors, weights, count, optimizer, loss_scale: scale, numbers, refused: text }) {
+    const found = {};
+    if (kind === 'checkpoint') {
+      const trained = new TrainedWeights(weights.map(([name, shape, dtype]) => ({ name, shape, dtype })), count, false);
+      const own = new StepNumbers({}, 'constant', {}, 0, scale);
+      assert.equal(await refused(() => Object.assign(found, fromCheckpoint(bytes(file), trained, own, optimizer))), text);
+      if (text === null) assert.deepEqual([[own.step, own.batch, own.waiting, own.goodBatches, own.lossScale], Object.keys(found).sort()], numbers);
+      return;
+    }
+    const read = () => (kind === 'safetensors' ? safetensors.read(bytes(file)).tensors : onnxAdapter.read(bytes(file)));
+    assert.equal(await refused(() => Object.assign(found, read())), text);
+    const told = Object.entries(found).map(([name, tensor]) => [name, [tensor.dtype, tensor.shape, Buffer.from(tensor.bytes).toString('base64')]]);
+    if (text === null) assert.deepEqual(Object.fromEntries(told), tensors);
+  },
+  async adapter_places({ shapes, config, modules, slots, inputs, rows: [rowsA, rowsB], defaults, places, refused: text }) {
+    const info = { rowsA, rowsB, modules, slots, defaults: Object.fromEntries(defaults.map((name) => [name, {}])) };
+    const declared = Object.entries(inputs).map(([name, shape]) => ({ name, shape, dtype: 'float32' }));
+    const empty = safetensors.write({}, {});
+    let found = null;
+    assert.equal(await refused(async () => {
+      const { config: checked } = await readAdapter({ file: empty, config }, async () => null);
+      checkInfo(info, declared);
+      const tensors = Object.fromEntries(Object.entries(shapes).map(([name, shape]) => [name, { dtype: 'float32', shape, bytes: empty }]));
+      found = placesIn(info, declared, 'mine', { tensors, config: checked });
+    }), text);
+    assert.deepEqual(JSON.parse(JSON.stringify(found)), places);
+  },
   dims({ dim, symbols: values, value }) {
     assert.equal(evaluate(dim, env(values)) + 0, value); // + 0: -0 is 0
     assert.deepEqual(compileDims([dim, 1, dim])(env(values)).map((n) => n + 0), [value, 1, value]);
@@ -113,11 +180,11 @@ const CHECKS = {
 };
 
 for (const [name, check] of Object.entries(CHECKS)) {
-  test(name, () => {
+  test(name, async () => {
     const { cases } = JSON.parse(readFileSync(new URL(`../vectors/${name}.json`, import.meta.url), 'utf8'));
     for (const given of cases) {
       try {
-        check(given);
+        await check(given);
       } catch (cause) {
         throw new Error(`${JSON.stringify(given)}: ${cause.message}`, { cause });
       }

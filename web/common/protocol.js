@@ -107,13 +107,7 @@ import { Stop, StopWords } from './stop.js';
  * @property {Record<string, number[][]>} modules
  * @property {Record<string, [string, string]>} slots
  * @property {Record<string, { dtype: string, dims: number[], data: string }>} defaults
- * @property {Record<string, AdapterPlaces>} [places]
- */
-/**
- * @typedef {{ a: string, b: string, first_a: number, first_b: number, rows_a: number, rows_b: number, rank: number, is_peft: boolean,
- *   scale: number }} AdapterEntry
- * @typedef {{ input: string, tensor: string, axis: number, is_transposed: boolean, scale: number }} AdapterFed
- * @typedef {{ entries: AdapterEntry[], fed: AdapterFed[] }} AdapterPlaces
+ * @property {Record<string, unknown>} [places] each a `Places` of web/runtime/adapter_places.js
  */
 /**
  * Of a session that trains (pyruntime/training/graph/training_graph.py, `report`). weights: those that steps change, of which the first `count` are
@@ -126,7 +120,8 @@ import { Stop, StopWords } from './stop.js';
  * @property {boolean} accumulates
  * @property {string} optimizer
  * @property {Record<string, number>} settings
- * @property {{ kind: string, [setting: string]: number | string }} schedule
+ * @property {string} schedule
+ * @property {Record<string, number>} timing settings of the schedule
  * @property {number} seed
  * @property {{ names: string[], config: string } | null} lora names of the adapters' weights, and PEFT's configuration
  * @property {Record<string, string>} stepOutputs outputs of the model that steps also compute: names in the graph of a step

@@ -1,4 +1,4 @@
-"""Joins the matrices of adapters for the runs of native sessions. Twin of web/common/joined_adapters.js."""
+"""Joins the matrices of adapters for the runs of native sessions. Twin of web/run/joined_adapters.js."""
 
 from __future__ import annotations
 
@@ -8,19 +8,18 @@ from typing import Any
 import numpy as np
 
 from pyruntime.errors import InvalidInput
-from pyruntime.native.sessions.adapter_values import array_of
 from pyruntime.native.sessions.program_file import Exported
+from pyruntime.native.sessions.stored_arrays import NUMPY_ARRAYS, array_of
 from pyruntime.onnx.graph import tensor_type
-from pyruntime.training.adapters.adapter_inputs import ALL_A, ALL_B, AdapterInputs, Fed
+from pyruntime.runtime.adapter_places import ALL_A, ALL_B, Fed, rank_of
+from pyruntime.training.adapters.adapter_inputs import AdapterInputs
 from pyruntime.training.adapters.session_adapters import Active, SessionAdapters
 from pyruntime.training.files.safetensors import Stored
 
 
 class NativeAdapters(SessionAdapters[np.ndarray]):
     def array(self, t: Stored) -> np.ndarray:
-        if t.dtype == "bfloat16":
-            return array_of(t)
-        return np.frombuffer(t.data, t.dtype).reshape(t.shape)
+        return NUMPY_ARRAYS.feed(t)
 
     def joined(self, inputs: AdapterInputs, active: Sequence[Active]) -> dict[str, np.ndarray]:
         found = _stacked(inputs, active) if inputs.rows_a else {}
@@ -43,7 +42,7 @@ def adapters_of_program(exported: Exported, given: Mapping[str, Any]) -> NativeA
 
 def _stacked(inputs: AdapterInputs, active: Sequence[Active]) -> dict[str, np.ndarray]:
     """ALL_A and ALL_B: modules below one another, the ranks of the adapters side by side."""
-    ranks = [one.places.rank for one in active]
+    ranks = [rank_of(one.places.entries) for one in active]
     all_a = np.zeros((inputs.rows_a, sum(ranks)), np.float32)
     all_b = np.zeros((inputs.rows_b, sum(ranks)), np.float32)
     first = 0

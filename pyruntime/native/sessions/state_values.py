@@ -4,29 +4,27 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from typing import cast
 
 import numpy as np
 
 from pyruntime.native.execution.executor import Executor
 from pyruntime.native.memory.arrays import NUMPY
+from pyruntime.native.sessions.stored_arrays import stored_of
 from pyruntime.program import types
 from pyruntime.runtime.arena import GPU
+from pyruntime.training.files.safetensors import Stored
 from pyruntime.training.session.state_values import StateValues
 
 
-class NativeStates(StateValues[Executor, np.ndarray]):
-    def fetch(self, executor: Executor) -> dict[str, np.ndarray]:
-        return {name: _fetch(executor, v) for name, v in executor.header.get("states", {}).items()}
+class NativeStates(StateValues[Executor]):
+    def fetch(self, executor: Executor) -> dict[str, Stored]:
+        return {name: stored_of(_fetch(executor, v)) for name, v in executor.header.get("states", {}).items()}
 
-    def put(self, executor: Executor, values: Mapping[str, np.ndarray]) -> None:
+    def put(self, executor: Executor, values: Mapping[str, Stored]) -> None:
         states = executor.header.get("states", {})
-        for name, x in values.items():
+        for name, t in values.items():
             if name in states:
-                _put(executor, states[name], x)
-
-    def zeros(self, value: types.TensorValue) -> np.ndarray:
-        return np.zeros(cast("list[int]", value["dims"]), value["dtype"])
+                _put(executor, states[name], t)
 
 
 def _fetch(executor: Executor, value: types.TensorValue) -> np.ndarray:
@@ -39,8 +37,8 @@ def _fetch(executor: Executor, value: types.TensorValue) -> np.ndarray:
     return np.asarray(data).reshape(shape)
 
 
-def _put(executor: Executor, value: types.TensorValue, x: np.ndarray) -> None:
-    data = np.ascontiguousarray(x, NUMPY[value["dtype"]])
+def _put(executor: Executor, value: types.TensorValue, t: Stored) -> None:
+    data = np.frombuffer(t.data, NUMPY[value["dtype"]]).reshape(t.shape)
     span = executor.plan.span(executor.plan.root, value["buffer"])
     if span.address < GPU:
         executor.values.write(executor.plan.root, value, data)

@@ -1,5 +1,4 @@
-"""Trains with the artifacts of onnxruntime-training. `pyruntime.api.training` has their names.
-Twin of web/page/training/artifact_session.js."""
+"""Trains with the artifacts of onnxruntime-training. `pyruntime.api.training` has their names."""
 
 from __future__ import annotations
 
@@ -10,15 +9,17 @@ from typing import Any
 
 import numpy as np
 
-from pyruntime.native.sessions.adapter_values import from_float32
+from pyruntime.native.sessions.stored_arrays import NUMPY_ARRAYS, from_float32
 from pyruntime.native.training.session import TrainingSession
 from pyruntime.onnx import load
 from pyruntime.onnx.graph import Graph, Weight
 from pyruntime.onnx.ort_checkpoint import Checkpoint, Moments, read_checkpoint, weight_of, write_checkpoint
 from pyruntime.onnx.sources import FileSource
 from pyruntime.options import SessionOptions
+from pyruntime.runtime.trained_weights import GRADIENT, OPTIMIZER
 from pyruntime.training.files.artifact_export import inference_plan
 from pyruntime.training.graph.artifacts import MOMENTS, Artifacts, artifacts
+from pyruntime.training.session.core import stored_weight
 from pyruntime.training.session.file_writing import assembled, write_file
 
 Path_ = str | os.PathLike[str]
@@ -39,7 +40,7 @@ class ArtifactSession(TrainingSession):
             self._numbers.beta1 = self._numbers.beta2 = 0.0
         kinds = MOMENTS.get(self._recipe.optimizer, {})
         moments = {
-            f"optimizer/{kinds[kind]}/{name}": array_of(w)
+            f"{OPTIMIZER}{kinds[kind]}/{name}": stored_weight(w)
             for name, each in checkpoint.moments.items()
             for kind, w in each.items()
             if kind in kinds
@@ -71,14 +72,15 @@ class ArtifactSession(TrainingSession):
         self._numbers.waiting = 0
 
     def gradient(self, name: str) -> np.ndarray | None:
-        return self._states().get(f"gradient/{name}") if self._numbers.waiting else None
+        found = self._states().get(GRADIENT + name) if self._numbers.waiting else None
+        return None if found is None else NUMPY_ARRAYS.array(found)
 
     def moments(self) -> Moments:
         values, kinds = self._states(), MOMENTS.get(self._recipe.optimizer, {})
         found: Moments = {}
         for name in self._training.weights:
-            each = {theirs: values.get(f"optimizer/{ours}/{name}") for theirs, ours in kinds.items()}
-            found[name] = {theirs: stored(theirs, x) for theirs, x in each.items() if x is not None}
+            each = {theirs: values.get(f"{OPTIMIZER}{ours}/{name}") for theirs, ours in kinds.items()}
+            found[name] = {theirs: weight_of(theirs, bytes(t.data), t.shape) for theirs, t in each.items() if t}
         return {name: each for name, each in found.items() if each}
 
     @property
@@ -91,7 +93,7 @@ def stored(name: str, x: np.ndarray) -> Weight:
 
 
 def array_of(w: Weight) -> np.ndarray:
-    return np.frombuffer(w.read(), w.dtype.name).reshape(w.shape).copy()
+    return NUMPY_ARRAYS.array(stored_weight(w))
 
 
 def open_checkpoint(path: Path_) -> Checkpoint:

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar
 
 from pyruntime.errors import InvalidInput
 from pyruntime.ir.dtype import F32
 from pyruntime.onnx.graph import Graph, TensorType, Value
-from pyruntime.training.adapters.adapter_file import Adapter, Pair
-from pyruntime.training.adapters.adapter_inputs import ALL_A, ALL_B, RANK, AdapterInputs, Rows, key, shapes_of
+from pyruntime.runtime.adapter_places import ALL_A, ALL_B, Pair, module_key
+from pyruntime.training.adapters.adapter_file import Adapter
+from pyruntime.training.adapters.adapter_inputs import RANK, AdapterInputs, Rows, in_javascript, shapes_of
 from pyruntime.training.adapters.sides import Side, with_sides
 from pyruntime.training.adapters.sites import Modules, Part, Site, sites
 from pyruntime.training.files.safetensors import Stored
@@ -58,7 +59,7 @@ class AdaptedGraph(AdapterInputs):
 
     def report(self) -> dict[str, Any]:
         """For the page: also where its adapters go."""
-        found = {name: asdict(self.places(a, name)) for name, a in self.adapters.items()}
+        found = {name: in_javascript(self.places(a, name)) for name, a in self.adapters.items()}
         return {"places": found, **self.described()}
 
     def described(self) -> dict[str, Any]:
@@ -96,13 +97,13 @@ def adapted_graph(graph: Graph, adapters: Mapping[str, Adapter]) -> AdaptedGraph
             fed |= adapter.tensors.keys()
             continue
         for pair in adapter.pairs():
-            if slot := made.slots.get(key(pair.module)):
+            if slot := made.slots.get(module_key(pair.module)):
                 fed |= {*slot}
                 continue
             rows = made.reserve(sides, made.parts(adapter, pair, name))
-            made.modules.setdefault(key(pair.module), [])
-            if rows not in made.modules[key(pair.module)]:
-                made.modules[key(pair.module)].append(rows)
+            made.modules.setdefault(module_key(pair.module), [])
+            if rows not in made.modules[module_key(pair.module)]:
+                made.modules[module_key(pair.module)].append(rows)
     new: tuple[Value, ...] = ()
     if made.rows_a:
         sizes = ((ALL_A, made.rows_a), (ALL_B, made.rows_b))
@@ -121,5 +122,5 @@ def _slots(graph: Graph) -> dict[str, tuple[str, str]]:
     found = {}
     for name in names:
         if "lora_A" in name and (other := name.replace("lora_A", "lora_B")) in names:
-            found[key(name.partition(".lora_A")[0])] = (name, other)
+            found[module_key(name.partition(".lora_A")[0])] = (name, other)
     return found

@@ -11,8 +11,9 @@ from weakref import WeakKeyDictionary
 
 from pyruntime.errors import InvalidInput
 from pyruntime.onnx.graph import Graph
+from pyruntime.runtime.adapter_places import ALL_A, ALL_B, Places, rank_of
 from pyruntime.training.adapters.adapter_file import Adapter
-from pyruntime.training.adapters.adapter_inputs import ALL_A, ALL_B, RANK, AdapterInputs, Places
+from pyruntime.training.adapters.adapter_inputs import RANK, AdapterInputs
 from pyruntime.training.adapters.lora_adapter import LoraAdapter
 from pyruntime.training.files.safetensors import Stored
 
@@ -57,7 +58,7 @@ class SessionAdapters(ABC, Generic[Array]):
             self._inputs, self.graph = adapted, adapted.graph
         for name, x in self._named.items():
             x.name = name
-            if rank := self._places_of(x).rank:
+            if rank := rank_of(self._places_of(x).entries):
                 self.dims[RANK] = max(self.dims.get(RANK, 0), rank)
 
     @property

@@ -13,6 +13,7 @@ from fnmatch import fnmatchcase
 
 from pyruntime.ir.dtype import BF16, F16, F32, F64, DType
 from pyruntime.onnx.graph import Graph, Node, Weight, subgraphs, uses
+from pyruntime.runtime.adapter_places import is_kind, module_parts, name_parts, plain_parts
 
 MICROSOFT = "com.microsoft"
 OUTPUT, WEIGHT = "output", "weight"  # what an adapter's product is added to: (x·A)·B to the output, A·B to the weight
@@ -30,10 +31,6 @@ _PRODUCTS = {
     (MICROSOFT, "Attention"): WEIGHT,
 }
 _PACKED = ("MatMulNBits", "MatMulBnb4")
-# last parts of names that say what a node or tensor is, not where it is
-_TAIL = re.compile(r"(?i)(?:fused)?(?:matmul(?:nbits|bnb4)?|gemm|weight|kernel|qweight)(?:[_:][\w:]*)?$")
-_WRAPPERS = ("base_model", "model", "module", "_orig_mod")
-_SAME = {"self_attn": "attn", "self_attention": "attn", "attention": "attn"}  # exporters rename it
 # projections that exporters fuse into one product: the parts in the order of the product's columns
 FUSED = {
     "qkv_proj": ("q_proj", "k_proj", "v_proj"),
@@ -156,30 +153,15 @@ def _names(node: Node, w: Weight) -> tuple[str, ...]:
     """All names of a product. The first is its module's: it comes from the weight's or the node's name, whichever ends
     like a module's tensor (`….q_proj.weight`); else from one that has parts; else from any."""
     made = [name for name in (w.name, node.name) if name and "::" not in name]
-    in_module = [name for name in made if _TAIL.match(_parts(name)[-1]) and len(_parts(name)) > 1]
+    in_module = [name for name in made if is_kind(name_parts(name)[-1]) and len(name_parts(name)) > 1]
     paths = [name for name in made if "." in name or "/" in name]
-    first = module_name([*in_module, *paths, *made, node.outputs[0]][0])
-    return tuple(dict.fromkeys([first, *map(module_name, made), *filter(None, (w.name, node.name))]))
+    first = _module_name([*in_module, *paths, *made, node.outputs[0]][0])
+    return tuple(dict.fromkeys([first, *map(_module_name, made), *filter(None, (w.name, node.name))]))
 
 
-def module_name(name: str) -> str:
-    """The module in the name of a node, a weight, or a tensor of an adapter."""
-    parts = _parts(name)
-    while len(parts) > 1 and _TAIL.match(parts[-1]):
-        parts.pop()
-    return ".".join(parts)
-
-
-def _parts(name: str) -> list[str]:
-    return [p for p in re.split(r"[/.]", name) if p] or [name]
-
-
-def plain_name(module: str) -> tuple[str, ...]:
-    """The parts of a module's name, in the form in which exporters' and PEFT's names can be compared."""
-    parts = module_name(module).split(".")
-    while len(parts) > 1 and parts[0] in _WRAPPERS:
-        parts = parts[1:]
-    return tuple(_SAME.get(p, p) for p in parts)
+def _module_name(name: str) -> str:
+    """The module in the name of a node or a weight."""
+    return ".".join(module_parts(name))
 
 
 def chosen(found: Sequence[Site], patterns: Sequence[str]) -> dict[str, list[Site]]:
@@ -203,21 +185,25 @@ class Part:
     size: int
 
 
+def _plain_name(module: str) -> tuple[str, ...]:
+    return tuple(plain_parts(module))
+
+
 class Modules:
     """Finds the sites of an adapter's modules."""
 
     def __init__(self, found: Sequence[Site]) -> None:
         self.by_name: dict[tuple[str, ...], list[Site]] = {}
         for site in found:
-            self.by_name.setdefault(plain_name(site.module), []).append(site)
+            self.by_name.setdefault(_plain_name(site.module), []).append(site)
         own = set(self.by_name)
         for site in found:
-            for name in {plain_name(n) for n in site.names} - own:
+            for name in {_plain_name(n) for n in site.names} - own:
                 self.by_name.setdefault(name, []).append(site)
 
     def parts(self, module: str, rows: int) -> list[Part]:
         """The products to which a module of an adapter adds; empty if the graph has none. rows: of the module's B"""
-        name = plain_name(module)
+        name = _plain_name(module)
         if found := self._sites(name):
             return [Part(site, 0, site.fan_out) for site in found]
         for fused, names in FUSED.items():

@@ -1,24 +1,16 @@
 """Reads and writes `.onnx_adapter` files, ONNX Runtime's format of adapters: a FlatBuffer of named tensors.
-Twin of web/page/training/onnx_adapter.js.
-
-Spec: https://onnxruntime.ai/docs/genai/reference/adapter.html, onnxruntime/lora/adapter_format/adapter_schema.fbs
-"""
+pyruntime/runtime/onnx_adapter.py finds the tensors, and names the specifications."""
 
 from __future__ import annotations
 
 import struct
 from collections.abc import Mapping
-from math import prod
 from typing import NamedTuple
 
-from pyruntime.errors import InvalidInput, InvalidModel
-from pyruntime.ir.dtype import BY_CODE, BY_NAME
-from pyruntime.onnx.flatbuffer import Buffer, Table
-from pyruntime.onnx.sources import MemorySource
+from pyruntime.ir.dtype import BY_NAME
+from pyruntime.runtime.onnx_adapter import FORMAT, MARK, AdapterBuffer
 from pyruntime.training.files.safetensors import Stored
 
-MARK = b"TORT"  # bytes 4 to 8
-FORMAT = 1
 _ALIGN = 8
 
 
@@ -30,35 +22,23 @@ class Versions(NamedTuple):
 
 
 def is_onnx_adapter(data: bytes) -> bool:
-    return bytes(data[4:8]) == MARK
+    return bytes(data[4:8]) == MARK.encode()
 
 
 def read(data: bytes) -> tuple[dict[str, Stored], Versions]:
     """Errors: InvalidInput for a damaged file"""
-    try:
-        root = Buffer(MemorySource(data)).root()
-        if root.number(0) != FORMAT:
-            raise InvalidInput(f"the adapter has format {root.number(0)}, {FORMAT} is known")
-        tensors = dict(_parameter(table, data) for table in root.tables(3))
-        return tensors, Versions(root.number(1), root.number(2))
-    except (InvalidModel, struct.error) as error:
-        raise InvalidInput(f"the adapter is damaged: {error}") from None
 
+    def number(at: int, width: int) -> int:
+        return int.from_bytes(data[at : at + width], "little", signed=True)
 
-def _parameter(table: Table, data: bytes) -> tuple[str, Stored]:
-    name, dims = table.text(0), tuple(int(d) for d in table.numbers(1, "q"))
-    dtype = BY_CODE.get(table.number(2))
-    if dtype is None or dtype.size * 8 != dtype.bits or any(d < 0 for d in dims):
-        raise InvalidInput(f'the adapter is damaged: parameter "{name}" has type {table.number(2)}, dims {list(dims)}')
-    start, size = table.span(3, 1)
-    if size != prod(dims) * dtype.size:
-        raise InvalidInput(f'the adapter is damaged: parameter "{name}" has {size} bytes, dims {list(dims)}')
-    return name, Stored(dtype.name, dims, memoryview(data)[start : start + size])
+    view, buffer = memoryview(data), AdapterBuffer(len(data), number, lambda a, b: str(view[a:b], "utf-8", "replace"))
+    tensors = {t.name: Stored(t.dtype, tuple(t.shape), view[t.first : t.last]) for t in buffer.tensors()}
+    return tensors, Versions(buffer.version(1), buffer.version(2))
 
 
 def write(tensors: Mapping[str, Stored], versions: Versions) -> bytes:
     """Written from front to back, so that all offsets lead on, as the format demands."""
-    out = bytearray(struct.pack("<I4s", 0, MARK))
+    out = bytearray(struct.pack("<I4s", 0, MARK.encode()))
     root, fields = _table(out, "iiio", (FORMAT, versions.adapter, versions.model, 0))
     struct.pack_into("<I", out, 0, root)
     _link(out, fields[3])

@@ -20,10 +20,11 @@ from pyruntime.ir.expr import Expr, W, X, Y, Z, cast, const, maximum, minimum, s
 from pyruntime.ir.kernel import Leaf, Tensor
 from pyruntime.ir.shape import AnyDim, Shape
 from pyruntime.runtime.step_numbers import KEEP, LOSS_SCALE, SCALE
+from pyruntime.runtime.trained_weights import IDLE, START
 from pyruntime.training.derive.gradients import gradients
 from pyruntime.training.derive.row_gradients import RowGradient, row_gradient
 from pyruntime.training.graph import optimizers
-from pyruntime.training.graph.graph_names import DOMAIN, IDLE, START
+from pyruntime.training.graph.graph_names import DOMAIN
 from pyruntime.training.graph.recipe import Recipe
 from pyruntime.training.graph.state_updates import Updates
 

@@ -18,9 +18,10 @@ from pyruntime.onnx.graph import Graph, Node, TensorType, Value, Weight, tensor_
 from pyruntime.onnx.sources import MemorySource
 from pyruntime.onnx.weight_values import elements
 from pyruntime.runtime.step_numbers import COUNT
+from pyruntime.runtime.training_steps import APPLIED, APPLY, LOSS, NUMBERS, RESULT
 from pyruntime.training.adapters.lora import Beside, Lora, Merge, with_lora
 from pyruntime.training.graph import losses, step_operators  # noqa: F401  their operators
-from pyruntime.training.graph.graph_names import APPLIED, APPLY, COPY, DOMAIN, LOSS, NUMBERS, RESULT
+from pyruntime.training.graph.graph_names import COPY, DOMAIN
 from pyruntime.training.graph.loss_graph import LossGraph
 from pyruntime.training.graph.recipe import DYNAMIC, Loss, Recipe, matches
 from pyruntime.training.graph.training_mode import check_subgraphs, renamed_node, training_nodes
@@ -88,7 +89,8 @@ class Training:
             "accumulates": recipe.accumulates,
             "optimizer": recipe.optimizer,
             "settings": {**recipe.settings},
-            "schedule": {"kind": recipe.schedule, **recipe.schedule_settings},
+            "schedule": recipe.schedule,
+            "timing": {**recipe.schedule_settings},
             "seed": recipe.seed,
             "lora": None if self.lora is None else {"names": self.lora.names, "config": self.lora.config()},
             "lossScale": recipe.loss_scale,

@@ -17,7 +17,8 @@ from pyruntime.onnx.graph import Graph, Node, subgraphs, uses
 from pyruntime.ops.lib.formula import numeric
 from pyruntime.ops.standard import norm, random
 from pyruntime.runtime.step_numbers import DRAW, SEED
-from pyruntime.training.graph.graph_names import COPY, DOMAIN, NUMBERS
+from pyruntime.runtime.training_steps import NUMBERS
+from pyruntime.training.graph.graph_names import COPY, DOMAIN
 
 RANDOM = ("RandomUniform", "RandomUniformLike", "RandomNormal", "RandomNormalLike", "Bernoulli", "Multinomial")
 

@@ -1,49 +1,47 @@
-"""What `TrainingSession` does natively and in Pyodide: steps, checkpoints, exports. Subclasses run the Programs, and
-have values of their own type (NumPy arrays, or Pyodide's tensors). Twin of
-web/page/training/session.js."""
+"""What `TrainingSession` does natively and in Pyodide: steps, checkpoints, exports. pyruntime/runtime/training_steps.py
+decides which runs a call needs; subclasses open what runs the graph, and name the type of arrays."""
 
 from __future__ import annotations
 
 import json
-import math
 import os
-from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+import warnings
+from array import array
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
+from math import nan, prod
 from pathlib import Path
-from typing import Any, Generic, TypeVar
+from typing import Any, Protocol, TypeVar
 
-from pyruntime.errors import InvalidInput
+from pyruntime.errors import InvalidInput, SessionFailed
 from pyruntime.frontend.feed_checks import differing_dims
 from pyruntime.onnx import load
-from pyruntime.onnx.graph import Graph, Weight
+from pyruntime.onnx.graph import Graph, TensorType, Weight
 from pyruntime.onnx.sources import FileSource, MemorySource
-from pyruntime.runtime.step_numbers import FIRST_SCALE, StepNumbers
+from pyruntime.runtime.step_numbers import StepNumbers
+from pyruntime.runtime.trained_weights import (
+    IDLE,
+    START,
+    TrainedWeight,
+    TrainedWeights,
+    go_on_from,
+    metadata_of,
+)
+from pyruntime.runtime.training_steps import APPLY, LOSS, NUMBERS, RESULT, StepResult, StepRun, TrainingSteps
+from pyruntime.session.memory_report import MemoryReport
 from pyruntime.session.specialisation import text_of_differing_dims
-from pyruntime.training.adapters.adapter_file import Adapter
-from pyruntime.training.adapters.lora import Lora
+from pyruntime.training.adapters.adapter_file import Adapter, adapter_files
+from pyruntime.training.adapters.lora import Lora, Merge
 from pyruntime.training.adapters.side_nodes import side_nodes
 from pyruntime.training.files import safetensors
 from pyruntime.training.files.model_export import export_plan
-from pyruntime.training.graph.graph_names import APPLIED, APPLY, IDLE, LOSS, NUMBERS, RESULT, START, state_of
-from pyruntime.training.graph.recipe import DYNAMIC, Recipe, not_negative, recipe_of
+from pyruntime.training.files.safetensors import Stored
+from pyruntime.training.graph.recipe import Recipe, not_negative, recipe_of
 from pyruntime.training.graph.training_graph import training_graph
-from pyruntime.training.session.checkpoints import counts_of, metadata_of
 from pyruntime.training.session.file_writing import assembled, write_file
+from pyruntime.training.session.state_values import StateValues
 
-V = TypeVar("V")
-
-
-@dataclass(frozen=True, slots=True)
-class StepResult:
-    """loss: of the batch, before the step; norm: of all gradients; rate: of learning; step: number of steps so far;
-    applied: whether weights were changed: not if the loss or a gradient is not finite"""
-
-    loss: float
-    norm: float
-    rate: float
-    step: int
-    applied: bool
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,94 +51,94 @@ class Parameter:
     dtype: str
 
 
+class StepSession(Protocol):
+    """An inference session for the graph of the steps."""
+
+    id: int  # in events
+
+    def check_feeds(self, input_feed: Mapping[str, Any], names: Sequence[str]) -> Mapping[str, Any]:
+        """Feeds of a run for these outputs, as values with a shape. Errors: InvalidInput"""
+
+    def run(self, output_names: Sequence[str], input_feed: Mapping[str, Any], run_options: Any) -> list[Any]: ...
+
+    def tell(self, kind: str, **event: Any) -> None:
+        """Give listeners of "session" an event."""
+
+    def with_states(self, work: Callable[[StateValues[Any]], T]) -> T:
+        """The result of `work`, while no run is under way."""
+
+    def metrics(self) -> Mapping[str, Any]: ...
+
+    def explain(self) -> dict[str, Any]: ...
+
+    def memory(self) -> MemoryReport: ...
+
+    def trim(self) -> None: ...
+
+    def release(self) -> None: ...
+
+
+class Arrays(Protocol):
+    """The arrays of callers, and arithmetic on stored numbers."""
+
+    def stored(self, name: str, x: Any) -> Stored:
+        """A copy of a caller's array. Errors: InvalidInput if it has no numbers"""
+
+    def array(self, t: Stored) -> Any:
+        """A copy for the caller."""
+
+    def feed(self, t: Stored) -> Any: ...
+
+    def cast(self, t: Stored, dtype: str) -> Stored:
+        """The numbers in another type; those that are too large for it are infinite."""
+
+    def times(self, t: Stored, factor: float) -> Stored:
+        """In float32."""
+
+    def is_finite(self, t: Stored) -> bool: ...
+
+    def with_products(self, w: Stored, merges: Sequence[Merge], values: Mapping[str, Stored]) -> Stored:
+        """A weight with products of adapters added, in float32, or as it is in float64. values: of the adapters"""
+
+
 def step_numbers(recipe: Recipe) -> StepNumbers:
-    s, timing = recipe.settings, recipe.schedule_settings
-    get = timing.get
-    return StepNumbers(
-        s["rate"], s.get("beta1", 0.0), s.get("beta2", 0.0), recipe.schedule, get("warmup", 0.0), get("steps", 0.0),
-        get("end", 0.0), get("every", 1.0), get("factor", 1.0), recipe.seed,
-        loss_scale=recipe.loss_scale or FIRST_SCALE, is_dynamic=recipe.loss_scale == DYNAMIC,
-    )  # fmt: skip
+    scale = 1.0 if recipe.loss_scale is None else recipe.loss_scale
+    return StepNumbers(recipe.settings, recipe.schedule, recipe.schedule_settings, recipe.seed, scale)
 
 
-class TrainingCore(ABC, Generic[V]):
-    """A model and what trains it. V: the type of values of weights"""
+class TrainingCore:
+    """A model and what trains it. open_session: for the graph of the steps; memory: bytes that a step may need, or 0"""
 
-    def __init__(self, model: Any, options: Mapping[str, Any]) -> None:
+    def __init__(
+        self, model: Any, options: Mapping[str, Any], arrays: Arrays, open_session: Callable[[Graph, int], Any]
+    ) -> None:  # fmt: skip
         self._recipe = recipe_of(options)
         self._model = model
-        self._training = training_graph(self._read(model), self._recipe)
-        self._numbers = step_numbers(self._training.recipe)
+        self._arrays = arrays
+        self._training = training = training_graph(self._read(model), self._recipe)
+        self._numbers = step_numbers(training.recipe)
+        names, graph = (*training.weights, *training.statistics), training.graph
+        weights = [TrainedWeight(n, list(graph.weights[n].shape), graph.weights[n].dtype.name) for n in names]
+        self._trained = TrainedWeights(weights, len(training.weights), self._recipe.proximal != 0)
+        types = {v.name: v.type.dtype for v in graph.inputs if isinstance(v.type, TensorType)}
+        self._targets = {n: str(types[n]) for n in training.targets}
+        self._steps = TrainingSteps(
+            self._numbers, self._recipe.accumulates, [*training.targets], [*training.outputs],
+            [*training.step_outputs.values()],
+        )  # fmt: skip
         self.step_outputs: dict[str, Any] = {}  # of the last batch
+        self._opened: StepSession = open_session(graph, self._recipe.memory)
+        self._is_released = False
 
     def _read(self, model: Any) -> Graph:
         return load(model)
 
-    # ── of subclasses ────────────────────────────────────────────────────────────────────────────────────────────
-
-    @abstractmethod
-    def _checked(self, feeds: Mapping[str, Any], names: Sequence[str]) -> Mapping[str, Any]:
-        """Feeds of a run for these outputs, as values with a shape. Errors: InvalidInput"""
-
-    @abstractmethod
-    def _outputs(self, names: Sequence[str], feeds: Mapping[str, Any], options: Any) -> list[Any]:
-        """Run for these outputs. Those that the caller gets have `tolist`, too."""
-
-    @abstractmethod
-    def _floats(self, values: Sequence[float]) -> Any:
-        """A feed of float32."""
-
-    @abstractmethod
-    def _fitted(self, name: str, x: Any) -> Any:
-        """A feed; a target in the type of its input: labels may be any integers, other targets any numbers."""
-
-    @abstractmethod
-    def _tell(self, kind: str, **event: Any) -> None:
-        """An event of the session."""
-
-    @abstractmethod
-    def _warn(self, text: str) -> None: ...
-
-    @abstractmethod
-    def _states(self) -> dict[str, V]:
-        """Copies of the values that are not as at the start."""
-
-    @abstractmethod
-    def _replace(self, values: Mapping[str, V]) -> None:
-        """All values; those that are not given become zeros."""
-
-    @abstractmethod
-    def _update(self, values: Mapping[str, V]) -> None:
-        """Some values."""
-
-    @abstractmethod
-    def _initial(self, w: Weight) -> V: ...
-
-    @abstractmethod
-    def _given(self, name: str, x: Any, w: Weight) -> V:
-        """A new value that the caller gives for a weight. Errors: InvalidInput"""
-
-    @abstractmethod
-    def _loaded(self, t: safetensors.Stored, w: Weight) -> V:
-        """A tensor of a file in the type of the weight."""
-
-    @abstractmethod
-    def _stored(self, value: V) -> safetensors.Stored: ...
-
-    @abstractmethod
-    def _in_type(self, value: V, dtype: str) -> bytes:
-        """Bytes for a model file."""
-
-    @abstractmethod
-    def _merged(self, values: Mapping[str, V]) -> Mapping[str, V]:
-        """These weights, and those of the model with the products of adapters added."""
-
-    @abstractmethod
-    def _adapter_files(self, path: Path, adapter: Adapter) -> Mapping[Path, bytes]: ...
-
-    @abstractmethod
-    def release(self) -> None:
-        """Free all memory. Later work is refused with SessionFailed."""
+    @property
+    def _session(self) -> Any:
+        """What runs the steps. Errors: SessionFailed after `release`"""
+        if self._is_released:
+            raise SessionFailed("this session is released", hint="create another")
+        return self._opened
 
     # ── steps ────────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -149,130 +147,90 @@ class TrainingCore(ABC, Generic[V]):
     ) -> StepResult:  # fmt: skip
         """Compute the loss of a batch and its gradients, and change the weights. feeds: the model's inputs, and the
         targets of the loss; rate: of learning, in place of the schedule's."""
-        rate = None if rate is None else not_negative("rate", rate)
-        if self._recipe.accumulates:
-            if self._numbers.waiting:
-                raise InvalidInput("gradients of earlier batches wait for a step", hint="call apply()")
-            first = self.accumulate(feeds, run_options=run_options)
-            if not self._numbers.waiting:  # its gradients are not finite
-                return first
-            last = self.apply(rate=rate, run_options=run_options)
-            return StepResult(first.loss, last.norm, last.rate, last.step, last.applied)
-        numbers = self._numbers
-        used = numbers.rate_now() if rate is None else rate
-        loss, good, norm = self._run(RESULT, feeds, used, 1.0, run_options)
-        numbers.batch += 1
-        return self._stepped(loss, good, norm, used, numbers.adapts(math.isfinite(loss), bool(good)))
+        return self._perform(self._steps.step(_checked(rate)), feeds, run_options)
 
     def accumulate(self, feeds: Mapping[str, Any], *, run_options: Any = None) -> StepResult:
         """Add the gradients of a batch to those of earlier ones, for a later `apply`."""
-        self._require_accumulation()
-        numbers = self._numbers
-        used = numbers.rate_now()
-        loss, good, norm = self._run(RESULT, feeds, used, 1.0, run_options)
-        numbers.batch += 1
-        numbers.waiting += bool(good) or numbers.waiting > 0
-        if not numbers.adapts(math.isfinite(loss), bool(good)) and not good:
-            self._warn_of(loss, norm)
-        return self._told("batch", StepResult(loss, norm, used, numbers.step, False))
+        return self._perform(self._steps.accumulate(), feeds, run_options)
 
     def apply(
         self, *, rate: float | None = None, sum: bool = False, run_options: Any = None
     ) -> StepResult:  # fmt: skip
         """Change the weights by the mean of the gradients that wait (sum: by their sum)."""
-        self._require_accumulation()
-        numbers = self._numbers
-        if not numbers.waiting:
-            raise InvalidInput("no gradients wait for a step", hint="call accumulate(feeds) first")
-        used = numbers.rate_now() if rate is None else not_negative("rate", rate)
-        scale = 1.0 if sum else 1.0 / numbers.waiting
-        _, good, norm = self._run(APPLIED, {}, used, scale, run_options, 1)
-        numbers.waiting = 0
-        return self._stepped(float("nan") if not good else 0.0, good, norm, used)
+        return self._perform(self._steps.apply(_checked(rate), sum), {}, run_options)
 
     def evaluate(
         self, feeds: Mapping[str, Any], outputs: Sequence[str] | None = None, *, run_options: Any = None
     ) -> dict[str, Any]:  # fmt: skip
         """The loss of a batch, as "loss", if feeds has its targets, and these outputs of the model. Operators are as in
         inference."""
-        has_targets = all(name in feeds for name in self._training.targets)
-        names = list(outputs or ([] if has_targets else self._training.outputs))
-        wanted = [LOSS, *names] if has_targets else names
-        results = self._outputs(wanted, self._feeds(feeds, 0.0, 1.0, 0), run_options)
-        found = dict(zip(wanted, results, strict=True))
-        return {"loss": found[LOSS].tolist(), **{n: found[n] for n in names}} if has_targets else found
+        run = self._steps.evaluate([*feeds], [*(outputs or ())])
+        results = self._session.run(run.outputs, self._feeds(run, feeds), run_options)
+        found = dict(zip(run.outputs, results, strict=True))
+        return {"loss": found.pop(LOSS).tolist(), **found} if LOSS in found else found
 
-    def _run(
-        self, name: str, feeds: Mapping[str, Any], rate: float, scale: float, options: Any, apply: int = 0
-    ) -> tuple[float, float, float]:  # fmt: skip
-        """Loss, whether it and the gradients are finite, norm of the gradients."""
-        found = self._checked(self._feeds(feeds, rate, scale, apply), [name])
+    def _perform(self, run: StepRun, feeds: Mapping[str, Any], options: Any) -> StepResult:
+        """Make a run and those that follow from it."""
+        found = self._session.check_feeds(self._feeds(run, feeds), run.outputs)
         types = {v.name: v.type for v in self._training.graph.inputs}
         for dim, names in differing_dims(types, found).items():
             if not set(names).isdisjoint(self._training.targets):
                 raise InvalidInput(text_of_differing_dims(dim, names))
-        also = self._training.step_outputs if name == RESULT else {}
-        result, *rest = self._outputs([name, *also.values()], found, options)
-        if name == RESULT:
-            self.step_outputs = dict(zip(also, rest, strict=True))
-        loss, good, norm = result.tolist()
-        return loss, good, norm
+        result, *rest = self._session.run(run.outputs, found, options)
+        if run.outputs[0] == RESULT:
+            self.step_outputs = dict(zip(self._training.step_outputs, rest, strict=True))
+        outcome = self._steps.ended(run, result.tolist())
+        if outcome.warning:
+            warnings.warn(f"pyruntime: {outcome.warning}", RuntimeWarning, stacklevel=3)
+        self._session.tell(outcome.event, batch=outcome.batch, **asdict(outcome.result))
+        return outcome.result if outcome.following is None else self._perform(outcome.following, {}, options)
 
-    def _feeds(self, feeds: Mapping[str, Any], rate: float, scale: float, apply: int) -> dict[str, Any]:
+    def _feeds(self, run: StepRun, feeds: Mapping[str, Any]) -> dict[str, Any]:
         if not isinstance(feeds, Mapping):
             raise InvalidInput(f"feeds must be a dict of tensors by name, got {type(feeds).__name__}")
-        numbers = self._floats(self._numbers.numbers(rate, scale))
-        found = {name: self._fitted(name, x) for name, x in feeds.items()} | {NUMBERS: numbers}
+        found = {name: self._fitted(name, x) for name, x in feeds.items()} | {NUMBERS: self._floats(run.numbers)}
         if self._recipe.accumulates:
-            found[APPLY] = self._floats([0.0] * apply)
+            found[APPLY] = self._floats([0.0] * run.applies)
         return found
 
-    def _stepped(
-        self, loss: float, good: float, norm: float, rate: float, has_new_scale: bool = False
-    ) -> StepResult:  # fmt: skip
-        """has_new_scale: a smaller scale of the loss may help the next step, so that there is nothing to tell"""
-        numbers = self._numbers
-        if good:
-            numbers.step += 1
-        elif not has_new_scale:
-            self._warn_of(loss, norm)
-        return self._told("step", StepResult(loss, norm, rate, numbers.step, bool(good)))
+    def _floats(self, values: Sequence[float]) -> Any:
+        return self._arrays.feed(Stored("float32", (len(values),), array("f", values).tobytes()))
 
-    def _told(self, kind: str, result: StepResult) -> StepResult:
-        """The result, of which listeners of "session" hear."""
-        self._tell(kind, batch=self._numbers.batch, **asdict(result))
-        return result
-
-    def _warn_of(self, loss: float, norm: float) -> None:
-        what = f"the loss is {loss}" if not math.isfinite(loss) else f"the gradients have norm {norm}"
-        step, batch = self._numbers.step + 1, self._numbers.batch
-        self._warn(f"step {step} (batch {batch}) changed no weight: {what}; a lower rate or clip may help")
-
-    def _require_accumulation(self) -> None:
-        if not self._recipe.accumulates:
-            raise InvalidInput("this session makes a step of each batch", hint="create it with accumulate=True")
+    def _fitted(self, name: str, x: Any) -> Any:
+        """A feed; a target in the type of its input: labels may be any integers, other targets any numbers."""
+        wanted = self._targets.get(name)
+        given = None if wanted is None else self._arrays.stored(name, x)
+        if wanted is None or given is None or given.dtype == wanted:
+            return x
+        fits = given.dtype.startswith(("int", "uint")) or wanted != "int64" and given.dtype.startswith("float")
+        return self._arrays.feed(self._arrays.cast(given, wanted)) if fits else x
 
     # ── weights ──────────────────────────────────────────────────────────────────────────────────────────────────
 
     def parameters(self) -> list[Parameter]:
         """Name, shape and type of the weights that are trained."""
-        weights = self._training.graph.weights
-        return [Parameter(n, weights[n].shape, weights[n].dtype.name) for n in self._training.weights]
+        return [Parameter(w.name, tuple(w.shape), w.dtype) for w in self._trained.listed(True)]
 
     def weights(self) -> dict[str, Any]:
         """Copies of the weights that are trained, and of running statistics, by name."""
-        return dict(self._weights())
+        return {name: self._arrays.array(t) for name, t in self._weights().items()}
 
-    def _weights(self) -> dict[str, V]:
+    def _weights(self) -> dict[str, Stored]:
         values, weights = self._states(), self._training.graph.weights
-        names = [*self._training.weights, *self._training.statistics]
-        return {n: values[n] if n in values else self._initial(weights[n]) for n in names}
+        return {w.name: values.get(w.name) or stored_weight(weights[w.name]) for w in self._trained.weights}
+
+    def _states(self) -> dict[str, Stored]:
+        """Those that are not as at the start."""
+        return dict(self._session.with_states(lambda states: states.read()))
+
+    def _update(self, values: Mapping[str, Stored]) -> None:
+        self._session.with_states(lambda states: states.update(values))
 
     def state(self) -> bytes:
         """A checkpoint: a safetensors file with weights, the optimiser's moments, and the numbers of steps."""
-        values = {n: x for n, x in {**self._weights(), **self._states()}.items() if not n.startswith(IDLE)}
-        tensors = {n: self._stored(x) for n, x in values.items()}
-        return safetensors.write(tensors, metadata_of(self._numbers, self._recipe))
+        tensors = {n: x for n, x in {**self._weights(), **self._states()}.items() if not n.startswith(IDLE)}
+        metadata = metadata_of(self._numbers, self._recipe.optimizer, str(self._numbers.loss_scale))
+        return safetensors.write(tensors, metadata)
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write a checkpoint. A file of that name is replaced at the end, in one step."""
@@ -283,46 +241,70 @@ class TrainingCore(ABC, Generic[V]):
         that does not fit the model or the options; nothing has changed then."""
         data = Path(checkpoint).read_bytes() if isinstance(checkpoint, (str, os.PathLike)) else bytes(checkpoint)
         tensors, metadata = safetensors.read(data)
-        known = {*self._training.weights, *self._training.statistics}
-        values = {n: self._from_file(n, t) for n, t in tensors.items() if state_of(n) in known}
-        missing = [n for n in self._training.weights if n not in values]
-        if missing:
-            raise InvalidInput(f'the checkpoint has no weight "{missing[0]}"', hint="it belongs to another model")
-        counts = counts_of(metadata, self._numbers, self._recipe)
+        fitting = self._trained.fitting({name: list(t.shape) for name, t in tensors.items()})
+        values = {name: self._arrays.cast(tensors[name], w.dtype) for name, w in fitting.items()}
+        go_on_from(metadata, self._numbers, self._recipe.optimizer, number_of)
         weights = self._training.graph.weights
-        values |= {n: self._initial(weights[n]) for n in self._training.statistics if n not in values}
+        values |= {n: stored_weight(weights[n]) for n in self._training.statistics if n not in values}
         if not any(name.startswith(START) for name in values):
             values |= self._anchors(values)
-        self._replace(values)
-        for key, n in counts.items():
-            setattr(self._numbers, key, n)
-
-    def _from_file(self, name: str, t: safetensors.Stored) -> V:
-        weight = self._training.graph.weights[state_of(name)]
-        if tuple(t.shape) != weight.shape:
-            raise InvalidInput(f'"{name}" has shape {list(weight.shape)}, in the checkpoint {list(t.shape)}')
-        return self._loaded(t, weight)
+        self._session.with_states(lambda states: states.replace(values))
 
     def set_weights(self, values: Mapping[str, Any]) -> None:
         """Replace weights, for example by an average of several sessions'."""
-        known = {*self._training.weights, *self._training.statistics}
-        if unknown := [name for name in values if name not in known]:
-            raise InvalidInput(f'"{unknown[0]}" is not trained', hint=f"weights are {', '.join(sorted(known))}")
-        given = {name: self._given(name, x, self._training.graph.weights[name]) for name, x in values.items()}
+        self._set({name: self._arrays.stored(name, x) for name, x in values.items()})
+
+    def _set(self, values: Mapping[str, Stored]) -> None:
+        for name, t in values.items():
+            self._trained.check(name, list(t.shape))
+        given = {name: self._arrays.cast(t, self._trained.named(name).dtype) for name, t in values.items()}
         self._update(given | self._anchors(given))
 
-    def _anchors(self, values: Mapping[str, V]) -> dict[str, V]:
-        """What the proximal term holds weights near, from now on: the values that were loaded last."""
-        names = self._training.weights if self._recipe.proximal else ()
-        return {START + name: values[name] for name in names if name in values}
+    def _anchors(self, values: Mapping[str, Stored]) -> dict[str, Stored]:
+        return {START + name: values[name] for name in self._trained.anchors([*values])}
 
     def get_parameters_size(self, trainable_only: bool = True) -> int:
         """How many numbers `get_contiguous_parameters` returns."""
-        return sum(math.prod(shape) for shape in self._shapes(trainable_only).values())
+        return self._trained.size(trainable_only)
 
-    def _shapes(self, trainable_only: bool) -> dict[str, tuple[int, ...]]:
-        names = self._training.weights if trainable_only else (*self._training.weights, *self._training.statistics)
-        return {name: self._training.graph.weights[name].shape for name in names}
+    def get_contiguous_parameters(self, trainable_only: bool = True) -> Any:
+        """The trained weights as one vector of float32, in the order of `parameters()`, each row-major; with
+        trainable_only=False followed by running statistics."""
+        return self._arrays.array(joined(self._trained, trainable_only, self._weights(), self._arrays))
+
+    def load_parameters_buffer(self, buffer: Any, trainable_only: bool = True) -> None:
+        """Replace weights by such a vector, for example an average of several sessions'. buffer: an array, or bytes"""
+        self._set(split(self._trained, trainable_only, buffer, self._arrays))
+
+    # ── the session ──────────────────────────────────────────────────────────────────────────────────────────────
+
+    @property
+    def id(self) -> int:
+        """Its number in events."""
+        return self._opened.id
+
+    def metrics(self) -> Mapping[str, Any]:
+        """What the session has counted, as of `InferenceSession`; a step is a run, with `accumulate` one more."""
+        return self._opened.metrics()
+
+    def explain(self) -> dict[str, Any]:
+        """Which node runs where, and why."""
+        found: dict[str, Any] = self._session.explain()
+        return found
+
+    def memory(self) -> MemoryReport:
+        """What the session holds, and its peak so far."""
+        found: MemoryReport = self._session.memory()
+        return found
+
+    def trim(self) -> None:
+        """Free memory that runs have taken."""
+        self._session.trim()
+
+    def release(self) -> None:
+        """Free all memory. Later work is refused with SessionFailed."""
+        self._opened.release()
+        self._is_released = True
 
     # ── adapters and models ──────────────────────────────────────────────────────────────────────────────────────
 
@@ -333,13 +315,13 @@ class TrainingCore(ABC, Generic[V]):
 
     def save_adapter(self, path: str | os.PathLike[str]) -> None:
         """Write the adapters alone: a file (.safetensors or .onnx_adapter), or else a folder as PEFT's."""
-        for target, data in self._adapter_files(Path(path), self._adapter()).items():
+        for target, data in adapter_files(Path(path), self._adapter(), self._arrays.times).items():
             write_file(target, data)
 
     def _adapter(self) -> Adapter:
         lora = self._lora()
         values = self._weights()
-        return Adapter({n: self._stored(values[n]) for n in lora.names}, json.loads(lora.config()))
+        return Adapter({n: values[n] for n in lora.names}, json.loads(lora.config()))
 
     def _lora(self) -> Lora:
         if self._training.lora is None:
@@ -349,10 +331,13 @@ class TrainingCore(ABC, Generic[V]):
     def export(self, path: str | os.PathLike[str] | None = None) -> bytes:
         """The model with the new weights, in ONNX's format; also written to `path`, at the end and in one step. A model
         with external data still needs those files."""
-        values = self._merged(self._weights())
+        values = self._weights()
+        for name, merges in self._training.merges.items():
+            w = values.get(name) or stored_weight(self._training.base.weights[name])
+            values[name] = self._arrays.with_products(w, merges, values)
         source = FileSource(self._model) if isinstance(self._model, (str, os.PathLike)) else MemorySource(self._model)
         plan = export_plan(source, self._training.exported, *side_nodes(self._training.beside))
-        data = assembled(plan, source, lambda name, dtype: self._in_type(values[name], dtype))
+        data = assembled(plan, source, lambda name, dtype: bytes(self._arrays.cast(values[name], dtype).data))
         if path is not None:
             write_file(Path(path), data)
         return data
@@ -362,8 +347,48 @@ class TrainingCore(ABC, Generic[V]):
         """What the loss of the next batch is multiplied by, so that small gradients are no zeros in float16."""
         return self._numbers.loss_scale
 
-    def __enter__(self) -> TrainingCore[V]:
+    def __enter__(self) -> TrainingCore:
         return self
 
     def __exit__(self, *_: object) -> None:
         self.release()
+
+
+def stored_weight(w: Weight) -> Stored:
+    """A weight as the model has it."""
+    return Stored(w.dtype.name, w.shape, w.read())
+
+
+def joined(weights: TrainedWeights, trainable_only: bool, values: Mapping[str, Stored], arrays: Arrays) -> Stored:
+    """The weights as one vector of float32."""
+    data = b"".join(arrays.cast(values[w.name], "float32").data for w in weights.listed(trainable_only))
+    return Stored("float32", (len(data) // 4,), data)
+
+
+def split(weights: TrainedWeights, trainable_only: bool, vector: Any, arrays: Arrays) -> dict[str, Stored]:
+    """The parts of a vector that `joined` made. vector: an array of floats, or bytes. Errors: InvalidInput"""
+    if isinstance(vector, (bytes, bytearray)):
+        given = Stored("float32", (len(vector) // 4,) if len(vector) % 4 == 0 else (0,), bytes(vector))
+    else:
+        given = arrays.stored("the vector", vector)
+    numbers = arrays.cast(given, "float32") if given.dtype.startswith("float") else Stored("float32", (0,), b"")
+    weights.check_vector(prod(numbers.shape), arrays.is_finite(numbers), trainable_only)
+    data, parts, first = memoryview(numbers.data), {}, 0
+    for w in weights.listed(trainable_only):
+        end = first + 4 * prod(w.shape)
+        parts[w.name] = Stored("float32", tuple(w.shape), data[first:end])
+        first = end
+    return parts
+
+
+def _checked(rate: float | None) -> float | None:
+    """Errors: InvalidInput"""
+    return None if rate is None else not_negative("rate", rate)
+
+
+def number_of(text: str) -> float:
+    """NaN for a text that is no number."""
+    try:
+        return float(text)
+    except ValueError:
+        return nan

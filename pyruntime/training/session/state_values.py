@@ -6,11 +6,14 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
+from math import prod
 from typing import Generic, Protocol, TypeVar
 
 from pyruntime.errors import PyRuntimeError, SessionFailed
+from pyruntime.ir.dtype import BY_NAME
 from pyruntime.program import types
 from pyruntime.runtime.output_paths import MAIN
+from pyruntime.training.files.safetensors import Stored
 
 
 class Executor(Protocol):
@@ -23,11 +26,10 @@ class Executor(Protocol):
 
 
 E = TypeVar("E", bound=Executor)
-V = TypeVar("V")
 
 
-class StateValues(ABC, Generic[E, V]):
-    """A subclass reads and writes values of its type.
+class StateValues(ABC, Generic[E]):
+    """A subclass reads and writes values.
 
     holder: the executor that has the current values; kept: values by name, without those that are as at the start;
     is_current: whether `kept` has the holder's values, so that a fault of the next step loses none; spoiled: an
@@ -35,22 +37,18 @@ class StateValues(ABC, Generic[E, V]):
 
     def __init__(self) -> None:
         self.holder: E | None = None
-        self.kept: dict[str, V] = {}
+        self.kept: dict[str, Stored] = {}
         self.is_current = True
         self.spoiled: E | None = None
         self.lost = ""
 
     @abstractmethod
-    def fetch(self, executor: E) -> dict[str, V]:
+    def fetch(self, executor: E) -> dict[str, Stored]:
         """Copies of an executor's states."""
 
     @abstractmethod
-    def put(self, executor: E, values: Mapping[str, V]) -> None:
+    def put(self, executor: E, values: Mapping[str, Stored]) -> None:
         """Write an executor's states; names that it does not have are those of other Programs."""
-
-    @abstractmethod
-    def zeros(self, value: types.TensorValue) -> V:
-        """The value of a state that begins with zeros."""
 
     @contextmanager
     def during_run(self, executor: E, names: Collection[str]) -> Iterator[None]:
@@ -79,7 +77,7 @@ class StateValues(ABC, Generic[E, V]):
             self.leave(self.holder)
         states = executor.header.get("states", {})
         filled = {c["buffer"] for c in executor.header["constants"] if "zeros" in c}
-        zeros = {n: self.zeros(v) for n, v in states.items() if v["buffer"] in filled}
+        zeros = {n: zeros_of(v) for n, v in states.items() if v["buffer"] in filled}
         values = {**zeros, **self.kept}
         if executor is self.spoiled and not values.keys() >= states.keys():
             self.lose("the first step ended in the middle")
@@ -116,19 +114,19 @@ class StateValues(ABC, Generic[E, V]):
     def lose(self, why: str) -> None:
         self.lost = self.lost or why
 
-    def read(self) -> dict[str, V]:
+    def read(self) -> dict[str, Stored]:
         """Copies of the current values, by name, as far as they are not as at the start. Errors: SessionFailed"""
         self._require_values()
         return dict(self.kept) if self.holder is None else {**self.kept, **self.fetch(self.holder)}
 
-    def update(self, values: Mapping[str, V]) -> None:
+    def update(self, values: Mapping[str, Stored]) -> None:
         """Replace some values. Errors: SessionFailed"""
         self._require_values()
         if self.holder is not None:
             self.put(self.holder, values)
         self.kept = {**self.kept, **values}
 
-    def replace(self, values: Mapping[str, V]) -> None:
+    def replace(self, values: Mapping[str, Stored]) -> None:
         """Replace all values; those that are not given become zeros."""
         self.holder, self.kept, self.spoiled, self.lost = None, dict(values), None, ""
 
@@ -143,3 +141,9 @@ def changing(header: types.Header, names: Collection[str]) -> set[str]:
     states = {b for o in header["outputs"] if o["name"] in names for b in o.get("updates", ())}
     steps = [s for s in header["blocks"][MAIN]["steps"] if s["op"] in ("wasm", "gpu")] if states else []
     return {s["fn"] for s in steps for c in s["calls"] if not states.isdisjoint(c.get("updates", ()))}
+
+
+def zeros_of(value: types.TensorValue) -> Stored:
+    """The value of a state that begins with zeros."""
+    shape, dtype = tuple(int(n) for n in value["dims"]), value["dtype"]  # type: ignore[arg-type]
+    return Stored(dtype, shape, bytes(prod(shape) * BY_NAME[dtype].size))

@@ -8,7 +8,7 @@ import { InvalidInput } from '../../common/errors.js';
 /** @import { Handler } from '../sessions/handler.js' */
 /** @import { Adapter } from './adapter_file.js' */
 /** @import { Active } from './adapters.js' */
-/** @typedef {import('./session.js').PageParts & { platform: any }} PageParts */
+/** @typedef {import('./session_weights.js').PageParts & { platform: any }} PageParts */
 
 /** @type {Record<string, any>} */
 const ARRAYS = {
@@ -47,7 +47,7 @@ function adaptersOf({ about: { adapters: info }, inputs }, files) {
     throw new InvalidInput('this Program was exported without places for adapters', { hint });
   }
   if (!info.places) checkInfo(info, inputs);
-  const places = info.places ?? Object.fromEntries(Object.entries(files).map(([name, file]) => [name, placesIn(info, inputs, name, file)]));
+  const places = /** @type {Record<string, import('../../runtime/adapter_places.js').Places> | undefined} */ (info.places) ?? Object.fromEntries(Object.entries(files).map(([name, file]) => [name, placesIn(info, inputs, name, file)]));
   return new Adapters(files, info, places, Object.fromEntries(inputs.map(({ name, dtype }) => [name, dtype])));
 }
 
@@ -63,13 +63,12 @@ async function fetched(url, platform, fetch) {
 
 /** @param {PageParts} parts @param {Handler} handler @param {Adapters} adapters */
 function adapted(parts, handler, adapters) {
-  const { InferenceSession } = parts;
-  const { Tensor } = /** @type {any} */ (InferenceSession)[Symbol.for('pyruntime.parts')];
+  const { InferenceSession, Tensor } = parts;
   const isShown = (/** @type {string} */ name) => !Object.hasOwn(adapters.feeds(), name);
   handler.inputNames = handler.inputNames.filter(isShown);
   handler.inputMetadata = handler.inputMetadata.filter(({ name }) => isShown(name));
   const session = new InferenceSession(handler);
-  const toTensor = (/** @type {import('../../common/joined_adapters.js').Fed} */ { data, dims, type }) => {
+  const toTensor = (/** @type {import('../../run/joined_adapters.js').Fed} */ { data, dims, type }) => {
     const Kind = ARRAYS[type] ?? Uint8Array;
     const array = data instanceof Kind ? data : new Kind(data.buffer, data.byteOffset, data.byteLength / Kind.BYTES_PER_ELEMENT);
     return new Tensor(type === 'bfloat16' ? 'uint16' : type, array, dims);

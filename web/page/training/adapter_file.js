@@ -1,12 +1,12 @@
-// Adapters in files: safetensors with PEFT's names, and ONNX Runtime's `.onnx_adapter`. The worker decides where
-// tensors belong; adapter_places.js for a Program.
-// Twin of pyruntime/training/adapters/adapter_file.py.
+// Adapters in files: safetensors with PEFT's names, and ONNX Runtime's `.onnx_adapter`.
+// The worker decides where tensors belong; adapter_places.js for a Program.
 
 import { InvalidInput } from '../../common/errors.js';
-import * as safetensors from '../../common/safetensors.js';
+import * as safetensors from './safetensors.js';
+import { checkConfig } from '../../runtime/adapter_places.js';
 import * as onnxAdapter from './onnx_adapter.js';
 
-/** @import { Stored } from '../../common/safetensors.js' */
+/** @import { Stored } from './safetensors.js' */
 /** config: PEFT's, empty if there is none. @typedef {{ tensors: Record<string, Stored>, config: Record<string, unknown> }} Adapter */
 /** What reads an address, or null if there is nothing. @typedef {(address: string) => Promise<Uint8Array | null>} Fetches */
 
@@ -23,7 +23,9 @@ export async function readAdapter(given, fetches) {
   if (onnxAdapter.isOnnxAdapter(file)) return { tensors: onnxAdapter.read(file), config: {} };
   const { tensors, metadata } = safetensors.read(file);
   const config = isPair && given.config !== undefined ? given.config : metadata.adapter_config ?? await configBeside(source, fetches);
-  return { tensors, config: await parsed(config, fetches) };
+  const found = await parsed(config, fetches);
+  checkConfig(found);
+  return { tensors, config: found };
 }
 
 /** @param {any} source @param {Fetches} fetches @returns {Promise<Uint8Array>} */

@@ -2,10 +2,12 @@
 // Twin of pyruntime/training/adapters/session_adapters.py.
 
 import { InvalidInput } from '../../common/errors.js';
-import { joinedAdapters, rankOf } from '../../common/joined_adapters.js';
+import { joinedAdapters } from '../../run/joined_adapters.js';
+import { rankOf } from '../../runtime/adapter_places.js';
 
-/** @import { Fed } from '../../common/joined_adapters.js' */
-/** @import { AdapterPlaces, AdaptersInfo } from '../../common/protocol.js' */
+/** @import { Fed } from '../../run/joined_adapters.js' */
+/** @import { AdaptersInfo } from '../../common/protocol.js' */
+/** @import { Places } from '../../runtime/adapter_places.js' */
 /** @import { Adapter } from './adapter_file.js' */
 /** Names, or weights by name. @typedef {string | readonly string[] | Readonly<Record<string, number>>} Active */
 
@@ -14,7 +16,7 @@ const KEPT = 8; // combinations of adapters whose matrices are kept
 
 export class Adapters {
   /**
-   * @param {Record<string, Adapter>} files @param {AdaptersInfo} info @param {Record<string, AdapterPlaces>} places
+   * @param {Record<string, Adapter>} files @param {AdaptersInfo} info @param {Record<string, Places>} places
    * @param {Record<string, string | null>} types of the model's inputs
    */
   constructor(files, info, places, types) {
@@ -28,7 +30,7 @@ export class Adapters {
 
   /** The largest rank of a single adapter. */
   get rank() {
-    return Math.max(0, ...Object.values(this.places).map(rankOf));
+    return Math.max(0, ...Object.values(this.places).map(({ entries }) => rankOf(entries)));
   }
 
   /** @param {Active} [active] @returns {Record<string, Fed>} by name of the input */

@@ -1,12 +1,15 @@
 // Trains with the artifacts of onnxruntime-training, under the names that onnxruntime-web had (1.17 to 1.19).
-// Twin of pyruntime/native/training/artifact_session.py.
 
 import { InvalidInput } from '../../common/errors.js';
 import { TrainingSession } from './session.js';
-import { joined, split, totalSize } from './vectors.js';
+import { TrainedWeights } from '../../runtime/trained_weights.js';
+import { joined, split } from './values.js';
 
 /** @import { TrainingArtifacts } from '../../common/protocol.js' */
-/** @import { Feeds, PageParts } from './session.js' */
+/** @import { Handler } from '../sessions/handler.js' */
+/** @import { Feeds } from './session.js' */
+/** @import { PageParts } from './session_weights.js' */
+/** Part of the checkpoint. @typedef {[name: string, start: number, size: number]} Place */
 /** @typedef {{ trainModel: any, checkpointState: any, evalModel?: any, optimizerModel?: any }} Given */
 
 const FILES = /** @type {const} */ ({ checkpointState: 'checkpoint', optimizerModel: 'optimizer', evalModel: 'evaluation' });
@@ -27,33 +30,34 @@ export async function createWithArtifacts(parts, given, options) {
   const path = (/** @type {string} */ file) => `artifacts/${file}`;
   const externalData = present.map(([name, file]) => ({ path: path(file), data: given[/** @type {keyof Given} */ (name)] }));
   const artifacts = Object.fromEntries(present.map(([, file]) => [file, path(file)]));
-  const { Tensor } = /** @type {any} */ (parts.InferenceSession)[Symbol.for('pyruntime.parts')];
-  const session = await TrainingSession.create(parts, given.trainModel, { ...options, externalData, artifacts });
-  return new ArtifactSession(session, 'optimizer' in artifacts, 'evaluation' in artifacts, Tensor).begin();
+  const session = /** @type {ArtifactSession} */ (await ArtifactSession.create(parts, given.trainModel, { ...options, externalData, artifacts }));
+  session.hasOptimizer = 'optimizer' in artifacts;
+  if ('evaluation' in artifacts) Object.assign(session, { evalInputNames: session.about.inputs, evalOutputNames: session.about.outputs });
+  return session.begin();
 }
 
-class ArtifactSession {
-  /** @param {TrainingSession} session @param {boolean} hasOptimizer @param {boolean} hasEvaluation @param {any} Tensor */
-  constructor(session, hasOptimizer, hasEvaluation, Tensor) {
-    this.session = session;
-    this.hasOptimizer = hasOptimizer;
-    this.Tensor = Tensor;
-    this.about = /** @type {TrainingArtifacts} */ (session.info.artifacts);
+class ArtifactSession extends TrainingSession {
+  hasOptimizer = false;
+  /** @type {string[]} */
+  evalInputNames = [];
+  /** @type {string[]} */
+  evalOutputNames = [];
+
+  /** @param {Handler} handler @param {import('../../common/protocol.js').TrainingInfo} info @param {PageParts} parts */
+  constructor(handler, info, parts) {
+    super(handler, info, parts);
+    this.about = /** @type {TrainingArtifacts} */ (info.artifacts);
     this.rate = this.about.rate;
     this.trainingInputNames = this.about.inputs;
     this.trainingOutputNames = this.about.outputs;
-    this.evalInputNames = hasEvaluation ? this.about.inputs : [];
-    this.evalOutputNames = hasEvaluation ? this.about.outputs : [];
-    /** Calls follow one another. @type {Promise<unknown>} */
-    this.queue = Promise.resolve();
   }
 
   /** Goes on from the moments of the checkpoint. */
   async begin() {
-    const { session, about: { corrects, moments, step } } = this;
-    if (!corrects) Object.assign(session.counts, { beta1: 0, beta2: 0 });
-    if (moments.length) await session.states('update', await this.places(moments));
-    session.counts.step = step;
+    const { counts, about: { corrects, moments, step } } = this;
+    if (!corrects) Object.assign(counts, { beta1: 0, beta2: 0 });
+    if (moments.length) await this.states('update', await this.places(moments));
+    counts.step = step;
     return this;
   }
 
@@ -65,8 +69,8 @@ class ArtifactSession {
   runTrainStep(feeds, fetches, options) {
     const { names, settings } = this.wanted(fetches, options);
     return this.inTurn(async () => {
-      const { loss } = await this.session.accumulate(feeds, settings);
-      const all = { [this.about.outputs[0]]: this.scalar(loss), ...this.session.stepOutputs };
+      const { loss } = await this.perform(this.steps.accumulate(), feeds, settings.signal);
+      const all = { [this.about.outputs[0]]: new this.parts.Tensor('float32', Float32Array.of(loss), []), ...this.stepOutputs };
       return Object.fromEntries(names.map((name) => [name, all[name]]));
     });
   }
@@ -75,27 +79,23 @@ class ArtifactSession {
   runOptimizerStep(options = {}) {
     return this.inTurn(async () => {
       if (!this.hasOptimizer) throw new InvalidInput('the session has no optimiser', { hint: 'give optimizerModel' });
-      const { counts } = this.session;
-      const { waiting } = counts;
-      await this.session.apply({ signal: options.signal, rate: this.rate, sum: true });
-      counts.waiting = waiting;
+      const { waiting } = this.counts;
+      await this.perform(this.steps.apply(this.rate, true), {}, options.signal);
+      this.counts.waiting = waiting;
     });
   }
 
   /** The next batch begins new sums of gradients. */
   lazyResetGrad() {
     return this.inTurn(async () => {
-      this.session.counts.waiting = 0;
+      this.counts.waiting = 0;
     });
   }
 
   /** The outputs of the training model, with operators as in inference. @param {Feeds} feeds @param {any} [fetches] @param {{ signal?: AbortSignal }} [options] */
-  runEvalStep(feeds, fetches, options) {
+  async runEvalStep(feeds, fetches, options) {
     const { names, settings } = this.wanted(fetches, options);
-    return this.inTurn(async () => {
-      const { loss, ...found } = await this.session.evaluate(feeds, names, settings);
-      return found;
-    });
+    return this.evaluate(feeds, names, settings);
   }
 
   /** @param {any} fetches @param {{ signal?: AbortSignal } | undefined} options */
@@ -119,41 +119,38 @@ class ArtifactSession {
 
   // ── parameters ──
 
+  /** @override */
   async getParametersSize(trainableOnly = true) {
-    return totalSize(this.parameters(trainableOnly));
+    return this.listed(trainableOnly).size(true);
   }
 
-  /** The parameters as one vector, in the order of the training model's inputs. */
-  getContiguousParameters(trainableOnly = true) {
-    const shapes = this.parameters(trainableOnly);
+  /** The parameters as one vector, in the order of the training model's inputs. @override */
+  async getContiguousParameters(trainableOnly = true) {
     return this.inTurn(async () => {
       const frozen = Object.entries(await this.frozen()).map(([name, data]) => [name, { data }]);
-      const vector = joined(shapes, { ...await this.session.weights(), ...Object.fromEntries(frozen) });
-      return new this.Tensor('float32', vector, [vector.length]);
+      return this.vector(joined(this.listed(trainableOnly), true, { ...await this.tensors(), ...Object.fromEntries(frozen) }));
     });
   }
 
-  /** Replaces parameters by such a vector. @param {any} buffer a Float32Array, its bytes, or a tensor */
-  loadParametersBuffer(buffer, trainableOnly = true) {
-    const shapes = this.parameters(trainableOnly);
-    const parts = split(shapes, buffer);
-    return this.inTurn(async () => {
-      const frozen = await this.frozen();
-      const other = parts.find(([name, data]) => frozen[name]?.some((x, n) => x !== data[n]));
-      if (other) throw new InvalidInput(`"${other[0]}" is frozen and would change`, { hint: 'create the session with another checkpoint' });
-      const tensors = parts.map(([name, data], n) => [name, new this.Tensor('float32', data, shapes[n].shape)]);
-      await this.session.setWeights(Object.fromEntries(tensors.filter(([name]) => !frozen[name])));
-    });
+  /** Replaces parameters by such a vector. @override @param {any} buffer a Float32Array, its bytes, or a tensor */
+  async loadParametersBuffer(buffer, trainableOnly = true) {
+    const parts = split(this.listed(trainableOnly), true, buffer);
+    const frozen = await this.inTurn(() => this.frozen());
+    const other = parts.find(({ name, data }) => frozen[name]?.some((x, n) => x !== data[n]));
+    if (other) throw new InvalidInput(`"${other.name}" is frozen and would change`, { hint: 'create the session with another checkpoint' });
+    const tensors = parts.map(({ name, data, shape }) => [name, new this.parts.Tensor('float32', data, shape)]);
+    return this.setWeights(Object.fromEntries(tensors.filter(([name]) => !frozen[name])));
   }
 
-  /** @param {boolean} trainableOnly */
-  parameters(trainableOnly) {
-    return this.about.parameters.filter(({ name }) => !trainableOnly || this.isTrained(name));
+  /** The parameters, in the order of the training model's inputs. @param {boolean} trainableOnly */
+  listed(trainableOnly) {
+    const found = this.about.parameters.filter(({ name }) => !trainableOnly || this.isTrained(name));
+    return new TrainedWeights(found.map(({ name, shape }) => ({ name, shape, dtype: 'float32' })), found.length, false);
   }
 
   /** @param {string} name */
   isTrained(name) {
-    return this.session.shapes(true).some((one) => one.name === name);
+    return this.trained.listed(true).some((one) => one.name === name);
   }
 
   /** The values of frozen parameters. @returns {Promise<Record<string, Float32Array>>} */
@@ -163,46 +160,9 @@ class ArtifactSession {
     return Object.fromEntries(Object.entries(found).map(([name, bytes]) => [name, new Float32Array(bytes.slice().buffer)]));
   }
 
-  /** Parts of the checkpoint. @typedef {[name: string, start: number, size: number]} Place @param {Place[]} places */
+  /** @param {Place[]} places of the checkpoint */
   places(places) {
     const text = JSON.stringify({ file: 'artifacts/checkpoint', places });
-    return this.session.states('places', { places: new TextEncoder().encode(text) });
-  }
-
-  // ── the rest ──
-
-  /** A checkpoint as of `TrainingSession`. */
-  state() {
-    return this.inTurn(() => this.session.state());
-  }
-
-  /** @param {Uint8Array | ArrayBuffer} file of `state` */
-  load(file) {
-    return this.inTurn(() => this.session.load(file));
-  }
-
-  /** An inference model with the current parameters, whose outputs are the additional ones of the training model. */
-  export() {
-    return this.inTurn(() => this.session.export());
-  }
-
-  memory() {
-    return this.session.memory();
-  }
-
-  release() {
-    return this.session.release();
-  }
-
-  /** @template T @param {() => Promise<T>} work @returns {Promise<T>} */
-  inTurn(work) {
-    const done = this.queue.then(work);
-    this.queue = done.catch(() => {});
-    return done;
-  }
-
-  /** @param {number} value */
-  scalar(value) {
-    return new this.Tensor('float32', Float32Array.of(value), []);
+    return this.states('places', { places: new TextEncoder().encode(text) });
   }
 }

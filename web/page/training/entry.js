@@ -5,6 +5,6 @@ import { TrainingSession } from './session.js';
 
 export { adapt } from './adapted_session.js';
 
-/** @param {import('./session.js').PageParts} parts @param {any} model @param {Record<string, any>} [options] */
+/** @param {import('./session_weights.js').PageParts} parts @param {any} model @param {Record<string, any>} [options] */
 export const create = (parts, model, options) => (
   isArtifacts(model) ? createWithArtifacts(parts, model, options) : TrainingSession.create(parts, model, options));

@@ -1,6 +1,7 @@
 // Loads the code that trains models and runs them with adapters, a separate file, when a page first asks for that.
 // It shares modules with the page: scripts/build_web.mjs builds it as a function that takes them.
 
+import { Tensor } from 'onnxruntime-common';
 import { importScript } from '../../common/import_script.js';
 import { backend, InferenceSession } from '../api/inference_session.js';
 import { platform } from '../../common/platform.js';
@@ -10,7 +11,7 @@ import { runOptions } from '../options/options.js';
 import { withAddress } from '../sessions/model_origins.js';
 
 /** What it needs of the page besides these modules. */
-const parts = { platform, backend, InferenceSession, runOptions, withAddress };
+const parts = { platform, backend, InferenceSession, Tensor, runOptions, withAddress };
 
 /** @returns {Promise<typeof import('./entry.js')>} */
 async function load() {

@@ -1,5 +1,5 @@
 // Weights with the products of adapters added, for the file that a training session exports.
-// Twin of pyruntime/native/sessions/adapter_values.py.
+// Twin of pyruntime/native/sessions/stored_arrays.py.
 
 import { floatsOf } from '../../common/half_values.js';
 

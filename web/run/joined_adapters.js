@@ -1,16 +1,16 @@
 // Joins the matrices of the adapters of a run. Twin of pyruntime/native/sessions/adapters.py.
 
-import { InvalidInput } from './errors.js';
-import { floatsIn, floatsOf } from './half_values.js';
+import { InvalidInput } from '../common/errors.js';
+import { floatsIn, floatsOf } from '../common/half_values.js';
+import { ALL_A, ALL_B, rankOf } from '../runtime/adapter_places.js';
 
-/** @import { AdapterEntry, AdapterFed, AdapterPlaces } from './protocol.js' */
-/** @import { Stored } from './safetensors.js' */
-/** An adapter of a run. @typedef {{ tensors: Record<string, Stored>, places: AdapterPlaces, weight: number }} Active */
+/** @import { Entry, Fed as Place, Places } from '../runtime/adapter_places.js' */
+/** @typedef {{ dtype: string, shape: number[], bytes: Uint8Array }} Stored a tensor in a file */
+/** An adapter of a run. @typedef {{ tensors: Record<string, Stored>, places: Places, weight: number }} Active */
 /** @typedef {{ data: Uint8Array | Float32Array | Float64Array | Uint16Array, dims: number[], type: string }} Fed */
-/** A tensor that is fed to an input of the model. @typedef {{ fed: AdapterFed, one: Active }} Part */
+/** A tensor that is fed to an input of the model. @typedef {{ fed: Place, one: Active }} Part */
 /** @typedef {{ rows: number, columns: number, data: Float32Array }} Matrix */
 
-const [ALL_A, ALL_B] = ['adapters:A', 'adapters:B']; // pyruntime/training/adapters/adapter_inputs.py
 const FLOATS = ['float16', 'bfloat16', 'float32', 'float64'];
 
 /**
@@ -26,29 +26,26 @@ export function joinedAdapters({ rowsA, rowsB }, types, active) {
   return found;
 }
 
-/** The columns that an adapter needs in the two matrices. @param {AdapterPlaces} places */
-export const rankOf = ({ entries }) => Math.max(0, ...entries.map(({ rank }) => rank));
-
 /**
  * The two matrices with all modules as rows, and the ranks of the adapters side by side.
  * @param {number} rowsA @param {number} rowsB @param {Active[]} active @returns {Record<string, Fed>}
  */
 function stacked(rowsA, rowsB, active) {
-  const columns = active.reduce((sum, { places }) => sum + rankOf(places), 0);
+  const columns = active.reduce((sum, { places }) => sum + rankOf(places.entries), 0);
   const [a, b] = [rowsA, rowsB].map((rows) => new Float32Array(rows * columns));
   let first = 0;
   for (const one of active) {
     for (const entry of one.places.entries) place(entry, one, a, b, columns, first);
-    first += rankOf(one.places);
+    first += rankOf(one.places.entries);
   }
   return { [ALL_A]: { data: a, type: 'float32', dims: [rowsA, columns] }, [ALL_B]: { data: b, type: 'float32', dims: [rowsB, columns] } };
 }
 
 /**
- * @param {AdapterEntry} entry @param {Active} one @param {Float32Array} a @param {Float32Array} b
+ * @param {Entry} entry @param {Active} one @param {Float32Array} a @param {Float32Array} b
  * @param {number} columns @param {number} first column
  */
-function place({ a: nameA, b: nameB, first_a: firstA, first_b: firstB, rows_a: rowsA, rows_b: rowsB, rank, is_peft: isPeft, scale }, { tensors, weight }, a, b, columns, first) {
+function place({ a: nameA, b: nameB, firstA, firstB, rowsA, rowsB, rank, isPeft, scale }, { tensors, weight }, a, b, columns, first) {
   const [ownA, ownB] = [nameA, nameB].map((name) => floatsOf(tensors[name].bytes, tensors[name].dtype));
   const factor = Math.fround(scale * weight);
   for (let r = 0; r < rank; r++) {
@@ -72,7 +69,7 @@ function ownInput(input, parts, types) {
 }
 
 /** @param {Part} part @returns {Matrix} */
-function matrix({ fed: { tensor, axis, is_transposed: isTransposed, scale }, one: { tensors, weight } }) {
+function matrix({ fed: { tensor, axis, isTransposed, scale }, one: { tensors, weight } }) {
   const { dtype, shape, bytes } = tensors[tensor];
   const own = floatsOf(bytes, dtype);
   const [rows, columns] = isTransposed ? [shape[1], shape[0]] : shape;

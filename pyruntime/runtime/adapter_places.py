@@ -1,0 +1,323 @@
+"""Which tensors of a LoRA belong together, and where in the inputs of a graph their numbers go.
+
+A run feeds two matrices: the A of all modules as rows below one another, transposed, and the B likewise. Their columns
+are the ranks of the adapters that are active in this run, side by side."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from math import sqrt
+from typing import Any, TypeAlias
+
+from pyruntime.errors import InvalidInput
+from pyruntime.runtime.safetensors import are_counts
+from pyruntime.runtime.trained_weights import shape_text
+
+ALL_A = "adapters:A"
+ALL_B = "adapters:B"
+MOST_ALPHA = 3e38  # it scales float32
+Shapes: TypeAlias = dict[str, Sequence[int]]
+Declared: TypeAlias = dict[str, Sequence[int | str | None]]
+Rows: TypeAlias = Callable[["Pair"], Sequence[Sequence[int]]]  # first and number in ALL_A, first and number in ALL_B
+Slots: TypeAlias = Mapping[str, Sequence[str]]  # by module, the names of inputs for its A and its B
+# ends of the names of A and of B
+MARKS: dict[str, list[str]] = {
+    "a": ["lora_A", "lora.A", "lora_down", "lora.down"],
+    "b": ["lora_B", "lora.B", "lora_up", "lora.up"],
+}
+# last parts of names that say what a node or tensor is, not where it is; they may follow "fused"
+KINDS = ["matmul", "matmulnbits", "matmulbnb4", "gemm", "weight", "kernel", "qweight"]
+WRAPPERS = ["base_model", "model", "module", "_orig_mod"]
+SAME: dict[str, str] = {"self_attn": "attn", "self_attention": "attn", "attention": "attn"}  # exporters rename it
+
+
+@dataclass(eq=False, slots=True)
+class Pair:
+    """Of one module the names of A and B, and the factor of their product."""
+
+    module: str
+    a: str
+    b: str
+    scale: float
+
+
+@dataclass(eq=False, slots=True)
+class Entry:
+    """Where a pair goes: A, element (row, rank), to row first_a + row; B to first_b + row. rows_a, rows_b: numbers of
+    rows; is_peft: whether A is (rank, rows) and B (rows, rank), else the other way round; scale: of B"""
+
+    a: str
+    b: str
+    first_a: int
+    first_b: int
+    rows_a: int
+    rows_b: int
+    rank: int
+    is_peft: bool
+    scale: float
+
+
+@dataclass(eq=False, slots=True)
+class Fed:
+    """A tensor that is fed to an input of the model. axis: of the rank, along which several adapters are joined (-1:
+    only one may be active); is_transposed: whether the tensor is the transpose of what the input takes"""
+
+    input: str
+    tensor: str
+    axis: int
+    is_transposed: bool
+    scale: float
+
+
+@dataclass(eq=False, slots=True)
+class Places:
+    """Where the tensors of an adapter go."""
+
+    entries: list[Entry]
+    fed: list[Fed]
+
+
+def rank_of(entries: list[Entry]) -> int:
+    """The columns of ALL_A and ALL_B that an adapter needs."""
+    return max([entry.rank for entry in entries], default=0)
+
+
+# ── the modules of an adapter ──
+
+
+def module_and_part(name: str) -> list[str]:
+    """The module of a tensor, and "a" or "b"; empty for a tensor that is none of a LoRA. Names are as
+    `base_model.model.layers.0.q_proj.lora_A.weight`, or with the adapter's name after the part: `lora_A.default`."""
+    text = name[0 : len(name) - 7] if name.endswith(".weight") else name
+    last = text.split(".")[-1]
+    for end in [text[0 : max(len(text) - len(last) - 1, 0)], text]:
+        for part, marks in MARKS.items():
+            for mark in marks:
+                if end.endswith(mark) and last != "":
+                    module = end[0 : len(end) - len(mark)]
+                    if module != "" and module[-1] in "._":
+                        module = module[0 : len(module) - 1]
+                    return [module, part]
+    return []
+
+
+def pairs_of(shapes: Shapes, config: Mapping[str, Any], matches: Callable[[str, str], bool]) -> list[Pair]:
+    """The modules of an adapter. shapes: of its tensors; config: PEFT's, empty if the file has none; matches: whether
+    the end of a module's name fits a pattern. Errors: InvalidInput for what is no LoRA of two matrices"""
+    firsts: dict[str, str] = {}
+    seconds: dict[str, str] = {}
+    modules: dict[str, bool] = {}
+    for name in shapes.keys():
+        found = module_and_part(name)
+        if len(found) == 0:
+            raise InvalidInput(f'"{name}" is no matrix of a LoRA', hint=_why(name))
+        modules[found[0]] = True
+        if found[1] == "a":
+            firsts[found[0]] = name
+        else:
+            seconds[found[0]] = name
+    pairs: list[Pair] = []
+    for module in modules.keys():
+        a, b = firsts.get(module, ""), seconds.get(module, "")
+        if a == "" or b == "":
+            text = f'of "{module}" the adapter has only {b if a == "" else a}'
+            raise InvalidInput(text, hint="it needs lora_A and lora_B")
+        rank = _rank(a, shapes[a], b, shapes[b])
+        pairs.append(Pair(module, a, b, _scale(config, module, rank, matches)))
+    return pairs
+
+
+def _rank(a: str, first: Sequence[int], b: str, second: Sequence[int]) -> int:
+    """The common dim of A and B. Errors: InvalidInput"""
+    if len(first) != 2 or len(second) != 2 or (first[0] != second[1] and first[1] != second[0]):
+        hint = "adapters of convolutions are not supported" if len(first) > 2 else ""
+        text = f'"{a}" {shape_text(first)} and "{b}" {shape_text(second)} are no two matrices'
+        raise InvalidInput(text, hint=hint)
+    return first[0] if first[0] == second[1] else first[1]
+
+
+def _why(name: str) -> str:
+    if "magnitude" in name:
+        return "DoRA is not supported"
+    if "embedding" in name:
+        return "adapters of embeddings are not supported"
+    return "weights that an adapter replaces (modules_to_save) are not supported: merge them into the model"
+
+
+def _scale(config: Mapping[str, Any], module: str, rank: int, matches: Callable[[str, str], bool]) -> float:
+    """As PEFT computes it: lora_alpha over the rank, or over its root."""
+    if len(config) == 0:
+        return 1.0
+    alpha: float = config.get("lora_alpha", config.get("alpha", rank))
+    patterns = config.get("alpha_pattern")
+    if patterns is not None:
+        for pattern, value in patterns.items():
+            if matches(pattern, module):
+                alpha = value
+                break  # PEFT takes the first pattern that matches
+    return alpha / (sqrt(rank) if config.get("use_rslora") is True else max(rank, 1))
+
+
+def check_config(config: Any) -> None:
+    """Errors: InvalidInput for another kind of adapter, or damaged data"""
+    if not isinstance(config, dict):
+        raise InvalidInput("the adapter's configuration is no JSON object", hint="give PEFT's adapter_config.json")
+    kind = config.get("peft_type", "LORA")
+    if kind != "LORA" or config.get("use_dora") is True:
+        named = "DoRA" if config.get("use_dora") is True else f"{kind}"
+        raise InvalidInput(f"an adapter of kind {named} is not supported", hint="LoRA is")
+    patterns = config.get("alpha_pattern")
+    if patterns is not None and not isinstance(patterns, dict):
+        raise InvalidInput("alpha_pattern is no table of patterns", hint="give PEFT's adapter_config.json")
+    for key in ["lora_alpha", "alpha"]:
+        if key in config and not _is_alpha(config[key]):
+            raise InvalidInput(f"the adapter's {key} is no number")
+    if patterns is not None:
+        for pattern, value in patterns.items():
+            if not _is_alpha(value):
+                raise InvalidInput(f'the alpha_pattern "{pattern}" of the adapter has no number')
+
+
+def _is_alpha(x: Any) -> bool:
+    is_number = (isinstance(x, int) or isinstance(x, float)) and not isinstance(x, bool)
+    return is_number and -MOST_ALPHA <= x <= MOST_ALPHA
+
+
+# ── names of modules ──
+
+
+def name_parts(name: str) -> list[str]:
+    """The parts of the name of a node, a weight or a tensor."""
+    parts = [part for part in name.replace("/", ".").split(".") if part != ""]
+    return parts if len(parts) > 0 else [name]
+
+
+def is_kind(part: str) -> bool:
+    """Whether a part of a name says what a node or tensor is."""
+    text = part.lower()
+    if text.startswith("fused"):
+        text = text[5:]
+    for kind in KINDS:
+        if text.startswith(kind) and text[len(kind) : len(kind) + 1] in ["", "_", ":"]:
+            return True
+    return False
+
+
+def module_parts(name: str) -> list[str]:
+    """The parts of the module in the name of a node, a weight, or a tensor of an adapter."""
+    parts = name_parts(name)
+    while len(parts) > 1 and is_kind(parts[-1]):
+        parts = parts[0 : len(parts) - 1]
+    return parts
+
+
+def plain_parts(name: str) -> list[str]:
+    """The same in the form in which exporters' and PEFT's names can be compared."""
+    parts = module_parts(name)
+    while len(parts) > 1 and parts[0] in WRAPPERS:
+        parts = parts[1:]
+    return [SAME.get(part, part) for part in parts]
+
+
+def module_key(module: str) -> str:
+    """The name of a module by which files and models are compared."""
+    return ".".join(plain_parts(module))
+
+
+# ── places ──
+
+
+def _rank_axis(name: str) -> int:
+    if "lora_A" in name:
+        return 1
+    return 0 if "lora_B" in name else -1
+
+
+def _fed_pair(pair: Pair, slot: Sequence[str], shapes: Shapes, inputs: Declared) -> list[Fed]:
+    """The pair of a PEFT adapter as inputs of the model: A (fan_in, rank), B (rank, fan_out). slot: these inputs"""
+    found: list[Fed] = []
+    for n in range(2):
+        name, tensor = slot[n], pair.a if n == 0 else pair.b
+        shape, declared = shapes[tensor], inputs[name]
+        wanted = declared[n] if len(declared) > n else None
+        is_transposed = False
+        if isinstance(wanted, int):
+            is_transposed = shape[n] != wanted
+            if wanted not in shape:
+                known = ", ".join([str(d) if isinstance(d, int) else "?" if d is None else d for d in declared])
+                raise InvalidInput(f'"{tensor}" {shape_text(shape)} does not fit input "{name}" [{known}]')
+        found.append(Fed(name, tensor, 1 - n, is_transposed, pair.scale if n == 1 else 1.0))
+    return found
+
+
+def _entry(pair: Pair, rows: Sequence[int], shapes: Shapes, name: str) -> Entry:
+    """The pair in ALL_A and ALL_B. rows: first and number in ALL_A, and in ALL_B; name: of the adapter. Errors:
+    InvalidInput for matrices of other sizes"""
+    a, b = shapes[pair.a], shapes[pair.b]
+    is_peft = a[1] == rows[1] and b[0] == rows[3] and a[0] == b[1]
+    if not is_peft and (a[0] != rows[1] or b[1] != rows[3] or a[1] != b[0]):
+        text = f'adapter "{name}" does not fit "{module_key(pair.module)}": it is {rows[1]} to {rows[3]}'
+        raise InvalidInput(f'{text}, "{pair.a}" is {shape_text(a)}, "{pair.b}" is {shape_text(b)}')
+    rank = a[0] if is_peft else a[1]
+    return Entry(pair.a, pair.b, rows[0], rows[2], rows[1], rows[3], rank, is_peft, pair.scale)
+
+
+def places_of(
+    shapes: Shapes, pairs: Callable[[], list[Pair]], slots: Slots, inputs: Declared, rows: Rows, name: str
+) -> Places:  # fmt: skip
+    """Where the tensors of an adapter with this name go. pairs: its modules; slots: the inputs that a model has for
+    modules; rows: the places of a pair in ALL_A and ALL_B. Errors: InvalidInput"""
+    if all(tensor in inputs for tensor in shapes.keys()):
+        return Places([], [Fed(tensor, tensor, _rank_axis(tensor), False, 1.0) for tensor in shapes.keys()])
+    entries: list[Entry] = []
+    fed: list[Fed] = []
+    for pair in pairs():
+        key = module_key(pair.module)
+        if key in slots:
+            fed.extend(_fed_pair(pair, slots[key], shapes, inputs))
+        else:
+            entries.extend([_entry(pair, found, shapes, name) for found in rows(pair)])
+    return Places(entries, fed)
+
+
+def rows_in_program(
+    modules: Mapping[str, Sequence[Sequence[int]]], slots: Slots, pair: Pair, name: str
+) -> Sequence[Sequence[int]]:  # fmt: skip
+    """The places of a pair in a Program. modules: by key. Errors: InvalidInput if it has none"""
+    key = module_key(pair.module)
+    if key in modules:
+        return modules[key]
+    known = [*list(modules), *list(slots)][0:6]
+    listed = ", ".join(known) if len(known) > 0 else "none"
+    hint = f"export the Program from a session with adapters of such modules; it has places for {listed}"
+    raise InvalidInput(f'the Program has no place for "{pair.module}" of adapter "{name}"', hint=hint)
+
+
+def fits(modules: Any, slots: Any, defaults: list[str], sizes: list[int], inputs: Declared) -> bool:
+    """Whether a file's places are inside its inputs. sizes: rows of ALL_A and ALL_B"""
+    if not isinstance(modules, dict) or not isinstance(slots, dict):
+        return False
+    for _, several in modules.items():
+        if not isinstance(several, list) or not all(_are_inside(rows, sizes) for rows in several):
+            return False
+    names = [*defaults]
+    for _, slot in slots.items():
+        if not isinstance(slot, list) or len(slot) != 2 or not all(isinstance(name, str) for name in slot):
+            return False
+        names.extend(slot)
+    if not all(name in inputs for name in names):
+        return False
+    if not are_counts(sizes):
+        return False
+    for name, size in zip([ALL_A, ALL_B], sizes, strict=True):
+        declared = inputs.get(name, [0])
+        if len(declared) == 0 or declared[0] != size:
+            return False
+    return True
+
+
+def _are_inside(rows: Any, sizes: list[int]) -> bool:
+    if not are_counts(rows) or len(rows) != 4:
+        return False
+    return rows[0] + rows[1] <= sizes[0] and rows[2] + rows[3] <= sizes[1]

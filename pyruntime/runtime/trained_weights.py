@@ -1,0 +1,148 @@
+"""The weights that a training session changes: their order in vectors, their places in checkpoints, and what does not
+fit them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from math import prod
+
+from pyruntime.errors import InvalidInput
+from pyruntime.runtime.step_numbers import LEAST_SCALE, MOST_SCALE, StepNumbers
+
+FORMAT = "pyruntime-training/1"  # of checkpoints
+IDLE = "idle/"  # before names of states that tell which rows of moments are 0; checkpoints do not have them
+START = "start/"  # before names of the values that the proximal term holds weights near
+GRADIENT = "gradient/"
+OPTIMIZER = "optimizer/"  # then the name of a moment, a slash, and the weight's name
+
+
+@dataclass(eq=False, slots=True)
+class TrainedWeight:
+    name: str
+    shape: list[int]
+    dtype: str
+
+
+class TrainedWeights:
+    """weights: the first `count` are trained, the others are running statistics; is_proximal: whether a term holds
+    weights near the values that were loaded last"""
+
+    def __init__(self, weights: list[TrainedWeight], count: int, is_proximal: bool) -> None:
+        self.weights = weights
+        self.count = count
+        self.is_proximal = is_proximal
+
+    def listed(self, trainable_only: bool) -> list[TrainedWeight]:
+        return self.weights[0 : self.count] if trainable_only else self.weights
+
+    def named(self, name: str) -> TrainedWeight:
+        """Errors: InvalidInput"""
+        for weight in self.weights:
+            if weight.name == name:
+                return weight
+        known = ", ".join([weight.name for weight in self.weights])
+        raise InvalidInput(f'"{name}" is not trained', hint=f"weights are {known}")
+
+    def check(self, name: str, shape: list[int]) -> None:
+        """Whether this may be a weight's new value. Errors: InvalidInput"""
+        wanted = self.named(name).shape
+        if wanted != shape:
+            raise InvalidInput(f'"{name}" has shape {shape_text(wanted)}, not {shape_text(shape)}')
+
+    def anchors(self, names: list[str]) -> list[str]:
+        """Of weights with new values, those that the proximal term holds near these values, as states of START and the
+        weight's name."""
+        trained = [weight.name for weight in self.listed(True)]
+        return [name for name in names if name in trained] if self.is_proximal else []
+
+    # ── vectors ──
+
+    def size(self, trainable_only: bool) -> int:
+        """How many numbers a vector of the weights has: theirs, row by row, in the order of `listed`."""
+        return sum([prod(weight.shape) for weight in self.listed(trainable_only)])
+
+    def check_vector(self, count: int, is_finite: bool, trainable_only: bool) -> None:
+        """count: of float32. Errors: InvalidInput, also for numbers that are not finite, because an average with one of
+        these would end the training of all"""
+        size = self.size(trainable_only)
+        if count != size:
+            text = f"the vector has {count} numbers of float32, the weights {size}"
+            raise InvalidInput(text, hint="give a vector that a session for this model returned")
+        if not is_finite:
+            raise InvalidInput("the vector has numbers that are not finite")
+
+    # ── checkpoints ──
+
+    def fitting(self, shapes: dict[str, list[int]]) -> dict[str, TrainedWeight]:
+        """The values of a file that belong to the weights, with those. shapes: of all tensors of the file, by name.
+        Errors: InvalidInput if a shape differs or a weight is missing"""
+        known = {weight.name: weight for weight in self.weights}
+        found: dict[str, TrainedWeight] = {}
+        for name in shapes.keys():
+            weight = known.get(weight_of(name))
+            if weight is not None:
+                if weight.shape != shapes[name]:
+                    text = (
+                        f'"{name}" has shape {shape_text(weight.shape)}, in the checkpoint {shape_text(shapes[name])}'
+                    )
+                    raise InvalidInput(text)
+                found[name] = weight
+        for weight in self.listed(True):
+            if weight.name not in found:
+                hint = "it belongs to another model"
+                raise InvalidInput(f'the checkpoint has no weight "{weight.name}"', hint=hint)
+        return found
+
+
+def weight_of(name: str) -> str:
+    """The weight that a value belongs to, such as that of its optimiser's moments."""
+    for prefix in [START, GRADIENT]:
+        if name.startswith(prefix):
+            return name[len(prefix) :]
+    if name.startswith(OPTIMIZER):
+        rest = name[len(OPTIMIZER) :]
+        return rest[rest.find("/") + 1 :]
+    return name
+
+
+def metadata_of(numbers: StepNumbers, optimizer: str, loss_scale: str) -> Mapping[str, str]:
+    """loss_scale: that of `numbers`, as a text"""
+    return {
+        "format": FORMAT,
+        "step": str(numbers.step),
+        "batch": str(numbers.batch),
+        "waiting": str(numbers.waiting),
+        "good_batches": str(numbers.good_batches),
+        "loss_scale": loss_scale,
+        "optimizer": optimizer,
+        "seed": str(numbers.seed),
+    }
+
+
+def go_on_from(
+    metadata: Mapping[str, str], numbers: StepNumbers, optimizer: str, number: Callable[[str], float]
+) -> None:  # fmt: skip
+    """Set the numbers of a session to those of a checkpoint. number: what a text writes, or NaN. Errors: InvalidInput
+    for another optimiser, or no numbers; nothing has changed then"""
+    theirs = metadata.get("optimizer", "")
+    if metadata.get("format", "") == FORMAT and theirs != optimizer:
+        raise InvalidInput(f"the checkpoint is of optimizer {theirs}, the session has {optimizer}")
+    counts = [_count(metadata, key) for key in ["step", "batch", "waiting", "good_batches"]]
+    if numbers.is_dynamic and "loss_scale" in metadata:
+        scale = number(metadata["loss_scale"])
+        if not (LEAST_SCALE <= scale <= MOST_SCALE):
+            raise InvalidInput(f'the checkpoint says loss_scale "{metadata["loss_scale"]}"', hint="it is damaged")
+        numbers.loss_scale = scale
+    numbers.step, numbers.batch, numbers.waiting, numbers.good_batches = counts
+
+
+def _count(metadata: Mapping[str, str], key: str) -> int:
+    text = metadata.get(key, "0")
+    if len(text) < 1 or len(text) > 15 or any(c not in "0123456789" for c in text):
+        raise InvalidInput(f'the checkpoint says {key} "{text}"', hint="a number is expected")
+    return int(text)
+
+
+def shape_text(shape: Sequence[int]) -> str:
+    return f"[{', '.join([str(n) for n in shape])}]"

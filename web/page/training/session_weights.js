@@ -1,0 +1,161 @@
+// The weights of a session that trains, which its worker has: copies, new values, checkpoints, files of the model and of adapters.
+
+import { InvalidInput } from '../../common/errors.js';
+import * as safetensors from './safetensors.js';
+import { StepNumbers } from '../../runtime/step_numbers.js';
+import { START, TrainedWeights } from '../../runtime/trained_weights.js';
+import { fromCheckpoint, toCheckpoint } from './checkpoint.js';
+import { arrayOf, bytesOf, fitted, joined, split } from './values.js';
+
+/** @import { TrainingInfo } from '../../common/protocol.js' */
+/** @import { Handler } from '../sessions/handler.js' */
+/** What it needs of the page (load_code.js). @typedef {{ backend: any, InferenceSession: any, Tensor: any, runOptions: any, withAddress: any }} PageParts */
+
+export class SessionWeights {
+  /** @param {Handler} handler @param {TrainingInfo} info @param {PageParts} parts */
+  constructor(handler, info, parts) {
+    this.handler = handler;
+    this.info = info;
+    this.parts = parts;
+    this.counts = new StepNumbers(info.settings, info.schedule, info.timing, info.seed, info.lossScale);
+    this.trained = new TrainedWeights(info.weights, info.count, info.isProximal);
+    /** Calls follow one another. @type {Promise<unknown>} */
+    this.queue = Promise.resolve();
+  }
+
+  /** The result of `work`, after that of earlier calls. @template T @param {() => Promise<T>} work @returns {Promise<T>} */
+  inTurn(work) {
+    const done = this.queue.then(work);
+    this.queue = done.catch(() => {});
+    return done;
+  }
+
+  /** Name, shape and type of the weights that are trained. */
+  parameters() {
+    return this.trained.listed(true).map(({ name, shape, dtype }) => ({ name, shape: [...shape], dtype }));
+  }
+
+  /** Copies of the weights that are trained, and of running statistics. @returns {Promise<Record<string, any>>} */
+  weights() {
+    return this.inTurn(() => this.tensors());
+  }
+
+  async tensors() {
+    const values = await this.states('read');
+    const known = this.info.weights.filter(({ name }) => values[name]);
+    return Object.fromEntries(known.map(({ name, shape, dtype }) => [name, new this.parts.Tensor(dtype, arrayOf(values[name], dtype), shape)]));
+  }
+
+  /** Replaces weights. @param {Record<string, any>} tensors by name */
+  async setWeights(tensors) {
+    const values = Object.fromEntries(Object.entries(tensors).map(([name, tensor]) => {
+      this.trained.check(name, [...tensor.dims]);
+      return [name, bytesOf(fitted(tensor, this.trained.named(name).dtype).data)];
+    }));
+    return this.inTurn(async () => void await this.states('update', { ...values, ...this.anchors(values) }));
+  }
+
+  /** What the proximal term holds weights near from now on: the values that were loaded last. @param {Record<string, Uint8Array>} values */
+  anchors(values) {
+    return Object.fromEntries(this.trained.anchors(Object.keys(values)).map((name) => [START + name, values[name].slice()]));
+  }
+
+  /** How many numbers `getContiguousParameters` returns. */
+  async getParametersSize(trainableOnly = true) {
+    return this.trained.size(trainableOnly);
+  }
+
+  /**
+   * The trained weights as one float32 tensor, in the order of `parameters()`; with `trainableOnly` false followed by running
+   * statistics. @returns {Promise<any>}
+   */
+  async getContiguousParameters(trainableOnly = true) {
+    return this.vector(joined(this.trained, trainableOnly, await this.weights()));
+  }
+
+  /** @param {Float32Array} numbers */
+  vector(numbers) {
+    return new this.parts.Tensor('float32', numbers, [numbers.length]);
+  }
+
+  /** Replaces weights by such a vector. @param {any} buffer a Float32Array, its bytes, or a tensor */
+  async loadParametersBuffer(buffer, trainableOnly = true) {
+    const parts = split(this.trained, trainableOnly, buffer);
+    return this.setWeights(Object.fromEntries(parts.map(({ name, shape, data }) => [name, new this.parts.Tensor('float32', data, shape)])));
+  }
+
+  /** A checkpoint: the bytes of a safetensors file. @returns {Promise<Uint8Array>} */
+  state() {
+    return this.inTurn(async () => toCheckpoint(await this.states('read'), this.trained, this.counts, this.info.optimizer));
+  }
+
+  /** Goes on from a checkpoint. @param {Uint8Array | ArrayBuffer} file */
+  async load(file) {
+    return this.inTurn(async () => {
+      const bytes = file instanceof Uint8Array ? file : new Uint8Array(file);
+      const values = fromCheckpoint(bytes, this.trained, this.counts, this.info.optimizer);
+      const isWhole = Object.keys(values).some((name) => name.startsWith(START));
+      await this.states('replace', isWhole ? values : { ...values, ...this.anchors(values) });
+    });
+  }
+
+  /** The model's file with the new weights. @returns {Promise<Uint8Array>} */
+  export() {
+    return this.inTurn(async () => (await this.states('export')).model);
+  }
+
+  /** The adapters alone: a safetensors file with PEFT's names, and its configuration in the metadata. @returns {Promise<Uint8Array>} */
+  adapter() {
+    const { lora } = this.info;
+    if (!lora) throw new InvalidInput('this session trains no adapters', { hint: 'create it with lora: { rank: 8 }' });
+    return this.inTurn(async () => {
+      const values = await this.states('read');
+      const own = this.info.weights.filter(({ name }) => lora.names.includes(name));
+      const tensors = Object.fromEntries(own.map(({ name, shape, dtype }) => [name, { dtype, shape, bytes: values[name] }]));
+      return safetensors.write(tensors, { format: 'pt', adapter_config: lora.config });
+    });
+  }
+
+  /** @param {import('../../common/protocol.js').TrainParams['how']} how @param {Record<string, Uint8Array>} [values] @returns {Promise<Record<string, Uint8Array>>} */
+  states(how, values = {}) {
+    this.handler.checkUsable();
+    const { caller, session } = this.handler.worker;
+    return caller.call('train', { session, how, values });
+  }
+
+  /** What the loss of the next batch is multiplied by, so that small gradients are no zeros in float16. */
+  get lossScale() {
+    return this.counts.lossScale;
+  }
+
+  /** Its number in events. */
+  get id() {
+    return this.handler.watch.id;
+  }
+
+  /** What the session has counted. */
+  metrics() {
+    return this.handler.metrics();
+  }
+
+  /** Which node runs where, and why. */
+  explain() {
+    return this.handler.report('explain');
+  }
+
+  memory() {
+    return this.handler.memory(undefined);
+  }
+
+  trim() {
+    return this.handler.trim();
+  }
+
+  release() {
+    return this.handler.dispose();
+  }
+
+  get timings() {
+    return this.handler.timings;
+  }
+}
