@@ -202,7 +202,7 @@ def web_room(path: Path) -> str:
 
 @cache
 def folder_arrows() -> dict[Path, dict[str, set[str]]]:
-    """For each folder with sub-folders: which of them import which others. The engine and its providers are one."""
+    """For each folder with sub-folders: which of these and of the modules beside them import which others."""
     found: dict[Path, dict[str, set[str]]] = {}
     pairs = [(name, i.module) for name in everything() for i in imports(name) if i.module in everything()]
     files_of = [(everything()[a], everything()[b]) for a, b in pairs]
@@ -210,7 +210,8 @@ def folder_arrows() -> dict[Path, dict[str, set[str]]]:
     for a, b in files_of:
         common = Path(os.path.commonpath([a, b]))
         first, second = (path.relative_to(common).parts for path in (a, b))
-        if common.parts and len(first) > 1 and len(second) > 1:
+        is_inside = b.name != "__init__.py" and a != b  # a package is no part of itself
+        if common.parts and is_inside and (len(first) > 1 or len(second) > 1):
             found.setdefault(common, {}).setdefault(first[0], set()).add(second[0])
     return found
 

@@ -79,7 +79,7 @@ class Tracer(OwnGradients, Requirements):
     # ── recording ────────────────────────────────────────────────────────────────────────────────────────────────
 
     def add(self, kernel: Kernel, outputs: Sequence[tuple[Sequence[AnyDim], DType]]) -> tuple[Tensor, ...]:
-        kernel.node = self.node
+        kernel.node, kernel.is_backward = self.node, self.is_backward
         for shape, _ in outputs:
             self._check_shape(shape)
         kernel.outputs = tuple([Tensor(s, d, kernel, i) for i, (s, d) in enumerate(outputs)])

@@ -22,14 +22,16 @@ class Copies:
             self.of |= {s.uid: new for s, new in zip(kernel.scratch, scratch, strict=True)}
         made = tuple([Tensor(o.shape, o.dtype, kernel, o.index) for o in kernel.outputs])
         self.of |= {o.uid: new for o, new in zip(kernel.outputs, made, strict=True)}
-        return self._finished(self._reading(kernel), made, kernel.node)
+        return self._finished(kernel, made)
 
     def rewired(self, kernel: Kernel) -> Kernel:
         """A kernel with the same outputs in place of this one."""
-        return self._finished(self._reading(kernel), kernel.outputs, kernel.node)
+        return self._finished(kernel, kernel.outputs)
 
-    def _finished(self, new: Kernel, outputs: tuple[Tensor, ...], node: str) -> Kernel:
-        new.outputs, new.node = outputs, node
+    def _finished(self, kernel: Kernel, outputs: tuple[Tensor, ...]) -> Kernel:
+        new = self._reading(kernel)
+        new.outputs = outputs
+        new.replaces(kernel)
         for t in outputs:
             t.kernel = new
         return new

@@ -76,11 +76,12 @@ def _coordinate(c: Scalar) -> Expr:
 
 @dataclass(eq=False, slots=True)
 class Kernel:
-    """The common part of kernels. `node` is the label of the ONNX node that the kernel comes from, for messages and
-    profiles."""
+    """The common part of kernels. node: the label of the ONNX node that the kernel comes from, for messages and
+    profiles; is_backward: whether it computes a gradient"""
 
     outputs: tuple[Tensor, ...] = field(default=(), init=False)
     node: str = field(default="", init=False)
+    is_backward: bool = field(default=False, init=False)
     blocks: ClassVar[tuple[Block, ...]] = ()  # inner blocks
 
     @property
@@ -95,6 +96,10 @@ class Kernel:
         """Give the kernel its one output, a new tensor, and its node."""
         self.outputs, self.node = (Tensor(shape, dtype, self),), node
         return self
+
+    def replaces(self, other: Kernel) -> None:
+        """Give the kernel the node of another one, whose work it does, in whole or in part."""
+        self.node, self.is_backward = other.node, other.is_backward
 
 
 @dataclass(eq=False, slots=True)
@@ -222,7 +227,8 @@ class Call(Kernel):
         """The definition of the routine's result, with order and epilogue, as a kernel that makes this one's
         outputs."""
         out = replace(self.meaning)
-        out.outputs, out.node = self.outputs, self.node
+        out.outputs = self.outputs
+        out.replaces(self)
         if not isinstance(out, Loops):
             if self.order is not None:
                 axes = {axis: index(n) for n, axis in enumerate(self.order)}

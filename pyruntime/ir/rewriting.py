@@ -30,7 +30,8 @@ def take_over(new: Kernel, old: Kernel) -> None:
     """Make `new` the kernel that makes the outputs of `old`."""
     if new is old:
         return
-    new.outputs, new.node = old.outputs, old.node
+    new.outputs = old.outputs
+    new.replaces(old)
     for t in new.outputs:
         t.kernel = new
 

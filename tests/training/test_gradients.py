@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator, Sequence
 from functools import cache
 
@@ -12,6 +13,9 @@ from kit.gradients import any_type
 from kit.without_gradient import NO_FLOATS, NO_RULE, NOT_COMPARED, ZERO, ZERO_IN_CASES
 from pyruntime import GraphOptimizationLevel, InferenceSession, NotDifferentiable, SessionOptions
 from pyruntime.frontend import registry
+from pyruntime.frontend.own_gradients import GradientRule
+from pyruntime.ops import rare  # noqa: F401  all operators
+from pyruntime.training.derive import gradients  # noqa: F401  all rules
 from tests.training.gradient_cases import Case, Group, cases, grouped, with_losses
 
 GROUPS = 8  # models into which the cases are divided
@@ -142,3 +146,10 @@ def test_an_operator_without_a_rule_is_refused(name: str) -> None:
         group = grouped([case])
         with pytest.raises(NotDifferentiable, match=name.rpartition(".")[2]):
             checked(group)
+
+
+def test_each_rule_that_an_operator_declares_has_a_function() -> None:
+    modules = [module for name, module in sorted(sys.modules.items()) if name.startswith("pyruntime.ops.")]
+    rules = {f"{m.__name__}.{name}": x for m in modules for name, x in vars(m).items() if isinstance(x, GradientRule)}
+    assert "pyruntime.ops.standard.pool.MAX_POOL" in rules
+    assert not [name for name, rule in rules.items() if not rule.has_function]

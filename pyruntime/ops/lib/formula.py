@@ -13,12 +13,15 @@ from collections.abc import Callable
 from functools import reduce
 from typing import Any
 
+from pyruntime.frontend.own_gradients import GradientRule
 from pyruntime.frontend.registry import Lowering, op
 from pyruntime.frontend.tracer import Tracer
 from pyruntime.ir.dtype import BF16, F16, F32, F64, STRING, U8, DType
 from pyruntime.ir.expr import Expr, Y, as_expr, bitcast, cast, const, exp, maximum, select
 from pyruntime.ir.kernel import Tensor
 from pyruntime.ops.lib.minifloat import MINIFLOATS, decode
+
+POINTWISE = GradientRule[Tensor, Expr]()
 
 Formula = Callable[..., Expr]
 LOWEST = -3.4028234663852886e38  # the lowest finite float32
@@ -44,7 +47,7 @@ def formula(
             operands = [numeric(t, x) for x in xs]
             y = mapped(t, lambda *es: fn(*es, **attrs), *operands)
             if derivative is not None:
-                t.own_gradient(y, "pointwise", operands[0], derivative(Y, **attrs))
+                t.own_gradient(y, POINTWISE, operands[0], derivative(Y, **attrs))
             return y
 
         _copy_signature(lower, fn)

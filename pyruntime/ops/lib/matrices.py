@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from pyruntime.frontend.own_gradients import GradientRule
 from pyruntime.frontend.tracer import Tracer
 from pyruntime.ir.dtype import I32
 from pyruntime.ir.expr import Expr, const, dim, select
 from pyruntime.ir.kernel import Builder, Tensor
+
+INVERSE = GradientRule[Tensor, Tensor]()
 
 
 def pivot_row(k: Builder, a: Tensor, b: Expr, c: Expr, size: Expr) -> Expr:
@@ -47,4 +50,4 @@ def inverted(t: Tracer, matrices: Tensor) -> Tensor:
 
     like = [(matrices.shape, dtype)]
     out = t.loops("inverse", [matrices], like, body, like)[0]
-    return t.own_gradient(out, "inverse", out, matrices)
+    return t.own_gradient(out, INVERSE, out, matrices)

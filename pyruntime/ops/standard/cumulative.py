@@ -4,12 +4,17 @@ from __future__ import annotations
 
 from math import prod
 
+from pyruntime.frontend.own_gradients import GradientRule
 from pyruntime.frontend.registry import op
 from pyruntime.frontend.tracer import Tracer
 from pyruntime.ir.expr import binary, const, dim, guard
 from pyruntime.ir.kernel import Builder, Tensor
 from pyruntime.ops.lib.formula import sum_type
 from pyruntime.ops.lib.matrices import pivot_row
+
+CUM_SUM = GradientRule[Tensor, int, int]()
+CUM_PROD = GradientRule[Tensor, int, int]()
+DET = GradientRule[Tensor, Tensor]()
 
 _NEUTRAL = {"add": 0, "mul": 1}
 
@@ -39,7 +44,7 @@ def running(t: Tracer, rows: Tensor, reverse: int, exclusive: int, combine: str)
                     k.store(out, (row, at, c), binary(combine, so_far, rows.at(row, at, c)))
 
     out = t.loops("running", [rows], [(rows.shape, rows.dtype)], body)[0]
-    return t.own_gradient(out, "cum_sum" if combine == "add" else "cum_prod", rows, reverse, exclusive)
+    return t.own_gradient(out, CUM_SUM if combine == "add" else CUM_PROD, rows, reverse, exclusive)
 
 
 @op("CumSum", since=11)
@@ -85,5 +90,5 @@ def det(t: Tracer, x: Tensor) -> Tensor:
 
     scratch = [(matrices.shape, wide.dtype)]
     out = t.loops("det", [matrices], [((batch,), wide.dtype)], body, scratch)[0]
-    t.own_gradient(out, "det", out, matrices)
+    t.own_gradient(out, DET, out, matrices)
     return t.cast(t.reshape(out, x.shape[:-2]), x.dtype)

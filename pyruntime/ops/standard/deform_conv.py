@@ -13,6 +13,7 @@ from functools import reduce
 from itertools import product as product_of
 from operator import add, and_
 
+from pyruntime.frontend.own_gradients import GradientRule
 from pyruntime.frontend.registry import op
 from pyruntime.frontend.tracer import Tracer
 from pyruntime.ir import shape as sh
@@ -23,6 +24,8 @@ from pyruntime.ops.lib.formula import float_type
 from pyruntime.ops.lib.window import Window, sliding
 from pyruntime.ops.standard.conv import add_bias, check_weight, flat
 from pyruntime.ops.standard.matmul import product
+
+DEFORM_SAMPLES = GradientRule[Tensor, Tensor | None, Window]()
 
 
 @op("DeformConv", since=19)
@@ -96,7 +99,7 @@ def _samples(
     shape = (batch, groups, elements, len(corners), count)
     args = [moved] if weighted is None else [moved, weighted]
     weights, places = t.loops("deform_samples", args, [(shape, dtype), (shape, I32)], body)
-    t.own_gradient(weights, "deform_samples", moved, weighted, window)
+    t.own_gradient(weights, DEFORM_SAMPLES, moved, weighted, window)
     return weights, places
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 
+from pyruntime.frontend.own_gradients import GradientRule
 from pyruntime.frontend.registry import op
 from pyruntime.frontend.tracer import Tracer
 from pyruntime.ir import shape as sh
@@ -15,6 +16,9 @@ from pyruntime.ir.dtype import BOOL, I32, STRING
 from pyruntime.ir.expr import Expr, Scalar, binary, cast, const, dim, guard, select
 from pyruntime.ir.kernel import Builder, Tensor
 from pyruntime.ir.shape import AnyDim, Dim
+
+SCATTER_ELEMENTS = GradientRule[Tensor, Tensor, Tensor, Tensor, int, str]()
+SCATTER_ND = GradientRule[Tensor, Tensor, Tensor, Tensor, str]()
 
 
 def check_known(t: Tracer, indices: Tensor, dims: Sequence[AnyDim]) -> list[int]:
@@ -173,7 +177,7 @@ def scatter_elements(
                 update(k, out, (i,))
 
     out = t.loops("scatter_elements", [data, indices, updates], [(data.shape, data.dtype)], body)[0]
-    return t.own_gradient(out, "scatter_elements", out, data, indices, updates, axis, reduction)
+    return t.own_gradient(out, SCATTER_ELEMENTS, out, data, indices, updates, axis, reduction)
 
 
 @op("ScatterND", since=11)
@@ -201,7 +205,7 @@ def scatter_nd(t: Tracer, data: Tensor, indices: Tensor, updates: Tensor, *, red
                 put(k, out, [*at, j], values.at(r, j))
 
     out = t.loops("scatter_nd", [flat, rows, values], [(flat.shape, flat.dtype)], body)[0]
-    t.own_gradient(out, "scatter_nd", out, flat, rows, values, reduction)
+    t.own_gradient(out, SCATTER_ND, out, flat, rows, values, reduction)
     return t.reshape(out, data.shape)
 
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from pyruntime.frontend.own_gradients import GradientRule
 from pyruntime.frontend.registry import op
 from pyruntime.frontend.tracer import Tracer
 from pyruntime.ir import shape as sh
@@ -14,6 +15,8 @@ from pyruntime.ir.dtype import F32
 from pyruntime.ir.expr import Expr, const, dim, exp, rem
 from pyruntime.ir.kernel import Builder, Tensor
 from pyruntime.ops.standard.attention import default_scale
+
+LINEAR_ATTENTION = GradientRule[list[Tensor], list[Tensor | None], tuple[Any, ...], Any]()
 
 RULES = {"linear": (False, False), "gated": (True, False), "delta": (False, True), "gated_delta": (True, True)}
 
@@ -38,10 +41,10 @@ def linear_attention(
     n, steps = query.shape[:2]
     _check(t, query, key, value, past_state, decay, beta, q_num_heads, kv_num_heads)
     d, m = sh.floordiv(query.shape[2], q_num_heads), sh.floordiv(value.shape[2], kv_num_heads)
-    factor = scale or default_scale(d, F32)
+    factor: Any = scale or default_scale(d, F32)
     args = [t.cast(x, F32) for x in (query, key, value)]
     extras = [None if x is None else t.cast(x, F32) for x in (past_state, decay, beta)]
-    sizes = (n, steps, q_num_heads, kv_num_heads, d, m)
+    sizes: tuple[Any, ...] = (n, steps, q_num_heads, kv_num_heads, d, m)
 
     def body(k: Builder, out: Tensor, state: Tensor) -> None:
         with k.parallel(n * kv_num_heads * m) as i:
@@ -53,7 +56,7 @@ def linear_attention(
     inputs = [*args, *[x for x in extras if x is not None]]
     shapes = [((n, steps, q_num_heads * m), F32), ((n, kv_num_heads, d, m), F32)]
     y, state = t.loops("linear_attention", inputs, shapes, body)
-    t.own_gradient(y, "linear_attention", args, extras, sizes, factor)
+    t.own_gradient(y, LINEAR_ATTENTION, args, extras, sizes, factor)
     return t.cast(y, query.dtype), t.cast(state, query.dtype if past_state is None else past_state.dtype)
 
 

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from pyruntime.frontend.own_gradients import GradientRule
 from pyruntime.frontend.registry import op
 from pyruntime.frontend.tracer import Tracer
 from pyruntime.ir import shape as sh
@@ -13,6 +14,8 @@ from pyruntime.ir.dtype import BY_CODE, I32, DType
 from pyruntime.ir.expr import Expr, X, Y, Z, cast, const, dim, guard, power, sqrt
 from pyruntime.ir.kernel import Tensor
 from pyruntime.ops.lib.formula import float_type
+
+CENTRE = GradientRule[Tensor, Tensor, Tensor, Sequence[int]]()
 
 PER_CHANNEL = "scale, bias and statistics must have one number per channel"
 
@@ -30,7 +33,7 @@ def centre(t: Tracer, x: Tensor, axes: Sequence[int], epsilon: float) -> tuple[T
     distance = t.map(X - Y, x, mean)
     inverse = t.map(1.0 / sqrt(X + epsilon), mean_of(t, distance, axes, X * X))
     y = t.map(X * Y, distance, inverse)
-    return t.own_gradient(y, "centre", y, x, inverse, axes), mean, inverse
+    return t.own_gradient(y, CENTRE, y, x, inverse, axes), mean, inverse
 
 
 def scale_and_shift(t: Tracer, x: Tensor, scale: Tensor | None, bias: Tensor | None, dtype: DType) -> Tensor:

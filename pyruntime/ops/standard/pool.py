@@ -10,6 +10,7 @@ from functools import reduce
 from operator import mul
 from typing import Any
 
+from pyruntime.frontend.own_gradients import GradientRule
 from pyruntime.frontend.registry import attributes_of, op
 from pyruntime.frontend.tracer import Tracer
 from pyruntime.ir import shape as sh
@@ -33,6 +34,9 @@ from pyruntime.ir.kernel import Tensor
 from pyruntime.ops.lib.formula import sum_type
 from pyruntime.ops.lib.window import Window, padded_load, sliding
 
+MAX_POOL = GradientRule[Tensor, Window]()
+MAX_UNPOOL = GradientRule[Tensor, Tensor, Tensor]()
+
 
 def _lowest(dtype: DType) -> float:
     return -math.inf if dtype.is_float else bounds(dtype)[0]
@@ -50,7 +54,7 @@ def max_pool(
     Shapes: x (N, C, *S) -> (N, C, *O), indices (N, C, *O) int64, flat in x; storage_order 1: column-major in S.
     Spec: https://onnx.ai/onnx/operators/onnx__MaxPool.html"""
     w = sliding(t, x.shape[2:], kernel_shape, **window)
-    y = t.own_gradient(_largest(t, x, w), "max_pool", x, w)
+    y = t.own_gradient(_largest(t, x, w), MAX_POOL, x, w)
     if len(t.wanted) < 2 or not t.wanted[1]:
         return y, None
     best = t.reduce_compute("argmax", (*x.shape[:2], *w.out), w.kernel, _in_windows(x, w))
@@ -123,7 +127,7 @@ def max_unpool(
             k.store(out, (t.checked_index(places[i], sh.size(shape)),), values[i])
 
     flat = t.loops("max_unpool", (values, places), [((sh.size(shape),), x.dtype)], body)[0]
-    t.own_gradient(flat, "max_unpool", flat, places, values)
+    t.own_gradient(flat, MAX_UNPOOL, flat, places, values)
     y = t.reshape(flat, shape)
     if output_shape is None:
         return y

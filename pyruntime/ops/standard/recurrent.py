@@ -12,6 +12,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from pyruntime.frontend.own_gradients import GradientRule
 from pyruntime.frontend.registry import attributes_of, op
 from pyruntime.frontend.tracer import Tracer
 from pyruntime.ir import shape as sh
@@ -55,6 +56,9 @@ class Cell:
     xs: Tensor
     more: Tensor | None = None
     coupled: bool = False
+
+
+RECURRENCE = GradientRule[Cell, Tensor, Tensor | None, tuple[Tensor | None, ...], Tensor, tuple[int, ...]]()
 
 
 class Layer:
@@ -152,7 +156,7 @@ class Layer:
         inside = [((*lead, self.H), self.dtype) for _ in hidden] + [((self.D, self.B, gates, units), self.dtype)]
         made = t.loops(name, self.args, outputs, body, inside)
         if wanted[0] and cell is not None:
-            t.own_gradient(made[0], "recurrence", cell, self.r, lens, tuple(initial), made[0], tuple(requested))
+            t.own_gradient(made[0], RECURRENCE, cell, self.r, lens, tuple(initial), made[0], tuple(requested))
         results = [t.cast(x, self.out_type) for x in made]
         found = [results.pop(0) if w else None for w in wanted[: 1 + len(initial)]]
         return found if asked[0] else [None, *found[1:]]

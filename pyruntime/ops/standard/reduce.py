@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from math import prod
 
+from pyruntime.frontend.own_gradients import GradientRule
 from pyruntime.frontend.registry import op
 from pyruntime.frontend.tracer import Tracer
 from pyruntime.ir import shape as sh
@@ -12,6 +13,9 @@ from pyruntime.ir.dtype import BOOL, F32, F64, I64, U64
 from pyruntime.ir.expr import Expr, X, Y, cast, const, dim, exp, isinf, log, rem, select, sqrt
 from pyruntime.ir.kernel import Tensor
 from pyruntime.ops.lib.formula import mapped, softmax_weight, sum_type
+
+SOFTMAX = GradientRule[Tensor, Tensor, Sequence[int]]()
+LOG_SOFTMAX = GradientRule[Tensor, Tensor, Sequence[int]]()
 
 Reduction = Callable[[Tracer, Tensor, list[int]], Tensor]  # reduced axes remain with extent 1
 
@@ -130,14 +134,14 @@ def softmax_of(t: Tracer, x: Tensor, axes: Sequence[int]) -> Tensor:
     y = wide(t, x)
     e = t.map(softmax_weight(X - Y, y.dtype), y, t.still(t.reduce("max", y, axes)))
     p = t.map(X / Y, e, total(t, e, axes))
-    return t.cast(t.own_gradient(p, "softmax", p, y, axes), x.dtype)
+    return t.cast(t.own_gradient(p, SOFTMAX, p, y, axes), x.dtype)
 
 
 def log_softmax_of(t: Tracer, x: Tensor, axes: Sequence[int]) -> Tensor:
     y = wide(t, x)
     shifted = t.map(X - Y, y, t.still(t.reduce("max", y, axes)))
     logs = t.map(X - log(Y), shifted, total(t, shifted, axes, exp(X)))
-    return t.cast(t.own_gradient(logs, "log_softmax", logs, y, axes), x.dtype)
+    return t.cast(t.own_gradient(logs, LOG_SOFTMAX, logs, y, axes), x.dtype)
 
 
 def _hardmax(t: Tracer, x: Tensor, axes: Sequence[int]) -> Tensor:

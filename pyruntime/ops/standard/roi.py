@@ -6,7 +6,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
+from pyruntime.frontend.own_gradients import GradientRule
 from pyruntime.frontend.registry import op
 from pyruntime.frontend.tracer import Tracer
 from pyruntime.ir import shape as sh
@@ -27,6 +29,7 @@ def _split(k: Builder, i: Expr, shape: Sequence[sh.AnyDim]) -> list[Expr]:
 
 MAX_SAMPLES = 1024  # limit of sampling_ratio, per axis; models use 2 or 4
 MAX_ADAPTIVE = 2.0**30  # samples per axis, if a region's size gives them; those outside the image are skipped
+MAX_ROI_POOL = GradientRule[Tensor, Tensor, Callable[..., Any]]()
 LOWEST = {F32: -3.4028234663852886e38, F64: -1.7976931348623157e308}
 
 
@@ -59,7 +62,7 @@ def max_roi_pool(
             k.store(out, (r, c, p, q), best.get)
 
     y = t.loops("max_roi_pool", (data, regions), [(shape, wide)], body)[0]
-    return t.cast(t.own_gradient(y, "max_roi_pool", data, regions, bin_of), x.dtype)
+    return t.cast(t.own_gradient(y, MAX_ROI_POOL, data, regions, bin_of), x.dtype)
 
 
 def _bin(k: Builder, low: Expr, high: Expr, scale: float, n: Expr, count: int, extent: sh.AnyDim) -> tuple[Expr, Expr]:
@@ -123,7 +126,7 @@ def roi_align(
 
     args = (data, *rows.tables, *columns.tables, batch_indices)
     y = t.loops("roi_align", args, [(shape, wide)], body)[0]
-    return t.cast(t.own_gradient(y, "roi_align", data, rows, columns, batch_indices, mode), x.dtype)
+    return t.cast(t.own_gradient(y, ROI_ALIGN, data, rows, columns, batch_indices, mode), x.dtype)
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,6 +150,9 @@ class _Axis:
 
         first, some, all_ = (k.let(self.bins[r, n, m]) for m in range(3))
         return at, first, some, all_
+
+
+ROI_ALIGN = GradientRule[Tensor, _Axis, _Axis, Tensor, str]()
 
 
 def _axis(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from math import prod
 
+from pyruntime.frontend.own_gradients import GradientRule
 from pyruntime.frontend.registry import op
 from pyruntime.frontend.tracer import Tracer
 from pyruntime.ir import shape as sh
@@ -11,6 +12,8 @@ from pyruntime.ir.dtype import BOOL, I32, I64
 from pyruntime.ir.expr import Expr, cast, const, dim, isnan, minimum
 from pyruntime.ir.kernel import Builder, Tensor
 from pyruntime.ir.shape import AnyDim
+
+TOP_K = GradientRule[Tensor, Tensor]()
 
 
 def less(a: Expr, b: Expr) -> Expr:
@@ -50,7 +53,7 @@ def top_k(t: Tracer, x: Tensor, count: AnyDim, axis: int, largest: bool) -> tupl
     values, places = t.loops(
         "topk", [rows], [(shape, x.dtype), (shape, I64)], lambda k, v, p: _TopK(k, rows, v, p, largest).body()
     )
-    t.own_gradient(values, "top_k", rows, places)
+    t.own_gradient(values, TOP_K, rows, places)
     full = [*x.shape[:axis], count, *x.shape[axis + 1 :]]
     return t.reshape(values, full), t.reshape(places, full)
 

@@ -239,7 +239,8 @@ class _Writer:
             self._store(pending)
         extent = dim(sh.size(self.group.outer))
         made = Loops("rows", (), (), [For(unit.value, extent, self.body, "parallel")], unit_is_row=True)
-        made.node, made.outputs = self.members[-1].node, (self.out,)
+        made.outputs = (self.out,)
+        made.replaces(self.members[-1])
         self.out.kernel = made
         made.args = self._arguments()
         return made

@@ -12,7 +12,6 @@ from pyruntime.ir.copies import Copies, can_copy
 from pyruntime.ir.kernel import Alias, Block, Kernel, Tensor, root
 from pyruntime.passes.memory.lifetimes import Lifetimes, Peak, copy_of
 
-BACKWARD = "gradient of "  # labels of the kernels of a backward pass begin with it
 # Costs are estimated again after this part of the choices. The limit only ends the search, so what an error says can be
 # reached is reached.
 AT_ONCE = 1 / 32
@@ -24,7 +23,7 @@ def recompute(block: Block, outputs: Sequence[Tensor], limit: int, scratch: int,
     see `CodeWriter`; on_gpu: whether a GPU runs it, or most of it
 
     Errors: OutOfMemory tells what is needed, and what could be reached"""
-    late = next((k for k in block.kernels if k.node.startswith(BACKWARD) and not isinstance(k, Alias)), None)
+    late = next((k for k in block.kernels if k.is_backward and not isinstance(k, Alias)), None)
     if late is None:
         return
     lives = Lifetimes(block.kernels, late, outputs, scratch, on_gpu)

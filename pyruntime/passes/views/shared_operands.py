@@ -114,7 +114,8 @@ def _rewritten(call: Call, a: Tensor, b: Tensor, source: _Source) -> list[Kernel
     lead = (*b.shape[:-3], b.shape[-3] // share)
 
     def add(kernel: Kernel, shape: Shape, like: Tensor) -> Tensor:
-        kernel.node, kernel.outputs = call.node, (Tensor(shape, like.dtype, kernel, 0, like.name),)
+        kernel.outputs = (Tensor(shape, like.dtype, kernel, 0, like.name),)
+        kernel.replaces(call)
         kernels.append(kernel)
         return kernel.out
 
@@ -126,7 +127,8 @@ def _rewritten(call: Call, a: Tensor, b: Tensor, source: _Source) -> list[Kernel
     meaning = _meaning(call, {a.uid: left, b.uid: right})
     whole = add(meaning, (*lead, left.shape[-2], out.shape[-1]) if share > 1 else out.shape, out)
     kernels[-1] = whole.kernel = Call(call.routine, (left, right), call.attrs, meaning)
-    kernels[-1].node, kernels[-1].outputs = call.node, (whole,)
+    kernels[-1].outputs = (whole,)
+    kernels[-1].replaces(call)
     if share > 1:
         add(Alias(whole), out.shape, out)
     kernels[-1].outputs, out.kernel = (out,), kernels[-1]

@@ -7,13 +7,14 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from pyruntime.errors import NotDifferentiable
+from pyruntime.frontend.own_gradients import Cotangents
 from pyruntime.frontend.tracer import Tracer
 from pyruntime.ir import shape as sh
 from pyruntime.ir.dtype import BOOL, I64
 from pyruntime.ir.expr import X, Y
 from pyruntime.ir.kernel import Block, If, Loop, Tensor, free
 from pyruntime.ops.standard.control import block_outputs
-from pyruntime.training.derive.backward_walk import Flows, Given, Walk
+from pyruntime.training.derive.backward_walk import OutputCotangents, Walk
 from pyruntime.training.derive.replay import record_again
 
 
@@ -25,7 +26,7 @@ def _sum(t: Tracer, a: Tensor, b: Tensor | None) -> Tensor:
     return a if b is None else t.map(X + Y, a, b)
 
 
-def of_if(walk: Walk, kernel: If, flows: Flows) -> Given:
+def of_if(walk: Walk, kernel: If, gs: OutputCotangents) -> Cotangents:
     """An If of the reversed branches. A branch gives zeros for a tensor that it does not reach."""
     t = walk.t
     outer = list({x.uid: x for x in kernel.inputs[1:] if walk.is_active(x)}.values())
@@ -34,8 +35,8 @@ def of_if(walk: Walk, kernel: If, flows: Flows) -> Given:
         with t.sub_block() as block:
             of = record_again(t, branch, {})
             inner = walk.inner(block, outer)
-            inner.run([(of[o.uid], f) for o, f in zip(branch.outputs, flows, strict=True) if f is not None])
-            values = [inner.flow.get(x.uid) or _zeros(t, x) for x in outer]
+            inner.run([(of[o.uid], g) for o, g in zip(branch.outputs, gs, strict=True) if g is not None])
+            values = [inner.cotangent_of.get(x.uid) or _zeros(t, x) for x in outer]
         block.outputs = block_outputs(t, block, values)
         branches.append(block)
     then, orelse = branches
@@ -43,19 +44,19 @@ def of_if(walk: Walk, kernel: If, flows: Flows) -> Given:
     return list(zip(outer, outs, strict=True))
 
 
-def of_loop(walk: Walk, kernel: Loop, flows: Flows) -> Given:
+def of_loop(walk: Walk, kernel: Loop, gs: OutputCotangents) -> Cotangents:
     if kernel.enters:
         raise NotDifferentiable("a loop whose carried values change their shape has no gradient")
-    return _ReverseLoop(walk, kernel, flows).record()
+    return _ReverseLoop(walk, kernel, gs).record()
 
 
 class _ReverseLoop:
     """The forward loop stacks what each iteration is entered with. The backward loop runs as many iterations, the last
-    one first: each records the body again, reverses it, and carries the flows into carried values and the sums of the
-    flows into outer tensors."""
+    one first: each records the body again, reverses it, and carries the cotangents of carried values and the sums of
+    those of outer tensors."""
 
-    def __init__(self, walk: Walk, kernel: Loop, flows: Flows) -> None:
-        self.walk, self.t, self.kernel, self.flows = walk, walk.t, kernel, flows
+    def __init__(self, walk: Walk, kernel: Loop, gs: OutputCotangents) -> None:
+        self.walk, self.t, self.kernel, self.gs = walk, walk.t, kernel, gs
         body, t = kernel.body, walk.t
         self.entered = body.inputs[2:]
         self.live = [i for i, x in enumerate(kernel.carried) if x.dtype.is_float]
@@ -70,9 +71,9 @@ class _ReverseLoop:
         kernel.binds = (*kernel.binds, (len(kernel.carried), 0, symbol))  # the first output that is stacked
         self.results = body.outputs[1 : before + 1]
 
-    def record(self) -> Given:
+    def record(self) -> Cotangents:
         t, kernel = self.t, self.kernel
-        start = [self.flows[i] or _zeros(t, kernel.carried[i]) for i in self.live]
+        start = [self.gs[i] or _zeros(t, kernel.carried[i]) for i in self.live]
         start += [_zeros(t, x) for x in self.outer]
         trip = t.reshape(t.dims([self.count]), ())
         with t.sub_block() as block:
@@ -102,13 +103,13 @@ class _ReverseLoop:
         for i, g in zip(self.live, carried, strict=False):
             seeds.append((_of(of, self.results[i]), g))
         for i in range(len(kernel.carried), len(self.results)):
-            flow = self.flows[i]
-            if flow is not None:
-                seeds.append((_of(of, self.results[i]), self._at(flow, n)))
+            stacked = self.gs[i]
+            if stacked is not None:
+                seeds.append((_of(of, self.results[i]), self._at(stacked, n)))
         inner.run(seeds)
-        outs = [inner.flow.get(x.uid) or _zeros(t, x) for x in wanted]
+        outs = [inner.cotangent_of.get(x.uid) or _zeros(t, x) for x in wanted]
         sums = carried[len(self.live) :]
-        return outs + [_sum(t, a, inner.flow.get(x.uid)) for a, x in zip(sums, self.outer, strict=True)]
+        return outs + [_sum(t, a, inner.cotangent_of.get(x.uid)) for a, x in zip(sums, self.outer, strict=True)]
 
 
 def _of(of: Mapping[int, Any], x: Tensor) -> Tensor:

@@ -1,4 +1,4 @@
-"""Derivatives of scalar expressions, in reverse mode: what flows into each load of an expression."""
+"""Derivatives of scalar expressions, in reverse mode: the cotangent of each load of an expression."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from pyruntime.ir.expr import (
 )
 from pyruntime.ir.kernel import Tensor
 
-Derivative = Callable[[Expr, Expr], tuple[Expr, ...]]  # node, flow into it -> flows into its operands
+Derivative = Callable[[Expr, Expr], tuple[Expr, ...]]  # node, its cotangent -> those of its operands
 
 
 def zero_like(x: Expr) -> Expr:
@@ -65,7 +65,7 @@ def _larger(x: Expr, g: Expr) -> tuple[Expr, Expr]:
     return _only(binary(wins, a, b), g) + tie, _only(binary(wins, b, a), g) + tie
 
 
-# The flows into the operands of x, if g flows into x. Those that mention x itself can read a stored result.
+# The cotangents of the operands of x, if g is that of x. Those that mention x itself can read a stored result.
 _TABLE: dict[str, Derivative] = {
     "neg": lambda x, g: (-g,),
     "abs": _abs,
@@ -96,7 +96,7 @@ _TABLE: dict[str, Derivative] = {
     "mod": lambda x, g: (g, -(g * floor(x.args[0] / x.args[1]))),
     "cast": lambda x, g: (cast(g, x.args[0].dtype) if x.args[0].dtype.is_float else g,),
 }  # fmt: skip
-# The same for codes (see `Tracer.rounded`), into which floats flow.
+# The same for codes (see `Tracer.rounded`), whose cotangents are floats.
 _CODES: dict[str, Derivative] = {
     "add": lambda x, g: (g, g),
     "sub": lambda x, g: (g, -g),
@@ -136,14 +136,14 @@ def _plus_one(x: Expr) -> Expr | None:
 
 
 def _operands(x: Expr) -> tuple[Expr, ...]:
-    """The operands into which `_flows` lets something flow."""
+    """The operands of which `_cotangents` gives the cotangents."""
     if x.op in ("at", "guard", "select"):
         return ()
     known = _known_formula(x)
     return x.args if known is None else (known[0],)
 
 
-def _flows(x: Expr, g: Expr) -> tuple[Expr, ...]:
+def _cotangents(x: Expr, g: Expr) -> tuple[Expr, ...]:
     if not x.dtype.is_float:
         return _CODES[x.op](x, g)
     known = _known_formula(x)
@@ -157,16 +157,16 @@ def _flows(x: Expr, g: Expr) -> tuple[Expr, ...]:
 def contributions(
     e: Expr, g: Expr, active: Callable[[Tensor], bool], made: Expr | None = None
 ) -> list[tuple[Expr, Expr]]:
-    """Return (load, flow into it) for the loads in e of active tensors, if g flows into e.
+    """Return (load, its cotangent) for the loads in e of active tensors, if g is the cotangent of e.
 
-    made: a load of the tensor that stores e; derivatives read it instead of computing e again
+    made: a load of e's stored result, which derivatives read instead of computing e again
 
     The sides of a guard or select stay inside one, because the side that is not chosen may be out of bounds or
     infinite."""
     leads = _Leads(active)
     if not leads(e):
         return []
-    flow: dict[int, Expr] = {id(e): g}
+    cotangent_of: dict[int, Expr] = {id(e): g}
     out: dict[object, tuple[Expr, Expr]] = {}
 
     def give(load: Expr, value: Expr) -> None:
@@ -174,18 +174,18 @@ def contributions(
         out[key] = (load, out[key][1] + value if key in out else value)
 
     for x in reversed(_order(e, leads)):
-        own = flow.pop(id(x), None)
-        if own is None or x.op in _FLAT:
+        g_x = cotangent_of.pop(id(x), None)
+        if g_x is None or x.op in _FLAT:
             continue
         if x.op == "at":
-            give(x, own)
+            give(x, g_x)
         elif x.op in ("guard", "select"):
-            for load, value in _through_choice(x, own, active):
+            for load, value in _through_choice(x, g_x, active):
                 give(load, value)
         else:
-            for a, part in zip(_operands(x), _flows(x, own), strict=True):
+            for a, part in zip(_operands(x), _cotangents(x, g_x), strict=True):
                 if leads(a):
-                    flow[id(a)] = flow[id(a)] + part if id(a) in flow else part
+                    cotangent_of[id(a)] = cotangent_of[id(a)] + part if id(a) in cotangent_of else part
     if made is None:
         return list(out.values())
     return [(load, rewrite(value, lambda x: made if x is e else None)) for load, value in out.values()]
@@ -226,7 +226,7 @@ class _Leads:
 
 
 def _order(e: Expr, leads: _Leads) -> list[Expr]:
-    """The nodes through which something flows, operands before their users."""
+    """The nodes that have a cotangent, operands before their users."""
     order: list[Expr] = []
     seen: set[int] = set()
 

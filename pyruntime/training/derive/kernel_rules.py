@@ -3,50 +3,51 @@
 from __future__ import annotations
 
 from pyruntime.errors import NotDifferentiable
+from pyruntime.frontend.own_gradients import Cotangents
 from pyruntime.frontend.tracer import Tracer
 from pyruntime.ir import shape as sh
 from pyruntime.ir.dtype import I32
 from pyruntime.ir.expr import Expr, cast, const, dim, index, select
 from pyruntime.ir.kernel import Alias, Call, Loops, Map, Reduce, Tensor
 from pyruntime.training.derive import nbits_rule
-from pyruntime.training.derive.backward_walk import Flows, Given, Walk
+from pyruntime.training.derive.backward_walk import OutputCotangents, Walk
 from pyruntime.training.derive.derivative import contributions, zero_like
 from pyruntime.training.derive.routine_rules import ROUTINES
 
 
-def _flow(flows: Flows) -> Tensor:
-    """What flows into a kernel of one output. The walk has checked that there is something."""
-    assert flows[0] is not None
-    return flows[0]
+def _only(gs: OutputCotangents) -> Tensor:
+    """The cotangent of a kernel's one output. The walk has checked that there is one."""
+    assert gs[0] is not None
+    return gs[0]
 
 
 def _axes(x: Tensor) -> list[Expr]:
     return [index(n) for n in range(x.rank)]
 
 
-def _like(e: Expr, flow: Expr) -> Expr:
-    """A flow in the type of e; what flows into codes remains a float."""
-    return cast(flow, e.dtype) if e.dtype.is_float else flow
+def _like(e: Expr, g: Expr) -> Expr:
+    """The cotangent g of e in the type of e; that of codes remains a float."""
+    return cast(g, e.dtype) if e.dtype.is_float else g
 
 
-def of_alias(walk: Walk, kernel: Alias, flows: Flows) -> Given:
-    return [(kernel.base, walk.t.reshape(_flow(flows), kernel.base.shape))]
+def of_alias(walk: Walk, kernel: Alias, gs: OutputCotangents) -> Cotangents:
+    return [(kernel.base, walk.t.reshape(_only(gs), kernel.base.shape))]
 
 
-def of_map(walk: Walk, kernel: Map, flows: Flows) -> Given:
+def of_map(walk: Walk, kernel: Map, gs: OutputCotangents) -> Cotangents:
     e, out = kernel.expr, kernel.out
-    g = _like(e, _flow(flows).at(*_axes(out)))
+    g = _like(e, _only(gs).at(*_axes(out)))
     made = out.at(*_axes(out)) if out.dtype is e.dtype and e.op != "at" else None
     return walk.into_loads(contributions(e, g, walk.is_active, made), out.shape)
 
 
-def of_reduce(walk: Walk, kernel: Reduce, flows: Flows) -> Given:
-    return _of_reduction(walk, kernel, kernel.out, _flow(flows))
+def of_reduce(walk: Walk, kernel: Reduce, gs: OutputCotangents) -> Cotangents:
+    return _of_reduction(walk, kernel, kernel.out, _only(gs))
 
 
-def _of_reduction(walk: Walk, kernel: Reduce, out: Tensor, flow: Tensor) -> Given:
+def _of_reduction(walk: Walk, kernel: Reduce, out: Tensor, cotangent: Tensor) -> Cotangents:
     e = kernel.expr
-    g = _like(e, flow.at(*_axes(out)))
+    g = _like(e, cotangent.at(*_axes(out)))
     if kernel.op in ("max", "min"):
         chosen = _is_first_extreme(walk.t, kernel, out)
         parts = [(x, select(chosen, v, zero_like(v))) for x, v in contributions(e, g, walk.is_active)]
@@ -79,17 +80,17 @@ def _product_of_others(t: Tracer, kernel: Reduce, out: Tensor) -> Expr:
     return select(count == zero, p / select(e == zero, one, e), at_zero)
 
 
-def of_call(walk: Walk, kernel: Call, flows: Flows) -> Given:
+def of_call(walk: Walk, kernel: Call, gs: OutputCotangents) -> Cotangents:
     """By the routine's own rule, else by its definition."""
-    flow = _flow(flows)
+    g = _only(gs)
     rule = nbits_rule.matmul_nbits if kernel.routine == "matmul_nbits" else ROUTINES.get(kernel.routine)
-    given = rule(walk, kernel, flow) if rule else None
-    if given is not None:
-        return given
+    found = rule(walk, kernel, g) if rule else None
+    if found is not None:
+        return found
     meaning = kernel.meaning
     if isinstance(meaning, Reduce):
-        return _of_reduction(walk, meaning, kernel.out, flow)
+        return _of_reduction(walk, meaning, kernel.out, g)
     if isinstance(meaning, Loops):
         raise NotDifferentiable(f"the routine {kernel.routine} has no gradient")
-    g = _like(meaning.expr, flow.at(*_axes(kernel.out)))
-    return walk.into_loads(contributions(meaning.expr, g, walk.is_active), kernel.out.shape)
+    parts = contributions(meaning.expr, _like(meaning.expr, g.at(*_axes(kernel.out))), walk.is_active)
+    return walk.into_loads(parts, kernel.out.shape)

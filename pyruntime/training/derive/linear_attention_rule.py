@@ -7,24 +7,27 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from pyruntime.frontend.own_gradients import Cotangents
 from pyruntime.ir import shape as sh
 from pyruntime.ir.dtype import F32
 from pyruntime.ir.expr import Expr, Scalar, const, dim, exp, minimum
 from pyruntime.ir.kernel import Accum, Builder, Tensor
-from pyruntime.training.derive.backward_walk import Flows, Given, Walk
+from pyruntime.ops.standard.linear_attention import LINEAR_ATTENTION
+from pyruntime.training.derive.backward_walk import OutputCotangents, Walk
 
 CHUNK = 64  # steps whose states are in memory at once
 
 
+@LINEAR_ATTENTION.function
 def linear_attention(
-    walk: Walk, flows: Flows, args: Sequence[Tensor], extras: Sequence[Tensor | None], sizes: tuple[Any, ...],
+    walk: Walk, gs: OutputCotangents, args: Sequence[Tensor], extras: Sequence[Tensor | None], sizes: tuple[Any, ...],
     scale: Scalar,
-) -> Given:  # fmt: skip
+) -> Cotangents:  # fmt: skip
     """A work unit for each state goes over the steps once to keep the state before each chunk, then over the chunks
     backwards, of which it computes the states again."""
     t = walk.t
     n, steps, heads, groups, d, m = sizes
-    y, state = flows
+    y, state = gs
     chunks = sh.ceildiv(steps, CHUNK)
     shapes: list[tuple[Any, ...]] = [
         (n, steps, heads, d),
@@ -83,13 +86,13 @@ def _added(walk: Walk, g: Tensor, beta: Tensor) -> Tensor:
 
 class _Backward:
     def __init__(
-        self, k: Builder, args: Sequence[Tensor], extras: Sequence[Tensor | None], flows: Flows,
+        self, k: Builder, args: Sequence[Tensor], extras: Sequence[Tensor | None], gs: OutputCotangents,
         sizes: tuple[Any, ...], scale: Scalar, tensors: Sequence[Tensor],
     ) -> None:  # fmt: skip
         self.k, self.scale = k, scale
         self.query, self.key, self.value = args
         self.past, self.decay, self.beta = extras
-        self.y, self.last = flows
+        self.y, self.last = gs
         self.n, self.steps, self.heads, self.groups, self.d, self.m = sizes
         self.dq, self.dk, self.dv, self.ds, self.ddecay, self.dbeta = tensors[:6]
         self.state, self.marks, self.before, self.new, self.stored, self.dnew = tensors[6:]
@@ -250,6 +253,3 @@ class _Backward:
             with k.loop(self.m, "vector") as c:
                 cell = (self.b, self.g, r, c)
                 k.store(self.ds, cell, self.ds.at(*cell) - weight * self.dnew.at(unit, c) * key)
-
-
-RULES: dict[str, Callable[..., Given]] = {"linear_attention": linear_attention}

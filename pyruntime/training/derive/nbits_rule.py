@@ -5,19 +5,20 @@ Letters: M rows, N outputs and K inputs of the product."""
 
 from __future__ import annotations
 
+from pyruntime.frontend.own_gradients import Cotangents
 from pyruntime.ir import shape as sh
 from pyruntime.ir.expr import Expr, X, Y, dim, index, rewrite
 from pyruntime.ir.kernel import Builder, Call, Reduce, Tensor
 from pyruntime.ops.standard.matmul import product
-from pyruntime.training.derive.backward_walk import Given, Walk
+from pyruntime.training.derive.backward_walk import Walk
 from pyruntime.training.derive.scatter import put
 
 PANELS = 8
 LEAST = 64  # outputs of a panel
 
 
-def matmul_nbits(walk: Walk, call: Call, g: Tensor) -> Given | None:
-    """a: g · W; the codes are integers, so nothing flows into them."""
+def matmul_nbits(walk: Walk, call: Call, g: Tensor) -> Cotangents | None:
+    """a: g · W; the codes are integers and have no cotangent."""
     a, t, meaning = call.operand(0), walk.t, call.meaning
     if not walk.is_active(a) or any(x is not None and walk.is_active(x) for x in call.args[1:]):
         return None

@@ -12,12 +12,14 @@ from itertools import product as product_of
 from operator import mul
 from typing import Any
 
+from pyruntime.frontend.own_gradients import Cotangents
 from pyruntime.ir import shape as sh
 from pyruntime.ir.dtype import I32
 from pyruntime.ir.expr import Expr, cast, const, dim, floor, index, maximum, rem, select
 from pyruntime.ir.kernel import Builder, Tensor
 from pyruntime.ops.lib.window import Window, padded_load
-from pyruntime.training.derive.backward_walk import Flows, Given, Walk
+from pyruntime.ops.standard import deform_conv, pool, roi
+from pyruntime.training.derive.backward_walk import OutputCotangents, Walk
 from pyruntime.training.derive.derivative import contributions
 
 UNROLLED = 16  # elements of a window that are compared without a loop
@@ -30,9 +32,10 @@ def _flat(coords: list[Expr], window: Window) -> Expr:
 # ── MaxPool ───────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def max_pool(walk: Walk, g: Tensor, x: Tensor, window: Window) -> Given:
-    """What flows into a window flows into the first of its largest elements. A procedure finds and adds: to compare
-    each element with the result in a reduction over windows took seven times as long."""
+@pool.MAX_POOL.function
+def max_pool(walk: Walk, g: Tensor, x: Tensor, window: Window) -> Cotangents:
+    """The cotangent of a window goes to the first of its largest elements. A procedure finds and adds: to compare each
+    element with the result in a reduction over windows took seven times as long."""
     t, (batch, channels, *_) = walk.t, x.shape
     rows, size = batch * channels, sh.size(window.size)
     planes = window.kernel == window.strides == (2, 2)  # for the routine; the row of an element costs a division
@@ -56,7 +59,7 @@ def max_pool(walk: Walk, g: Tensor, x: Tensor, window: Window) -> Given:
             "max_pool_gradient", (x, g), made, kernel=window.kernel, strides=window.strides,
             dilations=window.dilations, pads=window.pads,
         )  # fmt: skip
-    t.own_gradient(made, "into_largest", g, x, window)
+    t.own_gradient(made, into_largest, g, x, window)
     return [(x, t.reshape(made, x.shape))]
 
 
@@ -87,7 +90,7 @@ def _first_largest(k: Builder, x: Tensor, window: Window, lead: list[Expr], o: l
     return k.let(maximum(spot.get, const(0, I32)))
 
 
-def into_largest(walk: Walk, h: Tensor, g: Tensor, x: Tensor, window: Window) -> Given:
+def into_largest(walk: Walk, h: Tensor, g: Tensor, x: Tensor, window: Window) -> Cotangents:
     """The second derivative: each window reads h where it added g."""
     t, rank = walk.t, len(window.kernel)
     channels = x.shape[1]
@@ -113,7 +116,8 @@ def into_largest(walk: Walk, h: Tensor, g: Tensor, x: Tensor, window: Window) ->
 # ── regions of interest ───────────────────────────────────────────────────────────────────────────────────────────
 
 
-def max_roi_pool(walk: Walk, g: Tensor, x: Tensor, regions: Tensor, bins: Callable[..., Any]) -> Given:
+@roi.MAX_ROI_POOL.function
+def max_roi_pool(walk: Walk, g: Tensor, x: Tensor, regions: Tensor, bins: Callable[..., Any]) -> Cotangents:
     """bins(k, regions, r, p, q): the first row of a bin and the one past its last, and the same for columns."""
     t, (count, channels, height, width) = walk.t, g.shape
     image = x.shape[2:]
@@ -138,8 +142,9 @@ def max_roi_pool(walk: Walk, g: Tensor, x: Tensor, regions: Tensor, bins: Callab
     return _from_planes(walk, "max_roi_pool_back", (x, g, regions), x, body)
 
 
-def roi_align(walk: Walk, g: Tensor, x: Tensor, rows: Any, columns: Any, batches: Tensor, mode: str) -> Given:
-    """Into the neighbours of all samples of a bin, or of the largest one. Nothing flows into the regions."""
+@roi.ROI_ALIGN.function
+def roi_align(walk: Walk, g: Tensor, x: Tensor, rows: Any, columns: Any, batches: Tensor, mode: str) -> Cotangents:
+    """Into the neighbours of all samples of a bin, or of the largest one. The regions are constant."""
     t, (count, channels, height, width) = walk.t, g.shape
     line = dim(x.shape[3])
 
@@ -150,14 +155,14 @@ def roi_align(walk: Walk, g: Tensor, x: Tensor, rows: Any, columns: Any, batches
                 batch = k.let(t.checked_index(batches.at(r), x.shape[0]))
                 y, first_row, some_rows, all_rows = rows.bin(k, r, p)
                 z, first_column, some_columns, all_columns = columns.bin(k, r, q)
-                flow = k.let(g.at(r, c, p, q))
+                g_bin = k.let(g.at(r, c, p, q))
                 top, spot, weight = k.var(-math.inf, x.dtype), k.var(-1, I32), k.var(0.0, x.dtype)
                 samples = maximum(cast(all_rows, x.dtype) * cast(all_columns, x.dtype), 1.0)
                 with k.loop(some_rows) as iy, k.loop(some_columns) as ix:
                     for (py, wy), (pz, wz) in product_of(y(first_row + iy), z(first_column + ix)):
                         place, share = k.let(py * line + pz), k.let(wy * wz)
                         if mode == "avg":
-                            k.store(out, (c, batch, place), out.at(c, batch, place) + flow * share / samples)
+                            k.store(out, (c, batch, place), out.at(c, batch, place) + g_bin * share / samples)
                             continue
                         value = k.let(share * x.at(batch, c, py, pz))
                         with k.when((value > top.get) | (spot.get < 0)):
@@ -168,7 +173,7 @@ def roi_align(walk: Walk, g: Tensor, x: Tensor, rows: Any, columns: Any, batches
                     outside = (some_rows < all_rows) | (some_columns < all_columns)  # samples of 0
                     with k.when((spot.get >= 0) & ~(outside & (top.get < 0.0))):
                         at = (c, batch, spot.get)
-                        k.store(out, at, out.at(*at) + flow * weight.get)
+                        k.store(out, at, out.at(*at) + g_bin * weight.get)
 
     tables = (*rows.tables, *columns.tables, batches)
     return _from_planes(walk, "roi_align_back", (x, g, *tables), x, body)
@@ -179,7 +184,7 @@ def _clear(k: Builder, out: Tensor, c: Expr, x: Tensor) -> None:
         k.store(out, (c, n, i), const(0.0, x.dtype))
 
 
-def _from_planes(walk: Walk, name: str, args: tuple[Tensor, ...], x: Tensor, body: Callable[..., None]) -> Given:
+def _from_planes(walk: Walk, name: str, args: tuple[Tensor, ...], x: Tensor, body: Callable[..., None]) -> Cotangents:
     """Run a procedure that adds into planes (C, N, H·W), a channel in each work unit."""
     t, (batch, channels, height, width) = walk.t, x.shape
     planes = t.loops(name, args, [((channels, batch, height * width), x.dtype)], body)[0]
@@ -189,9 +194,12 @@ def _from_planes(walk: Walk, name: str, args: tuple[Tensor, ...], x: Tensor, bod
 # ── DeformConv ────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def deform_samples(walk: Walk, flows: Flows, moved: Tensor, weighted: Tensor | None, window: Window) -> Given:
+@deform_conv.DEFORM_SAMPLES.function
+def deform_samples(
+    walk: Walk, gs: OutputCotangents, moved: Tensor, weighted: Tensor | None, window: Window
+) -> Cotangents:
     """Of the weights of the corners around each sample, by their formula; the corners themselves are integers."""
-    g, rank = flows[0], len(window.size)
+    g, rank = gs[0], len(window.size)
     if g is None:
         return []
     n, f, element, corner, o = (index(axis) for axis in range(5))
@@ -208,9 +216,3 @@ def deform_samples(walk: Walk, flows: Flows, moved: Tensor, weighted: Tensor | N
 
 def _unflat(number: Expr, shape: sh.Shape) -> list[Expr]:
     return [number / dim(step) % dim(d) for d, step in zip(shape, sh.strides(shape), strict=True)]
-
-
-RULES: dict[str, Callable[..., Given]] = {
-    "max_pool": max_pool, "into_largest": into_largest, "max_roi_pool": max_roi_pool, "roi_align": roi_align,
-    "deform_samples": deform_samples,
-}  # fmt: skip

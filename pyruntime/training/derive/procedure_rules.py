@@ -6,34 +6,38 @@ from collections.abc import Callable, Sequence
 from functools import reduce
 from operator import and_
 
+from pyruntime.frontend.own_gradients import Cotangents
 from pyruntime.frontend.tracer import Tracer
 from pyruntime.ir import shape as sh
 from pyruntime.ir.dtype import I32
 from pyruntime.ir.expr import Expr, X, Y, Z, binary, const, dim, guard, index, select
 from pyruntime.ir.kernel import Builder, Tensor
 from pyruntime.ir.shape import AnyDim
-from pyruntime.ops.lib.matrices import inverted
-from pyruntime.ops.standard.cumulative import running
+from pyruntime.ops.lib import matrices
+from pyruntime.ops.standard import cumulative, pool, sort
+from pyruntime.ops.standard import index as tensor_index
 from pyruntime.ops.standard.matmul import product
-from pyruntime.training.derive.backward_walk import Flows, Given, Walk
+from pyruntime.training.derive.backward_walk import OutputCotangents, Walk
 from pyruntime.training.derive.derivative import contributions, zero_like
 from pyruntime.training.derive.routine_rules import swapped
-from pyruntime.training.derive.scatter import nest, put
+from pyruntime.training.derive.scatter import SCATTER_ADD, nest, put
 
 
+@SCATTER_ADD.function
 def scatter_add(
     walk: Walk, g: Tensor, value: Expr, coords: Sequence[Expr], extents: Sequence[AnyDim], inside: Sequence[Expr]
-) -> Given:
+) -> Cotangents:
     """A gather."""
-    flow = g.at(*coords)
+    g_value = g.at(*coords)
     if inside:
-        flow = guard(reduce(and_, inside), flow, zero_like(flow))
-    return walk.into_loads(contributions(value, flow, walk.is_active), extents)
+        g_value = guard(reduce(and_, inside), g_value, zero_like(g_value))
+    return walk.into_loads(contributions(value, g_value, walk.is_active), extents)
 
 
-def top_k(walk: Walk, flows: Flows, rows: Tensor, places: Tensor) -> Given:
-    """What flows into the values flows into the elements that were found."""
-    g = flows[0]
+@sort.TOP_K.function
+def top_k(walk: Walk, gs: OutputCotangents, rows: Tensor, places: Tensor) -> Cotangents:
+    """The cotangents of the values are those of the elements that were found."""
+    g = gs[0]
     if g is None:
         return []
     a, b, c = index(0), index(1), index(2)
@@ -44,31 +48,34 @@ def top_k(walk: Walk, flows: Flows, rows: Tensor, places: Tensor) -> Given:
 # ── scatter ───────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
+@tensor_index.SCATTER_ELEMENTS.function
 def scatter_elements(
     walk: Walk, g: Tensor, out: Tensor, data: Tensor, indices: Tensor, updates: Tensor, axis: int, reduction: str
-) -> Given:
+) -> Cotangents:
     here = _axes(data)
     place = walk.t.checked_index(indices.at(*here), data.shape[axis], from_end=True)
     coords = [place if n == axis else c for n, c in enumerate(here)]
     return _scatter(walk.t, g, out, data, updates, coords, reduction)
 
 
+@tensor_index.SCATTER_ND.function
 def scatter_nd(
     walk: Walk, g: Tensor, out: Tensor, data: Tensor, rows: Tensor, updates: Tensor, reduction: str
-) -> Given:
+) -> Cotangents:
     row, count = index(0), data.rank - 1
     place = [walk.t.checked_index(rows.at(row, n), data.shape[n], from_end=True) for n in range(count)]
     return _scatter(walk.t, g, out, data, updates, [*place, index(1)], reduction)
 
 
-def max_unpool(walk: Walk, g: Tensor, out: Tensor, places: Tensor, values: Tensor) -> Given:
+@pool.MAX_UNPOOL.function
+def max_unpool(walk: Walk, g: Tensor, out: Tensor, places: Tensor, values: Tensor) -> Cotangents:
     place = walk.t.checked_index(places.at(index(0)), out.shape[0])
     return _scatter(walk.t, g, out, None, values, [place], "none")
 
 
 def _scatter(
     t: Tracer, g: Tensor, out: Tensor, data: Tensor | None, updates: Tensor, coords: Sequence[Expr], reduction: str
-) -> Given:
+) -> Cotangents:
     """Of a copy of data (None: zeros) in which update i replaces, or is combined with, the element at coords(i).
 
     An element of the result that one operand decides (the last one written, or the first extreme) gives its gradient
@@ -152,16 +159,18 @@ def _combined(t: Tracer, data: Tensor, updates: Tensor, coords: Sequence[Expr], 
 # ── running sums and products ─────────────────────────────────────────────────────────────────────────────────────
 
 
-def cum_sum(walk: Walk, g: Tensor, rows: Tensor, reverse: int, exclusive: int) -> Given:
+@cumulative.CUM_SUM.function
+def cum_sum(walk: Walk, g: Tensor, rows: Tensor, reverse: int, exclusive: int) -> Cotangents:
     """The sum from the other end."""
-    return [(rows, running(walk.t, g, int(not reverse), exclusive, "add"))]
+    return [(rows, cumulative.running(walk.t, g, int(not reverse), exclusive, "add"))]
 
 
-def cum_prod(walk: Walk, g: Tensor, rows: Tensor, reverse: int, exclusive: int) -> Given:
-    """The product P of the elements before x[i] times S[i], where S adds, for each product that contains x[i], what
-    flows into it times the elements after x[i]. Nothing is divided, so that zeros do no harm."""
+@cumulative.CUM_PROD.function
+def cum_prod(walk: Walk, g: Tensor, rows: Tensor, reverse: int, exclusive: int) -> Cotangents:
+    """The product P of the elements before x[i] times S[i], where S adds, for each product that contains x[i], its
+    cotangent times the elements after x[i]. Nothing is divided, so that zeros do no harm."""
     t = walk.t
-    before = running(t, rows, reverse, 1, "mul")
+    before = cumulative.running(t, rows, reverse, 1, "mul")
     length = dim(rows.shape[1])
 
     def body(k: Builder, out: Tensor) -> None:
@@ -182,23 +191,18 @@ def cum_prod(walk: Walk, g: Tensor, rows: Tensor, reverse: int, exclusive: int) 
 # ── matrices ──────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def det(walk: Walk, g: Tensor, y: Tensor, matrices: Tensor) -> Given:
+@cumulative.DET.function
+def det(walk: Walk, g: Tensor, y: Tensor, x: Tensor) -> Cotangents:
     """g · y · X⁻ᵀ. A singular matrix has no finite gradient here, as in other frameworks."""
     t = walk.t
-    back = swapped(t, inverted(t, matrices))
-    g, y = (t.unsqueeze(x, [1, 2]) for x in (g, y))
-    return [(matrices, t.map(X * Y * Z, back, g, y))]
+    back = swapped(t, matrices.inverted(t, x))
+    g, y = (t.unsqueeze(v, [1, 2]) for v in (g, y))
+    return [(x, t.map(X * Y * Z, back, g, y))]
 
 
-def inverse(walk: Walk, g: Tensor, y: Tensor, matrices: Tensor) -> Given:
+@matrices.INVERSE.function
+def inverse(walk: Walk, g: Tensor, y: Tensor, x: Tensor) -> Cotangents:
     """-Yᵀ · g · Yᵀ."""
     t = walk.t
     turned = swapped(t, y)
-    return [(matrices, t.map(-X, product(t, product(t, turned, g), turned)))]
-
-
-RULES: dict[str, Callable[..., Given]] = {
-    "scatter_add": scatter_add, "top_k": top_k, "scatter_elements": scatter_elements,
-    "scatter_nd": scatter_nd, "max_unpool": max_unpool, "cum_sum": cum_sum, "cum_prod": cum_prod, "det": det,
-    "inverse": inverse,
-}  # fmt: skip
+    return [(x, t.map(-X, product(t, product(t, turned, g), turned)))]

@@ -12,25 +12,27 @@ from collections.abc import Callable, Sequence
 from copy import copy
 from typing import Any
 
+from pyruntime.frontend.own_gradients import Cotangents
 from pyruntime.ir import shape as sh
 from pyruntime.ir.expr import Expr, Scalar, const, dim, guard, rewrite, select
 from pyruntime.ir.kernel import Builder, Tensor
 from pyruntime.ops.lib.recurrent_activations import Activation
 from pyruntime.ops.standard.matmul import product
-from pyruntime.ops.standard.recurrent import MAX_UNITS, Cell, Layer, Packed
-from pyruntime.training.derive.backward_walk import Flows, Given, Walk
+from pyruntime.ops.standard.recurrent import MAX_UNITS, RECURRENCE, Cell, Layer, Packed
+from pyruntime.training.derive.backward_walk import OutputCotangents, Walk
 from pyruntime.training.derive.derivative import contributions, zero_like
 from pyruntime.training.derive.routine_rules import swapped
 
 Initial = tuple[Tensor | None, ...]
 
 
+@RECURRENCE.function
 def recurrence(
-    walk: Walk, flows: Flows | Tensor, cell: Cell, r: Tensor, lens: Tensor | None, initial: Initial, y: Tensor,
-    requested: Sequence[int],
-) -> Given:  # fmt: skip
-    """y: all hidden states. flows: into them, then into the final states with the numbers `requested`."""
-    into_y, *into_states = [flows] if isinstance(flows, Tensor) else flows
+    walk: Walk, gs: OutputCotangents | Tensor, cell: Cell, r: Tensor, lens: Tensor | None, initial: Initial,
+    y: Tensor, requested: Sequence[int],
+) -> Cotangents:  # fmt: skip
+    """y: all hidden states; gs: of y, then of the final states with the numbers `requested`"""
+    into_y, *into_states = [gs] if isinstance(gs, Tensor) else gs
     layer = copy(cell.layer)
     layer.t, layer.r, layer.args = walk.t, r, []
     known = _Known(layer, cell, lens, initial, y)
@@ -125,7 +127,7 @@ class _Backward:
         r = self.known.matrix(first, count)
         return Packed(self.layer, [0], lambda d, _, unit, i: r.at(d, i, unit), count * self.layer.H)
 
-    def record(self) -> Given:
+    def record(self) -> Cotangents:
         layer, known, dtype = self.layer, self.known, self.layer.dtype
         lead, units = (layer.D, layer.B), sh.ceildiv(layer.H, MAX_UNITS) * MAX_UNITS
         all_gates = (*known.shape, layer.gates, layer.H)
@@ -156,7 +158,7 @@ class _Backward:
         self.into_more = None if self.more is None else rest.pop(0)
         self.flat, self.back, *self.spare = rest
 
-    def given(self, made: list[Tensor]) -> Given:
+    def given(self, made: list[Tensor]) -> Cotangents:
         t, layer, known = self.t, self.layer, self.known
         gates, *rest = made
         order = [2, 1, 0, 3, 4] if layer.layout else [1, 2, 0, 3, 4]
@@ -393,4 +395,3 @@ class _LSTM(_Backward):
 
 
 _KINDS: dict[str, type[_Backward]] = {"rnn": _RNN, "gru": _ResetGRU, "linear gru": _LinearGRU, "lstm": _LSTM}
-RULES: dict[str, Callable[..., Given]] = {"recurrence": recurrence}

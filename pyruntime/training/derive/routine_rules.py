@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 
+from pyruntime.frontend.own_gradients import Cotangents
 from pyruntime.frontend.tracer import Tracer
 from pyruntime.ir import shape as sh
 from pyruntime.ir.expr import Expr, cast, dim, guard
@@ -13,15 +14,15 @@ from pyruntime.ops.lib.formula import sum_type
 from pyruntime.ops.lib.window import Window
 from pyruntime.ops.standard.conv import convolve, gathered
 from pyruntime.ops.standard.matmul import product
-from pyruntime.training.derive.backward_walk import Given, Walk
+from pyruntime.training.derive.backward_walk import Walk
 
-Routine = Callable[[Walk, Call, Tensor], "Given | None"]  # None: by the definition
+Routine = Callable[[Walk, Call, Tensor], "Cotangents | None"]  # None: by the definition
 
 
-def matmul(walk: Walk, call: Call, g: Tensor) -> Given:
+def matmul(walk: Walk, call: Call, g: Tensor) -> Cotangents:
     """a: g · bᵀ; b: aᵀ · g, over the rows of all batches at once if b has no batch."""
     a, b, t = call.operand(0), call.operand(1), walk.t
-    given: Given = []
+    given: Cotangents = []
     if walk.is_active(a):
         given.append((a, walk.like(a, summed_to(t, product(t, g, swapped(t, _real(t, b, g))), a.shape))))
     if walk.is_active(b):
@@ -34,7 +35,7 @@ def matmul(walk: Walk, call: Call, g: Tensor) -> Given:
 
 
 def _real(t: Tracer, x: Tensor, g: Tensor) -> Tensor:
-    """x; codes as floats, in the type of a flow."""
+    """x; codes as floats, in the type of the cotangent g."""
     return x if x.dtype.is_float else t.cast(x, g.dtype)
 
 
@@ -61,12 +62,12 @@ def summed_to(t: Tracer, x: Tensor, shape: sh.Shape) -> Tensor:
     return t.reshape(t.cast(out, x.dtype), shape)
 
 
-def conv(walk: Walk, call: Call, g: Tensor) -> Given:
+def conv(walk: Walk, call: Call, g: Tensor) -> Cotangents:
     """x: the transposed convolution of g; w: the sum of g times the windows of x."""
     x, w, t = call.operand(0), call.operand(1), walk.t
     real_x, real_w = _real(t, x, g), _real(t, w, g)
     over, group = _window(call, x, w, g), call.attrs["group"]
-    given: Given = []
+    given: Cotangents = []
     if walk.is_active(x):
         given.append((x, walk.like(x, gathered(t, g, real_w, _back(over), group))))
     if walk.is_active(w):
@@ -74,12 +75,12 @@ def conv(walk: Walk, call: Call, g: Tensor) -> Given:
     return given
 
 
-def conv_transpose(walk: Walk, call: Call, g: Tensor) -> Given:
+def conv_transpose(walk: Walk, call: Call, g: Tensor) -> Cotangents:
     """x: the convolution of g; w: the sum of x times the windows of g."""
     x, w, t = call.operand(0), call.operand(1), walk.t
     real_x, real_w = _real(t, x, g), _real(t, w, g)
     over, group = _window(call, g, w, x), call.attrs["group"]
-    given: Given = []
+    given: Cotangents = []
     if walk.is_active(x):
         given.append((x, walk.like(x, convolve(t, g, real_w, over, group))))
     if walk.is_active(w):
@@ -87,12 +88,12 @@ def conv_transpose(walk: Walk, call: Call, g: Tensor) -> Given:
     return given
 
 
-def conv_filters(walk: Walk, call: Call, h: Tensor) -> Given:
+def conv_filters(walk: Walk, call: Call, h: Tensor) -> Cotangents:
     """The second derivative, with h in the place of filters: x: the transposed convolution of g; g: the convolution of
     x."""
     x, g, t = call.operand(0), call.operand(1), walk.t
     over, group = _window(call, x, h, g), call.attrs["group"]
-    given: Given = []
+    given: Cotangents = []
     if walk.is_active(x):
         given.append((x, t.cast(gathered(t, g, h, _back(over), group), x.dtype)))
     if walk.is_active(g):

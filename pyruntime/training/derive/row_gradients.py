@@ -13,7 +13,7 @@ from pyruntime.ir.dtype import I32
 from pyruntime.ir.expr import Expr, const, dim, index, minimum, uses_index
 from pyruntime.ir.kernel import Alias, Builder, Tensor
 from pyruntime.ir.shape import AnyDim
-from pyruntime.training.derive.scatter import nest, put, scattered, when
+from pyruntime.training.derive.scatter import SCATTER_ADD, nest, put, scattered, when
 
 LEAST = 1 << 16  # elements of weights for which this pays
 LEAST_ROW = 16
@@ -34,9 +34,9 @@ def row_gradient(t: Tracer, gradient: Tensor) -> RowGradient | None:
     shape = gradient.shape
     while isinstance(gradient.kernel, Alias):
         gradient = gradient.kernel.base
-    rule, args = t.own_gradients.get(gradient.uid, ("", ()))
+    rule, args = t.own_gradients.get(gradient.uid, (None, ()))
     size = sh.size(shape)
-    if rule != "scatter_add" or gradient.shape != shape or not isinstance(size, int) or size < LEAST:
+    if rule is not SCATTER_ADD or gradient.shape != shape or not isinstance(size, int) or size < LEAST:
         return None
     value, coords, extents, inside = args
     rows, *row = shape

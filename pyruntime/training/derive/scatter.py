@@ -7,6 +7,7 @@ from contextlib import ExitStack, contextmanager, nullcontext
 from functools import reduce
 from operator import and_
 
+from pyruntime.frontend.own_gradients import GradientRule
 from pyruntime.frontend.tracer import Tracer
 from pyruntime.ir import shape as sh
 from pyruntime.ir.dtype import I32
@@ -15,6 +16,7 @@ from pyruntime.ir.kernel import Builder, Tensor
 from pyruntime.ir.shape import AnyDim, Shape
 from pyruntime.training.derive.derivative import zero_like
 
+SCATTER_ADD = GradientRule[Expr, Sequence[Expr], Sequence[AnyDim], Sequence[Expr]]()
 BLOCK = 64  # elements that one work unit of a scatter takes of an axis that is a coordinate of its own
 
 
@@ -67,7 +69,7 @@ class _Scatter:
     def record(self, t: Tracer) -> Tensor:
         args = dict.fromkeys([x for e in (self.value, *self.coords, *self.inside) for x in e.tensors()])
         (out,) = t.loops("scatter_add", tuple(args), [(self.shape, self.value.dtype)], self._body)
-        t.own_gradient(out, "scatter_add", self.value, self.coords, self.extents, self.inside)
+        t.own_gradient(out, SCATTER_ADD, self.value, self.coords, self.extents, self.inside)
         return out
 
     def _body(self, k: Builder, out: Tensor) -> None:

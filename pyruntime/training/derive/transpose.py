@@ -1,6 +1,6 @@
-"""The transpose of an access: a nest that reads x at coordinates c(i) adds its flows to x at c(i).
+"""The transpose of an access: a nest that reads x at coordinates c(i) adds the cotangents of its elements to x at c(i).
 
-A nest of axes i reads x at c(i). The gradient of x at j is the sum of what flows over all i with c(i) = j. If c can be
+A nest of axes i reads x at c(i). The cotangent of x at j is the sum over all i with c(i) = j. If c can be
 inverted, this is a gather: one axis of each coordinate, its pivot, follows from j and the other axes, which are summed
 over; guards exclude places that are out of range or not divisible. Coordinates that are not affine, such as indices
 from data, become a scatter, which adds one element after the other, so that the result is the same in every run."""
