@@ -30,8 +30,7 @@ class Copies:
 
     def _finished(self, kernel: Kernel, outputs: tuple[Tensor, ...]) -> Kernel:
         new = self._reading(kernel)
-        new.outputs = outputs
-        new.replaces(kernel)
+        new.replaces(kernel, outputs)
         for t in outputs:
             t.kernel = new
         return new

@@ -24,8 +24,8 @@ from itertools import count
 from typing import Any, ClassVar, Self
 
 from pyruntime.errors import ShapeError
-from pyruntime.ir.dtype import BOOL, I32, DType
-from pyruntime.ir.expr import Expr, Scalar, as_expr, cast, const, dim, index, rewrite
+from pyruntime.ir.dtype import I32, DType
+from pyruntime.ir.expr import Expr, Scalar, as_expr, cast, dim, index, rewrite
 from pyruntime.ir.shape import AnyDim, Shape
 from pyruntime.ir.symbol import Symbol
 
@@ -97,9 +97,9 @@ class Kernel:
         self.outputs, self.node = (Tensor(shape, dtype, self),), node
         return self
 
-    def replaces(self, other: Kernel) -> None:
-        """Give the kernel the node of another one, whose work it does, in whole or in part."""
-        self.node, self.is_backward = other.node, other.is_backward
+    def replaces(self, other: Kernel, outputs: tuple[Tensor, ...]) -> None:
+        """Do some work of another kernel: for its node, and make these outputs."""
+        self.outputs, self.node, self.is_backward = outputs, other.node, other.is_backward
 
 
 @dataclass(eq=False, slots=True)
@@ -227,8 +227,7 @@ class Call(Kernel):
         """The definition of the routine's result, with order and epilogue, as a kernel that makes this one's
         outputs."""
         out = replace(self.meaning)
-        out.outputs = self.outputs
-        out.replaces(self)
+        out.replaces(self, self.outputs)
         if not isinstance(out, Loops):
             if self.order is not None:
                 axes = {axis: index(n) for n, axis in enumerate(self.order)}
@@ -474,8 +473,7 @@ class Builder:
     def _block(self, make: Callable[[list[Stmt]], Stmt]) -> Iterator[None]:
         self._stack.append([])
         yield
-        body = self._stack.pop()
-        self.emit(make(body))
+        self.emit(make(self._stack.pop()))
 
     @contextmanager
     def loop(self, extent: Scalar, kind: str = "serial") -> Iterator[Expr]:
@@ -500,6 +498,3 @@ class Builder:
 
     def while_(self, condition: Expr) -> Any:
         return self._block(lambda body: While(condition, body))
-
-
-TRUE = const(True, BOOL)

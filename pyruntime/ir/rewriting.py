@@ -30,8 +30,7 @@ def take_over(new: Kernel, old: Kernel) -> None:
     """Make `new` the kernel that makes the outputs of `old`."""
     if new is old:
         return
-    new.outputs = old.outputs
-    new.replaces(old)
+    new.replaces(old, old.outputs)
     for t in new.outputs:
         t.kernel = new
 

@@ -48,7 +48,7 @@ def _operand(
     key = (source.uid, view and (view.offset, view.strides), packing.out.shape)
     if key not in packed:
         packed[key] = packing.out
-        packing.replaces(call)
+        packing.replaces(call, packing.outputs)
         into.append(packing)
     call.args = (*call.args[:n], packed[key], *call.args[n + 1 :])
     call.packed |= {n}

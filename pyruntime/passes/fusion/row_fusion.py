@@ -239,8 +239,7 @@ class _Writer:
             self._store(pending)
         extent = dim(sh.size(self.group.outer))
         made = Loops("rows", (), (), [For(unit.value, extent, self.body, "parallel")], unit_is_row=True)
-        made.outputs = (self.out,)
-        made.replaces(self.members[-1])
+        made.replaces(self.members[-1], (self.out,))
         self.out.kernel = made
         made.args = self._arguments()
         return made

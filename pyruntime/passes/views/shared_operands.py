@@ -114,8 +114,7 @@ def _rewritten(call: Call, a: Tensor, b: Tensor, source: _Source) -> list[Kernel
     lead = (*b.shape[:-3], b.shape[-3] // share)
 
     def add(kernel: Kernel, shape: Shape, like: Tensor) -> Tensor:
-        kernel.outputs = (Tensor(shape, like.dtype, kernel, 0, like.name),)
-        kernel.replaces(call)
+        kernel.replaces(call, (Tensor(shape, like.dtype, kernel, 0, like.name),))
         kernels.append(kernel)
         return kernel.out
 
@@ -127,8 +126,7 @@ def _rewritten(call: Call, a: Tensor, b: Tensor, source: _Source) -> list[Kernel
     meaning = _meaning(call, {a.uid: left, b.uid: right})
     whole = add(meaning, (*lead, left.shape[-2], out.shape[-1]) if share > 1 else out.shape, out)
     kernels[-1] = whole.kernel = Call(call.routine, (left, right), call.attrs, meaning)
-    kernels[-1].outputs = (whole,)
-    kernels[-1].replaces(call)
+    kernels[-1].replaces(call, (whole,))
     if share > 1:
         add(Alias(whole), out.shape, out)
     kernels[-1].outputs, out.kernel = (out,), kernels[-1]
