@@ -18,6 +18,7 @@ from pyruntime.providers.wasm.printer.opcodes import (
     leb_s,
     leb_u,
 )  # fmt: skip
+from pyruntime.providers.wasm.printer.values import f32x4, pointer
 
 CONTROL = {"unreachable", "nop", "else", "end", "return", "drop", "select", "atomic.fence"}
 VECTORS = {
@@ -157,7 +158,7 @@ def test_structure_and_constants(engine, shared):
     f.i64(-(2**63)).emit("drop").i64(2**64 - 1).emit("drop").f32(float("nan")).emit("drop").f64(1e300).emit("drop")
     f.emit(i, i).i32(16).emit("memory.copy", i, i, i, "memory.fill").add(i, -4)
     f.emit(i)
-    with f.if_("i32"):
+    with f.if_(result="i32"):
         f.emit(i).call(g).otherwise().i32(1 << 31)
     validate(engine, module.to_bytes(names=True))
 
@@ -204,6 +205,52 @@ def test_runs(engine):
     instance = wasmtime.Instance(store, wasmtime.Module(engine, module.to_bytes()), [memory])
     assert instance.exports(store)["sum_to"](store, 10) == 45
     assert instance.exports(store)["sum_to"](store, 0) == 0
+
+
+def test_values_print_in_the_order_in_which_they_are_written():
+    module = Module()
+    f, g = module.function("f", ["i32", "i32"]), module.function("g", ["i32", "i32"])
+    (at,), (total,), (n, count) = f.pointers(1), f.vectors(1), f.params
+    f.set(at, pointer(4096) + (n << 2)).set(total, f32x4.add(total, at.load(16)))
+    with f.loop() as again, f.if_(count & 1):
+        f.store(at, total).br_if(again, n.tee(n - 1).gt_s(0))
+    at, total = 2, 3
+    g.i32(4096).emit(0).i32(2).emit("i32.shl", "i32.add").set(at)
+    g.emit(total, at).mem("v128.load", 16).emit("f32x4.add").set(total).local("i32")
+    with g.loop() as again:
+        g.emit(1).i32(1).emit("i32.and")
+        with g.if_():
+            g.emit(at, total).mem("v128.store")
+            g.emit(0).i32(1).emit("i32.sub").tee(0).i32(0).emit("i32.gt_s").br_if(again)
+    assert f.code == g.code
+
+
+def write_wrong(f, what):
+    (n,), (at,), (x,) = f.integers(1), f.pointers(1), f.vectors(1)
+    other = f.module.function("other", ["i32", "v128"], export=False)
+    return {
+        "vector as a summand": lambda: n + x,
+        "integer as a lane": lambda: f32x4.add(x, n),
+        "vector in a local of i32": lambda: f.set(n, x),
+        "integer in a local of v128": lambda: f.set(x, 1),
+        "number as an address": lambda: f.set(at, n),
+        "store at a number": lambda: f.store(n, x),
+        "integer as v128": lambda: f.store(at, n),
+        "too few arguments": lambda: f.call(other, n),
+        "argument of another type": lambda: f.call(other, x, n),
+    }[what]()
+
+
+@pytest.mark.parametrize(
+    "what",
+    ["vector as a summand", "integer as a lane", "vector in a local of i32", "integer in a local of v128",
+     "number as an address", "store at a number", "integer as v128", "too few arguments",
+     "argument of another type"],
+)  # fmt: skip
+def test_wrong_types_are_refused_where_they_are_written(what):
+    with pytest.raises(TypeError) as refused:
+        write_wrong(Module().function("f"), what)
+    assert any(frame.name == "<lambda>" for frame in refused.traceback)
 
 
 def test_assembles_fast():

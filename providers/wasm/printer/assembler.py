@@ -12,6 +12,7 @@ immediate have a method. Every method returns the function, so a line reads like
 checked here: engines validate, and the tests do so for every instruction.
 
 Emission is a dictionary look-up and an append per instruction, because in the browser this runs at half native speed.
+Methods that take a `Value` (values.py) check its type.
 """
 
 from __future__ import annotations
@@ -19,12 +20,13 @@ from __future__ import annotations
 import struct
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from functools import wraps
-from typing import Concatenate, ParamSpec
+from functools import cache, wraps
+from typing import Any, Concatenate, ParamSpec, TypeVar
 
 from .opcodes import LANE, LANE_MEMORY, MEMORY, PLAIN, VALUE_TYPES, leb_s, leb_u
+from .values import CONSTANT, I32, LOCALS, POINTERS, V128, Ptr, Value, unsigned
 
-_LEB = [leb_u(i) for i in range(4096)]
+Fields = TypeVar("Fields", bound=tuple[Any, ...])
 _VOID = b"\x40"
 pack_f32 = struct.Struct("<f").pack
 _pack_f64 = struct.Struct("<d").pack
@@ -39,12 +41,23 @@ class _Table(dict):  # type: ignore[type-arg]
         return b"\x20" + leb_u(key)
 
 
-_EMIT: dict[int | str, bytes] = _Table(PLAIN)
-_EMIT.update({i: b"\x20" + leb_u(i) for i in range(256)})
+_EMIT: dict[Any, bytes] = _Table(PLAIN)
+_EMIT.update({LOCALS["i32"][n]: b"\x20" + leb_u(n) for n in range(256)})
 
 
-def _u(n: int) -> bytes:
-    return _LEB[n] if n < 4096 else leb_u(n)
+@cache
+def _are_pointers(kinds: type[tuple[Any, ...]]) -> tuple[bool, ...]:
+    """Of the fields of a NamedTuple, whose types may be names (`from __future__ import annotations`)."""
+    return tuple(getattr(kind, "__forward_arg__", kind) in (Ptr, "Ptr") for kind in kinds.__annotations__.values())
+
+
+def typed(kinds: type[Fields], locals_: Sequence[Any]) -> Fields:
+    """A NamedTuple of I32 and Ptr with these locals."""
+    pairs = zip(_are_pointers(kinds), locals_, strict=True)
+    return kinds(*[POINTERS[n] if is_pointer else n for is_pointer, n in pairs])
+
+
+_u = unsigned
 
 
 def _type(name: str) -> bytes:
@@ -63,32 +76,48 @@ class Function:
         self.module = module
         self.index = index
         self.name = name
-        self.params = tuple(range(len(params)))
         self.code = bytearray()
         self.depth = 0
         self.types = list(params)
         self.results = list(results)
-        self._free: dict[str, list[int]] = {}
+        self.params: tuple[Any, ...] = tuple(
+            [LOCALS[kind][n] if kind in LOCALS else n for n, kind in enumerate(params)]
+        )
+        self._free: dict[str, list[Any]] = {}
 
     # locals
 
-    def local(self, kind: str) -> int:
+    def local(self, kind: str) -> Any:
         """Return a local of this type: a released one, which has its last value, or a new one, which is zero."""
         free = self._free.get(kind)
         if free:
             return free.pop()
+        number = len(self.types)
         self.types.append(kind)
-        return len(self.types) - 1
+        return LOCALS[kind][number] if kind in LOCALS else number
 
-    def locals(self, kind: str, count: int) -> list[int]:
+    def locals(self, kind: str, count: int) -> list[Any]:
         return [self.local(kind) for _ in range(count)]
 
-    def release(self, *locals_: int) -> None:
+    def integers(self, count: int) -> list[I32]:
+        return self.locals("i32", count)
+
+    def vectors(self, count: int) -> list[V128]:
+        return self.locals("v128", count)
+
+    def pointers(self, count: int) -> list[Ptr]:
+        return [POINTERS[local] for local in self.locals("i32", count)]
+
+    def fields(self, kinds: type[Fields]) -> Fields:
+        """Locals for a NamedTuple of I32 and Ptr."""
+        return typed(kinds, self.locals("i32", len(kinds._fields)))  # type: ignore[attr-defined]
+
+    def release(self, *locals_: Any) -> None:
         for i in locals_:
-            self._free.setdefault(self.types[i], []).append(i)
+            self._free.setdefault(self.types[i], []).append(LOCALS["i32"][i] if isinstance(i, Ptr) else i)
 
     @contextmanager
-    def scratch(self, kind: str, count: int) -> Iterator[list[int]]:
+    def scratch(self, kind: str, count: int) -> Iterator[list[Any]]:
         """A context that yields locals and releases them at its end."""
         taken = self.locals(kind, count)
         yield taken
@@ -96,7 +125,7 @@ class Function:
 
     # instructions
 
-    def emit(self, *items: int | str) -> Function:
+    def emit(self, *items: Value | int | str) -> Function:
         """Append `local.get` for each integer, and the instruction for each name without immediates ("f32x4.add")."""
         code = self.code
         for item in items:
@@ -108,11 +137,16 @@ class Function:
         self.code += body
         return self
 
-    def set(self, local: int) -> Function:
-        self.code += b"\x21" + _u(local)
+    def set(self, local: Any, value: Value | int | None = None) -> Function:
+        """Assign the value, or without one what is on top of the stack."""
+        if value is None:
+            self.code += b"\x21" + _u(local)
+        else:
+            self.code += value.code if value.__class__ in local.takes else local.value(value)  # type: ignore[union-attr]
+            self.code += local.assign
         return self
 
-    def tee(self, local: int) -> Function:
+    def tee(self, local: Any) -> Function:
         self.code += b"\x22" + _u(local)
         return self
 
@@ -175,14 +209,34 @@ class Function:
         """A shuffle of 32-bit lanes 0..7."""
         return self.shuffle(4 * lane + byte for lane in (a, b, c, d) for byte in range(4))
 
-    def add(self, local: int, amount: int) -> Function:
-        """local += amount, an i32 constant."""
-        return self.emit(local).i32(amount).emit("i32.add").set(local)
+    def add(self, local: Any, amount: I32 | int) -> Function:
+        """local += amount, of type i32."""
+        get = _EMIT[local]
+        self.code += get + (amount.code if isinstance(amount, I32) else CONSTANT[amount]) + b"\x6a\x21" + get[1:]
+        return self
 
-    def call(self, function: Function | Callable[[Module], Function]) -> Function:
-        """Call a function, or a helper of the module."""
+    def store(self, address: Ptr, value: Value, at: int = 0, name: str = "v128.store") -> Function:
+        """Store a value at an address + `at` bytes."""
+        if not isinstance(address, Ptr) or value.kind != name.partition(".")[0]:
+            raise TypeError(f"{name} takes an address and a value of its type")
+        self.code += address.code + value.code + MEMORY[name] + _u(at)
+        return self
+
+    def store_lane(self, name: str, address: Ptr, value: V128, lane: int, at: int = 0) -> Function:
+        self.code += address.code + value.code
+        return self.mem_lane(name, lane, at)
+
+    def drop(self, value: Value) -> Function:
+        """Evaluate the value, for a load that only fills a cache."""
+        self.code += value.code + b"\x1a"
+        return self
+
+    def call(self, function: Function | Callable[[Module], Function], *arguments: Value) -> Function:
+        """Call a function, or a helper of the module, with what is on the stack and these arguments."""
         target = function if isinstance(function, Function) else function(self.module)
-        self.code += b"\x10" + _u(target.index)
+        if arguments and [x.kind for x in arguments] != (kinds := target.types[: len(target.params)]):
+            raise TypeError(f"{target.name} takes {kinds}")
+        self.code += b"".join([x.code for x in arguments]) + b"\x10" + _u(target.index)
         return self
 
     def call_indirect(self, *params: str) -> Function:
@@ -215,8 +269,10 @@ class Function:
         self._close()
 
     @contextmanager
-    def if_(self, result: str | None = None) -> Iterator[int]:
-        """Pops an i32 condition; `otherwise()` inside starts the else branch."""
+    def if_(self, condition: I32 | None = None, *, result: str | None = None) -> Iterator[int]:
+        """Without a condition, pops it; `otherwise()` inside starts the else branch."""
+        if condition is not None:
+            self.code += condition.code
         yield self._open(b"\x04", result)
         self._close()
 
@@ -228,12 +284,15 @@ class Function:
         self.code += b"\x0c" + _u(self.depth - label)
         return self
 
-    def br_if(self, label: int) -> Function:
+    def br_if(self, label: int, condition: I32 | None = None) -> Function:
+        """Without a condition, pops it."""
+        if condition is not None:
+            self.code += condition.code
         self.code += b"\x0d" + _u(self.depth - label)
         return self
 
     @contextmanager
-    def until(self, counter: int, end: int, step: int = 1) -> Iterator[int]:
+    def until(self, counter: Any, end: Any, step: int = 1) -> Iterator[int]:
         """`for (; counter < end; counter += step)` on i32 locals, signed, with the test at the bottom. The label
         yielded leaves the loop."""
         with self.block() as out:
@@ -243,7 +302,7 @@ class Function:
                 self.emit(counter).i32(step).emit("i32.add").tee(counter).emit(end, "i32.lt_s").br_if(again)
 
     @contextmanager
-    def countdown(self, counter: int, step: int) -> Iterator[int]:
+    def countdown(self, counter: Any, step: int) -> Iterator[int]:
         """`for (; counter >= step; counter -= step)` on an i32 local, signed. The label yielded leaves the loop."""
         with self.block() as out, self.loop() as again:
             self.emit(counter).i32(step).emit("i32.lt_s").br_if(out)
@@ -350,10 +409,15 @@ class Module:
             self.exported[name] = made
         return made
 
-    def internal(self, name: str, params: Sequence[str]) -> tuple[Function, dict[str, int]]:
+    def internal(self, name: str, params: Sequence[str]) -> tuple[Function, dict[str, Any]]:
         """A new function that is not exported, and its parameters, all i32, by name."""
         f = self.function(name, ["i32"] * len(params), export=False)
         return f, dict(zip(params, f.params, strict=True))
+
+    def inner(self, name: str, params: type[Fields]) -> tuple[Function, Fields]:
+        """A new function that is not exported, and its parameters. params: a NamedTuple of I32 and Ptr"""
+        f = self.function(name, ["i32"] * len(params._fields), export=False)  # type: ignore[attr-defined]
+        return f, typed(params, f.params)
 
     def type_index(self, params: Sequence[str], results: Sequence[str] = ()) -> int:
         return self._types.setdefault(_signature(params, results), len(self._types))

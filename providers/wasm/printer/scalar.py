@@ -161,7 +161,7 @@ class Scalar(Values):
     def _guard(self, e: Expr) -> None:
         c, a, b = e.args
         self.value(c)
-        with self.f.if_(kind(e.dtype)):
+        with self.f.if_(result=kind(e.dtype)):
             self.scoped(a)
             self.f.otherwise()
             self.scoped(b)
@@ -184,7 +184,7 @@ class Scalar(Values):
             f.tee(at).emit(count)
             convert(f, I32, i.dtype)
             f.emit(f"{k}.lt_u")
-            with f.if_("i32"):
+            with f.if_(result="i32"):
                 f.emit(at)
                 convert(f, i.dtype, I32)
                 f.otherwise()

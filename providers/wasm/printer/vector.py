@@ -292,7 +292,7 @@ class Vector(Values):
             self._guard_by_lane(c, a, b)
             return
         self.scalar.root(c)
-        with self.f.if_("v128"):
+        with self.f.if_(result="v128"):
             self.scoped(a)
             self.f.otherwise()
             self.scoped(b)
@@ -308,7 +308,7 @@ class Vector(Values):
             self.f.set(chosen)
             self.value(a)
             self.f.set(first).emit(chosen, "i32x4.all_true")
-            with self.f.if_("v128"):
+            with self.f.if_(result="v128"):
                 self.f.emit(first)
                 self.f.otherwise().emit(first)
                 self.scoped(b)
@@ -319,7 +319,7 @@ class Vector(Values):
         one, lanes = Expr("guard", (c, a, b), a.dtype), "f32x4" if a.dtype is F32 else "i32x4"
         self.value(c)
         f.emit("i32x4.all_true")
-        with f.if_("v128"), f.scratch("v128", 1) as (found,):
+        with f.if_(result="v128"), f.scratch("v128", 1) as (found,):
             self.scoped(a)
             f.otherwise()
             for n in range(LANES):

@@ -9,6 +9,7 @@ from typing import Any
 from pyruntime.codegen.block_epilogue import Groups
 from pyruntime.codegen.provider import Invocation
 from pyruntime.ir.kernel import Call, Tensor
+from pyruntime.ir.shape import AnyDim
 
 from ..schedules import gemm
 from ..schedules.layouts import Layout
@@ -16,7 +17,7 @@ from .base import arithmetic, fused_epilogue, scratch, sum_type
 
 
 def product_call(
-    writer: Any, call: Call, layout: Layout, groups: Groups, a: Tensor, b: Tensor, params: gemm.Params,
+    writer: Any, call: Call, layout: Layout, groups: Groups, a: Tensor, b: Tensor, params: gemm.Params[AnyDim],
     steps: Sequence[Tensor] = (), label: str = "",
 ) -> Invocation:  # fmt: skip
     """Return a call of gemm.py; steps: one tensor with quantised weights, else none."""
@@ -31,7 +32,7 @@ def product_call(
 
 
 def pack_call(
-    writer: Any, call: Call, transposed: bool, buffers: gemm.PackBuffers, params: gemm.PackParams,
+    writer: Any, call: Call, transposed: bool, buffers: gemm.PackBuffers[Tensor], params: gemm.PackParams[AnyDim],
     own: Sequence[Tensor] = (),
 ) -> Invocation:  # fmt: skip
     """Return a call of `gemm.pack_b`; own: tensors that live for this call only."""

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 from pyruntime.ir.kernel import Tensor
 
 from ..printer.assembler import Function
+from ..printer.values import I32, POINTERS, Ptr
 
+Word = TypeVar("Word")  # of a block: what a routine fills in, or the local that has it
 KERNEL = ("i32",) * 4  # parameters of a kernel: args, begin, end, tid
 
 
@@ -31,13 +33,26 @@ class ArgumentBlock:
             return self.buffers.index(name)
         return len(self.buffers) + extra + self.params.index(name)
 
-    def load(self, f: Function, extra: int = 0, buffers: tuple[str, ...] | None = None) -> dict[str, int]:
+    def load(self, f: Function, extra: int = 0, buffers: tuple[str, ...] | None = None) -> dict[str, Any]:
         """Return a local for each parameter and for each of these buffers, by name."""
         words = {}
         for name in (*(self.buffers if buffers is None else buffers), *self.params):
             words[name] = f.local("i32")
             f.emit(0).mem("i32.load", 4 * self.word(name, extra)).set(words[name])
         return words
+
+    def integers(self, f: Function, extra: int = 0) -> list[I32]:
+        """Locals with the parameters."""
+        return [self._loaded(f, name, extra) for name in self.params]
+
+    def pointers(self, f: Function, *buffers: str) -> list[Ptr]:
+        """Locals with the addresses of these buffers, or of all."""
+        return [POINTERS[self._loaded(f, name, 0)] for name in buffers or self.buffers]
+
+    def _loaded(self, f: Function, name: str, extra: int) -> Any:
+        local = f.local("i32")
+        f.set(local, POINTERS[0].i32(4 * self.word(name, extra)))
+        return local
 
 
 class ConvBuffers(NamedTuple):
@@ -50,17 +65,17 @@ class ConvBuffers(NamedTuple):
     scratch: Tensor
 
 
-def ceil_div(f: Function, x: int, y: int) -> Function:
+def ceil_div(f: Function, x: Any, y: Any) -> Function:
     """Push ceil(x / y)."""
     return f.emit(x, y, "i32.add").i32(1).emit("i32.sub", y, "i32.div_u")
 
 
-def minimum(f: Function, to: int, x: int, y: int) -> None:
+def minimum(f: Function, to: Any, x: Any, y: Any) -> None:
     """to = min(x, y), unsigned."""
     f.emit(x, y, x, y, "i32.lt_u", "select").set(to)
 
 
-def element(f: Function, base: int, *terms: tuple[int, int], size: int = 4) -> Function:
+def element(f: Function, base: Any, *terms: tuple[Any, Any], size: int = 4) -> Function:
     """Push base + size * sum(x * y)."""
     f.emit(base)
     for x, y in terms:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from enum import Enum
 
 from ..printer.assembler import Function
+from ..printer.values import V128, f32x4, i32x4
 
 
 class Arithmetic(Enum):
@@ -24,19 +25,19 @@ class Arithmetic(Enum):
         """Number of k in a word; 1 for floats."""
         return {Arithmetic.INT16: 2, Arithmetic.INT8: 4, Arithmetic.INT8_ROWS: 4}.get(self, 1)
 
-    def multiply_add(self, f: Function, total: int, x: int, y: int) -> None:
+    def multiply_add(self, f: Function, total: V128, x: V128, y: V128) -> None:
         """total += x * y, four lanes."""
         if self is Arithmetic.INT16:
-            f.emit(x, y, "i32x4.dot_i16x8_s", total, "i32x4.add").set(total)
-        elif self.codes == 4:
-            operands = (x, y) if self is Arithmetic.INT8 else (y, x)
-            f.emit(*operands, total, "i32x4.relaxed_dot_i8x16_i7x16_add_s").set(total)
+            f.set(total, i32x4.add(i32x4.dot_i16x8_s(x, y), total))
+        elif self is Arithmetic.INT8:
+            f.set(total, i32x4.relaxed_dot_i8x16_i7x16_add_s(x, y, total))
+        elif self is Arithmetic.INT8_ROWS:
+            f.set(total, i32x4.relaxed_dot_i8x16_i7x16_add_s(y, x, total))
         elif self is Arithmetic.FUSED:
-            f.emit(x, y, total, "f32x4.relaxed_madd").set(total)
+            f.set(total, f32x4.relaxed_madd(x, y, total))
         else:
-            f.emit(x, y, "f32x4.mul", total, "f32x4.add").set(total)
+            f.set(total, f32x4.add(f32x4.mul(x, y), total))
 
-    @property
-    def add(self) -> str:
-        """The instruction that adds two sums."""
-        return "f32x4.add" if self.codes == 1 else "i32x4.add"
+    def add(self, x: V128, y: V128) -> V128:
+        """The sum of two sums."""
+        return f32x4.add(x, y) if self.codes == 1 else i32x4.add(x, y)

@@ -19,25 +19,26 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from pyruntime.ir import shape as sh
 from pyruntime.ir.shape import AnyDim
 
 from ..printer.assembler import Function, Module, once
+from ..printer.values import POINTERS
 from .arguments import KERNEL, ArgumentBlock, ConvBuffers, element, minimum
 from .arithmetic import Arithmetic
 from .gemm import row_block
 from .register_tile import (
-    BLOCK,
     NO_EPILOGUE,
     PANEL,
+    Block,
     Epilogue,
     block_of_unit,
     call_block,
     call_units,
+    flags_of,
     panels_block,
-    set_flags,
 )
 
 
@@ -102,7 +103,7 @@ def scratch_bytes(nc: AnyDim, cc: AnyDim, taps: AnyDim) -> AnyDim:
     return nc * taps * (4 * cc + 8)
 
 
-def _next_position(f: Function, w: dict[str, int], at: dict[str, int]) -> None:
+def _next_position(f: Function, w: dict[str, Any], at: dict[str, Any]) -> None:
     """Advance (z, y, x) to the next output position."""
     f.add(at["x"], 1).emit(at["x"], w["ow"], "i32.eq")
     with f.if_():
@@ -111,7 +112,7 @@ def _next_position(f: Function, w: dict[str, int], at: dict[str, int]) -> None:
             f.i32(0).set(at["y"]).add(at["z"], 1)
 
 
-def _corners(f: Function, w: dict[str, int], at: dict[str, int], left: int, corner: dict[str, int]) -> None:
+def _corners(f: Function, w: dict[str, Any], at: dict[str, Any], left: int, corner: dict[str, Any]) -> None:
     """Set the first input coordinates (tap 0) of four output positions; counts down `left`, the positions left in the
     block."""
     for lane in range(4):
@@ -126,7 +127,7 @@ def _corners(f: Function, w: dict[str, int], at: dict[str, int], left: int, corn
         f.add(left, -1)
 
 
-def _entry(f: Function, w: dict[str, int], corner: dict[str, int], tap: dict[str, int], to: int, same: int) -> None:
+def _entry(f: Function, w: dict[str, Any], corner: dict[str, Any], tap: dict[str, Any], to: int, same: int) -> None:
     """Write a table entry: the offsets that four positions read for this tap, and a mask of the positions inside of
     x."""
     with f.scratch("v128", 2) as (mask, offset), f.scratch("v128", 3) as inputs:
@@ -183,7 +184,7 @@ def _taps(f: Function, tap: int, dilation: int, end: int) -> Iterator[None]:
         f.emit(tap, dilation, "i32.add").tee(tap).emit(end, "i32.lt_s").br_if(again)
 
 
-def _gather(f: Function, table: int, x: int, to: int, channels: int, plane: int, jump: int, around: list[int]) -> None:
+def _gather(f: Function, table: int, x: int, to: int, channels: int, plane: int, jump: int, around: list[Any]) -> None:
     """Gather one entry for all channels: half rows of the panel at `to`, `to` + jump, ... from x, x + plane, ...;
     around: a local with four copies of the padding, empty if it is 0."""
 
@@ -255,40 +256,40 @@ def _unit(module: Module, arithmetic: Arithmetic, epilogue: Epilogue, filled: bo
     f = module.function("conv_unit", ["i32"] * 4, export=False)
     args, unit, scratch, reuse = f.params
     w = ARGUMENTS.load(f, epilogue.extra)
-    p = {name: f.local("i32") for name in BLOCK}
+    p = f.fields(Block)
     group, positions, taps, plane, products, table, x, c0, channels = f.locals("i32", 9)
-    f.emit(args).set(p["args"]).emit(w["bias"]).set(p["bias"])
+    f.emit(args).set(p.args).emit(w["bias"]).set(p.bias)
     _product(f, w["od"], w["oh"], w["ow"]).set(positions)
     _product(f, w["kd"], w["kh"], w["kw"]).set(taps)
     _product(f, w["id"], w["ih"], w["iw"]).set(plane)
-    _product(f, w["cg"], taps).tee(products).i32(2).emit("i32.shl").set(p["lda"])
+    _product(f, w["cg"], taps).tee(products).i32(2).emit("i32.shl").set(p.lda)
     with block_of_unit(f, p, unit, (w["mg"], w["mc"]), (positions, w["nc"])) as rest:
-        f.emit(rest, w["groups"], "i32.rem_u").set(group).emit(rest, w["groups"], "i32.div_u").set(p["batch"])
-        f.emit(group, w["mg"], "i32.mul", p["row"], "i32.add").set(p["row"])
-    element(f, w["w"], (p["row"], products)).set(p["a"])
-    _product(f, w["groups"], w["mg"]).emit(p["batch"], "i32.mul", p["row"], "i32.add", positions, "i32.mul")
-    f.emit(p["col"], "i32.add").i32(2).emit("i32.shl", w["y"], "i32.add").set(p["c"])
-    f.emit(p["batch"], w["groups"], "i32.mul", group, "i32.add", w["cg"], "i32.mul", plane, "i32.mul")
+        f.emit(rest, w["groups"], "i32.rem_u").set(group).emit(rest, w["groups"], "i32.div_u").set(p.batch)
+        f.emit(group, w["mg"], "i32.mul", p.row, "i32.add").set(p.row)
+    element(f, w["w"], (p.row, products)).set(p.a)
+    _product(f, w["groups"], w["mg"]).emit(p.batch, "i32.mul", p.row, "i32.add", positions, "i32.mul")
+    f.emit(p.col, "i32.add").i32(2).emit("i32.shl", w["y"], "i32.add").set(p.c)
+    f.emit(p.batch, w["groups"], "i32.mul", group, "i32.add", w["cg"], "i32.mul", plane, "i32.mul")
     f.i32(2).emit("i32.shl", w["x"], "i32.add").set(x)
-    f.emit(positions).i32(2).emit("i32.shl").set(p["ldc"]).emit(plane).i32(2).emit("i32.shl").set(plane)
-    f.emit(scratch).set(p["b"]).emit(scratch, w["nc"], taps, "i32.mul", w["cc"], "i32.mul").i32(2)
+    f.emit(positions).i32(2).emit("i32.shl").set(p.ldc).emit(plane).i32(2).emit("i32.shl").set(plane)
+    f.emit(scratch).set(p.b).emit(scratch, w["nc"], taps, "i32.mul", w["cc"], "i32.mul").i32(2)
     f.emit("i32.shl", "i32.add").set(table)
     f.emit(reuse, "i32.eqz")
     with f.if_():
-        f.emit(args, p["col"], p["cols"], table).call(table_function)
+        f.emit(args, p.col, p.cols, table).call(table_function)
     f.emit(reuse, w["cg"], w["cc"], "i32.le_u", "i32.and").set(reuse)
     with f.loop() as again:
         f.emit(w["cg"], c0, "i32.sub").set(channels)
         minimum(f, channels, channels, w["cc"])
-        set_flags(f, p["flags"], c0, channels, w["cg"])
-        f.emit(channels, taps, "i32.mul").tee(p["k"]).i32(5).emit("i32.shl").set(p["ldb"]).emit(reuse, "i32.eqz")
+        f.set(p.flags, flags_of(c0, channels, w["cg"]))
+        f.emit(channels, taps, "i32.mul").tee(p.k).i32(5).emit("i32.shl").set(p.ldb).emit(reuse, "i32.eqz")
         with f.if_():
-            f.emit(x, plane, channels, taps, table, p["cols"], scratch)
+            f.emit(x, plane, channels, taps, table, p.cols, scratch)
             if filled:
                 f.emit(w["bias"]).mem("v128.load32_splat")
             f.call(pack)
         call_block(f, panels, p)
-        f.emit(p["a"], p["k"]).i32(2).emit("i32.shl", "i32.add").set(p["a"])
+        f.emit(p.a, p.k).i32(2).emit("i32.shl", "i32.add").set(p.a)
         f.emit(x, plane, channels, "i32.mul", "i32.add").set(x)
         f.emit(c0, channels, "i32.add").tee(c0).emit(w["cg"], "i32.lt_u").br_if(again)
     epilogue.finish(f, p)
@@ -304,5 +305,5 @@ def conv(
     w = ARGUMENTS.load(f, epilogue.extra, ("scratch",))
     _product(f, w["kd"], w["kh"], w["kw"], w["nc"], f.params[-1])
     f.emit(w["cc"]).i32(2).emit("i32.shl").i32(8).emit("i32.add", "i32.mul", w["scratch"], "i32.add").set(w["scratch"])
-    call_units(f, unit, w["scratch"], (w["mg"], w["mc"]))
+    call_units(f, unit, POINTERS[w["scratch"]], (w["mg"], w["mc"]))
     return f

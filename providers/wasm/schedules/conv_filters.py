@@ -16,7 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from pyruntime.ir import shape as sh
 from pyruntime.ir.kernel import Tensor
@@ -26,7 +26,7 @@ from ..printer.assembler import Function, Module, once
 from .arguments import KERNEL, ArgumentBlock, element, minimum
 from .arithmetic import Arithmetic
 from .pack_panels import transpose4
-from .register_tile import BLOCK, FIRST, NO_EPILOGUE, PANEL, block_of_unit, call_block, panels_block
+from .register_tile import FIRST, NO_EPILOGUE, PANEL, Block, block_of_unit, call_block, panels_block
 
 STEP = 384  # positions of a step, at most
 FEW = 2  # rows, up to which panels do not pay
@@ -162,7 +162,7 @@ def _copy(module: Module) -> Function:
     return f
 
 
-def _copy_row(f: Function, w: dict[str, int], source: int, x0: int, to: int) -> None:
+def _copy_row(f: Function, w: dict[str, Any], source: int, x0: int, to: int) -> None:
     """Copy the row of x at `source` to [sw][run] at `to`, from output position x0 on."""
     with f.scratch("i32", 6) as (phase, low, high, start, at, step):
         f.i32(0).set(phase).emit(w["sw"]).i32(2).emit("i32.shl").set(step)
@@ -213,7 +213,7 @@ def _pack(module: Module) -> Function:
     return f
 
 
-def _positions(f: Function, rows: list[int], to: int, v: list[int], taken: int) -> None:
+def _positions(f: Function, rows: list[Any], to: int, v: list[Any], taken: int) -> None:
     """Write four positions of eight columns, or one."""
     for half in (0, 1):
         part = rows[4 * half : 4 * half + 4]
@@ -248,7 +248,7 @@ def _dots(module: Module, arithmetic: Arithmetic) -> Function:
     return f
 
 
-def _sum_positions(f: Function, columns: list[int], sums: list[int], arithmetic: Arithmetic) -> None:
+def _sum_positions(f: Function, columns: list[Any], sums: list[Any], arithmetic: Arithmetic) -> None:
     """Add g times x at all positions of the step to the sums."""
     count, lines, step, a = f.params[3:7]
     with f.scratch("i32", 3 + len(columns)) as (g, line, n, *at), f.scratch("v128", 2) as (flow, value):
@@ -265,7 +265,7 @@ def _sum_positions(f: Function, columns: list[int], sums: list[int], arithmetic:
                         arithmetic.multiply_add(f, total, flow, value)
 
 
-def _add_sums(f: Function, sums: list[int]) -> None:
+def _add_sums(f: Function, sums: list[Any]) -> None:
     """Add the sums over lanes to y, or store them in the first step."""
     c, flags = f.params[7:]
     for i, total in enumerate(sums):
@@ -276,7 +276,7 @@ def _add_sums(f: Function, sums: list[int]) -> None:
 
 
 @contextmanager
-def _steps(f: Function, w: dict[str, int], n: int, z: int, y: int, x: int) -> Iterator[None]:
+def _steps(f: Function, w: dict[str, Any], n: int, z: int, y: int, x: int) -> Iterator[None]:
     """Loop over the batch and its steps: depth z, first line y, first position x."""
     for counter in (n, z, y, x):
         f.i32(0).set(counter)
@@ -302,7 +302,7 @@ def _unit(module: Module, arithmetic: Arithmetic) -> Function:
     f = module.function("filters_unit", ["i32"] * 3, export=False)
     args, unit, scratch = f.params
     w = ARGUMENTS.load(f)
-    p = {name: f.local("i32") for name in BLOCK}
+    p = f.fields(Block)
     columns, taps, group, positions, plane, first, channels = f.locals("i32", 7)
     n, z, y, x, count, lines, offsets, covered_at, image, step, source = f.locals("i32", 11)
     for to, names in ((taps, "kd kh kw"), (positions, "od oh ow"), (plane, "id ih iw")):
@@ -311,20 +311,20 @@ def _unit(module: Module, arithmetic: Arithmetic) -> Function:
     f.emit(w["cg"], taps, "i32.mul").set(columns)
     with block_of_unit(f, p, unit, (w["mg"], w["mc"]), (columns, w["nc"])) as rest:
         f.emit(rest).set(group)
-    f.emit(args).set(p["args"]).emit(positions).i32(2).emit("i32.shl").set(p["lda"])
-    f.emit(columns).i32(2).emit("i32.shl").set(p["ldc"]).emit(scratch).set(p["b"]).i32(FIRST).set(p["flags"])
-    f.emit(group, w["mg"], "i32.mul", p["row"], "i32.add").set(n)
-    element(f, w["y"], (n, columns)).emit(p["col"]).i32(2).emit("i32.shl", "i32.add").set(p["c"])
+    f.emit(args).set(p.args).emit(positions).i32(2).emit("i32.shl").set(p.lda)
+    f.emit(columns).i32(2).emit("i32.shl").set(p.ldc).emit(scratch).set(p.b).i32(FIRST).set(p.flags)
+    f.emit(group, w["mg"], "i32.mul", p.row, "i32.add").set(n)
+    element(f, w["y"], (n, columns)).emit(p.col).i32(2).emit("i32.shl", "i32.add").set(p.c)
     element(f, w["g"], (n, positions)).set(w["g"])
-    f.emit(p["col"], taps, "i32.div_u").set(first)
-    f.emit(p["col"], p["cols"], "i32.add").i32(1).emit("i32.sub", taps, "i32.div_u", first, "i32.sub").i32(1)
+    f.emit(p.col, taps, "i32.div_u").set(first)
+    f.emit(p.col, p.cols, "i32.add").i32(1).emit("i32.sub", taps, "i32.div_u", first, "i32.sub").i32(1)
     f.emit("i32.add").set(channels)
     f.emit(group, w["cg"], "i32.mul", first, "i32.add").set(n)
     element(f, w["x"], (n, plane)).set(image)
     f.emit(scratch, w["nc"]).i32(4 * STEP).emit("i32.mul", "i32.add").tee(offsets)
     f.emit(w["nc"]).i32(2).emit("i32.shl", "i32.add").set(covered_at)
     f.emit(w["sh"], w["sw"], "i32.mul", w["run"], "i32.mul").i32(2).emit("i32.shl").set(step)
-    f.emit(args, p["col"], p["cols"], first, offsets).call(table)
+    f.emit(args, p.col, p.cols, first, offsets).call(table)
     f.emit(w["batch"], positions, "i32.mul", "i32.eqz")
     with f.if_():
         call_block(f, panels, p)  # zeros: k is 0
@@ -338,17 +338,17 @@ def _unit(module: Module, arithmetic: Arithmetic) -> Function:
             f.emit(args, source, channels, z, y, x, covered_at).call(copy).emit(covered_at).set(source)
         f.emit(n, w["groups"], "i32.mul", w["mg"], "i32.mul", positions, "i32.mul")
         f.emit(z, w["oh"], "i32.mul", y, "i32.add", w["ow"], "i32.mul", x, "i32.add", "i32.add").i32(2)
-        f.emit("i32.shl", w["g"], "i32.add").set(p["a"])
-        span = (source, offsets, p["cols"], count, lines, step)
-        f.emit(p["rows"]).i32(FEW).emit("i32.le_s")
+        f.emit("i32.shl", w["g"], "i32.add").set(p.a)
+        span = (source, offsets, p.cols, count, lines, step)
+        f.emit(p.rows).i32(FEW).emit("i32.le_s")
         with f.if_():
-            f.emit(*span, p["a"], p["c"], p["flags"]).call(dots).emit(p["rows"]).i32(1).emit("i32.gt_s")
+            f.emit(*span, p.a, p.c, p.flags).call(dots).emit(p.rows).i32(1).emit("i32.gt_s")
             with f.if_():
-                f.emit(*span, p["a"], p["lda"], "i32.add", p["c"], p["ldc"], "i32.add", p["flags"]).call(dots)
+                f.emit(*span, p.a, p.lda, "i32.add", p.c, p.ldc, "i32.add", p.flags).call(dots)
             f.otherwise().emit(*span, scratch).call(pack)
-            f.emit(count, lines, "i32.mul").tee(p["k"]).i32(5).emit("i32.shl").set(p["ldb"])
+            f.emit(count, lines, "i32.mul").tee(p.k).i32(5).emit("i32.shl").set(p.ldb)
             call_block(f, panels, p)
-        f.i32(0).set(p["flags"])
+        f.i32(0).set(p.flags)
     return f
 
 

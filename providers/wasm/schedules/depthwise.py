@@ -22,6 +22,7 @@ from pyruntime.ir import shape as sh
 from pyruntime.ir.shape import AnyDim
 
 from ..printer.assembler import Function, Module, helper, once
+from ..printer.values import POINTERS
 from .arguments import KERNEL, ArgumentBlock, ConvBuffers, ceil_div
 from .arithmetic import Arithmetic
 from .register_tile import NO_EPILOGUE, Epilogue, apply_epilogue, store_part
@@ -122,7 +123,7 @@ class _Plane:
                 self.finish(total)
         f.add(self.start, 16 * vectors)
 
-    def tap(self, sums: list[int], weight: int, place: int, offset: int) -> None:
+    def tap(self, sums: list[Any], weight: int, place: int, offset: int) -> None:
         f = self.f
         with f.scratch("v128", 2) as (factor, x), f.scratch("i32", 1) as (at,):
             f.emit(weight).mem("v128.load32_splat", offset).set(factor)
@@ -131,15 +132,15 @@ class _Plane:
                 f.emit(at).mem("v128.load", 16 * v).set(x)
                 self.arithmetic.multiply_add(f, total, factor, x)
 
-    def finish(self, total: int) -> None:
+    def finish(self, total: Any) -> None:
         """Store four outputs or the rest of the row, and advance."""
         f, p, tile = self.f, self.p, self.epilogue.tile()
         f.emit(self.left).i32(4).emit("i32.ge_s")
         with f.if_():
-            apply_epilogue(f, tile, p, p["row"], p["col"], total)
+            apply_epilogue(f, tile, POINTERS[p["bias"]], p["row"], p["col"], total)
             f.emit(p["y"], total).mem("v128.store").otherwise().emit(self.left).i32(0).emit("i32.gt_s")
             with f.if_():
-                apply_epilogue(f, tile, p, p["row"], p["col"], total)
+                apply_epilogue(f, tile, POINTERS[p["bias"]], p["row"], p["col"], total)
                 f.emit(p["y"], total, total, self.left).call(store_part)
         f.add(p["y"], 16).add(self.left, -4).add(p["col"], 4)
 

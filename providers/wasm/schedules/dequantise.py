@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from ..printer.assembler import Function, Module, once
 from .arithmetic import Arithmetic
 from .panel_order import PanelFormat, StepWords, blocks_of_k, float_bytes, in_panel_order, part_function, prefetch
-from .register_tile import PANEL, Epilogue, add_tile, finish_tile, row_pointers, store_part
+from .register_tile import PANEL, Epilogue, add_tile, block_of, finish_tile, row_pointers, store_part
 from .weight_codes import GROUP, HALF_STEP, ROUND, WeightCodes, value_constants, values
 
 # codes, steps: their addresses in the first panel; k0, k: first k to write and count, of `all` in a panel; size: k that
@@ -50,13 +52,13 @@ def pack_codes(module: Module, layout: WeightCodes, arithmetic: Arithmetic) -> F
 
 
 def _pack_group(
-    f: Function, layout: WeightCodes, code: int, constants: list[int], steps: tuple[list[int], list[int]], to: int,
+    f: Function, layout: WeightCodes, code: int, constants: list[Any], steps: tuple[list[Any], list[Any]], to: int,
     arithmetic: Arithmetic,
 ) -> None:  # fmt: skip
     """Write the weights of one group."""
     scale, added = steps
 
-    def store(row: int, half: int, value: int) -> None:
+    def store(row: int, half: int, value: Any) -> None:
         with f.scratch("v128", 1) as (w,):
             if layout.zeros:
                 f.emit(added[half]).set(w)
@@ -68,7 +70,7 @@ def _pack_group(
     values(f, layout, code, constants, store, arithmetic is Arithmetic.FUSED)
 
 
-def _load_steps(f: Function, layout: WeightCodes, steps: int, scale: list[int], added: list[int]) -> None:
+def _load_steps(f: Function, layout: WeightCodes, steps: int, scale: list[Any], added: list[Any]) -> None:
     for half in (0, 1):
         if layout.bits == 16:
             f.f32x4(HALF_STEP).set(scale[half])
@@ -100,7 +102,7 @@ class FloatBlock:
     group is summed separately, and only one addition depends on the group before (wasmtime: 1.6 ms became 1.35, by
     hand)."""
 
-    def __init__(self, f: Function, layout: WeightCodes, arithmetic: Arithmetic, a: list[int]) -> None:
+    def __init__(self, f: Function, layout: WeightCodes, arithmetic: Arithmetic, a: list[Any]) -> None:
         self.f, self.layout, self.arithmetic, self.a = f, layout, arithmetic, a
         self.constants = value_constants(f, layout)
         self.sums_groups = layout.uses_tables
@@ -109,14 +111,14 @@ class FloatBlock:
         self.root = f.local("v128")  # A and the sums of half floats are multiplied by it, lest they overflow
         f.f32x4(HALF_STEP**0.5).set(self.root)
 
-    def pairs(self) -> list[list[int]]:
+    def pairs(self) -> list[list[Any]]:
         return [self.f.locals("v128", 2) for _ in self.a]
 
     def clear(self) -> None:
         for total in (*self.of_a, *[total for turn in self.sums for pair in turn for total in pair]):
             self.f.f32x4(0).set(total)
 
-    def groups(self, code: int, left: int, count: int, p: dict[str, int]) -> None:
+    def groups(self, code: int, left: int, count: int, p: dict[str, Any]) -> None:
         """Multiply `count` k of each group until fewer are left. Half floats have a second loop for infinities and
         NaN: with the condition inside the loop wasmtime spilled sums (3.5 weights a nanosecond became 3.9, by hand)."""
         if self.layout.bits < 16 or count < GROUP:
@@ -128,7 +130,7 @@ class FloatBlock:
             self.f.otherwise()
             self._loop(code, left, count, p, careful=False)
 
-    def _loop(self, code: int, left: int, count: int, p: dict[str, int], careful: bool | None = None) -> None:
+    def _loop(self, code: int, left: int, count: int, p: dict[str, Any], careful: bool | None = None) -> None:
         """Half floats have long blocks, so prefetch in this loop."""
         f = self.f
         with f.block() as out, f.loop() as again:
@@ -152,7 +154,7 @@ class FloatBlock:
                 f.emit(self.root, "f32x4.mul")
             f.set(four)
 
-        def multiply(row: int, half: int, value: int) -> None:
+        def multiply(row: int, half: int, value: Any) -> None:
             for n, (four, x, s) in enumerate(zip(fours, xs, turns[row % len(turns)], strict=True)):
                 if half == 0:
                     if self.layout.bits == 8:
@@ -172,12 +174,12 @@ class FloatBlock:
             f.release(*[x for pair in turns[0] for x in pair])
         f.release(*fours, *xs)
 
-    def add_pairs(self, to: list[list[int]], pairs: list[list[int]]) -> None:
+    def add_pairs(self, to: list[list[Any]], pairs: list[list[Any]]) -> None:
         for s, t in zip(to, pairs, strict=True):
             for half in (0, 1):
                 self.f.emit(s[half], t[half], "f32x4.add").set(s[half])
 
-    def add_to(self, totals: list[list[int]], steps: int) -> None:
+    def add_to(self, totals: list[list[Any]], steps: int) -> None:
         """totals += the sums, scaled; of half floats by `root`, the other half of their scale."""
         f = self.f
         for turn in self.sums[1:]:
@@ -201,18 +203,18 @@ class FloatBlock:
 def _part(module: Module, height: int, layout: WeightCodes, arithmetic: Arithmetic, epilogue: Epilogue) -> Function:
     store_part(module)
     f, p = part_function(module, f"part{height}_{layout.bits}bits")
-    a, c, rows = row_pointers(f, p, height)
+    a, c, rows = row_pointers(f, block_of(p), height)
     block = FloatBlock(f, layout, arithmetic, a)
     totals = [f.locals("v128", 2) for _ in a]
     code, k, left, step = f.locals("i32", 4)
     f.emit(p["size"]).i32(layout.bits).emit("i32.mul").set(step).emit(p["b"]).set(code).emit(p["k"]).set(k)
     if layout.bits == 16:
         f.emit(p["steps"]).mem("i32.load8_u").set(block.constants[-1])
-    add_tile(f, p, c, totals, "")
+    add_tile(f, block_of(p), c, totals, None)
     with blocks_of_k(f, p, layout, code, k, left, step):
         block.clear()
         for count in (GROUP, 3, 2, 1):
             block.groups(code, left, count, p)
         block.add_to(totals, p["steps"])
-    finish_tile(f, p, c, rows, totals, epilogue)
+    finish_tile(f, block_of(p), c, rows, totals, epilogue)
     return f

@@ -18,19 +18,20 @@ that come next, AHEAD bytes at a time, which memory delivers together
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
+from typing import NamedTuple
 
 from pyruntime.ir import shape as sh
 from pyruntime.ir.shape import AnyDim
 
-from ..printer.assembler import Function, Module, once
-from .arguments import minimum
+from ..printer.assembler import Function, Module, once, typed
+from ..printer.values import I32, V128, ZERO, Ptr, f32x4, minimum, select, shuffle32
 from .arithmetic import Arithmetic
 from .register_tile import (
     AHEAD,
-    BLOCK,
     PANEL,
+    Block,
     Epilogue,
     clamped_row,
     finish_tile,
@@ -43,11 +44,53 @@ from .weight_codes import HALF_STEP, PairedCodes, WeightCodes
 FEW_ROWS = 16
 HEIGHT, HALF = 4, 2  # rows of a register tile, and of the last one if so few are left
 ROOT = HALF_STEP**0.5  # half floats: A is multiplied by it, and then the sums, lest products overflow
-# a, lda: the copy of A and the bytes between its rows; b, ldb: a panel, and the address up to which the tile loads
-# ahead; steps, size: of codes, the steps of the panel's first block and the number of k of a block; sums: memory for
-# those of a tile
-FEW = (*BLOCK, "steps", "size", "sums")
-TILE = ("a", "b", "ldb", "k", "steps", "size", "sums")
+
+
+class Few(NamedTuple):
+    """Parameters of a panel's function: those of `Block` and more.
+
+    a, lda: the copy of A and the bytes between its rows; b, ldb: a panel, and the address up to which the tile loads
+    ahead; steps, size: of codes, the steps of the panel's first block and the number of k of a block; sums: memory for
+    those of a tile"""
+
+    a: Ptr
+    lda: I32
+    b: Ptr
+    ldb: I32
+    k: I32
+    c: Ptr
+    ldc: I32
+    cols: I32
+    rows: I32
+    flags: I32
+    bias: Ptr
+    args: Ptr
+    batch: I32
+    row: I32
+    col: I32
+    steps: Ptr
+    size: I32
+    sums: Ptr
+
+
+class TileWords(NamedTuple):
+    """Parameters of a tile's function, as of `Few`."""
+
+    a: Ptr
+    b: Ptr
+    ldb: I32
+    k: I32
+    steps: Ptr
+    size: I32
+    sums: Ptr
+
+
+class Copy(NamedTuple):
+    a: Ptr
+    lda: I32
+    rows: I32
+    k: I32
+    to: Ptr
 
 
 def few_bytes(m: AnyDim, k: AnyDim) -> AnyDim:
@@ -59,55 +102,47 @@ def few_bytes(m: AnyDim, k: AnyDim) -> AnyDim:
 # ── the copy of A ────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def row_step(f: Function, k: int) -> Function:
-    """Push the bytes between rows of the copy, whose K is even; behind an odd one is a zero."""
-    return f.emit(k).i32(1).emit("i32.add").i32(-2).emit("i32.and").i32(2).emit("i32.shl")
+def row_step(k: I32) -> I32:
+    """The bytes between rows of the copy, whose K is even; behind an odd one is a zero."""
+    return (k + 1 & -2) << 2
 
 
 @once
 def copy_rows(module: Module, half: bool) -> Function:
-    """(a, lda, rows, k, to): copy A for the tiles; half: multiplied by ROOT."""
+    """Copy A for the tiles; half: multiplied by ROOT."""
     tiles = {height: _copy_tile(module, height, half) for height in (HALF, HEIGHT)}
-    f = module.function("copy_rows", ["i32"] * 5, export=False)
-    a, lda, rows, k, to = f.params
+    f, p = module.inner("copy_rows", Copy)
     with f.loop() as again:
-        by_height(f, rows, lambda height: f.emit(a, lda, rows, k, to).call(tiles[height]))
-        f.emit(a, lda).i32(HEIGHT).emit("i32.mul", "i32.add").set(a)
-        row_step(f.emit(to), k).i32(HEIGHT).emit("i32.mul", "i32.add").set(to)
-        f.add(rows, -HEIGHT).emit(rows).i32(0).emit("i32.gt_s").br_if(again)
+        by_height(f, p.rows, lambda height: f.call(tiles[height], *p))
+        f.add(p.a, p.lda * HEIGHT).add(p.to, row_step(p.k) * HEIGHT).add(p.rows, -HEIGHT)
+        f.br_if(again, p.rows.gt_s(0))
     return f
 
 
 def _copy_tile(module: Module, height: int, half: bool) -> Function:
-    f = module.function(f"copy_rows{height}", ["i32"] * 5, export=False)
-    a, lda, rows, k, to = f.params
-    at, root = f.locals("i32", height), f.local("v128")
-    f.f32x4(ROOT).set(root)
+    f, (a, lda, rows, k, to) = module.inner(f"copy_rows{height}", Copy)
+    at, (root,) = f.pointers(height), f.vectors(1)
+    f.set(root, f32x4.of(ROOT))
     with f.scratch("i32", 1) as (row,):
-        for r, pointer in enumerate(at):
-            clamped_row(f, rows, r).set(row)
-            f.emit(a, row, lda, "i32.mul", "i32.add").set(pointer)
+        for r, address in enumerate(at):
+            f.set(row, clamped_row(f, rows, r)).set(address, a + row * lda)
 
     def copy(load: str) -> None:
-        for r, pointer in enumerate(at):
-            f.emit(to, pointer).mem(load)
-            if half:
-                f.emit(root, "f32x4.mul")
-            f.mem_lane("v128.store64_lane", 0, 8 * r).add(pointer, 8)
+        for r, address in enumerate(at):
+            two = address.load(0, load)
+            f.store_lane("v128.store64_lane", to, f32x4.mul(two, root) if half else two, 0, 8 * r).add(address, 8)
         f.add(to, 8 * height)
 
     with f.countdown(k, 2):
         copy("v128.load64_zero")
-    f.emit(k)
-    with f.if_():
+    with f.if_(k):
         copy("v128.load32_zero")
     return f
 
 
-def by_height(f: Function, rows: int, emit: Callable[[int], object]) -> None:
+def by_height(f: Function, rows: I32, emit: Callable[[int], object]) -> None:
     """Emit code for a tile of HALF rows if no more are left, and for one of HEIGHT rows otherwise."""
-    f.emit(rows).i32(HALF).emit("i32.le_s")
-    with f.if_():
+    with f.if_(rows.le_s(HALF)):
         emit(HALF)
         f.otherwise()
         emit(HEIGHT)
@@ -116,48 +151,49 @@ def by_height(f: Function, rows: int, emit: Callable[[int], object]) -> None:
 # ── tiles ────────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-Load = Callable[[int, list[int]], object]
+Load = Callable[[int, Sequence[V128]], object]
 
 
 class _Tile:
-    """A function for one tile and one panel (parameters TILE, by name in `p`): sums[row][half]. With few rows each of
-    the two k has sums of its own, which hides latency."""
+    """A function for one tile and one panel: sums[row][half]. With few rows each of the two k has sums of its own,
+    which hides latency."""
 
     def __init__(self, module: Module, name: str, height: int, arithmetic: Arithmetic) -> None:
-        self.f, self.p = module.internal(f"{name}{height}", TILE)
+        self.f, self.p = module.inner(f"{name}{height}", TileWords)
         self.height, self.arithmetic = height, arithmetic
-        self.groups = [[self.f.locals("v128", 2) for _ in range(height)] for _ in range(HEIGHT // height)]
+        self.groups = [[self.f.vectors(2) for _ in range(height)] for _ in range(HEIGHT // height)]
         self.sums = self.groups[0]
-        self.x, *self.weights = self.f.locals("v128", 3)
-        self.pairs = self.f.locals("v128", height)
+        self.x, *self.weights = self.f.vectors(3)
+        self.pairs = self.f.vectors(height)
 
     def clear(self) -> None:
         for s in (s for group in self.groups for pair in group for s in pair):
-            self.f.f32x4(0).set(s)
+            self.f.set(s, ZERO)
 
-    def repeat(self, turns: int, a: int, load: Load, advance: Callable[[], object], distance: int = 1) -> None:
+    def repeat(
+        self, turns: I32, a: Ptr, load: Load, advance: Callable[[], object], distance: int = 1
+    ) -> None:  # fmt: skip
         """Add two k in each of `turns` turns, `distance` pairs apart in A, whose address is in `a`. load(k, to): emits
         code that sets two locals to the weights of one of them; advance: moves it to the next turn's."""
         f = self.f
-        f.emit(turns)
-        with f.if_(), f.loop() as again:
+        with f.if_(turns), f.loop() as again:
             self.add(a, load, 2)
             f.add(a, 8 * self.height * distance)
             advance()
-            f.emit(turns).i32(1).emit("i32.sub").tee(turns).br_if(again)
+            f.br_if(again, turns.tee(turns - 1))
 
-    def add(self, a: int, load: Load, some: int) -> None:
+    def add(self, a: Ptr, load: Load, some: int) -> None:
         f = self.f
         if f.module.cranelift:
             for r, pair in enumerate(self.pairs):
-                f.emit(a).mem("v128.load64_zero", 8 * r).set(pair)
+                f.set(pair, a.load(8 * r, "v128.load64_zero"))
         for k in range(some):
             load(k, self.weights)
             for r, sums in enumerate(self.groups[k % len(self.groups)]):
                 if f.module.cranelift:  # a load with splat is three instructions in wasmtime
-                    f.emit(self.pairs[r], self.pairs[r]).shuffle32(k, k, k, k).set(self.x)
+                    f.set(self.x, shuffle32(self.pairs[r], self.pairs[r], k, k, k, k))
                 else:
-                    f.emit(a).mem("v128.load32_splat", 8 * r + 4 * k).set(self.x)
+                    f.set(self.x, a.splat(8 * r + 4 * k))
                 for s, y in zip(sums, self.weights, strict=True):
                     self.arithmetic.multiply_add(f, s, self.x, y)
 
@@ -166,27 +202,26 @@ class _Tile:
         for group in self.groups[1:]:
             for s, t in zip(self.sums, group, strict=True):
                 for half in (0, 1):
-                    self.f.emit(s[half], t[half], self.arithmetic.add).set(s[half])
+                    self.f.set(s[half], self.arithmetic.add(s[half], t[half]))
 
     def store(self) -> Function:
         for n, s in enumerate(s for pair in self.sums for s in pair):
-            self.f.emit(self.p["sums"], s).mem("v128.store", 16 * n)
+            self.f.store(self.p.sums, s, 16 * n)
         return self.f
 
 
 @once
 def _float_tile(module: Module, height: int, arithmetic: Arithmetic) -> Function:
     tile = _Tile(module, "few_floats", height, arithmetic)
-    f, b = tile.f, tile.p["b"]
+    f, p = tile.f, tile.p
 
-    def load(k: int, to: list[int]) -> None:
+    def load(k: int, to: Sequence[V128]) -> None:
         for half, y in enumerate(to):
-            f.emit(b).mem("v128.load", 4 * PANEL * k + 16 * half).set(y)
+            f.set(y, p.b.load(4 * PANEL * k + 16 * half))
 
     _whole_column(tile, 4 * PANEL, load)
-    f.emit(tile.p["k"]).i32(1).emit("i32.and")
-    with f.if_():
-        tile.add(tile.p["a"], load, 1)
+    with f.if_(p.k & 1):
+        tile.add(p.a, load, 1)
     tile.join()
     return tile.store()
 
@@ -195,30 +230,30 @@ def _float_tile(module: Module, height: int, arithmetic: Arithmetic) -> Function
 def _half_floats_tile(module: Module, height: int, arithmetic: Arithmetic, careful: bool) -> Function:
     """careful: some of B are infinite or NaN"""
     tile, layout = _Tile(module, "few_halves", height, arithmetic), WeightCodes(16)
-    f, p, root = tile.f, tile.p, tile.f.local("v128")
-    codes = PairedCodes(f, layout, p["b"], careful)
-    f.add(p["k"], 1)  # behind an odd K are a zero of A and one of B
+    f, p, (root,) = tile.f, tile.p, tile.f.vectors(1)
+    codes = PairedCodes(f, layout, p.b, careful)
+    f.add(p.k, 1)  # behind an odd K are a zero of A and one of B
     _whole_column(tile, layout.k_bytes, codes.load)
     tile.join()
-    f.f32x4(ROOT).set(root)
+    f.set(root, f32x4.of(ROOT))
     for s in (s for pair in tile.sums for s in pair):
-        f.emit(s, root, "f32x4.mul").set(s)
+        f.set(s, f32x4.mul(s, root))
     return tile.store()
 
 
 def _whole_column(tile: _Tile, k_bytes: int, load: Load) -> None:
     """Set the sums to those of all pairs of k. k_bytes: of a panel"""
-    f, p, turns, most = tile.f, tile.p, tile.f.local("i32"), AHEAD // k_bytes
+    f, p, (turns,), most = tile.f, tile.p, tile.f.integers(1), AHEAD // k_bytes
 
     def add() -> None:
-        tile.repeat(turns, p["a"], load, lambda: f.add(p["b"], 2 * k_bytes))
+        tile.repeat(turns, p.a, load, lambda: f.add(p.b, 2 * k_bytes))
 
     tile.clear()
-    with f.countdown(p["k"], most):
-        load_ahead(f, p["b"], p["ldb"], AHEAD)
-        f.i32(most // 2).set(turns)
+    with f.countdown(p.k, most):
+        load_ahead(f, p.b, p.ldb, AHEAD)
+        f.set(turns, most // 2)
         add()
-    f.emit(p["k"]).i32(1).emit("i32.shr_u").set(turns)
+    f.set(turns, p.k >> 1)
     add()
 
 
@@ -227,65 +262,59 @@ def _codes_tile(module: Module, height: int, layout: WeightCodes, arithmetic: Ar
         return _any_half_floats_tile(module, height, arithmetic)
     tile, pairs = _Tile(module, f"few_{layout.bits}bits", height, arithmetic), layout.pairs
     f, p = tile.f, tile.p
-    left, turns, a, b = f.locals("i32", 4)
+    (left, turns), (a, b) = f.integers(2), f.pointers(2)
     codes = PairedCodes(f, layout, b)
     for n in range(2 * height):
-        f.emit(p["sums"]).v128(bytes(16)).mem("v128.store", 16 * n)
-    f.emit(p["k"])
-    with f.if_(), f.loop() as again:
-        minimum(f, left, p["k"], p["size"])
-        f.emit(p["k"], left, "i32.sub").set(p["k"])
-        f.emit(p["b"]).i32(AHEAD - 1).emit("i32.and", p["size"]).i32(layout.k_bytes).emit("i32.mul", "i32.lt_u")
-        with f.if_():
-            load_ahead(f, p["b"], p["ldb"], AHEAD)
+        f.store(p.sums, ZERO, 16 * n)
+    with f.if_(p.k), f.loop() as again:
+        f.set(left, minimum(p.k, p.size)).set(p.k, p.k - left)
+        with f.if_((p.b & AHEAD - 1).lt_u(p.size * layout.k_bytes)):
+            load_ahead(f, p.b, p.ldb, AHEAD)
         tile.clear()
         for pair in range(pairs):
-            f.emit(left).i32(2 * (pairs - pair) - 1).emit("i32.add").i32(pairs).emit("i32.shr_u").set(turns)
-            f.emit(p["a"]).i32(8 * height * pair).emit("i32.add").set(a).emit(p["b"]).set(b)
+            f.set(turns, left + (2 * (pairs - pair) - 1) >> pairs)
+            f.set(a, p.a + 8 * height * pair).set(b, p.b)
             tile.repeat(
                 turns, a, partial(codes.load, pair=pair), lambda: f.add(b, 2 * pairs * layout.k_bytes), pairs
             )  # fmt: skip
-        f.emit(p["a"]).set(a).emit(p["a"], left).i32(4 * height).emit("i32.mul", "i32.add").set(p["a"])
-        f.emit(p["b"], left).i32(layout.k_bytes).emit("i32.mul", "i32.add").set(p["b"])
+        f.set(a, p.a).add(p.a, left * (4 * height)).add(p.b, left * layout.k_bytes)
         tile.join()
         _add_block(tile, layout, a)
-        f.add(p["steps"], layout.step_bytes).emit(p["k"]).br_if(again)
+        f.add(p.steps, layout.step_bytes).br_if(again, p.k)
     return f
 
 
 def _any_half_floats_tile(module: Module, height: int, arithmetic: Arithmetic) -> Function:
-    f, p = module.internal(f"few_16bits{height}", TILE)
-    f.emit(p["steps"]).mem("i32.load8_u")
-    with f.if_():
-        f.emit(*f.params).call(_half_floats_tile(module, height, arithmetic, True))
-        f.otherwise().emit(*f.params).call(_half_floats_tile(module, height, arithmetic, False))
+    f, p = module.inner(f"few_16bits{height}", TileWords)
+    with f.if_(p.steps.i32(0, "i32.load8_u")):
+        f.call(_half_floats_tile(module, height, arithmetic, True), *p)
+        f.otherwise().call(_half_floats_tile(module, height, arithmetic, False), *p)
     return f
 
 
-def _add_block(tile: _Tile, layout: WeightCodes, a: int) -> None:
+def _add_block(tile: _Tile, layout: WeightCodes, a: Ptr) -> None:
     """Add a block's sums, scaled, and the sums of its A, which begins at `a`, times the addends."""
     f, p = tile.f, tile.p
-    step, total = f.locals("v128", 2)
-    of_a = f.locals("v128", tile.height // 2 if layout.zeros else 0)
+    step, total = f.vectors(2)
+    of_a = f.vectors(tile.height // 2 if layout.zeros else 0)
     if layout.zeros:
         for s in of_a:
-            f.v128(bytes(16)).set(s)
-        with f.until(a, p["a"], 8 * tile.height):
+            f.set(s, ZERO)
+        with f.until(a, p.a, 8 * tile.height):
             for n, s in enumerate(of_a):
-                f.emit(a).mem("v128.load", 16 * n).emit(s, "f32x4.add").set(s)
+                f.set(s, f32x4.add(a.load(16 * n), s))
         for s in of_a:
-            f.emit(s, s, s).shuffle32(1, 0, 3, 2).emit("f32x4.add").set(s)
+            f.set(s, f32x4.add(s, shuffle32(s, s, 1, 0, 3, 2)))
     for r, pair in enumerate(tile.sums):
         for half, s in enumerate(pair):
-            f.emit(p["sums"]).mem("v128.load", 32 * r + 16 * half).set(total)
-            f.emit(p["steps"]).mem("v128.load", 16 * half).set(step)
+            f.set(total, p.sums.load(32 * r + 16 * half)).set(step, p.steps.load(16 * half))
             tile.arithmetic.multiply_add(f, total, s, step)
             if layout.zeros:
                 lane = 2 * (r % 2)
-                f.emit(of_a[r // 2], of_a[r // 2]).shuffle32(lane, lane, lane, lane).set(s)
-                f.emit(p["steps"]).mem("v128.load", 4 * PANEL + 16 * half).set(step)
+                f.set(s, shuffle32(of_a[r // 2], of_a[r // 2], lane, lane, lane, lane))
+                f.set(step, p.steps.load(4 * PANEL + 16 * half))
                 tile.arithmetic.multiply_add(f, total, s, step)
-            f.emit(p["sums"], total).mem("v128.store", 32 * r + 16 * half)
+            f.store(p.sums, total, 32 * r + 16 * half)
     f.release(step, total, *of_a)
 
 
@@ -296,43 +325,40 @@ def _add_block(tile: _Tile, layout: WeightCodes, a: int) -> None:
 def _finish(module: Module, height: int, epilogue: Epilogue) -> Function:
     """Apply the epilogue to a tile's sums, and store them in C."""
     store_part(module)
-    f, p = module.internal(f"few_finish{height}", FEW)
-    sums = [f.locals("v128", 2) for _ in range(height)]
-    _, c, rows = row_pointers(f, p, height)
+    f, p = module.inner(f"few_finish{height}", Few)
+    sums = [f.vectors(2) for _ in range(height)]
+    block = typed(Block, p[: len(Block._fields)])
+    _, c, rows = row_pointers(f, block, height)
     for n, s in enumerate(s for pair in sums for s in pair):
-        f.emit(p["sums"]).mem("v128.load", 16 * n).set(s)
-    finish_tile(f, p, c, rows, sums, epilogue)
+        f.set(s, p.sums.load(16 * n))
+    finish_tile(f, block, c, rows, sums, epilogue)
     return f
 
 
 @once
 def few_panel(module: Module, arithmetic: Arithmetic, epilogue: Epilogue, layout: WeightCodes | None) -> Function:
-    """A function for all rows and one panel, of float32 or of codes."""
+    """A function of Few for all rows and one panel, of float32 or of codes."""
     make = partial(_codes_tile, layout=layout) if layout else _float_tile
     tiles = {height: make(module, height, arithmetic=arithmetic) for height in (HALF, HEIGHT)}
     finish = {height: _finish(module, height, epilogue) for height in tiles}
-    f, p = module.internal("few_panel", FEW)
+    f, p = module.inner("few_panel", Few)
     if layout is None:  # two rows read about as many lines of B at a time as one
-        f.i32(0).emit(p["ldb"], p["rows"]).i32(HALF).emit("i32.le_s", "select").set(p["ldb"])
+        f.set(p.ldb, select(0, p.ldb, p.rows.le_s(HALF)))
 
     def tile(height: int) -> None:
-        f.emit(*[p[name] for name in TILE]).call(tiles[height])
-        f.emit(*[p[name] for name in FEW]).call(finish[height])
+        f.call(tiles[height], p.a, p.b, p.ldb, p.k, p.steps, p.size, p.sums)
+        f.call(finish[height], *p)
 
     with f.loop() as again:
-        by_height(f, p["rows"], tile)
-        f.i32(0).set(p["ldb"])
-        for pointer, step in (("a", "lda"), ("c", "ldc")):
-            f.emit(p[pointer], p[step]).i32(HEIGHT).emit("i32.mul", "i32.add").set(p[pointer])
-        f.add(p["row"], HEIGHT).add(p["rows"], -HEIGHT).emit(p["rows"]).i32(0).emit("i32.gt_s").br_if(again)
+        by_height(f, p.rows, tile)
+        f.set(p.ldb, 0).add(p.a, p.lda * HEIGHT).add(p.c, p.ldc * HEIGHT)
+        f.add(p.row, HEIGHT).add(p.rows, -HEIGHT).br_if(again, p.rows.gt_s(0))
     return f
 
 
-def multiply_few_rows(f: Function, p: dict[str, int], panel: Function, step: int, steps: int) -> None:
-    """Multiply a block of C. p: locals by the names FEW, changed; panel: `few_panel`; step, steps: locals with the
-    bytes between panels and between their steps."""
+def multiply_few_rows(f: Function, p: Few, panel: Function, step: I32, steps: I32) -> None:
+    """Multiply a block of C. p: changed; panel: `few_panel`; step, steps: the bytes between panels and between their
+    steps."""
     with f.loop() as again:
-        f.emit(*[p[name] for name in FEW]).call(panel)
-        f.emit(p["b"], step, "i32.add").set(p["b"]).emit(p["steps"], steps, "i32.add").set(p["steps"])
-        f.add(p["c"], 4 * PANEL).add(p["col"], PANEL).add(p["cols"], -PANEL)
-        f.emit(p["cols"]).i32(0).emit("i32.gt_s").br_if(again)
+        f.call(panel, *p).add(p.b, step).add(p.steps, steps)
+        f.add(p.c, 4 * PANEL).add(p.col, PANEL).add(p.cols, -PANEL).br_if(again, p.cols.gt_s(0))

@@ -12,14 +12,14 @@ Work units: batch * ceil(m / mc) * ceil(n / nc) blocks of C (`units`); row block
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Generic, NamedTuple
 
 from pyruntime.ir import shape as sh
-from pyruntime.ir.kernel import Tensor
 from pyruntime.ir.shape import AnyDim
 
 from ..printer.assembler import Function, Module, once
-from .arguments import KERNEL, ArgumentBlock, element, minimum
+from ..printer.values import I32, POINTERS, Ptr, minimum
+from .arguments import KERNEL, ArgumentBlock, Word
 from .arithmetic import Arithmetic
 from .few_rows import FEW_ROWS, few_bytes
 from .gemv_integers import integer_rows, largest_row, quantise_rows
@@ -27,72 +27,73 @@ from .layouts import Dense, Layout, Packed
 from .pack_panels import pack_cols, pack_rows
 from .panel_order import GEMV_ROWS, StepWords
 from .register_tile import (
-    BLOCK,
     NO_EPILOGUE,
     PANEL,
+    Block,
     Epilogue,
+    Unit,
     block_of_unit,
     call_block,
     call_units,
+    flags_of,
     panels_block,
-    set_flags,
 )
-from .right_operand import Block, right_operand
+from .right_operand import Matrix, right_operand
 from .weight_codes import GROUP, WeightCodes
 
 PACK_COLUMNS = 64
 
 
-class Buffers(NamedTuple):
-    a: Tensor
-    b: Tensor
-    c: Tensor
-    bias: Tensor  # read by epilogues that add a bias
-    scratch: Tensor  # read unless `own` is 0
+class Buffers(NamedTuple, Generic[Word]):
+    a: Word
+    b: Word
+    c: Word
+    bias: Word  # read by epilogues that add a bias
+    scratch: Word  # read unless `own` is 0
 
 
-class Params(NamedTuple):
+class Params(NamedTuple, Generic[Word]):
     """Strides are in elements. Batches come in groups of `inner`."""
 
-    m: AnyDim
-    n: AnyDim
-    k: AnyDim
-    batch: AnyDim
-    lda: AnyDim  # between rows of A
-    ldb: AnyDim  # between rows of B as stored; unused for panels; the k of one step for quantised weights
-    ldc: AnyDim  # between rows of C
-    stride_a: AnyDim  # between batches of a group; 0 broadcasts
-    stride_b: AnyDim
-    stride_c: AnyDim
-    mc: AnyDim  # block sizes, from `blocks`; nc is a multiple of 8, kc of 4 for quantised weights
-    nc: AnyDim
-    kc: AnyDim
-    inner: AnyDim = 1
-    outer_a: AnyDim = 0  # between groups
-    outer_b: AnyDim = 0
-    outer_c: AnyDim = 0
-    offset_a: AnyDim = 0  # where A and B start in their buffers; 0 where rows of A are quantised
-    offset_b: AnyDim = 0
-    own: AnyDim = 0  # bytes of scratch for each thread, from `scratch_bytes`
+    m: Word
+    n: Word
+    k: Word
+    batch: Word
+    lda: Word  # between rows of A
+    ldb: Word  # between rows of B as stored; unused for panels; the k of one step for quantised weights
+    ldc: Word  # between rows of C
+    stride_a: Word  # between batches of a group; 0 broadcasts
+    stride_b: Word
+    stride_c: Word
+    mc: Word  # block sizes, from `blocks`; nc is a multiple of 8, kc of 4 for quantised weights
+    nc: Word
+    kc: Word
+    inner: Word = 1  # type: ignore[assignment]
+    outer_a: Word = 0  # type: ignore[assignment]  # between groups
+    outer_b: Word = 0  # type: ignore[assignment]
+    outer_c: Word = 0  # type: ignore[assignment]
+    offset_a: Word = 0  # type: ignore[assignment]  # where A and B start in their buffers; 0 where rows of A are quantised
+    offset_b: Word = 0  # type: ignore[assignment]
+    own: Word = 0  # type: ignore[assignment]  # bytes of scratch for each thread, from `scratch_bytes`
 
 
-class PackBuffers(NamedTuple):
-    source: Tensor
-    packed: Tensor
+class PackBuffers(NamedTuple, Generic[Word]):
+    source: Word
+    packed: Word
 
 
-class PackParams(NamedTuple):
+class PackParams(NamedTuple, Generic[Word]):
     """Strides are in elements. Batches come in groups of `inner`."""
 
-    n: AnyDim
-    k: AnyDim
-    batch: AnyDim
-    ld: AnyDim  # between rows of the source as stored
-    stride_source: AnyDim  # between batches of a group
-    stride_packed: AnyDim  # between packed matrices, usually `packed_floats(n, k)`
-    inner: AnyDim = 1
-    outer_source: AnyDim = 0  # between groups
-    offset: AnyDim = 0  # where the first matrix starts in the source
+    n: Word
+    k: Word
+    batch: Word
+    ld: Word  # between rows of the source as stored
+    stride_source: Word  # between batches of a group
+    stride_packed: Word  # between packed matrices, usually `packed_floats(n, k)`
+    inner: Word = 1  # type: ignore[assignment]
+    outer_source: Word = 0  # type: ignore[assignment]  # between groups
+    offset: Word = 0  # type: ignore[assignment]  # where the first matrix starts in the source
 
 
 ARGUMENTS = ArgumentBlock(Buffers._fields, Params._fields, "c")
@@ -142,7 +143,7 @@ def units(m: AnyDim, n: AnyDim, batch: AnyDim, mc: AnyDim, nc: AnyDim) -> AnyDim
     return batch * sh.ceildiv(m, mc) * sh.ceildiv(n, nc)
 
 
-def scratch_bytes(layout: Layout, p: Params) -> AnyDim:
+def scratch_bytes(layout: Layout, p: Params[AnyDim]) -> AnyDim:
     """Return the scratch bytes of a thread; thread t uses scratch + t * scratch_bytes."""
     panels = sh.ceildiv(p.nc, PANEL) * PANEL * (sh.ceildiv(p.kc, GROUP) * GROUP) * 4
     if isinstance(layout, Dense):
@@ -158,68 +159,60 @@ def packed_floats(n: AnyDim, k: AnyDim) -> AnyDim:
     return sh.ceildiv(n, PANEL) * PANEL * k
 
 
-def _addresses(f: Function, w: dict[str, int], p: dict[str, int]) -> None:
-    f.emit(p["batch"], w["inner"], "i32.div_u").set(p["high"])
-    f.emit(p["batch"], w["inner"], "i32.rem_u").set(p["low"])
-    element(f, w["a"], (p["high"], w["outer_a"]), (p["low"], w["stride_a"]), (p["row"], w["lda"])).set(p["a"])
-    element(f, w["c"], (p["high"], w["outer_c"]), (p["low"], w["stride_c"]), (p["row"], w["ldc"]))
-    f.emit(p["col"]).i32(2).emit("i32.shl", "i32.add").set(p["c"])
-    for name, source in (("lda", "lda"), ("ldc", "ldc")):
-        f.emit(w[source]).i32(2).emit("i32.shl").set(p[name])
+def _addresses(f: Function, at: Buffers[Ptr], w: Params[I32], p: Block, high: I32, low: I32) -> None:
+    f.set(high, p.batch // w.inner).set(low, p.batch % w.inner)
+    f.set(p.a, at.a + high * w.outer_a * 4 + low * w.stride_a * 4 + p.row * w.lda * 4)
+    f.set(p.c, at.c + high * w.outer_c * 4 + low * w.stride_c * 4 + p.row * w.ldc * 4 + (p.col << 2))
+    f.set(p.lda, w.lda << 2).set(p.ldc, w.ldc << 2)
 
 
 @once
 def _unit(module: Module, layout: Layout, arithmetic: Arithmetic, epilogue: Epilogue) -> Function:
-    """(args, unit, scratch, reuse): one block of C; reuse: the scratch already holds its panels."""
+    """One block of C."""
     panels, arguments = panels_block(module, arithmetic, epilogue.tile()), arguments_of(layout)
     words = StepWords(len(Buffers._fields), arguments.word("ldb", epilogue.extra))
     b = right_operand(module, layout, arithmetic, epilogue.tile(), words)
-    f = module.function("matmul_unit", ["i32"] * 4, export=False)
-    args, unit, scratch, reuse = f.params
-    w = arguments.load(f, epilogue.extra, Buffers._fields)
-    p = {name: f.local("i32") for name in (*BLOCK, "high", "low")}
-    k0 = f.local("i32")
-    at = Block(f, w, p, k0, scratch, reuse)
-    f.emit(args).set(p["args"]).emit(w["bias"]).set(p["bias"])
-    for name, size in (("a", 4), ("b", layout.size if isinstance(layout, Dense) else 4)):
-        f.emit(w[name], w["offset_" + name]).i32(size).emit("i32.mul", "i32.add").set(w[name])
-    with block_of_unit(f, p, unit, (w["m"], w["mc"]), (w["n"], w["nc"])) as batch:
-        f.emit(batch).set(p["batch"])
-    _addresses(f, w, p)
+    f, (args, unit, scratch, reuse) = module.inner("matmul_unit", Unit)
+    buffers = Buffers(*arguments.pointers(f, *Buffers._fields))
+    w = Params(*arguments.integers(f, epilogue.extra))
+    p = f.fields(Block)
+    high, low, k0 = f.integers(3)
+    at = Matrix(f, p, buffers.b, w.k, w.ldb, (high * w.outer_b, low * w.stride_b), k0, scratch, reuse)
+    f.set(p.args, args).set(p.bias, buffers.bias)
+    f.set(buffers.a, buffers.a + w.offset_a * 4)
+    f.set(buffers.b, buffers.b + w.offset_b * (layout.size if isinstance(layout, Dense) else 4))
+    with block_of_unit(f, p, unit, (w.m, w.mc), (w.n, w.nc)) as batch:
+        f.set(p.batch, batch)
+    _addresses(f, buffers, w, p, high, low)
     with f.block() as done:
         if b.gemv is not None:
-            f.emit(w["m"]).i32(b.few).emit("i32.le_s")
-            with f.if_():  # all of k at once
-                b.address(at).set(p["b"]).emit(w["k"]).set(p["k"])
-                b.stride(at).set(p["ldb"])
-                set_flags(f, p["flags"], k0, p["k"], w["k"])
+            with f.if_(w.m.le_s(b.few)):  # all of k at once
+                f.set(p.b, b.address(at)).set(p.k, w.k).set(p.ldb, b.stride(at))
+                f.set(p.flags, flags_of(k0, p.k, w.k))
                 b.multiply_few(at)
                 f.br(done)
         if b.by_panel is not None:
-            f.emit(w["m"]).i32(FEW_ROWS).emit("i32.le_s")
-            with f.if_():
+            with f.if_(w.m.le_s(FEW_ROWS)):
                 b.multiply_by_panel(at)
                 f.br(done)
         with f.loop() as again:
-            f.emit(w["k"], k0, "i32.sub").set(p["k"])
-            minimum(f, p["k"], p["k"], w["kc"])
-            set_flags(f, p["flags"], k0, p["k"], w["k"])
+            f.set(p.k, w.k - k0).set(p.k, minimum(p.k, w.kc))
+            f.set(p.flags, flags_of(k0, p.k, w.k))
             b.panels(at)
             call_block(f, panels, p)
-            f.emit(p["k"]).i32(2).emit("i32.shl", p["a"], "i32.add").set(p["a"])
-            f.emit(k0, p["k"], "i32.add").tee(k0).emit(w["k"], "i32.lt_u").br_if(again)
+            f.set(p.a, (p.k << 2) + p.a)
+            f.br_if(again, k0.tee(k0 + p.k).lt_u(w.k))
     epilogue.finish(f, p)
     return f
 
 
-def _quantise(f: Function, w: dict[str, int], layout: WeightCodes) -> None:
+def _quantise(f: Function, w: Params[I32], scratch: Ptr, layout: WeightCodes) -> None:
     """If rows are few, quantise them once before the units of this call."""
-    _, begin, end, _ = f.params
+    args, begin, end, _ = f.params
     with f.scratch("i32", 2) as (a, step):
-        f.emit(0).mem("i32.load", 4 * ARGUMENTS.word("a")).set(a).emit(w["lda"]).i32(2).emit("i32.shl").set(step)
-        f.emit(begin, end, "i32.lt_s", w["m"]).i32(integer_rows(f.module, layout)).emit("i32.le_s", "i32.and")
-        with f.if_():
-            f.emit(a, step, w["m"], w["k"], w["ldb"], w["scratch"]).call(quantise_rows(f.module, layout.digits))
+        f.set(a, POINTERS[args].i32(4 * ARGUMENTS.word("a"))).set(step, w.lda << 2)
+        with f.if_(begin.lt_s(end) & w.m.le_s(integer_rows(f.module, layout))):
+            f.call(quantise_rows(f.module, layout.digits), a, step, w.m, w.k, w.ldb, scratch)
 
 
 def matmul(
@@ -228,14 +221,15 @@ def matmul(
     """Emit the kernel (args, begin, end, tid), whose argument block is `arguments_of(layout)`. layout: that of B"""
     unit = _unit(module, layout, arithmetic, epilogue)
     f = module.function(name, KERNEL)
-    w = arguments_of(layout).load(f, epilogue.extra, ("scratch",))
-    f.emit(w["own"], f.params[-1], "i32.mul", w["scratch"], "i32.add").set(w["scratch"])
+    arguments = arguments_of(layout)
+    (scratch,), w = arguments.pointers(f, "scratch"), Params(*arguments.integers(f, epilogue.extra))
+    f.set(scratch, w.own * f.params[-1] + scratch)
 
     def start() -> None:
         if isinstance(layout, WeightCodes) and layout.digits:
-            _quantise(f, w, layout)
+            _quantise(f, w, scratch, layout)
 
-    call_units(f, unit, w["scratch"], (w["m"], w["mc"]), (w["k"], w["kc"], "i32.le_u", "i32.and"), start)
+    call_units(f, unit, scratch, (w.m, w.mc), w.k.le_u(w.kc), start)
     return f
 
 
@@ -244,23 +238,15 @@ def pack_b(module: Module, name: str, transposed: bool) -> Function:
     packer = (pack_cols if transposed else pack_rows)(module, False)
     f = module.function(name, KERNEL)
     _, begin, end, _ = f.params
-    w = PACK_ARGUMENTS.load(f)
-    count, col, cols, step, batch, high, low = f.locals("i32", 7)
-    f.emit(w["n"]).i32(PACK_COLUMNS - 1).emit("i32.add").i32(PACK_COLUMNS).emit("i32.div_u").set(count)
-    f.emit(w["k"]).i32(5).emit("i32.shl").set(step)
-    one = f.local("i32")
-    f.i32(1).set(one)
-    element(f, w["source"], (w["offset"], one)).set(w["source"])
+    (source, packed), w = PACK_ARGUMENTS.pointers(f), PackParams(*PACK_ARGUMENTS.integers(f))
+    count, col, cols, step, batch, high, low, one = f.integers(8)
+    f.set(count, (w.n + (PACK_COLUMNS - 1)) // PACK_COLUMNS).set(step, w.k << 5)
+    f.set(one, 1).set(source, source + w.offset * one * 4)
     with f.until(begin, end):
-        f.emit(begin, count, "i32.div_u").tee(batch).emit(w["inner"], "i32.div_u").set(high)
-        f.emit(batch, w["inner"], "i32.rem_u").set(low)
-        f.emit(begin, count, "i32.rem_u").i32(PACK_COLUMNS).emit("i32.mul").set(col)
-        f.emit(w["n"], col, "i32.sub").set(cols)
-        f.emit(cols).i32(PACK_COLUMNS).emit(cols).i32(PACK_COLUMNS).emit("i32.lt_u", "select").set(cols)
-        at = (col, w["ld"] if transposed else one)
-        element(f, w["source"], (high, w["outer_source"]), (low, w["stride_source"]), at)
-        f.emit(w["ld"]).i32(2).emit("i32.shl", w["k"], cols)
-        element(f, w["packed"], (batch, w["stride_packed"]), (col, w["k"])).emit(step).call(packer)
+        f.set(high, batch.tee(begin // count) // w.inner).set(low, batch % w.inner)
+        f.set(col, begin % count * PACK_COLUMNS).set(cols, w.n - col).set(cols, minimum(cols, PACK_COLUMNS))
+        first = source + high * w.outer_source * 4 + low * w.stride_source * 4 + col * (w.ld if transposed else one) * 4
+        f.call(packer, first, w.ld << 2, w.k, cols, packed + batch * w.stride_packed * 4 + col * w.k * 4, step)
     return f
 
 

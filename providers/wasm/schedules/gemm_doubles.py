@@ -9,13 +9,14 @@ Work units: batch * ceil(m / mc) * ceil(n / nc) blocks of C; row blocks vary fas
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from pyruntime.ir import shape as sh
 from pyruntime.ir.kernel import Tensor
 from pyruntime.ir.shape import AnyDim
 
 from ..printer.assembler import Function, Module, once
+from ..printer.values import I32, Ptr
 from .arguments import KERNEL, ArgumentBlock, element, minimum
 from .register_tile import block_of_unit
 
@@ -74,7 +75,7 @@ def _multiply_add(f: Function, total: int, x: int, y: int, relaxed: bool) -> Non
         f.emit(x, y, "f64x2.mul", total, "f64x2.add").set(total)
 
 
-def _store(f: Function, address: int, values: Sequence[int], cols: int) -> None:
+def _store(f: Function, address: int, values: Sequence[Any], cols: int) -> None:
     """Store `cols` doubles, 1 to 4."""
     f.emit(cols).i32(WIDTH).emit("i32.ge_s")
     with f.if_():
@@ -89,7 +90,7 @@ def _store(f: Function, address: int, values: Sequence[int], cols: int) -> None:
 
 
 def _steps(
-    f: Function, pointers: Sequence[int], panel: int, sums: Sequence[Sequence[int]], count: int, relaxed: bool
+    f: Function, pointers: Sequence[Any], panel: int, sums: Sequence[Sequence[Any]], count: int, relaxed: bool
 ) -> None:
     """Add the products of `count` steps of k. Cranelift moves all loads to the beginning and makes three instructions
     of a splat of a load, so there two steps share a load of two elements (docs/design/cpu-kernels.md)."""
@@ -156,7 +157,7 @@ def _pack(module: Module) -> Function:
                 f.otherwise()
                 for column in range(WIDTH):
                     f.emit(to).i32(column).emit(cols, "i32.lt_s")
-                    with f.if_("f64"):
+                    with f.if_(result="f64"):
                         f.emit(at, step_n).i32(column).emit("i32.mul", "i32.add").mem("f64.load").otherwise().f64(0)
                     f.mem("f64.store", 8 * column)
             f.emit(at, step_k, "i32.add").set(at).add(to, 8 * WIDTH)
@@ -199,6 +200,18 @@ def _stretch(module: Module, relaxed: bool) -> Function:
     return f
 
 
+class _Block(NamedTuple):
+    row: I32
+    rows: I32
+    col: I32
+    cols: I32
+    high: I32
+    low: I32
+    a: Ptr
+    b: Ptr
+    c: Ptr
+
+
 @once
 def _unit(module: Module, relaxed: bool) -> Function:
     """(args, unit, scratch): one block of C."""
@@ -206,41 +219,41 @@ def _unit(module: Module, relaxed: bool) -> Function:
     f = module.function("doubles_unit", ["i32"] * 3, export=False)
     _, unit, scratch = f.params
     w = ARGUMENTS.load(f, 0, Buffers._fields)
-    p = {name: f.local("i32") for name in ("row", "rows", "col", "cols", "high", "low", "a", "b", "c")}
+    p = f.fields(_Block)
     one = f.local("i32")
     f.i32(1).set(one)
     with block_of_unit(f, p, unit, (w["m"], w["mc"]), (w["n"], w["nc"])) as batch:
-        f.emit(batch, w["inner"], "i32.div_u").set(p["high"]).emit(batch, w["inner"], "i32.rem_u").set(p["low"])
-    steps = {"a": (p["row"], w["lda"]), "b": (p["col"], w["step_n"]), "c": (p["row"], w["ldc"])}
+        f.emit(batch, w["inner"], "i32.div_u").set(p.high).emit(batch, w["inner"], "i32.rem_u").set(p.low)
+    steps = {"a": (p.row, w["lda"]), "b": (p.col, w["step_n"]), "c": (p.row, w["ldc"])}
     for name, step in steps.items():
-        more = [(w["offset_" + name], one)] if name != "c" else [(p["col"], one)]
-        element(f, w[name], (p["high"], w["outer_" + name]), (p["low"], w["stride_" + name]), step, *more, size=8).set(
-            p[name]
+        more = [(w["offset_" + name], one)] if name != "c" else [(p.col, one)]
+        element(f, w[name], (p.high, w["outer_" + name]), (p.low, w["stride_" + name]), step, *more, size=8).set(
+            getattr(p, name)
         )
     for name in ("lda", "ldc", "step_k", "step_n"):
         f.emit(w[name]).i32(3).emit("i32.shl").set(w[name])
     with f.block() as done:
         f.emit(w["m"]).i32(FEW).emit("i32.le_s", w["step_n"]).i32(8).emit("i32.eq", "i32.and")
         with f.if_():
-            with f.countdown(p["rows"], 1):
-                f.emit(p["a"], p["b"], w["step_k"], w["k"], p["c"], p["cols"]).call(stretch)
+            with f.countdown(p.rows, 1):
+                f.emit(p.a, p.b, w["step_k"], w["k"], p.c, p.cols).call(stretch)
                 for name, stride in (("a", "lda"), ("c", "ldc")):
-                    f.emit(p[name], w[stride], "i32.add").set(p[name])
+                    f.emit(getattr(p, name), w[stride], "i32.add").set(getattr(p, name))
             f.br(done)
         _by_tiles(f, tile, pack, w, p, scratch)
     return f
 
 
-def _by_tiles(f: Function, tile: Function, pack: Function, w: dict[str, int], p: dict[str, int], scratch: int) -> None:
+def _by_tiles(f: Function, tile: Function, pack: Function, w: dict[str, Any], p: _Block, scratch: int) -> None:
     k0, taken, a, c, rows, cols, panel, target = f.locals("i32", 8)
     f.i32(0).set(k0)
     with f.loop() as again:
         f.emit(w["k"], k0, "i32.sub").set(taken)
         minimum(f, taken, taken, w["kc"])
-        f.emit(p["b"], w["step_k"], w["step_n"], taken, p["cols"], scratch).call(pack)
-        f.emit(p["a"]).set(a).emit(p["c"]).set(c).emit(p["rows"]).set(rows)
+        f.emit(p.b, w["step_k"], w["step_n"], taken, p.cols, scratch).call(pack)
+        f.emit(p.a).set(a).emit(p.c).set(c).emit(p.rows).set(rows)
         with f.loop() as each_row:
-            f.emit(scratch).set(panel).emit(c).set(target).emit(p["cols"]).set(cols)
+            f.emit(scratch).set(panel).emit(c).set(target).emit(p.cols).set(cols)
             with f.loop() as each_panel:
                 f.emit(a, w["lda"], panel, taken, target, w["ldc"], rows, cols, k0, "i32.eqz").call(tile)
                 f.emit(panel, taken).i32(8 * WIDTH).emit("i32.mul", "i32.add").set(panel).add(target, 8 * WIDTH)
@@ -248,8 +261,8 @@ def _by_tiles(f: Function, tile: Function, pack: Function, w: dict[str, int], p:
             for at, step in ((a, "lda"), (c, "ldc")):
                 f.emit(at, w[step]).i32(HEIGHT).emit("i32.mul", "i32.add").set(at)
             f.emit(rows).i32(HEIGHT).emit("i32.sub").tee(rows).i32(0).emit("i32.gt_s").br_if(each_row)
-        f.emit(p["a"], taken).i32(3).emit("i32.shl", "i32.add").set(p["a"])
-        f.emit(p["b"], taken, w["step_k"], "i32.mul", "i32.add").set(p["b"])
+        f.emit(p.a, taken).i32(3).emit("i32.shl", "i32.add").set(p.a)
+        f.emit(p.b, taken, w["step_k"], "i32.mul", "i32.add").set(p.b)
         f.emit(k0, taken, "i32.add").tee(k0).emit(w["k"], "i32.lt_u").br_if(again)
 
 

@@ -15,6 +15,7 @@ the last. Weights are converted to int16 as they are loaded, for `i32x4.dot_i16x
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 from pyruntime.ir import shape as sh
 from pyruntime.ir.shape import AnyDim
@@ -24,7 +25,7 @@ from .arguments import minimum
 from .arithmetic import Arithmetic
 from .dequantise import FloatBlock
 from .panel_order import GEMV_ROWS, PanelFormat, StepWords, blocks_of_k, in_panel_order, part_function
-from .register_tile import PANEL, Epilogue, add_tile, finish_tile, row_pointers, store_part
+from .register_tile import PANEL, Epilogue, add_tile, block_of, finish_tile, row_pointers, store_part
 from .weight_codes import GROUP, ROUND, WeightCodes
 
 HEADER = 16
@@ -38,7 +39,7 @@ TINY = 2.0**10  # the smallest code of two digits, which keeps eleven bits of it
 HIGH = 65536.0  # the weight of the second digit
 
 
-def row_bytes(f: Function, k: int, size: int, digits: int) -> Function:
+def row_bytes(f: Function, k: Any, size: Any, digits: int) -> Function:
     """Push the number of bytes of a row's records; size: number of k of a block."""
     f.emit(k, size, "i32.add").i32(1).emit("i32.sub", size, "i32.div_u", size).i32(CODE * digits).emit("i32.mul")
     return f.i32(HEADER).emit("i32.add", "i32.mul")
@@ -163,7 +164,7 @@ def _power_of_two(f: Function, most: int, inverse: int, bad: int) -> None:
         f.emit("i32x4.sub").i32(23).emit("i32x4.shl").set(inverse)
 
 
-def _store_digits(f: Function, x: int, to: int, totals: list[int]) -> None:
+def _store_digits(f: Function, x: int, to: int, totals: list[Any]) -> None:
     """Store the digits of four codes and add them to their sums; high digits are ROUND codes behind low ones."""
     with f.scratch("v128", 1) as (low,):
         f.emit(x)
@@ -185,7 +186,7 @@ def _next_code(f: Function, at: int, record: int, bytes_: int, digits: int) -> N
         f.i32(5).emit("i32.shl", "i32.add").set(at)
 
 
-def _header(f: Function, to: int, inverse: int, totals: list[int]) -> None:
+def _header(f: Function, to: int, inverse: int, totals: list[Any]) -> None:
     with f.scratch("v128", 2) as (step, total):
         f.f32x4(1).emit(inverse, "f32x4.div").set(step)
         f.emit(to, step).mem_lane("v128.store32_lane", 0)
@@ -197,7 +198,7 @@ def _header(f: Function, to: int, inverse: int, totals: list[int]) -> None:
         f.emit(to, step, total, "f32x4.mul").mem_lane("v128.store32_lane", 0, 4)
 
 
-def _whole(f: Function, digits: list[int], to: int) -> None:
+def _whole(f: Function, digits: list[Any], to: int) -> None:
     """to = the float32 sum of the digits' sums."""
     f.emit(digits[0], "f32x4.convert_i32x4_s")
     for high in digits[1:]:
@@ -228,7 +229,7 @@ def gemv_integers(
 def _part(module: Module, height: int, layout: WeightCodes, arithmetic: Arithmetic, epilogue: Epilogue) -> Function:
     store_part(module)
     f, p = part_function(module, f"quantised{height}_{layout.bits}bits")
-    a, c, rows = row_pointers(f, p, height)
+    a, c, rows = row_pointers(f, block_of(p), height)
     block = _Block(f, layout, arithmetic, a)
     totals = [f.locals("v128", 2) for _ in a]
     code, k, left, record, step = f.locals("i32", 5)
@@ -236,7 +237,7 @@ def _part(module: Module, height: int, layout: WeightCodes, arithmetic: Arithmet
     f.v128(b"\x0f" * 16).set(block.lowest).emit(p["b"]).set(code).emit(p["k"]).set(k)
     f.emit(p["size"]).i32(layout.bits).emit("i32.mul").set(step)
     f.emit(p["size"]).i32(CODE * layout.digits).emit("i32.mul").i32(HEADER).emit("i32.add").set(record)
-    add_tile(f, p, c, totals, "")
+    add_tile(f, block_of(p), c, totals, None)
     with blocks_of_k(f, p, layout, code, k, left, step):
         with f.block() as added:
             if layout.digits == 2:
@@ -248,7 +249,7 @@ def _part(module: Module, height: int, layout: WeightCodes, arithmetic: Arithmet
             block.add_to(totals, p["steps"])
         for pointer in a:
             f.emit(pointer, record, "i32.add").set(pointer)
-    finish_tile(f, p, c, rows, totals, epilogue)
+    finish_tile(f, block_of(p), c, rows, totals, epilogue)
     return f
 
 
@@ -258,11 +259,11 @@ class _Block:
 
     lowest: int
 
-    def __init__(self, f: Function, layout: WeightCodes, arithmetic: Arithmetic, a: list[int]) -> None:
+    def __init__(self, f: Function, layout: WeightCodes, arithmetic: Arithmetic, a: list[Any]) -> None:
         self.f, self.layout, self.arithmetic, self.a = f, layout, arithmetic, a
         self.sums = [[f.locals("v128", 2) for _ in range(layout.digits)] for _ in a]
 
-    def add_floats(self, code: int, left: int, totals: list[list[int]], steps: int) -> None:
+    def add_floats(self, code: int, left: int, totals: list[list[Any]], steps: int) -> None:
         """Add a block of rows that stayed floats, zero padded to a multiple of GROUP."""
         f = self.f
         at = f.locals("i32", len(self.a))
@@ -293,7 +294,7 @@ class _Block:
             f.emit(left).i32(0).emit("i32.gt_s").br_if(again)
         f.release(*at)
 
-    def round(self, at: list[int], code: int) -> None:
+    def round(self, at: list[Any], code: int) -> None:
         """Add ROUND k, two at a time."""
         f = self.f
         rows = [(row, digit, s) for row, digits in zip(at, self.sums, strict=True) for digit, s in enumerate(digits)]
@@ -317,7 +318,7 @@ class _Block:
                     Arithmetic.INT16.multiply_add(f, s[1], x, high)
         f.release(*fours)
 
-    def add_to(self, totals: list[list[int]], steps: int) -> None:
+    def add_to(self, totals: list[list[Any]], steps: int) -> None:
         """totals += sums * step of the row * scales, plus the part of the zero points."""
         f = self.f
         with f.scratch("v128", 2) as (x, y):

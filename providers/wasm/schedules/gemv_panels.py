@@ -6,7 +6,7 @@ from __future__ import annotations
 from ..printer.assembler import Function, Module, once
 from .arithmetic import Arithmetic
 from .panel_order import PanelFormat, float_bytes, in_panel_order
-from .register_tile import BLOCK, Epilogue, call_block, panel_strip, panels_block
+from .register_tile import BLOCK, Block, Epilogue, call_block, panel_strip, panels_block
 
 FLOATS = PanelFormat(bits=32, turn_bytes=2048, takes=BLOCK)
 IN_CACHE = 1 << 18  # elements of a block that a cache may still contain from the last run
@@ -20,9 +20,8 @@ def gemv_panels(module: Module, arithmetic: Arithmetic, epilogue: Epilogue) -> F
         return block
     part = panel_strip(module, 1, arithmetic, epilogue)
     large = in_panel_order(module, "panels_in_order", FLOATS, None, float_bytes, lambda _: part)
-    f, p = module.internal("gemv_panels", BLOCK)
-    f.emit(p["cols"], p["k"], "i32.mul").i32(IN_CACHE).emit("i32.gt_u", p["rows"]).i32(1).emit("i32.eq", "i32.and")
-    with f.if_():
+    f, p = module.inner("gemv_panels", Block)
+    with f.if_((p.cols * p.k).gt_u(IN_CACHE) & p.rows.eq(1)):
         call_block(f, large, p)
         f.otherwise()
         call_block(f, block, p)

@@ -19,13 +19,15 @@ computation: these products take 114 and 116 us, those of float32 117 and 103.
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 from ..printer.assembler import Function, Module, once
+from ..printer.values import POINTERS
 from .arguments import minimum
 from .arithmetic import Arithmetic
 from .float_loads import FloatLoads
 from .pack_panels import transpose4
-from .register_tile import BLOCK, FIRST, LAST, Epilogue, apply_epilogue, call_block, store_four, store_part
+from .register_tile import FIRST, LAST, Block, Epilogue, apply_epilogue, call_block, store_four, store_part
 
 HEIGHTS = (3, 2, 1)  # rows at a time
 STREAMS = {1: 8, 3: 3}  # rows of B that are read together, by number of rows of A
@@ -53,7 +55,7 @@ def _axpy(module: Module, height: int, streams: int, arithmetic: Arithmetic, hal
         for pointer, x in zip(of[first : first + count], xs, strict=False):
             elements.four(pointer, 4 * j).set(x)
 
-    def sums(pointer: int, row: list[int], j: int) -> None:
+    def sums(pointer: int, row: list[Any], j: int) -> None:
         f.emit(pointer).mem("v128.load", 16 * j).set(total)
         for k, splat in enumerate(row):
             if height == 1:  # beside eight splats there are no registers for eight of B
@@ -79,43 +81,43 @@ def _axpy(module: Module, height: int, streams: int, arithmetic: Arithmetic, hal
     return f
 
 
-def _zero(f: Function, p: dict[str, int]) -> None:
+def _zero(f: Function, p: Block) -> None:
     """C = 0 if the block starts from zero."""
-    f.emit(p["flags"]).i32(FIRST).emit("i32.and")
+    f.emit(p.flags).i32(FIRST).emit("i32.and")
     with f.if_(), f.scratch("i32", 2) as (m, c):
-        f.i32(0).set(m).emit(p["c"]).set(c)
-        with f.until(m, p["rows"]):
+        f.i32(0).set(m).emit(p.c).set(c)
+        with f.until(m, p.rows):
             with f.scratch("i32", 2) as (at, n):  # not memory.fill: a run cannot be stopped inside of it
                 f.emit(c).set(at).i32(0).set(n)
-                with f.until(n, p["cols"]):
+                with f.until(n, p.cols):
                     f.emit(at).i32(0).mem("i32.store").add(at, 4)
-            f.emit(c, p["ldc"], "i32.add").set(c)
+            f.emit(c, p.ldc, "i32.add").set(c)
 
 
 @once
 def _finish(module: Module, epilogue: Epilogue) -> Function:
     """A block function that only applies the epilogue to C."""
     store_part(module)
-    f, p = module.internal("finish", BLOCK)
+    f, p = module.inner("finish", Block)
     c, left, col = f.locals("i32", 3)
     v = f.local("v128")
     end = f.local("i32")
-    f.emit(p["row"], p["rows"], "i32.add").set(end)
-    with f.until(p["row"], end):
-        f.emit(p["c"]).set(c).emit(p["cols"]).set(left).emit(p["col"]).set(col)
+    f.emit(p.row, p.rows, "i32.add").set(end)
+    with f.until(p.row, end):
+        f.emit(p.c).set(c).emit(p.cols).set(left).emit(p.col).set(col)
         with f.loop() as again:
             f.emit(c).mem("v128.load").set(v)
-            apply_epilogue(f, epilogue, p, p["row"], col, v)
-            store_four(f, c, v, left)
+            apply_epilogue(f, epilogue, p.bias, p.row, col, v)
+            store_four(f, POINTERS[c], v, left)
             f.add(c, 16).add(col, 4).add(left, -4).emit(left).i32(0).emit("i32.gt_s").br_if(again)
-        f.emit(p["c"], p["ldc"], "i32.add").set(p["c"])
+        f.emit(p.c, p.ldc, "i32.add").set(p.c)
     return f
 
 
-def _finish_call(f: Function, p: dict[str, int], epilogue: Epilogue) -> None:
+def _finish_call(f: Function, p: Block, epilogue: Epilogue) -> None:
     if epilogue:
         finish = _finish(f.module, epilogue)
-        f.emit(p["flags"]).i32(LAST).emit("i32.and")
+        f.emit(p.flags).i32(LAST).emit("i32.and")
         with f.if_():
             call_block(f, finish, p)
 
@@ -152,14 +154,14 @@ def _narrow(module: Module, height: int, vectors: int, arithmetic: Arithmetic, h
     return f
 
 
-def _rows_from(f: Function, first: int, step: int, count: int) -> list[int]:
+def _rows_from(f: Function, first: int, step: int, count: int) -> list[Any]:
     """Return locals with `count` addresses, `step` bytes apart."""
     rows = [first, *f.locals("i32", count - 1)]
     _steps(f, first, step, rows)
     return rows
 
 
-def _by_heights(f: Function, rows: int, each: Callable[[int], None]) -> None:
+def _by_heights(f: Function, rows: Any, each: Callable[[int], None]) -> None:
     """Split rows into threes and twos; four become two and two, so that only one row is computed alone."""
     with f.scratch("i32", 1) as (left,):
         f.emit(rows).set(left)
@@ -173,18 +175,18 @@ def _by_heights(f: Function, rows: int, each: Callable[[int], None]) -> None:
                 f.add(left, -height).br(again)
 
 
-def _narrow_block(f: Function, p: dict[str, int], arithmetic: Arithmetic, half: bool) -> None:
+def _narrow_block(f: Function, p: Block, arithmetic: Arithmetic, half: bool) -> None:
     """Write the loops for a B of few columns, by blocks of its rows that stay in a cache for all rows of A. Sums of one
     or two rows of A are in
     registers; those of three do not fit beside the factors, so rows of B are read in order."""
     a, row, pa, pc, b, c, cols, k, left = f.locals("i32", 9)
 
     def in_registers(height: int) -> None:
-        f.emit(row).set(b).emit(pc).set(c).emit(p["cols"]).set(cols)
+        f.emit(row).set(b).emit(pc).set(c).emit(p.cols).set(cols)
         for vectors in NARROW[height]:
             with f.countdown(cols, 4 * vectors):
                 narrow = _narrow(f.module, height, vectors, arithmetic, half)
-                f.emit(pa, p["lda"], b, p["ldb"], c, p["ldc"], k).call(narrow)
+                f.emit(pa, p.lda, b, p.ldb, c, p.ldc, k).call(narrow)
                 f.add(b, (8 if half else 16) * vectors).add(c, 16 * vectors)
 
     def rows(height: int) -> None:
@@ -194,20 +196,20 @@ def _narrow_block(f: Function, p: dict[str, int], arithmetic: Arithmetic, half: 
             _streamed(f, p, height, (pa, row, pc, k), arithmetic, half)
         _next_rows(f, p, height, pa, pc)
 
-    f.emit(p["a"]).set(a).emit(p["b"]).set(row).emit(p["k"]).set(left)
+    f.emit(p.a).set(a).emit(p.b).set(row).emit(p.k).set(left)
     with f.block() as done, f.loop() as blocks:
         f.emit(left, "i32.eqz").br_if(done)
         f.i32(NARROW_ROWS).set(k)
         minimum(f, k, k, left)
-        f.emit(a).set(pa).emit(p["c"]).set(pc)
-        _by_heights(f, p["rows"], rows)
+        f.emit(a).set(pa).emit(p.c).set(pc)
+        _by_heights(f, p.rows, rows)
         f.emit(a, k).i32(2).emit("i32.shl", "i32.add").set(a)
-        f.emit(row, k, p["ldb"], "i32.mul", "i32.add").set(row).emit(left, k, "i32.sub").set(left).br(blocks)
+        f.emit(row, k, p.ldb, "i32.mul", "i32.add").set(row).emit(left, k, "i32.sub").set(left).br(blocks)
     f.release(a, row, pa, pc, b, c, cols, k, left)
 
 
 def _streamed(
-    f: Function, p: dict[str, int], height: int, at: tuple[int, int, int, int], arithmetic: Arithmetic, half: bool
+    f: Function, p: Block, height: int, at: tuple[int, int, int, int], arithmetic: Arithmetic, half: bool
 ) -> None:
     """c[m] += a[m] * b for `height` rows m of A; at: the locals a, b, c, and the number of k."""
     a, b, k = f.locals("i32", 3)
@@ -217,13 +219,13 @@ def _streamed(
     for streams in (STREAMS[height], 1):
         with f.countdown(k, streams):
             axpy = _axpy(f.module, height, streams, arithmetic, half)
-            f.emit(a, p["lda"], b, p["ldb"], c, p["ldc"], p["cols"]).call(axpy)
-            f.add(a, 4 * streams).emit(b, p["ldb"]).i32(streams).emit("i32.mul", "i32.add").set(b)
+            f.emit(a, p.lda, b, p.ldb, c, p.ldc, p.cols).call(axpy)
+            f.add(a, 4 * streams).emit(b, p.ldb).i32(streams).emit("i32.mul", "i32.add").set(b)
     f.release(a, b, k)
 
 
-def _next_rows(f: Function, p: dict[str, int], height: int, a: int, c: int) -> None:
-    for pointer, step in ((a, p["lda"]), (c, p["ldc"])):
+def _next_rows(f: Function, p: Block, height: int, a: int, c: int) -> None:
+    for pointer, step in ((a, p.lda), (c, p.ldc)):
         f.emit(pointer, step).i32(height).emit("i32.mul", "i32.add").set(pointer)
 
 
@@ -236,21 +238,21 @@ def rows_block(module: Module, arithmetic: Arithmetic, epilogue: Epilogue, half:
             _narrow(module, height, vectors, arithmetic, half)
     for streams in (STREAMS[3], 1):
         _axpy(module, 3, streams, arithmetic, half)
-    f, p = module.internal("rows_block", BLOCK)
+    f, p = module.inner("rows_block", Block)
     a, b, left, m, pa, pc = f.locals("i32", 6)
     _zero(f, p)
-    f.emit(p["a"]).set(a).emit(p["b"]).set(b).emit(p["k"]).set(left)
-    f.emit(p["cols"]).i32(3).emit("i32.and", "i32.eqz", p["cols"]).i32(NARROW_COLUMNS).emit("i32.le_s", "i32.and")
+    f.emit(p.a).set(a).emit(p.b).set(b).emit(p.k).set(left)
+    f.emit(p.cols).i32(3).emit("i32.and", "i32.eqz", p.cols).i32(NARROW_COLUMNS).emit("i32.le_s", "i32.and")
     with f.if_():
         _narrow_block(f, p, arithmetic, half)
         f.i32(0).set(left)
     for streams, kernel in kernels.items():
         with f.countdown(left, streams):
-            f.emit(a).set(pa).emit(p["c"]).set(pc).i32(0).set(m)
-            with f.until(m, p["rows"]):
-                f.emit(pa, p["lda"], b, p["ldb"], pc, p["ldc"], p["cols"]).call(kernel)
-                f.emit(pa, p["lda"], "i32.add").set(pa).emit(pc, p["ldc"], "i32.add").set(pc)
-            f.add(a, 4 * streams).emit(b, p["ldb"]).i32(streams).emit("i32.mul", "i32.add").set(b)
+            f.emit(a).set(pa).emit(p.c).set(pc).i32(0).set(m)
+            with f.until(m, p.rows):
+                f.emit(pa, p.lda, b, p.ldb, pc, p.ldc, p.cols).call(kernel)
+                f.emit(pa, p.lda, "i32.add").set(pa).emit(pc, p.ldc, "i32.add").set(pc)
+            f.add(a, 4 * streams).emit(b, p.ldb).i32(streams).emit("i32.mul", "i32.add").set(b)
     _finish_call(f, p, epilogue)
     return f
 
@@ -282,7 +284,7 @@ class _Dots:
             f.emit(b, ldb).i32(4).emit("i32.mul", "i32.add").set(b).add(c, 16)
             f.add(cols, -4).emit(cols).i32(0).emit("i32.gt_s").br_if(again)
 
-    def products(self, of: list[int], to: list[list[int]]) -> None:
+    def products(self, of: list[Any], to: list[list[Any]]) -> None:
         """to[m][n] = the products of all rows of A with these rows of B, summed by lanes; advances their addresses."""
         f = self.f
         _steps(f, self.a, self.lda, self.at)
@@ -307,7 +309,7 @@ class _Dots:
                     f.emit(self.turns[1][row][n], "f32x4.add")
                 f.set(s)
 
-    def step(self, of: list[int], u: int, alone: bool) -> None:
+    def step(self, of: list[Any], u: int, alone: bool) -> None:
         """Multiply the u-th four k, or a single k."""
         f, y = self.f, self.ys[0]
         for pointer, x in zip(self.at, self.xs, strict=True):
@@ -317,7 +319,7 @@ class _Dots:
             for x, total in zip(self.xs, self.turns[u % len(self.turns)], strict=True):
                 self.arithmetic.multiply_add(f, total[n], x, y)
 
-    def eight(self, of: list[int], u: int) -> None:
+    def eight(self, of: list[Any], u: int) -> None:
         """Multiply the u-th four k and the next four, of half floats. A, in a cache, is loaded again for each row."""
         f = self.f
         for n, pointer in enumerate(of):
@@ -333,7 +335,7 @@ def _dots(module: Module, height: int, arithmetic: Arithmetic, half: bool) -> Fu
     return _Dots(module, height, arithmetic, half).f
 
 
-def _four_of(f: Function, b: int, ldb: int, left: int, to: list[int]) -> None:
+def _four_of(f: Function, b: int, ldb: int, left: int, to: list[Any]) -> None:
     """Set the addresses of four rows of B; past the end, the last row repeats."""
     with f.scratch("i32", 1) as (step,):
         f.emit(b).set(to[0])
@@ -342,7 +344,7 @@ def _four_of(f: Function, b: int, ldb: int, left: int, to: list[int]) -> None:
             f.emit(to[n - 1], step, "i32.add").set(to[n])
 
 
-def _steps(f: Function, first: int, step: int, to: list[int]) -> None:
+def _steps(f: Function, first: int, step: int, to: list[Any]) -> None:
     """Addresses from `first` on, `step` bytes apart."""
     if to[0] != first:
         f.emit(first).set(to[0])
@@ -350,34 +352,34 @@ def _steps(f: Function, first: int, step: int, to: list[int]) -> None:
         f.emit(before, step, "i32.add").set(after)
 
 
-def _add_dots(f: Function, parts: list[int], c: int, left: int) -> None:
+def _add_dots(f: Function, parts: list[Any], c: Any, left: Any) -> None:
     """c[0:left] += the lane sums of four vectors."""
     transpose4(f, parts)
     s0, s1, s2, s3 = parts
     f.emit(c).mem("v128.load").emit(s0, s1, "f32x4.add", s2, s3, "f32x4.add", "f32x4.add", "f32x4.add").set(s0)
-    store_four(f, c, s0, left)
+    store_four(f, POINTERS[c], s0, left)
 
 
 @once
 def cols_block(module: Module, arithmetic: Arithmetic, epilogue: Epilogue, half: bool) -> Function:
     """A block function over transposed B, by blocks of its rows that stay in the first-level cache."""
     dots = {height: _dots(module, height, arithmetic, half) for height in HEIGHTS}
-    f, p = module.internal("cols_block", BLOCK)
+    f, p = module.inner("cols_block", Block)
     a, b, c, left, some, pc = f.locals("i32", 6)
 
     def rows(height: int) -> None:
-        f.emit(a, p["lda"], b, p["ldb"], pc, p["ldc"], some, p["k"]).call(dots[height])
+        f.emit(a, p.lda, b, p.ldb, pc, p.ldc, some, p.k).call(dots[height])
         _next_rows(f, p, height, a, pc)
 
     _zero(f, p)
-    f.emit(p["b"]).set(b).emit(p["c"]).set(c).emit(p["cols"]).set(left)
+    f.emit(p.b).set(b).emit(p.c).set(c).emit(p.cols).set(left)
     with f.loop() as again:
-        f.i32(FIRST_LEVEL // 4).emit(p["k"]).i32(1).emit("i32.or", "i32.div_u")  # k may be 0
+        f.i32(FIRST_LEVEL // 4).emit(p.k).i32(1).emit("i32.or", "i32.div_u")  # k may be 0
         f.i32(-4).emit("i32.and").i32(4).emit("i32.add").set(some)
         minimum(f, some, some, left)
-        f.emit(p["a"]).set(a).emit(c).set(pc)
-        _by_heights(f, p["rows"], rows)
-        f.emit(b, p["ldb"], some, "i32.mul", "i32.add").set(b)
+        f.emit(p.a).set(a).emit(c).set(pc)
+        _by_heights(f, p.rows, rows)
+        f.emit(b, p.ldb, some, "i32.mul", "i32.add").set(b)
         f.emit(c, some).i32(2).emit("i32.shl", "i32.add").set(c)
         f.emit(left, some, "i32.sub").tee(left).i32(0).emit("i32.gt_s").br_if(again)
     _finish_call(f, p, epilogue)

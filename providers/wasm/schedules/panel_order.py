@@ -14,10 +14,12 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from typing import Any
 
 from pyruntime.codegen.linear_memory import CODES_READ, IN_TURNS, PANEL_ORDER, PREFETCH
 
 from ..printer.assembler import Function, Module
+from ..printer.values import I32, pointer, select
 from .arguments import minimum
 from .register_tile import AHEAD, BLOCK, FIRST, LAST, LINE, PANEL
 from .weight_codes import WeightCodes
@@ -66,7 +68,7 @@ def float_bytes(f: Function, k: int, _: int) -> Function:
     return f.emit(k).i32(2).emit("i32.shl")
 
 
-def part_function(module: Module, name: str) -> tuple[Function, dict[str, int]]:
+def part_function(module: Module, name: str) -> tuple[Function, dict[str, Any]]:
     """Return a new function and its parameters by name: a block function of the first panel only.
 
     steps: address of the steps of the first block; size: number of k of a block; next: address of the codes of the next
@@ -74,7 +76,7 @@ def part_function(module: Module, name: str) -> tuple[Function, dict[str, int]]:
     """
     f, p = module.internal(name, PART)
     prefetches = f.local("i32")
-    order_has(f, PREFETCH).set(prefetches)
+    f.set(prefetches, order_has(PREFETCH))
     return f, {**p, "prefetches": prefetches}
 
 
@@ -100,7 +102,7 @@ class _Turns:
     """Emits a block function's calls of a part function."""
 
     def __init__(
-        self, f: Function, p: dict[str, int], panels: PanelFormat, words: StepWords | None, row_bytes: RowBytes
+        self, f: Function, p: dict[str, Any], panels: PanelFormat, words: StepWords | None, row_bytes: RowBytes
     ) -> None:
         self.f, self.p, self.panels, self.row_bytes = f, p, panels, row_bytes
         self.streams = f.local("i32")
@@ -121,12 +123,11 @@ class _Turns:
     def _order(self) -> None:
         """Set the number of streams, and count the KiB that they read."""
         f, p, bits = self.f, self.p, self.panels.bits
-        f.i32(STREAMS)
         if bits == 32:
-            f.set(self.streams)
+            f.set(self.streams, STREAMS)
             return
-        order_has(f.i32(1), IN_TURNS).emit("select").set(self.streams)
-        count_codes(f, p, bits)
+        f.set(self.streams, select(STREAMS, 1, order_has(IN_TURNS)))
+        count_codes(f, p["cols"], p["k"], bits)
 
     def call(self, part: Function) -> None:
         f, k = self.f, self.p["k"]
@@ -202,7 +203,7 @@ class _Turns:
 
 @contextmanager
 def blocks_of_k(
-    f: Function, p: dict[str, int], layout: WeightCodes, code: int, k: int, left: int, step: int
+    f: Function, p: dict[str, Any], layout: WeightCodes, code: int, k: int, left: int, step: int
 ) -> Iterator[None]:
     """Loop over the blocks of k of a part function. code: the address of a block's codes; k: how many are left; left:
     gets those of a block; step: bytes of a block. Blocks of half floats are long and prefetched inside."""
@@ -216,18 +217,18 @@ def blocks_of_k(
         f.add(p["steps"], layout.step_bytes).br(again)
 
 
-def count_codes(f: Function, p: dict[str, int], bits: int) -> None:
+def count_codes(f: Function, cols: I32, k: I32, bits: int) -> None:
     """Count the KiB of a block's codes."""
-    f.i32(CODES_READ).i32(CODES_READ).mem("i32.load").emit(p["cols"], p["k"], "i32.mul").i32(10).emit("i32.shr_u")
-    f.i32(bits).emit("i32.mul").i32(3).emit("i32.shr_u", "i32.add").mem("i32.store")
+    read = pointer(CODES_READ)
+    f.store(read, read.i32() + ((cols * k >> 10) * bits >> 3), name="i32.store")
 
 
-def order_has(f: Function, bit: int) -> Function:
-    """Push the bit of PANEL_ORDER for these kernels."""
-    return f.i32(PANEL_ORDER).mem("i32.load").i32(bit).emit("i32.and")
+def order_has(bit: int) -> I32:
+    """The bit of PANEL_ORDER for these kernels."""
+    return pointer(PANEL_ORDER).i32() & bit
 
 
-def prefetch(f: Function, p: dict[str, int], layout: WeightCodes, code: int, k: int, step: int) -> None:
+def prefetch(f: Function, p: dict[str, Any], layout: WeightCodes, code: int, k: int, step: int) -> None:
     """Prefetch codes of the next turn: at each step of `step` bytes that enters another 512 bytes of a turn, load from
     eight cache lines at the same place in the next turn, which memory delivers together
     (docs/design/weight-bandwidth.md#prefetch). k: number left from `code` on; the bytes of one k in a panel (eight

@@ -21,19 +21,59 @@ run at half the speed.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from typing import Any, NamedTuple
 
-from ..printer.assembler import Function, Module, helper, once
-from .arguments import ceil_div, minimum
+from ..printer.assembler import Function, Module, helper, once, typed
+from ..printer.values import I32, POINTERS, V128, Ptr, ceil_div, constant, f32x4, minimum, select, shuffle32
 from .arithmetic import Arithmetic
 
 PANEL = 8
 LINE, AHEAD = 64, 512  # bytes of a cache line, and of those that are loaded ahead together
 FIRST, LAST = 1, 2
-BLOCK = ("a", "lda", "b", "ldb", "k", "c", "ldc", "cols", "rows", "flags", "bias", "args", "batch", "row", "col")
 FINISH = ("args", "batch", "row", "rows", "col", "cols")
+Sums = Sequence[Sequence[V128]]  # of a tile: [row][half]
+
+
+class Block(NamedTuple):
+    """Parameters of a block function, and the block of a work unit."""
+
+    a: Ptr
+    lda: I32
+    b: Ptr
+    ldb: I32
+    k: I32
+    c: Ptr
+    ldc: I32
+    cols: I32
+    rows: I32
+    flags: I32
+    bias: Ptr
+    args: Ptr
+    batch: I32
+    row: I32
+    col: I32
+
+
+class Unit(NamedTuple):
+    """Parameters of a function that computes a work unit of a kernel.
+
+    reuse: whether scratch, which is the thread's, still has what the previous unit wrote"""
+
+    args: Ptr
+    unit: I32
+    scratch: Ptr
+    reuse: I32
+
+
+BLOCK = Block._fields
+
+
+def block_of(p: Mapping[str, Any]) -> Block:
+    """A block whose locals are known by name."""
+    return typed(Block, [p[name] for name in BLOCK])
 
 
 def pick_rows(arithmetic: Arithmetic, cranelift: bool = False) -> int:
@@ -68,154 +108,126 @@ class Epilogue:
         """Return the part that register tiles apply."""
         return replace(self, block=None, extra=0) if self.block else self
 
-    def finish(self, f: Function, p: dict[str, int]) -> None:
+    def finish(self, f: Function, p: Block | Mapping[str, int]) -> None:
         """Call `block`, if any, with locals by name."""
         if self.block:
-            f.emit(*[p[name] for name in FINISH]).call(self.block)
+            words: list[Any] = [getattr(p, name) if isinstance(p, Block) else p[name] for name in FINISH]
+            f.call(self.block, *words)
 
 
 NO_EPILOGUE = Epilogue()
 
 
-def call_block(f: Function, target: Function, p: dict[str, int]) -> None:
-    """Call a block function with locals by name."""
-    f.emit(*[p[name] for name in BLOCK]).call(target)
+def call_block(f: Function, target: Function, p: Block | Mapping[str, int]) -> None:
+    """Call a block function."""
+    f.call(target, *p if isinstance(p, Block) else block_of(p))
 
 
 @contextmanager
-def block_of_unit(
-    f: Function, p: dict[str, int], unit: int, rows: tuple[int, int], cols: tuple[int, int]
-) -> Iterator[int]:
-    """Set row, rows, col and cols of p to the block of a work unit; row blocks vary fastest. rows, cols: pairs of
-    locals, an extent and the size of its blocks. Yields a local with the quotient: the unit's number divided by the
-    number of blocks."""
+def block_of_unit(f: Function, p: Any, unit: I32, rows: tuple[I32, I32], cols: tuple[I32, I32]) -> Iterator[I32]:
+    """Set row, rows, col and cols of p to the block of a work unit; row blocks vary fastest. rows, cols: an extent and
+    the size of its blocks. Yields the quotient: the unit's number divided by the number of blocks."""
     with f.scratch("i32", 2) as (count, rest):
-        for at, size, (extent, step), source in (("row", "rows", rows, unit), ("col", "cols", cols, rest)):
-            ceil_div(f, extent, step).set(count)
-            f.emit(source, count, "i32.rem_u", step, "i32.mul").set(p[at])
-            f.emit(extent, p[at], "i32.sub").set(p[size])
-            minimum(f, p[size], p[size], step)
-            f.emit(source, count, "i32.div_u").set(rest)
+        for at, size, (extent, step), source in ((p.row, p.rows, rows, unit), (p.col, p.cols, cols, rest)):
+            f.set(count, ceil_div(extent, step))
+            f.set(at, source % count * step)
+            f.set(size, extent - at).set(size, minimum(size, step))
+            f.set(rest, source // count)
         yield rest
 
 
-def set_flags(f: Function, to: int, k0: int, taken: int, k: int) -> None:
-    """to = FIRST on the first block of k, LAST on the last."""
-    f.emit(k0, "i32.eqz").i32(FIRST).emit("i32.mul")
-    f.emit(k0, taken, "i32.add", k, "i32.ge_u").i32(LAST).emit("i32.mul", "i32.or").set(to)
+def flags_of(k0: I32, taken: I32, k: I32) -> I32:
+    """FIRST on the first block of k, LAST on the last."""
+    return k0.eqz() * FIRST | (k0 + taken).ge_u(k) * LAST
 
 
 def call_units(
-    f: Function, unit: Function, scratch: int, rows: tuple[int, int], more: tuple[int | str, ...] = (),
+    f: Function, unit: Function, scratch: Ptr, rows: tuple[I32, I32], more: I32 | None = None,
     start: Callable[[], None] = lambda: None,
 ) -> None:  # fmt: skip
-    """Call `unit` (args, unit, scratch, reuse) for each work unit of a kernel. reuse: whether the previous unit had the
-    same columns, so that scratch still has the panels; `more` may add a condition. rows: locals of the number of rows
-    and the size of their blocks; start: emits code to run before the first unit."""
+    """Call `unit`, a function of Unit, for each work unit of a kernel, with reuse if the previous one had the same
+    columns; `more` may add a condition. rows: the number of rows and the size of their blocks; start: emits code to run
+    before the first unit."""
     args, begin, end, _ = f.params
-    block, previous = f.locals("i32", 2)
-    f.i32(-1).set(previous)
+    block, previous = f.integers(2)
+    f.set(previous, -1)
     start()
     with f.until(begin, end):
-        f.emit(begin)
-        ceil_div(f, *rows).emit("i32.div_u").set(block)
-        f.emit(args, begin, scratch, block, previous, "i32.eq", *more).call(unit)
-        f.emit(block).set(previous)
+        f.set(block, begin // ceil_div(*rows))
+        same = block.eq(previous)
+        f.call(unit, args, begin, scratch, same if more is None else same & more)
+        f.set(previous, block)
 
 
-def store_four(f: Function, address: int, value: int, left: int) -> None:
+def store_four(f: Function, address: Ptr, value: V128, left: I32) -> None:
     """Store four floats, or the first `left` of them."""
-    f.emit(left).i32(4).emit("i32.ge_s")
-    with f.if_():
-        f.emit(address, value).mem("v128.store")
-        f.otherwise().emit(address, value, value, left).call(store_part)
+    with f.if_(left.ge_s(4)):
+        f.store(address, value)
+        f.otherwise().call(store_part, address, value, value, left)
 
 
 @helper("store_part", "i32", "v128", "v128", "i32")
-def store_part(f: Function, address: int, low: int, high: int, count: int) -> None:
+def store_part(f: Function, at: int, low: V128, high: V128, count: I32) -> None:
     """Store exactly `count` floats, 1 to 7."""
+    address = POINTERS[at]
     with f.block():
-        f.emit(count).i32(4).emit("i32.and")
-        with f.if_():
-            f.emit(address, low).mem("v128.store").add(address, 16).emit(high).set(low)
-        f.emit(count).i32(2).emit("i32.and")
-        with f.if_():
-            f.emit(address, low).mem_lane("v128.store64_lane", 0).add(address, 8)
-            f.emit(low, low).shuffle32(2, 3, 2, 3).set(low)
-        f.emit(count).i32(1).emit("i32.and")
-        with f.if_():
-            f.emit(address, low).mem_lane("v128.store32_lane", 0)
+        with f.if_(count & 4):
+            f.store(address, low).add(address, 16).set(low, high)
+        with f.if_(count & 2):
+            f.store_lane("v128.store64_lane", address, low, 0).add(address, 8)
+            f.set(low, shuffle32(low, low, 2, 3, 2, 3))
+        with f.if_(count & 1):
+            f.store_lane("v128.store32_lane", address, low, 0)
 
 
-def apply_epilogue(f: Function, epilogue: Epilogue, p: dict[str, int], row: int, col: int, value: int) -> None:
+def apply_epilogue(f: Function, epilogue: Epilogue, bias: Ptr, row: I32, col: I32, value: V128) -> None:
     """value = epilogue(value) for columns col..col+3 of `row` (locals)."""
-    if epilogue.bias:
-        index = row if epilogue.bias == "row" else col
-        f.emit(value, p["bias"], index).i32(2).emit("i32.shl", "i32.add")
-        f.mem("v128.load32_splat" if epilogue.bias == "row" else "v128.load").emit("f32x4.add").set(value)
+    if epilogue.bias == "row":
+        f.set(value, f32x4.add(value, (bias + (row << 2)).splat()))
+    elif epilogue.bias:
+        f.set(value, f32x4.add(value, (bias + (col << 2)).load()))
     # x.pmax(low) is x < low ? low : x, so NaN stays
     if epilogue.low is not None:
-        f.emit(value).f32x4(epilogue.low).emit("f32x4.pmax").set(value)
+        f.set(value, f32x4.pmax(value, f32x4.of(epilogue.low)))
     if epilogue.high is not None:
-        f.emit(value).f32x4(epilogue.high).emit("f32x4.pmin").set(value)
+        f.set(value, f32x4.pmin(value, f32x4.of(epilogue.high)))
 
 
-def _step(f: Function, rows: list[int], panel: int, sums: list[list[int]], u: int, arithmetic: Arithmetic) -> None:
+def _step(f: Function, rows: Sequence[Ptr], panel: Ptr, sums: Sums, u: int, arithmetic: Arithmetic) -> None:
     """sums += A[rows, k] * panel[k] for the u-th k after the pointers."""
     with f.scratch("v128", 3) as (x, low, high):
-        f.emit(panel).mem("v128.load", 32 * u).set(low)
-        f.emit(panel).mem("v128.load", 32 * u + 16).set(high)
+        f.set(low, panel.load(32 * u)).set(high, panel.load(32 * u + 16))
         for pointer, (s0, s1) in zip(rows, sums, strict=True):
-            f.emit(pointer).mem("v128.load32_splat", 4 * u).set(x)
+            f.set(x, pointer.splat(4 * u))
             arithmetic.multiply_add(f, s0, x, low)
             arithmetic.multiply_add(f, s1, x, high)
 
 
-def _two_steps(f: Function, rows: list[int], panel: int, groups: list[list[list[int]]], arithmetic: Arithmetic) -> None:
+def _two_steps(f: Function, rows: Sequence[Ptr], panel: Ptr, groups: Sequence[Sums], arithmetic: Arithmetic) -> None:
     """Like `_step`, for two k, with one load for their elements of A. Cranelift moves all loads to the beginning, and
     has registers for two (docs/design/cpu-kernels.md#code-for-cranelift)."""
     with f.scratch("v128", len(rows)) as pairs, f.scratch("v128", 3) as (x, low, high):
         for pointer, pair in zip(rows, pairs, strict=True):
-            f.emit(pointer).mem("v128.load64_zero").set(pair)
+            f.set(pair, pointer.load(0, "v128.load64_zero"))
         for u in (0, 1):
-            f.emit(panel).mem("v128.load", 32 * u).set(low).emit(panel).mem("v128.load", 32 * u + 16).set(high)
+            f.set(low, panel.load(32 * u)).set(high, panel.load(32 * u + 16))
             for pair, (s0, s1) in zip(pairs, groups[u % len(groups)], strict=True):
-                f.emit(pair, pair).shuffle32(u, u, u, u).set(x)
+                f.set(x, shuffle32(pair, pair, u, u, u, u))
                 arithmetic.multiply_add(f, s0, x, low)
                 arithmetic.multiply_add(f, s1, x, high)
 
 
-def _k_loop(
-    f: Function, p: dict[str, int], a: list[int], groups: list[list[list[int]]], arithmetic: Arithmetic
-) -> None:
+def _all_k(f: Function, p: Block, a: Sequence[Ptr], groups: Sequence[Sums], arithmetic: Arithmetic) -> None:
     """Sum all k for one panel: sums[row][half] in each of the alternating groups, which hide latency in tiles of few
     rows."""
-    pointers, panel = f.locals("i32", len(a)), f.local("i32")
+    *pointers, panel = f.pointers(len(a) + 1)
     for pointer, base in zip(pointers, a, strict=True):
-        f.emit(base).set(pointer)
-    f.emit(p["b"]).set(panel)
-    _some_k(f, p["k"], pointers, panel, groups, arithmetic)
-    f.release(*pointers, panel)
-
-
-def load_ahead(f: Function, at: int, end: int, count: int) -> None:
-    """Load from each line of the `count` bytes that follow as many at an address, unless they reach past `end`."""
-    f.emit(at).i32(2 * count).emit("i32.add", end, "i32.le_u")
-    with f.if_():
-        for line in range(count, 2 * count, LINE):
-            f.emit(at).mem("i32.load8_u", line).emit("drop")
-
-
-def _some_k(
-    f: Function, k: int, pointers: list[int], panel: int, groups: list[list[list[int]]], arithmetic: Arithmetic
-) -> None:
-    """Add `k` products and advance the pointers."""
-    n = f.local("i32")
+        f.set(pointer, base)
+    f.set(panel, p.b)
+    (n,) = f.integers(1)
     shift = 1 if f.module.cranelift else 2
-    for unroll in (1 << shift, 1):
-        f.emit(k).i32(shift if unroll > 1 else (1 << shift) - 1).emit("i32.shr_u" if unroll > 1 else "i32.and")
-        f.tee(n)
-        with f.if_(), f.loop() as again:
+    for unroll, count in ((1 << shift, p.k >> shift), (1, p.k & (1 << shift) - 1)):
+        with f.if_(n.tee(count)), f.loop() as again:
             if unroll == 2:
                 _two_steps(f, pointers, panel, groups, arithmetic)
             else:
@@ -224,94 +236,92 @@ def _some_k(
             for pointer in pointers:
                 f.add(pointer, 4 * unroll)
             f.add(panel, 32 * unroll)
-            f.emit(n).i32(1).emit("i32.sub").tee(n).br_if(again)
-    f.release(n)
+            f.br_if(again, n.tee(n - 1))
+    f.release(n, *pointers, panel)
 
 
-def row_pointers(f: Function, p: dict[str, int], height: int) -> tuple[list[int], list[int], list[int]]:
+def load_ahead(f: Function, at: Ptr, end: I32, count: int) -> None:
+    """Load from each line of the `count` bytes that follow as many at an address, unless they reach past `end`."""
+    with f.if_((at + 2 * count).le_u(end)):
+        for line in range(count, 2 * count, LINE):
+            f.drop(at.i32(line, "i32.load8_u"))
+
+
+def row_pointers(f: Function, p: Block, height: int) -> tuple[list[Ptr], list[Ptr], list[I32]]:
     """Set the addresses and numbers of a block's first rows in A and in C; past the end, the last row repeats."""
-    a, c, rows = f.locals("i32", height), f.locals("i32", height), f.locals("i32", height)
+    a, c, rows = f.pointers(height), f.pointers(height), f.integers(height)
     with f.scratch("i32", 1) as (i,):
         for r in range(height):
-            clamped_row(f, p["rows"], r).set(i)
-            f.emit(p["row"], i, "i32.add").set(rows[r])
-            f.emit(p["a"], i, p["lda"], "i32.mul", "i32.add").set(a[r])
-            f.emit(p["c"], i, p["ldc"], "i32.mul", "i32.add").set(c[r])
+            f.set(i, clamped_row(f, p.rows, r))
+            f.set(rows[r], p.row + i)
+            f.set(a[r], p.a + i * p.lda)
+            f.set(c[r], p.c + i * p.ldc)
     return a, c, rows
 
 
-def clamped_row(f: Function, rows: int, row: int) -> Function:
-    """Push a constant row of a block, or the last one if the block ends before it."""
+def clamped_row(f: Function, rows: I32, row: int) -> I32:
+    """A constant row of a block, or the last one if the block ends before it."""
     with f.scratch("i32", 1) as (last,):
-        f.i32(row).emit(rows).i32(1).emit("i32.sub").tee(last).i32(row).emit(last, "i32.lt_s", "select")
-    return f
+        return select(row, last.tee(rows - 1), constant(row).lt_s(last))
 
 
-def _each_half(f: Function, p: dict[str, int], action: Callable[[int], None]) -> None:
+def _each_half(f: Function, p: Block, action: Callable[[int], None]) -> None:
     """Emit `action` for the halves of a panel that have columns."""
     action(0)
-    f.emit(p["cols"]).i32(4).emit("i32.gt_s")
-    with f.if_():
+    with f.if_(p.cols.gt_s(4)):
         action(1)
 
 
-def add_tile(f: Function, p: dict[str, int], c: list[int], sums: list[list[int]], add: str) -> None:
+def add_tile(f: Function, p: Block, c: Sequence[Ptr], sums: Sums, add: Callable[..., V128] | None) -> None:
     """Add C to the sums, unless the block starts from zero. Without `add`, set the sums to C."""
 
     def load(j: int) -> None:
         for address, s in zip(c, sums, strict=True):
-            if add:
-                f.emit(s[j], address).mem("v128.load", 16 * j).emit(add).set(s[j])
-            else:
-                f.emit(address).mem("v128.load", 16 * j).set(s[j])
+            before = address.load(16 * j)
+            f.set(s[j], add(s[j], before) if add else before)
 
-    f.emit(p["flags"]).i32(FIRST).emit("i32.and", "i32.eqz")
-    with f.if_():
+    with f.if_((p.flags & FIRST).eqz()):
         _each_half(f, p, load)
 
 
-def finish_tile(
-    f: Function, p: dict[str, int], c: list[int], rows: list[int], sums: list[list[int]], epilogue: Epilogue
-) -> None:
+def finish_tile(f: Function, p: Block, c: Sequence[Ptr], rows: Sequence[I32], sums: Sums, epilogue: Epilogue) -> None:
     """Apply the epilogue and store; the second half of a panel only if it has columns."""
 
     def apply(j: int) -> None:
         with f.scratch("i32", 1) as (col,):
-            f.emit(p["col"]).i32(4 * j).emit("i32.add").set(col)
+            f.set(col, p.col + 4 * j)
             for row, s in zip(rows, sums, strict=True):
-                apply_epilogue(f, epilogue, p, row, col, s[j])
+                apply_epilogue(f, epilogue, p.bias, row, col, s[j])
 
     if epilogue:
-        f.emit(p["flags"]).i32(LAST).emit("i32.and")
-        with f.if_():
+        with f.if_(p.flags & LAST):
             _each_half(f, p, apply)
-    f.emit(p["cols"]).i32(PANEL).emit("i32.ge_s")
-    with f.if_():
+    with f.if_(p.cols.ge_s(PANEL)):
         for address, s in zip(c, sums, strict=True):
-            f.emit(address, s[0]).mem("v128.store").emit(address, s[1]).mem("v128.store", 16)
+            f.store(address, s[0]).store(address, s[1], 16)
         f.otherwise()
         for address, s in zip(c, sums, strict=True):
-            f.emit(address, s[0], s[1], p["cols"]).call(store_part)
+            f.call(store_part, address, s[0], s[1], p.cols)
 
 
 def _strip(module: Module, height: int, arithmetic: Arithmetic, epilogue: Epilogue, alone: bool = False) -> Function:
     """Return a block function for 1..height rows: one register tile for each panel of the block; alone: for the first
     panel only."""
     store_part(module)
-    f, p = module.internal(f"strip{height}", BLOCK)
+    f, p = module.inner(f"strip{height}", Block)
     a, c, rows = row_pointers(f, p, height)
     chains = {1: 2 if module.cranelift else 4, 2: 2, 3: 2}.get(height, 1)
-    groups = [[f.locals("v128", 2) for _ in range(height)] for _ in range(chains)]
+    groups = [[f.vectors(2) for _ in range(height)] for _ in range(chains)]
 
     def tile() -> None:
         for group in groups:
             for total in (total for pair in group for total in pair):
-                f.f32x4(0).set(total)
-        _k_loop(f, p, a, groups, arithmetic)
+                f.set(total, f32x4.of(0))
+        _all_k(f, p, a, groups, arithmetic)
         for group in groups[1:]:
             for s, t in zip(groups[0], group, strict=True):
                 for j in (0, 1):
-                    f.emit(s[j], t[j], arithmetic.add).set(s[j])
+                    f.set(s[j], arithmetic.add(s[j], t[j]))
         add_tile(f, p, c, groups[0], arithmetic.add)
         finish_tile(f, p, c, rows, groups[0], epilogue)
 
@@ -320,10 +330,10 @@ def _strip(module: Module, height: int, arithmetic: Arithmetic, epilogue: Epilog
         return f
     with f.loop() as again:
         tile()
-        f.emit(p["b"], p["ldb"], "i32.add").set(p["b"]).add(p["col"], PANEL)
+        f.add(p.b, p.ldb).add(p.col, PANEL)
         for address in c:
             f.add(address, 4 * PANEL)
-        f.emit(p["cols"]).i32(PANEL).emit("i32.sub").tee(p["cols"]).i32(0).emit("i32.gt_s").br_if(again)
+        f.br_if(again, p.cols.tee(p.cols - PANEL).gt_s(0))
     return f
 
 
@@ -339,17 +349,14 @@ def panels_block(module: Module, arithmetic: Arithmetic, epilogue: Epilogue) -> 
     rows."""
     full = pick_rows(arithmetic, module.cranelift)
     strips = {h: _strip(module, h, arithmetic, epilogue) for h in (full, full // 2, 1)}
-    f, p = module.internal("panels_block", BLOCK)
+    f, p = module.inner("panels_block", Block)
     with f.loop() as again:
         with f.block() as done:
             for limit, height in ((1, 1), (full // 2, full // 2)):
-                f.emit(p["rows"]).i32(limit).emit("i32.le_s")
-                with f.if_():
+                with f.if_(p.rows.le_s(limit)):
                     call_block(f, strips[height], p)
                     f.br(done)
             call_block(f, strips[full], p)
-        f.emit(p["a"], p["lda"]).i32(full).emit("i32.mul", "i32.add").set(p["a"])
-        f.emit(p["c"], p["ldc"]).i32(full).emit("i32.mul", "i32.add").set(p["c"])
-        f.add(p["row"], full).emit(p["rows"]).i32(full).emit("i32.sub").tee(p["rows"])
-        f.i32(0).emit("i32.gt_s").br_if(again)
+        f.add(p.a, p.lda * full).add(p.c, p.ldc * full).add(p.row, full)
+        f.br_if(again, p.rows.tee(p.rows - full).gt_s(0))
     return f

@@ -3,91 +3,107 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 from pyruntime.codegen.linear_memory import PREFETCH
 
 from ..printer.assembler import Function, Module
-from .arguments import ceil_div, element
+from ..printer.values import I32, Ptr, ceil_div, select
 from .arithmetic import Arithmetic
 from .dequantise import gemv_dequantised, pack_codes
-from .few_rows import HEIGHT, copy_rows, few_panel, multiply_few_rows, row_step
+from .few_rows import HEIGHT, Few, copy_rows, few_panel, multiply_few_rows, row_step
 from .gemv_integers import gemv_integers, integer_rows, row_bytes
 from .gemv_panels import gemv_panels
 from .gemv_unpacked import cols_block, rows_block
 from .layouts import Dense, Layout, Packed
 from .pack_panels import pack_cols, pack_rows
 from .panel_order import StepWords, count_codes, order_has
-from .register_tile import PANEL, Epilogue, call_block, pick_rows, set_flags
+from .register_tile import PANEL, Block, Epilogue, call_block, flags_of, pick_rows
 from .weight_codes import GROUP, ROUND, WeightCodes
 
 
+class _Own(NamedTuple):
+    """Of a call of a product of few rows."""
+
+    a: Ptr
+    lda: I32
+    c: Ptr
+    col: I32
+    cols: I32
+    steps: Ptr
+    size: I32
+    sums: Ptr
+
+
 @dataclass(frozen=True, slots=True)
-class Block:
-    """The function being written and its locals: arguments by name, the block of C (BLOCK, and the batch as high and
-    low), the first k of the block, memory for panels, and whether it contains the panels already."""
+class Matrix:
+    """The function being written, the block of C, and B: its address, arguments, and offsets of the batch in elements;
+    the first k of the block, memory for panels, and whether it contains the panels already."""
 
     f: Function
-    arguments: dict[str, int]
-    block: dict[str, int]
-    k0: int
-    scratch: int
-    reuse: int
+    block: Block
+    b: Ptr
+    k: I32
+    ldb: I32
+    offsets: tuple[I32, I32]
+    k0: I32
+    scratch: Ptr
+    reuse: I32
+
+    def address(self, size: int = 4) -> Ptr:
+        """The address of the batch's matrix, of elements of `size` bytes."""
+        high, low = self.offsets
+        return self.b + high * size + low * size
 
 
 class PackedOperand:
     """B in panels. `gemv` is the block function that reads B in place for up to `few` rows, or None; `by_panel` the one
     for up to FEW_ROWS rows (few_rows.py), or None."""
 
+    half = False
+
     def __init__(self, gemv: Function | None, few: int, by_panel: Function | None = None) -> None:
         self.gemv, self.few, self.by_panel = gemv, few, by_panel
 
-    def address(self, at: Block) -> Function:
-        """Push the address of B[batch][k0][col] in place."""
-        f = _matrix(at)  # col is a multiple of 8: panel col / 8 starts at col * K
-        f.emit(at.block["col"], at.arguments["k"], "i32.mul", at.k0).i32(3).emit("i32.shl", "i32.add")
-        return f.i32(2).emit("i32.shl", "i32.add")
+    def address(self, at: Matrix) -> Ptr:
+        """The address of B[batch][k0][col] in place: panel col / 8 starts at col * K."""
+        return at.address() + ((at.block.col * at.k + (at.k0 << 3)) << 2)
 
-    def stride(self, at: Block) -> Function:
-        """Push the number of bytes between panels, or between rows of a dense matrix."""
-        return at.f.emit(at.arguments["k"]).i32(5).emit("i32.shl")
+    def stride(self, at: Matrix) -> I32:
+        """The number of bytes between panels, or between rows of a dense matrix."""
+        return at.k << 5
 
-    def multiply_few(self, at: Block) -> None:
+    def multiply_few(self, at: Matrix) -> None:
         """Multiply all k by `gemv`."""
         assert self.gemv is not None
         call_block(at.f, self.gemv, at.block)
 
-    def multiply_by_panel(self, at: Block) -> None:
+    def multiply_by_panel(self, at: Matrix) -> None:
         """Multiply all k by `by_panel`."""
         assert self.by_panel is not None
-        f, w, names = at.f, at.arguments, ("a", "lda", "c", "col", "cols", "steps", "size", "sums")
-        own = dict(zip(names, f.locals("i32", len(names)), strict=True))  # the epilogue needs those of the block
-        p = at.block | own
-        for name in ("c", "col", "cols"):
-            f.emit(at.block[name]).set(own[name])
-        f.emit(w["k"]).set(p["k"]).emit(w["ldb"]).set(p["size"])
-        set_flags(f, p["flags"], at.k0, p["k"], w["k"])
-        row_step(f, w["k"]).set(p["lda"]).emit(at.scratch).set(p["a"])
-        f.emit(at.block["a"], at.block["lda"], p["rows"], w["k"], at.scratch).call(copy_rows(f.module, self.half))
-        f.emit(at.scratch, p["lda"], p["rows"]).i32(HEIGHT - 1).emit("i32.add").i32(-HEIGHT).emit("i32.and")
-        f.emit("i32.mul", "i32.add").set(p["sums"])
+        f, block = at.f, at.block
+        own = f.fields(_Own)  # the epilogue needs those of the block
+        a, lda, c, col, cols = own[:5]
+        p = Few(*block._replace(a=a, lda=lda, c=c, col=col, cols=cols), own.steps, own.size, own.sums)
+        f.set(c, block.c).set(col, block.col).set(cols, block.cols)
+        f.set(p.k, at.k).set(p.size, at.ldb)
+        f.set(p.flags, flags_of(at.k0, p.k, at.k))
+        f.set(lda, row_step(at.k)).set(a, at.scratch)
+        f.call(copy_rows(f.module, self.half), block.a, block.lda, p.rows, at.k, at.scratch)
+        f.set(p.sums, at.scratch + lda * (p.rows + (HEIGHT - 1) & -HEIGHT))
         with f.scratch("i32", 2) as (step, steps):
-            self.address(at).set(p["b"])
-            self.stride(at).set(step)
-            f.emit(p["b"], step, p["cols"]).i32(PANEL - 1).emit("i32.add").i32(3).emit("i32.shr_u", "i32.mul")
-            f.emit("i32.add").set(p["ldb"])
+            f.set(p.b, self.address(at)).set(step, self.stride(at))
+            f.set(p.ldb, p.b + step * (cols + (PANEL - 1) >> 3))
             self.steps_of(at, p, steps)
             multiply_few_rows(f, p, self.by_panel, step, steps)
-        f.release(*own.values())
+        f.release(*own)
 
-    half = False
-
-    def steps_of(self, at: Block, p: dict[str, int], step: int) -> None:
+    def steps_of(self, at: Matrix, p: Few, step: I32) -> None:
         """Set the address of the steps of the block's first panel, and the number of bytes between panels."""
 
-    def panels(self, at: Block) -> None:
+    def panels(self, at: Matrix) -> None:
         """Point the block's b and ldb to panels of its k and columns."""
-        self.address(at).set(at.block["b"])
-        self.stride(at).set(at.block["ldb"])
+        at.f.set(at.block.b, self.address(at)).set(at.block.ldb, self.stride(at))
 
 
 class DenseOperand(PackedOperand):
@@ -97,25 +113,23 @@ class DenseOperand(PackedOperand):
         super().__init__(gemv, few)
         self.packer, self.transposed, self.size = packer, transposed, size
 
-    def address(self, at: Block) -> Function:
-        slow, fast = (at.block["col"], at.k0) if self.transposed else (at.k0, at.block["col"])
-        f = _matrix(at, self.size).emit(slow, at.arguments["ldb"], "i32.mul", fast, "i32.add")
-        return f.i32(self.size).emit("i32.mul", "i32.add")
+    def address(self, at: Matrix) -> Ptr:
+        slow, fast = (at.block.col, at.k0) if self.transposed else (at.k0, at.block.col)
+        return at.address(self.size) + (slow * at.ldb + fast) * self.size
 
-    def stride(self, at: Block) -> Function:
-        return at.f.emit(at.arguments["ldb"]).i32(self.size).emit("i32.mul")
+    def stride(self, at: Matrix) -> I32:
+        return at.ldb * self.size
 
-    def panels(self, at: Block) -> None:
+    def panels(self, at: Matrix) -> None:
         f, p = at.f, at.block
-        f.emit(p["k"]).i32(GROUP - 1).emit("i32.add").i32(-GROUP).emit("i32.and").i32(5).emit("i32.shl").set(p["ldb"])
-        f.emit(at.scratch).set(p["b"]).emit(at.reuse, "i32.eqz")
-        with f.if_():
+        f.set(p.ldb, (p.k + (GROUP - 1) & -GROUP) << 5).set(p.b, at.scratch)
+        with f.if_(at.reuse.eqz()):
             self.pack(at)
 
-    def pack(self, at: Block) -> None:
+    def pack(self, at: Matrix) -> None:
         """Write the panels to scratch."""
-        self.address(at)
-        self.stride(at).emit(at.block["k"], at.block["cols"], at.scratch, at.block["ldb"]).call(self.packer)
+        p = at.block
+        at.f.call(self.packer, self.address(at), self.stride(at), p.k, p.cols, at.scratch, p.ldb)
 
 
 class QuantisedOperand(DenseOperand):
@@ -126,40 +140,37 @@ class QuantisedOperand(DenseOperand):
         self.by_panel, self.layout, self.steps = by_panel, layout, steps
         self.half = layout.bits == 16
 
-    def address(self, at: Block) -> Function:
-        at.f.emit(at.arguments["b"])
-        return self.column(at).emit(at.block["col"], "i32.mul", "i32.add")
+    def address(self, at: Matrix) -> Ptr:
+        return at.b + self.column(at) * at.block.col
 
-    def stride(self, at: Block) -> Function:
-        return self.column(at).i32(PANEL).emit("i32.mul")
+    def stride(self, at: Matrix) -> I32:
+        return self.column(at) * PANEL
 
-    def column(self, at: Block) -> Function:
-        """Push the number of bytes of a column."""
-        f = at.f.emit(at.arguments["k"]).i32(ROUND - 1).emit("i32.add").i32(-ROUND).emit("i32.and")
-        return f.i32(self.layout.bits).emit("i32.mul").i32(3).emit("i32.shr_u")
+    def column(self, at: Matrix) -> I32:
+        """The number of bytes of a column."""
+        return (at.k + (ROUND - 1) & -ROUND) * self.layout.bits >> 3
 
-    def multiply_few(self, at: Block) -> None:
+    def multiply_few(self, at: Matrix) -> None:
         if self.layout.digits:
-            row = at.f.local("i32")
-            row_bytes(at.f, at.arguments["k"], at.arguments["ldb"], self.layout.digits).set(row)
-            at = replace(at, block=at.block | {"a": at.scratch, "lda": row})
+            (row,) = at.f.integers(1)
+            row_bytes(at.f, at.k, at.ldb, self.layout.digits).set(row)
+            at = replace(at, block=at.block._replace(a=at.scratch, lda=row))
         super().multiply_few(at)
 
-    def steps_of(self, at: Block, p: dict[str, int], step: int) -> None:
-        f, w = at.f, at.arguments
-        count_codes(f, p, self.layout.bits)
-        f.emit(p["ldb"]).i32(0)
-        order_has(f, PREFETCH).emit("select").set(p["ldb"])
-        ceil_div(f, w["k"], w["ldb"]).i32(self.layout.step_bytes).emit("i32.mul").set(step)
-        f.emit(p["args"]).mem("i32.load", 4 * self.steps).emit(step, p["col"]).i32(3).emit("i32.shr_u", "i32.mul")
-        f.emit("i32.add").set(p["steps"])
+    def steps_of(self, at: Matrix, p: Few, step: I32) -> None:
+        f = at.f
+        count_codes(f, p.cols, p.k, self.layout.bits)
+        f.set(p.ldb, select(p.ldb, 0, order_has(PREFETCH)))
+        f.set(step, ceil_div(at.k, at.ldb) * self.layout.step_bytes)
+        f.set(p.steps, p.args.pointer(4 * self.steps) + step * (p.col >> 3))
 
-    def pack(self, at: Block) -> None:
-        f, w, p = at.f, at.arguments, at.block
-        self.address(at).emit(p["args"]).mem("i32.load", 4 * self.steps)
-        ceil_div(f, w["k"], w["ldb"]).emit(p["col"], "i32.mul").i32(self.layout.step_bytes // PANEL)
-        f.emit("i32.mul", "i32.add")
-        f.emit(at.k0, p["k"], w["k"], w["ldb"], p["cols"], at.scratch, p["ldb"]).call(self.packer)
+    def pack(self, at: Matrix) -> None:
+        f, p = at.f, at.block
+        steps = ceil_div(at.k, at.ldb) * p.col * (self.layout.step_bytes // PANEL)
+        f.call(
+            self.packer, self.address(at), p.args.pointer(4 * self.steps) + steps, at.k0, p.k, at.k, at.ldb, p.cols,
+            at.scratch, p.ldb,
+        )  # fmt: skip
 
 
 def right_operand(
@@ -185,9 +196,3 @@ def few_rows(arithmetic: Arithmetic = Arithmetic.FUSED) -> int:
     12 rows 44, 32; 24 rows 49, 36. With K = N = 256 they meet at 6 to 8 rows. One row: 30 to 35 (70 GB/s).
     """
     return pick_rows(arithmetic)
-
-
-def _matrix(at: Block, size: int = 4) -> Function:
-    """Push the address of the batch's matrix, of elements of `size` bytes."""
-    w, p = at.arguments, at.block
-    return element(at.f, w["b"], (p["high"], w["outer_b"]), (p["low"], w["stride_b"]), size=size)

@@ -14,8 +14,9 @@ signed). Half floats have no steps but a byte, 1 if any of them is infinite or N
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from ..printer.assembler import Function
 from .register_tile import PANEL
@@ -198,7 +199,7 @@ class PairedCodes:
     code: local with the address of two k, or of a group; careful: whether half floats may be infinite or NaN. Make it
     before loops: V8 materialises a constant at each use."""
 
-    def __init__(self, f: Function, layout: WeightCodes, code: int, careful: bool = False) -> None:
+    def __init__(self, f: Function, layout: WeightCodes, code: Any, careful: bool = False) -> None:
         self.f, self.layout, self.code, self.careful = f, layout, code, careful
         self.raw = f.locals("v128", 2)
         words = [struct.pack("<I", word) * 4 for word in (0x8FFFFFFF, 0x0F800000, 0x70000000)[: 1 + 2 * careful]]
@@ -208,7 +209,7 @@ class PairedCodes:
         for to, word in zip(self.constants, words, strict=True):
             f.v128(word).set(to)
 
-    def load(self, k: int, to: list[int], pair: int = 0) -> None:
+    def load(self, k: int, to: Sequence[Any], pair: int = 0) -> None:
         """Set two locals to the weights of one k, 0 and then 1, of a pair of a group."""
         if self.layout.bits == 16:
             self._half_floats(k, to)
@@ -219,7 +220,7 @@ class PairedCodes:
         else:
             self._floats(self.f.emit(self.code).mem("v128.load8x8_s", PANEL * k), to)
 
-    def _half_floats(self, k: int, to: list[int]) -> None:
+    def _half_floats(self, k: int, to: Sequence[Any]) -> None:
         f, (digits, *exponents) = self.f, self.constants
         for y, part in zip(to, ("low", "high"), strict=True):
             f.emit(self.code).mem("v128.load", 2 * PANEL * k).emit(f"i32x4.extend_{part}_i16x8_s")
@@ -228,7 +229,7 @@ class PairedCodes:
                 special, more = exponents
                 f.emit(y, y, special, "v128.and", special, "i32x4.eq", more, "v128.and", "v128.or").set(y)
 
-    def _bits(self, k: int, to: list[int], pair: int) -> None:
+    def _bits(self, k: int, to: Sequence[Any], pair: int) -> None:
         f, bits, raw = self.f, self.layout.bits, self.raw[0]
         if k == 0:
             f.emit(self.code).mem("v128.load8x8_u" if bits == 2 else "v128.load")
@@ -239,7 +240,7 @@ class PairedCodes:
             f.i32(16 - bits - first).emit("i16x8.shl")
         self._floats(f.i32(16 - bits).emit("i16x8.shr_s"), to)
 
-    def _byte_pairs(self, k: int, to: list[int]) -> None:
+    def _byte_pairs(self, k: int, to: Sequence[Any]) -> None:
         f = self.f
         for half, (raw, y) in enumerate(zip(self.raw, to, strict=True)):
             if k == 0:
@@ -248,7 +249,7 @@ class PairedCodes:
                 f.emit(raw)
             f.i32(16).emit("i32x4.shr_s", "f32x4.convert_i32x4_s").set(y)
 
-    def _floats(self, f: Function, to: list[int]) -> None:
+    def _floats(self, f: Function, to: Sequence[Any]) -> None:
         """Convert eight int16."""
         low, high = to
         f.tee(high).emit("i32x4.extend_low_i16x8_s", "f32x4.convert_i32x4_s").set(low)

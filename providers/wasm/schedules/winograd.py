@@ -16,19 +16,20 @@ that with the usual points 0, +-1, +-2, and six times that of the direct sum.
 from __future__ import annotations
 
 import struct
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from pyruntime.ir import shape as sh
 from pyruntime.ir.shape import AnyDim
 
 from ..printer.assembler import Function, Module, once
+from ..printer.values import POINTERS
 from .arguments import KERNEL, ArgumentBlock, ConvBuffers, ceil_div, minimum
 from .arithmetic import Arithmetic
 from .register_tile import (
-    BLOCK,
     FIRST,
     LAST,
     NO_EPILOGUE,
+    Block,
     Epilogue,
     apply_epilogue,
     call_block,
@@ -98,7 +99,7 @@ def scratch_bytes(form: Form, c: int, tr: AnyDim, quads: AnyDim) -> AnyDim:
 # ── input ─────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def _columns(f: Function, form: Form, w: dict[str, int], q: int, masks: list[int], offsets: list[int]) -> None:
+def _columns(f: Function, form: Form, w: dict[str, Any], q: int, masks: list[Any], offsets: list[Any]) -> None:
     """Set masks of the input columns of a quad, and the offsets from which to load each four (the row's start if none
     is in x)."""
     with f.scratch("i32", 1) as (x,), f.scratch("v128", 1) as (lanes,):
@@ -109,7 +110,7 @@ def _columns(f: Function, form: Form, w: dict[str, int], q: int, masks: list[int
             f.emit(x).i32(2).emit("i32.shl").i32(0).emit(mask, "v128.any_true", "select").set(offset)
 
 
-def _row(f: Function, form: Form, base: int, masks: list[int], offsets: list[int], temp: int, at: int) -> None:
+def _row(f: Function, form: Form, base: int, masks: list[Any], offsets: list[Any], temp: int, at: int) -> None:
     """Load the columns of four tiles from one input row, transform them and store them to temp."""
     with f.scratch("v128", form.loads + 1) as v, f.scratch("v128", form.side) as to:
         for x, mask, offset in zip(v, masks, offsets, strict=False):
@@ -194,7 +195,7 @@ def _output(module: Module, form: Form, epilogue: Epilogue, extra: int) -> Funct
 
 
 def _quad(
-    f: Function, form: Form, p: dict[str, int], w: dict[str, int], epilogue: Epilogue, extra: int,
+    f: Function, form: Form, p: dict[str, Any], w: dict[str, Any], epilogue: Epilogue, extra: int,
     place: tuple[int, ...],
 ) -> None:  # fmt: skip
     """Compute the outputs of a quad and a filter. place: its products, row of tiles and number in the row"""
@@ -226,7 +227,7 @@ def _quad(
             f.add(oy, 1).emit(at, w["ow"]).i32(2).emit("i32.shl", "i32.add").set(at)
 
 
-def _mend(f: Function, p: dict[str, int], extra: int, to: list[int], oy: int, q: int) -> None:
+def _mend(f: Function, p: dict[str, Any], extra: int, to: list[Any], oy: int, q: int) -> None:
     """Compute a row of outputs again if one is infinite or NaN."""
     for n, x in enumerate(to):
         f.emit(x, x, "f32x4.sub", *(["f32x4.add"] if n else []))
@@ -240,12 +241,12 @@ def _mend(f: Function, p: dict[str, int], extra: int, to: list[int], oy: int, q:
                 f.emit(row).mem("v128.load", 16 * n).set(x)
 
 
-def _store(f: Function, p: dict[str, int], epilogue: Epilogue, values: list[int], at: int, left: int) -> None:
+def _store(f: Function, p: dict[str, Any], epilogue: Epilogue, values: list[Any], at: int, left: int) -> None:
     """Store the vectors of an output row, of which `left` elements exist."""
     for n, x in enumerate(values):
         f.emit(left).i32(4 * n).emit("i32.gt_s")
         with f.if_(), f.scratch("i32", 1) as (rest,):
-            apply_epilogue(f, epilogue, p, p["row"], p["row"], x)
+            apply_epilogue(f, epilogue, POINTERS[p["bias"]], p["row"], p["row"], x)
             f.emit(left).i32(4 * n).emit("i32.sub").tee(rest).i32(4).emit("i32.ge_s")
             with f.if_():
                 f.emit(at, x).mem("v128.store", 16 * n)
@@ -264,55 +265,53 @@ def _unit(module: Module, arithmetic: Arithmetic, epilogue: Epilogue) -> Functio
     f = module.function("winograd_unit", ["i32"] * 4, export=False)
     args, unit, scratch, reuse = f.params
     w = ARGUMENTS.load(f, epilogue.extra)
-    p = {name: f.local("i32") for name in BLOCK}
+    p = f.fields(Block)
     count, ty, rows, end, columns, v_step, y_step, products, temp, point, image = f.locals("i32", 11)
-    f.emit(args).set(p["args"])
+    f.emit(args).set(p.args)
     ceil_div(f, w["m"], w["mg"]).set(count)
-    f.emit(unit, count, "i32.rem_u", w["mg"], "i32.mul").tee(p["row"]).emit(w["mg"], "i32.add").set(end)
+    f.emit(unit, count, "i32.rem_u", w["mg"], "i32.mul").tee(p.row).emit(w["mg"], "i32.add").set(end)
     minimum(f, end, end, w["m"])
     f.emit(unit, count, "i32.div_u").set(unit)
     ceil_div(f, w["th"], w["tr"]).set(count)
     f.emit(unit, count, "i32.rem_u", w["tr"], "i32.mul").set(ty).emit(w["th"], ty, "i32.sub").set(rows)
     minimum(f, rows, rows, w["tr"])
-    f.emit(unit, count, "i32.div_u").set(p["batch"])
+    f.emit(unit, count, "i32.div_u").set(p.batch)
     f.emit(w["tr"], w["quads"], "i32.mul").i32(1).emit("i32.add").i32(1).emit("i32.shr_u").i32(3).emit("i32.shl")
     f.set(columns).emit(columns, w["c"], "i32.mul").i32(2).emit("i32.shl").set(v_step)
     f.emit(columns).i32(4 * CHUNK).emit("i32.mul").set(y_step)
     f.emit(scratch, v_step).i32(form.points).emit("i32.mul", "i32.add").tee(products)
     f.emit(y_step).i32(form.points).emit("i32.mul", "i32.add").set(temp)
-    f.emit(w["x"], p["batch"], w["c"], "i32.mul", w["ih"], "i32.mul", w["iw"], "i32.mul").i32(2)
+    f.emit(w["x"], p.batch, w["c"], "i32.mul", w["ih"], "i32.mul", w["iw"], "i32.mul").i32(2)
     f.emit("i32.shl", "i32.add").set(image).emit(reuse, "i32.eqz")
     with f.if_():
         f.emit(args, image, ty, rows, scratch, temp, v_step).call(forward)
-    f.emit(w["c"]).tee(p["k"]).i32(2).emit("i32.shl").tee(p["lda"]).i32(3).emit("i32.shl").set(p["ldb"])
-    f.emit(columns).i32(2).emit("i32.shl").set(p["ldc"]).i32(FIRST | LAST).set(p["flags"])
+    f.emit(w["c"]).tee(p.k).i32(2).emit("i32.shl").tee(p.lda).i32(3).emit("i32.shl").set(p.ldb)
+    f.emit(columns).i32(2).emit("i32.shl").set(p.ldc).i32(FIRST | LAST).set(p.flags)
     with f.loop() as again:
-        f.emit(end, p["row"], "i32.sub").set(p["rows"]).i32(CHUNK).set(point)
-        minimum(f, p["rows"], p["rows"], point)
-        f.emit(w["w"], p["row"], p["lda"], "i32.mul", "i32.add").set(p["a"])
-        f.emit(scratch).set(p["b"]).emit(products).set(p["c"]).emit(columns).set(p["cols"]).i32(0).set(point)
+        f.emit(end, p.row, "i32.sub").set(p.rows).i32(CHUNK).set(point)
+        minimum(f, p.rows, p.rows, point)
+        f.emit(w["w"], p.row, p.lda, "i32.mul", "i32.add").set(p.a)
+        f.emit(scratch).set(p.b).emit(products).set(p.c).emit(columns).set(p.cols).i32(0).set(point)
         with f.loop() as points:
             call_block(f, panels, p)
-            f.emit(p["a"], w["m"], p["lda"], "i32.mul", "i32.add").set(p["a"])
-            f.emit(p["b"], v_step, "i32.add").set(p["b"]).emit(p["c"], y_step, "i32.add").set(p["c"])
+            f.emit(p.a, w["m"], p.lda, "i32.mul", "i32.add").set(p.a)
+            f.emit(p.b, v_step, "i32.add").set(p.b).emit(p.c, y_step, "i32.add").set(p.c)
             f.add(point, 1).emit(point).i32(form.points).emit("i32.lt_u").br_if(points)
-        f.emit(args, image, products, y_step, p["ldc"])
-        f.emit(p["batch"], w["m"], "i32.mul", p["row"], "i32.add", w["oh"], "i32.mul", w["ow"], "i32.mul").i32(2)
-        f.emit("i32.shl", w["y"], "i32.add", w["bias"], p["row"], p["rows"], ty, rows, temp).call(backward)
+        f.emit(args, image, products, y_step, p.ldc)
+        f.emit(p.batch, w["m"], "i32.mul", p.row, "i32.add", w["oh"], "i32.mul", w["ow"], "i32.mul").i32(2)
+        f.emit("i32.shl", w["y"], "i32.add", w["bias"], p.row, p.rows, ty, rows, temp).call(backward)
         _finish(f, form, epilogue, p, w, ty, rows)
-        f.emit(p["row"], p["rows"], "i32.add").tee(p["row"]).emit(end, "i32.lt_u").br_if(again)
+        f.emit(p.row, p.rows, "i32.add").tee(p.row).emit(end, "i32.lt_u").br_if(again)
     return f
 
 
-def _finish(
-    f: Function, form: Form, epilogue: Epilogue, p: dict[str, int], w: dict[str, int], ty: int, rows: int
-) -> None:
+def _finish(f: Function, form: Form, epilogue: Epilogue, p: Block, w: dict[str, Any], ty: int, rows: int) -> None:
     """Call the block's epilogue, for whole rows of y."""
     if epilogue.block:
-        f.emit(ty, rows, "i32.add").i32(form.step).emit("i32.mul").set(p["cols"])
-        minimum(f, p["cols"], p["cols"], w["oh"])
-        f.emit(ty, w["ow"], "i32.mul").i32(form.step).emit("i32.mul").set(p["col"])
-        f.emit(p["cols"], w["ow"], "i32.mul", p["col"], "i32.sub").set(p["cols"])
+        f.emit(ty, rows, "i32.add").i32(form.step).emit("i32.mul").set(p.cols)
+        minimum(f, p.cols, p.cols, w["oh"])
+        f.emit(ty, w["ow"], "i32.mul").i32(form.step).emit("i32.mul").set(p.col)
+        f.emit(p.cols, w["ow"], "i32.mul", p.col, "i32.sub").set(p.cols)
         epilogue.finish(f, p)
 
 
@@ -322,5 +321,5 @@ def winograd(module: Module, name: str, *, arithmetic: Arithmetic, epilogue: Epi
     f = module.function(name, KERNEL)
     w = ARGUMENTS.load(f, epilogue.extra, ("scratch",))
     f.emit(w["bytes"], f.params[-1], "i32.mul", w["scratch"], "i32.add").set(w["scratch"])
-    call_units(f, unit, w["scratch"], (w["m"], w["mg"]))
+    call_units(f, unit, POINTERS[w["scratch"]], (w["m"], w["mg"]))
     return f
