@@ -38,7 +38,7 @@ class _Table(dict):  # type: ignore[type-arg]
     def __missing__(self, key: int | str) -> bytes:
         if not isinstance(key, int):
             raise KeyError(f"no WebAssembly instruction {key!r} without immediates")
-        return b"\x20" + leb_u(key)
+        return b"\x20" + leb_u(int(key))
 
 
 _EMIT: dict[Any, bytes] = _Table(PLAIN)

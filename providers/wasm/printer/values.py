@@ -22,7 +22,7 @@ LEB = [leb_u(i) for i in range(4096)]
 
 
 def unsigned(n: int) -> bytes:
-    return LEB[n] if n < 4096 else leb_u(n)
+    return LEB[n] if n < 4096 else leb_u(int(n))  # operators of a local are instructions
 
 
 class _Constants(dict[int, bytes]):
