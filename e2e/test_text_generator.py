@@ -94,6 +94,15 @@ SCRIPT = """
     await told(async () => new TextGenerator(await ort.InferenceSession.create(bytes(arg.decoder)))),
     await told(async () => new TextGenerator(draft, { inputs: { states: null } })),
   ];
+  const start = () => onGpu.generate(arg.prompt, { maxTokens: 2 });
+  const two = await Promise.allSettled([start(), start()]);
+  errors.push(two[0].reason ?? String(two[1].reason));
+  const letters = { encode: () => ({ ids: arg.prompt }), decode: (tokens) => 'x'.repeat(tokens.length) };
+  const spelling = new TextGenerator(gpu, { tokenizer: letters });
+  const older = spelling.stream('a', { maxTokens: 8 });
+  await older.next();
+  await spelling.generate('a', { maxTokens: 1 });
+  errors.push(await told(() => older.next()));
   const again = await onGpu.generate(arg.prompt, { maxTokens: 8 });
   for (const one of [session, draft, gpu]) await one.release();
   Worker.prototype.postMessage = post;
@@ -140,7 +149,7 @@ def test_tokens_are_those_of_python(tab: Callable[..., Tab]) -> None:
         "InvalidInput: a text needs a tokenizer", 'the setting "heat" does not exist', "temperature is -1",
         "maxTokens is -1", "topK is 2.5", "the prompt is undefined", "the model takes batches of 1, not of 2",
         "AbortError", "TextGenerator.options({ draftTokens: 4 })", "its session samples no positions",
-        "the model has no input states",
+        "the model has no input states", "is running its model for another text", "has begun another text since",
     ]  # fmt: skip
     for part, text in zip(parts, found["errors"], strict=True):
         assert part in text

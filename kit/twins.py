@@ -130,14 +130,6 @@ TWINS = [
         "where the bytes of weights are",
         "tests/web/program_file.test.mjs e2e/test_exported.py",
     ),
-    Twin("pyruntime/api/decoder.py", "web/extras/decoder.js", "promises, NumPy", "e2e/test_text_generator.py"),
-    Twin(
-        "pyruntime/api/text_generator.py",
-        "web/extras/text_generator.js",
-        "promises",
-        "tests/test_text_generator.py e2e/test_text_generator.py",
-    ),
-    Twin("pyruntime/api/text_generator.py", "web/extras/written_together.js", "promises", "e2e/test_text_generator.py"),
     Twin(
         "pyruntime/api/batcher.py",
         "web/extras/batcher.js",

@@ -14,6 +14,7 @@ from kit import zoo
 from kit.decoder_forms import FORMS, STATES, decoder
 from kit.greedy_decoding import tokens_after, tokens_of_form
 from pyruntime import InferenceSession, InvalidInput, SessionOptions, TextGenerator
+from pyruntime.api.decoder import Decoder
 from pyruntime.errors import ExecutionError
 from pyruntime.runtime.generation import StopTexts, TextStream, kept
 from tests.test_sampling import chosen
@@ -230,6 +231,31 @@ def test_what_is_refused(case: str) -> None:
     with pytest.raises(InvalidInput) as error:
         work()
     assert text in str(error.value)
+
+
+def test_a_second_text_ends_the_first_between_runs(monkeypatch: pytest.MonkeyPatch) -> None:
+    """An abandoned stream does not block its generator; one that continues later is refused. During a run of another
+    thread a second text is refused."""
+    writer = TextGenerator(DECODER, TOKENIZER)
+    stream = writer.stream("Once", max_tokens=20)
+    next(stream)
+    second = writer.generate("Then", max_tokens=4)
+    with pytest.raises(InvalidInput, match="has begun another text since"):
+        list(stream)
+    assert writer.generate("Then", max_tokens=4).tokens == second.tokens == writer.last.tokens
+    refused: list[str] = []
+
+    sample = Decoder.sample
+
+    def interrupted(decoder: Decoder, *args: Any) -> list[int]:
+        with pytest.raises(InvalidInput) as error:
+            writer.generate([1], max_tokens=1)
+        refused.append(str(error.value))
+        return sample(decoder, *args)
+
+    monkeypatch.setattr(Decoder, "sample", interrupted)
+    writer.generate([1], max_tokens=1)
+    assert "is running its model for another text" in refused[0]
 
 
 @pytest.mark.parametrize("positions", [1, 3, 9])

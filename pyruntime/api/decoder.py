@@ -1,4 +1,4 @@
-"""A decoder's session with the keys and values of the tokens that it has read. Twin of web/extras/decoder.js."""
+"""A decoder's session with the keys and values of the tokens that it has read."""
 
 from __future__ import annotations
 
@@ -12,33 +12,14 @@ from pyruntime.api.ort_value import OrtValue
 from pyruntime.api.session import InferenceSession
 from pyruntime.errors import InvalidInput
 from pyruntime.runtime.batching import Declared
-from pyruntime.runtime.generation import DecoderLayout, empty_dims, kept, penalised, text_inputs
+from pyruntime.runtime.generation import DecoderLayout, Made, empty_dims, kept
+from pyruntime.runtime.writing import Request, Sampling, sampling_feeds
 
 TYPES = {
     "tensor(float)": np.float32, "tensor(float16)": np.float16, "tensor(int64)": np.int64, "tensor(int32)": np.int32,
     "tensor(bool)": np.bool_, "tensor(double)": np.float64,
 }  # fmt: skip
 Arrays = Mapping[str, Any]
-
-
-@dataclass(frozen=True, slots=True)
-class Sampling:
-    """How tokens are chosen from logits: see `TextGenerator.generate`."""
-
-    temperature: float = 0.0
-    top_k: int = 0
-    top_p: float = 1.0
-    repetition_penalty: float = 1.0
-
-    def feeds(self) -> dict[str, Any]:
-        # The likeliest token needs no order of all tokens.
-        top_k = 1 if self.temperature <= 0 else self.top_k
-        return {
-            "temperature": np.float32(self.temperature),
-            "top_k": np.int64(top_k),
-            "top_p": np.float32(self.top_p),
-            "repetition_penalty": np.float32(self.repetition_penalty),
-        }
 
 
 @dataclass(slots=True)
@@ -75,43 +56,27 @@ class Decoder:
         """Forget all tokens."""
         self.cached, self.pasts = [], {}
 
-    def sample(self, tokens: Sequence[int], count: int, how: Sampling, random: Sequence[float]) -> list[int]:
-        """The tokens that follow each of the last `count` of these tokens, chosen by `count` random numbers. Only
-        tokens that are not cached are computed."""
-        keep = kept(self.cached, tokens, count)
+    def sample(self, request: Request, how: Sampling) -> list[int]:
+        """Return the tokens that follow each of the last tokens. Only tokens that are not cached are computed."""
+        keep = kept(self.cached, request.tokens, request.count)
         if keep < len(self.cached) or not self.pasts:
             self._keep(keep)
-        fresh = list(tokens[keep:])
-        rows = min(self.layout.positions, len(fresh))
-        numbers = np.zeros((1, rows), np.float32)
-        numbers[0, -count:] = random
-        pairs = penalised(rows, tokens) if how.repetition_penalty != 1 else []
-        feeds = {
-            **self.text_feeds([fresh], [[1] * len(tokens)]),
-            **how.feeds(),
-            "random": numbers,
-            "repeated": np.array(pairs, np.int64).reshape(-1, 2),
-        }
-        found = self.run(feeds)
-        self.cached = list(tokens)
-        return [int(token) for token in found[0, -count:]]
+        found = self.run(sampling_feeds(self.layout, request, keep, how))
+        self.cached = list(request.tokens)
+        return found[-request.count :]
 
-    def text_feeds(self, fresh: list[list[int]], mask: list[list[int]]) -> dict[str, Any]:
-        """The inputs for new tokens (N, S) after earlier ones; mask (N, all tokens): 0 where a row is padded."""
-        return {x.name: np.reshape(x.values, x.dims) for x in text_inputs(self.layout, fresh, mask)}
-
-    def run(self, feeds: Arrays) -> np.ndarray[Any, Any]:
-        """The sampled tokens (N, positions). The caches become those that the model returns."""
+    def run(self, made: Sequence[Made]) -> list[int]:
+        """Return the sampled tokens (N, positions), flat. The caches become those that the model returns."""
+        feeds = {**self.given, **{x.name: np.reshape(x.values, x.dims) for x in made}}
         values = {
-            name: OrtValue.ortvalue_from_numpy(np.ascontiguousarray(x, self._types[name]))
-            for name, x in {**self.given, **feeds}.items()
+            name: OrtValue.ortvalue_from_numpy(np.ascontiguousarray(x, self._types[name])) for name, x in feeds.items()
         }
         names = ["token", *(cache.present for cache in self.layout.caches)]
         token, *presents = self.session.run_with_ort_values(names, {**values, **self.pasts})
         for cache, present in zip(self.layout.caches, presents, strict=True):
             if not (cache.of_encoder and self.pasts[cache.past].shape()[cache.axis]):
                 self.pasts[cache.past] = present
-        return token.numpy()
+        return [int(one) for one in token.numpy().flat]
 
     def _keep(self, count: int) -> None:
         """Keep the keys and values of the first tokens."""

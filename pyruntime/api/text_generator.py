@@ -1,32 +1,34 @@
-"""Writes text with a decoder: streaming, sampling, a KV cache that stays between turns, a draft model. Twin of
-web/extras/text_generator.js and web/extras/written_together.js."""
+"""Writes text with a decoder: streaming, sampling, a KV cache that stays between turns, a draft model.
+`pyruntime/runtime/writing.py` decides what runs."""
 
 from __future__ import annotations
 
 import copy
+import math
 import os
 import secrets
 import time
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field, fields
 from numbers import Integral, Real
 from typing import Any
 
-import numpy as np
-
-from pyruntime.api.decoder import Arrays, Decoder, Sampling
+from pyruntime.api.decoder import Arrays, Decoder
 from pyruntime.api.options import SessionOptions
 from pyruntime.api.session import InferenceSession
 from pyruntime.errors import InvalidInput, NotSupported
-from pyruntime.runtime.generation import (
-    Random,
-    StopTexts,
-    TextStream,
-    agreed,
-    kept,
-    left_padded,
-    not_together,
-    penalised_last,
+from pyruntime.runtime.generation import kept, not_together
+from pyruntime.runtime.writing import (
+    BUSY,
+    BUSY_HINT,
+    OVERTAKEN,
+    JointWriter,
+    Numbers,
+    Sampling,
+    Text,
+    Writer,
+    refused_number,
 )
 
 Model = str | os.PathLike[str] | bytes
@@ -74,12 +76,12 @@ class TextGenerator:
         logits: str = "logits", inputs: Arrays | None = None, options: SessionOptions | None = None,
         providers: Sequence[Any] | None = None, stop_tokens: Sequence[int] | None = None,
     ) -> None:  # fmt: skip
-        if draft_tokens < 1:
-            raise InvalidInput(f"draft_tokens is {draft_tokens}", hint="it must be 1 or more")
+        _check("draft_tokens", draft_tokens, True, least=1)
         self.tokenizer = _tokenizer(tokenizer)
-        self.last = Generated()
+        self._texts: list[Text] = []  # of the newest call
+        self._is_running = False
         self.draft_tokens = draft_tokens if draft is not None else 0
-        self.stop_tokens = set(_special(self.tokenizer) if stop_tokens is None else stop_tokens)
+        self.stop_tokens = list(_special(self.tokenizer) if stop_tokens is None else stop_tokens)
 
         def opened(source: Model, positions: int) -> Decoder:
             own = SessionOptions() if options is None else copy.deepcopy(options)
@@ -102,7 +104,7 @@ class TextGenerator:
             for _ in self.stream(prompt, **settings):  # type: ignore[arg-type]
                 pass
             return self.last
-        return self._together(prompt, **settings)  # type: ignore[arg-type]
+        return self._together(self._read(settings, prompt))  # type: ignore[arg-type]
 
     def stream(self, prompt: Prompt, **settings: Any) -> Iterator[str]:
         """The text that follows the prompt, piece by piece; `last` has what is written so far. Ends early if the caller
@@ -115,8 +117,7 @@ class TextGenerator:
         seed: of the random numbers; the same text in every language. By default another each time
         stop: texts before which the result ends
         """
-        self.last = Generated()
-        return (piece for piece in self._written(prompt, self.last, **settings) if piece)
+        return self._pieces(self._read(settings, [prompt]))
 
     def reset(self) -> None:
         """Forget the tokens of earlier calls, and free their caches."""
@@ -132,45 +133,76 @@ class TextGenerator:
     def _decoders(self) -> list[Decoder]:
         return [self._model] if self._draft is None else [self._model, self._draft]
 
-    # ── one text ─────────────────────────────────────────────────────────────────────────────────────────────────
+    @property
+    def last(self) -> Generated:
+        """What the newest call has written so far."""
+        return _generated(self._texts[0]) if self._texts else Generated()
 
-    def _written(
-        self, prompt: Prompt, out: Generated, max_tokens: int = 256, seed: int | None = None,
-        stop: str | Sequence[str] = (), **sampling: Any,
-    ) -> Iterator[str]:  # fmt: skip
-        how, numbers, tokens = _sampling(sampling), _Numbers(seed), self._encoded(prompt)
-        text, most = self._text(out, stop, tokens), _count(max_tokens)
-        out.reused = kept(self._model.cached, tokens, 1)
-        while len(out.tokens) < most and not text.is_ended:
-            for token in self._next(tokens + out.tokens, most - len(out.tokens), how, numbers, out):
-                yield text.add(token)
+    def _read(self, settings: dict[str, Any], prompts: Sequence[Prompt]) -> _Settings:
+        """Errors: InvalidInput; also while another thread runs this generator's model."""
+        if self._is_running:
+            raise InvalidInput(BUSY, hint=BUSY_HINT)
+        most, stop = settings.pop("max_tokens", 256), settings.pop("stop", ())
+        seed, how = settings.pop("seed", None), _sampling(settings)
+        if seed is not None and not isinstance(seed, Integral):
+            raise InvalidInput(f"seed is {seed!r}", hint="an integer is expected")
+        numbers = Numbers(secrets.randbits(31) if seed is None else int(seed))
+        _check("max_tokens", most, True)
+        begun = [self._encoded(prompt) for prompt in prompts]
+        return _Settings([self._text(stop, tokens) for tokens in begun], how, numbers, int(most))
+
+    def _pieces(self, settings: _Settings) -> Iterator[str]:
+        """The pieces of one text."""
+        (text,), how = settings.texts, settings.how
+        writer = Writer(text, settings.numbers, settings.most, self.draft_tokens)
+        self._texts = [text]
+        text.reused = kept(self._model.cached, text.prompt, 1)
+        while request := writer.request():
+            if self._texts != [text]:
+                raise InvalidInput(OVERTAKEN, hint=BUSY_HINT)
+            decoder = self._draft if request.of_draft and self._draft is not None else self._model
+            with self._running():
+                found = decoder.sample(request, how)
+            for token in writer.accepted(request, found):
+                if piece := text.add(token):
+                    yield piece
                 if text.is_ended:
                     break
-        yield text.end()
+        if rest := text.end():
+            yield rest
 
-    def _next(
-        self, tokens: list[int], most: int, how: Sampling, numbers: _Numbers, out: Generated
-    ) -> list[int]:  # fmt: skip
-        """The next tokens: one, or with a draft those that the model agrees with, and one more. A place in the text has
-        its random number, so that the draft does not change the result."""
-        place, drafted = len(out.tokens), list[int]()
-        if self._draft is not None:
-            for n in range(min(self.draft_tokens, most - 1)):
-                drafted += self._draft.sample(tokens + drafted, 1, how, numbers.at(place + n, 1))
-        count = len(drafted) + 1
-        found = self._model.sample(tokens + drafted, count, how, numbers.at(place, count))
-        good = agreed(drafted, found)
-        out.drafted += len(drafted)
-        out.accepted += good
-        return found[: good + 1]
+    def _together(self, settings: _Settings) -> list[Generated]:
+        """Several texts. The draft is not used."""
+        self._texts = texts = settings.texts
+        if refused := not_together(self._model.layout, [text.prompt for text in texts]):
+            raise InvalidInput(refused, hint="generate one prompt after the other")
+        writer = JointWriter(self._model.layout, texts, settings.how, settings.numbers, settings.most)
+        try:
+            with self._running():
+                self._model.start(len(texts))
+                while feeds := writer.feeds():
+                    writer.take(self._model.run(feeds))
+        finally:
+            self._model.restart()
+        for text in texts:
+            text.end()
+        return [_generated(text) for text in texts]
 
-    def _text(self, out: Generated, stop: str | Sequence[str], prompt: list[int]) -> _Text:
+    @contextmanager
+    def _running(self) -> Iterator[None]:
+        self._is_running = True
+        try:
+            yield
+        finally:
+            self._is_running = False
+
+    def _text(self, stop: str | Sequence[str], prompt: list[int]) -> Text:
         stops = [stop] if isinstance(stop, str) else list(stop or ())
         if not all(isinstance(one, str) for one in stops):
             raise InvalidInput(f"stop is {stop!r}", hint="a text or a list of texts is expected")
         if stops and self.tokenizer is None:
             raise InvalidInput("stop needs a tokenizer", hint="stop_tokens end a text without one")
-        return _Text(out, TextStream(self._decoded, prompt), StopTexts(stops), self.stop_tokens)
+        return Text(prompt, self._decoded, stops, self.stop_tokens, time.perf_counter)
 
     def _encoded(self, prompt: Prompt) -> list[int]:
         if isinstance(prompt, str):
@@ -187,113 +219,37 @@ class TextGenerator:
     def _decoded(self, tokens: list[int]) -> str:
         return "" if self.tokenizer is None else str(self.tokenizer.decode(tokens))
 
-    # ── several texts ────────────────────────────────────────────────────────────────────────────────────────────
 
-    def _together(
-        self, prompts: Sequence[Prompt], max_tokens: int = 256, seed: int | None = None,
-        stop: str | Sequence[str] = (), **sampling: Any,
-    ) -> list[Generated]:  # fmt: skip
-        """Prompts of different lengths are padded on the left, which a mask hides. The draft is not used."""
-        how, numbers = _sampling(sampling), _Numbers(seed)
-        begun = [self._encoded(prompt) for prompt in prompts]
-        if refused := not_together(self._model.layout, begun):
-            raise InvalidInput(refused, hint="generate one prompt after the other")
-        texts = [self._text(Generated(), stop, tokens) for tokens in begun]
-        fresh, mask = left_padded(begun), left_padded([[1] * len(tokens) for tokens in begun])
-        try:
-            self._model.start(len(prompts))
-            for n in range(_count(max_tokens)):
-                rows = min(self._model.layout.positions, len(fresh[0]))
-                random = np.zeros((len(prompts), rows), np.float32)
-                random[:, -1] = numbers.at(n * len(prompts), len(prompts))
-                written = [tokens + text.out.tokens for tokens, text in zip(begun, texts, strict=True)]
-                pairs = penalised_last(rows, written) if how.repetition_penalty != 1 else []
-                repeated = np.array(pairs, np.int64).reshape(-1, 2)
-                feeds = {**self._model.text_feeds(fresh, mask), **how.feeds(), "random": random, "repeated": repeated}
-                fresh = self._model.run(feeds)[:, -1:].tolist()
-                for text, (token,) in zip(texts, fresh, strict=True):
-                    if not text.is_ended:
-                        text.add(token)
-                if all(text.is_ended for text in texts):
-                    break
-                mask = [[*row, 1] for row in mask]
-        finally:
-            self._model.restart()
-        for text in texts:
-            text.end()
-        return [text.out for text in texts]
+@dataclass(slots=True)
+class _Settings:
+    texts: list[Text]
+    how: Sampling
+    numbers: Numbers
+    most: int
 
 
-class _Text:
-    """A text that grows by tokens, up to a stop."""
-
-    def __init__(self, out: Generated, stream: TextStream, stops: StopTexts, stop_tokens: set[int]) -> None:
-        self.out, self.stream, self.stops, self.stop_tokens = out, stream, stops, stop_tokens
-        self.is_ended = False
-        self._start = time.perf_counter()
-
-    def add(self, token: int) -> str:
-        """The text that is certain now."""
-        out = self.out
-        out.tokens.append(token)
-        out.seconds = time.perf_counter() - self._start
-        out.first = out.first or out.seconds
-        if token in self.stop_tokens:
-            out.reason, self.is_ended = "token", True
-            return ""
-        return self._told(self.stream.add(token))
-
-    def end(self) -> str:
-        """The rest of the text."""
-        if self.stops.is_stopped:
-            return ""
-        rest = self._told(self.stream.rest())
-        if not self.stops.is_stopped:
-            self.out.text += self.stops.waiting
-            rest += self.stops.waiting
-        return rest
-
-    def _told(self, text: str) -> str:
-        piece = self.stops.add(text)
-        self.out.text += piece
-        if self.stops.is_stopped:
-            self.out.reason, self.is_ended = "text", True
-        return piece
+def _generated(text: Text) -> Generated:
+    return Generated(
+        list(text.tokens), text.text, text.reason, text.reused, text.first, text.elapsed, text.drafted, text.accepted
+    )
 
 
-class _Numbers:
-    """Random numbers by place."""
-
-    def __init__(self, seed: int | None) -> None:
-        if seed is not None and not isinstance(seed, Integral):
-            raise InvalidInput(f"seed is {seed!r}", hint="an integer is expected")
-        self._random = Random(secrets.randbits(31) if seed is None else int(seed))
-        self._made: list[float] = []
-
-    def at(self, start: int, count: int) -> list[float]:
-        while len(self._made) < start + count:
-            self._made.append(self._random.next())
-        return self._made[start : start + count]
-
-
-def _count(max_tokens: Any) -> int:
-    if isinstance(max_tokens, bool) or not isinstance(max_tokens, Integral) or max_tokens < 0:
-        raise InvalidInput(f"max_tokens is {max_tokens!r}", hint="an integer from 0 on is expected")
-    return int(max_tokens)
-
-
-def _sampling(given: dict[str, Any]) -> Sampling:
+def _sampling(settings: dict[str, Any]) -> Sampling:
     known = [field.name for field in fields(Sampling)]
-    for name, value in given.items():
+    for name, value in settings.items():
         if name not in known:
             raise InvalidInput(f'the setting "{name}" does not exist', hint=f"there are {', '.join(known)}")
-        kind, what = (Integral, "an integer") if name == "top_k" else (Real, "a number")
-        if isinstance(value, bool) or not isinstance(value, kind) or not float(value) >= 0:
-            raise InvalidInput(f"{name} is {value!r}", hint=f"{what} from 0 on is expected")
-    found = Sampling(**given)
+        _check(name, value, name == "top_k")
+    found = Sampling(**settings)
     if found.repetition_penalty == 0:
         raise InvalidInput("repetition_penalty is 0", hint="1 changes nothing, 1.1 avoids repetition")
     return found
+
+
+def _check(name: str, value: Any, is_whole: bool, least: int = 0) -> None:
+    is_number = isinstance(value, Real) and not isinstance(value, bool)
+    if expected := refused_number(float(value) if is_number else math.nan, is_whole, least):
+        raise InvalidInput(f"{name} is {value!r}", hint=f"{expected}")
 
 
 def _tokenizer(tokenizer: Any) -> Any:

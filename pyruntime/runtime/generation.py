@@ -65,11 +65,11 @@ class TextInput:
 
 @dataclass(eq=False, slots=True)
 class Made:
-    """A tensor of integers for an input."""
+    """A tensor for an input. values: flat"""
 
     name: str
     dims: list[int]
-    values: list[int]
+    values: Sequence[float]
 
 
 class DecoderLayout:

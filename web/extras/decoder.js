@@ -1,14 +1,15 @@
-// A decoder's session with the keys and values of the tokens that it has read. Twin of pyruntime/api/decoder.py.
+// A decoder's session with the keys and values of the tokens that it has read.
 
 import { Declared } from '../runtime/batching.js';
-import { DecoderLayout, emptyDims, kept, penalised, textInputs } from '../runtime/generation.js';
+import { DecoderLayout, emptyDims, kept } from '../runtime/generation.js';
+import { samplingFeeds } from '../runtime/writing.js';
 import { partsOf } from './parts.js';
 
 /** @typedef {import('./parts.js').Session} Session */
 /** @typedef {import('../runtime/generation.js').Cache} Cache */
-/** @typedef {{ temperature: number, topK: number, topP: number, repetitionPenalty: number }} Sampling */
+/** @typedef {import('../runtime/generation.js').Made} Made */
+/** @typedef {import('../runtime/writing.js').Sampling} Sampling */
 /** @typedef {{ type: string, dims: readonly number[], data: any, location: string, dispose: () => void, getData: () => Promise<any>, first?: (count: number, axis: number) => any }} Tensor */
-/** @typedef {{ dims: readonly number[], values: readonly (number | boolean)[] }} Feed */
 
 const ARRAYS = {
   int64: (/** @type {readonly any[]} */ values) => BigInt64Array.from(values, BigInt),
@@ -21,9 +22,6 @@ const ARRAYS = {
 
 /** @param {{ name: string, isTensor?: boolean, shape?: readonly (number | string)[] }} metadata */
 const declared = ({ name, isTensor, shape }) => new Declared(name, isTensor && shape ? [...shape] : null);
-
-/** @param {number} count @param {(n: number) => number} of */
-const range = (count, of) => Array.from({ length: count }, (_, n) => of(n));
 
 export class Decoder {
   /** Tokens whose keys and values are in `pasts`. @type {number[]} */
@@ -59,45 +57,30 @@ export class Decoder {
   }
 
   /**
-   * The tokens that follow each of the last `count` of these tokens, chosen by `count` random numbers. Only tokens that are not
-   * cached are computed.
-   * @param {number[]} tokens @param {number} count @param {Sampling} how @param {readonly number[]} random @param {AbortSignal} [signal]
-   * @returns {Promise<number[]>}
+   * The tokens that follow each of the last tokens. Only tokens that are not cached are computed.
+   * @param {import('../runtime/writing.js').Request} request @param {Sampling} how @param {AbortSignal} [signal] @returns {Promise<number[]>}
    */
-  async sample(tokens, count, how, random, signal) {
+  async sample(request, how, signal) {
+    const { tokens, count } = request;
     const keep = kept(this.cached, tokens, count);
     if (keep < this.cached.length || !Object.keys(this.pasts).length) await this.keep(keep);
-    const fresh = tokens.slice(keep);
-    const rows = Math.min(this.layout.positions, fresh.length);
-    const pairs = how.repetitionPenalty === 1 ? [] : penalised(rows, tokens);
-    const feeds = {
-      ...this.textFeeds([fresh], [range(tokens.length, () => 1)]),
-      ...samplingFeeds(how),
-      random: { dims: [1, rows], values: [...new Array(rows - count).fill(0), ...random] },
-      repeated: { dims: [pairs.length / 2, 2], values: pairs },
-    };
-    const found = await this.run(feeds, signal);
-    this.cached = [...tokens];
-    return [...found.data.subarray(-count)].map(Number);
+    const found = await this.run(samplingFeeds(this.layout, request, keep, how), signal);
+    this.cached = tokens;
+    return found.slice(-count);
   }
 
   /**
-   * The inputs for new tokens (N, S) after earlier ones. @param {number[][]} fresh
-   * @param {number[][]} mask (N, all tokens): 0 where a row is padded @returns {Record<string, Feed>}
+   * The sampled tokens (N, positions), flat. The caches become those that the model returns.
+   * @param {readonly Made[]} made @param {AbortSignal} [signal] @returns {Promise<number[]>}
    */
-  textFeeds(fresh, mask) {
-    return Object.fromEntries(textInputs(this.layout, fresh, mask).map(({ name, dims, values }) => [name, { dims, values }]));
-  }
-
-  /** The sampled tokens. The caches become those that the model returns. @param {Record<string, Feed>} feeds @param {AbortSignal} [signal] */
-  async run(feeds, signal) {
+  async run(made, signal) {
     const { caches } = this.layout;
-    const tensors = Object.entries(feeds).map(([name, { dims, values }]) => [name, this.tensor(name, dims, values)]);
+    const feeds = Object.fromEntries(made.map(({ name, dims, values }) => [name, this.tensor(name, dims, values)]));
     const names = ['token', ...caches.map(({ present }) => present)];
-    const results = await this.session.run({ ...this.given, ...Object.fromEntries(tensors), ...this.pasts }, names, signal ? { signal } : {});
+    const results = await this.session.run({ ...this.given, ...feeds, ...this.pasts }, names, signal ? { signal } : {});
     const keeps = (/** @type {Cache} */ { past, axis, ofEncoder }) => ofEncoder && this.pasts[past].dims[axis];
     this.replace(Object.fromEntries(caches.map((cache) => [cache.past, keeps(cache) ? this.pasts[cache.past] : results[cache.present]])));
-    return results.token;
+    return Array.from(results.token.data, Number);
   }
 
   /** Keeps the keys and values of the first tokens. @param {number} count */
@@ -141,20 +124,9 @@ export class Decoder {
     for (const tensor of gone) tensor.dispose();
   }
 
-  /** @param {string} name @param {readonly number[]} dims @param {readonly (number | boolean)[]} values @returns {Tensor} */
+  /** @param {string} name @param {readonly number[]} dims @param {readonly number[]} values @returns {Tensor} */
   tensor(name, dims, values) {
     const type = this.types[name];
     return new this.parts.Tensor(type, ARRAYS[type](values), dims);
   }
-}
-
-/** @param {Sampling} how @returns {Record<string, Feed>} */
-export function samplingFeeds({ temperature, topK, topP, repetitionPenalty }) {
-  const scalar = (/** @type {number} */ value) => ({ dims: [], values: [value] });
-  return {
-    temperature: scalar(temperature),
-    top_k: scalar(temperature <= 0 ? 1 : topK), // the likeliest token needs no order of all tokens
-    top_p: scalar(topP),
-    repetition_penalty: scalar(repetitionPenalty),
-  };
 }

@@ -1,13 +1,12 @@
-// Writes text with a decoder: streaming, sampling, a KV cache that stays between turns, a draft model. Twin of
-// pyruntime/api/text_generator.py.
+// Writes text with a decoder: streaming, sampling, a KV cache that stays between turns, a draft model.
+// pyruntime/runtime/writing.py decides what runs.
 
-import { Random, StopTexts, TextStream, agreed, kept } from '../runtime/generation.js';
+import { kept, notTogether } from '../runtime/generation.js';
+import { BUSY, BUSY_HINT, JointWriter, Numbers, OVERTAKEN, Sampling, Text, Writer, refusedNumber } from '../runtime/writing.js';
 import { Decoder } from './decoder.js';
 import { partsOf } from './parts.js';
-import { writeTogether } from './written_together.js';
 
 /** @typedef {import('./parts.js').Session} Session */
-/** @typedef {import('./decoder.js').Sampling} Sampling */
 /** @typedef {{ encode: (text: string) => any, decode: (tokens: number[], options?: any) => string }} Tokenizer */
 /** What was written, as web/extras.d.ts documents it.
  * @typedef {{ tokens: number[], text: string, reason: 'length' | 'token' | 'text', reused: number, first: number, milliseconds: number, drafted: number,
@@ -15,8 +14,6 @@ import { writeTogether } from './written_together.js';
 /** @typedef {string | readonly number[]} Prompt */
 /** @typedef {{ maxTokens?: number, seed?: number, stop?: string | readonly string[], signal?: AbortSignal } & Partial<Sampling>} Settings */
 /** @typedef {{ tokenizer?: Tokenizer, draft?: Session, draftTokens?: number, inputs?: Record<string, any>, stopTokens?: readonly number[] }} Options */
-
-const DEFAULTS = { temperature: 0, topK: 0, topP: 1, repetitionPenalty: 1 };
 
 export class TextGenerator {
   /** Options of the sessions that it takes. @param {{ draftTokens?: number, logits?: string }} [options] */
@@ -28,10 +25,10 @@ export class TextGenerator {
   constructor(session, { tokenizer, draft, draftTokens = 4, inputs = {}, stopTokens } = {}) {
     this.parts = partsOf(session);
     const { InvalidInput } = this.parts;
-    if (!(Number.isInteger(draftTokens) && draftTokens >= 1)) throw new InvalidInput(`draftTokens is ${draftTokens}`, { hint: 'it must be 1 or more' });
+    this.check('draftTokens', draftTokens, true, 1);
     this.tokenizer = tokenizer;
     this.draftTokens = draft ? draftTokens : 0;
-    this.stopTokens = new Set(stopTokens ?? specialTokens(tokenizer));
+    this.stopTokens = [...stopTokens ?? specialTokens(tokenizer)];
     this.model = new Decoder(session, inputs);
     this.draft = draft ? new Decoder(draft, inputs) : null;
     const { positions } = this.model.layout;
@@ -39,7 +36,9 @@ export class TextGenerator {
       const hint = `create it with TextGenerator.options({ draftTokens: ${this.draftTokens} })`;
       throw new InvalidInput(`the session samples ${positions} positions, a draft of ${this.draftTokens} tokens needs ${this.draftTokens + 1}`, { hint });
     }
-    this.isWriting = false;
+    this.isRunning = false;
+    /** The first text of the newest call. @type {Text | null} */
+    this.newest = null;
   }
 
   /**
@@ -47,7 +46,7 @@ export class TextGenerator {
    * @param {Prompt | readonly Prompt[]} prompt @param {Settings} [settings] @returns {Promise<Generated | Generated[]>}
    */
   async generate(prompt, settings = {}) {
-    if (isList(prompt)) return this.together(prompt, settings);
+    if (isList(prompt)) return this.together(this.read(settings, prompt));
     const stream = this.stream(prompt, settings);
     for (;;) {
       const { done, value } = await stream.next();
@@ -60,46 +59,52 @@ export class TextGenerator {
    * @param {Prompt} prompt @param {Settings} [settings] @returns {AsyncGenerator<string, Generated>}
    */
   async* stream(prompt, settings = {}) {
-    this.begin();
-    try {
-      const { maxTokens, stop, signal, how, numbers } = this.read(settings);
-      const tokens = this.encoded(prompt);
-      const text = this.text(stop, tokens);
-      text.out.reused = kept(this.model.cached, tokens, 1);
-      while (text.out.tokens.length < maxTokens && !text.isEnded) {
-        for (const token of await this.next(tokens, maxTokens, how, numbers, text.out, signal)) {
-          const piece = text.add(token);
-          if (piece) yield piece;
-          if (text.isEnded) break;
-        }
+    const { texts: [text], how, numbers, most, signal } = this.read(settings, [prompt]);
+    const writer = new Writer(text, numbers, most, this.draftTokens);
+    this.newest = text;
+    text.reused = kept(this.model.cached, text.prompt, 1);
+    for (let request; (request = writer.request());) {
+      if (this.newest !== text) throw new this.parts.InvalidInput(OVERTAKEN, { hint: BUSY_HINT });
+      const decoder = request.ofDraft && this.draft ? this.draft : this.model;
+      const found = await this.running(() => decoder.sample(request, how, signal));
+      for (const token of writer.accepted(request, found)) {
+        const piece = text.add(token);
+        if (piece) yield piece;
+        if (text.isEnded) break;
       }
-      const rest = text.end();
-      if (rest) yield rest;
-      return text.out;
-    } finally {
-      this.isWriting = false;
     }
+    const rest = text.end();
+    if (rest) yield rest;
+    return generated(text);
   }
 
-  /** Without the draft. @param {readonly Prompt[]} prompts @param {Settings} settings @returns {Promise<Generated[]>} */
-  async together(prompts, settings) {
-    this.begin();
+  /** Writes several texts, without the draft. @param {ReturnType<TextGenerator['read']>} settings @returns {Promise<Generated[]>} */
+  async together({ texts, how, numbers, most, signal }) {
+    const { model } = this;
+    this.newest = texts[0];
+    const refused = notTogether(model.layout, texts.map((text) => text.prompt));
+    if (refused) throw new this.parts.InvalidInput(refused, { hint: 'generate one prompt after the other' });
+    const writer = new JointWriter(model.layout, texts, how, numbers, most);
+    await this.running(async () => {
+      try {
+        model.start(texts.length);
+        for (let feeds; (feeds = writer.feeds()).length;) writer.take(await model.run(feeds, signal));
+      } finally {
+        model.restart();
+      }
+    });
+    for (const text of texts) text.end();
+    return texts.map(generated);
+  }
+
+  /** @template T @param {() => Promise<T>} work runs the model */
+  async running(work) {
+    this.isRunning = true;
     try {
-      const { stop, ...how } = this.read(settings);
-      const begun = prompts.map((prompt) => this.encoded(prompt));
-      const texts = begun.map((tokens) => this.text(stop, tokens));
-      await writeTogether(this.model, begun, texts, how);
-      for (const text of texts) text.end();
-      return texts.map(({ out }) => out);
+      return await work();
     } finally {
-      this.isWriting = false;
+      this.isRunning = false;
     }
-  }
-
-  /** One text, or one list of texts, at a time. */
-  begin() {
-    if (this.isWriting) throw new this.parts.InvalidInput('this generator is writing another text', { hint: 'use one generator for each text' });
-    this.isWriting = true;
   }
 
   /** Forgets the tokens of earlier calls, and frees their caches. The sessions stay open. */
@@ -108,60 +113,34 @@ export class TextGenerator {
     this.draft?.restart();
   }
 
-  /**
-   * The next tokens: one, or with a draft those that the model agrees with, and one more. A place in the text has its random
-   * number, so that the draft does not change the result.
-   * @param {readonly number[]} prompt @param {number} maxTokens @param {Sampling} how @param {(start: number, count: number) => number[]} numbers
-   * @param {Generated} out @param {AbortSignal} [signal]
-   */
-  async next(prompt, maxTokens, how, numbers, out, signal) {
-    const place = out.tokens.length;
-    const tokens = [...prompt, ...out.tokens];
-    /** @type {number[]} */
-    const drafted = [];
-    const most = Math.min(this.draftTokens, maxTokens - place - 1);
-    while (this.draft && drafted.length < most) {
-      drafted.push(...await this.draft.sample([...tokens, ...drafted], 1, how, numbers(place + drafted.length, 1), signal));
-    }
-    const count = drafted.length + 1;
-    const found = await this.model.sample([...tokens, ...drafted], count, how, numbers(place, count), signal);
-    const good = agreed(drafted, found);
-    out.drafted += drafted.length;
-    out.accepted += good;
-    return found.slice(0, good + 1);
-  }
-
-  /** @param {Settings} settings */
-  read({ maxTokens = 256, seed, stop = [], signal, ...sampling }) {
-    if (!(maxTokens >= 0) || maxTokens % 1) throw new this.parts.InvalidInput(`maxTokens is ${maxTokens}`, { hint: 'an integer from 0 on is expected' });
-    return { maxTokens, stop, signal, how: this.sampling(sampling), numbers: this.numbers(seed) };
+  /** Throws InvalidInput, also while the model runs for another text. @param {Settings} settings @param {readonly Prompt[]} prompts */
+  read({ maxTokens = 256, seed, stop = [], signal, ...sampling }, prompts) {
+    const { InvalidInput } = this.parts;
+    if (this.isRunning) throw new InvalidInput(BUSY, { hint: BUSY_HINT });
+    this.check('maxTokens', maxTokens, true);
+    if (seed !== undefined && !Number.isInteger(seed)) throw new InvalidInput(`seed is ${seed}`, { hint: 'an integer is expected' });
+    const numbers = new Numbers(seed ?? Math.floor(Math.random() * 2 ** 31));
+    const begun = prompts.map((prompt) => this.encoded(prompt));
+    return { texts: begun.map((tokens) => this.text(stop, tokens)), how: this.sampling(sampling), numbers, most: maxTokens, signal };
   }
 
   /** @param {Record<string, unknown>} given @returns {Sampling} */
   sampling(given) {
     const { InvalidInput } = this.parts;
+    const how = new Sampling();
     for (const [name, value] of Object.entries(given)) {
-      if (!(name in DEFAULTS)) throw new InvalidInput(`the setting "${name}" does not exist`, { hint: `there are ${Object.keys(DEFAULTS).join(', ')}` });
-      const whole = name === 'topK';
-      if (typeof value !== 'number' || !(value >= 0) || (whole && value % 1)) {
-        throw new InvalidInput(`${name} is ${value}`, { hint: `${whole ? 'an integer' : 'a number'} from 0 on is expected` });
-      }
+      if (!(name in how)) throw new InvalidInput(`the setting "${name}" does not exist`, { hint: `there are ${Object.keys(how).join(', ')}` });
+      this.check(name, value, name === 'topK');
     }
-    const found = { ...DEFAULTS, ...given };
-    if (found.repetitionPenalty === 0) throw new InvalidInput('repetitionPenalty is 0', { hint: '1 changes nothing, 1.1 avoids repetition' });
-    return found;
+    Object.assign(how, given);
+    if (how.repetitionPenalty === 0) throw new InvalidInput('repetitionPenalty is 0', { hint: '1 changes nothing, 1.1 avoids repetition' });
+    return how;
   }
 
-  /** Random numbers by place. @param {number} [seed] */
-  numbers(seed) {
-    if (seed !== undefined && !Number.isInteger(seed)) throw new this.parts.InvalidInput(`seed is ${seed}`, { hint: 'an integer is expected' });
-    const random = new Random(seed ?? Math.floor(Math.random() * 2 ** 31));
-    /** @type {number[]} */
-    const made = [];
-    return (/** @type {number} */ start, /** @type {number} */ count) => {
-      while (made.length < start + count) made.push(random.next());
-      return made.slice(start, start + count);
-    };
+  /** @param {string} name @param {unknown} value @param {boolean} isWhole @param {number} [least] */
+  check(name, value, isWhole, least = 0) {
+    const hint = refusedNumber(typeof value === 'number' ? value : NaN, isWhole, least);
+    if (hint) throw new this.parts.InvalidInput(`${name} is ${value}`, { hint });
   }
 
   /** @param {string | readonly string[]} stop @param {number[]} prompt */
@@ -170,7 +149,7 @@ export class TextGenerator {
     if (!stops.every((one) => typeof one === 'string')) throw new this.parts.InvalidInput(`stop is ${stop}`, { hint: 'a text or a list of texts is expected' });
     if (stops.length && !this.tokenizer) throw new this.parts.InvalidInput('stop needs a tokenizer', { hint: 'stopTokens end a text without one' });
     const decode = (/** @type {number[]} */ tokens) => this.tokenizer?.decode(tokens, { skip_special_tokens: true }) ?? '';
-    return new Text(new TextStream(decode, prompt), new StopTexts(stops), this.stopTokens);
+    return new Text(prompt, decode, stops, this.stopTokens, () => performance.now());
   }
 
   /** @param {Prompt} prompt @returns {number[]} */
@@ -188,50 +167,9 @@ export class TextGenerator {
   }
 }
 
-/** A text that grows by tokens, up to a stop. */
-class Text {
-  /** @param {TextStream} stream @param {StopTexts} stops @param {Set<number>} stopTokens */
-  constructor(stream, stops, stopTokens) {
-    /** @type {Generated} */
-    this.out = { tokens: [], text: '', reason: 'length', reused: 0, first: 0, milliseconds: 0, drafted: 0, accepted: 0 };
-    this.stream = stream;
-    this.stops = stops;
-    this.stopTokens = stopTokens;
-    this.isEnded = false;
-    this.start = performance.now();
-  }
-
-  /** The text that is certain now. @param {number} token */
-  add(token) {
-    const { out } = this;
-    out.tokens.push(token);
-    out.milliseconds = performance.now() - this.start;
-    out.first ||= out.milliseconds;
-    if (!this.stopTokens.has(token)) return this.told(this.stream.add(token));
-    out.reason = 'token';
-    this.isEnded = true;
-    return '';
-  }
-
-  /** The rest of the text. */
-  end() {
-    if (this.stops.isStopped) return '';
-    const rest = this.told(this.stream.rest());
-    if (this.stops.isStopped) return rest;
-    this.out.text += this.stops.waiting;
-    return rest + this.stops.waiting;
-  }
-
-  /** @param {string} text */
-  told(text) {
-    const piece = this.stops.add(text);
-    this.out.text += piece;
-    if (this.stops.isStopped) {
-      this.out.reason = 'text';
-      this.isEnded = true;
-    }
-    return piece;
-  }
+/** @param {Text} text @returns {Generated} */
+function generated({ tokens, text, reason, reused, first, elapsed: milliseconds, drafted, accepted }) {
+  return { tokens: [...tokens], text, reason: /** @type {Generated['reason']} */ (reason), reused, first, milliseconds, drafted, accepted };
 }
 
 /** @param {Prompt | readonly Prompt[]} prompt @returns {prompt is readonly Prompt[]} */

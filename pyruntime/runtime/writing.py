@@ -1,0 +1,231 @@
+"""Writes texts with a decoder: what the next run gets, and what its tokens mean (docs/use/chat.md)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from pyruntime.runtime.generation import (
+    DecoderLayout,
+    Made,
+    Random,
+    StopTexts,
+    TextStream,
+    agreed,
+    left_padded,
+    penalised,
+    penalised_last,
+    text_inputs,
+)
+
+BUSY = "this generator is running its model for another text"
+OVERTAKEN = "this generator has begun another text since"
+BUSY_HINT = "use one generator for each text"
+
+
+def refused_number(x: float, is_whole: bool, least: int) -> str:
+    """What is expected instead of a setting's value, or "". x: NaN for what is no number"""
+    if x >= least and not (is_whole and x % 1 != 0):
+        return ""
+    return f"{'an integer' if is_whole else 'a number'} from {least} on is expected"
+
+
+@dataclass(eq=False, slots=True)
+class Sampling:
+    """How tokens are chosen from logits.
+
+    temperature: 0 takes the likeliest token; top_k: samples from so many of the likeliest (0: all); top_p: from the
+    fewest that have this probability together; repetition_penalty: divides positive scores of tokens that are there
+    """
+
+    temperature: float = 0.0
+    top_k: int = 0
+    top_p: float = 1.0
+    repetition_penalty: float = 1.0
+
+    def feeds(self, random: Sequence[float], rows: int, pairs: Sequence[int]) -> list[Made]:
+        """The inputs of sampling. random (N, rows): flat; pairs: of a row and a token that is penalised, flat"""
+        # The likeliest token needs no order of all tokens.
+        top_k = 1 if self.temperature <= 0 else self.top_k
+        return [
+            Made("temperature", [], [self.temperature]),
+            Made("top_k", [], [top_k]),
+            Made("top_p", [], [self.top_p]),
+            Made("repetition_penalty", [], [self.repetition_penalty]),
+            Made("random", [len(random) // rows, rows], random),
+            Made("repeated", [len(pairs) // 2, 2], pairs),
+        ]
+
+
+class Numbers:
+    """Random numbers by their position in a text."""
+
+    def __init__(self, seed: int) -> None:
+        self._random = Random(seed)
+        self._made: list[float] = []
+
+    def at(self, start: int, count: int) -> list[float]:
+        while len(self._made) < start + count:
+            self._made.append(self._random.next())
+        return self._made[start : start + count]
+
+
+class Text:
+    """A text that grows by tokens, up to a stop.
+
+    clock: gives the time; reason: why the text ended: "length", "token" (one of the stop tokens) or "text"
+    reused: tokens of the prompt that were cached; first, elapsed: time until the first and the last token
+    drafted, accepted: tokens of a draft model, and those that the model agreed with
+    """
+
+    def __init__(
+        self, prompt: list[int], decode: Callable[[list[int]], str], stops: list[str], stop_tokens: list[int],
+        clock: Callable[[], float],
+    ) -> None:  # fmt: skip
+        self.prompt = prompt
+        self.tokens: list[int] = []
+        self.text = ""
+        self.reason = "length"
+        self.reused = 0
+        self.first = 0.0
+        self.elapsed = 0.0
+        self.drafted = 0
+        self.accepted = 0
+        self.is_ended = False
+        self._stream = TextStream(decode, prompt)
+        self._stops = StopTexts(stops)
+        self._stop_tokens = set(stop_tokens)
+        self._clock = clock
+        self._start = clock()
+
+    def so_far(self) -> list[int]:
+        return [*self.prompt, *self.tokens]
+
+    def add(self, token: int) -> str:
+        """Return the text that is certain now, and was not before."""
+        self.tokens.append(token)
+        self.elapsed = self._clock() - self._start
+        if len(self.tokens) == 1:
+            self.first = self.elapsed
+        if token in self._stop_tokens:
+            self.reason = "token"
+            self.is_ended = True
+            return ""
+        return self._certain(self._stream.add(token))
+
+    def end(self) -> str:
+        """Return the rest of the text."""
+        if self._stops.is_stopped:
+            return ""
+        rest = self._certain(self._stream.rest())
+        if self._stops.is_stopped:
+            return rest
+        self.text += self._stops.waiting
+        return rest + self._stops.waiting
+
+    def _certain(self, text: str) -> str:
+        piece = self._stops.add(text)
+        self.text += piece
+        if self._stops.is_stopped:
+            self.reason = "text"
+            self.is_ended = True
+        return piece
+
+
+@dataclass(eq=False, slots=True)
+class Request:
+    """The next run. of_draft: the draft model runs; tokens: the text so far, with drafted tokens
+
+    count: of the last tokens, those whose followers are sampled; random: a number for each
+    """
+
+    of_draft: bool
+    tokens: list[int]
+    count: int
+    random: list[float]
+
+
+class Writer:
+    """Writes one text. most: tokens; draft_tokens: how many a draft model proposes, 0 without one
+
+    Each position of the text has its random number, so that a draft does not change the result.
+    """
+
+    def __init__(self, text: Text, numbers: Numbers, most: int, draft_tokens: int) -> None:
+        self.text = text
+        self._numbers = numbers
+        self._most = most
+        self._draft_tokens = draft_tokens
+        self._drafted: list[int] = []
+
+    def request(self) -> Request | None:
+        """Return the next run, or None if the text is complete."""
+        position = len(self.text.tokens)
+        if self.text.is_ended or position >= self._most:
+            return None
+        tokens = [*self.text.so_far(), *self._drafted]
+        if len(self._drafted) < min(self._draft_tokens, self._most - position - 1):
+            return Request(True, tokens, 1, self._numbers.at(position + len(self._drafted), 1))
+        count = len(self._drafted) + 1
+        return Request(False, tokens, count, self._numbers.at(position, count))
+
+    def accepted(self, request: Request, sampled: list[int]) -> list[int]:
+        """Return the new tokens of the text: those that the model agrees with, and one more; none after a draft."""
+        if request.of_draft:
+            self._drafted.append(sampled[0])
+            return []
+        good = agreed(self._drafted, sampled)
+        self.text.drafted += len(self._drafted)
+        self.text.accepted += good
+        self._drafted = []
+        return sampled[0 : good + 1]
+
+
+class JointWriter:
+    """Writes several texts by the same runs, without a draft. Shorter prompts are padded on the left, and a mask hides
+    the padding."""
+
+    def __init__(self, layout: DecoderLayout, texts: list[Text], how: Sampling, numbers: Numbers, most: int) -> None:
+        prompts = [text.prompt for text in texts]
+        self._layout = layout
+        self._texts = texts
+        self._how = how
+        self._numbers = numbers
+        self._most = most
+        self._fresh = left_padded(prompts)
+        self._mask = left_padded([[1 for _ in tokens] for tokens in prompts])
+        self._steps = 0
+
+    def feeds(self) -> list[Made]:
+        """Return the feeds of the next run; none if all texts are complete."""
+        count = len(self._texts)
+        growing = [text for text in self._texts if not text.is_ended]
+        if self._steps >= self._most or len(growing) == 0:
+            return []
+        rows = min(self._layout.positions, len(self._fresh[0]))
+        random: list[float] = []
+        for number in self._numbers.at(self._steps * count, count):
+            random = [*random, *[0.0 for _ in range(rows - 1)], number]
+        written = [text.so_far() for text in self._texts]
+        pairs = penalised_last(rows, written) if self._how.repetition_penalty != 1 else []
+        return [*text_inputs(self._layout, self._fresh, self._mask), *self._how.feeds(random, rows, pairs)]
+
+    def take(self, sampled: list[int]) -> None:
+        """sampled (N, positions): the tokens of the run, flat"""
+        rows = len(sampled) // len(self._texts)
+        self._steps += 1
+        for n, text in enumerate(self._texts):
+            token = sampled[n * rows + rows - 1]
+            self._fresh[n] = [token]
+            self._mask[n].append(1)
+            if not text.is_ended:
+                text.add(token)
+
+
+def sampling_feeds(layout: DecoderLayout, request: Request, cached: int, how: Sampling) -> list[Made]:
+    """Return the feeds of a run of one text. cached: of its tokens, those whose keys and values are cached"""
+    fresh = request.tokens[cached:]
+    rows = min(layout.positions, len(fresh))
+    pairs = penalised(rows, request.tokens) if how.repetition_penalty != 1 else []
+    random = [*[0.0 for _ in range(rows - request.count)], *request.random]
+    return [*text_inputs(layout, [fresh], [[1 for _ in request.tokens]]), *how.feeds(random, rows, pairs)]
