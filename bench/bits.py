@@ -69,7 +69,7 @@ def main(argv: list[str]) -> int:
         if name.startswith("MiniLM"):
             forms["error of 2 %"] = quantize(path, 4, samples=[given], max_error=0.02)
         for form, found in forms.items():
-            model = path.read_bytes() if found is None else found.model.SerializeToString()
+            model = path.read_bytes() if found is None else found.to_bytes()
             differences.append(_row(f"{name}, {form}", model, found, given, args.rounds))
     return 0 if max(differences) < 1e-3 else 1
 

@@ -46,18 +46,19 @@ MAY_IMPORT = {
     "emit": "ir onnx codegen frontend placement program runtime",
     "compiler": "errors options ir onnx codegen frontend ops passes placement emit program runtime",
     "session": "errors options ir onnx frontend passes compiler runtime",
+    "quantization": "errors ir onnx",
     "training": "errors ir host onnx frontend ops program runtime session",
     "exports": "errors ir onnx placement program compiler providers.webgpu",
-    "browser": "errors options ir host onnx codegen frontend placement compiler session training exports "
-    "providers.wasm providers.webgpu",
+    "browser": "errors options ir host onnx codegen frontend placement compiler session training "
+    "quantization exports providers.wasm providers.webgpu",
     "native": "errors options ir host onnx codegen frontend placement program runtime compiler session "
-    "training exports providers.wasm providers.webgpu",
+    "training quantization exports providers.wasm providers.webgpu",
     "api": "ort_errors errors options ir onnx frontend placement training native runtime session",
-    "quantization": "errors native",
     "onnxruntime": "api",
-    "pyodide": "errors options ir onnx frontend placement compiler program runtime session browser training exports",
-    "cli": "errors options training onnx frontend ops placement native runtime quantization pyruntime",
-    "pyruntime": "errors frontend ops placement compiler session native quantization api pyodide",
+    "pyodide": "errors options ir onnx frontend placement compiler program runtime session browser training "
+    "quantization exports",
+    "cli": "errors options training onnx frontend ops placement native runtime pyruntime",
+    "pyruntime": "errors frontend ops placement compiler session native api pyodide",
 }
 
 # The same for the rooms of web/ and its entry files. Types that JSDoc names count as imports.

@@ -73,6 +73,7 @@ get_available_providers get_device""".split()
 _IN_PYODIDE = {
     **dict.fromkeys(("InferenceSession", "LoraAdapter", "RunOptions", "SessionOptions"), "session"),
     "TrainingSession": "training",
+    "quantize": "quantization",
 }
 
 
@@ -92,7 +93,7 @@ def __getattr__(name: str) -> Any:
 
         return TrainingSession
     if name == "quantize":
-        from pyruntime.quantization.quantize import quantize
+        from pyruntime.native.tools.quantization import quantize
 
         return quantize
     if name == "TextGenerator":

@@ -300,7 +300,7 @@ class Model:
         })  # fmt: skip
 
     def export_plan(self) -> str:
-        """JSON: the pieces of the model's file with new weights (pyruntime/training/files/model_export.py)."""
+        """JSON: the pieces of the model's file with new weights (pyruntime/onnx/write.py)."""
         return self._plan()
 
     def _input(self, value: Value) -> dict[str, Any]:

@@ -14,7 +14,11 @@ from onnx import ModelProto, TensorProto, numpy_helper, parser
 
 from pyruntime import InferenceSession, InvalidInput, quantize
 from pyruntime.cli import main
-from pyruntime.quantization.codes import encode, pack
+from pyruntime.ir.dtype import F32
+from pyruntime.native.sessions.session import Session
+from pyruntime.onnx.graph import Weight
+from pyruntime.onnx.sources import MemorySource
+from pyruntime.quantization.codes import Coding, coding_model, spans
 
 RNG = np.random.default_rng(5)
 BOUNDS = {4: 0.13, 8: 0.012, 16: 1e-3}  # normally distributed weights in blocks of 32
@@ -171,29 +175,71 @@ def test_a_shared_matrix_lies_in_the_file_once() -> None:
     assert found.model.ByteSize() < TABLE.size * (0.5 + 4 / 32 + 0.5 / 32) + 1000
 
 
+def decoded(rows: np.ndarray[Any, Any], bits: int, block: int) -> np.ndarray[Any, Any]:
+    """Rows after they were codes. The model that computes the codes runs here."""
+    weight = Weight("w", F32, rows.shape, MemorySource(rows.tobytes()), 0, rows.nbytes)
+    coding = Coding(bits, block)
+    session = Session(coding_model(weight, coding))
+    parts = []
+    for span in spans(weight, coding):
+        feeds = {"w": np.frombuffer(span.data, np.float32).reshape(span.dims)}
+        packed, scales, zeros = session.run(["codes", "scales", "zeros"], feeds)
+        assert np.isfinite(scales).all()
+        codes, points = (x if bits == 8 else np.stack([x & 15, x >> 4], -1).reshape(-1) for x in (packed, zeros))
+        points = points.reshape(len(rows), -1)[:, : -(-rows.shape[1] // block)].reshape(-1)
+        parts.append((np.float32(codes.reshape(-1, block)) - points[:, None]) * scales[:, None])
+    return np.concatenate(parts).reshape(len(rows), -1)[:, : rows.shape[1]]
+
+
 def test_scales_lessen_the_error() -> None:
     """Against rounding with the range of each block as it is."""
     rows = np.asarray(np.random.default_rng(0).standard_normal((64, 128)), np.float32)
-    codes = encode(rows, 4, 32)
-    back = (codes.codes.reshape(64, 4, 32) - np.float32(codes.zeros[..., None])) * codes.scales[..., None]
     blocks = rows.reshape(64, 4, 32)
     scale = (blocks.max(-1, keepdims=True) - blocks.min(-1, keepdims=True)) / 15
     plain = np.rint(blocks / scale) * scale
-    assert np.linalg.norm(back - blocks) < 0.98 * np.linalg.norm(plain - blocks)
+    assert np.linalg.norm(decoded(rows, 4, 32) - rows) < 0.98 * np.linalg.norm(plain - blocks)
+
+
+@pytest.mark.parametrize("columns", [48, 50, 64, 65])
+def test_rows_of_any_length(columns: int) -> None:
+    """The last block of a row is filled with zeros, and its zero points fill whole bytes."""
+    rows = MATRIX[:7, :1] * np.linspace(-1, 2, columns, dtype=np.float32)
+    assert np.abs(decoded(rows, 4, 16) - rows).max() < 0.08 * np.abs(rows).max()
 
 
 @pytest.mark.parametrize("values", [[0.0] * 32, [3.0] * 32, [-1e-30] * 32, [1e38, -1e38] * 16])
 def test_blocks_at_the_ends_of_the_range(values: list[float]) -> None:
     rows = np.array([values], np.float32)
     for bits in (4, 8):
-        codes = encode(rows, bits, 32)
-        back = (codes.codes - np.float32(codes.zeros)) * codes.scales
-        assert np.isfinite(codes.scales).all() and np.abs(back - rows).max() <= 0.07 * np.abs(rows).max()
+        assert np.abs(decoded(rows, bits, 32) - rows).max() <= 0.07 * np.abs(rows).max()
 
 
-def test_packed_codes() -> None:
-    assert pack(np.array([[1, 2, 3]], np.uint8), 4).tolist() == [[0x21, 0x03]]
-    assert pack(np.array([[1, 2]], np.uint8), 8).tolist() == [[1, 2]]
+def test_a_weight_of_many_spans(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Codes that are computed in parts are those that are computed at once."""
+    names = ("MatMul", "a lookup and a product of one matrix", "Conv", "Gather of an odd width")
+
+    def files() -> list[bytes]:
+        return [quantize(CASES[name][0], bits, smallest=1000).to_bytes() for name in names for bits in (4, 8, 16)]
+
+    whole = files()
+    monkeypatch.setattr("pyruntime.quantization.codes._CHUNK", 700)
+    assert files() == whole
+
+
+def test_weights_as_numbers_and_in_other_files(tmp_path: Path) -> None:
+    """Floats that are fields of their own, and external data, give what raw bytes give."""
+    model = mixed()
+    expected = quantize(model, 4, keep=["b"], smallest=1000).to_bytes()
+    onnx.save(mixed(), tmp_path / "m.onnx", save_as_external_data=True, location="m.data")
+    assert quantize(tmp_path / "m.onnx", 4, keep=["b"], smallest=1000).to_bytes() == expected
+    for tensor in model.graph.initializer:
+        tensor.float_data.extend(numpy_helper.to_array(tensor).reshape(-1))
+        tensor.ClearField("raw_data")
+    found = quantize(model, 4, keep=["b"], smallest=1000).model
+    raw = {t.name: numpy_helper.to_array(t) for t in onnx.load_from_string(expected).graph.initializer}
+    for tensor in found.graph.initializer:
+        np.testing.assert_array_equal(numpy_helper.to_array(tensor), raw.pop(tensor.name))
+    assert not raw
 
 
 def mixed() -> ModelProto:
@@ -264,7 +310,7 @@ def test_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None
 
 
 def test_large_models_keep_weights_beside(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("pyruntime.quantization.measure.LARGEST", 1000)
+    monkeypatch.setattr("pyruntime.quantization.saved_file.LARGEST", 1000)
     found = quantize(mixed(), 8, samples=[FLAT], smallest=1000)
     found.save(tmp_path / "m.onnx")
     assert (tmp_path / "m.onnx.data").is_file()

@@ -96,7 +96,7 @@ def _add_bits(parser: argparse.ArgumentParser) -> None:
 
 def _quantize(args: argparse.Namespace, out: Path) -> None:
     """Writes the model with fewer bits to `out`, and prints what became of its layers."""
-    from pyruntime.quantization.quantize import quantize
+    from pyruntime.native.tools.quantization import quantize
 
     samples = []
     if args.inputs is not None or args.random:
@@ -123,4 +123,4 @@ def _quantize(args: argparse.Namespace, out: Path) -> None:
         print(f'largest error of a layer: {worst.error:.2g} in "{worst.name}"')
     for name, off in found.errors.items():
         print(f'error of output "{name}": {off:.2g}')
-    print(f"{args.model}: {common.size(args.model.stat().st_size)}; {out.name}: {common.size(found.model.ByteSize())}")
+    print(f"{args.model}: {common.size(args.model.stat().st_size)}; {out.name}: {common.size(found.size)}")

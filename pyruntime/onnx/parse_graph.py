@@ -22,10 +22,10 @@ FunctionKey = tuple[str, str, str]
 # domains gets its newest opset, as in onnxruntime (core/graph/model.cc), whose own tools wrote such models.
 NEWEST_OPSETS = {"": 28, "ai.onnx.ml": 5, "ai.onnx.preview": 1, "ai.onnx.preview.training": 1, "com.microsoft": 1}
 
-_OPSET = tags(varint="2", length="1")
+OPSET_TAGS = tags(varint="2", length="1")
 _GRAPH = tags(length="1 2 5 10 11 12 13 14 15 16")
-_NODE = tags(length="1 2 3 4 5 6 7 8 9 10")
-_ATTRIBUTE = tags(varint="3 8 20", length="1 4 5 6 7 8 9 10 11 13 14 15 21 22 23", fixed32="2 7")
+NODE_TAGS = tags(length="1 2 3 4 5 6 7 8 9 10")
+ATTRIBUTE_TAGS = tags(varint="3 8 20", length="1 4 5 6 7 8 9 10 11 13 14 15 21 22 23", fixed32="2 7")
 # AttributeProto.type -> the field with the value: single values, then lists
 _SINGLE = {1: 2, 2: 3, 3: 4, 4: 5, 5: 6, 11: 22, 13: 14}
 _LISTS = {6: 7, 7: 8, 8: 9, 9: 10, 10: 11, 12: 23, 14: 15}
@@ -72,7 +72,7 @@ def read_opsets(wire: Wire, found: list[Field]) -> dict[str, int]:
     """The imported opsets by domain (OperatorSetIdProto)."""
     opsets: dict[str, int] = {}
     for _, a, b in found:
-        inner = wire.gather(a, b, _OPSET)
+        inner = wire.gather(a, b, OPSET_TAGS)
         domain = normal_domain(text_of(wire, inner, 1))
         version = signed(inner[2][-1][1]) if 2 in inner else 0
         if version < 1 or opsets.setdefault(domain, version) != version:
@@ -151,7 +151,7 @@ class BodyReader:
 
     def node(self, start: int, end: int, scope: Scope, depth: int) -> Node:
         wire = self.wire
-        found = wire.gather(start, end, _NODE)
+        found = wire.gather(start, end, NODE_TAGS)
         name, op, domain, overload = (text_of(wire, found, number) for number in (3, 4, 7, 8))
         inputs = tuple([wire.text(a, b) for _, a, b in found.get(1, ())])
         outputs = tuple([wire.text(a, b) for _, a, b in found.get(2, ())])
@@ -178,7 +178,7 @@ class BodyReader:
         key = self.wire.bytes(start, end) if end - start <= _SHORT else b""
         if key in self._plain:
             return self._plain[key]
-        found = self.wire.gather(start, end, _ATTRIBUTE, runs=end - start > _LONG)
+        found = self.wire.gather(start, end, ATTRIBUTE_TAGS, runs=end - start > _LONG)
         name, ref = text_of(self.wire, found, 1), text_of(self.wire, found, 21)
         if ref:
             if scope.refs is None or ref not in scope.refs:

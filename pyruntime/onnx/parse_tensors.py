@@ -23,7 +23,7 @@ MAX_RANK = 64
 DIMS, DATA_TYPE, SEGMENT, FLOATS, INT32S, STRINGS, INT64S, NAME, RAW, DOUBLES, UINT64S, EXTERNAL, LOCATION = (
     1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 13, 14,
 )  # fmt: skip
-_TENSOR = tags(varint="1 2 5 7 11 14", length="1 3 4 5 6 7 8 9 10 11 12 13 16", fixed32="4", fixed64="10")
+TENSOR_TAGS = tags(varint="1 2 5 7 11 14", length="1 3 4 5 6 7 8 9 10 11 12 13 16", fixed32="4", fixed64="10")
 _SPARSE = tags(varint="3", length="1 2 3")
 _ENTRY = tags(length="1 2")
 # the field with the elements of a type; other types use int32_data
@@ -57,7 +57,7 @@ class TensorReader:
 
     def tensor(self, start: int, end: int) -> Weight:
         wire = self._wire
-        found = wire.gather(start, end, _TENSOR)
+        found = wire.gather(start, end, TENSOR_TAGS)
         name = wire.text(*found[NAME][-1][1:]) if NAME in found else ""
         what = f'tensor "{name}" at byte {start}'
         dtype = dtype_of(found[DATA_TYPE][-1][1] if DATA_TYPE in found else 0, what)

@@ -17,7 +17,7 @@ _ELEM = tags(length="1")
 _MAP = tags(varint="1", length="2")
 _SHAPE = tags(length="1")
 _DIM = tags(varint="1", length="2 3")
-_VALUE = tags(length="1 2 3 4")
+VALUE_TAGS = tags(length="1 2 3 4")
 
 
 class TypeReader:
@@ -32,7 +32,7 @@ class TypeReader:
 
     def value(self, start: int, end: int) -> tuple[str, Type | None]:
         """A ValueInfoProto."""
-        found = self._wire.gather(start, end, _VALUE)
+        found = self._wire.gather(start, end, VALUE_TAGS)
         name = self._wire.text(*found[1][-1][1:]) if 1 in found else ""
         return name, self.type(*found[2][-1][1:]) if 2 in found else None
 

@@ -5,117 +5,98 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
-from typing import Any
-
-import onnx
-from onnx import GraphProto, ModelProto, NodeProto, TensorProto
+from math import prod
 
 from pyruntime.errors import InvalidInput
-from pyruntime.quantization.codes import Array
+from pyruntime.ir.dtype import F16, F32
+from pyruntime.onnx.edit import FileGraph, FileModel, FileNode
+from pyruntime.onnx.graph import Weight
+from pyruntime.onnx.write import INITIALIZER, INPUT
 
-FLOATS = (TensorProto.FLOAT, TensorProto.FLOAT16)
 _WEIGHT_INPUT = {"MatMul": 1, "Gemm": 1, "Gather": 0, "Conv": 1, "ConvTranspose": 1}
-_Constants = Mapping[str, TensorProto]
+_Spans = Mapping[str, tuple[int, int]]  # of the constants in the file, by name
 
 
 @dataclass(frozen=True, slots=True)
 class Layer:
-    """A node, the graph that contains it (the model's or that of a branch or a loop's body), and its weight.
+    """A node and its weight.
 
-    is_transposed: a Transpose node is between the weight and the node
+    place: of the weight in the file; is_transposed: a Transpose node is between the weight and the node; is_top: the
+    node is in the model's own graph, not in that of a branch or a loop's body
     """
 
-    node: NodeProto
-    graph: GraphProto
+    node: FileNode
     weight_name: str
-    weight: TensorProto
+    weight: Weight
+    place: int
     is_transposed: bool
     is_top: bool
 
     @property
     def name(self) -> str:
-        return self.node.name or self.node.output[0]
+        return self.node.name or self.node.outputs[0]
 
     @property
     def shape(self) -> tuple[int, ...]:
-        return tuple(self.weight.dims)
-
-    @property
-    def size(self) -> int:
-        """Bytes of the weight as it is in the model."""
-        return int(len(self.weight.raw_data)) or self.values().nbytes
-
-    def values(self) -> Array:
-        return onnx.numpy_helper.to_array(self.weight)
+        return self.weight.shape
 
     @property
     def has_columns(self) -> bool:
         """Whether the weight of a product is (K, N): a column for each column of the result."""
-        return bool(attribute(self.node, "transB", 0)) == self.is_transposed
+        return bool(self.node.attributes.get("transB", 0)) == self.is_transposed
 
 
-def find_layers(model: ModelProto, smallest: int) -> list[Layer]:
+def find_layers(model: FileModel, smallest: int) -> list[Layer]:
     """The layers with float weights of at least `smallest` elements."""
-    overridable = {i.name for i in model.graph.input} if model.ir_version >= 4 else set()
+    overridable = {name for name, _ in model.graph.named(INPUT)} if model.ir_version >= 4 else set()
     return list(_layers(model.graph, {}, smallest, overridable, True))
 
 
 def _layers(
-    graph: GraphProto, outer: _Constants, smallest: int, overridable: set[str], is_top: bool
+    graph: FileGraph, outer: _Spans, smallest: int, overridable: set[str], is_top: bool
 ) -> Iterator[Layer]:  # fmt: skip
     constants = {**outer, **_constants(graph, overridable)}
     turned = {
-        n.output[0]: n.input[0]
-        for n in graph.node
-        if n.op_type == "Transpose" and n.input[0] in constants and list(attribute(n, "perm", [1, 0])) == [1, 0]
+        n.outputs[0]: n.inputs[0]
+        for n in graph.nodes
+        if n.op == "Transpose" and n.inputs[0] in constants and n.attributes.get("perm", [1, 0]) == [1, 0]
     }
-    for node in graph.node:
+    for node in graph.nodes:
         name = _weight_name(node)
         weight_name = turned.get(name, name)
-        weight = constants.get(weight_name)
-        if weight is not None and _is_large(weight, smallest) and _is_supported(node, weight, name in turned):
-            yield Layer(node, graph, weight_name, weight, name in turned, is_top)
-        for part in node.attribute:
-            for inner in [part.g] * part.HasField("g") + list(part.graphs):
-                yield from _layers(inner, constants, smallest, overridable, False)
+        if weight_name in constants:
+            span = constants[weight_name]
+            weight = graph.file.weight(span)
+            is_large = weight.dtype in (F32, F16) and prod(weight.shape) >= smallest
+            if is_large and _is_supported(node, len(weight.shape), name in turned):
+                yield Layer(node, weight_name, weight, span[0], name in turned, is_top)
+        for inner in node.graphs:
+            yield from _layers(inner, constants, smallest, overridable, False)
 
 
-def _constants(graph: GraphProto, overridable: set[str]) -> _Constants:
-    found = {t.name: t for t in graph.initializer if t.name not in overridable}
-    for node in graph.node:
-        if node.op_type == "Constant" and (value := attribute(node, "value", None)) is not None:
-            found[node.output[0]] = value
-    return found
+def _constants(graph: FileGraph, overridable: set[str]) -> _Spans:
+    found = {name: (p.start, p.end) for name, p in graph.named(INITIALIZER) if name not in overridable}
+    constants = {
+        n.outputs[0]: n.attributes["value"] for n in graph.nodes if n.op == "Constant" and "value" in n.attributes
+    }
+    return found | constants
 
 
-def _weight_name(node: NodeProto) -> str:
-    at = _WEIGHT_INPUT.get(node.op_type, -1)
-    return node.input[at] if node.domain in ("", "ai.onnx") and 0 <= at < len(node.input) else ""
+def _weight_name(node: FileNode) -> str:
+    at = _WEIGHT_INPUT.get(node.op, -1)
+    return node.inputs[at] if node.domain in ("", "ai.onnx") and 0 <= at < len(node.inputs) else ""
 
 
-def _is_large(weight: TensorProto, smallest: int) -> bool:
-    count = 1
-    for dim in weight.dims:
-        count *= dim
-    return weight.data_type in FLOATS and count >= smallest
-
-
-def _is_supported(node: NodeProto, weight: TensorProto, is_transposed: bool) -> bool:
-    rank = len(weight.dims)
-    match node.op_type:
+def _is_supported(node: FileNode, rank: int, is_transposed: bool) -> bool:
+    match node.op:
         case "MatMul":
             return rank == 2
         case "Gemm":
-            return rank == 2 and not attribute(node, "transA", 0)
+            return rank == 2 and not node.attributes.get("transA", 0)
         case "Gather":
-            return rank == 2 and attribute(node, "axis", 0) in (0, -2) and not is_transposed
+            return rank == 2 and node.attributes.get("axis", 0) in (0, -2) and not is_transposed
         case _:
             return rank >= 3 and not is_transposed
-
-
-def attribute(node: NodeProto, name: str, default: Any) -> Any:
-    found = [a for a in node.attribute if a.name == name]
-    return onnx.helper.get_attribute_value(found[0]) if found else default
 
 
 def without_kept(layers: list[Layer], keep: tuple[str, ...]) -> list[Layer]:

@@ -2,20 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
-import onnx
-from onnx import GraphProto, ModelProto, NodeProto, helper
-
+from pyruntime.ir.dtype import F32
+from pyruntime.onnx.edit import FileGraph, FileModel, FileNode, Part, insert, new, new_node
+from pyruntime.onnx.write import INITIALIZER, INPUT, OUTPUT, VALUE_INFO, Piece, tensor, value_info
 from pyruntime.quantization.layers import find_layers
-from pyruntime.quantization.rewrite import KEPT, MICROSOFT, Writer
-
-
-def copy_of(model: ModelProto) -> ModelProto:
-    out = ModelProto()
-    out.CopyFrom(model)
-    return out
+from pyruntime.quantization.rewrite import KEPT, MICROSOFT, Made, Writer
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,92 +22,107 @@ class Form:
     accuracy_level: int
 
 
-def with_codes(model: ModelProto, plan: Sequence[int], form: Form) -> tuple[ModelProto, list[int]]:
-    """A copy of the model in which layer n of `find_layers` has weights of plan[n] bits, and the bytes of these."""
-    out = copy_of(model)
-    layers = find_layers(out, form.smallest)
-    writer = Writer(out, form.block, form.accuracy_level)
-    new: dict[int, list[NodeProto]] = {}
+@dataclass(frozen=True, slots=True)
+class NewModel:
+    """pieces: of the file; made: the new initializers in it; sizes: bytes of the weight of each layer"""
+
+    pieces: list[Piece]
+    made: Mapping[str, Made]
+    sizes: Sequence[int] = ()
+
+
+Open = Callable[[], FileModel]  # opens the model's file anew, because editing changes it
+
+
+def with_codes(open_model: Open, plan: Sequence[int], form: Form) -> NewModel:
+    """The model in which layer n of `find_layers` has weights of plan[n] bits."""
+    model = open_model()
+    layers = find_layers(model, form.smallest)
+    writer = Writer(model, layers, form.block, form.accuracy_level)
+    new_nodes: dict[FileNode, list[FileNode]] = {}
     for layer, bits in zip(layers, plan, strict=True):
         if bits != KEPT:
-            new[id(layer.node)] = writer.nodes(layer, bits, layer.node.output[0])
-    sizes = [sum(map(writer.size, new[id(a.node)])) if id(a.node) in new else a.size for a in layers]
-    for graph in graphs(out.graph):
-        nodes = [made for node in graph.node for made in new.get(id(node), [node])]
-        kept = GraphProto()
-        kept.node.extend(nodes)
-        del graph.node[:]
-        graph.node.extend(kept.node)
-    used = _used(list(graphs(out.graph)))
-    out.graph.initializer.extend(tensor for name, tensor in writer.made.items() if name in used)
-    _remove_unused(out, {layer.weight_name for layer in layers})
-    _import_domain(out)
-    return out, sizes
+            new_nodes[layer.node] = writer.nodes(layer, bits, layer.node.outputs[0])
+    sizes = [sum(map(writer.size, new_nodes[a.node])) if a.node in new_nodes else a.weight.size for a in layers]
+    for graph in model.graph.all():
+        graph.replace_nodes({node: new_nodes[node] for node in graph.nodes if node in new_nodes})
+    used = _used(list(model.graph.all()))
+    made = {name: one for name, one in writer.made.items() if name in used}
+    _add(model, made)
+    _remove_unused(model, {layer.weight_name for layer in layers})
+    _import_domain(model)
+    return NewModel(inlined(model), made, sizes)
 
 
-def graphs(graph: GraphProto) -> Iterator[GraphProto]:
-    """A graph and those of branches and loops in it, innermost first."""
-    for node in graph.node:
-        for part in node.attribute:
-            for inner in [part.g] * part.HasField("g") + list(part.graphs):
-                yield from graphs(inner)
-    yield graph
+def _add(model: FileModel, made: Mapping[str, Made]) -> None:
+    insert(model.graph.parts, [Part(INITIALIZER, pieces=one.pieces(name)) for name, one in made.items()])
 
 
-def _remove_unused(model: ModelProto, weights: set[str]) -> None:
+def inlined(model: FileModel) -> list[Piece]:
+    """The file, with the weights in it that are in files beside the model."""
+    for graph in model.graph.all():
+        for name, part in graph.named(INITIALIZER):
+            if model.is_external(part):
+                w = model.weight((part.start, part.end))
+                part.pieces = tensor(
+                    name, w.dtype, w.shape, Piece(w.size, w.offset, file=w.source.name if w.source else "")
+                )
+    return model.pieces()
+
+
+def _remove_unused(model: FileModel, weights: set[str]) -> None:
     """Remove the weights that nothing reads any more, and what only prepared them."""
-    every = list(graphs(model.graph))
+    every = list(model.graph.all())
     for source in ("Transpose", "Constant"):
         used = _used(every)
         for graph in every:
-            for node in list(graph.node):
-                is_ours = bool(weights & {*node.input, *node.output})
-                if node.op_type == source and is_ours and node.output[0] not in used:
-                    graph.node.remove(node)
-    used = _used(every)
+            found = [n for n in graph.nodes if n.op == source and weights & {*n.inputs, *n.outputs}]
+            graph.remove(node.part for node in found if node.outputs[0] not in used)
+    gone = weights - _used(every)
+    is_old = model.ir_version < 4  # then constants are inputs, too
     for graph in every:
-        for field in (graph.initializer, graph.value_info, graph.input):
-            gone = [t for t in field if t.name in weights and t.name not in used]
-            if field is graph.input and model.ir_version >= 4:
-                continue
-            for t in gone:
-                field.remove(t)
-    if model.ir_version < 4:  # from 4 on, new initializers need not be inputs too; the old ones stay constants
-        constants = {t.name for t in model.graph.initializer}
-        for value in [i for i in model.graph.input if i.name in constants]:
-            model.graph.input.remove(value)
+        for number in (INITIALIZER, VALUE_INFO, *[INPUT] * is_old):
+            graph.remove([part for name, part in graph.named(number) if name in gone])
+    if is_old:  # from 4 on, new initializers need not be inputs too; the old ones stay constants
+        constants = {name for name, _ in model.graph.named(INITIALIZER)}
+        model.graph.remove([part for name, part in model.graph.named(INPUT) if name in constants])
         model.ir_version = 4
 
 
-def _used(every: list[GraphProto]) -> set[str]:
-    return {name for g in every for n in g.node for name in n.input} | {o.name for g in every for o in g.output}
+def _used(every: list[FileGraph]) -> set[str]:
+    return {x for g in every for n in g.nodes for x in n.inputs} | {x for g in every for x, _ in g.named(OUTPUT)}
 
 
-def _import_domain(model: ModelProto) -> None:
-    has_nodes = any(node.domain == MICROSOFT for graph in graphs(model.graph) for node in graph.node)
-    if has_nodes and all(o.domain != MICROSOFT for o in model.opset_import):
-        model.opset_import.append(helper.make_opsetid(MICROSOFT, 1))
+def _import_domain(model: FileModel) -> None:
+    if any(node.domain == MICROSOFT for graph in model.graph.all() for node in graph.nodes):
+        model.import_opset(MICROSOFT, 1)
 
 
-def with_errors(model: ModelProto, plan: Sequence[int], form: Form) -> ModelProto:
+def with_errors(open_model: Open, plan: Sequence[int], form: Form) -> NewModel | None:
     """A model whose outputs "error n" and "size n" are the squared sums of layer n's error and result, where each layer
-    reads what it reads in the model without codes. Layers inside of branches and loops have none."""
-    out = copy_of(model)
-    writer = Writer(out, form.block, form.accuracy_level)
-    del out.graph.output[:]
-    for n, (layer, bits) in enumerate(zip(find_layers(out, form.smallest), plan, strict=True)):
+    reads what it reads in the model without codes; None if there is no such layer. Layers inside of branches and loops
+    have none."""
+    model = open_model()
+    layers = find_layers(model, form.smallest)
+    writer = Writer(model, layers, form.block, form.accuracy_level)
+    graph = model.graph
+    graph.remove([part for _, part in graph.named(OUTPUT)])
+    outputs = []
+    for n, (layer, bits) in enumerate(zip(layers, plan, strict=True)):
         if bits == KEPT or not layer.is_top:
             continue
-        y = layer.node.output[0]
-        out.graph.node.extend(writer.nodes(layer, bits, f"{y}.coded"))
-        wide = []
-        for name in (y, f"{y}.coded"):
-            out.graph.node.append(helper.make_node("Cast", [name], [f"{name}.wide"], to=onnx.TensorProto.FLOAT))
-            wide.append(f"{name}.wide")
-        out.graph.node.append(helper.make_node("Sub", wide, [f"{y}.difference"]))
+        y = layer.node.outputs[0]
+        nodes = writer.nodes(layer, bits, f"{y}.coded")
+        wide = [f"{name}.wide" for name in (y, f"{y}.coded")]
+        nodes += [new_node("Cast", [name], f"{name}.wide", attributes={"to": F32.code}) for name in (y, f"{y}.coded")]
+        nodes.append(new_node("Sub", wide, f"{y}.difference"))
         for source, name in ((f"{y}.difference", f"error {n}"), (wide[0], f"size {n}")):
-            out.graph.node.append(helper.make_node("ReduceSumSquare", [source], [name], keepdims=0))
-            out.graph.output.append(helper.make_tensor_value_info(name, onnx.TensorProto.FLOAT, []))
-    out.graph.initializer.extend(writer.made.values())
-    _import_domain(out)
-    return out
+            nodes.append(new_node("ReduceSumSquare", [source], name, attributes={"keepdims": 0}))
+            outputs.append(new(OUTPUT, value_info(name, F32, ())))
+        graph.add_nodes(nodes)
+    if not outputs:
+        return None
+    insert(graph.parts, outputs)
+    _add(model, writer.made)
+    _import_domain(model)
+    return NewModel(inlined(model), writer.made)

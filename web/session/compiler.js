@@ -37,7 +37,7 @@
  * @property {(feeds: object | null, node: string, code: boolean) => MaybePromise<string>} [listing] kernels, loops and code as text
  * @property {(providers: string[], assume: string[]) => MaybePromise<ProgramData>} [portable] the Programs for all feeds as a file has them
  * @property {(names: string[]) => MaybePromise<void>} [splitDims] treats dims of one of these names as separate dims
- * @property {() => MaybePromise<string>} [exportPlan] JSON: the pieces of the model's file with new weights (pyruntime/training/files/model_export.py)
+ * @property {() => MaybePromise<string>} [exportPlan] JSON: the pieces of the model's file with new weights (pyruntime/onnx/write.py)
  * @property {import('../run/environment.js').HostSteps['host']} host
  * @property {() => void} destroy
  */

@@ -13,8 +13,8 @@ from pyruntime.onnx import load
 from pyruntime.onnx.graph import Graph, Node, Source, Value, Weight, tensor_type, uses
 from pyruntime.onnx.ort_checkpoint import Checkpoint, read_checkpoint
 from pyruntime.onnx.weight_values import elements
+from pyruntime.onnx.write import Piece
 from pyruntime.training.files.artifact_export import inference_plan
-from pyruntime.training.files.model_export import Piece
 from pyruntime.training.graph.recipe import recipe_of
 from pyruntime.training.graph.training_graph import Training, training_graph
 

@@ -6,15 +6,15 @@ from __future__ import annotations
 import json
 from typing import Any
 
+from pyruntime.onnx.edit import export_plan
 from pyruntime.onnx.graph import Source, Weight
 from pyruntime.onnx.sources import MEMORY
 from pyruntime.training.adapters.side_nodes import side_nodes
-from pyruntime.training.files.model_export import export_plan
 from pyruntime.training.graph.training_graph import Training
 
 
 def export_pieces(file: Source, training: Training) -> str:
-    """JSON: the pieces of the file (pyruntime/training/files/model_export.py); a weight with products to add has these
+    """JSON: the pieces of the file (pyruntime/onnx/write.py); a weight with products to add has these
     after it"""
     more = _merging(training)
     plan = export_plan(file, training.exported, *side_nodes(training.beside))

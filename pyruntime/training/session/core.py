@@ -16,6 +16,7 @@ from typing import Any, Protocol, TypeVar
 from pyruntime.errors import InvalidInput, SessionFailed
 from pyruntime.frontend.feed_checks import differing_dims
 from pyruntime.onnx import load
+from pyruntime.onnx.edit import export_plan
 from pyruntime.onnx.graph import Graph, TensorType, Weight
 from pyruntime.onnx.sources import FileSource, MemorySource
 from pyruntime.runtime.step_numbers import StepNumbers
@@ -34,7 +35,6 @@ from pyruntime.training.adapters.adapter_file import Adapter, adapter_files
 from pyruntime.training.adapters.lora import Lora, Merge
 from pyruntime.training.adapters.side_nodes import side_nodes
 from pyruntime.training.files import safetensors
-from pyruntime.training.files.model_export import export_plan
 from pyruntime.training.files.safetensors import Stored
 from pyruntime.training.graph.recipe import Recipe, not_negative, recipe_of
 from pyruntime.training.graph.training_graph import training_graph

@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from pyruntime.onnx.graph import Source
-from pyruntime.training.files.model_export import Piece
+from pyruntime.onnx.write import Piece
 
 _numbers = itertools.count(1)  # of temporary files, because threads may write to one path at once
 

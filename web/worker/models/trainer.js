@@ -9,7 +9,7 @@ import { StateValues } from './state_values.js';
 /** @import { Model } from '../../session/model.js' */
 /** @import { Source } from './types.js' */
 /** @import { Values } from './state_values.js' */
-/** @typedef {[size: number, start: number, data: string, weight: string, dtype: string, file: string, merged?: import('./merged_weights.js').Merged]} Piece see pyruntime/training/files/model_export.py */
+/** @typedef {[size: number, start: number, data: string, weight: string, dtype: string, file: string, merged?: import('./merged_weights.js').Merged]} Piece see pyruntime/onnx/write.py */
 
 export class Trainer extends StateValues {
   /** Of a session with a limit of memory, in which only the executor that runs has any. @type {Model | null} */

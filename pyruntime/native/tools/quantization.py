@@ -1,0 +1,17 @@
+"""`quantize` on native sessions."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from pyruntime.native.sessions.session import Session
+from pyruntime.quantization.host import Sessions
+from pyruntime.quantization.quantize import quantizer
+
+quantize = quantizer(
+    Sessions(
+        Session,
+        lambda dtype, dims, data: np.frombuffer(data, dtype).reshape(dims),
+        lambda x: x.reshape(-1),
+    )
+)
