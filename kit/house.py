@@ -8,6 +8,7 @@ from __future__ import annotations
 import ast
 import os
 import re
+import subprocess
 from collections.abc import Iterator, Mapping
 from functools import cache
 from pathlib import Path
@@ -23,7 +24,6 @@ BUILT = {
     "web/worker/programs/program_schema.js",
     "web/page/options/engine_options.js",
 }
-NOT_OURS = {".git", ".venv", "node_modules", "build", "dist", "__pycache__", ".cache"}
 
 # What each room (a folder, or a module at the top of the engine) may import besides itself. One direction, no cycles.
 MAY_IMPORT = {
@@ -104,12 +104,10 @@ class Import(NamedTuple):
 
 @cache
 def files() -> list[Path]:
-    """Every file of the project, relative to its root, without installed and built ones."""
-    found = []
-    for folder, subfolders, names in os.walk(ROOT):
-        subfolders[:] = [name for name in subfolders if name not in NOT_OURS and not name.endswith(".egg-info")]
-        found += [Path(folder, name).relative_to(ROOT) for name in names if name not in NOT_OURS]
-    return sorted(path for path in found if not is_built(path))
+    """Every file of the project, relative to its root: those that git tracks, and new ones that it does not ignore."""
+    command = ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"]
+    listed = subprocess.run(command, cwd=ROOT, capture_output=True, check=True).stdout.decode()
+    return sorted(Path(name) for name in set(listed.split("\0")) if (ROOT / name).is_file())
 
 
 def is_built(path: Path) -> bool:

@@ -1,0 +1,94 @@
+"""For all tests: a heap that is not searched again and again, cached bytecode, durations, shards.
+
+Every run records the durations of its test functions in build/durations.json and prints the dearest.
+"""
+
+from __future__ import annotations
+
+import gc
+import os
+import sys
+import zlib
+from collections.abc import Generator
+
+import pluggy
+import pytest
+
+from kit import durations
+
+LISTED_FROM = 100  # cases of a run, from which the dearest are printed
+
+# Tests start hundreds of Python processes: without cached bytecode each would compile the engine anew.
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+sys.dont_write_bytecode = False
+gc.disable()  # until all tests are collected: the collector would visit syntax trees and tables over and over
+
+recorded: dict[str, durations.Duration] = {}
+firsts: set[str] = set()  # node ids of the first case of each function
+begun = 0.0  # processor time at the start of the phase of a test that runs
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--shard", default="1/1", help="N/M: only every M-th file, by a hash of its path")
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Keep the files of this shard; note the first case of each function."""
+    number, count = map(int, config.getoption("--shard").split("/"))
+    if not 1 <= number <= count:
+        raise pytest.UsageError("--shard N/M: N from 1 to M")
+    kept, others = [], []
+    seen: set[str] = set()
+    for item in items:
+        path, function = item.nodeid.split("::")[0], function_of(item.nodeid)
+        (kept if zlib.crc32(path.encode()) % count == number - 1 else others).append(item)
+        if function not in seen:
+            seen.add(function)
+            firsts.add(item.nodeid)
+    if others:
+        config.hook.pytest_deselected(items=others)
+        items[:] = kept
+
+
+def pytest_collection_finish(session: pytest.Session) -> None:
+    """The heap of modules and tests leaves the garbage collector, which then visits only what tests make."""
+    gc.freeze()
+    gc.enable()
+
+
+def function_of(node_id: str) -> str:
+    return node_id.split("[")[0]
+
+
+def pytest_runtest_logstart() -> None:
+    global begun
+    begun = durations.processor_time()
+
+
+@pytest.hookimpl(hookwrapper=True)
+def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pluggy.Result[pytest.TestReport], None]:
+    """Processor time since the last report: setup, call or teardown. It travels to xdist's controller."""
+    global begun
+    now = durations.processor_time()
+    result = yield
+    report = result.get_result()
+    report.processor, begun = now - begun, now
+    report.is_first = item.nodeid in firsts
+
+
+def pytest_runtest_logreport(report: pytest.TestReport) -> None:
+    empty = durations.Duration(cases=0, processor=0.0, elapsed=0.0, first=0.0)
+    duration = recorded.setdefault(function_of(report.nodeid), empty)
+    duration["cases"] += report.when == "call"
+    duration["processor"] += report.processor
+    duration["elapsed"] += report.duration
+    duration["first"] += report.processor * report.is_first
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    ran = {name: duration for name, duration in recorded.items() if duration["cases"]}
+    durations.merge(ran)
+    if sum(duration["cases"] for duration in ran.values()) >= LISTED_FROM:
+        terminalreporter.section("durations")
+        terminalreporter.write("".join(f"{line}\n" for line in durations.dearest(ran)))
