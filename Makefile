@@ -12,6 +12,8 @@ ARGS ?=
 .PHONY: help demo serve quick test check bench conformance fuzz projects docs package release released clean
 .DEFAULT_GOAL := help
 
+unexport PYTHONDONTWRITEBYTECODE # tests start hundreds of Python processes: each would compile the engine anew
+
 help: ## this list
 	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):[^#]*## /\1\t/' | expand -t 14
 
@@ -40,9 +42,10 @@ quick: check ## after each change: check, and the first case of every test that 
 
 test: check ## everything: check, native tests, browser tests
 	@$(SETUP) python node vulkan browser programs browsers runtimes docs
-	@$(PY) -m pytest -q -n $(JOBS) --dist worksteal -m "not alone" tests
+	@$(PY) -m pytest -q -n $(JOBS) --dist worksteal -m "not alone" --ignore tests/test_house.py tests
 	@$(PY) -m pytest -q -n $(JOBS) --dist worksteal -m "not alone" e2e
 	@$(PY) -m pytest -q -m alone tests e2e
+	@$(PY) -m kit.durations
 
 bench: ## side by side with peers, as ratios
 	@$(SETUP) python node vulkan browser

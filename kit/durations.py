@@ -37,7 +37,9 @@ def processor_time() -> float:
     """Seconds that this process and its descendants have used. Where /proc is missing, living descendants are left
     out."""
     usages = map(resource.getrusage, (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN))
-    return sum(usage.ru_utime + usage.ru_stime for usage in usages) + sum(map(_ticks, _descendants(os.getpid()))) / TICKS
+    return (
+        sum(usage.ru_utime + usage.ru_stime for usage in usages) + sum(map(_ticks, _descendants(os.getpid()))) / TICKS
+    )
 
 
 def _descendants(process: int) -> list[int]:
@@ -104,8 +106,10 @@ def write_slow(durations: Mapping[str, Duration]) -> None:
             seconds.pop(name, None)
             if duration["first"] > SLOW_FROM:
                 seconds[name] = f"{duration['first']:.1f}"
-    head = f"# Test functions whose first case takes over {SLOW_FROM:g} s of processor time: python -m kit.durations --write\n"
-    SLOW.write_text(head + "".join(f"{seconds[name]} {name}\n" for name in sorted(seconds)))
+    about = f"# Test functions whose first case takes over {SLOW_FROM:g} s of processor time"
+    SLOW.write_text(
+        f"{about}: python -m kit.durations --write\n" + "".join(f"{seconds[name]} {name}\n" for name in sorted(seconds))
+    )
 
 
 def _exists(name: str) -> bool:

@@ -78,10 +78,11 @@ def listed(**attrs: object) -> bytes:
     return helper.make_model(graph, opset_imports=[helper.make_opsetid("a", 1)], ir_version=8).SerializeToString()
 
 
+NUMBERS = random.Random(0)
 LISTS = {
     "small numbers": [n % 120 for n in range(9000)],
     "of two bytes": list(range(20000)),
-    "of any size": [random.Random(n).randrange(-(1 << 63), 1 << 63) >> n % 64 for n in range(300_000)],
+    "of any size": [NUMBERS.randrange(-(1 << 63), 1 << 63) >> n % 64 for n in range(300_000)],
     "one that is not small": [5] * 20000 + [-1] + [64] * 20000,
     "floats": np.random.default_rng(0).integers(0, 0x7F000000, 500_000).astype("u4").view("f4").tolist(),
     "strings": ["BRANCH_LEQ", "LEAF", ""] * 7000,
