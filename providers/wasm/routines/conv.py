@@ -111,7 +111,7 @@ def _product(writer: Any, call: Call) -> Invocation:
         m=m, n=n, k=k, batch=batch, lda=k, ldb=n, ldc=n, stride_a=0, stride_b=k * n, stride_c=m * n,
         mc=mc, nc=nc, kc=kc, inner=batch,
     )  # fmt: skip
-    return product_call(writer, call, Dense(), conv_groups(call.out.rank), w, x, params, label="conv_1x1")
+    return product_call(writer, call, Dense(), conv_groups(call.out.rank), [w, x], params, label="conv_1x1")
 
 
 def _winograd(writer: Any, call: Call) -> Invocation:

@@ -17,10 +17,11 @@ from .base import arithmetic, fused_epilogue, scratch, sum_type
 
 
 def product_call(
-    writer: Any, call: Call, layout: Layout, groups: Groups, a: Tensor, b: Tensor, params: gemm.Params[AnyDim],
-    steps: Sequence[Tensor] = (), label: str = "",
+    writer: Any, call: Call, layout: Layout, groups: Groups, operands: Sequence[Tensor], params: gemm.Params[AnyDim],
+    label: str = "",
 ) -> Invocation:  # fmt: skip
-    """Return a call of gemm.py; steps: one tensor with quantised weights, else none."""
+    """Return a call of gemm.py; operands: A, B, and with quantised weights their steps."""
+    a, b, *steps = operands
     fused = fused_epilogue(writer, call, groups, gemm.arguments_of(layout), sum_type(call))
     params = params._replace(own=gemm.scratch_bytes(layout, params))
     own = [scratch(params.own * writer.threads)] if params.own != 0 else []

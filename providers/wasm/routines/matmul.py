@@ -266,7 +266,7 @@ def invocation(
         offset_a=offset(call, 0), offset_b=0 if packed is not None else offset(call, 1),
     )  # fmt: skip
     b = call.operand(1) if packed is None else packed
-    return product_call(writer, call, p.layout, p.groups(_order(call)), call.operand(0), b, params)
+    return product_call(writer, call, p.layout, p.groups(_order(call)), [call.operand(0), b], params)
 
 
 def offset(call: Call, operand: int) -> AnyDim:

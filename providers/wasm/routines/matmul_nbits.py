@@ -73,7 +73,7 @@ class MatmulNBits(WasmRoutine):
         params = gemm.Params(
             m=m, n=n, k=k, batch=1, lda=k, ldb=size, ldc=n, stride_a=0, stride_b=0, stride_c=0, mc=mc, nc=nc, kc=kc
         )
-        return [product_call(writer, call, layout, _groups(call.out.rank), a, codes, params, [steps])]
+        return [product_call(writer, call, layout, _groups(call.out.rank), [a, codes, steps], params)]
 
 
 def _blocks(m: AnyDim, n: int, k: int, threads: int) -> tuple[AnyDim, AnyDim, AnyDim]:

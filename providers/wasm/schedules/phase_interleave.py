@@ -108,14 +108,12 @@ def _row(f: Function, w: dict[str, int], row: int, plane: int, y: int) -> None:
                         for half, lanes in ((0, (0, 4, 1, 5)), (16, (2, 6, 3, 7))):
                             f.emit(first, even, odd).shuffle32(*lanes).mem("v128.store", 32 * n + half)
                     f.add(source, 2 * count).add(to, 2 * count).add(first, 4 * count)
-        _rest(f, w, row, plane, y, x, phase, source, to, step, first)
+        _rest(f, w, row, plane, y, x, (phase, source, to, step, first))
 
 
-def _rest(
-    f: Function, w: dict[str, int], row: int, plane: int, y: int, x: int, phase: int, source: int, to: int, step: int,
-    first: int,
-) -> None:  # fmt: skip
-    """Write the elements from x on, whose number is a multiple of the stride, phase by phase."""
+def _rest(f: Function, w: dict[str, int], row: int, plane: int, y: int, x: int, scratch: tuple[int, ...]) -> None:
+    """Write the elements from x on, whose number is a multiple of the stride, phase by phase. scratch: five locals"""
+    phase, source, to, step, first = scratch
     last = f.local("i32")
     f.emit(w["sw"]).i32(2).emit("i32.shl").set(step).i32(0).set(phase)
     f.emit(y, w["ow"]).i32(2).emit("i32.shl", "i32.add").set(last)
