@@ -150,12 +150,6 @@ TWINS = [
         "tests/webgpu/test_buffers.py e2e/test_webgpu.py",
     ),
     Twin(
-        "pyruntime/training/session/state_values.py",
-        "web/worker/models/state_values.js",
-        "promises",
-        "tests/training/test_training.py e2e/test_training.py",
-    ),
-    Twin(
         "pyruntime/training/adapters/session_adapters.py",
         "web/page/training/adapters.js",
         "promises",

@@ -1,25 +1,20 @@
-// The states of a session: weights that its runs change. One executor at a time has their values.
-// Twin of pyruntime/training/session/state_values.py.
+// The states of a session: weights that its runs change. pyruntime/runtime/state_table.py decides which executor has their values.
 
-import { SessionFailed } from '../../common/errors.js';
 import { fromGpuStorage } from '../../gpu/storage.js';
-import { MAIN } from '../../runtime/output_paths.js';
+import { changingSteps, StateTable, statesOf } from '../../runtime/state_table.js';
 
-/** @import { Header, TensorValue } from '../../common/program.js' */
+/** @import { TensorValue } from '../../common/program.js' */
 /** @import { Executor } from '../../run/executor.js' */
 /** Bytes by name of the state. @typedef {Record<string, Uint8Array>} Values */
 /** @template T @typedef {import('../../common/maybe_promise.js').MaybePromise<T>} MaybePromise */
 
 export class StateValues {
-  /** The executor that has the current values. @type {Executor | null} */
-  holder = null;
-  /** Values without those that are as at the start. @type {Values} */
-  kept = {};
-  isCurrent = true; // whether `kept` has the holder's values, so that a fault of the next step loses none
-  /** An executor whose values a step has changed in part. @type {Executor | null} */
-  spoiled = null;
-  /** Why there are no values that belong to one step. */
-  lost = '';
+  table = new StateTable();
+
+  /** The executor that has the current values. */
+  get holder() {
+    return /** @type {Executor | null} */ (this.table.holder);
+  }
 
   /**
    * Runs an executor for these outputs.
@@ -27,61 +22,40 @@ export class StateValues {
    */
   async during(executor, names, run) {
     await this.enter(executor);
-    executor.changing = changing(executor.header, names);
+    executor.changing = changingSteps(executor.header, names);
     executor.hasChangedStates = false;
     try {
       const results = await run();
-      if (executor.hasChangedStates && this.isCurrent) this.dropKept(executor);
+      this.table.completed(executor);
       return results;
     } catch (error) {
-      if (executor.hasChangedStates) this.spoil(executor, `a step ended in the middle: ${/** @type {Error} */ (error).message}`);
+      this.table.failed(executor, /** @type {Error} */ (error).message);
       throw error;
     }
   }
 
-  /** `kept` has old values of the executor. @param {Executor} executor */
-  dropKept(executor) {
-    this.isCurrent = false;
-    this.kept = Object.fromEntries(Object.entries(this.kept).filter(([name]) => !Object.hasOwn(states(executor), name)));
-  }
-
-  /** A step has changed values of the executor in part. @param {Executor} executor @param {string} why */
-  spoil(executor, why) {
-    if (!this.isCurrent) this.lose(why);
-    else Object.assign(this, { holder: null, spoiled: executor });
-  }
-
   /** Gives an executor the current values. @param {Executor} executor */
   async enter(executor) {
-    this.requireValues();
+    this.table.require();
     if (this.holder === executor) return;
-    if (this.holder) await this.leave();
-    const rest = Object.entries(states(executor)).filter(([name]) => !Object.hasOwn(this.kept, name));
-    const zeros = new Set(executor.header.constants.flatMap((constant) => ('zeros' in constant ? constant.buffer : [])));
-    if (executor === this.spoiled && rest.some(([, { buffer }]) => !zeros.has(buffer))) {
-      this.lose('the first step ended in the middle');
-      this.requireValues();
-    }
-    for (const [, value] of rest) if (zeros.has(value.buffer)) put(executor, value, null);
-    write(executor, this.kept);
-    Object.assign(this, { holder: executor, isCurrent: true, spoiled: null });
+    await this.leave();
+    for (const name of this.table.zerosFor(executor)) put(executor, states(executor)[name], null);
+    write(executor, Object.fromEntries(this.table.kept));
+    this.table.entered(executor);
   }
 
   /** Takes the values from the executor that has them, which is about to lose its memory. */
   async leave() {
-    const { holder } = this;
-    if (!holder) return;
-    this.kept = { ...this.kept, ...await read(holder) };
-    this.holder = null;
+    if (this.holder) this.table.left(new Map(Object.entries(await read(this.holder))));
   }
 
   /** An executor is gone. @param {Executor} executor */
   drop(executor) {
     if (this.holder !== executor) return;
-    this.holder = null;
-    if (this.isCurrent) return;
-    if (this.isOnGpu(executor)) this.lose('the memory of the GPU that had them is gone');
-    else this.kept = { ...this.kept, .../** @type {Values} */ (read(executor)) };
+    const isLost = !this.table.isCurrent && this.isOnGpu(executor);
+    const values = this.table.isCurrent || isLost ? {} : /** @type {Values} */ (read(executor));
+    this.table.left(new Map(Object.entries(values)));
+    if (isLost) this.table.lose('the memory of the GPU that had them is gone');
   }
 
   /** Whether values cannot be read at once. @param {Executor | null} [executor] */
@@ -89,43 +63,27 @@ export class StateValues {
     return executor !== null && Object.values(states(executor)).some(({ buffer }) => executor.plan.isOnGpu(buffer));
   }
 
-  /** @param {string} why */
-  lose(why) {
-    this.lost ||= why;
-  }
-
   /** Copies of the current values, as far as they are not as at the start. @returns {Promise<Values>} */
   async read() {
-    this.requireValues();
-    return { ...this.kept, ...this.holder ? await read(this.holder) : {} };
+    this.table.require();
+    return { ...Object.fromEntries(this.table.kept), ...this.holder ? await read(this.holder) : {} };
   }
 
   /** Replaces some values. @param {Values} values */
   update(values) {
-    this.requireValues();
+    this.table.require();
     if (this.holder) write(this.holder, values);
-    this.kept = { ...this.kept, ...values };
+    for (const [name, value] of Object.entries(values)) this.table.kept.set(name, value);
   }
 
   /** Replaces all values; those that are not given become zeros. @param {Values} values */
   replace(values) {
-    Object.assign(this, { holder: null, kept: values, spoiled: null, lost: '' });
-  }
-
-  requireValues() {
-    if (this.lost) throw new SessionFailed(`the weights are lost: ${this.lost}`, { hint: 'load a checkpoint, or create the session again' });
+    this.table.replace(new Map(Object.entries(values)));
   }
 }
 
-/** @param {Executor} executor @returns {Record<string, TensorValue>} */
-const states = ({ header }) => header.states ?? {};
-
-/** Names of the steps that change states in a run for these outputs. @param {Header} header @param {string[]} names */
-function changing({ outputs, blocks }, names) {
-  const found = new Set(outputs.flatMap(({ name, updates }) => (names.includes(name) ? updates ?? [] : [])));
-  const updates = (/** @type {import('../../common/program.js').Call} */ call) => call.updates?.some((buffer) => found.has(buffer));
-  return new Set(blocks[MAIN].steps.flatMap((step) => ('calls' in step && step.calls.some(updates) ? [step.fn] : [])));
-}
+/** @param {Executor} executor */
+const states = ({ header }) => statesOf(header);
 
 /** Copies of an executor's states. @param {Executor} executor @returns {MaybePromise<Values>} */
 export function read(executor) {
