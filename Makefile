@@ -7,15 +7,16 @@ SETUP := scripts/setup.sh
 PROVIDER ?= wasm
 WHERE ?= native
 JOBS ?= 2
+SHARD ?= 1/1
 ARGS ?=
 
-.PHONY: help demo serve quick test check bench conformance fuzz projects docs package release released clean
+.PHONY: help demo serve quick test test-native test-pages test-all check bench conformance fuzz projects docs package release released clean
 .DEFAULT_GOAL := help
 
 unexport PYTHONDONTWRITEBYTECODE # tests start hundreds of Python processes: each would compile the engine anew
 
 help: ## this list
-	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):[^#]*## /\1\t/' | expand -t 14
+	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):[^#]*## /\1\t/' | expand -t 14
 
 demo: ## run two models natively and in headless Chromium, print results and times
 	@$(SETUP) python node vulkan browser
@@ -40,8 +41,21 @@ quick: check ## after each change: check, and the first case of every test that 
 	@$(SETUP) python node vulkan
 	@$(PY) -m pytest -q -n $(JOBS) -p tests.quick --ignore tests/test_house.py tests
 
-test: check ## everything: check, native tests, browser tests
-	@$(SETUP) python node vulkan browser programs browsers runtimes docs
+test: test-native test-pages ## before each push: check, native tests, browser tests; a case of each foreign program
+	@$(PY) -m kit.durations
+
+test-native: check
+	@$(SETUP) python node vulkan
+	@$(PY) -m pytest -q -n $(JOBS) --dist worksteal -m "not alone" --later no --ignore tests/test_house.py tests
+	@$(PY) -m pytest -q -m alone --later no tests || [ $$? = 5 ] # 5: there is none
+
+test-pages:
+	@$(SETUP) python node vulkan browser web_programs browsers
+	@$(PY) -m pytest -q -n $(JOBS) --dist worksteal -m "not alone" --later no --shard $(SHARD) e2e
+	@$(PY) -m pytest -q -m alone --later no --shard $(SHARD) e2e || [ $$? = 5 ]
+
+test-all: check ## each night and before a release: all tests, of other programs, frameworks and browsers too
+	@$(SETUP) python node vulkan browser programs web_programs browsers runtimes docs
 	@$(PY) -m pytest -q -n $(JOBS) --dist worksteal -m "not alone" --ignore tests/test_house.py tests
 	@$(PY) -m pytest -q -n $(JOBS) --dist worksteal -m "not alone" e2e
 	@$(PY) -m pytest -q -m alone tests e2e

@@ -14,7 +14,7 @@ from collections.abc import Generator
 import pluggy
 import pytest
 
-from kit import durations
+from kit import durations, tiers
 
 LISTED_FROM = 100  # cases of a run, from which the dearest are printed
 
@@ -29,20 +29,25 @@ begun = 0.0  # processor time at the start of the phase of a test that runs
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--later", choices=("yes", "no"), default="yes", help="no: without what only make test-all runs")
     parser.addoption("--shard", default="1/1", help="N/M: only every M-th file, by a hash of its path")
 
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Keep the files of this shard; note the first case of each function."""
+    """Keep the files of this shard and the tests of this tier; note the first case of each function."""
     number, count = map(int, config.getoption("--shard").split("/"))
     if not 1 <= number <= count:
         raise pytest.UsageError("--shard N/M: N from 1 to M")
+    if config.getoption("--later") == "no" and (missing := tiers.unmatched([item.nodeid for item in items])):
+        raise pytest.UsageError(f"kit/tiers.py: no such test: {', '.join(missing)}")
     kept, others = [], []
     seen: set[str] = set()
     for item in items:
         path, function = item.nodeid.split("::")[0], function_of(item.nodeid)
-        (kept if zlib.crc32(path.encode()) % count == number - 1 else others).append(item)
+        later = config.getoption("--later") == "no" and tiers.is_later(item.nodeid)
+        of_this_shard = zlib.crc32(path.encode()) % count == number - 1
+        (kept if of_this_shard and not later else others).append(item)
         if function not in seen:
             seen.add(function)
             firsts.add(item.nodeid)
@@ -73,7 +78,7 @@ def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pluggy.Resul
     now = durations.processor_time()
     result = yield
     report = result.get_result()
-    report.processor, begun = now - begun, now
+    report.processor, begun = max(now - begun, 0.0), now  # less than 0 where an orphan has ended
     report.is_first = item.nodeid in firsts
 
 

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Set up what the Makefile's targets need; each part once, again only when its inputs change.
 #
-#   scripts/setup.sh [python] [node] [vulkan] [browser] [programs] [browsers] [runtimes] [docs]
+#   scripts/setup.sh [python] [node] [vulkan] [browser] [programs] [web_programs] [browsers] [runtimes] [docs]
 #                    (none named: all of them)
 #
 # python   .venv with requirements.txt and this project (editable); web/runtime, translated from pyruntime/runtime
@@ -11,8 +11,8 @@
 #          build/chromium holds its path, empty for Playwright's own.
 # browsers Firefox and WebKitGTK with its driver, by apt (root); without it tests use those that are there
 # runtimes build/runtimes with e2e/runtimes.txt: Bun and Deno from npm, where tests run the package; 190 MB
-# programs build/programs with tests/programs/requirements.txt, npm.txt and pyodide.txt: programs of others that tests
-#          run; 600 MB
+# programs build/programs with tests/programs/requirements.txt: Python programs of others that tests run; 600 MB
+# web_programs  build/programs/npm with tests/programs/npm.txt, build/programs/pyodide with pyodide.txt: the same for pages
 # docs     build/docs-tools with scripts/typedoc/package.json: TypeDoc, with its own TypeScript; 47 MB
 # release  build/release-tools with scripts/release.txt: what `make release` needs; only if named
 #
@@ -80,10 +80,18 @@ setup_python() {
 }
 
 setup_programs() {
-  local list=tests/programs/requirements.txt packages=tests/programs/npm.txt wheels=tests/programs/pyodide.txt package folder
-  fresh programs "$list" "$packages" "$wheels" && [ -d build/programs ] && return
-  rm -rf build/programs
+  local list=tests/programs/requirements.txt
+  fresh programs "$list" && [ -d build/programs ] && return
+  mkdir -p build/programs
+  find build/programs -mindepth 1 -maxdepth 1 ! -name npm ! -name pyodide -exec rm -rf {} +
   quietly pip-programs .venv/bin/python -m pip install -q --disable-pip-version-check --no-deps --target build/programs -r "$list"
+  done_with programs "$list"
+}
+
+setup_web_programs() {
+  local packages=tests/programs/npm.txt wheels=tests/programs/pyodide.txt package folder
+  fresh web_programs "$packages" "$wheels" && [ -d build/programs/npm ] && return
+  rm -rf build/programs/npm build/programs/pyodide
   quietly pip-pyodide .venv/bin/python -m pip download -q --disable-pip-version-check --no-deps --only-binary :all: \
     --python-version 3.14 --dest build/programs/pyodide -r "$wheels"
   grep -v '^#' "$packages" | while read -r package; do
@@ -93,7 +101,7 @@ setup_programs() {
     tar xzf "$folder"/*.tgz -C "$folder" --strip-components 1
     rm "$folder"/*.tgz
   done
-  done_with programs "$list" "$packages" "$wheels"
+  done_with web_programs "$packages" "$wheels"
 }
 
 setup_release() {
@@ -193,14 +201,14 @@ setup_browsers() {
   fi
 }
 
-[ $# -gt 0 ] || set -- python node vulkan browser programs browsers runtimes docs
+[ $# -gt 0 ] || set -- python node vulkan browser programs web_programs browsers runtimes docs
 for part in "$@"; do
   case $part in
     python)
       setup_python
       .venv/bin/python -m scripts.javascript # quick when nothing changed
       ;;
-    node | vulkan | browser | programs | browsers | runtimes | docs | release) "setup_$part" ;;
+    node | vulkan | browser | programs | web_programs | browsers | runtimes | docs | release) "setup_$part" ;;
     *) fail "no such part: $part" ;;
   esac
 done
