@@ -23,6 +23,7 @@ BUILT = {
     "web/common/linear_memory.js",
     "web/worker/programs/program_schema.js",
     "web/page/options/engine_options.js",
+    "web/page/training/training_options.js",
 }
 
 # What each room (a folder, or a module at the top of the engine) may import besides itself. One direction, no cycles.

@@ -1,5 +1,5 @@
-"""What `scripts/contract.py` writes from the options in pyruntime/options.py: the page's table of them, their types in
-TypeScript, and the descriptions in docs/api/options.md."""
+"""What `scripts/contract.py` writes from the options in pyruntime/options.py, and from those of training in
+pyruntime/training/graph/recipe.py: the page's tables of them, their types in TypeScript, and their documentation."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 from kit.house import ROOT
 from pyruntime import options
 from pyruntime.options import Kind, Option, SessionOptions, declared, javascript_name
+from pyruntime.training.graph.recipe import OPTIONS as TRAINING_OPTIONS
 
 NOTE = "Written by scripts/contract.py from pyruntime/options.py."
 END = "End of the generated part."
@@ -21,6 +22,10 @@ TABLE = "web/page/options/engine_options.js"
 TYPES = "web/index.d.ts"
 PAGE = "docs/api/options.md"
 WIDTH = 112
+TRAINING_NOTE = "Written by scripts/contract.py from pyruntime/training/graph/recipe.py."
+TRAINING_TABLE = "web/page/training/training_options.js"
+TRAINING_TYPES = "web/training.d.ts"
+TRAINING_PAGE = "docs/training.md"
 
 # Of each kind its expression in web/page/options/option_kinds.js, and its type.
 KINDS = {
@@ -159,12 +164,40 @@ def default(row: Row) -> str:
     return f"`{json.dumps(row.default)}`" if row.default else "0" if row.default == 0 else ""
 
 
-def between(name: str, comment: str, text: str) -> str:
+def between(name: str, comment: str, text: str, note: str = NOTE) -> str:
     """A file with this text between the two marks."""
-    begin, end = comment.format(NOTE), comment.format(END)
+    begin, end = comment.format(note), comment.format(END)
     before, rest = (ROOT / name).read_text().split(begin)
     return f"{before}{begin}{text}{end}{rest.split(end, 1)[1]}"
 
 
-COMMITTED = {TYPES: typescript, PAGE: document}
-BUILT = {TABLE: javascript}
+def training_names() -> str:
+    names = [javascript_name(name) for name in TRAINING_OPTIONS]
+    return (
+        f"// The options of a training session. {TRAINING_NOTE}\n\nexport const TRAINING_OPTIONS = {quoted(names)};\n"
+    )
+
+
+def training_types() -> str:
+    lines = []
+    for name, option in TRAINING_OPTIONS.items():
+        text = re.sub(r"\[([^]]*)]\([^)]*\)", r"\1", option.text)
+        text = re.sub(r"\w+_\w+", lambda found: javascript_name(found[0]), text[0].upper() + text[1:])
+        is_required = "" if name == "loss" else "?"
+        lines += [f"  /** {text}. */", f"  {javascript_name(name)}{is_required}: {option.type};"]
+    return between(TRAINING_TYPES, "  // {}\n", "\n".join(lines) + "\n", TRAINING_NOTE)
+
+
+def training_document() -> str:
+    lines = ["| option | default | meaning |", "|---|---|---|"]
+    for name, option in TRAINING_OPTIONS.items():
+        value = "" if option.default is None else json.dumps(option.default) if option.default else str(option.default)
+        shown = f"`{value}`" if value.startswith('"') or value in ("True", "False") else value.removesuffix(".0")
+        lines.append(f"| `{name}` | {shown}{' ' if shown else ''}| {option.text} |")
+    return between(TRAINING_PAGE, "<!-- {} -->\n", "\n" + "\n".join(lines) + "\n\n", TRAINING_NOTE)
+
+
+COMMITTED = {
+    TYPES: typescript, PAGE: document, TRAINING_TYPES: training_types, TRAINING_PAGE: training_document,
+}  # fmt: skip
+BUILT = {TABLE: javascript, TRAINING_TABLE: training_names}

@@ -10,19 +10,38 @@ export type Loss = string | ({ readonly target?: string; readonly scale?: number
   | { readonly bce: string; readonly logits?: boolean } | { readonly output: string }
   | { readonly onnx: Uint8Array | ArrayBuffer; readonly inputs?: Readonly<Record<string, string>>; readonly output?: string }));
 export interface TrainingOptions extends InferenceSession.SessionOptions {
+  // Written by scripts/contract.py from pyruntime/training/graph/recipe.py.
+  /** What a step reduces: see losses. */
   loss: Loss | readonly Loss[];
+  /** A name, or `{name: settings}`. */
   optimizer?: string | Readonly<Record<string, Readonly<Record<string, number | boolean>>>>;
+  /** Of the learning rate: `constant`, `linear`, `cosine` (both need `steps`), `exponential`; each has `warmup`. */
   schedule?: string | Readonly<Record<string, Readonly<Record<string, number>>>>;
+  /** Names or patterns (`"head.*"`) of the weights to train. Without it: all float weights of more than one element. */
   trainable?: string | readonly string[];
+  /** Names or patterns of weights that stay as they are. */
   frozen?: string | readonly string[];
+  /** Trains adapters beside the weights, and of the weights only those that `trainable` names. */
   lora?: { readonly rank?: number; readonly alpha?: number; readonly targets?: string | readonly string[] };
+  /** Gradients of several batches make one step: `accumulate(feeds)`, then `apply()`. */
+  accumulate?: boolean;
+  /** `"inference"`: Dropout drops nothing, BatchNormalization uses its running statistics. */
   mode?: 'train' | 'inference';
+  /** Limit of the norm of all gradients, or `{"value": …}` for each number. */
   clip?: number | { readonly norm?: number; readonly value?: number };
-  proximal?: number; seed?: number; accumulate?: boolean; stepOutputs?: string | readonly string[];
+  /** The factor μ of a term μ/2·‖w − w₀‖² that holds weights near those that were loaded last, or of the model. */
+  proximal?: number;
+  /** Names of outputs of the model that a step also computes, as training does, in `session.stepOutputs`. */
+  stepOutputs?: string | readonly string[];
+  /** Of masks and random numbers; runs with the same seed and data repeat each other. */
+  seed?: number;
+  /** A step whose loss or gradients are not finite changes nothing, and a warning names the step; or `"go on"`. */
   onNan?: 'skip' | 'go on';
-  lossScale?: 'dynamic' | number;
-  /** Bytes that a step may take, with weights and moments: activations that would take more are computed again. */
+  /** Bytes that a step may take with weights and moments: activations that would take more are computed again, see Memory. */
   memory?: number;
+  /** `"dynamic"`, or a number: what the loss is multiplied by before its gradients. Without it: dynamic for models that compute in float16, else 1. */
+  lossScale?: 'dynamic' | number;
+  // End of the generated part.
 }
 export interface StepOptions { rate?: number; signal?: AbortSignal }
 /** Trains a model in the worker. `apply` makes a step with the gradients that `accumulate` has added; `state` is a safetensors file. */

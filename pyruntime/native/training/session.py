@@ -21,8 +21,7 @@ class TrainingSession(TrainingCore):
     """A model and what trains it. See `pyruntime.TrainingSession` in docs/training.md.
 
     model: an ONNX model, as `InferenceSession` takes it
-    options: loss, optimizer, schedule, trainable, lora, frozen, accumulate, mode, clip, proximal, seed,
-        on_nan, loss_scale, step_outputs, memory
+    options: see `OPTIONS` in pyruntime/training/graph/recipe.py
     Errors: InvalidInput names the option; NotDifferentiable names the node and the weights that need it."""
 
     @our_fault("opening the training session")

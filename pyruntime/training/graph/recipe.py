@@ -7,11 +7,12 @@ from __future__ import annotations
 import base64
 import json
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from fnmatch import fnmatchcase
+from functools import partial
 from math import isfinite
-from typing import Any
+from typing import Any, NamedTuple
 
 from pyruntime.errors import InvalidInput
 from pyruntime.training.adapters.lora import lora_of
@@ -96,32 +97,15 @@ class Recipe:
 
 def recipe_of(options: Mapping[str, Any]) -> Recipe:
     """The recipe of a session's options. Errors: InvalidInput names the option."""
-    known = {
-        "loss", "optimizer", "schedule", "trainable", "frozen", "accumulate", "mode", "clip", "proximal", "seed",
-        "on_nan", "lora", "step_outputs", "loss_scale", "memory",
-    }  # fmt: skip
-    _known("option", options, known)
-    if options.get("loss") is None:
-        raise InvalidInput("training needs a loss", hint='{"cross_entropy": "logits"}, or the name of an output')
-    name, settings = _choice("optimizer", options.get("optimizer", "adamw"), OPTIMIZERS)
-    schedule, timing = _choice("schedule", options.get("schedule", "constant"), SCHEDULES)
-    if schedule in ("linear", "cosine") and timing["steps"] <= 0:
-        raise InvalidInput(
-            f'schedule "{schedule}" needs the number of steps', hint=f'{{"{schedule}": {{"steps": 1000}}}}'
-        )
-    mode = options.get("mode", "train")
-    if mode not in MODES:
-        raise InvalidInput(f"mode cannot be {mode!r}", hint='"train" or "inference"')
-    norm, value = _clip(options.get("clip"))
-    on_nan = options.get("on_nan", "skip")
-    if on_nan not in ("skip", "go on"):
-        raise InvalidInput(f"on_nan cannot be {on_nan!r}", hint='"skip" or "go on"')
+    _known("option", options, OPTIONS)
+    found = {name: option.checked(options.get(name, option.default)) for name, option in OPTIONS.items()}
+    (optimizer, settings), (schedule, timing), (norm, value) = (found[n] for n in ("optimizer", "schedule", "clip"))
+    same = ("trainable", "lora", "mode", "proximal", "seed", "loss_scale", "memory")  # options that are fields
     return Recipe(
-        _losses(options["loss"]), name, settings, schedule, timing, _patterns("trainable", options.get("trainable")),
-        _patterns("frozen", options.get("frozen")) or (), bool(options.get("accumulate", False)), mode, norm, value,
-        not_negative("proximal", options.get("proximal", 0.0)), int(_number("seed", options.get("seed", 0))),
-        on_nan == "go on", _patterns("step_outputs", options.get("step_outputs")) or (), lora_of(options.get("lora")),
-        _loss_scale(options.get("loss_scale")), _memory(options.get("memory")),
+        losses=found["loss"], optimizer=optimizer, settings=settings, schedule=schedule, schedule_settings=timing,
+        frozen=found["frozen"] or (), accumulates=found["accumulate"], norm_limit=norm, value_limit=value,
+        goes_on_after_nan=found["on_nan"] == "go on", step_outputs=found["step_outputs"] or (),
+        **{name: found[name] for name in same},
     )  # fmt: skip
 
 
@@ -298,3 +282,105 @@ def _graph_of_loss(given: Mapping[str, Any], scale: float) -> Loss:
         raise InvalidInput(f"inputs cannot be {inputs!r}", hint='{"input of the loss": "output of the model"}')
     settings = {"model": base64.b64encode(data).decode(), "inputs": dict(inputs)}
     return Loss("onnx", given.get("output", ""), "", scale, settings)
+
+
+# ── the options ───────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+class TrainingOption(NamedTuple):
+    """The one declaration of an option. `python -m scripts.contract` writes from it the page's list, the TypeScript
+    types and the table in docs/training.md.
+
+    checked: the value for the recipe. Errors: InvalidInput
+    type: in TypeScript; default: in Python, None if the option is absent; text: for the documentation"""
+
+    checked: Callable[[Any], Any]
+    type: str
+    default: Any
+    text: str
+
+
+def _all_losses(given: Any) -> tuple[Loss, ...]:
+    if given is None:
+        raise InvalidInput("training needs a loss", hint='{"cross_entropy": "logits"}, or the name of an output')
+    return _losses(given)
+
+
+def _schedule(given: Any) -> tuple[str, dict[str, float]]:
+    name, settings = _choice("schedule", given, SCHEDULES)
+    if name in ("linear", "cosine") and settings["steps"] <= 0:
+        raise InvalidInput(f'schedule "{name}" needs the number of steps', hint=f'{{"{name}": {{"steps": 1000}}}}')
+    return name, settings
+
+
+def _one_of(name: str, *values: str) -> Callable[[Any], str]:
+    def checked(given: Any) -> str:
+        if given not in values:
+            raise InvalidInput(f"{name} cannot be {given!r}", hint=" or ".join(f'"{v}"' for v in values))
+        return str(given)
+
+    return checked
+
+
+_SETTINGS = "Readonly<Record<string, Readonly<Record<string, {}>>>>"
+_NAMES = "string | readonly string[]"
+OPTIONS = {
+    "loss": TrainingOption(_all_losses, "Loss | readonly Loss[]", None, "what a step reduces: see [losses](#losses)"),
+    "optimizer": TrainingOption(
+        lambda given: _choice("optimizer", given, OPTIMIZERS), f"string | {_SETTINGS.format('number | boolean')}",
+        "adamw", "a name, or `{name: settings}`",
+    ),
+    "schedule": TrainingOption(
+        _schedule, f"string | {_SETTINGS.format('number')}", "constant",
+        "of the learning rate: `constant`, `linear`, `cosine` (both need `steps`), `exponential`; each has `warmup`",
+    ),
+    "trainable": TrainingOption(
+        partial(_patterns, "trainable"), _NAMES, None,
+        'names or patterns (`"head.*"`) of the weights to train. Without it: all float weights of more than one '
+        "element",
+    ),
+    "frozen": TrainingOption(
+        partial(_patterns, "frozen"), _NAMES, None, "names or patterns of weights that stay as they are"
+    ),
+    "lora": TrainingOption(
+        lora_of, f"{{ readonly rank?: number; readonly alpha?: number; readonly targets?: {_NAMES} }}", None,
+        "trains [adapters](#adapters) beside the weights, and of the weights only those that `trainable` names",
+    ),
+    "accumulate": TrainingOption(
+        bool, "boolean", False, "gradients of several batches make one step: `accumulate(feeds)`, then `apply()`"
+    ),
+    "mode": TrainingOption(
+        _one_of("mode", *MODES), "'train' | 'inference'", "train",
+        '`"inference"`: Dropout drops nothing, BatchNormalization uses its running statistics',
+    ),
+    "clip": TrainingOption(
+        _clip, "number | { readonly norm?: number; readonly value?: number }", None,
+        'limit of the norm of all gradients, or `{"value": …}` for each number',
+    ),
+    "proximal": TrainingOption(
+        partial(not_negative, "proximal"), "number", 0.0,
+        "the factor μ of a term μ/2·‖w − w₀‖² that holds weights near those that were loaded last, or of the model",
+    ),
+    "step_outputs": TrainingOption(
+        partial(_patterns, "step_outputs"), _NAMES, None,
+        "names of outputs of the model that a step also computes, as training does, in `session.step_outputs`",
+    ),
+    "seed": TrainingOption(
+        lambda given: int(_number("seed", given)), "number", 0,
+        "of masks and random numbers; runs with the same seed and data repeat each other",
+    ),
+    "on_nan": TrainingOption(
+        _one_of("on_nan", "skip", "go on"), "'skip' | 'go on'", "skip",
+        'a step whose loss or gradients are not finite changes nothing, and a warning names the step; or `"go on"`',
+    ),
+    "memory": TrainingOption(
+        _memory, "number", None,
+        "bytes that a step may take with weights and moments: activations that would take more are computed again, see "
+        "[Memory](#memory)",
+    ),
+    "loss_scale": TrainingOption(
+        _loss_scale, "'dynamic' | number", None,
+        '`"dynamic"`, or a number: what the loss is multiplied by before its gradients. Without it: dynamic for models '
+        "that compute in float16, else 1",
+    ),
+}  # fmt: skip

@@ -5,6 +5,7 @@ import { warn } from '../../common/log.js';
 import { differingDims } from '../../common/dim_names.js';
 import { APPLY, LOSS, NUMBERS, RESULT, TrainingSteps } from '../../runtime/training_steps.js';
 import { fitted } from './values.js';
+import { TRAINING_OPTIONS } from './training_options.js';
 import { SessionWeights } from './session_weights.js';
 
 /** @import { TrainingInfo } from '../../common/protocol.js' */
@@ -18,7 +19,7 @@ import { SessionWeights } from './session_weights.js';
  * @typedef {{ loss: number, norm: number, rate: number, step: number, applied: boolean }} StepResult
  */
 
-const OWN = ['loss', 'optimizer', 'schedule', 'trainable', 'frozen', 'accumulate', 'mode', 'clip', 'proximal', 'seed', 'onNan', 'lora', 'stepOutputs', 'artifacts', 'lossScale', 'memory'];
+const OWN = [...TRAINING_OPTIONS, 'artifacts'];
 
 export class TrainingSession extends SessionWeights {
   /** @param {Handler} handler @param {TrainingInfo} info @param {PageParts} parts */
