@@ -35,6 +35,17 @@ CASES: list[list[Any]] = [
     *[["json", CALL, STEPS[:n], names] for n in range(3) for names in ({}, {"s0": "batch", "s1": "length"})],
     *[["dims", d, {"map": env}] for d in (3, "s0", ["floordiv", "s0", 0], ["+", "s0", ["*", 2, "s1"]])
       for env in ({"s0": 5}, {"s0": 5, "s1": 2})],
+    *[["keywords", values, by] for values in ([], [1, 2]) for by in (0, 3)],
+    *[["assignments", items, by] for items in ([1, 2], [5, 4, 3]) for by in (0, 1)],
+    *[["starts", sizes] for sizes in ([3, 1, 2], [1, 1])],
+    *[["pairs", a, b] for a in ([], [1, 2]) for b in ([], [3], [3, 4])],
+    *[["inherited", size] for size in (1, 3)],
+    *[["packed", text, number, size] for text in ("a", "aé😀", "12345678")
+      for number, size in ((0, 1), (2**40 + 1, 6))],
+    *[["words", text, parts, share] for text in ("", "aB=c=9", "999", "ÄaSS=") for parts in ([], [3, 4])
+      for share in (0.125, 2.5, 3.5, 1e22, 0.05, -0.0, 1 / 3, 0.15)],
+    *[["numbers", text] for text in ("12", " -3 ", "x", "", "1.5", "inf", "7", "1e3", ".5", "0x10")],
+    *[["described", text, names] for text in ("", "{", '{"a": [1, null, true]}', "3") for names in ([], ["x", "é"])],
 ]  # fmt: skip
 
 
@@ -97,13 +108,26 @@ REFUSED = [
     (
         "def f(x: int) -> int:\n    try:\n        return x\n    except KeyError:\n        return 0",
         2,
-        "TryStmt is not in the subset",
+        "except of anything but ValueError",
     ),
-    ("class A:\n    pass\nclass B(A):\n    pass", 3, "B inherits"),
+    ("class A:\n    pass\nclass C:\n    pass\nclass B(A, C):\n    pass", 5, "B inherits"),
+    (
+        "class A:\n    pass\nclass B(A):\n    def __init__(self) -> None:\n        x = 1\n        super().__init__()",
+        4,
+        "does not begin with super().__init__()",
+    ),
+    ("def f(x: list[int], a: int) -> list[int]:\n    return sorted(x, key=lambda n: n * a)", 2, "uses a variable a"),
+    ("def f(x: list[int]) -> list[tuple[int, int, int]]:\n    return list(zip(x, x, x))", 2, "zip() of 3"),
+    ("def f(x: list[int] = []) -> list[int]:\n    return x", 1, "is made once in Python"),
+    ("def f(*x: int) -> int:\n    return x[0]", 1, "the parameter *x"),
+    ("def f(x: str) -> bytes:\n    return x.encode('latin-1')", 2, "the method encode of string"),
+    ("def f(x: dict[bytes, int]) -> int:\n    return len(x)", 1, "compared by identity"),
+    ("def f(x: bytes) -> bool:\n    return x == b'a'", 2, "== of bytes"),
+    ("import json\ndef f(x: dict[str, int]) -> str:\n    return json.dumps(x)", 3, "json.dumps() of anything but"),
     ("def f(x: list[int]) -> bool:\n    return x == {}  # type: ignore", 2, "== of list and map"),
     ("def f(x: int, y: int) -> int:\n    return x or y", 2, "the value of `or` is no bool"),
     ("def f(x: int | None) -> int:\n    return 1 if x else 0", 2, "a condition that is None or number"),
-    ("def f(x: list[int]) -> str:\n    return f'{x}'", 2, "an f-string of anything but an integer or text"),
+    ("def f(x: list[float]) -> str:\n    return f'{x}'", 2, "an f-string of anything but an integer or text"),
     ("def f(x: int) -> int:\n    return round(x)", 2, "round() is not in the subset"),
     ("def f(x: str) -> str:\n    return x.title()", 2, "the method title of string"),
     ("import os\ndef f() -> str:\n    return os.sep", 3, "sep does not exist in JavaScript"),

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import ast
 from collections.abc import Callable
 from typing import Any
 
 from mypy import nodes
 from mypy.types import CallableType, Type, TypedDictType, get_proper_type
 
-from scripts.javascript.kinds import Refused, TypeNames, camel, is_optional, kind, members
+from scripts.javascript.kinds import Refused, TypeNames, camel, field_type, is_optional, kind, members, value_type
 
 # Modules that are written by hand in both languages with the same names.
 EXTERNAL = {
@@ -27,7 +28,7 @@ MATH = {"math.inf": "Infinity"} | {f"math.{f}": f"Math.{f}" for f in ("floor", "
 
 def refuse_container(node: Any, found: str, what: str) -> None:
     """JavaScript compares arrays, maps and sets by identity."""
-    if found in ("list", "map", "set", "record"):
+    if found in ("list", "map", "set", "record", "bytes"):
         raise Refused(node, f"{what} of {found}: it compares by identity in JavaScript")
 
 
@@ -40,6 +41,7 @@ class Expressions:
         self.names = TypeNames()
         self.imports: dict[str, set[str]] = {}
         self.known: set[str] = set()  # optional properties that a condition has found
+        self.renamed: dict[str, str] = {}  # of the key of a sort: its parameter, and what stands for it
 
     # ── types ──
 
@@ -62,10 +64,19 @@ class Expressions:
         """expected: the type of the place that takes the value; it tells JSON objects from maps."""
         if isinstance(e, nodes.DictExpr):
             return self._dict(e, expected)
+        if isinstance(e, nodes.DictionaryComprehension) and kind(expected) == "record":
+            return f"Object.fromEntries({self._pairs(e, value_type(expected))})"
         method = getattr(self, f"_{type(e).__name__}", None)
         if method is None:
             raise Refused(e, f"{type(e).__name__} is not in the subset")
         return str(method(e))
+
+    def _BytesExpr(self, e: nodes.BytesExpr) -> str:
+        values = ast.literal_eval("b'" + e.value.replace("'", "\\'") + "'")
+        return f"Uint8Array.of({', '.join(map(str, values))})"
+
+    def _SuperExpr(self, e: nodes.SuperExpr) -> str:
+        return "super" if e.name == "__init__" else f"super.{camel(e.name)}"
 
     def operand(self, e: Any, level: int) -> str:
         """An operand of an operator: in parentheses if its own operator binds less tightly than `level`."""
@@ -87,7 +98,11 @@ class Expressions:
     def _NameExpr(self, e: nodes.NameExpr) -> str:
         if e.name in ("True", "False", "None"):
             return {"True": "true", "False": "false", "None": "null"}[e.name]
-        return self._global(e) if e.kind == nodes.GDEF else "this" if e.name == "self" else camel(e.name)
+        if e.kind == nodes.GDEF:
+            return self._global(e)
+        if self.renamed and e.name not in self.renamed and e.name in ("a", "b"):
+            raise Refused(e, f"the key of a sort uses a variable {e.name}, a name that its comparison needs")
+        return "this" if e.name == "self" else self.renamed.get(e.name) or camel(e.name)
 
     def _global(self, e: Any) -> str:
         module, _, name = e.fullname.rpartition(".")
@@ -134,8 +149,11 @@ class Expressions:
         return f"new Set({self._ListExpr(e)})"  # type: ignore[arg-type]
 
     def _dict(self, e: nodes.DictExpr, expected: Type | None) -> str:
-        if kind(expected) == "record" or kind(self.types.get(e)) == "record":
-            pairs = [f"...{self.text(v)}" if k is None else f"{self._key(k)}: {self.text(v)}" for k, v in e.items]
+        if kind(expected) == "record" or kind(self.types.get(e)) == "record" or expected and kind(expected) == "any":
+            pairs = [
+                f"...{self.text(v)}" if k is None else f"{self._key(k)}: {self.text(v, field_type(expected, k))}"
+                for k, v in e.items
+            ]
             return f"{{ {', '.join(pairs)} }}" if pairs else "{}"
         pairs = [f"...{self.text(v)}" if k is None else f"[{self.text(k)}, {self.text(v)}]" for k, v in e.items]
         return f"new Map([{', '.join(pairs)}])" if pairs else "new Map()"
@@ -160,6 +178,10 @@ class Expressions:
                 return f"new Set([...{self.iterable(e.left)}, ...{self.iterable(e.right)}])"
             name = self.support({"-": "difference", "&": "intersection"}[e.op])
             return f"{name}({self.keys(e.left)}, {self.keys(e.right)})"
+        if what == "bytes" and e.op == "+":
+            return f"{self.support('concatenated')}([{self.text(e.left)}, {self.text(e.right)}])"
+        if what == "bytes" and e.op == "*" and isinstance(e.left, nodes.BytesExpr) and len(e.left.value) == 1:
+            return f"new Uint8Array({self.text(e.right)}).fill({ord(e.left.value)})"
         if what == "list" and e.op == "+":
             return f"[...{self.inner(e.left)}, ...{self.inner(e.right)}]"
         if what == "list" and e.op == "*" and isinstance(e.left, nodes.ListExpr) and len(e.left.items) == 1:
@@ -322,8 +344,8 @@ class Expressions:
             return f"{text} {equal} null"
         if found in ("number", "string"):
             return f"{text} {equal} {0 if found == 'number' else chr(39) * 2}"
-        if found in ("list", "map", "set"):
-            size = f"{text}.{'length' if found == 'list' else 'size'}"
+        if found in ("list", "map", "set", "bytes"):
+            size = f"{text}.{'length' if found in ('list', 'bytes') else 'size'}"
             return f"{size} {'===' if negate else '>'} 0"
         if found == "any":
             return f"{negate}{self.support('truth')}({self.text(e)})"
@@ -344,7 +366,7 @@ class Expressions:
         if isinstance(e.index, nodes.UnaryExpr):
             t = self.types.get(e)
             return self.cast(f"{base}.at({self.text(e.index)})", t)
-        if found in ("list", "string", "record", "any", "union"):
+        if found in ("list", "string", "record", "any", "union", "bytes"):
             return f"{base}[{self.text(e.index)}]"
         raise Refused(e, f"a subscript of {found}")
 
@@ -360,7 +382,8 @@ class Expressions:
         if stride is not None:
             raise Refused(e, "a slice with a stride")
         bounds = [self.text(begin) if begin else "0", *([self.text(end)] if end else [])]
-        return f"{base}.slice({', '.join(bounds) if begin or end else ''})"
+        method = "subarray" if self.kind(e.base) == "bytes" else "slice"
+        return f"{base}.{method}({', '.join(bounds) if begin or end else ''})"
 
     # ── comprehensions ──
 
@@ -374,7 +397,10 @@ class Expressions:
         return f"new Set({self.generated(e.generator)})"
 
     def _DictionaryComprehension(self, e: nodes.DictionaryComprehension) -> str:
-        return f"new Map({self._chain(e, 0, lambda: f'[{self.text(e.key)}, {self.text(e.value)}]')})"
+        return f"new Map({self._pairs(e, None)})"
+
+    def _pairs(self, e: nodes.DictionaryComprehension, value: Type | None) -> str:
+        return self._chain(e, 0, lambda: f"[{self.text(e.key)}, {self.text(e.value, value)}]")
 
     def generated(self, e: nodes.GeneratorExpr) -> str:
         return self._chain(e, 0, lambda: self.text(e.left_expr), e.left_expr)

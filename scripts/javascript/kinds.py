@@ -29,7 +29,8 @@ class Refused(Exception):
         self.line = getattr(node, "line", 0)
 
 
-# "list": an array; "map": a Map; "record": a JSON object; "any": JSON of any type; "object": an instance of a class.
+# "list": an array; "map": a Map; "record": a JSON object; "any": JSON of any type; "object": an instance of a class;
+# "bytes": a Uint8Array that nobody changes, so that its slices are views.
 KINDS = {
     "builtins.list": "list", "builtins.tuple": "list", "typing.Sequence": "list", "builtins.dict": "map",
     "typing.Mapping": "record", "builtins.set": "set", "builtins.frozenset": "set", "typing.AbstractSet": "set",
@@ -38,7 +39,8 @@ KINDS = {
     "_collections_abc.dict_keys": "keys", "_collections_abc.dict_items": "items", "typing.ItemsView": "items",
     "_collections_abc.dict_values": "iterable", "typing.ValuesView": "iterable", "typing.Iterable": "iterable",
     "typing.Collection": "iterable", "typing.Generator": "iterable", "builtins.enumerate": "iterable",
-    "builtins.zip": "iterable", "builtins.reversed": "iterable",
+    "builtins.zip": "iterable", "builtins.reversed": "iterable", "builtins.bytes": "bytes",
+    "builtins.memoryview": "bytes",
 }  # fmt: skip
 
 
@@ -89,6 +91,24 @@ def value_type(t: Type | None) -> Type | None:
     return proper.args[1] if isinstance(proper, Instance) and len(proper.args) > 1 else None
 
 
+def field_type(t: Type | None, key: Any) -> Type | None:
+    """Of an entry of a JSON object, where its type is known. key: an expression"""
+    proper = members(t)[0]
+    if isinstance(proper, TypedDictType):
+        return proper.items.get(getattr(key, "value", ""))
+    return value_type(t)
+
+
+def is_integer(t: Type | None) -> bool:
+    """Whether the elements of a list are integers, none of them a bool."""
+    proper = members(t)[0]
+    elements = proper.items if isinstance(proper, TupleType) else getattr(proper, "args", ())
+    return all(
+        getattr(get_proper_type(x), "type", None) and get_proper_type(x).type.fullname == "builtins.int"
+        for x in elements
+    )
+
+
 def is_plain(t: Type | None) -> bool:
     """Whether both languages write it in the same way: integers and texts, not 1.0, which JavaScript writes as 1."""
     floats = any(isinstance(x, Instance) and x.type.fullname == "builtins.float" for x in members(t))
@@ -118,15 +138,22 @@ class TypeNames:
         if isinstance(t, TupleType):
             return f"[{', '.join(map(self.text, t.items))}]"
         if isinstance(t, CallableType):
-            types = zip(t.arg_names, t.arg_types, strict=True)
-            parameters = ", ".join(f"{camel(name or f'_{n}')}: {self.text(a)}" for n, (name, a) in enumerate(types))
             returned = get_proper_type(t.ret_type)
-            return f"(({parameters}) => {'void' if isinstance(returned, NoneType) else self.text(t.ret_type)})"
+            result = "void" if isinstance(returned, NoneType) else self.text(t.ret_type)
+            return f"(({', '.join(self._parameters(t))}) => {result})"
         if isinstance(t, NoneType):
             return "null"
         if isinstance(t, TypeVarType):
             return t.name
         return "never" if isinstance(t, UninhabitedType) else "any"
+
+    def _parameters(self, t: CallableType) -> list[str]:
+        """Of a function's type: those with a position, and an object of those by keyword alone."""
+        parameters, options = [], []
+        for n, (name, a, how) in enumerate(zip(t.arg_names, t.arg_types, t.arg_kinds, strict=True)):
+            text = f"{camel(name or f'_{n}')}{'?' if how.is_optional() else ''}: {self.text(a)}"
+            (options if how.is_named() else parameters).append(text)
+        return [*parameters, *([f"options: {{ {', '.join(options)} }}"] if options else [])]
 
     def _instance(self, t: Instance) -> str:
         found, arguments = KINDS.get(t.type.fullname, "object"), [self.text(a) for a in t.args]
@@ -135,12 +162,14 @@ class TypeNames:
             if found == "iterable":
                 return f"Iterable<{inner}>"
             return f"{f'({inner})' if ' ' in inner else inner}[]"
-        if found in ("map", "set") and element_kind(t) == "list":
-            raise Refused(t, f"keys of {found} are compared by identity in JavaScript, so that no tuple is found")
+        if found in ("map", "set") and element_kind(t) in ("list", "bytes"):
+            raise Refused(t, f"keys of {found} are compared by identity in JavaScript, so that no other one is found")
         if found in ("map", "set", "record"):
             return {"map": "Map", "set": "Set", "record": "Record"}[found] + f"<{', '.join(arguments)}>"
         if found == "object":
             return self._named(t.type.fullname)
+        if found == "bytes":
+            return "Uint8Array"
         return found
 
     def _named(self, fullname: str) -> str:

@@ -15,7 +15,7 @@ from mypy.types import CallableType, NoneType, Type, get_proper_type
 from scripts.javascript.calls import Calls
 from scripts.javascript.expressions import EXTERNAL, RUNTIME, Refused
 from scripts.javascript.kinds import camel
-from scripts.javascript.statements import Lines, Statements, without_docstring, wrapped
+from scripts.javascript.statements import Lines, Statements, option_tags, with_options, without_docstring, wrapped
 from scripts.javascript.variables import scopes
 
 WIDTH = 120
@@ -134,11 +134,11 @@ class Module:
         signature = get_proper_type(f.type)
         if not isinstance(signature, CallableType):
             raise Refused(f, f"{f.name} has no annotations")
-        tags = []
-        for a, t in zip(f.arguments, signature.arg_types, strict=True):
-            if a.variable.name != "self":
-                name = camel(a.variable.name)
-                tags.append(f"@param {{{self.x.names.text(t)}}} {f'[{name}]' if a.initializer is not None else name}")
+        tags = option_tags([
+            (camel(a.variable.name), self.x.names.text(t), a.initializer is not None, a.kind.is_named())
+            for a, t in zip(f.arguments, signature.arg_types, strict=True)
+            if a.variable.name != "self"
+        ])  # fmt: skip
         returned = get_proper_type(signature.ret_type)
         if f.name != "__init__" and not isinstance(returned, NoneType):
             tags.append(f"@returns {{{self.x.names.text(returned)}}}")
@@ -154,10 +154,9 @@ class Module:
     # ── classes ──
 
     def _class(self, d: nodes.ClassDef) -> Lines:
-        if d.base_type_exprs:
-            raise Refused(d, f"{d.name} inherits")
+        base = f" extends {self._base(d)}" if d.base_type_exprs else ""
         lines = _comment(_first(self._docstring(d.defs.body)), [], "", d.line)
-        lines.append((f"{self._export(d.name)}class {d.name} {{", d.line))
+        lines.append((f"{self._export(d.name)}class {d.name}{base} {{", d.line))
         members: list[Lines] = []
         fields = [s for s in d.defs.body if isinstance(s, nodes.AssignmentStmt) and not _is_slots(s)]
         if fields:
@@ -182,21 +181,40 @@ class Module:
             lines += [*([("", 0)] if n else []), *member]
         return [*lines, ("}", 0)]
 
+    def _base(self, d: nodes.ClassDef) -> str:
+        """The class that d extends. Its __init__, if it has one, begins with that of this class."""
+        base = d.base_type_exprs[0]
+        if (
+            len(d.base_type_exprs) > 1
+            or not isinstance(base, nodes.RefExpr)
+            or not isinstance(base.node, nodes.TypeInfo)
+        ):
+            raise Refused(d, f"{d.name} inherits from anything but one class")
+        if d.decorators or base.node.is_protocol or base.node.metadata.get("dataclass"):
+            raise Refused(d, f"{d.name} inherits: a dataclass or a Protocol")
+        own = next((s for s in d.defs.body if isinstance(s, nodes.FuncDef) and s.name == "__init__"), None)
+        first = without_docstring(own.body.body)[0] if own else None
+        called = getattr(getattr(first, "expr", None), "callee", None)
+        if own and not (isinstance(called, nodes.SuperExpr) and called.name == "__init__"):
+            raise Refused(own, f"__init__ of {d.name} does not begin with super().__init__()")
+        return self.x.text(base)
+
     def _fields(self, d: nodes.ClassDef, fields: list[nodes.AssignmentStmt]) -> Lines:
         """The constructor of a dataclass."""
+        named = any(getattr(x, "callee", None) and "kw_only" in x.arg_names for x in d.decorators)  # type: ignore[attr-defined]
         tags, parameters, body = [], [], []
         for s in fields:
             target = s.lvalues[0]
             assert isinstance(target, nodes.NameExpr)
             name, default = camel(target.name), self._default(s)
-            tags.append(f"@param {{{self.x.names.text(s.type)}}} {f'[{name}]' if default else name}")
-            parameters.append(f"{name}{f' = {default}' if default else ''}")
+            tags.append((name, self.x.names.text(s.type), bool(default), named))
+            parameters.append((name, default, named))
             comment = self.s.comments.get(s.line)
             body.append(
                 (f"    this.{name} = {name};{f' // {comment[1]}' if comment and not comment[0] else ''}", s.line)
             )
-        head = (f"  constructor({', '.join(parameters)}) {{", d.line)
-        return [*_comment("", tags, "  ", d.line), head, *body, ("  }", 0)]
+        head = [(line, d.line) for line in wrapped(f"  constructor({', '.join(with_options(parameters))}) {{")]
+        return [*_comment("", option_tags(tags), "  ", d.line), *head, *body, ("  }", 0)]
 
     def _default(self, s: nodes.AssignmentStmt) -> str:
         value = s.rvalue

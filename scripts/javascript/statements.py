@@ -47,16 +47,20 @@ class Statements:
         return f"/** @type {{{self.x.names.text(t)}}} */ let {camel(name)};" if t else f"let {camel(name)};"
 
     def parameters(self, f: nodes.FuncDef) -> list[str]:
-        """Their names, with defaults."""
-        found = []
+        """Their names, with defaults; those by keyword alone as one object."""
+        found: list[tuple[str, str, bool]] = []
         for a in f.arguments:
             if a.variable.name == "self":
                 continue
-            if a.kind.is_star() or a.kind.is_named():
-                raise Refused(f, f"the parameter {a.variable.name} is not positional")
-            default = f" = {self.x.text(a.initializer, a.variable.type)}" if a.initializer is not None else ""
-            found.append(f"{camel(a.variable.name)}{default}")
-        return found
+            if a.kind.is_star():
+                raise Refused(f, f"the parameter *{a.variable.name}")
+            if isinstance(a.initializer, (nodes.ListExpr, nodes.DictExpr, nodes.SetExpr, nodes.CallExpr)):
+                raise Refused(
+                    f, f"the default of {a.variable.name} is made once in Python, for each call in JavaScript"
+                )
+            default = self.x.text(a.initializer, a.variable.type) if a.initializer is not None else ""
+            found.append((camel(a.variable.name), default, a.kind.is_named()))
+        return with_options(found)
 
     # ── blocks ──
 
@@ -113,8 +117,8 @@ class Statements:
         return f"return {self.x.text(s.expr, self.returns)};" if s.expr is not None else "return;"
 
     def _RaiseStmt(self, s: nodes.RaiseStmt, indent: str) -> str:
-        if s.expr is None:
-            raise Refused(s, "raise without an error")
+        if s.expr is None or s.from_expr is not None and getattr(s.from_expr, "name", "") != "None":
+            raise Refused(s, "raise without an error, or from another error")
         return f"throw {self.x.text(s.expr)};"
 
     def _AssertStmt(self, s: nodes.AssertStmt, indent: str) -> str:
@@ -147,11 +151,7 @@ class Statements:
                 return f"[{', '.join(map(self.place, target.items))}] = {value};"
             return f"{'let' if 'let' in words else 'const'} {self.x.target(target)} = {value};"
         annotation = f"/** @type {{{self.x.names.text(t)}}} */ " if self._is_field(target, s, t) else ""
-        return (
-            f"{annotation}{self.place(target)} = {value};"
-            if "set(" not in (p := self.place(target, value))
-            else f"{p};"
-        )
+        return f"{annotation}{self.stored(target, value)};"
 
     def declares(self, s: nodes.AssignmentStmt, target: nodes.NameExpr) -> str:
         """ "const" or "let" if this statement declares the variable, otherwise ""."""
@@ -164,7 +164,7 @@ class Statements:
         """`a = b = value`, where the value may be evaluated twice."""
         if not isinstance(s.rvalue, (nodes.NameExpr, nodes.IntExpr, nodes.StrExpr)):
             raise Refused(s, "an assignment to several places of anything but a name, an integer or text")
-        return [(f"{indent}{self.place(x)} = {self.x.text(s.rvalue)};", s.line) for x in s.lvalues]
+        return [(f"{indent}{self.stored(x, self.x.text(s.rvalue))};", s.line) for x in s.lvalues]
 
     def _type_of(self, target: Any) -> Type | None:
         if (
@@ -197,33 +197,38 @@ class Statements:
             or getattr(value, "fullname", "") == "math.inf"
         )
 
-    def place(self, target: Any, value: str = "") -> str:
-        """Where an assignment goes; of a map the whole call that sets the value."""
+    def _is_entry(self, target: Any) -> bool:
+        """Whether an assignment goes to an entry of a map."""
+        return isinstance(target, nodes.IndexExpr) and self.x.kind(target.base) == "map"
+
+    def stored(self, target: Any, value: str) -> str:
+        """An assignment."""
+        if self._is_entry(target):
+            return f"{self.x.inner(target.base)}.set({self.x.text(target.index)}, {value})"
+        return f"{self.place(target)} = {value}"
+
+    def place(self, target: Any) -> str:
+        """What stands on the left of an assignment. Errors: Refused for an entry of a map"""
         if isinstance(target, nodes.NameExpr):
             return camel(target.name)
         if isinstance(target, nodes.MemberExpr):
             return f"{self.x.inner(target.expr)}.{camel(target.name)}"
-        if isinstance(target, nodes.IndexExpr) and not isinstance(target.index, (nodes.SliceExpr, nodes.UnaryExpr)):
-            base = self.x.inner(target.base)
-            if self.x.kind(target.base) == "map":
-                return f"{base}.set({self.x.text(target.index)}, {value})"
-            return f"{base}[{self.x.text(target.index)}]"
+        is_index = isinstance(target, nodes.IndexExpr) and not isinstance(
+            target.index, (nodes.SliceExpr, nodes.UnaryExpr)
+        )
+        if is_index and not self._is_entry(target):
+            return f"{self.x.inner(target.base)}[{self.x.text(target.index)}]"
         raise Refused(target, "an assignment to this")
 
     def _OperatorAssignmentStmt(self, s: nodes.OperatorAssignmentStmt, indent: str) -> str:
         found, target = self.x.kind(s.lvalue), s.lvalue
         whole = nodes.OpExpr(s.op, target, s.rvalue)
-        if (
-            found in ("number", "string")
-            and s.op in "+-*/"
-            and not (isinstance(target, nodes.IndexExpr) and self.x.kind(target.base) == "map")
-        ):
+        if found in ("number", "string") and s.op in "+-*/" and not self._is_entry(target):
             return f"{self.place(target)} {s.op}= {self.x.text(s.rvalue)};"
         if found == "number":
             whole.line = s.line
             self.x.types[whole] = self.x.types[target]
-            value = self.x.text(whole)
-            return f"{p};" if "set(" in (p := self.place(target, value)) else f"{p} = {value};"
+            return f"{self.stored(target, self.x.text(whole))};"
         if found == "list" and s.op == "+":
             return f"{self.x.text(target)}.push(...{self.x.iterable(s.rvalue)});"
         if found in ("set", "map") and s.op == "|":
@@ -261,6 +266,27 @@ class Statements:
             return lines
         joined = f"{lines[0][0].removesuffix(' {')} {lines[1][0].lstrip()}"
         return [(joined, lines[1][1])] if len(joined) <= WIDTH else lines
+
+    def _TryStmt(self, s: nodes.TryStmt, indent: str) -> Lines:
+        if s.else_body is not None or s.finally_body is not None or any(s.vars):
+            raise Refused(s, "try with else, finally or the name of an error")
+        lines = self._braced("try", s, s.body, indent)
+        lines[-1] = (f"{indent}}} catch (error) {{", 0)
+        word = "if"
+        for caught, body in zip(s.types, s.handlers, strict=True):
+            names = caught.items if isinstance(caught, nodes.TupleExpr) else [caught]
+            tests = " || ".join(f"error instanceof {self._error_class(n, s)}" for n in names)
+            lines += self._braced(f"{word} ({tests})", s, body, indent + "  ")[:-1]
+            word = "} else if"
+        return [*lines, (f"{indent}  }} else throw error;", 0), (f"{indent}}}", 0)]
+
+    def _error_class(self, e: Any, s: Any) -> str:
+        name = getattr(e, "fullname", "")
+        if name == "builtins.ValueError":
+            return self.x.support("ValueError")
+        if name.startswith("pyruntime.errors."):
+            return self.x.text(e)
+        raise Refused(s, "except of anything but ValueError and errors of pyruntime")
 
     def _WhileStmt(self, s: nodes.WhileStmt, indent: str) -> Lines:
         if s.else_body is not None:
@@ -311,6 +337,26 @@ class Statements:
         return self.block(s.body, indent, s.line)
 
 
+def with_options(parameters: Sequence[tuple[str, str, bool]]) -> list[str]:
+    """Of a function: name, default and whether it is by keyword alone, of each."""
+    found = [f"{name} = {default}" if default else name for name, default, named in parameters if not named]
+    options = [f"{name} = {default}" if default else name for name, default, named in parameters if named]
+    if options:
+        is_optional = all(default for _, default, named in parameters if named)
+        found.append(f"{{ {', '.join(options)} }}{' = {}' if is_optional else ''}")
+    return found
+
+
+def option_tags(parameters: Sequence[tuple[str, str, bool, bool]]) -> list[str]:
+    """JSDoc of parameters: name, type, whether it has a default, whether it is by keyword alone."""
+    tags = [f"@param {{{t}}} {f'[{name}]' if default else name}" for name, t, default, named in parameters if not named]
+    options = [(f"{name}{'?' if default else ''}: {t}", default) for name, t, default, named in parameters if named]
+    if options:
+        name = "[options]" if all(default for _, default in options) else "options"
+        tags.append(f"@param {{{{ {', '.join(text for text, _ in options)} }}}} {name}")
+    return tags
+
+
 def wrapped(line: str) -> list[str]:
     """A line that is too long for the page, with the parts of its widest pair of brackets on lines of their own."""
     if len(line) <= WIDTH:
@@ -358,4 +404,4 @@ def without_docstring(statements: Sequence[Any]) -> Sequence[Any]:
     return statements[1:] if is_text else statements
 
 
-__all__ = ["Lines", "Statements", "without_docstring", "wrapped"]
+__all__ = ["Lines", "Statements", "option_tags", "with_options", "without_docstring", "wrapped"]

@@ -41,7 +41,7 @@ def _variables(f: ast.FunctionDef) -> Variables:
     uses: dict[str, list[_Use]] = {}
     found = Variables()
     _visit(f.body, (), uses, found)
-    parameters = {a.arg for a in f.args.args}
+    parameters = {a.arg for a in (*f.args.args, *f.args.kwonlyargs)}
     found.assigned |= {n for n, u in uses.items() if sum(x.stores for x in u) > (n not in parameters)}
     for name, all_uses in uses.items():
         _declare(name, all_uses, name in parameters, found)
@@ -80,13 +80,15 @@ def _visit(body: list[ast.stmt], block: Block, uses: dict[str, list[_Use]], resu
     for n, s in enumerate(body):
         inner: list[tuple[Block, list[ast.stmt]]] = []
         if isinstance(s, (ast.If, ast.While, ast.For)):
-            inner = [((*block, 2 * n), s.body), ((*block, 2 * n + 1), s.orelse)]
+            inner = [((*block, n, 0), s.body), ((*block, n, 1), s.orelse)]
+        if isinstance(s, ast.Try):
+            inner = [((*block, n, k), body) for k, body in enumerate([s.body, *(h.body for h in s.handlers)])]
         if isinstance(s, ast.For):
             own = {x.id for x in ast.walk(s.target) if isinstance(x, ast.Name)}
             result.loops[s.lineno] = own
             _read(s.iter, block, uses)
             nested: dict[str, list[_Use]] = {}
-            _visit(s.body, (*block, 2 * n), nested, result)
+            _visit(s.body, (*block, n, 0), nested, result)
             for name, found in nested.items():
                 if name not in own:
                     uses.setdefault(name, []).extend(found)
@@ -94,7 +96,8 @@ def _visit(body: list[ast.stmt], block: Block, uses: dict[str, list[_Use]], resu
                     result.assigned.add(name)
             continue
         if inner:
-            _read(s.test, block, uses)  # type: ignore[attr-defined]
+            if not isinstance(s, ast.Try):
+                _read(s.test, block, uses)  # type: ignore[attr-defined]
             for path, statements in inner:
                 _visit(statements, path, uses, result)
         elif isinstance(s, ast.FunctionDef):

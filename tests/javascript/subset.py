@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import json as json_
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
-from pyruntime.errors import ShapeError
+from pyruntime.errors import InvalidInput, ShapeError
 from pyruntime.program.dims import Env, compile_dim, symbols
 from pyruntime.program.types import Call, Dim, Step
 
@@ -234,3 +235,151 @@ def dims(d: Dim, env: Env) -> list[Any]:
     if not needed <= env.keys():
         raise ShapeError(f"{len(needed)} symbols", node="N", hint="bind them")
     return [compile_dim(d)(env), sorted(needed)]
+
+
+def scaled(values: list[int], factor: int = 2, *, by: int = 1, offset: int = 0) -> list[int]:
+    return [x * factor * by + offset for x in values]
+
+
+def weighted(name: str, *, weight: int, is_new: bool) -> str:
+    return f"{name}:{weight if is_new else -weight}"
+
+
+@dataclass(eq=False, slots=True, kw_only=True)
+class Settings:
+    """Built by keyword alone."""
+
+    rate: float
+    default: int = 3
+    names: list[str] = field(default_factory=list)
+
+    def described(self, *, short: bool = False) -> str:
+        return self.names[0] if short else f"{', '.join(self.names)} {self.default}"
+
+
+def keywords(values: list[int], by: int) -> list[Any]:
+    made = Settings(names=["a", "b"], rate=0.5)
+    made.default += by
+    ends: Callable[[int], int] = lambda n: n + by  # noqa: E731
+    return [
+        scaled(values), scaled(values, 3), scaled(values, by=by), scaled(values, offset=1, factor=by, by=4),
+        scaled(factor=4, values=values), weighted("w", is_new=by > 1, weight=by), made.described(),
+        made.described(short=True), made.rate, ends(1),
+    ]  # fmt: skip
+
+
+class Shape:
+    """What others extend."""
+
+    def __init__(self, name: str, sides: int = 0) -> None:
+        self.name = name
+        self.sides = sides
+
+    def about(self) -> str:
+        return f"{self.name} {self.sides} {self.area()}"
+
+    def area(self) -> int:
+        return 0
+
+
+class Square(Shape):
+    def __init__(self, size: int) -> None:
+        super().__init__("square", 4)
+        self.size = size
+
+    def area(self) -> int:
+        return self.size * self.size + super().area()
+
+
+class Unit(Square):
+    """Without an __init__ of its own."""
+
+    def area(self) -> int:
+        return 1
+
+
+def inherited(size: int) -> list[Any]:
+    shapes: list[Shape] = [Shape("none"), Square(size), Unit(size)]
+    return [[s.about(), isinstance(s, Square)] for s in shapes]
+
+
+def packed(text: str, number: int, size: int) -> list[Any]:
+    data = text.encode()
+    file = b"".join([len(data).to_bytes(8, "little"), data, b" " * (-len(data) % 8), b"\x00'\n"])
+    begin, rest = 8 + int.from_bytes(file[:8], "little"), memoryview(file)[8:]
+    whole = data + number.to_bytes(size, "big")
+    parts: list[bytes] = [bytes(2), bytes([1, 2]), bytes(rest)[:2]]
+    return [
+        begin, len(file), list(file[8:begin]), [x + 1 for x in whole], file[-1], file[8:begin].decode() == text,
+        int.from_bytes(whole[len(data) :], "big"), [list(p) for p in parts], bool(data), list(data[-2:-1]),
+    ]  # fmt: skip
+
+
+def words(text: str, parts: list[int], share: float) -> list[Any]:
+    start, mark, rest = text.partition("=")
+    return [
+        text.lower(), text.upper(), text.isascii(), text.isdecimal(), text.removeprefix("a"), text.removesuffix("9"),
+        start, mark, rest, list(text.rpartition("=")), text.rfind("="), text.count("a"), text.count(""),
+        f"{parts} of {[1, 2]}", f"{share:.0f} {share:.1f} {share:.2f} {-share:.1f}",
+    ]  # fmt: skip
+
+
+def numbers(text: str) -> list[Any]:
+    found: list[Any] = []
+    try:
+        found.append(int(text))
+        kind = "integer"
+    except ValueError:
+        kind = "none"
+    try:
+        found.append(float(text) * 2)
+        if text == "7":
+            raise ShapeError("seven", hint="not seven")
+    except ShapeError:
+        found.append("seven")
+    except (ValueError, InvalidInput):
+        found.append("no number")
+    return [*found, kind]
+
+
+def described(text: str, names: list[str]) -> list[Any]:
+    try:
+        header = json_.loads(text)
+    except ValueError:
+        return ["no JSON"]
+    made: Mapping[str, Any] = {name: {"at": n, "dims": [n, n]} for n, name in enumerate(names)}
+    return [header, json_.dumps(made, separators=(",", ":"), ensure_ascii=False)]
+
+
+def assignments(items: list[int], by: int) -> list[Any]:
+    """Places whose text contains `set(`."""
+
+    def offset(n: int) -> int:
+        return n + by - by
+
+    known: dict[int, int] = {}
+    items[offset(0)] = 10
+    items[offset(1)] %= 2
+    known[offset(5)] = known[7] = by
+    return [items, [[k, v] for k, v in known.items()]]
+
+
+@dataclass(eq=False, slots=True)
+class Range:
+    start: int
+    n: int = 0
+
+
+def starts(sizes: list[int]) -> list[Any]:
+    """Keys whose properties have the name of the parameter."""
+    ranges = [Range(size, n) for n, size in enumerate(sizes)]
+    rising = sorted(ranges, key=lambda start: (start.start, -start.n))
+    falling = sorted(ranges, key=lambda n: -n.n)
+    return [[r.n for r in rising], [r.n for r in falling]]
+
+
+def pairs(a: list[int], b: list[int]) -> list[Any]:
+    try:
+        return [[x, y] for x, y in zip(a, b, strict=True)]
+    except ValueError:
+        return [[x, y] for x, y in zip(a, b, strict=False)]

@@ -97,8 +97,11 @@ export const mod = (a, b) => a - Math.floor(a / b) * b;
 /** The integers from `begin`, or from 0, up to `end`. @param {number} begin @param {number} [end] @returns {number[]} */
 export const range = (begin, end) => (end === undefined ? range(0, begin) : Array.from({ length: Math.max(end - begin, 0) }, (_, n) => begin + n));
 
-/** @template A, B @param {readonly A[]} a @param {readonly B[]} b @returns {[A, B][]} */
-export const zip = (a, b) => Array.from({ length: Math.min(a.length, b.length) }, (_, n) => [a[n], b[n]]);
+/** `zip(a, b, strict=…)`. @template A, B @param {readonly A[]} a @param {readonly B[]} b @param {boolean} [isStrict] @returns {[A, B][]} */
+export function zip(a, b, isStrict = false) {
+  if (isStrict && a.length !== b.length) throw new ValueError(`${a.length} and ${b.length} items to pair`);
+  return Array.from({ length: Math.min(a.length, b.length) }, (_, n) => [a[n], b[n]]);
+}
 
 /** Whether numbers, texts, and nested lists of them are equal. @param {any} a @param {any} b @returns {boolean} */
 export function same(a, b) {
@@ -113,4 +116,95 @@ export const isObject = (value) => typeof value === 'object' && value !== null &
 export function truth(value) {
   if (typeof value !== 'object' || value === null) return Boolean(value);
   return (Array.isArray(value) ? value : Object.keys(value)).length > 0;
+}
+
+// ── numbers and texts ──
+
+/** Python's, of what has the right type and a wrong value. */
+export class ValueError extends Error {}
+
+/** `int(text)`. @param {string} text */
+export function integer(text) {
+  if (!/^\s*[+-]?\d+\s*$/.test(text)) throw new ValueError(`"${text}" is no integer`);
+  return Number(text);
+}
+
+/** `float(text)`. @param {string} text */
+export function float(text) {
+  const word = /^\s*([+-]?)(inf|infinity|nan)\s*$/i.exec(text);
+  if (word) return word[2].toLowerCase() === 'nan' ? NaN : Number(`${word[1]}Infinity`);
+  if (!/^\s*[+-]?(\d+\.?\d*|\.\d+)(e[+-]?\d+)?\s*$/i.test(text)) throw new ValueError(`"${text}" is no number`);
+  return Number(text);
+}
+
+/** A number with places after the point. Of two that are as near, Python takes the even one. @param {number} x @param {number} places */
+export function fixed(x, places) {
+  if (!Number.isFinite(x)) return String(x).replace('NaN', 'nan').replace('Infinity', 'inf');
+  if (Math.abs(x) >= 1e21) return `${BigInt(x)}${places ? `.${'0'.repeat(places)}` : ''}`;
+  const text = `${Object.is(x, -0) ? '-' : ''}${x.toFixed(places)}`;
+  const isTie = /50{29}$/.test(x.toFixed(places + 30));
+  const last = Number(text.at(-1));
+  return isTie && last % 2 === 1 ? `${text.slice(0, -1)}${last - 1}` : text;
+}
+
+/** `text.removeprefix(start)`. @param {string} text @param {string} start */
+export const removeprefix = (text, start) => (text.startsWith(start) ? text.slice(start.length) : text);
+
+/** `text.removesuffix(end)`. @param {string} text @param {string} end */
+export const removesuffix = (text, end) => (text.endsWith(end) ? text.slice(0, text.length - end.length) : text);
+
+/** `text.partition(part)`. @param {string} text @param {string} part @returns {[string, string, string]} */
+export function partition(text, part) {
+  const at = text.indexOf(part);
+  return at < 0 ? [text, '', ''] : [text.slice(0, at), part, text.slice(at + part.length)];
+}
+
+/** `text.rpartition(part)`. @param {string} text @param {string} part @returns {[string, string, string]} */
+export function rpartition(text, part) {
+  const at = text.lastIndexOf(part);
+  return at < 0 ? ['', '', text] : [text.slice(0, at), part, text.slice(at + part.length)];
+}
+
+/** `text.count(part)`. @param {string} text @param {string} part */
+export const count = (text, part) => (part === '' ? [...text].length + 1 : text.split(part).length - 1);
+
+// ── bytes and JSON ──
+
+/** @param {Uint8Array[]} parts @returns {Uint8Array} */
+export function concatenated(parts) {
+  const whole = new Uint8Array(sum(parts.map((part) => part.length)));
+  let at = 0;
+  for (const part of parts) {
+    whole.set(part, at);
+    at += part.length;
+  }
+  return whole;
+}
+
+/** `int.from_bytes(bytes, order)`; integers beyond 2 ** 53 are rounded. @param {Uint8Array} bytes @param {boolean} isLittle */
+export const fromBytes = (bytes, isLittle) => (isLittle ? [...bytes].reverse() : [...bytes]).reduce((value, byte) => value * 256 + byte, 0);
+
+/** `value.to_bytes(length, order)`. @param {number} value @param {number} length @param {boolean} isLittle */
+export function toBytes(value, length, isLittle) {
+  if (value < 0 || value >= 256 ** length) throw new ValueError(`${value} does not fit ${length} bytes`);
+  const bytes = Uint8Array.from({ length }, (_, n) => Math.floor(value / 256 ** n) % 256);
+  return isLittle ? bytes : bytes.reverse();
+}
+
+/** `bytes.decode()`. @param {Uint8Array} bytes */
+export function decode(bytes) {
+  try {
+    return new TextDecoder('utf-8', { fatal: true, ignoreBOM: true }).decode(bytes);
+  } catch {
+    throw new ValueError('the bytes are no text');
+  }
+}
+
+/** `json.loads(text)`. @param {string | Uint8Array} text @returns {any} */
+export function parseJson(text) {
+  try {
+    return JSON.parse(typeof text === 'string' ? text : decode(text));
+  } catch {
+    throw new ValueError('the text is no JSON');
+  }
 }
