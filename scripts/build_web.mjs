@@ -181,7 +181,7 @@ async function bundles() {
 async function training(index) {
   const how = { ...index, format: 'cjs', sourcemap: false, write: false, metafile: true };
   const part = (entry, shared) => build({ ...how, entryPoints: [join(ROOT, `web/${entry}`)], plugins: [sharesModules(shared)], outfile: 'x.js' });
-  const [page, worker] = await Promise.all([part('page/training/entry.js', SHARED), part('worker/models/trainer_entry.js', SHARED_IN_WORKER)]);
+  const [page, worker] = await Promise.all([part('page/training/entry.js', SHARED), part('worker/models/trainer.js', SHARED_IN_WORKER)]);
   const [inPage, inWorker] = [page, worker].map(({ outputFiles: [{ text }] }) => `(require) => { const module = {};${text}return module.exports; };`);
   await writeFile(join(DIST, 'training.mjs'), `export default ${inPage}\nexport const inWorker = ${inWorker}\n`);
   return page;

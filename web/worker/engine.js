@@ -27,8 +27,8 @@ import { lastRun } from './files/model_file.js';
 import { moveToDisk } from './files/download.js';
 import { usePageFetch } from './files/page_fetch.js';
 import { closeAll } from './models/model_files.js';
-import { openForPage, openModel } from './models/open_model.js';
-import { PageCompiler } from './models/page_compiler.js';
+import { openModel } from './models/open_model.js';
+import { PageCompiler, compilerForPage } from './models/page_compiler.js';
 import { exportProgram } from './programs/export_program.js';
 import { programForPage } from './programs/page_program.js';
 
@@ -192,7 +192,7 @@ const handlers = {
     Object.assign(setting.adapterOptions, params.env.adapter);
     const others = () => [...sessions.values()].map(({ opened }) => opened);
     const closePort = usePageFetch(params);
-    const opened = await openModel(params, progress, interpreter, pool, stop, others).finally(closePort);
+    const opened = await openModel(params, progress, stop, { interpreter, pool, others }).finally(closePort);
     const session = nextSession++;
     const same = [...sessions.values()].find(({ opened: { model } }) => model === opened.model);
     sessions.set(session, same ?? { opened, queue: Promise.resolve() });
@@ -254,7 +254,7 @@ const handlers = {
     if (!source) throw new SessionFailed('a Program from a file runs in the worker');
     const opened = await enqueue(found, async () => {
       const model = modelOf(found);
-      const served = await openForPage({ ...source, gpu, cache: null, stop: null, start: performance.now() }, interpreter);
+      const served = await compilerForPage({ ...source, gpu, cache: null, stop: null, start: performance.now(), progress() {} });
       model.table.releaseExecutors(); // the page needs the memory; the session stays here until it runs in the page
       return served;
     });

@@ -101,7 +101,7 @@ export class GpuTrial {
 const isResident = (feeds) => Object.values(feeds).flat().some((feed) => residentId(feed));
 
 /** @param {import('../../common/protocol.js').WireTensor} tensor */
-const copy = (tensor) => ({ ...tensor, data: /** @type {any} */ (tensor.data).slice() });
+const copy = (tensor) => ({ ...tensor, data: 'gpu' in tensor.data ? tensor.data : tensor.data.slice() });
 
 /** Waits until no session runs, at most PATIENCE. @param {() => boolean} hasEnded */
 async function untilIdle(hasEnded) {

@@ -52,6 +52,9 @@ export function closeAll(files) {
   for (const file of files) file.close().catch(() => {}); // a later worker deletes it
 }
 
+/** The model's own file. @param {Files} files */
+export const ownFile = (files) => /** @type {ModelFile} */ (files.get(''));
+
 /** A path as models write it. @param {string} path */
 export const plain = (path) => path.replaceAll('\\', '/').replace(/^(\.\/)+/, '');
 

@@ -1,40 +1,43 @@
 // Opens a session whose provider is "auto": on the provider that was faster on an earlier visit, or on WebAssembly with a trial.
 
 import { GpuTrial } from './gpu_trial.js';
-import { keepChoice, keptChoice } from './kept_choice.js';
+import { cachedPrograms } from '../programs/program_cache.js';
+import { readChoice, storeChoice } from './stored_choice.js';
+import { openCached, openCompiled } from './open_compiled.js';
 
-/** @import { Gpu } from '../../gpu/device.js' */
+/** @import { SessionHost } from '../../session/compiler.js' */
 /** @import { Model } from '../../session/model.js' */
-/** @import { Trainer } from './trainer.js' */
-/** @import { Opened, Source } from './types.js' */
+/** @import { Source, Way } from './types.js' */
 
-/**
- * @param {Source} source for WebAssembly @param {Gpu} gpu
- * @param {(source: Source) => Promise<Opened>} open @param {(adapter: Gpu['adapter']) => Promise<Source['cache']>} cacheFor Programs for this GPU
- * @returns {Promise<Opened>}
- */
-export async function openAuto(source, gpu, open, cacheFor) {
-  const { host, stop } = source;
-  /** @param {Partial<import('../../session/compiler.js').SessionHost>} more @returns {Promise<Source>} */
-  const onGpu = async (more) => (
-    { ...source, gpu: gpu.adapter, cache: await cacheFor(gpu.adapter), host: { ...host, gpu, ...more } });
-  const kept = await keptChoice(source, gpu.adapter);
-  if (kept?.onGpu) {
+/** @type {Way} */
+export async function openOnFasterProvider(source) {
+  const { candidate, host, stop } = source;
+  if (!candidate) return null;
+  const { adapter } = candidate;
+  const onGpu = async (/** @type {Partial<SessionHost>} */ more) => {
+    const cache = await cachedPrograms(source.params, source.options, Promise.resolve(adapter), source.interpreter);
+    return { ...source, gpu: adapter, cache, host: { ...host, gpu: candidate, ...more } };
+  };
+  const choice = await readChoice(source, adapter);
+  const why = choice ? `${choice.why}, on an earlier visit` : '';
+  if (choice?.onGpu) {
     try {
-      return await open(await onGpu({ whyNotGpu: `${kept.why}, on an earlier visit` }));
+      return await open(await onGpu({ whyNotGpu: why }));
     } catch {
       stop?.check(); // the driver may have changed; WebAssembly raises the error again if it is another's
     }
   }
   const openOnGpu = async (/** @type {Model} */ running) => {
     const memoryLimit = host.memoryLimit && Math.max(1, host.memoryLimit - running.arenaBytes());
-    const other = await onGpu({ trial, memoryLimit });
-    const trainer = /** @type {Trainer | null} */ (source.trainer)?.another() ?? null; // measured runs change weights
-    return /** @type {Model} */ ((await open({ ...other, trainer, stop: null, start: performance.now() })).model);
+    const trainer = source.trainer?.another() ?? null; // measured runs change weights
+    const opened = await open({ ...await onGpu({ trial, memoryLimit }), trainer, stop: null, start: performance.now() });
+    return /** @type {Model} */ (opened.model);
   };
-  const keep = (/** @type {GpuTrial['trial']} */ choice) => keepChoice(source, gpu.adapter, choice);
-  const trial = new GpuTrial(kept && !kept.onGpu ? kept.best : 0, openOnGpu, keep);
-  if (kept && !kept.onGpu) trial.trial.why = `${kept.why}, on an earlier visit`;
-  const opened = await open({ ...source, host: { ...host, trial } });
-  return { ...opened, trial };
+  const onWasm = choice && !choice.onGpu ? choice : null;
+  const trial = new GpuTrial(onWasm?.best ?? 0, openOnGpu, (result) => storeChoice(source, adapter, result));
+  if (onWasm) trial.trial.why = why;
+  return { ...await open({ ...source, host: { ...host, trial } }), trial };
 }
+
+/** @param {Source} source */
+const open = async (source) => await openCached(source) ?? openCompiled(source);

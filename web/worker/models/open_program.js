@@ -2,46 +2,34 @@
 
 import { InvalidInput, InvalidModel } from '../../common/errors.js';
 import { warn } from '../../common/log.js';
-import { Model } from '../../session/model.js';
+import { isProgram } from '../../common/program_mark.js';
 import { ExportedProgram } from '../programs/program_file.js';
-import { readerOf } from '../files/reader.js';
 import { gpuFor } from './choose_gpu.js';
-import { closeAll, weightsOf } from './model_files.js';
-import { PageCompiler } from './page_compiler.js';
-import { started } from './start_model.js';
+import { closeAll, ownFile, weightsOf } from './model_files.js';
+import { modelOf, started } from './open_compiled.js';
+import { servedToPage } from './page_compiler.js';
 
-/** @import { CreateParams } from '../../common/protocol.js' */
 /** @import { Gpu } from '../../gpu/device.js' */
 /** @import { SessionHost } from '../../session/compiler.js' */
 /** @import { ModelFile } from '../files/model_file.js' */
-/** @import { OnProgress } from './model_files.js' */
-/** @import { Opened, Source } from './types.js' */
+/** @import { Opened, Source, Way } from './types.js' */
 
-/**
- * @param {CreateParams} params @param {Source} source @param {OnProgress} progress
- * @param {Gpu} [candidate] the GPU that the provider "auto" would measure
- * @returns {Promise<Opened>}
- */
-export async function openProgram(params, source, progress, candidate) {
+/** @type {Way} */
+export async function openProgram(source) {
+  const { params, files, progress, stop } = source;
+  const own = ownFile(files);
+  if (!isProgram(own.read(0, Math.min(4, own.size)))) return null;
   if (params.options.training) throw new InvalidInput('a compiled Program cannot be trained', { hint: 'train the model it was made of' });
   const refused = params.refusedForPrograms.join(', ');
   if (refused) throw new InvalidInput(`${refused} cannot change a compiled Program`);
-  const { start, files, stop } = source;
-  const own = /** @type {ModelFile} */ (files.get(''));
   const program = new ExportedProgram(own.read(0, own.size));
   if (program.header.states) throw new InvalidModel('this Program trains a model; it cannot be opened as a session');
-  const host = await hostFor(program, params, source.host, candidate);
+  const host = await hostFor(program, source);
   closeAll([own]); // its content is in memory
   host.gpu?.warm(program.main());
   const weights = await weightsOf(program, params, files, progress, stop);
-  const usesGpu = Boolean(program.header.needs);
-  const kept = { ...source, cache: null, trainer: null, gpu: params.gpu ?? host.gpu?.adapter ?? null, host, program: { program, weights } };
-  const read = readerOf(weights);
-  const download = performance.now() - start;
-  const opened = { files: [...files.values(), ...weights.values()], ...usesGpu ? { source: kept } : {} };
-  if (usesGpu && params.gpu) return { ...servedToPage(kept, program), ...opened, timings: { download, compile: 0, init: 0 } };
   try {
-    return { ...await started(new Model(program, () => read, host), progress, { download, compile: 0 }, stop), ...opened };
+    return await openWithWeights(program, { ...source, host }, weights);
   } catch (error) {
     closeAll(weights.values());
     if (!(error instanceof WebAssembly.CompileError)) throw error;
@@ -49,12 +37,20 @@ export async function openProgram(params, source, progress, candidate) {
   }
 }
 
-/**
- * What a Program runs on. Chooses the Program of the file.
- * @param {ExportedProgram} program @param {CreateParams} params @param {SessionHost} host for a model with these parameters
- * @param {Gpu} [candidate] @returns {Promise<SessionHost>}
- */
-async function hostFor(program, params, { pool = null, memoryLimit, gpuTimeout, logOptions, gpu: found, whyNotGpu = '' }, candidate) {
+/** @param {ExportedProgram} program @param {Source} from @param {Map<string, ModelFile>} weights by name @returns {Promise<Opened>} */
+async function openWithWeights(program, from, weights) {
+  const { params, host, start } = from;
+  const times = { download: performance.now() - start, compile: 0 };
+  const source = { ...from, cache: null, gpu: params.gpu ?? host.gpu?.adapter ?? null, program: { program, weights } };
+  const usesGpu = Boolean(program.header.needs);
+  const opened = usesGpu && params.gpu
+    ? { ...servedToPage(source, program, weights), timings: { ...times, init: 0 } }
+    : await started(modelOf(source, program, weights), source, times);
+  return { ...opened, source: usesGpu ? source : undefined, files: [...from.files.values(), ...weights.values()] };
+}
+
+/** What a Program runs on. Chooses the Program of the file. @param {ExportedProgram} program @param {Source} source @returns {Promise<SessionHost>} */
+async function hostFor(program, { params, host: { pool = null, memoryLimit, gpuTimeout, logOptions, gpu: found, whyNotGpu = '' }, candidate }) {
   const { fallback } = params;
   const threads = pool ? Math.min(program.threads, params.threads) : 1;
   const host = { shared: program.shared, threads, pool, gpu: null, memoryLimit, logOptions };
@@ -74,17 +70,4 @@ async function hostFor(program, params, { pool = null, memoryLimit, gpuTimeout, 
   const usesGpu = Boolean(program.header.needs);
   if (why && adapter) warn(`${why}; the session runs on ${usesGpu ? 'less of the GPU' : 'WebAssembly'}`, logOptions);
   return { ...host, gpu: usesGpu ? gpu : null, named: params.named ?? asked, whyNotGpu: why, fallback, gpuTimeout };
-}
-
-/** @param {Source} source @param {ExportedProgram} program @returns {Pick<Opened, 'model' | 'source'>} */
-const servedToPage = (source, program) => ({ model: new PageCompiler(program, readerOf(/** @type {any} */ (source.program).weights), source.host.logOptions), source });
-
-/**
- * Opens the Programs of a file for a session that moves to the page's GPU.
- * @param {Source} source @param {NonNullable<Source['program']>} from @returns {Opened}
- */
-export function programForPage(source, { program, weights }) {
-  const moved = program.again();
-  moved.choose(source.gpu, '', false);
-  return { ...servedToPage(source, moved), files: [...weights.values()], timings: { download: 0, compile: 0, init: 0 } };
 }

@@ -9,5 +9,5 @@ import { readerOf } from '../files/reader.js';
 /** What it uses of the shared modules, by file. @type {Record<string, object>} */
 export const SHARED = { 'common/errors.js': { InvalidInput, SessionFailed }, 'gpu/storage.js': { fromGpuStorage }, 'worker/files/reader.js': { readerOf } };
 
-/** @param {string} address of training.mjs @returns {Promise<typeof import('./trainer_entry.js')>} */
+/** @param {string} address of training.mjs @returns {Promise<typeof import('./trainer.js')>} */
 export const trainingCode = async (address) => (await importScript(address)).inWorker((/** @type {string} */ file) => SHARED[file]);

@@ -1,28 +1,48 @@
-// Types of the models that the worker has open.
+// Types of the models that the worker opens.
 
+/** @import { CreateParams, Origin, Timings } from '../../common/protocol.js' */
+/** @import { Stop } from '../../common/stop.js' */
+/** @import { Gpu } from '../../gpu/device.js' */
+/** @import { SessionHost } from '../../session/compiler.js' */
+/** @import { Model } from '../../session/model.js' */
 /** @import { ModelFile } from '../files/model_file.js' */
+/** @import { ReadRanges } from '../files/read_ranges.js' */
+/** @import { Interpreter } from '../interpreter/interpreter.js' */
+/** @import { CachedPrograms } from '../programs/program_cache.js' */
+/** @import { ExportedProgram } from '../programs/program_file.js' */
+/** @import { EarlyStart } from './early_start.js' */
+/** @import { GpuTrial } from './gpu_trial.js' */
+/** @import { OnProgress } from './model_files.js' */
+/** @import { PageCompiler } from './page_compiler.js' */
+/** @import { Trainer } from './trainer.js' */
 /**
  * A model that is ready for runs, or a compiler for a session in the page.
  * @typedef {object} Opened
- * @property {import('../../session/model.js').Model | import('./page_compiler.js').PageCompiler} model
- * @property {import('../../common/protocol.js').Timings} timings
+ * @property {Model | PageCompiler} model
+ * @property {Timings} timings
  * @property {Source} [source] from which the model can be compiled again; a Program from a file that needs no GPU has none
- * @property {import('./gpu_trial.js').GpuTrial} [trial] of the provider "auto"
+ * @property {GpuTrial} [trial] of the provider "auto"
  * @property {ModelFile[]} files that the model reads until it is released
  */
 /**
- * A model whose files are open.
+ * A model to open, and what it is opened with.
  * @typedef {object} Source
+ * @property {CreateParams} params
+ * @property {OnProgress} progress
+ * @property {Interpreter} interpreter
+ * @property {() => Opened[]} others models that the worker has open
  * @property {number} start of the call, in milliseconds
- * @property {import('../../common/protocol.js').Origin} origin
  * @property {Map<string, ModelFile>} files
- * @property {import('../files/read_ranges.js').ReadRanges} reads of the compiler
- * @property {Awaited<ReturnType<typeof import('../programs/program_cache.js').cachedPrograms>>} cache
- * @property {import('../../session/compiler.js').SessionHost} host
+ * @property {ReadRanges} reads of the compiler
+ * @property {CachedPrograms | null} cache
+ * @property {SessionHost} host
  * @property {Record<string, unknown> | null} gpu that the compiler writes code for
+ * @property {Gpu} [candidate] the GPU that the provider "auto" measures
  * @property {Record<string, unknown>} options of the compiler
- * @property {import('../../common/stop.js').Stop | null} stop of the call
- * @property {import('../../session/model.js').States | null} trainer of a session that trains
- * @property {{ program: import('../programs/program_file.js').ExportedProgram, weights: Map<string, ModelFile> }} [program] of a file
+ * @property {Stop | null} stop of the call
+ * @property {Trainer | null} trainer of a session that trains
+ * @property {EarlyStart | null} [early] a start that began while the files arrived
+ * @property {{ program: ExportedProgram, weights: Map<string, ModelFile> }} [program] of a file
  */
+/** A way to open a model; null if it is of no use for this model. @typedef {(source: Source) => Promise<Opened | null>} Way */
 export {};

@@ -10,7 +10,8 @@ import { digest } from '../../storage/digest.js';
 import { PROGRAMS, sourceOf, sourceParameter } from '../../storage/names.js';
 import { cacheStorage, store, unseal } from '../../storage/sealed_cache.js';
 
-/** @import { Origin } from '../../common/protocol.js' */
+/** @import { CreateParams } from '../../common/protocol.js' */
+/** @import { Interpreter } from '../interpreter/interpreter.js' */
 /** @import { Files } from '../files/model_file.js' */
 /** @import { Range } from '../files/read_ranges.js' */
 /** @import { Bundle } from './program_bundle.js' */
@@ -25,17 +26,17 @@ const text = new TextEncoder();
 const hash = (value) => digest(text.encode(JSON.stringify(value)));
 
 /**
- * The entries for models from these origins, compiled with these options; null without a cache.
- * @param {string} engine address of the engine
- * @param {Origin[]} origins of the model and of its files
- * @param {Record<string, any>} options of the compiler
- * @param {Promise<Record<string, unknown> | null>} gpu that the compiler writes code for
+ * The entries for models from the origins of a call, compiled with these options; null without a cache.
+ * @param {Pick<CreateParams, 'model' | 'external'>} params of the call @param {Record<string, unknown>} options of the compiler
+ * @param {Promise<Record<string, unknown> | null>} gpu that the compiler writes code for @param {Interpreter} interpreter
  * @returns {Promise<CachedPrograms | null>}
  */
-export async function cachedPrograms(engine, origins, options, gpu) {
-  if (!BUILD || !cacheStorage() || options.uncached) return null;
+export async function cachedPrograms({ model, external }, options, gpu, { assets, customised }) {
+  if (!BUILD || !cacheStorage() || options.uncached || !assets || customised) return null;
   try {
     const cache = await caches.open(PROGRAMS);
+    const { engine } = assets;
+    const origins = [model, ...external.map(({ origin }) => origin)];
     const name = new URL(/^(data|blob):/.test(engine) ? 'engine.zip' : engine, globalThis.origin); // caches hold http addresses only
     name.hash = '';
     name.search = `?program=${await hash([BUILD, origins.map(sourceOf), options])}${sourceParameter(origins[0])}`;
@@ -48,7 +49,7 @@ export async function cachedPrograms(engine, origins, options, gpu) {
 }
 
 /** Entries of one source, by the GPU and the hash of the model. */
-class CachedPrograms {
+export class CachedPrograms {
   /**
    * @param {Cache} cache @param {Promise<string>} prefix of names
    * @param {string[]} known names of entries, perhaps for other GPUs, the newest last

@@ -23,7 +23,7 @@ async function nameOf({ cache, files }, adapter, pause) {
 }
 
 /** @param {Pick<Source, 'cache' | 'files'>} source @param {Description} adapter @returns {Promise<Choice | null>} */
-export async function keptChoice(source, adapter) {
+export async function readChoice(source, adapter) {
   try {
     if (!cacheStorage() || !source.cache) return null;
     const cache = await caches.open(CHOICES);
@@ -40,11 +40,11 @@ export async function keptChoice(source, adapter) {
 }
 
 /** @param {Pick<Source, 'cache' | 'files'>} source @param {Description} adapter @param {Choice} choice */
-export async function keepChoice(source, adapter, { onGpu, best, why }) {
+export async function storeChoice(source, adapter, { onGpu, best, why }) {
   try {
     const name = cacheStorage() && await nameOf(source, adapter, 50);
     if (name) await store(await caches.open(CHOICES), name, encoder.encode(JSON.stringify({ at: Date.now(), onGpu, best, why })), MOST);
   } catch {
-    // as above: the next visit measures again
+    // storage is forbidden or full, or the model is in shared memory: the next visit measures again
   }
 }
