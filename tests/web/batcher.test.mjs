@@ -9,7 +9,7 @@ import { Batcher } from '../../web/extras/index.js';
 
 /** y = x * k, for x (N, S) and a scalar k; a row of 9s fails the run, and so does `error`. */
 class Session {
-  static [Symbol.for('pyruntime.parts')] = { Tensor, InvalidInput, SessionFailed, Terminated };
+  static classes = { Tensor, InvalidInput, SessionFailed, Terminated };
   runs = [];
   error = null;
   started = () => {};

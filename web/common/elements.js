@@ -1,13 +1,17 @@
 // Element types: the engine's storage of each, and that of onnxruntime's tensors.
 
 /** @import { NumericData, WireTensor } from './protocol.js' */
-/** @typedef {new (buffer: ArrayBufferLike, offset: number, length: number) => NumericData} View */
+/**
+ * The class of a typed array.
+ * @typedef {{ new (from: ArrayBufferLike, offset: number, length: number): NumericData, new (from: number | NumericData): NumericData,
+ *   from(values: ArrayLike<unknown>, change: (value: never) => number | bigint): NumericData }} View
+ */
 
 /** @type {Record<string, View>} */
 const VIEWS = {
   float32: Float32Array, float64: Float64Array, int8: Int8Array, int16: Int16Array, int32: Int32Array,
   int64: BigInt64Array, uint16: Uint16Array, uint32: Uint32Array, uint64: BigUint64Array,
-  float16: /** @type {any} */ (globalThis).Float16Array ?? Uint16Array, bfloat16: Uint16Array, int4: Int8Array, int2: Int8Array,
+  float16: /** @type {{ Float16Array?: View }} */ (/** @type {unknown} */ (globalThis)).Float16Array ?? Uint16Array, bfloat16: Uint16Array, int4: Int8Array, int2: Int8Array,
 };
 
 /** Bytes for a type that VIEWS lacks. @param {string} dtype @returns {View} */
@@ -101,12 +105,14 @@ function elements(bytes, dtype) {
 
 /** @param {(number | bigint | boolean | string)[]} values @param {string} dtype @returns {NumericData} */
 export function fromNumbers(values, dtype) {
-  const view = /** @type {any} */ (classOf(dtype));
-  return view.from(values, dtype.endsWith('int64') ? BigInt : Number);
+  return classOf(dtype).from(values, dtype.endsWith('int64') ? BigInt : Number);
 }
 
-/** The typed array class of data; a Buffer of Node.js is a Uint8Array. @param {NumericData} data @returns {any} */
-export const arrayClass = (data) => /** @type {any} */ (globalThis)[data[Symbol.toStringTag]];
+/** The typed array class of data; a Buffer of Node.js is a Uint8Array. @param {NumericData} data @returns {View} */
+export const arrayClass = (data) => /** @type {Record<string, View>} */ (/** @type {unknown} */ (globalThis))[data[Symbol.toStringTag]];
+
+/** Copies data of one class. @param {NumericData} into @param {NumericData} from @param {number} [at] place of the first element */
+export const fill = (into, from, at) => /** @type {{ set(from: NumericData, at?: number): void }} */ (into).set(from, at);
 
 /**
  * Data whose class Tensor accepts: jest, vitest and other contexts of Node.js have classes of their own, unlike messages of workers.

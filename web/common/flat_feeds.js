@@ -11,7 +11,7 @@ export function describeFeed(feed, values, ranks) {
   if (Array.isArray(feed)) return feed.map((item) => describeFeed(item, values, ranks));
   const { type, dims } = feed;
   if (!values) return { dtype: type, dims: ranks ? dims.length : dims };
-  return { dtype: type, dims, data: Array.from(/** @type {ArrayLike<any>} */ (feed.data), (x) => (typeof x === 'bigint' ? Number(x) : x)) };
+  return { dtype: type, dims, data: Array.from(/** @type {ArrayLike<unknown>} */ (feed.data), (x) => (typeof x === 'bigint' ? Number(x) : x)) };
 }
 
 /**

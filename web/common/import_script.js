@@ -3,7 +3,12 @@
 import { SessionFailed } from './errors.js';
 import { HINT, scriptUrl } from './spawn.js';
 
-/** @param {string} url @returns {Promise<any>} the module */
+/**
+ * A module of a separate bundle: a function that takes the modules which it shares, by file.
+ * @template Code @typedef {{ default(shared: (file: string) => object): Code }} Sharing
+ */
+
+/** @template Module @param {string} url @returns {Promise<Module>} */
 export async function importScript(url) {
   const address = await scriptUrl(url);
   // With a constant address bundlers would make a chunk, which rollup's single-file scripts cannot have.

@@ -4,11 +4,19 @@ import { InvalidInput } from './errors.js';
 
 const HINT = 'a worker that started from a blob: or data: address needs whole addresses, such as https://host/file';
 
+/**
+ * A worker, or what stands for one. ref: keeps a program in Node.js running.
+ * @typedef {{ postMessage(message: unknown, transfer?: Transferable[]): void, terminate(): void, ref?(): void, unref?(): void,
+ *   onmessage: ((event: MessageEvent) => void) | null, onerror: ((event: ErrorEvent) => void) | null,
+ *   onmessageerror: ((event: MessageEvent) => void) | null }} Port
+ */
+/** @typedef {new (url: string, options: { type: 'module', name: string }) => Port} PortClass */
+
 export const platform = {
-  /** Null in service workers, which have no workers. @returns {typeof Worker | null} */
+  /** Null in service workers, which have no workers. @returns {PortClass | null} */
   worker: () => globalThis.Worker ?? null,
 
-  /** Imports a module of the engine; null if import() works. @type {((url: string) => Promise<any>) | null} */
+  /** Imports a module of the engine; null if import() works. @type {(<Module>(url: string) => Promise<Module>) | null} */
   module: null,
 
   /** Reads a file synchronously. @param {string} url @returns {ArrayBuffer} */

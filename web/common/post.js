@@ -1,22 +1,24 @@
 // Sends messages with objects of a page's framework in them.
 
+/** @import { Port } from './platform.js' */
+/** @import { Message } from './protocol.js' */
+
 /**
  * Posts a message. Proxies, such as reactive objects of Vue, cannot be cloned: plain copies are sent.
- * @param {{ postMessage: (message: unknown, transfer: Transferable[]) => void }} worker @param {unknown} message
- * @param {Transferable[]} transfer
+ * @param {Pick<Port, 'postMessage'>} worker @param {Message} message @param {Transferable[]} transfer
  */
 export function post(worker, message, transfer) {
   try {
     worker.postMessage(message, transfer);
   } catch (error) {
     if (/** @type {Error} */ (error).name !== 'DataCloneError') throw error;
-    worker.postMessage(plain(message), transfer);
+    worker.postMessage(/** @type {Message} */ (plain(message)), transfer);
   }
 }
 
-/** @param {any} value @returns {any} */
+/** @param {unknown} value @returns {unknown} */
 function plain(value) {
   if (Array.isArray(value)) return value.map(plain);
-  const isRecord = Object.prototype.toString.call(value) === '[object Object]';
-  return isRecord ? Object.fromEntries(Object.entries(value).map(([name, item]) => [name, plain(item)])) : value;
+  if (Object.prototype.toString.call(value) !== '[object Object]') return value;
+  return Object.fromEntries(Object.entries(/** @type {object} */ (value)).map(([name, item]) => [name, plain(item)]));
 }

@@ -3,6 +3,8 @@
 import { fromPayload, InvalidInput, SessionFailed, toPayload } from './errors.js';
 import { Stop, StopWords } from './stop.js';
 
+/** @import { Port } from './platform.js' */
+
 /**
  * @typedef {Float32Array|Float64Array|Int8Array|Uint8Array|Int16Array|Uint16Array|Int32Array|Uint32Array|BigInt64Array
  *   |BigUint64Array} NumericData
@@ -153,7 +155,7 @@ import { Stop, StopWords } from './stop.js';
  */
 /**
  * The report on a model before its download (pyruntime/compiler/inspection.py).
- * @typedef {{ memory: { linear: number } | null, size: number, fetched: number, fits: { here: boolean | null, why: string },
+ * @typedef {{ memory: { linear: number, further: number } | null, size: number, fetched: number, fits: { here: boolean | null, why: string },
  *   [entry: string]: unknown }} Inspection
  */
 /**
@@ -169,9 +171,10 @@ import { Stop, StopWords } from './stop.js';
  * "model"; places reads parts of a file; alone frees the memory of other Programs before each that runs.
  * @typedef {{ session: number, how: 'read' | 'update' | 'replace' | 'export' | 'places' | 'alone', values: Record<string, Uint8Array> }} TrainParams
  */
+/** A value outside linear memory. @typedef {{ dims: number[], data: (string | number)[] }} HostArray */
 /**
  * A step of a Program in the page that Python runs.
- * @typedef {{ session: number, program: number, id: number, inputs: unknown[], symbols: [string, number][] }} HostParams
+ * @typedef {{ session: number, program: number, id: number, inputs: (HostArray | null)[], symbols: [string, number][] }} HostParams
  */
 /**
  * profile: whether to time kernels.
@@ -246,11 +249,11 @@ import { Stop, StopWords } from './stop.js';
  * @property {{ params: { session: number, feeds: Record<string, WireValue>, tolerance: number, ranges: boolean }, result: Record<string, unknown> }} verify
  * @property {{ params: { session: number, feeds: Record<string, WireValue>, seconds: number }, result: Tuned }} tune
  * @property {{ params: { session: number, feeds: Record<string, WireValue>, forAll: boolean, node: string, code: boolean }, result: string }} listing
- * @property {{ params: { session: number, providers: string[], assume: string[] }, result: Uint8Array }} export
+ * @property {{ params: { session: number, providers: readonly string[], assume: readonly string[] }, result: Uint8Array }} export
  * @property {{ params: { session: number, gpu: Record<string, unknown> }, result: CreateResult }} moveToPage opens another session of the model, for the GPU of the page
  * @property {{ params: { session: number, how: How, given: unknown, outputs?: string[] }, result: { programs: (CompiledProgram | null)[], compiled: Compiled } }} compile
  * @property {{ params: { session: number, places: [source: string, offset: number, size: number][] }, result: Uint8Array[] }} weights
- * @property {{ params: HostParams, result: { dims: number[], data: (string | number)[] }[] }} host
+ * @property {{ params: HostParams, result: HostArray[] }} host
  * @property {{ params: { session: number, program: number }, result: null }} forget
  * @property {{ params: PageMemory, result: null }} memoryLimits
  * @property {{ params: null, result: WorkerStats }} stats
@@ -259,13 +262,13 @@ import { Stop, StopWords } from './stop.js';
 
 /**
  * stop: the call can be stopped; interrupt: Python's interrupt buffer, with shared memory.
- * @typedef {{ id: number, call: keyof Calls, params: any, stop?: { interrupt: Uint8Array | null } }} Request
+ * @typedef {{ id: number, call: keyof Calls, params: unknown, stop?: { interrupt: Uint8Array | null } }} Request
  */
 /** stop: the call to stop. @typedef {Request | { stop: number }} Message */
 /** @typedef {{ id: number, result: unknown } | { id: number, error: import('./errors.js').ErrorPayload }} Outcome */
 /** memory: has the word STOP; held: what the worker holds now. @typedef {Outcome | { held: Held } | { id: number, progress: Notice } | { id: number, memory: SharedArrayBuffer }} Reply */
 /**
- * @typedef {{ resolve: (r: any) => void, reject: (e: Error) => void, progress?: (p: any) => void, words: StopWords | null }} Pending
+ * @typedef {{ resolve: (result: unknown) => void, reject: (error: Error) => void, progress?: (notice: never) => void, words: StopWords | null }} Pending
  */
 /** Calls `stop` when the caller stops a call. Returns a function that ends the watch. @typedef {(stop: () => void) => () => void} Watch */
 
@@ -274,7 +277,7 @@ export const gpuBuffer = (data) => (data && 'gpu' in data ? data.gpu : null);
 
 /** The page's end: sends calls and settles their promises. */
 export class Caller {
-  /** @param {Pick<Worker, 'postMessage' | 'terminate' | 'onmessage'> & { ref?: () => void, unref?: () => void }} worker */
+  /** @param {Omit<Port, 'onerror' | 'onmessageerror'>} worker */
   constructor(worker) {
     this.worker = worker;
     this.next = 1;
@@ -296,7 +299,7 @@ export class Caller {
    * @template {keyof Calls} K
    * @param {K} call
    * @param {Calls[K]['params']} params
-   * @param {{ transfer?: Transferable[], progress?: (p: any) => void, watch?: Watch | null }} [how] watch: the call can be stopped
+   * @param {{ transfer?: Transferable[], progress?: (notice: never) => void, watch?: Watch | null }} [how] watch: the call can be stopped
    * @returns {Promise<Calls[K]['result']>}
    */
   call(call, params, { transfer = [], progress, watch } = {}) {
@@ -327,7 +330,7 @@ export class Caller {
   stop(id) {
     const waiting = this.pending.get(id);
     if (!waiting?.words || waiting.words.stopped) return;
-    this.worker.postMessage({ stop: id });
+    this.worker.postMessage({ stop: id }, []);
     waiting.words.stop();
   }
 
@@ -337,7 +340,7 @@ export class Caller {
     if ('held' in reply) return this.onHeld(reply.held);
     const waiting = this.pending.get(reply.id);
     if (!waiting) return;
-    if ('progress' in reply) return waiting.progress?.(reply.progress);
+    if ('progress' in reply) return waiting.progress?.(/** @type {never} */ (reply.progress));
     if ('memory' in reply) return waiting.words?.take(reply.memory);
     this.pending.delete(reply.id);
     if ('error' in reply) waiting.reject(fromPayload(reply.error));
@@ -375,11 +378,11 @@ export class Caller {
 
 /**
  * The worker's end: answers every request with a result or an error.
- * @param {Worker | typeof globalThis} port
+ * @param {MessagePort | Worker | typeof globalThis} port
  * @param {Handlers} handlers
  */
 export function answer(port, handlers) {
-  const worker = /** @type {Worker} */ (port);
+  const worker = /** @type {Pick<Worker, 'postMessage' | 'onmessage'>} */ (port);
   /** Stops of the running calls that can be stopped. @type {Map<number, Stop>} */
   const stops = new Map();
   worker.onmessage = async (event) => {
@@ -389,7 +392,7 @@ export function answer(port, handlers) {
     const stop = message.stop ? new Stop(id, message.stop.interrupt, (memory) => worker.postMessage({ id, memory })) : null;
     if (stop) stops.set(id, stop);
     try {
-      const handler = /** @type {(p: any, progress: (p: Notice) => void, stop: Stop | null) => any} */ (handlers[call]);
+      const handler = /** @type {(params: unknown, progress: (notice: Notice) => void, stop: Stop | null) => Answer<keyof Calls>} */ (handlers[call]);
       const { result, transfer = [] } = await handler(params, (progress) => worker.postMessage({ id, progress }), stop);
       worker.postMessage({ id, result }, transfer);
     } catch (error) {

@@ -49,19 +49,19 @@ export function removeAll(set, others) {
   for (const key of others) set.delete(key);
 }
 
-/** @template K @param {Keys<K, any>} a @param {Keys<K, any>} b @returns {Set<K>} */
+/** @template K @param {Keys<K, unknown>} a @param {Keys<K, unknown>} b @returns {Set<K>} */
 export const difference = (a, b) => new Set([...a.keys()].filter((key) => !b.has(key)));
 
-/** @template K @param {Keys<K, any>} a @param {Keys<K, any>} b @returns {Set<K>} */
+/** @template K @param {Keys<K, unknown>} a @param {Keys<K, unknown>} b @returns {Set<K>} */
 export const intersection = (a, b) => new Set([...a.keys()].filter((key) => b.has(key)));
 
-/** @template K @param {Keys<K, any>} a @param {Keys<K, any>} b */
+/** @template K @param {Keys<K, unknown>} a @param {Keys<K, unknown>} b */
 export function isSubset(a, b) {
   for (const key of a.keys()) if (!b.has(key)) return false;
   return true;
 }
 
-/** @template K @param {Keys<K, any>} a @param {Keys<K, any>} b */
+/** @template K @param {Keys<K, unknown>} a @param {Keys<K, unknown>} b */
 export function isDisjoint(a, b) {
   for (const key of a.keys()) if (b.has(key)) return false;
   return true;
@@ -103,16 +103,16 @@ export function zip(a, b, isStrict = false) {
   return Array.from({ length: Math.min(a.length, b.length) }, (_, n) => [a[n], b[n]]);
 }
 
-/** Whether numbers, texts, and nested lists of them are equal. @param {any} a @param {any} b @returns {boolean} */
+/** Whether numbers, texts, and nested lists of them are equal. @param {unknown} a @param {unknown} b @returns {boolean} */
 export function same(a, b) {
   if (!Array.isArray(a) || !Array.isArray(b)) return a === b;
   return a.length === b.length && a.every((value, n) => same(value, b[n]));
 }
 
-/** @param {any} value @returns {value is Record<string, any>} */
+/** @param {unknown} value @returns {value is Record<string, unknown>} */
 export const isObject = (value) => typeof value === 'object' && value !== null && !Array.isArray(value);
 
-/** Whether Python takes a JSON value as true. @param {any} value @returns {boolean} */
+/** Whether Python takes a JSON value as true. @param {unknown} value @returns {boolean} */
 export function truth(value) {
   if (typeof value !== 'object' || value === null) return Boolean(value);
   return (Array.isArray(value) ? value : Object.keys(value)).length > 0;

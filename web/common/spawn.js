@@ -14,21 +14,21 @@ export const startHint = (url) => (url.includes('/@fs/') ? 'install a copy of th
  * Starts a module worker. Browsers refuse to start a worker from another origin, even if its headers allow it. So the
  * worker starts from a small module of this origin that imports the file. This needs CORS and, under a
  * Content-Security-Policy, `worker-src blob:`.
- * @param {string} url @param {string} name @returns {Worker}
+ * @param {string} url @param {string} name @returns {import('./platform.js').Port}
  */
 export function spawn(url, name) {
-  const Worker = /** @type {typeof globalThis.Worker} */ (platform.worker());
+  const Worker = /** @type {import('./platform.js').PortClass} */ (platform.worker());
   return new Worker(trusted(isSameOrigin(url) ? url : importing(url)), { type: 'module', name });
 }
 
-/** @typedef {{ createScriptURL: (url: string) => any }} Policy */
+/** A policy; its address is a TrustedScriptURL, which TypeScript takes for a text. @typedef {{ createScriptURL: (url: string) => string }} Policy */
 /** @type {Policy | null} */
 let policy = null;
 
 /**
  * An address that pages with the policy `require-trusted-types-for 'script'` accept. If they do not allow a policy of this name, their
  * default policy decides.
- * @param {string} url @returns {any} a string or a TrustedScriptURL
+ * @param {string} url
  */
 export function trusted(url) {
   try {

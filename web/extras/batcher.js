@@ -4,7 +4,7 @@ import { BatchLayout, Gatherer } from '../runtime/batching.js';
 import { partsOf } from './parts.js';
 
 /** @typedef {import('./parts.js').Session} Session */
-/** @typedef {{ type: string, dims: readonly number[], data: any, location: string, size: number }} Tensor */
+/** @typedef {import('./parts.js').Tensor} Tensor */
 /** @typedef {Record<string, Tensor>} Feeds */
 /**
  * signal: stops it; rows: number of its rows; stopped: whether its signal is aborted; end: ends the watch of the signal.
@@ -91,7 +91,7 @@ export class Batcher {
       if (!known.includes(name) || location.startsWith('gpu') || data.length !== size) {
         throw new InvalidInput(`input "${name}" cannot be part of a batch`, { hint: 'run it in a session' });
       }
-      return [name, { type, dims: [...dims], data: data.slice(), location, size }];
+      return [name, new this.parts.Tensor(type, data.slice(), [...dims])];
     }));
   }
 

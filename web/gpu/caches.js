@@ -27,19 +27,8 @@ import { isWide } from './storage.js';
  * itself; isAlone: no other feed is in its buffer; buffer: null before the run needs it; isNew: the run created it.
  * @typedef {{ cache: Cache, feed: WireTensor, places: number, fills: boolean, isAlone: boolean, buffer: GPUBuffer | null, isNew: boolean }} Fed
  */
-/**
- * The GPU, as caches use it.
- * @typedef {import('./types.js').Device & { tensors: import('./tensors.js').GpuTensors, moves: import('./moves.js').Moves }} Gpu
- */
+/** @import { Gpu, Rooms } from './rooms.js' */
 /** The part of a GPU runner that caches use. @typedef {{ gpu: Gpu, memory: import('./memory.js').GpuMemory }} Runner */
-/**
- * Tensors that share buffers (rooms.js).
- * @typedef {{ prepare(): Promise<unknown>, dense(tensor: GpuTensor): void, sharing(buffer: GPUBuffer): SharedRoom[], verify(tensor: GpuTensor): Promise<void>,
- *   noteAppended(buffer: GPUBuffer, rows: number): void,
- *   share(buffer: GPUBuffer, type: string, dims: number[], axis: number, places: number): GpuTensor,
- *   encode(encoder: GPUCommandEncoder, type: string, from: import('./types.js').Range, ranges: ByteRanges, to: import('./types.js').Range, stride: number): void,
- * }} Rooms
- */
 
 export class GpuCaches {
   /** @param {import('../run/types.js').Executor} executor @param {Runner} runner @param {Input[]} inputs that only the GPU reads @param {Rooms} rooms */

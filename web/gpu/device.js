@@ -70,15 +70,15 @@ const SOFTWARE = /swiftshader|llvmpipe|lavapipe|softpipe|warp|basic render/i;
 
 /**
  * Named as in providers/webgpu/adapter.py.
- * @param {GPUDevice} device @param {GPUAdapterInfo} [info] @param {any} [adapter] on which older browsers have `isFallbackAdapter`
+ * @param {GPUDevice} device @param {GPUAdapterInfo} [info] @param {GPUAdapter & { isFallbackAdapter?: boolean }} [adapter] older browsers have that property there
  * @returns {Description}
  */
-function describe(device, info = device.adapterInfo, adapter = {}) {
+function describe(device, info = device.adapterInfo, adapter) {
   const { limits, features } = device;
   const name = [info?.vendor, info?.architecture, info?.device, info?.description].filter(Boolean).join(' ');
   return {
     name,
-    software: Boolean(info?.isFallbackAdapter || adapter.isFallbackAdapter) || SOFTWARE.test(name),
+    software: Boolean(info?.isFallbackAdapter || adapter?.isFallbackAdapter) || SOFTWARE.test(name),
     f16: features.has('shader-f16'),
     subgroups: features.has('subgroups') && navigator.gpu.wgslLanguageFeatures.has('subgroup_id'),
     dot4: navigator.gpu.wgslLanguageFeatures?.has('packed_4x8_integer_dot_product') ?? false,
@@ -114,6 +114,7 @@ export class Gpu {
     /** Unused in the worker. */
     this.moves = /** @type {import('./moves.js').Moves} */ (parts?.moves);
     this.rooms = parts?.rooms ?? null;
+    this.cachesFor = parts?.cachesFor;
     device.lost.then(({ reason, message }) => {
       this.lost ||= message || reason || 'unknown';
       this.tensors.lose();

@@ -12,27 +12,40 @@ import { storedSize, wholeSize } from './sizes.js';
 const WIDTH = 64; // invocations of a workgroup
 const ROW = 32768; // workgroups along x
 
-/**
- * Shader bodies by kind; `i` counts elements. The last word of the fault record is set if an integer does not fit.
- * @type {Record<string, string>}
- */
-export const KINDS = {
-  copy: 'if (i < arrayLength(&destination)) { destination[i] = source[i]; }',
-  ...Object.fromEntries([['int64', 'bitcast<u32>(bitcast<i32>(low) >> 31u)'], ['uint64', '0u']].flatMap(([type, high]) => [
-    [`narrow ${type}`, `if (i < arrayLength(&destination)) { let low = source[2u * i]; destination[i] = low; if (source[2u * i + 1u] != ${high}) { faults[3] = 1u; } }`],
-    [`widen ${type}`, `if (i < arrayLength(&source)) { let low = source[i]; destination[2u * i] = low; destination[2u * i + 1u] = ${high}; }`],
-  ])),
-};
-
-/** @param {string} body */
-const shader = (body) => `
+/** A shader. body: `i` counts elements; third: name and type of its third buffer, besides source and destination. */
+const shader = (/** @type {string} */ body, third = 'faults: array<u32>') => `
 @group(0) @binding(0) var<storage, read_write> source: array<u32>;
 @group(0) @binding(1) var<storage, read_write> destination: array<u32>;
-@group(0) @binding(2) var<storage, read_write> faults: array<u32>;
+@group(0) @binding(2) var<storage, read_write> ${third};
 @compute @workgroup_size(${WIDTH}) fn main(@builtin(global_invocation_id) at: vec3<u32>) {
   let i = at.y * ${ROW * WIDTH}u + at.x;
   ${body}
 }`;
+
+/**
+ * Shaders by kind. The last word of the fault record is set if an integer does not fit.
+ * @type {Record<string, string>}
+ */
+const SHADERS = {
+  copy: shader('if (i < arrayLength(&destination)) { destination[i] = source[i]; }'),
+  ...Object.fromEntries([['int64', 'bitcast<u32>(bitcast<i32>(low) >> 31u)'], ['uint64', '0u']].flatMap(([type, high]) => [
+    [`narrow ${type}`, shader(`if (i < arrayLength(&destination)) {
+    let low = source[2u * i];
+    destination[i] = low;
+    if (source[2u * i + 1u] != ${high}) { faults[3] = 1u; }
+  }`)],
+    [`widen ${type}`, shader(`if (i < arrayLength(&source)) {
+    let low = source[i];
+    destination[2u * i] = low;
+    destination[2u * i + 1u] = ${high};
+  }`)],
+  ])),
+};
+
+/** Adds a kind of shader, as `shader` takes it. @param {string} kind @param {string} body @param {string} third */
+export function addShader(kind, body, third) {
+  SHADERS[kind] = shader(body, third);
+}
 
 /** The shaders of a device. */
 export class Moves {
@@ -70,7 +83,7 @@ export class Moves {
   /** @param {string} kind */
   pipeline(kind) {
     const { device } = this.gpu;
-    const module = device.createShaderModule({ code: shader(KINDS[kind]), label: kind });
+    const module = device.createShaderModule({ code: SHADERS[kind], label: kind });
     const layout = device.createPipelineLayout({ bindGroupLayouts: [this.groupLayout()] });
     return device.createComputePipelineAsync({ layout, compute: { module, entryPoint: 'main' }, label: kind });
   }

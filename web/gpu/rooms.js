@@ -5,15 +5,17 @@ import { elementSize, load } from '../common/elements.js';
 import { ExecutionError } from '../common/errors.js';
 import { log } from '../common/log.js';
 import { endsInNew, gather } from '../run/room.js';
-import { GpuCaches } from './caches.js';
 import { USAGE } from './flags.js';
-import { KINDS } from './moves.js';
+import { addShader } from './moves.js';
 import { rangeOf, rangesIn } from './sizes.js';
 
 /** @import { SharedRoom, WireTensor } from '../common/protocol.js' */
 /** @import { ByteRanges } from '../runtime/growth.js' */
 /** @import { GpuTensor, Range } from './types.js' */
-/** @typedef {import('./caches.js').Gpu} Gpu */
+/**
+ * The GPU, as these tensors use it.
+ * @typedef {import('./types.js').Device & { tensors: import('./tensors.js').GpuTensors, moves: import('./moves.js').Moves }} Gpu
+ */
 
 const BITS = 30; // of a number of rows in a buffer
 
@@ -21,27 +23,35 @@ const BITS = 30; // of a number of rows in a buffer
 const element = (per, index) => `((source[(${index}) / ${per}u] >> (((${index}) % ${per}u) * ${32 / per}u)) & ${2 ** (32 / per) - 1}u)`;
 
 /**
+ * What the shaders are told about the lines that they copy: their number; elements of a line; elements from the start of one line to
+ * the next in the source and in the target; elements of a row; number of rows that a run has kept, and where in a line of the source
+ * they begin; where the end of the overwritten rows, in binary, begins there.
+ */
+const SHAPE = /** @type {const} */ (['lines', 'length', 'stride', 'target_stride', 'row', 'kept', 'kept_at', 'end_at']);
+const THIRD = `shape: Shape;
+struct Shape { ${SHAPE.map((name) => `${name}: u32`).join(', ')} }`;
+
+/**
  * Copies lines of elements and sets what lies between them to 0. Overwritten rows are those that a run has kept at the end of the line
- * (passes/caches/growing_caches.py). faults: lines, elements of a line, elements from one line to the next in the source and in the
- * target, elements of a row, kept rows, and where they and the end of the overwritten rows, in binary, begin in a line of the source.
+ * (passes/caches/growing_caches.py).
  * @param {number} per elements of a word
  */
 const rows = (per) => `
   if (i < arrayLength(&destination)) {
     var word = 0u;
     for (var k = 0u; k < ${per}u; k++) {
-      let line = (i * ${per}u + k) / faults[3]; let place = (i * ${per}u + k) % faults[3];
-      if (line < faults[0] && place < faults[1]) {
-        let start = line * faults[2];
+      let line = (i * ${per}u + k) / shape.target_stride; let place = (i * ${per}u + k) % shape.target_stride;
+      if (line < shape.lines && place < shape.length) {
+        let start = line * shape.stride;
         var index = start + place;
-        if (faults[5] > 0u) {
-          let row = place / faults[4];
+        if (shape.kept > 0u) {
+          let row = place / shape.row;
           var end = 0u;
           for (var b = 0u; b < ${BITS}u; b++) {
-            if (${element(per, 'start + faults[7] + b')} != 0u) { end |= 1u << b; }
+            if (${element(per, 'start + shape.end_at + b')} != 0u) { end |= 1u << b; }
           }
-          if (row < end && row + faults[5] >= end) {
-            index = start + faults[6] + (row + faults[5] - end) * faults[4] + place % faults[4];
+          if (row < end && row + shape.kept >= end) {
+            index = start + shape.kept_at + (row + shape.kept - end) * shape.row + place % shape.row;
           }
         }
         word |= ${element(per, 'index')} << (k * ${32 / per}u);
@@ -49,7 +59,7 @@ const rows = (per) => `
     }
     destination[i] = word;
   }`;
-for (const per of [1, 2, 4]) KINDS[`rows ${per}`] = rows(per);
+for (const per of [1, 2, 4]) addShader(`rows ${per}`, rows(per), THIRD);
 
 /** Those of a device. */
 export class Rooms {
@@ -63,11 +73,6 @@ export class Rooms {
      * @type {WeakMap<GPUBuffer, Set<number>>}
      */
     this.appended = new WeakMap();
-  }
-
-  /** @param {import('../run/types.js').Executor} executor @param {import('./caches.js').Runner} runner @param {import('../common/program.js').Input[]} inputs that only the GPU reads */
-  caches(executor, runner, inputs) {
-    return new GpuCaches(executor, runner, inputs, this);
   }
 
   /** Compiles the shaders. */
@@ -179,11 +184,15 @@ export class Rooms {
     const row = width / unit;
     const bits = Math.ceil(BITS / row);
     const end = before / unit;
-    const words = Uint32Array.of(count, length / unit, end, stride / unit, row, undo && undo - bits, end - undo * row, end - bits * row);
+    const shape = {
+      lines: count, length: length / unit, stride: end, target_stride: stride / unit, row,
+      kept: undo && undo - bits, kept_at: end - undo * row, end_at: end - bits * row,
+    };
+    const words = Uint32Array.from(SHAPE, (name) => shape[name]);
     const { device, moves } = this.gpu;
-    const shape = device.createBuffer({ size: words.byteLength, usage: USAGE.STORAGE | USAGE.COPY_DST, label: 'shape' });
-    device.queue.writeBuffer(shape, 0, words);
-    moves.encode(encoder, `rows ${4 / unit}`, [from, to, { buffer: shape, offset: 0, size: words.byteLength }], to.size);
+    const buffer = device.createBuffer({ size: words.byteLength, usage: USAGE.STORAGE | USAGE.COPY_DST, label: 'shape' });
+    device.queue.writeBuffer(buffer, 0, words);
+    moves.encode(encoder, `rows ${4 / unit}`, [from, to, { buffer, offset: 0, size: words.byteLength }], to.size);
   }
 }
 

@@ -18,7 +18,12 @@ import { GPU_TYPES } from './tensors.js';
 /** @import { State } from '../runtime/states.js' */
 /** @import { GpuTensor } from './types.js' */
 /** @typedef {import('../run/types.js').Transfers} Contract */
-/** @typedef {import('./types.js').Device & { tensors: import('./tensors.js').GpuTensors, moves: import('./moves.js').Moves, rooms: import('./rooms.js').Rooms | null }} Gpu */
+/**
+ * The GPU, as transfers use it.
+ * @typedef {import('./types.js').Device & { tensors: import('./tensors.js').GpuTensors, moves: import('./moves.js').Moves,
+ *   rooms: import('./rooms.js').Rooms | null,
+ *   cachesFor?: import('./setting.js').TensorParts['cachesFor'] }} Gpu
+ */
 /**
  * The part of a GPU runner that transfers use. checks: whether kernels check indices; timeout: seconds to
  * wait for the device.
@@ -41,7 +46,7 @@ export class Transfers {
     /** Inputs that only kernels on the GPU read. */
     this.inputs = header.inputs.filter(({ buffer }) => !read.has(buffer) && !leaving.has(buffer));
     /** Null in the worker, whose sessions have no tensors on the GPU. */
-    this.caches = gpu.gpu.rooms?.caches(executor, gpu, this.inputs) ?? null;
+    this.caches = gpu.gpu.cachesFor?.(executor, gpu, this.inputs) ?? null;
     /** Names of outputs whose buffers in linear memory only the page reads, by buffer. @type {Map<number, string[]>} */
     this.outputs = new Map();
     for (const { name, value } of header.outputs) {

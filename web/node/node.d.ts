@@ -2,11 +2,13 @@
 
 declare module 'node:worker_threads' {
   export const workerData: { url: string, name: string };
-  export const parentPort: { postMessage(message: unknown, transfer?: any[]): void, on(event: 'message', listener: (data: unknown) => void): void };
+  export const parentPort: { postMessage(message: unknown, transfer?: Transferable[]): void, on(event: 'message', listener: (data: unknown) => void): void };
   export class Worker {
     constructor(file: URL, options: { workerData: unknown, name: string });
-    on(event: string, listener: (value: any) => void): void;
-    postMessage(message: unknown, transfer?: any[]): void;
+    on(event: 'message' | 'messageerror', listener: (data: unknown) => void): void;
+    on(event: 'error', listener: (error: Error) => void): void;
+    on(event: 'exit', listener: (code: number) => void): void;
+    postMessage(message: unknown, transfer?: Transferable[]): void;
     terminate(): Promise<number>;
     ref(): void;
     unref(): void;
@@ -20,7 +22,7 @@ declare module 'node:fs' {
   export function fstatSync(file: number): { size: number, mtimeMs: number };
   export function readSync(file: number, into: Uint8Array, offset: number, length: number, position: number): number;
   export function closeSync(file: number): void;
-  export function createReadStream(file: URL, options: { signal?: AbortSignal | null }): unknown;
+  export function createReadStream(file: URL, options: { signal?: AbortSignal | null, start?: number, end?: number }): unknown;
   export function readFileSync(file: URL): Uint8Array<ArrayBuffer>;
 }
 declare module 'node:fs/promises' {
@@ -33,7 +35,7 @@ declare module 'node:path' {
   export function resolve(...parts: string[]): string;
 }
 declare module 'node:stream' {
-  export const Readable: { toWeb(stream: unknown): ReadableStream };
+  export const Readable: { toWeb(stream: unknown): ReadableStream<Uint8Array<ArrayBuffer>> };
 }
 declare module 'node:url' {
   export function fileURLToPath(url: URL): string;

@@ -2,24 +2,30 @@
 
 import { Worker as Thread } from 'node:worker_threads';
 
+/** @import { Port } from '../common/platform.js' */
+
+/** @param {string} message */
+const failure = (message) => /** @type {ErrorEvent} */ ({ message });
+
+/** @implements {Port} */
 export class NodeWorker {
   /** @param {string | URL} url of a module @param {{ name?: string }} [options] */
   constructor(url, { name = '' } = {}) {
-    /** @type {((event: any) => void) | null} */
+    /** @type {Port['onmessage']} */
     this.onmessage = null;
-    /** @type {((event: any) => void) | null} */
+    /** @type {Port['onerror']} */
     this.onerror = null;
-    /** @type {((event: any) => void) | null} */
+    /** @type {Port['onmessageerror']} */
     this.onmessageerror = null;
     this.thread = new Thread(new URL('./worker.node.mjs', import.meta.url), { workerData: { url: String(url), name }, name });
-    this.thread.on('message', (data) => this.onmessage?.({ data }));
-    this.thread.on('messageerror', (data) => this.onmessageerror?.({ data }));
-    this.thread.on('error', (error) => this.onerror?.({ message: error.message }));
-    this.thread.on('exit', (code) => this.onerror?.({ message: `the thread ended with code ${code}` }));
+    this.thread.on('message', (data) => this.onmessage?.(/** @type {MessageEvent} */ ({ data })));
+    this.thread.on('messageerror', (data) => this.onmessageerror?.(/** @type {MessageEvent} */ ({ data })));
+    this.thread.on('error', (error) => this.onerror?.(failure(error.message)));
+    this.thread.on('exit', (code) => this.onerror?.(failure(`the thread ended with code ${code}`)));
     this.thread.unref(); // after `on`, which calls ref(): an idle thread must not keep the program running
   }
 
-  /** @param {unknown} message @param {any[]} [transfer] */
+  /** @param {unknown} message @param {Transferable[]} [transfer] */
   postMessage(message, transfer = []) {
     this.thread.postMessage(message, transfer);
   }

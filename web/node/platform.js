@@ -12,7 +12,7 @@ const { exists } = platform;
 
 /** @type {Partial<typeof platform>} */
 const node = {
-  worker: () => /** @type {any} */ (NodeWorker),
+  worker: () => NodeWorker,
   reportsWorkerExit: true,
   processors: availableParallelism,
 

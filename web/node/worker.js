@@ -29,11 +29,11 @@ async function fetchFile(resource, options) {
   if (start) {
     const last = Math.min(Number(end), size - 1);
     if (Number(start) > last) return new Response(null, { status: 416 });
-    const part = Readable.toWeb(createReadStream(file, /** @type {any} */ ({ start: Number(start), end: last, signal: options?.signal })));
-    return new Response(/** @type {any} */ (part), { status: 206, headers: { 'content-range': `bytes ${start}-${last}/${size}` } });
+    const part = Readable.toWeb(createReadStream(file, { start: Number(start), end: last, signal: options?.signal }));
+    return new Response(part, { status: 206, headers: { 'content-range': `bytes ${start}-${last}/${size}` } });
   }
   const headers = { 'content-length': String(size), 'content-type': url.endsWith('.wasm') ? 'application/wasm' : '' };
-  return new Response(/** @type {any} */ (Readable.toWeb(createReadStream(file, { signal: options?.signal }))), { headers });
+  return new Response(Readable.toWeb(createReadStream(file, { signal: options?.signal })), { headers });
 }
 
 /** Opens a file for reads of parts, which throw if it has changed. @param {string} url */
@@ -76,4 +76,4 @@ const globals = {
 for (const [name, value] of Object.entries(globals)) Object.defineProperty(globalThis, name, { value, writable: true, configurable: true });
 
 await import(workerData.url);
-parentPort.on('message', (data) => /** @type {any} */ (globalThis).onmessage?.({ data }));
+parentPort.on('message', (data) => /** @type {import('../common/platform.js').Port} */ (/** @type {unknown} */ (globalThis)).onmessage?.(/** @type {MessageEvent} */ ({ data })));

@@ -11,12 +11,20 @@ import { Versions, versionOf } from './versions.js';
  * @typedef {{ isolation?: 'require-corp' | 'credentialless' | null }} Options
  */
 /**
- * TypeScript has this type only without the DOM.
+ * An event of a service worker.
  * @typedef {{ request: Request, clientId: string, resultingClientId: string,
  *   respondWith: (answer: Promise<Response>) => void, waitUntil: (work: Promise<unknown>) => void }} FetchEvent
  */
 
-const scope = /** @type {any} */ (globalThis);
+/**
+ * The global of a service worker, which TypeScript has only without the DOM.
+ * @typedef {object} Scope
+ * @property {(type: 'install' | 'activate' | 'fetch' | 'message', listener: (event: never) => void) => void} addEventListener
+ * @property {() => Promise<void>} skipWaiting
+ * @property {{ claim(): Promise<void>, matchAll(which: { type: string, includeUncontrolled: boolean }): Promise<{ id: string }[]> }} clients
+ * @property {{ scope: string }} registration
+ */
+const scope = /** @type {Scope} */ (/** @type {unknown} */ (globalThis));
 const ISOLATED = ['document', 'iframe', 'frame', 'worker', 'sharedworker']; // destinations that isolation applies to
 const FROM_SERVER = ['reload', 'no-cache']; // cache modes that request the server's model
 
@@ -24,7 +32,7 @@ const FROM_SERVER = ['reload', 'no-cache']; // cache modes that request the serv
 export function listen({ isolation = null } = {}) {
   scope.addEventListener('install', () => scope.skipWaiting());
   scope.addEventListener('activate', (/** @type {FetchEvent} */ event) => event.waitUntil(scope.clients.claim()));
-  scope.addEventListener('message', (/** @type {any} */ event) => {
+  scope.addEventListener('message', (/** @type {MessageEvent & Pick<FetchEvent, 'waitUntil'>} */ event) => {
     if (event.data?.pyruntime === 'tidy') event.waitUntil(tidy(event.data.loose));
   });
   scope.addEventListener('fetch', (/** @type {FetchEvent} */ event) => {
@@ -39,7 +47,7 @@ const versions = () => Versions.open(scope.registration.scope);
 /** Removes unused files. @param {boolean} loose files of no version, too */
 async function tidy(loose) {
   const clients = await scope.clients.matchAll({ type: 'all', includeUncontrolled: true });
-  await (await versions()).tidy(clients.map((/** @type {{ id: string }} */ { id }) => id), loose);
+  await (await versions()).tidy(clients.map(({ id }) => id), loose);
 }
 
 /** @param {FetchEvent} event @returns {Promise<Response>} */

@@ -77,7 +77,11 @@ async function plainFile(url, store, newest) {
   return { url, size: 0, hash: '' };
 }
 
-/** The page's options, with absolute addresses. @param {Record<string, any>} options @returns {Wanted} */
+/**
+ * The page's options, with absolute addresses.
+ * @param {{ engine?: string, lists?: string[], files?: string[], models?: (string | { url: string, version?: string })[] }} options
+ * @returns {Wanted}
+ */
 export function wantedOf({ engine = '', lists = [], files = [], models = [] }) {
   for (const [name, value] of Object.entries({ lists, files, models })) {
     if (!Array.isArray(value)) throw new InvalidInput(`${name} cannot be ${value}`, { hint: 'an array of addresses' });
@@ -87,7 +91,7 @@ export function wantedOf({ engine = '', lists = [], files = [], models = [] }) {
     engine: engine && absolute(engine.endsWith('/') ? engine : `${engine}/`),
     lists: lists.map(absolute),
     files: files.map(absolute),
-    models: models.map((/** @type {string | { url: string, version?: string }} */ model) => {
+    models: models.map((model) => {
       const { url, version = '' } = typeof model === 'string' ? { url: model } : model;
       return { url: absolute(url), version };
     }),

@@ -73,7 +73,7 @@ class Loop {
     this.condition = condition;
     this.made = made;
     this.carried = step.carried.length;
-    /** For each stacked value the values of all iterations: bytes or strings. @type {any[][]} */
+    /** For each stacked value the values of all iterations: bytes or strings. @type {(Uint8Array | (string | number)[])[][]} */
     this.stacks = made.slice(this.carried).map(() => []);
     /** For each stacked value its dims in each iteration. @type {number[][][]} */
     this.stackDims = made.slice(this.carried).map(() => []);
@@ -153,12 +153,12 @@ class Loop {
     step.outputs.slice(this.carried).forEach(({ buffer }, i) => {
       if (step.free.includes(buffer)) return; // nothing reads it
       if (executor.header.buffers[buffer].host) {
-        executor.hosts.set(buffer, this.stacks[i].flat());
+        executor.hosts.set(buffer, /** @type {(string | number)[][]} */ (this.stacks[i]).flat());
         return;
       }
       const bytes = executor.bytes(after, buffer);
       let at = 0;
-      for (const part of this.stacks[i]) {
+      for (const part of /** @type {Uint8Array[]} */ (this.stacks[i])) {
         bytes.set(part, at);
         at += part.length;
       }

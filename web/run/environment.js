@@ -1,16 +1,20 @@
 // Types of what the worker or the page provides to an executor.
 
+/** @import { Env } from '../common/dims.js' */
+/** @import { ProgramData } from '../common/program.js' */
+/** @import { HostArray } from '../common/protocol.js' */
+/** @import { Stop } from '../common/stop.js' */
 /**
  * Reads a part of a file: the model's own (""), or one of its external data. into: reads to `target`, which takes less memory; until:
  * resolves when the first `end` bytes of a file have arrived, null if they are there.
  * @typedef {((offset: number, size: number, name?: string) => Uint8Array) & { into?: (target: Uint8Array, offset: number, name?: string) => void,
  *   until?: (end: number, name?: string) => Promise<void> | null }} ReadFile
  */
-/** A value outside linear memory. @typedef {{ dims: number[], data: (string | number)[] }} HostArray */
 /**
  * Runs host steps, the only steps that need Python.
  * @typedef {object} HostSteps
- * @property {(program: any, step: import('../common/program.js').HostStep, inputs: (HostArray | null)[], env: import('../common/dims.js').Env, stop: import('../common/stop.js').Stop | null) => import('../common/maybe_promise.js').MaybePromise<HostArray[]>} host
+ * @property {(program: ProgramData['python'] | undefined, step: { id: number }, inputs: (HostArray | null)[], env: Env,
+ *   stop: Stop | null) => import('../common/maybe_promise.js').MaybePromise<HostArray[]>} host
  */
 /**
  * The environment that a Program is loaded for. shared: whether linear memory is shared; memoryLimit: its size in bytes, at most;

@@ -30,11 +30,10 @@ const SHAPES = 8; // shapes of runs whose argument blocks are memoised
 
 /** @template T @typedef {import('../common/maybe_promise.js').MaybePromise<T>} MaybePromise */
 /** @import { TensorValue, Value } from '../common/program.js' */
-/** @import { Fetch, WireTensor, WireValue } from '../common/protocol.js' */
+/** @import { Fetch, HostArray, WireTensor, WireValue } from '../common/protocol.js' */
 /** @import { Stop } from '../common/stop.js' */
 /** @import { OutputPath } from '../runtime/output_paths.js' */
 /** @import { State } from '../runtime/states.js' */
-/** @import { HostArray } from './environment.js' */
 
 export class Executor {
   /**

@@ -35,7 +35,7 @@
  * @property {(feeds: object) => MaybePromise<ProgramData | null>} [halfRanges] measures half floats (pyruntime/compiler/half_ranges.py)
  * @property {(feeds: object) => MaybePromise<Tuning>} [tuning] Programs with other schedules
  * @property {(feeds: object | null, node: string, code: boolean) => MaybePromise<string>} [listing] kernels, loops and code as text
- * @property {(providers: string[], assume: string[]) => MaybePromise<ProgramData>} [portable] the Programs for all feeds as a file has them
+ * @property {(providers: readonly string[], assume: readonly string[]) => MaybePromise<ProgramData>} [portable] the Programs for all feeds as a file has them
  * @property {(names: string[]) => MaybePromise<void>} [splitDims] treats dims of one of these names as separate dims
  * @property {() => MaybePromise<string>} [exportPlan] JSON: the pieces of the model's file with new weights (pyruntime/onnx/write.py)
  * @property {import('../run/environment.js').HostSteps['host']} host

@@ -5,6 +5,7 @@ const FOLDER = 'pyruntime-scratch';
 
 /**
  * @typedef {{ read(into: Uint8Array, where: { at: number }): number, write(bytes: Uint8Array, where: { at: number }): number, close(): void }} Access
+ * @typedef {FileSystemFileHandle & { createSyncAccessHandle(): Promise<Access> }} AccessibleFile
  */
 
 export class ScratchFile {
@@ -21,7 +22,7 @@ export class ScratchFile {
     const root = await navigator.storage.getDirectory();
     const folder = await root.getDirectoryHandle(FOLDER, { create: true });
     const name = crypto.randomUUID();
-    const file = /** @type {any} */ (await folder.getFileHandle(name, { create: true }));
+    const file = /** @type {AccessibleFile} */ (await folder.getFileHandle(name, { create: true }));
     return new ScratchFile(folder, name, await file.createSyncAccessHandle());
   }
 
@@ -70,6 +71,6 @@ const countOf = (bytes, most) => (bytes > most ? 0 : bytes);
 /** Removes files of workers that have ended; open files cannot be removed. */
 export async function sweepScratch() {
   const root = await navigator.storage?.getDirectory?.();
-  const folder = /** @type {any} */ (await root?.getDirectoryHandle(FOLDER).catch(() => null)); // null: no such folder
-  for await (const name of folder?.keys() ?? []) await folder.removeEntry(name).catch(() => {}); // in use
+  const folder = await root?.getDirectoryHandle(FOLDER).catch(() => null); // null: no such folder
+  for await (const name of folder?.keys() ?? []) await folder?.removeEntry(name).catch(() => {}); // in use
 }

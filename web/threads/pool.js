@@ -19,7 +19,7 @@ export class ThreadPool {
   constructor(url, sleeps = true) {
     this.url = url;
     this.sleeps = sleeps;
-    /** By number, from 1. @type {Map<number, Worker>} */
+    /** By number, from 1. @type {Map<number, import('../common/platform.js').Port>} */
     this.workers = new Map();
     /** Threads that failed or did not answer. While a Program is on threads, the pool does not try them again. @type {Set<number>} */
     this.failed = new Set();
@@ -160,7 +160,7 @@ export class ThreadPool {
 
 /**
  * Sends a message to a thread; resolves to the thread's error, or "".
- * @param {Worker} worker @param {object} message @param {string} url of its code
+ * @param {import('../common/platform.js').Port} worker @param {object} message @param {string} url of its code
  * @returns {Promise<string>}
  */
 function ask(worker, message, url) {

@@ -5,11 +5,11 @@
  * @typedef {{ id: number, url?: string, name?: string, port?: MessagePort }} Request
  */
 
-/** @param {MessagePort} page @returns {typeof Worker} */
+/** @param {MessagePort} page @returns {import('../common/platform.js').PortClass} */
 export function remoteWorkerClass(page) {
   /** @type {Map<number, RemoteWorker>} */
   const started = new Map();
-  page.onmessage = ({ data: { id, message } }) => started.get(id)?.onerror?.({ message });
+  page.onmessage = ({ data: { id, message } }) => started.get(id)?.onerror?.(/** @type {ErrorEvent} */ ({ message }));
 
   class RemoteWorker {
     /** @param {string | object} url a string or a TrustedScriptURL @param {{ name?: string }} options */
@@ -20,8 +20,10 @@ export function remoteWorkerClass(page) {
       this.port = port1;
       /** @type {((event: MessageEvent) => void) | null} */
       this.onmessage = null;
-      /** @type {((event: { message: string }) => void) | null} */
+      /** @type {((event: ErrorEvent) => void) | null} */
       this.onerror = null;
+      /** @type {((event: MessageEvent) => void) | null} */
+      this.onmessageerror = null;
       port1.onmessage = (event) => this.onmessage?.(event);
       page.postMessage({ id: this.id, url: String(url), name, port: port2 }, [port2]); // a TrustedScriptURL cannot be cloned
     }
@@ -37,5 +39,5 @@ export function remoteWorkerClass(page) {
     }
   }
 
-  return /** @type {any} */ (RemoteWorker);
+  return RemoteWorker;
 }

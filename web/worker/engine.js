@@ -300,7 +300,7 @@ const handlers = {
   },
 };
 
-/** @param {any} [port] that receives the calls: a MessagePort, or the worker itself */
+/** @param {MessagePort | typeof globalThis} [port] that receives the calls */
 export function startEngine(port = globalThis) {
   mark('worker started');
   watcher.changed = () => port.postMessage({ held: { linear: budgets.linear.used, gpu: budgets.gpu.used } });

@@ -15,12 +15,16 @@ import { Trace } from '../sessions/trace.js';
 
 /** @typedef {import('onnxruntime-common').InferenceSession.SessionOptions} SessionOptions */
 /** @import { CreateResult } from '../../common/protocol.js' */
+/** @import { Feeds } from '../sessions/page_runner.js' */
 /** @typedef {(p: import('../../common/protocol.js').Progress) => void} OnProgress */
 
 /** The backend that onnxruntime-common calls. */
 export const backend = {
-  /** Creates a session with adapters; training/load_code.js sets it. @type {any} */
-  adapt: null,
+  /**
+   * Creates a session with adapters, or one for the handler of a Program with adapters; training/load_code.js sets it.
+   * @type {(model: unknown, args: unknown[], handler?: Handler) => Promise<InferenceSession>}
+   */
+  adapt: async () => { throw new SessionFailed('the code of adapters is missing'); },
 
   async init() {},
 
@@ -64,9 +68,9 @@ const nameOf = (model) => ('url' in model ? model.url.replace(/[?#].*/, '').repl
 async function ownGpu({ webgpu, device, preferred, options }) {
   const buffers = [preferred].flatMap((where) => (typeof where === 'object' ? Object.values(where) : where)).includes('gpu-buffer');
   if (!webgpu || !device && !buffers && !hasPageGpu()) return null;
-  const asked = options.executionProviders.map((/** @type {any} */ item) => item.name ?? item);
+  const asked = options.executionProviders?.map((item) => (typeof item === 'string' ? item : item.name)) ?? [];
   const gpu = await pageGpu(device, options.preset).catch((error) => {
-    if (error instanceof NoAdapter && asked.some((/** @type {string} */ name) => ['wasm', 'cpu', 'auto'].includes(name))) return null; // the worker has no GPU either, and warns
+    if (error instanceof NoAdapter && asked.some((name) => ['wasm', 'cpu', 'auto'].includes(name))) return null; // the worker has no GPU either, and warns
     throw error;
   });
   gpu?.throwIfLost();
@@ -83,14 +87,17 @@ async function openOnGpu(handler, created, gpu, cancellation) {
   created.timings.init = performance.now() - start;
 }
 
+/** Its handlers take runs from our InferenceSession only. @typedef {import('onnxruntime-common').Backend} Backend */
+const asBackend = /** @type {Backend} */ (/** @type {unknown} */ (backend));
+
 /** Registers this engine under all names of execution providers. */
 export function register() {
-  for (const name of ['webgpu', 'wasm', 'cpu', 'auto']) registerBackend(name, /** @type {any} */ (backend), name === 'wasm' ? 10 : 5);
+  for (const name of ['webgpu', 'wasm', 'cpu', 'auto']) registerBackend(name, asBackend, name === 'wasm' ? 10 : 5);
 }
 
 /** Registers execution providers that the page defines. @param {string[]} names */
 export function registerProviders(names) {
-  for (const name of names) registerBackend(name, /** @type {any} */ (backend), -1); // never chosen by default
+  for (const name of names) registerBackend(name, asBackend, -1); // never chosen by default
 }
 
 /**
@@ -120,7 +127,12 @@ function runArguments(fetches, options, { outputs, outputNames, logOptions }) {
   return result(named);
 }
 
-const Concrete = /** @type {any} */ (Base);
+/**
+ * The class behind onnxruntime-common's factory, with its private handler.
+ * @typedef {{ new (handler: Handler): { handler: Handler }, create(...args: unknown[]): Promise<{ handler: unknown }>,
+ *   prototype: object }} BaseClass
+ */
+const Concrete = /** @type {BaseClass} */ (/** @type {unknown} */ (Base));
 
 /** Replaces onnxruntime-common's error for unknown providers. @param {Error} cause @returns {never} */
 function unavailable(cause) {
@@ -131,6 +143,9 @@ function unavailable(cause) {
 
 /** onnxruntime's session, with this engine's errors and additional methods. */
 export class InferenceSession extends Concrete {
+  /** For code in other files (web/extras/parts.js). */
+  static classes = { Tensor, InvalidInput, SessionFailed, Terminated };
+
   /** @param {Handler} handler */
   constructor(handler) {
     super(handler);
@@ -138,29 +153,29 @@ export class InferenceSession extends Concrete {
   }
 
   /**
-   * @param {any} model as onnxruntime takes it, a URL, a Blob, a stream, a Response, or a handle of a file
-   * @param {any[]} args for an ArrayBuffer offset and length; then options
-   * @returns {Promise<InferenceSession>}
+   * @param {unknown} model as onnxruntime takes it, a URL, a Blob, a stream, a Response, or a handle of a file
+   * @param {unknown[]} args for an ArrayBuffer offset and length; then options
+   * @override @returns {Promise<{ handler: unknown }>} an InferenceSession; another one if the options name another backend
    */
   static async create(model, ...args) {
     register();
     checkProviders(args);
-    if (args.some((given) => given?.adapters)) return backend.adapt(model, args);
+    if (args.some((given) => /** @type {SessionOptions} */ (given)?.adapters)) return backend.adapt(model, args);
     const session = await withAddress(model, (accepted) => Concrete.create(accepted, ...args)).catch(unavailable);
     const { handler } = session;
-    if (handler?.about?.adapters) return backend.adapt(model, [], handler); // of a Program
-    return handler instanceof Handler ? new InferenceSession(handler) : session; // of another backend
+    if (!(handler instanceof Handler)) return session; // of another backend
+    return handler.about.adapters ? backend.adapt(model, [], handler) : new InferenceSession(handler); // adapters: of a Program
   }
 
   /**
    * As in onnxruntime; a feed may also be an array of tensors (a sequence) or null (an absent optional).
-   * @param {any} feeds
+   * @param {Feeds} feeds
    * @param {string[] | Record<string, Tensor | null>} [fetches] or the options
    * @param {import('onnxruntime-common').InferenceSession.RunOptions & import('../engine/cancellation.js').StopOptions} [options]
-   * @returns {Promise<Record<string, any>>}
+   * @returns {Promise<Record<string, unknown>>}
    */
   async run(feeds, fetches, options) {
-    const handler = /** @type {Handler} */ (this.handler);
+    const { handler } = this;
     TRACE_EVENT_BEGIN('InferenceSession.run');
     try {
       return await handler.watch.during((run) => {
@@ -178,9 +193,9 @@ export class InferenceSession extends Concrete {
     return this.handler.endProfiling();
   }
 
-  /** Reports the memory plan: bytes at the peak, of the arena, of weights; with feeds also the buffers of a run. @param {{ feeds?: any }} [options] */
+  /** Reports the memory plan: bytes at the peak, of the arena, of weights; with feeds also the buffers of a run. @param {{ feeds?: Feeds }} [options] */
   memory({ feeds } = {}) {
-    return /** @type {Handler} */ (this.handler).memory(feeds);
+    return this.handler.memory(feeds);
   }
 
   /** What the session has counted since it was created. */
@@ -200,12 +215,12 @@ export class InferenceSession extends Concrete {
 
   /** Plans and takes memory for the largest shapes. @param {{ dims: Record<string, number | number[]> }} options */
   prepare(options) {
-    return /** @type {Handler} */ (this.handler).prepare(options);
+    return this.handler.prepare(options);
   }
 
   /** Frees memory that larger runs took. */
   trim() {
-    return /** @type {Handler} */ (this.handler).trim();
+    return this.handler.trim();
   }
 
   /** Reports how the model was compiled: operators, kernels, placement. */
@@ -217,25 +232,25 @@ export class InferenceSession extends Concrete {
    * Runs the model on the GPU and on WebAssembly, and names the first kernel whose results differ by more than
    * `tolerance` of the tensor's largest value. With `ranges` it runs a half-float model in float32 instead, and names the
    * first node whose magnitudes pass 65504.
-   * @param {any} feeds @param {{ tolerance?: number, ranges?: boolean }} [options]
+   * @param {Feeds} feeds @param {{ tolerance?: number, ranges?: boolean }} [options]
    */
   verify(feeds, { tolerance = 1e-3, ranges = false } = {}) {
-    return /** @type {Handler} */ (this.handler).verify(feeds, { tolerance, ranges });
+    return this.handler.verify(feeds, { tolerance, ranges });
   }
 
   /**
    * Measures other schedules of the kernels on this machine, for `seconds` each; `choices` of the result is an option
    * of later sessions.
-   * @param {any} feeds @param {{ seconds?: number }} [options]
+   * @param {Feeds} feeds @param {{ seconds?: number }} [options]
    */
   tune(feeds, { seconds = 2 } = {}) {
-    return /** @type {Handler} */ (this.handler).tune(feeds, seconds);
+    return this.handler.tune(feeds, seconds);
   }
 
   /**
    * The kernels after the passes, their loops and their code, as text; node: a name, operator or label; code: also functions and
    * shaders.
-   * @param {any} [feeds] for models that are compiled for their feeds @param {{ node?: string, code?: boolean }} [options]
+   * @param {Feeds} [feeds] for models that are compiled for their feeds @param {{ node?: string, code?: boolean }} [options]
    */
   async listing(feeds, { node = '', code = false } = {}) {
     const { handler } = this;
@@ -247,15 +262,15 @@ export class InferenceSession extends Concrete {
    * @param {{ providers?: readonly string[], assume?: readonly string[] }} [options] @returns {Promise<Uint8Array>}
    */
   async export({ providers = ['wasm'], assume = [] } = {}) {
-    return this.handler.compiling('export').ask('export', { providers, assume });
+    return this.handler.compiling('export').export({ providers, assume });
   }
 
   /**
    * Runs once and times each kernel; returns the times in the order of the kernels.
-   * @param {Record<string, any>} feeds @param {{ repeat?: number }} [options] how often each kernel on the GPU runs
+   * @param {Feeds} feeds @param {{ repeat?: number }} [options] how often each kernel on the GPU runs
    */
   profile(feeds, { repeat = 1 } = {}) {
-    return /** @type {Handler} */ (this.handler).profile(feeds, repeat);
+    return this.handler.profile(feeds, repeat);
   }
 
   /** What the author of the model wrote about it; null for an exported program without it. */
@@ -269,5 +284,5 @@ export class InferenceSession extends Concrete {
   }
 }
 
-// Classes for code in other files (web/extras/parts.js).
+// For training, until it takes `Tensor` from load_code.js.
 Object.assign(InferenceSession, { [Symbol.for('pyruntime.parts')]: { Tensor, InvalidInput, SessionFailed, Terminated } });

@@ -105,10 +105,11 @@ async function launch(started, worker, urls, model) {
 
 /** The engine in this thread, for shared workers where there is no Worker. @param {string} address */
 async function localEngine(address) {
+  /** @type {{ startEngine(port: MessagePort): void }} */
   const { startEngine } = await importScript(address);
   const { port1, port2 } = new MessageChannel();
   startEngine(port2);
-  return Object.assign(/** @type {any} */ (port1), { terminate: () => port1.close() });
+  return Object.assign(port1, { terminate: () => port1.close(), onerror: null });
 }
 
 /** Notices when something else ends the worker. @param {Caller} caller */

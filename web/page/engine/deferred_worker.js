@@ -2,27 +2,26 @@
 
 import { post } from '../../common/post.js';
 
-/** @typedef {Pick<Worker, 'postMessage' | 'terminate' | 'onmessage' | 'onerror' | 'onmessageerror'>} WorkerLike */
-/** @typedef {Worker & { ref?: () => void, unref?: () => void }} PlaceWorker one of Node.js may keep the program running */
+/** @import { Port } from '../../common/platform.js' */
+/** @import { Message } from '../../common/protocol.js' */
 
-/** @implements {WorkerLike} */
 export class DeferredWorker {
-  /** @type {PlaceWorker | null} */
+  /** @type {Port | null} */
   worker = null;
   hasRef = false;
   hasEnded = false;
-  /** @type {[any, Transferable[]][]} */
+  /** @type {[Message, Transferable[]][]} */
   waiting = [];
-  /** @type {any} */
+  /** @type {Port['onmessage']} */
   onmessage = null;
-  /** @type {any} */
+  /** @type {Port['onerror']} */
   onerror = null;
-  /** @type {any} */
+  /** @type {Port['onmessageerror']} */
   onmessageerror = null;
   /** Called for a waiting message that cannot be sent. @type {(id: number, error: Error) => void} */
   onrefused = () => {};
 
-  /** @param {PlaceWorker} worker gets the listeners @param {() => void} first sends the message that must precede the waiting ones */
+  /** @param {Port} worker gets the listeners @param {() => void} first sends the message that must precede the waiting ones */
   use(worker, first) {
     if (this.hasEnded) return worker.terminate();
     const { onmessage, onerror, onmessageerror } = this;
@@ -33,13 +32,13 @@ export class DeferredWorker {
       try {
         post(worker, message, transfer);
       } catch (error) {
-        this.onrefused(message.id, /** @type {Error} */ (error));
+        if ('id' in message) this.onrefused(message.id, /** @type {Error} */ (error));
       }
     }
   }
 
-  /** @param {unknown} message @param {any} [transfer] */
-  postMessage(message, transfer = []) {
+  /** @param {Message} message @param {Transferable[]} transfer */
+  postMessage(message, transfer) {
     if (this.worker) post(this.worker, message, transfer);
     else this.waiting.push([message, transfer]);
   }

@@ -10,7 +10,7 @@ export const replacedFetch = () => (platform.reportsWorkerExit || NATIVE.test(Fu
 
 /**
  * A port that the worker sends requests to (web/worker/files/page_fetch.js).
- * @param {typeof globalThis.fetch} fetch @returns {MessagePort}
+ * @param {import('../../common/protocol.js').FetchFile} fetch @returns {MessagePort}
  */
 export function servedFetch(fetch) {
   const { port1, port2 } = new MessageChannel();

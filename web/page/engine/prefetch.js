@@ -22,7 +22,8 @@ export async function prefetch({ wasm, image }, model, send) {
     const response = await fetch(image);
     return response.ok ? response.arrayBuffer() : null;
   };
-  const orNull = async (/** @type {() => Promise<any>} */ get) => (visited ? null : get().catch(() => null));
+  /** @template T @param {() => Promise<T>} get */
+  const orNull = async (get) => (visited ? null : get().catch(() => null));
   orNull(compile).then((module) => send({ module }));
   orNull(download).then((bytes) => send({ image: bytes }, bytes ? [bytes] : []));
 }

@@ -16,7 +16,7 @@ export class WorkerHost {
     /** The port for the engine's worker. */
     this.port = port2;
     this.own = port1;
-    /** @type {Map<number, Worker>} */
+    /** @type {Map<number, import('../../common/platform.js').Port>} */
     this.workers = new Map();
     port1.onmessage = ({ data }) => this.handle(data);
   }

@@ -1,5 +1,6 @@
 // What runs Programs in the page itself: dist/executor.mjs, which load_code.js fetches.
 
+import { GpuCaches } from '../../gpu/caches.js';
 import { Moves } from '../../gpu/moves.js';
 import { Rooms } from '../../gpu/rooms.js';
 import { setting } from '../../gpu/setting.js';
@@ -9,4 +10,7 @@ export { ThreadPool } from '../../threads/pool.js';
 export { acquireGpu, currentGpu, gpuOf } from '../../gpu/device.js';
 export { GpuSession, moveToGpu } from './gpu_session.js';
 
-setting.tensorParts = (gpu) => ({ moves: new Moves(gpu), rooms: new Rooms(gpu) });
+setting.tensorParts = (gpu) => {
+  const rooms = new Rooms(gpu);
+  return { moves: new Moves(gpu), rooms, cachesFor: (...given) => new GpuCaches(...given, rooms) };
+};

@@ -131,9 +131,12 @@ export class GpuSession {
     return this.enqueue(() => this.model.trim());
   }
 
-  /** @param {'memory' | 'metrics' | 'explain'} what @returns {any} */
-  ask(what) {
-    if (what === 'metrics') return this.model.metrics();
+  metrics() {
+    return this.model.metrics();
+  }
+
+  /** @param {'memory' | 'explain'} what @returns {Record<string, unknown>} */
+  report(what) {
     return what === 'memory' ? this.model.memoryReport() : this.model.explain();
   }
 

@@ -45,5 +45,7 @@ export const loadedExecutorCode = async () => code;
 
 async function load() {
   const { executor } = await client.engineFiles();
-  return (await importScript(executor)).default((/** @type {string} */ file) => SHARED[file]);
+  /** @type {import('../../common/import_script.js').Sharing<ExecutorCode>} */
+  const module = await importScript(executor);
+  return module.default((file) => SHARED[file]);
 }

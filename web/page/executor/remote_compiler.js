@@ -2,9 +2,9 @@
 // are requested when they are needed.
 
 /** @import { ProgramData } from '../../common/program.js' */
-/** @import { Caller, Compiled, CompiledProgram, How } from '../../common/protocol.js' */
+/** @import { Caller, Compiled, CompiledProgram, HostArray, How } from '../../common/protocol.js' */
 /** @import { Stop } from '../../common/stop.js' */
-/** @import { HostArray, ReadFile } from '../../run/environment.js' */
+/** @import { ReadFile } from '../../run/environment.js' */
 /** @import { Compiler } from '../../session/compiler.js' */
 
 /** @implements {Compiler} */
@@ -38,7 +38,7 @@ export class RemoteCompiler {
 
   /** Sends a call without waiting for it; ignores its failure. @param {'release' | 'forget'} call @param {object} params */
   notify(call, params) {
-    this.caller.call(call, /** @type {any} */ ({ session: this.session, ...params })).catch(() => {});
+    this.caller.call(call, { session: this.session, ...params }).catch(() => {});
   }
 
   destroy() {

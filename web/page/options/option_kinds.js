@@ -10,10 +10,10 @@ import { warnOnce } from '../../common/log.js';
  * values for which `warns` holds change nothing.
  * @typedef {object} Option
  * @property {string} wants
- * @property {(value: any) => boolean} takes
- * @property {(value: any) => string | false} [refused]
+ * @property {(value: unknown) => boolean} takes
+ * @property {(value: unknown) => string | false} [refused]
  * @property {string} [noEffect]
- * @property {(value: any) => boolean} [warns]
+ * @property {(value: unknown) => boolean} [warns]
  */
 /** Options by name. @typedef {Readonly<Record<string, Option>>} Table */
 
@@ -28,37 +28,42 @@ export const callable = { wants: 'a function', takes: (value) => typeof value ==
 /** @type {Option} */
 export const list = { wants: 'an array', takes: Array.isArray };
 /** @type {Option} */
-export const record = { wants: 'an object', takes: (value) => typeof value === 'object' && value !== null && !Array.isArray(value) };
+export const record = { wants: 'an object', takes: isRecord };
+
+/** @param {unknown} value @returns {value is Record<string, unknown>} */
+export function isRecord(value) {
+  return typeof value === 'object' && value !== null && !Array.isArray(value);
+}
 
 /** @param {string} wants @returns {Option} */
 export const positive = (wants) => ({ wants, takes: (value) => typeof value === 'number' && value > 0 });
 
 /** @param {...string} values @returns {Option} */
-export const oneOf = (...values) => ({ wants: values.map((value) => `'${value}'`).join(' or '), takes: (value) => values.includes(value) });
+export const oneOf = (...values) => ({ wants: values.map((value) => `'${value}'`).join(' or '), takes: (value) => values.some((known) => known === value) });
 
 /** @param {number} [most] @returns {Option} */
 export const count = (most = Infinity) => ({
   wants: most === Infinity ? 'an integer from 0 on' : `an integer from 0 to ${most}`,
-  takes: (value) => Number.isInteger(value) && value >= 0 && value <= most,
+  takes: (value) => Number.isInteger(value) && Number(value) >= 0 && Number(value) <= most,
 });
 
 /** @type {Option} */
 export const sizes = {
   wants: 'integers from 0 on, by names of dims',
-  takes: (value) => record.takes(value) && Object.values(value).every(count().takes),
+  takes: (value) => isRecord(value) && Object.values(value).every(count().takes),
 };
 
 const location = oneOf('cpu', 'gpu-buffer');
 /** @type {Option} */
 export const locations = {
   wants: `${location.wants}, for all outputs or by name`,
-  takes: (value) => location.takes(value) || record.takes(value) && Object.values(value).every(location.takes),
+  takes: (value) => location.takes(value) || isRecord(value) && Object.values(value).every(location.takes),
 };
 
-/** An option without effect. @param {Option} kind @param {string} why @param {(value: any) => boolean} [warns] @returns {Option} */
+/** An option without effect. @param {Option} kind @param {string} why @param {Option['warns']} [warns] @returns {Option} */
 export const noEffect = (kind, why, warns = () => true) => ({ ...kind, noEffect: why, warns });
 
-/** @param {any} value @returns {boolean} */
+/** @param {unknown} value */
 export const isOn = (value) => Boolean(value) && value !== '0';
 
 /** A text that cannot be on. @param {string} why @returns {Option} */
@@ -100,7 +105,7 @@ export function flatten(extra, prefix = '', above = /** @type {object[]} */ ([])
   const found = {};
   for (const [key, value] of Object.entries(extra)) {
     const name = prefix + key;
-    if (record.takes(value)) Object.assign(found, flatten(value, `${name}.`, [...above, extra]));
+    if (isRecord(value)) Object.assign(found, flatten(value, `${name}.`, [...above, extra]));
     else if (typeof value === 'string' || typeof value === 'number') found[name] = String(value);
     else if (typeof value === 'boolean') found[name] = value ? '1' : '0';
     else throw new InvalidInput(`extra.${name} cannot be ${shown(value)}`, { hint: 'a string, a number, true or false, or an object of these' });

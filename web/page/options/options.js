@@ -6,12 +6,13 @@ import { InvalidInput } from '../../common/errors.js';
 import { log, logging, SEVERITIES, warnOnce } from '../../common/log.js';
 import { adapterOptions, isDevice } from './adapter.js';
 import * as engine from './engine_options.js';
-import { anything, callable, check, count, flag, flatten, isOn, list, noEffect, oneOf, record, refusedIfOn, text } from './option_kinds.js';
+import { anything, callable, check, count, flag, flatten, isOn, isRecord, list, noEffect, oneOf, record, refusedIfOn, text } from './option_kinds.js';
 
 /** @typedef {import('onnxruntime-common').InferenceSession.SessionOptions} SessionOptions */
 /** @typedef {import('onnxruntime-common').InferenceSession.RunOptions} RunOptions */
 /** @import { LogOptions } from '../../common/log.js' */
 /** @import { Option, Table } from './option_kinds.js' */
+/** @typedef {{ name: string, device?: GPUDevice, allowSoftware?: boolean }} ProviderOptions */
 
 logging.least = () => (env.debug ? 0 : SEVERITIES.indexOf(env.logLevel ?? 'warning'));
 
@@ -19,7 +20,7 @@ const PLANNED = "each session's memory is planned by the compiler; session.trim(
 const IN_ORDER = 'kernels run one after the other, each on all threads';
 const ONE_KIND = 'verbose messages have no levels';
 
-/** @param {any} value @returns {boolean} */
+/** @param {unknown} value */
 const isOff = (value) => !value;
 const severity = count(4);
 const cacheMode = noEffect(oneOf('disabled', 'lazyRelease', 'simple', 'bucket'), 'weights and results stay in the buffers of the memory plan');
@@ -36,7 +37,7 @@ export const SESSION = {
   ...engine.LIMITS,
   ...engine.SESSION,
   executionProviders: providers,
-  interOpNumThreads: noEffect(count(), IN_ORDER, (value) => value > 1),
+  interOpNumThreads: noEffect(count(), IN_ORDER, (value) => Number(value) > 1),
   enableCpuMemArena: noEffect(flag, PLANNED, isOff),
   enableMemPattern: noEffect(flag, PLANNED, isOff),
   executionMode: noEffect(oneOf('sequential', 'parallel'), IN_ORDER, (value) => value === 'parallel'),
@@ -49,7 +50,7 @@ export const SESSION = {
   enableGraphCapture: flag,
   extra: record,
   externalData: list,
-  cache: { wants: 'true, false or a version of the model, as a text', takes: (value) => flag.takes(value) || text.takes(value) && value },
+  cache: { wants: 'true, false or a version of the model, as a text', takes: (value) => flag.takes(value) || text.takes(value) && value !== '' },
   fetch: callable,
   onProgress: callable,
   signal: anything, // Cancellation checks it
@@ -87,14 +88,16 @@ export const PROVIDERS = {
   },
 };
 
-/** @param {any} value of env.webgpu.profiling */
-const isProfiling = (value) => record.takes(value) && [undefined, 'off', 'default'].includes(value.mode) && (value.ondata === undefined || callable.takes(value.ondata));
+/** @param {unknown} value of env.webgpu.profiling */
+const isProfiling = (value) => isRecord(value) && (value.mode === undefined || PROFILING.takes(value.mode))
+  && (value.ondata === undefined || callable.takes(value.ondata));
+const PROFILING = oneOf('off', 'default');
 
 /** Flags in env. @type {Record<string, Table>} */
 export const ENV = {
   wasm: {
     numThreads: noEffect(anything, `it is not ${count().wants}`, (value) => !count().takes(value)),
-    simd: noEffect(anything, 'code without SIMD is not written', (value) => ![true, 'fixed', 'relaxed'].includes(value)),
+    simd: noEffect(anything, 'code without SIMD is not written', (value) => value !== true && value !== 'fixed' && value !== 'relaxed'),
     trace: flag,
     initTimeout: noEffect(anything, 'give create() a signal: AbortSignal.timeout(…)', isOn),
     wasmPaths: anything, // engine/assets.js
@@ -106,7 +109,7 @@ export const ENV = {
   webgpu: {
     powerPreference: oneOf('low-power', 'high-performance'),
     forceFallbackAdapter: flag,
-    profilingMode: oneOf('off', 'default'),
+    profilingMode: PROFILING,
     profiling: { wants: "{ mode: 'off' or 'default', ondata: a function }", takes: isProfiling },
     adapter: anything, // gpu/page_gpu.js
     device: anything,
@@ -116,17 +119,19 @@ export const ENV = {
 
 /**
  * Checks the options of a session. Those that are null count as absent.
- * @param {SessionOptions & Record<string, any>} input
+ * @param {SessionOptions} input
  */
 export function sessionOptions(input) {
-  const options = Object.fromEntries(Object.keys(input).map((name) => [name, input[name] ?? undefined]));
+  const options = /** @type {SessionOptions} */ (Object.fromEntries(Object.entries(input).map(([name, value]) => [name, value ?? undefined])));
   const logOptions = severity.takes(options.logSeverityLevel) || options.logId ? { least: options.logSeverityLevel, id: options.logId } : undefined;
   check(SESSION, options, 'session option', logOptions);
-  const given = (options.executionProviders ?? []).map((/** @type {any} */ item) => {
-    if (typeof item !== 'string') check(PROVIDERS[item.name] ?? { name: text }, item, `option of the provider "${item.name}"`, logOptions);
-    return item.name ?? item;
+  const executionProviders = /** @type {readonly (string | ProviderOptions)[]} */ (options.executionProviders ?? []);
+  const given = executionProviders.map((item) => {
+    if (typeof item === 'string') return item;
+    check(PROVIDERS[item.name] ?? { name: text }, item, `option of the provider "${item.name}"`, logOptions);
+    return item.name;
   });
-  const named = [...new Set(given.map((/** @type {string} */ name) => (name === 'cpu' ? 'wasm' : name)))];
+  const named = [...new Set(given.map((name) => (name === 'cpu' ? 'wasm' : name)))];
   const names = [...new Set(named.flatMap((name) => (name === 'auto' ? ['webgpu', 'wasm'] : [name])))];
   checkEnv(logOptions);
   const extra = flatten(options.extra ?? {});
@@ -134,7 +139,7 @@ export function sessionOptions(input) {
   return {
     options,
     webgpu: names.slice(0, names.indexOf('wasm') >>> 0).includes('webgpu'),
-    device: deviceOf(options.executionProviders ?? []),
+    device: deviceOf(executionProviders),
     preferred: outputLocation(options, names),
     /** For the worker. */
     params: {
@@ -145,19 +150,20 @@ export function sessionOptions(input) {
         fixedSimd: env.wasm.simd === 'fixed' || undefined,
       }),
       named: named.length ? named : undefined,
-      isAuto: named.includes('auto') && !deviceOf(options.executionProviders ?? []),
-      allowsSoftware: Boolean(env.webgpu.forceFallbackAdapter) || (options.executionProviders ?? []).some((/** @type {any} */ item) => ['webgpu', 'auto'].includes(item.name) && item.allowSoftware),
-      limits: pick(options, engine.LIMITS),
+      isAuto: named.includes('auto') && !deviceOf(executionProviders),
+      allowsSoftware: Boolean(env.webgpu.forceFallbackAdapter) || executionProviders.some((item) => (
+        typeof item === 'object' && ['webgpu', 'auto'].includes(item.name) && item.allowSoftware)),
+      limits: /** @type {import('../../common/protocol.js').Limits} */ (pick(options, engine.LIMITS)),
       fallback: options.fallback ?? true,
-      refusedForPrograms: engine.REFUSED_FOR_PROGRAMS.filter((name) => options[name]),
+      refusedForPrograms: engine.REFUSED_FOR_PROGRAMS.filter((name) => pick(options, engine.PROGRAM)[name]),
       logOptions,
       env: workerEnv(options.preset),
     },
   };
 }
 
-/** @param {any[]} providers @returns {GPUDevice | undefined} the device of the options of "webgpu" */
-const deviceOf = (providers) => providers.find((item) => item.name === 'webgpu')?.device;
+/** The device of the options of "webgpu". @param {readonly (string | ProviderOptions)[]} providers @returns {GPUDevice | undefined} */
+const deviceOf = (providers) => providers.filter((item) => typeof item === 'object').find(({ name }) => name === 'webgpu')?.device;
 
 /** Checks the providers before onnxruntime-common looks them up. @param {unknown[]} args of create, without the model */
 export function checkProviders(args) {
@@ -185,7 +191,7 @@ function outputLocation({ preferredOutputLocation, enableGraphCapture }, names) 
 /** Checks the options of a run. @param {unknown} input @param {LogOptions} [logOptions] of the session */
 export function runOptions(input, logOptions) {
   if (input === undefined) return null;
-  if (!record.takes(input) || typeof /** @type {any} */ (input).dims === 'object') {
+  if (!isRecord(input) || typeof input.dims === 'object') {
     throw new InvalidInput('run options must be an object', { hint: '{ signal } or { terminate }' });
   }
   const options = /** @type {RunOptions & { signal?: AbortSignal }} */ (input);
@@ -200,7 +206,7 @@ export function runOptions(input, logOptions) {
 /** Checks the flags in env. @param {LogOptions} [logOptions] */
 function checkEnv(logOptions) {
   for (const [name, table] of Object.entries(ENV)) {
-    const own = Object.getOwnPropertyDescriptors(/** @type {any} */ (env)[name] ?? {});
+    const own = Object.getOwnPropertyDescriptors(env[name] ?? {});
     const values = Object.fromEntries(Object.entries(own).map(([key, found]) => [key, found.value]));
     check(table, values, `flag env.${name}`, logOptions);
   }
@@ -230,8 +236,8 @@ export function logCreated({ timings: { download, compile, init }, threads }, lo
 /** @param {number} time in milliseconds */
 export const ms = (time) => `${time.toFixed(1)} ms`;
 
-/** Returns the options that a table lists. @param {Record<string, any>} options @param {Table} table */
-const pick = (options, table) => defined(Object.fromEntries(Object.keys(table).map((name) => [name, options[name]])));
+/** Returns the options that a table lists. @param {object} options @param {Table} table @returns {Record<string, unknown>} */
+const pick = (options, table) => defined(Object.fromEntries(Object.keys(table).map((name) => [name, /** @type {Record<string, unknown>} */ (options)[name]])));
 
-/** Returns the options that are not undefined. @template {Record<string, any>} T @param {T} options @returns {T} */
+/** Returns the options that are not undefined. @template {object} T @param {T} options @returns {T} */
 const defined = (options) => /** @type {T} */ (Object.fromEntries(Object.entries(options).filter(([, value]) => value !== undefined)));

@@ -8,7 +8,10 @@ import { channelsOf, conversion, dimsOf, PER_WORD, whole } from './picture_optio
 import { fromPictureShader, parameters, ROW, WIDTH } from './shaders.js';
 
 /** @import { Gpu } from '../../gpu/device.js' */
-/** @import { Conversion } from './picture_options.js' */
+/** @import { Conversion, PictureOptions } from './picture_options.js' */
+/** @typedef {HTMLVideoElement | VideoFrame} Video */
+/** Other pictures; a text is an address. @typedef {Exclude<CanvasImageSource, SVGImageElement | Video> | ImageData | Blob | string} Image */
+/** @typedef {GPUTexture | GPUExternalTexture | Video | Image} Picture */
 /** How a shader reads a picture. @typedef {{ texture: 'texture_external' | 'texture_2d<f32>', isWhole: boolean }} Access */
 
 /** Formats of textures that are read, by whether their levels are those of 8 bits. @type {Record<string, boolean>} */
@@ -19,23 +22,24 @@ const EXTERNAL = /** @type {Access} */ ({ texture: 'texture_external', isWhole: 
 /** Pictures that every browser copies as they are; the others become an ImageBitmap. */
 const COPIED = ['HTMLCanvasElement', 'OffscreenCanvas', 'ImageBitmap'];
 
-/** @param {any} value @returns {string} the name of its interface, such as GPUTexture */
+/** The name of a value's interface, such as GPUTexture. @param {unknown} value @returns {string} */
 const kindOf = (value) => Object.prototype.toString.call(value).slice(8, -1);
 
-/** @param {Gpu} gpu @param {any} source @param {Record<string, any>} options */
+/** @param {Gpu} gpu @param {Picture} source @param {PictureOptions} options */
 export async function fromPicture(gpu, source, options) {
   const how = conversion(options, options.dataType ?? 'float32', options.tensorFormat ?? 'RGB');
   const kind = kindOf(source);
-  if (kind === 'GPUTexture') return fromTexture(gpu, source, options, how);
+  if (kind === 'GPUTexture') return fromTexture(gpu, /** @type {GPUTexture} */ (source), options, how);
   if (kind === 'GPUExternalTexture') {
     const size = [whole('width', options.width, 1), whole('height', options.height, 1)];
-    return converted(gpu, EXTERNAL, () => source, size, options, how);
+    return converted(gpu, EXTERNAL, () => /** @type {GPUExternalTexture} */ (source), size, options, how);
   }
-  const video = kind === 'HTMLVideoElement' || kind === 'VideoFrame' ? await fromVideo(gpu, source, options, how) : null;
-  return video ?? fromImage(gpu, source, options, how);
+  const isVideo = kind === 'HTMLVideoElement' || kind === 'VideoFrame';
+  const video = isVideo ? await fromVideo(gpu, /** @type {Video} */ (source), options, how) : null;
+  return video ?? fromImage(gpu, /** @type {Image | Video} */ (source), options, how);
 }
 
-/** @param {Gpu} gpu @param {GPUTexture} texture @param {Record<string, any>} options @param {Conversion} how */
+/** @param {Gpu} gpu @param {GPUTexture} texture @param {PictureOptions} options @param {Conversion} how */
 function fromTexture(gpu, texture, options, how) {
   const { format, usage, dimension, sampleCount, width, height } = texture;
   if (!(format in FORMATS)) {
@@ -49,9 +53,9 @@ function fromTexture(gpu, texture, options, how) {
   return converted(gpu, { ...BITS8, isWhole: FORMATS[format] }, view, [width, height], options, how);
 }
 
-/** Null if the browser cannot bind frames of this video. @param {Gpu} gpu @param {any} source @param {Record<string, any>} options @param {Conversion} how */
+/** Null if the browser cannot bind frames of this video. @param {Gpu} gpu @param {Video} source @param {PictureOptions} options @param {Conversion} how */
 async function fromVideo(gpu, source, options, how) {
-  const size = [source.videoWidth ?? source.displayWidth, source.videoHeight ?? source.displayHeight];
+  const size = 'videoWidth' in source ? [source.videoWidth, source.videoHeight] : [source.displayWidth, source.displayHeight];
   try {
     return await converted(gpu, EXTERNAL, () => gpu.device.importExternalTexture({ source }), size, options, how);
   } catch (error) {
@@ -60,10 +64,10 @@ async function fromVideo(gpu, source, options, how) {
   }
 }
 
-/** @param {Gpu} gpu @param {any} source @param {Record<string, any>} options @param {Conversion} how */
+/** @param {Gpu} gpu @param {Image | Video} source @param {PictureOptions} options @param {Conversion} how */
 async function fromImage(gpu, source, options, how) {
   const isCopied = COPIED.includes(kindOf(source));
-  const picture = isCopied ? source : await bitmapOf(source);
+  const picture = isCopied ? /** @type {ImageBitmap} */ (source) : await bitmapOf(source);
   const size = [picture.width, picture.height];
   try {
     return await converted(gpu, BITS8, () => copied(gpu, picture, size), size, options, how);
@@ -72,11 +76,11 @@ async function fromImage(gpu, source, options, how) {
   }
 }
 
-/** @param {any} source */
+/** @param {Image | Video} source */
 async function bitmapOf(source) {
   try {
     const picture = typeof source === 'string' ? await (await fetch(source)).blob() : source;
-    await picture.decode?.(); // of an <img>
+    if ('decode' in picture) await picture.decode(); // an <img>
     return await createImageBitmap(picture, { premultiplyAlpha: 'none' });
   } catch (error) {
     throw noPicture(error);
@@ -89,7 +93,7 @@ function noPicture(cause) {
   return new InvalidInput(`this is no picture: ${/** @type {Error} */ (cause).message}`, { hint, cause });
 }
 
-/** A view of the texture that pictures are copied into. @param {Gpu} gpu @param {any} source @param {number[]} size */
+/** A view of the texture that pictures are copied into. @param {Gpu} gpu @param {ImageBitmap} source or a canvas @param {number[]} size */
 function copied(gpu, source, size) {
   const state = stateOf(gpu);
   if (state.picture?.width !== size[0] || state.picture.height !== size[1]) {
@@ -107,7 +111,7 @@ function copied(gpu, source, size) {
 
 /**
  * @param {Gpu} gpu @param {Access} access @param {() => GPUTextureView | GPUExternalTexture} bind called just before the commands
- * @param {number[]} size width and height of the picture @param {Record<string, any>} options @param {Conversion} how
+ * @param {number[]} size width and height of the picture @param {PictureOptions} options @param {Conversion} how
  */
 async function converted(gpu, access, bind, size, options, how) {
   const { device } = gpu;

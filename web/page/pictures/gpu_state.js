@@ -5,7 +5,7 @@ import { USAGE } from '../../gpu/flags.js';
 import { PARAMETER_BYTES } from './shaders.js';
 
 /** @import { Gpu } from '../../gpu/device.js' */
-/** @typedef {{ pipelines: Map<string, Promise<any>>, parameters: GPUBuffer, picture: GPUTexture | null }} GpuState */
+/** @typedef {{ pipelines: Map<string, Promise<unknown>>, parameters: GPUBuffer, picture: GPUTexture | null }} GpuState */
 
 /** @type {WeakMap<Gpu, GpuState>} */
 const states = new WeakMap();
@@ -24,7 +24,7 @@ export function stateOf(gpu) {
 /** @template T @param {Gpu} gpu @param {string} key @param {() => Promise<T>} make @returns {Promise<T>} */
 export function pipelineOf(gpu, key, make) {
   const { pipelines } = stateOf(gpu);
-  const pipeline = pipelines.get(key) ?? make();
+  const pipeline = /** @type {Promise<T>} */ (pipelines.get(key) ?? make()); // a key has one kind of pipeline
   pipelines.set(key, pipeline);
   pipeline.catch(() => pipelines.delete(key));
   return pipeline;

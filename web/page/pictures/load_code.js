@@ -12,29 +12,42 @@ let code = null;
 
 async function load() {
   const { pictures } = await engineFiles();
-  return (await importScript(pictures)).default((/** @type {keyof typeof SHARED} */ file) => SHARED[file]);
+  /** @type {import('../../common/import_script.js').Sharing<typeof import('./entry.js')>} */
+  const module = await importScript(pictures);
+  return module.default((file) => SHARED[file]);
 }
 
-/** @param {'fromPicture' | 'toTexture'} name @returns {(value: any, options?: Record<string, any>) => Promise<any>} */
+/** @typedef {typeof import('./entry.js')} Code */
+/** @import { PictureOptions } from './picture_options.js' */
+
+/**
+ * A function of the code, on the GPU that the options name.
+ * @template {keyof Code} K @param {K} name
+ * @returns {(value: Parameters<Code[K]>[1], options?: PictureOptions) => Promise<Tensor | GPUTexture>}
+ */
 const onGpu = (name) => async (value, options = {}) => {
   code ??= load();
   code.catch(() => { code = null; });
   const [loaded, gpu] = await Promise.all([code, pageGpu(options.device)]);
-  return loaded[name](gpu, value, options);
+  const call = /** @type {(...args: unknown[]) => Promise<Tensor | GPUTexture>} */ (loaded[name]);
+  return call(gpu, value, options);
 };
 
-const { fromImage, fromTexture } = Tensor;
 const fromPicture = onGpu('fromPicture');
 const toTexture = onGpu('toTexture');
+const { fromImage, fromTexture } = Tensor;
+/** onnxruntime-common's own functions. */
+const given = /** @type {Record<'fromImage' | 'fromTexture', typeof fromPicture>} */ (/** @type {unknown} */ ({ fromImage, fromTexture }));
 
 Object.assign(Tensor, {
-  fromImage: (/** @type {any} */ image, /** @type {any} */ options) => (
-    options?.location === 'gpu-buffer' ? fromPicture : /** @type {any} */ (fromImage))(image, options),
-  fromTexture: (/** @type {any} */ texture, /** @type {any} */ options) => ( // others are WebGL's
-    `${texture}`.startsWith('[object GPU') ? fromPicture : /** @type {any} */ (fromTexture))(texture, options),
+  /** @type {typeof fromPicture} */
+  fromImage: (image, options) => (options?.location === 'gpu-buffer' ? fromPicture : given.fromImage)(image, options),
+  /** @type {typeof fromPicture} */
+  fromTexture: (texture, options) => ( // others are WebGL's
+    `${texture}`.startsWith('[object GPU') ? fromPicture : given.fromTexture)(texture, options),
 });
 Object.assign(Tensor.prototype, {
-  /** @this {Tensor} @param {any} options */
+  /** @this {Tensor} @param {PictureOptions} options */
   toTexture(options) {
     return toTexture(this, options);
   },

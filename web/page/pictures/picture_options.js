@@ -8,6 +8,14 @@ import { InvalidInput } from '../../common/errors.js';
  * @typedef {{ type: string, isNhwc: boolean, order: number[], mean: number[], bias: number[] }} Conversion
  */
 
+/**
+ * What pages may give besides a picture or a tensor. Values that a page chooses freely are unknown until they are checked.
+ * @typedef {{ device?: GPUDevice, location?: string, dataType?: string, tensorFormat?: string, format?: string, tensorLayout?: string,
+ *   norm?: { mean?: unknown, bias?: unknown }, crop?: Record<string, unknown>, width?: unknown, height?: unknown,
+ *   resizedWidth?: unknown, resizedHeight?: unknown, texture?: GPUTexture,
+ *   canvas?: HTMLCanvasElement | OffscreenCanvas }} PictureOptions
+ */
+
 /** Channels of tensors by format. @type {Record<string, number[]>} */
 const ORDERS = { RGB: [0, 1, 2], RGBA: [0, 1, 2, 3], BGR: [2, 1, 0], RBG: [0, 2, 1], GRAY: [] };
 
@@ -32,7 +40,7 @@ function fourNumbers(name, value, usual) {
 }
 
 /**
- * @param {Record<string, any>} options @param {string} type of the tensor @param {string} format unless the options say it
+ * @param {PictureOptions} options @param {string} type of the tensor @param {string} format unless the options say it
  * @returns {Conversion}
  */
 export function conversion({ tensorLayout = 'NCHW', norm = {} }, type, format) {

@@ -12,7 +12,7 @@ import { parameters, toTextureShader } from './shaders.js';
 /** By number of channels. @type {Record<number, string>} */
 const FORMATS = { 1: 'GRAY', 3: 'RGB', 4: 'RGBA' };
 
-/** @param {Gpu} gpu @param {Tensor} tensor @param {Record<string, any>} options @returns {Promise<GPUTexture>} */
+/** @param {Gpu} gpu @param {Tensor} tensor @param {import('./picture_options.js').PictureOptions} options @returns {Promise<GPUTexture>} */
 export async function toTexture(gpu, tensor, options) {
   const { device } = gpu;
   const [how, size] = described(tensor, options);
@@ -22,7 +22,7 @@ export async function toTexture(gpu, tensor, options) {
   if (texture) refuseTarget(texture, size);
   const pipeline = await drawing(gpu, toTextureShader(how, isMultiplied), texture?.format ?? navigator.gpu.getPreferredCanvasFormat());
   const [buffer, free] = bufferOf(gpu, tensor);
-  const target = canvas?.getCurrentTexture() ?? texture;
+  const target = /** @type {GPUTexture} */ (canvas?.getCurrentTexture() ?? texture);
   try {
     await submitChecked(gpu, 'the texture or the tensor', (encoder) => {
       const entries = [stateOf(gpu).parameters, buffer].map((bound, binding) => ({ binding, resource: { buffer: bound } }));
@@ -54,7 +54,7 @@ async function drawing(gpu, code, format) {
   }
 }
 
-/** The conversion, and width and height. @param {Tensor} tensor @param {Record<string, any>} options @returns {[import('./picture_options.js').Conversion, number[]]} */
+/** The conversion, and width and height. @param {Tensor} tensor @param {import('./picture_options.js').PictureOptions} options @returns {[import('./picture_options.js').Conversion, number[]]} */
 function described({ dims, type, location }, options) {
   if (location === 'none') throw new InvalidInput('the tensor was disposed of');
   const isNhwc = options.tensorLayout === 'NHWC';

@@ -188,7 +188,7 @@ export class Handler {
   /** @param {unknown} options */
   async prepare(options) {
     this.checkUsable();
-    const dims = /** @type {any} */ (options)?.dims;
+    const { dims } = /** @type {{ dims?: Record<string, number | number[]> }} */ (options ?? {});
     if (typeof dims !== 'object' || dims === null) throw new InvalidInput('prepare needs sizes of dims', { hint: 'prepare({ dims: { batch: 8 } })' });
     await (await this.gpu.current()).prepare({ ...dims });
   }
@@ -210,7 +210,7 @@ export class Handler {
   /** Of a session that has ended, what is known. */
   async metrics() {
     const { watch, pageRunner } = this;
-    watch.engine = await this.gpu.current().then((session) => session.ask('metrics')).catch(() => ({ ...watch.engine, bytes: 0 }));
+    watch.engine = await this.gpu.current().then((session) => session.metrics()).catch(() => ({ ...watch.engine, bytes: 0 }));
     const { recovered, compiled, runs, planned, bytes } = watch.engine;
     const here = pageRunner.counts ?? { runs: 0, planned: 0 };
     return watch.counts.report({
@@ -230,7 +230,7 @@ export class Handler {
   /** @param {'memory' | 'explain'} what */
   async report(what) {
     this.checkUsable();
-    const found = await (await this.gpu.current()).ask(what);
+    const found = await (await this.gpu.current()).report(what);
     return what === 'memory' ? { ...found, page: this.pageRunner.bytes() } : found;
   }
 

@@ -9,7 +9,7 @@ import { replacedFetch, servedFetch } from '../engine/page_fetch.js';
 import { isShared } from '../tensors/wire_tensors.js';
 
 /** @import { Origin } from '../../common/protocol.js' */
-/** @typedef {string | URL | BufferSource | SharedArrayBuffer | Blob | Response | ReadableStream | FileSystemFileHandle} Source */
+/** @typedef {string | URL | ArrayBufferView | ArrayBufferLike | Blob | Response | ReadableStream | FileSystemFileHandle} Source */
 /** @typedef {string | { path: string, data: Source }} ExternalFile */
 
 const LARGE = 32 * 2 ** 20; // bytes: smaller models are sent at once
@@ -21,24 +21,33 @@ const LARGE = 32 * 2 ** 20; // bytes: smaller models are sent at once
 const sources = new Map();
 let next = 1;
 
-/** The class by its name: another frame or context has other classes. @param {any} value */
+/** The class by its name: another frame or context has other classes. @param {unknown} value */
 const kindOf = (value) => Object.prototype.toString.call(value).slice(8, -1);
-/** @param {any} value */
+/** @param {unknown} value */
 const isUrl = (value) => kindOf(value) === 'URL';
-/** @param {any} value @returns {value is Blob} */
+/** @param {unknown} value @returns {value is Blob} */
 const isBlob = (value) => ['Blob', 'File'].includes(kindOf(value));
-/** @param {any} value whether only another context's onnxruntime-common would accept it */
-const isForeign = (value) => (
-  ['Uint8Array', 'ArrayBuffer', 'SharedArrayBuffer'].includes(kindOf(value)) && !(value instanceof /** @type {any} */ (globalThis)[kindOf(value)]));
+/** @param {unknown} value @returns {value is FileSystemFileHandle} */
+const isHandle = (value) => Boolean(/** @type {FileSystemFileHandle | null} */ (value)?.getFile);
+/** @param {unknown} value @returns {value is ReadableStream<Uint8Array<ArrayBuffer>>} */
+const isStream = (value) => Boolean(/** @type {ReadableStream | null} */ (value)?.getReader);
+/** @param {unknown} value @returns {value is ArrayBufferView | ArrayBufferLike} */
+const isBytes = (value) => /** @type {ArrayBuffer} */ (value ?? {}).byteLength >= 0;
+/** Of a response. @param {unknown} value */
+const bodyOf = (value) => /** @type {Response | null} */ (value)?.body;
+/** Whether only another context's onnxruntime-common would accept it. @param {unknown} value */
+const isForeign = (value) => [Uint8Array, ArrayBuffer, globalThis.SharedArrayBuffer].some((kind) => (
+  kind && kindOf(value) === kind.name && !(value instanceof kind)));
 
 /**
  * Calls `use` with a model that onnxruntime-common accepts: itself, or a stand-in address.
- * @template T @param {any} model @param {(model: unknown) => Promise<T>} use
+ * @template T @param {unknown} model a `Source` @param {(model: unknown) => Promise<T>} use
  */
 export async function withAddress(model, use) {
-  if (!(isBlob(model) || isUrl(model) || isForeign(model) || model?.getFile || model?.getReader || model?.body)) return use(model);
+  const isSource = [isBlob, isUrl, isForeign, isHandle, isStream].some((check) => check(model)) || bodyOf(model);
+  if (!isSource) return use(model);
   const url = `blob:pyruntime/${next++}`;
-  sources.set(url, model);
+  sources.set(url, /** @type {Source} */ (model));
   try {
     return await use(url);
   } finally {
@@ -47,17 +56,18 @@ export async function withAddress(model, use) {
 }
 
 /**
- * @param {any} given a `Source` @param {string} [base] of its address @param {boolean | string} [keep] the option `cache`
+ * @param {unknown} given a `Source` @param {string} [base] of its address @param {boolean | string} [keep] the option `cache`
  * @returns {Origin}
  */
 function origin(given, base, keep) {
   const source = sources.get(given) ?? given;
   if (typeof source === 'string' || isUrl(source)) return { url: platform.address(String(source), base), keep };
   if (isBlob(source)) return { blob: source };
-  if (source?.getFile) return { handle: source };
-  const stream = source?.body ?? source;
-  if (stream?.getReader && !stream.locked && !source.bodyUsed && source.ok !== false) return { stream };
-  if (!(source?.byteLength >= 0)) {
+  if (isHandle(source)) return { handle: source };
+  const stream = bodyOf(source) ?? source;
+  const { bodyUsed, ok } = /** @type {Partial<Response>} */ (source ?? {});
+  if (isStream(stream) && !stream.locked && !bodyUsed && ok !== false) return { stream };
+  if (!isBytes(source)) {
     throw new InvalidInput('models and external data are addresses, bytes, Blobs, handles of files, streams that nobody reads, '
       + 'or responses that are ok');
   }
@@ -73,7 +83,7 @@ function served(bytes) {
     const part = bytes.length ? new Uint8Array(bytes.subarray(from, to)) : new Uint8Array(); // detached: the worker refuses it
     port1.postMessage(part, [part.buffer]);
   };
-  /** @type {any} */ (port1).unref?.(); // Node.js: the call keeps the program running
+  /** @type {{ unref?: () => void }} */ (port1).unref?.(); // Node.js: the call keeps the program running
   return { port: port2, size: bytes.length };
 }
 
@@ -92,12 +102,12 @@ function externalFile(file, model, keep) {
 
 /**
  * The parameters by which the worker reads and compiles a model.
- * @param {any} source a `Source` @param {ReturnType<typeof import('../options/options.js').sessionOptions>} settings
+ * @param {unknown} source a `Source` @param {ReturnType<typeof import('../options/options.js').sessionOptions>} settings
  * @param {boolean | string} [keep] the option `cache`
  */
 export function modelParams(source, { options, params }, keep) {
   const model = origin(source, undefined, keep);
-  const external = (options.externalData ?? []).map((/** @type {ExternalFile} */ file) => externalFile(file, model, keep));
+  const external = (options.externalData ?? []).map((file) => externalFile(file, model, keep));
   const fetch = options.fetch ?? replacedFetch();
   return {
     model, external, fetchPort: fetch ? servedFetch(fetch) : undefined, shared: hasSharedMemory(),

@@ -98,7 +98,7 @@ export class PageRunner {
     const tensors = [...Object.values(feeds).flat(), ...Object.values(fetches)];
     if (!tensors.every((tensor) => !tensor || tensor.location.startsWith('cpu'))) return null;
     const executor = this.match(feeds)?.executor;
-    return executor?.canRun(/** @type {any} */ (feeds), Object.keys(fetches)) ? executor : null;
+    return executor?.canRun(feeds, Object.keys(fetches)) ? executor : null;
   }
 
   /** Finds the Program for these feeds. @param {Feeds} feeds */

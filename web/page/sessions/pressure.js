@@ -5,6 +5,8 @@ import { race } from '../engine/cancellation.js';
 
 /** @import { Cancellation } from '../engine/cancellation.js' */
 
+/** @typedef {new (listener: (records: { state: string }[]) => void) => { observe(source: 'cpu', how: { sampleInterval: number }): Promise<void>, disconnect(): void }} PressureObserver */
+
 /** A rest after a run, as a multiple of the time of the run, by pressure. @type {Record<string, number>} */
 const RESTS = { nominal: 0, fair: 0, serious: 1, critical: 3 };
 const LONGEST = 2000; // ms
@@ -17,9 +19,9 @@ let users = 0;
 
 /** Begins to watch the pressure, for one more session. */
 function watch() {
-  const Observer = /** @type {any} */ (globalThis).PressureObserver;
+  const { PressureObserver: Observer } = /** @type {{ PressureObserver?: PressureObserver }} */ (globalThis);
   if (users++ || !Observer) return;
-  const made = new Observer((/** @type {{ state: string }[]} */ records) => { state = records[records.length - 1].state; });
+  const made = new Observer((records) => { state = records[records.length - 1].state; });
   observer = made;
   Promise.resolve(made.observe('cpu', { sampleInterval: INTERVAL })).catch(() => {}); // a policy of the page may forbid it
 }

@@ -49,7 +49,7 @@ export class WorkerSession {
   async send(call, feeds, more, watch, leases = null) {
     const packer = new Packer(pool, leases);
     const send = (/** @type {Record<string, WireValue>} */ wire) => {
-      const params = /** @type {any} */ ({ session: this.session, feeds: wire, ...more });
+      const params = /** @type {Calls[K]['params']} */ ({ session: this.session, feeds: wire, ...more });
       return this.caller.call(call, params, { transfer: packer.transfer, watch, progress: ({ state }) => this.changed(state) });
     };
     try {
@@ -86,9 +86,23 @@ export class WorkerSession {
     return this.send('listing', feeds ?? {}, { forAll: !feeds, ...what });
   }
 
-  /** @template {'memory' | 'metrics' | 'explain' | 'trim' | 'release' | 'program' | 'export'} K @param {K} call @param {object} [params] @returns {Promise<Calls[K]['result']>} */
-  ask(call, params) {
-    return this.caller.call(call, /** @type {any} */ ({ session: this.session, ...params }));
+  /** @template {'metrics' | 'trim' | 'release' | 'program'} K @param {K} call @returns {Promise<Calls[K]['result']>} */
+  ask(call) {
+    return this.caller.call(call, { session: this.session });
+  }
+
+  metrics() {
+    return this.ask('metrics');
+  }
+
+  /** @param {'memory' | 'explain'} what */
+  report(what) {
+    return this.caller.call(what, { session: this.session });
+  }
+
+  /** @param {{ providers: readonly string[], assume: readonly string[] }} how */
+  export(how) {
+    return this.caller.call('export', { session: this.session, ...how });
   }
 
   /** @param {Record<string, number | number[]>} dims */

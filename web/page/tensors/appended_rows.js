@@ -1,5 +1,7 @@
 // Tensors that grow along an axis, as a chain of their new rows.
 
+import { arrayClass, fill } from '../../common/elements.js';
+
 /** @import { NumericData } from '../../common/protocol.js' */
 /**
  * A tensor of these dims. data: its rows along the axis from `from` on; before: a tensor that begins with its earlier rows;
@@ -13,7 +15,7 @@ export const allRows = (data, dims) => ({ data, dims, axis: 0, from: 0, before: 
 /** Copies all elements of a tensor into new memory. @param {Rows} rows @returns {NumericData} */
 export function joinRows({ data, dims, axis, from, before }) {
   const product = (/** @type {readonly number[]} */ some) => some.reduce((n, dim) => n * dim, 1);
-  const into = new (/** @type {any} */ (data.constructor))(product(dims));
+  const into = new (arrayClass(data))(product(dims));
   const count = product(dims.slice(0, axis));
   const inner = product(dims.slice(axis + 1));
   /** @type {Rows | null} */
@@ -23,7 +25,7 @@ export function joinRows({ data, dims, axis, from, before }) {
     const first = Math.min(part.from, end);
     for (let n = 0; n < count; n++) {
       const begin = n * rows * inner;
-      into.set(part.data.subarray(begin, begin + (end - first) * inner), (n * (dims[axis] ?? 1) + first) * inner);
+      fill(into, part.data.subarray(begin, begin + (end - first) * inner), (n * (dims[axis] ?? 1) + first) * inner);
     }
     end = first;
   }

@@ -61,7 +61,7 @@ export class CachedOutput extends Base {
 
   /**
    * Returns the entry of an output, unless its data were read or its dims changed.
-   * @param {any} tensor @returns {Entry | null}
+   * @param {Tensor} tensor @returns {Entry | null}
    */
   static unread(tensor) {
     const entry = tensor instanceof CachedOutput ? tensor._entry : null;

@@ -14,7 +14,7 @@ export const RAW = {
 
 /**
  * Returns the feeds. As in onnxruntime, a scalar input takes a tensor of any rank with one element.
- * @template {Record<string, any>} T
+ * @template {object} T
  * @param {T} feeds
  * @param {ValueInfo[]} inputs
  * @param {(name: string) => boolean} [isNeeded] whether the run needs an input
@@ -25,20 +25,22 @@ export function checkFeeds(feeds, inputs, isNeeded = () => true) {
     throw new InvalidInput('feeds must be an object of tensors by input name');
   }
   const known = new Set(inputs.map(({ name }) => name));
+  const given = /** @type {Record<string, unknown>} */ (feeds);
   const refuse = (/** @type {string} */ message) => { throw new InvalidInput(message, { hint: `inputs: ${list(inputs)}` }); };
   for (const name of Object.keys(feeds)) {
     if (!known.has(name)) refuse(`there is no input "${name}"`);
   }
   for (const info of inputs) {
-    const tensor = Object.hasOwn(feeds, info.name) ? feeds[info.name] : undefined;
+    const tensor = Object.hasOwn(feeds, info.name) ? given[info.name] : undefined;
     if ((tensor === undefined || tensor === null) && info.optional || tensor === undefined && info.hasDefault) continue;
     if (tensor === undefined && !isNeeded(info.name)) continue;
     if (tensor === undefined) refuse(`input "${info.name}" is missing`);
     if (info.sequence) checkSequence(info, tensor);
     else checkTensor(info, tensor);
   }
-  const scalars = inputs.filter(({ name, shape, sequence }) => !sequence && shape?.length === 0 && feeds[name]?.dims.length);
-  return scalars.length ? { ...feeds, ...Object.fromEntries(scalars.map(({ name }) => [name, feeds[name].reshape([])])) } : feeds;
+  const tensorOf = (/** @type {string} */ name) => /** @type {Tensor | undefined} */ (given[name]);
+  const scalars = inputs.filter(({ name, shape, sequence }) => !sequence && shape?.length === 0 && tensorOf(name)?.dims.length);
+  return scalars.length ? { ...feeds, ...Object.fromEntries(scalars.map(({ name }) => [name, tensorOf(name)?.reshape([])])) } : feeds;
 }
 
 /** @param {ValueInfo} info @param {unknown} items */

@@ -3,6 +3,7 @@
 import { Tensor } from 'onnxruntime-common';
 import { dropped } from '../../common/dropped.js';
 import { InvalidInput } from '../../common/errors.js';
+import { NewTensor } from './new_tensor.js';
 
 /** @import { InBuffer, WireTensor } from '../../common/protocol.js' */
 /** @import { Gpu } from '../../gpu/device.js' */
@@ -43,7 +44,7 @@ export function onGpu(wire, buffer, gpu) {
     },
   };
   outputs.set(buffer, gpu);
-  const tensor = Tensor.fromGpuBuffer(buffer, /** @type {any} */ (options));
+  const tensor = Tensor.fromGpuBuffer(buffer, /** @type {Parameters<typeof Tensor.fromGpuBuffer>[1]} */ (options));
   places.set(tensor, held);
   known.delete(buffer);
   Object.defineProperty(tensor, 'gpuBuffer', {
@@ -74,14 +75,15 @@ export const hasBuffers = (values) => Object.values(values).flat().some(inBuffer
 
 /**
  * For a session without a GPU: downloads feeds that are outputs of other sessions. A buffer of the page itself is an error.
- * @template {Record<string, any>} T @param {T} feeds @param {Record<string, Tensor | null>} fetches @returns {Promise<T>}
+ * @param {Record<string, Tensor | Tensor[] | null>} feeds @param {Record<string, Tensor | null>} fetches
+ * @returns {Promise<Record<string, Tensor | Tensor[] | null>>}
  */
 export async function withoutBuffers(feeds, fetches) {
   const filled = Object.keys(fetches).find((name) => inBuffer(fetches[name]));
   const hint = "create the session with executionProviders: ['webgpu']";
   if (filled) throw new InvalidInput(`the tensor to fill for "${filled}" lies in a GPUBuffer, and the session has no GPU`, { hint });
   const entries = Object.entries(feeds).map(async ([name, feed]) => {
-    const items = await Promise.all([feed].flat().map((item) => (inBuffer(item) ? downloaded(name, item, hint) : item)));
+    const items = await Promise.all([feed].flat().map((item) => (item && inBuffer(item) ? downloaded(name, item, hint) : item)));
     return [name, Array.isArray(feed) ? items : items[0]];
   });
   return Object.fromEntries(await Promise.all(entries));
@@ -94,5 +96,5 @@ async function downloaded(name, tensor, hint) {
     throw new InvalidInput(`input "${name}" lies in a GPUBuffer, and the session has no GPU`, { hint: `feed its data, or ${hint}` });
   }
   const { data } = await gpu.tensors.download(wireOf(tensor));
-  return new Tensor(/** @type {any} */ (tensor.type), /** @type {any} */ (data), tensor.dims);
+  return new NewTensor(tensor.type, /** @type {import('../../common/protocol.js').NumericData} */ (data), tensor.dims);
 }

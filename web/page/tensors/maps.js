@@ -3,13 +3,14 @@
 
 import { Tensor } from 'onnxruntime-common';
 import { InvalidInput } from '../../common/errors.js';
+import { NewTensor } from './new_tensor.js';
 
 /** @import { ValueInfo } from '../../common/protocol.js' */
 /** @typedef {Map<string | number, number>} Scores by class, sorted */
 
 /**
  * Replaces the maps among feeds by rows.
- * @template {Record<string, any>} T @param {T} feeds @param {ValueInfo[]} inputs @returns {T}
+ * @template {object} T @param {T} feeds @param {ValueInfo[]} inputs @returns {T}
  */
 export function rowsOfMaps(feeds, inputs) {
   const rows = inputs.filter(({ map }) => map);
@@ -19,39 +20,40 @@ export function rowsOfMaps(feeds, inputs) {
   return /** @type {T} */ (Object.fromEntries([...others, ...rows.map((info) => [info.name, row(info, feeds)])]));
 }
 
-/** @param {ValueInfo} info @param {Record<string, any>} feeds */
+/** @param {ValueInfo} info @param {object} feeds */
 function row({ map, dtype }, feeds) {
   const { input, key, keys, length } = /** @type {import('../../common/protocol.js').MapInfo} */ (map);
-  const feed = feeds[input];
+  const feed = /** @type {Record<string, unknown>} */ (feeds)[input];
   if (feed === undefined) throw new InvalidInput(`input "${input}" is missing`);
   const hint = `a Map with keys of ${key}, or an object`;
   if (typeof feed !== 'object' || feed === null || feed instanceof Tensor || Array.isArray(feed)) {
     throw new InvalidInput(`input "${input}" is a map`, { hint });
   }
-  const entries = typeof feed[Symbol.iterator] === 'function' ? [...feed] : Object.entries(feed); // also a Map of another frame
+  const entries = Symbol.iterator in feed ? [.../** @type {Map<unknown, unknown>} */ (feed)] : Object.entries(feed); // also a Map of another frame
   const named = new Map(entries.map(([name, value]) => [key === 'string' ? name : Number(name), value]));
   const fits = key === 'string' ? (/** @type {unknown} */ name) => typeof name === 'string' : Number.isSafeInteger;
   if (![...named.keys()].every(fits)) throw new InvalidInput(`input "${input}" has a key that is no ${key}`, { hint });
   const values = keys ? keys.map((name) => named.get(name)) : length === null ? sorted(named) : placed(named, length, input);
   const absent = dtype !== 'string' ? 0 : keys ? '' : '0.f';
   const data = values.map((value) => element(input, value ?? absent, /** @type {string} */ (dtype), keys !== null));
-  return new Tensor(/** @type {any} */ (dtype), /** @type {any} */ (data), [1, data.length]);
+  return new NewTensor(/** @type {string} */ (dtype), data, [1, data.length]);
 }
 
-/** @param {Map<any, unknown>} named */
-const sorted = (named) => [...named].sort(([a], [b]) => a - b).map(([, value]) => value);
+/** @param {Map<unknown, unknown>} named */
+const sorted = (named) => [...named].sort(([a], [b]) => Number(a) - Number(b)).map(([, value]) => value);
 
-/** @param {Map<any, unknown>} named @param {number} length @param {string} input */
+/** @param {Map<unknown, unknown>} named @param {number} length @param {string} input */
 function placed(named, length, input) {
   const values = new Array(length).fill(undefined);
-  for (const [place, value] of named) {
+  for (const [key, value] of named) {
+    const place = Number(key);
     if (place < 0) throw new InvalidInput(`input "${input}": key ${place} is negative`);
     if (place < length) values[place] = value; // as in onnxruntime, larger keys are ignored
   }
   return values;
 }
 
-/** @param {string} input @param {any} value @param {string} dtype @param {boolean} isExact whether no CastMap converts it */
+/** @param {string} input @param {unknown} value @param {string} dtype @param {boolean} isExact whether no CastMap converts it */
 function element(input, value, dtype, isExact) {
   const text = typeof value === 'string';
   const number = text && !isExact && value.trim() ? Number(value) : value;

@@ -1,15 +1,16 @@
 // Converts tensors to messages for the worker, and back.
 
-import { Tensor } from 'onnxruntime-common';
 import { InvalidInput } from '../../common/errors.js';
 import { onGpu } from './gpu_tensors.js';
 import { RAW } from './check_feeds.js';
 import { joinRows } from './appended_rows.js';
-import { arrayClass, own } from '../../common/elements.js';
+import { NewTensor } from './new_tensor.js';
+import { arrayClass, fill, own } from '../../common/elements.js';
 import { hasSharedMemory } from '../../common/shared_memory.js';
 import { mapTensors, mapValues } from '../../common/records.js';
 
 /** @import { NumericData, WireTensor } from '../../common/protocol.js' */
+/** @import { Tensor } from 'onnxruntime-common' */
 
 const NO_DATA = new Uint8Array(0);
 
@@ -54,7 +55,7 @@ function copied(tensor) {
   if (tensor.location !== 'cpu') return tensor;
   const { type, dims, data } = tensor;
   const copy = Array.isArray(data) ? [...data] : copyOf(/** @type {NumericData} */ (data));
-  return new Tensor(/** @type {any} */ (type), /** @type {any} */ (copy), [...dims]);
+  return new NewTensor(type, copy, [...dims]);
 }
 
 /**
@@ -114,7 +115,7 @@ export class Packer {
     if (!buffer) return null;
     this.borrowed.push(buffer);
     const view = new (arrayClass(data))(buffer, 0, data.length);
-    view.set(data);
+    fill(view, data);
     return view;
   }
 
@@ -175,10 +176,10 @@ function unpack({ type, dims, data }, into, gpu) {
     const hint = 'the session runs on WebAssembly, or the GPU has no such type';
     throw new InvalidInput(`a tensor on the GPU cannot hold this output of type ${type}`, { hint });
   }
-  if (!into) return new Tensor(/** @type {any} */ (RAW[type] ?? type), /** @type {any} */ (own(data)), dims);
-  const target = /** @type {any} */ (into.data);
+  if (!into) return new NewTensor(RAW[type] ?? type, own(data), dims);
+  const target = /** @type {NumericData | string[]} */ (into.data);
   if (target === data || (!Array.isArray(data) && isShared(/** @type {NumericData} */ (target)))) return into;
-  if (Array.isArray(data)) for (const [i, text] of data.entries()) target[i] = text;
-  else target.set(data);
+  if (Array.isArray(data)) Object.assign(target, data);
+  else fill(/** @type {NumericData} */ (target), data);
   return into;
 }

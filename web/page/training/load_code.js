@@ -16,7 +16,9 @@ const parts = { platform, backend, InferenceSession, Tensor, runOptions, withAdd
 /** @returns {Promise<typeof import('./entry.js')>} */
 async function load() {
   const { training } = await engineFiles();
-  return (await importScript(training)).default((/** @type {keyof typeof SHARED} */ file) => SHARED[file]);
+  /** @type {import('../../common/import_script.js').Sharing<typeof import('./entry.js')>} */
+  const module = await importScript(training);
+  return module.default((file) => SHARED[file]);
 }
 
 /** @param {any} model @param {Record<string, any>} [options] */

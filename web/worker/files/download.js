@@ -13,6 +13,10 @@ import { PartWriter } from './part_writer.js';
 /** @import { Origin } from '../../common/protocol.js' */
 /** @import { OnBytes } from '../../common/read_body.js' */
 /** @import { ModelFile } from './model_file.js' */
+/**
+ * Opens a file for reads of parts (web/node/worker.js).
+ * @typedef {{ openFile?: (url: string) => { size: number, read(into: Uint8Array, offset: number): void, close(): Promise<void> } }} NodeGlobal
+ */
 /** Called with a large file that begins to arrive, perhaps again after a failure. @typedef {(file: MovingFile) => void} Begin */
 
 /**
@@ -49,7 +53,7 @@ export async function fetchFile(origin, progress, signal, begin) {
 
 /** A large file that Node.js reads in parts; null for other files. @param {string} url */
 function openOnDisk(url) {
-  const { openFile } = /** @type {any} */ (globalThis);
+  const { openFile } = /** @type {NodeGlobal} */ (globalThis);
   if (!openFile || !url.startsWith('file:')) return null;
   try {
     const { size, read, close } = openFile(url);

@@ -137,7 +137,7 @@ function pieces(size) {
 
 /** Only workers can read a Blob in parts, synchronously. @param {Blob} blob @returns {Promise<ModelFile>} */
 export async function fileOf(blob) {
-  const { FileReaderSync } = /** @type {any} */ (globalThis);
+  const { FileReaderSync } = /** @type {{ FileReaderSync?: new () => { readAsArrayBuffer(blob: Blob): ArrayBuffer } }} */ (globalThis);
   if (blob.size < LARGE || !FileReaderSync) return new FileInMemory(new Uint8Array(await blob.arrayBuffer()));
   const reader = new FileReaderSync();
   return new FileOnDisk(blob.size, (into, offset) => {

@@ -48,12 +48,12 @@ export class MovingFile extends FileOnDisk {
   /** @param {ScratchFile} scratch */
   async moveTo(scratch) {
     for (let n = 0; n < this.parts.length; n++) {
-      const part = /** @type {any} */ (this.parts[n]);
+      const part = this.parts[n];
       if (!part) continue;
       if (scratch.size !== n * PIECE || scratch.appendUntilFull(part).length) break; // the disk is full: the rest stays in memory
       this.scratch = scratch;
       this.parts[n] = null;
-      part.buffer.transfer?.(0); // frees it now: a sleeping thread collects no garbage
+      if (part.buffer instanceof ArrayBuffer) part.buffer.transfer?.(0); // frees it now: a sleeping thread collects no garbage
       await this.rest(PAUSE);
     }
     if (!this.scratch) await scratch.remove();

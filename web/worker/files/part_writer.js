@@ -16,7 +16,7 @@ export class PartWriter {
   constructor(scratch, size) {
     this.scratch = scratch;
     /** Whether the disk is not yet judged. */
-    this.isOpen = size > 0 && size <= DEVICE_SHARE * 2 ** 30 * (/** @type {any} */ (globalThis.navigator)?.deviceMemory ?? 0);
+    this.isOpen = size > 0 && size <= DEVICE_SHARE * 2 ** 30 * (/** @type {{ deviceMemory?: number } | undefined} */ (globalThis.navigator)?.deviceMemory ?? 0);
     this.usesDisk = true;
     this.start = performance.now();
     /** Milliseconds. */

@@ -60,11 +60,11 @@ function resumingBody(url, first, body, signal, fetch) {
   let reader = body.getReader();
   let loaded = 0;
   let tries = 0;
-  /** @param {any} error of the connection @returns {Promise<typeof reader>} of the remaining bytes */
+  /** @param {unknown} error of the connection @returns {Promise<typeof reader>} of the remaining bytes */
   const reconnected = async (error) => {
     reader.cancel().catch(() => {});
     const pause = patience.pauses[tries++];
-    const why = `${error.message}, after ${loaded} bytes`;
+    const why = `${/** @type {Error} */ (error).message}, after ${loaded} bytes`;
     if (signal?.aborted || pause === undefined) throw new Error(why, { cause: error });
     await wait(pause, signal);
     return requestRest(url, first, loaded, signal, fetch).catch((cause) => {

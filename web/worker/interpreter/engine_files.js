@@ -47,7 +47,7 @@ export async function downloadImage(url) {
  */
 const isWholeZip = ({ buffer, length }) => length >= 22 && new DataView(buffer).getUint32(length - 22, true) === 0x06054b50;
 
-/** @param {string} url @returns {Promise<any>} the module */
+/** @template Module @param {string} url @returns {Promise<Module>} */
 export const importModule = (url) => (platform.module ?? importScript)(url);
 
 /**
@@ -98,7 +98,7 @@ export async function watchDownloads({ wasm, rest, stdlib }, { library, compiled
 
 /**
  * Instantiates while the file arrives, which needs the right Content-Type; otherwise afterwards, with a warning.
- * @param {Response} response @param {any} imports @param {typeof WebAssembly.instantiateStreaming} streaming
+ * @param {Response} response @param {WebAssembly.Imports | undefined} imports @param {typeof WebAssembly.instantiateStreaming} streaming
  */
 async function instantiate(response, imports, streaming) {
   const type = response.headers.get('content-type') ?? '';

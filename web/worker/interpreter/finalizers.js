@@ -6,7 +6,7 @@ import { platform } from '../../common/platform.js';
 
 /** Registries that are made until the returned function is called run no finalizer while `platform.readNow` waits. */
 export function deferFinalizers() {
-  const Native = /** @type {any} */ (globalThis.FinalizationRegistry);
+  const Native = globalThis.FinalizationRegistry;
   if (!Native) return () => {};
   let reads = 0;
   const { readNow } = platform;
@@ -18,12 +18,11 @@ export function deferFinalizers() {
       reads--;
     }
   };
-  globalThis.FinalizationRegistry = /** @type {any} */ (class extends Native {
-    /** @param {(held: unknown) => void} cleanup */
-    constructor(cleanup) {
+  globalThis.FinalizationRegistry = new Proxy(Native, {
+    construct(_, [cleanup]) {
       const run = (/** @type {unknown} */ held) => void (reads ? setTimeout(run, 0, held) : cleanup(held));
-      super(run);
-    }
+      return new Native(run);
+    },
   });
   return () => { globalThis.FinalizationRegistry = Native; };
 }

@@ -16,7 +16,13 @@ export function takeReadError() {
   return error;
 }
 
-/** @param {any} FS Emscripten's @param {string} path @param {string} url @param {number} sum its checksum */
+/**
+ * Emscripten's file system, as this file uses it.
+ * @typedef {{ writeFile(path: string, bytes: Uint8Array): void, lookupPath(path: string): { node: object },
+ *   ErrnoError: new (number: number) => Error }} FileSystem
+ */
+
+/** @param {FileSystem} FS @param {string} path @param {string} url @param {number} sum its checksum */
 export function addLazyFile(FS, path, url, sum) {
   FS.writeFile(path, new Uint8Array());
   const { node } = FS.lookupPath(path);

@@ -69,8 +69,13 @@ export function readImage({ buffer }, build = BUILD) {
 }
 
 /**
+ * @typedef {{ HEAPU8: Uint8Array, HEAPU32: Uint32Array, memory: WebAssembly.Memory, growMemory(size: number): boolean,
+ *   _PyObject_Hash(address: number): number }} EmscriptenModule
+ */
+
+/**
  * Restores the memory.
- * @param {any} module Pyodide's, before Python runs @param {ReturnType<typeof readImage>} image
+ * @param {EmscriptenModule} module Pyodide's, before Python runs @param {ReturnType<typeof readImage>} image
  * @returns {Uint8Array} Pyodide's description of it
  */
 export function restore(module, { fields, words: image, code, state, own }) {

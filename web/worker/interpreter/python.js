@@ -18,7 +18,7 @@ import { PythonModel } from './python_model.js';
 /** @import { PyProxy } from 'pyodide/ffi' */
 /**
  * module: Pyodide's JavaScript; compiled: its WebAssembly, if the page compiles it.
- * @typedef {{ module: Promise<any>, compiled: Promise<WebAssembly.Module | null> | null }} Parts
+ * @typedef {{ module: Promise<{ default(settings: unknown): Promise<import('./memory_image.js').EmscriptenModule> }>, compiled: Promise<WebAssembly.Module | null> | null }} Parts
  */
 
 export const ENGINE = '/lib/engine.zip';
@@ -196,7 +196,7 @@ export class Python {
 
   /** @returns {number} bytes of Python's own heap */
   heap() {
-    return /** @type {any} */ (this.pyodide)._module.HEAPU8.length;
+    return /** @type {PyodideAPI & { _module: { HEAPU8: Uint8Array } }} */ (this.pyodide)._module.HEAPU8.length;
   }
 
   /**
@@ -246,7 +246,7 @@ export const NO_PACKAGES = {
  * @param {(error: Error) => void} broken @param {object} more settings
  * @returns {Promise<PyodideAPI>}
  */
-const loaded = (assets, library, compiled, broken, more) => watchDownloads(assets, { library, compiled }, broken, () => loadPyodide(/** @type {any} */ ({
+const loaded = (assets, library, compiled, broken, more) => watchDownloads(assets, { library, compiled }, broken, () => loadPyodide(/** @type {Parameters<typeof loadPyodide>[0]} */ ({
   // Pyodide fetches `${indexURL}pyodide.asm.wasm`: after a "#" that name has no effect, so the file may have any name.
   indexURL: `${assets.wasm}#/`,
   packageBaseUrl: '/', // without it Pyodide would name a CDN
@@ -256,10 +256,11 @@ const loaded = (assets, library, compiled, broken, more) => watchDownloads(asset
   ...more,
 })));
 
-/** @param {any} value @returns {unknown} */
+/** @param {unknown} value @returns {unknown} */
 function plain(value) {
-  if (!value?.toJs) return value;
-  const copy = value.toJs({ dict_converter: Object.fromEntries, create_pyproxies: false });
-  value.destroy();
+  const proxy = /** @type {PyProxy | null | undefined} */ (value);
+  if (!proxy?.toJs) return value;
+  const copy = proxy.toJs({ dict_converter: Object.fromEntries, create_pyproxies: false });
+  proxy.destroy();
   return copy;
 }

@@ -2,14 +2,29 @@
 
 /** @import { ProgramData } from '../../common/program.js' */
 /** @import { Stop } from '../../common/stop.js' */
-/** @import { HostArray } from '../../run/environment.js' */
+/** @import { HostArray } from '../../common/protocol.js' */
 /** @import { Compiler } from '../../session/compiler.js' */
 /**
- * @typedef {{ info: string, needs: string, timings: string, main: any, specialise: (feeds: string, outputs: string) => any, leave_gpu: (nodes: string) => void,
- *   for_sizes: (feeds: string) => any, split_dims: (names: string) => void, export_plan: () => string, with_all_results: (feeds: string, cpuOnly: boolean) => any,
- *   half_ranges: (feeds: string) => any, tuning: (feeds: string) => any, listing: (feeds: string, node: string, code: boolean) => string,
- *   portable: (providers: string, assume: string) => any,
- *   destroy: () => void }} ModelProxy
+ * Python's objects: a buffer of bytes, a Program, schedules to measure, a model (pyruntime/browser.py).
+ * @typedef {{ getBuffer(type: 'u8'): { data: Uint8Array, release(): void }, destroy(): void }} BytesProxy
+ * @typedef {{ json: string, blob: BytesProxy, timings: string, host(id: number, inputs: string, symbols: string): string, destroy(): void }} Compilation
+ * @typedef {{ default: Compilation, next(): Compilation | undefined, measured(times: string): void, result: string, destroy(): void }} TuningProxy
+ * @typedef {object} ModelProxy
+ * @property {string} info
+ * @property {string} needs
+ * @property {string} timings
+ * @property {Compilation | undefined} main
+ * @property {(feeds: string, outputs: string) => Compilation | undefined} specialise
+ * @property {(feeds: string) => Compilation | undefined} for_sizes
+ * @property {(feeds: string) => Compilation | undefined} half_ranges
+ * @property {(feeds: string, cpuOnly: boolean) => Compilation} with_all_results
+ * @property {(providers: string, assume: string) => Compilation} portable
+ * @property {(feeds: string) => TuningProxy} tuning
+ * @property {(feeds: string, node: string, code: boolean) => string} listing
+ * @property {(nodes: string) => void} leave_gpu
+ * @property {(names: string) => void} split_dims
+ * @property {() => string} export_plan
+ * @property {() => void} destroy
  */
 
 /**
@@ -86,7 +101,7 @@ export class PythonModel {
     return this.python.guard(() => this.proxy.listing(feeds ? JSON.stringify(feeds) : '', node, code));
   }
 
-  /** @param {string[]} providers @param {string[]} assume */
+  /** @param {readonly string[]} providers @param {readonly string[]} assume */
   portable(providers, assume) {
     const [names, texts] = [providers, assume].map((list) => JSON.stringify(list));
     return /** @type {ProgramData} */ (this.python.guard(() => this.take(this.proxy.portable(names, texts))));
@@ -107,7 +122,7 @@ export class PythonModel {
 
   /**
    * A host step: the only Python in a run.
-   * @param {any} program @param {{ id: number }} step @param {unknown[]} inputs each a HostArray or null
+   * @param {ProgramData['python'] | undefined} program @param {{ id: number }} step @param {(HostArray | null)[]} inputs
    * @param {import('../../common/dims.js').Env} env @param {Stop | null} stop
    * @returns {HostArray[]}
    */
@@ -120,7 +135,7 @@ export class PythonModel {
     this.proxy.destroy();
   }
 
-  /** @param {any} compilation of pyruntime.browser @returns {ProgramData | null} */
+  /** @param {Compilation | undefined} compilation @returns {ProgramData | null} */
   take(compilation) {
     if (!compilation) return null;
     this.compiled++;
@@ -128,7 +143,7 @@ export class PythonModel {
   }
 }
 
-/** Copies Python bytes. @param {any} proxy @returns {Uint8Array} */
+/** Copies Python bytes. @param {BytesProxy} proxy @returns {Uint8Array} */
 function takeBytes(proxy) {
   const buffer = proxy.getBuffer('u8');
   const bytes = buffer.data.slice();

@@ -49,13 +49,13 @@ export function joinOnDemand({ instance, module }, imports, second, broken) {
  */
 export function warmUp(module) {
   if (!WebAssembly.Module.exports(module).some(({ name }) => name === WARM_UP)) return; // Pyodide's own
-  /** @type {Record<string, Record<string, any>>} */
+  /** @type {Record<string, WebAssembly.ModuleImports>} */
   const imports = {};
   for (const { module: from, name, kind } of WebAssembly.Module.imports(module)) {
     (imports[from] ??= {})[name] = kind === 'global' ? new WebAssembly.Global({ value: 'i32', mutable: true }, 0) : () => 0;
   }
   try {
-    /** @type {any} */ (new WebAssembly.Instance(module, imports).exports[WARM_UP])();
+    /** @type {() => void} */ (new WebAssembly.Instance(module, imports).exports[WARM_UP])();
   } catch {
     // if memory for another instance is lacking, the browser optimises the functions later
   }

@@ -8,7 +8,7 @@ import { LARGE } from '../files/model_file.js';
 import { PartialFile, openPartialFile } from '../files/partial_file.js';
 import { codeFeatures } from '../wasm_features.js';
 
-/** @import { CreateParams } from '../../common/protocol.js' */
+/** @import { CreateParams, Inspection } from '../../common/protocol.js' */
 
 const MAX_MEMORY = 2 ** 32; // bytes of a linear memory
 const READ_AHEAD = 1 << 16; // least bytes of a fetch when Python needs more of a file
@@ -70,7 +70,7 @@ function externalOf(model, name) {
 
 /**
  * Adds sizes, and whether the model fits the device.
- * @param {any} report @param {Map<string, PartialFile>} files @param {number} [limit] bytes of linear memory
+ * @param {Pick<Inspection, 'memory'>} report @param {Map<string, PartialFile>} files @param {number} [limit] bytes of linear memory
  */
 function described(report, files, limit = Infinity) {
   const sum = (/** @type {'size' | 'fetched'} */ key) => [...files.values()].reduce((all, file) => all + file[key], 0);

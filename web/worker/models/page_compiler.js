@@ -21,7 +21,7 @@ export class PageCompiler {
     this.compiler = compiler;
     this.read = read;
     this.logOptions = logOptions;
-    /** Python's objects for the Programs in the page, by number. @type {Map<number, any>} */
+    /** Python's objects for the Programs in the page, by number. @type {Map<number, ProgramData['python']>} */
     this.programs = new Map();
     this.next = 1;
     /** Takes the Program for all feeds. @type {(program: ProgramData) => void} */
@@ -37,9 +37,9 @@ export class PageCompiler {
     return valuesOf(this.compiler.info);
   }
 
-  /** @param {How} how @param {any} given @param {Stop | null} stop @param {string[]} [outputs] */
+  /** @param {How} how @param {unknown} given @param {Stop | null} stop @param {string[]} [outputs] */
   async compile(how, given, stop, outputs) {
-    const compiler = /** @type {any} */ (this.compiler);
+    const compiler = /** @type {Partial<Record<How, (given: unknown, stop: Stop | null, outputs?: string[]) => unknown>>} */ (this.compiler);
     const result = await during(this.logOptions, () => compiler[how]?.(given, stop, outputs) ?? null);
     const made = /** @type {(ProgramData | null)[]} */ (how === 'allResults' ? result : [result]);
     if (how === 'main' && made[0]) this.onMainProgram(made[0]);
@@ -62,8 +62,7 @@ export class PageCompiler {
 
   /** @param {import('../../common/protocol.js').HostParams} step @param {Stop | null} stop */
   host({ program, id, inputs, symbols }, stop) {
-    const step = /** @type {any} */ ({ id });
-    return this.compiler.host(this.programs.get(program), step, /** @type {any[]} */ (inputs), new Map(symbols), stop);
+    return this.compiler.host(this.programs.get(program), { id }, inputs, new Map(symbols), stop);
   }
 
   /** @param {number} number of a Program */

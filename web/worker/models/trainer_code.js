@@ -10,4 +10,8 @@ import { readerOf } from '../files/reader.js';
 export const SHARED = { 'common/errors.js': { InvalidInput, SessionFailed }, 'gpu/storage.js': { fromGpuStorage }, 'worker/files/reader.js': { readerOf } };
 
 /** @param {string} address of training.mjs @returns {Promise<typeof import('./trainer.js')>} */
-export const trainingCode = async (address) => (await importScript(address)).inWorker((/** @type {string} */ file) => SHARED[file]);
+export async function trainingCode(address) {
+  /** @type {{ inWorker(shared: (file: string) => object): typeof import('./trainer.js') }} */
+  const { inWorker } = await importScript(address);
+  return inWorker((file) => SHARED[file]);
+}

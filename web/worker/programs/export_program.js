@@ -10,7 +10,7 @@ const LARGEST = 2 ** 31; // bytes: arrays of some browsers are no larger
 
 /**
  * providers, assume: of `pyruntime export`
- * @param {import('../../session/model.js').Model} model @param {{ providers: string[], assume: string[] }} how
+ * @param {import('../../session/model.js').Model} model @param {{ providers: readonly string[], assume: readonly string[] }} how
  * @returns {Promise<Uint8Array<ArrayBuffer>>}
  */
 export async function exportProgram(model, { providers, assume }) {
@@ -49,7 +49,7 @@ class Weights {
       return { ...rest, blob: [this.at(source, offset, size), size] };
     });
     const { fallback } = /** @type {{ fallback?: Header }} */ (header);
-    return /** @type {any} */ ({ ...header, constants, ...fallback && { fallback: this.place(fallback) } });
+    return /** @type {Header} */ ({ ...header, constants, ...fallback && { fallback: this.place(fallback) } });
   }
 
   /** @param {string} source @param {number} offset @param {number} size */

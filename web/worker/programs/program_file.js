@@ -40,7 +40,7 @@ export function parse(bytes) {
   return { header, blob };
 }
 
-/** @param {Uint8Array} text @returns {any} not validated */
+/** @param {Uint8Array} text @returns {Header} not validated */
 function headerOf(text) {
   try {
     return JSON.parse(new TextDecoder('utf-8', { fatal: true }).decode(text));
