@@ -52,6 +52,7 @@ on op quantize register_provider remove_pass rewrite_rule set_memory_limit stats
 """.split()
 
 FILE_LIMIT, FUNCTION_LIMIT, JS_FUNCTION_LIMIT = 500, 80, 40
+ANY_LIMIT = 80  # uses of the type `any` in web/: lower it when there are fewer
 LONG_FILES: dict[str, str] = {}  # path -> why it may be longer
 LONG_FUNCTIONS: dict[str, str] = {}  # path:function -> why
 
@@ -218,6 +219,20 @@ def test_functions_of_javascript_are_short() -> None:
     counts: dict[str, int] = json.loads(run.stdout)
     assert len(counts) > len(paths), "functions are found"
     assert not {name: count for name, count in counts.items() if count > JS_FUNCTION_LIMIT}
+
+
+def test_few_types_of_javascript_are_any() -> None:
+    tracked = subprocess.run(["git", "ls-files", "web/*.js"], cwd=ROOT, capture_output=True, text=True, check=True)
+    comments = {
+        path: re.findall(r"/\*\*.*?\*/", (ROOT / path).read_text(), re.DOTALL) for path in tracked.stdout.split()
+    }
+    types = r"@(?:type|param|returns|property|typedef|template|this)[^{]*(\{(?:[^{}]|\{(?:[^{}]|\{[^{}]*\})*\})*\})"
+    uses = {
+        path: sum(len(re.findall(r"\bany\b", found)) for found in re.findall(types, " ".join(texts)))
+        for path, texts in comments.items()
+    }
+    assert sum(uses.values()) <= ANY_LIMIT, {path: count for path, count in uses.items() if count}
+    assert re.search(types, "/** @type {Map<string, any>} */"), "the pattern finds types"
 
 
 def test_nothing_of_one_machine() -> None:

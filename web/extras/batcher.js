@@ -1,10 +1,10 @@
 // Runs requests together, along the batch dim of a model. Twin of pyruntime/api/batcher.py.
 
 import { BatchLayout, Gatherer } from '../runtime/batching.js';
-import { partsOf } from './parts.js';
+import { emptyData, partsOf } from './parts.js';
 
 /** @typedef {import('./parts.js').Session} Session */
-/** @typedef {import('./parts.js').Tensor} Tensor */
+/** @import { Data, Tensor } from './parts.js' */
 /** @typedef {Record<string, Tensor>} Feeds */
 /**
  * signal: stops it; rows: number of its rows; stopped: whether its signal is aborted; end: ends the watch of the signal.
@@ -153,7 +153,7 @@ export class Batcher {
       const results = await this.together(requests);
       requests.forEach(({ resolve }, n) => resolve(results[n]));
     } catch (error) {
-      const concernsAll = ['SessionFailed', 'DeviceLost', 'Terminated'].includes(/** @type {any} */ (error)?.type);
+      const concernsAll = ['SessionFailed', 'DeviceLost', 'Terminated'].includes(/** @type {{ type?: string }} */ (error ?? {}).type ?? '');
       if (requests.length === 1 || concernsAll) return requests.forEach(({ reject }) => reject(error));
       const half = requests.length >> 1;
       await this.settle(requests.slice(0, half));
@@ -188,7 +188,7 @@ export class Batcher {
     if (parts.length === 1 || !this.layout.batched.has(name)) return new this.parts.Tensor(type, data, dims);
     const whole = this.layout.sharedDims(parts.map((part) => [...part.dims]));
     const length = whole.reduce((product, n) => product * n, 1);
-    const all = Array.isArray(data) ? new Array(length) : new data.constructor(length);
+    const all = emptyData(data, length);
     if (Object.hasOwn(this.pad, name)) all.fill(type.endsWith('int64') ? BigInt(this.pad[name]) : this.pad[name]);
     let start = 0;
     for (const part of parts) {
@@ -205,7 +205,7 @@ export class Batcher {
     const rows = data.slice(from * row, (from + own[0]) * row);
     if (own.every((n, axis) => !axis || n === dims[axis])) return new this.parts.Tensor(type, rows, own);
     const length = own.reduce((product, n) => product * n, 1);
-    const cut = Array.isArray(data) ? new Array(length) : new data.constructor(length);
+    const cut = emptyData(data, length);
     copyBox(rows, [own[0], ...dims.slice(1)], cut, own, own, 0);
     return new this.parts.Tensor(type, cut, own);
   }
@@ -216,7 +216,7 @@ const declared = ({ name, isTensor, shape = [] }) => ({ name, dims: isTensor ? s
 
 /**
  * Copies the first elements along each axis.
- * @param {any} from @param {readonly number[]} fromDims @param {any} to @param {readonly number[]} toDims
+ * @param {Data} from @param {readonly number[]} fromDims @param {Data} to @param {readonly number[]} toDims
  * @param {readonly number[]} box elements along each axis @param {number} start in `to`
  */
 function copyBox(from, fromDims, to, toDims, box, start) {

@@ -3,11 +3,17 @@
 
 /** @import { KernelTiming } from '../common/protocol.js' */
 
+/**
+ * An event of a session (docs/api.md): times and facts of the creation, of a run, or a state.
+ * @typedef {{ type: 'created' | 'run' | 'state', session: number, name: string, start: number, milliseconds: number, outcome: string,
+ *   place: string, error: string, state: string, timings: Record<string, number>, kernels: KernelTiming[] }} SessionEvent
+ */
+
 const MOST = 1000; // entries: the browser keeps them all until they are cleared
 
 /**
  * Returns a function that ends it.
- * @param {{ on(name: 'session', listener: (event: any) => void): () => void }} ort the package, which has `on`
+ * @param {{ on(name: 'session', listener: (event: SessionEvent) => void): () => void }} ort the package, which has `on`
  * @returns {() => void}
  */
 export function exportMeasures({ on }) {
@@ -27,7 +33,7 @@ export function exportMeasures({ on }) {
   return on('session', (event) => measure(event, write));
 }
 
-/** @param {any} event @param {(name: string, start: number, duration: number, detail: object) => void} write */
+/** @param {SessionEvent} event @param {(name: string, start: number, duration: number, detail: object) => void} write */
 function measure(event, write) {
   const { type, session, name, start, milliseconds, outcome, place, error, state } = event;
   const track = `${name || 'session'} ${session}`;
@@ -47,7 +53,7 @@ function measure(event, write) {
   }
   write(`${track}: run`, start, milliseconds, entry(outcome === 'succeeded' ? 'primary' : 'error', { outcome, place, error }));
   let end = start;
-  for (const { node, kernel, place: provider, milliseconds: took, start: own } of /** @type {KernelTiming[]} */ (event.kernels)) {
+  for (const { node, kernel, place: provider, milliseconds: took, start: own } of event.kernels) {
     const at = own === undefined ? end : start + own;
     write(node, at, took, entry('primary-light', { kernel, provider }));
     end = at + took;

@@ -1,10 +1,15 @@
 // The classes of the package whose session is given. This code is a file of its own, and its own copies would be other classes.
 
-/** @typedef {import('../common/protocol.js').NumericData | string[]} Data */
 /**
- * A tensor of onnxruntime-common. first: of tensors that may be in the worker (docs/api.md)
- * @typedef {{ type: string, dims: readonly number[], data: any, location: string, size: number, dispose(): void,
- *   getData(): Promise<any>, first?(count: number, axis: number): Tensor }} Tensor
+ * Elements of a tensor, as typed arrays and lists of texts have them.
+ * @typedef {{ length: number, [place: number]: number | bigint | string, slice(from?: number, to?: number): Data,
+ *   fill(value: number | bigint | string): Data, [Symbol.iterator](): Iterator<number | bigint | string> }} Data
+ */
+/** @typedef {Data & { subarray(from: number, to?: number): Numbers, set(from: Data, at: number): void }} Numbers */
+/**
+ * A tensor of onnxruntime-common. first: only of tensors that may be in the worker
+ * @typedef {{ type: string, dims: readonly number[], data: Data, location: string, size: number, dispose(): void,
+ *   getData(): Promise<Data>, first?(count: number, axis: number): Tensor }} Tensor
  */
 /**
  * What extras use of the package: the static property `classes` of its InferenceSession.
@@ -25,6 +30,9 @@
  * @property {{ checked(feeds: Record<string, Tensor>): Record<string, Tensor> }} handler
  * @property {(feeds: Record<string, Tensor>, outputs: readonly string[], options: { signal?: AbortSignal }) => Promise<Record<string, Tensor>>} run
  */
+
+/** Data of the same class. @param {Data} data @param {number} length @returns {Data} */
+export const emptyData = (data, length) => new (/** @type {new (length: number) => Data} */ (data.constructor))(length);
 
 /** @param {Session} session @returns {Parts} */
 export function partsOf(session) {

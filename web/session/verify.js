@@ -39,7 +39,8 @@ async function compare(model, feeds, tolerance) {
   const { feeds: onCpu, described } = await model.compileFor(feeds);
   const [gpuProgram, cpuProgram] = await model.compiler.allResults(described);
   const names = gpuProgram.header.outputs.map(({ name }) => name);
-  let [actual, expected] = [/** @type {Record<string, any>} */ ({}), /** @type {Record<string, any>} */ ({})];
+  /** @type {Record<string, WireTensor>[]} */
+  let [actual, expected] = [{}, {}];
   try {
     actual = await results(model, gpuProgram, onCpu, names, gpu);
     expected = await results(model, cpuProgram, onCpu, names, null);
@@ -65,7 +66,7 @@ async function checkRanges(model, feeds) {
   const names = program.header.outputs.map(({ name }) => name);
   try {
     const found = await results(model, program, onCpu, names, null);
-    const measured = names.map((name) => /** @type {any} */ (found[name]).data[0]);
+    const measured = names.map((name) => Number(/** @type {import('../common/protocol.js').NumericData} */ (found[name].data)[0]));
     return verdict(/** @type {any} */ (program.header).ranges, measured);
   } finally {
     program.python?.destroy();
@@ -88,7 +89,8 @@ function verdict(entries, measured) {
 async function results(model, program, feeds, names, gpu) {
   const executor = await Executor.create(program, await model.weights(program), model.compiler, { ...model.host, threads: 1, gpu });
   try {
-    return await executor.run(feeds, Object.fromEntries(names.map((name) => [name, null])));
+    const found = await executor.run(feeds, Object.fromEntries(names.map((name) => [name, null])));
+    return /** @type {Record<string, WireTensor>} */ (found); // results of kernels are no sequences
   } finally {
     executor.release();
   }
@@ -105,7 +107,7 @@ const nodeOf = (name) => name.slice(name.indexOf(' ') + 1);
 
 /**
  * The first element that is infinite or NaN on the GPU alone.
- * @param {string} name @param {any} actual @param {any} expected @returns {Omit<Difference, 'kernel'> | null}
+ * @param {string} name @param {WireTensor} actual @param {WireTensor} expected @returns {Omit<Difference, 'kernel'> | null}
  */
 function nonFinite(name, actual, expected) {
   const left = values(actual);
@@ -115,7 +117,7 @@ function nonFinite(name, actual, expected) {
 }
 
 /**
- * @param {string} name @param {any} actual @param {any} expected @param {number} tolerance
+ * @param {string} name @param {WireTensor} actual @param {WireTensor} expected @param {number} tolerance
  * @returns {Omit<Difference, 'kernel'> | null}
  */
 function difference(name, actual, expected, tolerance) {

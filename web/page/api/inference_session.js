@@ -24,7 +24,7 @@ export const backend = {
    * Creates a session with adapters, or one for the handler of a Program with adapters; training/load_code.js sets it.
    * @type {(model: unknown, args: unknown[], handler?: Handler) => Promise<InferenceSession>}
    */
-  adapt: async () => { throw new SessionFailed('the code of adapters is missing'); },
+  adapt: /** @type {never} */ (null),
 
   async init() {},
 
@@ -262,7 +262,7 @@ export class InferenceSession extends Concrete {
    * @param {{ providers?: readonly string[], assume?: readonly string[] }} [options] @returns {Promise<Uint8Array>}
    */
   async export({ providers = ['wasm'], assume = [] } = {}) {
-    return this.handler.compiling('export').export({ providers, assume });
+    return this.handler.compiling('export').ask('export', { providers, assume });
   }
 
   /**
@@ -285,4 +285,4 @@ export class InferenceSession extends Concrete {
 }
 
 // For training, until it takes `Tensor` from load_code.js.
-Object.assign(InferenceSession, { [Symbol.for('pyruntime.parts')]: { Tensor, InvalidInput, SessionFailed, Terminated } });
+Object.assign(InferenceSession, { [Symbol.for('pyruntime.parts')]: InferenceSession.classes });

@@ -131,12 +131,9 @@ export class GpuSession {
     return this.enqueue(() => this.model.trim());
   }
 
-  metrics() {
-    return this.model.metrics();
-  }
-
-  /** @param {'memory' | 'explain'} what @returns {Record<string, unknown>} */
-  report(what) {
+  /** @param {'memory' | 'metrics' | 'explain'} what @returns {Record<string, unknown>} */
+  ask(what) {
+    if (what === 'metrics') return this.model.metrics();
     return what === 'memory' ? this.model.memoryReport() : this.model.explain();
   }
 

@@ -39,7 +39,7 @@ export function isRecord(value) {
 export const positive = (wants) => ({ wants, takes: (value) => typeof value === 'number' && value > 0 });
 
 /** @param {...string} values @returns {Option} */
-export const oneOf = (...values) => ({ wants: values.map((value) => `'${value}'`).join(' or '), takes: (value) => values.some((known) => known === value) });
+export const oneOf = (...values) => ({ wants: values.map((value) => `'${value}'`).join(' or '), takes: (value) => /** @type {unknown[]} */ (values).includes(value) });
 
 /** @param {number} [most] @returns {Option} */
 export const count = (most = Infinity) => ({

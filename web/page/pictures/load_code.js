@@ -29,22 +29,20 @@ const onGpu = (name) => async (value, options = {}) => {
   code ??= load();
   code.catch(() => { code = null; });
   const [loaded, gpu] = await Promise.all([code, pageGpu(options.device)]);
-  const call = /** @type {(...args: unknown[]) => Promise<Tensor | GPUTexture>} */ (loaded[name]);
-  return call(gpu, value, options);
+  return /** @type {(...args: unknown[]) => Promise<Tensor | GPUTexture>} */ (loaded[name])(gpu, value, options);
 };
 
 const fromPicture = onGpu('fromPicture');
 const toTexture = onGpu('toTexture');
-const { fromImage, fromTexture } = Tensor;
 /** onnxruntime-common's own functions. */
-const given = /** @type {Record<'fromImage' | 'fromTexture', typeof fromPicture>} */ (/** @type {unknown} */ ({ fromImage, fromTexture }));
+const { fromImage, fromTexture } = /** @type {Record<'fromImage' | 'fromTexture', typeof fromPicture>} */ (/** @type {unknown} */ (Tensor));
 
 Object.assign(Tensor, {
   /** @type {typeof fromPicture} */
-  fromImage: (image, options) => (options?.location === 'gpu-buffer' ? fromPicture : given.fromImage)(image, options),
+  fromImage: (image, options) => (options?.location === 'gpu-buffer' ? fromPicture : fromImage)(image, options),
   /** @type {typeof fromPicture} */
   fromTexture: (texture, options) => ( // others are WebGL's
-    `${texture}`.startsWith('[object GPU') ? fromPicture : given.fromTexture)(texture, options),
+    `${texture}`.startsWith('[object GPU') ? fromPicture : fromTexture)(texture, options),
 });
 Object.assign(Tensor.prototype, {
   /** @this {Tensor} @param {PictureOptions} options */

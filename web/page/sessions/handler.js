@@ -25,7 +25,7 @@ import { untilVisible } from './visibility.js';
 import { Watch } from './watch.js';
 import { isCached, WorkerSession } from './worker_session.js';
 
-/** @import { CreateResult, ValueInfo, WireValue } from '../../common/protocol.js' */
+/** @import { CreateResult, EngineCounts, ValueInfo, WireValue } from '../../common/protocol.js' */
 /** @import { GpuSession } from '../executor/gpu_session.js' */
 /** @import { Feeds } from './page_runner.js' */
 /** @import { Run } from './watch.js' */
@@ -210,7 +210,8 @@ export class Handler {
   /** Of a session that has ended, what is known. */
   async metrics() {
     const { watch, pageRunner } = this;
-    watch.engine = await this.gpu.current().then((session) => session.metrics()).catch(() => ({ ...watch.engine, bytes: 0 }));
+    const asked = this.gpu.current().then((session) => session.ask('metrics'));
+    watch.engine = /** @type {EngineCounts} */ (await asked.catch(() => ({ ...watch.engine, bytes: 0 })));
     const { recovered, compiled, runs, planned, bytes } = watch.engine;
     const here = pageRunner.counts ?? { runs: 0, planned: 0 };
     return watch.counts.report({
@@ -230,7 +231,7 @@ export class Handler {
   /** @param {'memory' | 'explain'} what */
   async report(what) {
     this.checkUsable();
-    const found = await (await this.gpu.current()).report(what);
+    const found = await (await this.gpu.current()).ask(what);
     return what === 'memory' ? { ...found, page: this.pageRunner.bytes() } : found;
   }
 

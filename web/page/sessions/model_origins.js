@@ -36,15 +36,15 @@ const isBytes = (value) => /** @type {ArrayBuffer} */ (value ?? {}).byteLength >
 /** Of a response. @param {unknown} value */
 const bodyOf = (value) => /** @type {Response | null} */ (value)?.body;
 /** Whether only another context's onnxruntime-common would accept it. @param {unknown} value */
-const isForeign = (value) => [Uint8Array, ArrayBuffer, globalThis.SharedArrayBuffer].some((kind) => (
-  kind && kindOf(value) === kind.name && !(value instanceof kind)));
+const isForeign = (value) => ['Uint8Array', 'ArrayBuffer', 'SharedArrayBuffer'].includes(kindOf(value))
+  && !(value instanceof /** @type {Record<string, typeof Object>} */ (/** @type {unknown} */ (globalThis))[kindOf(value)]);
 
 /**
  * Calls `use` with a model that onnxruntime-common accepts: itself, or a stand-in address.
  * @template T @param {unknown} model a `Source` @param {(model: unknown) => Promise<T>} use
  */
 export async function withAddress(model, use) {
-  const isSource = [isBlob, isUrl, isForeign, isHandle, isStream].some((check) => check(model)) || bodyOf(model);
+  const isSource = isBlob(model) || isUrl(model) || isForeign(model) || isHandle(model) || isStream(model) || bodyOf(model);
   if (!isSource) return use(model);
   const url = `blob:pyruntime/${next++}`;
   sources.set(url, /** @type {Source} */ (model));

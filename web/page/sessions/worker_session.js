@@ -86,23 +86,12 @@ export class WorkerSession {
     return this.send('listing', feeds ?? {}, { forAll: !feeds, ...what });
   }
 
-  /** @template {'metrics' | 'trim' | 'release' | 'program'} K @param {K} call @returns {Promise<Calls[K]['result']>} */
-  ask(call) {
-    return this.caller.call(call, { session: this.session });
-  }
-
-  metrics() {
-    return this.ask('metrics');
-  }
-
-  /** @param {'memory' | 'explain'} what */
-  report(what) {
-    return this.caller.call(what, { session: this.session });
-  }
-
-  /** @param {{ providers: readonly string[], assume: readonly string[] }} how */
-  export(how) {
-    return this.caller.call('export', { session: this.session, ...how });
+  /**
+   * @template {'memory' | 'metrics' | 'explain' | 'trim' | 'release' | 'program' | 'export'} K @param {K} call
+   * @param {Omit<Calls[K]['params'], 'session'>} [params] @returns {Promise<Calls[K]['result']>}
+   */
+  ask(call, params) {
+    return this.caller.call(call, /** @type {Calls[K]['params']} */ ({ session: this.session, ...params }));
   }
 
   /** @param {Record<string, number | number[]>} dims */
