@@ -283,6 +283,3 @@ export class InferenceSession extends Concrete {
     return this.handler.timings;
   }
 }
-
-// For training, until it takes `Tensor` from load_code.js.
-Object.assign(InferenceSession, { [Symbol.for('pyruntime.parts')]: InferenceSession.classes });
