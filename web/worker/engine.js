@@ -28,7 +28,8 @@ import { moveToDisk } from './files/download.js';
 import { usePageFetch } from './files/page_fetch.js';
 import { closeAll } from './models/model_files.js';
 import { openModel } from './models/open_model.js';
-import { PageCompiler, compilerForPage } from './models/page_compiler.js';
+import { compilerForPage } from './models/open_for_page.js';
+import { PageCompiler } from './models/page_compiler.js';
 import { exportProgram } from './programs/export_program.js';
 import { programForPage } from './programs/page_program.js';
 

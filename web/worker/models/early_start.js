@@ -5,13 +5,7 @@ import { ReadRanges, sizesOf } from '../files/read_ranges.js';
 import { cachedModel, started, storeNewPrograms } from './open_compiled.js';
 import { alikeModels, isAlone } from './shared_models.js';
 
-/** @import { Model } from '../../session/model.js' */
-/** @import { Bundle } from '../programs/program_bundle.js' */
-/** @import { Source, Way } from './types.js' */
-/**
- * starting: no model if the start failed, or if the files did not arrive.
- * @typedef {{ source: Source, bundle: Bundle, starting: Promise<Model | void> }} EarlyStart
- */
+/** @import { EarlyStart, Source, Way } from './types.js' */
 
 /**
  * Starts a model with the newest Programs, if they were compiled of files of the same sizes.

@@ -7,6 +7,7 @@ import { openCached, openCompiled } from './open_compiled.js';
 
 /** @import { SessionHost } from '../../session/compiler.js' */
 /** @import { Model } from '../../session/model.js' */
+/** @import { Trainer } from './trainer.js' */
 /** @import { Source, Way } from './types.js' */
 
 /** @type {Way} */
@@ -29,7 +30,7 @@ export async function openOnFasterProvider(source) {
   }
   const openOnGpu = async (/** @type {Model} */ running) => {
     const memoryLimit = host.memoryLimit && Math.max(1, host.memoryLimit - running.arenaBytes());
-    const trainer = source.trainer?.another() ?? null; // measured runs change weights
+    const trainer = /** @type {Trainer | null} */ (source.trainer)?.another() ?? null; // measured runs change weights
     const opened = await open({ ...await onGpu({ trial, memoryLimit }), trainer, stop: null, start: performance.now() });
     return /** @type {Model} */ (opened.model);
   };

@@ -12,7 +12,7 @@ import { closeAll, openFiles } from './model_files.js';
 import { openOnFasterProvider } from './open_auto.js';
 import { openCached, openCompiled } from './open_compiled.js';
 import { openProgram } from './open_program.js';
-import { openForPage } from './page_compiler.js';
+import { openForPage } from './open_for_page.js';
 import { openShared } from './shared_models.js';
 import { trainingCode } from './trainer_code.js';
 
@@ -21,9 +21,8 @@ import { trainingCode } from './trainer_code.js';
 /** @import { ThreadPool } from '../../threads/pool.js' */
 /** @import { Interpreter } from '../interpreter/interpreter.js' */
 /** @import { Choice } from './choose_gpu.js' */
-/** @import { EarlyStart } from './early_start.js' */
 /** @import { OnProgress } from './model_files.js' */
-/** @import { Opened, Source, Way } from './types.js' */
+/** @import { EarlyStart, Opened, Source, Way } from './types.js' */
 /**
  * What a worker opens models with. pool: its threads; others: the models that it has open.
  * @typedef {{ interpreter: Interpreter, pool: ThreadPool | null, others: () => Opened[] }} Opener

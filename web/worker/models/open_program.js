@@ -7,7 +7,7 @@ import { ExportedProgram } from '../programs/program_file.js';
 import { gpuFor } from './choose_gpu.js';
 import { closeAll, ownFile, weightsOf } from './model_files.js';
 import { modelOf, started } from './open_compiled.js';
-import { servedToPage } from './page_compiler.js';
+import { servedToPage } from './open_for_page.js';
 
 /** @import { Gpu } from '../../gpu/device.js' */
 /** @import { SessionHost } from '../../session/compiler.js' */

@@ -4,17 +4,16 @@
 /** @import { Stop } from '../../common/stop.js' */
 /** @import { Gpu } from '../../gpu/device.js' */
 /** @import { SessionHost } from '../../session/compiler.js' */
-/** @import { Model } from '../../session/model.js' */
+/** @import { Model, States } from '../../session/model.js' */
 /** @import { ModelFile } from '../files/model_file.js' */
 /** @import { ReadRanges } from '../files/read_ranges.js' */
 /** @import { Interpreter } from '../interpreter/interpreter.js' */
+/** @import { Bundle } from '../programs/program_bundle.js' */
 /** @import { CachedPrograms } from '../programs/program_cache.js' */
 /** @import { ExportedProgram } from '../programs/program_file.js' */
-/** @import { EarlyStart } from './early_start.js' */
 /** @import { GpuTrial } from './gpu_trial.js' */
 /** @import { OnProgress } from './model_files.js' */
 /** @import { PageCompiler } from './page_compiler.js' */
-/** @import { Trainer } from './trainer.js' */
 /**
  * A model that is ready for runs, or a compiler for a session in the page.
  * @typedef {object} Opened
@@ -40,9 +39,13 @@
  * @property {Gpu} [candidate] the GPU that the provider "auto" measures
  * @property {Record<string, unknown>} options of the compiler
  * @property {Stop | null} stop of the call
- * @property {Trainer | null} trainer of a session that trains
+ * @property {States | null} trainer of a session that trains
  * @property {EarlyStart | null} [early] a start that began while the files arrived
  * @property {{ program: ExportedProgram, weights: Map<string, ModelFile> }} [program] of a file
+ */
+/**
+ * A start that began while the files arrived. starting: no model if it failed, or if the files did not arrive.
+ * @typedef {{ source: Source, bundle: Bundle, starting: Promise<Model | void> }} EarlyStart
  */
 /** A way to open a model; null if it is of no use for this model. @typedef {(source: Source) => Promise<Opened | null>} Way */
 export {};
