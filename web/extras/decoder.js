@@ -9,7 +9,7 @@ import { partsOf } from './parts.js';
 /** @typedef {import('../runtime/generation.js').Cache} Cache */
 /** @typedef {import('../runtime/generation.js').Made} Made */
 /** @typedef {import('../runtime/writing.js').Sampling} Sampling */
-/** @typedef {{ type: string, dims: readonly number[], data: any, location: string, dispose: () => void, getData: () => Promise<any>, first?: (count: number, axis: number) => any }} Tensor */
+/** @typedef {import('./parts.js').Tensor & { data: any }} Tensor */
 
 const ARRAYS = {
   int64: (/** @type {readonly any[]} */ values) => BigInt64Array.from(values, BigInt),
