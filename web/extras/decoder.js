@@ -3,7 +3,7 @@
 import { Declared } from '../runtime/batching.js';
 import { DecoderLayout, emptyDims, kept } from '../runtime/generation.js';
 import { samplingFeeds } from '../runtime/writing.js';
-import { partsOf } from './parts.js';
+import { emptyData, partsOf } from './parts.js';
 
 /** @typedef {import('./parts.js').Session} Session */
 /** @typedef {import('../runtime/generation.js').Cache} Cache */
@@ -108,10 +108,10 @@ export class Decoder {
     const there = tensor.first?.(count, axis);
     if (there) return there;
     const { type, dims } = tensor;
-    const data = await tensor.getData();
+    const data = /** @type {import('./parts.js').Numbers} */ (await tensor.getData());
     const row = dims.slice(axis + 1).reduce((a, b) => a * b, 1);
     const outer = dims.slice(0, axis).reduce((a, b) => a * b, 1);
-    const part = new data.constructor(outer * count * row);
+    const part = /** @type {import('./parts.js').Numbers} */ (emptyData(data, outer * count * row));
     for (let n = 0; n < outer; n++) part.set(data.subarray(n * dims[axis] * row, (n * dims[axis] + count) * row), n * count * row);
     return new this.parts.Tensor(type, part, dims.map((dim, n) => (n === axis ? count : dim)));
   }
