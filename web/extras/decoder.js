@@ -9,15 +9,16 @@ import { emptyData, partsOf } from './parts.js';
 /** @typedef {import('../runtime/generation.js').Cache} Cache */
 /** @typedef {import('../runtime/generation.js').Made} Made */
 /** @typedef {import('../runtime/writing.js').Sampling} Sampling */
-/** @typedef {import('./parts.js').Tensor & { data: any }} Tensor */
+/** @typedef {import('./parts.js').Tensor} Tensor */
 
+/** Arrays of numbers, by element type. @type {Record<string, (values: readonly number[]) => import('../common/protocol.js').NumericData>} */
 const ARRAYS = {
-  int64: (/** @type {readonly any[]} */ values) => BigInt64Array.from(values, BigInt),
-  int32: (/** @type {readonly any[]} */ values) => Int32Array.from(values),
-  float32: (/** @type {readonly any[]} */ values) => Float32Array.from(values),
-  float64: (/** @type {readonly any[]} */ values) => Float64Array.from(values),
-  float16: (/** @type {readonly any[]} */ values) => Uint16Array.from(values, (bit) => bit && 0x3c00), // of masks; caches are empty
-  bool: (/** @type {readonly any[]} */ values) => Uint8Array.from(values, Number),
+  int64: (values) => BigInt64Array.from(values, BigInt),
+  int32: (values) => Int32Array.from(values),
+  float32: (values) => Float32Array.from(values),
+  float64: (values) => Float64Array.from(values),
+  float16: (values) => Uint16Array.from(values, (bit) => bit && 0x3c00), // of masks; caches are empty
+  bool: (values) => Uint8Array.from(values, Number),
 };
 
 /** @param {{ name: string, isTensor?: boolean, shape?: readonly (number | string)[] }} metadata */
@@ -39,8 +40,8 @@ export class Decoder {
     this.given = given;
     this.parts = partsOf(session);
     const { InvalidInput } = this.parts;
-    /** @type {Record<string, keyof typeof ARRAYS>} */
-    this.types = Object.fromEntries(session.inputMetadata.map((/** @type {any} */ { name, type }) => [name, type]));
+    /** @type {Record<string, string>} */
+    this.types = Object.fromEntries(session.inputMetadata.map(({ name, type }) => [name, type]));
     this.layout = new DecoderLayout(session.inputMetadata.map(declared), session.outputMetadata.map(declared), Object.keys(given));
     const { refused, unknown } = this.layout;
     const hint = 'it must be a decoder with a KV cache, and its session needs the options of TextGenerator.options()';

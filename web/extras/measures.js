@@ -4,7 +4,7 @@
 /** @import { KernelTiming } from '../common/protocol.js' */
 
 /**
- * An event of a session (docs/api.md): times and facts of the creation, of a run, or a state.
+ * An event of a session (docs/watching.md): times and facts of the creation, of a run, or a state.
  * @typedef {{ type: 'created' | 'run' | 'state', session: number, name: string, start: number, milliseconds: number, outcome: string,
  *   place: string, error: string, state: string, timings: Record<string, number>, kernels: KernelTiming[] }} SessionEvent
  */

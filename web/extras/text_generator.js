@@ -7,13 +7,14 @@ import { Decoder } from './decoder.js';
 import { partsOf } from './parts.js';
 
 /** @typedef {import('./parts.js').Session} Session */
+/** @typedef {import('./decoder.js').Tensor} Tensor */
 /** @typedef {{ encode: (text: string) => any, decode: (tokens: number[], options?: any) => string }} Tokenizer */
 /** What was written, as web/extras.d.ts documents it.
  * @typedef {{ tokens: number[], text: string, reason: 'length' | 'token' | 'text', reused: number, first: number, milliseconds: number, drafted: number,
  *   accepted: number }} Generated */
 /** @typedef {string | readonly number[]} Prompt */
 /** @typedef {{ maxTokens?: number, seed?: number, stop?: string | readonly string[], signal?: AbortSignal } & Partial<Sampling>} Settings */
-/** @typedef {{ tokenizer?: Tokenizer, draft?: Session, draftTokens?: number, inputs?: Record<string, any>, stopTokens?: readonly number[] }} Options */
+/** @typedef {{ tokenizer?: Tokenizer, draft?: Session, draftTokens?: number, inputs?: Record<string, Tensor>, stopTokens?: readonly number[] }} Options */
 
 export class TextGenerator {
   /** Options of the sessions that it takes. @param {{ draftTokens?: number, logits?: string }} [options] */
