@@ -110,18 +110,6 @@ TWINS = [
         "tests/webgpu/test_recovery.py e2e/test_recovery.py",
     ),
     Twin("pyruntime/native/sessions/prepare.py", "web/session/prepare.js", "promises", "tests/test_prepare.py"),
-    Twin(
-        "pyruntime/native/sessions/gpu_trial.py",
-        "web/worker/models/gpu_trial.js",
-        "threads, promises; the rules are `runtime/provider_trial.py`",
-        "tests/web/gpu_trial.test.mjs e2e/test_auto_provider.py",
-    ),
-    Twin(
-        "pyruntime/native/tools/tuning.py",
-        "web/session/tune.js",
-        "promises",
-        "tests/web/tune.test.mjs e2e/test_tuning.py",
-    ),
     Twin("pyruntime/native/sessions/watch.py", "web/page/sessions/watch.js", "threads", "e2e/test_metrics.py"),
     Twin("pyruntime/api/trace.py", "web/page/sessions/trace.js", "clocks of each host", "e2e/test_profile.py"),
     Twin(

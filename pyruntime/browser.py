@@ -436,7 +436,7 @@ class Tuning:
     def measured(self, times: str) -> None:
         """times: JSON of two {"run", "kernels"}, in milliseconds: of `default`, and of the Program that `next` returned
         last"""
-        from pyruntime.compiler.tuning import Times
+        from pyruntime.runtime.turns import Times
 
         self._search.measured(*[Times(t["run"], t["kernels"]) for t in json.loads(times)])
 

@@ -5,22 +5,15 @@ from __future__ import annotations
 import json
 from collections import defaultdict
 from collections.abc import Collection, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 from pyruntime.codegen.choices import KNOBS, OTHERS, Chosen, trials
 from pyruntime.program.format import Program
+from pyruntime.runtime.turns import Times
 
 KERNEL, RUN = 1.05, 1.02  # least speed-up of a kernel, and then of a run: less is noise
 _PROVIDER = {"wasm": "wasm", "gpu": "webgpu"}  # by kind of step
-
-
-@dataclass(slots=True)
-class Times:
-    """Seconds of a run, and of its kernels by the label of their node."""
-
-    run: float = float("inf")
-    kernels: dict[str, float] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)

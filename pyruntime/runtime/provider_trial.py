@@ -8,7 +8,7 @@ from __future__ import annotations
 
 RUNS = 3  # timed runs of about one size, after a first one, whose code is still slow
 FLOOR = 2.0  # ms: a GPU takes about as long to start kernels and to return results
-GAIN = 0.9  # see `fastest`: the GPU must be faster by a tenth, because times vary
+GAIN = 0.9  # the GPU must be faster by a tenth, because times vary
 LONGER = 4.0  # runs that take this many times as long as those of the trial start a new one
 GPU_RUNS = 3  # timed runs on the GPU, after a first one that loads weights and compiles shaders
 
@@ -33,10 +33,16 @@ class ProviderTrial:
         self._times: list[float] = []
         self._elements = 0
         self._long = 0
+        self._gpu_times: list[float] = []
 
-    def took(self, elements: int, time: float) -> None:
+    def took(self, elements: int, time: float) -> bool:
         """A run on WebAssembly took so many milliseconds. Not called while the GPU is measured. elements: of the
-        feeds"""
+        feeds. Returns whether the trial has settled by this run."""
+        was_settled = self.state == SETTLED
+        self._count(elements, time)
+        return self.state == SETTLED and not was_settled
+
+    def _count(self, elements: int, time: float) -> None:
         if self.state == SETTLED:
             self._long = self._long + 1 if time > LONGER * max(self.best, FLOOR / LONGER) else 0
             if self._long > RUNS:
@@ -59,12 +65,16 @@ class ProviderTrial:
         else:
             self.state = WANTED
 
-    def measured(self, time: float) -> bool:
-        """A run on the GPU took so many milliseconds. Returns whether the GPU wins."""
-        wins = time < GAIN * self.best
-        times = f"{milliseconds(self.best)} on WebAssembly, {milliseconds(time)} on the GPU"
-        self._settle(wins, f"auto: a run takes {times}")
-        return wins
+    def took_on_gpu(self, time: float) -> bool:
+        """A run on the GPU took so many milliseconds. Returns whether another one is to be measured; else the trial has
+        settled."""
+        self._gpu_times.append(time)
+        if len(self._gpu_times) <= GPU_RUNS:
+            return True
+        least = min(self._gpu_times[1:])
+        times = f"{milliseconds(self.best)} on WebAssembly, {milliseconds(least)} on the GPU"
+        self._settle(least < GAIN * self.best, f"auto: a run takes {times}")
+        return False
 
     def unused(self) -> None:
         """The compiler placed no kernel of the run on the GPU."""
@@ -79,6 +89,7 @@ class ProviderTrial:
         self.on_gpu = on_gpu
         self.why = why
         self._long = 0
+        self._gpu_times = []
 
 
 def milliseconds(time: float) -> str:

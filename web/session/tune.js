@@ -1,15 +1,16 @@
-// Measures schedules on this machine, kernel by kernel. Twin of pyruntime/native/tools/tuning.py.
+// Measures schedules on this machine, kernel by kernel.
 
 import { Executor } from '../run/executor.js';
 import { InvalidInput } from '../common/errors.js';
+import { Turns } from '../runtime/turns.js';
 import { profile } from './profile.js';
 
 /** @import { ProgramData } from '../common/program.js' */
-/** @import { Times } from './compiler.js' */
+/** @import { Times } from '../runtime/turns.js' */
+/** @import { Times as PlainTimes } from './compiler.js' */
 /** @import { Model } from './model.js' */
 /** @typedef {Record<string, import('../common/protocol.js').WireValue>} Feeds */
 
-const TURNS = 4; // turns of the two Programs, at least
 const COLD = 3; // runs of each that do not count: the browser optimises their code meanwhile
 const [LONG, MOST] = [5, 20]; // milliseconds, times: so often do kernels of short runs run, because Chromium rounds the GPU's clock to 0.1 ms
 
@@ -53,26 +54,20 @@ async function withExecutor(model, program, work) {
 }
 
 /**
- * Runs both Programs in turns, whole and kernel by kernel; each is first in every other turn. For kernels the best time counts, for runs
- * the median of the turns' ratios, because both runs of a turn share the machine's other load. Between turns the worker handles calls.
- * @param {Executor} a @param {Executor} b @param {Feeds} feeds @param {number} seconds @returns {Promise<[Times, Times]>}
+ * Runs both Programs in turns, whole and kernel by kernel. Between turns the worker handles calls.
+ * @param {Executor} a @param {Executor} b @param {Feeds} feeds @param {number} seconds @returns {Promise<[PlainTimes, PlainTimes]>}
  */
 async function turns(a, b, feeds, seconds) {
-  /** @type {[Times, Times]} */
-  const [own, its] = [{ run: Infinity, kernels: {} }, { run: Infinity, kernels: {} }];
-  /** @type {number[]} */
-  const ratios = [];
-  for (let count = 0; count < COLD; count++) for (const executor of [a, b]) await whole(executor, feeds);
+  const [found, both] = [new Turns(), [a, b]];
+  for (let count = 0; count < COLD; count++) for (const executor of both) await whole(executor, feeds);
   const end = performance.now() + 1000 * seconds;
-  while (ratios.length < TURNS || performance.now() < end) {
-    /** @type {number} */
-    const before = ratios.length % 2 ? await turn(b, feeds, its) : 0;
-    const took = await turn(a, feeds, own);
-    ratios.push(took / (before || await turn(b, feeds, its)));
-    own.run = Math.min(own.run, took);
+  while (found.areFew || performance.now() < end) {
+    const took = [0, 0];
+    for (const n of found.order) took[n] = await turn(both[n], feeds, found.both[n]);
+    found.add(took);
     await new Promise((done) => setTimeout(done));
   }
-  its.run = own.run / ratios.sort((p, q) => p - q)[ratios.length >> 1];
+  const [own, its] = found.both.map(({ run, kernels }) => ({ run, kernels: Object.fromEntries(kernels) }));
   return [own, its];
 }
 
@@ -87,9 +82,6 @@ async function turn(executor, feeds, best) {
   /** @type {import('../common/protocol.js').KernelTiming[]} */
   const timings = [];
   await profile(executor, () => executor.run(feeds, {}), timings, Math.max(1, Math.min(MOST, Math.round(LONG / took))));
-  /** @type {Record<string, number>} */
-  const sums = {};
-  for (const { node, milliseconds } of timings) sums[node] = (sums[node] ?? 0) + milliseconds;
-  for (const [node, sum] of Object.entries(sums)) best.kernels[node] = Math.min(sum, best.kernels[node] ?? sum);
+  best.add(timings.map(({ node }) => node), timings.map(({ milliseconds }) => milliseconds));
   return took;
 }

@@ -1,5 +1,4 @@
-"""The provider "auto": measures the runs of a session on the GPU in a thread beside them (docs/design/gpu.md#auto).
-Twin of web/worker/models/gpu_trial.js."""
+"""The provider "auto": measures the runs of a session on the GPU in a thread beside them (docs/design/gpu.md#auto)."""
 
 from __future__ import annotations
 
@@ -18,7 +17,7 @@ from pyruntime.native.sessions.compiler import Compiler
 from pyruntime.native.sessions.feeds import IN_ENGINE, stored
 from pyruntime.native.sessions.program_cache import choice_key, read_choice, write_choice
 from pyruntime.native.sessions.programs import Programs
-from pyruntime.runtime.provider_trial import GPU_RUNS, SETTLED, WANTED, ProviderTrial
+from pyruntime.runtime.provider_trial import WANTED, ProviderTrial
 from pyruntime.session.states import StateMachine
 
 VALID = 30 * 24 * 3600  # seconds: then it is measured again, because drivers change, and it may have been disturbed
@@ -51,11 +50,9 @@ class GpuTrial:
         with self._lock:
             if self._thread is not None or self._programs.compiler.uses_gpu:
                 return
-            before = trial.state
             items = [x for feed in feeds.values() for x in (feed if isinstance(feed, list) else [feed])]
             arrays = [x for x in items if x is not None]
-            trial.took(sum(int(x.size) for x in arrays), 1000 * seconds)
-            if trial.state == SETTLED and before != SETTLED:
+            if trial.took(sum(int(x.size) for x in arrays), 1000 * seconds):
                 self._keep()
             if trial.state == WANTED and not any(isinstance(x, IN_ENGINE) for x in arrays):
                 self._thread = threading.Thread(target=self._measure, args=(_copies(feeds), names), daemon=True)
@@ -63,9 +60,9 @@ class GpuTrial:
 
     def _measure(self, feeds: Mapping[str, Any], names: Sequence[str]) -> None:
         try:
-            wins = self._wins(feeds, names)
+            self._time(feeds, names)
             adopt = self._adopt()
-            if wins and adopt is not None:
+            if self._trial.on_gpu and adopt is not None:
                 adopt(self)
         except Exception as e:  # of any driver: the session runs without it
             self._trial.failed(str(e))
@@ -73,18 +70,19 @@ class GpuTrial:
             self._thread = None
         self._keep()
 
-    def _wins(self, feeds: Mapping[str, Any], names: Sequence[str]) -> bool:
-        """Whether the GPU is faster. Its memory is free afterwards."""
+    def _time(self, feeds: Mapping[str, Any], names: Sequence[str]) -> None:
+        """Run on the GPU until the trial has settled. The memory of these runs is free afterwards."""
         compiler = copy(self._programs.compiler)
         compiler.set_providers(compiler.candidates)
         twin = Programs(self._programs.graph, compiler, StateMachine(lambda: False))
         try:
             with _at_work:
                 executor = twin.program(feeds)
-            if gpu_calls(executor.header):
-                return self._trial.measured(1000 * _fastest(executor, feeds, names))
-            self._trial.unused()
-            return False
+            if not gpu_calls(executor.header):
+                self._trial.unused()
+                return
+            while self._trial.took_on_gpu(1000 * _seconds(executor, feeds, names)):
+                pass
         finally:
             twin.forget_others([])
 
@@ -94,15 +92,12 @@ class GpuTrial:
         write_choice(self._name, {"on_gpu": trial.on_gpu, "best": trial.best, "why": trial.why})
 
 
-def _fastest(executor: Executor, feeds: Mapping[str, Any], names: Sequence[str]) -> float:
-    """The seconds of the fastest of some runs."""
-    least = np.inf
-    for n in range(GPU_RUNS + 1):
-        with _at_work:
-            start = time.perf_counter()
-            executor.run(stored(feeds), names)
-            least = min(least, time.perf_counter() - start) if n else least
-    return float(least)
+def _seconds(executor: Executor, feeds: Mapping[str, Any], names: Sequence[str]) -> float:
+    """The time of a run."""
+    with _at_work:
+        start = time.perf_counter()
+        executor.run(stored(feeds), names)
+        return time.perf_counter() - start
 
 
 def _adapter(compiler: Compiler) -> str:

@@ -1,25 +1,22 @@
-"""`InferenceSession.tune`: measures schedules on this machine, kernel by kernel. Twin of web/session/tune.js."""
+"""`InferenceSession.tune`: measures schedules on this machine, kernel by kernel."""
 
 from __future__ import annotations
 
-import statistics
 import time
-from collections import defaultdict
 from collections.abc import Callable, Mapping
 from contextlib import closing
 from dataclasses import dataclass
 from typing import Any
 
 from pyruntime.codegen.choices import Chosen
-from pyruntime.compiler.tuning import KernelGain, Search, Times
+from pyruntime.compiler.tuning import KernelGain, Search
 from pyruntime.errors import InvalidInput
 from pyruntime.native.execution.executor import Executor
 from pyruntime.native.execution.timing import timed, timings
 from pyruntime.native.sessions.feeds import stored
 from pyruntime.native.sessions.session import Session
 from pyruntime.placement.provider_list import effective
-
-TURNS = 4  # fewest runs of each of two candidates
+from pyruntime.runtime.turns import Times, Turns
 
 Clock = Callable[[], float]
 
@@ -47,7 +44,7 @@ def tune(session: Session, feeds: Mapping[str, Any], seconds: float = 2.0, clock
     fastest. Errors: InvalidInput for a Program that was compiled before, or a time that is not a number of seconds"""
     session.programs.require_model("tune", hint="tune it before it is exported")
     if isinstance(seconds, bool) or not isinstance(seconds, (int, float)) or not 0 <= seconds < float("inf"):
-        raise InvalidInput(f"{seconds!r} is no time to measure for", hint="a number of seconds")
+        raise InvalidInput(f"seconds cannot be {seconds!r}", hint="a number from 0 on")
     checked = session.check_feeds(feeds)
     return session.run_alone(lambda: _tuned(session, checked, seconds, clock), checked)
 
@@ -79,22 +76,18 @@ def _tuned(session: Session, feeds: Mapping[str, Any], seconds: float, clock: Cl
     return Tuned(search.choices, search.before, search.after, search.kernels, time.perf_counter() - start)
 
 
-def _turns(a: Any, b: Any, feeds: Mapping[str, Any], seconds: float, clock: Clock) -> tuple[Times, Times]:
-    """Times of both executors, of whole runs and kernel by kernel. They take turns, and each is first in every other
-    turn. The best time of a kernel counts. For runs the median ratio within a turn counts, because both runs of a turn
-    share the machine's other load."""
-    own, its = Times(), Times()
-    ratios: list[float] = []
-    for executor in (a, b):
+def _turns(a: Any, b: Any, feeds: Mapping[str, Any], seconds: float, clock: Clock) -> list[Times]:
+    """Times of both executors, of whole runs and kernel by kernel"""
+    turns, both = Turns(), (a, b)
+    for executor in both:
         executor.run(feeds)
     end = time.perf_counter() + seconds
-    while len(ratios) < TURNS or time.perf_counter() < end:
-        pair = [(a, own), (b, its)][:: -1 if len(ratios) % 2 else 1]
-        took = {id(times): _turn(executor, feeds, times, clock) for executor, times in pair}
-        ratios.append(took[id(own)] / took[id(its)])
-        own.run = min(own.run, took[id(own)])
-    its.run = own.run / statistics.median(ratios)
-    return own, its
+    while turns.are_few or time.perf_counter() < end:
+        took = [0.0, 0.0]
+        for n in turns.order:
+            took[n] = _turn(both[n], feeds, turns.both[n], clock)
+        turns.add(took)
+    return turns.both
 
 
 def _turn(executor: Any, feeds: Mapping[str, Any], best: Times, clock: Clock) -> float:
@@ -104,10 +97,8 @@ def _turn(executor: Any, feeds: Mapping[str, Any], best: Times, clock: Clock) ->
     seconds = clock() - start
     with timed(executor) as calls:
         executor.run(feeds)
-    sums: dict[str, float] = defaultdict(float)
-    for call in timings(calls):
-        sums[call.node] += call.seconds
-    best.kernels = {node: min(s, best.kernels.get(node, s)) for node, s in sums.items()}
+    found = timings(calls)
+    best.add([call.node for call in found], [call.seconds for call in found])
     return seconds
 
 

@@ -1,9 +1,9 @@
 // Measures the runs of a session with the provider "auto" on the GPU, beside its runs on WebAssembly, and moves the session there
-// if they are faster (docs/design/gpu.md#auto). Twin of pyruntime/native/sessions/gpu_trial.py.
+// if they are faster (docs/design/gpu.md#auto).
 
 import { mapTensors } from '../../common/records.js';
 import { residentId } from '../../run/resident_outputs.js';
-import { GPU_RUNS, ProviderTrial, SETTLED, WANTED } from '../../runtime/provider_trial.js';
+import { ProviderTrial, WANTED } from '../../runtime/provider_trial.js';
 import { lastRun } from '../files/model_file.js';
 
 /** @import { WireValue } from '../../common/protocol.js' */
@@ -45,10 +45,8 @@ export class GpuTrial {
   took(model, feeds, names, milliseconds) {
     if (model.host.gpu || this.isMeasuring) return;
     const { trial } = this;
-    const { state } = trial;
     const elements = Object.values(feeds).flat().reduce((sum, tensor) => sum + (tensor?.dims.reduce((all, n) => all * n, 1) ?? 0), 0);
-    trial.took(elements, milliseconds);
-    if (trial.state === SETTLED && state !== SETTLED) this.keep(trial);
+    if (trial.took(elements, milliseconds)) this.keep(trial);
     if (trial.state === WANTED && !isResident(feeds)) this.measure(model, mapTensors(feeds, copy), names);
   }
 
@@ -61,9 +59,8 @@ export class GpuTrial {
       await untilIdle(() => this.hasEnded);
       if (this.hasEnded) return;
       model = await this.open(running);
-      const time = await this.time(model, feeds, names);
-      if (time === null) this.trial.unused();
-      else if (this.trial.measured(time) && !this.hasEnded) {
+      await this.time(model, feeds, names);
+      if (this.trial.onGpu && !this.hasEnded) {
         const winner = model;
         model = null;
         await this.adopt(winner);
@@ -77,18 +74,16 @@ export class GpuTrial {
     if (!this.hasEnded) this.keep(this.trial);
   }
 
-  /** The milliseconds of the fastest of some runs, or null if the GPU has no part in them. @param {Model} model @param {Feeds} feeds @param {string[]} names */
+  /** Runs on the GPU until the trial has settled, or the session ends. @param {Model} model @param {Feeds} feeds @param {string[]} names */
   async time(model, feeds, names) {
     const fetches = Object.fromEntries(names.map((name) => [name, null]));
-    let least = Infinity;
-    for (let n = 0; n <= GPU_RUNS && !this.hasEnded; n++) {
+    for (let isWanted = true; isWanted && !this.hasEnded;) {
       const start = performance.now();
       await model.run(feeds, fetches, null);
       if (!model.host.gpu) throw new Error(model.moved[0]?.reason || 'it was lost');
-      if (!model.latest.header.blocks.some(({ steps }) => steps.some(({ op }) => op === 'gpu'))) return null;
-      if (n) least = Math.min(least, performance.now() - start);
+      if (!model.latest.header.blocks.some(({ steps }) => steps.some(({ op }) => op === 'gpu'))) return this.trial.unused();
+      isWanted = this.trial.tookOnGpu(performance.now() - start);
     }
-    return least;
   }
 
   /** Ends the trial of a released session. */
