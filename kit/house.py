@@ -50,7 +50,7 @@ MAY_IMPORT = {
     "quantization": "errors ir onnx",
     "training": "errors ir host onnx frontend ops program runtime session",
     "exports": "errors ir onnx placement program compiler providers.webgpu",
-    "browser": "errors options ir host onnx codegen frontend placement compiler session training "
+    "browser": "errors options ir host onnx codegen frontend placement runtime compiler session training "
     "quantization exports providers.wasm providers.webgpu",
     "native": "errors options ir host onnx codegen frontend placement program runtime compiler session "
     "training quantization exports providers.wasm providers.webgpu",

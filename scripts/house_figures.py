@@ -55,6 +55,7 @@ def of_commit(commit: str) -> dict[str, Counter[str]]:
     with tempfile.TemporaryDirectory() as folder:
         archive = subprocess.run(["git", "archive", commit], cwd=house.ROOT, capture_output=True, check=True)
         subprocess.run(["tar", "-x", "-C", folder], input=archive.stdout, check=True)
+        subprocess.run(["git", "init", "--quiet", folder], check=True)  # `house` asks git which files there are
         here = house.ROOT
         look_at(Path(folder))
         try:
