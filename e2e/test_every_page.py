@@ -140,7 +140,7 @@ def can_be_installed(page: Page, site: Site) -> None:
     page.goto(site.url)
     devtools = page.context.new_cdp_session(page)
     errors = devtools.send("Page.getInstallabilityErrors")["installabilityErrors"]
-    assert [error["errorId"] for error in errors] == ["in-incognito"]  # as all of Playwright's profiles are
+    assert [error["errorId"] for error in errors] == ["in-incognito"]  # Playwright's profiles are incognito
     assert not devtools.send("Page.getAppManifest")["errors"]
     page.close()
 

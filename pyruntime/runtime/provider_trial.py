@@ -66,7 +66,7 @@ class ProviderTrial:
             self.state = WANTED
 
     def took_on_gpu(self, time: float) -> bool:
-        """A run on the GPU took so many milliseconds. Returns whether another one is to be measured; else the trial has
+        """Record the milliseconds of a run on the GPU. Returns whether another run is needed; if not, the trial has
         settled."""
         self._gpu_times.append(time)
         if len(self._gpu_times) <= GPU_RUNS:

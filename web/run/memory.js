@@ -7,7 +7,7 @@ import { RESERVED } from '../common/linear_memory.js';
 import { checkLimit, hold } from './budgets.js';
 
 const PAGE = 65536;
-const MOST = 2 ** 32 - PAGE; // bytes of a linear memory, at most
+const MOST = 2 ** 32 - PAGE; // most bytes of a linear memory
 const LEAST = 64; // pages: where a browser refuses even this maximum size, the session fails
 const MARGIN = 64; // bytes behind the last buffer that kernels may read
 

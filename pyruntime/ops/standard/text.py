@@ -151,7 +151,7 @@ def _count(t: Tracer, rows: Tensor, tree: _Tree, size: int, skips: sh.AnyDim) ->
             with k.loop(size, "vector") as o:
                 k.store(out, (b, o), 0.0)
             with k.loop(dim(skips)) as skip, k.loop(dim(length)) as start:
-                first = k.let(rows[b, start])  # the number of a node of the first level, or of another item
+                first = k.let(rows[b, start])  # number of a child of the root, or of something else
                 place, low = k.var(start, I32), k.var(maximum(first, 0), I32)
                 high = k.var(select((first >= 0) & (first < tree.roots), first + 1, 0), I32)
                 with k.while_((place.get < dim(length)) & (low.get < high.get)):

@@ -19,7 +19,7 @@ from pyruntime.ir.shape import Shape
 from pyruntime.ir.statements import nodes, rebuild
 
 SCALAR = frozenset("at cast const mul add sub".split())
-MAX_INPUTS = 6  # of a kernel in which one becomes two: a GPU binds at least eight buffers, with results and faults
+MAX_INPUTS = 6  # read by a fused kernel; a GPU binds at least eight buffers, with its result and the faults
 MAX_NODES = 96  # nodes of a fused expression; larger ones spill registers and repeat shared work
 
 

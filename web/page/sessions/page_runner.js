@@ -38,7 +38,7 @@ export class PageRunner {
   means = [0, 0];
   trial = 0; // runs in the page
   isFetching = false;
-  /** Of the plans of all executors. @type {import('../../runtime/planner.js').PlanCounts | null} */
+  /** Counts of memory plans, summed over all executors. @type {import('../../runtime/planner.js').PlanCounts | null} */
   counts = null;
   isRefused = false; // whether all runs stay in the worker
 
