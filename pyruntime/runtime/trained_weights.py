@@ -62,12 +62,12 @@ class TrainedWeights:
         """How many numbers a vector of the weights has: theirs, row by row, in the order of `listed`."""
         return sum([prod(weight.shape) for weight in self.listed(trainable_only)])
 
-    def check_vector(self, count: int, is_finite: bool, trainable_only: bool) -> None:
-        """count: of float32. Errors: InvalidInput, also for numbers that are not finite, because an average with one of
-        these would end the training of all"""
+    def check_vector(self, count: int, dtype: str, is_finite: bool, trainable_only: bool) -> None:
+        """count, dtype: of its numbers. Errors: InvalidInput, also for numbers that are not finite, because an average
+        with one of these would end the training of all"""
         size = self.size(trainable_only)
-        if count != size:
-            text = f"the vector has {count} numbers of float32, the weights {size}"
+        if count != size or not dtype.startswith("float"):
+            text = f"the vector has {count} numbers of {dtype}, the weights {size} of float32"
             raise InvalidInput(text, hint="give a vector that a session for this model returned")
         if not is_finite:
             raise InvalidInput("the vector has numbers that are not finite")

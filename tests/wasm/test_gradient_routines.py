@@ -135,7 +135,9 @@ def test_filters_that_change_are_transformed_in_each_step(accumulate: bool) -> N
             net, loss={"mse": "y"}, optimizer={"sgd": {"rate": 0.1}}, accumulate=accumulate, sess_options=options
         ) as session:  # fmt: skip
             losses.append([session.step(feeds).loss for _ in range(4)])
-            kernels = {call.kernel for call in session._session.profile(session._feeds(feeds, 0.0, 1.0, 0))}
+            kernels = {
+                call.kernel for call in session._session.profile(session._feeds(session._steps.step(0.0), feeds))
+            }
         assert any(name.startswith("winograd") for name in kernels) == (not disabled)
     assert losses[0][0] > 1.1 * losses[0][-1]
     np.testing.assert_allclose(losses[0], losses[1], rtol=1e-5)

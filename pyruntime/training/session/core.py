@@ -371,9 +371,8 @@ def split(weights: TrainedWeights, trainable_only: bool, vector: Any, arrays: Ar
         given = Stored("float32", (len(vector) // 4,) if len(vector) % 4 == 0 else (0,), bytes(vector))
     else:
         given = arrays.stored("the vector", vector)
-    numbers = arrays.cast(given, "float32") if given.dtype.startswith("float") else Stored("float32", (0,), b"")
-    weights.check_vector(prod(numbers.shape), arrays.is_finite(numbers), trainable_only)
-    data, parts, first = memoryview(numbers.data), {}, 0
+    weights.check_vector(prod(given.shape), given.dtype, arrays.is_finite(given), trainable_only)
+    data, parts, first = memoryview(arrays.cast(given, "float32").data), {}, 0
     for w in weights.listed(trainable_only):
         end = first + 4 * prod(w.shape)
         parts[w.name] = Stored("float32", tuple(w.shape), data[first:end])

@@ -36,16 +36,19 @@ export function joined(weights, trainableOnly, tensors) {
  * @returns {{ name: string, shape: number[], data: Float32Array }[]}
  */
 export function split(weights, trainableOnly, given) {
-  const vector = asFloats(given?.data ?? given);
-  weights.checkVector(vector.length, vector.every(Number.isFinite), trainableOnly);
+  const data = given?.data ?? given;
+  const floats = asFloats(data);
+  const vector = floats ?? new Float32Array();
+  const type = floats ? 'float32' : String(data?.constructor.name);
+  weights.checkVector((floats ?? data)?.length ?? 0, type, vector.every(Number.isFinite), trainableOnly);
   let at = 0;
   return weights.listed(trainableOnly).map(({ name, shape }) => (
     { name, shape, data: vector.subarray(at, at += shape.reduce((product, dim) => product * dim, 1)) }));
 }
 
-/** @param {any} data @returns {Float32Array} empty for other types */
+/** @param {any} data @returns {Float32Array | null} null for other types */
 function asFloats(data) {
   if (data instanceof Float32Array) return data;
   const bytes = data instanceof ArrayBuffer ? new Uint8Array(data) : data;
-  return bytes instanceof Uint8Array && bytes.length % 4 === 0 ? new Float32Array(bytes.slice().buffer) : new Float32Array();
+  return bytes instanceof Uint8Array && bytes.length % 4 === 0 ? new Float32Array(bytes.slice().buffer) : null;
 }
