@@ -28,6 +28,7 @@ def test_a_vector_has_the_weights_in_the_order_of_parameters() -> None:
             assert np.array_equal(b.get_contiguous_parameters(), vector)
         for bad, text in (
             (vector[1:], "74 numbers"), (vector.astype(np.int64), "int64"), (vector * np.nan, "not finite"),
+            (vector.tobytes() + b"abc", "303 bytes"),
         ):  # fmt: skip
             with pytest.raises(InvalidInput, match=text):
                 b.load_parameters_buffer(bad)

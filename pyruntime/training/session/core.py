@@ -368,7 +368,9 @@ def joined(weights: TrainedWeights, trainable_only: bool, values: Mapping[str, S
 def split(weights: TrainedWeights, trainable_only: bool, vector: Any, arrays: Arrays) -> dict[str, Stored]:
     """The parts of a vector that `joined` made. vector: an array of floats, or bytes. Errors: InvalidInput"""
     if isinstance(vector, (bytes, bytearray)):
-        given = Stored("float32", (len(vector) // 4,) if len(vector) % 4 == 0 else (0,), bytes(vector))
+        if len(vector) % 4:
+            raise InvalidInput(f"the vector has {len(vector)} bytes", hint="float32 has 4 bytes a number")
+        given = Stored("float32", (len(vector) // 4,), bytes(vector))
     else:
         given = arrays.stored("the vector", vector)
     weights.check_vector(prod(given.shape), given.dtype, arrays.is_finite(given), trainable_only)
