@@ -151,9 +151,9 @@ class Gatherer:
         return first
 
     def take(self, now: float) -> list[int]:
-        """The requests of the next run: of a full group, or of that whose first request has waited longest, if it is
-        due; else none. The first request is among them, and those whose lengths differ least from its length, so that
-        little is padded."""
+        """Return the requests of the next run: from a full group, else from the oldest group past its deadline, else
+        []. The group's first request is among them, with those whose lengths are nearest to its own, so that little is
+        padded."""
         chosen = ""
         first = inf
         for key in self._groups.keys():

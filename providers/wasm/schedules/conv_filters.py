@@ -69,7 +69,7 @@ class Params(NamedTuple):
     rows: AnyDim  # of x that a step's lines cover, from `covered`
     run: AnyDim  # elements of such a row, for each remainder by the stride
     bytes: AnyDim  # of scratch for a thread
-    direct: int  # 1: x is read in place; dims are one line, rows is 1 and run the size of a plane
+    direct: int  # 1: no im2row copy; the plane is one row of `run` elements
 
 
 ARGUMENTS = ArgumentBlock(Buffers._fields, Params._fields, "y")

@@ -91,8 +91,8 @@ def _is_split(x: Expr) -> bool:
 def _split_broadcasts(
     shape: sh.Shape, coords: list[Expr], value: Expr, extents: list[AnyDim], inside: list[Expr]
 ) -> tuple[list[Expr], Expr, list[AnyDim], list[Expr]]:
-    """The same nest, in which an axis along which a dim d is broadcast if it is 1, which a run decides, is an axis of d
-    elements plus one of extent / d, so one of the two has extent 1. (See `Tracer.aligned`.)"""
+    """Split each axis of extent n along which a dim d may be broadcast (only a run knows whether d is 1) into two, of
+    extents d and n / d: one of them is 1. (See `Tracer.aligned`.)"""
     for n, d in enumerate(shape):
         form, enlarged = affine(coords[n]), 1 - sh.compare("eq", d, 1)
         if isinstance(enlarged, int) or form is None or form[0] != 0 or list(form[1].values()) != [enlarged]:
