@@ -12,6 +12,7 @@ import json
 import os
 import resource
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import TypedDict
 
@@ -46,12 +47,13 @@ def _descendants(process: int) -> list[int]:
     found: list[int] = []
     border = [process]
     while border:
+        tasks = f"/proc/{border.pop()}/task"
         children: list[int] = []
-        for tasks in Path(f"/proc/{border.pop()}/task").glob("*/children"):
-            try:
-                children += map(int, tasks.read_text().split())
-            except OSError:
-                continue  # the thread has ended
+        # A thread or a process may end at any time.
+        with suppress(OSError):
+            for task in os.listdir(tasks):
+                with suppress(OSError):
+                    children += map(int, Path(tasks, task, "children").read_text().split())
         found += children
         border += children
     return found
