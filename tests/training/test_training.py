@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+import subprocess
+import sys
 import threading
 import warnings
 from typing import Any
@@ -12,6 +14,7 @@ import pytest
 
 import pyruntime
 from kit import half_training
+from kit.docs import ROOT
 from kit.training_networks import T, batch, convolutional, dense, digits, model, node, random, transformer
 from pyruntime import (
     InvalidInput,
@@ -481,3 +484,15 @@ def test_exported_models_have_the_new_weights(tmp_path: Any) -> None:
         onnx.checker.check_model(onnx.load_from_string(data))
         found = onnxruntime.InferenceSession(data).run(None, {"x": x.astype(kind)})[0]
         np.testing.assert_allclose(found, expected, rtol=1e-2 if given is half else 1e-5)
+
+
+def test_programs_are_cached_after_training() -> None:
+    """The rules of rare operators do not count as operators of users."""
+    code = """
+from pyruntime.frontend import registry
+from kit.training_networks import dense
+from pyruntime import TrainingSession
+TrainingSession(dense(), loss={"cross_entropy": "y"}, optimizer={"sgd": {"rate": 0.5}}).release()
+assert not registry.is_extended()
+"""
+    subprocess.run([sys.executable, "-c", code], cwd=ROOT, check=True)
