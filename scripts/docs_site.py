@@ -177,8 +177,15 @@ def tracked(folder: Path) -> list[Path]:
     return [ROOT / name for name in sorted(names) if name and (ROOT / name).is_file()]
 
 
+def defined_in(name: str) -> str:
+    """The module in which mkdocstrings, which imports nothing, finds an exported name."""
+    value = getattr(pyruntime, name)
+    is_made = "<locals>" in getattr(value, "__qualname__", "")  # by a function of another module
+    return "pyruntime.native.tools.quantization" if is_made else str(value.__module__)
+
+
 def python_reference() -> str:
-    names = [f"::: {getattr(pyruntime, name).__module__}.{name}" for name in pyruntime.__all__]
+    names = [f"::: {defined_in(name)}.{name}" for name in pyruntime.__all__]
     return "# Python reference\n\nThe names that `import pyruntime` exports.\n\n" + "\n\n".join(names)
 
 

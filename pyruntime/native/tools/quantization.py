@@ -15,3 +15,5 @@ quantize = quantizer(
         lambda x: x.reshape(-1),
     )
 )
+"""Make a smaller model: `quantize(model, bits=4, *, samples=(), max_error=None, keep=(), smallest=16384, block_size=32,
+accuracy_level=0)`. `help(pyruntime.quantize)` describes the arguments, docs/use/convert.md their use."""
