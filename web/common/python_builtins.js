@@ -137,7 +137,7 @@ export function float(text) {
   return Number(text);
 }
 
-/** A number with places after the point. Of two that are as near, Python takes the even one. @param {number} x @param {number} places */
+/** A number with so many decimals, as Python formats it: a tie rounds to the even digit. @param {number} x @param {number} places */
 export function fixed(x, places) {
   if (!Number.isFinite(x)) return String(x).replace('NaN', 'nan').replace('Infinity', 'inf');
   if (Math.abs(x) >= 1e21) return `${BigInt(x)}${places ? `.${'0'.repeat(places)}` : ''}`;
