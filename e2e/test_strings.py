@@ -17,6 +17,24 @@ CASES = {
 }
 
 
+def test_dims_that_follow_from_named_ones(engine: Engine) -> None:
+    """Host steps get the values of dims that the Program computes, beside those of the model's dims."""
+    nodes = [helper.make_node("Slice", ["x", "start", "end", "axes", "steps"], ["y"])]
+    text = TensorProto.STRING
+    weights = {
+        "start": np.array([-1, 100]),
+        "end": np.array([-100, -9]),
+        "axes": np.array([0, 1]),
+        "steps": np.array([-1, -2147483647]),
+    }
+    made = model(nodes, [("x", text, ["d0", "d1"])], [("y", text, ["a", "b"])], weights)
+    session = engine.open(made.SerializeToString())
+    x = np.array([f"{n}" for n in range(12)], object).reshape(3, 4)
+    (y,) = session.run(None, {"x": x})
+    session.release()
+    np.testing.assert_array_equal(y, x[::-1, -1:])
+
+
 @pytest.mark.parametrize("dtype", CASES)
 def test_a_cast_to_text_and_back(dtype: str, engine: Engine) -> None:
     kind = helper.np_dtype_to_tensor_dtype(np.dtype(dtype))

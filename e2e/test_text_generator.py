@@ -9,6 +9,7 @@ from typing import Any
 
 from e2e.conftest import Tab
 from kit import zoo
+from kit.counting_decoders import cases
 from kit.decoder_forms import FORMS, STATES, decoder
 from kit.greedy_decoding import tokens_of_form
 from pyruntime import TextGenerator
@@ -153,3 +154,35 @@ def test_tokens_are_those_of_python(tab: Callable[..., Tab]) -> None:
     ]  # fmt: skip
     for part, text in zip(parts, found["errors"], strict=True):
         assert part in text
+
+
+CACHES = """
+  const { TextGenerator } = await import('/dist/extras.mjs');
+  ort.env.wasm.proxy = true;
+  const results = {};
+  for (const [name, model] of Object.entries(arg.models)) {
+    const bytes = Uint8Array.from(atob(model), (c) => c.charCodeAt(0));
+    const session = await ort.InferenceSession.create(bytes, TextGenerator.options());
+    const writer = new TextGenerator(session);
+    const first = (await writer.generate(arg.prompt, { maxTokens: 4 })).tokens;
+    results[name] = [first];
+    for (const prompt of [arg.prompt, [...arg.prompt, ...first, 3], [...arg.prompt, 8]]) {
+      results[name].push((await writer.generate(prompt, { maxTokens: 4 })).tokens);
+    }
+    await session.release();
+  }
+  return results;
+"""
+
+
+def test_caches_of_all_kinds(tab: Callable[..., Tab]) -> None:
+    """States, windows, names and element types, against the rule that the tokens follow."""
+    page, prompt = tab(), [5, 7, 9, 4]
+    page.open("/esm.html")
+    known = cases()
+    models = {name: base64.b64encode(case.model.SerializeToString()).decode() for name, case in known.items()}
+    found: Any = page.run(CACHES, {"models": models, "prompt": prompt})
+    for name, case in known.items():
+        first = case.expected(prompt, 4)
+        prompts = [prompt, prompt, [*prompt, *first, 3], [*prompt, 8]]
+        assert found[name] == [case.expected(text, 4) for text in prompts], name

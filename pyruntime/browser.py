@@ -85,14 +85,14 @@ class Compilation:
         self._kernels = compiled.host_kernels
         self._symbols = compiled.symbols
 
-    def host(self, number: int, inputs: str, symbols: str = "{}") -> str:
-        """Run a Host step. inputs: JSON list of {"dims", "data"} or null; symbols: JSON of the values known so far."""
+    def host(self, number: int, inputs: str, env: str = "{}") -> str:
+        """Run a Host step. inputs: JSON list of {"dims", "data"} or null; env: JSON of the values that `call` takes."""
         kernel = self._kernels[number]
         pairs = zip(json.loads(inputs), kernel.args, strict=True)
         args = [
             None if a is None or t is None else (tuple(a["dims"]), _from_json(a["data"], t.dtype)) for a, t in pairs
         ]
-        results = call(kernel, args, {self._symbols[name]: n for name, n in json.loads(symbols).items()})
+        results = call(kernel, args, self._symbols, json.loads(env))
         return json.dumps([{"dims": list(shape), "data": _to_json(data)} for shape, data in results])
 
 

@@ -185,8 +185,16 @@ def test_texts_that_stop(case: str) -> None:
 
 
 def test_tokens_that_are_kept() -> None:
-    assert [kept([1, 2, 3], tokens, 1) for tokens in ([1, 2, 3], [1, 2, 3, 4], [1, 5, 3], [9], [1])] == [2, 3, 1, 0, 0]
-    assert kept([], [1], 1) == 0 and kept([1, 2, 3, 4], [1, 2, 3, 4], 3) == 1 and kept([1], [1], 4) == 0
+    assert [kept([1, 2, 3], tokens, 1, True) for tokens in ([1, 2, 3], [1, 2, 3, 4], [1, 5, 3], [9], [1])] == [
+        2,
+        3,
+        1,
+        0,
+        0,
+    ]
+    assert (
+        kept([], [1], 1, True) == 0 and kept([1, 2, 3, 4], [1, 2, 3, 4], 3, True) == 1 and kept([1], [1], 4, True) == 0
+    )
 
 
 def no_cache() -> bytes:
@@ -198,7 +206,7 @@ def no_cache() -> bytes:
 
 
 REFUSED: dict[str, tuple[Callable[[], Any], str]] = {
-    "no cache": (lambda: TextGenerator(no_cache()), "it has no caches that grow"),
+    "no cache": (lambda: TextGenerator(no_cache()), "it has no caches"),
     "no logits": (lambda: TextGenerator(DECODER, logits="scores"), 'output "scores" does not exist'),
     "draft tokens": (lambda: TextGenerator(DECODER, draft_tokens=0), "draft_tokens is 0"),
     "setting": (lambda: TextGenerator(DECODER).generate([1], heat=1), 'the setting "heat" does not exist'),

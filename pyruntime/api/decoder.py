@@ -11,14 +11,15 @@ import numpy as np
 from pyruntime.api.ort_value import OrtValue
 from pyruntime.api.session import InferenceSession
 from pyruntime.errors import InvalidInput
+from pyruntime.frontend.feed_checks import type_name
+from pyruntime.ir import dtype as dt
+from pyruntime.native.memory.arrays import dtype_of, from_python
+from pyruntime.onnx.graph import TensorType
 from pyruntime.runtime.batching import Declared
-from pyruntime.runtime.generation import DecoderLayout, Made, empty_dims, kept
-from pyruntime.runtime.writing import Request, Sampling, sampling_feeds
+from pyruntime.runtime.generation import DecoderLayout, Made, kept
+from pyruntime.runtime.writing import Request, Sampling, portions, sampling_feeds
 
-TYPES = {
-    "tensor(float)": np.float32, "tensor(float16)": np.float16, "tensor(int64)": np.int64, "tensor(int32)": np.int32,
-    "tensor(bool)": np.bool_, "tensor(double)": np.float64,
-}  # fmt: skip
+TYPES = {type_name(TensorType(dtype, None)): dtype for dtype in dt.ALL}
 Arrays = Mapping[str, Any]
 
 
@@ -33,11 +34,13 @@ class Decoder:
     layout: DecoderLayout = field(init=False)
     cached: list[int] = field(init=False, default_factory=list)  # tokens whose keys and values are in `pasts`
     pasts: dict[str, OrtValue] = field(init=False, default_factory=dict)
+    _given: dict[str, OrtValue] = field(init=False)
+    shrinks: bool = field(init=False)  # whether the caches can lose their last tokens alone
     _types: dict[str, Any] = field(init=False)
 
     def __post_init__(self) -> None:
         inputs = self.session.get_inputs()
-        self._types = {x.name: TYPES.get(x.type, np.float32) for x in inputs}
+        self._types = {x.name: TYPES[x.type] for x in inputs if x.type in TYPES}
         self.layout = DecoderLayout(
             [Declared(x.name, x.shape) for x in inputs],
             [Declared(x.name, x.shape) for x in self.session.get_outputs()],
@@ -48,29 +51,44 @@ class Decoder:
             raise InvalidInput(f"this model cannot generate text: {self.layout.refused}", hint=hint)
         if strange := [name for name in self.given if name not in self._types]:
             raise InvalidInput(f"the model has no input {', '.join(strange)}", hint=f"it has {', '.join(self._types)}")
+        self._given = {name: self._converted(name, array) for name, array in self.given.items()}
         if self.layout.unknown:
             names = ", ".join(self.layout.unknown)
-            raise InvalidInput(f"the model has the inputs {names}", hint="inputs={name: array} gives them")
+            hint = "inputs={name: array} gives inputs that stay the same in all runs"
+            raise InvalidInput(f"the model has the inputs {names}, and no output continues them", hint=hint)
+        self.restart()
 
     def restart(self) -> None:
         """Forget all tokens."""
-        self.cached, self.pasts = [], {}
+        self.cached, self.pasts, self.shrinks = [], {}, not self.layout.has_states
+
+    def kept(self, tokens: Sequence[int], fresh: int) -> int:
+        """How many cached tokens a run for these tokens keeps; at least the last `fresh` are fed."""
+        return kept(self.cached, tokens, fresh, self.shrinks)
 
     def sample(self, request: Request, how: Sampling) -> list[int]:
         """Return the tokens that follow each of the last tokens. Only tokens that are not cached are computed."""
-        keep = kept(self.cached, request.tokens, request.count)
-        if keep < len(self.cached) or not self.pasts:
+        keep = self.kept(request.tokens, request.count)
+        if keep == 0 or not self.pasts:
+            self.start(1)
+        elif keep < len(self.cached):
             self._keep(keep)
-        found = self.run(sampling_feeds(self.layout, request, keep, how))
-        self.cached = list(request.tokens)
+        found: list[int] = []
+        for part in portions(self.layout, request, keep):
+            found = self.run(sampling_feeds(self.layout, part, len(self.cached), how))
+            self.cached = list(part.tokens)
+            self.shrinks = self.shrinks and self._rows() == {len(self.cached)}
         return found[-request.count :]
+
+    def _rows(self) -> set[int]:
+        """The positions in caches that grow: fewer than the tokens in those that keep the last ones alone."""
+        growing = [cache for cache in self.layout.caches if not cache.of_encoder]
+        return {self.pasts[cache.past].shape()[cache.axis] for cache in growing}
 
     def run(self, made: Sequence[Made]) -> list[int]:
         """Return the sampled tokens (N, positions), flat. The caches become those that the model returns."""
-        feeds = {**self.given, **{x.name: np.reshape(x.values, x.dims) for x in made}}
-        values = {
-            name: OrtValue.ortvalue_from_numpy(np.ascontiguousarray(x, self._types[name])) for name, x in feeds.items()
-        }
+        values = {name: x for name, x in self._given.items() if name not in self.pasts}
+        values |= {x.name: self._value(x.name, x.dims, x.values) for x in made}
         names = ["token", *(cache.present for cache in self.layout.caches)]
         token, *presents = self.session.run_with_ort_values(names, {**values, **self.pasts})
         for cache, present in zip(self.layout.caches, presents, strict=True):
@@ -81,17 +99,25 @@ class Decoder:
     def _keep(self, count: int) -> None:
         """Keep the keys and values of the first tokens."""
         self.cached = self.cached[:count]
-        if not self.pasts:
-            self.start(1)
-            return
         for cache in self.layout.caches:
             if not cache.of_encoder:
                 self.pasts[cache.past] = self.pasts[cache.past].first(count, cache.axis)
 
     def start(self, batch: int) -> None:
-        """Empty caches."""
-        self.cached = []
-        self.pasts = {
-            cache.past: OrtValue.ortvalue_from_numpy(np.zeros(empty_dims(cache, batch), self._types[cache.past]))
-            for cache in self.layout.caches
-        }
+        """Empty caches, and states of zeros, unless the caller gives others."""
+        self.restart()
+        for cache in self.layout.caches:
+            empty = OrtValue.ortvalue_from_shape_and_type(cache.sizes(batch), self._types[cache.past].code)
+            self.pasts[cache.past] = self._given.get(cache.past, empty)
+
+    def _value(self, name: str, dims: Sequence[int], values: Sequence[float]) -> OrtValue:
+        """A tensor of the input's element type."""
+        array = from_python((dims, list(values)), self._types[name])
+        return OrtValue.ortvalue_from_numpy_with_onnx_type(array, self._types[name].code)
+
+    def _converted(self, name: str, array: Any) -> OrtValue:
+        """An array that the caller gives, with the input's element type."""
+        array = np.asarray(array)
+        if name in self._types and dtype_of(array) is not self._types[name]:
+            return self._value(name, array.shape, array.ravel().tolist())
+        return OrtValue.ortvalue_from_numpy(array)

@@ -18,7 +18,7 @@ from pyruntime.api.decoder import Arrays, Decoder
 from pyruntime.api.options import SessionOptions
 from pyruntime.api.session import InferenceSession
 from pyruntime.errors import InvalidInput, NotSupported
-from pyruntime.runtime.generation import kept, not_together
+from pyruntime.runtime.generation import not_together
 from pyruntime.runtime.writing import (
     BUSY,
     BUSY_HINT,
@@ -90,6 +90,8 @@ class TextGenerator:
 
         self._model = opened(model, self.draft_tokens + 1)
         self._draft = None if draft is None else opened(draft, 1)
+        if self._draft is not None:
+            self._check_draft(self._draft)
 
     def generate(self, prompt: Prompt | Sequence[Prompt], **settings: Any) -> Any:
         """What follows the prompt: `Generated`; for a list of prompts, which are computed together, a list of them.
@@ -133,6 +135,11 @@ class TextGenerator:
     def _decoders(self) -> list[Decoder]:
         return [self._model] if self._draft is None else [self._model, self._draft]
 
+    def _check_draft(self, draft: Decoder) -> None:
+        refused = self._model.layout.no_draft(self.draft_tokens + 1) or draft.layout.no_draft(1)
+        if refused:
+            raise InvalidInput(f"a draft does not fit: {refused}", hint="generate without draft")
+
     @property
     def last(self) -> Generated:
         """What the newest call has written so far."""
@@ -156,8 +163,8 @@ class TextGenerator:
         (text,), how = settings.texts, settings.how
         writer = Writer(text, settings.numbers, settings.most, self.draft_tokens)
         self._texts = [text]
-        text.reused = kept(self._model.cached, text.prompt, 1)
-        while request := writer.request():
+        text.reused = self._model.kept(text.prompt, 1)
+        while request := writer.request(self._model.shrinks):
             if self._texts != [text]:
                 raise InvalidInput(OVERTAKEN, hint=BUSY_HINT)
             decoder = self._draft if request.of_draft and self._draft is not None else self._model

@@ -7,6 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 from pyruntime.codegen.choices import Choices, Chosen
+from pyruntime.compiler.fixed_dims import with_fixed_dims
 from pyruntime.compiler.user_passes import Pipeline
 from pyruntime.frontend.budget import Budget
 from pyruntime.onnx.graph import Graph
@@ -30,6 +31,8 @@ class Settings:
         after the passes on graphs. Errors: InvalidInput for a size or an output that does not fit the model."""
         options = self.options
         sized = graph.with_dims(options.free_dimension_overrides)
+        if options.sample_from:
+            sized = with_fixed_dims(sized)
         found = with_sampling(sized, options.sample_from, options.sample_positions)
         return self.pipeline.graph(found if options.outputs is None else with_outputs(found, options.outputs))
 

@@ -27,16 +27,20 @@ def host_function(name: str) -> Callable[[Function], Function]:
     return register
 
 
-def call(step: Host, args: list[Array | None], symbols: Mapping[Symbol, int]) -> list[Array]:
+def call(
+    step: Host, args: list[Array | None], symbols: Mapping[str, Symbol], env: Mapping[str, int]
+) -> list[Array]:  # fmt: skip
     """The results of a step. A function that runs a kernel (attrs["kernel"]) also gets in attrs the "shapes" of the
-    outputs and the values of "symbols". Errors: ExecutionError for results of other shapes; InternalError for any other
+    outputs and the values of "symbols". symbols: by the Program's names; env: values of those that have one, and of
+    dims that follow from them. Errors: ExecutionError for results of other shapes; InternalError for any other
     failure."""
     if "kernel" not in step.attrs:
         with our_fault("running it", step.node):
             return FUNCTIONS[step.fn](args, step.attrs)
-    shapes = [tuple(sh.evaluate(d, symbols) for d in t.shape) for t in step.outputs]
+    values = {symbol: env[name] for name, symbol in symbols.items() if name in env}
+    shapes = [tuple(sh.evaluate(d, values) for d in t.shape) for t in step.outputs]
     with our_fault("running it", step.node):
-        results = FUNCTIONS[step.fn](args, {**step.attrs, "shapes": shapes, "symbols": symbols})
+        results = FUNCTIONS[step.fn](args, {**step.attrs, "shapes": shapes, "symbols": values})
     if (actual := [tuple(shape) for shape, _ in results]) != shapes:
         raise ExecutionError(f'"{step.fn}" gave shapes {actual}, not {shapes}', node=step.node)
     return results

@@ -459,6 +459,16 @@ def symbols(x: AnyDim) -> frozenset[Symbol]:
     return own.union(*[f.symbols for m, _ in x.terms for f in m if isinstance(f, Operation)])
 
 
+def required_size(condition: AnyDim) -> tuple[Symbol, int] | None:
+    """The symbol and its only value with which the condition holds, if it equates the symbol with an integer."""
+    match _terms(condition):
+        case (((Operation(op="eq", args=(a, b)),), 1),):
+            match _terms(b - a):
+                case (((), constant), ((Symbol() as symbol,), factor)) if constant % factor == 0:
+                    return symbol, -constant // factor
+    return None
+
+
 def operations(x: AnyDim, known: Container[Operation] = ()) -> list[Operation]:
     """The operations in a dim, operands first, without those in `known` and the operations in their operands."""
     found: set[Operation] = set()

@@ -6,7 +6,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from pyruntime.runtime.batching import Declared, Dims
+from pyruntime.runtime.batching import Declared
+from pyruntime.runtime.decoder_caches import CachePairs
 
 IDS = ["input_ids", "decoder_input_ids", "ids", "tokens"]
 SAMPLING = ["temperature", "top_k", "top_p", "random", "repetition_penalty", "repeated"]
@@ -26,32 +27,9 @@ HOLDS = {
     "total_sequence_length": "total",
     "seqlens_k": "last place",
 }
-# A part of the name of a present and that of its past, as exporters write them
-PAIRS = [
-    ["present_key_values", "past_key_values"],
-    ["present", "past_key_values"],
-    ["present", "past"],
-    ["new_", "past_"],
-    ["_out", "_in"],
-    ["output", "input"],
-]
+PADS = ["mask", "places"]  # what hides padding
 CONTEXT = 6  # tokens of the prompt with which the first token is decoded
 PADDED = 64  # pairs of penalties: their number is a multiple, so that few shapes are planned
-
-
-@dataclass(eq=False, slots=True)
-class Cache:
-    """An input of keys or values, the output that continues it, and the axes of the batch (-1: none) and of positions.
-
-    of_encoder: its positions are an encoder's, and only a first run computes them
-    """
-
-    past: str
-    present: str
-    dims: Dims
-    batch: int
-    axis: int
-    of_encoder: bool
 
 
 @dataclass(eq=False, slots=True)
@@ -76,58 +54,58 @@ class DecoderLayout:
     """The parts of a decoder whose session samples several positions. given: inputs that the caller gives
 
     ids: input of tokens; rows: the prompts that it takes at a time, 0 if any number
-    caches: keys and values; fed: other inputs that generation makes
+    at_once: tokens of each that a run takes, 0 if any number
+    caches: keys, values and states; fed: other inputs that generation makes
+    has_states: whether a cache is a state, which cannot lose its last tokens
     pads: whether prompts of different lengths run together
     positions: of which the session samples tokens
     unknown: inputs that the caller must give; refused: why the model cannot generate, or ""
     """
 
     def __init__(self, inputs: list[Declared], outputs: list[Declared], given: list[str]) -> None:
-        free = [x for x in inputs if x.name not in SAMPLING and x.name not in given]
-        found = token_inputs(free)
+        free = [x for x in inputs if x.name not in SAMPLING]
+        found = token_inputs([x for x in free if x.name not in given])
         dims = found[0].dims if len(found) == 1 else None
         batch = dims[0] if dims is not None and len(dims) > 0 else None
+        last = dims[len(dims) - 1] if dims is not None and len(dims) == 2 else None
         self.ids = found[0].name if len(found) == 1 else ""
         self.rows = batch if isinstance(batch, int) else 0
-        self.fed = [x for x in [text_input(x) for x in free if x.name != self.ids] if x.holds != ""]
-        self.pads = len([x for x in self.fed if x.holds in ["mask", "places"] and x.rank == 2]) == 2
+        self.at_once = last if isinstance(last, int) else 0
+        free = [x for x in free if x.name != self.ids]
+        self.fed = [x for x in [text_input(x) for x in free if x.name not in given] if x.holds != ""]
         self.positions = sampled_positions(inputs)
-        self.caches: list[Cache] = []
-        self.refused = ""
-        made = [self.ids, *[x.name for x in self.fed]]
-        free = [x for x in free if x.name not in made]
-        self._pair(free, [x for x in outputs if x.name != "token"], batch)
-        cached = [cache.past for cache in self.caches]
-        self.unknown = [x.name for x in free if x.name not in cached]
+        made = [x.name for x in self.fed]
+        pairs = CachePairs([x for x in free if x.name not in made], [x for x in outputs if x.name != "token"], batch)
+        self.caches = [cache for cache in pairs.caches if not (cache.of_encoder and cache.past in given)]
+        self.has_states = len([cache for cache in self.caches if cache.axis < 0]) > 0
+        self.pads = not self.has_states and len([x for x in self.fed if x.holds in PADS and x.rank == 2]) == 2
+        known = [*made, *given, *[cache.past for cache in self.caches]]
+        self.unknown = [x.name for x in free if x.name not in known]
+        self.refused = self._refusal(free, given, pairs.refused)
+
+    def _refusal(self, inputs: list[Declared], given: list[str], of_pairs: str) -> str:
         if self.ids == "":
-            self.refused = f"no input is called {', '.join(IDS)}, and not just one has the shape of tokens"
-        elif self.positions == 0:
-            self.refused = "its session samples no positions"
-        elif len(self.caches) == 0:
-            self.refused = "it has no caches that grow"
+            return f"no input is called {', '.join(IDS)}, and not just one has the shape of tokens"
+        if self.at_once > 1:
+            return f"it takes exactly {self.at_once} tokens at a time"
+        if self.positions == 0:
+            return "its session samples no positions"
+        strange = [x.name for x in inputs if x.name in self.unknown and x.name in HOLDS]
+        if len(strange) > 0:
+            return f"{', '.join(strange)} has a shape that a text cannot fill"
+        if of_pairs != "" or len(self.caches) == 0:
+            return of_pairs if of_pairs != "" else "it has no caches"
+        begun = [cache.past for cache in self.caches if cache.past in given and cache.axis >= 0]
+        if len(begun) > 0:
+            return f"{', '.join(begun)} grows with the text and begins empty: do not give it"
+        sizes = [name for cache in self.caches for name in cache.unknown()]
+        return f"its caches have free dimensions without a size: {', '.join(set(sizes))}" if len(sizes) > 0 else ""
 
-    def _pair(self, inputs: list[Declared], outputs: list[Declared], batch: int | str | None) -> None:
-        by_name = {x.name: x for x in inputs}
-        for output in outputs:
-            names = [output.name.replace(pair[0], pair[1]) for pair in PAIRS if pair[0] in output.name]
-            known = [name for name in names if name in by_name]
-            if len(known) > 0:
-                self._add(by_name[known[0]], output, batch)
-        if len(self.caches) > 0:
-            return
-        grow = [x for x in inputs if growing_axis(x, x, batch) >= 0]
-        presents = [x for x in outputs if growing_axis(x, x, batch) >= 0]
-        if len(grow) == len(presents):  # other names: both are in the same order
-            for n in range(len(grow)):
-                self._add(grow[n], presents[n], batch)
-
-    def _add(self, past: Declared, present: Declared, batch: int | str | None) -> None:
-        axis = growing_axis(past, present, batch)
-        if axis >= 0 and past.dims is not None:
-            of_encoder = "encoder" in past.name or "cross" in past.name
-            self.caches.append(
-                Cache(past.name, present.name, past.dims, batch_axis(past.dims, batch), axis, of_encoder)
-            )
+    def no_draft(self, read: int) -> str:
+        """Why this model cannot check or propose drafted tokens, or "". read: tokens that it reads at a time"""
+        if 0 < self.at_once < read:
+            return f"the model takes {self.at_once} token at a time"
+        return "a state of the model cannot lose tokens that are not accepted" if self.has_states else ""
 
 
 def token_inputs(inputs: list[Declared]) -> list[Declared]:
@@ -197,45 +175,12 @@ def sampled_positions(inputs: list[Declared]) -> int:
     return 0
 
 
-def free_axes(dims: Dims) -> list[int]:
-    return [axis for axis in range(len(dims)) if not isinstance(dims[axis], int)]
-
-
-def batch_axis(dims: Dims, batch: int | str | None) -> int:
-    """The axis that has the name of the tokens' batch, or else the first of several free ones; -1 if there is none."""
-    free = free_axes(dims)
-    named = [axis for axis in free if dims[axis] == batch and batch != ""]
-    if len(named) > 0:
-        return named[0]
-    return free[0] if len(free) > 1 else -1
-
-
-def growing_axis(past: Declared, present: Declared, batch: int | str | None) -> int:
-    """The axis of positions of a cache: a free one, with another name in the present; -1 if there is none."""
-    dims, later = past.dims, present.dims
-    if dims is None or later is None or len(dims) < 3 or len(dims) != len(later):
-        return -1
-    of_batch = batch_axis(dims, batch)
-    free = [axis for axis in free_axes(dims) if axis != of_batch]
-    renamed = [axis for axis in free if dims[axis] != later[axis]]
-    return [*renamed, *free, -1][0]
-
-
-def empty_dims(cache: Cache, batch: int) -> list[int]:
-    """The dims of a cache without positions."""
-    found: list[int] = []
-    for axis, dim in enumerate(cache.dims):
-        found.append(batch if axis == cache.batch else dim if isinstance(dim, int) else 0)
-    return found
-
-
-def kept(cached: Sequence[int], tokens: Sequence[int], fresh: int) -> int:
-    """How many of the cached tokens a run for these tokens keeps, if at least the last `fresh` of them must be fed."""
-    most = min(len(cached), len(tokens) - fresh)
-    for n in range(max(0, most)):
-        if cached[n] != tokens[n]:
-            return n
-    return max(0, most)
+def kept(cached: Sequence[int], tokens: Sequence[int], fresh: int, shrinks: bool) -> int:
+    """How many of the cached tokens a run for these tokens keeps, if at least the last `fresh` of them must be fed.
+    shrinks: whether caches can lose their last tokens alone"""
+    most = max(0, min(len(cached), len(tokens) - fresh))
+    same = agreed(cached[:most], tokens)
+    return same if shrinks or same == len(cached) else 0
 
 
 def agreed(drafted: Sequence[int], sampled: Sequence[int]) -> int:
@@ -275,6 +220,8 @@ def not_together(layout: DecoderLayout, prompts: Sequence[Sequence[int]]) -> str
         return f"the model takes batches of {layout.rows}, not of {len(prompts)}"
     lengths = [len(tokens) for tokens in prompts]
     if min(lengths) < max(lengths) and not layout.pads:
+        if layout.has_states:
+            return "prompts of different lengths cannot run together: padding would change the model's states"
         return "prompts of different lengths together need the inputs attention_mask and position_ids"
     return ""
 

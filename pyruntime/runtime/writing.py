@@ -158,13 +158,14 @@ class Writer:
         self._draft_tokens = draft_tokens
         self._drafted: list[int] = []
 
-    def request(self) -> Request | None:
-        """Return the next run, or None if the text is complete."""
+    def request(self, shrinks: bool) -> Request | None:
+        """Return the next run, or None if the text is complete. shrinks: whether the model's caches can lose tokens
+        that are not accepted; no draft runs without that"""
         position = len(self.text.tokens)
         if self.text.is_ended or position >= self._most:
             return None
         tokens = [*self.text.so_far(), *self._drafted]
-        if len(self._drafted) < min(self._draft_tokens, self._most - position - 1):
+        if len(self._drafted) < min(self._draft_tokens if shrinks else 0, self._most - position - 1):
             return Request(True, tokens, 1, self._numbers.at(position + len(self._drafted), 1))
         count = len(self._drafted) + 1
         return Request(False, tokens, count, self._numbers.at(position, count))
@@ -192,7 +193,7 @@ class JointWriter:
         self._how = how
         self._numbers = numbers
         self._most = most
-        self._fresh = left_padded(prompts)
+        self._fresh = left_padded(prompts)  # tokens that no run has read
         self._mask = left_padded([[1 for _ in tokens] for tokens in prompts])
         self._steps = 0
 
@@ -202,16 +203,23 @@ class JointWriter:
         growing = [text for text in self._texts if not text.is_ended]
         if self._steps >= self._most or len(growing) == 0:
             return []
-        rows = min(self._layout.positions, len(self._fresh[0]))
+        unread = len(self._fresh[0])
+        read = min(self._layout.at_once, unread) if self._layout.at_once > 0 else unread
+        mask = [row[0 : len(row) - unread + read] for row in self._mask]
+        rows = min(self._layout.positions, read)
         random: list[float] = []
         for number in self._numbers.at(self._steps * count, count):
             random = [*random, *[0.0 for _ in range(rows - 1)], number]
         written = [text.so_far() for text in self._texts]
         pairs = penalised_last(rows, written) if self._how.repetition_penalty != 1 else []
-        return [*text_inputs(self._layout, self._fresh, self._mask), *self._how.feeds(random, rows, pairs)]
+        fresh = [row[0:read] for row in self._fresh]
+        self._fresh = [row[read:] for row in self._fresh]
+        return [*text_inputs(self._layout, fresh, mask), *self._how.feeds(random, rows, pairs)]
 
     def take(self, sampled: list[int]) -> None:
         """sampled (N, positions): the tokens of the run, flat"""
+        if len(self._fresh[0]) > 0:  # the prompts go on
+            return
         rows = len(sampled) // len(self._texts)
         self._steps += 1
         for n, text in enumerate(self._texts):
@@ -220,6 +228,16 @@ class JointWriter:
             self._mask[n].append(1)
             if not text.is_ended:
                 text.add(token)
+
+
+def portions(layout: DecoderLayout, request: Request, cached: int) -> list[Request]:
+    """Return the runs for a request, one after another: one, or one for each token that is not cached. All but the last
+    sample what nobody reads."""
+    if layout.at_once == 0:
+        return [request]
+    count = len(request.tokens)
+    parts = [Request(request.of_draft, request.tokens[0:n], 1, [0.0]) for n in range(cached + 1, count)]
+    return [*parts, request]
 
 
 def sampling_feeds(layout: DecoderLayout, request: Request, cached: int, how: Sampling) -> list[Made]:

@@ -40,6 +40,30 @@ def test_moving_and_comparing() -> None:
     check(parsed(MOVES), {"x": WORDS, "c": np.array([[True, False]] * 3)}, by_onnx)
 
 
+MOVED = {
+    "Slice": "y = Slice (x, start, end, axes, steps)",
+    "Slice, then Concat": "s = Slice (x, start, end, axes, steps) y = Concat <axis = 1> (s, s)",
+    "Slice, then Tile": "s = Slice (x, start, end, axes, steps) y = Tile (s, steps3)",
+    "Slice, then Transpose": "s = Slice (x, start, end, axes, steps) y = Transpose (s)",
+}
+
+
+@pytest.mark.parametrize("name", MOVED)
+def test_dims_that_follow_from_named_ones(name: str) -> None:
+    """A Program names dims that it computes from the model's. Steps on strings get these beside the symbols."""
+    constants = """
+        start = Constant <value = int64[2] {-1, 100}> ()
+        end = Constant <value = int64[2] {-100, -9}> ()
+        axes = Constant <value = int64[2] {-3, 1}> ()
+        steps = Constant <value = int64[2] {-1, -2147483647}> ()
+        steps3 = Constant <value = int64[3] {2, 1, 2}> ()
+    """
+    made = parsed(f"g (string[d0, d1, d2] x) => (string[a, b, c] y) {{ {constants} {MOVED[name]} }}")
+    x = np.array([f"{n}" for n in range(60)], object).reshape(3, 4, 5)
+    assert by_session(made, {"x": x})[0].size
+    check(made, {"x": x}, by_onnx)
+
+
 def test_the_pass_gives_the_same() -> None:
     model_ = parsed(MOVES).SerializeToString()
     specs = {"x": TensorSpec(dt.STRING, (3, 2)), "c": TensorSpec(dt.BOOL, (3, 2))}

@@ -1,25 +1,16 @@
 // A decoder's session with the keys and values of the tokens that it has read.
 
+import { fromNumbers } from '../common/elements.js';
 import { Declared } from '../runtime/batching.js';
-import { DecoderLayout, emptyDims, kept } from '../runtime/generation.js';
-import { samplingFeeds } from '../runtime/writing.js';
+import { DecoderLayout, kept } from '../runtime/generation.js';
+import { portions, samplingFeeds } from '../runtime/writing.js';
 import { emptyData, partsOf } from './parts.js';
 
 /** @typedef {import('./parts.js').Session} Session */
-/** @typedef {import('../runtime/generation.js').Cache} Cache */
+/** @typedef {import('../runtime/decoder_caches.js').Cache} Cache */
 /** @typedef {import('../runtime/generation.js').Made} Made */
 /** @typedef {import('../runtime/writing.js').Sampling} Sampling */
 /** @typedef {import('./parts.js').Tensor} Tensor */
-
-/** Arrays of numbers, by element type. @type {Record<string, (values: readonly number[]) => import('../common/protocol.js').NumericData>} */
-const ARRAYS = {
-  int64: (values) => BigInt64Array.from(values, BigInt),
-  int32: (values) => Int32Array.from(values),
-  float32: (values) => Float32Array.from(values),
-  float64: (values) => Float64Array.from(values),
-  float16: (values) => Uint16Array.from(values, (bit) => bit && 0x3c00), // of masks; caches are empty
-  bool: (values) => Uint8Array.from(values, Number),
-};
 
 /** @param {{ name: string, isTensor?: boolean, shape?: readonly (number | string)[] }} metadata */
 const declared = ({ name, isTensor, shape }) => new Declared(name, isTensor && shape ? [...shape] : null);
@@ -29,6 +20,8 @@ export class Decoder {
   cached = [];
   /** @type {Record<string, Tensor>} */
   pasts = {};
+  /** Whether the caches can lose their last tokens alone. */
+  shrinks = true;
 
   /**
    * Throws InvalidInput for a model that cannot generate.
@@ -43,18 +36,28 @@ export class Decoder {
     /** @type {Record<string, string>} */
     this.types = Object.fromEntries(session.inputMetadata.map(({ name, type }) => [name, type]));
     this.layout = new DecoderLayout(session.inputMetadata.map(declared), session.outputMetadata.map(declared), Object.keys(given));
-    const { refused, unknown } = this.layout;
+    const { refused, unknown, fed } = this.layout;
     const hint = 'it must be a decoder with a KV cache, and its session needs the options of TextGenerator.options()';
     if (refused) throw new InvalidInput(`this model cannot generate text: ${refused}`, { hint });
     const strange = Object.keys(given).filter((name) => !(name in this.types));
     if (strange.length) throw new InvalidInput(`the model has no input ${strange.join(', ')}`, { hint: `it has ${session.inputNames.join(', ')}` });
-    if (unknown.length) throw new InvalidInput(`the model has the inputs ${unknown.join(', ')}`, { hint: 'inputs: { name: tensor } gives them' });
+    const constant = { hint: 'inputs: { name: tensor } gives inputs that stay the same in all runs' };
+    if (unknown.length) throw new InvalidInput(`the model has the inputs ${unknown.join(', ')}, and no output continues them`, constant);
+    const short = fed.filter(({ name }) => this.types[name] === 'uint16').map(({ name }) => name); // the API's type for bfloat16
+    if (short.length) throw new InvalidInput(`this model cannot generate text: ${short.join(', ')} has 16-bit elements that are no float16`, { hint });
+    this.restart();
   }
 
   /** Forgets all tokens. */
   restart() {
     this.cached = [];
+    this.shrinks = !this.layout.hasStates;
     this.replace({});
+  }
+
+  /** How many cached tokens a run for these tokens keeps; at least the last `fresh` are fed. @param {number[]} tokens @param {number} fresh */
+  kept(tokens, fresh) {
+    return kept(this.cached, tokens, fresh, this.shrinks);
   }
 
   /**
@@ -62,12 +65,18 @@ export class Decoder {
    * @param {import('../runtime/writing.js').Request} request @param {Sampling} how @param {AbortSignal} [signal] @returns {Promise<number[]>}
    */
   async sample(request, how, signal) {
-    const { tokens, count } = request;
-    const keep = kept(this.cached, tokens, count);
-    if (keep < this.cached.length || !Object.keys(this.pasts).length) await this.keep(keep);
-    const found = await this.run(samplingFeeds(this.layout, request, keep, how), signal);
-    this.cached = tokens;
-    return found.slice(-count);
+    const keep = this.kept(request.tokens, request.count);
+    if (!keep || !Object.keys(this.pasts).length) this.start(1);
+    else if (keep < this.cached.length) await this.keep(keep);
+    /** @type {number[]} */
+    let found = [];
+    for (const part of portions(this.layout, request, keep)) {
+      found = await this.run(samplingFeeds(this.layout, part, this.cached.length, how), signal);
+      this.cached = part.tokens;
+      // A cache that keeps the last positions alone has fewer than there are tokens.
+      this.shrinks &&= this.layout.caches.every(({ past, axis, ofEncoder }) => ofEncoder || this.pasts[past].dims[axis] === part.tokens.length);
+    }
+    return found.slice(-request.count);
   }
 
   /**
@@ -87,20 +96,16 @@ export class Decoder {
   /** Keeps the keys and values of the first tokens. @param {number} count */
   async keep(count) {
     this.cached = this.cached.slice(0, count);
-    if (!Object.keys(this.pasts).length) {
-      this.start(1);
-      return;
-    }
     const { caches } = this.layout;
     const found = await Promise.all(caches.map((cache) => this.first(this.pasts[cache.past], count, cache)));
     this.replace(Object.fromEntries(caches.map(({ past }, n) => [past, found[n]])));
   }
 
-  /** Empty caches. @param {number} batch */
+  /** Empty caches, and states of zeros, unless the caller gives others. @param {number} batch */
   start(batch) {
-    this.cached = [];
-    const empty = this.layout.caches.map((cache) => [cache.past, this.tensor(cache.past, emptyDims(cache, batch), [])]);
-    this.replace(Object.fromEntries(empty));
+    this.restart();
+    const empty = (/** @type {string} */ name, /** @type {number[]} */ dims) => this.tensor(name, dims, new Array(dims.reduce((a, b) => a * b, 1)).fill(0));
+    this.replace(Object.fromEntries(this.layout.caches.map((cache) => [cache.past, this.given[cache.past] ?? empty(cache.past, cache.sizes(batch))])));
   }
 
   /** The first positions of a cache, in the worker if they are there. @param {Tensor} tensor @param {number} count @param {Cache} cache */
@@ -119,7 +124,7 @@ export class Decoder {
 
   /** @param {Record<string, Tensor>} pasts */
   replace(pasts) {
-    const stay = Object.values(pasts);
+    const stay = [...Object.values(pasts), ...Object.values(this.given)];
     const gone = Object.values(this.pasts).filter((tensor) => tensor.location === 'gpu-buffer' && !stay.includes(tensor));
     this.pasts = pasts;
     for (const tensor of gone) tensor.dispose();
@@ -128,6 +133,7 @@ export class Decoder {
   /** @param {string} name @param {readonly number[]} dims @param {readonly number[]} values @returns {Tensor} */
   tensor(name, dims, values) {
     const type = this.types[name];
-    return new this.parts.Tensor(type, ARRAYS[type](values), dims);
+    const data = type === 'float16' ? Uint16Array.from(values, (bit) => bit && 0x3c00) : fromNumbers([...values], type); // halves of masks and zeros
+    return new this.parts.Tensor(type, data, dims);
   }
 }

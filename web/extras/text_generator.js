@@ -1,7 +1,7 @@
 // Writes text with a decoder: streaming, sampling, a KV cache that stays between turns, a draft model.
 // pyruntime/runtime/writing.py decides what runs.
 
-import { kept, notTogether } from '../runtime/generation.js';
+import { notTogether } from '../runtime/generation.js';
 import { BUSY, BUSY_HINT, JointWriter, Numbers, OVERTAKEN, Sampling, Text, Writer, refusedNumber } from '../runtime/writing.js';
 import { Decoder } from './decoder.js';
 import { partsOf } from './parts.js';
@@ -33,6 +33,8 @@ export class TextGenerator {
     this.model = new Decoder(session, inputs);
     this.draft = draft ? new Decoder(draft, inputs) : null;
     const { positions } = this.model.layout;
+    const misfit = this.draft && (this.model.layout.noDraft(this.draftTokens + 1) || this.draft.layout.noDraft(1));
+    if (misfit) throw new InvalidInput(`a draft does not fit: ${misfit}`, { hint: 'generate without draft' });
     if (positions <= this.draftTokens) {
       const hint = `create it with TextGenerator.options({ draftTokens: ${this.draftTokens} })`;
       throw new InvalidInput(`the session samples ${positions} positions, a draft of ${this.draftTokens} tokens needs ${this.draftTokens + 1}`, { hint });
@@ -63,8 +65,8 @@ export class TextGenerator {
     const { texts: [text], how, numbers, most, signal } = this.read(settings, [prompt]);
     const writer = new Writer(text, numbers, most, this.draftTokens);
     this.newest = text;
-    text.reused = kept(this.model.cached, text.prompt, 1);
-    for (let request; (request = writer.request());) {
+    text.reused = this.model.kept(text.prompt, 1);
+    for (let request; (request = writer.request(this.model.shrinks));) {
       if (this.newest !== text) throw new this.parts.InvalidInput(OVERTAKEN, { hint: BUSY_HINT });
       const decoder = request.ofDraft && this.draft ? this.draft : this.model;
       const found = await this.running(() => decoder.sample(request, how, signal));

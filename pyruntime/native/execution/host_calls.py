@@ -25,7 +25,7 @@ class HostCalls:
     def __call__(self, number: int, fn: str, arrays: list[Any], env: dict[str, int]) -> list[Any]:
         kernel = self.kernels[number]
         args = [None if a is None else to_python(a, t) for a, t in zip(arrays, kernel.args, strict=True)]
-        results = call(kernel, args, {self.symbols[name]: n for name, n in env.items()})
+        results = call(kernel, args, self.symbols, env)
         return [from_python(r, t.dtype) for r, t in zip(results, kernel.outputs, strict=True)]
 
 

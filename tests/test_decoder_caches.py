@@ -1,0 +1,115 @@
+"""Caches of decoders: states, windows, names and element types, against the rule that the tokens follow."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from kit.counting_decoders import cases, of_convolution, of_recurrence, of_sums, of_two_caches, of_window
+from pyruntime import InvalidInput, TextGenerator
+from pyruntime.runtime.batching import Declared
+from pyruntime.runtime.decoder_caches import CachePairs
+
+CASES = cases()
+PROMPT = [5, 7, 9, 4]
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_texts(name: str) -> None:
+    """The same prompt twice, a text that goes on, one that goes back, and two prompts together."""
+    case = CASES[name]
+    writer = TextGenerator(case.model.SerializeToString())
+    first = writer.generate(PROMPT, max_tokens=6).tokens
+    prompts = [PROMPT, [*PROMPT, *first, 3], [*PROMPT, 8], [1]]
+    found = [writer.generate(prompt, max_tokens=6).tokens for prompt in prompts]
+    assert [first, *found] == [case.expected(prompt, 6) for prompt in [PROMPT, *prompts]]
+    if writer._model.layout.rows != 1:
+        together = writer.generate([PROMPT, PROMPT[::-1]], max_tokens=6)
+        assert [out.tokens for out in together] == [case.expected(prompt, 6) for prompt in (PROMPT, PROMPT[::-1])]
+
+
+def test_a_state_that_the_caller_gives() -> None:
+    """It is the state before the first token, of every text."""
+    state = np.array([[[8, 2]]], np.float32)
+    case = of_convolution()
+    writer = TextGenerator(case.model.SerializeToString(), inputs={"past_conv.0": state})
+    for _ in range(2):
+        assert writer.generate(PROMPT, max_tokens=4).tokens == case.expected([8, 2, *PROMPT], 4)
+
+
+REFUSED: dict[str, tuple[Any, dict[str, Any], str]] = {
+    "a cache that the caller gives": (
+        of_sums(), {"inputs": {"past_key_values.0.key": np.zeros((1, 1, 2, 1), np.float32)}}, "begins empty",
+    ),
+    "a draft for a state": (of_convolution(), {"draft": of_sums()}, "a state of the model cannot lose tokens"),
+    "a draft with a state": (of_sums(), {"draft": of_convolution()}, "a state of the model cannot lose tokens"),
+    "a draft for one token at a time": (of_sums(new=1, batch=1), {"draft": of_sums()}, "takes 1 token at a time"),
+    "four tokens at a time": (of_sums(new=4), {}, "takes exactly 4 tokens at a time"),
+    "exchanged": (of_two_caches(("a.0", "b.0"), ("b.x", "a.x")), {}, "names do not tell which output continues"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_what_is_refused(name: str) -> None:
+    case, more, text = REFUSED[name]
+    if "draft" in more:
+        more = {"draft": more["draft"].model.SerializeToString()}
+    with pytest.raises(InvalidInput, match=text):
+        TextGenerator(case.model.SerializeToString(), **more)
+
+
+def test_prompts_of_different_lengths_with_a_state() -> None:
+    writer = TextGenerator(of_convolution().model.SerializeToString())
+    with pytest.raises(InvalidInput, match="padding would change the model's states"):
+        writer.generate([PROMPT, [1]], max_tokens=1)
+    assert writer.generate(PROMPT, max_tokens=3).tokens == of_convolution().expected(PROMPT, 3)
+
+
+def test_a_draft_stops_when_the_window_is_full() -> None:
+    """Before, its caches can lose tokens, afterwards they cannot. The text stays the same."""
+    case = of_window()
+    writer = TextGenerator(case.model.SerializeToString(), draft=of_sums().model.SerializeToString())
+    found = writer.generate([5], max_tokens=12)
+    assert found.tokens == case.expected([5], 12) and found.drafted < 12
+
+
+def test_one_token_at_a_time_reads_the_prompt_by_tokens() -> None:
+    case = of_recurrence()
+    writer = TextGenerator(case.model.SerializeToString())
+    runs: list[int] = []
+    run = writer._model.session.run_with_ort_values
+
+    def counted(*args: Any) -> Any:
+        runs.append(1)
+        return run(*args)
+
+    writer._model.session.run_with_ort_values = counted  # type: ignore[method-assign]
+    assert writer.generate(PROMPT, max_tokens=2).tokens == case.expected(PROMPT, 2)
+    assert len(runs) == len(PROMPT) + 1
+
+
+PAIRED = {
+    "Optimum": ["past_key_values.{}.key", "past_key_values.{}.value", "present.{}.key", "present.{}.value"],
+    "onnxruntime-genai": ["past_key_{}", "past_value_{}", "present_key_{}", "present_value_{}"],
+    "sherpa-onnx": ["in_layer_self_k_{}", "in_layer_self_v_{}", "out_layer_self_k_{}", "out_layer_self_v_{}"],
+    "two words": ["key_cache_{}", "value_cache_{}", "new_key_cache_{}", "new_value_cache_{}"],
+    "capitals": ["keyIn{}", "valueIn{}", "keyOut{}", "valueOut{}"],
+    "all capitals": ["KEY_IN_{}", "VALUE_IN_{}", "KEY_OUT_{}", "VALUE_OUT_{}"],
+    "the number first": ["layers.{}.k.past", "layers.{}.v.past", "layers.{}.k.present", "layers.{}.v.present"],
+    "states": ["cached_conv1_{}", "cached_conv2_{}", "new_cached_conv1_{}", "new_cached_conv2_{}"],
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("form", PAIRED)
+def test_pairs_by_name(form: str) -> None:
+    """Twelve layers whose outputs are declared in the opposite order."""
+    pasts = [name.format(n) for n in range(12) for name in PAIRED[form][:2]]
+    presents = [name.format(n) for n in range(12) for name in PAIRED[form][2:]]
+    dims: list[int | str | None] = ["batch", 4, "past", 8]
+    later: list[int | str | None] = ["batch", 4, "total", 8]
+    pairs = CachePairs([Declared(x, dims) for x in pasts], [Declared(x, later) for x in presents[::-1]], "batch")
+    assert pairs.refused == ""
+    assert {x.past: x.present for x in pairs.caches} == dict(zip(pasts, presents, strict=True))
+    assert {(x.batch, x.axis) for x in pairs.caches} == {(0, 2)}
