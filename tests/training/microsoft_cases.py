@@ -37,6 +37,10 @@ TABLE: dict[str, tuple[str, dict[str, Any], list[Any], int]] = {
         "LinearAttention", {"q_num_heads": 2, "kv_num_heads": 2, "update_rule": "gated"},
         [(1, 4, 6), (1, 4, 6), (1, 4, 6), (1, 2, 3, 3), (1, 4, 2)], 2,
     ),
+    "long LinearAttention": (
+        "LinearAttention", {"q_num_heads": 2, "kv_num_heads": 1, "update_rule": "gated_delta"},
+        [(1, 130, 6), (1, 130, 3), (1, 130, 2), None, (1, 130, 1), (1, 130, 1)], 1,
+    ),
     "LinearAttentionGate": ("LinearAttentionGate", {}, [(2, 3, 4), (4,), (4,), (2, 3, 4)], 2),
     "MatMulFpQ4": ("MatMulFpQ4", {"blk_quant_type": 0}, [(3, 32), _BLOB.ravel(), _ints(32, 5)], 1),
     "NhwcConv": ("NhwcConv", {"pads": [1, 1, 1, 1], "strides": [2, 1]}, [(1, 5, 4, 2), (3, 2, 3, 3), (3,)], 1),

@@ -5,6 +5,7 @@ Letters: N batch, H heads, G state heads (each serves H / G query heads), T step
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 from pyruntime.frontend.own_gradients import GradientRule
@@ -16,7 +17,59 @@ from pyruntime.ir.expr import Expr, const, dim, exp, rem
 from pyruntime.ir.kernel import Builder, Tensor
 from pyruntime.ops.standard.attention import default_scale
 
-LINEAR_ATTENTION = GradientRule[list[Tensor], list[Tensor | None], tuple[Any, ...], Any]()
+
+@dataclass(frozen=True, slots=True)
+class Operands:
+    """The inputs of LinearAttention in float32, and numbers of heads. scale: of the outputs"""
+
+    query: Tensor
+    key: Tensor
+    value: Tensor
+    past: Tensor | None
+    decay: Tensor | None
+    beta: Tensor | None
+    heads: int
+    groups: int
+    scale: Any
+
+    @property
+    def tensors(self) -> list[Tensor]:
+        found = (self.query, self.key, self.value, self.past, self.decay, self.beta)
+        return [x for x in found if x is not None]
+
+    @property
+    def sizes(self) -> tuple[Any, Any, Any, Any]:
+        """N, T, D, M."""
+        d, m = sh.floordiv(self.query.shape[2], self.heads), sh.floordiv(self.value.shape[2], self.groups)
+        return (*self.query.shape[:2], d, m)
+
+    @property
+    def has_wide_decay(self) -> sh.AnyDim:
+        """1 if there is a decay for each row of a state, 0 if there is one for each state."""
+        assert self.decay is not None
+        return sh.compare("ne", self.decay.shape[2], self.groups)
+
+    def query_at(self, b: Expr, s: Expr, h: Expr, r: Expr) -> Expr:
+        return self.query.at(b, s, h * dim(self.sizes[2]) + r)
+
+    def key_at(self, b: Expr, s: Expr, g: Expr, r: Expr) -> Expr:
+        return self.key.at(b, s, g * dim(self.sizes[2]) + r)
+
+    def value_at(self, b: Expr, s: Expr, g: Expr, c: Expr) -> Expr:
+        return self.value.at(b, s, g * dim(self.sizes[3]) + c)
+
+    def factor_at(self, b: Expr, s: Expr, g: Expr, r: Expr) -> Expr:
+        """What a step multiplies row r of a state by."""
+        assert self.decay is not None
+        wide = self.has_wide_decay
+        return exp(self.decay.at(b, s, g * dim(sh.select(wide, self.sizes[2], 1)) + r * dim(wide)))
+
+    def beta_at(self, b: Expr, s: Expr, g: Expr) -> Expr:
+        assert self.beta is not None
+        return self.beta.at(b, s, g * dim(sh.compare("ne", self.beta.shape[2], 1)))
+
+
+LINEAR_ATTENTION = GradientRule[Operands]()
 
 RULES = {"linear": (False, False), "gated": (True, False), "delta": (False, True), "gated_delta": (True, True)}
 
@@ -38,25 +91,23 @@ def linear_attention(
     gated, corrected = RULES[update_rule]
     if gated != (decay is not None) or corrected != (beta is not None):
         raise t.shape_error(f'decay and beta do not fit update_rule "{update_rule}"')
-    n, steps = query.shape[:2]
     _check(t, query, key, value, past_state, decay, beta, q_num_heads, kv_num_heads)
-    d, m = sh.floordiv(query.shape[2], q_num_heads), sh.floordiv(value.shape[2], kv_num_heads)
-    factor: Any = scale or default_scale(d, F32)
-    args = [t.cast(x, F32) for x in (query, key, value)]
-    extras = [None if x is None else t.cast(x, F32) for x in (past_state, decay, beta)]
-    sizes: tuple[Any, ...] = (n, steps, q_num_heads, kv_num_heads, d, m)
+    factor: Any = scale or default_scale(sh.floordiv(query.shape[2], q_num_heads), F32)
+    q, k, v = (t.cast(x, F32) for x in (query, key, value))
+    past, logs, weights = (None if x is None else t.cast(x, F32) for x in (past_state, decay, beta))
+    of = Operands(q, k, v, past, logs, weights, q_num_heads, kv_num_heads, factor)
+    n, steps, d, m = of.sizes
 
     def body(k: Builder, out: Tensor, state: Tensor) -> None:
         with k.parallel(n * kv_num_heads * m) as i:
             column = k.let(rem(i, dim(m)))
             group = k.let(rem(i / dim(m), kv_num_heads))
             batch = k.let(i / dim(m) / kv_num_heads)
-            _recurrence(k, out, state, args, extras, sizes, (batch, group, column), factor)
+            _recurrence(k, out, state, of, (batch, group, column))
 
-    inputs = [*args, *[x for x in extras if x is not None]]
     shapes = [((n, steps, q_num_heads * m), F32), ((n, kv_num_heads, d, m), F32)]
-    y, state = t.loops("linear_attention", inputs, shapes, body)
-    t.own_gradient(y, LINEAR_ATTENTION, args, extras, sizes, factor)
+    y, state = t.loops("linear_attention", of.tensors, shapes, body)
+    t.own_gradient(y, LINEAR_ATTENTION, of)
     return t.cast(y, query.dtype), t.cast(state, query.dtype if past_state is None else past_state.dtype)
 
 
@@ -79,34 +130,26 @@ def _check(
     t.require_shape("past_state", past, (query.shape[0], groups, d, m))
 
 
-def _recurrence(
-    k: Builder, out: Tensor, state: Tensor, args: list[Tensor], extras: list[Tensor | None], sizes: tuple[Any, ...],
-    place: tuple[Expr, Expr, Expr], scale: float | Expr,
-) -> None:  # fmt: skip
+def _recurrence(k: Builder, out: Tensor, state: Tensor, of: Operands, place: tuple[Expr, Expr, Expr]) -> None:
     """One column of one state, over all steps."""
-    query, key, value = args
-    past, decay, beta = extras
-    _, steps, heads, groups, d, m = sizes
+    _, steps, d, m = of.sizes
     b, g, c = place
     with k.loop(d) as r:
-        k.store(state, (b, g, r, c), const(0.0) if past is None else past.at(b, g, r, c))
+        k.store(state, (b, g, r, c), const(0.0) if of.past is None else of.past.at(b, g, r, c))
     with k.loop(steps) as s:
-        if decay is not None:
-            wide = sh.compare("ne", decay.shape[2], groups)
+        if of.decay is not None:
             with k.loop(d) as r:
-                factor = exp(decay.at(b, s, g * dim(sh.select(wide, d, 1)) + r * dim(wide)))
-                k.store(state, (b, g, r, c), state.at(b, g, r, c) * factor)
-        new = k.let(value.at(b, s, g * dim(m) + c))
-        if beta is not None:
-            stored = _dot(k, d, lambda r: state.at(b, g, r, c) * key.at(b, s, g * dim(d) + r))
-            weight = beta.at(b, s, g * dim(sh.compare("ne", beta.shape[2], 1)))
-            new = k.let(weight * (new - stored))
+                k.store(state, (b, g, r, c), state.at(b, g, r, c) * of.factor_at(b, s, g, r))
+        new = k.let(of.value_at(b, s, g, c))
+        if of.beta is not None:
+            stored = _dot(k, d, lambda r: state.at(b, g, r, c) * of.key_at(b, s, g, r))
+            new = k.let(of.beta_at(b, s, g) * (new - stored))
         with k.loop(d) as r:
-            k.store(state, (b, g, r, c), state.at(b, g, r, c) + key.at(b, s, g * dim(d) + r) * new)
-        with k.loop(heads // groups) as share:
-            h = k.let(g * (heads // groups) + share)
-            y = _dot(k, d, lambda r: state.at(b, g, r, c) * query.at(b, s, h * dim(d) + r))
-            k.store(out, (b, s, h * dim(m) + c), y * scale)
+            k.store(state, (b, g, r, c), state.at(b, g, r, c) + of.key_at(b, s, g, r) * new)
+        with k.loop(of.heads // of.groups) as share:
+            h = k.let(g * (of.heads // of.groups) + share)
+            y = _dot(k, d, lambda r: state.at(b, g, r, c) * of.query_at(b, s, h, r))
+            k.store(out, (b, s, h * dim(m) + c), y * of.scale)
 
 
 def _dot(k: Builder, extent: sh.AnyDim, term: Callable[[Expr], Expr]) -> Expr:

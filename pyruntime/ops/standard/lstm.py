@@ -4,6 +4,8 @@
 
 from __future__ import annotations
 
+from functools import partial, reduce
+from operator import add
 from typing import Any
 
 from pyruntime.frontend.registry import attributes_of, op
@@ -12,7 +14,7 @@ from pyruntime.ir.dtype import F32
 from pyruntime.ir.expr import Expr, clip, maximum, minimum, round_even, select
 from pyruntime.ir.kernel import Builder, Tensor
 from pyruntime.ops.lib.recurrent_activations import Activation
-from pyruntime.ops.standard.recurrent import GRU, LSTM, Cell, Layer, Step, layer_of
+from pyruntime.ops.standard.recurrent import GRU, LSTM, Cell, Layer, Stage, Unit, layer_of
 
 
 @op("GRU", since=1)
@@ -29,59 +31,23 @@ def gru(
     layer, sets = layer_of(t, 3, (x, w, r), GRU, layout, **cell)
     xs = layer.project(b, without=1 if linear_before_reset else 0)
     start = layer.use(h0)
-    rb = layer.use(t.slice(b, 1, 5 * layer.H, layer.H) if b is not None and linear_before_reset else None)
-    step = _linear_step(layer, sets, xs, rb) if linear_before_reset else _reset_step(layer, sets, xs)
-    kept = Cell("linear gru" if linear_before_reset else "gru", layer, sets, xs, rb)
-    return layer.run("gru", lens, [start], 3, step, kept)
+    if linear_before_reset:
+        rb = None if b is None else t.reshape(t.slice(b, 1, 5 * layer.H, layer.H), (layer.D, 1, layer.H))
+        stage = Stage(0, 3, (0, 1, 2), _linear_gru)
+        return layer.run(Cell("gru", layer, sets, xs, (stage,), layer.use(rb), is_split=True), lens, [start])
+    stages = (Stage(0, 2, (1,), lambda f, u: [f[0](u.gate(1)) * u.states[0]]), Stage(2, 1, (0, 2), _reset_gru))
+    return layer.run(Cell("gru", layer, sets, xs, stages), lens, [start])
 
 
-def _linear_step(layer: Layer, sets: list[list[Activation]], xs: Tensor, rb: Tensor | None) -> Step:
-    packed = layer.pack([0, 1, 2])
-
-    def step(k: Builder, d: Expr, rows: list[Expr], time: Expr, states: list[Tensor], gates: Tensor) -> None:
-        h = states[0]
-        packed.dots(k, d, rows, lambda b, i: h.at(*layer.state(d, b, i)), gates)
-
-        def write(f: list[Activation]) -> None:
-            for b in rows:
-                with k.loop(layer.H, "vector") as j:
-                    zx, rx, nx = (layer.at_step(xs, time, b, d, g, j) for g in range(3))
-                    z, r = f[0](gates[d, b, 0, j] + zx), f[0](gates[d, b, 1, j] + rx)
-                    own = gates[d, b, 2, j] if rb is None else gates[d, b, 2, j] + rb[d, j]
-                    new, at = f[1](nx + r * own), layer.state(d, b, j)
-                    k.store(h, at, (1.0 - z) * new + z * h.at(*at))
-
-        layer.per_direction(k, d, sets, write)
-
-    return step
+def _linear_gru(f: list[Activation], u: Unit) -> list[Expr]:
+    z, r = f[0](u.gate(0)), f[0](u.gate(1))
+    new = f[1](u.x[2] + r * reduce(add, u.more, u.r[2]))
+    return [(1.0 - z) * new + z * u.states[0]]
 
 
-def _reset_step(layer: Layer, sets: list[list[Activation]], xs: Tensor) -> Step:
-    both, last = layer.pack([0, 1]), layer.pack([2])
-
-    def step(k: Builder, d: Expr, rows: list[Expr], time: Expr, states: list[Tensor], gates: Tensor) -> None:
-        h = states[0]
-        both.dots(k, d, rows, lambda b, i: h.at(*layer.state(d, b, i)), gates)
-
-        def gate(g: int, b: Expr, j: Expr) -> Expr:
-            return gates[d, b, g, j] + layer.at_step(xs, time, b, d, g, j)
-
-        def reset(f: list[Activation]) -> None:
-            for b in rows:
-                with k.loop(layer.H, "vector") as j:  # r∘h overwrites r
-                    k.store(gates, (d, b, 1, j), f[0](gate(1, b, j)) * h.at(*layer.state(d, b, j)))
-
-        def write(f: list[Activation]) -> None:
-            for b in rows:
-                with k.loop(layer.H, "vector") as j:
-                    z, at = f[0](gate(0, b, j)), layer.state(d, b, j)
-                    k.store(h, at, (1.0 - z) * f[1](gate(2, b, j)) + z * h.at(*at))
-
-        layer.per_direction(k, d, sets, reset)
-        last.dots(k, d, rows, lambda b, i: gates[d, b, 1, i], gates)
-        layer.per_direction(k, d, sets, write)
-
-    return step
+def _reset_gru(f: list[Activation], u: Unit) -> list[Expr]:
+    z = f[0](u.gate(0))
+    return [(1.0 - z) * f[1](u.gate(2)) + z * u.states[0]]
 
 
 @op("LSTM", since=1)
@@ -108,40 +74,22 @@ def lstm_of(
     t, xs = layer.t, layer.project(b)
     initial = [layer.use(x) for x in start]
     peep = layer.use(None if peepholes is None else t.reshape(peepholes, (layer.D, 3, layer.H)))
-    packed = layer.pack(range(4))
 
-    def step(k: Builder, d: Expr, rows: list[Expr], time: Expr, states: list[Tensor], gates: Tensor) -> None:
-        h, c = states
-        for b in rows if rounded else []:
-            _round(k, layer, h, gates, d, b)
-        packed.dots(k, d, rows, lambda b, i: gates[d, b, 4, i] if rounded else h.at(*layer.state(d, b, i)), gates)
+    def formula(f: list[Activation], u: Unit) -> list[Expr]:
+        def gate(n: int, peephole: int, cell: Expr) -> Expr:
+            return u.gate(n) if peepholes is None else u.gate(n) + u.more[peephole] * cell
 
-        def write(f: list[Activation]) -> None:
-            for b in rows:
-                cell(f, b)
+        old = u.states[1]
+        i = f[0](gate(0, 0, old))
+        forget = 1.0 - i if input_forget else f[0](gate(2, 2, old))
+        new = forget * old + i * f[1](u.gate(3))
+        return [f[0](gate(1, 1, new)) * f[2](new), new]
 
-        def cell(f: list[Activation], b: Expr) -> None:
-            with k.loop(layer.H, "vector") as j:
-                at = layer.state(d, b, j)
-                old = k.let(c.at(*at))
-
-                def gate(g: int, cell: Expr | None = None) -> Expr:
-                    x = gates[d, b, g, j] + layer.at_step(xs, time, b, d, g, j)
-                    return x if peep is None or cell is None else x + peep[d, g, j] * cell
-
-                i = k.let(f[0](gate(0, old)))
-                forget = 1.0 - i if input_forget else f[0](gate(2, old))
-                new = k.let(forget * old + i * f[1](gate(3)))
-                k.store(c, at, new)
-                k.store(h, at, f[0](gate(1, new)) * f[2](new))
-
-        layer.per_direction(k, d, sets, write)
-
-    of = None if rounded else Cell("lstm", layer, sets, xs, peep, bool(input_forget))
-    return layer.run("lstm", lens, initial, 5 if rounded else 4, step, of)
+    cell = Cell("lstm", layer, sets, xs, (Stage(0, 4, (0, 1, 2, 3), formula),), peep)
+    return layer.run(cell, lens, initial, partial(_round, layer) if rounded else None)
 
 
-def _round(k: Builder, layer: Layer, h: Tensor, gates: Tensor, d: Expr, b: Expr) -> None:
+def _round(layer: Layer, k: Builder, h: Tensor, gates: Tensor, d: Expr, b: Expr) -> None:
     """Stores row b of h, rounded as by DynamicQuantizeLinear, after its gates."""
     high, low = k.var(0.0, F32), k.var(0.0, F32)
     with k.loop(layer.H) as j:

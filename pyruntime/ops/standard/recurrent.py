@@ -8,6 +8,7 @@ the activations to contiguous gates (docs/design/cpu-kernels.md#recurrent-networ
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -17,7 +18,7 @@ from pyruntime.frontend.registry import attributes_of, op
 from pyruntime.frontend.tracer import Tracer
 from pyruntime.ir import shape as sh
 from pyruntime.ir.dtype import I32, DType
-from pyruntime.ir.expr import Expr, Scalar, X, Y, const, dim, guard, select
+from pyruntime.ir.expr import Expr, Scalar, X, Y, const, dim, guard, select, walk, with_args
 from pyruntime.ir.kernel import Accum, Builder, Tensor
 from pyruntime.ir.shape import AnyDim
 from pyruntime.ops.lib.formula import sum_type
@@ -30,32 +31,84 @@ LANES = 4
 PARTS = {1: 4, 2: 4, 3: 2, 4: 2}  # number of gates -> vectors of units that are summed together per batch row
 MAX_UNITS = LANES * max(PARTS.values())
 
-Step = Callable[[Builder, Expr, list[Expr], Expr, list[Tensor], Tensor], None]
+
+@dataclass(frozen=True, slots=True)
+class Unit:
+    """What a cell reads of one hidden unit. x, r: what the inputs and R · h add to each gate; states: before the step;
+    more: further weights, such as peepholes"""
+
+    x: Sequence[Expr]
+    r: Sequence[Expr]
+    states: Sequence[Expr]
+    more: Sequence[Expr]
+
+    def gate(self, n: int) -> Expr:
+        return self.r[n] + self.x[n]
 
 
-@dataclass(slots=True)
-class Run:
-    """The tensors of a recurrence inside its loop kernel; gates (D, B, G, units) is scratch."""
+@dataclass(frozen=True, slots=True)
+class Stage:
+    """A part of a step: the product of some gates' R with a vector (h in the first stage), then a formula of each unit.
+    first, count: the gates of the product; reads: the gates of the formula; formula: (activations, unit) -> the new
+    states; in a stage before the last one, the vector of the next product"""
 
-    y: Tensor | None
-    states: list[Tensor]
-    initial: Sequence[Tensor | None]
-    lens: Tensor | None
-    step: Step
-    gates: Tensor
+    first: int
+    count: int
+    reads: tuple[int, ...]
+    formula: Callable[[list[Activation], Unit], list[Expr]]
 
 
 @dataclass(frozen=True, slots=True)
 class Cell:
-    """What the gradient must know of a recurrence. kind: "rnn", "gru", "linear gru" or "lstm"; xs: the projection;
-    more: an LSTM's peepholes (D, 3, H) or Rb (D, H) of a linear GRU; coupled: an LSTM's input_forget"""
+    """What a step computes; the gradient is derived from it. sets: activations, for all directions or for each; xs: the
+    projection; more: weights (D, n, H); is_split: a formula uses what the inputs and R add to a gate separately"""
 
-    kind: str
+    name: str
     layer: Layer
     sets: list[list[Activation]]
     xs: Tensor
+    stages: tuple[Stage, ...]
     more: Tensor | None = None
-    coupled: bool = False
+    is_split: bool = False
+
+    def unit(
+        self, time: Expr, d: Expr, b: Expr, j: Expr, r: Sequence[Expr], states: Sequence[Expr]
+    ) -> Unit:  # fmt: skip
+        x = [self.layer.at_step(self.xs, time, b, d, n, j) for n in range(self.layer.gates)]
+        more = [] if self.more is None else [self.more.at(d, n, j) for n in range(self.more.shape[1])]
+        return Unit(x, r, states, more)
+
+
+def let_shared(k: Builder, values: list[Expr]) -> list[Expr]:
+    """Floats that are computed here, each node once: nodes that are read more than once become variables, and so do the
+    values if there are several. They must have no guard, whose other side must not be computed."""
+    seen: set[int] = set()
+    nodes = [x for value in values for x in walk(value, seen)]
+    reads = Counter(id(a) for x in nodes for a in x.args)
+    if len(values) > 1:
+        reads.update({id(value): 2 for value in values})
+    made: dict[int, Expr] = {}
+    for x in nodes:
+        value = with_args(x, [made[id(a)] for a in x.args], x.dtype)
+        made[id(x)] = k.let(value) if reads[id(x)] > 1 and x.args and x.dtype.is_float else value
+    return [made[id(value)] for value in values]
+
+
+Rounding = Callable[[Builder, Tensor, Tensor, Expr, Expr], None]  # k, h, gates, d, b
+
+
+@dataclass(slots=True)
+class Run:
+    """A recurrence inside its loop kernel. gates (D, B, G, units) is scratch; rounds: see `Layer.run`"""
+
+    cell: Cell
+    packed: list[Packed]
+    y: Tensor | None
+    states: list[Tensor]
+    initial: Sequence[Tensor | None]
+    lens: Tensor | None
+    gates: Tensor
+    rounds: Rounding | None
 
 
 RECURRENCE = GradientRule[Cell, Tensor, Tensor | None, tuple[Tensor | None, ...], Tensor, tuple[int, ...]]()
@@ -118,20 +171,20 @@ class Layer:
         """Coordinates in a state: (D, B, H), or (B, D, H) with layout 1."""
         return (b, d, j) if self.layout else (d, b, j)
 
-    def pack(self, gates: Sequence[int]) -> Packed:
-        """R of some gates in the layout that `dots` reads."""
-        return Packed(self, gates)
+    @property
+    def padded_units(self) -> AnyDim:
+        """Columns of what `Packed.dots` writes."""
+        return sh.ceildiv(self.H, MAX_UNITS) * MAX_UNITS
 
     def run(
-        self, name: str, lens: Tensor | None, initial: Sequence[Tensor | None], gates: int, step: Step,
-        cell: Cell | None = None,
+        self, cell: Cell, lens: Tensor | None, initial: Sequence[Tensor | None], rounds: Rounding | None = None
     ) -> list[Tensor | None]:  # fmt: skip
-        """Y and the final states. `step(k, d, rows, time, states, scratch)` updates states[0] (the output) and the
-        other states of these batch rows in place; scratch[d, b] has `gates` rows of units. cell: what the gradient
-        needs to know"""
+        """Y and the final states. rounds: stores a row of h, rounded, after the row's gates, for the products; then the
+        recurrence has no gradient"""
         t = self.t
+        packed = [Packed(self, range(s.first, s.first + s.count)) for s in cell.stages]
         asked = (*t.wanted, False, False, False)
-        wanted = (asked[0] or (t.differentiates and cell is not None), *asked[1:])
+        wanted = (asked[0] or (t.differentiates and rounds is None), *asked[1:])
         lead = (self.B, self.D) if self.layout else (self.D, self.B)
         y_shape = (self.B, self.T, self.D, self.H) if self.layout else (self.T, self.D, self.B, self.H)
         requested = [n for n in range(len(initial)) if wanted[1 + n]]
@@ -148,14 +201,15 @@ class Layer:
             y = rest.pop(0) if wanted[0] else None
             states: dict[int, Tensor] = {n: rest.pop(0) for n in requested}
             states.update({n: rest.pop(0) for n in hidden})
-            run = Run(y, [states[n] for n in range(len(initial))], initial, lens, step, rest[0])
+            own = [states[n] for n in range(len(initial))]
+            run = Run(cell, packed, y, own, initial, lens, rest[0], rounds)
             self.blocks(k, lens is not None, lambda d, rows: self._steps(k, run, d, rows))
 
         outputs = [(s, self.dtype) for s in shapes]
-        units = sh.ceildiv(self.H, MAX_UNITS) * MAX_UNITS
-        inside = [((*lead, self.H), self.dtype) for _ in hidden] + [((self.D, self.B, gates, units), self.dtype)]
-        made = t.loops(name, self.args, outputs, body, inside)
-        if wanted[0] and cell is not None:
+        gates = (self.D, self.B, self.gates + (rounds is not None), self.padded_units)
+        inside = [((*lead, self.H), self.dtype) for _ in hidden] + [(gates, self.dtype)]
+        made = t.loops(cell.name, self.args, outputs, body, inside)
+        if wanted[0] and rounds is None:
             t.own_gradient(made[0], RECURRENCE, cell, self.r, lens, tuple(initial), made[0], tuple(requested))
         results = [t.cast(x, self.out_type) for x in made]
         found = [results.pop(0) if w else None for w in wanted[: 1 + len(initial)]]
@@ -184,14 +238,16 @@ class Layer:
     def _steps(self, k: Builder, run: Run, d: Expr, rows: list[Expr]) -> None:
         y, lens = run.y, run.lens
         steps = self.steps(k, lens, rows[0])
-        for b in rows:
-            with k.loop(self.H, "vector") as j:
-                for state, start in zip(run.states, run.initial, strict=True):
-                    at = self.state(d, b, j)
-                    k.store(state, at, 0.0 if start is None else start.at(*at))
+
+        def start(f: list[Activation], b: Expr, j: Expr) -> None:
+            for state, initial in zip(run.states, run.initial, strict=True):
+                at = self.state(d, b, j)
+                k.store(state, at, 0.0 if initial is None else initial.at(*at))
+
+        self.each_unit(k, d, rows, [[]], start)
         with k.loop(steps) as s:
             time = k.let(self.time(d, s, steps))
-            run.step(k, d, rows, time, run.states, run.gates)
+            self._step(k, run, d, rows, time)
             for b in rows if y is not None else []:
                 with k.loop(self.H, "vector") as j:
                     assert y is not None
@@ -199,6 +255,30 @@ class Layer:
         if y is not None and lens is not None:
             with k.loop(dim(self.T) - steps) as s, k.loop(self.H, "vector") as j:
                 k.store(y, self.place(steps + s, d, rows[0], j), 0.0)
+
+    def _step(self, k: Builder, run: Run, d: Expr, rows: list[Expr], time: Expr) -> None:
+        """Update the states of these batch rows in place."""
+        h, gates, stages = run.states[0], run.gates, run.cell.stages
+        if run.rounds is not None:
+            for b in rows:
+                run.rounds(k, h, gates, d, b)
+        for n, (stage, packed) in enumerate(zip(stages, run.packed, strict=True)):
+            # the vector of a later product replaces a gate that only the stage before reads
+            row = stages[n - 1].reads[0] if n else self.gates
+
+            def vector(b: Expr, i: Expr, row: int = row) -> Expr:
+                return gates[d, b, row, i] if row < self.gates or run.rounds else h.at(*self.state(d, b, i))
+
+            packed.dots(k, d, rows, vector, gates)
+
+            def write(f: list[Activation], b: Expr, j: Expr, stage: Stage = stage) -> None:
+                at, r = self.state(d, b, j), [gates[d, b, g, j] for g in range(self.gates)]
+                unit = run.cell.unit(time, d, b, j, r, [x.at(*at) for x in run.states])
+                targets = [(x, at) for x in run.states] if stage is stages[-1] else [(gates, (d, b, stage.reads[0], j))]
+                for (target, place), value in zip(targets, let_shared(k, stage.formula(f, unit)), strict=True):
+                    k.store(target, place, value)
+
+            self.each_unit(k, d, rows, run.cell.sets, write)
 
     def steps(self, k: Builder, lens: Tensor | None, b: Expr) -> Expr:
         """The number of steps of a batch row."""
@@ -212,15 +292,24 @@ class Layer:
             return select(d > 0, steps - 1 - s, s)
         return steps - 1 - s if self.direction == "reverse" else s
 
-    def per_direction(self, k: Builder, d: Expr, sets: list[list[Activation]], write: Callable[..., None]) -> None:
-        """Calls `write` with the activations of direction d; both directions may have different ones."""
+    def each_unit(
+        self, k: Builder, d: Expr, rows: list[Expr], sets: list[list[Activation]],
+        write: Callable[[list[Activation], Expr, Expr], None],
+    ) -> None:  # fmt: skip
+        """write(activations, b, j) for all units of the rows. sets: one for both directions, or one for each"""
+
+        def all_rows(f: list[Activation]) -> None:
+            for b in rows:
+                with k.loop(self.H, "vector") as j:
+                    write(f, b, j)
+
         if len(sets) == 1:
-            write(sets[0])
+            all_rows(sets[0])
             return
         with k.when(d < 1):
-            write(sets[0])
+            all_rows(sets[0])
         with k.otherwise():
-            write(sets[1])
+            all_rows(sets[1])
 
 
 def _activation_sets(
@@ -323,18 +412,5 @@ def rnn(
     Shapes: x (T, B, I), w (D, H, I), r (D, H, H), b (D, 2H) -> (T, D, B, H), (D, B, H)
     Spec: https://onnx.ai/onnx/operators/onnx__RNN.html"""
     layer, sets = layer_of(t, 1, (x, w, r), RNN, layout, **cell)
-    xs, packed = layer.project(b), layer.pack([0])
-    initial = layer.use(h0)
-
-    def step(k: Builder, d: Expr, rows: list[Expr], time: Expr, states: list[Tensor], gates: Tensor) -> None:
-        h = states[0]
-        packed.dots(k, d, rows, lambda b, i: h.at(*layer.state(d, b, i)), gates)
-
-        def write(f: list[Activation]) -> None:
-            for b in rows:
-                with k.loop(layer.H, "vector") as j:
-                    k.store(h, layer.state(d, b, j), f[0](gates[d, b, 0, j] + layer.at_step(xs, time, b, d, 0, j)))
-
-        layer.per_direction(k, d, sets, write)
-
-    return layer.run("rnn", lens, [initial], 1, step, Cell("rnn", layer, sets, xs))
+    stage = Stage(0, 1, (0,), lambda f, u: [f[0](u.gate(0))])
+    return layer.run(Cell("rnn", layer, sets, layer.project(b), (stage,)), lens, [layer.use(h0)])

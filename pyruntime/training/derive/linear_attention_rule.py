@@ -1,81 +1,66 @@
 """The gradient of LinearAttention.
 
-Letters as in its operator: N batch, H heads, G state heads, T steps, D key size, M value size."""
+Letters as in its operator: N batch, H heads, G state heads, T steps, D key size, M value size; in the procedure b, g: a
+state, s: a step, r, c: row and column of a state."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import Any
+from collections.abc import Callable, Mapping, Sequence
 
 from pyruntime.frontend.own_gradients import Cotangents
 from pyruntime.ir import shape as sh
 from pyruntime.ir.dtype import F32
-from pyruntime.ir.expr import Expr, Scalar, const, dim, exp, minimum
+from pyruntime.ir.expr import Expr, Scalar, const, dim
 from pyruntime.ir.kernel import Accum, Builder, Tensor
-from pyruntime.ops.standard.linear_attention import LINEAR_ATTENTION
+from pyruntime.ops.standard.linear_attention import LINEAR_ATTENTION, Operands
 from pyruntime.training.derive.backward_walk import OutputCotangents, Walk
+from pyruntime.training.derive.reverse_recurrence import CHUNK, ReverseRecurrence, procedure
 
-CHUNK = 64  # steps whose states are in memory at once
+Place = tuple[Scalar, ...]
 
 
 @LINEAR_ATTENTION.function
-def linear_attention(
-    walk: Walk, gs: OutputCotangents, args: Sequence[Tensor], extras: Sequence[Tensor | None], sizes: tuple[Any, ...],
-    scale: Scalar,
-) -> Cotangents:  # fmt: skip
-    """A work unit for each state goes over the steps once to keep the state before each chunk, then over the chunks
-    backwards, of which it computes the states again."""
+def linear_attention(walk: Walk, gs: OutputCotangents, of: Operands) -> Cotangents:
+    """A work unit goes over all steps of one state."""
     t = walk.t
-    n, steps, heads, groups, d, m = sizes
-    y, state = gs
-    chunks = sh.ceildiv(steps, CHUNK)
-    shapes: list[tuple[Any, ...]] = [
-        (n, steps, heads, d),
-        (n, steps, groups, d),
-        (n, steps, groups, m),
-        (n, groups, d, m),
-    ]
-    shapes += [(n, steps, groups, d), (n, steps, groups)]
-    units = n * groups
-    scratch: list[tuple[Any, ...]] = [
-        (units, d, m),
-        (units, chunks, d, m),
-        (units, CHUNK, d, m),
-        (units, m),
-        (units, m),
-        (units, m),
-    ]
-    given = [x for x in (*args, *extras, y, state) if x is not None]
+    n, steps, d, m = of.sizes
+    states, groups, lead = n * of.groups, of.groups, (n, steps, of.groups)
+    outputs: dict[str, Sequence[sh.AnyDim]] = {
+        "query": (n, steps, of.heads, d), "key": (*lead, d), "value": (*lead, m), "past": (n, groups, d, m),
+        "decay": (*lead, d), "beta": lead,
+    }  # fmt: skip
+    scratch: dict[str, Sequence[sh.AnyDim]] = {
+        "state": (states, d, m), "marks": (states, sh.ceildiv(steps, CHUNK), d, m), "before": (states, CHUNK, d, m),
+        "new": (states, m), "stored": (states, m), "of_new": (states, m),
+    }  # fmt: skip
 
-    def body(k: Builder, *tensors: Tensor) -> None:
-        _Backward(k, args, extras, (y, state), sizes, scale, tensors).run()
+    def body(k: Builder, tensors: Mapping[str, Tensor]) -> None:
+        with k.parallel(dim(states)) as unit:
+            _Backward(k, unit, of, gs, tensors).run()
 
-    made = t.loops("linear_attention_back", given, [(s, F32) for s in shapes], body, [(s, F32) for s in scratch])
-    past, decay, beta = extras
-    out = [(x, t.reshape(g, x.shape)) for x, g in zip(args, made, strict=False)]
-    if past is not None:
-        out.append((past, made[3]))
-    if decay is not None:
-        out.append((decay, _fitting(walk, made[4], decay, groups)))
-    if beta is not None:
-        out.append((beta, _added(walk, made[5], beta)))
+    made = procedure(t, "linear_attention_back", [*of.tensors, *gs], F32, outputs, scratch, body)
+    out = [
+        (x, t.reshape(made[name], x.shape)) for name, x in (("query", of.query), ("key", of.key), ("value", of.value))
+    ]
+    if of.past is not None:
+        out.append((of.past, made["past"]))
+    if of.decay is not None:
+        out.append((of.decay, _fitting(walk, made["decay"], of)))
+    if of.beta is not None:
+        out.append((of.beta, _added(walk, made["beta"], of.beta)))
     return out
 
 
-def _is_wide(decay: Tensor, groups: sh.AnyDim) -> sh.AnyDim:
-    """1 if there is a decay for each row of a state, 0 if there is one for each state."""
-    return sh.compare("ne", decay.shape[2], groups)
-
-
-def _fitting(walk: Walk, g: Tensor, decay: Tensor, groups: sh.AnyDim) -> Tensor:
+def _fitting(walk: Walk, g: Tensor, of: Operands) -> Tensor:
     """g (N, T, G, D) summed over the rows of each state that share a decay."""
-    count, wide = g.shape[3], _is_wide(decay, groups)
+    assert of.decay is not None
+    count, wide = g.shape[3], of.has_wide_decay
 
     def term(n: Expr, s: Expr, c: Expr, r: Expr) -> Expr:
         rows = dim(sh.select(wide, count, 1))
         return g.at(n, s, c / rows, c % rows + r)
 
-    return walk.t.reduce_compute("sum", decay.shape, [sh.select(wide, 1, count)], term)
+    return walk.t.reduce_compute("sum", of.decay.shape, [sh.select(wide, 1, count)], term)
 
 
 def _added(walk: Walk, g: Tensor, beta: Tensor) -> Tensor:
@@ -84,172 +69,130 @@ def _added(walk: Walk, g: Tensor, beta: Tensor) -> Tensor:
     return walk.t.reduce_compute("sum", beta.shape, [terms], lambda n, s, c, more: g.at(n, s, c + more))
 
 
-class _Backward:
+class _Backward(ReverseRecurrence):
+    """The procedure for one state. of_query, …, of_beta: cotangents of the operands, of_state: of the state after the
+    step that comes next. state, marks, before: the state, that before each chunk, and those before the steps of one, to
+    which `_update` applies the decay; new: what a step adds to the state for its key; stored: what the state had for
+    that key; of_new: cotangent of new"""
+
+    replays = True
+
     def __init__(
-        self, k: Builder, args: Sequence[Tensor], extras: Sequence[Tensor | None], gs: OutputCotangents,
-        sizes: tuple[Any, ...], scale: Scalar, tensors: Sequence[Tensor],
+        self, k: Builder, unit: Expr, of: Operands, gs: OutputCotangents, tensors: Mapping[str, Tensor]
     ) -> None:  # fmt: skip
-        self.k, self.scale = k, scale
-        self.query, self.key, self.value = args
-        self.past, self.decay, self.beta = extras
-        self.y, self.last = gs
-        self.n, self.steps, self.heads, self.groups, self.d, self.m = sizes
-        self.dq, self.dk, self.dv, self.ds, self.ddecay, self.dbeta = tensors[:6]
-        self.state, self.marks, self.before, self.new, self.stored, self.dnew = tensors[6:]
+        self.k, self.unit, self.of = k, unit, of
+        self.of_y, self.of_last = gs
+        _, self.steps, self.d, self.m = of.sizes
+        self.b, self.g = k.let(unit / dim(of.groups)), k.let(unit % dim(of.groups))
+        self.of_query, self.of_key, self.of_value = (tensors[name] for name in ("query", "key", "value"))
+        self.of_state, self.of_decay, self.of_beta = (tensors[name] for name in ("past", "decay", "beta"))
+        self.state, self.marks, self.before = (tensors[name] for name in ("state", "marks", "before"))
+        self.new, self.stored, self.of_new = (tensors[name] for name in ("new", "stored", "of_new"))
 
     def run(self) -> None:
-        k = self.k
-        chunks = dim(sh.ceildiv(self.steps, CHUNK))
-        with k.parallel(dim(self.n * self.groups)) as unit:
-            self.unit, self.b = unit, k.let(unit / dim(self.groups))
-            self.g = k.let(unit % dim(self.groups))
-            at = (self.b, self.g)
-            self.cells(lambda r, c: (self.state, (unit, r, c), self.past.at(*at, r, c) if self.past else 0.0))
-            self.cells(lambda r, c: (self.ds, (*at, r, c), self.last.at(*at, r, c) if self.last else 0.0))
-            with k.loop(chunks) as chunk:
-                self.cells(lambda r, c: (self.marks, (unit, chunk, r, c), self.state.at(unit, r, c)))
-                with k.loop(self.count(chunk)) as i:
-                    self.forward(k.let(chunk * CHUNK + i))
-            with k.loop(chunks) as j:
-                chunk = k.let(chunks - 1 - j)
-                self.cells(lambda r, c: (self.state, (unit, r, c), self.marks.at(unit, chunk, r, c)))
-                with k.loop(self.count(chunk)) as i:
-                    self.cells(lambda r, c: (self.before, (unit, i, r, c), self.state.at(unit, r, c)))
-                    self.forward(k.let(chunk * CHUNK + i))
-                with k.loop(self.count(chunk)) as i:
-                    back = k.let(self.count(chunk) - 1 - i)
-                    self.backward(k.let(chunk * CHUNK + back), lambda r, c: (self.before, (unit, back, r, c)))
+        at = (self.b, self.g)
+        for x, target, place in ((self.of.past, self.state, (self.unit,)), (self.of_last, self.of_state, at)):
+            self._copy(None if x is None else (x, at), target, place)
+        self.over_steps(dim(self.steps))
 
-    def count(self, chunk: Expr) -> Expr:
-        return self.k.let(minimum(dim(self.steps) - chunk * CHUNK, CHUNK))
-
-    def cells(self, element: Callable[[Expr, Expr], tuple[Tensor, tuple[Scalar, ...], Scalar]]) -> None:
-        """Store an element for each row and column of a state."""
+    def _copy(self, source: tuple[Tensor, Place] | None, target: Tensor, at: Place) -> None:
+        """Copy a state from this place, or fill it with zeros."""
         with self.k.loop(self.d) as r, self.k.loop(self.m, "vector") as c:
-            self.k.store(*element(r, c))
+            self.k.store(target, (*at, r, c), 0.0 if source is None else source[0].at(*source[1], r, c))
 
-    def total(self, extent: Scalar, term: Callable[[Expr], Expr]) -> Expr:
+    def copy_states(self, chunk: Expr, is_back: bool) -> None:
+        own, stored = (self.state, (self.unit,)), (self.marks, (self.unit, chunk))
+        self._copy(*((stored, *own) if is_back else (own, *stored)))
+
+    def _store_row(self, target: Tensor, at: Place, value: Callable[[Expr], Scalar], adds: bool = False) -> None:
+        """Store value(c) in each column c of a row, or add it."""
+        with self.k.loop(self.m, "vector") as c:
+            new = value(c)
+            self.k.store(target, (*at, c), target.at(*at, c) + new if adds else new)
+
+    def _total(self, term: Callable[[Expr], Expr]) -> Expr:
         """Σ term(c), in lanes."""
         total = self.k.var(0.0, F32)
-        with self.k.loop(extent, "vector") as c:
+        with self.k.loop(self.m, "vector") as c:
             self.k.emit(Accum(total.get.value, "sum", term(c)))
         return self.k.let(total.get)
 
-    def factor(self, s: Expr, r: Expr) -> Expr:
-        assert self.decay is not None
-        wide = _is_wide(self.decay, self.groups)
-        at = self.g * dim(sh.select(wide, self.d, 1)) + r * dim(wide)
-        return self.k.let(exp(self.decay.at(self.b, s, at)))
+    def _decay_rows(self, s: Expr, states: Tensor, at: Place) -> None:
+        """Multiply the rows of a state by the factors of a step."""
+        with self.k.loop(self.d) as r:
+            factor = self.k.let(self.of.factor_at(self.b, s, self.g, r))
+            self._store_row(states, (*at, r), lambda c: states.at(*at, r, c) * factor)
 
-    def weight(self, s: Expr) -> Expr:
-        assert self.beta is not None
-        return self.k.let(self.beta.at(self.b, s, self.g * dim(sh.compare("ne", self.beta.shape[2], 1))))
+    def _update(self, s: Expr, states: Tensor, at: Place) -> None:
+        """Apply the decay to a state, and find what it gains in a step."""
+        k, of, unit, step = self.k, self.of, self.unit, (self.b, s, self.g)
+        if of.decay is not None:
+            self._decay_rows(s, states, at)
+        if of.beta is None:
+            self._store_row(self.new, (unit,), lambda c: of.value_at(*step, c))
+            return
+        self._store_row(self.stored, (unit,), lambda c: 0.0)
+        with k.loop(self.d) as r:
+            key = k.let(of.key_at(*step, r))
+            self._store_row(self.stored, (unit,), lambda c: states.at(*at, r, c) * key, adds=True)
+        beta = k.let(of.beta_at(*step))
+        self._store_row(self.new, (unit,), lambda c: beta * self._missing(s, c))
 
-    def updates(self, s: Expr, at: Callable[[Expr, Expr], tuple[Tensor, tuple[Scalar, ...]]]) -> None:
-        """Apply the decay to a state; then the values that it gains in a step."""
-        k = self.k
-        if self.decay is not None:
-            with k.loop(self.d) as r:
-                factor = self.factor(s, r)
-                with k.loop(self.m, "vector") as c:
-                    tensor, place = at(r, c)
-                    k.store(tensor, place, tensor.at(*place) * factor)
-        if self.beta is not None:
-            with k.loop(self.m, "vector") as c:
-                k.store(self.stored, (self.unit, c), 0.0)
-            with k.loop(self.d) as r:
-                key = k.let(self.key_at(s, r))
-                with k.loop(self.m, "vector") as c:
-                    tensor, place = at(r, c)
-                    here = (self.unit, c)
-                    k.store(self.stored, here, self.stored.at(*here) + tensor.at(*place) * key)
-        weight = None if self.beta is None else self.weight(s)
-        with k.loop(self.m, "vector") as c:
-            value = self.value_at(s, c)
-            k.store(
-                self.new, (self.unit, c),
-                value if weight is None else weight * (value - self.stored.at(self.unit, c)),
-            )  # fmt: skip
+    def _missing(self, s: Expr, c: Expr) -> Expr:
+        """The value of a step without what the state had for its key."""
+        return self.of.value_at(self.b, s, self.g, c) - self.stored.at(self.unit, c)
 
-    def key_at(self, s: Expr, r: Expr) -> Expr:
-        return self.key.at(self.b, s, self.g * self.d + r)
-
-    def value_at(self, s: Expr, c: Expr) -> Expr:
-        return self.value.at(self.b, s, self.g * self.m + c)
-
-    def forward(self, s: Expr) -> None:
+    def forward(self, step: Expr, place: Expr | None) -> None:
         k, unit = self.k, self.unit
-        self.updates(s, lambda r, c: (self.state, (unit, r, c)))
+        if place is not None:
+            self._copy((self.state, (unit,)), self.before, (unit, place))
+        self._update(step, self.state, (unit,))
         with k.loop(self.d) as r:
-            key = k.let(self.key_at(s, r))
-            with k.loop(self.m, "vector") as c:
-                at = (unit, r, c)
-                k.store(self.state, at, self.state.at(*at) + key * self.new.at(unit, c))
+            key = k.let(self.of.key_at(self.b, step, self.g, r))
+            self._store_row(self.state, (unit, r), lambda c: key * self.new.at(unit, c), adds=True)
 
-    def backward(self, s: Expr, at: Callable[[Expr, Expr], tuple[Tensor, tuple[Scalar, ...]]]) -> None:
-        """One step; `at` gives the state before it, to which this applies the decay."""
-        k, unit, ds, here = self.k, self.unit, self.ds, (self.b, self.g)
-        self.updates(s, at)
-
-        def decayed(r: Expr, c: Expr) -> Expr:
-            tensor, place = at(r, c)
-            return tensor.at(*place)
-
-        if self.y is not None:
-            self.into_queries(self.y, s, decayed)
-        else:
-            with k.loop(self.heads // self.groups) as share, k.loop(self.d) as r:
-                k.store(self.dq, (self.b, s, self.g * (self.heads // self.groups) + share, r), 0.0)
-        with k.loop(self.m, "vector") as c:
-            k.store(self.dnew, (unit, c), 0.0)
+    def backward(self, step: Expr, place: Expr) -> None:
+        k, of, unit, state, at = self.k, self.of, self.unit, (self.b, self.g), (self.b, step, self.g)
+        of_state, new, of_new = self.of_state, self.new, self.of_new
+        self._update(step, self.before, (unit, place))
+        self._of_queries(step, place)
+        self._store_row(of_new, (unit,), lambda c: 0.0)
         with k.loop(self.d) as r:
-            key = k.let(self.key_at(s, r))
-            with k.loop(self.m, "vector") as c:
-                k.store(self.dnew, (unit, c), self.dnew.at(unit, c) + ds.at(*here, r, c) * key)
-            total = self.total(self.m, lambda c: ds.at(*here, r, c) * self.new.at(unit, c))
-            k.store(self.dk, (self.b, s, self.g, r), total)
-        self.into_values(s, decayed)
-        if self.decay is None:
-            return
-        with k.loop(self.d) as r:
-            total = self.total(self.m, lambda c: ds.at(*here, r, c) * decayed(r, c))
-            k.store(self.ddecay, (self.b, s, self.g, r), total)
-            factor = self.factor(s, r)
-            with k.loop(self.m, "vector") as c:
-                k.store(ds, (*here, r, c), ds.at(*here, r, c) * factor)
+            key = k.let(of.key_at(*at, r))
+            self._store_row(of_new, (unit,), lambda c: of_state.at(*state, r, c) * key, adds=True)
+            k.store(self.of_key, (*at, r), self._total(lambda c: of_state.at(*state, r, c) * new.at(unit, c)))
+        beta = const(1.0) if of.beta is None else k.let(of.beta_at(*at))
+        self._store_row(self.of_value, at, lambda c: beta * of_new.at(unit, c))
+        if of.beta is not None:  # through what the state had for the key, too
+            k.store(self.of_beta, at, self._total(lambda c: of_new.at(unit, c) * self._missing(step, c)))
+            with k.loop(self.d) as r:
+                key = k.let(of.key_at(*at, r))
+                had = self._total(lambda c: beta * of_new.at(unit, c) * self.before.at(unit, place, r, c))
+                self.add(self.of_key, (*at, r), -had)
+                self._store_row(of_state, (*state, r), lambda c: -(beta * of_new.at(unit, c) * key), adds=True)
+        if of.decay is not None:
+            with k.loop(self.d) as r:
+                total = self._total(lambda c: of_state.at(*state, r, c) * self.before.at(unit, place, r, c))
+                k.store(self.of_decay, (*at, r), total)
+            self._decay_rows(step, of_state, state)
 
-    def into_queries(self, y: Tensor, s: Expr, decayed: Callable[[Expr, Expr], Expr]) -> None:
-        k, share_of = self.k, self.heads // self.groups
-        with k.loop(share_of) as share, k.loop(self.d) as r:
-            h = k.let(self.g * share_of + share)
-            key, query = k.let(self.key_at(s, r)), k.let(self.query.at(self.b, s, h * self.d + r) * self.scale)
+    def _of_queries(self, s: Expr, place: Expr) -> None:
+        """The cotangents of queries, and what outputs add to that of the state."""
+        k, of, of_y, unit, share = self.k, self.of, self.of_y, self.unit, self.of.heads // self.of.groups
+        with k.loop(share) as n, k.loop(self.d) as r:
+            h = k.let(self.g * share + n)
+            at = (self.b, s, h, r)
+            if of_y is None:
+                k.store(self.of_query, at, 0.0)
+                return
+            key = k.let(of.key_at(self.b, s, self.g, r))
+            query = k.let(of.query_at(*at) * of.scale)
 
-            def flow(c: Expr, h: Expr = h) -> Expr:
-                return y.at(self.b, s, h * self.m + c)
+            def g(c: Expr, y: Tensor = of_y, h: Expr = h) -> Expr:
+                return y.at(self.b, s, h * dim(self.m) + c)
 
-            def state(c: Expr, r: Expr = r, key: Expr = key) -> Expr:
-                return decayed(r, c) + key * self.new.at(self.unit, c)
+            def of_query(c: Expr, r: Expr = r, key: Expr = key) -> Expr:
+                return g(c) * (self.before.at(unit, place, r, c) + key * self.new.at(unit, c))
 
-            total = self.total(self.m, lambda c: flow(c) * state(c))
-            k.store(self.dq, (self.b, s, h, r), total * self.scale)
-            with k.loop(self.m, "vector") as c:
-                at = (self.b, self.g, r, c)
-                k.store(self.ds, at, self.ds.at(*at) + flow(c) * query)
-
-    def into_values(self, s: Expr, decayed: Callable[[Expr, Expr], Expr]) -> None:
-        """Into v and, in the delta rules, through what the state has stored for the key."""
-        k, unit, here = self.k, self.unit, (self.b, s, self.g)
-        weight = const(1.0) if self.beta is None else self.weight(s)
-        with k.loop(self.m, "vector") as c:
-            k.store(self.dv, (*here, c), weight * self.dnew.at(unit, c))
-        if self.beta is None:
-            return
-        rest = self.total(self.m, lambda c: self.dnew.at(unit, c) * (self.value_at(s, c) - self.stored.at(unit, c)))
-        k.store(self.dbeta, here, rest)
-        with k.loop(self.d) as r:
-            key, at = k.let(self.key_at(s, r)), (*here, r)
-            less = self.total(self.m, lambda c: weight * self.dnew.at(unit, c) * decayed(r, c))
-            k.store(self.dk, at, self.dk.at(*at) - less)
-            with k.loop(self.m, "vector") as c:
-                cell = (self.b, self.g, r, c)
-                k.store(self.ds, cell, self.ds.at(*cell) - weight * self.dnew.at(unit, c) * key)
+            k.store(self.of_query, at, self._total(of_query) * of.scale)
+            self._store_row(self.of_state, (self.b, self.g, r), lambda c: g(c) * query, adds=True)
