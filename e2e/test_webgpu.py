@@ -60,7 +60,7 @@ def test_half_floats_do_not_overflow(gpu: Engine) -> None:
 def test_attention_in_one_kernel(gpu: Engine) -> None:
     """Decoders with keys that end within a block and at its edge."""
     for case in (c for c in attention_cases.CASES if c.past):
-        choices = {"attention_form": {"": 1}}
+        choices = {"attention": {"": "split_below_128"}}
         session = gpu.open(case.model(half=case.capped), executionProviders=["webgpu"], choices=choices)
         for feeds in case.feeds(case.capped, ((0, 1), (511, 1), (512, 5))):
             (got,) = session.run(None, feeds)

@@ -166,7 +166,9 @@ class SessionOptions:
 
     0: one token of the last position, without a penalty ([decoders](api/decoders.md))."""
 
-    choices: Mapping[str, Mapping[str, int]] | None = option(None, CHOICES, PROGRAM, refused_for_programs=(NATIVE,))
+    choices: Mapping[str, Mapping[str, int | str]] | None = option(
+        None, CHOICES, PROGRAM, refused_for_programs=(NATIVE,)
+    )
     """The schedules that `tune` measured for this model on this machine.
 
     Store them (in `localStorage`, say); caches keep the Program that is compiled with them like any other."""

@@ -12,7 +12,7 @@ import pytest
 from kit import attention_cases, zoo
 from kit.gpu import GPU
 from pyruntime import InferenceSession, InvalidInput, SessionOptions
-from pyruntime.codegen.choices import CONTRACTION_TILE, KNOBS, WINOGRAD_TILES, Choices, trials
+from pyruntime.codegen.choices import ATTENTION, CONTRACTION, KNOBS, WINOGRAD_TILES, Choices, trials
 from pyruntime.native.tools import tuning
 from pyruntime.providers.webgpu.schedules import register_tile, workgroup_tile
 
@@ -30,8 +30,8 @@ def built(text: str, **weights: np.ndarray) -> bytes:
     return made.SerializeToString()
 
 
-def opened(data: bytes, provider: str = "wasm", threads: int = 1, **values: int | Mapping[str, int]) -> Any:
-    chosen = {knob: {"": value} if isinstance(value, int) else value for knob, value in values.items()}
+def opened(data: bytes, provider: str = "wasm", threads: int = 1, **values: int | str | Mapping[str, Any]) -> Any:
+    chosen = {knob: {"": value} if isinstance(value, (int, str)) else value for knob, value in values.items()}
     options = SessionOptions(choices=chosen, intra_op_num_threads=threads)
     return InferenceSession(data, options, providers=[GPU, "wasm"] if provider == "webgpu" else ["wasm"])
 
@@ -71,30 +71,30 @@ PRODUCTS = [(1, 5, 7), (15, 16, 17), (16, 3, 16), (31, 33, 47), (33, 16, 64), (6
 
 
 @pytest.mark.parametrize("m,k,n", PRODUCTS)
-@pytest.mark.parametrize("tile", KNOBS[CONTRACTION_TILE].values)
-def test_tiles_of_products(m: int, k: int, n: int, tile: int) -> None:
+@pytest.mark.parametrize("tile", KNOBS[CONTRACTION].values)
+def test_tiles_of_products(m: int, k: int, n: int, tile: str) -> None:
     check_product(m, k, n, "float", 1e-5, tile)
 
 
 @pytest.mark.parametrize("kind,tolerance", [("float16", 1e-2), ("int32", 0)])
-@pytest.mark.parametrize("tile", KNOBS[CONTRACTION_TILE].values)
-def test_tiles_of_types(kind: str, tolerance: float, tile: int) -> None:
+@pytest.mark.parametrize("tile", KNOBS[CONTRACTION].values)
+def test_tiles_of_types(kind: str, tolerance: float, tile: str) -> None:
     check_product(33, 17, 47, kind, tolerance, tile)
 
 
-def check_product(m: int, k: int, n: int, kind: str, tolerance: float, tile: int) -> None:
+def check_product(m: int, k: int, n: int, kind: str, tolerance: float, tile: str) -> None:
     data = built(f"g ({kind}[2, {m}, {k}] a, {kind}[{k}, {n}] b) => (y) {{ p = MatMul (a, b)  y = Abs (p) }}")
     dtype = kind if kind != "float" else "float32"
     feeds = {"a": RNG.integers(-4, 5, (2, m, k)).astype(dtype), "b": RNG.integers(-4, 5, (k, n)).astype(dtype)}
-    (got,) = opened(data, "webgpu", contraction_tile=tile).run(None, feeds)
+    (got,) = opened(data, "webgpu", contraction=tile).run(None, feeds)
     want = np.abs(feeds["a"].astype(np.float64) @ feeds["b"])
     assert got.dtype == dtype
     np.testing.assert_allclose(got, want, rtol=tolerance)
 
 
 @pytest.mark.parametrize("group,stride,window", [(1, 1, 3), (1, 2, 3), (1, 1, 1), (2, 1, 3), (36, 1, 3)])
-@pytest.mark.parametrize("tile", KNOBS[CONTRACTION_TILE].values)
-def test_tiles_of_convolutions(group: int, stride: int, window: int, tile: int) -> None:
+@pytest.mark.parametrize("tile", KNOBS[CONTRACTION].values)
+def test_tiles_of_convolutions(group: int, stride: int, window: int, tile: str) -> None:
     for dims in ("2, 36, 13, 11", "b, 36, h, w")[: 1 + (stride == group == 1 and window == 3)]:
         pad = window // 2
         text = f"""g (float[{dims}] x) => (y) {{
@@ -102,15 +102,15 @@ def test_tiles_of_convolutions(group: int, stride: int, window: int, tile: int) 
             y = Relu (a) }}"""
         data = built(text, w=floats(72, 36 // group, window, window), b=floats(72))
         feeds = {"x": floats(2, 36, 13, 11)}
-        (got,) = opened(data, "webgpu", contraction_tile=tile).run(None, feeds)
+        (got,) = opened(data, "webgpu", contraction=tile).run(None, feeds)
         np.testing.assert_allclose(got, zoo.oracle(data, feeds)[0], rtol=1e-4, atol=1e-4)
 
 
 def test_each_tile_makes_code_of_its_own() -> None:
     data = built("g (float[64, 64] a, float[64, 64] b) => (y) { y = MatMul (a, b) }")
-    values = KNOBS[CONTRACTION_TILE].values
-    assert len({written(opened(data, "webgpu", contraction_tile=tile)) for tile in values}) == len(values)
-    assert max(values) == workgroup_tile.BLOCK == register_tile.BLOCK
+    values = KNOBS[CONTRACTION].values
+    assert len({written(opened(data, "webgpu", contraction=tile)) for tile in values}) == len(values)
+    assert {*values} == {*register_tile.TILES, workgroup_tile.NAME}
 
 
 # ── by node ───────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -146,10 +146,11 @@ def test_an_exported_program_is_of_its_choices() -> None:
 @pytest.mark.parametrize(
     "chosen,message",
     [
-        ({"tiles": {}}, "no tuning knob 'tiles'.*winograd_tiles, contraction_tile"),
+        ({"tiles": {}}, "no tuning knob 'tiles'.*winograd_tiles, contraction, attention"),
         ({WINOGRAD_TILES: {"": 64}}, r"winograd_tiles cannot be 64 \(one of \(32, 128\)\)"),
         ({WINOGRAD_TILES: {"": True}}, "cannot be True"),
         ({WINOGRAD_TILES: {"": [32]}}, r"cannot be \[32\]"),
+        ({CONTRACTION: {"": 8}}, r"contraction cannot be 8 \(one of \('register_4', .*'workgroup_32'\)\)"),
         ({WINOGRAD_TILES: 32}, "takes values by node, not 32"),
         ({WINOGRAD_TILES: {1: 32}}, "takes values by node"),
         ([32], r"choices cannot be \[32\]"),
@@ -228,10 +229,13 @@ def test_kernels_that_gain_alone_are_not_chosen(clock: Any) -> None:
     assert tuned.choices == {} and tuned.gain == 1 and len(tuned.kernels) == 1 and rows(session) == [4, 4, 4]
 
 
+SPLIT, *_, APART = KNOBS[ATTENTION].values
+
+
 def test_kernels_that_one_program_fuses_are_compared_as_a_whole() -> None:
     """The time of attention as one kernel counts against that of its products and softmax together."""
     data = attention_cases.CASES[-1].model(False)
-    one, apart = (opened(data, "webgpu", attention_form=n)._native.latest().program for n in (1, 4))
+    one, apart = (opened(data, "webgpu", attention=n)._native.latest().program for n in (SPLIT, APART))
     last, (scores, softmax) = (
         'MatMul "result" (opset 20)',
         ('MatMul "scores" (opset 20)', 'Softmax "softmax" (opset 20)'),

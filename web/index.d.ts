@@ -188,12 +188,12 @@ export interface ModelMetadata {
 /** The result of `tune`; times in milliseconds. */
 export interface Tuned {
   /** For the option `choices` of later sessions of this model; empty if the default schedules are fastest. */
-  readonly choices: Readonly<Record<string, Readonly<Record<string, number>>>>;
+  readonly choices: Readonly<Record<string, Readonly<Record<string, number | string>>>>;
   /** A run with the default schedules, and with these choices. */
   readonly before: number;
   readonly after: number;
   /** Kernels that another schedule makes faster, the largest gain first, even if the run did not gain enough. */
-  readonly kernels: readonly { readonly nodes: readonly string[]; readonly chosen: Readonly<Record<string, number>>; readonly before: number; readonly after: number }[];
+  readonly kernels: readonly { readonly nodes: readonly string[]; readonly chosen: Readonly<Record<string, number | string>>; readonly before: number; readonly after: number }[];
   readonly took: number;
 }
 

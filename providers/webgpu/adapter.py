@@ -29,9 +29,9 @@ class Adapter:
     buffer_bytes: int = 256 << 20
     workgroups: int = 65535
     shared_bytes: int = 16384
-    # chosen for a kernel (codegen/choices.py), 0: not chosen
-    tile: int = 0  # of contractions
-    attention: int = 0  # its form
+    # schedules that a measurement chose for a kernel (codegen/choices.py); "": their own rules decide
+    contraction: str = ""
+    attention: str = ""
     # most iterations of all loops of one invocation; 0: no limit. Mesa's llvmpipe leaves loops after 65535
     iterations: int = 0
 

@@ -9,26 +9,26 @@ from typing import Any, NamedTuple
 from pyruntime.errors import InvalidInput
 
 WINOGRAD_TILES = "winograd_tiles"  # tiles of a work unit, which determine its scratch: wasm/schedules/winograd.py
-CONTRACTION_TILE = "contraction_tile"  # rows and columns of a work unit: webgpu/schedules/register_tile.py
-ATTENTION_FORM = "attention_form"  # sizes of attention's blocks, or its products apart: webgpu/schedules/attention.py
+CONTRACTION = "contraction"  # the schedule: webgpu/schedules/register_tile.py, workgroup_tile.py
+ATTENTION = "attention"  # the schedule: webgpu/schedules/attention.py
 
 
 class Knob(NamedTuple):
-    """provider: the provider whose schedules have the knob; values: the values to try (tests/test_choices.py runs
-    each)."""
+    """provider: the provider whose schedules have the knob; values: the numbers, or the names of schedules, to try
+    (tests/test_choices.py runs each)."""
 
     provider: str
-    values: tuple[int, ...]
+    values: tuple[int, ...] | tuple[str, ...]
 
 
 KNOBS = {
     WINOGRAD_TILES: Knob("wasm", (32, 128)),
-    CONTRACTION_TILE: Knob("webgpu", (4, 8, 16, 32)),
-    ATTENTION_FORM: Knob("webgpu", (1, 2, 3, 4)),
+    CONTRACTION: Knob("webgpu", ("register_4", "register_8", "register_16", "workgroup_32")),
+    ATTENTION: Knob("webgpu", ("split_below_128", "split_below_2048", "blocks_of_256", "three_kernels")),
 }
 OTHERS = ""  # the key for all nodes without an entry of their own
 
-Chosen = Mapping[str, Mapping[str, int]]  # knob -> label of a node -> value
+Chosen = Mapping[str, Mapping[str, int | str]]  # knob -> label of a node -> value
 
 
 class Choices:
@@ -37,12 +37,12 @@ class Choices:
     def __init__(self, chosen: Any = None) -> None:
         self.chosen: Chosen = {} if chosen is None else _checked(chosen)
 
-    def of(self, knob: str, node: str) -> int | None:
+    def of(self, knob: str, node: str) -> Any:
         """The chosen value for kernels of this node; None: the schedule's rule decides."""
         values = self.chosen.get(knob, {})
         return values.get(node, values.get(OTHERS))
 
-    def at(self, node: str) -> tuple[int | None, ...]:
+    def at(self, node: str) -> tuple[Any, ...]:
         """All chosen values for kernels of this node."""
         return tuple([self.of(knob, node) for knob in self.chosen])
 

@@ -22,7 +22,7 @@ class KernelGain:
     seconds of all of them."""
 
     nodes: tuple[str, ...]
-    chosen: Mapping[str, int]
+    chosen: Mapping[str, int | str]
     before: float
     after: float
 
@@ -124,7 +124,7 @@ def _summed(kernels: Mapping[str, float], fused: Mapping[str, str]) -> dict[str,
 
 
 def _by_node(kernels: list[KernelGain]) -> Chosen:
-    found: dict[str, dict[str, int]] = defaultdict(dict)
+    found: dict[str, dict[str, int | str]] = defaultdict(dict)
     for gain in kernels:
         for knob, value in gain.chosen.items():
             found[knob] |= dict.fromkeys(gain.nodes, value)

@@ -310,11 +310,19 @@ def clamp(x: AnyDim, low: AnyDim, high: AnyDim) -> AnyDim:
 
 def select(condition: AnyDim, a: AnyDim, b: AnyDim) -> AnyDim:
     """a if the condition is non-zero, else b."""
-    if a == b:
-        return a
     if isinstance(condition, int):
         return a if condition else b
-    return _operation("select", condition, a, b)
+    a, b = _chosen(a, condition, 1), _chosen(b, condition, 2)
+    return a if a == b else _operation("select", condition, a, b)
+
+
+def _chosen(x: AnyDim, condition: Dim, argument: int) -> AnyDim:
+    """x where the condition is known: if it is a selection by this condition, that argument of it."""
+    if isinstance(x, Dim) and len(x.terms) == 1:
+        factors, count = x.terms[0]
+        if count == 1 and len(factors) == 1 and isinstance(found := factors[0], Operation):
+            return found.args[argument] if found.op == "select" and found.args[0] == condition else x
+    return x
 
 
 def compare(op: str, a: AnyDim, b: AnyDim) -> AnyDim:

@@ -9,12 +9,13 @@ import pytest
 
 from kit.attention_cases import CASES, STEPS, Case
 from pyruntime import InferenceSession, SessionOptions
-from pyruntime.codegen.choices import ATTENTION_FORM, KNOBS
+from pyruntime.codegen.choices import ATTENTION, KNOBS
 from pyruntime.providers.webgpu.schedules import attention
 
 pytest.importorskip("wgpu")
 
-FORMS = KNOBS[ATTENTION_FORM].values
+FORMS = KNOBS[ATTENTION].values
+assert FORMS == tuple(attention.FORMS)
 ALWAYS = [form for form in FORMS if attention.FORMS[form].always]  # one kernel on every adapter
 
 
@@ -23,8 +24,8 @@ def steps(session: InferenceSession, feeds: Any) -> set[str]:
     return {timing.node.split('"')[1] for timing in session.profile(feeds)} & STEPS - {"scale"}
 
 
-def opened(case: Case, half: bool = False, form: int | None = None) -> InferenceSession:
-    choices = None if form is None else {ATTENTION_FORM: {"": form}}
+def opened(case: Case, half: bool = False, form: str | None = None) -> InferenceSession:
+    choices = None if form is None else {ATTENTION: {"": form}}
     return InferenceSession(case.model(half), SessionOptions(choices=choices), providers=["webgpu"])
 
 
@@ -42,7 +43,7 @@ def test_sizes(case: Case, half: bool, monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.parametrize("form", FORMS)
 @pytest.mark.parametrize("case", [CASES[3], CASES[-1]], ids=str)
-def test_every_form(case: Case, form: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_every_form(case: Case, form: str, monkeypatch: pytest.MonkeyPatch) -> None:
     sizes = attention.sizes
     monkeypatch.setattr(attention, "sizes", lambda c, a: sizes(c, replace(a, software=False)))
     session = opened(case, form=form)

@@ -103,6 +103,5 @@ def test_which_procedures_are_shared():
 
 def test_the_builder_shares_them():
     writer = GpuProvider().code_writer()
-    writer.invoke(plain(1, 100))
-    writer.invoke(plain(1, 100, "serial"))
+    writer.segment("run", [plain(1, 100), plain(1, 100, "serial")], (), lambda node: None)
     assert ["i32(lane); v" in s.source for s in writer.shaders] == [True, False]

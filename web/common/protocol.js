@@ -219,7 +219,7 @@ import { Stop, StopWords } from './stop.js';
 /**
  * Measurements in milliseconds. choices: an option for later sessions.
  * @typedef {object} Tuned
- * @property {Record<string, Record<string, number>>} choices
+ * @property {Record<string, Record<string, number | string>>} choices
  * @property {number | null} before of a run with default schedules, null if not measured
  * @property {number | null} after
  * @property {{ nodes: string[], chosen: Record<string, number>, before: number, after: number }[]} kernels

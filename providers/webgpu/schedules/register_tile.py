@@ -27,8 +27,7 @@ from .packed_steps import Codes, code, shared_by_steps, word_of
 from .vec4_access import WIDTH, aligned, divisible, lane, load4_of
 
 LONG_EPILOGUE = 24  # nodes of an epilogue
-BLOCK = 32  # a chosen tile of this size means workgroup_tile.py
-
+TILES = {f"register_{size}": size for size in (4, 8, 16)}  # values of a factor, by the name of the schedule
 
 # The words of the codes of one value, and variables by the id of the expressions that four steps share.
 _Shared = tuple[list[Expr], dict[int, Expr]]
@@ -103,8 +102,8 @@ def pick_tile(kernel: Reduce, adapter: Adapter) -> int:
     atomic store: the half-float llama_mini opens in 7.4 s instead of 54 on SwiftShader, at the same speed."""
     epilogue = len(walk(kernel.epilogue)) if kernel.epilogue is not None else 0
     long = epilogue > LONG_EPILOGUE or is_packed(kernel.out.dtype, adapter.f16)
-    if not long and 0 < adapter.tile < BLOCK:
-        return adapter.tile
+    if not long and adapter.contraction in TILES:
+        return TILES[adapter.contraction]
     many = adapter.software or sh.estimate(sh.size(kernel.out.shape)) >= 1 << 20
     return 8 if many and not long else 4
 

@@ -20,8 +20,10 @@ from pyruntime.ir.shape import AnyDim
 
 from ..adapter import Adapter
 from ..printer.loops import GROUP, Array
-from .register_tile import BLOCK, Side, Tile, contraction
+from .register_tile import Side, Tile, contraction
 
+NAME = "workgroup_32"  # of this schedule in codegen/choices.py
+BLOCK = 32  # sums along each side of the block
 EDGE = 8  # invocations along each side of the block
 EACH = BLOCK // EDGE  # values of each factor per invocation
 DEPTH = 16
@@ -33,8 +35,8 @@ def pays(extents: list[float], steps: float, adapter: Adapter) -> bool:
     memory like any other (register tiles -> this, ms): llvmpipe
     matmul 512 20 -> 151, conv 3x3 64 of 28x28 10 -> 17;
     SwiftShader 77 -> 230, 47 -> 53. On GPUs workgroup memory hides the latency of memory; not measured on a GPU yet.
-    If a tile was chosen (see `Adapter.tile`), it decides: BLOCK means this schedule."""
-    wanted = adapter.tile == BLOCK if adapter.tile else not adapter.software
+    A schedule that was chosen (`Adapter.contraction`) decides."""
+    wanted = adapter.contraction == NAME if adapter.contraction else not adapter.software
     return wanted and adapter.shared_bytes >= BYTES and min(extents) >= BLOCK and steps >= DEPTH
 
 
