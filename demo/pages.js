@@ -54,7 +54,7 @@ export const PAGES = [
   {
     path: 'teach/', name: 'Teach it', title: 'Teach it your symbols', script: 'teach.js', styles: ['../lib/training.css', 'teach.css'],
     about: 'Draw a few of each of your own symbols, and watch a network learn them in this page.',
-    code: ['teach/learner.js', 'lib/trainer.js', 'teach/drawings.js', 'lib/classifier_page.js', 'teach/teach.js'],
+    code: ['lib/learner.js', 'lib/trainer.js', 'teach/drawings.js', 'lib/classifier_page.js', 'teach/teach.js'],
   },
   {
     path: 'speak/', name: 'Speak', title: 'Speak like this', script: 'speak.js', styles: ['../lib/training.css', 'speak.css'],
@@ -64,7 +64,7 @@ export const PAGES = [
   {
     path: 'yours/', name: 'Make it yours', title: 'Make a picture net yours', script: 'yours.js', styles: ['../lib/training.css', 'yours.css'],
     about: 'The last layers of a network for pictures learn from your photographs.',
-    code: ['yours/learner.js', 'lib/trainer.js', 'yours/photographs.js', 'lib/classifier_page.js', 'yours/yours.js'],
+    code: ['lib/learner.js', 'lib/trainer.js', 'yours/photographs.js', 'lib/classifier_page.js', 'yours/yours.js'],
   },
   {
     path: 'notebook/', name: 'Python', title: 'Python in this page', script: 'notebook.js',

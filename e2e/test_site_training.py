@@ -86,8 +86,7 @@ def test_teach(tab: Callable[..., Tab]) -> None:
     (model,) = downloads(page, 1).values()
     samples = json.loads((ROOT / "demo/teach/samples.json").read_text())
     pixels = page.evaluate(
-        "async (all) => { const { pixelsOf } = await import('/site/teach/drawings.js');"
-        " return all.map((drawing) => [...pixelsOf(drawing)]); }",
+        "async (all) => [...(await import('/site/teach/drawings.js')).tensorOf(all).data]",
         [drawing for symbol in samples for drawing in symbol["drawings"]],
     )
     drawings = np.array(pixels, np.float32).reshape(-1, 1, 28, 28)

@@ -9,11 +9,7 @@ import { showShares } from './shares.js';
 import { download, withMetadata } from './take_away.js';
 import { Trainer } from './trainer.js';
 
-/** @typedef {import('./confusion.js').Result} Result */
-/**
- * scores: of each class, for each example; test: on the held-out ones
- * @template T @typedef {{ session: import('pyruntime').TrainingSession, batch(): Record<string, any>, scores(examples: T[]): Promise<number[][]>, test(): Promise<Result[]>, startOver(): Promise<void> }} Learner
- */
+/** @template T @typedef {import('./learner.js').Learner<T>} Learner */
 /**
  * name: in the browser's store; need: what it needs before it can learn; current: the example that the visitor shows; pack: the
  * classes in a form that can be stored; unpack: the reverse; changed: the classes are others now

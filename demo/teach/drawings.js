@@ -1,6 +1,8 @@
 // Drawings are strokes: x and y of their points by turns, on a pad of 300 x 300. The network sees them as 28 x 28 pixels.
 
-export const SIZE = 28; // side of the network's input
+import * as ort from 'pyruntime';
+
+const SIZE = 28; // side of the network's input
 const INK = 20; // side of the drawing in it
 const PEN = 2.2; // pixels of the pen's width in it
 const NEAR = 5; // pad's pixels between points that are stored
@@ -41,7 +43,7 @@ function boxOf(drawing) {
 const PLAIN = { turn: 0, lean: 0, width: 1, height: 1, right: 0, down: 0, pen: 1, shake: 0 };
 
 /** @returns {Variation} */
-export function anyVariation() {
+function anyVariation() {
   const within = (/** @type {number} */ most) => most * (2 * Math.random() - 1);
   return {
     turn: within(0.25), lean: within(0.2), width: 1 + within(0.18), height: 1 + within(0.18),
@@ -50,7 +52,7 @@ export function anyVariation() {
 }
 
 /** The drawing as the network sees it, from 0 (paper) to 1 (ink). @param {Drawing} drawing @param {Variation} [variation] */
-export function pixelsOf(drawing, { turn, lean, width, height, right, down, pen, shake } = PLAIN) {
+function pixelsOf(drawing, { turn, lean, width, height, right, down, pen, shake } = PLAIN) {
   const box = boxOf(drawing);
   const scale = INK / box.side;
   const [cos, sin] = [Math.cos(turn), Math.sin(turn)];
@@ -70,6 +72,13 @@ export function pixelsOf(drawing, { turn, lean, width, height, right, down, pen,
   context.stroke();
   const { data } = context.getImageData(0, 0, SIZE, SIZE);
   return Float32Array.from({ length: SIZE * SIZE }, (_, i) => data[4 * i + 3] / 255);
+}
+
+/** The network's input, of drawings that are varied at random with `isVaried`. @param {Drawing[]} drawings @param {boolean} [isVaried] */
+export function tensorOf(drawings, isVaried = false) {
+  const pixels = new Float32Array(drawings.length * SIZE * SIZE);
+  drawings.forEach((drawing, n) => pixels.set(pixelsOf(drawing, isVaried ? anyVariation() : PLAIN), n * SIZE * SIZE));
+  return new ort.Tensor('float32', pixels, [drawings.length, 1, SIZE, SIZE]);
 }
 
 /** A small picture of the drawing. @param {Drawing} drawing */

@@ -4,14 +4,18 @@ import { $, messageOf, onFiles } from '../common.js';
 import { Pad } from '../digits/pad.js';
 import { Classes } from '../lib/classes.js';
 import { button, ClassifierPage, say } from '../lib/classifier_page.js';
+import { Learner } from '../lib/learner.js';
 import { download, shareAddress } from '../lib/take_away.js';
 import { flushState, readState, writeState } from '../lib/url_state.js';
-import { drawingOf, thumbnail } from './drawings.js';
-import { Learner } from './learner.js';
+import { drawingOf, tensorOf, thumbnail } from './drawings.js';
 import { fromPlain, toPlain } from './symbols.js';
 
 const CLASSES = 12; // of the network
 const TESTS_EVERY = 120; // ms
+const TASK = {
+  model: 'network.onnx', input: 'drawing', output: 'logits', batch: 32, tensorOf,
+  options: { loss: { crossEntropy: 'logits' }, optimizer: { adamW: { rate: 0.002 } } },
+};
 
 /** @type {import('./symbols.js').Symbols} */
 const symbols = new Classes(CLASSES);
@@ -78,7 +82,7 @@ async function main() {
   page.list.show();
   page.changed();
   try {
-    page.begin(await Learner.open(page.status.progress, symbols), TESTS_EVERY);
+    page.begin(await Learner.open(TASK, symbols, page.status.progress), TESTS_EVERY);
     const plain = (/** @type {any} */ classes) => JSON.stringify(classes, (key, value) => (key === 'slot' ? undefined : value));
     await page.restore((classes) => !linked || plain(classes) === plain(linked)); // a link's drawings win
     page.status.done(symbols.areEnough ? 'Ready to learn' : 'Ready. Add your symbols, or load the samples.');

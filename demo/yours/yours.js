@@ -3,14 +3,19 @@
 import { $, make, messageOf, onFiles } from '../common.js';
 import { Classes } from '../lib/classes.js';
 import { button, ClassifierPage, say } from '../lib/classifier_page.js';
+import { Learner } from '../lib/learner.js';
 import { isThere, offlineError } from '../lib/networks.js';
 import { link, unsupported } from '../lib/unsupported.js';
 import { readState, writeState } from '../lib/url_state.js';
-import { Learner } from './learner.js';
-import { openPhotograph, pieceOf, shownCopy, squareOf, toFile } from './photographs.js';
+import { openPhotograph, pieceOf, shownCopy, squareOf, tensorOf, toFile } from './photographs.js';
 
 const CLASSES = 6; // of the network
 const NETWORK = '../models/pictures.onnx';
+// Only the last two layers learn; all layers before them keep what they learned from ImageNet.
+const TASK = {
+  model: NETWORK, input: 'picture', output: 'scores', batch: 8, tensorOf,
+  options: { loss: { crossEntropy: 'scores' }, optimizer: { adamW: { rate: 0.001 } }, trainable: 'head.*', cache: true },
+};
 const TESTS_EVERY = 1500; // ms
 const LOOKS_EVERY = 250; // ms, while the camera is on
 const SAMPLES = { names: ['brick', 'grass', 'gravel'], columns: 6, side: 128 }; // in samples.jpg, a row for each
@@ -131,7 +136,7 @@ async function main() {
   page.list.show();
   page.changed();
   try {
-    page.begin(await Learner.open(NETWORK, page.status.progress, classes), TESTS_EVERY);
+    page.begin(await Learner.open(TASK, classes, page.status.progress), TESTS_EVERY);
     await page.restore((/** @type {Stored[]} */ found) => !linked || JSON.stringify(found.map(({ name }) => name)) === JSON.stringify(linked));
     page.status.done(classes.areEnough ? 'Ready to learn' : 'Ready. Add photographs of two classes, or load the samples.');
   } catch (error) {
