@@ -318,11 +318,8 @@ def select(condition: AnyDim, a: AnyDim, b: AnyDim) -> AnyDim:
 
 def _chosen(x: AnyDim, condition: Dim, argument: int) -> AnyDim:
     """x where the condition is known: if it is a selection by this condition, that argument of it."""
-    if isinstance(x, Dim) and len(x.terms) == 1:
-        factors, count = x.terms[0]
-        if count == 1 and len(factors) == 1 and isinstance(found := factors[0], Operation):
-            return found.args[argument] if found.op == "select" and found.args[0] == condition else x
-    return x
+    found = single_operation(x)
+    return found.args[argument] if found and found.op == "select" and found.args[0] == condition else x
 
 
 def compare(op: str, a: AnyDim, b: AnyDim) -> AnyDim:
