@@ -16,7 +16,7 @@ COMMANDS = {
     "memory": "peak of each model against the largest set of tensors alive at once",
     "load": "memory for loading, over the weights, 20 MB to 1 GB, natively and in Chromium, beside onnxruntime's",
     "llm": "tokens a second of decoders of random weights in four types, natively and in Chromium, beside onnxruntime",
-    "learning": "steps a second of training in one page, beside TensorFlow.js and jax-js, and their memory",
+    "training": "steps a second of training in one page, beside TensorFlow.js and jax-js, and their memory",
     "recomputation": "time and memory of steps of training within 100, 70, 50 and 30 % of what they need, natively",
     "overhead": "the time of a run besides its kernels",
     "batcher": "requests a second to MiniLM through a Batcher, beside single runs",

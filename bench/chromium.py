@@ -22,8 +22,8 @@ BUILD = ROOT / "build" / "bench"
 MOUNTS = shared.MOUNTS | {
     "/": ROOT / "bench" / "page",
     "/jax.js": BUILD / "jax.js",
-    "/learning/jax.js": BUILD / "learning_jax.js",
-    "/learning/tfjs.js": BUILD / "learning_tfjs.js",
+    "/training/jax.js": BUILD / "training_jax.js",
+    "/training/tfjs.js": BUILD / "training_tfjs.js",
     "/tfjs-wasm/": ROOT / "node_modules" / "@tensorflow" / "tfjs-backend-wasm" / "wasm-out",
     "/data/": BUILD,
     "/field/": field.CACHE,
@@ -31,7 +31,7 @@ MOUNTS = shared.MOUNTS | {
 }
 
 
-def build(libraries: Sequence[str] = ("jax", "learning/jax", "learning/tfjs")) -> None:
+def build(libraries: Sequence[str] = ("jax", "training/jax", "training/tfjs")) -> None:
     """dist/ of the working tree, and each page that uses another library as one file. libraries: those pages"""
     BUILD.mkdir(parents=True, exist_ok=True)
     shared.build()

@@ -9,7 +9,7 @@ import { profile } from './profile.js';
 import { tune } from './tune.js';
 import { ortRuntime } from './ort.js';
 import { decode } from './decode.js';
-import { learning } from './learning/turns.js';
+import { training } from './training/turns.js';
 import { nextToken, openDecoder } from './token.js';
 import { Feeds, fetchBuffer, NOTHING } from './model.js';
 
@@ -92,4 +92,4 @@ async function adapter() {
 /** @param {import('./model.js').ModelInfo} info @param {import('./measure.js').Effort} effort */
 const model = (info, effort) => measure(runtimes, info, effort);
 
-Object.assign(globalThis, { bench: { start, model, open: (/** @type {import('./model.js').ModelInfo} */ info) => open(runtimes, info), again, openDecoder: (/** @type {{ model: string, past: number, behind?: number }} */ what) => openDecoder(Object.values(runtimes)[0], what), nextToken, decode: (/** @type {import('./decode.js').Decoder} */ what) => decode(runtimes, what), peak, adapter, adapterTimes, compile, learning, overhead, profile, tune } });
+Object.assign(globalThis, { bench: { start, model, open: (/** @type {import('./model.js').ModelInfo} */ info) => open(runtimes, info), again, openDecoder: (/** @type {{ model: string, past: number, behind?: number }} */ what) => openDecoder(Object.values(runtimes)[0], what), nextToken, decode: (/** @type {import('./decode.js').Decoder} */ what) => decode(runtimes, what), peak, adapter, adapterTimes, compile, training, overhead, profile, tune } });

@@ -1,11 +1,11 @@
-"""The networks of `python -m bench learning`: they learn, and a step holds little besides what it must keep."""
+"""The networks of `python -m bench training`: they learn, and a step holds little besides what it must keep."""
 
 from __future__ import annotations
 
 import pytest
 
-from bench.learning_memory import memory_use
-from bench.learning_nets import NETS
+from bench.training_memory import memory_use
+from bench.training_nets import NETS
 from pyruntime import TrainingSession
 
 

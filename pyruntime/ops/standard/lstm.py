@@ -41,7 +41,7 @@ def gru(
 
 def _linear_gru(f: list[Activation], u: Unit) -> list[Expr]:
     z, r = f[0](u.gate(0)), f[0](u.gate(1))
-    new = f[1](u.x[2] + r * reduce(add, u.more, u.r[2]))
+    new = f[1](u.x[2] + r * reduce(add, u.extras, u.r[2]))
     return [(1.0 - z) * new + z * u.states[0]]
 
 
@@ -77,7 +77,7 @@ def lstm_of(
 
     def formula(f: list[Activation], u: Unit) -> list[Expr]:
         def gate(n: int, peephole: int, cell: Expr) -> Expr:
-            return u.gate(n) if peepholes is None else u.gate(n) + u.more[peephole] * cell
+            return u.gate(n) if peepholes is None else u.gate(n) + u.extras[peephole] * cell
 
         old = u.states[1]
         i = f[0](gate(0, 0, old))

@@ -35,12 +35,12 @@ MAX_UNITS = LANES * max(PARTS.values())
 @dataclass(frozen=True, slots=True)
 class Unit:
     """What a cell reads of one hidden unit. x, r: what the inputs and R · h add to each gate; states: before the step;
-    more: further weights, such as peepholes"""
+    extras: further weights, such as peepholes"""
 
     x: Sequence[Expr]
     r: Sequence[Expr]
     states: Sequence[Expr]
-    more: Sequence[Expr]
+    extras: Sequence[Expr]
 
     def gate(self, n: int) -> Expr:
         return self.r[n] + self.x[n]
@@ -61,22 +61,22 @@ class Stage:
 @dataclass(frozen=True, slots=True)
 class Cell:
     """What a step computes; the gradient is derived from it. sets: activations, for all directions or for each; xs: the
-    projection; more: weights (D, n, H); is_split: a formula uses what the inputs and R add to a gate separately"""
+    projection; extras: weights (D, n, H); is_split: a formula uses what the inputs and R add to a gate separately"""
 
     name: str
     layer: Layer
     sets: list[list[Activation]]
     xs: Tensor
     stages: tuple[Stage, ...]
-    more: Tensor | None = None
+    extras: Tensor | None = None
     is_split: bool = False
 
     def unit(
         self, time: Expr, d: Expr, b: Expr, j: Expr, r: Sequence[Expr], states: Sequence[Expr]
     ) -> Unit:  # fmt: skip
         x = [self.layer.at_step(self.xs, time, b, d, n, j) for n in range(self.layer.gates)]
-        more = [] if self.more is None else [self.more.at(d, n, j) for n in range(self.more.shape[1])]
-        return Unit(x, r, states, more)
+        extras = [] if self.extras is None else [self.extras.at(d, n, j) for n in range(self.extras.shape[1])]
+        return Unit(x, r, states, extras)
 
 
 def let_shared(k: Builder, values: list[Expr]) -> list[Expr]:

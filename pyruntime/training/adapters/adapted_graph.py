@@ -108,8 +108,8 @@ def adapted_graph(graph: Graph, adapters: Mapping[str, Adapter]) -> AdaptedGraph
     if made.rows_a:
         sizes = ((ALL_A, made.rows_a), (ALL_B, made.rows_b))
         new = tuple(Value(n, TensorType(F32, (count, RANK))) for n, count in sizes)
-    given = {n: graph.weights[n] for n in fed if n in graph.weights}
-    made.defaults = {n: Stored(w.dtype.name, w.shape, w.read() if w.size else b"") for n, w in given.items()}
+    replaced = {n: graph.weights[n] for n in fed if n in graph.weights}
+    made.defaults = {n: Stored(w.dtype.name, w.shape, w.read() if w.size else b"") for n, w in replaced.items()}
     weights = {n: w for n, w in graph.weights.items() if n not in fed}
     whole = with_sides(graph, sides)
     made.graph = replace(whole, inputs=(*whole.inputs, *new), weights=weights)

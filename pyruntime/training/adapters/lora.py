@@ -119,16 +119,16 @@ def _can_merge(one: Trained, graph: Graph) -> bool:
     return readers(graph, site.weight) <= inputs.count(site.weight) + len(others)
 
 
-def lora_of(given: Any) -> dict[str, Any] | None:
+def lora_of(value: Any) -> dict[str, Any] | None:
     """The checked option `lora`. Errors: InvalidInput"""
-    if given is None or given is False:
+    if value is None or value is False:
         return None
-    if not isinstance(given, Mapping):
-        raise InvalidInput(f"lora cannot be {given!r}", hint='{"rank": 8, "targets": ["*.q_proj", "*.v_proj"]}')
-    for name in given:
+    if not isinstance(value, Mapping):
+        raise InvalidInput(f"lora cannot be {value!r}", hint='{"rank": 8, "targets": ["*.q_proj", "*.v_proj"]}')
+    for name in value:
         if name not in DEFAULTS:
             raise InvalidInput(f'there is no setting of lora "{name}"', hint=f"known: {', '.join(DEFAULTS)}")
-    found = {**DEFAULTS, **given}
+    found = {**DEFAULTS, **value}
     rank, targets = found["rank"], found["targets"]
     if isinstance(rank, bool) or not isinstance(rank, int) or rank < 1:
         raise InvalidInput(f"lora.rank cannot be {rank!r}", hint="an integer from 1 on")

@@ -36,22 +36,22 @@ class SessionAdapters(ABC, Generic[Array]):
     graph: the model's, with inputs for adapters, which the session compiles
     dims: the largest rank, by the name of its dim, for which `prepare` reserves memory
 
-    given: the session's option `adapters`; described: the header's "adapters" if the graph is that of a Program
+    adapters: the session's option `adapters`; described: the header's "adapters" if the graph is that of a Program
 
     Errors: ModelNotFound; InvalidInput for an adapter that does not fit the model, or a Program without places for any;
     InvalidModel for a damaged Program"""
 
-    def __init__(self, graph: Graph, given: Mapping[str, Any], described: Any = None) -> None:
+    def __init__(self, graph: Graph, adapters: Mapping[str, Any], described: Any = None) -> None:
         self.graph = graph
         self.dims: dict[str, int] = {}
-        self._named = {name: x if isinstance(x, LoraAdapter) else LoraAdapter(x) for name, x in given.items()}
+        self._named = {name: x if isinstance(x, LoraAdapter) else LoraAdapter(x) for name, x in adapters.items()}
         self._inputs: AdapterInputs | None = None
         self._feeds: OrderedDict[Any, dict[str, Array]] = OrderedDict()
         self._places: WeakKeyDictionary[Adapter, Places] = WeakKeyDictionary()
         self._lock = Lock()
         if described is not None:
             self._inputs = AdapterInputs.from_program(described, graph)
-        elif given:
+        elif adapters:
             from pyruntime.training.adapters.adapted_graph import adapted_graph  # few sessions have adapters
 
             adapted = adapted_graph(graph, {name: x.loaded() for name, x in self._named.items()})

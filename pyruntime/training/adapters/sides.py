@@ -6,7 +6,7 @@ never read or changed, and may be of 4 bits.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from pyruntime.frontend.registry import INTERNAL, op
@@ -36,47 +36,39 @@ class Side:
 
 
 @op("Side", since=1, domain=INTERNAL)
-def side(
-    t: Tracer, x: Tensor, y: Tensor, *pairs: Tensor, first: Sequence[int], columns: Sequence[int],
-    scales: Sequence[float], places: Sequence[int], stacked: int, fan_in: int,
-) -> Tensor:  # fmt: skip
+def side(t: Tracer, x: Tensor, y: Tensor, *pairs: Tensor, sides: Sequence[Side], fan_in: int) -> Tensor:
     """y + the products of x with pairs of A and B; y is the output of a product of x"""
-    for n, (a, b) in enumerate(_operands(t, pairs, places, columns, stacked, fan_in, x)):
-        part = matmul(t, matmul(t, x, a), b)
-        part = part if scales[n] == 1.0 else t.map(X * scales[n], part)
-        y = t.map(X + Y, y, t.cast(_padded(t, part, first[n], y), y.dtype))
+    for one, a, b in _operands(t, pairs, sides, fan_in, x):
+        y = _plus(t, y, one, matmul(t, matmul(t, x, a), b))
     return y
 
 
 @op("SideOfWeight", since=1, domain=INTERNAL)
 def side_of_weight(
-    t: Tracer, w: Tensor, *pairs: Tensor, first: Sequence[int], columns: Sequence[int], scales: Sequence[float],
-    places: Sequence[int], stacked: int, fan_in: int, transposed: int,
+    t: Tracer, w: Tensor, *pairs: Tensor, sides: Sequence[Side], fan_in: int, transposed: int
 ) -> Tensor:  # fmt: skip
     """A weight + the products of pairs of A and B, in the weight's shape"""
     plain = t.transpose(w, [1, 0]) if transposed else w
-    for n, (a, b) in enumerate(_operands(t, pairs, places, columns, stacked, fan_in, w)):
-        part = matmul(t, a, b)
-        part = part if scales[n] == 1.0 else t.map(X * scales[n], part)
-        plain = t.map(X + Y, plain, t.cast(_padded(t, part, first[n], plain), plain.dtype))
+    for one, a, b in _operands(t, pairs, sides, fan_in, w):
+        plain = _plus(t, plain, one, matmul(t, a, b))
     return t.transpose(plain, [1, 0]) if transposed else plain
 
 
 def _operands(
-    t: Tracer, pairs: Sequence[Tensor], places: Sequence[int], columns: Sequence[int], stacked: int, fan_in: int,
-    like: Tensor,
-) -> list[tuple[Tensor, Tensor]]:  # fmt: skip
-    """Of each pair A as (fan_in, rank) and B as (rank, columns)."""
-    found = []
-    for n, size in enumerate(columns):
-        a, b = pairs[2 * n], pairs[2 * n + 1]
-        if stacked:
-            a = t.slice(a, 0, places[2 * n], fan_in)
-            b = t.slice(b, 0, places[2 * n + 1], size)
+    t: Tracer, pairs: Sequence[Tensor], sides: Sequence[Side], fan_in: int, like: Tensor
+) -> Iterator[tuple[Side, Tensor, Tensor]]:  # fmt: skip
+    """The sides, each with its A as (fan_in, rank) and its B as (rank, columns). pairs: all A and B in turn"""
+    for one, a, b in zip(sides, pairs[::2], pairs[1::2], strict=True):
+        if one.is_stacked:
+            a, b = t.slice(a, 0, one.first_a, fan_in), t.slice(b, 0, one.first_b, one.columns)
         else:
             a = t.transpose(a, [1, 0])
-        found.append((t.cast(a, like.dtype), t.transpose(t.cast(b, like.dtype), [1, 0])))
-    return found
+        yield one, t.cast(a, like.dtype), t.transpose(t.cast(b, like.dtype), [1, 0])
+
+
+def _plus(t: Tracer, y: Tensor, one: Side, part: Tensor) -> Tensor:
+    part = part if one.scale == 1.0 else t.map(X * one.scale, part)
+    return t.map(X + Y, y, t.cast(_padded(t, part, one.first, y), y.dtype))
 
 
 def _padded(t: Tracer, part: Tensor, first: int, like: Tensor) -> Tensor:
@@ -121,14 +113,7 @@ def _replaced(value: object, inner: Mapping[int, Graph]) -> object:
 
 def _with_side(node: Node, site: Site, sides: Sequence[Side]) -> list[Node]:
     pairs = [name for s in sides for name in (s.a, s.b)]
-    attrs: dict[str, object] = {
-        "first": tuple(s.first for s in sides),
-        "columns": tuple(s.columns for s in sides),
-        "scales": tuple(s.scale for s in sides),
-        "places": tuple(place for s in sides for place in (s.first_a, s.first_b)),
-        "stacked": int(sides[0].is_stacked),
-        "fan_in": site.fan_in,
-    }
+    attrs: dict[str, object] = {"sides": tuple(sides), "fan_in": site.fan_in}
     if site.way == WEIGHT:
         new = f"{BESIDE}{node.outputs[0]}"
         attrs["transposed"] = int(bool(node.attrs.get("transB")))

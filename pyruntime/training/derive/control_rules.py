@@ -84,8 +84,8 @@ class _ReverseLoop:
         block.inputs = (step, on, *carried)
         block.outputs = block_outputs(t, block, [condition, *outs])
         made = t.add(Loop(trip, None, tuple(start), block), [(x.shape, x.dtype) for x in start])
-        given = [kernel.carried[i] for i in self.live] + self.outer
-        return list(zip(given, made, strict=True))
+        operands = [kernel.carried[i] for i in self.live] + self.outer
+        return list(zip(operands, made, strict=True))
 
     def _at(self, stack: Tensor, n: Tensor) -> Tensor:
         place = self.t.checked_index(n.at(), self.count)
@@ -94,10 +94,10 @@ class _ReverseLoop:
     def _body(self, n: Tensor, carried: Sequence[Tensor]) -> list[Tensor]:
         t, kernel, body = self.t, self.kernel, self.kernel.body
         number, going, *_ = body.inputs
-        given = {number.uid: n, going.uid: t.scalar(True, BOOL)}
-        given |= {x.uid: self._at(s, n) for x, s in zip(self.entered, self.stacks, strict=True)}
-        of = record_again(t, body, given)
-        wanted = [given[self.entered[i].uid] for i in self.live]
+        replaced = {number.uid: n, going.uid: t.scalar(True, BOOL)}
+        replaced |= {x.uid: self._at(s, n) for x, s in zip(self.entered, self.stacks, strict=True)}
+        of = record_again(t, body, replaced)
+        wanted = [replaced[self.entered[i].uid] for i in self.live]
         inner = self.walk.inner(t.block, [*wanted, *self.outer])
         seeds: list[tuple[Tensor, Tensor]] = []
         for i, g in zip(self.live, carried, strict=False):

@@ -17,17 +17,17 @@ def gradient(t: Tracer, *inputs: Tensor, xs: Sequence[str], y: str, zs: Sequence
     They are computed where the values named xs and zs are the inputs, in this order; 0 where y does not depend on x.
     Spec: https://onnx.ai/onnx/operators/onnx_aionnxpreviewtraining_Gradient.html"""
     named = [t.named(name) for name in (*xs, *zs)]
-    for name, x, given in zip((*xs, *zs), named, t.entries("the inputs", inputs, len(named)), strict=True):
-        t.require_shape(f'the input for "{name}"', given, x.shape)
-        if given.dtype is not x.dtype:
-            raise t.shape_error(f'the input for "{name}" is {given.dtype}, must be {x.dtype}')
+    for name, x, fed in zip((*xs, *zs), named, t.entries("the inputs", inputs, len(named)), strict=True):
+        t.require_shape(f'the input for "{name}"', fed, x.shape)
+        if fed.dtype is not x.dtype:
+            raise t.shape_error(f'the input for "{name}" is {fed.dtype}, must be {x.dtype}')
     for name, x in zip(xs, named, strict=False):
         if not x.dtype.is_float:
             raise t.unsupported(f'there are no derivatives with respect to "{name}", it is {x.dtype}')
     target = t.named(y)
     if not target.dtype.is_float:
         raise t.unsupported(f'"{y}" has no derivatives, it is {target.dtype}')
-    changed = {x.uid: given for x, given in zip(named, inputs, strict=True) if x is not given}
+    changed = {x.uid: fed for x, fed in zip(named, inputs, strict=True) if x is not fed}
     if changed:
         block = Block((), _depending(t.block, changed.keys(), named))
         target = record_again(t, block, changed).get(target.uid, target)

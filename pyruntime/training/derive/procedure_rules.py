@@ -92,8 +92,8 @@ def _scatter(
         into_data = None if data is None else t.map(select(Y < 0, X, 0.0), g, winner)
         own = _number(updates)
         into_update = select(winner.at(*coords) == own, g.at(*coords), zero_like(g.at(*coords)))
-    given = [(updates, t.compute(updates.shape, lambda *_: into_update))]
-    return given if data is None or into_data is None else [*given, (data, into_data)]
+    found = [(updates, t.compute(updates.shape, lambda *_: into_update))]
+    return found if data is None or into_data is None else [*found, (data, into_data)]
 
 
 def _axes(x: Tensor) -> list[Expr]:

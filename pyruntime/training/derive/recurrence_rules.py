@@ -92,17 +92,17 @@ class _Gradient:
 
     def record(self, of_y: Tensor | None, of_last: Sequence[Tensor | None]) -> Cotangents:
         """of_y, of_last: cotangents of Y and of the final states"""
-        layer, more = self.layer, self.cell.more
+        layer, extras = self.layer, self.cell.extras
         gates: sh.Shape = (*self.shape, layer.gates * layer.H)
         state: sh.Shape = (layer.D, layer.B, layer.H)
         outputs = {"of_sums": gates} | ({"of_xs": gates} if self.cell.is_split else {})
         outputs |= {f"of_state{n}": state for n in range(len(self.initial))}
-        outputs |= {} if more is None else {"of_more": (layer.B, *more.shape)}
+        outputs |= {} if extras is None else {"of_extras": (layer.B, *extras.shape)}
         scratch: dict[str, sh.Shape] = {"back": (layer.D, layer.B, 1, layer.padded_units)}
         if len(self.initial) > 1:
             chunks = sh.ceildiv(layer.T, CHUNK)
             scratch |= {"cell": state, "marks": (chunks, *state), "cells": (sh.minimum(layer.T, CHUNK), *state)}
-        args = [self.cell.xs, self.sums, self.before, more, self.lens, of_y, *of_last, *self.initial, *layer.args]
+        args = [self.cell.xs, self.sums, self.before, extras, self.lens, of_y, *of_last, *self.initial, *layer.args]
 
         def body(k: Builder, tensors: Mapping[str, Tensor]) -> None:
             def work(d: Expr, rows: list[Expr]) -> None:
@@ -113,7 +113,7 @@ class _Gradient:
         return self._cotangents(procedure(self.t, f"{self.cell.name}_back", args, layer.dtype, outputs, scratch, body))
 
     def _cotangents(self, made: Mapping[str, Tensor]) -> Cotangents:
-        t, layer, more = self.t, self.layer, self.cell.more
+        t, layer, extras = self.t, self.layer, self.cell.extras
         of_xs = t.reshape(made.get("of_xs", made["of_sums"]), (*self.shape, layer.gates, layer.H))
         out = [(self.cell.xs, t.transpose(of_xs, [2, 1, 0, 3, 4] if layer.layout else [1, 2, 0, 3, 4]))]
         for n, start in enumerate(self.initial):
@@ -128,16 +128,16 @@ class _Gradient:
                     rows = t.slice(rows, 2, stage.first * layer.H, stage.count * layer.H)
                 parts.append(product(t, swapped(t, rows), self._rows(vector)))
             out.append((layer.r, t.reshape(parts[0] if len(parts) == 1 else t.concat(parts, 1), layer.r.shape)))
-        if more is not None:
-            out.append((more, t.reduce("sum", made["of_more"], [0], keepdims=False)))
+        if extras is not None:
+            out.append((extras, t.reduce("sum", made["of_extras"], [0], keepdims=False)))
         return out
 
 
 class _Backward(ReverseRecurrence):
     """The procedure for some rows of the batch. of_sums: cotangents of what R adds to the gates of all steps; of_xs: of
     what the inputs add; of_states: of the states before the step that comes next, without what comes through R, which
-    is in `back`; of_more: of `cell.more`, by row of the batch; cell, marks, cells: an LSTM's second state, that before
-    each chunk, and those before the steps of one"""
+    is in `back`; of_extras: of `cell.extras`, by row of the batch; cell, marks, cells: an LSTM's second state, that
+    before each chunk, and those before the steps of one"""
 
     def __init__(
         self, gradient: _Gradient, k: Builder, tensors: Mapping[str, Tensor], d: Expr, rows: list[Expr]
@@ -145,12 +145,12 @@ class _Backward(ReverseRecurrence):
         self.gradient, self.k, self.d, self.rows = gradient, k, d, rows
         self.layer, self.cell = layer, cell = gradient.layer, gradient.cell
         self.of_sums, self.back = tensors["of_sums"], tensors["back"]
-        self.of_xs, self.of_more = tensors.get("of_xs"), tensors.get("of_more")
+        self.of_xs, self.of_extras = tensors.get("of_xs"), tensors.get("of_extras")
         self.of_states = [tensors[f"of_state{n}"] for n in range(len(gradient.initial))]
         self.replays = "cell" in tensors
         if self.replays:
             self.state, self.marks, self.cells = (tensors[name] for name in ("cell", "marks", "cells"))
-        self.read = (cell.xs, gradient.sums, gradient.before, cell.more, tensors.get("cells"))
+        self.read = (cell.xs, gradient.sums, gradient.before, cell.extras, tensors.get("cells"))
         self.steps = layer.steps(k, gradient.lens, rows[0])
         self.each = partial(layer.each_unit, k, d, rows)
 
@@ -164,9 +164,9 @@ class _Backward(ReverseRecurrence):
             for x, target in pairs:
                 k.store(target, at, 0.0 if x is None else x.at(*place))
             k.store(self.back, (d, b, 0, j), 0.0)
-            if self.of_more is not None:
-                for n in range(self.of_more.shape[2]):
-                    k.store(self.of_more, (b, d, n, j), 0.0)
+            if self.of_extras is not None:
+                for n in range(self.of_extras.shape[2]):
+                    k.store(self.of_extras, (b, d, n, j), 0.0)
 
         self.each([[]], start)
         self.over_steps(self.steps)
@@ -229,8 +229,8 @@ class _Backward(ReverseRecurrence):
             store(self.of_xs, at, unit.x[g], adds=False)
         for load, target in zip(unit.states, self.of_states, strict=True):
             store(target, (d, b, j), load, adds=not is_last)
-        for n, load in enumerate(unit.more):
-            store(self.of_more, (b, d, n, j), load, adds=True)
+        for n, load in enumerate(unit.extras):
+            store(self.of_extras, (b, d, n, j), load, adds=True)
 
     def _of_states(self, time: Expr, b: Expr, j: Expr) -> list[Expr]:
         """The cotangents of the states after a step: those of h also come through R, and from Y."""

@@ -13,10 +13,10 @@ from pyruntime.ir.expr import Expr
 from pyruntime.ir.kernel import Block, Tensor
 
 
-def record_again(t: Tracer, block: Block, given: Mapping[int, Tensor]) -> dict[int, Tensor]:
-    """Record copies of a block's kernels, and return the copies of all their tensors by uid. given: what replaces the
-    block's inputs."""
-    copies = Copies(dict(given))
+def record_again(t: Tracer, block: Block, replaced: Mapping[int, Tensor]) -> dict[int, Tensor]:
+    """Record copies of a block's kernels, and return the copies of all their tensors by uid. replaced: what the copies
+    read instead of the block's inputs, by uid of these"""
+    copies = Copies(dict(replaced))
     for kernel in list(block.kernels):
         if not can_copy(kernel):
             raise NotDifferentiable(f"a {type(kernel).__name__} kernel inside If or Loop has no gradient")

@@ -22,16 +22,16 @@ Routine = Callable[[Walk, Call, Tensor], "Cotangents | None"]  # None: by the de
 def matmul(walk: Walk, call: Call, g: Tensor) -> Cotangents:
     """a: g · bᵀ; b: aᵀ · g, over the rows of all batches at once if b has no batch."""
     a, b, t = call.operand(0), call.operand(1), walk.t
-    given: Cotangents = []
+    found: Cotangents = []
     if walk.is_active(a):
-        given.append((a, walk.like(a, summed_to(t, product(t, g, swapped(t, _real(t, b, g))), a.shape))))
+        found.append((a, walk.like(a, summed_to(t, product(t, g, swapped(t, _real(t, b, g))), a.shape))))
     if walk.is_active(b):
         rows = _real(t, a, g)
         if b.rank == 2 and a.rank > 2:
             count = sh.size(a.shape[:-1])
             rows, g = t.reshape(rows, (count, a.shape[-1])), t.reshape(g, (count, g.shape[-1]))
-        given.append((b, walk.like(b, summed_to(t, product(t, swapped(t, rows), g), b.shape))))
-    return given
+        found.append((b, walk.like(b, summed_to(t, product(t, swapped(t, rows), g), b.shape))))
+    return found
 
 
 def _real(t: Tracer, x: Tensor, g: Tensor) -> Tensor:
@@ -67,12 +67,12 @@ def conv(walk: Walk, call: Call, g: Tensor) -> Cotangents:
     x, w, t = call.operand(0), call.operand(1), walk.t
     real_x, real_w = _real(t, x, g), _real(t, w, g)
     over, group = _window(call, x, w, g), call.attrs["group"]
-    given: Cotangents = []
+    found: Cotangents = []
     if walk.is_active(x):
-        given.append((x, walk.like(x, gathered(t, g, real_w, _back(over), group))))
+        found.append((x, walk.like(x, gathered(t, g, real_w, _back(over), group))))
     if walk.is_active(w):
-        given.append((w, walk.like(w, _filters(t, real_x, g, over, w.shape, group))))
-    return given
+        found.append((w, walk.like(w, _filters(t, real_x, g, over, w.shape, group))))
+    return found
 
 
 def conv_transpose(walk: Walk, call: Call, g: Tensor) -> Cotangents:
@@ -80,12 +80,12 @@ def conv_transpose(walk: Walk, call: Call, g: Tensor) -> Cotangents:
     x, w, t = call.operand(0), call.operand(1), walk.t
     real_x, real_w = _real(t, x, g), _real(t, w, g)
     over, group = _window(call, g, w, x), call.attrs["group"]
-    given: Cotangents = []
+    found: Cotangents = []
     if walk.is_active(x):
-        given.append((x, walk.like(x, convolve(t, g, real_w, over, group))))
+        found.append((x, walk.like(x, convolve(t, g, real_w, over, group))))
     if walk.is_active(w):
-        given.append((w, walk.like(w, _filters(t, g, real_x, over, w.shape, group))))
-    return given
+        found.append((w, walk.like(w, _filters(t, g, real_x, over, w.shape, group))))
+    return found
 
 
 def conv_filters(walk: Walk, call: Call, h: Tensor) -> Cotangents:
@@ -93,12 +93,12 @@ def conv_filters(walk: Walk, call: Call, h: Tensor) -> Cotangents:
     x."""
     x, g, t = call.operand(0), call.operand(1), walk.t
     over, group = _window(call, x, h, g), call.attrs["group"]
-    given: Cotangents = []
+    found: Cotangents = []
     if walk.is_active(x):
-        given.append((x, t.cast(gathered(t, g, h, _back(over), group), x.dtype)))
+        found.append((x, t.cast(gathered(t, g, h, _back(over), group), x.dtype)))
     if walk.is_active(g):
-        given.append((g, t.cast(convolve(t, x, h, over, group), g.dtype)))
-    return given
+        found.append((g, t.cast(convolve(t, x, h, over, group), g.dtype)))
+    return found
 
 
 def _window(call: Call, x: Tensor, w: Tensor, y: Tensor) -> Window:

@@ -50,8 +50,8 @@ def artifact_training(
     found = artifacts(train, checkpoint, load(open_file(files["optimizer"])) if "optimizer" in files else None)
     recipe = recipe_of({**found.options, "step_outputs": found.outputs[1:], **options})
     made = training_graph(found.graph, recipe)
-    given = {**checkpoint.trained, **checkpoint.frozen}
-    parameters = [given[name] for name in found.parameters]
+    known = {**checkpoint.trained, **checkpoint.frozen}
+    parameters = [known[name] for name in found.parameters]
     moments = [
         [f"optimizer/{ours}/{name}", w.offset, w.size]
         for name, each in checkpoint.moments.items()
@@ -69,7 +69,7 @@ def artifact_training(
             hint = "give evalModel, and name additional outputs when the artifacts are made"
             raise InvalidInput("an inference model is made of the outputs of the evaluation model", hint=hint)
         evaluation = open_file(files["evaluation"])
-        return inference_plan(evaluation, found.outputs[1:], {n: given[n] for n in found.parameters}, made.weights)
+        return inference_plan(evaluation, found.outputs[1:], {n: known[n] for n in found.parameters}, made.weights)
 
     return replace(made, artifacts=report), export
 
@@ -83,9 +83,9 @@ def artifacts(train: Graph, checkpoint: Checkpoint, optimizer: Graph | None) -> 
     if not sums or not outputs:
         raise InvalidModel("the training model has no gradients", hint="give training_model.onnx as trainModel")
     internal = {name for n in sums for name in n.inputs}
-    given = {**checkpoint.trained, **checkpoint.frozen}
-    weights = {v.name: _parameter(v, given[v.name]) for v in train.inputs if v.name in given}
-    inputs = [v for v in train.inputs if v.name not in given and v.name not in internal]
+    known = {**checkpoint.trained, **checkpoint.frozen}
+    weights = {v.name: _parameter(v, known[v.name]) for v in train.inputs if v.name in known}
+    inputs = [v for v in train.inputs if v.name not in known and v.name not in internal]
     nodes = _forward(train, {v.name for v in outputs})
     read = {name for n in nodes for name in uses(n)} | {v.name for v in outputs}
     weights |= {name: w for name, w in train.weights.items() if name in read}
@@ -99,7 +99,7 @@ def artifacts(train: Graph, checkpoint: Checkpoint, optimizer: Graph | None) -> 
     settings, corrects = _optimizer(optimizer)
     options = {"loss": outputs[0].name, "trainable": [escape(n) for n in trained], "accumulate": True, **settings}
     feeds, results, parameters = (
-        tuple(v.name for v in values) for values in (inputs, outputs, [v for v in train.inputs if v.name in given])
+        tuple(v.name for v in values) for values in (inputs, outputs, [v for v in train.inputs if v.name in known])
     )
     return Artifacts(made, options, feeds, results, parameters, corrects)
 

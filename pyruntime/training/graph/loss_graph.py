@@ -27,15 +27,15 @@ class LossGraph:
             hint = f'name it by "output": {", ".join(outputs)}'
             raise InvalidInput("the graph of a loss needs one output", hint=hint)
         known = {v.name for v in (*graph.outputs, *graph.inputs)}
-        given: Mapping[str, str] = loss.settings["inputs"]
+        wiring: Mapping[str, str] = loss.settings["inputs"]
         own = [v for v in self._model.inputs if v.name not in self._model.weights]
-        for name, value in given.items():
+        for name, value in wiring.items():
             if name not in {v.name for v in own}:
                 raise InvalidInput(f'the graph of the loss has no input "{name}"')
             if value not in known:
                 text = f'the model has no output "{value}", which the loss needs'
                 raise InvalidInput(text, hint=f"outputs are {', '.join(v.name for v in graph.outputs)}")
-        self._wired = {v.name: given.get(v.name, v.name) for v in own if given.get(v.name, v.name) in known}
+        self._wired = {v.name: wiring.get(v.name, v.name) for v in own if wiring.get(v.name, v.name) in known}
         self.feeds = [v for v in own if v.name not in self._wired]
         if not {v.name for v in graph.outputs} & set(self._wired.values()):
             inner, outer = (", ".join(v.name for v in values) for values in (own, graph.outputs))

@@ -129,15 +129,15 @@ def matches(name: str, patterns: Sequence[str]) -> bool:
     return any(fnmatchcase(name, p) for p in patterns)
 
 
-def _known(what: str, given: Mapping[str, Any], known: Any) -> None:
-    for name in given:
+def _known(what: str, value: Mapping[str, Any], known: Any) -> None:
+    for name in value:
         if name not in known:
             raise InvalidInput(f'there is no {what} "{name}"', hint=f"known: {', '.join(sorted(known))}")
 
 
-def _choice(what: str, given: Any, table: Mapping[str, Mapping[str, float]]) -> tuple[str, dict[str, float]]:
+def _choice(what: str, value: Any, table: Mapping[str, Mapping[str, float]]) -> tuple[str, dict[str, float]]:
     """The name in "adam" or {"adam": {"rate": 0.1}}, and all its settings."""
-    name, own = (given, {}) if isinstance(given, str) else _single(what, given)
+    name, own = (value, {}) if isinstance(value, str) else _single(what, value)
     plain = str(name).lower().replace("_", "")
     base: Mapping[str, Any] = {}
     if table is OPTIMIZERS and plain in ALIASES:
@@ -150,10 +150,10 @@ def _choice(what: str, given: Any, table: Mapping[str, Mapping[str, float]]) -> 
     return plain, {**table[plain], **base, **numbers}
 
 
-def _single(what: str, given: Any) -> tuple[str, Any]:
-    if not isinstance(given, Mapping) or len(given) != 1:
-        raise InvalidInput(f"{what} cannot be {given!r}", hint="a name, or {name: settings}")
-    return next(iter(given.items()))
+def _single(what: str, value: Any) -> tuple[str, Any]:
+    if not isinstance(value, Mapping) or len(value) != 1:
+        raise InvalidInput(f"{what} cannot be {value!r}", hint="a name, or {name: settings}")
+    return next(iter(value.items()))
 
 
 def _number(what: str, value: Any) -> float:
@@ -183,56 +183,56 @@ def _limit(what: str, value: Any) -> float:
     return float(value)
 
 
-def _clip(given: Any) -> tuple[float, float]:
+def _clip(value: Any) -> tuple[float, float]:
     """Limits of the norm and of the values, 0 for none."""
-    if given is None:
+    if value is None:
         return 0.0, 0.0
-    if not isinstance(given, Mapping):
-        return _limit("clip", given), 0.0
-    _known("kind of clip", given, ("norm", "value"))
-    norm, value = (_limit(f"clip.{kind}", given[kind]) if kind in given else 0.0 for kind in ("norm", "value"))
-    return norm, value
+    if not isinstance(value, Mapping):
+        return _limit("clip", value), 0.0
+    _known("kind of clip", value, ("norm", "value"))
+    norm, each = (_limit(f"clip.{kind}", value[kind]) if kind in value else 0.0 for kind in ("norm", "value"))
+    return norm, each
 
 
-def _loss_scale(given: Any) -> float | None:
-    if given is None or given == "dynamic":
-        return None if given is None else DYNAMIC
-    if isinstance(given, str) or _number("loss_scale", given) <= 0:
-        raise InvalidInput(f"loss_scale cannot be {given!r}", hint='"dynamic", or a number above 0')
-    return float(given)
+def _loss_scale(value: Any) -> float | None:
+    if value is None or value == "dynamic":
+        return None if value is None else DYNAMIC
+    if isinstance(value, str) or _number("loss_scale", value) <= 0:
+        raise InvalidInput(f"loss_scale cannot be {value!r}", hint='"dynamic", or a number above 0')
+    return float(value)
 
 
-def _memory(given: Any) -> int:
-    if given is None:
+def _memory(value: Any) -> int:
+    if value is None:
         return 0
-    if isinstance(given, bool) or not isinstance(given, (int, float)) or given < 1 or given % 1:
-        raise InvalidInput(f"memory cannot be {given!r}", hint="a number of bytes")
-    return int(given)
+    if isinstance(value, bool) or not isinstance(value, (int, float)) or value < 1 or value % 1:
+        raise InvalidInput(f"memory cannot be {value!r}", hint="a number of bytes")
+    return int(value)
 
 
-def _patterns(what: str, given: Any) -> tuple[str, ...] | None:
-    if given is None:
+def _patterns(what: str, value: Any) -> tuple[str, ...] | None:
+    if value is None:
         return None
-    found = (given,) if isinstance(given, str) else tuple(given)
+    found = (value,) if isinstance(value, str) else tuple(value)
     if not all(isinstance(p, str) for p in found):
-        raise InvalidInput(f"{what} cannot be {given!r}", hint='names or patterns such as "head.*"')
+        raise InvalidInput(f"{what} cannot be {value!r}", hint='names or patterns such as "head.*"')
     return found
 
 
-def _losses(given: Any) -> tuple[Loss, ...]:
-    each = list(given) if isinstance(given, (list, tuple)) else [given]
+def _losses(value: Any) -> tuple[Loss, ...]:
+    each = list(value) if isinstance(value, (list, tuple)) else [value]
     if not each:
         raise InvalidInput("training needs a loss")
     return tuple(_loss(one, n) for n, one in enumerate(each))
 
 
-def _loss(given: Any, n: int) -> Loss:
+def _loss(value: Any, n: int) -> Loss:
     """The loss number n of those that are summed."""
-    if isinstance(given, str):
-        return Loss("output", given)
-    if not isinstance(given, Mapping):
-        raise InvalidInput(f"loss cannot be {type(given).__name__}", hint='{"mse": "output"}, or the name of an output')
-    rest = dict(given)
+    if isinstance(value, str):
+        return Loss("output", value)
+    if not isinstance(value, Mapping):
+        raise InvalidInput(f"loss cannot be {type(value).__name__}", hint='{"mse": "output"}, or the name of an output')
+    rest = dict(value)
     scale = _number("scale of a loss", rest.pop("scale", 1.0))
     target = rest.pop("target", "target" if n == 0 else f"target{n + 1}")
     if "onnx" in rest:
@@ -248,29 +248,29 @@ def _loss(given: Any, n: int) -> Loss:
     return Loss(kind, output, "" if kind == "output" else target, scale, {**settings, **_checked(rest)})
 
 
-def _checked(given: Mapping[str, Any]) -> dict[str, Any]:
+def _checked(value: Mapping[str, Any]) -> dict[str, Any]:
     """Settings of a loss that a caller gives, as JSON has them."""
-    found = dict(given)
-    if "delta" in given:
-        found["delta"] = _limit("delta", given["delta"])
-    if "smoothing" in given:
-        found["smoothing"] = not_negative("smoothing", given["smoothing"])
+    found = dict(value)
+    if "delta" in value:
+        found["delta"] = _limit("delta", value["delta"])
+    if "smoothing" in value:
+        found["smoothing"] = not_negative("smoothing", value["smoothing"])
         if found["smoothing"] > 1:
-            raise InvalidInput(f"smoothing cannot be {given['smoothing']!r}", hint="a number from 0 to 1")
-    if given.get("ignore_index") is not None:
-        found["ignore_index"] = int(_number("ignore_index", given["ignore_index"]))
-    if given.get("weights") is not None:
-        weights = given["weights"]
+            raise InvalidInput(f"smoothing cannot be {value['smoothing']!r}", hint="a number from 0 to 1")
+    if value.get("ignore_index") is not None:
+        found["ignore_index"] = int(_number("ignore_index", value["ignore_index"]))
+    if value.get("weights") is not None:
+        weights = value["weights"]
         if isinstance(weights, (str, bytes, Mapping)) or not hasattr(weights, "__iter__"):
             raise InvalidInput(f"weights cannot be {weights!r}", hint="a number for each class")
         found["weights"] = [not_negative("a class's weight", w) for w in weights]
     return found
 
 
-def _graph_of_loss(given: Mapping[str, Any], scale: float) -> Loss:
+def _graph_of_loss(value: Mapping[str, Any], scale: float) -> Loss:
     """A loss that is an ONNX model: its bytes, its path, or as pages give it, bytes in base64."""
-    _known("setting of onnx", given, ("onnx", "inputs", "output"))
-    data, inputs = given["onnx"], given.get("inputs", {})
+    _known("setting of onnx", value, ("onnx", "inputs", "output"))
+    data, inputs = value["onnx"], value.get("inputs", {})
     if isinstance(data, (str, os.PathLike)):
         with open(data, "rb") as file:
             data = file.read()
@@ -281,7 +281,7 @@ def _graph_of_loss(given: Mapping[str, Any], scale: float) -> Loss:
     if not isinstance(inputs, Mapping) or not all(isinstance(v, str) for v in inputs.values()):
         raise InvalidInput(f"inputs cannot be {inputs!r}", hint='{"input of the loss": "output of the model"}')
     settings = {"model": base64.b64encode(data).decode(), "inputs": dict(inputs)}
-    return Loss("onnx", given.get("output", ""), "", scale, settings)
+    return Loss("onnx", value.get("output", ""), "", scale, settings)
 
 
 # ── the options ───────────────────────────────────────────────────────────────────────────────────────────────────
@@ -300,24 +300,24 @@ class TrainingOption(NamedTuple):
     text: str
 
 
-def _all_losses(given: Any) -> tuple[Loss, ...]:
-    if given is None:
+def _all_losses(value: Any) -> tuple[Loss, ...]:
+    if value is None:
         raise InvalidInput("training needs a loss", hint='{"cross_entropy": "logits"}, or the name of an output')
-    return _losses(given)
+    return _losses(value)
 
 
-def _schedule(given: Any) -> tuple[str, dict[str, float]]:
-    name, settings = _choice("schedule", given, SCHEDULES)
+def _schedule(value: Any) -> tuple[str, dict[str, float]]:
+    name, settings = _choice("schedule", value, SCHEDULES)
     if name in ("linear", "cosine") and settings["steps"] <= 0:
         raise InvalidInput(f'schedule "{name}" needs the number of steps', hint=f'{{"{name}": {{"steps": 1000}}}}')
     return name, settings
 
 
 def _one_of(name: str, *values: str) -> Callable[[Any], str]:
-    def checked(given: Any) -> str:
-        if given not in values:
-            raise InvalidInput(f"{name} cannot be {given!r}", hint=" or ".join(f'"{v}"' for v in values))
-        return str(given)
+    def checked(value: Any) -> str:
+        if value not in values:
+            raise InvalidInput(f"{name} cannot be {value!r}", hint=" or ".join(f'"{v}"' for v in values))
+        return str(value)
 
     return checked
 
@@ -327,7 +327,7 @@ _NAMES = "string | readonly string[]"
 OPTIONS = {
     "loss": TrainingOption(_all_losses, "Loss | readonly Loss[]", None, "what a step reduces: see [losses](#losses)"),
     "optimizer": TrainingOption(
-        lambda given: _choice("optimizer", given, OPTIMIZERS), f"string | {_SETTINGS.format('number | boolean')}",
+        lambda value: _choice("optimizer", value, OPTIMIZERS), f"string | {_SETTINGS.format('number | boolean')}",
         "adamw", "a name, or `{name: settings}`",
     ),
     "schedule": TrainingOption(
@@ -366,7 +366,7 @@ OPTIONS = {
         "names of outputs of the model that a step also computes, as training does, in `session.step_outputs`",
     ),
     "seed": TrainingOption(
-        lambda given: int(_number("seed", given)), "number", 0,
+        lambda value: int(_number("seed", value)), "number", 0,
         "of masks and random numbers; runs with the same seed and data repeat each other",
     ),
     "on_nan": TrainingOption(

@@ -6,8 +6,9 @@ Such a graph compiles and runs like any other. Its weights that are trained are 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import reduce
 from math import prod
 from typing import Any, ClassVar
 
@@ -24,7 +25,7 @@ from pyruntime.training.graph import losses, step_operators  # noqa: F401  their
 from pyruntime.training.graph.graph_names import COPY, DOMAIN
 from pyruntime.training.graph.loss_graph import LossGraph
 from pyruntime.training.graph.recipe import DYNAMIC, Loss, Recipe, matches
-from pyruntime.training.graph.training_mode import check_subgraphs, renamed_node, training_nodes
+from pyruntime.training.graph.training_mode import TrainingMode, renamed_node, training_mode
 
 _OPSET = 20
 # inputs of operators that are settings, not weights, by (operator, position)
@@ -104,56 +105,51 @@ def training_graph(model: Graph, recipe: Recipe) -> Training:
     """Errors: InvalidInput for options that do not fit the model."""
     if recipe.loss_scale is None:
         recipe = replace(recipe, loss_scale=DYNAMIC if _has_halves(model) else 1.0)
-    names, lora = _weights_to_train(model, recipe), None
-    base, halves = _with_masters(model, names)
-    graph = base
-    if recipe.lora is not None:
-        graph, lora = with_lora(graph, recipe.lora, recipe.seed)
-        names += lora.names
-    trains = recipe.mode == "train"
-    if trains:
-        check_subgraphs(graph)
-    copies, renamed, statistics = training_nodes(graph) if trains else ([], {}, {})
-    graphs = {n: LossGraph(graph, loss, n) for n, loss in enumerate(recipe.losses) if loss.kind == "onnx"}
-    nodes, feeds = _loss_nodes(graph, recipe, graphs, LOSS, {})
-    trained, loss = nodes, LOSS
-    if renamed:
-        trained, _ = _loss_nodes(graph, recipe, graphs, COPY + LOSS, renamed)
-        loss = COPY + LOSS
-    states = dict.fromkeys([*names, *statistics])
-    sums = [f"{COPY}{name}/sum" for name in names] if recipe.accumulates else []
-    attrs = {"recipe": replace(recipe, losses=()).to_json(), "weights": json.dumps(names)}
-    last = Node(
-        "Step", DOMAIN, 1, "step", (loss, NUMBERS, *names, *sums, *statistics, *statistics.values()), (RESULT,), attrs
+    weights = _weights_to_train(model, recipe)
+    base, halves = _with_masters(model, weights)
+    graph, lora = (base, None) if recipe.lora is None else with_lora(base, recipe.lora, recipe.seed)
+    weights += [] if lora is None else lora.names
+    mode = training_mode(graph) if recipe.mode == "train" else TrainingMode()
+    loss = _Losses(graph, recipe)
+    graph = loss.added_to(graph, mode)
+    graph = _with_step(graph, recipe, weights, mode, COPY + LOSS if mode.renamed else LOSS)
+    return Training(
+        graph=graph, weights=tuple(weights), halves=halves, statistics=tuple(mode.statistics),
+        targets=tuple(loss.feeds), outputs=tuple(v.name for v in base.outputs), recipe=recipe,
+        step_outputs=_step_outputs(base, recipe, mode), lora=lora, base=base,
     )  # fmt: skip
-    inputs, outputs, first = [Value(NUMBERS, TensorType(F32, (COUNT,)))], [LOSS, RESULT], []
+
+
+def _with_step(graph: Graph, recipe: Recipe, weights: Sequence[str], mode: TrainingMode, loss: str) -> Graph:
+    """The graph with the operators that change weights. loss: the value whose gradients they take"""
+    attrs = {"recipe": replace(recipe, losses=()).to_json(), "weights": json.dumps(weights)}
+    inputs, outputs, first, sums = [Value(NUMBERS, TensorType(F32, (COUNT,)))], [LOSS, RESULT], [], []
     if recipe.accumulates:
-        first = [Node("Apply", DOMAIN, 1, "optimizer", (NUMBERS, APPLY, *names), (APPLIED, *sums), attrs)]
+        sums = [f"{COPY}{name}/sum" for name in weights]
+        first = [Node("Apply", DOMAIN, 1, "optimizer", (NUMBERS, APPLY, *weights), (APPLIED, *sums), attrs)]
         inputs.append(Value(APPLY, TensorType(F32, (APPLY,))))
         outputs.append(APPLIED)
-    known = [v.name for v in graph.outputs]
-    if unknown := [name for name in recipe.step_outputs if name not in known]:
-        raise InvalidInput(
-            f'output "{unknown[0]}" of step_outputs does not exist', hint=f"outputs are {', '.join(known)}"
-        )
-    step_outputs = {name: renamed.get(name, name) for name in recipe.step_outputs}
-    outputs += [renamed[name] for name in recipe.step_outputs if name in renamed]
-    _check_names(graph, [v.name for v in (*feeds, *inputs)])
-    for loss_graph in graphs.values():
-        graph = loss_graph.added_to(graph)
-    made = replace(
+    operands = (loss, NUMBERS, *weights, *sums, *mode.statistics, *mode.statistics.values())
+    outputs += [mode.renamed[name] for name in recipe.step_outputs if name in mode.renamed]
+    _check_names(graph, [v.name for v in inputs])
+    states = {*weights, *mode.statistics}
+    return replace(
         graph,
-        nodes=(*first, *graph.nodes, *copies, *nodes, *(trained if renamed else ()), last),
-        inputs=(*[v for v in graph.inputs if v.name not in graph.weights], *feeds, *inputs),
+        nodes=(*first, *graph.nodes, Node("Step", DOMAIN, 1, "step", operands, (RESULT,), attrs)),
+        inputs=(*[v for v in graph.inputs if v.name not in graph.weights], *inputs),
         outputs=(*graph.outputs, *[Value(name, None) for name in outputs]),
         weights={n: replace(w, is_state=True) if n in states else w for n, w in graph.weights.items()},
         opsets={**graph.opsets, DOMAIN: 1},
     )
-    targets = tuple(v.name for v in feeds)
-    outputs_of_model = tuple(v.name for v in graph.outputs)
-    return Training(
-        made, tuple(names), halves, tuple(statistics), targets, outputs_of_model, recipe, step_outputs, lora, base
-    )
+
+
+def _step_outputs(model: Graph, recipe: Recipe, mode: TrainingMode) -> dict[str, str]:
+    """Names in the graph of the outputs that a step returns, by name. Errors: InvalidInput"""
+    known = [v.name for v in model.outputs]
+    if unknown := [name for name in recipe.step_outputs if name not in known]:
+        text = f'output "{unknown[0]}" of step_outputs does not exist'
+        raise InvalidInput(text, hint=f"outputs are {', '.join(known)}")
+    return {name: mode.renamed.get(name, name) for name in recipe.step_outputs}
 
 
 # ── weights ───────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -228,33 +224,43 @@ def _in_float32(w: Weight) -> Weight:
 # ── losses ────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def _loss_nodes(
-    graph: Graph, recipe: Recipe, graphs: Mapping[int, LossGraph], name: str, renamed: Mapping[str, str]
-) -> tuple[list[Node], list[Value]]:
-    """The nodes that compute the loss of this name, and the feeds that they need. graphs: those that losses are, by
-    number; renamed: of values in training"""
-    nodes: list[Node] = []
-    feeds: dict[str, Value] = {}
-    types = {v.name: tensor_type(v.type) for v in graph.outputs}
-    parts = []
-    for n, loss in enumerate(recipe.losses):
-        part = f"{name}/{n}"
-        parts.append(part)
-        if n in graphs:
-            nodes += graphs[n].nodes(part, renamed)
-            feeds = {v.name: v for v in graphs[n].feeds} | feeds
-            continue
-        if loss.output not in types:
-            raise InvalidInput(f'output "{loss.output}" does not exist', hint=f"outputs are {', '.join(types)}")
-        targets = () if loss.kind == "output" else (loss.target,)
-        if targets and loss.target not in feeds:
-            feeds[loss.target] = Value(loss.target, _target_type(loss, types[loss.output]))
-        attrs = {"kind": loss.kind, "settings": json.dumps(dict(loss.settings))}
-        of = renamed.get(loss.output, loss.output)
-        nodes.append(Node("Loss", DOMAIN, 1, part, (of, *targets), (part,), attrs))
-    scales = json.dumps([loss.scale for loss in recipe.losses])
-    nodes.append(Node("Total", DOMAIN, 1, name, tuple(parts), (name,), {"scales": scales}))
-    return nodes, list(feeds.values())
+class _Losses:
+    """The losses of a recipe, as nodes beside a model. feeds: what they need, by name"""
+
+    def __init__(self, model: Graph, recipe: Recipe) -> None:
+        self._losses = recipe.losses
+        self._graphs = {n: LossGraph(model, x, n) for n, x in enumerate(recipe.losses) if x.kind == "onnx"}
+        self.feeds: dict[str, Value] = {}
+        types = {v.name: tensor_type(v.type) for v in model.outputs}
+        for n, loss in enumerate(recipe.losses):
+            if n in self._graphs:
+                self.feeds = {v.name: v for v in self._graphs[n].feeds} | self.feeds
+            elif loss.output not in types:
+                raise InvalidInput(f'output "{loss.output}" does not exist', hint=f"outputs are {', '.join(types)}")
+            elif loss.kind != "output" and loss.target not in self.feeds:
+                self.feeds[loss.target] = Value(loss.target, _target_type(loss, types[loss.output]))
+
+    def added_to(self, graph: Graph, mode: TrainingMode) -> Graph:
+        """The graph that computes the loss of an evaluation, as LOSS, and that of a step if training differs."""
+        _check_names(graph, self.feeds)
+        nodes = [*mode.nodes, *self._nodes(LOSS, {})]
+        nodes += self._nodes(COPY + LOSS, mode.renamed) if mode.renamed else []
+        made = replace(graph, nodes=(*graph.nodes, *nodes), inputs=(*graph.inputs, *self.feeds.values()))
+        return reduce(lambda whole, loss_graph: loss_graph.added_to(whole), self._graphs.values(), made)
+
+    def _nodes(self, name: str, renamed: Mapping[str, str]) -> list[Node]:
+        """Nodes for the loss of this name. renamed: of values in training"""
+        nodes: list[Node] = []
+        parts = tuple(f"{name}/{n}" for n in range(len(self._losses)))
+        for n, (loss, part) in enumerate(zip(self._losses, parts, strict=True)):
+            if n in self._graphs:
+                nodes += self._graphs[n].nodes(part, renamed)
+                continue
+            operands = (renamed.get(loss.output, loss.output), *([] if loss.kind == "output" else [loss.target]))
+            attrs = {"kind": loss.kind, "settings": json.dumps(dict(loss.settings))}
+            nodes.append(Node("Loss", DOMAIN, 1, part, operands, (part,), attrs))
+        scales = json.dumps([loss.scale for loss in self._losses])
+        return [*nodes, Node("Total", DOMAIN, 1, name, parts, (name,), {"scales": scales})]
 
 
 def _target_type(loss: Loss, output: TensorType | None) -> TensorType:
@@ -271,7 +277,7 @@ def _target_type(loss: Loss, output: TensorType | None) -> TensorType:
     return TensorType(I64, (output.shape[0], *[None] * (len(output.shape) - 2)))
 
 
-def _check_names(graph: Graph, names: Sequence[str]) -> None:
+def _check_names(graph: Graph, names: Iterable[str]) -> None:
     taken = {v.name for v in graph.inputs} | graph.weights.keys() | {o for n in graph.nodes for o in n.outputs}
     for name in names:
         if name in taken:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from pyruntime.errors import InvalidModel
@@ -54,12 +54,21 @@ def _draws(t: Tracer, numbers: Tensor) -> Any:
     return random.varied(t, numbers.at(SEED), numbers.at(DRAW))
 
 
-def training_nodes(graph: Graph) -> tuple[list[Node], dict[str, str], dict[str, str]]:
-    """Nodes that compute in training what differs from inference; the new names of values that differ; and of running
-    statistics, the names of their new values."""
-    renamed: dict[str, str] = {}
-    statistics: dict[str, str] = {}
-    made: list[Node] = []
+@dataclass(frozen=True, slots=True)
+class TrainingMode:
+    """nodes: compute what differs in training; renamed: new names of values that differ; statistics: names of the new
+    values of running statistics"""
+
+    nodes: list[Node] = field(default_factory=list)
+    renamed: dict[str, str] = field(default_factory=dict)
+    statistics: dict[str, str] = field(default_factory=dict)
+
+
+def training_mode(graph: Graph) -> TrainingMode:
+    """Errors: InvalidModel if an inner graph has operators that differ in training."""
+    _check_subgraphs(graph)
+    mode = TrainingMode()
+    renamed, statistics = mode.renamed, mode.statistics
     for node in graph.nodes:
         changed = _CHANGED.get(node.op, _same)(node, graph) if node.domain == "" else node
         if changed is node and renamed.keys().isdisjoint(uses(node)):
@@ -70,8 +79,8 @@ def training_nodes(graph: Graph) -> tuple[list[Node], dict[str, str], dict[str, 
         if changed.op == "BatchNormalization" and changed.domain == DOMAIN:
             statistics |= {s: f"{COPY}{node.outputs[0]}/{s}" for s in node.inputs[3:5]}
             copy = replace(copy, outputs=(copy.outputs[0], *[statistics[s] for s in node.inputs[3:5]]))
-        made.append(copy)
-    return made, renamed, statistics
+        mode.nodes.append(copy)
+    return mode
 
 
 def renamed_node(node: Node, names: Mapping[str, str]) -> Node:
@@ -125,8 +134,7 @@ _CHANGED: dict[str, Callable[[Node, Graph], Node]] = {
 }
 
 
-def check_subgraphs(graph: Graph) -> None:
-    """Errors: InvalidModel if an inner graph has operators that differ in training."""
+def _check_subgraphs(graph: Graph) -> None:
     for node in graph.nodes:
         for inner in subgraphs(node):
             if found := next((n for n in inner.nodes if n.op in _CHANGED and n.domain == ""), None):
@@ -134,4 +142,4 @@ def check_subgraphs(graph: Graph) -> None:
                     "in a branch or loop it cannot be in training mode", node=found.label,
                     hint='train with mode "inference"',
                 )  # fmt: skip
-            check_subgraphs(inner)
+            _check_subgraphs(inner)

@@ -199,11 +199,11 @@ class TrainingCore:
     def _fitted(self, name: str, x: Any) -> Any:
         """A feed; a target in the type of its input: labels may be any integers, other targets any numbers."""
         wanted = self._targets.get(name)
-        given = None if wanted is None else self._arrays.stored(name, x)
-        if wanted is None or given is None or given.dtype == wanted:
+        stored = None if wanted is None else self._arrays.stored(name, x)
+        if wanted is None or stored is None or stored.dtype == wanted:
             return x
-        fits = given.dtype.startswith(("int", "uint")) or wanted != "int64" and given.dtype.startswith("float")
-        return self._arrays.feed(self._arrays.cast(given, wanted)) if fits else x
+        fits = stored.dtype.startswith(("int", "uint")) or wanted != "int64" and stored.dtype.startswith("float")
+        return self._arrays.feed(self._arrays.cast(stored, wanted)) if fits else x
 
     # ── weights ──────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -257,8 +257,8 @@ class TrainingCore:
     def _set(self, values: Mapping[str, Stored]) -> None:
         for name, t in values.items():
             self._trained.check(name, list(t.shape))
-        given = {name: self._arrays.cast(t, self._trained.named(name).dtype) for name, t in values.items()}
-        self._update(given | self._anchors(given))
+        new = {name: self._arrays.cast(t, self._trained.named(name).dtype) for name, t in values.items()}
+        self._update(new | self._anchors(new))
 
     def _anchors(self, values: Mapping[str, Stored]) -> dict[str, Stored]:
         return {START + name: values[name] for name in self._trained.anchors([*values])}
@@ -370,11 +370,11 @@ def split(weights: TrainedWeights, trainable_only: bool, vector: Any, arrays: Ar
     if isinstance(vector, (bytes, bytearray)):
         if len(vector) % 4:
             raise InvalidInput(f"the vector has {len(vector)} bytes", hint="float32 has 4 bytes a number")
-        given = Stored("float32", (len(vector) // 4,), bytes(vector))
+        numbers = Stored("float32", (len(vector) // 4,), bytes(vector))
     else:
-        given = arrays.stored("the vector", vector)
-    weights.check_vector(prod(given.shape), given.dtype, arrays.is_finite(given), trainable_only)
-    data, parts, first = memoryview(arrays.cast(given, "float32").data), {}, 0
+        numbers = arrays.stored("the vector", vector)
+    weights.check_vector(prod(numbers.shape), numbers.dtype, arrays.is_finite(numbers), trainable_only)
+    data, parts, first = memoryview(arrays.cast(numbers, "float32").data), {}, 0
     for w in weights.listed(trainable_only):
         end = first + 4 * prod(w.shape)
         parts[w.name] = Stored("float32", tuple(w.shape), data[first:end])

@@ -31,17 +31,17 @@ export const backend = {
   /**
    * @param {string | Uint8Array} model
    * @param {SessionOptions & { onProgress?: OnProgress, signal?: AbortSignal }} [options]
-   * @param {{ training?: string, adapting?: string }} [learning] JSON: options of a session that trains, or its adapters
+   * @param {{ training?: string, adapting?: string }} [changes] of the graph, as JSON: the options of training, or adapters
    */
-  async createInferenceSessionHandler(model, options = {}, learning) {
+  async createInferenceSessionHandler(model, options = {}, changes) {
     checkPlatform();
     const cancellation = Cancellation.of(options.signal, 'the creation of the session');
     const start = performance.now();
     const settings = sessionOptions(options);
     const { params: { logOptions } } = settings;
-    const gpu = learning?.training ? null : await ownGpu(settings);
-    if (learning?.training) settings.params.isAuto = false;
-    Object.assign(settings.params.options, learning);
+    const gpu = changes?.training ? null : await ownGpu(settings);
+    if (changes?.training) settings.params.isAuto = false;
+    Object.assign(settings.params.options, changes);
     const params = { ...modelParams(model, settings, settings.options.cache), gpu: gpu?.adapter };
     const caller = attach(looksLikeProgram(params.model) ? null : params.model);
     const sent = caller.call('create', params, { transfer: streamsOf(params), progress: settings.options.onProgress, watch: cancellation?.watch });

@@ -34,8 +34,8 @@ export class TrainingSession extends SessionWeights {
   static async create(parts, model, options = {}) {
     const own = Object.fromEntries(OWN.filter((name) => options[name] !== undefined).map((name) => [name, options[name]]));
     const rest = Object.fromEntries(Object.entries(options).filter(([name]) => !OWN.includes(name)));
-    const learning = { training: JSON.stringify(own, plainBytes) };
-    const handler = await parts.withAddress(model, (/** @type {any} */ accepted) => parts.backend.createInferenceSessionHandler(/** @type {any} */ (accepted), rest, learning));
+    const changes = { training: JSON.stringify(own, plainBytes) };
+    const handler = await parts.withAddress(model, (/** @type {any} */ accepted) => parts.backend.createInferenceSessionHandler(/** @type {any} */ (accepted), rest, changes));
     const session = new this(handler, /** @type {TrainingInfo} */ (handler.about.training), parts);
     if (own.memory) await session.states('alone');
     return session;

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from bench.learning_nets import Net
+from bench.training_nets import Net
 from pyruntime import SessionOptions, TrainingSession
 from pyruntime.compiler.user_passes import remove_pass, rewrite_rule
 from pyruntime.ir import shape as sh
@@ -25,7 +25,7 @@ class MemoryUse(NamedTuple):
 
 def memory_use(net: Net) -> MemoryUse:
     kernels: list[Kernel] = []
-    name = "bench.learning_memory"
+    name = "bench.training_memory"
     rewrite_rule(name, after="unread_values")(lambda kernel: kernels.append(kernel))
     try:
         feeds = net.feeds(0)

@@ -11,7 +11,7 @@ const now = () => performance.now();
 
 /** @returns {Promise<Record<string, (net: any) => Promise<Trainer>>>} */
 async function makers() {
-  const [{ tfjs }, { jax }] = await Promise.all([import(/** @type {any} */ ('/learning/tfjs.js')), import(/** @type {any} */ ('/learning/jax.js'))]);
+  const [{ tfjs }, { jax }] = await Promise.all([import(/** @type {any} */ ('/training/tfjs.js')), import(/** @type {any} */ ('/training/jax.js'))]);
   return { ours, jax, 'tfjs wasm': tfjs('wasm'), 'tfjs cpu': tfjs('cpu'), 'tfjs webgl': tfjs('webgl') };
 }
 
@@ -28,7 +28,7 @@ async function turn(work, at, into, count) {
  * @param {{ info: NetInfo, names: string[], threads: number, rounds: number, compared: number }} what compared: steps whose losses are returned
  * @returns {Promise<Record<string, Found>>}
  */
-export async function learning({ info, names, threads, rounds, compared }) {
+export async function training({ info, names, threads, rounds, compared }) {
   Object.defineProperty(navigator, 'hardwareConcurrency', { value: threads, configurable: true });
   const net = await load(info);
   const count = net.batches.length;

@@ -1,4 +1,4 @@
-"""python -m bench learning: steps a second of training in one page, beside TensorFlow.js and jax-js.
+"""python -m bench training: steps a second of training in one page, beside TensorFlow.js and jax-js.
 
 The same networks, weights, batches and optimiser (Adam), in turns, on WebAssembly; TensorFlow.js also on its other
 backends, where these can train the network. A time contains the batch's way into the engine and the loss's way out.
@@ -15,8 +15,8 @@ import numpy as np
 
 from bench import history, machine
 from bench.chromium import BUILD, Chromium, chromium
-from bench.learning_memory import MemoryUse, memory_use
-from bench.learning_nets import NETS, Net
+from bench.training_memory import MemoryUse, memory_use
+from bench.training_nets import NETS, Net
 
 PEERS = ("jax", "tfjs wasm", "tfjs cpu", "tfjs webgl")
 RATE = 1e-3
@@ -28,7 +28,7 @@ LIMIT = 3.5  # of a step's time over that of a run of the model
 
 
 def main(argv: list[str]) -> int:
-    parser = argparse.ArgumentParser(prog="python -m bench learning", description=__doc__)
+    parser = argparse.ArgumentParser(prog="python -m bench training", description=__doc__)
     parser.add_argument("nets", nargs="*", help=f"default: {' '.join(NETS)}")
     parser.add_argument("--threads", type=int, nargs="+", default=[1], help="default 1")
     parser.add_argument("--rounds", type=int, default=12, help="turns of each library (default 12)")
@@ -47,7 +47,7 @@ def main(argv: list[str]) -> int:
                 models.setdefault(name, {})[str(threads)] = times(found)
             lines.append(told(name, memory_use(NETS[name])))
         if args.save:
-            kept = machine.identity(browser.version) | {"provider": "learning", "models": models}
+            kept = machine.identity(browser.version) | {"provider": "training", "models": models}
             print(f"kept as {history.write(kept)}")
     print(about)
     print("\n".join(lines))
@@ -58,12 +58,12 @@ def measured(browser: Chromium, name: str, threads: int, rounds: int, names: lis
     effort = {"threads": threads, "rounds": rounds, "compared": COMPARED}
     what = {"info": stored(name, NETS[name]), "names": names, **effort}
     with browser.page() as page:
-        return dict(page.evaluate("(what) => bench.learning(what)", what))
+        return dict(page.evaluate("(what) => bench.training(what)", what))
 
 
 def stored(name: str, net: Net) -> dict[str, Any]:
-    """Write a network's model, weights and batches for the page. Returns bench/page/learning/net.js's NetInfo."""
-    folder = BUILD / "learning"
+    """Write a network's model, weights and batches for the page. Returns bench/page/training/net.js's NetInfo."""
+    folder = BUILD / "training"
     folder.mkdir(parents=True, exist_ok=True)
     (folder / f"{name}.onnx").write_bytes(net.model())
     blob = bytearray()
@@ -77,7 +77,7 @@ def stored(name: str, net: Net) -> dict[str, Any]:
         return made
 
     info = {
-        "kind": name, "model": f"/data/learning/{name}.onnx", "data": f"/data/learning/{name}.bin", "rate": RATE,
+        "kind": name, "model": f"/data/training/{name}.onnx", "data": f"/data/training/{name}.bin", "rate": RATE,
         "loss": {"crossEntropy": "logits"}, "sizes": net.sizes, "weights": parts(net.weights()),
         "batches": [parts(net.feeds(n)) for n in range(BATCHES)],
     }  # fmt: skip

@@ -1,4 +1,4 @@
-"""The networks that `python -m bench learning` trains, their weights and batches. bench/page/learning/ has the same
+"""The networks that `python -m bench training` trains, their weights and batches. bench/page/training/ has the same
 networks for the other libraries."""
 
 from __future__ import annotations
