@@ -22,6 +22,22 @@ BAD_MODELS = {
 }
 
 
+def test_each_error_opens_its_causes(page: Tab) -> None:
+    """The address in a message is that of a heading on a page among the package's files."""
+    found = page.run("""
+      const error = await ort.InferenceSession.create('/models/cut.onnx').catch((error) => error);
+      const [address] = error.message.match(/\\S+$/);
+      const text = await (await fetch(address)).text();
+      const headings = new DOMParser().parseFromString(text, 'text/html').querySelectorAll('h1[id]');
+      const ids = [...headings].map(({ id }) => id);
+      const kinds = Object.keys(ort).filter((name) => ort[name].prototype instanceof ort.PyRuntimeError);
+      return { help: error.help, address, ids, kinds, helps: kinds.map((name) => new ort[name]('x').help) };
+    """)
+    assert found["help"] == found["address"] and found["address"].endswith("/dist/errors.html#InvalidModel")
+    assert len(found["kinds"]) > 10 and set(found["kinds"]) <= set(found["ids"])
+    assert [address.partition("#")[2] for address in found["helps"]] == found["kinds"]
+
+
 @pytest.mark.parametrize("name, kind, text", BAD_MODELS.values(), ids=BAD_MODELS.keys())
 def test_bad_model(page: Tab, name: str, kind: str, text: str) -> None:
     found = page.run(
@@ -48,7 +64,7 @@ def test_unsupported_names_the_node(page: Tab) -> None:
     assert isinstance(error, dict)
     assert 'Frobnicate "odd"' in error["node"] and "opset 17" in error["node"]
     assert error["message"].startswith(error["node"])
-    assert "ort.python" in error["hint"] and "docs/api/javascript.md" in error["hint"]
+    assert "ort.python" in error["hint"] and error["message"].endswith("/errors.html#UnsupportedOp")
 
 
 def test_external_data_that_was_not_given(page: Tab) -> None:

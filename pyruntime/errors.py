@@ -13,12 +13,22 @@ from typing import Any
 
 from pyruntime import ort_errors as ort
 
+# Where the documentation is published: an address that ends with "/", or "" as long as there is none. The build for
+# pages reads it here, too (scripts/error_pages.py).
+DOCUMENTATION = ""
+SEE = "Causes and remedies"
+
+
+def help_of(kind: str) -> str:
+    """What opens the documentation's page on a kind of error: its address, or else a command."""
+    return f"{DOCUMENTATION}errors/{kind}/" if DOCUMENTATION else f"pyruntime help {kind}"
+
 
 class PyRuntimeError(Exception):
     """The root of all exceptions.
 
-    node: "Op "name"" of the ONNX node at fault; hint: one sentence on what to do; both may be empty. help: path of the
-    documentation's page on this kind of error, which tracebacks show.
+    node: "Op "name"" of the ONNX node at fault; hint: one sentence on what to do; both may be empty. help: what opens
+    the documentation's page on this kind of error, which tracebacks show.
     `payload()` is the data from which the other side of the worker boundary rebuilds the error.
     """
 
@@ -30,12 +40,12 @@ class PyRuntimeError(Exception):
         self.node = node
         self.hint = hint
         if self.help:
-            self.add_note(f"See {self.help}")
+            self.add_note(f"{SEE}: {self.help}")
 
     def __init_subclass__(cls, **options: Any) -> None:
         super().__init_subclass__(**options)
         if cls.__module__ == __name__ and "help" not in vars(cls):
-            cls.help = f"docs/errors/{cls.__name__}.md"
+            cls.help = help_of(cls.__name__)
 
     def at(self, node: str) -> PyRuntimeError:
         """Set the node, unless an inner frame has set it."""

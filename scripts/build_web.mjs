@@ -392,7 +392,7 @@ const start = performance.now();
 if (!given('--site-only')) {
   await rm(DIST, { recursive: true, force: true });
   await mkdir(DIST, { recursive: true });
-  await Promise.all([bundles().then(wheel), types(), python()]);
+  await Promise.all([bundles().then(wheel), types(), python(), runPython('scripts.error_pages')]);
   await writeList(DIST, 'assets.json', (path) => !NOT_IN_PAGES.test(path));
   if (given('--compress')) await compressAll(DIST);
 }

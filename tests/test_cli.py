@@ -20,7 +20,7 @@ from onnx import TensorProto, helper
 
 from kit import small_models, zoo
 from kit.models import MODELS
-from pyruntime import InferenceSession, __version__
+from pyruntime import InferenceSession, __version__, errors
 from pyruntime.cli import COMMANDS, main, progress
 from pyruntime.cli.timeline import Span, draw, record
 from pyruntime.training.files import safetensors
@@ -159,7 +159,7 @@ def test_inspect_names_all_that_is_not_supported(tmp_path: Path, capsys: pytest.
     out = capsys.readouterr()
     assert 'Frobnicate "f" (opset 20): operator Frobnicate is unknown' in out.out
     assert 'Relu "r" (opset 20): attribute speed is not supported' in out.out and '"n"' not in out.out
-    assert out.err.count("\n") == 2 and out.err.endswith("See docs/errors/UnsupportedOp.md\n")
+    assert out.err.count("\n") == 2 and out.err.endswith("Causes and remedies: pyruntime help UnsupportedOp\n")
 
 
 def test_bench(capsys: pytest.CaptureFixture[str]) -> None:
@@ -276,10 +276,21 @@ REFUSED: dict[str, tuple[list[Any], str]] = {
 }
 
 
+def test_help_on_each_kind_of_error(capsys: pytest.CaptureFixture[str]) -> None:
+    """What the messages of errors name can be run. Without a kind it lists the commands."""
+    kinds = {kind.__name__ for kind in vars(errors).values() if getattr(kind, "help", "")} - {"UnsupportedSizes"}
+    for kind in kinds:
+        assert say(capsys, "help", kind).startswith(f"# {kind}\n")
+    assert set(
+        say(capsys, "help", "Nowhere", status=2).partition("there are ")[2].rstrip(")\n").split(", ")
+    ) >= kinds - {"UnsupportedOp"}
+    assert "causes and remedies" in say(capsys, "help")
+
+
 @pytest.mark.parametrize("kind", REFUSED)
 def test_what_is_refused_is_one_sentence(kind: str, capsys: pytest.CaptureFixture[str]) -> None:
     argv, expected = REFUSED[kind]
     text = say(capsys, *argv, status=2)
     sentence, *page = text.splitlines()
     assert sentence.startswith("pyruntime: ") and expected in sentence
-    assert not page or len(page) == 1 and page[0].startswith("See docs/errors/")
+    assert not page or len(page) == 1 and page[0].startswith("Causes and remedies: pyruntime help ")

@@ -259,6 +259,29 @@ def test_models_hold_no_paths() -> None:
     assert not wrong
 
 
+def test_messages_name_no_file_of_the_documentation() -> None:
+    """A user has the package and no checkout. Errors name `help` (pyruntime/errors.py); docstrings and comments may."""
+    wrong = []
+    for path in files():
+        if path.parts[0] in ("pyruntime", "providers", "web") and path.suffix in (".py", ".js"):
+            text = text_of(path)
+            code = uncommented(text) if path.suffix == ".js" else "\n".join(texts_of(text))
+            wrong += [f"{path}: {found}" for found in re.findall(r"\b(?:docs/[\w/-]+|[A-Z]+)\.md\b", code)]
+    assert not wrong
+
+
+def uncommented(javascript: str) -> str:
+    return re.sub(r"/\*.*?\*/|(?:^|\s)//[^\n]*", "", javascript, flags=re.DOTALL)
+
+
+def texts_of(python: str) -> list[str]:
+    """The texts in code, without docstrings."""
+    tree = ast.parse(python)
+    apart = {id(node.value) for node in ast.walk(tree) if isinstance(node, ast.Expr)}
+    texts = [node for node in ast.walk(tree) if isinstance(node, ast.Constant) and id(node) not in apart]
+    return [node.value for node in texts if isinstance(node.value, str)]
+
+
 def test_the_commands_in_the_docs_exist() -> None:
     targets = set(re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(), re.MULTILINE))
     for path in [ROOT / "README.md", ROOT / "CONTRIBUTING.md"]:

@@ -33,7 +33,7 @@ def test_what_would_start_the_engine_says_where_it_runs(start: str) -> None:
         "the engine needs a Worker, which this environment lacks "
         "(import engine.sw.js before, which runs it in a service worker, "
         "or create sessions in a page or a dedicated worker)\n"
-        "See docs/errors/SessionFailed.md"
+        f"See {(ROOT / 'web/page/engine/errors.html').as_uri()}#SessionFailed"
     )
 
 

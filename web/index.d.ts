@@ -343,34 +343,34 @@ export class PyRuntimeError extends Error {
   readonly detail: string;
   readonly node: string;
   readonly hint: string;
-  /** The path of the documentation's page on this kind of error. */
+  /** The address of the documentation's page on this kind of error, among the package's files; "" if these are not known. */
   readonly help: string;
 }
-/** The file is not an ONNX model, or cannot be fetched (docs/errors/InvalidModel.md). */
+/** The file is not an ONNX model, or cannot be fetched. */
 export class InvalidModel extends PyRuntimeError {}
-/** An operator, an attribute or a type is not supported (docs/errors/UnsupportedOp.md). */
+/** An operator, an attribute or a type is not supported. */
 export class UnsupportedOp extends PyRuntimeError {}
-/** A gradient passes through a node that has none. `hint` names the tensors that need it (docs/errors/NotDifferentiable.md). */
+/** A gradient passes through a node that has none. `hint` names the tensors that need it. */
 export class NotDifferentiable extends UnsupportedOp {}
-/** Shapes in the model contradict each other (docs/errors/ShapeError.md). */
+/** Shapes in the model contradict each other. */
 export class ShapeError extends PyRuntimeError {}
-/** A feed has a wrong name, type, shape or value; the session stays usable (docs/errors/InvalidInput.md). */
+/** A feed has a wrong name, type, shape or value; the session stays usable. */
 export class InvalidInput extends PyRuntimeError {}
-/** Memory or a limit does not suffice; nothing was allocated (docs/errors/OutOfMemory.md). */
+/** Memory or a limit does not suffice; nothing was allocated. */
 export class OutOfMemory extends PyRuntimeError {}
-/** A bug of the engine (docs/errors/MemoryFault.md). */
+/** A bug of the engine. */
 export class MemoryFault extends PyRuntimeError {}
-/** A bug of the engine (docs/errors/InternalError.md). */
+/** A bug of the engine. */
 export class InternalError extends PyRuntimeError {}
-/** The GPU is gone and could not be replaced (docs/errors/DeviceLost.md). */
+/** The GPU is gone and could not be replaced. */
 export class DeviceLost extends PyRuntimeError {}
-/** The browser has no WebGPU adapter (docs/errors/NoAdapter.md). */
+/** The browser has no WebGPU adapter. */
 export class NoAdapter extends PyRuntimeError {}
-/** The session was released, or its worker is gone (docs/errors/SessionFailed.md). */
+/** The session was released, or its worker is gone. */
 export class SessionFailed extends PyRuntimeError {}
-/** Data was refused during a run (docs/errors/ExecutionError.md). */
+/** Data was refused during a run. */
 export class ExecutionError extends PyRuntimeError {}
-/** Compiling takes longer or writes more code than the options allow (docs/errors/LimitExceeded.md). */
+/** Compiling takes longer or writes more code than the options allow. */
 export class LimitExceeded extends PyRuntimeError {}
 /** The browser's storage is too small; in bytes. */
 export class QuotaExceeded extends PyRuntimeError {

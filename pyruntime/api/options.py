@@ -146,7 +146,7 @@ class SessionOptions(options.SessionOptions):
     # ── not supported ──
 
     def register_custom_ops_library(self, path: str) -> None:
-        hint = "write them in Python: pyruntime.op, pyruntime.elementwise (docs/extending.md)"
+        hint = "write them in Python: pyruntime.op, pyruntime.elementwise"
         raise NotSupported(f'a library of operators ("{path}") is machine code for another runtime', hint=hint)
 
     def set_provider_selection_policy_delegate(self, delegate: Any) -> None:

@@ -19,8 +19,9 @@ COMMANDS = {
     "export": "compile a model into a file that runs without compiling",
     "adapters": "list what is in a LoRA adapter, and convert it",
     "serve": "serve pages that use pyruntime",
+    "help": "print causes and remedies of a kind of error",
 }
-WITHOUT_EXTRAS = ("serve",)
+WITHOUT_EXTRAS = ("serve", "help")
 
 
 def usage() -> str:
@@ -36,7 +37,7 @@ def main(argv: list[str] | None = None) -> int:
     from pyruntime.errors import PyRuntimeError
 
     argv = sys.argv[1:] if argv is None else argv
-    if not argv or argv[0] in ("-h", "--help", "help"):
+    if not argv or argv[0] in ("-h", "--help") or argv == ["help"]:
         print(usage())
         return 0 if argv else 2
     if argv[0] == "--version":

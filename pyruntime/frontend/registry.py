@@ -64,11 +64,7 @@ class Operator:
         return _schema(self.lower)
 
 
-_HOW = (
-    "add it with ort.python: docs/api/javascript.md"
-    if sys.platform == "emscripten"
-    else 'add it with pyruntime.op: CONTRIBUTING.md, "Add an operator in 15 lines"'
-)
+_HOW = f"{'ort.python' if sys.platform == 'emscripten' else 'pyruntime.op'} can add it"
 
 INTERNAL = "pyruntime.training"  # domain of the operators that the engine adds to graphs: models have none of them
 

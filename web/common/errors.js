@@ -7,10 +7,15 @@
  */
 
 /** The line of a message that names the documentation's page. */
-const SEE = /\nSee docs\/errors\/\w+\.md/g;
+const SEE = /\nSee \S+#\w+/g;
+
+/** The address of the page on all kinds of errors, or "" where the package does not know its files. */
+let address = () => '';
+/** @param {() => string} get */
+export const setErrorPages = (get) => { address = get; };
 
 /**
- * The base class. `message` is "node: detail (hint)" and a line with `help`, the path of the documentation's page on this
+ * The base class. `message` is "node: detail (hint)" and a line with `help`, the address of the documentation's page on this
  * kind of error. Each part is also a field.
  */
 export class PyRuntimeError extends Error {
@@ -33,7 +38,7 @@ export class PyRuntimeError extends Error {
     return typeOf(this.constructor);
   }
 
-  /** The path of the documentation's page on this kind of error. */
+  /** The address of the documentation's page on this kind of error, or "". */
   get help() {
     return helpOf(this.type);
   }
@@ -101,7 +106,7 @@ const errors = {
 
 /** @param {Function} kind */
 const typeOf = (kind) => Object.keys(errors).find((name) => errors[name] === kind) ?? 'PyRuntimeError';
-const helpOf = (/** @type {string} */ type) => (type === 'PyRuntimeError' ? '' : `docs/errors/${type}.md`);
+const helpOf = (/** @type {string} */ type) => address() && `${address()}#${type}`;
 
 /**
  * @param {unknown} error

@@ -2,7 +2,7 @@
 // address. The builds for <script> and require() replace import.meta.url by the script's own address (scripts/build_web.mjs).
 // docs/design/platforms.md#files-and-bundlers lists what bundlers insert.
 
-import { InvalidInput } from '../../common/errors.js';
+import { InvalidInput, setErrorPages } from '../../common/errors.js';
 import { warn } from '../../common/log.js';
 import { platform } from '../../common/platform.js';
 import { mapValues } from '../../common/records.js';
@@ -10,24 +10,24 @@ import { scriptUrl } from '../../common/spawn.js';
 
 /**
  * @typedef {{ worker: string, asm: string, wasm: string, rest: string, image: string, stdlib: string, stdlibRest: string,
- *   engine: string, executor: string, training: string, pictures: string }} AssetUrls
+ *   engine: string, executor: string, training: string, pictures: string, errors: string }} AssetUrls
  */
 
 /** Names in dist/. @type {Record<keyof AssetUrls, string>} */
 export const NAMES = {
   worker: 'worker.mjs', asm: 'pyodide.asm.mjs', wasm: 'pyodide.asm.wasm', rest: 'pyodide.rest.wasm', image: 'python.image.wasm',
   stdlib: 'python_stdlib.zip', stdlibRest: 'python_rest.zip', engine: 'engine.zip', executor: 'executor.mjs',
-  training: 'training.mjs', pictures: 'pictures.mjs',
+  training: 'training.mjs', pictures: 'pictures.mjs', errors: 'errors.html',
 };
 
 /** Addresses as a bundler inserts them. */
 const inserted = {
   scripts: () => ({
-    worker: new URL('./worker.mjs', import.meta.url).href,
-    asm: new URL('./pyodide.asm.mjs', import.meta.url).href,
-    executor: new URL('./executor.mjs', import.meta.url).href,
-    training: new URL('./training.mjs', import.meta.url).href,
-    pictures: new URL('./pictures.mjs', import.meta.url).href,
+    worker: new URL('./worker.mjs', import.meta.url),
+    asm: new URL('./pyodide.asm.mjs', import.meta.url),
+    executor: new URL('./executor.mjs', import.meta.url),
+    training: new URL('./training.mjs', import.meta.url),
+    pictures: new URL('./pictures.mjs', import.meta.url),
   }),
 
   /**
@@ -35,20 +35,21 @@ const inserted = {
    * named by address.
    */
   copies: () => ({
-    worker: new URL('./worker.bin', import.meta.url).href,
-    asm: new URL('./pyodide.asm.bin', import.meta.url).href,
-    executor: new URL('./executor.bin', import.meta.url).href,
-    training: new URL('./training.bin', import.meta.url).href,
-    pictures: new URL('./pictures.bin', import.meta.url).href,
+    worker: new URL('./worker.bin', import.meta.url),
+    asm: new URL('./pyodide.asm.bin', import.meta.url),
+    executor: new URL('./executor.bin', import.meta.url),
+    training: new URL('./training.bin', import.meta.url),
+    pictures: new URL('./pictures.bin', import.meta.url),
   }),
 
   others: () => ({
-    wasm: new URL('./pyodide.asm.wasm', import.meta.url).href,
-    rest: new URL('./pyodide.rest.wasm', import.meta.url).href,
-    image: new URL('./python.image.wasm', import.meta.url).href,
-    stdlib: new URL('./python_stdlib.zip', import.meta.url).href,
-    stdlibRest: new URL('./python_rest.zip', import.meta.url).href,
-    engine: new URL('./engine.zip', import.meta.url).href,
+    wasm: new URL('./pyodide.asm.wasm', import.meta.url),
+    rest: new URL('./pyodide.rest.wasm', import.meta.url),
+    image: new URL('./python.image.wasm', import.meta.url),
+    stdlib: new URL('./python_stdlib.zip', import.meta.url),
+    stdlibRest: new URL('./python_rest.zip', import.meta.url),
+    engine: new URL('./engine.zip', import.meta.url),
+    errors: new URL('./errors.html', import.meta.url),
   }),
 };
 
@@ -75,6 +76,7 @@ const isForeign = (text) => /\/(?:onnxruntime-web|transformers)@\d/.test(new URL
  */
 export async function assetUrls(paths) {
   const urls = await chosenUrls(paths);
+  setErrorPages(() => urls.errors);
   return { ...urls, worker: await scriptUrl(urls.worker) };
 }
 
@@ -140,3 +142,5 @@ function attempt(get) {
 function warnIgnored(path, own) {
   warn(`env.wasm.wasmPaths names ${path}, not this package's files: using ${own.worker}`);
 }
+
+setErrorPages(() => attempt(() => ownUrls().errors) ?? '');
