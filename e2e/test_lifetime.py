@@ -97,7 +97,8 @@ def test_tensors_that_cannot_hold_an_output(page: Tab) -> None:
           new ort.Tensor('int32', new Int32Array(6), [2, 3]),
         ];
         const told = [];
-        for (const c of targets) told.push(await session.run(feeds, { c }).catch(({ type, detail }) => `${type}: ${detail}`));
+        const sentence = ({ type, detail }) => `${type}: ${detail}`;
+        for (const c of targets) told.push(await session.run(feeds, { c }).catch(sentence));
         return [told, (await session.run(feeds)).c.data[0]];
         """
     )

@@ -119,7 +119,11 @@ class ModelNotFound(InvalidModel, ort.NoSuchFile, FileNotFoundError):
 
 
 def not_found(model: str | os.PathLike[str]) -> ModelNotFound:
-    return ModelNotFound(f'there is no file "{os.fspath(model)}"', hint="NO_SUCHFILE: File doesn't exist")
+    """The error for a path without a file. Its hint has onnxruntime's words."""
+    hint, path = "NO_SUCHFILE: File doesn't exist", os.fspath(model)
+    if str(path).partition("://")[0] in ("http", "https", "file"):
+        hint = f"addresses are not fetched: download the model; {hint}"
+    return ModelNotFound(f'there is no file "{path}"', hint=hint)
 
 
 class DeviceLost(PyRuntimeError, ort.EPFail):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Mapping, Sequence
+from difflib import get_close_matches
 from importlib.util import find_spec
 from typing import Any
 
@@ -13,6 +14,7 @@ from pyruntime.placement.provider_list import BASE, available, is_available
 CPU, WEBGPU = "CPUExecutionProvider", "WebGpuExecutionProvider"
 _THEIRS = {"wasm": CPU, "webgpu": WEBGPU}
 _OURS = {CPU: "wasm", "cpu": "wasm", WEBGPU: "webgpu"}
+_OPTIONS = {"webgpu": ["allow_software"], "auto": ["allow_software"]}  # of the engine's own providers
 
 # All providers that builds of onnxruntime may have, in onnxruntime's order.
 ALL = [
@@ -24,20 +26,36 @@ ALL = [
 
 def choose(providers: Any, provider_options: Any = None) -> dict[str, dict[str, str]]:
     """The engine's names of providers, in order of preference, and their options, from the two arguments of a session;
-    without any, the CPU. Unknown providers are left out with a
-    warning. Errors: InvalidInput unless they are names or pairs of a name and options, or if options do not match"""
+    without any, the CPU. Unknown providers are left out with a warning. Errors: InvalidInput unless they are names or
+    pairs of a name and options, or if options do not match"""
     given = _pairs(providers, provider_options)
     found: dict[str, dict[str, str]] = {}
     for name, options in given:
         own = _OURS.get(name, name)
         if not is_available(own):
-            are = ", ".join(get_available_providers())
-            warnings.warn(f'provider "{name}" is unknown and skipped (available are {are})', stacklevel=4)
+            warnings.warn(f'provider "{name}" is unknown and skipped ({_instead(name)})', stacklevel=3)
         elif own in found:
-            warnings.warn(f'provider "{name}" is listed twice', stacklevel=4)
+            warnings.warn(f'provider "{name}" is listed twice', stacklevel=3)
         else:
             found[own] = {str(key): str(value) for key, value in options.items()}
     return found or {BASE: {}}
+
+
+def options_without_effect(chosen: Mapping[str, Mapping[str, str]]) -> list[str]:
+    """A sentence for each option that its provider does not know."""
+    has = {name: f"it has {', '.join(_OPTIONS[name])}" if name in _OPTIONS else "it has none" for name in chosen}
+    return [
+        f'provider "{name}" has no option "{key}", which has no effect ({has[name]})'
+        for name, options in chosen.items()
+        for key in options
+        if key not in _OPTIONS.get(name, ())
+    ]
+
+
+def _instead(name: str) -> str:
+    are = get_available_providers()
+    alike = [] if name in ALL else get_close_matches(name, [*are, *_OURS.values(), "auto"], 1)
+    return f'did you mean "{alike[0]}"?' if alike else f"available are {', '.join(are)}"
 
 
 def _pairs(providers: Any, provider_options: Any) -> list[tuple[str, Mapping[Any, Any]]]:

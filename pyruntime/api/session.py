@@ -19,7 +19,7 @@ from pyruntime.api.io_binding import IOBinding
 from pyruntime.api.model_metadata import ModelMetadata, metadata_of
 from pyruntime.api.options import SessionOptions, check
 from pyruntime.api.ort_value import OrtValue
-from pyruntime.api.providers import CPU, choose, their_names
+from pyruntime.api.providers import CPU, choose, options_without_effect, their_names
 from pyruntime.api.trace import Trace
 from pyruntime.errors import InvalidInput, NotSupported, PyRuntimeError
 from pyruntime.native.execution.timing import Timing
@@ -31,7 +31,7 @@ from pyruntime.onnx.sources import MemorySource, beside
 from pyruntime.options import without_effect
 from pyruntime.placement.provider_list import effective
 from pyruntime.session.memory_report import MemoryReport
-from pyruntime.session.run_options import RunOptions
+from pyruntime.session.run_options import RunOptions, check_run_options
 
 if TYPE_CHECKING:
     from pyruntime.frontend.feed_checks import NodeArg
@@ -76,6 +76,8 @@ class InferenceSession:
         if providers is None and options.has_providers():
             providers = options.providers
         self._provider_options = choose(providers, provider_options)
+        for text in options_without_effect(self._provider_options):
+            self._messages.warn_once(text)
         named = [*self._provider_options.items()] if providers else None  # a Program in a file may prefer the GPU
         start = time.perf_counter()
         with self._event("session_initialization"):
@@ -209,6 +211,8 @@ class InferenceSession:
         given = choose(providers, provider_options)
         self._native.set_providers(list(given.items()))
         self._provider_options = given
+        for text in options_without_effect(given):
+            self._messages.warn_once(text)
 
     def disable_fallback(self) -> None:
         """Let work fail if the GPU fails. Otherwise the session repeats it, if need be on the next provider, for the
@@ -277,6 +281,7 @@ class InferenceSession:
         self, output_names: Sequence[str] | None, input_feed: Mapping[str, Any], run_options: RunOptions | None,
         location: str | Mapping[str, str] | None = None, resident: Collection[str] = (),
     ) -> list[Any]:  # fmt: skip
+        check_run_options(run_options)
         feeds: Any = input_feed
         if isinstance(feeds, Mapping):
             feeds = {name: x.value if isinstance(x, OrtValue) else x for name, x in feeds.items()}

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from pyruntime.errors import InvalidInput
-from pyruntime.ir.dtype import DType
+from pyruntime.ir.dtype import F16, F32, F64, STRING, DType
 from pyruntime.onnx.graph import Graph, MapType, OptionalType, SequenceType, TensorType, Type, Value, tensor_type
 
 HIDDEN = "training:"  # before names of inputs that a training session adds, which no caller gives
@@ -66,6 +66,8 @@ def check_tensor(name: str, dtype: DType, shape: Sequence[int], t: TensorType) -
     which some programs parse: openwakeword-js finds its feed's shape in "Got: 24 Expected: 25"."""
     if t.dtype is not None and dtype is not t.dtype:
         hint = f"Actual: ({type_name(TensorType(dtype, None))}) , expected: ({type_name(t)})"
+        if dtype is not STRING and (t.dtype.kind in "iu" or t.dtype in (F16, F32, F64)):
+            hint = f'x.astype("{t.dtype}") converts an array; {hint}'
         raise InvalidInput(f'input "{name}" has element type {dtype}, expected {t.dtype}', hint=hint)
     if t.shape is None:
         return

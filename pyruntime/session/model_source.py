@@ -23,7 +23,8 @@ def check_model(model: Any) -> None:
             raise InvalidModel(f'"{os.fspath(model)}" cannot be read: {e}') from None
     is_source = hasattr(model, "read") and hasattr(model, "size")  # an open file has no size
     if not isinstance(model, (bytes, bytearray, memoryview)) and not is_source:
-        raise InvalidInput(f"a model is given by its path or its bytes, not as {type(model).__name__}")
+        hint = "model.SerializeToString() gives its bytes" if hasattr(model, "SerializeToString") else ""
+        raise InvalidInput(f"a model is given by its path or its bytes, not as {type(model).__name__}", hint=hint)
 
 
 def weight_sources(graph: Graph) -> dict[str, Source]:
