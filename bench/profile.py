@@ -17,8 +17,8 @@ from typing import Any, NamedTuple
 from bench import flops, models
 from bench.chromium import BUILD, Chromium, chromium
 from pyruntime import InferenceSession
-from pyruntime.cli.profile import best
 from pyruntime.native.execution.timing import Timing
+from pyruntime.native.tools.advising import best
 from pyruntime.runtime.explain import evaluate
 
 

@@ -10,6 +10,7 @@ from pathlib import Path
 from pyruntime.cli import common
 from pyruntime.cli.progress import counted
 from pyruntime.native.execution.timing import Timing
+from pyruntime.native.tools.advising import best
 from pyruntime.onnx.graph import operator_of
 
 EXAMPLES = {
@@ -58,13 +59,6 @@ def main(argv: list[str]) -> int:
         args.trace.write_text(json.dumps(trace(calls)))
         print(f"trace saved to {args.trace}")
     return 0
-
-
-def best(runs: list[list[Timing]]) -> list[Timing]:
-    """The best time of each call, over the runs with the same calls as the last run: If and Loop may run others."""
-    names = [(c.node, c.kernel) for c in runs[-1]]
-    same = [run for run in runs if [(c.node, c.kernel) for c in run] == names]
-    return [min(calls, key=lambda c: c.seconds) for calls in zip(*same, strict=True)]
 
 
 def share(seconds: float, total: float) -> tuple[str, str]:

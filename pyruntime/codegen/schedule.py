@@ -124,7 +124,7 @@ class Nest(Indexing):
         inner = groups[-1]
         if len(groups) == 1:
             low, high, before, work = self._chunk(unit, inner.extent)
-        elif len(groups) > 2 and _below(inner.extent, LANES):
+        elif len(groups) > 2 and _is_short(inner.extent):
             return self._rows_of_few(unit, groups)
         else:
             before = self.decode(groups[:-1], unit)
@@ -184,7 +184,7 @@ class Nest(Indexing):
         along = not self.gpu and self._unit_stride(self.inner)
         across = not self.gpu and not kernel.op.startswith("arg") and self._in_lanes(self.outer)
         if along and across:
-            along = not _below(self.inner[-1].extent, LANES)
+            along = not _is_short(self.inner[-1].extent)
             across = not along
         outer = self.outer[:-1] if across else self.outer
         body = self.decode(outer, unit)
@@ -286,8 +286,9 @@ def accumulator(dtype: DType, op: str) -> DType:
     return dtype
 
 
-def _below(extent: AnyDim, limit: int) -> bool:
-    return isinstance(extent, int) and extent < limit
+def _is_short(extent: AnyDim) -> bool:
+    """Whether an axis surely has fewer elements than a vector."""
+    return isinstance(extent, int) and extent < LANES
 
 
 def _guards_along(e: Expr, axis: int) -> list[Expr]:

@@ -27,10 +27,6 @@ class GradientRule(Generic[*Args]):
         self._function = function
         return function
 
-    @property
-    def has_function(self) -> bool:
-        return self._function is not None
-
     def __call__(self, walk: Any, g: Any, *args: *Args) -> Cotangents:
         if self._function is None:
             raise InternalError("no module of pyruntime.training.derive has the function of this rule")

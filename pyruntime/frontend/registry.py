@@ -22,6 +22,7 @@ from pyruntime.ir.dtype import F32
 from pyruntime.ir.expr import Expr, walk
 from pyruntime.ir.reference import round_float
 from pyruntime.onnx.graph import Graph, Weight
+from pyruntime.onnx.parse_graph import normal_domain
 
 Lowering = Callable[..., Any]
 
@@ -150,7 +151,7 @@ def _table_of(domain: str) -> dict[tuple[str, str], list[Operator]]:
 
 
 def _add(operator: Operator, replaces: bool) -> None:
-    operator = replace(operator, domain=_plain(operator.domain))
+    operator = replace(operator, domain=normal_domain(operator.domain))
     table = _table_of(operator.domain)
     versions = table.get((operator.domain, operator.name), [])
     others = [v for v in versions if v.since != operator.since]
@@ -170,10 +171,6 @@ def attributes_of(other: Callable[..., Any]) -> Callable[[Lowering], Lowering]:
         return fn
 
     return mark
-
-
-def _plain(domain: str) -> str:
-    return "" if domain == "ai.onnx" else domain
 
 
 def _spelled(domain: str, name: str) -> str:
@@ -238,7 +235,7 @@ def elementwise(name: str, *, since: int = 1, domain: str = "", expr: Expr, repl
 def find(domain: str, name: str, opset: int, node: str = "") -> Operator:
     """The definition of an operator at an opset: the newest one that is not newer than the opset. The reader has
     refused opsets beyond `NEWEST_OPSETS`."""
-    domain = _plain(domain)
+    domain = normal_domain(domain)
     table = _table_of(domain)
     with _LOCK:
         if (domain, name) not in table:

@@ -103,5 +103,5 @@ class Requirements:
     def unsupported(self, message: str, hint: str = "") -> UnsupportedOp:
         return UnsupportedOp(message, node=self.node, hint=hint)
 
-    def shape_error(self, message: str, hint: str = "") -> ShapeError:
-        return ShapeError(message, node=self.node, hint=hint)
+    def shape_error(self, message: str) -> ShapeError:
+        return ShapeError(message, node=self.node)

@@ -10,7 +10,7 @@ Operators follow ONNX and C: integer `div` truncates, `rem` takes the dividend's
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from operator import is_
 from typing import Any
 
@@ -327,7 +327,7 @@ def rewrite(x: Expr, visit: Callable[[Expr], Expr | None], memo: dict[int, Expr]
     return go(x) if found is None else found
 
 
-def substitute(e: Expr, coords: Sequence[Expr]) -> Expr:
+def substitute(e: Expr, coords: Sequence[Expr] | Mapping[int, Expr]) -> Expr:
     """The expression with index(n) replaced by coords[n]."""
     return rewrite(e, lambda x: coords[x.value] if x.op == "index" else None)
 

@@ -10,9 +10,7 @@ from typing import Any
 
 from pyruntime.errors import InvalidModel
 
-FORMAT = 4  # of files with one Program
-HALVES = 5  # of files that state what they need of a GPU, and may have a fallback
-READABLE = (3, 4, 5)  # 3 has no named dims
+FORMAT = 5
 MAGIC = b"pyrt"
 HEAD = struct.Struct("<4sIII")  # magic, format, CRC-32 of the rest of the file, bytes of the header
 
@@ -27,8 +25,7 @@ class Program:
     def to_bytes(self) -> bytes:
         """The file: the head, the header as JSON, the blob."""
         header = json.dumps(self.header, separators=(",", ":")).encode()
-        format_ = HALVES if "needs" in self.header else FORMAT
-        return HEAD.pack(MAGIC, format_, zlib.crc32(self.blob, zlib.crc32(header)), len(header)) + header + self.blob
+        return HEAD.pack(MAGIC, FORMAT, zlib.crc32(self.blob, zlib.crc32(header)), len(header)) + header + self.blob
 
     @staticmethod
     def from_bytes(data: bytes) -> Program:
@@ -40,8 +37,8 @@ class Program:
         if len(data) < HEAD.size:
             raise InvalidModel("the program is cut off")
         _, format_, checksum, size = HEAD.unpack_from(data)
-        if format_ not in READABLE:
-            text = f"the program has format {format_}, this version reads {', '.join(map(str, READABLE))}"
+        if format_ != FORMAT:
+            text = f"the program has format {format_}, this version reads {FORMAT}"
             raise InvalidModel(text, hint="export it again")
         if zlib.crc32(memoryview(data)[HEAD.size :]) != checksum:
             raise InvalidModel("the program is damaged or cut off: its checksum does not match", hint="export it again")

@@ -44,11 +44,6 @@ def off(name: str, listener: Listener) -> None:
         listeners(name).remove(listener)
 
 
-def is_heard(name: str) -> bool:
-    """Whether any listener waits for these events: what makes an event may cost."""
-    return bool(listeners(name))
-
-
 def emit(name: str, event: Mapping[str, Any]) -> None:
     """Call the listeners soon, in the order of events. The error of one is logged and stops nothing else."""
     found = [*listeners(name)]

@@ -30,7 +30,7 @@ from pyruntime.ir.expr import (
     rewrite,
     round_even,
     select,
-    walk,
+    uses_index,
 )
 from pyruntime.ir.kernel import For, Map, Reduce, Set, Stmt, root
 from pyruntime.ir.shape import AnyDim
@@ -79,7 +79,7 @@ def byte_product(kernel: Any, adapter: Adapter) -> ByteProduct | None:
     if kernel.op != "sum" or kernel.expr.op != "mul" or not isinstance(steps, int):
         return None
     rows, weights = kernel.expr.args
-    own, others = ([n for n in range(rank) if _depends(e, n)] for e in (rows, weights))
+    own, others = ([n for n in range(rank) if uses_index(e, n)] for e in (rows, weights))
     if {*own} & {*others} or not others:
         return None
     scales, words = _rounded(rows, [kernel.out.shape[n] for n in own], own, rank, steps, kernel.round_block)
@@ -95,10 +95,6 @@ def byte_product(kernel: Any, adapter: Adapter) -> ByteProduct | None:
         return None
     form = _tiled(product, adapter)
     return None if form is None else ByteProduct(sh.size(scales.out.shape[:-1]), scales, words, *form)
-
-
-def _depends(e: Expr, axis: int) -> bool:
-    return any(x.op == "index" and x.value == axis for x in walk(e))
 
 
 def _rounded(value: Expr, shape: list[AnyDim], axes: list[int], axis: int, steps: int, size: int) -> tuple[Reduce, Map]:
@@ -154,7 +150,7 @@ def _tiled(product: Reduce, adapter: Adapter) -> tuple[Lowered, list[Array]] | N
     weight, step = _weight(sides[1].factor), product.out.rank + 1
     if weight is None or nest.inner[-1].axis != step:
         return None
-    if any(_depends(e, step) for e in (weight.scale, weight.zero) if e is not None):
+    if any(uses_index(e, step) for e in (weight.scale, weight.zero) if e is not None):
         return None
     tile = ByteTile(nest, product, sides, weight, adapter.software)
     return tile.lowered() if tile.reads_codes else None

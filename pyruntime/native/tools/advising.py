@@ -37,12 +37,12 @@ def advise(session: Session, input_feed: Mapping[str, Any]) -> list[str]:
         whole = min(whole, time.thread_time() - start)
     specs, constants, _ = session.programs.requirements_of(session.check_feeds(input_feed))
     compiled, _ = session.compiler.compile_only(session.graph, specs, constants)
-    uses = _uses(_best(runs), compiled, session.programs.program(session.check_feeds(input_feed)), session.explain())
+    uses = _uses(best(runs), compiled, session.programs.program(session.check_feeds(input_feed)), session.explain())
     return advice(uses, machine(), session.explain(), whole)
 
 
-def _best(runs: list[list[Timing]]) -> list[Timing]:
-    """The best time of each call, over the runs with the same calls as the last run."""
+def best(runs: list[list[Timing]]) -> list[Timing]:
+    """The best time of each call, over the runs with the same calls as the last run: If and Loop may run others."""
     names = [(c.node, c.kernel) for c in runs[-1]]
     same = [run for run in runs if [(c.node, c.kernel) for c in run] == names]
     return [min(calls, key=lambda c: c.seconds) for calls in zip(*same, strict=True)]

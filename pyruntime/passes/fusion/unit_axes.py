@@ -7,7 +7,7 @@ from collections.abc import Iterable
 
 from pyruntime.ir.blocks import readers_of
 from pyruntime.ir.dtype import I32
-from pyruntime.ir.expr import Expr, const, index, rewrite
+from pyruntime.ir.expr import Expr, const, index, substitute
 from pyruntime.ir.kernel import Alias, Block, Map, Reduce, Tensor
 
 
@@ -35,12 +35,8 @@ def _absorbed(alias: Alias, own: set[int], readers: Counter[int]) -> bool:
     if isinstance(kernel, Reduce):
         place |= {len(before) + n: index(len(after) + n) for n in range(len(kernel.extents))}
         if kernel.epilogue is not None:
-            kernel.epilogue = _with_indices(kernel.epilogue, place)
-    kernel.expr = _with_indices(kernel.expr, place)
+            kernel.epilogue = substitute(kernel.epilogue, place)
+    kernel.expr = substitute(kernel.expr, place)
     kernel.outputs = alias.outputs
     alias.out.kernel = kernel
     return True
-
-
-def _with_indices(e: Expr, place: dict[int, Expr]) -> Expr:
-    return rewrite(e, lambda x: place[x.value] if x.op == "index" else None)

@@ -14,6 +14,7 @@ from pyruntime.ir.expr import (
     exp,
     floor,
     guard,
+    index,
     log,
     power,
     rewrite,
@@ -27,6 +28,11 @@ from pyruntime.ir.expr import (
 from pyruntime.ir.kernel import Tensor
 
 Derivative = Callable[[Expr, Expr], tuple[Expr, ...]]  # node, its cotangent -> those of its operands
+
+
+def axes_of(x: Tensor) -> list[Expr]:
+    """The index of each axis."""
+    return [index(n) for n in range(x.rank)]
 
 
 def zero_like(x: Expr) -> Expr:

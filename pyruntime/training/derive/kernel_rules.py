@@ -11,7 +11,7 @@ from pyruntime.ir.expr import Expr, cast, const, dim, index, select
 from pyruntime.ir.kernel import Alias, Call, Loops, Map, Reduce, Tensor
 from pyruntime.training.derive import nbits_rule
 from pyruntime.training.derive.backward_walk import OutputCotangents, Walk
-from pyruntime.training.derive.derivative import contributions, zero_like
+from pyruntime.training.derive.derivative import axes_of, contributions, zero_like
 from pyruntime.training.derive.routine_rules import ROUTINES
 
 
@@ -19,10 +19,6 @@ def _only(gs: OutputCotangents) -> Tensor:
     """The cotangent of a kernel's one output. The walk has checked that there is one."""
     assert gs[0] is not None
     return gs[0]
-
-
-def _axes(x: Tensor) -> list[Expr]:
-    return [index(n) for n in range(x.rank)]
 
 
 def _like(e: Expr, g: Expr) -> Expr:
@@ -36,8 +32,8 @@ def of_alias(walk: Walk, kernel: Alias, gs: OutputCotangents) -> Cotangents:
 
 def of_map(walk: Walk, kernel: Map, gs: OutputCotangents) -> Cotangents:
     e, out = kernel.expr, kernel.out
-    g = _like(e, _only(gs).at(*_axes(out)))
-    made = out.at(*_axes(out)) if out.dtype is e.dtype and e.op != "at" else None
+    g = _like(e, _only(gs).at(*axes_of(out)))
+    made = out.at(*axes_of(out)) if out.dtype is e.dtype and e.op != "at" else None
     return walk.into_loads(contributions(e, g, walk.is_active, made), out.shape)
 
 
@@ -47,7 +43,7 @@ def of_reduce(walk: Walk, kernel: Reduce, gs: OutputCotangents) -> Cotangents:
 
 def _of_reduction(walk: Walk, kernel: Reduce, out: Tensor, cotangent: Tensor) -> Cotangents:
     e = kernel.expr
-    g = _like(e, cotangent.at(*_axes(out)))
+    g = _like(e, cotangent.at(*axes_of(out)))
     if kernel.op in ("max", "min"):
         chosen = _is_first_extreme(walk.t, kernel, out)
         parts = [(x, select(chosen, v, zero_like(v))) for x, v in contributions(e, g, walk.is_active)]
@@ -66,7 +62,7 @@ def _is_first_extreme(t: Tracer, kernel: Reduce, out: Tensor) -> Expr:
     number: Expr = const(0, I32)
     for n, step in enumerate(sh.strides(kernel.extents)):
         number = number + index(out.rank + n) * dim(step)
-    return best.at(*_axes(out)) == number
+    return best.at(*axes_of(out)) == number
 
 
 def _product_of_others(t: Tracer, kernel: Reduce, out: Tensor) -> Expr:
@@ -75,7 +71,7 @@ def _product_of_others(t: Tracer, kernel: Reduce, out: Tensor) -> Expr:
     zero, one = const(0.0, e.dtype), const(1.0, e.dtype)
     product = t.reduce_compute("prod", out.shape, kernel.extents, lambda *_: select(e == zero, one, e))
     zeros = t.reduce_compute("sum", out.shape, kernel.extents, lambda *_: select(e == zero, one, zero))
-    p, count = product.at(*_axes(out)), zeros.at(*_axes(out))
+    p, count = product.at(*axes_of(out)), zeros.at(*axes_of(out))
     at_zero = select((count == one) & (e == zero), p, zero)
     return select(count == zero, p / select(e == zero, one, e), at_zero)
 
@@ -92,5 +88,5 @@ def of_call(walk: Walk, kernel: Call, gs: OutputCotangents) -> Cotangents:
         return _of_reduction(walk, meaning, kernel.out, g)
     if isinstance(meaning, Loops):
         raise NotDifferentiable(f"the routine {kernel.routine} has no gradient")
-    parts = contributions(meaning.expr, _like(meaning.expr, g.at(*_axes(kernel.out))), walk.is_active)
+    parts = contributions(meaning.expr, _like(meaning.expr, g.at(*axes_of(kernel.out))), walk.is_active)
     return walk.into_loads(parts, kernel.out.shape)

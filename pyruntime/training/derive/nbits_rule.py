@@ -7,11 +7,10 @@ from __future__ import annotations
 
 from pyruntime.frontend.own_gradients import Cotangents
 from pyruntime.ir import shape as sh
-from pyruntime.ir.expr import Expr, X, Y, dim, index, rewrite
+from pyruntime.ir.expr import Expr, X, Y, dim, index, rewrite, substitute
 from pyruntime.ir.kernel import Builder, Call, Reduce, Tensor
 from pyruntime.ops.standard.matmul import product
 from pyruntime.training.derive.backward_walk import Walk
-from pyruntime.training.derive.scatter import put
 
 PANELS = 8
 LEAST = 64  # outputs of a panel
@@ -43,7 +42,7 @@ def _panel(walk: Walk, rows: Tensor, weight: Expr, low: int, shape: tuple[int, i
 
     def body(k: Builder, out: Tensor) -> None:
         with k.parallel(dim(shape[0])) as n, k.loop(dim(shape[1]), "vector") as c:
-            k.store(out, (n, c), put(weight, {0: n + low, 1: c}))
+            k.store(out, (n, c), substitute(weight, {0: n + low, 1: c}))
 
     args = tuple(dict.fromkeys([rows, *weight.tensors()]))
     (panel,) = walk.t.loops("dequantise", args, [(shape, weight.dtype)], body)

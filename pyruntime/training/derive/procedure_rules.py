@@ -10,7 +10,7 @@ from pyruntime.frontend.own_gradients import Cotangents
 from pyruntime.frontend.tracer import Tracer
 from pyruntime.ir import shape as sh
 from pyruntime.ir.dtype import I32
-from pyruntime.ir.expr import Expr, X, Y, Z, binary, const, dim, guard, index, select
+from pyruntime.ir.expr import Expr, X, Y, Z, binary, const, dim, guard, index, select, substitute
 from pyruntime.ir.kernel import Builder, Tensor
 from pyruntime.ir.shape import AnyDim
 from pyruntime.ops.lib import matrices
@@ -18,9 +18,9 @@ from pyruntime.ops.standard import cumulative, pool, sort
 from pyruntime.ops.standard import index as tensor_index
 from pyruntime.ops.standard.matmul import product
 from pyruntime.training.derive.backward_walk import OutputCotangents, Walk
-from pyruntime.training.derive.derivative import contributions, zero_like
+from pyruntime.training.derive.derivative import axes_of, contributions, zero_like
 from pyruntime.training.derive.routine_rules import swapped
-from pyruntime.training.derive.scatter import SCATTER_ADD, nest, put
+from pyruntime.training.derive.scatter import SCATTER_ADD, nest
 
 
 @SCATTER_ADD.function
@@ -52,7 +52,7 @@ def top_k(walk: Walk, gs: OutputCotangents, rows: Tensor, places: Tensor) -> Cot
 def scatter_elements(
     walk: Walk, g: Tensor, out: Tensor, data: Tensor, indices: Tensor, updates: Tensor, axis: int, reduction: str
 ) -> Cotangents:
-    here = _axes(data)
+    here = axes_of(data)
     place = walk.t.checked_index(indices.at(*here), data.shape[axis], from_end=True)
     coords = [place if n == axis else c for n, c in enumerate(here)]
     return _scatter(walk.t, g, out, data, updates, coords, reduction)
@@ -86,7 +86,7 @@ def _scatter(
         assert data is not None
         others = _other_factors(t, data, updates, coords)
         into_data = t.compute(data.shape, lambda *i: g.at(*i) * others(data.at(*i), i))
-        into_update = g.at(*coords) * others(updates.at(*_axes(updates)), coords)
+        into_update = g.at(*coords) * others(updates.at(*axes_of(updates)), coords)
     else:
         winner = _winners(t, out, data, updates, coords, reduction)
         into_data = None if data is None else t.map(select(Y < 0, X, 0.0), g, winner)
@@ -94,10 +94,6 @@ def _scatter(
         into_update = select(winner.at(*coords) == own, g.at(*coords), zero_like(g.at(*coords)))
     found = [(updates, t.compute(updates.shape, lambda *_: into_update))]
     return found if data is None or into_data is None else [*found, (data, into_data)]
-
-
-def _axes(x: Tensor) -> list[Expr]:
-    return [index(n) for n in range(x.rank)]
 
 
 def _number(x: Tensor) -> Expr:
@@ -118,7 +114,7 @@ def _winners(
     assert data is not None
     most = (1 << 31) - 1
     first = t.map(select(binary("eq", X, Y), const(-1, I32), const(most, I32)), data, out)
-    hits = binary("eq", updates.at(*_axes(updates)), out.at(*coords))
+    hits = binary("eq", updates.at(*axes_of(updates)), out.at(*coords))
     numbers = t.compute(updates.shape, lambda *_: select(hits, _number(updates), const(most, I32)))
     return _combined(t, first, numbers, coords, "min")
 
@@ -149,7 +145,7 @@ def _combined(t: Tracer, data: Tensor, updates: Tensor, coords: Sequence[Expr], 
             where = [at[n] for n in range(data.rank)]
             k.store(out, where, data.at(*where))
         with nest(k, range(updates.rank), updates.shape) as at:
-            place = [k.let(put(c, at)) for c in coords]
+            place = [k.let(substitute(c, at)) for c in coords]
             value = updates.at(*[at[n] for n in range(updates.rank)])
             k.store(out, place, binary(op, out.at(*place), value) if op else value)
 

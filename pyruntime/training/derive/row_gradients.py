@@ -10,10 +10,10 @@ from operator import and_
 from pyruntime.frontend.tracer import Tracer
 from pyruntime.ir import shape as sh
 from pyruntime.ir.dtype import I32
-from pyruntime.ir.expr import Expr, const, dim, index, minimum, uses_index
+from pyruntime.ir.expr import Expr, const, dim, index, minimum, substitute, uses_index
 from pyruntime.ir.kernel import Alias, Builder, Tensor
 from pyruntime.ir.shape import AnyDim
-from pyruntime.training.derive.scatter import SCATTER_ADD, nest, put, scattered, when
+from pyruntime.training.derive.scatter import SCATTER_ADD, nest, scattered, when
 
 LEAST = 1 << 16  # elements of weights for which this pays
 LEAST_ROW = 16
@@ -71,10 +71,10 @@ def _entries(
             high = k.let(minimum(low + CHUNK, dim(rows)))
             with k.loop(high - low, "vector") as i:
                 k.store(out, (low + i,), -1)
-            with nest(k, axes, extents) as at, when(k, [put(c, at) for c in inside]):
-                place = k.let(put(row, at))
+            with nest(k, axes, extents) as at, when(k, [substitute(c, at) for c in inside]):
+                place = k.let(substitute(row, at))
                 with k.when(reduce(and_, [place >= low, place < high])):
-                    k.store(out, (place,), put(number, at))
+                    k.store(out, (place,), substitute(number, at))
 
     args = dict.fromkeys([x for e in (row, *inside) for x in e.tensors()])
     return t.loops("entries_of_rows", list(args), [((rows,), I32)], body)[0]

@@ -11,7 +11,7 @@ from pyruntime.frontend.own_gradients import GradientRule
 from pyruntime.frontend.tracer import Tracer
 from pyruntime.ir import shape as sh
 from pyruntime.ir.dtype import I32
-from pyruntime.ir.expr import Expr, const, dim, minimum, rewrite, uses_index
+from pyruntime.ir.expr import Expr, const, dim, minimum, substitute, uses_index
 from pyruntime.ir.kernel import Builder, Tensor
 from pyruntime.ir.shape import AnyDim, Shape
 from pyruntime.training.derive.derivative import zero_like
@@ -87,14 +87,17 @@ class _Scatter:
             with _lanes(k, self.place, low, count) as last:
                 k.store(out, [(at | last)[n] for n in range(rank)], zero_like(self.value))
         others = [a for a in range(len(self.extents)) if a != self.axis]
-        with nest(k, others, self.extents) as at, when(k, [put(c, at) for c in self.inside if not self._varies(c)]):
+        with (
+            nest(k, others, self.extents) as at,
+            when(k, [substitute(c, at) for c in self.inside if not self._varies(c)]),
+        ):
             late = [c for c in self.inside if self._varies(c)]
-            where = [c if self._varies(c) or late else k.let(put(c, at)) for c in self.coords]
+            where = [c if self._varies(c) or late else k.let(substitute(c, at)) for c in self.coords]
             with _lanes(k, self.axis, low, count) as last:
                 at |= last
-                with when(k, [put(c, at) for c in late]):
-                    there = [put(c, at) for c in where]
-                    k.store(out, there, out.at(*there) + put(self.value, at))
+                with when(k, [substitute(c, at) for c in late]):
+                    there = [substitute(c, at) for c in where]
+                    k.store(out, there, out.at(*there) + substitute(self.value, at))
 
     def _varies(self, e: Expr) -> bool:
         return self.axis is not None and uses_index(e, self.axis)
@@ -118,8 +121,3 @@ def _lanes(k: Builder, axis: int | None, low: Expr, count: Expr) -> Iterator[dic
 
 def when(k: Builder, conditions: Sequence[Expr]):  # type: ignore[no-untyped-def]
     return k.when(reduce(and_, conditions)) if conditions else nullcontext()
-
-
-def put(e: Expr, at: dict[int, Expr]) -> Expr:
-    """e at these values of the axes."""
-    return rewrite(e, lambda x: at[x.value] if x.op == "index" else None)

@@ -14,7 +14,7 @@ from operator import and_
 from pyruntime.frontend.tracer import Tracer
 from pyruntime.ir import shape as sh
 from pyruntime.ir.dtype import I32
-from pyruntime.ir.expr import Expr, affine, cast, const, dim, guard, index, rem, rewrite, walk
+from pyruntime.ir.expr import Expr, affine, cast, const, dim, guard, index, rem, rewrite, substitute, walk
 from pyruntime.ir.kernel import Tensor
 from pyruntime.ir.shape import AnyDim
 from pyruntime.ops.lib.formula import sum_type
@@ -34,18 +34,14 @@ def transposed(t: Tracer, load: Expr, value: Expr, extents: Sequence[AnyDim]) ->
     if not solution.solve(coords):
         return scattered(t, shape, coords, value, extents, inside)
     axes = solution.axes(len(shape))
-    body = _replace_axes(value, axes)
-    tests = [*solution.conditions(len(shape)), *[_replace_axes(c, axes) for c in inside]]
+    body = substitute(value, axes)
+    tests = [*solution.conditions(len(shape)), *[substitute(c, axes) for c in inside]]
     if tests:
         body = guard(reduce(and_, tests), body, zero_like(body))
     free = solution.free
     if not free:
         return t.compute(shape, lambda *_: body)
     return t.reduce_compute("sum", shape, [extents[a] for a in free], lambda *_: body)
-
-
-def _replace_axes(e: Expr, axes: dict[int, Expr]) -> Expr:
-    return rewrite(e, lambda x: axes[x.value] if x.op == "index" else None)
 
 
 def _without_unit_axes(coords: list[Expr], value: Expr, extents: list[AnyDim]) -> tuple[list[Expr], Expr, list[AnyDim]]:

@@ -13,9 +13,7 @@ import { SCHEMA } from './program_schema.js';
 /** @import { Header, ProgramData } from '../../common/program.js' */
 /** @import { Compiler } from '../../session/compiler.js' */
 
-const FORMAT = 4; // of files with one Program
-const HALVES = 5; // of files that state what they need of a GPU, and may have a fallback
-const READABLE = [3, 4, 5]; // 3 has no named dims
+const FORMAT = 5;
 const HEAD = 16; // bytes: magic, format, CRC-32 of the bytes after this head, size of the header
 
 const schema = new Schema(SCHEMA, JSON.stringify);
@@ -31,7 +29,7 @@ export function parse(bytes) {
   if (bytes.length < HEAD) throw new InvalidModel('the program is cut off');
   const [format, checksum, size] = [4, 8, 12].map((at) => word(bytes, at));
   const hint = 'export it again';
-  if (!READABLE.includes(format)) throw new InvalidModel(`the program has format ${format}, this version reads ${READABLE.join(', ')}`, { hint });
+  if (format !== FORMAT) throw new InvalidModel(`the program has format ${format}, this version reads ${FORMAT}`, { hint });
   if (crc32(bytes.subarray(HEAD)) !== checksum) {
     throw new InvalidModel('the program is damaged or cut off: its checksum does not match', { hint });
   }
@@ -55,7 +53,7 @@ export function toBytes(header, blob) {
   const bytes = new Uint8Array(HEAD + text.length + blob.length);
   bytes.set(text, HEAD);
   bytes.set(blob, HEAD + text.length);
-  new Uint32Array(bytes.buffer, 0, 4).set([MAGIC, header.needs ? HALVES : FORMAT, crc32(bytes.subarray(HEAD)), text.length]);
+  new Uint32Array(bytes.buffer, 0, 4).set([MAGIC, FORMAT, crc32(bytes.subarray(HEAD)), text.length]);
   return bytes;
 }
 
