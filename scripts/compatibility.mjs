@@ -133,7 +133,16 @@ const isListed = (name) => !isType(ownerOf(name)) || remark(name) !== remark(own
 const names = members();
 const wrong = missing(names);
 if (wrong.length) throw new Error(wrong.join('\n'));
-const table = ['| | |', '|---|---|', ...names.filter(isListed).map((name) => `| \`${name}\` | ${remark(name)} |`)].join('\n');
+const listed = names.filter(isListed);
+const rows = listed.filter((name) => remark(name) !== 'same').map((name) => `| \`${name}\` | ${remark(name)} |`);
+/** Members that are the same, by their type. @type {Map<string, string[]>} */
+const same = new Map();
+for (const name of listed.filter((one) => remark(one) === 'same')) {
+  const owner = ownerOf(name);
+  same.set(owner, [...same.get(owner) ?? [], `\`${name.slice(owner && owner.length + 1)}\``]);
+}
+const alike = [...same].map(([owner, members]) => `| ${owner && `of \`${owner}\`: `}${members.join(', ')} | same |`);
+const table = ['| | |', '|---|---|', ...rows, ...alike].join('\n');
 const before = await readFile(PAGE, 'utf8');
 const [head, rest] = before.split(BEGIN);
 const after = head + BEGIN + table + END + rest.split(END)[1];

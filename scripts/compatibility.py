@@ -169,11 +169,15 @@ def ours() -> Any:
 
 def written() -> str:
     """The page with a fresh Python part."""
-    lines = ["| | |", "|---|---|"]
+    lines, same = ["| | |", "|---|---|"], dict[str, list[str]]()
     for name, remark in rows():
-        there = getattr(onnxruntime, name.partition(".")[0], None)
-        if not (remark == "same" and "." in name and isinstance(there, type) and is_enum(there)):
+        owner, _, member = name.rpartition(".")
+        there = getattr(onnxruntime, owner, None)
+        if remark != "same":
             lines.append(f"| `{name}` | {remark} |")
+        elif not (isinstance(there, type) and is_enum(there)):
+            same.setdefault(owner, []).append(f"`{member}`")
+    lines += [f"| {f'of `{owner}`: ' * bool(owner)}{', '.join(names)} | same |" for owner, names in same.items()]
     errors = ", ".join(f"`{name}`" for name in sorted(ERRORS))
     lines += ["", "Members of enumerations are the same. Exceptions (`onnxruntime.capi.onnxruntime_pybind11_state`): "]
     lines[-1] += f"{errors} are bases of [ours](errors/README.md)."
