@@ -111,6 +111,7 @@ def operator_of(label: str) -> str:
 class Node:
     """inputs, outputs: names of values; "" stands for an absent optional value
     opset: the version of `domain` that the model imports
+    module: the part of the network that torch.onnx made it from (torch.export's "layers.0.q_proj"), or ""
     """
 
     op: str
@@ -121,6 +122,7 @@ class Node:
     outputs: tuple[str, ...]
     attrs: Mapping[str, object] = field(default_factory=dict)
     overload: str = ""
+    module: str = ""
 
     @property
     def label(self) -> str:

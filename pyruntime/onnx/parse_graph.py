@@ -25,6 +25,8 @@ NEWEST_OPSETS = {"": 28, "ai.onnx.ml": 5, "ai.onnx.preview": 1, "ai.onnx.preview
 OPSET_TAGS = tags(varint="2", length="1")
 _GRAPH = tags(length="1 2 5 10 11 12 13 14 15 16")
 NODE_TAGS = tags(length="1 2 3 4 5 6 7 8 9 10")
+_ENTRY = tags(length="1 2")  # of metadata
+_SCOPES = "pkg.torch.onnx.name_scopes"
 ATTRIBUTE_TAGS = tags(varint="3 8 20", length="1 4 5 6 7 8 9 10 11 13 14 15 21 22 23", fixed32="2 7")
 # AttributeProto.type -> the field with the value: single values, then lists
 _SINGLE = {1: 2, 2: 3, 3: 4, 4: 5, 5: 6, 11: 22, 13: 14}
@@ -149,6 +151,15 @@ class BodyReader:
             self._functions, scope.opsets,
         )  # fmt: skip
 
+    def _module(self, found: Fields) -> str:
+        """The module in a node's metadata: the name before the operation's, as in "['', 'layers.0', 'linear']"."""
+        for _, start, end in found.get(9, ()):
+            entry = self.wire.gather(start, end, _ENTRY)
+            if text_of(self.wire, entry, 1) == _SCOPES:
+                scopes = text_of(self.wire, entry, 2).split("'")[1::2]
+                return scopes[-2] if len(scopes) > 1 else ""
+        return ""
+
     def node(self, start: int, end: int, scope: Scope, depth: int) -> Node:
         wire = self.wire
         found = wire.gather(start, end, NODE_TAGS)
@@ -158,7 +169,9 @@ class BodyReader:
         domain = normal_domain(domain)
         opset = opset_of(scope.opsets, domain)
         attrs: dict[str, object] = {}
-        node = distinct(Node(op, domain, opset, name, inputs, outputs, attrs, overload), scope.labels)
+        node = distinct(
+            Node(op, domain, opset, name, inputs, outputs, attrs, overload, self._module(found)), scope.labels
+        )
         try:
             if not op:
                 raise InvalidModel(f"a node has no op_type at byte {start}")

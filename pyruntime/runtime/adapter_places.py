@@ -11,12 +11,13 @@ from math import sqrt
 from typing import Any, TypeAlias
 
 from pyruntime.errors import InvalidInput
+from pyruntime.runtime.adapter_config import DEFAULT_ALPHA
 from pyruntime.runtime.safetensors import are_counts
 from pyruntime.runtime.trained_weights import shape_text
 
 ALL_A = "adapters:A"
 ALL_B = "adapters:B"
-MOST_ALPHA = 3e38  # it scales float32
+PREFIX = "base_model.model."  # PEFT's, before the names of modules
 Shapes: TypeAlias = dict[str, Sequence[int]]
 Declared: TypeAlias = dict[str, Sequence[int | str | None]]
 Rows: TypeAlias = Callable[["Pair"], Sequence[Sequence[int]]]  # first and number in ALL_A, first and number in ALL_B
@@ -91,6 +92,8 @@ def module_and_part(name: str) -> list[str]:
     `base_model.model.layers.0.q_proj.lora_A.weight`, or with the adapter's name after the part: `lora_A.default`."""
     text = name[0 : len(name) - 7] if name.endswith(".weight") else name
     last = text.split(".")[-1]
+    if last == "bias":
+        return []
     for end in [text[0 : max(len(text) - len(last) - 1, 0)], text]:
         for part, marks in MARKS.items():
             for mark in marks:
@@ -113,10 +116,11 @@ def pairs_of(shapes: Shapes, config: Mapping[str, Any], matches: Callable[[str, 
         if len(found) == 0:
             raise InvalidInput(f'"{name}" is no matrix of a LoRA', hint=_why(name))
         modules[found[0]] = True
-        if found[1] == "a":
-            firsts[found[0]] = name
-        else:
-            seconds[found[0]] = name
+        part = firsts if found[1] == "a" else seconds
+        if found[0] in part:
+            text = f'of "{found[0]}" the adapter has "{part[found[0]]}" and "{name}"'
+            raise InvalidInput(text, hint="a file has one adapter")
+        part[found[0]] = name
     pairs: list[Pair] = []
     for module in modules.keys():
         a, b = firsts.get(module, ""), seconds.get(module, "")
@@ -142,6 +146,10 @@ def _why(name: str) -> str:
         return "DoRA is not supported"
     if "embedding" in name:
         return "adapters of embeddings are not supported"
+    if "trainable_tokens" in name:
+        return "trained tokens are not supported"
+    if name.endswith(".bias"):
+        return "biases that are trained with an adapter (bias, lora_bias) are not supported"
     return "weights that an adapter replaces (modules_to_save) are not supported: merge them into the model"
 
 
@@ -149,39 +157,15 @@ def _scale(config: Mapping[str, Any], module: str, rank: int, matches: Callable[
     """As PEFT computes it: lora_alpha over the rank, or over its root."""
     if len(config) == 0:
         return 1.0
-    alpha: float = config.get("lora_alpha", config.get("alpha", rank))
+    alpha: float = config.get("lora_alpha", config.get("alpha", DEFAULT_ALPHA if "peft_type" in config else rank))
     patterns = config.get("alpha_pattern")
+    name = module[len(PREFIX) :] if module.startswith(PREFIX) else module  # as PEFT matches it
     if patterns is not None:
         for pattern, value in patterns.items():
-            if matches(pattern, module):
+            if matches(pattern, name):
                 alpha = value
                 break  # PEFT takes the first pattern that matches
     return alpha / (sqrt(rank) if config.get("use_rslora") is True else max(rank, 1))
-
-
-def check_config(config: Any) -> None:
-    """Errors: InvalidInput for another kind of adapter, or damaged data"""
-    if not isinstance(config, dict):
-        raise InvalidInput("the adapter's configuration is no JSON object", hint="give PEFT's adapter_config.json")
-    kind = config.get("peft_type", "LORA")
-    if kind != "LORA" or config.get("use_dora") is True:
-        named = "DoRA" if config.get("use_dora") is True else f"{kind}"
-        raise InvalidInput(f"an adapter of kind {named} is not supported", hint="LoRA is")
-    patterns = config.get("alpha_pattern")
-    if patterns is not None and not isinstance(patterns, dict):
-        raise InvalidInput("alpha_pattern is no table of patterns", hint="give PEFT's adapter_config.json")
-    for key in ["lora_alpha", "alpha"]:
-        if key in config and not _is_alpha(config[key]):
-            raise InvalidInput(f"the adapter's {key} is no number")
-    if patterns is not None:
-        for pattern, value in patterns.items():
-            if not _is_alpha(value):
-                raise InvalidInput(f'the alpha_pattern "{pattern}" of the adapter has no number')
-
-
-def _is_alpha(x: Any) -> bool:
-    is_number = (isinstance(x, int) or isinstance(x, float)) and not isinstance(x, bool)
-    return is_number and -MOST_ALPHA <= x <= MOST_ALPHA
 
 
 # ── names of modules ──
@@ -272,13 +256,25 @@ def places_of(
         return Places([], [Fed(tensor, tensor, _rank_axis(tensor), False, 1.0) for tensor in shapes.keys()])
     entries: list[Entry] = []
     fed: list[Fed] = []
+    taken: dict[str, str] = {}  # the module that a place has, by inputs or rows
     for pair in pairs():
         key = module_key(pair.module)
         if key in slots:
+            _take(taken, slots[key][1], pair, name)
             fed.extend(_fed_pair(pair, slots[key], shapes, inputs))
         else:
-            entries.extend([_entry(pair, found, shapes, name) for found in rows(pair)])
+            for found in rows(pair):
+                _take(taken, f"{found[2]}", pair, name)
+                entries.append(_entry(pair, found, shapes, name))
     return Places(entries, fed)
+
+
+def _take(taken: dict[str, str], place: str, pair: Pair, name: str) -> None:
+    """Errors: InvalidInput if another module of the adapter belongs to the same product"""
+    if place in taken:
+        text = f'"{taken[place]}" and "{pair.module}" of adapter "{name}" belong to the same product of the model'
+        raise InvalidInput(text, hint="the adapter is for a model with more parts: take the file of this part alone")
+    taken[place] = pair.module
 
 
 def rows_in_program(

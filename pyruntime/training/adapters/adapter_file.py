@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import json
+import warnings
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from pyruntime.errors import InvalidInput, UnsupportedOp
 from pyruntime.host.regex import Pattern, compiled
-from pyruntime.runtime.adapter_places import Pair, check_config, pairs_of
+from pyruntime.runtime.adapter_config import check_config, unknown_fields
+from pyruntime.runtime.adapter_places import Pair, pairs_of
 from pyruntime.runtime.safetensors import CODES
 from pyruntime.training.files import onnx_adapter, safetensors
 from pyruntime.training.files.onnx_adapter import Versions
@@ -64,7 +66,10 @@ def _config(text: bytes | str) -> Mapping[str, Any]:
         found = json.loads(text)
     except (ValueError, RecursionError):
         found = None
-    return checked_config(found)
+    config = checked_config(found)
+    if text := unknown_fields(config):
+        warnings.warn(f"pyruntime: {text}", RuntimeWarning, stacklevel=2)
+    return config
 
 
 def checked_config(found: Any) -> Mapping[str, Any]:

@@ -14,10 +14,10 @@ from pyruntime.errors import InvalidInput
 from pyruntime.ir.dtype import F32, DType
 from pyruntime.onnx.graph import Graph, Weight
 from pyruntime.onnx.sources import MemorySource
+from pyruntime.runtime.adapter_places import PREFIX
 from pyruntime.training.adapters.sides import Side, with_sides
 from pyruntime.training.adapters.sites import OUTPUT, Site, chosen, readers, sites
 
-PREFIX = "base_model.model."  # PEFT's, before the names of modules
 A, B = ".lora_A.weight", ".lora_B.weight"
 DEFAULTS: dict[str, Any] = {"rank": 8, "alpha": None, "targets": "*"}
 

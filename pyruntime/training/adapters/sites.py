@@ -150,12 +150,13 @@ def _weight(
 
 
 def _names(node: Node, w: Weight) -> tuple[str, ...]:
-    """All names of a product. The first is its module's: it comes from the weight's or the node's name, whichever ends
-    like a module's tensor (`….q_proj.weight`); else from one that has parts; else from any."""
+    """All names of a product. The first is its module's: that of the node's metadata, or else from the weight's or the
+    node's name, whichever ends like a module's tensor (`….q_proj.weight`); else from one that has parts; else from
+    any."""
     made = [name for name in (w.name, node.name) if name and "::" not in name]
     in_module = [name for name in made if is_kind(name_parts(name)[-1]) and len(name_parts(name)) > 1]
     paths = [name for name in made if "." in name or "/" in name]
-    first = _module_name([*in_module, *paths, *made, node.outputs[0]][0])
+    first = node.module or _module_name([*in_module, *paths, *made, node.outputs[0]][0])
     return tuple(dict.fromkeys([first, *map(_module_name, made), *filter(None, (w.name, node.name))]))
 
 

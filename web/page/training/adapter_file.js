@@ -3,7 +3,8 @@
 
 import { InvalidInput } from '../../common/errors.js';
 import * as safetensors from './safetensors.js';
-import { checkConfig } from '../../runtime/adapter_places.js';
+import { warn } from '../../common/log.js';
+import { checkConfig, unknownFields } from '../../runtime/adapter_config.js';
 import * as onnxAdapter from './onnx_adapter.js';
 
 /** @import { Stored } from './safetensors.js' */
@@ -25,6 +26,8 @@ export async function readAdapter(given, fetches) {
   const config = isPair && given.config !== undefined ? given.config : metadata.adapter_config ?? await configBeside(source, fetches);
   const found = await parsed(config, fetches);
   checkConfig(found);
+  const unknown = unknownFields(new Map(Object.entries(found)));
+  if (unknown) warn(unknown);
   return { tensors, config: found };
 }
 
