@@ -41,7 +41,8 @@ test('a folder without them', async () => {
 
 for (const address of [
   'https://cdn.jsdelivr.net/npm/@huggingface/transformers@3.3.3/dist/', 'https://unpkg.com/onnxruntime-web@1.30.0/dist/',
-  '/vendor/onnxruntime-web@1.30.0/here',
+  '/vendor/onnxruntime-web@1.30.0/here', 'https://cdn.jsdelivr.net/npm/onnxruntime-web/dist/', 'https://unpkg.com/onnxruntime-web@latest/dist/',
+  'https://cdnjs.cloudflare.com/ajax/libs/onnxruntime-web/1.20.0/', 'https://cdn.jsdelivr.net/npm/@xenova/transformers/dist/',
 ]) {
   test(`another package: ${address}`, async () => {
     assert.deepEqual(await assetUrls(address), ownUrls());

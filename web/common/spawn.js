@@ -4,11 +4,14 @@ import { SessionFailed } from './errors.js';
 import { platform } from './platform.js';
 
 /** Hint of errors: what the server must do. */
-export const HINT = 'serve all files of dist/ unchanged, from one folder';
+export const HINT = "serve all files of dist/ unchanged, from one folder; a Content-Security-Policy needs worker-src 'self'";
 
 /** The hint for a script that cannot start. Vite serves packages outside of the project, such as linked ones, below /@fs/ only if its
  * settings allow it. @param {string} url */
-export const startHint = (url) => (url.includes('/@fs/') ? 'install a copy of the package, not a link, or list its folder in server.fs.allow of vite.config.js' : HINT);
+export function startHint(url) {
+  if (url.startsWith('file:')) return 'browsers start no worker in a page from a file: open it through a server, such as `pyruntime serve`';
+  return url.includes('/@fs/') ? 'install a copy of the package, not a link, or list its folder in server.fs.allow of vite.config.js' : HINT;
+}
 
 /**
  * Starts a module worker. Browsers refuse to start a worker from another origin, even if its headers allow it. So the

@@ -65,8 +65,15 @@ function urlsIn(folder) {
  */
 const addressOf = (text) => platform.address(text, /^(blob|data):/.test(globalThis.location?.href) ? globalThis.origin : undefined);
 
-/** Whether an address belongs to onnxruntime-web or transformers.js on a CDN, which lacks our files. @param {string} text */
-const isForeign = (text) => /\/(?:onnxruntime-web|transformers)@\d/.test(new URL(addressOf(text)).pathname);
+/**
+ * Whether an address belongs to onnxruntime-web or transformers.js on a CDN, which lacks our files and is not asked. A folder of the
+ * page's own server may have such a name, but no version.
+ * @param {string} text
+ */
+function isForeign(text) {
+  const { origin, pathname } = new URL(addressOf(text));
+  return /\/(?:onnxruntime-web|transformers)@\d/.test(pathname) || origin !== globalThis.origin && /\/(?:onnxruntime-web|transformers)[@/]/.test(pathname);
+}
 
 /**
  * Addresses of all files. `paths` (env.wasm.wasmPaths) is a folder, or an object with the addresses `mjs` of worker.mjs and `wasm` of

@@ -73,10 +73,10 @@ function start(model) {
   worker.onrefused = (id, error) => caller.refuse(id, error);
   if (!platform.reportsWorkerExit) watch(caller).catch(() => {}); // without locks the page cannot notice that
   files = assetUrls(env.wasm.wasmPaths);
-  files.then((urls) => launch(started, worker, urls, model)).catch((error) => {
-    if (error instanceof PyRuntimeError) end(caller, error.detail, error.hint || undefined, error);
-    else end(caller, error.message);
-  });
+  files.then((urls) => launch(started, worker, urls, model).catch((error) => {
+    if (error instanceof PyRuntimeError) throw error;
+    end(caller, error.message, startHint(urls.worker));
+  })).catch((error) => end(caller, error.detail ?? error.message, error.hint || undefined, error));
   return started;
 }
 

@@ -60,7 +60,7 @@ function checkTensor({ name, dtype, shape }, tensor) {
   const { type, dims } = tensor;
   checkLocation(`input "${name}"`, tensor);
   if (dtype !== null && type !== dtype && type !== RAW[dtype]) {
-    throw new InvalidInput(`input "${name}" must be ${dtype}, it is ${type}`);
+    throw new InvalidInput(`input "${name}" must be ${dtype}, it is ${type}`, { hint: `new ort.Tensor('${dtype}', data, dims)` });
   }
   if (shape) checkDims(name, shape, tensor);
   if (tensor.location !== 'gpu-buffer' && !CachedOutput.unread(tensor)) checkLength(name, tensor);

@@ -5,7 +5,7 @@ import { eachChunk, readBody, sizeOf } from '../../common/read_body.js';
 import { fetchAndStore } from '../../storage/stored_models.js';
 import { storageEstimate } from '../../storage/quota.js';
 import { ScratchFile } from '../../storage/scratch_file.js';
-import { resumableFetch, patience, Restart } from './resumable_fetch.js';
+import { noResponse, resumableFetch, patience, Restart } from './resumable_fetch.js';
 import { FileInMemory, FileOnDisk, LARGE, fileOf } from './model_file.js';
 import { MovingFile, receiveParts } from './moving_file.js';
 import { PartWriter } from './part_writer.js';
@@ -46,7 +46,7 @@ export async function fetchFile(origin, progress, signal, begin) {
     } catch (cause) {
       if (cause instanceof InvalidModel) throw cause;
       if (cause instanceof Restart && restarts < patience.pauses.length) continue;
-      throw new InvalidModel(`cannot fetch ${url}: ${/** @type {Error} */ (cause).message}`, { cause });
+      throw noResponse(url, cause);
     }
   }
 }

@@ -2,7 +2,7 @@
 
 import { InvalidModel, LimitExceeded, PyRuntimeError } from '../../common/errors.js';
 import { receiveParts } from './moving_file.js';
-import { request, sameVersion } from './resumable_fetch.js';
+import { noResponse, request, sameVersion } from './resumable_fetch.js';
 
 /** @import { FetchFile, Origin } from '../../common/protocol.js' */
 /** @typedef {(offset: number, size: number) => Promise<Uint8Array>} Fetch */
@@ -83,7 +83,7 @@ async function ofAddress(url, signal, fetch) {
     const once = async () => take(await requestPart(url, offset, size, signal, fetch));
     const retry = (/** @type {Error} */ error) => (error instanceof PyRuntimeError || signal?.aborted ? Promise.reject(error) : once());
     return once().catch(retry).catch((cause) => {
-      throw cause instanceof PyRuntimeError ? cause : new InvalidModel(`cannot fetch ${url}: ${cause.message}`, { cause });
+      throw cause instanceof PyRuntimeError ? cause : noResponse(url, cause);
     });
   };
   return ask(0, FIRST, async (first) => {

@@ -28,6 +28,13 @@ export async function resumableFetch(url, init, signal, fetch) {
   return first.body ? new Response(resumingBody(url, first, first.body, signal, fetch), { headers: first.headers }) : first;
 }
 
+/** The error for an address that gave no response. @param {string} url @param {unknown} cause */
+export function noResponse(url, cause) {
+  const here = globalThis.location; // none in Node.js
+  const hint = here && new URL(url, here.href).origin !== here.origin ? "its server does not answer, or does not allow this page's origin (CORS)" : 'its server does not answer';
+  return new InvalidModel(`cannot fetch ${url}: ${/** @type {Error} */ (cause).message}`, { hint, cause });
+}
+
 /**
  * The response of a server; retries while the server is busy. 416 (an empty range) is a response.
  * @param {string} url @param {RequestInit} init @param {AbortSignal} [signal] @param {Fetch} [fetch]
