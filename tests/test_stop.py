@@ -14,6 +14,7 @@ import numpy as np
 import onnx
 import pytest
 
+from kit.docs import ROOT
 from pyruntime import InferenceSession, RunOptions, SessionOptions, Terminated
 
 SOON = 5.0  # seconds: 0.03 on a quiet machine, 3 on a busy one; the kernels take over ten
@@ -164,3 +165,15 @@ def test_a_forked_child_has_threads_of_its_own() -> None:
     os.kill(child, signal.SIGKILL)
     os.waitpid(child, 0)
     pytest.fail("the child hangs")
+
+
+@pytest.mark.parametrize("work", ["prepare", "profile", "check_ranges", "listing", "run"])
+def test_a_stopped_run_does_not_stop_what_follows(work: str) -> None:
+    """Whether a run is to end is asked for that run alone."""
+    session = InferenceSession(ROOT / "demo/digits/digits.onnx")
+    options, feeds = RunOptions(), {"image": np.zeros((1, 1, 28, 28), np.float32)}
+    options.terminate = True
+    with pytest.raises(Terminated):
+        session.run(None, feeds, options)
+    calls = {"prepare": {"dims": {"N": 2}}, "run": {"output_names": None, "input_feed": feeds}}
+    getattr(session, work)(**calls.get(work, {"input_feed": feeds}))

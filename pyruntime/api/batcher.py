@@ -210,7 +210,8 @@ class Batcher:
     def _run_together(self, requests: list[_Request]) -> list[list[Any]]:
         names = [name for name in self._names if any(name in r.names for r in requests)]
         feeds = {name: self._joined(name, requests) for name in requests[0].feeds}
-        found = dict(zip(names, self._session.run(names, feeds, _Together(requests)), strict=True))
+        results = self._session.run(names, feeds, _Together(requests), preferred_output_location="cpu")
+        found = dict(zip(names, results, strict=True))
         rows = [self._layout.rows(r.dims) for r in requests]
         for name, x in found.items():
             if not isinstance(x, np.ndarray) or x.shape[:1] != (sum(rows),):

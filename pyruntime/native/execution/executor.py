@@ -38,6 +38,11 @@ SHAPES = 64  # shapes of runs whose argument blocks are memoised
 SHORT = 0.02  # seconds: steps that take less run without a watchdog, which costs some 30 us
 
 
+def never() -> bool:
+    """No run is to end."""
+    return False
+
+
 class Executor:
     """Runs a Program in one linear memory, one run at a time.
 
@@ -61,7 +66,7 @@ class Executor:
         self._trials: dict[LoadedPath, OrderTrial] = {}  # of other paths
         self.outputs = {o["name"]: o["value"] for o in self.header["outputs"]}
         self.env: Env = {}  # of the last run
-        self.stopped: Callable[[], bool] = lambda: False  # whether the run is to end
+        self.stopped: Callable[[], bool] = never  # whether the current run is to end
         self.timings: list[tuple[str, float]] | None = None
         self.twins: list[Executor] = []
         self.is_closed = False
@@ -136,13 +141,15 @@ class Executor:
 
     def run(
         self, feeds: Mapping[str, Any], names: Collection[str] | None = None, on_gpu: Collection[str] = (),
-        resident: Collection[str] = (),
+        resident: Collection[str] = (), stopped: Callable[[], bool] = never,
     ) -> dict[str, Any]:  # fmt: skip
         """Outputs by name. The caller has checked the feeds' names and types.
 
         feeds: in storage layout (see `NUMPY`), GPU tensors, resident ones, or lists of them for sequences; names: of
-        the outputs to return, or all; on_gpu, resident: outputs that stay on the GPU or in linear memory if they can.
+        the outputs to return, or all; on_gpu, resident: outputs that stay on the GPU or in linear memory if they can;
+        stopped: whether the run is to end.
         """
+        self.stopped = stopped
         self.plan.limit()
         self.values.hosts = dict(self.loaded.strings)
         names = self.outputs.keys() if names is None else names

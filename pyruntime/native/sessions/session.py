@@ -341,8 +341,7 @@ class Session:
 
     def _run_side_by_side(self, run: _Run) -> tuple[Mapping[str, Any], dict[str, Any]]:
         def work(executor: Executor) -> tuple[Mapping[str, Any], dict[str, Any]]:
-            executor.stopped = run.is_stopped
-            return executor.header, executor.run(stored(run.feeds), run.names, run.gpu_outputs, run.resident)
+            return executor.header, self._results(executor, run)
 
         feeds = run.feeds
         return self._queue.concurrent(lambda: self._executor(run), work, lambda x: x.residents.has(feeds.values()))
@@ -369,18 +368,21 @@ class Session:
         """running: gets the executor"""
         executor = self._executor(run)
         running[:] = [executor]
-        executor.stopped = run.is_stopped
         executor.share_cores(0)
         if self.programs.keeps_one:
             self.programs.free_others(executor)
         executor.memory.restrict(self.programs.memory_left(executor))
         with self.programs.state_values.during_run(executor, run.names):
             if self.on_kernels is None:
-                return executor.header, executor.run(stored(run.feeds), run.names, run.gpu_outputs, run.resident)
+                return executor.header, self._results(executor, run)
             with timed(executor) as found:
-                results = executor.run(stored(run.feeds), run.names, run.gpu_outputs, run.resident)
+                results = self._results(executor, run)
         self.on_kernels(timings(found), effective(self.compiler.providers))
         return executor.header, results
+
+    @staticmethod
+    def _results(executor: Executor, run: _Run) -> dict[str, Any]:
+        return executor.run(stored(run.feeds), run.names, run.gpu_outputs, run.resident, run.is_stopped)
 
     # ── changes ──────────────────────────────────────────────────────────────────────────────────────────────────
 
