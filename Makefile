@@ -37,7 +37,7 @@ check: ## lint, format, types, house rules: seconds
 	@if [ -f tsconfig.json ]; then npm run --silent check; fi
 	@$(PY) -m pytest -q tests/test_house.py
 
-quick: check ## after each change: check, and the first case of every test that is not slow; a minute or two
+quick: check ## after each change: check, and the first case of every test that is not slow; a minute
 	@$(SETUP) python node vulkan
 	@$(PY) -m pytest -q -n $(JOBS) -p tests.quick --ignore tests/test_house.py tests
 

@@ -26,7 +26,7 @@ from pyruntime import InferenceSession
 from pyruntime.cli.serve import Server
 
 NAMES = "digits squeezenet mobilenet_v2 bert_tiny gpt2_tiny llama_mini unet_resize vit_tiny".split()
-NAMES += "llama_mini.fp16 whisper_tiny_encoder".split()  # half floats in pairs; a large model (half a minute)
+NAMES += "llama_mini.fp16 whisper_tiny_encoder".split()  # half floats in pairs; a large model, nightly
 
 
 @pytest.fixture(scope="module")

@@ -19,7 +19,7 @@ from typing import TypedDict
 ROOT = Path(__file__).parents[1]
 RECORD = ROOT / "build" / "durations.json"
 SLOW = ROOT / "tests" / "slow.txt"
-SLOW_FROM = 1.0  # seconds of processor time of a function's first case, from which it is slow
+SLOW_FROM = 0.5  # seconds of processor time of a function's first case, from which it is slow
 DEAREST = 20
 TICKS = os.sysconf("SC_CLK_TCK")
 

@@ -1,4 +1,4 @@
-"""The models that the tests lean on see what they are there to see."""
+"""The models that the tests lean on see what they are there to see; the tiers of tests."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import onnx
 import pytest
 from onnx import numpy_helper
 
-from kit import light_models, zoo
+from kit import light_models, tiers, zoo
 from kit.conformance.cases import light_data
 from kit.models import MODELS
 
@@ -38,3 +38,12 @@ def test_drawn_models_see_a_permutation(name: str) -> None:
     tensor.CopyFrom(numpy_helper.from_array(np.roll(array, 1, axis=0), tensor.name))
     with pytest.raises(AssertionError):
         MODELS[name].check(zoo.oracle(model.SerializeToString(), light_models.inputs(name)))
+
+
+def test_tiers() -> None:
+    """A case of a network that only `make test-all` runs; entries that name no test are found."""
+    name = "e2e/test_webgpu.py::test_model"
+    assert tiers.is_later(f"{name}[whisper_tiny_encoder]") and not tiers.is_later(f"{name}[digits]")
+    assert tiers.is_later("e2e/test_make_demo.py::test_it") and not tiers.is_later("e2e/test_dots.py::test_it")
+    assert tiers.unmatched([f"{name}[digits]"]) == [f"{name}[whisper_tiny_encoder]"]
+    assert tiers.unmatched([f"{name}[whisper_tiny_encoder]", "e2e/test_dots.py::test_it"]) == []

@@ -229,8 +229,9 @@ def test_of_microsoft(case: Case) -> None:
 @pytest.mark.parametrize("zeros", [False, True], ids=["", "zeros"])
 @pytest.mark.parametrize(("bits", "block"), [(2, 0), (4, 0), (8, 0), (2, 16), (4, 16), (4, 32), (8, 16)])
 def test_quantised_experts(bits: int, block: int, zeros: bool) -> None:
-    """Against ONNX Runtime's MoE on the weights that the codes stand for."""
+    """Against ONNX Runtime's MoE on the weights that the codes stand for. With blocks, a row of w2 has two."""
     each, middle = 8 // bits, 1 << (bits - 1)
+    size, inner = (block, 2 * block) if block else (16, 32)
 
     def packed(codes: np.ndarray) -> np.ndarray:
         codes = np.pad(codes, [*[(0, 0)] * (codes.ndim - 1), (0, -codes.shape[-1] % each)])
@@ -243,8 +244,8 @@ def test_quantised_experts(bits: int, block: int, zeros: bool) -> None:
         wide, low = (np.repeat(v, block, axis=2) if block else v[..., None] for v in (scale, zero))
         return packed(codes), scale, packed(zero) if zeros else None, ((codes - low) * wide).astype(np.float32)
 
-    (w1, s1, z1, f1), (w2, s2, z2, f2) = coded(64, 32), coded(32, 64)
-    x, router = floats(3, 32), floats(3, 4)
+    (w1, s1, z1, f1), (w2, s2, z2, f2) = coded(inner, size), coded(size, inner)
+    x, router = floats(3, size), floats(3, 4)
     attrs = {"k": 2, "activation_type": "silu"}
     more = [None] * 4 + [z1, z2] if zeros else []
     got = run_node("QMoE", [x, router, w1, s1, None, w2, s2, *more], 17, domain=MICROSOFT, expert_weight_bits=bits,

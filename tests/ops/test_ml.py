@@ -148,7 +148,7 @@ def forest(trees: int, depth: int, order: str) -> dict[str, Any]:
     (40, 9, "parents first"), (40, 9, "any"), (3, 12, "any"), (700, 1, "any"),
 ])  # fmt: skip
 def test_forests(trees: int, depth: int, order: str) -> None:
-    x = np.random.default_rng(1).normal(size=(200, 3)).astype(np.float32)
+    x = np.random.default_rng(1).normal(size=(40, 3)).astype(np.float32)
     node = helper.make_node("TreeEnsembleRegressor", ["x"], ["y"], domain=ML, **forest(trees, depth, order))
     m = model([node], {"x": x}, ["y"], domains={ML: 3})
     same(run(m.SerializeToString(), {"x": x}), by_onnxruntime(m, {"x": x}), 1e-4)

@@ -29,7 +29,7 @@ from pyruntime.providers.wasm.threads import cost, spmd
 from pyruntime.providers.wasm.threads import work_claims as claims
 from pyruntime.providers.wasm.wasmtime_host import WasmHost
 
-SECONDS = 4.0  # for the repeated runs of a model
+SECONDS = 1.0  # for the repeated runs of a model
 
 
 def threaded(model: Any, threads: int) -> InferenceSession:
