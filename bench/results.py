@@ -52,7 +52,7 @@ class Row:
         return not self.wrong() and not math.isnan(self.ratio())
 
     def share(self, peak: float) -> float:
-        """The share of the 128-bit peak of all threads, by products and convolutions alone; NaN if these are few."""
+        """FLOPs of products and convolutions over what all threads can do with 128-bit vectors; NaN below 0.1 GFLOP."""
         time = self.times.get("ours", math.nan)
         return self.flops / (time / 1000) / (peak * self.threads) if self.flops >= 1e8 else math.nan
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from math import inf, prod
 from typing import TypeAlias
 
-Dims: TypeAlias = Sequence[int | str | None]  # as a model declares them: sizes, names, or unknown
+Dims: TypeAlias = Sequence[int | str | None]  # the dims that a model declares: sizes, names, or None if unknown
 
 
 @dataclass(eq=False, slots=True)

@@ -48,7 +48,7 @@ class AdapterBuffer:
             raise InvalidInput("the adapter is damaged: it references parts of the file too often")
 
     def field(self, table: int, n: int) -> int:
-        """The place of a field; 0 if it is absent."""
+        """The position of a table's field n in the file; 0 if the table lacks it."""
         vtable = table - self.number(table, 4)
         size = self.number(vtable, 2)
         if size < 4:

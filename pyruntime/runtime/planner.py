@@ -164,7 +164,7 @@ class Planner:
         self._sizes_before: dict[str, list[int]] = {}  # by step, the sizes of its buffers in the last layout
         self._places: dict[str, Place] = {}  # by content
         self._interned: dict[Place, dict[str, State]] = {}  # by place, and values of symbols
-        self._starts: dict[Place, dict[str, Place]] = {}  # places with some buffers of a place alone, by these
+        self._starts: dict[Place, dict[str, Place]] = {}  # by place, and some of its buffers: the place with only these
 
     def twin(self, memory: LinearMemory) -> Planner:
         """For another linear memory with the same constants. It has no plans yet."""

@@ -23,7 +23,7 @@ LEVELS = ("disabled", "basic", "extended", "all")
 
 
 def graph(chain: str, kind: str, before: str, dims: str) -> onnx.ModelProto:
-    """The chain after `before`, which makes `codes` of `input`."""
+    """A model: the nodes of `before`, which compute `codes` from `input`, then the chain, which reads `codes`."""
     low, zero = KINDS[kind]
     return onnx.parser.parse_model(f"""<ir_version: 10, opset_import: ["" : 21]>
     g ({kind}[{dims}] input) => ({kind}[{dims}] output)

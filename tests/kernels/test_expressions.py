@@ -98,7 +98,7 @@ def test_binary(bench, op, dtype):
         b = [reference.store_value(v, dtype) % 64 for v in b]
     if op == "pow" and dtype.is_int:
         b = [v % 7 for v in b]
-    if dtype.is_float and op in ("mod", "rem", "pow"):  # where the reference raises, or is not exact
+    if dtype.is_float and op in ("mod", "rem", "pow"):  # the reference raises for other operands, or is not exact
         keep = [
             n for n in range(len(a)) if math.isfinite(a[n]) and 0 < abs(b[n]) < 10 and (op == "pow" or b[n] % 1 == 0)
         ]

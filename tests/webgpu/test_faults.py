@@ -158,7 +158,7 @@ def test_out_of_memory(times: int, monkeypatch: pytest.MonkeyPatch) -> None:
     session = opened()
     assert run(session) == RIGHT
     before = host(session)
-    grow, more = type(before).grow, {"x": np.ones((4, 3), np.float32)}  # a new shape is planned, so memory is asked for
+    grow, more = type(before).grow, {"x": np.ones((4, 3), np.float32)}  # a new shape, which needs more memory
     tries: list[int] = []
 
     def full(self: Any, size: int) -> None:

@@ -279,7 +279,7 @@ export class Gpu {
       throw new DeviceLost(`cannot read results from the GPU: ${/** @type {Error} */ (cause).message}`, { cause });
     }
     try {
-      if (pending.length || this.pending.length) await this.throwErrors(pending); // the copy may have failed
+      if (pending.length || this.pending.length) await this.throwErrors(pending); // errors of the copy to the staging buffer
       use(staging.getMappedRange(0, size));
     } finally {
       staging.unmap();

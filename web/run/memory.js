@@ -38,7 +38,7 @@ export class Memory {
     this.others = [];
     /** Bytes of the further memories. */
     this.apart = 0;
-    /** Bytes that the page's budget knows of. */
+    /** Bytes that this memory has last reported to the page's budget. */
     this.counted = 0;
   }
 

@@ -41,7 +41,7 @@ def if_(t: Tracer, cond: Tensor, *, then_branch: Graph, else_branch: Graph) -> S
     try:
         then, a = _branch(t, cond, then_branch, decided)
         orelse, b = _branch(t, cond, else_branch, None if decided is None else 1 - decided)
-    except (ShapeError, InvalidModel):  # possibly from the branch that is not taken
+    except (ShapeError, InvalidModel):  # perhaps of the branch that no run takes
         if t.depth:
             raise
         t.static(cond)
@@ -182,7 +182,9 @@ def _body(t: Tracer, carried: list[Tensor], step: Step, guards: int) -> tuple[Bl
         changed = False
         for k, (x, before) in enumerate(zip(results, inputs, strict=True)):
             if x.dtype is not before.dtype:
-                raise t.shape_error(f"carried value {k} is {before.dtype} and comes back as {x.dtype}")
+                raise t.shape_error(
+                    f"carried value {k} has the type {before.dtype}, but the body returns {x.dtype} for it"
+                )
             for axis, (a, b) in enumerate(zip(x.shape, before.shape, strict=True)):
                 if a != b and not any(e[:2] == (k + 2, axis) for e in enters):
                     enters.append((k + 2, axis, t.symbol()))

@@ -210,7 +210,7 @@ class _Writer:
         self.group = group
         self.members = [k for k in group.members if isinstance(k, (Map, Reduce))]
         self.out = self.members[-1].outputs[0]
-        self.values: dict[int, Expr] = {}  # uid -> the reduced value, or the expression of a cheap map
+        self.values: dict[int, Expr] = {}  # by uid of a tensor: its reduced value, or the expression of a cheap map
         self.stored: set[int] = set()
         self.variables = 0
         self.body: list[Stmt] = []

@@ -21,7 +21,7 @@ Place = tuple[Scalar, ...]
 
 @LINEAR_ATTENTION.function
 def linear_attention(walk: Walk, gs: OutputCotangents, of: Operands) -> Cotangents:
-    """A work unit goes over all steps of one state."""
+    """The cotangents of LinearAttention's operands. A work unit handles one state (item, group) over all steps."""
     t = walk.t
     n, steps, d, m = of.sizes
     states, groups, lead = n * of.groups, of.groups, (n, steps, of.groups)
