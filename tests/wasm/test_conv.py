@@ -78,9 +78,7 @@ def check(
     y = np.full((n, m, *out), np.nan, np.float32)
     px, pw, py, pb = (arena.put(v) for v in (x, w, y, bias))
     scratch = arena.put(np.zeros(2 * conv.scratch_bytes(nc, cc, taps), np.uint8))
-    params = conv.Params(
-        n, groups, m // groups, c // groups, *size, *out, *kernel, *stride, *dilation, *begin, mc, nc, cc
-    )
+    params = (n, groups, m // groups, c // groups, *size, *out, *kernel, *stride, *dilation, *begin, mc, nc, cc)
     args = arena.arguments(px, pw, py, pb, scratch, *params)
     units = conv.units(n, groups, m // groups, int(np.prod(out)), mc, nc)
     share(host, kernels["conv" + variant], args, units)

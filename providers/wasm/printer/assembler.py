@@ -117,9 +117,12 @@ class Function:
             self._free.setdefault(self.types[i], []).append(LOCALS["i32"][i] if isinstance(i, Ptr) else i)
 
     @contextmanager
-    def scratch(self, kind: str, count: int) -> Iterator[list[Any]]:
-        """A context that yields locals and releases them at its end."""
-        taken = self.locals(kind, count)
+    def scratch(self, kinds: str, count: int = 1) -> Iterator[list[Any]]:
+        """A context that yields `count` locals of each of these types, of which "ptr" is one, and releases them at its
+        end."""
+        taken: list[Any] = []
+        for kind in kinds.split():
+            taken += self.pointers(count) if kind == "ptr" else self.locals(kind, count)
         yield taken
         self.release(*taken)
 
@@ -130,6 +133,11 @@ class Function:
         code = self.code
         for item in items:
             code += _EMIT[item]
+        return self
+
+    def push(self, *values: Value) -> Function:
+        for value in values:
+            self.code += value.code
         return self
 
     def raw(self, body: bytes) -> Function:
@@ -345,17 +353,20 @@ def once(write: Write[Arguments]) -> Write[Arguments]:
 
 def helper(
     name: str, *params: str, results: Sequence[str] = (), export: bool = False
-) -> Callable[[Callable[..., object]], Callable[[Module], Function]]:
-    """Makes a helper function of modules, one for each, from code that gets the function and the locals of its
-    parameters; these are i32 unless `params` has their types."""
+) -> Callable[[Callable[..., object]], Callable[..., Function]]:
+    """Makes a helper function of modules, one for each and for each value of its options. Its code gets the function,
+    the locals of its parameters, whose types are its annotations (V128, Ptr, others: i32) unless `params` has them, and
+    the options, which are keyword-only; the name may contain these in braces."""
 
-    def made_by(write: Callable[..., object]) -> Callable[[Module], Function]:
-        types = params or ("i32",) * (write.__code__.co_argcount - 1)
+    def made_by(write: Callable[..., object]) -> Callable[..., Function]:
+        kinds = [write.__annotations__[n] for n in write.__code__.co_varnames[1 : write.__code__.co_argcount]]
+        types = params or ["v128" if kind == "V128" else "i32" for kind in kinds]
 
         @once
-        def made(module: Module) -> Function:
-            f = module.function(name, types, results, export=export)
-            write(f, *f.params)
+        def made(module: Module, /, **options: Any) -> Function:
+            f = module.function(name.format(**options), types, results, export=export)
+            pairs = zip(f.params, kinds, strict=True)
+            write(f, *[POINTERS[local] if kind == "Ptr" else local for local, kind in pairs], **options)
             return f
 
         return made

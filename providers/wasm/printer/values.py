@@ -16,7 +16,7 @@ import struct
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, ClassVar, NoReturn, Self, overload
 
-from .opcodes import MEMORY, OPERANDS, PLAIN, leb_s, leb_u
+from .opcodes import LANE, LANE_MEMORY, MEMORY, OPERANDS, PLAIN, leb_s, leb_u
 
 LEB = [leb_u(i) for i in range(4096)]
 
@@ -93,6 +93,7 @@ class I32(Value):
     __rshift__ = _binary("shr_u")
     __and__ = _binary("and")
     __or__ = _binary("or")
+    div_s = _binary("div_s")
     eq = _binary("eq")
     ne = _binary("ne")
     lt_s = _binary("lt_s")
@@ -126,6 +127,10 @@ class Ptr(I32):
     def load(self, at: int = 0, name: str = "v128.load") -> V128:
         return _V128(self.code + MEMORY[name] + unsigned(at))
 
+    def load_lane(self, name: str, value: V128, lane: int) -> V128:
+        """The value with a lane from memory."""
+        return _V128(self.code + value.code + LANE_MEMORY[name] + bytes([0, lane]))
+
     def splat(self, at: int = 0) -> V128:
         """Four copies of a word."""
         return _V128(self.code + MEMORY["v128.load32_splat"] + unsigned(at))
@@ -141,6 +146,16 @@ class Ptr(I32):
 class V128(Value):
     __slots__ = ()
     kind = "v128"
+
+    def __and__(self, other: V128) -> V128:
+        return bits.and_(self, other)
+
+    def __or__(self, other: V128) -> V128:
+        return bits.or_(self, other)
+
+    def any(self) -> I32:
+        """Whether a bit is set."""
+        return _I32(self.code + PLAIN["v128.any_true"])
 
 
 class _I32(I32):
@@ -200,7 +215,7 @@ class _PtrLocal(Ptr, Local):  # type: ignore[misc]
     expression = _Ptr
 
 
-class _V128Local(V128, Local):
+class _V128Local(V128, Local):  # type: ignore[misc]
     expression = _V128
 
 
@@ -261,15 +276,30 @@ class Lanes:
         return _V128(b"\xfd\x0c" + self._pack(value) * self._count)
 
     def __getattr__(self, name: str) -> Callable[..., V128]:
-        full = f"{self._shape}.{name}"
+        full = f"{self._shape}.{name.rstrip('_')}"
         if full not in PLAIN:
             raise AttributeError(f"no WebAssembly instruction {full!r} without immediates")
         made = self.__dict__[name] = _on_vectors(full, OPERANDS[full])
         return made
 
 
+class IntegerLanes(Lanes):
+    def splat(self, value: I32) -> V128:
+        return _V128(value.code + PLAIN[self._shape + ".splat"]) if isinstance(value, I32) else wrong("splat", value)
+
+    def shl(self, value: V128, count: int) -> V128:
+        return _V128(value.code + CONSTANT[count] + PLAIN[self._shape + ".shl"])
+
+    def extract(self, value: V128, lane: int) -> I32:
+        return _I32(value.code + LANE[self._shape + ".extract_lane"] + bytes([lane]))
+
+    def replace(self, value: V128, lane: int, by: I32) -> V128:
+        return _V128(value.code + by.code + LANE[self._shape + ".replace_lane"] + bytes([lane]))
+
+
 f32x4 = Lanes("f32x4", "<f", 4)
-i32x4 = Lanes("i32x4", "<i", 4)
+i32x4 = IntegerLanes("i32x4", "<i", 4)
+bits = Lanes("v128", "<i", 4)
 
 
 ZERO = f32x4.of(0)

@@ -13,10 +13,10 @@ from pyruntime.ir import shape as sh
 from pyruntime.ir.dtype import F32, I32
 from pyruntime.ir.expr import Expr
 from pyruntime.ir.kernel import Call, Kernel, Tensor
-from pyruntime.ir.shape import AnyDim
+from pyruntime.ir.shape import AnyDim, Shape
 
 from ..schedules import conv, depthwise, gemm, winograd
-from ..schedules.arguments import ConvBuffers
+from ..schedules.arguments import ConvBuffers, Window
 from ..schedules.layouts import Dense
 from .base import WasmRoutine, arithmetic, fits, fused_epilogue, is_integer, scratch, sum_type, widened
 from .gemm_calls import product_call
@@ -97,6 +97,17 @@ def spatial(prefix: str, values: Sequence[AnyDim], missing: AnyDim, axes: str = 
     return {prefix + axis: value for axis, value in zip(axes, padded, strict=True)}
 
 
+def window_of(call: Call, inputs: Shape, outputs: Shape, w: Tensor) -> Window[AnyDim]:
+    """The window of a convolution with one to three spatial dims. inputs, outputs: their extents; w: filters, or their
+    gradient"""
+    a, group = call.attrs, call.attrs["group"]
+    dims = (inputs, outputs, w.shape[2:], a["strides"], a["dilations"], a["pads"][: w.rank - 2])
+    named = {
+        name: d for n, prefix in enumerate("ioksdp") for name, d in spatial(prefix, dims[n], int(prefix != "p")).items()
+    }
+    return Window(call.operand(0).shape[0], group, sh.floordiv(w.shape[0], group), w.shape[1], *named.values())
+
+
 def _pointwise(call: Call, w: Tensor) -> bool:
     a = call.attrs
     return all(d == 1 for d in (*w.shape[2:], *a["strides"])) and all(p == 0 for p in a["pads"])
@@ -139,17 +150,13 @@ def _winograd(writer: Any, call: Call) -> Invocation:
 def _implicit(writer: Any, call: Call) -> Invocation:
     x, w = _operands(call)
     y, a = call.out, call.attrs
-    rank, group = x.rank - 2, a["group"]
+    group = a["group"]
     mg, cg = sh.floordiv(w.shape[0], group), w.shape[1]
     positions, taps = sh.size(y.shape[2:]), sh.size(w.shape[2:])
     fused = fused_epilogue(writer, call, conv_groups(y.rank), conv.ARGUMENTS, sum_type(call))
     sums = arithmetic(writer, call)
     mc, nc, cc = conv.blocks(mg, cg, positions, taps, writer.threads)
-    params = conv.Params(
-        batch=x.shape[0], groups=group, mg=mg, cg=cg, **spatial("i", x.shape[2:], 1), **spatial("o", y.shape[2:], 1),
-        **spatial("k", w.shape[2:], 1), **spatial("s", a["strides"], 1), **spatial("d", a["dilations"], 1),
-        **spatial("p", a["pads"][:rank], 0), mc=mc, nc=nc, cc=cc,
-    )  # fmt: skip
+    params = (*window_of(call, x.shape[2:], y.shape[2:], w), *conv.Params(mc, nc, cc))
     around = call.args[2] if len(call.args) > 2 else None
     out, own = fused.result or y, scratch(conv.scratch_bytes(nc, cc, taps) * writer.threads)
     filled = around is not None

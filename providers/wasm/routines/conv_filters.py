@@ -11,7 +11,7 @@ from pyruntime.ir.kernel import Call, Kernel
 
 from ..schedules import conv_filters
 from .base import WasmRoutine, arithmetic, scratch, widened
-from .conv import MOST_TAPS, spatial
+from .conv import MOST_TAPS, window_of
 
 
 class ConvFilters(WasmRoutine):
@@ -28,37 +28,27 @@ class ConvFilters(WasmRoutine):
 
     def emit(self, writer: Any, call: Call) -> list[Invocation]:
         x, g, y, group = call.operand(0), call.operand(1), call.out, call.attrs["group"]
-        window, direct = _window(call), _reads_in_place(call)
-        if direct:
-            window |= {"id": 1, "ih": 1, "iw": sh.size(x.shape[2:]), "od": 1, "oh": 1, "ow": sh.size(g.shape[2:])}
+        direct = _reads_in_place(call)
+        extents = [(sh.size(t.shape[2:]),) if direct else t.shape[2:] for t in (x, g)]
+        window = window_of(call, extents[0], extents[1], y)
         mg, columns = int(y.shape[0]) // group, int(sh.size(y.shape[1:]))
         cg, taps = int(y.shape[1]), int(sh.size(y.shape[2:]))
-        lines, wide = conv_filters.step_size(window["oh"], window["ow"])
-        rows, run = (1, window["iw"]) if direct else conv_filters.covered(lines, wide, window)
+        lines, wide = conv_filters.step_size(window.oh, window.ow)
+        rows, run = (1, window.iw) if direct else conv_filters.covered(lines, wide, window)
         mc, nc = conv_filters.blocks(mg, columns, writer.threads)
         channels = 0 if direct else conv_filters.channels_of_block(nc, cg, taps)
         size = conv_filters.scratch_bytes(nc, channels, window, rows, run)
         params = conv_filters.Params(
-            batch=x.shape[0], groups=group, mg=mg, cg=cg, **window, mc=mc, nc=nc, lines=lines, wide=wide, rows=rows,
-            run=run, bytes=size, direct=int(direct),
+            mc=mc, nc=nc, lines=lines, wide=wide, rows=rows, run=run, bytes=size, direct=int(direct)
         )  # fmt: skip
         own = scratch(size * writer.threads)
         sums = arithmetic(writer, call)
         kernel = partial(conv_filters.conv_filters, writer.module, arithmetic=sums)
         f = writer.function(("conv_filters", sums), kernel, "conv_filters")
         units = conv_filters.units(group, mg, columns, mc, nc)
-        return [Invocation(f.name, [x, g, y, own], list(params), units, call.node, [own])]
+        return [Invocation(f.name, [x, g, y, own], [*window, *params], units, call.node, [own])]
 
 
 def _reads_in_place(call: Call) -> bool:
     a = call.attrs
     return all(d == 1 for d in (*call.out.shape[2:], *a["strides"])) and all(p == 0 for p in a["pads"])
-
-
-def _window(call: Call) -> dict[str, Any]:
-    a, rank = call.attrs, call.out.rank - 2
-    named = (
-        ("i", call.operand(0).shape[2:], 1), ("o", call.operand(1).shape[2:], 1), ("k", call.out.shape[2:], 1),
-        ("s", a["strides"], 1), ("d", a["dilations"], 1), ("p", a["pads"][:rank], 0),
-    )  # fmt: skip
-    return {name: d for prefix, dims, missing in named for name, d in spatial(prefix, dims, missing).items()}

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple, TypeVar
-
-from pyruntime.ir.kernel import Tensor
+from typing import Any, Generic, NamedTuple, TypeVar
 
 from ..printer.assembler import Function
 from ..printer.values import I32, POINTERS, Ptr
 
+Fields = TypeVar("Fields")
 Word = TypeVar("Word")  # of a block: what a routine fills in, or the local that has it
 KERNEL = ("i32",) * 4  # parameters of a kernel: args, begin, end, tid
 
@@ -55,14 +55,52 @@ class ArgumentBlock:
         return local
 
 
-class ConvBuffers(NamedTuple):
+class ConvBuffers(NamedTuple, Generic[Word]):
     """Buffers of convolutions."""
 
-    x: Tensor
-    w: Tensor
-    y: Tensor
-    bias: Tensor  # read by epilogues that add a bias; in conv.py the value of the padding, if the kernel is `filled`
-    scratch: Tensor
+    x: Word
+    w: Word
+    y: Word
+    bias: Word  # read by epilogues that add a bias; in conv.py the value of the padding, if the kernel is `filled`
+    scratch: Word
+
+
+class Window(NamedTuple, Generic[Word]):
+    """The first parameters of a convolution and of the gradient of its filters. Fewer than three spatial dims are 3-D
+    with extents of 1."""
+
+    batch: Word
+    groups: Word
+    mg: Word  # filters of a group
+    cg: Word  # channels of a group
+    id: Word  # extents of the input: depth, height, width
+    ih: Word
+    iw: Word
+    od: Word  # of the output
+    oh: Word
+    ow: Word
+    kd: Word  # of the kernel
+    kh: Word
+    kw: Word
+    sd: Word  # strides
+    sh: Word
+    sw: Word
+    dd: Word  # dilations
+    dh: Word
+    dw: Word
+    pd: Word  # pads at the beginning
+    ph: Word
+    pw: Word
+
+    def axes(self, prefix: str) -> list[Word]:
+        """The words of a letter for the three axes."""
+        return [getattr(self, prefix + axis) for axis in "dhw"]
+
+
+def windowed(words: Sequence[Word], more: Callable[..., Fields]) -> tuple[Window[Word], Fields]:
+    """Split the parameters of a schedule that begin with those of a window. more: the NamedTuple of its others"""
+    count = len(Window._fields)
+    return Window(*words[:count]), more(*words[count:])
 
 
 def ceil_div(f: Function, x: Any, y: Any) -> Function:

@@ -17,16 +17,16 @@ Work units: batch * groups * ceil(positions / nc) * ceil(mg / mc), `units`; filt
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
-from typing import Any, NamedTuple
+from typing import Generic, NamedTuple
 
 from pyruntime.ir import shape as sh
 from pyruntime.ir.shape import AnyDim
 
-from ..printer.assembler import Function, Module, once
-from ..printer.values import POINTERS
-from .arguments import KERNEL, ArgumentBlock, ConvBuffers, element, minimum
+from ..printer.assembler import Function, Module, helper, once, typed
+from ..printer.values import I32, V128, ZERO, Ptr, bits, constant, i32x4, minimum, select
+from .arguments import KERNEL, ArgumentBlock, ConvBuffers, Window, Word, windowed
 from .arithmetic import Arithmetic
 from .gemm import row_block
 from .register_tile import (
@@ -34,6 +34,7 @@ from .register_tile import (
     PANEL,
     Block,
     Epilogue,
+    Unit,
     block_of_unit,
     call_block,
     call_units,
@@ -42,35 +43,15 @@ from .register_tile import (
 )
 
 
-class Params(NamedTuple):
-    batch: AnyDim
-    groups: AnyDim
-    mg: AnyDim  # filters of a group
-    cg: AnyDim  # channels of a group
-    id: AnyDim  # extents of the input: depth, height, width
-    ih: AnyDim
-    iw: AnyDim
-    od: AnyDim  # of the output
-    oh: AnyDim
-    ow: AnyDim
-    kd: AnyDim  # of the kernel
-    kh: AnyDim
-    kw: AnyDim
-    sd: AnyDim  # strides
-    sh: AnyDim
-    sw: AnyDim
-    dd: AnyDim  # dilations
-    dh: AnyDim
-    dw: AnyDim
-    pd: AnyDim  # pads at the beginning
-    ph: AnyDim
-    pw: AnyDim
-    mc: AnyDim  # block sizes, from `blocks`: filters, positions (a multiple of 8), channels
-    nc: AnyDim
-    cc: AnyDim
+class Params(NamedTuple, Generic[Word]):
+    """Block sizes, from `blocks`, behind the parameters of the window."""
+
+    mc: Word  # filters
+    nc: Word  # positions, a multiple of 8
+    cc: Word  # channels
 
 
-ARGUMENTS = ArgumentBlock(ConvBuffers._fields, Params._fields, "y")
+ARGUMENTS = ArgumentBlock(ConvBuffers._fields, (*Window._fields, *Params._fields), "y")
 _CONTIGUOUS = -1  # marks an entry whose four positions are adjacent in x: its fourth offset
 _NOWHERE = -(1 << 30)  # marks a coordinate outside of x
 _ENTRY = 32  # four byte offsets, four lane masks
@@ -103,195 +84,165 @@ def scratch_bytes(nc: AnyDim, cc: AnyDim, taps: AnyDim) -> AnyDim:
     return nc * taps * (4 * cc + 8)
 
 
-def _next_position(f: Function, w: dict[str, Any], at: dict[str, Any]) -> None:
+def _next_position(f: Function, w: Window[I32], at: Sequence[I32]) -> None:
     """Advance (z, y, x) to the next output position."""
-    f.add(at["x"], 1).emit(at["x"], w["ow"], "i32.eq")
-    with f.if_():
-        f.i32(0).set(at["x"]).add(at["y"], 1).emit(at["y"], w["oh"], "i32.eq")
-        with f.if_():
-            f.i32(0).set(at["y"]).add(at["z"], 1)
+    z, y, x = at
+    with f.add(x, 1).if_(x.eq(w.ow)):
+        f.set(x, 0).add(y, 1)
+        with f.if_(y.eq(w.oh)):
+            f.set(y, 0).add(z, 1)
 
 
-def _corners(f: Function, w: dict[str, Any], at: dict[str, Any], left: int, corner: dict[str, Any]) -> None:
+def _corners(f: Function, w: Window[I32], at: Sequence[I32], left: I32, corner: Sequence[V128]) -> None:
     """Set the first input coordinates (tap 0) of four output positions; counts down `left`, the positions left in the
     block."""
     for lane in range(4):
-        f.emit(left).i32(0).emit("i32.gt_s")
-        with f.if_():
-            for axis, size in (("z", "d"), ("y", "h"), ("x", "w")):
-                f.emit(corner[axis], at[axis], w["s" + size], "i32.mul", w["p" + size], "i32.sub")
-                f.lane("i32x4.replace_lane", lane).set(corner[axis])
+        with f.if_(left.gt_s(0)):
+            for v, position, stride, pad in zip(corner, at, w.axes("s"), w.axes("p"), strict=True):
+                f.set(v, i32x4.replace(v, lane, position * stride - pad))
             _next_position(f, w, at)
-            f.otherwise()
-            f.emit(corner["x"]).i32(_NOWHERE).lane("i32x4.replace_lane", lane).set(corner["x"])
+            f.otherwise().set(corner[2], i32x4.replace(corner[2], lane, constant(_NOWHERE)))
         f.add(left, -1)
 
 
-def _entry(f: Function, w: dict[str, Any], corner: dict[str, Any], tap: dict[str, Any], to: int, same: int) -> None:
+def _entry(f: Function, w: Window[I32], corner: Sequence[V128], taps: Sequence[I32], to: Ptr, same: I32) -> None:
     """Write a table entry: the offsets that four positions read for this tap, and a mask of the positions inside of
     x."""
     with f.scratch("v128", 2) as (mask, offset), f.scratch("v128", 3) as inputs:
-        f.v128(b"\xff" * 16).set(mask).f32x4(0).set(offset)
-        for v, axis, size in zip(inputs, "zyx", "dhw", strict=True):
-            f.emit(corner[axis], tap[axis], "i32x4.splat", "i32x4.add").set(v)
-            f.emit(v, w["i" + size], "i32x4.splat", "i32x4.lt_u", mask, "v128.and").set(mask)
-            f.emit(offset, w["i" + size], "i32x4.splat", "i32x4.mul", v, "i32x4.add").set(offset)
-        f.emit(offset).i32(2).emit("i32x4.shl").set(offset)
-        f.emit(to, mask).mem("v128.store", 16).emit(same)
-        with f.if_():
-            f.emit(to, offset).lane("i32x4.extract_lane", 0).i32(0).emit(mask, "v128.any_true", "select")
-            f.mem("i32.store").emit(to).i32(_CONTIGUOUS).mem("i32.store", 12)
-            f.otherwise().emit(to, offset, mask, "v128.and").mem("v128.store")
+        f.set(mask, i32x4.of(-1)).set(offset, ZERO)
+        for v, first, tap, extent in zip(inputs, corner, taps, w.axes("i"), strict=True):
+            f.set(v, i32x4.add(first, i32x4.splat(tap)))
+            f.set(mask, i32x4.lt_u(v, i32x4.splat(extent)) & mask)
+            f.set(offset, i32x4.add(i32x4.mul(offset, i32x4.splat(extent)), v))
+        f.set(offset, i32x4.shl(offset, 2)).store(to, mask, 16)
+        with f.if_(same):
+            f.store(to, select(i32x4.extract(offset, 0), 0, mask.any()), name="i32.store")
+            f.store(to, constant(_CONTIGUOUS), 12, "i32.store")
+            f.otherwise().store(to, offset & mask)
     f.add(to, _ENTRY)
 
 
-@once
-def _table(module: Module, extra: int) -> Function:
-    """(args, col, cols, to): write the entries [ceil(cols / 8) * 2][taps] for output positions col..col+cols."""
-    f = module.function("conv_table", ["i32"] * 4, export=False)
-    _, col, cols, to = f.params
-    w = ARGUMENTS.load(f, extra, ())
-    at, tap = ({axis: f.local("i32") for axis in "zyx"} for _ in range(2))
-    corner = {axis: f.local("v128") for axis in "zyx"}
-    same, end = f.locals("i32", 2)
-    rest = at["y"]
-    f.emit(col, w["ow"], "i32.rem_u").set(at["x"]).emit(col, w["ow"], "i32.div_u").tee(rest)
-    f.emit(w["oh"], "i32.div_u").set(at["z"]).emit(rest, w["oh"], "i32.rem_u").set(at["y"])
-    f.i32(0).emit(cols).i32(PANEL - 1).emit("i32.add").i32(-PANEL).emit("i32.and", "i32.sub").emit(cols, "i32.add")
-    f.set(end)  # cols - ceil8(cols), the end of the countdown
-    ends = {axis: f.local("i32") for axis in "zyx"}
-    for axis, size in zip("zyx", "dhw", strict=True):
-        f.emit(w["k" + size], w["d" + size], "i32.mul").set(ends[axis])
+@helper("conv_table")
+def _table(f: Function, args: Ptr, col: I32, cols: I32, to: Ptr, *, extra: int) -> None:
+    """Write the entries [ceil(cols / 8) * 2][taps] for output positions col..col+cols."""
+    w, _ = windowed(ARGUMENTS.integers(f, extra), Params)
+    at, taps, corner = f.integers(3), f.integers(3), f.vectors(3)
+    same, end, *ends = f.integers(5)
+    z, y, x = at
+    f.set(x, col % w.ow).set(z, y.tee(col // w.ow) // w.oh).set(y, y % w.oh)
+    f.set(end, 0 - (cols + (PANEL - 1) & -PANEL) + cols)  # cols - ceil8(cols), the end of the countdown
+    for last, extent, dilation in zip(ends, w.axes("k"), w.axes("d"), strict=True):
+        f.set(last, extent * dilation)
     with f.block() as out, f.loop() as again:
-        f.emit(cols, end, "i32.le_s").br_if(out)
-        f.emit(at["x"]).i32(3).emit("i32.add", w["ow"], "i32.lt_s").emit(w["sw"]).i32(1).emit("i32.eq", "i32.and")
-        f.emit(cols).i32(4).emit("i32.ge_s", "i32.and").set(same)
+        f.br_if(out, cols.le_s(end))
+        f.set(same, (x + 3).lt_s(w.ow) & w.sw.eq(1) & cols.ge_s(4))
         _corners(f, w, at, cols, corner)
         with ExitStack() as loops:
-            for axis, size in zip("zyx", "dhw", strict=True):
-                loops.enter_context(_taps(f, tap[axis], w["d" + size], ends[axis]))
-            _entry(f, w, corner, tap, to, same)
+            for tap, dilation, last in zip(taps, w.axes("d"), ends, strict=True):
+                loops.enter_context(_each_tap(f, tap, dilation, last))
+            _entry(f, w, corner, taps, to, same)
         f.br(again)
-    return f
 
 
 @contextmanager
-def _taps(f: Function, tap: int, dilation: int, end: int) -> Iterator[None]:
+def _each_tap(f: Function, tap: I32, dilation: I32, end: I32) -> Iterator[None]:
     """Loop over the taps of an axis, as dilated offsets."""
-    f.i32(0).set(tap)
+    f.set(tap, 0)
     with f.loop() as again:
         yield
-        f.emit(tap, dilation, "i32.add").tee(tap).emit(end, "i32.lt_s").br_if(again)
+        f.br_if(again, tap.tee(tap + dilation).lt_s(end))
 
 
-def _gather(f: Function, table: int, x: int, to: int, channels: int, plane: int, jump: int, around: list[Any]) -> None:
+def _gather(
+    f: Function, table: Ptr, x: Ptr, to: Ptr, channels: I32, plane: I32, jump: I32, around: Sequence[V128]
+) -> None:  # fmt: skip
     """Gather one entry for all channels: half rows of the panel at `to`, `to` + jump, ... from x, x + plane, ...;
     around: a local with four copies of the padding, empty if it is 0."""
 
-    def masked(mask: int) -> None:
-        if around:
-            f.emit(*around, mask, "v128.bitselect").mem("v128.store")
-        else:
-            f.emit(mask, "v128.and").mem("v128.store")
+    def masked(value: V128) -> V128:
+        return bits.bitselect(value, *around, mask) if around else value & mask
 
-    with f.scratch("v128", 2) as (mask, v), f.scratch("i32", 6) as (*p, q, n):
-        f.emit(table).mem("v128.load", 16).set(mask).emit(to).set(q).emit(channels).set(n)
-        f.emit(x, table).mem("i32.load").emit("i32.add").set(p[0])
-        f.emit(table).mem("i32.load", 12).i32(_CONTIGUOUS).emit("i32.eq")
-        with f.if_():
+    with f.scratch("v128", 2) as (mask, v), f.scratch("ptr ptr ptr ptr ptr i32") as (*p, q, n):
+        f.set(mask, table.load(16)).set(q, to).set(n, channels).set(p[0], x + table.i32())
+        with f.if_(table.i32(12).eq(_CONTIGUOUS)):
             with f.loop() as again:
-                f.emit(q, p[0]).mem("v128.load")
-                masked(mask)
-                f.emit(p[0], plane, "i32.add").set(p[0]).emit(q, jump, "i32.add").set(q)
-                f.add(n, -1).emit(n).br_if(again)
+                f.store(q, masked(p[0].load())).add(p[0], plane).add(q, jump).add(n, -1).br_if(again, n)
             f.otherwise()
             for lane in (1, 2, 3):
-                f.emit(x, table).mem("i32.load", 4 * lane).emit("i32.add").set(p[lane])
+                f.set(p[lane], x + table.i32(4 * lane))
             with f.loop() as again:
-                f.emit(p[0]).mem("v128.load32_zero").set(v)
+                f.set(v, p[0].load(0, "v128.load32_zero"))
                 for lane in (1, 2, 3):
-                    f.emit(p[lane], v).mem_lane("v128.load32_lane", lane).set(v)
-                f.emit(q, v)
-                masked(mask)
+                    f.set(v, p[lane].load_lane("v128.load32_lane", v, lane))
+                f.store(q, masked(v))
                 for pointer in p:
-                    f.emit(pointer, plane, "i32.add").set(pointer)
-                f.emit(q, jump, "i32.add").set(q).add(n, -1).emit(n).br_if(again)
+                    f.add(pointer, plane)
+                f.add(q, jump).add(n, -1).br_if(again, n)
+
+
+class Pack(NamedTuple):
+    """What a block of panels is gathered from: the channels at x, `plane` bytes apart, and a table of its columns."""
+
+    x: Ptr
+    plane: I32
+    channels: I32
+    taps: I32
+    table: Ptr
+    cols: I32
+    to: Ptr
 
 
 @once
 def _pack(module: Module, filled: bool) -> Function:
-    """(x, plane, channels, taps, table, cols, to): write panels of a block from the channels at x, `plane` bytes apart.
-    With `filled` another parameter is four copies of the padding."""
+    """A function of `Pack` that writes panels. With `filled` another parameter is four copies of the padding."""
     f = module.function("conv_pack", ["i32"] * 7 + ["v128"] * filled, export=False)
-    x, plane, channels, taps, table, cols, to, *around = f.params
-    half, tap, q, jump, size = f.locals("i32", 5)
-    f.emit(taps).i32(5).emit("i32.shl").tee(jump).emit(channels, "i32.mul").set(size)
-    f.emit(channels)
-    with f.if_(), f.loop() as panels:
-        f.i32(0).set(half)
+    x, plane, channels, taps, table, cols, to = typed(Pack, f.params[:7])
+    (half, tap), (q,), (jump, size) = f.integers(2), f.pointers(1), f.integers(2)
+    f.set(size, jump.tee(taps << 5) * channels)
+    with f.if_(channels), f.loop() as panels:
+        f.set(half, 0)
         with f.loop() as halves:
-            f.emit(to, half, "i32.add").set(q).i32(0).set(tap)
+            f.set(q, to + half).set(tap, 0)
             with f.until(tap, taps):
-                _gather(f, table, x, q, channels, plane, jump, around)
+                _gather(f, table, x, q, channels, plane, jump, f.params[7:])
                 f.add(table, _ENTRY).add(q, 4 * PANEL)
-            f.add(half, 16).emit(half).i32(16).emit("i32.eq").br_if(halves)
-        f.emit(to, size, "i32.add").set(to).add(cols, -PANEL).emit(cols).i32(0).emit("i32.gt_s").br_if(panels)
-    return f
-
-
-def _product(f: Function, *factors: int) -> Function:
-    """Push the product of locals."""
-    f.emit(factors[0])
-    for factor in factors[1:]:
-        f.emit(factor, "i32.mul")
+            f.add(half, 16).br_if(halves, half.eq(16))
+        f.add(to, size).add(cols, -PANEL).br_if(panels, cols.gt_s(0))
     return f
 
 
 @once
 def _unit(module: Module, arithmetic: Arithmetic, epilogue: Epilogue, filled: bool) -> Function:
-    """(args, unit, scratch, reuse): one block of y; reuse: scratch has the table of this block, and the panels if one
-    step takes all channels."""
+    """One block of y; reuse: scratch has the table of this block, and the panels if one step takes all channels."""
     panels = panels_block(module, arithmetic, epilogue.tile())
-    table_function, pack = _table(module, epilogue.extra), _pack(module, filled)
-    f = module.function("conv_unit", ["i32"] * 4, export=False)
-    args, unit, scratch, reuse = f.params
-    w = ARGUMENTS.load(f, epilogue.extra)
+    entries, pack = _table(module, extra=epilogue.extra), _pack(module, filled)
+    f, (args, unit, scratch, reuse) = module.inner("conv_unit", Unit)
+    at = ConvBuffers(*ARGUMENTS.pointers(f))
+    w, sizes = windowed(ARGUMENTS.integers(f, epilogue.extra), Params)
     p = f.fields(Block)
-    group, positions, taps, plane, products, table, x, c0, channels = f.locals("i32", 9)
-    f.emit(args).set(p.args).emit(w["bias"]).set(p.bias)
-    _product(f, w["od"], w["oh"], w["ow"]).set(positions)
-    _product(f, w["kd"], w["kh"], w["kw"]).set(taps)
-    _product(f, w["id"], w["ih"], w["iw"]).set(plane)
-    _product(f, w["cg"], taps).tee(products).i32(2).emit("i32.shl").set(p.lda)
-    with block_of_unit(f, p, unit, (w["mg"], w["mc"]), (positions, w["nc"])) as rest:
-        f.emit(rest, w["groups"], "i32.rem_u").set(group).emit(rest, w["groups"], "i32.div_u").set(p.batch)
-        f.emit(group, w["mg"], "i32.mul", p.row, "i32.add").set(p.row)
-    element(f, w["w"], (p.row, products)).set(p.a)
-    _product(f, w["groups"], w["mg"]).emit(p.batch, "i32.mul", p.row, "i32.add", positions, "i32.mul")
-    f.emit(p.col, "i32.add").i32(2).emit("i32.shl", w["y"], "i32.add").set(p.c)
-    f.emit(p.batch, w["groups"], "i32.mul", group, "i32.add", w["cg"], "i32.mul", plane, "i32.mul")
-    f.i32(2).emit("i32.shl", w["x"], "i32.add").set(x)
-    f.emit(positions).i32(2).emit("i32.shl").set(p.ldc).emit(plane).i32(2).emit("i32.shl").set(plane)
-    f.emit(scratch).set(p.b).emit(scratch, w["nc"], taps, "i32.mul", w["cc"], "i32.mul").i32(2)
-    f.emit("i32.shl", "i32.add").set(table)
-    f.emit(reuse, "i32.eqz")
-    with f.if_():
-        f.emit(args, p.col, p.cols, table).call(table_function)
-    f.emit(reuse, w["cg"], w["cc"], "i32.le_u", "i32.and").set(reuse)
+    (group, positions, taps, plane, products), (table, x), (c0, channels) = (
+        f.integers(5), f.pointers(2), f.integers(2)
+    )  # fmt: skip
+    f.set(p.args, args).set(p.bias, at.bias).set(positions, w.od * w.oh * w.ow)
+    f.set(taps, w.kd * w.kh * w.kw).set(plane, w.id * w.ih * w.iw).set(p.lda, products.tee(w.cg * taps) << 2)
+    with block_of_unit(f, p, unit, (w.mg, sizes.mc), (positions, sizes.nc)) as rest:
+        f.set(group, rest % w.groups).set(p.batch, rest // w.groups).set(p.row, group * w.mg + p.row)
+    f.set(p.a, at.w + p.row * products * 4)
+    f.set(p.c, ((w.groups * w.mg * p.batch + p.row) * positions + p.col << 2) + at.y)
+    f.set(x, ((p.batch * w.groups + group) * w.cg * plane << 2) + at.x)
+    f.set(p.ldc, positions << 2).set(plane, plane << 2)
+    f.set(p.b, scratch).set(table, scratch + (sizes.nc * taps * sizes.cc << 2))
+    with f.if_(reuse.eqz()):
+        f.call(entries, args, p.col, p.cols, table)
+    f.set(reuse, reuse & w.cg.le_u(sizes.cc))
     with f.loop() as again:
-        f.emit(w["cg"], c0, "i32.sub").set(channels)
-        minimum(f, channels, channels, w["cc"])
-        f.set(p.flags, flags_of(c0, channels, w["cg"]))
-        f.emit(channels, taps, "i32.mul").tee(p.k).i32(5).emit("i32.shl").set(p.ldb).emit(reuse, "i32.eqz")
-        with f.if_():
-            f.emit(x, plane, channels, taps, table, p.cols, scratch)
-            if filled:
-                f.emit(w["bias"]).mem("v128.load32_splat")
-            f.call(pack)
+        f.set(channels, w.cg - c0).set(channels, minimum(channels, sizes.cc))
+        f.set(p.flags, flags_of(c0, channels, w.cg)).set(p.ldb, p.k.tee(channels * taps) << 5)
+        with f.if_(reuse.eqz()):
+            around = [at.bias.splat()] if filled else []
+            f.call(pack, *Pack(x, plane, channels, taps, table, p.cols, scratch), *around)
         call_block(f, panels, p)
-        f.emit(p.a, p.k).i32(2).emit("i32.shl", "i32.add").set(p.a)
-        f.emit(x, plane, channels, "i32.mul", "i32.add").set(x)
-        f.emit(c0, channels, "i32.add").tee(c0).emit(w["cg"], "i32.lt_u").br_if(again)
+        f.add(p.a, p.k << 2).add(x, plane * channels).br_if(again, c0.tee(c0 + channels).lt_u(w.cg))
     epilogue.finish(f, p)
     return f
 
@@ -302,8 +253,8 @@ def conv(
     """Emit the kernel (args, begin, end, tid)."""
     unit = _unit(module, arithmetic, epilogue, filled)
     f = module.function(name, KERNEL)
-    w = ARGUMENTS.load(f, epilogue.extra, ("scratch",))
-    _product(f, w["kd"], w["kh"], w["kw"], w["nc"], f.params[-1])
-    f.emit(w["cc"]).i32(2).emit("i32.shl").i32(8).emit("i32.add", "i32.mul", w["scratch"], "i32.add").set(w["scratch"])
-    call_units(f, unit, POINTERS[w["scratch"]], (w["mg"], w["mc"]))
+    (scratch,) = ARGUMENTS.pointers(f, "scratch")
+    w, sizes = windowed(ARGUMENTS.integers(f, epilogue.extra), Params)
+    f.set(scratch, w.kd * w.kh * w.kw * sizes.nc * f.params[-1] * ((sizes.cc << 2) + 8) + scratch)
+    call_units(f, unit, scratch, (w.mg, sizes.mc))
     return f

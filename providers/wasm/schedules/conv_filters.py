@@ -14,16 +14,16 @@ Work units: groups * ceil(cg * taps / nc) * ceil(mg / mc); row blocks vary faste
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any, NamedTuple
+from typing import Generic, NamedTuple
 
 from pyruntime.ir import shape as sh
-from pyruntime.ir.kernel import Tensor
 from pyruntime.ir.shape import AnyDim
 
-from ..printer.assembler import Function, Module, once
-from .arguments import KERNEL, ArgumentBlock, element, minimum
+from ..printer.assembler import Function, Module, helper, once
+from ..printer.values import I32, POINTERS, V128, ZERO, Ptr, f32x4, minimum, select, shuffle32
+from .arguments import KERNEL, ArgumentBlock, Window, Word, windowed
 from .arithmetic import Arithmetic
 from .pack_panels import transpose4
 from .register_tile import FIRST, NO_EPILOGUE, PANEL, Block, block_of_unit, call_block, panels_block
@@ -32,47 +32,27 @@ STEP = 384  # positions of a step, at most
 FEW = 2  # rows, up to which panels do not pay
 
 
-class Buffers(NamedTuple):
-    x: Tensor
-    g: Tensor
-    y: Tensor
-    scratch: Tensor
+class Buffers(NamedTuple, Generic[Word]):
+    x: Word
+    g: Word
+    y: Word
+    scratch: Word
 
 
-class Params(NamedTuple):
-    batch: AnyDim
-    groups: AnyDim
-    mg: AnyDim  # filters of a group
-    cg: AnyDim  # channels of a group
-    id: AnyDim  # extents of x: depth, height, width
-    ih: AnyDim
-    iw: AnyDim
-    od: AnyDim  # of g
-    oh: AnyDim
-    ow: AnyDim
-    kd: AnyDim  # of the window
-    kh: AnyDim
-    kw: AnyDim
-    sd: AnyDim  # strides
-    sh: AnyDim
-    sw: AnyDim
-    dd: AnyDim  # dilations
-    dh: AnyDim
-    dw: AnyDim
-    pd: AnyDim  # pads at the beginning
-    ph: AnyDim
-    pw: AnyDim
-    mc: AnyDim  # block sizes, from `blocks`: filters, columns (a multiple of 8)
-    nc: AnyDim
-    lines: AnyDim  # of a step, from `step_size`
-    wide: AnyDim
-    rows: AnyDim  # of x that a step's lines cover, from `covered`
-    run: AnyDim  # elements of such a row, for each remainder by the stride
-    bytes: AnyDim  # of scratch for a thread
-    direct: int  # 1: no im2row copy; the plane is one row of `run` elements
+class Params(NamedTuple, Generic[Word]):
+    """Behind the parameters of the window, whose output is g."""
+
+    mc: Word  # block sizes, from `blocks`: filters, columns (a multiple of 8)
+    nc: Word
+    lines: Word  # of a step, from `step_size`
+    wide: Word
+    rows: Word  # of x that a step's lines cover, from `covered`
+    run: Word  # elements of such a row, for each remainder by the stride
+    bytes: Word  # of scratch for a thread
+    direct: Word  # 1: no im2row copy; the plane is one row of `run` elements
 
 
-ARGUMENTS = ArgumentBlock(Buffers._fields, Params._fields, "y")
+ARGUMENTS = ArgumentBlock(Buffers._fields, (*Window._fields, *Params._fields), "y")
 
 
 def blocks(mg: int, columns: int, threads: int) -> tuple[int, int]:
@@ -91,15 +71,14 @@ def step_size(oh: AnyDim, ow: AnyDim) -> tuple[AnyDim, AnyDim]:
     return sh.clamp(sh.floordiv(STEP, wide), 1, sh.maximum(oh, 1)), wide
 
 
-def covered(lines: AnyDim, wide: AnyDim, window: dict[str, AnyDim]) -> tuple[AnyDim, AnyDim]:
-    """Return (rows, run). window: parameters by name"""
-    rows = (lines - 1) * window["sh"] + (window["kh"] - 1) * window["dh"] + 1
-    return rows, wide + sh.floordiv((window["kw"] - 1) * window["dw"], window["sw"])
+def covered(lines: AnyDim, wide: AnyDim, w: Window[AnyDim]) -> tuple[AnyDim, AnyDim]:
+    """Return (rows, run)."""
+    return (lines - 1) * w.sh + (w.kh - 1) * w.dh + 1, wide + sh.floordiv((w.kw - 1) * w.dw, w.sw)
 
 
-def scratch_bytes(nc: int, channels: int, window: dict[str, AnyDim], rows: AnyDim, run: AnyDim) -> AnyDim:
+def scratch_bytes(nc: int, channels: int, w: Window[AnyDim], rows: AnyDim, run: AnyDim) -> AnyDim:
     """Panels, a table of the columns, and what windows cover of so many channels."""
-    return nc * (STEP + 1) * 4 + channels * window["kd"] * rows * window["sw"] * run * 4 + 16
+    return nc * (STEP + 1) * 4 + channels * w.kd * rows * w.sw * run * 4 + 16
 
 
 def channels_of_block(nc: int, cg: int, taps: int) -> int:
@@ -111,244 +90,216 @@ def units(groups: AnyDim, mg: int, columns: int, mc: int, nc: int) -> AnyDim:
     return groups * -(-columns // nc) * -(-mg // mc)
 
 
-@once
-def _table(module: Module) -> Function:
-    """(args, col, cols, first, to): for each column, and the last one again up to a multiple of 8, where in scratch its
-    first position is, in bytes; first: the channel with which scratch begins."""
-    f = module.function("filters_table", ["i32"] * 5, export=False)
-    _, col, cols, first, to = f.params
-    w = ARGUMENTS.load(f, 0, ())
-    j, end, tap, c = f.locals("i32", 4)
-    f.emit(cols).i32(PANEL - 1).emit("i32.add").i32(-PANEL).emit("i32.and").set(end)
-    f.emit(col, cols, "i32.add").i32(1).emit("i32.sub").set(cols)
+@helper("filters_table")
+def _table(f: Function, args: Ptr, col: I32, cols: I32, first: I32, to: Ptr) -> None:
+    """For each column, and the last one again up to a multiple of 8, write where in scratch its first position is, in
+    bytes; first: the channel with which scratch begins."""
+    w, sizes = windowed(ARGUMENTS.integers(f), Params)
+    j, end, tap, c = f.integers(4)
+    f.set(end, cols + (PANEL - 1) & -PANEL).set(cols, col + cols - 1)
     with f.until(j, end):
-        f.emit(col, j, "i32.add").set(tap)
-        minimum(f, tap, tap, cols)
-        f.emit(tap, w["kd"], w["kh"], "i32.mul", w["kw"], "i32.mul").tee(c)
-        f.emit("i32.div_u", first, "i32.sub", tap, c, "i32.rem_u").set(tap).set(c)
-        f.emit(to, c, w["kd"], "i32.mul", tap, w["kh"], w["kw"], "i32.mul", "i32.div_u", "i32.add")
-        f.emit(w["rows"], "i32.mul", tap, w["kw"], "i32.div_u", w["kh"], "i32.rem_u", w["dh"], "i32.mul", "i32.add")
-        f.emit(tap, w["kw"], "i32.rem_u", w["dw"], "i32.mul").set(tap)
-        f.emit(w["sw"], "i32.mul", tap, w["sw"], "i32.rem_u", "i32.add", w["run"], "i32.mul")
-        f.emit(tap, w["sw"], "i32.div_u", "i32.add").i32(2).emit("i32.shl").mem("i32.store")
-        f.add(to, 4)
-    return f
+        f.set(tap, col + j).set(tap, minimum(tap, cols))
+        f.push(tap // c.tee(w.kd * w.kh * w.kw) - first, tap % c).set(tap).set(c)
+        f.push(to, (c * w.kd + tap // (w.kh * w.kw)) * sizes.rows + tap // w.kw % w.kh * w.dh)
+        f.set(tap, tap % w.kw * w.dw)
+        f.emit(w.sw, "i32.mul").push(tap % w.sw).emit("i32.add", sizes.run, "i32.mul")
+        f.push(tap // w.sw).emit("i32.add").i32(2).emit("i32.shl").mem("i32.store").add(to, 4)
 
 
-@once
-def _copy(module: Module) -> Function:
-    """(args, x, channels, z, y, x0, to): copy what the windows of a step cover: rows [channels][kd][rows][sw][run]."""
-    f = module.function("filters_copy", ["i32"] * 7, export=False)
-    _, x, channels, z, y, x0, to = f.params
-    w = ARGUMENTS.load(f, 0, ())
-    size, c, tap, row, iz, iy, at, end = f.locals("i32", 8)
-    f.emit(w["sw"], w["run"], "i32.mul").i32(2).emit("i32.shl").set(size)
-    f.emit(z, w["sd"], "i32.mul", w["pd"], "i32.sub").set(z).emit(y, w["sh"], "i32.mul", w["ph"], "i32.sub").set(y)
+@helper("filters_copy")
+def _copy(f: Function, args: Ptr, x: Ptr, channels: I32, z: I32, y: I32, x0: I32, to: Ptr) -> None:
+    """Copy what the windows of a step cover: rows [channels][kd][rows][sw][run]."""
+    w, sizes = windowed(ARGUMENTS.integers(f), Params)
+    (size, c, tap, row, iz, iy), (at, end) = f.integers(6), f.pointers(2)
+    f.set(size, w.sw * sizes.run << 2).set(z, z * w.sd - w.pd).set(y, y * w.sh - w.ph)
     with f.until(c, channels):
-        f.i32(0).set(tap)
-        with f.until(tap, w["kd"]):
-            f.emit(z, tap, w["dd"], "i32.mul", "i32.add").set(iz).i32(0).set(row)
-            with f.until(row, w["rows"]):
-                f.emit(to).set(at).emit(to, size, "i32.add").set(end)
+        f.set(tap, 0)
+        with f.until(tap, w.kd):
+            f.set(iz, z + tap * w.dd).set(row, 0)
+            with f.until(row, sizes.rows):
+                f.set(at, to).set(end, to + size)
                 with f.until(at, end, 16):
-                    f.emit(at).f32x4(0).mem("v128.store")
-                f.emit(y, row, "i32.add").set(iy)
-                f.emit(iz, w["id"], "i32.lt_u", iy, w["ih"], "i32.lt_u", "i32.and")
-                with f.if_():
-                    f.emit(c, w["id"], "i32.mul", iz, "i32.add", w["ih"], "i32.mul", iy, "i32.add", w["iw"], "i32.mul")
-                    f.i32(2).emit("i32.shl", x, "i32.add").set(at)
-                    _copy_row(f, w, at, x0, to)
-                f.emit(end).set(to)
-    return f
+                    f.store(at, ZERO)
+                f.set(iy, y + row)
+                with f.if_(iz.lt_u(w.id) & iy.lt_u(w.ih)):
+                    f.set(at, (((c * w.id + iz) * w.ih + iy) * w.iw << 2) + x)
+                    _copy_row(f, w, sizes.run, at, x0, to)
+                f.set(to, end)
 
 
-def _copy_row(f: Function, w: dict[str, Any], source: int, x0: int, to: int) -> None:
+def _copy_row(f: Function, w: Window[I32], run: I32, source: Ptr, x0: I32, to: Ptr) -> None:
     """Copy the row of x at `source` to [sw][run] at `to`, from output position x0 on."""
-    with f.scratch("i32", 6) as (phase, low, high, start, at, step):
-        f.i32(0).set(phase).emit(w["sw"]).i32(2).emit("i32.shl").set(step)
-        with f.until(phase, w["sw"]):
-            for place, extent in ((low, ()), (high, (w["iw"], "i32.add"))):
-                f.emit(w["pw"], phase, "i32.sub", *extent, w["sw"], "i32.add").i32(1).emit("i32.sub")
-                f.emit(w["sw"], "i32.div_s", x0, "i32.sub").set(place)
-            f.emit(low).i32(0).emit(low).i32(0).emit("i32.gt_s", "select").set(low)
-            f.emit(high, w["run"], high, w["run"], "i32.lt_s", "select").set(high)
-            f.emit(x0, low, "i32.add", w["sw"], "i32.mul", phase, "i32.add", w["pw"], "i32.sub").i32(2)
-            f.emit("i32.shl", source, "i32.add").set(start)
-            f.emit(phase, w["run"], "i32.mul", low, "i32.add").i32(2).emit("i32.shl", to, "i32.add").set(at)
-            f.emit(high, low, "i32.sub").set(high)  # the number of elements
+    with f.scratch("i32 i32 i32 ptr ptr i32") as (phase, low, high, start, at, step):
+        f.set(phase, 0).set(step, w.sw << 2)
+        with f.until(phase, w.sw):
+            pads = w.pw - phase
+            for place, columns in ((low, pads), (high, pads + w.iw)):
+                f.set(place, (columns + w.sw - 1).div_s(w.sw) - x0)
+            f.set(low, select(low, 0, low.gt_s(0))).set(high, select(high, run, high.lt_s(run)))
+            f.set(start, ((x0 + low) * w.sw + phase - w.pw << 2) + source)
+            f.set(at, (phase * run + low << 2) + to).set(high, high - low)  # high: the number of elements
             for stride in (1, 2):
-                f.emit(w["sw"]).i32(stride).emit("i32.eq")
-                with f.if_(), f.countdown(high, 4):
-                    f.emit(at, start).mem("v128.load")
-                    if stride == 2:
-                        f.emit(start).mem("v128.load", 16).shuffle32(0, 2, 4, 6)
-                    f.mem("v128.store").add(at, 16).add(start, 16 * stride)
+                with f.if_(w.sw.eq(stride)), f.countdown(high, 4):
+                    four = start.load()
+                    f.store(at, four if stride == 1 else shuffle32(four, start.load(16), 0, 2, 4, 6))
+                    f.add(at, 16).add(start, 16 * stride)
             with f.countdown(high, 1):
-                f.emit(at, start).mem("f32.load").mem("f32.store").add(at, 4).emit(start, step, "i32.add").set(start)
+                f.emit(at, start).mem("f32.load").mem("f32.store").add(at, 4).add(start, step)
 
 
-@once
-def _pack(module: Module) -> Function:
-    """(from, table, cols, count, lines, step, to): write panels [ceil(cols / 8)][lines * count][8]; step: bytes between
-    lines in scratch."""
-    f = module.function("filters_pack", ["i32"] * 7, export=False)
-    source, table, cols, count, lines, step, to = f.params
-    line, n = f.locals("i32", 2)
-    firsts, rows, v = f.locals("i32", PANEL), f.locals("i32", PANEL), f.locals("v128", 4)
+class Span(NamedTuple):
+    """Positions of a step: `lines` lines of `width`, `step` bytes apart in scratch, and the columns of a block."""
+
+    source: Ptr
+    table: Ptr
+    cols: I32
+    width: I32
+    lines: I32
+    step: I32
+
+
+@helper("filters_pack")
+def _pack(f: Function, source: Ptr, table: Ptr, cols: I32, count: I32, lines: I32, step: I32, to: Ptr) -> None:
+    """Write panels [ceil(cols / 8)][lines * count][8] of a span."""
+    line, n = f.integers(2)
+    firsts, rows, v = f.pointers(PANEL), f.pointers(PANEL), f.vectors(4)
     with f.loop() as panels:
         for i, first in enumerate(firsts):
-            f.emit(source, table).mem("i32.load", 4 * i).emit("i32.add").set(first)
-        f.i32(0).set(line)
+            f.set(first, source + table.i32(4 * i))
+        f.set(line, 0)
         with f.until(line, lines):
             for first, row in zip(firsts, rows, strict=True):
-                f.emit(first).tee(row).emit(step, "i32.add").set(first)
-            f.emit(count).set(n)
+                f.set(first, row.tee(first) + step)
+            f.set(n, count)
             for taken in (4, 1):
                 with f.countdown(n, taken):
                     _positions(f, rows, to, v, taken)
                     for row in rows:
                         f.add(row, 4 * taken)
                     f.add(to, 32 * taken)
-        f.add(table, 4 * PANEL).add(cols, -PANEL).emit(cols).i32(0).emit("i32.gt_s").br_if(panels)
-    return f
+        f.add(table, 4 * PANEL).add(cols, -PANEL).br_if(panels, cols.gt_s(0))
 
 
-def _positions(f: Function, rows: list[Any], to: int, v: list[Any], taken: int) -> None:
+def _positions(f: Function, rows: Sequence[Ptr], to: Ptr, v: Sequence[V128], taken: int) -> None:
     """Write four positions of eight columns, or one."""
     for half in (0, 1):
         part = rows[4 * half : 4 * half + 4]
         if taken == 1:
-            f.emit(part[0]).mem("v128.load32_zero").set(v[0])
+            f.set(v[0], part[0].load(0, "v128.load32_zero"))
             for lane in (1, 2, 3):
-                f.emit(part[lane], v[0]).mem_lane("v128.load32_lane", lane).set(v[0])
-            f.emit(to, v[0]).mem("v128.store", 16 * half)
+                f.set(v[0], part[lane].load_lane("v128.load32_lane", v[0], lane))
+            f.store(to, v[0], 16 * half)
             continue
         for row, to_row in zip(part, v, strict=True):
-            f.emit(row).mem("v128.load").set(to_row)
+            f.set(to_row, row.load())
         transpose4(f, v)
         for i in range(4):
-            f.emit(to, v[i]).mem("v128.store", 32 * i + 16 * half)
+            f.store(to, v[i], 32 * i + 16 * half)
 
 
-@once
-def _dots(module: Module, arithmetic: Arithmetic) -> Function:
-    """(from, table, cols, count, lines, step, a, c, flags): one row of y, each element a sum along positions. a: the
-    row of g; from to step: as `_pack`."""
-    f = module.function("filters_dots", ["i32"] * 9, export=False)
-    source, table, cols, *_ = f.params
+@helper("filters_dots")
+def _dots(
+    f: Function, source: Ptr, table: Ptr, cols: I32, count: I32, lines: I32, step: I32, a: Ptr, c: Ptr, flags: I32,
+    *, arithmetic: Arithmetic,
+) -> None:  # fmt: skip
+    """Write one row of y, each element a sum along the positions of a span. a: the row of g"""
+    span = Span(source, table, cols, count, lines, step)
     for width in (PANEL, 1):
-        columns, sums = f.locals("i32", width), f.locals("v128", width)
+        columns, sums = f.pointers(width), f.vectors(width)
         with f.countdown(cols, width):
             for i, (column, total) in enumerate(zip(columns, sums, strict=True)):
-                f.emit(source, table).mem("i32.load", 4 * i).emit("i32.add").set(column).f32x4(0).set(total)
-            _sum_positions(f, columns, sums, arithmetic)
-            _add_sums(f, sums)
-            f.add(table, 4 * width).add(f.params[7], 4 * width)
+                f.set(column, source + table.i32(4 * i)).set(total, ZERO)
+            _sum_positions(f, span, a, columns, sums, arithmetic)
+            for i, total in enumerate(sums):
+                _add_sum(f, total, c, flags, 4 * i)
+            f.add(table, 4 * width).add(c, 4 * width)
         f.release(*columns, *sums)
-    return f
 
 
-def _sum_positions(f: Function, columns: list[Any], sums: list[Any], arithmetic: Arithmetic) -> None:
+def _sum_positions(
+    f: Function, span: Span, a: Ptr, columns: Sequence[Ptr], sums: Sequence[V128], arithmetic: Arithmetic
+) -> None:  # fmt: skip
     """Add g times x at all positions of the step to the sums."""
-    count, lines, step, a = f.params[3:7]
-    with f.scratch("i32", 3 + len(columns)) as (g, line, n, *at), f.scratch("v128", 2) as (flow, value):
-        f.emit(a).set(g).i32(0).set(line)
-        with f.until(line, lines):
+    with f.scratch("ptr i32 i32" + " ptr" * len(columns)) as (g, line, n, *at), f.scratch("v128", 2) as (flow, value):
+        f.set(g, a).set(line, 0)
+        with f.until(line, span.lines):
             for column, pointer in zip(columns, at, strict=True):
-                f.emit(column).tee(pointer).emit(step, "i32.add").set(column)
-            f.emit(count).set(n)
+                f.set(column, pointer.tee(column) + span.step)
+            f.set(n, span.width)
             for taken, load in ((4, "v128.load"), (1, "v128.load32_zero")):
                 with f.countdown(n, taken):
-                    f.emit(g).mem(load).set(flow).add(g, 4 * taken)
+                    f.set(flow, g.load(0, load)).add(g, 4 * taken)
                     for pointer, total in zip(at, sums, strict=True):
-                        f.emit(pointer).mem(load).set(value).add(pointer, 4 * taken)
+                        f.set(value, pointer.load(0, load)).add(pointer, 4 * taken)
                         arithmetic.multiply_add(f, total, flow, value)
 
 
-def _add_sums(f: Function, sums: list[Any]) -> None:
-    """Add the sums over lanes to y, or store them in the first step."""
-    c, flags = f.params[7:]
-    for i, total in enumerate(sums):
-        for lanes in ((2, 3, 0, 1), (1, 0, 3, 2)):
-            f.emit(total, total, total).shuffle32(*lanes).emit("f32x4.add").set(total)
-        f.emit(c).f32(0).emit(c).mem("f32.load", 4 * i).emit(flags, "select")
-        f.emit(total).lane("f32x4.extract_lane", 0).emit("f32.add").mem("f32.store", 4 * i)
+def _add_sum(f: Function, total: V128, c: Ptr, flags: I32, at: int) -> None:
+    """Add the sum over lanes to y, or store it in the first step."""
+    for lanes in ((2, 3, 0, 1), (1, 0, 3, 2)):
+        f.set(total, f32x4.add(total, shuffle32(total, total, *lanes)))
+    f.emit(c).f32(0).emit(c).mem("f32.load", at).emit(flags, "select")
+    f.emit(total).lane("f32x4.extract_lane", 0).emit("f32.add").mem("f32.store", at)
 
 
 @contextmanager
-def _steps(f: Function, w: dict[str, Any], n: int, z: int, y: int, x: int) -> Iterator[None]:
-    """Loop over the batch and its steps: depth z, first line y, first position x."""
-    for counter in (n, z, y, x):
-        f.i32(0).set(counter)
-    with f.until(n, w["batch"]):
-        f.i32(0).set(z)
-        with f.until(z, w["od"]):
-            f.i32(0).set(y)
+def _steps(f: Function, w: Window[I32], sizes: Params[I32], at: Sequence[I32]) -> Iterator[None]:
+    """Loop over the batch and its steps. at: the image, depth z, first line y, first position x"""
+    n, z, y, x = at
+    for counter in at:
+        f.set(counter, 0)
+    with f.until(n, w.batch):
+        f.set(z, 0)
+        with f.until(z, w.od):
+            f.set(y, 0)
             with f.block() as lines, f.loop() as next_lines:
-                f.emit(y, w["oh"], "i32.ge_s").br_if(lines)
-                f.i32(0).set(x)
+                f.br_if(lines, y.ge_s(w.oh)).set(x, 0)
                 with f.block() as out, f.loop() as again:
-                    f.emit(x, w["ow"], "i32.ge_s").br_if(out)
+                    f.br_if(out, x.ge_s(w.ow))
                     yield
-                    f.emit(x, w["wide"], "i32.add").set(x).br(again)
-                f.emit(y, w["lines"], "i32.add").set(y).br(next_lines)
+                    f.add(x, sizes.wide).br(again)
+                f.add(y, sizes.lines).br(next_lines)
 
 
 @once
 def _unit(module: Module, arithmetic: Arithmetic) -> Function:
     """(args, unit, scratch): one block of y."""
     panels = panels_block(module, arithmetic, NO_EPILOGUE)
-    table, copy, pack, dots = _table(module), _copy(module), _pack(module), _dots(module, arithmetic)
+    table, copy, pack, dots = _table(module), _copy(module), _pack(module), _dots(module, arithmetic=arithmetic)
     f = module.function("filters_unit", ["i32"] * 3, export=False)
-    args, unit, scratch = f.params
-    w = ARGUMENTS.load(f)
+    args, unit, scratch = POINTERS[0], f.params[1], POINTERS[2]
+    b = Buffers(*ARGUMENTS.pointers(f))
+    w, sizes = windowed(ARGUMENTS.integers(f), Params)
     p = f.fields(Block)
-    columns, taps, group, positions, plane, first, channels = f.locals("i32", 7)
-    n, z, y, x, count, lines, offsets, covered_at, image, step, source = f.locals("i32", 11)
-    for to, names in ((taps, "kd kh kw"), (positions, "od oh ow"), (plane, "id ih iw")):
-        a, b, c = (w[name] for name in names.split())
-        f.emit(a, b, "i32.mul", c, "i32.mul").set(to)
-    f.emit(w["cg"], taps, "i32.mul").set(columns)
-    with block_of_unit(f, p, unit, (w["mg"], w["mc"]), (columns, w["nc"])) as rest:
-        f.emit(rest).set(group)
-    f.emit(args).set(p.args).emit(positions).i32(2).emit("i32.shl").set(p.lda)
-    f.emit(columns).i32(2).emit("i32.shl").set(p.ldc).emit(scratch).set(p.b).i32(FIRST).set(p.flags)
-    f.emit(group, w["mg"], "i32.mul", p.row, "i32.add").set(n)
-    element(f, w["y"], (n, columns)).emit(p.col).i32(2).emit("i32.shl", "i32.add").set(p.c)
-    element(f, w["g"], (n, positions)).set(w["g"])
-    f.emit(p.col, taps, "i32.div_u").set(first)
-    f.emit(p.col, p.cols, "i32.add").i32(1).emit("i32.sub", taps, "i32.div_u", first, "i32.sub").i32(1)
-    f.emit("i32.add").set(channels)
-    f.emit(group, w["cg"], "i32.mul", first, "i32.add").set(n)
-    element(f, w["x"], (n, plane)).set(image)
-    f.emit(scratch, w["nc"]).i32(4 * STEP).emit("i32.mul", "i32.add").tee(offsets)
-    f.emit(w["nc"]).i32(2).emit("i32.shl", "i32.add").set(covered_at)
-    f.emit(w["sh"], w["sw"], "i32.mul", w["run"], "i32.mul").i32(2).emit("i32.shl").set(step)
-    f.emit(args, p.col, p.cols, first, offsets).call(table)
-    f.emit(w["batch"], positions, "i32.mul", "i32.eqz")
-    with f.if_():
+    columns, taps, group, positions, plane, first, channels, n, z, y, x, count, lines = f.integers(13)
+    (offsets, covered_at, image), (step,), (source,) = f.pointers(3), f.integers(1), f.pointers(1)
+    f.set(taps, w.kd * w.kh * w.kw).set(positions, w.od * w.oh * w.ow).set(plane, w.id * w.ih * w.iw)
+    f.set(columns, w.cg * taps)
+    with block_of_unit(f, p, unit, (w.mg, sizes.mc), (columns, sizes.nc)) as rest:
+        f.set(group, rest)
+    f.set(p.args, args).set(p.lda, positions << 2).set(p.ldc, columns << 2).set(p.b, scratch).set(p.flags, FIRST)
+    f.set(n, group * w.mg + p.row).set(p.c, b.y + n * columns * 4 + (p.col << 2)).set(b.g, b.g + n * positions * 4)
+    f.set(first, p.col // taps).set(channels, (p.col + p.cols - 1) // taps - first + 1)
+    f.set(n, group * w.cg + first).set(image, b.x + n * plane * 4)
+    f.set(covered_at, offsets.tee(scratch + sizes.nc * (4 * STEP)) + (sizes.nc << 2))
+    f.set(step, w.sh * w.sw * sizes.run << 2).call(table, args, p.col, p.cols, first, offsets)
+    with f.if_((w.batch * positions).eqz()):
         call_block(f, panels, p)  # zeros: k is 0
-    with _steps(f, w, n, z, y, x):
-        for to, extent, at, most in ((count, "ow", x, "wide"), (lines, "oh", y, "lines")):
-            f.emit(w[extent], at, "i32.sub").set(to)
-            minimum(f, to, to, w[most])
-        f.emit(n, w["groups"], "i32.mul", w["cg"], "i32.mul", plane, "i32.mul", x).i32(0).emit(w["direct"], "select")
-        f.emit("i32.add").i32(2).emit("i32.shl", image, "i32.add").set(source).emit(w["direct"], "i32.eqz")
-        with f.if_():
-            f.emit(args, source, channels, z, y, x, covered_at).call(copy).emit(covered_at).set(source)
-        f.emit(n, w["groups"], "i32.mul", w["mg"], "i32.mul", positions, "i32.mul")
-        f.emit(z, w["oh"], "i32.mul", y, "i32.add", w["ow"], "i32.mul", x, "i32.add", "i32.add").i32(2)
-        f.emit("i32.shl", w["g"], "i32.add").set(p.a)
-        span = (source, offsets, p.cols, count, lines, step)
-        f.emit(p.rows).i32(FEW).emit("i32.le_s")
-        with f.if_():
-            f.emit(*span, p.a, p.c, p.flags).call(dots).emit(p.rows).i32(1).emit("i32.gt_s")
-            with f.if_():
-                f.emit(*span, p.a, p.lda, "i32.add", p.c, p.ldc, "i32.add", p.flags).call(dots)
-            f.otherwise().emit(*span, scratch).call(pack)
-            f.emit(count, lines, "i32.mul").tee(p.k).i32(5).emit("i32.shl").set(p.ldb)
+    with _steps(f, w, sizes, (n, z, y, x)):
+        f.set(count, w.ow - x).set(count, minimum(count, sizes.wide))
+        f.set(lines, w.oh - y).set(lines, minimum(lines, sizes.lines))
+        f.set(source, (n * w.groups * w.cg * plane + select(x, 0, sizes.direct) << 2) + image)
+        with f.if_(sizes.direct.eqz()):
+            f.call(copy, args, source, channels, z, y, x, covered_at).set(source, covered_at)
+        f.set(p.a, (n * w.groups * w.mg * positions + ((z * w.oh + y) * w.ow + x) << 2) + b.g)
+        span = Span(source, offsets, p.cols, count, lines, step)
+        with f.if_(p.rows.le_s(FEW)):
+            f.call(dots, *span, p.a, p.c, p.flags)
+            with f.if_(p.rows.gt_s(1)):
+                f.call(dots, *span, p.a + p.lda, p.c + p.ldc, p.flags)
+            f.otherwise().call(pack, *span, scratch).set(p.ldb, p.k.tee(count * lines) << 5)
             call_block(f, panels, p)
-        f.i32(0).set(p.flags)
+        f.set(p.flags, 0)
     return f
 
 
@@ -357,8 +308,8 @@ def conv_filters(module: Module, name: str, *, arithmetic: Arithmetic) -> Functi
     unit = _unit(module, arithmetic)
     f = module.function(name, KERNEL)
     args, begin, end, tid = f.params
-    w = ARGUMENTS.load(f, 0, ("scratch",))
-    f.emit(w["scratch"], w["bytes"], tid, "i32.mul", "i32.add").set(tid)
+    (scratch,), (_, sizes) = ARGUMENTS.pointers(f, "scratch"), windowed(ARGUMENTS.integers(f), Params)
+    f.set(tid, scratch + sizes.bytes * tid)
     with f.until(begin, end):
-        f.emit(args, begin, tid).call(unit)
+        f.call(unit, args, begin, tid)
     return f

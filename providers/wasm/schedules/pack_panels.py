@@ -7,6 +7,8 @@ between panels of the target. It reads at most 12 bytes past the source's last r
 from __future__ import annotations
 
 import struct
+from collections.abc import Sequence
+from typing import Any
 
 from ..printer.assembler import Function, Module, once
 from .float_loads import FloatLoads
@@ -73,7 +75,7 @@ def pack_rows(module: Module, half: bool) -> Function:
     return f
 
 
-def transpose4(f: Function, r: list[int]) -> None:
+def transpose4(f: Function, r: Sequence[Any]) -> None:
     """Transpose four v128 locals, the rows of a 4x4 matrix, in place."""
     with f.scratch("v128", 4) as t:
         for i, (x, y, lanes) in enumerate(

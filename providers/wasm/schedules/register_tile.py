@@ -27,7 +27,7 @@ from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 from ..printer.assembler import Function, Module, helper, once, typed
-from ..printer.values import I32, POINTERS, V128, Ptr, ceil_div, constant, f32x4, minimum, select, shuffle32
+from ..printer.values import I32, V128, Ptr, ceil_div, constant, f32x4, minimum, select, shuffle32
 from .arithmetic import Arithmetic
 
 PANEL = 8
@@ -166,10 +166,9 @@ def store_four(f: Function, address: Ptr, value: V128, left: I32) -> None:
         f.otherwise().call(store_part, address, value, value, left)
 
 
-@helper("store_part", "i32", "v128", "v128", "i32")
-def store_part(f: Function, at: int, low: V128, high: V128, count: I32) -> None:
+@helper("store_part")
+def store_part(f: Function, address: Ptr, low: V128, high: V128, count: I32) -> None:
     """Store exactly `count` floats, 1 to 7."""
-    address = POINTERS[at]
     with f.block():
         with f.if_(count & 4):
             f.store(address, low).add(address, 16).set(low, high)
