@@ -18,7 +18,7 @@ from pyruntime.providers.wasm.printer.opcodes import (
     leb_s,
     leb_u,
 )  # fmt: skip
-from pyruntime.providers.wasm.printer.values import f32x4, pointer
+from pyruntime.providers.wasm.printer.values import f32x4, i32x4, pointer
 
 CONTROL = {"unreachable", "nop", "else", "end", "return", "drop", "select", "atomic.fence"}
 VECTORS = {
@@ -238,6 +238,12 @@ def write_wrong(f, what):
         "integer as v128": lambda: f.store(at, n),
         "too few arguments": lambda: f.call(other, n),
         "argument of another type": lambda: f.call(other, x, n),
+        "vector to splat": lambda: i32x4.splat(x),
+        "integer in a conjunction of vectors": lambda: x & n,
+        "vector as a lane": lambda: i32x4.replace(x, 0, x),
+        "integer of which to take a lane": lambda: i32x4.extract(n, 0),
+        "integer to shift as a vector": lambda: i32x4.shl(n, 2),
+        "lane of an integer from memory": lambda: at.load_lane("v128.load32_lane", n, 1),
     }[what]()
 
 
@@ -245,7 +251,8 @@ def write_wrong(f, what):
     "what",
     ["vector as a summand", "integer as a lane", "vector in a local of i32", "integer in a local of v128",
      "number as an address", "store at a number", "integer as v128", "too few arguments",
-     "argument of another type"],
+     "argument of another type", "vector to splat", "integer in a conjunction of vectors", "vector as a lane",
+     "integer of which to take a lane", "integer to shift as a vector", "lane of an integer from memory"],
 )  # fmt: skip
 def test_wrong_types_are_refused_where_they_are_written(what):
     with pytest.raises(TypeError) as refused:

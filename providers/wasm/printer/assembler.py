@@ -136,6 +136,7 @@ class Function:
         return self
 
     def push(self, *values: Value) -> Function:
+        """Evaluate values and leave them on the stack."""
         for value in values:
             self.code += value.code
         return self

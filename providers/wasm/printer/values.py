@@ -53,6 +53,11 @@ def wrong(what: str, value: object) -> NoReturn:
     raise TypeError(f"{what} does not take {getattr(value, 'kind', type(value).__name__)}")
 
 
+def _code(value: Value, kind: type[Value]) -> bytes:
+    """The code of a value, which has to have this type."""
+    return value.code if isinstance(value, kind) else wrong("an instruction", value)
+
+
 def _binary(name: str) -> Callable[[I32, I32 | int], I32]:
     instruction = PLAIN["i32." + name]
 
@@ -129,7 +134,7 @@ class Ptr(I32):
 
     def load_lane(self, name: str, value: V128, lane: int) -> V128:
         """The value with a lane from memory."""
-        return _V128(self.code + value.code + LANE_MEMORY[name] + bytes([0, lane]))
+        return _V128(self.code + _code(value, V128) + LANE_MEMORY[name] + bytes([0, lane]))
 
     def splat(self, at: int = 0) -> V128:
         """Four copies of a word."""
@@ -285,16 +290,16 @@ class Lanes:
 
 class IntegerLanes(Lanes):
     def splat(self, value: I32) -> V128:
-        return _V128(value.code + PLAIN[self._shape + ".splat"]) if isinstance(value, I32) else wrong("splat", value)
+        return _V128(_code(value, I32) + PLAIN[self._shape + ".splat"])
 
     def shl(self, value: V128, count: int) -> V128:
-        return _V128(value.code + CONSTANT[count] + PLAIN[self._shape + ".shl"])
+        return _V128(_code(value, V128) + CONSTANT[count] + PLAIN[self._shape + ".shl"])
 
     def extract(self, value: V128, lane: int) -> I32:
-        return _I32(value.code + LANE[self._shape + ".extract_lane"] + bytes([lane]))
+        return _I32(_code(value, V128) + LANE[self._shape + ".extract_lane"] + bytes([lane]))
 
     def replace(self, value: V128, lane: int, by: I32) -> V128:
-        return _V128(value.code + by.code + LANE[self._shape + ".replace_lane"] + bytes([lane]))
+        return _V128(_code(value, V128) + _code(by, I32) + LANE[self._shape + ".replace_lane"] + bytes([lane]))
 
 
 f32x4 = Lanes("f32x4", "<f", 4)

@@ -40,26 +40,37 @@ class WasmRoutine(Routine):
 
 @dataclass(slots=True)
 class FusedEpilogue:
-    """Return a call's epilogue: the operations of the tiles, the bias that they read, and the buffers and parameters of
+    """The epilogue of a call: the operations of the tiles, the bias that they read, and the buffers and parameters of
     the code for finished blocks, which follow the routine's own in the argument block. `result`: scratch that the
-    routine writes if elements
-    of the output are narrower; the code for finished blocks converts it to the output."""
+    routine writes if elements of the output are narrower; the code for finished blocks converts it to the output."""
 
+    writer: Any
+    call: Call
     epilogue: Epilogue
     bias: Tensor | None = None
     tensors: list[Tensor] = field(default_factory=list)
     params: list[Param] = field(default_factory=list)
     result: Tensor | None = None
 
+    @property
+    def out(self) -> Tensor:
+        """What the routine writes."""
+        return self.result or self.call.out
+
     def invocation(
-        self, writer: Any, call: Call, kernel: Callable[..., Function], key: tuple[Any, ...], label: str,
-        buffers: Sequence[Tensor], params: Sequence[Param], units: AnyDim, scratch: Sequence[Tensor] = (),
+        self, kernel: Callable[..., Function], key: tuple[Any, ...], buffers: Sequence[Tensor], params: Sequence[Param],
+        units: AnyDim, scratch: Sequence[Tensor] = (), label: str = "",
     ) -> Invocation:  # fmt: skip
-        """Return the call of kernel(name, epilogue=), which is written once for the key. buffers, params: by the
-        schedule's `Buffers` and `Params`; scratch: buffers among these that live for this call only"""
-        f = writer.function((*key, self.epilogue), lambda name: kernel(name, epilogue=self.epilogue), label)
+        """Return the call of kernel(module, name, epilogue=), which is written once for the key. buffers, params: by
+        the schedule's `Buffers` and `Params`; scratch: buffers among these that live for this call only; label: the
+        beginning of the function's name, by default that of the key"""
+
+        def written(name: str) -> Function:
+            return kernel(self.writer.module, name, epilogue=self.epilogue)
+
+        f = self.writer.function((*key, self.epilogue), written, label or key[0])
         own = [*scratch, *([] if self.result is None else [self.result])]
-        return Invocation(f.name, [*buffers, *self.tensors], [*params, *self.params], units, call.node, own)
+        return Invocation(f.name, [*buffers, *self.tensors], [*params, *self.params], units, self.call.node, own)
 
 
 def fused_epilogue(
@@ -68,9 +79,9 @@ def fused_epilogue(
     """made: the type of the elements that the routine computes; registers: whether its tiles can add a bias and
     clip."""
     if call.epilogue is None:
-        return FusedEpilogue(Epilogue())
+        return FusedEpilogue(writer, call, Epilogue())
     simple = _in_registers(call.out, call.epilogue, groups) if made is F32 and registers else None
-    return simple or _by_blocks(writer, call, groups, arguments, made)
+    return FusedEpilogue(writer, call, *simple) if simple else _by_blocks(writer, call, groups, arguments, made)
 
 
 def _by_blocks(writer: Any, call: Call, groups: Groups, arguments: ArgumentBlock, made: DType) -> FusedEpilogue:
@@ -93,7 +104,7 @@ def _by_blocks(writer: Any, call: Call, groups: Groups, arguments: ArgumentBlock
     key = (code.key(), tuple(places))
     f = writer.function(key, lambda name: print_epilogue(writer.module, name, code, places, writer.relaxed), "epilogue")
     wide = scratch(sh.size(call.out.shape) * made.size) if narrow else None
-    return FusedEpilogue(Epilogue(block=f, extra=len(tensors)), None, tensors, lowered.params, wide)
+    return FusedEpilogue(writer, call, Epilogue(block=f, extra=len(tensors)), None, tensors, lowered.params, wide)
 
 
 def is_integer(call: Call) -> bool:
@@ -115,8 +126,8 @@ def fits(out: Tensor, made: DType) -> bool:
     return out.dtype is made or out.dtype in (F32, I32, U8, I8, U16, I16)
 
 
-def _in_registers(out: Tensor, e: Expr, groups: Groups) -> FusedEpilogue | None:
-    """The bias and the clip bounds if the epilogue has nothing else: tiles apply these in registers."""
+def _in_registers(out: Tensor, e: Expr, groups: Groups) -> tuple[Epilogue, Tensor | None] | None:
+    """The clip bounds and the bias if the epilogue has nothing else: tiles apply these in registers."""
     bounds: dict[str, float] = {}
     while e.op in ("max", "min") and e.op not in bounds and e.args[1].op == "const":
         bounds[e.op] = e.args[1].value
@@ -125,7 +136,7 @@ def _in_registers(out: Tensor, e: Expr, groups: Groups) -> FusedEpilogue | None:
         e = e.args[0]
     low, high = bounds.get("max"), bounds.get("min")
     if e.op == "arg":
-        return FusedEpilogue(Epilogue(low=low, high=high))
+        return Epilogue(low=low, high=high), None
     if e.op != "add":
         return None
     a, b = e.args if e.args[0].op == "arg" else e.args[::-1]
@@ -137,7 +148,7 @@ def _in_registers(out: Tensor, e: Expr, groups: Groups) -> FusedEpilogue | None:
         return None
     (axis, step), row, col = *steps.items(), groups[2], groups[3]
     kind = "row" if axis in row else "col" if axis in col else ""
-    return FusedEpilogue(Epilogue(kind, low, high), b.value) if kind and step == 1 else None
+    return (Epilogue(kind, low, high), b.value) if kind and step == 1 else None
 
 
 def widened(call: Call, operands: tuple[int, ...] = (0, 1)) -> tuple[list[Kernel], Call]:

@@ -141,10 +141,10 @@ def _winograd(writer: Any, call: Call) -> Invocation:
         batch=batch, c=c, m=m, ih=ih, iw=iw, oh=oh, ow=ow, ph=pads[0], pw=pads[1], th=th, quads=quads, tr=tr, mg=mg,
         bytes=size,
     )  # fmt: skip
-    out, own = fused.result or y, scratch(size * writer.threads)
-    kernel = partial(winograd.winograd, writer.module, arithmetic=sums)
+    out, own = fused.out, scratch(size * writer.threads)
+    kernel = partial(winograd.winograd, arithmetic=sums)
     buffers, units = ConvBuffers(x, u, out, fused.bias or out, own), winograd.units(batch, m, th, tr, mg)
-    return fused.invocation(writer, call, kernel, ("winograd", sums), "winograd", buffers, params, units, [own])
+    return fused.invocation(kernel, ("winograd", sums), buffers, params, units, [own])
 
 
 def _implicit(writer: Any, call: Call) -> Invocation:
@@ -158,12 +158,12 @@ def _implicit(writer: Any, call: Call) -> Invocation:
     mc, nc, cc = conv.blocks(mg, cg, positions, taps, writer.threads)
     params = (*window_of(call, x.shape[2:], y.shape[2:], w), *conv.Params(mc, nc, cc))
     around = call.args[2] if len(call.args) > 2 else None
-    out, own = fused.result or y, scratch(conv.scratch_bytes(nc, cc, taps) * writer.threads)
+    out, own = fused.out, scratch(conv.scratch_bytes(nc, cc, taps) * writer.threads)
     filled = around is not None
-    kernel = partial(conv.conv, writer.module, arithmetic=sums, filled=filled)
+    kernel = partial(conv.conv, arithmetic=sums, filled=filled)
     buffers = ConvBuffers(x, w, out, around or fused.bias or out, own)
     units = conv.units(x.shape[0], group, mg, positions, mc, nc)
-    return fused.invocation(writer, call, kernel, ("conv", sums, filled), "conv", buffers, params, units, [own])
+    return fused.invocation(kernel, ("conv", sums, filled), buffers, params, units, [own])
 
 
 def _reaches(call: Call) -> bool:
@@ -187,8 +187,8 @@ def _depthwise(writer: Any, call: Call) -> Invocation:
     places = {name: value for named in of.values() for name, value in named.items()}
     params = depthwise.Params(batch=x.shape[0], c=c, mult=mult, **places, rows=rows, run=run)
     fused = fused_epilogue(writer, call, conv_groups(y.rank), depthwise.ARGUMENTS)
-    out = fused.result or y
+    out = fused.out
     own = scratch(depthwise.scratch_bytes(rows, run, strides[1], sh.size(kernel)) * writer.threads)
-    written = partial(depthwise.depthwise, writer.module, arithmetic=arithmetic(writer, call))
+    written = partial(depthwise.depthwise, arithmetic=arithmetic(writer, call))
     buffers, units = ConvBuffers(x, w, out, fused.bias or out, own), depthwise.units(x.shape[0], c, mult)
-    return fused.invocation(writer, call, written, ("depthwise",), "depthwise", buffers, params, units, [own])
+    return fused.invocation(written, ("depthwise",), buffers, params, units, [own])

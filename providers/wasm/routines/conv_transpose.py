@@ -62,13 +62,12 @@ class PhaseInterleave(PlaneRoutine):
         )  # fmt: skip
         arguments = interleave.MENDED if mended else interleave.ARGUMENTS
         fused = fused_epilogue(writer, call, conv_groups(y.rank), arguments, registers=False)
-        buffers: Sequence[Tensor] = interleave.Buffers(z, fused.result or y)
+        buffers: Sequence[Tensor] = interleave.Buffers(z, fused.out)
         if mended:
             buffers = MendingBuffers(z, buffers[1], call.operand(1), call.operand(2))
             params = (*params, *_mending(call))
-        kernel = partial(interleave.interleave, writer.module, mended=mended)
-        units = y.shape[0] * y.shape[1]
-        return [fused.invocation(writer, call, kernel, ("interleave", mended), "interleave", buffers, params, units)]
+        kernel = partial(interleave.interleave, mended=mended)
+        return [fused.invocation(kernel, ("interleave", mended), buffers, params, y.shape[0] * y.shape[1])]
 
 
 def _mending(call: Call) -> MendingParams:

@@ -25,11 +25,11 @@ def product_call(
     fused = fused_epilogue(writer, call, groups, gemm.arguments_of(layout), sum_type(call))
     params = params._replace(own=gemm.scratch_bytes(layout, params))
     own = [scratch(params.own * writer.threads)] if params.own != 0 else []
-    c, sums = fused.result or call.out, arithmetic(writer, call)
-    kernel = partial(gemm.matmul, writer.module, layout=layout, arithmetic=sums)
+    c, sums = fused.out, arithmetic(writer, call)
+    kernel = partial(gemm.matmul, layout=layout, arithmetic=sums)
     buffers = (*gemm.Buffers(a, b, c, fused.bias or c, own[0] if own else c), *steps)
     units, label = gemm.units(params.m, params.n, params.batch, params.mc, params.nc), label or f"matmul_{layout.name}"
-    return fused.invocation(writer, call, kernel, ("matmul", layout, sums), label, buffers, params, units, own)
+    return fused.invocation(kernel, ("matmul", layout, sums), buffers, params, units, own, label)
 
 
 def pack_call(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from functools import partial
 from typing import Any
 
 from pyruntime.codegen.provider import Invocation
@@ -30,6 +29,5 @@ class MaxPoolGradient(PlaneRoutine):
         n, c, h, w = x.shape
         params = pool_gradient.Params(h=h, w=w, oh=g.shape[2], ow=g.shape[3], channels=c)
         fused = fused_epilogue(writer, call, conv_groups(4), pool_gradient.ARGUMENTS, registers=False)
-        buffers = pool_gradient.Buffers(x, g, fused.result or call.out)
-        kernel = partial(pool_gradient.into_largest, writer.module)
-        return [fused.invocation(writer, call, kernel, ("max_pool_gradient",), "max_pool", buffers, params, n * c)]
+        buffers = pool_gradient.Buffers(x, g, fused.out)
+        return [fused.invocation(pool_gradient.into_largest, ("max_pool",), buffers, params, n * c)]

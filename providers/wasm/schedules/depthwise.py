@@ -16,20 +16,20 @@ Work units: batch * c * mult planes of y.
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from collections.abc import Sequence
+from typing import Any, Generic, NamedTuple
 
 from pyruntime.ir import shape as sh
 from pyruntime.ir.shape import AnyDim
 
 from ..printer.assembler import Function, Module, helper, once
-from ..printer.values import POINTERS
-from .arguments import KERNEL, ArgumentBlock, ConvBuffers, ceil_div
+from ..printer.values import I32, POINTERS, V128, ZERO, Ptr, ceil_div, constant, f32x4, select, shuffle32
+from .arguments import KERNEL, ArgumentBlock, ConvBuffers, Word
 from .arithmetic import Arithmetic
 from .register_tile import NO_EPILOGUE, Epilogue, apply_epilogue, store_part
 
 REACH = 1024  # rows and columns of a window: for wider windows most of the copy may be pads
 _BEHIND = 32  # floats that the last outputs of the last row may read past it
-_PLANE = ("args", "w", "y", "bias", "batch", "row", "rows", "col", "cols", "copy", "table")
 # (vectors of outputs of a round, taps in parallel, which hide the latency of a sum, four cycles; the round is used
 # while more outputs than this are left in the row)
 ROUNDS = ((8, 1, 16), (4, 2, 8), (2, 2, 0))
@@ -37,24 +37,24 @@ ROUNDS = ((8, 1, 16), (4, 2, 8), (2, 2, 0))
 CRANELIFT_ROUNDS = ((6, 1, 16), (4, 1, 8), (2, 2, 0))
 
 
-class Params(NamedTuple):
-    batch: AnyDim
-    c: AnyDim
-    mult: AnyDim  # filters of a channel
-    ih: AnyDim  # extents of the input (1-D: 1 row)
-    iw: AnyDim
-    oh: AnyDim  # of the output
-    ow: AnyDim
-    kh: AnyDim  # of the kernel
-    kw: AnyDim
-    sh: AnyDim  # strides
-    sw: AnyDim
-    dh: AnyDim  # dilations
-    dw: AnyDim
-    ph: AnyDim  # pads at the beginning
-    pw: AnyDim
-    rows: AnyDim  # of the copy, from `copied`
-    run: AnyDim  # columns of a run; a row of the copy has sw runs
+class Params(NamedTuple, Generic[Word]):
+    batch: Word
+    c: Word
+    mult: Word  # filters of a channel
+    ih: Word  # extents of the input (1-D: 1 row)
+    iw: Word
+    oh: Word  # of the output
+    ow: Word
+    kh: Word  # of the kernel
+    kw: Word
+    sh: Word  # strides
+    sw: Word
+    dh: Word  # dilations
+    dw: Word
+    ph: Word  # pads at the beginning
+    pw: Word
+    rows: Word  # of the copy, from `copied`
+    run: Word  # columns of a run; a row of the copy has sw runs
 
 
 ARGUMENTS = ArgumentBlock(ConvBuffers._fields, Params._fields, "y")
@@ -71,46 +71,58 @@ def scratch_bytes(rows: AnyDim, run: AnyDim, stride: AnyDim, taps: AnyDim) -> An
     return 16 * sh.ceildiv(rows * run * stride + _BEHIND + taps, 4)
 
 
+class PlaneWords(NamedTuple):
+    """Parameters of the function of one plane of y; w: weights of the filter `row`; copy: the copy of x."""
+
+    args: Ptr
+    w: Ptr
+    y: Ptr
+    bias: Ptr
+    batch: I32
+    row: I32
+    rows: I32
+    col: I32
+    cols: I32
+    copy: Ptr
+    table: Ptr
+
+
 class _Plane:
-    """Emits the function, with the parameters _PLANE, of one plane of y; w: weights of the filter `row`; copy: the copy
-    of x."""
+    """Emits the function of one plane."""
 
     def __init__(self, module: Module, arithmetic: Arithmetic, epilogue: Epilogue) -> None:
         self.arithmetic, self.epilogue = arithmetic, epilogue
         store_part(module)
-        self.f, self.p = f, p = module.internal("depthwise_plane", _PLANE)
-        self.w = w = ARGUMENTS.load(f, epilogue.extra, ())
-        self.left, self.start, self.taps, oy, line = f.locals("i32", 5)
-        f.emit(w["kh"], w["kw"], "i32.mul").set(self.taps)
-        f.emit(w["sh"], w["sw"], "i32.mul", w["run"], "i32.mul").i32(2).emit("i32.shl").set(line)
-        with f.until(oy, w["oh"]):
-            f.emit(p["copy"]).set(self.start).emit(w["ow"]).set(self.left)
+        self.f, self.p = f, p = module.inner("depthwise_plane", PlaneWords)
+        w = Params(*ARGUMENTS.integers(f, epilogue.extra))
+        (self.left,), (self.start,), (self.taps, oy, line) = f.integers(1), f.pointers(1), f.integers(3)
+        f.set(self.taps, w.kh * w.kw).set(line, w.sh * w.sw * w.run << 2)
+        with f.until(oy, w.oh):
+            f.set(self.start, p.copy).set(self.left, w.ow)
             with f.loop() as again:
                 self.rounds()
-                f.emit(self.left).i32(0).emit("i32.gt_s").br_if(again)
+                f.br_if(again, self.left.gt_s(0))
             # the last vectors may have fewer outputs or none: `left` is then negative
-            f.emit(p["y"], self.left).i32(2).emit("i32.shl", "i32.add").set(p["y"])
-            f.emit(p["col"], self.left, "i32.add").set(p["col"]).emit(p["copy"], line, "i32.add").set(p["copy"])
-        f.i32(1).set(p["rows"]).emit(p["col"]).set(p["cols"]).i32(0).set(p["col"])
+            f.add(p.y, self.left << 2).add(p.col, self.left).add(p.copy, line)
+        f.set(p.rows, 1).set(p.cols, p.col).set(p.col, 0)
         epilogue.finish(f, p)
 
     def rounds(self) -> None:
         f = self.f
         with f.block() as done:
             for vectors, chains, more in CRANELIFT_ROUNDS if f.module.cranelift else ROUNDS:
-                f.emit(self.left).i32(more).emit("i32.gt_s")
-                with f.if_():
+                with f.if_(self.left.gt_s(more)):
                     self.round(vectors, chains)
                     f.br(done)
 
     def round(self, vectors: int, chains: int) -> None:
         """Compute 4 * vectors outputs; `start` is the address of the first tap."""
         f = self.f
-        with f.scratch("v128", vectors * chains) as flat, f.scratch("i32", 3) as (weight, place, taps):
+        with f.scratch("v128", vectors * chains) as flat, f.scratch("ptr ptr i32") as (weight, place, taps):
             sums = [flat[n * vectors : (n + 1) * vectors] for n in range(chains)]
             for total in flat:
-                f.f32x4(0).set(total)
-            f.emit(self.p["w"]).set(weight).emit(self.p["table"]).set(place).emit(self.taps).set(taps)
+                f.set(total, ZERO)
+            f.set(weight, self.p.w).set(place, self.p.table).set(taps, self.taps)
             for each in sorted({3 if chains == 1 and not f.module.cranelift else chains, 1}, reverse=True):
                 with f.countdown(taps, each):
                     for n in range(each):
@@ -118,31 +130,29 @@ class _Plane:
                     f.add(weight, 4 * each).add(place, 4 * each)
             for other in sums[1:]:
                 for total, more in zip(sums[0], other, strict=True):
-                    f.emit(total, more, "f32x4.add").set(total)
+                    f.set(total, f32x4.add(total, more))
             for total in sums[0]:
                 self.finish(total)
         f.add(self.start, 16 * vectors)
 
-    def tap(self, sums: list[Any], weight: int, place: int, offset: int) -> None:
+    def tap(self, sums: Sequence[V128], weight: Ptr, place: Ptr, offset: int) -> None:
         f = self.f
-        with f.scratch("v128", 2) as (factor, x), f.scratch("i32", 1) as (at,):
-            f.emit(weight).mem("v128.load32_splat", offset).set(factor)
-            f.emit(self.start, place).mem("i32.load", offset).emit("i32.add").set(at)
+        with f.scratch("v128", 2) as (factor, x), f.scratch("ptr") as (at,):
+            f.set(factor, weight.splat(offset)).set(at, self.start + place.i32(offset))
             for v, total in enumerate(sums):
-                f.emit(at).mem("v128.load", 16 * v).set(x)
+                f.set(x, at.load(16 * v))
                 self.arithmetic.multiply_add(f, total, factor, x)
 
-    def finish(self, total: Any) -> None:
+    def finish(self, total: V128) -> None:
         """Store four outputs or the rest of the row, and advance."""
         f, p, tile = self.f, self.p, self.epilogue.tile()
-        f.emit(self.left).i32(4).emit("i32.ge_s")
-        with f.if_():
-            apply_epilogue(f, tile, POINTERS[p["bias"]], p["row"], p["col"], total)
-            f.emit(p["y"], total).mem("v128.store").otherwise().emit(self.left).i32(0).emit("i32.gt_s")
-            with f.if_():
-                apply_epilogue(f, tile, POINTERS[p["bias"]], p["row"], p["col"], total)
-                f.emit(p["y"], total, total, self.left).call(store_part)
-        f.add(p["y"], 16).add(self.left, -4).add(p["col"], 4)
+        with f.if_(self.left.ge_s(4)):
+            apply_epilogue(f, tile, p.bias, p.row, p.col, total)
+            f.store(p.y, total).otherwise()
+            with f.if_(self.left.gt_s(0)):
+                apply_epilogue(f, tile, p.bias, p.row, p.col, total)
+                f.call(store_part, p.y, total, total, self.left)
+        f.add(p.y, 16).add(self.left, -4).add(p.col, 4)
 
 
 @once
@@ -151,24 +161,22 @@ def _plane(module: Module, arithmetic: Arithmetic, epilogue: Epilogue) -> Functi
 
 
 @helper("depthwise_copy")
-def _copy_run(f: Function, x: int, line: int, rows: int, columns: int, to: int, pitch: int, step: int) -> None:
+def _copy_run(f: Function, x: Ptr, line: I32, rows: I32, columns: I32, to: Ptr, pitch: I32, step: I32) -> None:
     """Copy each step-th column of rows that are `line` bytes apart to rows that are `pitch` bytes apart."""
-    row, a, b, left, apart = f.locals("i32", 5)
-    f.emit(step).i32(2).emit("i32.shl").set(apart)
+    (row,), (a, b), (left, apart) = f.integers(1), f.pointers(2), f.integers(2)
+    f.set(apart, step << 2)
     with f.until(row, rows):
-        f.emit(x).set(a).emit(to).set(b).emit(columns).set(left)
+        f.set(a, x).set(b, to).set(left, columns)
         for stride in (1, 2):
             with f.block() as out, f.loop() as again:
-                f.emit(step).i32(stride).emit("i32.ne", left).i32(4).emit("i32.lt_s", "i32.or").br_if(out)
-                f.emit(b, a).mem("v128.load")
-                if stride == 2:
-                    f.emit(a).mem("v128.load", 16).shuffle32(0, 2, 4, 6)
-                f.mem("v128.store").add(a, 16 * stride).add(b, 16).add(left, -4).br(again)
+                f.br_if(out, step.ne(stride) | left.lt_s(4))
+                four = a.load()
+                f.store(b, four if stride == 1 else shuffle32(four, a.load(16), 0, 2, 4, 6))
+                f.add(a, 16 * stride).add(b, 16).add(left, -4).br(again)
         with f.block() as out, f.loop() as again:
-            f.emit(left).i32(0).emit("i32.le_s").br_if(out)
-            f.emit(b, a).mem("i32.load").mem("i32.store")
-            f.emit(a, apart, "i32.add").set(a).add(b, 4).add(left, -1).br(again)
-        f.emit(x, line, "i32.add").set(x).emit(to, pitch, "i32.add").set(to)
+            f.br_if(out, left.le_s(0)).store(b, a.i32(), name="i32.store")
+            f.add(a, apart).add(b, 4).add(left, -1).br(again)
+        f.add(x, line).add(to, pitch)
 
 
 @once
@@ -176,70 +184,60 @@ def _copy(module: Module, extra: int) -> Function:
     """(args, x, to): copy a plane of x, run after run, between pads that are zeros already."""
     run = _copy_run(module)
     f = module.function("depthwise_runs", ["i32"] * 3, export=False)
-    _, x, to = f.params
-    w = ARGUMENTS.load(f, extra, ())
-    n, rows, place, column, count, most, line, pitch = f.locals("i32", 8)
-    f.emit(w["iw"]).i32(2).emit("i32.shl").set(line)
-    f.emit(w["run"], w["sw"], "i32.mul").i32(2).emit("i32.shl").tee(pitch)
-    f.emit(w["ph"], "i32.mul", to, "i32.add").set(to).emit(w["rows"], w["ph"], "i32.sub").tee(rows)
-    f.emit(w["ih"], rows, w["ih"], "i32.lt_s", "select").set(rows)
-    with f.until(n, w["sw"]):
+    x, to = POINTERS[1], POINTERS[2]
+    w = Params(*ARGUMENTS.integers(f, extra))
+    n, rows, place, column, count, most, line, pitch = f.integers(8)
+    f.set(line, w.iw << 2).set(to, pitch.tee(w.run * w.sw << 2) * w.ph + to)
+    f.set(rows, select(rows.tee(w.rows - w.ph), w.ih, rows.lt_s(w.ih)))
+    with f.until(n, w.sw):
         # address of the run's first element after the pads, and its column of x
-        f.emit(w["pw"], n, "i32.sub").i32(0).emit(w["pw"], n, "i32.gt_s", "select", w["sw"], "i32.add")
-        f.i32(1).emit("i32.sub", w["sw"], "i32.div_s").tee(place)
-        f.emit(w["sw"], "i32.mul", n, "i32.add", w["pw"], "i32.sub").set(column)
-        f.emit(w["iw"], column, "i32.sub", w["sw"], "i32.add").i32(1).emit("i32.sub", w["sw"], "i32.div_s")
-        f.set(count).emit(w["run"], place, "i32.sub").set(most)
-        f.emit(x, column).i32(2).emit("i32.shl", "i32.add", line, rows)
-        f.emit(count, most, count, most, "i32.lt_s", "select")
-        f.emit(to, n, w["run"], "i32.mul", place, "i32.add").i32(2).emit("i32.shl", "i32.add", pitch, w["sw"])
-        f.call(run)
+        first = select(w.pw - n, 0, w.pw.gt_s(n)) + w.sw - 1
+        f.set(column, place.tee(first.div_s(w.sw)) * w.sw + n - w.pw)
+        f.set(count, (w.iw - column + w.sw - 1).div_s(w.sw)).set(most, w.run - place)
+        columns = select(count, most, count.lt_s(most))
+        f.call(run, x + (column << 2), line, rows, columns, to + (n * w.run + place << 2), pitch, w.sw)
     return f
 
 
-@once
-def _start(module: Module, extra: int) -> Function:
-    """(args, copy) -> the table: clear the copy and write the table after it."""
-    f = module.function("depthwise_start", ["i32"] * 2, ["i32"], export=False)
-    _, at = f.params
-    w = ARGUMENTS.load(f, extra, ())
-    table, to, r, s, column, done, size = f.locals("i32", 7)
-    f.emit(w["rows"], w["run"], "i32.mul", w["sw"], "i32.mul").i32(_BEHIND).emit("i32.add").tee(size)
-    f.i32(2).emit("i32.shl", at, "i32.add").tee(table).set(to)
+@helper("depthwise_start", results=("i32",))
+def _start(f: Function, args: Ptr, at: Ptr, *, extra: int) -> None:
+    """Clear the copy and write the table after it, whose address is the result."""
+    w = Params(*ARGUMENTS.integers(f, extra))
+    (table, to), (r, s, column, done, size) = f.pointers(2), f.integers(5)
+    f.set(to, table.tee((size.tee(w.rows * w.run * w.sw + _BEHIND) << 2) + at))
     with f.until(done, size, 4):
-        f.emit(at).f32x4(0).mem("v128.store").add(at, 16)
-    with f.until(r, w["kh"]):
-        f.i32(0).set(s)
-        with f.until(s, w["kw"]):
-            f.emit(s, w["dw"], "i32.mul").set(column)
-            f.emit(to, r, w["dh"], "i32.mul", w["sw"], "i32.mul", column, w["sw"], "i32.rem_u", "i32.add")
-            f.emit(w["run"], "i32.mul", column, w["sw"], "i32.div_u", "i32.add").i32(2).emit("i32.shl")
-            f.mem("i32.store").add(to, 4)
-    return f.emit(table)
+        f.store(at, ZERO).add(at, 16)
+    with f.until(r, w.kh):
+        f.set(s, 0)
+        with f.until(s, w.kw):
+            f.set(column, s * w.dw)
+            place = (r * w.dh * w.sw + column % w.sw) * w.run + column // w.sw
+            f.store(to, place << 2, name="i32.store").add(to, 4)
+    f.push(table)
 
 
 def depthwise(module: Module, name: str, *, arithmetic: Arithmetic, epilogue: Epilogue = NO_EPILOGUE) -> Function:
     """Emit the kernel (args, begin, end, tid)."""
     plane = _plane(module, arithmetic, epilogue)
-    copy, start = _copy(module, epilogue.extra), _start(module, epilogue.extra)
+    copy, start = _copy(module, epilogue.extra), _start(module, extra=epilogue.extra)
     f = module.function(name, KERNEL)
     args, begin, end, tid = f.params
-    w = ARGUMENTS.load(f, epilogue.extra)
-    filters, filter_, taps, four, size, table = f.locals("i32", 6)
-    f.emit(w["c"], w["mult"], "i32.mul").set(filters).emit(w["kh"], w["kw"], "i32.mul").set(taps).i32(4).set(four)
-    f.emit(w["rows"], w["run"], "i32.mul", w["sw"], "i32.mul", taps, "i32.add").i32(_BEHIND).emit("i32.add").set(size)
-    ceil_div(f, size, four).i32(4).emit("i32.shl", tid, "i32.mul", w["scratch"], "i32.add").set(w["scratch"])
+    at = ConvBuffers(*ARGUMENTS.pointers(f))
+    w = Params(*ARGUMENTS.integers(f, epilogue.extra))
+    (filters, filter_, taps, four, size), (table,) = f.integers(5), f.pointers(1)
+    f.set(filters, w.c * w.mult).set(taps, w.kh * w.kw).set(four, 4)
+    f.set(size, w.rows * w.run * w.sw + taps + _BEHIND)
+    f.set(at.scratch, (ceil_div(size, four) << 4) * tid + at.scratch)
     with f.block() as empty:
-        f.emit(w["oh"], "i32.eqz", w["ow"], "i32.eqz", "i32.or", begin, end, "i32.ge_s", "i32.or").br_if(empty)
-        f.emit(args, w["scratch"]).call(start).set(table)
+        f.br_if(empty, w.oh.eqz() | w.ow.eqz() | begin.ge_s(end))
+        f.call(start, POINTERS[args], at.scratch).set(table)
         with f.until(begin, end):
-            f.emit(begin, filters, "i32.rem_u").set(filter_)
-            f.emit(args, w["x"], begin, w["mult"], "i32.div_u", w["ih"], "i32.mul", w["iw"], "i32.mul").i32(2)
-            f.emit("i32.shl", "i32.add", w["scratch"]).call(copy)
-            f.emit(args, w["w"], filter_, taps, "i32.mul").i32(2).emit("i32.shl", "i32.add")
-            f.emit(w["y"], begin, w["oh"], "i32.mul", w["ow"], "i32.mul").i32(2).emit("i32.shl", "i32.add")
-            f.emit(w["bias"], begin, filters, "i32.div_u", filter_).i32(1).i32(0).i32(0).emit(w["scratch"], table)
-            f.call(plane)
+            f.set(filter_, begin % filters)
+            f.call(copy, args, at.x + (begin // w.mult * w.ih * w.iw << 2), at.scratch)
+            f.call(
+                plane, args, at.w + (filter_ * taps << 2), at.y + (begin * w.oh * w.ow << 2), at.bias,
+                begin // filters, filter_, constant(1), constant(0), constant(0), at.scratch, table,
+            )  # fmt: skip
     return f
 
 

@@ -47,34 +47,24 @@ ROOT = HALF_STEP**0.5  # half floats: A is multiplied by it, and then the sums, 
 
 
 class Few(NamedTuple):
-    """Parameters of a panel's function: those of `Block` and more.
+    """Parameters of a panel's function, behind those of `Block`.
 
-    a, lda: the copy of A and the bytes between its rows; b, ldb: a panel, and the address up to which the tile loads
-    ahead; steps, size: of codes, the steps of the panel's first block and the number of k of a block; sums: memory for
-    those of a tile"""
+    In the block, a and lda are the copy of A and the bytes between its rows; b and ldb a panel, and the address up to
+    which the tile loads ahead. steps, size: of codes, the steps of the panel's first block and the number of k of a
+    block; sums: memory for those of a tile"""
 
-    a: Ptr
-    lda: I32
-    b: Ptr
-    ldb: I32
-    k: I32
-    c: Ptr
-    ldc: I32
-    cols: I32
-    rows: I32
-    flags: I32
-    bias: Ptr
-    args: Ptr
-    batch: I32
-    row: I32
-    col: I32
     steps: Ptr
     size: I32
     sums: Ptr
 
 
+def _few_function(module: Module, name: str) -> tuple[Function, Block, Few]:
+    f, count = module.function(name, ["i32"] * len(Block._fields + Few._fields), export=False), len(Block._fields)
+    return f, typed(Block, f.params[:count]), typed(Few, f.params[count:])
+
+
 class TileWords(NamedTuple):
-    """Parameters of a tile's function, as of `Few`."""
+    """Parameters of a tile's function, as of a panel's."""
 
     a: Ptr
     b: Ptr
@@ -325,29 +315,28 @@ def _add_block(tile: _Tile, layout: WeightCodes, a: Ptr) -> None:
 def _finish(module: Module, height: int, epilogue: Epilogue) -> Function:
     """Apply the epilogue to a tile's sums, and store them in C."""
     store_part(module)
-    f, p = module.inner(f"few_finish{height}", Few)
+    f, p, own = _few_function(module, f"few_finish{height}")
     sums = [f.vectors(2) for _ in range(height)]
-    block = typed(Block, p[: len(Block._fields)])
-    _, c, rows = row_pointers(f, block, height)
+    _, c, rows = row_pointers(f, p, height)
     for n, s in enumerate(s for pair in sums for s in pair):
-        f.set(s, p.sums.load(16 * n))
-    finish_tile(f, block, c, rows, sums, epilogue)
+        f.set(s, own.sums.load(16 * n))
+    finish_tile(f, p, c, rows, sums, epilogue)
     return f
 
 
 @once
 def few_panel(module: Module, arithmetic: Arithmetic, epilogue: Epilogue, layout: WeightCodes | None) -> Function:
-    """A function of Few for all rows and one panel, of float32 or of codes."""
+    """A function of Block and Few for all rows and one panel, of float32 or of codes."""
     make = partial(_codes_tile, layout=layout) if layout else _float_tile
     tiles = {height: make(module, height, arithmetic=arithmetic) for height in (HALF, HEIGHT)}
     finish = {height: _finish(module, height, epilogue) for height in tiles}
-    f, p = module.inner("few_panel", Few)
+    f, p, own = _few_function(module, "few_panel")
     if layout is None:  # two rows read about as many lines of B at a time as one
         f.set(p.ldb, select(0, p.ldb, p.rows.le_s(HALF)))
 
     def tile(height: int) -> None:
-        f.call(tiles[height], p.a, p.b, p.ldb, p.k, p.steps, p.size, p.sums)
-        f.call(finish[height], *p)
+        f.call(tiles[height], *TileWords(p.a, p.b, p.ldb, p.k, *own))
+        f.call(finish[height], *p, *own)
 
     with f.loop() as again:
         by_height(f, p.rows, tile)
@@ -356,9 +345,9 @@ def few_panel(module: Module, arithmetic: Arithmetic, epilogue: Epilogue, layout
     return f
 
 
-def multiply_few_rows(f: Function, p: Few, panel: Function, step: I32, steps: I32) -> None:
+def multiply_few_rows(f: Function, p: Block, own: Few, panel: Function, step: I32, steps: I32) -> None:
     """Multiply a block of C. p: changed; panel: `few_panel`; step, steps: the bytes between panels and between their
     steps."""
     with f.loop() as again:
-        f.call(panel, *p).add(p.b, step).add(p.steps, steps)
+        f.call(panel, *p, *own).add(p.b, step).add(own.steps, steps)
         f.add(p.c, 4 * PANEL).add(p.col, PANEL).add(p.cols, -PANEL).br_if(again, p.cols.gt_s(0))

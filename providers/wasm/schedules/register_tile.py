@@ -108,10 +108,10 @@ class Epilogue:
         """Return the part that register tiles apply."""
         return replace(self, block=None, extra=0) if self.block else self
 
-    def finish(self, f: Function, p: Block | Mapping[str, int]) -> None:
-        """Call `block`, if any, with locals by name."""
+    def finish(self, f: Function, p: object) -> None:
+        """Call `block`, if any. p: has its locals as attributes or by name"""
         if self.block:
-            words: list[Any] = [getattr(p, name) if isinstance(p, Block) else p[name] for name in FINISH]
+            words: list[Any] = [p[name] if isinstance(p, Mapping) else getattr(p, name) for name in FINISH]
             f.call(self.block, *words)
 
 

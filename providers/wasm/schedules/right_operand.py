@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import NamedTuple
 
 from pyruntime.codegen.linear_memory import PREFETCH
 
@@ -20,19 +19,6 @@ from .pack_panels import pack_cols, pack_rows
 from .panel_order import StepWords, count_codes, order_has
 from .register_tile import PANEL, Block, Epilogue, call_block, flags_of, pick_rows
 from .weight_codes import GROUP, ROUND, WeightCodes
-
-
-class _Own(NamedTuple):
-    """Of a call of a product of few rows."""
-
-    a: Ptr
-    lda: I32
-    c: Ptr
-    col: I32
-    cols: I32
-    steps: Ptr
-    size: I32
-    sums: Ptr
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,23 +68,23 @@ class PackedOperand:
         """Multiply all k by `by_panel`."""
         assert self.by_panel is not None
         f, block = at.f, at.block
-        own = f.fields(_Own)  # the epilogue needs those of the block
-        a, lda, c, col, cols = own[:5]
-        p = Few(*block._replace(a=a, lda=lda, c=c, col=col, cols=cols), own.steps, own.size, own.sums)
+        # the epilogue needs those of the block
+        (a,), (lda,), (c,), (col, cols) = f.pointers(1), f.integers(1), f.pointers(1), f.integers(2)
+        p, few = block._replace(a=a, lda=lda, c=c, col=col, cols=cols), f.fields(Few)
         f.set(c, block.c).set(col, block.col).set(cols, block.cols)
-        f.set(p.k, at.k).set(p.size, at.ldb)
+        f.set(p.k, at.k).set(few.size, at.ldb)
         f.set(p.flags, flags_of(at.k0, p.k, at.k))
         f.set(lda, row_step(at.k)).set(a, at.scratch)
         f.call(copy_rows(f.module, self.half), block.a, block.lda, p.rows, at.k, at.scratch)
-        f.set(p.sums, at.scratch + lda * (p.rows + (HEIGHT - 1) & -HEIGHT))
+        f.set(few.sums, at.scratch + lda * (p.rows + (HEIGHT - 1) & -HEIGHT))
         with f.scratch("i32", 2) as (step, steps):
             f.set(p.b, self.address(at)).set(step, self.stride(at))
             f.set(p.ldb, p.b + step * (cols + (PANEL - 1) >> 3))
-            self.steps_of(at, p, steps)
-            multiply_few_rows(f, p, self.by_panel, step, steps)
-        f.release(*own)
+            self.steps_of(at, p, few, steps)
+            multiply_few_rows(f, p, few, self.by_panel, step, steps)
+        f.release(a, lda, c, col, cols, *few)
 
-    def steps_of(self, at: Matrix, p: Few, step: I32) -> None:
+    def steps_of(self, at: Matrix, p: Block, few: Few, step: I32) -> None:
         """Set the address of the steps of the block's first panel, and the number of bytes between panels."""
 
     def panels(self, at: Matrix) -> None:
@@ -157,12 +143,12 @@ class QuantisedOperand(DenseOperand):
             at = replace(at, block=at.block._replace(a=at.scratch, lda=row))
         super().multiply_few(at)
 
-    def steps_of(self, at: Matrix, p: Few, step: I32) -> None:
+    def steps_of(self, at: Matrix, p: Block, few: Few, step: I32) -> None:
         f = at.f
         count_codes(f, p.cols, p.k, self.layout.bits)
         f.set(p.ldb, select(p.ldb, 0, order_has(PREFETCH)))
         f.set(step, ceil_div(at.k, at.ldb) * self.layout.step_bytes)
-        f.set(p.steps, p.args.pointer(4 * self.steps) + step * (p.col >> 3))
+        f.set(few.steps, p.args.pointer(4 * self.steps) + step * (p.col >> 3))
 
     def pack(self, at: Matrix) -> None:
         f, p = at.f, at.block
