@@ -304,6 +304,7 @@ class IntegerLanes(Lanes):
 
 f32x4 = Lanes("f32x4", "<f", 4)
 i32x4 = IntegerLanes("i32x4", "<i", 4)
+f64x2 = Lanes("f64x2", "<d", 2)
 bits = Lanes("v128", "<i", 4)
 
 
