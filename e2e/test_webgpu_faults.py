@@ -46,7 +46,8 @@ OUT_OF_MEMORY = """(times) => {
   const scopes = [];
   GPUDevice.prototype.pushErrorScope = function (filter) { scopes.push({ filter }); push.call(this, filter); };
   GPUDevice.prototype.createBuffer = function (descriptor) {
-    const full = descriptor.label === 'arena' && times > 0 && scopes.find(({ filter }) => filter === 'out-of-memory');
+    const isDue = descriptor.label.startsWith('arena') && times > 0;
+    const full = isDue && scopes.find(({ filter }) => filter === 'out-of-memory');
     if (!full) return make.call(this, descriptor);
     times--;
     full.error = new GPUOutOfMemoryError('made by the test');
@@ -89,6 +90,31 @@ def test_no_adapter(booted: tuple[Tab, Page]) -> None:
     assert found[0] == RIGHT and found[1] == ["wasm"]
     assert found[2].startswith("NoAdapter") and "wasm" in found[2]
     assert len([text for text in made.warnings if "WebGPU adapter" in text]) == 1
+
+
+BREAK_GROUP = """() => {
+  const make = GPUDevice.prototype.createBindGroup;
+  GPUDevice.prototype.createBindGroup = function (how) {
+    GPUDevice.prototype.createBindGroup = make;
+    return make.call(this, { ...how, entries: how.entries.slice(1) });
+  };
+}"""
+
+
+def test_an_error_concerns_its_own_session(booted: tuple[Tab, Page]) -> None:
+    """The GPU refuses a bind group, and later reports that the commands with it are invalid."""
+    made, page = booted
+    made.run(OPEN + "globalThis.other = await open(); await run(other);")
+    worker(page).evaluate(BREAK_GROUP)
+    found: Any = made.run(
+        OPEN
+        + """
+        const session = await open();
+        return [await reason(() => run(session)), await run(other), await run(other), await run(session)];
+        """
+    )
+    assert found[0].startswith("ExecutionError") and "WebGPU refused this kernel" in found[0]
+    assert found[1:] == [RIGHT] * 3
 
 
 def test_device_lost(booted: tuple[Tab, Page]) -> None:

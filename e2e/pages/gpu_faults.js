@@ -36,7 +36,7 @@
     });
     replace(GPUDevice.prototype, 'createBuffer', (real, descriptor) => {
       const full = scopes.find(({ filter }) => filter === 'out-of-memory');
-      if (descriptor.label !== 'arena' || !full || !isRefused(descriptor.size)) return real(descriptor);
+      if (!descriptor.label.startsWith('arena') || !full || !isRefused(descriptor.size)) return real(descriptor);
       full.error = new GPUOutOfMemoryError('made by the test');
       const device = devices.at(-1);
       pushErrorScope.call(device, 'validation');

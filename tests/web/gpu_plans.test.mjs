@@ -30,7 +30,7 @@ function planned() {
   };
   const gpu = {
     adapter: { buffer_bytes: 2 ** 28, binding_bytes: 2 ** 27, workgroups: 65535 }, device,
-    catchErrors: (action) => action(), layout: () => ({}), submit() {}, tensors: { live: new Set(), freePool() {} },
+    catchErrors: (action) => action(), layout: () => ({}), submit() {}, tensors: { live: new Set(), freePool() {} }, memories: new Map(),
   };
   const runner = new GpuRunner(gpu, [{ buffers: 1, params: 0, span: 1 }], []);
   runner.memory.buffers = [{ name: 'arena', destroy() {} }];

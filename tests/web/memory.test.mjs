@@ -3,7 +3,8 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import { OutOfMemory } from '../../web/common/errors.js';
-import { Memory } from '../../web/run/memory.js';
+import { budgets } from '../../web/run/budgets.js';
+import { freeSpare, Memory } from '../../web/run/memory.js';
 import { Arena, GPU } from '../../web/runtime/arena.js';
 
 const RESERVED = 1024;
@@ -99,6 +100,31 @@ test('memory grows by pages and keeps what it holds', () => {
   assert.throws(() => memory.ensure(3 * 65536 + 1 - 64), { type: 'OutOfMemory', message: /^196609 bytes of memory are needed, memoryLimit is 196608 \(/ });
   memory.limit = Infinity;
   assert.throws(() => memory.ensure(2 ** 32 - 64), { type: 'OutOfMemory', message: /^4294967296 bytes of memory are needed, WebAssembly has 4294901760 \(/ });
+});
+
+test("spare memories and new ones stay within the page's limit", (t) => {
+  freeSpare();
+  const { linear } = budgets;
+  const before = linear.used;
+  const limited = (pages) => { linear.limit = before + pages * 65536; };
+  t.after(() => { linear.limit = Infinity; });
+  const large = Memory.take(false);
+  large.ensure(9 * 65536);
+  large.giveBack(); // a spare one
+  limited(8);
+  const small = Memory.take(false);
+  assert.deepEqual([small === large, linear.used - before], [false, 65536]);
+  small.ensure(4 * 65536);
+  const kept = Memory.take(false);
+  kept.ensure(65536);
+  kept.giveBack();
+  assert.throws(() => small.ensure(9 * 65536), { type: 'OutOfMemory', message: /env.memoryLimit/ });
+  small.ensure(7 * 65536); // all of the limit: no spare memory is left beside it
+  assert.deepEqual([linear.used - before, freeSpare()], [8 * 65536, false]);
+  assert.throws(() => Memory.take(false), { type: 'OutOfMemory' });
+  small.giveBack();
+  assert.equal(linear.used, before);
+  freeSpare();
 });
 
 test('a memory that is taken again is clean, and of the kind asked for', () => {

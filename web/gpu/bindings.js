@@ -57,7 +57,7 @@ export class Parameters {
   grow(size) {
     const { memory } = this;
     memory.flush();
-    const create = () => memory.gpu.device.createBuffer({ size, usage: USAGE.UNIFORM | USAGE.COPY_DST, label: 'parameters' });
+    const create = () => memory.gpu.device.createBuffer({ size, usage: USAGE.UNIFORM | USAGE.COPY_DST, label: memory.label('parameters') });
     const buffer = memory.gpu.catchErrors(create, memory.pending);
     this.buffer?.destroy();
     this.changed = [0, this.words.length];

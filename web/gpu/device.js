@@ -15,10 +15,16 @@ const FEATURES = /** @type {GPUFeatureName[]} */ (['shader-f16', 'subgroups', 't
 const LIMITS = /** @type {const} */ (['maxBufferSize', 'maxStorageBufferBindingSize', 'maxStorageBuffersPerShaderStage',
   'maxComputeWorkgroupStorageSize', 'maxComputeInvocationsPerWorkgroup', 'maxComputeWorkgroupSizeX', 'maxUniformBufferBindingSize']);
 
+/** The label of a session's commands and buffers (`GpuMemory.label`). */
+const MARK = /pyruntime session (\d+)(?: attempt (\d+))?/;
+
 const PIPELINES = 4096; // cached for later sessions; a session references the pipelines that it runs
 
 /** @type {Promise<Gpu | null> | null} */
 let current = null;
+
+/** Why there is no GPU, after `acquireGpu` returned null. */
+export let whyNoGpu = '';
 
 /** Adapters that cannot give another device. @type {WeakSet<GPUAdapter>} */
 const usedAdapters = new WeakSet();
@@ -50,19 +56,37 @@ export function gpuOf(device) {
 
 /** @returns {Promise<Gpu | null>} */
 async function open() {
+  whyNoGpu = 'this browser has no WebGPU adapter';
   try {
     const chosen = setting.adapter && !usedAdapters.has(setting.adapter) ? setting.adapter : null;
     const adapter = chosen ?? await navigator.gpu?.requestAdapter(setting.adapterOptions);
     if (!adapter) return null;
     usedAdapters.add(adapter);
-    const device = await adapter.requestDevice({
-      requiredFeatures: FEATURES.filter((name) => adapter.features.has(name)),
-      requiredLimits: Object.fromEntries(LIMITS.flatMap((name) => adapter.limits[name] === undefined ? [] : [[name, adapter.limits[name]]])),
-    });
+    const device = await deviceOf(adapter);
     return new Gpu(device, describe(device, adapter.info, adapter), adapter);
-  } catch {
+  } catch (error) {
+    whyNoGpu = `the browser refuses a WebGPU device: ${/** @type {Error} */ (error).message}`;
     return null;
   }
+}
+
+/**
+ * A device with all that the adapter offers. Some adapters refuse features or limits that they list: then without these.
+ * @param {GPUAdapter} adapter @returns {Promise<GPUDevice>}
+ */
+async function deviceOf(adapter) {
+  const requiredFeatures = FEATURES.filter((name) => adapter.features.has(name));
+  const requiredLimits = Object.fromEntries(LIMITS.flatMap((name) => adapter.limits[name] === undefined ? [] : [[name, adapter.limits[name]]]));
+  /** @type {unknown} */
+  let first;
+  for (const wanted of [{ requiredFeatures, requiredLimits }, { requiredLimits }, { requiredFeatures }, {}]) {
+    try {
+      return await adapter.requestDevice(wanted);
+    } catch (error) {
+      first ??= error;
+    }
+  }
+  throw first;
 }
 
 /** Names of adapters that compute on the CPU; Microsoft's WARP is the "Basic Render Driver". */
@@ -80,7 +104,7 @@ function describe(device, info = device.adapterInfo, adapter) {
     name,
     software: Boolean(info?.isFallbackAdapter || adapter?.isFallbackAdapter) || SOFTWARE.test(name),
     f16: features.has('shader-f16'),
-    subgroups: features.has('subgroups') && navigator.gpu.wgslLanguageFeatures.has('subgroup_id'),
+    subgroups: features.has('subgroups') && Boolean(navigator.gpu.wgslLanguageFeatures?.has('subgroup_id')),
     dot4: navigator.gpu.wgslLanguageFeatures?.has('packed_4x8_integer_dot_product') ?? false,
     timestamps: features.has('timestamp-query'),
     storage_buffers: limits.maxStorageBuffersPerShaderStage,
@@ -107,6 +131,8 @@ export class Gpu {
     this.layouts = new Map();
     /** Results of error scopes, for memory that no session owns. @type {Caught[]} */
     this.pending = [];
+    /** Memories of sessions, by number. @type {Map<number, { attempt: number, pending: Caught[] }>} */
+    this.memories = new Map();
     /** Unused buffers for readback. @type {GPUBuffer[]} */
     this.staging = [];
     this.tensors = new GpuTensors(this);
@@ -120,9 +146,20 @@ export class Gpu {
       this.tensors.lose();
     });
     if (this.exclusive) device.addEventListener('uncapturederror', (event) => {
-      const { error } = /** @type {GPUUncapturedErrorEvent} */ (event);
-      this.pending.push(Promise.resolve(new ExecutionError(`WebGPU: ${error.message}`)));
+      const { error: { message } } = /** @type {GPUUncapturedErrorEvent} */ (event);
+      this.pendingOf(message)?.push(Promise.resolve(new ExecutionError(`WebGPU: ${message}`)));
     });
+  }
+
+  /**
+   * The list of errors of the session whose commands or buffers a message names. Undefined if these are of a run that has failed, or
+   * of a session that was released. @param {string} message
+   */
+  pendingOf(message) {
+    const [, number, attempt] = MARK.exec(message) ?? [];
+    const memory = this.memories.get(Number(number));
+    if (attempt && Number(attempt) !== memory?.attempt) return undefined;
+    return memory?.pending ?? this.pending;
   }
 
   /** Whether a lost device can be replaced: the engine created it. */
@@ -160,7 +197,7 @@ export class Gpu {
     const refused = device.popErrorScope().catch(() => null);
     const full = device.popErrorScope().catch(() => null);
     const labelIn = (/** @type {string} */ message) => labels.find((label) => message.includes(label));
-    pending.push(refused.then((error) => error && refusal(error.message, labelIn(error.message))));
+    pending.push(refused.then((error) => error && refusedObject(error.message, labelIn(error.message))));
     pending.push(full.then((error) => error && outOfMemory(error.message)));
     return result;
   }
@@ -229,18 +266,34 @@ export class Gpu {
   }
 
   /** @param {Shader} shader @param {string} label @returns {Promise<GPUComputePipeline>} */
-  async pipeline({ source, buffers }, label) {
+  pipeline({ source, buffers }, label) {
+    return this.compiled(source, this.layout(buffers).pipeline, label, (text, cause) => refusal(text, label, cause));
+  }
+
+  /**
+   * The pipeline of a shader of the engine that belongs to no node. If the driver refuses it, recovery moves all nodes.
+   * @param {string} code @param {GPUPipelineLayout | 'auto'} layout @param {string} label
+   */
+  helper(code, layout, label) {
+    return this.compiled(code, layout, label, (text, cause) => (
+      Object.assign(new ExecutionError(`WebGPU refused the shader "${label}": ${text}`, { cause }), { atFault: {} })));
+  }
+
+  /**
+   * @param {string} code @param {GPUPipelineLayout | 'auto'} layout @param {string} label
+   * @param {(text: string, cause: unknown) => Error} refused the error if the driver refuses it @returns {Promise<GPUComputePipeline>}
+   */
+  async compiled(code, layout, label, refused) {
     const { device } = this;
     device.pushErrorScope('validation');
-    const module = device.createShaderModule({ code: source, label });
+    const module = device.createShaderModule({ code, label });
     const scope = device.popErrorScope();
-    const compute = { module, entryPoint: 'main' };
     try {
-      return await device.createComputePipelineAsync({ layout: this.layout(buffers).pipeline, compute, label });
+      return await device.createComputePipelineAsync({ layout, compute: { module, entryPoint: 'main' }, label });
     } catch (cause) {
       const error = await scope.catch(() => null);
       this.throwIfLost();
-      throw refusal((error ?? /** @type {Error} */ (cause)).message, label, cause);
+      throw refused((error ?? /** @type {Error} */ (cause)).message, cause);
     }
   }
 
@@ -311,6 +364,12 @@ export class Gpu {
     for (const buffer of this.staging.splice(0)) buffer.destroy();
     this.tensors.freePool();
   }
+}
+
+/** The error for an object that the GPU refuses; recovery moves its node. @param {string} message @param {string} [label] node and kernel */
+function refusedObject(message, label) {
+  const error = refusal(message, label);
+  return label ? Object.assign(error, { atFault: { [label.replace(/ ?kernel \S+$/, '')]: error.detail.replace(/\s+/g, ' ').trim() } }) : error;
 }
 
 /** @param {string} message @param {string} [node] @param {unknown} [cause] */

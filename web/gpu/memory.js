@@ -11,6 +11,8 @@ import { isWide, toGpuStorage } from './storage.js';
 /** The fault record: number of a node whose indices are checked, extent, index (int32), and a word that web/gpu/moves.js writes. */
 export const FAULT_BYTES = 16;
 
+let last = 0; // the number of the last memory of a session
+
 const STEP = 256 << 20; // bytes that a buffer grows by beyond the need, at most
 
 export class GpuMemory {
@@ -34,6 +36,11 @@ export class GpuMemory {
     this.parameters = null;
     /** Results of error scopes. @type {import('./types.js').Caught[]} */
     this.pending = [];
+    /** In the labels of its commands and buffers, which errors name that are reported outside of error scopes. */
+    this.number = ++last;
+    /** Number of runs that have failed: later errors of their commands are dropped. */
+    this.attempt = 0;
+    gpu.memories.set(this.number, this);
     /** @type {GPUBuffer | null} */
     this.faultRecord = null;
   }
@@ -41,7 +48,7 @@ export class GpuMemory {
   /** The buffer of the fault record. */
   get faults() {
     const usage = USAGE.STORAGE | USAGE.COPY_SRC | USAGE.COPY_DST;
-    const create = () => this.gpu.device.createBuffer({ size: FAULT_BYTES, usage, label: 'faults' });
+    const create = () => this.gpu.device.createBuffer({ size: FAULT_BYTES, usage, label: this.label('faults') });
     this.faultRecord ??= this.gpu.catchErrors(create, this.pending);
     return this.faultRecord;
   }
@@ -72,7 +79,7 @@ export class GpuMemory {
     const rounded = Math.ceil(size / 256) * 256;
     const more = rounded - (old?.size ?? 0);
     checkLimit('gpu', more);
-    const create = () => this.gpu.device.createBuffer({ size: rounded, usage, label: 'arena' });
+    const create = () => this.gpu.device.createBuffer({ size: rounded, usage, label: this.label('arena') });
     const larger = this.gpu.catchErrors(create, this.pending);
     if (old) {
       this.commands().copyBufferToBuffer(old, 0, larger, 0, old.size);
@@ -110,12 +117,23 @@ export class GpuMemory {
     return { buffer: own.buffer, offset: 0, size: whole };
   }
 
+  /** @param {string} what @returns {string} */
+  label(what) {
+    return `${what} of pyruntime session ${this.number}`;
+  }
+
   // ── commands ──
 
   /** @returns {GPUCommandEncoder} of the next submission */
   commands() {
-    this.encoder ??= this.gpu.device.createCommandEncoder();
+    this.encoder ??= this.gpu.device.createCommandEncoder({ label: `pyruntime session ${this.number} attempt ${this.attempt}` });
     return this.encoder;
+  }
+
+  /** The run has failed: drops its commands, and what the GPU reports later of those that were submitted. */
+  abandon() {
+    this.encoder = null;
+    this.attempt++;
   }
 
   flush() {
@@ -139,14 +157,16 @@ export class GpuMemory {
   }
 
   /**
-   * Writes some byte ranges of a tensor. If the gaps between them are small, one call writes all, because a call takes about 1 us.
+   * Writes some byte ranges of a tensor. If the gaps between them are small, one call writes all, because a call takes about 1 us; but
+   * not 64-bit integers, which the GPU has in 32 bits: what lies in the gaps may not fit.
    * address: of the tensor on the GPU; bytes: the whole tensor; ranges: of those to write.
    * @param {number} address @param {Uint8Array} bytes @param {string} dtype @param {import('../runtime/growth.js').ByteRanges} ranges
    */
   writeRanges(address, bytes, dtype, { count, length, stride }) {
     const few = stride - length < Math.max(length / 4, 256);
-    if (length && (few || length % 4 || stride % 4 || isWide(dtype))) return this.write(address, bytes, dtype);
-    for (let at = 0; at < count * stride; at += stride) this.write(address + at, bytes.subarray(at, at + length), dtype);
+    const width = isWide(dtype) ? 2 : 1;
+    if (length && width === 1 && (few || length % 4 || stride % 4)) return this.write(address, bytes, dtype);
+    for (let at = 0; at < count * stride; at += stride) this.write(address + at / width, bytes.subarray(at, at + length), dtype);
   }
 
   /** @param {number} address @param {GPUBuffer} source @param {number} size */
@@ -167,6 +187,7 @@ export class GpuMemory {
   }
 
   release() {
+    this.gpu.memories.delete(this.number);
     this.encoder = null;
     this.ownBuffers.clear();
     hold('gpu', -this.size);

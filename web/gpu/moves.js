@@ -82,10 +82,8 @@ export class Moves {
 
   /** @param {string} kind */
   pipeline(kind) {
-    const { device } = this.gpu;
-    const module = device.createShaderModule({ code: SHADERS[kind], label: kind });
-    const layout = device.createPipelineLayout({ bindGroupLayouts: [this.groupLayout()] });
-    return device.createComputePipelineAsync({ layout, compute: { module, entryPoint: 'main' }, label: kind });
+    const layout = this.gpu.device.createPipelineLayout({ bindGroupLayouts: [this.groupLayout()] });
+    return this.gpu.helper(SHADERS[kind], layout, kind);
   }
 
   groupLayout() {

@@ -5,7 +5,7 @@ import { ExecutionError, InvalidInput, outOfRange } from '../common/errors.js';
 import { gpuBuffer } from '../common/protocol.js';
 import { evaluateAll, symbols } from '../common/dims.js';
 import { dimsOf, feedOf } from '../run/input_dims.js';
-import { rangesOf } from '../run/room.js';
+import { gather, rangesOf } from '../run/room.js';
 import { USAGE } from './flags.js';
 import { FAULT_BYTES, padToWords } from './memory.js';
 import { bytesOf } from './sizes.js';
@@ -123,7 +123,7 @@ export class Transfers {
   /** The run failed: disposes of the tensors that it created. */
   abandon() {
     this.caches?.abandon();
-    this.gpu.memory.encoder = null;
+    this.gpu.memory.abandon();
     this.gpu.params.release(); // its buffer or a bind group may be invalid: GPU errors are reported later
     this.gpu.releaseBorrowed();
     for (const { data } of this.created) this.gpu.gpu.tensors.dispose(data.gpu, data.room);
@@ -165,14 +165,18 @@ export class Transfers {
   }
 
   /**
-   * Copies a tensor of linear memory to the session's memory; of a tensor with capacity for more rows, its rows.
+   * Copies a tensor of linear memory to the session's memory; of a tensor with capacity for more rows, its rows. If the CPU appends to it,
+   * these are the rows of the output, which lies in the buffer of the input.
    * @param {number} address @param {number} buffer @param {string} dtype @param {State} state
    */
   write(address, buffer, dtype, state) {
     const { memory } = this.gpu;
+    const { inputs, outputs } = this.executor.header;
     const bytes = this.executor.bytes(state, buffer);
-    const input = this.executor.header.inputs.find((each) => each.buffer === buffer && each.room);
-    if (input) memory.writeRanges(address, bytes, dtype, rangesOf(input, state.env));
+    const all = [...outputs.map(({ value: output }) => output), ...inputs];
+    const value = all.flatMap((each) => (each && 'buffer' in each && each.buffer === buffer && each.room ? each : []))[0];
+    const isKnown = value?.dims.every((dim) => [...symbols(dim)].every((symbol) => state.env.has(symbol)));
+    if (value && isKnown) memory.writeRanges(address, bytes, dtype, rangesOf(value, state.env));
     else memory.write(address, bytes, dtype);
   }
 
@@ -319,7 +323,8 @@ export class Transfers {
     if (!(buffer.usage & USAGE.COPY_DST)) {
       throw new InvalidInput(`the output "${name}" is computed on the CPU: its GPUBuffer needs the usage COPY_DST`);
     }
-    const data = padToWords(this.executor.bytes(state, value.buffer));
+    const bytes = this.executor.bytes(state, value.buffer);
+    const data = padToWords(value.room ? gather(bytes, rangesOf(value, state.env)) : bytes); // tensors of the page are dense
     this.gpu.gpu.device.queue.writeBuffer(buffer, 0, /** @type {Uint8Array<ArrayBuffer>} */ (data));
     return tensor;
   }

@@ -23,6 +23,8 @@
  * @property {(encoder: GPUCommandEncoder, pending?: Caught[]) => void} submit
  * @property {(shaders: Shader[], labels: string[], seconds?: number) => Promise<GPUComputePipeline[]>} compile
  * @property {(promise: Promise<unknown>, seconds: number) => Promise<void>} inTime
+ * @property {(code: string, layout: GPUPipelineLayout | 'auto', label: string) => Promise<GPUComputePipeline>} helper
+ * @property {Map<number, { attempt: number, pending: Caught[] }>} memories
  * @property {(buffers: number) => { group: GPUBindGroupLayout, pipeline: GPUPipelineLayout }} layout
  * @property {(size: number, copy: (staging: GPUBuffer) => void, use: (bytes: ArrayBuffer) => void, pending?: Caught[], seconds?: number) => Promise<void>} read
  */

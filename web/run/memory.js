@@ -4,7 +4,7 @@ import { ArgumentBlocks } from './argument_blocks.js';
 import { OutOfMemory } from '../common/errors.js';
 import { reportGarbage } from '../common/garbage.js';
 import { RESERVED } from '../common/linear_memory.js';
-import { checkLimit, hold } from './budgets.js';
+import { budgets, checkLimit, hold } from './budgets.js';
 
 const PAGE = 65536;
 const MOST = 2 ** 32 - PAGE; // most bytes of a linear memory
@@ -25,6 +25,12 @@ const spare = [];
 
 /** Discards the spare memories. Returns whether there were any. */
 export const freeSpare = () => spare.splice(0).length > 0;
+
+/** Makes room within the page's limit. Discards the spare memories if they do not fit beside what sessions hold. @param {number} more bytes */
+function makeRoom(more) {
+  checkLimit('linear', more);
+  if (!budgets.linear.fits(more + spare.reduce((sum, { bytes }) => sum + bytes.length, 0))) freeSpare();
+}
 
 /** The memory of a session. `bytes` is a new view after each growth. */
 export class Memory {
@@ -70,11 +76,17 @@ export class Memory {
   /** A new memory, or a spare one. @param {boolean} shared @param {number} [limit] bytes */
   static take(shared, limit = Infinity) {
     const { buffer } = spare.at(-1)?.bytes ?? {};
-    const fits = buffer && shared === !(buffer instanceof ArrayBuffer) && buffer.byteLength <= limit;
-    const memory = (fits && spare.pop()) || new Memory(shared);
+    const suits = buffer && shared === !(buffer instanceof ArrayBuffer) && buffer.byteLength <= limit;
+    const memory = (suits && budgets.linear.fits(buffer.byteLength) && spare.pop()) || Memory.create(shared);
     memory.limit = limit;
     memory.count();
     return memory;
+  }
+
+  /** @param {boolean} shared */
+  static create(shared) {
+    makeRoom(PAGE);
+    return new Memory(shared);
   }
 
   /** Ends its use by a session; keeps it as a spare if it is small. */
@@ -99,7 +111,7 @@ export class Memory {
   /** Throws OutOfMemory if this size, with the further memories, exceeds a limit. @param {number} size */
   check(size) {
     const { apart, limit } = this;
-    if (size <= Math.min(limit - apart, MOST)) return checkLimit('linear', size + apart - this.counted);
+    if (size <= Math.min(limit - apart, MOST)) return makeRoom(size + apart - this.counted);
     const reason = limit - apart < MOST ? `memoryLimit is ${limit}` : `WebAssembly has ${MOST + apart}`;
     throw new OutOfMemory(`${size + apart} bytes of memory are needed, ${reason}`, { hint: 'raise memoryLimit or use smaller inputs' });
   }

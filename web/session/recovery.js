@@ -97,7 +97,7 @@ class Recovery {
         return false; // later work tries again to open the device
       }
       if (next) model.host = { ...model.host, gpu: next };
-      if (step !== AGAIN || !next) await this.move(step === NODES && next ? nodes : {}, /** @type {Error} */ (error).message);
+      if (step !== AGAIN || !next) await this.move(step === NODES && next ? nodes : {}, reasonOf(error));
     } catch (cause) {
       state.enter('failed');
       throw cause;
@@ -139,6 +139,12 @@ class Recovery {
     }
     return false;
   }
+}
+
+/** Why the model moves, in one line. @param {unknown} error @returns {string} */
+function reasonOf(error) {
+  const { node = '', detail } = /** @type {Partial<import('../common/errors.js').PyRuntimeError>} */ (error);
+  return `${node && `${node}: `}${detail ?? /** @type {Error} */ (error).message}`.replace(/\s+/g, ' ').trim();
 }
 
 /** The fault behind an error, "" if it is none of the GPU, and the nodes at fault. @param {unknown} error @param {Gpu | null | undefined} gpu */

@@ -7,7 +7,7 @@ import { setting } from '../../gpu/setting.js';
 
 export { Executor } from '../../run/executor.js';
 export { ThreadPool } from '../../threads/pool.js';
-export { acquireGpu, currentGpu, gpuOf } from '../../gpu/device.js';
+export { acquireGpu, currentGpu, gpuOf, whyNoGpu } from '../../gpu/device.js';
 export { GpuSession, moveToGpu } from './gpu_session.js';
 
 setting.tensorParts = (gpu) => {

@@ -47,11 +47,11 @@ export const hasPageGpu = () => hasDevice || Boolean(setting.device ?? setting.a
 
 /** @param {GPUDevice} [device] of a session @param {string} [preset] of it @returns {Promise<Gpu>} */
 export async function pageGpu(device, preset) {
-  const { acquireGpu, gpuOf } = await executorCode();
-  if (device) return gpuOf(device);
+  const code = await executorCode();
+  if (device) return code.gpuOf(device);
   Object.assign(setting.adapterOptions, adapterOptions(preset));
-  const gpu = await acquireGpu();
-  if (!gpu) throw new NoAdapter('this browser has no WebGPU adapter', { hint: "ask for ['webgpu', 'wasm'] to run without one" });
+  const gpu = await code.acquireGpu();
+  if (!gpu) throw new NoAdapter(code.whyNoGpu, { hint: "ask for ['webgpu', 'wasm'] to run without one" });
   hasDevice = true;
   adapter = gpu.source;
   return gpu;

@@ -119,10 +119,7 @@ async function converted(gpu, access, bind, size, options, how) {
   const [width, height] = [whole('resizedWidth', options.resizedWidth ?? crop[2], 1), whole('resizedHeight', options.resizedHeight ?? crop[3], 1)];
   const elements = width * height * channelsOf(how);
   const code = fromPictureShader(how, access.texture, access.isWhole);
-  const pipeline = await pipelineOf(gpu, code, () => {
-    const module = device.createShaderModule({ code, label: 'fromTexture' });
-    return device.createComputePipelineAsync({ layout: 'auto', compute: { module, entryPoint: 'main' } });
-  });
+  const pipeline = await pipelineOf(gpu, code, () => gpu.helper(code, 'auto', 'fromTexture'));
   const wire = gpu.tensors.create(how.type, dimsOf(how, height, width));
   try {
     await submitChecked(gpu, 'the texture', (encoder) => {

@@ -23,9 +23,10 @@ async function load() {
 /**
  * A function of the code, on the GPU that the options name.
  * @template {keyof Code} K @param {K} name
- * @returns {(value: Parameters<Code[K]>[1], options?: PictureOptions) => Promise<Tensor | GPUTexture>}
+ * @returns {(value: Parameters<Code[K]>[1], options?: PictureOptions | null) => Promise<Tensor | GPUTexture>}
  */
-const onGpu = (name) => async (value, options = {}) => {
+const onGpu = (name) => async (value, given) => {
+  const options = given ?? {};
   code ??= load();
   code.catch(() => { code = null; });
   const [loaded, gpu] = await Promise.all([code, pageGpu(options.device)]);

@@ -2,7 +2,7 @@
 
 import { NoAdapter } from '../../common/errors.js';
 import { warn, warnOnce } from '../../common/log.js';
-import { acquireGpu } from '../../gpu/device.js';
+import { acquireGpu, whyNoGpu } from '../../gpu/device.js';
 
 /** @import { CreateParams } from '../../common/protocol.js' */
 /** @import { Gpu } from '../../gpu/device.js' */
@@ -25,7 +25,7 @@ export async function gpuFor({ options: { executionProviders: asked = [] }, allo
   if (gpu && (!gpu.adapter.software || !hasWasm || allowsSoftware)) {
     return isAuto ? { gpu: null, whyNot: '', candidate: gpu } : { gpu, whyNot: '' };
   }
-  const whyNot = gpu ? `the WebGPU adapter "${gpu.adapter.name}" computes on the CPU` : 'this browser has no WebGPU adapter';
+  const whyNot = gpu ? `the WebGPU adapter "${gpu.adapter.name}" computes on the CPU` : whyNoGpu;
   const hint = hasWasm ? 'fallback is off' : "ask for ['webgpu', 'wasm'] to run without one";
   if (!hasWasm || !gpu && !fallback && !isAuto) throw new NoAdapter(whyNot, { hint });
   if (isAuto) return { gpu: null, whyNot: `auto: ${whyNot}` };
