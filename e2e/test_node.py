@@ -84,6 +84,19 @@ def test_program(program: Path, place: str, name: str) -> None:
     np.testing.assert_allclose(y, x @ weight + x, rtol=0, atol=1e-3)
 
 
+@pytest.mark.parametrize("flags", [["--input-type=module"], ["--input-type", "module"]])
+def test_a_program_from_the_command_line(program: Path, flags: list[str]) -> None:
+    code = """import * as ort from 'pyruntime';
+      const session = await ort.InferenceSession.create('./models/add.onnx');
+      console.log(session.inputNames.join());
+      await session.release();"""
+    for command, given in ((["node", *flags, "-e", code], None), (["node", *flags, "-"], code)):
+        done = subprocess.run(
+            command, cwd=program, input=given, capture_output=True, text=True, timeout=600, check=True
+        )
+        assert done.stdout.split() == ["a,b"] and not done.stderr
+
+
 def test_the_gpu_of_deno(program: Path) -> None:
     assert run(program, "deno", "webgpu.mjs") == [2, 3, 4, 5, 6, 7]
 

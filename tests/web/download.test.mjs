@@ -77,9 +77,20 @@ test('a stream is read as it comes', async () => {
   await assert.rejects(fetchFile({ stream: broken }, () => {}), { type: 'InvalidModel', detail: 'cannot read the stream: torn' });
 });
 
+test('a response of another origin may hide that it is compressed: no report has more bytes than the total', async () => {
+  serve([1, 2, 3], { headers: { 'content-length': '2' } });
+  const { bytes, told } = await fetched();
+  assert.equal(bytes.length, 6);
+  assert.ok(told.every(([loaded, total]) => !total || loaded <= total), JSON.stringify(told));
+  assert.deepEqual(told.at(-1), [6, 6]);
+});
+
 const FILE = Uint8Array.from({ length: 100 }, (_, i) => i);
 const V1 = { etag: '"1"', 'content-length': '100' };
 const parts = (/** @type {object} */ more = {}) => ({ ranges: true, headers: V1, ...more });
+/** A file of another origin, which hides that the whole of it is compressed; a part is not. */
+const hidden = (/** @type {object} */ headers, /** @type {object} */ more = {}) => ({ ranges: true, type: 'cors', headers: { 'content-length': '30', ...headers }, ...more });
+const DATE = { 'last-modified': 'Monday' };
 /**
  * What a server does at each request, and what is asked for of it; or the error. cut: bytes after which the connection breaks;
  * stall: after which nothing comes; whole: the file is sent from its beginning though a part was asked for.
@@ -90,6 +101,10 @@ const FALTERING = {
   'known by its date': [[{ headers: { 'last-modified': 'Monday' }, cut: 7 }, { ranges: true, headers: { 'last-modified': 'Monday' } }], ['', 'bytes=7-']],
   'tells no version: from the beginning': [[{ headers: {}, cut: 40 }, { headers: {} }], ['', '']],
   'compresses: from the beginning': [[{ headers: { ...V1, 'content-encoding': 'gzip' }, cut: 40 }, { headers: V1 }], ['', '']],
+  'hides that it compresses': [[hidden(DATE, { cut: 40 }), hidden(DATE)], ['', 'bytes=40-']],
+  'hides that it compresses, before so much came': [[hidden(DATE, { cut: 20 }), hidden(DATE)], ['', 'bytes=20-']],
+  'hides that it compresses, with a tag for each form: from the beginning': [[hidden({ etag: 'W/"1"' }, { cut: 40 }), hidden({ etag: '"1"' }), hidden({ etag: 'W/"1"' })], ['', 'bytes=40-', '']],
+  'hides that it compresses, and has another file: from the beginning': [[hidden(DATE, { cut: 40 }), hidden({ 'last-modified': 'Friday' }), hidden({ 'last-modified': 'Friday' })], ['', 'bytes=40-', '']],
   'sends no parts: from the beginning': [[{ headers: V1, cut: 40 }, { headers: V1 }, { headers: V1 }], ['', 'bytes=40-', '']],
   'sends another part: from the beginning': [[{ ...parts(), cut: 40 }, parts({ shift: 1 }), parts()], ['', 'bytes=40-', '']],
   'is busy': [[{ status: 503, headers: { 'retry-after': '0' } }, { status: 429, headers: {} }, parts()], ['', '', '']],
@@ -107,7 +122,7 @@ const FALTERING = {
 };
 
 /** @param {any} does @param {string} range */
-function answer({ headers, status = 200, ranges, cut = Infinity, stall = Infinity, shift = 0, error }, range) {
+function answer({ headers, type = 'default', status = 200, ranges, cut = Infinity, stall = Infinity, shift = 0, error }, range) {
   if (error) throw new TypeError(error);
   if (stall < 0) return new Promise(() => {});
   if (status !== 200) return new Response(null, { status, headers });
@@ -122,7 +137,8 @@ function answer({ headers, status = 200, ranges, cut = Infinity, stall = Infinit
     else stream.close();
     sent = true;
   };
-  return new Response(new ReadableStream({ pull }, { highWaterMark: 0 }), { status: start ? 206 : 200, headers: told });
+  const response = new Response(new ReadableStream({ pull }, { highWaterMark: 0 }), { status: start ? 206 : 200, headers: told });
+  return Object.defineProperty(response, 'type', { value: type });
 }
 
 for (const [what, [does, expected]] of Object.entries(FALTERING)) {

@@ -73,6 +73,41 @@ test('a response that has some members only, errors, and a request that is stopp
   port.close();
 });
 
+const SENT = { 'Content-Length': '3', ETag: '"1"' };
+const lower = Object.fromEntries(Object.entries(SENT).map(([name, value]) => [name.toLowerCase(), value]));
+/** Headers of mocks and polyfills. */
+const HEADERS = {
+  'of the browser': new Headers(SENT),
+  'with get and has alone': { get: (name) => lower[name.toLowerCase()] ?? null, has: (name) => name.toLowerCase() in lower },
+  'a Map': new Map(Object.entries(lower)),
+  'an object of texts': SENT,
+  'pairs': Object.entries(SENT),
+};
+/** Bodies of mocks and polyfills. */
+const BODIES = {
+  'a stream': { body: new Blob(['abc']).stream() },
+  'arrayBuffer() alone': { arrayBuffer: async () => new TextEncoder().encode('abc').buffer },
+  'blob() alone': { blob: async () => new Blob(['abc']) },
+  'bytes that no message can carry': { body: { pipe() {} }, arrayBuffer: async () => new TextEncoder().encode('abc').buffer },
+};
+for (const [kind, response] of [
+  ...Object.entries(HEADERS).map(([what, headers]) => [`headers ${what}`, { headers, ...BODIES['arrayBuffer() alone'] }]),
+  ...Object.entries(BODIES).map(([what, body]) => [`a body that is ${what}`, { headers: new Headers(SENT), ...body }]),
+]) {
+  test(`a program's response: ${kind}`, async () => {
+    const { port, get } = asked(async () => ({ ok: true, status: 200, type: 'cors', ...response }));
+    const found = await get('https://a/');
+    assert.deepEqual([found.headers.get('content-length'), found.headers.get('etag'), found.type, await found.text()], ['3', '"1"', 'cors', 'abc']);
+    port.close();
+  });
+}
+
+test('a status that no response can have', async () => {
+  const { port, get } = asked(async (url) => ({ ok: url === 'file', status: 0, arrayBuffer: async () => new ArrayBuffer(2) }));
+  assert.deepEqual([(await get('file')).status, (await get('other')).status], [200, 500]);
+  port.close();
+});
+
 test('a broken download resumes through the page', async () => {
   patience.pauses = [0];
   const ranges = [];

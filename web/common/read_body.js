@@ -34,7 +34,7 @@ export async function eachChunk(response, progress, take) {
       if (done) break;
       take(value);
       loaded += value.length;
-      report(loaded, total);
+      report(loaded, loaded > total ? 0 : total);
     }
   } catch (error) {
     reader.cancel().catch(() => {}); // ends the download
@@ -43,7 +43,11 @@ export async function eachChunk(response, progress, take) {
   report(loaded, loaded);
 }
 
-/** The size that the server reports; 0 if it reports none or the body is compressed. @param {Response} response */
+/**
+ * The size that the server reports; 0 if it reports none or the body is compressed. Responses of other origins may hide that they are:
+ * then it is too small.
+ * @param {Response} response
+ */
 export function sizeOf({ headers }) {
   return headers.get('content-encoding') ? 0 : Number(headers.get('content-length') ?? 0);
 }

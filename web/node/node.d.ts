@@ -4,7 +4,7 @@ declare module 'node:worker_threads' {
   export const workerData: { url: string, name: string };
   export const parentPort: { postMessage(message: unknown, transfer?: Transferable[]): void, on(event: 'message', listener: (data: unknown) => void): void };
   export class Worker {
-    constructor(file: URL, options: { workerData: unknown, name: string });
+    constructor(file: URL, options: { workerData: unknown, name: string, execArgv?: string[] });
     on(event: 'message' | 'messageerror', listener: (data: unknown) => void): void;
     on(event: 'error', listener: (error: Error) => void): void;
     on(event: 'exit', listener: (code: number) => void): void;
@@ -33,6 +33,9 @@ declare module 'node:os' {
 }
 declare module 'node:path' {
   export function resolve(...parts: string[]): string;
+}
+declare module 'node:process' {
+  export const execArgv: string[];
 }
 declare module 'node:stream' {
   export const Readable: { toWeb(stream: unknown): ReadableStream<Uint8Array<ArrayBuffer>> };

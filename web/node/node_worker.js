@@ -1,5 +1,6 @@
 // A worker thread of Node.js with the interface of a browser's worker.
 
+import * as process from 'node:process';
 import { Worker as Thread } from 'node:worker_threads';
 
 /** @import { Port } from '../common/platform.js' */
@@ -17,7 +18,9 @@ export class NodeWorker {
     this.onerror = null;
     /** @type {Port['onmessageerror']} */
     this.onmessageerror = null;
-    this.thread = new Thread(new URL('./worker.node.mjs', import.meta.url), { workerData: { url: String(url), name }, name });
+    // A thread inherits the program's flags. Node.js refuses --input-type for files, and lists of flags that concern the whole process.
+    const execArgv = process.execArgv.some((flag) => flag.startsWith('--input-type')) ? [] : undefined;
+    this.thread = new Thread(new URL('./worker.node.mjs', import.meta.url), { workerData: { url: String(url), name }, name, execArgv });
     this.thread.on('message', (data) => this.onmessage?.(/** @type {MessageEvent} */ ({ data })));
     this.thread.on('messageerror', (data) => this.onmessageerror?.(/** @type {MessageEvent} */ ({ data })));
     this.thread.on('error', (error) => this.onerror?.(failure(error.message)));

@@ -31,13 +31,24 @@ export function servedFetch(fetch) {
   return port2;
 }
 
+/** The headers that downloads read. */
+const HEADERS = ['content-encoding', 'content-length', 'content-range', 'content-type', 'etag', 'last-modified', 'retry-after'];
+
 /** @param {MessagePort} port @param {number} id @param {Response} response a program's may have some of its members only */
 async function answer(port, id, response) {
-  const { body = await response.arrayBuffer(), ok, status = ok ? 200 : 500, statusText, headers = [] } = response;
-  const message = { id, status, statusText, headers: [...headers] };
+  const bytes = async () => ('arrayBuffer' in response ? response : await /** @type {Response} */ (response).blob()).arrayBuffer();
+  const { body = await bytes(), ok, status, statusText, type, headers } = response;
+  const message = { id, type, status: status >= 200 && status < 600 ? status : ok ? 200 : 500, statusText, headers: headersOf(headers) };
   try {
     port.postMessage({ ...message, body }, body instanceof ReadableStream ? [body] : []);
   } catch { // Safari cannot transfer streams
-    port.postMessage({ ...message, body: await response.arrayBuffer() });
+    port.postMessage({ ...message, body: await bytes() });
   }
+}
+
+/** @param {Headers | Record<string, string> | [string, string][] | undefined} headers of a program's response @returns {[string, string][]} */
+function headersOf(headers = []) {
+  const pairs = () => (Array.isArray(headers) ? headers : Object.entries(headers));
+  const all = typeof /** @type {Partial<Headers>} */ (headers).get === 'function' ? /** @type {Headers} */ (headers) : new Map(pairs().map(([name, value]) => [name.toLowerCase(), value]));
+  return HEADERS.flatMap((name) => (all.get(name) ?? null) === null ? [] : [[name, String(all.get(name))]]);
 }

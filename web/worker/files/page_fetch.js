@@ -19,12 +19,12 @@ export function pageFetch(port) {
   /** @type {Map<number, Waiting>} */
   const waiting = new Map();
   let next = 1;
-  port.onmessage = ({ data: { id, error, body, ...head } }) => {
+  port.onmessage = ({ data: { id, error, body, type, ...head } }) => {
     const { resolve, reject } = /** @type {Waiting} */ (waiting.get(id));
     waiting.delete(id);
     try {
       if (error) throw new TypeError(error);
-      resolve(new Response(body, head));
+      resolve(Object.defineProperty(new Response(body, head), 'type', { value: type }));
     } catch (cause) {
       reject(/** @type {Error} */ (cause));
     }

@@ -126,7 +126,8 @@ const rangeTotal = ({ headers }) => /\/(\d+)$/.exec(headers.get('content-range')
 async function sizeOf(url, first, signal, fetch = globalThis.fetch) {
   const total = rangeTotal(first);
   if (total) return Number(total);
-  const { ok, headers } = first.status === 206 ? await fetch(url, { method: 'HEAD', signal }).catch(() => Response.error()) : first;
+  const whole = { method: 'HEAD', signal, headers: { range: 'bytes=0-' } }; // a range is not compressed, which other origins would hide
+  const { ok, headers } = first.status === 206 ? await fetch(url, whole).catch(() => Response.error()) : first;
   const length = headers.get('content-encoding') ? null : headers.get('content-length');
   if (first.status === 206 && (!ok || length === null)) {
     throw new InvalidModel(`${url}: its server does not report the file's size`, { hint: HINT });

@@ -98,9 +98,9 @@ function resumingBody(url, first, body, signal, fetch) {
 }
 
 /**
- * A reader of the file's remaining bytes. Throws if they cannot be read, or are of another version.
+ * A reader of the file's remaining bytes. Throws if they cannot be read, or are of another version. Servers may compress the whole and
+ * not its parts, with another ETag for each. A response of another origin hides that: then the download begins again.
  * @param {string} url @param {Response} first @param {number} loaded @param {AbortSignal} [signal]
- * @param {Fetch} [fetch]
  * @param {Fetch} [fetch]
  */
 async function requestRest(url, first, loaded, signal, fetch) {
@@ -109,11 +109,12 @@ async function requestRest(url, first, loaded, signal, fetch) {
   const response = await request(url, { headers: { range: `bytes=${loaded}-` }, cache: 'no-store' }, signal, fetch);
   const range = response.headers.get('content-range') ?? ''; // other origins may hide it
   const [, start = loaded, size] = /^bytes (\d+)-\d+\/(\d+)$/.exec(range) ?? [];
-  const length = first.headers.get('content-length');
+  const isHidden = first.type === 'cors'; // whether it was compressed
+  const length = isHidden ? null : first.headers.get('content-length');
   const changed = response.status === 416 || !sameVersion(response, first) || length && size && size !== length;
   if (!changed && response.body && response.status === 206 && Number(start) === loaded) return response.body.getReader();
   response.body?.cancel().catch(() => {});
-  if (changed) throw new InvalidModel(`${url} has changed while it was fetched`, { hint: 'create the session again' });
+  if (changed && !isHidden) throw new InvalidModel(`${url} has changed while it was fetched`, { hint: 'create the session again' });
   throw new Restart();
 }
 
