@@ -63,8 +63,14 @@ WORK = """
       times.push(performance.now() - start);
       results.push([...logits.data]);
     }
+    const batcher = new Batcher(session, { size: 8, wait: 50 });
+    const asked = [null, ...arg.active, undefined, arg.active[0]];
+    const batched = await Promise.all(asked.map((active) => batcher.run({ ids }, { adapters: active })));
+    const expected = [...results, results[1]];
+    const agrees = batched.every(({ logits }, n) => logits.data.every((x, i) => Math.abs(x - expected[n][i]) < 2e-4));
     await session.prepare({ dims: { N: 2, T: 3 } });
-    runs.push({ results, times, inputs: [...session.inputNames], compiled: (await session.metrics()).compiled });
+    const { compiled } = await session.metrics();
+    runs.push({ results, times, agrees, inputs: [...session.inputNames], compiled });
     await session.release();
   }
   const bare = await ort.InferenceSession.create(program);
@@ -194,7 +200,7 @@ def check_runs(found: Any, arg: dict[str, Any]) -> None:
                 run_options.add_active_adapter(name, weight)
             (wanted,) = native.run(None, {"ids": ids}, run_options)
             np.testing.assert_allclose(np.reshape(result, wanted.shape), wanted, atol=1e-3)
-        assert one["inputs"] == ["ids"] and one["compiled"] <= 1
+        assert one["inputs"] == ["ids"] and one["compiled"] <= 1 and one.get("agrees", True)
         assert max(one["times"][1:]) < 1000
 
 
@@ -230,7 +236,7 @@ def check_slots(found: Any, arg: dict[str, Any], sessions: int) -> None:
 
 
 def test_adapters_in_a_page(page: Tab, arg: dict[str, Any]) -> None:
-    check(page.run(WORK, arg), arg)
+    check(page.run("const { Batcher } = await import('/dist/extras.mjs');" + WORK, arg), arg)
 
 
 def test_adapters_in_node(built: None, arg: dict[str, Any], tmp_path: Path) -> None:
@@ -242,6 +248,7 @@ def test_adapters_in_node(built: None, arg: dict[str, Any], tmp_path: Path) -> N
     program = tmp_path / "run.mjs"
     program.write_text(
         f"import * as ort from {json.dumps((ROOT / 'dist/ort.node.mjs').as_uri())};\n"
+        f"import {{ Batcher }} from {json.dumps((ROOT / 'dist/extras.mjs').as_uri())};\n"
         f"import {{ readFileSync }} from 'node:fs';\n"
         f"const arg = JSON.parse(readFileSync({json.dumps(str(tmp_path / 'arg.json'))}, 'utf8'));\n"
         f"const work = async () => {{ {WORK} }};\n"

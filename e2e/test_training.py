@@ -222,6 +222,54 @@ REFUSED = """
 """
 
 
+CONCURRENT = """
+  const model = Uint8Array.from(atob(arg.model), (c) => c.charCodeAt(0));
+  const x = new ort.Tensor('float32', Float32Array.from({ length: 24 }, (_, n) => Math.sin(n)), [4, 6]);
+  const batch = (n) => ({ x, target: new ort.Tensor('uint8', Uint8Array.from([n, 1, 2, 0]), [4]) });
+  const data = (value) => (value instanceof ort.Tensor ? value.data : value);
+  const plain = (key, value) => (ArrayBuffer.isView(data(value)) ? [...data(value)] : value);
+  const calls = {
+    step: (session, n) => session.step(batch(n % 3)),
+    accumulate: (session, n) => session.accumulate(batch(n % 3)),
+    apply: (session) => session.apply(),
+    evaluate: (session, n) => session.evaluate(batch(n % 3), ['y']),
+    weights: (session) => session.weights(),
+    state: (session) => session.state(),
+  };
+  const found = [];
+  for (const [accumulate, names] of arg.sequences) {
+    const both = [];
+    for (const waits of [true, false]) {
+      const options = { loss: { crossEntropy: 'y' }, optimizer: 'sgd', accumulate };
+      const session = await ort.TrainingSession.create(model, options);
+      const results = [];
+      for (const [n, name] of names.entries()) {
+        results.push(calls[name](session, n));
+        if (waits) await results[n];
+      }
+      both.push(JSON.stringify(await Promise.all(results), plain));
+      await session.release();
+    }
+    found.push(both);
+  }
+  return found;
+"""
+SEQUENCES = [
+    (False, ["step", "step", "step"]),
+    (True, ["step", "step", "step"]),
+    (True, ["accumulate", "accumulate", "apply", "step"]),
+    (True, ["accumulate", "evaluate", "accumulate", "weights", "apply", "step"]),
+    (False, ["evaluate", "step", "weights", "step", "evaluate", "state", "step"]),
+]
+
+
+def test_calls_that_do_not_wait_for_each_other(page: Tab) -> None:
+    """Their results are those of calls that do."""
+    found: Any = page.run(CONCURRENT, {"model": encoded(dense()), "sequences": SEQUENCES})
+    for names, (awaited, at_once) in zip(SEQUENCES, found, strict=True):
+        assert awaited == at_once, names
+
+
 TWICE = """<ir_version: 9, opset_import: ["" : 20]> twice (float[N, 3] y, int64[N] labels) => (float loss)
     <float two = {2.0}> { l = SoftmaxCrossEntropyLoss (y, labels)  loss = Mul (l, two) }"""
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
 import subprocess
 from pathlib import Path
@@ -35,13 +36,50 @@ export const tensor: Tensor = new ort.Tensor('float32', [1], [1]);
 env.wasm.numThreads = 1;
 export const rest = [boot, all.default.env, jspi.env];
 """,
+    "options.mts": """
+import * as ort from 'pyruntime';
+import { Batcher, TextGenerator } from 'pyruntime/extras';
+import { install } from 'pyruntime/offline';
+/** What an option may be in a project that passes its own options on: each may be undefined. */
+type Names = string[] | undefined;
+export async function every(x: ort.Tensor, signal?: AbortSignal, rate?: number, names?: Names): Promise<unknown> {
+  const [auto, webgpu] = [{ name: 'auto', allowSoftware: true }, { name: 'webgpu', allowSoftware: undefined }] as const;
+  const session = await ort.InferenceSession.create('m.onnx', {
+    executionProviders: [auto, webgpu, 'wasm'], signal, memoryLimit: rate, outputs: names,
+    cache: undefined, fetch: undefined,
+  });
+  ort.env.memoryLimit = undefined;
+  ort.env.gpuMemoryLimit = undefined;
+  await session.run({ x }, { signal, adapters: names });
+  await session.run({ x }, ['y'], { signal });
+  await session.memory({ feeds: undefined });
+  await session.verify({ x }, { tolerance: rate });
+  await session.export({ providers: undefined, assume: names });
+  const trained = await ort.TrainingSession.create('m.onnx', {
+    loss: { crossEntropy: 'y', smoothing: rate }, lora: { rank: rate, targets: names }, stepOutputs: ['y'],
+    clip: { norm: rate }, seed: rate,
+  });
+  const { loss }: { loss: number } = await trained.step({ x }, { rate, signal });
+  await trained.evaluate({ x }, ['y'], { signal });
+  const found: ort.Tensor | undefined = trained.stepOutputs.y;
+  const batcher = new Batcher(session, { size: rate, outputs: names });
+  await batcher.run({ x }, { signal, adapters: 'mine' });
+  await new TextGenerator(session, { tokenizer: undefined }).generate([1], { seed: rate, signal });
+  await install({ scope: undefined, models: [{ url: 'm.onnx', version: undefined }] });
+  return [loss, found];
+}
+""",
     "required.cts": """
 import ort = require('pyruntime');
 export const tensor: ort.Tensor = new ort.Tensor('float32', [1], [1]);
 export const session: Promise<ort.InferenceSession> = ort.InferenceSession.create('x');
 """,
 }
-RESOLUTIONS = {"nodenext": ("nodenext", ["module.mts", "required.cts"]), "bundler": ("esnext", ["module.mts"])}
+RESOLUTIONS = {
+    "nodenext": ("nodenext", ["module.mts", "options.mts", "required.cts"]),
+    "bundler": ("esnext", ["module.mts", "options.mts"]),
+}
+OF_RESULTS = ("timeline", "error", "start")  # optional entries of what the package returns
 
 
 @pytest.mark.parametrize("resolution", RESOLUTIONS)
@@ -54,13 +92,20 @@ def test_the_types_compile(project: Path, compiler: str, resolution: str) -> Non
     options = {
         "strict": True, "noEmit": True, "skipLibCheck": False, "module": module, "moduleResolution": resolution,
         "target": "es2022", "lib": ["es2022", "dom", "dom.iterable"], "types": [], "preserveSymlinks": True,
-        "noUncheckedSideEffectImports": True,
+        "noUncheckedSideEffectImports": True, "exactOptionalPropertyTypes": True, "noUncheckedIndexedAccess": True,
     }  # fmt: skip
     config = project / f"tsconfig.{resolution}.json"
     config.write_text(json.dumps({"compilerOptions": options, "files": files}))
     command = ["node", ROOT / "node_modules" / compiler / "bin/tsc", "-p", config]
     done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=120)
     assert done.returncode == 0, done.stdout
+
+
+def test_options_may_be_undefined() -> None:
+    """Projects with `exactOptionalPropertyTypes` pass on options that they may not have."""
+    for path in (ROOT / "web").glob("*.d.ts"):
+        for name, kind in re.findall(r"(\w+)\?: ([^;{}()]+?)(?:;| })", path.read_text()):
+            assert name in OF_RESULTS or kind.endswith(("undefined", "unknown")), f"{path.name}: {name}?: {kind}"
 
 
 def test_what_onnxruntime_web_exports_is_here(built: None) -> None:

@@ -130,7 +130,7 @@ def typescript() -> str:
             if len(comment[0]) > WIDTH:
                 comment = ["/**", *(f" * {line}" for line in wrap(text, WIDTH - 3)), " */"]
             values = " | ".join(map(repr, kind.values)) or KINDS[kind][1]
-            lines += [*comment, f"{javascript_name(row.name)}?: {values};"]
+            lines += [*comment, f"{javascript_name(row.name)}?: {values} | undefined;"]
     return between(TYPES, "      // {}\n", "".join(f"      {line}\n" for line in lines))
 
 
@@ -183,8 +183,9 @@ def training_types() -> str:
     for name, option in TRAINING_OPTIONS.items():
         text = re.sub(r"\[([^]]*)]\([^)]*\)", r"\1", option.text)
         text = re.sub(r"\w+_\w+", lambda found: javascript_name(found[0]), text[0].upper() + text[1:])
-        is_required = "" if name == "loss" else "?"
-        lines += [f"  /** {text}. */", f"  {javascript_name(name)}{is_required}: {option.type};"]
+        kind = re.sub(r"\?: ([^;}]+?)(;| })", r"?: \1 | undefined\2", option.type)
+        entry = f"loss: {kind}" if name == "loss" else f"{javascript_name(name)}?: {kind} | undefined"
+        lines += [f"  /** {text}. */", f"  {entry};"]
     return between(TRAINING_TYPES, "  // {}\n", "\n".join(lines) + "\n", TRAINING_NOTE)
 
 

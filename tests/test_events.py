@@ -92,6 +92,8 @@ def test_opentelemetry_gets_spans_below_the_callers_and_metrics() -> None:
         session.run(None, {"image": np.zeros((1, 1, 28, 28), np.float32)})
         with pytest.raises(pyruntime.InvalidInput):
             session.run(None, {})
+    for kind in ("step", "batch", "one of a later version"):  # without a duration: no span
+        session._native.watch.tell(kind, loss=1.0, step=1)
     delivered()
     end()
     created, good, bad = [s for s in spans.get_finished_spans() if s.name.startswith("pyruntime.")]

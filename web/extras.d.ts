@@ -7,59 +7,62 @@ import type { InferenceSession, Tensor, on } from './index.js';
 
 export interface BatcherOptions {
   /** Most rows of a run. Default: 8. */
-  size?: number;
+  size?: number | undefined;
   /** Milliseconds that a request waits for others, at most. Default: 5. */
-  wait?: number;
+  wait?: number | undefined;
   /**
    * By input, the value that fills its other free dims up to the largest among the requests. Inputs that are not named share a run
    * only if these dims are equal.
    */
-  pad?: Readonly<Record<string, number | bigint | string>>;
+  pad?: Readonly<Record<string, number | bigint | string>> | undefined;
   /** Name of the batch dim. Default: that of the first input whose first dim has a name. */
-  dim?: string;
+  dim?: string | undefined;
   /** Outputs to return; each needs a row for each item. Default: all. */
-  outputs?: readonly string[];
+  outputs?: readonly string[] | undefined;
 }
 
 /** Gathers requests into runs along the batch dim (docs/batching.md). */
 export class Batcher {
   constructor(session: InferenceSession, options?: BatcherOptions);
-  /** The outputs of one request. `signal` drops it, and stops the run if no other request is part of it. */
-  run(feeds: Readonly<Record<string, Tensor>>, options?: { signal?: AbortSignal }): Promise<Record<string, Tensor>>;
+  /**
+   * The outputs of one request. `signal` drops it, and stops the run if no other request is part of it. adapters: as for
+   * `InferenceSession.run`; requests with other adapters have other runs.
+   */
+  run(feeds: Readonly<Record<string, Tensor>>, options?: Pick<InferenceSession.RunOptions, 'signal' | 'adapters'>): Promise<Record<string, Tensor>>;
   /** Runs what waits, and refuses later requests. The session stays open. */
   close(): Promise<void>;
 }
 
 export interface TextGeneratorOptions {
   /** Turns text into tokens and back, such as a `Tokenizer` of @huggingface/tokenizers. Without one, prompts are tokens. */
-  tokenizer?: { encode(text: string): { ids: readonly (number | bigint)[] } | readonly number[]; decode(tokens: number[], options?: object): string };
+  tokenizer?: { encode(text: string): { ids: readonly (number | bigint)[] } | readonly number[]; decode(tokens: number[], options?: object): string } | undefined;
   /** A smaller decoder with the same tokens. It proposes `draftTokens` tokens at a time; the session checks them in one run. */
-  draft?: InferenceSession;
+  draft?: InferenceSession | undefined;
   /** Default: 4. The session needs the options of `TextGenerator.options({ draftTokens })`, the draft those of `options()`. */
-  draftTokens?: number;
+  draftTokens?: number | undefined;
   /** Tensors for inputs besides those of a text, such as an encoder's states. */
-  inputs?: Readonly<Record<string, Tensor>>;
+  inputs?: Readonly<Record<string, Tensor>> | undefined;
   /** Tokens that end a text. Default: the tokenizer's special tokens. */
-  stopTokens?: readonly number[];
+  stopTokens?: readonly number[] | undefined;
 }
 
 export interface TextSettings {
   /** Default: 256. */
-  maxTokens?: number;
+  maxTokens?: number | undefined;
   /** 0, the default, takes the likeliest token. */
-  temperature?: number;
+  temperature?: number | undefined;
   /** Samples from the `topK` likeliest tokens. Default: 0, all. */
-  topK?: number;
+  topK?: number | undefined;
   /** Samples from the fewest tokens that have this part of the probability. Default: 1. */
-  topP?: number;
+  topP?: number | undefined;
   /** Divides positive scores, and multiplies others, of tokens that are there already. Default: 1. */
-  repetitionPenalty?: number;
+  repetitionPenalty?: number | undefined;
   /** Of the random numbers: the same text as in Python. Default: another each time. */
-  seed?: number;
+  seed?: number | undefined;
   /** Texts before which the result ends. */
-  stop?: string | readonly string[];
+  stop?: string | readonly string[] | undefined;
   /** Stops the writing: the call rejects with `Terminated`. */
-  signal?: AbortSignal;
+  signal?: AbortSignal | undefined;
 }
 
 /** What was written. */
@@ -83,7 +86,7 @@ export interface Generated {
 /** A decoder that writes text (docs/use/chat.md). Keys and values stay cached between calls: only new tokens are computed. */
 export class TextGenerator {
   /** Options for the session; for that of a draft, call it without draftTokens. `logits`: name of the output. */
-  static options(options?: { draftTokens?: number; logits?: string }): { sampleFrom: string; samplePositions: number };
+  static options(options?: { draftTokens?: number | undefined; logits?: string | undefined }): { sampleFrom: string; samplePositions: number };
   constructor(session: InferenceSession, options?: TextGeneratorOptions);
   /** What follows the prompt: a text, or tokens. */
   generate(prompt: string | readonly number[], settings?: TextSettings): Promise<Generated>;

@@ -209,81 +209,85 @@ export interface Feeds {
 declare module 'onnxruntime-common' {
   interface Env {
     /** Bytes of linear memory that all sessions together may hold (docs/api/memory.md). */
-    memoryLimit?: number;
+    memoryLimit?: number | undefined;
     /** The same of GPU memory. */
-    gpuMemoryLimit?: number;
+    gpuMemoryLimit?: number | undefined;
   }
   namespace InferenceSession {
     interface SessionOptions {
       /** Called while the engine starts, and while the model is fetched, compiled and initialised. */
-      onProgress?: (progress: Progress) => void;
+      onProgress?: ((progress: Progress) => void) | undefined;
       /** LoRA adapters (.onnx_adapter, or safetensors of PEFT) by the names that runs give. */
-      adapters?: Readonly<Record<string, AdapterSource | { readonly file: AdapterSource; readonly config: string | URL | object }>>;
+      adapters?: Readonly<Record<string, AdapterSource | { readonly file: AdapterSource; readonly config: string | URL | object }>> | undefined;
       /**
        * Caches the model's files for later visits. true: until the server has another version; a text: until pages ask
        * for another version than this, without a request to the server.
        */
-      cache?: boolean | string;
+      cache?: boolean | string | undefined;
       // Written by scripts/contract.py from pyruntime/options.py.
       /** Names of passes that do not run. */
-      disabledPasses?: readonly string[];
+      disabledPasses?: readonly string[] | undefined;
       /** Names of the outputs that the session has; others are not computed, and their weights are not loaded. */
-      outputs?: readonly string[];
+      outputs?: readonly string[] | undefined;
       /** The name of the output of logits. The session returns a sampled `token` instead of it (decoders). */
-      sampleFrom?: string;
+      sampleFrom?: string | undefined;
       /**
        * With `sample_from`: a token for each of so many last positions, with a penalty for tokens that are there
        * already.
        */
-      samplePositions?: number;
+      samplePositions?: number | undefined;
       /** The schedules that `tune` measured for this model on this machine. */
-      choices?: Tuned['choices'];
+      choices?: Tuned['choices'] | undefined;
       /** Bytes of code that one compilation may write. Beyond it `LimitExceeded` names the node or the pass. */
-      codeSizeLimit?: number;
+      codeSizeLimit?: number | undefined;
       /** Seconds that one compilation may take. Beyond it `LimitExceeded` names the node or the pass. */
-      compileTimeLimit?: number;
+      compileTimeLimit?: number | undefined;
       /**
        * Bytes of linear memory that the session may hold. A run that needs more is refused with `OutOfMemory` before
        * it allocates.
        */
-      memoryLimit?: number;
+      memoryLimit?: number | undefined;
       /**
        * Seconds without an answer of the GPU, after which the session recovers: the GPU compiles a shader, or runs
        * what was submitted.
        */
-      gpuTimeout?: number;
+      gpuTimeout?: number | undefined;
       /**
        * Whether nodes, or the session, move to the next provider of the list if the GPU refuses a shader, has no
        * memory, does not answer or is gone (recovery). If not, the error of the GPU is thrown.
        */
-      fallback?: boolean;
+      fallback?: boolean | undefined;
       /**
        * `latency`, `throughput` or `power`: sets threads, the choice of the GPU and runs in hidden pages, unless
        * other options do (presets).
        */
-      preset?: 'latency' | 'throughput' | 'power';
+      preset?: 'latency' | 'throughput' | 'power' | undefined;
       // End of the generated part.
       /** Fetches the model's files in the page, instead of the worker; by default the page's `fetch` if a program has replaced it. */
-      fetch?: (url: string, init?: RequestInit) => Promise<Response>;
+      fetch?: ((url: string, init?: RequestInit) => Promise<Response>) | undefined;
       /** Stops the creation; `create` rejects at once with `Terminated`. */
-      signal?: AbortSignal;
+      signal?: AbortSignal | undefined;
     }
     interface WebGpuExecutionProviderOption {
       /** Whether an adapter that computes on the CPU may run kernels, although the session names 'wasm', too. */
-      allowSoftware?: boolean;
+      allowSoftware?: boolean | undefined;
+    }
+    interface ExecutionProviderOptionMap {
+      /** The faster one of the GPU and WebAssembly, which first runs decide. */
+      auto: { readonly name: 'auto'; allowSoftware?: boolean | undefined };
     }
     interface RunOptions {
       /** Which of the session's adapters the run uses: names, or weights by name. */
-      adapters?: string | readonly string[] | Readonly<Record<string, number>>;
+      adapters?: string | readonly string[] | Readonly<Record<string, number>> | undefined;
       /** Stops the run; `run` rejects with `Terminated` when it has ended, some milliseconds later. */
-      signal?: AbortSignal;
+      signal?: AbortSignal | undefined;
     }
   }
   interface TensorFactory {
     /** A tensor on the page's GPU, without a copy to the CPU (docs/api/gpu.md). */
     fromImage<T extends PictureType = 'float32'>(picture: Picture, options: PictureOptions<T> & { readonly location: 'gpu-buffer' }): Promise<TypedTensor<T>>;
     /** The same, of a texture of the page's device. width and height: of an external texture. */
-    fromTexture<T extends PictureType = 'float32'>(texture: PictureTexture, options?: PictureOptions<T> & { readonly width?: number; readonly height?: number }): Promise<TypedTensor<T>>;
+    fromTexture<T extends PictureType = 'float32'>(texture: PictureTexture, options?: PictureOptions<T> & { readonly width?: number | undefined; readonly height?: number | undefined }): Promise<TypedTensor<T>>;
   }
   interface Tensor extends Drawn {}
   interface TypedTensor<T extends Tensor.Type> extends Drawn {}
@@ -297,7 +301,7 @@ declare module 'onnxruntime-common' {
     /** Ends `enableProfiling` or `startProfiling()`: prints a trace for Chrome's viewer or Perfetto and returns it; "" without one. */
     endProfiling(): string;
     /** Bytes of weights, of the peak and of memories. */
-    memory(options?: { feeds?: InferenceSession.FeedsType }): Promise<MemoryReport>;
+    memory(options?: { feeds?: InferenceSession.FeedsType | undefined }): Promise<MemoryReport>;
     /** Counts and times of runs, Programs, plans and memory; also after the session's end. */
     metrics(): Promise<Metrics>;
     readonly state: SessionState;
@@ -306,21 +310,21 @@ declare module 'onnxruntime-common' {
     /** Operators, kernels and their placement. */
     explain(): Promise<Explanation>;
     /** Runs the model on the GPU and on WebAssembly, and names the first kernel whose results differ by more than `tolerance` (1e-3). */
-    verify(feeds: Feeds, options?: { tolerance?: number; ranges?: false }): Promise<Verification>;
+    verify(feeds: Feeds, options?: { tolerance?: number | undefined; ranges?: false | undefined }): Promise<Verification>;
     /** Runs a half-float model in float32, and names the first node whose magnitudes pass 65504, the largest half float. */
     verify(feeds: Feeds, options: { ranges: true }): Promise<RangeVerification>;
     /** Measures other schedules of the kernels on this machine, about `seconds` (2) each. The session does not change. */
-    tune(feeds: Feeds, options?: { seconds?: number }): Promise<Tuned>;
+    tune(feeds: Feeds, options?: { seconds?: number | undefined }): Promise<Tuned>;
     /**
      * The kernels after the passes and their loops, as text; with `code` also their WebAssembly and WGSL. node: a name, an operator or a
      * label; feeds: for models that are compiled for the feeds of a run.
      */
-    listing(feeds?: Feeds | null, options?: { node?: string; code?: boolean }): Promise<string>;
+    listing(feeds?: Feeds | null, options?: { node?: string | undefined; code?: boolean | undefined }): Promise<string>;
     /**
      * The compiled Program with its weights, as a file that opens without Python and without compiling (docs/api/exported-programs.md).
      * providers: ['wasm'] by default; with 'webgpu' it has shaders. assume: what they may use, such as 'f16' (docs/api/exported-programs.md).
      */
-    export(options?: { readonly providers?: readonly ('webgpu' | 'wasm')[]; readonly assume?: readonly string[] }): Promise<Uint8Array<ArrayBuffer>>;
+    export(options?: { readonly providers?: readonly ('webgpu' | 'wasm')[] | undefined; readonly assume?: readonly string[] | undefined }): Promise<Uint8Array<ArrayBuffer>>;
     /** Runs once on zeros of these sizes, by name of a dim or (all sizes) of an input: later runs of these and smaller sizes find memory and addresses. */
     prepare(options: { dims: Readonly<Record<string, number | readonly number[]>> }): Promise<void>;
     /** Frees memory that an earlier, larger run took. */
@@ -329,7 +333,7 @@ declare module 'onnxruntime-common' {
      * Runs the model once, kernel by kernel, on one thread or on the GPU; the times in the order of the kernels. repeat: how often each
      * kernel on the GPU runs, one after the other; its time is the mean. Kernels that are short need it: clocks of GPUs are coarse in pages.
      */
-    profile(feeds: Feeds, options?: { repeat?: number }): Promise<KernelTiming[]>;
+    profile(feeds: Feeds, options?: { repeat?: number | undefined }): Promise<KernelTiming[]>;
     /** What the author of the model wrote about it; null for an exported program without it. */
     readonly metadata: ModelMetadata | null;
     readonly timings: Timings;
@@ -338,7 +342,7 @@ declare module 'onnxruntime-common' {
 
 /** The base class of errors; `message` is "node: detail (hint)" and a line with `help`. */
 export class PyRuntimeError extends Error {
-  constructor(detail: string, where?: { node?: string; hint?: string; cause?: unknown });
+  constructor(detail: string, where?: { node?: string | undefined; hint?: string | undefined; cause?: unknown });
   readonly type: string;
   readonly detail: string;
   readonly node: string;

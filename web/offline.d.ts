@@ -7,27 +7,27 @@ import type { KeptModel } from './index.js';
 
 export interface Options {
   /** Address of the service worker: a copy of dist/offline.sw.js or one that imports it. Default: "./offline.sw.js", relative to the page. */
-  worker?: string;
+  worker?: string | undefined;
   /** 'module' if the service worker is a module. */
-  type?: WorkerType;
+  type?: WorkerType | undefined;
   /** The addresses that it controls. Default: its folder. */
-  scope?: string;
+  scope?: string | undefined;
   /** Makes pages cross-origin isolated if the host cannot: adds the headers, with this Embedder-Policy. */
-  isolation?: 'require-corp' | 'credentialless';
+  isolation?: 'require-corp' | 'credentialless' | undefined;
   /** Folder of the engine's files, if they are not beside this one. */
-  engine?: string;
+  engine?: string | undefined;
   /** Lists of files with hashes, like dist/assets.json: `{ files: { 'app.js': { size, hash } } }`, with paths relative to the list. */
-  lists?: readonly string[];
+  lists?: readonly string[] | undefined;
   /** Addresses of other files of the page. */
-  files?: readonly string[];
+  files?: readonly string[] | undefined;
   /** Models and their files. One with a version is fetched again if the page names another version. */
-  models?: readonly (string | { url: string; version?: string })[];
+  models?: readonly (string | { url: string; version?: string | undefined })[] | undefined;
   /** Bytes of all files to fetch; total: 0 if unknown. */
-  onProgress?: (progress: { file: string; loaded: number; total: number }) => void;
+  onProgress?: ((progress: { file: string; loaded: number; total: number }) => void) | undefined;
   /** Called when a new version is stored, for pages opened later. */
-  onUpdate?: (status: Status) => void;
+  onUpdate?: ((status: Status) => void) | undefined;
   /** Called if the update on a later visit fails: no network, or `QuotaExceeded`. */
-  onError?: (error: Error) => void;
+  onError?: ((error: Error) => void) | undefined;
 }
 
 export interface Status {

@@ -4,4 +4,4 @@
  */
 
 /** Answers requests from the files that `install` of pyruntime/offline stored. isolation: the Cross-Origin-Embedder-Policy to add. */
-export function listen(options?: { isolation?: 'require-corp' | 'credentialless' | null }): void;
+export function listen(options?: { isolation?: 'require-corp' | 'credentialless' | null | undefined }): void;

@@ -4,8 +4,8 @@
 export interface Drawn {
   /** Draws the tensor into a texture or a canvas; without one into a new texture (docs/api/gpu.md). */
   toTexture(options?: {
-    readonly texture?: Global<'GPUTexture'>; readonly canvas?: HTMLCanvasElement | OffscreenCanvas; readonly format?: PictureFormat;
-    readonly tensorLayout?: 'NCHW' | 'NHWC'; readonly norm?: PictureNorm; readonly device?: Global<'GPUDevice'>;
+    readonly texture?: Global<'GPUTexture'> | undefined; readonly canvas?: HTMLCanvasElement | OffscreenCanvas | undefined; readonly format?: PictureFormat | undefined;
+    readonly tensorLayout?: 'NCHW' | 'NHWC' | undefined; readonly norm?: PictureNorm | undefined; readonly device?: Global<'GPUDevice'> | undefined;
   }): Promise<Global<'GPUTexture'>>;
 }
 /** A type of the platform, for compilers that may not know it. */
@@ -17,17 +17,17 @@ export type PictureFormat = 'RGB' | 'RGBA' | 'BGR' | 'RBG' | 'GRAY';
 export type PictureType = 'float32' | 'float16' | 'uint8';
 /** For each channel, or for red, green, blue and alpha. */
 export interface PictureNorm {
-  readonly mean?: number | readonly number[];
-  readonly bias?: number | readonly number[];
+  readonly mean?: number | readonly number[] | undefined;
+  readonly bias?: number | readonly number[] | undefined;
 }
 /** How a picture becomes a tensor (docs/api/gpu.md). */
 export interface PictureOptions<T extends PictureType = 'float32'> {
-  readonly tensorFormat?: PictureFormat;
-  readonly tensorLayout?: 'NCHW' | 'NHWC';
-  readonly dataType?: T;
-  readonly norm?: PictureNorm;
-  readonly resizedWidth?: number;
-  readonly resizedHeight?: number;
-  readonly crop?: { readonly x: number; readonly y: number; readonly width: number; readonly height: number };
-  readonly device?: Global<'GPUDevice'>;
+  readonly tensorFormat?: PictureFormat | undefined;
+  readonly tensorLayout?: 'NCHW' | 'NHWC' | undefined;
+  readonly dataType?: T | undefined;
+  readonly norm?: PictureNorm | undefined;
+  readonly resizedWidth?: number | undefined;
+  readonly resizedHeight?: number | undefined;
+  readonly crop?: { readonly x: number; readonly y: number; readonly width: number; readonly height: number } | undefined;
+  readonly device?: Global<'GPUDevice'> | undefined;
 }

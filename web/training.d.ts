@@ -4,52 +4,54 @@ import type { Explanation, Feeds, InferenceSession, MemoryReport, Metrics, Tenso
 
 /** loss: of the batch, before the step; norm: of all gradients; step: number of steps so far; applied: whether weights were changed. */
 export interface StepResult { readonly loss: number; readonly norm: number; readonly rate: number; readonly step: number; readonly applied: boolean }
-export type Loss = string | ({ readonly target?: string; readonly scale?: number } & (
-  | { readonly crossEntropy: string; readonly ignoreIndex?: number; readonly weights?: readonly number[]; readonly smoothing?: number }
-  | { readonly mse: string } | { readonly l1: string } | { readonly huber: string; readonly delta?: number }
-  | { readonly bce: string; readonly logits?: boolean } | { readonly output: string }
-  | { readonly onnx: Uint8Array | ArrayBuffer; readonly inputs?: Readonly<Record<string, string>>; readonly output?: string }));
+export type Loss = string | ({ readonly target?: string | undefined; readonly scale?: number | undefined } & (
+  | { readonly crossEntropy: string; readonly ignoreIndex?: number | undefined; readonly weights?: readonly number[] | undefined; readonly smoothing?: number | undefined }
+  | { readonly mse: string } | { readonly l1: string } | { readonly huber: string; readonly delta?: number | undefined }
+  | { readonly bce: string; readonly logits?: boolean | undefined } | { readonly output: string }
+  | { readonly onnx: Uint8Array | ArrayBuffer; readonly inputs?: Readonly<Record<string, string>> | undefined; readonly output?: string | undefined }));
 export interface TrainingOptions extends InferenceSession.SessionOptions {
   // Written by scripts/contract.py from pyruntime/training/graph/recipe.py.
   /** What a step reduces: see losses. */
   loss: Loss | readonly Loss[];
   /** A name, or `{name: settings}`. */
-  optimizer?: string | Readonly<Record<string, Readonly<Record<string, number | boolean>>>>;
+  optimizer?: string | Readonly<Record<string, Readonly<Record<string, number | boolean>>>> | undefined;
   /** Of the learning rate: `constant`, `linear`, `cosine` (both need `steps`), `exponential`; each has `warmup`. */
-  schedule?: string | Readonly<Record<string, Readonly<Record<string, number>>>>;
+  schedule?: string | Readonly<Record<string, Readonly<Record<string, number>>>> | undefined;
   /** Names or patterns (`"head.*"`) of the weights to train. Without it: all float weights of more than one element. */
-  trainable?: string | readonly string[];
+  trainable?: string | readonly string[] | undefined;
   /** Names or patterns of weights that stay as they are. */
-  frozen?: string | readonly string[];
+  frozen?: string | readonly string[] | undefined;
   /** Trains adapters beside the weights, and of the weights only those that `trainable` names. */
-  lora?: { readonly rank?: number; readonly alpha?: number; readonly targets?: string | readonly string[] };
+  lora?: { readonly rank?: number | undefined; readonly alpha?: number | undefined; readonly targets?: string | readonly string[] | undefined } | undefined;
   /** Gradients of several batches make one step: `accumulate(feeds)`, then `apply()`. */
-  accumulate?: boolean;
+  accumulate?: boolean | undefined;
   /** `"inference"`: Dropout drops nothing, BatchNormalization uses its running statistics. */
-  mode?: 'train' | 'inference';
+  mode?: 'train' | 'inference' | undefined;
   /** Limit of the norm of all gradients, or `{"value": …}` for each number. */
-  clip?: number | { readonly norm?: number; readonly value?: number };
+  clip?: number | { readonly norm?: number | undefined; readonly value?: number | undefined } | undefined;
   /** The factor μ of a term μ/2·‖w − w₀‖² that holds weights near those that were loaded last, or of the model. */
-  proximal?: number;
+  proximal?: number | undefined;
   /** Names of outputs of the model that a step also computes, as training does, in `session.stepOutputs`. */
-  stepOutputs?: string | readonly string[];
+  stepOutputs?: string | readonly string[] | undefined;
   /** Of masks and random numbers; runs with the same seed and data repeat each other. */
-  seed?: number;
+  seed?: number | undefined;
   /** A step whose loss or gradients are not finite changes nothing, and a warning names the step; or `"go on"`. */
-  onNan?: 'skip' | 'go on';
+  onNan?: 'skip' | 'go on' | undefined;
   /** Bytes that a step may take with weights and moments: activations that would take more are computed again, see Memory. */
-  memory?: number;
+  memory?: number | undefined;
   /** `"dynamic"`, or a number: what the loss is multiplied by before its gradients. Without it: dynamic for models that compute in float16, else 1. */
-  lossScale?: 'dynamic' | number;
+  lossScale?: 'dynamic' | number | undefined;
   // End of the generated part.
 }
-export interface StepOptions { rate?: number; signal?: AbortSignal }
+export interface StopOptions { signal?: AbortSignal | undefined }
+/** rate: of learning, instead of the schedule's. */
+export interface StepOptions extends StopOptions { rate?: number | undefined }
 /** Trains a model in the worker. `apply` makes a step with the gradients that `accumulate` has added; `state` is a safetensors file. */
 export interface TrainingSession {
   step(feeds: Feeds, options?: StepOptions): Promise<StepResult>;
-  accumulate(feeds: Feeds, options?: { signal?: AbortSignal }): Promise<StepResult>;
-  apply(options?: StepOptions & { sum?: boolean }): Promise<StepResult>;
-  evaluate(feeds: Feeds, outputs?: string[], options?: { signal?: AbortSignal }): Promise<{ readonly loss: number } & Record<string, any>>;
+  accumulate(feeds: Feeds, options?: StopOptions): Promise<StepResult>;
+  apply(options?: StepOptions & { sum?: boolean | undefined }): Promise<StepResult>;
+  evaluate(feeds: Feeds, outputs?: string[], options?: StopOptions): Promise<{ readonly loss: number } & Record<string, any>>;
   parameters(): { name: string; shape: number[]; dtype: string }[];
   weights(): Promise<Record<string, Tensor>>;
   setWeights(tensors: Readonly<Record<string, Tensor>>): Promise<void>;
@@ -64,6 +66,8 @@ export interface TrainingSession {
   adapter(): Promise<Uint8Array>;
   export(): Promise<Uint8Array>;
   readonly lossScale: number;
+  /** The outputs that the option `stepOutputs` names, of the last batch. */
+  readonly stepOutputs: Readonly<Record<string, Tensor>>;
   /** Its number in events. */
   readonly id: number;
   metrics(): Promise<Metrics>;
@@ -76,8 +80,8 @@ export interface TrainingSession {
 export interface TrainingArtifacts {
   trainModel: ArtifactFile;
   checkpointState: ArtifactFile;
-  evalModel?: ArtifactFile;
-  optimizerModel?: ArtifactFile;
+  evalModel?: ArtifactFile | undefined;
+  optimizerModel?: ArtifactFile | undefined;
 }
 export type ArtifactFile = string | URL | Uint8Array | ArrayBuffer | Blob | Response;
 /** As onnxruntime-web's TrainingSession had it (1.17 to 1.19), and additions: rates, a checkpoint, and an inference model. */
@@ -86,12 +90,12 @@ export interface ArtifactSession {
   readonly trainingOutputNames: readonly string[];
   readonly evalInputNames: readonly string[];
   readonly evalOutputNames: readonly string[];
-  runTrainStep(feeds: Feeds, options?: { signal?: AbortSignal }): Promise<Record<string, Tensor>>;
-  runTrainStep(feeds: Feeds, fetches: InferenceSession.FetchesType, options?: { signal?: AbortSignal }): Promise<Record<string, Tensor>>;
-  runOptimizerStep(options?: { signal?: AbortSignal }): Promise<void>;
+  runTrainStep(feeds: Feeds, options?: StopOptions): Promise<Record<string, Tensor>>;
+  runTrainStep(feeds: Feeds, fetches: InferenceSession.FetchesType, options?: StopOptions): Promise<Record<string, Tensor>>;
+  runOptimizerStep(options?: StopOptions): Promise<void>;
   lazyResetGrad(): Promise<void>;
-  runEvalStep(feeds: Feeds, options?: { signal?: AbortSignal }): Promise<Record<string, Tensor>>;
-  runEvalStep(feeds: Feeds, fetches: InferenceSession.FetchesType, options?: { signal?: AbortSignal }): Promise<Record<string, Tensor>>;
+  runEvalStep(feeds: Feeds, options?: StopOptions): Promise<Record<string, Tensor>>;
+  runEvalStep(feeds: Feeds, fetches: InferenceSession.FetchesType, options?: StopOptions): Promise<Record<string, Tensor>>;
   getParametersSize(trainableOnly?: boolean): Promise<number>;
   loadParametersBuffer(buffer: Uint8Array | Float32Array | ArrayBuffer | Tensor, trainableOnly?: boolean): Promise<void>;
   getContiguousParameters(trainableOnly?: boolean): Promise<Tensor>;

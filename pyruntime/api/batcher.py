@@ -17,7 +17,7 @@ from pyruntime.api.ort_value import OrtValue
 from pyruntime.api.session import InferenceSession
 from pyruntime.errors import DeviceLost, InvalidInput, SessionFailed, Terminated
 from pyruntime.runtime.batching import BatchLayout, Declared, Gatherer
-from pyruntime.session.run_options import RunOptions
+from pyruntime.session.run_options import RunOptions, check_run_options
 
 IDLE = 1.0  # seconds: without requests for so long, the thread ends
 POLL = 0.02  # seconds: how often a call with run options reads whether it should stop
@@ -26,21 +26,24 @@ Feeds = dict[str, np.ndarray]
 
 
 class _Request:
-    """names: of outputs; options: stop it"""
+    """names: of outputs; options: stop it, and name its adapters"""
 
     def __init__(self, names: list[str], feeds: Feeds, options: RunOptions | None) -> None:
         self.names, self.feeds, self.options = names, feeds, options
+        self.adapters = [] if options is None else [*options.adapters]
         self.dims = {name: list(x.shape) for name, x in feeds.items()}
         self.future: Future[list[Any]] = Future()
 
 
 class _Together(RunOptions):
-    """Options of a run for several requests. It stops once the callers have stopped all of them."""
+    """Options of a run for several requests with the same adapters. It stops once the callers have stopped all of
+    them."""
 
     def __init__(self, requests: Sequence[_Request]) -> None:
         self._requests: Sequence[_Request] = ()
         super().__init__()
         self._requests = requests
+        self.adapters = requests[0].adapters
 
     @property
     def terminate(self) -> bool:
@@ -94,8 +97,10 @@ class Batcher:
     def run(
         self, output_names: Sequence[str] | None, input_feed: Mapping[str, Any], run_options: RunOptions | None = None
     ) -> list[Any]:
-        """The outputs of one request, as `InferenceSession.run` returns them. Blocks; thread-safe."""
-        future = self._submit(output_names, input_feed, run_options)
+        """The outputs of one request, as `InferenceSession.run` returns them. Blocks; thread-safe.
+
+        run_options: its `terminate` and its adapters count; requests with other adapters have other runs"""
+        future = self.submit(output_names, input_feed, run_options)
         while run_options is not None:
             try:
                 return future.result(POLL)
@@ -106,15 +111,14 @@ class Batcher:
                     raise Terminated("the request was stopped", hint="RunOptions.terminate is set") from None
         return future.result()
 
-    def submit(self, output_names: Sequence[str] | None, input_feed: Mapping[str, Any]) -> Future[list[Any]]:
+    def submit(
+        self, output_names: Sequence[str] | None, input_feed: Mapping[str, Any], run_options: RunOptions | None = None
+    ) -> Future[list[Any]]:
         """Like `run`, without waiting. `asyncio.wrap_future` makes the result awaitable; `cancel()` drops a request
         whose run has not started."""
-        return self._submit(output_names, input_feed, None)
-
-    def _submit(
-        self, output_names: Sequence[str] | None, input_feed: Mapping[str, Any], options: RunOptions | None
-    ) -> Future[list[Any]]:
-        request = _Request(self._checked_names(output_names), self._checked_feeds(input_feed), options)
+        check_run_options(run_options)
+        names = self._checked_names(output_names)
+        request = _Request(names, self._checked_feeds(input_feed, run_options), run_options)
         rows = self._layout.rows(request.dims)
         if rows < 1:
             raise InvalidInput(
@@ -139,13 +143,16 @@ class Batcher:
                 raise InvalidInput(f'the batcher has no output "{name}"', hint=f"outputs are {self._names}")
         return list(names or self._names)
 
-    def _checked_feeds(self, given: Any) -> Feeds:
-        """Copies, which the caller cannot change while the request waits."""
+    def _checked_feeds(self, given: Any, options: RunOptions | None) -> Feeds:
+        """Copies, which the caller cannot change while the request waits, without what the run feeds for adapters."""
         if isinstance(given, Mapping):
             given = {name: x.numpy() if isinstance(x, OrtValue) else x for name, x in given.items()}
         known = {x.name for x in self._layout.inputs}
         feeds: Feeds = {}
-        for name, x in self._session._native.check_feeds(given).items():
+        active = () if options is None else options.adapters
+        for name, x in self._session._native.check_feeds(given, None, active).items():
+            if name not in given:
+                continue
             if name not in known or not isinstance(x, np.ndarray):
                 raise InvalidInput(f'input "{name}" cannot be part of a batch', hint="run it in a session")
             feeds[name] = np.array(x)
@@ -154,7 +161,8 @@ class Batcher:
     def _key(self, request: _Request) -> str:
         alone = {name: x for name, x in request.feeds.items() if name not in self._layout.batched}
         types = {name: str(x.dtype) for name, x in request.feeds.items()}
-        return self._layout.key(types, request.dims, {name: _text(x) for name, x in alone.items()})
+        adapters = [(x if isinstance(x, str) else id(x), weight) for x, weight in request.adapters]
+        return f"{self._layout.key(types, request.dims, {name: _text(x) for name, x in alone.items()})};{adapters}"
 
     def close(self) -> None:
         """Run what waits, and refuse later requests. The session stays open."""

@@ -33,6 +33,8 @@ def export_to_opentelemetry(tracer_provider: Any = None, meter_provider: Any = N
         if event["type"] == "state":
             states.add(1, {**about, "pyruntime.state": event["state"]})
             return
+        if event["type"] not in ("created", "run"):
+            return  # an event without a duration, such as `step`
         one = {**about, "pyruntime.session.id": event["session"]}
         name = "pyruntime.create"
         if event["type"] == "run":

@@ -235,6 +235,28 @@ def test_several_adapters_in_one_program() -> None:
     both.prepare({"N": 2, "T": 4})
 
 
+def test_batches() -> None:
+    """Requests with the same adapters share a run; each request gets what a run of its own returns."""
+    data, (ids, _) = Decoder().build(), texts()
+    rng = np.random.default_rng(1)
+    both = session(data, one=peft_file(peft(rng, 4)), two=peft_file(peft(rng, 2)))
+    wanted = [None, using("one"), using(("one", 0.5)), using("two"), using("one"), RunOptions(), using("one", "two")]
+    alone = [both.run(None, {"ids": ids[:1]}, options)[0] for options in wanted]
+    before = both.metrics()["runs"]
+    with pyruntime.Batcher(both, size=4, wait=200) as batcher:
+        given = [batcher.submit(None, {"ids": ids[:1]}, options) for options in wanted]
+        for options in wanted[1:]:
+            if options is not None:
+                options.clear_active_adapters()  # requests that wait keep theirs
+        for future, expected in zip(given, alone, strict=True):
+            np.testing.assert_allclose(future.result()[0], expected, atol=2e-4)
+        assert both.metrics()["runs"] - before == 5
+        with pytest.raises(InvalidInput, match='no adapter "three"'):
+            batcher.run(None, {"ids": ids[:1]}, using("three"))
+        with pytest.raises(InvalidInput, match="run_options cannot be of type dict"):
+            batcher.run(None, {"ids": ids[:1]}, {})  # type: ignore[arg-type]
+
+
 @pytest.mark.parametrize("kind", ["float32", "4 bits", "own inputs"])
 def test_exported_programs(kind: str, tmp_path: Path) -> None:
     """A file has places for adapters of the modules that it was exported with, whichever these are, and for none."""

@@ -50,6 +50,28 @@ test('padded requests get their own lengths', async () => {
   assert.deepEqual([found.map(numbers), session.runs], [[3, 1, 4, 2].map((n) => [`1,${n}`, 2 * n]), [[4, 4]]]);
 });
 
+test('requests with equal adapters share runs, and what the session feeds for them is no part of a batch', async () => {
+  const session = new Session();
+  const asked = [];
+  const seen = [];
+  const run = session.run.bind(session);
+  session.run = (all, outputs, options) => {
+    asked.push(options.adapters);
+    seen.push(Object.keys(all).join());
+    return run(all, outputs, options);
+  };
+  session.handler.checked = (all, _, adapters) => ({ ...all, 'adapters:A': new Tensor('float32', adapters ? [1] : [], [adapters ? 1 : 0]) });
+  const batcher = new Batcher(session, { size: 8, wait: 60_000 });
+  const mine = ['mine'];
+  const wanted = [undefined, 'mine', null, mine, ['mine'], { mine: 0.5 }, 'mine'];
+  const found = Promise.all(wanted.map((adapters, n) => batcher.run(feeds(n), { adapters })));
+  mine[0] = 'other'; // the caller changes it while the request waits
+  await batcher.close();
+  assert.deepEqual((await found).map(numbers), wanted.map((_, n) => ['1,3', 2 * n]));
+  assert.deepEqual(asked.map((one) => one ?? null), [null, 'mine', ['mine'], { mine: 0.5 }]);
+  assert.deepEqual([...new Set(seen)], ['x,k']);
+});
+
 for (const [type, data, pad, whole] of [
   ['float32', [5], 1, [5, 1, 5, 5]], ['int64', [5n], 1, [5n, 1n, 5n, 5n]], ['int64', [5n], 0n, [5n, 0n, 5n, 5n]], ['string', ['a'], '', ['a', '', 'a', 'a']],
 ]) {

@@ -7,10 +7,11 @@ import { emptyData, partsOf } from './parts.js';
 /** @import { Data, Tensor } from './parts.js' */
 /** @typedef {Record<string, Tensor>} Feeds */
 /**
- * signal: stops it; rows: number of its rows; stopped: whether its signal is aborted; end: ends the watch of the signal.
- * @typedef {{ feeds: Feeds, dims: Map<string, number[]>, rows: number, signal?: AbortSignal, stopped: boolean, end: () => void,
+ * signal: stops it; adapters: of its run; rows: number of its rows; stopped: whether its signal is aborted; end: ends the watch of the signal.
+ * @typedef {{ feeds: Feeds, dims: Map<string, number[]>, rows: number, signal?: AbortSignal, adapters?: Adapters, stopped: boolean, end: () => void,
  *   resolve: (results: Record<string, Tensor>) => void, reject: (error: unknown) => void }} Request
  */
+/** Names of a run's adapters, or weights by name. @typedef {string | readonly string[] | Readonly<Record<string, number>>} Adapters */
 /** @typedef {{ size?: number, wait?: number, pad?: Record<string, number | bigint | string>, dim?: string, outputs?: readonly string[] }} Options */
 
 export class Batcher {
@@ -45,21 +46,23 @@ export class Batcher {
 
   // ── requests ──
 
-  /** @param {Feeds} feeds @param {{ signal?: AbortSignal }} [options] @returns {Promise<Record<string, Tensor>>} */
-  async run(feeds, { signal } = {}) {
+  /** @param {Feeds} feeds @param {{ signal?: AbortSignal, adapters?: Adapters }} [options] @returns {Promise<Record<string, Tensor>>} */
+  async run(feeds, options) {
+    const { signal, adapters: given } = options ?? {};
+    const adapters = given ? structuredClone(given) : undefined; // the caller may change it
     const { SessionFailed, InvalidInput } = this.parts;
     if (this.isClosed) throw new SessionFailed('the batcher is closed', { hint: 'create another' });
     if (signal?.aborted) throw this.stopped(signal);
-    const copies = this.checked(feeds);
+    const copies = this.checked(feeds, adapters);
     const dims = new Map(Object.entries(copies).map(([name, tensor]) => [name, [...tensor.dims]]));
     const rows = this.layout.rows(dims);
     if (rows < 1) throw new InvalidInput('the inputs of a request need equal numbers of rows, at least one');
     return new Promise((resolve, reject) => {
-      const request = { feeds: copies, dims, rows, signal, stopped: false, end: () => {}, resolve, reject };
+      const request = { feeds: copies, dims, rows, signal, adapters, stopped: false, end: () => {}, resolve, reject };
       const number = this.next++;
       if (signal) this.watch(request, number, signal);
       this.waiting.set(number, request);
-      this.gatherer.add(this.key(copies, dims), number, rows, performance.now(), this.layout.length(dims));
+      this.gatherer.add(`${this.key(copies, dims)};${JSON.stringify(adapters)}`, number, rows, performance.now(), this.layout.length(dims));
       this.plan();
     });
   }
@@ -82,11 +85,15 @@ export class Batcher {
     request.end = () => signal.removeEventListener('abort', stop);
   }
 
-  /** Copies, which the caller cannot change while the request waits. @param {Feeds} feeds @returns {Feeds} */
-  checked(feeds) {
+  /**
+   * Copies, which the caller cannot change while the request waits, without what the run feeds for adapters.
+   * @param {Feeds} feeds @param {Adapters} [adapters] @returns {Feeds}
+   */
+  checked(feeds, adapters) {
     const { InvalidInput } = this.parts;
     const known = this.layout.inputs.map((input) => input.name);
-    const entries = Object.entries(/** @type {Feeds} */ (this.session.handler.checked(feeds))).filter(([, tensor]) => tensor);
+    const all = this.session.handler.checked(feeds, undefined, adapters);
+    const entries = Object.entries(all).filter(([name, tensor]) => tensor && Object.hasOwn(feeds, name));
     return Object.fromEntries(entries.map(([name, { type, dims, data, location, size }]) => {
       if (!known.includes(name) || location.startsWith('gpu') || data.length !== size) {
         throw new InvalidInput(`input "${name}" cannot be part of a batch`, { hint: 'run it in a session' });
@@ -167,7 +174,7 @@ export class Batcher {
     const stop = new AbortController();
     this.stopUnneeded = () => void (requests.every(({ stopped }) => stopped) && stop.abort());
     const canStop = requests.every(({ signal }) => signal);
-    const found = await this.session.run(feeds, this.outputs, { signal: canStop ? stop.signal : undefined });
+    const found = await this.session.run(feeds, this.outputs, { signal: canStop ? stop.signal : undefined, adapters: requests[0].adapters });
     const rows = requests.reduce((sum, request) => sum + request.rows, 0);
     for (const name of this.outputs) {
       if (found[name]?.dims?.[0] === rows) continue;

@@ -4,8 +4,8 @@
 /** @import { KernelTiming } from '../common/protocol.js' */
 
 /**
- * An event of a session (docs/watching.md): times and facts of the creation, of a run, or a state.
- * @typedef {{ type: 'created' | 'run' | 'state', session: number, name: string, start: number, milliseconds: number, outcome: string,
+ * An event of a session (docs/watching.md): times and facts of the creation, of a run, or a state. Those of other types are not measured.
+ * @typedef {{ type: string, session: number, name: string, start: number, milliseconds: number, outcome: string,
  *   place: string, error: string, state: string, timings: Record<string, number>, kernels: KernelTiming[] }} SessionEvent
  */
 
@@ -51,6 +51,7 @@ function measure(event, write) {
     }
     return;
   }
+  if (type !== 'run') return; // an event without a duration, such as `step`: the run behind it has an event of its own
   write(`${track}: run`, start, milliseconds, entry(outcome === 'succeeded' ? 'primary' : 'error', { outcome, place, error }));
   let end = start;
   for (const { node, kernel, place: provider, milliseconds: took, start: own } of event.kernels) {

@@ -27,8 +27,8 @@
  * @property {readonly string[]} outputNames
  * @property {readonly Metadata[]} inputMetadata
  * @property {readonly Metadata[]} outputMetadata
- * @property {{ checked(feeds: Record<string, Tensor>): Record<string, Tensor> }} handler
- * @property {(feeds: Record<string, Tensor>, outputs: readonly string[], options: { signal?: AbortSignal }) => Promise<Record<string, Tensor>>} run
+ * @property {{ checked(feeds: Record<string, Tensor>, outputs?: string[], adapters?: unknown): Record<string, Tensor> }} handler
+ * @property {(feeds: Record<string, Tensor>, outputs: readonly string[], options: { signal?: AbortSignal, adapters?: unknown }) => Promise<Record<string, Tensor>>} run
  */
 
 /** Data of the same class. @param {Data} data @param {number} length @returns {Data} */

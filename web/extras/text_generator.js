@@ -48,7 +48,7 @@ export class TextGenerator {
    * What follows the prompt; for a list of prompts, which are computed together, a list.
    * @param {Prompt | readonly Prompt[]} prompt @param {Settings} [settings] @returns {Promise<Generated | Generated[]>}
    */
-  async generate(prompt, settings = {}) {
+  async generate(prompt, settings) {
     if (isList(prompt)) return this.together(this.read(settings, prompt));
     const stream = this.stream(prompt, settings);
     for (;;) {
@@ -61,7 +61,7 @@ export class TextGenerator {
    * The text that follows the prompt, piece by piece; returns what was written.
    * @param {Prompt} prompt @param {Settings} [settings] @returns {AsyncGenerator<string, Generated>}
    */
-  async* stream(prompt, settings = {}) {
+  async* stream(prompt, settings) {
     const { texts: [text], how, numbers, most, signal } = this.read(settings, [prompt]);
     const writer = new Writer(text, numbers, most, this.draftTokens);
     this.newest = text;
@@ -116,8 +116,9 @@ export class TextGenerator {
     this.draft?.restart();
   }
 
-  /** Throws InvalidInput, also while the model runs for another text. @param {Settings} settings @param {readonly Prompt[]} prompts */
-  read({ maxTokens = 256, seed, stop = [], signal, ...sampling }, prompts) {
+  /** Throws InvalidInput, also while the model runs for another text. @param {Settings | null | undefined} settings @param {readonly Prompt[]} prompts */
+  read(settings, prompts) {
+    const { maxTokens = 256, seed, stop = [], signal, ...sampling } = settings ?? {};
     const { InvalidInput } = this.parts;
     if (this.isRunning) throw new InvalidInput(BUSY, { hint: BUSY_HINT });
     this.check('maxTokens', maxTokens, true);

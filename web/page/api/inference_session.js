@@ -4,6 +4,7 @@ import { InferenceSession as Base, registerBackend, Tensor, TRACE_EVENT_BEGIN, T
 import { attach, checkPlatform } from '../engine/client.js';
 import { InvalidInput, NoAdapter, SessionFailed, Terminated } from '../../common/errors.js';
 import { warnOnce } from '../../common/log.js';
+import { optionsOf } from '../../common/records.js';
 import { looksLikeProgram } from '../../common/program_mark.js';
 import { checkFetches, checkTargets } from '../tensors/check_feeds.js';
 import { droppedSessions, Handler } from '../sessions/handler.js';
@@ -134,8 +135,11 @@ function runArguments(fetches, options, { outputs, outputNames, logOptions }) {
  */
 const Concrete = /** @type {BaseClass} */ (/** @type {unknown} */ (Base));
 
-/** Replaces onnxruntime-common's error for unknown providers. @param {Error} cause @returns {never} */
-function unavailable(cause) {
+/** Replaces onnxruntime-common's errors for arguments and unknown providers. @param {Error} cause @returns {never} */
+function refused(cause) {
+  if (/^(Unexpected argument\[|')/.test(cause.message)) {
+    throw new InvalidInput(`create(model, options): ${cause.message}`, { hint: 'a model is an address, bytes, a Blob, a stream, a Response or a handle of a file', cause });
+  }
   if (!cause.message.startsWith('no available backend')) throw cause;
   const hint = "'webgpu', 'wasm', 'auto' or the page's own; no available backend found";
   throw new InvalidInput('none of the executionProviders is available', { hint, cause });
@@ -161,7 +165,7 @@ export class InferenceSession extends Concrete {
     register();
     checkProviders(args);
     if (args.some((given) => /** @type {SessionOptions} */ (given)?.adapters)) return backend.adapt(model, args);
-    const session = await withAddress(model, (accepted) => Concrete.create(accepted, ...args)).catch(unavailable);
+    const session = await withAddress(model, (accepted) => Concrete.create(accepted, ...args)).catch(refused);
     const { handler } = session;
     if (!(handler instanceof Handler)) return session; // of another backend
     return handler.about.adapters ? backend.adapt(model, [], handler) : new InferenceSession(handler); // adapters: of a Program
@@ -194,12 +198,12 @@ export class InferenceSession extends Concrete {
   }
 
   /** Reports the memory plan: bytes at the peak, of the arena, of weights; with feeds also the buffers of a run. @param {{ feeds?: Feeds }} [options] */
-  memory({ feeds } = {}) {
-    return this.handler.memory(feeds);
+  async memory(options) {
+    return this.handler.memory(optionsOf(options, { feeds: undefined }, 'memory').feeds);
   }
 
   /** What the session has counted since it was created. */
-  metrics() {
+  async metrics() {
     return this.handler.metrics();
   }
 
@@ -214,17 +218,17 @@ export class InferenceSession extends Concrete {
   }
 
   /** Plans and takes memory for the largest shapes. @param {{ dims: Record<string, number | number[]> }} options */
-  prepare(options) {
+  async prepare(options) {
     return this.handler.prepare(options);
   }
 
   /** Frees memory that larger runs took. */
-  trim() {
+  async trim() {
     return this.handler.trim();
   }
 
   /** Reports how the model was compiled: operators, kernels, placement. */
-  explain() {
+  async explain() {
     return this.handler.report('explain');
   }
 
@@ -234,8 +238,8 @@ export class InferenceSession extends Concrete {
    * first node whose magnitudes pass 65504.
    * @param {Feeds} feeds @param {{ tolerance?: number, ranges?: boolean }} [options]
    */
-  verify(feeds, { tolerance = 1e-3, ranges = false } = {}) {
-    return this.handler.verify(feeds, { tolerance, ranges });
+  async verify(feeds, options) {
+    return this.handler.verify(feeds, optionsOf(options, { tolerance: 1e-3, ranges: false }, 'verify'));
   }
 
   /**
@@ -243,8 +247,8 @@ export class InferenceSession extends Concrete {
    * of later sessions.
    * @param {Feeds} feeds @param {{ seconds?: number }} [options]
    */
-  tune(feeds, { seconds = 2 } = {}) {
-    return this.handler.tune(feeds, seconds);
+  async tune(feeds, options) {
+    return this.handler.tune(feeds, optionsOf(options, { seconds: 2 }, 'tune').seconds);
   }
 
   /**
@@ -252,25 +256,27 @@ export class InferenceSession extends Concrete {
    * shaders.
    * @param {Feeds} [feeds] for models that are compiled for their feeds @param {{ node?: string, code?: boolean }} [options]
    */
-  async listing(feeds, { node = '', code = false } = {}) {
+  async listing(feeds, options) {
     const { handler } = this;
-    return handler.compiling('list kernels').listing(feeds ? handler.copies(feeds) : null, { node, code });
+    const what = optionsOf(options, { node: '', code: false }, 'listing');
+    return handler.compiling('list kernels').listing(feeds ? handler.copies(feeds) : null, what);
   }
 
   /**
    * The compiled Program with its weights, as a file that opens without Python: for these providers; assume: what shaders may use.
    * @param {{ providers?: readonly string[], assume?: readonly string[] }} [options] @returns {Promise<Uint8Array>}
    */
-  async export({ providers = ['wasm'], assume = [] } = {}) {
-    return this.handler.compiling('export').ask('export', { providers, assume });
+  async export(options) {
+    const what = optionsOf(options, { providers: ['wasm'], assume: [] }, 'export');
+    return this.handler.compiling('export').ask('export', what);
   }
 
   /**
    * Runs once and times each kernel; returns the times in the order of the kernels.
    * @param {Feeds} feeds @param {{ repeat?: number }} [options] how often each kernel on the GPU runs
    */
-  profile(feeds, { repeat = 1 } = {}) {
-    return this.handler.profile(feeds, repeat);
+  async profile(feeds, options) {
+    return this.handler.profile(feeds, optionsOf(options, { repeat: 1 }, 'profile').repeat);
   }
 
   /** What the author of the model wrote about it; null for an exported program without it. */

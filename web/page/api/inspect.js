@@ -7,10 +7,11 @@ import { modelParams, streamsOf } from '../sessions/model_origins.js';
 
 /**
  * @param {import('../sessions/model_origins.js').Source} model
- * @param {import('onnxruntime-common').InferenceSession.SessionOptions} [options] as of a session
+ * @param {import('onnxruntime-common').InferenceSession.SessionOptions | null} [options] as of a session
  */
-export async function inspect(model, options = {}) {
+export async function inspect(model, options) {
   checkPlatform();
+  options ??= {};
   const cancellation = Cancellation.of(options.signal, 'the inspection');
   const settings = sessionOptions(options);
   const params = modelParams(model, settings);

@@ -7,6 +7,6 @@ import { storageEstimate } from '../../storage/quota.js';
 export const models = {
   list: listModels,
   /** @param {string} url */
-  delete: (url) => deleteModel(platform.address(url)),
+  delete: async (url) => deleteModel(platform.address(url)),
   room: storageEstimate,
 };

@@ -190,7 +190,7 @@ function outputLocation({ preferredOutputLocation, enableGraphCapture }, names) 
 
 /** Checks the options of a run. @param {unknown} input @param {LogOptions} [logOptions] of the session */
 export function runOptions(input, logOptions) {
-  if (input === undefined) return null;
+  if (input === undefined || input === null) return null;
   if (!isRecord(input) || typeof input.dims === 'object') {
     throw new InvalidInput('run options must be an object', { hint: '{ signal } or { terminate }' });
   }

@@ -75,9 +75,10 @@ function adapted(parts, handler, adapters) {
   };
   /** Of the run that begins. @type {Active | undefined} */
   let active;
-  const added = () => Object.fromEntries(Object.entries(adapters.feeds(active)).map(([name, fed]) => [name, toTensor(fed)]));
+  const added = (/** @type {Active | undefined} */ names) => Object.fromEntries(Object.entries(adapters.feeds(names)).map(([name, fed]) => [name, toTensor(fed)]));
   const checked = handler.checked.bind(handler);
-  handler.checked = (feeds, names) => checked(typeof feeds === 'object' && feeds && !(feeds instanceof Tensor) ? { ...added(), ...feeds } : feeds, names);
+  handler.checked = (feeds, names, wanted = active) => (
+    checked(typeof feeds === 'object' && feeds && !(feeds instanceof Tensor) ? { ...added(wanted), ...feeds } : feeds, names));
   const prepare = handler.prepare.bind(handler);
   handler.prepare = (/** @type {any} */ options) => prepare(options?.dims ? { ...options, dims: { [RANK]: adapters.rank, ...options.dims } } : options);
   session.run = async (/** @type {any} */ feeds, /** @type {any} */ fetches, /** @type {any} */ options) => {

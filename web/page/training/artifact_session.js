@@ -1,6 +1,7 @@
 // Trains with the artifacts of onnxruntime-training, under the names that onnxruntime-web had (1.17 to 1.19).
 
 import { InvalidInput } from '../../common/errors.js';
+import { optionsOf } from '../../common/records.js';
 import { TrainingSession } from './session.js';
 import { TrainedWeights } from '../../runtime/trained_weights.js';
 import { joined, split } from './values.js';
@@ -66,7 +67,7 @@ class ArtifactSession extends TrainingSession {
    * @param {Feeds} feeds @param {any} [fetches] names, an object whose keys are names, or the options @param {{ signal?: AbortSignal }} [options]
    * @returns {Promise<Record<string, any>>}
    */
-  runTrainStep(feeds, fetches, options) {
+  async runTrainStep(feeds, fetches, options) {
     const { names, settings } = this.wanted(fetches, options);
     return this.inTurn(async () => {
       const { loss } = await this.perform(this.steps.accumulate(), feeds, settings.signal);
@@ -76,17 +77,18 @@ class ArtifactSession extends TrainingSession {
   }
 
   /** Changes the weights by the sums of the gradients, which stay until `lazyResetGrad`. @param {{ signal?: AbortSignal }} [options] */
-  runOptimizerStep(options = {}) {
+  async runOptimizerStep(options) {
+    const { signal } = optionsOf(options, { signal: null }, 'runOptimizerStep');
     return this.inTurn(async () => {
       if (!this.hasOptimizer) throw new InvalidInput('the session has no optimiser', { hint: 'give optimizerModel' });
       const { waiting } = this.counts;
-      await this.perform(this.steps.apply(this.rate, true), {}, options.signal);
+      await this.perform(this.steps.apply(this.rate, true), {}, signal);
       this.counts.waiting = waiting;
     });
   }
 
   /** The next batch begins new sums of gradients. */
-  lazyResetGrad() {
+  async lazyResetGrad() {
     return this.inTurn(async () => {
       this.counts.waiting = 0;
     });
@@ -161,7 +163,7 @@ class ArtifactSession extends TrainingSession {
   }
 
   /** @param {Place[]} places of the checkpoint */
-  places(places) {
+  async places(places) {
     const text = JSON.stringify({ file: 'artifacts/checkpoint', places });
     return this.states('places', { places: new TextEncoder().encode(text) });
   }

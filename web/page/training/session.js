@@ -3,6 +3,7 @@
 import { InvalidInput } from '../../common/errors.js';
 import { warn } from '../../common/log.js';
 import { differingDims } from '../../common/dim_names.js';
+import { optionsOf } from '../../common/records.js';
 import { APPLY, LOSS, NUMBERS, RESULT, TrainingSteps } from '../../runtime/training_steps.js';
 import { fitted } from './values.js';
 import { TRAINING_OPTIONS } from './training_options.js';
@@ -13,7 +14,9 @@ import { SessionWeights } from './session_weights.js';
 /** @import { Handler } from '../sessions/handler.js' */
 /** @import { PageParts } from './session_weights.js' */
 /** @typedef {Record<string, any>} Feeds */
-/** @typedef {{ rate?: number, signal?: AbortSignal }} StepOptions */
+/** @typedef {{ rate?: number | null, signal?: AbortSignal | null }} StepOptions */
+/** @type {StepOptions} */
+const DEFAULTS = { rate: null, signal: null };
 /**
  * loss: of the batch, before the step; norm: of all gradients; applied: whether weights were changed
  * @typedef {{ loss: number, norm: number, rate: number, step: number, applied: boolean }} StepResult
@@ -30,8 +33,9 @@ export class TrainingSession extends SessionWeights {
     this.stepOutputs = {};
   }
 
-  /** @param {PageParts} parts @param {any} model @param {Record<string, any>} options */
-  static async create(parts, model, options = {}) {
+  /** @param {PageParts} parts @param {any} model @param {Record<string, any> | null} [options] */
+  static async create(parts, model, options) {
+    options ??= {};
     const own = Object.fromEntries(OWN.filter((name) => options[name] !== undefined).map((name) => [name, options[name]]));
     const rest = Object.fromEntries(Object.entries(options).filter(([name]) => !OWN.includes(name)));
     const changes = { training: JSON.stringify(own, plainBytes) };
@@ -42,30 +46,34 @@ export class TrainingSession extends SessionWeights {
   }
 
   /** @param {Feeds} feeds @param {StepOptions} [options] @returns {Promise<StepResult>} */
-  async step(feeds, { rate, signal } = {}) {
+  async step(feeds, options) {
+    const { rate, signal } = optionsOf(options, DEFAULTS, 'step');
     return this.inTurn(() => this.perform(this.steps.step(checkedRate(rate)), feeds, signal));
   }
 
   /** @param {Feeds} feeds @param {StepOptions} [options] @returns {Promise<StepResult>} */
-  async accumulate(feeds, { signal } = {}) {
+  async accumulate(feeds, options) {
+    const { signal } = optionsOf(options, { signal: null }, 'accumulate');
     return this.inTurn(() => this.perform(this.steps.accumulate(), feeds, signal));
   }
 
-  /** @param {StepOptions & { sum?: boolean }} [options] @returns {Promise<StepResult>} */
-  async apply({ rate, sum = false, signal } = {}) {
+  /** @param {StepOptions & { sum?: boolean | null }} [options] @returns {Promise<StepResult>} */
+  async apply(options) {
+    const { rate, sum, signal } = optionsOf(options, { ...DEFAULTS, sum: false }, 'apply');
     return this.inTurn(() => this.perform(this.steps.apply(checkedRate(rate), sum), {}, signal));
   }
 
   /** @param {Feeds} feeds @param {string[]} [outputs] @param {StepOptions} [options] @returns {Promise<Record<string, any>>} */
-  async evaluate(feeds, outputs = [], { signal } = {}) {
+  async evaluate(feeds, outputs, options) {
+    const { signal } = optionsOf(options, { signal: null }, 'evaluate');
     return this.inTurn(async () => {
-      const run = this.steps.evaluate(Object.keys(feeds), outputs);
+      const run = this.steps.evaluate(Object.keys(feeds ?? {}), outputs ?? []);
       const { [LOSS]: loss, ...found } = await this.send(run, feeds, signal);
       return loss ? { loss: loss.data[0], ...found } : found;
     });
   }
 
-  /** Makes a run and those that follow from it. @param {StepRun} run @param {Feeds} feeds @param {AbortSignal} [signal] @returns {Promise<StepResult>} */
+  /** Makes a run and those that follow from it. @param {StepRun} run @param {Feeds} feeds @param {AbortSignal | null} [signal] @returns {Promise<StepResult>} */
   async perform(run, feeds, signal) {
     const results = await this.send(run, feeds, signal);
     const [name] = run.outputs;
@@ -76,7 +84,7 @@ export class TrainingSession extends SessionWeights {
     return following ? this.perform(following, {}, signal) : { ...result };
   }
 
-  /** The outputs of a run. @param {StepRun} run @param {Feeds} feeds @param {AbortSignal} [signal] */
+  /** The outputs of a run. @param {StepRun} run @param {Feeds} feeds @param {AbortSignal | null} [signal] */
   async send(run, feeds, signal) {
     const fetches = Object.fromEntries(run.outputs.map((name) => [name, null]));
     const settings = signal ? this.parts.runOptions({ signal }) : null;
@@ -101,10 +109,10 @@ export class TrainingSession extends SessionWeights {
   }
 }
 
-/** @param {number} [rate] of learning @returns {number | null} null: the schedule's. Errors: InvalidInput */
-function checkedRate(rate = undefined) {
-  if (rate !== undefined && !(Number.isFinite(rate) && rate >= 0)) throw new InvalidInput(`rate cannot be ${rate}`, { hint: 'a number from 0 on' });
-  return rate ?? null;
+/** @param {number | null} [rate] of learning @returns {number | null} null: the schedule's. Errors: InvalidInput */
+function checkedRate(rate = null) {
+  if (rate !== null && !(Number.isFinite(rate) && rate >= 0)) throw new InvalidInput(`rate cannot be ${rate}`, { hint: 'a number from 0 on' });
+  return rate;
 }
 
 /** Bytes, such as the graph of a loss, as JSON. @param {string} _ @param {any} value */

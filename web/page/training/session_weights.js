@@ -36,7 +36,7 @@ export class SessionWeights {
   }
 
   /** Copies of the weights that are trained, and of running statistics. @returns {Promise<Record<string, any>>} */
-  weights() {
+  async weights() {
     return this.inTurn(() => this.tensors());
   }
 
@@ -48,7 +48,9 @@ export class SessionWeights {
 
   /** Replaces weights. @param {Record<string, any>} tensors by name */
   async setWeights(tensors) {
+    if (typeof tensors !== 'object' || tensors === null) throw new InvalidInput('weights must be an object of tensors by name');
     const values = Object.fromEntries(Object.entries(tensors).map(([name, tensor]) => {
+      if (!tensor?.dims) throw new InvalidInput(`the weight "${name}" must be a tensor`);
       this.trained.check(name, [...tensor.dims]);
       return [name, bytesOf(fitted(tensor, this.trained.named(name).dtype).data)];
     }));
@@ -85,7 +87,7 @@ export class SessionWeights {
   }
 
   /** A checkpoint: the bytes of a safetensors file. @returns {Promise<Uint8Array>} */
-  state() {
+  async state() {
     return this.inTurn(async () => toCheckpoint(await this.states('read'), this.trained, this.counts, this.info.optimizer));
   }
 
@@ -100,12 +102,12 @@ export class SessionWeights {
   }
 
   /** The model's file with the new weights. @returns {Promise<Uint8Array>} */
-  export() {
+  async export() {
     return this.inTurn(async () => (await this.states('export')).model);
   }
 
   /** The adapters alone: a safetensors file with PEFT's names, and its configuration in the metadata. @returns {Promise<Uint8Array>} */
-  adapter() {
+  async adapter() {
     const { lora } = this.info;
     if (!lora) throw new InvalidInput('this session trains no adapters', { hint: 'create it with lora: { rank: 8 }' });
     return this.inTurn(async () => {
@@ -117,7 +119,7 @@ export class SessionWeights {
   }
 
   /** @param {import('../../common/protocol.js').TrainParams['how']} how @param {Record<string, Uint8Array>} [values] @returns {Promise<Record<string, Uint8Array>>} */
-  states(how, values = {}) {
+  async states(how, values = {}) {
     this.handler.checkUsable();
     const { caller, session } = this.handler.worker;
     return caller.call('train', { session, how, values });
@@ -134,24 +136,24 @@ export class SessionWeights {
   }
 
   /** What the session has counted. */
-  metrics() {
+  async metrics() {
     return this.handler.metrics();
   }
 
   /** Which node runs where, and why. */
-  explain() {
+  async explain() {
     return this.handler.report('explain');
   }
 
-  memory() {
+  async memory() {
     return this.handler.memory(undefined);
   }
 
-  trim() {
+  async trim() {
     return this.handler.trim();
   }
 
-  release() {
+  async release() {
     return this.handler.dispose();
   }
 
