@@ -92,7 +92,7 @@ def opened(model: bytes, feeds: Any, memory: int | None) -> TrainingSession:
     options = SessionOptions()
     options.intra_op_num_threads = 1
     session = TrainingSession(
-        model, loss={"cross_entropy": "logits"}, optimizer="adam", memory=memory, sess_options=options
+        model, loss={"cross_entropy": "logits", "axis": -1}, optimizer="adam", memory=memory, sess_options=options
     )
     session.step(feeds)
     return session

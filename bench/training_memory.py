@@ -32,7 +32,7 @@ def memory_use(net: Net) -> MemoryUse:
         options = SessionOptions()
         options.add_free_dimension_override_by_name("N", len(feeds["target"]))
         with TrainingSession(
-            net.model(), loss={"cross_entropy": "logits"}, optimizer="adam", sess_options=options
+            net.model(), loss={"cross_entropy": "logits", "axis": -1}, optimizer="adam", sess_options=options
         ) as session:  # fmt: skip
             session.step(feeds)
             report = session.memory()

@@ -279,7 +279,7 @@ def test_what_is_refused_in_pages(page: Tab) -> None:
     found: Any = page.run(REFUSED, {"model": encoded(dense()), "loss": encoded(twice.SerializeToString())})
     texts = [
         "InvalidInput: training needs a loss", 'no weight has a name like "q.*"', 'optimizer "adm" is not known',
-        "no gradients wait for a step", 'dims named "N" have different sizes', "index 3", "rate cannot be -1",
+        "no gradients wait for a step", "the labels have shape", "index 3", "rate cannot be -1",
         "this is no checkpoint", "AbortError", "SessionFailed",
     ]  # fmt: skip
     assert len(texts) == len(found["errors"])

@@ -5,7 +5,7 @@ import type { Explanation, Feeds, InferenceSession, MemoryReport, Metrics, Tenso
 /** loss: of the batch, before the step; norm: of all gradients; step: number of steps so far; applied: whether weights were changed. */
 export interface StepResult { readonly loss: number; readonly norm: number; readonly rate: number; readonly step: number; readonly applied: boolean }
 export type Loss = string | ({ readonly target?: string | undefined; readonly scale?: number | undefined } & (
-  | { readonly crossEntropy: string; readonly ignoreIndex?: number | undefined; readonly weights?: readonly number[] | undefined; readonly smoothing?: number | undefined }
+  | { readonly crossEntropy: string; readonly ignoreIndex?: number | undefined; readonly weights?: readonly number[] | undefined; readonly smoothing?: number | undefined; readonly axis?: number | undefined }
   | { readonly mse: string } | { readonly l1: string } | { readonly huber: string; readonly delta?: number | undefined }
   | { readonly bce: string; readonly logits?: boolean | undefined } | { readonly output: string }
   | { readonly onnx: Uint8Array | ArrayBuffer; readonly inputs?: Readonly<Record<string, string>> | undefined; readonly output?: string | undefined }));
@@ -17,7 +17,7 @@ export interface TrainingOptions extends InferenceSession.SessionOptions {
   optimizer?: string | Readonly<Record<string, Readonly<Record<string, number | boolean>>>> | undefined;
   /** Of the learning rate: `constant`, `linear`, `cosine` (both need `steps`), `exponential`; each has `warmup`. */
   schedule?: string | Readonly<Record<string, Readonly<Record<string, number>>>> | undefined;
-  /** Names or patterns (`"head.*"`) of the weights to train. Without it: all float weights of more than one element. */
+  /** Names or patterns (`"head.*"`) of the weights to train. Without it: what operators declare as weights, and other float constants of more than one element; no scales of quantisation, and no masks. */
   trainable?: string | readonly string[] | undefined;
   /** Names or patterns of weights that stay as they are. */
   frozen?: string | readonly string[] | undefined;

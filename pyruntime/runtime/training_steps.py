@@ -25,8 +25,9 @@ EVALUATE = "evaluate"
 
 @dataclass(frozen=True, slots=True)
 class StepResult:
-    """loss: of the batch, before the step; norm: of all gradients; rate: of learning; step: number of steps so far;
-    applied: whether weights were changed: not if the loss or a gradient is not finite"""
+    """loss: of the batch, before the step, or the mean of the batches that waited for it; norm: of all gradients; rate:
+    of learning; step: number of steps so far; applied: whether weights were changed: not if the loss or a gradient is
+    not finite"""
 
     loss: float
     norm: float
@@ -77,6 +78,8 @@ class TrainingSteps:
         self.targets = targets
         self.outputs = outputs
         self.step_outputs = step_outputs
+        self.losses = 0.0  # the sum of those of the batches that wait, and their number
+        self.counted = 0
 
     # ── before a run ──
 
@@ -123,14 +126,18 @@ class TrainingSteps:
         loss, norm = values[0], values[2]
         is_good = values[1] > 0
         if run.does == UPDATE:
+            is_known = self.counted > 0 and self.counted == self.numbers.waiting
+            loss = self.losses / self.counted if is_known else inf - inf  # a checkpoint has no losses
             self.numbers.waiting = 0
-            loss = 0.0 if is_good else inf - inf  # of no batch
             return self._after_step(run, loss if run.loss is None else run.loss, norm, is_good, False)
         self.numbers.batch += 1
         may_help = self.numbers.adapts(is_finite(loss), is_good)
         if run.does == STEP:
             return self._after_step(run, loss, norm, is_good, may_help)
-        if is_good or self.numbers.waiting > 0:
+        if is_good:
+            is_first = self.numbers.waiting == 0
+            self.losses = loss if is_first else self.losses + loss
+            self.counted = 1 if is_first else self.counted + 1
             self.numbers.waiting += 1
         warning = "" if is_good or may_help else self._warning(is_finite(loss))
         result = StepResult(loss, norm, run.used_rate, self.numbers.step, False)

@@ -449,7 +449,7 @@ def test_rates_that_would_spoil_the_weights(rate: Any) -> None:
 def test_targets_of_another_shape_or_type() -> None:
     feeds = batch(4)
     with TrainingSession(dense(), **CLASSES) as s:
-        bad = ((np.zeros(5, np.int64), 'dims named "N"'), (np.zeros((4, 3), np.int64), "rank"), (np.zeros(4), "type"))
+        bad = ((np.zeros(5, np.int64), "the labels"), (np.zeros((4, 3), np.int64), "rank"), (np.zeros(4), "type"))
         for target, text in bad:
             with pytest.raises(pyruntime.PyRuntimeError, match=text):
                 s.step({**feeds, "target": target})

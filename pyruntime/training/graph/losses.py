@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from functools import reduce
+from operator import mul
 from typing import Any
 
 from pyruntime.frontend.registry import op
@@ -60,7 +62,7 @@ def _checked(t: Tracer, x: Tensor, target: Tensor, work: DType) -> Tensor:
         raise t.shape_error(f"the target has shape [{shapes[0]}], the output [{shapes[1]}]: they must be equal")
     for n, (have, want) in enumerate(zip(target.shape, x.shape, strict=True)):
         t.require_equal(have, want, f"axis {n} of the target [{shapes[0]}] and of the output [{shapes[1]}] differ")
-    return t.cast(target, work)
+    return t.reshape(t.cast(target, work), x.shape)  # whose dims have the names that the model's inputs have
 
 
 def _elementwise(of: Callable[[dict[str, Any]], Expr]) -> Callable[..., Tensor]:
@@ -86,9 +88,8 @@ def _bce(settings: dict[str, Any]) -> Expr:
 
 
 def cross_entropy(t: Tracer, x: Tensor, target: Tensor, work: DType, settings: dict[str, Any]) -> Tensor:
-    """Of logits whose classes are axis 1, or the last axis if the target has the shape of the others. The mean is over
-    the labels that are not ignored, weighted by their classes."""
-    axis = _class_axis(t, x, target)
+    """The mean over the labels that are not ignored, weighted by their classes."""
+    x, axis = _with_class_axis(t, x, target, settings["axis"])
     classes = x.shape[axis]
     logs = log_softmax_of(t, x, [axis])
     ignored, smoothing = settings["ignore_index"], float(settings["smoothing"])
@@ -120,23 +121,46 @@ def cross_entropy(t: Tracer, x: Tensor, target: Tensor, work: DType, settings: d
     return t.map(X / select(Y > 0.0, Y, 1.0), *sums)
 
 
-def _class_axis(t: Tracer, x: Tensor, target: Tensor) -> int:
+def _with_class_axis(t: Tracer, x: Tensor, target: Tensor, axis: int | None) -> tuple[Tensor, int]:
+    """The logits and the axis of their classes. axis: that of the options, or None: 1, as in PyTorch, or the last one
+    if the labels have the other axes. If only a run knows their shape, it moves the last axis to 1 where it must."""
     shapes = [", ".join(map(str, s)) for s in (target.shape, x.shape)]
     text = f"the labels have shape [{shapes[0]}], the logits [{shapes[1]}]"
     if target.dtype.is_float:
         raise t.unsupported(f"labels are integers, these are {target.dtype}", "numbers of classes from 0 on")
     if x.rank < 2 or target.rank != x.rank - 1:
         raise t.shape_error(f"{text}: labels have the axes of the logits without that of the classes")
-    last = x.rank - 1
+    if axis is not None and not -x.rank <= axis < x.rank:
+        raise t.shape_error(f"the axis of the classes is {axis}, the logits have {x.rank} axes")
+    last, is_last = x.rank - 1, _is_last(x, target)
+    if axis is None and isinstance(is_last, int):
+        axis = last if is_last else 1
+    if axis is None:
+        order = [0, last, *range(1, last)]
+        shape = [sh.select(is_last, x.shape[m], d) for m, d in zip(order, x.shape, strict=True)]
 
-    def differs(axis: int) -> bool:
-        pairs = zip(target.shape, [d for n, d in enumerate(x.shape) if n != axis], strict=True)
-        return any(sh.compare("eq", a, b) == 0 for a, b in pairs)
+        def element(*i: Expr) -> Expr:
+            return guard(dim(is_last) == 1, x.at(*[i[order.index(n)] for n in range(x.rank)]), x.at(*i))
 
-    axis = last if differs(1) or (x.rank == 3 and not differs(last)) else 1
+        x, axis = t.compute(shape, element), 1
+    axis %= x.rank
     for have, want in zip(target.shape, [d for n, d in enumerate(x.shape) if n != axis], strict=True):
         t.require_equal(have, want, text)
-    return axis
+    return x, axis
+
+
+def _is_last(x: Tensor, target: Tensor) -> sh.AnyDim:
+    """1 if the classes are the last axis of the logits, 0 if they are axis 1. The number of classes is fixed; where
+    both axes are, or none is, the labels decide."""
+    first, last = x.shape[1], x.shape[-1]
+    if x.rank == 2 or isinstance(first, int) != isinstance(last, int):
+        return int(x.rank > 2 and isinstance(last, int))
+    return _agree(target.shape, x.shape[:-1]) * (1 - _agree(target.shape, (x.shape[0], *x.shape[2:])))
+
+
+def _agree(a: sh.Shape, b: Sequence[sh.AnyDim]) -> sh.AnyDim:
+    """1 if two shapes are equal, else 0."""
+    return reduce(mul, [sh.compare("eq", m, n) for m, n in zip(a, b, strict=True)])
 
 
 KINDS: dict[str, Callable[..., Tensor]] = {

@@ -19,7 +19,7 @@ from pyruntime.training.adapters.lora import lora_of
 
 # settings of each loss, with defaults
 LOSSES: dict[str, dict[str, Any]] = {
-    "cross_entropy": {"ignore_index": -100, "weights": None, "smoothing": 0.0},
+    "cross_entropy": {"ignore_index": -100, "weights": None, "smoothing": 0.0, "axis": None},
     "mse": {},
     "l1": {},
     "huber": {"delta": 1.0},
@@ -259,6 +259,8 @@ def _checked(value: Mapping[str, Any]) -> dict[str, Any]:
             raise InvalidInput(f"smoothing cannot be {value['smoothing']!r}", hint="a number from 0 to 1")
     if value.get("ignore_index") is not None:
         found["ignore_index"] = int(_number("ignore_index", value["ignore_index"]))
+    if value.get("axis") is not None:
+        found["axis"] = int(_number("axis", value["axis"]))
     if value.get("weights") is not None:
         weights = value["weights"]
         if isinstance(weights, (str, bytes, Mapping)) or not hasattr(weights, "__iter__"):
@@ -336,8 +338,8 @@ OPTIONS = {
     ),
     "trainable": TrainingOption(
         partial(_patterns, "trainable"), _NAMES, None,
-        'names or patterns (`"head.*"`) of the weights to train. Without it: all float weights of more than one '
-        "element",
+        'names or patterns (`"head.*"`) of the weights to train. Without it: what operators declare as weights, and '
+        "other float constants of more than one element; no scales of quantisation, and no masks",
     ),
     "frozen": TrainingOption(
         partial(_patterns, "frozen"), _NAMES, None, "names or patterns of weights that stay as they are"

@@ -9,7 +9,6 @@ import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import reduce
-from math import prod
 from typing import Any, ClassVar
 
 from pyruntime.errors import InvalidInput, NotDifferentiable
@@ -24,15 +23,11 @@ from pyruntime.training.adapters.lora import Beside, Lora, Merge, with_lora
 from pyruntime.training.graph import losses, step_operators  # noqa: F401  their operators
 from pyruntime.training.graph.graph_names import COPY, DOMAIN
 from pyruntime.training.graph.loss_graph import LossGraph
-from pyruntime.training.graph.recipe import DYNAMIC, Loss, Recipe, matches
+from pyruntime.training.graph.recipe import DYNAMIC, Loss, Recipe
+from pyruntime.training.graph.trained_weights import trained_weights
 from pyruntime.training.graph.training_mode import TrainingMode, renamed_node, training_mode
 
 _OPSET = 20
-# inputs of operators that are settings, not weights, by (operator, position)
-_SETTINGS = {
-    ("BatchNormalization", 3), ("BatchNormalization", 4), ("Clip", 1), ("Clip", 2), ("Dropout", 1), ("Pad", 2),
-    ("Resize", 1), ("Resize", 2), ("Upsample", 1), ("OneHot", 2), ("Range", 0), ("Range", 1), ("Range", 2),
-}  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,35 +152,7 @@ def _step_outputs(model: Graph, recipe: Recipe, mode: TrainingMode) -> dict[str,
 
 def _weights_to_train(graph: Graph, recipe: Recipe) -> list[str]:
     """With adapters, only weights that the caller names."""
-    return [] if recipe.lora is not None and recipe.trainable is None else trainable(graph, recipe)
-
-
-def trainable(graph: Graph, recipe: Recipe) -> list[str]:
-    """Names of the weights that a step changes, in the model's order: by the patterns, or else all floats of more than
-    one element that are no settings of operators. Errors: InvalidInput"""
-    used = {name for node in graph.nodes for name in uses(node)}
-    floats = [n for n, w in graph.weights.items() if w.dtype in (F16, BF16, F32, F64) and n in used]
-    known = ", ".join(floats[:8]) + (", …" if len(floats) > 8 else "")
-    for pattern in (*(recipe.trainable or ()), *recipe.frozen):
-        found = [n for n in graph.weights if matches(n, (pattern,))]
-        if not found:
-            raise InvalidInput(f'no weight has a name like "{pattern}"', hint=f"weights are {known or 'none'}")
-        if pattern in recipe.frozen or any(n in floats for n in found):
-            continue
-        w = graph.weights[found[0]]
-        text = f'"{w.name}" is {w.dtype}: it cannot be trained' if found[0] in used else f'nothing reads "{found[0]}"'
-        raise InvalidInput(text, hint="train adapters beside it with the option lora")
-    settings = {
-        n for node in graph.nodes if node.domain == "" for i, n in enumerate(node.inputs) if (node.op, i) in _SETTINGS
-    }
-    if recipe.trainable is None:
-        floats = [n for n in floats if n not in settings and prod(graph.weights[n].shape) > 1]
-    else:
-        floats = [n for n in floats if matches(n, recipe.trainable)]
-    found = [n for n in floats if not matches(n, recipe.frozen)]
-    if not found:
-        raise InvalidInput("the model has no weight to train", hint=f"weights are {known or 'none'}")
-    return found
+    return [] if recipe.lora is not None and recipe.trainable is None else trained_weights(graph, recipe)
 
 
 def _with_masters(graph: Graph, names: Sequence[str]) -> tuple[Graph, dict[str, str]]:
@@ -264,17 +231,21 @@ class _Losses:
 
 
 def _target_type(loss: Loss, output: TensorType | None) -> TensorType:
-    """The type of the feed, by what the model declares of the output: the dims of classes may be axis 1 or the last, so
-    those of labels are known only for one class axis."""
+    """The type of the feed, by what the model declares of the output. Names of dims do not count, because some
+    exporters name them wrongly: the loss compares the feed with the output itself. The dims of classes may be axis 1 or
+    the last, so those of labels are known only for two axes, or if the options have the axis."""
     if output is None or output.shape is None:
         raise NotDifferentiable(f'the model does not declare the shape of output "{loss.output}"')
+    sizes = tuple(d if isinstance(d, int) else None for d in output.shape)
     if loss.kind != "cross_entropy":
-        return TensorType(F64 if output.dtype is F64 else F32, output.shape)
+        return TensorType(F64 if output.dtype is F64 else F32, sizes)
     if len(output.shape) < 2:
         raise InvalidInput(f'output "{loss.output}" cannot be logits: it has {len(output.shape)} axes, needs 2 or more')
-    if len(output.shape) == 2:
-        return TensorType(I64, output.shape[:1])
-    return TensorType(I64, (output.shape[0], *[None] * (len(output.shape) - 2)))
+    axis = 1 if len(sizes) == 2 else None
+    axis = loss.settings["axis"] if loss.settings["axis"] is not None else axis
+    if axis is not None and -len(sizes) <= axis < len(sizes):
+        return TensorType(I64, tuple(d for n, d in enumerate(sizes) if n != axis % len(sizes)))
+    return TensorType(I64, (sizes[0], *[None] * (len(sizes) - 2)))
 
 
 def _check_names(graph: Graph, names: Iterable[str]) -> None:
