@@ -167,7 +167,7 @@ def test_a_forked_child_has_threads_of_its_own() -> None:
     pytest.fail("the child hangs")
 
 
-@pytest.mark.parametrize("work", ["prepare", "profile", "check_ranges", "listing", "run"])
+@pytest.mark.parametrize("work", ["prepare", "profile", "advise", "listing", "run"])
 def test_a_stopped_run_does_not_stop_what_follows(work: str) -> None:
     """Whether a run is to end is asked for that run alone."""
     session = InferenceSession(ROOT / "demo/digits/digits.onnx")
