@@ -122,22 +122,22 @@ def random_feeds(path: Path) -> dict[str, np.ndarray]:
 def kernels(session: InferenceSession, feeds: Any, args: argparse.Namespace) -> None:
     """Print the best time of each call over the runs, longest first, and the sum per kind of kernel."""
     executor = next(iter(session._native.executors.values()))
-    best: list[tuple[str, float]] = []
+    best: list[tuple[str, float, str]] = []
     for _ in range(args.runs):
         executor.timings = []
         session.run(None, feeds)
         found, executor.timings = executor.timings, None
         if len(best) != len(found):
             best = found
-        best = [(n, min(a, b)) for (n, a), (_, b) in zip(best, found, strict=True)]
-    total = sum(t for _, t in best)
+        best = [(n, min(a, b), place) for (n, a, place), (_, b, _) in zip(best, found, strict=True)]
+    total = sum(t for _, t, _ in best)
     print(f"  {len(best)} calls, {1e3 * total:.2f} ms in kernels")
     kinds: dict[str, float] = defaultdict(float)
-    for n, t in best:
+    for n, t, _ in best:
         kinds[n.rpartition(" ")[2].rstrip("0123456789").rstrip("_")] += t
     for kind, t in sorted(kinds.items(), key=lambda x: -x[1]):
         print(f"  {1e3 * t:9.3f} ms {100 * t / total:5.1f} %  {kind}")
-    for n, t in sorted(best, key=lambda x: -x[1])[: args.top]:
+    for n, t, _ in sorted(best, key=lambda x: -x[1])[: args.top]:
         print(f"  {1e6 * t:9.1f} us {100 * t / total:5.1f} %  {n}")
 
 

@@ -391,10 +391,10 @@ def test_traces(page: Tab, tab: Callable[..., Tab], place: str) -> None:
     kernels = [event for event in events if event.get("cat") == "Node"]
     runs = [event for event in events if event["name"] == "model_run"]
     assert names == ["session", "GPU"] and len(runs) == 3 and len(kernels) == 6
-    assert {event["tid"] for event in kernels} == {2} and {event["tid"] for event in runs} == {1}
-    for n, event in enumerate(kernels):
-        run = runs[n // 2]
-        assert 0 <= event["dur"] <= run["dur"] and run["ts"] <= event["ts"] and event["args"]["provider"] == "webgpu"
+    places = {(event["tid"], event["args"]["provider"]) for event in kernels}
+    assert places == {(2, "WebGpuExecutionProvider")} and {event["tid"] for event in runs} == {1}
+    for event, run in zip(kernels, [run for run in runs for _ in range(2)], strict=True):
+        assert 0 <= event["dur"] <= run["dur"] and run["ts"] <= event["ts"]
     assert [data["kernelType"] for data in told] == ["Add", "Sub"]
     assert all(data["version"] == 1 and data["endTime"] >= data["startTime"] >= 0 for data in told)
     assert [(timing["place"], timing["bytes"]) for timing in profiled] == [("webgpu", 72)] * 2

@@ -40,7 +40,7 @@ MAY_IMPORT = {
     "ops": "errors ir host onnx frontend",
     "passes": "errors ir onnx codegen runtime",
     "providers.wasm": "errors ir mathlib codegen",
-    "providers.webgpu": "errors ir mathlib codegen",
+    "providers.webgpu": "errors ir mathlib codegen runtime",
     "placement": "errors ir codegen",
     "program": "errors",
     "runtime": "errors codegen program",

@@ -66,7 +66,6 @@ TWINS = [
         "wgpu, the browser's buffers",
         "tests/webgpu/test_cache.py e2e/test_gpu_caches.py",
     ),
-    Twin("pyruntime/native/execution/faults.py", "web/run/faults.js", "promises", "e2e/test_index_faults.py"),
     Twin(
         "pyruntime/native/execution/verify.py",
         "web/session/verify.js",
@@ -78,12 +77,6 @@ TWINS = [
         "web/run/argument_blocks.js",
         "NumPy, `Float64Array`",
         "tests/test_offsets.py",
-    ),
-    Twin(
-        "pyruntime/native/memory/linear_memory.py",
-        "web/run/memory.js",
-        "wasmtime, `WebAssembly.Memory`",
-        "tests/test_memory.py tests/web/memory.test.mjs",
     ),
     Twin(
         "pyruntime/session/specialisation.py",
@@ -104,15 +97,6 @@ TWINS = [
         "tests/test_events.py tests/web/events.test.mjs",
     ),
     Twin(
-        "pyruntime/native/sessions/recovery.py",
-        "web/session/recovery.js",
-        "promises; the decisions are `runtime/recovery.py`",
-        "tests/webgpu/test_recovery.py e2e/test_recovery.py",
-    ),
-    Twin("pyruntime/native/sessions/prepare.py", "web/session/prepare.js", "promises", "tests/test_prepare.py"),
-    Twin("pyruntime/native/sessions/watch.py", "web/page/sessions/watch.js", "threads", "e2e/test_metrics.py"),
-    Twin("pyruntime/api/trace.py", "web/page/sessions/trace.js", "clocks of each host", "e2e/test_profile.py"),
-    Twin(
         "pyruntime/native/sessions/program_file.py",
         "web/worker/programs/export_program.js",
         "where the bytes of weights are",
@@ -130,7 +114,6 @@ TWINS = [
         "NumPy, typed arrays",
         "tests/training/test_adapters.py e2e/test_adapters.py",
     ),
-    Twin("providers/webgpu/wgpu_runner.py", "web/run/portions.js", "promises", "tests/test_stop.py e2e/test_stop.py"),
     Twin(
         "providers/webgpu/wgpu_bindings.py",
         "web/gpu/bindings.js",

@@ -147,6 +147,12 @@ class ExecutionError(PyRuntimeError, ort.InvalidArgument, ort.RuntimeException, 
     has_kept_states = False
 
 
+def out_of_range(node: str, index: int, extent: int) -> ExecutionError:
+    """The error for an index in data that is out of range, the same in all executors."""
+    text = f"index {index} is out of range for {extent} element{'' if extent == 1 else 's'}"
+    return ExecutionError(text, node=node)
+
+
 class Terminated(PyRuntimeError, ort.Fail):
     """The caller stopped a run. The session stays usable."""
 

@@ -195,7 +195,7 @@ def test_limits(tight: pytest.MonkeyPatch) -> None:
     assert told["further"] == sum(memories(opened(path))) < told["linear"]
     limit = SessionOptions(memory_limit=told["further"] - 1)
     assert not inspect(path, limit)["fits"]["here"]
-    with pytest.raises(OutOfMemory, match=f"needed for weights, memory_limit is {told['further'] - 1}"):
+    with pytest.raises(OutOfMemory, match=f"bytes of memory are needed, memory_limit is {told['further'] - 1}"):
         opened(path, memory_limit=told["further"] - 1)
     with pytest.raises(OutOfMemory, match="bytes of memory are needed"):
         opened(path, memory_limit=told["further"] + (1 << 16))

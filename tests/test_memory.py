@@ -69,12 +69,12 @@ def test_linear_memory_ends_at_the_limit() -> None:
             self.memory = bytes(size)
 
     host = Host()
-    memory = LinearMemory(host, 100, 356)
+    memory = LinearMemory(host, 100, 420)
     memory.ensure(256)
     assert len(host.memory) == 256 + 64
-    with pytest.raises(OutOfMemory, match="320 bytes of memory are needed, memory_limit is 256"):
-        memory.ensure(320)
-    with pytest.raises(OutOfMemory, match="100 bytes of memory are needed for weights, memory_limit is 99"):
+    with pytest.raises(OutOfMemory, match="421 bytes of memory are needed, memory_limit is 420"):
+        memory.ensure(257)
+    with pytest.raises(OutOfMemory, match="100 bytes of memory are needed, memory_limit is 99"):
         memory.restrict(99)
 
 

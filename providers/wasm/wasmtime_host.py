@@ -106,7 +106,7 @@ def _fail(name: str, error: int | None, trap: Any) -> None:
     raise ExecutionError(f"{name}: {reason.strip()}")
 
 
-_WORD = struct.Struct("<i")
+_FAULT = struct.Struct("<iiq")
 _ERROR = ctypes.POINTER(ffi.wasmtime_error_t)
 _TRAP = ctypes.POINTER(ffi.wasm_trap_t)
 
@@ -429,13 +429,13 @@ class WasmHost:
         with self.memory_lock, inaccessible_pages(self.memory.ctypes.data + first, len(self.memory) - first):
             yield
 
-    def take_fault(self) -> bytes:
-        """Return the record of a fault and clear it; empty if there was no fault."""
-        if _WORD.unpack_from(cast(Any, self.memory), FAULT)[0] == 0:
-            return b""
-        record = self.memory[FAULT : FAULT + FAULT_BYTES].tobytes()
+    def take_fault(self) -> tuple[int, int, int] | None:
+        """Return the record of a fault (number of a node, extent, index) and clear it; None if there was no fault."""
+        node, extent, index = _FAULT.unpack_from(cast(Any, self.memory), FAULT)
+        if node == 0:
+            return None
         self.memory[FAULT : FAULT + FAULT_BYTES] = 0
-        return record
+        return node, extent, index
 
     def close(self) -> None:
         """End the threads and free the memory. Kernels and views must not be used afterwards."""

@@ -1,5 +1,4 @@
-"""Runs the GPU steps of a Program natively, and copies between linear memory and the GPU.
-Twin of web/run/portions.js."""
+"""Runs the GPU steps of a Program natively, and copies between linear memory and the GPU."""
 
 from __future__ import annotations
 
@@ -13,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from pyruntime.errors import DeviceLost, ExecutionError
+from pyruntime.runtime.portions import next_portion
 
 from .adapter import fold_groups
 from .printer.loops import Shader
@@ -21,8 +21,6 @@ from .wgpu_device import Place, Ranges, TensorMemory, narrow, stored, widen
 from .wgpu_host import Dispatch, GpuHost
 
 SHORT = 0.02  # seconds: shorter steps are submitted whole, without a wait
-# for longer steps: seconds of a submission, and the largest ratio of a submission to the one before
-PORTION, GROWTH = 0.01, 4
 
 
 class Prepared:
@@ -72,7 +70,7 @@ class GpuRunner:
         self._pipelines: dict[int, Any] = {}  # by number of a shader
         self._borrowed: list[Prepared] = []  # steps of this run whose dispatches bind memory of tensors
         self.labels: dict[int, dict[str, str]] = {}  # by number of a shader: nodes that use it, with labels
-        self.timings: list[tuple[str, float]] | None = None
+        self.timings: list[tuple[str, float, str]] | None = None
         self.repeat = 1  # how often a timed kernel runs
 
     def load(self, data: bytes, calls: Sequence[Mapping[str, Any]] = ()) -> None:
@@ -112,7 +110,7 @@ class GpuRunner:
         if not step.dispatches:
             return
         if self.timings is not None:
-            self.timings += self._timed(step.dispatches)
+            self.timings += [(*found, "webgpu") for found in self._timed(step.dispatches)]
         elif step.seconds < SHORT:
             self.host.encode(step.dispatches)
         else:
@@ -134,7 +132,7 @@ class GpuRunner:
         return found
 
     def _submit_in_parts(self, step: Prepared, check: Callable[[], None]) -> None:
-        """Submit the step in portions. web/run/portions.js is its twin."""
+        """Submit the step in portions."""
         start = last = time.perf_counter()
         at = 0
         while at < len(step.dispatches):
@@ -143,7 +141,7 @@ class GpuRunner:
             self.host.encode(part)
             self._finish(part)
             now = time.perf_counter()
-            step.portion = max(1, int(len(part) * min(GROWTH, PORTION / max(now - last, 1e-6))))
+            step.portion = next_portion(len(part), 1e3 * (now - last))
             at, last = at + len(part), now
         step.seconds = last - start
 
@@ -233,10 +231,10 @@ class GpuRunner:
         found = self.host.read_all([(at - self.base, count * stored(dtype).itemsize) for at, dtype, count in those])
         return [widen(data, dtype, count) for data, (_, dtype, count) in zip(found, those, strict=True)]
 
-    def take_fault(self) -> bytes:
-        """The fault record that the last read found, in the layout of linear memory. Empty without a fault."""
+    def take_fault(self) -> tuple[int, int, int] | None:
+        """The fault record that the last read found: number of a node, extent, index. None without a fault."""
         node, extent, index, _ = struct.unpack("<4i", self.host.take_fault())
-        return struct.pack("<iiq", node, extent, index) if node else b""
+        return (node, extent, index) if node else None
 
     def tensor_memory(self, dtype: np.dtype[Any], count: int) -> TensorMemory:
         """Memory for a GPU tensor."""

@@ -20,7 +20,7 @@ from pyruntime.api.model_metadata import ModelMetadata, metadata_of
 from pyruntime.api.options import SessionOptions, check
 from pyruntime.api.ort_value import OrtValue
 from pyruntime.api.providers import CPU, choose, options_without_effect, their_names
-from pyruntime.api.trace import Trace
+from pyruntime.api.trace import TraceFile
 from pyruntime.errors import InvalidInput, NotSupported, PyRuntimeError
 from pyruntime.native.execution.timing import Timing
 from pyruntime.native.execution.verify import RangeVerdict, Verdict
@@ -69,7 +69,7 @@ class InferenceSession:
             raise InvalidInput(f"InferenceSession has no argument {', '.join(map(repr, kwargs))}")
         if disabled:
             raise NotSupported(f"passes {sorted(disabled)} are not known here", hint="SessionOptions.disabled_passes")
-        self._trace = Trace(options.profile_file_prefix) if options.enable_profiling else None
+        self._trace = TraceFile(options.profile_file_prefix) if options.enable_profiling else None
         self._messages = _Messages(options)
         for text in without_effect(options):
             self._messages.warn_once(text)

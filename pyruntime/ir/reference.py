@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from itertools import product
 from typing import Any
 
-from pyruntime.errors import ExecutionError
+from pyruntime.errors import out_of_range
 from pyruntime.ir import dtype as dt
 from pyruntime.ir import shape as sh
 from pyruntime.ir.dtype import DType, bounds
@@ -270,16 +270,11 @@ def _checked(i: Any, extent: Any, node: str, *, from_end: bool) -> Any:
         if isinstance(inside, Dim):
             raise Undecided(f"index {i} of {extent} elements")
         if not inside:
-            raise ExecutionError(out_of_range(i, extent), node=node)
+            raise out_of_range(node, i, extent)
     negative = sh.compare("lt", i, 0)
     if isinstance(negative, Dim):
         raise Undecided(f"index {i} of {extent} elements")
     return i + extent if negative else i
-
-
-def out_of_range(i: int, extent: int) -> str:
-    """The message about a data-dependent index, the same in all executors."""
-    return f"index {i} is out of range for {extent} element{'s' * (extent != 1)}"
 
 
 def _rounded(x: Any, dtype: DType) -> Any:

@@ -46,12 +46,13 @@ class RunCounts:
         self._longest = max([self._longest, *new])
         self._recent = [*self._recent, *new][-RECENT:]
 
-    def fail(self, is_stopped: bool) -> None:
-        """is_stopped: whether the caller stopped the run"""
+    def fail(self, is_stopped: bool) -> str:
+        """Count a run without results. is_stopped: whether its caller stopped it. Returns its outcome, for an event"""
         if is_stopped:
             self.stopped += 1
         else:
             self.failed += 1
+        return "stopped" if is_stopped else "failed"
 
     def report(self, engine: EngineCounts) -> Mapping[str, Any]:
         self.settle()

@@ -5,7 +5,8 @@ import { test } from 'node:test';
 import { InvalidInput, Terminated } from '../../web/common/errors.js';
 import { Stop, STOP, StopWords, TICK } from '../../web/common/stop.js';
 import { Cancellation, race } from '../../web/page/engine/cancellation.js';
-import { nextUnits, runInPortions, submitInPortions } from '../../web/run/portions.js';
+import { runInPortions, submitInPortions } from '../../web/run/portions.js';
+import { nextPortion } from '../../web/runtime/portions.js';
 
 const sleep = (milliseconds) => new Promise((resolve) => setTimeout(resolve, milliseconds));
 const reasons = [[undefined, 'AbortError'], [new DOMException('late', 'TimeoutError'), 'TimeoutError'], ['enough', 'AbortError'], [null, 'AbortError'], [new TypeError('mine'), 'TypeError']];
@@ -97,10 +98,10 @@ test('messages are seen at the event loop', async () => {
 });
 
 test('portions grow with what is quick and shrink with what is slow', () => {
-  assert.equal(nextUnits(10, 0), 40);
-  assert.equal(nextUnits(10, TICK / 2), 10);
-  assert.equal(nextUnits(100, 10 * TICK), 5);
-  assert.equal(nextUnits(1, 100 * TICK), 1);
+  assert.equal(nextPortion(10, 0), 40);
+  assert.equal(nextPortion(10, TICK / 2), 10);
+  assert.equal(nextPortion(100, 10 * TICK), 5);
+  assert.equal(nextPortion(1, 100 * TICK), 1);
 });
 
 /** An executor of one step: calls of so much work, with what they did. */

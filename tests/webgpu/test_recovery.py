@@ -16,7 +16,7 @@ import pytest
 from kit.faults import NODES, NOTHING, SESSION, TABLE, Fault, feed, model, right
 from pyruntime import GpuTensor, InferenceSession, OrtValue, SessionOptions, errors
 from pyruntime.native.gpu.device import warn_once
-from pyruntime.runtime.recovery import Move, RecoveryPlan, moves, text_of_moves
+from pyruntime.runtime.recovery import Move, RecoveryPlan, after_gpu, text_of_moves
 
 wgpu = pytest.importorskip("wgpu")
 
@@ -245,27 +245,39 @@ ALONE = [
 ]
 
 
-@pytest.mark.parametrize("following", ["wasm", ""])
-def test_plans(following: str) -> None:
-    for faults, expected in PLANS if following else ALONE:
-        plan, found = RecoveryPlan(True, True, following), list[str]()
+@pytest.mark.parametrize("providers", [["webgpu", "wasm"], ["webgpu"]], ids=" ".join)
+def test_plans(providers: list[str]) -> None:
+    for faults, expected in PLANS if len(providers) > 1 else ALONE:
+        plan, found = RecoveryPlan(True, True, providers), list[str]()
         moved: list[Move] = []
         for fault in faults.split():
             kind, has_node, node = fault.partition(":")
             nodes = {node: "why"} if has_node else {}
             found.append(plan.after(kind, nodes, moved))
-            moved += moves(nodes, "why", "wasm") if found[-1] == NODES else []
+            moved = plan.leave(nodes, "why", moved) if found[-1] == NODES else moved
         assert " ".join(found) == expected, faults
-    assert RecoveryPlan(False, True, following).after("lost", {}, []) == "fail"
-    assert RecoveryPlan(True, False, following).after("full", {}, []) == "again"
-    plan = RecoveryPlan(True, False, following)
+    assert RecoveryPlan(False, True, providers).after("lost", {}, []) == "fail"
+    assert RecoveryPlan(True, True, providers).after("", {}, []) == "fail"
+    assert RecoveryPlan(True, False, providers).after("full", {}, []) == "again"
+    plan = RecoveryPlan(True, False, providers)
     assert [plan.after("lost", {}, []) for _ in range(2)] == ["again", "fail"]
 
 
 def test_texts() -> None:
-    made = moves({f"Op {n}": "refused" for n in range(5)}, "", "wasm")
+    plan = RecoveryPlan(True, True, ["webgpu", "mine", "wasm"])
+    made = [Move(f"Op {n}", "refused", "wasm") for n in range(5)]
     assert text_of_moves(made[:1]) == "Op 0: refused; from now on this node runs on WebAssembly"
     assert text_of_moves(made) == (
         "Op 0: refused; Op 1: refused; Op 2: refused; and 2 more; from now on these nodes run on WebAssembly"
     )
-    assert text_of_moves(moves({}, "the GPU is full", "mine")) == "the GPU is full; the session continues on mine"
+    assert plan.leave({"Op 0": "refused"}, "", made) == [*made, *plan.made] and plan.made[0].to == "mine"
+    assert plan.leave({}, "the GPU is full", made) == plan.made
+    assert text_of_moves(plan.made) == "the GPU is full; the session continues on mine"
+
+
+@pytest.mark.parametrize(
+    ("providers", "following"),
+    [("webgpu wasm", "wasm"), ("auto", "wasm"), ("wasm webgpu mine", ""), ("mine webgpu mine", "mine"), ("wasm", "")],
+)
+def test_the_provider_after_the_gpu(providers: str, following: str) -> None:
+    assert after_gpu(providers.split()) == following

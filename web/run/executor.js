@@ -5,12 +5,11 @@ import { SHARED, ThreadTrial } from './thread_trial.js';
 import { runIf, runLoop } from './control.js';
 import { evaluate, evaluateAll } from '../common/dims.js';
 import { exactNumbers, fromNumbers, load, numbers, store } from '../common/elements.js';
-import { ExecutionError, ShapeError } from '../common/errors.js';
+import { ExecutionError, outOfRange, ShapeError } from '../common/errors.js';
 import { TICK } from '../common/stop.js';
-import { checkFaults } from './faults.js';
 import { gpuBuffer } from '../common/protocol.js';
 import { andThen } from '../common/maybe_promise.js';
-import { CODES_READ, PANEL_ORDER } from '../common/linear_memory.js';
+import { CODES_READ, FAULT, FAULT_BYTES, PANEL_ORDER } from '../common/linear_memory.js';
 import { mark } from '../common/marks.js';
 import { OrderTrial } from '../runtime/order_trial.js';
 import { MAIN, MOST, OutputPaths } from '../runtime/output_paths.js';
@@ -291,7 +290,7 @@ export class Executor {
     if (!found || found.generation !== this.plan.tables.generation) found = this.plan.planCalls(step, state, key);
     const { state: after } = found;
     const done = () => {
-      if (this.header.checked.length) checkFaults(this.memory.bytes, this.header.checked);
+      if (this.header.checked.length) this.checkFaults();
       return after;
     };
     try {
@@ -302,6 +301,17 @@ export class Executor {
       this.refuse(step, error);
     }
     return done();
+  }
+
+  /** Throws ExecutionError if a kernel found an index out of range, and clears the record for the next run. */
+  checkFaults() {
+    const { bytes } = this.memory;
+    const record = new DataView(bytes.buffer, FAULT, FAULT_BYTES);
+    const node = record.getInt32(0, true);
+    if (!node) return;
+    const error = outOfRange(this.header.checked[node - 1] ?? '', record.getBigInt64(8, true), record.getInt32(4, true));
+    bytes.fill(0, FAULT, FAULT + FAULT_BYTES);
+    throw error;
   }
 
   /** @param {import('../common/program.js').WasmStep} step @param {unknown} error @returns {never} */

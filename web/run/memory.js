@@ -1,15 +1,14 @@
-// Linear memory. Twin of pyruntime/native/memory/linear_memory.py.
+// Linear memory.
 
 import { ArgumentBlocks } from './argument_blocks.js';
 import { OutOfMemory } from '../common/errors.js';
 import { reportGarbage } from '../common/garbage.js';
 import { RESERVED } from '../common/linear_memory.js';
+import { checkSize, MARGIN } from '../runtime/memory_budget.js';
 import { budgets, checkLimit, hold } from './budgets.js';
 
 const PAGE = 65536;
-const MOST = 2 ** 32 - PAGE; // most bytes of a linear memory
 const LEAST = 64; // pages: where a browser refuses even this maximum size, the session fails
-const MARGIN = 64; // bytes behind the last buffer that kernels may read
 
 const SPARES = 4; // memories of released sessions that are kept for later sessions
 const SPARE_BYTES = 4 * 2 ** 20; // larger memories are not kept
@@ -111,9 +110,8 @@ export class Memory {
   /** Throws OutOfMemory if this size, with the further memories, exceeds a limit. @param {number} size */
   check(size) {
     const { apart, limit } = this;
-    if (size <= Math.min(limit - apart, MOST)) return makeRoom(size + apart - this.counted);
-    const reason = limit - apart < MOST ? `memoryLimit is ${limit}` : `WebAssembly has ${MOST + apart}`;
-    throw new OutOfMemory(`${size + apart} bytes of memory are needed, ${reason}`, { hint: 'raise memoryLimit or use smaller inputs' });
+    checkSize(size, apart, limit, 'memoryLimit');
+    makeRoom(size + apart - this.counted);
   }
 
   /** The argument blocks of a step. @param {import('../common/program.js').Call[]} calls */

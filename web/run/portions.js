@@ -1,15 +1,9 @@
 // Runs a step in portions of a few milliseconds, and checks between them whether to stop.
-// Twin of providers/webgpu/wgpu_runner.py.
 
-import { TICK } from '../common/stop.js';
+import { nextPortion } from '../runtime/portions.js';
 
 /** @import { Stop } from '../common/stop.js' */
 /** @typedef {(args: number, begin: number, end: number, tid: number) => void} Kernel */
-
-const GROWTH = 4; // largest ratio of consecutive portions; the first portion of a new call is one unit
-
-/** The size of the next portion. @param {number} units of the last one @param {number} milliseconds duration of the last one */
-export const nextUnits = (units, milliseconds) => Math.max(1, Math.floor(units * Math.min(GROWTH, TICK / 2 / Math.max(milliseconds, 0.001))));
 
 /**
  * Runs the calls of a step one by one on this thread, as its `run_…` function would.
@@ -27,7 +21,7 @@ export async function runInPortions({ code, memory }, { calls }, plan, stop) {
       const end = Math.min(begin + known[n], work);
       const start = performance.now();
       kernels[kernel](args, begin, end, 0);
-      known[n] = nextUnits(end - begin, performance.now() - start);
+      known[n] = nextPortion(end - begin, performance.now() - start);
       begin = end;
       const wait = stop.yieldIfDue();
       if (wait) await wait;
@@ -48,7 +42,7 @@ export async function submitInPortions(step, count, { sent, encode }, stop) {
     const start = performance.now();
     encode(begin, end);
     await sent();
-    step.portion = nextUnits(end - begin, performance.now() - start);
+    step.portion = nextPortion(end - begin, performance.now() - start);
     await stop.yieldToEventLoop();
     begin = end;
   }

@@ -1,9 +1,9 @@
-// Recovers from faults of the GPU (docs/design/sessions.md#recovery). Twin of pyruntime/native/sessions/recovery.py.
+// Recovers from faults of the GPU (docs/design/sessions.md#recovery). pyruntime/runtime/recovery.py decides.
 
 import { DeviceLost, OutOfMemory } from '../common/errors.js';
 import { warn } from '../common/log.js';
 import { acquireGpu } from '../gpu/device.js';
-import { AGAIN, FAIL, FULL, LATE, LOST, moves, NODES, RecoveryPlan, REFUSED, SESSION, textOfMoves } from '../runtime/recovery.js';
+import { AGAIN, FAIL, FULL, LATE, LOST, NODES, RecoveryPlan, REFUSED, SESSION, textOfMoves } from '../runtime/recovery.js';
 import { freeIdle } from './idle_models.js';
 
 /** @import { Move } from '../runtime/recovery.js' */
@@ -38,7 +38,7 @@ export async function runWithRecovery(model, work, beforeRetry = () => {}) {
   try {
     return await recovery.run(work, beforeRetry);
   } finally {
-    if (recovery.made.length) warn(textOfMoves(recovery.made), model.host.logOptions);
+    if (recovery.plan.made.length) warn(textOfMoves(recovery.plan.made), model.host.logOptions);
   }
 }
 
@@ -48,12 +48,8 @@ class Recovery {
   constructor(model) {
     const { named = [], fallback = true } = model.host;
     this.model = model;
-    this.following = afterGpu(expanded(named));
     const { canCompile = true, hasFallback = false } = model.compiler;
-    this.canLeave = canCompile || hasFallback;
-    this.plan = new RecoveryPlan(fallback, canCompile, this.following, hasFallback);
-    /** @type {Move[]} */
-    this.made = [];
+    this.plan = new RecoveryPlan(fallback, canCompile, named, hasFallback);
     this.isCompiled = true;
   }
 
@@ -92,7 +88,7 @@ class Recovery {
       await freeGpu(model, fault);
       if (fault === FULL && step === AGAIN) while (freeIdle());
       const next = gpu.lost && step !== SESSION ? await acquireGpu() : gpu;
-      if (!next && !this.canLeave) {
+      if (!next && !this.plan.canLeave) {
         state.enter('failed');
         return false; // later work tries again to open the device
       }
@@ -109,18 +105,15 @@ class Recovery {
   /** @param {Gpu} gpu @param {string} fault @param {Nodes} nodes */
   stepAfter(gpu, fault, nodes) {
     const { fallback = true } = this.model.host;
-    if (fault === LOST && !gpu.replaceable) return fallback && this.following ? SESSION : FAIL; // the page can open it, not the engine
+    if (fault === LOST && !gpu.replaceable) return fallback && this.plan.hasFollowing ? SESSION : FAIL; // the page can open it, not the engine
     return this.plan.after(fault, nodes, this.model.moved);
   }
 
   /** From now on the model runs without the GPU, or without it for these nodes. @param {Nodes} nodes @param {string} reason */
   async move(nodes, reason) {
     const { model } = this;
-    const made = moves(nodes, reason, this.following || 'wasm');
-    const hasLeft = !made[0].node;
-    this.made = hasLeft ? made : [...this.made, ...made];
-    model.moved = hasLeft ? made : [...model.moved, ...made];
-    if (hasLeft) {
+    model.moved = this.plan.leave(nodes, reason, model.moved);
+    if (!Object.keys(nodes).length) {
       model.leftGpu = model.host.gpu ?? null;
       model.host = { ...model.host, gpu: null };
     }
@@ -158,12 +151,6 @@ function faultOf(error, gpu) {
 
 /** The providers that a caller named, with those that "auto" chooses from. @param {readonly string[]} named */
 export const expanded = (named) => named.flatMap((name) => (name === 'auto' ? ['webgpu', 'wasm'] : [name]));
-
-/** The provider after the GPU in a session's list, "" if the list ends with it. @param {readonly string[]} names */
-function afterGpu(names) {
-  const at = names.indexOf('webgpu');
-  return at < 0 || names.slice(0, at).includes('wasm') ? '' : names[at + 1] ?? '';
-}
 
 /** Frees the GPU's memory; errors of invalid buffers that follow from the fault are dropped. @param {RecoverableModel} model @param {string} fault */
 async function freeGpu(model, fault) {

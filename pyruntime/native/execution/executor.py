@@ -18,10 +18,10 @@ import numpy as np
 from pyruntime.codegen.linear_memory import CODES_READ, PANEL_ORDER
 from pyruntime.errors import ExecutionError, PyRuntimeError, Terminated
 from pyruntime.native.execution.control import run_if, run_loop
-from pyruntime.native.execution.faults import raise_fault
 from pyruntime.native.execution.gpu_transfers import Transfers
 from pyruntime.native.execution.load_program import LoadedPath, LoadedProgram
 from pyruntime.native.execution.resident_outputs import Begin, ResidentOutputs, ResidentTensor
+from pyruntime.native.execution.timing import Timed
 from pyruntime.native.execution.values import Values
 from pyruntime.native.memory.linear_memory import LinearMemory
 from pyruntime.program import types
@@ -67,7 +67,7 @@ class Executor:
         self.outputs = {o["name"]: o["value"] for o in self.header["outputs"]}
         self.env: Env = {}  # of the last run
         self.stopped: Callable[[], bool] = never  # whether the current run is to end
-        self.timings: list[tuple[str, float]] | None = None
+        self.timings: list[Timed] | None = None
         self.twins: list[Executor] = []
         self.is_closed = False
         self.changing: Collection[str] = ()  # names of steps that change the states of the current run
@@ -277,8 +277,8 @@ class Executor:
             self._timed(step, found.table)
         else:
             self._call(self.functions[step["fn"]], found)
-        if self.checked and (record := self.host.take_fault()):
-            raise_fault(record, self.checked)
+        if self.checked and (fault := self.host.take_fault()):
+            raise self.values.fault(*fault)
         return found.state
 
     def _call(self, function: Any, plan: Transition) -> None:
@@ -313,7 +313,7 @@ class Executor:
             start = time.thread_time()
             self.functions[call["kernel"]](table, 0, work, 0)
             if call["work"] != 0:
-                self.timings.append((f"{call['node']} {call['kernel']}", time.thread_time() - start))
+                self.timings.append((f"{call['node']} {call['kernel']}", time.thread_time() - start, "wasm"))
             table += 4 * (words + 1)
 
     def run_read(self, step: types.ReadStep, state: State, key: str) -> State:

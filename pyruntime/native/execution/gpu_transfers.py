@@ -10,7 +10,6 @@ from typing import Any
 import numpy as np
 
 from pyruntime.errors import PyRuntimeError
-from pyruntime.native.execution.faults import raise_fault
 from pyruntime.native.execution.gpu_caches import GpuCaches
 from pyruntime.native.execution.values import Values
 from pyruntime.native.gpu.tensor import TYPES, GpuTensor
@@ -139,8 +138,10 @@ class Transfers:
                 if s["buffer"] not in own
             ]
         )
-        if record := self.gpu.take_fault():
-            raise_fault(record, self.values.header["checked"], on_gpu=True)
+        if fault := self.gpu.take_fault():
+            error = self.values.fault(*fault)
+            error.has_kept_states = True
+            raise error
         rest = iter(arrays)
         for source, target in pairs:
             memory = own.get(source["buffer"])

@@ -15,11 +15,14 @@ class Timing(NamedTuple):
     seconds: float
 
 
+Timed = tuple[str, float, str]  # label of the node and name of the function, seconds, "wasm" or "webgpu"
+
+
 @contextmanager
-def timed(executor: Any, repeat: int = 1) -> Iterator[list[tuple[str, float]]]:
-    """In this context the executor runs each kernel on its own and appends its name and seconds to the list. repeat:
-    how often each kernel on the GPU runs; its seconds are the mean"""
-    found: list[tuple[str, float]] = []
+def timed(executor: Any, repeat: int = 1) -> Iterator[list[Timed]]:
+    """In this context the executor runs each kernel on its own and appends its name, seconds and provider to the list.
+    repeat: how often each kernel on the GPU runs; its seconds are the mean"""
+    found: list[Timed] = []
     parts = [executor] if executor.gpu is None else [executor, executor.gpu]
     for part in parts:
         part.timings = found
@@ -32,6 +35,6 @@ def timed(executor: Any, repeat: int = 1) -> Iterator[list[tuple[str, float]]]:
             part.timings = None
 
 
-def timings(found: Sequence[tuple[str, float]]) -> list[Timing]:
-    parts = [(*name.rpartition(" "), seconds) for name, seconds in found]
+def timings(found: Sequence[Timed]) -> list[Timing]:
+    parts = [(*name.rpartition(" "), seconds) for name, seconds, _ in found]
     return [Timing(node, kernel, seconds) for node, _, kernel, seconds in parts]

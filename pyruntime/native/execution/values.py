@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from pyruntime.errors import ShapeError
+from pyruntime.errors import ExecutionError, ShapeError, out_of_range
 from pyruntime.native.memory.arrays import NUMPY
 from pyruntime.program import types
 from pyruntime.program.dims import Env, compile_dim, compile_dims
@@ -77,6 +77,11 @@ class Values:
         """Byte ranges in memory as the lines of an array; no copy."""
         whole = self.host.memory[address : address + ranges.count * ranges.stride]
         return whole.reshape(ranges.count, ranges.stride)[:, : ranges.length]
+
+    def fault(self, node: int, extent: int, index: int) -> ExecutionError:
+        """The error that a fault record describes. node: the number of a node whose indices are checked, from 1 on"""
+        checked = self.header["checked"]
+        return out_of_range(checked[node - 1] if 0 < node <= len(checked) else "", index, extent)
 
     def rename_host(self, buffer: int, name: int) -> None:
         """Move strings from one buffer to another."""

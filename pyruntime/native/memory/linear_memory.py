@@ -1,18 +1,17 @@
-"""Linear memory, as planners use it: its limit, and argument blocks in it. Twin of web/run/memory.js."""
+"""Linear memory, as planners use it: its limit, and argument blocks in it."""
 
 from __future__ import annotations
 
+from math import inf
 from typing import Any
 
 import numpy as np
 
-from pyruntime.errors import OutOfMemory
 from pyruntime.native.memory.argument_blocks import ArgumentBlocks, Words
 from pyruntime.native.memory.budgets import growth
 from pyruntime.program import types
 from pyruntime.runtime.arena import WHOLE
-
-MARGIN = 64  # bytes behind the last buffer that kernels may read
+from pyruntime.runtime.memory_budget import MARGIN, check_size
 
 
 class LinearMemory:
@@ -25,16 +24,14 @@ class LinearMemory:
 
     def restrict(self, limit: int) -> None:
         """Limit the bytes from now on. Errors: OutOfMemory if the further memories are larger."""
-        if limit < WHOLE and limit < self.further:
-            text = f"{self.further} bytes of memory are needed for weights, memory_limit is {limit}"
-            raise OutOfMemory(text, hint="raise memory_limit")
         self.limit = limit
-        self._own = limit if limit >= WHOLE else limit - self.further
+        self._check(0)
+
+    def _check(self, size: int) -> None:
+        check_size(size, self.further, self.limit if self.limit < WHOLE else inf, "memory_limit")
 
     def ensure(self, end: int) -> None:
-        if end > self._own:
-            hint = "raise memory_limit or use smaller inputs"
-            raise OutOfMemory(f"{end} bytes of memory are needed, memory_limit is {self._own}", hint=hint)
+        self._check(end + MARGIN)
         more = end + MARGIN - len(self.host.memory)
         if more > 0:
             with growth("linear", more):

@@ -1,15 +1,14 @@
-"""Recovery from faults of the GPU (docs/design/sessions.md#recovery). Twin of web/session/recovery.js."""
+"""Recovery from faults of the GPU (docs/design/sessions.md#recovery). pyruntime/runtime/recovery.py decides."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from typing import TypeVar
 
 from pyruntime.errors import DeviceLost, ExecutionError, OutOfMemory, PyRuntimeError
 from pyruntime.native.gpu.device import warn
 from pyruntime.native.memory.budgets import free_idle
 from pyruntime.native.sessions.programs import Programs
-from pyruntime.placement.provider_list import effective
 from pyruntime.runtime.recovery import (
     AGAIN,
     FAIL,
@@ -20,17 +19,15 @@ from pyruntime.runtime.recovery import (
     REFUSED,
     Move,
     RecoveryPlan,
-    moves,
     text_of_moves,
 )  # fmt: skip
 from pyruntime.session.states import SessionState
 
 T = TypeVar("T")
-GPU = "webgpu"
 
 
 class Recovery:
-    """Repeats the work of one session after faults of its GPU. web/session/recovery.js is its twin.
+    """Repeats the work of one session after faults of its GPU.
 
     is_enabled: if False, the work fails instead; moved: what has left the GPU
     """
@@ -48,45 +45,38 @@ class Recovery:
         """
         if not self._programs.compiler.uses_gpu:
             return work()
-        following = after_gpu(self._programs.compiler.providers)
-        plan = RecoveryPlan(self.is_enabled, self._programs.has_model, following, self._programs.has_fallback)
-        made: list[Move] = []
+        programs = self._programs
+        plan = RecoveryPlan(self.is_enabled, programs.has_model, programs.compiler.providers, programs.has_fallback)
         try:
             while True:
                 try:
                     return work()
                 except (DeviceLost, ExecutionError, OutOfMemory) as e:
                     fault, nodes = _fault(e)
-                    step = plan.after(fault, nodes, self.moved) if fault else FAIL
+                    step = plan.after(fault, nodes, self.moved)
                     if step == FAIL:
                         self._give_up(fault)
                         raise
                     if fault != REFUSED:
                         check_feeds()
-                    self._programs.states.enter(SessionState.RECOVERING)
+                    programs.states.enter(SessionState.RECOVERING)
                     while fault == FULL and step == AGAIN and free_idle():
                         pass
                     if step != AGAIN:
-                        made = self._move(nodes if step == NODES else {}, e, following, made)
-                self._programs.restart()
+                        self._move(plan, nodes if step == NODES else {}, e)
+                programs.restart()
         finally:
-            if made:
-                warn(text_of_moves(made))
+            if plan.made:
+                warn(text_of_moves(plan.made))
 
-    def _move(
-        self, nodes: Mapping[str, str], error: PyRuntimeError, following: str, before: Sequence[Move]
-    ) -> list[Move]:
-        """Compile without the GPU from now on, or without it for these nodes. Returns the moves of this work; before:
-        those made already"""
+    def _move(self, plan: RecoveryPlan, nodes: Mapping[str, str], error: PyRuntimeError) -> None:
+        """Compile without the GPU from now on, or without it for these nodes."""
         compiler, node = self._programs.compiler, f"{error.node}: " if error.node else ""
-        made = moves(nodes, f"{node}{error.message}", following or "wasm")
+        self.moved = plan.leave(nodes, f"{node}{error.message}", self.moved)
         compiler.refused = {**compiler.refused, **nodes}
-        if nodes:
-            self.moved += made
-            return [*before, *made]
-        compiler.set_providers([p for p in compiler.providers if p != GPU] or ["wasm"])
-        self.moved, compiler.why_not_gpu = made, made[0].reason
-        return made
+        if not nodes:
+            compiler.set_providers([p for p in compiler.providers if p != "webgpu"] or ["wasm"])
+            compiler.why_not_gpu = self.moved[0].reason
 
     def _give_up(self, fault: str) -> None:
         """Work ends with the error of this fault, "" if it is none of the GPU. Later work opens the device again."""
@@ -104,9 +94,3 @@ def _fault(e: PyRuntimeError) -> tuple[str, Mapping[str, str]]:
         return (FULL if e.gpu else ""), {}
     assert isinstance(e, ExecutionError)
     return (REFUSED if e.at_fault else ""), e.at_fault
-
-
-def after_gpu(providers: Sequence[str]) -> str:
-    """The name of the provider after the GPU, "" if the list ends with it."""
-    names = effective(providers)
-    return next(iter(names[names.index(GPU) + 1 :]), "") if GPU in names else ""

@@ -15,7 +15,7 @@ from pyruntime.errors import InvalidInput, OutOfMemory, SessionFailed, Unsupport
 from pyruntime.frontend.feed_checks import NodeArg, arguments, required_inputs
 from pyruntime.frontend.maps import without_maps
 from pyruntime.native.execution.executor import Executor
-from pyruntime.native.execution.timing import Timing, timed, timings
+from pyruntime.native.execution.timing import Timed, Timing, timed, timings
 from pyruntime.native.execution.verify import RangeVerdict, Verdict, check_ranges, compare
 from pyruntime.native.gpu.device import warn
 from pyruntime.native.memory.budgets import is_limited, remove_holder, with_room
@@ -83,7 +83,7 @@ class Session:
         *,
         read: Callable[[Any], Graph] = load,
         warn: Callable[[str], None] = warn,
-        on_kernels: Callable[[list[Timing], list[str]], None] | None = None,
+        on_kernels: Callable[[list[Timed], float], None] | None = None,
         has_fallback: bool = True,
         name: str = "",
     ) -> None:
@@ -375,9 +375,10 @@ class Session:
         with self.programs.state_values.during_run(executor, run.names):
             if self.on_kernels is None:
                 return executor.header, self._results(executor, run)
+            start = time.monotonic()
             with timed(executor) as found:
                 results = self._results(executor, run)
-        self.on_kernels(timings(found), effective(self.compiler.providers))
+        self.on_kernels(found, start)
         return executor.header, results
 
     @staticmethod

@@ -1,5 +1,4 @@
-"""Counts the runs of a session, and tells the listeners of `pyruntime.on("session", …)` of them.
-Twin of web/page/sessions/watch.js."""
+"""Counts the runs of a session, and tells the listeners of `pyruntime.on("session", …)` of them."""
 
 from __future__ import annotations
 
@@ -50,10 +49,8 @@ class Watch:
 
     def failed(self, start: float, error: BaseException) -> None:
         """A run has ended with this error."""
-        is_stopped = isinstance(error, (Terminated, KeyboardInterrupt))
         with self._lock:
-            self.counts.fail(is_stopped)
-        outcome = "stopped" if is_stopped else "failed"
+            outcome = self.counts.fail(isinstance(error, (Terminated, KeyboardInterrupt)))
         self.tell("run", outcome=outcome, error=f"{type(error).__name__}: {error}", **_times(start))
 
 

@@ -12,7 +12,7 @@ import { checkOutputNames, checkProviders, logCreated, runOptions, sessionOption
 import { hasPageGpu, noteAdapter, pageGpu } from '../gpu/page_gpu.js';
 import { modelParams, streamsOf, withAddress } from '../sessions/model_origins.js';
 import { Cancellation, race } from '../engine/cancellation.js';
-import { Trace } from '../sessions/trace.js';
+import { Trace } from '../../runtime/trace.js';
 
 /** @typedef {import('onnxruntime-common').InferenceSession.SessionOptions} SessionOptions */
 /** @import { CreateResult } from '../../common/protocol.js' */
@@ -54,8 +54,8 @@ export const backend = {
     checkOutputNames(settings.preferred, handler.outputNames, logOptions);
     logCreated(created, logOptions);
     if (settings.options.enableProfiling) {
-      handler.trace = new Trace(start);
-      handler.trace.session('session_initialization', start, created.timings);
+      handler.trace = new Trace(start, 1, 1);
+      handler.trace.session('session_initialization', start, performance.now(), created.timings);
     }
     handler.watch.tell('created', { start, milliseconds: performance.now() - start, timings: created.timings });
     return handler;

@@ -1,12 +1,14 @@
 // env.webgpu.profiling: reports each kernel on the GPU, in onnxruntime-web's format.
 
 import { env } from 'onnxruntime-common';
-import { operatorOf } from './trace.js';
 
 /** @import { KernelTiming } from '../../common/protocol.js' */
 
 /** Pages set its fields without checking that it exists. */
 env.webgpu.profiling ??= {};
+
+/** The operator in a node's label: `If "a" (opset 17) > Add "b" (opset 17)`. @param {string} label */
+export const operatorOf = (label) => /** @type {string} */ (label.split(/" \(opset \d+\) > /).pop()).split(' ')[0];
 
 /** Whether runs on the GPU are timed. */
 export const isProfiling = () => (env.webgpu.profiling?.mode ?? env.webgpu.profilingMode) === 'default';

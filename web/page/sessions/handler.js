@@ -16,11 +16,11 @@ import { checkFeeds, RAW } from '../tensors/check_feeds.js';
 import { hasBuffers, withoutBuffers } from '../tensors/gpu_tensors.js';
 import { checkFetches, mapsAmong, rowsOfMaps, toMaps } from '../tensors/maps.js';
 import { snapshot, unpackValue } from '../tensors/wire_tensors.js';
-import { isProfiling, reportKernels } from './gpu_profiling.js';
+import { Trace } from '../../runtime/trace.js';
+import { isProfiling, operatorOf, reportKernels } from './gpu_profiling.js';
 import { PageRunner } from './page_runner.js';
 import { Rests } from './pressure.js';
 import { runPath } from './run_path.js';
-import { Trace } from './trace.js';
 import { untilVisible } from './visibility.js';
 import { Watch } from './watch.js';
 import { isCached, WorkerSession } from './worker_session.js';
@@ -133,8 +133,9 @@ export class Handler {
     const { outputs, milliseconds, kernels } = await (
       cancellation && writesTargets ? cancellation.result(sent, dropLate) : race(cancellation, sent, dropLate));
     run.kernels = kernels;
-    this.trace?.kernels(kernels, start);
-    this.trace?.session('model_run', start);
+    const end = performance.now();
+    this.trace?.kernels(kernels.map((call) => ({ start: null, operator: operatorOf(call.node), ...call })), start, end);
+    this.trace?.session('model_run', start, end, {});
     if (isTimed && isProfiling()) reportKernels(kernels);
     if (!isTimed && !local) this.pageRunner.countWorkerRun(feeds, milliseconds, performance.now() - start);
     return outputs;
@@ -237,12 +238,12 @@ export class Handler {
 
   startProfiling() {
     this.checkUsable();
-    this.trace ??= new Trace();
+    this.trace ??= new Trace(performance.now(), 1, 1);
   }
 
   /** Prints the trace, as onnxruntime-web does. @returns {string} the trace, or "" if nothing is profiled */
   endProfiling() {
-    const text = this.trace?.text() ?? '';
+    const text = this.trace ? JSON.stringify(this.trace.events) : '';
     this.trace = null;
     if (text) console.log(text);
     return text;

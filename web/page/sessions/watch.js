@@ -1,4 +1,4 @@
-// Counts the runs of a session, and tells the listeners of ort.on('session', …) of them. Twin of pyruntime/native/sessions/watch.py.
+// Counts the runs of a session, and tells the listeners of ort.on('session', …) of them.
 
 import { Terminated } from '../../common/errors.js';
 import { emit, isHeard } from '../../common/events.js';
@@ -49,9 +49,8 @@ export class Watch {
       this.tell('run', { outcome: 'succeeded', start, milliseconds, ...run });
       return result;
     } catch (error) {
-      const isStopped = error instanceof Terminated;
-      this.counts.fail(isStopped);
-      this.tell('run', { outcome: isStopped ? 'stopped' : 'failed', error, start, milliseconds: performance.now() - start, ...run });
+      const outcome = this.counts.fail(error instanceof Terminated);
+      this.tell('run', { outcome, error, start, milliseconds: performance.now() - start, ...run });
       throw error;
     } finally {
       this.busy--;
