@@ -12,7 +12,7 @@ from kit.chromium import ROOT
 # Bytes, minified. The page: onnxruntime-common, the session API, the options. The built worker has Pyodide's loader.
 PAGE, WORKER = 88_200, 215_300
 TRAINING = "web/page/training/"
-SHARED = {"memory_budget", "metrics", "trial"}  # of the runtime
+SHARED = {"memory_budget", "metrics", "trace", "trial"}  # of the runtime
 
 
 def parts(entry: str) -> dict[str, int]:

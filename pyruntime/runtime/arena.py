@@ -6,7 +6,9 @@ from dataclasses import dataclass
 
 from pyruntime.errors import MemoryFault, OutOfMemory
 
-WHOLE = 1 << 32  # bytes of a linear memory, at most
+WHOLE = 1 << 32  # bytes that addresses of a linear memory reach
+LARGEST = WHOLE - (1 << 16)  # bytes of a linear memory, at most
+MARGIN = 64  # bytes behind the last buffer of a linear memory that kernels may read
 GPU = 1 << 40  # addresses from here on are bytes of the GPU's memory
 ALIGN = 64  # a cache line; SIMD and GPU copies need less
 GPU_ALIGN = 256  # of bind group offsets
@@ -162,3 +164,12 @@ def spans_between(free: list[tuple[int, int]], base: int, end: int) -> list[tupl
             spans.append((at, address))
         at = address + size
     return spans
+
+
+def check_size(size: int, further: int, limit: float, option: str) -> None:
+    """Errors: OutOfMemory if a linear memory of this size, with further ones, exceeds the session's limit, which is the
+    value of an option, or what WebAssembly has. All are in bytes"""
+    if size > min(limit - further, LARGEST):
+        reason = f"{option} is {int(limit)}" if limit - further < LARGEST else f"WebAssembly has {LARGEST + further}"
+        text = f"{size + further} bytes of memory are needed, {reason}"
+        raise OutOfMemory(text, hint=f"raise {option} or use smaller inputs")

@@ -1,14 +1,10 @@
-"""Limits of memory: of one session, and of all sessions of a page, or of a process, together."""
+"""The memory that all sessions of a page, or of a process, may hold together."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from math import inf
 
-from pyruntime.errors import OutOfMemory
-
-MARGIN = 64  # bytes behind the last buffer of a linear memory that kernels may read
-LARGEST = (1 << 32) - (1 << 16)  # bytes of a linear memory, at most
 SHARES = (0.7, 0.9)  # of the limit: an event tells when sessions reach one
 
 
@@ -40,12 +36,3 @@ class Budget:
         self._told = len(shares)
         for share in shares[before:]:
             self._reached(share)
-
-
-def check_size(size: int, further: int, limit: float, option: str) -> None:
-    """Errors: OutOfMemory if a linear memory of this size, with further ones, exceeds the session's limit, which is the
-    value of an option, or what WebAssembly has. All are in bytes"""
-    if size > min(limit - further, LARGEST):
-        reason = f"{option} is {int(limit)}" if limit - further < LARGEST else f"WebAssembly has {LARGEST + further}"
-        text = f"{size + further} bytes of memory are needed, {reason}"
-        raise OutOfMemory(text, hint=f"raise {option} or use smaller inputs")

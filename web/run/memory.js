@@ -4,7 +4,7 @@ import { ArgumentBlocks } from './argument_blocks.js';
 import { OutOfMemory } from '../common/errors.js';
 import { reportGarbage } from '../common/garbage.js';
 import { RESERVED } from '../common/linear_memory.js';
-import { checkSize, MARGIN } from '../runtime/memory_budget.js';
+import { checkSize, MARGIN } from '../runtime/arena.js';
 import { budgets, checkLimit, hold } from './budgets.js';
 
 const PAGE = 65536;

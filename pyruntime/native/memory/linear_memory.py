@@ -10,8 +10,7 @@ import numpy as np
 from pyruntime.native.memory.argument_blocks import ArgumentBlocks, Words
 from pyruntime.native.memory.budgets import growth
 from pyruntime.program import types
-from pyruntime.runtime.arena import WHOLE
-from pyruntime.runtime.memory_budget import MARGIN, check_size
+from pyruntime.runtime.arena import MARGIN, WHOLE, check_size
 
 
 class LinearMemory:
