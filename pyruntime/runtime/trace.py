@@ -46,21 +46,24 @@ class Trace:
     def kernels(self, calls: Sequence[TracedCall], start: float, end: float) -> None:
         """Those of a run: on the CPU one after the other, up to its end; on the GPU in a row of their own, at the times
         of the GPU's clock."""
-        on_cpu = [call.milliseconds for call in calls if call.place == "wasm"]
-        times: dict[str, float] = {"wasm": end - sum(on_cpu), "webgpu": start}
+        on_gpu = start
+        on_cpu = end
+        for call in calls:
+            on_cpu -= 0.0 if call.place == "webgpu" else call.milliseconds
         for n, call in enumerate(calls):
-            begin = times[call.place] if call.start is None else start + call.start
-            times[call.place] = begin + call.milliseconds
+            is_on_gpu = call.place == "webgpu"
+            begin = on_cpu if not is_on_gpu else on_gpu if call.start is None else start + call.start
+            if is_on_gpu:
+                self._name_rows()
+                on_gpu = begin + call.milliseconds
+            else:
+                on_cpu += call.milliseconds
             args: Mapping[str, Any] = {
                 "op_name": call.operator, "node_index": str(n), "node": call.node, "kernel": call.kernel,
                 "bytes": call.bytes, "provider": PROVIDERS[call.place],
             }  # fmt: skip
-            row = GPU if call.place == "webgpu" else self.row
+            row = GPU if is_on_gpu else self.row
             self._add("Node", f"{call.node}_kernel_time", begin, call.milliseconds, row, args)
-        if len(on_cpu) < len(calls) and not self._has_rows:
-            self._has_rows = True
-            self._name_row(self.row, "session")
-            self._name_row(GPU, "GPU")
 
     def _add(self, category: str, name: str, start: float, took: float, row: int, args: Mapping[str, Any]) -> None:
         ts = _microseconds(max(0.0, start - self.start))
@@ -69,6 +72,11 @@ class Trace:
             "name": name, "args": args,
         }  # fmt: skip
         self.events.append(event)
+
+    def _name_rows(self) -> None:
+        for row, name in [] if self._has_rows else [(self.row, "session"), (GPU, "GPU")]:
+            self._name_row(row, name)
+        self._has_rows = True
 
     def _name_row(self, row: int, name: str) -> None:
         args: Mapping[str, str] = {"name": name}

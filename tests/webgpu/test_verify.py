@@ -5,7 +5,7 @@ from __future__ import annotations
 import gc
 import json
 import weakref
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 import pytest
@@ -66,13 +66,15 @@ def test_a_session_without_the_gpu_has_nothing_to_verify() -> None:
 class Results:
     """An executor whose results are given."""
 
-    header: ClassVar[Any] = {"outputs": [{"name": "0 a"}, {"name": "1 b"}, {"name": "2 c"}], "blocks": []}
-
-    def __init__(self, **results: list[float]) -> None:
-        self.results = results
+    def __init__(self, dtype: str = "float32", **results: Any) -> None:
+        value = {"dtype": dtype}
+        names = [f"{n} {name}" for n, name in enumerate(results)]
+        self.header: Any = {"outputs": [{"name": name, "value": value} for name in names], "blocks": []}
+        stored = np.uint16 if dtype == "bfloat16" else np.float32  # its bits
+        self.results = {name: np.array(x, stored) for name, x in zip(names, results.values(), strict=True)}
 
     def run(self, _: Any) -> dict[str, Any]:
-        return {f"{n} {name}": np.array(x, np.float32) for n, (name, x) in enumerate(self.results.items())}
+        return self.results
 
 
 def test_a_result_that_is_not_finite_is_named() -> None:
@@ -83,3 +85,14 @@ def test_a_result_that_is_not_finite_is_named() -> None:
     assert found.first is not None and (found.first.node, found.first.index) == ("a", 0)
     assert found.non_finite is not None and (found.non_finite.node, found.non_finite.index) == ("b", 2)
     assert compare(right, right, {}, 1e-3).non_finite is None
+
+
+def test_bfloat16_has_the_tolerance_of_a_float() -> None:
+    """Its last bit is a difference of 1 / 128; infinities are found, too."""
+    one, next_to_one, infinity = 0x3F80, 0x3F81, 0x7F80
+    right, wrong = Results("bfloat16", a=[one, one]), Results("bfloat16", a=[one, next_to_one])
+    assert compare(wrong, right, {}, 0.01).ok
+    found = compare(wrong, right, {}, 0.001).first
+    assert found is not None and (found.index, found.expected, found.actual) == (1, 1.0, 1.0078125)
+    lost = compare(Results("bfloat16", a=[infinity, one]), right, {}, 0.01).non_finite
+    assert lost is not None and (lost.index, lost.actual) == (0, np.inf)

@@ -74,31 +74,35 @@ def compare(gpu: Any, cpu: Any, feeds: Mapping[str, Any], tolerance: float) -> V
 
     Results are compared in the order of the kernels, so the first one that differs is at fault.
     """
-    names = [o["name"] for o in gpu.header["outputs"]]
+    types = {o["name"]: o["value"]["dtype"] for o in gpu.header["outputs"]}
     actual, expected = gpu.run(feeds), cpu.run(feeds)
 
     def first(find: Callable[[Any, Any], _Found | None]) -> Difference | None:
-        for name in names:
-            found = find(actual[name], expected[name])
+        for name, dtype in types.items():
+            found = find(_numbers(actual[name], dtype), _numbers(expected[name], dtype))
             if found is not None:
                 node = name.partition(" ")[2]  # after the numbers of the kernel and of its result
                 return Difference(node, _kernels(gpu.header, node), *found)
         return None
 
     difference = first(lambda a, b: _difference(a, b, tolerance))
-    return Verdict(difference is None, tolerance, len(names), difference, difference and first(_non_finite))
+    return Verdict(difference is None, tolerance, len(types), difference, difference and first(_non_finite))
 
 
-def _non_finite(actual: Any, expected: Any) -> _Found | None:
-    left, right = np.asarray(actual).ravel(), np.asarray(expected).ravel()
+def _numbers(x: Any, dtype: str) -> np.ndarray:
+    """A result as a vector. bfloat16, which NumPy lacks, in float32: its tolerance is that of a float"""
+    flat = np.asarray(x).ravel()
+    return (flat.astype(np.uint32) << 16).view(np.float32) if dtype == "bfloat16" else flat
+
+
+def _non_finite(left: np.ndarray, right: np.ndarray) -> _Found | None:
     if left.size != right.size or right.dtype.kind != "f":
         return None
     at = np.flatnonzero(~np.isfinite(left) & np.isfinite(right))
     return (int(at[0]), float(right[at[0]]), float(left[at[0]]), math.inf) if at.size else None
 
 
-def _difference(actual: Any, expected: Any, tolerance: float) -> _Found | None:
-    left, right = np.asarray(actual).ravel(), np.asarray(expected).ravel()
+def _difference(left: np.ndarray, right: np.ndarray, tolerance: float) -> _Found | None:
     if left.size != right.size:
         return 0, float(right.size), float(left.size), float("inf")
     if not right.size:
