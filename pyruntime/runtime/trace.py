@@ -74,8 +74,9 @@ class Trace:
         self.events.append(event)
 
     def _name_rows(self) -> None:
-        for row, name in [] if self._has_rows else [(self.row, "session"), (GPU, "GPU")]:
-            self._name_row(row, name)
+        if not self._has_rows:
+            self._name_row(self.row, "session")
+            self._name_row(GPU, "GPU")
         self._has_rows = True
 
     def _name_row(self, row: int, name: str) -> None:
