@@ -44,16 +44,20 @@ def without_docs(tree: ast.AST) -> None:
 
 def without_annotations(tree: ast.AST) -> None:
     """Removes annotations of functions, except for keyword-only arguments, from which operators read types of
-    attributes, and except for those by which `functools.singledispatch` chooses."""
+    attributes, and except for those that decorators read."""
     for node in ast.walk(tree):
-        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and not any(map(_registers, node.decorator_list)):
+        is_function = isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
+        if is_function and not any(map(_reads_annotations, node.decorator_list)):
             node.returns = None
             for arg in [*node.args.posonlyargs, *node.args.args, node.args.vararg, node.args.kwarg]:
                 if arg:
                     arg.annotation = None
 
 
-def _registers(decorator: ast.expr) -> bool:
+def _reads_annotations(decorator: ast.expr) -> bool:
+    """Whether it is `register` of a `functools.singledispatch`, or `helper(…)` of the WebAssembly assembler."""
+    if isinstance(decorator, ast.Call):
+        return isinstance(decorator.func, ast.Name) and decorator.func.id == "helper"
     return isinstance(decorator, ast.Attribute) and decorator.attr == "register"
 
 
