@@ -99,7 +99,7 @@ class DecoderLayout:
         if len(begun) > 0:
             return f"{', '.join(begun)} grows with the text and begins empty: do not give it"
         sizes = [name for cache in self.caches for name in cache.unknown()]
-        return f"its caches have free dimensions without a size: {', '.join(set(sizes))}" if len(sizes) > 0 else ""
+        return f"its caches have free dimensions without a size: {', '.join(sorted(set(sizes)))}" if len(sizes) > 0 else ""
 
     def no_draft(self, read: int) -> str:
         """Why this model cannot check or propose drafted tokens, or "". read: tokens that it reads at a time"""
@@ -208,7 +208,7 @@ def penalised_last(positions: int, texts: Sequence[Sequence[int]]) -> list[int]:
 
 
 def _penalise(flat: list[int], row: int, tokens: Sequence[int]) -> None:
-    seen = list(set(tokens))
+    seen = sorted(set(tokens))
     for n in range(-(-len(seen) // PADDED) * PADDED):
         flat.append(row)
         flat.append(seen[min(n, len(seen) - 1)])

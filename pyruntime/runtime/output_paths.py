@@ -55,7 +55,7 @@ class _Names:
     def symbols(self, dim: Dim) -> set[str]:
         """The symbols on which a dim depends."""
         found: set[str] = set()
-        for name in symbols(dim):
+        for name in sorted(symbols(dim)):
             if name in self.known:
                 found.update(self.known[name])
             else:

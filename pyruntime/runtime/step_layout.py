@@ -57,7 +57,7 @@ class LiveRanges:
                 self.in_place.append((buffer, source))
                 shared.reuses += 1
                 dying.discard(source)
-            for buffer in dying:
+            for buffer in sorted(dying):
                 ending = self._before(buffer)
                 if ending is not None:
                     ending.dies = now

@@ -40,7 +40,7 @@ class Timeline:
         """Inputs, copies and control steps. Buffers that are only renamed keep their spans."""
         old = {span.address for span in before.spans.values()}
         now = {span.address for span in after.spans.values()}
-        for address in old:
+        for address in sorted(old):
             if address not in now:
                 self._end(address)
         for buffer, span in after.spans.items():

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-import re
-from typing import Any
+import ast
+from collections.abc import Callable
 
-from mypy import nodes
-from mypy.types import CallableType, TupleType, Type, get_proper_type
-
-from scripts.javascript.expressions import PRIMITIVE, Expressions, Refused, refuse_container
-from scripts.javascript.kinds import camel, element_kind, is_integer, is_optional, is_plain, kind, value_type
+from scripts.javascript import python_types as types
+from scripts.javascript import tree
+from scripts.javascript.expressions import Expressions, refuse_container
+from scripts.javascript.names import Refused, camel
+from scripts.javascript.python_types import element_kind, elements, is_optional, kind
+from scripts.javascript.tree import Js, array, arrow, binary, call, member, method, new, plain, spread
 
 ERRORS = "pyruntime.errors."
 
@@ -17,426 +18,317 @@ ERRORS = "pyruntime.errors."
 class Calls(Expressions):
     """Expressions with calls."""
 
-    def _CallExpr(self, e: nodes.CallExpr) -> str:
-        return call(self, e)
+    def _Call(self, e: ast.Call) -> Js:
+        name, callee = self.typed.global_name(e.func), e.func
+        if name == "typing.cast":
+            return self.cast(self.js(e.args[1]), self.typed.type(e))
+        if name.startswith("builtins."):
+            return self._builtin(e, name.removeprefix("builtins."))
+        if name == "math.prod":
+            return self.support("product", self.array(e.args[0], "a product"))
+        if name.startswith(ERRORS):
+            return self._error(e)
+        if isinstance(callee, ast.Attribute) and not name:
+            found = self.kind(callee.value)
+            if found == "any" and not isinstance(callee.value, ast.Name | ast.Attribute):
+                raise Refused(e, f"a method of an unknown type: {callee.attr}")
+            is_json = found == "any" and callee.attr in ("get", "items")
+            if is_json or found not in ("object", "none", "union", "any", "function"):
+                return self._method(e, callee, "record" if is_json else found)
+            return method(self.js(callee.value), camel(callee.attr), *self._arguments(e))
+        return (new if self.typed.is_class(callee) else call)(self.js(callee), *self._arguments(e))
 
-
-def call(x: Expressions, e: nodes.CallExpr) -> str:
-    callee = e.callee
-    parts = _f_string(x, e)
-    if parts is not None:
-        return f"`{''.join(parts)}`"
-    if isinstance(e.analyzed, nodes.CastExpr):
-        return x.cast(x.text(e.analyzed.expr), e.analyzed.type)
-    if isinstance(callee, nodes.NameExpr) and callee.fullname.startswith("builtins."):
-        return _builtin(x, e, callee.name)
-    if isinstance(callee, nodes.SuperExpr):
-        return f"{x.text(callee)}({', '.join(_arguments(x, e))})"
-    if isinstance(callee, (nodes.NameExpr, nodes.MemberExpr)):
-        if callee.fullname in ("json.loads", "json.dumps"):
-            return _json(x, e, callee.name)
-        if callee.name == "from_bytes":
-            return f"{x.support('fromBytes')}({x.text(e.args[0])}, {_order(e, 1)})"
-        if callee.fullname == "math.prod":
-            return f"{x.support('product')}({x.array(e.args[0])})"
-        if callee.fullname.startswith(ERRORS):
-            return _error(x, e)
-        if callee.name == "fromkeys" and len(e.args) == 1:
-            return f"new Set({x.iterable(e.args[0], True)})"  # as dict.fromkeys(x), which is used for its keys
-    if isinstance(callee, nodes.MemberExpr) and x.kind(callee.expr) not in (
-        "object",
-        "none",
-        "union",
-        "any",
-        "function",
-    ):
-        return _method(x, e, callee)
-    if (
-        isinstance(callee, nodes.MemberExpr)
-        and x.kind(callee.expr) == "any"
-        and not isinstance(callee.expr, nodes.NameExpr | nodes.MemberExpr)
-    ):
-        raise Refused(e, f"a method of an unknown type: {callee.name}")
-    if isinstance(callee, nodes.MemberExpr) and x.kind(callee.expr) == "any" and callee.name in ("get", "items"):
-        return _method(x, e, callee)
-    made = isinstance(callee, nodes.NameExpr) and isinstance(callee.node, nodes.TypeInfo)
-    name = f"{x.inner(callee.expr)}.{camel(callee.name)}" if _is_method(callee) else x.text(callee)  # type: ignore[attr-defined]
-    return f"{'new ' if made else ''}{name}({', '.join(_arguments(x, e))})"
-
-
-def _f_string(x: Expressions, e: nodes.CallExpr) -> list[str] | None:
-    """The parts of an f-string: mypy has it as "".join of texts and of calls of format()."""
-    callee = e.callee
-    if not (isinstance(callee, nodes.MemberExpr) and isinstance(callee.expr, nodes.StrExpr)):
-        return None
-    if callee.name == "format" and callee.expr.value.startswith("{"):
-        return [f"${{{_formatted(x, e, callee.expr.value)}}}"]
-    if callee.name != "join" or callee.expr.value != "" or not isinstance(e.args[0], nodes.ListExpr):
-        return None
-    parts: list[str] = []
-    for part in e.args[0].items:
-        if isinstance(part, nodes.StrExpr):
-            parts.append(
-                part.value.replace("\\", "\\\\").replace("`", "\\`").replace("${", "\\${").replace("\n", "\\n")
-            )
-        else:
-            parts += _f_string(x, part) or []
-    return parts
-
-
-def _formatted(x: Expressions, e: nodes.CallExpr, how: str) -> str:
-    """A value in an f-string: an integer or text as it is, a list of integers, a number with places after the point."""
-    value, places = e.args[0], getattr(e.args[1], "value", None)
-    t = x.types.get(value)
-    if how == "{:{}}" and places and (found := re.fullmatch(r"\.(\d)f", places)) and kind(t) == "number":
-        return f"{x.support('fixed')}({x.text(value)}, {found[1]})"
-    if how == "{:{}}" and places == "" and kind(t) == "list" and element_kind(t) == "number" and is_integer(t):
-        return f"'[' + {x.array(value)}.join(', ') + ']'"
-    if how != "{:{}}" or places != "" or not is_plain(t):
-        raise Refused(e, "an f-string of anything but an integer or text")
-    return x.text(value)
-
-
-def _is_method(callee: Any) -> bool:
-    return isinstance(callee, nodes.MemberExpr) and not isinstance(getattr(callee.expr, "node", None), nodes.MypyFile)
-
-
-def _arguments(x: Expressions, e: nodes.CallExpr) -> list[str]:
-    """Arguments in the order of the parameters, `undefined` for a default between others; then an object of those by
-    keyword alone."""
-    signature = get_proper_type(x.types.get(e.callee))
-    names = signature.arg_names if isinstance(signature, CallableType) else [None] * len(e.args)
-    named = [how.is_named() for how in signature.arg_kinds] if isinstance(signature, CallableType) else []
-    types: list[Type | None] = (
-        list(signature.arg_types) if isinstance(signature, CallableType) else [None] * len(e.args)
-    )
-    found: dict[int, str] = {}
-    options: list[str] = []
-    for n, (value, name) in enumerate(zip(e.args, e.arg_names, strict=True)):
-        if e.arg_kinds[n].is_star():
+    def _arguments(self, e: ast.Call) -> list[Js]:
+        """Arguments in the order of the parameters, `undefined` for a default between others; then an object of those
+        by keyword alone."""
+        parameters = types.signature(self.typed.type(e.func)) or []
+        places = {p.name: n for n, p in enumerate(parameters)}
+        named = [(k.arg, k.value) for k in e.keywords]
+        if any(isinstance(a, ast.Starred) for a in e.args) or any(name is None for name, _ in named):
             raise Refused(e, "* and ** in a call")
-        if name is not None and name not in names:
-            raise Refused(e, f"the keyword {name} of a function whose parameters are not known")
-        at = n if name is None else names.index(name)
-        if (
-            at < len(types)
-            and names[at]
-            and kind(types[at]) == "record"
-            and x.kind(value) == "map"
-            and not isinstance(value, nodes.DictExpr)
-        ):
-            raise Refused(e, f"argument {at}: a dict where a JSON object is expected")
-        text = x.text(value, types[at] if at < len(types) else None)
-        if name is not None and at < len(named) and named[at]:
-            options.append(_property(camel(name), text))
-            continue
-        if max(found, default=-1) > at and isinstance(value, nodes.CallExpr):
-            raise Refused(e, f"the call for {name} is evaluated in the order of the parameters")
-        found[at] = text
-    count = named.count(False) if options else max(found, default=-1) + 1
-    positional = [found.get(n, "undefined") for n in range(count)]
-    return [*positional, *([f"{{ {', '.join(options)} }}"] if options else [])]
+        found: dict[int, Js] = {}
+        options: list[tuple[str, Js] | Js] = []
+        for n, (name, value) in enumerate([*((None, a) for a in e.args), *named]):
+            if name is not None and name not in places:
+                raise Refused(e, f"the keyword {name} of a function whose parameters are not known")
+            at = n if name is None else places[name]
+            expected = parameters[at].type if at < len(parameters) else None
+            is_record = kind(expected) == "record" and parameters[at].name != ""
+            if is_record and self.kind(value) == "map" and not isinstance(value, ast.Dict):
+                raise Refused(e, f"argument {at}: a dict where a JSON object is expected")
+            x = self.js(value, expected)
+            if name is not None and parameters[at].is_named:
+                options.append((camel(name), x))
+                continue
+            if max(found, default=-1) > at and isinstance(value, ast.Call):
+                raise Refused(e, f"the call for {name} is evaluated in the order of the parameters")
+            found[at] = x
+        count = sum(not p.is_named for p in parameters) if options else max(found, default=-1) + 1
+        positional = [found.get(n, plain("undefined")) for n in range(count)]
+        return [*positional, *([tree.record(options)] if options else [])]
 
+    def _error(self, e: ast.Call) -> Js:
+        options: list[tuple[str, Js] | Js] = [(str(k.arg), self.js(k.value)) for k in e.keywords]
+        return new(self.js(e.func), *self.all(e.args), *([tree.record(options)] if options else []))
 
-def _property(name: str, text: str) -> str:
-    return name if name == text else f"{name}: {text}"
+    # ── builtins ──
 
+    def _builtin(self, e: ast.Call, name: str) -> Js:
+        write = BUILTINS.get(name)
+        named = {str(k.arg): k.value for k in e.keywords}
+        if write is None:
+            raise Refused(e, f"{name}() is not in the subset")
+        if unknown := named.keys() - {"key", "default", "strict"}:
+            raise Refused(e, f"{name}({', '.join(sorted(unknown))}=…)")
+        return write(self, e, name, named)
 
-def _error(x: Expressions, e: nodes.CallExpr) -> str:
-    named = [(n, x.text(a)) for n, a in zip(e.arg_names, e.args, strict=True) if n is not None]
-    parts = [x.text(a) for n, a in zip(e.arg_names, e.args, strict=True) if n is None]
-    if named:
-        parts.append(f"{{ {', '.join(_property(n, text) for n, text in named)} }}")
-    return f"new {x.text(e.callee)}({', '.join(parts)})"
-
-
-def _json(x: Expressions, e: nodes.CallExpr, name: str) -> str:
-    if name == "loads":
-        return f"{x.support('parseJson')}({x.text(e.args[0])})"
-    named = {n: a for n, a in zip(e.arg_names, e.args, strict=True) if n}
-    separators = [getattr(p, "value", "") for p in getattr(named.get("separators"), "items", [])]
-    escapes = getattr(named.get("ensure_ascii"), "name", "True") == "True"
-    if x.kind(e.args[0]) not in ("record", "any") or separators != [",", ":"] or escapes:
-        raise Refused(e, 'json.dumps() of anything but a JSON object, with separators=(",", ":"), ensure_ascii=False')
-    return f"JSON.stringify({x.text(e.args[0])})"
-
-
-def _order(e: nodes.CallExpr, n: int) -> str:
-    """The order of bytes, argument n. Only numbers without sign exist."""
-    if len(e.args) != n + 1 or getattr(e.args[n], "value", "") not in ("little", "big"):
-        raise Refused(e, 'an order of bytes that is not "little" or "big", or a signed integer')
-    return "true" if e.args[n].value == "little" else "false"  # type: ignore[attr-defined]
-
-
-# ── builtins ──
-
-
-def _builtin(x: Expressions, e: nodes.CallExpr, name: str) -> str:
-    write = BUILTINS.get(name)
-    if write is None:
-        raise Refused(e, f"{name}() is not in the subset")
-    named = {n: a for n, a in zip(e.arg_names, e.args, strict=True) if n}
-    if unknown := named.keys() - {"key", "default", "strict"}:
-        raise Refused(e, f"{name}({', '.join(sorted(unknown))}=…)")
-    return str(write(x, e, [a for a, n in zip(e.args, e.arg_names, strict=True) if not n], named))
-
-
-def _length(x: Expressions, e: Any, args: list[Any], named: dict[str, Any]) -> str:
-    found, text = x.kind(args[0]), x.inner(args[0])
-    text = text[1:-1] if text.startswith("(new Set(") else text
-    if found == "record":
-        return f"Object.keys({text}).length"
-    if found not in ("list", "string", "map", "set", "any", "bytes"):
-        raise Refused(e, f"len() of {found}")
-    return f"{text}.{'size' if found in ('map', 'set') else 'length'}"
-
-
-def _extreme(x: Expressions, e: Any, args: list[Any], named: dict[str, Any]) -> str:
-    name = e.callee.name
-    if "key" in named:
-        values = x.array(args[0]) if len(args) == 1 else f"[{', '.join(map(x.text, args))}]"
-        return f"{x.support(f'{name}By')}({values}, {x.text(named['key'])})"
-    if len(args) > 1:
-        return f"Math.{name}({', '.join(map(x.text, args))})"
-    default = f", {x.text(named['default'])}" if "default" in named else ""
-    return f"{x.support(f'{name}Of')}({x.array(args[0])}{default})"
-
-
-def _isinstance(x: Expressions, e: Any, args: list[Any], named: dict[str, Any]) -> str:
-    text, name, unknown = x.inner(args[0]), args[1].name, x.kind(args[0]) == "any"
-    if name == "int":
-        return f"Number.isInteger({x.text(args[0])})" if unknown else f"typeof {text} === 'number'"
-    simple = {
-        "str": f"typeof {text} === 'string'",
-        "bool": f"typeof {text} === 'boolean'",
-        "float": f"typeof {text} === 'number'",
-        "list": f"Array.isArray({x.text(args[0])})",
-    }
-    if name in simple:
-        return simple[name]
-    return f"{x.support('isObject')}({x.text(args[0])})" if name == "dict" else f"{text} instanceof {x.text(args[1])}"
-
-
-def _sorted(x: Expressions, e: Any, args: list[Any], named: dict[str, Any]) -> str:
-    values = x.text(args[0])
-    values = values if values.endswith("]") and values.startswith("[...") else f"[...{x.iterable(args[0])}]"
-    key = named.get("key")
-    if isinstance(key, nodes.LambdaExpr):
-        value = key.expr()
-        parts = value.items if isinstance(value, nodes.TupleExpr) else [value]
-        return f"{values}.sort({_comparison(x, key.arguments[0].variable.name, parts)})"
-    if key is not None:
-        return f"{values}.sort((a, b) => {x.text(key)}(a) - {x.text(key)}(b))"
-    t = x.types.get(e)
-    item = get_proper_type(get_proper_type(t).args[0])  # type: ignore[union-attr]
-    if isinstance(item, TupleType):
-        return f"{values}.sort((a, b) => {' || '.join(f'a[{n}] - b[{n}]' for n in range(len(item.items)))})"
-    return f"{values}.sort()" if kind(item) == "string" else f"{values}.sort((a, b) => a - b)"
-
-
-def _comparison(x: Expressions, parameter: str, keys: list[Any]) -> str:
-    """A function that orders by keys, each an expression of the parameter."""
-
-    def of(name: str, key: Any) -> str:
-        x.renamed = {parameter: name}
-        text = x.inner(key)
-        x.renamed = {}
-        return text
-
-    terms = []
-    for key in keys:
-        if x.kind(key) not in ("number", "boolean", "any"):
-            raise Refused(key, f"a key of kind {x.kind(key)}")
-        falls = isinstance(key, nodes.UnaryExpr) and key.op == "-"
-        first, second = ("b", "a") if falls else ("a", "b")
-        bare = key.expr if falls else key
-        terms.append(f"{of(first, bare)} - {of(second, bare)}")
-    return f"(a, b) => {' || '.join(terms)}"
-
-
-def _range(x: Expressions, e: Any, args: list[Any], named: dict[str, Any]) -> str:
-    return f"{x.support('range')}({', '.join(map(x.text, args))})"
-
-
-def _predicate(x: Expressions, e: Any, args: list[Any], named: dict[str, Any]) -> str:
-    generator, name = args[0], "some" if e.callee.name == "any" else "every"
-    if not isinstance(generator, nodes.GeneratorExpr) or len(generator.indices) != 1:
-        if element_kind(x.types.get(generator)) not in (*PRIMITIVE, "object"):
-            raise Refused(e, f"{e.callee.name}() of containers: write the condition")
-        return f"{x.array(generator)}.{name}(Boolean)"
-    target, before = x.target(generator.indices[0]), set(x.known)
-    text = x.array(generator.sequences[0])
-    for condition in generator.condlists[0]:
-        text = f"{text}.filter(({target}) => {x.condition(condition)})"
-        x.known |= x.found(condition)
-    text = f"{text}.{name}(({target}) => {x.condition(generator.left_expr)})"
-    x.known = before
-    return text
-
-
-def _enumerate(x: Expressions, e: Any, args: list[Any], named: dict[str, Any]) -> str:
-    if len(args) > 1:
-        raise Refused(e, "enumerate() with a start")
-    return f"{x.array(args[0])}.entries()"
-
-
-def _zip(x: Expressions, e: Any, args: list[Any], named: dict[str, Any]) -> str:
-    if len(args) != 2:
-        raise Refused(e, f"zip() of {len(args)}")
-    strict = ", true" if getattr(named.get("strict"), "name", "False") == "True" else ""
-    return f"{x.support('zip')}({', '.join(map(x.array, args))}{strict})"
-
-
-def _container(name: str) -> Any:
-    def write(x: Expressions, e: Any, args: list[Any], named: dict[str, Any]) -> str:
-        if name == "Map" and args and x.kind(args[0]) == "map":
-            return f"new Map({x.text(args[0])})"
-        return f"new {name}({x.iterable(args[0]) if args and name == 'Set' else x.array(args[0]) if args else ''})"
-
-    return write
-
-
-def _list(x: Expressions, e: Any, args: list[Any], named: dict[str, Any]) -> str:
-    if not args:
-        return "[]"
-    if isinstance(args[0], nodes.GeneratorExpr):
-        return x.text(args[0])
-    return x.text(args[0]) if x.text(args[0]).startswith(("zip(", "range(")) else f"[...{x.iterable(args[0])}]"
-
-
-def _text(x: Expressions, e: Any, args: list[Any], named: dict[str, Any]) -> str:
-    if not is_plain(x.types.get(args[0])):
-        raise Refused(e, "str() of anything but an integer or text")
-    return f"String({x.text(args[0])})"
-
-
-def _integer(x: Expressions, e: Any, args: list[Any], named: dict[str, Any]) -> str:
-    found, text = x.kind(args[0]), x.text(args[0])
-    if found == "number" and e.callee.name == "float":
-        return text
-    if found == "string":
-        return f"{x.support('integer' if e.callee.name == 'int' else 'float')}({text})"
-    return f"{'Math.trunc' if found == 'number' else 'Number'}({text})"
-
-
-def _bytes(x: Expressions, e: Any, args: list[Any], named: dict[str, Any]) -> str:
-    """Zeros, the elements of a list, or the same bytes."""
-    found = x.kind(args[0])
-    if found == "bytes":
-        return x.text(args[0])
-    if found not in ("number", "list", "iterable"):
-        raise Refused(e, f"bytes() of {found}")
-    return f"new Uint8Array({x.text(args[0])})" if found == "number" else f"Uint8Array.from({x.iterable(args[0])})"
-
-
-BUILTINS = {
-    "len": _length, "min": _extreme, "max": _extreme, "isinstance": _isinstance, "sorted": _sorted, "range": _range,
-    "any": _predicate, "all": _predicate, "enumerate": _enumerate, "zip": _zip, "list": _list, "tuple": _list,
-    "dict": _container("Map"), "set": _container("Set"),
-    "frozenset": _container("Set"), "str": _text, "int": _integer, "float": _integer,
-    "bool": lambda x, e, args, named: x.condition(args[0]), "bytes": _bytes, "memoryview": _bytes,
-    "abs": lambda x, e, args, named: f"Math.abs({x.text(args[0])})",
-    "sum": lambda x, e, args, named: f"{x.support('sum')}({x.array(args[0])})",
-    "reversed": lambda x, e, args, named: f"[...{x.iterable(args[0])}].reverse()",
-}  # fmt: skip
-
-
-# ── methods of containers and strings ──
-
-# Texts of JavaScript for the value itself
-PLAIN = {
-    ("string", "lower"): "{}.toLowerCase()", ("string", "upper"): "{}.toUpperCase()",
-    ("string", "isascii"): "/^[\\0-\\x7f]*$/.test({})", ("string", "isdecimal"): "/^\\p{{Nd}}+$/u.test({})",
-    ("string", "encode"): "new TextEncoder().encode({})",
-}  # fmt: skip
-# Functions of python_builtins.js, and the number of arguments
-SUPPORTED = {
-    ("string", "removeprefix"): 1, ("string", "removesuffix"): 1, ("string", "partition"): 1, ("string", "count"): 1,
-    ("string", "rpartition"): 1, ("bytes", "decode"): 0,
-}  # fmt: skip
-
-
-def _method(x: Expressions, e: nodes.CallExpr, callee: nodes.MemberExpr) -> str:
-    found, base, name = x.kind(callee.expr), x.inner(callee.expr), callee.name
-    if found == "any":
-        found = "record"
-    args = e.args
-    if name == "get" and found in ("map", "record"):
-        return _get(x, e, base, found)
-    if name in ("items", "keys", "values"):
-        views = {"items": "entries", "keys": "keys", "values": "values"}
+    def _len(self, e: ast.Call, name: str, named: dict[str, ast.expr]) -> Js:
+        found, x = self.kind(e.args[0]), self.js(e.args[0])
         if found == "record":
-            return f"Object.{views[name]}({x.text(callee.expr)})"
-        return base if name == "items" else f"{base}.{name}()"
-    if name == "join" and found == "bytes":
-        if getattr(callee.expr, "value", None) != "":
-            raise Refused(e, "join() with bytes between")
-        return f"{x.support('concatenated')}({x.array(args[0])})"
-    if name == "join":
-        return f"{x.array(args[0])}.join({x.text(callee.expr)})"
-    if (found, name) in PLAIN and (not args or name not in ("encode", "decode")):
-        return PLAIN[found, name].format(base)
-    if (found, name) == ("number", "to_bytes"):
-        return f"{x.support('toBytes')}({x.text(callee.expr)}, {x.text(args[0])}, {_order(e, 1)})"
-    if (found, name) in SUPPORTED and len(args) == SUPPORTED[found, name]:
-        return f"{x.support(camel(name))}({', '.join([x.text(callee.expr), *map(x.text, args)])})"
-    if name == "copy":
-        return {"list": f"[...{base}]", "map": f"new Map({base})", "set": f"new Set({base})"}[found]
-    supported = {
-        ("list", "insert"),
-        ("list", "pop"),
-        ("map", "pop"),
-        ("map", "setdefault"),
-        ("map", "update"),
-        ("set", "update"),
-        ("set", "isdisjoint"),
-    }
-    if (found, name) in supported:
-        values = [
-            x.keys(a)
-            if name == "isdisjoint"
-            else x.iterable(a, True)
-            if name == "update" and found == "set"
-            else x.text(a)
-            for a in args
-        ]
-        if (found, name) == ("list", "pop") and not args:
-            return x.cast(f"{base}.pop()", x.types.get(e))
-        own = {
-            "pop": f"pop{'At' if found == 'list' else ''}",
-            "setdefault": "setDefault",
-            "isdisjoint": "isDisjoint",
-            "update": f"update{'Set' if found == 'set' else 'Map'}",
-        }
-        return f"{x.support(own.get(name, name))}({', '.join([x.text(callee.expr), *values])})"
-    if (found, name) == ("list", "extend"):
-        return f"{base}.push(...{x.iterable(args[0])})"
-    if (found, name) == ("list", "clear"):
-        return f"{base}.length = 0"
-    direct = {
-        ("list", "append"): "push", ("list", "index"): "indexOf", ("set", "add"): "add", ("set", "discard"): "delete",
-        ("map", "clear"): "clear", ("set", "clear"): "clear", ("string", "startswith"): "startsWith",
-        ("string", "endswith"): "endsWith", ("string", "split"): "split", ("string", "find"): "indexOf",
-        ("string", "replace"): "replaceAll", ("string", "rfind"): "lastIndexOf",
-    }  # fmt: skip
-    if (found, name) == ("list", "index"):
-        refuse_container(e, element_kind(x.types.get(callee.expr)), "index()")
-    counts = {"split": 1, "find": 1, "rfind": 1, "replace": 2}
-    if (found, name) not in direct or len(args) != counts.get(name, len(args)):
+            x = method(plain("Object"), "keys", x)
+        elif found not in ("list", "string", "map", "set", "any"):
+            raise Refused(e, f"len() of {found}")
+        return member(x, "size" if found in ("map", "set") else "length")
+
+    def _extreme(self, e: ast.Call, name: str, named: dict[str, ast.expr]) -> Js:
+        values = [self.typed.type(a) for a in e.args] if len(e.args) > 1 else elements(self.typed.type(e.args[0]))
+        if "key" in named or any(kind(t) not in ("number", "any") or is_optional(t) for t in values):
+            raise Refused(e, f"{name}() of anything but numbers")
+        if len(e.args) > 1:
+            return method(plain("Math"), name, *self.all(e.args))
+        default = [self.js(named["default"])] if "default" in named else []
+        return self.support(f"{name}Of", self.array(e.args[0], "a number"), *default)
+
+    def _isinstance(self, e: ast.Call, name: str, named: dict[str, ast.expr]) -> Js:
+        x, of, is_unknown = self.js(e.args[0]), getattr(e.args[1], "id", ""), self.kind(e.args[0]) == "any"
+        if of == "int" and is_unknown:
+            return method(plain("Number"), "isInteger", x)
+        simple = {"str": "string", "bool": "boolean", "float": "number", "int": "number"}
+        if of in simple:
+            return binary(tree.unary("typeof ", x), "===", tree.text(simple[of]))
+        if of == "list":
+            return method(plain("Array"), "isArray", x)
+        return self.support("isObject", x) if of == "dict" else binary(x, "instanceof", self.js(e.args[1]))
+
+    def _sorted(self, e: ast.Call, name: str, named: dict[str, ast.expr]) -> Js:
+        values = self.iterable(e.args[0], "a sorted list")
+        values = values if values.is_array else array([spread(values)])
+        key, item = named.get("key"), elements(self.typed.type(e))[0]
+        if isinstance(key, ast.Lambda):
+            parts = key.body.elts if isinstance(key.body, ast.Tuple) else [key.body]
+            order = [self._comparison(key.args.args[0].arg, part) for part in parts]
+        elif key is not None:
+            raise Refused(e, "a key that is no lambda")
+        elif types.is_tuple(item) and all(kind(t) == "number" and not is_optional(t) for t in elements(item)):
+            order = [_falling(plain(f"a[{n}]"), plain(f"b[{n}]")) for n in range(len(elements(item)))]
+        elif kind(item) in ("number", "string", "any") and not is_optional(item):
+            order = [] if kind(item) == "string" else [_falling(plain("a"), plain("b"))]
+        else:
+            raise Refused(e, f"sorted() of {kind(item)}")
+        compare = [arrow(["a", "b"], tree.joined("||", order))] if order else []
+        return method(values, "sort", *compare, is_array=True)
+
+    def _comparison(self, parameter: str, key: ast.expr) -> Js:
+        """How `a` stands to `b` by a key, an expression of the parameter."""
+        t = self.typed.type(key)
+        if kind(t) not in ("number", "boolean", "any") or is_optional(t):
+            raise Refused(key, f"a key of kind {kind(t)}")
+        falls = isinstance(key, ast.UnaryOp) and isinstance(key.op, ast.USub)
+        written = []
+        for name in ("b", "a") if falls else ("a", "b"):
+            self.renamed = {parameter: name}
+            written.append(self.js(key.operand if falls else key))  # type: ignore[attr-defined]
+            self.renamed = {}
+        return _falling(*written)
+
+    def _range(self, e: ast.Call, name: str, named: dict[str, ast.expr]) -> Js:
+        if len(e.args) > 2:
+            raise Refused(e, "range() with a step")
+        return self.support("range", *self.all(e.args), is_array=True)
+
+    def _predicate(self, e: ast.Call, name: str, named: dict[str, ast.expr]) -> Js:
+        """any() and all()"""
+        generator, word = e.args[0], "some" if name == "any" else "every"
+        if not isinstance(generator, ast.GeneratorExp) or len(generator.generators) != 1:
+            raise Refused(e, f"{name}() of anything but a generator with one loop")
+        loop, before = generator.generators[0], set(self.known)
+        target, found = self.target(loop.target), self.array(loop.iter, "a bool")
+        for condition in loop.ifs:
+            found = method(found, "filter", arrow([target], self.condition(condition)))
+            self.known |= self.found(condition)
+        found = method(found, word, arrow([target], self.condition(generator.elt)))
+        self.known = before
+        return found
+
+    def _enumerate(self, e: ast.Call, name: str, named: dict[str, ast.expr]) -> Js:
+        if len(e.args) > 1:
+            raise Refused(e, "enumerate() with a start")
+        return method(self.array(e.args[0]), "entries")
+
+    def _zip(self, e: ast.Call, name: str, named: dict[str, ast.expr]) -> Js:
+        if len(e.args) != 2:
+            raise Refused(e, f"zip() of {len(e.args)}")
+        strict = [plain("true")] if getattr(named.get("strict"), "value", False) is True else []
+        return self.support("zip", self.array(e.args[0]), self.array(e.args[1]), *strict, is_array=True)
+
+    def _dict_of(self, e: ast.Call, name: str, named: dict[str, ast.expr]) -> Js:
+        if not e.args:
+            return self.made("Map", e)
+        return self.made("Map", e, self.js(e.args[0]) if self.kind(e.args[0]) == "map" else self.array(e.args[0]))
+
+    def _set_of(self, e: ast.Call, name: str, named: dict[str, ast.expr]) -> Js:
+        return self.made("Set", e, *([self.iterable(e.args[0], "a set")] if e.args else []))
+
+    def _list(self, e: ast.Call, name: str, named: dict[str, ast.expr]) -> Js:
+        if not e.args:
+            return plain("[]")
+        found = self.iterable(e.args[0])
+        return found if found.is_array else array([spread(found)])
+
+    def _str(self, e: ast.Call, name: str, named: dict[str, ast.expr]) -> Js:
+        if not self.is_plain(e.args[0]):
+            raise Refused(e, "str() of anything but an integer or text")
+        return call("String", self.js(e.args[0]))
+
+    def _number(self, e: ast.Call, name: str, named: dict[str, ast.expr]) -> Js:
+        """int() and float()"""
+        found, x = self.kind(e.args[0]), self.js(e.args[0])
+        if found == "number" and name == "float":
+            return x
+        if found == "string" and name == "int":
+            return self.support("integer", x)
+        if found not in ("number", "boolean"):
+            raise Refused(e, f"{name}() of {found}")
+        return method(plain("Math"), "trunc", x) if found == "number" else call("Number", x)
+
+    def _bool(self, e: ast.Call, name: str, named: dict[str, ast.expr]) -> Js:
+        return self.condition(e.args[0])
+
+    def _abs(self, e: ast.Call, name: str, named: dict[str, ast.expr]) -> Js:
+        return method(plain("Math"), "abs", self.js(e.args[0]))
+
+    def _sum(self, e: ast.Call, name: str, named: dict[str, ast.expr]) -> Js:
+        if len(e.args) > 1 or element_kind(self.typed.type(e.args[0])) not in ("number", "any"):
+            raise Refused(e, "sum() of anything but numbers, or from a start")
+        return self.support("sum", self.array(e.args[0], "a number"))
+
+    def _reversed(self, e: ast.Call, name: str, named: dict[str, ast.expr]) -> Js:
+        return method(array([spread(self.iterable(e.args[0]))]), "reverse", is_array=True)
+
+    # ── methods of containers and strings ──
+
+    def _method(self, e: ast.Call, callee: ast.Attribute, found: str) -> Js:
+        name, base, args = callee.attr, self.js(callee.value), e.args
+        special = getattr(self, f"_{found}_{name}", None)
+        if special is not None:
+            result: Js = special(e, base, callee.value)
+            return result
+        if (found, name) in SUPPORTED and len(args) == SUPPORTED[found, name][1] and not e.keywords:
+            return self.support(SUPPORTED[found, name][0], base, *self.all(args))
+        if (found, name) in DIRECT and len(args) == DIRECT[found, name][1] and not e.keywords:
+            return method(base, DIRECT[found, name][0], *self.all(args))
         raise Refused(e, f"the method {name} of {found}")
-    values = list(map(x.text, args))
-    if name == "replace":
-        values[1] = f"() => {values[1]}"  # or "$" would have a meaning
-    return f"{base}.{direct[found, name]}({', '.join(values)})"
+
+    def _record_items(self, e: ast.Call, base: Js, of: ast.expr) -> Js:
+        names = {"items": "entries", "keys": "keys", "values": "values"}
+        return method(plain("Object"), names[e.func.attr], base, is_array=True)  # type: ignore[attr-defined]
+
+    _record_keys = _record_values = _record_items
+
+    def _map_items(self, e: ast.Call, base: Js, of: ast.expr) -> Js:
+        return base
+
+    def _map_get(self, e: ast.Call, base: Js, of: ast.expr) -> Js:
+        return binary(method(base, "get", self.js(e.args[0])), "??", self._default(e, of))
+
+    def _record_get(self, e: ast.Call, base: Js, of: ast.expr) -> Js:
+        key, default = e.args[0], self._default(e, of)
+        name = str(getattr(key, "value", ""))
+        if isinstance(key, ast.Constant) and name.isidentifier():
+            return binary(member(base, name), "??", default)
+        return self.support("entry", base, self.js(key), default)
+
+    def _default(self, e: ast.Call, of: ast.expr) -> Js:
+        if len(e.args) == 1:
+            return plain("null")
+        if getattr(e.args[1], "value", "") is not None and is_optional(types.value_type(self.typed.type(of))):
+            raise Refused(e, "get() of values that may be None, with a default")
+        return self.js(e.args[1])
+
+    def _list_copy(self, e: ast.Call, base: Js, of: ast.expr) -> Js:
+        return array([spread(base)])
+
+    def _map_copy(self, e: ast.Call, base: Js, of: ast.expr) -> Js:
+        return self.made("Map", of, base)
+
+    def _set_copy(self, e: ast.Call, base: Js, of: ast.expr) -> Js:
+        return self.made("Set", of, base)
+
+    def _list_pop(self, e: ast.Call, base: Js, of: ast.expr) -> Js:
+        if e.args:
+            return self.checked("found", self.support("popAt", base, self.js(e.args[0])))
+        return self.cast(self.checked("found", method(base, "pop")), self.typed.type(e))
+
+    def _list_extend(self, e: ast.Call, base: Js, of: ast.expr) -> Js:
+        return method(base, "push", spread(self.iterable(e.args[0])))
+
+    def _map_pop(self, e: ast.Call, base: Js, of: ast.expr) -> Js:
+        return self.support("pop", base, *self.all(e.args))
+
+    def _string_isdecimal(self, e: ast.Call, base: Js, of: ast.expr) -> Js:
+        return method(plain("/^\\p{Nd}+$/u"), "test", base)
+
+    def _list_index(self, e: ast.Call, base: Js, of: ast.expr) -> Js:
+        refuse_container(e, element_kind(self.typed.type(of)), "index()")
+        return self.support("indexOf", base, self.js(e.args[0]))
+
+    def _set_update(self, e: ast.Call, base: Js, of: ast.expr) -> Js:
+        return self.support("updateSet", base, self.iterable(e.args[0], "a set"))
+
+    def _set_isdisjoint(self, e: ast.Call, base: Js, of: ast.expr) -> Js:
+        return self.support("isDisjoint", base, self.keys(e.args[0]))
+
+    def _string_join(self, e: ast.Call, base: Js, of: ast.expr) -> Js:
+        return method(self.array(e.args[0]), "join", base)
+
+    def _string_split(self, e: ast.Call, base: Js, of: ast.expr) -> Js:
+        return method(base, "split", self._part(e), is_array=True)
+
+    def _string_replace(self, e: ast.Call, base: Js, of: ast.expr) -> Js:
+        by = arrow([], self.js(e.args[1]))  # in a text, "$" would have a meaning
+        return method(base, "replaceAll", self._part(e), by)
+
+    def _part(self, e: ast.Call) -> Js:
+        """What a text is split by: each language splits by "" in its own way."""
+        if not e.args or getattr(e.args[0], "value", None) == "" or e.keywords:
+            raise Refused(e, f"the method {e.func.attr} of string without a text")  # type: ignore[attr-defined]
+        return self.checked("part", self.js(e.args[0]))
 
 
-def _get(x: Expressions, e: nodes.CallExpr, base: str, found: str) -> str:
-    key, default = e.args[0], x.text(e.args[1]) if len(e.args) > 1 else "null"
-    if default != "null" and is_optional(value_type(x.types.get(e.callee.expr))):  # type: ignore[attr-defined]
-        raise Refused(e, "get() of values that may be None, with a default")
-    operand = f"({default})" if isinstance(e.args[-1], nodes.ConditionalExpr) else default
-    if found == "map":
-        return f"{base}.get({x.text(key)}) ?? {operand}"
-    if isinstance(key, nodes.StrExpr) and key.value.isidentifier():
-        return f"{base}.{key.value} ?? {operand}"
-    return f"{x.support('entry')}({base}, {x.text(key)}, {default})"
+def _falling(a: Js, b: Js) -> Js:
+    return binary(a, "-", b)
+
+
+Builtin = Callable[[Calls, ast.Call, str, dict[str, ast.expr]], Js]
+BUILTINS: dict[str, Builtin] = {
+    "len": Calls._len, "min": Calls._extreme, "max": Calls._extreme, "isinstance": Calls._isinstance,
+    "sorted": Calls._sorted, "range": Calls._range, "any": Calls._predicate, "all": Calls._predicate,
+    "enumerate": Calls._enumerate, "zip": Calls._zip, "list": Calls._list, "tuple": Calls._list,
+    "dict": Calls._dict_of, "set": Calls._set_of, "frozenset": Calls._set_of, "str": Calls._str, "int": Calls._number,
+    "float": Calls._number, "bool": Calls._bool, "abs": Calls._abs, "sum": Calls._sum, "reversed": Calls._reversed,
+}  # fmt: skip
+# Functions of python_builtins.js, and how many arguments the method has
+SUPPORTED = {
+    ("list", "insert"): ("insert", 2), ("map", "setdefault"): ("setDefault", 2),
+    ("map", "update"): ("updateMap", 1),
+}  # fmt: skip
+# Methods that JavaScript has under another name, and how many arguments they have
+DIRECT = {
+    ("list", "append"): ("push", 1), ("set", "add"): ("add", 1), ("set", "discard"): ("delete", 1),
+    ("map", "clear"): ("clear", 0), ("set", "clear"): ("clear", 0), ("map", "keys"): ("keys", 0),
+    ("map", "values"): ("values", 0), ("string", "startswith"): ("startsWith", 1),
+    ("string", "endswith"): ("endsWith", 1), ("string", "find"): ("indexOf", 1),
+    ("string", "rfind"): ("lastIndexOf", 1), ("string", "lower"): ("toLowerCase", 0),
+    ("string", "upper"): ("toUpperCase", 0),
+}  # fmt: skip
+__all__ = ["Calls"]

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Callable
+import operator
+from collections.abc import Callable, Sequence
 from typing import Any
 
-from mypy import nodes
-from mypy.types import CallableType, Type, TypedDictType, get_proper_type
-
-from scripts.javascript.kinds import Refused, TypeNames, camel, field_type, is_optional, kind, members, value_type
+from scripts.javascript import python_types as types
+from scripts.javascript import tree
+from scripts.javascript.names import Refused, camel
+from scripts.javascript.python_types import PythonType, TypedModule, TypeNames, element_kind, is_optional, kind
+from scripts.javascript.tree import Js, array, binary, call, index, member, method, new, plain, spread
 
 # Modules that are written by hand in both languages with the same names.
 EXTERNAL = {
@@ -19,25 +21,36 @@ EXTERNAL = {
     "pyruntime.codegen.linear_memory": "../common/linear_memory.js",
 }
 SUPPORT = "../common/python_builtins.js"
+CHECKS = "./python_checks.js"
 RUNTIME = "pyruntime.runtime."
-COMPARE = {"==": "===", "!=": "!==", "is": "===", "is not": "!=="}
-LEVELS = {"+": 2, "-": 2, "*": 3, "/": 3, "//": 4, "%": 4}  # which operators bind more tightly
+OPERATORS: dict[type, str] = {
+    ast.Eq: "===", ast.NotEq: "!==", ast.Is: "===", ast.IsNot: "!==", ast.Lt: "<", ast.LtE: "<=", ast.Gt: ">",
+    ast.GtE: ">=", ast.Add: "+", ast.Sub: "-", ast.Mult: "*", ast.Div: "/", ast.And: "&&", ast.Or: "||",
+}  # fmt: skip
 PRIMITIVE = ("number", "string", "boolean", "none")
+ORDERED = ({"number"}, {"string"}, {"number", "any"}, {"string", "any"}, {"any"})
 MATH = {"math.inf": "Infinity"} | {f"math.{f}": f"Math.{f}" for f in ("floor", "ceil", "log2", "cos", "sqrt")}
+CONSTANT: dict[type, Callable[[int, int], int]] = {
+    ast.LShift: operator.lshift, ast.Pow: operator.pow, ast.Sub: operator.sub, ast.Add: operator.add,
+    ast.Mult: operator.mul,
+}  # fmt: skip
+UNDEFINED, NULL, ZERO = plain("undefined"), plain("null"), plain("0")
 
 
 def refuse_container(node: Any, found: str, what: str) -> None:
     """JavaScript compares arrays, maps and sets by identity."""
-    if found in ("list", "map", "set", "record", "bytes"):
+    if found in ("list", "map", "set", "record"):
         raise Refused(node, f"{what} of {found}: it compares by identity in JavaScript")
 
 
 class Expressions:
-    """Of one module. types: of its expressions; imports: names by file, which the translation has used so far."""
+    """Of one module. typed: what mypy knows; imports: names by file, which the translation has used so far; is_checked:
+    whether the JavaScript throws where it would differ from Python."""
 
-    def __init__(self, module: str, types: dict[Any, Type]) -> None:
+    def __init__(self, module: str, typed: TypedModule, is_checked: bool) -> None:
         self.module = module
-        self.types = types
+        self.typed = typed
+        self.is_checked = is_checked
         self.names = TypeNames()
         self.imports: dict[str, set[str]] = {}
         self.known: set[str] = set()  # optional properties that a condition has found
@@ -45,14 +58,20 @@ class Expressions:
 
     # ── types ──
 
-    def kind(self, e: Any) -> str:
-        return kind(self.types.get(e))
+    def kind(self, e: ast.expr) -> str:
+        return kind(self.typed.type(e))
 
-    def cast(self, text: str, t: Type | None) -> str:
-        return f"/** @type {{{self.names.text(t)}}} */ ({text})"
+    def cast(self, x: Js, t: PythonType) -> Js:
+        return tree.cast(self.names.text(t), x)
 
-    def support(self, name: str) -> str:
-        return self.use(SUPPORT, name)
+    def support(self, name: str, *arguments: Js, is_array: bool = False) -> Js:
+        """A call of a function of python_builtins.js."""
+        return call(self.use(SUPPORT, name), *arguments, is_array=is_array)
+
+    def checked(self, name: str, *arguments: Js) -> Js:
+        """A call of a function of python_checks.js, in JavaScript that throws where its meaning differs; or the last
+        argument alone."""
+        return call(self.use(CHECKS, name), *arguments) if self.is_checked else arguments[-1]
 
     def use(self, file: str, name: str) -> str:
         self.imports.setdefault(file, set()).add(name)
@@ -60,427 +79,431 @@ class Expressions:
 
     # ── any expression ──
 
-    def text(self, e: Any, expected: Type | None = None) -> str:
+    def js(self, e: ast.expr, expected: PythonType = None) -> Js:
         """expected: the type of the place that takes the value; it tells JSON objects from maps."""
-        if isinstance(e, nodes.DictExpr):
+        if isinstance(e, ast.Dict):
             return self._dict(e, expected)
-        if isinstance(e, nodes.DictionaryComprehension) and kind(expected) == "record":
-            return f"Object.fromEntries({self._pairs(e, value_type(expected))})"
-        method = getattr(self, f"_{type(e).__name__}", None)
-        if method is None:
+        if isinstance(e, ast.DictComp) and kind(expected) == "record":
+            return method(plain("Object"), "fromEntries", self._pairs(e, types.value_type(expected)))
+        write = getattr(self, f"_{type(e).__name__}", None)
+        if write is None:
             raise Refused(e, f"{type(e).__name__} is not in the subset")
-        return str(method(e))
+        found: Js = write(e)
+        return found
 
-    def _BytesExpr(self, e: nodes.BytesExpr) -> str:
-        values = ast.literal_eval("b'" + e.value.replace("'", "\\'") + "'")
-        return f"Uint8Array.of({', '.join(map(str, values))})"
+    def all(self, expressions: Sequence[ast.expr]) -> list[Js]:
+        return [self.js(e) for e in expressions]
 
-    def _SuperExpr(self, e: nodes.SuperExpr) -> str:
-        return "super" if e.name == "__init__" else f"super.{camel(e.name)}"
+    def _Name(self, e: ast.Name) -> Js:
+        if name := self.typed.global_name(e):
+            return plain(self._global(e, name))
+        if self.renamed and e.id not in self.renamed and e.id in ("a", "b"):
+            raise Refused(e, f"the key of a sort uses a variable {e.id}, a name that its comparison needs")
+        return plain("this" if e.id == "self" else self.renamed.get(e.id) or camel(e.id))
 
-    def operand(self, e: Any, level: int) -> str:
-        """An operand of an operator: in parentheses if its own operator binds less tightly than `level`."""
-        own = LEVELS.get(e.op, 0) if isinstance(e, nodes.OpExpr) and self.kind(e) in ("number", "any") else 0
-        if isinstance(e, nodes.UnaryExpr) and e.op == "-":
-            own = LEVELS["*"]
-        if isinstance(e, nodes.OpExpr) and e.op in ("//", "%"):
-            return self.text(e)  # a call
-        return self.text(e) if own >= level and own else self.inner(e)
-
-    def inner(self, e: Any) -> str:
-        """An operand, in parentheses if it is not simple."""
-        text = self.text(e)
-        simple = (nodes.NameExpr, nodes.IntExpr, nodes.StrExpr, nodes.FloatExpr, nodes.MemberExpr, nodes.CallExpr,
-                  nodes.IndexExpr, nodes.ListExpr, nodes.TupleExpr, nodes.ListComprehension)  # fmt: skip
-        plain = not text.startswith(("/**", "-", "typeof ")) and " ?? " not in text
-        return text if isinstance(e, simple) and plain else f"({text})"
-
-    def _NameExpr(self, e: nodes.NameExpr) -> str:
-        if e.name in ("True", "False", "None"):
-            return {"True": "true", "False": "false", "None": "null"}[e.name]
-        if e.kind == nodes.GDEF:
-            return self._global(e)
-        if self.renamed and e.name not in self.renamed and e.name in ("a", "b"):
-            raise Refused(e, f"the key of a sort uses a variable {e.name}, a name that its comparison needs")
-        return "this" if e.name == "self" else self.renamed.get(e.name) or camel(e.name)
-
-    def _global(self, e: Any) -> str:
-        module, _, name = e.fullname.rpartition(".")
+    def _global(self, e: ast.expr, full: str) -> str:
+        module, _, name = full.rpartition(".")
         if module == self.module:
             return camel(name)
-        if e.fullname in MATH:
-            return MATH[e.fullname]
+        if full in MATH:
+            return MATH[full]
         if module.startswith(RUNTIME):
             return self.use(f"./{module.removeprefix(RUNTIME)}.js", camel(name))
         if module not in EXTERNAL:
-            raise Refused(e, f"{e.fullname} does not exist in JavaScript")
+            raise Refused(e, f"{full} does not exist in JavaScript")
         return self.use(EXTERNAL[module], camel(name))
 
-    def _IntExpr(self, e: nodes.IntExpr) -> str:
-        if e.value > 1 << 53:
+    def _Constant(self, e: ast.Constant) -> Js:
+        value = e.value
+        if value is None or isinstance(value, bool):
+            return plain({None: "null", True: "true", False: "false"}[value])
+        if isinstance(value, str):
+            return tree.text(value)
+        if not isinstance(value, int | float):
+            raise Refused(e, f"{type(value).__name__} is not in the subset")
+        if isinstance(value, int) and value > 1 << 53:
             raise Refused(e, "an integer beyond 2 ** 53")
-        return str(e.value)
+        return plain(repr(value))
 
-    def _FloatExpr(self, e: nodes.FloatExpr) -> str:
-        return repr(e.value)
-
-    def _StrExpr(self, e: nodes.StrExpr) -> str:
-        escaped = e.value.replace("\\", "\\\\").replace("'", "\\'").replace("\n", "\\n")
-        return f"'{escaped}'"
-
-    def _MemberExpr(self, e: nodes.MemberExpr) -> str:
-        if isinstance(e.expr, nodes.NameExpr) and isinstance(e.expr.node, nodes.MypyFile):
-            return self._global(e)
-        if isinstance(get_proper_type(self.types.get(e)), CallableType) and self.kind(e.expr) != "object":
+    def _Attribute(self, e: ast.Attribute) -> Js:
+        if name := self.typed.global_name(e):
+            return plain(self._global(e, name))
+        if types.is_function(self.typed.type(e)) and self.kind(e.value) != "object":
             raise Refused(e, "a method is called, or passed as a lambda")
-        return f"{self.inner(e.expr)}.{camel(e.name)}"
+        return member(self.js(e.value), camel(e.attr))
+
+    def _JoinedStr(self, e: ast.JoinedStr) -> Js:
+        return tree.template([self._text_part(part) for part in e.values])
+
+    def _text_part(self, e: ast.expr) -> str | Js:
+        if isinstance(e, ast.Constant):
+            return str(e.value)
+        assert isinstance(e, ast.FormattedValue)
+        if e.format_spec is not None or e.conversion != -1 or not self.is_plain(e.value):
+            raise Refused(e, "an f-string of anything but an integer or text")
+        return self.js(e.value)
+
+    def is_plain(self, e: ast.expr) -> bool:
+        """Whether both languages write it alike: integers and texts, not 1.0, which JavaScript writes as 1."""
+        t = self.typed.type(e)
+        return not types.is_float(t) and not is_optional(t) and kind(t) in ("number", "string", "any")
 
     # ── displays ──
 
-    def _ListExpr(self, e: nodes.ListExpr | nodes.TupleExpr) -> str:
-        return f"[{', '.join(map(self.text, e.items))}]"
+    def _List(self, e: ast.List | ast.Tuple) -> Js:
+        return array(self.all(e.elts))
 
-    _TupleExpr = _ListExpr
+    _Tuple = _List
 
-    def _StarExpr(self, e: nodes.StarExpr) -> str:
-        return f"...{self.iterable(e.expr)}"
+    def _Starred(self, e: ast.Starred) -> Js:
+        return spread(self.iterable(e.value))
 
-    def _SetExpr(self, e: nodes.SetExpr) -> str:
-        return f"new Set({self._ListExpr(e)})"  # type: ignore[arg-type]
+    def _Set(self, e: ast.Set) -> Js:
+        return self.made("Set", e, array(self.all(e.elts)))
 
-    def _dict(self, e: nodes.DictExpr, expected: Type | None) -> str:
-        if kind(expected) == "record" or kind(self.types.get(e)) == "record" or expected and kind(expected) == "any":
-            pairs = [
-                f"...{self.text(v)}" if k is None else f"{self._key(k)}: {self.text(v, field_type(expected, k))}"
-                for k, v in e.items
-            ]
-            return f"{{ {', '.join(pairs)} }}" if pairs else "{}"
-        pairs = [f"...{self.text(v)}" if k is None else f"[{self.text(k)}, {self.text(v)}]" for k, v in e.items]
-        return f"new Map([{', '.join(pairs)}])" if pairs else "new Map()"
+    def made(self, name: str, e: ast.expr, *arguments: Js) -> Js:
+        """A new Map or Set."""
+        if (found := element_kind(self.typed.type(e))) in ("list", "union"):
+            raise Refused(e, f"keys of {found} are compared by identity in JavaScript, so that no other one is found")
+        return new(name, *arguments)
 
-    def _key(self, e: Any) -> str:
-        return e.value if isinstance(e, nodes.StrExpr) and e.value.isidentifier() else f"[{self.text(e)}]"
+    def _dict(self, e: ast.Dict, expected: PythonType) -> Js:
+        if kind(expected) == "record" or self.kind(e) == "record" or expected is not None and kind(expected) == "any":
+            pairs: list[tuple[str, Js] | Js] = []
+            for k, v in zip(e.keys, e.values, strict=True):
+                field = types.field_type(expected, getattr(k, "value", ""))
+                pairs.append(spread(self.js(v)) if k is None else (self._key(k), self.js(v, field)))
+            return tree.record(pairs)
+        each = zip(e.keys, e.values, strict=True)
+        entries = [spread(self.js(v)) if k is None else array([self.js(k), self.js(v)]) for k, v in each]
+        return self.made("Map", e, *([array(entries)] if entries else []))
+
+    def _key(self, e: ast.expr) -> str:
+        name = str(getattr(e, "value", ""))
+        return name if isinstance(e, ast.Constant) and name.isidentifier() else f"[{self.js(e)}]"
 
     # ── operators ──
 
-    def _OpExpr(self, e: nodes.OpExpr) -> str:
-        if e.op in ("and", "or"):
-            return self._logical(e)
-        left, right, what = self.kind(e.left), self.kind(e.right), self.kind(e)
-        if what == "number" and e.op in ("<<", "**"):
+    def _BinOp(self, e: ast.BinOp) -> Js:
+        return self.operation(e, e.left, type(e.op), e.right, self.kind(e))
+
+    def operation(self, e: Any, first: ast.expr, op: type, second: ast.expr, what: str) -> Js:
+        """what: the kind of the result"""
+        left, right = self.kind(first), self.kind(second)
+        if what == "number" and op in (ast.LShift, ast.Pow):
             return _power(_constant(e))
         if what == "number" or what == left == right == "any":
-            return self._arithmetic(e)
-        if what == "string" and e.op == "+":
-            return f"{self.inner(e.left)} + {self.inner(e.right)}"
+            return self._arithmetic(e, first, op, second)
+        if what == "string" and op is ast.Add:
+            return binary(self.js(first), "+", self.js(second))
         if "set" in (left, right) or "keys" in (left, right):
-            if e.op == "|":
-                return f"new Set([...{self.iterable(e.left)}, ...{self.iterable(e.right)}])"
-            name = self.support({"-": "difference", "&": "intersection"}[e.op])
-            return f"{name}({self.keys(e.left)}, {self.keys(e.right)})"
-        if what == "bytes" and e.op == "+":
-            return f"{self.support('concatenated')}([{self.text(e.left)}, {self.text(e.right)}])"
-        if what == "bytes" and e.op == "*" and isinstance(e.left, nodes.BytesExpr) and len(e.left.value) == 1:
-            return f"new Uint8Array({self.text(e.right)}).fill({ord(e.left.value)})"
-        if what == "list" and e.op == "+":
-            return f"[...{self.inner(e.left)}, ...{self.inner(e.right)}]"
-        if what == "list" and e.op == "*" and isinstance(e.left, nodes.ListExpr) and len(e.left.items) == 1:
-            return f"new Array({self.text(e.right)}).fill({self.text(e.left.items[0])})"
-        if what == "map" and e.op == "|":
-            return f"new Map([...{self.inner(e.left)}, ...{self.inner(e.right)}])"
-        raise Refused(e, f"{e.op} of {left} and {right}")
+            if op is ast.BitOr:
+                parts = [spread(self.iterable(x, "a set")) for x in (first, second)]
+                return new("Set", array(parts))
+            if op is ast.Sub:
+                return self.support("difference", self.keys(first), self.keys(second))
+        if what == "list" and op is ast.Add:
+            return array([spread(self.js(first)), spread(self.js(second))])
+        if what == "list" and op is ast.Mult and isinstance(first, ast.List) and len(first.elts) == 1:
+            count = self.js(second)
+            if not self._is_count(second):
+                count = method(plain("Math"), "max", count, ZERO)
+            return method(new("Array", count), "fill", self.js(first.elts[0]), is_array=True)
+        raise Refused(e, f"{op.__name__} of {left} and {right}")
 
-    def _arithmetic(self, e: nodes.OpExpr) -> str:
-        if e.op == "%":
-            return f"{self.support('mod')}({self.text(e.left)}, {self.text(e.right)})"
-        if e.op == "//":
-            return f"Math.floor({self.operand(e.left, 3)} / {self.operand(e.right, 4)})"
-        level = LEVELS[e.op]
-        return f"{self.operand(e.left, level)} {e.op} {self.operand(e.right, level + (e.op in '-/'))}"
+    @staticmethod
+    def _is_count(e: ast.expr) -> bool:
+        """Whether a number cannot be negative: a literal or a length."""
+        return isinstance(e, ast.Constant) or isinstance(e, ast.Call) and getattr(e.func, "id", "") == "len"
 
-    def _logical(self, e: nodes.OpExpr) -> str:
-        operator = "&&" if e.op == "and" else "||"
-        if self.kind(e) not in ("boolean", "any", "union", "none") and self.kind(e.left) != "boolean":
-            if (
-                e.op == "or"
-                and is_optional(self.types.get(e.left))
-                and kind(self.types.get(e.left)) in ("object", "function")
-            ):
-                return f"{self.inner(e.left)} ?? {self.inner(e.right)}"
-            raise Refused(e, f"the value of `{e.op}` is no bool: write a conditional expression")
-        return self._both(e, operator, lambda x: self.condition(x))
+    def _arithmetic(self, e: Any, first: ast.expr, op: type, second: ast.expr) -> Js:
+        left, right = self.js(first), self.js(second)
+        has_fraction = any(types.is_float(self.typed.type(x)) for x in (first, second))
+        if op in (ast.Mod, ast.FloorDiv) and has_fraction and getattr(second, "value", 0) != 1:
+            raise Refused(e, f"{op.__name__} of numbers with fractions")
+        if op is ast.Mod:
+            found = self.support("mod", left, self._divisor(second, right))
+        elif op is ast.FloorDiv:
+            found = method(plain("Math"), "floor", binary(left, "/", self._divisor(second, right)))
+        elif op is ast.Div:
+            return binary(left, "/", self._divisor(second, right))
+        elif op in OPERATORS:
+            found = binary(left, OPERATORS[op], right)
+        else:
+            raise Refused(e, f"{op.__name__} of numbers")
+        return found if has_fraction or self.kind(first) == "any" else self.checked("exact", found)
 
-    def _both(self, e: nodes.OpExpr, operator: str, write: Callable[[Any], str]) -> str:
-        before, left = set(self.known), self._grouped(e.left, write, operator)
-        self.known |= self.found(e.left) if operator == "&&" else set()
-        right = self._grouped(e.right, write, operator)
-        self.known = before
-        return f"{left} {operator} {right}"
+    def _divisor(self, e: ast.expr, x: Js) -> Js:
+        return x if isinstance(e, ast.Constant) and e.value else self.checked("divisor", x)
 
-    def _grouped(self, e: Any, write: Callable[[Any], str], operator: str) -> str:
-        text = write(e)
-        inside = isinstance(e, nodes.OpExpr) and e.op in ("and", "or") and (e.op == "and") != (operator == "&&")
-        return f"({text})" if inside or isinstance(e, nodes.ConditionalExpr) or " ?? " in text else text
+    def _BoolOp(self, e: ast.BoolOp) -> Js:
+        left = e.values[0]
+        if self.kind(e) in ("boolean", "any", "union", "none") or self.kind(left) == "boolean":
+            return self.condition(e)
+        is_first = isinstance(e.op, ast.Or) and is_optional(self.typed.type(left)) and len(e.values) == 2
+        if is_first and self.kind(left) in ("object", "function"):
+            return binary(self.js(left), "??", self.js(e.values[1]))
+        raise Refused(e, f"the value of `{type(e.op).__name__.lower()}` is no bool: write a conditional expression")
 
-    def _ComparisonExpr(self, e: nodes.ComparisonExpr) -> str:
-        pairs = zip(e.operators, e.operands, e.operands[1:], strict=False)
-        return " && ".join(self._compare(e, op, a, b) for op, a, b in pairs)
+    def _Compare(self, e: ast.Compare) -> Js:
+        operands = [e.left, *e.comparators]
+        if any(not is_pure(x) for x in operands[1:-1]):
+            raise Refused(e, "a chain of comparisons with a call, which JavaScript evaluates twice")
+        pairs = zip(e.ops, operands, operands[1:], strict=False)
+        return tree.joined("&&", [self._compare(e, type(op), a, b) for op, a, b in pairs])
 
-    def _compare(self, e: Any, op: str, a: Any, b: Any) -> str:
-        if op in ("in", "not in"):
+    def _compare(self, e: ast.Compare, op: type, a: ast.expr, b: ast.expr) -> Js:
+        if op in (ast.In, ast.NotIn):
             text = self._contains(a, b)
-            if op == "in":
-                return text
-            return (
-                text.replace(" !== undefined", " === undefined")
-                if text.endswith(" !== undefined")
-                else f"!{text if text.endswith(')') and not text.startswith('(') else f'({text})'}"
-            )
+            return text if op is ast.In else tree.negated(text)
         kinds = {self.kind(a), self.kind(b)}
-        if op == "<=" and "set" in kinds:
-            return f"{self.support('isSubset')}({self.keys(a)}, {self.keys(b)})"
-        if op in ("==", "!=") and kinds <= {"list", "any"}:
-            return f"{'' if op == '==' else '!'}{self.support('same')}({self.text(a)}, {self.text(b)})"
-        if op in ("==", "!=") and not kinds <= {*PRIMITIVE, "any", "union"}:
-            raise Refused(e, f"{op} of {' and '.join(sorted(kinds))}")
-        return f"{self.operand(a, 1)} {COMPARE.get(op, op)} {self.operand(b, 1)}"
+        is_equality = op in (ast.Eq, ast.NotEq)
+        if op is ast.LtE and "set" in kinds:
+            return self.support("isSubset", self.keys(a), self.keys(b))
+        if is_equality and kinds <= {"list", "any"}:
+            self._refuse_unequal(e, a, b)
+            same = self.support("same", self.js(a), self.js(b))
+            return same if op is ast.Eq else tree.negated(same)
+        if is_equality and (not kinds <= {*PRIMITIVE, "any", "union"} or kinds == {"number", "boolean"}):
+            raise Refused(e, f"{'==' if op is ast.Eq else '!='} of {' and '.join(sorted(kinds))}")
+        if op in (ast.Is, ast.IsNot) and kinds & {"number", "string"} and "none" not in kinds:
+            raise Refused(e, "`is` of numbers or texts: write ==")
+        if not is_equality and op not in (ast.Is, ast.IsNot) and kinds not in ORDERED:
+            raise Refused(e, f"the order of {' and '.join(sorted(kinds))}")
+        return binary(self.js(a), OPERATORS[op], self.js(b))
 
-    def _contains(self, item: Any, container: Any) -> str:
-        found, whole = self.kind(container), self.inner(container)
-        if found == "record" or found == "any" and isinstance(item, nodes.StrExpr):
+    def _refuse_unequal(self, e: ast.Compare, a: ast.expr, b: ast.expr) -> None:
+        """Errors: Refused where Python would not compare elements as `same` does."""
+        first, second = self.typed.type(a), self.typed.type(b)
+        if "list" in (kind(first), kind(second)) and kind(first) == kind(second):
+            if types.is_tuple(first) != types.is_tuple(second):
+                raise Refused(e, "== of a list and a tuple, which differ in Python")
+        for x in (first, second):
+            if kind(x) == "list" and element_kind(x) in ("object", "map", "set", "record"):
+                raise Refused(e, f"== of lists of {element_kind(x)}: they compare by identity in JavaScript")
+
+    def _contains(self, item: ast.expr, container: ast.expr) -> Js:
+        found = self.kind(container)
+        if found == "record" or found == "any" and _is_text(item):
             return self._has(item, container)
         if found in ("map", "set"):
-            return f"{whole}.has({self.text(item)})"
-        if found == "keys" and isinstance(container, nodes.CallExpr):
-            return self._contains(item, container.callee.expr)  # type: ignore[attr-defined]
+            return method(self.js(container), "has", self.js(item))
+        if found == "keys" and isinstance(container, ast.Call) and isinstance(container.func, ast.Attribute):
+            return self._contains(item, container.func.value)
         if found == "list":
             refuse_container(item, self.kind(item), "`in` a list")
         if found in ("list", "string", "any"):
-            return f"{whole}.includes({self.text(item)})"
+            return method(self.js(container), "includes", self.js(item))
         raise Refused(container, f"`in` of {found}")
 
-    def _has(self, item: Any, container: Any) -> str:
+    def _has(self, item: ast.expr, container: ast.expr) -> Js:
         """Whether a JSON object has a key."""
-        types = members(self.types.get(container))
-        whole = self.inner(container)
-        if isinstance(item, nodes.StrExpr) and all(isinstance(t, TypedDictType) for t in types):
-            if all(item.value in t.items for t in types):
-                return f"{whole}.{item.value} !== undefined"
-            return f"'{item.value}' in {whole}"
-        return f"Object.hasOwn({whole}, {self.text(item)})"
+        whole, key = self.js(container), getattr(item, "value", None)
+        if isinstance(key, str):
+            declared = types.declares(self.typed.type(container), key)
+            if declared is not None:
+                return binary(member(whole, key), "!==", UNDEFINED) if declared else binary(tree.text(key), "in", whole)
+        return method(plain("Object"), "hasOwn", whole, self.js(item))
 
-    def found(self, e: Any) -> set[str]:
+    def found(self, e: ast.expr) -> set[str]:
         """The optional properties that exist where this condition holds."""
-        if isinstance(e, nodes.OpExpr) and e.op == "and":
-            return self.found(e.left) | self.found(e.right)
-        if isinstance(e, nodes.ComparisonExpr) and e.operators == ["in"] and isinstance(e.operands[0], nodes.StrExpr):
-            return {f"{self.inner(e.operands[1])}.{e.operands[0].value}"}
+        if isinstance(e, ast.BoolOp) and isinstance(e.op, ast.And):
+            return {name for x in e.values for name in self.found(x)}
+        if isinstance(e, ast.Compare) and len(e.ops) == 1 and isinstance(e.ops[0], ast.In) and _is_text(e.left):
+            return {str(member(self.js(e.comparators[0]), e.left.value))}  # type: ignore[attr-defined]
         return set()
 
-    def _UnaryExpr(self, e: nodes.UnaryExpr) -> str:
-        if e.op == "not":
-            return self.negation(e.expr)
-        return f"{e.op}{self.operand(e.expr, 5)}"
+    def _UnaryOp(self, e: ast.UnaryOp) -> Js:
+        if isinstance(e.op, ast.Not):
+            return self.negation(e.operand)
+        if not isinstance(e.op, ast.USub) or self.kind(e.operand) not in ("number", "any"):
+            raise Refused(e, f"{type(e.op).__name__} of {self.kind(e.operand)}")
+        return tree.unary("-", self.js(e.operand))
 
-    def _ConditionalExpr(self, e: nodes.ConditionalExpr) -> str:
-        fallback = self._fallback(e)
-        if fallback:
+    def _IfExp(self, e: ast.IfExp) -> Js:
+        if fallback := self._fallback(e):
             return fallback
-        condition, before = self.condition(e.cond), set(self.known)
-        if isinstance(e.cond, nodes.ConditionalExpr):
-            condition = f"({condition})"
-        self.known |= self.found(e.cond)
-        then = self._branch(e.if_expr)
+        condition, before = self.condition(e.test), set(self.known)
+        self.known |= self.found(e.test)
+        then = self.js(e.body)
         self.known = before
-        return f"{condition} ? {then} : {self.text(e.else_expr)}"
+        return tree.conditional(condition, then, self.js(e.orelse))
 
-    def _branch(self, e: Any) -> str:
-        return f"({self.text(e)})" if isinstance(e, nodes.ConditionalExpr) else self.text(e)
-
-    def _fallback(self, e: nodes.ConditionalExpr) -> str:
+    def _fallback(self, e: ast.IfExp) -> Js | None:
         """`b if a is None else a` as `a ?? b`."""
-        c = e.cond
-        if not (isinstance(c, nodes.ComparisonExpr) and len(c.operands) == 2 and c.operators[0] in ("is", "is not")):
-            return ""
-        if not (isinstance(c.operands[1], nodes.NameExpr) and c.operands[1].name == "None"):
-            return ""
-        value, other = (e.else_expr, e.if_expr) if c.operators[0] == "is" else (e.if_expr, e.else_expr)
-        if not (
-            isinstance(value, nodes.NameExpr)
-            and isinstance(c.operands[0], nodes.NameExpr)
-            and value.name == c.operands[0].name
-        ):
-            return ""
-        return f"{self.text(value)} ?? {self.inner(other)}"
+        c = e.test
+        if not isinstance(c, ast.Compare) or len(c.ops) > 1 or not isinstance(c.ops[0], ast.Is | ast.IsNot):
+            return None
+        value, other = (e.orelse, e.body) if isinstance(c.ops[0], ast.Is) else (e.body, e.orelse)
+        same = isinstance(value, ast.Name) and isinstance(c.left, ast.Name) and value.id == c.left.id
+        is_none = getattr(c.comparators[0], "value", "") is None
+        return binary(self.js(value), "??", self.js(other)) if same and is_none else None
 
     # ── conditions ──
 
-    def condition(self, e: Any) -> str:
+    def condition(self, e: ast.expr) -> Js:
         """An expression as a condition, true where Python takes it as true."""
-        if isinstance(e, nodes.UnaryExpr) and e.op == "not":
-            return self.negation(e.expr)
-        if isinstance(e, nodes.OpExpr) and e.op in ("and", "or"):
-            return self._both(e, "&&" if e.op == "and" else "||", self.condition)
-        return self._truth(e, "")
-
-    def negation(self, e: Any) -> str:
-        if isinstance(e, nodes.OpExpr) and e.op in ("and", "or"):
-            return f"!({self.condition(e)})"
-        if isinstance(e, nodes.ComparisonExpr):
-            return f"!({self.text(e)})"
-        return self._truth(e, "!")
-
-    def _truth(self, e: Any, negate: str) -> str:
-        t, found = self.types.get(e), self.kind(e)
-        text = self.inner(e) if negate else self.text(e)
-        if isinstance(e, (nodes.ComparisonExpr, nodes.UnaryExpr)) or found == "boolean" and not is_optional(t):
-            if negate and " === " in text and text.startswith("typeof "):
-                return text.replace(" === ", " !== ")
-            return f"{negate}({text})" if negate and " " in text and not text.endswith(")") else f"{negate}{text}"
-        text, equal = self.inner(e), "===" if negate else "!=="
+        if isinstance(e, ast.UnaryOp) and isinstance(e.op, ast.Not):
+            return self.negation(e.operand)
+        if isinstance(e, ast.BoolOp):
+            before, operands = set(self.known), []
+            for x in e.values:
+                operands.append(self.condition(x))
+                self.known |= self.found(x) if isinstance(e.op, ast.And) else set()
+            self.known = before
+            return tree.joined(OPERATORS[type(e.op)], operands)
+        t, found = self.typed.type(e), self.kind(e)
+        if isinstance(e, ast.Compare) or found == "boolean" and not is_optional(t):
+            return self.js(e)
         if is_optional(t):
             if found not in ("object", "function", "record"):
                 raise Refused(e, f"a condition that is None or {found}: compare with None")
-            return f"{text} {equal} null"
+            return binary(self.js(e), "!==", NULL)
         if found in ("number", "string"):
-            return f"{text} {equal} {0 if found == 'number' else chr(39) * 2}"
-        if found in ("list", "map", "set", "bytes"):
-            size = f"{text}.{'length' if found in ('list', 'bytes') else 'size'}"
-            return f"{size} {'===' if negate else '>'} 0"
+            return binary(self.js(e), "!==", ZERO if found == "number" else tree.text(""))
+        if found in ("list", "map", "set"):
+            return binary(member(self.js(e), "length" if found == "list" else "size"), ">", ZERO)
         if found == "any":
-            return f"{negate}{self.support('truth')}({self.text(e)})"
+            return self.support("truth", self.js(e))
         raise Refused(e, f"a condition of kind {found}")
+
+    def negation(self, e: ast.expr) -> Js:
+        found = self.condition(e)
+        if found.operator == ">" and not isinstance(e, ast.Compare | ast.BoolOp | ast.UnaryOp):  # a size
+            return Js(tree.EQUAL, (found.parts[0], " === ", (ZERO, tree.COMPARED)), operator="===")
+        return tree.negated(found)
 
     # ── subscripts ──
 
-    def _IndexExpr(self, e: nodes.IndexExpr) -> str:
-        found, base = self.kind(e.base), self.inner(e.base)
-        if isinstance(e.index, nodes.SliceExpr):
-            return self._slice(e, base)
+    def _Subscript(self, e: ast.Subscript) -> Js:
+        found, key = self.kind(e.value), getattr(e.slice, "value", None)
+        if isinstance(e.slice, ast.Slice):
+            return self._slice(e, e.slice)
+        base = self.js(e.value)
         if found == "map":
-            return f"{self.support('item')}({self.text(e.base)}, {self.text(e.index)})"
-        if found == "record" and isinstance(e.index, nodes.StrExpr):
-            return self._property(e, base, e.index.value)
-        if isinstance(e.index, nodes.StrExpr) and e.index.value.isidentifier():
-            return f"{base}.{e.index.value}"
-        if isinstance(e.index, nodes.UnaryExpr):
-            t = self.types.get(e)
-            return self.cast(f"{base}.at({self.text(e.index)})", t)
-        if found in ("list", "string", "record", "any", "union", "bytes"):
-            return f"{base}[{self.text(e.index)}]"
-        raise Refused(e, f"a subscript of {found}")
+            return self.support("item", base, self.js(e.slice))
+        if found == "record" and isinstance(key, str):
+            return self._property(e, base, key)
+        if isinstance(key, str) and key.isidentifier():
+            return member(base, key)
+        if found not in ("list", "string", "record", "any", "union"):
+            raise Refused(e, f"a subscript of {found}")
+        if isinstance(e.slice, ast.UnaryOp):
+            at = method(base, "at", self.js(e.slice))
+            return self.cast(self.checked("found", at), self.typed.type(e))
+        at = index(base, self.js(e.slice))
+        return self.checked("found", at)
 
-    def _property(self, e: nodes.IndexExpr, base: str, key: str) -> str:
-        text = f"{base}.{key}"
-        typed = [t for t in members(self.types.get(e.base)) if isinstance(t, TypedDictType)]
-        required = all(key in t.required_keys for t in typed)
-        return text if required or text in self.known else self.cast(text, self.types.get(e))
+    def _property(self, e: ast.Subscript, base: Js, key: str) -> Js:
+        found, t = member(base, key), self.typed.type(e.value)
+        return found if types.requires(t, key) or str(found) in self.known else self.cast(found, self.typed.type(e))
 
-    def _slice(self, e: nodes.IndexExpr, base: str) -> str:
-        assert isinstance(e.index, nodes.SliceExpr)
-        begin, end, stride = e.index.begin_index, e.index.end_index, e.index.stride
-        if stride is not None:
+    def _slice(self, e: ast.Subscript, bounds: ast.Slice) -> Js:
+        if bounds.step is not None:
             raise Refused(e, "a slice with a stride")
-        bounds = [self.text(begin) if begin else "0", *([self.text(end)] if end else [])]
-        method = "subarray" if self.kind(e.base) == "bytes" else "slice"
-        return f"{base}.{method}({', '.join(bounds) if begin or end else ''})"
+        if self.kind(e.value) not in ("list", "string"):
+            raise Refused(e, f"a slice of {self.kind(e.value)}")
+        ends = [self.js(bounds.lower) if bounds.lower else ZERO, *([self.js(bounds.upper)] if bounds.upper else [])]
+        has_bounds = bounds.lower is not None or bounds.upper is not None
+        return method(self.js(e.value), "slice", *(ends if has_bounds else []), is_array=self.kind(e.value) == "list")
 
     # ── comprehensions ──
 
-    def _ListComprehension(self, e: nodes.ListComprehension) -> str:
-        return self.generated(e.generator)
+    def _GeneratorExp(self, e: ast.GeneratorExp | ast.ListComp) -> Js:
+        return self._chain(e.generators, lambda: self.js(e.elt), e.elt)
 
-    def _GeneratorExpr(self, e: nodes.GeneratorExpr) -> str:
-        return self.generated(e)
+    _ListComp = _GeneratorExp
 
-    def _SetComprehension(self, e: nodes.SetComprehension) -> str:
-        return f"new Set({self.generated(e.generator)})"
+    def _SetComp(self, e: ast.SetComp) -> Js:
+        return self.made("Set", e, self._chain(e.generators, lambda: self.js(e.elt), e.elt, "a set"))
 
-    def _DictionaryComprehension(self, e: nodes.DictionaryComprehension) -> str:
-        return f"new Map({self._pairs(e, None)})"
+    def _DictComp(self, e: ast.DictComp) -> Js:
+        return self.made("Map", e, self._pairs(e, None))
 
-    def _pairs(self, e: nodes.DictionaryComprehension, value: Type | None) -> str:
-        return self._chain(e, 0, lambda: f"[{self.text(e.key)}, {self.text(e.value, value)}]")
+    def _pairs(self, e: ast.DictComp, value: PythonType) -> Js:
+        return self._chain(e.generators, lambda: array([self.js(e.key), self.js(e.value, value)]))
 
-    def generated(self, e: nodes.GeneratorExpr) -> str:
-        return self._chain(e, 0, lambda: self.text(e.left_expr), e.left_expr)
-
-    def _chain(self, e: Any, n: int, last: Callable[[], str], element: Any = None) -> str:
-        """Loop n of a comprehension and those inside it."""
-        before, target = set(self.known), self.target(e.indices[n])
-        text = self.array(e.sequences[n])
-        for condition in e.condlists[n]:
-            text = f"{text}.filter(({target}) => {self.condition(condition)})"
+    def _chain(
+        self, loops: list[ast.comprehension], last: Callable[[], Js], element: ast.expr | None = None, goal: str = ""
+    ) -> Js:
+        """The loops of a comprehension, one inside the other. goal: as of iterable()"""
+        before, loop = set(self.known), loops[0]
+        target, found = self.target(loop.target), self.array(loop.iter, goal)
+        for condition in loop.ifs:
+            found = method(found, "filter", tree.arrow([target], self.condition(condition)), is_array=True)
             self.known |= self.found(condition)
-        if n + 1 < len(e.indices):
-            text = f"{text}.flatMap(({target}) => {self._chain(e, n + 1, last, element)})"
+        if len(loops) > 1:
+            inner = self._chain(loops[1:], last, element, goal)
+            found = method(found, "flatMap", tree.arrow([target], inner), is_array=True)
         else:
             value = last()
-            if isinstance(element, nodes.TupleExpr):
-                value = self.cast(value, self.types.get(element))  # TypeScript would find an array, not a tuple
-            if value != target or element is None or target.startswith("["):
-                text = f"{text}.map(({target}) => {f'({value})' if value.startswith('{') else value})"
+            if isinstance(element, ast.Tuple):
+                value = self.cast(value, self.typed.type(element))  # TypeScript would find an array, not a tuple
+            if str(value) != target or element is None or target.startswith("["):
+                found = method(found, "map", tree.arrow([target], value), is_array=True)
         self.known = before
-        return text
+        return found
 
-    def target(self, e: Any) -> str:
-        if isinstance(e, nodes.TupleExpr):
-            return f"[{', '.join('' if getattr(x, 'name', '') == '_' else self.target(x) for x in e.items)}]"
-        if not isinstance(e, nodes.NameExpr):
+    def target(self, e: ast.expr) -> str:
+        if isinstance(e, ast.Tuple):
+            return f"[{', '.join('' if getattr(x, 'id', '') == '_' else self.target(x) for x in e.elts)}]"
+        if not isinstance(e, ast.Name):
             raise Refused(e, "a target that is no name")
-        return camel(e.name)
+        return camel(e.id)
 
     # ── iteration ──
 
-    def iterable(self, e: Any, is_argument: bool = False) -> str:
-        """For `...` and `for of`, or an argument."""
-        if isinstance(e, (nodes.GeneratorExpr, nodes.ListComprehension)):
-            return self.text(e)
+    def iterable(self, e: ast.expr, goal: str = "") -> Js:
+        """For `...`, `for of`, or an argument. goal: what is made of the elements if their order does not matter"""
+        if isinstance(e, ast.GeneratorExp | ast.ListComp):
+            return self._chain(e.generators, lambda: self.js(e.elt), e.elt, goal)
         found = self.kind(e)
+        if found == "set" and not goal:
+            raise Refused(e, "the order of a set: sort it")
         if found == "record":
-            return f"Object.keys({self.text(e)})"
-        if found == "map":
-            return f"{self.inner(e)}.keys()"
-        return self.text(e) if is_argument else self.inner(e)
+            return method(plain("Object"), "keys", self.js(e), is_array=True)
+        return method(self.js(e), "keys") if found == "map" else self.js(e)
 
-    def array(self, e: Any) -> str:
+    def array(self, e: ast.expr, goal: str = "") -> Js:
         """An expression as an array, which it may be already."""
-        if isinstance(e, (nodes.GeneratorExpr, nodes.ListComprehension, nodes.ListExpr, nodes.TupleExpr)):
-            return self.text(e)
-        if self.kind(e) in ("list", "any") or self.text(e).startswith(("Object.", "zip(", "range(")):
-            return self.inner(e)
-        return f"[...{self.iterable(e)}]"
+        found = self.iterable(e, goal)
+        return found if found.is_array or self.kind(e) in ("list", "any") else array([spread(found)])
 
-    def keys(self, e: Any) -> str:
+    def keys(self, e: ast.expr) -> Js:
         """A set, or a map for its keys, as the support functions take them."""
-        if self.kind(e) == "keys" and isinstance(e, nodes.CallExpr) and isinstance(e.callee, nodes.MemberExpr):
-            return self.text(e.callee.expr)
-        return self.text(e)
+        if self.kind(e) == "keys" and isinstance(e, ast.Call) and isinstance(e.func, ast.Attribute):
+            return self.js(e.func.value)
+        return self.js(e)
 
     # ── lambdas ──
 
-    def _LambdaExpr(self, e: nodes.LambdaExpr) -> str:
-        parameters = ", ".join(camel(a.variable.name) for a in e.arguments)
-        value = self.text(e.expr())
-        return f"({parameters}) => {f'({value})' if value.startswith('{') else value}"
+    def _Lambda(self, e: ast.Lambda) -> Js:
+        return tree.arrow([camel(a.arg) for a in e.args.args], self.js(e.body))
 
 
-def _power(number: int) -> str:
+def _is_text(e: ast.expr) -> bool:
+    return isinstance(e, ast.Constant) and isinstance(e.value, str)
+
+
+def is_pure(e: ast.expr) -> bool:
+    """Whether a second evaluation gives the same and does nothing else."""
+    return not any(isinstance(x, ast.Call) and getattr(x.func, "id", "") != "len" for x in ast.walk(e))
+
+
+def _power(number: int) -> Js:
     """A constant, as a power of two if it is a large one."""
     exponent = number.bit_length() - 1
-    return f"2 ** {exponent}" if number == 1 << exponent and exponent > 9 else str(number)
+    is_large = number == 1 << exponent and exponent > 9
+    return binary(plain("2"), "**", plain(str(exponent))) if is_large else plain(str(number))
 
 
 def _constant(e: Any) -> int:
     """The value of an expression of integer literals."""
-    if isinstance(e, nodes.IntExpr):
+    if isinstance(e, ast.Constant) and isinstance(e.value, int):
         return e.value
-    if isinstance(e, nodes.OpExpr) and e.op in ("<<", "**", "-", "+", "*"):
-        a, b = _constant(e.left), _constant(e.right)
-        return {"<<": lambda: a << b, "**": lambda: a**b, "-": lambda: a - b, "+": lambda: a + b, "*": lambda: a * b}[
-            e.op
-        ]()
+    if isinstance(e, ast.BinOp) and type(e.op) in CONSTANT:
+        return int(CONSTANT[type(e.op)](_constant(e.left), _constant(e.right)))
     raise Refused(e, "an operand that is no constant")
 
 
-__all__ = ["EXTERNAL", "RUNTIME", "Expressions", "Refused"]
+__all__ = ["EXTERNAL", "PRIMITIVE", "RUNTIME", "Expressions", "is_pure", "refuse_container"]

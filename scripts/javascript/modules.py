@@ -2,33 +2,39 @@
 
 from __future__ import annotations
 
-import inspect
+import ast
 import io
 import re
 import textwrap
 import tokenize
-from typing import Any
 
-from mypy import nodes
-from mypy.types import CallableType, NoneType, Type, get_proper_type
-
+from scripts.javascript import python_types as types
 from scripts.javascript.calls import Calls
-from scripts.javascript.expressions import EXTERNAL, RUNTIME, Refused
-from scripts.javascript.kinds import camel
-from scripts.javascript.statements import Lines, Statements, option_tags, with_options, without_docstring, wrapped
+from scripts.javascript.expressions import EXTERNAL, RUNTIME
+from scripts.javascript.names import Refused, camel
+from scripts.javascript.python_types import TypedModule
+from scripts.javascript.statements import (
+    Lines,
+    Statements,
+    default_values,
+    option_tags,
+    with_options,
+    without_docstring,
+    wrapped,
+)
 from scripts.javascript.variables import scopes
 
 WIDTH = 120
 
 
 class Module:
-    """One module. tree, types: mypy's; text: the Python."""
+    """One module. typed: its tree and what mypy knows; text: the Python; is_checked: as of Expressions"""
 
-    def __init__(self, tree: nodes.MypyFile, types: dict[Any, Type], text: str) -> None:
-        self.tree = tree
-        self.x = Calls(tree.fullname, types)
-        self.s = Statements(self.x, _comments(text), scopes(text))
-        self.own = {d.name for d in tree.defs if isinstance(d, nodes.ClassDef)}
+    def __init__(self, name: str, typed: TypedModule, text: str, is_checked: bool = False) -> None:
+        self.name = name
+        self.typed = typed
+        self.x = Calls(name, typed, is_checked)
+        self.s = Statements(self.x, _comments(text), scopes(typed.tree))
 
     def lines(self) -> Lines:
         body = self._body()
@@ -37,13 +43,11 @@ class Module:
             (f"import {{ {', '.join(sorted(n))} }} from '{file}';", 0) for file, n in sorted(self.x.imports.items())
         ]
         blank: Lines = [("", 0)]
-        found = [*head, *(blank + imports if imports else []), *(blank + t if (t := self._typedefs()) else []), *body]
-        return found
+        return [*head, *(blank + imports if imports else []), *(blank + t if (t := self._typedefs()) else []), *body]
 
     def _note(self) -> list[str]:
-        name = self.tree.fullname.replace(".", "/")
-        doc = inspect.cleandoc(self._docstring(self.tree.defs) or "")
-        note = f"Translated from {name}.py by scripts/javascript; do not edit."
+        doc = ast.get_docstring(self.typed.tree) or ""
+        note = f"Translated from {self.name.replace('.', '/')}.py by scripts/javascript; do not edit."
         return [note, *_wrap(doc.split("\n\n")[0], WIDTH - 3)]
 
     def _typedefs(self) -> Lines:
@@ -51,11 +55,11 @@ class Module:
         imported = {n for names in self.x.imports.values() for n in names}
         for full, name in sorted(self.x.names.names.items()):
             module = full.rpartition(".")[0]
-            if module == self.tree.fullname or name in imported:
+            if module == self.name or name in imported:
                 continue
             file = EXTERNAL.get(module) or f"./{module.removeprefix(RUNTIME)}.js"
             if module not in EXTERNAL and not module.startswith(RUNTIME):
-                raise Refused(self.tree, f"the type {full} does not exist in JavaScript")
+                raise Refused(self.typed.tree, f"the type {full} does not exist in JavaScript")
             found.append((f"/** @typedef {{import('{file}').{name}}} {name} */", 0))
         return found
 
@@ -63,25 +67,26 @@ class Module:
         lines: Lines = []
         at = 0
         before = ""
-        for d in without_docstring(self.tree.defs):
+        for d in without_docstring(self.typed.tree.body):
             written = self._definition(d)
             if not written:
                 continue
-            alone = [(c, n) for n, c in self.s._alone(at + 1, d.line)] if at else []
-            kind = type(d).__name__
-            gap: Lines = [] if kind == before == "AssignmentStmt" else [("", 0)]
+            begin = min([d.lineno, *(x.lineno for x in getattr(d, "decorator_list", []))])
+            alone = [(c, n) for n, c in self.s.alone(at + 1, begin)] if at else []
+            kind = "constant" if isinstance(d, ast.Assign | ast.AnnAssign) else type(d).__name__
+            gap: Lines = [] if kind == before == "constant" else [("", 0)]
             lines += [*gap, *alone, *written]
-            before, at = kind, max(d.line, d.end_line or d.line)
+            before, at = kind, d.end_lineno or d.lineno
         return lines
 
-    def _definition(self, d: Any) -> Lines:
-        if isinstance(d, nodes.ClassDef):
-            return self._protocol(d) if d.info.is_protocol else self._class(d)
-        if isinstance(d, nodes.FuncDef):
+    def _definition(self, d: ast.stmt) -> Lines:
+        if isinstance(d, ast.ClassDef):
+            return self._protocol(d) if any(getattr(b, "id", "") == "Protocol" for b in d.bases) else self._class(d)
+        if isinstance(d, ast.FunctionDef):
             return self._function(d, f"{self._export(d.name)}function ", "")
-        if isinstance(d, nodes.AssignmentStmt):
+        if isinstance(d, ast.Assign | ast.AnnAssign):
             return self._constant(d)
-        if isinstance(d, (nodes.ImportFrom, nodes.Import, nodes.ImportAll)) or isinstance(d, nodes.IfStmt):
+        if isinstance(d, ast.ImportFrom | ast.Import | ast.If):
             return []
         raise Refused(d, f"{type(d).__name__} at the top of a module")
 
@@ -89,175 +94,114 @@ class Module:
     def _export(name: str) -> str:
         return "" if name.startswith("_") else "export "
 
-    def _constant(self, d: nodes.AssignmentStmt) -> Lines:
-        target = d.lvalues[0]
-        if not isinstance(target, nodes.NameExpr):
+    def _constant(self, d: ast.Assign | ast.AnnAssign) -> Lines:
+        target = d.targets[0] if isinstance(d, ast.Assign) else d.target
+        if not isinstance(target, ast.Name):
             raise Refused(d, "only constants and types are assigned at the top of a module")
-        if target.name == "__all__":
+        if target.id == "__all__" or d.value is None:
             return []
-        if _is_type(d):
-            return self._alias(d, target.name)
-        value = self.x.text(d.rvalue, d.type)
-        typed = (
-            f"/** @type {{{self.x.names.text(d.type)}}} */\n"
-            if d.type is not None and d.unanalyzed_type is not None
-            else ""
-        )
-        text = f"{typed}{self._export(target.name)}const {camel(target.name)} = {value};"
-        if (c := self.s.comments.get(d.line)) and not c[0]:
-            text += f" // {c[1]}"
-        return [(line, d.line) for whole in text.split("\n") for line in wrapped(whole)]
-
-    def _alias(self, d: nodes.AssignmentStmt, name: str) -> Lines:
-        """A name for a type."""
-        alias = getattr(d.rvalue, "analyzed", None)
-        if not isinstance(alias, nodes.TypeAliasExpr):
-            return []
-        comment = self.s.comments.get(d.line)
-        about = f"{comment[1]} " if comment and not comment[0] else ""
-        return [(f"/** {about}@typedef {{{self.x.names.text(alias.node.target)}}} {name} */", d.line)]
+        comment = self.s.comments.get(d.lineno)
+        about = comment[1] if comment and not comment[0] else ""
+        if self.typed.names_type(target, d.value):
+            named = self.typed.named_type(d.value)
+            note = f"{about} " if about else ""
+            text = f"/** {note}@typedef {{{self.x.names.text(named)}}} {target.id} */"
+            return [(text, d.lineno)] if named is not None else []
+        t = self.typed.declared(target)
+        typed = f"/** @type {{{self.x.names.text(t)}}} */\n" if isinstance(d, ast.AnnAssign) else ""
+        value = self.x.js(d.value, t if isinstance(d, ast.AnnAssign) else None)
+        text = f"{typed}{self._export(target.id)}const {camel(target.id)} = {value};"
+        text += f" // {about}" if about else ""
+        return [(line, d.lineno) for whole in text.split("\n") for line in wrapped(whole)]
 
     # ── functions ──
 
-    def _function(self, f: nodes.FuncDef, head: str, indent: str) -> Lines:
-        doc = self._jsdoc(f, indent)
-        names = ", ".join(self.s.parameters(f))
-        body = self.s.body(f, indent + "  ")
-        return [
-            *doc,
-            (f"{indent}{head}{camel(f.name) if f.name != '__init__' else 'constructor'}({names}) {{", f.line),
-            *body,
-            (f"{indent}}}", 0),
-        ]
+    def _function(self, f: ast.FunctionDef, head: str, indent: str) -> Lines:
+        name = camel(f.name) if f.name != "__init__" else "constructor"
+        doc, names, body = self._jsdoc(f, indent), ", ".join(self.s.parameters(f)), self.s.body(f, indent + "  ")
+        return [*doc, (f"{indent}{head}{name}({names}) {{", f.lineno), *body, (f"{indent}}}", 0)]
 
-    def _jsdoc(self, f: nodes.FuncDef, indent: str) -> Lines:
-        signature = get_proper_type(f.type)
-        if not isinstance(signature, CallableType):
-            raise Refused(f, f"{f.name} has no annotations")
+    def _jsdoc(self, f: ast.FunctionDef, indent: str) -> Lines:
+        signature, defaults = self.typed.function(f), default_values(f)
         tags = option_tags([
-            (camel(a.variable.name), self.x.names.text(t), a.initializer is not None, a.kind.is_named())
-            for a, t in zip(f.arguments, signature.arg_types, strict=True)
-            if a.variable.name != "self"
+            (camel(p.name), self.x.names.text(p.type), p.name in defaults, p.is_named)
+            for p in types.signature(signature) or []
+            if p.name != "self"
         ])  # fmt: skip
-        returned = get_proper_type(signature.ret_type)
-        if f.name != "__init__" and not isinstance(returned, NoneType):
+        returned = types.result(signature)
+        if f.name != "__init__" and types.kind(returned) != "none":
             tags.append(f"@returns {{{self.x.names.text(returned)}}}")
-        return _comment(_first(self._docstring(f.body.body)), tags, indent, f.line)
-
-    @staticmethod
-    def _docstring(statements: list[Any]) -> str:
-        first = statements[0] if statements else None
-        if isinstance(first, nodes.ExpressionStmt) and isinstance(first.expr, nodes.StrExpr):
-            return first.expr.value
-        return ""
+        return _comment(_documentation(f), tags, indent, f.lineno)
 
     # ── classes ──
 
-    def _class(self, d: nodes.ClassDef) -> Lines:
-        base = f" extends {self._base(d)}" if d.base_type_exprs else ""
-        lines = _comment(_first(self._docstring(d.defs.body)), [], "", d.line)
-        lines.append((f"{self._export(d.name)}class {d.name}{base} {{", d.line))
+    def _class(self, d: ast.ClassDef) -> Lines:
+        if d.bases:
+            raise Refused(d, f"{d.name} inherits")
+        lines = _comment(_documentation(d), [], "", d.lineno)
+        lines.append((f"{self._export(d.name)}class {d.name} {{", d.lineno))
         members: list[Lines] = []
-        fields = [s for s in d.defs.body if isinstance(s, nodes.AssignmentStmt) and not _is_slots(s)]
-        if fields:
+        fields = [s for s in d.body if isinstance(s, ast.AnnAssign)]
+        if fields or d.decorator_list:
             members.append(self._fields(d, fields))
-        for s in without_docstring(d.defs.body):
-            if isinstance(s, nodes.FuncDef) and (
-                s.line not in self.s.scopes or s.name.startswith("__") and s.name != "__init__"
-            ):
-                continue  # mypy added it to a dataclass
-            if isinstance(s, nodes.FuncDef):
-                members.append(self._function(s, "", "  "))
-            elif isinstance(s, nodes.Decorator) and s.name.startswith("__mypy"):
-                continue
-            elif isinstance(s, nodes.Decorator):
-                word = "get " if s.func.is_property else "static " if s.func.is_static else ""
-                if not word:
+        for s in without_docstring(d.body):
+            if isinstance(s, ast.FunctionDef):
+                words = {"property": "get ", "staticmethod": "static "}
+                decorators = [words.get(getattr(x, "id", "")) for x in s.decorator_list]
+                if None in decorators or len(decorators) > 1:
                     raise Refused(s, "a decorator")
-                members.append(self._function(s.func, word, "  "))
-            elif not isinstance(s, (nodes.AssignmentStmt, nodes.PassStmt)):
+                members.append(self._function(s, str(decorators[0]) if decorators else "", "  "))
+            elif not isinstance(s, ast.AnnAssign | ast.Pass) and not _is_slots(s):
                 raise Refused(s, f"{type(s).__name__} in a class")
-        for n, member in enumerate(m for m in members if m):
+        for n, member in enumerate(members):
             lines += [*([("", 0)] if n else []), *member]
         return [*lines, ("}", 0)]
 
-    def _base(self, d: nodes.ClassDef) -> str:
-        """The class that d extends. Its __init__, if it has one, begins with that of this class."""
-        base = d.base_type_exprs[0]
-        if (
-            len(d.base_type_exprs) > 1
-            or not isinstance(base, nodes.RefExpr)
-            or not isinstance(base.node, nodes.TypeInfo)
-        ):
-            raise Refused(d, f"{d.name} inherits from anything but one class")
-        if d.decorators or base.node.is_protocol or base.node.metadata.get("dataclass"):
-            raise Refused(d, f"{d.name} inherits: a dataclass or a Protocol")
-        own = next((s for s in d.defs.body if isinstance(s, nodes.FuncDef) and s.name == "__init__"), None)
-        first = without_docstring(own.body.body)[0] if own else None
-        called = getattr(getattr(first, "expr", None), "callee", None)
-        if own and not (isinstance(called, nodes.SuperExpr) and called.name == "__init__"):
-            raise Refused(own, f"__init__ of {d.name} does not begin with super().__init__()")
-        return self.x.text(base)
-
-    def _fields(self, d: nodes.ClassDef, fields: list[nodes.AssignmentStmt]) -> Lines:
+    def _fields(self, d: ast.ClassDef, fields: list[ast.AnnAssign]) -> Lines:
         """The constructor of a dataclass."""
-        named = any(getattr(x, "callee", None) and "kw_only" in x.arg_names for x in d.decorators)  # type: ignore[attr-defined]
+        options = {k.arg: k.value for x in d.decorator_list if isinstance(x, ast.Call) for k in x.keywords}
+        if getattr(options.get("eq"), "value", True):
+            raise Refused(d, f"{d.name} compares by value: write @dataclass(eq=False)")
         tags, parameters, body = [], [], []
         for s in fields:
-            target = s.lvalues[0]
-            assert isinstance(target, nodes.NameExpr)
-            name, default = camel(target.name), self._default(s)
-            tags.append((name, self.x.names.text(s.type), bool(default), named))
+            assert isinstance(s.target, ast.Name)
+            name, default, named = camel(s.target.id), self._default(s), "kw_only" in options
+            tags.append((name, self.x.names.text(self.typed.declared(s.target)), bool(default), named))
             parameters.append((name, default, named))
-            comment = self.s.comments.get(s.line)
-            body.append(
-                (f"    this.{name} = {name};{f' // {comment[1]}' if comment and not comment[0] else ''}", s.line)
-            )
-        head = [(line, d.line) for line in wrapped(f"  constructor({', '.join(with_options(parameters))}) {{")]
-        return [*_comment("", option_tags(tags), "  ", d.line), *head, *body, ("  }", 0)]
+            comment = self.s.comments.get(s.lineno)
+            about = f" // {comment[1]}" if comment and not comment[0] else ""
+            body.append((f"    this.{name} = {name};{about}", s.lineno))
+        head = [(line, d.lineno) for line in wrapped(f"  constructor({', '.join(with_options(parameters))}) {{")]
+        return [*_comment("", option_tags(tags), "  ", d.lineno), *head, *body, ("  }", 0)]
 
-    def _default(self, s: nodes.AssignmentStmt) -> str:
-        value = s.rvalue
-        if isinstance(value, nodes.TempNode):
+    def _default(self, s: ast.AnnAssign) -> str:
+        value = s.value
+        if value is None:
             return ""
-        if isinstance(value, nodes.CallExpr) and getattr(value.callee, "fullname", "") == "dataclasses.field":
-            made = dict(zip(value.arg_names, value.args, strict=True))["default_factory"]
-            return {"list": "[]", "dict": "new Map()", "set": "new Set()"}[made.name]  # type: ignore[attr-defined]
-        return self.x.text(value, s.type)
+        if isinstance(value, ast.Call) and getattr(value.func, "id", "") == "field":
+            made = next(k.value for k in value.keywords if k.arg == "default_factory")
+            return {"list": "[]", "dict": "new Map()", "set": "new Set()"}[made.id]  # type: ignore[attr-defined]
+        return str(self.x.js(value, self.typed.declared(s.target)))
 
-    def _protocol(self, d: nodes.ClassDef) -> Lines:
+    def _protocol(self, d: ast.ClassDef) -> Lines:
         parts = []
-        for s in without_docstring(d.defs.body):
-            f = s.func if isinstance(s, nodes.Decorator) else s
-            if isinstance(f, nodes.FuncDef) and isinstance(f.type, CallableType):
-                bound = f.type.copy_modified(
-                    arg_types=f.type.arg_types[1:], arg_kinds=f.type.arg_kinds[1:], arg_names=f.type.arg_names[1:]
-                )
-                text = self.x.names.text(bound.ret_type if f.is_property else bound)
-                parts.append(f"{camel(f.name)}: {text if f.is_property else text[1:-1]}")
-            elif isinstance(f, nodes.AssignmentStmt) and isinstance(f.lvalues[0], nodes.NameExpr):
-                parts.append(f"{camel(f.lvalues[0].name)}: {self.x.names.text(f.type)}")
-        return _comment(
-            _first(self._docstring(d.defs.body)), [f"@typedef {{{{ {', '.join(parts)} }}}} {d.name}"], "", d.line
-        )
+        for s in without_docstring(d.body):
+            if isinstance(s, ast.FunctionDef):
+                t = self.typed.function(s)
+                text = self.x.names.text(types.result(t)) if s.decorator_list else self.x.names.method(t)
+                parts.append(f"{camel(s.name)}: {text}")
+            elif isinstance(s, ast.AnnAssign) and isinstance(s.target, ast.Name):
+                parts.append(f"{camel(s.target.id)}: {self.x.names.text(self.typed.declared(s.target))}")
+        return _comment(_documentation(d), [f"@typedef {{{{ {', '.join(parts)} }}}} {d.name}"], "", d.lineno)
 
 
-def _is_type(d: nodes.AssignmentStmt) -> bool:
-    """Whether this names a type."""
-    analyzed = getattr(d.rvalue, "analyzed", None)
-    is_alias = isinstance(analyzed, nodes.TypeAliasExpr) or isinstance(
-        getattr(d.lvalues[0], "node", None), nodes.TypeAlias
-    )
-    return is_alias or isinstance(analyzed, nodes.TypeVarExpr)
+def _is_slots(s: ast.stmt) -> bool:
+    return isinstance(s, ast.Assign) and getattr(s.targets[0], "id", "") == "__slots__"
 
 
-def _is_slots(s: nodes.AssignmentStmt) -> bool:
-    return getattr(s.lvalues[0], "name", "") == "__slots__"
-
-
-def _first(doc: str) -> str:
+def _documentation(node: ast.FunctionDef | ast.ClassDef) -> str:
     """A docstring, with the names of JavaScript."""
-    words = " ".join(inspect.cleandoc(doc).split())
+    words = " ".join((ast.get_docstring(node) or "").split())
     words = re.sub(r"\b[a-z]+(_[a-z]+)+\b(?![./])", lambda found: camel(found[0]), words)
     return re.sub(r"\bNone\b", "null", words)
 

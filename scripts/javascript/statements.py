@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+import ast
 from collections.abc import Iterator, Sequence
 from collections.abc import Set as AbstractSet
-from typing import Any
 
-from mypy import nodes
-from mypy.types import CallableType, Type, get_proper_type
-
-from scripts.javascript.expressions import Expressions, Refused
-from scripts.javascript.kinds import camel, is_optional
+from scripts.javascript import python_types as types
+from scripts.javascript import tree
+from scripts.javascript.expressions import Expressions, is_pure
+from scripts.javascript.names import Refused, camel
+from scripts.javascript.python_types import PythonType, is_optional
+from scripts.javascript.tree import Js, index, member, method, plain
 from scripts.javascript.variables import Variables
 
 Lines = list[tuple[str, int]]  # JavaScript, and the line of Python (0: none)
@@ -25,316 +26,278 @@ class Statements:
         self.comments = comments
         self.scopes = scopes
         # Of the function that is being translated:
-        self.returns: Type | None = None
+        self.returns: PythonType = None
         self.variables = Variables()
-        self.hoisted: dict[str, Type | None] = {}
+        self.hoisted: dict[str, PythonType] = {}
 
     # ── functions ──
 
-    def body(self, f: nodes.FuncDef, indent: str) -> Lines:
+    def body(self, f: ast.FunctionDef, indent: str) -> Lines:
         before = self.returns, self.variables, self.hoisted
-        signature = get_proper_type(f.type)
-        self.returns = signature.ret_type if isinstance(signature, CallableType) else None
-        statements = without_docstring(f.body.body)
-        self.variables = self.scopes[f.line]
-        self.hoisted = {}
-        lines = self.block(statements, indent, f.line)
-        lines = [*((f"{indent}{self._typed(n, t)}", f.line) for n, t in self.hoisted.items()), *lines]
+        self.returns = types.result(self.x.typed.function(f))
+        self.variables, self.hoisted = self.scopes[f.lineno], {}
+        if self.variables.escaping:
+            line, name = min(self.variables.escaping)
+            raise Refused(ast.Name(name, lineno=line), f"{name} is read after the loop that assigns it")
+        lines = self.block(without_docstring(f.body), indent, f.lineno)
+        lines = [*((f"{indent}{self._typed(n, t)}", f.lineno) for n, t in self.hoisted.items()), *lines]
         self.returns, self.variables, self.hoisted = before
         return lines
 
-    def _typed(self, name: str, t: Type | None) -> str:
+    def _typed(self, name: str, t: PythonType) -> str:
         return f"/** @type {{{self.x.names.text(t)}}} */ let {camel(name)};" if t else f"let {camel(name)};"
 
-    def parameters(self, f: nodes.FuncDef) -> list[str]:
+    def parameters(self, f: ast.FunctionDef) -> list[str]:
         """Their names, with defaults; those by keyword alone as one object."""
+        if f.args.vararg or f.args.kwarg:
+            raise Refused(f, f"the parameter *{(f.args.vararg or f.args.kwarg).arg}")  # type: ignore[union-attr]
+        defaults = default_values(f)
         found: list[tuple[str, str, bool]] = []
-        for a in f.arguments:
-            if a.variable.name == "self":
-                continue
-            if a.kind.is_star():
-                raise Refused(f, f"the parameter *{a.variable.name}")
-            if isinstance(a.initializer, (nodes.ListExpr, nodes.DictExpr, nodes.SetExpr, nodes.CallExpr)):
-                raise Refused(
-                    f, f"the default of {a.variable.name} is made once in Python, for each call in JavaScript"
-                )
-            default = self.x.text(a.initializer, a.variable.type) if a.initializer is not None else ""
-            found.append((camel(a.variable.name), default, a.kind.is_named()))
+        for p in types.signature(self.x.typed.function(f)) or []:
+            default = defaults.get(p.name)
+            if isinstance(default, ast.List | ast.Dict | ast.Set | ast.Call):
+                raise Refused(f, f"the default of {p.name} is made once in Python, for each call in JavaScript")
+            if p.name != "self":
+                found.append((camel(p.name), str(self.x.js(default, p.type)) if default else "", p.is_named))
         return with_options(found)
 
     # ── blocks ──
 
-    def block(self, statements: Sequence[Any], indent: str, start: int) -> Lines:
+    def block(self, statements: Sequence[ast.stmt], indent: str, start: int) -> Lines:
         """start: the line of Python before the block; comments from there on belong to it."""
         lines: Lines = []
         at = start
         for s in statements:
-            lines += [(indent + c, n) for n, c in self._alone(at + 1, s.line)]
+            lines += [(indent + c, n) for n, c in self.alone(at + 1, s.lineno)]
             written = self._statement(s, indent)
-            if written and (end := self.comments.get(s.line)) and not end[0]:
+            if written and (end := self.comments.get(s.lineno)) and not end[0]:
                 written[0] = (f"{written[0][0]} // {end[1]}", written[0][1])
             lines += written
-            at = max(s.line, s.end_line or s.line)
+            at = s.end_lineno or s.lineno
         return lines
 
-    def _alone(self, begin: int, end: int) -> Iterator[tuple[int, str]]:
+    def alone(self, begin: int, end: int) -> Iterator[tuple[int, str]]:
+        """Comments on lines of their own."""
         for n in range(begin, end):
             if (found := self.comments.get(n)) and found[0]:
                 yield n, f"// {found[1]}"
 
-    def _statement(self, s: Any, indent: str) -> Lines:
-        method = getattr(self, f"_{type(s).__name__}", None)
-        if method is None:
+    def _statement(self, s: ast.stmt, indent: str) -> Lines:
+        write = getattr(self, f"_{type(s).__name__}", None)
+        if write is None:
             raise Refused(s, f"{type(s).__name__} is not in the subset")
-        found = method(s, indent)
-        return [(line, s.line) for line in wrapped(f"{indent}{found}")] if isinstance(found, str) else found
+        found = write(s, indent)
+        return [(line, s.lineno) for line in wrapped(f"{indent}{found}")] if isinstance(found, str) else found
 
     def _braced(
-        self, head: str, s: Any, body: nodes.Block, indent: str, known: AbstractSet[str] = frozenset()
+        self, head: str, line: int, body: list[ast.stmt], indent: str, known: AbstractSet[str] = frozenset()
     ) -> Lines:
         """A head and its block. known: optional properties that exist inside."""
         before = set(self.x.known)
         self.x.known |= known
-        lines = [(f"{indent}{head} {{", s.line), *self.block(body.body, indent + "  ", s.line), (f"{indent}}}", 0)]
+        lines = [(f"{indent}{head} {{", line), *self.block(body, indent + "  ", line), (f"{indent}}}", 0)]
         self.x.known = before
         return lines
 
     # ── simple statements ──
 
-    def _PassStmt(self, s: Any, indent: str) -> Lines:
+    def _Pass(self, s: ast.Pass, indent: str) -> Lines:
         return []
 
-    def _BreakStmt(self, s: Any, indent: str) -> str:
+    def _Break(self, s: ast.Break, indent: str) -> str:
         return "break;"
 
-    def _ContinueStmt(self, s: Any, indent: str) -> str:
+    def _Continue(self, s: ast.Continue, indent: str) -> str:
         return "continue;"
 
-    def _ExpressionStmt(self, s: nodes.ExpressionStmt, indent: str) -> str:
-        return f"{self.x.text(s.expr)};"
+    def _Expr(self, s: ast.Expr, indent: str) -> str:
+        return f"{self.x.js(s.value)};"
 
-    def _ReturnStmt(self, s: nodes.ReturnStmt, indent: str) -> str:
-        return f"return {self.x.text(s.expr, self.returns)};" if s.expr is not None else "return;"
+    def _Return(self, s: ast.Return, indent: str) -> str:
+        return f"return {self.x.js(s.value, self.returns)};" if s.value is not None else "return;"
 
-    def _RaiseStmt(self, s: nodes.RaiseStmt, indent: str) -> str:
-        if s.expr is None or s.from_expr is not None and getattr(s.from_expr, "name", "") != "None":
+    def _Raise(self, s: ast.Raise, indent: str) -> str:
+        if s.exc is None or s.cause is not None and getattr(s.cause, "value", "") is not None:
             raise Refused(s, "raise without an error, or from another error")
-        return f"throw {self.x.text(s.expr)};"
+        return f"throw {self.x.js(s.exc)};"
 
-    def _AssertStmt(self, s: nodes.AssertStmt, indent: str) -> str:
-        return f"if ({self.x.negation(s.expr)}) throw new Error('assertion failed');"
+    def _Assert(self, s: ast.Assert, indent: str) -> str:
+        return f"if ({self.x.negation(s.test)}) throw new Error('assertion failed');"
 
-    def _DelStmt(self, s: nodes.DelStmt, indent: str) -> str:
-        e = s.expr
-        if not isinstance(e, nodes.IndexExpr):
-            raise Refused(s, "del of a name")
-        if self.x.kind(e.base) == "map":
-            return f"{self.x.inner(e.base)}.delete({self.x.text(e.index)});"
-        return f"{self.x.inner(e.base)}.splice({self.x.text(e.index)}, 1);"
+    def _Delete(self, s: ast.Delete, indent: str) -> str:
+        e = s.targets[0]
+        if len(s.targets) > 1 or not isinstance(e, ast.Subscript) or isinstance(e.slice, ast.Slice):
+            raise Refused(s, "del of anything but one entry")
+        name = "pop" if self.x.kind(e.value) == "map" else "popAt"
+        return f"{self.x.support(name, self.x.js(e.value), self.x.js(e.slice))};"
 
     # ── assignments ──
 
-    def _AssignmentStmt(self, s: nodes.AssignmentStmt, indent: str) -> str | Lines:
-        if len(s.lvalues) > 1:
+    def _Assign(self, s: ast.Assign, indent: str) -> str | Lines:
+        if len(s.targets) > 1:
             return self._several(s, indent)
-        target = s.lvalues[0]
-        t = s.type or self._type_of(target)
-        value = self.x.text(s.rvalue, t)
-        if isinstance(target, nodes.NameExpr) and (word := self.declares(s, target)):
-            annotation = (
-                f"/** @type {{{self.x.names.text(t)}}} */ " if s.type is not None or self._is_empty(s.rvalue, t) else ""
-            )
-            return f"{annotation}{word} {camel(target.name)} = {value};"
-        if isinstance(target, nodes.TupleExpr):
-            words = {self.declares(s, x) for x in target.items if isinstance(x, nodes.NameExpr) and x.name != "_"}
+        return self._assigned(s, s.targets[0], s.value, False)
+
+    def _AnnAssign(self, s: ast.AnnAssign, indent: str) -> str | Lines:
+        return self._assigned(s, s.target, s.value, True) if s.value is not None else []
+
+    def _assigned(self, s: ast.stmt, target: ast.expr, value: ast.expr, is_annotated: bool) -> str:
+        t = self.x.typed.declared(target)
+        x = self.x.js(value, t)
+        annotation = f"/** @type {{{self.x.names.text(t)}}} */ " if is_annotated or self._is_empty(value, t) else ""
+        if isinstance(target, ast.Name) and (word := self._word(s, target)):
+            return f"{annotation}{word} {camel(target.id)} = {x};"
+        if isinstance(target, ast.Tuple):
+            words = {self._word(s, n) for n in target.elts if isinstance(n, ast.Name) and n.id != "_"}
             if not words or "" in words:
-                return f"[{', '.join(map(self.place, target.items))}] = {value};"
-            return f"{'let' if 'let' in words else 'const'} {self.x.target(target)} = {value};"
-        annotation = f"/** @type {{{self.x.names.text(t)}}} */ " if self._is_field(target, s, t) else ""
-        return f"{annotation}{self.stored(target, value)};"
+                return f"[{', '.join(str(self.place(n)) for n in target.elts)}] = {x};"
+            return f"{'let' if 'let' in words else 'const'} {self.x.target(target)} = {x};"
+        is_field = isinstance(target, ast.Attribute) and (is_annotated or self.x.typed.is_new_field(target))
+        return f"{annotation if is_field else ''}{self.stored(target, x)};"
 
-    def declares(self, s: nodes.AssignmentStmt, target: nodes.NameExpr) -> str:
+    def _word(self, s: ast.stmt, target: ast.Name) -> str:
         """ "const" or "let" if this statement declares the variable, otherwise ""."""
-        word = self.variables.words.get((s.line, target.name), "")
-        if target.name in self.variables.hoisted:
-            self.hoisted.setdefault(target.name, self._type_of(target))
-        return word
+        if target.id in self.variables.hoisted:
+            self.hoisted.setdefault(target.id, self.x.typed.declared(target))
+        return self.variables.words.get((s.lineno, target.id), "")
 
-    def _several(self, s: nodes.AssignmentStmt, indent: str) -> Lines:
+    def _several(self, s: ast.Assign, indent: str) -> Lines:
         """`a = b = value`, where the value may be evaluated twice."""
-        if not isinstance(s.rvalue, (nodes.NameExpr, nodes.IntExpr, nodes.StrExpr)):
+        if not isinstance(s.value, ast.Name | ast.Constant):
             raise Refused(s, "an assignment to several places of anything but a name, an integer or text")
-        return [(f"{indent}{self.stored(x, self.x.text(s.rvalue))};", s.line) for x in s.lvalues]
+        return [(f"{indent}{self.stored(x, self.x.js(s.value))};", s.lineno) for x in s.targets]
 
-    def _type_of(self, target: Any) -> Type | None:
-        if (
-            isinstance(target, (nodes.NameExpr, nodes.MemberExpr))
-            and isinstance(target.node, nodes.Var)
-            and target.node.type
-        ):
-            return target.node.type
-        return self.x.types.get(target)
+    def _is_empty(self, value: ast.expr, t: PythonType) -> bool:
+        """Whether TypeScript would not find the type of a variable by its first value."""
+        if isinstance(value, ast.Tuple):
+            return True  # it would find an array
+        if isinstance(value, ast.Call):
+            return not value.args and getattr(value.func, "id", "") in ("set", "dict", "list")
+        is_none = isinstance(value, ast.Constant) and value.value is None
+        is_display = isinstance(value, ast.List) and not value.elts or isinstance(value, ast.Dict) and not value.keys
+        return is_display or is_none and is_optional(t) or self.x.typed.global_name(value) == "math.inf"
 
-    def _is_field(self, target: Any, s: nodes.AssignmentStmt, t: Type | None) -> bool:
-        """Whether this declares a field of a class whose type TypeScript would not find."""
-        is_own = isinstance(target, nodes.MemberExpr) and target.is_inferred_def or s.type is not None
-        return is_own and isinstance(target, nodes.MemberExpr) and (s.type is not None or self._is_empty(s.rvalue, t))
-
-    def _is_empty(self, value: Any, t: Type | None) -> bool:
-        empty = isinstance(value, (nodes.ListExpr, nodes.DictExpr)) and not value.items
-        empty = (
-            empty
-            or isinstance(value, nodes.CallExpr)
-            and not value.args
-            and getattr(value.callee, "name", "") in ("set", "dict", "list")
-        )
-        if isinstance(value, nodes.TupleExpr):
-            return True  # TypeScript would find an array, not a tuple
-        return (
-            empty
-            or is_optional(t)
-            and getattr(value, "name", "") == "None"
-            or getattr(value, "fullname", "") == "math.inf"
-        )
-
-    def _is_entry(self, target: Any) -> bool:
+    def _is_entry(self, target: ast.expr) -> bool:
         """Whether an assignment goes to an entry of a map."""
-        return isinstance(target, nodes.IndexExpr) and self.x.kind(target.base) == "map"
+        return isinstance(target, ast.Subscript) and self.x.kind(target.value) == "map"
 
-    def stored(self, target: Any, value: str) -> str:
+    def stored(self, target: ast.expr, value: Js) -> str:
         """An assignment."""
-        if self._is_entry(target):
-            return f"{self.x.inner(target.base)}.set({self.x.text(target.index)}, {value})"
+        if isinstance(target, ast.Subscript) and self._is_entry(target):
+            return str(method(self.x.js(target.value), "set", self.x.js(target.slice), value))
         return f"{self.place(target)} = {value}"
 
-    def place(self, target: Any) -> str:
+    def place(self, target: ast.expr) -> Js:
         """What stands on the left of an assignment. Errors: Refused for an entry of a map"""
-        if isinstance(target, nodes.NameExpr):
-            return camel(target.name)
-        if isinstance(target, nodes.MemberExpr):
-            return f"{self.x.inner(target.expr)}.{camel(target.name)}"
-        is_index = isinstance(target, nodes.IndexExpr) and not isinstance(
-            target.index, (nodes.SliceExpr, nodes.UnaryExpr)
-        )
-        if is_index and not self._is_entry(target):
-            return f"{self.x.inner(target.base)}[{self.x.text(target.index)}]"
+        if isinstance(target, ast.Name):
+            return plain(camel(target.id))
+        if isinstance(target, ast.Attribute):
+            return member(self.x.js(target.value), camel(target.attr))
+        is_index = isinstance(target, ast.Subscript) and not isinstance(target.slice, ast.Slice | ast.UnaryOp)
+        if isinstance(target, ast.Subscript) and is_index and not self._is_entry(target):
+            base, at = self.x.js(target.value), self.x.js(target.slice)
+            return index(base, self.x.checked("inside", base, at) if self.x.kind(target.value) == "list" else at)
         raise Refused(target, "an assignment to this")
 
-    def _OperatorAssignmentStmt(self, s: nodes.OperatorAssignmentStmt, indent: str) -> str:
-        found, target = self.x.kind(s.lvalue), s.lvalue
-        whole = nodes.OpExpr(s.op, target, s.rvalue)
-        if found in ("number", "string") and s.op in "+-*/" and not self._is_entry(target):
-            return f"{self.place(target)} {s.op}= {self.x.text(s.rvalue)};"
-        if found == "number":
-            whole.line = s.line
-            self.x.types[whole] = self.x.types[target]
-            return f"{self.stored(target, self.x.text(whole))};"
-        if found == "list" and s.op == "+":
-            return f"{self.x.text(target)}.push(...{self.x.iterable(s.rvalue)});"
-        if found in ("set", "map") and s.op == "|":
-            name = self.x.support("updateSet" if found == "set" else "updateMap")
-            return f"{name}({self.x.text(target)}, {self.x.text(s.rvalue)});"
-        if found == "set" and s.op == "-":
-            return f"{self.x.support('removeAll')}({self.x.text(target)}, {self.x.text(s.rvalue)});"
-        if found == "boolean" and s.op in "|&":
-            return f"{self.place(target)} {'||' if s.op == '|' else '&&'}= {self.x.text(s.rvalue)};"
-        raise Refused(s, f"{s.op}= of {found}")
+    def _AugAssign(self, s: ast.AugAssign, indent: str) -> str:
+        target, op, value, found = s.target, type(s.op), s.value, self.x.kind(s.target)
+        if isinstance(target, ast.Subscript) and not is_pure(target):
+            raise Refused(s, "a call in the place of an assignment with an operator")
+        if found in ("number", "string"):
+            return self._operated(s, found)
+        x = self.x.js(target)
+        if found == "list" and op is ast.Add:
+            return f"{method(x, 'push', tree.spread(self.x.iterable(value)))};"
+        if found == "map" and op is ast.BitOr:
+            return f"{self.x.support('updateMap', x, self.x.js(value))};"
+        if found == "set" and op is ast.BitOr:
+            return f"{self.x.support('updateSet', x, self.x.iterable(value, 'a set'))};"
+        raise Refused(s, f"{op.__name__} and = of {found}")
+
+    def _operated(self, s: ast.AugAssign, found: str) -> str:
+        """An operator and an assignment, for a number or a text."""
+        whole = self.x.operation(s, s.target, type(s.op), s.value, found)
+        left = whole.parts[0]
+        if self._is_entry(s.target) or isinstance(left, str) or str(left[0]) != str(self.x.js(s.target)):
+            return f"{self.stored(s.target, whole)};"
+        operator = whole.operator
+        if operator not in ("+", "-", "*", "/") or not isinstance(whole.parts[2], tuple):
+            return f"{self.stored(s.target, whole)};"
+        return f"{self.place(s.target)} {operator}= {whole.parts[2][0]};"
 
     # ── control flow ──
 
-    def _IfStmt(self, s: nodes.IfStmt, indent: str) -> Lines:
-        condition, body, otherwise = s.expr[0], s.body[0], s.else_body
-        lines = self._braced(f"if ({self.x.condition(condition)})", s, body, indent, self.x.found(condition))
-        lines = self._on_one_line(lines, body, indent)
-        if otherwise is None or not otherwise.body:
+    def _If(self, s: ast.If, indent: str) -> Lines:
+        lines = self._braced(f"if ({self.x.condition(s.test)})", s.lineno, s.body, indent, self.x.found(s.test))
+        lines = self._on_one_line(lines)
+        if not s.orelse:
             return lines
-        inner = otherwise.body
-        if len(inner) == 1 and isinstance(inner[0], nodes.IfStmt):
-            rest = self._IfStmt(inner[0], indent)
+        first = s.orelse[0]
+        if isinstance(first, ast.If) and len(s.orelse) == 1:
+            rest = self._If(first, indent)
             rest[0] = (f"{indent}else {rest[0][0].lstrip()}", rest[0][1])
         else:
-            rest = self._braced("else", otherwise, otherwise, indent)
-            rest = self._on_one_line(rest, otherwise, indent)
+            rest = self._on_one_line(self._braced("else", first.lineno, s.orelse, indent))
         if lines[-1][0] == f"{indent}}}":
             rest[0] = (f"{indent}}} {rest[0][0].lstrip()}", rest[0][1])
             lines.pop()
         return [*lines, *rest]
 
-    def _on_one_line(self, lines: Lines, body: nodes.Block, indent: str) -> Lines:
-        """Without braces, if it is one short simple statement."""
+    def _on_one_line(self, lines: Lines) -> Lines:
+        """Without braces, if the body is one short simple statement."""
         if len(lines) != 3 or "//" in lines[1][0] or lines[1][0].lstrip().startswith(("const ", "let ", "/**")):
             return lines
         joined = f"{lines[0][0].removesuffix(' {')} {lines[1][0].lstrip()}"
         return [(joined, lines[1][1])] if len(joined) <= WIDTH else lines
 
-    def _TryStmt(self, s: nodes.TryStmt, indent: str) -> Lines:
-        if s.else_body is not None or s.finally_body is not None or any(s.vars):
-            raise Refused(s, "try with else, finally or the name of an error")
-        lines = self._braced("try", s, s.body, indent)
-        lines[-1] = (f"{indent}}} catch (error) {{", 0)
-        word = "if"
-        for caught, body in zip(s.types, s.handlers, strict=True):
-            names = caught.items if isinstance(caught, nodes.TupleExpr) else [caught]
-            tests = " || ".join(f"error instanceof {self._error_class(n, s)}" for n in names)
-            lines += self._braced(f"{word} ({tests})", s, body, indent + "  ")[:-1]
-            word = "} else if"
-        return [*lines, (f"{indent}  }} else throw error;", 0), (f"{indent}}}", 0)]
-
-    def _error_class(self, e: Any, s: Any) -> str:
-        name = getattr(e, "fullname", "")
-        if name == "builtins.ValueError":
-            return self.x.support("ValueError")
-        if name.startswith("pyruntime.errors."):
-            return self.x.text(e)
-        raise Refused(s, "except of anything but ValueError and errors of pyruntime")
-
-    def _WhileStmt(self, s: nodes.WhileStmt, indent: str) -> Lines:
-        if s.else_body is not None:
+    def _While(self, s: ast.While, indent: str) -> Lines:
+        if s.orelse:
             raise Refused(s, "while … else")
-        return self._braced(f"while ({self.x.condition(s.expr)})", s, s.body, indent, self.x.found(s.expr))
+        return self._braced(f"while ({self.x.condition(s.test)})", s.lineno, s.body, indent, self.x.found(s.test))
 
-    def _ForStmt(self, s: nodes.ForStmt, indent: str) -> Lines:
-        if s.else_body is not None:
+    def _For(self, s: ast.For, indent: str) -> Lines:
+        if s.orelse:
             raise Refused(s, "for … else")
-        lines = self._braced(self._for_head(s), s, s.body, indent)
-        return self._on_one_line(lines, s.body, indent)
+        return self._on_one_line(self._braced(self._for_head(s), s.lineno, s.body, indent))
 
-    def _for_head(self, s: nodes.ForStmt) -> str:
-        e = s.expr
-        is_range = isinstance(e, nodes.CallExpr) and getattr(e.callee, "fullname", "") in ("builtins.range",)
-        if is_range and isinstance(s.index, nodes.NameExpr):
-            name = "i_" if s.index.name == "_" else camel(s.index.name)
-            bounds = [self.x.text(a) for a in e.args]  # type: ignore[attr-defined]
-            begin, end = ("0", bounds[0]) if len(bounds) == 1 else bounds[:2]
-            if len(bounds) > 2:
+    def _for_head(self, s: ast.For) -> str:
+        e = s.iter
+        if isinstance(e, ast.Call) and self.x.typed.global_name(e.func) == "builtins.range":
+            if not isinstance(s.target, ast.Name) or len(e.args) > 2:
                 raise Refused(s, "range() with a step")
-            if s.index.name in self.variables.assigned:
+            name = "i_" if s.target.id == "_" else camel(s.target.id)
+            begin, end = [plain("0"), *self.x.all(e.args)][-2:]
+            if s.target.id in self.variables.assigned:
                 raise Refused(s, f"the loop assigns its variable {name}")
-            if self._may_change(e.args[-1]):  # type: ignore[attr-defined]
+            if self._may_change(e.args[-1]):
                 return f"for (let {name} = {begin}, {name}End = {end}; {name} < {name}End; {name}++)"
             return f"for (let {name} = {begin}; {name} < {end}; {name}++)"
-        word = "let" if any(n in self.variables.assigned for n in self.variables.loops.get(s.line, ())) else "const"
-        return f"for ({word} {self.x.target(s.index)} of {self.x.iterable(e)})"
+        word = "let" if any(n in self.variables.assigned for n in self.variables.loops.get(s.lineno, ())) else "const"
+        return f"for ({word} {self.x.target(s.target)} of {self.x.iterable(e)})"
 
-    def _may_change(self, bound: Any) -> bool:
+    def _may_change(self, bound: ast.expr) -> bool:
         """Whether a bound, which Python computes once, may change in the loop."""
-        if isinstance(bound, nodes.NameExpr):
-            return bound.name in self.variables.assigned
-        return not isinstance(bound, nodes.IntExpr)
+        return (
+            bound.id in self.variables.assigned if isinstance(bound, ast.Name) else not isinstance(bound, ast.Constant)
+        )
 
-    def _FuncDef(self, f: nodes.FuncDef, indent: str) -> Lines:
+    def _FunctionDef(self, f: ast.FunctionDef, indent: str) -> Lines:
         """A function inside another."""
         names = ", ".join(self.parameters(f))
-        head = f"{indent}/** @type {{{self.x.names.text(f.type)}}} */"
+        head = f"{indent}/** @type {{{self.x.names.text(self.x.typed.function(f))}}} */"
         return [
-            (head, f.line),
-            (f"{indent}const {camel(f.name)} = ({names}) => {{", f.line),
+            (head, f.lineno),
+            (f"{indent}const {camel(f.name)} = ({names}) => {{", f.lineno),
             *self.body(f, indent + "  "),
             (f"{indent}}};", 0),
         ]
 
-    def _Block(self, s: nodes.Block, indent: str) -> Lines:
-        return self.block(s.body, indent, s.line)
+
+def default_values(f: ast.FunctionDef) -> dict[str, ast.expr]:
+    """Defaults of parameters, by name."""
+    positional = f.args.args[len(f.args.args) - len(f.args.defaults) :]
+    named = {a.arg: d for a, d in zip(f.args.kwonlyargs, f.args.kw_defaults, strict=True) if d is not None}
+    return {a.arg: d for a, d in zip(positional, f.args.defaults, strict=True)} | named
 
 
 def with_options(parameters: Sequence[tuple[str, str, bool]]) -> list[str]:
@@ -398,10 +361,10 @@ def _brackets(line: str) -> list[tuple[int, int, list[int]]]:
     return found
 
 
-def without_docstring(statements: Sequence[Any]) -> Sequence[Any]:
+def without_docstring(statements: list[ast.stmt]) -> list[ast.stmt]:
     first = statements[0] if statements else None
-    is_text = isinstance(first, nodes.ExpressionStmt) and isinstance(first.expr, nodes.StrExpr)
+    is_text = isinstance(first, ast.Expr) and isinstance(getattr(first.value, "value", None), str)
     return statements[1:] if is_text else statements
 
 
-__all__ = ["Lines", "Statements", "option_tags", "with_options", "without_docstring", "wrapped"]
+__all__ = ["Lines", "Statements", "default_values", "option_tags", "with_options", "without_docstring", "wrapped"]

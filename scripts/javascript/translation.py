@@ -1,36 +1,31 @@
-"""A folder of modules: mypy parses and types them, each is written with its source map."""
+"""A folder of modules: each is written with its source map."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from pathlib import Path
 
-from mypy import build
-from mypy.modulefinder import BuildSource
-from mypy.options import Options
-
-from scripts.javascript.expressions import Refused
+from scripts.javascript import python_types
 from scripts.javascript.modules import Module
+from scripts.javascript.names import Refused
 from scripts.javascript.source_map import source_map
 
+CHECKS = Path(__file__).with_name("python_checks.js")
 
-def translate(paths: Mapping[str, Path]) -> tuple[dict[str, str], list[str]]:
-    """Texts by file name, and messages of what was refused. paths: of the modules, by name."""
-    options = Options()
-    options.python_version = (3, 11)
-    options.export_types = options.preserve_asts = options.explicit_package_bases = True
-    options.incremental = False
-    options.follow_imports, options.ignore_missing_imports = "silent", True  # `make check` reports other modules
-    result = build.build([BuildSource(str(p), name, None) for name, p in paths.items()], options)
-    if result.errors:
-        return {}, result.errors
-    files: dict[str, str] = {}
-    errors: list[str] = []
-    for name, path in paths.items():
-        tree, text = result.graph[name].tree, path.read_text()
-        assert tree is not None
+
+def translate(paths: Mapping[str, Path], checked: Collection[str] = ()) -> tuple[dict[str, str], list[str]]:
+    """Texts by file name, and messages of what was refused. paths: of the modules, by name; checked: those of
+    which a second file, NAME.checked.js, throws where JavaScript differs (docs/design/runtime.md)."""
+    modules, errors = python_types.check(paths)
+    files: dict[str, str] = {CHECKS.name: CHECKS.read_text()} if checked else {}
+    for name, typed in modules.items():
+        path = paths[name]
+        text = path.read_text()
         try:
-            lines = Module(tree, result.types, text).lines()
+            lines = Module(name, typed, text).lines()
+            if name in checked:
+                lines_checked = Module(name, typed, text, is_checked=True).lines()
+                files[f"{path.stem}.checked.js"] = "\n".join(line for line, _ in lines_checked)
         except Refused as e:
             errors.append(f"{path}:{e.line}: {e}")
             continue

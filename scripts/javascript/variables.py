@@ -16,12 +16,14 @@ NESTED = (ast.FunctionDef, ast.Lambda, ast.ListComp, ast.SetComp, ast.DictComp, 
 @dataclass
 class Variables:
     """Of one function. words: "const" or "let" for each declaring assignment, by line and name; hoisted: variables that
-    are declared at the top; loops: variables of each `for`, by line; assigned: those that change."""
+    are declared at the top; loops: variables of each `for`, by line; assigned: those that change; escaping: line and
+    name of reads of a loop's variable after the loop, where JavaScript has none."""
 
     words: dict[tuple[int, str], str] = field(default_factory=dict)
     hoisted: set[str] = field(default_factory=set)
     loops: dict[int, set[str]] = field(default_factory=dict)
     assigned: set[str] = field(default_factory=set)
+    escaping: set[tuple[int, str]] = field(default_factory=set)
 
 
 @dataclass
@@ -31,9 +33,9 @@ class _Use:
     stores: bool
 
 
-def scopes(text: str) -> dict[int, Variables]:
+def scopes(tree: ast.Module) -> dict[int, Variables]:
     """The variables of all functions of a module, by the line of their `def`."""
-    functions = [n for n in ast.walk(ast.parse(text)) if isinstance(n, ast.FunctionDef)]
+    functions = [n for n in ast.walk(tree) if isinstance(n, ast.FunctionDef)]
     return {f.lineno: _variables(f) for f in functions}
 
 
@@ -43,6 +45,8 @@ def _variables(f: ast.FunctionDef) -> Variables:
     _visit(f.body, (), uses, found)
     parameters = {a.arg for a in (*f.args.args, *f.args.kwonlyargs)}
     found.assigned |= {n for n, u in uses.items() if sum(x.stores for x in u) > (n not in parameters)}
+    for loop in (n for n in ast.walk(f) if isinstance(n, ast.For)):
+        found.escaping |= set(_escaping(f, loop, uses))
     for name, all_uses in uses.items():
         _declare(name, all_uses, name in parameters, found)
     return found
@@ -73,7 +77,12 @@ def _declare(name: str, uses: list[_Use], is_parameter: bool, found: Variables) 
 
 def _has_own(use: _Use, uses: list[_Use]) -> bool:
     """Whether a read is preceded by an assignment in its own block or one around it."""
-    return any(u.stores and use.block[: len(u.block)] == u.block and u.line <= use.line for u in uses)
+    return any(u.stores and _is_in(use, u) and u.line <= use.line for u in uses)
+
+
+def _is_in(use: _Use, outer: _Use) -> bool:
+    """Whether a use is in the block of another one, or in a block inside."""
+    return use.block[: len(outer.block)] == outer.block
 
 
 def _visit(body: list[ast.stmt], block: Block, uses: dict[str, list[_Use]], result: Variables) -> None:
@@ -81,10 +90,8 @@ def _visit(body: list[ast.stmt], block: Block, uses: dict[str, list[_Use]], resu
         inner: list[tuple[Block, list[ast.stmt]]] = []
         if isinstance(s, (ast.If, ast.While, ast.For)):
             inner = [((*block, n, 0), s.body), ((*block, n, 1), s.orelse)]
-        if isinstance(s, ast.Try):
-            inner = [((*block, n, k), body) for k, body in enumerate([s.body, *(h.body for h in s.handlers)])]
         if isinstance(s, ast.For):
-            own = {x.id for x in ast.walk(s.target) if isinstance(x, ast.Name)}
+            own = _bound(s)
             result.loops[s.lineno] = own
             _read(s.iter, block, uses)
             nested: dict[str, list[_Use]] = {}
@@ -96,8 +103,7 @@ def _visit(body: list[ast.stmt], block: Block, uses: dict[str, list[_Use]], resu
                     result.assigned.add(name)
             continue
         if inner:
-            if not isinstance(s, ast.Try):
-                _read(s.test, block, uses)  # type: ignore[attr-defined]
+            _read(s.test, block, uses)  # type: ignore[attr-defined]
             for path, statements in inner:
                 _visit(statements, path, uses, result)
         elif isinstance(s, ast.FunctionDef):
@@ -105,7 +111,31 @@ def _visit(body: list[ast.stmt], block: Block, uses: dict[str, list[_Use]], resu
         else:
             _read(s, block, uses)
             for name in _stored(s):
-                uses.setdefault(name, []).append(_Use(block, s.lineno, True))
+                kinds = (False, True) if isinstance(s, ast.AugAssign) else (True,)
+                uses.setdefault(name, []).extend(_Use(block, s.lineno, stores) for stores in kinds)
+
+
+def _escaping(f: ast.FunctionDef, loop: ast.For, uses: dict[str, list[_Use]]) -> Iterator[tuple[int, str]]:
+    """Line and name of reads that may see what the loop has left in its variables: those after it, and those that come
+    after it when a loop around it begins anew."""
+    around = [n for n in ast.walk(f) if isinstance(n, (ast.For, ast.While)) and n is not loop and _has(n, loop)]
+    begin, end = min((n.lineno for n in around), default=loop.lineno), loop.end_lineno or loop.lineno
+    for name in _bound(loop):
+        if any(name in _bound(n) for n in around if isinstance(n, ast.For)):
+            yield loop.lineno, name
+        for u in uses.get(name, []):
+            since = end if u.line > end else begin
+            own = [s for s in uses[name] if s.stores and since <= s.line <= u.line and _is_in(u, s)]
+            if not u.stores and u.line > begin and not own:
+                yield u.line, name
+
+
+def _has(whole: ast.AST, part: ast.AST) -> bool:
+    return any(n is part for n in ast.walk(whole))
+
+
+def _bound(loop: ast.For) -> set[str]:
+    return {n.id for n in ast.walk(loop.target) if isinstance(n, ast.Name) and n.id != "_"}
 
 
 def _stored(s: ast.stmt) -> Iterator[str]:

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import json as json_
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
-from pyruntime.errors import InvalidInput, ShapeError
+from pyruntime.errors import ShapeError
 from pyruntime.program.dims import Env, compile_dim, symbols
 from pyruntime.program.types import Call, Dim, Step
 
@@ -121,7 +120,7 @@ def orders(sizes: list[int]) -> list[list[int]]:
     spans = [Span(n, size) for n, size in enumerate(sizes)]
     largest = sorted(spans, key=lambda s: (-s.size, s.address))
     ends = sorted([(s.end, s.address) for s in spans])
-    best = min(spans, key=lambda s: s.size)
+    best = largest[-1]
     return [[s.address for s in largest], [a for _, a in ends], sorted(sizes), [best.address, best.moved().end]]
 
 
@@ -143,8 +142,8 @@ def containers(items: list[int]) -> list[Any]:
     removed = last.pop()
     return [
         [[k, *v] for k, v in copy.items()], first, sorted(seen), sorted(more), seen <= more, {1, 2}.isdisjoint(seen),
-        last, list(dict.fromkeys(items)), removed,
-        last[-1], last[1:3], last[2:], copy.get(99), len(copy.get(0, [])), [0] * 3, sorted(seen & more),
+        last, removed,
+        last[-1], last[1:3], last[2:], copy.get(99), len(copy.get(0, [])), [0] * 3,
     ]  # fmt: skip
 
 
@@ -268,89 +267,6 @@ def keywords(values: list[int], by: int) -> list[Any]:
     ]  # fmt: skip
 
 
-class Shape:
-    """What others extend."""
-
-    def __init__(self, name: str, sides: int = 0) -> None:
-        self.name = name
-        self.sides = sides
-
-    def about(self) -> str:
-        return f"{self.name} {self.sides} {self.area()}"
-
-    def area(self) -> int:
-        return 0
-
-
-class Square(Shape):
-    def __init__(self, size: int) -> None:
-        super().__init__("square", 4)
-        self.size = size
-
-    def area(self) -> int:
-        return self.size * self.size + super().area()
-
-
-class Unit(Square):
-    """Without an __init__ of its own."""
-
-    def area(self) -> int:
-        return 1
-
-
-def inherited(size: int) -> list[Any]:
-    shapes: list[Shape] = [Shape("none"), Square(size), Unit(size)]
-    return [[s.about(), isinstance(s, Square)] for s in shapes]
-
-
-def packed(text: str, number: int, size: int) -> list[Any]:
-    data = text.encode()
-    file = b"".join([len(data).to_bytes(8, "little"), data, b" " * (-len(data) % 8), b"\x00'\n"])
-    begin, rest = 8 + int.from_bytes(file[:8], "little"), memoryview(file)[8:]
-    whole = data + number.to_bytes(size, "big")
-    parts: list[bytes] = [bytes(2), bytes([1, 2]), bytes(rest)[:2]]
-    return [
-        begin, len(file), list(file[8:begin]), [x + 1 for x in whole], file[-1], file[8:begin].decode() == text,
-        int.from_bytes(whole[len(data) :], "big"), [list(p) for p in parts], bool(data), list(data[-2:-1]),
-    ]  # fmt: skip
-
-
-def words(text: str, parts: list[int], share: float) -> list[Any]:
-    start, mark, rest = text.partition("=")
-    return [
-        text.lower(), text.upper(), text.isascii(), text.isdecimal(), text.removeprefix("a"), text.removesuffix("9"),
-        start, mark, rest, list(text.rpartition("=")), text.rfind("="), text.count("a"), text.count(""),
-        f"{parts} of {[1, 2]}", f"{share:.0f} {share:.1f} {share:.2f} {-share:.1f}",
-    ]  # fmt: skip
-
-
-def numbers(text: str) -> list[Any]:
-    found: list[Any] = []
-    try:
-        found.append(int(text))
-        kind = "integer"
-    except ValueError:
-        kind = "none"
-    try:
-        found.append(float(text) * 2)
-        if text == "7":
-            raise ShapeError("seven", hint="not seven")
-    except ShapeError:
-        found.append("seven")
-    except (ValueError, InvalidInput):
-        found.append("no number")
-    return [*found, kind]
-
-
-def described(text: str, names: list[str]) -> list[Any]:
-    try:
-        header = json_.loads(text)
-    except ValueError:
-        return ["no JSON"]
-    made: Mapping[str, Any] = {name: {"at": n, "dims": [n, n]} for n, name in enumerate(names)}
-    return [header, json_.dumps(made, separators=(",", ":"), ensure_ascii=False)]
-
-
 def assignments(items: list[int], by: int) -> list[Any]:
     """Places whose text contains `set(`."""
 
@@ -359,7 +275,7 @@ def assignments(items: list[int], by: int) -> list[Any]:
 
     known: dict[int, int] = {}
     items[offset(0)] = 10
-    items[offset(1)] %= 2
+    items[1] %= 2
     known[offset(5)] = known[7] = by
     return [items, [[k, v] for k, v in known.items()]]
 
@@ -376,10 +292,3 @@ def starts(sizes: list[int]) -> list[Any]:
     rising = sorted(ranges, key=lambda start: (start.start, -start.n))
     falling = sorted(ranges, key=lambda n: -n.n)
     return [[r.n for r in rising], [r.n for r in falling]]
-
-
-def pairs(a: list[int], b: list[int]) -> list[Any]:
-    try:
-        return [[x, y] for x, y in zip(a, b, strict=True)]
-    except ValueError:
-        return [[x, y] for x, y in zip(a, b, strict=False)]
