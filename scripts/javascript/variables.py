@@ -77,7 +77,7 @@ def _declare(name: str, uses: list[_Use], is_parameter: bool, found: Variables) 
 
 def _has_own(use: _Use, uses: list[_Use]) -> bool:
     """Whether a read is preceded by an assignment in its own block or one around it."""
-    return any(u.stores and _is_in(use, u) and u.line <= use.line for u in uses)
+    return any(u.stores and _is_in(use, u) and u.line < use.line for u in uses)
 
 
 def _is_in(use: _Use, outer: _Use) -> bool:
@@ -125,7 +125,7 @@ def _escaping(f: ast.FunctionDef, loop: ast.For, uses: dict[str, list[_Use]]) ->
             yield loop.lineno, name
         for u in uses.get(name, []):
             since = end if u.line > end else begin
-            own = [s for s in uses[name] if s.stores and since <= s.line <= u.line and _is_in(u, s)]
+            own = [s for s in uses[name] if s.stores and since <= s.line < u.line and _is_in(u, s)]
             if not u.stores and u.line > begin and not own:
                 yield u.line, name
 
