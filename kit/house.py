@@ -86,7 +86,7 @@ WEB_MAY_IMPORT = {
 # What each folder beside the engine may import of the others. All of them may import the engine.
 TOOLS = {
     "kit": "",
-    "fuzz": "kit",
+    "fuzz": "kit scripts",
     "bench": "kit",
     "demo": "kit",
     "e2e": "kit fuzz bench",

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import ast
-import operator
 from collections.abc import Callable, Sequence
 from typing import Any
 
 from scripts.javascript import python_types as types
 from scripts.javascript import tree
+from scripts.javascript.constants import constant, is_pure, power
 from scripts.javascript.names import Refused, camel
 from scripts.javascript.python_types import PythonType, TypedModule, TypeNames, element_kind, is_optional, kind
 from scripts.javascript.tree import Js, array, binary, call, index, member, method, new, plain, spread
@@ -30,10 +30,6 @@ OPERATORS: dict[type, str] = {
 PRIMITIVE = ("number", "string", "boolean", "none")
 ORDERED = ({"number"}, {"string"}, {"number", "any"}, {"string", "any"}, {"any"})
 MATH = {"math.inf": "Infinity"} | {f"math.{f}": f"Math.{f}" for f in ("floor", "ceil", "log2", "cos", "sqrt")}
-CONSTANT: dict[type, Callable[[int, int], int]] = {
-    ast.LShift: operator.lshift, ast.Pow: operator.pow, ast.Sub: operator.sub, ast.Add: operator.add,
-    ast.Mult: operator.mul,
-}  # fmt: skip
 UNDEFINED, NULL, ZERO = plain("undefined"), plain("null"), plain("0")
 
 
@@ -191,7 +187,7 @@ class Expressions:
         """what: the kind of the result"""
         left, right = self.kind(first), self.kind(second)
         if what == "number" and op in (ast.LShift, ast.Pow):
-            return _power(_constant(e))
+            return power(constant(e))
         if what == "number" or what == left == right == "any":
             return self._arithmetic(e, first, op, second)
         if what == "string" and op is ast.Add:
@@ -485,25 +481,4 @@ def _is_text(e: ast.expr) -> bool:
     return isinstance(e, ast.Constant) and isinstance(e.value, str)
 
 
-def is_pure(e: ast.expr) -> bool:
-    """Whether a second evaluation gives the same and does nothing else."""
-    return not any(isinstance(x, ast.Call) and getattr(x.func, "id", "") != "len" for x in ast.walk(e))
-
-
-def _power(number: int) -> Js:
-    """A constant, as a power of two if it is a large one."""
-    exponent = number.bit_length() - 1
-    is_large = number == 1 << exponent and exponent > 9
-    return binary(plain("2"), "**", plain(str(exponent))) if is_large else plain(str(number))
-
-
-def _constant(e: Any) -> int:
-    """The value of an expression of integer literals."""
-    if isinstance(e, ast.Constant) and isinstance(e.value, int):
-        return e.value
-    if isinstance(e, ast.BinOp) and type(e.op) in CONSTANT:
-        return int(CONSTANT[type(e.op)](_constant(e.left), _constant(e.right)))
-    raise Refused(e, "an operand that is no constant")
-
-
-__all__ = ["EXTERNAL", "PRIMITIVE", "RUNTIME", "Expressions", "is_pure", "refuse_container"]
+__all__ = ["EXTERNAL", "PRIMITIVE", "RUNTIME", "Expressions", "refuse_container"]

@@ -8,7 +8,8 @@ from collections.abc import Set as AbstractSet
 
 from scripts.javascript import python_types as types
 from scripts.javascript import tree
-from scripts.javascript.expressions import Expressions, is_pure
+from scripts.javascript.constants import is_pure
+from scripts.javascript.expressions import Expressions
 from scripts.javascript.names import Refused, camel
 from scripts.javascript.python_types import PythonType, is_optional
 from scripts.javascript.tree import Js, index, member, method, plain
