@@ -98,8 +98,8 @@ class DecoderLayout:
         begun = [cache.past for cache in self.caches if cache.past in given and cache.axis >= 0]
         if len(begun) > 0:
             return f"{', '.join(begun)} grows with the text and begins empty: do not give it"
-        sizes = [name for cache in self.caches for name in cache.unknown()]
-        return f"its caches have free dimensions without a size: {', '.join(sorted(set(sizes)))}" if len(sizes) > 0 else ""
+        sizes = sorted({name for cache in self.caches for name in cache.unknown()})
+        return f"its caches have free dimensions without a size: {', '.join(sizes)}" if len(sizes) > 0 else ""
 
     def no_draft(self, read: int) -> str:
         """Why this model cannot check or propose drafted tokens, or "". read: tokens that it reads at a time"""
