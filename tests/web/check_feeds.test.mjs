@@ -32,7 +32,7 @@ for (const [feeds, info, message] of [
   [{ x: floats(1, 2), y: floats(1) }, X, 'there is no input "y" (inputs: "x")'],
   [{ x: null }, { ...X, hasDefault: true }, 'input "x" is not a tensor (make it with new ort.Tensor(type, data, dims))'],
   [{ x: new Float32Array(2) }, X, 'input "x" is not a tensor (make it with new ort.Tensor(type, data, dims))'],
-  [{ x: floats(1, 2) }, { ...X, dtype: 'int64' }, 'input "x" must be int64, it is float32'],
+  [{ x: floats(1, 2) }, { ...X, dtype: 'int64' }, 'input "x" must be int64, it is float32 (new ort.Tensor(\'int64\', data, dims))'],
   [{ x: floats(2) }, X, 'input "x" must be [N, 2], it is [2]: rank Got: 1 Expected: 2'],
   [{ x: floats(1, 3) }, X, 'input "x" must be [N, 2], it is [1, 3]: index: 1 Got: 3 Expected: 2'],
   [{ x: stretched }, X, 'input "x" of dims [4, 2] needs 8 elements, it has 2'],
