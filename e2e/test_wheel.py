@@ -19,7 +19,7 @@ from playwright.sync_api import Browser
 from e2e.stock_pyodide import RUN, run_in_worker
 from kit import small_models
 from kit.chromium import ROOT
-from pyruntime import InferenceSession, __version__
+from pyruntime import InferenceSession, __version__, quantize
 
 FORMATS = {"float32": "f", "int64": "q", "bool": "?", "int8": "b", "object": ""}
 RNG = np.random.default_rng(0)
@@ -120,6 +120,10 @@ def check(found: Any, models: Path) -> None:
             assert ours.tolist() == theirs.tolist()
         else:
             np.testing.assert_allclose(ours, theirs, rtol=1e-4, atol=1e-5)
+    data, bits, errors = found["quantized"]
+    native = quantize(models / "digits.onnx", 8, samples=CASES[-1][1], smallest=4096)
+    assert base64.b64decode(data) == native.to_bytes() and bits == [layer.bits for layer in native.layers]
+    assert errors == pytest.approx(native.errors, rel=1e-2) and 8 in bits
     np.testing.assert_allclose(
         found["again"], np.maximum(small_models.WEIGHT.sum(0) + small_models.BIAS, 0)[None], rtol=1e-5
     )

@@ -8,17 +8,17 @@ from __future__ import annotations
 
 import json
 import warnings
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 from math import isfinite
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from pyruntime.codegen.choices import Chosen
 from pyruntime.compiler.compile import Compiled, Stopwatch, compile_graph
 from pyruntime.compiler.settings import Settings
-from pyruntime.errors import InvalidInput, InvalidModel, NeedsValue, PyRuntimeError, UnsupportedOp, our_fault
+from pyruntime.errors import InvalidInput, NeedsValue, PyRuntimeError, UnsupportedOp, our_fault
 from pyruntime.exports import compile_for_file, needs_of, with_types
 from pyruntime.frontend.maps import Border, Column, classes, without_maps
 from pyruntime.frontend.trace_graph import Spec, TensorSpec
@@ -27,6 +27,7 @@ from pyruntime.ir.dtype import BY_NAME, STRING, DType
 from pyruntime.onnx import load
 from pyruntime.onnx.describe import describe
 from pyruntime.onnx.graph import Graph, OptionalType, SequenceType, TensorType, Type, Value
+from pyruntime.onnx.page_files import Missing, PageFile, PartialFile, Read, opener, path_of
 from pyruntime.onnx.weight_values import elements
 from pyruntime.options import SessionOptions, from_javascript
 from pyruntime.placement.provider_list import effective, known, registered, target
@@ -35,41 +36,12 @@ from pyruntime.session.model_source import about
 from pyruntime.session.needs import Given, GivenTensor
 from pyruntime.session.specialisation import FOR_ALL, Requirements, Specialiser
 
+if TYPE_CHECKING:
+    from pyruntime.quantization.page_quantizer import PageQuantizer
+
 SAFE = 2**53 - 1  # Number.MAX_SAFE_INTEGER of JavaScript
 # features that the WebAssembly code may use
 TARGET: dict[str, Any] = {"relaxed": False, "shared": False, "threads": 1, "dots": "", "memories": False}
-Read = Callable[..., Any]  # (offset, size, name="") -> a buffer; name: of an external file, "" for the model
-
-
-class _Missing(BaseException):
-    """The page has not fetched these bytes of a file yet: {"name", "offset", "size"}. Not an error of the model."""
-
-
-class _PageFile:
-    """A file that JavaScript reads."""
-
-    def __init__(self, read: Read, size: int, name: str = "") -> None:
-        self.name = name
-        self.size = size
-        self._read = read
-
-    def read(self, offset: int, size: int) -> bytes:
-        data = self._read(offset, size, self.name)
-        return data.to_bytes() if hasattr(data, "to_bytes") else bytes(data)
-
-
-class _PartialFile(_PageFile):
-    """A file of which JavaScript has fetched some parts."""
-
-    def read(self, offset: int, size: int) -> bytes:
-        return self.some(offset, size, size)
-
-    def some(self, offset: int, least: int, most: int) -> bytes:
-        """Between `least` and `most` bytes. Errors: _Missing"""
-        data = self._read(offset, least, self.name, most)
-        if data is None:
-            raise _Missing({"name": self.name, "offset": offset, "size": least})
-        return bytes(data.to_bytes() if hasattr(data, "to_bytes") else data)
 
 
 class Compilation:
@@ -131,32 +103,9 @@ def _given(feed: Any, declared: Type | None) -> Given:
     return feed and GivenTensor(dtype or BY_NAME[feed["dtype"]], tuple(feed["dims"]), lambda: feed["data"])
 
 
-def _path_of(location: str, external: Mapping[str, int]) -> str | None:
-    """The page's path for the file at this location: the location itself, or the only path with the same ending or the
-    same file name (the page may give addresses or bare names)."""
-    plain = location.replace("\\", "/").removeprefix("./")
-    for exact in (location, plain):
-        if exact in external:
-            return exact
-    name = plain.rpartition("/")[2]
-    ends = [path for path in external if path.endswith(f"/{plain}")]
-    found = ends or [path for path in external if path.rpartition("/")[2] == name]
-    return found[0] if len(found) == 1 else None
-
-
-def _load(read: Read, size: int, external: Mapping[str, int], file_class: type[_PageFile] = _PageFile) -> Graph:
+def _load(read: Read, size: int, external: Mapping[str, int], file_class: type[PageFile] = PageFile) -> Graph:
     """The graph of the model that `read` reads. external: sizes of the files beside the model, by path"""
-    locations: dict[str, str] = {}  # by path
-
-    def open_external(location: str) -> _PageFile:
-        path = _path_of(location, external)
-        if path is None and file_class is _PartialFile:
-            raise _Missing({"name": location, "offset": 0, "size": 0})
-        if path is None or locations.setdefault(path, location) != location:
-            raise InvalidModel(f'external data "{location}" was not given', hint="list it in externalData")
-        return file_class(read, external[path], path)
-
-    return load(file_class(read, size), open_external=open_external)
+    return load(file_class(read, size), open_external=opener(read, external, file_class))
 
 
 class PageCompiler:
@@ -258,7 +207,7 @@ class Model:
             sizes = {**options.get("external", {}), "": size}
             from pyruntime.training.graph.page_graph import changed  # few pages need it
 
-            self._changed, self._plan = changed(graph, options, lambda path: _PageFile(read, sizes[path], path))
+            self._changed, self._plan = changed(graph, options, lambda path: PageFile(read, sizes[path], path))
             graph = self._changed.graph
         self.compiler = PageCompiler(from_javascript(options), options)
         border = self.compiler.prepare(graph)
@@ -465,16 +414,23 @@ def missing(read: Read, size: int, external: str) -> str:
     read."""
     sizes, missing_files = json.loads(external), dict[str, None]()
 
-    def open_external(location: str) -> _PageFile:
-        path = _path_of(location, sizes)
+    def open_external(location: str) -> PageFile:
+        path = path_of(location, sizes)
         if path is not None:
-            return _PageFile(read, sizes[path], path)
+            return PageFile(read, sizes[path], path)
         missing_files[location] = None
-        return _PageFile(lambda offset, size, name: bytes(size), 1 << 62, location)
+        return PageFile(lambda offset, size, name: bytes(size), 1 << 62, location)
 
     with suppress(PyRuntimeError), our_fault("reading the model"):
-        load(_PageFile(read, size), open_external=open_external)
+        load(PageFile(read, size), open_external=open_external)
     return json.dumps([*missing_files])
+
+
+def quantizer(read: Read, size: int, external: str, options: str) -> PageQuantizer:
+    """A quantisation of a model. external: as in `missing`; options: JSON of pyruntime/quantization/options.py"""
+    from pyruntime.quantization.page_quantizer import PageQuantizer  # few pages quantise
+
+    return PageQuantizer(PageFile(read, size), opener(read, json.loads(external)), json.loads(options))
 
 
 def inspect(read: Read, size: int, options: str) -> str:
@@ -490,7 +446,7 @@ def inspect(read: Read, size: int, options: str) -> str:
 
     try:
         with our_fault("inspecting the model"):
-            graph = _load(read, size, settings["external"], _PartialFile)
+            graph = _load(read, size, settings["external"], PartialFile)
             return json.dumps(inspection(graph, header))
-    except _Missing as missing:
+    except Missing as missing:
         return json.dumps({"missing": missing.args[0]})

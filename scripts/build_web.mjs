@@ -177,11 +177,11 @@ async function bundles() {
   await Promise.all(['worker', 'pyodide.asm', 'executor', 'training', 'pictures'].map((name) => cp(join(DIST, `${name}.mjs`), join(DIST, `${name}.bin`)))); // for assets.js
 }
 
-/** Writes training.mjs: what trains models in the page, and in the worker. */
+/** Writes training.mjs: what trains and quantises models, in the page and in the worker. */
 async function training(index) {
   const how = { ...index, format: 'cjs', sourcemap: false, write: false, metafile: true };
   const part = (entry, shared) => build({ ...how, entryPoints: [join(ROOT, `web/${entry}`)], plugins: [sharesModules(shared)], outfile: 'x.js' });
-  const [page, worker] = await Promise.all([part('page/training/entry.js', SHARED), part('worker/models/trainer.js', SHARED_IN_WORKER)]);
+  const [page, worker] = await Promise.all([part('page/training/entry.js', SHARED), part('worker/models/rare_code.js', SHARED_IN_WORKER)]);
   const [inPage, inWorker] = [page, worker].map(({ outputFiles: [{ text }] }) => `(require) => { const module = {};${text}return module.exports; };`);
   await writeFile(join(DIST, 'training.mjs'), `export default ${inPage}\nexport const inWorker = ${inWorker}\n`);
   return page;

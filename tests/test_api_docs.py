@@ -23,7 +23,9 @@ PYTHON, COMMAND_LINE = PAGES["python"], PAGES["command-line"]
 TEXT = "\n".join(PAGES.values())
 JAVASCRIPT = "\n".join(text for name, text in PAGES.items() if name not in ("python", "command-line"))
 ERRORS = (ROOT / "docs/errors/README.md").read_text()
-DECLARED = "".join((ROOT / "web" / name).read_text() for name in ("index.d.ts", "pictures.d.ts", "training.d.ts"))
+DECLARED = "".join(
+    (ROOT / "web" / name).read_text() for name in ("index.d.ts", "pictures.d.ts", "quantize.d.ts", "training.d.ts")
+)
 INHERITED = {"endProfiling", "inputMetadata", "inputNames", "outputMetadata", "outputNames", "startProfiling"}
 EXPORTED = """
   const ours = await import('./web/index.js');

@@ -182,7 +182,7 @@ def decoded(rows: np.ndarray[Any, Any], bits: int, block: int) -> np.ndarray[Any
     session = Session(coding_model(weight, coding))
     parts = []
     for span in spans(weight, coding):
-        feeds = {"w": np.frombuffer(span.data, np.float32).reshape(span.dims)}
+        feeds = {"w": np.frombuffer(span.read(weight), np.float32).reshape(span.dims)}
         packed, scales, zeros = session.run(["codes", "scales", "zeros"], feeds)
         assert np.isfinite(scales).all()
         codes, points = (x if bits == 8 else np.stack([x & 15, x >> 4], -1).reshape(-1) for x in (packed, zeros))
@@ -310,7 +310,7 @@ def test_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None
 
 
 def test_large_models_keep_weights_beside(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("pyruntime.quantization.saved_file.LARGEST", 1000)
+    monkeypatch.setattr("pyruntime.quantization.quantized.LARGEST", 1000)
     found = quantize(mixed(), 8, samples=[FLAT], smallest=1000)
     found.save(tmp_path / "m.onnx")
     assert (tmp_path / "m.onnx.data").is_file()

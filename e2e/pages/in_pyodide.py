@@ -11,7 +11,7 @@ import sys
 import weakref
 from importlib import import_module
 
-from pyruntime import InferenceSession, SessionOptions
+from pyruntime import InferenceSession, SessionOptions, quantize
 from pyruntime.pyodide.tensors import Tensor
 
 
@@ -65,6 +65,12 @@ def file(session, **how):
     return base64.b64encode(session.export(**how)).decode()
 
 
+def quantized(feeds):
+    """The file, bits of layers, and errors, of a model with fewer bits."""
+    found = quantize("/models/digits.onnx", 8, samples=[{n: buffer(*feed) for n, feed in feeds.items()}], smallest=4096)
+    return [base64.b64encode(found.to_bytes()).decode(), [layer.bits for layer in found.layers], found.errors]
+
+
 def freed():
     """Whether a session that nobody holds any more takes its Program along."""
     session = InferenceSession("/models/affine.onnx")
@@ -104,5 +110,6 @@ def main(cases):
         "files": [
             file(session), file(session, providers=["webgpu", "wasm"]), file(InferenceSession("/models/upper.onnx")),
         ],
+        "quantized": quantized(json.loads(cases)[-1][1][0]),
         "again": plain(session.run(["y"], {"x": rows})[0]),
     })  # fmt: skip

@@ -183,15 +183,19 @@ class FileModel:
 
     def __init__(self, source: Source, external: External | None = None) -> None:
         if is_ort_format(source):
-            raise InvalidInput("a model in ONNX Runtime's format cannot be written", hint="train the .onnx file")
-        self.source = source
+            raise InvalidInput("a model in ONNX Runtime's format cannot be written", hint="use the .onnx file")
+        self.source, self.external = source, external or External(None)
         self.wire = Wire(source)
-        self.tensors = TensorReader(self.wire, external or External(None), require_data=True)
+        self.tensors = TensorReader(self.wire, self.external, require_data=True)
         self.parts = parts_of(self.wire, 0, source.size)
         graphs = [part for part in self.parts if part.number == GRAPH]
         if not graphs:
             raise InvalidInput("the model has no graph")
         self.graph = FileGraph(self, graphs[-1].open(self.wire))
+
+    def opened(self, name: str) -> Source:
+        """The file of external data with this name; the model's own for ""."""
+        return self.external.get(name) if name else self.source
 
     @property
     def ir_version(self) -> int:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import accumulate
 
 from pyruntime.onnx.graph import Source
@@ -11,15 +11,15 @@ from pyruntime.onnx.write import Piece
 
 
 class PieceSource:
-    """open_file: the file of a piece by name, "" for the old model's; weight: the bytes of one by name and type"""
+    """open_file: the file of a piece by name, "" for the old model's; values: bytes of new weights by name"""
 
     def __init__(
-        self, pieces: Sequence[Piece], open_file: Callable[[str], Source], weight: Callable[[str, str], bytes]
+        self, pieces: Sequence[Piece], open_file: Callable[[str], Source], values: Mapping[str, bytes]
     ) -> None:  # fmt: skip
         self.name = ""
         self._pieces = pieces
         self._ends = list(accumulate(piece.size for piece in pieces))
-        self._open_file, self._weight = open_file, weight
+        self._open_file, self._values = open_file, values
         self.size = self._ends[-1] if pieces else 0
 
     def read(self, offset: int, size: int) -> bytes:
@@ -35,5 +35,5 @@ class PieceSource:
             if piece.is_copy:
                 yield self._open_file(piece.file).read(piece.start + a, b - a)
             else:
-                whole = self._weight(piece.weight, piece.dtype) if piece.weight else piece.data
+                whole = self._values[piece.weight] if piece.weight else piece.data
                 yield whole if b - a == len(whole) else whole[a:b]

@@ -6,14 +6,13 @@ The engine computes the codes: this file writes the small models that do, so tha
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cache, partial
 from math import prod
-from typing import Any
+from typing import NamedTuple
 
 from pyruntime.ir.dtype import F16, F32, F64, I32, I64, U8, DType
 from pyruntime.onnx.graph import Weight
-from pyruntime.onnx.sources import MEMORY
 from pyruntime.onnx.write import GraphWriter, value_info
 
 # A range smaller than that of a block's values rounds most values less, and cuts the outermost off. Of these factors
@@ -22,18 +21,19 @@ _SHRINK = {4: (1.0, 0.96, 0.92, 0.88, 0.84, 0.8), 8: (1.0,)}
 _CHUNK = 1 << 22  # weights of a run
 
 
-@dataclass(frozen=True, slots=True)
-class Span:
-    """Elements of a weight: `count` parts of `size` bytes in its file, `stride` bytes apart; dims: as a tensor; data:
-    the bytes of a weight that the file has in another form"""
+class Span(NamedTuple):
+    """Elements of a weight: `rows` times `size` bytes, `stride` bytes apart, from byte `start` on; dims: as a tensor"""
 
-    file: str
     start: int
     size: int
     stride: int
-    count: int
+    rows: int
     dims: tuple[int, ...]
-    data: bytes = b""
+
+    def read(self, weight: Weight) -> bytes:
+        assert weight.source is not None
+        first = weight.offset + self.start
+        return b"".join(weight.source.read(first + n * self.stride, self.size) for n in range(self.rows))
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,39 +52,28 @@ class Coding:
     factor: float = 1.0
 
 
-def spans(weight: Weight, coding: Coding | None = None) -> list[Span]:
+def spans(weight: Weight, coding: Coding | None = None) -> Iterator[Span]:
     """The weight in parts whose codes follow one another. Without a coding, parts of any elements."""
-    assert weight.source is not None
-    source = weight.source
-    found = [Span(source.name, weight.offset + at, *part) for at, *part in _parts(weight, coding)]
-    if source.name != MEMORY:
-        return found
-    read = [b"".join(source.read(a.start + n * a.stride, a.size) for n in range(a.count)) for a in found]
-    return [replace(span, data=data) for span, data in zip(found, read, strict=True)]
-
-
-def _parts(weight: Weight, coding: Coding | None) -> Iterator[tuple[Any, ...]]:
-    """Of each span: its first byte in the weight, size, stride, count and dims."""
     count, width = prod(weight.shape), weight.dtype.size
     if coding is None or coding.bits == 16:
         for at in range(0, count, _CHUNK):
             n = min(_CHUNK, count - at)
-            yield at * width, n * width, 0, 1, (n,)
+            yield Span(at * width, n * width, 0, 1, (n,))
     elif coding.layout == "channels":
-        yield 0, count * width, 0, 1, (*weight.shape[:2], prod(weight.shape[2:]))
+        yield Span(0, count * width, 0, 1, (*weight.shape[:2], prod(weight.shape[2:])))
     elif coding.layout == "columns":
         rows, columns = weight.shape
         each = max(1, _CHUNK // rows)
         for at in range(0, columns, each):
             n = min(each, columns - at)
-            yield at * width, n * width, columns * width, rows, (rows, n)
+            yield Span(at * width, n * width, columns * width, rows, (rows, n))
     else:
         rows, columns = weight.shape[0], prod(weight.shape[1:])
         each = max(1, _CHUNK // columns)
         for at in range(0, rows, each):
             n = min(each, rows - at)
             dims = (n * columns // coding.block, coding.block) if _is_flat(coding, columns) else (n, columns)
-            yield at * columns * width, n * columns * width, 0, 1, dims
+            yield Span(at * columns * width, n * columns * width, 0, 1, dims)
 
 
 def _is_flat(coding: Coding, columns: int) -> bool:
@@ -210,13 +199,15 @@ def _error(g: GraphWriter, values: str, code: str, scale: str, zero: str) -> str
 @cache
 def range_model(dtype: DType) -> bytes:
     """A model of the largest magnitude of a span, "largest", and whether it has a number that is not finite,
-    "faults"."""
+    "faults"; both of one element."""
     g = GraphWriter()
     x = g("Cast", "w", to=F32.code)
     bad = g("Cast", g("Or", g("IsNaN", x), g("IsInf", x)), to=I32.code)
-    g("ReduceMax", bad, keepdims=0, output="faults")
-    g("ReduceMax", g("Abs", x), keepdims=0, output="largest")
-    return g.model([value_info("w", dtype, ("n",))], [value_info("largest", F32, ()), value_info("faults", I32, ())])
+    g("ReduceMax", bad, output="faults")
+    g("ReduceMax", g("Abs", x), output="largest")
+    return g.model(
+        [value_info("w", dtype, ("n",))], [value_info("largest", F32, (1,)), value_info("faults", I32, (1,))]
+    )
 
 
 @cache

@@ -9,17 +9,8 @@ from pyruntime.ir.dtype import F32
 from pyruntime.onnx.edit import FileGraph, FileModel, FileNode, Part, insert, new, new_node
 from pyruntime.onnx.write import INITIALIZER, INPUT, OUTPUT, VALUE_INFO, Piece, tensor, value_info
 from pyruntime.quantization.layers import find_layers
+from pyruntime.quantization.options import Options
 from pyruntime.quantization.rewrite import KEPT, MICROSOFT, Made, Writer
-
-
-@dataclass(frozen=True, slots=True)
-class Form:
-    """smallest: elements of a weight that becomes codes; block: codes that share a scale; accuracy_level: of
-    MatMulNBits"""
-
-    smallest: int
-    block: int
-    accuracy_level: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,11 +25,11 @@ class NewModel:
 Open = Callable[[], FileModel]  # opens the model's file anew, because editing changes it
 
 
-def with_codes(open_model: Open, plan: Sequence[int], form: Form) -> NewModel:
+def with_codes(open_model: Open, plan: Sequence[int], options: Options) -> NewModel:
     """The model in which layer n of `find_layers` has weights of plan[n] bits."""
     model = open_model()
-    layers = find_layers(model, form.smallest)
-    writer = Writer(model, layers, form.block, form.accuracy_level)
+    layers = find_layers(model, options.smallest)
+    writer = Writer(model, layers, options)
     new_nodes: dict[FileNode, list[FileNode]] = {}
     for layer, bits in zip(layers, plan, strict=True):
         if bits != KEPT:
@@ -98,13 +89,13 @@ def _import_domain(model: FileModel) -> None:
         model.import_opset(MICROSOFT, 1)
 
 
-def with_errors(open_model: Open, plan: Sequence[int], form: Form) -> NewModel | None:
+def with_errors(open_model: Open, plan: Sequence[int], options: Options) -> NewModel | None:
     """A model whose outputs "error n" and "size n" are the squared sums of layer n's error and result, where each layer
     reads what it reads in the model without codes; None if there is no such layer. Layers inside of branches and loops
     have none."""
     model = open_model()
-    layers = find_layers(model, form.smallest)
-    writer = Writer(model, layers, form.block, form.accuracy_level)
+    layers = find_layers(model, options.smallest)
+    writer = Writer(model, layers, options)
     graph = model.graph
     graph.remove([part for _, part in graph.named(OUTPUT)])
     outputs = []

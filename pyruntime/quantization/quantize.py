@@ -4,50 +4,19 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pyruntime.errors import InvalidInput, InvalidModel
 from pyruntime.onnx.edit import FileModel
 from pyruntime.onnx.graph import Source
-from pyruntime.onnx.piece_source import PieceSource
 from pyruntime.onnx.sources import External, FileSource, MemorySource, beside
 from pyruntime.quantization.host import Feeds, Host, Sessions
-from pyruntime.quantization.saved_file import save
-from pyruntime.quantization.steps import LayerReport, Options
+from pyruntime.quantization.options import Options
+from pyruntime.quantization.quantized import Quantized
+from pyruntime.quantization.steps import quantised
 
 if TYPE_CHECKING:
     from onnx import ModelProto
-
-
-@dataclass(frozen=True, slots=True)
-class Quantized:
-    """errors: of each output of floats on the samples, relative to its size"""
-
-    file: PieceSource
-    layers: list[LayerReport]
-    errors: dict[str, float]
-
-    @property
-    def size(self) -> int:
-        """Bytes of the model's file."""
-        return self.file.size
-
-    @property
-    def model(self) -> ModelProto:
-        """The model as an object of the package onnx, which must be installed."""
-        import onnx
-
-        return onnx.load_from_string(self.to_bytes())
-
-    def to_bytes(self) -> bytes:
-        """The model's file, with its weights."""
-        return self.file.read(0, self.file.size)
-
-    def save(self, path: str | os.PathLike[str]) -> None:
-        """Write the model. From 1 GiB on, its weights are in a second file, PATH.data."""
-        save(self.file, Path(path))
 
 
 def quantizer(sessions: Sessions) -> Callable[..., Quantized]:
@@ -81,15 +50,13 @@ def quantizer(sessions: Sessions) -> Callable[..., Quantized]:
         samples = list(samples)
         options = Options(bits, max_error, keep, smallest, block_size, accuracy_level, bool(samples))
         options.check()
-        source, external = _opened(model)
-        host = Host(source, external, samples, sessions)
-        found = host.quantise(options)
-        return Quantized(host.file(found.pieces), found.layers, found.errors)
+        return Host(samples, sessions).result(quantised(_opener(model), options))
 
     return quantize
 
 
-def _opened(model: Any) -> tuple[Source, External]:
+def _opener(model: Any) -> Callable[[], FileModel]:
+    """Opens the model for editing, each time anew. Errors: InvalidInput if it cannot be read"""
     try:
         data = model.SerializeToString() if hasattr(model, "SerializeToString") else model
     except ValueError as e:
@@ -103,4 +70,4 @@ def _opened(model: Any) -> tuple[Source, External]:
         _ = FileModel(source, external).graph.nodes
     except (InvalidModel, InvalidInput, OSError, TypeError) as e:
         raise InvalidInput(f"the model cannot be read: {e}", hint="an .onnx file is expected") from e
-    return source, external
+    return lambda: FileModel(source, external)

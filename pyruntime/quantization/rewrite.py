@@ -19,22 +19,24 @@ from pyruntime.onnx.graph import Weight
 from pyruntime.onnx.write import Piece, Value, literal, tensor
 from pyruntime.quantization.codes import Coding
 from pyruntime.quantization.layers import Layer
+from pyruntime.quantization.options import Options
 
 KEPT = 0  # "bits" of a layer that stays as it is
 MICROSOFT = "com.microsoft"
 _CHANNELS = 16  # a convolution with fewer input channels has too few weights for a scale of their own
 _LARGEST_HALF = 65504
-PARTS = ("codes", "scales", "zeros")
 
 
 @dataclass(frozen=True, slots=True)
 class Made:
-    """A new initializer. weight, coding: what its values are computed from; data: the values if they are known"""
+    """A new initializer. weight, coding: what its values are computed from; part: which output of the coding they are;
+    data: the values if they are known"""
 
     dtype: DType
     shape: tuple[int, ...]
     weight: Weight | None = None
     coding: Coding | None = None
+    part: str = "codes"
     data: bytes = b""
 
     @property
@@ -51,22 +53,22 @@ class Writer:
 
     model: FileModel
     layers: Sequence[Layer]
-    block: int
-    accuracy_level: int = 0
+    options: Options
     made: dict[str, Made] = field(default_factory=dict)
 
     @property
-    def opset(self) -> int:
-        return max((v for domain, v in self.model.opsets().items() if domain in ("", "ai.onnx")), default=1)
+    def block(self) -> int:
+        return self.options.block_size
 
     def possible(self, layer: Layer, bits: int, largest: float) -> int:
         """`bits`, or what the layer can have instead: more bits, or KEPT. largest: the largest magnitude of its weight,
         infinite if a number is not finite"""
         half = layer.weight.dtype is F16
+        opset = max((v for domain, v in self.model.opsets().items() if domain in ("", "ai.onnx")), default=1)
         is_convolution = layer.node.op in ("Conv", "ConvTranspose")
-        if is_convolution and bits < 8 and (self.opset < 21 or layer.shape[1] < _CHANNELS):
+        if is_convolution and bits < 8 and (opset < 21 or layer.shape[1] < _CHANNELS):
             bits = 8
-        if is_convolution and bits == 8 and self.opset < (19 if half else 13):
+        if is_convolution and bits == 8 and opset < (19 if half else 13):
             bits = 16
         if layer.node.op == "Gather" and layer.shape[1] * bits % 8:
             bits = 8
@@ -102,8 +104,8 @@ class Writer:
         n, k = layer.shape[::-1] if layer.has_columns else layer.shape
         names = self._matrix(layer, bits, layer.has_columns, alpha)
         sizes: dict[str, Value] = {"K": k, "N": n, "bits": bits, "block_size": self.block}
-        if self.accuracy_level:
-            sizes["accuracy_level"] = self.accuracy_level
+        if level := self.options.accuracy_level:
+            sizes["accuracy_level"] = level
         return new_node("MatMulNBits", [layer.node.inputs[0], *names], output, layer.name, MICROSOFT, sizes)
 
     def _matrix(self, layer: Layer, bits: int, has_columns: bool, factor: float = 1.0) -> list[str]:
@@ -186,8 +188,8 @@ class Writer:
     ) -> list[str]:  # fmt: skip
         """The names of codes, scales and zero points."""
         return [
-            self._add(f"{prefix}{part}", Made(dtype, shape, layer.weight, coding))
-            for part, dtype, shape in zip(PARTS, dtypes, shapes, strict=True)
+            self._add(f"{prefix}{part}", Made(dtype, shape, layer.weight, coding, part))
+            for part, dtype, shape in zip(("codes", "scales", "zeros"), dtypes, shapes, strict=True)
         ]
 
     def _add(self, name: str, made: Made) -> str:

@@ -1,100 +1,61 @@
-"""Quantisation as a generator: it decides, and asks its host for the runs that compute codes and measure errors. So
-native sessions, Pyodide and pages share it, and large weights stay with the host."""
+"""Quantisation as a generator: it decides and holds the codes, and asks its host for runs. So native sessions, Pyodide
+and pages, whose runs are asynchronous, share it."""
 
 from __future__ import annotations
 
 import math
+import struct
 from collections.abc import Generator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypeVar
 
 from pyruntime.errors import InvalidInput
 from pyruntime.ir.dtype import F16, F32, F64
+from pyruntime.onnx.piece_source import PieceSource
 from pyruntime.onnx.write import Piece
-from pyruntime.quantization.codes import Span, coding_model, comparison, range_model, spans
+from pyruntime.quantization.codes import Coding, coding_model, comparison, range_model, spans
 from pyruntime.quantization.layers import Layer, find_layers, without_kept
-from pyruntime.quantization.model import Form, NewModel, Open, with_codes, with_errors
-from pyruntime.quantization.rewrite import KEPT, PARTS, Made, Writer
-
-BITS = (4, 8, 16)
+from pyruntime.quantization.model import NewModel, Open, inlined, with_codes, with_errors
+from pyruntime.quantization.options import Options
+from pyruntime.quantization.quantized import LayerReport, Quantized
+from pyruntime.quantization.rewrite import KEPT, Made, Writer
 
 
 @dataclass(frozen=True, slots=True)
-class Compute:
-    """Run a small model with each span, of type `dtype`, as its input "w". keep: names under which the host keeps the
-    bytes of outputs, one run's after another's. The answer: of each span the other outputs, numbers by name"""
+class Run:
+    """Run a small model with the input "w" of this type, dims and bytes. The answer: bytes of its outputs by name"""
 
     model: bytes
     dtype: str
-    spans: list[Span]
-    keep: dict[str, str]
+    dims: tuple[int, ...]
+    data: bytes
 
 
 @dataclass(frozen=True, slots=True)
 class Measure:
-    """Run a model with each sample. The answer, by output and for each sample: its number; nothing if `is_expected`,
-    for outputs that the host keeps; else the results of the model in `comparisons` for its type of floats, [error,
-    size], with the kept output and this one, null if their shapes differ; none for other types."""
+    """Run a model with each sample. The answer for each sample, by output: if `how` is "numbers", its number; after
+    "expected" it is not read, and the host keeps the outputs; if "compared", the results [error, size] of the model in
+    `comparisons` for the type of the output, with the kept output and this one, None if their shapes differ; outputs of
+    other types are left out."""
 
-    pieces: list[Piece]
-    how: str  # numbers, expected, compared
+    file: PieceSource
+    how: str
     comparisons: dict[str, bytes] = field(default_factory=dict)
 
 
-@dataclass(frozen=True, slots=True)
-class LayerReport:
-    """What became of a layer. bits: of its weight; before, after: bytes of the weight; error: of the layer's result on
-    the samples, relative to its size (None without samples, and for layers in branches and loops)"""
-
-    name: str
-    op: str
-    shape: tuple[int, ...]
-    bits: int
-    before: int
-    after: int
-    error: float | None
+T = TypeVar("T")
+Steps = Generator[Run | Measure, Any, T]
 
 
-@dataclass(frozen=True, slots=True)
-class Outcome:
-    pieces: list[Piece]
-    layers: list[LayerReport]
-    errors: dict[str, float]
-
-
-@dataclass(frozen=True, slots=True)
-class Options:
-    """As of `quantize`; has_samples: whether the host has any"""
-
-    bits: int = 4
-    max_error: float | None = None
-    keep: Sequence[str] = ()
-    smallest: int = 16384
-    block_size: int = 32
-    accuracy_level: int = 0
-    has_samples: bool = False
-
-    def check(self) -> None:
-        if self.bits not in BITS:
-            raise InvalidInput(f"bits is {self.bits}", hint=f"it can be {', '.join(map(str, BITS))}")
-        if self.block_size < 16 or self.block_size & (self.block_size - 1):
-            raise InvalidInput(f"block_size is {self.block_size}", hint="it must be a power of 2 from 16 on")
-        if self.max_error is not None and not self.has_samples:
-            raise InvalidInput("max_error needs samples", hint="give inputs on which the error is measured")
-
-
-Steps = Generator[Compute | Measure, Any, Any]
-
-
-def quantised(open_model: Open, options: Options) -> Generator[Compute | Measure, Any, Outcome]:
-    """Yields what the host must run, and returns the pieces of the new file."""
+def quantised(open_model: Open, options: Options) -> Steps[Quantized]:
+    """Yields what the host must run. open_model: opens the model's file anew, because editing changes it"""
     options.check()
-    form = Form(options.smallest, options.block_size, options.accuracy_level)
     layers = find_layers(open_model(), options.smallest)
     if not layers:
         raise InvalidInput(f"no layer has a weight of {options.smallest} floats or more", hint="lower `smallest`")
-    task = _Task(open_model, form, layers, options.has_samples)
-    yield from task.start()
+    task = _Task(open_model, options, layers)
+    if options.has_samples:
+        yield Measure(task.file(inlined(open_model())), "expected")
     left = {id(layer) for layer in without_kept(layers, tuple(options.keep))}
     names = {layer.name for layer in layers if id(layer) not in left}
     plan = yield from task.possible([KEPT if layer.name in names else options.bits for layer in layers])
@@ -106,70 +67,74 @@ def quantised(open_model: Open, options: Options) -> Generator[Compute | Measure
         LayerReport(a.name, a.node.op, a.shape, n or a.weight.dtype.bits, a.weight.size, size, errors.get(i))
         for i, (a, n, size) in enumerate(zip(layers, plan, coded.sizes, strict=True))
     ]
-    return Outcome(coded.pieces, report, (yield from task.errors(coded)))
+    return Quantized(task.file(coded.pieces), report, (yield from task.errors(coded)))
 
 
 @dataclass(slots=True)
 class _Task:
-    """A model whose layers get codes. ranges: the largest magnitudes of weights, by place"""
+    """A model whose layers get codes. values: bytes of new weights, by name; ranges: the largest magnitudes of weights,
+    by place"""
 
     open_model: Open
-    form: Form
+    options: Options
     layers: Sequence[Layer]
-    has_samples: bool
+    values: dict[str, bytes] = field(default_factory=dict)
     _ranges: dict[int, float] = field(default_factory=dict)
-    _computed: set[str] = field(default_factory=set)
 
-    def start(self) -> Steps:
-        if self.has_samples:
-            yield Measure([], "expected")
+    def file(self, pieces: Sequence[Piece]) -> PieceSource:
+        """The file that pieces describe, without a copy of its weights."""
+        return PieceSource(pieces, self.open_model().opened, self.values)
 
-    def possible(self, plan: Sequence[int]) -> Steps:
+    def possible(self, plan: Sequence[int]) -> Steps[list[int]]:
         """What the layers can have: at least these bits."""
-        writer = Writer(self.open_model(), self.layers, self.form.block)
+        writer = Writer(self.open_model(), self.layers, self.options)
         found = []
         for layer, bits in zip(self.layers, plan, strict=True):
             largest = 0.0 if bits == KEPT else (yield from self._largest(layer))
             found.append(writer.possible(layer, bits, largest))
         return found
 
-    def _largest(self, layer: Layer) -> Steps:
+    def _largest(self, layer: Layer) -> Steps[float]:
         if layer.place not in self._ranges:
-            model = range_model(layer.weight.dtype)
-            found = yield Compute(model, layer.weight.dtype.name, list(spans(layer.weight)), {})
-            is_finite = not any(part["faults"] for part in found)
-            self._ranges[layer.place] = max(part["largest"] for part in found) if is_finite else math.inf
+            weight, largest = layer.weight, 0.0
+            for span in spans(weight):
+                found = yield Run(range_model(weight.dtype), weight.dtype.name, span.dims, span.read(weight))
+                is_finite = found["faults"] == bytes(4)
+                largest = max(largest, *struct.unpack("<f", found["largest"])) if is_finite else math.inf
+            self._ranges[layer.place] = largest
         return self._ranges[layer.place]
 
-    def coded(self, plan: Sequence[int]) -> Steps:
-        """The model with codes, after the host has computed them."""
-        found = with_codes(self.open_model, plan, self.form)
+    def coded(self, plan: Sequence[int]) -> Steps[NewModel]:
+        """The model with codes, after they are computed."""
+        found = with_codes(self.open_model, plan, self.options)
         yield from self._compute(found.made)
         return found
 
-    def _compute(self, made: Mapping[str, Made]) -> Steps:
+    def _compute(self, made: Mapping[str, Made]) -> Steps[None]:
         """Codes that are not computed yet. Those of one weight and its scales and zero points are of one run."""
-        missing = {name: one for name, one in made.items() if one.coding and name not in self._computed}
-        groups: dict[tuple[Any, ...], dict[str, str]] = {}
-        sources = {}
-        for name, one in missing.items():
-            part = next((p for p in PARTS if name.endswith(p)), PARTS[0])
-            key = (one.weight.offset, one.weight.name, id(one.weight.source), one.coding)  # type: ignore[union-attr]
-            groups.setdefault(key, {})[part] = name
-            sources[key] = one
-        for key, keep in groups.items():
-            weight, coding = sources[key].weight, sources[key].coding
-            assert weight and coding
-            yield Compute(coding_model(weight, coding), weight.dtype.name, list(spans(weight, coding)), keep)
-            self._computed |= set(keep.values())
+        groups: dict[tuple[int, Coding], dict[str, Made]] = {}
+        for name, one in made.items():
+            if one.coding and name not in self.values:
+                groups.setdefault((id(one.weight), one.coding), {})[name] = one
+        for (_, coding), group in groups.items():
+            weight = next(iter(group.values())).weight
+            assert weight
+            model = coding_model(weight, coding)
+            parts: dict[str, list[bytes]] = {name: [] for name in group}
+            for span in spans(weight, coding):
+                found = yield Run(model, weight.dtype.name, span.dims, span.read(weight))
+                for name, one in group.items():
+                    parts[name].append(found[one.part])
+            self.values |= {name: b"".join(found) for name, found in parts.items()}
 
-    def layer_errors(self, plan: Sequence[int]) -> Steps:
+    def layer_errors(self, plan: Sequence[int]) -> Steps[dict[int, float]]:
         """Of each layer: the root of its squared error over that of its result."""
-        if not self.has_samples or (found := with_errors(self.open_model, plan, self.form)) is None:
+        options = self.options
+        if not options.has_samples or (found := with_errors(self.open_model, plan, options)) is None:
             return {}
         yield from self._compute(found.made)
         sums: dict[str, float] = {}
-        for numbers in (yield Measure(found.pieces, "numbers")):
+        for numbers in (yield Measure(self.file(found.pieces), "numbers")):
             for name, value in numbers.items():
                 sums[name] = sums.get(name, 0.0) + value
         return {
@@ -178,13 +143,13 @@ class _Task:
             if name.startswith("error ")
         }
 
-    def errors(self, coded: NewModel) -> Steps:
+    def errors(self, coded: NewModel) -> Steps[dict[str, float]]:
         """Of each output of floats: the root of its squared error over that of the expected values, over all
         samples."""
-        if not self.has_samples:
+        if not self.options.has_samples:
             return {}
         comparisons = {dtype.name: comparison(dtype) for dtype in (F16, F32, F64)}
-        samples = yield Measure(coded.pieces, "compared", comparisons)
+        samples = yield Measure(self.file(coded.pieces), "compared", comparisons)
         pairs: dict[str, list[Any]] = {}
         for name, pair in (item for sample in samples for item in sample.items()):
             pairs.setdefault(name, []).append(pair)
@@ -193,7 +158,7 @@ class _Task:
             for name, found in pairs.items()
         }
 
-    def is_within(self, plan: Sequence[int], bound: float) -> Steps:
+    def is_within(self, plan: Sequence[int], bound: float) -> Steps[bool]:
         errors = yield from self.errors((yield from self.coded(plan)))
         return all(error <= bound for error in errors.values())
 
@@ -204,7 +169,7 @@ def relative(error: float, size: float) -> float:
     return math.inf if size == 0 else math.sqrt(error / size)
 
 
-def _within(task: _Task, plan: list[int], bound: float) -> Steps:
+def _within(task: _Task, plan: list[int], bound: float) -> Steps[list[int]]:
     """The plan with more bits for the layers with the largest errors: for as few layers as the bound needs, found by
     bisection."""
     for more in (8, 16, KEPT):

@@ -171,6 +171,18 @@ import { Stop, StopWords } from './stop.js';
  * "model"; places reads parts of a file; alone frees the memory of other Programs before each that runs.
  * @typedef {{ session: number, how: 'read' | 'update' | 'replace' | 'export' | 'places' | 'alone', values: Record<string, Uint8Array> }} TrainParams
  */
+/**
+ * Of `quantize`. open: starts one with its options `quantising`, and results in its number; next: takes the answer to the last step
+ * (null at first), and results in the next step; read: results in bytes of the step's file; end: frees it
+ * @typedef {({ how: 'open', quantising: object } & CreateParams) | { how: 'next', number: number, answer: unknown }
+ *   | { how: 'read', number: number, offset: number, size: number } | { how: 'end', number: number }} QuantiseParams
+ */
+/**
+ * What the page runs (pyruntime/quantization/page_quantizer.py): a small model, or the file of this size with each sample.
+ * @typedef {{ kind: 'run', model: Uint8Array, dtype: string, dims: number[], data: Uint8Array }} QuantiseRun
+ * @typedef {{ kind: 'expected' | 'numbers' | 'compared', size: number, comparisons: Record<string, Uint8Array> }} QuantiseMeasure
+ * @typedef {QuantiseRun | QuantiseMeasure | { kind: 'done', size: number, report: { layers: object[], errors: Record<string, number> } }} QuantiseStep
+ */
 /** A value outside linear memory. @typedef {{ dims: number[], data: (string | number)[] }} HostArray */
 /**
  * A step of a Program in the page that Python runs.
@@ -235,6 +247,7 @@ import { Stop, StopWords } from './stop.js';
  * @property {{ params: null, result: { python: string, milliseconds: number } }} boot starts Python
  * @property {{ params: CreateParams, result: CreateResult }} create
  * @property {{ params: CreateParams, result: Inspection }} inspect
+ * @property {{ params: QuantiseParams, result: number | QuantiseStep | Uint8Array | null }} quantise
  * @property {{ params: RunParams, result: RunResult }} run
  * @property {{ params: { session: number }, result: Portable | null }} program the Program that ran last
  * @property {{ params: { session: number, feeds: Record<string, WireValue>, repeat: number }, result: KernelTiming[] }} profile

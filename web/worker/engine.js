@@ -28,6 +28,7 @@ import { moveToDisk } from './files/download.js';
 import { usePageFetch } from './files/page_fetch.js';
 import { closeAll } from './models/model_files.js';
 import { openModel } from './models/open_model.js';
+import { trainingCode } from './models/trainer_code.js';
 import { compilerForPage } from './models/open_for_page.js';
 import { PageCompiler } from './models/page_compiler.js';
 import { exportProgram } from './programs/export_program.js';
@@ -206,6 +207,12 @@ const handlers = {
     logging.least = () => params.env.least;
     const closePort = usePageFetch(params);
     return { result: await inspectModel(params, progress, interpreter, stop).finally(closePort) };
+  },
+
+  async quantise(params, progress, stop) {
+    const closePort = usePageFetch(/** @type {import('../common/protocol.js').CreateParams} */ (params)); // has a port for `open` alone
+    const { quantise } = await trainingCode(interpreter);
+    return { result: await quantise(params, progress, stop, interpreter).finally(closePort) };
   },
 
   async run(params, notify, stop) {

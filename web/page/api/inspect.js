@@ -5,17 +5,26 @@ import { attach, checkPlatform } from '../engine/client.js';
 import { sessionOptions } from '../options/options.js';
 import { modelParams, streamsOf } from '../sessions/model_origins.js';
 
+/** @typedef {import('onnxruntime-common').InferenceSession.SessionOptions} SessionOptions */
+
 /**
- * @param {import('../sessions/model_origins.js').Source} model
- * @param {import('onnxruntime-common').InferenceSession.SessionOptions | null} [options] as of a session
+ * Makes a call about a model that opens no session.
+ * @param {'inspect' | 'quantise'} call @param {string} what it does, for errors
+ * @param {import('../sessions/model_origins.js').Source} model @param {SessionOptions} options
+ * @param {object} [more] parameters @param {(late: unknown) => void} [drop] takes the result of a call that was cancelled
+ * @returns {Promise<unknown>}
  */
-export async function inspect(model, options) {
+export async function ask(call, what, model, options, more, drop = () => {}) {
   checkPlatform();
-  options ??= {};
-  const cancellation = Cancellation.of(options.signal, 'the inspection');
+  const cancellation = Cancellation.of(options.signal, what);
   const settings = sessionOptions(options);
   const params = modelParams(model, settings);
-  const progress = settings.options.onProgress;
-  const sent = attach().call('inspect', params, { transfer: streamsOf(params), progress, watch: cancellation?.watch });
-  return race(cancellation, sent, () => {});
+  const sent = attach().call(call, /** @type {never} */ ({ ...params, ...more }), { transfer: streamsOf(params), progress: settings.options.onProgress, watch: cancellation?.watch });
+  return race(cancellation, sent, drop);
 }
+
+/**
+ * @param {import('../sessions/model_origins.js').Source} model
+ * @param {SessionOptions | null} [options] as of a session
+ */
+export const inspect = (model, options) => ask('inspect', 'the inspection', model, options ?? {});

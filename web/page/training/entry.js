@@ -1,9 +1,10 @@
-// What trains models and runs them with adapters: dist/training.mjs, which load_code.js fetches.
+// What trains models, runs them with adapters and quantises them: dist/training.mjs, which load_code.js fetches.
 
 import { createWithArtifacts, isArtifacts } from './artifact_session.js';
 import { TrainingSession } from './session.js';
 
 export { adapt } from './adapted_session.js';
+export { quantize } from './quantize.js';
 
 /** @param {import('./session_weights.js').PageParts} parts @param {any} model @param {Record<string, any>} [options] */
 export const create = (parts, model, options) => (

@@ -1,9 +1,10 @@
-// Loads the code that trains models and runs them with adapters, a separate file, when a page first asks for that.
+// Loads the code that trains models, runs them with adapters and quantises them, a separate file, when a page first asks for that.
 // It shares modules with the page: scripts/build_web.mjs builds it as a function that takes them.
 
 import { Tensor } from 'onnxruntime-common';
 import { importScript } from '../../common/import_script.js';
 import { backend, InferenceSession } from '../api/inference_session.js';
+import { ask } from '../api/inspect.js';
 import { platform } from '../../common/platform.js';
 import { engineFiles } from '../engine/client.js';
 import { SHARED } from '../executor/load_code.js';
@@ -11,7 +12,7 @@ import { runOptions } from '../options/options.js';
 import { withAddress } from '../sessions/model_origins.js';
 
 /** What it needs of the page besides these modules. */
-const parts = { platform, backend, InferenceSession, Tensor, runOptions, withAddress };
+const parts = { platform, backend, InferenceSession, Tensor, ask, runOptions, withAddress };
 
 /** @returns {Promise<typeof import('./entry.js')>} */
 async function load() {
@@ -21,7 +22,9 @@ async function load() {
   return module.default((file) => SHARED[file]);
 }
 
-/** @param {any} model @param {Record<string, any>} [options] */
-export const create = async (model, options) => (await load()).create(parts, model, options);
+/** A function of that code, which is loaded for the first call. @param {'create' | 'quantize' | 'adapt'} name @returns {(...given: any[]) => Promise<any>} */
+const loaded = (name) => async (...given) => (/** @type {Record<string, Function>} */ (/** @type {unknown} */ (await load())))[name](parts, ...given);
 
-backend.adapt = async (/** @type {[any, any[], any?]} */ ...given) => (await load()).adapt(parts, ...given);
+export const create = loaded('create');
+export const quantize = loaded('quantize');
+backend.adapt = loaded('adapt');

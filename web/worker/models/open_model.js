@@ -73,8 +73,7 @@ async function prepare(params, progress, stop, { interpreter, pool, others }) {
   const device = gpuFor(params);
   const [{ gpu, whyNot, candidate }, cache] = await Promise.all([device, prepareCache(params, options, device, interpreter, progress)]);
   const host = { shared, threads, pool, gpu, named, whyNotGpu: whyNot, fallback, ...limits, logOptions };
-  const code = params.options.training ? interpreter.assets?.training : undefined;
-  const trainer = code ? new (await trainingCode(code)).Trainer() : null;
+  const trainer = params.options.training ? new (await trainingCode(interpreter)).Trainer() : null;
   return {
     params, progress, interpreter, others, start, stop, options, host, candidate, cache, trainer,
     files: new Map(), reads: new ReadRanges(), gpu: params.gpu ?? gpu?.adapter ?? null,

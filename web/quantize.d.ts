@@ -1,0 +1,48 @@
+/**
+ * Types of `quantize`: models with weights of fewer bits.
+ * @module pyruntime
+ */
+
+import type { InferenceSession, Tensor } from 'onnxruntime-common';
+
+/** The options besides those of a session, which apply to the sessions that measure errors. */
+export interface QuantizeOptions extends InferenceSession.SessionOptions {
+  /** Of a weight: 4 (default), 8 or 16 (half floats). Layers that cannot have so few get more. */
+  bits?: 4 | 8 | 16;
+  /** Inputs by name, on which errors are measured. */
+  samples?: Iterable<Readonly<Record<string, Tensor>>> | AsyncIterable<Readonly<Record<string, Tensor>>>;
+  /** Bound of the error of each output on the samples, relative to its size: layers get more bits until it holds. */
+  maxError?: number;
+  /** Patterns of names of layers that stay as they are, such as 'lm_head' or 'head.*'. */
+  keep?: readonly string[];
+  /** Weights with fewer elements stay as they are. Default: 16384. */
+  smallest?: number;
+  /** Codes that share a scale, a power of 2 from 16 on. Default: 32. */
+  blockSize?: number;
+  /** Of MatMulNBits; 4 lets runtimes compute with 8-bit activations. Default: 0. */
+  accuracyLevel?: number;
+}
+
+/** What became of a layer. */
+export interface QuantizedLayer {
+  readonly name: string;
+  readonly op: string;
+  readonly shape: readonly number[];
+  /** Of its weight. */
+  readonly bits: number;
+  /** Bytes of its weight. */
+  readonly before: number;
+  readonly after: number;
+  /** Of its result on the samples, relative to its size; null without samples, and for layers in branches and loops. */
+  readonly error: number | null;
+}
+
+export interface Quantized {
+  /** An ONNX file. */
+  readonly model: Uint8Array;
+  /** errors: of each output of floats on the samples, relative to its size. */
+  readonly report: { readonly layers: readonly QuantizedLayer[]; readonly errors: Readonly<Record<string, number>> };
+}
+
+/** Makes a smaller model (docs/use/convert.md#make-it-smaller): weights of MatMul, Gemm, Gather, Conv and ConvTranspose have fewer bits. */
+export function quantize(model: string | URL | Uint8Array | ArrayBufferLike | Blob | Response | FileSystemFileHandle, options?: QuantizeOptions): Promise<Quantized>;

@@ -1,0 +1,4 @@
+// What few workers need: the worker's part of dist/training.mjs, which trainer_code.js loads.
+
+export { quantise } from './quantiser.js';
+export { Trainer } from './trainer.js';
