@@ -43,7 +43,7 @@ export const backend = {
     const gpu = changes?.training ? null : await ownGpu(settings);
     if (changes?.training) settings.params.isAuto = false;
     Object.assign(settings.params.options, changes);
-    const params = { ...modelParams(model, settings, settings.options.cache), gpu: gpu?.adapter };
+    const params = { ...modelParams(model, settings), gpu: gpu?.adapter };
     const caller = attach(looksLikeProgram(params.model) ? null : params.model);
     const sent = caller.call('create', params, { transfer: streamsOf(params), progress: settings.options.onProgress, watch: cancellation?.watch });
     const release = (/** @type {CreateResult} */ { session }) => void caller.call('release', { session }).catch(() => {});
