@@ -15,14 +15,15 @@ const NAMES = { bits: 'bits', maxError: 'max_error', keep: 'keep', smallest: 'sm
 const CHUNK = 1 << 24; // bytes of a file that cross at once
 
 /**
- * @param {PageParts} parts @param {unknown} model @param {{ samples?: Iterable<Feeds> | AsyncIterable<Feeds>, signal?: AbortSignal, [option: string]: unknown }} [options]
+ * @param {PageParts} parts @param {unknown} model @param {{ samples?: Iterable<Feeds> | AsyncIterable<Feeds>, signal?: AbortSignal, [option: string]: unknown } | null} [given] options
  * @returns {Promise<{ model: Uint8Array, report: object }>}
  */
-export async function quantize(parts, model, { samples = [], ...options } = {}) {
+export async function quantize(parts, model, given) {
+  const { samples = [], ...options } = given ?? {};
   const feeds = await collected(samples);
   const ofSessions = Object.fromEntries(Object.entries(options).filter(([name]) => !Object.hasOwn(NAMES, name)));
-  const given = Object.entries(NAMES).filter(([name]) => (options[name] ?? null) !== null);
-  const quantising = { ...Object.fromEntries(given.map(([name, python]) => [python, options[name]])), has_samples: feeds.length > 0 };
+  const own = Object.entries(NAMES).filter(([name]) => (options[name] ?? null) !== null);
+  const quantising = { ...Object.fromEntries(own.map(([name, python]) => [python, options[name]])), has_samples: feeds.length > 0 };
   const number = await parts.ask('quantise', 'the quantisation', model, ofSessions, { how: 'open', quantising }, end);
   const { externalData, ...others } = ofSessions; // files that sessions open have all weights
   const work = new Quantisation(number, parts, feeds, others);
