@@ -200,10 +200,13 @@ def _is_slots(s: ast.stmt) -> bool:
 
 
 def _documentation(node: ast.FunctionDef | ast.ClassDef) -> str:
-    """A docstring, with the names of JavaScript."""
-    words = " ".join((ast.get_docstring(node) or "").split())
-    words = re.sub(r"\b[a-z]+(_[a-z]+)+\b(?![./])", lambda found: camel(found[0]), words)
-    return re.sub(r"\bNone\b", "null", words)
+    """A docstring with the names of JavaScript: its paragraphs, and the items of lists after the first, on lines of
+    their own."""
+    first, *rest = re.split(r"\n\s*\n", ast.get_docstring(node) or "")
+    lines = [first, *(line for part in rest for line in ["", *re.split(r"\n(?=[a-z_]+: |- )", part)])]
+    text = "\n".join(" ".join(line.split()) for line in lines)
+    text = re.sub(r"\b[a-z]+(_[a-z]+)+\b(?![./])", lambda found: camel(found[0]), text)
+    return re.sub(r"\bNone\b", "null", text)
 
 
 def _wrap(text: str, width: int) -> list[str]:
@@ -214,10 +217,12 @@ def _comment(text: str, tags: list[str], indent: str, line: int) -> Lines:
     if not text and not tags:
         return []
     one = f"{indent}/** {' '.join([text, *tags]).strip()} */"
-    if len(one) <= WIDTH:
+    if len(one) <= WIDTH and "\n" not in text:
         return [(one, line)]
-    wrapped = [*_wrap(text, WIDTH - len(indent) - 3), *_joined(tags, WIDTH - len(indent) - 3)]
-    return [(f"{indent}/**", line), *[(f"{indent} * {w}", line) for w in wrapped], (f"{indent} */", line)]
+    width = WIDTH - len(indent) - 3
+    about = [w for part in text.split("\n") for w in _wrap(part, width) or [""]] if text else []
+    written = [f"{indent} * {w}".rstrip() for w in [*about, *_joined(tags, width)]]
+    return [(f"{indent}/**", line), *[(w, line) for w in written], (f"{indent} */", line)]
 
 
 def _joined(tags: list[str], width: int) -> list[str]:
