@@ -21,7 +21,7 @@ TEMPLATES = {
         "min({int}, {int})", "max({int}, {int}, {int})", "len({ints})", "len({str})", "len({dict})", "len({set})",
         "sum({ints})", "sum(x for x in {ints} if {x:bool})", "sum({x:int} for x in {set})", "({ints})[0]",
         "({ints})[-1]", "[{int}, {int}, 4][{int} % 3]", "[{int}, {int}][-1]", "({dict})[{key}]",
-        "({dict}).get({key}, {int})", "int(str({int}))", "int({str})", "int({bool})",
+        "({dict}).get({key}, {name_int})", "int(str({int}))", "int({str})", "int({bool})",
         "{int} if {bool} else {int}", "min([{int}, *{ints}])", "max({ints}, default={int})",
         "[4, 5, {int}].index({int})",
         "({str}).find({key})", "o if o is not None else {int}", "{int} if o is None else o", "({pair})[0]",
@@ -52,7 +52,7 @@ TEMPLATES = {
     ),
     "ints": (
         "[{int}, {int}]", "[{x:int} for x in {ints} if {x:bool}]", "sorted({ints})", "sorted({set})",
-        "sorted({ints}, key=lambda x: ({x:int}, -x))", "{ints} + {ints}", "[{int}] * {small}",
+        "sorted({ints}, key=lambda x: (x % 3, -x))", "{ints} + {ints}", "[{int}] * {small}",
         "({ints})[{small}:{small}]",
         "({ints})[{small}:]", "list(range({small}, {small}))", "list(range({small}))", "list(reversed({ints}))",
         "list(({dict}).values())", "sorted(({dict}).values())", "[n for n, x in enumerate({ints}) if {x:bool}]",

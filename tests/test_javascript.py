@@ -147,8 +147,14 @@ MEANINGS: list[tuple[str, list[list[Any]]]] = [
     ("def f(x: list[int]) -> int:\n    return x[-1]", [[[1, 2]], [[]]]),
     ("def f(x: int, y: int) -> float:\n    return x / y", [[1, 4], [1, 0]]),
     ("def f(x: dict[str, int]) -> list[str]:\n    del x['a']\n    return list(x)", [[{"a": 1}], [{}]]),
+    ("def f(x: list[int], y: int) -> list[int]:\n    del x[y]\n    return [x.pop(y), *x]",
+     [[[1, 2, 3], n] for n in (0, -2, -4, 3)]),
+    ("def f(x: int) -> str:\n    if x > 1:\n        y = 'a'\n    else:\n        y = 'b'\n    y += 'c'\n    return y",
+     [[1], [2]]),
+    ("def f(x: str, y: str) -> list[str]:\n    return [x.replace('a', '$&'), x.replace('a', str(int(y)))]",
+     [["aa", "$&"], ["aa", "7"], ["b", "x"]]),
     ("def f(x: list[int]) -> int:\n    return x.index(3)", [[[1, 3]], [[]]]),
-    ("def f(x: str) -> int:\n    return int(x)", [[t] for t in ("12", " -3 ", "x", "", "1.5", "1_000", "_1", "0x10")]),
+    ("def f(x: str) -> int:\n    return int(x)", [[t] for t in ("12", " -3 ", "x", "", "1.5", "1_0", "_1")]),
     ("def f(x: int) -> list[int]:\n    return [0] * x", [[2], [0], [-1]]),
     ("def f(x: list[int], y: list[int]) -> list[int]:\n    return [a * b for a, b in zip(x, y, strict=True)]",
      [[[1], [2]], [[1], []]]),
@@ -171,6 +177,7 @@ MEANINGS: list[tuple[str, list[list[Any]]]] = [
 DIFFERENCES: list[tuple[str, list[list[Any]]]] = [
     ("def f(x: list[int], y: int) -> int:\n    return x[y]", [[[1, 2], -1]]),
     ("def f(x: int) -> int:\n    return x * x", [[2**40]]),
+    ("def f(x: list[int], y: int) -> list[int]:\n    x[y] = 5\n    return x", [[[1, 2], -1]]),
     ("def f(x: str, y: str) -> list[str]:\n    return x.split(y) if y else x.replace(y, '-').split(',')", [["ab", ""]]),
 ]  # fmt: skip
 

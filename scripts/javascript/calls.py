@@ -266,7 +266,7 @@ class Calls(Expressions):
 
     def _list_pop(self, e: ast.Call, base: Js, of: ast.expr) -> Js:
         if e.args:
-            return self.checked("found", self.support("popAt", base, self.js(e.args[0])))
+            return self.popped(base, self.js(e.args[0]))
         return self.cast(self.checked("found", method(base, "pop")), self.typed.type(e))
 
     def _list_extend(self, e: ast.Call, base: Js, of: ast.expr) -> Js:
@@ -295,8 +295,11 @@ class Calls(Expressions):
         return method(base, "split", self._part(e), is_array=True)
 
     def _string_replace(self, e: ast.Call, base: Js, of: ast.expr) -> Js:
-        by = arrow([], self.js(e.args[1]))  # in a text, "$" would have a meaning
-        return method(base, "replaceAll", self._part(e), by)
+        by = e.args[1]  # "$" would have a meaning
+        if isinstance(by, ast.Constant):
+            return method(base, "replaceAll", self._part(e), tree.text(str(by.value).replace("$", "$$")))
+        escaped = method(self.js(by), "replaceAll", tree.text("$"), tree.text("$$$$"))
+        return method(base, "replaceAll", self._part(e), escaped)
 
     def _part(self, e: ast.Call) -> Js:
         """What a text is split by: each language splits by "" in its own way."""

@@ -69,6 +69,10 @@ class Expressions:
         argument alone."""
         return call(self.use(CHECKS, name), *arguments) if self.is_checked else arguments[-1]
 
+    def popped(self, base: Js, at: Js) -> Js:
+        """`list.pop(at)`"""
+        return self.support("popAt", base, self.checked("within", base, at))
+
     def use(self, file: str, name: str) -> str:
         self.imports.setdefault(file, set()).add(name)
         return name

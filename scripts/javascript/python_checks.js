@@ -15,6 +15,11 @@ export function inside(list, at) {
   return at;
 }
 
+/** An index of an element that is removed, which may count from the end. @param {unknown[]} list @param {number} at */
+export function within(list, at) {
+  return inside(list, at < 0 ? at + list.length : at);
+}
+
 /** What a number is divided by. @param {number} number */
 export function divisor(number) {
   if (number === 0) throw new Differs('a division by zero');

@@ -129,8 +129,8 @@ class Statements:
         e = s.targets[0]
         if len(s.targets) > 1 or not isinstance(e, ast.Subscript) or isinstance(e.slice, ast.Slice):
             raise Refused(s, "del of anything but one entry")
-        name = "pop" if self.x.kind(e.value) == "map" else "popAt"
-        return f"{self.x.support(name, self.x.js(e.value), self.x.js(e.slice))};"
+        base, at = self.x.js(e.value), self.x.js(e.slice)
+        return f"{self.x.support('pop', base, at) if self.x.kind(e.value) == 'map' else self.x.popped(base, at)};"
 
     # ── assignments ──
 
