@@ -177,6 +177,7 @@ MEANINGS: list[tuple[str, list[list[Any]]]] = [
 DIFFERENCES: list[tuple[str, list[list[Any]]]] = [
     ("def f(x: list[int], y: int) -> int:\n    return x[y]", [[[1, 2], -1]]),
     ("def f(x: int) -> int:\n    return x * x", [[2**40]]),
+    ("def f(x: list[int]) -> int:\n    return sum(x)", [[[2**53 - 1, 2]]]),
     ("def f(x: list[int], y: int) -> list[int]:\n    x[y] = 5\n    return x", [[[1, 2], -1]]),
     ("def f(x: str, y: str) -> list[str]:\n    return x.split(y) if y else x.replace(y, '-').split(',')", [["ab", ""]]),
 ]  # fmt: skip

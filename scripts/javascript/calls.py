@@ -25,7 +25,7 @@ class Calls(Expressions):
         if name.startswith("builtins."):
             return self._builtin(e, name.removeprefix("builtins."))
         if name == "math.prod":
-            return self.support("product", self.array(e.args[0], "a product"))
+            return self._total("product", e)
         if name.startswith(ERRORS):
             return self._error(e)
         if isinstance(callee, ast.Attribute) and not name:
@@ -210,7 +210,12 @@ class Calls(Expressions):
     def _sum(self, e: ast.Call, name: str, named: dict[str, ast.expr]) -> Js:
         if len(e.args) > 1 or element_kind(self.typed.type(e.args[0])) not in ("number", "any"):
             raise Refused(e, "sum() of anything but numbers, or from a start")
-        return self.support("sum", self.array(e.args[0], "a number"))
+        return self._total("sum", e)
+
+    def _total(self, name: str, e: ast.Call) -> Js:
+        found = self.support(name, self.array(e.args[0], "a number"))
+        is_integer = not types.is_float(elements(self.typed.type(e.args[0]))[0])
+        return self.checked("exact", found) if is_integer else found
 
     def _reversed(self, e: ast.Call, name: str, named: dict[str, ast.expr]) -> Js:
         return method(array([spread(self.iterable(e.args[0]))]), "reverse", is_array=True)
