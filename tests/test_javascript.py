@@ -116,6 +116,12 @@ REFUSED = [
     ("def f(x: int) -> int:\n    return len({(x, 1), (x, 2)})", 2, "keys of list are compared by identity"),
     ("from dataclasses import dataclass\n@dataclass\nclass A:\n    x: int", 3, "A compares by value"),
     (
+        "from dataclasses import dataclass\n@dataclass(frozen=True)\nclass A:\n    x: int\n"
+        "def f(x: A, y: list[A]) -> bool:\n    return x in y",
+        6,
+        "`in` for an object",
+    ),
+    (
         "def g() -> int:\n    return 0\ndef f(x: list[int]) -> None:\n    x[g()] += 1",
         4,
         "a call in the place of an assignment",

@@ -23,7 +23,7 @@ UPDATE = "update"  # a step with the gradients that wait
 EVALUATE = "evaluate"
 
 
-@dataclass(eq=False, frozen=True, slots=True)
+@dataclass(frozen=True, slots=True)
 class StepResult:
     """loss: of the batch, before the step, or the mean of the batches that waited for it; norm: of all gradients; rate:
     of learning; step: number of steps so far; applied: whether weights were changed: not if the loss or a gradient is

@@ -290,6 +290,8 @@ class Expressions:
             return method(self.js(container), "has", self.js(item))
         if found == "keys" and isinstance(container, ast.Call) and isinstance(container.func, ast.Attribute):
             return self._contains(item, container.func.value)
+        if self.kind(item) == "object":
+            raise Refused(item, "`in` for an object: JavaScript compares these by identity")
         if found == "list":
             refuse_container(item, self.kind(item), "`in` a list")
         if found in ("list", "string", "any"):

@@ -160,8 +160,8 @@ class Module:
     def _fields(self, d: ast.ClassDef, fields: list[ast.AnnAssign]) -> Lines:
         """The constructor of a dataclass."""
         options = {k.arg: k.value for x in d.decorator_list if isinstance(x, ast.Call) for k in x.keywords}
-        if getattr(options.get("eq"), "value", True):
-            raise Refused(d, f"{d.name} compares by value: write @dataclass(eq=False)")
+        if getattr(options.get("eq"), "value", True) and not getattr(options.get("frozen"), "value", False):
+            raise Refused(d, f"{d.name} compares by value: write @dataclass(eq=False), or (frozen=True)")
         tags, parameters, body = [], [], []
         for s in fields:
             assert isinstance(s.target, ast.Name)
