@@ -9,7 +9,7 @@ import pytest
 
 from e2e.conftest import Tab
 
-pytestmark = pytest.mark.alone  # what takes few milliseconds moves to the page
+pytestmark = pytest.mark.alone  # sessions move to the page if their runs take few milliseconds
 
 OPEN = """
   const messages = [];

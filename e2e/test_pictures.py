@@ -267,7 +267,7 @@ def test_nothing_crosses_and_nothing_grows(page: Tab) -> None:
             ).SerializeToString()
         ),
     )
-    assert found == [{"writeBuffer": 8 * 2 * 64}, 0, 0]  # the parameters of two shaders
+    assert found == [{"writeBuffer": 8 * 2 * 64}, 0, 0]  # in each of 8 rounds, the parameters of both shaders
 
 
 def test_what_is_refused(page: Tab) -> None:

@@ -106,7 +106,8 @@ def _minilm_dyn() -> Model:
 
 
 def _yolo_nms() -> Model:
-    """Scores differ by less than float noise, so detections depend on the last bit (481 or 476 of them in onnxruntime).
+    """Scores of different boxes differ by less than rounding errors, so that the last bit decides which boxes are
+    detected: onnxruntime itself has found 481 or 476.
     Boxes and scores are compared with the oracle; detections with the oracle's for the same boxes and scores.
     """
     name, cut = "yolo_nms", ["boxes", "scores"]

@@ -1,4 +1,5 @@
-"""What explain(), metrics() and memory() of a training session tell, the same in each runtime."""
+"""The expected answers of explain(), metrics() and memory() of a training session, on the desktop, in a page and in
+Pyodide."""
 
 from __future__ import annotations
 

@@ -300,7 +300,7 @@ declare module 'onnxruntime-common' {
     run(feeds: Feeds, fetches: InferenceSession.FetchesType, options?: InferenceSession.RunOptions): Promise<InferenceSession.ReturnType>;
     /** Ends `enableProfiling` or `startProfiling()`: prints a trace for Chrome's viewer or Perfetto and returns it; "" without one. */
     endProfiling(): string;
-    /** Bytes of weights, of the peak and of memories. */
+    /** Bytes of the weights, the most bytes that runs held at once besides them, and the sizes of the memories on the CPU and the GPU. */
     memory(options?: { feeds?: InferenceSession.FeedsType | undefined }): Promise<MemoryReport>;
     /** Counts and times of runs, Programs, plans and memory; also after the session's end. */
     metrics(): Promise<Metrics>;

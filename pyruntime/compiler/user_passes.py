@@ -92,7 +92,7 @@ def _add(new: Pass) -> None:
     if new.level not in LEVELS:
         raise InvalidInput(f"optimisation level {new.level!r}", hint=f"one of {', '.join(LEVELS)}")
     if new.before and new.after:
-        raise InvalidInput(f'pass "{new.name}" has two positions', hint="pass before or after, not both")
+        raise InvalidInput(f'pass "{new.name}" has two positions', hint="give either before= or after=, not both")
     if new.name in known_passes():
         raise InvalidInput(f'a pass "{new.name}" exists already', hint="remove_pass removes one that was registered")
     _ordered([*_registered, new])

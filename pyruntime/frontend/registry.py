@@ -48,7 +48,7 @@ class Schema:
     min_inputs: int
     named_inputs: int  # inputs before the variadic ones
     max_inputs: int | None  # None: variadic
-    kinds: Mapping[str, tuple[str, ...]]  # by attribute: keys of _KINDS; (): any type
+    kinds: Mapping[str, tuple[str, ...]]  # by attribute, the keys of _KINDS that its value may have; () allows all
     # defaults of attributes, rounded to 32 bits as in ONNX: float64 arithmetic would show the difference
     floats: Mapping[str, float]
 

@@ -93,7 +93,8 @@ class TracedGraph:
 
 
 def declared_specs(inputs: Sequence[Value]) -> dict[str, Spec] | None:
-    """The specs that follow from inputs' types; None if the rank or length of an input is unknown."""
+    """The element type and shape of each input as the model declares them; None if an input is no tensor, or declares
+    no element type or no rank."""
     specs: dict[str, Spec] = {}
     for v in inputs:
         if not (isinstance(v.type, TensorType) and v.type.dtype is not None and v.type.shape is not None):
@@ -293,7 +294,8 @@ class _GraphTracer:
         except Undecided as e:
             if e.symbols and all(s.is_extent for s in e.symbols):
                 raise NeedsValue("", node=label, symbols=e.symbols) from None
-            raise self.t.unsupported(e.message, "write the lowering with select") from e
+            hint = "if the operator is yours, compare dims with compare and select of pyruntime.ir.shape, not with if"
+            raise self.t.unsupported(e.message, hint) from e
         except MixedTypes as e:
             # onnxruntime's schemas leave many types independent, so the model may be valid
             if found is not None and node.domain != "com.microsoft":

@@ -95,7 +95,7 @@ class BatchLayout:
     def result_dims(self, name: str, dims: list[int], request: dict[str, list[int]]) -> list[int]:
         """The dims of a request's part of an output, without padding. dims: of the whole output; request: dims of the
         request's feeds"""
-        sizes: dict[str, int] = {}  # of the dims that were padded
+        sizes: dict[str, int] = {}  # by name of a dim, its size in this request before padding
         for x in self.inputs:
             if x.name in self.padded and x.name in request and x.dims is not None:
                 for dim, size in zip(list(x.dims), request[x.name], strict=True):

@@ -65,7 +65,7 @@ for (const [where, inserted, expected] of [
   [`blob:${HTTP}/id`, '/_next/static/media/worker.1.mjs', `${HTTP}/_next/static/media/worker.1.mjs`], // in a worker of Turbopack
   [`${HTTP}/`, `${HTTP}/base/node_modules/.vite/deps/worker.mjs`, `${HTTP}/base/node_modules/pyruntime/dist/worker.mjs`], // Vite 7
   [`${HTTP}/`, DATA, DATA],
-  [`${HTTP}/`, `${HTTP}/[object%20Module]`, `${HTTP}/worker.1.bin`], // a rule of webpack for .mjs
+  [`${HTTP}/`, `${HTTP}/[object%20Module]`, `${HTTP}/worker.1.bin`], // a rule of the project for webpack compiles .mjs files
   [`${HTTP}/`, module, `${HTTP}/worker.1.bin`],
   [`${HTTP}/`, null, `${HTTP}/worker.1.bin`], // the rule, and relative addresses: webpack's class throws
 ]) {

@@ -14,7 +14,7 @@ import { dice } from './dice.mjs';
 const [X, Y, A, B, C, D] = [0, 1, 2, 3, 4, 5];
 const SIZES = [['*', 4, 'n'], ['*', 4, 'm'], ['*', 4, 'n'], ['*', 4, ['max', 'n', 'm']], ['+', ['*', 2, 'm'], 2], ['+', ['*', 4, 'n'], -20]];
 const call = (buffers, alloc, free, inplace = []) => ({ node: 'k', kernel: 'k', buffers, params: ['n', ['+', 'n', 'm'], 7], work: 'm', alloc, free, inplace });
-/** b takes over the memory of a or of y only where one of them is as large. */
+/** b may take over the memory of a if n is at least m, and that of y if m is at least n: then they have the size of b. */
 const CALLS = [
   call([X, A], [A], [X], [[A, X]]), call([A, Y, B], [B], [A, Y], [[B, A], [B, Y]]), call([B, C], [C], []), call([B, C, D], [D], [B]),
 ];

@@ -13,7 +13,7 @@ import { firstNewRow, nextCapacity } from '../runtime/growth.js';
 /** @import { ByteRanges } from '../runtime/growth.js' */
 /** @import { Planner } from '../runtime/planner.js' */
 /** @import { Place, State } from '../runtime/states.js' */
-/** @typedef {{ buffer: number, places: number, dims: readonly number[] }} Entry places: capacity of its buffer along the axis */
+/** @typedef {{ buffer: number, places: number, dims: readonly number[] }} Entry places: positions for which its buffer has room along the axis that grows */
 /**
  * The start of a run. places: capacities of inputs that exceed the least, by buffer; there: buffers that already hold their
  * inputs.

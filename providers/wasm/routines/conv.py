@@ -25,7 +25,7 @@ from .winograd import suits, transformed, transformed_in_runs
 
 # From this many positions of the output on, Winograd's form pays even if each run transforms the filters
 WINOGRAD_POSITIONS = 256
-MOST_TAPS = 1 << 16  # at this size a thread's panels and table have 25 MB
+MOST_TAPS = 1 << 16  # taps of a window: with more, the scratch memory of a thread exceeds 25 MB
 
 
 class PlaneRoutine(WasmRoutine):

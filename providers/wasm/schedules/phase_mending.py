@@ -43,7 +43,8 @@ class MendingParams(NamedTuple):
 
 @once
 def mend_plane(module: Module, arguments: ArgumentBlock, extra: int) -> Function:
-    """(args, plane, y): compute those outputs of a plane again that are NaN. plane: its number; y: its address"""
+    """(args, plane, y): compute again those outputs of one plane (a channel of a batch item) that are NaN. plane: its
+    number; y: its address"""
     f, p = module.internal("phase_mend", ("args", "plane", "y"))
     w = arguments.load(f, extra, ("x", "w"))
     size, x, base = f.locals("i32", 3)

@@ -153,9 +153,9 @@ class Tile:
         self, lanes: list[list[Expr | None]], sums: dict[tuple[int, int], Expr], body: list[Stmt]
     ) -> list[Array]:
         """Store the sums by a loop over private arrays, so that the epilogue is printed once and not 64 times. On
-        SwiftShader, processor time with the loop and without: mobilenet_v2 4.0 and 8.5 s for creation and first run,
-        1.07 and 0.95 s for a later run; bert_tiny 1.2 and 2.1 s, later runs equal. On GPUs an indexed array would leave
-        the registers."""
+        SwiftShader, creating mobilenet_v2 and its first run take 4.0 s of processor time with the loop and 8.5 s
+        without it, a later run 1.07 and 0.95 s; bert_tiny takes 1.2 and 2.1 s, and later runs are equal. On GPUs an
+        indexed array would leave the registers."""
         work, kept = self.work, {"sums": [*sums.values()]}
         for n, places in enumerate(lanes):
             kept |= {f"places{n}": found} if (found := [p for p in places if p is not None]) else {}

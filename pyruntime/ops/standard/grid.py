@@ -103,7 +103,8 @@ def _inside(i: Expr, d: AnyDim, padding: str, align: bool) -> Expr:
 
 
 def _sampled(mode: str, positions: Sequence[Expr], read: Callable[[Sequence[Expr]], Expr]) -> Expr:
-    """Σ over the neighbours of weight · value."""
+    """The interpolated value: the sum of weight · value over the neighbouring elements; for "nearest", the one
+    element."""
     base = [floor(p) for p in positions]
     if mode == "nearest":
         return read([cast(b, I32) for b in base])

@@ -45,7 +45,7 @@ def dft(
 def _along(t: Tracer, x: Tensor, length: Tensor | None, axis: int, inverse: int, onesided: int) -> Tensor:
     axis = t.axis(axis, x.rank)
     if axis == x.rank - 1:
-        raise t.shape_error("the last axis holds real and imaginary parts")
+        raise t.shape_error(f"axis {axis} has real and imaginary parts; the transform needs one of the other axes")
     perm = list(range(x.rank))
     perm[axis], perm[-2] = perm[-2], perm[axis]
     n = x.shape[axis]

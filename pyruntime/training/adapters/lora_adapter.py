@@ -33,7 +33,8 @@ class LoraAdapter:
             self.name = "adapter"
             self.adapter = read_adapter(bytes(source), config)
         else:
-            raise InvalidInput(f"an adapter cannot be of type {type(source).__name__}", hint="its path or its bytes")
+            hint = "give the path of a file or of a folder of PEFT, or the bytes of a file"
+            raise InvalidInput(f"an adapter cannot be of type {type(source).__name__}", hint=hint)
 
     def loaded(self) -> Adapter:
         if self.adapter is None:

@@ -75,7 +75,7 @@ def _larger(x: Expr, g: Expr) -> tuple[Expr, Expr]:
 _TABLE: dict[str, Derivative] = {
     "neg": lambda x, g: (-g,),
     "abs": _abs,
-    "sqrt": lambda x, g: (select(x == 0.0, 0.0, g * 0.5 / x),),  # not NaN at 0: norms of zeros
+    "sqrt": lambda x, g: (select(x == 0.0, 0.0, g * 0.5 / x),),  # 0 at 0, or the norm of zeros would give NaN
     "exp": lambda x, g: (g * x,),
     "log": lambda x, g: (g / x.args[0],),
     "sin": lambda x, g: (g * cos(x.args[0]),),
