@@ -8,19 +8,19 @@ import type { InferenceSession, Tensor } from 'onnxruntime-common';
 /** The options besides those of a session, which apply to the sessions that measure errors. */
 export interface QuantizeOptions extends InferenceSession.SessionOptions {
   /** Of a weight: 4 (default), 8 or 16 (half floats). Layers that cannot have so few get more. */
-  bits?: 4 | 8 | 16;
+  bits?: 4 | 8 | 16 | undefined;
   /** Inputs by name, on which errors are measured. */
-  samples?: Iterable<Readonly<Record<string, Tensor>>> | AsyncIterable<Readonly<Record<string, Tensor>>>;
+  samples?: Iterable<Readonly<Record<string, Tensor>>> | AsyncIterable<Readonly<Record<string, Tensor>>> | undefined;
   /** Bound of the error of each output on the samples, relative to its size: layers get more bits until it holds. */
-  maxError?: number;
+  maxError?: number | undefined;
   /** Patterns of names of layers that stay as they are, such as 'lm_head' or 'head.*'. */
-  keep?: readonly string[];
+  keep?: readonly string[] | undefined;
   /** Weights with fewer elements stay as they are. Default: 16384. */
-  smallest?: number;
+  smallest?: number | undefined;
   /** Codes that share a scale, a power of 2 from 16 on. Default: 32. */
-  blockSize?: number;
+  blockSize?: number | undefined;
   /** Of MatMulNBits; 4 lets runtimes compute with 8-bit activations. Default: 0. */
-  accuracyLevel?: number;
+  accuracyLevel?: number | undefined;
 }
 
 /** What became of a layer. */
