@@ -103,9 +103,9 @@ function externalFile(file, model, keep) {
 /**
  * The parameters by which the worker reads and compiles a model.
  * @param {unknown} source a `Source` @param {ReturnType<typeof import('../options/options.js').sessionOptions>} settings
- * @param {boolean | string} [keep] the option `cache`
  */
-export function modelParams(source, { options, params }, keep) {
+export function modelParams(source, { options, params }) {
+  const keep = options.cache;
   const model = origin(source, undefined, keep);
   const external = (options.externalData ?? []).map((file) => externalFile(file, model, keep));
   const fetch = options.fetch ?? replacedFetch();
