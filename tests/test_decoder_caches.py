@@ -47,6 +47,7 @@ REFUSED: dict[str, tuple[Any, dict[str, Any], str]] = {
     "a draft with a state": (of_sums(), {"draft": of_convolution()}, "a state of the model cannot lose tokens"),
     "a draft for one token at a time": (of_sums(new=1, batch=1), {"draft": of_sums()}, "takes 1 token at a time"),
     "four tokens at a time": (of_sums(new=4), {}, "takes exactly 4 tokens at a time"),
+    "a setting as an input": (of_sums(), {"inputs": {"temperature": np.float32(1)}}, "belongs to the settings of"),
     "exchanged": (of_two_caches(("a.0", "b.0"), ("b.x", "a.x")), {}, "names do not tell which output continues"),
 }  # fmt: skip
 
@@ -109,7 +110,26 @@ def test_pairs_by_name(form: str) -> None:
     presents = [name.format(n) for n in range(12) for name in PAIRED[form][2:]]
     dims: list[int | str | None] = ["batch", 4, "past", 8]
     later: list[int | str | None] = ["batch", 4, "total", 8]
-    pairs = CachePairs([Declared(x, dims) for x in pasts], [Declared(x, later) for x in presents[::-1]], "batch")
+    pairs = CachePairs([Declared(x, dims) for x in pasts], [Declared(x, later) for x in presents[::-1]], "batch", [])
     assert pairs.refused == ""
     assert {x.past: x.present for x in pairs.caches} == dict(zip(pasts, presents, strict=True))
     assert {(x.batch, x.axis) for x in pairs.caches} == {(0, 2)}
+
+
+@pytest.mark.parametrize("given", [[], ["states"]])
+def test_an_input_that_the_caller_gives_is_no_cache(given: list[str]) -> None:
+    """An encoder's states have the rank of caches without names. Who gives them gets caches in the order of
+    declaration; else the counts differ, and nothing is paired."""
+    dims: list[int | str | None] = ["batch", "past", 8]
+    inputs = [Declared("states", ["batch", "source", 8]), Declared("a", dims), Declared("b", dims)]
+    outputs = [Declared(name, ["batch", "total", 8]) for name in ("c", "d")]
+    pairs = CachePairs(inputs, outputs, "batch", given)
+    assert [(x.past, x.present) for x in pairs.caches] == ([("a", "c"), ("b", "d")] if given else [])
+
+
+def test_keys_of_an_encoder_of_fixed_size() -> None:
+    """Each run returns them, so they are a state."""
+    dims: list[int | str | None] = [1, 2, 1500, 8]
+    names = ("past_key_values.0.encoder.key", "present.0.encoder.key")
+    (cache,) = CachePairs([Declared(names[0], dims)], [Declared(names[1], dims)], 1, []).caches
+    assert cache.axis == -1 and not cache.of_encoder

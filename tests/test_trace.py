@@ -17,7 +17,8 @@ ADD, CAST = 'Add "a" (opset 20)', 'Cast "c" (opset 20)'
 
 
 def test_kernels_on_the_gpu_have_a_row_of_their_own() -> None:
-    """Those on the CPU end with the run, those on the GPU are where the GPU's clock says, or begin with the run."""
+    """Kernels on the CPU are drawn so that the last one ends with the run. A kernel on the GPU begins at the time that
+    the GPU's clock gives, and with the run if it gives none."""
     trace = Trace(1000.0, 7, 1)
     calls = [
         TracedCall(ADD, "Add", "add", "webgpu", 2.0, 1.5, 48), TracedCall(CAST, "Cast", "cast", "wasm", 1.0),

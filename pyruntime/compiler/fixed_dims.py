@@ -11,7 +11,7 @@ from pyruntime.onnx.graph import Graph, TensorType
 from pyruntime.onnx.weight_values import elements
 from pyruntime.passes.cleanup.graph_pruning import prune
 
-FREE = 2  # axes of a cache without a fixed size: batch and positions
+FREE = 2  # dims of a cache that differ between runs: the batch and the positions
 
 
 def with_fixed_dims(graph: Graph) -> Graph:

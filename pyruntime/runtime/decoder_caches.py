@@ -48,12 +48,15 @@ class Cache:
 
 
 class CachePairs:
-    """The caches among these inputs and outputs of a model; batch: the batch of its tokens, if the model declares it.
+    """The caches among these inputs and outputs of a model; batch: the batch of its tokens, if the model declares it;
+    given: inputs that the caller gives. Without a name that pairs it, such an input is constant, or a state.
 
     refused: why two of them could be exchanged, or ""
     """
 
-    def __init__(self, inputs: list[Declared], outputs: list[Declared], batch: int | str | None) -> None:
+    def __init__(
+        self, inputs: list[Declared], outputs: list[Declared], batch: int | str | None, given: list[str]
+    ) -> None:  # fmt: skip
         self.caches: list[Cache] = []
         self.refused = ""
         self._batch = batch
@@ -67,7 +70,7 @@ class CachePairs:
         if len(set(pasts)) < len(pasts):
             self.refused = f"two outputs continue {', '.join(_twice(pasts))}"
         if len(pasts) == 0:
-            self._by_order(inputs, outputs)
+            self._by_order([x for x in inputs if x.name not in given or _is_same(x, outputs)], outputs)
 
     def _by_order(self, inputs: list[Declared], outputs: list[Declared]) -> None:
         """Pair what no name pairs in the order of declaration, as exporters without names declare it; only if no name
@@ -99,10 +102,15 @@ class CachePairs:
     def _add(self, past: Declared, present: Declared) -> None:
         dims = past.dims
         if dims is not None:
-            of_encoder = "encoder" in past.name or "cross" in past.name
             axis = growing_axis(past, present, self._batch)
+            of_encoder = axis >= 0 and ("encoder" in past.name or "cross" in past.name)
             of_batch = batch_axis(dims, self._batch, axis < 0)
             self.caches.append(Cache(past.name, present.name, dims, of_batch, axis, of_encoder))
+
+
+def _is_same(past: Declared, outputs: list[Declared]) -> bool:
+    """Whether an output has just the dims of an input."""
+    return len([x for x in outputs if x.dims is not None and past.dims is not None and x.dims == past.dims]) > 0
 
 
 def _is_state(dims: Dims, later: Dims) -> bool:

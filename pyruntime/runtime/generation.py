@@ -75,7 +75,8 @@ class DecoderLayout:
         self.fed = [x for x in [text_input(x) for x in free if x.name not in given] if x.holds != ""]
         self.positions = sampled_positions(inputs)
         made = [x.name for x in self.fed]
-        pairs = CachePairs([x for x in free if x.name not in made], [x for x in outputs if x.name != "token"], batch)
+        others = [x for x in free if x.name not in made]
+        pairs = CachePairs(others, [x for x in outputs if x.name != "token"], batch, given)
         self.caches = [cache for cache in pairs.caches if not (cache.of_encoder and cache.past in given)]
         self.has_states = len([cache for cache in self.caches if cache.axis < 0]) > 0
         self.pads = not self.has_states and len([x for x in self.fed if x.holds in PADS and x.rank == 2]) == 2
@@ -90,6 +91,9 @@ class DecoderLayout:
             return f"it takes exactly {self.at_once} tokens at a time"
         if self.positions == 0:
             return "its session samples no positions"
+        settings = [name for name in given if name in SAMPLING]
+        if len(settings) > 0:
+            return f"{', '.join(settings)} belongs to the settings of a text, not to its inputs"
         strange = [x.name for x in inputs if x.name in self.unknown and x.name in HOLDS]
         if len(strange) > 0:
             return f"{', '.join(strange)} has a shape that a text cannot fill"

@@ -172,8 +172,9 @@ import { Stop, StopWords } from './stop.js';
  * @typedef {{ session: number, how: 'read' | 'update' | 'replace' | 'export' | 'places' | 'alone', values: Record<string, Uint8Array> }} TrainParams
  */
 /**
- * Of `quantize`. open: starts one with its options `quantising`, and results in its number; next: takes the answer to the last step
- * (null at first), and results in the next step; read: results in bytes of the step's file; end: frees it
+ * Parameters of a call of `quantize`. open: begins a quantisation with the options in `quantising`, and returns its number; next: takes
+ * the answer to the last step (null at first), and returns the next step; read: returns bytes of the file that the step has made; end:
+ * frees the quantisation
  * @typedef {({ how: 'open', quantising: object } & CreateParams) | { how: 'next', number: number, answer: unknown }
  *   | { how: 'read', number: number, offset: number, size: number } | { how: 'end', number: number }} QuantiseParams
  */

@@ -20,7 +20,12 @@ from pyruntime.ops.standard.attention import default_scale
 
 @dataclass(frozen=True, slots=True)
 class Operands:
-    """The inputs of LinearAttention in float32, and numbers of heads. scale: of the outputs"""
+    """The inputs of LinearAttention, as float32.
+
+    past: the state before the first step; decay: logarithms of factors of the state; beta: factors of what a step adds
+    to it (shapes: see `linear_attention`); None for inputs that the node lacks
+    heads: of queries, H; groups: heads of keys and values, G; scale: a factor of the outputs
+    """
 
     query: Tensor
     key: Tensor

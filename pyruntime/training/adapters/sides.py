@@ -57,7 +57,8 @@ def side_of_weight(
 def _operands(
     t: Tracer, pairs: Sequence[Tensor], sides: Sequence[Side], fan_in: int, like: Tensor
 ) -> Iterator[tuple[Side, Tensor, Tensor]]:  # fmt: skip
-    """The sides, each with its A as (fan_in, rank) and its B as (rank, columns). pairs: all A and B in turn"""
+    """Each side path with its matrices, A as (fan_in, rank) and B as (rank, columns), in the type of `like`. pairs: A
+    and B of the first path, then of the next, as the adapter's file has them"""
     for one, a, b in zip(sides, pairs[::2], pairs[1::2], strict=True):
         if one.is_stacked:
             a, b = t.slice(a, 0, one.first_a, fan_in), t.slice(b, 0, one.first_b, one.columns)

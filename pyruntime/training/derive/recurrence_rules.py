@@ -134,10 +134,17 @@ class _Gradient:
 
 
 class _Backward(ReverseRecurrence):
-    """The procedure for some rows of the batch. of_sums: cotangents of what R adds to the gates of all steps; of_xs: of
-    what the inputs add; of_states: of the states before the step that comes next, without what comes through R, which
-    is in `back`; of_extras: of `cell.extras`, by row of the batch; cell, marks, cells: an LSTM's second state, that
-    before each chunk, and those before the steps of one"""
+    """Writes the backward loop over the steps for some rows of the batch.
+
+    Cotangents (docs/architecture.md):
+    of_sums, of_xs: of what the recurrent weights R, and what the inputs, add to the gates in each step
+    of_states: of the states before the step that the loop does next, without the part that comes through R
+    back: that part
+    of_extras: of `cell.extras`, a row for each row of the batch
+
+    Values of an LSTM's second state, which is computed again:
+    state, marks, cells: the current one, those before each chunk of steps, those before each step of a chunk
+    """
 
     def __init__(
         self, gradient: _Gradient, k: Builder, tensors: Mapping[str, Tensor], d: Expr, rows: list[Expr]
