@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
@@ -34,6 +34,31 @@ def gpu(browser: Browser, servers: dict[str, Server]) -> Iterator[Engine]:
     context = browser.new_context()
     yield Engine(context.new_page(), servers["isolated"].url)
     context.close()
+
+
+def test_a_batcher_reads_outputs_on_the_gpu(tab: Callable[..., Tab]) -> None:
+    """Requests that share a run get rows in the CPU's memory, also if the session leaves its outputs on the GPU."""
+    page = tab()
+    page.open("/esm.html")
+    found = page.run("""
+      const { Batcher } = await import('/dist/extras.mjs');
+      const session = await ort.InferenceSession.create('/models/affine.onnx', {
+        executionProviders: [{ name: 'webgpu', allowSoftware: true }], preferredOutputLocation: 'gpu-buffer',
+      });
+      const { name, shape } = session.inputMetadata[0];
+      const row = (value) => new ort.Tensor('float32', new Float32Array(shape[1]).fill(value), [1, shape[1]]);
+      const batcher = new Batcher(session, { size: 4, wait: 1000 });
+      const outputs = await Promise.all([1, 2, 3, 4].map((value) => batcher.run({ [name]: row(value) })));
+      const alone = await Promise.all([1, 2, 3, 4].map(async (value) => {
+        const [y] = Object.values(await session.run({ [name]: row(value) }));
+        return [...await y.getData(true)];
+      }));
+      const together = outputs.map((output) => [...Object.values(output)[0].data]);
+      await batcher.close();
+      await session.release();
+      return { together, alone };
+    """)
+    assert found["together"] == found["alone"] and len(found["alone"][0]) > 0
 
 
 @pytest.mark.parametrize("name", NAMES)

@@ -175,6 +175,7 @@ export class Batcher {
     this.stopUnneeded = () => void (requests.every(({ stopped }) => stopped) && stop.abort());
     const canStop = requests.every(({ signal }) => signal);
     const found = await this.session.run(feeds, this.outputs, { signal: canStop ? stop.signal : undefined, adapters: requests[0].adapters });
+    await Promise.all(Object.values(found).map((output) => output.location === 'gpu-buffer' && output.getData(true))); // and frees its buffer
     const rows = requests.reduce((sum, request) => sum + request.rows, 0);
     for (const name of this.outputs) {
       if (found[name]?.dims?.[0] === rows) continue;

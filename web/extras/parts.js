@@ -9,7 +9,7 @@
 /**
  * A tensor of onnxruntime-common. first: only of tensors that may be in the worker
  * @typedef {{ type: string, dims: readonly number[], data: Data, location: string, size: number, dispose(): void,
- *   getData(): Promise<Data>, first?(count: number, axis: number): Tensor }} Tensor
+ *   getData(release?: boolean): Promise<Data>, first?(count: number, axis: number): Tensor }} Tensor
  */
 /**
  * What extras use of the package: the static property `classes` of its InferenceSession.
