@@ -272,6 +272,28 @@ def test_weights_that_stay() -> None:
     assert [layer.bits for layer in kept.layers] == [32, 8]
 
 
+@pytest.mark.parametrize("alpha", [1.0, -1e-2, 1e-4, 300.0])
+@pytest.mark.parametrize("size", [1.0, 1e-2, 3e-4, 3e-5, 1e-6])
+@pytest.mark.parametrize("dtype", ["float16", "float32"])
+def test_scales_of_any_size(dtype: str, size: float, alpha: float) -> None:
+    """Codes belong to the scale that is stored; a weight whose scales the type cannot hold stays."""
+    feeds = {"x": np.asarray(FLAT["x"] / np.clip(size * abs(alpha), 1e-4, 1e3), dtype)}
+    name = {"float16": "float16", "float32": "float"}[dtype]
+    text = f"g ({name}[3, 100] x) => ({name}[3, 60] y) {{ y = Gemm<alpha = {alpha:.9f}>(x, w) }}"
+    model = graph(text, w=np.asarray(size * MATRIX, dtype))
+    for bits in (4, 8):
+        found = quantize(model, bits, smallest=1000, samples=[feeds])
+        assert found.errors["y"] < BOUNDS[bits] and np.isfinite(found.errors["y"])
+        assert dtype == "float16" or [layer.bits for layer in found.layers] == [bits]
+
+
+@pytest.mark.parametrize(("size", "bits"), [(1e-2, 16), (1e-5, 32), (1e-10, 32), (1e4, 16), (1e5, 32)])
+def test_weights_that_half_floats_hold(size: float, bits: int) -> None:
+    text = "g (float[3, 100] x) => (float[3, 60] y) { y = MatMul(x, w) }"
+    found = quantize(graph(text, w=size * MATRIX), 16, smallest=1000, samples=[FLAT])
+    assert [layer.bits for layer in found.layers] == [bits] and found.errors["y"] < BOUNDS[16]
+
+
 REFUSED: dict[str, tuple[dict[str, Any], str]] = {
     "bits": ({"bits": 3}, "bits is 3"),
     "pattern": ({"keep": ["head*"]}, 'no layer has a name like "head*"'),

@@ -114,14 +114,12 @@ def _coding_model(dtype: DType, coding: Coding, sizes: tuple[int, ...]) -> bytes
         rows = g("Pad", rows, g.constant(I64, *[0] * (2 * len(shape) - 1), blocks * coding.block - columns))
     if coding.layout != "rows" or sizes:
         rows = g("Reshape", rows, g.constant(I64, -1, coding.block))
-    code, scale, zero = _coded(g, rows, coding.bits)
+    code, scale, zero = _coded(g, rows, coding, dtype)
     if kept := coding.codes_in_row or (columns if filters else 0):
         code = g("Reshape", code, g.constant(I64, -1, blocks * coding.block))
         code = g("Slice", code, g.constant(I64, 0), g.constant(I64, kept), g.constant(I64, 1))
     if not filters and coding.bits == 4 and blocks % 2:  # the zero points of a row fill whole bytes
         zero = g("Pad", g("Reshape", zero, g.constant(I64, -1, blocks)), g.constant(I64, 0, 0, 0, 1))
-    if coding.factor != 1:
-        scale = g("Mul", scale, g.constant(F32, coding.factor, shape=()))
     scale = g("Cast", _placed(g, scale, filters, blocks), to=dtype.code)
     g("Reshape", scale, g.constant(I64, -1), output="scales")
     _packed(g, _placed(g, code, filters, columns), coding.bits, prod(filters) * columns if filters else 0, "codes")
@@ -149,8 +147,9 @@ def _packed(g: GraphWriter, x: str, bits: int, count: int, output: str) -> None:
     g("Cast", x, output=output, to=U8.code)
 
 
-def _coded(g: GraphWriter, values: str, bits: int) -> tuple[str, str, str]:
-    """Codes, scales and zero points of rows that are a block each, as float32."""
+def _coded(g: GraphWriter, values: str, coding: Coding, dtype: DType) -> tuple[str, str, str]:
+    """Codes, scales and zero points of rows that are a block each, as float32. dtype: of the stored scales"""
+    bits = coding.bits
     nothing, one = g.constant(F32, 0), g.constant(F32, 1)
     last = g.constant(I64, 1)
     largest = g("ReduceMax", g("Abs", values), last)
@@ -158,7 +157,8 @@ def _coded(g: GraphWriter, values: str, bits: int) -> tuple[str, str, str]:
     values = g("Div", values, largest)  # or squares of errors overflow
     low = g("Min", g("ReduceMin", values, last), nothing)  # a zero point needs 0 in the range
     high = g("Max", g("ReduceMax", values, last), nothing)
-    at = partial(_at, g, values, bits)
+    size = g("Mul", largest, g.constant(F32, abs(coding.factor))) if coding.factor != 1 else largest
+    at = partial(_at, g, values, bits, size if dtype is F16 else "")
     code, scale, zero = at(low, high)
     least = _error(g, values, code, scale, zero) if len(_SHRINK[bits]) > 1 else ""
     for factor in _SHRINK[bits][1:]:
@@ -170,16 +170,27 @@ def _coded(g: GraphWriter, values: str, bits: int) -> tuple[str, str, str]:
             g("Where", better, its, mine) for its, mine in ((other, scale), (point, zero), (error, least))
         )
     code = _code(g, values, bits, scale, zero)
-    return code, g("Mul", scale, largest), zero
+    scale = g("Mul", scale, size)
+    return code, g("Neg", scale) if coding.factor < 0 else scale, zero
 
 
-def _at(g: GraphWriter, values: str, bits: int, low: str, high: str) -> tuple[str, str, str]:
-    """Codes, scales and zero points of blocks with these ranges."""
+def _at(g: GraphWriter, values: str, bits: int, size: str, low: str, high: str) -> tuple[str, str, str]:
+    """Codes, scales and zero points of blocks with these ranges. size: what stored scales are multiplied by, if they
+    are half floats"""
     most = g.constant(F32, (1 << bits) - 1)
     scale = g("Div", g("Sub", high, low), most)
     scale = g("Where", g("Equal", scale, g.constant(F32, 0)), g.constant(F32, 1), scale)
+    if size:
+        scale = _as_half(g, scale, size)
     zero = _clipped(g, g("Round", g("Div", g("Neg", low), scale)), bits)
     return _code(g, values, bits, scale, zero), scale, zero
+
+
+def _as_half(g: GraphWriter, scale: str, size: str) -> str:
+    """The scale whose product with `size` is a half float, so that codes are those of the stored scale. Where half
+    floats are 2**-24 apart, it is rounded up: a smaller one would cut off the outermost weights."""
+    stored = g("Add", g("Mul", scale, size), g.constant(F32, 2**-25))
+    return g("Div", g("Cast", g("Cast", stored, to=F16.code), to=F32.code), size)
 
 
 def _code(g: GraphWriter, values: str, bits: int, scale: str, zero: str) -> str:

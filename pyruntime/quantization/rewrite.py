@@ -24,7 +24,10 @@ from pyruntime.quantization.options import Options
 KEPT = 0  # "bits" of a layer that stays as it is
 MICROSOFT = "com.microsoft"
 _CHANNELS = 16  # a convolution with fewer input channels has too few weights for a scale of their own
-_LARGEST_HALF = 65504
+_HALVES = 2**-14, 65504.0  # the range in which half floats have all of their bits
+# The range of scales. Half floats below 2**-20 have less than five bits: a scale that is rounded up to them can be
+# 1/16 too large.
+_SCALES = {F16: (2**-20, 65504.0), F32: (2**-126, 3.4e38)}
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,8 +64,8 @@ class Writer:
         return self.options.block_size
 
     def possible(self, layer: Layer, bits: int, largest: float) -> int:
-        """`bits`, or what the layer can have instead: more bits, or KEPT. largest: the largest magnitude of its weight,
-        infinite if a number is not finite"""
+        """`bits`, or what the layer can have instead: more bits, or KEPT, also if the type of the weight cannot hold the
+        scales. largest: the largest magnitude of the weight, infinite if a number is not finite"""
         half = layer.weight.dtype is F16
         opset = max((v for domain, v in self.model.opsets().items() if domain in ("", "ai.onnx")), default=1)
         is_convolution = layer.node.op in ("Conv", "ConvTranspose")
@@ -72,9 +75,12 @@ class Writer:
             bits = 16
         if layer.node.op == "Gather" and layer.shape[1] * bits % 8:
             bits = 8
-        if bits == KEPT or largest == float("inf"):
-            return KEPT
-        return KEPT if bits == 16 and (half or largest > _LARGEST_HALF) else bits
+        largest = largest or 1.0  # scales of zeros are 1
+        if bits == 16:
+            return KEPT if half or not _HALVES[0] <= largest <= _HALVES[1] else bits
+        least, most = _SCALES[layer.weight.dtype]
+        alpha = layer.node.attributes.get("alpha", 1.0) if layer.node.op == "Gemm" else 1.0
+        return bits if bits != KEPT and least <= 2 * largest * abs(alpha) / (2**bits - 1) <= most else KEPT
 
     def nodes(self, layer: Layer, bits: int, output: str) -> list[FileNode]:
         """Nodes that compute the layer's output under this name."""
