@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from types import MappingProxyType
 from typing import Any
 
 from pyruntime.errors import InvalidInput
@@ -38,7 +39,8 @@ from pyruntime.onnx.write import (
     tensor,
 )  # fmt: skip
 
-NodeWriters = Mapping[str, Callable[["FileModel", "FileNode"], "Sequence[FileNode]"]]
+NodeWriter = Callable[["FileModel", "FileNode"], "Sequence[FileNode]"]
+NodeWriters = Mapping[str, NodeWriter]
 
 
 @dataclass(slots=True, eq=False)
@@ -275,19 +277,19 @@ class FileModel:
 
 
 def export_plan(
-    source: Source, weights: Mapping[str, tuple[DType, tuple[int, ...]]], nodes: NodeWriters | None = None,
+    source: Source, weights: Mapping[str, tuple[DType, tuple[int, ...]]], nodes: NodeWriters = MappingProxyType({}),
     more: Sequence[Piece] = (),
 ) -> list[Piece]:  # fmt: skip
     """The pieces of the model file with new values for these weights, of which it says type and shape. nodes: what
-    replaces the node with this first output; more: fields of the graph to add. Errors: InvalidInput if the file is not
-    in ONNX's format"""
+    replaces the node with this first output, also in branches and loops; more: fields of the graph to add. Errors:
+    InvalidInput if the file is not in ONNX's format"""
     file = FileModel(source)
     graph = file.graph
     for name, part in graph.named(INITIALIZER):
         if name in weights:
             part.pieces = tensor(name, *weights[name])
-    if nodes:
-        found = [n for n in graph.nodes if n.outputs and n.outputs[0] in nodes]
-        graph.replace_nodes({n: nodes[n.outputs[0]](file, n) for n in found})
+    for inner in graph.all() if nodes else ():
+        found = {n: nodes[n.outputs[0]](file, n) for n in inner.nodes if n.outputs and n.outputs[0] in nodes}
+        inner.replace_nodes(found)
     graph.parts.append(Part(0, pieces=list(more)))
     return file.pieces()

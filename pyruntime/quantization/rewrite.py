@@ -64,7 +64,7 @@ class Writer:
         return self.options.block_size
 
     def possible(self, layer: Layer, bits: int, largest: float) -> int:
-        """`bits`, or what the layer can have instead: more bits, or KEPT, also if the type of the weight cannot hold the
+        """`bits`, or what the layer can have instead: more bits, or KEPT, also if the weight's type cannot hold the
         scales. largest: the largest magnitude of the weight, infinite if a number is not finite"""
         half = layer.weight.dtype is F16
         opset = max((v for domain, v in self.model.opsets().items() if domain in ("", "ai.onnx")), default=1)

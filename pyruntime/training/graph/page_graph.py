@@ -12,7 +12,6 @@ from pyruntime.onnx.graph import Graph, Source, Weight
 from pyruntime.onnx.sources import MEMORY
 from pyruntime.training.adapters.adapted_graph import AdaptedGraph, adapted_graph
 from pyruntime.training.adapters.adapter_file import Adapter, checked_config
-from pyruntime.training.adapters.side_nodes import side_nodes
 from pyruntime.training.files.safetensors import Stored
 from pyruntime.training.graph.artifacts import artifact_training
 from pyruntime.training.graph.recipe import from_javascript, recipe_of
@@ -46,7 +45,7 @@ def _adapted(graph: Graph, adapters: Mapping[str, Any]) -> AdaptedGraph:
 def _export_pieces(file: Source, training: Training) -> str:
     """JSON: the pieces of the file (pyruntime/onnx/write.py). After a weight to which products of adapters are added
     comes what web/worker/models/merged_weights.js reads: where its numbers are, its shape, and the products"""
-    plan = export_plan(file, training.exported, *side_nodes(training.beside))
+    plan = export_plan(file, training.exported, *training.written)
     merges, weights = training.merges, training.base.weights
 
     def merged(name: str) -> dict[str, Any]:

@@ -14,14 +14,18 @@ from typing import Any, ClassVar
 from pyruntime.errors import InvalidInput, NotDifferentiable
 from pyruntime.ir.dtype import BF16, BY_NAME, F16, F32, F64, I64, DType
 from pyruntime.ir.reference import round_float
+from pyruntime.onnx.edit import NodeWriters
 from pyruntime.onnx.graph import Graph, Node, TensorType, Value, Weight, tensor_type, uses
 from pyruntime.onnx.sources import MemorySource
 from pyruntime.onnx.weight_values import elements
+from pyruntime.onnx.write import Piece
 from pyruntime.runtime.step_numbers import COUNT
 from pyruntime.runtime.training_steps import APPLIED, APPLY, LOSS, NUMBERS, RESULT
-from pyruntime.training.adapters.lora import Beside, Lora, Merge, with_lora
+from pyruntime.training.adapters.lora import Lora, Merge, with_lora
+from pyruntime.training.adapters.side_nodes import side_nodes
 from pyruntime.training.graph import losses, step_operators  # noqa: F401  their operators
 from pyruntime.training.graph.graph_names import COPY, DOMAIN
+from pyruntime.training.graph.inference_mode import in_inference, inference_writers
 from pyruntime.training.graph.loss_graph import LossGraph
 from pyruntime.training.graph.recipe import DYNAMIC, Loss, Recipe
 from pyruntime.training.graph.trained_weights import trained_weights
@@ -57,9 +61,11 @@ class Training:
         return {} if self.lora is None else self.lora.merges(self.base)
 
     @property
-    def beside(self) -> list[Beside]:
-        """Those that it has as further nodes. Errors: InvalidInput"""
-        return [] if self.lora is None else self.lora.beside(self.base)
+    def written(self) -> tuple[NodeWriters, list[Piece]]:
+        """What an exported model has in place of nodes, and its further weights: the products of adapters that are no
+        merges, and the nodes that are in training mode. Errors: InvalidInput"""
+        beside, pieces = side_nodes([] if self.lora is None else self.lora.beside(self.base))
+        return {**inference_writers(self.base), **beside}, pieces
 
     @property
     def exported(self) -> dict[str, tuple[DType, tuple[int, ...]]]:
@@ -105,6 +111,7 @@ def training_graph(model: Graph, recipe: Recipe) -> Training:
     graph, lora = (base, None) if recipe.lora is None else with_lora(base, recipe.lora, recipe.seed)
     weights += [] if lora is None else lora.names
     mode = training_mode(graph) if recipe.mode == "train" else TrainingMode()
+    graph = in_inference(graph)
     loss = _Losses(graph, recipe)
     graph = loss.added_to(graph, mode)
     graph = _with_step(graph, recipe, weights, mode, COPY + LOSS if mode.renamed else LOSS)

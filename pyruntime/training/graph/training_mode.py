@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -65,8 +65,10 @@ class TrainingMode:
 
 
 def training_mode(graph: Graph) -> TrainingMode:
-    """Errors: InvalidModel if an inner graph has operators that differ in training."""
-    _check_subgraphs(graph)
+    """Errors: InvalidModel if an inner graph or a function has operators that differ in training."""
+    _check_inner(graph)
+    for function in graph.functions.values():
+        _check(function.nodes, "function")
     mode = TrainingMode()
     renamed, statistics = mode.renamed, mode.statistics
     for node in graph.nodes:
@@ -117,7 +119,7 @@ def _dropout(node: Node, graph: Graph) -> Node:
 
 def _batch_normalization(node: Node, graph: Graph) -> Node:
     if node.attrs.get("spatial", 1) != 1 or not all(name in graph.weights for name in node.inputs[3:5]):
-        return node  # its statistics are not the model's own
+        return replace(node) if node.attrs.get("training_mode") else node  # its statistics are not the model's own
     attrs = {k: v for k, v in node.attrs.items() if k in ("epsilon", "momentum")}
     return replace(node, domain=DOMAIN, opset=1, outputs=node.outputs[:1], attrs=attrs)
 
@@ -134,12 +136,14 @@ _CHANGED: dict[str, Callable[[Node, Graph], Node]] = {
 }
 
 
-def _check_subgraphs(graph: Graph) -> None:
+def _check_inner(graph: Graph) -> None:
     for node in graph.nodes:
         for inner in subgraphs(node):
-            if found := next((n for n in inner.nodes if n.op in _CHANGED and n.domain == ""), None):
-                raise InvalidModel(
-                    "in a branch or loop it cannot be in training mode", node=found.label,
-                    hint='train with mode "inference"',
-                )  # fmt: skip
-            _check_subgraphs(inner)
+            _check(inner.nodes, "branch or loop")
+            _check_inner(inner)
+
+
+def _check(nodes: Sequence[Node], place: str) -> None:
+    if found := next((n for n in nodes if n.op in _CHANGED and n.domain == ""), None):
+        text = f"in a {place} it cannot be in training mode"
+        raise InvalidModel(text, node=found.label, hint='train with mode "inference"')

@@ -33,7 +33,6 @@ from pyruntime.session.memory_report import MemoryReport
 from pyruntime.session.specialisation import text_of_differing_dims
 from pyruntime.training.adapters.adapter_file import Adapter, adapter_files
 from pyruntime.training.adapters.lora import Lora, Merge
-from pyruntime.training.adapters.side_nodes import side_nodes
 from pyruntime.training.files import safetensors
 from pyruntime.training.files.safetensors import Stored
 from pyruntime.training.graph.recipe import Recipe, not_negative, recipe_of
@@ -336,7 +335,7 @@ class TrainingCore:
             w = values.get(name) or stored_weight(self._training.base.weights[name])
             values[name] = self._arrays.with_products(w, merges, values)
         source = FileSource(self._model) if isinstance(self._model, (str, os.PathLike)) else MemorySource(self._model)
-        plan = export_plan(source, self._training.exported, *side_nodes(self._training.beside))
+        plan = export_plan(source, self._training.exported, *self._training.written)
         data = assembled(plan, source, lambda name, dtype: bytes(self._arrays.cast(values[name], dtype).data))
         if path is not None:
             write_file(Path(path), data)
