@@ -45,7 +45,7 @@ test: test-native test-pages ## before each push: check, native tests, browser t
 	@$(PY) -m kit.durations
 
 test-native: check
-	@$(SETUP) python node vulkan
+	@$(SETUP) python node vulkan compiler
 	@$(PY) -m pytest -q -n $(JOBS) --dist worksteal -m "not alone" --later no --ignore tests/test_house.py tests
 	@$(PY) -m pytest -q -m alone --later no tests || [ $$? = 5 ] # 5: there is none
 
@@ -55,7 +55,7 @@ test-pages:
 	@$(PY) -m pytest -q -m alone --later no --shard $(SHARD) e2e || [ $$? = 5 ]
 
 test-all: check ## each night and before a release: all tests, of other programs, frameworks and browsers too
-	@$(SETUP) python node vulkan browser programs web_programs browsers runtimes docs
+	@$(SETUP) python node vulkan compiler browser programs web_programs browsers runtimes docs
 	@$(PY) -m pytest -q -n $(JOBS) --dist worksteal -m "not alone" --ignore tests/test_house.py tests
 	@$(PY) -m pytest -q -n $(JOBS) --dist worksteal -m "not alone" e2e
 	@$(PY) -m pytest -q -m alone tests e2e

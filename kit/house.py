@@ -58,7 +58,8 @@ MAY_IMPORT = {
     "onnxruntime": "api",
     "pyodide": "errors options ir onnx frontend placement compiler program runtime session browser training "
     "quantization exports",
-    "cli": "errors options training onnx frontend ops placement native runtime pyruntime",
+    "c_library": "errors ir onnx frontend native pyruntime",
+    "cli": "errors options training onnx frontend ops placement native runtime c_library pyruntime",
     "pyruntime": "errors frontend ops placement compiler session native api pyodide",
 }
 

@@ -57,6 +57,7 @@ WORDS = {
     "use/extension.md": "Chrome store manifest",
     "use/faq.md": "Safari iOS iPhone iPad Android licence license commercial free cost privacy GDPR phone mobile "
     "production native Capacitor Cordova GGUF Python encrypt protect hide secret",
+    "use/c.md": "C++ Rust Java C# Go Swift binding FFI native library embed shared object DLL",
     "use/images.md": "webcam video canvas picture photo GPUTexture texture fromImage object detection YOLO OCR face "
     "segmentation background classes classification NHWC NCHW resize",
     "use/javascript.md": "JavaScript install input names array ArrayBuffer BigInt dynamic shapes axes load run",

@@ -1,12 +1,13 @@
 #!/usr/bin/env bash
 # Set up what the Makefile's targets need; each part once, again only when its inputs change.
 #
-#   scripts/setup.sh [python] [node] [vulkan] [browser] [programs] [web_programs] [browsers] [runtimes] [docs]
+#   scripts/setup.sh [python] [node] [vulkan] [compiler] [browser] [programs] [web_programs] [browsers] [runtimes] [docs]
 #                    (none named: all of them)
 #
 # python   .venv with requirements.txt and this project (editable); web/runtime, translated from pyruntime/runtime
 # node     node_modules by `npm ci`
 # vulkan   a software Vulkan device for wgpu natively (Mesa lavapipe), where there is none; needs root and apt
+# compiler a C compiler and Python's headers, for the C library; by apt (root); without it its tests are skipped
 # browser  Chromium for Playwright: the system's; else by apt (root); else Playwright's own.
 #          build/chromium holds its path, empty for Playwright's own.
 # browsers Firefox and WebKitGTK with its driver, by apt (root); without it tests use those that are there
@@ -162,6 +163,18 @@ setup_vulkan() {
   touch "$state/vulkan.stamp"
 }
 
+setup_compiler() {
+  [ -f "$state/compiler.stamp" ] && return
+  if command -v cc >/dev/null && .venv/bin/python -c 'import pathlib, sysconfig as s; pathlib.Path(s.get_path("include"), "Python.h").open()' 2>/dev/null; then
+    touch "$state/compiler.stamp"
+  elif can_apt; then
+    apt_install compiler gcc libc6-dev python3-dev
+    touch "$state/compiler.stamp"
+  else
+    echo "setup: no C compiler or no headers of Python, so no C library (Debian: gcc python3-dev)" >&2
+  fi
+}
+
 find_chromium() {
   local name
   for name in "${PYRUNTIME_CHROMIUM:-}" chromium chromium-browser google-chrome; do
@@ -201,14 +214,14 @@ setup_browsers() {
   fi
 }
 
-[ $# -gt 0 ] || set -- python node vulkan browser programs web_programs browsers runtimes docs
+[ $# -gt 0 ] || set -- python node vulkan compiler browser programs web_programs browsers runtimes docs
 for part in "$@"; do
   case $part in
     python)
       setup_python
       .venv/bin/python -m scripts.javascript # quick when nothing changed
       ;;
-    node | vulkan | browser | programs | web_programs | browsers | runtimes | docs | release) "setup_$part" ;;
+    node | vulkan | compiler | browser | programs | web_programs | browsers | runtimes | docs | release) "setup_$part" ;;
     *) fail "no such part: $part" ;;
   esac
 done

@@ -44,7 +44,7 @@ def installed(wheel: Path, tmp_path: Path) -> Path:
 def test_the_wheel_holds_what_the_tree_does(wheel: Path) -> None:
     """From a source distribution, too, without anything else of the tree."""
     files = [p.relative_to(ROOT) for folder in ("pyruntime", "providers") for p in (ROOT / folder).rglob("*")]
-    ours = {str(p) for p in files if p.suffix in {".py", ".js", ".wgsl", ".json", ".typed"}}
+    ours = {str(p) for p in files if p.suffix in {".py", ".js", ".wgsl", ".json", ".typed", ".h"}}
     with zipfile.ZipFile(wheel) as archive:
         names = {name for name in archive.namelist() if ".dist-info/" not in name}
     ours |= {str(p.relative_to(ROOT)) for p in (ROOT / "docs/errors").glob("*.md")}

@@ -18,6 +18,7 @@ COMMANDS = {
     "memory": "print and draw the memory plan of a run",
     "export": "compile a model into a file that runs without compiling",
     "adapters": "list what is in a LoRA adapter, and convert it",
+    "embed": "compile a C library and its header, for programs in other languages",
     "serve": "serve pages that use pyruntime",
     "help": "print causes and remedies of a kind of error",
 }
