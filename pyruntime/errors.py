@@ -100,10 +100,12 @@ class InvalidInput(PyRuntimeError, ort.InvalidArgument, ValueError, RuntimeError
 
 class OutOfMemory(PyRuntimeError, ort.RuntimeException):
     """A memory limit would be exceeded; nothing was allocated. gpu: the device had no memory left, so that freeing
-    cached memory there may help. of_all: memory of other sessions would help."""
+    cached memory there may help. of_all: memory of other sessions would help. of_system: the system refused it, without
+    a limit of this package."""
 
     gpu = False
     of_all = False
+    of_system = False
 
 
 class MemoryFault(PyRuntimeError, ort.RuntimeException):

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import gc
+import subprocess
+import sys
 import threading
 from collections.abc import Iterator
 from typing import Any
@@ -161,3 +163,51 @@ def test_dropped_sessions_are_freed_and_counted() -> None:
         released.run(None, {"past": rows(0), "x": rows(4)})
     del released
     assert stats().dropped_sessions == after.dropped_sessions and stats().sessions == before.sessions
+
+
+# ── memory that the system refuses ───────────────────────────────────────────────────────────────────────────────────
+
+REFUSED = """
+import resource
+import sys
+import numpy as np
+from onnx import parser
+import pyruntime
+
+model = parser.parse_model('''<ir_version: 8, opset_import: ["" : 17]> g (float[N, 1024] x) => (float[N, 1024] y) {
+  a = Sin (x)  b = Transpose <perm = [1, 0]> (a)  c = Cos (b)  d = Transpose <perm = [1, 0]> (c)  y = Add (d, x)
+}''').SerializeToString()
+limit = int(sys.argv[1]) or None
+pyruntime.set_memory_limit(limit)
+a, b = (pyruntime.InferenceSession(model) for _ in range(2))
+small, large = np.ones((4, 1024), np.float32), np.ones((10_000, 1024), np.float32)
+for session in (a, b):
+    session.run(None, {"x": small})
+a.run(None, {"x": large})
+(used,) = [int(line.split()[1]) << 10 for line in open("/proc/self/status") if line.startswith("VmData")]
+resource.setrlimit(resource.RLIMIT_DATA, (used + int(sys.argv[2]), -1))
+expected = np.cos(np.sin(1)) + 1
+for session in (b, a, b):
+    try:
+        (y,) = session.run(None, {"x": large})
+        assert max(abs(y.min() - expected), abs(y.max() - expected)) < 1e-5  # takes no memory
+        del y
+        print("ran")
+    except pyruntime.OutOfMemory as error:
+        print(error)
+print(session.run(None, {"x": small})[0].shape)
+"""
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="other systems cannot limit a process's memory")
+@pytest.mark.parametrize("limit", [0, 1 << 40])
+def test_memory_that_the_system_refuses(limit: int) -> None:
+    """A run of 90 MB where 40 are left takes the memory of the idle session. Where nothing helps, the error says so, and
+    small runs go on."""
+    for more, lines in ((40 * MIB, 0), (-20 * MIB, 3)):
+        command = [sys.executable, "-c", REFUSED, str(limit), str(more)]
+        done = subprocess.run(command, capture_output=True, text=True, timeout=120)
+        found = done.stdout.splitlines()
+        assert found[-1:] == ["(4, 1024)"], done.stderr
+        refused = [line for line in found if "system refuses" in line or "more memory than there is" in line]
+        assert len(refused) == lines and found.count("ran") == 3 - lines

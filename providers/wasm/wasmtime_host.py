@@ -264,15 +264,15 @@ class WasmHost:
 
     def _new_memory(self, pages: int) -> Any:
         limits = wasmtime.MemoryType(wasmtime.Limits(pages, self.max_pages), shared=self.shared)
-        return _SharedMemory(self._engine, limits) if self.shared else wasmtime.Memory(self._stores[0], limits)
+        try:
+            return _SharedMemory(self._engine, limits) if self.shared else wasmtime.Memory(self._stores[0], limits)
+        except wasmtime.WasmtimeError as error:
+            raise _refused(f"there is no memory of {pages * PAGE} bytes: {error}") from None
 
     def add_memories(self, sizes: Sequence[int]) -> None:
         """Make further memories of these sizes in bytes, which do not grow, for `load` of a module that imports them.
         Errors: OutOfMemory."""
-        try:
-            self._others = [self._new_memory(-(-size // PAGE)) for size in sizes]
-        except wasmtime.WasmtimeError as error:
-            raise OutOfMemory(f"no further memories of {list(sizes)} bytes: {error}") from None
+        self._others = [self._new_memory(-(-size // PAGE)) for size in sizes]
         self.further = [self._bytes(memory) for memory in self._others]
         for memory in self.further:
             huge_pages.request(memory, 0)
@@ -329,7 +329,10 @@ class WasmHost:
             else:
                 self._memory.grow(self._stores[0], pages)
         except wasmtime.WasmtimeError as error:
-            raise OutOfMemory(f"memory cannot grow to {size} bytes (limit {self.max_pages * PAGE}): {error}") from None
+            limit = self.max_pages * PAGE
+            if size > limit:
+                raise OutOfMemory(f"memory cannot grow to {size} bytes (limit {limit})") from None
+            raise _refused(f"memory cannot grow to {size} bytes: {error}") from None
         self._view()
         huge_pages.request(self.memory, before)
 
@@ -452,6 +455,12 @@ class WasmHost:
             for store in self._stores:
                 store.close()
             self._stores = []
+
+
+def _refused(text: str) -> OutOfMemory:
+    error = OutOfMemory(text, hint="the system refuses more; release sessions, or use smaller inputs")
+    error.of_system = True
+    return error
 
 
 def _stop(workers: list[HostThread]) -> None:

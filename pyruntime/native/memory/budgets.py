@@ -107,9 +107,11 @@ def growth(kind: str, more: int) -> Iterator[None]:
         measure(kind)
 
 
-def free_idle() -> bool:
-    """Free the memory of the session that has been idle longest. Returns False if no idle session holds any."""
-    return any(holder.free_if_idle() for holder in sorted(holders(), key=lambda holder: holder.last_used))
+def free_idle(besides: Holder | None = None) -> bool:
+    """Free the memory of the session that has been idle longest. Returns False if no idle session holds any, `besides`
+    left aside."""
+    others = [holder for holder in holders() if holder is not besides]
+    return any(holder.free_if_idle() for holder in sorted(others, key=lambda holder: holder.last_used))
 
 
 def add_holder(holder: Holder) -> None:
@@ -134,10 +136,11 @@ _PAUSE = 0.01  # seconds
 
 
 def with_room(holder: Holder, work: Callable[[], T]) -> T:
-    """The result of `work`. If a limit leaves no memory, wait for the work of other sessions to end, and repeat it.
-    Until `work` is called, and while it waits, the session counts as idle."""
+    """The result of `work`. If the system refuses memory, free that of idle sessions and repeat it. If a limit leaves no
+    memory, wait for the work of other sessions to end, and repeat it. Until `work` is called, and while it waits, the
+    session counts as idle."""
     if not is_limited():
-        return work()
+        return _freeing_idle(holder, work)
     mine = object()
     with _turn:
         _turn.wait_for(lambda: not _first)
@@ -145,7 +148,7 @@ def with_room(holder: Holder, work: Callable[[], T]) -> T:
     try:
         while True:
             try:
-                return work()
+                return _freeing_idle(holder, work)
             except OutOfMemory as error:
                 if not (error.of_all and _others_end(holder, mine)):
                     raise
@@ -155,6 +158,16 @@ def with_room(holder: Holder, work: Callable[[], T]) -> T:
             if _first == [mine]:
                 _first.clear()
             _turn.notify_all()
+
+
+def _freeing_idle(holder: Holder, work: Callable[[], T]) -> T:
+    while True:
+        try:
+            return work()
+        except (MemoryError, OutOfMemory) as error:  # NumPy and Python raise MemoryError
+            of_system = error.of_system if isinstance(error, OutOfMemory) else True
+            if not (of_system and free_idle(besides=holder)):
+                raise
 
 
 def _others_end(holder: Holder, mine: object) -> bool:

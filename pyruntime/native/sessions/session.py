@@ -324,7 +324,7 @@ class Session:
         """Run concurrently with other runs if that is possible and memory suffices, else alone."""
         try:
             if self._runs_side_by_side:
-                with suppress(OutOfMemory):
+                with suppress(OutOfMemory, MemoryError):
                     return self._run_side_by_side(run)
             return self.run_alone(lambda: self._run_with_all_memory(run), run.feeds, run.names)
         finally:
