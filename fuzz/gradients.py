@@ -253,8 +253,6 @@ class _Judged:
 
 
 def _refused(failed: Failed) -> Verdict:
-    if failed.kind.startswith("InternalError: MixedTypes"):
-        return Verdict("no case")  # double met an output that its operator declares as float32: see `any_type`
     if not failed.typed:
         return Verdict("untyped", failed.kind, failed.message)
     return Verdict("refused", failed.kind, failed.message)

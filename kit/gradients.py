@@ -32,7 +32,7 @@ HUGE = 1e20  # outputs beyond it, such as masked scores, would hide the others i
 def any_type() -> Iterator[None]:
     """Lets double into operators that are declared for other floats only."""
     with (
-        mock.patch("pyruntime.frontend.trace_graph.check_inputs"),
+        mock.patch("pyruntime.frontend.signatures._check_type"),
         mock.patch("pyruntime.frontend.trace_graph.check_result"),
     ):
         yield

@@ -202,8 +202,8 @@ print(session.run(None, {"x": small})[0].shape)
 @pytest.mark.skipif(sys.platform != "linux", reason="other systems cannot limit a process's memory")
 @pytest.mark.parametrize("limit", [0, 1 << 40])
 def test_memory_that_the_system_refuses(limit: int) -> None:
-    """A run of 90 MB where 40 are left takes the memory of the idle session. Where nothing helps, the error says so, and
-    small runs go on."""
+    """A run of 90 MB where 40 are left takes the memory of the idle session. Where nothing helps, the error says so,
+    and small runs go on."""
     for more, lines in ((40 * MIB, 0), (-20 * MIB, 3)):
         command = [sys.executable, "-c", REFUSED, str(limit), str(more)]
         done = subprocess.run(command, capture_output=True, text=True, timeout=120)

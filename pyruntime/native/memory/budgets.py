@@ -136,8 +136,8 @@ _PAUSE = 0.01  # seconds
 
 
 def with_room(holder: Holder, work: Callable[[], T]) -> T:
-    """The result of `work`. If the system refuses memory, free that of idle sessions and repeat it. If a limit leaves no
-    memory, wait for the work of other sessions to end, and repeat it. Until `work` is called, and while it waits, the
+    """The result of `work`. If the system refuses memory, free that of idle sessions and repeat it. If a limit leaves
+    none, wait for the work of other sessions to end, and repeat it. Until `work` is called, and while it waits, the
     session counts as idle."""
     if not is_limited():
         return _freeing_idle(holder, work)
