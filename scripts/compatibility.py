@@ -65,12 +65,12 @@ IOBinding.bind_output: names are checked at once; "webgpu" leaves the output on 
 OrtDevice: `make`, or the class with the same arguments, takes names
 OrtEpDevice.create_sync_stream: refused: streams are not supported
 OrtEpDevice.memory_info: that of the CPU; memory of the GPU is refused
-OrtValue.as_sparse_tensor: refused: sparse tensors are not supported
 OrtValue.numpy: bfloat16 and the small floats, too, as arrays of ml_dtypes' types
-OrtValue.ort_value_from_sparse_tensor: refused: sparse tensors are not supported
+OrtValue.ort_value_from_sparse_tensor: kernels get the dense form, also of sparse feeds, and of SciPy's
 OrtValue.ortvalue_from_numpy: strings, too; on the CPU
 OrtValue.ortvalue_from_shape_and_type: on the CPU; zeros, while onnxruntime leaves memory uninitialised
 OrtValue.update_inplace: another element type is refused, while onnxruntime copies its bytes
+SparseTensor.to_cuda: refused: sparse tensors stay on the CPU
 RunOptions.add_run_config_entry: memory.enable_memory_arena_shrinkage acts; others give a warning
 RunOptions.only_execute_path_to_fetches: every run does ([how](api/runs.md#only-what-is-asked-for))
 RunOptions.add_active_adapter: takes names of the option `adapters`, and a weight, too ([adapters](use/adapters.md))

@@ -90,7 +90,7 @@ class OrtExecutionProviderDevicePolicy(Enum):
 
 
 class OrtSparseFormat(Enum):
-    """Formats of sparse tensors, which are refused."""
+    """Formats of sparse tensors: those that Python makes are COO and CSRC."""
 
     ORT_SPARSE_UNDEFINED = 0
     ORT_SPARSE_COO = 1

@@ -18,6 +18,7 @@ from pyruntime.api import (
     providers,
     refused,
     session,
+    sparse_tensor,
 )  # fmt: skip
 from pyruntime.frontend.feed_checks import NodeArg
 from pyruntime.session.run_options import RunOptions
@@ -38,6 +39,7 @@ _BY_MODULE: dict[Any, str] = {
         enable_telemetry_events get_build_info get_default_session_options get_version_string has_collective_ops
         preload_dlls print_debug_info set_global_thread_pool_sizes set_seed""",
     providers: "get_all_providers get_available_providers get_device",
+    sparse_tensor: "SparseTensor",
     session: "InferenceSession OrtEpAssignedNode OrtEpAssignedSubgraph",
 }
 

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from pyruntime.api.devices import OrtMemoryInfo, check_device
+from pyruntime.api.sparse_tensor import SparseTensor
 from pyruntime.errors import InvalidInput, NotSupported
 from pyruntime.frontend.feed_checks import type_name
 from pyruntime.ir import dtype as dt
@@ -24,10 +25,11 @@ class OrtValue:
     A tensor made from a contiguous array shares its memory.
     """
 
-    __slots__ = ("__weakref__", "_dtype", "_unseen", "_value")
+    __slots__ = ("__weakref__", "_dtype", "_sparse", "_unseen", "_value")
 
     def __init__(self, value: Any, dtype: DType | None = None, unseen: bool = False) -> None:
         self._value = value
+        self._sparse: SparseTensor | None = None  # what the value is the dense form of
         self._unseen = unseen  # no program has a reference to its memory
         self._dtype = dtype or (dtype_of(value) if isinstance(value, np.ndarray) else None)
 
@@ -65,8 +67,13 @@ class OrtValue:
         return cls(from_storage(np.zeros(tuple(shape), NUMPY[dtype.name]), dtype), dtype, unseen=True)
 
     @classmethod
-    def ort_value_from_sparse_tensor(cls, sparse_tensor: Any) -> OrtValue:
-        raise NotSupported("sparse tensors are not supported", hint="feed a dense one")
+    def ort_value_from_sparse_tensor(cls, sparse_tensor: SparseTensor) -> OrtValue:
+        """Sessions get it as a dense tensor."""
+        if not isinstance(sparse_tensor, SparseTensor):
+            raise InvalidInput(f"a SparseTensor is expected, not {type(sparse_tensor).__name__}")
+        made = cls(sparse_tensor.toarray())
+        made._sparse = sparse_tensor
+        return made
 
     @classmethod
     def from_dlpack(cls, data: Any, is_bool_tensor: bool = False, /) -> OrtValue:
@@ -93,6 +100,8 @@ class OrtValue:
 
     def data_type(self) -> str:
         """The type, for instance "tensor(float)"."""
+        if self._sparse is not None:
+            return self._sparse.data_type()
         if isinstance(self._value, list):
             inner = OrtValue(self._value[0]).data_type() if self._value else "undefined"
             return f"seq({inner})"
@@ -109,10 +118,10 @@ class OrtValue:
         return self._value is not None
 
     def is_tensor(self) -> bool:
-        return isinstance(self._value, (np.ndarray, GpuTensor, ResidentTensor))
+        return self._sparse is None and isinstance(self._value, (np.ndarray, GpuTensor, ResidentTensor))
 
     def is_sparse_tensor(self) -> bool:
-        return False
+        return self._sparse is not None
 
     def is_tensor_sequence(self) -> bool:
         return isinstance(self._value, list) and not any(isinstance(item, dict) for item in self._value)
@@ -155,8 +164,11 @@ class OrtValue:
             raise InvalidInput(f"an array of {own.dtype} with {own.size} elements is expected to update this value")
         np.copyto(own, new.reshape(own.shape))
 
-    def as_sparse_tensor(self) -> None:
-        raise NotSupported("this value is not a sparse tensor")
+    def as_sparse_tensor(self) -> SparseTensor:
+        """Errors: InvalidInput for a value that was made of something else"""
+        if self._sparse is None:
+            raise InvalidInput("this value is not a sparse tensor")
+        return self._sparse
 
     # ── for sessions ─────────────────────────────────────────────────────────────────────────────────────────────
 

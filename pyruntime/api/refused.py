@@ -12,7 +12,6 @@ REASONS = {
     "OrtEpContextDataBuffer": ("models with EP contexts (code of a provider) are not supported", ""),
     "OrtExternalInitializerInfo": ("models are not written", ""),
     "OrtSyncStream": ("streams are not supported", "run returns when the outputs are complete"),
-    "SparseTensor": ("sparse tensors are not supported", "feed dense ones"),
     "register_execution_provider_library": (
         "a library of a provider is machine code for another runtime",
         "pyruntime.register_provider takes one in Python",

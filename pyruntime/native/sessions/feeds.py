@@ -111,6 +111,8 @@ class Feeds:
 def _array(name: str, x: Any, t: Type | None) -> np.ndarray:
     """Python numbers (or anything like an array) as an array. Numbers get the input's type if it can represent them."""
     try:
+        if hasattr(x, "toarray"):  # a sparse one, of SciPy or `SparseTensor`
+            return np.asarray(x.toarray())
         array = np.asarray(x)
         declared = np.dtype(t.dtype.name) if isinstance(t, TensorType) and t.dtype in _PLAIN else array.dtype
         are_numbers = isinstance(x, (list, tuple, int, float)) and array.dtype.kind in "biuf"
