@@ -235,8 +235,10 @@ class _Judged:
 
     def differences(self, session: TwinSession, along: dict[str, np.ndarray], here: float, size: float) -> float | None:
         """The derivative, if the differences of three steps agree, on both sides: no kink or jump is near, and float32
-        inside an operator does not decide."""
+        inside an operator does not decide. At a kink both sides differ by as much at each step, elsewhere by less at
+        smaller ones."""
         agreeing: list[float] = []
+        gaps: list[float] = []
         for step in STEPS:
             ends = [float(self.ask(session, self.moved(along, s), [LOSS])[0]) for s in (step, -step)]
             forward, backward = (ends[0] - here) / step, (here - ends[1]) / step
@@ -244,11 +246,12 @@ class _Judged:
             scale = max(abs(centre), size * 1e-3)
             stuck = centre == 0.0 and step < 1e-3  # in the digits of float32
             if stuck or not abs(forward - backward) <= 0.05 * scale:
-                agreeing = []
+                agreeing, gaps = [], []
                 continue
             agreeing = [c for c in agreeing if abs(centre - c) <= LIMIT * scale] + [centre]
+            gaps.append(abs(forward - backward) / scale)
             if len(agreeing) == 3:
-                return centre
+                return None if min(gaps[-3:]) > max(2 * LIMIT, max(gaps[-3:]) / 2) else centre
         return None
 
 
