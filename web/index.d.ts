@@ -4,13 +4,17 @@
  */
 
 import type { InferenceSession, Tensor } from 'onnxruntime-common';
-import type { Drawn, Picture, PictureOptions, PictureTexture, PictureType } from './pictures.js';
+import type { Drawn, Global, Picture, PictureOptions, PictureTexture, PictureType } from './pictures.js';
 import type { StepResult } from './training.js';
 
 export * from 'onnxruntime-common';
 
-/** Bytes or steps of a phase; `total` is 0 if it is unknown. */
 export type AdapterSource = string | URL | Uint8Array | ArrayBuffer | Blob | Response;
+/** A `FileSystemFileHandle`, where there are such. */
+export type FileHandle = Global<'FileSystemFileHandle', never>;
+/** `Uint8Array<ArrayBuffer>`, which a Blob takes. Compilers before TypeScript 5.7 do not know that name. */
+export type Bytes = ReturnType<Uint8ArrayConstructor['from']>;
+/** Bytes or steps of a phase; `total` is 0 if it is unknown. */
 export interface Progress {
   readonly phase: 'boot' | 'download' | 'compile' | 'init';
   readonly loaded: number;
@@ -18,11 +22,7 @@ export interface Progress {
 }
 
 /** Milliseconds. */
-export interface Timings {
-  readonly download: number;
-  readonly compile: number;
-  readonly init: number;
-}
+export interface Timings { readonly download: number; readonly compile: number; readonly init: number }
 
 /** A node of the model, and the kernels that compute it. */
 export interface ExplainedNode {
@@ -293,7 +293,7 @@ declare module 'onnxruntime-common' {
   interface TypedTensor<T extends Tensor.Type> extends Drawn {}
   interface InferenceSessionFactory {
     /** A large file that a user has chosen is read in place. */
-    create(model: URL | Blob | Response | ReadableStream<Uint8Array> | FileSystemFileHandle, options?: InferenceSession.SessionOptions): Promise<InferenceSession>;
+    create(model: URL | Blob | Response | ReadableStream<Uint8Array> | FileHandle, options?: InferenceSession.SessionOptions): Promise<InferenceSession>;
   }
   interface InferenceSession {
     run(feeds: Feeds, options?: InferenceSession.RunOptions): Promise<InferenceSession.ReturnType>;
@@ -324,7 +324,7 @@ declare module 'onnxruntime-common' {
      * The compiled Program with its weights, as a file that opens without Python and without compiling (docs/api/exported-programs.md).
      * providers: ['wasm'] by default; with 'webgpu' it has shaders. assume: what they may use, such as 'f16' (docs/api/exported-programs.md).
      */
-    export(options?: { readonly providers?: readonly ('webgpu' | 'wasm')[] | undefined; readonly assume?: readonly string[] | undefined }): Promise<Uint8Array<ArrayBuffer>>;
+    export(options?: { readonly providers?: readonly ('webgpu' | 'wasm')[] | undefined; readonly assume?: readonly string[] | undefined }): Promise<Bytes>;
     /** Runs once on zeros of these sizes, by name of a dim or (all sizes) of an input: later runs of these and smaller sizes find memory and addresses. */
     prepare(options: { dims: Readonly<Record<string, number | readonly number[]>> }): Promise<void>;
     /** Frees memory that an earlier, larger run took. */
@@ -442,7 +442,7 @@ export interface Inspection {
 }
 
 /** Describes a model, its unsupported operators and the memory that it needs, from parts of its file. The options are those of a session. */
-export function inspect(model: string | URL | Uint8Array | ArrayBufferLike | Blob | FileSystemFileHandle, options?: import('onnxruntime-common').InferenceSession.SessionOptions): Promise<Inspection>;
+export function inspect(model: string | URL | Uint8Array | ArrayBufferLike | Blob | FileHandle, options?: import('onnxruntime-common').InferenceSession.SessionOptions): Promise<Inspection>;
 
 /** What listeners get, by name of the event. */
 export interface Events {

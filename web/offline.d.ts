@@ -9,7 +9,7 @@ export interface Options {
   /** Address of the service worker: a copy of dist/offline.sw.js or one that imports it. Default: "./offline.sw.js", relative to the page. */
   worker?: string | undefined;
   /** 'module' if the service worker is a module. */
-  type?: WorkerType | undefined;
+  type?: 'classic' | 'module' | undefined;
   /** The addresses that it controls. Default: its folder. */
   scope?: string | undefined;
   /** Makes pages cross-origin isolated if the host cannot: adds the headers, with this Embedder-Policy. */

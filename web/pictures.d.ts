@@ -4,15 +4,17 @@
 export interface Drawn {
   /** Draws the tensor into a texture or a canvas; without one into a new texture (docs/api/gpu.md). */
   toTexture(options?: {
-    readonly texture?: Global<'GPUTexture'> | undefined; readonly canvas?: HTMLCanvasElement | OffscreenCanvas | undefined; readonly format?: PictureFormat | undefined;
+    readonly texture?: Global<'GPUTexture'> | undefined; readonly canvas?: Global<'HTMLCanvasElement' | 'OffscreenCanvas', never> | undefined; readonly format?: PictureFormat | undefined;
     readonly tensorLayout?: 'NCHW' | 'NHWC' | undefined; readonly norm?: PictureNorm | undefined; readonly device?: Global<'GPUDevice'> | undefined;
   }): Promise<Global<'GPUTexture'>>;
 }
-/** A type of the platform, for compilers that may not know it. */
-type Global<Name extends string> = typeof globalThis extends { [k in Name]: { prototype: infer T } } ? T : object;
-export type PictureTexture = Global<'GPUTexture'> | Global<'GPUExternalTexture'>;
+/** Types of the platform; `Otherwise` for those that the compiler does not know. */
+export type Global<Name extends string, Otherwise = object> = Name extends Name
+  ? (typeof globalThis extends { [k in Name]: { prototype: infer T } } ? T : Otherwise) : never;
+export type PictureTexture = Global<'GPUTexture' | 'GPUExternalTexture'>;
 /** What can become a tensor on the GPU. A string is an address. */
-export type Picture = HTMLVideoElement | VideoFrame | HTMLCanvasElement | OffscreenCanvas | ImageBitmap | ImageData | HTMLImageElement | Blob | string;
+export type Picture = Blob | string | Global<'HTMLVideoElement' | 'VideoFrame' | 'HTMLCanvasElement' | 'OffscreenCanvas' | 'ImageBitmap' | 'ImageData'
+  | 'HTMLImageElement', never>;
 export type PictureFormat = 'RGB' | 'RGBA' | 'BGR' | 'RBG' | 'GRAY';
 export type PictureType = 'float32' | 'float16' | 'uint8';
 /** For each channel, or for red, green, blue and alpha. */

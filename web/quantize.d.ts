@@ -4,6 +4,7 @@
  */
 
 import type { InferenceSession, Tensor } from 'onnxruntime-common';
+import type { Bytes, FileHandle } from './index.js';
 
 /** The options besides those of a session, which apply to the sessions that measure errors. */
 export interface QuantizeOptions extends InferenceSession.SessionOptions {
@@ -39,10 +40,10 @@ export interface QuantizedLayer {
 
 export interface Quantized {
   /** An ONNX file. */
-  readonly model: Uint8Array;
+  readonly model: Bytes;
   /** errors: of each output of floats on the samples, relative to its size. */
   readonly report: { readonly layers: readonly QuantizedLayer[]; readonly errors: Readonly<Record<string, number>> };
 }
 
 /** Makes a smaller model (docs/use/convert.md#make-it-smaller): weights of MatMul, Gemm, Gather, Conv and ConvTranspose have fewer bits. */
-export function quantize(model: string | URL | Uint8Array | ArrayBufferLike | Blob | Response | FileSystemFileHandle, options?: QuantizeOptions): Promise<Quantized>;
+export function quantize(model: string | URL | Uint8Array | ArrayBufferLike | Blob | Response | FileHandle, options?: QuantizeOptions): Promise<Quantized>;

@@ -1,6 +1,6 @@
 // Types of sessions that train.
 
-import type { Explanation, Feeds, InferenceSession, MemoryReport, Metrics, Tensor, Timings } from './index.js';
+import type { Bytes, Explanation, Feeds, InferenceSession, MemoryReport, Metrics, Tensor, Timings } from './index.js';
 
 /** loss: of the batch, before the step; norm: of all gradients; step: number of steps so far; applied: whether weights were changed. */
 export interface StepResult { readonly loss: number; readonly norm: number; readonly rate: number; readonly step: number; readonly applied: boolean }
@@ -60,11 +60,11 @@ export interface TrainingSession {
   /** Replaces weights by such a vector, for example an average of several sessions'; the proximal term then holds weights near it. */
   loadParametersBuffer(buffer: Float32Array | Uint8Array | ArrayBuffer | Tensor, trainableOnly?: boolean): Promise<void>;
   getParametersSize(trainableOnly?: boolean): Promise<number>;
-  state(): Promise<Uint8Array>;
+  state(): Promise<Bytes>;
   load(checkpoint: Uint8Array | ArrayBuffer): Promise<void>;
   /** The adapters alone: a safetensors file with PEFT's names. */
-  adapter(): Promise<Uint8Array>;
-  export(): Promise<Uint8Array>;
+  adapter(): Promise<Bytes>;
+  export(): Promise<Bytes>;
   readonly lossScale: number;
   /** The outputs that the option `stepOutputs` names, of the last batch. */
   readonly stepOutputs: Readonly<Record<string, Tensor>>;
@@ -101,9 +101,9 @@ export interface ArtifactSession {
   getContiguousParameters(trainableOnly?: boolean): Promise<Tensor>;
   setLearningRate(rate: number): void;
   getLearningRate(): number;
-  state(): Promise<Uint8Array>;
+  state(): Promise<Bytes>;
   load(checkpoint: Uint8Array | ArrayBuffer): Promise<void>;
-  export(): Promise<Uint8Array>;
+  export(): Promise<Bytes>;
   memory(): Promise<MemoryReport>;
   release(): Promise<void>;
 }

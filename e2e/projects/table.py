@@ -95,4 +95,5 @@ PROJECTS = [
     ),
     Project("jest", ("jest@30.5.2", "jest-environment-jsdom@30.5.2"), test="jest", module=False),
     Project("vitest", ("vitest@5.1.1", "jsdom@26.1.0"), test="vitest run"),
+    Project("typescript-5.0", ("typescript@5.0.4",), test="tsc -p ."),
 ]  # fmt: skip
