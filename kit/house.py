@@ -60,7 +60,7 @@ MAY_IMPORT = {
     "quantization exports",
     "c_library": "errors ir onnx frontend native pyruntime",
     "cli": "errors options training onnx frontend ops placement native runtime c_library pyruntime",
-    "pyruntime": "errors frontend ops placement compiler session native api pyodide",
+    "pyruntime": "errors frontend ops placement compiler session training native api pyodide",
 }
 
 # The same for the rooms of web/ and its entry files. Types that JSDoc names count as imports.

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import sys
 from importlib import import_module
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from pyruntime.errors import (
     InvalidInput,
@@ -24,6 +24,29 @@ from pyruntime.errors import (
     Terminated,
     UnsupportedOp,
 )
+
+if TYPE_CHECKING:  # the names that __getattr__ finds
+    from pyruntime.api.batcher import Batcher
+    from pyruntime.api.enums import ExecutionMode, GraphOptimizationLevel
+    from pyruntime.api.io_binding import IOBinding
+    from pyruntime.api.options import SessionOptions
+    from pyruntime.api.ort_value import OrtValue
+    from pyruntime.api.providers import get_available_providers, get_device
+    from pyruntime.api.session import InferenceSession
+    from pyruntime.api.telemetry import export_to_opentelemetry
+    from pyruntime.api.text_generator import TextGenerator
+    from pyruntime.compiler.user_passes import graph_pass, remove_pass, rewrite_rule
+    from pyruntime.frontend.registry import elementwise, op
+    from pyruntime.native.gpu.tensor import GpuTensor
+    from pyruntime.native.memory.budgets import set_memory_limit
+    from pyruntime.native.sessions.process_stats import stats
+    from pyruntime.native.tools.inspection import inspect
+    from pyruntime.native.tools.quantization import quantize
+    from pyruntime.native.training.session import TrainingSession
+    from pyruntime.placement.provider_list import register_provider
+    from pyruntime.session.events import off, on
+    from pyruntime.session.run_options import RunOptions
+    from pyruntime.training.adapters.lora_adapter import LoraAdapter
 
 __version__ = "0.1.0"
 __all__ = [
@@ -67,75 +90,51 @@ __all__ = [
     "stats",
 ]
 
-# Names that onnxruntime also exports; `pyruntime.onnxruntime` has all of its names.
-_API = """ExecutionMode GraphOptimizationLevel IOBinding InferenceSession LoraAdapter OrtValue RunOptions SessionOptions
-get_available_providers get_device""".split()
-_IN_PYODIDE = {
-    **dict.fromkeys(("InferenceSession", "LoraAdapter", "RunOptions", "SessionOptions"), "session"),
-    "TrainingSession": "training",
-    "quantize": "quantization",
+# name -> module below this package, imported on first use; `pyruntime.onnxruntime` has all names of onnxruntime.
+_MODULES = {
+    "Batcher": "api.batcher",
+    "ExecutionMode": "api.enums",
+    "GpuTensor": "native.gpu.tensor",
+    "GraphOptimizationLevel": "api.enums",
+    "IOBinding": "api.io_binding",
+    "InferenceSession": "api.session",
+    "LoraAdapter": "training.adapters.lora_adapter",
+    "OrtValue": "api.ort_value",
+    "RunOptions": "session.run_options",
+    "SessionOptions": "api.options",
+    "TextGenerator": "api.text_generator",
+    "TrainingSession": "native.training.session",
+    "elementwise": "frontend.registry",
+    "export_to_opentelemetry": "api.telemetry",
+    "get_available_providers": "api.providers",
+    "get_device": "api.providers",
+    "graph_pass": "compiler.user_passes",
+    "inspect": "native.tools.inspection",
+    "off": "session.events",
+    "on": "session.events",
+    "op": "frontend.registry",
+    "quantize": "native.tools.quantization",
+    "register_provider": "placement.provider_list",
+    "remove_pass": "compiler.user_passes",
+    "rewrite_rule": "compiler.user_passes",
+    "set_memory_limit": "native.memory.budgets",
+    "stats": "native.sessions.process_stats",
 }
+_IN_PYODIDE = {
+    **dict.fromkeys(("InferenceSession", "LoraAdapter", "RunOptions", "SessionOptions"), "pyodide.session"),
+    "TrainingSession": "pyodide.training",
+    "quantize": "pyodide.quantization",
+}
+if sys.platform == "emscripten":
+    _MODULES |= _IN_PYODIDE
 
 
 def __getattr__(name: str) -> Any:
-    if name in _IN_PYODIDE and sys.platform == "emscripten":
-        return getattr(import_module(f"pyruntime.pyodide.{_IN_PYODIDE[name]}"), name)
-    if name in _API:
-        from pyruntime.api.names import NAMES
-
-        return NAMES[name]
-    if name == "GpuTensor":
-        from pyruntime.native.gpu.tensor import GpuTensor
-
-        return GpuTensor
-    if name == "TrainingSession":
-        from pyruntime.native.training.session import TrainingSession
-
-        return TrainingSession
-    if name == "quantize":
-        from pyruntime.native.tools.quantization import quantize
-
-        return quantize
-    if name == "TextGenerator":
-        from pyruntime.api.text_generator import TextGenerator
-
-        return TextGenerator
-    if name == "Batcher":
-        from pyruntime.api.batcher import Batcher
-
-        return Batcher
-    if name == "export_to_opentelemetry":
-        from pyruntime.api.telemetry import export_to_opentelemetry
-
-        return export_to_opentelemetry
-    if name == "inspect":
-        from pyruntime.native.tools.inspection import inspect
-
-        return inspect
+    if name not in _MODULES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    module = import_module(f"{__name__}.{_MODULES[name]}")
     if name in ("elementwise", "op"):
         import pyruntime.ops  # noqa: F401  fills the table, so that a user's own operators come after ours
-        from pyruntime.frontend import registry
 
-        registry.complete()
-        return getattr(registry, name)
-    if name == "register_provider":
-        from pyruntime.placement import provider_list
-
-        return getattr(provider_list, name)
-    if name == "set_memory_limit":
-        from pyruntime.native.memory import budgets
-
-        return budgets.set_memory_limit
-    if name == "stats":
-        from pyruntime.native.sessions.process_stats import stats
-
-        return stats
-    if name in ("off", "on"):
-        from pyruntime.session import events
-
-        return getattr(events, name)
-    if name in ("graph_pass", "remove_pass", "rewrite_rule"):
-        from pyruntime.compiler import user_passes
-
-        return getattr(user_passes, name)
-    raise AttributeError(name)
+        module.complete()
+    return getattr(module, name)

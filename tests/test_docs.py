@@ -49,6 +49,18 @@ def test_python_examples_run(block: Block, monkeypatch: pytest.MonkeyPatch, caps
     exec(compile(code, str(block), "exec"), {"__name__": "example"})
 
 
+def test_python_examples_have_the_types_of_the_package(tmp_path: Path) -> None:
+    """Strict programs that use the package as the documentation does; the examples' own functions have no types."""
+    for block in filter(lambda block: block.is_for_users, blocks("python")):
+        (tmp_path / f"{re.sub(r'[^a-z0-9]', '_', str(block).lower())}.py").write_text(block.text)
+    options = ["--strict", "--allow-untyped-defs", "--allow-untyped-calls", "--config-file", os.devnull]
+    command = [sys.executable, "-m", "mypy", *options, "--cache-dir", ROOT / "build/mypy-examples", tmp_path]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
+    errors = [line for line in done.stdout.splitlines() if ": error:" in line]
+    assert [line for line in errors if '"onnxruntime"' not in line] == []  # which has none
+    assert re.search(r"checked (\d\d+) source files|no issues", done.stdout), done.stdout + done.stderr
+
+
 def commands() -> list[Any]:
     lines = [(b, line.partition("#")[0].strip()) for b in blocks("console") for line in b.text.splitlines()]
     return [pytest.param(line, id=f"{b.file}: {line}") for b, line in lines if line.startswith("pyruntime ")]

@@ -10,7 +10,7 @@ from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal, overload
 
 from pyruntime.api import logs
 from pyruntime.api.devices import CPU_MEMORY, OrtEpDevice, OrtMemoryInfo, get_ep_devices
@@ -190,6 +190,14 @@ class InferenceSession:
 
         return advise(self._native, input_feed)
 
+    @overload
+    def verify(
+        self, input_feed: Mapping[str, Any], tolerance: float = ..., *, ranges: Literal[False] = ...
+    ) -> Verdict: ...
+    @overload
+    def verify(
+        self, input_feed: Mapping[str, Any], tolerance: float = ..., *, ranges: Literal[True]
+    ) -> RangeVerdict: ...
     def verify(
         self, input_feed: Mapping[str, Any], tolerance: float = 1e-3, *, ranges: bool = False
     ) -> Verdict | RangeVerdict:

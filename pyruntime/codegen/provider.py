@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, ClassVar, NamedTuple, Protocol, runtime_checkable
+from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 from pyruntime.codegen.loop_ir import LoopCode, Param
 from pyruntime.ir.expr import Expr
@@ -142,7 +142,8 @@ class CodeWriter(Protocol):
 class Provider(Protocol):
     """name: its name in a session's list of providers."""
 
-    name: ClassVar[str]
+    @property
+    def name(self) -> str: ...
 
     def supports(self, kernel: Kernel) -> str:
         """ "" if the provider can run the kernel, else the reason why not."""
@@ -152,8 +153,10 @@ class Provider(Protocol):
 class CodeProvider(Provider, Protocol):
     """Writes code that an executor runs as steps of kind `op`, in a memory."""
 
-    op: ClassVar[str]
-    memory: ClassVar[Memory]
+    @property
+    def op(self) -> str: ...
+    @property
+    def memory(self) -> Memory: ...
 
     def code_writer(self, **target: Any) -> CodeWriter: ...
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from pyruntime.errors import InvalidInput, InvalidModel
 from pyruntime.onnx.edit import FileModel
@@ -19,7 +19,17 @@ if TYPE_CHECKING:
     from onnx import ModelProto
 
 
-def quantizer(sessions: Sessions) -> Callable[..., Quantized]:
+class Quantize(Protocol):
+    """The type of `quantize`."""
+
+    def __call__(
+        self, model: str | os.PathLike[str] | bytes | ModelProto, bits: int = ..., *, samples: Sequence[Feeds] = ...,
+        max_error: float | None = ..., keep: Sequence[str] = ..., smallest: int = ..., block_size: int = ...,
+        accuracy_level: int = ...,
+    ) -> Quantized: ...  # fmt: skip
+
+
+def quantizer(sessions: Sessions) -> Quantize:
     """`quantize` for a place with such sessions."""
 
     def quantize(
