@@ -52,7 +52,8 @@ def quantised(open_model: Open, options: Options) -> Steps[Quantized]:
     options.check()
     layers = find_layers(open_model(), options.smallest)
     if not layers:
-        raise InvalidInput(f"no layer has a weight of {options.smallest} floats or more", hint="lower `smallest`")
+        text = f"no layer has a weight of {options.smallest} floats or more"
+        raise InvalidInput(text, hint="lower `smallest`; weights of products with more than two axes stay floats")
     task = _Task(open_model, options, layers)
     if options.has_samples:
         yield Measure(task.file(inlined(open_model())), "expected")
