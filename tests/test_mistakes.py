@@ -10,7 +10,7 @@ import onnx
 import pytest
 
 from kit.docs import ROOT
-from pyruntime import InferenceSession, PyRuntimeError
+from pyruntime import InferenceSession, PyRuntimeError, RunOptions
 
 DIGITS = ROOT / "demo/digits/digits.onnx"
 IMAGE = np.zeros((1, 1, 28, 28), np.float32)
@@ -28,6 +28,7 @@ MISTAKES: dict[str, tuple[Callable[[], Any], str]] = {
     "no model": (lambda: InferenceSession(None), "by its path or its bytes, not as NoneType"),
     "an address": (lambda: InferenceSession("https://host/model.onnx"), "download the model"),
     "a folder": (lambda: InferenceSession(ROOT), "Is a directory"),
+    "adapters as an attribute": (lambda: setattr(RunOptions(), "adapters", ["mine"]), "add_active_adapter"),
     "a dict of run options": (lambda: run(None, {"image": IMAGE}, {"terminate": True}), "pyruntime.RunOptions"),
     "options as providers": (lambda: InferenceSession(DIGITS, ["wasm"]), "sess_options cannot be of type list"),
     "an unknown argument": (lambda: InferenceSession(DIGITS, device="gpu"), "no argument 'device'"),

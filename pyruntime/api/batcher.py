@@ -43,7 +43,7 @@ class _Together(RunOptions):
         self._requests: Sequence[_Request] = ()
         super().__init__()
         self._requests = requests
-        self.adapters = requests[0].adapters
+        self.adapters.extend(requests[0].adapters)
 
     @property
     def terminate(self) -> bool:

@@ -21,7 +21,7 @@ class RunOptions:
     """
 
     __slots__ = (
-        "_entries", "adapters", "log_severity_level", "log_verbosity_level", "logid", "only_execute_path_to_fetches",
+        "_active", "_entries", "log_severity_level", "log_verbosity_level", "logid", "only_execute_path_to_fetches",
         "terminate",
     )  # fmt: skip
 
@@ -31,7 +31,7 @@ class RunOptions:
         self.log_verbosity_level = 0
         self.only_execute_path_to_fetches = False
         self.terminate = False
-        self.adapters: list[tuple[Any, float]] = []
+        self._active: list[tuple[Any, float]] = []
         self._entries: dict[str, str] = {}
 
     def add_run_config_entry(self, key: str, value: str) -> None:
@@ -46,8 +46,17 @@ class RunOptions:
     def others(self) -> list[str]:
         """Names of the options that are set, without adapters."""
         defaults = RunOptions()
-        names = [name for name in RunOptions.__slots__ if name != "adapters"]
+        names = [name for name in RunOptions.__slots__ if name != "_active"]
         return [name.strip("_") for name in names if getattr(self, name) != getattr(defaults, name)]
+
+    @property
+    def adapters(self) -> list[tuple[Any, float]]:
+        """What `add_active_adapter` has added, with weights. Errors: InvalidInput if it is set."""
+        return self._active
+
+    @adapters.setter
+    def adapters(self, value: object) -> None:
+        raise InvalidInput("adapters of RunOptions cannot be set", hint="add_active_adapter(name, weight)")
 
     @property
     def shrinks(self) -> bool:
@@ -72,11 +81,11 @@ class RunOptions:
                 text = f"an adapter cannot be of type {type(adapter).__name__}"
                 raise InvalidInput(text, hint="pyruntime.LoraAdapter")
             adapter.loaded()
-        self.adapters.append((adapter, float(weight)))
+        self._active.append((adapter, float(weight)))
 
     def clear_active_adapters(self) -> None:
         """Let later runs use none (not in onnxruntime)."""
-        self.adapters.clear()
+        self._active.clear()
 
 
 def check_run_options(options: Any) -> None:
