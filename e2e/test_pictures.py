@@ -116,6 +116,34 @@ def test_numbers_are_those_of_from_image(page: Tab) -> None:
     assert {name: apart for name, apart in found.items() if not apart < 4e-7} == {}
 
 
+def test_an_image_element_on_the_cpu(page: Tab) -> None:
+    """It takes `tensorFormat`, which onnxruntime's refuses for it, and the same options twice."""
+    found = page.run(
+        PREPARE
+        + """
+  const photo = new Image();
+  photo.src = URL.createObjectURL(await canvas.convertToBlob());
+  await photo.decode();
+  const bitmap = await createImageBitmap(canvas);
+  const found = {};
+  for (const options of [{}, { norm: { mean: 1, bias: -3 } }, null]) {
+    const [once, twice] = [await ort.Tensor.fromImage(photo, options), await ort.Tensor.fromImage(photo, options)];
+    found[JSON.stringify(options)] = [once.dims[1], apart(await numbers(once), await numbers(twice))];
+  }
+  for (const tensorFormat of ['RGB', 'BGR', 'RBG', 'RGBA']) {
+    const options = { tensorFormat, norm: { mean: 2 } };
+    const [mine, theirs] = [await ort.Tensor.fromImage(photo, options), await ort.Tensor.fromImage(bitmap, options)];
+    found[tensorFormat] = [mine.dims[1], apart(await numbers(mine), await numbers(theirs))];
+  }
+  return found;
+"""
+    )
+    assert found == {
+        "{}": [4, 0], '{"norm":{"mean":1,"bias":-3}}': [4, 0], "null": [4, 0],
+        "RGB": [3, 0], "BGR": [3, 0], "RBG": [3, 0], "RGBA": [4, 0],
+    }  # fmt: skip
+
+
 RESIZED: list[tuple[str, dict[str, Any]]] = [
     ("smaller", {"resizedWidth": 16, "resizedHeight": 9}),
     ("larger", {"resizedWidth": 50, "resizedHeight": 46}),

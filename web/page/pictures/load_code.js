@@ -35,12 +35,21 @@ const onGpu = (name) => async (value, given) => {
 
 const fromPicture = onGpu('fromPicture');
 const toTexture = onGpu('toTexture');
-/** onnxruntime-common's own functions. */
+/** onnxruntime-common's own functions. fromImage changes its options. */
 const { fromImage, fromTexture } = /** @type {Record<'fromImage' | 'fromTexture', typeof fromPicture>} */ (/** @type {unknown} */ (Tensor));
+
+/**
+ * On the CPU. onnxruntime-common takes `tensorFormat` for a bitmap, not for an <img>, and no `mean` without `bias`.
+ * @param {any} image @param {any} [options]
+ */
+const fromImageOnCpu = async (image, options) => fromImage(
+  options?.tensorFormat && image.naturalWidth ? await createImageBitmap(image) : image,
+  options ? { ...options, norm: { mean: 255, bias: 0, ...options.norm } } : undefined,
+);
 
 Object.assign(Tensor, {
   /** @type {typeof fromPicture} */
-  fromImage: (image, options) => (options?.location === 'gpu-buffer' ? fromPicture : fromImage)(image, options),
+  fromImage: (image, options) => (options?.location === 'gpu-buffer' ? fromPicture : fromImageOnCpu)(image, options),
   /** @type {typeof fromPicture} */
   fromTexture: (texture, options) => ( // others are WebGL's
     `${texture}`.startsWith('[object GPU') ? fromPicture : fromTexture)(texture, options),
