@@ -1,112 +1,136 @@
-"""Measures where a model spends its time, natively: `python -m bench.native MODEL [--runs N] [--top N] [--ort]`.
+"""python -m bench native [MODEL …]: processor time of runs on the desktop beside onnxruntime's CPU provider.
 
-MODEL is a path or the name of a zoo model. Prints time per kernel, the sum, the time of a whole run, and how long the
-model took to compile; with --ort, onnxruntime on one thread for comparison, interleaved.
+MODEL is a path, or a name of the zoo or the field; by default models of floats and of integers in both. Runs take
+turns; a column is the time of the best turn, and ratios are ours over onnxruntime's: below 1 is faster. Geometric means
+follow. `--codes` compares instruction sets of machine code; `--top N` lists the N longest kernels of each model.
 """
 
 from __future__ import annotations
 
 import argparse
-import functools
-import statistics
+import math
 import time
 from collections import defaultdict
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from kit import zoo
-from pyruntime import InferenceSession
+from bench import models
+from pyruntime import InferenceSession, SessionOptions
+
+CODES = ("avx512", "avx2", "off")
+TURN = 0.005  # seconds of a turn, at least: shorter runs are repeated
+FIELD = """
+residual.f32 detector.f32 shuffled.f32 ghosts.f32 wide_windows.f32 inverted.f32 nested.f32 encoder.f32 windows.f32
+conformer.f32 speech.f32 writing.f32 residual.qdq detector.qdq inverted.qdq encoder.qdq encoder.dynamic windows.qdq
+""".split()
+TRANSFORMERS = (
+    "bert",
+    "minilm",
+    "vit",
+    "gpt2",
+    "llama",
+    "whisper",
+    "wav2vec2",
+    "encoder",
+    "windows",
+    "conformer",
+    "writing",
+)
+
+Run = Callable[[], Any]
+Row = dict[str, float]  # seconds of a run by column
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(prog="bench.native", description=__doc__)
-    parser.add_argument("models", nargs="+")
-    parser.add_argument("--runs", type=int, default=10)
+def main(argv: Sequence[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(prog="python -m bench native", description=__doc__)
+    parser.add_argument("models", nargs="*", default=[*models.names(), *FIELD])
+    parser.add_argument("--threads", type=int, nargs="+", default=[1])
+    parser.add_argument("--codes", nargs="+", choices=CODES, default=["avx512", "avx2"])
+    parser.add_argument("--turns", type=int, default=10)
     parser.add_argument("--top", type=int, default=0, help="kernels to list")
-    parser.add_argument("--ort", action="store_true")
-    parser.add_argument("--threads", type=int, default=1)
-    for name in (args := parser.parse_args()).models:
-        report(name, args)
+    args = parser.parse_args(argv)
+    for threads in args.threads:
+        print(f"{threads} thread{'s' * (threads > 1)}, ms:")
+        print(f"{'model':28}{'onnxruntime':>12}" + "".join(f"{code:>10}{'ratio':>7}" for code in args.codes))
+        table = {name: report(name, threads, args) for name in args.models}
+        for title, chosen in groups(list(table)).items():
+            means = "".join(f"{'':10}{mean(table, chosen, code):7.2f}" for code in args.codes)
+            print(f"{f'geometric mean of {len(chosen)} {title}':40}{means}")
+    return 0
 
 
-def report(name: str, args: argparse.Namespace) -> None:
-    path = Path(name) if Path(name).exists() else zoo.materialize(name)
-    feeds = random_feeds(path) if Path(name).exists() else zoo.inputs(name)
-    start = time.perf_counter()
-    session = InferenceSession(path)
-    session.run(None, feeds)
-    ready = time.perf_counter() - start
-    peer = onnxruntime_session(path) if args.ort else None
-    own, other, fast = [], [], []
-    for _ in range(args.runs):
-        fast.append(speed())
-        own.append(timed(session, feeds))
-        if peer is not None:
-            other.append(timed(peer, feeds))
-    line = f"{name}: {1e3 * min(own):.2f} ms (median {1e3 * statistics.median(own):.2f}), first {1e3 * ready:.0f} ms"
-    if other:
-        line += f"; onnxruntime {1e3 * min(other):.2f} ms, ratio {min(other) / min(own):.2f}"
-    if name in PEER:
-        slow = FULL_SPEED / max(fast)
-        line += f"; machine {max(fast):.0f} GFLOP/s, against web peer {PEER[name] * slow / 1e3 / min(own):.2f}"
-    print(line)
+def groups(names: Sequence[str]) -> dict[str, list[str]]:
+    """The models of each geometric mean."""
+    floats = [name for name in names if not is_integer(name)]
+    transformers = [name for name in floats if name.startswith(TRANSFORMERS)]
+    found = {"models": list(names), "of floats": floats, "transformers": transformers}
+    found["of integers"] = [name for name in names if is_integer(name)]
+    return {title: chosen for title, chosen in found.items() if chosen}
+
+
+def is_integer(name: str) -> bool:
+    return name in models.everything() and (models.is_quantised(name) or name.endswith("nb4"))
+
+
+def mean(table: dict[str, Row], names: Sequence[str], code: str) -> float:
+    return math.exp(sum(math.log(table[name][code] / table[name]["peer"]) for name in names) / len(names))
+
+
+def report(name: str, threads: int, args: argparse.Namespace) -> Row:
+    """Print a model's line, and return its times."""
+    path = Path(name) if Path(name).exists() else models.path(name)
+    feeds = random_feeds(path) if Path(name).exists() else models.feeds(name)
+    sessions = {code: opened(path, threads, code) for code in args.codes}
+    runs: dict[str, Run] = {code: lambda s=s: s.run(None, feeds) for code, s in sessions.items()}  # type: ignore[misc]
+    peer = onnxruntime_session(path, threads)
+    runs["peer"] = lambda: peer.run(None, feeds)
+    row = in_turns(runs, args.turns)
+    cells = "".join(f"{1e3 * row[code]:10.2f}{row[code] / row['peer']:7.2f}" for code in args.codes)
+    print(f"{name:28}{1e3 * row['peer']:12.2f}{cells}", flush=True)
     if args.top:
-        kernels(session, feeds, args)
+        kernels(sessions[args.codes[0]], feeds, args)
+    return row
 
 
-PEER = {  # onnxruntime-web 1.30 /wasm, one thread, idle machine, ms
-    "resnet50": 246, "mobilenet_v2": 24, "efficientnet_b0": 47, "vit_tiny": 85, "bert_tiny": 1.51, "minilm": 20,
-    "gpt2_tiny": 0.38, "llama_mini": 1.77, "llama_mini.nb4": 5.20, "llama_mini.dyn": 1.38, "llama_mini.qdq": 1.96,
-    "llama_mini.fp16": 1.79, "whisper_tiny_encoder": 1205, "whisper_tiny_decoder": 109, "unet_resize": 145,
-    "yolo_nms": 58, "lstm_tagger": 1.17, "mobilenet_v2.qdq": 31, "superres": 33, "minilm.dyn": 9.75,
-    "wav2vec2_mini": 18,
-}  # fmt: skip
-FULL_SPEED = 50.0  # GFLOP/s of `speed` on the idle machine
+def opened(path: Path, threads: int, code: str) -> InferenceSession:
+    options = SessionOptions(native_code=False if code == "off" else code, intra_op_num_threads=threads)
+    session = InferenceSession(path, options)
+    if code not in ("off", session.explain()["native_code"]):
+        print(f"{code}: {session.explain()['native_code']}")
+    return session
 
 
-@functools.cache
-def _speed_kernel() -> Any:
-    from pyruntime.providers.wasm.printer.assembler import Module
-    from pyruntime.providers.wasm.schedules import gemm
-    from pyruntime.providers.wasm.schedules.arithmetic import Arithmetic
-    from pyruntime.providers.wasm.schedules.layouts import Packed
-    from pyruntime.providers.wasm.wasmtime_host import WasmHost
-
-    host, module = WasmHost(), Module()
-    gemm.matmul(module, "f", Packed(), arithmetic=Arithmetic.of_floats(host.relaxed))
-    host.grow(1 << 23)
-    params = gemm.Params(512, 512, 512, 1, 512, 512, 512, 0, 0, 0, mc=192, nc=256, kc=384)
-    words = [1 << 16, 1 << 21, 1 << 22, 1 << 22, 0, *params]
-    host.memory[1024 : 1024 + 4 * len(words)] = np.array(words, "<i4").view(np.uint8)
-    f = host.load(module.to_bytes())["f"]
-    return lambda: f(1024, 0, gemm.units(512, 512, 1, 192, 256), 0)
+def in_turns(runs: dict[str, Run], turns: int) -> Row:
+    """Seconds of processor time, of all threads, of the best turn of each run."""
+    counts = {}
+    for key, run in runs.items():
+        run()
+        counts[key] = max(1, math.ceil(TURN / max(timed(run, 1), 1e-6)))
+    best = dict.fromkeys(runs, math.inf)
+    for _ in range(turns):
+        for key, run in runs.items():
+            best[key] = min(best[key], timed(run, counts[key]))
+    return best
 
 
-def speed() -> float:
-    """Return the GFLOP/s of a 512 x 512 x 512 product, which shows how fast the machine is at the moment."""
-    f, best = _speed_kernel(), 1.0
-    for _ in range(3):
-        start = time.thread_time()
-        f()
-        best = min(best, time.thread_time() - start)
-    return 2 * 512**3 / best / 1e9
-
-
-def timed(session: Any, feeds: Any) -> float:
-    """Processor time of all threads: other work on the machine counts less than with a clock."""
+def timed(run: Run, count: int) -> float:
+    """Processor time of a run: other work on the machine counts less than with a clock."""
     start = time.process_time()
-    session.run(None, feeds)
-    return time.process_time() - start
+    for _ in range(count):
+        run()
+    return (time.process_time() - start) / count
 
 
-def onnxruntime_session(path: Path) -> Any:
+def onnxruntime_session(path: Path, threads: int) -> Any:
     import onnxruntime
 
     options = onnxruntime.SessionOptions()
-    options.intra_op_num_threads = 1
+    options.intra_op_num_threads = threads
     options.log_severity_level = 3
+    options.add_session_config_entry("session.intra_op.allow_spinning", "0")  # waiting is no work
     return onnxruntime.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
 
 
@@ -120,26 +144,22 @@ def random_feeds(path: Path) -> dict[str, np.ndarray]:
 
 
 def kernels(session: InferenceSession, feeds: Any, args: argparse.Namespace) -> None:
-    """Print the best time of each call over the runs, longest first, and the sum per kind of kernel."""
-    executor = next(iter(session._native.executors.values()))
-    best: list[tuple[str, float, str]] = []
-    for _ in range(args.runs):
-        executor.timings = []
-        session.run(None, feeds)
-        found, executor.timings = executor.timings, None
-        if len(best) != len(found):
-            best = found
-        best = [(n, min(a, b), place) for (n, a, place), (_, b, _) in zip(best, found, strict=True)]
-    total = sum(t for _, t, _ in best)
+    """Print the best time of each call over the turns, longest first, and the sum per kind of kernel."""
+    best: dict[tuple[str, str], float] = {}
+    for _ in range(args.turns):
+        for call in session.profile(feeds):
+            key = call.node, call.kernel
+            best[key] = min(best.get(key, math.inf), call.seconds)
+    total = sum(best.values())
     print(f"  {len(best)} calls, {1e3 * total:.2f} ms in kernels")
     kinds: dict[str, float] = defaultdict(float)
-    for n, t, _ in best:
-        kinds[n.rpartition(" ")[2].rstrip("0123456789").rstrip("_")] += t
+    for (_, kernel), t in best.items():
+        kinds[kernel.rstrip("0123456789").rstrip("_")] += t
     for kind, t in sorted(kinds.items(), key=lambda x: -x[1]):
         print(f"  {1e3 * t:9.3f} ms {100 * t / total:5.1f} %  {kind}")
-    for n, t, _ in sorted(best, key=lambda x: -x[1])[: args.top]:
-        print(f"  {1e6 * t:9.1f} us {100 * t / total:5.1f} %  {n}")
+    for (node, kernel), t in sorted(best.items(), key=lambda x: -x[1])[: args.top]:
+        print(f"  {1e6 * t:9.1f} us {100 * t / total:5.1f} %  {node} {kernel}")
 
 
 if __name__ == "__main__":
-    main()
+    raise SystemExit(main())
