@@ -47,6 +47,8 @@ TWINS = [
     Twin("level extended", {"graph_optimization_level": "extended"}),
     Twin("two threads", {"intra_op_num_threads": 2}),
     Twin("plain SIMD", {"relaxed_simd": False}),
+    Twin("no machine code", {"native_code": False}),
+    Twin("AVX2", {"native_code": "avx2"}),
     Twin("symbolic shapes", {}, "symbolic"),
     Twin("unknown ranks", {}, "rankless"),
     WEBGPU,

@@ -68,6 +68,7 @@ NAMES = Kind(
     "a list of names",
     lambda x: isinstance(x, Collection) and not isinstance(x, str) and all(isinstance(name, str) for name in x),
 )
+NATIVE_CODES = Kind("True, False, 'avx2' or 'avx512'", lambda x: x in (True, False, "avx2", "avx512"))
 SIZES = instance(Mapping, "a dict of numbers by name")  # the graph checks the numbers
 CHOICES = instance(Mapping, "the result of `tune`")
 ADAPTERS = instance(Mapping, "a dict of adapters by name")
@@ -211,6 +212,13 @@ class SessionOptions:
     relaxed_simd: bool | None = option(None, FLAG, places=(NATIVE,))
     """Whether kernels use relaxed SIMD. None: if the host has it."""
 
+    native_code: bool | str = option(True, NATIVE_CODES, places=(NATIVE,))
+    """Whether products and convolutions run in [machine code](design/native-code.md) where the processor has AVX2 or
+    AVX-512, or which of the two: `avx2` or `avx512`. `explain` says what a session has, or why it has none.
+
+    The environment variable `PYRUNTIME_NATIVE_CODE` (`off`, `avx2` or `avx512`) says what True means. Results of
+    different code differ in the last digits."""
+
     adapters: Mapping[str, Any] = option(dict, ADAPTERS, places=(NATIVE, PYODIDE))
     """[LoRA adapters](use/adapters.md) by names that runs give: paths of `.onnx_adapter` or `.safetensors` files,
     their bytes, or folders of PEFT."""
@@ -267,8 +275,8 @@ def check_options(options: SessionOptions, place: str, of_program: bool = False)
 
 __all__ = [
     "ADAPTERS", "BYTES", "CHOICES", "COUNT", "ENTRIES", "FLAG", "LEVELS", "LIMIT", "LOCATIONS", "NAME", "NAMES",
-    "NATIVE", "PAGE", "PRESETS", "PROGRAM", "PYODIDE", "RUN_ENTRIES", "SECONDS", "SESSION", "SESSION_ENTRIES",
-    "SHRINK", "SIZES", "Entry", "Kind", "Option", "Preset", "SessionOptions", "check_options", "declared",
-    "from_javascript", "instance", "javascript_name", "one_of", "option", "program_options", "unknown_entry",
-    "without_effect",
+    "NATIVE", "NATIVE_CODES", "PAGE", "PRESETS", "PROGRAM", "PYODIDE", "RUN_ENTRIES", "SECONDS", "SESSION",
+    "SESSION_ENTRIES", "SHRINK", "SIZES", "Entry", "Kind", "Option", "Preset", "SessionOptions", "check_options",
+    "declared", "from_javascript", "instance", "javascript_name", "one_of", "option", "program_options",
+    "unknown_entry", "without_effect",
 ]  # fmt: skip

@@ -49,12 +49,13 @@ class WasmCodeWriter:
     memories: modules may have several memories
     choices: results of tuning
     cranelift: Cranelift compiles the module
+    native: the host provides functions in machine code (native_imports.py)
     further: numbers of further memories, by uid of the tensors in them
     """
 
     def __init__(
         self, *, relaxed: bool, shared: bool, threads: int = 1, dots: str = "", memories: bool = False,
-        choices: Choices | None = None, cranelift: bool = False,
+        choices: Choices | None = None, cranelift: bool = False, native: bool = False,
     ) -> None:  # fmt: skip
         self.memories = memories
         self.choices = choices or Choices()
@@ -65,6 +66,10 @@ class WasmCodeWriter:
         self.threads = threads
         self.scratch = threads * SCRATCH
         self.module = Module(shared=shared, max_pages=MAX_PAGES, cranelift=cranelift)
+        if native:
+            from .printer.native_imports import import_into  # pages do not have it
+
+            import_into(self.module)
         self.relaxed = relaxed
         self.functions: dict[Any, Function] = {}
         self.repeats = Repeats()

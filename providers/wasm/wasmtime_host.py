@@ -38,6 +38,7 @@ from pyruntime.errors import ExecutionError, OutOfMemory
 
 from . import huge_pages
 from .host_threads import SHORTEST, TICK, HostThread, inaccessible_pages, stop
+from .native.environment import NativeThreads
 from .printer.assembler import Module
 from .shared_pages import SharedPages
 
@@ -225,7 +226,8 @@ class WasmHost:
     max_pages: the memory's limit in 64 KiB pages; modules must declare at least as many
     relaxed: allow relaxed SIMD; None: if the engine supports it
     cache:     directory of compiled modules or None
-    like:      a host whose engine, kind of memory and compiled modules to share
+    native:    whether modules may use machine code (native/), or with which instruction set
+    like:      a host whose engine, kind of memory, compiled modules and machine code to share
     """
 
     def __init__(
@@ -234,6 +236,7 @@ class WasmHost:
         max_pages: int = 65536,
         relaxed: bool | None = None,
         cache: Path | None | str = "default",
+        native: bool | str = False,
         like: WasmHost | None = None,
     ) -> None:
         self.threads = threads
@@ -250,6 +253,7 @@ class WasmHost:
         self._memory = self._new_memory(1)
         self._others: list[Any] = []
         self.further: list[np.ndarray[Any, np.dtype[np.uint8]]] = []
+        self.native: NativeThreads = NativeThreads(native, threads, None if like is None else like.native)
         self.restart_threads()
         self._instances: list[wasmtime.Instance] = []
         self._view()
@@ -257,6 +261,7 @@ class WasmHost:
 
     def restart_threads(self) -> None:
         self.stopping = False
+        self.native.reset()
         self.memory_lock = threading.Lock()  # guards accesses by Python while kernels run
         self._watched: HostThread | None = None
         self._workers = [HostThread() for _ in range(self.threads - 1)]
@@ -276,11 +281,13 @@ class WasmHost:
         self.further = [self._bytes(memory) for memory in self._others]
         for memory in self.further:
             huge_pages.request(memory, 0)
+        self._view()
 
     @property
     def target(self) -> dict[str, Any]:
         """Options of the code writer for this host."""
-        return {"cranelift": True} | {key: getattr(self, key) for key in ("relaxed", "shared", "threads", "memories")}
+        features = {key: getattr(self, key) for key in ("relaxed", "shared", "threads", "memories")}
+        return features | {"cranelift": True, "native": self.native.code is not None}
 
     @property
     def size(self) -> int:
@@ -289,6 +296,7 @@ class WasmHost:
 
     def _view(self) -> None:
         self.memory = self._bytes(self._memory)
+        self.native.set_memories([self.memory, *self.further])
 
     def _bytes(self, memory: Any) -> np.ndarray[Any, np.dtype[np.uint8]]:
         args = () if self.shared else (self._stores[0],)
@@ -344,7 +352,10 @@ class WasmHost:
         try:
             module = self._compile(wasm)
             memories = [self._memory, *self._others]
-            instances = [wasmtime.Instance(store, module, memories) for store in self._stores]
+            instances = [
+                wasmtime.Instance(store, module, memories + self.native.imports(module, store, thread))
+                for thread, store in enumerate(self._stores)
+            ]
         except wasmtime.WasmtimeError as error:
             raise ExecutionError(f"the module does not load: {error}") from None
         self._instances += instances
@@ -429,7 +440,8 @@ class WasmHost:
         first = (
             mmap.PAGESIZE
         )  # a thread may be in `memory.atomic.wait32`, where wasmtime's own code reads a word below it
-        with self.memory_lock, inaccessible_pages(self.memory.ctypes.data + first, len(self.memory) - first):
+        pages = inaccessible_pages(self.memory.ctypes.data + first, len(self.memory) - first)
+        with self.native.outside(self.memory_lock), self.memory_lock, pages:
             yield
 
     def take_fault(self) -> tuple[int, int, int] | None:

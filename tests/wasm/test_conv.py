@@ -9,18 +9,22 @@ from pyruntime.providers.wasm.printer.assembler import Module
 from pyruntime.providers.wasm.schedules import conv
 from pyruntime.providers.wasm.schedules.arithmetic import Arithmetic
 from pyruntime.providers.wasm.schedules.register_tile import Epilogue
-from pyruntime.providers.wasm.wasmtime_host import WasmHost
 
+from . import native
 from .arena import Arena, share
 
 VARIANTS = {"": Epilogue(), "bias": Epilogue("row"), "relu6": Epilogue("row", low=0.0, high=6.0)}
 
 
-@pytest.fixture(scope="module", params=[(True, 1), (False, 1), (True, 2)], ids=["relaxed", "plain", "threads"])
+SETUPS = {"relaxed": (True, 1), "plain": (False, 1), "threads": (True, 2), **native.SETUPS}
+
+
+@pytest.fixture(scope="module", params=SETUPS)
 def setup(request):
-    relaxed, threads = request.param
-    host = WasmHost(threads=threads, relaxed=relaxed)
+    relaxed, threads = SETUPS[request.param]
+    host = native.host(request.param, threads, relaxed)
     module = Module(shared=host.shared)
+    native.add_imports(module, host)
     for name, epilogue in VARIANTS.items():
         conv.conv(module, "conv" + name, arithmetic=Arithmetic.of_floats(relaxed), epilogue=epilogue)
     yield host, host.load(module.to_bytes())

@@ -15,6 +15,7 @@ from pyruntime.providers.wasm.schedules.register_tile import Epilogue
 from pyruntime.providers.wasm.wasmtime_host import WasmHost
 from pyruntime.runtime import planner
 
+from . import native
 from .arena import Arena, parallel, share
 
 LAYOUTS = {x.name: x for x in (Packed(), Dense(), Dense(True), Dense(half=True), Dense(True, half=True))}
@@ -22,14 +23,15 @@ KINDS = tuple(LAYOUTS)
 RELU6 = {"low": 0.0, "high": 6.0}
 
 
-SETUPS = {"relaxed": (True, 1), "plain": (False, 1), "threads": (True, 2), "cranelift": (True, 1)}
+SETUPS = {"relaxed": (True, 1), "plain": (False, 1), "threads": (True, 2), "cranelift": (True, 1), **native.SETUPS}
 
 
 @pytest.fixture(scope="module", params=SETUPS)
 def setup(request):
     relaxed, threads = SETUPS[request.param]
-    host = WasmHost(threads=threads, relaxed=relaxed)
+    host = native.host(request.param, threads, relaxed)
     module = Module(shared=host.shared, cranelift=request.param == "cranelift")
+    native.add_imports(module, host)
     epilogues = {"": Epilogue(), "col": Epilogue("col", **RELU6), "row": Epilogue("row", low=0.0)}
     for kind, layout in LAYOUTS.items():
         for name, epilogue in epilogues.items():

@@ -392,6 +392,8 @@ def _name(text: str) -> bytes:
 class Module:
     """Functions over an imported memory, `env.memory`, and further ones, `env.memory1` and so on.
 
+    imports: functions of the host, by name (see `imported`)
+
     shared: the memory is shared between threads (needs `max_pages`, and an importer whose memory has at most that)
     max_pages: limit in pages of 64 KiB, of each memory
     memories: their number
@@ -404,12 +406,19 @@ class Module:
         self.shared = shared
         self.cranelift = cranelift
         self.functions: list[Function] = []
+        self.imports: dict[str, Function] = {}
         self.exported: dict[str, Function] = {}
         self.memo: dict[object, Function] = {}
         self.indirect = False  # whether there are indirect calls
         self.memories = 1
         self._types: dict[bytes, int] = {}
         self._memory = bytes([3 if shared else 1]) + b"\1" + leb_u(max_pages)
+
+    def imported(self, name: str, params: Sequence[str], results: Sequence[str] = ()) -> Function:
+        """Return a function that the host provides, `env.NAME`. Imports come before all other functions."""
+        made = self.imports[name] = self.function(name, params, results, export=False)
+        assert len(self.functions) == len(self.imports)
+        return made
 
     def function(
         self, name: str, params: Sequence[str] = (), results: Sequence[str] = (), *, export: bool = True
@@ -437,24 +446,25 @@ class Module:
     def _imports(self) -> bytes:
         names = ["memory", *[f"memory{n}" for n in range(1, self.memories)]]
         each = [_name("env") + _name(name) + b"\2" + self._memory for name in names]
+        each += [_name("env") + _name(name) + b"\0" + _u(f.type_index()) for name, f in self.imports.items()]
         return leb_u(len(each)) + b"".join(each)
 
     def to_bytes(self, names: bool = False) -> bytes:
         """The binary module; `names` adds function names for debuggers and profilers."""
-        indices = [f.type_index() for f in self.functions]
-        count = leb_u(len(self.functions))
+        count, own = leb_u(len(self.functions)), self.functions[len(self.imports) :]
+        imports, indices = self._imports(), [f.type_index() for f in own]
         exports = [_name(name) + b"\0" + leb_u(f.index) for name, f in self.exported.items()]
         parts = [
             b"\0asm\1\0\0\0",
             _section(1, leb_u(len(self._types)) + b"".join(self._types)),
-            _section(2, self._imports()),
-            _section(3, count + b"".join(map(_u, indices))),
+            _section(2, imports),
+            _section(3, leb_u(len(own)) + b"".join(map(_u, indices))),
             _section(4, b"\1\x70\0" + count) if self.indirect else b"",
             _section(7, leb_u(len(exports)) + b"".join(exports)),
             _section(9, b"\1\0\x41\0\x0b" + count + b"".join(map(leb_u, range(len(self.functions)))))
             if self.indirect
             else b"",
-            _section(10, count + b"".join([f.body() for f in self.functions])),
+            _section(10, leb_u(len(own)) + b"".join([f.body() for f in own])),
         ]
         if names:
             table = count + b"".join(leb_u(f.index) + _name(f.name) for f in self.functions)

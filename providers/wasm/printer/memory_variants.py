@@ -15,7 +15,8 @@ from dataclasses import dataclass, field
 
 from .assembler import Function, Module
 from .disassembler import IMMEDIATES, INSTRUCTIONS, Reader
-from .opcodes import LANE_MEMORY, MEMORY, OPERANDS, leb_u
+from .opcodes import LANE_MEMORY, MEMORY, OPERANDS, PLAIN, leb_u
+from .values import CONSTANT
 
 # Kinds of values: a number or an address in the first memory; the address of the argument block; unknown.
 # k > 0: an address in memory k.
@@ -118,7 +119,13 @@ class Variants:
             trace = self.trace(f, arguments, words)
             code = bytearray()
             for n, instruction in enumerate(self.code(f)):
-                if n in trace.calls:
+                if instruction.name == "call" and instruction.number < len(self.module.imports):
+                    if n in trace.calls:
+                        from .native_imports import memories_word  # pages do not have it
+
+                        code += CONSTANT[memories_word(trace.calls[n])] + PLAIN["i32.or"]
+                    code += instruction.code
+                elif n in trace.calls:
                     called = self._variant(self.module.functions[instruction.number], trace.calls[n], words)
                     code += b"\x10" + leb_u(called.index)
                 else:
@@ -255,6 +262,10 @@ class _Walk:
         result = NUMBER
         if any(arguments):
             self.recorded.calls[n] = arguments
+        if f.index < len(self.variants.module.imports):
+            if min(arguments) < NUMBER:
+                raise Untraceable(f"an operand of {f.name} in {self.f.name}")
+        elif any(arguments):
             result = self.variants.trace(f, arguments, self.words).result
         self.stack += [result] * len(f.results)
 

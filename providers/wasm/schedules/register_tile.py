@@ -342,20 +342,31 @@ def panel_strip(module: Module, height: int, arithmetic: Arithmetic, epilogue: E
     return _strip(module, height, arithmetic, epilogue, True)
 
 
+def has_native_block(module: Module, arithmetic: Arithmetic) -> bool:
+    """Whether the host provides the block function over panels in machine code."""
+    return "block" in module.imports and arithmetic is Arithmetic.FUSED
+
+
 @once
 def panels_block(module: Module, arithmetic: Arithmetic, epilogue: Epilogue) -> Function:
     """Return the block function over packed panels: full tiles, then a half, single or overlapping tile for the last
-    rows."""
+    rows. Where the host has machine code, it comes first."""
     full = pick_rows(arithmetic, module.cranelift)
     strips = {h: _strip(module, h, arithmetic, epilogue) for h in (full, full // 2, 1)}
     f, p = module.inner("panels_block", Block)
-    with f.loop() as again:
-        with f.block() as done:
-            for limit, height in ((1, 1), (full // 2, full // 2)):
-                with f.if_(p.rows.le_s(limit)):
-                    call_block(f, strips[height], p)
-                    f.br(done)
-            call_block(f, strips[full], p)
-        f.add(p.a, p.lda * full).add(p.c, p.ldc * full).add(p.row, full)
-        f.br_if(again, p.rows.tee(p.rows - full).gt_s(0))
+    with f.block() as out:
+        if has_native_block(module, arithmetic):
+            from ..printer.native_imports import call_block as call_native  # pages do not have it
+
+            call_native(f, p._asdict(), epilogue.bias, epilogue.low, epilogue.high)
+            f.br_if(out)
+        with f.loop() as again:
+            with f.block() as done:
+                for limit, height in ((1, 1), (full // 2, full // 2)):
+                    with f.if_(p.rows.le_s(limit)):
+                        call_block(f, strips[height], p)
+                        f.br(done)
+                call_block(f, strips[full], p)
+            f.add(p.a, p.lda * full).add(p.c, p.ldc * full).add(p.row, full)
+            f.br_if(again, p.rows.tee(p.rows - full).gt_s(0))
     return f

@@ -17,7 +17,7 @@ from .gemv_unpacked import cols_block, rows_block
 from .layouts import Dense, Layout, Packed
 from .pack_panels import pack_cols, pack_rows
 from .panel_order import StepWords, count_codes, order_has
-from .register_tile import PANEL, Block, Epilogue, call_block, flags_of, pick_rows
+from .register_tile import PANEL, Block, Epilogue, call_block, flags_of, has_native_block, pick_rows
 from .weight_codes import GROUP, ROUND, WeightCodes
 
 
@@ -165,6 +165,8 @@ def right_operand(
     """words: positions in the argument block, for quantised weights"""
     few = few_rows(arithmetic)
     if isinstance(layout, Packed):
+        if has_native_block(module, arithmetic):  # faster for any number of rows
+            return PackedOperand(None, 0)
         return PackedOperand(gemv_panels(module, arithmetic, tile), 1, few_panel(module, arithmetic, tile, None))
     if isinstance(layout, Dense):
         in_place, pack = (cols_block, pack_cols) if layout.transposed else (rows_block, pack_rows)

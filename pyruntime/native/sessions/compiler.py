@@ -71,13 +71,19 @@ class Compiler:
         """Linear memory, the GPU (None without one), and the providers that write code for them, as `target` takes
         them. features: replace those of this host's WebAssembly, for code that runs elsewhere."""
         from pyruntime.providers.wasm import provider
-        from pyruntime.providers.wasm.wasmtime_host import WasmHost
 
-        host = WasmHost(threads=self.threads, relaxed=self.options.relaxed_simd)
+        host = self.open_memory(self.threads)
         choices = self.settings.choices
         writer = provider.code_writer(**host.target | features, choices=choices)
         gpu = self.open_gpu() if self.uses_gpu else None
         return host, gpu, [(provider, writer), *([] if gpu is None else [gpu_engine(gpu, choices, self.refused)])]
+
+    def open_memory(self, threads: int) -> Any:
+        """Linear memory, and what runs WebAssembly in it."""
+        from pyruntime.providers.wasm.wasmtime_host import WasmHost
+
+        options = self.options
+        return WasmHost(threads=threads, relaxed=options.relaxed_simd, native=options.native_code)
 
     def open_gpu(self) -> Any:
         return open_gpu(self.preset.saves_power, self.options.gpu_timeout)
@@ -112,10 +118,9 @@ class Compiler:
         """A Program for other hosts, and what it needs of their GPU, None if it does not use it. adapter: the GPU that
         is assumed. Pages run it, too (docs/design/cpu-kernels.md#code-for-cranelift)."""
         from pyruntime.providers.wasm import provider
-        from pyruntime.providers.wasm.wasmtime_host import WasmHost
 
-        host, choices = WasmHost(threads=self.threads, relaxed=self.options.relaxed_simd), self.settings.choices
-        features = host.target | {"cranelift": False, "relaxed": relaxed}
+        host, choices = self.open_memory(self.threads), self.settings.choices
+        features = host.target | {"cranelift": False, "native": False, "relaxed": relaxed}
         host.close()
         engines: list[Any] = [(provider, provider.code_writer(**features, choices=choices))]
         writer = None

@@ -216,7 +216,7 @@ class Programs(Specialiser[Executor]):
         """The same Program in a new memory. Closes the old one first: there may be no room for two."""
         self.state_values.leave(old)
         old.close()
-        host = type(old.host)(threads=old.host.threads, relaxed=old.host.relaxed)
+        host = self.compiler.open_memory(old.host.threads)
         gpu = self.compiler.open_gpu() if old.gpu is not None else None
         made = type(old).load(old.program, host, old.sources, old.host_call, self.memory_left(old), gpu)
         return self._counted(made)
@@ -281,13 +281,11 @@ class ExportedProgram(Programs):
         return found if on_gpu else None
 
     def prepare(self) -> None:
-        from pyruntime.providers.wasm.wasmtime_host import WasmHost
-
         self.states.enter(SessionState.RUNNING)
         compiler = self.compiler
         program = self._on_gpu if compiler.uses_gpu else self._without
         assert program is not None
-        host = WasmHost(threads=program.header.get("threads", 1), relaxed=compiler.options.relaxed_simd)
+        host = compiler.open_memory(program.header.get("threads", 1))
         gpu = compiler.open_gpu() if compiler.uses_gpu else None
         calls, limit = StoredCalls(program.header["host"]), self.memory_left()
         executor = load_executor(program, host, self._exported.sources, calls, limit, gpu)

@@ -164,7 +164,8 @@ class Session:
     def explain(self) -> dict[str, Any]:
         executor = self.latest()
         moved = self._recovery.moved
-        return {**explain(executor.header, executor.env, moved), "providers": self.compiler.report()}
+        report = explain(executor.header, executor.env, moved)
+        return {**report, "providers": self.compiler.report(), "native_code": executor.host.native.name}
 
     def latest(self) -> Executor:
         """The executor that was compiled last. Errors: SessionFailed if there is none."""

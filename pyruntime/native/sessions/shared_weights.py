@@ -41,12 +41,16 @@ def load_executor(
 
 
 def _is_same(other: Executor, program: Program, host: Any, sources: Mapping[str, Source]) -> bool:
-    if (other.host.threads, other.host.relaxed) != (host.threads, host.relaxed):
+    if _features(other.host) != _features(host):
         return False
     if other.program.blob != program.blob or other.program.header != program.header:
         return False
     named = {c["source"] for c in program.header["constants"] if "source" in c}
     return all(_same_bytes(sources[name], other.sources[name]) for name in named)
+
+
+def _features(host: Any) -> tuple[Any, ...]:
+    return host.threads, host.relaxed, host.native.name
 
 
 def _same_bytes(a: Source, b: Source) -> bool:

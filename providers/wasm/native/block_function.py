@@ -1,0 +1,297 @@
+"""Machine code of the block function over packed panels (schedules/register_tile.py), for AVX2 and AVX-512.
+
+WebAssembly calls it as an import, `env.block` (printer/native_imports.py), through wasmtime's convention for unchecked
+functions: the addresses of an environment (ENVIRONMENT) and of the operands, which are 16 bytes each; the result
+replaces the first.
+
+The result is 1, or 0 if the function has done nothing and WebAssembly has to compute the block itself, because
+
+- an operand, by its address, stride and size, is not wholly inside of its linear memory. WebAssembly's own code then
+  traps, or wraps around as addresses in WebAssembly do. So this code reaches nothing but the session's memories,
+  whatever a Program passes;
+- the block is larger than any that schedules make: nothing stops this code but its end;
+- the host is about to make the memory inaccessible to stop the run, which would end the process if it happened here.
+  `busy` says that a thread is inside. It is set by an instruction that is a barrier, before `stop` is read.
+"""
+
+from __future__ import annotations
+
+import struct
+from functools import cache
+
+from ..printer.native_imports import ADDRESSES, BY_COLUMN, BY_ROW
+from ..schedules.register_tile import PANEL
+from .tiles import AVX512, C_STRIDE, COUNT, NOW, PANELS, ROWS, SLOT, STRIDE, STRIDES, C, Kind, Tile
+from .x86 import R8, R12, R13, R14, R15, RAX, RBP, RBX, RCX, RDI, RDX, RSI, RSP, XMM, Assembler, Memory
+
+MEMORIES = 256
+# Of a thread: busy, stop, then address and size of each linear memory, 0 for those that do not exist
+ENVIRONMENT = struct.Struct("<QQ" + MEMORIES * "QQ")
+BUSY, STOP, TABLE = 0, 8, 16
+EXTENT, LENGTH, WORK = 1 << 13, 1 << 20, 1 << 30  # most rows or columns, most k, and most products of a call
+
+_SAVED = (RBX, RBP, R12, R13, R14, R15)  # by both conventions
+_WINDOWS_SAVED, _WINDOWS_VECTORS = (RSI, RDI), range(6, 16)  # by that of Windows, too
+
+
+@cache
+def block(kind: Kind, windows: bool) -> bytes:
+    """The machine code of the block function. windows: for the calling convention of Windows, not System V's"""
+    return _Writer(kind, windows).write()
+
+
+class _Writer:
+    """Writes the function: checks, loops, tiles."""
+
+    def __init__(self, kind: Kind, windows: bool) -> None:
+        self.kind, self.windows = kind, windows
+        self.code = Assembler()
+        self.masks, self.dispatch, self.declined = (self.code.label() for _ in range(3))
+
+    def write(self) -> bytes:
+        code = self.code
+        done = code.label()
+        self._enter()
+        code.constant("mov", RAX, 1, wide=False)
+        code.op("xchg", RAX, Memory(RDI, BUSY), wide=False)
+        code.constant("cmp", Memory(RDI, STOP), 0, wide=False)
+        code.jump(self.declined, "ne")
+        self._check()
+        code.push(RDI)
+        self._columns()
+        code.pop(RDI)
+        code.constant("mov", RAX, 1, wide=False)
+        code.jump(done)
+        code.place(self.declined)
+        code.constant("mov", RAX, 0, wide=False)
+        code.place(done)
+        code.op("store", RAX, SLOT["a"], wide=False)
+        code.constant("mov", Memory(RDI, BUSY), 0, wide=False)
+        self._leave()
+        self._tiles()
+        code.place(self.masks)
+        code.data(struct.pack("<32i", *[-1] * 16, *[0] * 16))
+        return code.to_bytes()
+
+    # ── calling convention ───────────────────────────────────────────────────────────────────────────────────────
+
+    def _enter(self) -> None:
+        """Save registers; the environment's address is in rdi afterwards, that of the operands in rdx."""
+        code = self.code
+        for register in _SAVED:
+            code.push(register)
+        if self.windows:
+            for register in _WINDOWS_SAVED:
+                code.push(register)
+            code.constant("sub", RSP, 16 * len(_WINDOWS_VECTORS))
+            for n, number in enumerate(_WINDOWS_VECTORS):
+                code.vector("store", XMM[number], Memory(RSP, 16 * n))
+            code.op("mov", RDI, RCX)
+            code.op("mov", RDX, R8)
+
+    def _leave(self) -> None:
+        """Restore registers and return a null pointer: no trap."""
+        code = self.code
+        code.vzeroupper()
+        if self.windows:
+            for n, number in enumerate(_WINDOWS_VECTORS):
+                code.vector("vmovups", XMM[number], Memory(RSP, 16 * n))
+            code.constant("add", RSP, 16 * len(_WINDOWS_VECTORS))
+            for register in reversed(_WINDOWS_SAVED):
+                code.pop(register)
+        for register in reversed(_SAVED):
+            code.pop(register)
+        code.constant("mov", RAX, 0, wide=False)
+        code.ret()
+
+    # ── checks ───────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def _check(self) -> None:
+        """Replace addresses of operands by those of the host, if all of an operand's bytes are in its memory."""
+        code = self.code
+        self._check_extents()
+        self._rows_before("rows", "lda")
+        self._bytes(2, "k")
+        self._address("a")
+        code.op("mov", RCX, SLOT["cols"], wide=False)
+        code.constant("add", RCX, PANEL - 1)
+        code.shift("shr", RCX, 3)
+        self._rows_before("", "ldb")
+        self._bytes(5, "k")
+        self._address("b")
+        self._rows_before("rows", "ldc")
+        self._bytes(2, "cols")
+        self._address("c")
+        done, by_column = code.label(), code.label()
+        code.op("mov", RBX, SLOT["epilogue"], wide=False)
+        code.constant("and", RBX, BY_ROW | BY_COLUMN, wide=False)
+        code.jump(done, "e")
+        code.constant("mov", RCX, 0, wide=False)
+        self._bytes(2, "row", "rows")
+        code.constant("cmp", RBX, BY_ROW, wide=False)
+        code.jump(by_column, "e")
+        self._bytes(2, "col", "cols")
+        code.constant("cmp", RBX, BY_COLUMN, wide=False)
+        code.jump(self.declined, "ne")
+        code.place(by_column)
+        self._address("bias")
+        code.place(done)
+
+    def _check_extents(self) -> None:
+        """Numbers of 32 bits, not negative, and few enough: sums and products below do not overflow in 64 bits."""
+        code = self.code
+        code.op("mov", RAX, SLOT["lda"], wide=False)
+        for name in ("ldb", "ldc", "row", "col"):
+            code.op("or", RAX, SLOT[name], wide=False)
+        code.constant("cmp", RAX, 0, wide=False)
+        code.jump(self.declined, "l")
+        code.op("mov", RCX, SLOT["k"], wide=False)
+        code.constant("cmp", RCX, LENGTH, wide=False)
+        code.jump(self.declined, "a")
+        for name in ("rows", "cols"):
+            code.op("mov", RAX, SLOT[name], wide=False)
+            code.op("imul", RCX, RAX)
+            code.constant("sub", RAX, 1, wide=False)
+            code.constant("cmp", RAX, EXTENT, wide=False)
+            code.jump(self.declined, "ae")
+        code.constant("cmp", RCX, WORK)
+        code.jump(self.declined, "a")
+
+    def _rows_before(self, rows: str, stride: str) -> None:
+        """rcx = the bytes from the first to the last row. rows: their number, "" if rcx has it"""
+        code = self.code
+        if rows:
+            code.op("mov", RCX, SLOT[rows], wide=False)
+        code.constant("sub", RCX, 1)
+        code.op("mov", RAX, SLOT[stride], wide=False)
+        code.op("imul", RCX, RAX)
+
+    def _bytes(self, shift: int, *names: str) -> None:
+        """rax = the sum of operands, shifted."""
+        code = self.code
+        code.op("mov", RAX, SLOT[names[0]], wide=False)
+        for name in names[1:]:
+            code.op("add", RAX, SLOT[name], wide=False)  # below 2**31 + EXTENT
+        code.shift("shl", RAX, shift)
+
+    def _address(self, name: str) -> None:
+        """Check an operand, of which rcx + rax is the size, and make its address the host's."""
+        code = self.code
+        code.op("add", RCX, RAX)
+        code.op("mov", RAX, SLOT[name], wide=False)
+        code.op("add", RCX, RAX)  # the end of the operand
+        code.op("mov", RSI, SLOT["memories"], wide=False)
+        code.shift("shr", RSI, 8 * ADDRESSES.index(name), wide=False)
+        code.constant("and", RSI, MEMORIES - 1, wide=False)
+        code.shift("shl", RSI, 4)
+        code.op("cmp", RCX, Memory(RDI, TABLE + 8, RSI))
+        code.jump(self.declined, "a")
+        code.op("add", RAX, Memory(RDI, TABLE, RSI))
+        code.op("store", RAX, SLOT[name])
+
+    # ── loops over tiles ─────────────────────────────────────────────────────────────────────────────────────────
+
+    def _columns(self) -> None:
+        """For each two vectors of columns, all rows. The slots of b, c, cols and col advance."""
+        code, lanes = self.code, self.kind.lanes
+        code.op("mov", STRIDE, SLOT["lda"], wide=False)
+        code.op("lea", STRIDES, Memory(STRIDE, 0, STRIDE, 2))
+        code.op("mov", C_STRIDE, SLOT["ldc"], wide=False)
+        again = code.here()
+        self._mask_columns()
+        for name in ("a", "c", "rows", "row"):
+            code.op("mov", RAX, SLOT[name])
+            code.op("store", RAX, NOW[name])
+        self._rows()
+        code.op("mov", RAX, SLOT["ldb"], wide=False)
+        code.shift("shl", RAX, (2 * lanes // PANEL).bit_length() - 1)
+        code.op("add", RAX, SLOT["b"])
+        code.op("store", RAX, SLOT["b"])
+        code.constant("add", SLOT["c"], 8 * lanes)
+        code.constant("add", SLOT["col"], 2 * lanes, wide=False)
+        code.constant("sub", SLOT["cols"], 2 * lanes, wide=False)
+        code.jump(again, "g")
+
+    def _mask_columns(self) -> None:
+        """Prepare the masks of columns that exist: of AVX-512 in k1 and k2, else the address of two vectors."""
+        code, width = self.code, 2 * self.kind.lanes
+        code.op("mov", RCX, SLOT["cols"], wide=False)
+        code.constant("mov", RAX, width, wide=False)
+        code.op("cmp", RCX, RAX, wide=False)
+        code.op("cmova", RCX, RAX, wide=False)
+        if self.kind is AVX512:
+            code.constant("mov", RAX, -1, wide=False)
+            code.bzhi(RAX, RAX, RCX)
+            code.mask(1, RAX)
+            code.shift("shr", RAX, self.kind.lanes, wide=False)
+            code.mask(2, RAX)
+        else:
+            code.op("sub", RAX, RCX)
+            code.address(RCX, self.masks)
+            code.op("lea", RAX, Memory(RCX, 0, RAX, 4))
+            code.op("store", RAX, NOW["cols"])
+
+    def _rows(self) -> None:
+        """Cut the rows into full tiles and two equal ones, and compute these for two vectors of columns."""
+        code, full = self.code, self.kind.rows
+        again, cut = code.here(), code.label()
+        code.op("mov", RAX, NOW["rows"], wide=False)
+        code.constant("cmp", RAX, full, wide=False)
+        code.jump(cut, "be")
+        code.constant("add", RAX, 1, wide=False)
+        code.shift("shr", RAX, 1, wide=False)
+        code.constant("mov", RCX, full, wide=False)
+        code.op("cmp", RAX, RCX, wide=False)
+        code.op("cmova", RAX, RCX, wide=False)
+        code.place(cut)
+        code.op("store", RAX, NOW["k"])
+        self._load_registers()
+        code.call(self.dispatch)
+        code.op("mov", RAX, NOW["k"])
+        for name, stride in (("a", STRIDE), ("c", C_STRIDE)):
+            code.op("mov", RCX, RAX)
+            code.op("imul", RCX, stride)
+            code.op("add", RCX, NOW[name])
+            code.op("store", RCX, NOW[name])
+        code.op("mov", RCX, NOW["row"], wide=False)
+        code.op("add", RCX, RAX, wide=False)
+        code.op("store", RCX, NOW["row"], wide=False)
+        code.op("mov", RCX, NOW["rows"], wide=False)
+        code.op("sub", RCX, RAX, wide=False)
+        code.op("store", RCX, NOW["rows"], wide=False)
+        code.jump(again, "ne")
+
+    def _load_registers(self) -> None:
+        """Set the registers of a tile, but not rax, its number of rows."""
+        code = self.code
+        code.op("mov", ROWS[0], NOW["a"])
+        for n in (1, 2):
+            code.op("lea", ROWS[n], Memory(ROWS[0], 0, STRIDE, 4 * n))
+        code.op("mov", C, NOW["c"])
+        code.op("mov", COUNT, SLOT["k"], wide=False)
+        code.op("mov", PANELS[0], SLOT["b"])
+        code.op("mov", RDI, SLOT["ldb"], wide=False)
+        for n in range(1, 2 * self.kind.lanes // PANEL):
+            code.op("mov", PANELS[n], PANELS[n - 1])
+            code.op("add", PANELS[n], RDI)
+            code.constant("cmp", SLOT["cols"], PANEL * n, wide=False)
+            code.op("cmovle", PANELS[n], PANELS[n - 1])
+
+    def _tiles(self) -> None:
+        """The function `dispatch` and the tiles, of which it jumps to the one of rax rows."""
+        code = self.code
+        tiles = {(rows, n): code.label() for n in (1, 2) for rows in range(self.kind.rows, 0, -1)}
+        narrow = code.label()
+        code.place(self.dispatch)
+        code.constant("cmp", SLOT["cols"], self.kind.lanes, wide=False)
+        code.jump(narrow, "le")
+        for n in (2, 1):
+            if n == 1:
+                code.place(narrow)
+            for rows in range(self.kind.rows, 0, -1):
+                code.constant("cmp", RAX, rows, wide=False)
+                code.jump(tiles[rows, n], "e")
+        code.ret()
+        for (rows, n), label in tiles.items():
+            code.place(label)
+            Tile(code, self.kind, rows, n).write()

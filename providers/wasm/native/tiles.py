@@ -1,0 +1,218 @@
+"""Register tiles in machine code: up to 12 rows (AVX2: 6) times two vectors of columns.
+
+A tile adds the products of one k after another, so that an element does not depend on the place of its tile. Panels
+that do not exist repeat the last one. Columns past the end are computed and not stored.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+from ..printer.native_imports import BLOCK, BY_COLUMN, BY_ROW, HAS_HIGH, HAS_LOW
+from ..schedules.register_tile import FIRST, LAST, PANEL
+from .x86 import (
+    R8,
+    R9,
+    R10,
+    R11,
+    R12,
+    R13,
+    R14,
+    R15,
+    RAX,
+    RBP,
+    RBX,
+    RCX,
+    RDI,
+    RDX,
+    RSI,
+    YMM,
+    ZMM,
+    Assembler,
+    Label,
+    Memory,
+    Vector,
+)  # fmt: skip
+
+UNROLLED = 4  # steps of k
+
+# Operands are 16 bytes apart; the second half of each is free for what changes from tile to tile.
+SLOT = {name: Memory(RDX, 16 * n) for n, name in enumerate(BLOCK)}
+NOW = {name: Memory(RDX, 16 * n + 8) for n, name in enumerate(BLOCK)}
+# Registers of a tile
+ROWS, STRIDE, STRIDES = (R8, R11, RBX), R9, R10  # rows 0, 4 and 8 of A; bytes between rows, and of three rows
+PANELS, COUNT, C, C_STRIDE = (RSI, RCX, RBP, R12), R13, R14, R15
+
+
+class Kind(NamedTuple):
+    """An instruction set. name: that of the option; lanes: floats of a vector; rows: of a full tile"""
+
+    name: str
+    lanes: int
+    rows: int
+    vectors: tuple[Vector, ...]
+
+
+AVX2 = Kind("avx2", 8, 6, YMM)
+AVX512 = Kind("avx512", 16, 12, ZMM)
+KINDS = {kind.name: kind for kind in (AVX512, AVX2)}
+
+
+class Tile:
+    """A function that computes rows times `count` vectors of C, whose addresses and strides are in registers."""
+
+    def __init__(self, code: Assembler, kind: Kind, rows: int, count: int) -> None:
+        self.code, self.kind, self.count = code, kind, count
+        self.b = kind.vectors[:count]
+        self.spare = kind.vectors[14:16]  # free with AVX2; with AVX-512 after the sums are complete
+        numbers = [2 + n for n in range(rows * count)]
+        self.sums = [[kind.vectors[n] for n in numbers[count * r : count * (r + 1)]] for r in range(rows)]
+
+    def write(self) -> None:
+        code = self.code
+        for total in self._all():
+            code.vector("vpxord" if self.kind is AVX512 else "vxorps", total, total, total)
+        self._all_k()
+        if self.kind is AVX2:
+            code.op("mov", RAX, NOW["cols"])
+            for n, mask in enumerate(self.b):
+                code.vector("vmovups", mask, Memory(RAX, 32 * n))
+        done = code.label()
+        code.test(SLOT["flags"], FIRST)
+        code.jump(done, "ne")
+        self._add_before()
+        code.place(done)
+        self._epilogue()
+        self._store()
+        code.ret()
+
+    def _all(self) -> list[Vector]:
+        return [total for row in self.sums for total in row]
+
+    # ── sums ─────────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def _all_k(self) -> None:
+        code = self.code
+        rest, done = code.label(), code.label()
+        code.constant("sub", COUNT, UNROLLED)
+        code.jump(rest, "l")
+        many = code.here()
+        for u in range(UNROLLED):
+            self._step(u)
+        self._advance(UNROLLED)
+        code.constant("sub", COUNT, UNROLLED)
+        code.jump(many, "ge")
+        code.place(rest)
+        code.constant("add", COUNT, UNROLLED)
+        code.jump(done, "e")
+        one = code.here()
+        self._step(0)
+        self._advance(1)
+        code.constant("sub", COUNT, 1)
+        code.jump(one, "ne")
+        code.place(done)
+
+    def _step(self, u: int) -> None:
+        """Add the products of the u-th k after the pointers."""
+        code, at = self.code, 4 * PANEL * u
+        for n, b in enumerate(self.b):
+            if self.kind is AVX2:
+                code.vector("vmovups", b, Memory(PANELS[n], at))
+            else:
+                code.vector("vmovups", YMM[b.number], Memory(PANELS[2 * n], at))
+                code.vector("vinsertf64x4", b, b, Memory(PANELS[2 * n + 1], at), number=1)
+        for r, row in enumerate(self.sums):
+            base, step = ROWS[r // 4], r % 4
+            index, scale = (None, STRIDE, STRIDE, STRIDES)[step], 2 if step == 2 else 1
+            x = Memory(base, 4 * u, index, scale)
+            if self.kind is AVX2:
+                code.vector("vbroadcastss", self.spare[0], x)
+                for total, b in zip(row, self.b, strict=True):
+                    code.vector("vfmadd231ps", total, b, self.spare[0])
+            else:
+                for total, b in zip(row, self.b, strict=True):
+                    code.vector("vfmadd231ps", total, b, x._replace(splat=True))
+
+    def _advance(self, steps: int) -> None:
+        """Move the pointers by some k."""
+        for base in ROWS[: -(-len(self.sums) // 4)]:
+            self.code.constant("add", base, 4 * steps)
+        for panel in PANELS[: self.count * self.kind.lanes // PANEL]:
+            self.code.constant("add", panel, 4 * PANEL * steps)
+
+    # ── results ──────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def _load(self, to: Vector, n: int, source: Memory) -> None:
+        """Load what exists of the n-th vector of a row of C; 0 for other columns."""
+        if self.kind is AVX2:
+            self.code.vector("vmaskmovps", to, self.b[n], source)
+        else:
+            self.code.vector("vmovups", to.masked(n + 1), source)
+
+    def _add_before(self) -> None:
+        """Add what C has."""
+        code, spare = self.code, self.spare[0] if self.kind is AVX2 else self.kind.vectors[0]
+        code.op("mov", RAX, C)
+        for row in self.sums:
+            for n, total in enumerate(row):
+                self._load(spare, n, Memory(RAX, 4 * self.kind.lanes * n))
+                code.vector("vaddps", total, total, spare)
+            code.op("add", RAX, C_STRIDE)
+
+    def _epilogue(self) -> None:
+        """Add the bias and clip, in the last block of k."""
+        code, spare = self.code, self.spare[0] if self.kind is AVX2 else self.kind.vectors[0]
+        done = code.label()
+        code.test(SLOT["flags"], LAST)
+        code.jump(done, "e")
+        code.op("mov", RDI, SLOT["bias"])
+        after = self._if(BY_ROW)
+        code.op("mov", RAX, NOW["row"], wide=False)
+        for r, row in enumerate(self.sums):
+            code.vector("vbroadcastss", spare, Memory(RDI, 4 * r, RAX, 4))
+            for total in row:
+                code.vector("vaddps", total, total, spare)
+        code.place(after)
+        after = self._if(BY_COLUMN)
+        code.op("mov", RAX, SLOT["col"], wide=False)
+        for n in range(self.count):
+            self._load(spare, n, Memory(RDI, 4 * self.kind.lanes * n, RAX, 4))
+            for row in self.sums:
+                code.vector("vaddps", row[n], row[n], spare)
+        code.place(after)
+        # If the sum is NaN, or equals the bound, the result is the second operand.
+        for bit, name, bound in ((HAS_LOW, "vmaxps", "low"), (HAS_HIGH, "vminps", "high")):
+            after = self._if(bit)
+            code.vector("vbroadcastss", spare, SLOT[bound])
+            for total in self._all():
+                code.vector(name, total, spare, total)
+            code.place(after)
+        code.place(done)
+
+    def _if(self, bit: int) -> Label:
+        """Jump to the label, which the caller places, if the epilogue lacks a part."""
+        label = self.code.label()
+        self.code.test(SLOT["epilogue"], bit)
+        self.code.jump(label, "e")
+        return label
+
+    def _store(self) -> None:
+        code, width = self.code, self.count * self.kind.lanes
+        if self.kind is AVX512:
+            self._store_rows(lambda n, total, to: code.vector("store", total.masked(n + 1), to))
+            return
+        partial, done = code.label(), code.label()
+        code.constant("cmp", SLOT["cols"], width, wide=False)
+        code.jump(partial, "l")
+        self._store_rows(lambda n, total, to: code.vector("store", total, to))
+        code.jump(done)
+        code.place(partial)  # masked stores take many cycles on some processors
+        self._store_rows(lambda n, total, to: code.vector("mask store", total, self.b[n], to))
+        code.place(done)
+
+    def _store_rows(self, store: Callable[[int, Vector, Memory], None]) -> None:
+        for row in self.sums:
+            for n, total in enumerate(row):
+                store(n, total, Memory(C, 4 * self.kind.lanes * n))
+            self.code.op("add", C, C_STRIDE)

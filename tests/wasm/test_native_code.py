@@ -1,0 +1,360 @@
+"""Machine code: the processor's features, both calling conventions, and what a call reaches."""
+
+from __future__ import annotations
+
+import ctypes
+import itertools
+import os
+import subprocess
+import sys
+
+import numpy as np
+import onnx
+import pytest
+
+from pyruntime import InferenceSession, SessionOptions
+from pyruntime.errors import ExecutionError, InvalidInput
+from pyruntime.providers.wasm.native import block_function, pages, tiles
+from pyruntime.providers.wasm.native.x86 import (
+    R8,
+    R12,
+    R13,
+    R14,
+    R15,
+    RAX,
+    RBP,
+    RBX,
+    RCX,
+    RDI,
+    RDX,
+    RSI,
+    RSP,
+    XMM,
+    Assembler,
+    Memory,
+)  # fmt: skip
+from pyruntime.providers.wasm.printer.assembler import Module
+from pyruntime.providers.wasm.printer.native_imports import BLOCK, import_into
+from pyruntime.providers.wasm.wasmtime_host import WasmHost
+
+from .native import needs_code, system_v, usable
+
+USABLE = usable()
+each_kind = pytest.mark.parametrize(
+    "kind",
+    [
+        pytest.param(n, marks=pytest.mark.skipif(n not in USABLE, reason=f"the processor has no {n}"))
+        for n in tiles.KINDS
+    ],
+)
+
+
+@needs_code
+@pytest.mark.skipif(not os.path.exists("/proc/cpuinfo"), reason="reads /proc/cpuinfo")
+def test_features_are_those_that_the_system_reports() -> None:
+    with open("/proc/cpuinfo") as file:
+        flags = set(next(line for line in file if line.startswith("flags")).split())
+    want = [name for name, needs in (("avx512", {"avx512f"}), ("avx2", {"avx2", "fma", "bmi2"})) if needs <= flags]
+    assert want == USABLE
+
+
+# ── the block function ───────────────────────────────────────────────────────────────────────────────────────────────
+
+SIZE = 1 << 14  # bytes of the memory below
+WORDS = len(BLOCK)
+
+
+class Direct:
+    """Calls the block function without WebAssembly, on a memory with a guard on each side."""
+
+    def __init__(self, kind: str, address: int | None = None) -> None:
+        self.code = ctypes.CFUNCTYPE(ctypes.c_void_p, *[ctypes.c_void_p] * 3, ctypes.c_size_t)(
+            address or pages.native_code(kind).block
+        )
+        self.bytes = np.full(3 * SIZE, 0xA5, np.uint8)
+        self.memory = self.bytes[SIZE : 2 * SIZE]
+        self.environment = (ctypes.c_uint64 * (block_function.ENVIRONMENT.size // 8))()
+        self.environment[2:4] = self.memory.ctypes.data, SIZE
+
+    def __call__(self, **operands: int) -> int:
+        values = np.zeros((WORDS, 4), np.uint32)
+        values[:, 0] = [operands.get(name, 0) & 0xFFFFFFFF for name in BLOCK]
+        assert self.code(ctypes.addressof(self.environment), None, values.ctypes.data, WORDS) is None
+        assert self.environment[0] == 0
+        return int(values[0, 0])
+
+
+def fits(operands: dict[str, int]) -> bool:
+    """Whether a call reaches only bytes of the memory, in Python's integers."""
+    o = {name: operands.get(name, 0) for name in BLOCK}
+    extents = [o[name] for name in ("lda", "ldb", "ldc", "row", "col", "k")]
+    if min(extents) < 0 or not (0 < o["rows"] <= block_function.EXTENT and 0 < o["cols"] <= block_function.EXTENT):
+        return False
+    if o["epilogue"] & 3 == 3 or o["k"] > block_function.LENGTH or o["k"] * o["rows"] * o["cols"] > block_function.WORK:
+        return False
+    ends = [
+        o["a"] % 2**32 + (o["rows"] - 1) * o["lda"] + 4 * o["k"],
+        o["b"] % 2**32 + (-(-o["cols"] // 8) - 1) * o["ldb"] + 32 * o["k"],
+        o["c"] % 2**32 + (o["rows"] - 1) * o["ldc"] + 4 * o["cols"],
+    ]
+    if o["epilogue"] & 3:
+        last = o["row"] + o["rows"] if o["epilogue"] & 3 == 1 else o["col"] + o["cols"]
+        ends.append(o["bias"] % 2**32 + 4 * last)
+    return max(ends) <= SIZE
+
+
+EDGES = (-(2**31), -65536, -1, 0, 1, 4, 2**31 - 1, SIZE, SIZE - 4, SIZE - 1, 2**20, 2**20 + 1)
+
+
+@each_kind
+@system_v
+def test_a_call_reaches_nothing_but_its_memory(kind: str) -> None:
+    """Random operands around what fits: the result says whether they fit, and no byte outside of C changes."""
+    block, rng = Direct(kind), np.random.default_rng(3)
+    usual = {"lda": 64, "ldb": 512, "ldc": 160, "k": 16, "cols": 40, "rows": 13, "flags": 3, "memories": 0}
+    done = 0
+    for turn in range(6000):
+        operands = dict(usual, epilogue=int(rng.integers(0, 16)), row=int(rng.integers(0, 3)), col=8)
+        for name, size in (("a", 13 * 64), ("b", 5 * 512), ("c", 13 * 160), ("bias", 256)):
+            operands[name] = int(rng.integers(0, SIZE - size + 1)) if turn % 3 else SIZE - size
+        for name in rng.choice(list(operands), int(rng.integers(0, 3)), replace=False):
+            around = operands[name] + int(rng.integers(-9, 10))
+            operands[name] = int(rng.choice([*EDGES, around]))
+        operands["memories"] &= 0xFF
+        wanted = fits(operands) and operands["memories"] == 0
+        before = block.bytes.copy()
+        assert block(**operands) == wanted, operands
+        at, step = operands["c"] % 2**32, operands["ldc"]
+        written = np.zeros(3 * SIZE, bool)
+        for row in range(operands["rows"] if wanted else 0):
+            written[SIZE + at + row * step : SIZE + at + row * step + 4 * operands["cols"]] = True
+        changed = before != block.bytes
+        assert not (changed & ~written).any(), operands
+        done += wanted
+    assert 1000 < done < 5000
+
+
+@each_kind
+@system_v
+def test_memories_are_told_apart(kind: str) -> None:
+    """Each operand is in its own memory, as large as it needs; one byte less is refused."""
+    block = Direct(kind)
+    a, b, c, bias = (
+        np.float32([[2, 3]]),
+        np.float32(range(16)).reshape(2, 8),
+        np.zeros((1, 8), np.float32),
+        np.ones(8, np.float32),
+    )
+    held = {1: a, 2: b, 3: c, 255: bias}
+    usual = {"k": 2, "cols": 8, "rows": 1, "flags": 3, "epilogue": 2, "memories": 0xFF030201}
+    for short in (0, *held):
+        for number, array in held.items():
+            block.environment[2 + 2 * number : 4 + 2 * number] = array.ctypes.data, array.nbytes - (number == short)
+        assert block(**usual) == (short == 0)
+    np.testing.assert_array_equal(c, a @ b + 1)
+    assert block(**dict(usual, memories=0xFF030204)) == 0  # there is no memory 4
+
+
+@each_kind
+@system_v
+def test_it_declines_when_the_host_stops(kind: str) -> None:
+    block = Direct(kind)
+    operands = {"lda": 64, "ldb": 512, "ldc": 160, "k": 16, "cols": 40, "rows": 13, "flags": 3, "c": 8192}
+    assert block(**operands) == 1
+    block.environment[1] = 1
+    before = block.bytes.copy()
+    assert block(**operands) == 0
+    assert (before == block.bytes).all()
+
+
+@each_kind
+@system_v
+@pytest.mark.parametrize("windows", [False, True])
+def test_calling_conventions(kind: str, windows: bool) -> None:
+    """A caller that fills what the convention lets it keep finds it unchanged. Windows's is called by a bridge."""
+    kept = [RBX, RBP, R12, R13, R14, R15, *([RSI, RDI] if windows else [])]
+    target = pages.executable(block_function.block(tiles.KINDS[kind], windows))
+    code, words = Assembler(), (ctypes.c_uint64 * 64)()
+    saved = [RBX, RBP, R12, R13, R14, R15]
+    for register in saved:
+        code.push(register)
+    code.constant("sub", RSP, 8)
+    code.op("mov", RAX, RCX)  # the address of `words`
+    code.op("store", RAX, Memory(RSP))
+    if windows:
+        code.op("mov", RCX, RDI)
+        code.op("mov", R8, RDX)
+    for n, register in enumerate(kept):
+        code.op("mov", register, Memory(RAX, 8 + 8 * n))
+    for n in range(6, 16) if windows else ():
+        code.vector("vmovups", XMM[n], Memory(RAX, 128 + 16 * (n - 6)))
+    code.op("mov", RAX, Memory(RAX))
+    code.data(b"\xff\xd0")  # call rax
+    code.op("mov", RAX, Memory(RSP))
+    for n, register in enumerate(kept):
+        code.op("store", register, Memory(RAX, 8 + 8 * n))
+    for n in range(6, 16) if windows else ():
+        code.vector("store", XMM[n], Memory(RAX, 128 + 16 * (n - 6)))
+    code.constant("add", RSP, 8)
+    for register in reversed(saved):
+        code.pop(register)
+    code.constant("mov", RAX, 0)
+    code.ret()
+    words[0] = target
+    words[1:] = [0x1111111111111111 * (n % 15 + 1) for n in range(63)]
+    before = list(words)
+    block = Direct(kind, pages.executable(code.to_bytes()))
+    # the fourth argument, the number of operands, becomes the address of `words`
+    kind_of_call = ctypes.CFUNCTYPE(ctypes.c_void_p, *[ctypes.c_void_p] * 4)
+    bridge = kind_of_call(ctypes.cast(block.code, ctypes.c_void_p).value)
+    block.code = lambda environment, caller, values, _: bridge(environment, caller, values, ctypes.addressof(words))
+    assert block(lda=64, ldb=512, ldc=160, k=16, cols=40, rows=13, flags=3, c=8192, epilogue=13) == 1
+    assert list(words) == before
+
+
+@each_kind
+@system_v
+def test_rows_do_not_depend_on_their_tile(kind: str) -> None:
+    """The bits of an element are the same in a block of any height and width."""
+    block, rng = Direct(kind), np.random.default_rng(0)
+    view = block.memory.view(np.float32)
+    view[:] = rng.standard_normal(len(view))
+    whole = {"lda": 76, "ldb": 19 * 32, "ldc": 132, "k": 19, "cols": 33, "rows": 27, "flags": 3, "b": 2400, "c": 8192}
+    assert block(**whole) == 1
+    want = view[2048 : 2048 + 27 * 33].copy().reshape(27, 33)
+    for rows, cols in itertools.product(range(1, 27), (1, 7, 8, 9, 16, 17, 24, 31, 32)):
+        view[2048:] = 7
+        assert block(**dict(whole, rows=rows, cols=cols)) == 1
+        got = view[2048 : 2048 + 27 * 33].reshape(27, 33)
+        np.testing.assert_array_equal(got[:rows, :cols], want[:rows, :cols])
+        assert (got[:, cols:] == 7).all()
+        assert (got[rows:] == 7).all()
+
+
+# ── sessions ─────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+TEXT = """<ir_version: 10, opset_import: ["" : 20]> g (float[M, 40] a, float[40, 50] b) => (float[M, 50] y) {
+    c = MatMul (a, b)  y = Relu (c) }"""
+MODEL = onnx.parser.parse_model(TEXT).SerializeToString()
+
+
+def product(**options: object) -> tuple[InferenceSession, np.ndarray]:
+    session = InferenceSession(MODEL, SessionOptions(**options))
+    rng = np.random.default_rng(1)
+    a, b = rng.standard_normal((30, 40), np.float32), rng.standard_normal((40, 50), np.float32)
+    y = session.run(None, {"a": a, "b": b})[0]
+    np.testing.assert_allclose(y, np.maximum(a @ b, 0), rtol=1e-4, atol=1e-5)
+    return session, y
+
+
+def imports(session: InferenceSession) -> bool:
+    executor = session._native.latest()
+    return b"\x03env\x05block" in executor.program.part(executor.header["modules"]["wasm"])
+
+
+@each_kind
+@pytest.mark.parametrize("threads", [1, 2])
+def test_explain_names_the_instruction_set(kind: str, threads: int) -> None:
+    session, y = product(native_code=kind, intra_op_num_threads=threads)
+    assert session.explain()["native_code"] == kind
+    assert imports(session)
+    np.testing.assert_allclose(product(native_code=False)[1], y, rtol=1e-4, atol=1e-5)
+
+
+@needs_code
+def test_without_native_code() -> None:
+    session, _ = product(native_code=False)
+    assert session.explain()["native_code"] == "none: the option native_code is False"
+    assert not imports(session)
+
+
+@needs_code
+@pytest.mark.parametrize(("value", "want"), [
+    ("", USABLE[0] if USABLE else ""), ("avx2", "avx2"), ("off", "none: PYRUNTIME_NATIVE_CODE is off"),
+    ("sse", "none: PYRUNTIME_NATIVE_CODE is 'sse', and not off, avx512 or avx2"),
+])  # fmt: skip
+def test_the_environment(value: str, want: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(pages.VARIABLE, value)
+    assert product()[0].explain()["native_code"] == want
+
+
+@needs_code
+def test_a_system_that_refuses_executable_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(code: bytes) -> int:
+        raise pages.NoNativeCode("the system refuses executable memory: Permission denied")
+
+    monkeypatch.setattr(pages, "executable", refuse)
+    for cached in (pages.available, pages._made):
+        cached.cache_clear()
+    try:
+        session, _ = product()
+        assert session.explain()["native_code"] == "none: the system refuses executable memory: Permission denied"
+        assert not imports(session)
+    finally:
+        for cached in (pages.available, pages._made):
+            cached.cache_clear()
+
+
+def test_a_processor_without_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv(pages.VARIABLE, raising=False)
+    monkeypatch.setattr(pages, "available", lambda: (tiles.AVX2,))
+    assert product(native_code="avx512")[0].explain()["native_code"] == "none: the processor has no avx512"
+    monkeypatch.setattr(pages, "available", tuple)
+    assert product()[0].explain()["native_code"] == "none: the processor has no AVX2"
+    monkeypatch.setattr("platform.machine", lambda: "aarch64")
+    monkeypatch.undo()
+
+
+def test_the_option_is_checked() -> None:
+    with pytest.raises(InvalidInput, match="native_code cannot be 'sse'"):
+        product(native_code="sse")
+
+
+@needs_code
+def test_pages_are_not_writable() -> None:
+    """Writing to machine code ends a process."""
+    text = """
+import ctypes
+from pyruntime.providers.wasm.native import pages
+print("made", flush=True)
+ctypes.memset(pages.native_code().block, 0, 1)
+print("written")"""
+    environment = {name: value for name, value in os.environ.items() if name != pages.VARIABLE}
+    done = subprocess.run([sys.executable, "-c", text], capture_output=True, text=True, check=False, env=environment)
+    assert (done.stdout, done.returncode == 0) == ("made\n", False)
+
+
+# ── hostile modules ──────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_an_import_of_another_type_is_refused() -> None:
+    """The machine code would read operands that do not exist."""
+    for params, results in (
+        ([], []),
+        (["i32"] * (WORDS - 1), ["i32"]),
+        (["i32"] * WORDS, []),
+        (["i64"] * WORDS, ["i32"]),
+    ):
+        host, module = WasmHost(cache=None, native=True), Module()
+        module.imported("block", params, results)
+        with pytest.raises(ExecutionError, match="does not load"):
+            host.load(module.to_bytes())
+        host.close()
+
+
+def test_any_operands_in_a_module() -> None:
+    """A module that passes on what it gets: declined calls leave a run and the host intact, with and without code."""
+    for has_code in (True, False):
+        host, module = WasmHost(cache=None, native=has_code), Module()
+        import_into(module)
+        f = module.function("f", ["i32"] * WORDS, ["i32"])
+        f.call(module.imports["block"], *f.params)
+        block = host.load(module.to_bytes())["f"]
+        rng = np.random.default_rng(5)
+        for _ in range(2000):
+            operands = rng.choice([0, 1, 8, 64, 4096, 65535, 65536, 2**31 - 1, 2**31, 2**32 - 1], WORDS)
+            assert block(*map(int, operands)) in (0, 1)
+        usual = dict.fromkeys(BLOCK, 0) | {"rows": 1, "cols": 1, "flags": 3, "c": 65532}
+        assert block(*usual.values()) == (host.native.code is not None)
+        assert block(*(usual | {"c": 65533}).values()) == 0
+        host.close()
