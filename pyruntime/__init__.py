@@ -41,6 +41,7 @@ if TYPE_CHECKING:  # the names that __getattr__ finds
     from pyruntime.native.memory.budgets import set_memory_limit
     from pyruntime.native.sessions.process_stats import stats
     from pyruntime.native.tools.inspection import inspect
+    from pyruntime.native.tools.optimized_model import save_optimized
     from pyruntime.native.tools.quantization import quantize
     from pyruntime.native.training.session import TrainingSession
     from pyruntime.placement.provider_list import register_provider
@@ -86,6 +87,7 @@ __all__ = [
     "register_provider",
     "remove_pass",
     "rewrite_rule",
+    "save_optimized",
     "set_memory_limit",
     "stats",
 ]
@@ -117,6 +119,7 @@ _MODULES = {
     "register_provider": "placement.provider_list",
     "remove_pass": "compiler.user_passes",
     "rewrite_rule": "compiler.user_passes",
+    "save_optimized": "native.tools.optimized_model",
     "set_memory_limit": "native.memory.budgets",
     "stats": "native.sessions.process_stats",
 }

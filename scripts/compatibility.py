@@ -81,7 +81,7 @@ SessionOptions.add_free_dimension_override_by_name: a name that no input has giv
 SessionOptions.add_initializer: elements are copied; a name that no initializer has is refused
 SessionOptions.add_session_config_entry: a few act; entries for other engines are refused, others give a warning
 SessionOptions.graph_optimization_level: [the option](api/options.md) says what a level does; texts are values, too
-SessionOptions.optimized_model_filepath: refused when set: an optimised model is no ONNX graph; `session.export()`
+SessionOptions.optimized_model_filepath: folds constants and removes dead nodes; fusions are in `session.export()`
 SessionOptions.register_custom_ops_library: refused: operators are [added in Python](extending.md)
 SessionOptions.set_ep_context_data_read_func: refused: models with EP contexts (code of a provider) are not supported
 SessionOptions.set_load_cancellation_flag: True is refused; Ctrl-C ends opening a session

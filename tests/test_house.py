@@ -49,7 +49,8 @@ Batcher ExecutionMode GpuTensor GraphOptimizationLevel IOBinding InferenceSessio
 LimitExceeded LoraAdapter NotDifferentiable NotSupported OrtValue OutOfMemory PyRuntimeError RunOptions SessionFailed
 SessionOptions ShapeError Terminated TextGenerator TrainingSession UnsupportedOp elementwise
 export_to_opentelemetry get_available_providers get_device graph_pass inspect off
-on op quantize register_provider remove_pass rewrite_rule set_memory_limit stats
+on op quantize register_provider remove_pass rewrite_rule save_optimized set_memory_limit
+stats
 """.split()
 
 FILE_LIMIT, FUNCTION_LIMIT, JS_FUNCTION_LIMIT = 500, 80, 40

@@ -332,7 +332,7 @@ def test_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None
 
 
 def test_large_models_keep_weights_beside(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("pyruntime.quantization.quantized.LARGEST", 1000)
+    monkeypatch.setattr("pyruntime.onnx.model_file.LARGEST", 1000)
     found = quantize(mixed(), 8, samples=[FLAT], smallest=1000)
     found.save(tmp_path / "m.onnx")
     assert (tmp_path / "m.onnx.data").is_file()

@@ -63,7 +63,7 @@ class SessionOptions(options.SessionOptions):
     )  # fmt: skip
     enable_profiling: bool = option(False, FLAG)
     profile_file_prefix: str = option("onnxruntime_profile_", TEXT)
-    optimized_model_filepath: str = ""
+    optimized_model_filepath: str = option("", TEXT)
     logid: str = option("", TEXT)
     log_severity_level: int = option(-1, NUMBER)
     log_verbosity_level: int = option(0, NUMBER, no_effect="verbose messages have no levels")
@@ -165,6 +165,5 @@ class SessionOptions(options.SessionOptions):
 
 def check(options: SessionOptions) -> None:
     """Errors: NotSupported for an option that this engine cannot honour. The session checks the values."""
-    if options.optimized_model_filepath:
-        hint = "session.export() gives the compiled Program, session.explain() reports how each node was compiled"
-        raise NotSupported("an optimised model is a Program and no ONNX graph, so it cannot be saved as one", hint=hint)
+    if options.optimized_model_filepath and (options.initializers or options.initializer_files):
+        raise NotSupported("the option optimized_model_filepath does not write initializers that are replaced")

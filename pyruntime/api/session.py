@@ -90,6 +90,10 @@ class InferenceSession:
         self._model_path = os.fspath(path_or_bytes) if isinstance(path_or_bytes, (str, os.PathLike)) else None
         took, on = f"{1e3 * (time.perf_counter() - start):.0f} ms", ", ".join(self.get_providers())
         self._messages.log(logs.INFO, f'session for "{self._native.graph.name}" on {on}, made in {took}')
+        if options.optimized_model_filepath:
+            from pyruntime.native.tools.optimized_model import save_optimized
+
+            save_optimized(path_or_bytes, options.optimized_model_filepath)
 
     # ── description ──────────────────────────────────────────────────────────────────────────────────────────────
 

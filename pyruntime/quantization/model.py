@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from pyruntime.ir.dtype import F32
-from pyruntime.onnx.edit import FileGraph, FileModel, FileNode, Part, insert, new, new_node
-from pyruntime.onnx.write import INITIALIZER, INPUT, OUTPUT, VALUE_INFO, Piece, tensor, value_info
+from pyruntime.onnx.edit import FileModel, FileNode, Part, insert, new, new_node
+from pyruntime.onnx.model_file import Open, inlined, used
+from pyruntime.onnx.write import INITIALIZER, INPUT, OUTPUT, VALUE_INFO, Piece, value_info
 from pyruntime.quantization.layers import find_layers
 from pyruntime.quantization.options import Options
 from pyruntime.quantization.rewrite import KEPT, MICROSOFT, Made, Writer
@@ -22,9 +23,6 @@ class NewModel:
     sizes: Sequence[int] = ()
 
 
-Open = Callable[[], FileModel]  # opens the model's file anew, because editing changes it
-
-
 def with_codes(open_model: Open, plan: Sequence[int], options: Options) -> NewModel:
     """The model in which layer n of `find_layers` has weights of plan[n] bits."""
     model = open_model()
@@ -37,8 +35,8 @@ def with_codes(open_model: Open, plan: Sequence[int], options: Options) -> NewMo
     sizes = [sum(map(writer.size, new_nodes[a.node])) if a.node in new_nodes else a.weight.size for a in layers]
     for graph in model.graph.all():
         graph.replace_nodes({node: new_nodes[node] for node in graph.nodes if node in new_nodes})
-    used = _used(list(model.graph.all()))
-    made = {name: one for name, one in writer.made.items() if name in used}
+    read = used(list(model.graph.all()))
+    made = {name: one for name, one in writer.made.items() if name in read}
     _add(model, made)
     _remove_unused(model, {layer.weight_name for layer in layers})
     _import_domain(model)
@@ -49,27 +47,15 @@ def _add(model: FileModel, made: Mapping[str, Made]) -> None:
     insert(model.graph.parts, [Part(INITIALIZER, pieces=one.pieces(name)) for name, one in made.items()])
 
 
-def inlined(model: FileModel) -> list[Piece]:
-    """The file, with the weights in it that are in files beside the model."""
-    for graph in model.graph.all():
-        for name, part in graph.named(INITIALIZER):
-            if model.is_external(part):
-                w = model.weight((part.start, part.end))
-                part.pieces = tensor(
-                    name, w.dtype, w.shape, Piece(w.size, w.offset, file=w.source.name if w.source else "")
-                )
-    return model.pieces()
-
-
 def _remove_unused(model: FileModel, weights: set[str]) -> None:
     """Remove the weights that nothing reads any more, and what only prepared them."""
     every = list(model.graph.all())
     for source in ("Transpose", "Constant"):
-        used = _used(every)
+        read = used(every)
         for graph in every:
             found = [n for n in graph.nodes if n.op == source and weights & {*n.inputs, *n.outputs}]
-            graph.remove(node.part for node in found if node.outputs[0] not in used)
-    gone = weights - _used(every)
+            graph.remove(node.part for node in found if node.outputs[0] not in read)
+    gone = weights - used(every)
     is_old = model.ir_version < 4  # then constants are inputs, too
     for graph in every:
         for number in (INITIALIZER, VALUE_INFO, *[INPUT] * is_old):
@@ -78,10 +64,6 @@ def _remove_unused(model: FileModel, weights: set[str]) -> None:
         constants = {name for name, _ in model.graph.named(INITIALIZER)}
         model.graph.remove([part for name, part in model.graph.named(INPUT) if name in constants])
         model.ir_version = 4
-
-
-def _used(every: list[FileGraph]) -> set[str]:
-    return {x for g in every for n in g.nodes for x in n.inputs} | {x for g in every for x, _ in g.named(OUTPUT)}
 
 
 def _import_domain(model: FileModel) -> None:

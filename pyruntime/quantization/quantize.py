@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any, Protocol
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Protocol
 
-from pyruntime.errors import InvalidInput, InvalidModel
-from pyruntime.onnx.edit import FileModel
-from pyruntime.onnx.graph import Source
-from pyruntime.onnx.sources import External, FileSource, MemorySource, beside
+from pyruntime.onnx.model_file import opener
 from pyruntime.quantization.host import Feeds, Host, Sessions
 from pyruntime.quantization.options import Options
 from pyruntime.quantization.quantized import Quantized
@@ -60,24 +57,6 @@ def quantizer(sessions: Sessions) -> Quantize:
         samples = list(samples)
         options = Options(bits, max_error, keep, smallest, block_size, accuracy_level, bool(samples))
         options.check()
-        return Host(samples, sessions).result(quantised(_opener(model), options))
+        return Host(samples, sessions).result(quantised(opener(model), options))
 
     return quantize
-
-
-def _opener(model: Any) -> Callable[[], FileModel]:
-    """Opens the model for editing, each time anew. Errors: InvalidInput if it cannot be read"""
-    try:
-        data = model.SerializeToString() if hasattr(model, "SerializeToString") else model
-    except ValueError as e:
-        raise InvalidInput(
-            f"the model cannot be read: {e}", hint="save it with external data, and give its path"
-        ) from e
-    try:
-        in_memory = isinstance(data, (bytes, bytearray, memoryview))
-        source: Source = MemorySource(data, "") if in_memory else FileSource(data)
-        external = External(None if in_memory else beside(data))
-        _ = FileModel(source, external).graph.nodes
-    except (InvalidModel, InvalidInput, OSError, TypeError) as e:
-        raise InvalidInput(f"the model cannot be read: {e}", hint="an .onnx file is expected") from e
-    return lambda: FileModel(source, external)

@@ -4,19 +4,13 @@ from __future__ import annotations
 
 import os
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING
 
-from pyruntime.onnx.edit import FileModel
+from pyruntime.onnx.model_file import save
 from pyruntime.onnx.piece_source import PieceSource
-from pyruntime.onnx.write import INITIALIZER, external_tensor, literal
 
 if TYPE_CHECKING:
     from onnx import ModelProto
-
-LARGEST = 1 << 30  # a protobuf message ends at 2 GiB; larger models have their weights in a file of their own
-_SMALLEST = 1024  # bytes of a tensor that is in the second file
-_CHUNK = 1 << 24
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,26 +53,4 @@ class Quantized:
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the model. From 1 GiB on, its weights are in a second file, PATH.data."""
-        if self.size < LARGEST:
-            parts = self.file.parts(0, self.size)
-        else:
-            model = FileModel(self.file)
-            _write_weights(model, Path(f"{os.fspath(path)}.data"))
-            parts = (piece.data or self.file.read(piece.start, piece.size) for piece in model.pieces())
-        with open(path, "wb") as out:
-            out.writelines(parts)
-
-
-def _write_weights(model: FileModel, path: Path) -> None:
-    """Moves large initializers into a file of their own."""
-    offset = 0
-    with open(path, "wb") as data:
-        for graph in model.graph.all():
-            for name, part in graph.named(INITIALIZER):
-                w = model.weight((part.start, part.end))
-                if w.source is None or w.size < _SMALLEST:
-                    continue
-                for at in range(0, w.size, _CHUNK):
-                    data.write(w.source.read(w.offset + at, min(_CHUNK, w.size - at)))
-                part.pieces = [literal(external_tensor(name, w.dtype, w.shape, path.name, offset, w.size))]
-                offset += w.size
+        save(self.file, path)

@@ -11,11 +11,12 @@ from typing import Any, TypeVar
 
 from pyruntime.errors import InvalidInput
 from pyruntime.ir.dtype import F16, F32, F64
+from pyruntime.onnx.model_file import Open, inlined
 from pyruntime.onnx.piece_source import PieceSource
 from pyruntime.onnx.write import Piece
 from pyruntime.quantization.codes import Coding, coding_model, comparison, range_model, spans
 from pyruntime.quantization.layers import Layer, find_layers, without_kept
-from pyruntime.quantization.model import NewModel, Open, inlined, with_codes, with_errors
+from pyruntime.quantization.model import NewModel, with_codes, with_errors
 from pyruntime.quantization.options import Options
 from pyruntime.quantization.quantized import LayerReport, Quantized
 from pyruntime.quantization.rewrite import KEPT, Made, Writer

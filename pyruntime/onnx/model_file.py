@@ -1,0 +1,82 @@
+"""Opens model files for editing, and saves the results."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+from pyruntime.errors import InvalidInput, InvalidModel
+from pyruntime.onnx.edit import FileGraph, FileModel
+from pyruntime.onnx.graph import Source
+from pyruntime.onnx.piece_source import PieceSource
+from pyruntime.onnx.sources import External, FileSource, MemorySource, beside
+from pyruntime.onnx.write import INITIALIZER, OUTPUT, Piece, external_tensor, literal, tensor
+
+Open = Callable[[], FileModel]  # opens the model's file anew, because editing changes it
+LARGEST = 1 << 30  # a protobuf message ends at 2 GiB; larger models have their weights in a file of their own
+_SMALLEST = 1024  # bytes of a tensor that is in the second file
+_CHUNK = 1 << 24
+
+
+def opener(model: Any) -> Open:
+    """Opens the model for editing, each time anew. Errors: InvalidInput if it cannot be read"""
+    try:
+        data = model.SerializeToString() if hasattr(model, "SerializeToString") else model
+    except ValueError as e:
+        raise InvalidInput(
+            f"the model cannot be read: {e}", hint="save it with external data, and give its path"
+        ) from e
+    try:
+        in_memory = isinstance(data, (bytes, bytearray, memoryview))
+        source: Source = MemorySource(data, "") if in_memory else FileSource(data)
+        external = External(None if in_memory else beside(data))
+        _ = FileModel(source, external).graph.nodes
+    except (InvalidModel, InvalidInput, OSError, TypeError) as e:
+        raise InvalidInput(f"the model cannot be read: {e}", hint="an .onnx file is expected") from e
+    return lambda: FileModel(source, external)
+
+
+def inlined(model: FileModel) -> list[Piece]:
+    """The file, with the weights in it that are in files beside the model."""
+    for graph in model.graph.all():
+        for name, part in graph.named(INITIALIZER):
+            if model.is_external(part):
+                w = model.weight((part.start, part.end))
+                part.pieces = tensor(
+                    name, w.dtype, w.shape, Piece(w.size, w.offset, file=w.source.name if w.source else "")
+                )
+    return model.pieces()
+
+
+def used(every: Sequence[FileGraph]) -> set[str]:
+    """The names that nodes and outputs of these graphs read."""
+    return {x for g in every for n in g.nodes for x in n.inputs} | {x for g in every for x, _ in g.named(OUTPUT)}
+
+
+def save(file: PieceSource, path: str | os.PathLike[str]) -> None:
+    """Write the model. From 1 GiB on, its weights are in a second file, PATH.data."""
+    if file.size < LARGEST:
+        parts = file.parts(0, file.size)
+    else:
+        model = FileModel(file)
+        _write_weights(model, Path(f"{os.fspath(path)}.data"))
+        parts = (piece.data or file.read(piece.start, piece.size) for piece in model.pieces())
+    with open(path, "wb") as out:
+        out.writelines(parts)
+
+
+def _write_weights(model: FileModel, path: Path) -> None:
+    """Moves large initializers into a file of their own."""
+    offset = 0
+    with open(path, "wb") as data:
+        for graph in model.graph.all():
+            for name, part in graph.named(INITIALIZER):
+                w = model.weight((part.start, part.end))
+                if w.source is None or w.size < _SMALLEST:
+                    continue
+                for at in range(0, w.size, _CHUNK):
+                    data.write(w.source.read(w.offset + at, min(_CHUNK, w.size - at)))
+                part.pieces = [literal(external_tensor(name, w.dtype, w.shape, path.name, offset, w.size))]
+                offset += w.size
