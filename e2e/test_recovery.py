@@ -13,7 +13,7 @@ from playwright.sync_api import Browser, ConsoleMessage, Page
 
 from e2e.conftest import Server, Tab, new_tab
 from e2e.test_webgpu_faults import worker
-from kit.faults import NODES, NOTHING, SESSION, TABLE, Fault, feed, model, right
+from kit.faults import ABSENT, NODES, NOTHING, SESSION, TABLE, WAITING, Fault, feed, model, right
 
 ROWS = (32, 64, 96)
 
@@ -68,7 +68,7 @@ class Recovering:
         """The result of `then` after a session has met the fault."""
         self.warnings.clear()
         self.tab.run("await globalThis.session?.release(); globalThis.session = null")
-        options = [fallback, 4 if fault.kind in ("slow shader", "hang") else 60]
+        options = [fallback, 4 if fault.kind in WAITING else 60]
         create = "session = await create(...arg);"
         if fault.when != "creation":
             before = create + "return [await isRight(session, 64), (await session.explain()).placement]"
@@ -113,7 +113,7 @@ def test_with_fallback(recovering: Recovering, fault: Fault) -> None:
     assert is_right and len(texts) == (fault.moved != NOTHING), texts
     assert all(fault.reason in move["reason"] and move["to"] == "wasm" for move in moved), moved
     assert all(fault.reason in text and "WebAssembly" in text for text in texts), texts
-    is_absent = fault.kind == "gone" and fault.when == "creation"  # the session never was on the GPU
+    is_absent = fault.kind in ABSENT and fault.when == "creation"  # the session never was on the GPU
     assert (metrics["recovered"] > 0) is not is_absent
     if fault.moved == SESSION:
         assert [move["node"] for move in moved] == [""] * (not is_absent)

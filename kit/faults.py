@@ -67,4 +67,10 @@ TABLE = [
     Fault("gone", "run", 0, SESSION, "DeviceLost"),
     Fault("gone", "between", 0, SESSION, "DeviceLost"),
     Fault("hang", "run", 0, SESSION, "DeviceLost", "not answered"),
+    # Requests that never answer
+    Fault("silent adapter", "creation", 0, SESSION, "NoAdapter", "WebGPU device within"),
+    Fault("silent device", "creation", 0, SESSION, "NoAdapter", "WebGPU device within"),
+    Fault("silent adapter", "between", 0, SESSION, "DeviceLost"),
 ]
+WAITING = ("slow shader", "hang", "silent adapter", "silent device")  # kinds that a short timeout ends
+ABSENT = ("gone", "silent adapter", "silent device")  # kinds that leave a session without a GPU at its creation

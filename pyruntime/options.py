@@ -190,7 +190,10 @@ class SessionOptions:
 
     gpu_timeout: float = option(60.0, SECONDS, LIMIT, places=(NATIVE, PAGE))
     """Seconds without an answer of the GPU, after which the session [recovers](design/sessions.md#recovery): the GPU
-    compiles a shader, or runs what was submitted."""
+    compiles a shader, or runs what was submitted.
+
+    Also the seconds that the browser or the driver may take to open a device. After that the session is one without a
+    GPU: it runs on the next provider of its list, or is refused with `NoAdapter`."""
 
     fallback: bool = option(True, FLAG, places=(NATIVE, PAGE))
     """Whether nodes, or the session, move to the next provider of the list if the GPU refuses a shader, has no memory,

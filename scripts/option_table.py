@@ -87,6 +87,8 @@ def javascript() -> str:
             if row.in_page and row.option.acts_on == acts_on:
                 lines.append(f"  {javascript_name(row.name)}: {expression(row.option.kind)},")
         lines.append("};")
+    timeout = f"{SessionOptions().gpu_timeout:g}"
+    lines += ["", "/** The default of gpuTimeout, in seconds. */", f"export const GPU_TIMEOUT = {timeout};"]
     refused = [javascript_name(row.name) for row in rows() if options.PAGE in row.option.refused_for_programs]
     lines += [
         "",

@@ -17,7 +17,12 @@
   };
   replace(GPUAdapter.prototype, 'requestDevice', keep);
   saved.pop();
-  const lose = () => devices.at(-1)?.destroy();
+  let lost = Promise.resolve();
+  const lose = () => {
+    const device = devices.at(-1);
+    device?.destroy();
+    if (device) lost = device.lost;
+  };
   const refuse = (label) => {
     lose(); // with the pipelines of earlier sessions
     replace(GPUDevice.prototype, 'createShaderModule', (real, descriptor) => {
@@ -25,6 +30,8 @@
       return real(isBroken ? { ...descriptor, code: descriptor.code.replaceAll('fn main', 'nonsense') } : descriptor);
     });
   };
+  const refuseNext = (happens) => replace(GPUDevice.prototype, 'createShaderModule', (real, descriptor) => (
+    real(happens() ? { ...descriptor, code: 'nonsense' } : descriptor)));
   const { createBuffer, pushErrorScope, popErrorScope } = GPUDevice.prototype;
   const noBuffers = (isRefused) => {
     const scopes = [];
@@ -49,6 +56,7 @@
   const kinds = {
     'refused shader': () => refuse('first'),
     'refused shaders': () => refuse(''),
+    'nth shader': (_, happens) => refuseNext(happens),
     'slow shader': () => {
       lose();
       replace(GPUDevice.prototype, 'createComputePipelineAsync', (real, descriptor) => (
@@ -85,15 +93,24 @@
       if (when === 'creation') replace(GPUAdapter.prototype, 'requestDevice', loseAfter);
       if (when === 'run') replace(GPUQueue.prototype, 'submit', loseAfter);
     },
+    'silent adapter': (when, happens) => {
+      kinds.lost(when, happens);
+      replace(Object.getPrototypeOf(navigator.gpu), 'requestAdapter', never);
+    },
+    'silent device': (when, happens) => {
+      kinds.lost(when, happens);
+      replace(GPUAdapter.prototype, 'requestDevice', never);
+    },
     gone(when, happens) {
       kinds.lost(when, happens);
       replace(Object.getPrototypeOf(navigator.gpu), 'requestAdapter', async () => null);
     },
   };
   globalThis.heal = () => { for (const undo of saved.splice(0).reverse()) undo(); };
-  globalThis.inject = async (kind, when, times, taken) => {
-    let left = times || Infinity;
-    kinds[kind](when, () => left-- > 0, taken);
-    await new Promise((resolve) => setTimeout(resolve, 50));
+  /** The fault happens `times` times, 0 for ever, after the first `skipped` times that it could. */
+  globalThis.inject = async (kind, when, times, taken, skipped = 0) => {
+    let [left, early] = [times || Infinity, skipped];
+    kinds[kind](when, () => early-- <= 0 && left-- > 0, taken);
+    await lost; // under load the browser tells it late
   };
 }

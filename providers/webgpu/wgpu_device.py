@@ -165,7 +165,7 @@ def in_time(work: Callable[[], T], timeout: float) -> T:
         except BaseException as e:
             results.put((None, e))
 
-    threading.Thread(target=job, name="pyruntime shader", daemon=True).start()
+    threading.Thread(target=job, name="pyruntime GPU", daemon=True).start()
     try:
         result, error = results.get(timeout=timeout)
     except queue.Empty:
@@ -262,12 +262,18 @@ def tensor_bytes() -> int:
     return 0 if _device is None or _device.lost else _device.tensor_bytes
 
 
-def shared_device(low_power: bool = False) -> Device:
-    """The process's device. A lost device is replaced. low_power: open a new device on the adapter that saves power."""
+def shared_device(low_power: bool = False, timeout: float = math.inf) -> Device:
+    """The process's device. A lost device is replaced. low_power: open a new device on the adapter that saves power;
+    timeout: seconds that the driver may take to open one. Errors: NoAdapter"""
     global _device
     if _device is None or _device.lost:
         _device = None
-        _device = Device(low_power)
+        try:
+            _device = in_time(lambda: Device(low_power), timeout)
+        except TimeoutError as e:
+            raise NoAdapter(
+                f"the driver has not opened a WebGPU device {e}", hint="gpu_timeout sets the limit"
+            ) from None
     return _device
 
 

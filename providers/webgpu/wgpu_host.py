@@ -57,7 +57,7 @@ class GpuHost:
 
     def __init__(self, low_power: bool = False, timeout: float = math.inf) -> None:
         self.number = next(_numbers)  # of this host in the process
-        self.own = shared_device(low_power)
+        self.own = shared_device(low_power, timeout)
         self.timeout = timeout  # seconds to wait for the device
         self.adapter = self.own.adapter
         self.device = self.own.wgpu

@@ -13,7 +13,7 @@ import numpy as np
 import onnx
 import pytest
 
-from kit.faults import NODES, NOTHING, SESSION, TABLE, Fault, feed, model, right
+from kit.faults import ABSENT, NODES, NOTHING, SESSION, TABLE, WAITING, Fault, feed, model, right
 from pyruntime import GpuTensor, InferenceSession, OrtValue, SessionOptions, errors
 from pyruntime.native.gpu.device import warn_once
 from pyruntime.runtime.recovery import Move, RecoveryPlan, after_gpu, text_of_moves
@@ -108,6 +108,15 @@ class Injector:
         self.lost()
         self.patch.setattr(wgpu.gpu, "request_adapter_sync", no_adapter)
 
+    def silent_adapter(self) -> None:
+        self.lost()
+        self.patch.setattr(wgpu.gpu, "request_adapter_sync", lambda **_: threading.Event().wait(30))
+
+    def silent_device(self) -> None:
+        self.lost()
+        adapter = type(wgpu.gpu.request_adapter_sync())
+        self.replace(adapter, "request_device_sync", lambda *_, **__: threading.Event().wait(30))
+
     def hang(self) -> None:
         class Never:
             _thread_event = threading.Event()
@@ -138,7 +147,7 @@ def injector(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) ->
 
 def opened_with_fault(injector: Injector, has_fallback: bool = True) -> InferenceSession:
     """A session in which the fault happens next, or has happened."""
-    timeout = 1.5 if injector.fault.kind in ("slow shader", "hang") else 60.0
+    timeout = 1.5 if injector.fault.kind in WAITING else 60.0
     if injector.fault.when == "creation":
         injector.start()
         return create(has_fallback, timeout)
@@ -165,7 +174,7 @@ def test_with_fallback(injector: Injector) -> None:
     if fault.moved == SESSION:
         assert placement.keys() == {"wasm"} and session.get_providers() == ["CPUExecutionProvider"]
         assert found["providers"]["used"] == ["wasm"] and fault.reason in found["providers"]["why"]
-        is_absent = fault.kind == "gone" and fault.when == "creation"  # the session never was on the GPU
+        is_absent = fault.kind in ABSENT and fault.when == "creation"  # the session never was on the GPU
         assert nodes == [""] * (not is_absent)
         assert is_absent or {node["why"] for node in found["nodes"] if node["calls"]} == {moved[0]["reason"]}
     elif fault.moved == NODES:
@@ -175,7 +184,7 @@ def test_with_fallback(injector: Injector) -> None:
         assert placement.keys() == ({"wasm"} if fault.kind == "refused shaders" else {"wasm", "webgpu"})
     else:
         assert moved == [] and placement.keys() == {"webgpu"}
-    assert (session.metrics()["recovered"] > 0) == (fault.kind != "gone" or fault.when != "creation")
+    assert (session.metrics()["recovered"] > 0) == (fault.kind not in ABSENT or fault.when != "creation")
 
 
 def test_without_fallback(injector: Injector) -> None:

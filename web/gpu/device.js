@@ -31,19 +31,27 @@ const usedAdapters = new WeakSet();
 /** Adapters of the page's own devices. @type {WeakMap<GPUDevice, Gpu>} */
 const pageGpus = new WeakMap();
 
-/** The GPU; null without an adapter or a device. @returns {Promise<Gpu | null>} */
-export async function acquireGpu() {
+/**
+ * The GPU; null without an adapter or a device, or if the browser does not answer in time.
+ * @param {number | undefined} seconds to wait @returns {Promise<Gpu | null>}
+ */
+export async function acquireGpu(seconds = Infinity) {
   if (setting.device) return gpuOf(setting.device);
-  current ??= open();
-  const gpu = await current;
+  const asked = current ??= open();
+  const inTime = await isInTime(asked, seconds);
+  const gpu = inTime ? await asked : null;
   if (gpu && !gpu.lost) return gpu;
-  current = null;
-  if (!gpu) return null;
-  return acquireGpu();
+  if (current === asked) current = null; // the next session asks again
+  if (gpu) return acquireGpu(seconds);
+  if (!inTime) {
+    whyNoGpu = `the browser has not answered the request for a WebGPU device within ${seconds} s (gpuTimeout sets the limit)`;
+    asked.then(() => { current ??= asked; });
+  }
+  return null;
 }
 
 /** The GPU if it was acquired before. @returns {Promise<Gpu | null>} */
-export const currentGpu = async () => (setting.device ? gpuOf(setting.device) : current);
+export const currentGpu = async () => (setting.device ? gpuOf(setting.device) : Promise.race([current, null]));
 
 /** @param {GPUDevice} device of the page @returns {Gpu} */
 export function gpuOf(device) {

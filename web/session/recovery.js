@@ -87,7 +87,7 @@ class Recovery {
     try {
       await freeGpu(model, fault);
       if (fault === FULL && step === AGAIN) while (freeIdle());
-      const next = gpu.lost && step !== SESSION ? await acquireGpu() : gpu;
+      const next = gpu.lost && step !== SESSION ? await acquireGpu(model.host.gpuTimeout) : gpu;
       if (!next && !this.plan.canLeave) {
         state.enter('failed');
         return false; // later work tries again to open the device
@@ -127,7 +127,7 @@ class Recovery {
     if (fault !== REFUSED) await freeGpu(model, fault);
     if (gpu.lost) {
       model.state.enter('failed');
-      const next = gpu.replaceable ? await acquireGpu() : null;
+      const next = gpu.replaceable ? await acquireGpu(model.host.gpuTimeout) : null;
       if (next) model.host = { ...model.host, gpu: next };
     }
     return false;

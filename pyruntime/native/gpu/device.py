@@ -38,11 +38,11 @@ def gpu_engine(gpu: Any, choices: Any, refused: Mapping[str, str]) -> tuple[Any,
     return provider, provider.code_writer(choices=choices)
 
 
-def adapter_of(low_power: bool) -> Any:
-    """The adapter of the process's device. Errors: NoAdapter"""
+def adapter_of(low_power: bool, timeout: float) -> Any:
+    """The adapter of the process's device. timeout: seconds to wait for the device. Errors: NoAdapter"""
     from pyruntime.providers.webgpu.wgpu_host import GpuHost
 
-    return GpuHost(low_power).adapter
+    return GpuHost(low_power, timeout).adapter
 
 
 class Usable(NamedTuple):
@@ -54,12 +54,12 @@ class Usable(NamedTuple):
 
 
 def usable(
-    providers: Sequence[str], low_power: bool = False, allows_software: bool = False, has_fallback: bool = True,
-    warns: bool = True,
+    providers: Sequence[str], timeout: float, low_power: bool = False, allows_software: bool = False,
+    has_fallback: bool = True, warns: bool = True,
 ) -> Usable:  # fmt: skip
     """The providers, without "webgpu" if the host has no adapter, or if its adapter computes on the CPU, unless the
-    session allows that or does not name "wasm"; warns once per process, if at all. Errors: NoAdapter if there is none
-    and "webgpu" is the only provider, or the session has no fallback."""
+    session allows that or does not name "wasm"; warns once per process, if at all. timeout: seconds to wait for the
+    device. Errors: NoAdapter if there is none and "webgpu" is the only provider, or the session has no fallback."""
     from pyruntime.providers.webgpu.adapter import NoAdapter
 
     if "webgpu" not in effective(providers):
@@ -67,7 +67,7 @@ def usable(
     has_wasm = "wasm" in providers
     hint, is_absent = "", True
     try:
-        adapter = adapter_of(low_power)
+        adapter = adapter_of(low_power, timeout)
         if not adapter.software or not has_wasm or allows_software:
             return Usable(list(providers))
         is_absent = False

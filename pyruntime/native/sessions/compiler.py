@@ -50,7 +50,9 @@ class Compiler:
         self.named = ["auto"] if measures else known(providers)
         allows = on_gpu or allows_software(providers)
         listed = known(providers)
-        names, self.why_not_gpu = usable(listed, self.preset.saves_power, allows, has_fallback, not measures)
+        names, self.why_not_gpu = usable(
+            listed, self.options.gpu_timeout, self.preset.saves_power, allows, has_fallback, not measures
+        )
         self.candidates = names if measures and "webgpu" in names else []
         self.set_providers([n for n in names if n != "webgpu"] if measures else names)
 

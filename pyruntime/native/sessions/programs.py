@@ -255,8 +255,9 @@ class ExportedProgram(Programs):
             if "webgpu" in effective(named):
                 allows = outputs_on_gpu or allows_software(providers or [])
                 wanted = [name for name in named if name != BASE or base]
-                names, compiler.why_not_gpu = usable(wanted, compiler.preset.saves_power, allows, may_leave_gpu)
-                adapter = adapter_of(compiler.preset.saves_power) if "webgpu" in names else None
+                timeout, saves = compiler.options.gpu_timeout, compiler.preset.saves_power
+                names, compiler.why_not_gpu = usable(wanted, timeout, saves, allows, may_leave_gpu)
+                adapter = adapter_of(saves, timeout) if "webgpu" in names else None
             elif not base:
                 text = "this Program runs on a GPU, which the session does not name"
                 raise InvalidInput(text, hint='providers=["webgpu"], or export it for ["webgpu", "wasm"]')

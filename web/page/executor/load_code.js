@@ -22,8 +22,8 @@ import * as gpuTensors from '../tensors/gpu_tensors.js';
 export const SHARED = {
   'common/dim_names.js': dimNames, 'common/elements.js': elements, 'common/errors.js': errors, 'common/flat_feeds.js': flatFeeds,
   'common/log.js': log, 'common/protocol.js': protocol, 'common/records.js': records, 'common/shared_memory.js': sharedMemory,
-  'common/spawn.js': spawn, 'common/stop.js': stop, 'gpu/setting.js': setting, 'page/engine/client.js': client, 'page/tensors/gpu_tensors.js': gpuTensors,
-  'run/budgets.js': budgets,
+  'common/spawn.js': spawn, 'common/stop.js': stop, 'gpu/setting.js': setting, 'page/engine/client.js': client,
+  'page/tensors/gpu_tensors.js': gpuTensors, 'run/budgets.js': budgets,
 };
 
 /** @typedef {typeof import('./entry.js')} ExecutorCode */

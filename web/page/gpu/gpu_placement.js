@@ -44,7 +44,7 @@ export class GpuPlacement {
 
   async moveOnce() {
     const { worker, settings } = this;
-    const gpu = await pageGpu(settings.device, settings.options.preset);
+    const gpu = await pageGpu(settings.device, settings.options.preset, settings.params.limits.gpuTimeout);
     const session = await (await executorCode()).moveToGpu(worker, settings, gpu);
     this.hasMoved = true;
     this.onMove();

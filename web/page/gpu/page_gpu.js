@@ -6,6 +6,7 @@ import { InvalidInput, NoAdapter } from '../../common/errors.js';
 import { setting } from '../../gpu/setting.js';
 import { executorCode, loadedExecutorCode } from '../executor/load_code.js';
 import { adapterOptions, isDevice } from '../options/adapter.js';
+import { GPU_TIMEOUT } from '../options/engine_options.js';
 
 /** @import { Gpu } from '../../gpu/device.js' */
 
@@ -45,12 +46,12 @@ Object.defineProperties(env.webgpu, {
 /** Whether sessions with a GPU run in the page. */
 export const hasPageGpu = () => hasDevice || Boolean(setting.device ?? setting.adapter);
 
-/** @param {GPUDevice} [device] of a session @param {string} [preset] of it @returns {Promise<Gpu>} */
-export async function pageGpu(device, preset) {
+/** @param {GPUDevice} [device] of a session @param {string} [preset] of it @param {number} [seconds] its gpuTimeout @returns {Promise<Gpu>} */
+export async function pageGpu(device, preset, seconds = GPU_TIMEOUT) {
   const code = await executorCode();
   if (device) return code.gpuOf(device);
   Object.assign(setting.adapterOptions, adapterOptions(preset));
-  const gpu = await code.acquireGpu();
+  const gpu = await code.acquireGpu(seconds);
   if (!gpu) throw new NoAdapter(code.whyNoGpu, { hint: "ask for ['webgpu', 'wasm'] to run without one" });
   hasDevice = true;
   adapter = gpu.source;
@@ -63,7 +64,9 @@ export async function pageTensors() {
   return { tensors: gpu?.tensors.live.size ?? 0, tensorBytes: gpu?.tensors.size ?? 0 };
 }
 
-/** Sets `env.webgpu.adapter` for pages that read it after a session was created in the worker. */
-export async function noteAdapter() {
-  adapter ??= (await navigator.gpu?.requestAdapter({ ...setting.adapterOptions, ...adapterOptions() }).catch(() => null)) ?? null;
+/** Sets `env.webgpu.adapter` for pages that read it after a session was created in the worker. @param {number | undefined} seconds to wait */
+export async function noteAdapter(seconds) {
+  if (adapter || !navigator.gpu) return;
+  const asked = navigator.gpu.requestAdapter({ ...setting.adapterOptions, ...adapterOptions() }).then((found) => { adapter ??= found; }, () => {});
+  await Promise.race([asked, new Promise((resolve) => setTimeout(resolve, 1000 * (seconds ?? GPU_TIMEOUT)))]);
 }

@@ -153,7 +153,7 @@ export function sessionOptions(input) {
       isAuto: named.includes('auto') && !deviceOf(executionProviders),
       allowsSoftware: Boolean(env.webgpu.forceFallbackAdapter) || executionProviders.some((item) => (
         typeof item === 'object' && ['webgpu', 'auto'].includes(item.name) && item.allowSoftware)),
-      limits: /** @type {import('../../common/protocol.js').Limits} */ (pick(options, engine.LIMITS)),
+      limits: /** @type {import('../../common/protocol.js').Limits} */ ({ gpuTimeout: engine.GPU_TIMEOUT, ...pick(options, engine.LIMITS) }),
       fallback: options.fallback ?? true,
       refusedForPrograms: engine.REFUSED_FOR_PROGRAMS.filter((name) => pick(options, engine.PROGRAM)[name]),
       logOptions,

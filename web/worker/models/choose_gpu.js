@@ -16,12 +16,12 @@ const HINT = "name 'webgpu' alone, or { name: 'webgpu', allowSoftware: true }, t
 /**
  * The GPU, if the session names it before WebAssembly, which can run all kernels. An adapter that computes on the CPU counts only
  * if the session allows it or does not name WebAssembly. None for a session on the page's GPU.
- * @param {Pick<CreateParams, 'options' | 'allowsSoftware' | 'isAuto' | 'fallback' | 'logOptions' | 'gpu'>} params @returns {Promise<Choice>}
+ * @param {Pick<CreateParams, 'options' | 'allowsSoftware' | 'isAuto' | 'fallback' | 'limits' | 'logOptions' | 'gpu'>} params @returns {Promise<Choice>}
  */
-export async function gpuFor({ options: { executionProviders: asked = [] }, allowsSoftware, isAuto, fallback = true, logOptions, gpu: pages }) {
+export async function gpuFor({ options: { executionProviders: asked = [] }, allowsSoftware, isAuto, fallback = true, limits, logOptions, gpu: pages }) {
   if (pages || !asked.slice(0, asked.indexOf('wasm') >>> 0).includes('webgpu')) return { gpu: null, whyNot: '' };
   const hasWasm = asked.includes('wasm');
-  const gpu = await acquireGpu();
+  const gpu = await acquireGpu(limits.gpuTimeout);
   if (gpu && (!gpu.adapter.software || !hasWasm || allowsSoftware)) {
     return isAuto ? { gpu: null, whyNot: '', candidate: gpu } : { gpu, whyNot: '' };
   }
