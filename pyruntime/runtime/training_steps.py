@@ -134,7 +134,7 @@ class TrainingSteps:
         may_help = self.numbers.adapts(is_finite(loss), is_good)
         if run.does == STEP:
             return self._after_step(run, loss, norm, is_good, may_help)
-        if is_good:
+        if is_good and run.does == ADD:
             is_first = self.numbers.waiting == 0
             self.losses = loss if is_first else self.losses + loss
             self.counted = 1 if is_first else self.counted + 1
@@ -142,8 +142,8 @@ class TrainingSteps:
         warning = "" if is_good or may_help else self._warning(is_finite(loss))
         result = StepResult(loss, norm, run.used_rate, self.numbers.step, False)
         following = None
-        if run.does == ADD_FIRST and self.numbers.waiting > 0:
-            following = self.apply(run.rate, False)
+        if is_good and run.does == ADD_FIRST:  # its gradients never wait: if its second half is stopped, they are dropped
+            following = self._run(UPDATE, run.rate, 1.0)
             following.loss = loss
         return StepOutcome(result, "batch", self.numbers.batch, warning, following)
 

@@ -62,6 +62,14 @@ export class Cancellation {
   };
 
   /**
+   * The call's result, also if the call was cancelled too late: weights have changed, and later calls depend on that.
+   * @template T @param {Promise<T>} call @returns {Promise<T>}
+   */
+  outcome(call) {
+    return call.catch((error) => { throw error instanceof Terminated ? this.error : error; });
+  }
+
+  /**
    * The call's result; drops it if the call was cancelled meanwhile.
    * @template T @param {Promise<T>} call @param {(late: T) => void} drop @returns {Promise<T>}
    */

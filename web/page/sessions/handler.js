@@ -131,7 +131,8 @@ export class Handler {
     const dropLate = (/** @type {import('../../common/protocol.js').RunResult} */ { outputs }) => local?.drop(outputs, fetches);
     const writesTargets = local || Object.values(fetches).some(Boolean); // the run may write to them until it ends
     const { outputs, milliseconds, kernels } = await (
-      cancellation && writesTargets ? cancellation.result(sent, dropLate) : race(cancellation, sent, dropLate));
+      cancellation && this.about.training ? cancellation.outcome(sent)
+        : cancellation && writesTargets ? cancellation.result(sent, dropLate) : race(cancellation, sent, dropLate));
     run.kernels = kernels;
     const end = performance.now();
     this.trace?.kernels(kernels.map((call) => ({ start: null, operator: operatorOf(call.node), ...call })), start, end);

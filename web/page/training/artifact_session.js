@@ -69,8 +69,9 @@ class ArtifactSession extends TrainingSession {
    */
   async runTrainStep(feeds, fetches, options) {
     const { names, settings } = this.wanted(fetches, options);
+    const batch = this.copied(feeds);
     return this.inTurn(async () => {
-      const { loss } = await this.perform(this.steps.accumulate(), feeds, settings.signal);
+      const { loss } = await this.perform(this.steps.accumulate(), batch, settings.signal);
       const all = { [this.about.outputs[0]]: new this.parts.Tensor('float32', Float32Array.of(loss), []), ...this.stepOutputs };
       return Object.fromEntries(names.map((name) => [name, all[name]]));
     });
@@ -121,21 +122,21 @@ class ArtifactSession extends TrainingSession {
 
   // ── parameters ──
 
-  /** @override */
-  async getParametersSize(trainableOnly = true) {
+  /** @override @param {boolean | null} [trainableOnly] */
+  async getParametersSize(trainableOnly) {
     return this.listed(trainableOnly).size(true);
   }
 
-  /** The parameters as one vector, in the order of the training model's inputs. @override */
-  async getContiguousParameters(trainableOnly = true) {
+  /** The parameters as one vector, in the order of the training model's inputs. @override @param {boolean | null} [trainableOnly] */
+  async getContiguousParameters(trainableOnly) {
     return this.inTurn(async () => {
       const frozen = Object.entries(await this.frozen()).map(([name, data]) => [name, { data }]);
       return this.vector(joined(this.listed(trainableOnly), true, { ...await this.tensors(), ...Object.fromEntries(frozen) }));
     });
   }
 
-  /** Replaces parameters by such a vector. @override @param {any} buffer a Float32Array, its bytes, or a tensor */
-  async loadParametersBuffer(buffer, trainableOnly = true) {
+  /** Replaces parameters by such a vector. @override @param {any} buffer a Float32Array, its bytes, or a tensor @param {boolean | null} [trainableOnly] */
+  async loadParametersBuffer(buffer, trainableOnly) {
     const parts = split(this.listed(trainableOnly), true, buffer);
     const frozen = await this.inTurn(() => this.frozen());
     const other = parts.find(({ name, data }) => frozen[name]?.some((x, n) => x !== data[n]));
@@ -144,9 +145,9 @@ class ArtifactSession extends TrainingSession {
     return this.setWeights(Object.fromEntries(tensors.filter(([name]) => !frozen[name])));
   }
 
-  /** The parameters, in the order of the training model's inputs. @param {boolean} trainableOnly */
+  /** The parameters, in the order of the training model's inputs. @param {boolean | null} [trainableOnly] */
   listed(trainableOnly) {
-    const found = this.about.parameters.filter(({ name }) => !trainableOnly || this.isTrained(name));
+    const found = this.about.parameters.filter(({ name }) => trainableOnly === false || this.isTrained(name));
     return new TrainedWeights(found.map(({ name, shape }) => ({ name, shape, dtype: 'float32' })), found.length, false);
   }
 

@@ -10,9 +10,10 @@ import { engineFiles } from '../engine/client.js';
 import { SHARED } from '../executor/load_code.js';
 import { runOptions } from '../options/options.js';
 import { withAddress } from '../sessions/model_origins.js';
+import { snapshot } from '../tensors/wire_tensors.js';
 
 /** What it needs of the page besides these modules. */
-const parts = { platform, backend, InferenceSession, Tensor, ask, runOptions, withAddress };
+const parts = { platform, backend, InferenceSession, Tensor, ask, runOptions, snapshot, withAddress };
 
 /** @returns {Promise<typeof import('./entry.js')>} */
 async function load() {

@@ -38,7 +38,7 @@ export class TrainingSession extends SessionWeights {
     options ??= {};
     const own = Object.fromEntries(OWN.filter((name) => options[name] !== undefined).map((name) => [name, options[name]]));
     const rest = Object.fromEntries(Object.entries(options).filter(([name]) => !OWN.includes(name)));
-    const changes = { training: JSON.stringify(own, plainBytes) };
+    const changes = { training: JSON.stringify(own, plainValue) };
     const handler = await parts.withAddress(model, (/** @type {any} */ accepted) => parts.backend.createInferenceSessionHandler(/** @type {any} */ (accepted), rest, changes));
     const session = new this(handler, /** @type {TrainingInfo} */ (handler.about.training), parts);
     if (own.memory) await session.states('alone');
@@ -48,13 +48,15 @@ export class TrainingSession extends SessionWeights {
   /** @param {Feeds} feeds @param {StepOptions} [options] @returns {Promise<StepResult>} */
   async step(feeds, options) {
     const { rate, signal } = optionsOf(options, DEFAULTS, 'step');
-    return this.inTurn(() => this.perform(this.steps.step(checkedRate(rate)), feeds, signal));
+    const batch = this.copied(feeds);
+    return this.inTurn(() => this.perform(this.steps.step(checkedRate(rate)), batch, signal));
   }
 
   /** @param {Feeds} feeds @param {StepOptions} [options] @returns {Promise<StepResult>} */
   async accumulate(feeds, options) {
     const { signal } = optionsOf(options, { signal: null }, 'accumulate');
-    return this.inTurn(() => this.perform(this.steps.accumulate(), feeds, signal));
+    const batch = this.copied(feeds);
+    return this.inTurn(() => this.perform(this.steps.accumulate(), batch, signal));
   }
 
   /** @param {StepOptions & { sum?: boolean | null }} [options] @returns {Promise<StepResult>} */
@@ -66,9 +68,10 @@ export class TrainingSession extends SessionWeights {
   /** @param {Feeds} feeds @param {string[]} [outputs] @param {StepOptions} [options] @returns {Promise<Record<string, any>>} */
   async evaluate(feeds, outputs, options) {
     const { signal } = optionsOf(options, { signal: null }, 'evaluate');
+    const batch = this.copied(feeds);
     return this.inTurn(async () => {
-      const run = this.steps.evaluate(Object.keys(feeds ?? {}), outputs ?? []);
-      const { [LOSS]: loss, ...found } = await this.send(run, feeds, signal);
+      const run = this.steps.evaluate(Object.keys(batch), outputs ?? []);
+      const { [LOSS]: loss, ...found } = await this.send(run, batch, signal);
       return loss ? { loss: loss.data[0], ...found } : found;
     });
   }
@@ -92,9 +95,14 @@ export class TrainingSession extends SessionWeights {
     return this.handler.watch.during((counted) => this.handler.run(given, fetches, settings, counted));
   }
 
+  /** Feeds that the caller cannot change while a call waits for its turn. @param {Feeds} feeds @returns {Feeds} */
+  copied(feeds) {
+    if (typeof feeds !== 'object' || feeds === null) throw new InvalidInput('feeds must be an object of tensors by name');
+    return this.parts.snapshot(feeds);
+  }
+
   /** @param {StepRun} run @param {Feeds} feeds @returns {Feeds} */
   feeds({ numbers, applies }, feeds) {
-    if (typeof feeds !== 'object' || feeds === null) throw new InvalidInput('feeds must be an object of tensors by name');
     const { Tensor } = this.parts;
     /** @type {Feeds} */
     const found = { ...feeds, [NUMBERS]: new Tensor('float32', Float32Array.from(numbers), [numbers.length]) };
@@ -115,8 +123,9 @@ function checkedRate(rate = null) {
   return rate;
 }
 
-/** Bytes, such as the graph of a loss, as JSON. @param {string} _ @param {any} value */
-function plainBytes(_, value) {
+/** An option as JSON: null is absent, bytes such as the graph of a loss are base64. @param {string} _ @param {any} value */
+function plainValue(_, value) {
+  if (value === null) return undefined;
   if (!(value instanceof ArrayBuffer || ArrayBuffer.isView(value))) return value;
   const bytes = value instanceof ArrayBuffer ? new Uint8Array(value) : new Uint8Array(value.buffer, value.byteOffset, value.byteLength);
   return { base64: btoa(Array.from(bytes, (byte) => String.fromCharCode(byte)).join('')) };

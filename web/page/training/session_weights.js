@@ -9,7 +9,7 @@ import { arrayOf, bytesOf, fitted, joined, split } from './values.js';
 
 /** @import { TrainingInfo } from '../../common/protocol.js' */
 /** @import { Handler } from '../sessions/handler.js' */
-/** What it needs of the page (load_code.js). @typedef {{ backend: any, InferenceSession: any, Tensor: any, ask: any, runOptions: any, withAddress: any }} PageParts */
+/** What it needs of the page (load_code.js). @typedef {{ backend: any, InferenceSession: any, Tensor: any, ask: any, runOptions: any, snapshot: any, withAddress: any }} PageParts */
 
 export class SessionWeights {
   /** @param {Handler} handler @param {TrainingInfo} info @param {PageParts} parts */
@@ -62,17 +62,17 @@ export class SessionWeights {
     return Object.fromEntries(this.trained.anchors(Object.keys(values)).map((name) => [START + name, values[name].slice()]));
   }
 
-  /** How many numbers `getContiguousParameters` returns. */
-  async getParametersSize(trainableOnly = true) {
-    return this.trained.size(trainableOnly);
+  /** How many numbers `getContiguousParameters` returns. @param {boolean | null} [trainableOnly] */
+  async getParametersSize(trainableOnly) {
+    return this.trained.size(trainableOnly ?? true);
   }
 
   /**
    * The trained weights as one float32 tensor, in the order of `parameters()`; with `trainableOnly` false followed by running
-   * statistics. @returns {Promise<any>}
+   * statistics. @param {boolean | null} [trainableOnly] @returns {Promise<any>}
    */
-  async getContiguousParameters(trainableOnly = true) {
-    return this.vector(joined(this.trained, trainableOnly, await this.weights()));
+  async getContiguousParameters(trainableOnly) {
+    return this.vector(joined(this.trained, trainableOnly ?? true, await this.weights()));
   }
 
   /** @param {Float32Array} numbers */
@@ -80,9 +80,9 @@ export class SessionWeights {
     return new this.parts.Tensor('float32', numbers, [numbers.length]);
   }
 
-  /** Replaces weights by such a vector. @param {any} buffer a Float32Array, its bytes, or a tensor */
-  async loadParametersBuffer(buffer, trainableOnly = true) {
-    const parts = split(this.trained, trainableOnly, buffer);
+  /** Replaces weights by such a vector. @param {any} buffer a Float32Array, its bytes, or a tensor @param {boolean | null} [trainableOnly] */
+  async loadParametersBuffer(buffer, trainableOnly) {
+    const parts = split(this.trained, trainableOnly ?? true, buffer);
     return this.setWeights(Object.fromEntries(parts.map(({ name, shape, data }) => [name, new this.parts.Tensor('float32', data, shape)])));
   }
 
