@@ -3,53 +3,62 @@
 from __future__ import annotations
 
 import base64
-import re
+import json
+import subprocess
 from collections.abc import Callable
 from typing import Any
 
 from e2e.conftest import Tab
 from kit.chromium import ROOT
-from kit.training_networks import dense
+from kit.training_networks import deep
 
 ARTIFACTS = ROOT / "tests/training/artifacts/classifier"
-# Names of the classes and of the module in the test's page, by what declares their methods
-DECLARATIONS = {
-    "InferenceSession": ("index.d.ts", r"\n  interface InferenceSession \{(.*?)\n  \}"),
-    "InferenceSession static": ("index.d.ts", r"\n  interface InferenceSessionFactory \{(.*?)\n  \}"),
-    "TrainingSession": ("training.d.ts", r"\nexport interface TrainingSession \{(.*?)\n\}"),
-    "TrainingSession static": ("training.d.ts", r"\nexport const TrainingSession: \{(.*?)\n\};"),
-    "ArtifactSession": ("training.d.ts", r"\nexport interface ArtifactSession \{(.*?)\n\}"),
-    "Batcher": ("extras.d.ts", r"\nexport class Batcher \{(.*?)\n\}"),
-    "TextGenerator": ("extras.d.ts", r"\nexport class TextGenerator \{(.*?)\n\}"),
-    "Tensor": ("pictures.d.ts", r"\nexport interface Drawn \{(.*?)\n\}"),
-    "ort": ("index.d.ts", r"(.*)"),
-    "models": ("index.d.ts", r"\nexport const models: \{(.*?)\n\};"),
-}
 RELEASE = ("release", "close")
+# Of kit/public_api.mjs, what the page of this test has no object of
+ABSENT = {
+    "Backend": "pages do not call it",
+    "InferenceSessionHandler": "pages do not call it",
+    "InferenceSessionFactory": "the type of InferenceSession itself",
+    "TensorFactory": "the type of Tensor itself",
+    "TensorConstructor": "the type of Tensor itself",
+    "ConversionUtils": "a part of Tensor",
+    "Drawn": "a part of Tensor",
+    "TypedTensor": "a Tensor",
+    "quantize module": "ort has its function",
+    "offline module": "it registers service workers; e2e/test_offline.py",
+}
 
-CHECK = """
+MADE = """
   const bytes = (text) => Uint8Array.from(atob(text), (c) => c.charCodeAt(0));
-  const { Batcher, TextGenerator } = await import('/dist/extras.mjs');
+  const extras = await import('/dist/extras.mjs');
+  const { Batcher, TextGenerator } = extras;
+  const loss = { loss: { crossEntropy: 'logits' } };
+  const classes = arg.owners.map((name) => [name, ort[name.replace(' static', '')]]);
+  const errors = Object.fromEntries(classes.filter(([, found]) => found?.prototype instanceof Error));
   const made = async () => {
-    const session = await ort.InferenceSession.create('/models/add.onnx');
+    const session = await ort.InferenceSession.create('/models/add.onnx', { executionProviders: ['webgpu'] });
     const writing = await ort.InferenceSession.create(bytes(arg.decoder), TextGenerator.options());
     const files = Object.entries(arg.artifacts).map(([name, file]) => [name, bytes(file)]);
     return {
-      InferenceSession: session, 'InferenceSession static': ort.InferenceSession,
+      ...errors, InferenceSession: session, 'InferenceSession static': ort.InferenceSession,
       'TrainingSession static': ort.TrainingSession,
-      TrainingSession: await ort.TrainingSession.create(bytes(arg.model), { loss: { crossEntropy: 'y' } }),
+      TrainingSession: await ort.TrainingSession.create(bytes(arg.model), { ...loss, accumulate: true }),
       ArtifactSession: await ort.TrainingSession.create(Object.fromEntries(files)),
-      Batcher: new Batcher(await ort.InferenceSession.create('/models/affine.onnx')),
-      TextGenerator: new TextGenerator(writing, {}),
-      Tensor: new ort.Tensor('float32', [1], [1]), ort, models: ort.models,
+      Batcher: new Batcher(await ort.InferenceSession.create('/models/affine.onnx')), 'Batcher static': Batcher,
+      TextGenerator: new TextGenerator(writing, {}), 'TextGenerator static': TextGenerator,
+      Tensor: new ort.Tensor('float32', new Float32Array(12), [1, 3, 2, 2]), 'Tensor static': ort.Tensor,
+      'index module': ort, 'extras module': extras, 'models static': ort.models,
     };
   };
+  const all = await made();
+  const absent = arg.owners.filter((name) => !all[name]);
+"""
+CHECK = """
   const bad = [
     [], [null], [null, null, null], [5], [{}, 5], ['no such', {}, 5], [{ x: 5 }, ['none'], { signal: 5 }], [[], [], []],
   ];
-  const found = { thrown: [], absent: [], untyped: [], calls: 0 };
+  const found = { thrown: [], absent, untyped: [], calls: 0 };
   const settled = [];
-  const all = await made();
   for (const isReleased of [false, true]) {
     for (const [owner, names] of Object.entries(arg.methods)) {
       for (const name of names) {
@@ -60,7 +69,8 @@ CHECK = """
           try {
             const result = all[owner][name](...args);
             if (typeof result?.then !== 'function') found.thrown.push(`${call} is no promise`);
-            settled.push(Promise.resolve(result).then(() => {}, (error) => {
+            const late = setTimeout(() => found.thrown.push(`${call} has not settled`), 60000);
+            settled.push(Promise.resolve(result).finally(() => clearTimeout(late)).then(() => {}, (error) => {
               if (!(error instanceof ort.PyRuntimeError)) found.untyped.push(`${call}: ${error}`);
             }));
           } catch (error) {
@@ -69,33 +79,30 @@ CHECK = """
         }
       }
     }
-    await Promise.all(settled);
+    const longest = new Promise((resolve) => { setTimeout(resolve, 70000); });
+    await Promise.race([Promise.all(settled), longest]);
     for (const each of Object.values(all)) await (each.release ?? each.close)?.call(each).catch?.(() => {});
   }
   return found;
 """
 
 
-def methods() -> dict[str, list[str]]:
-    """Names of those that return promises, by what has them."""
-    found = {}
-    for owner, (file, pattern) in DECLARATIONS.items():
-        (declared,) = re.findall(pattern, "\n" + (ROOT / "web" / file).read_text(), re.DOTALL)[:1]
-        function = r"export (?:async )?function (\w+)" if owner == "ort" else r"[\s;](\w+)(?:<[^>]*>)?"
-        names = re.findall(function + r"\((?:[^()]|\([^()]*\))*\): Promise<", declared)
-        found[owner] = [name for name in dict.fromkeys(names) if name not in RELEASE]
-    return found
+def public_api() -> dict[str, dict[str, Any]]:
+    """Methods by what has them, without what this test cannot call."""
+    command = ["node", "kit/public_api.mjs"]
+    found = json.loads(subprocess.run(command, cwd=ROOT, check=True, capture_output=True, text=True).stdout)
+    assert ABSENT.keys() <= found.keys()
+    return {owner: methods for owner, methods in found.items() if owner not in ABSENT}
 
 
 def encoded(data: bytes) -> str:
     return base64.b64encode(data).decode()
 
 
-def test_no_method_throws(tab: Callable[..., Tab]) -> None:
+def opened(tab: Callable[..., Tab]) -> tuple[Tab, dict[str, Any]]:
+    """A page, and the files of MADE."""
     page = tab()
     page.open("/esm.html")
-    every = methods()
-    assert all(every.values()) and sum(map(len, every.values())) > 50, every
     files = {
         "trainModel": "training_model.onnx",
         "checkpointState": "checkpoint",
@@ -103,8 +110,116 @@ def test_no_method_throws(tab: Callable[..., Tab]) -> None:
     }
     artifacts = {name: encoded((ARTIFACTS / file).read_bytes()) for name, file in files.items()}
     decoder = encoded((ROOT / "demo/text/decoder.onnx").read_bytes())
-    arg = {"methods": every, "model": encoded(dense()), "decoder": decoder, "artifacts": artifacts}
-    found: Any = page.run(CHECK, arg)
+    return page, {"model": encoded(deep(1, 4, 8)), "decoder": decoder, "artifacts": artifacts}
+
+
+def test_no_method_throws(tab: Callable[..., Tab]) -> None:
+    every = {
+        owner: [name for name, method in methods.items() if method["isPromise"] and name not in RELEASE]
+        for owner, methods in public_api().items()
+    }
+    every = {owner: names for owner, names in every.items() if names}
+    assert sum(map(len, every.values())) > 50, every
+    page, files = opened(tab)
+    found: Any = page.run(MADE + CHECK, {"methods": every, "owners": list(every), **files})
+    page.forgive("404 (File not found)")
     faults = [*found["thrown"], *found["absent"], *found["untyped"]]
     assert not faults, "\n".join(faults)
     assert found["calls"] > 700
+
+
+# What a method with optional parameters needs besides, as JavaScript
+NEEDS = {
+    "index module.inspect": "'/models/add.onnx'",
+    "index module.python": "'1'",
+    "index module.quantize": "'/models/affine.onnx', { smallest: 1 }",
+    "InferenceSession static.create": "'/models/add.onnx'",
+    "InferenceSession.run": "sum()",
+    "InferenceSession.verify": "sum()",
+    "InferenceSession.tune": "sum(), { seconds: 0.01 }",
+    "InferenceSession.profile": "sum()",
+    "TrainingSession static.create": "bytes(arg.model), loss",
+    "TrainingSession.step": "batch()",
+    "TrainingSession.accumulate": "batch()",
+    "TrainingSession.evaluate": "batch()",
+    "TrainingSession.loadParametersBuffer": "await all.TrainingSession.getContiguousParameters()",
+    "ArtifactSession.runTrainStep": "labelled()",
+    "ArtifactSession.runEvalStep": "labelled()",
+    "ArtifactSession.loadParametersBuffer": "await all.ArtifactSession.getContiguousParameters()",
+    "Batcher static.new": "all.Batcher.session",
+    "Batcher.run": "{ x: new ort.Tensor('float32', new Float32Array(4), [1, 4]) }",
+    "TextGenerator static.new": "all.TextGenerator.model.session",
+    "TextGenerator.generate": "[1], { maxTokens: 1 }",
+    "TextGenerator.stream": "[1], { maxTokens: 1 }",
+}
+BEFORE = {"TrainingSession.apply": "await all.TrainingSession.accumulate(batch())"}
+# onnxruntime-common's own functions
+FOREIGN = {"Tensor static", "Tensor.toDataURL", "Tensor.toImageData"}
+
+NULLS = """
+  const floats = (...dims) => new ort.Tensor('float32', new Float32Array(dims.reduce((a, b) => a * b, 1)), dims);
+  const sum = () => ({ a: floats(2, 3), b: floats(2, 3) });
+  const target = (rows) => new ort.Tensor('int64', new BigInt64Array(rows), [rows]);
+  const batch = () => ({ image: floats(2, 1, 8, 8), target: target(2) });
+  const labelled = () => Object.fromEntries(all.ArtifactSession.trainingInputNames.map((name, n) => (
+    [name, n ? target(2) : new ort.Tensor('float32', new Float32Array(72), [2, 1, 6, 6])])));
+  const isRecord = (value) => Object.getPrototypeOf(value ?? 0) === Object.prototype;
+  const variants = (args, overloads) => overloads.flatMap((parameters) => {
+    const longer = parameters.slice(args.length);
+    const nulls = longer.length ? [null, undefined].map((nothing) => [...args, ...longer.map(() => nothing)]) : [];
+    const options = parameters.flatMap(({ options }, n) => {
+      if (!options.length || n < args.length && !isRecord(args[n])) return [];
+      const given = [...args];
+      given[n] = { ...Object.fromEntries(options.map((name) => [name, null])), ...args[n] };
+      return [given];
+    });
+    return [...nulls, ...options];
+  });
+  const result = async (owner, name, args) => {
+    if (arg.before[`${owner}.${name}`]) await evaluate(arg.before[`${owner}.${name}`]);
+    const found = name === 'new' ? new all[owner](...args) : await all[owner][name](...args);
+    if (name === 'stream') for await (const piece of found) void piece;
+    return typeof found === 'number' ? found : found?.size ?? typeof found;
+  };
+  const evaluate = (code) => eval(`(async () => [${code}])()`);
+  const found = { faults: absent, calls: 0 };
+  for (const [owner, methods] of Object.entries(arg.methods)) {
+    for (const [name, overloads] of Object.entries(methods)) {
+      const needs = () => evaluate(arg.needs[`${owner}.${name}`] ?? '');
+      try {
+        const args = await needs();
+        const right = await result(owner, name, args);
+        for (const given of variants(args, overloads)) {
+          found.calls++;
+          const texts = given.map((value) => (isRecord(value) ? `{ ${Object.keys(value)} }` : value));
+          const shown = `${owner}.${name}(${texts})`;
+          const other = await result(owner, name, given).catch((error) => `${error.stack}`);
+          if (other !== right) found.faults.push(`${shown}: ${other}, not ${right}`);
+        }
+      } catch (error) {
+        found.faults.push(`${owner}.${name}: ${error.stack}`);
+      }
+    }
+  }
+  return found;
+"""
+
+
+def test_null_is_absent(tab: Callable[..., Tab]) -> None:
+    """In each optional parameter, and in each option."""
+    every: dict[str, dict[str, Any]] = {}
+    for owner, methods in public_api().items():
+        for name, method in methods.items():
+            is_foreign = owner in FOREIGN or f"{owner}.{name}" in FOREIGN
+            if not is_foreign and any(p["isOptional"] for overload in method["overloads"] for p in overload):
+                every.setdefault(owner, {})[name] = method["overloads"]
+    page, files = opened(tab)
+    needs = NEEDS | {
+        f"{owner}.new": "'a text'"
+        for owner, found in every.items()
+        if "new" in found and found["new"][0][0]["name"] == "detail"  # of errors
+    }
+    arg = {"methods": every, "owners": list(every), "needs": needs, "before": BEFORE, **files}
+    found: Any = page.run(MADE + NULLS, arg)
+    assert not found["faults"], "\n".join(found["faults"])
+    assert found["calls"] > 60

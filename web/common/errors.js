@@ -21,9 +21,10 @@ export const setErrorPages = (get) => { address = get; };
 export class PyRuntimeError extends Error {
   /**
    * @param {string} detail
-   * @param {{ node?: string, hint?: string, cause?: unknown }} [where]
+   * @param {{ node?: string | null, hint?: string | null, cause?: unknown } | null} [where]
    */
-  constructor(detail, { node = '', hint = '', cause } = {}) {
+  constructor(detail, where) {
+    const [node, hint, cause] = [where?.node ?? '', where?.hint ?? '', where?.cause ?? undefined];
     const own = detail.replace(SEE, ''); // of an error whose message is a part of this one's
     const help = helpOf(new.target.prototype.type);
     const message = `${node ? `${node}: ` : ''}${own}${hint ? ` (${hint})` : ''}${help && `\nSee ${help}`}`;

@@ -1,7 +1,7 @@
 // Runs requests together, along the batch dim of a model. Twin of pyruntime/api/batcher.py.
 
 import { BatchLayout, Gatherer } from '../runtime/batching.js';
-import { emptyData, partsOf } from './parts.js';
+import { emptyData, optionsFor, partsOf } from './parts.js';
 
 /** @typedef {import('./parts.js').Session} Session */
 /** @import { Data, Tensor } from './parts.js' */
@@ -27,11 +27,13 @@ export class Batcher {
   /** Called when nothing is left after `close`. */
   ended = () => {};
 
-  /** @param {Session} session @param {Options} [options] */
-  constructor(session, { size = 8, wait = 5, pad = {}, dim = '', outputs = session.outputNames } = {}) {
+  /** @param {Session} session @param {Options | null} [options] */
+  constructor(session, options) {
     this.session = session;
     this.parts = partsOf(session);
     const { InvalidInput } = this.parts;
+    const defaults = { size: 8, wait: 5, pad: /** @type {NonNullable<Options['pad']>} */ ({}), dim: '', outputs: session.outputNames };
+    const { size, wait, pad, dim, outputs } = optionsFor(options, defaults, 'Batcher', InvalidInput);
     if (!(Number.isInteger(size) && size >= 1 && wait >= 0)) {
       throw new InvalidInput(`size ${size} and wait ${wait} do not fit`, { hint: 'size: from 1 on; wait: from 0 on' });
     }
@@ -46,9 +48,11 @@ export class Batcher {
 
   // ── requests ──
 
-  /** @param {Feeds} feeds @param {{ signal?: AbortSignal, adapters?: Adapters }} [options] @returns {Promise<Record<string, Tensor>>} */
+  /** @param {Feeds} feeds @param {{ signal?: AbortSignal | null, adapters?: Adapters | null } | null} [options] @returns {Promise<Record<string, Tensor>>} */
   async run(feeds, options) {
-    const { signal, adapters: given } = options ?? {};
+    /** @type {{ signal?: AbortSignal, adapters?: Adapters }} */
+    const none = {};
+    const { signal, adapters: given } = optionsFor(options, none, 'run', this.parts.InvalidInput);
     const adapters = given ? structuredClone(given) : undefined; // the caller may change it
     const { SessionFailed, InvalidInput } = this.parts;
     if (this.isClosed) throw new SessionFailed('the batcher is closed', { hint: 'create another' });

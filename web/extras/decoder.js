@@ -90,7 +90,7 @@ export class Decoder {
     const results = await this.session.run({ ...this.given, ...feeds, ...this.pasts }, names, signal ? { signal } : {});
     const keeps = (/** @type {Cache} */ { past, axis, ofEncoder }) => ofEncoder && this.pasts[past].dims[axis];
     this.replace(Object.fromEntries(caches.map((cache) => [cache.past, keeps(cache) ? this.pasts[cache.past] : results[cache.present]])));
-    return Array.from(results.token.data, Number);
+    return Array.from(await results.token.getData(true), Number);
   }
 
   /** Keeps the keys and values of the first tokens. @param {number} count */

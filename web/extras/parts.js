@@ -40,3 +40,14 @@ export function partsOf(session) {
   if (!classes) throw new TypeError("a session of pyruntime is expected: InferenceSession.create(…) of 'pyruntime'");
   return classes;
 }
+
+/**
+ * The options of a call: those that are absent or null have their defaults. @template {object} T
+ * @param {unknown} given @param {T} defaults @param {string} call its name @param {new (message: string) => Error} Refused the class of the error
+ * for what is no object @returns {T}
+ */
+export function optionsFor(given, defaults, call, Refused) {
+  const options = given ?? {};
+  if (typeof options !== 'object' || Array.isArray(options)) throw new Refused(`the options of ${call} must be an object`);
+  return { ...defaults, ...Object.fromEntries(Object.entries(options).filter(([, value]) => value !== undefined && value !== null)) };
+}

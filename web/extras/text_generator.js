@@ -4,7 +4,7 @@
 import { notTogether } from '../runtime/generation.js';
 import { BUSY, BUSY_HINT, JointWriter, Numbers, OVERTAKEN, Sampling, Text, Writer, refusedNumber } from '../runtime/writing.js';
 import { Decoder } from './decoder.js';
-import { partsOf } from './parts.js';
+import { optionsFor, partsOf } from './parts.js';
 
 /** @typedef {import('./parts.js').Session} Session */
 /** @typedef {import('./decoder.js').Tensor} Tensor */
@@ -17,15 +17,19 @@ import { partsOf } from './parts.js';
 /** @typedef {{ tokenizer?: Tokenizer, draft?: Session, draftTokens?: number, inputs?: Record<string, Tensor>, stopTokens?: readonly number[] }} Options */
 
 export class TextGenerator {
-  /** Options of the sessions that it takes. @param {{ draftTokens?: number, logits?: string }} [options] */
-  static options({ draftTokens = 0, logits = 'logits' } = {}) {
+  /** Options of the sessions that it takes. @param {{ draftTokens?: number | null, logits?: string | null } | null} [options] */
+  static options(options) {
+    const { draftTokens, logits } = optionsFor(options, { draftTokens: 0, logits: 'logits' }, 'TextGenerator.options', TypeError);
     return { sampleFrom: logits, samplePositions: draftTokens + 1 };
   }
 
-  /** @param {Session} session @param {Options} [options] */
-  constructor(session, { tokenizer, draft, draftTokens = 4, inputs = {}, stopTokens } = {}) {
+  /** @param {Session} session @param {Options | null} [options] */
+  constructor(session, options) {
     this.parts = partsOf(session);
     const { InvalidInput } = this.parts;
+    /** @type {Options & { draftTokens: number }} */
+    const defaults = { draftTokens: 4 };
+    const { tokenizer, draft, draftTokens, inputs, stopTokens } = optionsFor(options, defaults, 'TextGenerator', InvalidInput);
     this.check('draftTokens', draftTokens, true, 1);
     this.tokenizer = tokenizer;
     this.draftTokens = draft ? draftTokens : 0;
@@ -118,8 +122,10 @@ export class TextGenerator {
 
   /** Throws InvalidInput, also while the model runs for another text. @param {Settings | null | undefined} settings @param {readonly Prompt[]} prompts */
   read(settings, prompts) {
-    const { maxTokens = 256, seed, stop = [], signal, ...sampling } = settings ?? {};
     const { InvalidInput } = this.parts;
+    /** @type {Settings & { maxTokens: number, stop: string | readonly string[] }} */
+    const defaults = { maxTokens: 256, stop: [] };
+    const { maxTokens, seed, stop, signal, ...sampling } = optionsFor(settings, defaults, 'generate', InvalidInput);
     if (this.isRunning) throw new InvalidInput(BUSY, { hint: BUSY_HINT });
     this.check('maxTokens', maxTokens, true);
     if (seed !== undefined && !Number.isInteger(seed)) throw new InvalidInput(`seed is ${seed}`, { hint: 'an integer is expected' });

@@ -50,7 +50,7 @@ export const backend = {
     const created = await race(cancellation, sent, release);
     const handler = new Handler(caller, created, settings, logOptions?.id || nameOf(params.model));
     if (gpu && created.compiled) await openOnGpu(handler, created, gpu, cancellation);
-    else if (created.gpu) await noteAdapter();
+    else if (created.gpu) await noteAdapter(settings.params.limits.gpuTimeout);
     checkOutputNames(settings.preferred, handler.outputNames, logOptions);
     logCreated(created, logOptions);
     if (settings.options.enableProfiling) {
@@ -66,11 +66,11 @@ export const backend = {
 const nameOf = (model) => ('url' in model ? model.url.replace(/[?#].*/, '').replace(/.*\//, '') : '');
 
 /** The page's GPU, if the session is to run there. @param {ReturnType<typeof sessionOptions>} settings */
-async function ownGpu({ webgpu, device, preferred, options }) {
+async function ownGpu({ webgpu, device, preferred, options, params: { limits } }) {
   const buffers = [preferred].flatMap((where) => (typeof where === 'object' ? Object.values(where) : where)).includes('gpu-buffer');
   if (!webgpu || !device && !buffers && !hasPageGpu()) return null;
   const asked = options.executionProviders?.map((item) => (typeof item === 'string' ? item : item.name)) ?? [];
-  const gpu = await pageGpu(device, options.preset).catch((error) => {
+  const gpu = await pageGpu(device, options.preset, limits.gpuTimeout).catch((error) => {
     if (error instanceof NoAdapter && asked.some((name) => ['wasm', 'cpu', 'auto'].includes(name))) return null; // the worker has no GPU either, and warns
     throw error;
   });
@@ -110,8 +110,8 @@ function runArguments(fetches, options, { outputs, outputNames, logOptions }) {
   const result = (/** @type {Iterable<[string, Tensor | null]>} */ targets, /** @type {unknown} */ given = options) => (
     { fetches: Object.fromEntries(targets), settings: runOptions(given, logOptions) });
   const every = (/** @type {string[]} */ names) => names.map((name) => /** @type {[string, null]} */ ([name, null]));
-  if (fetches === undefined) return result(every(outputNames));
-  if (typeof fetches !== 'object' || fetches === null || fetches instanceof Tensor) {
+  if (fetches === undefined || fetches === null) return result(every(outputNames));
+  if (typeof fetches !== 'object' || fetches instanceof Tensor) {
     throw new InvalidInput('fetches must be names or an object of tensors by name');
   }
   if (Array.isArray(fetches)) {
@@ -158,11 +158,12 @@ export class InferenceSession extends Concrete {
 
   /**
    * @param {unknown} model as onnxruntime takes it, a URL, a Blob, a stream, a Response, or a handle of a file
-   * @param {unknown[]} args for an ArrayBuffer offset and length; then options
+   * @param {unknown[]} given for an ArrayBuffer offset and length; then options
    * @override @returns {Promise<{ handler: unknown }>} an InferenceSession; another one if the options name another backend
    */
-  static async create(model, ...args) {
+  static async create(model, ...given) {
     register();
+    const args = given.filter((one) => one !== undefined && one !== null);
     checkProviders(args);
     if (args.some((given) => /** @type {SessionOptions} */ (given)?.adapters)) return backend.adapt(model, args);
     const session = await withAddress(model, (accepted) => Concrete.create(accepted, ...args)).catch(refused);

@@ -2,6 +2,7 @@
 // need it. It shares modules with the page: scripts/build_web.mjs builds it as a function that takes them.
 
 import { Tensor } from 'onnxruntime-common';
+import { InvalidInput } from '../../common/errors.js';
 import { importScript } from '../../common/import_script.js';
 import { engineFiles } from '../engine/client.js';
 import { SHARED } from '../executor/load_code.js';
@@ -26,7 +27,7 @@ async function load() {
  * @returns {(value: Parameters<Code[K]>[1], options?: PictureOptions | null) => Promise<Tensor | GPUTexture>}
  */
 const onGpu = (name) => async (value, given) => {
-  const options = given ?? {};
+  const options = /** @type {PictureOptions} */ (Object.fromEntries(Object.entries(given ?? {}).filter(([, value]) => value !== null)));
   code ??= load();
   code.catch(() => { code = null; });
   const [loaded, gpu] = await Promise.all([code, pageGpu(options.device)]);
@@ -38,21 +39,33 @@ const toTexture = onGpu('toTexture');
 /** onnxruntime-common's own functions. fromImage changes its options. */
 const { fromImage, fromTexture } = /** @type {Record<'fromImage' | 'fromTexture', typeof fromPicture>} */ (/** @type {unknown} */ (Tensor));
 
+/** That function, with rejections of this package. @param {typeof fromPicture} make @returns {typeof fromPicture} */
+const refusing = (make) => async (value, options) => {
+  try {
+    return await make(value, options ?? undefined);
+  } catch (error) {
+    throw new InvalidInput(/** @type {Error} */ (error).message, { cause: error });
+  }
+};
+
 /**
- * On the CPU. onnxruntime-common takes `tensorFormat` for a bitmap, not for an <img>, and no `mean` without `bias`.
- * @param {any} image @param {any} [options]
+ * On the CPU. onnxruntime-common takes `tensorFormat` for a bitmap, not for an <img>, and no `mean` without `bias`. It waits for ever for an
+ * address without a picture.
  */
-const fromImageOnCpu = async (image, options) => fromImage(
-  options?.tensorFormat && image.naturalWidth ? await createImageBitmap(image) : image,
-  options ? { ...options, norm: { mean: 255, bias: 0, ...options.norm } } : undefined,
-);
+const fromImageOnCpu = refusing(async (/** @type {any} */ image, options) => {
+  if (typeof image === 'string') await Object.assign(new Image(), { crossOrigin: 'Anonymous', src: image }).decode();
+  return fromImage(
+    options?.tensorFormat && image.naturalWidth ? await createImageBitmap(image) : image,
+    options ? { ...options, norm: { mean: 255, bias: 0, ...options.norm } } : undefined,
+  );
+});
 
 Object.assign(Tensor, {
   /** @type {typeof fromPicture} */
   fromImage: (image, options) => (options?.location === 'gpu-buffer' ? fromPicture : fromImageOnCpu)(image, options),
   /** @type {typeof fromPicture} */
   fromTexture: (texture, options) => ( // others are WebGL's
-    `${texture}`.startsWith('[object GPU') ? fromPicture : fromTexture)(texture, options),
+    Object.prototype.toString.call(texture).startsWith('[object GPU') ? fromPicture : refusing(fromTexture))(texture, options),
 });
 Object.assign(Tensor.prototype, {
   /** @this {Tensor} @param {PictureOptions} options */

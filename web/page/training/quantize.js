@@ -19,8 +19,8 @@ const CHUNK = 1 << 24; // bytes of a file that cross at once
  * @returns {Promise<{ model: Uint8Array, report: object }>}
  */
 export async function quantize(parts, model, given) {
-  const { samples = [], ...options } = given ?? {};
-  const feeds = await collected(samples);
+  const { samples, ...options } = given ?? {};
+  const feeds = await collected(samples ?? []);
   const ofSessions = Object.fromEntries(Object.entries(options).filter(([name]) => !Object.hasOwn(NAMES, name)));
   const own = Object.entries(NAMES).filter(([name]) => (options[name] ?? null) !== null);
   const quantising = { ...Object.fromEntries(own.map(([name, python]) => [python, options[name]])), has_samples: feeds.length > 0 };
