@@ -1,0 +1,61 @@
+"""Random sequences of calls in a page (kit/pages/sequences), and shrunk failures of `python -m fuzz.page_sequences`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from playwright.sync_api import Browser
+
+from e2e.conftest import Server, new_tab
+from kit.page_sequences import Sequences, bundle
+
+WASM, GPU, BOTH = ["wasm"], ["webgpu"], ["webgpu", "wasm"]
+
+
+@pytest.fixture(scope="module", params=["isolated", "plain"])
+def sequences(request: pytest.FixtureRequest, browser: Browser, servers: dict[str, Server]) -> Iterator[Sequences]:
+    bundle()
+    tab = new_tab(browser, servers[request.param])
+    yield Sequences(tab.page, tab.origin)
+    tab.page.context.close()
+    tab.check()
+
+
+@pytest.mark.parametrize("seed", [1, 2])
+def test_random_sequences(sequences: Sequences, seed: int) -> None:
+    found = sequences.search(seed=seed, runs=4, length=60, names=[], path="")
+    assert found["failure"] is None, found["failure"]
+    assert found["commands"] > 10
+
+
+def training(accumulates: bool = False, nulls: bool = False) -> list[Any]:
+    return ["training create", {"providers": WASM, "accumulates": accumulates, "nulls": nulls}]
+
+
+def step(stop: str = "no", is_awaited: bool = False) -> list[Any]:
+    return ["training step", {"at": 0, "rows": 1, "seed": 0, "stop": stop, "isAwaited": is_awaited}]
+
+
+def text(providers: list[str], on_gpu: bool = False) -> list[Any]:
+    return ["text create", {"decoder": "sums", "providers": providers, "hasDraft": False, "onGpu": on_gpu}]
+
+
+GENERATE = ["text generate", {"at": 0, "prompt": [1], "count": 1, "stop": "no", "isText": False, "isAwaited": True}]
+SET_WEIGHTS = ["training setWeights", {"at": 0, "seed": 0, "isAwaited": False}]
+APPLY = ["training apply", {"at": 0, "sum": None, "isAwaited": True}]
+CASES = {
+    "options of a generator are null": [text(WASM), GENERATE],
+    "options of training are null": [training(nulls=True), step()],
+    "all outputs of a decoder stay on the GPU": [text(BOTH, True), GENERATE],
+    "feeds change while a step waits": [training(), step(), step()],
+    "feeds change while a step waits for new weights": [training(), SET_WEIGHTS, step()],
+    "a step is stopped too late": [training(), step("now"), step()],
+    "a step is stopped between its gradients and the update": [training(True), step("later", True), APPLY, step()],
+}
+
+
+@pytest.mark.parametrize("commands", CASES.values(), ids=CASES.keys())
+def test_shrunk_failures(sequences: Sequences, commands: list[Any]) -> None:
+    sequences.replay(commands)
