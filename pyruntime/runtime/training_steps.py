@@ -142,7 +142,7 @@ class TrainingSteps:
         warning = "" if is_good or may_help else self._warning(is_finite(loss))
         result = StepResult(loss, norm, run.used_rate, self.numbers.step, False)
         following = None
-        if is_good and run.does == ADD_FIRST:  # its gradients never wait: if its second half is stopped, they are dropped
+        if is_good and run.does == ADD_FIRST:  # if the second half of the step is stopped, its gradients do not wait
             following = self._run(UPDATE, run.rate, 1.0)
             following.loss = loss
         return StepOutcome(result, "batch", self.numbers.batch, warning, following)

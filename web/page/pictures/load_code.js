@@ -65,7 +65,7 @@ Object.assign(Tensor, {
   fromImage: (image, options) => (options?.location === 'gpu-buffer' ? fromPicture : fromImageOnCpu)(image, options),
   /** @type {typeof fromPicture} */
   fromTexture: (texture, options) => ( // others are WebGL's
-    Object.prototype.toString.call(texture).startsWith('[object GPU') ? fromPicture : refusing(fromTexture))(texture, options),
+    Object.prototype.toString.call(texture).startsWith('[object GPU') ? fromPicture : fromTexture)(texture, options),
 });
 Object.assign(Tensor.prototype, {
   /** @this {Tensor} @param {PictureOptions} options */
