@@ -88,6 +88,9 @@ def report(name: str, threads: int, args: argparse.Namespace) -> Row:
     peer = onnxruntime_session(path, threads)
     runs["peer"] = lambda: peer.run(None, feeds)
     row = in_turns(runs, args.turns)
+    for code, session in sessions.items():
+        if code not in ("off", found := session.explain()["native_code"]):
+            print(f"{code} does not run: {found}")
     cells = "".join(f"{1e3 * row[code]:10.2f}{row[code] / row['peer']:7.2f}" for code in args.codes)
     print(f"{name:28}{1e3 * row['peer']:12.2f}{cells}", flush=True)
     if args.top:
@@ -97,10 +100,7 @@ def report(name: str, threads: int, args: argparse.Namespace) -> Row:
 
 def opened(path: Path, threads: int, code: str) -> InferenceSession:
     options = SessionOptions(native_code=False if code == "off" else code, intra_op_num_threads=threads)
-    session = InferenceSession(path, options)
-    if code not in ("off", session.explain()["native_code"]):
-        print(f"{code}: {session.explain()['native_code']}")
-    return session
+    return InferenceSession(path, options)
 
 
 def in_turns(runs: dict[str, Run], turns: int) -> Row:
