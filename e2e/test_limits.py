@@ -131,7 +131,7 @@ def test_limits_of_compiling(page: Tab) -> None:
         'LimitExceeded: Softmax "',
         'LimitExceeded: Softmax "',
         "InvalidInput: compileTimeLimit cannot be 0 (a number of seconds)",
-        "InvalidInput: codeSizeLimit cannot be much (a number of bytes)",
+        "InvalidInput: codeSizeLimit cannot be 'much' (a number of bytes)",
         "InvalidInput: memoryLimit cannot be -1 (a number of bytes)",
         "opened",
     ]

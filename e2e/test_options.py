@@ -49,8 +49,8 @@ def test_what_is_refused(page: Tab) -> None:
         list(chain(1)),
     )
     expected = [
-        "executionProviders cannot be wasm", "none of the executionProviders is available",
-        "optimizedModelFilePath: a page cannot write files", "preferredOutputLocation cannot be ml-tensor",
+        "executionProviders cannot be 'wasm'", "none of the executionProviders (",
+        "optimizedModelFilePath: a page cannot write files", "preferredOutputLocation cannot be 'ml-tensor'",
         "the session has no GPU", *2 * ["run options must be an object"], "fetches must be names or an object",
         'the output "y" can be fetched into a tensor or null', 'the tensor to fill for "y" lies in a texture',
         'input "x" lies in a texture', 'input "x" was disposed of', "the session was released",

@@ -31,6 +31,7 @@ MAY_IMPORT = {
     "ort_errors": "",
     "errors": "ort_errors",
     "options": "errors",
+    "arguments": "errors options",
     "ir": "errors",
     "mathlib": "ir",
     "host": "errors ir",
@@ -47,14 +48,14 @@ MAY_IMPORT = {
     "emit": "ir onnx codegen frontend placement program runtime",
     "compiler": "errors options ir onnx codegen frontend ops passes placement emit program runtime",
     "session": "errors options ir onnx frontend passes compiler runtime",
-    "quantization": "errors ir onnx",
-    "training": "errors ir host onnx frontend ops program runtime session",
+    "quantization": "arguments errors ir onnx",
+    "training": "arguments errors ir host onnx frontend ops program runtime session",
     "exports": "errors ir onnx placement program compiler providers.webgpu",
     "browser": "errors options ir host onnx codegen frontend placement runtime compiler session training "
     "quantization exports providers.wasm providers.webgpu",
-    "native": "errors options ir host onnx codegen frontend placement program runtime compiler session "
+    "native": "arguments errors options ir host onnx codegen frontend placement program runtime compiler session "
     "training quantization exports providers.wasm providers.webgpu",
-    "api": "ort_errors errors options ir onnx frontend placement training native runtime session",
+    "api": "ort_errors arguments errors options ir onnx frontend placement training native runtime session",
     "onnxruntime": "api",
     "pyodide": "errors options ir onnx frontend placement compiler program runtime session browser training "
     "quantization exports",

@@ -7,7 +7,7 @@ Besides the root, each class has as bases the exceptions that onnxruntime raises
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
@@ -17,11 +17,21 @@ from pyruntime import ort_errors as ort
 # pages reads it here, too (scripts/error_pages.py).
 DOCUMENTATION = ""
 SEE = "Causes and remedies"
+# Names that the engine gives to feeds, outputs and dims: callers do not know them, and messages leave them out.
+HIDDEN = (
+    *(f"training:{name}" for name in ("numbers", "apply", "result", "applied", "loss")),
+    *(f"adapters:{name}" for name in ("A", "B", "rank")),
+)
 
 
 def help_of(kind: str) -> str:
     """What opens the documentation's page on a kind of error: its address, or else a command."""
     return f"{DOCUMENTATION}errors/{kind}/" if DOCUMENTATION else f"pyruntime help {kind}"
+
+
+def shown_names(names: Iterable[str]) -> list[str]:
+    """Those of the names that callers know."""
+    return [name for name in names if name not in HIDDEN]
 
 
 class PyRuntimeError(Exception):
@@ -125,7 +135,22 @@ def not_found(model: str | os.PathLike[str]) -> ModelNotFound:
     hint, path = "NO_SUCHFILE: File doesn't exist", os.fspath(model)
     if str(path).partition("://")[0] in ("http", "https", "file"):
         hint = f"addresses are not fetched: download the model; {hint}"
+    elif str(path).startswith("~"):
+        hint = f"os.path.expanduser replaces ~; {hint}"
+    elif not os.path.isabs(path):
+        hint = f"the current folder is {os.getcwd()}; {hint}"
     return ModelNotFound(f'there is no file "{path}"', hint=hint)
+
+
+def file_bytes(path: str | os.PathLike[str]) -> bytes:
+    """The bytes of a file. Errors: ModelNotFound, InvalidInput if it cannot be read"""
+    try:
+        with open(path, "rb") as file:
+            return file.read()
+    except FileNotFoundError:
+        raise not_found(path) from None
+    except (OSError, ValueError) as e:
+        raise InvalidInput(f'"{os.fspath(path)}" cannot be read: {e}') from None
 
 
 class DeviceLost(PyRuntimeError, ort.EPFail):

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass, field, fields, is_dataclass
+from dataclasses import MISSING, dataclass, field, fields, is_dataclass
 from typing import Any, NamedTuple
 
 from pyruntime.errors import InvalidInput
@@ -74,6 +74,24 @@ CHOICES = instance(Mapping, "the result of `tune`")
 ADAPTERS = instance(Mapping, "a dict of adapters by name")
 ENTRIES = instance(Mapping, "a dict of texts")
 LOCATIONS = instance((str, Mapping), "'cpu' or 'gpu-buffer', for all outputs or by name")  # the session checks them
+
+
+class UnknownOption(InvalidInput, AttributeError):
+    """A program sets an attribute that is no option."""
+
+
+def unknown_option(text: str, name: str, known: Collection[str]) -> UnknownOption:
+    """The error for a name that is not among the known ones, with the one that has most of its words."""
+
+    def alike(other: str) -> float:
+        own, words = set(plain.split("_")), set(other.split("_"))
+        return max(len(own & words) / len(own | words), float(plain.replace("_", "") == other.replace("_", "")))
+
+    plain = "".join(f"_{c.lower()}" if c.isupper() else c for c in name)  # JavaScript spells it with capitals
+    best = max(known, key=alike)
+    return UnknownOption(
+        text, hint=f'did you mean "{best}"?' if alike(best) >= 0.5 else f"there are {', '.join(known)}"
+    )
 
 
 class Option(NamedTuple):
@@ -229,6 +247,15 @@ class SessionOptions:
     extra: dict[str, Any] = option(dict, ENTRIES, places=(NATIVE,))
     """Entries of the configuration."""
 
+    def __setattr__(self, name: str, value: Any) -> None:
+        """None for an option that cannot be None is its default. Errors: UnknownOption"""
+        own = self.__dataclass_fields__.get(name)
+        if own is None and not isinstance(getattr(type(self), name, None), property):
+            raise unknown_option(f"SessionOptions has no option {name!r}", name, [*self.__dataclass_fields__])
+        if value is None and own is not None and own.default is not None:
+            value = own.default if own.default_factory is MISSING else own.default_factory()
+        object.__setattr__(self, name, value)
+
     def add_free_dimension_override_by_name(self, name: str, size: int) -> None:
         """The option under onnxruntime's name."""
         self.free_dimension_overrides[name] = size
@@ -279,7 +306,7 @@ def check_options(options: SessionOptions, place: str, of_program: bool = False)
 __all__ = [
     "ADAPTERS", "BYTES", "CHOICES", "COUNT", "ENTRIES", "FLAG", "LEVELS", "LIMIT", "LOCATIONS", "NAME", "NAMES",
     "NATIVE", "NATIVE_CODES", "PAGE", "PRESETS", "PROGRAM", "PYODIDE", "RUN_ENTRIES", "SECONDS", "SESSION",
-    "SESSION_ENTRIES", "SHRINK", "SIZES", "Entry", "Kind", "Option", "Preset", "SessionOptions", "check_options",
-    "declared", "from_javascript", "instance", "javascript_name", "one_of", "option", "program_options",
-    "unknown_entry", "without_effect",
+    "SESSION_ENTRIES", "SHRINK", "SIZES", "Entry", "Kind", "Option", "Preset", "SessionOptions", "UnknownOption",
+    "check_options", "declared", "from_javascript", "instance", "javascript_name", "one_of", "option",
+    "program_options", "unknown_entry", "unknown_option", "without_effect",
 ]  # fmt: skip

@@ -110,8 +110,8 @@ def test_models(model: Any, error: type[Exception], text: str) -> None:
 
 @pytest.mark.parametrize(("name", "value"), [
     ("graph_optimization_level", 0), ("graph_optimization_level", []), ("intra_op_num_threads", True),
-    ("intra_op_num_threads", None), ("memory_limit", None), ("memory_limit", -1), ("memory_limit", 1.5),
-    ("relaxed_simd", "no"), ("free_dimension_overrides", None), ("free_dimension_overrides", [("N", 1)]),
+    ("memory_limit", -1), ("memory_limit", 1.5),
+    ("relaxed_simd", "no"), ("free_dimension_overrides", [("N", 1)]),
     ("compile_time_limit", 0), ("compile_time_limit", "1"), ("code_size_limit", 1.5), ("code_size_limit", 0),
     ("preset", "fast"), ("preset", 1), ("preset", ["power"]), ("preset", ""),
     ("preferred_output_location", 5), ("preferred_output_location", ["cpu"]),

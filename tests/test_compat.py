@@ -306,7 +306,7 @@ def test_options_are_onnxruntimes_and_defaults_too(kind: str) -> None:
 
 @pytest.mark.parametrize(("name", "value", "error"), [
     ("intra_op_num_threads", "2", InvalidInput), ("execution_mode", 1, InvalidInput), ("logid", 5, InvalidInput),
-    ("graph_optimization_level", 1, InvalidInput), ("enable_profiling", None, InvalidInput),
+    ("graph_optimization_level", 1, InvalidInput),
 ])  # fmt: skip
 def test_values_of_options_are_checked(name: str, value: Any, error: type[Exception]) -> None:
     found = pyruntime.SessionOptions()

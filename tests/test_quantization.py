@@ -12,7 +12,7 @@ import onnxruntime
 import pytest
 from onnx import ModelProto, TensorProto, numpy_helper, parser
 
-from pyruntime import InferenceSession, InvalidInput, quantize
+from pyruntime import InferenceSession, InvalidInput, InvalidModel, quantize
 from pyruntime.cli import main
 from pyruntime.ir.dtype import F32
 from pyruntime.native.sessions.session import Session
@@ -308,7 +308,7 @@ def test_what_is_refused(case: str) -> None:
     options, text = REFUSED[case]
     with pytest.raises(InvalidInput, match=re.escape(text)):
         quantize(mixed(), **{"smallest": 1000, **options})
-    with pytest.raises(InvalidInput, match="the model cannot be read"):
+    with pytest.raises(InvalidModel, match="this is not an ONNX model but a text file"):
         quantize(b"no model")
 
 

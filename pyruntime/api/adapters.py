@@ -9,7 +9,8 @@ from pathlib import Path
 import numpy as np
 
 from pyruntime.api.ort_value import OrtValue
-from pyruntime.errors import InvalidInput, not_found
+from pyruntime.arguments import checks_arguments
+from pyruntime.errors import InvalidInput, file_bytes
 from pyruntime.ir.dtype import BY_NAME
 from pyruntime.native.memory.arrays import NUMPY, dtype_of, from_storage, to_storage
 from pyruntime.runtime.onnx_adapter import FORMAT
@@ -18,6 +19,7 @@ from pyruntime.training.files.onnx_adapter import Versions
 from pyruntime.training.files.safetensors import Stored
 
 
+@checks_arguments()
 class AdapterFormat:
     """The parameters of an adapter by name, with its version and that of its model."""
 
@@ -28,10 +30,7 @@ class AdapterFormat:
     @staticmethod
     def read_adapter(file_path: str | os.PathLike[str]) -> AdapterFormat:
         """Errors: ModelNotFound; InvalidInput for a damaged file"""
-        try:
-            data = Path(file_path).read_bytes()
-        except FileNotFoundError:
-            raise not_found(file_path) from None
+        data = file_bytes(file_path)
         if not onnx_adapter.is_onnx_adapter(data):
             raise InvalidInput(f'"{file_path}" is no .onnx_adapter file', hint="`pyruntime adapters` converts others")
         found = AdapterFormat()

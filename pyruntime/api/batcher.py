@@ -15,11 +15,13 @@ import numpy as np
 
 from pyruntime.api.ort_value import OrtValue
 from pyruntime.api.session import InferenceSession
+from pyruntime.arguments import checks_arguments
 from pyruntime.errors import DeviceLost, InvalidInput, SessionFailed, Terminated
 from pyruntime.runtime.batching import BatchLayout, Declared, Gatherer
 from pyruntime.session.run_options import RunOptions, check_run_options
 
 IDLE = 1.0  # seconds: without requests for so long, the thread ends
+REMEDY = "the argument dim names the batch dim; output_names leaves outputs out; a model with a fixed batch cannot"
 POLL = 0.02  # seconds: how often a call with run options reads whether it should stop
 
 Feeds = dict[str, np.ndarray]
@@ -54,6 +56,7 @@ class _Together(RunOptions):
         """Set by the constructor; the requests decide."""
 
 
+@checks_arguments()
 class Batcher:
     """Gathers requests into runs of at most `size` rows. A request waits for others for at most `wait` milliseconds.
 
@@ -68,7 +71,7 @@ class Batcher:
         self, session: InferenceSession, size: int = 8, wait: float = 5.0, *, pad: Mapping[str, Any] | None = None,
         dim: str = "", output_names: Sequence[str] | None = None,
     ) -> None:  # fmt: skip
-        if not (isinstance(size, int) and size >= 1 and wait >= 0):
+        if not (size >= 1 and wait >= 0):
             raise InvalidInput(f"size {size!r} and wait {wait!r} do not fit", hint="size: from 1 on; wait: from 0 on")
         names = [o.name for o in session.get_outputs()] if output_names is None else list(output_names)
         inputs = [Declared(i.name, i.shape if i.type.startswith("tensor(") else None) for i in session.get_inputs()]
@@ -76,7 +79,7 @@ class Batcher:
         self._pad = dict(pad or {})
         self._layout = BatchLayout(inputs, outputs, dim, list(self._pad))
         if self._layout.refused:
-            raise InvalidInput(f"this model cannot run batches: {self._layout.refused}", hint="dim, output_names")
+            raise InvalidInput(f"this model cannot run batches: {self._layout.refused}", hint=REMEDY)
         self._names = names
         self._session = session
         self._gatherer = Gatherer(size, wait / 1000)

@@ -11,6 +11,7 @@ import numpy as np
 
 from pyruntime.api.devices import check_device
 from pyruntime.api.ort_value import OrtValue, OrtValueVector, element_dtype
+from pyruntime.arguments import checks_arguments
 from pyruntime.errors import InvalidInput
 from pyruntime.frontend.feed_checks import NodeArg
 from pyruntime.native.memory.arrays import NUMPY, from_storage
@@ -25,6 +26,7 @@ class Bindable(Protocol):
     def get_outputs(self) -> list[NodeArg]: ...
 
 
+@checks_arguments()
 class IOBinding:
     """Inputs and outputs of one session. Binding copies nothing: a run reads the current elements of a bound array, and
     writes into it."""

@@ -17,6 +17,7 @@ from pyruntime.api.enums import (
 )
 from pyruntime.api.ort_value import OrtValue
 from pyruntime.api.providers import CPU, WEBGPU
+from pyruntime.arguments import checks_arguments
 from pyruntime.errors import InvalidInput, NotSupported
 from pyruntime.onnx.sources import flat
 from pyruntime.options import SESSION_ENTRIES, instance, option
@@ -33,6 +34,7 @@ def _is_off(value: Any) -> bool:
     return not value
 
 
+@checks_arguments("__init__")
 @dataclass(slots=True)
 class SessionOptions(options.SessionOptions):
     """Options of a session. Setting an attribute of another name is an error. Values are checked when a session is
@@ -99,6 +101,10 @@ class SessionOptions(options.SessionOptions):
     def external_folder(self) -> str:
         """The folder of the external data of models that are bytes; "" if there is no such entry."""
         return str(self.extra.get(_FOLDER, ""))
+
+    @external_folder.setter
+    def external_folder(self, folder: str) -> None:
+        self.add_session_config_entry(_FOLDER, folder)
 
     # ── weights ──
 

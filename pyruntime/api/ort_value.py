@@ -9,6 +9,7 @@ import numpy as np
 
 from pyruntime.api.devices import OrtMemoryInfo, check_device
 from pyruntime.api.sparse_tensor import SparseTensor
+from pyruntime.arguments import checks_arguments
 from pyruntime.errors import InvalidInput, NotSupported
 from pyruntime.frontend.feed_checks import type_name
 from pyruntime.ir import dtype as dt
@@ -19,6 +20,7 @@ from pyruntime.native.memory.arrays import NUMPY, dtype_of, from_storage
 from pyruntime.onnx.graph import TensorType
 
 
+@checks_arguments("__init__")
 class OrtValue:
     """A tensor in the process's memory or on the GPU, a sequence (a list), a map (a dict), or an empty optional (None).
 
@@ -62,6 +64,8 @@ class OrtValue:
         if memory_info is not None and memory_info.name != "Cpu":
             raise NotSupported(f'memory "{memory_info.name}" cannot be allocated by programs')
         dtype = element_dtype(element_type)
+        if any(n < 0 for n in shape):
+            raise InvalidInput(f"shape cannot be {list(shape)}", hint="sizes from 0 on")
         if dtype is dt.STRING:
             return cls(np.full(tuple(shape), "", object), dtype)
         return cls(from_storage(np.zeros(tuple(shape), NUMPY[dtype.name]), dtype), dtype, unseen=True)

@@ -14,7 +14,8 @@ from pyruntime.placement.provider_list import BASE, available, is_available
 CPU, WEBGPU = "CPUExecutionProvider", "WebGpuExecutionProvider"
 _THEIRS = {"wasm": CPU, "webgpu": WEBGPU}
 _OURS = {CPU: "wasm", "cpu": "wasm", WEBGPU: "webgpu"}
-_OPTIONS = {"webgpu": ["allow_software"], "auto": ["allow_software"]}  # of the engine's own providers
+_SOFTWARE = {"allow_software": ("True", "true", "1", "False", "false", "0")}
+_OPTIONS = {"webgpu": _SOFTWARE, "auto": _SOFTWARE}  # of the engine's own providers, with the values as texts
 
 # All providers that builds of onnxruntime may have, in onnxruntime's order.
 ALL = [
@@ -37,8 +38,16 @@ def choose(providers: Any, provider_options: Any = None) -> dict[str, dict[str, 
         elif own in found:
             warnings.warn(f'provider "{name}" is listed twice', stacklevel=3)
         else:
-            found[own] = {str(key): str(value) for key, value in options.items()}
+            found[own] = {str(key): str(value) for key, value in options.items() if value is not None}
+            _check_values(own, found[own])
     return found or {BASE: {}}
+
+
+def _check_values(name: str, options: Mapping[str, str]) -> None:
+    for key, value in options.items():
+        values = _OPTIONS.get(name, {}).get(key, (value,))
+        if value not in values:
+            raise InvalidInput(f'{key} of "{name}" cannot be {value!r}', hint=f"one of {', '.join(values)}")
 
 
 def options_without_effect(chosen: Mapping[str, Mapping[str, str]]) -> list[str]:

@@ -21,6 +21,7 @@ from pyruntime.api.options import SessionOptions, check
 from pyruntime.api.ort_value import OrtValue
 from pyruntime.api.providers import CPU, choose, options_without_effect, their_names
 from pyruntime.api.trace import TraceFile
+from pyruntime.arguments import checks_arguments
 from pyruntime.errors import InvalidInput, NotSupported, PyRuntimeError
 from pyruntime.native.execution.timing import Timing
 from pyruntime.native.execution.verify import RangeVerdict, Verdict
@@ -40,6 +41,7 @@ if TYPE_CHECKING:
 _NOTHING = nullcontext()
 
 
+@checks_arguments("__init__", "run", "run_with_iobinding", "run_with_ort_values")
 class InferenceSession:
     """A model ready to run.
 

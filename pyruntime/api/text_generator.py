@@ -17,9 +17,11 @@ from typing import Any
 from pyruntime.api.decoder import Arrays, Decoder
 from pyruntime.api.options import SessionOptions
 from pyruntime.api.session import InferenceSession
-from pyruntime.errors import InvalidInput, NotSupported
+from pyruntime.arguments import checks_arguments
+from pyruntime.errors import ExecutionError, InvalidInput, NotSupported, file_bytes
 from pyruntime.runtime.generation import not_together
 from pyruntime.runtime.writing import (
+    BEYOND,
     BUSY,
     BUSY_HINT,
     OVERTAKEN,
@@ -56,6 +58,7 @@ class Generated:
     accepted: int = 0
 
 
+@checks_arguments()
 class TextGenerator:
     """A decoder that writes text.
 
@@ -149,6 +152,7 @@ class TextGenerator:
         """Errors: InvalidInput; also while another thread runs this generator's model."""
         if self._is_running:
             raise InvalidInput(BUSY, hint=BUSY_HINT)
+        settings = {name: value for name, value in settings.items() if value is not None}
         most, stop = settings.pop("max_tokens", 256), settings.pop("stop", ())
         seed, how = settings.pop("seed", None), _sampling(settings)
         if seed is not None and not isinstance(seed, Integral):
@@ -200,16 +204,19 @@ class TextGenerator:
         self._is_running = True
         try:
             yield
+        except ExecutionError as error:
+            error.hint = error.hint or BEYOND
+            raise
         finally:
             self._is_running = False
 
     def _text(self, stop: str | Sequence[str], prompt: list[int]) -> Text:
-        stops = [stop] if isinstance(stop, str) else list(stop or ())
-        if not all(isinstance(one, str) for one in stops):
+        stops = [stop] if isinstance(stop, str) else stop or ()
+        if not isinstance(stops, Iterable) or not all(isinstance(one, str) for one in stops):
             raise InvalidInput(f"stop is {stop!r}", hint="a text or a list of texts is expected")
         if stops and self.tokenizer is None:
             raise InvalidInput("stop needs a tokenizer", hint="stop_tokens end a text without one")
-        return Text(prompt, self._decoded, stops, self.stop_tokens, time.perf_counter)
+        return Text(prompt, self._decoded, [*stops], self.stop_tokens, time.perf_counter)
 
     def _encoded(self, prompt: Prompt) -> list[int]:
         if isinstance(prompt, str):
@@ -245,7 +252,8 @@ def _sampling(settings: dict[str, Any]) -> Sampling:
     known = [field.name for field in fields(Sampling)]
     for name, value in settings.items():
         if name not in known:
-            raise InvalidInput(f'the setting "{name}" does not exist', hint=f"there are {', '.join(known)}")
+            there = ", ".join(["max_tokens", "stop", "seed", *known])
+            raise InvalidInput(f'the setting "{name}" does not exist', hint=f"there are {there}")
         _check(name, value, name == "top_k")
     found = Sampling(**settings)
     if found.repetition_penalty == 0:
@@ -261,12 +269,20 @@ def _check(name: str, value: Any, is_whole: bool, least: int = 0) -> None:
 
 def _tokenizer(tokenizer: Any) -> Any:
     if not isinstance(tokenizer, (str, os.PathLike)):
+        if tokenizer is not None and not (hasattr(tokenizer, "encode") and hasattr(tokenizer, "decode")):
+            hint = "the path of a tokenizer.json, or an object with encode(text) and decode(ids)"
+            raise InvalidInput(f"tokenizer cannot be of type {type(tokenizer).__name__}", hint=hint)
         return tokenizer
     try:
         from tokenizers import Tokenizer
     except ImportError as e:
         raise NotSupported("the package tokenizers is not installed", hint="pip install tokenizers") from e
-    return Tokenizer.from_file(os.fspath(tokenizer))
+    data = file_bytes(tokenizer)
+    try:
+        return Tokenizer.from_buffer(data)
+    except Exception as e:  # the package raises no other class
+        hint = "tokenizer.json is expected, not tokenizer_config.json"
+        raise InvalidInput(f'"{os.fspath(tokenizer)}" is no tokenizer: {e}', hint=hint) from e
 
 
 def _special(tokenizer: Any) -> list[int]:

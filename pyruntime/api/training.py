@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from pyruntime.api.ort_value import OrtValue
+from pyruntime.arguments import checks_arguments
 from pyruntime.errors import InvalidInput
 from pyruntime.native.sessions.stored_arrays import NUMPY_ARRAYS
 from pyruntime.native.training.artifact_session import (
@@ -37,6 +38,7 @@ _PROVIDERS = {"cpu": ["wasm"], "webgpu": ["webgpu", "wasm"], "cuda": ["webgpu", 
 RATE = 1e-3  # of learning, until it is set
 
 
+@checks_arguments()
 class CheckpointState:
     """Parameters, moments of the optimiser, and properties. `load_checkpoint` makes it."""
 
@@ -168,6 +170,7 @@ class Properties:
         return len(self._values)
 
 
+@checks_arguments()
 class Module:
     """A training model with the parameters of a checkpoint. Its session is created by the first call that needs it.
 
@@ -294,6 +297,7 @@ class Module:
             self._session = None
 
 
+@checks_arguments()
 class Optimizer:
     """Makes steps with the gradients of a module, as its model says: AdamW or SGD, with a limit of the norm."""
 
@@ -312,6 +316,7 @@ class Optimizer:
         return self._module._rate
 
 
+@checks_arguments()
 class LinearLRScheduler:
     """Sets the rate of learning: from 0 to initial_lr in the steps of the warm-up, then to 0 at the last step."""
 

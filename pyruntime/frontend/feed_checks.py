@@ -6,11 +6,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from pyruntime.errors import InvalidInput
+from pyruntime.errors import InvalidInput, shown_names
 from pyruntime.ir.dtype import F16, F32, F64, STRING, DType
 from pyruntime.onnx.graph import Graph, MapType, OptionalType, SequenceType, TensorType, Type, Value, tensor_type
 
-HIDDEN = "training:"  # before names of inputs that a training session adds, which no caller gives
 _ORT_NAMES = {"float32": "float", "float64": "double"}
 
 
@@ -52,13 +51,22 @@ def required_inputs(graph: Graph) -> list[Value]:
 
 def check_names(given: Iterable[str], types: Mapping[str, Type | None], required: Sequence[str]) -> None:
     """Errors: InvalidInput for a feed that is no input of the model, or a missing input."""
-    hint = f"inputs are {[name for name in required if not name.startswith(HIDDEN)]}"
+    hint = f"inputs are {shown_names(required)}"
     for name in given:
         if name not in types:
             raise InvalidInput(f'input "{name}" does not exist', hint=hint)
     for name in required:
         if name not in given and not isinstance(types[name], OptionalType):
             raise InvalidInput(f'input "{name}" is missing', hint=hint)
+
+
+def check_given(given: Any) -> None:
+    """Whether these are feeds of a caller. Errors: InvalidInput for another object, or names that the engine gives"""
+    if not isinstance(given, Mapping):
+        raise InvalidInput(f"feeds must be a dict of tensors by name, got {type(given).__name__}")
+    for name in given:
+        if not isinstance(name, str) or not shown_names([name]):
+            raise InvalidInput(f"input {name!r} does not exist", hint="feeds have the names of the model's inputs")
 
 
 def check_tensor(name: str, dtype: DType, shape: Sequence[int], t: TensorType) -> None:

@@ -140,6 +140,8 @@ def op(name: str, *, since: int = 1, domain: str = "", replaces: bool = False) -
     Errors: InvalidInput for a second definition without `replaces`, or for `replaces` without a first one."""
 
     def register(fn: Lowering) -> Lowering:
+        if not callable(fn):
+            raise InvalidInput(f'the definition of "{name}" is no function: {fn!r}', hint=f'@op("{name}") above a def')
         _add(Operator(name, domain, since, fn), replaces)
         return fn
 

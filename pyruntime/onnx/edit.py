@@ -8,10 +8,11 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any
 
-from pyruntime.errors import InvalidInput
+from pyruntime.errors import InvalidInput, InvalidModel
 from pyruntime.ir.dtype import DType
-from pyruntime.onnx.file_kind import is_ort_format
+from pyruntime.onnx.file_kind import is_ort_format, not_onnx
 from pyruntime.onnx.graph import Source, Weight
+from pyruntime.onnx.load import FIRST_BYTES
 from pyruntime.onnx.parse_graph import ATTRIBUTE_TAGS, NODE_TAGS, OPSET_TAGS
 from pyruntime.onnx.parse_tensors import LOCATION, TENSOR_TAGS, TensorReader
 from pyruntime.onnx.parse_types import VALUE_TAGS
@@ -181,7 +182,7 @@ class FileGraph:
 
 
 class FileModel:
-    """A model file that is edited. Errors: InvalidInput if the file is not in ONNX's format"""
+    """A model file that is edited. Errors: InvalidInput for ONNX Runtime's format, InvalidModel for others"""
 
     def __init__(self, source: Source, external: External | None = None) -> None:
         if is_ort_format(source):
@@ -189,10 +190,13 @@ class FileModel:
         self.source, self.external = source, external or External(None)
         self.wire = Wire(source)
         self.tensors = TensorReader(self.wire, self.external, require_data=True)
-        self.parts = parts_of(self.wire, 0, source.size)
-        graphs = [part for part in self.parts if part.number == GRAPH]
-        if not graphs:
-            raise InvalidInput("the model has no graph")
+        try:
+            self.parts = parts_of(self.wire, 0, source.size)
+            graphs = [part for part in self.parts if part.number == GRAPH]
+            if not graphs:
+                raise InvalidModel("the model has no graph")
+        except InvalidModel as error:
+            raise not_onnx(source, FIRST_BYTES) or error from None
         self.graph = FileGraph(self, graphs[-1].open(self.wire))
 
     def opened(self, name: str) -> Source:

@@ -9,13 +9,15 @@ from pyruntime.onnx.graph import Source
 
 _CONVERT = "convert it to ONNX first"
 _TORCH = "export it with torch.onnx.export"
+_PICKLE, _EXPORTERS = "a Python pickle", "export what is in it to ONNX: torch.onnx.export, skl2onnx"
+_ONNX = "give the .onnx file"
 _HEAD = 512
 
 # (offset, bytes at it, kind of file, what to do)
 _KINDS = (
     (0, b"version https://git-lfs", "a Git LFS pointer", "fetch the file itself with git lfs pull"),
     (0, b"pyrt", "a Program that pyruntime exported", "open it as a session or with `pyruntime run`"),
-    (0, b"\x80\x02", "a Python pickle, as PyTorch writes", _TORCH),
+    *((0, bytes([0x80, protocol]), _PICKLE, _EXPORTERS) for protocol in range(2, 6)),
     (0, b"PK", "a zip archive", "unpack it first"),
     (0, b"\x1f\x8b", "compressed with gzip", "unpack it first"),
     (0, b"BZh", "compressed with bzip2", "unpack it first"),
@@ -52,7 +54,9 @@ def not_onnx(source: Source, first_bytes: frozenset[int]) -> InvalidModel | None
     kind, hint = _kind(head, text)
     if kind:
         return unreadable(f"this is not an ONNX model but {kind} (it starts with {start})", hint=hint)
-    return None if head[0] in first_bytes else unreadable(f"this is not an ONNX model: it starts with {start}")
+    if head[0] in first_bytes:
+        return None
+    return unreadable(f"this is not an ONNX model: it starts with {start}", hint=_ONNX)
 
 
 def _kind(head: bytes, text: str) -> tuple[str, str]:
@@ -64,7 +68,7 @@ def _kind(head: bytes, text: str) -> tuple[str, str]:
             return kind, hint
     if text.startswith("<"):
         return "a web page or XML", "check the address: many servers send a web page if a file is missing"
-    return ("a text file" if text else ""), ""
+    return ("a text file", _ONNX) if text else ("", "")
 
 
 def _text(head: bytes) -> str:

@@ -19,7 +19,7 @@ from pyruntime.onnx.sources import External, FileSource, MemorySource, OpenExter
 NEWEST_IR = 14
 IR_VERSION, GRAPH, OPSETS, PROPS, FUNCTIONS = 1, 7, 8, 14, 25
 _MODEL = tags(varint="1 5", length="2 3 4 6 7 8 14 20 25 26")
-_FIRST_BYTES = frozenset(tag if tag < 128 else tag & 127 | 128 for tag in _MODEL)
+FIRST_BYTES = frozenset(tag if tag < 128 else tag & 127 | 128 for tag in _MODEL)
 _METADATA = {2: "producer_name", 3: "producer_version", 4: "domain", 6: "description"}
 
 ModelData = bytes | bytearray | memoryview | str | os.PathLike[str] | Source
@@ -60,7 +60,7 @@ def _model(wire: Wire, tensors: TensorReader) -> Graph:
         if GRAPH not in found or not 1 <= ir:
             raise InvalidModel("this is not an ONNX model: it has no graph or no IR version")
     except InvalidModel as error:
-        raise not_onnx(wire.source, _FIRST_BYTES) or error from None
+        raise not_onnx(wire.source, FIRST_BYTES) or error from None
     if ir > NEWEST_IR:
         raise InvalidModel(f"the model has IR version {ir}, the newest supported is {NEWEST_IR}")
     opsets = read_opsets(wire, found.get(OPSETS, [])) or ({"": 1} if ir < 3 else {})

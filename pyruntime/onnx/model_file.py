@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from pyruntime.errors import InvalidInput, InvalidModel
+from pyruntime.errors import InvalidInput, InvalidModel, not_found
 from pyruntime.onnx.edit import FileGraph, FileModel
 from pyruntime.onnx.graph import Source
 from pyruntime.onnx.piece_source import PieceSource
@@ -21,20 +21,25 @@ _CHUNK = 1 << 24
 
 
 def opener(model: Any) -> Open:
-    """Opens the model for editing, each time anew. Errors: InvalidInput if it cannot be read"""
+    """Opens the model for editing, each time anew. Errors: InvalidInput, InvalidModel, ModelNotFound"""
     try:
         data = model.SerializeToString() if hasattr(model, "SerializeToString") else model
     except ValueError as e:
         raise InvalidInput(
             f"the model cannot be read: {e}", hint="save it with external data, and give its path"
         ) from e
+    in_memory = isinstance(data, (bytes, bytearray, memoryview))
+    if not in_memory and not isinstance(data, (str, os.PathLike)):
+        hint = "its method to_bytes() gives its bytes" if hasattr(data, "to_bytes") else ""
+        raise InvalidInput(f"a model is given by its path or its bytes, not as {type(data).__name__}", hint=hint)
     try:
-        in_memory = isinstance(data, (bytes, bytearray, memoryview))
         source: Source = MemorySource(data, "") if in_memory else FileSource(data)
-        external = External(None if in_memory else beside(data))
-        _ = FileModel(source, external).graph.nodes
-    except (InvalidModel, InvalidInput, OSError, TypeError) as e:
-        raise InvalidInput(f"the model cannot be read: {e}", hint="an .onnx file is expected") from e
+    except FileNotFoundError:
+        raise not_found(data) from None
+    except (OSError, ValueError) as e:
+        raise InvalidModel(f'"{os.fspath(data)}" cannot be read: {e}') from None
+    external = External(None if in_memory else beside(data))
+    _ = FileModel(source, external).graph.nodes
     return lambda: FileModel(source, external)
 
 

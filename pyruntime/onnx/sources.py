@@ -134,10 +134,12 @@ class External:
         if location not in self._opened:
             check_location(location)
             if self._open is None:
-                hint = "load the model by its path, or pass open_external"
+                hint = "give the model by its path, or open_external, or name the file's folder in the session entry "
+                hint += "session.model_external_initializers_file_folder_path"
                 raise InvalidModel(f'the model needs the external data file "{location}"', hint=hint)
             try:
                 self._opened[location] = self._open(location)
             except (OSError, LookupError) as error:
-                raise InvalidModel(f'external data file "{location}" cannot be opened: {error}') from error
+                hint = "it has the model's weights: keep it beside the model, under this name"
+                raise InvalidModel(f'external data file "{location}" cannot be opened: {error}', hint=hint) from error
         return self._opened[location]

@@ -10,7 +10,7 @@ from typing import Any
 
 from pyruntime.browser import PageCompiler
 from pyruntime.errors import InvalidInput, our_fault
-from pyruntime.frontend.feed_checks import NodeArg, arguments, check_names, required_inputs
+from pyruntime.frontend.feed_checks import NodeArg, arguments, check_given, check_names, required_inputs
 from pyruntime.frontend.maps import classes
 from pyruntime.onnx import load
 from pyruntime.onnx.graph import Graph
@@ -133,9 +133,11 @@ class InferenceSession:
         self, given: Mapping[str, Any], names: Sequence[str], active: Sequence[tuple[Any, float]] = ()
     ) -> dict[str, Any]:  # fmt: skip
         """Feeds for these outputs as the executor takes them. active: adapters, with weights. Errors: InvalidInput"""
-        if not isinstance(given, Mapping):
+        if added := self._adapters.feeds(active):
+            check_given(given)
+        elif not isinstance(given, Mapping):
             raise InvalidInput(f"feeds must be a dict of tensors by name, got {type(given).__name__}")
-        given = {**self._adapters.feeds(active), **given}
+        given = {**added, **given}
         graph = self.programs.graph
         types = {v.name: v.type for v in graph.inputs}
         given = {name: x for name, x in given.items() if name not in graph.unused}

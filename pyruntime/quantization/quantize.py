@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Protocol
 
+from pyruntime.arguments import checked
 from pyruntime.onnx.model_file import opener
 from pyruntime.quantization.host import Feeds, Host, Sessions
 from pyruntime.quantization.options import Options
@@ -20,7 +21,7 @@ class Quantize(Protocol):
     """The type of `quantize`."""
 
     def __call__(
-        self, model: str | os.PathLike[str] | bytes | ModelProto, bits: int = ..., *, samples: Sequence[Feeds] = ...,
+        self, model: str | os.PathLike[str] | bytes | ModelProto, bits: int = ..., *, samples: Iterable[Feeds] = ...,
         max_error: float | None = ..., keep: Sequence[str] = ..., smallest: int = ..., block_size: int = ...,
         accuracy_level: int = ...,
     ) -> Quantized: ...  # fmt: skip
@@ -29,11 +30,12 @@ class Quantize(Protocol):
 def quantizer(sessions: Sessions) -> Quantize:
     """`quantize` for a place with such sessions."""
 
+    @checked
     def quantize(
         model: str | os.PathLike[str] | bytes | ModelProto,
         bits: int = 4,
         *,
-        samples: Sequence[Feeds] = (),
+        samples: Iterable[Feeds] = (),
         max_error: float | None = None,
         keep: Sequence[str] = (),
         smallest: int = 16384,

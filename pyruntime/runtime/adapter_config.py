@@ -7,6 +7,8 @@ from typing import Any
 
 from pyruntime.errors import InvalidInput
 
+CONFIG = "adapter_config"  # in the metadata of a safetensors file: the JSON of adapter_config.json
+METADATA = ["format", CONFIG]  # "format" names the framework that wrote the file
 MOST_ALPHA = 3e38  # it scales float32
 DEFAULT_ALPHA = 8.0  # PEFT's
 
@@ -74,13 +76,16 @@ def _check_initial_values(value: Any) -> None:
         raise InvalidInput(text, hint="convert it with save_pretrained(path_initial_model_for_weight_conversion=…)")
 
 
-def unknown_fields(config: Mapping[str, Any]) -> str:
-    """A warning of fields that are in no table, or ""."""
+def unknown_fields(config: Mapping[str, Any], metadata: Mapping[str, str]) -> str:
+    """A warning of fields that are in no table, or "". metadata: of the adapter's file"""
     known = [*APPLIED, *WITHOUT_EFFECT, *list(REFUSED)]
     names = [name for name in config.keys() if name not in known and _is_set(config[name])]
-    if len(names) == 0:
-        return ""
-    return f"the adapter's configuration has fields that are not known and count for nothing: {', '.join(names)}"
+    others = [key for key in metadata.keys() if key not in METADATA]
+    if len(names) > 0:
+        return f"the adapter's configuration has fields that are not known and count for nothing: {', '.join(names)}"
+    if len(others) > 0:
+        return f"the adapter's metadata has entries that are not known and count for nothing: {', '.join(others)}"
+    return ""
 
 
 def _is_set(value: Any) -> bool:

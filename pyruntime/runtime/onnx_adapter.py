@@ -15,6 +15,7 @@ from pyruntime.runtime.trained_weights import shape_text
 
 MARK = "TORT"  # bytes 4 to 8
 FORMAT = 1
+FIELDS = 4  # of the root and of a parameter
 # by TensorProto.DataType: the name of the type, and bytes of an element
 TYPES: dict[int, tuple[str, int]] = {
     1: ("float32", 4), 2: ("uint8", 1), 3: ("int8", 1), 4: ("uint16", 2), 5: ("int16", 2), 6: ("int32", 4),
@@ -71,9 +72,17 @@ class AdapterBuffer:
         self.check(start + 4, width * count)
         return [start + 4, count]
 
+    def check_fields(self, table: int) -> None:
+        """Errors: InvalidInput for a field that the format does not have"""
+        count = (self.number(table - self.number(table, 4), 2) - 4) // 2
+        for n in range(FIELDS, count):
+            if self.field(table, n) > 0:
+                raise InvalidInput(f"the adapter has a field {n}, which format {FORMAT} does not have")
+
     def tensors(self) -> list[TensorPlace]:
         if self.version(0) != FORMAT:
             raise InvalidInput(f"the adapter has format {self.version(0)}, {FORMAT} is known")
+        self.check_fields(self.number(0, 4))
         first, count = self.vector(self.number(0, 4), 3, 4)
         places = [first + 4 * n for n in range(count)]
         return [self._tensor(at + self.number(at, 4)) for at in places]
@@ -83,6 +92,7 @@ class AdapterBuffer:
         return self.value(self.number(0, 4), n)
 
     def _tensor(self, table: int) -> TensorPlace:
+        self.check_fields(table)
         start, length = self.vector(table, 0, 1)
         dims, rank = self.vector(table, 1, 8)
         first, size = self.vector(table, 3, 1)

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from pyruntime.errors import InvalidInput
+from pyruntime.errors import InvalidInput, shown_names
 from pyruntime.runtime.safetensors import are_counts
 
 
@@ -36,7 +36,7 @@ def prepared_shapes(
             name in names and are_counts(size) if isinstance(size, list) else name in named and are_counts([size])
         )
         if not is_known:
-            hint = f"sizes by name of a dim ({', '.join(named)}), or lists by name of an input"
+            hint = f"sizes by name of a dim ({', '.join(shown_names(named))}), or lists by name of an input"
             raise InvalidInput(f'dims cannot have "{name}": {quote(size)}', hint=hint)
     found: dict[str, list[int]] = {}
     for x in inputs:

@@ -16,14 +16,15 @@ CODES: Mapping[str, str] = {
     "float64": "F64", "float32": "F32", "float16": "F16", "bfloat16": "BF16", "int64": "I64", "int32": "I32",
 }  # fmt: skip
 SIZES: Mapping[str, int] = {"F64": 8, "F32": 4, "F16": 2, "BF16": 2, "I64": 8, "I32": 4}
-OTHERS = ["BOOL", "U8", "I8", "U16", "I16", "U32", "U64", "F8_E4M3", "F8_E5M2", "F4", "C64"]  # read as if absent
+OTHERS = ["BOOL", "U8", "I8", "U16", "I16", "U32", "U64", "F8_E4M3", "F8_E5M2", "F4", "C64"]  # no types of weights
 LONGEST = 100000000  # bytes of a header, as the format says
 METADATA = "__metadata__"
 
 
 @dataclass(eq=False, slots=True)
 class TensorPlace:
-    """Of one tensor: its type (a name of ours), shape, and where its bytes begin and end, after the header."""
+    """Of one tensor: its type (a name of ours, or one of OTHERS), shape, and where its bytes begin and end, after the
+    header."""
 
     name: str
     dtype: str
@@ -49,12 +50,14 @@ def header_of(tensors: list[TensorPlace], metadata: Mapping[str, str]) -> dict[s
 
 def check_size(header: int, file: int) -> None:
     """header: bytes, as the first 8 bytes of a file of this size say. Errors: InvalidInput"""
-    if file < 8 or header > min(LONGEST, file - 8):
+    if header > LONGEST:
+        raise _damaged("it does not begin with the length of a header")
+    if file < 8 or header > file - 8:
         raise _damaged("it is cut off")
 
 
 def places_in(header: Any, size: int) -> list[TensorPlace]:
-    """The tensors of the types in CODES. header: its JSON; size: bytes after it. Errors: InvalidInput"""
+    """The tensors. header: its JSON; size: bytes after it. Errors: InvalidInput"""
     if not isinstance(header, dict):
         raise _damaged("its header is no table")
     metadata = header.get(METADATA, {})
@@ -63,9 +66,7 @@ def places_in(header: Any, size: int) -> list[TensorPlace]:
     found: list[TensorPlace] = []
     for name, entry in header.items():
         if name != METADATA:
-            place = _place(name, entry, size)
-            if place.dtype != "":
-                found.append(place)
+            found.append(_place(name, entry, size))
     return found
 
 
@@ -85,7 +86,13 @@ def _place(name: str, entry: Any, size: int) -> TensorPlace:
     if not (first <= last <= size and last - first == wanted):
         raise _damaged(f'tensor "{name}" does not fill its place')
     names = [known for known in CODES if CODES[known] == code]
-    return TensorPlace(name, names[0] if len(names) > 0 else "", dims, first, last)
+    return TensorPlace(name, names[0] if len(names) > 0 else code, dims, first, last)
+
+
+def check_type(name: str, dtype: str) -> None:
+    """Errors: InvalidInput for a tensor of one of OTHERS, which cannot be a weight"""
+    if dtype in OTHERS:
+        raise InvalidInput(f'tensor "{name}" has the type {dtype}', hint=f"weights have {', '.join(SIZES.keys())}")
 
 
 def are_counts(x: Any) -> bool:
@@ -99,4 +106,4 @@ def damaged_header() -> InvalidInput:
 
 
 def _damaged(text: str) -> InvalidInput:
-    return InvalidInput(f"this is no checkpoint: {text}", hint="give the bytes of a safetensors file")
+    return InvalidInput(f"this is no safetensors file: {text}", hint="checkpoints and adapters are such files")

@@ -8,9 +8,15 @@ from dataclasses import dataclass
 from math import prod
 
 from pyruntime.errors import InvalidInput
+from pyruntime.runtime.safetensors import check_type
 from pyruntime.runtime.step_numbers import LEAST_SCALE, MOST_SCALE, StepNumbers
 
 FORMAT = "pyruntime-training/1"  # of checkpoints
+# Metadata of checkpoints and adapters. `load` applies those of metadata_of, but not the seed: it is an option.
+KNOWN = [
+    "format", "step", "batch", "waiting", "good_batches", "loss_scale", "optimizer", "seed", "adapter_config",
+]  # fmt: skip
+MOST_NAMES = 3  # in a warning
 IDLE = "idle/"  # before names of states that tell which rows of moments are 0; checkpoints do not have them
 START = "start/"  # before names of the values that the proximal term holds weights near
 GRADIENT = "gradient/"
@@ -73,6 +79,22 @@ class TrainedWeights:
             raise InvalidInput("the vector has numbers that are not finite")
 
     # ── checkpoints ──
+
+    def not_loaded(self, types: Mapping[str, str], metadata: Mapping[str, str]) -> str:
+        """A warning of what a file has and `load` does not read, or "". types: of its tensors, by name. Errors:
+        InvalidInput for a weight of a type that weights cannot have"""
+        names = [weight.name for weight in self.weights]
+        others: list[str] = []
+        for name, dtype in types.items():
+            if weight_of(name) in names:
+                check_type(name, dtype)
+            else:
+                others.append(f'tensor "{name}"')
+        others += [f'metadata "{key}"' for key in metadata.keys() if key not in KNOWN]
+        if len(others) == 0:
+            return ""
+        more = f" and {len(others) - MOST_NAMES} more" if len(others) > MOST_NAMES else ""
+        return f"the file has what this session does not load: {', '.join(others[0:MOST_NAMES])}{more}"
 
     def fitting(self, shapes: dict[str, list[int]]) -> dict[str, TrainedWeight]:
         """The values of a file that belong to the weights, with those. shapes: of all tensors of the file, by name.

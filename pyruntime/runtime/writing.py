@@ -18,6 +18,8 @@ from pyruntime.runtime.generation import (
     text_inputs,
 )
 
+# The hint for a run whose indices are out of range
+BEYOND = "does the tokenizer belong to this model? Or the text has more tokens than the model has positions"
 BUSY = "this generator is running its model for another text"
 OVERTAKEN = "this generator has begun another text since"
 BUSY_HINT = "use one generator for each text"

@@ -6,7 +6,17 @@ import math
 from typing import Any
 
 from pyruntime.errors import InvalidInput
-from pyruntime.options import RUN_ENTRIES, SHRINK, unknown_entry
+from pyruntime.options import FLAG, RUN_ENTRIES, SHRINK, Kind, instance, unknown_entry, unknown_option
+
+_NUMBER = instance(int, "an integer")
+# The default and the values of each option
+_OPTIONS: dict[str, tuple[Any, Kind]] = {
+    "logid": ("", instance(str, "a text")),
+    "log_severity_level": (-1, _NUMBER),
+    "log_verbosity_level": (0, _NUMBER),
+    "only_execute_path_to_fetches": (False, FLAG),
+    "terminate": (False, FLAG),
+}
 
 
 class RunOptions:
@@ -20,21 +30,38 @@ class RunOptions:
     entries have no effect, and give one warning.
     """
 
+    logid: str
+    log_severity_level: int
+    log_verbosity_level: int
+    only_execute_path_to_fetches: bool
+    terminate: bool
     __slots__ = (
         "_active", "_entries", "log_severity_level", "log_verbosity_level", "logid", "only_execute_path_to_fetches",
         "terminate",
     )  # fmt: skip
 
     def __init__(self) -> None:
-        self.logid = ""
-        self.log_severity_level = -1
-        self.log_verbosity_level = 0
-        self.only_execute_path_to_fetches = False
-        self.terminate = False
+        for name in _OPTIONS:
+            setattr(self, name, None)
         self._active: list[tuple[Any, float]] = []
         self._entries: dict[str, str] = {}
 
+    def __setattr__(self, name: str, value: Any) -> None:
+        """None is the default. Errors: InvalidInput for a value of another type, UnknownOption"""
+        if name[0] != "_" and not hasattr(type(self), name):
+            public = [known for known in RunOptions.__slots__ if known[0] != "_"]
+            raise unknown_option(f"RunOptions has no option {name!r}", name, public)
+        if name in _OPTIONS:
+            default, kind = _OPTIONS[name]
+            value = default if value is None else value
+            if not kind.takes(value):
+                raise InvalidInput(f"{name} cannot be {value!r}", hint=kind.wants)
+        object.__setattr__(self, name, value)
+
     def add_run_config_entry(self, key: str, value: str) -> None:
+        """Errors: InvalidInput for a key or value that is not a text"""
+        if not isinstance(key, str) or not isinstance(value, str):
+            raise InvalidInput(f"key and value of an entry must be texts, not {key!r} and {value!r}")
         self._entries[key] = value
 
     def get_run_config_entry(self, key: str) -> str:

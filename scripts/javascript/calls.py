@@ -26,7 +26,7 @@ class Calls(Expressions):
             return self._builtin(e, name.removeprefix("builtins."))
         if name == "math.prod":
             return self._total("product", e)
-        if name.startswith(ERRORS):
+        if name.startswith(ERRORS) and name[len(ERRORS)].isupper():
             return self._error(e)
         if isinstance(callee, ast.Attribute) and not name:
             found = self.kind(callee.value)

@@ -79,7 +79,8 @@ def test_the_library_reads_and_writes_them(tmp_path: Path) -> None:
             assert opened.metadata()["step"] == "1" and opened.metadata()["optimizer"] == "adamw"
         doubled = {n: x * 2 for n, x in weights.items()} | {"other": np.zeros(3, np.uint8)}
         safetensors.numpy.save_file(doubled, file)
-        session.load(file)
+        with pytest.warns(RuntimeWarning, match='does not load: tensor "other"'):
+            session.load(file)
         assert all(np.array_equal(x, 2 * weights[n]) for n, x in session.weights().items())
         safetensors.numpy.save_file({**doubled, "optimizer/m/w1": np.zeros(3, np.float32)}, file)
         with pytest.raises(InvalidInput, match=r'"optimizer/m/w1" has shape \[6, 8\], in the checkpoint \[3\]'):
@@ -87,7 +88,7 @@ def test_the_library_reads_and_writes_them(tmp_path: Path) -> None:
         safetensors.numpy.save_file(doubled, file)
         data = file.read_bytes()
         for size in (0, 7, 60, len(data) - 1):
-            with pytest.raises(InvalidInput, match="no checkpoint"):
+            with pytest.raises(InvalidInput, match="no safetensors file"):
                 session.load(data[:size])
         assert all(np.array_equal(x, 2 * weights[n]) for n, x in session.weights().items())
 
@@ -100,7 +101,7 @@ def damaged_files() -> list[bytes]:
 
 @pytest.mark.parametrize("data", damaged_files())
 def test_shapes_and_places_are_whole_numbers(data: bytes) -> None:
-    with pytest.raises(InvalidInput, match="no checkpoint"):
+    with pytest.raises(InvalidInput, match="no safetensors file"):
         read(data)
 
 

@@ -24,9 +24,9 @@ for (const [told, feeds, info] of [
 }
 
 for (const [feeds, info, message] of [
-  [null, X, 'feeds must be an object of tensors by input name'],
-  [[floats(1, 2)], X, 'feeds must be an object of tensors by input name'],
-  [floats(1, 2), X, 'feeds must be an object of tensors by input name'],
+  [null, X, 'feeds must be an object of tensors by input name (inputs: "x")'],
+  [[floats(1, 2)], X, 'feeds must be an object of tensors by input name (inputs: "x")'],
+  [floats(1, 2), X, 'feeds must be an object of tensors by input name (inputs: "x")'],
   [{}, X, 'input "x" is missing (inputs: "x")'],
   [{}, { ...X, name: 'toString' }, 'input "toString" is missing (inputs: "toString")'],
   [{ x: floats(1, 2), y: floats(1) }, X, 'there is no input "y" (inputs: "x")'],

@@ -31,20 +31,20 @@ test('options that act give no warning', () => {
 const webgpu = (options) => ({ executionProviders: [{ name: 'webgpu', ...options }] });
 
 for (const [options, message] of [
-  [{ executionProviders: 'wasm' }, 'executionProviders cannot be wasm (an array of names, or of objects that have a name)'],
+  [{ executionProviders: 'wasm' }, "executionProviders cannot be 'wasm' (an array of names, or of objects that have a name)"],
   [{ executionProviders: [{}] }, 'executionProviders cannot be an array of 1'],
   [{ intraOpNumThreads: -1 }, 'intraOpNumThreads cannot be -1 (an integer from 0 on)'],
   [{ interOpNumThreads: 1.5 }, 'interOpNumThreads cannot be 1.5'],
   [{ freeDimensionOverrides: { n: 'two' } }, 'freeDimensionOverrides cannot be an object Object (integers from 0 on'],
-  [{ graphOptimizationLevel: 'most' }, "graphOptimizationLevel cannot be most ('disabled' or 'basic'"],
+  [{ graphOptimizationLevel: 'most' }, "graphOptimizationLevel cannot be 'most' ('disabled' or 'basic'"],
   [{ enableCpuMemArena: 1 }, 'enableCpuMemArena cannot be 1 (true or false)'],
-  [{ enableMemPattern: 'no' }, 'enableMemPattern cannot be no'],
-  [{ executionMode: 'fast' }, 'executionMode cannot be fast'],
+  [{ enableMemPattern: 'no' }, "enableMemPattern cannot be 'no'"],
+  [{ executionMode: 'fast' }, "executionMode cannot be 'fast'"],
   [{ optimizedModelFilePath: 'o.onnx' }, 'optimizedModelFilePath: a page cannot write files'],
-  [{ enableProfiling: 'yes' }, 'enableProfiling cannot be yes'],
+  [{ enableProfiling: 'yes' }, "enableProfiling cannot be 'yes'"],
   [{ logSeverityLevel: 5 }, 'logSeverityLevel cannot be 5 (an integer from 0 to 4)'],
   [{ logVerbosityLevel: -1 }, 'logVerbosityLevel cannot be -1'],
-  [{ preferredOutputLocation: 'ml-tensor' }, "preferredOutputLocation cannot be ml-tensor ('cpu' or 'gpu-buffer', for all outputs or by name)"],
+  [{ preferredOutputLocation: 'ml-tensor' }, "preferredOutputLocation cannot be 'ml-tensor' ('cpu' or 'gpu-buffer', for all outputs or by name)"],
   [{ preferredOutputLocation: { y: 'texture' } }, 'preferredOutputLocation cannot be'],
   [{ preferredOutputLocation: 'gpu-buffer' }, "preferredOutputLocation cannot be 'gpu-buffer': the session has no GPU"],
   [{ executionProviders: ['wasm', 'webgpu'], preferredOutputLocation: { y: 'gpu-buffer' } }, 'the session has no GPU'],
@@ -53,12 +53,12 @@ for (const [options, message] of [
   [{ extra: [] }, 'extra cannot be an array of 0'],
   [{ extra: { ep: { context_enable: '1' } } }, 'ep.context_enable: models are compiled'],
   [{ extra: { 'session.disable_cpu_ep_fallback': true } }, 'WebAssembly runs the nodes that no other provider supports'],
-  [{ preset: 'fast' }, "preset cannot be fast ('latency' or 'throughput' or 'power')"],
-  [{ preset: 'toString' }, 'preset cannot be toString'],
+  [{ preset: 'fast' }, "preset cannot be 'fast' ('latency' or 'throughput' or 'power')"],
+  [{ preset: 'toString' }, "preset cannot be 'toString'"],
   [{ preset: ['power'] }, 'preset cannot be an array of 1'],
   [{ onProgress: {} }, 'onProgress cannot be an object Object (a function)'],
-  [webgpu({ preferredLayout: 'CHWN' }), 'preferredLayout cannot be CHWN'],
-  [webgpu({ storageBufferCacheMode: 'big' }), 'storageBufferCacheMode cannot be big'],
+  [webgpu({ preferredLayout: 'CHWN' }), "preferredLayout cannot be 'CHWN'"],
+  [webgpu({ storageBufferCacheMode: 'big' }), "storageBufferCacheMode cannot be 'big'"],
   [webgpu({ device: {} }), 'device cannot be an object Object (a GPUDevice)'],
 ]) {
   test(`refused: ${message}`, () => assert.throws(() => sessionOptions(options), (error) => error instanceof InvalidInput && error.message.includes(message)));
@@ -119,7 +119,7 @@ for (const [room, name, value] of [
 
 test('a wrong flag in env is refused', () => {
   env.webgpu.powerPreference = 'most';
-  assert.throws(() => sessionOptions({}), /powerPreference cannot be most/);
+  assert.throws(() => sessionOptions({}), /powerPreference cannot be 'most'/);
   delete env.webgpu.powerPreference;
 });
 
@@ -133,8 +133,8 @@ test('run options', () => {
 
 for (const [options, message] of [
   [7, 'run options must be an object'], [[], 'run options must be an object'],
-  [{ terminate: 'now' }, 'terminate cannot be now'], [{ tag: 5 }, 'tag cannot be 5'], [{ logSeverityLevel: 'high' }, 'logSeverityLevel cannot be high'],
-  [{ extra: 'x' }, 'extra cannot be x'],
+  [{ terminate: 'now' }, "terminate cannot be 'now'"], [{ tag: 5 }, 'tag cannot be 5'], [{ logSeverityLevel: 'high' }, "logSeverityLevel cannot be 'high'"],
+  [{ extra: 'x' }, "extra cannot be 'x'"],
 ]) {
   test(`refused run options: ${JSON.stringify(options)}`, () => assert.throws(() => runOptions(options), (error) => error instanceof InvalidInput && error.message.includes(message)));
 }

@@ -17,7 +17,7 @@ for (const [from, allowed] of Object.entries(TRANSITIONS)) {
     test(`from ${from} to ${to}: ${allowed.includes(to) ? 'legal' : 'an error'}`, () => {
       const state = Object.assign(new SessionState(), { current: from });
       if (allowed.includes(to)) return state.enter(to);
-      const message = from === 'released' ? 'the session was released' : `a session cannot go from ${from} to ${to}`;
+      const message = from === 'released' ? 'the session was released (create another)' : `a session cannot go from ${from} to ${to}`;
       assert.throws(() => state.enter(to), refusal('SessionFailed', message));
     });
   }

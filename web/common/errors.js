@@ -6,8 +6,17 @@
  * @typedef {{ type: string, message: string, node: string, hint: string }} ErrorPayload
  */
 
+/** Names that the engine gives to feeds, outputs and dims: callers do not know them, and messages leave them out. */
+const HIDDEN = [
+  ...['numbers', 'apply', 'result', 'applied', 'loss'].map((name) => `training:${name}`),
+  ...['A', 'B', 'rank'].map((name) => `adapters:${name}`),
+];
+
+/** Those of the names that callers know. @param {string[]} names */
+export const shownNames = (names) => names.filter((name) => !HIDDEN.includes(name));
+
 /** The line of a message that names the documentation's page. */
-const SEE = /\nSee \S+#\w+/g;
+const SEE = /\nSee \S+/g;
 
 /** The address of the page on all kinds of errors, or "" where the package does not know its files. */
 let address = () => '';
@@ -107,7 +116,8 @@ const errors = {
 
 /** @param {Function} kind */
 const typeOf = (kind) => Object.keys(errors).find((name) => errors[name] === kind) ?? 'PyRuntimeError';
-const helpOf = (/** @type {string} */ type) => address() && `${address()}#${type}`;
+/** The root class has no part of its own there. @param {string} type */
+const helpOf = (type) => address() && `${address()}${type === 'PyRuntimeError' ? '' : `#${type}`}`;
 
 /**
  * @param {unknown} error
@@ -116,6 +126,10 @@ const helpOf = (/** @type {string} */ type) => address() && `${address()}#${type
 export function toPayload(error) {
   if (error instanceof PyRuntimeError) {
     return { type: error.type, message: error.detail, node: error.node, hint: error.hint };
+  }
+  if (error instanceof Error && error.name === 'CompileError' && /Content.Security.Policy|CSP/i.test(error.message)) {
+    const hint = "a Content-Security-Policy needs script-src 'wasm-unsafe-eval'";
+    return { type: 'SessionFailed', message: `this page may not compile WebAssembly: ${error.message}`, node: '', hint };
   }
   if (error instanceof Error) return { type: error.name, message: error.message, node: '', hint: '' };
   return { type: 'PyRuntimeError', message: String(error), node: '', hint: '' };
@@ -129,6 +143,12 @@ export function toPayload(error) {
 export function fromPayload({ type, message, node, hint }) {
   const known = errors[type];
   return known ? new known(message, { node, hint }) : new PyRuntimeError(`${type}: ${message}`, { node, hint });
+}
+
+/** An error of a run with what a caller should do, if it says nothing about it. @param {unknown} error @param {string} hint */
+export function withHint(error, hint) {
+  if (!(error instanceof ExecutionError) || error.hint) return error;
+  return new ExecutionError(error.detail, { node: error.node, hint, cause: error });
 }
 
 /** The error for an index in data that is out of range. @param {string} node @param {number | bigint} index @param {number} extent */

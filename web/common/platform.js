@@ -2,7 +2,7 @@
 
 import { InvalidInput } from './errors.js';
 
-const HINT = 'a worker that started from a blob: or data: address needs whole addresses, such as https://host/file';
+const HINT = 'such as https://host/file; a worker that started from a blob: or data: address needs whole ones';
 
 /**
  * A worker, or what stands for one. ref: keeps a program in Node.js running.

@@ -9,6 +9,7 @@ export const HINT = "serve all files of dist/ unchanged, from one folder; a Cont
 /** The hint for a script that cannot start. Vite serves packages outside of the project, such as linked ones, below /@fs/ only if its
  * settings allow it. @param {string} url */
 export function startHint(url) {
+  if (globalThis.navigator?.onLine === false) return 'the browser is offline: pages that start without a network install their files before (pyruntime/offline)';
   if (url.startsWith('file:')) return 'browsers start no worker in a page from a file: open it through a server, such as `pyruntime serve`';
   return url.includes('/@fs/') ? 'install a copy of the package, not a link, or list its folder in server.fs.allow of vite.config.js' : HINT;
 }

@@ -42,7 +42,7 @@ export class Batcher {
     const known = session.outputMetadata.filter((/** @type {{ name: string }} */ { name }) => outputs.includes(name));
     this.layout = new BatchLayout(session.inputMetadata.map(declared), known.map(declared), dim, Object.keys(pad));
     const { refused } = this.layout;
-    if (refused) throw new InvalidInput(`this model cannot run batches: ${refused}`, { hint: 'dim, outputs' });
+    if (refused) throw new InvalidInput(`this model cannot run batches: ${refused}`, { hint: 'the option dim names the batch dim; outputs leaves outputs out; a model with a fixed batch cannot' });
     this.gatherer = new Gatherer(size, wait);
   }
 

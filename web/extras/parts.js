@@ -18,6 +18,7 @@
  * @property {typeof import('../common/errors.js').InvalidInput} InvalidInput
  * @property {typeof import('../common/errors.js').SessionFailed} SessionFailed
  * @property {typeof import('../common/errors.js').Terminated} Terminated
+ * @property {typeof import('../common/errors.js').withHint} withHint
  */
 /** @typedef {{ name: string, isTensor: boolean, type: string, shape?: readonly (number | string)[] }} Metadata */
 /**

@@ -2,7 +2,7 @@
 // pyruntime/runtime/writing.py decides what runs.
 
 import { notTogether } from '../runtime/generation.js';
-import { BUSY, BUSY_HINT, JointWriter, Numbers, OVERTAKEN, Sampling, Text, Writer, refusedNumber } from '../runtime/writing.js';
+import { BEYOND, BUSY, BUSY_HINT, JointWriter, Numbers, OVERTAKEN, Sampling, Text, Writer, refusedNumber } from '../runtime/writing.js';
 import { Decoder } from './decoder.js';
 import { optionsFor, partsOf } from './parts.js';
 
@@ -30,6 +30,9 @@ export class TextGenerator {
     /** @type {Options & { draftTokens: number }} */
     const defaults = { draftTokens: 4 };
     const { tokenizer, draft, draftTokens, inputs, stopTokens } = optionsFor(options, defaults, 'TextGenerator', InvalidInput);
+    if (tokenizer && !(/** @type {unknown} */ (tokenizer.encode) && /** @type {unknown} */ (tokenizer.decode))) {
+      throw new InvalidInput(`the tokenizer is ${typeof tokenizer === 'string' ? `'${tokenizer}'` : 'another object'}`, { hint: 'an object with encode(text) and decode(tokens)' });
+    }
     this.check('draftTokens', draftTokens, true, 1);
     this.tokenizer = tokenizer;
     this.draftTokens = draft ? draftTokens : 0;
@@ -109,6 +112,8 @@ export class TextGenerator {
     this.isRunning = true;
     try {
       return await work();
+    } catch (error) {
+      throw this.parts.withHint(error, BEYOND);
     } finally {
       this.isRunning = false;
     }
@@ -139,7 +144,10 @@ export class TextGenerator {
     const { InvalidInput } = this.parts;
     const how = new Sampling();
     for (const [name, value] of Object.entries(given)) {
-      if (!(name in how)) throw new InvalidInput(`the setting "${name}" does not exist`, { hint: `there are ${Object.keys(how).join(', ')}` });
+      if (!(name in how)) {
+        const hint = `there are ${['maxTokens', 'stop', 'seed', 'signal', ...Object.keys(how)].join(', ')}`;
+        throw new InvalidInput(`the setting "${name}" does not exist`, { hint });
+      }
       this.check(name, value, name === 'topK');
     }
     Object.assign(how, given);
@@ -155,7 +163,7 @@ export class TextGenerator {
 
   /** @param {string | readonly string[]} stop @param {number[]} prompt */
   text(stop, prompt) {
-    const stops = typeof stop === 'string' ? [stop] : [...stop ?? []];
+    const stops = typeof stop === 'string' ? [stop] : Array.isArray(stop) ? [...stop] : [NaN];
     if (!stops.every((one) => typeof one === 'string')) throw new this.parts.InvalidInput(`stop is ${stop}`, { hint: 'a text or a list of texts is expected' });
     if (stops.length && !this.tokenizer) throw new this.parts.InvalidInput('stop needs a tokenizer', { hint: 'stopTokens end a text without one' });
     const decode = (/** @type {number[]} */ tokens) => this.tokenizer?.decode(tokens, { skip_special_tokens: true }) ?? '';

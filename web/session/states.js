@@ -16,7 +16,7 @@ export class SessionState {
   /** @param {State} next */
   enter(next) {
     const { current } = this;
-    if (current === 'released') throw new SessionFailed('the session was released');
+    if (current === 'released') throw new SessionFailed('the session was released', { hint: 'create another' });
     if (!TRANSITIONS[current].includes(next)) throw new SessionFailed(`a session cannot go from ${current} to ${next}`);
     this.current = next;
     if (current === 'recovering' && next === 'running') this.recovered++;

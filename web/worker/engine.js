@@ -55,7 +55,7 @@ let nextSession = 1;
 /** @param {number} id @returns {Session} */
 function find(id) {
   const session = sessions.get(id);
-  if (!session) throw new SessionFailed('the session was released');
+  if (!session) throw new SessionFailed('the session was released', { hint: 'create another' });
   return session;
 }
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from pyruntime.errors import InvalidInput
+from pyruntime.errors import InvalidInput, shown_names
 from pyruntime.frontend.feed_checks import check_names, check_tensor, required_inputs
 from pyruntime.frontend.trace_graph import TensorSpec
 from pyruntime.ir import dtype as dt
@@ -42,7 +42,7 @@ class Feeds:
             raise InvalidInput(f"output names must be a list or None, got {names!r}")
         for n in names or ():
             if n not in self.output_names:
-                raise InvalidInput(f'output "{n}" does not exist', hint=f"outputs are {self.output_names}")
+                raise InvalidInput(f'output "{n}" does not exist', hint=f"outputs are {shown_names(self.output_names)}")
         return list(names) if names else self.output_names
 
     def gpu_outputs(self, location: Any) -> set[str]:
@@ -88,6 +88,8 @@ class Feeds:
         if isinstance(array, GpuTensor):
             array.memory()  # raises if it was disposed or lost
         if isinstance(t, TensorType):
+            if isinstance(array, np.ndarray) and array.dtype.kind == "O" and t.dtype is not dt.STRING:
+                _check_numbers(name, array)
             if t.shape == () and array.size == 1 and isinstance(array, np.ndarray):
                 array = array.reshape(())  # like onnxruntime, accept a single number in any rank
             check_tensor(name, _dtype(array), array.shape, t)
@@ -123,6 +125,13 @@ def _array(name: str, x: Any, t: Type | None) -> np.ndarray:
         return np.asarray(x, declared) if are_numbers and (fits or not array.size) else array
     except (ValueError, TypeError, OverflowError) as e:
         raise InvalidInput(f'input "{name}" is not a tensor: {e}') from None
+
+
+def _check_numbers(name: str, x: np.ndarray) -> None:
+    """Errors: InvalidInput for an array of objects that are neither numbers nor texts"""
+    if x.size and not isinstance(x.flat[0], (str, bytes)):
+        hint = "give an array of numbers: np.asarray(x, np.float32)"
+        raise InvalidInput(f'input "{name}" has elements of type {type(x.flat[0]).__name__}', hint=hint)
 
 
 def _dtype(x: np.ndarray | GpuTensor | ResidentTensor) -> DType:

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple, TypeVar
 from pyruntime.compiler.half_ranges import HalfRanges
 from pyruntime.compiler.listing import listing
 from pyruntime.errors import InvalidInput, OutOfMemory, SessionFailed, UnsupportedSizes, our_fault
-from pyruntime.frontend.feed_checks import NodeArg, arguments, required_inputs
+from pyruntime.frontend.feed_checks import NodeArg, arguments, check_given, required_inputs
 from pyruntime.frontend.maps import without_maps
 from pyruntime.native.execution.executor import Executor
 from pyruntime.native.execution.timing import Timed, Timing, timed, timings
@@ -298,6 +298,7 @@ class Session:
         adapters, with weights. Errors: InvalidInput"""
         feeds = self._maps.to_tensors(input_feed)
         if added := self.adapters.feeds(active):
+            check_given(feeds)
             feeds = {**added, **feeds}
         return self.feeds.check(feeds, names)
 

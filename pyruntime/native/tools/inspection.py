@@ -8,6 +8,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from pyruntime.arguments import checked
 from pyruntime.compiler.inspection import Report, constants, inspection
 from pyruntime.errors import our_fault
 from pyruntime.frontend.feed_checks import required_inputs
@@ -27,9 +28,10 @@ from pyruntime.runtime.arena import WHOLE
 from pyruntime.session.model_source import check_model
 
 
+@checked
 @our_fault("inspecting the model")
 def inspect(
-    model: str | os.PathLike[str] | bytes | Source,
+    model: Any,
     sess_options: SessionOptions | None = None,
     providers: Sequence[str] | None = None,
 ) -> Report:

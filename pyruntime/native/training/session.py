@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
+from pyruntime.arguments import checks_arguments
 from pyruntime.errors import our_fault
 from pyruntime.native.sessions.session import Session
 from pyruntime.native.sessions.state_values import NativeStates
@@ -17,6 +18,7 @@ from pyruntime.training.session.core import Parameter, TrainingCore
 T = TypeVar("T")
 
 
+@checks_arguments()
 class TrainingSession(TrainingCore):
     """A model and what trains it. See `pyruntime.TrainingSession` in docs/training.md.
 

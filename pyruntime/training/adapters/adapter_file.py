@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any
 
 from pyruntime.errors import InvalidInput, UnsupportedOp
 from pyruntime.host.regex import Pattern, compiled
-from pyruntime.runtime.adapter_config import check_config, unknown_fields
+from pyruntime.runtime.adapter_config import CONFIG, check_config, unknown_fields
 from pyruntime.runtime.adapter_places import Pair, pairs_of
-from pyruntime.runtime.safetensors import CODES
+from pyruntime.runtime.safetensors import CODES, check_type
 from pyruntime.training.files import onnx_adapter, safetensors
 from pyruntime.training.files.onnx_adapter import Versions
 from pyruntime.training.files.safetensors import Stored
@@ -20,7 +20,6 @@ from pyruntime.training.files.safetensors import Stored
 if TYPE_CHECKING:
     from pathlib import Path
 
-CONFIG = "adapter_config"  # in the metadata of our safetensors files: PEFT's adapter_config.json
 PEFT_FILES = ("adapter_model.safetensors", "adapter_config.json")
 
 
@@ -58,16 +57,18 @@ def read_adapter(data: bytes, config: bytes | str | None = None) -> Adapter:
         tensors, versions = onnx_adapter.read(data)
         return Adapter(tensors, {}, versions)
     stored, metadata = safetensors.read(data)
-    return Adapter(stored, _config(config if config is not None else metadata.get(CONFIG, "{}")))
+    for name, t in stored.items():
+        check_type(name, t.dtype)
+    return Adapter(stored, _config(config if config is not None else metadata.get(CONFIG, "{}"), metadata))
 
 
-def _config(text: bytes | str) -> Mapping[str, Any]:
+def _config(text: bytes | str, metadata: Mapping[str, str]) -> Mapping[str, Any]:
     try:
         found = json.loads(text)
     except (ValueError, RecursionError):
         found = None
     config = checked_config(found)
-    if text := unknown_fields(config):
+    if text := unknown_fields(config, metadata):
         warnings.warn(f"pyruntime: {text}", RuntimeWarning, stacklevel=2)
     return config
 

@@ -6,10 +6,12 @@ import os
 from pathlib import Path
 from typing import Any
 
-from pyruntime.errors import InvalidInput, not_found
+from pyruntime.arguments import checks_arguments
+from pyruntime.errors import InvalidInput, file_bytes
 from pyruntime.training.adapters.adapter_file import PEFT_FILES, Adapter, read_adapter
 
 
+@checks_arguments()
 class LoraAdapter:
     """An adapter in memory: `add_active_adapter` of RunOptions takes it.
 
@@ -44,12 +46,7 @@ class LoraAdapter:
 
 def _from_path(path: Path, config: bytes | str | None) -> Adapter:
     file, beside = (path / name for name in PEFT_FILES) if path.is_dir() else (path, path.with_name(PEFT_FILES[1]))
-    try:
-        data = file.read_bytes()
-    except FileNotFoundError:
-        raise not_found(file) from None
-    except OSError as error:
-        raise InvalidInput(f'"{file}" cannot be read: {error}') from None
+    data = file_bytes(file)
     found = read_adapter(data, config)
     has_own = bool(found.config) or path.suffix == ".onnx_adapter" or config is not None
     return found if has_own or not beside.exists() else read_adapter(data, beside.read_bytes())

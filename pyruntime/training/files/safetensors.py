@@ -28,7 +28,7 @@ def write(tensors: Mapping[str, Stored], metadata: Mapping[str, str]) -> bytes:
 
 
 def read(data: bytes) -> tuple[dict[str, Stored], dict[str, str]]:
-    """The tensors, without those of types that we do not read, and the metadata. Errors: InvalidInput"""
+    """The tensors and the metadata. Errors: InvalidInput"""
     size = int.from_bytes(data[:8], "little")
     check_size(size, len(data))
     try:

@@ -15,7 +15,7 @@ from pyruntime.ir.dtype import F32, F64, DType
 from pyruntime.ir.expr import Expr, X, Y, cast, const, dim, exp, guard, log, select
 from pyruntime.ir.kernel import Tensor
 from pyruntime.ops.standard.reduce import log_softmax_of
-from pyruntime.training.graph.graph_names import DOMAIN
+from pyruntime.training.graph.graph_names import COPY, DOMAIN
 
 
 @op("Loss", since=1, domain=DOMAIN)
@@ -44,8 +44,8 @@ def total(t: Tracer, *losses: Tensor, scales: str) -> Tensor:
 
 def _as_scalar(t: Tracer, x: Tensor) -> Tensor:
     if not (sh.is_static(x.shape) and sh.size(x.shape) == 1):
-        shape = ", ".join(map(str, x.shape))
-        raise t.shape_error(f'the loss "{x.name}" has shape [{shape}]; a loss is a single number, such as a mean')
+        name, shape = x.name.removeprefix(COPY), ", ".join(map(str, x.shape))
+        raise t.shape_error(f'the loss "{name}" has shape [{shape}]; a loss is a single number, such as a mean')
     return t.reshape(x, ())
 
 

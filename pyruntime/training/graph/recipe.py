@@ -14,7 +14,7 @@ from functools import partial
 from math import isfinite
 from typing import Any, NamedTuple
 
-from pyruntime.errors import InvalidInput
+from pyruntime.errors import InvalidInput, file_bytes
 from pyruntime.training.adapters.lora import lora_of
 
 # settings of each loss, with defaults
@@ -97,6 +97,7 @@ class Recipe:
 
 def recipe_of(options: Mapping[str, Any]) -> Recipe:
     """The recipe of a session's options. Errors: InvalidInput names the option."""
+    options = {name: value for name, value in options.items() if value is not None}
     _known("option", options, OPTIONS)
     found = {name: option.checked(options.get(name, option.default)) for name, option in OPTIONS.items()}
     (optimizer, settings), (schedule, timing), (norm, value) = (found[n] for n in ("optimizer", "schedule", "clip"))
@@ -144,7 +145,7 @@ def _choice(what: str, value: Any, table: Mapping[str, Mapping[str, float]]) -> 
         plain, base = ALIASES[plain]
     if plain not in table:
         raise InvalidInput(f'{what} "{name}" is not known', hint=f"known: {', '.join(table)}")
-    own = own if isinstance(own, Mapping) else {"rate": own}
+    own = {k: v for k, v in own.items() if v is not None} if isinstance(own, Mapping) else {"rate": own}
     _known(f"setting of {plain}", own, table[plain])
     numbers = {k: v if isinstance(v, bool) else _setting(f"{plain}.{k}", k, v) for k, v in own.items()}
     return plain, {**table[plain], **base, **numbers}
@@ -232,14 +233,15 @@ def _loss(value: Any, n: int) -> Loss:
         return Loss("output", value)
     if not isinstance(value, Mapping):
         raise InvalidInput(f"loss cannot be {type(value).__name__}", hint='{"mse": "output"}, or the name of an output')
-    rest = dict(value)
+    rest = {name: setting for name, setting in value.items() if setting is not None}
     scale = _number("scale of a loss", rest.pop("scale", 1.0))
     target = rest.pop("target", "target" if n == 0 else f"target{n + 1}")
     if "onnx" in rest:
         return _graph_of_loss(rest, scale)
     kind = next((k for k in rest if k in LOSSES or k == "output"), "")
     if not kind:
-        raise InvalidInput(f"loss {list(rest)} is not known", hint=f"known: output, onnx, {', '.join(LOSSES)}")
+        names = ", ".join(f'"{name}"' for name in rest) or "without a name"
+        raise InvalidInput(f"loss {names} is not known", hint=f"known: output, onnx, {', '.join(LOSSES)}")
     output = rest.pop(kind)
     if not isinstance(output, str):
         raise InvalidInput(f"{kind} cannot be of {output!r}", hint="name an output of the model")
@@ -274,8 +276,7 @@ def _graph_of_loss(value: Mapping[str, Any], scale: float) -> Loss:
     _known("setting of onnx", value, ("onnx", "inputs", "output"))
     data, inputs = value["onnx"], value.get("inputs", {})
     if isinstance(data, (str, os.PathLike)):
-        with open(data, "rb") as file:
-            data = file.read()
+        data = file_bytes(data)
     elif isinstance(data, Mapping) and data.keys() == {"base64"}:
         data = base64.b64decode(data["base64"])
     if not isinstance(data, (bytes, bytearray, memoryview)):

@@ -232,7 +232,7 @@ class _Losses:
                 continue
             operands = (renamed.get(loss.output, loss.output), *([] if loss.kind == "output" else [loss.target]))
             attrs = {"kind": loss.kind, "settings": json.dumps(dict(loss.settings))}
-            nodes.append(Node("Loss", DOMAIN, 1, part, operands, (part,), attrs))
+            nodes.append(Node("Loss", DOMAIN, 1, f"{loss.kind} of {loss.output}", operands, (part,), attrs))
         scales = json.dumps([loss.scale for loss in self._losses])
         return [*nodes, Node("Total", DOMAIN, 1, name, parts, (name,), {"scales": scales})]
 

@@ -13,8 +13,9 @@ from math import nan, prod
 from pathlib import Path
 from typing import Any, Protocol, TypeVar
 
-from pyruntime.errors import InvalidInput, SessionFailed
-from pyruntime.frontend.feed_checks import differing_dims
+from pyruntime.arguments import checks_arguments
+from pyruntime.errors import InvalidInput, SessionFailed, file_bytes
+from pyruntime.frontend.feed_checks import check_given, differing_dims
 from pyruntime.onnx import load
 from pyruntime.onnx.edit import export_plan
 from pyruntime.onnx.graph import Graph, TensorType, Weight
@@ -105,6 +106,7 @@ def step_numbers(recipe: Recipe) -> StepNumbers:
     return StepNumbers(recipe.settings, recipe.schedule, recipe.schedule_settings, recipe.seed, scale)
 
 
+@checks_arguments("__init__")
 class TrainingCore:
     """A model and what trains it. open_session: for the graph of the steps; memory: bytes that a step may need, or 0"""
 
@@ -163,6 +165,10 @@ class TrainingCore:
     ) -> dict[str, Any]:  # fmt: skip
         """The loss of a batch, as "loss", if feeds has its targets, and these outputs of the model. Operators are as in
         inference."""
+        for name in outputs or ():
+            if name not in self._training.outputs:
+                known = ", ".join(self._training.outputs)
+                raise InvalidInput(f'output "{name}" does not exist', hint=f"outputs are {known}")
         run = self._steps.evaluate([*feeds], [*(outputs or ())])
         results = self._session.run(run.outputs, self._feeds(run, feeds), run_options)
         found = dict(zip(run.outputs, results, strict=True))
@@ -185,8 +191,7 @@ class TrainingCore:
         return outcome.result if outcome.following is None else self._perform(outcome.following, {}, options)
 
     def _feeds(self, run: StepRun, feeds: Mapping[str, Any]) -> dict[str, Any]:
-        if not isinstance(feeds, Mapping):
-            raise InvalidInput(f"feeds must be a dict of tensors by name, got {type(feeds).__name__}")
+        check_given(feeds)
         found = {name: self._fitted(name, x) for name, x in feeds.items()} | {NUMBERS: self._floats(run.numbers)}
         if self._recipe.accumulates:
             found[APPLY] = self._floats([0.0] * run.applies)
@@ -238,8 +243,9 @@ class TrainingCore:
     def load(self, checkpoint: bytes | str | os.PathLike[str]) -> None:
         """Go on from a checkpoint, or begin with the weights of a safetensors file. Errors: InvalidInput for a file
         that does not fit the model or the options; nothing has changed then."""
-        data = Path(checkpoint).read_bytes() if isinstance(checkpoint, (str, os.PathLike)) else bytes(checkpoint)
+        data = file_bytes(checkpoint) if isinstance(checkpoint, (str, os.PathLike)) else bytes(checkpoint)
         tensors, metadata = safetensors.read(data)
+        others = self._trained.not_loaded({name: t.dtype for name, t in tensors.items()}, metadata)
         fitting = self._trained.fitting({name: list(t.shape) for name, t in tensors.items()})
         values = {name: self._arrays.cast(tensors[name], w.dtype) for name, w in fitting.items()}
         go_on_from(metadata, self._numbers, self._recipe.optimizer, number_of)
@@ -248,6 +254,8 @@ class TrainingCore:
         if not any(name.startswith(START) for name in values):
             values |= self._anchors(values)
         self._session.with_states(lambda states: states.replace(values))
+        if others:
+            warnings.warn(f"pyruntime: {others}", RuntimeWarning, stacklevel=3)
 
     def set_weights(self, values: Mapping[str, Any]) -> None:
         """Replace weights, for example by an average of several sessions'."""

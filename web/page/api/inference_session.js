@@ -2,12 +2,13 @@
 
 import { InferenceSession as Base, registerBackend, Tensor, TRACE_EVENT_BEGIN, TRACE_EVENT_END } from 'onnxruntime-common';
 import { attach, checkPlatform } from '../engine/client.js';
-import { InvalidInput, NoAdapter, SessionFailed, Terminated } from '../../common/errors.js';
+import { InvalidInput, NoAdapter, SessionFailed, Terminated, withHint } from '../../common/errors.js';
 import { warnOnce } from '../../common/log.js';
 import { optionsOf } from '../../common/records.js';
 import { looksLikeProgram } from '../../common/program_mark.js';
 import { checkFetches, checkTargets } from '../tensors/check_feeds.js';
 import { droppedSessions, Handler } from '../sessions/handler.js';
+import { record } from '../options/option_kinds.js';
 import { checkOutputNames, checkProviders, logCreated, runOptions, sessionOptions } from '../options/options.js';
 import { hasPageGpu, noteAdapter, pageGpu } from '../gpu/page_gpu.js';
 import { modelParams, streamsOf, withAddress } from '../sessions/model_origins.js';
@@ -112,7 +113,7 @@ function runArguments(fetches, options, { outputs, outputNames, logOptions }) {
   const every = (/** @type {string[]} */ names) => names.map((name) => /** @type {[string, null]} */ ([name, null]));
   if (fetches === undefined || fetches === null) return result(every(outputNames));
   if (typeof fetches !== 'object' || fetches instanceof Tensor) {
-    throw new InvalidInput('fetches must be names or an object of tensors by name');
+    throw new InvalidInput('fetches must be names or an object of tensors by name', { hint: `['${outputNames[0]}']` });
   }
   if (Array.isArray(fetches)) {
     if (!fetches.length) throw new InvalidInput('fetches must not be empty');
@@ -135,23 +136,26 @@ function runArguments(fetches, options, { outputs, outputNames, logOptions }) {
  */
 const Concrete = /** @type {BaseClass} */ (/** @type {unknown} */ (Base));
 
-/** Replaces onnxruntime-common's errors for arguments and unknown providers. @param {Error} cause @returns {never} */
-function refused(cause) {
+/** Replaces onnxruntime-common's errors for arguments and unknown providers. @param {Error} cause @param {unknown[]} args @returns {never} */
+function refused(cause, args) {
   if (/^(Unexpected argument\[|')/.test(cause.message)) {
     throw new InvalidInput(`create(model, options): ${cause.message}`, { hint: 'a model is an address, bytes, a Blob, a stream, a Response or a handle of a file', cause });
   }
   if (!cause.message.startsWith('no available backend')) throw cause;
+  const { executionProviders = [] } = /** @type {SessionOptions} */ (args.find(record.takes) ?? {});
+  const names = executionProviders.map((item) => `'${typeof item === 'string' ? item : item.name}'`).join(', ');
   const hint = "'webgpu', 'wasm', 'auto' or the page's own; no available backend found";
-  throw new InvalidInput('none of the executionProviders is available', { hint, cause });
+  throw new InvalidInput(`none of the executionProviders (${names}) is available`, { hint, cause });
 }
 
 /** onnxruntime's session, with this engine's errors and additional methods. */
 export class InferenceSession extends Concrete {
   /** For code in other files (web/extras/parts.js). */
-  static classes = { Tensor, InvalidInput, SessionFailed, Terminated };
+  static classes = { Tensor, InvalidInput, SessionFailed, Terminated, withHint };
 
   /** @param {Handler} handler */
   constructor(handler) {
+    if (!(handler instanceof Handler)) throw new InvalidInput('sessions are not made by new', { hint: 'await ort.InferenceSession.create(model)' });
     super(handler);
     droppedSessions.registry.register(this, handler, handler);
   }
@@ -162,11 +166,12 @@ export class InferenceSession extends Concrete {
    * @override @returns {Promise<{ handler: unknown }>} an InferenceSession; another one if the options name another backend
    */
   static async create(model, ...given) {
+    const args = given.filter((arg) => arg !== null && arg !== undefined);
+    if (args.some(Array.isArray)) throw new InvalidInput('the options of create cannot be an array', { hint: "{ executionProviders: ['webgpu'] }" });
     register();
-    const args = given.filter((one) => one !== undefined && one !== null);
     checkProviders(args);
     if (args.some((given) => /** @type {SessionOptions} */ (given)?.adapters)) return backend.adapt(model, args);
-    const session = await withAddress(model, (accepted) => Concrete.create(accepted, ...args)).catch(refused);
+    const session = await withAddress(model, (accepted) => Concrete.create(accepted, ...args)).catch((error) => refused(error, args));
     const { handler } = session;
     if (!(handler instanceof Handler)) return session; // of another backend
     return handler.about.adapters ? backend.adapt(model, [], handler) : new InferenceSession(handler); // adapters: of a Program

@@ -97,7 +97,8 @@ async function chosenUrls(paths) {
   const own = ownUrls();
   if (folder) warnIgnored(folder, own);
   else if (typeof paths === 'object' && paths) {
-    const { mjs, wasm } = /** @type {{ mjs?: unknown, wasm?: unknown }} */ (paths);
+    const { mjs, wasm, ...others } = /** @type {{ mjs?: unknown, wasm?: unknown }} */ (paths);
+    for (const name of Object.keys(others)) warn(`env.wasm.wasmPaths has no entry "${name}": it has mjs and wasm`);
     for (const [key, url] of /** @type {['worker' | 'wasm', unknown][]} */ ([['worker', mjs], ['wasm', wasm]])) {
       if (!url) continue;
       const address = addressOf(String(url));
@@ -105,6 +106,7 @@ async function chosenUrls(paths) {
       else warnIgnored(String(url), own);
     }
   }
+  else if (paths !== undefined && paths !== null) throw new InvalidInput(`env.wasm.wasmPaths cannot be ${paths}`, { hint: 'a folder, or { mjs, wasm }' });
   return own;
 }
 

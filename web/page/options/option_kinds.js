@@ -89,7 +89,8 @@ export function check(table, options, what, log) {
 }
 
 /** A value as messages show it. @param {unknown} value */
-function shown(value) {
+export function shown(value) {
+  if (typeof value === 'string') return `'${value}'`;
   if (typeof value === 'function') return 'a function';
   if (typeof value !== 'object' || value === null) return String(value);
   return Array.isArray(value) ? `an array of ${value.length}` : `an object ${value.constructor?.name ?? ''}`.trim();

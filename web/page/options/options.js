@@ -195,6 +195,9 @@ export function runOptions(input, logOptions) {
     throw new InvalidInput('run options must be an object', { hint: '{ signal } or { terminate }' });
   }
   const options = /** @type {RunOptions & { signal?: AbortSignal }} */ (input);
+  if (input.adapters !== undefined && input.adapters !== null) { // a session with adapters takes them before
+    throw new InvalidInput('the session has no adapters', { hint: 'create it with the option adapters: { name: file }' });
+  }
   const name = [logOptions?.id, options.tag].filter(Boolean).join(' ');
   const ofRun = { least: severity.takes(options.logSeverityLevel) ? options.logSeverityLevel : logOptions?.least, id: typeof options.tag === 'string' ? name : logOptions?.id };
   check(RUN, options, 'run option', ofRun);

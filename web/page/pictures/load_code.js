@@ -74,4 +74,4 @@ Object.assign(Tensor.prototype, {
   },
 });
 
-export { Tensor };
+export { Tensor } from '../tensors/checked_tensor.js';

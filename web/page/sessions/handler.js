@@ -253,7 +253,7 @@ export class Handler {
   // ── lifetime ──
 
   checkUsable() {
-    if (this.lifetime.signal.aborted) throw new SessionFailed('the session was released');
+    if (this.lifetime.signal.aborted) throw new SessionFailed('the session was released', { hint: 'create another' });
     if (this.caller.gone) throw this.caller.failure();
   }
 

@@ -61,6 +61,7 @@ export async function withAddress(model, use) {
  */
 function origin(given, base, keep) {
   const source = sources.get(given) ?? given;
+  if (source === '') throw new InvalidInput('the address of the model, or of a file of its weights, is empty');
   if (typeof source === 'string' || isUrl(source)) return { url: platform.address(String(source), base), keep };
   if (isBlob(source)) return { blob: source };
   if (isHandle(source)) return { handle: source };
@@ -68,8 +69,8 @@ function origin(given, base, keep) {
   const { bodyUsed, ok } = /** @type {Partial<Response>} */ (source ?? {});
   if (isStream(stream) && !stream.locked && !bodyUsed && ok !== false) return { stream };
   if (!isBytes(source)) {
-    throw new InvalidInput('models and external data are addresses, bytes, Blobs, handles of files, streams that nobody reads, '
-      + 'or responses that are ok');
+    const hint = 'they are addresses, bytes, Blobs, handles of files, streams that nobody reads, or responses that are ok';
+    throw new InvalidInput(`a model or a file of its weights cannot be ${source === null || typeof source !== 'object' ? String(source) : kindOf(source)}`, { hint });
   }
   const bytes = ArrayBuffer.isView(source) ? new Uint8Array(source.buffer, source.byteOffset, source.byteLength) : new Uint8Array(source);
   if (bytes.length >= LARGE && !isShared(bytes) && !isProgram(bytes)) return served(bytes);

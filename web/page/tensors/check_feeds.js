@@ -1,7 +1,7 @@
 // Refuses wrong feeds before they are sent. The session stays usable.
 
 import { Tensor } from 'onnxruntime-common';
-import { InvalidInput } from '../../common/errors.js';
+import { InvalidInput, shownNames } from '../../common/errors.js';
 import { CachedOutput } from './cached_outputs.js';
 
 /** @import { ValueInfo } from '../../common/protocol.js' */
@@ -22,7 +22,7 @@ export const RAW = {
  */
 export function checkFeeds(feeds, inputs, isNeeded = () => true) {
   if (typeof feeds !== 'object' || feeds === null || feeds instanceof Tensor || Array.isArray(feeds)) {
-    throw new InvalidInput('feeds must be an object of tensors by input name');
+    throw new InvalidInput('feeds must be an object of tensors by input name', { hint: `inputs: ${list(inputs)}` });
   }
   const known = new Set(inputs.map(({ name }) => name));
   const given = /** @type {Record<string, unknown>} */ (feeds);
@@ -85,7 +85,7 @@ function checkDims(name, shape, { dims, size, location }) {
 
 /** @param {string} what @param {Tensor} tensor */
 function checkLocation(what, { location }) {
-  if (location === 'none') throw new InvalidInput(`${what} was disposed of`);
+  if (location === 'none') throw new InvalidInput(`${what} was disposed of`, { hint: 'dispose() frees the data: call it after the last run with this tensor' });
   if (location === 'cpu' || location === 'cpu-pinned' || location === 'gpu-buffer') return;
   const hint = 'give a tensor whose data is on the CPU';
   throw new InvalidInput(`${what} lies in a ${location}, which this engine cannot read or write`, { hint });
@@ -130,4 +130,4 @@ function isTensor(value) {
 }
 
 /** @param {ValueInfo[]} infos */
-const list = (infos) => infos.map(({ name }) => `"${name}"`).join(', ');
+const list = (infos) => shownNames(infos.map(({ name }) => name)).map((name) => `"${name}"`).join(', ');

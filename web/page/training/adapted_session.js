@@ -23,7 +23,7 @@ const ARRAYS = {
 export async function adapt(parts, model, args, opened) {
   const options = args.find((given) => given?.adapters) ?? {};
   const { adapters: given = {}, ...rest } = options;
-  if (typeof given !== 'object' || Array.isArray(given)) throw new InvalidInput('adapters cannot be that', { hint: 'an object of files by name' });
+  if (typeof given !== 'object' || Array.isArray(given)) throw new InvalidInput(`adapters cannot be ${Array.isArray(given) ? 'an array' : given}`, { hint: 'an object of files by name' });
   const fetches = (/** @type {string} */ address) => fetched(parts.platform.address(address), parts.platform, options.fetch ?? fetch);
   /** @type {Record<string, Adapter>} */
   const files = Object.fromEntries(await Promise.all(Object.entries(given).map(async ([name, one]) => [name, await readAdapter(one, fetches)])));

@@ -5,6 +5,7 @@ import { InvalidInput } from '../../common/errors.js';
 import * as safetensors from './safetensors.js';
 import { warn } from '../../common/log.js';
 import { checkConfig, unknownFields } from '../../runtime/adapter_config.js';
+import { checkType } from '../../runtime/safetensors.js';
 import * as onnxAdapter from './onnx_adapter.js';
 
 /** @import { Stored } from './safetensors.js' */
@@ -23,10 +24,11 @@ export async function readAdapter(given, fetches) {
   const file = await bytesOf(source, fetches);
   if (onnxAdapter.isOnnxAdapter(file)) return { tensors: onnxAdapter.read(file), config: {} };
   const { tensors, metadata } = safetensors.read(file);
+  for (const [name, { dtype }] of Object.entries(tensors)) checkType(name, dtype);
   const config = isPair && given.config !== undefined ? given.config : metadata.adapter_config ?? await configBeside(source, fetches);
   const found = await parsed(config, fetches);
   checkConfig(found);
-  const unknown = unknownFields(new Map(Object.entries(found)));
+  const unknown = unknownFields(new Map(Object.entries(found)), metadata);
   if (unknown) warn(unknown);
   return { tensors, config: found };
 }
@@ -35,7 +37,7 @@ export async function readAdapter(given, fetches) {
 async function bytesOf(source, fetches) {
   if (typeof source === 'string' || source instanceof URL) {
     const found = await fetches(String(source));
-    if (!found) throw new InvalidInput(`there is no adapter at "${source}"`);
+    if (!found) throw new InvalidInput(`there is no adapter at "${source}"`, { hint: 'check the address' });
     return found;
   }
   if (source?.arrayBuffer) return new Uint8Array(await source.arrayBuffer());

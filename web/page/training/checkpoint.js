@@ -1,6 +1,7 @@
 // Checkpoints of a training session: weights, moments and counts, as a safetensors file.
 
 import { floatsOf } from '../../common/half_values.js';
+import { warn } from '../../common/log.js';
 import * as safetensors from './safetensors.js';
 import { goOnFrom, IDLE, metadataOf, weightOf } from '../../runtime/trained_weights.js';
 
@@ -25,8 +26,11 @@ export function toCheckpoint(values, weights, numbers, optimizer) {
  */
 export function fromCheckpoint(file, weights, numbers, optimizer) {
   const { tensors, metadata } = safetensors.read(file);
+  const types = Object.fromEntries(Object.entries(tensors).map(([name, { dtype }]) => [name, dtype]));
+  const others = weights.notLoaded(types, metadata);
   const fitting = weights.fitting(new Map(Object.entries(tensors).map(([name, { shape }]) => [name, shape])));
   goOnFrom(metadata, numbers, optimizer, Number);
+  if (others) warn(others);
   return Object.fromEntries([...fitting].map(([name, { dtype }]) => [name, inType(tensors[name], dtype)]));
 }
 

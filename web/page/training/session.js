@@ -68,6 +68,9 @@ export class TrainingSession extends SessionWeights {
   /** @param {Feeds} feeds @param {string[]} [outputs] @param {StepOptions} [options] @returns {Promise<Record<string, any>>} */
   async evaluate(feeds, outputs, options) {
     const { signal } = optionsOf(options, { signal: null }, 'evaluate');
+    for (const name of outputs ?? []) {
+      if (!this.info.outputs.includes(name)) throw new InvalidInput(`there is no output "${name}"`, { hint: `outputs are ${this.info.outputs.join(', ')}` });
+    }
     const batch = this.copied(feeds);
     return this.inTurn(async () => {
       const run = this.steps.evaluate(Object.keys(batch), outputs ?? []);

@@ -31,7 +31,7 @@ export async function resumableFetch(url, init, signal, fetch) {
 /** The error for an address that gave no response. @param {string} url @param {unknown} cause */
 export function noResponse(url, cause) {
   const here = globalThis.location; // none in Node.js
-  const hint = here && new URL(url, here.href).origin !== here.origin ? "its server does not answer, or does not allow this page's origin (CORS)" : 'its server does not answer';
+  const hint = here && new URL(url, here.href).origin !== here.origin ? "its server does not answer, or does not allow this page's origin (CORS)" : "its server does not answer, or a Content-Security-Policy forbids it (connect-src)";
   return new InvalidModel(`cannot fetch ${url}: ${/** @type {Error} */ (cause).message}`, { hint, cause });
 }
 
