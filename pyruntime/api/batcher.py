@@ -8,6 +8,7 @@ import threading
 import time
 from collections.abc import Mapping, Sequence
 from concurrent.futures import Future
+from copy import copy
 from math import inf
 from typing import Any
 
@@ -28,28 +29,42 @@ Feeds = dict[str, np.ndarray]
 
 
 class _Request:
-    """names: of outputs; options: stop it, and name its adapters"""
+    """names: of outputs; settings: its run options besides `terminate`, as they are when it is submitted"""
 
     def __init__(self, names: list[str], feeds: Feeds, options: RunOptions | None) -> None:
-        self.names, self.feeds, self.options = names, feeds, options
-        self.adapters = [] if options is None else [*options.adapters]
+        self.names, self.feeds, self._options = names, feeds, options
+        given = RunOptions() if options is None else options
+        self.settings = {name: copy(getattr(given, name)) for name in RunOptions.__slots__ if name != "terminate"}
         self.dims = {name: list(x.shape) for name, x in feeds.items()}
         self.future: Future[list[Any]] = Future()
 
+    @property
+    def is_stopped(self) -> bool:
+        return self._options is not None and self._options.terminate
+
+    def begin(self) -> bool:
+        """Whether the request takes part in a run: its caller has neither dropped nor stopped it."""
+        if not self.future.set_running_or_notify_cancel():
+            return False
+        if is_stopped := self.is_stopped:
+            self.future.set_exception(_stopped())
+        return not is_stopped
+
 
 class _Together(RunOptions):
-    """Options of a run for several requests with the same adapters. It stops once the callers have stopped all of
+    """Options of a run for several requests with the same settings. It stops once the callers have stopped all of
     them."""
 
     def __init__(self, requests: Sequence[_Request]) -> None:
         self._requests: Sequence[_Request] = ()
         super().__init__()
         self._requests = requests
-        self.adapters.extend(requests[0].adapters)
+        for name, value in requests[0].settings.items():
+            setattr(self, name, value)
 
     @property
     def terminate(self) -> bool:
-        return bool(self._requests) and all(r.options is not None and r.options.terminate for r in self._requests)
+        return bool(self._requests) and all(r.is_stopped for r in self._requests)
 
     @terminate.setter
     def terminate(self, value: bool) -> None:
@@ -102,7 +117,8 @@ class Batcher:
     ) -> list[Any]:
         """The outputs of one request, as `InferenceSession.run` returns them. Blocks; thread-safe.
 
-        run_options: its `terminate` and its adapters count; requests with other adapters have other runs"""
+        run_options: as of a run; requests with other options have other runs, except that `terminate` stops one
+            request alone"""
         future = self.submit(output_names, input_feed, run_options)
         while run_options is not None:
             try:
@@ -111,7 +127,7 @@ class Batcher:
                 if future.done():
                     raise
                 if run_options.terminate and future.cancel():
-                    raise Terminated("the request was stopped", hint="RunOptions.terminate is set") from None
+                    raise _stopped() from None
         return future.result()
 
     def submit(
@@ -164,8 +180,9 @@ class Batcher:
     def _key(self, request: _Request) -> str:
         alone = {name: x for name, x in request.feeds.items() if name not in self._layout.batched}
         types = {name: str(x.dtype) for name, x in request.feeds.items()}
-        adapters = [(x if isinstance(x, str) else id(x), weight) for x, weight in request.adapters]
-        return f"{self._layout.key(types, request.dims, {name: _text(x) for name, x in alone.items()})};{adapters}"
+        adapters = [(x if isinstance(x, str) else id(x), weight) for x, weight in request.settings["_active"]]
+        settings = {**request.settings, "_active": adapters}
+        return f"{self._layout.key(types, request.dims, {name: _text(x) for name, x in alone.items()})};{settings}"
 
     def close(self) -> None:
         """Run what waits, and refuse later requests. The session stays open."""
@@ -187,7 +204,7 @@ class Batcher:
                     self._thread = None
                     return
                 requests = [self._waiting.pop(number) for number in numbers]
-            self._run([r for r in requests if r.future.set_running_or_notify_cancel()])
+            self._run([r for r in requests if r.begin()])
 
     def _next(self) -> list[int]:
         """The requests of the next run, once it is due; none if the thread should end."""
@@ -251,6 +268,10 @@ class Batcher:
     def _part(self, name: str, x: np.ndarray, start: int, request: dict[str, list[int]]) -> np.ndarray:
         rows, *others = self._layout.result_dims(name, list(x.shape), request)
         return x[(slice(start, start + rows), *map(slice, others))].copy()
+
+
+def _stopped() -> Terminated:
+    return Terminated("the request was stopped", hint="RunOptions.terminate is set")
 
 
 def _text(x: np.ndarray) -> str:

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 TRANSITIONS: Mapping[str, list[str]] = {
     "running": ["ready", "recovering", "failed", "released"],
     "ready": ["running", "released"],
-    "recovering": ["running", "failed"],
+    "recovering": ["running", "failed", "released"],
     "failed": ["running", "released"],
     "released": [],
 }

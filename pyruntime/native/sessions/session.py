@@ -36,6 +36,7 @@ from pyruntime.onnx import load
 from pyruntime.onnx.graph import Graph, Source
 from pyruntime.options import NATIVE, SessionOptions, check_options
 from pyruntime.placement.provider_list import effective, known
+from pyruntime.runtime.adapter_places import ALL_A, ALL_B
 from pyruntime.runtime.arena import WHOLE
 from pyruntime.runtime.explain import explain
 from pyruntime.runtime.metrics import EngineCounts
@@ -114,6 +115,7 @@ class Session:
             self.programs = Programs(border.graph, self.compiler, states)
         self._trial = self._new_trial()
         self._maps = Maps(border)
+        self._required = required_inputs(border.graph)
         self.feeds = Feeds(border.graph, self.programs.uses)
         self._gpu_outputs = self.feeds.gpu_outputs(self.options.preferred_output_location)
         self._recovery = Recovery(self.programs, has_fallback)
@@ -432,7 +434,10 @@ class Session:
         self._recovery.is_enabled = is_enabled
 
     def prepare(self, dims: Mapping[str, int | Sequence[int]]) -> None:
-        feeds = self.feeds.check(zeros(required_inputs(self.programs.graph), {**dims, **self.adapters.dims}))
+        inputs, of_adapters = self._required, self.adapters.inputs
+        own = zeros([v for v in inputs if v.name not in of_adapters], dims)
+        ranks = zeros([v for v in inputs if v.name in (ALL_A, ALL_B)], self.adapters.dims) if self.adapters.dims else {}
+        feeds = self.feeds.check({**self.adapters.feeds(), **ranks, **own})
 
         def work() -> None:
             executor = self.programs.program(feeds)

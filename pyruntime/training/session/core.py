@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from math import nan, prod
 from pathlib import Path
+from threading import RLock
 from typing import Any, Protocol, TypeVar
 
 from pyruntime.arguments import checks_arguments
@@ -130,6 +131,7 @@ class TrainingCore:
         self.step_outputs: dict[str, Any] = {}  # of the last batch
         self._opened: StepSession = open_session(graph, self._recipe.memory)
         self._is_released = False
+        self._turn = RLock()  # threads that call one session make their steps one after the other
 
     def _read(self, model: Any) -> Graph:
         return load(model)
@@ -148,17 +150,20 @@ class TrainingCore:
     ) -> StepResult:  # fmt: skip
         """Compute the loss of a batch and its gradients, and change the weights. feeds: the model's inputs, and the
         targets of the loss; rate: of learning, in place of the schedule's."""
-        return self._perform(self._steps.step(_checked(rate)), feeds, run_options)
+        with self._turn:
+            return self._perform(self._steps.step(_checked(rate)), feeds, run_options)
 
     def accumulate(self, feeds: Mapping[str, Any], *, run_options: Any = None) -> StepResult:
         """Add the gradients of a batch to those of earlier ones, for a later `apply`."""
-        return self._perform(self._steps.accumulate(), feeds, run_options)
+        with self._turn:
+            return self._perform(self._steps.accumulate(), feeds, run_options)
 
     def apply(
         self, *, rate: float | None = None, sum: bool = False, run_options: Any = None
     ) -> StepResult:  # fmt: skip
         """Change the weights by the mean of the gradients that wait (sum: by their sum)."""
-        return self._perform(self._steps.apply(_checked(rate), sum), {}, run_options)
+        with self._turn:
+            return self._perform(self._steps.apply(_checked(rate), sum), {}, run_options)
 
     def evaluate(
         self, feeds: Mapping[str, Any], outputs: Sequence[str] | None = None, *, run_options: Any = None
@@ -232,8 +237,9 @@ class TrainingCore:
 
     def state(self) -> bytes:
         """A checkpoint: a safetensors file with weights, the optimiser's moments, and the numbers of steps."""
-        tensors = {n: x for n, x in {**self._weights(), **self._states()}.items() if not n.startswith(IDLE)}
-        metadata = metadata_of(self._numbers, self._recipe.optimizer, str(self._numbers.loss_scale))
+        with self._turn:
+            tensors = {n: x for n, x in {**self._weights(), **self._states()}.items() if not n.startswith(IDLE)}
+            metadata = metadata_of(self._numbers, self._recipe.optimizer, str(self._numbers.loss_scale))
         return safetensors.write(tensors, metadata)
 
     def save(self, path: str | os.PathLike[str]) -> None:
@@ -248,12 +254,14 @@ class TrainingCore:
         others = self._trained.not_loaded({name: t.dtype for name, t in tensors.items()}, metadata)
         fitting = self._trained.fitting({name: list(t.shape) for name, t in tensors.items()})
         values = {name: self._arrays.cast(tensors[name], w.dtype) for name, w in fitting.items()}
-        go_on_from(metadata, self._numbers, self._recipe.optimizer, number_of)
-        weights = self._training.graph.weights
-        values |= {n: stored_weight(weights[n]) for n in self._training.statistics if n not in values}
-        if not any(name.startswith(START) for name in values):
-            values |= self._anchors(values)
-        self._session.with_states(lambda states: states.replace(values))
+        with self._turn:
+            go_on_from(metadata, self._numbers, self._recipe.optimizer, number_of)
+            self._steps.counted = 0  # the gradients that wait now are not of the batches whose losses are known
+            weights = self._training.graph.weights
+            values |= {n: stored_weight(weights[n]) for n in self._training.statistics if n not in values}
+            if not any(name.startswith(START) for name in values):
+                values |= self._anchors(values)
+            self._session.with_states(lambda states: states.replace(values))
         if others:
             warnings.warn(f"pyruntime: {others}", RuntimeWarning, stacklevel=3)
 

@@ -1,0 +1,1 @@
+"""Random sequences of calls, drawn by Hypothesis' state machines and compared with NumPy after each call."""
