@@ -21,6 +21,7 @@ LISTED_FROM = 100  # cases of a run, from which the dearest are printed
 # Tests start hundreds of Python processes: without cached bytecode each would compile the engine anew.
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 sys.dont_write_bytecode = False
+os.environ["HYPOTHESIS_NO_PLUGINS"] = "1"  # that of trio warns when Hypothesis is imported, and warnings are errors
 gc.disable()  # until all tests are collected: the collector would visit syntax trees and tables over and over
 
 recorded: dict[str, durations.Duration] = {}
