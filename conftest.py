@@ -87,9 +87,10 @@ def pytest_runtest_logreport(report: pytest.TestReport) -> None:
     empty = durations.Duration(cases=0, processor=0.0, elapsed=0.0, first=0.0)
     duration = recorded.setdefault(function_of(report.nodeid), empty)
     duration["cases"] += report.when == "call"
-    duration["processor"] += report.processor
+    processor = getattr(report, "processor", 0.0)  # a process that died reports none
+    duration["processor"] += processor
     duration["elapsed"] += report.duration
-    duration["first"] += report.processor * report.is_first
+    duration["first"] += processor * getattr(report, "is_first", False)
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:

@@ -150,6 +150,40 @@ def of_two_caches(pasts: Sequence[str], presents: Sequence[str], *, swapped: boo
     return Case(g.model(g.node("Add", *terms)), lambda t: 17 * sum(t))
 
 
+STATIC = 32  # positions of a cache of a fixed length
+
+
+def with_layer(kind: str, factor: float = 1.0) -> Case:
+    """The sum of what a product named "layer" makes of the tokens, in growing or static caches or in a state, for any
+    number of texts and new tokens. factor: what adapters make of the weight, which is 1"""
+    g = _Graph()
+    g.weights.append(numpy_helper.from_array(np.ones((1, 1), np.float32), "layer.weight"))
+    x = g.node("Squeeze", g.node("MatMul", g.node("Unsqueeze", g.ids, [2]), "layer.weight"), [2])
+    if kind == "growing caches":
+        whole = g.cache("past_key_values.0.key", x)
+        g.present("present.0.key", whole, ["batch", 1, "total", 1])
+        score = g.sums(whole)
+    elif kind == "static caches":
+        score = _in_static_cache(g, x)
+    else:
+        g.inputs.append(helper.make_tensor_value_info("past_state.0", FLOAT, ["batch", 1]))
+        sums = g.node("Add", "past_state.0", g.node("CumSum", x, 1))
+        g.present("present_state.0", g.node("Slice", sums, [-1], [2**31], [1]), ["batch", 1])
+        score = sums
+    return Case(g.model(score), lambda tokens: int(factor * sum(tokens)))
+
+
+def _in_static_cache(g: _Graph, x: str) -> str:
+    """Write x (batch, new) at the positions `cache_position` (new,); return the sums up to these."""
+    g.inputs.append(helper.make_tensor_value_info("cache_position", TensorProto.INT64, ["new"]))
+    g.inputs.append(helper.make_tensor_value_info("past_key_values.0.key", FLOAT, ["batch", 1, STATIC, 1]))
+    fresh = g.node("Unsqueeze", x, [1, 3])
+    index = g.node("Expand", g.node("Reshape", "cache_position", [1, 1, -1, 1]), g.node("Shape", fresh))
+    whole = g.node("ScatterElements", "past_key_values.0.key", index, fresh, axis=2)
+    g.present("present.0.key", whole, ["batch", 1, STATIC, 1])
+    return g.node("Gather", g.node("CumSum", g.node("Squeeze", whole, [1, 3]), 1), "cache_position", axis=1)
+
+
 def cases() -> dict[str, Case]:
     keys, values = ("key_cache", "value_cache"), ("new_key_cache", "new_value_cache")
     return {

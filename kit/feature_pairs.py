@@ -1,6 +1,7 @@
-"""Sessions with features of several kinds at once, against NumPy.
+"""Sessions that Python calls in several ways at once, against NumPy.
 
-`AXES` lists the kinds of features. A combination has one value of each. A session refuses none of them.
+`AXES` lists the ways. A combination has one value of each. A session refuses none of them, but outputs on the GPU of a
+session that has none. kit/feature_table.py has the features that all places have.
 """
 
 from __future__ import annotations

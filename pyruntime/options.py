@@ -102,6 +102,7 @@ class Option(NamedTuple):
         if it limits time or memory; SESSION otherwise
     places: where it can be set
     refused_for_programs: where it is an error in a session of a compiled Program, which cannot honour it
+    refused_for_training: whether it is an error in a training session, whose steps have outputs and feeds of their own
     no_effect: why it changes nothing
     warns: whether a program that sets this value expects an effect, so that it gets a warning; the default never does
     """
@@ -110,6 +111,7 @@ class Option(NamedTuple):
     acts_on: str = SESSION
     places: tuple[str, ...] = (NATIVE, PAGE, PYODIDE)
     refused_for_programs: tuple[str, ...] = ()
+    refused_for_training: bool = False
     no_effect: str = ""
     warns: Callable[[Any], bool] = bool
 
@@ -137,7 +139,7 @@ RUN_ENTRIES = {SHRINK: Entry()}
 def without_effect(options: SessionOptions) -> list[str]:
     """A sentence for each option, and each entry of the configuration, that is set but changes nothing."""
     defaults, found = type(options)(), []
-    for name, (_, _, _, _, why, warns) in declared(type(options)).items():
+    for name, (_, _, _, _, _, why, warns) in declared(type(options)).items():
         value = getattr(options, name)
         if why and value != getattr(defaults, name) and warns(value):
             found.append(f'the session option "{name}" has no effect: {why}')
@@ -170,17 +172,23 @@ class SessionOptions:
     """Sizes of named dims of inputs, by name: the model is compiled for these sizes alone. A name that no input has
     gives a warning."""
 
-    outputs: Sequence[str] | None = option(None, NAMES, PROGRAM, refused_for_programs=(NATIVE, PAGE))
+    outputs: Sequence[str] | None = option(
+        None, NAMES, PROGRAM, refused_for_programs=(NATIVE, PAGE), refused_for_training=True
+    )
     """Names of the outputs that the session has; others are not computed, and their weights are not loaded.
 
     Inputs that these outputs do not need are no inputs of the session; feeds for them are ignored ([only what is asked
     for](api/runs.md#only-what-is-asked-for))."""
 
-    sample_from: str | None = option(None, NAME, PROGRAM, refused_for_programs=(NATIVE, PAGE))
+    sample_from: str | None = option(
+        None, NAME, PROGRAM, refused_for_programs=(NATIVE, PAGE), refused_for_training=True
+    )
     """The name of the output of logits. The session returns a sampled `token` instead of it
     ([decoders](api/decoders.md))."""
 
-    sample_positions: int = option(0, COUNT, PROGRAM, refused_for_programs=(NATIVE, PAGE))
+    sample_positions: int = option(
+        0, COUNT, PROGRAM, refused_for_programs=(NATIVE, PAGE), refused_for_training=True
+    )
     """With `sample_from`: a token for each of so many last positions, with a penalty for tokens that are there already.
 
     0: one token of the last position, without a penalty ([decoders](api/decoders.md))."""
@@ -225,7 +233,9 @@ class SessionOptions:
     """`latency`, `throughput` or `power`: sets threads, the choice of the GPU and runs in hidden pages, unless other
     options do ([presets](api/options.md#presets))."""
 
-    preferred_output_location: str | Mapping[str, str] | None = option(None, LOCATIONS, places=(NATIVE, PAGE))
+    preferred_output_location: str | Mapping[str, str] | None = option(
+        None, LOCATIONS, places=(NATIVE, PAGE), refused_for_training=True
+    )
     """`gpu-buffer`, for all outputs or by name, leaves outputs on the GPU: in buffers of [the
     page](api/gpu.md#the-pages-gpu), in
     Python as `GpuTensor`s."""
@@ -240,7 +250,7 @@ class SessionOptions:
     The environment variable `PYRUNTIME_NATIVE_CODE` (`off`, `avx2` or `avx512`) says what True means. Results of
     different code differ in the last digits."""
 
-    adapters: Mapping[str, Any] = option(dict, ADAPTERS, places=(NATIVE, PYODIDE))
+    adapters: Mapping[str, Any] = option(dict, ADAPTERS, places=(NATIVE, PYODIDE), refused_for_training=True)
     """[LoRA adapters](use/adapters.md) by names that runs give: paths of `.onnx_adapter` or `.safetensors` files,
     their bytes, or folders of PEFT."""
 
@@ -291,7 +301,7 @@ def program_options(options: SessionOptions) -> dict[str, Any]:
 def check_options(options: SessionOptions, place: str, of_program: bool = False) -> None:
     """of_program: the session is created from a compiled Program. Errors: InvalidInput names the option."""
     defaults = type(options)()
-    for name, (kind, _, places, refused, _, _) in declared(type(options)).items():
+    for name, (kind, _, places, refused, _, _, _) in declared(type(options)).items():
         value, default = getattr(options, name), getattr(defaults, name)
         is_valid = kind.takes(value) or (value is None and default is None)
         hint = f"{kind.wants} or None" if default is None else kind.wants
@@ -303,10 +313,20 @@ def check_options(options: SessionOptions, place: str, of_program: bool = False)
             raise InvalidInput(f"{name} cannot be {value!r}", hint=hint)
 
 
+def check_training_options(options: SessionOptions | None) -> None:
+    """Errors: InvalidInput names the option that a training session cannot honour."""
+    if not isinstance(options, SessionOptions):
+        return
+    for name, option in declared(type(options)).items():
+        value = getattr(options, name)
+        if option.refused_for_training and value and value != "cpu":
+            raise InvalidInput(f"{name} cannot be {value!r} for training", hint="an option of InferenceSession alone")
+
+
 __all__ = [
     "ADAPTERS", "BYTES", "CHOICES", "COUNT", "ENTRIES", "FLAG", "LEVELS", "LIMIT", "LOCATIONS", "NAME", "NAMES",
     "NATIVE", "NATIVE_CODES", "PAGE", "PRESETS", "PROGRAM", "PYODIDE", "RUN_ENTRIES", "SECONDS", "SESSION",
     "SESSION_ENTRIES", "SHRINK", "SIZES", "Entry", "Kind", "Option", "Preset", "SessionOptions", "UnknownOption",
-    "check_options", "declared", "from_javascript", "instance", "javascript_name", "one_of", "option",
-    "program_options", "unknown_entry", "unknown_option", "without_effect",
+    "check_options", "check_training_options", "declared", "from_javascript", "instance", "javascript_name", "one_of",
+    "option", "program_options", "unknown_entry", "unknown_option", "without_effect",
 ]  # fmt: skip

@@ -175,8 +175,10 @@ def between(name: str, comment: str, text: str, note: str = NOTE) -> str:
 
 def training_names() -> str:
     names = [javascript_name(name) for name in TRAINING_OPTIONS]
+    refused = [javascript_name(row.name) for row in rows() if row.option.refused_for_training]
     return (
         f"// The options of a training session. {TRAINING_NOTE}\n\nexport const TRAINING_OPTIONS = {quoted(names)};\n"
+        f"/** Options of other sessions, which it cannot honour. */\nexport const REFUSED = {quoted(refused)};\n"
     )
 
 

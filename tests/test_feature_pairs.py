@@ -1,22 +1,17 @@
-"""Pairs of features that meet in a session: a covering array over kit/feature_pairs.py, each result against NumPy's."""
+"""Ways to call a session in Python that meet: a covering array over kit/feature_pairs.py, each result against NumPy's.
+tests/test_feature_table.py has the features that all places have."""
 
 from __future__ import annotations
 
-from itertools import combinations
 from pathlib import Path
 
 import pytest
-from allpairspy import AllPairs
 
+from kit.covering import covering
 from kit.feature_pairs import AXES, Case
 
-COMBINATIONS = [dict(zip(AXES, values, strict=True)) for values in AllPairs(list(AXES.values()))]
-
-
-def test_every_pair_is_covered() -> None:
-    met = {frozenset((a, b)) for row in COMBINATIONS for a in row.items() for b in row.items()}
-    for (axis, values), (other, others) in combinations(AXES.items(), 2):
-        assert not [(a, b) for a in values for b in others if frozenset({axis: a, other: b}.items()) not in met]
+REFUSED = {frozenset(("wasm", "gpu"))}  # tests/test_feature_table.py has it
+COMBINATIONS = covering(AXES, lambda one, other: frozenset((one, other)) not in REFUSED)
 
 
 @pytest.mark.parametrize("combination", COMBINATIONS, ids=[", ".join(row.values()) for row in COMBINATIONS])

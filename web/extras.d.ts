@@ -42,6 +42,8 @@ export interface TextGeneratorOptions {
   draftTokens?: number | undefined;
   /** Tensors for inputs besides those of a text, such as an encoder's states. */
   inputs?: Readonly<Record<string, Tensor>> | undefined;
+  /** Adapters of the session's option `adapters` that its runs use. */
+  adapters?: string | readonly string[] | Readonly<Record<string, number>> | undefined;
   /** Tokens that end a text. Default: the tokenizer's special tokens. */
   stopTokens?: readonly number[] | undefined;
 }

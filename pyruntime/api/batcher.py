@@ -88,6 +88,8 @@ class Batcher:
     ) -> None:  # fmt: skip
         if not (size >= 1 and wait >= 0):
             raise InvalidInput(f"size {size!r} and wait {wait!r} do not fit", hint="size: from 1 on; wait: from 0 on")
+        if not isinstance(session, InferenceSession):
+            raise InvalidInput(f"a Batcher takes an InferenceSession, not a {type(session).__name__}")
         names = [o.name for o in session.get_outputs()] if output_names is None else list(output_names)
         inputs = [Declared(i.name, i.shape if i.type.startswith("tensor(") else None) for i in session.get_inputs()]
         outputs = [Declared(o.name, o.shape) for o in session.get_outputs() if o.name in names]

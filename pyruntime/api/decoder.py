@@ -10,7 +10,7 @@ import numpy as np
 
 from pyruntime.api.ort_value import OrtValue
 from pyruntime.api.session import InferenceSession
-from pyruntime.errors import InvalidInput
+from pyruntime.errors import DeviceLost, InvalidInput
 from pyruntime.frontend.feed_checks import type_name
 from pyruntime.ir import dtype as dt
 from pyruntime.native.memory.arrays import dtype_of, from_python
@@ -18,6 +18,7 @@ from pyruntime.onnx.graph import TensorType
 from pyruntime.runtime.batching import Declared
 from pyruntime.runtime.generation import DecoderLayout, Made, kept
 from pyruntime.runtime.writing import Request, Sampling, portions, sampling_feeds
+from pyruntime.session.run_options import RunOptions
 
 TYPES = {type_name(TensorType(dtype, None)): dtype for dtype in dt.ALL}
 Arrays = Mapping[str, Any]
@@ -25,12 +26,14 @@ Arrays = Mapping[str, Any]
 
 @dataclass(slots=True)
 class Decoder:
-    """session: with the option sample_positions; given: inputs besides those of a text, such as an encoder's states
+    """session: with the option sample_positions; given: inputs besides those of a text, such as an encoder's states;
+    adapters: of its runs, with weights
 
     Errors: InvalidInput for a model that cannot generate."""
 
     session: InferenceSession
     given: Arrays = field(default_factory=dict)
+    adapters: Mapping[str, float] = field(default_factory=dict)
     layout: DecoderLayout = field(init=False)
     cached: list[int] = field(init=False, default_factory=list)  # tokens whose keys and values are in `pasts`
     pasts: dict[str, OrtValue] = field(init=False, default_factory=dict)
@@ -67,7 +70,17 @@ class Decoder:
         return kept(self.cached, tokens, fresh, self.shrinks)
 
     def sample(self, request: Request, how: Sampling) -> list[int]:
-        """Return the tokens that follow each of the last tokens. Only tokens that are not cached are computed."""
+        """Return the tokens that follow each of the last tokens. Only tokens that are not cached are computed; all of
+        them if the caches were on a GPU that is lost."""
+        try:
+            return self._sample(request, how)
+        except DeviceLost:
+            if not self.cached:
+                raise
+            self.restart()
+            return self._sample(request, how)
+
+    def _sample(self, request: Request, how: Sampling) -> list[int]:
         keep = self.kept(request.tokens, request.count)
         if keep == 0 or not self.pasts:
             self.start(1)
@@ -90,7 +103,10 @@ class Decoder:
         values = {name: x for name, x in self._given.items() if name not in self.pasts}
         values |= {x.name: self._value(x.name, x.dims, x.values) for x in made}
         names = ["token", *(cache.present for cache in self.layout.caches)]
-        token, *presents = self.session.run_with_ort_values(names, {**values, **self.pasts})
+        options = RunOptions()
+        for name, weight in self.adapters.items():
+            options.add_active_adapter(name, weight)
+        token, *presents = self.session.run_with_ort_values(names, {**values, **self.pasts}, options)
         for cache, present in zip(self.layout.caches, presents, strict=True):
             if not (cache.of_encoder and self.pasts[cache.past].shape()[cache.axis]):
                 self.pasts[cache.past] = present

@@ -8,7 +8,7 @@ import math
 import os
 import secrets
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, fields
 from numbers import Integral, Real
@@ -19,6 +19,7 @@ from pyruntime.api.options import SessionOptions
 from pyruntime.api.session import InferenceSession
 from pyruntime.arguments import checks_arguments
 from pyruntime.errors import ExecutionError, InvalidInput, NotSupported, file_bytes
+from pyruntime.native.sessions.program_file import is_program
 from pyruntime.runtime.generation import not_together
 from pyruntime.runtime.writing import (
     BEYOND,
@@ -68,6 +69,7 @@ class TextGenerator:
     draft: a smaller decoder with the same tokens, which proposes `draft_tokens` tokens at a time; the model checks them
         in one run. The result does not change.
     logits: name of the output
+    adapters: weights by names of adapters in the options; the model's runs use them
     inputs: arrays for inputs besides those of a text, for example an encoder's states
     options, providers: of the sessions
     stop_tokens: tokens that end a text; by default the tokenizer's special tokens
@@ -76,7 +78,7 @@ class TextGenerator:
 
     def __init__(
         self, model: Model, tokenizer: Any = None, *, draft: Model | None = None, draft_tokens: int = 4,
-        logits: str = "logits", inputs: Arrays | None = None, options: SessionOptions | None = None,
+        logits: str = "logits", adapters: Mapping[str, float] | None = None, inputs: Arrays | None = None, options: SessionOptions | None = None,
         providers: Sequence[Any] | None = None, stop_tokens: Sequence[int] | None = None,
     ) -> None:  # fmt: skip
         _check("draft_tokens", draft_tokens, True, least=1)
@@ -86,13 +88,16 @@ class TextGenerator:
         self.draft_tokens = draft_tokens if draft is not None else 0
         self.stop_tokens = list(_special(self.tokenizer) if stop_tokens is None else stop_tokens)
 
-        def opened(source: Model, positions: int) -> Decoder:
-            own = SessionOptions() if options is None else copy.deepcopy(options)
-            own.sample_from, own.sample_positions = logits, positions
-            return Decoder(InferenceSession(source, own, providers), inputs or {})
+        def opened(source: Model, positions: int, files: Mapping[str, Any]) -> InferenceSession:
+            own = SessionOptions() if options is None else copy.copy(options)
+            own.adapters = files
+            if not is_program(source):  # which samples what it was exported for
+                own.sample_from, own.sample_positions = logits, positions
+            return InferenceSession(source, own, providers)
 
-        self._model = opened(model, self.draft_tokens + 1)
-        self._draft = None if draft is None else opened(draft, 1)
+        session = opened(model, self.draft_tokens + 1, {} if options is None else options.adapters)
+        self._model = Decoder(session, inputs or {}, adapters or {})
+        self._draft = None if draft is None else Decoder(opened(draft, 1, {}), inputs or {})
         if self._draft is not None:
             self._check_draft(self._draft)
 
@@ -140,6 +145,8 @@ class TextGenerator:
 
     def _check_draft(self, draft: Decoder) -> None:
         refused = self._model.layout.no_draft(self.draft_tokens + 1) or draft.layout.no_draft(1)
+        if self._model.layout.positions <= self.draft_tokens:
+            refused = f"the Program samples {self._model.layout.positions} positions, not {self.draft_tokens + 1}"
         if refused:
             raise InvalidInput(f"a draft does not fit: {refused}", hint="generate without draft")
 

@@ -14,7 +14,7 @@ from pyruntime.ir.dtype import BY_NAME
 from pyruntime.ir.reference import round_float
 from pyruntime.ir.storage import encode
 from pyruntime.onnx.graph import Graph
-from pyruntime.options import SessionOptions
+from pyruntime.options import SessionOptions, check_training_options
 from pyruntime.pyodide.programs import executor, value_of
 from pyruntime.pyodide.session import InferenceSession
 from pyruntime.pyodide.tensors import Tensor, to_output, to_tensor
@@ -38,6 +38,7 @@ class TrainingSession(TrainingCore):
         self, model: Any, *, sess_options: SessionOptions | None = None, providers: Sequence[Any] | None = None,
         **options: Any,
     ) -> None:  # fmt: skip
+        check_training_options(sess_options)
         opened = lambda graph, _: _StepSession(graph, model, sess_options, providers)  # noqa: E731
         super().__init__(model, options, _Arrays(), opened)
 

@@ -27,10 +27,12 @@ export class Decoder {
    * Throws InvalidInput for a model that cannot generate.
    * @param {Session} session with the option samplePositions
    * @param {Record<string, Tensor>} given inputs besides those of a text, such as an encoder's states
+   * @param {unknown} [adapters] of its runs
    */
-  constructor(session, given = {}) {
+  constructor(session, given = {}, adapters = undefined) {
     this.session = session;
     this.given = given;
+    this.adapters = adapters;
     this.parts = partsOf(session);
     const { InvalidInput } = this.parts;
     /** @type {Record<string, string>} */
@@ -61,10 +63,21 @@ export class Decoder {
   }
 
   /**
-   * The tokens that follow each of the last tokens. Only tokens that are not cached are computed.
+   * The tokens that follow each of the last tokens. Only tokens that are not cached are computed; all of them if the caches were on a GPU that is lost.
    * @param {import('../runtime/writing.js').Request} request @param {Sampling} how @param {AbortSignal} [signal] @returns {Promise<number[]>}
    */
   async sample(request, how, signal) {
+    try {
+      return await this.sampleOnce(request, how, signal);
+    } catch (error) {
+      if (/** @type {{ type?: string }} */ (error)?.type !== 'DeviceLost' || !this.cached.length) throw error;
+      this.restart();
+      return this.sampleOnce(request, how, signal);
+    }
+  }
+
+  /** @param {import('../runtime/writing.js').Request} request @param {Sampling} how @param {AbortSignal} [signal] @returns {Promise<number[]>} */
+  async sampleOnce(request, how, signal) {
     const keep = this.kept(request.tokens, request.count);
     if (!keep || !Object.keys(this.pasts).length) this.start(1);
     else if (keep < this.cached.length) await this.keep(keep);
@@ -87,10 +100,10 @@ export class Decoder {
     const { caches } = this.layout;
     const feeds = Object.fromEntries(made.map(({ name, dims, values }) => [name, this.tensor(name, dims, values)]));
     const names = ['token', ...caches.map(({ present }) => present)];
-    const results = await this.session.run({ ...this.given, ...feeds, ...this.pasts }, names, signal ? { signal } : {});
+    const results = await this.session.run({ ...this.given, ...feeds, ...this.pasts }, names, { ...signal && { signal }, ...this.adapters && { adapters: this.adapters } });
     const keeps = (/** @type {Cache} */ { past, axis, ofEncoder }) => ofEncoder && this.pasts[past].dims[axis];
     this.replace(Object.fromEntries(caches.map((cache) => [cache.past, keeps(cache) ? this.pasts[cache.past] : results[cache.present]])));
-    return Array.from(await results.token.getData(true), Number);
+    return Array.from(await results.token.getData(true), Number); // it may be on the GPU
   }
 
   /** Keeps the keys and values of the first tokens. @param {number} count */

@@ -14,7 +14,7 @@ import { optionsFor, partsOf } from './parts.js';
  *   accepted: number }} Generated */
 /** @typedef {string | readonly number[]} Prompt */
 /** @typedef {{ maxTokens?: number, seed?: number, stop?: string | readonly string[], signal?: AbortSignal } & Partial<Sampling>} Settings */
-/** @typedef {{ tokenizer?: Tokenizer, draft?: Session, draftTokens?: number, inputs?: Record<string, Tensor>, stopTokens?: readonly number[] }} Options */
+/** @typedef {{ tokenizer?: Tokenizer, draft?: Session, draftTokens?: number, inputs?: Record<string, Tensor>, adapters?: unknown, stopTokens?: readonly number[] }} Options */
 
 export class TextGenerator {
   /** Options of the sessions that it takes. @param {{ draftTokens?: number | null, logits?: string | null } | null} [options] */
@@ -29,7 +29,7 @@ export class TextGenerator {
     const { InvalidInput } = this.parts;
     /** @type {Options & { draftTokens: number }} */
     const defaults = { draftTokens: 4 };
-    const { tokenizer, draft, draftTokens, inputs, stopTokens } = optionsFor(options, defaults, 'TextGenerator', InvalidInput);
+    const { tokenizer, draft, draftTokens, inputs, adapters, stopTokens } = optionsFor(options, defaults, 'TextGenerator', InvalidInput);
     if (tokenizer && !(/** @type {unknown} */ (tokenizer.encode) && /** @type {unknown} */ (tokenizer.decode))) {
       throw new InvalidInput(`the tokenizer is ${typeof tokenizer === 'string' ? `'${tokenizer}'` : 'another object'}`, { hint: 'an object with encode(text) and decode(tokens)' });
     }
@@ -37,7 +37,7 @@ export class TextGenerator {
     this.tokenizer = tokenizer;
     this.draftTokens = draft ? draftTokens : 0;
     this.stopTokens = [...stopTokens ?? specialTokens(tokenizer)];
-    this.model = new Decoder(session, inputs);
+    this.model = new Decoder(session, inputs, adapters);
     this.draft = draft ? new Decoder(draft, inputs) : null;
     const { positions } = this.model.layout;
     const misfit = this.draft && (this.model.layout.noDraft(this.draftTokens + 1) || this.draft.layout.noDraft(1));

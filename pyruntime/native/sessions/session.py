@@ -118,6 +118,9 @@ class Session:
         self._required = required_inputs(border.graph)
         self.feeds = Feeds(border.graph, self.programs.uses)
         self._gpu_outputs = self.feeds.gpu_outputs(self.options.preferred_output_location)
+        if self._gpu_outputs and "webgpu" not in effective(known(providers or ["wasm"])):
+            text = "preferred_output_location cannot be 'gpu-buffer': the session has no GPU"
+            raise InvalidInput(text, hint='providers=["webgpu", "wasm"]')
         self._recovery = Recovery(self.programs, has_fallback)
         queue = self._queue = RunQueue(self.programs.after_fork)
         self.last_used = 0.0

@@ -11,7 +11,7 @@ from pyruntime.native.sessions.session import Session
 from pyruntime.native.sessions.state_values import NativeStates
 from pyruntime.native.sessions.stored_arrays import NUMPY_ARRAYS
 from pyruntime.onnx.graph import Graph
-from pyruntime.options import SessionOptions
+from pyruntime.options import SessionOptions, check_training_options
 from pyruntime.runtime.training_steps import StepResult
 from pyruntime.training.session.core import Parameter, TrainingCore
 
@@ -31,6 +31,8 @@ class TrainingSession(TrainingCore):
         self, model: Any, *, sess_options: SessionOptions | None = None, providers: Sequence[Any] | None = None,
         **options: Any,
     ) -> None:  # fmt: skip
+        check_training_options(sess_options)
+
         def opened(graph: Graph, memory: int) -> _StepSession:
             session = _StepSession(model, sess_options, providers, read=lambda _: graph)
             session.programs.keeps_one = memory > 0

@@ -6,7 +6,7 @@ import { differingDims } from '../../common/dim_names.js';
 import { optionsOf } from '../../common/records.js';
 import { APPLY, LOSS, NUMBERS, RESULT, TrainingSteps } from '../../runtime/training_steps.js';
 import { fitted } from './values.js';
-import { TRAINING_OPTIONS } from './training_options.js';
+import { REFUSED, TRAINING_OPTIONS } from './training_options.js';
 import { SessionWeights } from './session_weights.js';
 
 /** @import { TrainingInfo } from '../../common/protocol.js' */
@@ -38,6 +38,8 @@ export class TrainingSession extends SessionWeights {
     options ??= {};
     const own = Object.fromEntries(OWN.filter((name) => options[name] !== undefined).map((name) => [name, options[name]]));
     const rest = Object.fromEntries(Object.entries(options).filter(([name]) => !OWN.includes(name)));
+    const refused = REFUSED.find((name) => rest[name] && rest[name] !== 'cpu');
+    if (refused) throw new InvalidInput(`${refused} cannot be ${rest[refused]} for training`, { hint: 'an option of InferenceSession alone' });
     const changes = { training: JSON.stringify(own, plainValue) };
     const handler = await parts.withAddress(model, (/** @type {any} */ accepted) => parts.backend.createInferenceSessionHandler(/** @type {any} */ (accepted), rest, changes));
     const session = new this(handler, /** @type {TrainingInfo} */ (handler.about.training), parts);
