@@ -40,9 +40,13 @@ ASK = """(arg) => new Promise((resolve) => {
 })"""
 
 
-def run_in_worker(browser: Browser, folder: Path, models: Path, program: str, arg: str) -> Any:
+def run_in_worker(
+    browser: Browser, folder: Path, models: Path, program: str, arg: str, *, isolated: bool = True,
+    in_page: bool = False,
+) -> Any:  # fmt: skip
     """What `main(arg)` of e2e/pages/`program` returns, which is JSON. folder: an empty one; models: files in /models.
-    Nothing of the page's own is loaded: the wheel brings the executor."""
+    Nothing of the page's own is loaded: the wheel brings the executor. isolated: whether the page is cross-origin
+    isolated; in_page: in the page itself instead of a worker"""
     (folder / "index.html").write_text('<link rel="icon" href="data:,">')
     (folder / "worker.mjs").write_text(RUN + BROWSER + WORKER)
     (wheel,) = (ROOT / "dist").glob("*.whl")
@@ -53,11 +57,11 @@ def run_in_worker(browser: Browser, folder: Path, models: Path, program: str, ar
         "wheel": wheel.name, "tools": [tool.name for tool in tools.iterdir()], "program": program, "arg": arg,
         "names": [file.name for file in models.iterdir() if file.is_file()],
     }  # fmt: skip
-    with Server(mounts) as server:
+    with Server(mounts, isolated=isolated) as server:
         page = browser.new_page()
         try:
             page.goto(f"{server.url}/index.html")
-            found = page.evaluate(ASK, given)
+            found = page.evaluate(f"(arg) => {{ {RUN} {BROWSER} return all(arg); }}" if in_page else ASK, given)
         finally:
             page.close()
     try:

@@ -10,7 +10,9 @@ Item = tuple[str, str]  # a kind and one of its values
 Fits = Callable[[str, str], bool]
 
 
-def covering(axes: Axes, fits: Fits = lambda one, other: True, more: Sequence[Sequence[str]] = ()) -> list[dict[str, str]]:
+def covering(
+    axes: Axes, fits: Fits = lambda one, other: True, more: Sequence[Sequence[str]] = ()
+) -> list[dict[str, str]]:
     """Combinations of a value of each kind that contain each pair of values that fit together, and no others.
 
     more: groups of kinds whose values shall meet in all ways. Greedy, with about as many rows as allpairspy, which
@@ -35,7 +37,7 @@ def wanted(axes: Axes, fits: Fits, more: Sequence[Sequence[str]] = ()) -> set[fr
 
 
 def _completed(row: dict[str, str], axes: Axes, fits: Fits, left: set[frozenset[Item]]) -> dict[str, str] | None:
-    """A combination with these values, and of the other kinds first those values that are in most of the groups left."""
+    """A combination with these values, and of the other kinds first those values that are in most groups left."""
     kind = next((kind for kind in axes if kind not in row), None)
     if kind is None:
         return row

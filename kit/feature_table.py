@@ -71,6 +71,7 @@ def _none(why: str) -> Verdict:
     return Verdict(NOT_OFFERED, "", why)
 
 
+_TYPE = "in JavaScript `TypeError`"
 _PROGRAMS = ["Program with weights", "Program without weights"]
 _CACHES = AXES["caches"][1:]
 _FAULTS = AXES["fault"][1:]
@@ -82,8 +83,8 @@ RULES: list[tuple[Sequence[str], Sequence[str], Verdict]] = [
     (["training"], _PROGRAMS, _refused("InvalidModel", "a Program has no operators to derive; train the ONNX model")),
     (["training"], ["outputs on the GPU"], _refused("InvalidInput", "a step returns numbers of the CPU")),
     (["training"], _CACHES, _none("a step reads whole texts at once")),
-    (["Batcher"], ["training"], _refused("InvalidInput", "`accumulate` makes one step of several batches")),
-    (["TextGenerator"], ["training"], _refused("InvalidInput", "generate with the exported model")),
+    (["Batcher"], ["training"], _refused("InvalidInput", f"{_TYPE}; `accumulate` makes one step of several batches")),
+    (["TextGenerator"], ["training"], _refused("InvalidInput", f"{_TYPE}; generate with the exported model")),
     (["Batcher"], ["TextGenerator"], _none("`generate` takes several prompts")),
     (["Python"], AXES["page"], _none("isolation is a property of pages")),
     (["Pyodide"], ["webgpu", "both", "auto"], _none("Python in Pyodide cannot wait for the GPU; WebAssembly runs all")),
@@ -93,7 +94,6 @@ RULES: list[tuple[Sequence[str], Sequence[str], Verdict]] = [
     (["Pyodide"], ["Batcher"], _none("there are no threads that could send requests")),
     (["Pyodide"], ["TextGenerator"], _none("its code needs NumPy; `run` with `sample_from` samples tokens")),
     (["Pyodide"], ["stops"], _none("nothing can set a flag while Python in Pyodide runs")),
-    (["Pyodide"], ["trim"], _none("WebAssembly's memory cannot shrink there; drop the session")),
 ]  # fmt: skip
 _VERDICTS = {frozenset(pair): verdict for a, b, verdict in RULES for pair in product(a, b)}
 
@@ -117,10 +117,23 @@ def counts() -> Counter[str]:
     return Counter(found.kind for _, _, found in pairs())
 
 
-def refused() -> list[tuple[str, str, Verdict]]:
-    """The pairs that are refused, those with a kind's plain value included."""
-    rules = [(*sorted(pair, key=list(KIND).index), found) for pair, found in _VERDICTS.items()]
-    return [(one, other, found) for one, other, found in rules if found.kind == REFUSED]
+def refused(place: str) -> list[tuple[str, str, Verdict]]:
+    """The pairs that are refused in a place, those with a kind's plain value included."""
+    found = []
+    for pair, how in _VERDICTS.items():
+        one, other = sorted(pair, key=list(KIND).index)
+        is_here = other == place or KIND[other] != "place" and works(one, place) and works(other, place)
+        if how.kind == REFUSED and is_here:
+            found.append((one, other, how))
+    return found
+
+
+def attempt(one: str, other: str) -> dict[str, str]:
+    """A combination that tries a pair that is refused: of other kinds the plain values, on a GPU if one needs it."""
+    needs_gpu = one in _FAULTS or other in _FAULTS or {one, other} == {"training", "outputs on the GPU"}
+    plain = {kind: values[0] for kind, values in AXES.items() if kind != "place"}
+    more = {"provider": "webgpu" if needs_gpu else "wasm", "watched by": "metrics and events"}
+    return {**plain, **more, KIND[one]: one, KIND[other]: other}
 
 
 def works(one: str, other: str) -> bool:
@@ -143,8 +156,8 @@ def table() -> str:
     """The counts, the features, and the pairs that do not work, as Markdown."""
     number = counts()
     lines = [
-        f"Of {number.total()} pairs of {len(features())} features {number[WORKS]} work, {number[REFUSED]} are refused when "
-        f"the session (or what uses it) is created, and {number[NOT_OFFERED]} are not offered.",
+        f"Of {number.total()} pairs of {len(features())} features {number[WORKS]} work, {number[REFUSED]} are refused",
+        f"when the session (or what uses it) is created, and {number[NOT_OFFERED]} are not offered.",
         "", "| kind | features |", "|---|---|",
     ]  # fmt: skip
     for kind, values in AXES.items():

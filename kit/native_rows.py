@@ -17,7 +17,16 @@ import pytest
 from kit.counting_decoders import STATIC
 from kit.feature_pairs import PROVIDERS
 from kit.row_tasks import Row, weights_of
-from pyruntime import Batcher, InferenceSession, OrtValue, RunOptions, SessionOptions, TextGenerator, TrainingSession, on
+from pyruntime import (
+    Batcher,
+    InferenceSession,
+    OrtValue,
+    RunOptions,
+    SessionOptions,
+    TextGenerator,
+    TrainingSession,
+    on,
+)
 from pyruntime.errors import DeviceLost, SessionFailed, Terminated
 
 SAMPLING = {"sample_from": "logits", "sample_positions": 1}
@@ -107,7 +116,7 @@ class NativeRow:
                 try:
                     with self.device_use:
                         work()
-                except BaseException as error:  # noqa: BLE001  raised where the row ends
+                except BaseException as error:
                     if not (isinstance(error, SessionFailed) and self.has("lost devices")):  # as training does then
                         errors.append(error)
                     return
@@ -194,7 +203,11 @@ class NativeRow:
 
     def textgenerator(self, stack: ExitStack) -> Iterator[Any]:
         writer = TextGenerator(
-            self.source(**SAMPLING), Letters(), options=self.options(), providers=self.providers, adapters=self.task["active"]
+            self.source(**SAMPLING),
+            Letters(),
+            options=self.options(),
+            providers=self.providers,
+            adapters=self.task["active"],
         )
         stack.callback(writer.release)
         session = writer._model.session
@@ -270,7 +283,7 @@ class NativeRow:
     def training(self, stack: ExitStack) -> Iterator[Any]:
         def opened() -> TrainingSession:
             session = TrainingSession(
-                self.model if self.has("workers") else self.file, loss={"mse": "y"}, lora=self.task["lora"],
+                self.file if self.has("cached Program") else self.source(), loss={"mse": "y"}, lora=self.task["lora"],
                 optimizer={"sgd": {"rate": self.task["rate"]}}, sess_options=self.options(), providers=self.providers,
             )  # fmt: skip
             stack.callback(session.release)
@@ -317,7 +330,6 @@ class NativeRow:
 
         self.patch.setattr(wgpu_device, "_device", None)  # with the pipelines of earlier sessions
         self.patch.setattr(GpuHost, "_compile", refuse)
-
 
     def allow_loops(self) -> None:
         """Let Mesa's llvmpipe run Programs whose loops it would leave if the feeds were long."""

@@ -53,11 +53,15 @@ def adapter_of(row: Row, name: str) -> bytes:
 
 def feeds() -> list[np.ndarray]:
     """Inputs (2, 5 or 1, WIDTH) of the model without caches."""
-    return [np.random.default_rng(n).standard_normal((size, WIDTH)).astype(np.float32) for n, size in enumerate((2, 5, 1))]
+    return [
+        np.random.default_rng(n).standard_normal((size, WIDTH)).astype(np.float32) for n, size in enumerate((2, 5, 1))
+    ]
 
 
 def targets() -> list[np.ndarray]:
-    return [np.random.default_rng(n).standard_normal((len(x), CLASSES)).astype(np.float32) for n, x in enumerate(feeds())]
+    return [
+        np.random.default_rng(n).standard_normal((len(x), CLASSES)).astype(np.float32) for n, x in enumerate(feeds())
+    ]
 
 
 def task(row: Row, program: bytes | None = None) -> dict[str, Any]:

@@ -19,6 +19,12 @@ LATER: dict[str, tuple[str, ...]] = {
         "test_the_readme_names_the_places",
     ),
     "e2e/test_node.py": ("test_program[node-", "test_the_program_of_the_documentation", "test_required"),
+    # the stock Pyodide starts once for each way to run it
+    "e2e/test_feature_table.py": (
+        "test_features_that_meet",
+        "test_pairs_that_are_refused",
+        "test_in_pyodide[isolated, workers]",
+    ),
     # bundlers and hosts
     "e2e/test_examples.py": ("test_readme[vite]", "test_all_are_complete", "test_generate"),
     "e2e/test_make_demo.py": (),

@@ -186,9 +186,7 @@ class SessionOptions:
     """The name of the output of logits. The session returns a sampled `token` instead of it
     ([decoders](api/decoders.md))."""
 
-    sample_positions: int = option(
-        0, COUNT, PROGRAM, refused_for_programs=(NATIVE, PAGE), refused_for_training=True
-    )
+    sample_positions: int = option(0, COUNT, PROGRAM, refused_for_programs=(NATIVE, PAGE), refused_for_training=True)
     """With `sample_from`: a token for each of so many last positions, with a penalty for tokens that are there already.
 
     0: one token of the last position, without a penalty ([decoders](api/decoders.md))."""

@@ -1,5 +1,5 @@
 """Draws the architecture as it is: the tree of folders in docs/architecture.md, docs/architecture.svg, and the files
-that are written in both languages (docs/design/runtime.md).
+that are written in both languages (docs/design/runtime.md), and the table of features (docs/use/combinations.md).
 
 python -m scripts.draw_house
 """
@@ -11,13 +11,14 @@ import textwrap
 from collections import defaultdict
 from pathlib import Path
 
-from kit import twins
+from kit import feature_table, twins
 from kit.house import ROOT, files, imports, modules, room_of, text_of, tree, web_imports, web_room
 from scripts.architecture_picture import Panel, picture
 
 PAGE = Path("docs/architecture.md")
 PICTURE = Path("docs/architecture.svg")
 TWINS = Path("docs/design/runtime.md")
+COMBINATIONS = Path("docs/use/combinations.md")
 WIDTH = 118
 
 # Rooms in the order in which a model passes through them, each with its stage. Rooms of the engine have their
@@ -60,6 +61,7 @@ def drawn() -> dict[Path, str]:
     return {
         PAGE: _between(PAGE, "tree", f"```\n{_tree()}\n```"),
         TWINS: _between(TWINS, "twins", twins.table()),
+        COMBINATIONS: _between(COMBINATIONS, "combinations", feature_table.table()),
         PICTURE: picture(_panels()),
     }
 

@@ -7,11 +7,15 @@ from pathlib import Path
 
 import pytest
 
-from kit.feature_table import rows
+from kit.feature_pairs import NUMBERS
+from kit.feature_table import Verdict, attempt, features, refused, rows
 from kit.native_rows import NativeRow
 from kit.row_tasks import check, task
+from pyruntime import Batcher, TextGenerator, TrainingSession, errors
 
 ROWS = rows("Python")
+REFUSED = refused("Python")
+TAKERS = {"Batcher": Batcher, "TextGenerator": TextGenerator}
 
 
 @pytest.mark.filterwarnings("ignore:pyruntime:RuntimeWarning")  # the sessions say that they recover
@@ -21,3 +25,26 @@ def test_features_that_meet(row: dict[str, str], tmp_path: Path, monkeypatch: py
         monkeypatch.delenv("PYRUNTIME_DISABLE_PROGRAM_CACHE", raising=False)
         monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     check(row, NativeRow(task(row), tmp_path, monkeypatch).run())
+
+
+@pytest.mark.parametrize(("one", "other", "found"), REFUSED, ids=[f"{one}, {other}" for one, other, _ in REFUSED])
+def test_pairs_that_are_refused(
+    one: str, other: str, found: Verdict, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The session, or what uses it, cannot be created."""
+    kind = getattr(errors, found.error)
+    if one in TAKERS and other == "training":
+        with TrainingSession(NUMBERS.model(), loss={"mse": "y"}) as session, pytest.raises(kind):
+            TAKERS[one](session)
+        return
+    row = NativeRow(task(attempt(one, other)), tmp_path, monkeypatch)
+    with pytest.raises(kind):
+        row.run()
+    assert "run" not in row.events and "step" not in row.events
+
+
+def test_every_feature_has_a_place() -> None:
+    """Each feature works in one of the places at least, and is in one of its rows."""
+    places = {name: rows(name) for name in ("Python", "JavaScript", "Pyodide")}
+    met = {value for found in places.values() for row in found for value in row.values()}
+    assert {*features()} <= met | {*places}

@@ -29,6 +29,15 @@ def test_arrays_and_lists_come_back(name: str, shape: tuple[int, ...]) -> None:
         np.testing.assert_array_equal(to_output(tensor), x, strict=True)
 
 
+def test_lists_without_elements() -> None:
+    """Lists end at an axis of no rows; the model's sizes follow."""
+    empty = np.zeros((1, 2, 0, 4), np.float32).tolist()
+    wanted = TensorType(dt.F32, ("batch", 2, "past", 4))
+    assert to_tensor("x", empty, wanted).shape == (1, 2, 0, 4)
+    with pytest.raises(InvalidInput):
+        to_tensor("x", [[[[]]]], wanted)
+
+
 def test_parts_and_strings_of_numpy() -> None:
     x = np.arange(24, dtype=np.float32).reshape(4, 6)
     np.testing.assert_array_equal(to_output(to_tensor("x", x[::2, ::-3], None)), x[::2, ::-3], strict=True)

@@ -213,10 +213,10 @@ class FeatureRow {
   // ── training ──
 
   async* training() {
-    const { task: { model, lora, rate, feeds, targets }, row } = this;
+    const { task: { model, program, lora, rate, feeds, targets }, row } = this;
     const open = async () => {
       const options = { ...this.options(), loss: { mse: 'y' }, optimizer: { sgd: { rate } }, ...lora && { lora } };
-      const session = await ort.TrainingSession.create(bytes(model), options);
+      const session = await ort.TrainingSession.create(bytes(program ?? model), options);
       this.ends.push(() => session.release());
       return session;
     };
@@ -253,6 +253,21 @@ globalThis.runRow = (task) => {
     globalThis.ownWorker.onerror = ({ message }) => reject(new Error(message));
     globalThis.ownWorker.postMessage(task);
   });
+};
+
+/** The class of the error of a row that is refused, and the events before it. */
+globalThis.tryRow = async (task) => {
+  const row = new FeatureRow(task);
+  const error = await failure(row.run());
+  return [error?.type ?? error?.name, row.events];
+};
+
+/** The class of the error of what takes sessions, given one that trains. */
+globalThis.tryTaker = async (name, model) => {
+  const session = await ort.TrainingSession.create(bytes(model), { loss: { mse: 'y' } });
+  const error = await failure((async () => new { Batcher, TextGenerator }[name](session))());
+  await session.release();
+  return error?.name;
 };
 
 if (!globalThis.document) {

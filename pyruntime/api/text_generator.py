@@ -78,7 +78,8 @@ class TextGenerator:
 
     def __init__(
         self, model: Model, tokenizer: Any = None, *, draft: Model | None = None, draft_tokens: int = 4,
-        logits: str = "logits", adapters: Mapping[str, float] | None = None, inputs: Arrays | None = None, options: SessionOptions | None = None,
+        logits: str = "logits", adapters: Mapping[str, float] | None = None, inputs: Arrays | None = None,
+        options: SessionOptions | None = None,
         providers: Sequence[Any] | None = None, stop_tokens: Sequence[int] | None = None,
     ) -> None:  # fmt: skip
         _check("draft_tokens", draft_tokens, True, least=1)

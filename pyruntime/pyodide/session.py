@@ -3,6 +3,7 @@ on one thread."""
 
 from __future__ import annotations
 
+import os
 import time
 import warnings
 from collections.abc import Callable, Mapping, Sequence
@@ -20,10 +21,10 @@ from pyruntime.pyodide.adapters import PyodideAdapters
 from pyruntime.pyodide.programs import Programs, executor
 from pyruntime.pyodide.tensors import Tensor, to_output, to_tensor
 from pyruntime.runtime.explain import explain
-from pyruntime.runtime.metrics import RunCounts
 from pyruntime.session.memory_report import MemoryReport, Stats
 from pyruntime.session.model_source import check_model
 from pyruntime.session.run_options import RunOptions, check_run_options
+from pyruntime.session.watch import Watch
 from pyruntime.training.adapters.lora_adapter import LoraAdapter
 
 NO_GPU = "Python in Pyodide cannot wait for the GPU"
@@ -44,7 +45,7 @@ class InferenceSession:
         check_options(options, PYODIDE)
         listed = providers or ["wasm"]
         self._named = ["auto"] if is_auto(listed) else known(listed)
-        self._counts = RunCounts()
+        self.watch = Watch(os.path.basename(path_or_bytes) if isinstance(path_or_bytes, (str, os.PathLike)) else "")
         if "webgpu" in self._named:
             warnings.warn(f"{NO_GPU}; the session runs on WebAssembly", stacklevel=2)
         check_model(path_or_bytes)
@@ -56,6 +57,8 @@ class InferenceSession:
             self._classes = {name: classes(node) for name, node in border.scores.items()}
             self.programs = Programs(border.graph, compiler, js, options.memory_limit)
             self.programs.prepare()
+        self.watch.name = self.watch.name or border.graph.name
+        self.watch.created()
 
     def _read(self, model: Any) -> Graph:
         return load(model)
@@ -94,11 +97,10 @@ class InferenceSession:
         start = time.perf_counter()
         try:
             results = run()
-        except Exception:
-            self._counts.fail(is_stopped=False)
+        except Exception as error:
+            self.watch.failed(start, error)
             raise
-        if self._counts.succeed(1000 * (time.perf_counter() - start)):
-            self._counts.settle()
+        self.watch.succeeded(start)
         return results
 
     def explain(self) -> dict[str, Any]:
@@ -110,12 +112,16 @@ class InferenceSession:
 
     def metrics(self) -> Mapping[str, Any]:
         """What the session has counted: see docs/watching.md."""
-        return self._counts.report(self.programs.engine_counts())
+        return self.watch.report(self.programs.engine_counts())
 
     def memory(self) -> MemoryReport:
         """The memory of the session, and its peak so far."""
         figures = self.programs.latest().figures
         return MemoryReport.of({"wasm": Stats(**figures["memory"])}, figures["arena"])
+
+    def trim(self) -> None:
+        """Free the memory of the Programs; the next run compiles what it needs again."""
+        self.programs.forget()
 
     def export(
         self, weights: bool = True, *, providers: Sequence[str] = ("wasm",), assume: Sequence[str] = ()

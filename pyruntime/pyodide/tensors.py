@@ -65,6 +65,11 @@ def to_tensor(name: str, x: Any, t: Type | None) -> Any:
         return [to_tensor(f"{name}[{n}]", item, t.elem) for n, item in enumerate(x)]
     tensor = _tensor(name, x, t.dtype if isinstance(t, TensorType) else None)
     if isinstance(t, TensorType):
+        if (
+            isinstance(x, (list, tuple)) and 0 in tensor.shape and t.shape is not None
+        ):  # lists end at an axis of no rows
+            rest = [dim if isinstance(dim, int) else 0 for dim in t.shape[len(tensor.shape) :]]
+            tensor = Tensor(tensor.dtype, (*tensor.shape, *rest), tensor.data)
         if t.shape == () and prod(tensor.shape) == 1:
             tensor = Tensor(tensor.dtype, (), tensor.data)  # like onnxruntime, accept a single number in any rank
         check_tensor(name, tensor.dtype, tensor.shape, t)

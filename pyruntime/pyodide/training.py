@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import json
 from array import array
 from collections.abc import Callable, Mapping, Sequence
@@ -18,14 +17,12 @@ from pyruntime.options import SessionOptions, check_training_options
 from pyruntime.pyodide.programs import executor, value_of
 from pyruntime.pyodide.session import InferenceSession
 from pyruntime.pyodide.tensors import Tensor, to_output, to_tensor
-from pyruntime.session.events import emit
 from pyruntime.training.adapters.lora import Merge
 from pyruntime.training.files.safetensors import Stored
 from pyruntime.training.session.core import TrainingCore
 from pyruntime.training.session.state_values import StateValues
 
 T = TypeVar("T")
-_numbers = itertools.count(1)
 
 
 class TrainingSession(TrainingCore):
@@ -50,7 +47,6 @@ class _StepSession(InferenceSession):
         self, graph: Graph, model: Any, options: SessionOptions | None, providers: Sequence[Any] | None
     ) -> None:  # fmt: skip
         self._graph = graph
-        self.id = next(_numbers)
         super().__init__(model, options, providers)
 
     def _read(self, model: Any) -> Graph:
@@ -59,16 +55,18 @@ class _StepSession(InferenceSession):
     def check_feeds(self, input_feed: Mapping[str, Any], names: Sequence[str]) -> Mapping[str, Any]:
         return self.tensors(input_feed, names)
 
+    @property
+    def id(self) -> int:
+        return self.watch.id
+
     def tell(self, kind: str, **event: Any) -> None:
-        emit("session", {"type": kind, "session": self.id, "name": self._graph.name, **event})
+        self.watch.tell(kind, **event)
 
     def with_states(self, work: Callable[[StateValues[Any]], T]) -> T:
         return work(self.programs.state_values)
 
-    def trim(self) -> None:
-        self.programs.forget()
-
-    release = trim
+    def release(self) -> None:
+        self.trim()
 
 
 class _Arrays:

@@ -31,7 +31,6 @@ from pyruntime.native.sessions.program_file import Exported, is_program
 from pyruntime.native.sessions.programs import ExportedProgram, Programs
 from pyruntime.native.sessions.recovery import Recovery
 from pyruntime.native.sessions.run_queue import RunQueue
-from pyruntime.native.sessions.watch import Watch
 from pyruntime.onnx import load
 from pyruntime.onnx.graph import Graph, Source
 from pyruntime.options import NATIVE, SessionOptions, check_options
@@ -45,6 +44,7 @@ from pyruntime.session.model_source import check_model
 from pyruntime.session.run_options import RunOptions, check_run_options
 from pyruntime.session.specialisation import FOR_ALL, Requirements
 from pyruntime.session.states import SessionState, StateMachine
+from pyruntime.session.watch import Watch
 
 T = TypeVar("T")
 

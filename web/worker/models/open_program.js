@@ -19,7 +19,7 @@ export async function openProgram(source) {
   const { params, files, progress, stop } = source;
   const own = ownFile(files);
   if (!isProgram(own.read(0, Math.min(4, own.size)))) return null;
-  if (params.options.training) throw new InvalidInput('a compiled Program cannot be trained', { hint: 'train the model it was made of' });
+  if (params.options.training) throw new InvalidModel('a compiled Program cannot be trained', { hint: 'train the model it was made of' });
   const refused = params.refusedForPrograms.join(', ');
   if (refused) throw new InvalidInput(`${refused} cannot change a compiled Program`);
   const program = new ExportedProgram(own.read(0, own.size));
