@@ -4,14 +4,16 @@ are refused."""
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from kit.counting_decoders import with_layer
 from kit.feature_pairs import NUMBERS
 from kit.feature_table import Verdict, attempt, features, refused, rows
-from kit.native_rows import NativeRow
+from kit.native_rows import SAMPLING, NativeRow
 from kit.row_tasks import check, task
-from pyruntime import Batcher, TextGenerator, TrainingSession, errors
+from pyruntime import Batcher, InferenceSession, SessionOptions, TextGenerator, TrainingSession, errors
 
 ROWS = rows("Python")
 REFUSED = refused("Python")
@@ -41,6 +43,26 @@ def test_pairs_that_are_refused(
     with pytest.raises(kind):
         row.run()
     assert "run" not in row.events and "step" not in row.events
+
+
+@pytest.mark.parametrize(
+    "option",
+    [
+        {"adapters": {"one": NUMBERS.adapter("one")}}, {"outputs": ["y"]}, {"sample_from": "y"},
+        {"sample_positions": 1}, {"preferred_output_location": {"y": "gpu-buffer"}},
+    ],
+    ids=str,
+)  # fmt: skip
+def test_options_that_training_cannot_honour(option: dict[str, Any]) -> None:
+    with pytest.raises(errors.InvalidInput, match="for training"):
+        TrainingSession(NUMBERS.model(), loss={"mse": "y"}, sess_options=SessionOptions(**option))
+
+
+def test_a_program_samples_as_many_positions_as_it_was_exported_for() -> None:
+    decoder = with_layer("growing caches").model.SerializeToString()
+    program = InferenceSession(decoder, SessionOptions(**SAMPLING)).export(weights=True)
+    with pytest.raises(errors.InvalidInput, match="samples 1 positions, not 5"):
+        TextGenerator(program, draft=decoder)
 
 
 def test_every_feature_has_a_place() -> None:

@@ -100,7 +100,7 @@ export class Decoder {
     const { caches } = this.layout;
     const feeds = Object.fromEntries(made.map(({ name, dims, values }) => [name, this.tensor(name, dims, values)]));
     const names = ['token', ...caches.map(({ present }) => present)];
-    const results = await this.session.run({ ...this.given, ...feeds, ...this.pasts }, names, { ...signal && { signal }, ...this.adapters && { adapters: this.adapters } });
+    const results = await this.session.run({ ...this.given, ...feeds, ...this.pasts }, names, { ...signal && { signal }, ...this.adapters ? { adapters: this.adapters } : {} });
     const keeps = (/** @type {Cache} */ { past, axis, ofEncoder }) => ofEncoder && this.pasts[past].dims[axis];
     this.replace(Object.fromEntries(caches.map((cache) => [cache.past, keeps(cache) ? this.pasts[cache.past] : results[cache.present]])));
     return Array.from(await results.token.getData(true), Number); // it may be on the GPU
