@@ -54,7 +54,7 @@ def _visit(e: Expr) -> Expr | None:
     f, functions = BY_FORMAT[width]
     args = [cast(a, width) for a in e.args]
     if e.op == "exp":
-        return cast(explog.exp(f, *args, ends_in_zero=e.value != GRADUAL), e.dtype)
+        return cast(explog.exp(f, args[0], ends_in_zero=e.value != GRADUAL), e.dtype)
     return cast(BINARY[e.op](f, *args) if e.op in BINARY else functions[e.op](f, *args), e.dtype)
 
 
