@@ -181,9 +181,9 @@ class SessionOptions:
     for](api/runs.md#only-what-is-asked-for))."""
 
     keep_subnormals: bool = option(False, FLAG, PROGRAM, refused_for_programs=(NATIVE, PAGE))
-    """Whether subnormal numbers, those below 1.2e-38 in float32, stay exact. By default they are zero where they meet
-    products and where calculations make them in bulk ([why, and by how much results
-    differ](use/wrong.md#subnormal-numbers))."""
+    """Whether subnormal numbers, below 1.2e-38 in float32, stay exact ([why not](use/wrong.md#subnormal-numbers)).
+
+    By default they are zero where they meet products and where calculations make them in bulk."""
 
     sample_from: str | None = option(
         None, NAME, PROGRAM, refused_for_programs=(NATIVE, PAGE), refused_for_training=True
