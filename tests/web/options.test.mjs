@@ -24,7 +24,7 @@ const QUIET = {
 test('options that act give no warning', () => {
   const { params: { options, limits, logOptions }, preferred } = sessionOptions(QUIET);
   assert.deepEqual(options, { executionProviders: ['webgpu', 'wasm'], graphOptimizationLevel: 'layout', disabledPasses: [], freeDimensionOverrides: { batch: 1 } });
-  assert.deepEqual([limits, logOptions, preferred], [{ memoryLimit: 1 }, { least: 2, id: 'mine' }, { y: 'gpu-buffer' }]);
+  assert.deepEqual([limits, logOptions, preferred], [{ memoryLimit: 1, gpuTimeout: 60 }, { least: 2, id: 'mine' }, { y: 'gpu-buffer' }]);
   assert.deepEqual(warnings, []);
 });
 

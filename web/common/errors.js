@@ -33,7 +33,7 @@ export class PyRuntimeError extends Error {
    * @param {{ node?: string | null, hint?: string | null, cause?: unknown } | null} [where]
    */
   constructor(detail, where) {
-    const [node, hint, cause] = [where?.node ?? '', where?.hint ?? '', where?.cause ?? undefined];
+    const [node, hint, cause] = [where?.node ?? '', where?.hint ?? '', where?.cause]; // a signal's reason may be null
     const own = detail.replace(SEE, ''); // of an error whose message is a part of this one's
     const help = helpOf(new.target.prototype.type);
     const message = `${node ? `${node}: ` : ''}${own}${hint ? ` (${hint})` : ''}${help && `\nSee ${help}`}`;
