@@ -280,7 +280,7 @@ def test_what_is_refused_in_pages(page: Tab) -> None:
     texts = [
         "InvalidInput: training needs a loss", 'no weight has a name like "q.*"', 'optimizer "adm" is not known',
         "no gradients wait for a step", "the labels have shape", "index 3", "rate cannot be -1",
-        "this is no checkpoint", "AbortError", "SessionFailed",
+        "this is no safetensors file", "AbortError", "SessionFailed",
     ]  # fmt: skip
     assert len(texts) == len(found["errors"])
     for text, error in zip(texts, found["errors"], strict=True):

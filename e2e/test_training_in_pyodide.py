@@ -116,7 +116,7 @@ def test_what_is_refused(found: dict[str, Any]) -> None:
     texts = [
         "InvalidInput: training needs a loss", 'InvalidInput: no weight has a name like "q.*"',
         'InvalidInput: no product has a name like "q"', "OutOfMemory: ", "InvalidInput: no gradients wait for a step",
-        'ShapeError: pyruntime.training.Loss "training:loss/0" (opset 1): the labels have shape', "ExecutionError: ",
+        'ShapeError: pyruntime.training.Loss "cross_entropy of y" (opset 1): the labels have shape', "ExecutionError: ",
         "InvalidInput: run_options cannot be of type object", "InvalidInput: this is no safetensors file",
         "InvalidInput: the vector has 1 numbers of float32", 'InvalidInput: "w1" has shape [6, 8], not [1]',
         "InvalidInput: this session trains no adapters", "SessionFailed: this session is released",

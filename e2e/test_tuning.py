@@ -86,7 +86,7 @@ def test_what_is_refused(page: Tab) -> None:
     wanted = [
         "there is no tuning knob 'tiles'",
         "winograd_tiles cannot be 7",
-        "choices cannot be 32",
+        "choices cannot be '32'",
         "seconds cannot be",
         "x",
     ]

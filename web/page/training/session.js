@@ -70,12 +70,14 @@ export class TrainingSession extends SessionWeights {
   /** @param {Feeds} feeds @param {string[]} [outputs] @param {StepOptions} [options] @returns {Promise<Record<string, any>>} */
   async evaluate(feeds, outputs, options) {
     const { signal } = optionsOf(options, { signal: null }, 'evaluate');
-    for (const name of outputs ?? []) {
+    const names = outputs ?? [];
+    if (!Array.isArray(names)) throw new InvalidInput(`the outputs of evaluate are no array of names, but a ${typeof names}`);
+    for (const name of names) {
       if (!this.info.outputs.includes(name)) throw new InvalidInput(`there is no output "${name}"`, { hint: `outputs are ${this.info.outputs.join(', ')}` });
     }
     const batch = this.copied(feeds);
     return this.inTurn(async () => {
-      const run = this.steps.evaluate(Object.keys(batch), outputs ?? []);
+      const run = this.steps.evaluate(Object.keys(batch), names);
       const { [LOSS]: loss, ...found } = await this.send(run, batch, signal);
       return loss ? { loss: loss.data[0], ...found } : found;
     });
