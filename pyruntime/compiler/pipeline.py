@@ -38,7 +38,6 @@ from pyruntime.passes.fusion.unit_axes import absorb_units
 from pyruntime.passes.lowering.legalise import legalise
 from pyruntime.passes.lowering.rounded_halves import round_halves
 from pyruntime.passes.lowering.string_kernels import lower_strings
-from pyruntime.passes.lowering.subnormals import flush_subnormals, keep_subnormals
 from pyruntime.passes.lowering.wide_halves import widen_halves
 from pyruntime.passes.lowering.wide_sums import widen_sums
 from pyruntime.passes.memory.recomputation import recompute
@@ -69,7 +68,6 @@ class Work:
     outputs: the tensors that leave the Program, and the states that runs change
     routines, rows: the routines of the providers, and their limits of row fusion
     cpu_only: no provider of the session has a memory of its own, so that all kernels work in linear memory
-    keeps_subnormals: whether subnormal numbers stay as they are
     scratch: see `CodeWriter`
     """
 
@@ -77,7 +75,6 @@ class Work:
     routines: Mapping[str, Routine]
     rows: RowLimits
     cpu_only: bool
-    keeps_subnormals: bool = False
     scratch: int = 0
     init: Block = field(default_factory=Block)
 
@@ -142,13 +139,6 @@ def _fuse(w: Work) -> None:
     if not w.cpu_only:
         fuse_scalars(w.main)
     fuse(w.main, [*w.outputs, *stored], w.routines)
-
-
-def _treat_subnormals(w: Work) -> None:
-    if w.keeps_subnormals:
-        keep_subnormals([w.main, w.init])
-    else:
-        flush_subnormals(w.main, w.init, w.outputs, on_gpu=not w.cpu_only)
 
 
 def _recompute(w: Work) -> None:
@@ -263,8 +253,6 @@ PASSES = (
         "constant_hoisting", "basic", lambda w: hoist_constants(w.main, w.init),
         needs=(F.NO_STRINGS,), establishes=(F.HOISTED_CONSTANTS,),
     ),
-    # After passes that recognise expressions, and before fusion puts them together.
-    Pass("subnormals", "disabled", _treat_subnormals, needs=(F.NO_STRINGS, F.CLAIMED_CALLS)),
     Pass("dead_code", "extended", **_DEAD_CODE),
     # unit_axes removes reshapes between a kernel and its reader, and epilogues absorb maps before map_fusion inlines
     # these elsewhere. Both run again, because map_fusion leaves kernels with a single reader that had several.
