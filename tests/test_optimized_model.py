@@ -12,7 +12,7 @@ import pytest
 from onnx import numpy_helper, parser
 
 import pyruntime
-from pyruntime import InferenceSession, InvalidInput, NotSupported, OrtValue, SessionOptions
+from pyruntime import InferenceSession, InvalidModel, NotSupported, OrtValue, SessionOptions
 
 X = np.arange(6, dtype=np.float32).reshape(2, 3)
 XY = "g (float[N, 3] x) => (float[N, 3] y) <float[3] w = {1, 2, 3}>"
@@ -119,5 +119,5 @@ def test_files_before_version_4(tmp_path: Path) -> None:
 
 def test_what_is_no_file_of_onnx(tmp_path: Path) -> None:
     program = InferenceSession(model("constants").SerializeToString()).export(True)
-    with pytest.raises(InvalidInput, match="cannot be read"):
+    with pytest.raises(InvalidModel, match="not an ONNX model"):
         pyruntime.save_optimized(program, tmp_path / "o.onnx")

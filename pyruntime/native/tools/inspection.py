@@ -33,7 +33,7 @@ from pyruntime.session.model_source import check_model
 def inspect(
     model: Any,
     sess_options: SessionOptions | None = None,
-    providers: Sequence[str] | None = None,
+    providers: Sequence[Any] | None = None,
 ) -> Report:
     """Describe a model, its unsupported operators, and the memory that it needs (docs/api/python.md lists the entries).
 
@@ -74,7 +74,7 @@ def _of_program(model: Any, options: SessionOptions) -> Report:
     return {**report, "size": size, "fetched": 0, "fits": _fits(report, options)}
 
 
-def _header(graph: Graph, options: SessionOptions, providers: Sequence[str] | None) -> Any:
+def _header(graph: Graph, options: SessionOptions, providers: Sequence[Any] | None) -> Any:
     """The header of the Program for all feeds, which is compiled and not loaded; None if there is no such Program."""
     compiler = Compiler(options, known(providers or ["wasm"]), warn)
     prepared = compiler.settings.prepare(graph)
