@@ -78,7 +78,7 @@ def test_sparse_feeds_become_dense() -> None:
         (lambda s: s.sparse_csr_from_numpy([2, 3], np.ones(1), [0], [0, 2, 1]), "starts of rows"),
         (lambda s: s.sparse_csr_from_numpy([2, 3], np.ones(1), [3], [0, 1, 1]), "outside"),
         (lambda s: s.sparse_coo_from_numpy([3], np.ones(1), [0]).as_csrc_view(), "no compressed rows"),
-        (lambda s: OrtValue.ort_value_from_sparse_tensor(np.ones(3)), "a SparseTensor is expected"),
+        (lambda s: OrtValue.ort_value_from_sparse_tensor(np.ones(3)), "cannot be of type ndarray .a SparseTensor"),
         (lambda s: OrtValue.ortvalue_from_numpy(np.ones(3)).as_sparse_tensor(), "not a sparse tensor"),
     ],
 )
