@@ -64,7 +64,7 @@ def nets() -> dict[str, Any]:
 
 def _model(name: str, weights: dict[str, np.ndarray]) -> str:
     made = onnx.parser.parse_model(f'<ir_version: 9, opset_import: ["" : 18]> g {_TEXTS[name]}')
-    for node in made.graph.node:  # a name that the parser does not read
+    for node in made.graph.node:  # onnx's parser reads no dot in a name
         node.input[:] = [x.replace("layer_weight", "layer.weight") for x in node.input]
     for key, array in weights.items():
         tensor = numpy_helper.from_array(array.astype(np.float32), key.replace("layer_weight", "layer.weight"))

@@ -52,7 +52,7 @@ def adapter_of(row: Row, name: str) -> bytes:
 
 
 def feeds() -> list[np.ndarray]:
-    """Inputs (2, 5 or 1, WIDTH) of the model without caches."""
+    """Feeds for the model without caches, of shape (2, WIDTH), (5, WIDTH) and (1, WIDTH)."""
     return [
         np.random.default_rng(n).standard_normal((size, WIDTH)).astype(np.float32) for n, size in enumerate((2, 5, 1))
     ]

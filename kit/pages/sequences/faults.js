@@ -13,7 +13,7 @@ export class Faults {
     this.ort = ort;
   }
 
-  /** In a new worker, and once in the page. */
+  /** Installs what injects faults into the GPU: in the current worker of the engine, and once in the page. */
   async install() {
     const code = await (await fetch('/gpu_faults.js')).text();
     if (!globalThis.inject) (0, eval)(code);
