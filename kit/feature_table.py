@@ -81,7 +81,7 @@ RULES: list[tuple[Sequence[str], Sequence[str], Verdict]] = [
     (["webgpu"], ["refused shaders"], _refused("ExecutionError", "no other provider is in the list")),
     (["TextGenerator"], ["no caches"], _refused("InvalidInput", "it writes with decoders that have caches or states")),
     (["training"], _PROGRAMS, _refused("InvalidModel", "a Program has no operators to derive; train the ONNX model")),
-    (["training"], ["outputs on the GPU"], _refused("InvalidInput", "a training step returns its results in the memory of the CPU")),
+    (["training"], ["outputs on the GPU"], _refused("InvalidInput", "the results of a training step are on the CPU")),
     (["training"], _CACHES, _none("a step reads whole texts at once")),
     (["Batcher"], ["training"], _refused("InvalidInput", f"{_TYPE}; `accumulate` makes one step of several batches")),
     (["TextGenerator"], ["training"], _refused("InvalidInput", f"{_TYPE}; generate with the exported model")),
