@@ -7,7 +7,7 @@ import sys
 import pytest
 
 from pyruntime.providers.wasm.native import pages
-from pyruntime.providers.wasm.native.tiles import KINDS
+from pyruntime.providers.wasm.native.kinds import KINDS
 from pyruntime.providers.wasm.printer.assembler import Module
 from pyruntime.providers.wasm.printer.native_imports import import_into
 from pyruntime.providers.wasm.wasmtime_host import WasmHost

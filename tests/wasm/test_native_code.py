@@ -14,7 +14,7 @@ import pytest
 
 from pyruntime import InferenceSession, SessionOptions
 from pyruntime.errors import ExecutionError, InvalidInput
-from pyruntime.providers.wasm.native import block_function, pages, tiles
+from pyruntime.providers.wasm.native import block_function, function, kinds, pages
 from pyruntime.providers.wasm.native.x86 import (
     R8,
     R12,
@@ -44,7 +44,7 @@ each_kind = pytest.mark.parametrize(
     "kind",
     [
         pytest.param(n, marks=pytest.mark.skipif(n not in USABLE, reason=f"the processor has no {n}"))
-        for n in tiles.KINDS
+        for n in kinds.KINDS
     ],
 )
 
@@ -69,11 +69,11 @@ class Direct:
 
     def __init__(self, kind: str, address: int | None = None) -> None:
         self.code = ctypes.CFUNCTYPE(ctypes.c_void_p, *[ctypes.c_void_p] * 3, ctypes.c_size_t)(
-            address or pages.native_code(kind).block
+            address or pages.native_code(kind).functions["block"]
         )
         self.bytes = np.full(3 * SIZE, 0xA5, np.uint8)
         self.memory = self.bytes[SIZE : 2 * SIZE]
-        self.environment = (ctypes.c_uint64 * (block_function.ENVIRONMENT.size // 8))()
+        self.environment = (ctypes.c_uint64 * (function.ENVIRONMENT.size // 8))()
         self.environment[2:4] = self.memory.ctypes.data, SIZE
 
     def __call__(self, **operands: int) -> int:
@@ -173,7 +173,7 @@ def test_it_declines_when_the_host_stops(kind: str) -> None:
 def test_calling_conventions(kind: str, windows: bool) -> None:
     """A caller that fills what the convention lets it keep finds it unchanged. Windows's is called by a bridge."""
     kept = [RBX, RBP, R12, R13, R14, R15, *([RSI, RDI] if windows else [])]
-    target = pages.executable(block_function.block(tiles.KINDS[kind], windows))
+    target = pages.executable(block_function.BlockFunction(kinds.KINDS[kind], windows).write())
     code, words = Assembler(), (ctypes.c_uint64 * 64)()
     saved = [RBX, RBP, R12, R13, R14, R15]
     for register in saved:
@@ -297,7 +297,7 @@ def test_a_system_that_refuses_executable_memory(monkeypatch: pytest.MonkeyPatch
 
 def test_a_processor_without_it(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv(pages.VARIABLE, raising=False)
-    monkeypatch.setattr(pages, "available", lambda: (tiles.AVX2,))
+    monkeypatch.setattr(pages, "available", lambda: (kinds.AVX2,))
     assert product(native_code="avx512")[0].explain()["native_code"] == "none: the processor has no avx512"
     monkeypatch.setattr(pages, "available", tuple)
     assert product()[0].explain()["native_code"] == "none: the processor has no AVX2"
@@ -317,7 +317,7 @@ def test_pages_are_not_writable() -> None:
 import ctypes
 from pyruntime.providers.wasm.native import pages
 print("made", flush=True)
-ctypes.memset(pages.native_code().block, 0, 1)
+ctypes.memset(pages.native_code().functions["block"], 0, 1)
 print("written")"""
     environment = {name: value for name, value in os.environ.items() if name != pages.VARIABLE}
     done = subprocess.run([sys.executable, "-c", text], capture_output=True, text=True, check=False, env=environment)

@@ -1,127 +1,46 @@
-"""Machine code of the block function over packed panels (schedules/register_tile.py), for AVX2 and AVX-512.
-
-WebAssembly calls it as an import, `env.block` (printer/native_imports.py), through wasmtime's convention for unchecked
-functions: the addresses of an environment (ENVIRONMENT) and of the operands, which are 16 bytes each; the result
-replaces the first.
-
-The result is 1, or 0 if the function has done nothing and WebAssembly has to compute the block itself, because
-
-- an operand, by its address, stride and size, is not wholly inside of its linear memory. WebAssembly's own code then
-  traps, or wraps around as addresses in WebAssembly do. So this code reaches nothing but the session's memories,
-  whatever a Program passes;
-- the block is larger than any that schedules make: nothing stops this code but its end;
-- the host is about to make the memory inaccessible to stop the run, which would end the process if it happened here.
-  `busy` says that a thread is inside. It is set by an instruction that is a barrier, before `stop` is read.
-"""
+"""Machine code of the block function over packed panels (schedules/register_tile.py), for AVX2 and AVX-512."""
 
 from __future__ import annotations
 
 import struct
-from functools import cache
 
-from ..printer.native_imports import ADDRESSES, BY_COLUMN, BY_ROW
+from ..printer.native_imports import BY_COLUMN, BY_ROW
 from ..schedules.register_tile import PANEL
-from .tiles import AVX512, C_STRIDE, COUNT, NOW, PANELS, ROWS, SLOT, STRIDE, STRIDES, C, Kind, Tile
-from .x86 import R8, R12, R13, R14, R15, RAX, RBP, RBX, RCX, RDI, RDX, RSI, RSP, XMM, Assembler, Memory
+from .function import Function
+from .kinds import AVX512, Kind
+from .tiles import C_STRIDE, COUNT, NOW, PANELS, ROWS, SLOT, STRIDE, STRIDES, C, Tile
+from .x86 import RAX, RBX, RCX, RDI, Memory
 
-MEMORIES = 256
-# Of a thread: busy, stop, then address and size of each linear memory, 0 for those that do not exist
-ENVIRONMENT = struct.Struct("<QQ" + MEMORIES * "QQ")
-BUSY, STOP, TABLE = 0, 8, 16
 EXTENT, LENGTH, WORK = 1 << 13, 1 << 20, 1 << 30  # most rows or columns, most k, and most products of a call
 
-_SAVED = (RBX, RBP, R12, R13, R14, R15)  # by both conventions
-_WINDOWS_SAVED, _WINDOWS_VECTORS = (RSI, RDI), range(6, 16)  # by that of Windows, too
 
-
-@cache
-def block(kind: Kind, windows: bool) -> bytes:
-    """The machine code of the block function. windows: for the calling convention of Windows, not System V's"""
-    return _Writer(kind, windows).write()
-
-
-class _Writer:
+class BlockFunction(Function):
     """Writes the function: checks, loops, tiles."""
 
+    name = "block"
+
     def __init__(self, kind: Kind, windows: bool) -> None:
-        self.kind, self.windows = kind, windows
-        self.code = Assembler()
-        self.masks, self.dispatch, self.declined = (self.code.label() for _ in range(3))
-
-    def write(self) -> bytes:
-        code = self.code
-        done = code.label()
-        self._enter()
-        code.constant("mov", RAX, 1, wide=False)
-        code.op("xchg", RAX, Memory(RDI, BUSY), wide=False)
-        code.constant("cmp", Memory(RDI, STOP), 0, wide=False)
-        code.jump(self.declined, "ne")
-        self._check()
-        code.push(RDI)
-        self._columns()
-        code.pop(RDI)
-        code.constant("mov", RAX, 1, wide=False)
-        code.jump(done)
-        code.place(self.declined)
-        code.constant("mov", RAX, 0, wide=False)
-        code.place(done)
-        code.op("store", RAX, SLOT["a"], wide=False)
-        code.constant("mov", Memory(RDI, BUSY), 0, wide=False)
-        self._leave()
-        self._tiles()
-        code.place(self.masks)
-        code.data(struct.pack("<32i", *[-1] * 16, *[0] * 16))
-        return code.to_bytes()
-
-    # ── calling convention ───────────────────────────────────────────────────────────────────────────────────────
-
-    def _enter(self) -> None:
-        """Save registers; the environment's address is in rdi afterwards, that of the operands in rdx."""
-        code = self.code
-        for register in _SAVED:
-            code.push(register)
-        if self.windows:
-            for register in _WINDOWS_SAVED:
-                code.push(register)
-            code.constant("sub", RSP, 16 * len(_WINDOWS_VECTORS))
-            for n, number in enumerate(_WINDOWS_VECTORS):
-                code.vector("store", XMM[number], Memory(RSP, 16 * n))
-            code.op("mov", RDI, RCX)
-            code.op("mov", RDX, R8)
-
-    def _leave(self) -> None:
-        """Restore registers and return a null pointer: no trap."""
-        code = self.code
-        code.vzeroupper()
-        if self.windows:
-            for n, number in enumerate(_WINDOWS_VECTORS):
-                code.vector("vmovups", XMM[number], Memory(RSP, 16 * n))
-            code.constant("add", RSP, 16 * len(_WINDOWS_VECTORS))
-            for register in reversed(_WINDOWS_SAVED):
-                code.pop(register)
-        for register in reversed(_SAVED):
-            code.pop(register)
-        code.constant("mov", RAX, 0, wide=False)
-        code.ret()
+        super().__init__(kind, windows)
+        self.masks, self.dispatch = self.code.label(), self.code.label()
 
     # ── checks ───────────────────────────────────────────────────────────────────────────────────────────────────
 
-    def _check(self) -> None:
+    def check(self) -> None:
         """Replace addresses of operands by those of the host, if all of an operand's bytes are in its memory."""
         code = self.code
         self._check_extents()
         self._rows_before("rows", "lda")
         self._bytes(2, "k")
-        self._address("a")
+        self.address("a")
         code.op("mov", RCX, SLOT["cols"], wide=False)
         code.constant("add", RCX, PANEL - 1)
         code.shift("shr", RCX, 3)
         self._rows_before("", "ldb")
         self._bytes(5, "k")
-        self._address("b")
+        self.address("b")
         self._rows_before("rows", "ldc")
         self._bytes(2, "cols")
-        self._address("c")
+        self.address("c")
         done, by_column = code.label(), code.label()
         code.op("mov", RBX, SLOT["epilogue"], wide=False)
         code.constant("and", RBX, BY_ROW | BY_COLUMN, wide=False)
@@ -134,7 +53,7 @@ class _Writer:
         code.constant("cmp", RBX, BY_COLUMN, wide=False)
         code.jump(self.declined, "ne")
         code.place(by_column)
-        self._address("bias")
+        self.address("bias")
         code.place(done)
 
     def _check_extents(self) -> None:
@@ -174,24 +93,9 @@ class _Writer:
             code.op("add", RAX, SLOT[name], wide=False)  # below 2**31 + EXTENT
         code.shift("shl", RAX, shift)
 
-    def _address(self, name: str) -> None:
-        """Check an operand, of which rcx + rax is the size, and make its address the host's."""
-        code = self.code
-        code.op("add", RCX, RAX)
-        code.op("mov", RAX, SLOT[name], wide=False)
-        code.op("add", RCX, RAX)  # the end of the operand
-        code.op("mov", RSI, SLOT["memories"], wide=False)
-        code.shift("shr", RSI, 8 * ADDRESSES.index(name), wide=False)
-        code.constant("and", RSI, MEMORIES - 1, wide=False)
-        code.shift("shl", RSI, 4)
-        code.op("cmp", RCX, Memory(RDI, TABLE + 8, RSI))
-        code.jump(self.declined, "a")
-        code.op("add", RAX, Memory(RDI, TABLE, RSI))
-        code.op("store", RAX, SLOT[name])
-
     # ── loops over tiles ─────────────────────────────────────────────────────────────────────────────────────────
 
-    def _columns(self) -> None:
+    def body(self) -> None:
         """For each two vectors of columns, all rows. The slots of b, c, cols and col advance."""
         code, lanes = self.code, self.kind.lanes
         code.op("mov", STRIDE, SLOT["lda"], wide=False)
@@ -277,8 +181,8 @@ class _Writer:
             code.constant("cmp", SLOT["cols"], PANEL * n, wide=False)
             code.op("cmovle", PANELS[n], PANELS[n - 1])
 
-    def _tiles(self) -> None:
-        """The function `dispatch` and the tiles, of which it jumps to the one of rax rows."""
+    def data(self) -> None:
+        """The function `dispatch`, the tiles, of which it jumps to the one of rax rows, and masks."""
         code = self.code
         tiles = {(rows, n): code.label() for n in (1, 2) for rows in range(self.kind.rows, 0, -1)}
         narrow = code.label()
@@ -295,3 +199,5 @@ class _Writer:
         for (rows, n), label in tiles.items():
             code.place(label)
             Tile(code, self.kind, rows, n).write()
+        code.place(self.masks)
+        code.data(struct.pack("<32i", *[-1] * 16, *[0] * 16))

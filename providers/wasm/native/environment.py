@@ -12,8 +12,8 @@ import wasmtime
 from wasmtime import _ffi as ffi
 
 from ..host_threads import SHORTEST
-from ..printer.native_imports import BLOCK
-from .block_function import BUSY, ENVIRONMENT, MEMORIES, STOP, TABLE
+from ..printer.native_imports import FUNCTIONS
+from .function import BUSY, ENVIRONMENT, MEMORIES, STOP, TABLE
 from .pages import NativeCode, NoNativeCode, native_code
 
 _new_unchecked = ffi.dll["wasmtime_func_new_unchecked"]
@@ -56,16 +56,17 @@ class NativeThreads:
         """The functions that a module imports, for the store of a thread; without machine code, functions that leave
         the work to WebAssembly: the module of a file may import them. Their types are not those of the module's
         imports, which may be any. This object has to outlive them."""
-        if all(i.name != "block" for i in module.imports):
-            return []
-        kind = wasmtime.FuncType([wasmtime.ValType.i32()] * len(BLOCK), [wasmtime.ValType.i32()])
+        return [self._import(name, store, thread) for name in FUNCTIONS if any(i.name == name for i in module.imports)]
+
+    def _import(self, name: str, store: wasmtime.Store, thread: int) -> wasmtime.Func:
+        kind = wasmtime.FuncType([wasmtime.ValType.i32()] * len(FUNCTIONS[name].operands), [wasmtime.ValType.i32()])
         if self.code is None:
-            return [wasmtime.Func(store, kind, lambda *_: 0)]
+            return wasmtime.Func(store, kind, lambda *_: 0)
         made = ffi.wasmtime_func_t()
         context, signature = (ctypes.cast(x, ctypes.c_void_p) for x in (store._context(), kind.ptr()))
         words = ctypes.addressof(self._words[thread])
-        _new_unchecked(context, signature, self.code.block, words, None, ctypes.addressof(made))
-        return [wasmtime.Func._from_raw(made)]
+        _new_unchecked(context, signature, self.code.functions[name], words, None, ctypes.addressof(made))
+        return wasmtime.Func._from_raw(made)
 
     @contextmanager
     def outside(self, lock: AbstractContextManager[Any]) -> Iterator[None]:

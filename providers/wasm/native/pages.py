@@ -7,11 +7,12 @@ import mmap
 import os
 import platform
 import sys
+from collections.abc import Mapping
 from functools import cache
 from typing import Any, NamedTuple
 
-from .block_function import block
-from .tiles import AVX2, AVX512, KINDS, Kind
+from .block_function import BlockFunction
+from .kinds import AVX2, AVX512, KINDS, Kind
 from .x86 import R8, RAX, RBX, RCX, RDX, Assembler, Memory
 
 VARIABLE = "PYRUNTIME_NATIVE_CODE"  # an environment variable: what `native_code=True` means
@@ -19,6 +20,7 @@ WINDOWS = sys.platform == "win32"
 
 _READ_EXECUTE = 5  # PROT_* of mmap(2)
 _COMMIT, _PAGE_READ_WRITE, _PAGE_EXECUTE_READ = 0x3000, 0x04, 0x20  # of VirtualAlloc
+_FUNCTIONS = (BlockFunction,)
 _pages: list[Any] = []  # memory of code, which stays for the life of the process
 
 
@@ -27,10 +29,10 @@ class NoNativeCode(Exception):
 
 
 class NativeCode(NamedTuple):
-    """name: of the instruction set; block: the address of the block function (block_function.py)"""
+    """name: of the instruction set; functions: their addresses, by the names of imports"""
 
     name: str
-    block: int
+    functions: Mapping[str, int]
 
 
 def native_code(wanted: bool | str = True) -> NativeCode:
@@ -96,7 +98,7 @@ def _feature_code(windows: bool) -> bytes:
 
 @cache
 def _made(kind: Kind) -> NativeCode:
-    return NativeCode(kind.name, executable(block(kind, WINDOWS)))
+    return NativeCode(kind.name, {each.name: executable(each(kind, WINDOWS).write()) for each in _FUNCTIONS})
 
 
 def executable(code: bytes) -> int:

@@ -7,10 +7,11 @@ that do not exist repeat the last one. Columns past the end are computed and not
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import NamedTuple
 
 from ..printer.native_imports import BLOCK, BY_COLUMN, BY_ROW, HAS_HIGH, HAS_LOW
 from ..schedules.register_tile import FIRST, LAST, PANEL
+from .function import slots
+from .kinds import AVX2, AVX512, Kind
 from .x86 import (
     R8,
     R9,
@@ -25,10 +26,8 @@ from .x86 import (
     RBX,
     RCX,
     RDI,
-    RDX,
     RSI,
     YMM,
-    ZMM,
     Assembler,
     Label,
     Memory,
@@ -38,25 +37,10 @@ from .x86 import (
 UNROLLED = 4  # steps of k
 
 # Operands are 16 bytes apart; the second half of each is free for what changes from tile to tile.
-SLOT = {name: Memory(RDX, 16 * n) for n, name in enumerate(BLOCK)}
-NOW = {name: Memory(RDX, 16 * n + 8) for n, name in enumerate(BLOCK)}
+SLOT, NOW = slots(BLOCK), slots(BLOCK, 1)
 # Registers of a tile
 ROWS, STRIDE, STRIDES = (R8, R11, RBX), R9, R10  # rows 0, 4 and 8 of A; bytes between rows, and of three rows
 PANELS, COUNT, C, C_STRIDE = (RSI, RCX, RBP, R12), R13, R14, R15
-
-
-class Kind(NamedTuple):
-    """An instruction set. name: that of the option; lanes: floats of a vector; rows: of a full tile"""
-
-    name: str
-    lanes: int
-    rows: int
-    vectors: tuple[Vector, ...]
-
-
-AVX2 = Kind("avx2", 8, 6, YMM)
-AVX512 = Kind("avx512", 16, 12, ZMM)
-KINDS = {kind.name: kind for kind in (AVX512, AVX2)}
 
 
 class Tile:

@@ -123,7 +123,8 @@ class Variants:
                     if n in trace.calls:
                         from .native_imports import memories_word  # pages do not have it
 
-                        code += CONSTANT[memories_word(trace.calls[n])] + PLAIN["i32.or"]
+                        called = self.module.functions[instruction.number]
+                        code += CONSTANT[memories_word(called.name, trace.calls[n])] + PLAIN["i32.or"]
                     code += instruction.code
                 elif n in trace.calls:
                     called = self._variant(self.module.functions[instruction.number], trace.calls[n], words)

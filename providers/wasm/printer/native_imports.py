@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 from .assembler import Function, Module
 from .values import constant
@@ -18,13 +18,23 @@ BLOCK = (
     "a", "lda", "b", "ldb", "k", "c", "ldc", "cols", "rows", "flags", "bias", "row", "col",
     "epilogue", "low", "high", "memories",
 )  # fmt: skip
-ADDRESSES = ("a", "b", "c", "bias")
 BY_ROW, BY_COLUMN, HAS_LOW, HAS_HIGH = 1, 2, 4, 8
+
+
+class Import(NamedTuple):
+    """operands: their names, all i32; addresses: those that are addresses, whose memories are the bytes of the last"""
+
+    operands: tuple[str, ...]
+    addresses: tuple[str, ...]
+
+
+FUNCTIONS = {"block": Import(BLOCK, ("a", "b", "c", "bias"))}
 
 
 def import_into(module: Module) -> None:
     """Add the imports to a module that has no functions yet."""
-    module.imported("block", ["i32"] * len(BLOCK), ["i32"])
+    for name, each in FUNCTIONS.items():
+        module.imported(name, ["i32"] * len(each.operands), ["i32"])
 
 
 def call_block(f: Function, p: Mapping[str, Any], bias: str, low: float | None, high: float | None) -> None:
@@ -36,6 +46,7 @@ def call_block(f: Function, p: Mapping[str, Any], bias: str, low: float | None, 
     f.call(f.module.imports["block"], *operands, *map(constant, (word, *bounds, 0)))
 
 
-def memories_word(kinds: tuple[int, ...]) -> int:
-    """The operand `memories`, given the number of the memory of each operand, 0 for numbers."""
-    return sum(kinds[BLOCK.index(name)] << 8 * n for n, name in enumerate(ADDRESSES))
+def memories_word(name: str, kinds: tuple[int, ...]) -> int:
+    """The operand `memories` of a function, given the number of the memory of each operand, 0 for numbers."""
+    operands, addresses = FUNCTIONS[name]
+    return sum(kinds[operands.index(each)] << 8 * n for n, each in enumerate(addresses))
