@@ -328,7 +328,7 @@ class NativeRow:
         def refuse(host: Any, shader: Any, label: str) -> Any:
             return compile_shader(host, replace(shader, source=shader.source.replace("fn main", "fn main(")), label)
 
-        self.patch.setattr(wgpu_device, "_device", None)  # with the pipelines of earlier sessions
+        self.patch.setattr(wgpu_device, "_devices", {})  # with the pipelines of earlier sessions
         self.patch.setattr(GpuHost, "_compile", refuse)
 
     def allow_loops(self) -> None:
@@ -337,7 +337,7 @@ class NativeRow:
 
         describe = wgpu_device._describe
         self.patch.setattr(wgpu_device, "_describe", lambda found: replace(describe(found), iterations=0))
-        self.patch.setattr(wgpu_device, "_device", None)
+        self.patch.setattr(wgpu_device, "_devices", {})
 
 
 class Letters:

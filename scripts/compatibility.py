@@ -55,7 +55,7 @@ InferenceSession.create_ortvalue_from_shape_and_type: on the CPU; zeros, while o
 InferenceSession.end_profiling: the trace shows the kernels of a run one after the other, each on one thread
 InferenceSession.get_modelmeta: has `producer_version`, `ir_version` and `opset_imports`, too
 InferenceSession.get_tuning_results: an empty list: it has results of GPU providers; `tune` returns `choices` here
-InferenceSession.get_provider_options: the options that the program passed; they have no effect
+InferenceSession.get_provider_options: the options that the program passed
 InferenceSession.run: refuses numbers in lists that the input's type cannot represent, and does not truncate them
 InferenceSession.run_async: runs on a thread of its own, and needs no second intra-op thread
 InferenceSession.set_ep_dynamic_options: refused: options of providers cannot change during a session

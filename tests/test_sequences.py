@@ -20,10 +20,10 @@ pytestmark = pytest.mark.filterwarnings("ignore")
 
 @pytest.fixture
 def _hardware() -> Iterator[None]:
-    described, device = wgpu_device._describe, wgpu_device._device
+    described, devices = wgpu_device._describe, wgpu_device._devices
     seem_hardware()
     yield
-    wgpu_device._describe, wgpu_device._device = described, device
+    wgpu_device._describe, wgpu_device._devices = described, devices
 
 
 @pytest.mark.usefixtures("_hardware")

@@ -40,7 +40,7 @@ _real_description = wgpu_device._describe
 def seem_hardware() -> None:
     """Let the adapter seem to be hardware: sessions avoid a software adapter, on which few kernels pay."""
     wgpu_device._describe = lambda found: replace(_real_description(found), software=False)
-    wgpu_device._device = None
+    wgpu_device._devices = {}
 
 
 def of_machine(examples: int, steps: int, is_minimised: bool = True, is_fixed: bool = False) -> settings:
@@ -69,8 +69,8 @@ class Faults:
             self._undo.pop()()
 
     def lose_device(self) -> None:
-        if wgpu_device._device is not None:
-            wgpu_device._device.wgpu.destroy()
+        for device in [*wgpu_device._devices.values()]:
+            device.destroy()
 
     def lose_device_in_run(self, at: int) -> None:
         """The device is lost after a number of submissions."""
@@ -81,7 +81,7 @@ class Faults:
             left[0] -= 1
             if left[0] == 0:
                 self.happened += 1
-                host.device.destroy()
+                host.own.destroy()
 
         self._replace(GpuHost, "encode", encode)
 

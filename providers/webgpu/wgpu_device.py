@@ -1,4 +1,4 @@
-"""The native WebGPU device, through wgpu-py. All sessions of a process share it.
+"""Native WebGPU devices, through wgpu-py. The sessions of a process that use an adapter share its device.
 
 Spec: https://www.w3.org/TR/webgpu/ and https://wgpu-py.readthedocs.io/
 """
@@ -10,7 +10,7 @@ import os
 import queue
 import re
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from itertools import count
@@ -19,9 +19,9 @@ from typing import Any, TypeVar, cast
 import numpy as np
 import wgpu
 
-from pyruntime.errors import DeviceLost, ExecutionError, OutOfMemory, PyRuntimeError
+from pyruntime.errors import DeviceLost, ExecutionError, InvalidInput, OutOfMemory, PyRuntimeError
 
-from .adapter import Adapter, NoAdapter
+from .adapter import Adapter, AdapterChoice, NoAdapter
 
 _WANTED = ("shader-f16", "subgroup", "timestamp-query")
 _LIMITS = ("max-buffer-size", "max-storage-buffer-binding-size", "max-storage-buffers-per-shader-stage",
@@ -37,21 +37,19 @@ Ranges = Any  # byte ranges of a tensor in its buffer: `ByteRanges` of pyruntime
 
 
 class Device:
-    """pipelines: the cached pipelines, by the hash of their source; bytes_read: bytes read from the device;
-    tensor_bytes: bytes of all GPU tensors."""
+    """key: what tells its adapter from others; pipelines: the cached pipelines, by the hash of their source; bytes_read:
+    bytes read from the device; tensor_bytes: bytes of all GPU tensors."""
 
-    def __init__(self, low_power: bool = False) -> None:
-        os.environ.setdefault("XDG_RUNTIME_DIR", "/tmp")  # without it the Vulkan loader prints warnings on servers
-        try:
-            adapter = wgpu.gpu.request_adapter_sync(power_preference="low-power" if low_power else "high-performance")
-            self.adapter = _describe(adapter)
-            features = [f for f in _WANTED if f in adapter.features]
-            limits = {name: adapter.limits[name] for name in _LIMITS if name in adapter.limits}
-            self.wgpu = adapter.request_device_sync(required_features=features, required_limits=limits)
-            self.adapter = replace(self.adapter, dot4=_multiplies_bytes(self.wgpu))
-        except RuntimeError as e:
-            raise NoAdapter(f"no WebGPU adapter: {e}") from None
+    def __init__(self, adapter: Any, key: Hashable) -> None:
+        """adapter: of wgpu. Errors: RuntimeError if it has no device"""
+        self.key = key
+        self.adapter = _describe(adapter)
+        features = [f for f in _WANTED if f in adapter.features]
+        limits = {name: adapter.limits[name] for name in _LIMITS if name in adapter.limits}
+        self.wgpu = adapter.request_device_sync(required_features=features, required_limits=limits)
+        self.adapter = replace(self.adapter, dot4=_multiplies_bytes(self.wgpu))
         self.lost = False  # set by the call that finds the loss
+        self._order = threading.Lock()  # held in calls that end the process if the device is lost meanwhile
         self.layouts: dict[int, tuple[Any, Any]] = {}
         self.pipelines: dict[bytes, Any] = {}
         self.bytes_read = 0
@@ -85,6 +83,17 @@ class Device:
                 raise ExecutionError(f"WebGPU refused {'kernel ' * bool(node)}{what}: {e}", node=node) from None
             raise PyRuntimeError(f"{what}: {e}", node=node) from None
 
+    def submit(self, commands: Any) -> None:
+        """Submit the commands of an encoder, for `checked`. wgpu ends the process if a device is lost between the two
+        calls."""
+        with self._order:
+            self.wgpu.queue.submit([commands.finish()])
+
+    def destroy(self) -> None:
+        """Lose the device. Later calls raise DeviceLost."""
+        with self._order:
+            self.wgpu.destroy()
+
     # ── buffers ──────────────────────────────────────────────────────────────────────────────────────────────────
 
     def buffer(self, size: int, label: str) -> Any:
@@ -117,11 +126,14 @@ class Device:
             if size:
                 encoder.copy_buffer_to_buffer(source, offset, target, end, size)
             end += size
-        self.wgpu.queue.submit([encoder.finish()])
-        mapped = target.map_async("READ_NOSYNC", 0, total)
+        with self._order:
+            self.wgpu.queue.submit([encoder.finish()])
+            mapped = target.map_async("READ_NOSYNC", 0, total)
         wait_for(mapped, timeout)
-        found: memoryview = target.read_mapped(0, total)
-        target.unmap()
+        with self._order:
+            self.wgpu.create_command_encoder().finish()  # fails if the device is lost: `read_mapped` ends the process
+            found: memoryview = target.read_mapped(0, total)
+            target.unmap()
         if target.size <= KEPT:
             self._readbacks.append(target)
         else:
@@ -253,28 +265,70 @@ def widen(data: memoryview, dtype: np.dtype[Any], count: int) -> np.ndarray[Any,
     return np.frombuffer(data, stored(dtype), count).astype(dtype, copy=False)
 
 
-# ── the process's device ─────────────────────────────────────────────────────────────────────────────────────────────
+# ── the process's devices ────────────────────────────────────────────────────────────────────────────────────────────
 
-_device: Device | None = None
+BACKENDS = ("Vulkan", "Metal", "D3D12")  # those whose adapters can be named; wgpu lists a card once for each backend
+
+_devices: dict[AdapterChoice, Device] = {}
+_opening = threading.Lock()
 
 
 def tensor_bytes() -> int:
-    return 0 if _device is None or _device.lost else _device.tensor_bytes
+    """Bytes of all GPU tensors."""
+    return sum(device.tensor_bytes for device in {id(d): d for d in [*_devices.values()]}.values() if not device.lost)
 
 
-def shared_device(low_power: bool = False, timeout: float = math.inf) -> Device:
-    """The process's device. A lost device is replaced. low_power: open a new device on the adapter that saves power;
-    timeout: seconds that the driver may take to open one. Errors: NoAdapter"""
-    global _device
-    if _device is None or _device.lost:
-        _device = None
-        try:
-            _device = in_time(lambda: Device(low_power), timeout)
-        except TimeoutError as e:
-            raise NoAdapter(
-                f"the driver has not opened a WebGPU device {e}", hint="gpu_timeout sets the limit"
-            ) from None
-    return _device
+def shared_device(choice: AdapterChoice | None = None, timeout: float = math.inf) -> Device:
+    """The process's device on this adapter. A lost device is replaced. timeout: seconds that the driver may take to open
+    one. Errors: NoAdapter, InvalidInput if no adapter has the name"""
+    choice = choice or AdapterChoice()
+    with _opening:
+        for known, device in [*_devices.items()]:
+            if device.lost:
+                del _devices[known]
+        if choice.any_in_use and _devices:
+            return next(iter(_devices.values()))
+        if choice not in _devices:
+            try:
+                _devices[choice] = in_time(lambda: _open(choice), timeout)
+            except TimeoutError as e:
+                text = f"the driver has not opened a WebGPU device {e}"
+                raise NoAdapter(text, hint="gpu_timeout sets the limit") from None
+        return _devices[choice]
+
+
+def _open(choice: AdapterChoice) -> Device:
+    """A device on this adapter: the one that is open, if there is one."""
+    os.environ.setdefault("XDG_RUNTIME_DIR", "/tmp")  # without it the Vulkan loader prints warnings on servers
+    try:
+        if choice.name:
+            adapter, number = _named(choice.name)
+        else:
+            adapter, number = wgpu.gpu.request_adapter_sync(power_preference=choice.power), 1
+        key = (*sorted((k, str(v)) for k, v in adapter.info.items()), number)
+        return next((d for d in _devices.values() if d.key == key), None) or Device(adapter, key)
+    except PyRuntimeError:
+        raise
+    except RuntimeError as e:
+        raise NoAdapter(f"no WebGPU adapter: {e}") from None
+
+
+def _named(name: str) -> tuple[Any, int]:
+    """The first adapter that has this name, or else this part of a name, and its number among adapters that have equal
+    names. Errors: InvalidInput lists the adapters"""
+    found = [a for a in wgpu.gpu.enumerate_adapters_sync() if a.info.get("backend_type") in BACKENDS]
+    if not found:
+        raise NoAdapter(f"no WebGPU adapter on {', '.join(BACKENDS)}")
+    plain = [_describe(adapter).name for adapter in found]
+    numbers = [plain[: n + 1].count(text) for n, text in enumerate(plain)]
+    names = [f"{text} #{n}" if n > 1 else text for text, n in zip(plain, numbers, strict=True)]
+    wanted = name.lower()
+    for fits in (wanted.__eq__, lambda text: wanted in text):
+        for adapter, text, number in zip(found, names, numbers, strict=True):
+            if fits(text.lower()):
+                return adapter, number
+    listed = [f'"{text}" ({a.info.get("adapter_type")})' for text, a in zip(names, found, strict=True)]
+    raise InvalidInput(f'there is no GPU "{name}"', hint=f"there is {', '.join(listed)}; a part of the name is enough")
 
 
 _DOT4 = """@group(0) @binding(0) var<storage, read_write> x: array<u32>;

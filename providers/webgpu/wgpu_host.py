@@ -16,7 +16,7 @@ from wgpu.backends.wgpu_native import lib
 
 from pyruntime.errors import ExecutionError
 
-from .adapter import ALIGN
+from .adapter import ALIGN, AdapterChoice
 from .printer.loops import SUBGROUPS, Shader
 from .wgpu_bindings import BindGroups, Parameters
 from .wgpu_device import Place, TensorMemory, in_time, shared_device, tensor_bytes
@@ -55,9 +55,9 @@ class GpuHost:
     """The memory is one range of bytes over buffers of `chunk` bytes, the largest size that can be bound. They grow by
     copying. `generation` changes when one is replaced."""
 
-    def __init__(self, low_power: bool = False, timeout: float = math.inf) -> None:
+    def __init__(self, choice: AdapterChoice | None = None, timeout: float = math.inf) -> None:
         self.number = next(_numbers)  # of this host in the process
-        self.own = shared_device(low_power, timeout)
+        self.own = shared_device(choice, timeout)
         self.timeout = timeout  # seconds to wait for the device
         self.adapter = self.own.adapter
         self.device = self.own.wgpu
@@ -261,7 +261,7 @@ class GpuHost:
         self.parameters.upload()
         self.submission += 1
         try:
-            self._checked("commands", lambda: self.device.queue.submit([encoder.finish()]))
+            self._checked("commands", lambda: self.own.submit(encoder))
         except ExecutionError:  # the error names no pass: encode each dispatch alone to find the first that fails
             self._find_fault(dispatches)
             raise
@@ -302,7 +302,7 @@ class GpuHost:
         out = self._checked("timestamps", lambda: self.device.create_buffer(size=8 * count, usage=usage))
         self._checked("timestamps", lambda: encoder.resolve_query_set(queries, 0, count, out, 0))
         self._submit(encoder, dispatches)
-        ticks = self._checked("timestamps", lambda: self.device.queue.read_buffer(out).cast("Q"))
+        ticks = self.own.read([((out, 0), 8 * count)], self.timeout)[0].cast("Q")
         period = lib.wgpuQueueGetTimestampPeriod(self.device.queue._internal)  # nanoseconds of a tick
         return [round(period * (ticks[2 * n + 1] - ticks[2 * n])) for n in range(len(dispatches))]
 

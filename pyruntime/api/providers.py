@@ -14,8 +14,12 @@ from pyruntime.placement.provider_list import BASE, available, is_available
 CPU, WEBGPU = "CPUExecutionProvider", "WebGpuExecutionProvider"
 _THEIRS = {"wasm": CPU, "webgpu": WEBGPU}
 _OURS = {CPU: "wasm", "cpu": "wasm", WEBGPU: "webgpu"}
-_SOFTWARE = {"allow_software": ("True", "true", "1", "False", "false", "0")}
-_OPTIONS = {"webgpu": _SOFTWARE, "auto": _SOFTWARE}  # of the engine's own providers, with the values as texts
+_GPU = {
+    "allow_software": ("True", "true", "1", "False", "false", "0"),
+    "power_preference": ("low-power", "high-performance"),
+    "adapter": (),
+}
+_OPTIONS = {"webgpu": _GPU, "auto": _GPU}  # of the engine's own providers, with the values as texts; (): any text
 
 # All providers that builds of onnxruntime may have, in onnxruntime's order.
 ALL = [
@@ -46,7 +50,7 @@ def choose(providers: Any, provider_options: Any = None) -> dict[str, dict[str, 
 def _check_values(name: str, options: Mapping[str, str]) -> None:
     for key, value in options.items():
         values = _OPTIONS.get(name, {}).get(key, (value,))
-        if value not in values:
+        if values and value not in values:
             raise InvalidInput(f'{key} of "{name}" cannot be {value!r}', hint=f"one of {', '.join(values)}")
 
 

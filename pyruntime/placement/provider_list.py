@@ -80,11 +80,16 @@ def _name_and_options(entry: Any) -> tuple[str, Mapping[str, Any]]:
     return _ALIASES.get(str(entry), str(entry)), options if isinstance(options, Mapping) else {}
 
 
+def gpu_options(providers: Sequence[Any]) -> dict[str, str]:
+    """The options of "webgpu" and "auto", as texts."""
+    given = [options for name, options in map(_name_and_options, providers) if name in ("webgpu", AUTO)]
+    return {key: str(value) for options in given for key, value in options.items() if value is not None}
+
+
 def allows_software(providers: Sequence[Any]) -> bool:
     """Whether "webgpu" or "auto" has the option `allow_software`: its kernels may run on an adapter that computes on
     the CPU, although the session names WebAssembly, too."""
-    given = [options for name, options in map(_name_and_options, providers) if name in ("webgpu", AUTO)]
-    return any(str(options.get("allow_software", 0)) in ("True", "true", "1") for options in given)
+    return gpu_options(providers).get("allow_software") in ("True", "true", "1")
 
 
 def is_auto(providers: Sequence[Any]) -> bool:

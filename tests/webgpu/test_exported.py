@@ -125,7 +125,7 @@ def test_what_cannot_be_assumed(what: str) -> None:
 
 def test_no_gpu_is_needed_to_export(both: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(wgpu.gpu, "request_adapter_sync", no_adapters)
-    monkeypatch.setattr(wgpu_device, "_device", None)
+    monkeypatch.setattr(wgpu_device, "_devices", {})
     assert exported() == both
 
 
@@ -196,7 +196,7 @@ def test_half_floats(f16: bool, monkeypatch: pytest.MonkeyPatch, quiet: None) ->
 def test_no_adapter(both: bytes, monkeypatch: pytest.MonkeyPatch, quiet: None) -> None:
     alone = exported(providers=["webgpu"])
     monkeypatch.setattr(wgpu.gpu, "request_adapter_sync", no_adapters)
-    monkeypatch.setattr(wgpu_device, "_device", None)
+    monkeypatch.setattr(wgpu_device, "_devices", {})
     for providers in (None, [GPU, "wasm"]):
         first, why = told(session := InferenceSession(both, providers=providers))
         assert first == "wasm" and "no WebGPU adapter" in why

@@ -117,7 +117,7 @@ def test_no_adapter(monkeypatch: pytest.MonkeyPatch) -> None:
     """One warning and WebAssembly, or an error if only the GPU was asked for."""
     from pyruntime.providers.webgpu import wgpu_device as module
 
-    monkeypatch.setattr(module, "_device", None)
+    monkeypatch.setattr(module, "_devices", {})
     monkeypatch.setattr(wgpu.gpu, "request_adapter_sync", no_adapters)
     warn_once.cache_clear()
     with pytest.warns(RuntimeWarning) as caught:

@@ -36,7 +36,7 @@ def model(node: str) -> onnx.ModelProto:
 def limited(monkeypatch: pytest.MonkeyPatch) -> None:
     describe = wgpu_device._describe
     monkeypatch.setattr(wgpu_device, "_describe", lambda adapter: replace(describe(adapter), iterations=LIMIT))
-    monkeypatch.setattr(wgpu_device, "_device", None)
+    monkeypatch.setattr(wgpu_device, "_devices", {})
 
 
 @pytest.mark.usefixtures("limited")

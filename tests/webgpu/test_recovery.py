@@ -98,7 +98,7 @@ class Injector:
         elif self.fault.when == "run":
             self.replace(GpuHost, "encode", encode_and_lose)
         else:
-            self.patch.setattr(wgpu_device, "_device", None)
+            self.patch.setattr(wgpu_device, "_devices", {})
             self.replace(wgpu_device.Device, "__init__", open_and_lose)
 
     def gone(self) -> None:
@@ -128,7 +128,7 @@ def hardware(patch: pytest.MonkeyPatch) -> None:
     """Let the adapter seem to be hardware: work may not pay on a software adapter."""
     describe = wgpu_device._describe
     patch.setattr(wgpu_device, "_describe", lambda found: replace(describe(found), software=False))
-    patch.setattr(wgpu_device, "_device", None)
+    patch.setattr(wgpu_device, "_devices", {})
 
 
 def create(has_fallback: bool = True, gpu_timeout: float = 60.0) -> InferenceSession:

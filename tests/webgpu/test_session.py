@@ -229,7 +229,7 @@ def test_a_preset_chooses_the_adapter(preset, preference, monkeypatch):
         asked.append(options["power_preference"])
         return real(**options)
 
-    monkeypatch.setattr(wgpu_device, "_device", None)
+    monkeypatch.setattr(wgpu_device, "_devices", {})
     monkeypatch.setattr(wgpu.gpu, "request_adapter_sync", request)
     data = model([h.make_node("Sin", ["x"], ["y"])], [("x", T.FLOAT, [4])], [("y", T.FLOAT, None)])
     session = Session(data, SessionOptions(preset=preset), providers=["webgpu"])

@@ -251,7 +251,7 @@ def test_another_device(monkeypatch: pytest.MonkeyPatch) -> None:
     from pyruntime.providers.webgpu import wgpu_device as host_device
 
     (c, _) = opened().run(None, {"a": A, "b": B})
-    monkeypatch.setattr(host_device, "_device", None)
+    monkeypatch.setattr(host_device, "_devices", {})
     other = opened()
     with pytest.raises(InvalidInput, match="another device"):
         other.run(None, {"a": c, "b": B})

@@ -7,26 +7,39 @@ from collections.abc import Mapping, Sequence
 from functools import cache, partial
 from typing import Any, NamedTuple
 
-from pyruntime.errors import DeviceLost
+from pyruntime.errors import DeviceLost, InvalidInput
 from pyruntime.native.memory.budgets import growth
-from pyruntime.placement.provider_list import effective
+from pyruntime.placement.provider_list import effective, gpu_options
 from pyruntime.runtime.arena import GPU
 
 HINT = 'use it with providers=["webgpu"] or ("webgpu", {"allow_software": True})'
 
 
-def open_gpu(low_power: bool, timeout: float) -> Any:
-    """Memory and pipelines on the process's device, for one Program. timeout: seconds to wait for the device. Errors:
-    DeviceLost if there is no device: `usable` found one before."""
+def adapter_choice(providers: Sequence[Any], saves_power: bool) -> Any:
+    """The AdapterChoice of a session with these providers. saves_power: its preset prefers the adapter that saves power,
+    if no device is open. Errors: InvalidInput if options contradict each other"""
+    from pyruntime.providers.webgpu.adapter import AdapterChoice
+
+    options = gpu_options(providers)
+    name, power = options.get("adapter", ""), options.get("power_preference", "")
+    if name and power:
+        raise InvalidInput("adapter names a GPU, so power_preference cannot choose one", hint="give one of them")
+    usual = "low-power" if saves_power else "high-performance"
+    return AdapterChoice(name, power or usual, not (name or power))
+
+
+def open_gpu(choice: Any, timeout: float) -> Any:
+    """Memory and pipelines on the process's device of this AdapterChoice, for one Program. timeout: seconds to wait for
+    the device. Errors: DeviceLost if there is no device: `usable` found one before."""
     from pyruntime.providers.webgpu.adapter import NoAdapter
     from pyruntime.providers.webgpu.wgpu_host import GpuHost
     from pyruntime.providers.webgpu.wgpu_runner import GpuRunner
 
     try:
-        host = GpuHost(low_power, timeout)
+        host = GpuHost(choice, timeout)
         host.own.growth = partial(growth, "gpu")
         return GpuRunner(host, GPU)
-    except NoAdapter as e:
+    except (NoAdapter, InvalidInput) as e:
         raise DeviceLost(f"the GPU could not be opened: {e.message}") from None
 
 
@@ -38,11 +51,12 @@ def gpu_engine(gpu: Any, choices: Any, refused: Mapping[str, str]) -> tuple[Any,
     return provider, provider.code_writer(choices=choices)
 
 
-def adapter_of(low_power: bool, timeout: float) -> Any:
-    """The adapter of the process's device. timeout: seconds to wait for the device. Errors: NoAdapter"""
+def adapter_of(choice: Any, timeout: float) -> Any:
+    """The adapter of the process's device of this AdapterChoice. timeout: seconds to wait for the device. Errors:
+    NoAdapter, InvalidInput if no adapter has the name"""
     from pyruntime.providers.webgpu.wgpu_host import GpuHost
 
-    return GpuHost(low_power, timeout).adapter
+    return GpuHost(choice, timeout).adapter
 
 
 class Usable(NamedTuple):
@@ -54,12 +68,13 @@ class Usable(NamedTuple):
 
 
 def usable(
-    providers: Sequence[str], timeout: float, low_power: bool = False, allows_software: bool = False,
+    providers: Sequence[str], timeout: float, choice: Any = None, allows_software: bool = False,
     has_fallback: bool = True, warns: bool = True,
 ) -> Usable:  # fmt: skip
     """The providers, without "webgpu" if the host has no adapter, or if its adapter computes on the CPU, unless the
     session allows that or does not name "wasm"; warns once per process, if at all. timeout: seconds to wait for the
-    device. Errors: NoAdapter if there is none and "webgpu" is the only provider, or the session has no fallback."""
+    device; choice: an AdapterChoice. Errors: NoAdapter if there is none and "webgpu" is the only provider, or the
+    session has no fallback; InvalidInput if no adapter has the name."""
     from pyruntime.providers.webgpu.adapter import NoAdapter
 
     if "webgpu" not in effective(providers):
@@ -67,7 +82,7 @@ def usable(
     has_wasm = "wasm" in providers
     hint, is_absent = "", True
     try:
-        adapter = adapter_of(low_power, timeout)
+        adapter = adapter_of(choice, timeout)
         if not adapter.software or not has_wasm or allows_software:
             return Usable(list(providers))
         is_absent = False

@@ -11,7 +11,7 @@ from pyruntime.compiler.settings import Settings
 from pyruntime.exports import needs_of
 from pyruntime.frontend.trace_graph import Spec, TensorSpec
 from pyruntime.native.execution.executor import Executor
-from pyruntime.native.gpu.device import gpu_engine, open_gpu, usable
+from pyruntime.native.gpu.device import adapter_choice, gpu_engine, open_gpu, usable
 from pyruntime.native.sessions.program_cache import ready
 from pyruntime.native.sessions.run_queue import cores
 from pyruntime.native.sessions.shared_weights import load_executor
@@ -28,7 +28,7 @@ class Compiler:
     """providers: names in order of preference; named: those that the caller named; candidates: with "auto", those with
     the GPU that a trial compares; why_not_gpu: why this host's GPU is named and not used, or ""; refused: by node, why
     it does not run on the GPU; settings: may be replaced between compilations; compiled: number of Programs that it has
-    compiled, without those from the cache"""
+    compiled, without those from the cache; adapter: the AdapterChoice of its GPU"""
 
     def __init__(self, options: SessionOptions, providers: Sequence[str], warn: Callable[[str], None]) -> None:
         self.options = options
@@ -40,19 +40,20 @@ class Compiler:
         self.why_not_gpu = ""
         self.candidates: list[str] = []
         self.named = list(providers)
+        self.adapter = adapter_choice([], self.preset.saves_power)
         self.set_providers(providers)
 
     def choose_providers(self, providers: Sequence[Any], on_gpu: bool = False, has_fallback: bool = True) -> None:
         """Use those of these providers that this host has, all again for all nodes. on_gpu: outputs stay on the GPU,
         even on a software adapter. Errors: NoAdapter, if without fallback"""
         self.refused = {}
+        self.adapter = adapter_choice(providers, self.preset.saves_power)
         measures = is_auto(providers) and not on_gpu
         self.named = ["auto"] if measures else known(providers)
         allows = on_gpu or allows_software(providers)
         listed = known(providers)
-        names, self.why_not_gpu = usable(
-            listed, self.options.gpu_timeout, self.preset.saves_power, allows, has_fallback, not measures
-        )
+        timeout = self.options.gpu_timeout
+        names, self.why_not_gpu = usable(listed, timeout, self.adapter, allows, has_fallback, not measures)
         self.candidates = names if measures and "webgpu" in names else []
         self.set_providers([n for n in names if n != "webgpu"] if measures else names)
 
@@ -88,7 +89,7 @@ class Compiler:
         return WasmHost(threads=threads, relaxed=options.relaxed_simd, native=options.native_code)
 
     def open_gpu(self) -> Any:
-        return open_gpu(self.preset.saves_power, self.options.gpu_timeout)
+        return open_gpu(self.adapter, self.options.gpu_timeout)
 
     def compile(
         self, graph: Graph, specs: Mapping[str, Spec], constants: Mapping[str, TensorSpec] | None, chosen: Target,

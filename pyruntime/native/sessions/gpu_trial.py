@@ -103,7 +103,7 @@ def _seconds(executor: Executor, feeds: Mapping[str, Any], names: Sequence[str])
 def _adapter(compiler: Compiler) -> str:
     from pyruntime.providers.webgpu.wgpu_device import shared_device
 
-    return repr(shared_device(compiler.preset.saves_power).adapter)
+    return repr(shared_device(compiler.adapter).adapter)
 
 
 def _copies(feeds: Mapping[str, Any]) -> dict[str, Any]:

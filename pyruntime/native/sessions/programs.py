@@ -10,7 +10,7 @@ from pyruntime.exports import embed
 from pyruntime.frontend.trace_graph import Spec, TensorSpec
 from pyruntime.native.execution.executor import Executor
 from pyruntime.native.execution.host_calls import StoredCalls
-from pyruntime.native.gpu.device import adapter_of, usable, warn_once
+from pyruntime.native.gpu.device import adapter_choice, adapter_of, usable, warn_once
 from pyruntime.native.sessions.compiler import Compiler
 from pyruntime.native.sessions.feeds import constant_of, described
 from pyruntime.native.sessions.program_file import Exported
@@ -246,6 +246,7 @@ class ExportedProgram(Programs):
         """Decide which Program of the file this session runs. providers: that the caller named. Errors: NoAdapter if
         the host can run none of them"""
         exported, compiler = self._exported, self.compiler
+        compiler.adapter = choice = adapter_choice(providers or [], compiler.preset.saves_power)
         if "needs" in exported.header:
             self._without, _ = exported.half(None, "", True)
             self.has_fallback = self._without is not None
@@ -255,9 +256,9 @@ class ExportedProgram(Programs):
             if "webgpu" in effective(named):
                 allows = outputs_on_gpu or allows_software(providers or [])
                 wanted = [name for name in named if name != BASE or base]
-                timeout, saves = compiler.options.gpu_timeout, compiler.preset.saves_power
-                names, compiler.why_not_gpu = usable(wanted, timeout, saves, allows, may_leave_gpu)
-                adapter = adapter_of(saves, timeout) if "webgpu" in names else None
+                timeout = compiler.options.gpu_timeout
+                names, compiler.why_not_gpu = usable(wanted, timeout, choice, allows, may_leave_gpu)
+                adapter = adapter_of(choice, timeout) if "webgpu" in names else None
             elif not base:
                 text = "this Program runs on a GPU, which the session does not name"
                 raise InvalidInput(text, hint='providers=["webgpu"], or export it for ["webgpu", "wasm"]')
