@@ -125,7 +125,10 @@ def test_unknown_providers(name: str, text: str) -> None:
 
 OPTIONS: dict[str, tuple[dict[str, Any], str]] = {
     "CPU": ({"providers": [("wasm", {"threads": 4})]}, 'no option "threads", which has no effect (it has none)'),
-    "GPU": ({"providers": [("auto", {"device": 1})]}, 'option "device", which has no effect (it has allow_software, power_preference, adapter)'),
+    "GPU": (
+        {"providers": [("auto", {"device": 1})]},
+        'option "device", which has no effect (it has allow_software, power_pref',
+    ),
     "apart": ({"providers": ["wasm"], "provider_options": [{"x": 4}]}, 'provider "wasm" has no option "x"'),
 }
 

@@ -148,10 +148,13 @@ from pyruntime import InferenceSession
 from pyruntime.errors import DeviceLost
 from pyruntime.providers.webgpu import wgpu_device
 
-end, counts = time.monotonic() + 4, [0, 0, 0]
+end, counts = time.monotonic() + 60, [0, 0, 0]
+
+def goes_on():
+    return counts[2] < 30 and time.monotonic() < end
 
 def runs():
-    while time.monotonic() < end:
+    while goes_on():
         session = InferenceSession(MODEL, providers=["webgpu"])
         for n in range(1, 20):
             try:
@@ -162,7 +165,7 @@ def runs():
                 counts[1] += 1
 
 def losses():
-    while time.monotonic() < end:
+    while goes_on():
         time.sleep(0.05 * random.random())
         for device in list(wgpu_device._devices.values()):
             device.destroy()
@@ -182,4 +185,4 @@ def test_losses_while_other_threads_submit() -> None:
     assert done.returncode == 0, done.stderr[-2000:]
     assert "Traceback" not in done.stderr, done.stderr[-2000:]
     ended, ran, _, lost = done.stdout.split()
-    assert ended == "ended" and int(ran) > 10 and int(lost) > 5
+    assert ended == "ended" and int(ran) > 10 and int(lost) >= 30
