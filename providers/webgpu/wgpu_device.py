@@ -279,8 +279,8 @@ def tensor_bytes() -> int:
 
 
 def shared_device(choice: AdapterChoice | None = None, timeout: float = math.inf) -> Device:
-    """The process's device on this adapter. A lost device is replaced. timeout: seconds that the driver may take to open
-    one. Errors: NoAdapter, InvalidInput if no adapter has the name"""
+    """The process's device on this adapter. A lost device is replaced. timeout: seconds that the driver may take to
+    open one. Errors: NoAdapter, InvalidInput if no adapter has the name"""
     choice = choice or AdapterChoice()
     with _opening:
         for known, device in [*_devices.items()]:

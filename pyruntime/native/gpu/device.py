@@ -16,8 +16,8 @@ HINT = 'use it with providers=["webgpu"] or ("webgpu", {"allow_software": True})
 
 
 def adapter_choice(providers: Sequence[Any], saves_power: bool) -> Any:
-    """The AdapterChoice of a session with these providers. saves_power: its preset prefers the adapter that saves power,
-    if no device is open. Errors: InvalidInput if options contradict each other"""
+    """The AdapterChoice of a session with these providers. saves_power: its preset prefers the adapter that saves
+    power, if no device is open. Errors: InvalidInput if options contradict each other"""
     from pyruntime.providers.webgpu.adapter import AdapterChoice
 
     options = gpu_options(providers)
