@@ -15,8 +15,9 @@ class NoAdapter(PyRuntimeError):
 
 @dataclass(frozen=True, slots=True)
 class AdapterChoice:
-    """Which native adapter a session wants. name: all or a part of its name, "" for any; power: of adapters of any name,
-    "low-power" or "high-performance"; any_in_use: whether the process's first device will do, whatever its adapter is"""
+    """Which native adapter a session wants. name: all or a part of its name, "" for any; power: of adapters of any
+    name, "low-power" or "high-performance"; any_in_use: whether the process's first device will do, whatever its
+    adapter is"""
 
     name: str = ""
     power: str = "high-performance"

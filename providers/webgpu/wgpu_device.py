@@ -37,8 +37,8 @@ Ranges = Any  # byte ranges of a tensor in its buffer: `ByteRanges` of pyruntime
 
 
 class Device:
-    """key: what tells its adapter from others; pipelines: the cached pipelines, by the hash of their source; bytes_read:
-    bytes read from the device; tensor_bytes: bytes of all GPU tensors."""
+    """key: what tells its adapter from others; pipelines: the cached pipelines, by the hash of their source;
+    bytes_read: bytes read from the device; tensor_bytes: bytes of all GPU tensors."""
 
     def __init__(self, adapter: Any, key: Hashable) -> None:
         """adapter: of wgpu. Errors: RuntimeError if it has no device"""
