@@ -9,18 +9,19 @@ from pyruntime.providers.wasm.printer.assembler import Module
 from pyruntime.providers.wasm.schedules import depthwise
 from pyruntime.providers.wasm.schedules.arithmetic import Arithmetic
 from pyruntime.providers.wasm.schedules.register_tile import Epilogue
-from pyruntime.providers.wasm.wasmtime_host import WasmHost
 
+from . import native
 from .arena import Arena, share
 
-SETUPS = {"relaxed": (True, 1), "plain": (False, 1), "threads": (True, 2), "cranelift": (True, 1)}
+SETUPS = {"relaxed": (True, 1), "plain": (False, 1), "threads": (True, 2), "cranelift": (True, 1), **native.SETUPS}
 
 
 @pytest.fixture(scope="module", params=SETUPS)
 def setup(request):
     relaxed, threads = SETUPS[request.param]
-    host, sums = WasmHost(threads=threads, relaxed=relaxed), Arithmetic.of_floats(relaxed)
+    host, sums = native.host(request.param, threads, relaxed), Arithmetic.of_floats(relaxed)
     module = Module(shared=host.shared, cranelift=request.param == "cranelift")
+    native.add_imports(module, host)
     depthwise.depthwise(module, "depthwise", arithmetic=sums)
     depthwise.depthwise(module, "relu6", arithmetic=sums, epilogue=Epilogue("row", low=0.0, high=6.0))
     depthwise.depthwise(module, "col", arithmetic=sums, epilogue=Epilogue("col"))

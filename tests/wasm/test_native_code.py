@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import itertools
+import mmap
 import os
 import subprocess
 import sys
@@ -14,7 +15,7 @@ import pytest
 
 from pyruntime import InferenceSession, SessionOptions
 from pyruntime.errors import ExecutionError, InvalidInput
-from pyruntime.providers.wasm.native import block_function, function, kinds, pages
+from pyruntime.providers.wasm.native import block_function, depthwise_function, function, kinds, pages
 from pyruntime.providers.wasm.native.x86 import (
     R8,
     R12,
@@ -34,7 +35,7 @@ from pyruntime.providers.wasm.native.x86 import (
     Memory,
 )  # fmt: skip
 from pyruntime.providers.wasm.printer.assembler import Module
-from pyruntime.providers.wasm.printer.native_imports import BLOCK, import_into
+from pyruntime.providers.wasm.printer.native_imports import BLOCK, FUNCTIONS, import_into
 from pyruntime.providers.wasm.wasmtime_host import WasmHost
 
 from .native import needs_code, system_v, usable
@@ -65,21 +66,26 @@ WORDS = len(BLOCK)
 
 
 class Direct:
-    """Calls the block function without WebAssembly, on a memory with a guard on each side."""
+    """Calls a function without WebAssembly, on a memory between pages that nobody may read or write."""
 
-    def __init__(self, kind: str, address: int | None = None) -> None:
+    def __init__(self, kind: str, address: int | None = None, name: str = "block") -> None:
+        self.names = FUNCTIONS[name].operands
         self.code = ctypes.CFUNCTYPE(ctypes.c_void_p, *[ctypes.c_void_p] * 3, ctypes.c_size_t)(
-            address or pages.native_code(kind).functions["block"]
+            address or pages.native_code(kind).functions[name]
         )
-        self.bytes = np.full(3 * SIZE, 0xA5, np.uint8)
-        self.memory = self.bytes[SIZE : 2 * SIZE]
+        self.pages = np.frombuffer(mmap.mmap(-1, 3 * SIZE), np.uint8)
+        self.memory = self.pages[SIZE : 2 * SIZE]
+        self.memory[:] = 0xA5
+        for at in (0, 2 * SIZE):
+            address = self.pages.ctypes.data + at
+            assert not ctypes.CDLL(None).mprotect(ctypes.c_void_p(address), ctypes.c_size_t(SIZE), 0)
         self.environment = (ctypes.c_uint64 * (function.ENVIRONMENT.size // 8))()
         self.environment[2:4] = self.memory.ctypes.data, SIZE
 
     def __call__(self, **operands: int) -> int:
-        values = np.zeros((WORDS, 4), np.uint32)
-        values[:, 0] = [operands.get(name, 0) & 0xFFFFFFFF for name in BLOCK]
-        assert self.code(ctypes.addressof(self.environment), None, values.ctypes.data, WORDS) is None
+        values = np.zeros((len(self.names), 4), np.uint32)
+        values[:, 0] = [operands.get(name, 0) & 0xFFFFFFFF for name in self.names]
+        assert self.code(ctypes.addressof(self.environment), None, values.ctypes.data, len(self.names)) is None
         assert self.environment[0] == 0
         return int(values[0, 0])
 
@@ -122,14 +128,63 @@ def test_a_call_reaches_nothing_but_its_memory(kind: str) -> None:
             operands[name] = int(rng.choice([*EDGES, around]))
         operands["memories"] &= 0xFF
         wanted = fits(operands) and operands["memories"] == 0
-        before = block.bytes.copy()
+        before = block.memory.copy()
         assert block(**operands) == wanted, operands
         at, step = operands["c"] % 2**32, operands["ldc"]
-        written = np.zeros(3 * SIZE, bool)
+        written = np.zeros(SIZE, bool)
         for row in range(operands["rows"] if wanted else 0):
-            written[SIZE + at + row * step : SIZE + at + row * step + 4 * operands["cols"]] = True
-        changed = before != block.bytes
+            written[at + row * step : at + row * step + 4 * operands["cols"]] = True
+        changed = before != block.memory
         assert not (changed & ~written).any(), operands
+        done += wanted
+    assert 1000 < done < 5000
+
+
+def fits_depthwise(operands: dict[str, int]) -> bool:
+    o = {name: operands[name] for name in FUNCTIONS["depthwise"].operands}
+    if any(not 1 <= o[n] <= depthwise_function.EXTENT for n in ("planes", "ih", "iw", "oh", "ow")):
+        return False
+    if any(not 1 <= o[n] <= 1024 for n in ("kh", "kw", "sh", "dh", "dw")) or not 1 <= o["sw"] <= 2:
+        return False
+    if any(not 0 <= o[n] <= depthwise_function.EXTENT for n in ("ph", "pw")):
+        return False
+    outputs, taps = o["planes"] * o["oh"] * o["ow"], o["kh"] * o["kw"]
+    sizes = {"x": o["planes"] * o["ih"] * o["iw"], "y": outputs, "w": o["planes"] * taps}
+    sizes |= {"bias": o["planes"]} if o["epilogue"] & 1 else {}
+    if any(o[name] % 2**32 + 4 * size > SIZE for name, size in sizes.items()):
+        return False
+    return outputs * taps <= depthwise_function.WORK and o["memories"] == 0
+
+
+@each_kind
+@system_v
+def test_depthwise_reaches_nothing_but_its_memory(kind: str) -> None:
+    """As above. Other operands than sizes and addresses, which windows may have without limit, change nothing."""
+    depthwise, rng = Direct(kind, name="depthwise"), np.random.default_rng(3)
+    done = 0
+    for turn in range(6000):
+        operands = {
+            "planes": 3, "ih": int(rng.integers(1, 9)), "iw": int(rng.integers(1, 40)), "epilogue": 1, "memories": 0,
+            "low": 0xFF800000, "high": 0x7F800000,
+            "oh": int(rng.integers(1, 7)), "ow": int(rng.integers(1, 40)),
+        }  # fmt: skip
+        operands |= {name: int(rng.integers(1, 4)) for name in ("kh", "kw", "sh", "dh", "dw")}
+        operands |= {"sw": int(rng.integers(1, 3)), "ph": int(rng.integers(0, 9)), "pw": int(rng.integers(0, 9))}
+        sizes = {"x": operands["ih"] * operands["iw"], "y": operands["oh"] * operands["ow"], "w": 9, "bias": 1}
+        for name, size in sizes.items():
+            operands[name] = SIZE - 12 * size if turn % 3 == 0 else int(rng.integers(0, SIZE - 12 * size + 1))
+        for name in rng.choice(list(operands), int(rng.integers(0, 3)), replace=False):
+            around = operands[name] + int(rng.integers(-9, 10))
+            operands[name] = int(rng.choice([*EDGES, around]))
+        operands["memories"] &= 0xFF
+        wanted = fits_depthwise(operands)
+        before = depthwise.memory.copy()
+        assert depthwise(**operands) == wanted, operands
+        written = np.zeros(SIZE, bool)
+        if wanted:
+            at = operands["y"] % 2**32
+            written[at : at + 4 * operands["planes"] * operands["oh"] * operands["ow"]] = True
+        assert not ((before != depthwise.memory) & ~written).any(), operands
         done += wanted
     assert 1000 < done < 5000
 
@@ -162,9 +217,9 @@ def test_it_declines_when_the_host_stops(kind: str) -> None:
     operands = {"lda": 64, "ldb": 512, "ldc": 160, "k": 16, "cols": 40, "rows": 13, "flags": 3, "c": 8192}
     assert block(**operands) == 1
     block.environment[1] = 1
-    before = block.bytes.copy()
+    before = block.memory.copy()
     assert block(**operands) == 0
-    assert (before == block.bytes).all()
+    assert (before == block.memory).all()
 
 
 @each_kind

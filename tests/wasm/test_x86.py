@@ -137,6 +137,21 @@ ENCODINGS: list[tuple[str, str, Write]] = [
         "62f3fd481a410301",
         lambda c: c.vector("vinsertf64x4", ZMM[0], ZMM[0], Memory(RCX, 96), number=1),
     ),
+    ("vpaddd %ymm9, %ymm4, %ymm4", "c4c15dfee1", lambda c: c.vector("vpaddd", YMM[4], YMM[4], YMM[9])),
+    (
+        "vpaddd 64(%rax), %zmm6, %zmm7",
+        "62f14d48fe7801",
+        lambda c: c.vector("vpaddd", ZMM[7], ZMM[6], Memory(RAX, 64)),
+    ),
+    ("vpcmpgtd (%rax), %ymm15, %ymm15", "c5056638", lambda c: c.vector("vpcmpgtd", YMM[15], YMM[15], Memory(RAX))),
+    ("vpcmpgtd %zmm4, %zmm8, %k1", "62f13d4866cc", lambda c: c.vector("vpcmpgtd", ZMM[1], ZMM[8], ZMM[4])),
+    (
+        "vshufps $136, %ymm2, %ymm1, %ymm1",
+        "c5f4c6ca88",
+        lambda c: c.vector("vshufps", YMM[1], YMM[1], YMM[2], number=0x88),
+    ),
+    ("vpermpd $216, %ymm1, %ymm1", "c4e3fd01c9d8", lambda c: c.vector("vpermpd", YMM[1], YMM[1], number=0xD8)),
+    ("vpermt2ps %zmm2, %zmm11, %zmm1", "62f225487fca", lambda c: c.vector("vpermt2ps", ZMM[1], ZMM[11], ZMM[2])),
     ("kmovw %eax, %k1", "c5f892c8", lambda c: c.mask(1, RAX)),
     ("vzeroupper", "c5f877", lambda c: c.vzeroupper()),
 ]

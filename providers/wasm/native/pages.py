@@ -12,6 +12,7 @@ from functools import cache
 from typing import Any, NamedTuple
 
 from .block_function import BlockFunction
+from .depthwise_function import DepthwiseFunction
 from .kinds import AVX2, AVX512, KINDS, Kind
 from .x86 import R8, RAX, RBX, RCX, RDX, Assembler, Memory
 
@@ -20,7 +21,7 @@ WINDOWS = sys.platform == "win32"
 
 _READ_EXECUTE = 5  # PROT_* of mmap(2)
 _COMMIT, _PAGE_READ_WRITE, _PAGE_EXECUTE_READ = 0x3000, 0x04, 0x20  # of VirtualAlloc
-_FUNCTIONS = (BlockFunction,)
+_FUNCTIONS = (BlockFunction, DepthwiseFunction)
 _pages: list[Any] = []  # memory of code, which stays for the life of the process
 
 

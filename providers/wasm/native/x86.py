@@ -85,6 +85,11 @@ _VECTORS = {
     "vfmadd231ps": _Form(1, 2, 0xB8),
     "vmaskmovps": _Form(1, 2, 0x2C),  # AVX
     "mask store": _Form(1, 2, 0x2E, stores=True),  # AVX: vmaskmovps to memory
+    "vpaddd": _Form(1, 1, 0xFE),
+    "vpcmpgtd": _Form(1, 1, 0x66),  # with vectors of 512 bits, the destination is a mask register
+    "vshufps": _Form(0, 1, 0xC6),
+    "vpermpd": _Form(1, 3, 0x01, wide=1),
+    "vpermt2ps": _Form(1, 2, 0x7F),  # AVX-512
     "vinsertf64x4": _Form(1, 3, 0x1A, wide=1, element=32),  # AVX-512
 }
 

@@ -3,6 +3,7 @@ Each returns whether it has done the work; if not, the WebAssembly that follows 
 
 from __future__ import annotations
 
+import math
 import struct
 from collections.abc import Mapping
 from typing import Any, NamedTuple
@@ -18,6 +19,14 @@ BLOCK = (
     "a", "lda", "b", "ldb", "k", "c", "ldc", "cols", "rows", "flags", "bias", "row", "col",
     "epilogue", "low", "high", "memories",
 )  # fmt: skip
+# Of `depthwise`, for consecutive planes of y, each of its own channel and filter:
+#   x, w, y    the first plane's; bias: its filter's
+#   ih to pw   as in schedules/depthwise.py
+#   epilogue   BY_ROW or 0; low, high: clip bounds, infinite where there are none
+DEPTHWISE = (
+    "x", "w", "y", "bias", "planes", "ih", "iw", "oh", "ow", "kh", "kw", "sh", "sw", "dh", "dw", "ph", "pw",
+    "epilogue", "low", "high", "memories",
+)  # fmt: skip
 BY_ROW, BY_COLUMN, HAS_LOW, HAS_HIGH = 1, 2, 4, 8
 
 
@@ -28,7 +37,10 @@ class Import(NamedTuple):
     addresses: tuple[str, ...]
 
 
-FUNCTIONS = {"block": Import(BLOCK, ("a", "b", "c", "bias"))}
+FUNCTIONS = {
+    "block": Import(BLOCK, ("a", "b", "c", "bias")),
+    "depthwise": Import(DEPTHWISE, ("x", "w", "y", "bias")),
+}
 
 
 def import_into(module: Module) -> None:
@@ -41,9 +53,20 @@ def call_block(f: Function, p: Mapping[str, Any], bias: str, low: float | None, 
     """Call `block` and leave its result on the stack. p: the operands by name; bias, low, high: of the epilogue"""
     word = {"": 0, "row": BY_ROW, "col": BY_COLUMN}[bias]
     word |= (low is not None) * HAS_LOW | (high is not None) * HAS_HIGH
-    bounds = [struct.unpack("<I", struct.pack("<f", bound or 0.0))[0] for bound in (low, high)]
     operands = [p[name] for name in BLOCK[: BLOCK.index("epilogue")]]
-    f.call(f.module.imports["block"], *operands, *map(constant, (word, *bounds, 0)))
+    f.call(f.module.imports["block"], *operands, *map(constant, (word, bits_of(low or 0.0), bits_of(high or 0.0), 0)))
+
+
+def call_depthwise(f: Function, p: Mapping[str, Any], bias: bool, low: float | None, high: float | None) -> None:
+    """Call `depthwise` and leave its result on the stack. p: the operands before the epilogue by name"""
+    operands = [p[name] for name in DEPTHWISE[: DEPTHWISE.index("epilogue")]]
+    bounds = bits_of(-math.inf if low is None else low), bits_of(math.inf if high is None else high)
+    f.call(f.module.imports["depthwise"], *operands, *map(constant, (bias * BY_ROW, *bounds, 0)))
+
+
+def bits_of(value: float) -> int:
+    """The bits of a float32."""
+    return int(struct.unpack("<I", struct.pack("<f", value))[0])
 
 
 def memories_word(name: str, kinds: tuple[int, ...]) -> int:

@@ -23,12 +23,13 @@ from pyruntime.ir import shape as sh
 from pyruntime.ir.shape import AnyDim
 
 from ..printer.assembler import Function, Module, helper, once
-from ..printer.values import I32, POINTERS, V128, ZERO, Ptr, ceil_div, constant, f32x4, select, shuffle32
+from ..printer.values import I32, POINTERS, V128, ZERO, Ptr, ceil_div, constant, f32x4, minimum, select, shuffle32
 from .arguments import KERNEL, ArgumentBlock, ConvBuffers, Word
 from .arithmetic import Arithmetic
-from .register_tile import NO_EPILOGUE, Epilogue, apply_epilogue, store_part
+from .register_tile import FINISH, NO_EPILOGUE, Epilogue, apply_epilogue, store_part
 
 REACH = 1024  # rows and columns of a window: for wider windows most of the copy may be pads
+NATIVE_PLANES = 16  # most planes of a call of machine code
 _BEHIND = 32  # floats that the last outputs of the last row may read past it
 # (vectors of outputs of a round, taps in parallel, which hide the latency of a sum, four cycles; the round is used
 # while more outputs than this are left in the row)
@@ -228,6 +229,8 @@ def depthwise(module: Module, name: str, *, arithmetic: Arithmetic, epilogue: Ep
     f.set(filters, w.c * w.mult).set(taps, w.kh * w.kw).set(four, 4)
     f.set(size, w.rows * w.run * w.sw + taps + _BEHIND)
     f.set(at.scratch, (ceil_div(size, four) << 4) * tid + at.scratch)
+    if "depthwise" in module.imports and arithmetic is Arithmetic.FUSED and epilogue.bias != "col":
+        _native(f, at, w, epilogue)
     with f.block() as empty:
         f.br_if(empty, w.oh.eqz() | w.ow.eqz() | begin.ge_s(end))
         f.call(start, POINTERS[args], at.scratch).set(table)
@@ -239,6 +242,30 @@ def depthwise(module: Module, name: str, *, arithmetic: Arithmetic, epilogue: Ep
                 begin // filters, filter_, constant(1), constant(0), constant(0), at.scratch, table,
             )  # fmt: skip
     return f
+
+
+def _native(f: Function, at: ConvBuffers[Ptr], w: Params[I32], epilogue: Epilogue) -> None:
+    """Let the host's machine code compute planes, until it leaves one to the WebAssembly behind."""
+    from ..printer.native_imports import call_depthwise  # pages do not have it
+
+    args, begin, end, _ = f.params
+    filters, filter_, planes = f.integers(3)
+    f.set(filters, w.c * w.mult)
+    with f.block() as out, f.loop() as again:
+        f.br_if(out, begin.ge_s(end))
+        f.set(filter_, begin % filters).set(planes, 1)
+        if not epilogue.block:  # which is for each plane while it is in cache
+            with f.if_(w.mult.eq(1)):
+                f.set(planes, minimum(filters - filter_, end - begin)).set(planes, minimum(planes, NATIVE_PLANES))
+        p = w._asdict() | {
+            "x": at.x + (begin // w.mult * w.ih * w.iw << 2), "w": at.w + (filter_ * w.kh * w.kw << 2),
+            "y": at.y + (begin * w.oh * w.ow << 2), "bias": at.bias + (filter_ << 2), "planes": planes,
+        }  # fmt: skip
+        call_depthwise(f, p, epilogue.bias == "row", epilogue.low, epilogue.high)
+        f.emit("i32.eqz").br_if(out)
+        finish = (args, begin // filters, filter_, constant(1), constant(0), w.oh * w.ow)
+        epilogue.finish(f, dict(zip(FINISH, finish, strict=True)))
+        f.add(begin, planes).br(again)
 
 
 def units(batch: AnyDim, c: AnyDim, mult: AnyDim) -> AnyDim:
