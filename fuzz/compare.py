@@ -152,7 +152,7 @@ def nudge(x: Any, rng: np.random.Generator, ulps: float) -> Any:
     if not isinstance(x, np.ndarray) or not is_float(x.dtype) or not x.size:
         return x
     with np.errstate(all="ignore"):
-        moved = widen(x) * (1 + ulps * epsilon(x.dtype) * rng.choice([-1.0, 1.0], x.shape))
+        moved = np.asarray(widen(x) * (1 + ulps * epsilon(x.dtype) * rng.choice([-1.0, 1.0], x.shape)))
         return moved.astype(x.dtype)
 
 

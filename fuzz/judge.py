@@ -18,7 +18,7 @@ from fuzz.case import Case, Verdict
 from fuzz.compare import Tolerance, difference, largest_changes, nudge, widen
 from fuzz.draw import Draw, is_float
 from fuzz.engine import IN_PAGES, PLAIN, TWINS, WEBGPU, Failed, Twin
-from fuzz.node import code_of
+from fuzz.node import code_of, nodes
 from fuzz.output_types import output_types
 from fuzz.pages import Pages, declaring
 from fuzz.peer_bugs import accepts_more, is_trusted, is_unread
@@ -303,7 +303,7 @@ class _Case:
             answers = (ask(model, fed)[0] for model in models)
             others += [next((a for a in answers if not isinstance(a, str | Failed)), None)]
         noise: list[Any] = largest_changes([o for o in others if o is not None], base)
-        if len(self.model.graph.node) == 1:
+        if sum(1 for _ in nodes(self.model.graph)) == 1:
             exact = [isinstance(b, np.ndarray) and b.dtype.kind in "iub" for b in base]
             noise = [None if e else v for e, v in zip(exact, noise, strict=True)]
         return noise

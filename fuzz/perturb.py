@@ -32,7 +32,7 @@ def with_inner_outputs(model: onnx.ModelProto) -> tuple[bytes, list[str]]:
 def perturbed(model: onnx.ModelProto, values: Mapping[str, Any], rng: np.random.Generator, ulps: float) -> bytes:
     """The model with each float that a node gives another moved by some units in its last place; after sums by units of
     the largest element, and coordinates by units of 1. values: of each name, for types, shapes and magnitudes."""
-    made = onnx.ModelProto.FromString(model.SerializeToString())
+    made = with_moved_bodies(model, rng, ulps)
     nodes, moved = list(made.graph.node), dict[str, str]()
     del made.graph.node[:]
 
@@ -59,6 +59,32 @@ def perturbed(model: onnx.ModelProto, values: Mapping[str, Any], rng: np.random.
                 units_of = UNITS * largest if sums else 1.0 if full_name(node) in NEAR_ONE else None
                 moved[name] = move(name, x, units_of)
     return made.SerializeToString()
+
+
+def with_moved_bodies(model: onnx.ModelProto, rng: np.random.Generator, ulps: float) -> onnx.ModelProto:
+    """A copy in which nodes of loops and branches have their floats moved, all elements of one by the same factor: the
+    values of the steps are not known here, and a recurrence may amplify the last bits of each."""
+    has_body = any(a.HasField("g") for node in model.graph.node for a in node.attribute)
+    if not has_body:
+        return onnx.ModelProto.FromString(model.SerializeToString())
+    made = onnx.shape_inference.infer_shapes(model)
+    bodies = [a.g for node in made.graph.node for a in node.attribute if a.HasField("g")]
+    for body in bodies:
+        types = {v.name: v.type.tensor_type.elem_type for v in (*body.value_info, *body.output)}
+        nodes = list(body.node)
+        del body.node[:]
+        for node in nodes:
+            body.node.append(node)
+            own = body.node[-1]
+            bodies += [a.g for a in own.attribute if a.HasField("g")]
+            for n, name in enumerate(node.output):
+                dtype = onnx.helper.tensor_dtype_to_np_dtype(types.get(name) or onnx.TensorProto.BOOL)
+                if name and dtype in FLOATS:
+                    factor = tensor(nudge(np.ones((), dtype), rng, ulps), f"{name}/factor")
+                    body.initializer.append(factor)
+                    own.output[n] = f"{name}/still"
+                    body.node.append(onnx.helper.make_node("Mul", [f"{name}/still", factor.name], [name]))
+    return made
 
 
 def _floats(x: Any) -> np.ndarray | None:

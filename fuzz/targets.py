@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import onnx
 
-from fuzz import feeds, gradients, hostile, models, programs, rare_nodes, seeds
+from fuzz import feeds, gradients, hostile, loops, models, programs, rare_nodes, seeds
 from fuzz.case import Case
 from fuzz.draw import Draw
 from fuzz.graphs import Around
@@ -111,6 +111,7 @@ TARGETS: dict[str, Maker] = {
     "values": values,
     "rare": rare,
     "models": models.case,
+    "loops": loops.case,
     "feeds": feeds.case,
     "hostile": hostile.case,
     "programs": programs.case,
