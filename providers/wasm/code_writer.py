@@ -49,19 +49,19 @@ class WasmCodeWriter:
     memories: modules may have several memories
     choices: results of tuning
     cranelift: Cranelift compiles the module
-    native: the host provides functions in machine code (native_imports.py)
+    native: names of functions that the host provides in machine code (native_imports.py)
     further: numbers of further memories, by uid of the tensors in them
     """
 
     def __init__(
         self, *, relaxed: bool, shared: bool, threads: int = 1, dots: str = "", memories: bool = False,
-        choices: Choices | None = None, cranelift: bool = False, native: bool = False,
+        choices: Choices | None = None, cranelift: bool = False, native: Sequence[str] = (),
     ) -> None:  # fmt: skip
         self.memories = memories
         self.choices = choices or Choices()
         self.further: dict[int, int] = {}
         self._variants: Any = None
-        self.routines = routines(dots if relaxed else "")
+        self.routines = routines("unsigned" if "block_int8" in native else dots if relaxed else "")
         self.rows = RowLimits(sys.maxsize, sys.maxsize)
         self.threads = threads
         self.scratch = threads * SCRATCH
@@ -69,7 +69,7 @@ class WasmCodeWriter:
         if native:
             from .printer.native_imports import import_into  # pages do not have it
 
-            import_into(self.module)
+            import_into(self.module, native)
         self.relaxed = relaxed
         self.functions: dict[Any, Function] = {}
         self.repeats = Repeats()

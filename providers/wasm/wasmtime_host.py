@@ -287,7 +287,7 @@ class WasmHost:
     def target(self) -> dict[str, Any]:
         """Options of the code writer for this host."""
         features = {key: getattr(self, key) for key in ("relaxed", "shared", "threads", "memories")}
-        return features | {"cranelift": True, "native": self.native.code is not None}
+        return features | {"cranelift": True, "native": self.native.functions}
 
     @property
     def size(self) -> int:

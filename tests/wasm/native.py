@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import zlib
 
 import pytest
 
@@ -32,10 +33,18 @@ def host(setup: str, threads: int, relaxed: bool) -> WasmHost:
     return WasmHost(threads=threads, relaxed=relaxed, native=kind if kind in KINDS else False)
 
 
+@pytest.fixture(autouse=True)
+def some_code(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Sessions have one of the instruction sets, or none, chosen by the test's name. For modules with many cases, which
+    import this fixture."""
+    choices = [*usable(), "off"]
+    monkeypatch.setenv(pages.VARIABLE, choices[zlib.crc32(request.node.name.encode()) % len(choices)])
+
+
 def add_imports(module: Module, host: WasmHost) -> None:
     """Let the module use the host's machine code, if it has any."""
     if host.native.code is not None:
-        import_into(module)
+        import_into(module, host.native.functions)
 
 
 needs_code = pytest.mark.skipif(not usable(), reason="the processor has no AVX2")

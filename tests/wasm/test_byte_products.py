@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 from unittest.mock import patch
 
@@ -17,8 +18,11 @@ from onnx.reference import ReferenceEvaluator
 
 from pyruntime import InferenceSession
 from pyruntime.providers.wasm import provider
+from pyruntime.providers.wasm.native.environment import NativeThreads
+from pyruntime.providers.wasm.native.pages import VARIABLE, native_code
 from pyruntime.providers.wasm.printer.assembler import Function
 from pyruntime.providers.wasm.schedules.arithmetic import Arithmetic
+from tests.wasm.native import usable
 from tests.wasm.test_integer_conv import I8, SHAPES, U8, codes, float_conv, scales
 from tests.wasm.test_routines import model, node
 
@@ -42,9 +46,14 @@ def exact(sign: str) -> Any:
     return multiply_add
 
 
-@pytest.fixture(params=["unsigned", "signed"])
-def dots(request: Any) -> Iterator[str]:
-    """Sessions have the 8-bit dot products of such a host; at the end, that they were used."""
+@pytest.fixture(params=["unsigned", "signed", "code", "declined code"])
+def dots(request: Any, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
+    """Sessions have the 8-bit dot products of such a host; at the end, that they were used. "code": machine code;
+    "declined code": such that leaves all work to WebAssembly"""
+    if "code" in request.param:
+        with with_code(monkeypatch, request.param):
+            yield "unsigned"
+        return
     own, real, used = type(provider).code_writer, Arithmetic.multiply_add, []
     emulated = exact(request.param[0])
 
@@ -53,7 +62,7 @@ def dots(request: Any) -> Iterator[str]:
         (emulated if self.codes == 4 else real)(self, *args)
 
     def code_writer(self: Any, **target: Any) -> Any:
-        return own(self, **target, dots=request.param)
+        return own(self, **target | {"native": (), "dots": request.param})
 
     with (
         patch.object(type(provider), "code_writer", code_writer),
@@ -61,6 +70,28 @@ def dots(request: Any) -> Iterator[str]:
     ):
         yield request.param
     assert any(used)
+
+
+@contextmanager
+def with_code(monkeypatch: pytest.MonkeyPatch, how: str) -> Iterator[None]:
+    """See `dots`."""
+    if "block_int8" not in (usable() and native_code("avx512").functions):
+        pytest.skip("the processor has no AVX-512 VNNI")
+    real, used = NativeThreads._import, set()
+
+    def function(self: NativeThreads, name: str, *args: Any) -> Any:
+        used.add(name)
+        code = self.code
+        self.code = None if how == "declined code" else code
+        try:
+            return real(self, name, *args)
+        finally:
+            self.code = code
+
+    monkeypatch.setenv(VARIABLE, "avx512")
+    monkeypatch.setattr(NativeThreads, "_import", function)
+    yield
+    assert used & {"block_int8", "block_int8_rows"}
 
 
 def test_conv_integer(dots: str) -> None:

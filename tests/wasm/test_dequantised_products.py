@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from pyruntime import InferenceSession
+from tests.wasm.native import some_code  # noqa: F401
 from tests.wasm.test_byte_products import dots  # noqa: F401
 from tests.wasm.test_integer_conv import I8, U8, codes, scales
 from tests.wasm.test_routines import model, node

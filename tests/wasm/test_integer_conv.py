@@ -13,7 +13,8 @@ from onnx import helper
 from onnx.reference import ReferenceEvaluator
 
 from kit import zoo
-from pyruntime import InferenceSession
+from pyruntime import InferenceSession, SessionOptions
+from tests.wasm.native import some_code  # noqa: F401
 from tests.wasm.test_routines import model, node
 
 RNG = np.random.default_rng(11)
@@ -83,10 +84,12 @@ def float_conv(attrs: dict[str, Any]) -> onnx.ModelProto:
 
 @pytest.mark.parametrize(("channels", "by_tiles"), [(917, True), (918, False)])
 def test_winograd_where_int32_ends(channels: int, by_tiles: bool) -> None:
-    """All products are 255², of one sign: four times a sum just fits, or the direct sums are taken."""
+    """All products are 255², of one sign: four times a sum just fits, or the direct sums are taken. Machine code for
+    bytes would come first."""
     x, w = np.full((1, channels, 6, 6), 255, U8), np.zeros((8, channels, 3, 3), U8)
     weights = {"w": w, "xz": np.array(0, U8), "wz": np.array(255, U8)}
-    session = InferenceSession(model([node("ConvInteger", "x w xz wz", "y", pads=[1] * 4)], {"x": x}, weights, False))
+    data = model([node("ConvInteger", "x w xz wz", "y", pads=[1] * 4)], {"x": x}, weights, False)
+    session = InferenceSession(data, SessionOptions(native_code=False))
     assert any("winograd" in kernel for n in session.explain()["nodes"] for kernel in n.get("kernels", ())) == by_tiles
     (got,) = session.run(None, {"x": x})
     assert got.min() == got[0, 0, 3, 3] == -9 * channels * 255**2

@@ -8,31 +8,11 @@ from collections.abc import Callable
 import pytest
 
 from pyruntime.providers.wasm.native import pages
-from pyruntime.providers.wasm.native.x86 import (
-    R8,
-    R9,
-    R10,
-    R11,
-    R12,
-    R13,
-    R14,
-    R15,
-    RAX,
-    RBP,
-    RBX,
-    RCX,
-    RDI,
-    RDX,
-    RSI,
-    RSP,
-    XMM,
-    YMM,
-    ZMM,
-    Assembler,
-    Memory,
-)  # fmt: skip
+from pyruntime.providers.wasm.native.x86 import GENERAL, XMM, YMM, ZMM, Assembler, Memory
 
 from .native import needs_code, system_v
+
+RAX, RCX, RDX, RBX, RSP, RBP, RSI, RDI, R8, R9, R10, R11, R12, R13, R14, R15 = GENERAL
 
 # Bytes by `llvm-mc --show-encoding -triple=x86_64` (LLVM 14), or by disassembling them where two forms exist
 Write = Callable[[Assembler], object]
@@ -108,6 +88,11 @@ ENCODINGS: list[tuple[str, str, Write]] = [
     ("vmaxps %ymm5, %ymm0, %ymm5", "c5fc5fed", lambda c: c.vector("vmaxps", YMM[5], YMM[0], YMM[5])),
     ("vxorps %ymm4, %ymm4, %ymm4", "c5dc57e4", lambda c: c.vector("vxorps", YMM[4], YMM[4], YMM[4])),
     ("vpxord %zmm24, %zmm24, %zmm24", "62013d40efc0", lambda c: c.vector("vpxord", ZMM[24], ZMM[24], ZMM[24])),
+    ("vpaddd %zmm31, %zmm25, %zmm25", "62013540fecf", lambda c: c.vector("vpaddd", ZMM[25], ZMM[25], ZMM[31])),
+    ("vpmaddwd %ymm14, %ymm1, %ymm15", "c44175f5fe", lambda c: c.vector("vpmaddwd", YMM[15], YMM[1], YMM[14])),
+    ("vpdpbusd %zmm30, %zmm1, %zmm25", "6202754850ce", lambda c: c.vector("vpdpbusd", ZMM[25], ZMM[1], ZMM[30])),
+    ("vpdpbusd %zmm0, %zmm30, %zmm7", "62f20d4050f8", lambda c: c.vector("vpdpbusd", ZMM[7], ZMM[30], ZMM[0])),
+    ("vpdpwssd %zmm30, %zmm1, %zmm12", "6212754852e6", lambda c: c.vector("vpdpwssd", ZMM[12], ZMM[1], ZMM[30])),
     (
         "vbroadcastss 240(%rdx), %ymm14",
         "c4627d18b2f0000000",

@@ -1,10 +1,11 @@
-"""Machine code of the block function over packed panels (schedules/register_tile.py), for AVX2 and AVX-512."""
+"""Machine code of block functions over packed panels (schedules/register_tile.py), for AVX2 and AVX-512."""
 
 from __future__ import annotations
 
 import struct
 
-from ..printer.native_imports import BY_COLUMN, BY_ROW
+from ..printer.native_imports import BLOCKS, BY_COLUMN, BY_ROW
+from ..schedules.arithmetic import Arithmetic
 from ..schedules.register_tile import PANEL
 from .function import Function
 from .kinds import AVX512, Kind
@@ -15,11 +16,10 @@ EXTENT, LENGTH, WORK = 1 << 13, 1 << 20, 1 << 30  # most rows or columns, most k
 
 
 class BlockFunction(Function):
-    """Writes the function: checks, loops, tiles."""
+    """Writes the function of an arithmetic: checks, loops, tiles."""
 
-    name = "block"
-
-    def __init__(self, kind: Kind, windows: bool) -> None:
+    def __init__(self, kind: Kind, windows: bool, arithmetic: Arithmetic = Arithmetic.FUSED) -> None:
+        self.arithmetic, self.name = arithmetic, BLOCKS[arithmetic.name]
         super().__init__(kind, windows)
         self.masks, self.dispatch = self.code.label(), self.code.label()
 
@@ -198,6 +198,6 @@ class BlockFunction(Function):
         code.ret()
         for (rows, n), label in tiles.items():
             code.place(label)
-            Tile(code, self.kind, rows, n).write()
+            Tile(code, self.kind, self.arithmetic, rows, n).write()
         code.place(self.masks)
         code.data(struct.pack("<32i", *[-1] * 16, *[0] * 16))

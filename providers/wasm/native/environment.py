@@ -12,7 +12,7 @@ import wasmtime
 from wasmtime import _ffi as ffi
 
 from ..host_threads import SHORTEST
-from ..printer.native_imports import FUNCTIONS
+from ..printer.native_imports import FUNCTIONS, UNUSED
 from .function import BUSY, ENVIRONMENT, MEMORIES, STOP, TABLE
 from .pages import NativeCode, NoNativeCode, native_code
 
@@ -36,9 +36,14 @@ class NativeThreads:
             return
         try:
             self.code = native_code(wanted)
-            self.name = self.code.name
+            self.name = self.code.kind.name
         except NoNativeCode as reason:
             self.name = f"none: {reason}"
+
+    @property
+    def functions(self) -> tuple[str, ...]:
+        """The names of those that modules may import."""
+        return () if self.code is None else tuple(self.code.functions)
 
     def reset(self) -> None:
         """No thread is inside, and none has to stop: in a forked process."""
@@ -56,16 +61,19 @@ class NativeThreads:
         """The functions that a module imports, for the store of a thread; without machine code, functions that leave
         the work to WebAssembly: the module of a file may import them. Their types are not those of the module's
         imports, which may be any. This object has to outlive them."""
-        return [self._import(name, store, thread) for name in FUNCTIONS if any(i.name == name for i in module.imports)]
+        names = [i.name for i in module.imports if i.name in (UNUSED, *FUNCTIONS)]
+        return [self._import(str(name), store, thread) for name in names]
 
     def _import(self, name: str, store: wasmtime.Store, thread: int) -> wasmtime.Func:
+        if name == UNUSED:
+            return wasmtime.Func(store, wasmtime.FuncType([], []), lambda: None)
         kind = wasmtime.FuncType([wasmtime.ValType.i32()] * len(FUNCTIONS[name].operands), [wasmtime.ValType.i32()])
-        if self.code is None:
+        if self.code is None or name not in self.code.functions:
             return wasmtime.Func(store, kind, lambda *_: 0)
         made = ffi.wasmtime_func_t()
         context, signature = (ctypes.cast(x, ctypes.c_void_p) for x in (store._context(), kind.ptr()))
         words = ctypes.addressof(self._words[thread])
-        _new_unchecked(context, signature, self.code.functions[name], words, None, ctypes.addressof(made))
+        _new_unchecked(context, signature, self.code.address(name), words, None, ctypes.addressof(made))
         return wasmtime.Func._from_raw(made)
 
     @contextmanager

@@ -28,8 +28,8 @@ MEMORIES = 256
 ENVIRONMENT = struct.Struct("<QQ" + MEMORIES * "QQ")
 BUSY, STOP, TABLE = 0, 8, 16
 
-_SAVED = (RBX, RBP, R12, R13, R14, R15)  # by both conventions
-_WINDOWS_SAVED, _WINDOWS_VECTORS = (RSI, RDI), range(6, 16)  # by that of Windows, too
+SAVED = (RBX, RBP, R12, R13, R14, R15)  # by both conventions
+WINDOWS_SAVED, _WINDOWS_VECTORS = (RSI, RDI), range(6, 16)  # by that of Windows, too
 
 
 def slots(names: Sequence[str], half: int = 0) -> dict[str, Memory]:
@@ -90,10 +90,10 @@ class Function:
     def _enter(self) -> None:
         """Save registers; the environment's address is in rdi afterwards, that of the operands in rdx."""
         code = self.code
-        for register in _SAVED:
+        for register in SAVED:
             code.push(register)
         if self.windows:
-            for register in _WINDOWS_SAVED:
+            for register in WINDOWS_SAVED:
                 code.push(register)
             code.constant("sub", RSP, 16 * len(_WINDOWS_VECTORS))
             for n, number in enumerate(_WINDOWS_VECTORS):
@@ -109,9 +109,9 @@ class Function:
             for n, number in enumerate(_WINDOWS_VECTORS):
                 code.vector("vmovups", XMM[number], Memory(RSP, 16 * n))
             code.constant("add", RSP, 16 * len(_WINDOWS_VECTORS))
-            for register in reversed(_WINDOWS_SAVED):
+            for register in reversed(WINDOWS_SAVED):
                 code.pop(register)
-        for register in reversed(_SAVED):
+        for register in reversed(SAVED):
             code.pop(register)
         code.constant("mov", RAX, 0, wide=False)
         code.ret()

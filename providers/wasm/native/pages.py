@@ -7,12 +7,14 @@ import mmap
 import os
 import platform
 import sys
-from collections.abc import Mapping
-from functools import cache
+from collections.abc import Callable
+from functools import cache, partial
 from typing import Any, NamedTuple
 
+from ..schedules.arithmetic import Arithmetic
 from .block_function import BlockFunction
 from .depthwise_function import DepthwiseFunction
+from .function import Function
 from .kinds import AVX2, AVX512, KINDS, Kind
 from .x86 import R8, RAX, RBX, RCX, RDX, Assembler, Memory
 
@@ -21,7 +23,14 @@ WINDOWS = sys.platform == "win32"
 
 _READ_EXECUTE = 5  # PROT_* of mmap(2)
 _COMMIT, _PAGE_READ_WRITE, _PAGE_EXECUTE_READ = 0x3000, 0x04, 0x20  # of VirtualAlloc
-_FUNCTIONS = (BlockFunction, DepthwiseFunction)
+_OF_BYTES = {
+    "block_int8": partial(BlockFunction, arithmetic=Arithmetic.INT8),
+    "block_int8_rows": partial(BlockFunction, arithmetic=Arithmetic.INT8_ROWS),
+}
+_OF_INTEGERS = {"block_int16": partial(BlockFunction, arithmetic=Arithmetic.INT16), **_OF_BYTES}
+_WRITERS: dict[str, Callable[[Kind, bool], Function]] = {
+    "block": BlockFunction, "depthwise": DepthwiseFunction, **_OF_INTEGERS,
+}  # fmt: skip
 _pages: list[Any] = []  # memory of code, which stays for the life of the process
 
 
@@ -30,10 +39,20 @@ class NoNativeCode(Exception):
 
 
 class NativeCode(NamedTuple):
-    """name: of the instruction set; functions: their addresses, by the names of imports"""
+    """Functions in machine code for an instruction set. vnni: whether the processor has AVX-512 VNNI; otherwise AVX2
+    multiplies integers, and there are no functions of bytes"""
 
-    name: str
-    functions: Mapping[str, int]
+    kind: Kind
+    vnni: bool
+
+    @property
+    def functions(self) -> list[str]:
+        """Names of imports."""
+        return [name for name in _WRITERS if self.vnni or name not in _OF_BYTES]
+
+    def address(self, name: str) -> int:
+        """The address of a function, which is written for the first call. Errors: NoNativeCode"""
+        return _written(name, self.kind if self.vnni or name not in _OF_INTEGERS else AVX2)
 
 
 def native_code(wanted: bool | str = True) -> NativeCode:
@@ -47,12 +66,32 @@ def native_code(wanted: bool | str = True) -> NativeCode:
     kinds = [kind for kind in usable if name in ("", kind.name)]
     if not kinds:
         raise NoNativeCode(f"the processor has no {'AVX2' if not usable else name}")
-    return _made(kinds[0])
+    code = NativeCode(kinds[0], kinds[0] is AVX512 and has_vnni())
+    code.address("block")  # whether the system refuses executable memory
+    return code
 
 
 @cache
 def available() -> tuple[Kind, ...]:
     """Instruction sets that processor and system have, the best one first. Errors: NoNativeCode"""
+    registers = _identify()
+    saves = 1 << 27 | 1 << 28 | 1 << 12  # OSXSAVE, AVX, FMA
+    if registers(0)[0] < 7 or registers(1)[2] & saves != saves:
+        return ()
+    state, features = registers(_STATE)[0], registers(7)[1]
+    has_avx2 = state & 6 == 6 and features & (1 << 5 | 1 << 8) == 1 << 5 | 1 << 8  # AVX2, BMI2
+    has_avx512 = has_avx2 and state & 0xE6 == 0xE6 and bool(features & 1 << 16)
+    return (AVX512,) * has_avx512 + (AVX2,) * has_avx2
+
+
+def has_vnni() -> bool:
+    """Whether a processor that has AVX-512 has its dot products of bytes, too."""
+    return bool(_identify()(7)[2] & 1 << 11)
+
+
+@cache
+def _identify() -> Callable[[int], list[int]]:
+    """A function of a leaf that returns the registers of cpuid. Errors: NoNativeCode"""
     if platform.machine().lower() not in ("x86_64", "amd64") or sys.maxsize < 1 << 32:
         raise NoNativeCode(f"there is none for {platform.machine() or 'this machine'}")
     ask = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_void_p)(executable(_feature_code(WINDOWS)))
@@ -62,13 +101,7 @@ def available() -> tuple[Kind, ...]:
         ask(None, None, ctypes.addressof(words))
         return list(words)
 
-    saves = 1 << 27 | 1 << 28 | 1 << 12  # OSXSAVE, AVX, FMA
-    if registers(0)[0] < 7 or registers(1)[2] & saves != saves:
-        return ()
-    state, features = registers(_STATE)[0], registers(7)[1]
-    has_avx2 = state & 6 == 6 and features & (1 << 5 | 1 << 8) == 1 << 5 | 1 << 8  # AVX2, BMI2
-    has_avx512 = has_avx2 and state & 0xE6 == 0xE6 and bool(features & 1 << 16)
-    return (AVX512,) * has_avx512 + (AVX2,) * has_avx2
+    return registers
 
 
 _STATE = 0xFFFFFFFF  # in place of a leaf: the state that the system saves, by xgetbv
@@ -98,8 +131,8 @@ def _feature_code(windows: bool) -> bytes:
 
 
 @cache
-def _made(kind: Kind) -> NativeCode:
-    return NativeCode(kind.name, {each.name: executable(each(kind, WINDOWS).write()) for each in _FUNCTIONS})
+def _written(name: str, kind: Kind) -> int:
+    return executable(_WRITERS[name](kind, WINDOWS).write())
 
 
 def executable(code: bytes) -> int:

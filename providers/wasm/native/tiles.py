@@ -1,4 +1,5 @@
-"""Register tiles in machine code: up to 12 rows (AVX2: 6) times two vectors of columns.
+"""Register tiles in machine code: up to 12 rows (AVX2: 6) times two vectors of columns. Sums are floats, or int32 of
+pairs of int16 or of four bytes along k (schedules/arithmetic.py).
 
 A tile adds the products of one k after another, so that an element does not depend on the place of its tile. Panels
 that do not exist repeat the last one. Columns past the end are computed and not stored.
@@ -9,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from ..printer.native_imports import BLOCK, BY_COLUMN, BY_ROW, HAS_HIGH, HAS_LOW
+from ..schedules.arithmetic import Arithmetic
 from ..schedules.register_tile import FIRST, LAST, PANEL
 from .function import slots
 from .kinds import AVX2, AVX512, Kind
@@ -46,10 +48,11 @@ PANELS, COUNT, C, C_STRIDE = (RSI, RCX, RBP, R12), R13, R14, R15
 class Tile:
     """A function that computes rows times `count` vectors of C, whose addresses and strides are in registers."""
 
-    def __init__(self, code: Assembler, kind: Kind, rows: int, count: int) -> None:
-        self.code, self.kind, self.count = code, kind, count
+    def __init__(self, code: Assembler, kind: Kind, arithmetic: Arithmetic, rows: int, count: int) -> None:
+        self.code, self.kind, self.arithmetic, self.count = code, kind, arithmetic, count
+        self.floats = arithmetic is Arithmetic.FUSED
         self.b = kind.vectors[:count]
-        self.spare = kind.vectors[14:16]  # free with AVX2; with AVX-512 after the sums are complete
+        self.spare = kind.vectors[-2:] if kind is AVX512 else kind.vectors[14:16]
         numbers = [2 + n for n in range(rows * count)]
         self.sums = [[kind.vectors[n] for n in numbers[count * r : count * (r + 1)]] for r in range(rows)]
 
@@ -67,7 +70,8 @@ class Tile:
         code.jump(done, "ne")
         self._add_before()
         code.place(done)
-        self._epilogue()
+        if self.floats:
+            self._epilogue()
         self._store()
         code.ret()
 
@@ -110,13 +114,28 @@ class Tile:
             base, step = ROWS[r // 4], r % 4
             index, scale = (None, STRIDE, STRIDE, STRIDES)[step], 2 if step == 2 else 1
             x = Memory(base, 4 * u, index, scale)
-            if self.kind is AVX2:
-                code.vector("vbroadcastss", self.spare[0], x)
-                for total, b in zip(row, self.b, strict=True):
-                    code.vector("vfmadd231ps", total, b, self.spare[0])
-            else:
+            if self.floats and self.kind is AVX512:
                 for total, b in zip(row, self.b, strict=True):
                     code.vector("vfmadd231ps", total, b, x._replace(splat=True))
+                continue
+            code.vector("vbroadcastss", self.spare[0], x)
+            for total, b in zip(row, self.b, strict=True):
+                self._multiply_add(total, b)
+
+    def _multiply_add(self, total: Vector, b: Vector) -> None:
+        """Add the products of a vector of B and the element of A, which is in the first spare register."""
+        code, (x, product) = self.code, self.spare
+        if self.floats:
+            code.vector("vfmadd231ps", total, b, x)
+        elif self.arithmetic is Arithmetic.INT8_ROWS:
+            code.vector("vpdpbusd", total, x, b)  # unsigned by signed
+        elif self.arithmetic is Arithmetic.INT8:
+            code.vector("vpdpbusd", total, b, x)
+        elif self.kind is AVX512:
+            code.vector("vpdpwssd", total, b, x)
+        else:
+            code.vector("vpmaddwd", product, b, x)
+            code.vector("vpaddd", total, total, product)
 
     def _advance(self, steps: int) -> None:
         """Move the pointers by some k."""
@@ -136,18 +155,17 @@ class Tile:
 
     def _add_before(self) -> None:
         """Add what C has."""
-        code, spare = self.code, self.spare[0] if self.kind is AVX2 else self.kind.vectors[0]
+        code, spare, add = self.code, self.spare[0], "vaddps" if self.floats else "vpaddd"
         code.op("mov", RAX, C)
         for row in self.sums:
             for n, total in enumerate(row):
                 self._load(spare, n, Memory(RAX, 4 * self.kind.lanes * n))
-                code.vector("vaddps", total, total, spare)
+                code.vector(add, total, total, spare)
             code.op("add", RAX, C_STRIDE)
 
     def _epilogue(self) -> None:
         """Add the bias and clip, in the last block of k."""
-        code, spare = self.code, self.spare[0] if self.kind is AVX2 else self.kind.vectors[0]
-        done = code.label()
+        code, spare, done = self.code, self.spare[0], self.code.label()
         code.test(SLOT["flags"], LAST)
         code.jump(done, "e")
         code.op("mov", RDI, SLOT["bias"])

@@ -16,7 +16,8 @@ from __future__ import annotations
 import struct
 from typing import NamedTuple
 
-RAX, RCX, RDX, RBX, RSP, RBP, RSI, RDI, R8, R9, R10, R11, R12, R13, R14, R15 = range(16)
+GENERAL = range(16)
+RAX, RCX, RDX, RBX, RSP, RBP, RSI, RDI, R8, R9, R10, R11, R12, R13, R14, R15 = GENERAL
 
 
 class Memory(NamedTuple):
@@ -81,11 +82,14 @@ _VECTORS = {
     "vmaxps": _Form(0, 1, 0x5F),
     "vxorps": _Form(0, 1, 0x57),
     "vpxord": _Form(1, 1, 0xEF),  # AVX-512
+    "vpaddd": _Form(1, 1, 0xFE),
+    "vpmaddwd": _Form(1, 1, 0xF5),
+    "vpdpbusd": _Form(1, 2, 0x50),  # AVX-512 VNNI
+    "vpdpwssd": _Form(1, 2, 0x52),  # AVX-512 VNNI
     "vbroadcastss": _Form(1, 2, 0x18, element=4),
     "vfmadd231ps": _Form(1, 2, 0xB8),
     "vmaskmovps": _Form(1, 2, 0x2C),  # AVX
     "mask store": _Form(1, 2, 0x2E, stores=True),  # AVX: vmaskmovps to memory
-    "vpaddd": _Form(1, 1, 0xFE),
     "vpcmpgtd": _Form(1, 1, 0x66),  # with vectors of 512 bits, the destination is a mask register
     "vshufps": _Form(0, 1, 0xC6),
     "vpermpd": _Form(1, 3, 0x01, wide=1),

@@ -446,7 +446,7 @@ class Module:
     def _imports(self) -> bytes:
         names = ["memory", *[f"memory{n}" for n in range(1, self.memories)]]
         each = [_name("env") + _name(name) + b"\2" + self._memory for name in names]
-        each += [_name("env") + _name(name) + b"\0" + _u(f.type_index()) for name, f in self.imports.items()]
+        each += [_name("env") + _name(f.name) + b"\0" + _u(f.type_index()) for f in self.imports.values()]
         return leb_u(len(each)) + b"".join(each)
 
     def to_bytes(self, names: bool = False) -> bytes:

@@ -5,13 +5,14 @@ from __future__ import annotations
 
 import math
 import struct
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
 from .assembler import Function, Module
-from .values import constant
+from .values import V128, constant, i32x4, shuffle32
 
-# Of `block`, all i32: those of a block function (schedules/register_tile.py), less the ones that only its caller uses
+UNUSED = "unused"  # the name of imports that a module does not call, so that the host need not write their code
+# Operands of block functions (schedules/register_tile.py), all i32, less the ones that only their caller uses
 #   epilogue   bits BY_ROW to HAS_HIGH
 #   low, high  clip bounds, the bits of floats
 #   memories   numbers of the linear memories of a, b, c and bias, a byte each (`memory_variants.py` sets them)
@@ -28,6 +29,9 @@ DEPTHWISE = (
     "epilogue", "low", "high", "memories",
 )  # fmt: skip
 BY_ROW, BY_COLUMN, HAS_LOW, HAS_HIGH = 1, 2, 4, 8
+# Block functions by arithmetic (schedules/arithmetic.py). Those of bytes multiply unsigned codes of activations by
+# signed weights; those of integers ignore the epilogue
+BLOCKS = {"FUSED": "block", "INT16": "block_int16", "INT8": "block_int8", "INT8_ROWS": "block_int8_rows"}
 
 
 class Import(NamedTuple):
@@ -38,35 +42,58 @@ class Import(NamedTuple):
 
 
 FUNCTIONS = {
-    "block": Import(BLOCK, ("a", "b", "c", "bias")),
+    **dict.fromkeys(BLOCKS.values(), Import(BLOCK, ("a", "b", "c", "bias"))),
     "depthwise": Import(DEPTHWISE, ("x", "w", "y", "bias")),
 }
 
 
-def import_into(module: Module) -> None:
-    """Add the imports to a module that has no functions yet."""
-    for name, each in FUNCTIONS.items():
-        module.imported(name, ["i32"] * len(each.operands), ["i32"])
+def import_into(module: Module, names: Iterable[str]) -> None:
+    """Add imports of functions to a module that has no functions yet. Until they are called they have no operands."""
+    for name in names:
+        module.imported(name, ()).name = UNUSED
 
 
-def call_block(f: Function, p: Mapping[str, Any], bias: str, low: float | None, high: float | None) -> None:
-    """Call `block` and leave its result on the stack. p: the operands by name; bias, low, high: of the epilogue"""
+def function(module: Module, name: str) -> Function:
+    """An import, to be called."""
+    f = module.imports[name]
+    if f.name == UNUSED:
+        f = Function(module, f.index, name, ["i32"] * len(FUNCTIONS[name].operands), ["i32"])
+        module.functions[f.index] = module.imports[name] = f
+    return f
+
+
+def call_block(
+    f: Function, name: str, p: Mapping[str, Any], bias: str, low: float | None, high: float | None
+) -> None:  # fmt: skip
+    """Call a block function and leave its result on the stack. p: the operands by name; bias, low, high: of the
+    epilogue"""
     word = {"": 0, "row": BY_ROW, "col": BY_COLUMN}[bias]
     word |= (low is not None) * HAS_LOW | (high is not None) * HAS_HIGH
     operands = [p[name] for name in BLOCK[: BLOCK.index("epilogue")]]
-    f.call(f.module.imports["block"], *operands, *map(constant, (word, bits_of(low or 0.0), bits_of(high or 0.0), 0)))
+    f.call(function(f.module, name), *operands, *map(constant, (word, bits_of(low or 0.0), bits_of(high or 0.0), 0)))
 
 
 def call_depthwise(f: Function, p: Mapping[str, Any], bias: bool, low: float | None, high: float | None) -> None:
     """Call `depthwise` and leave its result on the stack. p: the operands before the epilogue by name"""
     operands = [p[name] for name in DEPTHWISE[: DEPTHWISE.index("epilogue")]]
     bounds = bits_of(-math.inf if low is None else low), bits_of(math.inf if high is None else high)
-    f.call(f.module.imports["depthwise"], *operands, *map(constant, (bias * BY_ROW, *bounds, 0)))
+    f.call(function(f.module, "depthwise"), *operands, *map(constant, (bias * BY_ROW, *bounds, 0)))
 
 
 def bits_of(value: float) -> int:
     """The bits of a float32."""
     return int(struct.unpack("<I", struct.pack("<f", value))[0])
+
+
+def multiply_bytes(f: Function, total: V128, signed: V128, unsigned: V128) -> None:
+    """total += products of bytes, the sum of four a lane, exactly: what replaces machine code that has done nothing.
+    wasmtime's dot product saturates."""
+    with f.scratch("v128", 2) as halves:
+        for half, part in zip(halves, ("low", "high"), strict=True):
+            f.emit(signed, f"i16x8.extend_{part}_i8x16_s", unsigned, f"i16x8.extend_{part}_i8x16_u")
+            f.emit("i32x4.dot_i16x8_s").set(half)
+        low, high = halves
+        f.set(total, i32x4.add(total, i32x4.add(shuffle32(low, high, 0, 2, 4, 6), shuffle32(low, high, 1, 3, 5, 7))))
 
 
 def memories_word(name: str, kinds: tuple[int, ...]) -> int:

@@ -27,7 +27,11 @@ class Arithmetic(Enum):
 
     def multiply_add(self, f: Function, total: V128, x: V128, y: V128) -> None:
         """total += x * y, four lanes."""
-        if self is Arithmetic.INT16:
+        if self.codes == 4 and f.module.cranelift:
+            from ..printer.native_imports import multiply_bytes  # pages do not have it
+
+            multiply_bytes(f, total, *((x, y) if self is Arithmetic.INT8 else (y, x)))
+        elif self is Arithmetic.INT16:
             f.set(total, i32x4.add(i32x4.dot_i16x8_s(x, y), total))
         elif self is Arithmetic.INT8:
             f.set(total, i32x4.relaxed_dot_i8x16_i7x16_add_s(x, y, total))

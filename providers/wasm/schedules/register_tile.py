@@ -344,7 +344,11 @@ def panel_strip(module: Module, height: int, arithmetic: Arithmetic, epilogue: E
 
 def has_native_block(module: Module, arithmetic: Arithmetic) -> bool:
     """Whether the host provides the block function over panels in machine code."""
-    return "block" in module.imports and arithmetic is Arithmetic.FUSED
+    if not module.imports:
+        return False
+    from ..printer.native_imports import BLOCKS  # pages do not have it
+
+    return BLOCKS.get(arithmetic.name) in module.imports
 
 
 @once
@@ -356,9 +360,10 @@ def panels_block(module: Module, arithmetic: Arithmetic, epilogue: Epilogue) -> 
     f, p = module.inner("panels_block", Block)
     with f.block() as out:
         if has_native_block(module, arithmetic):
-            from ..printer.native_imports import call_block as call_native  # pages do not have it
+            from ..printer.native_imports import BLOCKS
+            from ..printer.native_imports import call_block as call_native
 
-            call_native(f, p._asdict(), epilogue.bias, epilogue.low, epilogue.high)
+            call_native(f, BLOCKS[arithmetic.name], p._asdict(), epilogue.bias, epilogue.low, epilogue.high)
             f.br_if(out)
         with f.loop() as again:
             with f.block() as done:

@@ -123,7 +123,7 @@ class Compiler:
         from pyruntime.providers.wasm import provider
 
         host, choices = self.open_memory(self.threads), self.settings.choices
-        features = host.target | {"cranelift": False, "native": False, "relaxed": relaxed}
+        features = host.target | {"cranelift": False, "native": (), "relaxed": relaxed}
         host.close()
         engines: list[Any] = [(provider, provider.code_writer(**features, choices=choices))]
         writer = None
