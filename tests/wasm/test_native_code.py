@@ -34,9 +34,7 @@ each_kind = pytest.mark.parametrize(
         for n in kinds.KINDS
     ],
 )
-OF_BLOCKS = [
-    (kind, name) for kind in USABLE for name in pages.native_code(kind).functions if name in BLOCKS.values()
-]
+OF_BLOCKS = [(kind, name) for kind in USABLE for name in pages.native_code(kind).functions if name in BLOCKS.values()]
 each_block = pytest.mark.parametrize(("kind", "name"), OF_BLOCKS)
 
 
