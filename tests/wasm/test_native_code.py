@@ -71,30 +71,32 @@ class Direct:
         self.environment[2:4] = self.memory.ctypes.data, SIZE
 
     def __call__(self, **operands: int) -> int:
-        values = np.zeros((len(self.names), 4), np.uint32)
+        values = np.full((len(self.names), 4), 0x5A5A5A5A, np.uint32)
         values[:, 0] = [operands.get(name, 0) & 0xFFFFFFFF for name in self.names]
         assert self.code(ctypes.addressof(self.environment), None, values.ctypes.data, len(self.names)) is None
         assert self.environment[0] == 0
         return int(values[0, 0])
 
 
-def fits(operands: dict[str, int]) -> bool:
+def fits(operands: dict[str, int], lanes: int) -> bool:
     """Whether a call reaches only bytes of the memory, in Python's integers."""
     o = {name: operands.get(name, 0) for name in BLOCK}
-    extents = [o[name] for name in ("lda", "ldb", "ldc", "row", "col", "k")]
+    extents = [o[name] for name in ("lda", "ldb", "ldc", "row", "col", "k", "step")]
     if min(extents) < 0 or not (0 < o["rows"] <= block_function.EXTENT and 0 < o["cols"] <= block_function.EXTENT):
         return False
     if o["epilogue"] & 3 == 3 or o["k"] > block_function.LENGTH or o["k"] * o["rows"] * o["cols"] > block_function.WORK:
         return False
     ends = [
         o["a"] % 2**32 + (o["rows"] - 1) * o["lda"] + 4 * o["k"],
-        o["b"] % 2**32 + (-(-o["cols"] // 8) - 1) * o["ldb"] + 32 * o["k"],
+        o["b"] % 2**32 + (-(-o["cols"] // 8) - 1) * o["ldb"] + (o["k"] - 1) * o["step"] + 32,
         o["c"] % 2**32 + (o["rows"] - 1) * o["ldc"] + 4 * o["cols"],
     ]
     if o["epilogue"] & 3:
         last = o["row"] + o["rows"] if o["epilogue"] & 3 == 1 else o["col"] + o["cols"]
         ends.append(o["bias"] % 2**32 + 4 * last)
-    return max(ends) <= SIZE
+    if o["scratch"] % 2**32:
+        ends.append(o["scratch"] % 2**32 + 8 * lanes * o["k"])
+    return min(ends) >= 0 and max(ends) <= SIZE
 
 
 EDGES = (-(2**31), -65536, -1, 0, 1, 4, 2**31 - 1, SIZE, SIZE - 4, SIZE - 1, 2**20, 2**20 + 1)
@@ -105,23 +107,28 @@ EDGES = (-(2**31), -65536, -1, 0, 1, 4, 2**31 - 1, SIZE, SIZE - 4, SIZE - 1, 2**
 def test_a_call_reaches_nothing_but_its_memory(kind: str, name: str) -> None:
     """Random operands around what fits: the result says whether they fit, and no byte outside of C changes."""
     block, rng = Direct(kind, name), np.random.default_rng(3)
+    lanes = 16 if kind == "avx512" and (name == "block" or pages.has_vnni()) else 8
     usual = {"lda": 64, "ldb": 512, "ldc": 160, "k": 16, "cols": 40, "rows": 13, "flags": 3, "memories": 0}
     done = 0
     for turn in range(3000):
-        operands = dict(usual, epilogue=int(rng.integers(0, 16)), row=int(rng.integers(0, 3)), col=8)
+        operands = dict(usual, epilogue=int(rng.integers(0, 16)), row=int(rng.integers(0, 3)), col=8, step=32)
+        if turn % 2:  # rows of B in place, and a copy of some columns
+            operands |= {"ldb": 32, "step": 160, "scratch": int(rng.integers(1, SIZE - 16 * 128 + 1))}
         for name, size in (("a", 13 * 64), ("b", 5 * 512), ("c", 13 * 160), ("bias", 256)):
             operands[name] = int(rng.integers(0, SIZE - size + 1)) if turn % 3 else SIZE - size
         for name in rng.choice(list(operands), int(rng.integers(0, 3)), replace=False):
             around = operands[name] + int(rng.integers(-9, 10))
             operands[name] = int(rng.choice([*EDGES, around]))
         operands["memories"] &= 0xFF
-        wanted = fits(operands) and operands["memories"] == 0
+        wanted = fits(operands, lanes) and operands["memories"] == 0
         before = block.memory.copy()
         assert block(**operands) == wanted, operands
         at, step = operands["c"] % 2**32, operands["ldc"]
         written = np.zeros(SIZE, bool)
         for row in range(operands["rows"] if wanted else 0):
             written[at + row * step : at + row * step + 4 * operands["cols"]] = True
+        if wanted and (scratch := operands.get("scratch", 0) % 2**32):
+            written[scratch : scratch + 8 * lanes * operands["k"]] = True
         changed = before != block.memory
         assert not (changed & ~written).any(), operands
         done += wanted
@@ -189,7 +196,7 @@ def test_memories_are_told_apart(kind: str) -> None:
         np.ones(8, np.float32),
     )
     held = {1: a, 2: b, 3: c, 255: bias}
-    usual = {"k": 2, "cols": 8, "rows": 1, "flags": 3, "epilogue": 2, "memories": 0xFF030201}
+    usual = {"k": 2, "cols": 8, "rows": 1, "flags": 3, "epilogue": 2, "step": 32, "memories": 0xFF030201}
     for short in (0, *held):
         for number, array in held.items():
             block.environment[2 + 2 * number : 4 + 2 * number] = array.ctypes.data, array.nbytes - (number == short)
@@ -202,7 +209,7 @@ def test_memories_are_told_apart(kind: str) -> None:
 @system_v
 def test_it_declines_when_the_host_stops(kind: str, name: str) -> None:
     block = Direct(kind, name)
-    operands = {"lda": 64, "ldb": 512, "ldc": 160, "k": 16, "cols": 40, "rows": 13, "flags": 3, "c": 8192}
+    operands = {"lda": 64, "ldb": 512, "ldc": 160, "k": 16, "cols": 40, "rows": 13, "flags": 3, "c": 8192, "step": 32}
     assert block(**operands) == 1
     block.environment[1] = 1
     before = block.memory.copy()
@@ -250,7 +257,7 @@ def test_calling_conventions(kind: str, windows: bool) -> None:
     kind_of_call = ctypes.CFUNCTYPE(ctypes.c_void_p, *[ctypes.c_void_p] * 4)
     bridge = kind_of_call(ctypes.cast(block.code, ctypes.c_void_p).value)
     block.code = lambda environment, caller, values, _: bridge(environment, caller, values, ctypes.addressof(words))
-    assert block(lda=64, ldb=512, ldc=160, k=16, cols=40, rows=13, flags=3, c=8192, epilogue=13) == 1
+    assert block(lda=64, ldb=512, ldc=160, k=16, cols=40, rows=13, flags=3, c=8192, epilogue=13, step=32) == 1
     assert list(words) == before
 
 
@@ -262,6 +269,7 @@ def test_rows_do_not_depend_on_their_tile(kind: str) -> None:
     view = block.memory.view(np.float32)
     view[:] = rng.standard_normal(len(view))
     whole = {"lda": 76, "ldb": 19 * 32, "ldc": 132, "k": 19, "cols": 33, "rows": 27, "flags": 3, "b": 2400, "c": 8192}
+    whole["step"] = 32
     assert block(**whole) == 1
     want = view[2048 : 2048 + 27 * 33].copy().reshape(27, 33)
     for rows, cols in itertools.product(range(1, 27), (1, 7, 8, 9, 16, 17, 24, 31, 32)):

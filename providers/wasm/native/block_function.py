@@ -10,7 +10,7 @@ from ..schedules.register_tile import PANEL
 from .function import Function
 from .kinds import AVX512, Kind
 from .tiles import C_STRIDE, COUNT, NOW, PANELS, ROWS, SLOT, STRIDE, STRIDES, C, Tile
-from .x86 import RAX, RBX, RCX, RDI, Memory
+from .x86 import R8, RAX, RBX, RCX, RDI, Memory
 
 EXTENT, LENGTH, WORK = 1 << 13, 1 << 20, 1 << 30  # most rows or columns, most k, and most products of a call
 
@@ -21,7 +21,7 @@ class BlockFunction(Function):
     def __init__(self, kind: Kind, windows: bool, arithmetic: Arithmetic = Arithmetic.FUSED) -> None:
         self.arithmetic, self.name = arithmetic, BLOCKS[arithmetic.name]
         super().__init__(kind, windows)
-        self.masks, self.dispatch = self.code.label(), self.code.label()
+        self.masks, self.dispatch, self.copying = (self.code.label() for _ in range(3))
 
     # ── checks ───────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -36,11 +36,23 @@ class BlockFunction(Function):
         code.constant("add", RCX, PANEL - 1)
         code.shift("shr", RCX, 3)
         self._rows_before("", "ldb")
-        self._bytes(5, "k")
+        code.op("mov", R8, RCX)
+        self._rows_before("k", "step")
+        code.op("add", RCX, R8)
+        code.constant("mov", RAX, 4 * PANEL)
         self.address("b")
         self._rows_before("rows", "ldc")
         self._bytes(2, "cols")
         self.address("c")
+        without = code.label()
+        code.op("mov", RAX, SLOT["scratch"], wide=False)
+        code.op("store", RAX, SLOT["scratch"])  # all 64 bits
+        code.constant("cmp", RAX, 0, wide=False)
+        code.jump(without, "e")
+        code.constant("mov", RCX, 0, wide=False)
+        self._bytes((8 * self.kind.lanes).bit_length() - 1, "k")
+        self.address("scratch")
+        code.place(without)
         done, by_column = code.label(), code.label()
         code.op("mov", RBX, SLOT["epilogue"], wide=False)
         code.constant("and", RBX, BY_ROW | BY_COLUMN, wide=False)
@@ -60,7 +72,7 @@ class BlockFunction(Function):
         """Numbers of 32 bits, not negative, and few enough: sums and products below do not overflow in 64 bits."""
         code = self.code
         code.op("mov", RAX, SLOT["lda"], wide=False)
-        for name in ("ldb", "ldc", "row", "col"):
+        for name in ("ldb", "ldc", "row", "col", "step"):
             code.op("or", RAX, SLOT[name], wide=False)
         code.constant("cmp", RAX, 0, wide=False)
         code.jump(self.declined, "l")
@@ -103,7 +115,7 @@ class BlockFunction(Function):
         code.op("mov", C_STRIDE, SLOT["ldc"], wide=False)
         again = code.here()
         self._mask_columns()
-        for name in ("a", "c", "rows", "row"):
+        for name in ("a", "c", "rows", "row", "b", "ldb", "step"):
             code.op("mov", RAX, SLOT[name])
             code.op("store", RAX, NOW[name])
         self._rows()
@@ -138,7 +150,20 @@ class BlockFunction(Function):
     def _rows(self) -> None:
         """Cut the rows into full tiles and two equal ones, and compute these for two vectors of columns."""
         code, full = self.code, self.kind.rows
-        again, cut = code.here(), code.label()
+        again, cut, advance = code.label(), code.label(), code.label()
+        code.constant("cmp", SLOT["scratch"], 0)
+        code.jump(again, "e")
+        code.constant("cmp", NOW["rows"], full, wide=False)
+        code.jump(again, "le")
+        code.constant("mov", NOW["k"], full)
+        self._load_registers()
+        code.call(self.copying)
+        code.op("mov", RAX, SLOT["scratch"])
+        code.op("store", RAX, NOW["b"])
+        code.constant("mov", NOW["ldb"], 4 * PANEL)
+        code.constant("mov", NOW["step"], 8 * self.kind.lanes)
+        code.jump(advance)
+        code.place(again)
         code.op("mov", RAX, NOW["rows"], wide=False)
         code.constant("cmp", RAX, full, wide=False)
         code.jump(cut, "be")
@@ -151,6 +176,7 @@ class BlockFunction(Function):
         code.op("store", RAX, NOW["k"])
         self._load_registers()
         code.call(self.dispatch)
+        code.place(advance)
         code.op("mov", RAX, NOW["k"])
         for name, stride in (("a", STRIDE), ("c", C_STRIDE)):
             code.op("mov", RCX, RAX)
@@ -173,8 +199,8 @@ class BlockFunction(Function):
             code.op("lea", ROWS[n], Memory(ROWS[0], 0, STRIDE, 4 * n))
         code.op("mov", C, NOW["c"])
         code.op("mov", COUNT, SLOT["k"], wide=False)
-        code.op("mov", PANELS[0], SLOT["b"])
-        code.op("mov", RDI, SLOT["ldb"], wide=False)
+        code.op("mov", PANELS[0], NOW["b"])
+        code.op("mov", RDI, NOW["ldb"], wide=False)
         for n in range(1, 2 * self.kind.lanes // PANEL):
             code.op("mov", PANELS[n], PANELS[n - 1])
             code.op("add", PANELS[n], RDI)
@@ -182,22 +208,22 @@ class BlockFunction(Function):
             code.op("cmovle", PANELS[n], PANELS[n - 1])
 
     def data(self) -> None:
-        """The function `dispatch`, the tiles, of which it jumps to the one of rax rows, and masks."""
-        code = self.code
-        tiles = {(rows, n): code.label() for n in (1, 2) for rows in range(self.kind.rows, 0, -1)}
-        narrow = code.label()
-        code.place(self.dispatch)
-        code.constant("cmp", SLOT["cols"], self.kind.lanes, wide=False)
-        code.jump(narrow, "le")
-        for n in (2, 1):
-            if n == 1:
-                code.place(narrow)
-            for rows in range(self.kind.rows, 0, -1):
-                code.constant("cmp", RAX, rows, wide=False)
-                code.jump(tiles[rows, n], "e")
-        code.ret()
-        for (rows, n), label in tiles.items():
+        """The functions `dispatch` and `copying`, the tiles, of which they jump to the one of rax rows, and masks."""
+        code, full = self.code, self.kind.rows
+        for label, rows in ((self.dispatch, range(full, 0, -1)), (self.copying, range(full, full + 1))):
+            tiles = {(r, n): code.label() for n in (1, 2) for r in rows}
+            narrow = code.label()
             code.place(label)
-            Tile(code, self.kind, self.arithmetic, rows, n).write()
+            code.constant("cmp", SLOT["cols"], self.kind.lanes, wide=False)
+            code.jump(narrow, "le")
+            for n in (2, 1):
+                if n == 1:
+                    code.place(narrow)
+                for r in rows:
+                    code.constant("cmp", RAX, r, wide=False)
+                    code.jump(tiles[r, n], "e")
+            for (r, n), tile in tiles.items():
+                code.place(tile)
+                Tile(code, self.kind, self.arithmetic, r, n, copies=label is self.copying).write()
         code.place(self.masks)
         code.data(struct.pack("<32i", *[-1] * 16, *[0] * 16))

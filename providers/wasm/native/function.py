@@ -127,15 +127,18 @@ class Function:
         code.jump(self.declined, "a")
 
     def address(self, name: str) -> None:
-        """Check an operand, of which rcx + rax is the size, and make its address the host's."""
+        """Check an operand, of which rcx + rax is the size, and make its address the host's. Those that are not in
+        `addresses` are in the first memory."""
         code = self.code
         code.op("add", RCX, RAX)
         code.op("mov", RAX, self.slot[name], wide=False)
         code.op("add", RCX, RAX)  # the end of the operand
-        code.op("mov", RSI, self.slot["memories"], wide=False)
-        code.shift("shr", RSI, 8 * self.addresses.index(name), wide=False)
-        code.constant("and", RSI, MEMORIES - 1, wide=False)
-        code.shift("shl", RSI, 4)
+        code.constant("mov", RSI, 0, wide=False)
+        if name in self.addresses:
+            code.op("mov", RSI, self.slot["memories"], wide=False)
+            code.shift("shr", RSI, 8 * self.addresses.index(name), wide=False)
+            code.constant("and", RSI, MEMORIES - 1, wide=False)
+            code.shift("shl", RSI, 4)
         code.op("cmp", RCX, Memory(RDI, TABLE + 8, RSI))
         code.jump(self.declined, "a")
         code.op("add", RAX, Memory(RDI, TABLE, RSI))

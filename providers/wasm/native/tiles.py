@@ -43,13 +43,17 @@ SLOT, NOW = slots(BLOCK), slots(BLOCK, 1)
 # Registers of a tile
 ROWS, STRIDE, STRIDES = (R8, R11, RBX), R9, R10  # rows 0, 4 and 8 of A; bytes between rows, and of three rows
 PANELS, COUNT, C, C_STRIDE = (RSI, RCX, RBP, R12), R13, R14, R15
+STEP, STEPS = RAX, RDI  # bytes between the k of a panel, and between three
 
 
 class Tile:
-    """A function that computes rows times `count` vectors of C, whose addresses and strides are in registers."""
+    """A function that computes rows times `count` vectors of C, whose addresses and strides are in registers. copies:
+    it also writes the vectors of B that it reads to the scratch, two for each k"""
 
-    def __init__(self, code: Assembler, kind: Kind, arithmetic: Arithmetic, rows: int, count: int) -> None:
-        self.code, self.kind, self.arithmetic, self.count = code, kind, arithmetic, count
+    def __init__(
+        self, code: Assembler, kind: Kind, arithmetic: Arithmetic, rows: int, count: int, copies: bool = False
+    ) -> None:  # fmt: skip
+        self.code, self.kind, self.arithmetic, self.count, self.copies = code, kind, arithmetic, count, copies
         self.floats = arithmetic is Arithmetic.FUSED
         self.b = kind.vectors[:count]
         self.spare = kind.vectors[-2:] if kind is AVX512 else kind.vectors[14:16]
@@ -60,7 +64,11 @@ class Tile:
         code = self.code
         for total in self._all():
             code.vector("vpxord" if self.kind is AVX512 else "vxorps", total, total, total)
+        if self.copies:
+            code.op("mov", C, SLOT["scratch"])
         self._all_k()
+        if self.copies:
+            code.op("mov", C, NOW["c"])
         if self.kind is AVX2:
             code.op("mov", RAX, NOW["cols"])
             for n, mask in enumerate(self.b):
@@ -83,6 +91,8 @@ class Tile:
     def _all_k(self) -> None:
         code = self.code
         rest, done = code.label(), code.label()
+        code.op("mov", STEP, NOW["step"], wide=False)
+        code.op("lea", STEPS, Memory(STEP, 0, STEP, 2))
         code.constant("sub", COUNT, UNROLLED)
         code.jump(rest, "l")
         many = code.here()
@@ -103,17 +113,18 @@ class Tile:
 
     def _step(self, u: int) -> None:
         """Add the products of the u-th k after the pointers."""
-        code, at = self.code, 4 * PANEL * u
+        code = self.code
+        panels = [self._multiple(panel, u, STEP, STEPS) for panel in PANELS]
         for n, b in enumerate(self.b):
             if self.kind is AVX2:
-                code.vector("vmovups", b, Memory(PANELS[n], at))
+                code.vector("vmovups", b, panels[n])
             else:
-                code.vector("vmovups", YMM[b.number], Memory(PANELS[2 * n], at))
-                code.vector("vinsertf64x4", b, b, Memory(PANELS[2 * n + 1], at), number=1)
+                code.vector("vmovups", YMM[b.number], panels[2 * n])
+                code.vector("vinsertf64x4", b, b, panels[2 * n + 1], number=1)
+            if self.copies:
+                code.vector("store", b, Memory(C, 4 * self.kind.lanes * (2 * u + n)))
         for r, row in enumerate(self.sums):
-            base, step = ROWS[r // 4], r % 4
-            index, scale = (None, STRIDE, STRIDE, STRIDES)[step], 2 if step == 2 else 1
-            x = Memory(base, 4 * u, index, scale)
+            x = self._multiple(ROWS[r // 4], r % 4, STRIDE, STRIDES)._replace(offset=4 * u)
             if self.floats and self.kind is AVX512:
                 for total, b in zip(row, self.b, strict=True):
                     code.vector("vfmadd231ps", total, b, x._replace(splat=True))
@@ -142,7 +153,13 @@ class Tile:
         for base in ROWS[: -(-len(self.sums) // 4)]:
             self.code.constant("add", base, 4 * steps)
         for panel in PANELS[: self.count * self.kind.lanes // PANEL]:
-            self.code.constant("add", panel, 4 * PANEL * steps)
+            self.code.op("lea", panel, Memory(panel, 0, STEP, steps))
+        if self.copies:
+            self.code.constant("add", C, 8 * self.kind.lanes * steps)
+
+    def _multiple(self, base: int, times: int, stride: int, three: int) -> Memory:
+        """base + times * stride. times: up to 3; three: the register of three strides"""
+        return Memory(base, 0, (None, stride, stride, three)[times], 2 if times == 2 else 1)
 
     # ── results ──────────────────────────────────────────────────────────────────────────────────────────────────
 

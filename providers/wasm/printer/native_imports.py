@@ -13,12 +13,14 @@ from .values import V128, constant, i32x4, shuffle32
 
 UNUSED = "unused"  # the name of imports that a module does not call, so that the host need not write their code
 # Operands of block functions (schedules/register_tile.py), all i32, less the ones that only their caller uses
+#   step       bytes between the k of B. Panels have 32; with 32 for ldb, B is a matrix in rows
+#   scratch    the address of k * 128 bytes of the first memory, or 0: rows after the first tile read B from a copy
 #   epilogue   bits BY_ROW to HAS_HIGH
 #   low, high  clip bounds, the bits of floats
 #   memories   numbers of the linear memories of a, b, c and bias, a byte each (`memory_variants.py` sets them)
 BLOCK = (
     "a", "lda", "b", "ldb", "k", "c", "ldc", "cols", "rows", "flags", "bias", "row", "col",
-    "epilogue", "low", "high", "memories",
+    "step", "scratch", "epilogue", "low", "high", "memories",
 )  # fmt: skip
 # Of `depthwise`, for consecutive planes of y, each of its own channel and filter:
 #   x, w, y    the first plane's; bias: its filter's
@@ -66,7 +68,8 @@ def call_block(
     f: Function, name: str, p: Mapping[str, Any], bias: str, low: float | None, high: float | None
 ) -> None:  # fmt: skip
     """Call a block function and leave its result on the stack. p: the operands by name; bias, low, high: of the
-    epilogue"""
+    epilogue. B are panels, unless p has `step` and `scratch`"""
+    p = {"step": constant(32), "scratch": constant(0), **p}
     word = {"": 0, "row": BY_ROW, "col": BY_COLUMN}[bias]
     word |= (low is not None) * HAS_LOW | (high is not None) * HAS_HIGH
     operands = [p[name] for name in BLOCK[: BLOCK.index("epilogue")]]

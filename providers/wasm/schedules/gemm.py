@@ -33,7 +33,6 @@ from .register_tile import (
     Epilogue,
     Unit,
     block_of_unit,
-    call_block,
     call_units,
     flags_of,
     panels_block,
@@ -122,11 +121,11 @@ def blocks(m: AnyDim, n: AnyDim, k: AnyDim, threads: int = 1, few: int = 8) -> t
         mc = sh.clamp(m, 1, 192)
     elif isinstance(m, int) and isinstance(n, int):
         columns = min(sh.ceildiv(2 * threads, max(sh.ceildiv(m, 192), 1)), max(n // 64, 1))
-        nc = sh.clamp(sh.ceildiv(sh.ceildiv(n, columns), PANEL) * PANEL, PANEL, 256)
+        nc = sh.clamp(sh.ceildiv(sh.ceildiv(n, columns), PANEL) * PANEL, 4 * PANEL, 256)
         mc = row_block(m, sh.ceildiv(n, nc), threads)
     else:
         columns = max(sh.ceildiv(n, 256), min(threads, n // 64), 1) if isinstance(n, int) else 1
-        nc = sh.clamp(sh.ceildiv(sh.ceildiv(n, columns), PANEL) * PANEL, PANEL, 256)
+        nc = sh.clamp(sh.ceildiv(sh.ceildiv(n, columns), PANEL) * PANEL, 4 * PANEL, 256)
         mc = sh.clamp(sh.ceildiv(sh.ceildiv(m, threads), 12) * 12, 24, 192)
     return mc, sh.select(sh.compare("le", m, few), wide, nc), kc
 
@@ -198,8 +197,7 @@ def _unit(module: Module, layout: Layout, arithmetic: Arithmetic, epilogue: Epil
         with f.loop() as again:
             f.set(p.k, w.k - k0).set(p.k, minimum(p.k, w.kc))
             f.set(p.flags, flags_of(k0, p.k, w.k))
-            b.panels(at)
-            call_block(f, panels, p)
+            b.multiply(at, panels, epilogue.tile())
             f.set(p.a, (p.k << 2) + p.a)
             f.br_if(again, k0.tee(k0 + p.k).lt_u(w.k))
     epilogue.finish(f, p)

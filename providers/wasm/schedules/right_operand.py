@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from pyruntime.codegen.linear_memory import PREFETCH
 
 from ..printer.assembler import Function, Module
-from ..printer.values import I32, Ptr, ceil_div, select
+from ..printer.values import I32, Ptr, ceil_div, constant, select
 from .arithmetic import Arithmetic
 from .dequantise import gemv_dequantised, pack_codes
 from .few_rows import HEIGHT, Few, copy_rows, few_panel, multiply_few_rows, row_step
@@ -87,6 +87,11 @@ class PackedOperand:
     def steps_of(self, at: Matrix, p: Block, few: Few, step: I32) -> None:
         """Set the address of the steps of the block's first panel, and the number of bytes between panels."""
 
+    def multiply(self, at: Matrix, block: Function, tile: Epilogue) -> None:
+        """Multiply by a block function. tile: its epilogue"""
+        self.panels(at)
+        call_block(at.f, block, at.block)
+
     def panels(self, at: Matrix) -> None:
         """Point the block's b and ldb to panels of its k and columns."""
         at.f.set(at.block.b, self.address(at)).set(at.block.ldb, self.stride(at))
@@ -95,9 +100,12 @@ class PackedOperand:
 class DenseOperand(PackedOperand):
     """A matrix of elements of `size` bytes, packed into scratch by a pack function."""
 
-    def __init__(self, gemv: Function | None, few: int, packer: Function, transposed: bool, size: int = 4) -> None:
+    def __init__(
+        self, gemv: Function | None, few: int, packer: Function, layout: Dense | None = None, native: bool = False
+    ) -> None:  # fmt: skip
         super().__init__(gemv, few)
-        self.packer, self.transposed, self.size = packer, transposed, size
+        self.packer, self.native = packer, native
+        self.transposed, self.size = (layout.transposed, layout.size) if layout else (False, 4)
 
     def address(self, at: Matrix) -> Ptr:
         slow, fast = (at.block.col, at.k0) if self.transposed else (at.k0, at.block.col)
@@ -105,6 +113,20 @@ class DenseOperand(PackedOperand):
 
     def stride(self, at: Matrix) -> I32:
         return at.ldb * self.size
+
+    def multiply(self, at: Matrix, block: Function, tile: Epilogue) -> None:
+        """The host's machine code reads rows in place."""
+        f = at.f
+        if not self.native:
+            return super().multiply(at, block, tile)
+        from ..printer.native_imports import BLOCKS  # pages do not have it
+        from ..printer.native_imports import call_block as call_native
+
+        with f.block() as done:
+            b = {"b": self.address(at), "ldb": constant(4 * PANEL), "step": self.stride(at), "scratch": at.scratch}
+            call_native(f, BLOCKS["FUSED"], at.block._asdict() | b, tile.bias, tile.low, tile.high)
+            f.br_if(done).set(at.reuse, 0)
+            super().multiply(at, block, tile)
 
     def panels(self, at: Matrix) -> None:
         f, p = at.f, at.block
@@ -122,7 +144,7 @@ class QuantisedOperand(DenseOperand):
     """Codes in panels. The argument ldb is the number of k that share a step."""
 
     def __init__(self, gemv: Function, by_panel: Function, packer: Function, layout: WeightCodes, steps: int) -> None:
-        super().__init__(gemv, integer_rows(gemv.module, layout) if layout.digits else 1, packer, transposed=False)
+        super().__init__(gemv, integer_rows(gemv.module, layout) if layout.digits else 1, packer)
         self.by_panel, self.layout, self.steps = by_panel, layout, steps
         self.half = layout.bits == 16
 
@@ -171,7 +193,8 @@ def right_operand(
     if isinstance(layout, Dense):
         in_place, pack = (cols_block, pack_cols) if layout.transposed else (rows_block, pack_rows)
         block = in_place(module, arithmetic, tile, layout.half) if arithmetic.codes == 1 else None
-        return DenseOperand(block, few, pack(module, layout.half), layout.transposed, layout.size)
+        native = not (layout.transposed or layout.half) and has_native_block(module, arithmetic)
+        return DenseOperand(block, few, pack(module, layout.half), layout, native)
     gemv = (gemv_integers if layout.digits else gemv_dequantised)(module, layout, arithmetic, tile, words)
     by_panel, pack_ = few_panel(module, arithmetic, tile, layout), pack_codes(module, layout, arithmetic)
     return QuantisedOperand(gemv, by_panel, pack_, layout, words.address)
