@@ -122,7 +122,7 @@ def test_epilogues(setup, kind, variant):
 
 
 @pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("block", [(1, 8, 1), (5, 8, 3), (12, 16, 32), (64, 24, 8)])
+@pytest.mark.parametrize("block", [(1, 8, 1), (5, 8, 3), (12, 16, 32), (64, 40, 8)])
 def test_blocks_batches_and_sharing(setup, kind, block):
     for b_batch in (1, 3):
         check(setup, kind, *matrices(3, 25, 41, 33, b_batch), blocks=block, split=True)

@@ -281,6 +281,28 @@ def test_rows_do_not_depend_on_their_tile(kind: str) -> None:
         assert (got[rows:] == 7).all()
 
 
+@each_kind
+@system_v
+def test_rows_of_b_in_place(kind: str) -> None:
+    """The same bits as by panels, with and without a copy, at the edges of tiles and of k."""
+    block, rng = Direct(kind), np.random.default_rng(0)
+    view = block.memory.view(np.float32)
+    view[:] = rng.standard_normal(len(view))
+    for rows, cols, k in itertools.product((1, 6, 7, 12, 13, 25), (1, 8, 9, 16, 17, 32, 33), (0, 1, 4, 7)):
+        panels = np.zeros((-(-cols // 8) * 8, k), np.float32)
+        panels[:cols] = view[600 : 600 + 40 * k].reshape(k, 40)[:, :cols].T
+        panels = panels.reshape(len(panels) // 8, 8, k).swapaxes(1, 2).reshape(-1)
+        view[900 : 900 + len(panels)] = panels
+        usual = {"lda": 4 * k, "ldc": 4 * cols, "k": k, "cols": cols, "rows": rows, "flags": 3, "c": 8192}
+        results = []
+        in_place = {"b": 2400, "ldb": 32, "step": 160}
+        for b in ({"b": 3600, "ldb": 32 * k, "step": 32}, in_place, in_place | {"scratch": 6144}):
+            assert block(**usual, **b) == 1
+            results.append(view[2048 : 2048 + rows * cols].copy())
+        np.testing.assert_array_equal(results[1], results[0])
+        np.testing.assert_array_equal(results[2], results[0])
+
+
 @each_block
 @system_v
 def test_sums_of_integers_are_exact(kind: str, name: str) -> None:
@@ -309,6 +331,7 @@ def test_sums_of_integers_are_exact(kind: str, name: str) -> None:
         before = c.copy()
         want = a.astype(np.int64) @ b.T.astype(np.int64)
         operands = {"lda": 4 * k, "ldb": 32 * k, "ldc": 4 * cols, "k": k, "cols": cols, "rows": rows, "b": 2048}
+        operands["step"] = 32
         assert block(**operands, c=8192, flags=3, epilogue=12) == 1
         np.testing.assert_array_equal(c, want.astype(np.int32))
         c[:] = before

@@ -122,6 +122,8 @@ ENCODINGS: list[tuple[str, str, Write]] = [
         "62f3fd481a410301",
         lambda c: c.vector("vinsertf64x4", ZMM[0], ZMM[0], Memory(RCX, 96), number=1),
     ),
+    ("prefetchw 128(%rax)", "0f0d8880000000", lambda c: c.prefetch_to_write(Memory(RAX, 128))),
+    ("prefetchw (%r14)", "410f0d0e", lambda c: c.prefetch_to_write(Memory(R14))),
     ("vpaddd %ymm9, %ymm4, %ymm4", "c4c15dfee1", lambda c: c.vector("vpaddd", YMM[4], YMM[4], YMM[9])),
     (
         "vpaddd 64(%rax), %zmm6, %zmm7",

@@ -157,6 +157,7 @@ class BlockFunction(Function):
         code.jump(again, "le")
         code.constant("mov", NOW["k"], full)
         self._load_registers()
+        code.constant("mov", RAX, full, wide=False)
         code.call(self.copying)
         code.op("mov", RAX, SLOT["scratch"])
         code.op("store", RAX, NOW["b"])
@@ -222,6 +223,7 @@ class BlockFunction(Function):
                 for r in rows:
                     code.constant("cmp", RAX, r, wide=False)
                     code.jump(tiles[r, n], "e")
+            code.ret()
             for (r, n), tile in tiles.items():
                 code.place(tile)
                 Tile(code, self.kind, self.arithmetic, r, n, copies=label is self.copying).write()

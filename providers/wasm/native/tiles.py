@@ -11,7 +11,7 @@ from collections.abc import Callable
 
 from ..printer.native_imports import BLOCK, BY_COLUMN, BY_ROW, HAS_HIGH, HAS_LOW
 from ..schedules.arithmetic import Arithmetic
-from ..schedules.register_tile import FIRST, LAST, PANEL
+from ..schedules.register_tile import FIRST, LAST, LINE, PANEL
 from .function import slots
 from .kinds import AVX2, AVX512, Kind
 from .x86 import (
@@ -64,6 +64,7 @@ class Tile:
         code = self.code
         for total in self._all():
             code.vector("vpxord" if self.kind is AVX512 else "vxorps", total, total, total)
+        self._prefetch()
         if self.copies:
             code.op("mov", C, SLOT["scratch"])
         self._all_k()
@@ -82,6 +83,14 @@ class Tile:
             self._epilogue()
         self._store()
         code.ret()
+
+    def _prefetch(self) -> None:
+        """Load the lines of C to the right, which are written after the other rows of these columns."""
+        self.code.op("mov", RAX, C)
+        for _ in self.sums:
+            for n in range(8 * self.kind.lanes // LINE):
+                self.code.prefetch_to_write(Memory(RAX, 8 * self.kind.lanes + LINE * n))
+            self.code.op("add", RAX, C_STRIDE)
 
     def _all(self) -> list[Vector]:
         return [total for row in self.sums for total in row]

@@ -193,6 +193,12 @@ class Assembler:
     def ret(self) -> None:
         self._code += b"\xc3"
 
+    def prefetch_to_write(self, at: Memory) -> None:
+        """prefetchw: load a cache line that will be written; the address may be any."""
+        self._rex(False, 1, at)
+        self._code += b"\x0f\x0d"
+        self._operand(1, at)
+
     def cpuid(self) -> None:
         self._code += b"\x0f\xa2"
 

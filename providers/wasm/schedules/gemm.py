@@ -107,7 +107,8 @@ def arguments_of(layout: Layout) -> ArgumentBlock:
 
 def blocks(m: AnyDim, n: AnyDim, k: AnyDim, threads: int = 1, few: int = 8) -> tuple[AnyDim, AnyDim, AnyDim]:
     """(mc, nc, kc): the panel block (kc * nc floats) stays in the second-level cache, a tile's rows of A in the first.
-    few: rows up to which blocks have as many columns as a thread.
+    few: rows up to which blocks have as many columns as a thread. For machine code (native_imports.py) scratch has room
+    for 32 columns.
 
     Any positive values give correct results. Chromium, 512^3: from (96, 64, 256) to (512, 256, 512) all within 5 %.
     With several threads, each gets at least two blocks, of nearly equal size. If m or n is a symbol, a simpler rule
