@@ -34,7 +34,7 @@ MAY_IMPORT = {
     "arguments": "errors options",
     "ir": "errors",
     "mathlib": "ir",
-    "host": "errors ir",
+    "host": "errors ir onnx",
     "onnx": "errors ir",
     "codegen": "errors ir",
     "frontend": "errors ir host onnx",
@@ -42,7 +42,7 @@ MAY_IMPORT = {
     "passes": "errors ir onnx codegen runtime",
     "providers.wasm": "errors ir mathlib codegen",
     "providers.webgpu": "errors ir mathlib codegen runtime",
-    "placement": "errors ir codegen",
+    "placement": "errors ir host codegen",
     "program": "errors",
     "runtime": "errors codegen program",
     "emit": "ir onnx codegen frontend placement program runtime",
@@ -50,7 +50,7 @@ MAY_IMPORT = {
     "session": "errors options ir onnx frontend passes compiler runtime",
     "quantization": "arguments errors ir onnx",
     "training": "arguments errors ir host onnx frontend ops program runtime session",
-    "exports": "errors ir onnx placement program compiler providers.webgpu",
+    "exports": "errors ir host onnx placement program compiler providers.webgpu",
     "browser": "errors options ir host onnx codegen frontend placement runtime compiler session training "
     "quantization exports providers.wasm providers.webgpu",
     "native": "arguments errors options ir host onnx codegen frontend placement program runtime compiler session "
@@ -61,7 +61,7 @@ MAY_IMPORT = {
     "quantization exports",
     "c_library": "errors ir onnx frontend native pyruntime",
     "cli": "errors options training onnx frontend ops placement native runtime c_library pyruntime",
-    "pyruntime": "errors frontend ops placement compiler session training native api pyodide",
+    "pyruntime": "errors codegen frontend ops placement compiler session training native api pyodide",
 }
 
 # The same for the rooms of web/ and its entry files. Types that JSDoc names count as imports.

@@ -35,6 +35,7 @@ if TYPE_CHECKING:  # the names that __getattr__ finds
     from pyruntime.api.session import InferenceSession
     from pyruntime.api.telemetry import export_to_opentelemetry
     from pyruntime.api.text_generator import TextGenerator
+    from pyruntime.codegen.array_provider import ArrayProvider
     from pyruntime.compiler.user_passes import graph_pass, remove_pass, rewrite_rule
     from pyruntime.frontend.registry import elementwise, op
     from pyruntime.native.gpu.tensor import GpuTensor
@@ -51,6 +52,7 @@ if TYPE_CHECKING:  # the names that __getattr__ finds
 
 __version__ = "0.1.0"
 __all__ = [
+    "ArrayProvider",
     "Batcher",
     "ExecutionMode",
     "GpuTensor",
@@ -94,6 +96,7 @@ __all__ = [
 
 # name -> module below this package, imported on first use; `pyruntime.onnxruntime` has all names of onnxruntime.
 _MODULES = {
+    "ArrayProvider": "codegen.array_provider",
     "Batcher": "api.batcher",
     "ExecutionMode": "api.enums",
     "GpuTensor": "native.gpu.tensor",

@@ -30,7 +30,7 @@ from pyruntime.onnx.graph import Graph, OptionalType, SequenceType, TensorType, 
 from pyruntime.onnx.page_files import Missing, PageFile, PartialFile, Read, opener, path_of
 from pyruntime.onnx.weight_values import elements
 from pyruntime.options import SessionOptions, from_javascript
-from pyruntime.placement.provider_list import effective, known, registered, target
+from pyruntime.placement.provider_list import effective, known, open_providers, registered, target
 from pyruntime.placement.target import Target
 from pyruntime.session.model_source import about
 from pyruntime.session.needs import Given, GivenTensor
@@ -118,6 +118,7 @@ class PageCompiler:
         self.settings = Settings(options)
         self.host = dict(host)
         self.refused: dict[str, str] = {}  # by node, why it does not run on the GPU
+        self.added = open_providers(host.get("executionProviders") or [], 1)
         self._warned: set[str] = set()
 
     def prepare(self, graph: Graph) -> Border:
@@ -134,7 +135,7 @@ class PageCompiler:
     def target(self, cpu_only: bool = False, providers: Sequence[str] | None = None) -> Target:
         names = known(providers or self.host.get("executionProviders") or ["wasm"])
         engines = self._engines(names, {name: self.host.get(name, default) for name, default in TARGET.items()})
-        return target(names, engines, cpu_only)
+        return target(names, engines, self.added, cpu_only)
 
     def compile_for(
         self, chosen: Target, graph: Graph, specs: Mapping[str, Spec], constants: Mapping[str, TensorSpec] | None,
@@ -155,7 +156,7 @@ class PageCompiler:
         """A Program for one thread of any host, and what it needs of the GPU. adapter: the GPU that is assumed"""
         engines = self._engines(names, TARGET, adapter)
         specs, constants, _ = requirements
-        compiled = self.compile_for(target(names, engines), graph, specs, constants)
+        compiled = self.compile_for(target(names, engines, self.added), graph, specs, constants)
         return compiled, needs_of(compiled, engines[-1][1], adapter)
 
     def _engines(self, names: Sequence[str], features: Mapping[str, Any], assumed: Any = None) -> list[Any]:

@@ -167,10 +167,11 @@ class SessionFailed(PyRuntimeError, ort.Fail):
 
 class ExecutionError(PyRuntimeError, ort.InvalidArgument, ort.RuntimeException, ort.Fail):
     """A kernel found invalid data during a run, such as an index out of range. at_fault: by node, why the driver does
-    not compile its shader; has_kept_states: whether the kernels of the run that change weights saw the fault, too, and
-    changed none"""
+    not compile its shader, or why `provider`, one that a user has added, failed; has_kept_states: whether the kernels
+    of the run that change weights saw the fault, too, and changed none"""
 
     at_fault: Mapping[str, str] = {}
+    provider = ""
     has_kept_states = False
 
 

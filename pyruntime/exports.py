@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 
 from pyruntime.compiler.compile import Compiled
 from pyruntime.errors import InvalidInput
+from pyruntime.host import ARRAYS
 from pyruntime.ir.kernel import Host
 from pyruntime.onnx.describe import describe
 from pyruntime.onnx.graph import Graph, Source, Value
@@ -125,7 +126,7 @@ def host_steps(kernels: Sequence[Host]) -> list[dict[str, Any]]:
     """What a file holds of host steps (`HostCall` of pyruntime/program/schema.json). Errors: InvalidInput if a step
     runs a kernel in Python"""
     for k in kernels:
-        if "kernel" in k.attrs:
+        if "kernel" in k.attrs or k.fn == ARRAYS:
             text = f"this node runs in Python ({k.provider or 'it works on strings'}), which a file cannot hold"
             raise InvalidInput(text, node=k.node, hint="open the ONNX model itself instead of an export")
     return [

@@ -19,6 +19,7 @@ from kit.gpu import GPU
 from kit.models import MODELS
 from kit.small_models import negations
 from pyruntime import (
+    ArrayProvider,
     InferenceSession,
     InvalidInput,
     InvalidModel,
@@ -37,9 +38,7 @@ from pyruntime.cli import main as cli
 from pyruntime.compiler import user_passes
 from pyruntime.compiler.pipeline import PASSES, REQUIRED
 from pyruntime.compiler.user_passes import Pipeline, known_passes
-from pyruntime.errors import ExecutionError, InternalError
 from pyruntime.frontend import registry
-from pyruntime.host import FUNCTIONS
 from pyruntime.ir import shape as sh
 from pyruntime.ir.dtype import F32
 from pyruntime.ir.expr import X as X_
@@ -328,44 +327,47 @@ def test_verify_compares_providers(visitor: Callable[[str], Any], monkeypatch: p
     model, feeds = mixed()
     s = InferenceSession(model, providers=["slow"])
     assert s.verify(feeds).ok
-    evaluate = FUNCTIONS["visitor.slow"]
+    slow = visitor("slow").SlowProvider
+    evaluate = slow.evaluate
 
-    def wrong(args: Any, attrs: Any) -> Any:
-        return [(shape, [2 * x for x in data]) for shape, data in evaluate(args, attrs)]
+    def wrong(*given: Any) -> Any:
+        return [(shape, [2 * x for x in data]) for shape, data in evaluate(*given)]
 
-    monkeypatch.setitem(FUNCTIONS, "visitor.slow", wrong)
+    monkeypatch.setattr(slow, "evaluate", wrong)
     first = s.verify(feeds).first
     assert first is not None and first.node.startswith('Tanh "a"')
 
 
-def test_what_a_provider_gives_is_checked(visitor: Callable[[str], Any], monkeypatch: pytest.MonkeyPatch) -> None:
-    model, feeds = mixed()
-    slow = visitor("slow")
-    s = InferenceSession(model, providers=["slow"])
-    monkeypatch.setitem(FUNCTIONS, "visitor.slow", lambda args, attrs: [((2,), [0.0, 0.0])])
-    with pytest.raises(ExecutionError, match=r'Tanh "a".*"visitor.slow" gave shapes \[\(2,\)\], not \[\(4, 512\)\]'):
-        s.run(None, feeds)
+def test_a_file_cannot_have_a_provider_in_python(visitor: Callable[[str], Any]) -> None:
+    s = InferenceSession(mixed()[0], providers=["slow"])
     with pytest.raises(InvalidInput, match='Tanh "a".*runs in Python \\(slow\\), which a file cannot hold'):
         s.export()
-    monkeypatch.setattr(slow.SlowProvider, "supports", lambda self, kernel: {}["x"])
-    with pytest.raises(InternalError, match="provider \"slow\" failed: KeyError: 'x'|KeyError: 'x'"):
-        InferenceSession(model, providers=["slow"])
 
 
-class Nameless:
+class Nameless(ArrayProvider):
     def supports(self, kernel: Any) -> str:
         return ""
 
-    def step(self, kernel: Any) -> Any: ...
+    def compile(self, part: Any) -> Any: ...
 
 
 class Wasm(Nameless):
     name = "wasm"
 
 
+class Silent(ArrayProvider):
+    name = "silent"
+
+
 @pytest.mark.parametrize(
     ("provider", "match"),
-    [(Nameless(), "is no provider"), (object(), "is no provider"), (Wasm(), '"wasm" exists already')],
+    [
+        (Nameless(), "is no provider"),
+        (Silent(), "is no provider .*supports and compile"),
+        (object(), "is no provider"),
+        (Wasm, "is no provider .*an object of a subclass"),
+        (Wasm(), '"wasm" exists already'),
+    ],
 )
 def test_refused_providers(provider: Any, match: str) -> None:
     with pytest.raises(InvalidInput, match=match):

@@ -45,9 +45,9 @@ NATIVE_ONLY = re.compile(
 
 # What `import pyruntime` offers; a change here is a change for users.
 EXPORTED = """
-Batcher ExecutionMode GpuTensor GraphOptimizationLevel IOBinding InferenceSession InvalidInput InvalidModel
-LimitExceeded LoraAdapter NotDifferentiable NotSupported OrtValue OutOfMemory PyRuntimeError RunOptions SessionFailed
-SessionOptions ShapeError Terminated TextGenerator TrainingSession UnsupportedOp elementwise
+ArrayProvider Batcher ExecutionMode GpuTensor GraphOptimizationLevel IOBinding InferenceSession InvalidInput
+InvalidModel LimitExceeded LoraAdapter NotDifferentiable NotSupported OrtValue OutOfMemory PyRuntimeError RunOptions
+SessionFailed SessionOptions ShapeError Terminated TextGenerator TrainingSession UnsupportedOp elementwise
 export_to_opentelemetry get_available_providers get_device graph_pass inspect off
 on op quantize register_provider remove_pass rewrite_rule save_optimized set_memory_limit
 stats

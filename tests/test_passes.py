@@ -44,13 +44,13 @@ MODELS: dict[str, Callable[[], bytes]] = {
 
 
 def cpu() -> Target:
-    return target(["wasm"], [(wasm, wasm.code_writer(relaxed=False, shared=False))])
+    return target(["wasm"], [(wasm, wasm.code_writer(relaxed=False, shared=False))], {})
 
 
 def gpu() -> Target:
     webgpu = GpuProvider()
     writers = [(wasm, wasm.code_writer(relaxed=False, shared=False)), (webgpu, webgpu.code_writer())]
-    return target(["webgpu", "wasm"], writers)
+    return target(["webgpu", "wasm"], writers, {})
 
 
 def rows(level: str) -> list[Pass]:

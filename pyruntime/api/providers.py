@@ -55,12 +55,14 @@ def _check_values(name: str, options: Mapping[str, str]) -> None:
 
 
 def options_without_effect(chosen: Mapping[str, Mapping[str, str]]) -> list[str]:
-    """A sentence for each option that its provider does not know."""
-    has = {name: f"it has {', '.join(_OPTIONS[name])}" if name in _OPTIONS else "it has none" for name in chosen}
+    """A sentence for each option that its provider, one of the engine's, does not know. Providers of others refuse
+    unknown options (`OpenProviders.add`)."""
+    own = [name for name in chosen if name in _THEIRS or name in _OPTIONS]
+    has = {name: f"it has {', '.join(_OPTIONS[name])}" if name in _OPTIONS else "it has none" for name in own}
     return [
         f'provider "{name}" has no option "{key}", which has no effect ({has[name]})'
-        for name, options in chosen.items()
-        for key in options
+        for name in own
+        for key in chosen[name]
         if key not in _OPTIONS.get(name, ())
     ]
 

@@ -71,7 +71,7 @@ def session_options(args: argparse.Namespace) -> tuple[SessionOptions, list[Any]
     options.choices = None if args.choices is None else _read(args.choices)
     if args.provider in ("wasm", AUTO):
         return options, [args.provider]
-    return options, [(args.provider, {"allow_software": True}), "wasm"]
+    return options, [("webgpu", {"allow_software": True}) if args.provider == "webgpu" else args.provider, "wasm"]
 
 
 def _read(path: Path) -> Any:

@@ -1,5 +1,5 @@
-"""The interface of providers. A provider states which kernels it can run, and writes code for them or runs them in
-Python."""
+"""The interface of providers that write code. A provider states which kernels it can run. Those that others add run
+kernels on arrays (array_provider.py)."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 from pyruntime.codegen.loop_ir import LoopCode, Param
 from pyruntime.ir.expr import Expr
-from pyruntime.ir.kernel import Call, Host, Kernel, Tensor, View
+from pyruntime.ir.kernel import Call, Kernel, Tensor, View
 from pyruntime.ir.shape import AnyDim
 
 
@@ -167,15 +167,6 @@ class ConditionalProvider(Protocol):
 
     def conditions(self, kernel: Kernel) -> list[tuple[AnyDim, str]]:
         """Dims that must not be 0 in a run of the kernel, each with a message."""
-        ...
-
-
-@runtime_checkable
-class HostProvider(Provider, Protocol):
-    """A provider that runs kernels in Python, natively and in the worker of a page."""
-
-    def step(self, kernel: Kernel) -> Host:
-        """The Host kernel that computes the kernel's outputs from its inputs by a function of `pyruntime.host`."""
         ...
 
 

@@ -14,6 +14,7 @@ from pyruntime.emit.emitter import emit
 from pyruntime.emit.explain_table import table
 from pyruntime.emit.node_report import NodeReport, reasons, revealed
 from pyruntime.errors import our_fault
+from pyruntime.frontend.sequences import tensors_of
 from pyruntime.frontend.trace_graph import Spec, TensorSpec, made_outputs, trace_graph
 from pyruntime.ir.kernel import Block, Host
 from pyruntime.ir.shape import decided_by_feeds
@@ -91,7 +92,7 @@ def compile_graph(
     if all_results:
         main.outputs = revealed(main.block)
     with our_fault("writing the program"), decided_by_feeds():
-        target.place(main.block)
+        target.place(work.init, main.block, [t for v in main.outputs.values() for t in tensors_of(v)])
         emitted = emit(graph.name, work.init, main, target, budget)
         program = emitted.program
         why = reasons(main.block, target.placement.reasons)

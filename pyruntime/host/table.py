@@ -15,6 +15,7 @@ from pyruntime.ir.symbol import Symbol
 
 Function = Callable[[list[Array | None], dict[str, Any]], list[Array]]
 FUNCTIONS: dict[str, Function] = {}
+ARRAYS = "arrays"  # runs a part of a provider on arrays
 
 
 def host_function(name: str) -> Callable[[Function], Function]:
@@ -27,6 +28,11 @@ def host_function(name: str) -> Callable[[Function], Function]:
     return register
 
 
+def values_of_symbols(symbols: Mapping[str, Symbol], env: Mapping[str, int]) -> dict[Symbol, int]:
+    """The values of those symbols that have one. symbols, env: by name; env also has dims that follow from them"""
+    return {symbol: env[name] for name, symbol in symbols.items() if name in env}
+
+
 def call(
     step: Host, args: list[Array | None], symbols: Mapping[str, Symbol], env: Mapping[str, int]
 ) -> list[Array]:  # fmt: skip
@@ -34,10 +40,10 @@ def call(
     outputs and the values of "symbols". symbols: by the Program's names; env: values of those that have one, and of
     dims that follow from them. Errors: ExecutionError for results of other shapes; InternalError for any other
     failure."""
-    if "kernel" not in step.attrs:
+    if "kernel" not in step.attrs and step.fn != ARRAYS:
         with our_fault("running it", step.node):
             return FUNCTIONS[step.fn](args, step.attrs)
-    values = {symbol: env[name] for name, symbol in symbols.items() if name in env}
+    values = values_of_symbols(symbols, env)
     shapes = [tuple(sh.evaluate(d, values) for d in t.shape) for t in step.outputs]
     with our_fault("running it", step.node):
         results = FUNCTIONS[step.fn](args, {**step.attrs, "shapes": shapes, "symbols": values})

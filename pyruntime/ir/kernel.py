@@ -252,7 +252,7 @@ class View:
 @dataclass(eq=False, slots=True)
 class Host(Kernel):
     """A Python function on whole arrays. fn: its name in `pyruntime.host.FUNCTIONS`; binds: symbols of output dims that
-    the kernel binds; provider: the provider in Python that this kernel replaces, or ""."""
+    the kernel binds; provider: the name of the provider on arrays that runs the kernel, or ""."""
 
     fn: str
     args: tuple[Tensor | None, ...]

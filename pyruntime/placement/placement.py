@@ -8,23 +8,28 @@ the list runs kernels that no other provider supports."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
 from pyruntime.codegen.provider import LINEAR, Memory, Provider, memory_of
 from pyruntime.errors import our_fault
 from pyruntime.ir import shape as sh
 from pyruntime.ir.expr import walk
-from pyruntime.ir.kernel import Alias, Block, Call, Host, If, Kernel, Leaf, Loop, Map, Read, Reduce, Tensor, root
+from pyruntime.ir.kernel import Alias, Block, Call, Host, If, Kernel, Leaf, Loop, Loops, Map, Read, Reduce, Tensor, root
+from pyruntime.placement.open_providers import OpenProvider
+from pyruntime.placement.parts import runs_of
+from pyruntime.placement.taken_calls import Taken
 
 SMALL = 4096  # elements: up to this size, tensors that only the executor reads are computed in linear memory
 
 
 @dataclass
 class Placement:
-    """provider: the provider of each kernel; reasons: why a kernel is not on the session's first provider."""
+    """taken: the answers of providers about calls, from before passes changed these; provider: of each kernel; reasons:
+    why a kernel is not on the session's first provider."""
 
     providers: Sequence[Provider]
+    taken: Taken = field(default_factory=dict)
     provider: dict[Kernel, Provider] = field(default_factory=dict)
     reasons: dict[Kernel, str] = field(default_factory=dict)
 
@@ -38,26 +43,41 @@ class Placement:
         first."""
         why = ""
         for p in providers:
-            with our_fault(f'provider "{p.name}"', kernel.node):
-                reason = p.supports(kernel)
-            if not reason:
+            if not (reason := self._against(p, kernel)):
                 return p, why
             why = why or reason
         return providers[-1], why
+
+    def _against(self, p: Provider, kernel: Kernel) -> str:
+        """The reason why a provider does not run a kernel, or ""."""
+        if not isinstance(p, OpenProvider):
+            with our_fault(f'provider "{p.name}"', kernel.node):
+                return p.supports(kernel)
+        if isinstance(kernel, Loops) and kernel.bases:
+            return "it changes a tensor in place"
+        if isinstance(kernel, Call) and kernel in self.taken:
+            answer = self.taken[kernel]
+            return "" if answer.taker is p else answer.why.get(p.name, "a provider before it has taken the call")
+        return p.supports(kernel)
 
     def move_to_linear_memory(self, kernel: Kernel) -> None:
         self.provider[kernel] = self.first(kernel, [p for p in self.providers if memory_of(p) is LINEAR])[0]
 
 
-def place(block: Block, providers: Sequence[Provider], requested: int) -> Placement:
+def place(block: Block, providers: Sequence[Provider], requested: int, taken: Taken) -> Placement:
     """Assign the kernels of a block and its inner blocks. requested: the number of providers that the session names, at
     the start of the list; the others run kernels that these do not support. The last one works in linear memory."""
-    out = Placement(providers)
+    out = Placement(providers, taken)
     _assign(block, out)
     if any(memory_of(p) is LINEAR for p in providers[:requested]):
         _move_values_of_executor(block, out)
         _move_islands(block, out)
     return out
+
+
+def runs(block: Block, placement: Placement, provider: OpenProvider) -> Iterator[list[Kernel]]:
+    """The kernels of a provider, as far as it runs them as one."""
+    return runs_of(block, lambda k: placement.provider.get(k) is provider, provider.takes_parts)
 
 
 def _assign(block: Block, out: Placement) -> None:

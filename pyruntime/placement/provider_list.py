@@ -6,8 +6,10 @@ import warnings
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from pyruntime.codegen.provider import CodeProvider, CodeWriter, HostProvider, Provider
-from pyruntime.errors import InvalidInput
+from pyruntime.codegen.array_provider import ArrayProvider
+from pyruntime.codegen.provider import CodeProvider, CodeWriter, Provider
+from pyruntime.errors import ExecutionError, InvalidInput
+from pyruntime.placement.open_providers import OpenProvider, OpenProviders
 from pyruntime.placement.target import CpuOnly, Target
 
 GROUP = "pyruntime.providers"  # the group of entry points by which packages offer providers
@@ -15,17 +17,18 @@ BASE = "wasm"  # supports every kernel
 AUTO = "auto"  # stands for the engine's own, whichever is faster
 ENGINES = (BASE, "webgpu")  # the engine's own providers, which write code
 _ALIASES = {"CPUExecutionProvider": "wasm", "cpu": "wasm", "WebGpuExecutionProvider": "webgpu"}
-_registered: dict[str, HostProvider] = {}
+_registered: dict[str, ArrayProvider] = {}
 
 
-def register_provider(provider: HostProvider) -> None:
+def register_provider(provider: ArrayProvider) -> None:
     """Make a provider available to sessions under its name. Natively an entry point of the group "pyruntime.providers"
-    does the same. Errors: InvalidInput if the provider lacks a name, `supports` or `step`, or if the name is in use."""
-    name = getattr(provider, "name", None)
-    if not isinstance(name, str) or not isinstance(provider, HostProvider):
-        raise InvalidInput(
-            f"{provider!r} is no provider", hint="a provider has a name, supports(kernel) and step(kernel)"
-        )
+    does the same. Errors: InvalidInput if it is no ArrayProvider with a name, `supports` and `compile`, or if the name
+    is in use."""
+    name, kind = getattr(provider, "name", None), type(provider)
+    is_written = isinstance(provider, ArrayProvider) and ArrayProvider.supports is not kind.supports
+    if not isinstance(name, str) or not name or not is_written or kind.compile is ArrayProvider.compile:
+        hint = "a provider is an object of a subclass of ArrayProvider with a name, supports and compile"
+        raise InvalidInput(f"{provider!r} is no provider", hint=hint)
     if name in ENGINES or name in _ALIASES or _registered.get(name, provider) is not provider:
         raise InvalidInput(f'a provider "{name}" exists already')
     _registered[name] = provider
@@ -54,7 +57,7 @@ def is_available(name: str) -> bool:
     return bool(entry_points(group=GROUP, name=name))
 
 
-def _found(name: str) -> HostProvider | None:
+def _found(name: str) -> ArrayProvider | None:
     if name not in _registered:
         from importlib.metadata import entry_points
 
@@ -121,16 +124,36 @@ def effective(names: Sequence[str]) -> list[str]:
     return list(names[: names.index(BASE) + 1]) if BASE in names else list(names)
 
 
-def target(names: Sequence[str], engines: Sequence[tuple[CodeProvider, CodeWriter]], cpu_only: bool = False) -> Target:
+def open_providers(providers: Sequence[Any], threads: int, has_fallback: bool = True) -> OpenProviders:
+    """Those of these providers that work on arrays, opened with their options. Errors: InvalidInput for options that
+    one refuses; ExecutionError if one cannot be opened, without fallback"""
+    made = OpenProviders()
+    for name, options in map(_name_and_options, providers):
+        provider = None if name in (*ENGINES, AUTO) else _found(name)
+        if provider is None or name in made:
+            continue
+        try:
+            made.add(provider, {key: value for key, value in options.items() if key != "name"}, threads)
+        except ExecutionError as e:
+            if not has_fallback:
+                raise
+            warnings.warn(f"{e.message}; the session runs without it", RuntimeWarning, stacklevel=3)
+    return made
+
+
+def target(
+    names: Sequence[str], engines: Sequence[tuple[CodeProvider, CodeWriter]], added: Mapping[str, OpenProvider],
+    cpu_only: bool = False,
+) -> Target:  # fmt: skip
     """The compilation target for providers of these names.
 
     engines: the available providers that write code, with their code writers; the first one supports every kernel, and
         runs kernels that no other supports; names of engines that are not in this list are ignored
-    cpu_only: see `CpuOnly`
+    added: the session's providers on arrays, by name; cpu_only: see `CpuOnly`
     """
     base = engines[0][0]
-    by_name: dict[str, Provider] = {p.name: p for p, _ in engines}
-    chosen = [by_name.get(n) or _registered[n] for n in effective(names) if n in by_name or n in _registered]
+    by_name: dict[str, Provider] = {**added, **{p.name: p for p, _ in engines}}
+    chosen = [by_name[n] for n in effective(names) if n in by_name]
     providers = chosen if base in chosen else [*chosen, base]
     make = CpuOnly if cpu_only else Target
     return make(providers, {p.name: writer for p, writer in engines}, len(chosen))

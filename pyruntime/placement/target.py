@@ -3,23 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import Any
 
-from pyruntime.codegen.provider import (
-    LINEAR,
-    CodeProvider,
-    CodeWriter,
-    HostProvider,
-    Memory,
-    Provider,
-    Routine,
-    RowLimits,
-    memory_of,
-)
-from pyruntime.errors import our_fault
-from pyruntime.ir.kernel import Block, Call, Kernel, Tensor, View
+from pyruntime.codegen.provider import LINEAR, CodeProvider, CodeWriter, Memory, Provider, RowLimits, memory_of
+from pyruntime.ir.kernel import Block, Call, Kernel, Tensor
 from pyruntime.ir.rewriting import rewrite_kernels
-from pyruntime.placement.placement import Placement, place
+from pyruntime.placement.open_providers import OpenProvider
+from pyruntime.placement.parts import join
+from pyruntime.placement.placement import Placement, place, runs
+from pyruntime.placement.taken_calls import SharedRoutine, Taken
 
 
 class Target:
@@ -37,27 +30,51 @@ class Target:
         self.rows = RowLimits(*[min(limits) for limits in zip(*[w.rows for w in writers.values()], strict=True)])
         self.scratch = max(w.scratch for w in writers.values())
         self.routines: dict[str, Any] = {}
+        self.taken: Taken = {}
         for n, p in enumerate(providers):
             for name, routine in writers[p.name].routines.items() if p.name in writers else ():
-                self.routines.setdefault(name, _Claimed(routine, providers[:n]))
+                if name not in self.routines:
+                    self.routines[name] = SharedRoutine(routine, providers[:n], providers[n + 1 :], self.taken)
 
-    def place(self, main: Block) -> None:
-        """Assign the Program's kernels to providers. Kernels of a provider in Python become Host kernels."""
+    def place(self, init: Block, main: Block, outputs: Sequence[Tensor]) -> None:
+        """Assign the Program's kernels to providers. Those of a provider on arrays become Host kernels. outputs: of the
+        Program"""
         if len(self.providers) == 1:
             return
-        self.placement = place(main, self.providers, self.requested)
-        rewrite_kernels(main, self._step)
+        self.placement = place(main, self.providers, self.requested, self.taken)
+        for p in self.providers:
+            if isinstance(p, OpenProvider):
+                join(main, [*runs(main, self.placement, p)], outputs, partial(self._step, p))
+        self._return_calls(init, main)
 
-    def _step(self, kernel: Kernel) -> Kernel | None:
-        provider = self.placement.provider.get(kernel)
-        if not isinstance(provider, HostProvider):
-            return None
-        with our_fault(f'provider "{provider.name}"', kernel.node):
-            step = provider.step(kernel)
-        step.provider = provider.name
-        if kernel in self.placement.reasons:
-            self.placement.reasons[step] = self.placement.reasons[kernel]
+    def _step(self, provider: OpenProvider, kernels: Sequence[Kernel], outputs: Sequence[Tensor]) -> Kernel:
+        step = provider.step(kernels, outputs)
+        self._took_over(step, *kernels)
         return step
+
+    def _took_over(self, new: Kernel, *kernels: Kernel) -> None:
+        """A kernel has taken the place of others, which are not on the first provider for the same reasons."""
+        for k in kernels:
+            if k in self.placement.reasons:
+                self.placement.reasons.setdefault(new, self.placement.reasons[k])
+
+    def _return_calls(self, init: Block, main: Block) -> None:
+        """Return calls that a provider on arrays was to take, and does not run in the end, to the engine's."""
+
+        def returned(kernel: Kernel) -> Kernel | None:
+            if not isinstance(kernel, Call) or kernel not in self.taken:
+                return None
+            if not isinstance(self.taken[kernel].taker, OpenProvider):
+                return None
+            new: Kernel = self.routines[kernel.routine].returned(kernel)
+            if kernel in self.placement.provider:
+                self.placement.provider[new] = self.placement.provider[kernel]
+            self._took_over(new, kernel)
+            return new
+
+        if any(isinstance(answer.taker, OpenProvider) for answer in self.taken.values()):
+            rewrite_kernels(init, returned)
+            rewrite_kernels(main, returned)
 
     def provider(self, kernel: Kernel) -> CodeProvider:
         """The provider that writes the kernel's code."""
@@ -78,34 +95,5 @@ class CpuOnly(Target):
     """Runs all kernels on the last provider, but optimises them as for the other providers: `verify` compares the same
     kernels on both."""
 
-    def place(self, main: Block) -> None:
-        pass
-
-
-class _Claimed:
-    """A routine of a provider, restricted to calls that no provider before it supports."""
-
-    def __init__(self, inner: Routine, before: Sequence[Provider]) -> None:
-        self.inner = inner
-        self.before = before
-
-    def _free(self, call: Call) -> bool:
-        return all(p.supports(call) for p in self.before)
-
-    def prepare(self, call: Call) -> list[Kernel]:
-        return self.inner.prepare(call) if self._free(call) else []
-
-    def claims(self, call: Call) -> bool:
-        return self._free(call) and self.inner.claims(call)
-
-    def reads(self, call: Call, operand: int, view: View) -> bool:
-        return self.inner.reads(call, operand, view)
-
-    def fuses(self, call: Call, out: Tensor, order: tuple[int, ...], epilogue: Any) -> bool:
-        return self.inner.fuses(call, out, order, epilogue)
-
-    def packs(self, call: Call, operand: int) -> Kernel | None:
-        return self.inner.packs(call, operand)
-
-    def packs_in_runs(self, call: Call, operand: int) -> Kernel | None:
-        return self.inner.packs_in_runs(call, operand)
+    def place(self, init: Block, main: Block, outputs: Sequence[Tensor]) -> None:
+        self._return_calls(init, main)

@@ -17,6 +17,8 @@ import numpy as np
 
 from pyruntime.codegen.linear_memory import CODES_READ, PANEL_ORDER
 from pyruntime.errors import ExecutionError, PyRuntimeError, Terminated
+from pyruntime.host import ARRAYS
+from pyruntime.native.execution.array_parts import run_part
 from pyruntime.native.execution.control import run_if, run_loop
 from pyruntime.native.execution.gpu_transfers import Transfers
 from pyruntime.native.execution.load_program import LoadedPath, LoadedProgram
@@ -24,6 +26,7 @@ from pyruntime.native.execution.resident_outputs import Begin, ResidentOutputs, 
 from pyruntime.native.execution.timing import Timed
 from pyruntime.native.execution.values import Values
 from pyruntime.native.memory.linear_memory import LinearMemory
+from pyruntime.placement.open_providers import running
 from pyruntime.program import types
 from pyruntime.program.dims import Env
 from pyruntime.program.format import Program
@@ -47,7 +50,8 @@ class Executor:
     """Runs a Program in one linear memory, one run at a time.
 
     loaded: what it shares with other executors of the Program; host: linear memory and code (see wasmtime_host.py);
-    host_call(id, name, arrays, env): runs a Host kernel; plan: of this memory; orders: the trial to go on with.
+    host_call(id, name, arrays, env): runs a Host kernel; providers: those on arrays that have parts in the Program;
+    plan: of this memory; orders: the trial to go on with.
     """
 
     def __init__(
@@ -57,6 +61,7 @@ class Executor:
         self.loaded, self.program, self.header, self.sources = loaded, loaded.program, loaded.header, loaded.sources
         self.blocks, self.checked = loaded.blocks, loaded.header["checked"]
         self.host, self.host_call, self.memory, self.plan, self.gpu = host, host_call, memory, plan, gpu
+        self.providers = host_call.providers if host_call is not None else ()
         self.functions = host.load(self.program.part(self.header["modules"]["wasm"]))
         self.values = Values(self.header, host, plan)
         self.transfers = Transfers(self.values, gpu)
@@ -149,6 +154,15 @@ class Executor:
         the outputs to return, or all; on_gpu, resident: outputs that stay on the GPU or in linear memory if they can;
         stopped: whether the run is to end.
         """
+        if self.providers:
+            with running(self.providers):
+                return self._run(feeds, names, on_gpu, resident, stopped)
+        return self._run(feeds, names, on_gpu, resident, stopped)
+
+    def _run(
+        self, feeds: Mapping[str, Any], names: Collection[str] | None, on_gpu: Collection[str],
+        resident: Collection[str], stopped: Callable[[], bool],
+    ) -> dict[str, Any]:  # fmt: skip
         self.stopped = stopped
         self.plan.limit()
         self.values.hosts = dict(self.loaded.strings)
@@ -329,6 +343,8 @@ class Executor:
         return after
 
     def run_host(self, step: types.HostStep, state: State, key: str) -> State:
+        if step["fn"] == ARRAYS:
+            return run_part(self, step, state, key)
         arrays = [None if v is None else self.values.fetch(v, state) for v in step["inputs"]]
         results = self.host_call(step["id"], step["fn"], arrays, state.env)
         dims = [x.shape for x in results]

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import pyruntime.host.text  # noqa: F401  for Programs from files, which import no operators
 from pyruntime.errors import InvalidModel, our_fault
 from pyruntime.frontend.trace_graph import TensorSpec
-from pyruntime.host import FUNCTIONS, call
+from pyruntime.host import ARRAYS, FUNCTIONS, call, values_of_symbols
 from pyruntime.ir.dtype import BY_NAME
 from pyruntime.ir.kernel import Host
 from pyruntime.ir.symbol import Symbol
@@ -22,6 +22,18 @@ class HostCalls:
         self.kernels = kernels
         self.symbols = symbols
 
+    @property
+    def providers(self) -> list[Any]:
+        """The providers on arrays that have parts in the Program."""
+        parts = [k.attrs["part"] for k in self.kernels if k.fn == ARRAYS]
+        return list({p.provider.name: p.provider for p in parts}.values())
+
+    def bind(self, number: int, inputs: list[Any], outputs: list[Any], env: Mapping[str, int]) -> Callable[[], object]:
+        """The job of a step on arrays. Errors: ExecutionError if the provider fails"""
+        part: Any = self.kernels[number].attrs["part"]
+        job: Callable[[], object] = part.bind(inputs, outputs, values_of_symbols(self.symbols, env))
+        return job
+
     def __call__(self, number: int, fn: str, arrays: list[Any], env: dict[str, int]) -> list[Any]:
         kernel = self.kernels[number]
         args = [None if a is None else to_python(a, t) for a, t in zip(arrays, kernel.args, strict=True)]
@@ -31,6 +43,8 @@ class HostCalls:
 
 class StoredCalls:
     """Host steps of a Program from a file."""
+
+    providers: Sequence[Any] = ()
 
     def __init__(self, steps: Sequence[Mapping[str, Any]]) -> None:
         self.steps = steps

@@ -15,7 +15,7 @@ class Timing(NamedTuple):
     seconds: float
 
 
-Timed = tuple[str, float, str]  # label of the node and name of the function, seconds, "wasm" or "webgpu"
+Timed = tuple[str, float, str]  # label of the node and name of the function, seconds, name of the provider
 
 
 @contextmanager

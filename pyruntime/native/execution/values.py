@@ -46,12 +46,15 @@ class Values:
         shape, buffer = self.shape(value, state.env), value["buffer"]
         if buffer in self.hosts:
             return np.array(self.hosts[buffer], dtype=object).reshape(shape)
-        dtype = NUMPY[value["dtype"]]
         if "room" in value:
-            return self._rows(value, state).copy().view(dtype).reshape(shape)
-        size = math.prod(shape) * dtype.itemsize
-        address = self.plan.span(state, buffer).address
-        return self.host.memory[address : address + size].view(dtype).reshape(shape).copy()
+            return self._rows(value, state).copy().view(NUMPY[value["dtype"]]).reshape(shape)
+        return self.view(value, state).copy()
+
+    def view(self, value: types.TensorValue, state: State) -> np.ndarray:
+        """A tensor in linear memory that fills its buffer; no copy."""
+        shape, dtype = self.shape(value, state.env), NUMPY[value["dtype"]]
+        address = self.plan.span(state, value["buffer"]).address
+        return self.host.memory[address : address + math.prod(shape) * dtype.itemsize].view(dtype).reshape(shape)
 
     def write(self, state: State, value: types.Input | types.TensorValue, x: np.ndarray) -> None:
         """Write a tensor into its buffer. Strings stay outside memory."""

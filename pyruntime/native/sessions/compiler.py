@@ -18,7 +18,16 @@ from pyruntime.native.sessions.shared_weights import load_executor
 from pyruntime.onnx.graph import Graph, Value
 from pyruntime.onnx.weight_values import elements
 from pyruntime.options import PRESETS, SessionOptions
-from pyruntime.placement.provider_list import allows_software, effective, is_auto, known, target
+from pyruntime.placement.open_providers import OpenProviders
+from pyruntime.placement.provider_list import (
+    ENGINES,
+    allows_software,
+    effective,
+    is_auto,
+    known,
+    open_providers,
+    target,
+)
 from pyruntime.placement.target import Target
 from pyruntime.session.model_source import weight_sources
 from pyruntime.session.specialisation import Requirements
@@ -27,8 +36,9 @@ from pyruntime.session.specialisation import Requirements
 class Compiler:
     """providers: names in order of preference; named: those that the caller named; candidates: with "auto", those with
     the GPU that a trial compares; why_not_gpu: why this host's GPU is named and not used, or ""; refused: by node, why
-    it does not run on the GPU; settings: may be replaced between compilations; compiled: number of Programs that it has
-    compiled, without those from the cache; adapter: the AdapterChoice of its GPU"""
+    it does not run on the GPU; added: providers of others, open for this session; settings: may be replaced between
+    compilations; compiled: number of Programs that it has compiled, without those from the cache; adapter: the
+    AdapterChoice of its GPU"""
 
     def __init__(self, options: SessionOptions, providers: Sequence[str], warn: Callable[[str], None]) -> None:
         self.options = options
@@ -41,17 +51,20 @@ class Compiler:
         self.candidates: list[str] = []
         self.named = list(providers)
         self.adapter = adapter_choice([], self.preset.saves_power)
+        self.added = OpenProviders()
         self.set_providers(providers)
 
     def choose_providers(self, providers: Sequence[Any], on_gpu: bool = False, has_fallback: bool = True) -> None:
         """Use those of these providers that this host has, all again for all nodes. on_gpu: outputs stay on the GPU,
         even on a software adapter. Errors: NoAdapter, if without fallback"""
+        before, self.added = self.added, open_providers(providers, self.threads, has_fallback)
+        before.close()
         self.refused = {}
         self.adapter = adapter_choice(providers, self.preset.saves_power)
         measures = is_auto(providers) and not on_gpu
         self.named = ["auto"] if measures else known(providers)
         allows = on_gpu or allows_software(providers)
-        listed = known(providers)
+        listed = [name for name in known(providers) if name in ENGINES or name in self.added]
         timeout = self.options.gpu_timeout
         names, self.why_not_gpu = usable(listed, timeout, self.adapter, allows, has_fallback, not measures)
         self.candidates = names if measures and "webgpu" in names else []
@@ -107,7 +120,7 @@ class Compiler:
         """A Program that will not run here, and the providers and features that it was compiled for; features: see
         `open_hosts`"""
         host, gpu, engines = self.open_hosts(**features)
-        chosen = target(self.providers, engines)
+        chosen = target(self.providers, engines, self.added)
         try:
             return self.compile(graph, specs, constants, chosen), chosen
         finally:
@@ -133,7 +146,7 @@ class Compiler:
             gpu = GpuProvider(adapter)
             engines.append((gpu, writer := gpu.code_writer(choices=choices)))
         specs, constants, _ = requirements
-        compiled = self.compile(graph, specs, constants, target(providers, engines))
+        compiled = self.compile(graph, specs, constants, target(providers, engines, self.added))
         return compiled, needs_of(compiled, writer, adapter)
 
     def load(
@@ -143,7 +156,7 @@ class Compiler:
         """An executor of the Program, compiled or from the cache, and the graph's outputs with their shapes.
         cpu_only: no kernel runs on the GPU."""
         host, gpu, engines = self.open_hosts()
-        chosen = target(self.providers, engines, cpu_only)
+        chosen = target(self.providers, engines, self.added, cpu_only)
         others = (specs, constants, self.settings.cache_key, all_results)
         work = partial(self.compile, graph, specs, constants, chosen, all_results)
         made = ready(self.options, graph, chosen, others, work)

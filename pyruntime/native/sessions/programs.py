@@ -17,7 +17,7 @@ from pyruntime.native.sessions.program_file import Exported
 from pyruntime.native.sessions.shared_weights import load_executor
 from pyruntime.native.sessions.state_values import NativeStates
 from pyruntime.onnx.graph import Graph
-from pyruntime.placement.provider_list import BASE, allows_software, effective, known
+from pyruntime.placement.provider_list import BASE, ENGINES, allows_software, effective, known
 from pyruntime.program.format import Program
 from pyruntime.runtime.arena import WHOLE
 from pyruntime.runtime.planner import PlanCounts
@@ -247,6 +247,9 @@ class ExportedProgram(Programs):
         the host can run none of them"""
         exported, compiler = self._exported, self.compiler
         compiler.adapter = choice = adapter_choice(providers or [], compiler.preset.saves_power)
+        others = [name for name in known(providers or [BASE]) if name not in ENGINES]
+        if others:
+            compiler.warn(f'a Program from a file has no kernels for the provider "{others[0]}"')
         if "needs" in exported.header:
             self._without, _ = exported.half(None, "", True)
             self.has_fallback = self._without is not None

@@ -1,4 +1,5 @@
-"""Recovery from faults of the GPU (docs/design/sessions.md#recovery). pyruntime/runtime/recovery.py decides."""
+"""Recovery from faults of providers (docs/design/sessions.md#recovery). For the GPU pyruntime/runtime/recovery.py
+decides."""
 
 from __future__ import annotations
 
@@ -9,6 +10,8 @@ from pyruntime.errors import DeviceLost, ExecutionError, OutOfMemory, PyRuntimeE
 from pyruntime.native.gpu.device import warn
 from pyruntime.native.memory.budgets import free_idle
 from pyruntime.native.sessions.programs import Programs
+from pyruntime.placement.open_providers import ALL
+from pyruntime.placement.provider_list import BASE, effective
 from pyruntime.runtime.recovery import (
     AGAIN,
     FAIL,
@@ -27,9 +30,9 @@ T = TypeVar("T")
 
 
 class Recovery:
-    """Repeats the work of one session after faults of its GPU.
+    """Repeats the work of one session after faults of its GPU, or of providers of others.
 
-    is_enabled: if False, the work fails instead; moved: what has left the GPU
+    is_enabled: if False, the work fails instead; moved: what has left its provider
     """
 
     def __init__(self, programs: Programs, is_enabled: bool) -> None:
@@ -43,15 +46,19 @@ class Recovery:
         check_feeds: raises DeviceLost if the feeds were on the lost device
         Errors: those of `work`
         """
-        if not self._programs.compiler.uses_gpu:
-            return work()
         programs = self._programs
+        if not programs.compiler.uses_gpu and not programs.compiler.added:
+            return work()
         plan = RecoveryPlan(self.is_enabled, programs.has_model, programs.compiler.providers, programs.has_fallback)
         try:
             while True:
                 try:
                     return work()
                 except (DeviceLost, ExecutionError, OutOfMemory) as e:
+                    if isinstance(e, ExecutionError) and e.provider:
+                        if not self.leave(e):
+                            raise
+                        continue
                     fault, nodes = _fault(e)
                     step = plan.after(fault, nodes, self.moved)
                     if step == FAIL:
@@ -68,6 +75,24 @@ class Recovery:
         finally:
             if plan.made:
                 warn(text_of_moves(plan.made))
+
+    def leave(self, error: ExecutionError, is_beside: bool = False) -> bool:
+        """After an error of a provider of others, compile without it for the nodes at fault. Returns whether the work
+        may be repeated. No run may be under way. is_beside: a concurrent run may have met the same fault before"""
+        programs = self._programs
+        provider = programs.compiler.added.get(error.provider)
+        if provider is None or not self.is_enabled:
+            return False
+        if not provider.leave(error):
+            return is_beside
+        names = effective(programs.compiler.providers)
+        following = next(iter(names[names.index(error.provider) + 1 :]), BASE)
+        nodes = {ALL: error.message} if ALL in provider.refused else error.at_fault
+        made = [Move(node, why, following) for node, why in nodes.items()]
+        self.moved = [*self.moved, *made]
+        programs.restart()
+        warn(text_of_moves(made))
+        return True
 
     def _move(self, plan: RecoveryPlan, nodes: Mapping[str, str], error: PyRuntimeError) -> None:
         """Compile without the GPU from now on, or without it for these nodes."""

@@ -6,12 +6,12 @@ import os
 import time
 import weakref
 from collections.abc import Callable, Collection, Hashable, Mapping, Sequence
-from contextlib import suppress
+from functools import partial
 from typing import Any, NamedTuple, TypeVar
 
 from pyruntime.compiler.half_ranges import HalfRanges
 from pyruntime.compiler.listing import listing
-from pyruntime.errors import InvalidInput, OutOfMemory, SessionFailed, UnsupportedSizes, our_fault
+from pyruntime.errors import ExecutionError, InvalidInput, OutOfMemory, SessionFailed, UnsupportedSizes, our_fault
 from pyruntime.frontend.feed_checks import NodeArg, arguments, check_given, required_inputs
 from pyruntime.frontend.maps import without_maps
 from pyruntime.native.execution.executor import Executor
@@ -331,8 +331,13 @@ class Session:
         """Run concurrently with other runs if that is possible and memory suffices, else alone."""
         try:
             if self._runs_side_by_side:
-                with suppress(OutOfMemory, MemoryError):
+                try:
                     return self._run_side_by_side(run)
+                except (OutOfMemory, MemoryError):
+                    pass
+                except ExecutionError as e:
+                    if not e.provider or not self._queue.exclusive(partial(self._recovery.leave, e, True)):
+                        raise
             return self.run_alone(lambda: self._run_with_all_memory(run), run.feeds, run.names)
         finally:
             self.last_used = time.monotonic()
@@ -464,6 +469,7 @@ class Session:
             self.programs.forget_others([])
             self.programs.forget()  # so that later work prepares, which a released session refuses
             self._states.enter(SessionState.RELEASED)
+            self.compiler.added.close()
 
         self._queue.exclusive(work)
         self._end.detach()

@@ -1,28 +1,43 @@
-"""A provider in Python, which evaluates kernels element by element."""
+"""A provider that evaluates kernels element by element, without NumPy."""
 
-from pyruntime.host import host_function
+from pyruntime import ArrayProvider
 from pyruntime.ir import reference
-from pyruntime.ir.kernel import Host, Map
+from pyruntime.ir import shape as sh
+from pyruntime.ir.kernel import Map
 
 ran = []  # nodes whose kernels ran here
 
 
-@host_function("visitor.slow")
-def evaluate(args, attrs):
-    kernel = attrs["kernel"]
-    ran.append(kernel.node)
-    arrays = {t.uid: array for t, array in zip(kernel.inputs, args, strict=True)}
-    return reference.evaluate(kernel, arrays, attrs["shapes"], attrs["symbols"])
+def flat(array):
+    return memoryview(array).cast("B").cast(memoryview(array).format).tolist()
 
 
-class SlowProvider:
+class SlowProvider(ArrayProvider):
     name = "slow"
 
     def supports(self, kernel):
         return "" if isinstance(kernel, Map) else f"a {type(kernel).__name__} is too slow for Python"
 
-    def step(self, kernel):
-        return Host("visitor.slow", kernel.inputs, {"kernel": kernel})
+    def compile(self, part):
+        (kernel,) = part.kernels
+
+        def bind(inputs, outputs, symbols):
+            shapes = [tuple(sh.evaluate(d, symbols) for d in t.shape) for t in part.outputs]
+
+            def job():
+                ran.append(kernel.node)
+                arrays = {t.uid: (x.shape, flat(x)) for t, x in zip(part.inputs, inputs, strict=True)}
+                for array, (_, data) in zip(outputs, self.evaluate(kernel, arrays, shapes, symbols), strict=True):
+                    view = memoryview(array).cast("B").cast(memoryview(array).format)
+                    for n, x in enumerate(data):
+                        view[n] = x
+
+            return job
+
+        return bind
+
+    def evaluate(self, kernel, arrays, shapes, symbols):
+        return reference.evaluate(kernel, arrays, shapes, symbols)
 
 
 provider = SlowProvider()

@@ -1,0 +1,99 @@
+"""The base class of providers that run kernels on arrays, which anyone can add (docs/extending.md#providers)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+from pyruntime.ir.expr import Expr
+from pyruntime.ir.kernel import Call, Kernel, Tensor, View
+from pyruntime.ir.symbol import Symbol
+
+Job = Callable[[], object]
+# (inputs, outputs, values of the symbols in dims) -> the job that each run calls
+Bind = Callable[[Sequence[Any], Sequence[Any], Mapping[Symbol, int]], Job]
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """Kernels that a provider runs as one.
+
+    kernels: in order, with the reshapes (`Alias`) between them; inputs: tensors that they read from outside; outputs:
+    those of their results that others read; node: the label of the first node
+    """
+
+    kernels: Sequence[Kernel]
+    inputs: Sequence[Tensor]
+    outputs: Sequence[Tensor]
+    node: str
+
+
+class ArrayProvider:
+    """A provider that runs kernels on arrays: NumPy's; in a page without NumPy, memoryviews.
+
+    The registered object only opens others: `open` returns the provider of one session. That one is asked about kernels
+    and compiles parts, once for each Program; in each run its `run_start`, jobs and `run_end` are called, in the end
+    `close`. Runs of a session may be concurrent.
+
+    After an exception in one of these methods, the nodes at fault move to the next provider of the session, with a
+    warning, and the run is repeated.
+
+    name: by which sessions name it
+    takes_parts: whether `compile` gets consecutive kernels as one part
+    options: names of its options, and their defaults; a session with other names, or values of other types, is refused
+    """
+
+    name: ClassVar[str]
+    takes_parts: ClassVar[bool] = False
+    options: ClassVar[Mapping[str, Any]] = {}
+
+    def open(self, options: Mapping[str, Any], threads: int) -> ArrayProvider:
+        """The provider of one session. options: all of them, of the types of their defaults; threads: as many as it
+        may use
+
+        Errors: InvalidInput for values that it refuses. After any other error, such as that of a missing device, the
+        session goes on without the provider, with a warning."""
+        return self
+
+    # ── questions during compilation ─────────────────────────────────────────────────────────────────────────────
+
+    def supports(self, kernel: Kernel) -> str:
+        """ "" if it runs the kernel, else the reason why not, which `explain` shows."""
+        raise NotImplementedError
+
+    def reads(self, call: Call, operand: int, view: View) -> bool:
+        """Whether it reads an operand of a call that it takes through this view (`Call.strided`), without a copy."""
+        return False
+
+    def fuses(self, call: Call, out: Tensor, order: tuple[int, ...], epilogue: Expr) -> bool:
+        """Whether it applies this epilogue (`Call.epilogue`) to a call that it takes, and writes the result to `out`,
+        whose axis n is axis order[n] of the call's result (`Call.order`)."""
+        return False
+
+    def packs(self, call: Call, operand: int) -> Kernel | None:
+        """A kernel that brings a constant operand of a call that it takes into another layout, once; None: it reads the
+        operand as it is. Such operands are in `Call.packed`."""
+        return None
+
+    # ── code and runs ────────────────────────────────────────────────────────────────────────────────────────────
+
+    def compile(self, part: Part) -> Bind:
+        """Compile a part, once for each Program. Dims that differ between runs are symbols.
+
+        The result binds arrays: it gets those of `part.inputs` and `part.outputs`, in C order, and the values of the
+        symbols that are known by then, and returns the job that computes outputs from inputs. Later runs of the same
+        sizes in the same memory only call the job. Natively the arrays are the tensors themselves, without copies. A
+        job writes every element of its outputs, whose elements are undefined before, and never changes its inputs.
+        Elements of bfloat16 and float8 are unsigned integers of their bits; integers of 2 and 4 bits have a byte
+        each."""
+        raise NotImplementedError
+
+    def run_start(self) -> None:
+        """A run of a Program with parts of this provider begins."""
+
+    def run_end(self, error: BaseException | None) -> None:
+        """The run has ended. error: that which ended it, or None"""
+
+    def close(self) -> None:
+        """The session is released, collected as garbage, or has other providers from now on."""

@@ -1,0 +1,206 @@
+"""The providers on arrays that one session has opened. All calls of their methods are here, and turn exceptions into
+errors that name provider and node."""
+
+from __future__ import annotations
+
+import warnings
+import weakref
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from typing import Any, TypeVar
+
+from pyruntime.codegen.array_provider import ArrayProvider, Bind, Job, Part
+from pyruntime.errors import ExecutionError, InvalidInput, PyRuntimeError, Terminated
+from pyruntime.host import ARRAYS
+from pyruntime.ir.expr import Expr
+from pyruntime.ir.kernel import Alias, Call, Host, Kernel, Tensor, View
+from pyruntime.ir.symbol import Symbol
+
+T = TypeVar("T")
+ALL = ""  # in place of a node: all of them
+MOST = 3  # faults of a provider after which all nodes leave it
+
+
+def fault(provider: str, cause: Exception, nodes: Sequence[str] = (ALL,)) -> ExecutionError:
+    """The error for an exception of a provider that ran these nodes together."""
+    text = cause.message if isinstance(cause, PyRuntimeError) else f"{type(cause).__name__}: {cause}"
+    error = ExecutionError(f'provider "{provider}" failed: {text}', node=nodes[0])
+    error.provider, error.at_fault = provider, dict.fromkeys(nodes, error.message)
+    return error
+
+
+@contextmanager
+def faults_of(provider: str, nodes: Sequence[str] = (ALL,)) -> Iterator[None]:
+    """Inside the block, exceptions of a provider that runs these nodes together become ExecutionErrors."""
+    try:
+        yield
+    except Terminated:
+        raise
+    except Exception as e:
+        raise fault(provider, e, nodes) from e
+
+
+class OpenProvider:
+    """One of them. refused: why kernels have left it, by node or for `ALL`; faults: their number"""
+
+    def __init__(self, name: str, inner: ArrayProvider) -> None:
+        self.name = name
+        self.takes_parts = inner.takes_parts
+        self.refused: dict[str, str] = {}
+        self.faults = 0
+        self._inner = inner
+
+    # ── questions ────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def _ask(self, kernel: Kernel, kind: type[T] | tuple[type[T], ...], ask: Callable[[], Any]) -> T:
+        """The answer to a question about a kernel, which must be of this kind."""
+        with faults_of(self.name, [kernel.node]):
+            answer = ask()
+            if not isinstance(answer, kind):
+                raise TypeError(f"an answer cannot be {answer!r}")
+        return answer
+
+    def supports(self, kernel: Kernel) -> str:
+        left = self.refused.get(kernel.node) or self.refused.get(ALL, "")
+        return left or self._ask(kernel, str, lambda: self._inner.supports(kernel))
+
+    def reads(self, call: Call, operand: int, view: View) -> bool:
+        return self._ask(call, bool, lambda: self._inner.reads(call, operand, view))
+
+    def fuses(self, call: Call, out: Tensor, order: tuple[int, ...], epilogue: Expr) -> bool:
+        return self._ask(call, bool, lambda: self._inner.fuses(call, out, order, epilogue))
+
+    def packs(self, call: Call, operand: int) -> Kernel | None:
+        return self._ask(call, (Kernel, type(None)), lambda: self._inner.packs(call, operand))
+
+    # ── parts and runs ───────────────────────────────────────────────────────────────────────────────────────────
+
+    def step(self, kernels: Sequence[Kernel], outputs: Sequence[Tensor]) -> Host:
+        """The kernel that stands for the part that computes these outputs by these kernels."""
+        made = {t.uid for k in kernels for t in k.outputs}
+        inputs = {t.uid: t for k in kernels for t in k.inputs if t.uid not in made}
+        nodes = list(dict.fromkeys(k.node for k in kernels if not isinstance(k, Alias)))
+        part = CompiledPart(self, Part(list(kernels), [*inputs.values()], list(outputs), nodes[0]), nodes)
+        step = Host(ARRAYS, tuple(inputs.values()), {"part": part}, provider=self.name)
+        step.outputs, step.node = tuple(outputs), nodes[0]
+        return step
+
+    def compile(self, part: Part) -> Bind:
+        return self._inner.compile(part)
+
+    def run_start(self) -> None:
+        with faults_of(self.name):
+            self._inner.run_start()
+
+    def run_end(self, _kind: object, error: BaseException | None, _traceback: object) -> None:
+        """Errors: ExecutionError, also if the run itself has failed, but never in place of Ctrl-C"""
+        try:
+            with faults_of(self.name):
+                self._inner.run_end(error)
+        except ExecutionError:
+            if error is None or isinstance(error, Exception):
+                raise
+
+    def leave(self, error: ExecutionError) -> bool:
+        """The nodes at fault leave the provider after this error of it, after `MOST` errors all nodes. Returns whether
+        this changes anything: concurrent runs may fail at the same node."""
+        is_new = ALL not in self.refused and not error.at_fault.keys() <= self.refused.keys()
+        self.faults += is_new
+        self.refused.update(error.at_fault if self.faults < MOST else {ALL: error.message})
+        return is_new
+
+    def close(self) -> None:
+        try:
+            self._inner.close()
+        except Exception as e:
+            warnings.warn(f'provider "{self.name}" failed: {type(e).__name__}: {e}', RuntimeWarning, stacklevel=2)
+
+
+class CompiledPart:
+    """A part, compiled. nodes: labels of the nodes of its kernels"""
+
+    def __init__(self, provider: OpenProvider, part: Part, nodes: Sequence[str]) -> None:
+        self.provider = provider
+        self.part = part
+        self._nodes = nodes
+        with self._fault():
+            self._bind = provider.compile(part)
+            _check_function("compile", self._bind)
+
+    def _fault(self) -> Any:
+        return faults_of(self.provider.name, self._nodes)
+
+    def bind(self, inputs: Sequence[Any], outputs: Sequence[Any], symbols: Mapping[Symbol, int]) -> Job:
+        """The job for these arrays. Errors: ExecutionError, of the job, too"""
+        with self._fault():
+            job = self._bind(inputs, outputs, symbols)
+            _check_function("bind", job)
+
+        def run() -> None:
+            with self._fault():
+                job()
+
+        return run
+
+
+def _check_function(name: str, value: Any) -> None:
+    if not callable(value):
+        raise TypeError(f"{name} returned {value!r}, no function")
+
+
+@contextmanager
+def running(providers: Sequence[OpenProvider]) -> Iterator[None]:
+    """A run of a Program with parts of these providers. Errors: ExecutionError if one fails at the start or the end"""
+    with ExitStack() as stack:
+        for p in providers:
+            p.run_start()
+            stack.push(p.run_end)
+        yield
+
+
+class OpenProviders(dict[str, OpenProvider]):
+    """By name. They are closed when this object is collected, at the latest."""
+
+    def __init__(self) -> None:
+        self._opened: list[OpenProvider] = []
+        self._end = weakref.finalize(self, _close, self._opened)
+
+    def add(self, provider: ArrayProvider, given: Mapping[str, Any], threads: int) -> None:
+        """Open a provider with these options. Errors: InvalidInput for unknown options; ExecutionError if it fails"""
+        name = provider.name
+        if unknown := sorted(given.keys() - provider.options.keys()):
+            hint = f"it has {', '.join(provider.options) or 'none'}"
+            raise InvalidInput(f'provider "{name}" has no option "{unknown[0]}"', hint=hint)
+        options = {key: _typed(name, key, given.get(key, value), value) for key, value in provider.options.items()}
+        try:
+            opened = provider.open(options, threads)
+            if not isinstance(opened, ArrayProvider):
+                raise TypeError(f"open returned {opened!r}, no provider")
+        except InvalidInput:
+            raise
+        except Exception as e:
+            raise fault(name, e) from e
+        self[name] = OpenProvider(name, opened)
+        self._opened.append(self[name])
+
+    def close(self) -> None:
+        self._end()
+        self.clear()
+
+
+def _close(providers: Sequence[OpenProvider]) -> None:
+    for p in providers:
+        p.close()
+
+
+def _typed(provider: str, key: str, given: Any, default: Any) -> Any:
+    """The value of an option, which may be text, as the type of the default. Errors: InvalidInput"""
+    kind = type(default)
+    if kind not in (bool, int, float, str) or type(given) is kind:
+        return given
+    text = str(given)
+    try:
+        return {"true": True, "1": True, "false": False, "0": False}[text.lower()] if kind is bool else kind(text)
+    except (KeyError, ValueError):
+        hint = f"a value of type {kind.__name__}"
+        raise InvalidInput(f'option "{key}" of provider "{provider}" cannot be {given!r}', hint=hint) from None

@@ -1,0 +1,351 @@
+"""Providers on arrays, from a package outside the engine (docs/extending.md#providers)."""
+
+from __future__ import annotations
+
+import gc
+import sys
+import threading
+import warnings
+from collections.abc import Callable, Iterator
+from importlib import import_module, invalidate_caches
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+import pytest
+
+from pyruntime import InferenceSession, InvalidInput, RunOptions, SessionOptions, Terminated
+from pyruntime.errors import ExecutionError
+from pyruntime.placement import provider_list
+
+OUTSIDE = Path(__file__).parent / "outside"
+HEAD = '<ir_version: 10, opset_import: ["" : 20]> g '
+TEXT = """(float[N,256] x, float[256,512] w, float[N,512] z) => (float[N,512] y, float[M] r)
+    <int64[1] flat = {-1}, int64 zero = {0}>
+    { h = MatMul (x, w) a = Tanh (h) c = Add (a, z) y = Exp (c) q = Sqrt (y) u = Reshape (q, flat) v = Neg (u)
+      r = CumSum (v, zero) }"""
+
+
+def model(text: str) -> bytes:
+    return onnx.parser.parse_model(HEAD + text).SerializeToString()
+
+
+MODEL = model(TEXT)
+
+
+@pytest.fixture(autouse=True)
+def visitor(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[str], Any]]:
+    """Modules of the package, which is installed while a test runs."""
+    monkeypatch.syspath_prepend(str(OUTSIDE))
+    invalidate_caches()
+    monkeypatch.setattr(provider_list, "_registered", {})
+    yield lambda name: import_module(f"visitor.{name}")
+    for name in [n for n in sys.modules if n.split(".")[0] == "visitor"]:
+        del sys.modules[name]
+
+
+def feeds(n: int) -> dict[str, Any]:
+    rng = np.random.default_rng(n)
+    shapes = {"x": (n, 256), "w": (256, 512), "z": (n, 512)}
+    return {name: rng.standard_normal(shape, dtype=np.float32) / 16 for name, shape in shapes.items()}
+
+
+def check(s: InferenceSession, given: dict[str, Any], data: bytes = MODEL, tolerance: float = 2e-4) -> None:
+    for found, expected in zip(s.run(None, given), InferenceSession(data).run(None, given), strict=True):
+        np.testing.assert_allclose(found, expected, rtol=tolerance, atol=tolerance)
+
+
+def places(s: InferenceSession) -> dict[str, str]:
+    return {node["op"]: node["place"] for node in s.explain()["nodes"]}
+
+
+FUSED = ("Tanh", "Add", "Exp")
+
+# ── calls ─────────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_a_call_stays_whole_with_its_epilogue() -> None:
+    s = InferenceSession(MODEL, providers=["products", "wasm"])
+    for n in (64, 3, 64, 200):
+        check(s, feeds(n))
+    nodes = {n["op"]: n for n in s.explain()["nodes"]}
+    assert (nodes["MatMul"]["place"], nodes["MatMul"]["fused"]) == ("products", [nodes[op]["node"] for op in FUSED])
+    assert nodes["CumSum"]["place"] == "wasm" and nodes["CumSum"]["why"] == "only matrix products"
+    assert s.get_providers() == ["products", "CPUExecutionProvider"]
+
+
+@pytest.mark.parametrize("packs", [False, True])
+@pytest.mark.parametrize(
+    "text",
+    [
+        "(float[N,64] x) => (float[N,96] y) <float[96,64] w = {WEIGHT}, float[96] b = {BIAS}> "
+        "{ z = Gemm <transB = 1> (x, w, b) y = Exp (z) }",
+        "(float[N,64] x) => (float[N,96] y) <float[64,96] w = {WEIGHT}> { y = MatMul (x, w) }",
+        """(float[2,N,32] x) => (float[2,N,32] y) <int64[4] split = {0, 0, 4, 8}, int64[3] join = {0, 0, 32}>
+        { h = Reshape (x, split) q = Transpose <perm = [0, 2, 1, 3]> (h) k = Transpose <perm = [0, 2, 3, 1]> (h)
+          s = MatMul (q, k) p = Softmax (s) o = MatMul (p, q) t = Transpose <perm = [0, 2, 1, 3]> (o)
+          y = Reshape (t, join) }""",
+    ],
+    ids=["gemm", "weight", "heads"],
+)
+def test_views_layouts_and_orders(text: str, packs: bool) -> None:
+    """What passes do to a call is what its provider accepts; `verify` runs the same kernels on WebAssembly, where the
+    layouts of the provider are not those of the routine."""
+    rng = np.random.default_rng(5)
+    numbers = {"{WEIGHT}": 64 * 96, "{BIAS}": 96}
+    for name, count in numbers.items():
+        text = text.replace(name, "{" + ", ".join(f"{x:.3f}" for x in rng.standard_normal(count) / 8) + "}")
+    data = model(text)
+    s = InferenceSession(data, providers=[("products", {"least": 0, "packs": packs}), "wasm"])
+    for n in (1, 7, 40):
+        given = {"x": rng.standard_normal((2, n, 32) if "float[2,N" in text else (n, 64), dtype=np.float32) / 4}
+        check(s, given, data)
+        assert s.verify(given).ok
+    assert s.explain()["placement"]["products"] >= 1
+
+
+def test_an_answer_is_kept(visitor: Callable[[str], Any], monkeypatch: pytest.MonkeyPatch) -> None:
+    """Passes change a call, but its provider is asked about the original one alone."""
+    asked = []
+    kind = visitor("products").Products
+    supports = kind.supports
+
+    def counted(self: Any, kernel: Any) -> str:
+        if getattr(kernel, "routine", "") == "matmul":
+            asked.append((kernel, dict(kernel.strided), kernel.epilogue))
+        return str(supports(self, kernel))
+
+    monkeypatch.setattr(kind, "supports", counted)
+    check(InferenceSession(MODEL, providers=["products", "wasm"]), feeds(8))
+    assert [(strided, epilogue) for _, strided, epilogue in asked] == [({}, None)]
+
+
+# ── options ───────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+@pytest.mark.parametrize(
+    ("options", "match"),
+    [
+        ({"lest": 1}, r'"products" has no option "lest" \(it has least, packs\)'),
+        ({"least": "many"}, '"least" of provider "products" cannot be \'many\' .*type float'),
+        ({"packs": 2}, '"packs" of provider "products" cannot be \'2\' .*type bool'),
+    ],
+)
+def test_refused_options(options: dict[str, Any], match: str) -> None:
+    with pytest.raises(InvalidInput, match=match):
+        InferenceSession(MODEL, providers=[("products", options), "wasm"])
+
+
+def test_options_reach_the_provider_and_a_failure_changes_nothing() -> None:
+    s = InferenceSession(MODEL, providers=["products"], provider_options=[{"least": "1e12"}])
+    check(s, feeds(8))
+    why = {n["op"]: n["why"] for n in s.explain()["nodes"]}
+    assert places(s)["MatMul"] == "wasm" and why["MatMul"] == "a product of less than 1000000000000 operations"
+    with pytest.raises(InvalidInput):
+        s.set_providers([("products", {"least": "few"})])
+    assert s.get_providers() == ["products", "CPUExecutionProvider"]
+    s.set_providers([("products", {"least": 5})])
+    check(s, feeds(8))
+    assert places(s)["MatMul"] == "products"
+
+
+# ── parts ─────────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def segments_of(s: InferenceSession) -> Any:
+    return s._native.compiler.added["segments"]._inner
+
+
+def test_consecutive_kernels_are_one_part() -> None:
+    """Tensors between them have no memory; a reshape between them belongs to the part."""
+    s = InferenceSession(MODEL, providers=["products", "segments", "wasm"], sess_options=split_kernels())
+    check(s, feeds(64))
+    check(s, feeds(5))
+    parts = [entry for entry in segments_of(s).log if isinstance(entry, list)]
+    assert [[label.split()[0] for label in part] for part in parts] == [["Tanh", "Add", "Exp", "Sqrt", "Neg"]]
+    assert places(s)["Tanh"] == "segments" and places(s)["Neg"] == "fused"
+    alone = InferenceSession(MODEL, split_kernels(), providers=["products", "wasm"])
+    check(alone, feeds(64))
+    assert s.memory().providers["wasm"].requested < alone.memory().providers["wasm"].requested
+
+
+def split_kernels() -> SessionOptions:
+    """Without the fusion that makes one kernel of consecutive maps."""
+    return SessionOptions(disabled_passes=["map_fusion", "epilogues", "init_fusion"])
+
+
+@pytest.mark.parametrize(
+    ("text", "shapes", "parts"),
+    [
+        (  # a branch and a loop have parts of their own; the kernels before them and after them are others
+            """(bool c, float[N] x) => (float[N] y) { a = Tanh (x) b = If (c) <
+            then_branch = t () => (float[N] p) { e = Exp (a) p = Neg (e) },
+            else_branch = f () => (float[N] q) { q = Abs (a) }> y = Neg (b) }""",
+            [5, 5, 0, 9], 4,
+        ),
+        (
+            """(int64 n, float[N] x) => (float[N] y, float[T,N] s) <bool yes = {1}> { y, s = Loop (n, yes, x) <
+            body = b (int64 i, bool go, float[N] v) => (bool more, float[N] w, float[N] o)
+            { more = Identity (go) h = Tanh (v) w = Add (h, x) o = Neg (w) }> }""",
+            [5, 1], 1,
+        ),
+    ],
+    ids=["branch", "loop"],
+)  # fmt: skip
+def test_parts_in_inner_blocks(text: str, shapes: list[int], parts: int) -> None:
+    data = model(text)
+    s = InferenceSession(data, split_kernels(), providers=["segments", "wasm"])
+    for n, size in enumerate(shapes):
+        x = np.linspace(-1, 1, size, dtype=np.float32)
+        control = {"c": np.array(n % 2 == 0)} if "bool c" in text else {"n": np.array(n + 2, np.int64)}
+        check(s, {**control, "x": x}, data)
+    assert len([entry for entry in segments_of(s).log if isinstance(entry, list)]) == parts
+
+
+def test_the_life_of_a_provider() -> None:
+    s = InferenceSession(MODEL, providers=["segments", "wasm"])
+    provider = segments_of(s)
+    provider.log.clear()
+    s.run(None, feeds(4))
+    assert provider.log == ["start", "end"]
+    options = RunOptions()
+    options.terminate = True
+    with pytest.raises(Terminated):
+        s.run(None, feeds(4), options)
+    assert provider.log == ["start", "end", "start", "Terminated"]
+    s.set_providers(["wasm"])
+    assert provider.log[-1] == "close"
+    other = InferenceSession(MODEL, providers=["segments"])
+    log = segments_of(other).log
+    other.release()
+    assert log.count("close") == 1
+    dropped = InferenceSession(MODEL, providers=["segments"])
+    log = segments_of(dropped).log
+    del dropped
+    gc.collect()
+    assert log.count("close") == 1
+
+
+def test_arrays_are_views_also_after_memory_has_grown() -> None:
+    """A small run, a large one that makes memory grow, and the small one again, whose jobs are bound again."""
+    s = InferenceSession(MODEL, providers=["products", "wasm"])
+    for n in (2, 3000, 2, 3000):
+        check(s, feeds(n))
+
+
+def test_files_have_no_provider_on_arrays(caplog: pytest.LogCaptureFixture) -> None:
+    with pytest.raises(InvalidInput, match="runs in Python \\(products\\), which a file cannot hold"):
+        InferenceSession(MODEL, providers=["products", "wasm"]).export()
+    program = InferenceSession(MODEL).export()
+    InferenceSession(program, providers=["products", "wasm"])
+    assert 'a Program from a file has no kernels for the provider "products"' in caplog.text
+
+
+def test_dims_that_follow_from_others_have_names() -> None:
+    """A dim of more than 128 operations has a name in the Program, which a provider does not see."""
+    names = [f"N{n}" for n in range(70)]
+    inputs = ", ".join(f"float[{n}] x{n}" for n in names)
+    text = f"({inputs}) => (float[T] y) {{ c = Concat <axis = 0> ({', '.join(f'x{n}' for n in names)}) y = Exp (c) }}"
+    data = model(text)
+    s = InferenceSession(data, split_kernels(), providers=["segments", "wasm"])
+    given = {f"x{n}": np.arange(i % 3 + 1, dtype=np.float32) / 4 for i, n in enumerate(names)}
+    check(s, given, data)
+    assert s.explain()["placement"]["segments"] >= 1
+
+
+def test_profile_and_verify_name_the_provider() -> None:
+    s = InferenceSession(MODEL, providers=["segments", "wasm"])
+    assert any(t.kernel == "segments" for t in s.profile(feeds(6)))
+    assert s.verify(feeds(6)).ok
+
+
+# ── faults ────────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+CONSTANT = model(
+    "(float[N,8] x) => (float[8,N] y) <float[8,8] w = {"
+    + ", ".join(str(n % 7 / 8) for n in range(64))
+    + "}> { t = Transpose (x) h = MatMul (w, t) y = Exp (h) }"
+)
+
+
+@pytest.mark.parametrize("answers", [False, True], ids=["raises", "answers"])
+@pytest.mark.parametrize("where", ["supports", "reads", "fuses", "compile", "bind", "job", "run_start", "run_end"])
+def test_a_node_leaves_a_provider_that_fails(where: str, answers: bool) -> None:
+    if where in ("job", "run_start", "run_end") and answers:
+        return  # their results have no meaning
+    x = {"x": np.linspace(-1, 1, 24, dtype=np.float32).reshape(3, 8)}
+    with pytest.warns(RuntimeWarning) as told:
+        s = InferenceSession(CONSTANT, providers=[("faulty", {"where": where, "answers": answers}), "wasm"])
+        check(s, x, CONSTANT)
+    texts = [str(w.message) for w in told]
+    assert len(texts) == 1 and 'provider "faulty" failed: ' in texts[0] and "WebAssembly" in texts[0]
+    assert ("5" if answers else f"RuntimeError: no device for {where}") in texts[0]
+    assert "MatMul" in texts[0] or where in ("run_start", "run_end")
+    assert places(s)["MatMul"] == "wasm"
+    (moved,) = s.explain()["moved"]
+    assert moved["to"] == "wasm" and 'provider "faulty" failed' in moved["reason"]
+    assert "faulty" in next(n["why"] for n in s.explain()["nodes"] if n["op"] == "MatMul")
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        check(s, x, CONSTANT)
+
+
+def test_faults_without_a_second_try() -> None:
+    s = InferenceSession(MODEL, providers=["faulty", "wasm"])
+    s.disable_fallback()
+    with pytest.raises(ExecutionError, match='MatMul "h".*provider "faulty" failed: RuntimeError: no device for job'):
+        s.run(None, feeds(3))
+    options = SessionOptions(fallback=False)
+    with pytest.raises(ExecutionError, match='MatMul "h".*no device for compile'):
+        InferenceSession(MODEL, options, providers=[("faulty", {"where": "compile"}), "wasm"])
+    with pytest.raises(ExecutionError, match='provider "faulty" failed: RuntimeError: no device for open'):
+        InferenceSession(MODEL, options, providers=[("faulty", {"where": "open"}), "wasm"])
+
+
+@pytest.mark.parametrize("answers", [False, True])
+def test_a_provider_that_cannot_be_opened_or_closed(answers: bool) -> None:
+    with pytest.warns(RuntimeWarning, match='provider "faulty" failed: .*; the session runs without it'):
+        s = InferenceSession(MODEL, providers=[("faulty", {"where": "open", "answers": answers}), "wasm"])
+    check(s, feeds(3))
+    assert s.get_providers() == ["CPUExecutionProvider"]
+    s = InferenceSession(MODEL, providers=[("faulty", {"where": "close"}), "wasm"])
+    with pytest.warns(RuntimeWarning, match='provider "faulty" failed: RuntimeError: no device for close'):
+        s.release()
+
+
+def test_all_nodes_leave_after_three_faults() -> None:
+    text = ", ".join(f"h{n} = MatMul (x, w{n})" for n in range(5)).replace(", h", " h")
+    weights = ", ".join(f"float[8,8] w{n}" for n in range(5))
+    data = model(f"(float[N,8] x, {weights}) => ({', '.join(f'float[N,8] h{n}' for n in range(5))}) {{ {text} }}")
+    given = {name: np.full((8, 8), 0.5, np.float32) for name in ["x", *[f"w{n}" for n in range(5)]]}
+    with pytest.warns(RuntimeWarning) as told:
+        s = InferenceSession(data, providers=["faulty", "wasm"])
+        check(s, given, data)
+    assert [len(str(w.message).split("session continues")) for w in told] == [1, 1, 2]
+    assert {n["place"] for n in s.explain()["nodes"]} == {"wasm"}
+
+
+@pytest.mark.parametrize("after", [0, 3])
+def test_runs_that_fail_side_by_side(after: int) -> None:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        s = InferenceSession(MODEL, providers=[("faulty", {"after": after}), "wasm"])
+        found: list[Any] = []
+        threads = [threading.Thread(target=lambda: found.append(s.run(None, feeds(16)))) for _ in range(4)]
+        for t in threads:
+            t.start()
+        for t in threads:
+            t.join()
+    expected = InferenceSession(MODEL).run(None, feeds(16))
+    assert len(found) == 4
+    for results in found:
+        np.testing.assert_allclose(results[0], expected[0], rtol=2e-4)
+    assert len(s.explain()["moved"]) == 1
+
+
+def test_two_providers_in_turn_take_what_one_loses() -> None:
+    with pytest.warns(RuntimeWarning, match="from now on this node runs on products"):
+        s = InferenceSession(MODEL, providers=["faulty", "products", "wasm"])
+        check(s, feeds(9))
+    assert places(s)["MatMul"] == "products"
